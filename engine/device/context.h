@@ -1,0 +1,32 @@
+// Context: which device an operation runs on or an allocation lives on.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+
+namespace mx {
+
+/// A kind of device. The three of this library have fixed numbers; a backend from outside the tree gets one
+/// when it registers (see registry.h).
+enum class DeviceKind : uint16_t { cpu = 0, gpu = 1, virt = 2, first_external = 16 };
+
+/// Names a device: its kind and its number within the kind. A plain value; making one neither checks that
+/// the device exists nor starts it (get_device() does).
+struct Context {
+  DeviceKind kind = DeviceKind::cpu;
+  uint16_t id = 0;
+
+  friend bool operator==(const Context&, const Context&) = default;
+  bool is_cpu() const { return kind == DeviceKind::cpu; }
+};
+
+inline Context cpu(int id = 0) { return {DeviceKind::cpu, static_cast<uint16_t>(id)}; }
+inline Context gpu(int id = 0) { return {DeviceKind::gpu, static_cast<uint16_t>(id)}; }
+inline Context virt(int id = 0) { return {DeviceKind::virt, static_cast<uint16_t>(id)}; }
+
+/// "cpu(0)", "gpu(1)", "virt(2)"; an external kind prints the name it registered with.
+std::string to_string(Context context);
+std::ostream& operator<<(std::ostream& out, Context context);
+
+}  // namespace mx

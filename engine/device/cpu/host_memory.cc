@@ -1,0 +1,109 @@
+#include "engine/device/cpu/host_memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace mx {
+
+namespace {
+
+struct PinnedHook {
+  std::mutex mutex;
+  PinnedHostMemory memory;
+};
+
+PinnedHook& hook() {
+  static PinnedHook* instance = new PinnedHook;
+  return *instance;
+}
+
+PinnedHostMemory pinned_host_memory() {
+  std::lock_guard lock(hook().mutex);
+  return hook().memory;
+}
+
+size_t limit_of(const std::string& file) {
+  std::ifstream in(file);
+  size_t bytes = 0;
+  return in >> bytes && bytes > 0 ? bytes : SIZE_MAX;  // "max" does not parse
+}
+
+// The smallest memory limit on the way from this process's cgroup (v1 or v2) to the root.
+size_t cgroup_bytes() {
+  size_t best = std::min(limit_of("/sys/fs/cgroup/memory.max"),
+                         limit_of("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    std::istringstream fields(line);
+    std::string id, controllers, path;
+    std::getline(fields, id, ':');
+    std::getline(fields, controllers, ':');
+    std::getline(fields, path);
+    const bool v2 = controllers.empty();
+    if (!v2 && controllers != "memory") continue;
+    for (; path.size() > 1; path.resize(path.rfind('/'))) {
+      best = std::min(best, v2 ? limit_of("/sys/fs/cgroup" + path + "/memory.max")
+                               : limit_of("/sys/fs/cgroup/memory" + path + "/memory.limit_in_bytes"));
+    }
+  }
+  return best;
+}
+
+size_t host_bytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  const long page = sysconf(_SC_PAGESIZE);
+  const size_t physical = pages > 0 && page > 0 ? static_cast<size_t>(pages) * static_cast<size_t>(page) : SIZE_MAX;
+  return std::min(physical, cgroup_bytes());
+}
+
+}  // namespace
+
+void set_pinned_host_memory(PinnedHostMemory memory) {
+  std::lock_guard lock(hook().mutex);
+  hook().memory = memory;
+}
+
+HostMemory::HostMemory() : limit_(host_bytes()) {}
+
+void* HostMemory::reserve(size_t bytes) {
+  if (reserved_.fetch_add(bytes, std::memory_order_relaxed) + bytes > limit_) {
+    reserved_.fetch_sub(bytes, std::memory_order_relaxed);
+    return nullptr;
+  }
+  if (const PinnedHostMemory pinned = pinned_host_memory(); pinned.allocate != nullptr) {
+    if (void* segment = pinned.allocate(bytes)) {
+      std::lock_guard lock(mutex_);
+      pinned_.emplace(segment, pinned.free);
+      return segment;
+    }
+  }
+  void* segment = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (segment != MAP_FAILED) return segment;
+  reserved_.fetch_sub(bytes, std::memory_order_relaxed);
+  return nullptr;
+}
+
+void HostMemory::release(void* segment, size_t bytes) noexcept {
+  void (*free_pinned)(void*) = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto it = pinned_.find(segment); it != pinned_.end()) {
+      free_pinned = it->second;
+      pinned_.erase(it);
+    }
+  }
+  if (free_pinned != nullptr) {
+    free_pinned(segment);
+  } else {
+    munmap(segment, bytes);
+  }
+  reserved_.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+}  // namespace mx

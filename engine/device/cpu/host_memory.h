@@ -1,0 +1,43 @@
+// Host memory in segments for the cpu device's pool, and the hook by which an accelerator's backend makes
+// them page-locked.
+//
+// Thread-safety: safe from any thread.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+
+#include "engine/device/pool.h"
+
+namespace mx {
+
+/// Page-locked memory of a driver. `allocate` returns null when it has none; both must be safe from any
+/// thread and stay valid until the process ends.
+struct PinnedHostMemory {
+  void* (*allocate)(size_t bytes) = nullptr;
+  void (*free)(void* memory) = nullptr;
+};
+
+/// Segments reserved from now on come from `memory`, while it has some. An accelerator's backend calls it
+/// when its first device starts, so that copies to and from cpu(0)'s memory run without staging.
+void set_pinned_host_memory(PinnedHostMemory memory);
+
+/// Anonymous pages, or page-locked ones, up to the memory of the machine or of the process's cgroup.
+class HostMemory final : public MemorySource {
+ public:
+  HostMemory();
+
+  /// Null beyond the limit or when the system has no more.
+  void* reserve(size_t bytes) override;
+  void release(void* segment, size_t bytes) noexcept override;
+  size_t limit_bytes() const noexcept override { return limit_; }
+
+ private:
+  const size_t limit_;
+  std::atomic<size_t> reserved_{0};
+  std::mutex mutex_;
+  std::unordered_map<void*, void (*)(void*)> pinned_;  // how to free the segments that are page-locked
+};
+
+}  // namespace mx

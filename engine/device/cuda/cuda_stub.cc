@@ -1,0 +1,12 @@
+#include "engine/base/check.h"
+#include "engine/device/cuda/cuda_backend.h"
+
+namespace mx {
+
+int cuda_device_count() { return 0; }
+
+std::unique_ptr<Device> open_cuda_device(int id) {
+  throw DeviceError(detail::concat("[gpu(", id, ")] expected a build with CUDA, got one without"));
+}
+
+}  // namespace mx

@@ -1,0 +1,150 @@
+// The caching allocator of every backend: stream-ordered, size-bucketed, with splitting and coalescing.
+//
+// Segments come from the backend through a MemorySource, in two classes (small and large requests) so that
+// long-lived small blocks do not break up large ones. A segment is a chain of blocks in address order; a
+// request takes a free block, splits off what it does not need, and a freed block merges with its free
+// neighbours.
+//
+// Clocks. A freed block carries, for each stream that used it, a point in that stream's order (a mark made
+// at free()). Until all are reached the block is *in flight*; it lies in the lane of its stream (or in the
+// lane of blocks with several). A request for stream S looks
+//   1. in S's own lane, because S's later work is ordered after the block's earlier use in any case;
+//   2. among settled blocks, whose points are all reached;
+//   3. again after polling the points of every lane, and joining S's blocks with settled neighbours;
+//   4. at the backend, for a new segment;
+//   5. when the backend has no more: there again after trim(), then among all blocks in flight, S's later
+//      work being made to wait for the points (MemoryStats::stream_waits).
+// The host never blocks on a stream, and no block is handed out early. A request without a stream stops at
+// what is settled. A block that was reused while in flight keeps the old points until its own free() covers
+// them, so that a free without a stream is not early either.
+//
+// Locks. The pool's lock is held for list work and non-blocking polls only. Reserving and releasing segments
+// happens under a second lock that only requests without a fitting block take.
+//
+// Capture. A private pool is a second Pool on the same source: what one caches the other never hands out.
+// Under AddressSanitizer settled blocks of host-accessible memory are poisoned, and requests get a redzone.
+//
+// Thread-safety: safe from any thread; see device.h for calls that name a stream.
+// Sources: best fit by two-level size classes is TLSF (Masmano et al., 2004); blocks that remember the
+// streams of their use are the idea of PyTorch's CUDA caching allocator; the lanes and the waits are our own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/device/pool_lane.h"
+
+namespace mx {
+
+/// Where a pool gets its segments. Safe from any thread.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+
+  /// `bytes` of memory, aligned to 4096 bytes, or null when there is not so much. Throws DeviceError.
+  virtual void* reserve(size_t bytes) = 0;
+  virtual void release(void* segment, size_t bytes) noexcept = 0;
+  virtual size_t limit_bytes() const noexcept = 0;
+
+  /// Called at free(), before the points are taken: the block is unused once the work submitted so far to
+  /// all of `users` has ended (at once if there are none). Work appended to them here is waited for.
+  virtual void retire(void* block, size_t bytes, std::span<Stream* const> users) {
+    (void)block, (void)bytes, (void)users;
+  }
+};
+
+struct PoolOptions {
+  size_t alignment = 64;             ///< of every address; a power of two, at least 64
+  size_t small_limit = 512 << 10;    ///< larger requests go to large segments
+  size_t small_segment = 4 << 20;    ///< bytes of a segment for small requests
+  size_t large_segment = 32 << 20;   ///< the same for requests up to half of it; above, segments fit exactly
+  bool host_accessible = false;      ///< the host may touch free memory (to poison it under ASan)
+};
+
+class Pool {
+ public:
+  Pool(Context context, MemorySource& source, PoolOptions options = {});
+  /// Releases every segment. Nothing may be in use or in flight.
+  ~Pool();
+
+  /// As Device::allocate, free and note_use.
+  void* allocate(size_t bytes, Stream* stream);
+  void free(void* pointer, Stream* stream) noexcept;
+  void note_use(void* pointer, Stream& stream);
+
+  MemoryStats stats() const;
+  void reset_peak();
+  /// Releases segments that no block in use or in flight lies in; returns their bytes.
+  size_t trim();
+
+ private:
+  friend void forget_stream(Stream& stream) noexcept;
+  enum Class { kSmall, kLarge };
+  enum class Reach { own, any };  // which free blocks a joined run may hold
+
+  struct Want {
+    size_t asked;   // bytes of the request
+    size_t bytes;   // with the redzone, rounded up
+    Class segment_class;
+    uint64_t stream;  // id, or 0
+  };
+
+  Want want(size_t bytes, const Stream* stream) const;
+  PoolBlock* take(const Want& want);
+  PoolBlock* take_after_poll(const Want& want);
+  PoolBlock* take_run(const Want& want, Reach reach);
+  PoolBlock* take_from(PoolLane& lane, const Want& want);
+  PoolBlock* split(PoolBlock* block, const Want& want, PoolLane* lane, PoolBlock* before);
+  void* hand_out(PoolBlock* block, const Want& want);
+  void* grow(const Want& want, PoolClock& waits);
+  void* reserve(const Want& want, size_t& bytes);
+  void add_segment(void* base, size_t bytes, Class segment_class);
+  std::vector<PoolSegment> detach_unused();
+  void release(const std::vector<PoolSegment>& segments);
+  [[noreturn]] void throw_exhausted(const Want& want) const;
+
+  void poll();
+  void settle(PoolBlock* block);
+  void put(PoolBlock* block);
+  void insert(PoolLane& lane, PoolBlock* block, PoolBlock* before = nullptr);
+  void absorb_next(PoolBlock* block);
+  void remove(PoolBlock* block);
+  PoolLane& lane_of(uint64_t stream);
+  PoolBlock* new_block();
+  void recycle(PoolBlock* block);
+  void forget(Stream& stream) noexcept;
+
+  const Context context_;
+  MemorySource& source_;
+  const PoolOptions options_;
+
+  std::mutex growth_mutex_;  // taken before mutex_; held while the backend reserves and releases
+  std::mutex users_mutex_;   // taken before mutex_; held while streams are marked
+  uint64_t sequence_ = 0;    // guarded by users_mutex_
+  mutable std::mutex mutex_;
+
+  // Guarded by mutex_.
+  std::unordered_map<void*, PoolBlock*> used_;
+  std::unordered_set<PoolBlock*> noted_;  // in use, with users
+  PoolLane settled_;
+  PoolLane mixed_;  // in flight on several streams
+  std::unordered_map<uint64_t, std::unique_ptr<PoolLane>> lanes_;
+  std::unordered_map<PoolBlock*, PoolSegment> segments_;  // by their first block
+  std::deque<PoolBlock> storage_;
+  std::vector<PoolBlock*> spare_;
+  MemoryStats stats_;
+};
+
+/// Every backend's stream calls it first in its destructor: no pool touches the stream afterwards. Blocks
+/// that note_use() tied to the stream wait for what it was given so far.
+void forget_stream(Stream& stream) noexcept;
+
+}  // namespace mx

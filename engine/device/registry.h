@@ -1,0 +1,36 @@
+// The registry of devices: finds a Device for a Context, and lets a backend join, from inside the tree or
+// from outside it.
+//
+// Thread-safe. Devices start on first use and live until the process ends (they are never destroyed by
+// static destructors, because arrays with static lifetime may still free memory then).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/device/device.h"
+
+namespace mx {
+
+/// How a backend joins.
+struct Backend {
+  std::string name;                                     ///< "cpu", "gpu", "virt", or the outside backend's own
+  std::function<int()> count;                           ///< how many devices there are; must not throw
+  std::function<std::unique_ptr<Device>(int id)> open;  ///< starts device id; throws DeviceError
+};
+
+/// Adds a backend and returns its kind. Throws InvalidArgument when the name is taken or a function is null.
+DeviceKind register_backend(Backend backend);
+
+/// The device, started if need be. Throws InvalidArgument when there is no such kind or number: the message
+/// names how many there are.
+Device& get_device(Context context);
+
+/// How many devices the kind has; 0 for a kind that is not built in or has no hardware.
+int num_devices(DeviceKind kind);
+
+/// Usable GPUs; 0 without hardware, driver or CUDA support. Never throws.
+int num_gpus();
+
+}  // namespace mx

@@ -1,0 +1,131 @@
+// The virtual device: a simulated accelerator, for running and testing multi-device programs anywhere.
+//
+// It behaves like a GPU towards the scheduler: its streams run on their own, its memory faults when the host
+// touches it, it can be slow, full, fail or be lost. Tasks are host code and reach its memory through
+// KernelContext::ptr(). Copies need not be simulated at a speed; they can be.
+//
+// Thread-safety: the controls are safe from any thread. "From now" counts submissions, in the order in which
+// they are made, so that an injected failure hits the same piece of work in every run of one pusher.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/device/host_stream.h"
+#include "engine/device/virtual/virtual_memory.h"
+
+namespace mx {
+
+/// For all virtual devices that start from now on.
+struct VirtualOptions {
+  int devices = 8;                             ///< how many there are; default from MX_VIRTUAL_DEVICES
+  size_t capacity_bytes = size_t{4} << 30;     ///< memory of each
+  uint64_t seed = 0;                           ///< of the delays
+  uint32_t min_delay_us = 0;                   ///< before each kernel and copy, drawn from this range
+  uint32_t max_delay_us = 0;
+  double copy_bytes_per_second = std::numeric_limits<double>::infinity();
+};
+
+VirtualOptions virtual_options();
+/// Throws InvalidArgument. Devices that run already keep what they started with.
+void set_virtual_options(const VirtualOptions& options);
+
+/// One kernel or copy, as it ran.
+struct VirtualTraceEntry {
+  Context device;
+  uint64_t stream = 0;  ///< Stream::id()
+  HostWork::Kind kind = HostWork::Kind::kernel;
+  size_t bytes = 0;     ///< of a copy
+  uint32_t delay_us = 0;
+  int64_t begin_ns = 0;  ///< of the steady clock, after the delay
+  int64_t end_ns = 0;
+};
+
+class VirtualDevice final : public Device, private HostStreamOwner {
+ public:
+  VirtualDevice(int id, const VirtualOptions& options);
+
+  Context context() const override { return virt(id_); }
+  const DeviceProperties& properties() const override { return properties_; }
+  void* allocate(size_t bytes, Stream* stream) override;
+  void free(void* pointer, Stream* stream) noexcept override { pool_.free(pointer, stream); }
+  void note_use(void* pointer, Stream& stream) override { pool_.note_use(pointer, stream); }
+  void copy_async(void* target, Context target_context, const void* source, Context source_context, size_t bytes,
+                  Stream& stream) override;
+  std::unique_ptr<Stream> new_stream(StreamKind kind) override;
+  std::unique_ptr<Event> new_event() override;
+  std::exception_ptr lost() const noexcept override;
+  MemoryStats memory_stats() const override { return pool_.stats(); }
+  void reset_peak_memory() override { pool_.reset_peak(); }
+  size_t trim_memory() override { return pool_.trim(); }
+
+  /// The n-th allocation from now (1 is the next) throws OutOfMemory; 0 takes the order back.
+  void fail_next_allocation(uint64_t n);
+  /// The n-th copy or kernel submitted from now fails with DeviceError instead of running.
+  void fail_next_copy(uint64_t n);
+  void fail_next_kernel(uint64_t n);
+
+  /// The device is gone: what runs ends, what is queued does not run, all fails with DeviceError. Nothing
+  /// blocks, on this device or on streams of others that wait for it.
+  void lose();
+  /// Works again, with undefined memory. Only when its streams have drained.
+  void restore();
+
+  /// Delays from now on: a function of the seed, the place of the stream among the device's live streams
+  /// and the number of the work on that stream since this call. 0, 0 ends them.
+  void set_delay(uint64_t seed, uint32_t min_us, uint32_t max_us);
+
+  /// What allocations can use in all from now on; blocks held already stay. properties() does not change.
+  void set_capacity(size_t bytes) { memory_.set_capacity(bytes); }
+
+  void start_trace();
+  /// What ended since start_trace(), in the order of ending.
+  std::vector<VirtualTraceEntry> stop_trace();
+
+  /// The address of the kernels' alias; for tests that look at memory without a stream.
+  const void* alias(const void* device_address) const {
+    return static_cast<const char*>(device_address) + memory_.alias_offset();
+  }
+
+ private:
+  struct Slot {  // a live stream's place, from which its delays follow
+    HostStream* stream = nullptr;
+    uint64_t work = 0;
+  };
+
+  std::ptrdiff_t alias_offset() const noexcept override { return memory_.alias_offset(); }
+  void admit(HostStream& stream, HostWork& work) override;
+  void run(HostStream& stream, HostWork& work, KernelContext& context) override;
+  void closed(HostStream& stream) noexcept override;
+
+  char* reach(const void* address, Context context, size_t bytes) const;
+  bool count_down(uint64_t& left);
+  uint32_t next_delay_us(const HostStream& stream);
+
+  const int id_;
+  const DeviceProperties properties_;
+  const double copy_bytes_per_second_;
+  VirtualMemory memory_;
+  Pool pool_;
+
+  std::atomic<bool> is_lost_{false};
+  std::atomic<bool> tracing_{false};
+  std::mutex streams_mutex_;  // taken before mutex_ to change which streams slots_ holds
+  mutable std::mutex mutex_;  // guards what follows; a leaf: streams call lost() under their own lock
+  std::exception_ptr lost_error_;
+  uint64_t fail_allocation_ = 0;  // 0 is never, n the n-th from now
+  uint64_t fail_copy_ = 0;
+  uint64_t fail_kernel_ = 0;
+  uint64_t seed_;
+  uint32_t min_delay_us_;
+  uint32_t max_delay_us_;
+  std::vector<Slot> slots_;
+  std::vector<VirtualTraceEntry> trace_;
+};
+
+/// The device, started if need be. Throws InvalidArgument when there are not so many.
+VirtualDevice& virtual_device(int id);
+
+}  // namespace mx
