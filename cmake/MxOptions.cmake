@@ -1,0 +1,38 @@
+# Compiler settings shared by every target.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+
+find_program(MX_CCACHE ccache)
+if(MX_CCACHE)
+  foreach(lang CXX CUDA)
+    if(NOT DEFINED CMAKE_${lang}_COMPILER_LAUNCHER)
+      set(CMAKE_${lang}_COMPILER_LAUNCHER ${MX_CCACHE})
+    endif()
+  endforeach()
+endif()
+
+# Sanitizers go on everything that this build compiles, not only on the layers: a container that is
+# checked in one translation unit and not in another gives false reports.
+if(MX_SANITIZE)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${MX_SANITIZE}>
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>)
+  add_link_options(-fsanitize=${MX_SANITIZE})
+  if(MX_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # GCC warns that fences are not modelled; the code under the sanitizer has none that order data.
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan>)
+  endif()
+endif()
+
+# Warnings are for our own sources only, so they ride on a target.
+add_library(mx_flags INTERFACE)
+target_compile_options(mx_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor>)
+if(MX_WERROR)
+  target_compile_options(mx_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()

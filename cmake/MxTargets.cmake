@@ -1,0 +1,80 @@
+# One library per layer, one test executable per layer.
+
+# mx_add_library(<name> SOURCES ... DEPS ... [PRIVATE_DEPS ...])
+# Makes the static (or, with BUILD_SHARED_LIBS, shared) library mx_<name> with the alias mx::<name>.
+# Layers below go in DEPS, so that the link order is the layer order; scripts/check_layers.py checks it.
+function(mx_add_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  set(target mx_${name})
+  add_library(${target} ${ARG_SOURCES})
+  add_library(mx::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES
+    EXPORT_NAME ${name}
+    VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  target_include_directories(${target} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+    $<INSTALL_INTERFACE:include/mxrun>)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS} $<BUILD_INTERFACE:mx_flags>)
+  set_property(GLOBAL APPEND PROPERTY MX_LIBRARIES ${target})
+endfunction()
+
+# mx_add_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds])
+# A GoogleTest executable in <build>/tests; each TEST becomes one ctest entry.
+function(mx_add_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main mx_flags)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  set_property(GLOBAL APPEND PROPERTY MX_TEST_PROGRAMS ${name})
+endfunction()
+
+# mx_add_example(<name> SOURCES ... DEPS ...)
+# A program in <build>/examples.
+function(mx_add_example name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} mx_flags)
+endfunction()
+
+# The executables that a folder of the tree and its subfolders define.
+function(mx_executables_in folder out)
+  set(found "")
+  get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL EXECUTABLE)
+      list(APPEND found ${target})
+    endif()
+  endforeach()
+  get_property(subfolders DIRECTORY ${folder} PROPERTY SUBDIRECTORIES)
+  foreach(subfolder IN LISTS subfolders)
+    mx_executables_in(${subfolder} more)
+    list(APPEND found ${more})
+  endforeach()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+# Writes <build>/programs.txt, one "tests <path>" or "benchmarks <path>" per line. scripts/gpu_bundle.sh
+# packs what it names, so that a new test or benchmark travels without another list to keep.
+function(mx_write_program_list)
+  get_property(tests GLOBAL PROPERTY MX_TEST_PROGRAMS)
+  set(benchmarks "")
+  if(MX_BENCHMARKS AND IS_DIRECTORY ${PROJECT_SOURCE_DIR}/benchmarks)
+    mx_executables_in(${PROJECT_SOURCE_DIR}/benchmarks benchmarks)
+  endif()
+  set(lines "")
+  foreach(kind tests benchmarks)
+    foreach(program IN LISTS ${kind})
+      string(APPEND lines "${kind} $<TARGET_FILE:${program}>\n")
+    endforeach()
+  endforeach()
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/programs.txt CONTENT "${lines}")
+endfunction()

@@ -1,0 +1,4 @@
+// Everything that is public. Only includes.
+#pragma once
+
+#include "mx/engine.h"
