@@ -1,0 +1,108 @@
+# shellcheck shell=bash
+# Shared by the scripts: where the tree is, how they talk, how they install what is missing.
+# Source it; it changes to the root of the tree.
+set -euo pipefail
+
+MX_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$MX_ROOT"
+
+say() { printf '== %s\n' "$*"; }
+warn() { printf 'warning: %s\n' "$*" >&2; }
+die() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+# As many compilers as processors, and one per 1.5 GB of memory that is free: large translation units on a
+# small machine would otherwise end in the out-of-memory killer.
+build_jobs() {
+  local cpus memory_kb by_memory
+  cpus=$(nproc)
+  memory_kb=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
+  by_memory=$((memory_kb / 1500000))
+  if [ "$by_memory" -lt 1 ]; then by_memory=1; fi
+  echo $((cpus < by_memory ? cpus : by_memory))
+}
+
+# Packages, one per line: what it is for, how to see that it is there, its name. The test is a command name,
+# a file below /usr, or "@" for "ask dpkg". The names are the same on Debian 12 and Ubuntu 24.04.
+packages_for() {
+  cat <<'LIST'
+cmake|cmake|configures the build (3.24 or newer)
+ninja-build|ninja|runs the build
+g++|g++|compiles C++20
+ccache|ccache|makes repeated builds fast
+libtbb-dev|@|oneTBB, hosts the engine's workers
+libcli11-dev|@|command-line options of the examples
+LIST
+  if [ "$1" = build ]; then return; fi
+  cat <<'LIST'
+libgtest-dev|@|GoogleTest, the test framework
+libgmock-dev|@|GoogleTest's matchers
+python3|python3|checks the layers
+patchelf|patchelf|makes bundled programs relocatable
+binutils|readelf|reads what a program links to
+LIST
+  if [ "$1" = test ]; then return; fi
+  cat <<'LIST'
+git|git|lists the sources to check
+clang-format-14|clang-format-14|checks the formatting
+LIST
+}
+
+is_there() {
+  local package=$1 test=$2
+  if [ "$test" != @ ]; then
+    command -v "$test" >/dev/null 2>&1
+  elif command -v dpkg-query >/dev/null 2>&1; then
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ]
+  else
+    return 0 # not a Debian: the configure step finds out and says what it misses
+  fi
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null 2>&1; then
+    sudo "$@"
+  else
+    die "this needs root to run '$*', and there is no sudo; run it as root once, then start again"
+  fi
+}
+
+# install_packages build|test|ci: installs what that needs and is missing; says nothing when nothing is.
+install_packages() {
+  local level=$1 package test why
+  local missing=()
+  while IFS='|' read -r package test why; do
+    if ! is_there "$package" "$test"; then
+      if [ ${#missing[@]} = 0 ]; then say "installing from the distribution's packages:"; fi
+      printf '   %-16s %s\n' "$package" "$why"
+      missing+=("$package")
+    fi
+  done < <(packages_for "$level")
+  if [ ${#missing[@]} = 0 ]; then return 0; fi
+  if ! command -v apt-get >/dev/null 2>&1; then
+    die "no apt-get here; install the equivalents of: ${missing[*]}"
+  fi
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+}
+
+# configure PRESET [CMake options...]
+configure() {
+  local preset=$1
+  shift
+  say "configuring build/$preset"
+  cmake --preset "$preset" "$@"
+}
+
+# build PRESET [ninja options or targets...]
+build() {
+  local preset=$1 jobs
+  shift
+  jobs=$(build_jobs)
+  say "building build/$preset with $jobs jobs"
+  cmake --build "build/$preset" --parallel "$jobs" "$@"
+}
