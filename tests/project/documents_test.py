@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""The documents agree with the tree. Usage: ... SOURCE_DIR"""
+
+import os
+import re
+import sys
+import unittest
+
+SOURCE = ""
+
+
+def read(path):
+    with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
+        return file.read()
+
+
+def documents():
+    names = [n for n in os.listdir(SOURCE) if n.endswith(".md")]
+    return names + ["docs/" + n for n in os.listdir(os.path.join(SOURCE, "docs")) if n.endswith(".md")]
+
+
+class Documents(unittest.TestCase):
+    def test_program_of_the_readme_is_the_example_that_is_built_and_run(self):
+        self.assertIn("```cpp\n" + read("examples/first_program.cc") + "```", read("README.md"))
+
+    def test_links_between_documents_lead_somewhere(self):
+        for document in documents():
+            for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", read(document)):
+                if re.match(r"[a-z]+://", target):
+                    continue
+                path = os.path.normpath(os.path.join(SOURCE, os.path.dirname(document), target))
+                self.assertTrue(os.path.exists(path), f"{document} links {target}, which does not exist")
+
+    def test_every_package_that_the_scripts_install_is_explained(self):
+        packages = re.findall(r"^([a-z0-9.+-]+)\|\S+\|.+$", read("scripts/lib/common.sh"), re.MULTILINE)
+        self.assertGreater(len(packages), 5)
+        text = read("docs/dependencies.md")
+        for package in packages:
+            self.assertIn(f"`{package}`", text)
+
+    def test_every_error_type_is_explained(self):
+        types = re.findall(r"^class (\w+) : public ", read("engine/base/error.h"), re.MULTILINE)
+        self.assertGreater(len(types), 5)
+        text = read("docs/errors.md")
+        for name in types:
+            self.assertIn(f"`{name}`", text)
+
+    def test_ticked_features_name_a_test(self):
+        rows = [line.strip().strip("|").split("|") for line in read("docs/features.md").splitlines()
+                if line.startswith("| ")]
+        marks = [row for row in rows if row[0].strip() in ("yes", "no")]
+        self.assertTrue(marks)
+        for row in marks:
+            self.assertEqual(row[0].strip() == "yes", bool(row[-1].strip()), f"tick without test, or test without tick: {row}")
+
+
+if __name__ == "__main__":
+    SOURCE = sys.argv.pop(1)
+    unittest.main()

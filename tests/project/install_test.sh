@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# The installed tree is complete: a program outside builds against it, wherever it was moved to.
+# Usage: install_test.sh BUILD_DIR SOURCE_DIR WORK_DIR [options of the outside configure step...]
+set -euo pipefail
+build=$1 source=$2 work=$(realpath -m -- "$3")
+shift 3
+
+rm -rf -- "$work"
+mkdir -p "$work"
+cmake --install "$build" --prefix "$work/first" >"$work/install.log"
+
+# Moved, so that a path of the build or of the first prefix cannot go unnoticed.
+mv "$work/first" "$work/prefix"
+if grep -rlF -e "$build" -e "$source" -e "$work/first" "$work/prefix" --include='*.cmake'; then
+  echo "FAIL: these installed files name the folders of this build" >&2
+  exit 1
+fi
+for header in mx/mx.h mx/engine.h engine/engine.h engine/base/error.h engine/device/device.h; do
+  [ -f "$work/prefix/include/mxrun/$header" ] || { echo "FAIL: $header is not installed" >&2 && exit 1; }
+done
+
+cmake -S "$source/tests/project/outside" -B "$work/outside" "-DCMAKE_PREFIX_PATH=$work/prefix" "$@"
+cmake --build "$work/outside"
+"$work/outside/outside"
+"$work/outside/outside_all"

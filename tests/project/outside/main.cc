@@ -1,0 +1,18 @@
+// Both spellings of the headers must work, and what they declare must link.
+#include <mx/mx.h>
+
+#include <cstdio>
+
+#include "engine/engine.h"
+
+int main() {
+  mx::Engine engine;
+  int value = 0;
+  const mx::Var v = engine.new_var();
+  engine.push([&] { value = 41; }, {.writes = {v}, .name = "set"});
+  engine.push([&] { ++value; }, {.updates = {v}, .name = "increment"});
+  engine.wait(v);
+  engine.delete_var(v);
+  std::printf("outside: %d\n", value);
+  return value == 42 ? 0 : 1;
+}
