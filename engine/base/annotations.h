@@ -1,0 +1,25 @@
+// What the tools that check this code must be told.
+//
+// oneTBB is not compiled with ThreadSanitizer, so the happens-before edge from the thread that enqueues a
+// task to the thread that runs it is invisible to it: MX_TSAN_RELEASE before the enqueue and
+// MX_TSAN_ACQUIRE at the start of the task, on the same address, make it visible. They mark that edge only
+// and compile to nothing elsewhere.
+#pragma once
+
+#if defined(__SANITIZE_THREAD__)
+#define MX_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define MX_TSAN 1
+#endif
+#endif
+
+#ifdef MX_TSAN
+extern "C" void __tsan_acquire(void* address);
+extern "C" void __tsan_release(void* address);
+#define MX_TSAN_ACQUIRE(address) __tsan_acquire(const_cast<void*>(static_cast<const void*>(address)))
+#define MX_TSAN_RELEASE(address) __tsan_release(const_cast<void*>(static_cast<const void*>(address)))
+#else
+#define MX_TSAN_ACQUIRE(address) ((void)(address))
+#define MX_TSAN_RELEASE(address) ((void)(address))
+#endif

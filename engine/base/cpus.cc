@@ -1,0 +1,88 @@
+#include "engine/base/cpus.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "engine/base/check.h"
+
+namespace mx {
+
+namespace {
+
+int affinity_cpus() {
+  // The mask of a machine with more than 1024 processors does not fit cpu_set_t: grow until it does.
+  for (int cpus = CPU_SETSIZE; cpus <= (1 << 20); cpus *= 2) {
+    cpu_set_t* set = CPU_ALLOC(cpus);
+    if (set == nullptr) break;
+    const size_t bytes = CPU_ALLOC_SIZE(cpus);
+    const int rc = sched_getaffinity(0, bytes, set);
+    const int count = rc == 0 ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
+    if (count > 0) return count;
+  }
+  return std::max<int>(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+// The quota of one cgroup folder in processors, or infinity.
+double quota_of(const std::string& folder) {
+  if (std::ifstream file(folder + "/cpu.max"); file) {
+    std::string quota;
+    double period = 0;
+    if (file >> quota >> period && quota != "max" && period > 0) return std::stod(quota) / period;
+  }
+  std::ifstream quota_file(folder + "/cpu.cfs_quota_us");
+  std::ifstream period_file(folder + "/cpu.cfs_period_us");
+  double quota = 0;
+  double period = 0;
+  if (quota_file >> quota && period_file >> period && quota > 0 && period > 0) return quota / period;
+  return INFINITY;
+}
+
+// The smallest quota on the way from this process's cgroup to the root of the hierarchy.
+double cgroup_cpus() {
+  double best = INFINITY;
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    std::istringstream fields(line);
+    std::string id, controllers, path;
+    std::getline(fields, id, ':');
+    std::getline(fields, controllers, ':');
+    std::getline(fields, path);
+    std::string root = "/sys/fs/cgroup";
+    if (!controllers.empty()) {
+      if (controllers.find("cpu") == std::string::npos) continue;
+      root += "/" + controllers;
+    }
+    for (std::string folder = root + path;; folder.resize(folder.rfind('/'))) {
+      best = std::min(best, quota_of(folder));
+      if (folder.size() <= root.size() || folder.rfind('/') < root.size()) break;
+    }
+    best = std::min(best, quota_of(root));
+  }
+  return best;
+}
+
+}  // namespace
+
+int usable_cpus() {
+  if (const char* text = std::getenv("MX_NUM_THREADS"); text != nullptr && *text != '\0') {
+    char* end = nullptr;
+    const long value = std::strtol(text, &end, 10);
+    MX_CHECK(*end == '\0' && value >= 1 && value <= 4096, InvalidArgument,
+             "[MX_NUM_THREADS] expected a number from 1 to 4096, got '", text, "'");
+    return static_cast<int>(value);
+  }
+  const double quota = cgroup_cpus();
+  const int cpus = affinity_cpus();
+  if (!std::isfinite(quota)) return cpus;
+  return std::clamp(static_cast<int>(std::ceil(quota)), 1, cpus);
+}
+
+}  // namespace mx

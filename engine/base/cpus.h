@@ -1,0 +1,19 @@
+// How many processors this process may use, and what a spinning thread does between looks.
+#pragma once
+
+namespace mx {
+
+/// The processors that this process can use at once: its affinity mask, cut by the cgroup's CPU quota
+/// (v1 and v2, rounded up). At least 1. MX_NUM_THREADS overrides it. Read once per call.
+int usable_cpus();
+
+/// One pause of a spin loop: tells the processor, does not enter the kernel.
+inline void cpu_relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace mx

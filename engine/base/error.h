@@ -1,0 +1,80 @@
+// The tree of exceptions that mx throws.
+//
+// Every error of the library derives from mx::Error, so that `catch (const mx::Error&)` is enough for a
+// caller who does not care which one it is. A message says what was expected, what came and where:
+// "[name] expected ..., got ...".
+//
+// Thread-safety: exception objects are immutable after construction; one object may be rethrown by many
+// threads at once (that is how the engine hands one root cause to every waiter).
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace mx {
+
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& message) : std::runtime_error(message) {}
+};
+
+/// An argument was wrong: shape, range, null function, unknown name, unparsable setting.
+class InvalidArgument : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A handle was used after its object was deleted, or with an engine that did not make it.
+class InvalidHandle : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The call is not allowed here and now: waiting inside an operation, pushing after shutdown, using a
+/// process's engine in its forked child.
+class InvalidState : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Memory of a device, or of the host, is exhausted.
+class OutOfMemory : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A device reported an error, or is lost.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A deadline passed.
+class Timeout : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The operation was skipped because the engine was told to cancel.
+class Cancelled : public Error {
+ public:
+  using Error::Error;
+};
+
+/// An operation failed with something that is not an mx::Error: the message carries the operation's name,
+/// the place of its push and what the original exception said.
+class OperationError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// An operation touched a variable that it had not declared (engine mode `check`).
+class AccessError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The text of the exception in flight, whatever its type. Call inside a catch block only.
+std::string current_exception_text();
+
+}  // namespace mx

@@ -1,0 +1,122 @@
+// Operations that end by a completion token.
+//
+// Two things must have happened before such an operation ends: its function has returned (and been
+// destroyed), and its token has been used. They may come in either order and on different threads; the
+// second one ends it. `Op::pending`, which is 0 once the operation is ready, holds the two bits meanwhile,
+// and `Op::next()`, unused while it runs, the token's failure.
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/detail/engine_impl.h"
+
+namespace mx {
+namespace detail {
+
+namespace {
+
+constexpr uint16_t kReturned = 1;
+constexpr uint16_t kCompleted = 2;
+
+std::atomic_ref<uint16_t> async_state(Op* op) { return std::atomic_ref<uint16_t>(op->pending); }
+
+Failure*& token_failure(Op* op) { return op->link_a[0].token_failure; }
+
+}  // namespace
+
+void EngineImpl::run_async(Worker& worker, Op* op, int64_t begin_ns) {
+  if (options_.watchdog_ms > 0) {
+    lock_.lock();
+    async_since_[op] = now_ns();
+    lock_.unlock();
+  }
+  const uint32_t row = worker.row;
+  start_token(op);
+  RunContext context;
+  context.op_ = op;
+  context.check_ = check_mode_;
+  Failure* thrown = nullptr;
+  try {
+    op->type->run(op, std::move(context), Completion(this, op));
+  } catch (...) {
+    thrown = failure_of_current_exception(op->cold().name, op->cold().where);
+  }
+  op->type->destroy(op);
+  if (thrown != nullptr) {
+    op->failure() = thrown;
+    op->flags |= kOpFailed;
+  }
+  if (begin_ns != 0) {
+    profiler_.ran(op, concat("worker ", row), begin_ns, now_ns(), thrown != nullptr ? "failed" : "started");
+  }
+  function_returned(op);
+}
+
+void EngineImpl::start_token(Op* op) { token_failure(op) = nullptr; }
+
+void EngineImpl::function_returned(Op* op) {
+  if (async_state(op).fetch_or(kReturned, std::memory_order_acq_rel) & kCompleted) finish_async(op);
+}
+
+void EngineImpl::end_async(Op* op, Failure* failure) {
+  token_failure(op) = failure;
+  if (async_state(op).fetch_or(kCompleted, std::memory_order_acq_rel) & kReturned) finish_async(op);
+}
+
+void EngineImpl::drop_async(Op* op) {
+  end_async(op, failure_of(std::make_exception_ptr(OperationError(
+                               "expected its completion to be called, but it was dropped")),
+                           op->cold().name, op->cold().where));
+}
+
+// What the function threw counts more than what became of its token (dropped, as a rule, by the throw).
+void EngineImpl::finish_async(Op* op) {
+  Failure* failure = token_failure(op);
+  if (failure != nullptr) {
+    if (op->flags & kOpFailed) {
+      failure->release();
+    } else {
+      op->failure() = failure;
+      op->flags |= kOpFailed;
+    }
+  }
+  op->pending = 0;
+  lock_.lock();
+  if (options_.watchdog_ms > 0) async_since_.erase(op);
+  complete(op);
+  if (internal_ != nullptr) settle_internal();
+  unlock();
+  if (inline_mode_) {
+    run_inline(options_.mode == EngineMode::naive, false);
+  } else {
+    rouse();
+  }
+}
+
+}  // namespace detail
+
+Completion& Completion::operator=(Completion&& other) noexcept {
+  if (this == &other) return *this;
+  if (op_ != nullptr) impl_->drop_async(op_);
+  impl_ = other.impl_;
+  op_ = std::exchange(other.op_, nullptr);
+  return *this;
+}
+
+Completion::~Completion() {
+  if (op_ != nullptr) impl_->drop_async(op_);
+}
+
+void Completion::fail(std::exception_ptr error) {
+  finish(error != nullptr ? error
+                          : std::make_exception_ptr(OperationError("failed without saying why")));
+}
+
+void Completion::finish(std::exception_ptr error) {
+  MX_CHECK(op_ != nullptr, InvalidState,
+           "[completion] expected the first and only use, got a token that was used or moved from");
+  detail::Op* op = std::exchange(op_, nullptr);
+  impl_->end_async(op, error == nullptr ? nullptr
+                                        : detail::failure_of(error, op->cold().name, op->cold().where));
+}
+
+}  // namespace mx

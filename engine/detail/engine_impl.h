@@ -1,0 +1,327 @@
+// EngineImpl: the engine's state. Internal.
+//
+// Who does what, in which file:
+//   push.cc     a pusher: builds an operation, submits it to the ring, waits when too much is in flight
+//   state.cc    under the lock: drains the ring into DependencyState, completes operations, keeps counts
+//   worker.cc   a worker on oneTBB: step (under the lock), run (outside it), search, leave
+//   issue.cc    operations of accelerators: one issuer per device at a time
+//   wait.cc     waiters, and the help they give on the way to what they wait for
+//   monitor.cc  the thread that looks after long operations and polled devices
+//
+// Two rules keep it free of deadlock: user code (functions, their destructors, completions' callers) never
+// runs under the lock, and nothing waits while it holds the lock.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "engine/base/futex.h"
+#include "engine/detail/dependency.h"
+#include "engine/detail/lock.h"
+#include "engine/detail/op.h"
+#include "engine/detail/pools.h"
+#include "engine/detail/profiler.h"
+#include "engine/detail/ready_queue.h"
+#include "engine/detail/stream_order.h"
+#include "engine/detail/submit_ring.h"
+#include "engine/options.h"
+
+namespace mx::detail {
+
+class SegmentImpl;
+class SegmentRun;
+class WorkerHost;
+
+inline constexpr uint8_t kInternalLane = 255;  // Op::device of the engine's own operations
+inline constexpr size_t kMaxBatch = 32;
+inline constexpr size_t kDrainLimit = 64;
+
+/// What a worker has taken and not yet given back. The owner claims one operation after another without the
+/// lock; whoever holds the lock may complete what is done and take away what is not claimed, so that a long
+/// operation hides neither.
+struct alignas(64) Batch {
+  std::atomic<uint32_t> claimed{0};  // operations that the owner has started
+  std::atomic<uint32_t> done{0};     // of these, the first `done` have ended
+  uint32_t completed = 0;            // of these, given to DependencyState (under the lock)
+  uint32_t size = 0;                 // written under the lock
+  Op* ops[kMaxBatch];
+};
+
+struct Lane;
+
+struct alignas(64) Worker {
+  Batch batch;
+  std::shared_ptr<SegmentRun> run;  // not null: take part in this replay instead of a batch
+  Lane* lane = nullptr;  // not null: the batch is one operation to issue on this lane's device
+  bool in_use = false;   // under the lock
+  uint32_t row = 0;      // in traces
+  std::atomic<Op*> running{nullptr};        // for the watchdog; written only while it is on
+  std::atomic<int64_t> running_since{0};    // ns
+  int64_t reported = 0;                     // running_since of the last report
+};
+
+/// Operations of one (context, kind of stream) that is not the CPU's compute lane.
+struct Lane {
+  Context context;
+  StreamKind kind = StreamKind::compute;
+  bool accelerator = false;
+  int issuer = -1;  // index of the Device's lanes that share one issuing token
+  ReadyQueue ready;
+};
+
+/// A thread that waits for a version of a variable, or (var == nullptr) for an epoch.
+struct Waiter {
+  VarBlock* var = nullptr;
+  uint32_t target = 0;     // VarBlock::writes_done to reach
+  uint64_t epoch = 0;
+  bool written = false;    // the target is reached; the version's landing may still be awaited
+  bool finished = false;   // under the lock
+  Failure* failure = nullptr;
+  std::atomic<uint32_t> word{0};  // 0 waiting, 1 asleep, 2 finished
+  Waiter* next = nullptr;
+};
+
+struct ThreadState {
+  uint32_t cache_engine = 0;  // id of the engine whose operations are cached
+  Op* cache = nullptr;
+  Op* running = nullptr;      // the operation this thread is in
+  EngineImpl* running_engine = nullptr;
+  SegmentImpl* recording = nullptr;
+  EngineImpl* recording_engine = nullptr;
+};
+void register_engine(uint32_t id, EngineImpl* engine);
+void unregister_engine(uint32_t id);
+/// Calls f with the engine of that id, if it still lives; it cannot go meanwhile.
+void with_engine(uint32_t id, const std::function<void(EngineImpl&)>& f);
+extern thread_local constinit ThreadState tls __attribute__((tls_model("initial-exec")));
+
+class EngineImpl final : public StreamOrder::Listener {
+ public:
+  explicit EngineImpl(const EngineOptions& options);
+  ~EngineImpl() override;
+
+  // Engine's members.
+  Var new_var(const char* name = nullptr);
+  void delete_var(Var v);
+  Op* begin_push(const OpType* type, const PushOptions& options, const std::source_location& where);
+  void abandon_push(Op* op) noexcept;
+  void end_push(Op* op);
+  bool wait(Var v, int64_t timeout_ms);
+  bool wait_all(int64_t timeout_ms);
+  void recover(Var v, const std::source_location& where);
+  void cancel();
+  void pause();
+  void resume();
+  void shutdown();
+  EngineStats stats();
+  const EngineOptions& options() const { return options_; }
+  Profiler& profiler() { return profiler_; }
+
+  // Completion's.
+  void end_async(Op* op, Failure* failure);
+  void drop_async(Op* op);
+  static void check_access(const Op* op, const Var& v, bool write);
+
+  // DependencyState's sink; under the lock.
+  void ready(Op* op) {
+    if ((op->priority | op->device) == 0 && !streams_in_use_) [[likely]] {
+      ready_.push(op);
+    } else {
+      ready_special(op);
+    }
+  }
+  void written(VarBlock* var);
+
+  uint32_t id() const { return id_; }
+  void check_usable(const char* call) const;
+  void check_var(const Var& v, const char* call) const;
+  int worker_limit() const { return threads_; }
+  void start_worker();
+  bool inline_mode() const { return inline_mode_; }
+
+  // Replays (segment_run.cc).
+  bool attention() const { return attention_.load(std::memory_order_relaxed) != 0; }
+  void offer_run(const std::shared_ptr<SegmentRun>& run);
+  void withdraw_run(SegmentRun* run);
+  void call_company();
+  void give_ops(Op* chain) noexcept { op_pool_.give_chain(chain); }
+
+  /// Gives the cached operations of an ending thread back, if the engine still lives.
+  static void return_cache(uint32_t engine_id, Op* chain);
+  static bool forked();
+
+ private:
+  friend class WorkerHost;
+  friend class SegmentImpl;
+
+  // for segments (state.cc); they take the lock
+  void pin(const std::vector<Link>& vars);
+  void unpin(const std::vector<Link>& vars);
+
+  // push.cc
+  class LinkWriter;
+  void push_links(const OpType* type, const std::vector<Link>& links, int priority, uint8_t device,
+                  const char* name, const std::source_location& where, void (*construct)(Op*, void*), void* argument);
+  Op* allocate();
+  void free_unsubmitted(Op* op) noexcept;
+  void fill_links(Op* op, const PushOptions& options);
+  void submit(Op* op);
+  void submit_slowly(Op* op);
+  void throttle(uint64_t ticket);
+  void push_internal(const OpType* type, VarBlock* var, const std::source_location& where);
+  uint8_t lane_index(Context context, StreamKind kind);
+  void wake_after_submit();
+
+  // state.cc; all under the lock
+  void ready_special(Op* op);
+  void drain(size_t limit);
+  void drain_to(uint64_t tail);
+  void complete(Op* op);
+  void settle_internal();
+  void give_var(VarBlock* var);
+  void finish_op(Op* op, Outcome outcome, Failure* failure, bool release_epoch = true);
+  void count_error(Failure* failure);
+  void release_op(Op* op);
+  void epoch_done(uint8_t epoch);
+  void check_epoch_waiters();
+  void host_may_start(Op* op) override;
+  void retired(uint8_t epoch, uint64_t bytes, Failure* failure, bool inherited) override;
+  void maybe_landed(VarBlock* var) override;
+
+  // worker.cc
+  void work();  // the body of a worker, on a oneTBB thread
+  size_t step(Worker& worker);
+  void finish_batch(Worker& worker);
+  size_t take(Worker& worker);
+  void scavenge();
+  void run_batch(Worker& worker, size_t size);
+  void run(Worker& worker, Op*& slot);
+  void run_async(Worker& worker, Op* op, int64_t begin_ns);
+  void start_token(Op* op);
+  void function_returned(Op* op);
+  void finish_async(Op* op);
+  void unlock();
+  bool search();
+  int wanted_workers() const;
+  bool more_workers_wanted() const;
+  Worker& borrow_worker();
+  void return_worker(Worker& worker);
+
+  // issue.cc
+  size_t take_device_op(Worker& worker);
+  void issue(Worker& worker, Op*& slot);
+  void poll_devices();
+
+  // wait.cc
+  bool block(Waiter& waiter, int64_t timeout_ms);
+  size_t take_for(Waiter& waiter, Worker& worker);
+  void mark_ancestors(VarBlock* var);
+  void rouse();
+  void finish_waiter(Waiter& waiter);
+  void remove_waiter(Waiter& waiter);
+  void refuse_inside_operation(const char* call) const;
+
+  // inline modes (naive, fuzz): the pusher and waiters run everything themselves
+  void run_inline(bool all, bool wait_for_turn);
+
+  // monitor.cc
+  void monitor();
+  void start_monitor();
+  void watchdog(int64_t now);
+
+  const EngineOptions options_;
+  const uint32_t id_;
+  const int threads_;
+  const bool inline_mode_;
+  const bool check_mode_;
+
+  std::atomic<bool> refusing_{false};   // pushes throw
+  std::atomic<bool> shut_down_{false};  // shutdown() has begun
+  std::exception_ptr shutdown_error_;
+
+  OpPool op_pool_;
+  VarPool var_pool_;
+  Profiler profiler_;
+  std::unique_ptr<WorkerHost> host_;
+
+  alignas(64) SubmitRing<Op> ring_;
+
+  // Read by everybody, written when a worker comes, leaves or searches.
+  alignas(64) std::atomic<int32_t> active_{0};  // workers called from oneTBB and not gone
+  std::atomic<int32_t> searching_{0};           // of these, spinning for work
+  std::atomic<uint32_t> ready_hint_{0};         // ready operations, as of the last unlock
+  std::atomic<uint32_t> attention_{0};  // running workers should come back to the lock between operations
+  std::atomic<int64_t> body_ticks_{0};  // how long operations take, roughly
+  std::atomic<bool> paused_hint_{false};
+  std::atomic<bool> streams_outstanding_{false};
+
+  // Read by pushers now and then, written once per step.
+  alignas(64) std::atomic<uint64_t> ended_{0};  // operations that have ended
+  std::atomic<uint64_t> bytes_ended_{0};
+  std::atomic<uint32_t> throttled_{0};          // pushers asleep
+  std::atomic<uint32_t> throttle_word_{0};
+  std::atomic<uint64_t> bytes_pushed_{0};
+  std::atomic<uint64_t> throttle_count_{0};
+
+  alignas(64) EngineLock lock_;
+  // ---- under the lock ----
+  DependencyState<EngineImpl> deps_{*this};
+  ReadyQueue ready_;
+  bool streams_in_use_ = false;
+  bool urgent_shown_ = false;  // attention_ counts the urgent operation that is ready
+  int paused_ = 0;
+  int running_ = 0;        // threads that run operations
+  uint64_t ended_count_ = 0;
+  uint64_t ended_bytes_ = 0;
+  uint64_t linked_ = 0;
+  uint64_t sequence_ = 0;
+  Op* free_ops_ = nullptr;
+  int free_count_ = 0;
+  uint64_t epoch_ = 0;
+  uint64_t oldest_epoch_ = 0;
+  Waiter* epoch_waiters_ = nullptr;
+  Waiter* var_waiters_ = nullptr;
+  uint32_t walk_ = 0;
+  ReadyQueue comm_;        // operations of the CPU's communication lanes
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<char> issuing_;  // per device in use: an issuer is at work
+  size_t device_ready_ = 0;
+  size_t lane_turn_ = 0;
+  Op* internal_ = nullptr;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::unordered_map<Op*, int64_t> async_since_;  // with a watchdog: asynchronous operations that have begun
+  std::unique_ptr<StreamOrder> streams_;
+  Failure* first_failure_ = nullptr;
+  uint64_t failures_ = 0;       // since the last wait_all
+  uint64_t failed_ops_ = 0, skipped_ops_ = 0, steps_ = 0, worker_starts_ = 0;
+  std::vector<Failure*> unobserved_;
+  std::unordered_map<VarBlock*, uint32_t> pins_;  // by segments; a deleted one is given back with its last pin
+  std::vector<std::shared_ptr<SegmentRun>> shared_runs_;  // replays that would like company
+  std::mt19937_64 random_;
+  uint32_t epoch_count_[256] = {};
+  // ---- end ----
+
+  std::mutex inline_mutex_;  // naive and fuzz: one executor at a time
+  std::atomic<bool> inline_again_{false};
+  std::mt19937_64 inline_random_;
+  std::mutex lanes_mutex_;
+  std::atomic<size_t> lane_count_{0};
+
+  std::mutex monitor_mutex_;
+  std::condition_variable monitor_wake_;
+  std::thread monitor_thread_;
+  bool monitor_stop_ = false;
+  std::atomic<bool> monitor_awake_{false};
+};
+
+}  // namespace mx::detail

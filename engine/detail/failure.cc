@@ -1,0 +1,89 @@
+#include "engine/detail/failure.h"
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "engine/detail/op.h"
+
+namespace mx::detail {
+
+namespace {
+
+// An OperationError that carries the exception it came from.
+class ForeignError : public OperationError, public std::nested_exception {
+ public:
+  using OperationError::OperationError;
+};
+
+// Rethrows the exception in flight as its own mx type with another message. Most derived types first.
+template <class MakeMessage>
+std::exception_ptr rewritten(const MakeMessage& message) {
+  try {
+    throw;
+  } catch (const ForeignError& e) {
+    return std::make_exception_ptr(ForeignError(message(e.what())));
+  } catch (const OutOfMemory& e) {
+    return std::make_exception_ptr(OutOfMemory(message(e.what())));
+  } catch (const InvalidArgument& e) {
+    return std::make_exception_ptr(InvalidArgument(message(e.what())));
+  } catch (const InvalidHandle& e) {
+    return std::make_exception_ptr(InvalidHandle(message(e.what())));
+  } catch (const InvalidState& e) {
+    return std::make_exception_ptr(InvalidState(message(e.what())));
+  } catch (const DeviceError& e) {
+    return std::make_exception_ptr(DeviceError(message(e.what())));
+  } catch (const Timeout& e) {
+    return std::make_exception_ptr(Timeout(message(e.what())));
+  } catch (const Cancelled& e) {
+    return std::make_exception_ptr(Cancelled(message(e.what())));
+  } catch (const AccessError& e) {
+    return std::make_exception_ptr(AccessError(message(e.what())));
+  } catch (const OperationError& e) {
+    return std::make_exception_ptr(OperationError(message(e.what())));
+  } catch (const std::bad_alloc& e) {
+    return std::make_exception_ptr(OutOfMemory(message(e.what())));
+  } catch (...) {
+    return std::make_exception_ptr(ForeignError(message(current_exception_text())));
+  }
+}
+
+}  // namespace
+
+std::string name_or_default(const char* name) { return name != nullptr ? name : "operation"; }
+
+std::string place(const std::source_location& where) {
+  return concat(where.file_name(), ":", where.line());
+}
+
+Failure* failure_of_current_exception(const char* name, const std::source_location& where) {
+  auto* failure = new Failure;
+  const auto message = [&](const std::string& text) {
+    failure->text = concat("[", name_or_default(name), "] ", text, " (pushed at ", place(where), ")");
+    return failure->text;
+  };
+  failure->error = rewritten(message);
+  return failure;
+}
+
+Failure* failure_of(std::exception_ptr error, const char* name, const std::source_location& where) {
+  try {
+    if (error == nullptr) throw OperationError("failed without saying why");
+    std::rethrow_exception(error);
+  } catch (...) {
+    return failure_of_current_exception(name, where);
+  }
+}
+
+std::exception_ptr with_note(const std::exception_ptr& error, const std::string& note) {
+  try {
+    std::rethrow_exception(error);
+  } catch (...) {
+    return rewritten([&](const std::string& text) { return text + note; });
+  }
+}
+
+void throw_null_function(const char* name, const std::source_location& where) {
+  throw InvalidArgument(concat("[", name_or_default(name), "] expected a function to run, got a null one (pushed at ",
+                               place(where), ")"));
+}
+
+}  // namespace mx::detail

@@ -1,0 +1,35 @@
+// Failure: one root cause, shared by every version it poisons and every waiter that sees it. Internal.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <source_location>
+#include <string>
+
+namespace mx::detail {
+
+struct Failure {
+  std::atomic<int> refs{1};
+  std::atomic<bool> observed{false};  // some waiter has got it
+  std::exception_ptr error;           // what waiters get: typed, with the operation's name and place
+  std::string text;                   // its message
+
+  void retain() { refs.fetch_add(1, std::memory_order_relaxed); }
+  void release() {
+    if (refs.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+};
+
+/// "[name] ... (pushed at file:line)": keeps the type of an mx::Error, makes an OperationError of anything
+/// else (with the original nested: std::rethrow_if_nested). The exception is the one in flight.
+Failure* failure_of_current_exception(const char* name, const std::source_location& where);
+Failure* failure_of(std::exception_ptr error, const char* name, const std::source_location& where);
+
+/// The same error with a note after its message.
+std::exception_ptr with_note(const std::exception_ptr& error, const std::string& note);
+
+/// "name" or "operation" when there is none; "file:line".
+std::string name_or_default(const char* name);
+std::string place(const std::source_location& where);
+
+}  // namespace mx::detail

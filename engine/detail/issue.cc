@@ -1,0 +1,138 @@
+// Operations of accelerators: planned under the lock, enqueued outside it by one issuer per device at a
+// time, so that each stream gets its operations in the order of its clock.
+#include "engine/base/clock.h"
+#include "engine/detail/engine_impl.h"
+
+namespace mx::detail {
+
+size_t EngineImpl::take_device_op(Worker& worker) {
+  if (device_ready_ == 0) return 0;
+  const size_t lanes = lanes_.size();
+  Lane* best = nullptr;
+  for (size_t i = 0; i < lanes; ++i) {
+    // Lanes take turns; an urgent one, and communication, come first.
+    Lane& lane = *lanes_[(lane_turn_ + i) % lanes];
+    if (!lane.accelerator || lane.ready.empty() || issuing_[static_cast<size_t>(lane.issuer)]) continue;
+    if (best == nullptr || (lane.ready.urgent() && !best->ready.urgent()) ||
+        (lane.kind == StreamKind::comm && best->kind != StreamKind::comm && !best->ready.urgent())) {
+      best = &lane;
+    }
+  }
+  if (best == nullptr) return 0;
+  ++lane_turn_;
+  issuing_[static_cast<size_t>(best->issuer)] = 1;
+  --device_ready_;
+  worker.lane = best;
+  worker.batch.ops[0] = options_.mode == EngineMode::fuzz ? best->ready.pop_nth(random_() % best->ready.size())
+                                                          : best->ready.pop();
+  return 1;
+}
+
+void EngineImpl::poll_devices() {
+  streams_->poll();
+  streams_outstanding_.store(streams_->outstanding(), std::memory_order_relaxed);
+}
+
+void EngineImpl::issue(Worker& worker, Op*& slot) {
+  Op* op = slot;
+  slot = nullptr;
+  Lane& lane = *worker.lane;
+  const bool async = op->type->async;
+  static thread_local StreamOrder::Issue issue;
+  issue.stream = nullptr;
+  issue.waits.clear();
+  issue.event = nullptr;
+  issue.begin_error = nullptr;
+  Failure* failure = nullptr;
+  bool planned = false;
+
+  lock_.lock();
+  // A device may have failed since the operation was granted what it reads.
+  if (deps_.cause_of(op) != nullptr) op->flags |= kOpSkip;
+  if ((op->flags & (kOpSkip | kOpCancelled)) == 0) {
+    try {
+      streams_->plan(op, lane.context, lane.kind, issue);
+      planned = true;
+      streams_outstanding_.store(true, std::memory_order_relaxed);
+      if (async) {
+        // It ends twice: on the device, and by its token.
+        ++epoch_count_[op->epoch];
+        --ended_count_;
+      }
+    } catch (...) {
+      failure = failure_of_current_exception(op->cold().name, op->cold().where);
+    }
+  }
+  unlock();
+
+  if (planned) {
+    StreamOrder::begin(issue);
+    if (issue.begin_error != nullptr) {
+      failure = failure_of(issue.begin_error, op->cold().name, op->cold().where);
+    } else {
+      tls.running = op;
+      tls.running_engine = this;
+      worker.running_since.store(now_ns(), std::memory_order_relaxed);
+      worker.running.store(op, std::memory_order_release);
+      const int64_t begin_ns = profiler_.tracing() ? now_ns() : 0;
+      RunContext context;
+      context.op_ = op;
+      context.stream_ = issue.stream;
+      context.context_ = lane.context;
+      context.check_ = check_mode_;
+      if (async) start_token(op);
+      try {
+        op->type->run(op, std::move(context), async ? Completion(this, op) : Completion());
+      } catch (...) {
+        failure = failure_of_current_exception(op->cold().name, op->cold().where);
+      }
+      if (begin_ns != 0) {
+        profiler_.ran(op, to_string(lane.context) + " issue", begin_ns, now_ns(), failure ? "failed" : "issued");
+      }
+      worker.running.store(nullptr, std::memory_order_release);
+      tls.running = nullptr;
+    }
+    StreamOrder::end(issue);
+  }
+  const bool ends_by_token = async && planned && issue.begin_error == nullptr;
+  op->type->destroy(op);
+  if (failure != nullptr) {
+    op->failure() = failure;
+    op->flags |= kOpFailed;
+  }
+
+  lock_.lock();
+  issuing_[static_cast<size_t>(lane.issuer)] = 0;
+  if (planned) {
+    streams_->issued(op, issue, failure);
+    if (async && !ends_by_token) {
+      --epoch_count_[op->epoch];
+      ++ended_count_;
+    }
+  }
+  if (!planned) {
+    complete(op);
+  } else if (!ends_by_token) {
+    // The rest of its end comes from the device: retired() counts it.
+    finish_op(op, failure != nullptr ? Outcome::failed : Outcome::done, failure, false);
+    if (failure != nullptr) failure->release();
+  }
+  if (internal_ != nullptr) settle_internal();
+  unlock();
+  if (ends_by_token) function_returned(op);
+  if (inline_mode_ && planned) {
+    // Random schedules are repeatable only if the devices' pace has no part in them.
+    if (issue.stream != nullptr) {
+      lock_.lock();
+      while (streams_->outstanding()) {
+        poll_devices();
+        unlock();
+        sched_yield();
+        lock_.lock();
+      }
+      unlock();
+    }
+  }
+}
+
+}  // namespace mx::detail

@@ -1,0 +1,196 @@
+// Start, end, fork, and what the engine tells about itself.
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "engine/base/clock.h"
+#include "engine/base/cpus.h"
+#include "engine/base/log.h"
+#include "engine/detail/engine_impl.h"
+#include "engine/detail/segment_run.h"
+#include "engine/detail/worker_host.h"
+
+namespace mx {
+namespace detail {
+
+namespace {
+
+void nothing(Op*, RunContext&&, Completion&&) {}
+void destroy_nothing(Op*) noexcept {}
+
+std::atomic<uint32_t> next_engine_id{1};
+std::atomic<bool> in_forked_child{false};
+
+constexpr size_t kRingCapacity = 4096;
+
+void watch_forks() {
+  static const int once = pthread_atfork(nullptr, nullptr, [] { in_forked_child.store(true); });
+  (void)once;
+}
+
+}  // namespace
+
+const OpType kDeleteType = {&nothing, &destroy_nothing, false, true};
+const OpType kRecoverType = {&nothing, &destroy_nothing, false, true};
+
+bool EngineImpl::forked() { return in_forked_child.load(std::memory_order_relaxed); }
+
+EngineImpl::EngineImpl(const EngineOptions& options)
+    : options_(options),
+      id_(next_engine_id.fetch_add(1)),
+      threads_(options.threads > 0 ? options.threads : usable_cpus()),
+      inline_mode_(options.mode == EngineMode::naive || options.mode == EngineMode::fuzz),
+      check_mode_(options.mode == EngineMode::check),
+      profiler_(static_cast<size_t>(std::max(0, options.history))),
+      ring_(kRingCapacity) {
+  MX_CHECK(options.threads >= 0 && options.threads <= 4096, InvalidArgument,
+           "[Engine] expected from 0 to 4096 threads, got ", options.threads);
+  MX_CHECK(options.max_ops_in_flight > 0, InvalidArgument,
+           "[Engine] expected max_ops_in_flight to be positive, got ", options.max_ops_in_flight);
+  MX_CHECK(options.spin_us >= 0 && options.watchdog_ms >= 0 && options.history >= 0, InvalidArgument,
+           "[Engine] expected spin_us, watchdog_ms and history not to be negative, got ", options.spin_us, ", ",
+           options.watchdog_ms, " and ", options.history);
+  MX_CHECK(!forked(), InvalidState,
+           "[Engine] expected the process that loaded it, got a forked child, where its threads do not exist; "
+           "start engines after fork, or use exec");
+  watch_forks();
+  ticks_per_us();
+  lanes_.reserve(kInternalLane + 1);
+  lanes_.push_back(std::make_unique<Lane>());  // the CPU's compute lane, which has queues of its own
+  lane_count_.store(1);
+  random_.seed(options.seed);
+  inline_random_.seed(options.seed ^ 0x9e3779b97f4a7c15);
+  if (!inline_mode_) host_ = std::make_unique<WorkerHost>(threads_, [this] { work(); });
+  register_engine(id_, this);
+}
+
+EngineImpl::~EngineImpl() {
+  unregister_engine(id_);
+  {
+    std::lock_guard lock(monitor_mutex_);
+    monitor_stop_ = true;
+    monitor_wake_.notify_all();
+  }
+  if (monitor_thread_.joinable()) monitor_thread_.join();
+  host_.reset();
+  if (tls.cache_engine == id_) {
+    tls.cache = nullptr;
+    tls.cache_engine = 0;
+  }
+  var_pool_.for_each([](VarBlock& var) {
+    if (var.failure != nullptr) var.failure->release();
+    var.failure = nullptr;
+  });
+  if (streams_) {
+    var_pool_.for_each([this](VarBlock& var) {
+      if (var.marks != nullptr) streams_->forget(&var);
+    });
+  }
+}
+
+void EngineImpl::check_usable(const char* call) const {
+  MX_CHECK(!forked(), InvalidState, "[", call,
+           "] expected the process that started the engine, got a forked child, where its threads do not "
+           "exist; start engines after fork, or use exec");
+  MX_CHECK(!refusing_.load(std::memory_order_relaxed) || tls.running_engine == this, InvalidState, "[", call,
+           "] expected a running engine, got one that was shut down");
+}
+
+void EngineImpl::shutdown() {
+  refuse_inside_operation("shutdown");
+  if (forked() || shut_down_.exchange(true)) return;
+  lock_.lock();
+  paused_ = 0;
+  paused_hint_.store(false);
+  unlock();
+  rouse();
+  // Operations may push while the engine drains; only when nothing is left are pushes refused.
+  for (bool drained = false; !drained;) {
+    try {
+      wait_all(-1);
+    } catch (...) {
+      lock_.lock();
+      shutdown_error_ = std::current_exception();
+      unlock();
+    }
+    refusing_.store(true);
+    lock_.lock();
+    drained = !ring_.maybe_nonempty() && epoch_count_[epoch_ & 255] == 0;
+    unlock();
+  }
+  if (shutdown_error_ != nullptr) {
+    try {
+      std::rethrow_exception(shutdown_error_);
+    } catch (...) {
+      log(LogLevel::error, "an error that nobody waited for: ", current_exception_text());
+    }
+  }
+}
+
+void EngineImpl::pause() {
+  check_usable("pause");
+  lock_.lock();
+  ++paused_;
+  paused_hint_.store(true);
+  unlock();
+}
+
+void EngineImpl::resume() {
+  lock_.lock();
+  const bool was_paused = paused_ > 0;
+  if (was_paused && --paused_ == 0) paused_hint_.store(false);
+  unlock();
+  MX_CHECK(was_paused, InvalidState, "[resume] expected a paused engine, got one that runs");
+  if (inline_mode_) {
+    run_inline(options_.mode == EngineMode::naive, true);
+  } else {
+    rouse();
+  }
+}
+
+EngineStats EngineImpl::stats() {
+  EngineStats stats;
+  lock_.lock();
+  stats.pushed = ring_.tail();
+  stats.completed = ended_count_;
+  stats.failed = failed_ops_;
+  stats.skipped = skipped_ops_;
+  stats.in_flight = stats.pushed - stats.completed;
+  stats.bytes_in_flight = bytes_pushed_.load() - ended_bytes_;
+  stats.ready = ready_.size() + comm_.size() + device_ready_;
+  stats.running = static_cast<uint64_t>(running_);
+  stats.worker_starts = worker_starts_;
+  stats.worker_steps = steps_;
+  stats.throttled = throttle_count_.load();
+  if (streams_) {
+    stats.stream_ops = streams_->issued_count();
+    stats.stream_waits = streams_->wait_count();
+  }
+  stats.vars = var_pool_.live();
+  stats.op_pool_bytes = op_pool_.bytes();
+  unlock();
+  return stats;
+}
+
+void EngineImpl::check_access(const Op* op, const Var& v, bool write) {
+  Access found = Access::read;
+  bool declared = false;
+  for_each_link(const_cast<Op*>(op), [&](Link& link) {
+    if (link.var() != v.block) return;
+    declared = true;
+    found = link.access();
+  });
+  const bool allowed = declared && (write ? found != Access::read : found != Access::write);
+  if (allowed && VarPool::alive(v)) return;
+  const char* name = v.block != nullptr ? VarPool::name_of(v.block) : nullptr;
+  const char* wanted = write ? "writes or updates" : "reads or updates";
+  const char* has = !declared ? "neither" : found == Access::read ? "reads" : found == Access::write ? "writes" : "updates";
+  throw AccessError(concat("[", name_or_default(const_cast<Op*>(op)->cold().name), "] expected the variable '",
+                           name != nullptr ? name : "unnamed", "' among its ", wanted, ", found it in ", has));
+}
+
+}  // namespace detail
+
+void RunContext::check(Var v, bool write) const { detail::EngineImpl::check_access(op_, v, write); }
+
+}  // namespace mx

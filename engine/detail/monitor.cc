@@ -1,0 +1,132 @@
+// The monitor: a thread that is asleep while the engine is idle, and while it is not looks in every
+// millisecond for what nobody else sees: an operation that was taken for a short one and hides work behind
+// it, a device whose end nobody polls, an operation that does not end.
+//
+// Also the inline modes, in which there are no workers and the monitor is the last resort.
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/detail/engine_impl.h"
+#include "engine/detail/worker_host.h"
+
+namespace mx::detail {
+
+void EngineImpl::start_monitor() {
+  std::lock_guard lock(monitor_mutex_);
+  if (monitor_stop_) return;
+  monitor_awake_.store(true, std::memory_order_seq_cst);
+  if (!monitor_thread_.joinable()) monitor_thread_ = std::thread([this] { monitor(); });
+  monitor_wake_.notify_one();
+}
+
+void EngineImpl::monitor() {
+  std::unique_lock guard(monitor_mutex_);
+  uint64_t seen_ended = 0;
+  int64_t next_watch_ns = 0;
+  int quiet_turns = 0;
+  for (;;) {
+    const bool devices = streams_outstanding_.load(std::memory_order_relaxed);
+    monitor_wake_.wait_for(guard, devices && active_.load() == 0 ? std::chrono::microseconds(50)
+                                                                 : std::chrono::microseconds(1000));
+    if (monitor_stop_) return;
+    guard.unlock();
+    lock_.lock();
+    if (streams_in_use_) poll_devices();
+    const bool stuck = ended_count_ == seen_ended;
+    seen_ended = ended_count_;
+    if (stuck && running_ > 0) {
+      drain(kDrainLimit);
+      scavenge();
+    }
+    const bool pending = !ready_.empty() || !comm_.empty() || device_ready_ > 0 || ring_.maybe_nonempty();
+    const bool call = pending && stuck && paused_ == 0 && searching_.load(std::memory_order_relaxed) == 0;
+    const bool busy = running_ > 0 || active_.load(std::memory_order_seq_cst) > 0 ||
+                      (streams_in_use_ && streams_->outstanding()) ||
+                      (options_.watchdog_ms > 0 && !async_since_.empty()) || (inline_mode_ && pending);
+    unlock();
+    if (call) {
+      if (inline_mode_) {
+        if (++quiet_turns > 100) run_inline(true, false);
+      } else {
+        start_worker();
+      }
+    } else {
+      quiet_turns = 0;
+    }
+    if (options_.watchdog_ms > 0) {
+      const int64_t now = now_ns();
+      if (now >= next_watch_ns) {
+        watchdog(now);
+        next_watch_ns = now + std::max<int64_t>(1, options_.watchdog_ms / 4) * 1'000'000;
+      }
+    }
+    guard.lock();
+    if (!busy) {
+      monitor_awake_.store(false, std::memory_order_seq_cst);
+      // A worker that was called meanwhile has seen the flag set, and told nobody.
+      while (active_.load(std::memory_order_seq_cst) == 0 && !streams_outstanding_.load() && !monitor_stop_ &&
+             !monitor_awake_.load(std::memory_order_seq_cst)) {
+        monitor_wake_.wait(guard);
+      }
+      monitor_awake_.store(true, std::memory_order_seq_cst);
+    }
+    if (monitor_stop_) return;
+  }
+}
+
+void EngineImpl::watchdog(int64_t now) {
+  const int64_t limit = static_cast<int64_t>(options_.watchdog_ms) * 1'000'000;
+  std::vector<std::string> lines;
+  const auto report = [&](Op* op, int64_t since, const char* what) {
+    lines.push_back(concat("[", name_or_default(op->cold().name), "] ", what, " for ", (now - since) / 1'000'000,
+                           " ms, longer than the watchdog's ", options_.watchdog_ms, " ms (pushed at ",
+                           place(op->cold().where), ")"));
+  };
+  lock_.lock();
+  for (auto& worker : workers_) {
+    Op* op = worker->running.load(std::memory_order_acquire);
+    const int64_t since = worker->running_since.load(std::memory_order_relaxed);
+    if (op == nullptr || now - since <= limit || since == worker->reported) continue;
+    worker->reported = since;
+    report(op, since, "has been running");
+  }
+  for (auto& [op, since] : async_since_) {
+    if (now - since <= limit) continue;
+    report(op, since, "has not called its completion");
+    since = now;
+  }
+  lock_.unlock();
+  for (const std::string& line : lines) log(LogLevel::warning, line);
+}
+
+// Naive: everything that is ready runs. Fuzz: at a push a few operations, at a wait everything.
+void EngineImpl::run_inline(bool all, bool wait_for_turn) {
+  if (tls.running != nullptr) return;
+  std::unique_lock guard(inline_mutex_, std::try_to_lock);
+  if (!guard.owns_lock()) {
+    inline_again_.store(true);
+    if (wait_for_turn) {
+      guard.lock();
+    } else if (!guard.try_lock()) {
+      return;  // the executor looks at the flag after it has let go of the mutex
+    }
+  }
+  for (;;) {
+    inline_again_.store(false);
+    lock_.lock();
+    Worker& worker = borrow_worker();
+    unlock();
+    for (int64_t count = all ? INT64_MAX : static_cast<int64_t>(inline_random_() % 4); count > 0; --count) {
+      const size_t size = step(worker);
+      if (size == 0) break;
+      run_batch(worker, size);
+    }
+    lock_.lock();
+    finish_batch(worker);
+    return_worker(worker);
+    unlock();
+    guard.unlock();
+    if (!inline_again_.load() || !guard.try_lock()) return;
+  }
+}
+
+}  // namespace mx::detail

@@ -1,0 +1,220 @@
+// Op and VarBlock: the two records that the engine's hot path touches. Internal.
+//
+// An Op is 128 bytes, aligned to 128, plus 32 bytes of "cold" record kept apart, because only the pusher,
+// errors and traces look at it: 160 bytes per pending operation of up to four variables.
+//
+//   line 0   type | pending links flags device priority epoch | link 0 | link 1 | closure[0..16)
+//   line 1   closure[16..48) | link 2 | link 3
+//
+// so an operation of up to two variables and a 16-byte closure moves one cache line between cores. A link
+// needs no pointer to its operation: its address with the low bits cleared is the operation. An operation
+// of more variables chains ExtBlocks of seven links each; an ExtBlock starts where an Op does and says so
+// in its flags, so that masking the address still finds the way.
+//
+// Everything in here but the closure is written either by the pusher before it submits, or under the
+// engine's lock. The closure belongs to whoever runs the operation.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <source_location>
+#include <type_traits>
+#include <utility>
+
+#include "engine/run_context.h"
+#include "engine/var.h"
+
+namespace mx::detail {
+
+struct Op;
+struct Failure;
+struct StreamMarks;
+
+enum class Access : uintptr_t { read = 0, write = 1, update = 2 };
+
+/// One variable of one operation; also its place in the variable's queue.
+struct Link {
+  uintptr_t var_and_access = 0;  // low bits: Access, and 4 when granted
+  // Next in the queue of the variable. An operation that waits in no queue (free, ready, running) uses the
+  // field of its first link for other lists.
+  union {
+    Link* next = nullptr;
+    Op* next_op;
+    Failure* token_failure;  // of an asynchronous operation that runs (async.cc)
+  };
+
+  VarBlock* var() const { return reinterpret_cast<VarBlock*>(var_and_access & ~uintptr_t{7}); }
+  Access access() const { return static_cast<Access>(var_and_access & 3); }
+  bool exclusive() const { return (var_and_access & 3) != 0; }
+  bool granted() const { return (var_and_access & 4) != 0; }
+  void grant() { var_and_access |= 4; }
+  void set(VarBlock* var, Access access) {
+    var_and_access = reinterpret_cast<uintptr_t>(var) | static_cast<uintptr_t>(access);
+  }
+};
+
+/// What the engine needs to know of a closure's type.
+struct OpType {
+  void (*run)(Op*, RunContext&&, Completion&&);
+  void (*destroy)(Op*) noexcept;
+  bool async;
+  bool internal;  // the engine's own (deletion, recovery): neither skipped nor counted as user work
+};
+
+enum OpFlags : uint8_t {
+  kOpSkip = 1,       // something it reads is poisoned
+  kOpCancelled = 2,  // cancel() came before it started
+  kOpFailed = 4,     // it ran and failed; the Failure lies where the closure was
+  kOpExt = 8,        // this is an ExtBlock
+  kOpWide = 16,      // it has ExtBlocks
+  kOpHasBytes = 32,    // PushOptions::bytes is not 0
+};
+
+inline constexpr size_t kInlineLinks = 4;
+inline constexpr size_t kExtLinks = 7;
+inline constexpr size_t kClosureBytes = 48;
+inline constexpr size_t kOpBytes = 128;
+
+struct ExtBlock;
+
+/// The part that only the pusher, errors and traces touch.
+struct OpCold {
+  const char* name;
+  std::source_location where;
+  ExtBlock* ext;
+  uint64_t bytes;
+};
+static_assert(sizeof(OpCold) == 32);
+
+struct alignas(kOpBytes) Op {
+  const OpType* type;
+  uint16_t pending;  // links not yet granted
+  uint8_t links;     // inline links in use
+  uint8_t flags;
+  int16_t priority;
+  uint8_t epoch;   // of wait_all()
+  uint8_t device;  // index into the engine's table of device lanes; 0 is the CPU
+  Link link_a[2];
+  union alignas(16) {
+    unsigned char closure_bytes[kClosureBytes];
+    Failure* failure_of_run;  // once the closure is destroyed, if kOpFailed
+  };
+  Link link_b[2];
+
+  void* closure() { return closure_bytes; }
+  Link& link(size_t i) { return i < 2 ? link_a[i] : link_b[i - 2]; }
+  /// The next operation in a list of operations: free, or ready.
+  Op*& next() { return link_a[0].next_op; }
+  Failure*& failure() { return failure_of_run; }
+  OpCold& cold();
+};
+static_assert(sizeof(Op) == kOpBytes && offsetof(Op, closure_bytes) == 48 && offsetof(Op, link_b) == 96);
+
+struct alignas(kOpBytes) ExtBlock {
+  Op* owner;
+  uint16_t count;
+  uint8_t unused;
+  uint8_t flags;  // kOpExt, at the same offset as in Op
+  ExtBlock* next() const { return next_block; }
+  Link links[6];
+  ExtBlock* next_block;
+};
+static_assert(sizeof(ExtBlock) == kOpBytes && offsetof(ExtBlock, flags) == offsetof(Op, flags));
+inline constexpr size_t kLinksPerExt = 6;
+
+inline Op* op_of(Link* link) {
+  Op* op = reinterpret_cast<Op*>(reinterpret_cast<uintptr_t>(link) & ~(uintptr_t{kOpBytes} - 1));
+  if (op->flags & kOpExt) [[unlikely]] return reinterpret_cast<ExtBlock*>(op)->owner;
+  return op;
+}
+
+/// Calls f(Link&) for every link of the operation.
+template <class F>
+inline void for_each_link(Op* op, F&& f) {
+  for (size_t i = 0; i < op->links; ++i) f(op->link(i));
+  if (op->flags & kOpWide) [[unlikely]] {
+    for (ExtBlock* ext = op->cold().ext; ext != nullptr; ext = ext->next_block) {
+      for (size_t i = 0; i < ext->count; ++i) f(ext->links[i]);
+    }
+  }
+}
+
+enum VarFlags : uint8_t {
+  kVarWriting = 1,      // a writer or updater has been granted
+  kVarRecoverable = 2,  // poisoned, but only by skipped updates: the memory holds the last good value
+  kVarWatched = 4,      // some thread waits for it
+  kVarDeleted = 8,      // delete_var() has been pushed
+};
+
+/// A variable: one cache line, read and written under the engine's lock only (but for the generation, which
+/// lives in the slab's header: var_pool.h).
+struct alignas(64) VarBlock {
+  Link* head = nullptr;  // first of those that wait
+  Link* tail = nullptr;
+  uint32_t readers = 0;  // granted and not completed
+  uint8_t flags = 0;
+  uint32_t mark = 0;            // of the latest walk that passed here (wait.cc)
+  uint32_t writes_linked = 0;   // writes and updates ever queued; wraps
+  uint32_t writes_done = 0;     // of these, ended
+  Failure* failure = nullptr;   // poisoned: the root cause
+  StreamMarks* marks = nullptr;  // what streams still do with it (stream_order.h)
+  Link* holder = nullptr;       // the writer or updater that was granted last
+
+  bool writing() const { return (flags & kVarWriting) != 0; }
+};
+static_assert(sizeof(VarBlock) == 64);
+
+extern const OpType kDeleteType;
+extern const OpType kRecoverType;
+
+template <class Fn>
+inline constexpr bool fits_inline =
+    sizeof(Fn) <= kClosureBytes && alignof(Fn) <= 16 && std::is_nothrow_destructible_v<Fn>;
+
+[[noreturn]] void throw_null_function(const char* name, const std::source_location& where);
+
+template <class Fn>
+Fn& closure_of(Op* op) {
+  if constexpr (fits_inline<Fn>) {
+    return *std::launder(reinterpret_cast<Fn*>(op->closure()));
+  } else {
+    return **reinterpret_cast<Fn**>(op->closure());
+  }
+}
+
+template <class Fn, class F>
+void construct_closure(Op* op, F&& fn) {
+  if constexpr (fits_inline<Fn>) {
+    ::new (op->closure()) Fn(std::forward<F>(fn));
+  } else {
+    *reinterpret_cast<Fn**>(op->closure()) = new Fn(std::forward<F>(fn));
+  }
+}
+
+template <class Fn, bool kAsync>
+void run_closure(Op* op, RunContext&& context, Completion&& completion) {
+  Fn& fn = closure_of<Fn>(op);
+  if constexpr (kAsync) {
+    fn(std::move(context), std::move(completion));
+  } else if constexpr (std::is_invocable_v<Fn&, RunContext>) {
+    fn(std::move(context));
+  } else {
+    fn();
+  }
+}
+
+template <class Fn>
+void destroy_closure(Op* op) noexcept {
+  if constexpr (fits_inline<Fn>) {
+    closure_of<Fn>(op).~Fn();
+  } else {
+    delete *reinterpret_cast<Fn**>(op->closure());
+  }
+}
+
+template <class Fn, bool kAsync>
+inline constexpr OpType kOpType = {&run_closure<Fn, kAsync>, &destroy_closure<Fn>, kAsync, false};
+
+}  // namespace mx::detail

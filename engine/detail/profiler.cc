@@ -1,0 +1,164 @@
+#include "engine/detail/profiler.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <ostream>
+#include <sstream>
+
+#include "engine/base/check.h"
+#include "engine/detail/failure.h"
+#include "engine/detail/pools.h"
+
+namespace mx::detail {
+
+namespace {
+
+// A JSON string, which is a Graphviz string too.
+std::string quoted(const std::string& text) {
+  std::ostringstream out;
+  out << '"';
+  for (const unsigned char c : text) {
+    if (c == '"' || c == '\\') {
+      out << '\\' << c;
+    } else if (c < 0x20) {
+      constexpr char kHex[] = "0123456789abcdef";
+      out << "\\u00" << kHex[c >> 4] << kHex[c & 15];
+    } else {
+      out << c;
+    }
+  }
+  out << '"';
+  return out.str();
+}
+
+}  // namespace
+
+void Profiler::start() {
+  std::lock_guard lock(mutex_);
+  spans_.clear();
+  tracking_.store(true);
+  tracing_.store(true);
+}
+
+void Profiler::stop() {
+  std::lock_guard lock(mutex_);
+  tracing_.store(false);
+  tracking_.store(history_ > 0);
+}
+
+void Profiler::linked(Op* op) {
+  if (op->device == 255) return;  // the engine's own
+  std::lock_guard lock(mutex_);
+  Node node;
+  node.id = next_id_++;
+  node.name = op->cold().name;
+  node.where = place(op->cold().where);
+  const auto depend = [&](uint64_t id) {
+    if (id != 0 && id != node.id && std::find(node.after.begin(), node.after.end(), id) == node.after.end()) {
+      node.after.push_back(id);
+    }
+  };
+  for_each_link(op, [&](Link& link) {
+    VarHistory& var = vars_[link.var()];
+    if (!link.exclusive()) {
+      depend(var.writer);
+      var.readers.push_back(node.id);
+      return;
+    }
+    if (var.readers.empty()) depend(var.writer);
+    for (const uint64_t reader : var.readers) depend(reader);
+    var.readers.clear();
+    var.writer = node.id;
+  });
+  ids_[op] = node.id;
+  nodes_.push_back(std::move(node));
+  if (!tracing_.load(std::memory_order_relaxed)) {
+    while (nodes_.size() > history_) nodes_.pop_front();
+  }
+}
+
+void Profiler::released(const Op* op) {
+  std::lock_guard lock(mutex_);
+  ids_.erase(op);
+}
+
+void Profiler::ran(const Op* op, const std::string& row, int64_t begin_ns, int64_t end_ns, const char* outcome) {
+  std::lock_guard lock(mutex_);
+  const auto found = ids_.find(op);
+  spans_.push_back({found != ids_.end() ? found->second : 0, row,
+                    const_cast<Op*>(op)->cold().name, outcome, begin_ns, end_ns});
+}
+
+void Profiler::span(const std::string& row, const char* name, int64_t begin_ns, int64_t end_ns) {
+  std::lock_guard lock(mutex_);
+  spans_.push_back({0, row, name, nullptr, begin_ns, end_ns});
+}
+
+void Profiler::write_trace(const std::string& path) const {
+  std::lock_guard lock(mutex_);
+  std::ofstream out(path);
+  MX_CHECK(out, InvalidArgument, "[write_trace] expected a writable file, got '", path, "': ", std::strerror(errno));
+  std::map<std::string, int> rows;
+  std::unordered_map<uint64_t, const Span*> spans;
+  for (const Span& span : spans_) {
+    rows.emplace(span.row, 0);
+    if (span.id != 0) spans[span.id] = &span;
+  }
+  int next = 1;
+  for (auto& [name, number] : rows) number = next++;
+  const auto us = [](int64_t ns) { return concat(ns / 1000, ".", std::to_string(1000 + ns % 1000).substr(1)); };
+
+  out << "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"
+      << "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"mx engine\"}}";
+  for (const auto& [name, number] : rows) {
+    out << ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":" << number << ",\"name\":\"thread_name\",\"args\":{\"name\":"
+        << quoted(name) << "}}";
+  }
+  for (const Span& span : spans_) {
+    out << ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":" << rows[span.row] << ",\"ts\":" << us(span.begin_ns)
+        << ",\"dur\":" << us(span.end_ns - span.begin_ns) << ",\"name\":" << quoted(name_or_default(span.name))
+        << ",\"args\":{\"id\":" << span.id;
+    if (span.outcome != nullptr) out << ",\"outcome\":" << quoted(span.outcome);
+    out << "}}";
+  }
+  // An arrow starts inside the slice it comes from and ends at the start of the one it points to.
+  uint64_t arrow = 0;
+  for (const Node& node : nodes_) {
+    const auto to = spans.find(node.id);
+    if (to == spans.end()) continue;
+    for (const uint64_t id : node.after) {
+      const auto from = spans.find(id);
+      if (from == spans.end()) continue;
+      ++arrow;
+      const int64_t leave = std::max(from->second->begin_ns, from->second->end_ns - 1);
+      out << ",\n{\"ph\":\"s\",\"pid\":1,\"cat\":\"dep\",\"name\":\"dep\",\"id\":" << arrow
+          << ",\"tid\":" << rows[from->second->row] << ",\"ts\":" << us(leave) << "}";
+      out << ",\n{\"ph\":\"f\",\"bp\":\"e\",\"pid\":1,\"cat\":\"dep\",\"name\":\"dep\",\"id\":" << arrow
+          << ",\"tid\":" << rows[to->second->row] << ",\"ts\":" << us(to->second->begin_ns) << "}";
+    }
+  }
+  out << "\n]}\n";
+  out.close();
+  MX_CHECK(out, InvalidArgument, "[write_trace] could not write all of '", path, "': ", std::strerror(errno));
+}
+
+void Profiler::write_dot(std::ostream& out) const {
+  std::lock_guard lock(mutex_);
+  const size_t first = nodes_.size() > history_ ? nodes_.size() - history_ : 0;
+  const uint64_t first_id = first < nodes_.size() ? nodes_[first].id : 0;
+  out << "digraph engine {\n  node [shape=box];\n";
+  for (size_t i = first; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    out << "  o" << node.id << " [label=" << quoted(name_or_default(node.name)) << ", tooltip=" << quoted(node.where)
+        << "];\n";
+    for (const uint64_t id : node.after) {
+      if (id >= first_id) out << "  o" << id << " -> o" << node.id << ";\n";
+    }
+  }
+  out << "}\n";
+}
+
+}  // namespace mx::detail

@@ -1,0 +1,75 @@
+// Profiler: what ran when, on which row, and what depended on what. Internal.
+//
+// Off, it costs one load per operation. On, it keeps every operation in memory until the next start.
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <iosfwd>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/detail/op.h"
+
+namespace mx::detail {
+
+class Profiler {
+ public:
+  /// history: how many operations write_dot() shows; 0: none are kept.
+  explicit Profiler(size_t history) : history_(history), tracking_(history > 0) {}
+
+  bool tracing() const { return tracing_.load(std::memory_order_relaxed); }
+  /// Dependences are to be told: tracing, or a history is kept.
+  bool tracking() const { return tracking_.load(std::memory_order_relaxed); }
+
+  void start();
+  void stop();
+
+  /// The operation takes its place in the program's order.
+  void linked(Op* op);
+  /// It ran on that row. Times from now_ns().
+  void ran(const Op* op, const std::string& row, int64_t begin_ns, int64_t end_ns, const char* outcome);
+  /// Its memory will be used again.
+  void released(const Op* op);
+  /// A span that is no operation (a segment's node, a device's work).
+  void span(const std::string& row, const char* name, int64_t begin_ns, int64_t end_ns);
+
+  void write_trace(const std::string& path) const;
+  void write_dot(std::ostream& out) const;
+
+ private:
+  struct Node {
+    uint64_t id = 0;
+    const char* name = nullptr;
+    std::string where;
+    std::vector<uint64_t> after;  // ids it depends on directly
+  };
+  struct Span {
+    uint64_t id = 0;  // 0: none
+    std::string row;
+    const char* name = nullptr;
+    const char* outcome = nullptr;
+    int64_t begin_ns = 0;
+    int64_t end_ns = 0;
+  };
+  struct VarHistory {
+    uint64_t writer = 0;
+    std::vector<uint64_t> readers;
+  };
+
+  const size_t history_;
+  std::atomic<bool> tracing_{false};
+  std::atomic<bool> tracking_;
+  mutable std::mutex mutex_;
+  uint64_t next_id_ = 1;
+  std::unordered_map<const Op*, uint64_t> ids_;
+  std::unordered_map<const VarBlock*, VarHistory> vars_;
+  std::deque<Node> nodes_;  // in order of id; all of them while tracing, else the last history_
+  std::vector<Span> spans_;
+};
+
+}  // namespace mx::detail

@@ -1,0 +1,243 @@
+// The part of the engine that runs under its lock: from the ring into the queues of the variables, and out
+// of them again.
+#include <algorithm>
+
+#include "engine/detail/engine_impl.h"
+
+namespace mx::detail {
+
+namespace {
+
+inline void prefetch_for_write(const void* address) { __builtin_prefetch(address, 1, 3); }
+
+}  // namespace
+
+void EngineImpl::drain(size_t limit) {
+  Op* ops[kDrainLimit];
+  const size_t n = ring_.pop(ops, std::min(limit, kDrainLimit));
+  if (n == 0) return;
+  // The lines come from another core, and one miss after the other would cost more than all the rest. The
+  // first pass has brought nothing but pointers; ask for everything else before using any of it.
+  for (size_t i = 0; i < n; ++i) prefetch_for_write(ops[i]);
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t k = 0; k < ops[i]->links && k < 2; ++k) prefetch_for_write(ops[i]->link(k).var());
+    if (ops[i]->links > 2) prefetch_for_write(reinterpret_cast<char*>(ops[i]) + 64);
+  }
+  const bool tracking = profiler_.tracking();
+  for (size_t i = 0; i < n; ++i) {
+    Op* op = ops[i];
+    op->epoch = static_cast<uint8_t>(epoch_);
+    ++epoch_count_[op->epoch];
+    if (tracking) [[unlikely]] profiler_.linked(op);
+    deps_.link(op);
+  }
+  linked_ += n;
+  if (internal_ != nullptr) [[unlikely]] settle_internal();
+}
+
+void EngineImpl::drain_to(uint64_t tail) {
+  while (static_cast<int64_t>(tail - ring_.head()) > 0) drain(kDrainLimit);
+}
+
+void EngineImpl::ready_special(Op* op) {
+  if (op->device == kInternalLane) {
+    op->next() = internal_;
+    internal_ = op;
+    return;
+  }
+  if (op->device == 0) {
+    if (streams_in_use_ && !streams_->host_may_start(op)) return;
+    ready_.push(op);
+    return;
+  }
+  Lane& lane = *lanes_[op->device];
+  if (lane.accelerator) {
+    lane.ready.push(op);
+    ++device_ready_;
+  } else {
+    if (streams_in_use_ && !streams_->host_may_start(op)) return;
+    comm_.push(op);
+  }
+}
+
+void EngineImpl::host_may_start(Op* op) { (op->device == 0 ? ready_ : comm_).push(op); }
+
+void EngineImpl::count_error(Failure* failure) {
+  ++failures_;
+  if (first_failure_ == nullptr) {
+    failure->retain();
+    first_failure_ = failure;
+  }
+  if (unobserved_.size() < 8) {
+    failure->retain();
+    unobserved_.push_back(failure);
+  }
+}
+
+void EngineImpl::finish_op(Op* op, Outcome outcome, Failure* failure, bool release_epoch) {
+  deps_.complete(op, outcome, failure);
+  if (op->flags & kOpWide) [[unlikely]] {
+    for (ExtBlock* ext = op->cold().ext; ext != nullptr;) {
+      ExtBlock* next = ext->next_block;
+      release_op(reinterpret_cast<Op*>(ext));
+      ext = next;
+    }
+  }
+  if (profiler_.tracking()) [[unlikely]] profiler_.released(op);
+  if (release_epoch) [[likely]] {
+    ++ended_count_;
+    epoch_done(op->epoch);
+  }
+  release_op(op);
+}
+
+void EngineImpl::complete(Op* op) {
+  if ((op->flags & (kOpSkip | kOpFailed | kOpCancelled | kOpHasBytes)) == 0) [[likely]] {
+    finish_op(op, Outcome::done, nullptr);
+    return;
+  }
+  if (op->flags & kOpHasBytes) ended_bytes_ += op->cold().bytes;
+  if (op->flags & kOpFailed) {
+    Failure* failure = op->failure();
+    ++failed_ops_;
+    count_error(failure);
+    finish_op(op, Outcome::failed, failure);
+    failure->release();
+  } else if (op->flags & kOpCancelled) {
+    Failure* failure = failure_of(std::make_exception_ptr(Cancelled("cancelled before it started")),
+                                  op->cold().name, op->cold().where);
+    ++skipped_ops_;
+    count_error(failure);
+    finish_op(op, Outcome::skipped, failure);
+    failure->release();
+  } else if (op->flags & kOpSkip) {
+    ++skipped_ops_;
+    Failure* cause = deps_.cause_of(op);
+    cause->retain();
+    finish_op(op, Outcome::skipped, cause);
+    cause->release();
+  } else {
+    finish_op(op, Outcome::done, nullptr);
+  }
+}
+
+void EngineImpl::release_op(Op* op) {
+  op->next() = free_ops_;
+  free_ops_ = op;
+  if (++free_count_ == OpPool::kChain) {
+    op_pool_.give_chain(free_ops_);
+    free_ops_ = nullptr;
+    free_count_ = 0;
+  }
+}
+
+void EngineImpl::epoch_done(uint8_t epoch) {
+  if (--epoch_count_[epoch] == 0 && epoch_waiters_ != nullptr) [[unlikely]] check_epoch_waiters();
+}
+
+void EngineImpl::check_epoch_waiters() {
+  while (oldest_epoch_ < epoch_ && epoch_count_[oldest_epoch_ & 255] == 0) ++oldest_epoch_;
+  for (Waiter* waiter = epoch_waiters_; waiter != nullptr;) {
+    Waiter* next = waiter->next;
+    if (oldest_epoch_ > waiter->epoch || (oldest_epoch_ == waiter->epoch && epoch_count_[oldest_epoch_ & 255] == 0)) {
+      finish_waiter(*waiter);
+    }
+    waiter = next;
+  }
+}
+
+void EngineImpl::written(VarBlock* var) {
+  for (Waiter* waiter = var_waiters_; waiter != nullptr;) {
+    Waiter* next = waiter->next;
+    if (waiter->var == var && !waiter->written && static_cast<int32_t>(var->writes_done - waiter->target) >= 0) {
+      waiter->written = true;
+      if (!streams_in_use_ || streams_->landed(var)) finish_waiter(*waiter);
+    }
+    waiter = next;
+  }
+}
+
+void EngineImpl::maybe_landed(VarBlock* var) {
+  if (!streams_->landed(var)) return;
+  for (Waiter* waiter = var_waiters_; waiter != nullptr;) {
+    Waiter* next = waiter->next;
+    if (waiter->var == var && waiter->written) finish_waiter(*waiter);
+    waiter = next;
+  }
+}
+
+void EngineImpl::retired(uint8_t epoch, uint64_t bytes, Failure* failure, bool inherited) {
+  ended_bytes_ += bytes;
+  ++ended_count_;
+  if (failure != nullptr) {
+    if (inherited) {
+      ++skipped_ops_;
+    } else {
+      ++failed_ops_;
+      count_error(failure);
+    }
+  }
+  epoch_done(epoch);
+}
+
+}  // namespace mx::detail
+
+namespace mx::detail {
+
+void EngineImpl::settle_internal() {
+  while (internal_ != nullptr) {
+    Op* op = internal_;
+    internal_ = op->next();
+    VarBlock* var = op->link(0).var();
+    const bool deletes = op->type == &kDeleteType;
+    if (!deletes && (var->flags & kVarRecoverable)) deps_.set_failure(var, nullptr, false);
+    finish_op(op, Outcome::done, nullptr);
+    if (deletes) {
+      var->flags |= kVarDeleted;
+      if (!pins_.contains(var)) give_var(var);
+    }
+  }
+}
+
+void EngineImpl::give_var(VarBlock* var) {
+  deps_.set_failure(var, nullptr, false);
+  if (var->marks != nullptr) streams_->forget(var);
+  var->flags = 0;
+  var_pool_.give(var);
+}
+
+void EngineImpl::pin(const std::vector<Link>& vars) {
+  lock_.lock();
+  for (const Link& link : vars) ++pins_[link.var()];
+  unlock();
+}
+
+void EngineImpl::unpin(const std::vector<Link>& vars) {
+  lock_.lock();
+  for (const Link& link : vars) {
+    const auto pin = pins_.find(link.var());
+    if (--pin->second > 0) continue;
+    pins_.erase(pin);
+    if (link.var()->flags & kVarDeleted) give_var(link.var());
+  }
+  unlock();
+}
+
+void EngineImpl::cancel() {
+  check_usable("cancel");
+  lock_.lock();
+  drain_to(ring_.tail());
+  scavenge();
+  const auto mark = [](Op* op) {
+    if (op->device != kInternalLane) op->flags |= kOpCancelled;
+  };
+  ready_.for_each(mark);
+  comm_.for_each(mark);
+  for (auto& lane : lanes_) lane->ready.for_each(mark);
+  var_pool_.for_each([&](VarBlock& var) {
+    for (Link* link = var.head; link != nullptr; link = link->next) mark(op_of(link));
+  });
+  unlock();
+}
+
+}  // namespace mx::detail

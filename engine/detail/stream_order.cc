@@ -1,0 +1,297 @@
+#include "engine/detail/stream_order.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "engine/detail/dependency.h"
+#include "engine/detail/pools.h"
+#include "engine/detail/stream_order_state.h"
+#include "engine/device/registry.h"
+
+namespace mx::detail {
+
+namespace {
+
+void throw_if_lost(const Device& device) {
+  const std::exception_ptr error = device.lost();
+  if (error == nullptr) [[likely]] return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const DeviceError&) {
+    throw;
+  } catch (...) {
+    throw DeviceError(concat("[", device.context(), "] expected a working device, got a lost one: ",
+                             current_exception_text()));
+  }
+}
+
+}  // namespace
+
+// --- The parts of the state.
+
+void StreamState::reserve_next() {
+  if (load() + 1 < ring.size()) return;
+  std::vector<StreamRecord*> larger(std::max<size_t>(16, 2 * ring.size()));
+  for (uint64_t clock = retired + 1; clock <= tail; ++clock) larger[clock & (larger.size() - 1)] = at(clock);
+  ring.swap(larger);
+}
+
+Event* DeviceState::take_event() {
+  if (!free_events.empty()) {
+    Event* event = free_events.back();
+    free_events.pop_back();
+    return event;
+  }
+  if (free_events.capacity() <= events.size()) free_events.reserve(2 * events.size() + 16);
+  return events.emplace_back(device->new_event()).get();
+}
+
+StreamOrder::State::~State() {
+  streams.clear();  // drains them, before what they record into goes
+  for (StreamRecord& record : records.all()) {
+    if (record.failure != nullptr) record.failure->release();
+  }
+}
+
+DeviceState& StreamOrder::State::device_of(Context context) {
+  for (const auto& device : devices) {
+    if (device->context == context) return *device;
+  }
+  auto device = std::make_unique<DeviceState>();
+  device->context = context;
+  device->device = &get_device(context);
+  const int proposed = compute_streams > 0 ? compute_streams : device->device->properties().compute_streams;
+  device->lanes[static_cast<size_t>(StreamKind::compute)].limit = static_cast<size_t>(std::max(1, proposed));
+  return *devices.emplace_back(std::move(device));
+}
+
+StreamState* StreamOrder::State::add_stream(DeviceState& device, StreamKind lane) {
+  auto stream = std::make_unique<StreamState>();
+  stream->device = &device;
+  stream->lane = lane;
+  stream->id = static_cast<StreamId>(streams.size());
+  stream->stream = device.device->new_stream(lane);
+  auto& siblings = device.lanes[static_cast<size_t>(lane)].streams;
+  siblings.reserve(siblings.size() + 1);
+  active.reserve(streams.size() + 1);
+  StreamState* added = streams.emplace_back(std::move(stream)).get();
+  siblings.push_back(added);
+  added->clocks = new_clocks(nullptr);
+  return added;
+}
+
+StreamMarks* StreamOrder::State::marks_of(VarBlock* var) {
+  if (var->marks != nullptr) return var->marks;
+  StreamMarks* made = marks.take();
+  made->write = {};
+  made->reads.clear();
+  made->var = var;
+  made->refs = 0;
+  made->landed = var->writes_done;
+  made->watched = false;
+  var->marks = made;
+  return made;
+}
+
+void StreamOrder::State::unref(StreamMarks* used) {
+  if (--used->refs != 0) return;
+  if (used->var != nullptr) used->var->marks = nullptr;
+  marks.give(used);
+}
+
+void StreamOrder::State::unref(StreamRecord* record) {
+  if (--record->refs != 0) return;
+  if (record->event != nullptr) record->stream->device->give_event(record->event);
+  if (record->failure != nullptr) record->failure->release();
+  record->event = nullptr;
+  record->failure = nullptr;
+  records.give(record);
+}
+
+void StreamOrder::State::unref(ClockVector* clocks) {
+  if (--clocks->refs == 0) clock_vectors.give(clocks);
+}
+
+ClockVector* StreamOrder::State::new_clocks(const ClockVector* from) {
+  ClockVector* clocks = clock_vectors.take();
+  clocks->refs = 1;
+  if (from != nullptr) {
+    clocks->after = from->after;
+  } else {
+    clocks->after.clear();
+  }
+  return clocks;
+}
+
+void StreamOrder::State::mark(Op* op, StreamRecord* record) {
+  const StreamPoint point{record->stream->id, record->clock};
+  for_each_link(op, [&](Link& link) {
+    StreamMarks* var_marks = link.var()->marks;
+    ++var_marks->refs;
+    record->touches.push_back({var_marks, 0, link.exclusive()});
+    if (link.exclusive()) {
+      var_marks->write = point;
+      var_marks->reads.clear();
+      return;
+    }
+    const auto same = std::find_if(var_marks->reads.begin(), var_marks->reads.end(),
+                                   [&](const StreamPoint& read) { return read.stream == point.stream; });
+    if (same != var_marks->reads.end()) {
+      same->clock = point.clock;
+    } else {
+      var_marks->reads.push_back(point);
+    }
+  });
+}
+
+// --- StreamOrder.
+
+StreamOrder::StreamOrder(Listener& listener, int compute_streams)
+    : state_(std::make_unique<State>(compute_streams)), listener_(listener) {}
+
+StreamOrder::~StreamOrder() = default;
+
+void StreamOrder::plan(Op* op, Context context, StreamKind lane, Issue& issue) {
+  State& state = *state_;
+  // First what can fail.
+  DeviceState& device = state.device_of(context);
+  throw_if_lost(*device.device);
+  state.gather(op);
+  StreamState& stream = *state.choose(device, lane);
+  stream.reserve_next();
+  size_t links = 0;
+  Failure* inherited = nullptr;
+  for_each_link(op, [&](Link& link) {
+    VarBlock* var = link.var();
+    StreamMarks* var_marks = state.marks_of(var);
+    if (!link.exclusive() && var_marks->reads.size() == var_marks->reads.capacity()) {
+      var_marks->reads.reserve(2 * var_marks->reads.size() + 2);
+    }
+    if (inherited == nullptr && link.access() != Access::write) inherited = var->failure;
+    ++links;
+  });
+  issue.waits.clear();
+  issue.waits.reserve(state.front.size());
+  Event* event = device.take_event();
+
+  StreamRecord* record = state.records.take();
+  record->stream = &stream;
+  record->clock = ++stream.tail;
+  record->sequence = ++state.sequence;
+  record->refs = 1;
+  record->is_issued = record->is_retired = record->is_broken = false;
+  record->epoch = op->epoch;
+  const OpCold& cold = op->cold();
+  record->bytes = cold.bytes;
+  record->name = cold.name;
+  record->where = cold.where;
+  record->event = event;
+  record->end_error = nullptr;
+  record->failure = inherited;
+  record->inherited = inherited != nullptr;
+  if (inherited != nullptr) inherited->retain();
+  stream.ring[record->clock & (stream.ring.size() - 1)] = record;
+  if (!stream.is_active) {
+    stream.is_active = true;
+    state.active.push_back(&stream);
+  }
+  ++outstanding_;
+
+  record->dependences.clear();
+  for (const Dependence& dependence : state.gathered) {
+    if (dependence.data) record->dependences.push_back(dependence);
+  }
+  for (const Dependence& dependence : state.front) {
+    if (State::covers(stream, *dependence.record)) continue;
+    issue.waits.push_back(dependence.record->event);
+    record->dependences.push_back({dependence.record, false});
+  }
+  for (const Dependence& dependence : record->dependences) ++dependence.record->refs;
+  wait_count_ += issue.waits.size();
+  record->clocks = state.clocks_after_waits(stream);
+  ++record->clocks->refs;
+  state.unref(stream.clocks);
+  stream.clocks = record->clocks;
+
+  record->touches.clear();
+  record->touches.reserve(links);
+  state.mark(op, record);
+
+  issue.stream = stream.stream.get();
+  issue.id = stream.id;
+  issue.clock = record->clock;
+  issue.event = event;
+  issue.record = record;
+  issue.begin_error = nullptr;
+  issue.end_error = nullptr;
+}
+
+void StreamOrder::begin(Issue& issue) {
+  try {
+    for (const Event* event : issue.waits) issue.stream->wait(*event);
+  } catch (...) {
+    issue.begin_error = std::current_exception();
+  }
+}
+
+void StreamOrder::end(Issue& issue) {
+  try {
+    issue.stream->record(*issue.event);
+  } catch (...) {
+    issue.end_error = std::current_exception();
+  }
+}
+
+void StreamOrder::issued(Op*, Issue& issue, Failure* failure) {
+  State& state = *state_;
+  StreamRecord* record = issue.record;
+  StreamState& stream = *record->stream;
+  if (failure != nullptr) {
+    failure->retain();
+    if (record->failure != nullptr) record->failure->release();
+    record->failure = failure;
+    record->inherited = false;
+  } else if (issue.begin_error != nullptr && record->failure == nullptr) {
+    record->failure = failure_of(issue.begin_error, record->name, record->where);
+  }
+  if (issue.begin_error != nullptr) [[unlikely]] {
+    // The stream is ordered after no more than before; the points that it should have waited for are in the
+    // record's dependences, and whoever depends on it looks there.
+    record->is_broken = true;
+    const StreamRecord* before = state.live({stream.id, record->clock - 1});
+    state.unref(record->clocks);
+    state.unref(stream.clocks);
+    record->clocks = state.new_clocks(before != nullptr ? before->clocks : nullptr);
+    stream.clocks = record->clocks;
+    ++stream.clocks->refs;
+  }
+  if (issue.end_error != nullptr) [[unlikely]] {
+    record->is_broken = true;
+    record->end_error = issue.end_error;
+    stream.device->give_event(record->event);
+    record->event = nullptr;
+  }
+  for (Touch& touch : record->touches) {
+    if (touch.exclusive) touch.version = touch.marks->var->writes_done + 1;
+  }
+  record->is_issued = true;
+  ++issued_count_;
+  issue.waits.clear();
+  issue.stream = nullptr;
+  issue.event = nullptr;
+  issue.record = nullptr;
+  issue.begin_error = nullptr;
+  issue.end_error = nullptr;
+}
+
+void StreamOrder::forget(VarBlock* var) {
+  StreamMarks* gone = var->marks;
+  if (gone == nullptr) return;
+  var->marks = nullptr;
+  gone->var = nullptr;
+  gone->watched = false;
+  if (gone->refs == 0) state_->marks.give(gone);
+}
+
+}  // namespace mx::detail

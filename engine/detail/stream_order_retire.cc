@@ -1,0 +1,164 @@
+// StreamOrder: finding out what has ended, and telling those who wait for it.
+//
+// An operation retires after everything that it depends on, and after the operations before it on its stream.
+// So a point that has retired needs no further look at what came before it, even on a lost device, whose
+// events fail at once while the work of other devices that they were ordered after goes on.
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "engine/detail/dependency.h"
+#include "engine/detail/stream_order_state.h"
+
+namespace mx::detail {
+
+namespace {
+
+struct NoSink {};
+
+// Poisons the version that a failed operation made, if it is still what the variable holds.
+void poison(const Touch& touch, const StreamRecord& record) {
+  VarBlock* var = touch.marks->var;
+  if (var->writes_done == touch.version) {
+    if (var->failure == record.failure) return;
+  } else {
+    // Later operations have ended. Either one has replaced the value, or all were skipped: then the memory
+    // still holds what this one left, and must not be recovered as a good value.
+    const StreamPoint write = touch.marks->write;
+    const bool replaced = write.stream != record.stream->id || write.clock != record.clock;
+    if (replaced || (var->failure != nullptr && (var->flags & kVarRecoverable) == 0)) return;
+  }
+  DependencyState<NoSink>::set_failure(var, record.failure, false);
+}
+
+void skip_if_poisoned(Op* op) {
+  for_each_link(op, [&](Link& link) {
+    if (link.access() != Access::write && link.var()->failure != nullptr) op->flags |= kOpSkip;
+  });
+}
+
+bool dependences_retired(const StreamRecord& record) {
+  for (const Dependence& dependence : record.dependences) {
+    if (!dependence.record->is_retired) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool StreamOrder::host_may_start(Op* op) {
+  State& state = *state_;
+  HostWait* wait = nullptr;
+  const auto wait_for = [&](const StreamPoint& point) {
+    StreamRecord* record = state.live(point);
+    if (record == nullptr) return;
+    if (wait == nullptr) {
+      wait = state.host_waits.take();
+      *wait = {op, 0};
+    }
+    record->host_waits.push_back(wait);
+    ++wait->remaining;
+  };
+  for_each_link(op, [&](Link& link) {
+    const StreamMarks* marks = link.var()->marks;
+    if (marks == nullptr) [[likely]] return;
+    wait_for(marks->write);
+    if (!link.exclusive()) return;
+    for (const StreamPoint& read : marks->reads) wait_for(read);
+  });
+  if (wait != nullptr) return false;
+  skip_if_poisoned(op);
+  return true;
+}
+
+bool StreamOrder::landed(VarBlock* var, uint32_t version) {
+  StreamMarks* marks = var->marks;
+  if (marks == nullptr) return true;
+  if (static_cast<int32_t>(marks->landed - version) >= 0) return true;  // versions wrap
+  // Versions that no stream made (their operations were skipped) are in memory with the last that one made.
+  if (state_->live(marks->write) == nullptr) return true;
+  marks->watched = true;
+  return false;
+}
+
+void StreamOrder::retire(StreamRecord* record, bool own_failure) {
+  State& state = *state_;
+  for (const Dependence& dependence : record->dependences) {
+    if (record->failure != nullptr) break;
+    if (!dependence.data || dependence.record->failure == nullptr) continue;
+    record->failure = dependence.record->failure;
+    record->failure->retain();
+    record->inherited = true;
+  }
+  if (own_failure && record->failure == nullptr) {
+    const std::exception_ptr error = record->event != nullptr ? record->event->error() : record->end_error;
+    record->failure = failure_of(error, record->name, record->where);
+  }
+  Failure* failure = record->failure;
+  record->is_retired = true;
+  record->stream->retired = record->clock;
+  --outstanding_;
+  for (const Touch& touch : record->touches) {
+    if (!touch.exclusive) continue;
+    touch.marks->landed = touch.version;
+    if (failure != nullptr && touch.marks->var != nullptr) poison(touch, *record);
+  }
+
+  // From here on others are told; the record stays until the end of this function.
+  listener_.retired(record->epoch, record->bytes, failure, record->inherited);
+  for (HostWait* wait : record->host_waits) {
+    if (--wait->remaining != 0) continue;
+    Op* op = wait->op;
+    state.host_waits.give(wait);
+    skip_if_poisoned(op);
+    listener_.host_may_start(op);
+  }
+  record->host_waits.clear();
+  for (const Touch& touch : record->touches) {
+    VarBlock* watched = touch.exclusive && touch.marks->watched ? touch.marks->var : nullptr;
+    if (watched != nullptr) touch.marks->watched = false;
+    state.unref(touch.marks);
+    if (watched != nullptr) listener_.maybe_landed(watched);
+  }
+  record->touches.clear();
+  for (const Dependence& dependence : record->dependences) state.unref(dependence.record);
+  record->dependences.clear();
+  state.unref(record->clocks);
+  record->clocks = nullptr;
+  state.unref(record);
+}
+
+bool StreamOrder::poll() {
+  State& state = *state_;
+  const uint64_t poll = ++state.polls;
+  // Streams that only wait for points of other streams to retire are looked at again while any point does.
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (size_t i = 0; i < state.active.size(); ++i) {
+      StreamState& stream = *state.active[i];
+      while (stream.pending_poll != poll && stream.load() != 0) {
+        StreamRecord* record = stream.at(stream.retired + 1);
+        if (!record->is_issued) {
+          stream.pending_poll = poll;
+          break;
+        }
+        if (!dependences_retired(*record)) break;
+        const EventStatus status = record->event != nullptr ? record->event->query() : EventStatus::failed;
+        if (status == EventStatus::pending) {
+          stream.pending_poll = poll;
+          break;
+        }
+        // An event that was never recorded means that end() was forgotten: better an error than no end.
+        retire(record, status != EventStatus::complete);
+        progress = true;
+      }
+    }
+  }
+  size_t kept = 0;
+  for (StreamState* stream : state.active) {
+    stream->is_active = stream->load() != 0;
+    if (stream->is_active) state.active[kept++] = stream;
+  }
+  state.active.resize(kept);
+  return outstanding_ != 0;
+}
+
+}  // namespace mx::detail

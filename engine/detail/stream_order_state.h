@@ -1,0 +1,198 @@
+// The data of StreamOrder: streams, what is in flight on them, and their vector clocks. Internal.
+//
+// Everything here is pooled, so that in steady state an operation allocates nothing: records, clock vectors,
+// marks and waiters keep the capacity of their vectors, and events are recycled per device.
+//
+// Lifetime of a record: planned -> issued -> retired -> freed when no operation in flight depends on it any
+// more. Until it is freed, its failure can be asked for and its event keeps its generation.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <source_location>
+#include <vector>
+
+#include "engine/detail/stream_order.h"
+
+namespace mx::detail {
+
+/// Objects that are handed out again as they were given back.
+template <class T>
+class Recycler {
+ public:
+  T* take() {
+    if (free_.empty()) {
+      if (free_.capacity() <= all_.size()) free_.reserve(2 * all_.size() + 8);  // so that give() cannot fail
+      return &all_.emplace_back();
+    }
+    T* object = free_.back();
+    free_.pop_back();
+    return object;
+  }
+  void give(T* object) noexcept { free_.push_back(object); }
+  std::deque<T>& all() { return all_; }
+  size_t taken() const { return all_.size() - free_.size(); }
+
+ private:
+  std::deque<T> all_;
+  std::vector<T*> free_;
+};
+
+/// What a point is ordered after, besides its own stream: after[s] is a clock of stream s. Shared by the
+/// consecutive operations of a stream that did not wait for anything, and immutable while it is shared.
+struct ClockVector {
+  uint32_t refs = 0;
+  std::vector<uint64_t> after;
+
+  uint64_t of(StreamId stream) const { return stream < after.size() ? after[stream] : 0; }
+  void raise(StreamId stream, uint64_t clock) {
+    if (after.size() <= stream) after.resize(stream + 1);
+    if (after[stream] < clock) after[stream] = clock;
+  }
+};
+
+struct StreamState;
+struct DeviceState;
+
+/// One point that an operation depends on. `data`: what it made is read, so its failure is passed on.
+struct Dependence {
+  StreamRecord* record;
+  bool data;
+};
+
+/// One variable of an operation in flight.
+struct Touch {
+  StreamMarks* marks;
+  uint32_t version;  // that the operation makes; written variables only
+  bool exclusive;
+};
+
+/// A CPU operation that waits for points to retire.
+struct HostWait {
+  Op* op = nullptr;
+  uint32_t remaining = 0;
+};
+
+/// One operation of a stream.
+struct StreamRecord {
+  StreamState* stream = nullptr;
+  uint64_t clock = 0;
+  uint64_t sequence = 0;  // over all streams, in the order of plan()
+  uint64_t visit = 0;     // of the latest gathering that passed here
+  uint32_t visit_index = 0;
+  uint32_t refs = 0;      // one while in flight, one per record that depends on it
+  bool is_issued = false;
+  bool is_retired = false;
+  bool is_broken = false;  // it could not be ordered, or not be recorded: it does not stand for what it
+                           // depends on, and dependants look through it
+  bool inherited = false;
+  uint8_t epoch = 0;
+  uint64_t bytes = 0;
+  const char* name = nullptr;
+  std::source_location where;
+  ClockVector* clocks = nullptr;
+  Event* event = nullptr;  // null while recording has failed
+  std::exception_ptr end_error;
+  Failure* failure = nullptr;
+  std::vector<Dependence> dependences;  // data ones, and those waited for
+  std::vector<Touch> touches;
+  std::vector<HostWait*> host_waits;
+};
+
+/// One stream: its records by clock, in a ring that `clock & mask` indexes.
+struct StreamState {
+  DeviceState* device = nullptr;
+  StreamKind lane = StreamKind::compute;
+  StreamId id = 0;
+  std::unique_ptr<Stream> stream;
+  uint64_t tail = 0;     // clock of the latest operation
+  uint64_t retired = 0;  // everything up to here has ended
+  ClockVector* clocks = nullptr;
+  uint64_t pending_poll = 0;  // the poll that found its head still running
+  bool is_active = false;     // listed in State::active
+  std::vector<StreamRecord*> ring;
+
+  uint64_t load() const { return tail - retired; }
+  StreamRecord* at(uint64_t clock) const { return ring[clock & (ring.size() - 1)]; }
+  /// Makes room for the next clock.
+  void reserve_next();
+};
+
+struct DeviceState {
+  static constexpr size_t kLanes = 4;
+  struct Lane {
+    std::vector<StreamState*> streams;
+    size_t limit = 1;
+    size_t turn = 0;  // of the round robin
+  };
+
+  Context context;
+  Device* device = nullptr;
+  Lane lanes[kLanes];
+  std::vector<std::unique_ptr<Event>> events;
+  std::vector<Event*> free_events;
+
+  Event* take_event();
+  void give_event(Event* event) noexcept { free_events.push_back(event); }
+};
+
+struct StreamOrder::State {
+  explicit State(int streams) : compute_streams(streams) {}
+  ~State();
+
+  // --- stream_order.cc
+  DeviceState& device_of(Context context);
+  StreamState* add_stream(DeviceState& device, StreamKind lane);
+  /// The record at a point, null when it has retired (or there is none).
+  StreamRecord* live(StreamPoint point) const {
+    if (point.clock == 0) return nullptr;
+    const StreamState& stream = *streams[point.stream];
+    return point.clock > stream.retired ? stream.at(point.clock) : nullptr;
+  }
+  /// The variable's marks, made if need be.
+  StreamMarks* marks_of(VarBlock* var);
+  void unref(StreamMarks* marks);
+  void unref(StreamRecord* record);
+  void unref(ClockVector* clocks);
+  /// A copy (null: of nothing) with one reference.
+  ClockVector* new_clocks(const ClockVector* from);
+  /// The clocks of the stream after waiting for the points in `front` that it is not ordered after.
+  ClockVector* clocks_after_waits(StreamState& stream);
+  void mark(Op* op, StreamRecord* record);
+
+  // --- stream_order_choice.cc
+  /// Fills `gathered` with the live points that the operation depends on and `front` with those of them that
+  /// no other one is ordered after: waiting for these is waiting for all.
+  void gather(Op* op);
+  void gather(StreamRecord* record, bool data);
+  void reduce();
+  StreamState* choose(DeviceState& device, StreamKind lane);
+  static bool covers(const StreamState& stream, const StreamRecord& record) {
+    return record.stream == &stream || stream.clocks->of(record.stream->id) >= record.clock;
+  }
+  size_t waits_on(const StreamState& stream) const;
+
+  const int compute_streams;
+  std::vector<std::unique_ptr<DeviceState>> devices;
+  std::vector<std::unique_ptr<StreamState>> streams;  // by StreamId
+  std::vector<StreamState*> active;                   // with something in flight
+  Recycler<StreamRecord> records;
+  Recycler<ClockVector> clock_vectors;
+  Recycler<StreamMarks> marks;
+  Recycler<HostWait> host_waits;
+  uint64_t sequence = 0;
+  uint64_t polls = 0;
+
+  // Scratch of one plan().
+  uint64_t visit = 0;
+  std::vector<Dependence> gathered;
+  std::vector<Dependence> front;
+  struct Latest {
+    uint64_t visit = 0;
+    size_t index = 0;
+  };
+  std::vector<Latest> latest;  // by StreamId: its place in `front`
+};
+
+}  // namespace mx::detail

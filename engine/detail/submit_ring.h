@@ -1,0 +1,103 @@
+// SubmitRing: where pushers leave operations, in one agreed order. Internal.
+//
+// A bounded queue of many producers and one consumer at a time (whoever holds the engine's lock). The order
+// of the queue is the order of the program: a push that happens before another, on whatever threads, comes
+// first.
+//
+// A producer claims the place itself: the first slot that is empty *for its round* becomes its operation by
+// one compare-and-swap. So there is no moment between a claim and a store in which a preempted producer
+// holds up everybody behind it, as with a ticket counter; the tail is only a hint of where to look first.
+// An empty slot holds the ticket it waits for, (ticket << 1) | 1, so a producer that slept through a whole
+// round fails its swap instead of writing into the wrong place.
+//
+// The template parameter lets the exhaustive checker (tests/engine/model_check_test.cc) run this very code
+// on atomics that it schedules.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace mx::detail {
+
+template <class T, template <class> class Atomic = std::atomic>
+class SubmitRing {
+ public:
+  explicit SubmitRing(size_t capacity) : mask_(capacity - 1), slots_(new Atomic<uintptr_t>[capacity]) {
+    for (size_t i = 0; i < capacity; ++i) slots_[i].store(empty(i), std::memory_order_relaxed);
+  }
+
+  size_t capacity() const { return mask_ + 1; }
+
+  /// Any thread. Returns the item's place in the order, or kFull.
+  uint64_t try_push(T* item) {
+    uint64_t ticket = tail_hint_.load(std::memory_order_relaxed);
+    for (;;) {
+      if (ticket - known_head_.load(std::memory_order_relaxed) > mask_) {
+        // The head must be read before the slot: then the slot is known to have left the round before.
+        const uint64_t head = head_.load(std::memory_order_acquire);
+        known_head_.store(head, std::memory_order_relaxed);
+        if (ticket - head > mask_ && static_cast<int64_t>(ticket - head) > 0) return kFull;
+      }
+      Atomic<uintptr_t>& slot = slots_[ticket & mask_];
+      uintptr_t seen = slot.load(std::memory_order_relaxed);
+      if (seen == empty(ticket) &&
+          slot.compare_exchange_strong(seen, reinterpret_cast<uintptr_t>(item), std::memory_order_acq_rel)) {
+        tail_hint_.store(ticket + 1, std::memory_order_relaxed);
+        return ticket;
+      }
+      ++ticket;  // filled by somebody, or even consumed
+    }
+  }
+
+  /// The place after the last item whose push happened before this call.
+  uint64_t tail() const {
+    uint64_t ticket = tail_hint_.load(std::memory_order_relaxed);
+    while (ticket - head_.load(std::memory_order_acquire) <= mask_ ||
+           static_cast<int64_t>(ticket - head_.load(std::memory_order_acquire)) < 0) {
+      if (slots_[ticket & mask_].load(std::memory_order_acquire) == empty(ticket)) break;
+      ++ticket;
+    }
+    return ticket;
+  }
+
+  /// Is there an item to take? Any thread; the answer may be old.
+  bool maybe_nonempty() const {
+    const uint64_t head = head_.load(std::memory_order_relaxed);
+    return (slots_[head & mask_].load(std::memory_order_seq_cst) & 1) == 0;
+  }
+
+  /// Consumer. Takes up to `limit` items in order; returns how many.
+  size_t pop(T** out, size_t limit) {
+    uint64_t head = head_.load(std::memory_order_relaxed);
+    size_t n = 0;
+    for (; n < limit; ++n, ++head) {
+      Atomic<uintptr_t>& slot = slots_[head & mask_];
+      const uintptr_t value = slot.load(std::memory_order_acquire);
+      if (value & 1) break;
+      out[n] = reinterpret_cast<T*>(value);
+      slot.store(empty(head + mask_ + 1), std::memory_order_release);
+    }
+    if (n > 0) head_.store(head, std::memory_order_release);
+    return n;
+  }
+
+  /// How many items have been taken.
+  uint64_t head() const { return head_.load(std::memory_order_acquire); }
+
+  static constexpr uint64_t kFull = UINT64_MAX;
+
+ private:
+  static uintptr_t empty(uint64_t ticket) { return (ticket << 1) | 1; }
+
+  const size_t mask_;
+  std::unique_ptr<Atomic<uintptr_t>[]> slots_;
+  // Written by producers.
+  alignas(64) Atomic<uint64_t> tail_hint_{0};
+  Atomic<uint64_t> known_head_{0};  // an old value of head_, next to the hint, to spare producers its line
+  // Written by the consumer.
+  alignas(64) Atomic<uint64_t> head_{0};
+};
+
+}  // namespace mx::detail

@@ -1,0 +1,264 @@
+// Waiting, and the work a waiter does on the way.
+//
+// A waiter sleeps only when there is nothing it can do: a thread that sleeps costs some 20 us to wake. It
+// runs ready operations that what it waits for depends on, never others, so that unrelated long work cannot
+// delay it. For wait_all() everything is on the way.
+#include <algorithm>
+
+#include "engine/base/clock.h"
+#include "engine/base/cpus.h"
+#include "engine/detail/engine_impl.h"
+
+namespace mx::detail {
+
+namespace {
+
+// How far a waiter looks for operations on its way: links seen, and ready operations tried.
+constexpr int kWalkLimit = 512;
+constexpr size_t kReadyLimit = 64;
+
+}  // namespace
+
+void EngineImpl::refuse_inside_operation(const char* call) const {
+  if (tls.running == nullptr) [[likely]] return;
+  throw InvalidState(concat("[", call, "] expected to be called outside of operations, got a call inside '",
+                            name_or_default(tls.running->cold().name), "' (pushed at ",
+                            place(tls.running->cold().where),
+                            "): it could wait for itself; use push_async to go on when something is done"));
+}
+
+bool EngineImpl::wait(Var v, int64_t timeout_ms) {
+  refuse_inside_operation("wait");
+  if (forked()) check_usable("wait");
+  check_var(v, "wait");
+  VarBlock* var = v.block;
+  Waiter waiter;
+  waiter.var = var;
+  lock_.lock();
+  drain_to(ring_.tail());
+  waiter.target = var->writes_linked;
+  if (var->writes_done == waiter.target) {
+    waiter.written = true;
+    if (!streams_in_use_ || streams_->landed(var)) finish_waiter(waiter);
+  }
+  bool in_time = true;
+  if (!waiter.finished) {
+    var->flags |= kVarWatched;
+    waiter.next = var_waiters_;
+    var_waiters_ = &waiter;
+    in_time = block(waiter, timeout_ms);
+    if (!in_time) remove_waiter(waiter);
+  }
+  unlock();
+  rouse();
+  if (!in_time) return false;
+  if (waiter.failure != nullptr) {
+    waiter.failure->observed.store(true, std::memory_order_relaxed);
+    const std::exception_ptr error = waiter.failure->error;
+    waiter.failure->release();
+    std::rethrow_exception(error);
+  }
+  return true;
+}
+
+bool EngineImpl::wait_all(int64_t timeout_ms) {
+  refuse_inside_operation("wait_all");
+  if (forked()) check_usable("wait_all");
+  Waiter waiter;
+  lock_.lock();
+  drain_to(ring_.tail());
+  waiter.epoch = epoch_;
+  // What comes later belongs to a new epoch, unless 255 are open: then this call waits for more than it must.
+  if (epoch_count_[epoch_ & 255] != 0 && epoch_ + 1 - oldest_epoch_ < 255) ++epoch_;
+  waiter.next = epoch_waiters_;
+  epoch_waiters_ = &waiter;
+  check_epoch_waiters();
+  const bool in_time = waiter.finished || block(waiter, timeout_ms);
+  if (!in_time) remove_waiter(waiter);
+  Failure* first = nullptr;
+  uint64_t count = 0;
+  if (in_time) {
+    first = std::exchange(first_failure_, nullptr);
+    count = std::exchange(failures_, 0);
+    for (Failure* failure : unobserved_) failure->release();
+    unobserved_.clear();
+  }
+  unlock();
+  rouse();
+  if (!in_time) return false;
+  if (first != nullptr) {
+    first->observed.store(true, std::memory_order_relaxed);
+    std::exception_ptr error = first->error;
+    first->release();
+    if (count > 1) error = with_note(error, concat("; and ", count - 1, " more failed since the last wait_all"));
+    std::rethrow_exception(error);
+  }
+  return true;
+}
+
+void EngineImpl::finish_waiter(Waiter& waiter) {
+  if (waiter.finished) return;
+  waiter.finished = true;
+  if (waiter.var != nullptr && waiter.var->failure != nullptr) {
+    waiter.failure = waiter.var->failure;
+    waiter.failure->retain();
+  }
+  remove_waiter(waiter);
+  if (waiter.word.exchange(2, std::memory_order_acq_rel) == 1) futex_wake(waiter.word);
+}
+
+void EngineImpl::remove_waiter(Waiter& waiter) {
+  bool watched = false;
+  for (Waiter** place = waiter.var != nullptr ? &var_waiters_ : &epoch_waiters_; *place != nullptr;) {
+    if (*place == &waiter) {
+      *place = waiter.next;
+    } else {
+      watched |= (*place)->var == waiter.var;
+      place = &(*place)->next;
+    }
+  }
+  if (waiter.var != nullptr && !watched) waiter.var->flags &= static_cast<uint8_t>(~kVarWatched);
+}
+
+// Called and left with the lock held; false when the time is over.
+bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
+  const int64_t deadline = timeout_ms < 0 ? INT64_MAX : now_ns() + timeout_ms * 1'000'000;
+  Worker& worker = borrow_worker();
+  uint64_t idle_since = 0;
+  uint64_t seen_ended = ended_count_;
+  bool flowing = false;
+  while (!waiter.finished) {
+    size_t size = 0;
+    if (inline_mode_) {
+      unlock();
+      run_inline(true, true);
+      lock_.lock();
+      if (streams_in_use_) poll_devices();
+    } else if (!flowing) {
+      size = take_for(waiter, worker);
+    } else if (streams_in_use_) {
+      poll_devices();
+    }
+    if (waiter.finished) break;
+    unlock();
+    if (size > 0) {
+      rouse();
+      run_batch(worker, size);
+      idle_since = 0;
+      lock_.lock();
+      finish_batch(worker);
+      continue;
+    }
+    // Nothing to do here. Look on for a while, then sleep.
+    const uint64_t now = ticks();
+    if (idle_since == 0) idle_since = now;
+    const bool patient = static_cast<double>(now - idle_since) > ticks_per_us() * options_.spin_us;
+    const bool timed = timeout_ms >= 0;
+    if (timed && now_ns() >= deadline) {
+      lock_.lock();
+      if (waiter.finished) break;
+      return_worker(worker);
+      return false;
+    }
+    if (patient && !flowing) {
+      rouse();
+      uint32_t expected = 0;
+      if (waiter.word.compare_exchange_strong(expected, 1, std::memory_order_acq_rel)) {
+        // With devices at work a waiter comes back to look at them, should no worker do so.
+        const int64_t limit = timed ? std::max<int64_t>(0, deadline - now_ns()) : -1;
+        futex_wait(waiter.word, 1, limit);
+        expected = 1;
+        waiter.word.compare_exchange_strong(expected, 0, std::memory_order_acq_rel);
+      }
+      idle_since = 0;
+    } else {
+      for (int i = 0; i < 64 && waiter.word.load(std::memory_order_relaxed) != 2; ++i) cpu_relax();
+      sched_yield();
+    }
+    // While others bring operations to their end at a good pace, staying away from the lock and the lines
+    // it guards is the best help.
+    const uint64_t ended = ended_.load(std::memory_order_relaxed);
+    flowing = !inline_mode_ && ended != seen_ended && active_.load(std::memory_order_relaxed) > 0 &&
+              body_ticks_.load(std::memory_order_relaxed) < 1000;
+    seen_ended = ended;
+    if (flowing && waiter.word.load(std::memory_order_acquire) != 2) {
+      idle_since = 0;
+    }
+    lock_.lock();
+  }
+  return_worker(worker);
+  return true;
+}
+
+size_t EngineImpl::take_for(Waiter& waiter, Worker& worker) {
+  if (waiter.var == nullptr) return take(worker);
+  if (paused_ > 0) return 0;
+  if (streams_in_use_) poll_devices();
+  if (ready_.empty() && comm_.empty()) {
+    drain(kDrainLimit);
+    if (ready_.empty() && running_ > 0) scavenge();
+  }
+  if (waiter.finished || running_ >= threads_) return 0;
+  mark_ancestors(waiter.var);
+  const auto on_the_way = [&](Op* op) {
+    bool found = false;
+    for_each_link(op, [&](Link& link) { found |= link.var()->mark == walk_; });
+    return found;
+  };
+  Op* op = ready_.pop_if(kReadyLimit, on_the_way);
+  if (op == nullptr) op = comm_.pop_if(kReadyLimit, on_the_way);
+  Batch& batch = worker.batch;
+  worker.lane = nullptr;
+  if (op != nullptr) {
+    batch.ops[0] = op;
+  } else if (device_ready_ == 0 || !take_device_op(worker)) {
+    return 0;  // (issuing is short: any operation of a device may be on the way)
+  }
+  ++running_;
+  batch.claimed.store(1, std::memory_order_relaxed);
+  batch.done.store(0, std::memory_order_relaxed);
+  batch.completed = 0;
+  batch.size = 1;
+  return 1;
+}
+
+// Marks the variables behind which something on the way to `var` waits, backwards from its queue.
+void EngineImpl::mark_ancestors(VarBlock* var) {
+  ++walk_;
+  struct Place {
+    VarBlock* var;
+    const Link* until;  // only what stands before it in the queue is an ancestor
+  };
+  Place stack[64];
+  int depth = 0;
+  int budget = kWalkLimit;
+  const auto visit = [&](VarBlock* next, const Link* until) {
+    if (next->mark == walk_ || depth == 64) return;
+    next->mark = walk_;
+    stack[depth++] = {next, until};
+  };
+  const auto expand = [&](Op* op) {
+    if (op->pending == 0) return;
+    for_each_link(op, [&](Link& link) {
+      --budget;
+      if (!link.granted()) visit(link.var(), &link);
+    });
+  };
+  visit(var, nullptr);
+  while (depth > 0 && budget > 0) {
+    const Place place = stack[--depth];
+    if (place.var->writing()) expand(op_of(place.var->holder));
+    for (Link* link = place.var->head; link != nullptr && link != place.until && budget > 0; link = link->next) {
+      --budget;
+      expand(op_of(link));
+    }
+  }
+}
+
+// After a change: if there is work that nobody looks for, somebody is called.
+void EngineImpl::rouse() {
+  if (inline_mode_) return;
+  if (ready_hint_.load(std::memory_order_relaxed) > 0 || ring_.maybe_nonempty()) wake_after_submit();
+}
+
+}  // namespace mx::detail

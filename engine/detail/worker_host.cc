@@ -1,0 +1,52 @@
+#include "engine/detail/worker_host.h"
+
+#include <tbb/global_control.h>
+#include <tbb/task_arena.h>
+
+#include "engine/base/annotations.h"
+#include "engine/base/futex.h"
+
+namespace mx::detail {
+
+struct WorkerHost::State {
+  State(int threads, std::function<void()> f)
+      : parallelism(tbb::global_control::max_allowed_parallelism,
+                    std::max<size_t>(tbb::global_control::active_value(
+                                         tbb::global_control::max_allowed_parallelism),
+                                     static_cast<size_t>(threads) + 2)),
+        arena(threads + 1, 0),
+        work(std::move(f)) {
+    arena.initialize();
+  }
+
+  tbb::global_control parallelism;
+  tbb::task_arena arena;
+  std::function<void()> work;
+  std::atomic<uint32_t> calls{0};  // queued or running
+};
+
+WorkerHost::WorkerHost(int threads, std::function<void()> work)
+    : state_(std::make_unique<State>(threads, std::move(work))) {}
+
+WorkerHost::~WorkerHost() { join(); }
+
+void WorkerHost::call() {
+  State* state = state_.get();
+  state->calls.fetch_add(1, std::memory_order_relaxed);
+  MX_TSAN_RELEASE(state);
+  state->arena.enqueue([state] {
+    MX_TSAN_ACQUIRE(state);
+    state->work();
+    if (state->calls.fetch_sub(1, std::memory_order_acq_rel) == 1) futex_wake(state->calls);
+  });
+}
+
+void WorkerHost::join() {
+  for (;;) {
+    const uint32_t calls = state_->calls.load(std::memory_order_acquire);
+    if (calls == 0) return;
+    futex_wait(state_->calls, calls, 10'000'000);
+  }
+}
+
+}  // namespace mx::detail

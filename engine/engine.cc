@@ -1,0 +1,97 @@
+#include "engine/engine.h"
+
+#include <pthread.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <unordered_set>
+
+#include "engine/detail/engine_impl.h"
+#include "engine/detail/segment_impl.h"
+
+namespace mx {
+
+Engine& Engine::get() {
+  // Never destroyed: arrays of static lifetime may be freed after it has drained at exit.
+  static Engine* engine = [] {
+    auto* made = new Engine(EngineOptions::from_environment());
+    std::atexit([] {
+      if (!detail::EngineImpl::forked()) get().shutdown();
+    });
+    return made;
+  }();
+  return *engine;
+}
+
+Engine::Engine(const EngineOptions& options) : impl_(std::make_unique<detail::EngineImpl>(options)) {}
+
+Engine::~Engine() {
+  if (detail::EngineImpl::forked()) {
+    (void)impl_.release();  // its threads are not in this process: there is nothing that could be ended well
+    return;
+  }
+  try {
+    impl_->shutdown();
+  } catch (const Error& e) {
+    detail::invariant_failed(e.what(), __FILE__, __LINE__);  // an engine destroyed by its own operation
+  }
+}
+
+Var Engine::new_var(const char* name) { return impl_->new_var(name); }
+void Engine::delete_var(Var v) { impl_->delete_var(v); }
+
+detail::Op* Engine::begin_push(const detail::OpType* type, const PushOptions& options,
+                               const std::source_location& where) {
+  return impl_->begin_push(type, options, where);
+}
+void Engine::abandon_push(detail::Op* op) noexcept { impl_->abandon_push(op); }
+void Engine::end_push(detail::Op* op) { impl_->end_push(op); }
+
+void Engine::wait(Var v) { impl_->wait(v, -1); }
+bool Engine::wait(Var v, int64_t timeout_ms) { return impl_->wait(v, timeout_ms < 0 ? 0 : timeout_ms); }
+void Engine::wait_all() { impl_->wait_all(-1); }
+bool Engine::wait_all(int64_t timeout_ms) { return impl_->wait_all(timeout_ms < 0 ? 0 : timeout_ms); }
+void Engine::recover(Var v, std::source_location where) { impl_->recover(v, where); }
+void Engine::cancel() { impl_->cancel(); }
+void Engine::pause() { impl_->pause(); }
+void Engine::resume() { impl_->resume(); }
+void Engine::shutdown() { impl_->shutdown(); }
+const EngineOptions& Engine::options() const { return impl_->options(); }
+EngineStats Engine::stats() const { return impl_->stats(); }
+void Engine::profiler_start() { impl_->profiler().start(); }
+void Engine::profiler_stop() { impl_->profiler().stop(); }
+void Engine::write_trace(const std::string& path) const { impl_->profiler().write_trace(path); }
+void Engine::write_dot(std::ostream& out) const { impl_->profiler().write_dot(out); }
+
+Segment Engine::record(const std::function<void()>& program) {
+  impl_->check_usable("record");
+  MX_CHECK(program != nullptr, InvalidArgument, "[record] expected a program to record, got a null function");
+  MX_CHECK(detail::tls.recording == nullptr, InvalidState,
+           "[record] expected no recording in progress on this thread, got a nested one");
+  auto segment = std::make_shared<detail::SegmentImpl>(*impl_);
+  struct Recording {
+    Recording(detail::SegmentImpl* impl, detail::EngineImpl* engine) {
+      detail::tls.recording = impl;
+      detail::tls.recording_engine = engine;
+    }
+    ~Recording() {
+      detail::tls.recording = nullptr;
+      detail::tls.recording_engine = nullptr;
+    }
+  };
+  {
+    Recording recording(segment.get(), impl_.get());
+    program();
+  }
+  segment->finish();
+  return Segment(std::move(segment));
+}
+
+const char* intern(const std::string& name) {
+  static std::mutex mutex;
+  static auto* names = new std::unordered_set<std::string>;
+  std::lock_guard lock(mutex);
+  return names->insert(name).first->c_str();
+}
+
+}  // namespace mx
