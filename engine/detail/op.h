@@ -112,6 +112,22 @@ struct alignas(kOpBytes) Op {
 };
 static_assert(sizeof(Op) == kOpBytes && offsetof(Op, closure_bytes) == 48 && offsetof(Op, link_b) == 96);
 
+/// Operations and variables come from slabs aligned to their size, so that an address leads to its slab.
+inline constexpr size_t kSlabBytes = 1 << 16;
+/// A slab of operations: one unused block, the operations, then their cold records.
+inline constexpr size_t kOpsPerSlab = (kSlabBytes - kOpBytes) / (kOpBytes + sizeof(OpCold));
+inline constexpr size_t kColdOffset = kOpBytes * (1 + kOpsPerSlab);
+
+inline void* slab_of(const void* address) {
+  return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) & ~(uintptr_t{kSlabBytes} - 1));
+}
+
+inline OpCold& Op::cold() {
+  char* slab = static_cast<char*>(slab_of(this));
+  const size_t index = static_cast<size_t>(reinterpret_cast<char*>(this) - slab) / kOpBytes - 1;
+  return *reinterpret_cast<OpCold*>(slab + kColdOffset + index * sizeof(OpCold));
+}
+
 struct alignas(kOpBytes) ExtBlock {
   Op* owner;
   uint16_t count;

@@ -14,20 +14,11 @@
 
 namespace mx::detail {
 
-inline constexpr size_t kSlabBytes = 1 << 16;
-
-inline void* slab_of(const void* address) {
-  return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) & ~(uintptr_t{kSlabBytes} - 1));
-}
-
 /// Operations move in chains of kChain, so that the pool's mutex is taken once for many of them: pushers
 /// take chains into a cache of their thread, the engine returns chains as operations complete.
 class OpPool {
  public:
   static constexpr int kChain = 64;
-  static constexpr size_t kOpsPerSlab = (kSlabBytes - kOpBytes) / (kOpBytes + sizeof(OpCold));
-  static constexpr size_t kColdOffset = kOpBytes * (1 + kOpsPerSlab);
-
   OpPool() = default;
   OpPool(const OpPool&) = delete;
   ~OpPool();
@@ -44,12 +35,6 @@ class OpPool {
   std::vector<void*> slabs_;
   std::atomic<size_t> bytes_{0};
 };
-
-inline OpCold& Op::cold() {
-  char* slab = static_cast<char*>(slab_of(this));
-  const size_t index = static_cast<size_t>(reinterpret_cast<char*>(this) - slab) / kOpBytes - 1;
-  return *reinterpret_cast<OpCold*>(slab + OpPool::kColdOffset + index * sizeof(OpCold));
-}
 
 /// Variables. The generations sit together in the slab's header, apart from the blocks: pushers read them on
 /// every push, workers write the blocks all the time, and the two must not share lines.

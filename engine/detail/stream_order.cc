@@ -52,6 +52,7 @@ StreamOrder::State::~State() {
   for (StreamRecord& record : records.all()) {
     if (record.failure != nullptr) record.failure->release();
   }
+  for (auto& [op, failure] : early_failures) failure->release();
 }
 
 DeviceState& StreamOrder::State::device_of(Context context) {
@@ -243,7 +244,7 @@ void StreamOrder::end(Issue& issue) {
   }
 }
 
-void StreamOrder::issued(Op*, Issue& issue, Failure* failure) {
+void StreamOrder::issued(Op* op, Issue& issue, Failure* failure) {
   State& state = *state_;
   StreamRecord* record = issue.record;
   StreamState& stream = *record->stream;
@@ -275,6 +276,7 @@ void StreamOrder::issued(Op*, Issue& issue, Failure* failure) {
   for (Touch& touch : record->touches) {
     if (touch.exclusive) touch.version = touch.marks->var->writes_done + 1;
   }
+  record->op = op->type->async ? op : nullptr;
   record->is_issued = true;
   ++issued_count_;
   issue.waits.clear();

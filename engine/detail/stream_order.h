@@ -96,8 +96,14 @@ class StreamOrder {
 
   /// The operation is on its stream. `failure`: its function threw on the host (then its versions are
   /// poisoned by the engine now, and the work it had enqueued is waited for all the same). To be called just
-  /// before DependencyState::complete(), in one hold of the lock.
+  /// before DependencyState::complete(), in one hold of the lock; an asynchronous operation is completed
+  /// later, see take_early_failure().
   void issued(Op* op, Issue& issue, Failure* failure);
+
+  /// An asynchronous operation whose token has been used is about to be completed: what its work on the
+  /// device has failed with meanwhile, to be released by the caller; else null. With a failure it completes
+  /// as Outcome::failed (it has been counted by retired()).
+  Failure* take_early_failure(Op* op);
 
   /// May this CPU operation, granted at all its variables, start? False: it is kept, and the listener gets
   /// it when it may. True or then, poisoned inputs have set kOpSkip.

@@ -14,6 +14,11 @@ namespace {
 
 struct NoSink {};
 
+// The operation that makes the version has not been completed: its token has not been used.
+bool is_early(const Touch& touch) {
+  return static_cast<int32_t>(touch.marks->var->writes_done - touch.version) < 0;
+}
+
 // Poisons the version that a failed operation made, if it is still what the variable holds.
 void poison(const Touch& touch, const StreamRecord& record) {
   VarBlock* var = touch.marks->var;
@@ -96,10 +101,20 @@ void StreamOrder::retire(StreamRecord* record, bool own_failure) {
   record->is_retired = true;
   record->stream->retired = record->clock;
   --outstanding_;
+  bool early = false;
   for (const Touch& touch : record->touches) {
     if (!touch.exclusive) continue;
     touch.marks->landed = touch.version;
-    if (failure != nullptr && touch.marks->var != nullptr) poison(touch, *record);
+    if (failure == nullptr || touch.marks->var == nullptr) continue;
+    if (is_early(touch)) [[unlikely]] {
+      early = true;
+    } else {
+      poison(touch, *record);
+    }
+  }
+  if (early) [[unlikely]] {
+    failure->retain();
+    state.early_failures.emplace_back(record->op, failure);
   }
 
   // From here on others are told; the record stays until the end of this function.
@@ -124,6 +139,18 @@ void StreamOrder::retire(StreamRecord* record, bool own_failure) {
   state.unref(record->clocks);
   record->clocks = nullptr;
   state.unref(record);
+}
+
+Failure* StreamOrder::take_early_failure(Op* op) {
+  auto& early = state_->early_failures;
+  for (size_t i = 0; i < early.size(); ++i) {
+    if (early[i].first != op) continue;
+    Failure* failure = early[i].second;
+    early[i] = early.back();
+    early.pop_back();
+    return failure;
+  }
+  return nullptr;
 }
 
 bool StreamOrder::poll() {

@@ -11,6 +11,7 @@
 #include <deque>
 #include <memory>
 #include <source_location>
+#include <utility>
 #include <vector>
 
 #include "engine/detail/stream_order.h"
@@ -82,6 +83,7 @@ struct StreamRecord {
   uint64_t visit = 0;     // of the latest gathering that passed here
   uint32_t visit_index = 0;
   uint32_t refs = 0;      // one while in flight, one per record that depends on it
+  Op* op = nullptr;       // while the operation may end by its token only
   bool is_issued = false;
   bool is_retired = false;
   bool is_broken = false;  // it could not be ordered, or not be recorded: it does not stand for what it
@@ -138,7 +140,7 @@ struct DeviceState {
 };
 
 struct StreamOrder::State {
-  explicit State(int streams) : compute_streams(streams) {}
+  explicit State(int limit) : compute_streams(limit) {}
   ~State();
 
   // --- stream_order.cc
@@ -181,6 +183,7 @@ struct StreamOrder::State {
   Recycler<ClockVector> clock_vectors;
   Recycler<StreamMarks> marks;
   Recycler<HostWait> host_waits;
+  std::vector<std::pair<Op*, Failure*>> early_failures;  // retired before their token was used
   uint64_t sequence = 0;
   uint64_t polls = 0;
 
