@@ -37,7 +37,7 @@ TiledMatrix::TiledMatrix(int64_t n, int64_t tile) : n_(n), tile_(tile), tiles_(0
 void fill_tile(int64_t n, int64_t tile_size, int64_t i, int64_t j, const Tile& out) {
   for (int64_t c = 0; c < out.cols; ++c) {
     for (int64_t r = 0; r < out.rows; ++r) {
-      const auto [low, high] = std::minmax(i * tile_size + r, j * tile_size + c);
+      const auto [low, high] = std::minmax({i * tile_size + r, j * tile_size + c});
       out.data[c * out.rows + r] = low == high ? 2 * std::sqrt(static_cast<double>(n))
                                                : uniform(static_cast<uint64_t>(high * n + low));
     }
