@@ -15,14 +15,15 @@ namespace {
 
 void throw_if_lost(const Device& device) {
   const std::exception_ptr error = device.lost();
-  if (error == nullptr) [[likely]] return;
+  if (error == nullptr) [[likely]]
+    return;
   try {
     std::rethrow_exception(error);
   } catch (const DeviceError&) {
     throw;
   } catch (...) {
-    throw DeviceError(concat("[", device.context(), "] expected a working device, got a lost one: ",
-                             current_exception_text()));
+    throw DeviceError(concat("[", device.context(),
+                             "] expected a working device, got a lost one: ", current_exception_text()));
   }
 }
 

@@ -43,12 +43,12 @@ struct StreamPoint {
 /// What streams still do with a variable. Lives from the first operation planned on it until no operation in
 /// flight touches it; then the variable has none.
 struct StreamMarks {
-  StreamPoint write;                // clock 0: nothing
-  std::vector<StreamPoint> reads;   // since that write, at most one per stream
-  VarBlock* var = nullptr;          // null: the variable is gone
-  uint32_t refs = 0;                // operations in flight that touch the variable
-  uint32_t landed = 0;              // the newest version known to be in memory
-  bool watched = false;             // landed() has said no
+  StreamPoint write;               // clock 0: nothing
+  std::vector<StreamPoint> reads;  // since that write, at most one per stream
+  VarBlock* var = nullptr;         // null: the variable is gone
+  uint32_t refs = 0;               // operations in flight that touch the variable
+  uint32_t landed = 0;             // the newest version known to be in memory
+  bool watched = false;            // landed() has said no
 };
 
 class StreamOrder {

@@ -64,7 +64,8 @@ bool StreamOrder::host_may_start(Op* op) {
   };
   for_each_link(op, [&](Link& link) {
     const StreamMarks* marks = link.var()->marks;
-    if (marks == nullptr) [[likely]] return;
+    if (marks == nullptr) [[likely]]
+      return;
     wait_for(marks->write);
     if (!link.exclusive()) return;
     for (const StreamPoint& read : marks->reads) wait_for(read);

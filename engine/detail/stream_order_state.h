@@ -82,8 +82,8 @@ struct StreamRecord {
   uint64_t sequence = 0;  // over all streams, in the order of plan()
   uint64_t visit = 0;     // of the latest gathering that passed here
   uint32_t visit_index = 0;
-  uint32_t refs = 0;      // one while in flight, one per record that depends on it
-  Op* op = nullptr;       // while the operation may end by its token only
+  uint32_t refs = 0;  // one while in flight, one per record that depends on it
+  Op* op = nullptr;   // while the operation may end by its token only
   bool is_issued = false;
   bool is_retired = false;
   bool is_broken = false;  // it could not be ordered, or not be recorded: it does not stand for what it
