@@ -1,0 +1,22 @@
+// The suite over the backends of the tree.
+#include "engine/device/virtual/virtual_device.h"
+#include "tests/conformance/device_suite.h"
+
+namespace mx::conformance {
+
+// The same work in another order of events each time, so that luck hides nothing.
+class SlowVirtual final : public DeviceOps {
+ public:
+  void prepare(Device& device) override { static_cast<VirtualDevice&>(device).set_delay(11, 0, 60); }
+};
+
+static DeviceOps& slow_virtual() {
+  static SlowVirtual ops;
+  return ops;
+}
+
+MX_DEVICE_CONFORMANCE(cpu, mx::cpu(0), mx::cpu(0));
+MX_DEVICE_CONFORMANCE(virt, mx::virt(0), mx::virt(1));
+MX_DEVICE_CONFORMANCE(slow_virt, mx::virt(2), mx::virt(3), slow_virtual());
+
+}  // namespace mx::conformance

@@ -1,0 +1,84 @@
+// Contexts, and the registry that finds devices for them.
+#include "engine/device/registry.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <latch>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/device/cpu/host_memory.h"
+
+namespace mx {
+
+TEST(Context, PrintsItsName) {
+  std::ostringstream out;
+  out << cpu() << ' ' << gpu(1) << ' ' << virt(2) << ' ' << Context{static_cast<DeviceKind>(4), 5};
+  EXPECT_EQ(out.str(), "cpu(0) gpu(1) virt(2) kind4(5)");
+}
+
+TEST(Registry, StartsADeviceOnceForAllThreads) {
+  constexpr int kThreads = 8;
+  std::latch start(kThreads);
+  std::vector<Device*> found(kThreads);
+  std::vector<std::thread> threads;
+  for (auto& device : found) {
+    threads.emplace_back([&] {
+      start.arrive_and_wait();
+      device = &get_device(virt(5));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const Device* device : found) EXPECT_EQ(device, found[0]);
+}
+
+TEST(Registry, ADeviceThatIsNotThereIsNamedWithHowManyThereAre) {
+  try {
+    get_device(virt(1000));
+    FAIL() << "expected InvalidArgument";
+  } catch (const InvalidArgument& e) {
+    EXPECT_NE(std::string(e.what()).find("virt(1000)"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find(std::to_string(num_devices(DeviceKind::virt))), std::string::npos);
+  }
+  EXPECT_THROW(get_device(cpu(1)), InvalidArgument);
+  EXPECT_THROW(get_device(gpu(num_gpus())), InvalidArgument);
+  EXPECT_THROW(get_device({static_cast<DeviceKind>(9), 0}), InvalidArgument);
+  EXPECT_THROW(get_device({static_cast<DeviceKind>(60000), 0}), InvalidArgument);
+  EXPECT_EQ(num_devices(static_cast<DeviceKind>(60000)), 0);
+}
+
+TEST(Registry, TheHostDescribesItself) {
+  const DeviceProperties& host = get_device(cpu()).properties();
+  EXPECT_FALSE(host.name.empty());
+  EXPECT_GE(host.compute_units, 1);
+  EXPECT_GT(host.total_bytes, size_t{1} << 20);
+  EXPECT_TRUE(host.host_accessible);
+  EXPECT_FALSE(get_device(virt()).properties().host_accessible);
+}
+
+TEST(HostMemory, ComesFromThePinnedHookWhileThatHasSome) {
+  static int taken = 0, returned = 0;
+  set_pinned_host_memory({[](size_t bytes) { return ++taken > 1 ? nullptr : std::aligned_alloc(4096, bytes); },
+                          [](void* memory) { ++returned, std::free(memory); }});
+  HostMemory memory;
+  void* pinned = memory.reserve(1 << 20);
+  void* pageable = memory.reserve(1 << 20);
+  set_pinned_host_memory({});
+  ASSERT_NE(pinned, nullptr);
+  ASSERT_NE(pageable, nullptr);
+  EXPECT_EQ(taken, 2);
+  memory.release(pageable, 1 << 20);
+  EXPECT_EQ(returned, 0);
+  memory.release(pinned, 1 << 20);
+  EXPECT_EQ(returned, 1);
+}
+
+TEST(HostMemory, EndsAtTheMachinesMemory) {
+  HostMemory memory;
+  EXPECT_EQ(memory.reserve(memory.limit_bytes() + 1), nullptr);
+}
+
+}  // namespace mx
