@@ -58,8 +58,8 @@ void Engine::resume() { impl_->resume(); }
 void Engine::shutdown() { impl_->shutdown(); }
 const EngineOptions& Engine::options() const { return impl_->options(); }
 EngineStats Engine::stats() const { return impl_->stats(); }
-void Engine::profiler_start() { impl_->profiler().start(); }
-void Engine::profiler_stop() { impl_->profiler().stop(); }
+void Engine::profiler_start() { impl_->profile(true); }
+void Engine::profiler_stop() { impl_->profile(false); }
 void Engine::write_trace(const std::string& path) const { impl_->profiler().write_trace(path); }
 void Engine::write_dot(std::ostream& out) const { impl_->profiler().write_dot(out); }
 

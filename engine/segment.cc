@@ -23,13 +23,13 @@ struct ReplayFunction {
 struct NodeFunction {
   std::shared_ptr<SegmentImpl> segment;
   Op* node;
-  void operator()(RunContext context) const { node->type->run(node, std::move(context), Completion()); }
+  void operator()(RunContext context) const { node->type->run(node, context, nullptr); }
 };
 struct AsyncNodeFunction {
   std::shared_ptr<SegmentImpl> segment;
   Op* node;
   void operator()(RunContext context, Completion done) const {
-    node->type->run(node, std::move(context), std::move(done));
+    node->type->run(node, context, &done);
   }
 };
 
@@ -43,7 +43,7 @@ void construct_in(Op* op, void* argument) {
 SegmentImpl::SegmentImpl(EngineImpl& engine) : engine_(engine), engine_id_(engine.id()) {}
 
 SegmentImpl::~SegmentImpl() {
-  for (Op* op : ops_) op->type->destroy(op);
+  for (Op* op : ops_) destroy_function(op);
   with_engine(engine_id_, [&](EngineImpl& engine) {
     if (finished_) {
       outside_.pop_back();
@@ -66,7 +66,7 @@ void SegmentImpl::add(Op* op) {
     ops_.reserve(ops_.size() + 1);
     links_.push_back(std::move(links));
   } catch (...) {
-    op->type->destroy(op);
+    destroy_function(op);
     engine_.abandon_push(op);
     throw;
   }

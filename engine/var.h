@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -29,47 +28,57 @@ struct Var {
 /// the heap); made from a container it refers to it, and the container must live until the call returns.
 class VarList {
  public:
-  VarList() = default;
-  VarList(std::initializer_list<Var> vars) {
-    Var* out = inline_;
-    if (vars.size() > kInline) {
-      heap_ = std::make_unique<Var[]>(vars.size());
-      out = heap_.get();
-    }
-    for (const Var& v : vars) out[size_++] = v;
-  }
-  VarList(std::span<const Var> vars) : view_(vars.data()), size_(vars.size()) {}
-  VarList(const std::vector<Var>& vars) : VarList(std::span<const Var>(vars)) {}
-  VarList(const VarList& other) { *this = other; }
-  VarList(VarList&& other) noexcept = default;
-  VarList& operator=(VarList&& other) noexcept = default;
+  VarList() : data_(nullptr), size_(0) {}
+  VarList(std::initializer_list<Var> vars) { own(vars.begin(), vars.size()); }
+  VarList(std::span<const Var> vars) : data_(vars.data()), size_(vars.size()) {}
+  VarList(const std::vector<Var>& vars) : data_(vars.data()), size_(vars.size()) {}
+  VarList(const VarList& other) { copy(other); }
   VarList& operator=(const VarList& other) {
-    if (this == &other) return *this;
-    view_ = other.view_;
-    size_ = other.size_;
-    if (view_ == nullptr && size_ > kInline) {
-      heap_ = std::make_unique<Var[]>(size_);
-    } else {
-      heap_.reset();
-    }
-    if (view_ == nullptr) {
-      Var* out = heap_ ? heap_.get() : inline_;
-      for (size_t i = 0; i < size_; ++i) out[i] = other.begin()[i];
+    if (this != &other) {
+      release();
+      copy(other);
     }
     return *this;
   }
+  ~VarList() { release(); }
 
-  const Var* begin() const { return view_ != nullptr ? view_ : heap_ ? heap_.get() : inline_; }
-  const Var* end() const { return begin() + size_; }
+  const Var* begin() const { return data_; }
+  const Var* end() const { return data_ + size_; }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
  private:
   static constexpr size_t kInline = 4;
-  const Var* view_ = nullptr;
-  std::unique_ptr<Var[]> heap_;
-  size_t size_ = 0;
-  Var inline_[kInline];
+
+  bool owns() const { return size_ > 0 && (data_ == inline_ || owns_heap_); }
+  void own(const Var* vars, size_t size) {
+    Var* copies = inline_;
+    if (size > kInline) [[unlikely]] {
+      copies = new Var[size];
+      owns_heap_ = true;
+    }
+    for (size_t i = 0; i < size; ++i) copies[i] = vars[i];
+    data_ = copies;
+    size_ = size;
+  }
+  void copy(const VarList& other) {
+    if (other.owns()) return own(other.data_, other.size_);
+    data_ = other.data_;
+    size_ = other.size_;
+  }
+  void release() {
+    if (owns_heap_) [[unlikely]] {
+      delete[] data_;
+      owns_heap_ = false;
+    }
+  }
+
+  const Var* data_;
+  size_t size_;
+  bool owns_heap_ = false;
+  union {
+    Var inline_[kInline];  // left alone until used: most lists are empty, and a push makes three
+  };
 };
 
 }  // namespace mx

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "engine/base/clock.h"
-#include "engine/detail/engine_impl.h"
+#include "engine/detail/engine_inl.h"
 
 namespace mx {
 namespace detail {
@@ -36,11 +36,12 @@ void EngineImpl::run_async(Worker& worker, Op* op, int64_t begin_ns) {
   context.check_ = check_mode_;
   Failure* thrown = nullptr;
   try {
-    op->type->run(op, std::move(context), Completion(this, op));
+    Completion completion(this, op);
+    op->type->run(op, context, &completion);
   } catch (...) {
     thrown = failure_of_current_exception(op->cold().name, op->cold().where);
   }
-  op->type->destroy(op);
+  destroy_function(op);
   if (thrown != nullptr) {
     op->failure() = thrown;
     op->flags |= kOpFailed;

@@ -65,6 +65,7 @@ struct alignas(64) Worker {
   Lane* lane = nullptr;  // not null: the batch is one operation to issue on this lane's device
   bool in_use = false;   // under the lock
   uint32_t row = 0;      // in traces
+  uint32_t sample = 0;   // counts batches, some of which are timed
   std::atomic<Op*> running{nullptr};        // for the watchdog; written only while it is on
   std::atomic<int64_t> running_since{0};    // ns
   int64_t reported = 0;                     // running_since of the last report
@@ -103,6 +104,7 @@ void register_engine(uint32_t id, EngineImpl* engine);
 void unregister_engine(uint32_t id);
 /// Calls f with the engine of that id, if it still lives; it cannot go meanwhile.
 void with_engine(uint32_t id, const std::function<void(EngineImpl&)>& f);
+extern constinit std::atomic<bool> in_forked_child;
 extern thread_local constinit ThreadState tls __attribute__((tls_model("initial-exec")));
 
 class EngineImpl final : public StreamOrder::Listener {
@@ -126,6 +128,7 @@ class EngineImpl final : public StreamOrder::Listener {
   EngineStats stats();
   const EngineOptions& options() const { return options_; }
   Profiler& profiler() { return profiler_; }
+  void profile(bool on);
 
   // Completion's.
   void end_async(Op* op, Failure* failure);
@@ -158,7 +161,7 @@ class EngineImpl final : public StreamOrder::Listener {
 
   /// Gives the cached operations of an ending thread back, if the engine still lives.
   static void return_cache(uint32_t engine_id, Op* chain);
-  static bool forked();
+  static bool forked() { return in_forked_child.load(std::memory_order_relaxed); }
 
  private:
   friend class WorkerHost;
@@ -187,6 +190,10 @@ class EngineImpl final : public StreamOrder::Listener {
   void drain(size_t limit);
   void drain_to(uint64_t tail);
   void complete(Op* op);
+  void complete_unusual(Op* op);
+  void release_extras(Op* op);
+  void publish_special();
+  void wake_throttled();
   void settle_internal();
   void give_var(VarBlock* var);
   void finish_op(Op* op, Outcome outcome, Failure* failure, bool release_epoch = true);
@@ -203,9 +210,13 @@ class EngineImpl final : public StreamOrder::Listener {
   size_t step(Worker& worker);
   void finish_batch(Worker& worker);
   size_t take(Worker& worker);
+  size_t take_special(Worker& worker);
+  void start_batch(Batch& batch, size_t size);
   void scavenge();
   void run_batch(Worker& worker, size_t size);
   void run(Worker& worker, Op*& slot);
+  void run_function(Op* op);
+  void run_unusual(Worker& worker, Op*& slot);
   void run_async(Worker& worker, Op* op, int64_t begin_ns);
   void start_token(Op* op);
   void function_returned(Op* op);
@@ -244,6 +255,7 @@ class EngineImpl final : public StreamOrder::Listener {
   const int threads_;
   const bool inline_mode_;
   const bool check_mode_;
+  const bool fuzz_;
 
   std::atomic<bool> refusing_{false};   // pushes throw
   std::atomic<bool> shut_down_{false};  // shutdown() has begun
@@ -264,6 +276,7 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<int64_t> body_ticks_{0};  // how long operations take, roughly
   std::atomic<bool> paused_hint_{false};
   std::atomic<bool> streams_outstanding_{false};
+  std::atomic<bool> instrumented_{false};  // the profiler or the watchdog looks at every operation
 
   // Read by pushers now and then, written once per step.
   alignas(64) std::atomic<uint64_t> ended_{0};  // operations that have ended
@@ -278,6 +291,8 @@ class EngineImpl final : public StreamOrder::Listener {
   DependencyState<EngineImpl> deps_{*this};
   ReadyQueue ready_;
   bool streams_in_use_ = false;
+  bool special_ = false;     // something rare is there: see publish_special()
+  bool bytes_used_ = false;  // some operation had PushOptions::bytes
   bool urgent_shown_ = false;  // attention_ counts the urgent operation that is ready
   int paused_ = 0;
   int running_ = 0;        // threads that run operations

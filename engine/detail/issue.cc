@@ -1,7 +1,7 @@
 // Operations of accelerators: planned under the lock, enqueued outside it by one issuer per device at a
 // time, so that each stream gets its operations in the order of its clock.
 #include "engine/base/clock.h"
-#include "engine/detail/engine_impl.h"
+#include "engine/detail/engine_inl.h"
 
 namespace mx::detail {
 
@@ -82,7 +82,8 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
       context.check_ = check_mode_;
       if (async) start_token(op);
       try {
-        op->type->run(op, std::move(context), async ? Completion(this, op) : Completion());
+        Completion completion = async ? Completion(this, op) : Completion();
+        op->type->run(op, context, &completion);
       } catch (...) {
         failure = failure_of_current_exception(op->cold().name, op->cold().where);
       }
@@ -95,7 +96,7 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
     StreamOrder::end(issue);
   }
   const bool ends_by_token = async && planned && issue.begin_error == nullptr;
-  op->type->destroy(op);
+  destroy_function(op);
   if (failure != nullptr) {
     op->failure() = failure;
     op->flags |= kOpFailed;

@@ -6,7 +6,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
 #include "engine/base/log.h"
-#include "engine/detail/engine_impl.h"
+#include "engine/detail/engine_inl.h"
 #include "engine/detail/segment_run.h"
 #include "engine/detail/worker_host.h"
 
@@ -15,11 +15,9 @@ namespace detail {
 
 namespace {
 
-void nothing(Op*, RunContext&&, Completion&&) {}
-void destroy_nothing(Op*) noexcept {}
+void nothing(Op*, const RunContext&, Completion*) {}
 
 std::atomic<uint32_t> next_engine_id{1};
-std::atomic<bool> in_forked_child{false};
 
 constexpr size_t kRingCapacity = 4096;
 
@@ -30,10 +28,10 @@ void watch_forks() {
 
 }  // namespace
 
-const OpType kDeleteType = {&nothing, &destroy_nothing, false, true};
-const OpType kRecoverType = {&nothing, &destroy_nothing, false, true};
+constinit std::atomic<bool> in_forked_child{false};
 
-bool EngineImpl::forked() { return in_forked_child.load(std::memory_order_relaxed); }
+const OpType kDeleteType = {&nothing, nullptr, false};
+const OpType kRecoverType = {&nothing, nullptr, false};
 
 EngineImpl::EngineImpl(const EngineOptions& options)
     : options_(options),
@@ -41,6 +39,7 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       threads_(options.threads > 0 ? options.threads : usable_cpus()),
       inline_mode_(options.mode == EngineMode::naive || options.mode == EngineMode::fuzz),
       check_mode_(options.mode == EngineMode::check),
+      fuzz_(options.mode == EngineMode::fuzz),
       profiler_(static_cast<size_t>(std::max(0, options.history))),
       ring_(kRingCapacity) {
   MX_CHECK(options.threads >= 0 && options.threads <= 4096, InvalidArgument,
@@ -61,6 +60,8 @@ EngineImpl::EngineImpl(const EngineOptions& options)
   random_.seed(options.seed);
   inline_random_.seed(options.seed ^ 0x9e3779b97f4a7c15);
   if (!inline_mode_) host_ = std::make_unique<WorkerHost>(threads_, [this] { work(); });
+  special_ = fuzz_;
+  instrumented_.store(options.watchdog_ms > 0);
   register_engine(id_, this);
 }
 
@@ -131,6 +132,7 @@ void EngineImpl::pause() {
   check_usable("pause");
   lock_.lock();
   ++paused_;
+  special_ = true;
   paused_hint_.store(true);
   unlock();
 }
@@ -146,6 +148,11 @@ void EngineImpl::resume() {
   } else {
     rouse();
   }
+}
+
+void EngineImpl::profile(bool on) {
+  on ? profiler_.start() : profiler_.stop();
+  instrumented_.store(on || options_.watchdog_ms > 0);
 }
 
 EngineStats EngineImpl::stats() {

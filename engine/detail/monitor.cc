@@ -5,7 +5,7 @@
 // Also the inline modes, in which there are no workers and the monitor is the last resort.
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
-#include "engine/detail/engine_impl.h"
+#include "engine/detail/engine_inl.h"
 #include "engine/detail/worker_host.h"
 
 namespace mx::detail {

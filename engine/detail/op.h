@@ -57,10 +57,9 @@ struct Link {
 
 /// What the engine needs to know of a closure's type.
 struct OpType {
-  void (*run)(Op*, RunContext&&, Completion&&);
-  void (*destroy)(Op*) noexcept;
+  void (*run)(Op*, const RunContext&, Completion*);  // Completion: null unless async
+  void (*destroy)(Op*) noexcept;  // null: nothing to do
   bool async;
-  bool internal;  // the engine's own (deletion, recovery): neither skipped nor counted as user work
 };
 
 enum OpFlags : uint8_t {
@@ -149,7 +148,10 @@ inline Op* op_of(Link* link) {
 /// Calls f(Link&) for every link of the operation.
 template <class F>
 inline void for_each_link(Op* op, F&& f) {
-  for (size_t i = 0; i < op->links; ++i) f(op->link(i));
+  const size_t links = op->links;
+  for (size_t i = 0; i < 2 && i < links; ++i) f(op->link_a[i]);
+  if (links <= 2) [[likely]] return;
+  for (size_t i = 0; i + 2 < links; ++i) f(op->link_b[i]);
   if (op->flags & kOpWide) [[unlikely]] {
     for (ExtBlock* ext = op->cold().ext; ext != nullptr; ext = ext->next_block) {
       for (size_t i = 0; i < ext->count; ++i) f(ext->links[i]);
@@ -210,12 +212,12 @@ void construct_closure(Op* op, F&& fn) {
 }
 
 template <class Fn, bool kAsync>
-void run_closure(Op* op, RunContext&& context, Completion&& completion) {
+void run_closure(Op* op, const RunContext& context, [[maybe_unused]] Completion* completion) {
   Fn& fn = closure_of<Fn>(op);
   if constexpr (kAsync) {
-    fn(std::move(context), std::move(completion));
+    fn(context, std::move(*completion));
   } else if constexpr (std::is_invocable_v<Fn&, RunContext>) {
-    fn(std::move(context));
+    fn(context);
   } else {
     fn();
   }
@@ -231,6 +233,12 @@ void destroy_closure(Op* op) noexcept {
 }
 
 template <class Fn, bool kAsync>
-inline constexpr OpType kOpType = {&run_closure<Fn, kAsync>, &destroy_closure<Fn>, kAsync, false};
+inline constexpr OpType kOpType = {
+    &run_closure<Fn, kAsync>,
+    fits_inline<Fn> && std::is_trivially_destructible_v<Fn> ? nullptr : &destroy_closure<Fn>, kAsync};
+
+inline void destroy_function(Op* op) noexcept {
+  if (op->type->destroy != nullptr) op->type->destroy(op);
+}
 
 }  // namespace mx::detail

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "engine/base/check.h"
-#include "engine/detail/engine_impl.h"
+#include "engine/detail/engine_inl.h"
 #include "engine/detail/segment_impl.h"
 #include "engine/device/registry.h"
 
@@ -377,6 +377,7 @@ uint8_t EngineImpl::lane_index(Context context, StreamKind kind) {
         issuing_.push_back(0);
       }
     }
+    special_ = true;
     lanes_.push_back(std::move(lane));
     lane_count_.store(lanes_.size(), std::memory_order_release);
   }

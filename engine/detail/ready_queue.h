@@ -19,6 +19,8 @@ class ReadyQueue {
   /// Something of a priority above 0 is there.
   bool urgent() const { return !heap_.empty() && heap_.front().priority > 0; }
 
+  bool has_priorities() const { return !heap_.empty(); }
+
   void push(Op* op) {
     ++size_;
     if (op->priority == 0) [[likely]] {

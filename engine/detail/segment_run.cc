@@ -46,7 +46,7 @@ inline void SegmentRun::run_node(Op* op) {
   RunContext context;
   context.op_ = op;
   try {
-    op->type->run(op, std::move(context), Completion());
+    op->type->run(op, context, nullptr);
   } catch (...) {
     Failure* failure = failure_of_current_exception(op->cold().name, op->cold().where);
     Failure* none = nullptr;

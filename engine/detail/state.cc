@@ -2,15 +2,10 @@
 // of them again.
 #include <algorithm>
 
-#include "engine/detail/engine_impl.h"
+#include "engine/detail/engine_inl.h"
+#include "engine/detail/segment_run.h"
 
 namespace mx::detail {
-
-namespace {
-
-inline void prefetch_for_write(const void* address) { __builtin_prefetch(address, 1, 3); }
-
-}  // namespace
 
 void EngineImpl::drain(size_t limit) {
   Op* ops[kDrainLimit];
@@ -18,10 +13,10 @@ void EngineImpl::drain(size_t limit) {
   if (n == 0) return;
   // The lines come from another core, and one miss after the other would cost more than all the rest. The
   // first pass has brought nothing but pointers; ask for everything else before using any of it.
-  for (size_t i = 0; i < n; ++i) prefetch_for_write(ops[i]);
+  for (size_t i = 0; i < n; ++i) __builtin_prefetch(ops[i], 1);
   for (size_t i = 0; i < n; ++i) {
-    for (size_t k = 0; k < ops[i]->links && k < 2; ++k) prefetch_for_write(ops[i]->link(k).var());
-    if (ops[i]->links > 2) prefetch_for_write(reinterpret_cast<char*>(ops[i]) + 64);
+    for (size_t k = 0; k < ops[i]->links && k < 2; ++k) __builtin_prefetch(ops[i]->link(k).var(), 1);
+    if (ops[i]->links > 2) __builtin_prefetch(reinterpret_cast<char*>(ops[i]) + 64, 1);
   }
   const bool tracking = profiler_.tracking();
   for (size_t i = 0; i < n; ++i) {
@@ -35,6 +30,46 @@ void EngineImpl::drain(size_t limit) {
   if (internal_ != nullptr) [[unlikely]] settle_internal();
 }
 
+void EngineImpl::release_extras(Op* op) {
+  if (op->flags & kOpWide) {
+    for (ExtBlock* ext = op->cold().ext; ext != nullptr;) {
+      ExtBlock* next = ext->next_block;
+      release_op(reinterpret_cast<Op*>(ext));
+      ext = next;
+    }
+  }
+  profiler_.released(op);
+}
+
+void EngineImpl::complete_unusual(Op* op) {
+  if (op->flags & kOpHasBytes) {
+    ended_bytes_ += op->cold().bytes;
+    bytes_used_ = special_ = true;
+  }
+  if (op->flags & kOpFailed) {
+    Failure* failure = op->failure();
+    ++failed_ops_;
+    count_error(failure);
+    finish_op(op, Outcome::failed, failure);
+    failure->release();
+  } else if (op->flags & kOpCancelled) {
+    Failure* failure = failure_of(std::make_exception_ptr(Cancelled("cancelled before it started")),
+                                  op->cold().name, op->cold().where);
+    ++skipped_ops_;
+    count_error(failure);
+    finish_op(op, Outcome::skipped, failure);
+    failure->release();
+  } else if (op->flags & kOpSkip) {
+    ++skipped_ops_;
+    Failure* cause = deps_.cause_of(op);
+    cause->retain();
+    finish_op(op, Outcome::skipped, cause);
+    cause->release();
+  } else {
+    finish_op(op, Outcome::done, nullptr);
+  }
+}
+
 void EngineImpl::drain_to(uint64_t tail) {
   while (static_cast<int64_t>(tail - ring_.head()) > 0) drain(kDrainLimit);
 }
@@ -45,6 +80,7 @@ void EngineImpl::ready_special(Op* op) {
     internal_ = op;
     return;
   }
+  special_ = true;
   if (op->device == 0) {
     if (streams_in_use_ && !streams_->host_may_start(op)) return;
     ready_.push(op);
@@ -72,67 +108,6 @@ void EngineImpl::count_error(Failure* failure) {
     failure->retain();
     unobserved_.push_back(failure);
   }
-}
-
-void EngineImpl::finish_op(Op* op, Outcome outcome, Failure* failure, bool release_epoch) {
-  deps_.complete(op, outcome, failure);
-  if (op->flags & kOpWide) [[unlikely]] {
-    for (ExtBlock* ext = op->cold().ext; ext != nullptr;) {
-      ExtBlock* next = ext->next_block;
-      release_op(reinterpret_cast<Op*>(ext));
-      ext = next;
-    }
-  }
-  if (profiler_.tracking()) [[unlikely]] profiler_.released(op);
-  if (release_epoch) [[likely]] {
-    ++ended_count_;
-    epoch_done(op->epoch);
-  }
-  release_op(op);
-}
-
-void EngineImpl::complete(Op* op) {
-  if ((op->flags & (kOpSkip | kOpFailed | kOpCancelled | kOpHasBytes)) == 0) [[likely]] {
-    finish_op(op, Outcome::done, nullptr);
-    return;
-  }
-  if (op->flags & kOpHasBytes) ended_bytes_ += op->cold().bytes;
-  if (op->flags & kOpFailed) {
-    Failure* failure = op->failure();
-    ++failed_ops_;
-    count_error(failure);
-    finish_op(op, Outcome::failed, failure);
-    failure->release();
-  } else if (op->flags & kOpCancelled) {
-    Failure* failure = failure_of(std::make_exception_ptr(Cancelled("cancelled before it started")),
-                                  op->cold().name, op->cold().where);
-    ++skipped_ops_;
-    count_error(failure);
-    finish_op(op, Outcome::skipped, failure);
-    failure->release();
-  } else if (op->flags & kOpSkip) {
-    ++skipped_ops_;
-    Failure* cause = deps_.cause_of(op);
-    cause->retain();
-    finish_op(op, Outcome::skipped, cause);
-    cause->release();
-  } else {
-    finish_op(op, Outcome::done, nullptr);
-  }
-}
-
-void EngineImpl::release_op(Op* op) {
-  op->next() = free_ops_;
-  free_ops_ = op;
-  if (++free_count_ == OpPool::kChain) {
-    op_pool_.give_chain(free_ops_);
-    free_ops_ = nullptr;
-    free_count_ = 0;
-  }
-}
-
-void EngineImpl::epoch_done(uint8_t epoch) {
-  if (--epoch_count_[epoch] == 0 && epoch_waiters_ != nullptr) [[unlikely]] check_epoch_waiters();
 }
 
 void EngineImpl::check_epoch_waiters() {
@@ -180,10 +155,6 @@ void EngineImpl::retired(uint8_t epoch, uint64_t bytes, Failure* failure, bool i
   epoch_done(epoch);
 }
 
-}  // namespace mx::detail
-
-namespace mx::detail {
-
 void EngineImpl::settle_internal() {
   while (internal_ != nullptr) {
     Op* op = internal_;
@@ -221,6 +192,25 @@ void EngineImpl::unpin(const std::vector<Link>& vars) {
     if (link.var()->flags & kVarDeleted) give_var(link.var());
   }
   unlock();
+}
+
+// What is rarely there: paused, other lanes, priorities, replays, bytes.
+void EngineImpl::publish_special() {
+  uint32_t hint = static_cast<uint32_t>(ready_.size() + comm_.size() + device_ready_);
+  for (const auto& run : shared_runs_) hint += run->wants_company();
+  ready_hint_.store(paused_ > 0 ? 0 : hint, std::memory_order_relaxed);
+  bytes_ended_.store(ended_bytes_, std::memory_order_relaxed);
+  if (ready_.urgent() != urgent_shown_) {
+    urgent_shown_ = !urgent_shown_;
+    attention_.fetch_add(urgent_shown_ ? 1u : ~0u, std::memory_order_relaxed);
+  }
+  special_ = fuzz_ || paused_ > 0 || lanes_.size() > 1 || !shared_runs_.empty() || ready_.has_priorities() ||
+             urgent_shown_ || bytes_used_;
+}
+
+void EngineImpl::wake_throttled() {
+  throttle_word_.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake(throttle_word_);
 }
 
 void EngineImpl::cancel() {

@@ -7,7 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
-#include "engine/detail/engine_impl.h"
+#include "engine/detail/engine_inl.h"
 
 namespace mx::detail {
 
@@ -214,11 +214,7 @@ size_t EngineImpl::take_for(Waiter& waiter, Worker& worker) {
   } else if (device_ready_ == 0 || !take_device_op(worker)) {
     return 0;  // (issuing is short: any operation of a device may be on the way)
   }
-  ++running_;
-  batch.claimed.store(1, std::memory_order_relaxed);
-  batch.done.store(0, std::memory_order_relaxed);
-  batch.completed = 0;
-  batch.size = 1;
+  start_batch(batch, 1);
   return 1;
 }
 

@@ -3,7 +3,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
-#include "engine/detail/engine_impl.h"
+#include "engine/detail/engine_inl.h"
 #include "engine/detail/segment_run.h"
 #include "engine/detail/worker_host.h"
 
@@ -12,6 +12,7 @@ namespace mx::detail {
 void EngineImpl::offer_run(const std::shared_ptr<SegmentRun>& run) {
   lock_.lock();
   shared_runs_.push_back(run);
+  special_ = true;
   unlock();
 }
 
@@ -139,27 +140,6 @@ bool EngineImpl::search() {
   return found;
 }
 
-// Releases the lock and tells the others what they read without it.
-void EngineImpl::unlock() {
-  uint32_t hint = static_cast<uint32_t>(ready_.size() + comm_.size() + device_ready_);
-  for (const auto& run : shared_runs_) hint += run->wants_company();
-  const uint32_t shown = paused_ > 0 ? 0 : hint;
-  if (ready_hint_.load(std::memory_order_relaxed) != shown) ready_hint_.store(shown, std::memory_order_relaxed);
-  if (ended_.load(std::memory_order_relaxed) != ended_count_) ended_.store(ended_count_, std::memory_order_relaxed);
-  if (bytes_ended_.load(std::memory_order_relaxed) != ended_bytes_) {
-    bytes_ended_.store(ended_bytes_, std::memory_order_relaxed);
-  }
-  if (ready_.urgent() != urgent_shown_) [[unlikely]] {
-    urgent_shown_ = !urgent_shown_;
-    attention_.fetch_add(urgent_shown_ ? 1u : ~0u, std::memory_order_relaxed);
-  }
-  lock_.unlock();
-  if (throttled_.load(std::memory_order_relaxed) > 0) [[unlikely]] {
-    throttle_word_.fetch_add(1, std::memory_order_seq_cst);
-    futex_wake(throttle_word_);
-  }
-}
-
 size_t EngineImpl::step(Worker& worker) {
   lock_.lock();
   ++steps_;
@@ -168,26 +148,11 @@ size_t EngineImpl::step(Worker& worker) {
   const bool call_more = !ready_.empty() && paused_ == 0 && searching_.load(std::memory_order_relaxed) == 0 &&
                          more_workers_wanted();
   // Everybody is busy with long operations: communication does not wait for them.
-  const bool call_comm = !comm_.empty() && paused_ == 0 &&
-                         active_.load(std::memory_order_relaxed) == threads_ && running_ >= threads_;
+  const bool call_comm = special_ && !comm_.empty() && paused_ == 0 && running_ >= threads_ &&
+                         active_.load(std::memory_order_relaxed) == threads_;
   unlock();
   if (call_more || call_comm) [[unlikely]] start_worker();
   return size;
-}
-
-void EngineImpl::finish_batch(Worker& worker) {
-  Batch& batch = worker.batch;
-  if (batch.size == 0) return;
-  // What the owner did not claim goes back to where it came from, in its order.
-  const uint32_t claimed = std::min(batch.claimed.load(std::memory_order_relaxed), batch.size);
-  for (uint32_t i = batch.size; i-- > claimed;) ready_.push_front(batch.ops[i]);
-  const uint32_t done = batch.done.load(std::memory_order_relaxed);
-  for (; batch.completed < done; ++batch.completed) {
-    if (batch.ops[batch.completed] != nullptr) complete(batch.ops[batch.completed]);
-  }
-  batch.size = 0;
-  --running_;
-  if (internal_ != nullptr) [[unlikely]] settle_internal();
 }
 
 // Takes from the others what they have ended but not brought, and what they have taken but not started.
@@ -211,97 +176,109 @@ void EngineImpl::scavenge() {
 }
 
 size_t EngineImpl::take(Worker& worker) {
+  if (special_) [[unlikely]] return take_special(worker);
+  if (ready_.empty()) {
+    drain(kDrainLimit);
+    if (ready_.empty()) {
+      if (running_ > 0) scavenge();
+      if (ready_.empty()) return 0;
+    }
+  }
+  if (special_) [[unlikely]] return take_special(worker);
+  if (running_ >= threads_) return 0;
+  Batch& batch = worker.batch;
+  size_t want = 1;
+  if (ready_.size() > 2 && body_ticks_.load(std::memory_order_relaxed) < kShortTicks) {
+    want = std::clamp<size_t>(ready_.size() / static_cast<size_t>(running_ + 2), 1, kMaxBatch);
+  }
+  for (size_t i = 0; i < want; ++i) batch.ops[i] = ready_.pop();
+  start_batch(batch, want);
+  return want;
+}
+
+// The same with everything that is rarely there: a pause, devices, lanes, priorities, replays, chance.
+size_t EngineImpl::take_special(Worker& worker) {
   Batch& batch = worker.batch;
   worker.lane = nullptr;
-  if (paused_ > 0) [[unlikely]] {
+  if (paused_ > 0) {
     drain(kDrainLimit);
     return 0;
   }
-  size_t size = 0;
-  if (streams_in_use_) [[unlikely]] {
+  if (streams_in_use_) {
     poll_devices();
-    size = take_device_op(worker);
-  }
-  if (size == 0) {
-    if (ready_.empty() && comm_.empty()) drain(kDrainLimit);
-    if (ready_.empty() && comm_.empty()) {
-      if (device_ready_ > 0) size = take_device_op(worker);
-      if (size == 0 && running_ > 0) scavenge();
-      if (ready_.empty() && size == 0 && !shared_runs_.empty() && running_ < threads_) [[unlikely]] {
-        for (auto& run : shared_runs_) {
-          if (!run->wants_company()) continue;
-          worker.run = run;
-          batch.ops[0] = nullptr;
-          size = 1;
-          break;
-        }
-      }
+    if (take_device_op(worker) > 0) {
+      start_batch(batch, 1);
+      return 1;
     }
   }
-  if (size == 0 && options_.mode == EngineMode::fuzz) {
-    if (ready_.size() + comm_.size() > 0) {
-      const size_t n = random_() % (ready_.size() + comm_.size());
-      batch.ops[0] = n < ready_.size() ? ready_.pop_nth(n) : comm_.pop_nth(n - ready_.size());
-      size = 1;
+  if (ready_.empty() && comm_.empty()) {
+    drain(kDrainLimit);
+    if (device_ready_ > 0 && take_device_op(worker) > 0) {
+      start_batch(batch, 1);
+      return 1;
     }
-  } else if (size == 0) {
-    if (!comm_.empty()) [[unlikely]] {
-      batch.ops[0] = comm_.pop();
-      size = 1;
-    } else if (!ready_.empty() && running_ < threads_) {
-      size_t want = 1;
-      if (body_ticks_.load(std::memory_order_relaxed) < kShortTicks && !ready_.urgent()) {
-        want = std::clamp<size_t>(ready_.size() / static_cast<size_t>(running_ + 2), 1, kMaxBatch);
-      }
-      for (; size < want; ++size) batch.ops[size] = ready_.pop();
+    if (ready_.empty() && comm_.empty() && running_ > 0) scavenge();
+  }
+  if (fuzz_) {
+    const size_t choices = ready_.size() + comm_.size();
+    if (choices == 0) return 0;
+    const size_t n = random_() % choices;
+    batch.ops[0] = n < ready_.size() ? ready_.pop_nth(n) : comm_.pop_nth(n - ready_.size());
+    start_batch(batch, 1);
+    return 1;
+  }
+  if (!comm_.empty()) {
+    batch.ops[0] = comm_.pop();
+    start_batch(batch, 1);
+    return 1;
+  }
+  if (running_ >= threads_) return 0;
+  if (ready_.empty()) {
+    for (auto& run : shared_runs_) {
+      if (!run->wants_company()) continue;
+      worker.run = run;
+      batch.ops[0] = nullptr;
+      start_batch(batch, 1);
+      return 1;
     }
+    return 0;
   }
-  if (size > 0) {
-    ++running_;
-    batch.claimed.store(1, std::memory_order_relaxed);
-    batch.done.store(0, std::memory_order_relaxed);
-    batch.completed = 0;
-    batch.size = static_cast<uint32_t>(size);
+  size_t want = 1;
+  if (body_ticks_.load(std::memory_order_relaxed) < kShortTicks && !ready_.urgent()) {
+    want = std::clamp<size_t>(ready_.size() / static_cast<size_t>(running_ + 2), 1, kMaxBatch);
   }
-  return size;
+  for (size_t i = 0; i < want; ++i) batch.ops[i] = ready_.pop();
+  start_batch(batch, want);
+  return want;
 }
 
 void EngineImpl::run_batch(Worker& worker, size_t size) {
   Batch& batch = worker.batch;
-  if (worker.run != nullptr) [[unlikely]] {
-    std::exchange(worker.run, nullptr)->join();
-    batch.done.store(1, std::memory_order_release);
-    return;
-  }
-  if (worker.lane != nullptr) [[unlikely]] {
-    issue(worker, batch.ops[0]);
+  if (worker.run != nullptr || worker.lane != nullptr) [[unlikely]] {
+    if (worker.run != nullptr) {
+      std::exchange(worker.run, nullptr)->join();
+    } else {
+      issue(worker, batch.ops[0]);
+      worker.lane = nullptr;
+    }
     batch.done.store(1, std::memory_order_release);
     return;
   }
   // The counter is read for a few batches only, while operations are short.
-  static thread_local uint32_t sample = 0;
   const int64_t typical = body_ticks_.load(std::memory_order_relaxed);
-  const bool timed = typical >= kShortTicks || (++sample & 15) == 0;
+  const bool timed = typical >= kShortTicks || (++worker.sample & 15) == 0;
   const uint64_t begin = timed ? ticks() : 0;
   uint32_t ran = 0;
-  if (size == 1) {
-    run(worker, batch.ops[0]);
-    batch.done.store(1, std::memory_order_release);
-    ran = 1;
-  } else {
-    for (uint32_t i = 0; i < size; ++i) {
-      if (i > 0) {
-        // Come back early when others look for work or something urgent is there. The claim orders the
-        // store of `done` before this look (see scavenge()).
-        if (batch.claimed.fetch_add(1, std::memory_order_seq_cst) >= size) break;
-      }
-      run(worker, batch.ops[i]);
-      batch.done.store(i + 1, std::memory_order_release);
-      ++ran;
-      if (attention_.load(std::memory_order_relaxed) != 0 && i + 1 < size) break;
-    }
-  }
-  // (Asynchronous operations have left the batch. How long they run says nothing of the others; a replay is one.)
+  do {
+    // Each claim but the first is made here. It also orders the store of `done` before the look at
+    // attention_ (see scavenge()).
+    if (ran > 0 && batch.claimed.fetch_add(1, std::memory_order_seq_cst) >= size) break;
+    run(worker, batch.ops[ran]);
+    batch.done.store(++ran, std::memory_order_release);
+    // Come back early when others look for work or something urgent is there.
+  } while (ran < size && attention_.load(std::memory_order_relaxed) == 0);
+  tls.running = nullptr;
+  // (Asynchronous operations have left the batch; how long they ran says nothing of the others.)
   if (timed && batch.ops[0] != nullptr) {
     const int64_t each = static_cast<int64_t>(ticks() - begin) / ran;
     // Falls slowly, rises at once: a long operation taken for a short one hides work behind it.
@@ -310,47 +287,57 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
   }
 }
 
-void EngineImpl::run(Worker& worker, Op*& slot) {
+inline void EngineImpl::run(Worker& worker, Op*& slot) {
   Op* op = slot;
   tls.running = op;
   tls.running_engine = this;
-  const bool watched = options_.watchdog_ms > 0;
-  if (watched) [[unlikely]] {
-    worker.running_since.store(now_ns(), std::memory_order_relaxed);
-    worker.running.store(op, std::memory_order_release);
+  if ((op->flags & (kOpSkip | kOpCancelled)) != 0 || op->type->async ||
+      instrumented_.load(std::memory_order_relaxed)) [[unlikely]] {
+    run_unusual(worker, slot);
+    return;
   }
-  const int64_t begin_ns = profiler_.tracing() ? now_ns() : 0;
+  run_function(op);
+}
+
+// Runs and destroys the function of a synchronous operation; a failure is left in it.
+inline void EngineImpl::run_function(Op* op) {
+  RunContext context;
+  context.op_ = op;
+  context.check_ = check_mode_;
+  Failure* failure = nullptr;
+  try {
+    op->type->run(op, context, nullptr);
+  } catch (...) {
+    failure = failure_of_current_exception(op->cold().name, op->cold().where);
+  }
+  destroy_function(op);
+  if (failure != nullptr) [[unlikely]] {
+    op->failure() = failure;
+    op->flags |= kOpFailed;
+  }
+}
+
+// Skipped or asynchronous, or watched by the profiler or the watchdog.
+void EngineImpl::run_unusual(Worker& worker, Op*& slot) {
+  Op* op = slot;
+  const int64_t begin_ns = now_ns();
+  worker.running_since.store(begin_ns, std::memory_order_relaxed);
+  worker.running.store(op, std::memory_order_release);
   const char* outcome = "ran";
-  const bool async = op->type->async;
-  if (op->flags & (kOpSkip | kOpCancelled)) [[unlikely]] {
-    op->type->destroy(op);
+  bool async = false;
+  if (op->flags & (kOpSkip | kOpCancelled)) {
+    destroy_function(op);
     outcome = op->flags & kOpCancelled ? "cancelled" : "skipped";
-    if (begin_ns != 0) profiler_.ran(op, concat("worker ", worker.row), begin_ns, now_ns(), outcome);
-  } else if (!async) [[likely]] {
-    RunContext context;
-    context.op_ = op;
-    context.check_ = check_mode_;
-    Failure* failure = nullptr;
-    try {
-      op->type->run(op, std::move(context), Completion());
-    } catch (...) {
-      failure = failure_of_current_exception(op->cold().name, op->cold().where);
-      outcome = "failed";
-    }
-    op->type->destroy(op);
-    if (failure != nullptr) [[unlikely]] {
-      op->failure() = failure;
-      op->flags |= kOpFailed;
-    }
-    if (begin_ns != 0) [[unlikely]] {
-      profiler_.ran(op, concat("worker ", worker.row), begin_ns, now_ns(), outcome);
-    }
-  } else {
+  } else if (op->type->async) {
+    async = true;
     slot = nullptr;  // its completion ends it, maybe before this line is left
-    run_async(worker, op, begin_ns);
+    run_async(worker, op, profiler_.tracing() ? begin_ns : 0);
+  } else {
+    run_function(op);
+    if (op->flags & kOpFailed) outcome = "failed";
   }
-  if (watched) [[unlikely]] worker.running.store(nullptr, std::memory_order_release);
-  tls.running = nullptr;
+  if (!async && profiler_.tracing()) profiler_.ran(op, concat("worker ", worker.row), begin_ns, now_ns(), outcome);
+  worker.running.store(nullptr, std::memory_order_release);
 }
 
 }  // namespace mx::detail

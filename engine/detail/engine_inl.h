@@ -1,0 +1,79 @@
+// The engine's hot path: what every operation passes through under the lock. Internal; included by the files
+// that run it, so that it is compiled into them.
+#pragma once
+
+#include <algorithm>
+
+#include "engine/detail/engine_impl.h"
+
+namespace mx::detail {
+
+inline void EngineImpl::epoch_done(uint8_t epoch) {
+  if (--epoch_count_[epoch] == 0 && epoch_waiters_ != nullptr) [[unlikely]] check_epoch_waiters();
+}
+
+inline void EngineImpl::release_op(Op* op) {
+  op->next() = free_ops_;
+  free_ops_ = op;
+  if (++free_count_ == OpPool::kChain) {
+    op_pool_.give_chain(free_ops_);
+    free_ops_ = nullptr;
+    free_count_ = 0;
+  }
+}
+
+inline void EngineImpl::finish_op(Op* op, Outcome outcome, Failure* failure, bool release_epoch) {
+  deps_.complete(op, outcome, failure);
+  if ((op->flags & kOpWide) || profiler_.tracking()) [[unlikely]] release_extras(op);
+  if (release_epoch) [[likely]] {
+    ++ended_count_;
+    epoch_done(op->epoch);
+  }
+  release_op(op);
+}
+
+inline void EngineImpl::complete(Op* op) {
+  if ((op->flags & (kOpSkip | kOpFailed | kOpCancelled | kOpHasBytes)) == 0) [[likely]] {
+    finish_op(op, Outcome::done, nullptr);
+  } else {
+    complete_unusual(op);
+  }
+}
+
+inline void EngineImpl::unlock() {
+  // Tell the others what they read without the lock.
+  if (special_) [[unlikely]] {
+    publish_special();
+  } else {
+    const uint32_t hint = static_cast<uint32_t>(ready_.size());
+    if (ready_hint_.load(std::memory_order_relaxed) != hint) ready_hint_.store(hint, std::memory_order_relaxed);
+  }
+  ended_.store(ended_count_, std::memory_order_relaxed);
+  lock_.unlock();
+  if (throttled_.load(std::memory_order_relaxed) > 0) [[unlikely]] wake_throttled();
+}
+
+inline void EngineImpl::start_batch(Batch& batch, size_t size) {
+  ++running_;
+  batch.claimed.store(1, std::memory_order_relaxed);
+  batch.done.store(0, std::memory_order_relaxed);
+  batch.completed = 0;
+  batch.size = static_cast<uint32_t>(size);
+}
+
+inline void EngineImpl::finish_batch(Worker& worker) {
+  Batch& batch = worker.batch;
+  if (batch.size == 0) return;
+  // What the owner did not claim goes back to where it came from, in its order.
+  const uint32_t claimed = std::min(batch.claimed.load(std::memory_order_relaxed), batch.size);
+  for (uint32_t i = batch.size; i-- > claimed;) ready_.push_front(batch.ops[i]);
+  const uint32_t done = batch.done.load(std::memory_order_relaxed);
+  for (; batch.completed < done; ++batch.completed) {
+    if (Op* op = batch.ops[batch.completed]; op != nullptr) [[likely]] complete(op);
+  }
+  batch.size = 0;
+  --running_;
+  if (internal_ != nullptr) [[unlikely]] settle_internal();
+}
+
+}  // namespace mx::detail
