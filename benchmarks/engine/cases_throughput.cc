@@ -1,0 +1,146 @@
+// Cost of an operation with an empty body: push and run together, gated (push, then drain), and several
+// threads pushing at once.
+#include <atomic>
+#include <thread>
+
+#include "benchmarks/engine/body.h"
+#include "benchmarks/engine/checker.h"
+#include "benchmarks/engine/measure.h"
+#include "benchmarks/support/clock.h"
+#include "benchmarks/support/report.h"
+
+namespace mx::bench {
+namespace {
+
+const char* const kPatterns[] = {"chain", "indep", "random", "fan", "wave", "streaming"};
+
+bool any_system(const SystemInfo&) { return true; }
+bool has_pause(const SystemInfo& info) { return info.make_pausing != nullptr; }
+bool has_many_pushers(const SystemInfo& info) { return info.many_pushers; }
+
+std::string until_underscore(const std::string& name) { return name.substr(0, name.find('_')); }
+
+// Three runs with the checker as body; a system that keeps state between runs has to get the later ones
+// right as well.
+template <class Run>
+void verify(const std::string& case_name, System& system, const Pattern& pattern, bool ordered, Run&& run) {
+  Checker checker(pattern, ordered);
+  g_body.kind = BodyKind::check;
+  g_body.checker = &checker;
+  uint64_t violations = 0;
+  for (int i = 0; i < 3; ++i) {
+    checker.reset();
+    system.inside(run);
+    violations += checker.violations();
+  }
+  g_body.kind = BodyKind::empty;
+  emit(case_name, static_cast<double>(violations), "violations");
+}
+
+void run_pattern(const Job& job, const Pattern& pattern) {
+  const auto system = job.system->make(job.threads);
+  system->prepare(pattern);
+  const uint32_t n = pattern.size();
+  if (job.verify) {
+    verify(job.case_name, *system, pattern, true, [&] { run_once_ns(*system, n); });
+  } else {
+    emit(job.case_name, timed_run_ns(*system, n, job.quick) / n, "ns/op");
+  }
+}
+
+void run_basic(const Job& job) { run_pattern(job, pattern_for(job, job.case_name)); }
+
+// The size of a training step: what is pending fits the second-level cache.
+void run_random_10k(const Job& job) { run_pattern(job, make_pattern("random", 10'000)); }
+
+struct GatedTimes {
+  double push_ns = 0, drain_ns = 0;
+};
+
+GatedTimes run_gated_once(System& system, uint32_t n) {
+  system.pause();
+  const int64_t start = now_ns();
+  system.submit(0, n);
+  const int64_t pushed = now_ns();
+  system.resume();
+  system.wait_all();
+  return {static_cast<double>(pushed - start), static_cast<double>(now_ns() - pushed)};
+}
+
+void run_gated(const Job& job) {
+  const Pattern pattern = pattern_for(job, until_underscore(job.case_name));
+  const uint32_t n = pattern.size();
+  const auto system = job.system->make_pausing(job.threads, n);
+  system->prepare(pattern);
+  if (job.verify) {
+    verify(job.case_name, *system, pattern, true, [&] { run_gated_once(*system, n); });
+    return;
+  }
+  std::vector<double> push, drain, total;
+  for (int i = -1; i < (job.quick ? 1 : 3); ++i) {  // the first only warms up
+    const GatedTimes times = run_gated_once(*system, n);
+    if (i < 0) continue;
+    push.push_back(times.push_ns / n);
+    drain.push_back(times.drain_ns / n);
+    total.push_back((times.push_ns + times.drain_ns) / n);
+  }
+  emit(job.case_name, median(total), "ns/op");
+  emit(job.case_name + "_push", median(push), "ns/op");
+  emit(job.case_name + "_drain", median(drain), "ns/op");
+}
+
+// Splits the pattern over `pushers` threads, released together; ns from the release to all of it done.
+double run_split_ns(System& system, uint32_t n, uint32_t pushers) {
+  std::atomic<uint32_t> arrived{0};
+  std::atomic<bool> go{false};
+  std::vector<std::thread> threads;
+  for (uint32_t p = 0; p < pushers; ++p) {
+    threads.emplace_back([&, p] {
+      arrived.fetch_add(1);
+      while (!go.load(std::memory_order_acquire)) std::this_thread::yield();
+      system.submit(static_cast<uint32_t>(uint64_t{n} * p / pushers),
+                    static_cast<uint32_t>(uint64_t{n} * (p + 1) / pushers));
+    });
+  }
+  while (arrived.load() != pushers) std::this_thread::yield();
+  const int64_t start = now_ns();
+  go.store(true, std::memory_order_release);
+  for (std::thread& thread : threads) thread.join();
+  system.wait_all();
+  return static_cast<double>(now_ns() - start);
+}
+
+void run_pushers(const Job& job) {  // push<N>_<pattern>
+  const uint32_t pushers = static_cast<uint32_t>(std::stoul(job.case_name.substr(4)));
+  const Pattern pattern = pattern_for(job, job.case_name.substr(job.case_name.find('_') + 1));
+  const auto system = job.system->make(job.threads);
+  system->prepare(pattern);
+  const uint32_t n = pattern.size();
+  if (job.verify) {
+    verify(job.case_name, *system, pattern, /*ordered=*/false, [&] { run_split_ns(*system, n, pushers); });
+    return;
+  }
+  std::vector<double> samples;
+  for (int i = -1; i < (job.quick ? 1 : 3); ++i) {
+    const double time_ns = run_split_ns(*system, n, pushers);
+    if (i >= 0) samples.push_back(time_ns / n);
+  }
+  emit(job.case_name, median(samples), "ns/op");
+}
+
+}  // namespace
+
+void add_throughput_cases(std::vector<Case>& all) {
+  for (const char* pattern : kPatterns) all.push_back({pattern, "basic", any_system, run_basic, true});
+  all.push_back({"random_10k", "basic", any_system, run_random_10k, true});
+  for (const char* pattern : kPatterns) {
+    all.push_back({std::string(pattern) + "_gated", "gated", has_pause, run_gated, true});
+  }
+  for (const char* pushers : {"push2", "push4", "push8"}) {
+    for (const char* pattern : {"_indep", "_random"}) {
+      all.push_back({std::string(pushers) + pattern, "pushers", has_many_pushers, run_pushers, true});
+    }
+  }
+}
+
+}  // namespace mx::bench

@@ -1,0 +1,10 @@
+// The main of a helper program: only measures what engine_bench asks it to. It exists so that a peer that
+// needs another compiler or runtime (Clang's OpenMP) can be built apart.
+#include "benchmarks/engine/child.h"
+#include "benchmarks/support/report.h"
+
+int main(int argc, char** argv) {
+  if (mx::bench::is_child(argc, argv)) return mx::bench::child_main(argc, argv);
+  mx::bench::note("this program is started by engine_bench");
+  return 2;
+}

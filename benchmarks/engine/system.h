@@ -1,0 +1,68 @@
+// System: one way of executing a pattern. Each lives in a file of its own and is used by one child process.
+//
+// Dynamic systems get each operation's variables when it is submitted and find the dependencies at run time.
+// The others are told the whole program in prepare() and can only submit all of it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "benchmarks/engine/pattern.h"
+
+namespace mx::bench {
+
+class System {
+ public:
+  virtual ~System() = default;
+
+  /// Makes variables, edges or recordings for the pattern, which must outlive its use. Never timed. May be
+  /// called again when nothing is pending.
+  virtual void prepare(const Pattern& pattern) = 0;
+
+  /// Calls `program` where submit() and wait_all() may be called.
+  virtual void inside(const std::function<void()>& program) { program(); }
+
+  /// Submits operations [begin, end) in order. Systems that are not dynamic take only the whole pattern.
+  virtual void submit(uint32_t begin, uint32_t end) = 0;
+
+  /// Returns when everything submitted has run.
+  virtual void wait_all() = 0;
+
+  /// While paused, what is submitted does not start. Only of what SystemInfo::make_pausing made.
+  virtual void pause() {}
+  virtual void resume() {}
+};
+
+struct SystemInfo {
+  std::string name;
+  bool dynamic = false;        ///< infers dependencies at run time
+  bool many_pushers = false;   ///< submit() may be called by several threads at once, for any pattern
+  uint32_t ops_divisor = 1;    ///< slow ones run fewer operations of the long cases
+  uint32_t dense_divisor = 1;  ///< the same for fan and streaming, quadratic in some
+  bool own_program = false;    ///< its cases run in the helper program of that name, beside this one
+  std::vector<std::string> environment = {};  ///< NAME=VALUE for its process
+  std::function<std::unique_ptr<System>(int threads)> make;
+  /// One that can be paused, and then admits `ops` operations; null where there is none.
+  std::function<std::unique_ptr<System>(int threads, uint32_t ops)> make_pausing = nullptr;
+};
+
+/// The systems this program was built with, in the order of the reports.
+const std::vector<SystemInfo>& systems();
+const SystemInfo* find_system(const std::string& name);
+
+/// The names that a build with everything found would have.
+const std::vector<std::string>& known_systems();
+
+std::unique_ptr<System> make_serial();
+std::unique_ptr<System> make_mx(int threads);
+std::unique_ptr<System> make_mx_pausing(int threads, uint32_t ops);
+std::unique_ptr<System> make_mx_replay(int threads);
+std::unique_ptr<System> make_tbb(int threads);
+std::unique_ptr<System> make_omp(int threads);
+std::unique_ptr<System> make_starpu(int threads);
+std::unique_ptr<System> make_taskflow(int threads);
+
+}  // namespace mx::bench
