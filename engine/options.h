@@ -13,9 +13,9 @@ namespace mx {
 /// How an operation touches variables, where it runs and what it is called. A variable listed twice counts
 /// once; one that is read and written is updated.
 struct PushOptions {
-  VarList reads;    ///< shared with other readers
-  VarList writes;   ///< replaced as a whole: heals a poisoned variable
-  VarList updates;  ///< read and modified
+  VarList reads{};    ///< shared with other readers
+  VarList writes{};   ///< replaced as a whole: heals a poisoned variable
+  VarList updates{};  ///< read and modified
   Context context = cpu();
   int priority = 0;            ///< higher first among ready operations; kept within -32768..32767
   const char* name = nullptr;  ///< for errors and traces; must outlive the engine (a literal, or intern())
