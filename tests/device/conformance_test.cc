@@ -1,6 +1,7 @@
 // The suite over the backends of the tree.
 #include "engine/device/virtual/virtual_device.h"
 #include "tests/conformance/device_suite.h"
+#include "tests/device/cuda_ops.h"
 
 namespace mx::conformance {
 
@@ -18,5 +19,6 @@ static DeviceOps& slow_virtual() {
 MX_DEVICE_CONFORMANCE(cpu, mx::cpu(0), mx::cpu(0));
 MX_DEVICE_CONFORMANCE(virt, mx::virt(0), mx::virt(1));
 MX_DEVICE_CONFORMANCE(slow_virt, mx::virt(2), mx::virt(3), slow_virtual());
+MX_DEVICE_CONFORMANCE(gpu, mx::gpu(0), mx::gpu(1), cuda_ops());
 
 }  // namespace mx::conformance

@@ -60,7 +60,8 @@ TEST(Registry, TheHostDescribesItself) {
 }
 
 TEST(HostMemory, ComesFromThePinnedHookWhileThatHasSome) {
-  static int taken = 0, returned = 0;
+  static int taken, returned;
+  taken = returned = 0;
   set_pinned_host_memory({[](size_t bytes) { return ++taken > 1 ? nullptr : std::aligned_alloc(4096, bytes); },
                           [](void* memory) { ++returned, std::free(memory); }});
   HostMemory memory;

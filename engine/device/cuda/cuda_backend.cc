@@ -1,0 +1,49 @@
+#include "engine/device/cuda/cuda_backend.h"
+
+#include <atomic>
+
+#include "engine/device/cpu/host_memory.h"
+#include "engine/device/cuda/cuda_device.h"
+
+namespace mx {
+
+namespace {
+
+// Page-locked memory belongs to a context: to that of the first GPU started, so that asking for it starts no
+// other. Portable memory is page-locked for all.
+std::atomic<int> first_gpu{-1};
+
+void* allocate_pinned(size_t bytes) {
+  const CudaGuard guard(first_gpu.load(std::memory_order_relaxed));
+  void* memory = nullptr;
+  if (cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped) == cudaSuccess) return memory;
+  (void)cudaGetLastError();
+  return nullptr;  // the caller takes pageable memory, which copies more slowly but as well
+}
+
+void free_pinned(void* memory) {
+  const CudaGuard guard(first_gpu.load(std::memory_order_relaxed));
+  if (cudaFreeHost(memory) != cudaSuccess) (void)cudaGetLastError();
+}
+
+}  // namespace
+
+int cuda_device_count() {
+  // Asked once: the answer cannot change, and without a driver each try would search for it again.
+  static const int count = [] {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) == cudaSuccess) return devices;
+    (void)cudaGetLastError();
+    return 0;
+  }();
+  return count;
+}
+
+std::unique_ptr<Device> open_cuda_device(int id) {
+  auto device = std::make_unique<CudaDevice>(id);
+  int none = -1;
+  if (first_gpu.compare_exchange_strong(none, id)) set_pinned_host_memory({allocate_pinned, free_pinned});
+  return device;
+}
+
+}  // namespace mx

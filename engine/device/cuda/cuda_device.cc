@@ -1,0 +1,191 @@
+#include "engine/device/cuda/cuda_device.h"
+
+#include <set>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/device/cuda/cuda_stream.h"
+#include "engine/device/event.h"
+
+namespace mx {
+
+namespace {
+
+constexpr size_t kFlagsAtOnce = 64;
+
+DeviceProperties describe(int id) {
+  const CudaGuard guard(id);
+  MX_CUDA(cudaSetDevice(id));  // the guard hides failures, and this is where a broken device shows
+  cudaDeviceProp properties{};
+  MX_CUDA(cudaGetDeviceProperties(&properties, id));
+  return {.name = properties.name,
+          .total_bytes = properties.totalGlobalMem,
+          .compute_units = properties.multiProcessorCount,
+          .host_accessible = false,
+          .compute_streams = 4};
+}
+
+// Lets each of two devices reach the other's memory, where the hardware can; else CUDA stages the copies.
+void enable_peers(int a, int b) {
+  static std::mutex& mutex = *new std::mutex;
+  static std::set<std::pair<int, int>>& done = *new std::set<std::pair<int, int>>;
+  std::lock_guard lock(mutex);
+  for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
+    if (!done.insert({from, to}).second) continue;
+    int possible = 0;
+    const CudaGuard guard(from);
+    if (cudaDeviceCanAccessPeer(&possible, from, to) != cudaSuccess || possible == 0 ||
+        cudaDeviceEnablePeerAccess(to, 0) != cudaSuccess) {
+      (void)cudaGetLastError();  // already enabled by somebody else, or not possible: neither is an error
+    }
+  }
+}
+
+}  // namespace
+
+void* CudaMemory::reserve(size_t bytes) {
+  const CudaGuard guard(id_);
+  void* segment = nullptr;
+  const cudaError_t code = cudaMalloc(&segment, bytes);
+  if (code == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  MX_CUDA(code);
+  return segment;
+}
+
+void CudaMemory::release(void* segment, size_t) noexcept {
+  const CudaGuard guard(id_);
+  if (cudaFree(segment) != cudaSuccess) (void)cudaGetLastError();  // lost, or the process is ending
+}
+
+CudaDevice::CudaDevice(int id)
+    : id_(id),
+      properties_(describe(id)),
+      memory_(id, properties_.total_bytes),
+      pool_(gpu(id), memory_, {.alignment = 256}) {}
+
+void* CudaDevice::allocate(size_t bytes, Stream* stream) {
+  if (std::exception_ptr error = lost()) std::rethrow_exception(error);
+  try {
+    return pool_.allocate(bytes, stream);
+  } catch (const CudaError& e) {
+    if (is_sticky(e.code())) lose(std::current_exception());
+    throw;
+  }
+}
+
+void CudaDevice::copy_async(void* target, Context target_context, const void* source, Context source_context,
+                            size_t bytes, Stream& stream) {
+  for (const Context side : {target_context, source_context}) {
+    MX_CHECK(side.is_cpu() || side.kind == DeviceKind::gpu, InvalidArgument, "[copy_async] expected GPUs or cpu(0), got ",
+             side);
+  }
+  if (bytes == 0) return;
+  const int target_id = target_context.id, source_id = source_context.id;
+  const bool peers = !target_context.is_cpu() && !source_context.is_cpu() && target_id != source_id;
+  if (peers) enable_peers(target_id, source_id);
+  const cudaMemcpyKind direction = target_context.is_cpu()
+                                       ? source_context.is_cpu() ? cudaMemcpyHostToHost : cudaMemcpyDeviceToHost
+                                       : source_context.is_cpu() ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToDevice;
+  const auto copy = [=](cudaStream_t native) {
+    if (peers) {
+      MX_CUDA(cudaMemcpyPeerAsync(target, target_id, source, source_id, bytes, native));
+    } else {
+      MX_CUDA(cudaMemcpyAsync(target, source, bytes, direction, native));
+    }
+  };
+  if (dynamic_cast<CudaStream*>(&stream) != nullptr) {
+    stream.submit([&copy](KernelContext& context) { copy(static_cast<cudaStream_t>(context.native_stream())); });
+    return;
+  }
+  // A host-threaded stream: its thread may block.
+  stream.submit([copy, id = id_](KernelContext&) {
+    const CudaGuard guard(id);
+    copy(cudaStreamPerThread);
+    MX_CUDA(cudaStreamSynchronize(cudaStreamPerThread));
+  });
+}
+
+std::unique_ptr<Stream> CudaDevice::new_stream(StreamKind kind) {
+  if (std::exception_ptr error = lost()) std::rethrow_exception(error);
+  return std::make_unique<CudaStream>(*this, kind);
+}
+
+std::unique_ptr<Event> CudaDevice::new_event() { return std::make_unique<PointEvent>(); }
+
+std::exception_ptr CudaDevice::lost() const noexcept {
+  if (!is_lost_.load(std::memory_order_acquire)) return nullptr;
+  std::lock_guard lock(mutex_);
+  return lost_error_;
+}
+
+void CudaDevice::lose(std::exception_ptr error) noexcept {
+  std::lock_guard lock(mutex_);
+  if (lost_error_ != nullptr) return;
+  lost_error_ = std::move(error);
+  is_lost_.store(true, std::memory_order_release);
+}
+
+std::exception_ptr CudaDevice::failed(cudaError_t code, const char* call, const char* file, int line) noexcept {
+  std::exception_ptr error;
+  try {
+    throw_cuda_error(code, call, file, line);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  if (is_sticky(code)) lose(error);
+  return error;
+}
+
+void CudaDevice::examine(cudaStream_t stream) noexcept {
+  const cudaError_t code = cudaStreamQuery(stream);
+  if (code == cudaSuccess) return;
+  (void)cudaGetLastError();
+  if (is_sticky(code)) failed(code, "cudaStreamQuery(stream)", __FILE__, __LINE__);
+}
+
+cudaEvent_t CudaDevice::take_event() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!events_.empty()) {
+      cudaEvent_t event = events_.back();
+      events_.pop_back();
+      return event;
+    }
+  }
+  const CudaGuard guard(id_);
+  cudaEvent_t event = nullptr;
+  MX_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return event;
+}
+
+void CudaDevice::give_event(cudaEvent_t event) noexcept {
+  std::lock_guard lock(mutex_);
+  events_.push_back(event);
+}
+
+uint32_t* CudaDevice::take_flag() {
+  std::unique_lock lock(mutex_);
+  if (flags_.empty()) {
+    lock.unlock();
+    const CudaGuard guard(id_);
+    void* memory = nullptr;
+    // 64 bytes apart: a flag that the GPU polls shares no cache line with one that the host writes.
+    MX_CUDA(cudaHostAlloc(&memory, kFlagsAtOnce * 64, cudaHostAllocPortable | cudaHostAllocMapped));
+    lock.lock();
+    for (size_t i = 0; i < kFlagsAtOnce; ++i) flags_.push_back(static_cast<uint32_t*>(memory) + i * 16);
+  }
+  uint32_t* flag = flags_.back();
+  flags_.pop_back();
+  std::atomic_ref(*flag).store(0, std::memory_order_release);
+  return flag;
+}
+
+void CudaDevice::give_flag(uint32_t* flag) noexcept {
+  std::lock_guard lock(mutex_);
+  flags_.push_back(flag);
+}
+
+}  // namespace mx

@@ -1,0 +1,81 @@
+// A GPU through the CUDA runtime. Only this folder includes it; others use Device.
+//
+// Errors. Every call's error goes through failed(): a sticky one (is_sticky()) marks the device lost. From
+// then on its points count as failed, its streams run nothing, and the process and the other devices go on.
+//
+// Copies of host memory that is not page-locked are correct, but CUDA stages them and may block the caller
+// for the time of the copy. cpu(0)'s memory is page-locked from the start of the first GPU on.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/pool.h"
+
+namespace mx {
+
+/// Device memory in segments. reserve() may take milliseconds; release() waits for the device.
+class CudaMemory final : public MemorySource {
+ public:
+  CudaMemory(int id, size_t limit_bytes) : id_(id), limit_(limit_bytes) {}
+  void* reserve(size_t bytes) override;
+  void release(void* segment, size_t bytes) noexcept override;
+  size_t limit_bytes() const noexcept override { return limit_; }
+
+ private:
+  const int id_;
+  const size_t limit_;
+};
+
+class CudaDevice final : public Device {
+ public:
+  /// Creates the device's context. Throws DeviceError.
+  explicit CudaDevice(int id);
+
+  Context context() const override { return gpu(id_); }
+  const DeviceProperties& properties() const override { return properties_; }
+  void* allocate(size_t bytes, Stream* stream) override;
+  void free(void* pointer, Stream* stream) noexcept override { pool_.free(pointer, stream); }
+  void note_use(void* pointer, Stream& stream) override { pool_.note_use(pointer, stream); }
+  void copy_async(void* target, Context target_context, const void* source, Context source_context, size_t bytes,
+                  Stream& stream) override;
+  std::unique_ptr<Stream> new_stream(StreamKind kind) override;
+  std::unique_ptr<Event> new_event() override;
+  std::exception_ptr lost() const noexcept override;
+  MemoryStats memory_stats() const override { return pool_.stats(); }
+  void reset_peak_memory() override { pool_.reset_peak(); }
+  size_t trim_memory() override { return pool_.trim(); }
+
+  int id() const { return id_; }
+
+  /// The error as an exception; marks the device lost if it is sticky.
+  std::exception_ptr failed(cudaError_t code, const char* call, const char* file, int line) noexcept;
+  /// The same for an exception that a task threw: asks `stream` whether the context still works.
+  void examine(cudaStream_t stream) noexcept;
+
+  /// Events without timing, cached. take_event() throws CudaError.
+  cudaEvent_t take_event();
+  void give_event(cudaEvent_t event) noexcept;
+
+  /// A word of page-locked memory, 0, on which a stream can be made to wait until the host writes 1.
+  uint32_t* take_flag();
+  void give_flag(uint32_t* flag) noexcept;
+
+ private:
+  void lose(std::exception_ptr error) noexcept;
+
+  const int id_;
+  const DeviceProperties properties_;
+  CudaMemory memory_;
+  Pool pool_;
+
+  std::atomic<bool> is_lost_{false};
+  mutable std::mutex mutex_;  // guards what follows
+  std::exception_ptr lost_error_;
+  std::vector<cudaEvent_t> events_;
+  std::vector<uint32_t*> flags_;
+};
+
+}  // namespace mx

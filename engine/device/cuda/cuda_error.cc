@@ -1,0 +1,59 @@
+#include "engine/device/cuda/cuda_error.h"
+
+#include "engine/base/check.h"
+
+namespace mx {
+
+CudaError::CudaError(cudaError_t code, const char* call, const char* file, int line)
+    : DeviceError(detail::concat("[cuda] expected success of ", call, ", got ", cudaGetErrorName(code), " (",
+                                 cudaGetErrorString(code), ") at ", file, ":", line)),
+      code_(code) {}
+
+void throw_cuda_error(cudaError_t code, const char* call, const char* file, int line) {
+  (void)cudaGetLastError();
+  throw CudaError(code, call, file, line);
+}
+
+bool is_sticky(cudaError_t code) noexcept {
+  switch (code) {
+    case cudaErrorCudartUnloading:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      // Numbers that toolkits before 13 do not name: contained ECC error, tensor memory leak.
+      return static_cast<int>(code) == 226 || static_cast<int>(code) == 721;
+  }
+}
+
+cudaError_t query_event(cudaEvent_t event) noexcept {
+  const cudaError_t before = cudaPeekAtLastError();
+  const cudaError_t code = cudaEventQuery(event);
+  if (code != cudaSuccess && before == cudaSuccess) (void)cudaGetLastError();
+  return code;
+}
+
+CudaGuard::CudaGuard(int id) noexcept {
+  int current = -1;
+  if (cudaGetDevice(&current) != cudaSuccess || current == id) return;
+  if (cudaSetDevice(id) == cudaSuccess) before_ = current;
+}
+
+CudaGuard::~CudaGuard() {
+  if (before_ >= 0) (void)cudaSetDevice(before_);
+}
+
+}  // namespace mx

@@ -1,0 +1,233 @@
+#include "engine/device/cuda/cuda_stream.h"
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include "engine/base/check.h"
+#include "engine/device/cuda/cuda_poller.h"
+#include "engine/device/event.h"
+
+namespace mx {
+
+namespace {
+
+thread_local const CudaStream* current_stream = nullptr;
+
+// The driver's stream memory operation, found through the runtime so that nothing links to libcuda.
+PFN_cuStreamWaitValue32_v11070 stream_wait_value() {
+  static const auto function = [] {
+    void* pointer = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
+    const cudaError_t code =
+        cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &pointer, 11070, cudaEnableDefault, &found);
+#else
+    const cudaError_t code = cudaGetDriverEntryPoint("cuStreamWaitValue32", &pointer, cudaEnableDefault, &found);
+#endif
+    if (code != cudaSuccess || found != cudaDriverEntryPointSuccess) pointer = nullptr;
+    return reinterpret_cast<PFN_cuStreamWaitValue32_v11070>(pointer);
+  }();
+  return function;
+}
+
+}  // namespace
+
+EventStatus CudaPoint::query() const noexcept {
+  const EventStatus known = status_.load(std::memory_order_acquire);
+  if (known != EventStatus::pending) return known;
+  const cudaError_t code = query_event(event_);
+  if (code == cudaErrorNotReady) return EventStatus::pending;
+  EventStatus now = carried_ != nullptr ? EventStatus::failed : EventStatus::complete;
+  if (code != cudaSuccess) {
+    // Whatever the code says: an event that cannot be asked about can never be seen to complete.
+    device_.failed(is_sticky(code) ? code : cudaErrorUnknown, "cudaEventQuery(event)", __FILE__, __LINE__);
+    now = EventStatus::failed;
+  }
+  // Two threads may differ when the device is lost between their looks; all must be told the same.
+  EventStatus expected = EventStatus::pending;
+  return status_.compare_exchange_strong(expected, now, std::memory_order_acq_rel) ? now : expected;
+}
+
+std::exception_ptr CudaPoint::error() const noexcept {
+  if (query() != EventStatus::failed) return nullptr;
+  return carried_ != nullptr ? carried_ : device_.lost();
+}
+
+void CudaPoint::when_reached(std::function<void()> callback) {
+  if (query() != EventStatus::pending) {
+    callback();
+  } else {
+    call_when_reached(shared_from_this(), stream_, std::move(callback));
+  }
+}
+
+CudaStream::CudaStream(CudaDevice& device, StreamKind kind) : device_(device), kind_(kind) {
+  const CudaGuard guard(device.id());
+  int least = 0;
+  int greatest = 0;
+  MX_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  // Communication is small and others wait for it: it goes first where both could run.
+  MX_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, kind == StreamKind::comm ? greatest : least));
+}
+
+CudaStream::~CudaStream() {
+  forget_stream(*this);
+  const CudaGuard guard(device_.id());
+  if (const cudaError_t code = cudaStreamSynchronize(stream_); code != cudaSuccess) {
+    device_.failed(code, "cudaStreamSynchronize(stream)", __FILE__, __LINE__);
+  }
+  if (cudaStreamDestroy(stream_) != cudaSuccess) (void)cudaGetLastError();
+}
+
+void CudaStream::submit(Task task) {
+  MX_CHECK(task, InvalidArgument, "[submit] expected a task, got an empty function");
+  if (std::exception_ptr error = device_.lost()) {
+    note_error(std::move(error));
+    return;
+  }
+  const CudaGuard guard(device_.id());
+  const CudaStream* outer = std::exchange(current_stream, this);
+  begin_append(+1);
+  try {
+    KernelContext context(device_, stream_, 0);
+    task(context);
+    MX_CUDA(cudaGetLastError());  // of kernel launches, which return nothing
+  } catch (...) {
+    device_.examine(stream_);
+    note_error(std::current_exception());
+  }
+  begin_append(-1);
+  current_stream = outer;
+}
+
+// Work is being appended, by `tasks` more running tasks than before: no mark so far is the last any more.
+void CudaStream::begin_append(int tasks) {
+  std::lock_guard lock(mutex_);
+  in_task_ += tasks;
+  ++appended_;
+  last_mark_ = nullptr;
+}
+
+// A point after all that was submitted; failed at once if there can be none.
+std::shared_ptr<EventPoint> CudaStream::point_here(std::exception_ptr carried) {
+  if (std::exception_ptr error = device_.lost()) return HostPoint::reached(carried ? carried : error);
+  const CudaGuard guard(device_.id());
+  cudaEvent_t event = nullptr;
+  try {
+    event = device_.take_event();
+  } catch (const CudaError& e) {
+    return HostPoint::reached(device_.failed(e.code(), "cudaEventCreateWithFlags(&event, cudaEventDisableTiming)",
+                                             __FILE__, __LINE__));
+  }
+  auto point = std::make_shared<CudaPoint>(device_, id(), event, std::move(carried));
+  if (const cudaError_t code = cudaEventRecord(event, stream_); code != cudaSuccess) {
+    return HostPoint::reached(device_.failed(code, "cudaEventRecord(event, stream)", __FILE__, __LINE__));
+  }
+  return point;
+}
+
+void CudaStream::record(Event& event) {
+  std::exception_ptr carried;
+  {
+    std::lock_guard lock(mutex_);
+    carried = std::exchange(event_error_, nullptr);
+  }
+  event.set_latest(point_here(std::move(carried)));
+}
+
+std::shared_ptr<EventPoint> CudaStream::mark() {
+  uint64_t appended = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (last_mark_ != nullptr && in_task_ == 0) return last_mark_;
+    appended = appended_;
+  }
+  std::shared_ptr<EventPoint> point = point_here(nullptr);
+  std::lock_guard lock(mutex_);
+  if (in_task_ == 0 && appended == appended_) last_mark_ = point;
+  return point;
+}
+
+void CudaStream::wait_point(std::shared_ptr<EventPoint> point) {
+  MX_CHECK(point != nullptr, InvalidArgument, "[wait_point] expected a point, got null");
+  if (point->query() != EventStatus::pending || device_.lost() != nullptr) return;
+  begin_append(0);
+  const auto* mine = dynamic_cast<const CudaPoint*>(point.get());
+  if (mine == nullptr) {
+    wait_for_host(std::move(point));
+    return;
+  }
+  const CudaGuard guard(device_.id());
+  const cudaError_t code = cudaStreamWaitEvent(stream_, mine->event(), 0);
+  if (code == cudaSuccess) return;
+  // The other device may have been lost meanwhile, which is no error of this one: its point is reached.
+  if (mine->query() == EventStatus::failed && &mine->device() != &device_) {
+    (void)cudaGetLastError();
+  } else {
+    note_error(device_.failed(code, "cudaStreamWaitEvent(stream, event, 0)", __FILE__, __LINE__));
+  }
+}
+
+// A point of another backend: the stream waits for a flag that its callback sets.
+void CudaStream::wait_for_host(std::shared_ptr<EventPoint> point) {
+  const auto wait_value = stream_wait_value();
+  MX_CHECK(wait_value != nullptr, DeviceError, "[wait] expected a driver with stream memory operations, got one "
+           "without: ", device_.context(), " cannot wait for another kind of device");
+  const CudaGuard guard(device_.id());
+  uint32_t* flag = device_.take_flag();
+  void* address = nullptr;
+  MX_CUDA(cudaHostGetDevicePointer(&address, flag, 0));
+  const CUresult result = wait_value(stream_, reinterpret_cast<CUdeviceptr>(address), 1, CU_STREAM_WAIT_VALUE_GEQ);
+  if (result != CUDA_SUCCESS) {
+    device_.give_flag(flag);
+    device_.examine(stream_);
+    throw DeviceError(detail::concat("[wait] expected success of cuStreamWaitValue32, got error ",
+                                     static_cast<int>(result)));
+  }
+  point->when_reached([flag] { std::atomic_ref(*flag).store(1, std::memory_order_release); });
+  // Once the stream is past the wait the flag serves again; where that cannot be seen, never.
+  const std::shared_ptr<EventPoint> passed = point_here(nullptr);
+  if (dynamic_cast<const CudaPoint*>(passed.get()) == nullptr) return;
+  passed->when_reached([device = &device_, flag] {
+    if (device->lost() == nullptr) device->give_flag(flag);
+  });
+}
+
+void CudaStream::notify(std::function<void(std::exception_ptr)> callback) {
+  MX_CHECK(callback, InvalidArgument, "[notify] expected a callback, got an empty function");
+  std::exception_ptr first;
+  {
+    std::lock_guard lock(mutex_);
+    first = sync_error_;
+  }
+  std::shared_ptr<EventPoint> point = point_here(nullptr);
+  call_when_reached(point, id(), [point, first = std::move(first), callback = std::move(callback)] {
+    callback(first != nullptr ? first : point->error());
+  });
+}
+
+void CudaStream::synchronize() {
+  MX_CHECK(current_stream != this, InvalidState, "[synchronize] expected a call from outside the stream, got one "
+           "from a task of it");
+  std::exception_ptr error;
+  if (device_.lost() == nullptr) {
+    const CudaGuard guard(device_.id());
+    if (const cudaError_t code = cudaStreamSynchronize(stream_); code != cudaSuccess) {
+      error = device_.failed(code, "cudaStreamSynchronize(stream)", __FILE__, __LINE__);
+    }
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exception_ptr first = std::exchange(sync_error_, nullptr)) error = std::move(first);
+  }
+  if (error == nullptr) error = device_.lost();
+  if (error != nullptr) std::rethrow_exception(error);
+}
+
+void CudaStream::note_error(std::exception_ptr error) {
+  std::lock_guard lock(mutex_);
+  if (event_error_ == nullptr) event_error_ = error;
+  if (sync_error_ == nullptr) sync_error_ = std::move(error);
+}
+
+}  // namespace mx

@@ -1,0 +1,69 @@
+// Streams and points of a GPU. Private to engine/device/cuda/.
+//
+// submit() runs the task at once on the calling thread; what it launches runs in the order of the stream.
+// Calls from several threads need outside ordering, but for those that device.h names.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+
+#include "engine/device/cuda/cuda_device.h"
+
+namespace mx {
+
+/// A recorded CUDA event. Safe from any thread.
+class CudaPoint final : public EventPoint, public std::enable_shared_from_this<CudaPoint> {
+ public:
+  /// `error` is what the work before the point failed with, if it did so when it was submitted.
+  CudaPoint(CudaDevice& device, uint64_t stream, cudaEvent_t event, std::exception_ptr error)
+      : device_(device), stream_(stream), event_(event), carried_(std::move(error)) {}
+  ~CudaPoint() override { device_.give_event(event_); }
+
+  EventStatus query() const noexcept override;
+  std::exception_ptr error() const noexcept override;
+  void when_reached(std::function<void()> callback) override;
+
+  CudaDevice& device() const { return device_; }
+  cudaEvent_t event() const { return event_; }
+
+ private:
+  CudaDevice& device_;
+  const uint64_t stream_;
+  const cudaEvent_t event_;
+  const std::exception_ptr carried_;
+  mutable std::atomic<EventStatus> status_{EventStatus::pending};  // final once it is not pending
+};
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream(CudaDevice& device, StreamKind kind);
+  ~CudaStream() override;
+
+  Device& device() const override { return device_; }
+  StreamKind kind() const override { return kind_; }
+  void submit(Task task) override;
+  void record(Event& event) override;
+  void wait_point(std::shared_ptr<EventPoint> point) override;
+  std::shared_ptr<EventPoint> mark() override;
+  void notify(std::function<void(std::exception_ptr)> callback) override;
+  void synchronize() override;
+
+ private:
+  std::shared_ptr<EventPoint> point_here(std::exception_ptr carried);
+  void wait_for_host(std::shared_ptr<EventPoint> point);
+  void note_error(std::exception_ptr error);
+  void begin_append(int tasks);
+
+  CudaDevice& device_;
+  const StreamKind kind_;
+  cudaStream_t stream_ = nullptr;
+
+  std::mutex mutex_;      // guards what follows: mark() comes from any thread
+  int in_task_ = 0;       // a running task may append anything at any time: marks cannot be shared
+  uint64_t appended_ = 0;
+  std::shared_ptr<EventPoint> last_mark_;  // reusable while nothing was appended after it
+  std::exception_ptr event_error_;
+  std::exception_ptr sync_error_;
+};
+
+}  // namespace mx
