@@ -137,7 +137,7 @@ class EngineImpl final : public StreamOrder::Listener {
 
   // DependencyState's sink; under the lock.
   void ready(Op* op) {
-    if ((op->priority | op->device) == 0 && !streams_in_use_) [[likely]] {
+    if (op->ordinary() && !streams_in_use_) [[likely]] {
       ready_.push(op);
     } else {
       ready_special(op);
@@ -214,9 +214,11 @@ class EngineImpl final : public StreamOrder::Listener {
   void start_batch(Batch& batch, size_t size);
   void scavenge();
   void run_batch(Worker& worker, size_t size);
-  void run(Worker& worker, Op*& slot);
-  void run_function(Op* op);
-  void run_unusual(Worker& worker, Op*& slot);
+  size_t extend_batch(Batch& batch, size_t size);
+  void put_back(Batch& batch, uint32_t claimed);
+  bool run(Worker& worker, Op*& slot);
+  bool run_function(Op* op);
+  bool run_unusual(Worker& worker, Op*& slot);
   void run_async(Worker& worker, Op* op, int64_t begin_ns);
   void start_token(Op* op);
   void function_returned(Op* op);

@@ -61,12 +61,29 @@ inline void EngineImpl::start_batch(Batch& batch, size_t size) {
   batch.size = static_cast<uint32_t>(size);
 }
 
+// What was not claimed goes back to where it came from, in its order.
+inline void EngineImpl::put_back(Batch& batch, uint32_t claimed) {
+  for (uint32_t i = batch.size; i-- > claimed;) {
+    Op* op = batch.ops[i];
+    if (op->flags & kOpTaken) {
+      op->flags &= static_cast<uint8_t>(~kOpTaken);  // not ready yet: it will be when the one before it ends
+    } else {
+      ready_.push_front(op);
+    }
+  }
+}
+
 inline void EngineImpl::finish_batch(Worker& worker) {
   Batch& batch = worker.batch;
   if (batch.size == 0) return;
-  // What the owner did not claim goes back to where it came from, in its order.
-  const uint32_t claimed = std::min(batch.claimed.load(std::memory_order_relaxed), batch.size);
-  for (uint32_t i = batch.size; i-- > claimed;) ready_.push_front(batch.ops[i]);
+  if (batch.size == 1) [[likely]] {
+    if (batch.completed == 0 && batch.ops[0] != nullptr) complete(batch.ops[0]);
+    batch.size = 0;
+    --running_;
+    if (internal_ != nullptr) [[unlikely]] settle_internal();
+    return;
+  }
+  put_back(batch, std::min(batch.claimed.load(std::memory_order_relaxed), batch.size));
   const uint32_t done = batch.done.load(std::memory_order_relaxed);
   for (; batch.completed < done; ++batch.completed) {
     if (Op* op = batch.ops[batch.completed]; op != nullptr) [[likely]] complete(op);

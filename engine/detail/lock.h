@@ -16,15 +16,39 @@
 
 namespace mx::detail {
 
-template <template <class> class Atomic = std::atomic>
+/// What a thread that does not get the lock does between two tries.
+class LockBackoff {
+ public:
+  void operator()() {
+    if (turn_ < kSpins) {
+      cpu_relax();
+    } else if (turn_ < kSpins + kYields) {
+      sched_yield();
+    } else {
+      const timespec nap{0, 20'000};
+      nanosleep(&nap, nullptr);
+    }
+    ++turn_;
+  }
+
+ private:
+  static constexpr int kSpins = 100;
+  static constexpr int kYields = 200;
+  int turn_ = 0;
+};
+
+/// The parameters are for the exhaustive checker (tests/engine/model), which brings its own.
+template <template <class> class Atomic = std::atomic, class Backoff = LockBackoff>
 class BasicEngineLock {
  public:
   bool try_lock() {
-    return locked_.load(std::memory_order_relaxed) == 0 && locked_.exchange(1, std::memory_order_acquire) == 0;
+    return locked_.load(std::memory_order_relaxed) == 0 &&
+           locked_.exchange(1, std::memory_order_acquire) == 0;
   }
 
   void lock() {
-    if (locked_.exchange(1, std::memory_order_acquire) == 0) [[likely]] return;
+    if (locked_.exchange(1, std::memory_order_acquire) == 0) [[likely]]
+      return;
     lock_slowly();
   }
 
@@ -32,21 +56,10 @@ class BasicEngineLock {
 
  private:
   void lock_slowly() {
-    for (int turn = 0;; ++turn) {
-      if (try_lock()) return;
-      if (turn < kSpins) {
-        cpu_relax();
-      } else if (turn < kSpins + kYields) {
-        sched_yield();
-      } else {
-        const timespec nap{0, 20'000};
-        nanosleep(&nap, nullptr);
-      }
-    }
+    Backoff backoff;
+    while (!try_lock()) backoff();
   }
 
-  static constexpr int kSpins = 100;
-  static constexpr int kYields = 200;
   Atomic<uint32_t> locked_{0};
 };
 

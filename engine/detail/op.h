@@ -16,8 +16,10 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <new>
 #include <source_location>
 #include <type_traits>
@@ -68,7 +70,8 @@ enum OpFlags : uint8_t {
   kOpFailed = 4,     // it ran and failed; the Failure lies where the closure was
   kOpExt = 8,        // this is an ExtBlock
   kOpWide = 16,      // it has ExtBlocks
-  kOpHasBytes = 32,    // PushOptions::bytes is not 0
+  kOpHasBytes = 32,  // PushOptions::bytes is not 0
+  kOpTaken = 64,     // in a worker's batch, behind the operation it waits for
 };
 
 inline constexpr size_t kInlineLinks = 4;
@@ -108,7 +111,18 @@ struct alignas(kOpBytes) Op {
   Op*& next() { return link_a[0].next_op; }
   Failure*& failure() { return failure_of_run; }
   OpCold& cold();
+
+  /// An operation of the CPU's compute lane without a priority, in nobody's batch: one test for three fields.
+  bool ordinary() const {
+    static_assert(std::endian::native == std::endian::little);
+    uint64_t word;
+    std::memcpy(&word, &pending, sizeof word);
+    constexpr uint64_t kMask = (uint64_t{kOpTaken} << 24) | (uint64_t{0xffff} << 32) | (uint64_t{0xff} << 56);
+    return (word & kMask) == 0;
+  }
 };
+static_assert(offsetof(Op, flags) - offsetof(Op, pending) == 3 && offsetof(Op, priority) - offsetof(Op, pending) == 4 &&
+              offsetof(Op, device) - offsetof(Op, pending) == 7);
 static_assert(sizeof(Op) == kOpBytes && offsetof(Op, closure_bytes) == 48 && offsetof(Op, link_b) == 96);
 
 /// Operations and variables come from slabs aligned to their size, so that an address leads to its slab.
@@ -149,9 +163,11 @@ inline Op* op_of(Link* link) {
 template <class F>
 inline void for_each_link(Op* op, F&& f) {
   const size_t links = op->links;
-  for (size_t i = 0; i < 2 && i < links; ++i) f(op->link_a[i]);
-  if (links <= 2) [[likely]] return;
-  for (size_t i = 0; i + 2 < links; ++i) f(op->link_b[i]);
+  Link* link = op->link_a;
+  for (size_t i = 0; i < links; link = i == 2 ? op->link_b : link + 1) {
+    f(*link);
+    ++i;
+  }
   if (op->flags & kOpWide) [[unlikely]] {
     for (ExtBlock* ext = op->cold().ext; ext != nullptr; ext = ext->next_block) {
       for (size_t i = 0; i < ext->count; ++i) f(ext->links[i]);

@@ -75,6 +75,7 @@ void EngineImpl::drain_to(uint64_t tail) {
 }
 
 void EngineImpl::ready_special(Op* op) {
+  if (op->flags & kOpTaken) return;  // its worker runs it next
   if (op->device == kInternalLane) {
     op->next() = internal_;
     internal_ = op;

@@ -10,8 +10,8 @@
 // An empty slot holds the ticket it waits for, (ticket << 1) | 1, so a producer that slept through a whole
 // round fails its swap instead of writing into the wrong place.
 //
-// The template parameter lets the exhaustive checker (tests/engine/model_check_test.cc) run this very code
-// on atomics that it schedules.
+// The template parameter lets the exhaustive checker (tests/engine/model_check_ring_test.cc) run this very
+// code on atomics that it schedules.
 #pragma once
 
 #include <atomic>
@@ -34,16 +34,19 @@ class SubmitRing {
   uint64_t try_push(T* item) {
     uint64_t ticket = tail_hint_.load(std::memory_order_relaxed);
     for (;;) {
-      if (ticket - known_head_.load(std::memory_order_relaxed) > mask_) {
-        // The head must be read before the slot: then the slot is known to have left the round before.
+      // The head must be read before the slot: then the slot is known to have left the round before. Who
+      // reads an old head from another producer must see what that one saw (acquire, release), or it could
+      // take the round before for this one and leave a hole behind.
+      if (ticket - known_head_.load(std::memory_order_acquire) > mask_) {
         const uint64_t head = head_.load(std::memory_order_acquire);
-        known_head_.store(head, std::memory_order_relaxed);
+        known_head_.store(head, std::memory_order_release);
         if (ticket - head > mask_ && static_cast<int64_t>(ticket - head) > 0) return kFull;
       }
       Atomic<uintptr_t>& slot = slots_[ticket & mask_];
       uintptr_t seen = slot.load(std::memory_order_relaxed);
       if (seen == empty(ticket) &&
-          slot.compare_exchange_strong(seen, reinterpret_cast<uintptr_t>(item), std::memory_order_acq_rel)) {
+          slot.compare_exchange_strong(seen, reinterpret_cast<uintptr_t>(item), std::memory_order_seq_cst)) {
+        // (Sequentially consistent for wake_after_submit(), which must not look past it.)
         tail_hint_.store(ticket + 1, std::memory_order_relaxed);
         return ticket;
       }

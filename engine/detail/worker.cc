@@ -52,6 +52,7 @@ bool EngineImpl::more_workers_wanted() const {
 }
 
 void EngineImpl::start_worker() {
+  if (inline_mode_) return;  // there are none
   int32_t active = active_.load(std::memory_order_relaxed);
   do {
     if (active >= threads_ + 1) return;
@@ -164,7 +165,7 @@ void EngineImpl::scavenge() {
     while (claimed < batch.size && !batch.claimed.compare_exchange_weak(claimed, batch.size + 1)) {
     }
     if (claimed < batch.size) {
-      for (uint32_t i = batch.size; i-- > claimed;) ready_.push_front(batch.ops[i]);
+      put_back(batch, claimed);
       batch.size = claimed;
     }
     const uint32_t done = batch.done.load(std::memory_order_acquire);
@@ -187,13 +188,43 @@ size_t EngineImpl::take(Worker& worker) {
   if (special_) [[unlikely]] return take_special(worker);
   if (running_ >= threads_) return 0;
   Batch& batch = worker.batch;
-  size_t want = 1;
-  if (ready_.size() > 2 && body_ticks_.load(std::memory_order_relaxed) < kShortTicks) {
-    want = std::clamp<size_t>(ready_.size() / static_cast<size_t>(running_ + 2), 1, kMaxBatch);
+  size_t size = 1;
+  batch.ops[0] = ready_.pop();
+  if (body_ticks_.load(std::memory_order_relaxed) < kShortTicks) {
+    if (ready_.empty()) {
+      size = extend_batch(batch, size);
+    } else {
+      const size_t want = std::clamp<size_t>((ready_.size() + 1) / static_cast<size_t>(running_ + 2), 1, kMaxBatch);
+      for (; size < want; ++size) batch.ops[size] = ready_.pop();
+    }
   }
-  for (size_t i = 0; i < want; ++i) batch.ops[i] = ready_.pop();
-  start_batch(batch, want);
-  return want;
+  start_batch(batch, size);
+  return size;
+}
+
+// Nothing else is ready, and operations are short: take what waits only for operations of this batch too, to
+// be run right behind them in the order of the queue. A chain then visits the lock once for many links.
+// (Other workers take it away again if they have nothing to do, and a failure ends the batch.)
+size_t EngineImpl::extend_batch(Batch& batch, size_t size) {
+  const auto simple = [](const Op* op) {
+    return (op->flags & (kOpSkip | kOpCancelled | kOpWide)) == 0 && !op->type->async;
+  };
+  for (size_t i = 0; i < size && size < kMaxBatch; ++i) {
+    Op* op = batch.ops[i];
+    if (!simple(op)) break;
+    for (size_t k = 0; k < op->links; ++k) {
+      const Link& link = op->link(k);
+      if (!link.exclusive() || !link.granted()) continue;
+      // The queue behind a writer of this batch, as far as each has nothing else to wait for.
+      for (Link* next = link.var()->head; next != nullptr && size < kMaxBatch; next = next->next) {
+        Op* follower = op_of(next);
+        if (follower->pending != 1 || !follower->ordinary() || !simple(follower)) break;
+        follower->flags |= kOpTaken;
+        batch.ops[size++] = follower;
+      }
+    }
+  }
+  return size;
 }
 
 // The same with everything that is rarely there: a pause, devices, lanes, priorities, replays, chance.
@@ -273,8 +304,9 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
     // Each claim but the first is made here. It also orders the store of `done` before the look at
     // attention_ (see scavenge()).
     if (ran > 0 && batch.claimed.fetch_add(1, std::memory_order_seq_cst) >= size) break;
-    run(worker, batch.ops[ran]);
+    const bool well = run(worker, batch.ops[ran]);
     batch.done.store(++ran, std::memory_order_release);
+    if (!well) break;  // what stands behind it may have to be skipped
     // Come back early when others look for work or something urgent is there.
   } while (ran < size && attention_.load(std::memory_order_relaxed) == 0);
   tls.running = nullptr;
@@ -287,20 +319,20 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
   }
 }
 
-inline void EngineImpl::run(Worker& worker, Op*& slot) {
+// False when it failed.
+inline bool EngineImpl::run(Worker& worker, Op*& slot) {
   Op* op = slot;
   tls.running = op;
   tls.running_engine = this;
   if ((op->flags & (kOpSkip | kOpCancelled)) != 0 || op->type->async ||
       instrumented_.load(std::memory_order_relaxed)) [[unlikely]] {
-    run_unusual(worker, slot);
-    return;
+    return run_unusual(worker, slot);
   }
-  run_function(op);
+  return run_function(op);
 }
 
 // Runs and destroys the function of a synchronous operation; a failure is left in it.
-inline void EngineImpl::run_function(Op* op) {
+inline bool EngineImpl::run_function(Op* op) {
   RunContext context;
   context.op_ = op;
   context.check_ = check_mode_;
@@ -315,10 +347,12 @@ inline void EngineImpl::run_function(Op* op) {
     op->failure() = failure;
     op->flags |= kOpFailed;
   }
+  return failure == nullptr;
 }
 
 // Skipped or asynchronous, or watched by the profiler or the watchdog.
-void EngineImpl::run_unusual(Worker& worker, Op*& slot) {
+bool EngineImpl::run_unusual(Worker& worker, Op*& slot) {
+  bool well = true;
   Op* op = slot;
   const int64_t begin_ns = now_ns();
   worker.running_since.store(begin_ns, std::memory_order_relaxed);
@@ -333,11 +367,12 @@ void EngineImpl::run_unusual(Worker& worker, Op*& slot) {
     slot = nullptr;  // its completion ends it, maybe before this line is left
     run_async(worker, op, profiler_.tracing() ? begin_ns : 0);
   } else {
-    run_function(op);
-    if (op->flags & kOpFailed) outcome = "failed";
+    well = run_function(op);
+    if (!well) outcome = "failed";
   }
   if (!async && profiler_.tracing()) profiler_.ran(op, concat("worker ", worker.row), begin_ns, now_ns(), outcome);
   worker.running.store(nullptr, std::memory_order_release);
+  return well;
 }
 
 }  // namespace mx::detail
