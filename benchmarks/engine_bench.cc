@@ -68,6 +68,8 @@ int main(int argc, char** argv) {
                            ->check(CLI::PositiveNumber)
                            ->capture_default_str();
   app.add_option("--timeout", plan.timeout_s, "seconds one measurement may take")->capture_default_str();
+  app.add_option("--quiet-s", plan.quiet_s, "before each round, seconds to wait for a quiet machine")
+      ->capture_default_str();
   app.add_flag("--scaling", scaling, "1, 2, 4, ... all processors, and the cases that scale");
   app.add_flag("--verify", plan.verify,
                "check order and exclusion instead of timing; status 1 on a violation");

@@ -14,6 +14,7 @@ struct Plan {
   uint32_t wave_side = 0;
   int rounds = 5;
   int timeout_s = 120;  ///< of one child
+  int quiet_s = 0;  ///< before a round, wait up to this long for other programs to leave the machine alone
   bool quick = false;
   bool verify = false;
 };
