@@ -238,6 +238,7 @@ class EngineImpl final : public StreamOrder::Listener {
   // wait.cc
   bool block(Waiter& waiter, int64_t timeout_ms);
   size_t take_for(Waiter& waiter, Worker& worker);
+  void give_back(Worker& worker);
   void mark_ancestors(VarBlock* var);
   void rouse();
   void finish_waiter(Waiter& waiter);

@@ -139,7 +139,10 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
     } else if (streams_in_use_) {
       poll_devices();
     }
-    if (waiter.finished) break;
+    if (waiter.finished) {
+      if (size > 0) give_back(worker);  // the look for work has found the end of the wait as well
+      break;
+    }
     unlock();
     if (size > 0) {
       rouse();
@@ -188,6 +191,23 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
   }
   return_worker(worker);
   return true;
+}
+
+// Undoes a take(): nothing of the batch has begun.
+void EngineImpl::give_back(Worker& worker) {
+  Batch& batch = worker.batch;
+  if (worker.lane != nullptr) {
+    worker.lane->ready.push_front(batch.ops[0]);
+    ++device_ready_;
+    issuing_[static_cast<size_t>(worker.lane->issuer)] = 0;
+    worker.lane = nullptr;
+  } else if (worker.run != nullptr) {
+    worker.run = nullptr;  // (not the last reference: shared_runs_ has one)
+  } else {
+    put_back(batch, 0);
+  }
+  batch.size = 0;
+  --running_;
 }
 
 size_t EngineImpl::take_for(Waiter& waiter, Worker& worker) {
