@@ -124,7 +124,8 @@ class Engine {
 
   template <class Fn, bool kAsync, class F>
   void push_closure(F&& fn, const PushOptions& options, const std::source_location& where) {
-    if constexpr (requires { static_cast<bool>(fn == nullptr); }) {
+    if constexpr (!std::is_function_v<std::remove_reference_t<F>> &&
+                  requires { static_cast<bool>(fn == nullptr); }) {
       if (fn == nullptr) detail::throw_null_function(options.name, where);
     }
     detail::Op* op = begin_push(&detail::kOpType<Fn, kAsync>, options, where);
