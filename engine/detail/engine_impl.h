@@ -236,6 +236,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void poll_devices();
 
   // wait.cc
+  bool drain_all(int64_t timeout_ms);
   bool block(Waiter& waiter, int64_t timeout_ms);
   size_t take_for(Waiter& waiter, Worker& worker);
   void give_back(Worker& worker);
@@ -262,7 +263,7 @@ class EngineImpl final : public StreamOrder::Listener {
 
   std::atomic<bool> refusing_{false};   // pushes throw
   std::atomic<bool> shut_down_{false};  // shutdown() has begun
-  std::exception_ptr shutdown_error_;
+
 
   OpPool op_pool_;
   VarPool var_pool_;

@@ -107,25 +107,23 @@ void EngineImpl::shutdown() {
   rouse();
   // Operations may push while the engine drains; only when nothing is left are pushes refused.
   for (bool drained = false; !drained;) {
-    try {
-      wait_all(-1);
-    } catch (...) {
-      lock_.lock();
-      shutdown_error_ = std::current_exception();
-      unlock();
-    }
+    drain_all(-1);
     refusing_.store(true);
     lock_.lock();
     drained = !ring_.maybe_nonempty() && epoch_count_[epoch_ & 255] == 0;
     unlock();
   }
-  if (shutdown_error_ != nullptr) {
-    try {
-      std::rethrow_exception(shutdown_error_);
-    } catch (...) {
-      log(LogLevel::error, "an error that nobody waited for: ", current_exception_text());
-    }
+  lock_.lock();
+  std::vector<Failure*> failures = std::exchange(unobserved_, {});
+  const uint64_t more = std::exchange(failures_, 0) - failures.size();
+  Failure* first = std::exchange(first_failure_, nullptr);
+  unlock();
+  for (Failure* failure : failures) {
+    if (!failure->observed.load()) log(LogLevel::error, "an error that nobody waited for: ", failure->text);
+    failure->release();
   }
+  if (more > 0) log(LogLevel::error, "and ", more, " more errors");
+  if (first != nullptr) first->release();
 }
 
 void EngineImpl::pause() {

@@ -55,6 +55,7 @@ void EngineImpl::complete_unusual(Op* op) {
   } else if (op->flags & kOpCancelled) {
     Failure* failure = failure_of(std::make_exception_ptr(Cancelled("cancelled before it started")),
                                   op->cold().name, op->cold().where);
+    failure->observed.store(true, std::memory_order_relaxed);  // who cancels knows
     ++skipped_ops_;
     count_error(failure);
     finish_op(op, Outcome::skipped, failure);

@@ -61,9 +61,8 @@ bool EngineImpl::wait(Var v, int64_t timeout_ms) {
   return true;
 }
 
-bool EngineImpl::wait_all(int64_t timeout_ms) {
-  refuse_inside_operation("wait_all");
-  if (forked()) check_usable("wait_all");
+// wait_all() without a word about errors.
+bool EngineImpl::drain_all(int64_t timeout_ms) {
   Waiter waiter;
   lock_.lock();
   drain_to(ring_.tail());
@@ -75,17 +74,21 @@ bool EngineImpl::wait_all(int64_t timeout_ms) {
   check_epoch_waiters();
   const bool in_time = waiter.finished || block(waiter, timeout_ms);
   if (!in_time) remove_waiter(waiter);
-  Failure* first = nullptr;
-  uint64_t count = 0;
-  if (in_time) {
-    first = std::exchange(first_failure_, nullptr);
-    count = std::exchange(failures_, 0);
-    for (Failure* failure : unobserved_) failure->release();
-    unobserved_.clear();
-  }
   unlock();
   rouse();
-  if (!in_time) return false;
+  return in_time;
+}
+
+bool EngineImpl::wait_all(int64_t timeout_ms) {
+  refuse_inside_operation("wait_all");
+  if (forked()) check_usable("wait_all");
+  if (!drain_all(timeout_ms)) return false;
+  lock_.lock();
+  Failure* first = std::exchange(first_failure_, nullptr);
+  const uint64_t count = std::exchange(failures_, 0);
+  for (Failure* failure : unobserved_) failure->release();
+  unobserved_.clear();
+  unlock();
   if (first != nullptr) {
     first->observed.store(true, std::memory_order_relaxed);
     std::exception_ptr error = first->error;
