@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/detail/engine_inl.h"
 
 namespace mx {
@@ -42,6 +43,11 @@ void EngineImpl::run_async(Worker& worker, Op* op, int64_t begin_ns) {
     thrown = failure_of_current_exception(op->cold().name, op->cold().where);
   }
   destroy_function(op);
+  if (thrown != nullptr && (async_state(op).load(std::memory_order_acquire) & kCompleted) != 0 &&
+      token_failure(op) == nullptr) {
+    log(LogLevel::error, "thrown after the completion was called, and ignored: ", thrown->text);
+    std::exchange(thrown, nullptr)->release();
+  }
   if (thrown != nullptr) {
     op->failure() = thrown;
     op->flags |= kOpFailed;
@@ -59,8 +65,10 @@ void EngineImpl::function_returned(Op* op) {
 }
 
 void EngineImpl::end_async(Op* op, Failure* failure) {
+  completers_.fetch_add(1, std::memory_order_relaxed);  // the engine may end with this operation, see ~EngineImpl
   token_failure(op) = failure;
   if (async_state(op).fetch_or(kCompleted, std::memory_order_acq_rel) & kReturned) finish_async(op);
+  completers_.fetch_sub(1, std::memory_order_release);
 }
 
 void EngineImpl::drop_async(Op* op) {

@@ -332,6 +332,7 @@ class EngineImpl final : public StreamOrder::Listener {
 
   std::mutex inline_mutex_;  // naive and fuzz: one executor at a time
   std::atomic<bool> inline_again_{false};
+  std::atomic<int> completers_{0};  // threads inside Completion's functions
   std::mt19937_64 inline_random_;
   std::mutex lanes_mutex_;
   std::atomic<size_t> lane_count_{0};

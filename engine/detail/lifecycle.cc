@@ -66,6 +66,7 @@ EngineImpl::EngineImpl(const EngineOptions& options)
 }
 
 EngineImpl::~EngineImpl() {
+  while (completers_.load(std::memory_order_acquire) > 0) sched_yield();
   unregister_engine(id_);
   {
     std::lock_guard lock(monitor_mutex_);
@@ -93,8 +94,8 @@ void EngineImpl::check_usable(const char* call) const {
   MX_CHECK(!forked(), InvalidState, "[", call,
            "] expected the process that started the engine, got a forked child, where its threads do not "
            "exist; start engines after fork, or use exec");
-  MX_CHECK(!refusing_.load(std::memory_order_relaxed) || tls.running_engine == this, InvalidState, "[", call,
-           "] expected a running engine, got one that was shut down");
+  MX_CHECK(!refusing_.load(std::memory_order_relaxed) || (tls.running != nullptr && tls.running_engine == this),
+           InvalidState, "[", call, "] expected a running engine, got one that was shut down");
 }
 
 void EngineImpl::shutdown() {

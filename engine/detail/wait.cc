@@ -171,7 +171,8 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       uint32_t expected = 0;
       if (waiter.word.compare_exchange_strong(expected, 1, std::memory_order_acq_rel)) {
         // With devices at work a waiter comes back to look at them, should no worker do so.
-        const int64_t limit = timed ? std::max<int64_t>(0, deadline - now_ns()) : -1;
+        // Without workers, what another thread's completion has made ready is the waiter's to run.
+        const int64_t limit = timed ? std::max<int64_t>(0, deadline - now_ns()) : inline_mode_ ? 1'000'000 : -1;
         futex_wait(waiter.word, 1, limit);
         expected = 1;
         waiter.word.compare_exchange_strong(expected, 0, std::memory_order_acq_rel);
