@@ -9,3 +9,25 @@ mx_add_test(stream_order_test
 mx_add_test(stream_order_alloc_test
   SOURCES stream_order_alloc_test.cc
   DEPS mx::engine)
+
+# The engine on streams: every kind of device, one suite.
+if(MX_HAVE_CUDA)
+  enable_language(CUDA)
+  set(stream_ops_cuda ../support/stream_ops_cuda.cu)
+else()
+  set(stream_ops_cuda ../support/stream_ops_nocuda.cc)
+endif()
+mx_add_test(stream_suite_test
+  SOURCES
+    stream_suite.cc
+    stream_suite_errors.cc
+    stream_suite_graphs.cc
+    stream_suite_test.cc
+    ../support/stream_ops.cc
+    ${stream_ops_cuda}
+  DEPS mx::engine)
+if(MX_HAVE_CUDA)
+  target_link_libraries(stream_suite_test PRIVATE CUDA::cudart_static)
+  # The headers are C++20; the sanitizers are linked by the C++ compiler.
+  set_target_properties(stream_suite_test PROPERTIES CUDA_STANDARD 20 LINKER_LANGUAGE CXX)
+endif()

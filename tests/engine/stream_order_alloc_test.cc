@@ -45,7 +45,7 @@ TEST(StreamOrderAllocations, NoneInSteadyState) {
   Nobody nobody;
   detail::DependencyState<Nobody> dependency(nobody);
   detail::StreamOrder order(nobody, 4);
-  const detail::OpType type = {nullptr, nullptr, false, false};
+  const detail::OpType type = {.run = nullptr, .destroy = nullptr, .async = false};
   detail::VarBlock* v[4];
   for (auto& var : v) var = vars.take(nullptr);
   Op* op = ops.take_chain();

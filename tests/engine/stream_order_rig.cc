@@ -34,8 +34,8 @@ void write_outputs(int op, const OpSpec& spec, const std::vector<int64_t>& input
   for (const int var : spec.updates) cells[static_cast<size_t>(var)] = value_of(op, var, inputs);
 }
 
-const detail::OpType kType = {nullptr, nullptr, false, false};
-const detail::OpType kTokenType = {nullptr, nullptr, true, false};
+const detail::OpType kType = {.run = nullptr, .destroy = nullptr, .async = false};
+const detail::OpType kTokenType = {.run = nullptr, .destroy = nullptr, .async = true};
 
 }  // namespace
 

@@ -1,0 +1,80 @@
+// The stream suite on the virtual device, quick and slow, and on GPUs; and what only virtual devices can do.
+#include "tests/engine/stream_suite.h"
+
+#include "engine/base/error.h"
+#include "engine/device/registry.h"
+#include "engine/device/virtual/virtual_device.h"
+
+namespace mx::test {
+namespace {
+
+constexpr int kDevices = 3;
+
+void set_delays() {
+  for (int id = 0; id < kDevices; ++id) virtual_device(id).set_delay(7 + static_cast<uint64_t>(id), 0, 80);
+}
+void end_delays() {
+  for (int id = 0; id < kDevices; ++id) virtual_device(id).set_delay(0, 0, 0);
+}
+
+std::string name_of(const ::testing::TestParamInfo<StreamSuiteParam>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Virtual, StreamSuite,
+                         ::testing::Values(StreamSuiteParam{"one", {virt(0)}},
+                                           StreamSuiteParam{"three", {virt(0), virt(1), virt(2)}},
+                                           StreamSuiteParam{
+                                               "slow", {virt(0), virt(1)}, set_delays, end_delays}),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Gpu, StreamSuite,
+                         ::testing::Values(StreamSuiteParam{"one", {gpu(0)}},
+                                           StreamSuiteParam{"two", {gpu(0), gpu(1)}}),
+                         name_of);
+
+class VirtualStreams : public StreamSuite {};
+INSTANTIATE_TEST_SUITE_P(Virtual, VirtualStreams,
+                         ::testing::Values(StreamSuiteParam{"two", {virt(0), virt(1)}}), name_of);
+
+TEST_P(VirtualStreams, ALostDeviceFailsItsOwnAndLeavesTheOthersWorking) {
+  struct Restore {
+    ~Restore() { virtual_device(0).restore(); }
+  } restore;
+  {
+    Engine& engine = start(2);
+    auto gate = ops().new_meeting(2);
+    auto a = array(4, 0), b = array(4, 1), c = array(4, 1), d = array(4, 1);
+    push_fill(*b, 1);
+    engine.push([&](RunContext run) { gate->attend(*run.stream()); },
+                {.writes = {a->var}, .context = device(0), .name = "held"});
+    engine.push([](RunContext) {},
+                {.reads = {a->var}, .writes = {c->var}, .context = device(1), .name = "dependant"});
+    virtual_device(0).lose();
+    gate->host_attends();
+    EXPECT_THROW(engine.wait(a->var), DeviceError);
+    EXPECT_THROW(engine.wait(c->var), DeviceError);
+    push_fill(*a, 2);  // refused from now on
+    EXPECT_THROW(engine.wait(a->var), DeviceError);
+    push_add(*b, *b, *d);
+    EXPECT_EQ(values(*d), std::vector<double>(4, 2));
+    push_fill(*c, 3);
+    EXPECT_EQ(values(*c), std::vector<double>(4, 3));
+    EXPECT_THROW(engine.wait_all(), DeviceError);
+  }
+  engine_.reset();
+}
+
+TEST_P(VirtualStreams, AnInjectedKernelErrorHitsOneOperation) {
+  Engine& engine = start();
+  auto a = array(4), b = array(4);
+  virtual_device(0).fail_next_kernel(2);
+  push_fill(*a, 1);
+  engine.wait(a->var);
+  push_fill(*b, 1);
+  EXPECT_THROW(engine.wait(b->var), DeviceError);
+  push_fill(*b, 2);
+  EXPECT_EQ(values(*b), std::vector<double>(4, 2));
+  EXPECT_EQ(values(*a), std::vector<double>(4, 1));
+  EXPECT_THROW(engine.wait_all(), DeviceError);
+}
+
+}  // namespace
+}  // namespace mx::test
