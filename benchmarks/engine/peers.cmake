@@ -23,9 +23,7 @@ function(bench_peer define)
   target_link_libraries(engine_bench PRIVATE ${ARG_LIBRARIES})
 endfunction()
 
-if(TARGET mx::engine)
-  bench_peer(MX SOURCES engine/system_mx.cc engine/cases_mx.cc LIBRARIES mx::engine)
-endif()
+bench_peer(MX SOURCES engine/system_mx.cc engine/cases_mx.cc LIBRARIES mx::engine)
 bench_peer(TBB SOURCES engine/system_tbb.cc LIBRARIES TBB::tbb)
 
 # OpenMP's flag goes to its one file, so that no other code depends on how it was compiled.

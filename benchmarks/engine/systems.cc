@@ -34,8 +34,8 @@ std::vector<SystemInfo> make_systems() {
   // Without binding its workers stay within the mask of the process; silent keeps stderr for results' notes.
   all.push_back({.name = "starpu",
                  .dynamic = true,
-                 .ops_divisor = 10,
-                 .dense_divisor = 10,
+                 .ops_divisor = 20,
+                 .dense_divisor = 20,
                  .environment = {"STARPU_WORKERS_NOBIND=1", "STARPU_MAIN_THREAD_BIND=0", "STARPU_SILENT=1"},
                  .make = make_starpu});
 #endif
