@@ -170,7 +170,7 @@ PoolBlock* Pool::split(PoolBlock* block, const Want& want, PoolLane* lane, PoolB
 void* Pool::hand_out(PoolBlock* block, const Want& want) {
   block->asked = want.asked;
   block->owner = want.stream;
-  used_.emplace(block->base, block);
+  used_.insert(block);
   ++stats_.allocations;
   stats_.in_use_bytes += want.asked;
   stats_.peak_in_use_bytes = std::max(stats_.peak_in_use_bytes, stats_.in_use_bytes);
@@ -310,12 +310,12 @@ void Pool::throw_exhausted(const Want& want) const {
 void Pool::note_use(void* pointer, Stream& stream) {
   if (pointer == nullptr) return;
   std::scoped_lock lock(users_mutex_, mutex_);
-  const auto it = used_.find(pointer);
-  MX_CHECK(it != used_.end(), InvalidArgument, "[note_use] expected memory of ", context_, ", got ", pointer);
-  std::vector<Stream*>& users = it->second->users;
+  PoolBlock* block = used_.find(pointer);
+  MX_CHECK(block != nullptr, InvalidArgument, "[note_use] expected memory of ", context_, ", got ", pointer);
+  std::vector<Stream*>& users = block->users;
   if (std::find(users.begin(), users.end(), &stream) != users.end()) return;
   users.push_back(&stream);
-  noted_.insert(it->second);
+  noted_.insert(block);
 }
 
 void Pool::free(void* pointer, Stream* stream) noexcept try {
@@ -326,13 +326,11 @@ void Pool::free(void* pointer, Stream* stream) noexcept try {
   bool covered = false;  // the points of the uses before are no later than those of this one
   {
     std::lock_guard lock(mutex_);
-    const auto it = used_.find(pointer);
-    if (it == used_.end()) {
+    block = used_.take(pointer);
+    if (block == nullptr) {
       log(LogLevel::error, "[free] expected memory in use of ", context_, ", got ", pointer, "; ignored");
       return;
     }
-    block = it->second;
-    used_.erase(it);
     stats_.in_use_bytes -= block->asked;
     block->asked = 0;
     if (!block->users.empty()) noted_.erase(block);

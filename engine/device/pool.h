@@ -132,7 +132,7 @@ class Pool {
   mutable std::mutex mutex_;
 
   // Guarded by mutex_.
-  std::unordered_map<void*, PoolBlock*> used_;
+  PoolTable used_;
   std::unordered_set<PoolBlock*> noted_;  // in use, with users
   PoolLane settled_;
   PoolLane mixed_;  // in flight on several streams

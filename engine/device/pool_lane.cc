@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace mx {
 
@@ -58,6 +59,46 @@ PoolBlock* PoolLane::find(size_t bytes, int segment_class) const {
     bin = (bin / 64 + 1) * 64;
   }
   return nullptr;
+}
+
+// Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4); blocks are 64 bytes apart at least.
+size_t PoolTable::bucket_of(const void* address) const {
+  const uint64_t hash = (reinterpret_cast<uintptr_t>(address) / 64) * 0x9E3779B97F4A7C15u;
+  return hash >> (64 - std::countr_zero(buckets_.size()));
+}
+
+void PoolTable::insert(PoolBlock* block) {
+  if (size_ == buckets_.size()) {
+    std::vector<PoolBlock*> old(2 * buckets_.size());
+    old.swap(buckets_);
+    for (PoolBlock* head : old) {
+      while (head != nullptr) {
+        PoolBlock* next = head->next_used;
+        PoolBlock*& bucket = buckets_[bucket_of(head->base)];
+        head->next_used = std::exchange(bucket, head);
+        head = next;
+      }
+    }
+  }
+  PoolBlock*& bucket = buckets_[bucket_of(block->base)];
+  block->next_used = std::exchange(bucket, block);
+  ++size_;
+}
+
+PoolBlock* PoolTable::find(const void* address) const {
+  PoolBlock* block = buckets_[bucket_of(address)];
+  while (block != nullptr && block->base != address) block = block->next_used;
+  return block;
+}
+
+PoolBlock* PoolTable::take(const void* address) {
+  PoolBlock** link = &buckets_[bucket_of(address)];
+  while (*link != nullptr && (*link)->base != address) link = &(*link)->next_used;
+  PoolBlock* block = *link;
+  if (block == nullptr) return nullptr;
+  *link = block->next_used;
+  --size_;
+  return block;
 }
 
 }  // namespace mx

@@ -1,4 +1,5 @@
-// The pool's parts: blocks, and lanes of free blocks that become usable in the same way. Private to pool.cc.
+// The pool's parts: blocks, lanes of free blocks that become usable in the same way, and the table of blocks
+// in use. Private to the pool. The links are inside the blocks, so that none of this allocates in steady state.
 //
 // Not thread-safe: the pool's lock guards them.
 #pragma once
@@ -48,6 +49,7 @@ struct PoolBlock {
   PoolBlock* bin_next = nullptr;
   PoolBlock* older = nullptr;  // in the lane's order of free()
   PoolBlock* newer = nullptr;
+  PoolBlock* next_used = nullptr;  // in the bucket of the table of blocks in use
 };
 
 /// Free blocks in bins by size, and in the order of their free().
@@ -81,6 +83,21 @@ class PoolLane {
   Bins bins_[2];
   PoolBlock* oldest_ = nullptr;
   PoolBlock* newest_ = nullptr;
+};
+
+/// Blocks in use, by address.
+class PoolTable {
+ public:
+  void insert(PoolBlock* block);
+  PoolBlock* find(const void* address) const;
+  /// Takes the block out; null if there is none.
+  PoolBlock* take(const void* address);
+
+ private:
+  size_t bucket_of(const void* address) const;
+
+  std::vector<PoolBlock*> buckets_ = std::vector<PoolBlock*>(256);  // a power of two
+  size_t size_ = 0;
 };
 
 }  // namespace mx

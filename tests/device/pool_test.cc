@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <future>
 #include <map>
 #include <random>
 
@@ -156,6 +157,47 @@ TEST_F(PoolTest, AStreamJoinsItsBlocksWithSettledNeighbours) {
   gate->open();
   stream->synchronize();
   EXPECT_EQ(pool.trim(), pool.stats().peak_reserved_bytes);
+}
+
+// What a split leaves of a block in flight is in flight as well.
+TEST_F(PoolTest, TheRestOfASplitBlockStaysInFlight) {
+  auto stream = get_device(cpu()).new_stream();
+  auto gate = conformance::host_ops().hold(*stream);
+  char* whole = static_cast<char*>(pool.allocate(100'000, stream.get()));
+  pool.free(whole, stream.get());
+  void* part = pool.allocate(10'000, stream.get());
+  EXPECT_EQ(part, whole);
+  pool.trim();  // polls
+  char* other = static_cast<char*>(pool.allocate(50'000, nullptr));
+  EXPECT_TRUE(other + 50'000 <= whole || other >= whole + 100'000);
+  pool.free(part, stream.get());
+  pool.free(other, nullptr);
+  gate->open();
+  stream->synchronize();
+}
+
+// Neighbours of one stream merge at once; what they make is free when the later use has ended.
+TEST_F(PoolTest, MergedBlocksWaitForTheLaterUse) {
+  auto stream = get_device(cpu()).new_stream();
+  for (const bool later_block_first : {false, true}) {
+    char* a = static_cast<char*>(pool.allocate(50'000, stream.get()));
+    char* b = static_cast<char*>(pool.allocate(50'000, stream.get()));
+    auto first = conformance::host_ops().hold(*stream);
+    pool.free(later_block_first ? b : a, stream.get());
+    std::promise<void> passed;
+    stream->mark()->when_reached([&] { passed.set_value(); });
+    auto second = conformance::host_ops().hold(*stream);
+    pool.free(later_block_first ? a : b, stream.get());
+    first->open();
+    passed.get_future().wait();
+    pool.trim();  // polls
+    char* other = static_cast<char*>(pool.allocate(50'000, nullptr));
+    EXPECT_TRUE(other + 50'000 <= a || other >= b + 50'000);
+    pool.free(other, nullptr);
+    second->open();
+    stream->synchronize();
+    pool.trim();
+  }
 }
 
 TEST_F(PoolTest, APrivatePoolKeepsItsMemoryToItself) {
