@@ -26,6 +26,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/futex.h"
+#include "engine/detail/batch.h"
 #include "engine/detail/dependency.h"
 #include "engine/detail/lock.h"
 #include "engine/detail/op.h"
@@ -43,19 +44,7 @@ class SegmentRun;
 class WorkerHost;
 
 inline constexpr uint8_t kInternalLane = 255;  // Op::device of the engine's own operations
-inline constexpr size_t kMaxBatch = 32;
 inline constexpr size_t kDrainLimit = 64;
-
-/// What a worker has taken and not yet given back. The owner claims one operation after another without the
-/// lock; whoever holds the lock may complete what is done and take away what is not claimed, so that a long
-/// operation hides neither.
-struct alignas(64) Batch {
-  std::atomic<uint32_t> claimed{0};  // operations that the owner has started
-  std::atomic<uint32_t> done{0};     // of these, the first `done` have ended
-  uint32_t completed = 0;            // of these, given to DependencyState (under the lock)
-  uint32_t size = 0;                 // written under the lock
-  Op* ops[kMaxBatch];
-};
 
 struct Lane;
 
@@ -214,8 +203,6 @@ class EngineImpl final : public StreamOrder::Listener {
   void start_batch(Batch& batch, size_t size);
   void scavenge();
   void run_batch(Worker& worker, size_t size);
-  size_t extend_batch(Batch& batch, size_t size);
-  void put_back(Batch& batch, uint32_t claimed);
   bool run(Worker& worker, Op*& slot);
   bool run_function(Op* op);
   bool run_unusual(Worker& worker, Op*& slot);

@@ -2,8 +2,6 @@
 // that run it, so that it is compiled into them.
 #pragma once
 
-#include <algorithm>
-
 #include "engine/detail/engine_impl.h"
 
 namespace mx::detail {
@@ -55,40 +53,12 @@ inline void EngineImpl::unlock() {
 
 inline void EngineImpl::start_batch(Batch& batch, size_t size) {
   ++running_;
-  batch.claimed.store(1, std::memory_order_relaxed);
-  batch.done.store(0, std::memory_order_relaxed);
-  batch.completed = 0;
-  batch.size = static_cast<uint32_t>(size);
-}
-
-// What was not claimed goes back to where it came from, in its order.
-inline void EngineImpl::put_back(Batch& batch, uint32_t claimed) {
-  for (uint32_t i = batch.size; i-- > claimed;) {
-    Op* op = batch.ops[i];
-    if (op->flags & kOpTaken) {
-      op->flags &= static_cast<uint8_t>(~kOpTaken);  // not ready yet: it will be when the one before it ends
-    } else {
-      ready_.push_front(op);
-    }
-  }
+  batch.start(size);
 }
 
 inline void EngineImpl::finish_batch(Worker& worker) {
-  Batch& batch = worker.batch;
-  if (batch.size == 0) return;
-  if (batch.size == 1) [[likely]] {
-    if (batch.completed == 0 && batch.ops[0] != nullptr) complete(batch.ops[0]);
-    batch.size = 0;
-    --running_;
-    if (internal_ != nullptr) [[unlikely]] settle_internal();
-    return;
-  }
-  put_back(batch, std::min(batch.claimed.load(std::memory_order_relaxed), batch.size));
-  const uint32_t done = batch.done.load(std::memory_order_relaxed);
-  for (; batch.completed < done; ++batch.completed) {
-    if (Op* op = batch.ops[batch.completed]; op != nullptr) [[likely]] complete(op);
-  }
-  batch.size = 0;
+  if (worker.batch.size == 0) return;
+  worker.batch.finish([this](Op* op) { ready_.push_front(op); }, [this](Op* op) { complete(op); });
   --running_;
   if (internal_ != nullptr) [[unlikely]] settle_internal();
 }

@@ -208,7 +208,7 @@ void EngineImpl::give_back(Worker& worker) {
   } else if (worker.run != nullptr) {
     worker.run = nullptr;  // (not the last reference: shared_runs_ has one)
   } else {
-    put_back(batch, 0);
+    batch.undo([this](Op* op) { ready_.push_front(op); });
   }
   batch.size = 0;
   --running_;

@@ -159,19 +159,8 @@ size_t EngineImpl::step(Worker& worker) {
 // Takes from the others what they have ended but not brought, and what they have taken but not started.
 void EngineImpl::scavenge() {
   for (auto& other : workers_) {
-    Batch& batch = other->batch;
-    if (!other->in_use || batch.size == 0) continue;
-    uint32_t claimed = batch.claimed.load(std::memory_order_relaxed);
-    while (claimed < batch.size && !batch.claimed.compare_exchange_weak(claimed, batch.size + 1)) {
-    }
-    if (claimed < batch.size) {
-      put_back(batch, claimed);
-      batch.size = claimed;
-    }
-    const uint32_t done = batch.done.load(std::memory_order_acquire);
-    for (; batch.completed < done; ++batch.completed) {
-      if (batch.ops[batch.completed] != nullptr) complete(batch.ops[batch.completed]);
-    }
+    if (!other->in_use || other->batch.size == 0) continue;
+    other->batch.scavenge([this](Op* op) { ready_.push_front(op); }, [this](Op* op) { complete(op); });
   }
   if (internal_ != nullptr) [[unlikely]] settle_internal();
 }
@@ -192,38 +181,15 @@ size_t EngineImpl::take(Worker& worker) {
   batch.ops[0] = ready_.pop();
   if (body_ticks_.load(std::memory_order_relaxed) < kShortTicks) {
     if (ready_.empty()) {
-      size = extend_batch(batch, size);
+      // A chain then visits the lock once for many links. (Other workers take it away again if they have
+      // nothing to do, and a failure ends the batch.)
+      size = batch.extend(size);
     } else {
       const size_t want = std::clamp<size_t>((ready_.size() + 1) / static_cast<size_t>(running_ + 2), 1, kMaxBatch);
       for (; size < want; ++size) batch.ops[size] = ready_.pop();
     }
   }
   start_batch(batch, size);
-  return size;
-}
-
-// Nothing else is ready, and operations are short: take what waits only for operations of this batch too, to
-// be run right behind them in the order of the queue. A chain then visits the lock once for many links.
-// (Other workers take it away again if they have nothing to do, and a failure ends the batch.)
-size_t EngineImpl::extend_batch(Batch& batch, size_t size) {
-  const auto simple = [](const Op* op) {
-    return (op->flags & (kOpSkip | kOpCancelled | kOpWide)) == 0 && !op->type->async;
-  };
-  for (size_t i = 0; i < size && size < kMaxBatch; ++i) {
-    Op* op = batch.ops[i];
-    if (!simple(op)) break;
-    for (size_t k = 0; k < op->links; ++k) {
-      const Link& link = op->link(k);
-      if (!link.exclusive() || !link.granted()) continue;
-      // The queue behind a writer of this batch, as far as each has nothing else to wait for.
-      for (Link* next = link.var()->head; next != nullptr && size < kMaxBatch; next = next->next) {
-        Op* follower = op_of(next);
-        if (follower->pending != 1 || !follower->ordinary() || !simple(follower)) break;
-        follower->flags |= kOpTaken;
-        batch.ops[size++] = follower;
-      }
-    }
-  }
   return size;
 }
 
@@ -292,7 +258,7 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
       issue(worker, batch.ops[0]);
       worker.lane = nullptr;
     }
-    batch.done.store(1, std::memory_order_release);
+    batch.mark_done(1);
     return;
   }
   // The counter is read for a few batches only, while operations are short.
@@ -302,10 +268,10 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
   uint32_t ran = 0;
   do {
     // Each claim but the first is made here. It also orders the store of `done` before the look at
-    // attention_ (see scavenge()).
-    if (ran > 0 && batch.claimed.fetch_add(1, std::memory_order_seq_cst) >= size) break;
+    // attention_.
+    if (ran > 0 && !batch.claim_next(size)) break;
     const bool well = run(worker, batch.ops[ran]);
-    batch.done.store(++ran, std::memory_order_release);
+    batch.mark_done(++ran);
     if (!well) break;  // what stands behind it may have to be skipped
     // Come back early when others look for work or something urgent is there.
   } while (ran < size && attention_.load(std::memory_order_relaxed) == 0);
