@@ -156,11 +156,11 @@ class Stream {
 };
 
 struct DeviceProperties {
-  std::string name;                    ///< "NVIDIA H200", "virtual accelerator 0", the processor's name
-  size_t total_bytes = 0;              ///< memory that allocations can use in all
-  int compute_units = 0;               ///< processors, or multiprocessors
-  bool host_accessible = false;        ///< the host may dereference its memory
-  int compute_streams = 1;             ///< how many compute streams a scheduler should use at once
+  std::string name;              ///< "NVIDIA H200", "virtual accelerator 0", the processor's name
+  size_t total_bytes = 0;        ///< memory that allocations can use in all
+  int compute_units = 0;         ///< processors, or multiprocessors
+  bool host_accessible = false;  ///< the host may dereference its memory
+  int compute_streams = 1;       ///< how many compute streams a scheduler should use at once
 };
 
 struct MemoryStats {

@@ -65,8 +65,9 @@ void HostStream::poke() {
 }
 
 void HostStream::check_process() const {
-  MX_CHECK(process_ == current_process(), InvalidState, "[stream] expected a stream of this process, got one of ",
-           to_string(device_.context()), " made before fork()");
+  MX_CHECK(process_ == current_process(), InvalidState,
+           "[stream] expected a stream of this process, got one of ", to_string(device_.context()),
+           " made before fork()");
 }
 
 void HostStream::enqueue(Item item, std::unique_lock<std::mutex>& lock) {
@@ -135,7 +136,8 @@ void HostStream::notify(std::function<void(std::exception_ptr)> callback) {
 
 void HostStream::synchronize() {
   check_process();
-  MX_CHECK(current_stream != this, InvalidState, "[synchronize] expected a call from outside the stream, got one "
+  MX_CHECK(current_stream != this, InvalidState,
+           "[synchronize] expected a call from outside the stream, got one "
            "from a task of it, which would wait for itself");
   std::exception_ptr error;
   std::unique_lock lock(waker_->mutex);
@@ -146,12 +148,17 @@ void HostStream::synchronize() {
     std::mutex mutex;
     std::condition_variable condition;
     bool done = false;
-    enqueue({.kind = Item::Kind::sync, .work = {}, .point = {}, .callback = [&](std::exception_ptr first) {
-               std::lock_guard guard(mutex);
-               error = std::move(first);
-               done = true;
-               condition.notify_one();
-             }}, lock);
+    enqueue({.kind = Item::Kind::sync,
+             .work = {},
+             .point = {},
+             .callback =
+                 [&](std::exception_ptr first) {
+                   std::lock_guard guard(mutex);
+                   error = std::move(first);
+                   done = true;
+                   condition.notify_one();
+                 }},
+            lock);
     std::unique_lock done_lock(mutex);
     condition.wait(done_lock, [&] { return done; });
   }
@@ -252,7 +259,8 @@ void HostStream::wait_until_reached(EventPoint& point) {
   });
   std::unique_lock lock(waker_->mutex);
   // A lost device waits for nobody: what follows is not run anyway.
-  waker_->condition.wait(lock, [&] { return point.query() != EventStatus::pending || device_.lost() != nullptr; });
+  waker_->condition.wait(lock,
+                         [&] { return point.query() != EventStatus::pending || device_.lost() != nullptr; });
 }
 
 std::exception_ptr HostStream::take_event_error() {

@@ -33,8 +33,8 @@ struct HostWork {
     internal,  ///< the backend's own, such as poisoning; not counted, delayed or traced
   };
   Kind kind = Kind::kernel;
-  size_t bytes = 0;              ///< of a copy
-  std::exception_ptr injected;   ///< set by HostStreamOwner::admit: fail with this instead of running
+  size_t bytes = 0;             ///< of a copy
+  std::exception_ptr injected;  ///< set by HostStreamOwner::admit: fail with this instead of running
   Task task;
 };
 

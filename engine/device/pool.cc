@@ -126,8 +126,9 @@ PoolBlock* Pool::take_run(const Want& want, Reach reach) {
     PoolBlock* first = nullptr;
     size_t bytes = 0;
     for (PoolBlock* block = head; block != nullptr; block = block->next) {
-      const bool fits = block->lane != nullptr && (reach == Reach::any || block->lane == &settled_ ||
-                                                   (want.stream != 0 && block->lane->stream() == want.stream));
+      const bool fits =
+          block->lane != nullptr && (reach == Reach::any || block->lane == &settled_ ||
+                                     (want.stream != 0 && block->lane->stream() == want.stream));
       if (!fits) {
         first = nullptr;
         bytes = 0;
@@ -299,12 +300,13 @@ size_t Pool::trim() {
 }
 
 void Pool::throw_exhausted(const Want& want) const {
-  throw OutOfMemory(detail::concat(
-      "[", context_, "] expected room for ", want.asked, " bytes, got none: in use ", stats_.in_use_bytes,
-      ", in flight ", stats_.in_flight_bytes, ", reserved ", stats_.reserved_bytes, ", limit ",
-      source_.limit_bytes(), want.stream == 0 && stats_.in_flight_bytes > 0
-                                 ? " (memory in flight serves requests that name a stream only)"
-                                 : ""));
+  throw OutOfMemory(detail::concat("[", context_, "] expected room for ", want.asked,
+                                   " bytes, got none: in use ", stats_.in_use_bytes, ", in flight ",
+                                   stats_.in_flight_bytes, ", reserved ", stats_.reserved_bytes, ", limit ",
+                                   source_.limit_bytes(),
+                                   want.stream == 0 && stats_.in_flight_bytes > 0
+                                       ? " (memory in flight serves requests that name a stream only)"
+                                       : ""));
 }
 
 void Pool::note_use(void* pointer, Stream& stream) {

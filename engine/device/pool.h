@@ -62,11 +62,11 @@ class MemorySource {
 };
 
 struct PoolOptions {
-  size_t alignment = 64;             ///< of every address; a power of two, at least 64
-  size_t small_limit = 512 << 10;    ///< larger requests go to large segments
-  size_t small_segment = 4 << 20;    ///< bytes of a segment for small requests
-  size_t large_segment = 32 << 20;   ///< the same for requests up to half of it; above, segments fit exactly
-  bool host_accessible = false;      ///< the host may touch free memory (to poison it under ASan)
+  size_t alignment = 64;            ///< of every address; a power of two, at least 64
+  size_t small_limit = 512 << 10;   ///< larger requests go to large segments
+  size_t small_segment = 4 << 20;   ///< bytes of a segment for small requests
+  size_t large_segment = 32 << 20;  ///< the same for requests up to half of it; above, segments fit exactly
+  bool host_accessible = false;     ///< the host may touch free memory (to poison it under ASan)
 };
 
 class Pool {
@@ -91,8 +91,8 @@ class Pool {
   enum class Reach { own, any };  // which free blocks a joined run may hold
 
   struct Want {
-    size_t asked;   // bytes of the request
-    size_t bytes;   // with the redzone, rounded up
+    size_t asked;  // bytes of the request
+    size_t bytes;  // with the redzone, rounded up
     Class segment_class;
     uint64_t stream;  // id, or 0
   };

@@ -4,15 +4,15 @@
 #include <cstddef>
 
 #if defined(__SANITIZE_ADDRESS__)
-#define MX_POOL_ASAN 1
+#  define MX_POOL_ASAN 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define MX_POOL_ASAN 1
-#endif
+#  if __has_feature(address_sanitizer)
+#    define MX_POOL_ASAN 1
+#  endif
 #endif
 
 #ifdef MX_POOL_ASAN
-#include <sanitizer/asan_interface.h>
+#  include <sanitizer/asan_interface.h>
 #endif
 
 namespace mx::pool_asan {

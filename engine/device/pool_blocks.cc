@@ -11,7 +11,8 @@ namespace mx {
 // so the first that is not ends the look at its lane.
 void Pool::poll() {
   const auto reached = [](const PoolBlock* block) {
-    return std::all_of(block->clock.begin(), block->clock.end(), [](const PoolTick& t) { return t.reached(); });
+    return std::all_of(block->clock.begin(), block->clock.end(),
+                       [](const PoolTick& t) { return t.reached(); });
   };
   for (auto it = lanes_.begin(); it != lanes_.end();) {
     PoolLane& lane = *it->second;

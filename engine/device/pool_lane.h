@@ -1,5 +1,6 @@
 // The pool's parts: blocks, lanes of free blocks that become usable in the same way, and the table of blocks
-// in use. Private to the pool. The links are inside the blocks, so that none of this allocates in steady state.
+// in use. Private to the pool. The links are inside the blocks, so that none of this allocates in steady
+// state.
 //
 // Not thread-safe: the pool's lock guards them.
 #pragma once
@@ -35,13 +36,13 @@ struct PoolSegment {
 struct PoolBlock {
   char* base = nullptr;
   size_t bytes = 0;
-  size_t asked = 0;     // of the request it serves; 0 when free
+  size_t asked = 0;  // of the request it serves; 0 when free
   int segment_class = 0;
   PoolBlock* previous = nullptr;  // in the segment, by address
   PoolBlock* next = nullptr;
-  uint64_t owner = 0;             // id of the stream it was handed out to, or 0
-  PoolClock clock;                // free: points before reuse. In use: points of the uses before.
-  std::vector<Stream*> users;     // named by note_use()
+  uint64_t owner = 0;          // id of the stream it was handed out to, or 0
+  PoolClock clock;             // free: points before reuse. In use: points of the uses before.
+  std::vector<Stream*> users;  // named by note_use()
 
   PoolLane* lane = nullptr;  // null when in use
   size_t bin = 0;

@@ -60,8 +60,8 @@ Device& open(Context context) {
   MX_CHECK(entry != nullptr, InvalidArgument, "[get_device] expected a registered kind of device, got kind ",
            static_cast<int>(context.kind));
   const int count = std::min(entry->backend.count(), kMaxDevices);
-  MX_CHECK(context.id < count, InvalidArgument, "[get_device] expected one of the ", count, " devices of kind ",
-           entry->backend.name, ", got ", to_string(context));
+  MX_CHECK(context.id < count, InvalidArgument, "[get_device] expected one of the ", count,
+           " devices of kind ", entry->backend.name, ", got ", to_string(context));
   std::atomic<Device*>& slot = registry().devices[static_cast<int>(context.kind)][context.id];
   std::lock_guard lock(entry->open_mutex);
   if (Device* device = slot.load(std::memory_order_acquire)) return *device;
@@ -109,8 +109,8 @@ int num_gpus() { return num_devices(DeviceKind::gpu); }
 
 std::string to_string(Context context) {
   const Entry* entry = registry().find(context.kind);
-  const std::string name = entry != nullptr ? entry->backend.name
-                                            : "kind" + std::to_string(static_cast<int>(context.kind));
+  const std::string name =
+      entry != nullptr ? entry->backend.name : "kind" + std::to_string(static_cast<int>(context.kind));
   return name + "(" + std::to_string(context.id) + ")";
 }
 

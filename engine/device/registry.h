@@ -15,8 +15,8 @@ namespace mx {
 
 /// How a backend joins.
 struct Backend {
-  std::string name;                                     ///< "cpu", "gpu", "virt", or the outside backend's own
-  std::function<int()> count;                           ///< how many devices there are; must not throw
+  std::string name;            ///< "cpu", "gpu", "virt", or the outside backend's own
+  std::function<int()> count;  ///< how many devices there are; must not throw
   std::function<std::unique_ptr<Device>(int id)> open;  ///< starts device id; throws DeviceError
 };
 

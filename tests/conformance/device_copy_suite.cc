@@ -32,7 +32,8 @@ TEST_P(DeviceSuite, CopiesAreExactInEveryDirection) {
       std::vector<unsigned char> expected = frame, got(room);
       Block<unsigned char> a(device(), room), b(device(), room), c(there, room);
       std::copy_n(data.begin() + static_cast<std::ptrdiff_t>(offset), bytes, expected.begin() + 3);
-      for (auto [block, context] : {std::pair(b.get(), device().context()), std::pair(c.get(), there.context())}) {
+      for (auto [block, context] :
+           {std::pair(b.get(), device().context()), std::pair(c.get(), there.context())}) {
         device().copy_async(block, context, frame.data(), cpu(), room, *s);
       }
       device().copy_async(a.get(), device().context(), data.data(), cpu(), room, *s);

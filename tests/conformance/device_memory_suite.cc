@@ -186,7 +186,8 @@ TEST_P(DeviceSuite, FreeNeighboursCoalesce) {
   const uint64_t segments = device().memory_stats().backend_allocations;
   std::vector<void*> blocks;
   // Until a second segment is begun, so that the first holds nothing but these.
-  while (device().memory_stats().backend_allocations < segments + 2) blocks.push_back(device().allocate(1024));
+  while (device().memory_stats().backend_allocations < segments + 2)
+    blocks.push_back(device().allocate(1024));
   const size_t count = blocks.size();
   std::mt19937 random(5);
   std::shuffle(blocks.begin(), blocks.end(), random);
@@ -259,8 +260,8 @@ TEST_P(DeviceSuite, ExhaustionSaysWhatWasAskedAndRecovers) {
       FAIL() << "expected OutOfMemory";
     } catch (const OutOfMemory& e) {
       const std::string text = e.what();
-      for (const std::string& part : {to_string(device().context()), std::to_string(bytes + 1), std::string("in use"),
-                                      std::string("reserved"), std::string("limit")}) {
+      for (const std::string& part : {to_string(device().context()), std::to_string(bytes + 1),
+                                      std::string("in use"), std::string("reserved"), std::string("limit")}) {
         EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
       }
     }

@@ -105,8 +105,8 @@ std::string text_of(std::exception_ptr error);
 
 }  // namespace mx::conformance
 
-#define MX_DEVICE_CONFORMANCE(name, ...)                                          \
-  using DeviceSuite = ::mx::conformance::DeviceSuite;                             \
-  INSTANTIATE_TEST_SUITE_P(name, DeviceSuite,                                     \
+#define MX_DEVICE_CONFORMANCE(name, ...)                                                    \
+  using DeviceSuite = ::mx::conformance::DeviceSuite;                                       \
+  INSTANTIATE_TEST_SUITE_P(name, DeviceSuite,                                               \
                            ::testing::Values(::mx::conformance::device_param(__VA_ARGS__)), \
                            [](const auto&) { return std::string("device"); })

@@ -39,7 +39,8 @@ class CudaGate final : public Gate {
     MX_CUDA(cudaHostAlloc(&memory, sizeof(uint32_t), cudaHostAllocMapped | cudaHostAllocPortable));
     opened_ = static_cast<uint32_t*>(memory);
     *opened_ = 0;
-    stream.submit([flag = opened_](KernelContext& context) { gate_kernel<<<1, 1, 0, native(context)>>>(flag); });
+    stream.submit(
+        [flag = opened_](KernelContext& context) { gate_kernel<<<1, 1, 0, native(context)>>>(flag); });
     passed_ = stream.mark();
   }
   // Freeing waits for the device, which may wait for another gate: the word is freed when it is unused only.

@@ -15,7 +15,9 @@ using namespace mx;
 
 class Heap final : public MemorySource {
  public:
-  void* reserve(size_t bytes) override { return bytes <= limit_bytes() ? std::aligned_alloc(4096, bytes) : nullptr; }
+  void* reserve(size_t bytes) override {
+    return bytes <= limit_bytes() ? std::aligned_alloc(4096, bytes) : nullptr;
+  }
   void release(void* segment, size_t) noexcept override { std::free(segment); }
   size_t limit_bytes() const noexcept override { return size_t{1} << 30; }
 };
@@ -24,8 +26,11 @@ class Abacus final : public Device, public HostStreamOwner {
  public:
   explicit Abacus(Context context)
       : context_(context),
-        properties_{.name = "abacus", .total_bytes = heap_.limit_bytes(), .compute_units = 10,
-                    .host_accessible = true, .compute_streams = 2},
+        properties_{.name = "abacus",
+                    .total_bytes = heap_.limit_bytes(),
+                    .compute_units = 10,
+                    .host_accessible = true,
+                    .compute_streams = 2},
         pool_(context, heap_, {.host_accessible = true}) {}
 
   Context context() const override { return context_; }

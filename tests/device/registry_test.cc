@@ -62,8 +62,9 @@ TEST(Registry, TheHostDescribesItself) {
 TEST(HostMemory, ComesFromThePinnedHookWhileThatHasSome) {
   static int taken, returned;
   taken = returned = 0;
-  set_pinned_host_memory({[](size_t bytes) { return ++taken > 1 ? nullptr : std::aligned_alloc(4096, bytes); },
-                          [](void* memory) { ++returned, std::free(memory); }});
+  set_pinned_host_memory(
+      {[](size_t bytes) { return ++taken > 1 ? nullptr : std::aligned_alloc(4096, bytes); },
+       [](void* memory) { ++returned, std::free(memory); }});
   HostMemory memory;
   void* pinned = memory.reserve(1 << 20);
   void* pageable = memory.reserve(1 << 20);

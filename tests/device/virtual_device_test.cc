@@ -59,7 +59,9 @@ TEST_F(VirtualDeviceTest, TheHostFaultsOnDeviceMemory) {
   auto* p = static_cast<volatile char*>(device.allocate(64, nullptr));
   EXPECT_EQ(signal_of_child([&] { (void)p[0]; }), SIGSEGV);
   EXPECT_EQ(signal_of_child([&] { p[63] = 1; }), SIGSEGV);
-  EXPECT_EQ(signal_of_child([&] { (void)*static_cast<const volatile char*>(device.alias(const_cast<char*>(p))); }), 0);
+  EXPECT_EQ(
+      signal_of_child([&] { (void)*static_cast<const volatile char*>(device.alias(const_cast<char*>(p))); }),
+      0);
   device.free(const_cast<char*>(p), nullptr);
 }
 
@@ -156,7 +158,8 @@ TEST_F(VirtualDeviceTest, CapacityLimitsWhatIsReserved) {
     device.allocate(1 << 20, nullptr);
     FAIL() << "expected OutOfMemory";
   } catch (const OutOfMemory& e) {
-    EXPECT_NE(std::string(e.what()).find("limit " + std::to_string(held + (1 << 20))), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("limit " + std::to_string(held + (1 << 20))), std::string::npos)
+        << e.what();
   }
   device.free(p, nullptr);
   p = device.allocate(1 << 20, nullptr);

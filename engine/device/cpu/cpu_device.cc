@@ -44,8 +44,8 @@ class CpuDevice final : public Device, private HostStreamOwner {
   void free(void* pointer, Stream* stream) noexcept override { pool_.free(pointer, stream); }
   void note_use(void* pointer, Stream& stream) override { pool_.note_use(pointer, stream); }
 
-  void copy_async(void* target, Context target_context, const void* source, Context source_context, size_t bytes,
-                  Stream& stream) override {
+  void copy_async(void* target, Context target_context, const void* source, Context source_context,
+                  size_t bytes, Stream& stream) override {
     for (const Context other : {target_context, source_context, stream.device().context()}) {
       if (other.is_cpu()) continue;
       get_device(other).copy_async(target, target_context, source, source_context, bytes, stream);
@@ -53,9 +53,12 @@ class CpuDevice final : public Device, private HostStreamOwner {
     }
     if (bytes == 0) return;
     auto* host_stream = dynamic_cast<HostStream*>(&stream);
-    MX_CHECK(host_stream != nullptr, InvalidArgument, "[copy_async] expected a stream of cpu(0), got another kind");
-    host_stream->append({.kind = HostWork::Kind::copy, .bytes = bytes, .injected = {},
-                         .task = [=](KernelContext&) { std::memcpy(target, source, bytes); }});
+    MX_CHECK(host_stream != nullptr, InvalidArgument,
+             "[copy_async] expected a stream of cpu(0), got another kind");
+    host_stream->append(
+        {.kind = HostWork::Kind::copy, .bytes = bytes, .injected = {}, .task = [=](KernelContext&) {
+           std::memcpy(target, source, bytes);
+         }});
   }
 
   std::unique_ptr<Stream> new_stream(StreamKind kind) override {

@@ -16,7 +16,8 @@ std::atomic<int> first_gpu{-1};
 void* allocate_pinned(size_t bytes) {
   const CudaGuard guard(first_gpu.load(std::memory_order_relaxed));
   void* memory = nullptr;
-  if (cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped) == cudaSuccess) return memory;
+  if (cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped) == cudaSuccess)
+    return memory;
   (void)cudaGetLastError();
   return nullptr;  // the caller takes pageable memory, which copies more slowly but as well
 }

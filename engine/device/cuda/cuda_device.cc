@@ -79,16 +79,17 @@ void* CudaDevice::allocate(size_t bytes, Stream* stream) {
 void CudaDevice::copy_async(void* target, Context target_context, const void* source, Context source_context,
                             size_t bytes, Stream& stream) {
   for (const Context side : {target_context, source_context}) {
-    MX_CHECK(side.is_cpu() || side.kind == DeviceKind::gpu, InvalidArgument, "[copy_async] expected GPUs or cpu(0), got ",
-             side);
+    MX_CHECK(side.is_cpu() || side.kind == DeviceKind::gpu, InvalidArgument,
+             "[copy_async] expected GPUs or cpu(0), got ", side);
   }
   if (bytes == 0) return;
   const int target_id = target_context.id, source_id = source_context.id;
   const bool peers = !target_context.is_cpu() && !source_context.is_cpu() && target_id != source_id;
   if (peers) enable_peers(target_id, source_id);
-  const cudaMemcpyKind direction = target_context.is_cpu()
-                                       ? source_context.is_cpu() ? cudaMemcpyHostToHost : cudaMemcpyDeviceToHost
-                                       : source_context.is_cpu() ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToDevice;
+  const cudaMemcpyKind direction =
+      target_context.is_cpu()   ? source_context.is_cpu() ? cudaMemcpyHostToHost : cudaMemcpyDeviceToHost
+      : source_context.is_cpu() ? cudaMemcpyHostToDevice
+                                : cudaMemcpyDeviceToDevice;
   const auto copy = [=](cudaStream_t native) {
     if (peers) {
       MX_CUDA(cudaMemcpyPeerAsync(target, target_id, source, source_id, bytes, native));
@@ -97,7 +98,8 @@ void CudaDevice::copy_async(void* target, Context target_context, const void* so
     }
   };
   if (dynamic_cast<CudaStream*>(&stream) != nullptr) {
-    stream.submit([&copy](KernelContext& context) { copy(static_cast<cudaStream_t>(context.native_stream())); });
+    stream.submit(
+        [&copy](KernelContext& context) { copy(static_cast<cudaStream_t>(context.native_stream())); });
     return;
   }
   // A host-threaded stream: its thread may block.
@@ -128,7 +130,8 @@ void CudaDevice::lose(std::exception_ptr error) noexcept {
   is_lost_.store(true, std::memory_order_release);
 }
 
-std::exception_ptr CudaDevice::failed(cudaError_t code, const char* call, const char* file, int line) noexcept {
+std::exception_ptr CudaDevice::failed(cudaError_t code, const char* call, const char* file,
+                                      int line) noexcept {
   std::exception_ptr error;
   try {
     throw_cuda_error(code, call, file, line);

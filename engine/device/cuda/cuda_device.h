@@ -39,8 +39,8 @@ class CudaDevice final : public Device {
   void* allocate(size_t bytes, Stream* stream) override;
   void free(void* pointer, Stream* stream) noexcept override { pool_.free(pointer, stream); }
   void note_use(void* pointer, Stream& stream) override { pool_.note_use(pointer, stream); }
-  void copy_async(void* target, Context target_context, const void* source, Context source_context, size_t bytes,
-                  Stream& stream) override;
+  void copy_async(void* target, Context target_context, const void* source, Context source_context,
+                  size_t bytes, Stream& stream) override;
   std::unique_ptr<Stream> new_stream(StreamKind kind) override;
   std::unique_ptr<Event> new_event() override;
   std::exception_ptr lost() const noexcept override;

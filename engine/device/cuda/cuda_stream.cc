@@ -22,7 +22,8 @@ PFN_cuStreamWaitValue32_v11070 stream_wait_value() {
     const cudaError_t code =
         cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &pointer, 11070, cudaEnableDefault, &found);
 #else
-    const cudaError_t code = cudaGetDriverEntryPoint("cuStreamWaitValue32", &pointer, cudaEnableDefault, &found);
+    const cudaError_t code =
+        cudaGetDriverEntryPoint("cuStreamWaitValue32", &pointer, cudaEnableDefault, &found);
 #endif
     if (code != cudaSuccess || found != cudaDriverEntryPointSuccess) pointer = nullptr;
     return reinterpret_cast<PFN_cuStreamWaitValue32_v11070>(pointer);
@@ -67,7 +68,8 @@ CudaStream::CudaStream(CudaDevice& device, StreamKind kind) : device_(device), k
   int greatest = 0;
   MX_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   // Communication is small and others wait for it: it goes first where both could run.
-  MX_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, kind == StreamKind::comm ? greatest : least));
+  MX_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
+                                       kind == StreamKind::comm ? greatest : least));
 }
 
 CudaStream::~CudaStream() {
@@ -116,8 +118,8 @@ std::shared_ptr<EventPoint> CudaStream::point_here(std::exception_ptr carried) {
   try {
     event = device_.take_event();
   } catch (const CudaError& e) {
-    return HostPoint::reached(device_.failed(e.code(), "cudaEventCreateWithFlags(&event, cudaEventDisableTiming)",
-                                             __FILE__, __LINE__));
+    return HostPoint::reached(device_.failed(
+        e.code(), "cudaEventCreateWithFlags(&event, cudaEventDisableTiming)", __FILE__, __LINE__));
   }
   auto point = std::make_shared<CudaPoint>(device_, id(), event, std::move(carried));
   if (const cudaError_t code = cudaEventRecord(event, stream_); code != cudaSuccess) {
@@ -171,13 +173,16 @@ void CudaStream::wait_point(std::shared_ptr<EventPoint> point) {
 // A point of another backend: the stream waits for a flag that its callback sets.
 void CudaStream::wait_for_host(std::shared_ptr<EventPoint> point) {
   const auto wait_value = stream_wait_value();
-  MX_CHECK(wait_value != nullptr, DeviceError, "[wait] expected a driver with stream memory operations, got one "
-           "without: ", device_.context(), " cannot wait for another kind of device");
+  MX_CHECK(wait_value != nullptr, DeviceError,
+           "[wait] expected a driver with stream memory operations, got one "
+           "without: ",
+           device_.context(), " cannot wait for another kind of device");
   const CudaGuard guard(device_.id());
   uint32_t* flag = device_.take_flag();
   void* address = nullptr;
   MX_CUDA(cudaHostGetDevicePointer(&address, flag, 0));
-  const CUresult result = wait_value(stream_, reinterpret_cast<CUdeviceptr>(address), 1, CU_STREAM_WAIT_VALUE_GEQ);
+  const CUresult result =
+      wait_value(stream_, reinterpret_cast<CUdeviceptr>(address), 1, CU_STREAM_WAIT_VALUE_GEQ);
   if (result != CUDA_SUCCESS) {
     device_.give_flag(flag);
     device_.examine(stream_);
@@ -207,7 +212,8 @@ void CudaStream::notify(std::function<void(std::exception_ptr)> callback) {
 }
 
 void CudaStream::synchronize() {
-  MX_CHECK(current_stream != this, InvalidState, "[synchronize] expected a call from outside the stream, got one "
+  MX_CHECK(current_stream != this, InvalidState,
+           "[synchronize] expected a call from outside the stream, got one "
            "from a task of it");
   std::exception_ptr error;
   if (device_.lost() == nullptr) {

@@ -58,8 +58,8 @@ class CudaStream final : public Stream {
   const StreamKind kind_;
   cudaStream_t stream_ = nullptr;
 
-  std::mutex mutex_;      // guards what follows: mark() comes from any thread
-  int in_task_ = 0;       // a running task may append anything at any time: marks cannot be shared
+  std::mutex mutex_;  // guards what follows: mark() comes from any thread
+  int in_task_ = 0;   // a running task may append anything at any time: marks cannot be shared
   uint64_t appended_ = 0;
   std::shared_ptr<EventPoint> last_mark_;  // reusable while nothing was appended after it
   std::exception_ptr event_error_;

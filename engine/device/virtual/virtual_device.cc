@@ -36,8 +36,9 @@ VirtualDevice::VirtualDevice(int id, const VirtualOptions& options)
                   .compute_streams = 4},
       copy_bytes_per_second_(options.copy_bytes_per_second),
       memory_(options.capacity_bytes),
-      pool_(virt(id), memory_, {.alignment = 256, .small_limit = 64 << 10, .small_segment = 512 << 10,
-                                .large_segment = 4 << 20}),
+      pool_(
+          virt(id), memory_,
+          {.alignment = 256, .small_limit = 64 << 10, .small_segment = 512 << 10, .large_segment = 4 << 20}),
       seed_(options.seed),
       min_delay_us_(options.min_delay_us),
       max_delay_us_(options.max_delay_us) {}
@@ -55,21 +56,23 @@ void* VirtualDevice::allocate(size_t bytes, Stream* stream) {
   return pool_.allocate(bytes, HostStream::current() == stream ? nullptr : stream);
 }
 
-void VirtualDevice::copy_async(void* target, Context target_context, const void* source, Context source_context,
-                               size_t bytes, Stream& stream) {
+void VirtualDevice::copy_async(void* target, Context target_context, const void* source,
+                               Context source_context, size_t bytes, Stream& stream) {
   if (bytes == 0) return;
   char* to = reach(target, target_context, bytes);
   const char* from = reach(source, source_context, bytes);
   auto* host_stream = dynamic_cast<HostStream*>(&stream);
-  MX_CHECK(host_stream != nullptr, InvalidArgument, "[copy_async] expected a stream of a virtual device or of ",
-           "cpu(0), got one of ", stream.device().context());
-  host_stream->append({.kind = HostWork::Kind::copy, .bytes = bytes, .injected = {}, .task = [=](KernelContext&) {
-                         for (const Context side : {target_context, source_context}) {
-                           if (side.is_cpu()) continue;
-                           if (std::exception_ptr error = get_device(side).lost()) std::rethrow_exception(error);
-                         }
-                         std::memcpy(to, from, bytes);
-                       }});
+  MX_CHECK(host_stream != nullptr, InvalidArgument,
+           "[copy_async] expected a stream of a virtual device or of ", "cpu(0), got one of ",
+           stream.device().context());
+  host_stream->append(
+      {.kind = HostWork::Kind::copy, .bytes = bytes, .injected = {}, .task = [=](KernelContext&) {
+         for (const Context side : {target_context, source_context}) {
+           if (side.is_cpu()) continue;
+           if (std::exception_ptr error = get_device(side).lost()) std::rethrow_exception(error);
+         }
+         std::memcpy(to, from, bytes);
+       }});
 }
 
 // The address under which this process reaches memory of `context`.
@@ -79,8 +82,8 @@ char* VirtualDevice::reach(const void* address, Context context, size_t bytes) c
   MX_CHECK(context.kind == DeviceKind::virt, InvalidArgument,
            "[copy_async] expected a virtual device or cpu(0), got ", context);
   const VirtualMemory& memory = context.id == id_ ? memory_ : virtual_device(context.id).memory_;
-  MX_CHECK(memory.contains(address, bytes), InvalidArgument, "[copy_async] expected ", bytes, " bytes of ", context,
-           ", got the address ", address);
+  MX_CHECK(memory.contains(address, bytes), InvalidArgument, "[copy_async] expected ", bytes, " bytes of ",
+           context, ", got the address ", address);
   return pointer + memory.alias_offset();
 }
 
@@ -150,9 +153,8 @@ void VirtualDevice::admit(HostStream&, HostWork& work) {
   const bool copy = work.kind == HostWork::Kind::copy;
   std::lock_guard lock(mutex_);
   if (!count_down(copy ? fail_copy_ : fail_kernel_)) return;
-  work.injected = std::make_exception_ptr(
-      DeviceError(detail::concat("[", context(), "] expected the ", copy ? "copy" : "kernel",
-                                 " to work, got an injected failure")));
+  work.injected = std::make_exception_ptr(DeviceError(detail::concat(
+      "[", context(), "] expected the ", copy ? "copy" : "kernel", " to work, got an injected failure")));
 }
 
 void VirtualDevice::run(HostStream& stream, HostWork& work, KernelContext& context) {
@@ -176,15 +178,16 @@ uint32_t VirtualDevice::next_delay_us(const HostStream& stream) {
   if (max_delay_us_ == 0) return 0;
   for (size_t place = 0; place < slots_.size(); ++place) {
     if (slots_[place].stream != &stream) continue;
-    const uint64_t draw = scramble(scramble(scramble(seed_) + place * 64 + static_cast<uint64_t>(id_)) +
-                                   slots_[place].work++);
+    const uint64_t draw =
+        scramble(scramble(scramble(seed_) + place * 64 + static_cast<uint64_t>(id_)) + slots_[place].work++);
     return min_delay_us_ + static_cast<uint32_t>(draw % (uint64_t{max_delay_us_} - min_delay_us_ + 1));
   }
   return 0;
 }
 
 void VirtualDevice::set_delay(uint64_t seed, uint32_t min_us, uint32_t max_us) {
-  MX_CHECK(min_us <= max_us, InvalidArgument, "[set_delay] expected min_us <= max_us, got ", min_us, " and ", max_us);
+  MX_CHECK(min_us <= max_us, InvalidArgument, "[set_delay] expected min_us <= max_us, got ", min_us, " and ",
+           max_us);
   std::lock_guard lock(mutex_);
   seed_ = seed;
   min_delay_us_ = min_us;

@@ -20,10 +20,10 @@ namespace mx {
 
 /// For all virtual devices that start from now on.
 struct VirtualOptions {
-  int devices = 8;                             ///< how many there are; default from MX_VIRTUAL_DEVICES
-  size_t capacity_bytes = size_t{4} << 30;     ///< memory of each
-  uint64_t seed = 0;                           ///< of the delays
-  uint32_t min_delay_us = 0;                   ///< before each kernel and copy, drawn from this range
+  int devices = 8;                          ///< how many there are; default from MX_VIRTUAL_DEVICES
+  size_t capacity_bytes = size_t{4} << 30;  ///< memory of each
+  uint64_t seed = 0;                        ///< of the delays
+  uint32_t min_delay_us = 0;                ///< before each kernel and copy, drawn from this range
   uint32_t max_delay_us = 0;
   double copy_bytes_per_second = std::numeric_limits<double>::infinity();
 };
@@ -37,7 +37,7 @@ struct VirtualTraceEntry {
   Context device;
   uint64_t stream = 0;  ///< Stream::id()
   HostWork::Kind kind = HostWork::Kind::kernel;
-  size_t bytes = 0;     ///< of a copy
+  size_t bytes = 0;  ///< of a copy
   uint32_t delay_us = 0;
   int64_t begin_ns = 0;  ///< of the steady clock, after the delay
   int64_t end_ns = 0;
@@ -52,8 +52,8 @@ class VirtualDevice final : public Device, private HostStreamOwner {
   void* allocate(size_t bytes, Stream* stream) override;
   void free(void* pointer, Stream* stream) noexcept override { pool_.free(pointer, stream); }
   void note_use(void* pointer, Stream& stream) override { pool_.note_use(pointer, stream); }
-  void copy_async(void* target, Context target_context, const void* source, Context source_context, size_t bytes,
-                  Stream& stream) override;
+  void copy_async(void* target, Context target_context, const void* source, Context source_context,
+                  size_t bytes, Stream& stream) override;
   std::unique_ptr<Stream> new_stream(StreamKind kind) override;
   std::unique_ptr<Event> new_event() override;
   std::exception_ptr lost() const noexcept override;

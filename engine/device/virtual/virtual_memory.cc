@@ -37,8 +37,8 @@ VirtualMemory::VirtualMemory(size_t capacity_bytes)
     if (base_ != nullptr) munmap(base_, range_);
     if (alias_ != nullptr) munmap(alias_, range_);
     if (file_ >= 0) close(file_);
-    throw DeviceError(detail::concat("[virtual device] expected ", range_, " bytes of address space, got none: ",
-                                     std::strerror(error)));
+    throw DeviceError(detail::concat("[virtual device] expected ", range_,
+                                     " bytes of address space, got none: ", std::strerror(error)));
   }
   free_.emplace(0, range_);
 }
@@ -100,7 +100,9 @@ void VirtualMemory::retire(void* block, size_t bytes, std::span<Stream* const> u
     if (host_stream != nullptr && host_stream->idle()) {
       end_of_use();
     } else if (host_stream != nullptr) {
-      host_stream->append({.kind = HostWork::Kind::internal, .bytes = 0, .injected = {},
+      host_stream->append({.kind = HostWork::Kind::internal,
+                           .bytes = 0,
+                           .injected = {},
                            .task = [end_of_use](KernelContext&) { end_of_use(); }});
     } else {
       user->submit([end_of_use](KernelContext&) { end_of_use(); });
