@@ -1,6 +1,7 @@
 #include "engine/segment.h"
 
 #include <algorithm>
+#include <cstring>
 #include <unordered_map>
 
 #include "engine/base/clock.h"
@@ -23,13 +24,13 @@ struct ReplayFunction {
 struct NodeFunction {
   std::shared_ptr<SegmentImpl> segment;
   Op* node;
-  void operator()(RunContext context) const { node->type->run(node, context, nullptr); }
+  void operator()(RunContext context) const { node->type->run(node->closure(), context, nullptr); }
 };
 struct AsyncNodeFunction {
   std::shared_ptr<SegmentImpl> segment;
   Op* node;
   void operator()(RunContext context, Completion done) const {
-    node->type->run(node, context, &done);
+    node->type->run(node->closure(), context, &done);
   }
 };
 
@@ -51,113 +52,107 @@ SegmentImpl::~SegmentImpl() {
       engine.delete_var(own_);
     }
     Op* chain = nullptr;
+    const auto give = [&](Op* block) {
+      block->next() = chain;
+      chain = block;
+    };
     for (Op* op : ops_) {
-      op->next() = chain;
-      chain = op;
+      for (ExtBlock* ext = op->flags & kOpWide ? op->cold().ext : nullptr; ext != nullptr;) {
+        ExtBlock* next = ext->next_block;
+        give(reinterpret_cast<Op*>(ext));
+        ext = next;
+      }
+      give(op);
     }
     engine.give_ops(chain);
   });
 }
 
 void SegmentImpl::add(Op* op) {
-  std::vector<Link> links;
   try {
-    for_each_link(op, [&](Link& link) { links.push_back(link); });
-    ops_.reserve(ops_.size() + 1);
-    links_.push_back(std::move(links));
+    ops_.push_back(op);
   } catch (...) {
     destroy_function(op);
     engine_.abandon_push(op);
     throw;
   }
-  // The links are copied; blocks of further links go back at once.
-  if (op->flags & kOpWide) {
-    Op* chain = nullptr;
-    for (ExtBlock* ext = op->cold().ext; ext != nullptr;) {
-      ExtBlock* next = ext->next_block;
-      Op* block = reinterpret_cast<Op*>(ext);
-      block->next() = chain;
-      chain = block;
-      ext = next;
-    }
-    engine_.give_ops(chain);
-    op->flags &= static_cast<uint8_t>(~kOpWide);
-  }
-  op->links = 0;
   if (op->device != 0 || op->type->async || op->priority != 0) plain_ = false;
-  ops_.push_back(op);
 }
 
 void SegmentImpl::finish() {
-  struct History {
-    Op* writer = nullptr;
-    std::vector<Op*> readers;
-    bool read_first = false;   // its old value matters: an update seen from outside
-    bool written = false;
-    bool touched = false;
-  };
-  std::unordered_map<VarBlock*, History> vars;
-  std::vector<std::vector<Op*>> successors(ops_.size());
-  std::vector<uint32_t> predecessors(ops_.size(), 0);
-  std::unordered_map<Op*, size_t> index;
-  std::vector<VarBlock*> order;
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    index[ops_[i]] = i;
-    std::vector<Op*> before;
-    for (const Link& link : links_[i]) {
-      History& var = vars[link.var()];
-      if (!var.touched) {
-        var.touched = true;
-        var.read_first = link.access() != Access::write;
-        order.push_back(link.var());
+  // What the segment does as a whole: a variable whose old value matters is updated, one that is replaced
+  // first is written.
+  std::unordered_map<VarBlock*, size_t> place;
+  for (Op* op : ops_) {
+    for_each_link(op, [&](Link& link) {
+      const auto [found, fresh] = place.try_emplace(link.var(), outside_.size());
+      if (fresh) {
+        outside_.push_back(link);
+      } else if (Link& before = outside_[found->second]; before.access() == Access::read && link.exclusive()) {
+        before.set(link.var(), Access::update);
       }
-      if (!link.exclusive()) {
-        if (var.writer != nullptr) before.push_back(var.writer);
-        var.readers.push_back(ops_[i]);
-        continue;
-      }
-      var.written = true;
-      if (var.readers.empty() && var.writer != nullptr) before.push_back(var.writer);
-      before.insert(before.end(), var.readers.begin(), var.readers.end());
-      var.readers.clear();
-      var.writer = ops_[i];
-    }
-    std::sort(before.begin(), before.end());
-    before.erase(std::unique(before.begin(), before.end()), before.end());
-    for (Op* op : before) {
-      if (op == ops_[i]) continue;
-      successors[index[op]].push_back(ops_[i]);
-      ++predecessors[i];
-    }
+    });
   }
-  for (VarBlock* var : order) {
-    const History& history = vars[var];
-    Link link;
-    link.set(var, !history.written ? Access::read : history.read_first ? Access::update : Access::write);
-    outside_.push_back(link);
-  }
-  if (plain_) {
-    size_t total = 0;
-    for (const auto& list : successors) total += list.size();
-    edges_.reserve(total);
-    for (size_t i = 0; i < ops_.size(); ++i) {
-      Node* node = ::new (static_cast<void*>(ops_[i]->link_a)) Node;
-      node->successors = edges_.data() + edges_.size();
-      node->successor_count = static_cast<uint32_t>(successors[i].size());
-      node->predecessors = predecessors[i];
-      node->waiting.store(predecessors[i], std::memory_order_relaxed);
-      node->index = static_cast<uint32_t>(i);
-      edges_.insert(edges_.end(), successors[i].begin(), successors[i].end());
-      if (predecessors[i] == 0) roots_.push_back(ops_[i]);
-    }
-    links_.clear();
-  }
+  if (plain_) build_nodes();
   engine_.pin(outside_);
   finished_ = true;
   own_ = engine_.new_var();
-  Link own;
-  own.set(own_.block, Access::update);
-  outside_.push_back(own);
+  outside_.emplace_back().set(own_.block, Access::update);
+}
+
+void SegmentImpl::build_nodes() {
+  MX_CHECK(ops_.size() < Node::kIndirect, InvalidArgument, "[record] expected fewer than ", Node::kIndirect,
+           " operations, got ", ops_.size());
+  struct History {
+    int64_t writer = -1;
+    std::vector<uint32_t> readers;
+  };
+  std::unordered_map<VarBlock*, History> vars;
+  std::vector<std::pair<uint32_t, uint32_t>> edges;  // from, to
+  nodes_.resize(ops_.size() + 1);
+  std::vector<uint32_t> before;
+  for (uint32_t i = 0; i < ops_.size(); ++i) {
+    before.clear();
+    for_each_link(ops_[i], [&](Link& link) {
+      History& var = vars[link.var()];
+      if (!link.exclusive() || var.readers.empty()) {
+        if (var.writer >= 0) before.push_back(static_cast<uint32_t>(var.writer));
+      }
+      if (!link.exclusive()) {
+        var.readers.push_back(i);
+        return;
+      }
+      before.insert(before.end(), var.readers.begin(), var.readers.end());
+      var.readers.clear();
+      var.writer = i;
+    });
+    std::sort(before.begin(), before.end());
+    before.erase(std::unique(before.begin(), before.end()), before.end());
+    for (const uint32_t from : before) edges.emplace_back(from, i);
+
+    Op* op = ops_[i];
+    Node& node = nodes_[i];
+    node.run = op->type->run;
+    node.predecessors = static_cast<uint32_t>(before.size());
+    if (op->type->copy_bytes > 0 && op->type->copy_bytes <= Node::kCopy) {
+      std::memcpy(node.closure, op->closure(), op->type->copy_bytes);
+    } else {
+      node.closure_address = op->closure();
+      node.predecessors |= Node::kIndirect;
+    }
+    if (before.empty()) roots_.push_back(i);
+  }
+  MX_CHECK(edges.size() <= UINT32_MAX, InvalidArgument, "[record] expected at most ", UINT32_MAX,
+           " dependences, got ", edges.size());
+  // By where they start; within that, in program order.
+  std::vector<uint32_t> next(ops_.size() + 1, 0);
+  for (const auto& [from, to] : edges) ++next[from + 1];
+  for (size_t i = 0; i < ops_.size(); ++i) next[i + 1] += next[i];
+  for (size_t i = 0; i <= ops_.size(); ++i) nodes_[i].successors = next[i];
+  edges_.resize(edges.size());
+  for (const auto& [from, to] : edges) edges_[next[from]++] = to;
+  waiting_ = std::make_unique<std::atomic<uint32_t>[]>(ops_.size());
+  for (size_t i = 0; i < ops_.size(); ++i) waiting_[i].store(nodes_[i].predecessor_count(), std::memory_order_relaxed);
 }
 
 void SegmentImpl::replay(int priority) {
@@ -173,14 +168,16 @@ void SegmentImpl::replay_one_by_one(int priority) {
   for (size_t i = 0; i < ops_.size(); ++i) {
     Op* op = ops_[i];
     const OpCold& cold = op->cold();
+    std::vector<Link> links;
+    for_each_link(op, [&](Link& link) { links.push_back(link); });
     const int own = op->priority != 0 ? op->priority : priority;
     if (op->type->async) {
       AsyncNodeFunction fn{shared_from_this(), op};
-      engine_.push_links(&kOpType<AsyncNodeFunction, true>, links_[i], own, op->device, cold.name, cold.where,
+      engine_.push_links(&kOpType<AsyncNodeFunction, true>, links, own, op->device, cold.name, cold.where,
                          &construct_in<AsyncNodeFunction>, &fn);
     } else {
       NodeFunction fn{shared_from_this(), op};
-      engine_.push_links(&kOpType<NodeFunction, false>, links_[i], own, op->device, cold.name, cold.where,
+      engine_.push_links(&kOpType<NodeFunction, false>, links, own, op->device, cold.name, cold.where,
                          &construct_in<NodeFunction>, &fn);
     }
   }

@@ -16,20 +16,6 @@ namespace mx {
 
 namespace {
 
-int affinity_cpus() {
-  // The mask of a machine with more than 1024 processors does not fit cpu_set_t: grow until it does.
-  for (int cpus = CPU_SETSIZE; cpus <= (1 << 20); cpus *= 2) {
-    cpu_set_t* set = CPU_ALLOC(cpus);
-    if (set == nullptr) break;
-    const size_t bytes = CPU_ALLOC_SIZE(cpus);
-    const int rc = sched_getaffinity(0, bytes, set);
-    const int count = rc == 0 ? CPU_COUNT_S(bytes, set) : 0;
-    CPU_FREE(set);
-    if (count > 0) return count;
-  }
-  return std::max<int>(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
-}
-
 // The quota of one cgroup folder in processors, or infinity.
 double quota_of(const std::string& folder) {
   if (std::ifstream file(folder + "/cpu.max"); file) {
@@ -71,6 +57,20 @@ double cgroup_cpus() {
 
 }  // namespace
 
+int processors() {
+  // The mask of a machine with more than 1024 processors does not fit cpu_set_t: grow until it does.
+  for (int cpus = CPU_SETSIZE; cpus <= (1 << 20); cpus *= 2) {
+    cpu_set_t* set = CPU_ALLOC(cpus);
+    if (set == nullptr) break;
+    const size_t bytes = CPU_ALLOC_SIZE(cpus);
+    const int rc = sched_getaffinity(0, bytes, set);
+    const int count = rc == 0 ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
+    if (count > 0) return count;
+  }
+  return std::max<int>(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
 int usable_cpus() {
   if (const char* text = std::getenv("MX_NUM_THREADS"); text != nullptr && *text != '\0') {
     char* end = nullptr;
@@ -80,7 +80,7 @@ int usable_cpus() {
     return static_cast<int>(value);
   }
   const double quota = cgroup_cpus();
-  const int cpus = affinity_cpus();
+  const int cpus = processors();
   if (!std::isfinite(quota)) return cpus;
   return std::clamp(static_cast<int>(std::ceil(quota)), 1, cpus);
 }

@@ -7,6 +7,9 @@ namespace mx {
 /// (v1 and v2, rounded up). At least 1. MX_NUM_THREADS overrides it. Read once per call.
 int usable_cpus();
 
+/// The processors of this process's affinity mask, whatever its quota or MX_NUM_THREADS. At least 1.
+int processors();
+
 /// One pause of a spin loop: tells the processor, does not enter the kernel.
 inline void cpu_relax() {
 #if defined(__x86_64__) || defined(__i386__)

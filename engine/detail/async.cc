@@ -38,7 +38,7 @@ void EngineImpl::run_async(Worker& worker, Op* op, int64_t begin_ns) {
   Failure* thrown = nullptr;
   try {
     Completion completion(this, op);
-    op->type->run(op, context, &completion);
+    op->type->run(op->closure(), context, &completion);
   } catch (...) {
     thrown = failure_of_current_exception(op->cold().name, op->cold().where);
   }

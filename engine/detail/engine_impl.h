@@ -247,6 +247,7 @@ class EngineImpl final : public StreamOrder::Listener {
   const bool inline_mode_;
   const bool check_mode_;
   const bool fuzz_;
+  const bool single_;  // the process has one processor: nobody spins
 
   std::atomic<bool> refusing_{false};   // pushes throw
   std::atomic<bool> shut_down_{false};  // shutdown() has begun

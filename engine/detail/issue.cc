@@ -83,7 +83,7 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
       if (async) start_token(op);
       try {
         Completion completion = async ? Completion(this, op) : Completion();
-        op->type->run(op, context, &completion);
+        op->type->run(op->closure(), context, &completion);
       } catch (...) {
         failure = failure_of_current_exception(op->cold().name, op->cold().where);
       }

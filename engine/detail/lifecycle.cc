@@ -15,7 +15,7 @@ namespace detail {
 
 namespace {
 
-void nothing(Op*, const RunContext&, Completion*) {}
+void nothing(void*, const RunContext&, Completion*) {}
 
 std::atomic<uint32_t> next_engine_id{1};
 
@@ -30,8 +30,8 @@ void watch_forks() {
 
 constinit std::atomic<bool> in_forked_child{false};
 
-const OpType kDeleteType = {&nothing, nullptr, false};
-const OpType kRecoverType = {&nothing, nullptr, false};
+const OpType kDeleteType = {&nothing, nullptr, false, 0};
+const OpType kRecoverType = {&nothing, nullptr, false, 0};
 
 EngineImpl::EngineImpl(const EngineOptions& options)
     : options_(options),
@@ -40,6 +40,7 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       inline_mode_(options.mode == EngineMode::naive || options.mode == EngineMode::fuzz),
       check_mode_(options.mode == EngineMode::check),
       fuzz_(options.mode == EngineMode::fuzz),
+      single_(processors() == 1),
       profiler_(static_cast<size_t>(std::max(0, options.history))),
       ring_(kRingCapacity) {
   MX_CHECK(options.threads >= 0 && options.threads <= 4096, InvalidArgument,

@@ -1,14 +1,14 @@
 // Op and VarBlock: the two records that the engine's hot path touches. Internal.
 //
-// An Op is 128 bytes, aligned to 128, plus 32 bytes of "cold" record kept apart, because only the pusher,
-// errors and traces look at it: 160 bytes per pending operation of up to four variables.
+// An Op is 128 bytes, aligned to 128, plus 24 bytes of "cold" record kept apart, because only the pusher,
+// errors and traces look at it: 152 bytes per pending operation of up to four variables.
 //
 //   line 0   type | pending links flags device priority epoch | link 0 | link 1 | closure[0..16)
 //   line 1   closure[16..48) | link 2 | link 3
 //
 // so an operation of up to two variables and a 16-byte closure moves one cache line between cores. A link
 // needs no pointer to its operation: its address with the low bits cleared is the operation. An operation
-// of more variables chains ExtBlocks of seven links each; an ExtBlock starts where an Op does and says so
+// of more variables chains ExtBlocks of six links each; an ExtBlock starts where an Op does and says so
 // in its flags, so that masking the address still finds the way.
 //
 // Everything in here but the closure is written either by the pusher before it submits, or under the
@@ -59,9 +59,10 @@ struct Link {
 
 /// What the engine needs to know of a closure's type.
 struct OpType {
-  void (*run)(Op*, const RunContext&, Completion*);  // Completion: null unless async
+  void (*run)(void* closure, const RunContext&, Completion*);  // Completion: null unless async
   void (*destroy)(Op*) noexcept;  // null: nothing to do
   bool async;
+  uint8_t copy_bytes;  // how much of the closure's place a copy of it takes; 0: it must stay where it is
 };
 
 enum OpFlags : uint8_t {
@@ -75,7 +76,6 @@ enum OpFlags : uint8_t {
 };
 
 inline constexpr size_t kInlineLinks = 4;
-inline constexpr size_t kExtLinks = 7;
 inline constexpr size_t kClosureBytes = 48;
 inline constexpr size_t kOpBytes = 128;
 
@@ -85,10 +85,12 @@ struct ExtBlock;
 struct OpCold {
   const char* name;
   std::source_location where;
-  ExtBlock* ext;
-  uint64_t bytes;
+  union {
+    ExtBlock* ext;   // with kOpWide
+    uint64_t bytes;  // PushOptions::bytes, with kOpHasBytes but not kOpWide: see bytes_of()
+  };
 };
-static_assert(sizeof(OpCold) == 32);
+static_assert(sizeof(OpCold) == 24);
 
 struct alignas(kOpBytes) Op {
   const OpType* type;
@@ -127,9 +129,9 @@ static_assert(sizeof(Op) == kOpBytes && offsetof(Op, closure_bytes) == 48 && off
 
 /// Operations and variables come from slabs aligned to their size, so that an address leads to its slab.
 inline constexpr size_t kSlabBytes = 1 << 16;
-/// A slab of operations: one unused block, the operations, then their cold records.
-inline constexpr size_t kOpsPerSlab = (kSlabBytes - kOpBytes) / (kOpBytes + sizeof(OpCold));
-inline constexpr size_t kColdOffset = kOpBytes * (1 + kOpsPerSlab);
+/// A slab of operations: the operations, then their cold records.
+inline constexpr size_t kOpsPerSlab = kSlabBytes / (kOpBytes + sizeof(OpCold));
+inline constexpr size_t kColdOffset = kOpBytes * kOpsPerSlab;
 
 inline void* slab_of(const void* address) {
   return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) & ~(uintptr_t{kSlabBytes} - 1));
@@ -137,7 +139,7 @@ inline void* slab_of(const void* address) {
 
 inline OpCold& Op::cold() {
   char* slab = static_cast<char*>(slab_of(this));
-  const size_t index = static_cast<size_t>(reinterpret_cast<char*>(this) - slab) / kOpBytes - 1;
+  const size_t index = static_cast<size_t>(reinterpret_cast<char*>(this) - slab) / kOpBytes;
   return *reinterpret_cast<OpCold*>(slab + kColdOffset + index * sizeof(OpCold));
 }
 
@@ -146,9 +148,9 @@ struct alignas(kOpBytes) ExtBlock {
   uint16_t count;
   uint8_t unused;
   uint8_t flags;  // kOpExt, at the same offset as in Op
-  ExtBlock* next() const { return next_block; }
   Link links[6];
   ExtBlock* next_block;
+  uint64_t bytes;  // of the operation, in its first block
 };
 static_assert(sizeof(ExtBlock) == kOpBytes && offsetof(ExtBlock, flags) == offsetof(Op, flags));
 inline constexpr size_t kLinksPerExt = 6;
@@ -158,6 +160,10 @@ inline Op* op_of(Link* link) {
   if (op->flags & kOpExt) [[unlikely]] return reinterpret_cast<ExtBlock*>(op)->owner;
   return op;
 }
+
+/// PushOptions::bytes of the operation.
+inline uint64_t& bytes_place(Op* op) { return op->flags & kOpWide ? op->cold().ext->bytes : op->cold().bytes; }
+inline uint64_t bytes_of(Op* op) { return op->flags & kOpHasBytes ? bytes_place(op) : 0; }
 
 /// Calls f(Link&) for every link of the operation.
 template <class F>
@@ -210,11 +216,11 @@ inline constexpr bool fits_inline =
 [[noreturn]] void throw_null_function(const char* name, const std::source_location& where);
 
 template <class Fn>
-Fn& closure_of(Op* op) {
+Fn& closure_at(void* closure) {
   if constexpr (fits_inline<Fn>) {
-    return *std::launder(reinterpret_cast<Fn*>(op->closure()));
+    return *std::launder(static_cast<Fn*>(closure));
   } else {
-    return **reinterpret_cast<Fn**>(op->closure());
+    return **static_cast<Fn**>(closure);
   }
 }
 
@@ -228,8 +234,8 @@ void construct_closure(Op* op, F&& fn) {
 }
 
 template <class Fn, bool kAsync>
-void run_closure(Op* op, const RunContext& context, [[maybe_unused]] Completion* completion) {
-  Fn& fn = closure_of<Fn>(op);
+void run_closure(void* closure, const RunContext& context, [[maybe_unused]] Completion* completion) {
+  Fn& fn = closure_at<Fn>(closure);
   if constexpr (kAsync) {
     fn(context, std::move(*completion));
   } else if constexpr (std::is_invocable_v<Fn&, RunContext>) {
@@ -242,7 +248,7 @@ void run_closure(Op* op, const RunContext& context, [[maybe_unused]] Completion*
 template <class Fn>
 void destroy_closure(Op* op) noexcept {
   if constexpr (fits_inline<Fn>) {
-    closure_of<Fn>(op).~Fn();
+    closure_at<Fn>(op->closure()).~Fn();
   } else {
     delete *reinterpret_cast<Fn**>(op->closure());
   }
@@ -251,7 +257,11 @@ void destroy_closure(Op* op) noexcept {
 template <class Fn, bool kAsync>
 inline constexpr OpType kOpType = {
     &run_closure<Fn, kAsync>,
-    fits_inline<Fn> && std::is_trivially_destructible_v<Fn> ? nullptr : &destroy_closure<Fn>, kAsync};
+    fits_inline<Fn> && std::is_trivially_destructible_v<Fn> ? nullptr : &destroy_closure<Fn>,
+    kAsync,
+    !fits_inline<Fn>                         ? uint8_t{sizeof(Fn*)}
+    : std::is_trivially_copyable_v<Fn> ? static_cast<uint8_t>(sizeof(Fn))
+                                             : uint8_t{0}};
 
 inline void destroy_function(Op* op) noexcept {
   if (op->type->destroy != nullptr) op->type->destroy(op);

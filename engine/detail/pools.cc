@@ -34,7 +34,7 @@ Op* OpPool::take_chain() {
     for (size_t begin = (kOpsPerSlab - 1) / kChain * kChain;; begin -= kChain) {
       Op* next = nullptr;
       for (size_t i = std::min(begin + kChain, kOpsPerSlab); i-- > begin;) {
-        Op* op = ::new (slab + kOpBytes * (i + 1)) Op;
+        Op* op = ::new (slab + kOpBytes * i) Op;
         op->next() = next;
         next = op;
       }

@@ -136,18 +136,29 @@ void EngineImpl::fill_links(Op* op, const PushOptions& options) {
   const size_t total = options.reads.size() + options.writes.size() + options.updates.size();
   if (total <= kInlineLinks) [[likely]] {
     // Look for each among those before it.
+    uintptr_t links[kInlineLinks];
+    size_t n = 0;
     const auto add = [&](const Var& v, Access access) {
       if (!(v.block != nullptr && v.engine == id_ && VarPool::alive(v))) [[unlikely]] {
         check_var(v, name_or_default(options.name).c_str());
       }
-      for (size_t i = 0; i < op->links; ++i) {
-        if (op->link(i).var() == v.block) return merge(op->link(i), access);
+      const uintptr_t block = reinterpret_cast<uintptr_t>(v.block);
+      for (size_t i = 0; i < n; ++i) {
+        if ((links[i] ^ block) < 8) [[unlikely]] {
+          if ((links[i] & 3) != static_cast<uintptr_t>(access)) links[i] = block | uintptr_t(Access::update);
+          return;
+        }
       }
-      op->link(op->links++).set(v.block, access);
+      links[n++] = block | static_cast<uintptr_t>(access);
     };
     for (const Var& v : options.reads) add(v, Access::read);
     for (const Var& v : options.writes) add(v, Access::write);
     for (const Var& v : options.updates) add(v, Access::update);
+    op->links = static_cast<uint8_t>(n);
+    if (n > 0) op->link_a[0].var_and_access = links[0];
+    if (n > 1) op->link_a[1].var_and_access = links[1];
+    if (n > 2) op->link_b[0].var_and_access = links[2];
+    if (n > 3) op->link_b[1].var_and_access = links[3];
     return;
   }
   MX_CHECK(total <= UINT16_MAX, InvalidArgument, "[", name_or_default(options.name),
@@ -201,14 +212,14 @@ Op* EngineImpl::begin_push(const OpType* type, const PushOptions& options, const
   }
   if (options.bytes != 0) [[unlikely]] {
     op->flags |= kOpHasBytes;
-    cold.bytes = options.bytes;
+    bytes_place(op) = options.bytes;
     bytes_pushed_.fetch_add(options.bytes, std::memory_order_relaxed);
   }
   return op;
 }
 
 void EngineImpl::abandon_push(Op* op) noexcept {
-  if (op->flags & kOpHasBytes) bytes_pushed_.fetch_sub(op->cold().bytes, std::memory_order_relaxed);
+  if (op->flags & kOpHasBytes) bytes_pushed_.fetch_sub(bytes_of(op), std::memory_order_relaxed);
   free_unsubmitted(op);
 }
 
@@ -235,7 +246,14 @@ void EngineImpl::wake_after_submit() {
   // The ring's swap and these loads are sequentially consistent, as are a leaving worker's decrement and its
   // last look at the ring: one of the two sees the other.
   if (active_.load(std::memory_order_seq_cst) == 0) [[unlikely]] {
-    if (!inline_mode_ && !paused_hint_.load(std::memory_order_relaxed)) start_worker();
+    if (inline_mode_ || paused_hint_.load(std::memory_order_relaxed)) return;
+    if (!single_) {
+      start_worker();
+    } else if (!monitor_awake_.load(std::memory_order_seq_cst)) {
+      // On the only processor a worker gains nothing as long as this thread pushes or waits, and calling it
+      // costs fifty times an operation. The monitor calls it if this thread does neither.
+      start_monitor();
+    }
   } else if (searching_.load(std::memory_order_relaxed) == 0 && more_workers_wanted()) [[unlikely]] {
     start_worker();
   }
@@ -252,7 +270,8 @@ void EngineImpl::submit_slowly(Op* op) {
       seen = head;
       turn = 0;
     }
-    if (turn < 32 && !inline_mode_ && active_.load(std::memory_order_relaxed) > 0) {
+    if (turn < 32 && !inline_mode_ && (single_ || active_.load(std::memory_order_relaxed) > 0)) {
+      if (active_.load(std::memory_order_relaxed) == 0) start_worker();
       sched_yield();
       continue;
     }

@@ -18,8 +18,8 @@ constexpr uint64_t kWorthSharing = 1000;
 void SegmentRun::start(const std::shared_ptr<SegmentImpl>& segment, Completion done) {
   auto run = std::shared_ptr<SegmentRun>(new SegmentRun(segment, std::move(done)));
   // Kept between replays, and taken while in use, since a node may lead to another replay on this thread.
-  static thread_local std::vector<Op*> kept;
-  std::vector<Op*> stack = std::move(kept);
+  static thread_local std::vector<uint32_t> kept;
+  std::vector<uint32_t> stack = std::move(kept);
   stack.clear();
   size_t root = 0;
   if (run->participate<false>(stack, root)) {
@@ -35,18 +35,21 @@ void SegmentRun::start(const std::shared_ptr<SegmentImpl>& segment, Completion d
 }
 
 void SegmentRun::join() {
-  std::vector<Op*> stack;
+  std::vector<uint32_t> stack;
   size_t no_roots = segment_->roots_.size();
   if (take_offered(stack)) participate<true>(stack, no_roots);
 }
 
-inline void SegmentRun::run_node(Op* op) {
+inline void SegmentRun::run_node(uint32_t index) {
   if (failure_.load(std::memory_order_relaxed) != nullptr) [[unlikely]] return;
+  Node& node = segment_->nodes_[index];
+  Op* op = segment_->ops_[index];
   tls.running = op;
   RunContext context;
   context.op_ = op;
+  context.check_ = segment_->engine_.options().mode == EngineMode::check;
   try {
-    op->type->run(op, context, nullptr);
+    node.run(node.closure_place(), context, nullptr);
   } catch (...) {
     Failure* failure = failure_of_current_exception(op->cold().name, op->cold().where);
     Failure* none = nullptr;
@@ -57,60 +60,70 @@ inline void SegmentRun::run_node(Op* op) {
 // kShared: others take part, so counters are decremented atomically. Otherwise returns true when it is time
 // to share, with the state left in `stack` and `root`.
 template <bool kShared>
-bool SegmentRun::participate(std::vector<Op*>& stack, size_t& root) {
+bool SegmentRun::participate(std::vector<uint32_t>& stack, size_t& root) {
   EngineImpl& engine = segment_->engine_;
   Op* const outer = tls.running;
-  const std::vector<Op*>& roots = segment_->roots_;
+  const std::vector<uint32_t>& roots = segment_->roots_;
   const bool tracing = engine.profiler().tracing();
   size_t ran = 0;
   size_t check_at = 1;
   const uint64_t begin = ticks();
   bool share = false;
+  constexpr uint32_t kNone = UINT32_MAX;
+  Node* const nodes = segment_->nodes_.data();
+  const uint32_t* const edges = segment_->edges_.data();
+  std::atomic<uint32_t>* const counters = segment_->waiting_.get();
   for (;;) {
-    Op* op = nullptr;
+    uint32_t index = kNone;
     if (!stack.empty()) {
-      op = stack.back();
+      index = stack.back();
       stack.pop_back();
     } else if (root < roots.size()) {
-      op = roots[root++];
-      if (root + 4 < roots.size()) __builtin_prefetch(roots[root + 4], 1);
+      index = roots[root++];
     } else if (!kShared || !take_offered(stack)) {
       break;
     } else {
       continue;
     }
-    while (op != nullptr) {
-      Node& node = node_of(op);
-      for (uint32_t i = 0; i < node.successor_count; ++i) __builtin_prefetch(node.successors[i], 1);
+    while (index != kNone) {
+      const Node& node = nodes[index];
+      const uint32_t begin_edge = node.successors;
+      const uint32_t end_edge = nodes[index + 1].successors;
+      for (uint32_t i = begin_edge; i < end_edge && i < begin_edge + 8; ++i) {
+        __builtin_prefetch(&counters[edges[i]], 1);
+        __builtin_prefetch(&nodes[edges[i]]);
+      }
       if (tracing) [[unlikely]] {
         const int64_t begin_ns = now_ns();
-        run_node(op);
-        engine.profiler().span(concat("thread ", gettid()), op->cold().name, begin_ns, now_ns());
+        run_node(index);
+        engine.profiler().span(concat("thread ", gettid()), segment_->ops_[index]->cold().name, begin_ns, now_ns());
       } else {
-        run_node(op);
+        run_node(index);
       }
       ++ran;
-      node.waiting.store(node.predecessors, std::memory_order_relaxed);  // for the next replay
-      Op* next = nullptr;
-      for (uint32_t i = 0; i < node.successor_count; ++i) {
-        Op* successor = node.successors[i];
-        Node& other = node_of(successor);
-        if (other.predecessors != 1) {
+      uint32_t next = kNone;
+      for (uint32_t i = begin_edge; i < end_edge; ++i) {
+        const uint32_t successor = edges[i];
+        const uint32_t predecessors = nodes[successor].predecessor_count();
+        if (predecessors != 1) {
+          std::atomic<uint32_t>& counter = counters[successor];
+          uint32_t waiting = 0;
           if constexpr (kShared) {
-            if (other.waiting.fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
+            waiting = counter.fetch_sub(1, std::memory_order_acq_rel) - 1;
           } else {
-            const uint32_t waiting = other.waiting.load(std::memory_order_relaxed) - 1;
-            other.waiting.store(waiting, std::memory_order_relaxed);
-            if (waiting != 0) continue;
+            waiting = counter.load(std::memory_order_relaxed) - 1;
+            counter.store(waiting, std::memory_order_relaxed);
           }
+          if (waiting != 0) continue;
+          counter.store(predecessors, std::memory_order_relaxed);  // for the next replay
         }
-        if (next == nullptr) {
+        if (next == kNone) {
           next = successor;
         } else {
           stack.push_back(successor);
         }
       }
-      op = next;
+      index = next;
       if (kShared ? engine.attention() && offered_.load(std::memory_order_relaxed) == 0
                   : engine.attention() || ran == check_at) [[unlikely]] {
         const size_t spare = stack.size() + (roots.size() - root);
@@ -123,7 +136,7 @@ bool SegmentRun::participate(std::vector<Op*>& stack, size_t& root) {
           }
           share |= engine.attention() && (ticks() - begin) / ran > kWorthSharing / 4;
           if (share && spare > 0) {
-            if (op != nullptr) stack.push_back(op);
+            if (index != kNone) stack.push_back(index);
             ran_ = ran;
             tls.running = outer;
             return true;
@@ -143,8 +156,8 @@ bool SegmentRun::participate(std::vector<Op*>& stack, size_t& root) {
 }
 
 // Half of what this participant has goes to the others.
-void SegmentRun::offer(std::vector<Op*>& stack, size_t& root) {
-  const std::vector<Op*>& roots = segment_->roots_;
+void SegmentRun::offer(std::vector<uint32_t>& stack, size_t& root) {
+  const std::vector<uint32_t>& roots = segment_->roots_;
   {
     std::lock_guard lock(mutex_);
     size_t give = (stack.size() + 1) / 2;
@@ -159,7 +172,7 @@ void SegmentRun::offer(std::vector<Op*>& stack, size_t& root) {
   segment_->engine_.call_company();
 }
 
-bool SegmentRun::take_offered(std::vector<Op*>& stack) {
+bool SegmentRun::take_offered(std::vector<uint32_t>& stack) {
   if (offered_.load(std::memory_order_relaxed) == 0) return false;
   std::lock_guard lock(mutex_);
   const size_t n = (pool_.size() + 1) / 2;

@@ -29,11 +29,10 @@ class SegmentRun : public std::enable_shared_from_this<SegmentRun> {
       : segment_(std::move(segment)), done_(std::move(done)) {}
 
   template <bool kShared>
-  bool participate(std::vector<Op*>& stack, size_t& root);
-  void run_node(Op* op);
-  void fail() noexcept;
-  void offer(std::vector<Op*>& stack, size_t& root);
-  bool take_offered(std::vector<Op*>& stack);
+  bool participate(std::vector<uint32_t>& stack, size_t& root);
+  void run_node(uint32_t index);
+  void offer(std::vector<uint32_t>& stack, size_t& root);
+  bool take_offered(std::vector<uint32_t>& stack);
   void leave(size_t ran);
 
   std::shared_ptr<SegmentImpl> segment_;
@@ -42,7 +41,7 @@ class SegmentRun : public std::enable_shared_from_this<SegmentRun> {
   std::atomic<Failure*> failure_{nullptr};
   std::atomic<size_t> offered_{0};
   std::mutex mutex_;
-  std::vector<Op*> pool_;              // offered to others
+  std::vector<uint32_t> pool_;             // offered to others
   size_t ran_ = 0;                     // by the first participant before it shared
 };
 

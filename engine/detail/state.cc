@@ -43,7 +43,7 @@ void EngineImpl::release_extras(Op* op) {
 
 void EngineImpl::complete_unusual(Op* op) {
   if (op->flags & kOpHasBytes) {
-    ended_bytes_ += op->cold().bytes;
+    ended_bytes_ += bytes_of(op);
     bytes_used_ = special_ = true;
   }
   if (op->flags & kOpFailed) {

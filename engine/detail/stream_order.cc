@@ -185,7 +185,7 @@ void StreamOrder::plan(Op* op, Context context, StreamKind lane, Issue& issue) {
   record->is_issued = record->is_retired = record->is_broken = false;
   record->epoch = op->epoch;
   const OpCold& cold = op->cold();
-  record->bytes = cold.bytes;
+  record->bytes = bytes_of(op);
   record->name = cold.name;
   record->where = cold.where;
   record->event = event;

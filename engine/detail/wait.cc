@@ -158,7 +158,7 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
     // Nothing to do here. Look on for a while, then sleep.
     const uint64_t now = ticks();
     if (idle_since == 0) idle_since = now;
-    const bool patient = static_cast<double>(now - idle_since) > ticks_per_us() * options_.spin_us;
+    const bool patient = single_ || static_cast<double>(now - idle_since) > ticks_per_us() * options_.spin_us;
     const bool timed = timeout_ms >= 0;
     if (timed && now_ns() >= deadline) {
       lock_.lock();
@@ -167,7 +167,11 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       return false;
     }
     if (patient && !flowing) {
-      rouse();
+      if (single_ && !inline_mode_ && (ready_hint_.load(std::memory_order_relaxed) > 0 || ring_.maybe_nonempty())) {
+        start_worker();  // this thread leaves the processor
+      } else {
+        rouse();
+      }
       uint32_t expected = 0;
       if (waiter.word.compare_exchange_strong(expected, 1, std::memory_order_acq_rel)) {
         // With devices at work a waiter comes back to look at them, should no worker do so.
@@ -185,7 +189,7 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
     // While others bring operations to their end at a good pace, staying away from the lock and the lines
     // it guards is the best help.
     const uint64_t ended = ended_.load(std::memory_order_relaxed);
-    flowing = !inline_mode_ && ended != seen_ended && active_.load(std::memory_order_relaxed) > 0 &&
+    flowing = !inline_mode_ && !single_ && ended != seen_ended && active_.load(std::memory_order_relaxed) > 0 &&
               body_ticks_.load(std::memory_order_relaxed) < 1000;
     seen_ended = ended;
     if (flowing && waiter.word.load(std::memory_order_acquire) != 2) {

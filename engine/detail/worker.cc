@@ -106,7 +106,7 @@ void EngineImpl::work() {
 
 // Spins until there may be work; false when it is time to leave.
 bool EngineImpl::search() {
-  if (paused_hint_.load(std::memory_order_relaxed)) return false;
+  if (single_ || paused_hint_.load(std::memory_order_relaxed)) return false;
   if (active_.load(std::memory_order_relaxed) > wanted_workers()) return false;
   searching_.fetch_add(1, std::memory_order_seq_cst);
   attention_.fetch_add(1, std::memory_order_seq_cst);
@@ -304,7 +304,7 @@ inline bool EngineImpl::run_function(Op* op) {
   context.check_ = check_mode_;
   Failure* failure = nullptr;
   try {
-    op->type->run(op, context, nullptr);
+    op->type->run(op->closure(), context, nullptr);
   } catch (...) {
     failure = failure_of_current_exception(op->cold().name, op->cold().where);
   }
