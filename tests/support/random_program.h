@@ -1,0 +1,88 @@
+// Random programs, and what they mean when run one operation after the other.
+//
+// The interpreter knows nothing of the engine: it keeps a value for each variable, and for a poisoned one
+// which failures it may come from. Values are hashes of all that went into them, so a single operation out
+// of order, lost or run twice changes them.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace mx::test {
+
+inline uint64_t mix(uint64_t a, uint64_t b) {
+  a ^= b + 0x9e3779b97f4a7c15 + (a << 6) + (a >> 2);
+  a *= 0xff51afd7ed558ccd;
+  return a ^ (a >> 33);
+}
+
+struct Step {
+  enum class Kind { op, recover, create, remove } kind = Kind::op;
+  int id = 0;
+  std::vector<int> reads, writes, updates;  // variables; may repeat and overlap
+  int var = 0;                              // of the other kinds
+  bool fails = false;
+  int spin_us = 0;
+  int priority = 0;
+  int place = 0;  // 0: CPU, 1: CPU's communication lane, 2 and more: virtual devices
+};
+
+/// What the operation does with the values; the only code that interpreter and engine share.
+inline void compute(const Step& step, std::vector<uint64_t>& values) {
+  uint64_t hash = static_cast<uint64_t>(step.id);
+  for (int v : step.reads) hash = mix(hash, values[static_cast<size_t>(v)]);
+  for (int v : step.updates) hash = mix(hash, values[static_cast<size_t>(v)]);
+  for (int v : step.writes) values[static_cast<size_t>(v)] = mix(hash, static_cast<uint64_t>(v));
+  for (int v : step.updates) {
+    uint64_t& value = values[static_cast<size_t>(v)];
+    value = mix(value, hash);
+  }
+}
+
+class SerialInterpreter {
+ public:
+  struct State {
+    std::set<int> poison;  // the steps whose failure it may carry; empty: good
+    bool recoverable = false;
+    bool live = false;
+  };
+
+  explicit SerialInterpreter(size_t vars) : values_(vars, 0), states_(vars) {}
+  void run(const Step& step);
+  const std::vector<uint64_t>& values() const { return values_; }
+  const State& state(int var) const { return states_[static_cast<size_t>(var)]; }
+
+ private:
+  void run_op(const Step& step);
+  std::vector<uint64_t> values_;
+  std::vector<State> states_;
+};
+
+struct RandomProgramOptions {
+  uint64_t seed = 1;
+  int steps = 10'000;
+  int live_vars = 40;
+  int places = 2;     // see Step::place
+  bool failures = true;  // and recoveries
+};
+
+struct RandomProgram {
+  std::vector<Step> steps;
+  size_t vars = 0;  // ever made; the first live_vars exist at the start
+  int start_vars = 0;
+};
+
+RandomProgram make_random_program(const RandomProgramOptions& options);
+
+/// How many steps a test should run: fewer under a sanitizer.
+constexpr int scaled_steps(int steps) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  return steps / 5;
+#else
+  return steps;
+#endif
+}
+
+}  // namespace mx::test
