@@ -86,6 +86,8 @@ struct ThreadState {
   Op* cache = nullptr;
   Op* running = nullptr;      // the operation this thread is in
   EngineImpl* running_engine = nullptr;
+  const SegmentImpl* segment = nullptr;  // of which this thread runs
+  uint32_t node = 0;                     // this operation
   SegmentImpl* recording = nullptr;
   EngineImpl* recording_engine = nullptr;
 };
@@ -95,6 +97,9 @@ void unregister_engine(uint32_t id);
 void with_engine(uint32_t id, const std::function<void(EngineImpl&)>& f);
 extern constinit std::atomic<bool> in_forked_child;
 extern thread_local constinit ThreadState tls __attribute__((tls_model("initial-exec")));
+
+/// Is this thread inside an operation of some engine?
+inline bool inside_operation() { return tls.running != nullptr || tls.segment != nullptr; }
 
 class EngineImpl final : public StreamOrder::Listener {
  public:

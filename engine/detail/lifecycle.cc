@@ -95,7 +95,7 @@ void EngineImpl::check_usable(const char* call) const {
   MX_CHECK(!forked(), InvalidState, "[", call,
            "] expected the process that started the engine, got a forked child, where its threads do not "
            "exist; start engines after fork, or use exec");
-  MX_CHECK(!refusing_.load(std::memory_order_relaxed) || (tls.running != nullptr && tls.running_engine == this),
+  MX_CHECK(!refusing_.load(std::memory_order_relaxed) || (inside_operation() && tls.running_engine == this),
            InvalidState, "[", call, "] expected a running engine, got one that was shut down");
 }
 

@@ -100,7 +100,7 @@ void EngineImpl::watchdog(int64_t now) {
 
 // Naive: everything that is ready runs. Fuzz: at a push a few operations, at a wait everything.
 void EngineImpl::run_inline(bool all, bool wait_for_turn) {
-  if (tls.running != nullptr) return;
+  if (inside_operation()) return;
   std::unique_lock guard(inline_mutex_, std::try_to_lock);
   if (!guard.owns_lock()) {
     inline_again_.store(true);

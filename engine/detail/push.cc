@@ -280,7 +280,7 @@ void EngineImpl::submit_slowly(Op* op) {
     drain(kDrainLimit);
     unlock();
     wake_after_submit();
-    if (tls.running == nullptr) throttle(ring_.head());
+    if (!inside_operation()) throttle(ring_.head());
   }
 }
 
@@ -292,7 +292,7 @@ void EngineImpl::throttle(uint64_t ticket) {
            bytes_pushed_.load(std::memory_order_relaxed) - bytes_ended_.load(std::memory_order_relaxed) >
                options_.max_bytes_in_flight;
   };
-  if (!over(options_.max_ops_in_flight) || tls.running != nullptr || inline_mode_) [[likely]] return;
+  if (!over(options_.max_ops_in_flight) || inside_operation() || inline_mode_) [[likely]] return;
   throttle_count_.fetch_add(1, std::memory_order_relaxed);
   wake_after_submit();
   while (over(options_.max_ops_in_flight)) {

@@ -47,6 +47,7 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   void replay(int priority);
 
   size_t operations() const { return ops_.size(); }
+  Op* operation(uint32_t index) const { return ops_[index]; }
   size_t edges() const { return edges_.size(); }
 
  private:

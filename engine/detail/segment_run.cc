@@ -40,21 +40,11 @@ void SegmentRun::join() {
   if (take_offered(stack)) participate<true>(stack, no_roots);
 }
 
-inline void SegmentRun::run_node(uint32_t index) {
-  if (failure_.load(std::memory_order_relaxed) != nullptr) [[unlikely]] return;
-  Node& node = segment_->nodes_[index];
-  Op* op = segment_->ops_[index];
-  tls.running = op;
-  RunContext context;
-  context.op_ = op;
-  context.check_ = segment_->engine_.options().mode == EngineMode::check;
-  try {
-    node.run(node.closure_place(), context, nullptr);
-  } catch (...) {
-    Failure* failure = failure_of_current_exception(op->cold().name, op->cold().where);
-    Failure* none = nullptr;
-    if (!failure_.compare_exchange_strong(none, failure)) failure->release();
-  }
+void SegmentRun::fail(uint32_t index) {
+  const OpCold& cold = segment_->ops_[index]->cold();
+  Failure* failure = failure_of_current_exception(cold.name, cold.where);
+  Failure* none = nullptr;
+  if (!failure_.compare_exchange_strong(none, failure)) failure->release();
 }
 
 // kShared: others take part, so counters are decremented atomically. Otherwise returns true when it is time
@@ -62,9 +52,13 @@ inline void SegmentRun::run_node(uint32_t index) {
 template <bool kShared>
 bool SegmentRun::participate(std::vector<uint32_t>& stack, size_t& root) {
   EngineImpl& engine = segment_->engine_;
-  Op* const outer = tls.running;
+  const SegmentImpl* const outer = std::exchange(tls.segment, segment_.get());
+  const bool check = engine.options().mode == EngineMode::check;
+  RunContext context;
+  context.check_ = check;
   const std::vector<uint32_t>& roots = segment_->roots_;
   const bool tracing = engine.profiler().tracing();
+  const bool unusual = tracing || check;
   size_t ran = 0;
   size_t check_at = 1;
   const uint64_t begin = ticks();
@@ -86,19 +80,24 @@ bool SegmentRun::participate(std::vector<uint32_t>& stack, size_t& root) {
       continue;
     }
     while (index != kNone) {
-      const Node& node = nodes[index];
-      const uint32_t begin_edge = node.successors;
+      const uint32_t begin_edge = nodes[index].successors;
       const uint32_t end_edge = nodes[index + 1].successors;
       for (uint32_t i = begin_edge; i < end_edge && i < begin_edge + 8; ++i) {
         __builtin_prefetch(&counters[edges[i]], 1);
         __builtin_prefetch(&nodes[edges[i]]);
       }
-      if (tracing) [[unlikely]] {
-        const int64_t begin_ns = now_ns();
-        run_node(index);
-        engine.profiler().span(concat("thread ", gettid()), segment_->ops_[index]->cold().name, begin_ns, now_ns());
-      } else {
-        run_node(index);
+      if (failure_.load(std::memory_order_relaxed) == nullptr) [[likely]] {
+        tls.node = index;
+        const int64_t begin_ns = unusual && tracing ? now_ns() : 0;
+        if (unusual) context.op_ = segment_->ops_[index];
+        try {
+          nodes[index].run(nodes[index].closure_place(), context, nullptr);
+        } catch (...) {
+          fail(index);
+        }
+        if (unusual && tracing) {
+          engine.profiler().span(concat("thread ", gettid()), segment_->ops_[index]->cold().name, begin_ns, now_ns());
+        }
       }
       ++ran;
       uint32_t next = kNone;
@@ -138,14 +137,14 @@ bool SegmentRun::participate(std::vector<uint32_t>& stack, size_t& root) {
           if (share && spare > 0) {
             if (index != kNone) stack.push_back(index);
             ran_ = ran;
-            tls.running = outer;
+            tls.segment = outer;
             return true;
           }
         }
       }
     }
   }
-  tls.running = outer;
+  tls.segment = outer;
   if constexpr (kShared) {
     leave(ran);
   } else {

@@ -30,7 +30,7 @@ class SegmentRun : public std::enable_shared_from_this<SegmentRun> {
 
   template <bool kShared>
   bool participate(std::vector<uint32_t>& stack, size_t& root);
-  void run_node(uint32_t index);
+  void fail(uint32_t index);
   void offer(std::vector<uint32_t>& stack, size_t& root);
   bool take_offered(std::vector<uint32_t>& stack);
   void leave(size_t ran);

@@ -8,6 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
 #include "engine/detail/engine_inl.h"
+#include "engine/detail/segment_impl.h"
 
 namespace mx::detail {
 
@@ -20,10 +21,14 @@ constexpr size_t kReadyLimit = 64;
 }  // namespace
 
 void EngineImpl::refuse_inside_operation(const char* call) const {
-  if (tls.running == nullptr) [[likely]] return;
+  if (!inside_operation() && tls.recording == nullptr) [[likely]] return;
+  MX_CHECK(tls.recording == nullptr || tls.recording_engine != this, InvalidState, "[", call,
+           "] expected to be called outside of record(), got a call while recording: nothing recorded runs "
+           "before the segment is replayed");
+  if (!inside_operation()) return;
+  Op* op = tls.segment != nullptr ? tls.segment->operation(tls.node) : tls.running;
   throw InvalidState(concat("[", call, "] expected to be called outside of operations, got a call inside '",
-                            name_or_default(tls.running->cold().name), "' (pushed at ",
-                            place(tls.running->cold().where),
+                            name_or_default(op->cold().name), "' (pushed at ", place(op->cold().where),
                             "): it could wait for itself; use push_async to go on when something is done"));
 }
 
