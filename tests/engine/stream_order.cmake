@@ -12,7 +12,6 @@ mx_add_test(stream_order_alloc_test
 
 # The engine on streams: every kind of device, one suite.
 if(MX_HAVE_CUDA)
-  enable_language(CUDA)
   set(stream_ops_cuda ../support/stream_ops_cuda.cu)
 else()
   set(stream_ops_cuda ../support/stream_ops_nocuda.cc)
