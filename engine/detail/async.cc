@@ -91,7 +91,13 @@ void EngineImpl::finish_async(Op* op) {
   op->pending = 0;
   lock_.lock();
   if (options_.watchdog_ms > 0) async_since_.erase(op);
-  complete(op);
+  Failure* early = streams_in_use_ ? streams_->take_early_failure(op) : nullptr;
+  if (early != nullptr && (op->flags & kOpFailed) == 0) {
+    finish_op(op, Outcome::failed, early);  // (retired() has counted it)
+  } else {
+    complete(op);
+  }
+  if (early != nullptr) early->release();
   if (internal_ != nullptr) settle_internal();
   unlock();
   if (inline_mode_) {

@@ -40,7 +40,11 @@ class DependencyState {
   void link(Op* op) {
     uint32_t waiting = 0;
     for_each_link(op, [&](Link& link) { waiting += !enqueue(op, link); });
-    op->pending = static_cast<uint16_t>(waiting);
+    if (op->flags & kOpWide) [[unlikely]] {
+      op->cold().ext->pending = waiting;
+    } else {
+      op->pending = static_cast<uint16_t>(waiting);
+    }
     if (waiting == 0) sink_.ready(op);
   }
 
@@ -129,8 +133,12 @@ class DependencyState {
   void granted(Link* link, VarBlock* var) {
     Op* op = op_of(link);
     note_grant(op, *link, var);
-    MX_ASSERT(op->pending > 0);
-    if (--op->pending == 0) sink_.ready(op);
+    MX_ASSERT(waits_for_more_than(op, 0));
+    if (op->flags & kOpWide) [[unlikely]] {
+      if (--op->cold().ext->pending == 0) sink_.ready(op);
+    } else if (--op->pending == 0) {
+      sink_.ready(op);
+    }
   }
 
   static void note_grant(Op* op, Link& link, const VarBlock* var) {

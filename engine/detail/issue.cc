@@ -106,6 +106,7 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
   issuing_[static_cast<size_t>(lane.issuer)] = 0;
   if (planned) {
     streams_->issued(op, issue, failure);
+    op->flags &= static_cast<uint8_t>(~kOpHasBytes);  // retired() counts them
     if (async && !ends_by_token) {
       --epoch_count_[op->epoch];
       ++ended_count_;

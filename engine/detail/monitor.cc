@@ -38,7 +38,10 @@ void EngineImpl::monitor() {
       scavenge();
     }
     const bool pending = !ready_.empty() || !comm_.empty() || device_ready_ > 0 || ring_.maybe_nonempty();
-    const bool call = pending && stuck && paused_ == 0 && searching_.load(std::memory_order_relaxed) == 0;
+    // (What a device has just made ready may have nobody to run it.)
+    const bool idle = !inline_mode_ && active_.load(std::memory_order_seq_cst) == 0;
+    const bool call =
+        pending && (stuck || idle) && paused_ == 0 && searching_.load(std::memory_order_relaxed) == 0;
     const bool busy = running_ > 0 || active_.load(std::memory_order_seq_cst) > 0 ||
                       (streams_in_use_ && streams_->outstanding()) ||
                       (options_.watchdog_ms > 0 && !async_since_.empty()) || (inline_mode_ && pending);

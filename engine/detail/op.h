@@ -94,7 +94,7 @@ static_assert(sizeof(OpCold) == 24);
 
 struct alignas(kOpBytes) Op {
   const OpType* type;
-  uint16_t pending;  // links not yet granted
+  uint16_t pending;  // links not yet granted; 0 with kOpWide, which counts in its first ExtBlock
   uint8_t links;     // inline links in use
   uint8_t flags;
   int16_t priority;
@@ -147,7 +147,8 @@ struct alignas(kOpBytes) ExtBlock {
   Op* owner;
   uint16_t count;
   uint8_t unused;
-  uint8_t flags;  // kOpExt, at the same offset as in Op
+  uint8_t flags;     // kOpExt, at the same offset as in Op
+  uint32_t pending;  // in the first block of an operation: what Op::pending is for others
   Link links[6];
   ExtBlock* next_block;
   uint64_t bytes;  // of the operation, in its first block
@@ -159,6 +160,11 @@ inline Op* op_of(Link* link) {
   Op* op = reinterpret_cast<Op*>(reinterpret_cast<uintptr_t>(link) & ~(uintptr_t{kOpBytes} - 1));
   if (op->flags & kOpExt) [[unlikely]] return reinterpret_cast<ExtBlock*>(op)->owner;
   return op;
+}
+
+/// Does it wait for more than `n` of its links?
+inline bool waits_for_more_than(const Op* op, uint32_t n) {
+  return (op->flags & kOpWide ? const_cast<Op*>(op)->cold().ext->pending : op->pending) > n;
 }
 
 /// PushOptions::bytes of the operation.

@@ -161,8 +161,6 @@ void EngineImpl::fill_links(Op* op, const PushOptions& options) {
     if (n > 3) op->link_b[1].var_and_access = links[3];
     return;
   }
-  MX_CHECK(total <= UINT16_MAX, InvalidArgument, "[", name_or_default(options.name),
-           "] expected at most 65535 variables, got ", total);
   // Many: sort, and merge neighbours. The buffer stays with the thread.
   static thread_local std::vector<Link> all;
   all.clear();

@@ -74,6 +74,7 @@ bool SegmentRun::participate(std::vector<uint32_t>& stack, size_t& root) {
       stack.pop_back();
     } else if (root < roots.size()) {
       index = roots[root++];
+      if (root + 16 < roots.size()) __builtin_prefetch(&nodes[roots[root + 16]]);
     } else if (!kShared || !take_offered(stack)) {
       break;
     } else {

@@ -128,17 +128,16 @@ void EngineImpl::written(VarBlock* var) {
     Waiter* next = waiter->next;
     if (waiter->var == var && !waiter->written && static_cast<int32_t>(var->writes_done - waiter->target) >= 0) {
       waiter->written = true;
-      if (!streams_in_use_ || streams_->landed(var)) finish_waiter(*waiter);
+      if (!streams_in_use_ || streams_->landed(var, waiter->target)) finish_waiter(*waiter);
     }
     waiter = next;
   }
 }
 
 void EngineImpl::maybe_landed(VarBlock* var) {
-  if (!streams_->landed(var)) return;
   for (Waiter* waiter = var_waiters_; waiter != nullptr;) {
     Waiter* next = waiter->next;
-    if (waiter->var == var && waiter->written) finish_waiter(*waiter);
+    if (waiter->var == var && waiter->written && streams_->landed(var, waiter->target)) finish_waiter(*waiter);
     waiter = next;
   }
 }

@@ -44,7 +44,7 @@ bool EngineImpl::wait(Var v, int64_t timeout_ms) {
   waiter.target = var->writes_linked;
   if (var->writes_done == waiter.target) {
     waiter.written = true;
-    if (!streams_in_use_ || streams_->landed(var)) finish_waiter(waiter);
+    if (!streams_in_use_ || streams_->landed(var, waiter.target)) finish_waiter(waiter);
   }
   bool in_time = true;
   if (!waiter.finished) {
@@ -267,7 +267,7 @@ void EngineImpl::mark_ancestors(VarBlock* var) {
     stack[depth++] = {next, until};
   };
   const auto expand = [&](Op* op) {
-    if (op->pending == 0) return;
+    if (!waits_for_more_than(op, 0)) return;
     for_each_link(op, [&](Link& link) {
       --budget;
       if (!link.granted()) visit(link.var(), &link);
