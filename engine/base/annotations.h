@@ -3,10 +3,11 @@
 // oneTBB is not compiled with ThreadSanitizer, so the happens-before edge from the thread that enqueues a
 // task to the thread that runs it is invisible to it: MX_TSAN_RELEASE before the enqueue and
 // MX_TSAN_ACQUIRE at the start of the task, on the same address, make it visible. They mark that edge only
-// and compile to nothing elsewhere.
+// and compile to nothing elsewhere. The one file that uses them (worker_host.cc) is itself compiled without
+// the sanitizer, since oneTBB's headers write the task's memory from it, and says so with MX_TSAN_ANNOTATE.
 #pragma once
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || defined(MX_TSAN_ANNOTATE)
 #define MX_TSAN 1
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)

@@ -33,10 +33,11 @@ WorkerHost::~WorkerHost() { join(); }
 void WorkerHost::call() {
   State* state = state_.get();
   state->calls.fetch_add(1, std::memory_order_relaxed);
-  MX_TSAN_RELEASE(state);
+  MX_TSAN_RELEASE(state);  // (this file is compiled without the sanitizer: see annotations.h)
   state->arena.enqueue([state] {
     MX_TSAN_ACQUIRE(state);
     state->work();
+    MX_TSAN_RELEASE(&state->calls);
     if (state->calls.fetch_sub(1, std::memory_order_acq_rel) == 1) futex_wake(state->calls);
   });
 }
@@ -44,7 +45,10 @@ void WorkerHost::call() {
 void WorkerHost::join() {
   for (;;) {
     const uint32_t calls = state_->calls.load(std::memory_order_acquire);
-    if (calls == 0) return;
+    if (calls == 0) {
+      MX_TSAN_ACQUIRE(&state_->calls);
+      return;
+    }
     futex_wait(state_->calls, calls, 10'000'000);
   }
 }
