@@ -33,14 +33,14 @@ enum class EngineMode {
 
 struct EngineOptions {
   EngineMode mode = EngineMode::threaded;
-  uint64_t seed = 0;                         ///< of EngineMode::fuzz
-  int threads = 0;                           ///< CPU workers; 0: usable_cpus()
-  int64_t max_ops_in_flight = 1 << 16;       ///< a push beyond it waits while something can finish
+  uint64_t seed = 0;                          ///< of EngineMode::fuzz
+  int threads = 0;                            ///< CPU workers; 0: usable_cpus()
+  int64_t max_ops_in_flight = 1 << 16;        ///< a push beyond it waits while something can finish
   uint64_t max_bytes_in_flight = UINT64_MAX;  ///< of PushOptions::bytes
-  int spin_us = 50;                          ///< how long an idle worker looks for work before it leaves
-  int watchdog_ms = 0;                       ///< warn about an operation that runs longer; 0: off
-  int compute_streams = 0;                   ///< per accelerator; 0: what the device proposes
-  int history = 0;                           ///< operations kept for write_dot()
+  int spin_us = 50;                           ///< how long an idle worker looks for work before it leaves
+  int watchdog_ms = 0;                        ///< warn about an operation that runs longer; 0: off
+  int compute_streams = 0;                    ///< per accelerator; 0: what the device proposes
+  int history = 0;                            ///< operations kept for write_dot()
 
   /// MX_ENGINE (threaded, naive, check, fuzz:SEED), MX_NUM_THREADS, MX_WATCHDOG_MS, MX_ENGINE_HISTORY.
   /// Throws InvalidArgument naming the variable and what was expected.
@@ -57,13 +57,13 @@ struct EngineStats {
   uint64_t bytes_in_flight = 0;
   uint64_t ready = 0;
   uint64_t running = 0;
-  uint64_t worker_starts = 0;   ///< times a worker was called from oneTBB
-  uint64_t worker_steps = 0;    ///< visits to the dependency state
-  uint64_t throttled = 0;       ///< pushes that had to wait
-  uint64_t stream_ops = 0;      ///< operations enqueued on streams
-  uint64_t stream_waits = 0;    ///< event waits between streams
-  uint64_t vars = 0;            ///< live variables
-  uint64_t op_pool_bytes = 0;   ///< memory held for pending operations
+  uint64_t worker_starts = 0;  ///< times a worker was called from oneTBB
+  uint64_t worker_steps = 0;   ///< visits to the dependency state
+  uint64_t throttled = 0;      ///< pushes that had to wait
+  uint64_t stream_ops = 0;     ///< operations enqueued on streams
+  uint64_t stream_waits = 0;   ///< event waits between streams
+  uint64_t vars = 0;           ///< live variables
+  uint64_t op_pool_bytes = 0;  ///< memory held for pending operations
 
   std::string to_string() const;
 };

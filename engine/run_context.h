@@ -28,10 +28,12 @@ class RunContext {
   /// In mode `check`: throws AccessError, naming the operation and the variable, when `v` was not declared
   /// for reading (reads, updates) or writing (writes, updates). Free in the other modes.
   void read(Var v) const {
-    if (check_) [[unlikely]] check(v, false);
+    if (check_) [[unlikely]]
+      check(v, false);
   }
   void write(Var v) const {
-    if (check_) [[unlikely]] check(v, true);
+    if (check_) [[unlikely]]
+      check(v, true);
   }
 
  private:

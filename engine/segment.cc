@@ -88,7 +88,8 @@ void SegmentImpl::finish() {
       const auto [found, fresh] = place.try_emplace(link.var(), outside_.size());
       if (fresh) {
         outside_.push_back(link);
-      } else if (Link& before = outside_[found->second]; before.access() == Access::read && link.exclusive()) {
+      } else if (Link& before = outside_[found->second];
+                 before.access() == Access::read && link.exclusive()) {
         before.set(link.var(), Access::update);
       }
     });
@@ -152,7 +153,8 @@ void SegmentImpl::build_nodes() {
   edges_.resize(edges.size());
   for (const auto& [from, to] : edges) edges_[next[from]++] = to;
   waiting_ = std::make_unique<std::atomic<uint32_t>[]>(ops_.size());
-  for (size_t i = 0; i < ops_.size(); ++i) waiting_[i].store(nodes_[i].predecessor_count(), std::memory_order_relaxed);
+  for (size_t i = 0; i < ops_.size(); ++i)
+    waiting_[i].store(nodes_[i].predecessor_count(), std::memory_order_relaxed);
 }
 
 void SegmentImpl::replay(int priority) {

@@ -8,19 +8,19 @@
 #pragma once
 
 #if defined(__SANITIZE_THREAD__) || defined(MX_TSAN_ANNOTATE)
-#define MX_TSAN 1
+#  define MX_TSAN 1
 #elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define MX_TSAN 1
-#endif
+#  if __has_feature(thread_sanitizer)
+#    define MX_TSAN 1
+#  endif
 #endif
 
 #ifdef MX_TSAN
 extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
-#define MX_TSAN_ACQUIRE(address) __tsan_acquire(const_cast<void*>(static_cast<const void*>(address)))
-#define MX_TSAN_RELEASE(address) __tsan_release(const_cast<void*>(static_cast<const void*>(address)))
+#  define MX_TSAN_ACQUIRE(address) __tsan_acquire(const_cast<void*>(static_cast<const void*>(address)))
+#  define MX_TSAN_RELEASE(address) __tsan_release(const_cast<void*>(static_cast<const void*>(address)))
 #else
-#define MX_TSAN_ACQUIRE(address) ((void)(address))
-#define MX_TSAN_RELEASE(address) ((void)(address))
+#  define MX_TSAN_ACQUIRE(address) ((void)(address))
+#  define MX_TSAN_RELEASE(address) ((void)(address))
 #endif

@@ -25,15 +25,16 @@ std::string concat(const Parts&... parts) {
 
 }  // namespace mx::detail
 
-#define MX_CHECK(condition, ErrorType, ...)                                                    \
-  do {                                                                                         \
-    if (!(condition)) [[unlikely]] throw ErrorType(::mx::detail::concat(__VA_ARGS__));         \
+#define MX_CHECK(condition, ErrorType, ...)               \
+  do {                                                    \
+    if (!(condition)) [[unlikely]]                        \
+      throw ErrorType(::mx::detail::concat(__VA_ARGS__)); \
   } while (false)
 
 /// An invariant of the library, checked in debug and sanitizer builds only.
 #if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MX_ASSERT(condition) \
-  ((condition) ? (void)0 : ::mx::detail::invariant_failed(#condition, __FILE__, __LINE__))
+#  define MX_ASSERT(condition) \
+    ((condition) ? (void)0 : ::mx::detail::invariant_failed(#condition, __FILE__, __LINE__))
 #else
-#define MX_ASSERT(condition) ((void)0)
+#  define MX_ASSERT(condition) ((void)0)
 #endif

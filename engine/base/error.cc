@@ -12,7 +12,8 @@ namespace {
 
 std::string demangle(const char* name) {
   int status = 0;
-  std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status), std::free);
+  std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status),
+                                              std::free);
   return status == 0 ? text.get() : name;
 }
 

@@ -65,15 +65,16 @@ void EngineImpl::function_returned(Op* op) {
 }
 
 void EngineImpl::end_async(Op* op, Failure* failure) {
-  completers_.fetch_add(1, std::memory_order_relaxed);  // the engine may end with this operation, see ~EngineImpl
+  completers_.fetch_add(
+      1, std::memory_order_relaxed);  // the engine may end with this operation, see ~EngineImpl
   token_failure(op) = failure;
   if (async_state(op).fetch_or(kCompleted, std::memory_order_acq_rel) & kReturned) finish_async(op);
   completers_.fetch_sub(1, std::memory_order_release);
 }
 
 void EngineImpl::drop_async(Op* op) {
-  end_async(op, failure_of(std::make_exception_ptr(OperationError(
-                               "expected its completion to be called, but it was dropped")),
+  end_async(op, failure_of(std::make_exception_ptr(
+                               OperationError("expected its completion to be called, but it was dropped")),
                            op->cold().name, op->cold().where));
 }
 
@@ -122,16 +123,15 @@ Completion::~Completion() {
 }
 
 void Completion::fail(std::exception_ptr error) {
-  finish(error != nullptr ? error
-                          : std::make_exception_ptr(OperationError("failed without saying why")));
+  finish(error != nullptr ? error : std::make_exception_ptr(OperationError("failed without saying why")));
 }
 
 void Completion::finish(std::exception_ptr error) {
   MX_CHECK(op_ != nullptr, InvalidState,
            "[completion] expected the first and only use, got a token that was used or moved from");
   detail::Op* op = std::exchange(op_, nullptr);
-  impl_->end_async(op, error == nullptr ? nullptr
-                                        : detail::failure_of(error, op->cold().name, op->cold().where));
+  impl_->end_async(op,
+                   error == nullptr ? nullptr : detail::failure_of(error, op->cold().name, op->cold().where));
 }
 
 }  // namespace mx

@@ -61,7 +61,8 @@ class DependencyState {
       }
       var->flags &= static_cast<uint8_t>(~kVarWriting);
       ++var->writes_done;
-      if (var->flags & kVarWatched) [[unlikely]] sink_.written(var);
+      if (var->flags & kVarWatched) [[unlikely]]
+        sink_.written(var);
       if (var->head != nullptr) grant_next(var);
     });
   }
@@ -80,7 +81,8 @@ class DependencyState {
     if (failure != nullptr) failure->retain();
     if (var->failure != nullptr) var->failure->release();
     var->failure = failure;
-    var->flags = static_cast<uint8_t>(recoverable ? var->flags | kVarRecoverable : var->flags & ~kVarRecoverable);
+    var->flags =
+        static_cast<uint8_t>(recoverable ? var->flags | kVarRecoverable : var->flags & ~kVarRecoverable);
   }
 
  private:
@@ -143,7 +145,8 @@ class DependencyState {
 
   static void note_grant(Op* op, Link& link, const VarBlock* var) {
     link.grant();
-    if (var->failure != nullptr && link.access() != Access::write) [[unlikely]] op->flags |= kOpSkip;
+    if (var->failure != nullptr && link.access() != Access::write) [[unlikely]]
+      op->flags |= kOpSkip;
   }
 
   static void settle(VarBlock* var, Access access, Outcome outcome, Failure* failure) {

@@ -50,14 +50,14 @@ struct Lane;
 
 struct alignas(64) Worker {
   Batch batch;
-  std::shared_ptr<SegmentRun> run;  // not null: take part in this replay instead of a batch
-  Lane* lane = nullptr;  // not null: the batch is one operation to issue on this lane's device
-  bool in_use = false;   // under the lock
-  uint32_t row = 0;      // in traces
-  uint32_t sample = 0;   // counts batches, some of which are timed
-  std::atomic<Op*> running{nullptr};        // for the watchdog; written only while it is on
-  std::atomic<int64_t> running_since{0};    // ns
-  int64_t reported = 0;                     // running_since of the last report
+  std::shared_ptr<SegmentRun> run;    // not null: take part in this replay instead of a batch
+  Lane* lane = nullptr;               // not null: the batch is one operation to issue on this lane's device
+  bool in_use = false;                // under the lock
+  uint32_t row = 0;                   // in traces
+  uint32_t sample = 0;                // counts batches, some of which are timed
+  std::atomic<Op*> running{nullptr};  // for the watchdog; written only while it is on
+  std::atomic<int64_t> running_since{0};  // ns
+  int64_t reported = 0;                   // running_since of the last report
 };
 
 /// Operations of one (context, kind of stream) that is not the CPU's compute lane.
@@ -72,10 +72,10 @@ struct Lane {
 /// A thread that waits for a version of a variable, or (var == nullptr) for an epoch.
 struct Waiter {
   VarBlock* var = nullptr;
-  uint32_t target = 0;     // VarBlock::writes_done to reach
+  uint32_t target = 0;  // VarBlock::writes_done to reach
   uint64_t epoch = 0;
-  bool written = false;    // the target is reached; the version's landing may still be awaited
-  bool finished = false;   // under the lock
+  bool written = false;   // the target is reached; the version's landing may still be awaited
+  bool finished = false;  // under the lock
   Failure* failure = nullptr;
   std::atomic<uint32_t> word{0};  // 0 waiting, 1 asleep, 2 finished
   Waiter* next = nullptr;
@@ -84,7 +84,7 @@ struct Waiter {
 struct ThreadState {
   uint32_t cache_engine = 0;  // id of the engine whose operations are cached
   Op* cache = nullptr;
-  Op* running = nullptr;      // the operation this thread is in
+  Op* running = nullptr;  // the operation this thread is in
   EngineImpl* running_engine = nullptr;
   const SegmentImpl* segment = nullptr;  // of which this thread runs
   uint32_t node = 0;                     // this operation
@@ -168,7 +168,8 @@ class EngineImpl final : public StreamOrder::Listener {
   // push.cc
   class LinkWriter;
   void push_links(const OpType* type, const std::vector<Link>& links, int priority, uint8_t device,
-                  const char* name, const std::source_location& where, void (*construct)(Op*, void*), void* argument);
+                  const char* name, const std::source_location& where, void (*construct)(Op*, void*),
+                  void* argument);
   Op* allocate();
   void free_unsubmitted(Op* op) noexcept;
   void fill_links(Op* op, const PushOptions& options);
@@ -257,7 +258,6 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<bool> refusing_{false};   // pushes throw
   std::atomic<bool> shut_down_{false};  // shutdown() has begun
 
-
   OpPool op_pool_;
   VarPool var_pool_;
   Profiler profiler_;
@@ -278,7 +278,7 @@ class EngineImpl final : public StreamOrder::Listener {
   // Read by pushers now and then, written once per step.
   alignas(64) std::atomic<uint64_t> ended_{0};  // operations that have ended
   std::atomic<uint64_t> bytes_ended_{0};
-  std::atomic<uint32_t> throttled_{0};          // pushers asleep
+  std::atomic<uint32_t> throttled_{0};  // pushers asleep
   std::atomic<uint32_t> throttle_word_{0};
   std::atomic<uint64_t> bytes_pushed_{0};
   std::atomic<uint64_t> throttle_count_{0};
@@ -288,11 +288,11 @@ class EngineImpl final : public StreamOrder::Listener {
   DependencyState<EngineImpl> deps_{*this};
   ReadyQueue ready_;
   bool streams_in_use_ = false;
-  bool special_ = false;     // something rare is there: see publish_special()
-  bool bytes_used_ = false;  // some operation had PushOptions::bytes
+  bool special_ = false;       // something rare is there: see publish_special()
+  bool bytes_used_ = false;    // some operation had PushOptions::bytes
   bool urgent_shown_ = false;  // attention_ counts the urgent operation that is ready
   int paused_ = 0;
-  int running_ = 0;        // threads that run operations
+  int running_ = 0;  // threads that run operations
   uint64_t ended_count_ = 0;
   uint64_t ended_bytes_ = 0;
   uint64_t linked_ = 0;
@@ -304,7 +304,7 @@ class EngineImpl final : public StreamOrder::Listener {
   Waiter* epoch_waiters_ = nullptr;
   Waiter* var_waiters_ = nullptr;
   uint32_t walk_ = 0;
-  ReadyQueue comm_;        // operations of the CPU's communication lanes
+  ReadyQueue comm_;  // operations of the CPU's communication lanes
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<char> issuing_;  // per device in use: an issuer is at work
   size_t device_ready_ = 0;
@@ -314,10 +314,11 @@ class EngineImpl final : public StreamOrder::Listener {
   std::unordered_map<Op*, int64_t> async_since_;  // with a watchdog: asynchronous operations that have begun
   std::unique_ptr<StreamOrder> streams_;
   Failure* first_failure_ = nullptr;
-  uint64_t failures_ = 0;       // since the last wait_all
+  uint64_t failures_ = 0;  // since the last wait_all
   uint64_t failed_ops_ = 0, skipped_ops_ = 0, steps_ = 0, worker_starts_ = 0;
   std::vector<Failure*> unobserved_;
-  std::unordered_map<VarBlock*, uint32_t> pins_;  // by segments; a deleted one is given back with its last pin
+  std::unordered_map<VarBlock*, uint32_t>
+      pins_;  // by segments; a deleted one is given back with its last pin
   std::vector<std::shared_ptr<SegmentRun>> shared_runs_;  // replays that would like company
   std::mt19937_64 random_;
   uint32_t epoch_count_[256] = {};

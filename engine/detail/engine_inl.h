@@ -7,7 +7,8 @@
 namespace mx::detail {
 
 inline void EngineImpl::epoch_done(uint8_t epoch) {
-  if (--epoch_count_[epoch] == 0 && epoch_waiters_ != nullptr) [[unlikely]] check_epoch_waiters();
+  if (--epoch_count_[epoch] == 0 && epoch_waiters_ != nullptr) [[unlikely]]
+    check_epoch_waiters();
 }
 
 inline void EngineImpl::release_op(Op* op) {
@@ -22,7 +23,8 @@ inline void EngineImpl::release_op(Op* op) {
 
 inline void EngineImpl::finish_op(Op* op, Outcome outcome, Failure* failure, bool release_epoch) {
   deps_.complete(op, outcome, failure);
-  if ((op->flags & kOpWide) || profiler_.tracking()) [[unlikely]] release_extras(op);
+  if ((op->flags & kOpWide) || profiler_.tracking()) [[unlikely]]
+    release_extras(op);
   if (release_epoch) [[likely]] {
     ++ended_count_;
     epoch_done(op->epoch);
@@ -44,11 +46,13 @@ inline void EngineImpl::unlock() {
     publish_special();
   } else {
     const uint32_t hint = static_cast<uint32_t>(ready_.size());
-    if (ready_hint_.load(std::memory_order_relaxed) != hint) ready_hint_.store(hint, std::memory_order_relaxed);
+    if (ready_hint_.load(std::memory_order_relaxed) != hint)
+      ready_hint_.store(hint, std::memory_order_relaxed);
   }
   ended_.store(ended_count_, std::memory_order_relaxed);
   lock_.unlock();
-  if (throttled_.load(std::memory_order_relaxed) > 0) [[unlikely]] wake_throttled();
+  if (throttled_.load(std::memory_order_relaxed) > 0) [[unlikely]]
+    wake_throttled();
 }
 
 inline void EngineImpl::start_batch(Batch& batch, size_t size) {
@@ -60,7 +64,8 @@ inline void EngineImpl::finish_batch(Worker& worker) {
   if (worker.batch.size == 0) return;
   worker.batch.finish([this](Op* op) { ready_.push_front(op); }, [this](Op* op) { complete(op); });
   --running_;
-  if (internal_ != nullptr) [[unlikely]] settle_internal();
+  if (internal_ != nullptr) [[unlikely]]
+    settle_internal();
 }
 
 }  // namespace mx::detail

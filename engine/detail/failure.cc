@@ -50,9 +50,7 @@ std::exception_ptr rewritten(const MakeMessage& message) {
 
 std::string name_or_default(const char* name) { return name != nullptr ? name : "operation"; }
 
-std::string place(const std::source_location& where) {
-  return concat(where.file_name(), ":", where.line());
-}
+std::string place(const std::source_location& where) { return concat(where.file_name(), ":", where.line()); }
 
 Failure* failure_of_current_exception(const char* name, const std::source_location& where) {
   auto* failure = new Failure;
@@ -82,8 +80,9 @@ std::exception_ptr with_note(const std::exception_ptr& error, const std::string&
 }
 
 void throw_null_function(const char* name, const std::source_location& where) {
-  throw InvalidArgument(concat("[", name_or_default(name), "] expected a function to run, got a null one (pushed at ",
-                               place(where), ")"));
+  throw InvalidArgument(concat("[", name_or_default(name),
+                               "] expected a function to run, got a null one (pushed at ", place(where),
+                               ")"));
 }
 
 }  // namespace mx::detail

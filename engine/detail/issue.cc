@@ -23,8 +23,9 @@ size_t EngineImpl::take_device_op(Worker& worker) {
   issuing_[static_cast<size_t>(best->issuer)] = 1;
   --device_ready_;
   worker.lane = best;
-  worker.batch.ops[0] = options_.mode == EngineMode::fuzz ? best->ready.pop_nth(random_() % best->ready.size())
-                                                          : best->ready.pop();
+  worker.batch.ops[0] = options_.mode == EngineMode::fuzz
+                            ? best->ready.pop_nth(random_() % best->ready.size())
+                            : best->ready.pop();
   return 1;
 }
 
@@ -88,7 +89,8 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
         failure = failure_of_current_exception(op->cold().name, op->cold().where);
       }
       if (begin_ns != 0) {
-        profiler_.ran(op, to_string(lane.context) + " issue", begin_ns, now_ns(), failure ? "failed" : "issued");
+        profiler_.ran(op, to_string(lane.context) + " issue", begin_ns, now_ns(),
+                      failure ? "failed" : "issued");
       }
       worker.running.store(nullptr, std::memory_order_release);
       tls.running = nullptr;

@@ -48,11 +48,12 @@ EngineImpl::EngineImpl(const EngineOptions& options)
   MX_CHECK(options.max_ops_in_flight > 0, InvalidArgument,
            "[Engine] expected max_ops_in_flight to be positive, got ", options.max_ops_in_flight);
   MX_CHECK(options.spin_us >= 0 && options.watchdog_ms >= 0 && options.history >= 0, InvalidArgument,
-           "[Engine] expected spin_us, watchdog_ms and history not to be negative, got ", options.spin_us, ", ",
-           options.watchdog_ms, " and ", options.history);
-  MX_CHECK(!forked(), InvalidState,
-           "[Engine] expected the process that loaded it, got a forked child, where its threads do not exist; "
-           "start engines after fork, or use exec");
+           "[Engine] expected spin_us, watchdog_ms and history not to be negative, got ", options.spin_us,
+           ", ", options.watchdog_ms, " and ", options.history);
+  MX_CHECK(
+      !forked(), InvalidState,
+      "[Engine] expected the process that loaded it, got a forked child, where its threads do not exist; "
+      "start engines after fork, or use exec");
   watch_forks();
   ticks_per_us();
   lanes_.reserve(kInternalLane + 1);
@@ -191,9 +192,13 @@ void EngineImpl::check_access(const Op* op, const Var& v, bool write) {
   if (allowed && VarPool::alive(v)) return;
   const char* name = v.block != nullptr ? VarPool::name_of(v.block) : nullptr;
   const char* wanted = write ? "writes or updates" : "reads or updates";
-  const char* has = !declared ? "neither" : found == Access::read ? "reads" : found == Access::write ? "writes" : "updates";
-  throw AccessError(concat("[", name_or_default(const_cast<Op*>(op)->cold().name), "] expected the variable '",
-                           name != nullptr ? name : "unnamed", "' among its ", wanted, ", found it in ", has));
+  const char* has = !declared                ? "neither"
+                    : found == Access::read  ? "reads"
+                    : found == Access::write ? "writes"
+                                             : "updates";
+  throw AccessError(concat("[", name_or_default(const_cast<Op*>(op)->cold().name),
+                           "] expected the variable '", name != nullptr ? name : "unnamed", "' among its ",
+                           wanted, ", found it in ", has));
 }
 
 }  // namespace detail

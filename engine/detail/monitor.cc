@@ -80,9 +80,9 @@ void EngineImpl::watchdog(int64_t now) {
   const int64_t limit = static_cast<int64_t>(options_.watchdog_ms) * 1'000'000;
   std::vector<std::string> lines;
   const auto report = [&](Op* op, int64_t since, const char* what) {
-    lines.push_back(concat("[", name_or_default(op->cold().name), "] ", what, " for ", (now - since) / 1'000'000,
-                           " ms, longer than the watchdog's ", options_.watchdog_ms, " ms (pushed at ",
-                           place(op->cold().where), ")"));
+    lines.push_back(concat("[", name_or_default(op->cold().name), "] ", what, " for ",
+                           (now - since) / 1'000'000, " ms, longer than the watchdog's ",
+                           options_.watchdog_ms, " ms (pushed at ", place(op->cold().where), ")"));
   };
   lock_.lock();
   for (auto& worker : workers_) {

@@ -60,7 +60,7 @@ struct Link {
 /// What the engine needs to know of a closure's type.
 struct OpType {
   void (*run)(void* closure, const RunContext&, Completion*);  // Completion: null unless async
-  void (*destroy)(Op*) noexcept;  // null: nothing to do
+  void (*destroy)(Op*) noexcept;                               // null: nothing to do
   bool async;
   uint8_t copy_bytes;  // how much of the closure's place a copy of it takes; 0: it must stay where it is
 };
@@ -123,7 +123,8 @@ struct alignas(kOpBytes) Op {
     return (word & kMask) == 0;
   }
 };
-static_assert(offsetof(Op, flags) - offsetof(Op, pending) == 3 && offsetof(Op, priority) - offsetof(Op, pending) == 4 &&
+static_assert(offsetof(Op, flags) - offsetof(Op, pending) == 3 &&
+              offsetof(Op, priority) - offsetof(Op, pending) == 4 &&
               offsetof(Op, device) - offsetof(Op, pending) == 7);
 static_assert(sizeof(Op) == kOpBytes && offsetof(Op, closure_bytes) == 48 && offsetof(Op, link_b) == 96);
 
@@ -158,7 +159,8 @@ inline constexpr size_t kLinksPerExt = 6;
 
 inline Op* op_of(Link* link) {
   Op* op = reinterpret_cast<Op*>(reinterpret_cast<uintptr_t>(link) & ~(uintptr_t{kOpBytes} - 1));
-  if (op->flags & kOpExt) [[unlikely]] return reinterpret_cast<ExtBlock*>(op)->owner;
+  if (op->flags & kOpExt) [[unlikely]]
+    return reinterpret_cast<ExtBlock*>(op)->owner;
   return op;
 }
 
@@ -168,7 +170,9 @@ inline bool waits_for_more_than(const Op* op, uint32_t n) {
 }
 
 /// PushOptions::bytes of the operation.
-inline uint64_t& bytes_place(Op* op) { return op->flags & kOpWide ? op->cold().ext->bytes : op->cold().bytes; }
+inline uint64_t& bytes_place(Op* op) {
+  return op->flags & kOpWide ? op->cold().ext->bytes : op->cold().bytes;
+}
 inline uint64_t bytes_of(Op* op) { return op->flags & kOpHasBytes ? bytes_place(op) : 0; }
 
 /// Calls f(Link&) for every link of the operation.
@@ -201,12 +205,12 @@ struct alignas(64) VarBlock {
   Link* tail = nullptr;
   uint32_t readers = 0;  // granted and not completed
   uint8_t flags = 0;
-  uint32_t mark = 0;            // of the latest walk that passed here (wait.cc)
-  uint32_t writes_linked = 0;   // writes and updates ever queued; wraps
-  uint32_t writes_done = 0;     // of these, ended
-  Failure* failure = nullptr;   // poisoned: the root cause
+  uint32_t mark = 0;             // of the latest walk that passed here (wait.cc)
+  uint32_t writes_linked = 0;    // writes and updates ever queued; wraps
+  uint32_t writes_done = 0;      // of these, ended
+  Failure* failure = nullptr;    // poisoned: the root cause
   StreamMarks* marks = nullptr;  // what streams still do with it (stream_order.h)
-  Link* holder = nullptr;       // the writer or updater that was granted last
+  Link* holder = nullptr;        // the writer or updater that was granted last
 
   bool writing() const { return (flags & kVarWriting) != 0; }
 };
@@ -216,8 +220,8 @@ extern const OpType kDeleteType;
 extern const OpType kRecoverType;
 
 template <class Fn>
-inline constexpr bool fits_inline =
-    sizeof(Fn) <= kClosureBytes && alignof(Fn) <= 16 && std::is_nothrow_destructible_v<Fn>;
+inline constexpr bool fits_inline = sizeof(Fn) <= kClosureBytes &&
+                                    alignof(Fn) <= 16 && std::is_nothrow_destructible_v<Fn>;
 
 [[noreturn]] void throw_null_function(const char* name, const std::source_location& where);
 
@@ -263,11 +267,10 @@ void destroy_closure(Op* op) noexcept {
 template <class Fn, bool kAsync>
 inline constexpr OpType kOpType = {
     &run_closure<Fn, kAsync>,
-    fits_inline<Fn> && std::is_trivially_destructible_v<Fn> ? nullptr : &destroy_closure<Fn>,
-    kAsync,
-    !fits_inline<Fn>                         ? uint8_t{sizeof(Fn*)}
+    fits_inline<Fn>&& std::is_trivially_destructible_v<Fn> ? nullptr : &destroy_closure<Fn>, kAsync,
+    !fits_inline<Fn>                   ? uint8_t{sizeof(Fn*)}
     : std::is_trivially_copyable_v<Fn> ? static_cast<uint8_t>(sizeof(Fn))
-                                             : uint8_t{0}};
+                                       : uint8_t{0}};
 
 inline void destroy_function(Op* op) noexcept {
   if (op->type->destroy != nullptr) op->type->destroy(op);

@@ -77,7 +77,7 @@ VarBlock* VarPool::take(const char* name) {
   }
   VarBlock* var = free_.back();
   auto* slab = static_cast<Slab*>(slab_of(var));
-  if (name != nullptr && slab->names == nullptr) slab->names = new const char*[kVarsPerSlab]{};
+  if (name != nullptr && slab->names == nullptr) slab->names = new const char* [kVarsPerSlab] {};
   if (slab->names != nullptr) slab->names[var - slab->vars] = name;
   free_.pop_back();
   live_.fetch_add(1, std::memory_order_relaxed);

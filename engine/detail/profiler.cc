@@ -85,11 +85,12 @@ void Profiler::released(const Op* op) {
   ids_.erase(op);
 }
 
-void Profiler::ran(const Op* op, const std::string& row, int64_t begin_ns, int64_t end_ns, const char* outcome) {
+void Profiler::ran(const Op* op, const std::string& row, int64_t begin_ns, int64_t end_ns,
+                   const char* outcome) {
   std::lock_guard lock(mutex_);
   const auto found = ids_.find(op);
-  spans_.push_back({found != ids_.end() ? found->second : 0, row,
-                    const_cast<Op*>(op)->cold().name, outcome, begin_ns, end_ns});
+  spans_.push_back({found != ids_.end() ? found->second : 0, row, const_cast<Op*>(op)->cold().name, outcome,
+                    begin_ns, end_ns});
 }
 
 void Profiler::span(const std::string& row, const char* name, int64_t begin_ns, int64_t end_ns) {
@@ -100,7 +101,8 @@ void Profiler::span(const std::string& row, const char* name, int64_t begin_ns, 
 void Profiler::write_trace(const std::string& path) const {
   std::lock_guard lock(mutex_);
   std::ofstream out(path);
-  MX_CHECK(out, InvalidArgument, "[write_trace] expected a writable file, got '", path, "': ", std::strerror(errno));
+  MX_CHECK(out, InvalidArgument, "[write_trace] expected a writable file, got '", path,
+           "': ", std::strerror(errno));
   std::map<std::string, int> rows;
   std::unordered_map<uint64_t, const Span*> spans;
   for (const Span& span : spans_) {
@@ -109,18 +111,20 @@ void Profiler::write_trace(const std::string& path) const {
   }
   int next = 1;
   for (auto& [name, number] : rows) number = next++;
-  const auto us = [](int64_t ns) { return concat(ns / 1000, ".", std::to_string(1000 + ns % 1000).substr(1)); };
+  const auto us = [](int64_t ns) {
+    return concat(ns / 1000, ".", std::to_string(1000 + ns % 1000).substr(1));
+  };
 
   out << "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"
       << "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"mx engine\"}}";
   for (const auto& [name, number] : rows) {
-    out << ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":" << number << ",\"name\":\"thread_name\",\"args\":{\"name\":"
-        << quoted(name) << "}}";
+    out << ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":" << number
+        << ",\"name\":\"thread_name\",\"args\":{\"name\":" << quoted(name) << "}}";
   }
   for (const Span& span : spans_) {
     out << ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":" << rows[span.row] << ",\"ts\":" << us(span.begin_ns)
-        << ",\"dur\":" << us(span.end_ns - span.begin_ns) << ",\"name\":" << quoted(name_or_default(span.name))
-        << ",\"args\":{\"id\":" << span.id;
+        << ",\"dur\":" << us(span.end_ns - span.begin_ns)
+        << ",\"name\":" << quoted(name_or_default(span.name)) << ",\"args\":{\"id\":" << span.id;
     if (span.outcome != nullptr) out << ",\"outcome\":" << quoted(span.outcome);
     out << "}}";
   }
@@ -152,8 +156,8 @@ void Profiler::write_dot(std::ostream& out) const {
   out << "digraph engine {\n  node [shape=box];\n";
   for (size_t i = first; i < nodes_.size(); ++i) {
     const Node& node = nodes_[i];
-    out << "  o" << node.id << " [label=" << quoted(name_or_default(node.name)) << ", tooltip=" << quoted(node.where)
-        << "];\n";
+    out << "  o" << node.id << " [label=" << quoted(name_or_default(node.name))
+        << ", tooltip=" << quoted(node.where) << "];\n";
     for (const uint64_t id : node.after) {
       if (id >= first_id) out << "  o" << id << " -> o" << node.id << ";\n";
     }

@@ -96,7 +96,8 @@ void EngineImpl::free_unsubmitted(Op* op) noexcept {
 }
 
 void EngineImpl::check_var(const Var& v, const char* call) const {
-  if (v.block != nullptr && v.engine == id_ && VarPool::alive(v)) [[likely]] return;
+  if (v.block != nullptr && v.engine == id_ && VarPool::alive(v)) [[likely]]
+    return;
   MX_CHECK(v.block != nullptr, InvalidHandle, "[", call, "] expected a variable, got a null handle");
   MX_CHECK(v.engine == id_, InvalidHandle, "[", call, "] expected a variable of this engine (", id_,
            "), got one of engine ", v.engine);
@@ -185,7 +186,8 @@ void EngineImpl::fill_links(Op* op, const PushOptions& options) {
   }
 }
 
-Op* EngineImpl::begin_push(const OpType* type, const PushOptions& options, const std::source_location& where) {
+Op* EngineImpl::begin_push(const OpType* type, const PushOptions& options,
+                           const std::source_location& where) {
   if (refusing_.load(std::memory_order_relaxed) || forked()) [[unlikely]] {
     check_usable(name_or_default(options.name).c_str());
   }
@@ -227,7 +229,8 @@ void EngineImpl::end_push(Op* op) {
     return;
   }
   submit(op);
-  if (inline_mode_) [[unlikely]] run_inline(options_.mode == EngineMode::naive, true);
+  if (inline_mode_) [[unlikely]]
+    run_inline(options_.mode == EngineMode::naive, true);
 }
 
 void EngineImpl::submit(Op* op) {
@@ -290,7 +293,8 @@ void EngineImpl::throttle(uint64_t ticket) {
            bytes_pushed_.load(std::memory_order_relaxed) - bytes_ended_.load(std::memory_order_relaxed) >
                options_.max_bytes_in_flight;
   };
-  if (!over(options_.max_ops_in_flight) || inside_operation() || inline_mode_) [[likely]] return;
+  if (!over(options_.max_ops_in_flight) || inside_operation() || inline_mode_) [[likely]]
+    return;
   throttle_count_.fetch_add(1, std::memory_order_relaxed);
   wake_after_submit();
   while (over(options_.max_ops_in_flight)) {
@@ -373,11 +377,13 @@ uint8_t EngineImpl::lane_index(Context context, StreamKind kind) {
   for (size_t i = 1; i < known; ++i) {
     if (lanes_[i]->context == context && lanes_[i]->kind == kind) return static_cast<uint8_t>(i);
   }
-  if (!context.is_cpu()) get_device(context);  // throws for a device that is not there, before anything changes
+  if (!context.is_cpu())
+    get_device(context);  // throws for a device that is not there, before anything changes
   std::lock_guard guard(lanes_mutex_);
   lock_.lock();
   size_t index = 1;
-  while (index < lanes_.size() && !(lanes_[index]->context == context && lanes_[index]->kind == kind)) ++index;
+  while (index < lanes_.size() && !(lanes_[index]->context == context && lanes_[index]->kind == kind))
+    ++index;
   if (index == lanes_.size() && index < kInternalLane) {
     auto lane = std::make_unique<Lane>();
     lane->context = context;

@@ -44,7 +44,8 @@ class ReadyQueue {
 
   Op* pop() {
     --size_;
-    if (!heap_.empty() && (heap_.front().priority > 0 || head_ == nullptr)) [[unlikely]] return pop_heap();
+    if (!heap_.empty() && (heap_.front().priority > 0 || head_ == nullptr)) [[unlikely]]
+      return pop_heap();
     Op* op = head_;
     head_ = op->next();
     return op;

@@ -1,9 +1,10 @@
 // SegmentImpl: a recorded program as a graph. Internal.
 //
 // A recorded operation stays the Op it was, with its links. For replays it has a node of 32 bytes, in program
-// order: what to call, the function itself if it is small and may be copied, and where its successors begin. The
-// counters of predecessors lie apart, four bytes each. So a replay reads memory forwards where the program
-// does, and a million operations fit 36 MB instead of 160: replaying is bound by the cache lines it touches.
+// order: what to call, the function itself if it is small and may be copied, and where its successors begin.
+// The counters of predecessors lie apart, four bytes each. So a replay reads memory forwards where the
+// program does, and a million operations fit 36 MB instead of 160: replaying is bound by the cache lines it
+// touches.
 #pragma once
 
 #include <atomic>
@@ -22,8 +23,10 @@ struct Node {
   static constexpr uint32_t kIndirect = 1u << 31;
 
   void (*run)(void* closure, const RunContext&, Completion*);
-  uint32_t successors;    // where they begin in SegmentImpl::edges_; they end where those of the next node begin
-  uint32_t predecessors;  // how many; with kIndirect if the closure's address is in `closure`, not the closure
+  uint32_t
+      successors;  // where they begin in SegmentImpl::edges_; they end where those of the next node begin
+  uint32_t
+      predecessors;  // how many; with kIndirect if the closure's address is in `closure`, not the closure
   union {
     alignas(8) unsigned char closure[kCopy];
     void* closure_address;
@@ -57,8 +60,8 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
 
   EngineImpl& engine_;
   const uint32_t engine_id_;
-  std::vector<Op*> ops_;  // in program order
-  Var own_;               // updated by every replay, so that two of them never overlap
+  std::vector<Op*> ops_;       // in program order
+  Var own_;                    // updated by every replay, so that two of them never overlap
   std::vector<Link> outside_;  // the union of what the operations touch, and own_
   std::vector<Node> nodes_;    // one more than operations
   std::vector<uint32_t> edges_;

@@ -97,7 +97,8 @@ bool SegmentRun::participate(std::vector<uint32_t>& stack, size_t& root) {
           fail(index);
         }
         if (unusual && tracing) {
-          engine.profiler().span(concat("thread ", gettid()), segment_->ops_[index]->cold().name, begin_ns, now_ns());
+          engine.profiler().span(concat("thread ", gettid()), segment_->ops_[index]->cold().name, begin_ns,
+                                 now_ns());
         }
       }
       ++ran;
@@ -132,7 +133,8 @@ bool SegmentRun::participate(std::vector<uint32_t>& stack, size_t& root) {
         } else {
           if (ran == check_at) {
             check_at *= 2;
-            share = (ticks() - begin) / ran > kWorthSharing && engine.worker_limit() > 1 && !engine.inline_mode();
+            share =
+                (ticks() - begin) / ran > kWorthSharing && engine.worker_limit() > 1 && !engine.inline_mode();
           }
           share |= engine.attention() && (ticks() - begin) / ran > kWorthSharing / 4;
           if (share && spare > 0) {

@@ -37,12 +37,12 @@ class SegmentRun : public std::enable_shared_from_this<SegmentRun> {
 
   std::shared_ptr<SegmentImpl> segment_;
   Completion done_;
-  std::atomic<size_t> left_{0};        // nodes not yet ended; used once the run is shared
+  std::atomic<size_t> left_{0};  // nodes not yet ended; used once the run is shared
   std::atomic<Failure*> failure_{nullptr};
   std::atomic<size_t> offered_{0};
   std::mutex mutex_;
-  std::vector<uint32_t> pool_;             // offered to others
-  size_t ran_ = 0;                     // by the first participant before it shared
+  std::vector<uint32_t> pool_;  // offered to others
+  size_t ran_ = 0;              // by the first participant before it shared
 };
 
 }  // namespace mx::detail

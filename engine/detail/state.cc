@@ -23,11 +23,13 @@ void EngineImpl::drain(size_t limit) {
     Op* op = ops[i];
     op->epoch = static_cast<uint8_t>(epoch_);
     ++epoch_count_[op->epoch];
-    if (tracking) [[unlikely]] profiler_.linked(op);
+    if (tracking) [[unlikely]]
+      profiler_.linked(op);
     deps_.link(op);
   }
   linked_ += n;
-  if (internal_ != nullptr) [[unlikely]] settle_internal();
+  if (internal_ != nullptr) [[unlikely]]
+    settle_internal();
 }
 
 void EngineImpl::release_extras(Op* op) {
@@ -116,7 +118,8 @@ void EngineImpl::check_epoch_waiters() {
   while (oldest_epoch_ < epoch_ && epoch_count_[oldest_epoch_ & 255] == 0) ++oldest_epoch_;
   for (Waiter* waiter = epoch_waiters_; waiter != nullptr;) {
     Waiter* next = waiter->next;
-    if (oldest_epoch_ > waiter->epoch || (oldest_epoch_ == waiter->epoch && epoch_count_[oldest_epoch_ & 255] == 0)) {
+    if (oldest_epoch_ > waiter->epoch ||
+        (oldest_epoch_ == waiter->epoch && epoch_count_[oldest_epoch_ & 255] == 0)) {
       finish_waiter(*waiter);
     }
     waiter = next;
@@ -126,7 +129,8 @@ void EngineImpl::check_epoch_waiters() {
 void EngineImpl::written(VarBlock* var) {
   for (Waiter* waiter = var_waiters_; waiter != nullptr;) {
     Waiter* next = waiter->next;
-    if (waiter->var == var && !waiter->written && static_cast<int32_t>(var->writes_done - waiter->target) >= 0) {
+    if (waiter->var == var && !waiter->written &&
+        static_cast<int32_t>(var->writes_done - waiter->target) >= 0) {
       waiter->written = true;
       if (!streams_in_use_ || streams_->landed(var, waiter->target)) finish_waiter(*waiter);
     }
@@ -137,7 +141,8 @@ void EngineImpl::written(VarBlock* var) {
 void EngineImpl::maybe_landed(VarBlock* var) {
   for (Waiter* waiter = var_waiters_; waiter != nullptr;) {
     Waiter* next = waiter->next;
-    if (waiter->var == var && waiter->written && streams_->landed(var, waiter->target)) finish_waiter(*waiter);
+    if (waiter->var == var && waiter->written && streams_->landed(var, waiter->target))
+      finish_waiter(*waiter);
     waiter = next;
   }
 }

@@ -21,7 +21,8 @@ constexpr size_t kReadyLimit = 64;
 }  // namespace
 
 void EngineImpl::refuse_inside_operation(const char* call) const {
-  if (!inside_operation() && tls.recording == nullptr) [[likely]] return;
+  if (!inside_operation() && tls.recording == nullptr) [[likely]]
+    return;
   MX_CHECK(tls.recording == nullptr || tls.recording_engine != this, InvalidState, "[", call,
            "] expected to be called outside of record(), got a call while recording: nothing recorded runs "
            "before the segment is replayed");
@@ -98,7 +99,8 @@ bool EngineImpl::wait_all(int64_t timeout_ms) {
     first->observed.store(true, std::memory_order_relaxed);
     std::exception_ptr error = first->error;
     first->release();
-    if (count > 1) error = with_note(error, concat("; and ", count - 1, " more failed since the last wait_all"));
+    if (count > 1)
+      error = with_note(error, concat("; and ", count - 1, " more failed since the last wait_all"));
     std::rethrow_exception(error);
   }
   return true;
@@ -172,7 +174,8 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       return false;
     }
     if (patient && !flowing) {
-      if (single_ && !inline_mode_ && (ready_hint_.load(std::memory_order_relaxed) > 0 || ring_.maybe_nonempty())) {
+      if (single_ && !inline_mode_ &&
+          (ready_hint_.load(std::memory_order_relaxed) > 0 || ring_.maybe_nonempty())) {
         start_worker();  // this thread leaves the processor
       } else {
         rouse();
@@ -181,7 +184,9 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       if (waiter.word.compare_exchange_strong(expected, 1, std::memory_order_acq_rel)) {
         // With devices at work a waiter comes back to look at them, should no worker do so.
         // Without workers, what another thread's completion has made ready is the waiter's to run.
-        const int64_t limit = timed ? std::max<int64_t>(0, deadline - now_ns()) : inline_mode_ ? 1'000'000 : -1;
+        const int64_t limit = timed          ? std::max<int64_t>(0, deadline - now_ns())
+                              : inline_mode_ ? 1'000'000
+                                             : -1;
         futex_wait(waiter.word, 1, limit);
         expected = 1;
         waiter.word.compare_exchange_strong(expected, 0, std::memory_order_acq_rel);
@@ -194,7 +199,8 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
     // While others bring operations to their end at a good pace, staying away from the lock and the lines
     // it guards is the best help.
     const uint64_t ended = ended_.load(std::memory_order_relaxed);
-    flowing = !inline_mode_ && !single_ && ended != seen_ended && active_.load(std::memory_order_relaxed) > 0 &&
+    flowing = !inline_mode_ && !single_ && ended != seen_ended &&
+              active_.load(std::memory_order_relaxed) > 0 &&
               body_ticks_.load(std::memory_order_relaxed) < 1000;
     seen_ended = ended;
     if (flowing && waiter.word.load(std::memory_order_acquire) != 2) {
@@ -277,7 +283,8 @@ void EngineImpl::mark_ancestors(VarBlock* var) {
   while (depth > 0 && budget > 0) {
     const Place place = stack[--depth];
     if (place.var->writing()) expand(op_of(place.var->holder));
-    for (Link* link = place.var->head; link != nullptr && link != place.until && budget > 0; link = link->next) {
+    for (Link* link = place.var->head; link != nullptr && link != place.until && budget > 0;
+         link = link->next) {
       --budget;
       expand(op_of(link));
     }

@@ -48,7 +48,8 @@ int EngineImpl::wanted_workers() const {
 }
 
 bool EngineImpl::more_workers_wanted() const {
-  return active_.load(std::memory_order_relaxed) < wanted_workers() && !paused_hint_.load(std::memory_order_relaxed);
+  return active_.load(std::memory_order_relaxed) < wanted_workers() &&
+         !paused_hint_.load(std::memory_order_relaxed);
 }
 
 void EngineImpl::start_worker() {
@@ -91,8 +92,8 @@ void EngineImpl::work() {
     // Leave, then look once more: a pusher that saw this worker as active did not call another.
     active_.fetch_sub(1, std::memory_order_seq_cst);
     lock_.lock();
-    const bool work_left = paused_ == 0 && (ring_.maybe_nonempty() || !ready_.empty() || !comm_.empty() ||
-                                            device_ready_ > 0);
+    const bool work_left =
+        paused_ == 0 && (ring_.maybe_nonempty() || !ready_.empty() || !comm_.empty() || device_ready_ > 0);
     const bool enough = active_.load(std::memory_order_seq_cst) >= std::max(1, wanted_workers());
     if (!work_left || enough) {
       return_worker(worker);
@@ -152,7 +153,8 @@ size_t EngineImpl::step(Worker& worker) {
   const bool call_comm = special_ && !comm_.empty() && paused_ == 0 && running_ >= threads_ &&
                          active_.load(std::memory_order_relaxed) == threads_;
   unlock();
-  if (call_more || call_comm) [[unlikely]] start_worker();
+  if (call_more || call_comm) [[unlikely]]
+    start_worker();
   return size;
 }
 
@@ -162,11 +164,13 @@ void EngineImpl::scavenge() {
     if (!other->in_use || other->batch.size == 0) continue;
     other->batch.scavenge([this](Op* op) { ready_.push_front(op); }, [this](Op* op) { complete(op); });
   }
-  if (internal_ != nullptr) [[unlikely]] settle_internal();
+  if (internal_ != nullptr) [[unlikely]]
+    settle_internal();
 }
 
 size_t EngineImpl::take(Worker& worker) {
-  if (special_) [[unlikely]] return take_special(worker);
+  if (special_) [[unlikely]]
+    return take_special(worker);
   if (ready_.empty()) {
     drain(kDrainLimit);
     if (ready_.empty()) {
@@ -174,7 +178,8 @@ size_t EngineImpl::take(Worker& worker) {
       if (ready_.empty()) return 0;
     }
   }
-  if (special_) [[unlikely]] return take_special(worker);
+  if (special_) [[unlikely]]
+    return take_special(worker);
   if (running_ >= threads_) return 0;
   Batch& batch = worker.batch;
   size_t size = 1;
@@ -185,7 +190,8 @@ size_t EngineImpl::take(Worker& worker) {
       // nothing to do, and a failure ends the batch.)
       size = batch.extend(size);
     } else {
-      const size_t want = std::clamp<size_t>((ready_.size() + 1) / static_cast<size_t>(running_ + 2), 1, kMaxBatch);
+      const size_t want =
+          std::clamp<size_t>((ready_.size() + 1) / static_cast<size_t>(running_ + 2), 1, kMaxBatch);
       for (; size < want; ++size) batch.ops[size] = ready_.pop();
     }
   }
@@ -336,7 +342,8 @@ bool EngineImpl::run_unusual(Worker& worker, Op*& slot) {
     well = run_function(op);
     if (!well) outcome = "failed";
   }
-  if (!async && profiler_.tracing()) profiler_.ran(op, concat("worker ", worker.row), begin_ns, now_ns(), outcome);
+  if (!async && profiler_.tracing())
+    profiler_.ran(op, concat("worker ", worker.row), begin_ns, now_ns(), outcome);
   worker.running.store(nullptr, std::memory_order_release);
   return well;
 }

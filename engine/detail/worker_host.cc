@@ -10,10 +10,10 @@ namespace mx::detail {
 
 struct WorkerHost::State {
   State(int threads, std::function<void()> f)
-      : parallelism(tbb::global_control::max_allowed_parallelism,
-                    std::max<size_t>(tbb::global_control::active_value(
-                                         tbb::global_control::max_allowed_parallelism),
-                                     static_cast<size_t>(threads) + 2)),
+      : parallelism(
+            tbb::global_control::max_allowed_parallelism,
+            std::max<size_t>(tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism),
+                             static_cast<size_t>(threads) + 2)),
         arena(threads + 1, 0),
         work(std::move(f)) {
     arena.initialize();
