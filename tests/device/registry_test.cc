@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/device/cpu/host_memory.h"
+#include "engine/device/host_memory.h"
 
 namespace mx {
 

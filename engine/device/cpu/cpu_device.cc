@@ -6,7 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/cpus.h"
-#include "engine/device/cpu/host_memory.h"
+#include "engine/device/host_memory.h"
 #include "engine/device/host_stream.h"
 #include "engine/device/pool.h"
 #include "engine/device/registry.h"

@@ -2,8 +2,8 @@
 
 #include <atomic>
 
-#include "engine/device/cpu/host_memory.h"
 #include "engine/device/cuda/cuda_device.h"
+#include "engine/device/host_memory.h"
 
 namespace mx {
 

@@ -1,4 +1,4 @@
-#include "engine/device/cpu/host_memory.h"
+#include "engine/device/host_memory.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
