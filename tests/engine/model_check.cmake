@@ -2,6 +2,7 @@ mx_add_test(model_check_test
   SOURCES
     model/explorer.cc
     model/fiber.cc
+    model_check_explorer_test.cc
     model_check_protocols_test.cc
     model_check_queue_test.cc
     model_check_ring_test.cc

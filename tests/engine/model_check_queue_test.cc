@@ -23,6 +23,10 @@ TEST(ModelCheckQueue, TwoPushersOfThreeOperationsKeepTheOrderOfTheRing) {
   Sweep one("3 operations on 1 variable, 2 pushers, 2 workers; 2 preemptions", {.preemptions = 2});
   for_each_program(3, 1, [&](const auto& ops) { one.add({.ops = ops, .pushers = {0, 0, 1}}); });
   one.expect_complete();
+}
+
+TEST(ModelCheckQueue, TwoPushersOfThreeOperationsKeepTheOrderOfTheRingOnTwoVariables) {
+  MX_SKIP_LARGE_MODEL();
   Sweep two("3 operations on 2 variables, 2 pushers, 2 workers; 1 preemption", {.preemptions = 1});
   for_each_program(3, 2, [&](const auto& ops) { two.add({.ops = ops, .pushers = {0, 0, 1}}); });
   two.expect_complete();
@@ -46,6 +50,10 @@ TEST(ModelCheckQueue, LongerQueuesHaveTheirSerialMeaning) {
         ops, [&](uint32_t failing) { one.add({.ops = ops, .failing = failing, .linked = true}); });
   });
   one.expect_complete();
+}
+
+TEST(ModelCheckQueue, ThreeWorkersKeepTheSerialMeaning) {
+  MX_SKIP_LARGE_MODEL();
   Sweep three("operations on 3 variables, 3 workers");
   three.add({.ops = {"w..", ".w.", "..w", "rru", "urw"}, .linked = true, .ring = 8, .workers = 3});
   three.add(

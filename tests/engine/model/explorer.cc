@@ -100,6 +100,7 @@ class Explorer {
   Exploration explore(Model& model, Limits limits) {
     model_ = &model;
     limit_ = limits.preemptions;
+    remember_ = limits.remember_states;
     result_ = {};
     path_.clear();
     visited_.clear();
@@ -273,7 +274,7 @@ class Explorer {
     // From a state that has been explored, the execution is only brought to its end: in turns after a
     // while, so that a thread that polls lets the others go on.
     if (known_) return choice.options[steps_ % 64 == 0 ? (steps_ / 64) % choice.count : 0];
-    if (tracing_ || !visited_.insert(state())) {
+    if (tracing_ || (remember_ && !visited_.insert(state()))) {
       known_ = true;
       return choice.options[0];
     }
@@ -313,6 +314,7 @@ class Explorer {
   Thread threads_[kMaxThreads];
   Body bodies_[kMaxThreads];
   int limit_ = -1;
+  bool remember_ = true;
   int preemptions_ = 0;
   int count_ = 0;
   int current_ = kNobody;

@@ -53,6 +53,7 @@ struct Limits {
   /// For cases whose full space is too large: most errors need very few (Musuvathi and Qadeer 2007).
   int preemptions = -1;
   uint64_t executions = 50'000'000;
+  bool remember_states = true;  // without, every schedule is run to its end
 };
 
 /// Explores until the end, the first violation, or a limit.

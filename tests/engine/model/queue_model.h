@@ -2,16 +2,13 @@
 // does, under the explorer: pushers submit a small program, workers run it, and every operation must see
 // what it would see if the operations ran one after another in the order of the ring.
 //
-// The bodies of worker() and batch_worker() follow EngineImpl::step(), take(), run_batch() and
-// scavenge() line by line, without what is about time (spinning, sleeping, measuring) and devices.
+// The bodies of worker() and batch_worker() follow EngineImpl::step(), take() and run_batch() line by line,
+// without what is about time (spinning, sleeping, measuring) and devices.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "engine/detail/batch.h"
 #include "engine/detail/dependency.h"
@@ -20,34 +17,10 @@
 #include "engine/detail/submit_ring.h"
 #include "tests/engine/model/checked_atomic.h"
 #include "tests/engine/model/explorer.h"
+#include "tests/engine/model/program.h"
+#include "tests/engine/model/serial_oracle.h"
 
 namespace mx::test::model {
-
-inline constexpr int kModelOps = 5;
-inline constexpr int kModelVars = 3;
-
-/// What an operation does with each variable: '.' nothing, 'r' reads, 'w' writes, 'u' updates.
-using Touches = std::string;
-
-struct Program {
-  std::vector<Touches> ops = {};
-  std::vector<int> pushers = {};  // of each operation; empty: all are there from the beginning
-  uint32_t failing = 0;           // bit by operation
-  bool linked = false;            // if they are: in the queues of their variables already, else in the ring
-  size_t ring = 4;
-  int workers = 2;
-  bool batches = false;   // workers take batches, else one operation
-  bool stubborn = false;  // a mutant: a failure does not end the batch
-  int scavenges = 0;      // how often one more thread takes from the workers what they have not begun
-
-  std::string text() const {
-    std::string out;
-    for (size_t i = 0; i < ops.size(); ++i) {
-      out += ops[i] + (failing >> i & 1 ? "! " : " ");
-    }
-    return out;
-  }
-};
 
 template <template <class> class Deps = detail::DependencyState,
           template <class> class Atomic = CheckedAtomic, template <class> class BatchAtomic = Atomic>
@@ -71,10 +44,10 @@ class QueueModel : public Model {
     completed_ = 0;
     hint_ = false;
     ordered_ = 0;
+    oracle_ = {};
     for (int v = 0; v < kModelVars; ++v) {
       vars_[v] = {};
       facts_[v] = {};
-      versions_[v] = {};
     }
     for (int i = 0; i < total(); ++i) {
       make(i);
@@ -127,10 +100,12 @@ class QueueModel : public Model {
       const detail::VarBlock& var = vars_[v];
       require(var.head == nullptr && var.readers == 0 && !var.writing(), "a variable is not idle at the end");
       require(var.writes_done == var.writes_linked, "a variable's writes were miscounted");
-      require(var.failure == versions_[v].failure, "a variable is poisoned otherwise than in serial order");
-      require(((var.flags & detail::kVarRecoverable) != 0) == versions_[v].recoverable,
+      require(var.failure == oracle_.versions[v].failure,
+              "a variable is poisoned otherwise than in serial order");
+      require(((var.flags & detail::kVarRecoverable) != 0) == oracle_.versions[v].recoverable,
               "a variable is recoverable otherwise than in serial order");
-      require(facts_[v].value == versions_[v].value, "a variable has another value than in serial order");
+      require(facts_[v].value == oracle_.versions[v].value,
+              "a variable has another value than in serial order");
       if (var.failure != nullptr) ++poisoned[var.failure - failures_];
     }
     for (int i = 0; i < total(); ++i) {
@@ -155,17 +130,6 @@ class QueueModel : public Model {
     int readers = 0;
     int writer = 0;
   };
-  // What serial execution, as far as operations have come out of the ring, has made of a variable.
-  struct Version {
-    uint64_t value = 0;
-    detail::Failure* failure = nullptr;
-    bool recoverable = false;
-  };
-  // What must hold of an operation.
-  struct Expectation {
-    detail::Failure* cause = nullptr;  // not null: it is skipped, because of this
-    uint64_t inputs = 0;
-  };
   struct Marks {
     int runs = 0;
     int completions = 0;
@@ -174,6 +138,8 @@ class QueueModel : public Model {
   int total() const { return static_cast<int>(program_.ops.size()); }
   uint64_t index(const detail::Op* op) const { return op == nullptr ? 99 : static_cast<uint64_t>(op - ops_); }
   bool fails(uint64_t i) const { return program_.failing >> i & 1; }
+  uint64_t result_of(uint64_t i) const { return i * 2 + fails(i); }
+  detail::Failure* failure_of(uint64_t i) { return fails(i) ? &failures_[i] : nullptr; }
 
   void make(int i) {
     static constexpr detail::OpType kType = {};
@@ -322,7 +288,8 @@ class QueueModel : public Model {
     const size_t n = ring_->pop(ops, kModelOps);
     for (size_t i = 0; i < n; ++i) {
       order_[ordered_++] = static_cast<int>(index(ops[i]));
-      run_serially(ops[i]);
+      expected_[index(ops[i])] =
+          oracle_.run(ops[i], vars_, result_of(index(ops[i])), failure_of(index(ops[i])));
       deps_.link(ops[i]);
     }
   }
@@ -334,37 +301,6 @@ class QueueModel : public Model {
       require(var.head->exclusive(), "a reader waits although nobody writes");
       require(var.readers > 0, "a writer waits for nobody");
     }
-  }
-
-  uint64_t inputs_of(detail::Op* op, const auto& cells) const {
-    uint64_t inputs = 1;
-    detail::for_each_link(op, [&](detail::Link& link) {
-      if (link.access() != detail::Access::write) inputs = mix(inputs, cells[link.var() - vars_].value);
-    });
-    return inputs;
-  }
-
-  // The oracle.
-  void run_serially(detail::Op* op) {
-    const uint64_t i = index(op);
-    Expectation& expected = expected_[i];
-    expected.inputs = inputs_of(op, versions_);
-    detail::for_each_link(op, [&](detail::Link& link) {
-      const Version& version = versions_[link.var() - vars_];
-      if (link.access() != detail::Access::write && expected.cause == nullptr)
-        expected.cause = version.failure;
-    });
-    detail::for_each_link(op, [&](detail::Link& link) {
-      if (!link.exclusive()) return;
-      Version& version = versions_[link.var() - vars_];
-      if (expected.cause == nullptr) {
-        version = {mix(expected.inputs, i * 2 + fails(i)), fails(i) ? &failures_[i] : nullptr, false};
-      } else if (link.access() == detail::Access::write) {
-        version = {version.value, expected.cause, false};
-      } else if (version.failure == nullptr) {
-        version = {version.value, expected.cause, true};
-      }
-    });
   }
 
   // False when it fails.
@@ -383,16 +319,16 @@ class QueueModel : public Model {
               "two operations exclude each other");
       ++(link.exclusive() ? fact.writer : fact.readers);
     });
-    require(inputs_of(op, facts_) == expected_[i].inputs,
+    require(inputs_of(op, vars_, facts_) == expected_[i].inputs,
             "an operation saw another version than in serial order");
     point("in the middle of an operation");
     detail::for_each_link(op, [&](detail::Link& link) {
       Fact& fact = facts_[link.var() - vars_];
       --(link.exclusive() ? fact.writer : fact.readers);
-      if (link.exclusive()) fact.value = mix(expected_[i].inputs, i * 2 + fails(i));
+      if (link.exclusive()) fact.value = mix(expected_[i].inputs, result_of(i));
     });
     if (!fails(i)) return true;
-    op->failure() = &failures_[i];
+    op->failure() = failure_of(i);
     op->flags |= detail::kOpFailed;
     return false;
   }
@@ -430,7 +366,7 @@ class QueueModel : public Model {
   int completed_ = 0;
   bool hint_ = false;
   Fact facts_[kModelVars];
-  Version versions_[kModelVars];
+  SerialOracle oracle_;
   Expectation expected_[kModelOps];
   Marks marks_[kModelOps];
   int order_[kModelOps] = {};
