@@ -33,7 +33,7 @@ class Fiber {
   ucontext_t context_ = {};
   jmp_buf place_ = {};
   // For AddressSanitizer: what belongs to this stack.
-  void* fake_stack_ = nullptr;
+  [[maybe_unused]] void* fake_stack_ = nullptr;
   const void* bottom_ = nullptr;
   size_t size_ = 0;
 };
