@@ -174,7 +174,11 @@ class EngineImpl final : public StreamOrder::Listener {
   void free_unsubmitted(Op* op) noexcept;
   void fill_links(Op* op, const PushOptions& options);
   void submit(Op* op);
-  void submit_slowly(Op* op);
+  void submit_slowly(Op* op, bool internal);
+  /// Overtakes what is in the ring: urgent, or of another lane.
+  static bool hurries(const Op* op) {
+    return op->device != kInternalLane && (op->device != 0 || op->priority > 0);
+  }
   void throttle(uint64_t ticket);
   void push_internal(const OpType* type, VarBlock* var, const std::source_location& where);
   uint8_t lane_index(Context context, StreamKind kind);
@@ -270,6 +274,7 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<int32_t> searching_{0};           // of these, spinning for work
   std::atomic<uint32_t> ready_hint_{0};         // ready operations, as of the last unlock
   std::atomic<uint32_t> attention_{0};  // running workers should come back to the lock between operations
+  std::atomic<uint32_t> hurried_{0};    // operations in the ring, or on the way there, that hurry
   std::atomic<int64_t> body_ticks_{0};  // how long operations take, roughly
   std::atomic<bool> paused_hint_{false};
   std::atomic<bool> streams_outstanding_{false};

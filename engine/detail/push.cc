@@ -234,11 +234,17 @@ void EngineImpl::end_push(Op* op) {
 }
 
 void EngineImpl::submit(Op* op) {
+  const bool internal = op->device == kInternalLane;  // deleting never waits
+  if (!op->ordinary() && hurries(op)) [[unlikely]] {
+    // Who has a batch, or older operations in front of it, is to look at the ring first. See drain().
+    hurried_.fetch_add(1, std::memory_order_relaxed);
+    attention_.fetch_add(1, std::memory_order_relaxed);
+  }
   const uint64_t ticket = ring_.try_push(op);
   if (ticket == SubmitRing<Op>::kFull) [[unlikely]] {
-    submit_slowly(op);
+    submit_slowly(op, internal);
   } else if ((ticket & 63) == 0 || bytes_pushed_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
-    throttle(ticket);
+    if (!internal) throttle(ticket);
   }
   wake_after_submit();
 }
@@ -260,7 +266,7 @@ void EngineImpl::wake_after_submit() {
   }
 }
 
-void EngineImpl::submit_slowly(Op* op) {
+void EngineImpl::submit_slowly(Op* op, bool internal) {
   // Workers empty the ring as long as they pass by. If they do not (all are in long operations, or the
   // engine is paused), the pusher does it.
   uint64_t seen = ring_.head();
@@ -281,7 +287,7 @@ void EngineImpl::submit_slowly(Op* op) {
     drain(kDrainLimit);
     unlock();
     wake_after_submit();
-    if (!inside_operation()) throttle(ring_.head());
+    if (!inside_operation() && !internal) throttle(ring_.head());
   }
 }
 

@@ -35,8 +35,12 @@ class ReadyQueue {
 
   /// Back to the front: an operation that was taken and not started.
   void push_front(Op* op) {
-    if (op->priority != 0) return push(op);
     ++size_;
+    if (op->priority != 0) {
+      heap_.push_back({op->priority, --front_sequence_, op});
+      std::push_heap(heap_.begin(), heap_.end());
+      return;
+    }
     op->next() = head_;
     head_ = op;
     if (tail_ == nullptr || op->next() == nullptr) tail_ = op;
@@ -95,7 +99,7 @@ class ReadyQueue {
  private:
   struct Entry {
     int16_t priority;
-    uint64_t sequence;
+    int64_t sequence;
     Op* op;
     bool operator<(const Entry& other) const {
       return priority != other.priority ? priority < other.priority : sequence > other.sequence;
@@ -112,7 +116,8 @@ class ReadyQueue {
   Op* head_ = nullptr;
   Op* tail_ = nullptr;
   size_t size_ = 0;
-  uint64_t sequence_ = 0;
+  int64_t sequence_ = 0;
+  int64_t front_sequence_ = 0;
   std::vector<Entry> heap_;
 };
 

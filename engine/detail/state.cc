@@ -25,6 +25,10 @@ void EngineImpl::drain(size_t limit) {
     ++epoch_count_[op->epoch];
     if (tracking) [[unlikely]]
       profiler_.linked(op);
+    if (!op->ordinary() && hurries(op)) [[unlikely]] {
+      hurried_.fetch_sub(1, std::memory_order_relaxed);
+      attention_.fetch_sub(1, std::memory_order_relaxed);
+    }
     deps_.link(op);
   }
   linked_ += n;

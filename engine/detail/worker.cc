@@ -169,6 +169,8 @@ void EngineImpl::scavenge() {
 }
 
 size_t EngineImpl::take(Worker& worker) {
+  if (hurried_.load(std::memory_order_relaxed) > 0) [[unlikely]]
+    drain_to(ring_.tail());
   if (special_) [[unlikely]]
     return take_special(worker);
   if (ready_.empty()) {
