@@ -28,6 +28,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "engine/base/error.h"
 #include "engine/detail/op.h"
 #include "engine/options.h"
 #include "engine/run_context.h"
@@ -134,6 +135,9 @@ class Engine {
     } else {
       try {
         detail::construct_closure<Fn>(op, std::forward<F>(fn));
+      } catch (const std::bad_alloc&) {
+        abandon_push(op);
+        detail::throw_no_memory(options.name, where);
       } catch (...) {
         abandon_push(op);
         throw;

@@ -79,6 +79,12 @@ std::exception_ptr with_note(const std::exception_ptr& error, const std::string&
   }
 }
 
+void throw_no_memory(const char* name, const std::source_location& where) {
+  throw OutOfMemory(concat("[", name_or_default(name),
+                           "] expected memory for one more operation, but the host has none (pushed at ",
+                           place(where), ")"));
+}
+
 void throw_null_function(const char* name, const std::source_location& where) {
   throw InvalidArgument(concat("[", name_or_default(name),
                                "] expected a function to run, got a null one (pushed at ", place(where),

@@ -224,6 +224,7 @@ inline constexpr bool fits_inline = sizeof(Fn) <= kClosureBytes &&
                                     alignof(Fn) <= 16 && std::is_nothrow_destructible_v<Fn>;
 
 [[noreturn]] void throw_null_function(const char* name, const std::source_location& where);
+[[noreturn]] void throw_no_memory(const char* name, const std::source_location& where);
 
 template <class Fn>
 Fn& closure_at(void* closure) {

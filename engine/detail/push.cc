@@ -191,7 +191,12 @@ Op* EngineImpl::begin_push(const OpType* type, const PushOptions& options,
   if (refusing_.load(std::memory_order_relaxed) || forked()) [[unlikely]] {
     check_usable(name_or_default(options.name).c_str());
   }
-  Op* op = allocate();
+  Op* op = nullptr;
+  try {
+    op = allocate();
+  } catch (const std::bad_alloc&) {
+    throw_no_memory(options.name, where);
+  }
   op->type = type;
   op->pending = 0;
   op->links = 0;
@@ -206,6 +211,9 @@ Op* EngineImpl::begin_push(const OpType* type, const PushOptions& options,
     if (!options.context.is_cpu() || options.lane != StreamKind::compute) [[unlikely]] {
       op->device = lane_index(options.context, options.lane);
     }
+  } catch (const std::bad_alloc&) {
+    free_unsubmitted(op);
+    throw_no_memory(options.name, where);
   } catch (...) {
     free_unsubmitted(op);
     throw;
@@ -359,7 +367,12 @@ void EngineImpl::push_internal(const OpType* type, VarBlock* var, const std::sou
 
 Var EngineImpl::new_var(const char* name) {
   check_usable("new_var");
-  VarBlock* block = var_pool_.take(name);
+  VarBlock* block = nullptr;
+  try {
+    block = var_pool_.take(name);
+  } catch (const std::bad_alloc&) {
+    throw_no_memory(name != nullptr ? name : "new_var", std::source_location::current());
+  }
   return {block, VarPool::generation_of(block).load(std::memory_order_relaxed), id_};
 }
 
