@@ -1,0 +1,314 @@
+// Wrong use is answered by a typed error, never by a hang or a crash.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "tests/support/engine_cases.h"
+#include "tests/support/errors.h"
+#include "tests/support/held.h"
+
+namespace mx {
+namespace {
+
+using test::contains;
+using test::error_of;
+using test::Gate;
+using test::Hold;
+using test::LogCapture;
+
+using BadUse = test::EngineTest;
+INSTANTIATE_TEST_SUITE_P(Modes, BadUse, ::testing::ValuesIn(test::all_cases()), test::CaseName());
+
+TEST_P(BadUse, WaitingInsideAnOperationThrows) {
+  Var v = e_.new_var();
+  std::vector<std::string> texts;
+  e_.push(
+      [&] {
+        texts.push_back(error_of<InvalidState>([&] { e_.wait(v); }));
+        texts.push_back(error_of<InvalidState>([&] { e_.wait(v, 10); }));
+        texts.push_back(error_of<InvalidState>([&] { e_.wait_all(); }));
+        texts.push_back(error_of<InvalidState>([&] { e_.wait_all(10); }));
+        texts.push_back(error_of<InvalidState>([&] { e_.shutdown(); }));
+      },
+      {.writes = {v}, .name = "impatient"});
+  e_.wait(v);
+  ASSERT_EQ(5u, texts.size());
+  for (const std::string& text : texts) EXPECT_TRUE(contains(text, "impatient")) << text;
+  EXPECT_TRUE(contains(texts[0], "bad_use_test.cc")) << texts[0];
+}
+
+TEST_P(BadUse, WaitingInsideAnAsynchronousOperationThrows) {
+  Var v = e_.new_var();
+  e_.push_async([&](RunContext, Completion) { e_.wait_all(); }, {.writes = {v}, .name = "impatient"});
+  EXPECT_TRUE(contains(error_of<InvalidState>([&] { e_.wait(v); }), "impatient"));
+  error_of<InvalidState>([&] { e_.wait_all(); });
+}
+
+TEST_P(BadUse, WaitingForAnotherEngineInsideAnOperationThrows) {
+  Engine other(GetParam().options);
+  Var v = e_.new_var(), w = other.new_var();
+  e_.push([&] { other.wait(w); }, {.writes = {v}});
+  error_of<InvalidState>([&] { e_.wait(v); });
+  error_of<InvalidState>([&] { e_.wait_all(); });
+}
+
+TEST_P(BadUse, AfterShutdownPushesAreRefused) {
+  Var v = e_.new_var();
+  int value = 0;
+  e_.push([&] { value = 1; }, {.writes = {v}});
+  e_.wait(v);  // this thread may have run it
+  e_.push([&] { value = 2; }, {.writes = {v}});
+  e_.shutdown();
+  EXPECT_EQ(2, value);
+  error_of<InvalidState>([&] { e_.push([] {}, {.writes = {v}}); });
+  error_of<InvalidState>([&] { e_.push_async([](RunContext, Completion) {}, {}); });
+  error_of<InvalidState>([&] { e_.new_var(); });
+  error_of<InvalidState>([&] { e_.recover(v); });
+  error_of<InvalidState>([&] { e_.record([] {}); });
+  e_.wait(v);
+  e_.wait_all();
+  e_.delete_var(v);
+  e_.shutdown();
+}
+
+TEST_P(BadUse, OperationsMayPushWhileTheEngineDrains) {
+  Hold hold;
+  Var v = e_.new_var();
+  std::atomic<int> n{0};
+  std::function<void()> link = [&] {
+    if (++n < 100) e_.push(link, {.updates = {v}});
+  };
+  e_.push(link, {.updates = {v}});
+  e_.shutdown();
+  EXPECT_EQ(100, n.load());
+}
+
+TEST_P(BadUse, ANullFunctionIsRefused) {
+  std::function<void()> none;
+  void (*pointer)() = nullptr;
+  std::function<void(RunContext, Completion)> none_async;
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { e_.push(none, {.name = "nothing"}); }), "nothing"));
+  error_of<InvalidArgument>([&] { e_.push(pointer); });
+  error_of<InvalidArgument>([&] { e_.push_async(none_async); });
+  error_of<InvalidArgument>([&] { e_.record(nullptr); });
+  EXPECT_EQ(0u, e_.stats().pushed);
+}
+
+TEST_P(BadUse, UnknownDevicesAreRefused) {
+  Var v = e_.new_var();
+  error_of<InvalidArgument>([&] { e_.push([] {}, {.writes = {v}, .context = virt(60000)}); });
+  e_.push([] {}, {.updates = {v}});
+  e_.wait(v);
+  EXPECT_EQ(1u, e_.stats().pushed);
+}
+
+TEST_P(BadUse, ResumeWithoutPauseThrows) {
+  error_of<InvalidState>([&] { e_.resume(); });
+  e_.pause();
+  e_.pause();
+  e_.resume();
+  e_.resume();
+  error_of<InvalidState>([&] { e_.resume(); });
+}
+
+TEST_P(BadUse, APausedEngineDrainsAtItsEnd) {
+  std::atomic<int> n{0};
+  {
+    Engine e(GetParam().options);
+    Var v = e.new_var();
+    e.pause();
+    for (int i = 0; i < 100; ++i) e.push([&] { ++n; }, {.updates = {v}});
+    EXPECT_FALSE(e.wait(v, 1));
+    EXPECT_EQ(0, n.load());
+  }
+  EXPECT_EQ(100, n.load());
+}
+
+TEST_P(BadUse, AnEngineWithPendingOperationsDrainsAtItsEnd) {
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<int> n{0};
+    {
+      Engine e(GetParam().options);
+      Var v = e.new_var(), w = e.new_var();
+      for (int i = 0; i < 50; ++i) e.push([&] { ++n; }, {.reads = {w}, .updates = {v}});
+    }
+    EXPECT_EQ(50, n.load());
+  }
+}
+
+TEST_P(BadUse, OptionsAreChecked) {
+  for (const auto& spoil : std::vector<std::function<void(EngineOptions&)>>{
+           [](EngineOptions& o) { o.threads = -1; }, [](EngineOptions& o) { o.threads = 1'000'000; },
+           [](EngineOptions& o) { o.max_ops_in_flight = 0; }, [](EngineOptions& o) { o.spin_us = -1; },
+           [](EngineOptions& o) { o.watchdog_ms = -5; }, [](EngineOptions& o) { o.history = -1; }}) {
+    EngineOptions options = GetParam().options;
+    spoil(options);
+    error_of<InvalidArgument>([&] { Engine e(options); });
+  }
+}
+
+TEST_P(BadUse, AForkedChildIsToldSo) {
+  Var v = e_.new_var();
+  e_.push([] {}, {.writes = {v}});
+  e_.wait(v);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    int right = 0;
+    const auto expect = [&](auto&& f) {
+      try {
+        f();
+      } catch (const InvalidState& e) {
+        right += contains(e.what(), "fork");
+      } catch (...) {
+      }
+    };
+    expect([&] { e_.push([] {}, {.writes = {v}}); });
+    expect([&] { e_.wait(v); });
+    expect([&] { e_.wait_all(); });
+    expect([&] { e_.new_var(); });
+    expect([&] { Engine another(GetParam().options); });
+    expect([&] { e_.record([] {}); });
+    e_.delete_var(v);
+    e_.shutdown();
+    _exit(right == 6 ? 0 : 100 + right);
+  }
+  int status = 0;
+  ASSERT_EQ(child, waitpid(child, &status, 0));
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(0, WEXITSTATUS(status));
+  e_.push([] {}, {.updates = {v}});  // the parent goes on
+  e_.wait(v);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve more than the limit
+TEST_P(BadUse, OutOfMemoryInAPushIsAnErrorAndNoMore) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    // An engine cannot start in a child of a process that has one: start over as another program.
+    const std::string filter = "--gtest_filter=OutOfMemoryChild.*";
+    setenv("MX_TEST_CASE", GetParam().name.c_str(), 1);
+    const int null = dup(2);
+    (void)null;
+    execl("/proc/self/exe", "engine_test", filter.c_str(), "--gtest_also_run_disabled_tests", nullptr);
+    _exit(99);
+  }
+  int status = 0;
+  ASSERT_EQ(child, waitpid(child, &status, 0));
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(0, WEXITSTATUS(status));
+}
+
+TEST(OutOfMemoryChild, DISABLED_OutOfMemory) {
+  const char* name = std::getenv("MX_TEST_CASE");
+  ASSERT_NE(nullptr, name);
+  for (const test::EngineCase& c : test::all_cases()) {
+    if (c.name != name) continue;
+    Engine e(c.options);
+    Var v = e.new_var();
+    int n = 0;
+    for (int i = 0; i < 100; ++i) e.push([&] { ++n; }, {.updates = {v}});
+    e.wait_all();
+    struct Big {
+      explicit Big(int* to) : n(to) {}
+      std::array<char, 64 << 20> bytes;
+      int* n;
+      void operator()() const { ++*n; }
+    };
+    const auto big = std::make_unique<Big>(&n);
+    // What is mapped now and a little more.
+    rlimit limit{size_t{400} << 20, RLIM_INFINITY};
+    long pages = 0;
+    FILE* statm = std::fopen("/proc/self/statm", "r");
+    ASSERT_EQ(1, std::fscanf(statm, "%ld", &pages));
+    std::fclose(statm);
+    limit.rlim_cur = static_cast<rlim_t>(pages) * 4096 + (size_t{32} << 20);
+    ASSERT_EQ(0, setrlimit(RLIMIT_AS, &limit));
+    const uint64_t pushed = e.stats().pushed;
+    error_of<OutOfMemory>([&] { e.push(std::cref(*big).get(), {.updates = {v}}); });
+    EXPECT_EQ(pushed, e.stats().pushed);
+    for (int i = 0; i < 100; ++i) e.push([&] { ++n; }, {.updates = {v}});
+    e.wait_all();
+    EXPECT_EQ(200, n);
+    // Operations, until there is no memory for more of them.
+    e.pause();
+    int queued = 0;
+    const std::string text = error_of<OutOfMemory>([&] {
+      for (;;) {
+        e.push([&] { ++n; }, {.updates = {v}});
+        ++queued;
+      }
+    });
+    EXPECT_GT(queued, 1000);
+    limit.rlim_cur = RLIM_INFINITY;
+    ASSERT_EQ(0, setrlimit(RLIMIT_AS, &limit));
+    e.resume();
+    e.wait_all();
+    EXPECT_EQ(200 + queued, n);
+    e.delete_var(v);
+    e.wait_all();
+  }
+}
+#endif
+
+class Watchdog : public ::testing::Test {
+ protected:
+  static EngineOptions options() {
+    EngineOptions options = test::threaded_case(2).options;
+    options.watchdog_ms = 5;
+    return options;
+  }
+};
+
+TEST_F(Watchdog, NamesARunningOperation) {
+  LogCapture log;
+  Gate gate;
+  Engine e(options());
+  Var v = e.new_var();
+  e.push([&] { gate.pass(); }, {.writes = {v}, .name = "stuck"});
+  const std::string line = log.wait_for("[stuck]");
+  EXPECT_TRUE(contains(line, "bad_use_test.cc")) << line;
+  EXPECT_TRUE(contains(line, "running")) << line;
+  gate.open();
+  e.wait(v);
+}
+
+TEST_F(Watchdog, NamesAnAsynchronousOperation) {
+  LogCapture log;
+  Hold hold;
+  Engine e(options());
+  Var v = e.new_var();
+  e.push_async(hold.operation(), {.writes = {v}, .name = "no answer"});
+  const std::string line = log.wait_for("[no answer]");
+  EXPECT_TRUE(contains(line, "completion")) << line;
+  hold.release();
+  e.wait(v);
+}
+
+TEST_F(Watchdog, NamesAnOperationThatTheWaiterRuns) {
+  LogCapture log;
+  Gate gate;
+  Engine e(options());
+  Var v = e.new_var();
+  std::thread opener([&] {
+    log.wait_for("[stuck]");
+    gate.open();
+  });
+  e.push([&] { gate.pass(); }, {.writes = {v}, .name = "stuck"});
+  e.wait(v);
+  opener.join();
+}
+
+}  // namespace
+}  // namespace mx

@@ -1,0 +1,154 @@
+// Priorities hold in every queue on the way: the submission ring, the ready queue, a worker's batch, the lanes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "engine/device/virtual/virtual_device.h"
+#include "tests/support/engine_cases.h"
+#include "tests/support/held.h"
+
+namespace mx {
+namespace {
+
+using test::Gate;
+using test::Hold;
+
+class Priority : public ::testing::Test {
+ protected:
+  // An operation that takes the only worker and holds it until open().
+  void hold_worker() {
+    e_.push([this] { gate_.pass(); }, {.priority = 100});
+    gate_.entered();
+  }
+  void note(int tag) {
+    std::lock_guard lock(mutex_);
+    order_.push_back(tag);
+  }
+  size_t place_of(int tag) {
+    return static_cast<size_t>(std::find(order_.begin(), order_.end(), tag) - order_.begin());
+  }
+  void finish() {
+    gate_.open();
+    e_.wait_all();
+  }
+
+  Engine e_{test::threaded_case(1).options};
+  Gate gate_;
+  std::mutex mutex_;
+  std::vector<int> order_;
+};
+
+TEST_F(Priority, HigherFirst) {
+  hold_worker();
+  for (int i = 0; i < 50; ++i) e_.push([this, i] { note((i * 7) % 10 - 5); }, {.priority = (i * 7) % 10 - 5});
+  finish();
+  EXPECT_EQ(50u, order_.size());
+  EXPECT_TRUE(std::is_sorted(order_.rbegin(), order_.rend()));
+}
+
+TEST_F(Priority, FirstComeFirstServedWithinOne) {
+  for (int priority : {0, 3, -3}) {
+    SCOPED_TRACE(priority);
+    order_.clear();
+    Gate gate;
+    e_.push([&] { gate.pass(); }, {.priority = 100});
+    gate.entered();
+    for (int i = 0; i < 3000; ++i) e_.push([this, i] { note(i); }, {.priority = priority});
+    gate.open();
+    e_.wait_all();
+    EXPECT_EQ(3000u, order_.size());
+    EXPECT_TRUE(std::is_sorted(order_.begin(), order_.end()));
+  }
+}
+
+// The urgent operation comes last, behind more operations than any one look at the ring takes.
+TEST_F(Priority, AnUrgentOperationOvertakesTheRing) {
+  hold_worker();
+  for (int i = 0; i < 3000; ++i) e_.push([this] { note(0); });
+  e_.push([this] { note(1); }, {.priority = 1});
+  finish();
+  EXPECT_EQ(0u, place_of(1));
+}
+
+TEST_F(Priority, CommunicationOvertakesTheRing) {
+  hold_worker();
+  for (int i = 0; i < 1000; ++i) e_.push([this] { note(0); });
+  e_.push([this] { note(1); }, {.lane = StreamKind::comm});
+  finish();
+  EXPECT_EQ(0u, place_of(1));
+}
+
+// An urgent operation that comes while a worker has a batch of short ones: the rest of the batch waits.
+TEST_F(Priority, AnUrgentOperationOvertakesABatch) {
+  for (int i = 0; i < 2000; ++i) e_.push([] {});  // teaches the engine that operations are short
+  e_.wait_all();
+  for (int priority : {0, -1}) {
+    SCOPED_TRACE(priority);
+    order_.clear();
+    Gate gate;
+    e_.push([&] { gate.pass(); }, {.priority = 100});
+    gate.entered();
+    for (int i = 0; i < 2000; ++i) {
+      e_.push(
+          [this, i] {
+            note(i);
+            if (i % 100 == 50) e_.push([this, i] { note(-i); }, {.priority = 5});
+          },
+          {.priority = priority});
+    }
+    gate.open();
+    e_.wait_all();
+    e_.wait_all();
+    for (int i = 50; i < 2000; i += 100) EXPECT_EQ(place_of(i) + 1, place_of(-i)) << i;
+    std::erase_if(order_, [](int tag) { return tag < 0; });
+    EXPECT_TRUE(std::is_sorted(order_.begin(), order_.end()));  // also what went back into the queue
+    EXPECT_EQ(2000u, order_.size());
+  }
+}
+
+TEST_F(Priority, CommunicationIsNotStarvedByBusyWorkers) {
+  hold_worker();
+  // The worker is in an operation that ends only after the communication did.
+  e_.push([this] { gate_.open(); }, {.lane = StreamKind::comm});
+  e_.wait_all();
+}
+
+TEST_F(Priority, WithinALaneToo) {
+  Gate comm;
+  hold_worker();
+  e_.push([&] { comm.pass(); }, {.lane = StreamKind::comm});
+  comm.entered();
+  for (int i = 0; i < 50; ++i) {
+    e_.push([this, i] { note(i % 5); }, {.priority = i % 5, .lane = StreamKind::comm});
+  }
+  gate_.open();
+  comm.open();
+  e_.wait_all();
+  EXPECT_EQ(50u, order_.size());
+}
+
+TEST_F(Priority, OfADevice) {
+  Hold hold;
+  Var gate = e_.new_var();
+  e_.push_async(hold.operation(), {.writes = {gate}});
+  for (int i = 0; i < 50; ++i) {
+    e_.push([this, i](RunContext) { note(i % 5); }, {.reads = {gate}, .context = virt(0), .priority = i % 5});
+  }
+  hold.release();
+  e_.wait_all();
+  EXPECT_EQ(50u, order_.size());
+  EXPECT_TRUE(std::is_sorted(order_.rbegin(), order_.rend()));
+}
+
+TEST_F(Priority, IsKeptWithinBounds) {
+  hold_worker();
+  e_.push([this] { note(1); }, {.priority = -2'000'000'000});
+  e_.push([this] { note(2); }, {.priority = 2'000'000'000});
+  finish();
+  EXPECT_EQ((std::vector<int>{2, 1}), order_);
+}
+
+}  // namespace
+}  // namespace mx

@@ -1,0 +1,178 @@
+// Bounded run-ahead: a pusher is held back while something can finish, and never when nothing can.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/engine_cases.h"
+#include "tests/support/held.h"
+
+namespace mx {
+namespace {
+
+using test::Gate;
+using test::Hold;
+
+int64_t operations_to_push() {
+  if (const char* text = std::getenv("MX_TEST_RUN_AHEAD_OPS")) return std::atoll(text);
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || !defined(NDEBUG)
+  return 300'000;
+#else
+  return 2'000'000;
+#endif
+}
+
+class RunAhead : public ::testing::TestWithParam<int> {
+ protected:
+  EngineOptions options() const { return test::threaded_case(GetParam()).options; }
+};
+INSTANTIATE_TEST_SUITE_P(Threads, RunAhead, ::testing::Values(1, 2));
+
+TEST_P(RunAhead, MemoryStaysFlat) {
+  EngineOptions limited = options();
+  limited.max_ops_in_flight = 4096;
+  Engine e(limited);
+  Var vars[8];
+  for (Var& v : vars) v = e.new_var();
+  uint64_t sum = 0;
+  const auto push = [&](int64_t i) { e.push([&sum] { ++sum; }, {.reads = {vars[i % 7]}, .updates = {vars[7]}}); };
+  const int64_t count = operations_to_push();
+  for (int64_t i = 0; i < count / 10; ++i) push(i);
+  const uint64_t early = e.stats().op_pool_bytes;
+  uint64_t most_in_flight = 0;
+  for (int64_t i = count / 10; i < count; ++i) {
+    push(i);
+    if (i % 1000 == 0) most_in_flight = std::max(most_in_flight, e.stats().in_flight);
+  }
+  const uint64_t late = e.stats().op_pool_bytes;
+  e.wait_all();
+  EXPECT_EQ(static_cast<uint64_t>(count), sum);
+  // A pusher looks at the limit every 64th time; caches of free operations come on top.
+  EXPECT_LE(most_in_flight, 4096u + 2 * 64);
+  EXPECT_LE(late, early + (1 << 20));
+  EXPECT_LE(late, uint64_t{4} << 20);
+}
+
+TEST_P(RunAhead, ManyPushersStayBelowTheLimit) {
+  EngineOptions limited = options();
+  limited.max_ops_in_flight = 1024;
+  Engine e(limited);
+  std::atomic<uint64_t> n{0}, most{0};
+  std::vector<std::thread> pushers;
+  for (int t = 0; t < 4; ++t) {
+    pushers.emplace_back([&] {
+      Var v = e.new_var();
+      for (int i = 0; i < 20'000; ++i) {
+        e.push([&] { ++n; }, {.updates = {v}});
+        if (i % 500 == 0) most = std::max(most.load(), e.stats().in_flight);
+      }
+    });
+  }
+  for (std::thread& t : pushers) t.join();
+  e.wait_all();
+  EXPECT_EQ(80'000u, n.load());
+  EXPECT_LE(most.load(), 1024u + 4 * 64 * 2);
+}
+
+TEST_P(RunAhead, BytesAreLimitedToo) {
+  EngineOptions limited = options();
+  limited.max_bytes_in_flight = 10'000;
+  Engine e(limited);
+  Var v = e.new_var();
+  uint64_t most = 0;
+  int n = 0;
+  for (int i = 0; i < 2000; ++i) {
+    e.push([&] { ++n; }, {.updates = {v}, .bytes = 1000});
+    most = std::max(most, e.stats().bytes_in_flight);
+  }
+  e.wait_all();
+  EXPECT_EQ(2000, n);
+  EXPECT_LE(most, 11'000u);
+  EXPECT_GE(e.stats().throttled, 1u);
+  EXPECT_EQ(0u, e.stats().bytes_in_flight);
+}
+
+// A single operation over the limit goes through.
+TEST_P(RunAhead, AnOperationLargerThanTheByteLimitRuns) {
+  EngineOptions limited = options();
+  limited.max_bytes_in_flight = 10;
+  Engine e(limited);
+  Var v = e.new_var();
+  int n = 0;
+  for (int i = 0; i < 10; ++i) e.push([&] { ++n; }, {.updates = {v}, .bytes = 1'000'000});
+  e.wait(v);
+  EXPECT_EQ(10, n);
+}
+
+// Paused, nothing can finish before the pusher goes on: it must be let through, far beyond the limit and the
+// ring.
+TEST_P(RunAhead, APausedEngineAdmits) {
+  EngineOptions limited = options();
+  limited.max_ops_in_flight = 100;
+  limited.max_bytes_in_flight = 100;
+  Engine e(limited);
+  Var v = e.new_var();
+  int n = 0;
+  e.pause();
+  for (int i = 0; i < 20'000; ++i) e.push([&] { ++n; }, {.updates = {v}, .bytes = 10});
+  EXPECT_EQ(0, n);
+  e.resume();
+  e.wait_all();
+  EXPECT_EQ(20'000, n);
+}
+
+// Everything hangs on an operation that ends only when the pusher has gone on.
+TEST_P(RunAhead, OperationsBehindAHeldOneAreAdmitted) {
+  EngineOptions limited = options();
+  limited.max_ops_in_flight = 100;
+  Engine e(limited);
+  Hold hold;
+  Var v = e.new_var();
+  int n = 0;
+  e.push_async(hold.operation(), {.writes = {v}});
+  for (int i = 0; i < 20'000; ++i) e.push([&] { ++n; }, {.updates = {v}});
+  hold.release();
+  e.wait_all();
+  EXPECT_EQ(20'000, n);
+}
+
+TEST_P(RunAhead, APushFromInsideAnOperationDoesNotBlock) {
+  EngineOptions limited = options();
+  limited.max_ops_in_flight = 10;
+  limited.max_bytes_in_flight = 10;
+  Engine e(limited);
+  Var v = e.new_var(), w = e.new_var();
+  int n = 0;
+  e.push(
+      [&] {
+        for (int i = 0; i < 20'000; ++i) e.push([&] { ++n; }, {.reads = {v}, .updates = {w}, .bytes = 10});
+      },
+      {.updates = {v}});
+  e.wait(v);
+  e.wait(w);
+  EXPECT_EQ(20'000, n);
+}
+
+// Deleting never waits, however much is in flight: the last use of an array may be anywhere.
+TEST_P(RunAhead, DeletionDoesNotBlock) {
+  EngineOptions limited = options();
+  limited.max_ops_in_flight = 10;
+  Engine e(limited);
+  Gate gate;
+  std::vector<Var> vars(1000);
+  for (Var& v : vars) v = e.new_var();
+  e.push([&] { gate.pass(); }, {.reads = vars});
+  gate.entered();
+  for (Var v : vars) e.delete_var(v);
+  EXPECT_EQ(1000u, e.stats().vars);
+  gate.open();
+  e.wait_all();
+  EXPECT_EQ(0u, e.stats().vars);
+}
+
+}  // namespace
+}  // namespace mx
