@@ -46,7 +46,7 @@ TEST(StreamOrderAllocations, NoneInSteadyState) {
   Nobody nobody;
   detail::DependencyState<Nobody> dependency(nobody);
   detail::StreamOrder order(nobody, 4);
-  const detail::OpType type = {.run = nullptr, .destroy = nullptr, .async = false};
+  const detail::OpType type = {.run = nullptr, .destroy = nullptr, .async = false, .copy_bytes = 0};
   detail::VarBlock* v[4];
   for (auto& var : v) var = vars.take(nullptr);
   Op* op = ops.take_chain();

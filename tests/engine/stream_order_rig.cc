@@ -34,8 +34,8 @@ void write_outputs(int op, const OpSpec& spec, const std::vector<int64_t>& input
   for (const int var : spec.updates) cells[static_cast<size_t>(var)] = value_of(op, var, inputs);
 }
 
-const detail::OpType kType = {.run = nullptr, .destroy = nullptr, .async = false};
-const detail::OpType kTokenType = {.run = nullptr, .destroy = nullptr, .async = true};
+const detail::OpType kType = {.run = nullptr, .destroy = nullptr, .async = false, .copy_bytes = 0};
+const detail::OpType kTokenType = {.run = nullptr, .destroy = nullptr, .async = true, .copy_bytes = 0};
 
 }  // namespace
 
@@ -72,7 +72,10 @@ int Rig::push(OpSpec spec) {
   add(kept.writes, Access::write);
   add(kept.updates, Access::update);
   names_.push_back("op" + std::to_string(index));
-  op->cold() = {names_.back().c_str(), std::source_location::current(), nullptr, 8};
+  op->cold().name = names_.back().c_str();
+  op->cold().where = std::source_location::current();
+  op->cold().bytes = 8;
+  op->flags |= detail::kOpHasBytes;
   index_of(op) = index;
   dependency_.link(op);
   run_ready();
