@@ -50,6 +50,8 @@ SegmentImpl::~SegmentImpl() {
       outside_.pop_back();
       engine.unpin(outside_);
       engine.delete_var(own_);
+    } else {
+      engine.unpin(pinned_);
     }
     Op* chain = nullptr;
     const auto give = [&](Op* block) {
@@ -70,6 +72,13 @@ SegmentImpl::~SegmentImpl() {
 
 void SegmentImpl::add(Op* op) {
   try {
+    // Pinned at once: the program may delete a variable as soon as it has used it.
+    std::vector<Link> links;
+    for_each_link(op, [&](Link& link) { links.push_back(link); });
+    pinned_.reserve(pinned_.size() + links.size());
+    ops_.reserve(ops_.size() + 1);
+    engine_.pin(links);
+    pinned_.insert(pinned_.end(), links.begin(), links.end());
     ops_.push_back(op);
   } catch (...) {
     destroy_function(op);
@@ -96,9 +105,11 @@ void SegmentImpl::finish() {
   }
   if (plain_) build_nodes();
   engine_.pin(outside_);
+  engine_.unpin(pinned_);
+  pinned_.clear();
   finished_ = true;
   own_ = engine_.new_var();
-  outside_.emplace_back().set(own_.block, Access::update);
+  outside_.emplace_back().set(own_.block, Access::write);  // (not an update: a failed replay must not spoil it)
 }
 
 void SegmentImpl::build_nodes() {
@@ -167,6 +178,7 @@ void SegmentImpl::replay(int priority) {
 }
 
 void SegmentImpl::replay_one_by_one(int priority) {
+  const PushBurst burst(engine_, replay_mutex_);
   for (size_t i = 0; i < ops_.size(); ++i) {
     Op* op = ops_[i];
     const OpCold& cold = op->cold();

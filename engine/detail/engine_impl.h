@@ -90,6 +90,7 @@ struct ThreadState {
   uint32_t node = 0;                     // this operation
   SegmentImpl* recording = nullptr;
   EngineImpl* recording_engine = nullptr;
+  bool burst = false;  // see PushBurst
 };
 void register_engine(uint32_t id, EngineImpl* engine);
 void unregister_engine(uint32_t id);
@@ -100,6 +101,20 @@ extern thread_local constinit ThreadState tls __attribute__((tls_model("initial-
 
 /// Is this thread inside an operation of some engine?
 inline bool inside_operation() { return tls.running != nullptr || tls.segment != nullptr; }
+
+class EngineImpl;
+
+/// Pushes of this thread, while it lives, that nobody else's with the same mutex come between. They neither
+/// wait nor run anything; that comes at the end, when the mutex is free.
+class PushBurst {
+ public:
+  PushBurst(EngineImpl& engine, std::mutex& mutex);
+  ~PushBurst();
+
+ private:
+  EngineImpl& engine_;
+  std::mutex& mutex_;
+};
 
 class EngineImpl final : public StreamOrder::Listener {
  public:
@@ -151,6 +166,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void offer_run(const std::shared_ptr<SegmentRun>& run);
   void withdraw_run(SegmentRun* run);
   void call_company();
+  void after_burst();
   void give_ops(Op* chain) noexcept { op_pool_.give_chain(chain); }
 
   /// Gives the cached operations of an ending thread back, if the engine still lives.

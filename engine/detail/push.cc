@@ -237,7 +237,7 @@ void EngineImpl::end_push(Op* op) {
     return;
   }
   submit(op);
-  if (inline_mode_) [[unlikely]]
+  if (inline_mode_ && !tls.burst) [[unlikely]]
     run_inline(options_.mode == EngineMode::naive, true);
 }
 
@@ -299,6 +299,21 @@ void EngineImpl::submit_slowly(Op* op, bool internal) {
   }
 }
 
+PushBurst::PushBurst(EngineImpl& engine, std::mutex& mutex) : engine_(engine), mutex_(mutex) {
+  mutex_.lock();
+  tls.burst = true;
+}
+
+PushBurst::~PushBurst() {
+  tls.burst = false;
+  mutex_.unlock();
+  engine_.after_burst();
+}
+
+void EngineImpl::after_burst() {
+  if (inline_mode_) run_inline(options_.mode == EngineMode::naive, true);
+}
+
 // Blocks while more than the limits is in flight and something can end. A push from inside an operation
 // never blocks: what it waits for may wait for that operation.
 void EngineImpl::throttle(uint64_t ticket) {
@@ -307,7 +322,7 @@ void EngineImpl::throttle(uint64_t ticket) {
            bytes_pushed_.load(std::memory_order_relaxed) - bytes_ended_.load(std::memory_order_relaxed) >
                options_.max_bytes_in_flight;
   };
-  if (!over(options_.max_ops_in_flight) || inside_operation() || inline_mode_) [[likely]]
+  if (!over(options_.max_ops_in_flight) || inside_operation() || inline_mode_ || tls.burst) [[likely]]
     return;
   throttle_count_.fetch_add(1, std::memory_order_relaxed);
   wake_after_submit();
@@ -387,6 +402,8 @@ void EngineImpl::delete_var(Var v) {
 
 void EngineImpl::recover(Var v, const std::source_location& where) {
   check_usable("recover");
+  MX_CHECK(tls.recording_engine != this, InvalidState,
+           "[recover] expected to be called outside of record(), got a call while recording");
   check_var(v, "recover");
   push_internal(&kRecoverType, v.block, where);
 }

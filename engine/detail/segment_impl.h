@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "engine/detail/op.h"
@@ -62,6 +63,8 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   const uint32_t engine_id_;
   std::vector<Op*> ops_;       // in program order
   Var own_;                    // updated by every replay, so that two of them never overlap
+  std::vector<Link> pinned_;   // while recording
+  std::mutex replay_mutex_;    // of operations that are replayed one by one
   std::vector<Link> outside_;  // the union of what the operations touch, and own_
   std::vector<Node> nodes_;    // one more than operations
   std::vector<uint32_t> edges_;
