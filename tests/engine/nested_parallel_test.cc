@@ -1,0 +1,49 @@
+// The engine's workers are oneTBB's: an idle one serves the loops that operations run inside.
+#include <gtest/gtest.h>
+#include <tbb/blocked_range.h>
+#include <tbb/parallel_for.h>
+#include <tbb/partitioner.h>
+#include <tbb/task_arena.h>
+
+#include <atomic>
+
+#include "tests/support/engine_cases.h"
+
+namespace mx {
+namespace {
+
+// Two iterations that end only together need two threads.
+void meet_in_a_loop() {
+  std::atomic<int> arrived{0};
+  tbb::this_task_arena::isolate([&] {
+    tbb::parallel_for(
+        tbb::blocked_range<int>(0, 2, 1),
+        [&](const tbb::blocked_range<int>&) {
+          ++arrived;
+          while (arrived.load() < 2) {
+          }
+        },
+        tbb::simple_partitioner());
+  });
+}
+
+TEST(NestedParallel, ALoopInsideAnOperationGetsTwoThreads) {
+  Engine e(test::threaded_case(2).options);
+  Var v = e.new_var();
+  for (int i = 0; i < 20; ++i) {
+    // Make both workers busy first, so that one has to go back.
+    for (int k = 0; k < 200; ++k) e.push([] {}, {.reads = {v}});
+    e.push(meet_in_a_loop, {.updates = {v}});
+    e.wait(v);
+  }
+}
+
+TEST(NestedParallel, ALoopOutsideOperationsGetsTwoThreadsToo) {
+  Engine e(test::threaded_case(2).options);
+  e.push([] {});
+  e.wait_all();
+  for (int i = 0; i < 20; ++i) meet_in_a_loop();
+}
+
+}  // namespace
+}  // namespace mx

@@ -1,0 +1,182 @@
+// Seeing what ran: the trace is JSON that says what happened, the graph is Graphviz, the counters add up.
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "engine/device/virtual/virtual_device.h"
+#include "tests/support/engine_cases.h"
+#include "tests/support/errors.h"
+
+namespace mx {
+namespace {
+
+using nlohmann::json;
+
+class Profiler : public ::testing::Test {
+ protected:
+  static EngineOptions options() {
+    EngineOptions options = test::threaded_case(2).options;
+    options.history = 5;
+    return options;
+  }
+  json trace() {
+    const std::string path = testing::TempDir() + "mx_trace_" +
+                             testing::UnitTest::GetInstance()->current_test_info()->name() + ".json";
+    e_.write_trace(path);
+    std::ifstream in(path);
+    json parsed = json::parse(in);  // throws if it is no JSON
+    std::remove(path.c_str());
+    return parsed["traceEvents"];
+  }
+  static std::map<std::string, json> slices(const json& events) {
+    std::map<std::string, json> out;
+    for (const json& event : events) {
+      if (event["ph"] == "X") out[event["name"]] = event;
+    }
+    return out;
+  }
+
+  Engine e_{options()};
+};
+
+bool overlap(const json& a, const json& b) {
+  const double a0 = a["ts"], a1 = a0 + a["dur"].get<double>(), b0 = b["ts"], b1 = b0 + b["dur"].get<double>();
+  return a0 < b1 && b0 < a1;
+}
+
+TEST_F(Profiler, OverlappingOperationsOverlapOnTheirRows) {
+  Var v = e_.new_var();
+  std::barrier meeting(2);
+  e_.profiler_start();
+  e_.push([] {}, {.writes = {v}, .name = "before"});
+  e_.push([&] { meeting.arrive_and_wait(); }, {.reads = {v}, .name = "left"});
+  e_.push([&] { meeting.arrive_and_wait(); }, {.reads = {v}, .name = "right"});
+  e_.push([] {}, {.writes = {v}, .name = "after"});
+  e_.wait_all();
+  e_.profiler_stop();
+  e_.push([] {}, {.name = "unseen"});
+  e_.wait_all();
+
+  const json events = trace();
+  auto s = slices(events);
+  ASSERT_EQ(4u, s.size()) << events.dump(1);
+  EXPECT_TRUE(overlap(s["left"], s["right"]));
+  EXPECT_NE(s["left"]["tid"], s["right"]["tid"]);
+  for (const char* other : {"left", "right"}) {
+    EXPECT_FALSE(overlap(s["before"], s[other]));
+    EXPECT_FALSE(overlap(s["after"], s[other]));
+  }
+
+  std::set<int> rows;
+  for (const json& event : events) {
+    if (event["ph"] == "M" && event["name"] == "thread_name") rows.insert(event["tid"].get<int>());
+  }
+  // Arrows: before -> left, right -> after; each ends on rows that exist, at the slices it names.
+  std::map<int, json> starts, ends;
+  for (const json& event : events) {
+    EXPECT_TRUE(!event.contains("tid") || rows.contains(event["tid"].get<int>())) << event;
+    if (event["ph"] == "s") starts[event["id"].get<int>()] = event;
+    if (event["ph"] == "f") ends[event["id"].get<int>()] = event;
+  }
+  EXPECT_EQ(4u, starts.size());
+  ASSERT_EQ(starts.size(), ends.size());
+  const auto inside = [](const json& arrow, const json& slice) {
+    const double at = arrow["ts"], begin = slice["ts"], length = slice["dur"];
+    return arrow["tid"] == slice["tid"] && at >= begin && at <= begin + length;
+  };
+  int known = 0;
+  for (const auto& [id, from] : starts) {
+    ASSERT_TRUE(ends.contains(id));
+    for (const auto& [a, b] : {std::pair{"before", "left"}, {"before", "right"}, {"left", "after"}, {"right", "after"}}) {
+      known += inside(from, s[a]) && inside(ends[id], s[b]);
+    }
+  }
+  EXPECT_EQ(4, known);
+}
+
+TEST_F(Profiler, NamesAreEscaped) {
+  e_.profiler_start();
+  e_.push([] {}, {.name = "a \"quoted\" \\ name\nwith\ttabs"});
+  e_.wait_all();
+  EXPECT_TRUE(slices(trace()).contains("a \"quoted\" \\ name\nwith\ttabs"));
+}
+
+TEST_F(Profiler, FailedAndSkippedOperationsSaySo) {
+  Var v = e_.new_var();
+  e_.profiler_start();
+  e_.push([] { throw std::runtime_error("no"); }, {.writes = {v}, .name = "failing"});
+  e_.push([] {}, {.updates = {v}, .name = "behind"});
+  test::error_of<OperationError>([&] { e_.wait(v); });
+  test::error_of<OperationError>([&] { e_.wait_all(); });
+  auto s = slices(trace());
+  EXPECT_EQ("failed", s["failing"]["args"]["outcome"]);
+  EXPECT_EQ("skipped", s["behind"]["args"]["outcome"]);
+}
+
+TEST_F(Profiler, DevicesAndReplaysAreSeen) {
+  Var v = e_.new_var();
+  Segment s = e_.record([&] { e_.push([] {}, {.updates = {v}, .name = "node"}); });
+  e_.profiler_start();
+  s.replay();
+  e_.push([](RunContext rc) { rc.stream()->submit([](KernelContext&) {}); },
+          {.updates = {v}, .context = virt(0), .name = "kernel"});
+  e_.wait_all();
+  auto seen = slices(trace());
+  EXPECT_TRUE(seen.contains("node"));
+  EXPECT_TRUE(seen.contains("kernel"));
+}
+
+TEST_F(Profiler, AnUnwritablePathIsAnError) {
+  test::error_of<InvalidArgument>([&] { e_.write_trace("/nowhere/at/all.json"); });
+}
+
+TEST_F(Profiler, TheGraphHasTheLastOperations) {
+  Var a = e_.new_var(), b = e_.new_var();
+  for (int i = 0; i < 20; ++i) e_.push([] {}, {.updates = {a}, .name = "old"});
+  e_.push([] {}, {.writes = {a}, .name = "root"});
+  e_.push([] {}, {.reads = {a}, .writes = {b}, .name = "one"});
+  e_.push([] {}, {.reads = {a}, .name = "two"});
+  e_.push([] {}, {.updates = {a}, .name = "join"});
+  e_.push([] {}, {.name = "alone"});
+  e_.wait_all();
+  std::ostringstream out;
+  e_.write_dot(out);
+  const std::string dot = out.str();
+  size_t nodes = 0, edges = 0;
+  std::istringstream lines(dot);
+  for (std::string line; std::getline(lines, line);) {
+    nodes += test::contains(line, "label=");
+    edges += test::contains(line, "->");
+  }
+  EXPECT_EQ(5u, nodes) << dot;
+  EXPECT_EQ(4u, edges) << dot;  // root to one and two, and both to join
+  EXPECT_FALSE(test::contains(dot, "old"));
+  EXPECT_EQ(0u, dot.find("digraph"));
+}
+
+TEST(Stats, AddUp) {
+  Engine e(test::threaded_case(2).options);
+  Var v = e.new_var();
+  for (int i = 0; i < 100; ++i) e.push([] {}, {.updates = {v}});
+  e.push([] { throw 1; }, {.updates = {v}});
+  for (int i = 0; i < 10; ++i) e.push([] {}, {.updates = {v}});
+  test::error_of<OperationError>([&] { e.wait_all(); });
+  const EngineStats stats = e.stats();
+  EXPECT_EQ(111u, stats.pushed);
+  EXPECT_EQ(111u, stats.completed);
+  EXPECT_EQ(1u, stats.failed);
+  EXPECT_EQ(10u, stats.skipped);
+  EXPECT_EQ(0u, stats.ready + stats.running + stats.in_flight);
+  EXPECT_EQ(1u, stats.vars);
+  EXPECT_TRUE(test::contains(stats.to_string(), "111"));
+}
+
+}  // namespace
+}  // namespace mx
