@@ -50,7 +50,7 @@ void EngineImpl::run_async(Worker& worker, Op* op, int64_t begin_ns) {
   }
   if (thrown != nullptr) {
     op->failure() = thrown;
-    op->flags |= kOpFailed;
+    mark_failed(op);
   }
   if (begin_ns != 0) {
     profiler_.ran(op, concat("worker ", row), begin_ns, now_ns(), thrown != nullptr ? "failed" : "started");
@@ -86,10 +86,10 @@ void EngineImpl::finish_async(Op* op) {
       failure->release();
     } else {
       op->failure() = failure;
-      op->flags |= kOpFailed;
+      mark_failed(op);
     }
   }
-  op->pending = 0;
+  async_state(op).store(0, std::memory_order_relaxed);
   lock_.lock();
   if (options_.watchdog_ms > 0) async_since_.erase(op);
   Failure* early = streams_in_use_ ? streams_->take_early_failure(op) : nullptr;

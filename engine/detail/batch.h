@@ -25,6 +25,7 @@ template <template <class> class Atomic = std::atomic>
 struct alignas(64) BasicBatch {
   Atomic<uint32_t> claimed{0};  // operations that the owner has started
   Atomic<uint32_t> done{0};     // of these, the first `done` have ended
+  Atomic<uint32_t> failed{0};   // which has failed, counted from 1; it is the last that ran
   uint32_t completed = 0;       // of these, given to DependencyState (under the lock)
   uint32_t size = 0;            // written under the lock
   Op* ops[kMaxBatch];           // null: it has left the batch, and ends by itself
@@ -33,6 +34,7 @@ struct alignas(64) BasicBatch {
   void start(size_t n) {
     claimed.store(1, std::memory_order_relaxed);
     done.store(0, std::memory_order_relaxed);
+    failed.store(0, std::memory_order_relaxed);
     completed = 0;
     size = static_cast<uint32_t>(n);
   }
@@ -42,6 +44,13 @@ struct alignas(64) BasicBatch {
 
   /// The first `n` have ended.
   void mark_done(uint32_t n) { done.store(n, std::memory_order_release); }
+
+  /// The same, and the last of them has failed. (Its flags belong to the lock's holder, who may be granting
+  /// it, as one that was taken along, in this moment; so it is flagged when it is completed.)
+  void mark_failed(uint32_t n) {
+    failed.store(n, std::memory_order_relaxed);
+    mark_done(n);
+  }
 
   /// Behind the first `n` operations, nothing else being ready: appends those that wait only for operations
   /// of this batch, to be run right behind them in the order of the queue. Returns how many there are then.
@@ -69,7 +78,7 @@ struct alignas(64) BasicBatch {
   template <class GiveBack, class Complete>
   void finish(GiveBack&& give_back, Complete&& complete) {
     if (size == 1) [[likely]] {
-      if (completed == 0 && ops[0] != nullptr) complete(ops[0]);
+      if (completed == 0) complete_first(1, complete);
     } else {
       put_back(std::min(claimed.load(std::memory_order_relaxed), size), give_back);
       complete_first(done.load(std::memory_order_relaxed), complete);
@@ -121,8 +130,12 @@ struct alignas(64) BasicBatch {
   template <class Complete>
   void complete_first(uint32_t n, Complete&& complete) {
     for (; completed < n; ++completed) {
-      if (Op* op = ops[completed]; op != nullptr) [[likely]]
-        complete(op);
+      Op* op = ops[completed];
+      if (op == nullptr) [[unlikely]]
+        continue;
+      if (failed.load(std::memory_order_relaxed) == completed + 1) [[unlikely]]
+        op->flags |= kOpFailed;
+      complete(op);
     }
   }
 };

@@ -101,7 +101,7 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
   destroy_function(op);
   if (failure != nullptr) {
     op->failure() = failure;
-    op->flags |= kOpFailed;
+    mark_failed(op);
   }
 
   lock_.lock();

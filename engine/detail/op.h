@@ -157,16 +157,28 @@ struct alignas(kOpBytes) ExtBlock {
 static_assert(sizeof(ExtBlock) == kOpBytes && offsetof(ExtBlock, flags) == offsetof(Op, flags));
 inline constexpr size_t kLinksPerExt = 6;
 
+/// Whoever runs an operation says so here when it failed, without the lock, while a waiter may look for what
+/// the operation waits for (EngineImpl::mark_ancestors).
+inline void mark_failed(Op* op) {
+  std::atomic_ref<uint8_t> flags(op->flags);
+  flags.store(flags.load(std::memory_order_relaxed) | kOpFailed, std::memory_order_relaxed);
+}
+inline uint8_t flags_of(Op* op) {
+  return std::atomic_ref<uint8_t>(op->flags).load(std::memory_order_relaxed);
+}
+
 inline Op* op_of(Link* link) {
   Op* op = reinterpret_cast<Op*>(reinterpret_cast<uintptr_t>(link) & ~(uintptr_t{kOpBytes} - 1));
-  if (op->flags & kOpExt) [[unlikely]]
+  if (flags_of(op) & kOpExt) [[unlikely]]
     return reinterpret_cast<ExtBlock*>(op)->owner;
   return op;
 }
 
-/// Does it wait for more than `n` of its links?
-inline bool waits_for_more_than(const Op* op, uint32_t n) {
-  return (op->flags & kOpWide ? const_cast<Op*>(op)->cold().ext->pending : op->pending) > n;
+/// Does it wait for more than `n` of its links? (More than 0: true or false for an asynchronous one that
+/// runs.)
+inline bool waits_for_more_than(Op* op, uint32_t n) {
+  if (flags_of(op) & kOpWide) return op->cold().ext->pending > n;
+  return std::atomic_ref<uint16_t>(op->pending).load(std::memory_order_relaxed) > n;
 }
 
 /// PushOptions::bytes of the operation.

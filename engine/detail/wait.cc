@@ -246,6 +246,12 @@ size_t EngineImpl::take_for(Waiter& waiter, Worker& worker) {
   };
   Op* op = ready_.pop_if(kReadyLimit, on_the_way);
   if (op == nullptr) op = comm_.pop_if(kReadyLimit, on_the_way);
+  if (op == nullptr && running_ > 0) {
+    // What it waits for may be hidden behind a long operation in somebody's batch.
+    scavenge();
+    if (waiter.finished) return 0;
+    op = ready_.pop_if(kReadyLimit, on_the_way);
+  }
   Batch& batch = worker.batch;
   worker.lane = nullptr;
   if (op != nullptr) {

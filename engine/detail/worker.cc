@@ -189,8 +189,9 @@ size_t EngineImpl::take(Worker& worker) {
   if (body_ticks_.load(std::memory_order_relaxed) < kShortTicks) {
     if (ready_.empty()) {
       // A chain then visits the lock once for many links. (Other workers take it away again if they have
-      // nothing to do, and a failure ends the batch.)
-      size = batch.extend(size);
+      // nothing to do, and a failure ends the batch.) Mode check reads links as the operation runs, which
+      // must then have all its grants.
+      if (!check_mode_) size = batch.extend(size);
     } else {
       const size_t want =
           std::clamp<size_t>((ready_.size() + 1) / static_cast<size_t>(running_ + 2), 1, kMaxBatch);
@@ -279,8 +280,12 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
     // attention_.
     if (ran > 0 && !batch.claim_next(size)) break;
     const bool well = run(worker, batch.ops[ran]);
-    batch.mark_done(++ran);
-    if (!well) break;  // what stands behind it may have to be skipped
+    ++ran;
+    if (!well) [[unlikely]] {
+      batch.mark_failed(ran);
+      break;  // what stands behind it may have to be skipped
+    }
+    batch.mark_done(ran);
     // Come back early when others look for work or something urgent is there.
   } while (ran < size && attention_.load(std::memory_order_relaxed) == 0);
   tls.running = nullptr;
@@ -305,7 +310,7 @@ inline bool EngineImpl::run(Worker& worker, Op*& slot) {
   return run_function(op);
 }
 
-// Runs and destroys the function of a synchronous operation; a failure is left in it.
+// Runs and destroys the function of a synchronous operation. False: it failed, and the failure is left in it.
 inline bool EngineImpl::run_function(Op* op) {
   RunContext context;
   context.op_ = op;
@@ -319,7 +324,7 @@ inline bool EngineImpl::run_function(Op* op) {
   destroy_function(op);
   if (failure != nullptr) [[unlikely]] {
     op->failure() = failure;
-    op->flags |= kOpFailed;
+    mark_failed(op);
   }
   return failure == nullptr;
 }

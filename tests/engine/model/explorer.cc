@@ -111,7 +111,7 @@ class Explorer {
         tracing_ = true;  // once more, with a record of every step
         execute();
         tracing_ = false;
-        result_.violation += "\n" + trace_.str();
+        result_.violation.append("\n").append(trace_.str());
         trace_.str("");
         return result_;
       }
@@ -260,7 +260,7 @@ class Explorer {
     }
     if (choice.count == 0) {
       if (!all_finished) {
-        if (result_.violation.empty()) result_.violation = "deadlock: " + waiting();
+        if (result_.violation.empty()) result_.violation.append("deadlock: ").append(waiting());
         stopping_ = true;
       }
       return kNobody;
@@ -303,7 +303,7 @@ class Explorer {
   std::string waiting() const {
     std::string text;
     for (int i = 0; i < count_; ++i) {
-      if (!threads_[i].finished) text += "thread " + std::to_string(i) + " waits; ";
+      if (!threads_[i].finished) text.append("thread ").append(std::to_string(i)).append(" waits; ");
     }
     return text;
   }
