@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "engine/base/clock.h"
+#include "engine/base/make_room.h"
 #include "engine/detail/engine_impl.h"
 #include "engine/detail/segment_impl.h"
 #include "engine/detail/segment_run.h"
@@ -75,8 +76,8 @@ void SegmentImpl::add(Op* op) {
     // Pinned at once: the program may delete a variable as soon as it has used it.
     std::vector<Link> links;
     for_each_link(op, [&](Link& link) { links.push_back(link); });
-    pinned_.reserve(pinned_.size() + links.size());
-    ops_.reserve(ops_.size() + 1);
+    make_room(pinned_, links.size());
+    make_room(ops_);
     engine_.pin(links);
     pinned_.insert(pinned_.end(), links.begin(), links.end());
     ops_.push_back(op);

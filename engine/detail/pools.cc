@@ -5,6 +5,7 @@
 #include <new>
 
 #include "engine/base/check.h"
+#include "engine/base/make_room.h"
 
 namespace mx::detail {
 
@@ -26,7 +27,7 @@ OpPool::~OpPool() {
 Op* OpPool::take_chain() {
   std::lock_guard lock(mutex_);
   if (chains_ == nullptr) {
-    slabs_.reserve(slabs_.size() + 1);
+    make_room(slabs_);
     char* slab = static_cast<char*>(new_slab("pending operations"));
     slabs_.push_back(slab);
     bytes_.fetch_add(kSlabBytes, std::memory_order_relaxed);
@@ -66,7 +67,7 @@ VarBlock* VarPool::take(const char* name) {
   std::lock_guard lock(mutex_);
   if (free_.empty()) {
     free_.reserve(kVarsPerSlab * (slabs_.size() + 1));
-    slabs_.reserve(slabs_.size() + 1);
+    make_room(slabs_);
     auto* slab = ::new (new_slab("variables")) Slab;
     slab->names = nullptr;
     slabs_.push_back(slab);

@@ -1,0 +1,15 @@
+// Room for more elements before something that must not fail, at amortised constant cost (reserve() alone
+// grows by what is asked for, which makes a loop quadratic).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+namespace mx {
+
+template <class Vector>
+void make_room(Vector& vector, size_t more = 1) {
+  if (vector.capacity() - vector.size() < more) vector.reserve(std::max(vector.size() + more, 2 * vector.size()));
+}
+
+}  // namespace mx
