@@ -110,7 +110,8 @@ void SegmentImpl::finish() {
   pinned_.clear();
   finished_ = true;
   own_ = engine_.new_var();
-  outside_.emplace_back().set(own_.block, Access::write);  // (not an update: a failed replay must not spoil it)
+  outside_.emplace_back().set(own_.block,
+                              Access::write);  // (not an update: a failed replay must not spoil it)
 }
 
 void SegmentImpl::build_nodes() {

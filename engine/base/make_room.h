@@ -9,7 +9,8 @@ namespace mx {
 
 template <class Vector>
 void make_room(Vector& vector, size_t more = 1) {
-  if (vector.capacity() - vector.size() < more) vector.reserve(std::max(vector.size() + more, 2 * vector.size()));
+  if (vector.capacity() - vector.size() < more)
+    vector.reserve(std::max(vector.size() + more, 2 * vector.size()));
 }
 
 }  // namespace mx

@@ -24,8 +24,18 @@ INSTANTIATE_TEST_SUITE_P(Modes, Async, ::testing::ValuesIn(test::all_cases()), t
 TEST_P(Async, CompletedInside) {
   Var v = e_.new_var();
   int value = 0, seen = 0;
-  e_.push_async([&](RunContext, Completion done) { value = 1; done.done(); }, {.writes = {v}});
-  e_.push_async([&](RunContext, Completion done) { value += 1; done(); }, {.updates = {v}});
+  e_.push_async(
+      [&](RunContext, Completion done) {
+        value = 1;
+        done.done();
+      },
+      {.writes = {v}});
+  e_.push_async(
+      [&](RunContext, Completion done) {
+        value += 1;
+        done();
+      },
+      {.updates = {v}});
   e_.push([&] { seen = value; }, {.updates = {v}});
   e_.wait(v);
   EXPECT_EQ(2, seen);
@@ -44,7 +54,12 @@ TEST_P(Async, CompletedByAnotherThread) {
           });
         },
         {.updates = {v}});
-    e_.push([&] { value *= 2; value %= 1000003; }, {.updates = {v}});
+    e_.push(
+        [&] {
+          value *= 2;
+          value %= 1000003;
+        },
+        {.updates = {v}});
   }
   e_.wait(v);
   int expected = 0;

@@ -43,15 +43,31 @@ class CheckMode : public ::testing::Test {
 TEST_F(CheckMode, DeclaredAccessesPass) {
   EXPECT_EQ("", verdict([&](RunContext rc) { rc.read(a_); }, {.reads = {a_}}));
   EXPECT_EQ("", verdict([&](RunContext rc) { rc.write(a_); }, {.writes = {a_}}));
-  EXPECT_EQ("", verdict([&](RunContext rc) { rc.read(a_); rc.write(a_); }, {.updates = {a_}}));
-  EXPECT_EQ("", verdict([&](RunContext rc) { rc.read(a_); rc.write(a_); }, {.reads = {a_}, .writes = {a_}}));
+  EXPECT_EQ("", verdict(
+                    [&](RunContext rc) {
+                      rc.read(a_);
+                      rc.write(a_);
+                    },
+                    {.updates = {a_}}));
+  EXPECT_EQ("", verdict(
+                    [&](RunContext rc) {
+                      rc.read(a_);
+                      rc.write(a_);
+                    },
+                    {.reads = {a_}, .writes = {a_}}));
   std::vector<Var> many(20);
   for (Var& v : many) v = e_.new_var();
-  EXPECT_EQ("", verdict([&](RunContext rc) { for (Var v : many) rc.read(v); }, {.reads = many, .writes = {a_}}));
+  EXPECT_EQ("", verdict(
+                    [&](RunContext rc) {
+                      for (Var v : many) rc.read(v);
+                    },
+                    {.reads = many, .writes = {a_}}));
 }
 
 TEST_F(CheckMode, UndeclaredOnesAreNamed) {
-  const auto named = [](const std::string& text) { return contains(text, "[op]") && contains(text, "'alpha'"); };
+  const auto named = [](const std::string& text) {
+    return contains(text, "[op]") && contains(text, "'alpha'");
+  };
   EXPECT_TRUE(named(verdict([&](RunContext rc) { rc.read(a_); }, {.reads = {b_}})));
   EXPECT_TRUE(named(verdict([&](RunContext rc) { rc.write(a_); }, {.reads = {a_}})));
   EXPECT_TRUE(named(verdict([&](RunContext rc) { rc.read(a_); }, {.writes = {a_}})));
@@ -68,7 +84,12 @@ TEST_F(CheckMode, TheErrorPoisonsLikeAnyOther) {
 }
 
 TEST_F(CheckMode, AsynchronousOperationsToo) {
-  e_.push_async([&](RunContext rc, Completion done) { rc.write(a_); done(); }, {.writes = {out_}, .name = "sloppy"});
+  e_.push_async(
+      [&](RunContext rc, Completion done) {
+        rc.write(a_);
+        done();
+      },
+      {.writes = {out_}, .name = "sloppy"});
   EXPECT_TRUE(contains(error_of<AccessError>([&] { e_.wait(out_); }), "'alpha'"));
   error_of<AccessError>([&] { e_.wait_all(); });
 }

@@ -1,4 +1,5 @@
-// The life of an operation's function: built once, destroyed once, and before anything that depends on it starts.
+// The life of an operation's function: built once, destroyed once, and before anything that depends on it
+// starts.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -34,10 +35,12 @@ TEST_P(Closure, MoveOnly) {
   int value = 0;
   auto owned = std::make_unique<int>(42);
   e_.push([&value, owned = std::move(owned)] { value = *owned; }, {.writes = {v}});
-  e_.push_async([p = std::make_unique<int>(1), &value](RunContext, Completion done) {
-    value += *p;
-    done();
-  }, {.updates = {v}});
+  e_.push_async(
+      [p = std::make_unique<int>(1), &value](RunContext, Completion done) {
+        value += *p;
+        done();
+      },
+      {.updates = {v}});
   e_.wait(v);
   EXPECT_EQ(43, value);
 }
@@ -130,10 +133,12 @@ TEST_P(Closure, DestroyedWithoutRunningWhenSkippedOrCancelled) {
   EXPECT_EQ(0, live.load());
   {
     Counted counted(live);
-    e_.push_async([c = std::move(counted), &ran](RunContext, Completion done) {
-      ran = true;
-      done();
-    }, {.reads = {v}});
+    e_.push_async(
+        [c = std::move(counted), &ran](RunContext, Completion done) {
+          ran = true;
+          done();
+        },
+        {.reads = {v}});
   }
   e_.wait_all();
   EXPECT_EQ(0, live.load());

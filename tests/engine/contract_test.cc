@@ -86,7 +86,8 @@ TEST_P(Contract, OverlappingListsMakeAnUpdate) {
   std::vector<Var> reads = others;
   reads.push_back(a);
   reads.insert(reads.end(), others.begin(), others.end());
-  e_.push([&] { value = value * 2 + 1; }, {.reads = reads, .writes = {others[3], a}, .updates = {a, others[4]}});
+  e_.push([&] { value = value * 2 + 1; },
+          {.reads = reads, .writes = {others[3], a}, .updates = {a, others[4]}});
   e_.wait(a);
   EXPECT_EQ(0b10101, value);
 
@@ -96,8 +97,9 @@ TEST_P(Contract, OverlappingListsMakeAnUpdate) {
     Var p = e_.new_var();
     bool ran = false;
     e_.push([] { throw std::runtime_error("spoiled"); }, {.writes = {p}});
-    e_.push([&] { ran = true; }, {.reads = wide ? VarList{p, others[0], others[1], others[2], others[5]} : VarList{p},
-                                  .writes = {p}});
+    e_.push(
+        [&] { ran = true; },
+        {.reads = wide ? VarList{p, others[0], others[1], others[2], others[5]} : VarList{p}, .writes = {p}});
     error_of<OperationError>([&] { e_.wait(p); });
     EXPECT_FALSE(ran);
   }
@@ -116,10 +118,21 @@ TEST_P(Contract, AnOperationMayTouchManyVariables) {
     int sum = 0;
     Var out = e_.new_var();
     const std::vector<Var> some(vars.begin(), vars.begin() + static_cast<std::ptrdiff_t>(count));
-    e_.push([&, count] { sum = std::accumulate(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count), 0); },
-            {.reads = some, .writes = {out}});
-    e_.push([&values, count] { for (size_t i = 0; i < count; ++i) values[i] = values[i] * 2; }, {.updates = some});
-    e_.push([&values, count] { for (size_t i = 0; i < count; ++i) values[i] = values[i] / 2; }, {.updates = some});
+    e_.push(
+        [&, count] {
+          sum = std::accumulate(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count), 0);
+        },
+        {.reads = some, .writes = {out}});
+    e_.push(
+        [&values, count] {
+          for (size_t i = 0; i < count; ++i) values[i] = values[i] * 2;
+        },
+        {.updates = some});
+    e_.push(
+        [&values, count] {
+          for (size_t i = 0; i < count; ++i) values[i] = values[i] / 2;
+        },
+        {.updates = some});
     e_.wait(out);
     EXPECT_EQ(static_cast<int>(count * (count - 1) / 2), sum);
   }

@@ -37,7 +37,8 @@ void expect_type(Engine& e, const Thrown& thrown, const std::string& text) {
     } else if (way == 1) {
       e.push_async([thrown](RunContext, Completion) { throw thrown; }, options);
     } else {
-      e.push_async([thrown](RunContext, Completion done) { done.fail(std::make_exception_ptr(thrown)); }, options);
+      e.push_async([thrown](RunContext, Completion done) { done.fail(std::make_exception_ptr(thrown)); },
+                   options);
     }
     const std::string message = error_of<E>([&] { e.wait(v); });
     EXPECT_TRUE(contains(message, "[thrower]")) << message;

@@ -58,7 +58,8 @@ TEST_P(Errors, EveryWaiterThatIsAlreadyWaitingGetsIt) {
   std::atomic<int> got{0};
   std::vector<std::thread> waiters;
   for (int i = 0; i < 4; ++i) {
-    waiters.emplace_back([&] { got += contains(error_of<OperationError>([&] { e_.wait(v); }), "[culprit]"); });
+    waiters.emplace_back(
+        [&] { got += contains(error_of<OperationError>([&] { e_.wait(v); }), "[culprit]"); });
   }
   hold.release();
   for (std::thread& t : waiters) t.join();
@@ -73,7 +74,12 @@ TEST_P(Errors, DependantsAreSkippedWithTheRootCause) {
   e_.push([&] { ran = true; }, {.reads = {a}, .writes = {b}, .name = "second"});
   e_.push([&] { ran = true; }, {.reads = {d}, .updates = {b}, .name = "third"});
   e_.push([&] { ran = true; }, {.reads = {b}, .updates = {c}, .name = "fourth"});
-  e_.push_async([&](RunContext, Completion done) { ran = true; done(); }, {.reads = {c}, .writes = {d}});
+  e_.push_async(
+      [&](RunContext, Completion done) {
+        ran = true;
+        done();
+      },
+      {.reads = {c}, .writes = {d}});
   std::string root = error_of<OperationError>([&] { e_.wait(a); });
   EXPECT_TRUE(contains(root, "[root]"));
   for (Var v : {b, c, d}) EXPECT_EQ(root, error_of<OperationError>([&] { e_.wait(v); }));
@@ -102,7 +108,8 @@ TEST_P(Errors, AWriteHealsAnUpdateDoesNot) {
   int value = 0;
   e_.push(fail, {.writes = {v, w}});
   e_.push([&] { value += 1; }, {.updates = {v}});
-  e_.push([&] { value += 10; }, {.reads = {w}, .writes = {v}});  // a write that is itself skipped heals nothing
+  e_.push([&] { value += 10; },
+          {.reads = {w}, .writes = {v}});  // a write that is itself skipped heals nothing
   error_of<OperationError>([&] { e_.wait(v); });
   EXPECT_EQ(0, value);
   e_.push([&] { value = 100; }, {.writes = {v}});

@@ -23,15 +23,16 @@ Result run(const std::string& what, const std::string& mode) {
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return result;
   std::array<char, 4096> buffer;
-  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) result.output.append(buffer.data(), n);
+  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    result.output.append(buffer.data(), n);
   result.status = pclose(pipe);
   return result;
 }
 
 class Exit : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(While, Exit,
-                         ::testing::Values("static object", "exit from a thread", "segment", "asynchronous work",
-                                           "engine on the heap", "forked child"));
+                         ::testing::Values("static object", "exit from a thread", "segment",
+                                           "asynchronous work", "engine on the heap", "forked child"));
 
 TEST_P(Exit, IsClean) {
   for (const char* mode : {"threaded", "naive", "check", "fuzz:3"}) {

@@ -75,8 +75,9 @@ TEST(FuzzMode, IsChosenByTheEnvironment) {
     const std::string text = test::error_of<InvalidArgument>([] { EngineOptions::from_environment(); });
     EXPECT_TRUE(test::contains(text, "MX_ENGINE") && test::contains(text, wrong)) << text;
   }
-  for (const auto& [name, mode] : {std::pair{"threaded", EngineMode::threaded}, std::pair{"naive", EngineMode::naive},
-                                   std::pair{"check", EngineMode::check}, std::pair{"", EngineMode::threaded}}) {
+  for (const auto& [name, mode] :
+       {std::pair{"threaded", EngineMode::threaded}, std::pair{"naive", EngineMode::naive},
+        std::pair{"check", EngineMode::check}, std::pair{"", EngineMode::threaded}}) {
     setenv("MX_ENGINE", name, 1);
     EXPECT_EQ(mode, EngineOptions::from_environment().mode);
   }

@@ -1,4 +1,5 @@
-// Priorities hold in every queue on the way: the submission ring, the ready queue, a worker's batch, the lanes.
+// Priorities hold in every queue on the way: the submission ring, the ready queue, a worker's batch, the
+// lanes.
 #include <gtest/gtest.h>
 
 #include <algorithm>

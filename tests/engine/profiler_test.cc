@@ -94,7 +94,8 @@ TEST_F(Profiler, OverlappingOperationsOverlapOnTheirRows) {
   int known = 0;
   for (const auto& [id, from] : starts) {
     ASSERT_TRUE(ends.contains(id));
-    for (const auto& [a, b] : {std::pair{"before", "left"}, {"before", "right"}, {"left", "after"}, {"right", "after"}}) {
+    for (const auto& [a, b] :
+         {std::pair{"before", "left"}, {"before", "right"}, {"left", "after"}, {"right", "after"}}) {
       known += inside(from, s[a]) && inside(ends[id], s[b]);
     }
   }

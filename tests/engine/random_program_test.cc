@@ -1,5 +1,5 @@
-// Random programs give, bit for bit, what a serial interpreter gives: in every mode, on the CPU and on virtual
-// devices, from one pushing thread and from many.
+// Random programs give, bit for bit, what a serial interpreter gives: in every mode, on the CPU and on
+// virtual devices, from one pushing thread and from many.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -36,7 +36,11 @@ std::string failure_text(int step) { return "<step " + std::to_string(step) + ">
 class Execution {
  public:
   Execution(Engine& engine, const RandomProgram& program)
-      : engine_(engine), program_(program), oracle_(program.vars), values_(program.vars, 0), vars_(program.vars) {
+      : engine_(engine),
+        program_(program),
+        oracle_(program.vars),
+        values_(program.vars, 0),
+        vars_(program.vars) {
     for (int v = 0; v < program.start_vars; ++v) {
       Step step;
       step.kind = Step::Kind::create;
@@ -85,14 +89,22 @@ class Execution {
   void push(const Step& step) {
     Var& var = vars_[static_cast<size_t>(step.var)];
     switch (step.kind) {
-      case Step::Kind::create: var = engine_.new_var(); return;
-      case Step::Kind::remove: engine_.delete_var(var); return;
-      case Step::Kind::recover: engine_.recover(var); return;
-      case Step::Kind::op: break;
+      case Step::Kind::create:
+        var = engine_.new_var();
+        return;
+      case Step::Kind::remove:
+        engine_.delete_var(var);
+        return;
+      case Step::Kind::recover:
+        engine_.recover(var);
+        return;
+      case Step::Kind::op:
+        break;
     }
     const std::vector<Var> reads = handles(step.reads), writes = handles(step.writes),
                            updates = handles(step.updates);
-    PushOptions options{.reads = reads, .writes = writes, .updates = updates, .priority = step.priority, .name = "step"};
+    PushOptions options{
+        .reads = reads, .writes = writes, .updates = updates, .priority = step.priority, .name = "step"};
     if (step.place == 1) options.lane = StreamKind::comm;
     if (step.place >= 2) options.context = virt(step.place - 2);
     std::vector<uint64_t>* values = &values_;
@@ -131,8 +143,8 @@ class Execution {
     const std::string text = test::error_of<OperationError>([&] { engine_.wait(vars_[i]); });
     bool known = false;
     for (int step : state.poison) known = known || test::contains(text, failure_text(step));
-    EXPECT_TRUE(known) << "variable " << v << ", one of " << state.poison.size() << " causes, starting with step "
-                       << *state.poison.begin() << "; got: " << text;
+    EXPECT_TRUE(known) << "variable " << v << ", one of " << state.poison.size()
+                       << " causes, starting with step " << *state.poison.begin() << "; got: " << text;
   }
 
   Engine& engine_;

@@ -39,7 +39,9 @@ TEST_P(RunAhead, MemoryStaysFlat) {
   Var vars[8];
   for (Var& v : vars) v = e.new_var();
   uint64_t sum = 0;
-  const auto push = [&](int64_t i) { e.push([&sum] { ++sum; }, {.reads = {vars[i % 7]}, .updates = {vars[7]}}); };
+  const auto push = [&](int64_t i) {
+    e.push([&sum] { ++sum; }, {.reads = {vars[i % 7]}, .updates = {vars[7]}});
+  };
   const int64_t count = operations_to_push();
   for (int64_t i = 0; i < count / 10; ++i) push(i);
   const uint64_t early = e.stats().op_pool_bytes;

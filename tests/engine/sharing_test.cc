@@ -1,4 +1,5 @@
-// What needs workers to be seen: readers share, writers exclude, a waiter is not held up by what is not its own.
+// What needs workers to be seen: readers share, writers exclude, a waiter is not held up by what is not its
+// own.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -147,14 +148,20 @@ TEST_P(Sharing, AWaiterRunsOnlyWhatItWaitsFor) {
 // A short operation that was taken together with a long one is not hidden behind it.
 TEST_P(Sharing, ALongOperationHidesNothing) {
   Var a = e_.new_var();
-  for (int i = 0; i < 2000; ++i) e_.push([] {}, {.reads = {a}});  // teaches the engine that operations are short
+  for (int i = 0; i < 2000; ++i)
+    e_.push([] {}, {.reads = {a}});  // teaches the engine that operations are short
   e_.wait_all();
   for (int round = 0; round < 20; ++round) {
     Gate gate;
     std::atomic<int> n{0};
     e_.pause();
     e_.push([&] { gate.pass(); }, {.reads = {a}});
-    for (int i = 0; i < 100; ++i) e_.push([&] { if (++n == 100) gate.open(); }, {.reads = {a}});
+    for (int i = 0; i < 100; ++i)
+      e_.push(
+          [&] {
+            if (++n == 100) gate.open();
+          },
+          {.reads = {a}});
     e_.resume();
     e_.wait_all();
   }

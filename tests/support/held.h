@@ -1,4 +1,5 @@
-// Operations that a test holds back and lets go: the tools for making "still pending" certain without sleeping.
+// Operations that a test holds back and lets go: the tools for making "still pending" certain without
+// sleeping.
 #pragma once
 
 #include <condition_variable>

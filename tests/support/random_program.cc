@@ -8,9 +8,15 @@ namespace mx::test {
 void SerialInterpreter::run(const Step& step) {
   State& state = states_[static_cast<size_t>(step.var)];
   switch (step.kind) {
-    case Step::Kind::op: run_op(step); break;
-    case Step::Kind::create: state = {{}, false, true}; break;
-    case Step::Kind::remove: state = {}; break;
+    case Step::Kind::op:
+      run_op(step);
+      break;
+    case Step::Kind::create:
+      state = {{}, false, true};
+      break;
+    case Step::Kind::remove:
+      state = {};
+      break;
     case Step::Kind::recover:
       if (state.recoverable) state = {{}, false, true};
       break;

@@ -64,7 +64,7 @@ struct RandomProgramOptions {
   uint64_t seed = 1;
   int steps = 10'000;
   int live_vars = 40;
-  int places = 2;     // see Step::place
+  int places = 2;        // see Step::place
   bool failures = true;  // and recoveries
 };
 
