@@ -16,11 +16,19 @@
 #endif
 
 #ifdef MX_TSAN
+extern "C" void AnnotateIgnoreWritesBegin(const char* file, int line);
+extern "C" void AnnotateIgnoreWritesEnd(const char* file, int line);
 extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
 #  define MX_TSAN_ACQUIRE(address) __tsan_acquire(const_cast<void*>(static_cast<const void*>(address)))
 #  define MX_TSAN_RELEASE(address) __tsan_release(const_cast<void*>(static_cast<const void*>(address)))
+// Around a call of oneTBB that clears memory it has got from itself: the sanitizer sees the memset, in every
+// library, but not what ordered it.
+#  define MX_TSAN_IGNORE_WRITES_BEGIN() AnnotateIgnoreWritesBegin(__FILE__, __LINE__)
+#  define MX_TSAN_IGNORE_WRITES_END() AnnotateIgnoreWritesEnd(__FILE__, __LINE__)
 #else
+#  define MX_TSAN_IGNORE_WRITES_BEGIN() ((void)0)
+#  define MX_TSAN_IGNORE_WRITES_END() ((void)0)
 #  define MX_TSAN_ACQUIRE(address) ((void)(address))
 #  define MX_TSAN_RELEASE(address) ((void)(address))
 #endif

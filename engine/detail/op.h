@@ -196,7 +196,7 @@ inline void for_each_link(Op* op, F&& f) {
     f(*link);
     ++i;
   }
-  if (op->flags & kOpWide) [[unlikely]] {
+  if (flags_of(op) & kOpWide) [[unlikely]] {
     for (ExtBlock* ext = op->cold().ext; ext != nullptr; ext = ext->next_block) {
       for (size_t i = 0; i < ext->count; ++i) f(ext->links[i]);
     }

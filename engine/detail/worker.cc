@@ -324,7 +324,6 @@ inline bool EngineImpl::run_function(Op* op) {
   destroy_function(op);
   if (failure != nullptr) [[unlikely]] {
     op->failure() = failure;
-    mark_failed(op);
   }
   return failure == nullptr;
 }
