@@ -1,13 +1,10 @@
 // The engine's workers are oneTBB's: an idle one serves the loops that operations run inside.
 #include <gtest/gtest.h>
-#include <tbb/blocked_range.h>
-#include <tbb/parallel_for.h>
-#include <tbb/partitioner.h>
-#include <tbb/task_arena.h>
 
 #include <atomic>
 
 #include "tests/support/engine_cases.h"
+#include "tests/support/parallel_loop.h"
 
 namespace mx {
 namespace {
@@ -15,15 +12,10 @@ namespace {
 // Two iterations that end only together need two threads.
 void meet_in_a_loop() {
   std::atomic<int> arrived{0};
-  tbb::this_task_arena::isolate([&] {
-    tbb::parallel_for(
-        tbb::blocked_range<int>(0, 2, 1),
-        [&](const tbb::blocked_range<int>&) {
-          ++arrived;
-          while (arrived.load() < 2) {
-          }
-        },
-        tbb::simple_partitioner());
+  test::parallel_loop(2, [&](int) {
+    ++arrived;
+    while (arrived.load() < 2) {
+    }
   });
 }
 

@@ -198,7 +198,7 @@ TEST_P(Segments, MayBeDestroyedWhilePending) {
 
 TEST_P(Segments, KeepsDeletedVariablesAlive) {
   const uint64_t before = e_.stats().vars;
-  int value = 0;
+  std::atomic<int> value{0};
   {
     Var v = e_.new_var(), w = e_.new_var();
     Segment s = e_.record([&] {
@@ -212,13 +212,13 @@ TEST_P(Segments, KeepsDeletedVariablesAlive) {
     Hold hold;
     e_.push_async(hold.operation(), {.updates = others});
     for (int i = 0; i < 10; ++i) s.replay();
-    while (value < 20) e_.wait_all(1);  // the replays need nothing of the others
+    while (value.load() < 20) e_.wait_all(1);  // the replays need nothing of the others
     hold.release();
     e_.wait_all();
     for (Var o : others) e_.delete_var(o);
   }
   e_.wait_all();
-  EXPECT_EQ(20, value);
+  EXPECT_EQ(20, value.load());
   EXPECT_EQ(before, e_.stats().vars);
 }
 
