@@ -14,6 +14,7 @@ void EngineImpl::offer_run(const std::shared_ptr<SegmentRun>& run) {
   shared_runs_.push_back(run);
   special_ = true;
   unlock();
+  call_company();
 }
 
 void EngineImpl::withdraw_run(SegmentRun* run) {
@@ -24,6 +25,11 @@ void EngineImpl::withdraw_run(SegmentRun* run) {
   }
   std::erase(shared_runs_, nullptr);
   unlock();
+}
+
+bool EngineImpl::company_wanted() const {
+  return std::any_of(shared_runs_.begin(), shared_runs_.end(),
+                     [](const auto& run) { return run->wants_company(); });
 }
 
 void EngineImpl::call_company() {
@@ -93,7 +99,8 @@ void EngineImpl::work() {
     active_.fetch_sub(1, std::memory_order_seq_cst);
     lock_.lock();
     const bool work_left =
-        paused_ == 0 && (ring_.maybe_nonempty() || !ready_.empty() || !comm_.empty() || device_ready_ > 0);
+        paused_ == 0 && (ring_.maybe_nonempty() || !ready_.empty() || !comm_.empty() || device_ready_ > 0 ||
+                         company_wanted());
     const bool enough = active_.load(std::memory_order_seq_cst) >= std::max(1, wanted_workers());
     if (!work_left || enough) {
       return_worker(worker);
