@@ -1,15 +1,11 @@
 // Wrong use is answered by a typed error, never by a hang or a crash.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
-#include <cstdlib>
 #include <functional>
-#include <future>
-#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -190,77 +186,6 @@ TEST_P(BadUse, AForkedChildIsToldSo) {
   e_.push([] {}, {.updates = {v}});  // the parent goes on
   e_.wait(v);
 }
-
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve more than the limit
-TEST_P(BadUse, OutOfMemoryInAPushIsAnErrorAndNoMore) {
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    // An engine cannot start in a child of a process that has one: start over as another program.
-    const std::string filter = "--gtest_filter=OutOfMemoryChild.*";
-    setenv("MX_TEST_CASE", GetParam().name.c_str(), 1);
-    const int null = dup(2);
-    (void)null;
-    execl("/proc/self/exe", "engine_test", filter.c_str(), "--gtest_also_run_disabled_tests", nullptr);
-    _exit(99);
-  }
-  int status = 0;
-  ASSERT_EQ(child, waitpid(child, &status, 0));
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(0, WEXITSTATUS(status));
-}
-
-TEST(OutOfMemoryChild, DISABLED_OutOfMemory) {
-  const char* name = std::getenv("MX_TEST_CASE");
-  ASSERT_NE(nullptr, name);
-  for (const test::EngineCase& c : test::all_cases()) {
-    if (c.name != name) continue;
-    Engine e(c.options);
-    Var v = e.new_var();
-    int n = 0;
-    for (int i = 0; i < 100; ++i) e.push([&] { ++n; }, {.updates = {v}});
-    e.wait_all();
-    struct Big {
-      explicit Big(int* to) : n(to) {}
-      std::array<char, 64 << 20> bytes;
-      int* n;
-      void operator()() const { ++*n; }
-    };
-    const auto big = std::make_unique<Big>(&n);
-    // What is mapped now and a little more.
-    rlimit limit{size_t{400} << 20, RLIM_INFINITY};
-    long pages = 0;
-    FILE* statm = std::fopen("/proc/self/statm", "r");
-    ASSERT_EQ(1, std::fscanf(statm, "%ld", &pages));
-    std::fclose(statm);
-    limit.rlim_cur = static_cast<rlim_t>(pages) * 4096 + (size_t{32} << 20);
-    ASSERT_EQ(0, setrlimit(RLIMIT_AS, &limit));
-    const uint64_t pushed = e.stats().pushed;
-    error_of<OutOfMemory>([&] { e.push(std::cref(*big).get(), {.updates = {v}}); });
-    EXPECT_EQ(pushed, e.stats().pushed);
-    for (int i = 0; i < 100; ++i) e.push([&] { ++n; }, {.updates = {v}});
-    e.wait_all();
-    EXPECT_EQ(200, n);
-    // Operations, until there is no memory for more of them.
-    e.pause();
-    int queued = 0;
-    const std::string text = error_of<OutOfMemory>([&] {
-      for (;;) {
-        e.push([&] { ++n; }, {.updates = {v}});
-        ++queued;
-      }
-    });
-    EXPECT_GT(queued, 1000);
-    limit.rlim_cur = RLIM_INFINITY;
-    ASSERT_EQ(0, setrlimit(RLIMIT_AS, &limit));
-    e.resume();
-    e.wait_all();
-    EXPECT_EQ(200 + queued, n);
-    e.delete_var(v);
-    e.wait_all();
-  }
-}
-#endif
 
 class Watchdog : public ::testing::Test {
  protected:

@@ -25,20 +25,20 @@ INSTANTIATE_TEST_SUITE_P(Modes, Contract, ::testing::ValuesIn(test::all_cases())
 
 TEST_P(Contract, ResultIsThatOfPushOrder) {
   Var x = e_.new_var("x"), y = e_.new_var("y"), z = e_.new_var("z");
-  int64_t xv = 0, yv = 0, zv = 0;
+  uint64_t xv = 0, yv = 0, zv = 0;
   for (int round = 0; round < 100; ++round) {
     e_.push([&] { xv = 7; }, {.writes = {x}});
     e_.push([&] { xv = xv * 3 + yv; }, {.reads = {y}, .updates = {x}});
     e_.push([&] { zv = zv * 31 + xv; }, {.reads = {x}, .updates = {z}});
     e_.push([&] { yv = xv + 1; }, {.reads = {x}, .writes = {y}});
-    e_.push([&] { xv = -1; }, {.writes = {x}});
+    e_.push([&] { xv = 99; }, {.writes = {x}});
   }
   e_.wait(z);
   e_.wait(y);
-  int64_t sx = 0, sy = 0, sz = 0;
+  uint64_t sx = 0, sy = 0, sz = 0;
   for (int round = 0; round < 100; ++round) {
     sx = 7 * 3 + sy;
-    sz = static_cast<int64_t>(static_cast<uint64_t>(sz) * 31 + static_cast<uint64_t>(sx));
+    sz = sz * 31 + sx;
     sy = sx + 1;
   }
   EXPECT_EQ(sy, yv);

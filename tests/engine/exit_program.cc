@@ -1,10 +1,12 @@
 // A program that ends in the middle of things; what it does is its argument. exit_test runs it.
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <memory>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -45,6 +47,66 @@ void use_default_engine() {
   for (int i = 0; i < 1000; ++i) e.push([] { ++count; }, {.updates = {outlives.v}});
 }
 
+// Address space: what is mapped now and a little more; 0: no limit.
+void limit_memory(size_t more_bytes) {
+  long pages = 0;
+  FILE* statm = std::fopen("/proc/self/statm", "r");
+  if (statm == nullptr || std::fscanf(statm, "%ld", &pages) != 1) std::abort();
+  std::fclose(statm);
+  rlimit limit{};
+  getrlimit(RLIMIT_AS, &limit);
+  limit.rlim_cur = more_bytes == 0 ? limit.rlim_max : static_cast<rlim_t>(pages) * 4096 + more_bytes;
+  if (setrlimit(RLIMIT_AS, &limit) != 0) std::abort();
+}
+
+// Pushes until f throws OutOfMemory; how many went well before. Any other exception ends the process.
+template <class F>
+int until_out_of_memory(F&& push) {
+  for (int n = 0;; ++n) {
+    try {
+      push();
+    } catch (const OutOfMemory&) {
+      return n;
+    }
+  }
+}
+
+void expect(bool condition, const char* what) {
+  if (condition) return;
+  std::puts(what);
+  std::exit(1);
+}
+
+void run_out_of_memory() {
+  Engine& e = Engine::get();
+  Var v = e.new_var();
+  for (int i = 0; i < 100; ++i) e.push([] { ++count; }, {.updates = {v}});
+  e.wait_all();
+  struct Large {
+    char bytes[64 << 20];
+    void operator()() const { ++count; }
+  };
+  const auto large = std::make_unique<Large>();
+  limit_memory(32 << 20);
+  const uint64_t pushed = e.stats().pushed;
+  expect(until_out_of_memory([&] { e.push(*large, {.updates = {v}}); }) == 0,
+         "a large function found memory");
+  expect(e.stats().pushed == pushed, "a failed push was queued");
+  for (int i = 0; i < 100; ++i) e.push([] { ++count; }, {.updates = {v}});
+  e.wait_all();
+  expect(count == 200, "the engine was not usable");
+  // Operations, then variables, until there is no memory for more.
+  e.pause();
+  const int queued = until_out_of_memory([&] { e.push([] { ++count; }, {.updates = {v}}); });
+  expect(queued > 1000, "few operations found memory");
+  until_out_of_memory([&] { e.new_var(); });
+  limit_memory(0);
+  e.resume();
+  e.wait_all();
+  expect(count == 200 + queued, "an operation was lost");
+  e.delete_var(v);
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -78,6 +140,10 @@ int main(int, char** argv) {
     Var v = keep->new_var();
     for (int i = 0; i < 1000; ++i) keep->push([] { ++count; }, {.updates = {v}});
     keep->wait(v);
+    return 0;
+  }
+  if (what == "out of memory") {
+    run_out_of_memory();
     return 0;
   }
   if (what == "forked child") {

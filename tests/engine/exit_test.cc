@@ -46,5 +46,16 @@ TEST_P(Exit, IsClean) {
   }
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they map more than any limit
+TEST(OutOfMemory, InAPushIsAnErrorAndNoMore) {
+  for (const char* mode : {"threaded", "naive", "check", "fuzz:3"}) {
+    SCOPED_TRACE(mode);
+    const Result result = run("out of memory", mode);
+    EXPECT_EQ(0, result.status);
+    EXPECT_EQ("", result.output);
+  }
+}
+#endif
+
 }  // namespace
 }  // namespace mx

@@ -34,8 +34,8 @@ std::vector<Var> handles(const std::vector<Var>& vars, const std::vector<int>& i
 // Plain, or with priorities, lanes and asynchronous operations among them.
 void expect_replay_equals_execution(Engine& e, uint64_t seed, bool plain, int steps, int replays) {
   SCOPED_TRACE(seed);
-  const test::RandomProgram program =
-      test::make_random_program({.seed = seed, .steps = steps, .live_vars = 20, .places = 2, .failures = false});
+  const test::RandomProgram program = test::make_random_program(
+      {.seed = seed, .steps = steps, .live_vars = 20, .places = 2, .failures = false});
   std::vector<uint64_t> expected(program.vars, 0), values(program.vars, 0);
   std::vector<Var> vars(program.vars);
   for (Var& v : vars) v = e.new_var();
@@ -80,7 +80,8 @@ TEST_P(Segments, ReplayEqualsExecution) {
   for (uint64_t seed = 1; seed <= 4 && !HasFatalFailure(); ++seed) {
     expect_replay_equals_execution(e_, seed, true, test::scaled_steps(2000), 20);
   }
-  for (uint64_t seed = 11; seed <= 30 && !HasFatalFailure(); ++seed) expect_replay_equals_execution(e_, seed, true, 12, 20);
+  for (uint64_t seed = 11; seed <= 30 && !HasFatalFailure(); ++seed)
+    expect_replay_equals_execution(e_, seed, true, 12, 20);
 }
 
 TEST_P(Segments, ReplayEqualsExecutionWithPrioritiesLanesAndAsynchronousOperations) {
@@ -117,7 +118,11 @@ TEST_P(Segments, AFailurePoisonsWithTheRootCause) {
   Var in = e_.new_var(), mid = e_.new_var(), out = e_.new_var(), after = e_.new_var();
   bool fails = false, ran = false;
   Segment s = e_.record([&] {
-    e_.push([&] { if (fails) throw std::runtime_error("inside"); }, {.reads = {in}, .writes = {mid}, .name = "node"});
+    e_.push(
+        [&] {
+          if (fails) throw std::runtime_error("inside");
+        },
+        {.reads = {in}, .writes = {mid}, .name = "node"});
     e_.push([&] { ran = true; }, {.reads = {mid}, .writes = {out}});
   });
   s.replay();
@@ -159,7 +164,9 @@ TEST_P(Segments, AReplayOverPoisonIsSkipped) {
 TEST_P(Segments, OnlyReading) {
   Var v = e_.new_var();
   std::atomic<int> n{0};
-  Segment s = e_.record([&] { for (int i = 0; i < 5; ++i) e_.push([&] { ++n; }, {.reads = {v}}); });
+  Segment s = e_.record([&] {
+    for (int i = 0; i < 5; ++i) e_.push([&] { ++n; }, {.reads = {v}});
+  });
   EXPECT_EQ(5u, s.operations());
   EXPECT_EQ(0u, s.edges());
   for (int i = 0; i < 10; ++i) s.replay();
@@ -229,7 +236,11 @@ TEST_P(Segments, KeepsVariablesThatTheProgramDeletes) {
   int n = 0;
   Segment s = e_.record([&] {
     Var temporary = e_.new_var();
-    e_.push([&] { if (fails) throw std::runtime_error("no"); }, {.writes = {temporary}});
+    e_.push(
+        [&] {
+          if (fails) throw std::runtime_error("no");
+        },
+        {.writes = {temporary}});
     e_.push([&] { ++n; }, {.reads = {temporary}, .writes = {out}});
     e_.delete_var(temporary);
   });
@@ -296,7 +307,10 @@ TEST_P(Segments, ReplaysFromSeveralThreadsExclude) {
       e_.push([&] { torn += a != b; }, {.reads = {v, w}});
     });
     std::vector<std::thread> threads;
-    for (int t = 0; t < 4; ++t) threads.emplace_back([&] { for (int i = 0; i < 200; ++i) s.replay(); });
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&] {
+        for (int i = 0; i < 200; ++i) s.replay();
+      });
     for (std::thread& t : threads) t.join();
     e_.wait_all();
     EXPECT_EQ(800, a);

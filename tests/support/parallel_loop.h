@@ -1,5 +1,5 @@
-// A parallel loop of oneTBB. In a file of its own, which ThreadSanitizer does not instrument: it cannot see how
-// oneTBB hands iterations over, and would report its ranges as races.
+// A parallel loop of oneTBB. In a file of its own, which ThreadSanitizer does not instrument: it cannot see
+// how oneTBB hands iterations over, and would report its ranges as races.
 #pragma once
 
 #include <functional>
