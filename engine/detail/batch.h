@@ -64,7 +64,7 @@ struct alignas(64) BasicBatch {
         // The queue behind a writer of this batch, as far as each has nothing else to wait for.
         for (Link* next = link.var()->head; next != nullptr && n < kMaxBatch; next = next->next) {
           Op* follower = op_of(next);
-          if (follower->pending != 1 || !follower->ordinary() || !simple(follower)) break;
+          if (!follower->follows()) break;
           follower->flags |= kOpTaken;
           ops[n++] = follower;
         }
@@ -110,7 +110,7 @@ struct alignas(64) BasicBatch {
 
  private:
   static bool simple(const Op* op) {
-    return (op->flags & (kOpSkip | kOpCancelled | kOpWide)) == 0 && !op->type->async;
+    return (op->flags & (kOpSkip | kOpCancelled | kOpWide | kOpAsync)) == 0;
   }
 
   // What was not claimed goes back to where it came from, in its order.

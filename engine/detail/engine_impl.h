@@ -165,8 +165,8 @@ class EngineImpl final : public StreamOrder::Listener {
   bool attention() const { return attention_.load(std::memory_order_relaxed) != 0; }
   void offer_run(const std::shared_ptr<SegmentRun>& run);
   void withdraw_run(SegmentRun* run);
-  bool company_wanted() const;  // under the lock
   void call_company();
+  bool company_wanted() const;  // under the lock
   void after_burst();
   void give_ops(Op* chain) noexcept { op_pool_.give_chain(chain); }
 

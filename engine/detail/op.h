@@ -73,6 +73,7 @@ enum OpFlags : uint8_t {
   kOpWide = 16,      // it has ExtBlocks
   kOpHasBytes = 32,  // PushOptions::bytes is not 0
   kOpTaken = 64,     // in a worker's batch, behind the operation it waits for
+  kOpAsync = 128,    // OpType::async, where the hot path looks anyway
 };
 
 inline constexpr size_t kInlineLinks = 4;
@@ -116,11 +117,26 @@ struct alignas(kOpBytes) Op {
 
   /// An operation of the CPU's compute lane without a priority, in nobody's batch: one test for three fields.
   bool ordinary() const {
+    constexpr uint64_t kMask = (uint64_t{kOpTaken} << 24) | (uint64_t{0xffff} << 32) | (uint64_t{0xff} << 56);
+    return (header() & kMask) == 0;
+  }
+  /// Ordinary, without any flag, and waiting for one link: it may run right behind what holds that one.
+  bool follows() const {
+    constexpr uint64_t kIgnored = (uint64_t{0xff} << 16) | (uint64_t{0xff} << 48);  // links, epoch
+    return (header() & ~kIgnored) == 1;
+  }
+  uint64_t header() const {
     static_assert(std::endian::native == std::endian::little);
     uint64_t word;
     std::memcpy(&word, &pending, sizeof word);
-    constexpr uint64_t kMask = (uint64_t{kOpTaken} << 24) | (uint64_t{0xffff} << 32) | (uint64_t{0xff} << 56);
-    return (word & kMask) == 0;
+    return word;
+  }
+  /// Sets pending, links and epoch to 0, and the rest.
+  void set_header(uint8_t new_flags, int16_t new_priority, uint8_t new_device) {
+    const uint64_t word = (uint64_t{new_flags} << 24) |
+                          (uint64_t{static_cast<uint16_t>(new_priority)} << 32) |
+                          (uint64_t{new_device} << 56);
+    std::memcpy(static_cast<void*>(&pending), &word, sizeof word);
   }
 };
 static_assert(offsetof(Op, flags) - offsetof(Op, pending) == 3 &&

@@ -198,11 +198,7 @@ Op* EngineImpl::begin_push(const OpType* type, const PushOptions& options,
     throw_no_memory(options.name, where);
   }
   op->type = type;
-  op->pending = 0;
-  op->links = 0;
-  op->flags = 0;
-  op->priority = clamp_priority(options.priority);
-  op->device = 0;
+  op->set_header(type->async ? kOpAsync : 0, clamp_priority(options.priority), 0);
   OpCold& cold = op->cold();
   cold.name = options.name;
   cold.where = where;
@@ -347,11 +343,7 @@ void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, 
                             void (*construct)(Op*, void*), void* argument) {
   Op* op = allocate();
   op->type = type;
-  op->pending = 0;
-  op->links = 0;
-  op->flags = 0;
-  op->priority = clamp_priority(priority);
-  op->device = device;
+  op->set_header(type->async ? kOpAsync : 0, clamp_priority(priority), device);
   op->cold().name = name;
   op->cold().where = where;
   try {
@@ -368,11 +360,8 @@ void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, 
 void EngineImpl::push_internal(const OpType* type, VarBlock* var, const std::source_location& where) {
   Op* op = allocate();
   op->type = type;
-  op->pending = 0;
+  op->set_header(0, 0, kInternalLane);
   op->links = 1;
-  op->flags = 0;
-  op->priority = 0;
-  op->device = kInternalLane;
   OpCold& cold = op->cold();
   cold.name = type == &kDeleteType ? "delete_var" : "recover";
   cold.where = where;

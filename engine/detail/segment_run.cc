@@ -24,8 +24,8 @@ void SegmentRun::start(const std::shared_ptr<SegmentImpl>& segment, Completion d
   size_t root = 0;
   if (run->participate<false>(stack, root)) {
     run->left_.store(segment->ops_.size() - run->ran_, std::memory_order_relaxed);
-    run->offer(stack, root);
     segment->engine_.offer_run(run);
+    run->offer(stack, root);
     run->ran_ = 0;
     run->participate<true>(stack, root);
   } else {
@@ -125,11 +125,11 @@ bool SegmentRun::participate(std::vector<uint32_t>& stack, size_t& root) {
         }
       }
       index = next;
-      if (kShared ? engine.attention() && offered_.load(std::memory_order_relaxed) == 0
-                  : engine.attention() || ran == check_at) [[unlikely]] {
+      if (kShared ? offered_.load(std::memory_order_relaxed) == 0 : engine.attention() || ran == check_at)
+          [[unlikely]] {
         const size_t spare = stack.size() + (roots.size() - root);
         if constexpr (kShared) {
-          if (spare > 1) offer(stack, root);
+          if (spare > 0) offer(stack, root);
         } else {
           if (ran == check_at) {
             check_at *= 2;
@@ -165,7 +165,7 @@ void SegmentRun::offer(std::vector<uint32_t>& stack, size_t& root) {
     size_t give = (stack.size() + 1) / 2;
     pool_.insert(pool_.end(), stack.begin(), stack.begin() + static_cast<std::ptrdiff_t>(give));
     stack.erase(stack.begin(), stack.begin() + static_cast<std::ptrdiff_t>(give));
-    give = (roots.size() - root) / 2;
+    give = (roots.size() - root + 1) / 2;
     pool_.insert(pool_.end(), roots.begin() + static_cast<std::ptrdiff_t>(root),
                  roots.begin() + static_cast<std::ptrdiff_t>(root + give));
     root += give;

@@ -98,9 +98,8 @@ void EngineImpl::work() {
     // Leave, then look once more: a pusher that saw this worker as active did not call another.
     active_.fetch_sub(1, std::memory_order_seq_cst);
     lock_.lock();
-    const bool work_left =
-        paused_ == 0 && (ring_.maybe_nonempty() || !ready_.empty() || !comm_.empty() || device_ready_ > 0 ||
-                         company_wanted());
+    const bool work_left = paused_ == 0 && (ring_.maybe_nonempty() || !ready_.empty() || !comm_.empty() ||
+                                            device_ready_ > 0 || company_wanted());
     const bool enough = active_.load(std::memory_order_seq_cst) >= std::max(1, wanted_workers());
     if (!work_left || enough) {
       return_worker(worker);
@@ -310,8 +309,8 @@ inline bool EngineImpl::run(Worker& worker, Op*& slot) {
   Op* op = slot;
   tls.running = op;
   tls.running_engine = this;
-  if ((op->flags & (kOpSkip | kOpCancelled)) != 0 || op->type->async ||
-      instrumented_.load(std::memory_order_relaxed)) [[unlikely]] {
+  if ((op->flags & (kOpSkip | kOpCancelled | kOpAsync)) != 0 || instrumented_.load(std::memory_order_relaxed))
+      [[unlikely]] {
     return run_unusual(worker, slot);
   }
   return run_function(op);
