@@ -43,6 +43,7 @@ TEST_P(Contract, ResultIsThatOfPushOrder) {
   }
   EXPECT_EQ(sy, yv);
   EXPECT_EQ(sz, zv);
+  e_.wait_all();  // the last write to x
 }
 
 TEST_P(Contract, UpdatesOfOneVariableRunInPushOrder) {
