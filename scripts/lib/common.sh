@@ -39,6 +39,7 @@ LIST
   cat <<'LIST'
 libgtest-dev|@|GoogleTest, the test framework
 libgmock-dev|@|GoogleTest's matchers
+nlohmann-json3-dev|@|reads the engine's traces back in a test
 python3|python3|checks the layers
 patchelf|patchelf|makes bundled programs relocatable
 binutils|readelf|reads what a program links to
