@@ -17,8 +17,13 @@ namespace {
 
 // Engines by id, for threads that end with operations of theirs in the cache.
 struct EngineTable {
+  struct Entry {
+    EngineImpl* engine = nullptr;
+    int users = 0;  // of with_engine()
+  };
   std::mutex mutex;
-  std::map<uint32_t, EngineImpl*> engines;
+  std::condition_variable unused;
+  std::map<uint32_t, Entry> engines;
 };
 
 EngineTable& engine_table() {
@@ -50,18 +55,30 @@ int16_t clamp_priority(int priority) { return static_cast<int16_t>(std::clamp(pr
 
 void register_engine(uint32_t id, EngineImpl* engine) {
   std::lock_guard lock(engine_table().mutex);
-  engine_table().engines[id] = engine;
+  engine_table().engines[id] = {engine, 0};
 }
 
 void unregister_engine(uint32_t id) {
-  std::lock_guard lock(engine_table().mutex);
-  engine_table().engines.erase(id);
+  EngineTable& table = engine_table();
+  std::unique_lock lock(table.mutex);
+  EngineTable::Entry& entry = table.engines[id];
+  entry.engine = nullptr;
+  table.unused.wait(lock, [&] { return entry.users == 0; });
+  table.engines.erase(id);
 }
 
 void with_engine(uint32_t id, const std::function<void(EngineImpl&)>& f) {
-  std::lock_guard lock(engine_table().mutex);
-  const auto found = engine_table().engines.find(id);
-  if (found != engine_table().engines.end()) f(*found->second);
+  // Not under the mutex: f may run operations (in the inline modes), which may come here again.
+  EngineTable& table = engine_table();
+  std::unique_lock lock(table.mutex);
+  const auto found = table.engines.find(id);
+  if (found == table.engines.end() || found->second.engine == nullptr) return;
+  ++found->second.users;
+  EngineImpl& engine = *found->second.engine;
+  lock.unlock();
+  f(engine);
+  lock.lock();
+  if (--found->second.users == 0) table.unused.notify_all();
 }
 
 void EngineImpl::return_cache(uint32_t engine_id, Op* chain) {
