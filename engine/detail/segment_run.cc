@@ -185,7 +185,8 @@ bool SegmentRun::take_offered(std::vector<uint32_t>& stack) {
 }
 
 void SegmentRun::leave(size_t ran) {
-  if (left_.fetch_sub(ran, std::memory_order_acq_rel) != ran) return;
+  // (Who has run nothing cannot be the last, and may come when all has ended.)
+  if (ran == 0 || left_.fetch_sub(ran, std::memory_order_acq_rel) != ran) return;
   EngineImpl& engine = segment_->engine_;
   engine.withdraw_run(this);
   Failure* failure = failure_.load(std::memory_order_acquire);
