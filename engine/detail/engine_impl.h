@@ -317,8 +317,6 @@ class EngineImpl final : public StreamOrder::Listener {
   int running_ = 0;  // threads that run operations
   uint64_t ended_count_ = 0;
   uint64_t ended_bytes_ = 0;
-  uint64_t linked_ = 0;
-  uint64_t sequence_ = 0;
   Op* free_ops_ = nullptr;
   int free_count_ = 0;
   uint64_t epoch_ = 0;

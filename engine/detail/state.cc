@@ -31,7 +31,6 @@ void EngineImpl::drain(size_t limit) {
     }
     deps_.link(op);
   }
-  linked_ += n;
   if (internal_ != nullptr) [[unlikely]]
     settle_internal();
 }
