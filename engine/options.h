@@ -10,17 +10,33 @@
 
 namespace mx {
 
+/// A plain value that converts from and to T. Members of PushOptions are such because GCC (12) clears an
+/// aggregate that has a default for a *scalar* member as a whole before it fills it in: 300 bytes at every
+/// push. A constructor that is not constexpr avoids that.
+template <class T>
+class Option {
+ public:
+  Option(T value) : value_(value) {}
+  operator const T&() const { return value_; }
+  const T& get() const { return value_; }
+
+ private:
+  T value_;
+};
+
 /// How an operation touches variables, where it runs and what it is called. A variable listed twice counts
 /// once; one that is read and written is updated.
 struct PushOptions {
   VarList reads{};    ///< shared with other readers
   VarList writes{};   ///< replaced as a whole: heals a poisoned variable
   VarList updates{};  ///< read and modified
-  Context context = cpu();
-  int priority = 0;            ///< higher first among ready operations; kept within -32768..32767
-  const char* name = nullptr;  ///< for errors and traces; must outlive the engine (a literal, or intern())
-  StreamKind lane = StreamKind::compute;  ///< which queue of the device: compute, either copy direction, comm
-  uint64_t bytes = 0;                     ///< memory held while in flight; counts against max_bytes_in_flight
+  Option<Context> context = cpu();
+  Option<int> priority = 0;  ///< higher first among ready operations; kept within -32768..32767
+  Option<const char*> name =
+      nullptr;  ///< for errors and traces; must outlive the engine (a literal, or intern())
+  Option<StreamKind> lane =
+      StreamKind::compute;               ///< which queue of the device: compute, a copy direction, comm
+  Option<uint64_t> bytes = uint64_t{0};  ///< memory held while in flight; counts against max_bytes_in_flight
 };
 
 /// How an engine executes. See docs/engine.md.

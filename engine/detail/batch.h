@@ -7,7 +7,11 @@
 //              then finish() under the lock.
 // Any other:   scavenge() under the lock.
 //
-// The template parameter is for the exhaustive checker (tests/engine/model).
+// A claim is a store and a load without a fence, since there is one for every operation; who takes away
+// pays for both (asymmetric_fence.h). When they meet, the owner may have stored a claim and then seen that
+// there is nothing left for it: it leaves that operation alone and gives it back itself.
+//
+// The template parameters are for the exhaustive checker (tests/engine/model).
 #pragma once
 
 #include <algorithm>
@@ -15,32 +19,42 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/base/asymmetric_fence.h"
 #include "engine/detail/op.h"
 
 namespace mx::detail {
 
 inline constexpr size_t kMaxBatch = 32;
 
-template <template <class> class Atomic = std::atomic>
+template <template <class> class Atomic = std::atomic, class Fence = AsymmetricFence>
 struct alignas(64) BasicBatch {
-  Atomic<uint32_t> claimed{0};  // operations that the owner has started
+  Atomic<uint32_t> claimed{0};  // operations that the owner has started, or would like to
+  Atomic<uint32_t> limit{0};    // how many of them it may start; lowered by who takes away the rest
   Atomic<uint32_t> done{0};     // of these, the first `done` have ended
   Atomic<uint32_t> failed{0};   // which has failed, counted from 1; it is the last that ran
   uint32_t completed = 0;       // of these, given to DependencyState (under the lock)
   uint32_t size = 0;            // written under the lock
-  Op* ops[kMaxBatch];           // null: it has left the batch, and ends by itself
+  uint32_t seen_claimed = 0;    // by the last look from outside (under the lock), and when that was
+  uint64_t seen_ticks = 0;
+  Op* ops[kMaxBatch];  // null: it has left the batch, and ends by itself
 
   /// The first `n` of ops are there; the first of them is claimed.
   void start(size_t n) {
     claimed.store(1, std::memory_order_relaxed);
+    limit.store(static_cast<uint32_t>(n), std::memory_order_relaxed);
     done.store(0, std::memory_order_relaxed);
     failed.store(0, std::memory_order_relaxed);
     completed = 0;
+    seen_claimed = 0;
     size = static_cast<uint32_t>(n);
   }
 
-  /// May the owner, who started with `n`, go on with the next?
-  bool claim_next(size_t n) { return claimed.fetch_add(1, std::memory_order_seq_cst) < n; }
+  /// May the owner, who has run `ran` operations, go on with the next? If not, it runs no more of this batch.
+  bool claim_next(uint32_t ran) {
+    claimed.store(ran + 1, std::memory_order_release);
+    Fence::light();
+    return limit.load(std::memory_order_relaxed) > ran;
+  }
 
   /// The first `n` have ended.
   void mark_done(uint32_t n) { done.store(n, std::memory_order_release); }
@@ -73,16 +87,13 @@ struct alignas(64) BasicBatch {
     return n;
   }
 
-  /// complete(Op*) for what has ended, after give_back(Op*) for what was ready and has not been claimed, last
-  /// first.
+  /// complete(Op*) for what has ended, after give_back(Op*) for what is ready and was not run, last first.
   template <class GiveBack, class Complete>
   void finish(GiveBack&& give_back, Complete&& complete) {
-    if (size == 1) [[likely]] {
-      if (completed == 0) complete_first(1, complete);
-    } else {
-      put_back(std::min(claimed.load(std::memory_order_relaxed), size), give_back);
-      complete_first(done.load(std::memory_order_relaxed), complete);
-    }
+    const uint32_t ran = done.load(std::memory_order_relaxed);
+    if (ran < size) [[unlikely]]
+      put_back(ran, give_back);
+    complete_first(ran, complete);
     size = 0;
   }
 
@@ -93,17 +104,32 @@ struct alignas(64) BasicBatch {
     size = 0;
   }
 
-  /// The same as finish(), by somebody else while the owner is at work.
+  /// Has the owner been in the same operation since a look that is at least `age` ticks old? Notes this one.
+  bool stuck(uint64_t now, uint64_t age) {
+    const uint32_t seen = claimed.load(std::memory_order_relaxed);
+    if (seen != seen_claimed) {
+      seen_claimed = seen;
+      seen_ticks = now;
+    }
+    return now - seen_ticks >= age;
+  }
+
+  /// By somebody else while the owner is at work: completes what has ended, and with `take` gives back what
+  /// the owner has not started.
   template <class GiveBack, class Complete>
-  void scavenge(GiveBack&& give_back, Complete&& complete) {
+  void scavenge(bool take, GiveBack&& give_back, Complete&& complete) {
     // Who sees a claim sees that what stands before it is done (acquire), and therefore completes it: a
     // claimed operation has all its grants when this returns.
     uint32_t taken = claimed.load(std::memory_order_acquire);
-    while (taken < size && !claimed.compare_exchange_weak(taken, size + 1)) {
-    }
-    if (taken < size) {
-      put_back(taken, give_back);
-      size = taken;
+    if (take && taken < size) {
+      limit.store(taken, std::memory_order_relaxed);
+      Fence::heavy();
+      // The owner either sees the limit at its next claim, or has claimed before and is seen here.
+      taken = claimed.load(std::memory_order_acquire);
+      if (taken < size) {
+        put_back(taken, give_back);
+        size = taken;
+      }
     }
     complete_first(done.load(std::memory_order_acquire), complete);
   }
@@ -113,29 +139,27 @@ struct alignas(64) BasicBatch {
     return (op->flags & (kOpSkip | kOpCancelled | kOpWide | kOpAsync)) == 0;
   }
 
-  // What was not claimed goes back to where it came from, in its order.
+  // What was not run goes back to where it came from, in its order.
   template <class GiveBack>
   void put_back(uint32_t from, GiveBack&& give_back) {
     for (uint32_t i = size; i-- > from;) {
       Op* op = ops[i];
       if (op->flags & kOpTaken) {
-        op->flags &=
-            static_cast<uint8_t>(~kOpTaken);  // not ready yet: it will be when the one before it ends
-      } else {
-        give_back(op);
+        op->flags &= static_cast<uint8_t>(~kOpTaken);
+        if (op->pending != 0) continue;  // it will be ready when the one before it ends
       }
+      give_back(op);
     }
   }
 
   template <class Complete>
   void complete_first(uint32_t n, Complete&& complete) {
+    if (failed.load(std::memory_order_relaxed) == n && n > completed) [[unlikely]]
+      ops[n - 1]->flags |= kOpFailed;
     for (; completed < n; ++completed) {
       Op* op = ops[completed];
-      if (op == nullptr) [[unlikely]]
-        continue;
-      if (failed.load(std::memory_order_relaxed) == completed + 1) [[unlikely]]
-        op->flags |= kOpFailed;
-      complete(op);
+      if (op != nullptr) [[likely]]
+        complete(op);
     }
   }
 };

@@ -39,8 +39,9 @@ class DependencyState {
   /// Queues the operation at all its variables; the order of calls is the order of the program.
   void link(Op* op) {
     uint32_t waiting = 0;
+    const bool wide = (op->flags & kOpWide) != 0;
     for_each_link(op, [&](Link& link) { waiting += !enqueue(op, link); });
-    if (op->flags & kOpWide) [[unlikely]] {
+    if (wide) [[unlikely]] {
       op->cold().ext->pending = waiting;
     } else {
       op->pending = static_cast<uint16_t>(waiting);

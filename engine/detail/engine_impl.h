@@ -188,8 +188,13 @@ class EngineImpl final : public StreamOrder::Listener {
                   const char* name, const std::source_location& where, void (*construct)(Op*, void*),
                   void* argument);
   Op* allocate();
+  void refill_cache();
   void free_unsubmitted(Op* op) noexcept;
   void fill_links(Op* op, const PushOptions& options);
+  void fill_many_links(Op* op, const PushOptions& options);
+  void fill_rare(Op* op, const PushOptions& options);
+  [[noreturn]] void refuse_var(const Var& v, const char* name) const;
+  [[noreturn]] void refuse_push(Op* op, const PushOptions& options, const std::source_location& where);
   void submit(Op* op);
   void submit_slowly(Op* op, bool internal);
   /// Overtakes what is in the ring: urgent, or of another lane.
@@ -200,6 +205,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void push_internal(const OpType* type, VarBlock* var, const std::source_location& where);
   uint8_t lane_index(Context context, StreamKind kind);
   void wake_after_submit();
+  void call_worker();
 
   // state.cc; all under the lock
   void ready_special(Op* op);
@@ -228,18 +234,20 @@ class EngineImpl final : public StreamOrder::Listener {
   size_t take(Worker& worker);
   size_t take_special(Worker& worker);
   void start_batch(Batch& batch, size_t size);
-  void scavenge();
+  /// `all`: also what a worker that gets on with its batch has not started.
+  void scavenge(bool all = false);
+  void set_body_ticks(int64_t ticks);
   void run_batch(Worker& worker, size_t size);
-  bool run(Worker& worker, Op*& slot);
-  bool run_function(Op* op);
-  bool run_unusual(Worker& worker, Op*& slot);
+  bool run(Worker& worker, Op*& slot, RunContext& context);
+  bool run_function(Op* op, RunContext& context);
+  bool run_unusual(Worker& worker, Op*& slot, RunContext& context);
   void run_async(Worker& worker, Op* op, int64_t begin_ns);
   void start_token(Op* op);
   void function_returned(Op* op);
   void finish_async(Op* op);
   void unlock();
   bool search();
-  int wanted_workers() const;
+  int wanted_workers() const { return wanted_workers_.load(std::memory_order_relaxed); }
   bool more_workers_wanted() const;
   Worker& borrow_worker();
   void return_worker(Worker& worker);
@@ -274,7 +282,8 @@ class EngineImpl final : public StreamOrder::Listener {
   const bool inline_mode_;
   const bool check_mode_;
   const bool fuzz_;
-  const bool single_;  // the process has one processor: nobody spins
+  const bool single_;           // the process has one processor: nobody spins
+  const uint64_t stuck_ticks_;  // after which an operation that goes on is a long one
 
   std::atomic<bool> refusing_{false};   // pushes throw
   std::atomic<bool> shut_down_{false};  // shutdown() has begun
@@ -290,9 +299,10 @@ class EngineImpl final : public StreamOrder::Listener {
   alignas(64) std::atomic<int32_t> active_{0};  // workers called from oneTBB and not gone
   std::atomic<int32_t> searching_{0};           // of these, spinning for work
   std::atomic<uint32_t> ready_hint_{0};         // ready operations, as of the last unlock
-  std::atomic<uint32_t> attention_{0};  // running workers should come back to the lock between operations
-  std::atomic<uint32_t> hurried_{0};    // operations in the ring, or on the way there, that hurry
-  std::atomic<int64_t> body_ticks_{0};  // how long operations take, roughly
+  std::atomic<uint32_t> attention_{0};   // running workers should come back to the lock between operations
+  std::atomic<uint32_t> hurried_{0};     // operations in the ring, or on the way there, that hurry
+  std::atomic<int64_t> body_ticks_{0};   // how long operations take, roughly
+  std::atomic<int32_t> wanted_workers_;  // how many of that length feed
   std::atomic<bool> paused_hint_{false};
   std::atomic<bool> streams_outstanding_{false};
   std::atomic<bool> instrumented_{false};  // the profiler or the watchdog looks at every operation

@@ -41,6 +41,7 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       check_mode_(options.mode == EngineMode::check),
       fuzz_(options.mode == EngineMode::fuzz),
       single_(processors() == 1),
+      stuck_ticks_(static_cast<uint64_t>(10 * ticks_per_us())),
       profiler_(static_cast<size_t>(std::max(0, options.history))),
       ring_(kRingCapacity) {
   MX_CHECK(options.threads >= 0 && options.threads <= 4096, InvalidArgument,
@@ -55,7 +56,7 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       "[Engine] expected the process that loaded it, got a forked child, where its threads do not exist; "
       "start engines after fork, or use exec");
   watch_forks();
-  ticks_per_us();
+  set_body_ticks(0);
   lanes_.reserve(kInternalLane + 1);
   lanes_.push_back(std::make_unique<Lane>());  // the CPU's compute lane, which has queues of its own
   lane_count_.store(1);
@@ -93,11 +94,12 @@ EngineImpl::~EngineImpl() {
 }
 
 void EngineImpl::check_usable(const char* call) const {
-  MX_CHECK(!forked(), InvalidState, "[", call,
+  MX_CHECK(!forked(), InvalidState, "[", name_or_default(call),
            "] expected the process that started the engine, got a forked child, where its threads do not "
            "exist; start engines after fork, or use exec");
   MX_CHECK(!refusing_.load(std::memory_order_relaxed) || (inside_operation() && tls.running_engine == this),
-           InvalidState, "[", call, "] expected a running engine, got one that was shut down");
+           InvalidState, "[", name_or_default(call),
+           "] expected a running engine, got one that was shut down");
 }
 
 void EngineImpl::shutdown() {

@@ -35,7 +35,7 @@ void EngineImpl::monitor() {
     seen_ended = ended_count_;
     if (stuck && running_ > 0) {
       drain(kDrainLimit);
-      scavenge();
+      scavenge(true);
     }
     const bool pending =
         !ready_.empty() || !comm_.empty() || device_ready_ > 0 || ring_.maybe_nonempty() || company_wanted();

@@ -85,16 +85,21 @@ void EngineImpl::return_cache(uint32_t engine_id, Op* chain) {
   with_engine(engine_id, [&](EngineImpl& engine) { engine.op_pool_.give_chain(chain); });
 }
 
-Op* EngineImpl::allocate() {
-  if (tls.cache_engine != id_ || tls.cache == nullptr) [[unlikely]] {
-    janitor.armed = true;
-    if (tls.cache != nullptr) return_cache(tls.cache_engine, tls.cache);
-    tls.cache = nullptr;
-    tls.cache_engine = id_;
-    tls.cache = op_pool_.take_chain();
-  }
-  Op* op = tls.cache;
-  tls.cache = op->next();
+// Makes sure that this thread's cache holds an operation of this engine.
+void EngineImpl::refill_cache() {
+  janitor.armed = true;
+  if (tls.cache != nullptr) return_cache(tls.cache_engine, tls.cache);
+  tls.cache = nullptr;
+  tls.cache_engine = id_;
+  tls.cache = op_pool_.take_chain();
+}
+
+inline Op* EngineImpl::allocate() {
+  ThreadState& thread = tls;
+  if (thread.cache_engine != id_ || thread.cache == nullptr) [[unlikely]]
+    refill_cache();
+  Op* op = thread.cache;
+  thread.cache = op->next();
   return op;
 }
 
@@ -113,8 +118,12 @@ void EngineImpl::free_unsubmitted(Op* op) noexcept {
 }
 
 void EngineImpl::check_var(const Var& v, const char* call) const {
-  if (v.block != nullptr && v.engine == id_ && VarPool::alive(v)) [[likely]]
-    return;
+  if (v.engine != id_ || !VarPool::alive(v)) [[unlikely]]
+    refuse_var(v, call);
+}
+
+void EngineImpl::refuse_var(const Var& v, const char* name) const {
+  const std::string call = name_or_default(name);
   MX_CHECK(v.block != nullptr, InvalidHandle, "[", call, "] expected a variable, got a null handle");
   MX_CHECK(v.engine == id_, InvalidHandle, "[", call, "] expected a variable of this engine (", id_,
            "), got one of engine ", v.engine);
@@ -150,43 +159,41 @@ class EngineImpl::LinkWriter {
   ExtBlock* ext_ = nullptr;
 };
 
-void EngineImpl::fill_links(Op* op, const PushOptions& options) {
-  const size_t total = options.reads.size() + options.writes.size() + options.updates.size();
-  if (total <= kInlineLinks) [[likely]] {
-    // Look for each among those before it.
-    uintptr_t links[kInlineLinks];
-    size_t n = 0;
-    const auto add = [&](const Var& v, Access access) {
-      if (!(v.block != nullptr && v.engine == id_ && VarPool::alive(v))) [[unlikely]] {
-        check_var(v, name_or_default(options.name).c_str());
-      }
+// Up to kInlineLinks variables: each is looked for among those before it.
+inline void EngineImpl::fill_links(Op* op, const PushOptions& options) {
+  size_t n = 0;
+  const auto add = [&](const VarList& list, Access access) {
+    for (const Var& v : list) {
+      // (An engine's id is never 0, so a null handle is not of this engine.)
+      if (v.engine != id_ || !VarPool::alive(v)) [[unlikely]]
+        refuse_var(v, options.name);
       const uintptr_t block = reinterpret_cast<uintptr_t>(v.block);
+      bool merged = false;
       for (size_t i = 0; i < n; ++i) {
-        if ((links[i] ^ block) < 8) [[unlikely]] {
-          if ((links[i] & 3) != static_cast<uintptr_t>(access)) links[i] = block | uintptr_t(Access::update);
-          return;
+        Link& before = op->link(i);
+        if ((before.var_and_access ^ block) < 8) [[unlikely]] {
+          merge(before, access);
+          merged = true;
         }
       }
-      links[n++] = block | static_cast<uintptr_t>(access);
-    };
-    for (const Var& v : options.reads) add(v, Access::read);
-    for (const Var& v : options.writes) add(v, Access::write);
-    for (const Var& v : options.updates) add(v, Access::update);
-    op->links = static_cast<uint8_t>(n);
-    if (n > 0) op->link_a[0].var_and_access = links[0];
-    if (n > 1) op->link_a[1].var_and_access = links[1];
-    if (n > 2) op->link_b[0].var_and_access = links[2];
-    if (n > 3) op->link_b[1].var_and_access = links[3];
-    return;
-  }
-  // Many: sort, and merge neighbours. The buffer stays with the thread.
+      if (!merged) [[likely]]
+        op->link(n++).var_and_access = block | static_cast<uintptr_t>(access);
+    }
+  };
+  add(options.reads, Access::read);
+  add(options.writes, Access::write);
+  add(options.updates, Access::update);
+  op->links = static_cast<uint8_t>(n);
+}
+
+// Any number: sorted, and neighbours merged. The buffer stays with the thread.
+void EngineImpl::fill_many_links(Op* op, const PushOptions& options) {
   static thread_local std::vector<Link> all;
   all.clear();
   const auto collect = [&](const VarList& list, Access access) {
     for (const Var& v : list) {
-      if (!(v.block != nullptr && v.engine == id_ && VarPool::alive(v))) [[unlikely]] {
-        check_var(v, name_or_default(options.name).c_str());
-      }
+      if (v.engine != id_ || !VarPool::alive(v)) [[unlikely]]
+        refuse_var(v, options.name);
       all.emplace_back().set(v.block, access);
     }
   };
@@ -205,38 +212,52 @@ void EngineImpl::fill_links(Op* op, const PushOptions& options) {
 
 Op* EngineImpl::begin_push(const OpType* type, const PushOptions& options,
                            const std::source_location& where) {
-  if (refusing_.load(std::memory_order_relaxed) || forked()) [[unlikely]] {
-    check_usable(name_or_default(options.name).c_str());
-  }
+  if (refusing_.load(std::memory_order_relaxed) || forked()) [[unlikely]]
+    check_usable(options.name);
   Op* op = nullptr;
   try {
     op = allocate();
-  } catch (const std::bad_alloc&) {
-    throw_no_memory(options.name, where);
-  }
-  op->type = type;
-  op->set_header(type->async ? kOpAsync : 0, clamp_priority(options.priority), 0);
-  OpCold& cold = op->cold();
-  cold.name = options.name;
-  cold.where = where;
-  try {
-    fill_links(op, options);
-    if (!options.context.is_cpu() || options.lane != StreamKind::compute) [[unlikely]] {
-      op->device = lane_index(options.context, options.lane);
+    op->type = type;
+    op->set_header(type->async ? kOpAsync : 0, 0, 0);
+    OpCold& cold = op->cold();
+    cold.name = options.name;
+    cold.where = where;
+    if (options.reads.size() + options.writes.size() + options.updates.size() <= kInlineLinks) [[likely]] {
+      fill_links(op, options);
+    } else {
+      fill_many_links(op, options);
     }
-  } catch (const std::bad_alloc&) {
-    free_unsubmitted(op);
-    throw_no_memory(options.name, where);
+    const Context& context = options.context;
+    const uint64_t rare = static_cast<uint64_t>(context.kind) | static_cast<uint64_t>(options.lane.get()) |
+                          static_cast<uint64_t>(options.priority.get()) | options.bytes.get();
+    if (rare != 0) [[unlikely]]
+      fill_rare(op, options);
   } catch (...) {
-    free_unsubmitted(op);
-    throw;
+    refuse_push(op, options, where);
   }
-  if (options.bytes != 0) [[unlikely]] {
+  return op;
+}
+
+void EngineImpl::fill_rare(Op* op, const PushOptions& options) {
+  op->priority = clamp_priority(options.priority);
+  const Context context = options.context;
+  if (!context.is_cpu() || options.lane != StreamKind::compute)
+    op->device = lane_index(context, options.lane);
+  if (options.bytes != 0) {
     op->flags |= kOpHasBytes;
     bytes_place(op) = options.bytes;
     bytes_pushed_.fetch_add(options.bytes, std::memory_order_relaxed);
   }
-  return op;
+}
+
+// In a handler: what begin_push() has begun is undone, and the caller is told why.
+void EngineImpl::refuse_push(Op* op, const PushOptions& options, const std::source_location& where) {
+  if (op != nullptr) free_unsubmitted(op);
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw_no_memory(options.name, where);
+  }
 }
 
 void EngineImpl::abandon_push(Op* op) noexcept {
@@ -244,33 +265,7 @@ void EngineImpl::abandon_push(Op* op) noexcept {
   free_unsubmitted(op);
 }
 
-void EngineImpl::end_push(Op* op) {
-  if (tls.recording != nullptr && tls.recording_engine == this && op->device != kInternalLane) [[unlikely]] {
-    tls.recording->add(op);
-    return;
-  }
-  submit(op);
-  if (inline_mode_ && !tls.burst) [[unlikely]]
-    run_inline(options_.mode == EngineMode::naive, true);
-}
-
-void EngineImpl::submit(Op* op) {
-  const bool internal = op->device == kInternalLane;  // deleting never waits
-  if (!op->ordinary() && hurries(op)) [[unlikely]] {
-    // Who has a batch, or older operations in front of it, is to look at the ring first. See drain().
-    hurried_.fetch_add(1, std::memory_order_relaxed);
-    attention_.fetch_add(1, std::memory_order_relaxed);
-  }
-  const uint64_t ticket = ring_.try_push(op);
-  if (ticket == SubmitRing<Op>::kFull) [[unlikely]] {
-    submit_slowly(op, internal);
-  } else if ((ticket & 63) == 0 || bytes_pushed_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
-    if (!internal) throttle(ticket);
-  }
-  wake_after_submit();
-}
-
-void EngineImpl::wake_after_submit() {
+inline void EngineImpl::call_worker() {
   // The ring's swap and these loads are sequentially consistent, as are a leaving worker's decrement and its
   // last look at the ring: one of the two sees the other.
   if (active_.load(std::memory_order_seq_cst) == 0) [[unlikely]] {
@@ -285,6 +280,34 @@ void EngineImpl::wake_after_submit() {
   } else if (searching_.load(std::memory_order_relaxed) == 0 && more_workers_wanted()) [[unlikely]] {
     start_worker();
   }
+}
+
+void EngineImpl::wake_after_submit() { call_worker(); }
+
+inline void EngineImpl::submit(Op* op) {
+  const bool internal = op->device == kInternalLane;  // deleting never waits
+  if (!op->ordinary() && hurries(op)) [[unlikely]] {
+    // Who has a batch, or older operations in front of it, is to look at the ring first. See drain().
+    hurried_.fetch_add(1, std::memory_order_relaxed);
+    attention_.fetch_add(1, std::memory_order_relaxed);
+  }
+  const uint64_t ticket = ring_.try_push(op);
+  if (ticket == SubmitRing<Op>::kFull) [[unlikely]] {
+    submit_slowly(op, internal);
+  } else if ((ticket & 63) == 0 || bytes_pushed_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+    if (!internal) throttle(ticket);
+  }
+  call_worker();
+}
+
+void EngineImpl::end_push(Op* op) {
+  if (tls.recording != nullptr && tls.recording_engine == this && op->device != kInternalLane) [[unlikely]] {
+    tls.recording->add(op);
+    return;
+  }
+  submit(op);
+  if (inline_mode_ && !tls.burst) [[unlikely]]
+    run_inline(options_.mode == EngineMode::naive, true);
 }
 
 void EngineImpl::submit_slowly(Op* op, bool internal) {

@@ -11,18 +11,18 @@ void EngineImpl::drain(size_t limit) {
   Op* ops[kDrainLimit];
   const size_t n = ring_.pop(ops, std::min(limit, kDrainLimit));
   if (n == 0) return;
-  // The lines come from another core, and one miss after the other would cost more than all the rest. The
-  // first pass has brought nothing but pointers; ask for everything else before using any of it.
-  for (size_t i = 0; i < n; ++i) __builtin_prefetch(ops[i], 1);
+  // The lines come from another core, and one miss after the other would cost more than all the rest: pop()
+  // has asked for the first line of each; ask for everything else before using any of it.
   for (size_t i = 0; i < n; ++i) {
     for (size_t k = 0; k < ops[i]->links && k < 2; ++k) __builtin_prefetch(ops[i]->link(k).var(), 1);
     if (ops[i]->links > 2) __builtin_prefetch(reinterpret_cast<char*>(ops[i]) + 64, 1);
   }
   const bool tracking = profiler_.tracking();
+  const uint8_t epoch = static_cast<uint8_t>(epoch_);
+  epoch_count_[epoch] += static_cast<uint32_t>(n);  // (all at once: nothing ends before the last is linked)
   for (size_t i = 0; i < n; ++i) {
     Op* op = ops[i];
-    op->epoch = static_cast<uint8_t>(epoch_);
-    ++epoch_count_[op->epoch];
+    op->epoch = epoch;
     if (tracking) [[unlikely]]
       profiler_.linked(op);
     if (!op->ordinary() && hurries(op)) [[unlikely]] {
@@ -226,7 +226,7 @@ void EngineImpl::cancel() {
   check_usable("cancel");
   lock_.lock();
   drain_to(ring_.tail());
-  scavenge();
+  scavenge(true);
   const auto mark = [](Op* op) {
     if (op->device != kInternalLane) op->flags |= kOpCancelled;
   };

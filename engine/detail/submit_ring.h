@@ -74,13 +74,16 @@ class SubmitRing {
   /// Consumer. Takes up to `limit` items in order; returns how many.
   size_t pop(T** out, size_t limit) {
     uint64_t head = head_.load(std::memory_order_relaxed);
+    const size_t mask = mask_;
+    Atomic<uintptr_t>* const slots = slots_.get();
     size_t n = 0;
     for (; n < limit; ++n, ++head) {
-      Atomic<uintptr_t>& slot = slots_[head & mask_];
+      Atomic<uintptr_t>& slot = slots[head & mask];
       const uintptr_t value = slot.load(std::memory_order_acquire);
       if (value & 1) break;
       out[n] = reinterpret_cast<T*>(value);
-      slot.store(empty(head + mask_ + 1), std::memory_order_release);
+      __builtin_prefetch(out[n], 1);  // it comes from another core, and is wanted next
+      slot.store(empty(head + mask + 1), std::memory_order_release);
     }
     if (n > 0) head_.store(head, std::memory_order_release);
     return n;

@@ -46,11 +46,12 @@ constexpr int64_t kShortTicks = 1000;
 
 }  // namespace
 
-// How many workers the length of the operations can feed: linking and completing an operation under the
-// lock takes about 60 ns (150 ticks), so empty operations feed one worker, and one microsecond a dozen.
-int EngineImpl::wanted_workers() const {
-  const int64_t ticks = body_ticks_.load(std::memory_order_relaxed);
-  return static_cast<int>(std::min<int64_t>(threads_, 1 + ticks / 150));
+void EngineImpl::set_body_ticks(int64_t ticks) {
+  body_ticks_.store(ticks, std::memory_order_relaxed);
+  // Linking and completing an operation under the lock takes about 60 ns (150 ticks), so empty operations
+  // feed one worker, and one microsecond a dozen.
+  wanted_workers_.store(static_cast<int32_t>(std::min<int64_t>(threads_, 1 + ticks / 150)),
+                        std::memory_order_relaxed);
 }
 
 bool EngineImpl::more_workers_wanted() const {
@@ -121,6 +122,7 @@ bool EngineImpl::search() {
   uint64_t begin = ticks();
   uint64_t head = ring_.head();
   bool found = false;
+  bool looked = false;
   for (int turn = 0;; ++turn) {
     if (ring_.maybe_nonempty() || ready_hint_.load(std::memory_order_relaxed) > 0) {
       found = true;
@@ -135,6 +137,12 @@ bool EngineImpl::search() {
       continue;  // the devices' work is on its way back: stay
     }
     const uint64_t now = ticks();
+    if (!looked && now - begin > stuck_ticks_ && lock_.try_lock()) {
+      // What has not moved since take() looked is hidden behind a long operation.
+      looked = true;
+      if (running_ > 0) scavenge();
+      unlock();
+    }
     if (now - begin > limit) {
       // As long as others find work there will be more.
       const uint64_t new_head = ring_.head();
@@ -165,10 +173,15 @@ size_t EngineImpl::step(Worker& worker) {
 }
 
 // Takes from the others what they have ended but not brought, and what they have taken but not started.
-void EngineImpl::scavenge() {
+void EngineImpl::scavenge(bool all) {
+  const uint64_t now = ticks();
   for (auto& other : workers_) {
-    if (!other->in_use || other->batch.size == 0) continue;
-    other->batch.scavenge([this](Op* op) { ready_.push_front(op); }, [this](Op* op) { complete(op); });
+    Batch& batch = other->batch;
+    if (!other->in_use || batch.size == 0) continue;
+    // (Taking away from an owner that is about to come by itself would cost more than it gains.)
+    const bool take = batch.size > 1 && (batch.stuck(now, stuck_ticks_) || all);
+    batch.scavenge(
+        take, [this](Op* op) { ready_.push_front(op); }, [this](Op* op) { complete(op); });
   }
   if (internal_ != nullptr) [[unlikely]]
     settle_internal();
@@ -281,11 +294,13 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
   const bool timed = typical >= kShortTicks || (++worker.sample & 15) == 0;
   const uint64_t begin = timed ? ticks() : 0;
   uint32_t ran = 0;
+  RunContext context;
+  context.check_ = check_mode_;
+  tls.running_engine = this;
   do {
-    // Each claim but the first is made here. It also orders the store of `done` before the look at
-    // attention_.
-    if (ran > 0 && !batch.claim_next(size)) break;
-    const bool well = run(worker, batch.ops[ran]);
+    // (The first has been claimed under the lock.)
+    if (ran > 0 && !batch.claim_next(ran)) break;
+    const bool well = run(worker, batch.ops[ran], context);
     ++ran;
     if (!well) [[unlikely]] {
       batch.mark_failed(ran);
@@ -300,27 +315,24 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
     const int64_t each = static_cast<int64_t>(ticks() - begin) / ran;
     // Falls slowly, rises at once: a long operation taken for a short one hides work behind it.
     const int64_t next = each > typical ? each : (typical * 7 + each) / 8;
-    if (next != typical) body_ticks_.store(next, std::memory_order_relaxed);
+    if (next != typical) set_body_ticks(next);
   }
 }
 
 // False when it failed.
-inline bool EngineImpl::run(Worker& worker, Op*& slot) {
+inline bool EngineImpl::run(Worker& worker, Op*& slot, RunContext& context) {
   Op* op = slot;
   tls.running = op;
-  tls.running_engine = this;
   if ((op->flags & (kOpSkip | kOpCancelled | kOpAsync)) != 0 || instrumented_.load(std::memory_order_relaxed))
       [[unlikely]] {
-    return run_unusual(worker, slot);
+    return run_unusual(worker, slot, context);
   }
-  return run_function(op);
+  return run_function(op, context);
 }
 
 // Runs and destroys the function of a synchronous operation. False: it failed, and the failure is left in it.
-inline bool EngineImpl::run_function(Op* op) {
-  RunContext context;
+inline bool EngineImpl::run_function(Op* op, RunContext& context) {
   context.op_ = op;
-  context.check_ = check_mode_;
   Failure* failure = nullptr;
   try {
     op->type->run(op->closure(), context, nullptr);
@@ -335,7 +347,7 @@ inline bool EngineImpl::run_function(Op* op) {
 }
 
 // Skipped or asynchronous, or watched by the profiler or the watchdog.
-bool EngineImpl::run_unusual(Worker& worker, Op*& slot) {
+bool EngineImpl::run_unusual(Worker& worker, Op*& slot, RunContext& context) {
   bool well = true;
   Op* op = slot;
   const int64_t begin_ns = now_ns();
@@ -351,7 +363,7 @@ bool EngineImpl::run_unusual(Worker& worker, Op*& slot) {
     slot = nullptr;  // its completion ends it, maybe before this line is left
     run_async(worker, op, profiler_.tracing() ? begin_ns : 0);
   } else {
-    well = run_function(op);
+    well = run_function(op, context);
     if (!well) outcome = "failed";
   }
   if (!async && profiler_.tracing())

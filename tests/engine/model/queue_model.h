@@ -3,7 +3,8 @@
 // what it would see if the operations ran one after another in the order of the ring.
 //
 // The bodies of worker() and batch_worker() follow EngineImpl::step(), take() and run_batch() line by line,
-// without what is about time (spinning, sleeping, measuring) and devices.
+// without what is about time (spinning, sleeping, measuring) and devices. Executions are sequentially
+// consistent, so fences are left out.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +23,14 @@
 
 namespace mx::test::model {
 
+/// For executions that are sequentially consistent as they are.
+struct NoFence {
+  static void light() {}
+  static void heavy() {}
+};
+
 template <template <class> class Deps = detail::DependencyState,
-          template <class> class Atomic = CheckedAtomic, template <class> class BatchAtomic = Atomic>
+          template <class> class Atomic = CheckedAtomic, class Batch = detail::BasicBatch<Atomic, NoFence>>
 class QueueModel : public Model {
  public:
   explicit QueueModel(Program program) : program_(std::move(program)) {
@@ -247,10 +254,10 @@ class QueueModel : public Model {
     return size;
   }
 
-  void run_batch(detail::BasicBatch<BatchAtomic>& batch, size_t size) {
+  void run_batch(Batch& batch, size_t size) {
     uint32_t ran = 0;
     do {
-      if (ran > 0 && !batch.claim_next(size)) break;
+      if (ran > 0 && !batch.claim_next(ran)) break;
       const bool well = run_function(batch.ops[ran]);
       batch.mark_done(++ran);
       if (!well && !program_.stubborn) break;
@@ -261,8 +268,8 @@ class QueueModel : public Model {
     for (int i = 0; i < program_.workers; ++i) {
       auto& batch = *batches_[i];
       if (i == me || batch.size == 0) continue;
-      batch.scavenge([this](detail::Op* op) { ready_->push_front(op); },
-                     [this](detail::Op* op) { complete(op); });
+      batch.scavenge(
+          true, [this](detail::Op* op) { ready_->push_front(op); }, [this](detail::Op* op) { complete(op); });
       for (uint32_t k = 0; k < batch.size; ++k) {
         require(batch.ops[k]->pending == 0, "a claimed operation has not got its grants");
       }
@@ -359,7 +366,7 @@ class QueueModel : public Model {
   std::optional<detail::SubmitRing<detail::Op, Atomic>> ring_;
   std::optional<detail::BasicEngineLock<Atomic, CheckedBackoff>> lock_;
   std::optional<Atomic<uint32_t>> attention_;
-  std::optional<detail::BasicBatch<BatchAtomic>> batches_[3];
+  std::optional<Batch> batches_[3];
   std::optional<detail::ReadyQueue> ready_;
   Deps<QueueModel> deps_{*this};
   int running_ = 0;
