@@ -181,6 +181,7 @@ void StreamOrder::plan(Op* op, Context context, StreamKind lane, Issue& issue) {
   record->stream = &stream;
   record->clock = ++stream.tail;
   record->sequence = ++state.sequence;
+  record->step = stream.step = std::max(state.first_step(stream), state.ready_step()) + 1;
   record->refs = 1;
   record->is_issued = record->is_retired = record->is_broken = false;
   record->epoch = op->epoch;

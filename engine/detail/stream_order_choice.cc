@@ -5,6 +5,9 @@
 // the producer is no tail any more), each other branch takes a stream of its own with one wait; the join
 // continues on one branch's stream and waits for the others. In general, where streams suffice, the number of
 // waits is that of the edges (after transitive reduction) less those that a stream's order stands for.
+#include <algorithm>
+#include <tuple>
+
 #include "engine/detail/stream_order_state.h"
 
 namespace mx::detail {
@@ -73,6 +76,12 @@ void StreamOrder::State::reduce() {
   front.resize(kept);
 }
 
+uint64_t StreamOrder::State::ready_step() const {
+  uint64_t step = 0;
+  for (const Dependence& dependence : front) step = std::max(step, dependence.record->step);
+  return step;
+}
+
 size_t StreamOrder::State::waits_on(const StreamState& stream) const {
   size_t waits = 0;
   for (const Dependence& dependence : front) waits += !covers(stream, *dependence.record);
@@ -105,17 +114,16 @@ StreamState* StreamOrder::State::choose(DeviceState& device, StreamKind lane_kin
   if (lane.streams.size() < lane.limit) return add_stream(device, lane_kind);
   if (StreamState* stream = best_tail(gathered)) return stream;
 
-  // All are busy with something else. A wait weighs as much as an operation more in the queue.
+  // All are busy with something else: where it can begin first, then where it waits for least. (Not where
+  // fewest are queued: an operation that waits long counts for as much as one that runs.)
+  const uint64_t ready = ready_step();
+  const auto cost = [&](const StreamState& stream) {
+    return std::tuple(std::max(ready, first_step(stream)), waits_on(stream), stream.load());
+  };
   StreamState* best = nullptr;
-  size_t best_waits = 0;
   for (size_t i = 0; i < lane.streams.size(); ++i) {
     StreamState* stream = lane.streams[(lane.turn + i) % lane.streams.size()];
-    const size_t waits = waits_on(*stream);
-    if (best == nullptr || stream->load() + waits < best->load() + best_waits ||
-        (stream->load() + waits == best->load() + best_waits && waits < best_waits)) {
-      best = stream;
-      best_waits = waits;
-    }
+    if (best == nullptr || cost(*stream) < cost(*best)) best = stream;
   }
   lane.turn = (lane.turn + 1) % lane.streams.size();
   return best;

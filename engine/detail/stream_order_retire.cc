@@ -3,6 +3,8 @@
 // An operation retires after everything that it depends on, and after the operations before it on its stream.
 // So a point that has retired needs no further look at what came before it, even on a lost device, whose
 // events fail at once while the work of other devices that they were ordered after goes on.
+#include <algorithm>
+
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/detail/dependency.h"
@@ -101,6 +103,7 @@ void StreamOrder::retire(StreamRecord* record, bool own_failure) {
   Failure* failure = record->failure;
   record->is_retired = true;
   record->stream->retired = record->clock;
+  state.now_step = std::max(state.now_step, record->step);
   --outstanding_;
   bool early = false;
   for (const Touch& touch : record->touches) {

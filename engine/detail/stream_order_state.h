@@ -80,6 +80,7 @@ struct StreamRecord {
   StreamState* stream = nullptr;
   uint64_t clock = 0;
   uint64_t sequence = 0;  // over all streams, in the order of plan()
+  uint64_t step = 0;      // when it ends, if every operation takes one step and nothing else delays it
   uint64_t visit = 0;     // of the latest gathering that passed here
   uint32_t visit_index = 0;
   uint32_t refs = 0;  // one while in flight, one per record that depends on it
@@ -110,6 +111,7 @@ struct StreamState {
   std::unique_ptr<Stream> stream;
   uint64_t tail = 0;     // clock of the latest operation
   uint64_t retired = 0;  // everything up to here has ended
+  uint64_t step = 0;     // of the latest operation
   ClockVector* clocks = nullptr;
   uint64_t pending_poll = 0;  // the poll that found its head still running
   bool is_active = false;     // listed in State::active
@@ -174,6 +176,9 @@ struct StreamOrder::State {
     return record.stream == &stream || stream.clocks->of(record.stream->id) >= record.clock;
   }
   size_t waits_on(const StreamState& stream) const;
+  /// When the last of what the operation depends on ends, and when the stream is free for it, in steps.
+  uint64_t ready_step() const;
+  uint64_t first_step(const StreamState& stream) const { return stream.load() > 0 ? stream.step : now_step; }
 
   const int compute_streams;
   std::vector<std::unique_ptr<DeviceState>> devices;
@@ -185,6 +190,7 @@ struct StreamOrder::State {
   Recycler<HostWait> host_waits;
   std::vector<std::pair<Op*, Failure*>> early_failures;  // retired before their token was used
   uint64_t sequence = 0;
+  uint64_t now_step = 0;  // the last that has ended
   uint64_t polls = 0;
 
   // Scratch of one plan().

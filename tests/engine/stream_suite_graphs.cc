@@ -118,6 +118,19 @@ TEST_P(StreamSuite, AForkJoinOfKWaitsTwiceForAllBranchesButOne) {
   }
 }
 
+// No stream is idle after the first, since everything is enqueued before anything ends.
+TEST_P(StreamSuite, ForkJoinsInARowOverlapEachTime) {
+  constexpr int kBranches = 6, kTimes = 5;
+  Graph graph;
+  int last = graph.add({});
+  for (int t = 0; t < kTimes; ++t) {
+    std::vector<int> branches;
+    for (int i = 0; i < kBranches; ++i) branches.push_back(graph.add({last}));
+    last = graph.add(branches);
+  }
+  expect_schedule(run_graph(start(8), ops(), device(), graph), 2 * (kBranches - 1) * kTimes);
+}
+
 TEST_P(StreamSuite, ADiamondWaitsTwice) {
   Graph graph;
   const int root = graph.add({});

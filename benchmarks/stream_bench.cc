@@ -1,0 +1,154 @@
+// stream_bench: how well operations are put on the streams of an accelerator. Prints JSON lines with bench
+// "stream":
+//   NAME_makespan  time from the first begin to the last end of a known graph of equal operations, over the
+//                  length of its longest path in the durations measured in the same run. 1 is the bound.
+//   NAME_waits     event waits used, over the fewest there can be.
+//   enqueue_chain, enqueue_indep   host time from the first push until the last of many empty operations is
+//                  on its stream, per operation; system "bare" submits the same tasks to one stream by hand.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <latch>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "benchmarks/stream/graphs.h"
+#include "benchmarks/stream/work.h"
+#include "benchmarks/support/clock.h"
+#include "benchmarks/support/report.h"
+#include "engine/base/cpus.h"
+#include "engine/device/registry.h"
+#include "engine/engine.h"
+
+namespace {
+
+using namespace mx;
+using namespace mx::bench;
+
+struct Measured {
+  double makespan = 0, waits = 0;
+};
+
+Measured run_graph(Engine& engine, Context device, const TaskGraph& graph, int64_t duration_ns) {
+  const size_t count = graph.inputs.size();
+  const std::unique_ptr<Work> work = make_work(device, count);
+  std::vector<Var> vars(count);
+  for (Var& var : vars) var = engine.new_var();
+  const uint64_t waits = engine.stats().stream_waits;
+  engine.pause();  // so that all is known before the first is issued
+  for (size_t i = 0; i < count; ++i) {
+    std::vector<Var> reads;
+    for (const int input : graph.inputs[i]) reads.push_back(vars[static_cast<size_t>(input)]);
+    engine.push([&work, i, duration_ns](RunContext run) { work->enqueue(*run.stream(), i, duration_ns); },
+                {.reads = reads, .writes = {vars[i]}, .context = device, .name = "node"});
+  }
+  engine.resume();
+  engine.wait_all();
+
+  int64_t first = INT64_MAX, last = 0, longest = 0;
+  std::vector<int64_t> path(count);
+  for (size_t i = 0; i < count; ++i) {
+    const Span span = work->span(i);
+    first = std::min(first, span.begin_ns);
+    last = std::max(last, span.end_ns);
+    for (const int input : graph.inputs[i]) path[i] = std::max(path[i], path[static_cast<size_t>(input)]);
+    path[i] += span.end_ns - span.begin_ns;
+    longest = std::max(longest, path[i]);
+  }
+  Measured measured;
+  measured.makespan = static_cast<double>(last - first) / static_cast<double>(longest);
+  const double fewest = graph.minimal_waits;
+  const double used = static_cast<double>(engine.stats().stream_waits - waits);
+  measured.waits = fewest > 0 ? used / fewest : 1 + used;
+  for (const Var& var : vars) engine.delete_var(var);
+  return measured;
+}
+
+double enqueue_ns(Engine& engine, Context device, size_t count, bool chain) {
+  std::vector<Var> vars(chain ? 1 : 1000);
+  for (Var& var : vars) var = engine.new_var();
+  std::latch enqueued(static_cast<std::ptrdiff_t>(count));
+  const int64_t begin = now_ns();
+  for (size_t i = 0; i < count; ++i) {
+    engine.push(
+        [&enqueued](RunContext run) {
+          run.stream()->submit([](KernelContext&) {});
+          enqueued.count_down();
+        },
+        {.writes = {vars[i % vars.size()]}, .context = device, .name = "empty"});
+  }
+  enqueued.wait();
+  const double each = static_cast<double>(now_ns() - begin) / static_cast<double>(count);
+  engine.wait_all();
+  for (const Var& var : vars) engine.delete_var(var);
+  return each;
+}
+
+double bare_enqueue_ns(Context device, size_t count) {
+  const std::unique_ptr<Stream> stream = get_device(device).new_stream();
+  const int64_t begin = now_ns();
+  for (size_t i = 0; i < count; ++i) stream->submit([](KernelContext&) {});
+  const double each = static_cast<double>(now_ns() - begin) / static_cast<double>(count);
+  stream->synchronize();
+  return each;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string device_name = "virt:0";
+  int rounds = 5, streams = 8;
+  int64_t unit_us = 5000;
+  size_t ops = 20'000;
+  CLI::App app{"Schedules on the streams of one device; JSON lines on stdout"};
+  app.add_option("--device", device_name, "virt:N or gpu:N")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const size_t colon = text.find(':');
+            const std::string kind = text.substr(0, colon);
+            const bool good = colon != std::string::npos && (kind == "virt" || kind == "gpu") &&
+                              colon + 1 < text.size() && text.size() < colon + 5 &&
+                              text.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+            return good ? std::string() : "expected virt:N or gpu:N, got " + text;
+          },
+          "DEVICE"));
+  app.add_option("--rounds", rounds, "measurements of each; the median is printed")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--streams", streams, "compute streams the engine may use")->check(CLI::PositiveNumber);
+  app.add_option("--unit-us", unit_us, "length of each operation of a graph")->check(CLI::PositiveNumber);
+  app.add_option("--ops", ops, "empty operations of enqueue_*")->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
+  const size_t colon = device_name.find(':');
+  const int number = std::stoi(device_name.substr(colon + 1));
+  const Context device = device_name.starts_with("gpu") ? gpu(number) : virt(number);
+
+  try {
+    get_device(device);
+    EngineOptions options;
+    options.compute_streams = streams;
+    Engine engine(options);
+    const std::vector<TaskGraph> graphs = known_graphs();
+    std::map<std::pair<std::string, std::string>, std::vector<double>> samples;  // by case and system
+    std::map<std::string, std::string> units;
+    const auto note = [&](const std::string& name, const char* system, const char* unit, double value) {
+      samples[{name, system}].push_back(value);
+      units[name] = unit;
+    };
+    for (int round = 0; round < rounds; ++round) {
+      for (const TaskGraph& graph : graphs) {
+        const Measured measured = run_graph(engine, device, graph, unit_us * 1000);
+        note(graph.name + "_makespan", "mx", "x longest path", measured.makespan);
+        note(graph.name + "_waits", "mx", "x fewest", measured.waits);
+      }
+      note("enqueue_chain", "bare", "ns/op", bare_enqueue_ns(device, ops));
+      note("enqueue_chain", "mx", "ns/op", enqueue_ns(engine, device, ops, true));
+      note("enqueue_indep", "mx", "ns/op", enqueue_ns(engine, device, ops, false));
+    }
+    for (const auto& [key, values] : samples) {
+      print({"stream", key.first, key.second, usable_cpus(), units[key.first], summarize(values)});
+    }
+  } catch (const std::exception& e) {
+    note(std::string("stream_bench: ") + e.what());
+    return 1;
+  }
+}
