@@ -63,7 +63,7 @@ void Engine::profiler_stop() { impl_->profile(false); }
 void Engine::write_trace(const std::string& path) const { impl_->profiler().write_trace(path); }
 void Engine::write_dot(std::ostream& out) const { impl_->profiler().write_dot(out); }
 
-Segment Engine::record(const std::function<void()>& program) {
+Segment Engine::record(const std::function<void()>& program, const RecordOptions& options) {
   impl_->check_usable("record");
   MX_CHECK(program != nullptr, InvalidArgument, "[record] expected a program to record, got a null function");
   MX_CHECK(detail::tls.recording == nullptr, InvalidState,
@@ -83,7 +83,7 @@ Segment Engine::record(const std::function<void()>& program) {
     Recording recording(segment.get(), impl_.get());
     program();
   }
-  segment->finish();
+  segment->finish(options.device_graph);
   return Segment(std::move(segment));
 }
 

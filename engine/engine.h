@@ -105,7 +105,7 @@ class Engine {
   void resume();
 
   /// Records what `program` pushes to this engine, without running it, into a replayable segment.
-  Segment record(const std::function<void()>& program);
+  Segment record(const std::function<void()>& program, const RecordOptions& options = {});
 
   /// Drains, then refuses further pushes. Idempotent.
   void shutdown();

@@ -39,6 +39,13 @@ struct PushOptions {
   Option<uint64_t> bytes = uint64_t{0};  ///< memory held while in flight; counts against max_bytes_in_flight
 };
 
+/// How a segment is recorded. See segment.h.
+struct RecordOptions {
+  /// Replay as a graph of the device where that is possible: the functions are called once, and what they
+  /// enqueued is what is replayed.
+  bool device_graph = true;
+};
+
 /// How an engine executes. See docs/engine.md.
 enum class EngineMode {
   threaded,  ///< workers on oneTBB

@@ -12,6 +12,7 @@ class Engine;
 namespace detail {
 struct Op;
 class EngineImpl;
+class SegmentGraph;
 class SegmentRun;
 }  // namespace detail
 
@@ -38,6 +39,7 @@ class RunContext {
 
  private:
   friend class detail::EngineImpl;
+  friend class detail::SegmentGraph;
   friend class detail::SegmentRun;
   void check(Var v, bool write) const;
 

@@ -89,7 +89,7 @@ void SegmentImpl::add(Op* op) {
   if (op->device != 0 || op->type->async || op->priority != 0) plain_ = false;
 }
 
-void SegmentImpl::finish() {
+void SegmentImpl::finish(bool device_graph) {
   // What the segment does as a whole: a variable whose old value matters is updated, one that is replaced
   // first is written.
   std::unordered_map<VarBlock*, size_t> place;
@@ -104,7 +104,8 @@ void SegmentImpl::finish() {
       }
     });
   }
-  if (plain_) build_nodes();
+  if (device_graph) graph_ = SegmentGraph::make(*this);
+  if (plain_ || graph_ != nullptr) build_nodes();
   engine_.pin(outside_);
   engine_.unpin(pinned_);
   pinned_.clear();
@@ -173,6 +174,7 @@ void SegmentImpl::build_nodes() {
 void SegmentImpl::replay(int priority) {
   engine_.check_usable("replay");
   if (ops_.empty()) return;
+  if (replay_as_graph(priority)) return;
   if (!plain_) return replay_one_by_one(priority);
   ReplayFunction fn{shared_from_this()};
   engine_.push_links(&kOpType<ReplayFunction, true>, outside_, priority, 0, "replay", ops_[0]->cold().where,

@@ -7,6 +7,21 @@
 // functions are kept and called once per replay, so they must be callable repeatedly. From outside, a replay
 // reads, writes and updates the union of what its operations do; inside, the order is the serial one.
 //
+// Graphs. A segment whose operations are all synchronous and on one accelerator that has graphs (a GPU, a
+// virtual device) replays as a graph of that device, in one operation on one of its streams (but not in mode
+// naive):
+//   - The functions are called once, by the first replay when its turn comes, with a stream that captures
+//     what they enqueue; what they enqueued then is what each replay does. What they do besides on the host
+//     (counting, pushing, choosing a size) does not happen again. RecordOptions{.device_graph = false}
+//     records a segment that calls its functions in each replay.
+//   - They may enqueue, copy, and allocate and free on their stream. Memory that they allocate is the
+//     graph's (GraphBuilder in device.h). Memory from elsewhere must live as long as the segment is replayed.
+//   - A function that does anything else with its stream (waits, records, synchronises) throws InvalidState
+//     there; then the segment replays without a graph, from the start and for good, and a warning says why.
+//     A function that throws anything else fails the replay; the next one tries again.
+//   - Priorities and lanes of the recorded operations mean nothing inside the graph. An error of one node
+//     poisons everything that the replay writes.
+//
 // Thread-safety: replay() from any thread; replays of one segment run one after another. A Segment may be
 // destroyed while replays are pending: they keep what they need.
 #pragma once

@@ -39,6 +39,7 @@
 
 namespace mx::detail {
 
+class SegmentGraph;
 class SegmentImpl;
 class SegmentRun;
 class WorkerHost;
@@ -176,6 +177,7 @@ class EngineImpl final : public StreamOrder::Listener {
 
  private:
   friend class WorkerHost;
+  friend class SegmentGraph;
   friend class SegmentImpl;
 
   // for segments (state.cc); they take the lock

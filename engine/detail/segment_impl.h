@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/detail/op.h"
+#include "engine/detail/segment_graph.h"
 
 namespace mx::detail {
 
@@ -46,18 +47,22 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
 
   /// Takes an operation while recording; when it throws, the operation is gone.
   void add(Op* op);
-  /// Ends the recording: turns links into edges.
-  void finish();
+  /// Ends the recording: turns links into edges. `device_graph`: see RecordOptions.
+  void finish(bool device_graph);
   void replay(int priority);
+  /// The function of a replay as a graph.
+  void run_graph(const RunContext& context) const;
 
   size_t operations() const { return ops_.size(); }
   Op* operation(uint32_t index) const { return ops_[index]; }
   size_t edges() const { return edges_.size(); }
 
  private:
+  friend class SegmentGraph;
   friend class SegmentRun;
   void build_nodes();
   void replay_one_by_one(int priority);
+  bool replay_as_graph(int priority);  // false: not possible
 
   EngineImpl& engine_;
   const uint32_t engine_id_;
@@ -72,6 +77,7 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   std::unique_ptr<std::atomic<uint32_t>[]> waiting_;  // predecessors not yet ended, of nodes with several
   bool plain_ = true;  // only synchronous operations of the CPU's compute lane, without priorities
   bool finished_ = false;
+  std::unique_ptr<SegmentGraph> graph_;  // null unless all operations are of one accelerator
 };
 
 }  // namespace mx::detail

@@ -26,6 +26,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -34,6 +35,7 @@
 namespace mx {
 
 class Device;
+class GraphMemory;
 class Stream;
 
 /// What a task that runs on a stream can reach.
@@ -145,6 +147,12 @@ class Stream {
   /// On a lost device it throws the loss every time. Throws InvalidState from a task of the stream itself.
   virtual void synchronize() = 0;
 
+  /// Does it keep work for a graph instead of running it? See GraphBuilder.
+  bool capturing() noexcept { return graph_memory() != nullptr; }
+
+  /// For pools: what holds memory that is allocated or freed on a capturing stream; null for all others.
+  virtual GraphMemory* graph_memory() noexcept { return nullptr; }
+
  protected:
   Stream() = default;
   Stream(const Stream&) = delete;
@@ -153,6 +161,55 @@ class Stream {
  private:
   static inline std::atomic<uint64_t> next_id_{1};
   const uint64_t id_ = next_id_.fetch_add(1, std::memory_order_relaxed);
+};
+
+/// Recorded work of one device that is launched as a whole, any number of times.
+///
+/// The destructor never waits: launches that are pending run to their end, and the memory that the graph
+/// holds goes back to its pool when the last of them has ended.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+
+  /// Appends one execution of every node to the stream, which may be any of the device that is not capturing
+  /// (InvalidState; InvalidArgument for a stream of another device). Each execution does what the captured
+  /// tasks did with what they held when they were captured. Errors are those of tasks: carried by the
+  /// stream's next event. The caller orders launches of one graph, on the host and on the device: the second
+  /// may begin on the device only when the first has ended there.
+  virtual void launch(Stream& stream) = 0;
+
+  virtual size_t nodes() const = 0;
+};
+
+/// Makes a graph, node by node. Used by one thread at a time.
+///
+/// What a node does is captured: `enqueue` is called once, on the calling thread, with a *capturing* stream,
+/// which keeps what is submitted. On such a stream, until `enqueue` returns:
+///   - submit() and Device::copy_async() append to the node, in order. On a GPU the task runs at once, as
+///     always, and the kernels that it launches are kept; elsewhere the task itself is kept, and a copy of it
+///     runs with each launch. An exception out of a task that runs at once comes out of add().
+///   - Device::allocate() gives memory of the graph's own, never handed to anybody else as long as the graph
+///     lives. Nodes share it: one may use what another allocated if it follows that node. Device::free() does
+///     nothing before the graph dies; memory from elsewhere that is freed here is kept for so long too.
+///     Such memory must not be freed with another stream or without one. Device::note_use() does nothing:
+///     whoever launches the graph keeps memory from elsewhere alive until that has ended.
+///   - record(), wait(), wait_point(), mark(), notify(), synchronize() and DeviceGraph::launch() throw
+///     InvalidState.
+/// Host memory that captured copies read or write must outlive the launches.
+class GraphBuilder {
+ public:
+  using NodeId = uint32_t;
+  virtual ~GraphBuilder() = default;
+
+  /// Adds a node that is ordered after exactly the nodes listed, and after what is ordered before those.
+  /// Nodes are numbered from 0. Throws InvalidArgument for a node that is not there, DeviceError when the
+  /// device is lost, InvalidState when the work cannot be captured or the builder is used up, and what
+  /// `enqueue` throws. After an exception out of or because of `enqueue` the builder is used up; the device
+  /// and its streams are as they were.
+  virtual NodeId add(std::span<const NodeId> after, const std::function<void(Stream&)>& enqueue) = 0;
+
+  /// The graph, which may be empty. Uses the builder up.
+  virtual std::unique_ptr<DeviceGraph> finish() = 0;
 };
 
 struct DeviceProperties {
@@ -206,6 +263,9 @@ class Device {
 
   virtual std::unique_ptr<Stream> new_stream(StreamKind kind = StreamKind::compute) = 0;
   virtual std::unique_ptr<Event> new_event() = 0;
+
+  /// Null where the backend has no graphs. Throws DeviceError.
+  virtual std::unique_ptr<GraphBuilder> new_graph_builder() { return nullptr; }
 
   /// Null while the device works; else why it is lost. Never blocks.
   virtual std::exception_ptr lost() const noexcept = 0;

@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
+#include "engine/device/capture.h"
 #include "engine/device/pool_asan.h"
 
 namespace mx {
@@ -74,6 +75,8 @@ Pool::Want Pool::want(size_t bytes, const Stream* stream) const {
 
 void* Pool::allocate(size_t bytes, Stream* stream) {
   if (bytes == 0) return nullptr;
+  if (stream != nullptr && stream->capturing()) [[unlikely]]
+    return stream->graph_memory()->allocate(*this, bytes);
   const Want want = this->want(bytes, stream);
   {
     std::lock_guard lock(mutex_);
@@ -310,7 +313,7 @@ void Pool::throw_exhausted(const Want& want) const {
 }
 
 void Pool::note_use(void* pointer, Stream& stream) {
-  if (pointer == nullptr) return;
+  if (pointer == nullptr || stream.capturing()) return;
   std::scoped_lock lock(users_mutex_, mutex_);
   PoolBlock* block = used_.find(pointer);
   MX_CHECK(block != nullptr, InvalidArgument, "[note_use] expected memory of ", context_, ", got ", pointer);
@@ -322,6 +325,10 @@ void Pool::note_use(void* pointer, Stream& stream) {
 
 void Pool::free(void* pointer, Stream* stream) noexcept try {
   if (pointer == nullptr) return;
+  if (stream != nullptr && stream->capturing()) [[unlikely]] {
+    stream->graph_memory()->hold(*this, pointer);
+    return;
+  }
   std::unique_lock users_lock(users_mutex_, std::defer_lock);
   if (stream != nullptr) users_lock.lock();
   PoolBlock* block = nullptr;

@@ -21,7 +21,10 @@
 // Locks. The pool's lock is held for list work and non-blocking polls only. Reserving and releasing segments
 // happens under a second lock that only requests without a fitting block take.
 //
-// Capture. A private pool is a second Pool on the same source: what one caches the other never hands out.
+// Capture. On a stream that captures a graph, blocks that no stream is using are handed out, and held by the
+// graph (capture.h): nobody else gets them before the graph has died and its launches have ended. A private
+// pool, a second Pool on the same source, is for those who need one of their own for other reasons: what one
+// caches the other never hands out.
 // Under AddressSanitizer settled blocks of host-accessible memory are poisoned, and requests get a redzone.
 //
 // Thread-safety: safe from any thread; see device.h for calls that name a stream.

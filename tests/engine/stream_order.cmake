@@ -18,6 +18,8 @@ else()
 endif()
 mx_add_test(stream_suite_test
   SOURCES
+    segment_graph_errors_test.cc
+    segment_graph_test.cc
     stream_suite.cc
     stream_suite_errors.cc
     stream_suite_graphs.cc

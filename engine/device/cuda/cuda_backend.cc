@@ -15,6 +15,7 @@ std::atomic<int> first_gpu{-1};
 
 void* allocate_pinned(size_t bytes) {
   const CudaGuard guard(first_gpu.load(std::memory_order_relaxed));
+  const CaptureExempt exempt;
   void* memory = nullptr;
   if (cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped) == cudaSuccess)
     return memory;
@@ -24,6 +25,7 @@ void* allocate_pinned(size_t bytes) {
 
 void free_pinned(void* memory) {
   const CudaGuard guard(first_gpu.load(std::memory_order_relaxed));
+  const CaptureExempt exempt;
   if (cudaFreeHost(memory) != cudaSuccess) (void)cudaGetLastError();
 }
 

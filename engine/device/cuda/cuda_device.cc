@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/device/cuda/cuda_graph.h"
 #include "engine/device/cuda/cuda_stream.h"
 #include "engine/device/event.h"
 
@@ -34,6 +35,7 @@ void enable_peers(int a, int b) {
     if (!done.insert({from, to}).second) continue;
     int possible = 0;
     const CudaGuard guard(from);
+    const CaptureExempt exempt;
     if (cudaDeviceCanAccessPeer(&possible, from, to) != cudaSuccess || possible == 0 ||
         cudaDeviceEnablePeerAccess(to, 0) != cudaSuccess) {
       (void)cudaGetLastError();  // already enabled by somebody else, or not possible: neither is an error
@@ -45,6 +47,7 @@ void enable_peers(int a, int b) {
 
 void* CudaMemory::reserve(size_t bytes) {
   const CudaGuard guard(id_);
+  const CaptureExempt exempt;
   void* segment = nullptr;
   const cudaError_t code = cudaMalloc(&segment, bytes);
   if (code == cudaErrorMemoryAllocation) {
@@ -57,6 +60,7 @@ void* CudaMemory::reserve(size_t bytes) {
 
 void CudaMemory::release(void* segment, size_t) noexcept {
   const CudaGuard guard(id_);
+  const CaptureExempt exempt;
   if (cudaFree(segment) != cudaSuccess) (void)cudaGetLastError();  // lost, or the process is ending
 }
 
@@ -97,7 +101,7 @@ void CudaDevice::copy_async(void* target, Context target_context, const void* so
       MX_CUDA(cudaMemcpyAsync(target, source, bytes, direction, native));
     }
   };
-  if (dynamic_cast<CudaStream*>(&stream) != nullptr) {
+  if (dynamic_cast<CudaStream*>(&stream) != nullptr || dynamic_cast<CudaCapture*>(&stream) != nullptr) {
     stream.submit(
         [&copy](KernelContext& context) { copy(static_cast<cudaStream_t>(context.native_stream())); });
     return;
@@ -116,6 +120,11 @@ std::unique_ptr<Stream> CudaDevice::new_stream(StreamKind kind) {
 }
 
 std::unique_ptr<Event> CudaDevice::new_event() { return std::make_unique<PointEvent>(); }
+
+std::unique_ptr<GraphBuilder> CudaDevice::new_graph_builder() {
+  if (std::exception_ptr error = lost()) std::rethrow_exception(error);
+  return std::make_unique<CudaGraphBuilder>(*this);
+}
 
 std::exception_ptr CudaDevice::lost() const noexcept {
   if (!is_lost_.load(std::memory_order_acquire)) return nullptr;
@@ -143,6 +152,7 @@ std::exception_ptr CudaDevice::failed(cudaError_t code, const char* call, const 
 }
 
 void CudaDevice::examine(cudaStream_t stream) noexcept {
+  const CaptureExempt exempt;
   const cudaError_t code = cudaStreamQuery(stream);
   if (code == cudaSuccess) return;
   (void)cudaGetLastError();
@@ -159,6 +169,7 @@ cudaEvent_t CudaDevice::take_event() {
     }
   }
   const CudaGuard guard(id_);
+  const CaptureExempt exempt;
   cudaEvent_t event = nullptr;
   MX_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   return event;
@@ -174,6 +185,7 @@ uint32_t* CudaDevice::take_flag() {
   if (flags_.empty()) {
     lock.unlock();
     const CudaGuard guard(id_);
+    const CaptureExempt exempt;
     void* memory = nullptr;
     // 64 bytes apart: a flag that the GPU polls shares no cache line with one that the host writes.
     MX_CUDA(cudaHostAlloc(&memory, kFlagsAtOnce * 64, cudaHostAllocPortable | cudaHostAllocMapped));

@@ -43,6 +43,7 @@ class CudaDevice final : public Device {
                   size_t bytes, Stream& stream) override;
   std::unique_ptr<Stream> new_stream(StreamKind kind) override;
   std::unique_ptr<Event> new_event() override;
+  std::unique_ptr<GraphBuilder> new_graph_builder() override;
   std::exception_ptr lost() const noexcept override;
   MemoryStats memory_stats() const override { return pool_.stats(); }
   void reset_peak_memory() override { pool_.reset_peak(); }

@@ -4,6 +4,12 @@
 
 namespace mx {
 
+namespace {
+
+thread_local int captures = 0;  // CapturingThreads that live on this thread
+
+}  // namespace
+
 CudaError::CudaError(cudaError_t code, const char* call, const char* file, int line)
     : DeviceError(detail::concat("[cuda] expected success of ", call, ", got ", cudaGetErrorName(code), " (",
                                  cudaGetErrorString(code), ") at ", file, ":", line)),
@@ -39,7 +45,21 @@ bool is_sticky(cudaError_t code) noexcept {
   }
 }
 
+CapturingThread::CapturingThread() noexcept { ++captures; }
+CapturingThread::~CapturingThread() { --captures; }
+
+CaptureExempt::CaptureExempt() noexcept {
+  if (captures == 0) [[likely]]
+    return;
+  exchanged_ = cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess;
+}
+
+CaptureExempt::~CaptureExempt() {
+  if (exchanged_) (void)cudaThreadExchangeStreamCaptureMode(&mode_);
+}
+
 cudaError_t query_event(cudaEvent_t event) noexcept {
+  const CaptureExempt exempt;
   const cudaError_t before = cudaPeekAtLastError();
   const cudaError_t code = cudaEventQuery(event);
   if (code != cudaSuccess && before == cudaSuccess) (void)cudaGetLastError();

@@ -35,6 +35,27 @@ bool is_sticky(cudaError_t code) noexcept;
 /// and without hiding one that was there before.
 cudaError_t query_event(cudaEvent_t event) noexcept;
 
+/// While it lives, the calling thread captures a graph in thread-local mode.
+class CapturingThread {
+ public:
+  CapturingThread() noexcept;
+  ~CapturingThread();
+  CapturingThread(const CapturingThread&) = delete;
+};
+
+/// Until the end of the scope a thread that captures may call what CUDA forbids it meanwhile, because it
+/// could touch the captured stream: for calls that do not. Costs nothing on other threads.
+class CaptureExempt {
+ public:
+  CaptureExempt() noexcept;
+  ~CaptureExempt();
+  CaptureExempt(const CaptureExempt&) = delete;
+
+ private:
+  bool exchanged_ = false;
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // to go back to
+};
+
 /// Makes a device current for the calling thread, until the end of the scope. Does not throw: a device that
 /// cannot be made current fails the calls that follow.
 class CudaGuard {

@@ -8,6 +8,7 @@
 #include "engine/base/check.h"
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
+#include "engine/device/host_graph.h"
 #include "engine/device/registry.h"
 
 namespace mx {
@@ -61,18 +62,21 @@ void VirtualDevice::copy_async(void* target, Context target_context, const void*
   if (bytes == 0) return;
   char* to = reach(target, target_context, bytes);
   const char* from = reach(source, source_context, bytes);
-  auto* host_stream = dynamic_cast<HostStream*>(&stream);
-  MX_CHECK(host_stream != nullptr, InvalidArgument,
-           "[copy_async] expected a stream of a virtual device or of ", "cpu(0), got one of ",
-           stream.device().context());
-  host_stream->append(
-      {.kind = HostWork::Kind::copy, .bytes = bytes, .injected = {}, .task = [=](KernelContext&) {
-         for (const Context side : {target_context, source_context}) {
-           if (side.is_cpu()) continue;
-           if (std::exception_ptr error = get_device(side).lost()) std::rethrow_exception(error);
-         }
-         std::memcpy(to, from, bytes);
-       }});
+  HostWork work{.kind = HostWork::Kind::copy, .bytes = bytes, .injected = {}, .task = [=](KernelContext&) {
+                  for (const Context side : {target_context, source_context}) {
+                    if (side.is_cpu()) continue;
+                    if (std::exception_ptr error = get_device(side).lost()) std::rethrow_exception(error);
+                  }
+                  std::memcpy(to, from, bytes);
+                }};
+  if (auto* host_stream = dynamic_cast<HostStream*>(&stream)) {
+    host_stream->append(std::move(work));
+    return;
+  }
+  auto* capture = dynamic_cast<HostCapture*>(&stream);
+  MX_CHECK(capture != nullptr, InvalidArgument, "[copy_async] expected a stream of a virtual device or of ",
+           "cpu(0), got one of ", stream.device().context());
+  capture->append(std::move(work));
 }
 
 // The address under which this process reaches memory of `context`.
@@ -105,6 +109,16 @@ void VirtualDevice::closed(HostStream& stream) noexcept {
 }
 
 std::unique_ptr<Event> VirtualDevice::new_event() { return std::make_unique<PointEvent>(); }
+
+std::unique_ptr<GraphBuilder> VirtualDevice::new_graph_builder() {
+  if (std::exception_ptr error = lost()) std::rethrow_exception(error);
+  return std::make_unique<HostGraphBuilder>(*this, [this] { return draw_order(); });
+}
+
+uint64_t VirtualDevice::draw_order() {
+  std::lock_guard lock(mutex_);
+  return scramble(scramble(seed_ + static_cast<uint64_t>(id_)) + ++graph_launches_);
+}
 
 std::exception_ptr VirtualDevice::lost() const noexcept {
   if (!is_lost_.load(std::memory_order_acquire)) return nullptr;
@@ -192,6 +206,7 @@ void VirtualDevice::set_delay(uint64_t seed, uint32_t min_us, uint32_t max_us) {
   seed_ = seed;
   min_delay_us_ = min_us;
   max_delay_us_ = max_us;
+  graph_launches_ = 0;
   for (Slot& slot : slots_) slot.work = 0;
 }
 

@@ -56,6 +56,8 @@ class VirtualDevice final : public Device, private HostStreamOwner {
                   size_t bytes, Stream& stream) override;
   std::unique_ptr<Stream> new_stream(StreamKind kind) override;
   std::unique_ptr<Event> new_event() override;
+  /// Each launch of a graph takes its nodes in another legal order, drawn from the seed of the delays.
+  std::unique_ptr<GraphBuilder> new_graph_builder() override;
   std::exception_ptr lost() const noexcept override;
   MemoryStats memory_stats() const override { return pool_.stats(); }
   void reset_peak_memory() override { pool_.reset_peak(); }
@@ -74,7 +76,8 @@ class VirtualDevice final : public Device, private HostStreamOwner {
   void restore();
 
   /// Delays from now on: a function of the seed, the place of the stream among the device's live streams
-  /// and the number of the work on that stream since this call. 0, 0 ends them.
+  /// and the number of the work on that stream since this call. 0, 0 ends them. The order of the nodes of
+  /// graphs follows from the seed likewise, and from the number of the launch.
   void set_delay(uint64_t seed, uint32_t min_us, uint32_t max_us);
 
   /// What allocations can use in all from now on; blocks held already stay. properties() does not change.
@@ -103,6 +106,7 @@ class VirtualDevice final : public Device, private HostStreamOwner {
   char* reach(const void* address, Context context, size_t bytes) const;
   bool count_down(uint64_t& left);
   uint32_t next_delay_us(const HostStream& stream);
+  uint64_t draw_order();
 
   const int id_;
   const DeviceProperties properties_;
@@ -121,6 +125,7 @@ class VirtualDevice final : public Device, private HostStreamOwner {
   uint64_t seed_;
   uint32_t min_delay_us_;
   uint32_t max_delay_us_;
+  uint64_t graph_launches_ = 0;  // since set_delay()
   std::vector<Slot> slots_;
   std::vector<VirtualTraceEntry> trace_;
 };

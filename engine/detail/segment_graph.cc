@@ -1,0 +1,156 @@
+#include "engine/detail/segment_graph.h"
+
+#include <utility>
+
+#include "engine/base/log.h"
+#include "engine/detail/engine_impl.h"
+#include "engine/detail/failure.h"
+#include "engine/detail/segment_impl.h"
+#include "engine/device/registry.h"
+
+namespace mx::detail {
+
+namespace {
+
+struct GraphReplayFunction {
+  std::shared_ptr<SegmentImpl> segment;
+  void operator()(RunContext context) const { segment->run_graph(context); }
+};
+
+// This thread is inside a recorded operation: calls that are not allowed there say so, with its name.
+class InsideNode {
+ public:
+  InsideNode(const SegmentImpl& segment, uint32_t index)
+      : segment_(std::exchange(tls.segment, &segment)), node_(std::exchange(tls.node, index)) {}
+  ~InsideNode() {
+    tls.segment = segment_;
+    tls.node = node_;
+  }
+  InsideNode(const InsideNode&) = delete;
+
+ private:
+  const SegmentImpl* const segment_;
+  const uint32_t node_;
+};
+
+[[noreturn]] void rethrow_named(Op* op) {
+  Failure* failure = failure_of_current_exception(op->cold().name, op->cold().where);
+  const std::exception_ptr error = failure->error;
+  failure->release();
+  std::rethrow_exception(error);
+}
+
+}  // namespace
+
+std::unique_ptr<SegmentGraph> SegmentGraph::make(const SegmentImpl& segment) {
+  EngineImpl& engine = segment.engine_;
+  // Mode naive is the oracle: there every replay calls every function.
+  if (segment.ops_.empty() || engine.options().mode == EngineMode::naive) return nullptr;
+  const Context context = engine.lanes_[segment.ops_.front()->device]->context;
+  for (const Op* op : segment.ops_) {
+    const Lane& lane = *engine.lanes_[op->device];
+    if (op->type->async || !lane.accelerator || lane.context != context) return nullptr;
+  }
+  try {
+    return std::make_unique<SegmentGraph>(get_device(context),
+                                          engine.lane_index(context, StreamKind::compute));
+  } catch (const InvalidArgument&) {  // only copies so far, and no room for one more lane
+    return nullptr;
+  }
+}
+
+bool SegmentGraph::wanted() {
+  const State state = state_.load(std::memory_order_acquire);
+  if (state != State::untried) return state == State::wanted;
+  std::lock_guard lock(mutex_);
+  if (state_.load(std::memory_order_relaxed) == State::untried) {
+    try {
+      builder_ = device_.new_graph_builder();
+    } catch (const Error&) {
+      return false;  // the operations will find out what is wrong with the device, each for itself
+    }
+    state_.store(builder_ != nullptr ? State::wanted : State::refused, std::memory_order_release);
+  }
+  return state_.load(std::memory_order_relaxed) == State::wanted;
+}
+
+void SegmentGraph::run(const SegmentImpl& segment, const RunContext& context) {
+  Stream& stream = *context.stream();
+  // (Where another graph is being captured, this segment is a part of it.)
+  if (!stream.capturing() && graph_ == nullptr && state_.load() != State::refused) capture(segment, context);
+  if (!stream.capturing() && graph_ != nullptr) {
+    graph_->launch(stream);
+    return;
+  }
+  for (uint32_t i = 0; i < segment.ops_.size(); ++i) {
+    try {
+      run_node(segment, i, context, stream);
+    } catch (...) {
+      rethrow_named(segment.ops_[i]);
+    }
+  }
+}
+
+void SegmentGraph::run_node(const SegmentImpl& segment, uint32_t index, const RunContext& context,
+                            Stream& stream) {
+  const InsideNode inside(segment, index);
+  Op* op = segment.ops_[index];
+  RunContext own = context;
+  own.op_ = op;
+  own.stream_ = &stream;
+  op->type->run(op->closure(), own, nullptr);
+}
+
+void SegmentGraph::capture(const SegmentImpl& segment, const RunContext& context) {
+  std::unique_ptr<GraphBuilder> builder;
+  {
+    std::lock_guard lock(mutex_);
+    builder = std::move(builder_);
+  }
+  if (builder == nullptr) builder = device_.new_graph_builder();
+  std::vector<std::vector<GraphBuilder::NodeId>> after(segment.ops_.size());
+  for (uint32_t from = 0; from < segment.ops_.size(); ++from) {
+    for (uint32_t i = segment.nodes_[from].successors; i < segment.nodes_[from + 1].successors; ++i) {
+      after[segment.edges_[i]].push_back(from);
+    }
+  }
+  for (uint32_t i = 0; i < segment.ops_.size(); ++i) {
+    Op* op = segment.ops_[i];
+    try {
+      builder->add(after[i], [&](Stream& stream) { run_node(segment, i, context, stream); });
+    } catch (const InvalidState& e) {
+      return refuse(op->cold().name, e.what());
+    } catch (...) {
+      rethrow_named(op);
+    }
+  }
+  try {
+    graph_ = builder->finish();
+  } catch (const Error& e) {
+    if (device_.lost() != nullptr) throw;
+    refuse("replay", e.what());
+  }
+}
+
+void SegmentGraph::refuse(const char* name, const char* why) {
+  state_.store(State::refused, std::memory_order_release);
+  log(LogLevel::warning, "[", name_or_default(name), "] expected an operation that a graph of ",
+      device_.context(), " can hold; its segment is replayed without one: ", why);
+}
+
+bool SegmentImpl::replay_as_graph(int priority) {
+  if (graph_ == nullptr || !graph_->wanted()) return false;
+  GraphReplayFunction fn{shared_from_this()};
+  engine_.push_links(
+      &kOpType<GraphReplayFunction, false>, outside_, priority, graph_->lane(), "replay",
+      ops_[0]->cold().where,
+      [](Op* op, void* argument) {
+        construct_closure<GraphReplayFunction>(op, std::move(*static_cast<GraphReplayFunction*>(argument)));
+      },
+      &fn);
+  return true;
+}
+
+void SegmentImpl::run_graph(const RunContext& context) const { graph_->run(*this, context); }
+
+}  // namespace mx::detail

@@ -1,0 +1,92 @@
+// What backends with graphs share: the memory that a graph holds, a capturing stream's refusals, and a
+// builder's checks. device.h (GraphBuilder) is the contract.
+//
+// Not thread-safe, as the builders and graphs that use it: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/device/pool.h"
+
+namespace mx {
+
+/// The blocks of a graph, from its capture until the end of its last launch.
+class GraphMemory {
+ public:
+  GraphMemory() = default;
+  /// Gives the blocks back once the launches so far have ended. Does not wait.
+  ~GraphMemory();
+  GraphMemory(const GraphMemory&) = delete;
+
+  /// A block that no stream uses. Throws as Pool::allocate.
+  void* allocate(Pool& pool, size_t bytes);
+  /// Takes a block over; one that is held already stays as it is.
+  void hold(Pool& pool, void* block);
+  /// The graph has been launched on the stream.
+  void launched(Stream& stream);
+
+ private:
+  // Frees on destruction.
+  struct Blocks {
+    std::unordered_map<void*, Pool*> pools;
+    ~Blocks();
+  };
+  std::shared_ptr<Blocks> blocks_ = std::make_shared<Blocks>();
+  std::vector<std::pair<uint64_t, std::shared_ptr<EventPoint>>> ends_;  // of the launches, by stream
+};
+
+/// A capturing stream: submit() is the backend's, and everything that a graph cannot hold is refused.
+class CapturingStream : public Stream {
+ public:
+  CapturingStream(Device& device, GraphMemory& memory) : device_(device), memory_(memory) {}
+
+  Device& device() const final { return device_; }
+  StreamKind kind() const final { return StreamKind::compute; }
+  GraphMemory* graph_memory() noexcept final { return &memory_; }
+
+  void record(Event&) final { refuse("record"); }
+  void wait(const Event&) final { refuse("wait"); }
+  void wait_point(std::shared_ptr<EventPoint>) final { refuse("wait_point"); }
+  std::shared_ptr<EventPoint> mark() final { refuse("mark"); }
+  void notify(std::function<void(std::exception_ptr)>) final { refuse("notify"); }
+  void synchronize() final { refuse("synchronize"); }
+
+ protected:
+  Device& device_;
+
+ private:
+  [[noreturn]] void refuse(const char* call) const;
+
+  GraphMemory& memory_;
+};
+
+/// A builder that checks its calls and leaves the rest to the backend.
+class CapturingBuilder : public GraphBuilder {
+ public:
+  explicit CapturingBuilder(Device& device) : device_(device) {}
+  NodeId add(std::span<const NodeId> after, const std::function<void(Stream&)>& enqueue) final;
+  std::unique_ptr<DeviceGraph> finish() final;
+
+ protected:
+  /// Adds the next node. What it throws uses the builder up.
+  virtual void add_node(std::span<const NodeId> after, const std::function<void(Stream&)>& enqueue) = 0;
+  virtual std::unique_ptr<DeviceGraph> make_graph() = 0;
+
+  Device& device_;
+  std::unique_ptr<GraphMemory> memory_ = std::make_unique<GraphMemory>();
+
+ private:
+  void check_usable(const char* call) const;
+
+  NodeId nodes_ = 0;
+  bool usable_ = true;
+};
+
+/// Throws unless a graph of `device` can be launched on the stream.
+void check_launch(const Device& device, Stream& stream);
+
+}  // namespace mx

@@ -1,0 +1,185 @@
+#include "engine/device/cuda/cuda_graph.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "engine/device/cuda/cuda_stream.h"
+
+namespace mx {
+
+namespace {
+
+// What a call that a graph cannot hold leaves behind.
+bool is_refusal(cudaError_t code) {
+  switch (code) {
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated:
+    case cudaErrorStreamCaptureMerge:
+    case cudaErrorStreamCaptureUnmatched:
+    case cudaErrorStreamCaptureUnjoined:
+    case cudaErrorStreamCaptureIsolation:
+    case cudaErrorStreamCaptureImplicit:
+    case cudaErrorCapturedEvent:
+    case cudaErrorStreamCaptureWrongThread:
+      return true;
+    default:
+      return false;
+  }
+}
+
+[[noreturn]] void throw_refused(const char* what, cudaError_t code, std::exception_ptr because) {
+  std::string text;
+  if (because != nullptr) {
+    try {
+      std::rethrow_exception(because);
+    } catch (...) {
+      text = "; " + current_exception_text();
+    }
+  }
+  throw InvalidState(detail::concat("[", what, "] expected work that a CUDA graph can hold, got ",
+                                    cudaGetErrorName(code), " (", cudaGetErrorString(code), ")", text));
+}
+
+}  // namespace
+
+void CudaGraphDeleter::operator()(cudaGraph_t graph) const noexcept {
+  const CaptureExempt exempt;
+  if (cudaGraphDestroy(graph) != cudaSuccess) (void)cudaGetLastError();  // lost, or the process is ending
+}
+
+// An execution that is under way is not ended: CUDA frees the graph when it has.
+void CudaGraphDeleter::operator()(cudaGraphExec_t exec) const noexcept {
+  const CaptureExempt exempt;
+  if (cudaGraphExecDestroy(exec) != cudaSuccess) (void)cudaGetLastError();
+}
+
+CudaCapture::CudaCapture(CudaDevice& device, GraphMemory& memory)
+    : CapturingStream(device, memory), id_(device.id()) {
+  const CudaGuard guard(id_);
+  const CaptureExempt exempt;
+  MX_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+}
+
+CudaCapture::~CudaCapture() {
+  const CudaGuard guard(id_);
+  const CaptureExempt exempt;
+  if (cudaStreamDestroy(stream_) != cudaSuccess) (void)cudaGetLastError();
+}
+
+void CudaCapture::submit(Task task) {
+  MX_CHECK(task, InvalidArgument, "[submit] expected a task, got an empty function");
+  const CudaGuard guard(id_);
+  try {
+    KernelContext context(device_, stream_, 0);
+    task(context);
+    MX_CUDA(cudaGetLastError());  // of kernel launches, which return nothing
+  } catch (...) {
+    if (error_ == nullptr) error_ = std::current_exception();
+  }
+}
+
+void CudaCapture::begin() { MX_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal)); }
+
+CudaGraphHandle CudaCapture::end(cudaError_t& code) noexcept {
+  cudaGraph_t captured = nullptr;
+  code = cudaStreamEndCapture(stream_, &captured);
+  if (code != cudaSuccess) (void)cudaGetLastError();
+  CudaGraphHandle graph(captured);
+  if (code != cudaSuccess) graph = nullptr;
+  return graph;
+}
+
+CudaGraphBuilder::CudaGraphBuilder(CudaDevice& device)
+    : CapturingBuilder(device), cuda_(device), stream_(device, *memory_) {
+  const CudaGuard guard(cuda_.id());
+  cudaGraph_t graph = nullptr;
+  MX_CUDA(cudaGraphCreate(&graph, 0));
+  graph_.reset(graph);
+}
+
+void CudaGraphBuilder::add_node(std::span<const NodeId> after, const std::function<void(Stream&)>& enqueue) {
+  const CudaGuard guard(cuda_.id());
+  std::vector<cudaGraphNode_t> before;
+  for (const NodeId id : after) before.push_back(nodes_[id]);
+  std::sort(before.begin(), before.end());  // CUDA refuses an edge that is there twice
+  before.erase(std::unique(before.begin(), before.end()), before.end());
+  nodes_.reserve(nodes_.size() + 1);
+
+  std::exception_ptr error;
+  cudaError_t code = cudaSuccess;
+  CudaGraphHandle work;
+  try {
+    stream_.begin();
+    {
+      const CapturingThread capturing;
+      try {
+        enqueue(stream_);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      if (std::exception_ptr first = stream_.take_error()) error = error != nullptr ? error : first;
+    }
+    work = stream_.end(code);
+  } catch (const CudaError& e) {
+    cuda_.failed(e.code(), "cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal)", __FILE__,
+                 __LINE__);
+    throw;
+  }
+  if (is_refusal(code)) throw_refused("add", code, error);
+  if (error != nullptr) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const CudaError& e) {
+      if (is_refusal(e.code())) throw_refused("add", e.code(), nullptr);
+      if (is_sticky(e.code())) cuda_.failed(e.code(), "a task of a graph", __FILE__, __LINE__);
+      throw;
+    }
+  }
+  if (code != cudaSuccess || work == nullptr) {
+    std::rethrow_exception(cuda_.failed(code != cudaSuccess ? code : cudaErrorStreamCaptureInvalidated,
+                                        "cudaStreamEndCapture(stream, &graph)", __FILE__, __LINE__));
+  }
+
+  size_t size = 0;
+  MX_CUDA(cudaGraphGetNodes(work.get(), nullptr, &size));
+  cudaGraphNode_t node = nullptr;
+  if (size == 0) {
+    MX_CUDA(cudaGraphAddEmptyNode(&node, graph_.get(), before.data(), before.size()));
+  } else {
+    // (CUDA copies the child. What a child cannot hold, such as memory nodes, is an error here.)
+    code = cudaGraphAddChildGraphNode(&node, graph_.get(), before.data(), before.size(), work.get());
+    if (code == cudaErrorNotSupported || code == cudaErrorInvalidValue) {
+      (void)cudaGetLastError();
+      throw_refused("add", code, nullptr);
+    }
+    MX_CUDA(code);
+  }
+  nodes_.push_back(node);
+}
+
+std::unique_ptr<DeviceGraph> CudaGraphBuilder::make_graph() {
+  const CudaGuard guard(cuda_.id());
+  const CaptureExempt exempt;
+  cudaGraphExec_t exec = nullptr;
+  if (const cudaError_t code = cudaGraphInstantiateWithFlags(&exec, graph_.get(), 0); code != cudaSuccess) {
+    std::rethrow_exception(
+        cuda_.failed(code, "cudaGraphInstantiateWithFlags(&exec, graph, 0)", __FILE__, __LINE__));
+  }
+  CudaGraphExecHandle handle(exec);
+  return std::make_unique<CudaGraph>(cuda_, std::move(handle), nodes_.size(), std::move(memory_));
+}
+
+CudaGraph::~CudaGraph() {
+  const CudaGuard guard(device_.id());
+  exec_.reset();
+}
+
+void CudaGraph::launch(Stream& stream) {
+  check_launch(device_, stream);
+  stream.submit([this](KernelContext& context) {
+    MX_CUDA(cudaGraphLaunch(exec_.get(), static_cast<cudaStream_t>(context.native_stream())));
+  });
+  memory_->launched(stream);
+}
+
+}  // namespace mx

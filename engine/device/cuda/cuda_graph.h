@@ -1,0 +1,77 @@
+// CUDA graphs. Private to engine/device/cuda/.
+//
+// Each node is captured by itself, in thread-local mode, and becomes a child graph: its edges are then those
+// that the caller names, however the work inside was enqueued. Other threads may do what they like meanwhile.
+// The capturing thread may not call what CUDA calls unsafe (cudaMalloc, cudaFree, cudaEventQuery and such);
+// where this library has to, it does so under CaptureExempt (cuda_error.h). So memory can be allocated while
+// capturing, and it comes from the device's pool as always.
+//
+// Thread-safety: as device.h says of builders and graphs.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <type_traits>
+
+#include "engine/device/capture.h"
+#include "engine/device/cuda/cuda_device.h"
+
+namespace mx {
+
+struct CudaGraphDeleter {
+  void operator()(cudaGraph_t graph) const noexcept;
+  void operator()(cudaGraphExec_t exec) const noexcept;
+};
+using CudaGraphHandle = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, CudaGraphDeleter>;
+using CudaGraphExecHandle = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, CudaGraphDeleter>;
+
+/// Runs tasks at once, as CudaStream does, on a stream that captures. Keeps the first error of a task.
+class CudaCapture final : public CapturingStream {
+ public:
+  /// Throws CudaError.
+  CudaCapture(CudaDevice& device, GraphMemory& memory);
+  ~CudaCapture() override;
+  void submit(Task task) override;
+
+  /// Starts and ends the capture of one node. end() gives null where nothing valid was captured, and why.
+  void begin();
+  CudaGraphHandle end(cudaError_t& code) noexcept;
+  std::exception_ptr take_error() { return std::exchange(error_, nullptr); }
+
+ private:
+  const int id_;
+  cudaStream_t stream_ = nullptr;
+  std::exception_ptr error_;
+};
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  CudaGraph(CudaDevice& device, CudaGraphExecHandle exec, size_t nodes, std::unique_ptr<GraphMemory> memory)
+      : device_(device), exec_(std::move(exec)), nodes_(nodes), memory_(std::move(memory)) {}
+  ~CudaGraph() override;
+  void launch(Stream& stream) override;
+  size_t nodes() const override { return nodes_; }
+
+ private:
+  CudaDevice& device_;
+  CudaGraphExecHandle exec_;
+  const size_t nodes_;
+  const std::unique_ptr<GraphMemory> memory_;
+};
+
+class CudaGraphBuilder final : public CapturingBuilder {
+ public:
+  /// Throws CudaError.
+  explicit CudaGraphBuilder(CudaDevice& device);
+
+ private:
+  void add_node(std::span<const NodeId> after, const std::function<void(Stream&)>& enqueue) override;
+  std::unique_ptr<DeviceGraph> make_graph() override;
+
+  CudaDevice& cuda_;
+  CudaGraphHandle graph_;
+  std::vector<cudaGraphNode_t> nodes_;
+  CudaCapture stream_;
+};
+
+}  // namespace mx
