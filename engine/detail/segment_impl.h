@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "engine/detail/op.h"
@@ -18,6 +17,7 @@
 namespace mx::detail {
 
 class EngineImpl;
+class SegmentGroup;
 
 struct Node {
   static constexpr size_t kCopy = 16;
@@ -55,21 +55,21 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   size_t edges() const { return edges_.size(); }
 
  private:
+  friend class SegmentGroup;
   friend class SegmentRun;
   void build_nodes();
-  void replay_one_by_one(int priority);
 
   EngineImpl& engine_;
   const uint32_t engine_id_;
   std::vector<Op*> ops_;       // in program order
   Var own_;                    // updated by every replay, so that two of them never overlap
   std::vector<Link> pinned_;   // while recording
-  std::mutex replay_mutex_;    // of operations that are replayed one by one
   std::vector<Link> outside_;  // the union of what the operations touch, and own_
   std::vector<Node> nodes_;    // one more than operations
   std::vector<uint32_t> edges_;
   std::vector<uint32_t> roots_;
   std::unique_ptr<std::atomic<uint32_t>[]> waiting_;  // predecessors not yet ended, of nodes with several
+  std::unique_ptr<SegmentGroup> group_;               // unless plain_
   bool plain_ = true;  // only synchronous operations of the CPU's compute lane, without priorities
   bool finished_ = false;
 };

@@ -4,6 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
 #include "engine/detail/engine_inl.h"
+#include "engine/detail/segment_group.h"
 #include "engine/detail/segment_run.h"
 #include "engine/detail/worker_host.h"
 
@@ -309,8 +310,8 @@ inline bool EngineImpl::run(Worker& worker, Op*& slot) {
   Op* op = slot;
   tls.running = op;
   tls.running_engine = this;
-  if ((op->flags & (kOpSkip | kOpCancelled | kOpAsync)) != 0 || instrumented_.load(std::memory_order_relaxed))
-      [[unlikely]] {
+  if ((op->flags & (kOpSkip | kOpCancelled | kOpAsync | kOpNode)) != 0 ||
+      instrumented_.load(std::memory_order_relaxed)) [[unlikely]] {
     return run_unusual(worker, slot);
   }
   return run_function(op);
@@ -334,7 +335,7 @@ inline bool EngineImpl::run_function(Op* op) {
   return failure == nullptr;
 }
 
-// Skipped or asynchronous, or watched by the profiler or the watchdog.
+// Skipped, asynchronous or a node of a replay, or watched by the profiler or the watchdog.
 bool EngineImpl::run_unusual(Worker& worker, Op*& slot) {
   bool well = true;
   Op* op = slot;
@@ -343,6 +344,7 @@ bool EngineImpl::run_unusual(Worker& worker, Op*& slot) {
   worker.running.store(op, std::memory_order_release);
   const char* outcome = "ran";
   bool async = false;
+  if ((op->flags & kOpNode) && node_of(op).group->stopped()) op->flags |= kOpSkip;
   if (op->flags & (kOpSkip | kOpCancelled)) {
     destroy_function(op);
     outcome = op->flags & kOpCancelled ? "cancelled" : "skipped";
