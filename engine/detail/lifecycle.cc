@@ -165,7 +165,7 @@ EngineStats EngineImpl::stats() {
   stats.completed = static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(ended_count_)));
   stats.failed = failed_ops_;
   stats.skipped = skipped_ops_;
-  stats.in_flight = stats.pushed - stats.completed;
+  stats.in_flight = stats.pushed - ended_count_;
   stats.bytes_in_flight = bytes_pushed_.load() - ended_bytes_;
   stats.ready = ready_.size() + comm_.size() + device_ready_;
   stats.running = static_cast<uint64_t>(running_);
