@@ -5,7 +5,8 @@
 //
 // A segment pins its variables (deleting one takes effect after the segment is gone). Its operations'
 // functions are kept and called once per replay, so they must be callable repeatedly. From outside, a replay
-// reads, writes and updates the union of what its operations do; inside, the order is the serial one.
+// reads, writes and updates the union of what its operations do; inside, the order is the serial one. If one
+// of them fails, the replay fails: all that it writes is poisoned with that root cause (docs/engine.md).
 //
 // Thread-safety: replay() from any thread; replays of one segment run one after another. A Segment may be
 // destroyed while replays are pending: they keep what they need.

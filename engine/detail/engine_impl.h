@@ -44,7 +44,7 @@ class SegmentImpl;
 class SegmentRun;
 class WorkerHost;
 
-inline constexpr uint8_t kInternalLane = 255;  // Op::device of the engine's own operations
+inline constexpr uint8_t kInternalLane = 255;  // Op::device of what runs nothing: deletion, a group's replay
 inline constexpr size_t kDrainLimit = 64;
 
 struct Lane;

@@ -64,7 +64,10 @@ void Profiler::linked(const Op* replay, const std::vector<Op*>& nodes) {
 void Profiler::replay_begins(const Op* replay, const std::vector<Op*>& nodes) {
   std::lock_guard lock(mutex_);
   const auto found = ids_.find(replay);
-  if (found == ids_.end()) return;  // nobody looked when it was linked
+  if (found == ids_.end()) {  // nobody looked when it was linked
+    for (Op* op : nodes) ids_.erase(op);
+    return;
+  }
   uint64_t id = found->second;
   for (Op* op : nodes) ids_[op] = id++;
 }

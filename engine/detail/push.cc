@@ -255,7 +255,8 @@ void EngineImpl::end_push(Op* op) {
 }
 
 void EngineImpl::submit(Op* op) {
-  const bool internal = op->device == kInternalLane && !hurries(op);  // deleting never waits
+  // Deleting never waits.
+  const bool internal = op->device == kInternalLane && op->type != &kReplayGroupType;
   if (!op->ordinary() && hurries(op)) [[unlikely]] {
     // Who has a batch, or older operations in front of it, is to look at the ring first. See drain().
     hurried_.fetch_add(1, std::memory_order_relaxed);
