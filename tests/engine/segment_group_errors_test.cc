@@ -349,27 +349,47 @@ TEST_P(SegmentGroupDevices, AVersionHasLandedWhenItsLastNodeHas) {
 
 // The same when the first has ended before the replay has.
 TEST_P(SegmentGroupDevices, AVersionHasLandedWhenItsLastNodeHasThoughAnotherDidEarlier) {
-  auto reader = this->gate(), second = this->gate();
+  auto first = this->gate(), reader = this->gate(), second = this->gate();
   Hold hold;
+  std::latch reading(1), written(1), updating(1);
   Var v = e_.new_var(), order = e_.new_var();
   Segment s = e_.record([&] {
-    e_.push([](RunContext) {}, {.writes = {v}, .context = virt(0)});
-    e_.push([&](RunContext run) { reader->attend(*run.stream()); },
-            {.reads = {v}, .writes = {order}, .context = virt(1)});
-    e_.push_async(hold.operation(), {.reads = {v}});
-    e_.push([&](RunContext run) { second->attend(*run.stream()); }, {.updates = {v}, .context = virt(0)});
+    e_.push([&](RunContext run) { first->attend(*run.stream()); }, {.writes = {v}, .context = virt(0)});
+    e_.push(
+        [&](RunContext run) {
+          reader->attend(*run.stream());
+          reading.count_down();
+        },
+        {.reads = {v}, .writes = {order}, .context = virt(1)});
+    // On the CPU: starts when the write has ended on its device.
+    e_.push_async(
+        [&, inner = hold.operation()](RunContext run, Completion done) {
+          written.count_down();
+          inner(run, std::move(done));
+        },
+        {.reads = {v}});
+    e_.push(
+        [&](RunContext run) {
+          second->attend(*run.stream());
+          updating.count_down();
+        },
+        {.updates = {v}, .context = virt(0)});
   });
   s.replay();
-  drain_to(2);  // the replay and the reader: the first write has ended
+  reading.wait();  // so that the engine goes on to keep what it knows of the variable on devices
+  first->host_attends();
+  written.wait();
   hold.release();
+  updating.wait();
+  Var end = e_.new_var();
+  e_.push_async([](RunContext, Completion done) { done(); }, {.reads = {order}, .writes = {end}});
   EXPECT_FALSE(e_.wait(v, 0));
-  e_.push([] {}, {.updates = {order}});
   reader->host_attends();
-  e_.wait(order);  // the replay has ended
+  e_.wait(end);  // so the replay has ended
   EXPECT_FALSE(e_.wait(v, 0));
   second->host_attends();
   e_.wait(v);
-  EXPECT_TRUE(reader->all_met() && second->all_met());
+  EXPECT_TRUE(first->all_met() && reader->all_met() && second->all_met());
 }
 
 // A failure that is found while the replay holds what it reads.
@@ -406,10 +426,11 @@ TEST_P(SegmentGroupDevices, TheFailureOfAReplacedVersionIsNotTheReplays) {
   auto gate = this->gate();
   Var v = e_.new_var(), w = e_.new_var(), out = e_.new_var();
   int n = 0;
+  std::latch enqueued(2);
   Segment s = e_.record([&] {
-    e_.push([](RunContext) {}, {.writes = {v}, .context = virt(1)});
+    e_.push([&](RunContext) { enqueued.count_down(); }, {.writes = {v}, .context = virt(1)});
     e_.push([&] { ++n; }, {.reads = {v}, .writes = {out}});
-    e_.push([](RunContext) {}, {.reads = {v}, .writes = {w}, .context = virt(0)});
+    e_.push([&](RunContext) { enqueued.count_down(); }, {.reads = {v}, .writes = {w}, .context = virt(0)});
   });
   e_.push(
       [&](RunContext run) {
@@ -418,7 +439,7 @@ TEST_P(SegmentGroupDevices, TheFailureOfAReplacedVersionIsNotTheReplays) {
       },
       {.writes = {v}, .context = virt(0), .name = "old"});
   s.replay();
-  drain_to(4);  // the old write, the replay and its two device nodes
+  enqueued.wait();
   gate->host_attends();
   for (Var var : {out, v, w}) e_.wait(var);
   EXPECT_EQ(1, n);
