@@ -7,6 +7,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/make_room.h"
 #include "engine/detail/engine_impl.h"
+#include "engine/detail/segment_group.h"
 #include "engine/detail/segment_impl.h"
 #include "engine/detail/segment_run.h"
 
@@ -19,20 +20,6 @@ namespace {
 struct ReplayFunction {
   std::shared_ptr<SegmentImpl> segment;
   void operator()(RunContext, Completion done) const { SegmentRun::start(segment, std::move(done)); }
-};
-
-// One recorded operation pushed by itself.
-struct NodeFunction {
-  std::shared_ptr<SegmentImpl> segment;
-  Op* node;
-  void operator()(RunContext context) const { node->type->run(node->closure(), context, nullptr); }
-};
-struct AsyncNodeFunction {
-  std::shared_ptr<SegmentImpl> segment;
-  Op* node;
-  void operator()(RunContext context, Completion done) const {
-    node->type->run(node->closure(), context, &done);
-  }
 };
 
 template <class Fn>
@@ -67,6 +54,7 @@ SegmentImpl::~SegmentImpl() {
       }
       give(op);
     }
+    if (group_ != nullptr) group_->give_back(chain);
     engine.give_ops(chain);
   });
 }
@@ -105,7 +93,8 @@ void SegmentImpl::finish(bool device_graph) {
     });
   }
   if (device_graph) graph_ = SegmentGraph::make(*this);
-  if (plain_ || graph_ != nullptr) build_nodes();
+  build_nodes();
+  if (!plain_) group_ = std::make_unique<SegmentGroup>(engine_, *this);
   engine_.pin(outside_);
   engine_.unpin(pinned_);
   pinned_.clear();
@@ -175,30 +164,10 @@ void SegmentImpl::replay(int priority) {
   engine_.check_usable("replay");
   if (ops_.empty()) return;
   if (replay_as_graph(priority)) return;
-  if (!plain_) return replay_one_by_one(priority);
+  if (group_ != nullptr) return group_->replay(shared_from_this(), priority);
   ReplayFunction fn{shared_from_this()};
   engine_.push_links(&kOpType<ReplayFunction, true>, outside_, priority, 0, "replay", ops_[0]->cold().where,
                      &construct_in<ReplayFunction>, &fn);
-}
-
-void SegmentImpl::replay_one_by_one(int priority) {
-  const PushBurst burst(engine_, replay_mutex_);
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    Op* op = ops_[i];
-    const OpCold& cold = op->cold();
-    std::vector<Link> links;
-    for_each_link(op, [&](Link& link) { links.push_back(link); });
-    const int own = op->priority != 0 ? op->priority : priority;
-    if (op->type->async) {
-      AsyncNodeFunction fn{shared_from_this(), op};
-      engine_.push_links(&kOpType<AsyncNodeFunction, true>, links, own, op->device, cold.name, cold.where,
-                         &construct_in<AsyncNodeFunction>, &fn);
-    } else {
-      NodeFunction fn{shared_from_this(), op};
-      engine_.push_links(&kOpType<NodeFunction, false>, links, own, op->device, cold.name, cold.where,
-                         &construct_in<NodeFunction>, &fn);
-    }
-  }
 }
 
 }  // namespace detail

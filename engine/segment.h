@@ -5,7 +5,8 @@
 //
 // A segment pins its variables (deleting one takes effect after the segment is gone). Its operations'
 // functions are kept and called once per replay, so they must be callable repeatedly. From outside, a replay
-// reads, writes and updates the union of what its operations do; inside, the order is the serial one.
+// reads, writes and updates the union of what its operations do; inside, the order is the serial one. If one
+// of them fails, the replay fails: all that it writes is poisoned with that root cause (docs/engine.md).
 //
 // Graphs. A segment whose operations are all synchronous and on one accelerator that has graphs (a GPU, a
 // virtual device) replays as a graph of that device, in one operation on one of its streams (but not in mode

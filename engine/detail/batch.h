@@ -136,7 +136,7 @@ struct alignas(64) BasicBatch {
 
  private:
   static bool simple(const Op* op) {
-    return (op->flags & (kOpSkip | kOpCancelled | kOpWide | kOpAsync)) == 0;
+    return (op->flags & (kOpSkip | kOpCancelled | kOpWide | kOpAsync | kOpNode)) == 0;
   }
 
   // What was not run goes back to where it came from, in its order.

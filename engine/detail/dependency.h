@@ -72,7 +72,7 @@ class DependencyState {
   static Failure* cause_of(Op* op) {
     Failure* cause = nullptr;
     for_each_link(op, [&](Link& link) {
-      if (cause == nullptr && link.access() != Access::write) cause = link.var()->failure;
+      if (cause == nullptr && link.inherits()) cause = link.var()->failure;
     });
     return cause;
   }

@@ -40,11 +40,12 @@
 namespace mx::detail {
 
 class SegmentGraph;
+class SegmentGroup;
 class SegmentImpl;
 class SegmentRun;
 class WorkerHost;
 
-inline constexpr uint8_t kInternalLane = 255;  // Op::device of the engine's own operations
+inline constexpr uint8_t kInternalLane = 255;  // Op::device of what runs nothing: deletion, a group's replay
 inline constexpr size_t kDrainLimit = 64;
 
 struct Lane;
@@ -91,7 +92,6 @@ struct ThreadState {
   uint32_t node = 0;                     // this operation
   SegmentImpl* recording = nullptr;
   EngineImpl* recording_engine = nullptr;
-  bool burst = false;  // see PushBurst
 };
 void register_engine(uint32_t id, EngineImpl* engine);
 void unregister_engine(uint32_t id);
@@ -102,20 +102,6 @@ extern thread_local constinit ThreadState tls __attribute__((tls_model("initial-
 
 /// Is this thread inside an operation of some engine?
 inline bool inside_operation() { return tls.running != nullptr || tls.segment != nullptr; }
-
-class EngineImpl;
-
-/// Pushes of this thread, while it lives, that nobody else's with the same mutex come between. They neither
-/// wait nor run anything; that comes at the end, when the mutex is free.
-class PushBurst {
- public:
-  PushBurst(EngineImpl& engine, std::mutex& mutex);
-  ~PushBurst();
-
- private:
-  EngineImpl& engine_;
-  std::mutex& mutex_;
-};
 
 class EngineImpl final : public StreamOrder::Listener {
  public:
@@ -168,7 +154,6 @@ class EngineImpl final : public StreamOrder::Listener {
   void withdraw_run(SegmentRun* run);
   void call_company();
   bool company_wanted() const;  // under the lock
-  void after_burst();
   void give_ops(Op* chain) noexcept { op_pool_.give_chain(chain); }
 
   /// Gives the cached operations of an ending thread back, if the engine still lives.
@@ -178,6 +163,7 @@ class EngineImpl final : public StreamOrder::Listener {
  private:
   friend class WorkerHost;
   friend class SegmentGraph;
+  friend class SegmentGroup;
   friend class SegmentImpl;
 
   // for segments (state.cc); they take the lock
@@ -201,7 +187,8 @@ class EngineImpl final : public StreamOrder::Listener {
   void submit_slowly(Op* op, bool internal);
   /// Overtakes what is in the ring: urgent, or of another lane.
   static bool hurries(const Op* op) {
-    return op->device != kInternalLane && (op->device != 0 || op->priority > 0);
+    if (op->device == kInternalLane) return op->type == &kReplayGroupType;
+    return op->device != 0 || op->priority > 0;
   }
   void throttle(uint64_t ticket);
   void push_internal(const OpType* type, VarBlock* var, const std::source_location& where);
@@ -228,6 +215,13 @@ class EngineImpl final : public StreamOrder::Listener {
   void host_may_start(Op* op) override;
   void retired(uint8_t epoch, uint64_t bytes, Failure* failure, bool inherited) override;
   void maybe_landed(VarBlock* var) override;
+
+  // segment_group.cc; under the lock, but for end_replays()
+  void start_replay(Op* replay);
+  void end_node(Op* op);
+  void node_failed(Op* replay, Failure* failure, bool inherited) override;
+  void end_replay(Op* replay);
+  void end_replays(Op* replays);
 
   // worker.cc
   void work();  // the body of a worker, on a oneTBB thread
@@ -342,6 +336,8 @@ class EngineImpl final : public StreamOrder::Listener {
   size_t device_ready_ = 0;
   size_t lane_turn_ = 0;
   Op* internal_ = nullptr;
+  SegmentGroup* groups_ = nullptr;  // with a replay that runs
+  Op* ended_replays_ = nullptr;     // to be completed by end_replays(), after the lock
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unordered_map<Op*, int64_t> async_since_;  // with a watchdog: asynchronous operations that have begun
   std::unique_ptr<StreamOrder> streams_;

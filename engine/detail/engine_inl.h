@@ -33,7 +33,7 @@ inline void EngineImpl::finish_op(Op* op, Outcome outcome, Failure* failure, boo
 }
 
 inline void EngineImpl::complete(Op* op) {
-  if ((op->flags & (kOpSkip | kOpFailed | kOpCancelled | kOpHasBytes)) == 0) [[likely]] {
+  if ((op->flags & (kOpSkip | kOpFailed | kOpCancelled | kOpHasBytes | kOpNode)) == 0) [[likely]] {
     finish_op(op, Outcome::done, nullptr);
   } else {
     complete_unusual(op);
@@ -42,8 +42,10 @@ inline void EngineImpl::complete(Op* op) {
 
 inline void EngineImpl::unlock() {
   // Tell the others what they read without the lock.
+  Op* replays = nullptr;
   if (special_) [[unlikely]] {
     publish_special();
+    replays = std::exchange(ended_replays_, nullptr);
   } else {
     const uint32_t hint = static_cast<uint32_t>(ready_.size());
     if (ready_hint_.load(std::memory_order_relaxed) != hint)
@@ -53,6 +55,8 @@ inline void EngineImpl::unlock() {
   lock_.unlock();
   if (throttled_.load(std::memory_order_relaxed) > 0) [[unlikely]]
     wake_throttled();
+  if (replays != nullptr) [[unlikely]]
+    end_replays(replays);
 }
 
 inline void EngineImpl::start_batch(Batch& batch, size_t size) {

@@ -2,6 +2,7 @@
 // time, so that each stream gets its operations in the order of its clock.
 #include "engine/base/clock.h"
 #include "engine/detail/engine_inl.h"
+#include "engine/detail/segment_group.h"
 
 namespace mx::detail {
 
@@ -39,6 +40,7 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
   slot = nullptr;
   Lane& lane = *worker.lane;
   const bool async = op->type->async;
+  const bool node = (op->flags & kOpNode) != 0;
   static thread_local StreamOrder::Issue issue;
   issue.stream = nullptr;
   issue.waits.clear();
@@ -49,14 +51,14 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
 
   lock_.lock();
   // A device may have failed since the operation was granted what it reads.
-  if (deps_.cause_of(op) != nullptr) op->flags |= kOpSkip;
+  if (deps_.cause_of(op) != nullptr || (node && node_of(op).group->stopped())) op->flags |= kOpSkip;
   if ((op->flags & (kOpSkip | kOpCancelled)) == 0) {
     try {
       streams_->plan(op, lane.context, lane.kind, issue);
       planned = true;
       streams_outstanding_.store(true, std::memory_order_relaxed);
-      if (async) {
-        // It ends twice: on the device, and by its token.
+      if (async || node) {
+        // It ends twice: on the device, and by its token; or it counts only now, beside its replay.
         ++epoch_count_[op->epoch];
         --ended_count_;
       }
@@ -109,12 +111,13 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
   if (planned) {
     streams_->issued(op, issue, failure);
     op->flags &= static_cast<uint8_t>(~kOpHasBytes);  // retired() counts them
-    if (async && !ends_by_token) {
+    if (node && failure != nullptr) node_failed(node_of(op).group->replay(), failure, false);
+    if (async && !node && !ends_by_token) {
       --epoch_count_[op->epoch];
       ++ended_count_;
     }
   }
-  if (!planned) {
+  if (!planned || (node && !ends_by_token)) {
     complete(op);
   } else if (!ends_by_token) {
     // The rest of its end comes from the device: retired() counts it.

@@ -32,6 +32,7 @@ constinit std::atomic<bool> in_forked_child{false};
 
 const OpType kDeleteType = {&nothing, nullptr, false, 0};
 const OpType kRecoverType = {&nothing, nullptr, false, 0};
+const OpType kReplayGroupType = {&nothing, nullptr, false, 0};
 
 EngineImpl::EngineImpl(const EngineOptions& options)
     : options_(options),
@@ -162,10 +163,11 @@ EngineStats EngineImpl::stats() {
   EngineStats stats;
   lock_.lock();
   stats.pushed = ring_.tail();
-  stats.completed = ended_count_;
+  // (Below 0 while devices have more nodes of replays to end than operations have ended.)
+  stats.completed = static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(ended_count_)));
   stats.failed = failed_ops_;
   stats.skipped = skipped_ops_;
-  stats.in_flight = stats.pushed - stats.completed;
+  stats.in_flight = stats.pushed - ended_count_;
   stats.bytes_in_flight = bytes_pushed_.load() - ended_bytes_;
   stats.ready = ready_.size() + comm_.size() + device_ready_;
   stats.running = static_cast<uint64_t>(running_);

@@ -52,6 +52,9 @@ struct Link {
   bool exclusive() const { return (var_and_access & 3) != 0; }
   bool granted() const { return (var_and_access & 4) != 0; }
   void grant() { var_and_access |= 4; }
+  /// Of an operation that is ready: does it start from the version that the variable held before? (A node of
+  /// a replay is queued nowhere; its links count as granted if their value comes from outside the replay.)
+  bool inherits() const { return granted() && access() != Access::write; }
   void set(VarBlock* var, Access access) {
     var_and_access = reinterpret_cast<uintptr_t>(var) | static_cast<uintptr_t>(access);
   }
@@ -70,6 +73,7 @@ enum OpFlags : uint8_t {
   kOpCancelled = 2,  // cancel() came before it started
   kOpFailed = 4,     // it ran and failed; the Failure lies where the closure was
   kOpExt = 8,        // this is an ExtBlock
+  kOpNode = kOpExt,  // on an Op: a node of a replay, never queued at variables (segment_group.h)
   kOpWide = 16,      // it has ExtBlocks
   kOpHasBytes = 32,  // PushOptions::bytes is not 0
   kOpTaken = 64,     // in a worker's batch, behind the operation it waits for
@@ -246,6 +250,7 @@ static_assert(sizeof(VarBlock) == 64);
 
 extern const OpType kDeleteType;
 extern const OpType kRecoverType;
+extern const OpType kReplayGroupType;
 
 template <class Fn>
 inline constexpr bool fits_inline = sizeof(Fn) <= kClosureBytes &&

@@ -52,8 +52,31 @@ void Profiler::stop() {
 void Profiler::linked(Op* op) {
   if (op->device == 255) return;  // the engine's own
   std::lock_guard lock(mutex_);
+  ids_[op] = add_node(op);
+}
+
+void Profiler::linked(const Op* replay, const std::vector<Op*>& nodes) {
+  std::lock_guard lock(mutex_);
+  ids_[replay] = next_id_;
+  for (Op* op : nodes) add_node(op);
+}
+
+void Profiler::replay_begins(const Op* replay, const std::vector<Op*>& nodes) {
+  std::lock_guard lock(mutex_);
+  const auto found = ids_.find(replay);
+  if (found == ids_.end()) {  // nobody looked when it was linked
+    for (Op* op : nodes) ids_.erase(op);
+    return;
+  }
+  uint64_t id = found->second;
+  for (Op* op : nodes) ids_[op] = id++;
+}
+
+// (Its mutex is held.)
+uint64_t Profiler::add_node(Op* op) {
   Node node;
   node.id = next_id_++;
+  const uint64_t made = node.id;
   node.name = op->cold().name;
   node.where = place(op->cold().where);
   const auto depend = [&](uint64_t id) {
@@ -73,11 +96,11 @@ void Profiler::linked(Op* op) {
     var.readers.clear();
     var.writer = node.id;
   });
-  ids_[op] = node.id;
   nodes_.push_back(std::move(node));
   if (!tracing_.load(std::memory_order_relaxed)) {
     while (nodes_.size() > history_) nodes_.pop_front();
   }
+  return made;
 }
 
 void Profiler::released(const Op* op) {

@@ -31,6 +31,10 @@ class Profiler {
 
   /// The operation takes its place in the program's order.
   void linked(Op* op);
+  /// The same for the nodes of a replay, which run as operations later: see replay_begins().
+  void linked(const Op* replay, const std::vector<Op*>& nodes);
+  /// From now on `nodes` are those that were linked for this replay.
+  void replay_begins(const Op* replay, const std::vector<Op*>& nodes);
   /// It ran on that row. Times from now_ns().
   void ran(const Op* op, const std::string& row, int64_t begin_ns, int64_t end_ns, const char* outcome);
   /// Its memory will be used again.
@@ -60,6 +64,7 @@ class Profiler {
     uint64_t writer = 0;
     std::vector<uint64_t> readers;
   };
+  uint64_t add_node(Op* op);
 
   const size_t history_;
   std::atomic<bool> tracing_{false};

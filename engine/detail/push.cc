@@ -285,7 +285,8 @@ inline void EngineImpl::call_worker() {
 void EngineImpl::wake_after_submit() { call_worker(); }
 
 inline void EngineImpl::submit(Op* op) {
-  const bool internal = op->device == kInternalLane;  // deleting never waits
+  // Deleting never waits.
+  const bool internal = op->device == kInternalLane && op->type != &kReplayGroupType;
   if (!op->ordinary() && hurries(op)) [[unlikely]] {
     // Who has a batch, or older operations in front of it, is to look at the ring first. See drain().
     hurried_.fetch_add(1, std::memory_order_relaxed);
@@ -306,7 +307,7 @@ void EngineImpl::end_push(Op* op) {
     return;
   }
   submit(op);
-  if (inline_mode_ && !tls.burst) [[unlikely]]
+  if (inline_mode_) [[unlikely]]
     run_inline(options_.mode == EngineMode::naive, true);
 }
 
@@ -335,21 +336,6 @@ void EngineImpl::submit_slowly(Op* op, bool internal) {
   }
 }
 
-PushBurst::PushBurst(EngineImpl& engine, std::mutex& mutex) : engine_(engine), mutex_(mutex) {
-  mutex_.lock();
-  tls.burst = true;
-}
-
-PushBurst::~PushBurst() {
-  tls.burst = false;
-  mutex_.unlock();
-  engine_.after_burst();
-}
-
-void EngineImpl::after_burst() {
-  if (inline_mode_) run_inline(options_.mode == EngineMode::naive, true);
-}
-
 // Blocks while more than the limits is in flight and something can end. A push from inside an operation
 // never blocks: what it waits for may wait for that operation.
 void EngineImpl::throttle(uint64_t ticket) {
@@ -358,7 +344,7 @@ void EngineImpl::throttle(uint64_t ticket) {
            bytes_pushed_.load(std::memory_order_relaxed) - bytes_ended_.load(std::memory_order_relaxed) >
                options_.max_bytes_in_flight;
   };
-  if (!over(options_.max_ops_in_flight) || inside_operation() || inline_mode_ || tls.burst) [[likely]]
+  if (!over(options_.max_ops_in_flight) || inside_operation() || inline_mode_) [[likely]]
     return;
   throttle_count_.fetch_add(1, std::memory_order_relaxed);
   wake_after_submit();

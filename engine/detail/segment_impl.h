@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "engine/detail/op.h"
@@ -19,6 +18,7 @@
 namespace mx::detail {
 
 class EngineImpl;
+class SegmentGroup;
 
 struct Node {
   static constexpr size_t kCopy = 16;
@@ -59,9 +59,9 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
 
  private:
   friend class SegmentGraph;
+  friend class SegmentGroup;
   friend class SegmentRun;
   void build_nodes();
-  void replay_one_by_one(int priority);
   bool replay_as_graph(int priority);  // false: not possible
 
   EngineImpl& engine_;
@@ -69,12 +69,12 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   std::vector<Op*> ops_;       // in program order
   Var own_;                    // updated by every replay, so that two of them never overlap
   std::vector<Link> pinned_;   // while recording
-  std::mutex replay_mutex_;    // of operations that are replayed one by one
   std::vector<Link> outside_;  // the union of what the operations touch, and own_
   std::vector<Node> nodes_;    // one more than operations
   std::vector<uint32_t> edges_;
   std::vector<uint32_t> roots_;
   std::unique_ptr<std::atomic<uint32_t>[]> waiting_;  // predecessors not yet ended, of nodes with several
+  std::unique_ptr<SegmentGroup> group_;               // unless plain_
   bool plain_ = true;  // only synchronous operations of the CPU's compute lane, without priorities
   bool finished_ = false;
   std::unique_ptr<SegmentGraph> graph_;  // null unless all operations are of one accelerator

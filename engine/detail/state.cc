@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/detail/engine_inl.h"
+#include "engine/detail/segment_group.h"
 #include "engine/detail/segment_run.h"
 
 namespace mx::detail {
@@ -24,7 +25,7 @@ void EngineImpl::drain(size_t limit) {
     Op* op = ops[i];
     op->epoch = epoch;
     if (tracking) [[unlikely]]
-      profiler_.linked(op);
+      op->type == &kReplayGroupType ? SegmentGroup::linked(profiler_, op) : profiler_.linked(op);
     if (!op->ordinary() && hurries(op)) [[unlikely]] {
       hurried_.fetch_sub(1, std::memory_order_relaxed);
       attention_.fetch_sub(1, std::memory_order_relaxed);
@@ -47,6 +48,7 @@ void EngineImpl::release_extras(Op* op) {
 }
 
 void EngineImpl::complete_unusual(Op* op) {
+  if (op->flags & kOpNode) return end_node(op);
   if (op->flags & kOpHasBytes) {
     ended_bytes_ += bytes_of(op);
     bytes_used_ = special_ = true;
@@ -168,6 +170,10 @@ void EngineImpl::settle_internal() {
   while (internal_ != nullptr) {
     Op* op = internal_;
     internal_ = op->next();
+    if (op->type == &kReplayGroupType) {
+      start_replay(op);
+      continue;
+    }
     VarBlock* var = op->link(0).var();
     const bool deletes = op->type == &kDeleteType;
     if (!deletes && (var->flags & kVarRecoverable)) deps_.set_failure(var, nullptr, false);
@@ -228,8 +234,9 @@ void EngineImpl::cancel() {
   drain_to(ring_.tail());
   scavenge(true);
   const auto mark = [](Op* op) {
-    if (op->device != kInternalLane) op->flags |= kOpCancelled;
+    if (op->device != kInternalLane || op->type == &kReplayGroupType) op->flags |= kOpCancelled;
   };
+  SegmentGroup::cancel_all(groups_);
   ready_.for_each(mark);
   comm_.for_each(mark);
   for (auto& lane : lanes_) lane->ready.for_each(mark);

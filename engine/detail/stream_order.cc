@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/detail/dependency.h"
 #include "engine/detail/pools.h"
+#include "engine/detail/segment_group.h"
 #include "engine/detail/stream_order_state.h"
 #include "engine/device/registry.h"
 
@@ -126,13 +127,22 @@ ClockVector* StreamOrder::State::new_clocks(const ClockVector* from) {
   return clocks;
 }
 
+// The version that a node makes is its replay's: that of an earlier node of the same replay, if it has not
+// retired, is not what the variable will hold.
+void StreamOrder::State::supersede(StreamMarks* var_marks, const StreamRecord* record) {
+  StreamRecord* before = live(var_marks->write);
+  if (before == nullptr || before->replay != record->replay) return;
+  for (Touch& touch : before->touches) touch.superseded |= touch.marks == var_marks;
+}
+
 void StreamOrder::State::mark(Op* op, StreamRecord* record) {
   const StreamPoint point{record->stream->id, record->clock};
   for_each_link(op, [&](Link& link) {
     StreamMarks* var_marks = link.var()->marks;
     ++var_marks->refs;
-    record->touches.push_back({var_marks, 0, link.exclusive()});
+    record->touches.push_back({var_marks, 0, link.exclusive(), false});
     if (link.exclusive()) {
+      if (record->replay.op != nullptr) supersede(var_marks, record);
       var_marks->write = point;
       var_marks->reads.clear();
       return;
@@ -170,7 +180,7 @@ void StreamOrder::plan(Op* op, Context context, StreamKind lane, Issue& issue) {
     if (!link.exclusive() && var_marks->reads.size() == var_marks->reads.capacity()) {
       var_marks->reads.reserve(2 * var_marks->reads.size() + 2);
     }
-    if (inherited == nullptr && link.access() != Access::write) inherited = var->failure;
+    if (inherited == nullptr && link.inherits()) inherited = var->failure;
     ++links;
   });
   issue.waits.clear();
@@ -185,6 +195,7 @@ void StreamOrder::plan(Op* op, Context context, StreamKind lane, Issue& issue) {
   record->refs = 1;
   record->is_issued = record->is_retired = record->is_broken = false;
   record->epoch = op->epoch;
+  record->replay = op->flags & kOpNode ? node_of(op).group->replay_ref() : ReplayRef{};
   const OpCold& cold = op->cold();
   record->bytes = bytes_of(op);
   record->name = cold.name;
@@ -278,7 +289,7 @@ void StreamOrder::issued(Op* op, Issue& issue, Failure* failure) {
   for (Touch& touch : record->touches) {
     if (touch.exclusive) touch.version = touch.marks->var->writes_done + 1;
   }
-  record->op = op->type->async ? op : nullptr;
+  record->op = op->type->async && record->replay.op == nullptr ? op : nullptr;
   record->is_issued = true;
   ++issued_count_;
   issue.waits.clear();

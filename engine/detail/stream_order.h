@@ -65,6 +65,9 @@ class StreamOrder {
     virtual void retired(uint8_t epoch, uint64_t bytes, Failure* failure, bool inherited) = 0;
     /// The points that landed() refused for this variable may have ended: ask again.
     virtual void maybe_landed(VarBlock* var) = 0;
+    /// A node of a replay that has not ended has failed on its device (segment_group.h): the replay fails
+    /// with it. retired() follows.
+    virtual void node_failed(Op* /*replay*/, Failure* /*failure*/, bool /*inherited*/) {}
   };
 
   /// One operation between plan() and issued(). Reusable; after issued() it holds nothing.

@@ -25,7 +25,8 @@ bool is_early(const Touch& touch) {
 void poison(const Touch& touch, const StreamRecord& record) {
   VarBlock* var = touch.marks->var;
   if (var->writes_done == touch.version) {
-    if (var->failure == record.failure) return;
+    // (The first failure of a replay is the one that it gives to all it writes.)
+    if (var->failure == record.failure || (var->failure != nullptr && record.replay.op != nullptr)) return;
   } else {
     // Later operations have ended. Either one has replaced the value, or all were skipped: then the memory
     // still holds what this one left, and must not be recovered as a good value.
@@ -38,7 +39,7 @@ void poison(const Touch& touch, const StreamRecord& record) {
 
 void skip_if_poisoned(Op* op) {
   for_each_link(op, [&](Link& link) {
-    if (link.access() != Access::write && link.var()->failure != nullptr) op->flags |= kOpSkip;
+    if (link.inherits() && link.var()->failure != nullptr) op->flags |= kOpSkip;
   });
 }
 
@@ -106,8 +107,11 @@ void StreamOrder::retire(StreamRecord* record, bool own_failure) {
   state.now_step = std::max(state.now_step, record->step);
   --outstanding_;
   bool early = false;
+  // A replay that still runs fails as a whole, and says itself when its versions are there.
+  const bool ongoing = record->replay.ongoing();
+  if (ongoing && failure != nullptr) listener_.node_failed(record->replay.op, failure, record->inherited);
   for (const Touch& touch : record->touches) {
-    if (!touch.exclusive) continue;
+    if (!touch.exclusive || touch.superseded || ongoing) continue;
     touch.marks->landed = touch.version;
     if (failure == nullptr || touch.marks->var == nullptr) continue;
     if (is_early(touch)) [[unlikely]] {

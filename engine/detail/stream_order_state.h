@@ -67,6 +67,18 @@ struct Touch {
   StreamMarks* marks;
   uint32_t version;  // that the operation makes; written variables only
   bool exclusive;
+  bool superseded;  // a later node of the same replay makes the version
+};
+
+/// The replay that a node belongs to: one operation to the variables, so all its nodes that write a variable
+/// make the same version of it.
+struct ReplayRef {
+  Op* op = nullptr;  // to be looked at only while the replay is ongoing
+  const VarBlock* own = nullptr;
+  uint32_t own_version = 0;  // that the replay makes of its segment's own variable
+
+  bool ongoing() const { return op != nullptr && static_cast<int32_t>(own->writes_done - own_version) < 0; }
+  friend bool operator==(const ReplayRef&, const ReplayRef&) = default;
 };
 
 /// A CPU operation that waits for points to retire.
@@ -91,6 +103,7 @@ struct StreamRecord {
                            // depends on, and dependants look through it
   bool inherited = false;
   uint8_t epoch = 0;
+  ReplayRef replay;  // of a node
   uint64_t bytes = 0;
   const char* name = nullptr;
   std::source_location where;
@@ -164,6 +177,7 @@ struct StreamOrder::State {
   /// The clocks of the stream after waiting for the points in `front` that it is not ordered after.
   ClockVector* clocks_after_waits(StreamState& stream);
   void mark(Op* op, StreamRecord* record);
+  void supersede(StreamMarks* var_marks, const StreamRecord* record);
 
   // --- stream_order_choice.cc
   /// Fills `gathered` with the live points that the operation depends on and `front` with those of them that

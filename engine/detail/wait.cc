@@ -8,6 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
 #include "engine/detail/engine_inl.h"
+#include "engine/detail/segment_group.h"
 #include "engine/detail/segment_impl.h"
 
 namespace mx::detail {
@@ -240,6 +241,7 @@ size_t EngineImpl::take_for(Waiter& waiter, Worker& worker) {
   if (waiter.finished || running_ >= threads_) return 0;
   mark_ancestors(waiter.var);
   const auto on_the_way = [&](Op* op) {
+    if (op->flags & kOpNode) return node_of(op).group->touches_marked(walk_);
     bool found = false;
     for_each_link(op, [&](Link& link) { found |= link.var()->mark == walk_; });
     return found;

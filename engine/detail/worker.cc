@@ -4,6 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
 #include "engine/detail/engine_inl.h"
+#include "engine/detail/segment_group.h"
 #include "engine/detail/segment_run.h"
 #include "engine/detail/worker_host.h"
 
@@ -323,8 +324,8 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
 inline bool EngineImpl::run(Worker& worker, Op*& slot, RunContext& context) {
   Op* op = slot;
   tls.running = op;
-  if ((op->flags & (kOpSkip | kOpCancelled | kOpAsync)) != 0 || instrumented_.load(std::memory_order_relaxed))
-      [[unlikely]] {
+  if ((op->flags & (kOpSkip | kOpCancelled | kOpAsync | kOpNode)) != 0 ||
+      instrumented_.load(std::memory_order_relaxed)) [[unlikely]] {
     return run_unusual(worker, slot, context);
   }
   return run_function(op, context);
@@ -346,7 +347,7 @@ inline bool EngineImpl::run_function(Op* op, RunContext& context) {
   return failure == nullptr;
 }
 
-// Skipped or asynchronous, or watched by the profiler or the watchdog.
+// Skipped, asynchronous or a node of a replay, or watched by the profiler or the watchdog.
 bool EngineImpl::run_unusual(Worker& worker, Op*& slot, RunContext& context) {
   bool well = true;
   Op* op = slot;
@@ -355,6 +356,7 @@ bool EngineImpl::run_unusual(Worker& worker, Op*& slot, RunContext& context) {
   worker.running.store(op, std::memory_order_release);
   const char* outcome = "ran";
   bool async = false;
+  if ((op->flags & kOpNode) && node_of(op).group->stopped()) op->flags |= kOpSkip;
   if (op->flags & (kOpSkip | kOpCancelled)) {
     destroy_function(op);
     outcome = op->flags & kOpCancelled ? "cancelled" : "skipped";

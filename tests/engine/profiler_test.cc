@@ -1,6 +1,7 @@
 // Seeing what ran: the trace is JSON that says what happened, the graph is Graphviz, the counters add up.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <barrier>
 #include <cstdio>
 #include <fstream>
@@ -100,6 +101,31 @@ TEST_F(Profiler, OverlappingOperationsOverlapOnTheirRows) {
     }
   }
   EXPECT_EQ(4, known);
+}
+
+TEST_F(Profiler, NodesOfAReplayAreOperationsWithArrows) {
+  Var v = e_.new_var(), w = e_.new_var();
+  Segment s = e_.record([&] {
+    e_.push([] {}, {.writes = {v}, .priority = 1, .name = "on the CPU"});
+    e_.push([](RunContext) {}, {.reads = {v}, .writes = {w}, .context = virt(0), .name = "on a device"});
+    e_.push_async([](RunContext, Completion done) { done(); }, {.updates = {w}, .name = "by token"});
+  });
+  s.replay();
+  e_.wait_all();  // not traced, and takes no number from what is
+  e_.profiler_start();
+  s.replay();
+  e_.push([] {}, {.reads = {w}, .name = "after"});
+  e_.wait_all();
+  e_.profiler_stop();
+  const json events = trace();
+  auto slice = slices(events);
+  ASSERT_EQ(4u, slice.size()) << events.dump(1);
+  const int64_t first = slice["on the CPU"]["args"]["id"];
+  EXPECT_EQ(first + 1, slice["on a device"]["args"]["id"]);
+  EXPECT_EQ(first + 2, slice["by token"]["args"]["id"]);
+  EXPECT_EQ(first + 3, slice["after"]["args"]["id"]);
+  EXPECT_EQ(
+      3, std::count_if(events.begin(), events.end(), [](const json& event) { return event["ph"] == "s"; }));
 }
 
 TEST_F(Profiler, NamesAreEscaped) {

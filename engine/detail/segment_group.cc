@@ -1,0 +1,344 @@
+#include "engine/detail/segment_group.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "engine/base/error.h"
+#include "engine/detail/engine_inl.h"
+#include "engine/detail/segment_impl.h"
+
+namespace mx::detail {
+
+namespace {
+
+using End = ReplayClosure::End;
+
+void run_node(void* closure, const RunContext& context, Completion* done) {
+  Op* op = static_cast<NodeClosure*>(closure)->recorded;
+  op->type->run(op->closure(), context, done);
+}
+
+// (The recorded function stays: nothing to destroy.)
+constexpr OpType kNodeType = {&run_node, nullptr, false, 0};
+constexpr OpType kAsyncNodeType = {&run_node, nullptr, true, 0};
+
+// One operation of a segment that is replayed inside the recording of another one.
+struct NodeFunction {
+  std::shared_ptr<SegmentImpl> segment;
+  Op* node;
+  void operator()(RunContext context) const { node->type->run(node->closure(), context, nullptr); }
+};
+struct AsyncNodeFunction {
+  std::shared_ptr<SegmentImpl> segment;
+  Op* node;
+  void operator()(RunContext context, Completion done) const {
+    node->type->run(node->closure(), context, &done);
+  }
+};
+
+template <class Fn>
+void construct_in(Op* op, void* argument) {
+  construct_closure<Fn>(op, std::move(*static_cast<Fn*>(argument)));
+}
+
+}  // namespace
+
+SegmentGroup::SegmentGroup(EngineImpl& engine, SegmentImpl& segment) : engine_(engine), segment_(segment) {
+  const size_t nodes = segment.ops_.size();
+  shells_.reserve(nodes);
+  first_edge_.reserve(nodes + 1);
+  predecessors_.reserve(nodes);
+  for (const Node& node : segment.nodes_) first_edge_.push_back(node.successors);
+  std::unordered_set<const VarBlock*> made;
+  try {
+    for (uint32_t i = 0; i < nodes; ++i) {
+      predecessors_.push_back(segment.nodes_[i].predecessor_count());
+      make_shell(i, segment.ops_[i]);
+      for_each_link(shells_[i], [&](Link& link) {
+        if (!made.contains(link.var())) link.grant();
+        if (link.exclusive()) made.insert(link.var());
+      });
+    }
+    waiting_ = predecessors_;
+  } catch (...) {
+    Op* chain = nullptr;
+    give_back(chain);
+    engine_.give_ops(chain);
+    throw;
+  }
+}
+
+void SegmentGroup::make_shell(uint32_t index, Op* recorded) {
+  Op* op = engine_.allocate();
+  op->type = recorded->type->async ? &kAsyncNodeType : &kNodeType;
+  op->set_header(static_cast<uint8_t>(kOpNode | (recorded->type->async ? kOpAsync : 0)), 0, recorded->device);
+  op->cold() = {recorded->cold().name, recorded->cold().where, {nullptr}};
+  node_of(op) = {nullptr, this, recorded, index};
+  shells_.push_back(op);
+  op->links = recorded->links;
+  for (size_t i = 0; i < op->links; ++i) op->link(i).set(recorded->link(i).var(), recorded->link(i).access());
+  if ((recorded->flags & kOpWide) == 0) return;
+  ExtBlock** place = &op->cold().ext;
+  for (const ExtBlock* from = recorded->cold().ext; from != nullptr; from = from->next_block) {
+    auto* block = reinterpret_cast<ExtBlock*>(engine_.allocate());
+    block->owner = op;
+    block->count = from->count;
+    block->flags = kOpExt;
+    block->pending = 0;
+    block->next_block = nullptr;
+    for (size_t i = 0; i < block->count; ++i)
+      block->links[i].set(from->links[i].var(), from->links[i].access());
+    *place = block;
+    place = &block->next_block;
+    op->flags |= kOpWide;  // (now, and not before: what was made can be given back)
+  }
+}
+
+void SegmentGroup::give_back(Op*& chain) noexcept {
+  const auto give = [&](Op* block) {
+    block->next() = chain;
+    chain = block;
+  };
+  for (Op* op : shells_) {
+    for (ExtBlock* ext = op->flags & kOpWide ? op->cold().ext : nullptr; ext != nullptr;) {
+      ExtBlock* next = ext->next_block;
+      give(reinterpret_cast<Op*>(ext));
+      ext = next;
+    }
+    give(op);
+  }
+  shells_.clear();
+}
+
+void SegmentGroup::replay(const std::shared_ptr<SegmentImpl>& segment, int priority) {
+  const OpCold& first = segment->ops_[0]->cold();
+  if (tls.recording == nullptr || tls.recording_engine != &engine_) {
+    struct Argument {
+      SegmentGroup* group;
+      const std::shared_ptr<SegmentImpl>& segment;
+    } argument{this, segment};
+    const auto construct = [](Op* op, void* from) {
+      auto* closure = ::new (op->closure()) ReplayClosure;
+      closure->group = static_cast<Argument*>(from)->group;
+      closure->segment = static_cast<Argument*>(from)->segment;
+    };
+    engine_.push_links(&kReplayGroupType, segment->outside_, priority, kInternalLane, "replay", first.where,
+                       construct, &argument);
+    return;
+  }
+  for (Op* op : segment->ops_) {
+    std::vector<Link> links;
+    for_each_link(op, [&](Link& link) { links.push_back(link); });
+    const OpCold& cold = op->cold();
+    const int own = op->priority != 0 ? op->priority : priority;
+    if (op->type->async) {
+      AsyncNodeFunction fn{segment, op};
+      engine_.push_links(&kOpType<AsyncNodeFunction, true>, links, own, op->device, cold.name, cold.where,
+                         &construct_in<AsyncNodeFunction>, &fn);
+    } else {
+      NodeFunction fn{segment, op};
+      engine_.push_links(&kOpType<NodeFunction, false>, links, own, op->device, cold.name, cold.where,
+                         &construct_in<NodeFunction>, &fn);
+    }
+  }
+}
+
+ReplayRef SegmentGroup::replay_ref() const {
+  const VarBlock* own = segment_.own_.block;
+  return {replay_, own, own->writes_done + 1};
+}
+
+bool SegmentGroup::touches_marked(uint32_t walk) {
+  if (walk_ != walk) {
+    walk_ = walk;
+    marked_ = std::any_of(segment_.outside_.begin(), segment_.outside_.end(),
+                          [walk](const Link& link) { return link.var()->mark == walk; });
+  }
+  return marked_;
+}
+
+void SegmentGroup::linked(Profiler& profiler, const Op* replay) {
+  profiler.linked(replay, replay_of(const_cast<Op*>(replay)).group->shells_);
+}
+
+void SegmentGroup::start(Op* replay) {
+  replay_ = replay;
+  stopped_.store(false, std::memory_order_relaxed);
+  if (dirty_) waiting_ = predecessors_;
+  dirty_ = false;
+  next_ = engine_.groups_;
+  if (next_ != nullptr) next_->previous_ = this;
+  previous_ = nullptr;
+  engine_.groups_ = this;
+  if (engine_.profiler_.tracking()) engine_.profiler_.replay_begins(replay, shells_);
+  replay_of(replay).end = End::done;
+  for (const uint32_t root : segment_.roots_) give(root);
+}
+
+// To the ready queues: all nodes before it have ended.
+void SegmentGroup::give(uint32_t index) {
+  Op* op = shells_[index];
+  const int16_t priority = node_of(op).recorded->priority;
+  op->pending = 0;
+  op->flags &= kOpNode | kOpAsync | kOpWide;
+  op->epoch = replay_->epoch;
+  op->priority = priority != 0 ? priority : replay_->priority;
+  ++replay_of(replay_).outstanding;
+  engine_.ready(op);
+}
+
+void SegmentGroup::ended(Op* op) {
+  ReplayClosure& state = replay_of(replay_);
+  NodeClosure& node = node_of(op);
+  if (op->flags & kOpFailed) {
+    state.ran = true;
+    fail(replay_, node.failure, End::failed);
+    node.failure->release();
+  } else if (op->flags & (kOpSkip | kOpCancelled)) {
+    state.skipped = true;
+    if (Failure* cause = DependencyState<EngineImpl>::cause_of(op)) fail(replay_, cause, End::inherited);
+  } else {
+    state.ran = true;
+  }
+  const uint32_t begin = first_edge_[node.index];
+  const uint32_t end = first_edge_[node.index + 1];
+  if (stopped()) {
+    dirty_ = true;
+    state.skipped |= begin != end;
+  } else {
+    for (uint32_t edge = begin; edge < end; ++edge) {
+      const uint32_t successor = segment_.edges_[edge];
+      if (--waiting_[successor] != 0) continue;
+      waiting_[successor] = predecessors_[successor];  // for the next replay
+      give(successor);
+    }
+  }
+  if (--state.outstanding == 0) finish();
+}
+
+void SegmentGroup::fail(Op* replay, Failure* failure, ReplayClosure::End end) {
+  ReplayClosure& state = replay_of(replay);
+  if (state.failure != nullptr) return;
+  failure->retain();
+  state.failure = failure;
+  state.end = end;
+  // (Its last node may have ended, and only its own end be to come.)
+  if (state.group != nullptr) state.group->stopped_.store(true, std::memory_order_relaxed);
+}
+
+void SegmentGroup::cancel_all(SegmentGroup* first) {
+  for (SegmentGroup* group = first; group != nullptr; group = group->next_) {
+    replay_of(group->replay_).cancelled = true;
+    group->stopped_.store(true, std::memory_order_relaxed);
+  }
+}
+
+// All nodes that have started have ended, and no other one will. The replay ends after the lock: it may be
+// the last to hold the segment, and so the functions.
+void SegmentGroup::finish() {
+  ReplayClosure& state = replay_of(replay_);
+  if (state.failure == nullptr && state.cancelled && state.skipped) {
+    const OpCold& cold = replay_->cold();
+    state.failure = failure_of(std::make_exception_ptr(Cancelled("cancelled before all of it had started")),
+                               cold.name, cold.where);
+    state.failure->observed.store(true, std::memory_order_relaxed);  // who cancels knows
+    state.end = End::cancelled;
+  }
+  if (engine_.profiler_.tracking()) {
+    for (const Op* op : shells_) engine_.profiler_.released(op);
+  }
+  (previous_ != nullptr ? previous_->next_ : engine_.groups_) = next_;
+  if (next_ != nullptr) next_->previous_ = previous_;
+  state.group = nullptr;
+  replay_->next() = engine_.ended_replays_;
+  engine_.ended_replays_ = replay_;
+  engine_.special_ = true;
+  replay_ = nullptr;
+}
+
+void EngineImpl::start_replay(Op* replay) {
+  // (A device may have failed since it was granted what it reads.)
+  if (deps_.cause_of(replay) != nullptr) replay->flags |= kOpSkip;
+  ReplayClosure& state = replay_of(replay);
+  if ((replay->flags & (kOpSkip | kOpCancelled)) == 0) {
+    state.group->start(replay);
+    return;
+  }
+  state.group = nullptr;
+  replay->next() = ended_replays_;
+  ended_replays_ = replay;
+  special_ = true;
+}
+
+void EngineImpl::end_node(Op* op) { node_of(op).group->ended(op); }
+
+void EngineImpl::node_failed(Op* replay, Failure* failure, bool inherited) {
+  replay_of(replay).ran = true;
+  SegmentGroup::fail(replay, failure, inherited ? End::inherited : End::counted);
+}
+
+void EngineImpl::end_replay(Op* replay) {
+  const ReplayClosure& state = replay_of(replay);
+  Failure* failure = state.failure;
+  const Outcome unless_ran = state.ran ? Outcome::failed : Outcome::skipped;
+  switch (state.end) {
+    case End::flagged:
+      complete(replay);
+      return;
+    case End::done:
+      finish_op(replay, Outcome::done, nullptr);
+      return;
+    case End::failed:
+      ++failed_ops_;
+      count_error(failure);
+      finish_op(replay, Outcome::failed, failure);
+      break;
+    case End::counted:
+      finish_op(replay, Outcome::failed, failure);
+      break;
+    case End::cancelled:
+      count_error(failure);
+      [[fallthrough]];
+    case End::inherited:
+      ++skipped_ops_;
+      finish_op(replay, unless_ran, failure);
+      break;
+  }
+  failure->release();
+}
+
+// No lock.
+void EngineImpl::end_replays(Op* replays) {
+  // What the destructors of functions do counts as done inside an operation.
+  const ThreadState before = tls;
+  while (replays != nullptr) {
+    tls.running_engine = this;
+    tls.recording = nullptr;
+    tls.recording_engine = nullptr;
+    for (Op* op = replays; op != nullptr; op = op->next()) {
+      tls.running = op;
+      replay_of(op).segment.reset();
+    }
+    tls.running = before.running;
+    tls.running_engine = before.running_engine;
+    tls.recording = before.recording;
+    tls.recording_engine = before.recording_engine;
+    lock_.lock();
+    while (replays != nullptr) {
+      Op* op = replays;
+      replays = op->next();
+      end_replay(op);
+    }
+    if (internal_ != nullptr) settle_internal();
+    // (Taken here, so that a long row of replays needs no deep stack.)
+    replays = std::exchange(ended_replays_, nullptr);
+    unlock();
+  }
+  if (inline_mode_) {
+    inline_again_.store(true);
+  } else {
+    rouse();
+  }
+}
+
+}  // namespace mx::detail
