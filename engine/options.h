@@ -33,9 +33,12 @@ enum class EngineMode {
 
 struct EngineOptions {
   EngineMode mode = EngineMode::threaded;
-  uint64_t seed = 0;                          ///< of EngineMode::fuzz
-  int threads = 0;                            ///< CPU workers; 0: usable_cpus()
-  int64_t max_ops_in_flight = 1 << 16;        ///< a push beyond it waits while something can finish
+  uint64_t seed = 0;  ///< of EngineMode::fuzz
+  int threads = 0;    ///< CPU workers; 0: usable_cpus()
+  /// A push beyond it waits while something can finish. Where only completion tokens can end operations and
+  /// none has ended for 100 ms (the pusher itself may hold them), as many operations again are admitted, and
+  /// twice as many each time that this repeats.
+  int64_t max_ops_in_flight = 1 << 16;
   uint64_t max_bytes_in_flight = UINT64_MAX;  ///< of PushOptions::bytes
   int spin_us = 50;                           ///< how long an idle worker looks for work before it leaves
   int watchdog_ms = 0;                        ///< warn about an operation that runs longer; 0: off

@@ -58,7 +58,10 @@ void EngineImpl::run_async(Worker& worker, Op* op, int64_t begin_ns) {
   function_returned(op);
 }
 
-void EngineImpl::start_token(Op* op) { token_failure(op) = nullptr; }
+void EngineImpl::start_token(Op* op) {
+  token_failure(op) = nullptr;
+  tokens_.fetch_add(1, std::memory_order_relaxed);
+}
 
 void EngineImpl::function_returned(Op* op) {
   if (async_state(op).fetch_or(kReturned, std::memory_order_acq_rel) & kCompleted) finish_async(op);
@@ -91,6 +94,7 @@ void EngineImpl::finish_async(Op* op) {
   }
   async_state(op).store(0, std::memory_order_relaxed);
   lock_.lock();
+  tokens_.fetch_sub(1, std::memory_order_relaxed);
   if (options_.watchdog_ms > 0) async_since_.erase(op);
   Failure* early = streams_in_use_ ? streams_->take_early_failure(op) : nullptr;
   if (early != nullptr && (op->flags & kOpFailed) == 0) {

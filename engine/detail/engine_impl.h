@@ -1,7 +1,8 @@
 // EngineImpl: the engine's state. Internal.
 //
 // Who does what, in which file:
-//   push.cc     a pusher: builds an operation, submits it to the ring, waits when too much is in flight
+//   push.cc     a pusher: builds an operation, submits it to the ring
+//   run_ahead.cc  and waits when too much is in flight
 //   state.cc    under the lock: drains the ring into DependencyState, completes operations, keeps counts
 //   worker.cc   a worker on oneTBB: step (under the lock), run (outside it), search, leave
 //   issue.cc    operations of accelerators: one issuer per device at a time
@@ -196,10 +197,13 @@ class EngineImpl final : public StreamOrder::Listener {
   static bool hurries(const Op* op) {
     return op->device != kInternalLane && (op->device != 0 || op->priority > 0);
   }
-  void throttle(uint64_t ticket);
   void push_internal(const OpType* type, VarBlock* var, const std::source_location& where);
   uint8_t lane_index(Context context, StreamKind kind);
   void wake_after_submit();
+
+  // run_ahead.cc
+  void throttle(uint64_t ticket);
+  void admit_more();
 
   // state.cc; all under the lock
   void ready_special(Op* op);
@@ -304,6 +308,9 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<uint32_t> throttle_word_{0};
   std::atomic<uint64_t> bytes_pushed_{0};
   std::atomic<uint64_t> throttle_count_{0};
+  std::atomic<int64_t> tokens_{0};           // asynchronous operations that have begun and not ended
+  std::atomic<uint64_t> admitted_ops_{0};    // pushes up to this ticket, and
+  std::atomic<uint64_t> admitted_bytes_{0};  // this many bytes, do not wait: see admit_more()
 
   alignas(64) EngineLock lock_;
   // ---- under the lock ----
@@ -317,6 +324,8 @@ class EngineImpl final : public StreamOrder::Listener {
   int running_ = 0;  // threads that run operations
   uint64_t ended_count_ = 0;
   uint64_t ended_bytes_ = 0;
+  uint64_t admitted_at_ = UINT64_MAX;  // ended_count_ at the last admit_more()
+  int admit_doublings_ = 0;
   Op* free_ops_ = nullptr;
   int free_count_ = 0;
   uint64_t epoch_ = 0;

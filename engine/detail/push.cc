@@ -327,33 +327,6 @@ void EngineImpl::after_burst() {
   if (inline_mode_) run_inline(options_.mode == EngineMode::naive, true);
 }
 
-// Blocks while more than the limits is in flight and something can end. A push from inside an operation
-// never blocks: what it waits for may wait for that operation.
-void EngineImpl::throttle(uint64_t ticket) {
-  const auto over = [&](int64_t limit) {
-    return static_cast<int64_t>(ticket - ended_.load(std::memory_order_relaxed)) > limit ||
-           bytes_pushed_.load(std::memory_order_relaxed) - bytes_ended_.load(std::memory_order_relaxed) >
-               options_.max_bytes_in_flight;
-  };
-  if (!over(options_.max_ops_in_flight) || inside_operation() || inline_mode_ || tls.burst) [[likely]]
-    return;
-  throttle_count_.fetch_add(1, std::memory_order_relaxed);
-  wake_after_submit();
-  while (over(options_.max_ops_in_flight)) {
-    lock_.lock();
-    if (ring_.maybe_nonempty()) drain(kDrainLimit);
-    const bool can_end = running_ > 0 || (!ready_.empty() && paused_ == 0) || !comm_.empty() ||
-                         device_ready_ > 0 || (streams_in_use_ && streams_->outstanding());
-    unlock();
-    if (!can_end && !ring_.maybe_nonempty()) return;
-    wake_after_submit();
-    const uint32_t word = throttle_word_.load(std::memory_order_seq_cst);
-    throttled_.fetch_add(1, std::memory_order_seq_cst);
-    if (over(options_.max_ops_in_flight)) futex_wait(throttle_word_, word, 2'000'000);
-    throttled_.fetch_sub(1, std::memory_order_relaxed);
-  }
-}
-
 // A push whose links are known to be good: of a segment, which pins its variables.
 void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, int priority, uint8_t device,
                             const char* name, const std::source_location& where,
