@@ -197,7 +197,7 @@ class EngineImpl final : public StreamOrder::Listener {
   static bool hurries(const Op* op) {
     return op->device != kInternalLane && (op->device != 0 || op->priority > 0);
   }
-  void push_internal(const OpType* type, VarBlock* var, const std::source_location& where);
+  void push_internal(Op* op, const OpType* type, VarBlock* var, const std::source_location& where);
   uint8_t lane_index(Context context, StreamKind kind);
   void wake_after_submit();
 
@@ -245,7 +245,7 @@ class EngineImpl final : public StreamOrder::Listener {
   bool search();
   int wanted_workers() const;
   bool more_workers_wanted() const;
-  Worker& borrow_worker();
+  Worker* borrow_worker() noexcept;
   void return_worker(Worker& worker);
 
   // issue.cc
@@ -270,6 +270,7 @@ class EngineImpl final : public StreamOrder::Listener {
   // monitor.cc
   void monitor();
   void start_monitor();
+  void wake_monitor();
   void watchdog(int64_t now);
 
   const EngineOptions options_;
@@ -278,6 +279,7 @@ class EngineImpl final : public StreamOrder::Listener {
   const bool inline_mode_;
   const bool check_mode_;
   const bool fuzz_;
+  const bool monitored_;  // there is a monitor
   const bool single_;  // the process has one processor: nobody spins
 
   std::atomic<bool> refusing_{false};   // pushes throw

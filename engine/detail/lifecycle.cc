@@ -40,6 +40,7 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       inline_mode_(options.mode == EngineMode::naive || options.mode == EngineMode::fuzz),
       check_mode_(options.mode == EngineMode::check),
       fuzz_(options.mode == EngineMode::fuzz),
+      monitored_(!inline_mode_ || fuzz_ || options.watchdog_ms > 0),
       single_(processors() == 1),
       profiler_(static_cast<size_t>(std::max(0, options.history))),
       ring_(kRingCapacity) {
@@ -56,6 +57,11 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       "start engines after fork, or use exec");
   watch_forks();
   ticks_per_us();
+  prepare_failures();
+  unobserved_.reserve(8);
+  workers_.push_back(std::make_unique<Worker>());  // so that there is always one
+  workers_.back()->row = 1;
+  issuing_.reserve(kInternalLane + 1);
   lanes_.reserve(kInternalLane + 1);
   lanes_.push_back(std::make_unique<Lane>());  // the CPU's compute lane, which has queues of its own
   lane_count_.store(1);
@@ -65,6 +71,12 @@ EngineImpl::EngineImpl(const EngineOptions& options)
   special_ = fuzz_;
   instrumented_.store(options.watchdog_ms > 0);
   register_engine(id_, this);
+  try {
+    if (monitored_) start_monitor();
+  } catch (...) {
+    unregister_engine(id_);
+    throw;
+  }
 }
 
 EngineImpl::~EngineImpl() {

@@ -49,9 +49,16 @@ void Profiler::stop() {
   tracking_.store(history_ > 0);
 }
 
-void Profiler::linked(Op* op) {
+void Profiler::linked(Op* op) noexcept {
   if (op->device == 255) return;  // the engine's own
   std::lock_guard lock(mutex_);
+  try {
+    add_node(op);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void Profiler::add_node(Op* op) {
   Node node;
   node.id = next_id_++;
   node.name = op->cold().name;
@@ -85,12 +92,11 @@ void Profiler::released(const Op* op) {
   ids_.erase(op);
 }
 
-void Profiler::ran(const Op* op, const std::string& row, int64_t begin_ns, int64_t end_ns,
-                   const char* outcome) {
+void Profiler::add(const Op* op, std::string row, int64_t begin_ns, int64_t end_ns, const char* outcome) {
   std::lock_guard lock(mutex_);
   const auto found = ids_.find(op);
-  spans_.push_back({found != ids_.end() ? found->second : 0, row, const_cast<Op*>(op)->cold().name, outcome,
-                    begin_ns, end_ns});
+  spans_.push_back({found != ids_.end() ? found->second : 0, std::move(row), const_cast<Op*>(op)->cold().name,
+                    outcome, begin_ns, end_ns});
 }
 
 void Profiler::span(const std::string& row, const char* name, int64_t begin_ns, int64_t end_ns) {

@@ -280,7 +280,7 @@ void EngineImpl::wake_after_submit() {
     } else if (!monitor_awake_.load(std::memory_order_seq_cst)) {
       // On the only processor a worker gains nothing as long as this thread pushes or waits, and calling it
       // costs fifty times an operation. The monitor calls it if this thread does neither.
-      start_monitor();
+      wake_monitor();
     }
   } else if (searching_.load(std::memory_order_relaxed) == 0 && more_workers_wanted()) [[unlikely]] {
     start_worker();
@@ -347,8 +347,7 @@ void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, 
   end_push(op);
 }
 
-void EngineImpl::push_internal(const OpType* type, VarBlock* var, const std::source_location& where) {
-  Op* op = allocate();
+void EngineImpl::push_internal(Op* op, const OpType* type, VarBlock* var, const std::source_location& where) {
   op->type = type;
   op->set_header(0, 0, kInternalLane);
   op->links = 1;
@@ -374,9 +373,12 @@ void EngineImpl::delete_var(Var v) {
   if (v.block == nullptr || refusing_.load() || forked()) return;
   MX_CHECK(v.engine == id_, InvalidHandle, "[delete_var] expected a variable of this engine (", id_,
            "), got one of engine ", v.engine);
-  MX_CHECK(VarPool::end_generation(v), InvalidHandle,
-           "[delete_var] expected a live variable, got one that was deleted");
-  push_internal(&kDeleteType, v.block, std::source_location::current());
+  Op* op = allocate();  // before anything changes
+  if (!VarPool::end_generation(v)) {
+    free_unsubmitted(op);
+    throw InvalidHandle("[delete_var] expected a live variable, got one that was deleted");
+  }
+  push_internal(op, &kDeleteType, v.block, std::source_location::current());
 }
 
 void EngineImpl::recover(Var v, const std::source_location& where) {
@@ -384,7 +386,7 @@ void EngineImpl::recover(Var v, const std::source_location& where) {
   MX_CHECK(tls.recording_engine != this, InvalidState,
            "[recover] expected to be called outside of record(), got a call while recording");
   check_var(v, "recover");
-  push_internal(&kRecoverType, v.block, where);
+  push_internal(allocate(), &kRecoverType, v.block, where);
 }
 
 uint8_t EngineImpl::lane_index(Context context, StreamKind kind) {
@@ -395,33 +397,37 @@ uint8_t EngineImpl::lane_index(Context context, StreamKind kind) {
   if (!context.is_cpu())
     get_device(context);  // throws for a device that is not there, before anything changes
   std::lock_guard guard(lanes_mutex_);
-  lock_.lock();
   size_t index = 1;
   while (index < lanes_.size() && !(lanes_[index]->context == context && lanes_[index]->kind == kind))
     ++index;
-  if (index == lanes_.size() && index < kInternalLane) {
-    auto lane = std::make_unique<Lane>();
-    lane->context = context;
-    lane->kind = kind;
-    lane->accelerator = !context.is_cpu();
-    if (lane->accelerator) {
-      if (!streams_) streams_ = std::make_unique<StreamOrder>(*this, options_.compute_streams);
-      streams_in_use_ = true;
-      for (auto& other : lanes_) {
-        if (other->accelerator && other->context == context) lane->issuer = other->issuer;
-      }
-      if (lane->issuer < 0) {
-        lane->issuer = static_cast<int>(issuing_.size());
-        issuing_.push_back(0);
-      }
-    }
-    special_ = true;
-    lanes_.push_back(std::move(lane));
-    lane_count_.store(lanes_.size(), std::memory_order_release);
-  }
-  lock_.unlock();
+  if (index < lanes_.size()) return static_cast<uint8_t>(index);
   MX_CHECK(index < kInternalLane, InvalidArgument, "[push] expected at most ", kInternalLane - 1,
            " different devices and lanes in one engine");
+  // What allocates comes before the lock. (Lanes change under both locks, so that either is enough to read.)
+  auto lane = std::make_unique<Lane>();
+  lane->context = context;
+  lane->kind = kind;
+  lane->accelerator = !context.is_cpu();
+  std::unique_ptr<StreamOrder> streams;
+  if (lane->accelerator) {
+    if (!streams_) streams = std::make_unique<StreamOrder>(*this, options_.compute_streams);
+    for (auto& other : lanes_) {
+      if (other->accelerator && other->context == context) lane->issuer = other->issuer;
+    }
+  }
+  lock_.lock();
+  if (lane->accelerator) {
+    if (streams) streams_ = std::move(streams);
+    streams_in_use_ = true;
+    if (lane->issuer < 0) {
+      lane->issuer = static_cast<int>(issuing_.size());
+      issuing_.push_back(0);  // (has room for every lane)
+    }
+  }
+  special_ = true;
+  lanes_.push_back(std::move(lane));  // (likewise)
+  lane_count_.store(lanes_.size(), std::memory_order_release);
+  lock_.unlock();
   return static_cast<uint8_t>(index);
 }
 

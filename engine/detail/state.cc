@@ -58,8 +58,7 @@ void EngineImpl::complete_unusual(Op* op) {
     finish_op(op, Outcome::failed, failure);
     failure->release();
   } else if (op->flags & kOpCancelled) {
-    Failure* failure = failure_of(std::make_exception_ptr(Cancelled("cancelled before it started")),
-                                  op->cold().name, op->cold().where);
+    Failure* failure = failure_of_cancelled(op->cold().name, op->cold().where);
     failure->observed.store(true, std::memory_order_relaxed);  // who cancels knows
     ++skipped_ops_;
     count_error(failure);
@@ -111,7 +110,7 @@ void EngineImpl::count_error(Failure* failure) {
     failure->retain();
     first_failure_ = failure;
   }
-  if (unobserved_.size() < 8) {
+  if (unobserved_.size() < unobserved_.capacity()) {  // (reserved: nothing is allocated here)
     failure->retain();
     unobserved_.push_back(failure);
   }
@@ -188,7 +187,17 @@ void EngineImpl::give_var(VarBlock* var) {
 
 void EngineImpl::pin(const std::vector<Link>& vars) {
   lock_.lock();
-  for (const Link& link : vars) ++pins_[link.var()];
+  size_t pinned = 0;
+  try {
+    for (; pinned < vars.size(); ++pinned) ++pins_[vars[pinned].var()];
+  } catch (...) {  // no memory
+    while (pinned-- > 0) {
+      const auto pin = pins_.find(vars[pinned].var());
+      if (--pin->second == 0) pins_.erase(pin);
+    }
+    unlock();
+    throw;
+  }
   unlock();
 }
 

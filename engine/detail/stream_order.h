@@ -100,9 +100,10 @@ class StreamOrder {
   /// later, see take_early_failure().
   void issued(Op* op, Issue& issue, Failure* failure);
 
-  /// An asynchronous operation whose token has been used is about to be completed: what its work on the
-  /// device has failed with meanwhile, to be released by the caller; else null. With a failure it completes
-  /// as Outcome::failed (it has been counted by retired()).
+  /// An asynchronous operation (on a stream; or another whose early_failure() is null) whose token has been
+  /// used is about to be completed: what its work on the device has failed with meanwhile, to be released by
+  /// the caller; else null. With a failure it completes as Outcome::failed (it has been counted by
+  /// retired()).
   Failure* take_early_failure(Op* op);
 
   /// May this CPU operation, granted at all its variables, start? False: it is kept, and the listener gets

@@ -133,7 +133,8 @@ void EngineImpl::remove_waiter(Waiter& waiter) {
 // Called and left with the lock held; false when the time is over.
 bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
   const int64_t deadline = timeout_ms < 0 ? INT64_MAX : now_ns() + timeout_ms * 1'000'000;
-  Worker& worker = borrow_worker();
+  // In the inline modes run_inline() has one. Without memory for one, this thread waits and does not help.
+  Worker* const worker = inline_mode_ ? nullptr : borrow_worker();
   uint64_t idle_since = 0;
   uint64_t seen_ended = ended_count_;
   bool flowing = false;
@@ -144,22 +145,22 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       run_inline(true, true);
       lock_.lock();
       if (streams_in_use_) poll_devices();
-    } else if (!flowing) {
-      size = take_for(waiter, worker);
+    } else if (!flowing && worker != nullptr) {
+      size = take_for(waiter, *worker);
     } else if (streams_in_use_) {
       poll_devices();
     }
     if (waiter.finished) {
-      if (size > 0) give_back(worker);  // the look for work has found the end of the wait as well
+      if (size > 0) give_back(*worker);  // the look for work has found the end of the wait as well
       break;
     }
     unlock();
     if (size > 0) {
       rouse();
-      run_batch(worker, size);
+      run_batch(*worker, size);
       idle_since = 0;
       lock_.lock();
-      finish_batch(worker);
+      finish_batch(*worker);
       continue;
     }
     // Nothing to do here. Look on for a while, then sleep.
@@ -170,7 +171,7 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
     if (timed && now_ns() >= deadline) {
       lock_.lock();
       if (waiter.finished) break;
-      return_worker(worker);
+      if (worker != nullptr) return_worker(*worker);
       return false;
     }
     if (patient && !flowing) {
@@ -208,7 +209,7 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
     }
     lock_.lock();
   }
-  return_worker(worker);
+  if (worker != nullptr) return_worker(*worker);
   return true;
 }
 
