@@ -60,6 +60,7 @@ struct EngineStats {
   uint64_t bytes_in_flight = 0;
   uint64_t ready = 0;
   uint64_t running = 0;
+  uint64_t waiting = 0;        ///< threads in wait() or wait_all() that could not return at once
   uint64_t worker_starts = 0;  ///< times a worker was called from oneTBB
   uint64_t worker_steps = 0;   ///< visits to the dependency state
   uint64_t throttled = 0;      ///< pushes that had to wait

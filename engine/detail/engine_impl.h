@@ -75,9 +75,11 @@ struct Waiter {
   VarBlock* var = nullptr;
   uint32_t target = 0;  // VarBlock::writes_done to reach
   uint64_t epoch = 0;
-  bool written = false;   // the target is reached; the version's landing may still be awaited
-  bool finished = false;  // under the lock
-  Failure* failure = nullptr;
+  bool written = false;           // the target is reached; the version's landing may still be awaited
+  bool finished = false;          // under the lock
+  bool recoverable = false;       // the failure is that of skipped updates only
+  Failure* failure = nullptr;     // of that version, whatever became of later ones; retained
+  StreamPoint landing;            // awaited, once written
   std::atomic<uint32_t> word{0};  // 0 waiting, 1 asleep, 2 finished
   Waiter* next = nullptr;
 };
@@ -216,6 +218,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void wake_throttled();
   void settle_internal();
   void give_var(VarBlock* var);
+  void give_deleted_var(VarBlock* var);
   void finish_op(Op* op, Outcome outcome, Failure* failure, bool release_epoch = true);
   void count_error(Failure* failure);
   void release_op(Op* op);
@@ -223,7 +226,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void check_epoch_waiters();
   void host_may_start(Op* op) override;
   void retired(uint8_t epoch, uint64_t bytes, Failure* failure, bool inherited) override;
-  void maybe_landed(VarBlock* var) override;
+  void maybe_landed(VarBlock* var, StreamPoint point, Failure* failure) override;
 
   // worker.cc
   void work();  // the body of a worker, on a oneTBB thread
@@ -260,6 +263,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void give_back(Worker& worker);
   void mark_ancestors(VarBlock* var);
   void rouse();
+  void version_made(Waiter& waiter);
   void finish_waiter(Waiter& waiter);
   void remove_waiter(Waiter& waiter);
   void refuse_inside_operation(const char* call) const;
@@ -280,7 +284,7 @@ class EngineImpl final : public StreamOrder::Listener {
   const bool check_mode_;
   const bool fuzz_;
   const bool monitored_;  // there is a monitor
-  const bool single_;  // the process has one processor: nobody spins
+  const bool single_;     // the process has one processor: nobody spins
 
   std::atomic<bool> refusing_{false};   // pushes throw
   std::atomic<bool> shut_down_{false};  // shutdown() has begun
@@ -334,6 +338,7 @@ class EngineImpl final : public StreamOrder::Listener {
   uint64_t oldest_epoch_ = 0;
   Waiter* epoch_waiters_ = nullptr;
   Waiter* var_waiters_ = nullptr;
+  uint64_t waiting_ = 0;  // threads in block()
   uint32_t walk_ = 0;
   ReadyQueue comm_;  // operations of the CPU's communication lanes
   std::vector<std::unique_ptr<Lane>> lanes_;

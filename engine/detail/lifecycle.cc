@@ -179,6 +179,7 @@ EngineStats EngineImpl::stats() {
   stats.bytes_in_flight = bytes_pushed_.load() - ended_bytes_;
   stats.ready = ready_.size() + comm_.size() + device_ready_;
   stats.running = static_cast<uint64_t>(running_);
+  stats.waiting = waiting_;
   stats.worker_starts = worker_starts_;
   stats.worker_steps = steps_;
   stats.throttled = throttle_count_.load();

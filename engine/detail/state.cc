@@ -133,18 +133,27 @@ void EngineImpl::written(VarBlock* var) {
     Waiter* next = waiter->next;
     if (waiter->var == var && !waiter->written &&
         static_cast<int32_t>(var->writes_done - waiter->target) >= 0) {
-      waiter->written = true;
-      if (!streams_in_use_ || streams_->landed(var, waiter->target)) finish_waiter(*waiter);
+      version_made(*waiter);
     }
     waiter = next;
   }
 }
 
-void EngineImpl::maybe_landed(VarBlock* var) {
+void EngineImpl::maybe_landed(VarBlock* var, StreamPoint point, Failure* failure) {
   for (Waiter* waiter = var_waiters_; waiter != nullptr;) {
     Waiter* next = waiter->next;
-    if (waiter->var == var && waiter->written && streams_->landed(var, waiter->target))
-      finish_waiter(*waiter);
+    if (waiter->var == var && waiter->written) {
+      if (waiter->landing == point) {
+        if (failure != nullptr && (waiter->failure == nullptr || waiter->recoverable)) {
+          failure->retain();
+          if (waiter->failure != nullptr) waiter->failure->release();
+          waiter->failure = failure;
+        }
+        finish_waiter(*waiter);
+      } else if (streams_->landed(var, waiter->target)) {
+        finish_waiter(*waiter);
+      }
+    }
     waiter = next;
   }
 }
@@ -173,9 +182,14 @@ void EngineImpl::settle_internal() {
     finish_op(op, Outcome::done, nullptr);
     if (deletes) {
       var->flags |= kVarDeleted;
-      if (!pins_.contains(var)) give_var(var);
+      give_deleted_var(var);
     }
   }
+}
+
+// Not before the last pin, and the last thread that waits for a version of it to land.
+void EngineImpl::give_deleted_var(VarBlock* var) {
+  if ((var->flags & (kVarDeleted | kVarWatched)) == kVarDeleted && !pins_.contains(var)) give_var(var);
 }
 
 void EngineImpl::give_var(VarBlock* var) {
@@ -207,7 +221,7 @@ void EngineImpl::unpin(const std::vector<Link>& vars) {
     const auto pin = pins_.find(link.var());
     if (--pin->second > 0) continue;
     pins_.erase(pin);
-    if (link.var()->flags & kVarDeleted) give_var(link.var());
+    give_deleted_var(link.var());
   }
   unlock();
 }

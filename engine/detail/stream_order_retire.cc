@@ -145,7 +145,7 @@ void StreamOrder::retire(StreamRecord* record, bool own_failure) {
     VarBlock* watched = touch.exclusive && touch.marks->watched ? touch.marks->var : nullptr;
     if (watched != nullptr) touch.marks->watched = false;
     state.unref(touch.marks);
-    if (watched != nullptr) listener_.maybe_landed(watched);
+    if (watched != nullptr) listener_.maybe_landed(watched, {record->stream->id, record->clock}, failure);
   }
   record->touches.clear();
   for (const Dependence& dependence : record->dependences) state.unref(dependence.record);

@@ -134,6 +134,24 @@ TEST_P(Errors, EarlierVersionsAreGood) {
   error_of<OperationError>([&] { e_.wait_all(); });
 }
 
+TEST_P(Errors, AWaiterDoesNotGetTheFailureOfALaterVersion) {
+  Var v = e_.new_var();
+  Hold hold;
+  e_.push_async(hold.operation(), {.writes = {v}});
+  bool well = false;
+  std::thread waiter([&] {
+    e_.wait(v);
+    well = true;
+  });
+  while (e_.stats().waiting == 0) std::this_thread::yield();
+  e_.push(fail, {.writes = {v}, .name = "later"});
+  hold.release();
+  waiter.join();
+  EXPECT_TRUE(well);
+  error_of<OperationError>([&] { e_.wait(v); });
+  error_of<OperationError>([&] { e_.wait_all(); });
+}
+
 TEST_P(Errors, SkippedUpdatesAreRecovered) {
   Var batch = e_.new_var("batch"), weight = e_.new_var("weight");
   int w = 10;
