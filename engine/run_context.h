@@ -11,6 +11,7 @@ namespace mx {
 class Engine;
 namespace detail {
 struct Op;
+class BulkFunction;
 class EngineImpl;
 class SegmentRun;
 }  // namespace detail
@@ -37,6 +38,7 @@ class RunContext {
   }
 
  private:
+  friend class detail::BulkFunction;
   friend class detail::EngineImpl;
   friend class detail::SegmentRun;
   void check(Var v, bool write) const;

@@ -40,6 +40,7 @@
 
 namespace mx::detail {
 
+class Bulk;
 class SegmentImpl;
 class SegmentRun;
 class WorkerHost;
@@ -92,8 +93,9 @@ struct ThreadState {
   const SegmentImpl* segment = nullptr;  // of which this thread runs
   uint32_t node = 0;                     // this operation
   SegmentImpl* recording = nullptr;
-  EngineImpl* recording_engine = nullptr;
-  bool burst = false;  // see PushBurst
+  Bulk* bulk = nullptr;                    // of the innermost BulkScope
+  EngineImpl* recording_engine = nullptr;  // to which pushes are recorded, or collected by `bulk`
+  bool burst = false;                      // see PushBurst
 };
 void register_engine(uint32_t id, EngineImpl* engine);
 void unregister_engine(uint32_t id);
@@ -164,6 +166,12 @@ class EngineImpl final : public StreamOrder::Listener {
   void start_worker();
   bool inline_mode() const { return inline_mode_; }
 
+  /// Submits what a BulkScope of this thread has collected: before all that depends on it.
+  static void flush_bulk() noexcept {
+    if (tls.bulk != nullptr) [[unlikely]]
+      flush_collected();
+  }
+
   // Replays (segment_run.cc).
   bool attention() const { return attention_.load(std::memory_order_relaxed) != 0; }
   void offer_run(const std::shared_ptr<SegmentRun>& run);
@@ -179,17 +187,22 @@ class EngineImpl final : public StreamOrder::Listener {
 
  private:
   friend class WorkerHost;
+  friend class Bulk;
   friend class SegmentImpl;
 
   // for segments (state.cc); they take the lock
   void pin(const std::vector<Link>& vars);
   void unpin(const std::vector<Link>& vars);
 
+  // bulk.cc
+  bool collect(Op* op);
+  static void flush_collected() noexcept;
+
   // push.cc
   class LinkWriter;
   void push_links(const OpType* type, const std::vector<Link>& links, int priority, uint8_t device,
                   const char* name, const std::source_location& where, void (*construct)(Op*, void*),
-                  void* argument);
+                  void* argument, uint64_t bytes = 0);
   Op* allocate();
   void free_unsubmitted(Op* op) noexcept;
   void fill_links(Op* op, const PushOptions& options);

@@ -1,5 +1,7 @@
 #include "engine/detail/profiler.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -102,6 +104,13 @@ void Profiler::add(const Op* op, std::string row, int64_t begin_ns, int64_t end_
 void Profiler::span(const std::string& row, const char* name, int64_t begin_ns, int64_t end_ns) {
   std::lock_guard lock(mutex_);
   spans_.push_back({0, row, name, nullptr, begin_ns, end_ns});
+}
+
+void Profiler::part(const char* name, int64_t begin_ns, int64_t end_ns) noexcept {
+  try {
+    span(concat("thread ", gettid()), name, begin_ns, end_ns);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void Profiler::write_trace(const std::string& path) const {

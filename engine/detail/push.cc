@@ -245,9 +245,8 @@ void EngineImpl::abandon_push(Op* op) noexcept {
 }
 
 void EngineImpl::end_push(Op* op) {
-  if (tls.recording != nullptr && tls.recording_engine == this && op->device != kInternalLane) [[unlikely]] {
-    tls.recording->add(op);
-    return;
+  if (tls.recording_engine == this) [[unlikely]] {
+    if (collect(op)) return;
   }
   submit(op);
   if (inline_mode_ && !tls.burst) [[unlikely]]
@@ -330,7 +329,7 @@ void EngineImpl::after_burst() {
 // A push whose links are known to be good: of a segment, which pins its variables.
 void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, int priority, uint8_t device,
                             const char* name, const std::source_location& where,
-                            void (*construct)(Op*, void*), void* argument) {
+                            void (*construct)(Op*, void*), void* argument, uint64_t bytes) {
   Op* op = allocate();
   op->type = type;
   op->set_header(type->async ? kOpAsync : 0, clamp_priority(priority), device);
@@ -340,6 +339,10 @@ void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, 
     LinkWriter writer(*this, op);
     for (const Link& link : links) writer.add(link.var(), link.access());
     construct(op, argument);
+    if (bytes != 0) {  // (begin_push() has counted them)
+      op->flags |= kOpHasBytes;
+      bytes_place(op) = bytes;
+    }
   } catch (...) {
     free_unsubmitted(op);
     throw;
@@ -383,7 +386,7 @@ void EngineImpl::delete_var(Var v) {
 
 void EngineImpl::recover(Var v, const std::source_location& where) {
   check_usable("recover");
-  MX_CHECK(tls.recording_engine != this, InvalidState,
+  MX_CHECK(tls.recording == nullptr || tls.recording_engine != this, InvalidState,
            "[recover] expected to be called outside of record(), got a call while recording");
   check_var(v, "recover");
   push_internal(allocate(), &kRecoverType, v.block, where);

@@ -247,6 +247,7 @@ void EngineImpl::wake_throttled() {
 
 void EngineImpl::cancel() {
   check_usable("cancel");
+  flush_bulk();
   lock_.lock();
   drain_to(ring_.tail());
   scavenge();

@@ -37,6 +37,7 @@ bool EngineImpl::wait(Var v, int64_t timeout_ms) {
   refuse_inside_operation("wait");
   if (forked()) check_usable("wait");
   check_var(v, "wait");
+  flush_bulk();
   VarBlock* var = v.block;
   Waiter waiter;
   waiter.var = var;
@@ -88,6 +89,7 @@ bool EngineImpl::drain_all(int64_t timeout_ms) {
 bool EngineImpl::wait_all(int64_t timeout_ms) {
   refuse_inside_operation("wait_all");
   if (forked()) check_usable("wait_all");
+  flush_bulk();
   if (!drain_all(timeout_ms)) return false;
   lock_.lock();
   Failure* first = std::exchange(first_failure_, nullptr);
