@@ -117,7 +117,10 @@ void EngineImpl::watchdog(int64_t now) {
     since = now;
   }
   lock_.unlock();
-  for (const std::string& line : lines) log(LogLevel::warning, line);
+  try {
+    for (const std::string& line : lines) log(LogLevel::warning, line);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 // Naive: everything that is ready runs. Fuzz: at a push a few operations, at a wait everything.

@@ -8,6 +8,7 @@
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
 #include "tests/support/held.h"
+#include "tests/support/waiting.h"
 
 namespace mx {
 namespace {
@@ -143,7 +144,7 @@ TEST_P(Errors, AWaiterDoesNotGetTheFailureOfALaterVersion) {
     e_.wait(v);
     well = true;
   });
-  while (e_.stats().waiting == 0) std::this_thread::yield();
+  test::until_waiting(e_);
   e_.push(fail, {.writes = {v}, .name = "later"});
   hold.release();
   waiter.join();

@@ -11,6 +11,7 @@
 
 #include "engine/base/error.h"
 #include "tests/engine/stream_suite.h"
+#include "tests/support/waiting.h"
 
 namespace mx::test {
 
@@ -144,10 +145,6 @@ std::shared_ptr<void> at_end(std::latch& latch) {
   return {nullptr, [&latch](void*) { latch.count_down(); }};
 }
 
-void until_somebody_waits(Engine& engine) {
-  while (engine.stats().waiting == 0) std::this_thread::yield();
-}
-
 TEST_P(StreamSuite, AWaiterOfAGoodVersionDoesNotGetTheFailureOfTheNext) {
   Engine& engine = start();
   auto gate = ops().new_meeting(2);
@@ -156,7 +153,7 @@ TEST_P(StreamSuite, AWaiterOfAGoodVersionDoesNotGetTheFailureOfTheNext) {
               {.writes = {a->var}, .context = device(), .name = "good"});
   std::string error = "none yet";
   std::thread waiter([&] { error = error_of(engine, a->var); });
-  until_somebody_waits(engine);
+  until_waiting(engine);
   engine.push([](RunContext) { throw std::runtime_error("broken"); },
               {.writes = {a->var}, .context = device(), .name = "bad"});
   std::latch skipped(1);
@@ -182,7 +179,7 @@ TEST_P(StreamSuite, AWaiterGetsTheFailureOfItsVersionThoughTheNextIsGood) {
       {.writes = {a->var}, .context = device(), .name = "bad"});
   std::string error;
   std::thread waiter([&] { error = error_of(engine, a->var); });
-  until_somebody_waits(engine);
+  until_waiting(engine);
   push_fill(*a, 2);
   std::latch issued(1);
   engine.push([&](RunContext) { issued.count_down(); }, {.reads = {a->var}, .context = device()});
@@ -204,7 +201,7 @@ TEST_P(StreamSuite, AWaiterReturnsThoughTheVariableIsDeletedMeanwhile) {
               {.writes = {v}, .context = device(), .name = "last"});
   std::string error = "none yet";
   std::thread waiter([&] { error = error_of(engine, v); });
-  until_somebody_waits(engine);
+  until_waiting(engine);
   engine.delete_var(v);
   std::latch issued(1);
   engine.push([&](RunContext) { issued.count_down(); }, {.context = device()});
