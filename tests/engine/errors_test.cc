@@ -62,6 +62,7 @@ TEST_P(Errors, EveryWaiterThatIsAlreadyWaitingGetsIt) {
     waiters.emplace_back(
         [&] { got += contains(error_of<OperationError>([&] { e_.wait(v); }), "[culprit]"); });
   }
+  test::until_waiting(e_, 4);
   hold.release();
   for (std::thread& t : waiters) t.join();
   EXPECT_EQ(4, got.load());
