@@ -68,16 +68,18 @@ Segment Engine::record(const std::function<void()>& program, const RecordOptions
   MX_CHECK(program != nullptr, InvalidArgument, "[record] expected a program to record, got a null function");
   MX_CHECK(detail::tls.recording == nullptr, InvalidState,
            "[record] expected no recording in progress on this thread, got a nested one");
+  detail::EngineImpl::flush_bulk();
   auto segment = std::make_shared<detail::SegmentImpl>(*impl_);
   struct Recording {
-    Recording(detail::SegmentImpl* impl, detail::EngineImpl* engine) {
+    Recording(detail::SegmentImpl* impl, detail::EngineImpl* engine)
+        : before(std::exchange(detail::tls.recording_engine, engine)) {
       detail::tls.recording = impl;
-      detail::tls.recording_engine = engine;
     }
     ~Recording() {
       detail::tls.recording = nullptr;
-      detail::tls.recording_engine = nullptr;
+      detail::tls.recording_engine = before;
     }
+    detail::EngineImpl* before;  // of a BulkScope
   };
   {
     Recording recording(segment.get(), impl_.get());

@@ -121,6 +121,7 @@ class Engine {
   void write_dot(std::ostream& out) const;
 
  private:
+  friend class BulkScope;
   friend class Segment;
 
   template <class Fn, bool kAsync, class F>

@@ -52,9 +52,10 @@ std::string EngineStats::to_string() const {
   std::ostringstream out;
   out << "pushed " << pushed << ", completed " << completed << " (" << failed << " failed, " << skipped
       << " skipped), in flight " << in_flight << " (" << bytes_in_flight << " bytes), ready " << ready
-      << ", running " << running << ", throttled " << throttled << ", worker starts " << worker_starts
-      << " and steps " << worker_steps << ", stream operations " << stream_ops << " and waits "
-      << stream_waits << ", variables " << vars << ", pool " << op_pool_bytes << " bytes";
+      << ", running " << running << ", waiting " << waiting << ", throttled " << throttled
+      << ", worker starts " << worker_starts << " and steps " << worker_steps << ", stream operations "
+      << stream_ops << " and waits " << stream_waits << ", variables " << vars << ", pool " << op_pool_bytes
+      << " bytes";
   return out.str();
 }
 

@@ -56,9 +56,12 @@ enum class EngineMode {
 
 struct EngineOptions {
   EngineMode mode = EngineMode::threaded;
-  uint64_t seed = 0;                          ///< of EngineMode::fuzz
-  int threads = 0;                            ///< CPU workers; 0: usable_cpus()
-  int64_t max_ops_in_flight = 1 << 16;        ///< a push beyond it waits while something can finish
+  uint64_t seed = 0;  ///< of EngineMode::fuzz
+  int threads = 0;    ///< CPU workers; 0: usable_cpus()
+  /// A push beyond it waits while something can finish. Where only completion tokens can end operations and
+  /// none has ended for 100 ms (the pusher itself may hold them), as many operations again are admitted, and
+  /// twice as many each time that this repeats.
+  int64_t max_ops_in_flight = 1 << 16;
   uint64_t max_bytes_in_flight = UINT64_MAX;  ///< of PushOptions::bytes
   int spin_us = 50;                           ///< how long an idle worker looks for work before it leaves
   int watchdog_ms = 0;                        ///< warn about an operation that runs longer; 0: off
@@ -80,6 +83,7 @@ struct EngineStats {
   uint64_t bytes_in_flight = 0;
   uint64_t ready = 0;
   uint64_t running = 0;
+  uint64_t waiting = 0;        ///< threads in wait() or wait_all() that could not return at once
   uint64_t worker_starts = 0;  ///< times a worker was called from oneTBB
   uint64_t worker_steps = 0;   ///< visits to the dependency state
   uint64_t throttled = 0;      ///< pushes that had to wait

@@ -11,6 +11,7 @@ namespace mx {
 class Engine;
 namespace detail {
 struct Op;
+class BulkFunction;
 class EngineImpl;
 class SegmentGraph;
 class SegmentRun;
@@ -38,6 +39,7 @@ class RunContext {
   }
 
  private:
+  friend class detail::BulkFunction;
   friend class detail::EngineImpl;
   friend class detail::SegmentGraph;
   friend class detail::SegmentRun;

@@ -7,9 +7,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
 #include <string>
 
+#include "engine/base/cgroup.h"
 #include "engine/base/check.h"
 
 namespace mx {
@@ -34,24 +34,7 @@ double quota_of(const std::string& folder) {
 // The smallest quota on the way from this process's cgroup to the root of the hierarchy.
 double cgroup_cpus() {
   double best = INFINITY;
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    std::istringstream fields(line);
-    std::string id, controllers, path;
-    std::getline(fields, id, ':');
-    std::getline(fields, controllers, ':');
-    std::getline(fields, path);
-    std::string root = "/sys/fs/cgroup";
-    if (!controllers.empty()) {
-      if (controllers.find("cpu") == std::string::npos) continue;
-      root += "/" + controllers;
-    }
-    for (std::string folder = root + path;; folder.resize(folder.rfind('/'))) {
-      best = std::min(best, quota_of(folder));
-      if (folder.size() <= root.size() || folder.rfind('/') < root.size()) break;
-    }
-    best = std::min(best, quota_of(root));
-  }
+  for (const std::string& folder : cgroup_folders("cpu")) best = std::min(best, quota_of(folder));
   return best;
 }
 

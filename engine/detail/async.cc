@@ -26,9 +26,12 @@ Failure*& token_failure(Op* op) { return op->link_a[0].token_failure; }
 
 void EngineImpl::run_async(Worker& worker, Op* op, int64_t begin_ns) {
   if (options_.watchdog_ms > 0) {
-    lock_.lock();
-    async_since_[op] = now_ns();
-    lock_.unlock();
+    const std::lock_guard guard(lock_);
+    try {
+      async_since_[op] = now_ns();
+    } catch (const std::bad_alloc&) {
+      // Then the watchdog does not see this one.
+    }
   }
   const uint32_t row = worker.row;
   start_token(op);
@@ -53,12 +56,18 @@ void EngineImpl::run_async(Worker& worker, Op* op, int64_t begin_ns) {
     mark_failed(op);
   }
   if (begin_ns != 0) {
-    profiler_.ran(op, concat("worker ", row), begin_ns, now_ns(), thrown != nullptr ? "failed" : "started");
+    profiler_.ran(
+        op, [&] { return concat("worker ", row); }, begin_ns, now_ns(),
+        thrown != nullptr ? "failed" : "started");
   }
   function_returned(op);
 }
 
-void EngineImpl::start_token(Op* op) { token_failure(op) = nullptr; }
+void EngineImpl::start_token(Op* op) {
+  token_failure(op) = nullptr;
+  op->link_a[1].token_failure = nullptr;  // early_failure()
+  tokens_.fetch_add(1, std::memory_order_relaxed);
+}
 
 void EngineImpl::function_returned(Op* op) {
   if (async_state(op).fetch_or(kReturned, std::memory_order_acq_rel) & kCompleted) finish_async(op);
@@ -73,9 +82,13 @@ void EngineImpl::end_async(Op* op, Failure* failure) {
 }
 
 void EngineImpl::drop_async(Op* op) {
-  end_async(op, failure_of(std::make_exception_ptr(
-                               OperationError("expected its completion to be called, but it was dropped")),
-                           op->cold().name, op->cold().where));
+  Failure* failure = nullptr;
+  try {
+    throw OperationError("expected its completion to be called, but it was dropped");
+  } catch (...) {
+    failure = failure_of_current_exception(op->cold().name, op->cold().where);
+  }
+  end_async(op, failure);
 }
 
 // What the function threw counts more than what became of its token (dropped, as a rule, by the throw).
@@ -91,6 +104,7 @@ void EngineImpl::finish_async(Op* op) {
   }
   async_state(op).store(0, std::memory_order_relaxed);
   lock_.lock();
+  tokens_.fetch_sub(1, std::memory_order_relaxed);
   if (options_.watchdog_ms > 0) async_since_.erase(op);
   Failure* early = streams_in_use_ ? streams_->take_early_failure(op) : nullptr;
   if (early != nullptr && (op->flags & kOpFailed) == 0) {

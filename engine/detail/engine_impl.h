@@ -1,7 +1,8 @@
 // EngineImpl: the engine's state. Internal.
 //
 // Who does what, in which file:
-//   push.cc     a pusher: builds an operation, submits it to the ring, waits when too much is in flight
+//   push.cc     a pusher: builds an operation, submits it to the ring
+//   run_ahead.cc  and waits when too much is in flight
 //   state.cc    under the lock: drains the ring into DependencyState, completes operations, keeps counts
 //   worker.cc   a worker on oneTBB: step (under the lock), run (outside it), search, leave
 //   issue.cc    operations of accelerators: one issuer per device at a time
@@ -39,6 +40,7 @@
 
 namespace mx::detail {
 
+class Bulk;
 class SegmentGraph;
 class SegmentGroup;
 class SegmentImpl;
@@ -76,9 +78,11 @@ struct Waiter {
   VarBlock* var = nullptr;
   uint32_t target = 0;  // VarBlock::writes_done to reach
   uint64_t epoch = 0;
-  bool written = false;   // the target is reached; the version's landing may still be awaited
-  bool finished = false;  // under the lock
-  Failure* failure = nullptr;
+  bool written = false;           // the target is reached; the version's landing may still be awaited
+  bool finished = false;          // under the lock
+  bool recoverable = false;       // the failure is that of skipped updates only
+  Failure* failure = nullptr;     // of that version, whatever became of later ones; retained
+  StreamPoint landing;            // awaited, once written
   std::atomic<uint32_t> word{0};  // 0 waiting, 1 asleep, 2 finished
   Waiter* next = nullptr;
 };
@@ -91,7 +95,8 @@ struct ThreadState {
   const SegmentImpl* segment = nullptr;  // of which this thread runs
   uint32_t node = 0;                     // this operation
   SegmentImpl* recording = nullptr;
-  EngineImpl* recording_engine = nullptr;
+  Bulk* bulk = nullptr;                    // of the innermost BulkScope
+  EngineImpl* recording_engine = nullptr;  // to which pushes are recorded, or collected by `bulk`
 };
 void register_engine(uint32_t id, EngineImpl* engine);
 void unregister_engine(uint32_t id);
@@ -148,6 +153,12 @@ class EngineImpl final : public StreamOrder::Listener {
   void start_worker();
   bool inline_mode() const { return inline_mode_; }
 
+  /// Submits what a BulkScope of this thread has collected: before all that depends on it.
+  static void flush_bulk() noexcept {
+    if (tls.bulk != nullptr) [[unlikely]]
+      flush_collected();
+  }
+
   // Replays (segment_run.cc).
   bool attention() const { return attention_.load(std::memory_order_relaxed) != 0; }
   void offer_run(const std::shared_ptr<SegmentRun>& run);
@@ -162,6 +173,7 @@ class EngineImpl final : public StreamOrder::Listener {
 
  private:
   friend class WorkerHost;
+  friend class Bulk;
   friend class SegmentGraph;
   friend class SegmentGroup;
   friend class SegmentImpl;
@@ -170,11 +182,15 @@ class EngineImpl final : public StreamOrder::Listener {
   void pin(const std::vector<Link>& vars);
   void unpin(const std::vector<Link>& vars);
 
+  // bulk.cc
+  bool collect(Op* op);
+  static void flush_collected() noexcept;
+
   // push.cc
   class LinkWriter;
   void push_links(const OpType* type, const std::vector<Link>& links, int priority, uint8_t device,
                   const char* name, const std::source_location& where, void (*construct)(Op*, void*),
-                  void* argument);
+                  void* argument, uint64_t bytes = 0);
   Op* allocate();
   void refill_cache();
   void free_unsubmitted(Op* op) noexcept;
@@ -190,11 +206,14 @@ class EngineImpl final : public StreamOrder::Listener {
     if (op->device == kInternalLane) return op->type == &kReplayGroupType;
     return op->device != 0 || op->priority > 0;
   }
-  void throttle(uint64_t ticket);
-  void push_internal(const OpType* type, VarBlock* var, const std::source_location& where);
+  void push_internal(Op* op, const OpType* type, VarBlock* var, const std::source_location& where);
   uint8_t lane_index(Context context, StreamKind kind);
   void wake_after_submit();
   void call_worker();
+
+  // run_ahead.cc
+  void throttle(uint64_t ticket);
+  void admit_more();
 
   // state.cc; all under the lock
   void ready_special(Op* op);
@@ -207,6 +226,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void wake_throttled();
   void settle_internal();
   void give_var(VarBlock* var);
+  void give_deleted_var(VarBlock* var);
   void finish_op(Op* op, Outcome outcome, Failure* failure, bool release_epoch = true);
   void count_error(Failure* failure);
   void release_op(Op* op);
@@ -214,7 +234,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void check_epoch_waiters();
   void host_may_start(Op* op) override;
   void retired(uint8_t epoch, uint64_t bytes, Failure* failure, bool inherited) override;
-  void maybe_landed(VarBlock* var) override;
+  void maybe_landed(VarBlock* var, StreamPoint point, Failure* failure) override;
 
   // segment_group.cc; under the lock, but for end_replays()
   void start_replay(Op* replay);
@@ -245,7 +265,7 @@ class EngineImpl final : public StreamOrder::Listener {
   bool search();
   int wanted_workers() const { return wanted_workers_.load(std::memory_order_relaxed); }
   bool more_workers_wanted() const;
-  Worker& borrow_worker();
+  Worker* borrow_worker() noexcept;
   void return_worker(Worker& worker);
 
   // issue.cc
@@ -260,6 +280,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void give_back(Worker& worker);
   void mark_ancestors(VarBlock* var);
   void rouse();
+  void version_made(Waiter& waiter);
   void finish_waiter(Waiter& waiter);
   void remove_waiter(Waiter& waiter);
   void refuse_inside_operation(const char* call) const;
@@ -270,6 +291,7 @@ class EngineImpl final : public StreamOrder::Listener {
   // monitor.cc
   void monitor();
   void start_monitor();
+  void wake_monitor();
   void watchdog(int64_t now);
 
   const EngineOptions options_;
@@ -278,6 +300,7 @@ class EngineImpl final : public StreamOrder::Listener {
   const bool inline_mode_;
   const bool check_mode_;
   const bool fuzz_;
+  const bool monitored_;        // there is a monitor
   const bool single_;           // the process has one processor: nobody spins
   const uint64_t stuck_ticks_;  // after which an operation that goes on is a long one
 
@@ -310,6 +333,9 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<uint32_t> throttle_word_{0};
   std::atomic<uint64_t> bytes_pushed_{0};
   std::atomic<uint64_t> throttle_count_{0};
+  std::atomic<int64_t> tokens_{0};           // asynchronous operations that have begun and not ended
+  std::atomic<uint64_t> admitted_ops_{0};    // pushes up to this ticket, and
+  std::atomic<uint64_t> admitted_bytes_{0};  // this many bytes, do not wait: see admit_more()
 
   alignas(64) EngineLock lock_;
   // ---- under the lock ----
@@ -323,12 +349,15 @@ class EngineImpl final : public StreamOrder::Listener {
   int running_ = 0;  // threads that run operations
   uint64_t ended_count_ = 0;
   uint64_t ended_bytes_ = 0;
+  uint64_t admitted_at_ = UINT64_MAX;  // ended_count_ at the last admit_more()
+  int admit_doublings_ = 0;
   Op* free_ops_ = nullptr;
   int free_count_ = 0;
   uint64_t epoch_ = 0;
   uint64_t oldest_epoch_ = 0;
   Waiter* epoch_waiters_ = nullptr;
   Waiter* var_waiters_ = nullptr;
+  uint64_t waiting_ = 0;  // threads in block()
   uint32_t walk_ = 0;
   ReadyQueue comm_;  // operations of the CPU's communication lanes
   std::vector<std::unique_ptr<Lane>> lanes_;

@@ -1,5 +1,7 @@
 #include "engine/detail/failure.h"
 
+#include <memory>
+
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/detail/op.h"
@@ -46,26 +48,54 @@ std::exception_ptr rewritten(const MakeMessage& message) {
   }
 }
 
+// What stands for a failure whose description found no memory: made beforehand, and never released.
+Failure* undescribed() {
+  static Failure* failure = [] {
+    auto* made = new Failure;
+    made->text =
+        "[engine] expected memory to describe how an operation failed, but the host has none: its error is "
+        "lost";
+    made->error = std::make_exception_ptr(OutOfMemory(made->text));
+    return made;
+  }();
+  failure->retain();
+  return failure;
+}
+
 }  // namespace
+
+void prepare_failures() { undescribed()->release(); }
 
 std::string name_or_default(const char* name) { return name != nullptr ? name : "operation"; }
 
 std::string place(const std::source_location& where) { return concat(where.file_name(), ":", where.line()); }
 
-Failure* failure_of_current_exception(const char* name, const std::source_location& where) {
-  auto* failure = new Failure;
-  const auto message = [&](const std::string& text) {
-    failure->text = concat("[", name_or_default(name), "] ", text, " (pushed at ", place(where), ")");
-    return failure->text;
-  };
-  failure->error = rewritten(message);
-  return failure;
+Failure* failure_of_current_exception(const char* name, const std::source_location& where) noexcept {
+  try {
+    auto failure = std::make_unique<Failure>();
+    const auto message = [&](const std::string& text) {
+      failure->text = concat("[", name_or_default(name), "] ", text, " (pushed at ", place(where), ")");
+      return failure->text;
+    };
+    failure->error = rewritten(message);
+    return failure.release();
+  } catch (const std::bad_alloc&) {
+    return undescribed();
+  }
 }
 
-Failure* failure_of(std::exception_ptr error, const char* name, const std::source_location& where) {
+Failure* failure_of(std::exception_ptr error, const char* name, const std::source_location& where) noexcept {
   try {
     if (error == nullptr) throw OperationError("failed without saying why");
     std::rethrow_exception(error);
+  } catch (...) {
+    return failure_of_current_exception(name, where);
+  }
+}
+
+Failure* failure_of_cancelled(const char* name, const std::source_location& where) noexcept {
+  try {
+    throw Cancelled("cancelled before it started");
   } catch (...) {
     return failure_of_current_exception(name, where);
   }

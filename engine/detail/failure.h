@@ -21,9 +21,14 @@ struct Failure {
 };
 
 /// "[name] ... (pushed at file:line)": keeps the type of an mx::Error, makes an OperationError of anything
-/// else (with the original nested: std::rethrow_if_nested). The exception is the one in flight.
-Failure* failure_of_current_exception(const char* name, const std::source_location& where);
-Failure* failure_of(std::exception_ptr error, const char* name, const std::source_location& where);
+/// else (with the original nested: std::rethrow_if_nested). The exception is the one in flight. Without
+/// memory for that, a failure made by prepare_failures() that says so.
+Failure* failure_of_current_exception(const char* name, const std::source_location& where) noexcept;
+Failure* failure_of(std::exception_ptr error, const char* name, const std::source_location& where) noexcept;
+/// Cancelled before it started.
+Failure* failure_of_cancelled(const char* name, const std::source_location& where) noexcept;
+/// To be called before any of them. Throws std::bad_alloc.
+void prepare_failures();
 
 /// The same error with a note after its message.
 std::exception_ptr with_note(const std::exception_ptr& error, const std::string& note);

@@ -91,8 +91,9 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
         failure = failure_of_current_exception(op->cold().name, op->cold().where);
       }
       if (begin_ns != 0) {
-        profiler_.ran(op, to_string(lane.context) + " issue", begin_ns, now_ns(),
-                      failure ? "failed" : "issued");
+        profiler_.ran(
+            op, [&] { return to_string(lane.context) + " issue"; }, begin_ns, now_ns(),
+            failure ? "failed" : "issued");
       }
       worker.running.store(nullptr, std::memory_order_release);
       tls.running = nullptr;

@@ -41,6 +41,7 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       inline_mode_(options.mode == EngineMode::naive || options.mode == EngineMode::fuzz),
       check_mode_(options.mode == EngineMode::check),
       fuzz_(options.mode == EngineMode::fuzz),
+      monitored_(!inline_mode_ || fuzz_ || options.watchdog_ms > 0),
       single_(processors() == 1),
       stuck_ticks_(static_cast<uint64_t>(10 * ticks_per_us())),
       profiler_(static_cast<size_t>(std::max(0, options.history))),
@@ -58,6 +59,11 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       "start engines after fork, or use exec");
   watch_forks();
   set_body_ticks(0);
+  prepare_failures();
+  unobserved_.reserve(8);
+  workers_.push_back(std::make_unique<Worker>());  // so that there is always one
+  workers_.back()->row = 1;
+  issuing_.reserve(kInternalLane + 1);
   lanes_.reserve(kInternalLane + 1);
   lanes_.push_back(std::make_unique<Lane>());  // the CPU's compute lane, which has queues of its own
   lane_count_.store(1);
@@ -67,6 +73,12 @@ EngineImpl::EngineImpl(const EngineOptions& options)
   special_ = fuzz_;
   instrumented_.store(options.watchdog_ms > 0);
   register_engine(id_, this);
+  try {
+    if (monitored_) start_monitor();
+  } catch (...) {
+    unregister_engine(id_);
+    throw;
+  }
 }
 
 EngineImpl::~EngineImpl() {
@@ -105,7 +117,9 @@ void EngineImpl::check_usable(const char* call) const {
 
 void EngineImpl::shutdown() {
   refuse_inside_operation("shutdown");
-  if (forked() || shut_down_.exchange(true)) return;
+  if (forked()) return;
+  flush_bulk();
+  if (shut_down_.exchange(true)) return;
   lock_.lock();
   paused_ = 0;
   paused_hint_.store(false);
@@ -134,6 +148,7 @@ void EngineImpl::shutdown() {
 
 void EngineImpl::pause() {
   check_usable("pause");
+  flush_bulk();
   lock_.lock();
   ++paused_;
   special_ = true;
@@ -142,6 +157,7 @@ void EngineImpl::pause() {
 }
 
 void EngineImpl::resume() {
+  flush_bulk();
   lock_.lock();
   const bool was_paused = paused_ > 0;
   if (was_paused && --paused_ == 0) paused_hint_.store(false);
@@ -171,6 +187,7 @@ EngineStats EngineImpl::stats() {
   stats.bytes_in_flight = bytes_pushed_.load() - ended_bytes_;
   stats.ready = ready_.size() + comm_.size() + device_ready_;
   stats.running = static_cast<uint64_t>(running_);
+  stats.waiting = waiting_;
   stats.worker_starts = worker_starts_;
   stats.worker_steps = steps_;
   stats.throttled = throttle_count_.load();

@@ -2,7 +2,10 @@
 // millisecond for what nobody else sees: an operation that was taken for a short one and hides work behind
 // it, a device whose end nobody polls, an operation that does not end.
 //
-// Also the inline modes, in which there are no workers and the monitor is the last resort.
+// Also the inline modes, in which there are no workers: in fuzz mode the monitor is the last resort, and in
+// both it is there for the watchdog.
+#include <system_error>
+
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/detail/engine_inl.h"
@@ -10,11 +13,20 @@
 
 namespace mx::detail {
 
+// With the engine, not with its first work: a push that has been submitted must not fail for want of a
+// thread.
 void EngineImpl::start_monitor() {
+  try {
+    monitor_thread_ = std::thread([this] { monitor(); });
+  } catch (const std::system_error& e) {
+    throw OutOfMemory(concat("[Engine] expected one more thread, but the system has none: ", e.what()));
+  }
+}
+
+void EngineImpl::wake_monitor() {
+  if (!monitored_) return;
   std::lock_guard lock(monitor_mutex_);
-  if (monitor_stop_) return;
   monitor_awake_.store(true, std::memory_order_seq_cst);
-  if (!monitor_thread_.joinable()) monitor_thread_ = std::thread([this] { monitor(); });
   monitor_wake_.notify_one();
 }
 
@@ -30,10 +42,11 @@ void EngineImpl::monitor() {
     if (monitor_stop_) return;
     guard.unlock();
     lock_.lock();
-    if (streams_in_use_) poll_devices();
+    if (streams_in_use_ && !inline_mode_) poll_devices();
+    const bool running = running_ > 0;
     const bool stuck = ended_count_ == seen_ended;
     seen_ended = ended_count_;
-    if (stuck && running_ > 0) {
+    if (stuck && running && !inline_mode_) {
       drain(kDrainLimit);
       scavenge(true);
     }
@@ -49,7 +62,8 @@ void EngineImpl::monitor() {
     unlock();
     if (call) {
       if (inline_mode_) {
-        if (++quiet_turns > 100) run_inline(true, false);
+        // (Somebody who runs something will go on by himself.)
+        if (!running && ++quiet_turns > 1000) run_inline(true, false);
       } else {
         start_worker();
       }
@@ -81,9 +95,13 @@ void EngineImpl::watchdog(int64_t now) {
   const int64_t limit = static_cast<int64_t>(options_.watchdog_ms) * 1'000'000;
   std::vector<std::string> lines;
   const auto report = [&](Op* op, int64_t since, const char* what) {
-    lines.push_back(concat("[", name_or_default(op->cold().name), "] ", what, " for ",
-                           (now - since) / 1'000'000, " ms, longer than the watchdog's ",
-                           options_.watchdog_ms, " ms (pushed at ", place(op->cold().where), ")"));
+    try {
+      lines.push_back(concat("[", name_or_default(op->cold().name), "] ", what, " for ",
+                             (now - since) / 1'000'000, " ms, longer than the watchdog's ",
+                             options_.watchdog_ms, " ms (pushed at ", place(op->cold().where), ")"));
+    } catch (const std::bad_alloc&) {
+      // Without memory nothing is said.
+    }
   };
   lock_.lock();
   for (auto& worker : workers_) {
@@ -99,12 +117,16 @@ void EngineImpl::watchdog(int64_t now) {
     since = now;
   }
   lock_.unlock();
-  for (const std::string& line : lines) log(LogLevel::warning, line);
+  try {
+    for (const std::string& line : lines) log(LogLevel::warning, line);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 // Naive: everything that is ready runs. Fuzz: at a push a few operations, at a wait everything.
 void EngineImpl::run_inline(bool all, bool wait_for_turn) {
   if (inside_operation()) return;
+  if (!monitor_awake_.load(std::memory_order_relaxed)) wake_monitor();
   std::unique_lock guard(inline_mutex_, std::try_to_lock);
   if (!guard.owns_lock()) {
     inline_again_.store(true);
@@ -117,7 +139,7 @@ void EngineImpl::run_inline(bool all, bool wait_for_turn) {
   for (;;) {
     inline_again_.store(false);
     lock_.lock();
-    Worker& worker = borrow_worker();
+    Worker& worker = *borrow_worker();  // (one executor at a time: the constructor has made its worker)
     unlock();
     for (int64_t count = all ? INT64_MAX : static_cast<int64_t>(inline_random_() % 4); count > 0; --count) {
       const size_t size = step(worker);

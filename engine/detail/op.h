@@ -40,11 +40,12 @@ enum class Access : uintptr_t { read = 0, write = 1, update = 2 };
 struct Link {
   uintptr_t var_and_access = 0;  // low bits: Access, and 4 when granted
   // Next in the queue of the variable. An operation that waits in no queue (free, ready, running) uses the
-  // field of its first link for other lists.
+  // fields of its links, also of unused ones, for other lists and trees.
   union {
     Link* next = nullptr;
     Op* next_op;
     Failure* token_failure;  // of an asynchronous operation that runs (async.cc)
+    int64_t sequence;        // of a ready operation that has a priority (priority_tree.h)
   };
 
   VarBlock* var() const { return reinterpret_cast<VarBlock*>(var_and_access & ~uintptr_t{7}); }

@@ -1,5 +1,7 @@
 #include "engine/detail/profiler.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -49,27 +51,37 @@ void Profiler::stop() {
   tracking_.store(history_ > 0);
 }
 
-void Profiler::linked(Op* op) {
+void Profiler::linked(Op* op) noexcept {
   if (op->device == 255) return;  // the engine's own
   std::lock_guard lock(mutex_);
-  ids_[op] = add_node(op);
+  try {
+    ids_[op] = add_node(op);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
-void Profiler::linked(const Op* replay, const std::vector<Op*>& nodes) {
+void Profiler::linked(const Op* replay, const std::vector<Op*>& nodes) noexcept {
   std::lock_guard lock(mutex_);
-  ids_[replay] = next_id_;
-  for (Op* op : nodes) add_node(op);
+  try {
+    ids_[replay] = next_id_;
+    for (Op* op : nodes) add_node(op);
+  } catch (const std::bad_alloc&) {
+    ids_.erase(replay);  // as if nobody had looked
+  }
 }
 
-void Profiler::replay_begins(const Op* replay, const std::vector<Op*>& nodes) {
+void Profiler::replay_begins(const Op* replay, const std::vector<Op*>& nodes) noexcept {
   std::lock_guard lock(mutex_);
   const auto found = ids_.find(replay);
-  if (found == ids_.end()) {  // nobody looked when it was linked
-    for (Op* op : nodes) ids_.erase(op);
-    return;
+  uint64_t id = found != ids_.end() ? found->second : 0;
+  for (Op* op : nodes) {
+    ids_.erase(op);
+    if (id == 0) continue;  // nobody looked when it was linked
+    try {
+      ids_[op] = id++;
+    } catch (const std::bad_alloc&) {
+    }
   }
-  uint64_t id = found->second;
-  for (Op* op : nodes) ids_[op] = id++;
 }
 
 // (Its mutex is held.)
@@ -108,17 +120,23 @@ void Profiler::released(const Op* op) {
   ids_.erase(op);
 }
 
-void Profiler::ran(const Op* op, const std::string& row, int64_t begin_ns, int64_t end_ns,
-                   const char* outcome) {
+void Profiler::add(const Op* op, std::string row, int64_t begin_ns, int64_t end_ns, const char* outcome) {
   std::lock_guard lock(mutex_);
   const auto found = ids_.find(op);
-  spans_.push_back({found != ids_.end() ? found->second : 0, row, const_cast<Op*>(op)->cold().name, outcome,
-                    begin_ns, end_ns});
+  spans_.push_back({found != ids_.end() ? found->second : 0, std::move(row), const_cast<Op*>(op)->cold().name,
+                    outcome, begin_ns, end_ns});
 }
 
 void Profiler::span(const std::string& row, const char* name, int64_t begin_ns, int64_t end_ns) {
   std::lock_guard lock(mutex_);
   spans_.push_back({0, row, name, nullptr, begin_ns, end_ns});
+}
+
+void Profiler::part(const char* name, int64_t begin_ns, int64_t end_ns) noexcept {
+  try {
+    span(concat("thread ", gettid()), name, begin_ns, end_ns);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void Profiler::write_trace(const std::string& path) const {

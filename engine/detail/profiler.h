@@ -1,7 +1,7 @@
 // Profiler: what ran when, on which row, and what depended on what. Internal.
 //
 // Off, it costs one load per operation. On, it keeps every operation in memory until the next start.
-// Thread-safe.
+// Thread-safe. What finds no memory is missing from the trace; no operation fails for it.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <deque>
 #include <iosfwd>
 #include <mutex>
+#include <new>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -30,22 +31,32 @@ class Profiler {
   void stop();
 
   /// The operation takes its place in the program's order.
-  void linked(Op* op);
+  void linked(Op* op) noexcept;
   /// The same for the nodes of a replay, which run as operations later: see replay_begins().
-  void linked(const Op* replay, const std::vector<Op*>& nodes);
+  void linked(const Op* replay, const std::vector<Op*>& nodes) noexcept;
   /// From now on `nodes` are those that were linked for this replay.
-  void replay_begins(const Op* replay, const std::vector<Op*>& nodes);
-  /// It ran on that row. Times from now_ns().
-  void ran(const Op* op, const std::string& row, int64_t begin_ns, int64_t end_ns, const char* outcome);
+  void replay_begins(const Op* replay, const std::vector<Op*>& nodes) noexcept;
+  /// It ran on the row that row() names. Times from now_ns().
+  template <class Row>
+  void ran(const Op* op, Row&& row, int64_t begin_ns, int64_t end_ns, const char* outcome) noexcept {
+    try {
+      add(op, row(), begin_ns, end_ns, outcome);
+    } catch (const std::bad_alloc&) {
+    }
+  }
   /// Its memory will be used again.
   void released(const Op* op);
   /// A span that is no operation (a segment's node, a device's work).
   void span(const std::string& row, const char* name, int64_t begin_ns, int64_t end_ns);
+  /// A part of an operation, on the row of the calling thread.
+  void part(const char* name, int64_t begin_ns, int64_t end_ns) noexcept;
 
   void write_trace(const std::string& path) const;
   void write_dot(std::ostream& out) const;
 
  private:
+  void add(const Op* op, std::string row, int64_t begin_ns, int64_t end_ns, const char* outcome);
+
   struct Node {
     uint64_t id = 0;
     const char* name = nullptr;

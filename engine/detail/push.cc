@@ -94,7 +94,7 @@ void EngineImpl::refill_cache() {
   tls.cache = op_pool_.take_chain();
 }
 
-inline Op* EngineImpl::allocate() {
+Op* EngineImpl::allocate() {
   ThreadState& thread = tls;
   if (thread.cache_engine != id_ || thread.cache == nullptr) [[unlikely]]
     refill_cache();
@@ -275,7 +275,7 @@ inline void EngineImpl::call_worker() {
     } else if (!monitor_awake_.load(std::memory_order_seq_cst)) {
       // On the only processor a worker gains nothing as long as this thread pushes or waits, and calling it
       // costs fifty times an operation. The monitor calls it if this thread does neither.
-      start_monitor();
+      wake_monitor();
     }
   } else if (searching_.load(std::memory_order_relaxed) == 0 && more_workers_wanted()) [[unlikely]] {
     start_worker();
@@ -302,9 +302,8 @@ inline void EngineImpl::submit(Op* op) {
 }
 
 void EngineImpl::end_push(Op* op) {
-  if (tls.recording != nullptr && tls.recording_engine == this && op->device != kInternalLane) [[unlikely]] {
-    tls.recording->add(op);
-    return;
+  if (tls.recording_engine == this) [[unlikely]] {
+    if (collect(op)) return;
   }
   submit(op);
   if (inline_mode_) [[unlikely]]
@@ -336,37 +335,10 @@ void EngineImpl::submit_slowly(Op* op, bool internal) {
   }
 }
 
-// Blocks while more than the limits is in flight and something can end. A push from inside an operation
-// never blocks: what it waits for may wait for that operation.
-void EngineImpl::throttle(uint64_t ticket) {
-  const auto over = [&](int64_t limit) {
-    return static_cast<int64_t>(ticket - ended_.load(std::memory_order_relaxed)) > limit ||
-           bytes_pushed_.load(std::memory_order_relaxed) - bytes_ended_.load(std::memory_order_relaxed) >
-               options_.max_bytes_in_flight;
-  };
-  if (!over(options_.max_ops_in_flight) || inside_operation() || inline_mode_) [[likely]]
-    return;
-  throttle_count_.fetch_add(1, std::memory_order_relaxed);
-  wake_after_submit();
-  while (over(options_.max_ops_in_flight)) {
-    lock_.lock();
-    if (ring_.maybe_nonempty()) drain(kDrainLimit);
-    const bool can_end = running_ > 0 || (!ready_.empty() && paused_ == 0) || !comm_.empty() ||
-                         device_ready_ > 0 || (streams_in_use_ && streams_->outstanding());
-    unlock();
-    if (!can_end && !ring_.maybe_nonempty()) return;
-    wake_after_submit();
-    const uint32_t word = throttle_word_.load(std::memory_order_seq_cst);
-    throttled_.fetch_add(1, std::memory_order_seq_cst);
-    if (over(options_.max_ops_in_flight)) futex_wait(throttle_word_, word, 2'000'000);
-    throttled_.fetch_sub(1, std::memory_order_relaxed);
-  }
-}
-
 // A push whose links are known to be good: of a segment, which pins its variables.
 void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, int priority, uint8_t device,
                             const char* name, const std::source_location& where,
-                            void (*construct)(Op*, void*), void* argument) {
+                            void (*construct)(Op*, void*), void* argument, uint64_t bytes) {
   Op* op = allocate();
   op->type = type;
   op->set_header(type->async ? kOpAsync : 0, clamp_priority(priority), device);
@@ -376,6 +348,10 @@ void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, 
     LinkWriter writer(*this, op);
     for (const Link& link : links) writer.add(link.var(), link.access());
     construct(op, argument);
+    if (bytes != 0) {  // (begin_push() has counted them)
+      op->flags |= kOpHasBytes;
+      bytes_place(op) = bytes;
+    }
   } catch (...) {
     free_unsubmitted(op);
     throw;
@@ -383,8 +359,7 @@ void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, 
   end_push(op);
 }
 
-void EngineImpl::push_internal(const OpType* type, VarBlock* var, const std::source_location& where) {
-  Op* op = allocate();
+void EngineImpl::push_internal(Op* op, const OpType* type, VarBlock* var, const std::source_location& where) {
   op->type = type;
   op->set_header(0, 0, kInternalLane);
   op->links = 1;
@@ -410,17 +385,20 @@ void EngineImpl::delete_var(Var v) {
   if (v.block == nullptr || refusing_.load() || forked()) return;
   MX_CHECK(v.engine == id_, InvalidHandle, "[delete_var] expected a variable of this engine (", id_,
            "), got one of engine ", v.engine);
-  MX_CHECK(VarPool::end_generation(v), InvalidHandle,
-           "[delete_var] expected a live variable, got one that was deleted");
-  push_internal(&kDeleteType, v.block, std::source_location::current());
+  Op* op = allocate();  // before anything changes
+  if (!VarPool::end_generation(v)) {
+    free_unsubmitted(op);
+    throw InvalidHandle("[delete_var] expected a live variable, got one that was deleted");
+  }
+  push_internal(op, &kDeleteType, v.block, std::source_location::current());
 }
 
 void EngineImpl::recover(Var v, const std::source_location& where) {
   check_usable("recover");
-  MX_CHECK(tls.recording_engine != this, InvalidState,
+  MX_CHECK(tls.recording == nullptr || tls.recording_engine != this, InvalidState,
            "[recover] expected to be called outside of record(), got a call while recording");
   check_var(v, "recover");
-  push_internal(&kRecoverType, v.block, where);
+  push_internal(allocate(), &kRecoverType, v.block, where);
 }
 
 uint8_t EngineImpl::lane_index(Context context, StreamKind kind) {
@@ -431,33 +409,37 @@ uint8_t EngineImpl::lane_index(Context context, StreamKind kind) {
   if (!context.is_cpu())
     get_device(context);  // throws for a device that is not there, before anything changes
   std::lock_guard guard(lanes_mutex_);
-  lock_.lock();
   size_t index = 1;
   while (index < lanes_.size() && !(lanes_[index]->context == context && lanes_[index]->kind == kind))
     ++index;
-  if (index == lanes_.size() && index < kInternalLane) {
-    auto lane = std::make_unique<Lane>();
-    lane->context = context;
-    lane->kind = kind;
-    lane->accelerator = !context.is_cpu();
-    if (lane->accelerator) {
-      if (!streams_) streams_ = std::make_unique<StreamOrder>(*this, options_.compute_streams);
-      streams_in_use_ = true;
-      for (auto& other : lanes_) {
-        if (other->accelerator && other->context == context) lane->issuer = other->issuer;
-      }
-      if (lane->issuer < 0) {
-        lane->issuer = static_cast<int>(issuing_.size());
-        issuing_.push_back(0);
-      }
-    }
-    special_ = true;
-    lanes_.push_back(std::move(lane));
-    lane_count_.store(lanes_.size(), std::memory_order_release);
-  }
-  lock_.unlock();
+  if (index < lanes_.size()) return static_cast<uint8_t>(index);
   MX_CHECK(index < kInternalLane, InvalidArgument, "[push] expected at most ", kInternalLane - 1,
            " different devices and lanes in one engine");
+  // What allocates comes before the lock. (Lanes change under both locks, so that either is enough to read.)
+  auto lane = std::make_unique<Lane>();
+  lane->context = context;
+  lane->kind = kind;
+  lane->accelerator = !context.is_cpu();
+  std::unique_ptr<StreamOrder> streams;
+  if (lane->accelerator) {
+    if (!streams_) streams = std::make_unique<StreamOrder>(*this, options_.compute_streams);
+    for (auto& other : lanes_) {
+      if (other->accelerator && other->context == context) lane->issuer = other->issuer;
+    }
+  }
+  lock_.lock();
+  if (lane->accelerator) {
+    if (streams) streams_ = std::move(streams);
+    streams_in_use_ = true;
+    if (lane->issuer < 0) {
+      lane->issuer = static_cast<int>(issuing_.size());
+      issuing_.push_back(0);  // (has room for every lane)
+    }
+  }
+  special_ = true;
+  lanes_.push_back(std::move(lane));  // (likewise)
+  lane_count_.store(lanes_.size(), std::memory_order_release);
+  lock_.unlock();
   return static_cast<uint8_t>(index);
 }
 

@@ -1,14 +1,14 @@
 // ReadyQueue: operations that may run, best first. Internal; used under the engine's lock.
 //
 // Higher priority first, and first come first served within one. Priority 0, the common case, is a list
-// through the operations themselves; the others go through a heap.
+// through the operations themselves; the others stand in a tree, likewise. Nothing is allocated.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "engine/detail/op.h"
+#include "engine/detail/priority_tree.h"
 
 namespace mx::detail {
 
@@ -17,9 +17,9 @@ class ReadyQueue {
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
   /// Something of a priority above 0 is there.
-  bool urgent() const { return !heap_.empty() && heap_.front().priority > 0; }
+  bool urgent() const { return !tree_.empty() && tree_.first()->priority > 0; }
 
-  bool has_priorities() const { return !heap_.empty(); }
+  bool has_priorities() const { return !tree_.empty(); }
 
   void push(Op* op) {
     ++size_;
@@ -28,8 +28,7 @@ class ReadyQueue {
       (head_ == nullptr ? head_ : tail_->next()) = op;
       tail_ = op;
     } else {
-      heap_.push_back({op->priority, sequence_++, op});
-      std::push_heap(heap_.begin(), heap_.end());
+      tree_.insert(op, sequence_++);
     }
   }
 
@@ -37,8 +36,7 @@ class ReadyQueue {
   void push_front(Op* op) {
     ++size_;
     if (op->priority != 0) {
-      heap_.push_back({op->priority, --front_sequence_, op});
-      std::push_heap(heap_.begin(), heap_.end());
+      tree_.insert(op, --front_sequence_);
       return;
     }
     op->next() = head_;
@@ -47,9 +45,9 @@ class ReadyQueue {
   }
 
   Op* pop() {
+    if (!tree_.empty() && (tree_.first()->priority > 0 || head_ == nullptr)) [[unlikely]]
+      return take(tree_.first());
     --size_;
-    if (!heap_.empty() && (heap_.front().priority > 0 || head_ == nullptr)) [[unlikely]]
-      return pop_heap();
     Op* op = head_;
     head_ = op->next();
     return op;
@@ -57,59 +55,56 @@ class ReadyQueue {
 
   /// The n-th of size() in no particular order, 0-based; for random schedules.
   Op* pop_nth(size_t n) {
-    --size_;
-    if (n < heap_.size()) {
-      Op* op = heap_[n].op;
-      heap_.erase(heap_.begin() + static_cast<std::ptrdiff_t>(n));
-      std::make_heap(heap_.begin(), heap_.end());
-      return op;
+    if (n < tree_.size()) {
+      Op* op = tree_.first();
+      for (; n > 0; --n) op = PriorityTree::after(op);
+      return take(op);
     }
-    n -= heap_.size();
-    Op** place = &head_;
+    n -= tree_.size();
     Op* before = nullptr;
-    for (; n > 0; --n) {
-      before = *place;
-      place = &before->next();
-    }
-    Op* op = *place;
-    *place = op->next();
-    if (op == tail_) tail_ = before;
-    return op;
+    for (Op* op = head_; n > 0; --n, op = op->next()) before = op;
+    return take_behind(before);
   }
 
-  /// Removes and returns the first of the first `limit` list entries for which f(op) holds, or null.
+  /// Removes and returns the best for which f(op) holds, or null; looks at the first `limit` of the urgent
+  /// ones, of the list and of the rest.
   template <class F>
   Op* pop_if(size_t limit, F&& f) {
-    for (size_t i = 0; i < heap_.size() && i < limit; ++i) {
-      if (f(heap_[i].op)) return pop_nth(i);
+    Op* op = tree_.first();
+    for (size_t i = 0; op != nullptr && op->priority > 0 && i < limit; ++i, op = PriorityTree::after(op)) {
+      if (f(op)) return take(op);
     }
-    Op* op = head_;
-    for (size_t i = 0; op != nullptr && i < limit; ++i, op = op->next()) {
-      if (f(op)) return pop_nth(heap_.size() + i);
+    Op* before = nullptr;
+    Op* listed = head_;
+    for (size_t i = 0; listed != nullptr && i < limit; ++i, before = listed, listed = listed->next()) {
+      if (f(listed)) return take_behind(before);
+    }
+    // (Where there are more urgent ones than the limit, those below 0 are out of reach as well.)
+    for (size_t i = 0; op != nullptr && op->priority < 0 && i < limit; ++i, op = PriorityTree::after(op)) {
+      if (f(op)) return take(op);
     }
     return nullptr;
   }
 
   template <class F>
   void for_each(F&& f) {
-    for (const Entry& entry : heap_) f(entry.op);
+    for (Op* op = tree_.first(); op != nullptr; op = PriorityTree::after(op)) f(op);
     for (Op* op = head_; op != nullptr; op = op->next()) f(op);
   }
 
  private:
-  struct Entry {
-    int16_t priority;
-    int64_t sequence;
-    Op* op;
-    bool operator<(const Entry& other) const {
-      return priority != other.priority ? priority < other.priority : sequence > other.sequence;
-    }
-  };
-
-  Op* pop_heap() {
-    std::pop_heap(heap_.begin(), heap_.end());
-    Op* op = heap_.back().op;
-    heap_.pop_back();
+  Op* take(Op* op) {
+    --size_;
+    tree_.remove(op);
+    return op;
+  }
+  // The one behind `before` in the list; the first behind null.
+  Op* take_behind(Op* before) {
+    --size_;
+    Op*& place = before == nullptr ? head_ : before->next();
+    Op* op = place;
+    place = op->next();
+    if (op == tail_) tail_ = before;
     return op;
   }
 
@@ -118,7 +113,7 @@ class ReadyQueue {
   size_t size_ = 0;
   int64_t sequence_ = 0;
   int64_t front_sequence_ = 0;
-  std::vector<Entry> heap_;
+  PriorityTree tree_;
 };
 
 }  // namespace mx::detail

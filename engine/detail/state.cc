@@ -60,8 +60,7 @@ void EngineImpl::complete_unusual(Op* op) {
     finish_op(op, Outcome::failed, failure);
     failure->release();
   } else if (op->flags & kOpCancelled) {
-    Failure* failure = failure_of(std::make_exception_ptr(Cancelled("cancelled before it started")),
-                                  op->cold().name, op->cold().where);
+    Failure* failure = failure_of_cancelled(op->cold().name, op->cold().where);
     failure->observed.store(true, std::memory_order_relaxed);  // who cancels knows
     ++skipped_ops_;
     count_error(failure);
@@ -113,7 +112,7 @@ void EngineImpl::count_error(Failure* failure) {
     failure->retain();
     first_failure_ = failure;
   }
-  if (unobserved_.size() < 8) {
+  if (unobserved_.size() < unobserved_.capacity()) {  // (reserved: nothing is allocated here)
     failure->retain();
     unobserved_.push_back(failure);
   }
@@ -136,18 +135,27 @@ void EngineImpl::written(VarBlock* var) {
     Waiter* next = waiter->next;
     if (waiter->var == var && !waiter->written &&
         static_cast<int32_t>(var->writes_done - waiter->target) >= 0) {
-      waiter->written = true;
-      if (!streams_in_use_ || streams_->landed(var, waiter->target)) finish_waiter(*waiter);
+      version_made(*waiter);
     }
     waiter = next;
   }
 }
 
-void EngineImpl::maybe_landed(VarBlock* var) {
+void EngineImpl::maybe_landed(VarBlock* var, StreamPoint point, Failure* failure) {
   for (Waiter* waiter = var_waiters_; waiter != nullptr;) {
     Waiter* next = waiter->next;
-    if (waiter->var == var && waiter->written && streams_->landed(var, waiter->target))
-      finish_waiter(*waiter);
+    if (waiter->var == var && waiter->written) {
+      if (waiter->landing == point) {
+        if (failure != nullptr && (waiter->failure == nullptr || waiter->recoverable)) {
+          failure->retain();
+          if (waiter->failure != nullptr) waiter->failure->release();
+          waiter->failure = failure;
+        }
+        finish_waiter(*waiter);
+      } else if (streams_->landed(var, waiter->target)) {
+        finish_waiter(*waiter);
+      }
+    }
     waiter = next;
   }
 }
@@ -180,9 +188,14 @@ void EngineImpl::settle_internal() {
     finish_op(op, Outcome::done, nullptr);
     if (deletes) {
       var->flags |= kVarDeleted;
-      if (!pins_.contains(var)) give_var(var);
+      give_deleted_var(var);
     }
   }
+}
+
+// Not before the last pin, and the last thread that waits for a version of it to land.
+void EngineImpl::give_deleted_var(VarBlock* var) {
+  if ((var->flags & (kVarDeleted | kVarWatched)) == kVarDeleted && !pins_.contains(var)) give_var(var);
 }
 
 void EngineImpl::give_var(VarBlock* var) {
@@ -194,7 +207,17 @@ void EngineImpl::give_var(VarBlock* var) {
 
 void EngineImpl::pin(const std::vector<Link>& vars) {
   lock_.lock();
-  for (const Link& link : vars) ++pins_[link.var()];
+  size_t pinned = 0;
+  try {
+    for (; pinned < vars.size(); ++pinned) ++pins_[vars[pinned].var()];
+  } catch (...) {  // no memory
+    while (pinned-- > 0) {
+      const auto pin = pins_.find(vars[pinned].var());
+      if (--pin->second == 0) pins_.erase(pin);
+    }
+    unlock();
+    throw;
+  }
   unlock();
 }
 
@@ -204,7 +227,7 @@ void EngineImpl::unpin(const std::vector<Link>& vars) {
     const auto pin = pins_.find(link.var());
     if (--pin->second > 0) continue;
     pins_.erase(pin);
-    if (link.var()->flags & kVarDeleted) give_var(link.var());
+    give_deleted_var(link.var());
   }
   unlock();
 }
@@ -230,6 +253,7 @@ void EngineImpl::wake_throttled() {
 
 void EngineImpl::cancel() {
   check_usable("cancel");
+  flush_bulk();
   lock_.lock();
   drain_to(ring_.tail());
   scavenge(true);

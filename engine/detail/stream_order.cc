@@ -54,7 +54,6 @@ StreamOrder::State::~State() {
   for (StreamRecord& record : records.all()) {
     if (record.failure != nullptr) record.failure->release();
   }
-  for (auto& [op, failure] : early_failures) failure->release();
 }
 
 DeviceState& StreamOrder::State::device_of(Context context) {
@@ -75,12 +74,13 @@ StreamState* StreamOrder::State::add_stream(DeviceState& device, StreamKind lane
   stream->lane = lane;
   stream->id = static_cast<StreamId>(streams.size());
   stream->stream = device.device->new_stream(lane);
+  stream->clocks = no_clocks;
   auto& siblings = device.lanes[static_cast<size_t>(lane)].streams;
   siblings.reserve(siblings.size() + 1);
   active.reserve(streams.size() + 1);
   StreamState* added = streams.emplace_back(std::move(stream)).get();
+  ++no_clocks->refs;
   siblings.push_back(added);
-  added->clocks = new_clocks(nullptr);
   return added;
 }
 
@@ -116,13 +116,14 @@ void StreamOrder::State::unref(ClockVector* clocks) {
   if (--clocks->refs == 0) clock_vectors.give(clocks);
 }
 
-ClockVector* StreamOrder::State::new_clocks(const ClockVector* from) {
+ClockVector* StreamOrder::State::new_clocks(const ClockVector& from) {
   ClockVector* clocks = clock_vectors.take();
   clocks->refs = 1;
-  if (from != nullptr) {
-    clocks->after = from->after;
-  } else {
-    clocks->after.clear();
+  try {
+    clocks->after = from.after;
+  } catch (...) {
+    unref(clocks);
+    throw;
   }
   return clocks;
 }
@@ -185,9 +186,22 @@ void StreamOrder::plan(Op* op, Context context, StreamKind lane, Issue& issue) {
   });
   issue.waits.clear();
   issue.waits.reserve(state.front.size());
-  Event* event = device.take_event();
-
   StreamRecord* record = state.records.take();
+  Event* event = nullptr;
+  ClockVector* clocks = nullptr;
+  try {
+    record->dependences.clear();
+    record->dependences.reserve(state.gathered.size() + state.front.size());
+    record->touches.clear();
+    record->touches.reserve(links);
+    event = device.take_event();
+    clocks = state.clocks_after_waits(stream);
+  } catch (...) {
+    if (event != nullptr) device.give_event(event);
+    state.records.give(record);
+    throw;
+  }
+
   record->stream = &stream;
   record->clock = ++stream.tail;
   record->sequence = ++state.sequence;
@@ -212,7 +226,6 @@ void StreamOrder::plan(Op* op, Context context, StreamKind lane, Issue& issue) {
   }
   ++outstanding_;
 
-  record->dependences.clear();
   for (const Dependence& dependence : state.gathered) {
     if (dependence.data) record->dependences.push_back(dependence);
   }
@@ -223,14 +236,13 @@ void StreamOrder::plan(Op* op, Context context, StreamKind lane, Issue& issue) {
   }
   for (const Dependence& dependence : record->dependences) ++dependence.record->refs;
   wait_count_ += issue.waits.size();
-  record->clocks = state.clocks_after_waits(stream);
-  ++record->clocks->refs;
+  record->clocks = clocks;
+  ++clocks->refs;
   state.unref(stream.clocks);
-  stream.clocks = record->clocks;
+  stream.clocks = clocks;
 
-  record->touches.clear();
-  record->touches.reserve(links);
   state.mark(op, record);
+  if (op->type->async) early_failure(op) = nullptr;
 
   issue.stream = stream.stream.get();
   issue.id = stream.id;
@@ -276,9 +288,9 @@ void StreamOrder::issued(Op* op, Issue& issue, Failure* failure) {
     const StreamRecord* before = state.live({stream.id, record->clock - 1});
     state.unref(record->clocks);
     state.unref(stream.clocks);
-    record->clocks = state.new_clocks(before != nullptr ? before->clocks : nullptr);
+    record->clocks = before != nullptr ? before->clocks : state.no_clocks;
     stream.clocks = record->clocks;
-    ++stream.clocks->refs;
+    stream.clocks->refs += 2;
   }
   if (issue.end_error != nullptr) [[unlikely]] {
     record->is_broken = true;

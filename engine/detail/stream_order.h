@@ -38,6 +38,7 @@ struct StreamRecord;
 struct StreamPoint {
   StreamId stream = 0;
   uint64_t clock = 0;
+  bool operator==(const StreamPoint&) const = default;
 };
 
 /// What streams still do with a variable. Lives from the first operation planned on it until no operation in
@@ -63,8 +64,10 @@ class StreamOrder {
     /// `inherited`: it did not fail itself. A failure that was given to issued() comes here again, with
     /// inherited false. The versions it made have been poisoned before this call.
     virtual void retired(uint8_t epoch, uint64_t bytes, Failure* failure, bool inherited) = 0;
-    /// The points that landed() refused for this variable may have ended: ask again.
-    virtual void maybe_landed(VarBlock* var) = 0;
+    /// A write to this variable, for which landed() has said no, has ended at that point (failure: as for
+    /// retired(); it is what the version made there came to, even if others have replaced it). What landed()
+    /// refused may have ended with it: ask again.
+    virtual void maybe_landed(VarBlock* var, StreamPoint point, Failure* failure) = 0;
     /// A node of a replay that has not ended has failed on its device (segment_group.h): the replay fails
     /// with it. retired() follows.
     virtual void node_failed(Op* /*replay*/, Failure* /*failure*/, bool /*inherited*/) {}
@@ -103,9 +106,10 @@ class StreamOrder {
   /// later, see take_early_failure().
   void issued(Op* op, Issue& issue, Failure* failure);
 
-  /// An asynchronous operation whose token has been used is about to be completed: what its work on the
-  /// device has failed with meanwhile, to be released by the caller; else null. With a failure it completes
-  /// as Outcome::failed (it has been counted by retired()).
+  /// An asynchronous operation (on a stream; or another whose early_failure() is null) whose token has been
+  /// used is about to be completed: what its work on the device has failed with meanwhile, to be released by
+  /// the caller; else null. With a failure it completes as Outcome::failed (it has been counted by
+  /// retired()).
   Failure* take_early_failure(Op* op);
 
   /// May this CPU operation, granted at all its variables, start? False: it is kept, and the listener gets

@@ -134,9 +134,15 @@ ClockVector* StreamOrder::State::clocks_after_waits(StreamState& stream) {
   for (const Dependence& dependence : front) {
     const StreamRecord& record = *dependence.record;
     if (covers(stream, record)) continue;
-    if (clocks == nullptr) clocks = new_clocks(stream.clocks);
-    clocks->raise(record.stream->id, record.clock);
-    for (StreamId id = 0; id < record.clocks->after.size(); ++id) clocks->raise(id, record.clocks->after[id]);
+    if (clocks == nullptr) clocks = new_clocks(*stream.clocks);
+    try {
+      clocks->raise(record.stream->id, record.clock);
+      for (StreamId id = 0; id < record.clocks->after.size(); ++id)
+        clocks->raise(id, record.clocks->after[id]);
+    } catch (...) {
+      unref(clocks);
+      throw;
+    }
   }
   if (clocks == nullptr) {
     clocks = stream.clocks;

@@ -4,9 +4,12 @@
 // So a point that has retired needs no further look at what came before it, even on a lost device, whose
 // events fail at once while the work of other devices that they were ordered after goes on.
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/base/make_room.h"
 #include "engine/detail/dependency.h"
 #include "engine/detail/stream_order_state.h"
 
@@ -54,28 +57,37 @@ bool dependences_retired(const StreamRecord& record) {
 
 bool StreamOrder::host_may_start(Op* op) {
   State& state = *state_;
-  HostWait* wait = nullptr;
-  const auto wait_for = [&](const StreamPoint& point) {
-    StreamRecord* record = state.live(point);
-    if (record == nullptr) return;
-    if (wait == nullptr) {
-      wait = state.host_waits.take();
-      *wait = {op, 0};
-    }
-    record->host_waits.push_back(wait);
-    ++wait->remaining;
+  const auto for_each_point = [&](auto&& f) {
+    const auto at = [&](const StreamPoint& point) {
+      if (StreamRecord* record = state.live(point)) f(record);
+    };
+    for_each_link(op, [&](Link& link) {
+      const StreamMarks* marks = link.var()->marks;
+      if (marks == nullptr) [[likely]]
+        return;
+      at(marks->write);
+      if (!link.exclusive()) return;
+      for (const StreamPoint& read : marks->reads) at(read);
+    });
   };
-  for_each_link(op, [&](Link& link) {
-    const StreamMarks* marks = link.var()->marks;
-    if (marks == nullptr) [[likely]]
-      return;
-    wait_for(marks->write);
-    if (!link.exclusive()) return;
-    for (const StreamPoint& read : marks->reads) wait_for(read);
-  });
-  if (wait != nullptr) return false;
-  skip_if_poisoned(op);
-  return true;
+  uint32_t points = 0;
+  for_each_point([&](StreamRecord*) { ++points; });
+  if (points == 0) {
+    skip_if_poisoned(op);
+    return true;
+  }
+  HostWait* wait = nullptr;
+  try {
+    for_each_point([&](StreamRecord* record) { make_room(record->host_waits, points); });
+    wait = state.host_waits.take();
+  } catch (const std::bad_alloc&) {
+    op->next() = state.postponed;
+    state.postponed = op;
+    return false;
+  }
+  *wait = {op, points};
+  for_each_point([&](StreamRecord* record) { record->host_waits.push_back(wait); });
+  return false;
 }
 
 bool StreamOrder::landed(VarBlock* var, uint32_t version) {
@@ -122,7 +134,7 @@ void StreamOrder::retire(StreamRecord* record, bool own_failure) {
   }
   if (early) [[unlikely]] {
     failure->retain();
-    state.early_failures.emplace_back(record->op, failure);
+    early_failure(record->op) = failure;
   }
 
   // From here on others are told; the record stays until the end of this function.
@@ -139,7 +151,7 @@ void StreamOrder::retire(StreamRecord* record, bool own_failure) {
     VarBlock* watched = touch.exclusive && touch.marks->watched ? touch.marks->var : nullptr;
     if (watched != nullptr) touch.marks->watched = false;
     state.unref(touch.marks);
-    if (watched != nullptr) listener_.maybe_landed(watched);
+    if (watched != nullptr) listener_.maybe_landed(watched, {record->stream->id, record->clock}, failure);
   }
   record->touches.clear();
   for (const Dependence& dependence : record->dependences) state.unref(dependence.record);
@@ -149,17 +161,7 @@ void StreamOrder::retire(StreamRecord* record, bool own_failure) {
   state.unref(record);
 }
 
-Failure* StreamOrder::take_early_failure(Op* op) {
-  auto& early = state_->early_failures;
-  for (size_t i = 0; i < early.size(); ++i) {
-    if (early[i].first != op) continue;
-    Failure* failure = early[i].second;
-    early[i] = early.back();
-    early.pop_back();
-    return failure;
-  }
-  return nullptr;
-}
+Failure* StreamOrder::take_early_failure(Op* op) { return std::exchange(early_failure(op), nullptr); }
 
 bool StreamOrder::poll() {
   State& state = *state_;
@@ -193,6 +195,11 @@ bool StreamOrder::poll() {
     if (stream->is_active) state.active[kept++] = stream;
   }
   state.active.resize(kept);
+  for (Op* op = std::exchange(state.postponed, nullptr); op != nullptr;) {
+    Op* next = op->next();
+    if (host_may_start(op)) listener_.host_may_start(op);
+    op = next;
+  }
   return outstanding_ != 0;
 }
 

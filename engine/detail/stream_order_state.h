@@ -18,6 +18,10 @@
 
 namespace mx::detail {
 
+/// Of an asynchronous operation on a stream that failed on its device before its token was used, else null.
+/// (It stands in no queue, so that the fields of its links are free; next() has the token's failure.)
+inline Failure*& early_failure(Op* op) { return op->link_a[1].token_failure; }
+
 /// Objects that are handed out again as they were given back.
 template <class T>
 class Recycler {
@@ -155,7 +159,7 @@ struct DeviceState {
 };
 
 struct StreamOrder::State {
-  explicit State(int limit) : compute_streams(limit) {}
+  explicit State(int limit) : compute_streams(limit), no_clocks(clock_vectors.take()) { no_clocks->refs = 1; }
   ~State();
 
   // --- stream_order.cc
@@ -172,8 +176,8 @@ struct StreamOrder::State {
   void unref(StreamMarks* marks);
   void unref(StreamRecord* record);
   void unref(ClockVector* clocks);
-  /// A copy (null: of nothing) with one reference.
-  ClockVector* new_clocks(const ClockVector* from);
+  /// A copy with one reference.
+  ClockVector* new_clocks(const ClockVector& from);
   /// The clocks of the stream after waiting for the points in `front` that it is not ordered after.
   ClockVector* clocks_after_waits(StreamState& stream);
   void mark(Op* op, StreamRecord* record);
@@ -202,7 +206,8 @@ struct StreamOrder::State {
   Recycler<ClockVector> clock_vectors;
   Recycler<StreamMarks> marks;
   Recycler<HostWait> host_waits;
-  std::vector<std::pair<Op*, Failure*>> early_failures;  // retired before their token was used
+  ClockVector* const no_clocks;  // after nothing; shared
+  Op* postponed = nullptr;       // by next(): CPU operations that found no memory for a HostWait; see poll()
   uint64_t sequence = 0;
   uint64_t now_step = 0;  // the last that has ended
   uint64_t polls = 0;

@@ -38,16 +38,14 @@ bool EngineImpl::wait(Var v, int64_t timeout_ms) {
   refuse_inside_operation("wait");
   if (forked()) check_usable("wait");
   check_var(v, "wait");
+  flush_bulk();
   VarBlock* var = v.block;
   Waiter waiter;
   waiter.var = var;
   lock_.lock();
   drain_to(ring_.tail());
   waiter.target = var->writes_linked;
-  if (var->writes_done == waiter.target) {
-    waiter.written = true;
-    if (!streams_in_use_ || streams_->landed(var, waiter.target)) finish_waiter(waiter);
-  }
+  if (var->writes_done == waiter.target) version_made(waiter);
   bool in_time = true;
   if (!waiter.finished) {
     var->flags |= kVarWatched;
@@ -58,7 +56,10 @@ bool EngineImpl::wait(Var v, int64_t timeout_ms) {
   }
   unlock();
   rouse();
-  if (!in_time) return false;
+  if (!in_time) {
+    if (waiter.failure != nullptr) waiter.failure->release();
+    return false;
+  }
   if (waiter.failure != nullptr) {
     waiter.failure->observed.store(true, std::memory_order_relaxed);
     const std::exception_ptr error = waiter.failure->error;
@@ -89,6 +90,7 @@ bool EngineImpl::drain_all(int64_t timeout_ms) {
 bool EngineImpl::wait_all(int64_t timeout_ms) {
   refuse_inside_operation("wait_all");
   if (forked()) check_usable("wait_all");
+  flush_bulk();
   if (!drain_all(timeout_ms)) return false;
   lock_.lock();
   Failure* first = std::exchange(first_failure_, nullptr);
@@ -107,13 +109,24 @@ bool EngineImpl::wait_all(int64_t timeout_ms) {
   return true;
 }
 
+// The version that the waiter waits for is what the variable holds now: later ones do not concern it. What a
+// device still does for it may fail; then maybe_landed() tells.
+void EngineImpl::version_made(Waiter& waiter) {
+  VarBlock* var = waiter.var;
+  waiter.written = true;
+  waiter.failure = var->failure;
+  waiter.recoverable = (var->flags & kVarRecoverable) != 0;
+  if (waiter.failure != nullptr) waiter.failure->retain();
+  if (!streams_in_use_ || streams_->landed(var, waiter.target)) {
+    finish_waiter(waiter);
+  } else {
+    waiter.landing = var->marks->write;
+  }
+}
+
 void EngineImpl::finish_waiter(Waiter& waiter) {
   if (waiter.finished) return;
   waiter.finished = true;
-  if (waiter.var != nullptr && waiter.var->failure != nullptr) {
-    waiter.failure = waiter.var->failure;
-    waiter.failure->retain();
-  }
   remove_waiter(waiter);
   if (waiter.word.exchange(2, std::memory_order_acq_rel) == 1) futex_wake(waiter.word);
 }
@@ -128,13 +141,17 @@ void EngineImpl::remove_waiter(Waiter& waiter) {
       place = &(*place)->next;
     }
   }
-  if (waiter.var != nullptr && !watched) waiter.var->flags &= static_cast<uint8_t>(~kVarWatched);
+  if (waiter.var == nullptr || watched) return;
+  waiter.var->flags &= static_cast<uint8_t>(~kVarWatched);
+  give_deleted_var(waiter.var);
 }
 
 // Called and left with the lock held; false when the time is over.
 bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
   const int64_t deadline = timeout_ms < 0 ? INT64_MAX : now_ns() + timeout_ms * 1'000'000;
-  Worker& worker = borrow_worker();
+  // In the inline modes run_inline() has one. Without memory for one, this thread waits and does not help.
+  Worker* const worker = inline_mode_ ? nullptr : borrow_worker();
+  ++waiting_;
   uint64_t idle_since = 0;
   uint64_t seen_ended = ended_count_;
   bool flowing = false;
@@ -145,22 +162,22 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       run_inline(true, true);
       lock_.lock();
       if (streams_in_use_) poll_devices();
-    } else if (!flowing) {
-      size = take_for(waiter, worker);
+    } else if (!flowing && worker != nullptr) {
+      size = take_for(waiter, *worker);
     } else if (streams_in_use_) {
       poll_devices();
     }
     if (waiter.finished) {
-      if (size > 0) give_back(worker);  // the look for work has found the end of the wait as well
+      if (size > 0) give_back(*worker);  // the look for work has found the end of the wait as well
       break;
     }
     unlock();
     if (size > 0) {
       rouse();
-      run_batch(worker, size);
+      run_batch(*worker, size);
       idle_since = 0;
       lock_.lock();
-      finish_batch(worker);
+      finish_batch(*worker);
       continue;
     }
     // Nothing to do here. Look on for a while, then sleep.
@@ -171,7 +188,8 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
     if (timed && now_ns() >= deadline) {
       lock_.lock();
       if (waiter.finished) break;
-      return_worker(worker);
+      --waiting_;
+      if (worker != nullptr) return_worker(*worker);
       return false;
     }
     if (patient && !flowing) {
@@ -209,7 +227,8 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
     }
     lock_.lock();
   }
-  return_worker(worker);
+  --waiting_;
+  if (worker != nullptr) return_worker(*worker);
   return true;
 }
 

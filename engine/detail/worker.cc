@@ -3,6 +3,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
+#include "engine/base/make_room.h"
 #include "engine/detail/engine_inl.h"
 #include "engine/detail/segment_group.h"
 #include "engine/detail/segment_run.h"
@@ -12,8 +13,12 @@ namespace mx::detail {
 
 void EngineImpl::offer_run(const std::shared_ptr<SegmentRun>& run) {
   lock_.lock();
-  shared_runs_.push_back(run);
-  special_ = true;
+  try {
+    shared_runs_.push_back(run);
+    special_ = true;
+  } catch (const std::bad_alloc&) {
+    // Then nobody joins, and this thread runs all of it.
+  }
   unlock();
   call_company();
 }
@@ -66,28 +71,44 @@ void EngineImpl::start_worker() {
   do {
     if (active >= threads_ + 1) return;
   } while (!active_.compare_exchange_weak(active, active + 1, std::memory_order_seq_cst));
-  if (!monitor_awake_.load(std::memory_order_seq_cst)) start_monitor();
-  host_->call();
+  if (!monitor_awake_.load(std::memory_order_seq_cst)) wake_monitor();
+  try {
+    host_->call();
+  } catch (const std::bad_alloc&) {
+    active_.fetch_sub(1, std::memory_order_seq_cst);  // the monitor tries again as long as there is work
+  }
 }
 
-Worker& EngineImpl::borrow_worker() {
+// Null when there is no memory for one more.
+Worker* EngineImpl::borrow_worker() noexcept {
   for (auto& worker : workers_) {
     if (!worker->in_use) {
       worker->in_use = true;
-      return *worker;
+      return worker.get();
     }
   }
-  workers_.push_back(std::make_unique<Worker>());
+  try {
+    make_room(workers_);
+    workers_.push_back(std::make_unique<Worker>());
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
   workers_.back()->row = static_cast<uint32_t>(workers_.size());
   workers_.back()->in_use = true;
-  return *workers_.back();
+  return workers_.back().get();
 }
 
 void EngineImpl::return_worker(Worker& worker) { worker.in_use = false; }
 
 void EngineImpl::work() {
   lock_.lock();
-  Worker& worker = borrow_worker();
+  Worker* const borrowed = borrow_worker();
+  if (borrowed == nullptr) {
+    active_.fetch_sub(1, std::memory_order_seq_cst);  // the monitor calls another
+    unlock();
+    return;
+  }
+  Worker& worker = *borrowed;
   ++worker_starts_;
   unlock();
   for (;;) {
@@ -369,7 +390,8 @@ bool EngineImpl::run_unusual(Worker& worker, Op*& slot, RunContext& context) {
     if (!well) outcome = "failed";
   }
   if (!async && profiler_.tracing())
-    profiler_.ran(op, concat("worker ", worker.row), begin_ns, now_ns(), outcome);
+    profiler_.ran(
+        op, [&] { return concat("worker ", worker.row); }, begin_ns, now_ns(), outcome);
   worker.running.store(nullptr, std::memory_order_release);
   return well;
 }

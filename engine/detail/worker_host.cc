@@ -35,12 +35,18 @@ void WorkerHost::call() {
   state->calls.fetch_add(1, std::memory_order_relaxed);
   MX_TSAN_RELEASE(state);  // (this file is compiled without the sanitizer: see annotations.h)
   MX_TSAN_IGNORE_WRITES_BEGIN();
-  state->arena.enqueue([state] {
-    MX_TSAN_ACQUIRE(state);
-    state->work();
-    MX_TSAN_RELEASE(&state->calls);
+  try {
+    state->arena.enqueue([state] {
+      MX_TSAN_ACQUIRE(state);
+      state->work();
+      MX_TSAN_RELEASE(&state->calls);
+      if (state->calls.fetch_sub(1, std::memory_order_acq_rel) == 1) futex_wake(state->calls);
+    });
+  } catch (...) {
+    MX_TSAN_IGNORE_WRITES_END();
     if (state->calls.fetch_sub(1, std::memory_order_acq_rel) == 1) futex_wake(state->calls);
-  });
+    throw;
+  }
   MX_TSAN_IGNORE_WRITES_END();
 }
 

@@ -17,7 +17,7 @@ class WorkerHost {
   WorkerHost(int threads, std::function<void()> work);
   ~WorkerHost();
 
-  /// Runs work() on a thread of the arena, soon. May allocate.
+  /// Runs work() on a thread of the arena, soon. Throws std::bad_alloc; then it does not.
   void call();
   /// Blocks until no call is queued or running.
   void join();

@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
-#include <sstream>
 #include <string>
+
+#include "engine/base/cgroup.h"
 
 namespace mx {
 
@@ -36,21 +37,11 @@ size_t limit_of(const std::string& file) {
 
 // The smallest memory limit on the way from this process's cgroup (v1 or v2) to the root.
 size_t cgroup_bytes() {
+  // (The mount points themselves as well: what a container sees there is its own.)
   size_t best = std::min(limit_of("/sys/fs/cgroup/memory.max"),
                          limit_of("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    std::istringstream fields(line);
-    std::string id, controllers, path;
-    std::getline(fields, id, ':');
-    std::getline(fields, controllers, ':');
-    std::getline(fields, path);
-    const bool v2 = controllers.empty();
-    if (!v2 && controllers != "memory") continue;
-    for (; path.size() > 1; path.resize(path.rfind('/'))) {
-      best = std::min(best, v2 ? limit_of("/sys/fs/cgroup" + path + "/memory.max")
-                               : limit_of("/sys/fs/cgroup/memory" + path + "/memory.limit_in_bytes"));
-    }
+  for (const std::string& folder : cgroup_folders("memory")) {
+    best = std::min({best, limit_of(folder + "/memory.max"), limit_of(folder + "/memory.limit_in_bytes")});
   }
   return best;
 }

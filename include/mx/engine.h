@@ -3,5 +3,6 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/bulk.h"
 #include "engine/device/registry.h"
 #include "engine/engine.h"

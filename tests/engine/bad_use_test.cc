@@ -187,41 +187,71 @@ TEST_P(BadUse, AForkedChildIsToldSo) {
   e_.wait(v);
 }
 
-class Watchdog : public ::testing::Test {
+class Watchdog : public ::testing::TestWithParam<test::EngineCase> {
  protected:
   static EngineOptions options() {
-    EngineOptions options = test::threaded_case(2).options;
+    EngineOptions options = GetParam().options;
     options.watchdog_ms = 5;
     return options;
   }
 };
+INSTANTIATE_TEST_SUITE_P(Modes, Watchdog,
+                         ::testing::Values(test::threaded_case(2),
+                                           test::mode_case(EngineMode::check, "check"),
+                                           test::mode_case(EngineMode::naive, "naive"),
+                                           test::mode_case(EngineMode::fuzz, "fuzz1", 1)),
+                         test::CaseName());
 
-TEST_F(Watchdog, NamesARunningOperation) {
+TEST_P(Watchdog, NamesARunningOperation) {
   LogCapture log;
   Gate gate;
   Engine e(options());
   Var v = e.new_var();
-  e.push([&] { gate.pass(); }, {.writes = {v}, .name = "stuck"});
+  std::thread pusher([&] {  // in naive mode the push is what blocks
+    e.push([&] { gate.pass(); }, {.writes = {v}, .name = "stuck"});
+    e.wait(v);
+  });
   const std::string line = log.wait_for("[stuck]");
   EXPECT_TRUE(contains(line, "bad_use_test.cc")) << line;
   EXPECT_TRUE(contains(line, "running")) << line;
   gate.open();
-  e.wait(v);
+  pusher.join();
 }
 
-TEST_F(Watchdog, NamesAnAsynchronousOperation) {
+TEST_P(Watchdog, NamesAnAsynchronousOperation) {
   LogCapture log;
   Hold hold;
   Engine e(options());
   Var v = e.new_var();
-  e.push_async(hold.operation(), {.writes = {v}, .name = "no answer"});
+  std::thread pusher([&] {
+    e.push_async(hold.operation(), {.writes = {v}, .name = "no answer"});
+    e.wait(v);
+  });
   const std::string line = log.wait_for("[no answer]");
   EXPECT_TRUE(contains(line, "completion")) << line;
   hold.release();
-  e.wait(v);
+  pusher.join();
 }
 
-TEST_F(Watchdog, NamesAnOperationThatTheWaiterRuns) {
+// What another thread's completion makes ready runs on that thread, long after the push.
+TEST_P(Watchdog, NamesAnOperationThatACompletionStarts) {
+  LogCapture log;
+  Hold hold;
+  Gate gate;
+  Engine e(options());
+  Var v = e.new_var();
+  e.push_async(hold.operation(), {.writes = {v}});
+  e.push([&] { gate.pass(); }, {.updates = {v}, .name = "stuck"});
+  std::thread completer([&] {
+    hold.release();
+    e.wait(v);
+  });
+  log.wait_for("[stuck]");
+  gate.open();
+  completer.join();
+}
+
+TEST_P(Watchdog, NamesAnOperationThatTheWaiterRuns) {
   LogCapture log;
   Gate gate;
   Engine e(options());

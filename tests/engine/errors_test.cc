@@ -8,6 +8,7 @@
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
 #include "tests/support/held.h"
+#include "tests/support/waiting.h"
 
 namespace mx {
 namespace {
@@ -61,6 +62,7 @@ TEST_P(Errors, EveryWaiterThatIsAlreadyWaitingGetsIt) {
     waiters.emplace_back(
         [&] { got += contains(error_of<OperationError>([&] { e_.wait(v); }), "[culprit]"); });
   }
+  test::until_waiting(e_, 4);
   hold.release();
   for (std::thread& t : waiters) t.join();
   EXPECT_EQ(4, got.load());
@@ -131,6 +133,24 @@ TEST_P(Errors, EarlierVersionsAreGood) {
   e_.wait(before);
   error_of<OperationError>([&] { e_.wait(after); });
   EXPECT_EQ(3, copy);
+  error_of<OperationError>([&] { e_.wait_all(); });
+}
+
+TEST_P(Errors, AWaiterDoesNotGetTheFailureOfALaterVersion) {
+  Var v = e_.new_var();
+  Hold hold;
+  e_.push_async(hold.operation(), {.writes = {v}});
+  bool well = false;
+  std::thread waiter([&] {
+    e_.wait(v);
+    well = true;
+  });
+  test::until_waiting(e_);
+  e_.push(fail, {.writes = {v}, .name = "later"});
+  hold.release();
+  waiter.join();
+  EXPECT_TRUE(well);
+  error_of<OperationError>([&] { e_.wait(v); });
   error_of<OperationError>([&] { e_.wait_all(); });
 }
 

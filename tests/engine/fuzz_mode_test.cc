@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <future>
 #include <set>
 #include <string>
 #include <thread>
@@ -62,6 +63,18 @@ TEST(FuzzMode, OrdersAreLegalAndNotAlwaysThatOfThePushes) {
     differs = differs || !std::is_sorted(order.begin(), order.end());
   }
   EXPECT_TRUE(differs);
+}
+
+// A program that waits for the effect of a push without asking the engine.
+TEST(FuzzMode, WhatNobodyWaitsForRunsAfterAWhile) {
+  for (uint64_t seed : {1, 2, 3}) {
+    Engine e(mode_case(EngineMode::fuzz, "fuzz", seed).options);
+    Var v = e.new_var();
+    std::promise<void> done;
+    for (int i = 0; i < 20; ++i) e.push([] {}, {.updates = {v}});
+    e.push([&] { done.set_value(); }, {.updates = {v}});
+    done.get_future().wait();
+  }
 }
 
 // The environment chooses the mode of engines that are not told otherwise.

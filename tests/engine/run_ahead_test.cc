@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstdlib>
+#include <deque>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -157,6 +160,87 @@ TEST_P(RunAhead, APushFromInsideAnOperationDoesNotBlock) {
   e.wait(v);
   e.wait(w);
   EXPECT_EQ(20'000, n);
+}
+
+// Asynchronous operations that another thread completes count as long as their tokens are out.
+TEST_P(RunAhead, OutstandingTokensAreLimited) {
+  EngineOptions limited = options();
+  limited.max_ops_in_flight = 256;
+  Engine e(limited);
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Completion> tokens;
+  constexpr int kCount = 20'000;
+  std::thread completer([&] {
+    for (int i = 0; i < kCount; ++i) {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return !tokens.empty(); });
+      Completion token = std::move(tokens.front());
+      tokens.pop_front();
+      lock.unlock();
+      token.done();
+      if (i % 64 == 0) std::this_thread::yield();
+    }
+  });
+  uint64_t most = 0;
+  for (int i = 0; i < kCount; ++i) {
+    e.push_async([&](RunContext, Completion done) {
+      std::lock_guard lock(mutex);
+      tokens.push_back(std::move(done));
+      changed.notify_one();
+    });
+    most = std::max(most, e.stats().in_flight);
+  }
+  completer.join();
+  e.wait_all();
+  EXPECT_LE(most, 256u + 2 * 64);
+}
+
+// No completion comes before the limit is passed: the pusher is held, and nothing is admitted, until one
+// does.
+TEST_P(RunAhead, APusherWaitsForTheCompletionOfAnotherThread) {
+  EngineOptions limited = options();
+  limited.max_ops_in_flight = 64;
+  Engine e(limited);
+  std::mutex mutex;
+  std::vector<Completion> tokens;
+  std::thread completer([&] {
+    // The counter says that the pusher is waiting.
+    while (e.stats().throttled == 0) std::this_thread::yield();
+    for (bool all = false; !all;) {
+      std::vector<Completion> some;
+      {
+        std::lock_guard lock(mutex);
+        some.swap(tokens);
+      }
+      for (Completion& token : some) token.done();
+      all = e.stats().pushed == 1000 && e.stats().in_flight == 0;
+      std::this_thread::yield();
+    }
+  });
+  for (int i = 0; i < 1000; ++i) {
+    e.push_async([&](RunContext, Completion done) {
+      std::lock_guard lock(mutex);
+      tokens.push_back(std::move(done));
+    });
+  }
+  completer.join();
+  EXPECT_GE(e.stats().throttled, 1u);
+  e.wait_all();
+}
+
+// The tokens are all with the thread that pushes: it is delayed, and not for ever.
+TEST_P(RunAhead, APusherThatHoldsTheTokensItselfIsAdmitted) {
+  EngineOptions limited = options();
+  limited.max_ops_in_flight = 100;
+  limited.max_bytes_in_flight = 1000;
+  Engine e(limited);
+  std::vector<Hold> holds(1000);
+  for (Hold& hold : holds) e.push_async(hold.operation(), {.bytes = 10});
+  for (Hold& hold : holds) hold.release();
+  e.wait_all();
+  EXPECT_EQ(1000u, e.stats().completed);
+  EXPECT_GE(e.stats().throttled, 1u);
 }
 
 // Deleting never waits, however much is in flight: the last use of an array may be anywhere.

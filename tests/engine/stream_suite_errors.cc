@@ -3,10 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <latch>
+#include <memory>
 #include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "engine/base/error.h"
 #include "tests/engine/stream_suite.h"
+#include "tests/support/waiting.h"
 
 namespace mx::test {
 
@@ -133,6 +138,79 @@ TEST_P(StreamSuite, AValueThatFailedOnTheDeviceIsNotRecovered) {
   gate->host_attends();
   EXPECT_TRUE(names(error_of(engine, weight->var), "bad weight"));
   EXPECT_THROW(engine.wait_all(), Error);
+}
+
+// Counts down when the function that holds it is destroyed: also one that is skipped.
+std::shared_ptr<void> at_end(std::latch& latch) {
+  return {nullptr, [&latch](void*) { latch.count_down(); }};
+}
+
+TEST_P(StreamSuite, AWaiterOfAGoodVersionDoesNotGetTheFailureOfTheNext) {
+  Engine& engine = start();
+  auto gate = ops().new_meeting(2);
+  auto a = array(4);
+  engine.push([&](RunContext run) { gate->attend(*run.stream()); },
+              {.writes = {a->var}, .context = device(), .name = "good"});
+  std::string error = "none yet";
+  std::thread waiter([&] { error = error_of(engine, a->var); });
+  until_waiting(engine);
+  engine.push([](RunContext) { throw std::runtime_error("broken"); },
+              {.writes = {a->var}, .context = device(), .name = "bad"});
+  std::latch skipped(1);
+  engine.push([end = at_end(skipped)](RunContext) {}, {.reads = {a->var}, .context = device()});
+  skipped.wait();
+  gate->host_attends();
+  waiter.join();
+  EXPECT_EQ(error, "");
+  EXPECT_TRUE(names(error_of(engine, a->var), "bad"));
+  EXPECT_THROW(engine.wait_all(), Error);
+}
+
+TEST_P(StreamSuite, AWaiterGetsTheFailureOfItsVersionThoughTheNextIsGood) {
+  if (!host_code()) GTEST_SKIP() << "needs a device that can fail without consequences";
+  Engine& engine = start();
+  auto gate = ops().new_meeting(2);
+  auto a = array(4);
+  engine.push(
+      [&](RunContext run) {
+        gate->attend(*run.stream());
+        run.stream()->submit([](KernelContext&) { throw std::runtime_error("broken"); });
+      },
+      {.writes = {a->var}, .context = device(), .name = "bad"});
+  std::string error;
+  std::thread waiter([&] { error = error_of(engine, a->var); });
+  until_waiting(engine);
+  push_fill(*a, 2);
+  std::latch issued(1);
+  engine.push([&](RunContext) { issued.count_down(); }, {.reads = {a->var}, .context = device()});
+  issued.wait();
+  gate->host_attends();
+  waiter.join();
+  EXPECT_TRUE(names(error, "bad")) << error;
+  EXPECT_EQ(values(*a), std::vector<double>(4, 2));
+  EXPECT_THROW(engine.wait_all(), Error);
+}
+
+TEST_P(StreamSuite, AWaiterReturnsThoughTheVariableIsDeletedMeanwhile) {
+  Engine& engine = start();
+  auto gate = ops().new_meeting(2);
+  auto memory = array(4);
+  const Var v = engine.new_var();
+  const uint64_t vars = engine.stats().vars;
+  engine.push([&](RunContext run) { gate->attend(*run.stream()); },
+              {.writes = {v}, .context = device(), .name = "last"});
+  std::string error = "none yet";
+  std::thread waiter([&] { error = error_of(engine, v); });
+  until_waiting(engine);
+  engine.delete_var(v);
+  std::latch issued(1);
+  engine.push([&](RunContext) { issued.count_down(); }, {.context = device()});
+  issued.wait();
+  gate->host_attends();
+  waiter.join();
+  EXPECT_EQ(error, "");
+  engine.wait_all();
+  EXPECT_EQ(vars - 1, engine.stats().vars);
 }
 
 TEST_P(StreamSuite, ATokenUsedAfterTheDeviceHasFailedDoesNotHideIt) {
