@@ -30,6 +30,7 @@
 #include "engine/detail/dependency.h"
 #include "engine/detail/lock.h"
 #include "engine/detail/op.h"
+#include "engine/detail/participant.h"
 #include "engine/detail/pools.h"
 #include "engine/detail/profiler.h"
 #include "engine/detail/ready_queue.h"
@@ -163,6 +164,8 @@ class EngineImpl final : public StreamOrder::Listener {
 
   // Replays (segment_run.cc).
   bool attention() const { return attention_.load(std::memory_order_relaxed) != 0; }
+  void begin_part(Participant& participant);
+  void end_part(Participant& participant);
   void offer_run(const std::shared_ptr<SegmentRun>& run);
   void withdraw_run(SegmentRun* run);
   void call_company();
@@ -313,6 +316,7 @@ class EngineImpl final : public StreamOrder::Listener {
   bool special_ = false;       // something rare is there: see publish_special()
   bool bytes_used_ = false;    // some operation had PushOptions::bytes
   bool urgent_shown_ = false;  // attention_ counts the urgent operation that is ready
+  bool run_turn_ = false;      // a replay that would like company comes before ready operations
   int paused_ = 0;
   int running_ = 0;  // threads that run operations
   uint64_t ended_count_ = 0;
@@ -348,6 +352,7 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<bool> inline_again_{false};
   std::atomic<int> completers_{0};  // threads inside Completion's functions
   std::mt19937_64 inline_random_;
+  ParticipantRegistry participants_;
   std::mutex lanes_mutex_;
   std::atomic<size_t> lane_count_{0};
 
