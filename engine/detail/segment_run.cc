@@ -1,6 +1,7 @@
 #include "engine/detail/segment_run.h"
 
 #include <algorithm>
+#include <new>
 
 #include "engine/base/clock.h"
 #include "engine/base/make_room.h"
@@ -102,8 +103,29 @@ void SegmentRun::take_part(Participant& me, bool shared) {
 void SegmentRun::fail(uint32_t index) {
   const OpCold& cold = segment_->ops_[index]->cold();
   Failure* failure = failure_of_current_exception(cold.name, cold.where);
-  Failure* none = nullptr;
-  if (!failure_.compare_exchange_strong(none, failure)) failure->release();
+  std::lock_guard lock(mutex_);
+  if (failure_.load(std::memory_order_relaxed) != nullptr) {
+    failure->release();
+    return;
+  }
+  // (Without memory for it, everything that has not started is skipped.)
+  const size_t nodes = segment_->ops_.size();
+  spoilt_.reset(new (std::nothrow) std::atomic<uint8_t>[nodes]());
+  failure_.store(failure, std::memory_order_release);
+}
+
+// After a failure: is the node to be skipped, because it comes behind one that failed? The others run, since
+// an operation that runs may wait for them.
+bool SegmentRun::skips(uint32_t index) const {
+  if (failure_.load(std::memory_order_acquire) == nullptr) return false;
+  return spoilt_ == nullptr || spoilt_[index].load(std::memory_order_relaxed) != 0;
+}
+
+// The node has failed or was skipped; called before it releases its successors.
+void SegmentRun::spoil_successors(uint32_t index) {
+  if (spoilt_ == nullptr) return;
+  for (uint32_t i = segment_->nodes_[index].successors; i < segment_->nodes_[index + 1].successors; ++i)
+    spoilt_[segment_->edges_[i]].store(1, std::memory_order_relaxed);
 }
 
 // kShared: others take part, so counters are decremented atomically. Otherwise returns true when others do
@@ -146,7 +168,9 @@ bool SegmentRun::participate(Participant& me) {
       }
       ++ran;
       tell<kFenced>(me.inside, ran);
-      if (failure_.load(std::memory_order_relaxed) == nullptr) [[likely]] {
+      if (failure_.load(std::memory_order_relaxed) != nullptr && skips(index)) [[unlikely]] {
+        spoil_successors(index);
+      } else {
         tls.node = index;
         const int64_t begin_ns = unusual && tracing ? now_ns() : 0;
         if (unusual) context.op_ = segment_->ops_[index];
@@ -154,6 +178,7 @@ bool SegmentRun::participate(Participant& me) {
           graph.nodes[index].run(graph.nodes[index].closure_place(), context, nullptr);
         } catch (...) {
           fail(index);
+          spoil_successors(index);
         }
         if (unusual && tracing) {
           engine.profiler().span(concat("thread ", gettid()), segment_->ops_[index]->cold().name, begin_ns,

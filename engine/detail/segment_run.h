@@ -41,6 +41,8 @@ class SegmentRun : public std::enable_shared_from_this<SegmentRun> {
   template <bool kShared, bool kFenced>
   bool participate(Participant& me);
   void fail(uint32_t index);
+  bool skips(uint32_t index) const;
+  void spoil_successors(uint32_t index);
   bool look_up(Participant& me, uint64_t look_at);
   void share();
   void offer(Participant& me);
@@ -50,8 +52,10 @@ class SegmentRun : public std::enable_shared_from_this<SegmentRun> {
 
   std::shared_ptr<SegmentImpl> segment_;
   Completion done_;
-  std::atomic<size_t> left_;  // nodes that have not ended, or whose participant has not left
-  std::atomic<Failure*> failure_{nullptr};
+  std::atomic<size_t> left_;                // nodes that have not ended, or whose participant has not left
+  std::atomic<Failure*> failure_{nullptr};  // the first
+  std::unique_ptr<std::atomic<uint8_t>[]>
+      spoilt_;  // written before failure_: per node, whether it comes behind one that failed
   std::atomic<size_t> offered_{0};
   std::mutex mutex_;
   // ---- under the mutex ----

@@ -231,6 +231,35 @@ TEST_P(SegmentBlocking, AFailureWhileAnotherOperationWaits) {
   }
 }
 
+// One operation waits for another, which comes after a third that fails but does not depend on it.
+TEST(SegmentBlockingOfThree, WhatAnOperationWaitsForRunsAfterAFailureElsewhere) {
+  Engine e(test::threaded_case(3).options);
+  const std::vector<Var> vars = new_vars(e, 4);
+  std::latch* failed = nullptr;
+  std::barrier meeting(2);
+  std::atomic<int> behind{0};
+  Segment s = e.record([&] {
+    e.push([&] { meeting.arrive_and_wait(); }, {.writes = {vars[0]}});
+    e.push(
+        [&] {
+          failed->count_down();
+          throw std::runtime_error("elsewhere");
+        },
+        {.writes = {vars[1]}});
+    e.push([&] { ++behind; }, {.reads = {vars[1]}, .writes = {vars[2]}});
+    e.push([&] { ++behind; }, {.reads = {vars[2]}, .writes = {vars[2]}});
+    e.push([&] { failed->wait(); }, {.writes = {vars[3]}});
+    e.push([&] { meeting.arrive_and_wait(); }, {.updates = {vars[3]}});
+  });
+  for (int i = 0; i < 10; ++i) {
+    std::latch latch(1);
+    failed = &latch;
+    s.replay();
+    error_of<OperationError>([&] { e.wait_all(); });
+  }
+  EXPECT_EQ(0, behind.load());
+}
+
 // Random graphs in which some pairs of operations meet. Two threads are enough: the next pair comes only
 // behind this one. The first of a pair may begin long before what its partner waits for has run.
 void expect_pairs_meet(Engine& e, uint64_t seed, int replays) {
