@@ -74,6 +74,7 @@ void SegmentImpl::add(Op* op) {
     engine_.abandon_push(op);
     throw;
   }
+  engine_.forget_bytes(op);  // nothing is in flight: a replay has no bytes of its own
   if (op->device != 0 || op->type->async || op->priority != 0) plain_ = false;
 }
 

@@ -29,6 +29,9 @@ struct AsymmetricFence {
 
   /// For the side that passes rarely.
   static void heavy();
+
+  /// Does light() only keep the compiler from reordering? If not, it is a full fence, and heavy() is no more.
+  static bool light_is_free() { return detail::light_fences_are_free; }
 };
 
 }  // namespace mx

@@ -94,8 +94,9 @@ void EngineImpl::drop_async(Op* op) {
 // What the function threw counts more than what became of its token (dropped, as a rule, by the throw).
 void EngineImpl::finish_async(Op* op) {
   Failure* failure = token_failure(op);
+  const bool thrown = (op->flags & kOpFailed) != 0;
   if (failure != nullptr) {
-    if (op->flags & kOpFailed) {
+    if (thrown) {
       failure->release();
     } else {
       op->failure() = failure;
@@ -109,6 +110,10 @@ void EngineImpl::finish_async(Op* op) {
   Failure* early = streams_in_use_ ? streams_->take_early_failure(op) : nullptr;
   if (early != nullptr && (op->flags & kOpFailed) == 0) {
     finish_op(op, Outcome::failed, early);  // (retired() has counted it)
+  } else if (thrown && (op->flags & kOpNode) == 0 && lanes_[op->device]->accelerator) {
+    Failure* own = op->failure();
+    finish_op(op, Outcome::failed, own);  // (likewise, with what it had enqueued)
+    own->release();
   } else {
     complete(op);
   }

@@ -31,6 +31,7 @@
 #include "engine/detail/dependency.h"
 #include "engine/detail/lock.h"
 #include "engine/detail/op.h"
+#include "engine/detail/participant.h"
 #include "engine/detail/pools.h"
 #include "engine/detail/profiler.h"
 #include "engine/detail/ready_queue.h"
@@ -118,6 +119,8 @@ class EngineImpl final : public StreamOrder::Listener {
   void delete_var(Var v);
   Op* begin_push(const OpType* type, const PushOptions& options, const std::source_location& where);
   void abandon_push(Op* op) noexcept;
+  /// An operation that is not submitted holds no bytes.
+  void forget_bytes(Op* op) noexcept;
   void end_push(Op* op);
   bool wait(Var v, int64_t timeout_ms);
   bool wait_all(int64_t timeout_ms);
@@ -161,6 +164,8 @@ class EngineImpl final : public StreamOrder::Listener {
 
   // Replays (segment_run.cc).
   bool attention() const { return attention_.load(std::memory_order_relaxed) != 0; }
+  void begin_part(Participant& participant);
+  void end_part(Participant& participant);
   void offer_run(const std::shared_ptr<SegmentRun>& run);
   void withdraw_run(SegmentRun* run);
   void call_company();
@@ -345,6 +350,7 @@ class EngineImpl final : public StreamOrder::Listener {
   bool special_ = false;       // something rare is there: see publish_special()
   bool bytes_used_ = false;    // some operation had PushOptions::bytes
   bool urgent_shown_ = false;  // attention_ counts the urgent operation that is ready
+  bool run_turn_ = false;      // a replay that would like company comes before ready operations
   int paused_ = 0;
   int running_ = 0;  // threads that run operations
   uint64_t ended_count_ = 0;
@@ -385,6 +391,7 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<bool> inline_again_{false};
   std::atomic<int> completers_{0};  // threads inside Completion's functions
   std::mt19937_64 inline_random_;
+  ParticipantRegistry participants_;
   std::mutex lanes_mutex_;
   std::atomic<size_t> lane_count_{0};
 

@@ -1,6 +1,7 @@
 // The monitor: a thread that is asleep while the engine is idle, and while it is not looks in every
 // millisecond for what nobody else sees: an operation that was taken for a short one and hides work behind
-// it, a device whose end nobody polls, an operation that does not end.
+// it, an operation of a replay that waits for another of the same replay, a device whose end nobody polls, an
+// operation that does not end.
 //
 // Also the inline modes, in which there are no workers: in fuzz mode the monitor is the last resort, and in
 // both it is there for the watchdog.
@@ -41,6 +42,7 @@ void EngineImpl::monitor() {
                                                                  : std::chrono::microseconds(1000));
     if (monitor_stop_) return;
     guard.unlock();
+    if (participants_.rescue()) call_company();
     lock_.lock();
     if (streams_in_use_ && !inline_mode_) poll_devices();
     const bool running = running_ > 0;
@@ -81,8 +83,9 @@ void EngineImpl::monitor() {
     if (!busy) {
       monitor_awake_.store(false, std::memory_order_seq_cst);
       // A worker that was called meanwhile has seen the flag set, and told nobody.
+      // (So has a thread that began a part of a replay.)
       while (active_.load(std::memory_order_seq_cst) == 0 && !streams_outstanding_.load() && !monitor_stop_ &&
-             !monitor_awake_.load(std::memory_order_seq_cst)) {
+             participants_.empty() && !monitor_awake_.load(std::memory_order_seq_cst)) {
         monitor_wake_.wait(guard);
       }
       monitor_awake_.store(true, std::memory_order_seq_cst);

@@ -260,8 +260,14 @@ void EngineImpl::refuse_push(Op* op, const PushOptions& options, const std::sour
   }
 }
 
+void EngineImpl::forget_bytes(Op* op) noexcept {
+  if ((op->flags & kOpHasBytes) == 0) return;
+  bytes_pushed_.fetch_sub(bytes_of(op), std::memory_order_relaxed);
+  op->flags &= static_cast<uint8_t>(~kOpHasBytes);
+}
+
 void EngineImpl::abandon_push(Op* op) noexcept {
-  if (op->flags & kOpHasBytes) bytes_pushed_.fetch_sub(bytes_of(op), std::memory_order_relaxed);
+  forget_bytes(op);
   free_unsubmitted(op);
 }
 

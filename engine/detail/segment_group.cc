@@ -46,6 +46,7 @@ void construct_in(Op* op, void* argument) {
 SegmentGroup::SegmentGroup(EngineImpl& engine, SegmentImpl& segment) : engine_(engine), segment_(segment) {
   const size_t nodes = segment.ops_.size();
   shells_.reserve(nodes);
+  doomed_.resize(nodes);
   first_edge_.reserve(nodes + 1);
   predecessors_.reserve(nodes);
   for (const Node& node : segment.nodes_) first_edge_.push_back(node.successors);
@@ -164,8 +165,6 @@ void SegmentGroup::linked(Profiler& profiler, const Op* replay) {
 void SegmentGroup::start(Op* replay) {
   replay_ = replay;
   stopped_.store(false, std::memory_order_relaxed);
-  if (dirty_) waiting_ = predecessors_;
-  dirty_ = false;
   next_ = engine_.groups_;
   if (next_ != nullptr) next_->previous_ = this;
   previous_ = nullptr;
@@ -181,6 +180,8 @@ void SegmentGroup::give(uint32_t index) {
   const int16_t priority = node_of(op).recorded->priority;
   op->pending = 0;
   op->flags &= kOpNode | kOpAsync | kOpWide;
+  if (doomed_[index]) op->flags |= kOpSkip;
+  doomed_[index] = false;
   op->epoch = replay_->epoch;
   op->priority = priority != 0 ? priority : replay_->priority;
   ++replay_of(replay_).outstanding;
@@ -202,16 +203,14 @@ void SegmentGroup::ended(Op* op) {
   }
   const uint32_t begin = first_edge_[node.index];
   const uint32_t end = first_edge_[node.index + 1];
-  if (stopped()) {
-    dirty_ = true;
-    state.skipped |= begin != end;
-  } else {
-    for (uint32_t edge = begin; edge < end; ++edge) {
-      const uint32_t successor = segment_.edges_[edge];
-      if (--waiting_[successor] != 0) continue;
-      waiting_[successor] = predecessors_[successor];  // for the next replay
-      give(successor);
-    }
+  // Those behind it are skipped one after the other, and nobody else: others may be waiting for each other.
+  const bool dooms = (op->flags & (kOpFailed | kOpSkip | kOpCancelled)) != 0;
+  for (uint32_t edge = begin; edge < end; ++edge) {
+    const uint32_t successor = segment_.edges_[edge];
+    if (dooms) doomed_[successor] = true;
+    if (--waiting_[successor] != 0) continue;
+    waiting_[successor] = predecessors_[successor];  // for the next replay
+    give(successor);
   }
   if (--state.outstanding == 0) finish();
 }
@@ -222,8 +221,6 @@ void SegmentGroup::fail(Op* replay, Failure* failure, ReplayClosure::End end) {
   failure->retain();
   state.failure = failure;
   state.end = end;
-  // (Its last node may have ended, and only its own end be to come.)
-  if (state.group != nullptr) state.group->stopped_.store(true, std::memory_order_relaxed);
 }
 
 void SegmentGroup::cancel_all(SegmentGroup* first) {
@@ -273,8 +270,12 @@ void EngineImpl::start_replay(Op* replay) {
 void EngineImpl::end_node(Op* op) { node_of(op).group->ended(op); }
 
 void EngineImpl::node_failed(Op* replay, Failure* failure, bool inherited) {
-  replay_of(replay).ran = true;
+  ReplayClosure& state = replay_of(replay);
+  state.ran = true;
   SegmentGroup::fail(replay, failure, inherited ? End::inherited : End::counted);
+  // What depends on it has been given to the queues as if it had gone well. (The last node may have ended,
+  // and only the replay's own end be to come.)
+  if (state.group != nullptr) state.group->stop();
 }
 
 void EngineImpl::end_replay(Op* replay) {

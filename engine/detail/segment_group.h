@@ -78,7 +78,8 @@ class SegmentGroup {
   /// The replay that runs.
   Op* replay() const { return replay_; }
   ReplayRef replay_ref() const;
-  /// Nodes that have not started are to be skipped. Any thread.
+  /// Nodes that have not started are to be skipped: cancelled, or a device has failed. Any thread.
+  void stop() { stopped_.store(true, std::memory_order_relaxed); }
   bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
   /// Does the segment touch a variable with this mark (wait.cc)?
   bool touches_marked(uint32_t walk);
@@ -102,7 +103,7 @@ class SegmentGroup {
   std::vector<uint32_t> first_edge_;  // into SegmentImpl::edges_, one more than nodes
   std::vector<uint32_t> predecessors_;
   std::vector<uint32_t> waiting_;  // predecessors that have not ended
-  bool dirty_ = false;             // waiting_ is not as it was at the start
+  std::vector<bool> doomed_;       // nodes to be skipped: one before them failed or was skipped
   Op* replay_ = nullptr;
   std::atomic<bool> stopped_{false};
   uint32_t walk_ = 0;  // of the latest touches_marked(), and its answer

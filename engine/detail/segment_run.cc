@@ -1,9 +1,10 @@
 #include "engine/detail/segment_run.h"
 
 #include <algorithm>
-#include <bit>
+#include <new>
 
 #include "engine/base/clock.h"
+#include "engine/base/make_room.h"
 #include "engine/detail/engine_impl.h"
 
 namespace mx::detail {
@@ -12,183 +13,290 @@ namespace {
 
 // Nodes longer than this (ticks, about a third of a microsecond) are worth a second worker.
 constexpr uint64_t kWorthSharing = 1000;
+constexpr uint32_t kNone = UINT32_MAX;
+
+struct Graph {
+  Node* nodes;
+  const uint32_t* edges;
+  std::atomic<uint32_t>* counters;
+};
+
+// A node has ended: those that waited for nothing else may run. Returns one of them; the others go on the
+// stack.
+template <bool kShared>
+inline uint32_t release(const Graph& graph, std::vector<uint32_t>& stack, uint32_t begin_edge,
+                        uint32_t end_edge) {
+  uint32_t next = kNone;
+  for (uint32_t i = begin_edge; i < end_edge; ++i) {
+    const uint32_t successor = graph.edges[i];
+    const uint32_t predecessors = graph.nodes[successor].predecessor_count();
+    if (predecessors != 1) {
+      std::atomic<uint32_t>& counter = graph.counters[successor];
+      uint32_t waiting = 0;
+      if constexpr (kShared) {
+        waiting = counter.fetch_sub(1, std::memory_order_acq_rel) - 1;
+      } else {
+        waiting = counter.load(std::memory_order_relaxed) - 1;
+        counter.store(waiting, std::memory_order_relaxed);
+      }
+      if (waiting != 0) continue;
+      counter.store(predecessors, std::memory_order_relaxed);  // for the next replay
+    }
+    if (next == kNone) {
+      next = successor;
+    } else {
+      stack.push_back(successor);
+    }
+  }
+  return next;
+}
+
+// How the owner tells where it is: see participant.h. What it did before is seen by who sees that.
+template <bool kFenced>
+inline void tell(std::atomic<uint64_t>& inside, uint64_t value) {
+  if constexpr (kFenced) {
+    inside.exchange(value, std::memory_order_seq_cst);
+  } else {
+    inside.store(value, std::memory_order_release);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+}
 
 }  // namespace
 
 void SegmentRun::start(const std::shared_ptr<SegmentImpl>& segment, Completion done) {
-  auto run = std::shared_ptr<SegmentRun>(new SegmentRun(segment, std::move(done)));
+  const auto run = std::shared_ptr<SegmentRun>(new SegmentRun(segment, std::move(done)));
   // Kept between replays, and taken while in use, since a node may lead to another replay on this thread.
   static thread_local std::vector<uint32_t> kept;
-  std::vector<uint32_t> stack = std::move(kept);
-  stack.clear();
-  size_t root = 0;
-  if (run->participate<false>(stack, root)) {
-    run->left_.store(segment->ops_.size() - run->ran_, std::memory_order_relaxed);
-    segment->engine_.offer_run(run);
-    run->offer(stack, root);
-    run->ran_ = 0;
-    run->participate<true>(stack, root);
-  } else {
-    run->leave(run->ran_);
-  }
-  kept = std::move(stack);
+  Participant me(*run);
+  me.stack = std::move(kept);
+  me.stack.clear();
+  me.root_end = segment->roots_.size();
+  run->take_part(me, false);
+  kept = std::move(me.stack);
+  run->leave(me.ran);
 }
 
 void SegmentRun::join() {
-  std::vector<uint32_t> stack;
-  size_t no_roots = segment_->roots_.size();
-  if (take_offered(stack)) participate<true>(stack, no_roots);
+  if (!wants_company()) return;
+  Participant me(*this);
+  take_part(me, true);
+  leave(me.ran);
+}
+
+void SegmentRun::take_part(Participant& me, bool shared) {
+  EngineImpl& engine = segment_->engine_;
+  engine.begin_part(me);
+  struct End {
+    EngineImpl& engine;
+    Participant& me;
+    ~End() { engine.end_part(me); }
+  } const end{engine, me};
+  // (A template argument each: the loop is a few nanoseconds long.)
+  if (AsymmetricFence::light_is_free()) {
+    if (shared || participate<false, false>(me)) participate<true, false>(me);
+  } else {
+    if (shared || participate<false, true>(me)) participate<true, true>(me);
+  }
 }
 
 void SegmentRun::fail(uint32_t index) {
   const OpCold& cold = segment_->ops_[index]->cold();
   Failure* failure = failure_of_current_exception(cold.name, cold.where);
-  Failure* none = nullptr;
-  if (!failure_.compare_exchange_strong(none, failure)) failure->release();
+  std::lock_guard lock(mutex_);
+  if (failure_.load(std::memory_order_relaxed) != nullptr) {
+    failure->release();
+    return;
+  }
+  // (Without memory for it, everything that has not started is skipped.)
+  const size_t nodes = segment_->ops_.size();
+  spoilt_.reset(new (std::nothrow) std::atomic<uint8_t>[nodes]());
+  failure_.store(failure, std::memory_order_release);
 }
 
-// kShared: others take part, so counters are decremented atomically. Otherwise returns true when it is time
-// to share, with the state left in `stack` and `root`.
-template <bool kShared>
-bool SegmentRun::participate(std::vector<uint32_t>& stack, size_t& root) {
+// After a failure: is the node to be skipped, because it comes behind one that failed? The others run, since
+// an operation that runs may wait for them.
+bool SegmentRun::skips(uint32_t index) const {
+  if (failure_.load(std::memory_order_acquire) == nullptr) return false;
+  return spoilt_ == nullptr || spoilt_[index].load(std::memory_order_relaxed) != 0;
+}
+
+// The node has failed or was skipped; called before it releases its successors.
+void SegmentRun::spoil_successors(uint32_t index) {
+  if (spoilt_ == nullptr) return;
+  for (uint32_t i = segment_->nodes_[index].successors; i < segment_->nodes_[index + 1].successors; ++i)
+    spoilt_[segment_->edges_[i]].store(1, std::memory_order_relaxed);
+}
+
+// kShared: others take part, so counters are decremented atomically. Otherwise returns true when others do
+// from now on, with the state left in `me`.
+template <bool kShared, bool kFenced>
+bool SegmentRun::participate(Participant& me) {
   EngineImpl& engine = segment_->engine_;
   const SegmentImpl* const outer = std::exchange(tls.segment, segment_.get());
   const bool check = engine.options().mode == EngineMode::check;
   RunContext context;
   context.check_ = check;
-  const std::vector<uint32_t>& roots = segment_->roots_;
+  const uint32_t* const roots = segment_->roots_.data();
   const bool tracing = engine.profiler().tracing();
   const bool unusual = tracing || check;
-  size_t ran = 0;
-  size_t check_at = 1;
+  const Graph graph{segment_->nodes_.data(), segment_->edges_.data(), segment_->waiting_.get()};
+  size_t ran = me.ran;
+  if constexpr (kShared) look_up(me, UINT64_MAX);
   const uint64_t begin = ticks();
-  bool share = false;
-  constexpr uint32_t kNone = UINT32_MAX;
-  Node* const nodes = segment_->nodes_.data();
-  const uint32_t* const edges = segment_->edges_.data();
-  std::atomic<uint32_t>* const counters = segment_->waiting_.get();
-  for (;;) {
+  bool share_it = false;
+  bool converted = false;
+  while (!converted) {
     uint32_t index = kNone;
-    if (!stack.empty()) {
-      index = stack.back();
-      stack.pop_back();
-    } else if (root < roots.size()) {
-      index = roots[root++];
-      if (root + 16 < roots.size()) __builtin_prefetch(&nodes[roots[root + 16]]);
-    } else if (!kShared || !take_offered(stack)) {
+    if (!me.stack.empty()) {
+      index = me.stack.back();
+      me.stack.pop_back();
+    } else if (me.root < me.root_end) {
+      index = roots[me.root++];
+      if (me.root + 16 < me.root_end) __builtin_prefetch(&graph.nodes[roots[me.root + 16]]);
+    } else if (!kShared || !take_offered(me)) {
       break;
     } else {
       continue;
     }
     while (index != kNone) {
-      const uint32_t begin_edge = nodes[index].successors;
-      const uint32_t end_edge = nodes[index + 1].successors;
+      const uint32_t begin_edge = graph.nodes[index].successors;
+      const uint32_t end_edge = graph.nodes[index + 1].successors;
       for (uint32_t i = begin_edge; i < end_edge && i < begin_edge + 8; ++i) {
-        __builtin_prefetch(&counters[edges[i]], 1);
-        __builtin_prefetch(&nodes[edges[i]]);
+        __builtin_prefetch(&graph.counters[graph.edges[i]], 1);
+        __builtin_prefetch(&graph.nodes[graph.edges[i]]);
       }
-      if (failure_.load(std::memory_order_relaxed) == nullptr) [[likely]] {
+      ++ran;
+      tell<kFenced>(me.inside, ran);
+      if (failure_.load(std::memory_order_relaxed) != nullptr && skips(index)) [[unlikely]] {
+        spoil_successors(index);
+      } else {
         tls.node = index;
         const int64_t begin_ns = unusual && tracing ? now_ns() : 0;
         if (unusual) context.op_ = segment_->ops_[index];
         try {
-          nodes[index].run(nodes[index].closure_place(), context, nullptr);
+          graph.nodes[index].run(graph.nodes[index].closure_place(), context, nullptr);
         } catch (...) {
           fail(index);
+          spoil_successors(index);
         }
         if (unusual && tracing) {
           engine.profiler().span(concat("thread ", gettid()), segment_->ops_[index]->cold().name, begin_ns,
                                  now_ns());
         }
       }
-      ++ran;
-      uint32_t next = kNone;
-      for (uint32_t i = begin_edge; i < end_edge; ++i) {
-        const uint32_t successor = edges[i];
-        const uint32_t predecessors = nodes[successor].predecessor_count();
-        if (predecessors != 1) {
-          std::atomic<uint32_t>& counter = counters[successor];
-          uint32_t waiting = 0;
-          if constexpr (kShared) {
-            waiting = counter.fetch_sub(1, std::memory_order_acq_rel) - 1;
-          } else {
-            waiting = counter.load(std::memory_order_relaxed) - 1;
-            counter.store(waiting, std::memory_order_relaxed);
-          }
-          if (waiting != 0) continue;
-          counter.store(predecessors, std::memory_order_relaxed);  // for the next replay
-        }
-        if (next == kNone) {
-          next = successor;
-        } else {
-          stack.push_back(successor);
+      tell<kFenced>(me.inside, 0);
+      const bool look =
+          ran >= me.look_at.load(kFenced ? std::memory_order_seq_cst : std::memory_order_relaxed);
+      if (look) [[unlikely]] {
+        if (look_up(me, kShared ? UINT64_MAX : 2 * ran) && !kShared) {
+          index = release<true>(graph, me.stack, begin_edge, end_edge);
+          if (index != kNone) me.stack.push_back(index);
+          converted = true;
+          break;
         }
       }
-      index = next;
-      if (kShared ? offered_.load(std::memory_order_relaxed) == 0 : engine.attention() || ran == check_at)
-          [[unlikely]] {
-        const size_t spare = stack.size() + (roots.size() - root);
+      index = release<kShared>(graph, me.stack, begin_edge, end_edge);
+      if (kShared ? offered_.load(std::memory_order_relaxed) == 0 : look || engine.attention()) [[unlikely]] {
+        const bool spare = !me.stack.empty() || me.root < me.root_end;
         if constexpr (kShared) {
-          if (spare > 0) offer(stack, root);
+          if (spare) offer(me);
         } else {
-          if (ran == check_at) {
-            check_at *= 2;
-            share =
-                (ticks() - begin) / ran > kWorthSharing && engine.worker_limit() > 1 && !engine.inline_mode();
-          }
-          share |= engine.attention() && (ticks() - begin) / ran > kWorthSharing / 4;
-          if (share && spare > 0) {
-            if (index != kNone) stack.push_back(index);
-            ran_ = ran;
-            tls.segment = outer;
-            return true;
+          const uint64_t each = (ticks() - begin) / ran;
+          if (look) share_it = each > kWorthSharing && engine.worker_limit() > 1 && !engine.inline_mode();
+          share_it |= engine.attention() && each > kWorthSharing / 4;
+          if (share_it && spare) {
+            if (index != kNone) me.stack.push_back(index);
+            offer(me);
+            converted = true;
+            break;
           }
         }
       }
     }
   }
   tls.segment = outer;
-  if constexpr (kShared) {
-    leave(ran);
-  } else {
-    left_.store(ran, std::memory_order_relaxed);
-    ran_ = ran;
-  }
-  return false;
+  me.ran = ran;
+  return converted;
+}
+
+// Agrees with those who want the participant's work. Returns whether the run is shared; if not, the
+// participant looks up again when it has run `look_at` nodes.
+bool SegmentRun::look_up(Participant& me, uint64_t look_at) {
+  uint64_t expected = me.look_at.load(std::memory_order_relaxed);
+  if (expected != 0 && me.look_at.compare_exchange_strong(expected, look_at)) return false;
+  std::lock_guard lock(mutex_);
+  me.look_at.store(look_at, std::memory_order_relaxed);
+  return shared_;
+}
+
+// Under the mutex, with something offered: so nobody can have come to the end of the run.
+void SegmentRun::share() {
+  if (shared_) return;
+  shared_ = true;
+  segment_->engine_.offer_run(shared_from_this());
 }
 
 // Half of what this participant has goes to the others.
-void SegmentRun::offer(std::vector<uint32_t>& stack, size_t& root) {
-  const std::vector<uint32_t>& roots = segment_->roots_;
+void SegmentRun::offer(Participant& me) {
   {
     std::lock_guard lock(mutex_);
-    size_t give = (stack.size() + 1) / 2;
-    pool_.insert(pool_.end(), stack.begin(), stack.begin() + static_cast<std::ptrdiff_t>(give));
-    stack.erase(stack.begin(), stack.begin() + static_cast<std::ptrdiff_t>(give));
-    give = (roots.size() - root + 1) / 2;
-    pool_.insert(pool_.end(), roots.begin() + static_cast<std::ptrdiff_t>(root),
-                 roots.begin() + static_cast<std::ptrdiff_t>(root + give));
-    root += give;
-    offered_.store(pool_.size(), std::memory_order_relaxed);
+    const auto give = static_cast<std::ptrdiff_t>((me.stack.size() + 1) / 2);
+    pool_.insert(pool_.end(), me.stack.begin(), me.stack.begin() + give);
+    me.stack.erase(me.stack.begin(), me.stack.begin() + give);
+    if (const size_t roots = (me.root_end - me.root + 1) / 2; roots > 0) {
+      ranges_.emplace_back(me.root, me.root + roots);
+      me.root += roots;
+    }
+    count_offered();
+    share();
   }
   segment_->engine_.call_company();
 }
 
-bool SegmentRun::take_offered(std::vector<uint32_t>& stack) {
+bool SegmentRun::rob(Participant& participant) {
+  std::lock_guard lock(mutex_);
+  if (participant.look_at.load(std::memory_order_relaxed) != 0) return false;  // it has been out and looked
+  if (participant.inside.load(std::memory_order_seq_cst) == 0) return false;
+  if (participant.stack.empty() && participant.root == participant.root_end) return false;
+  make_room(pool_, participant.stack.size());
+  make_room(ranges_);
+  pool_.insert(pool_.end(), participant.stack.begin(), participant.stack.end());
+  participant.stack.clear();
+  if (participant.root != participant.root_end) {
+    ranges_.emplace_back(participant.root, participant.root_end);
+    participant.root = participant.root_end;
+  }
+  count_offered();
+  share();
+  return true;
+}
+
+bool SegmentRun::take_offered(Participant& me) {
   if (offered_.load(std::memory_order_relaxed) == 0) return false;
   std::lock_guard lock(mutex_);
   const size_t n = (pool_.size() + 1) / 2;
-  stack.insert(stack.end(), pool_.end() - static_cast<std::ptrdiff_t>(n), pool_.end());
+  me.stack.insert(me.stack.end(), pool_.end() - static_cast<std::ptrdiff_t>(n), pool_.end());
   pool_.resize(pool_.size() - n);
-  offered_.store(pool_.size(), std::memory_order_relaxed);
-  return n > 0;
+  bool taken = n > 0;
+  if (!ranges_.empty()) {
+    Range& range = ranges_.back();
+    me.root_end = range.second;
+    me.root = range.second -= (range.second - range.first + 1) / 2;
+    if (range.first == range.second) ranges_.pop_back();
+    taken = true;
+  }
+  count_offered();
+  return taken;
 }
+
+void SegmentRun::count_offered() { offered_.store(pool_.size() + ranges_.size(), std::memory_order_relaxed); }
 
 void SegmentRun::leave(size_t ran) {
   // (Who has run nothing cannot be the last, and may come when all has ended.)
   if (ran == 0 || left_.fetch_sub(ran, std::memory_order_acq_rel) != ran) return;
   EngineImpl& engine = segment_->engine_;
-  engine.withdraw_run(this);
+  if (shared_) engine.withdraw_run(this);
   Failure* failure = failure_.load(std::memory_order_acquire);
   if (failure == nullptr) {
     done_.done();
@@ -197,6 +305,34 @@ void SegmentRun::leave(size_t ran) {
   const std::exception_ptr error = failure->error;
   failure->release();
   done_.fail(error);
+}
+
+bool ParticipantRegistry::rescue() {
+  bool any = false;
+  bool found = false;
+  lock_.lock();
+  for (Participant* p = first_; p != nullptr; p = p->next) {
+    const uint64_t inside = p->inside.load(std::memory_order_relaxed);
+    if (inside != 0 && inside == p->seen && inside != p->left) {
+      p->look_at.store(0, std::memory_order_seq_cst);
+      p->left = inside;
+      any = true;
+    }
+    p->seen = inside;
+  }
+  if (any) AsymmetricFence::heavy();
+  if (any) {
+    for (Participant* p = first_; p != nullptr; p = p->next) {
+      if (p->left == 0 || p->left != p->seen) continue;
+      try {
+        found |= p->run.rob(*p);
+      } catch (const std::bad_alloc&) {
+        p->left = 0;  // the next turn tries again
+      }
+    }
+  }
+  lock_.unlock();
+  return found;
 }
 
 }  // namespace mx::detail

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "engine/detail/participant.h"
 #include "engine/detail/segment_impl.h"
 #include "engine/run_context.h"
 
@@ -24,25 +27,41 @@ class SegmentRun : public std::enable_shared_from_this<SegmentRun> {
   /// Is there anything a newcomer could take?
   bool wants_company() const { return offered_.load(std::memory_order_relaxed) > 0; }
 
- private:
-  SegmentRun(std::shared_ptr<SegmentImpl> segment, Completion done)
-      : segment_(std::move(segment)), done_(std::move(done)) {}
+  /// Offers to others all that a participant has, whose look_at is 0, if it is inside a node. Returns whether
+  /// there was anything. The participant cannot go meanwhile: the registry's lock is held.
+  bool rob(Participant& participant);
 
-  template <bool kShared>
-  bool participate(std::vector<uint32_t>& stack, size_t& root);
+ private:
+  using Range = std::pair<size_t, size_t>;
+
+  SegmentRun(std::shared_ptr<SegmentImpl> segment, Completion done)
+      : segment_(std::move(segment)), done_(std::move(done)), left_(segment_->ops_.size()) {}
+
+  void take_part(Participant& me, bool shared);
+  template <bool kShared, bool kFenced>
+  bool participate(Participant& me);
   void fail(uint32_t index);
-  void offer(std::vector<uint32_t>& stack, size_t& root);
-  bool take_offered(std::vector<uint32_t>& stack);
+  bool skips(uint32_t index) const;
+  void spoil_successors(uint32_t index);
+  bool look_up(Participant& me, uint64_t look_at);
+  void share();
+  void offer(Participant& me);
+  bool take_offered(Participant& me);
+  void count_offered();
   void leave(size_t ran);
 
   std::shared_ptr<SegmentImpl> segment_;
   Completion done_;
-  std::atomic<size_t> left_{0};  // nodes not yet ended; used once the run is shared
-  std::atomic<Failure*> failure_{nullptr};
+  std::atomic<size_t> left_;                // nodes that have not ended, or whose participant has not left
+  std::atomic<Failure*> failure_{nullptr};  // the first
+  std::unique_ptr<std::atomic<uint8_t>[]>
+      spoilt_;  // written before failure_: per node, whether it comes behind one that failed
   std::atomic<size_t> offered_{0};
   std::mutex mutex_;
-  std::vector<uint32_t> pool_;  // offered to others
-  size_t ran_ = 0;              // by the first participant before it shared
+  // ---- under the mutex ----
+  std::vector<uint32_t> pool_;  // offered to others: nodes,
+  std::vector<Range> ranges_;   // and roots
+  bool shared_ = false;         // the engine knows of it, and counters are decremented atomically
 };
 
 }  // namespace mx::detail

@@ -11,6 +11,17 @@
 
 namespace mx::detail {
 
+// With one thread there is nobody to help, and in the inline modes neither.
+void EngineImpl::begin_part(Participant& participant) {
+  if (threads_ == 1 || inline_mode_) return;
+  participants_.add(participant);
+  if (!monitor_awake_.load(std::memory_order_seq_cst)) start_monitor();
+}
+
+void EngineImpl::end_part(Participant& participant) {
+  if (threads_ > 1 && !inline_mode_) participants_.remove(participant);
+}
+
 void EngineImpl::offer_run(const std::shared_ptr<SegmentRun>& run) {
   lock_.lock();
   try {
@@ -20,7 +31,6 @@ void EngineImpl::offer_run(const std::shared_ptr<SegmentRun>& run) {
     // Then nobody joins, and this thread runs all of it.
   }
   unlock();
-  call_company();
 }
 
 void EngineImpl::withdraw_run(SegmentRun* run) {
@@ -39,7 +49,9 @@ bool EngineImpl::company_wanted() const {
 }
 
 void EngineImpl::call_company() {
-  if (searching_.load(std::memory_order_relaxed) == 0 && active_.load(std::memory_order_relaxed) < threads_) {
+  if (searching_.load(std::memory_order_relaxed) > 0) {
+    ready_hint_.store(1, std::memory_order_relaxed);  // (if there is nothing, who comes to look corrects it)
+  } else if (active_.load(std::memory_order_relaxed) < threads_) {
     start_worker();
   }
 }
@@ -280,7 +292,9 @@ size_t EngineImpl::take_special(Worker& worker) {
     return 1;
   }
   if (running_ >= threads_) return 0;
-  if (ready_.empty()) {
+  // In turns: an operation of the replay may wait for one that it offers, however much else is ready.
+  run_turn_ = !run_turn_;
+  if (ready_.empty() || (run_turn_ && !ready_.urgent())) {
     for (auto& run : shared_runs_) {
       if (!run->wants_company()) continue;
       worker.run = run;
@@ -288,7 +302,7 @@ size_t EngineImpl::take_special(Worker& worker) {
       start_batch(batch, 1);
       return 1;
     }
-    return 0;
+    if (ready_.empty()) return 0;
   }
   size_t want = 1;
   if (body_ticks_.load(std::memory_order_relaxed) < kShortTicks && !ready_.urgent()) {

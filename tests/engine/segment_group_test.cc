@@ -272,6 +272,36 @@ TEST(SegmentGroupOrder, NodesMeetInsideAReplay) {
   e.wait_all();
 }
 
+// If the failure kept one of two that meet from running, the other would wait for ever.
+TEST(SegmentGroupOrder, NodesMeetAlthoughAnotherOneFailsMeanwhile) {
+  Engine e(test::threaded_case(3).options);
+  Var u = e.new_var(), v = e.new_var(), w = e.new_var();
+  std::barrier meeting(2);
+  std::latch* met = nullptr;
+  int behind = 0;
+  Segment s = e.record([&] {
+    e.push([&] { meeting.arrive_and_wait(); }, {.updates = {v}, .priority = 1});
+    e.push(
+        [&] {
+          met->count_down();
+          throw std::runtime_error("broken");
+        },
+        {.updates = {u}, .name = "bad"});
+    e.push([&] { ++behind; }, {.updates = {u}});
+    e.push([&] { met->wait(); }, {.updates = {w}});
+    e.push([&] { meeting.arrive_and_wait(); }, {.updates = {w}});
+  });
+  for (int i = 0; i < 20; ++i) {
+    std::latch latch(1);
+    met = &latch;
+    e.push([] {}, {.writes = {u, v, w}});
+    s.replay();
+    EXPECT_TRUE(contains(error_of<Error>([&] { e.wait(v); }), "[bad]"));
+    error_of<Error>([&] { e.wait_all(); });
+  }
+  EXPECT_EQ(0, behind);
+}
+
 TEST(SegmentGroupCheck, ANodeIsCheckedByItsOwnLinks) {
   Engine e(test::mode_case(EngineMode::check, "check").options);
   Var v = e.new_var(), w = e.new_var();

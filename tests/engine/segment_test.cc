@@ -335,6 +335,16 @@ TEST_P(Segments, AReplayInsideARecordingIsRecorded) {
   EXPECT_EQ(20, value);
 }
 
+// What is recorded is not in flight.
+TEST_P(Segments, BytesOfARecordingDoNotCount) {
+  Var v = e_.new_var();
+  Segment segment = e_.record([&] { e_.push([] {}, {.updates = {v}, .bytes = 1000}); });
+  EXPECT_EQ(0u, e_.stats().bytes_in_flight);
+  segment.replay();
+  e_.wait_all();
+  EXPECT_EQ(0u, e_.stats().bytes_in_flight);
+}
+
 // Long operations of one replay use both workers.
 TEST(SegmentSharing, TwoWorkersTakePart) {
   Engine e(test::threaded_case(2).options);

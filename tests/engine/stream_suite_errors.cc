@@ -44,6 +44,21 @@ TEST_P(StreamSuite, AFunctionThatThrowsPoisonsWhatDependsOnIt) {
   EXPECT_THROW(engine.wait_all(), Error);
 }
 
+TEST_P(StreamSuite, AnAsynchronousFunctionThatThrowsFailsOnce) {
+  Engine& engine = start();
+  auto a = array(4);
+  engine.push_async([](RunContext, Completion) { throw std::runtime_error("broken"); },
+                    {.writes = {a->var}, .context = device(), .name = "bad"});
+  EXPECT_TRUE(names(error_of(engine, a->var), "bad"));
+  try {
+    engine.wait_all();
+    ADD_FAILURE() << "expected the error";
+  } catch (const Error& e) {
+    EXPECT_EQ(std::string(e.what()).find("more failed"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(engine.stats().failed, 1u);
+}
+
 TEST_P(StreamSuite, AnErrorOnOneStreamPoisonsExactlyWhatDependsOnIt) {
   if (!host_code()) GTEST_SKIP() << "needs a device that can fail without consequences";
   Engine& engine = start(4);
