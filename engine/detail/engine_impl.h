@@ -254,6 +254,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void finish_batch(Worker& worker);
   size_t take(Worker& worker);
   size_t take_special(Worker& worker);
+  size_t take_ready(Batch& batch);
   void start_batch(Batch& batch, size_t size);
   /// `all`: also what a worker that gets on with its batch has not started.
   void scavenge(bool all = false);

@@ -221,6 +221,26 @@ void EngineImpl::scavenge(bool all) {
     settle_internal();
 }
 
+// Of what is ready, and there is something: one, or as many short ones as leave enough for others.
+inline size_t EngineImpl::take_ready(Batch& batch) {
+  size_t size = 1;
+  batch.ops[0] = ready_.pop();
+  if (body_ticks_.load(std::memory_order_relaxed) < kShortTicks && !ready_.urgent()) {
+    if (ready_.empty()) {
+      // A chain then visits the lock once for many links. (Other workers take it away again if they have
+      // nothing to do, and a failure ends the batch.) Mode check reads links as the operation runs, which
+      // must then have all its grants; with streams, grants are not all that an operation waits for.
+      if (!check_mode_ && !streams_in_use_) size = batch.extend(size);
+    } else {
+      const size_t want =
+          std::clamp<size_t>((ready_.size() + 1) / static_cast<size_t>(running_ + 2), 1, kMaxBatch);
+      for (; size < want; ++size) batch.ops[size] = ready_.pop();
+    }
+  }
+  start_batch(batch, size);
+  return size;
+}
+
 size_t EngineImpl::take(Worker& worker) {
   if (hurried_.load(std::memory_order_relaxed) > 0) [[unlikely]]
     drain_to(ring_.tail());
@@ -236,23 +256,7 @@ size_t EngineImpl::take(Worker& worker) {
   if (special_) [[unlikely]]
     return take_special(worker);
   if (running_ >= threads_) return 0;
-  Batch& batch = worker.batch;
-  size_t size = 1;
-  batch.ops[0] = ready_.pop();
-  if (body_ticks_.load(std::memory_order_relaxed) < kShortTicks) {
-    if (ready_.empty()) {
-      // A chain then visits the lock once for many links. (Other workers take it away again if they have
-      // nothing to do, and a failure ends the batch.) Mode check reads links as the operation runs, which
-      // must then have all its grants.
-      if (!check_mode_) size = batch.extend(size);
-    } else {
-      const size_t want =
-          std::clamp<size_t>((ready_.size() + 1) / static_cast<size_t>(running_ + 2), 1, kMaxBatch);
-      for (; size < want; ++size) batch.ops[size] = ready_.pop();
-    }
-  }
-  start_batch(batch, size);
-  return size;
+  return take_ready(worker.batch);
 }
 
 // The same with everything that is rarely there: a pause, devices, lanes, priorities, replays, chance.
@@ -304,13 +308,7 @@ size_t EngineImpl::take_special(Worker& worker) {
     }
     if (ready_.empty()) return 0;
   }
-  size_t want = 1;
-  if (body_ticks_.load(std::memory_order_relaxed) < kShortTicks && !ready_.urgent()) {
-    want = std::clamp<size_t>(ready_.size() / static_cast<size_t>(running_ + 2), 1, kMaxBatch);
-  }
-  for (size_t i = 0; i < want; ++i) batch.ops[i] = ready_.pop();
-  start_batch(batch, want);
-  return want;
+  return take_ready(batch);
 }
 
 void EngineImpl::run_batch(Worker& worker, size_t size) {
