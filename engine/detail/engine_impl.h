@@ -5,6 +5,7 @@
 //   state.cc    under the lock: drains the ring into DependencyState, completes operations, keeps counts
 //   worker.cc   a worker on oneTBB: step (under the lock), run (outside it), search, leave
 //   issue.cc    operations of accelerators: one issuer per device at a time
+//   hold.cc     what segments keep between their replays
 //   wait.cc     waiters, and the help they give on the way to what they wait for
 //   monitor.cc  the thread that looks after long operations and polled devices
 //
@@ -40,6 +41,7 @@
 
 namespace mx::detail {
 
+struct Hold;
 class SegmentImpl;
 class SegmentRun;
 class WorkerHost;
@@ -154,6 +156,8 @@ class EngineImpl final : public StreamOrder::Listener {
     }
   }
   void written(VarBlock* var);
+  void give_up(VarBlock* var);
+  void replayed(VarBlock* own, Outcome outcome, Failure* failure);
 
   uint32_t id() const { return id_; }
   void check_usable(const char* call) const;
@@ -185,6 +189,14 @@ class EngineImpl final : public StreamOrder::Listener {
   void pin(const std::vector<Link>& vars);
   void unpin(const std::vector<Link>& vars);
 
+  // hold.cc: for segments; they take the lock
+  Hold* add_hold(std::unique_ptr<Hold> hold);
+  bool replay_keeping(Hold& hold, const OpType* type, int priority, const std::source_location& where,
+                      void (*construct)(Op*, void*), void* argument);
+  void end_hold(Hold& hold);
+  void keep_nothing(Hold& hold);
+  void remove_hold(Hold& hold);
+
   // push.cc
   class LinkWriter;
   void push_links(const OpType* type, const std::vector<Link>& links, int priority, uint8_t device,
@@ -215,6 +227,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void wake_throttled();
   void settle_internal();
   void give_var(VarBlock* var);
+  void unpin_locked(const std::vector<Link>& vars);
   void finish_op(Op* op, Outcome outcome, Failure* failure, bool release_epoch = true);
   void count_error(Failure* failure);
   void release_op(Op* op);
@@ -343,6 +356,8 @@ class EngineImpl final : public StreamOrder::Listener {
   std::vector<Failure*> unobserved_;
   std::unordered_map<VarBlock*, uint32_t>
       pins_;  // by segments; a deleted one is given back with its last pin
+  std::unordered_map<VarBlock*, std::unique_ptr<Hold>> holds_;  // by the segment's own variable
+  uint64_t linked_directly_ = 0;  // operations that did not pass the ring; ended_count_ leaves them out
   std::vector<std::shared_ptr<SegmentRun>> shared_runs_;  // replays that would like company
   std::mt19937_64 random_;
   uint32_t epoch_count_[256] = {};

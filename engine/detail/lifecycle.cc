@@ -7,6 +7,7 @@
 #include "engine/base/cpus.h"
 #include "engine/base/log.h"
 #include "engine/detail/engine_inl.h"
+#include "engine/detail/hold.h"
 #include "engine/detail/segment_run.h"
 #include "engine/detail/worker_host.h"
 
@@ -159,8 +160,8 @@ void EngineImpl::profile(bool on) {
 EngineStats EngineImpl::stats() {
   EngineStats stats;
   lock_.lock();
-  stats.pushed = ring_.tail();
-  stats.completed = ended_count_;
+  stats.pushed = ring_.tail() + linked_directly_;
+  stats.completed = ended_count_ + linked_directly_;
   stats.failed = failed_ops_;
   stats.skipped = skipped_ops_;
   stats.in_flight = stats.pushed - stats.completed;

@@ -18,6 +18,7 @@
 namespace mx::detail {
 
 class EngineImpl;
+struct Hold;
 
 struct Node {
   static constexpr size_t kCopy = 16;
@@ -66,6 +67,7 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   std::vector<Link> pinned_;   // while recording
   std::mutex replay_mutex_;    // of operations that are replayed one by one
   std::vector<Link> outside_;  // the union of what the operations touch, and own_
+  Hold* hold_ = nullptr;       // the engine's; of a plain segment
   std::vector<Node> nodes_;    // one more than operations
   std::vector<uint32_t> edges_;
   std::vector<uint32_t> roots_;

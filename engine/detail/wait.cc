@@ -8,6 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
 #include "engine/detail/engine_inl.h"
+#include "engine/detail/hold.h"
 #include "engine/detail/segment_impl.h"
 
 namespace mx::detail {
@@ -42,6 +43,7 @@ bool EngineImpl::wait(Var v, int64_t timeout_ms) {
   waiter.var = var;
   lock_.lock();
   drain_to(ring_.tail());
+  if ((var->flags & kVarKept) && var->holder->hold->pending()) give_up(var);
   waiter.target = var->writes_linked;
   if (var->writes_done == waiter.target) {
     waiter.written = true;
@@ -288,7 +290,11 @@ void EngineImpl::mark_ancestors(VarBlock* var) {
   visit(var, nullptr);
   while (depth > 0 && budget > 0) {
     const Place place = stack[--depth];
-    if (place.var->writing()) expand(op_of(place.var->holder));
+    if (place.var->flags & (kVarKept | kVarLost)) {
+      visit(place.var->holder->hold->own, nullptr);  // (all its replays, some more than are on the way)
+    } else if (place.var->writing()) {
+      expand(op_of(place.var->holder));
+    }
     for (Link* link = place.var->head; link != nullptr && link != place.until && budget > 0;
          link = link->next) {
       --budget;
