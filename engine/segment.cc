@@ -44,7 +44,8 @@ void construct_in(Op* op, void* argument) {
 
 }  // namespace
 
-SegmentImpl::SegmentImpl(EngineImpl& engine) : engine_(engine), engine_id_(engine.id()) {}
+SegmentImpl::SegmentImpl(EngineImpl& engine)
+    : engine_(engine), engine_id_(engine.id()), memory_(engine.op_memory_) {}
 
 SegmentImpl::~SegmentImpl() {
   for (Op* op : ops_) destroy_function(op);

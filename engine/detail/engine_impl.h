@@ -295,7 +295,8 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<bool> refusing_{false};   // pushes throw
   std::atomic<bool> shut_down_{false};  // shutdown() has begun
 
-  OpPool op_pool_;
+  const std::shared_ptr<OpPool> op_memory_ = std::make_shared<OpPool>();  // recorded segments have a share
+  OpPool& op_pool_ = *op_memory_;
   VarPool var_pool_;
   Profiler profiler_;
   std::unique_ptr<WorkerHost> host_;
