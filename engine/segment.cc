@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <unordered_map>
 
 #include "engine/base/clock.h"
 #include "engine/base/make_room.h"
 #include "engine/detail/engine_impl.h"
+#include "engine/detail/hold.h"
 #include "engine/detail/segment_group.h"
 #include "engine/detail/segment_impl.h"
 #include "engine/detail/segment_run.h"
@@ -29,14 +31,19 @@ void construct_in(Op* op, void* argument) {
 
 }  // namespace
 
-SegmentImpl::SegmentImpl(EngineImpl& engine) : engine_(engine), engine_id_(engine.id()) {}
+SegmentImpl::SegmentImpl(EngineImpl& engine)
+    : engine_(engine), engine_id_(engine.id()), memory_(engine.op_memory_) {}
 
 SegmentImpl::~SegmentImpl() {
   for (Op* op : ops_) destroy_function(op);
   with_engine(engine_id_, [&](EngineImpl& engine) {
     if (finished_) {
       outside_.pop_back();
-      engine.unpin(outside_);
+      if (hold_ != nullptr) {
+        engine.end_hold(*hold_);  // unpins when no replay is pending
+      } else {
+        engine.unpin(outside_);
+      }
       engine.delete_var(own_);
     } else {
       engine.unpin(pinned_);
@@ -103,6 +110,17 @@ void SegmentImpl::finish(bool device_graph) {
   own_ = engine_.new_var();
   outside_.emplace_back().set(own_.block,
                               Access::write);  // (not an update: a failed replay must not spoil it)
+  if (!plain_) return;
+  auto hold = std::make_unique<Hold>();
+  hold->own = own_.block;
+  for (const Link& link : outside_) {
+    if (link.var() != own_.block) (link.exclusive() ? hold->vars : hold->reads).push_back(link);
+  }
+  hold->missing.resize(hold->vars.size());
+  std::iota(hold->missing.begin(), hold->missing.end(), 0u);
+  hold->lost.reserve(hold->vars.size());
+  for (Link& link : hold->vars) link.hold = hold.get();
+  hold_ = engine_.add_hold(std::move(hold));
 }
 
 void SegmentImpl::build_nodes() {
@@ -167,6 +185,11 @@ void SegmentImpl::replay(int priority) {
   if (replay_as_graph(priority)) return;
   if (group_ != nullptr) return group_->replay(shared_from_this(), priority);
   ReplayFunction fn{shared_from_this()};
+  const bool recorded = tls.recording != nullptr && tls.recording_engine == &engine_;
+  if (!recorded && engine_.replay_keeping(*hold_, &kOpType<ReplayFunction, true>, priority,
+                                          ops_[0]->cold().where, &construct_in<ReplayFunction>, &fn)) {
+    return;
+  }
   engine_.push_links(&kOpType<ReplayFunction, true>, outside_, priority, 0, "replay", ops_[0]->cold().where,
                      &construct_in<ReplayFunction>, &fn);
 }

@@ -31,6 +31,9 @@ enum class Outcome : uint8_t {
 /// Sink: what DependencyState tells its owner, while it is in the middle of a change:
 ///   void ready(Op*)               every link has been granted
 ///   void written(VarBlock*)       a watched variable has got a new version
+/// and, if there are segments that keep variables (hold.h):
+///   void give_up(VarBlock*)       something else wants a kept variable
+///   void replayed(VarBlock*, Outcome, Failure*)   the variable of a segment has got a new version
 template <class Sink>
 class DependencyState {
  public:
@@ -62,10 +65,51 @@ class DependencyState {
       }
       var->flags &= static_cast<uint8_t>(~kVarWriting);
       ++var->writes_done;
-      if (var->flags & kVarWatched) [[unlikely]]
-        sink_.written(var);
+      if (var->flags & (kVarWatched | kVarOfSegment)) [[unlikely]] {
+        if (var->flags & kVarWatched) sink_.written(var);
+        if constexpr (requires { sink_.replayed(var, outcome, failure); }) {
+          if (var->flags & kVarOfSegment) sink_.replayed(var, outcome, failure);
+        }
+      }
       if (var->head != nullptr) grant_next(var);
     });
+  }
+
+  /// A segment keeps a variable: nobody has it, nobody waits for it, and it is not poisoned.
+  static bool may_keep(const VarBlock* var) {
+    return var->head == nullptr && !var->writing() && var->readers == 0 && var->failure == nullptr;
+  }
+  static void keep(Link& link) {
+    VarBlock* var = link.var();
+    var->flags |= kVarWriting | kVarKept;
+    var->holder = &link;
+    link.grant();
+  }
+  /// It no longer does; nobody waits.
+  static void stop_keeping(Link& link) {
+    link.var()->flags &= static_cast<uint8_t>(~(kVarWriting | kVarKept));
+    link.ungrant();
+  }
+  /// A kept variable is wanted while a replay is pending: from now on it counts as a write of that.
+  static void lose(Link& link) {
+    VarBlock* var = link.var();
+    var->flags = static_cast<uint8_t>((var->flags & ~kVarKept) | kVarLost);
+    ++var->writes_linked;
+  }
+  /// That replay has ended.
+  void return_lost(Link& link) {
+    VarBlock* var = link.var();
+    link.ungrant();
+    var->flags &= static_cast<uint8_t>(~(kVarWriting | kVarLost));
+    ++var->writes_done;
+    if (var->flags & kVarWatched) [[unlikely]]
+      sink_.written(var);
+    if (var->head != nullptr) grant_next(var);
+  }
+  /// What the end of a replay does to the version of a variable that was kept for it.
+  static void settle_kept(Link& link, Outcome outcome, Failure* failure) {
+    if (outcome != Outcome::done || link.var()->failure != nullptr)
+      settle(link.var(), link.access(), outcome, failure);
   }
 
   /// Why the operation is to be skipped: the first poisoned version that it reads or updates.
@@ -90,6 +134,10 @@ class DependencyState {
   // Is the link granted at once?
   bool enqueue(Op* op, Link& link) {
     VarBlock* var = link.var();
+    if constexpr (requires { sink_.give_up(var); }) {
+      if (var->flags & kVarKept) [[unlikely]]
+        sink_.give_up(var);
+    }
     if (link.exclusive()) {
       ++var->writes_linked;
       if (var->head == nullptr && !var->writing() && var->readers == 0) {

@@ -6,6 +6,7 @@
 //   state.cc    under the lock: drains the ring into DependencyState, completes operations, keeps counts
 //   worker.cc   a worker on oneTBB: step (under the lock), run (outside it), search, leave
 //   issue.cc    operations of accelerators: one issuer per device at a time
+//   hold.cc     what segments keep between their replays
 //   wait.cc     waiters, and the help they give on the way to what they wait for
 //   monitor.cc  the thread that looks after long operations and polled devices
 //
@@ -47,6 +48,7 @@ class SegmentGroup;
 class SegmentImpl;
 class SegmentRun;
 class WorkerHost;
+struct Hold;
 
 inline constexpr uint8_t kInternalLane = 255;  // Op::device of what runs nothing: deletion, a group's replay
 inline constexpr size_t kDrainLimit = 64;
@@ -58,6 +60,7 @@ struct alignas(64) Worker {
   std::shared_ptr<SegmentRun> run;    // not null: take part in this replay instead of a batch
   Lane* lane = nullptr;               // not null: the batch is one operation to issue on this lane's device
   bool in_use = false;                // under the lock
+  bool communicates = false;          // under the lock: its batch is from comm_
   uint32_t row = 0;                   // in traces
   uint32_t sample = 0;                // counts batches, some of which are timed
   std::atomic<Op*> running{nullptr};  // for the watchdog; written only while it is on
@@ -148,6 +151,8 @@ class EngineImpl final : public StreamOrder::Listener {
     }
   }
   void written(VarBlock* var);
+  void give_up(VarBlock* var);
+  void replayed(VarBlock* own, Outcome outcome, Failure* failure);
 
   uint32_t id() const { return id_; }
   void check_usable(const char* call) const;
@@ -190,6 +195,13 @@ class EngineImpl final : public StreamOrder::Listener {
   // bulk.cc
   bool collect(Op* op);
   static void flush_collected() noexcept;
+  // hold.cc: for segments; they take the lock
+  Hold* add_hold(std::unique_ptr<Hold> hold);
+  bool replay_keeping(Hold& hold, const OpType* type, int priority, const std::source_location& where,
+                      void (*construct)(Op*, void*), void* argument);
+  void end_hold(Hold& hold);
+  void keep_nothing(Hold& hold);
+  void remove_hold(Hold& hold);
 
   // push.cc
   class LinkWriter;
@@ -232,6 +244,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void settle_internal();
   void give_var(VarBlock* var);
   void give_deleted_var(VarBlock* var);
+  void unpin_locked(const std::vector<Link>& vars);
   void finish_op(Op* op, Outcome outcome, Failure* failure, bool release_epoch = true);
   void count_error(Failure* failure);
   void release_op(Op* op);
@@ -254,6 +267,9 @@ class EngineImpl final : public StreamOrder::Listener {
   void finish_batch(Worker& worker);
   size_t take(Worker& worker);
   size_t take_special(Worker& worker);
+  int computing() const { return running_ - communicating_; }
+  void start_communication(Worker& worker);
+  void end_communication(Worker& worker);
   size_t take_ready(Batch& batch);
   void start_batch(Batch& batch, size_t size);
   /// `all`: also what a worker that gets on with its batch has not started.
@@ -313,7 +329,8 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<bool> refusing_{false};   // pushes throw
   std::atomic<bool> shut_down_{false};  // shutdown() has begun
 
-  OpPool op_pool_;
+  const std::shared_ptr<OpPool> op_memory_ = std::make_shared<OpPool>();  // recorded segments have a share
+  OpPool& op_pool_ = *op_memory_;
   VarPool var_pool_;
   Profiler profiler_;
   std::unique_ptr<WorkerHost> host_;
@@ -353,7 +370,8 @@ class EngineImpl final : public StreamOrder::Listener {
   bool urgent_shown_ = false;  // attention_ counts the urgent operation that is ready
   bool run_turn_ = false;      // a replay that would like company comes before ready operations
   int paused_ = 0;
-  int running_ = 0;  // threads that run operations
+  int running_ = 0;        // threads that run operations
+  int communicating_ = 0;  // of these, in communication: neither keeps the other from its own threads
   uint64_t ended_count_ = 0;
   uint64_t ended_bytes_ = 0;
   uint64_t admitted_at_ = UINT64_MAX;  // ended_count_ at the last admit_more()
@@ -383,6 +401,8 @@ class EngineImpl final : public StreamOrder::Listener {
   std::vector<Failure*> unobserved_;
   std::unordered_map<VarBlock*, uint32_t>
       pins_;  // by segments; a deleted one is given back with its last pin
+  std::unordered_map<VarBlock*, std::unique_ptr<Hold>> holds_;  // by the segment's own variable
+  uint64_t linked_directly_ = 0;  // operations that did not pass the ring; ended_count_ leaves them out
   std::vector<std::shared_ptr<SegmentRun>> shared_runs_;  // replays that would like company
   std::mt19937_64 random_;
   uint32_t epoch_count_[256] = {};

@@ -64,8 +64,21 @@ inline void EngineImpl::start_batch(Batch& batch, size_t size) {
   batch.start(size);
 }
 
+inline void EngineImpl::start_communication(Worker& worker) {
+  start_batch(worker.batch, 1);
+  ++communicating_;
+  worker.communicates = true;
+}
+
+inline void EngineImpl::end_communication(Worker& worker) {
+  --communicating_;
+  worker.communicates = false;
+}
+
 inline void EngineImpl::finish_batch(Worker& worker) {
   if (worker.batch.size == 0) return;
+  if (worker.communicates) [[unlikely]]
+    end_communication(worker);
   worker.batch.finish([this](Op* op) { ready_.push_front(op); }, [this](Op* op) { complete(op); });
   --running_;
   if (internal_ != nullptr) [[unlikely]]

@@ -7,6 +7,7 @@
 #include "engine/base/cpus.h"
 #include "engine/base/log.h"
 #include "engine/detail/engine_inl.h"
+#include "engine/detail/hold.h"
 #include "engine/detail/segment_run.h"
 #include "engine/detail/worker_host.h"
 
@@ -178,12 +179,13 @@ void EngineImpl::profile(bool on) {
 EngineStats EngineImpl::stats() {
   EngineStats stats;
   lock_.lock();
-  stats.pushed = ring_.tail();
+  stats.pushed = ring_.tail() + linked_directly_;
   // (Below 0 while devices have more nodes of replays to end than operations have ended.)
-  stats.completed = static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(ended_count_)));
+  stats.completed =
+      static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(ended_count_ + linked_directly_)));
   stats.failed = failed_ops_;
   stats.skipped = skipped_ops_;
-  stats.in_flight = stats.pushed - ended_count_;
+  stats.in_flight = stats.pushed - linked_directly_ - ended_count_;
   stats.bytes_in_flight = bytes_pushed_.load() - ended_bytes_;
   stats.ready = ready_.size() + comm_.size() + device_ready_;
   stats.running = static_cast<uint64_t>(running_);

@@ -32,6 +32,7 @@ namespace mx::detail {
 
 struct Op;
 struct Failure;
+struct Hold;
 struct StreamMarks;
 
 enum class Access : uintptr_t { read = 0, write = 1, update = 2 };
@@ -46,6 +47,7 @@ struct Link {
     Op* next_op;
     Failure* token_failure;  // of an asynchronous operation that runs (async.cc)
     int64_t sequence;        // of a ready operation that has a priority (priority_tree.h)
+    Hold* hold;              // of no operation: a segment's (hold.h)
   };
 
   VarBlock* var() const { return reinterpret_cast<VarBlock*>(var_and_access & ~uintptr_t{7}); }
@@ -56,6 +58,7 @@ struct Link {
   /// Of an operation that is ready: does it start from the version that the variable held before? (A node of
   /// a replay is queued nowhere; its links count as granted if their value comes from outside the replay.)
   bool inherits() const { return granted() && access() != Access::write; }
+  void ungrant() { var_and_access &= ~uintptr_t{4}; }
   void set(VarBlock* var, Access access) {
     var_and_access = reinterpret_cast<uintptr_t>(var) | static_cast<uintptr_t>(access);
   }
@@ -229,6 +232,9 @@ enum VarFlags : uint8_t {
   kVarRecoverable = 2,  // poisoned, but only by skipped updates: the memory holds the last good value
   kVarWatched = 4,      // some thread waits for it
   kVarDeleted = 8,      // delete_var() has been pushed
+  kVarKept = 16,        // kVarWriting, for a segment between and during its replays (hold.h)
+  kVarLost = 32,        // the same, until its replay has ended
+  kVarOfSegment = 64,   // the variable that every replay of a segment writes
 };
 
 /// A variable: one cache line, read and written under the engine's lock only (but for the generation, which
@@ -256,6 +262,11 @@ extern const OpType kReplayGroupType;
 template <class Fn>
 inline constexpr bool fits_inline = sizeof(Fn) <= kClosureBytes &&
                                     alignof(Fn) <= 16 && std::is_nothrow_destructible_v<Fn>;
+
+/// PushOptions::priority as Op::priority.
+inline int16_t clamp_priority(int priority) {
+  return static_cast<int16_t>(priority < -32768 ? -32768 : priority > 32767 ? 32767 : priority);
+}
 
 [[noreturn]] void throw_null_function(const char* name, const std::source_location& where);
 [[noreturn]] void throw_no_memory(const char* name, const std::source_location& where);

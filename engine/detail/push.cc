@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/detail/engine_inl.h"
+#include "engine/detail/link_writer.h"
 #include "engine/detail/segment_impl.h"
 #include "engine/device/registry.h"
 
@@ -48,8 +49,6 @@ thread_local CacheJanitor janitor;
 void merge(Link& into, Access access) {
   if (into.access() != access) into.set(into.var(), Access::update);
 }
-
-int16_t clamp_priority(int priority) { return static_cast<int16_t>(std::clamp(priority, -32768, 32767)); }
 
 }  // namespace
 
@@ -129,35 +128,6 @@ void EngineImpl::refuse_var(const Var& v, const char* name) const {
            "), got one of engine ", v.engine);
   throw InvalidHandle(concat("[", call, "] expected a live variable, got one that was deleted"));
 }
-
-// Appends links to an operation, in blocks of their own beyond the fourth.
-class EngineImpl::LinkWriter {
- public:
-  LinkWriter(EngineImpl& engine, Op* op) : engine_(engine), op_(op) {}
-
-  void add(VarBlock* var, Access access) {
-    if (op_->links < kInlineLinks) {
-      op_->link(op_->links++).set(var, access);
-      return;
-    }
-    if (ext_ == nullptr || ext_->count == kLinksPerExt) {
-      auto* block = reinterpret_cast<ExtBlock*>(engine_.allocate());
-      block->owner = op_;
-      block->count = 0;
-      block->flags = kOpExt;
-      block->next_block = nullptr;
-      (ext_ == nullptr ? op_->cold().ext : ext_->next_block) = block;
-      ext_ = block;
-      op_->flags |= kOpWide;
-    }
-    ext_->links[ext_->count++].set(var, access);
-  }
-
- private:
-  EngineImpl& engine_;
-  Op* op_;
-  ExtBlock* ext_ = nullptr;
-};
 
 // Up to kInlineLinks variables: each is looked for among those before it.
 inline void EngineImpl::fill_links(Op* op, const PushOptions& options) {

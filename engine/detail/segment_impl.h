@@ -13,12 +13,14 @@
 #include <vector>
 
 #include "engine/detail/op.h"
+#include "engine/detail/pools.h"
 #include "engine/detail/segment_graph.h"
 
 namespace mx::detail {
 
 class EngineImpl;
 class SegmentGroup;
+struct Hold;
 
 struct Node {
   static constexpr size_t kCopy = 16;
@@ -66,11 +68,13 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
 
   EngineImpl& engine_;
   const uint32_t engine_id_;
-  std::vector<Op*> ops_;       // in program order
-  Var own_;                    // updated by every replay, so that two of them never overlap
-  std::vector<Link> pinned_;   // while recording
-  std::vector<Link> outside_;  // the union of what the operations touch, and own_
-  std::vector<Node> nodes_;    // one more than operations
+  const std::shared_ptr<OpPool> memory_;  // of ops_, which may outlive the engine
+  std::vector<Op*> ops_;                  // in program order
+  Var own_;                               // updated by every replay, so that two of them never overlap
+  std::vector<Link> pinned_;              // while recording
+  std::vector<Link> outside_;             // the union of what the operations touch, and own_
+  Hold* hold_ = nullptr;                  // the engine's; of a plain segment
+  std::vector<Node> nodes_;               // one more than operations
   std::vector<uint32_t> edges_;
   std::vector<uint32_t> roots_;
   std::unique_ptr<std::atomic<uint32_t>[]> waiting_;  // predecessors not yet ended, of nodes with several

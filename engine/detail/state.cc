@@ -223,13 +223,17 @@ void EngineImpl::pin(const std::vector<Link>& vars) {
 
 void EngineImpl::unpin(const std::vector<Link>& vars) {
   lock_.lock();
+  unpin_locked(vars);
+  unlock();
+}
+
+void EngineImpl::unpin_locked(const std::vector<Link>& vars) {
   for (const Link& link : vars) {
     const auto pin = pins_.find(link.var());
     if (--pin->second > 0) continue;
     pins_.erase(pin);
     give_deleted_var(link.var());
   }
-  unlock();
 }
 
 // What is rarely there: paused, other lanes, priorities, replays, bytes.

@@ -8,6 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
 #include "engine/detail/engine_inl.h"
+#include "engine/detail/hold.h"
 #include "engine/detail/segment_group.h"
 #include "engine/detail/segment_impl.h"
 
@@ -44,6 +45,7 @@ bool EngineImpl::wait(Var v, int64_t timeout_ms) {
   waiter.var = var;
   lock_.lock();
   drain_to(ring_.tail());
+  if ((var->flags & kVarKept) && var->holder->hold->pending()) give_up(var);
   waiter.target = var->writes_linked;
   if (var->writes_done == waiter.target) version_made(waiter);
   bool in_time = true;
@@ -243,7 +245,9 @@ void EngineImpl::give_back(Worker& worker) {
   } else if (worker.run != nullptr) {
     worker.run = nullptr;  // (not the last reference: shared_runs_ has one)
   } else {
-    batch.undo([this](Op* op) { ready_.push_front(op); });
+    ReadyQueue& queue = worker.communicates ? comm_ : ready_;
+    batch.undo([&queue](Op* op) { queue.push_front(op); });
+    if (worker.communicates) end_communication(worker);
   }
   batch.size = 0;
   --running_;
@@ -257,7 +261,7 @@ size_t EngineImpl::take_for(Waiter& waiter, Worker& worker) {
     drain(kDrainLimit);
     if (ready_.empty() && running_ > 0) scavenge();
   }
-  if (waiter.finished || running_ >= threads_) return 0;
+  if (waiter.finished || computing() >= threads_) return 0;
   mark_ancestors(waiter.var);
   const auto on_the_way = [&](Op* op) {
     if (op->flags & kOpNode) return node_of(op).group->touches_marked(walk_);
@@ -266,7 +270,15 @@ size_t EngineImpl::take_for(Waiter& waiter, Worker& worker) {
     return found;
   };
   Op* op = ready_.pop_if(kReadyLimit, on_the_way);
-  if (op == nullptr) op = comm_.pop_if(kReadyLimit, on_the_way);
+  if (op == nullptr && communicating_ < threads_) {
+    op = comm_.pop_if(kReadyLimit, on_the_way);
+    if (op != nullptr) {
+      worker.lane = nullptr;
+      worker.batch.ops[0] = op;
+      start_communication(worker);
+      return 1;
+    }
+  }
   if (op == nullptr && running_ > 0) {
     // What it waits for may be hidden behind a long operation in somebody's batch.
     scavenge();
@@ -309,7 +321,11 @@ void EngineImpl::mark_ancestors(VarBlock* var) {
   visit(var, nullptr);
   while (depth > 0 && budget > 0) {
     const Place place = stack[--depth];
-    if (place.var->writing()) expand(op_of(place.var->holder));
+    if (place.var->flags & (kVarKept | kVarLost)) {
+      visit(place.var->holder->hold->own, nullptr);  // (all its replays, some more than are on the way)
+    } else if (place.var->writing()) {
+      expand(op_of(place.var->holder));
+    }
     for (Link* link = place.var->head; link != nullptr && link != place.until && budget > 0;
          link = link->next) {
       --budget;

@@ -255,7 +255,7 @@ size_t EngineImpl::take(Worker& worker) {
   }
   if (special_) [[unlikely]]
     return take_special(worker);
-  if (running_ >= threads_) return 0;
+  if (computing() >= threads_) return 0;
   return take_ready(worker.batch);
 }
 
@@ -290,12 +290,12 @@ size_t EngineImpl::take_special(Worker& worker) {
     start_batch(batch, 1);
     return 1;
   }
-  if (!comm_.empty()) {
+  if (!comm_.empty() && communicating_ < threads_) {
     batch.ops[0] = comm_.pop();
-    start_batch(batch, 1);
+    start_communication(worker);
     return 1;
   }
-  if (running_ >= threads_) return 0;
+  if (computing() >= threads_) return 0;
   // In turns: an operation of the replay may wait for one that it offers, however much else is ready.
   run_turn_ = !run_turn_;
   if (ready_.empty() || (run_turn_ && !ready_.urgent())) {

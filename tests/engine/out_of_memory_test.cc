@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <barrier>
 #include <cstdlib>
 #include <new>
 #include <thread>
@@ -46,7 +47,18 @@ using test::error_of;
 using test::Gate;
 using test::Hold;
 
-/// No memory while it lives.
+/// All the workers that the engine may call have been: oneTBB ends the process when a thread that it starts
+/// finds no memory.
+void start_workers(Engine& e) {
+  const EngineMode mode = e.options().mode;
+  if (mode == EngineMode::naive || mode == EngineMode::fuzz) return;
+  std::barrier meeting(e.options().threads + 1);
+  for (int i = 0; i < e.options().threads; ++i) e.push([&] { meeting.arrive_and_wait(); });
+  e.push([&] { meeting.arrive_and_wait(); }, {.lane = StreamKind::comm});
+  while (e.stats().in_flight > 0) std::this_thread::yield();
+}
+
+/// No memory while it lives, and start_workers() has been called.
 struct Famine {
   Famine() { no_memory = true; }
   ~Famine() { no_memory = false; }
@@ -60,6 +72,7 @@ using OutOfHostMemory = test::EngineTest;
 INSTANTIATE_TEST_SUITE_P(Modes, OutOfHostMemory, ::testing::ValuesIn(test::all_cases()), test::CaseName());
 
 TEST_P(OutOfHostMemory, ReadyOperationsOfAnyPriorityRun) {
+  start_workers(e_);
   Hold hold;
   Var v = e_.new_var();
   std::atomic<int> n{0};
@@ -75,6 +88,7 @@ TEST_P(OutOfHostMemory, ReadyOperationsOfAnyPriorityRun) {
 }
 
 TEST_P(OutOfHostMemory, FailuresPoisonAllTheSame) {
+  start_workers(e_);
   Hold hold;
   Var v = e_.new_var(), w = e_.new_var();
   std::atomic<int> n{0};
@@ -96,6 +110,7 @@ TEST_P(OutOfHostMemory, FailuresPoisonAllTheSame) {
 }
 
 TEST_P(OutOfHostMemory, CancelledOperationsEnd) {
+  start_workers(e_);
   Hold hold;
   Var v = e_.new_var(), w = e_.new_var();
   std::atomic<int> n{0};
@@ -119,7 +134,8 @@ TEST_P(OutOfHostMemory, TheFirstPushIsNotLost) {
     Engine e(GetParam().options);
     Var v = e.new_var();
     std::atomic<int> n{0};
-    e.push([] {}, {.writes = {v}});  // (what is kept per thread, and oneTBB's threads)
+    start_workers(e);
+    e.push([] {}, {.writes = {v}});  // (what is kept per thread)
     e.wait_all();
     Famine famine;
     for (int i = 0; i < 10; ++i) e.push([&] { ++n; }, {.updates = {v}, .priority = i});
@@ -132,6 +148,7 @@ TEST_P(OutOfHostMemory, TheFirstPushIsNotLost) {
 TEST_P(OutOfHostMemory, OperationsBehindADeviceRun) {
   const bool waits_for_devices =
       e_.options().mode == EngineMode::naive || e_.options().mode == EngineMode::fuzz;
+  start_workers(e_);
   Hold hold;
   Gate gate;
   if (waits_for_devices) gate.open();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "engine/device/virtual/virtual_device.h"
@@ -114,6 +115,15 @@ TEST_F(Priority, CommunicationIsNotStarvedByBusyWorkers) {
   // The worker is in an operation that ends only after the communication did.
   e_.push([this] { gate_.open(); }, {.lane = StreamKind::comm});
   e_.wait_all();
+}
+
+TEST_F(Priority, ComputingIsNotStarvedByCommunication) {
+  Gate comm;
+  e_.push([&] { comm.pass(); }, {.lane = StreamKind::comm});
+  comm.entered();
+  for (int i = 0; i < 10; ++i) e_.push([] {}, {.lane = StreamKind::comm});
+  e_.push([&] { comm.open(); });  // the communication ends only after this did
+  while (e_.stats().in_flight > 0) std::this_thread::yield();
 }
 
 TEST_F(Priority, WithinALaneToo) {

@@ -1,0 +1,175 @@
+// Replays of segments that keep variables: see hold.h.
+#include "engine/detail/hold.h"
+
+#include <algorithm>
+
+#include "engine/detail/engine_inl.h"
+#include "engine/detail/link_writer.h"
+
+namespace mx::detail {
+
+namespace {
+
+constexpr uint32_t kMaxPatience = 1024;
+
+// Is it worth trying to keep variables for this replay? When most of what was kept has been taken away since
+// the last one it is not, for a while.
+bool worth_keeping(Hold& hold) {
+  const size_t taken = std::exchange(hold.taken_away, 0);
+  if (hold.rest > 0) {
+    --hold.rest;
+    return false;
+  }
+  if (taken > hold.kept()) {
+    hold.patience = std::min(std::max(1u, 2 * hold.patience), kMaxPatience);
+    hold.rest = hold.patience;
+    return false;
+  }
+  hold.patience /= 2;
+  return true;
+}
+
+}  // namespace
+
+Hold* EngineImpl::add_hold(std::unique_ptr<Hold> hold) {
+  Hold* const added = hold.get();
+  lock_.lock();
+  try {
+    holds_.emplace(added->own, std::move(hold));
+  } catch (...) {
+    unlock();
+    throw;
+  }
+  added->own->flags |= kVarOfSegment;
+  unlock();
+  return added;
+}
+
+// A replay that is linked here and now, since what it links depends on what the segment keeps. False: it is
+// to be pushed in the normal way, linked to everything. The argument is used only if it is true.
+bool EngineImpl::replay_keeping(Hold& hold, const OpType* type, int priority,
+                                const std::source_location& where, void (*construct)(Op*, void*),
+                                void* argument) {
+  if (profiler_.tracking()) return false;  // its arrows follow the links
+  if (tls.recording_engine == this) [[unlikely]]
+    flush_collected();  // this thread's bulk scope; a replay comes behind what was pushed before
+  throttle(ring_.tail());
+  Op* op = nullptr;
+  try {
+    op = allocate();
+  } catch (const std::bad_alloc&) {
+    throw_no_memory("replay", where);
+  }
+  op->type = type;
+  op->set_header(kOpAsync, clamp_priority(priority), 0);
+  op->cold().name = "replay";
+  op->cold().where = where;
+  lock_.lock();
+  drain_to(ring_.tail());  // what was pushed before
+  if (streams_in_use_ || !worth_keeping(hold)) {
+    unlock();
+    free_unsubmitted(op);
+    return false;
+  }
+  try {
+    LinkWriter writer(*this, op);
+    for (const Link& link : hold.reads) writer.add(link.var(), link.access());
+    for (const uint32_t i : hold.missing) {
+      const Link& link = hold.vars[i];
+      if (!deps_.may_keep(link.var())) writer.add(link.var(), link.access());
+    }
+    // The last one, so that replayed() comes when the replay is done with all others.
+    writer.add(hold.own, hold.updates > 0 ? Access::update : Access::write);
+  } catch (const std::bad_alloc&) {
+    unlock();
+    free_unsubmitted(op);
+    throw_no_memory("replay", where);
+  }
+  construct(op, argument);
+  size_t left = 0;
+  for (const uint32_t i : hold.missing) {
+    Link& link = hold.vars[i];
+    if (deps_.may_keep(link.var())) {
+      deps_.keep(link);
+      hold.updates += link.access() == Access::update;
+    } else {
+      hold.missing[left++] = i;
+    }
+  }
+  hold.missing.resize(left);
+  op->epoch = static_cast<uint8_t>(epoch_);
+  ++epoch_count_[op->epoch];
+  --ended_count_;  // counts what has passed the ring
+  ++linked_directly_;
+  deps_.link(op);
+  if (internal_ != nullptr) settle_internal();
+  unlock();
+  wake_after_submit();
+  if (inline_mode_) run_inline(options_.mode == EngineMode::naive, true);
+  return true;
+}
+
+void EngineImpl::give_up(VarBlock* var) {
+  Link& link = *var->holder;
+  Hold& hold = *link.hold;
+  const auto index = static_cast<uint32_t>(&link - hold.vars.data());
+  ++hold.taken_away;
+  hold.updates -= link.access() == Access::update;
+  hold.missing.push_back(index);  // (there is room)
+  if (hold.pending()) {
+    deps_.lose(link);
+    hold.lost.push_back({index, hold.own->writes_linked});
+  } else {
+    deps_.stop_keeping(link);
+  }
+}
+
+void EngineImpl::replayed(VarBlock* own, Outcome outcome, Failure* failure) {
+  Hold& hold = *holds_.find(own)->second;
+  if (outcome != Outcome::done || hold.poisoned) {
+    hold.poisoned = false;
+    for (Link& link : hold.vars) {
+      if (!link.granted()) continue;
+      deps_.settle_kept(link, outcome, failure);
+      hold.poisoned |= link.var()->failure != nullptr;
+    }
+  }
+  size_t returned = 0;
+  for (; returned < hold.lost.size(); ++returned) {
+    const Hold::Lost& lost = hold.lost[returned];
+    if (static_cast<int32_t>(own->writes_done - lost.until) < 0) break;
+    deps_.return_lost(hold.vars[lost.index]);
+  }
+  hold.lost.erase(hold.lost.begin(), hold.lost.begin() + static_cast<std::ptrdiff_t>(returned));
+  if (hold.pending()) return;
+  if (hold.poisoned) keep_nothing(hold);
+  if (hold.over) remove_hold(hold);
+}
+
+// With no replay pending, so that nobody waits for what is kept.
+void EngineImpl::keep_nothing(Hold& hold) {
+  hold.missing.clear();
+  for (uint32_t i = 0; i < hold.vars.size(); ++i) {
+    if (hold.vars[i].granted()) deps_.stop_keeping(hold.vars[i]);
+    hold.missing.push_back(i);
+  }
+  hold.updates = 0;
+  hold.poisoned = false;
+}
+
+void EngineImpl::end_hold(Hold& hold) {
+  lock_.lock();
+  hold.over = true;
+  if (!hold.pending()) remove_hold(hold);
+  unlock();
+}
+
+void EngineImpl::remove_hold(Hold& hold) {
+  keep_nothing(hold);
+  hold.own->flags &= static_cast<uint8_t>(~kVarOfSegment);
+  unpin_locked(hold.reads);
+  unpin_locked(hold.vars);
+  holds_.erase(hold.own);
+}
+
+}  // namespace mx::detail
