@@ -209,6 +209,7 @@ class EngineImpl final : public StreamOrder::Listener {
                   const char* name, const std::source_location& where, void (*construct)(Op*, void*),
                   void* argument, uint64_t bytes = 0);
   Op* allocate();
+  Op* take_cached();  // the same, for the hot path
   void refill_cache();
   void free_unsubmitted(Op* op) noexcept;
   void fill_links(Op* op, const PushOptions& options);
@@ -285,6 +286,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void finish_async(Op* op);
   void unlock();
   bool search();
+  bool anything_to_take() const;
   int wanted_workers() const { return wanted_workers_.load(std::memory_order_relaxed); }
   bool more_workers_wanted() const;
   Worker* borrow_worker() noexcept;
@@ -340,6 +342,7 @@ class EngineImpl final : public StreamOrder::Listener {
   // Read by everybody, written when a worker comes, leaves or searches.
   alignas(64) std::atomic<int32_t> active_{0};  // workers called from oneTBB and not gone
   std::atomic<int32_t> searching_{0};           // of these, spinning for work
+  std::atomic<bool> full_hint_{false};          // as many compute as may; who does so will take the next
   std::atomic<uint32_t> ready_hint_{0};         // ready operations, as of the last unlock
   std::atomic<uint32_t> attention_{0};   // running workers should come back to the lock between operations
   std::atomic<uint32_t> hurried_{0};     // operations in the ring, or on the way there, that hurry

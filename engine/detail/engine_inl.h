@@ -43,11 +43,13 @@ inline void EngineImpl::complete(Op* op) {
 inline void EngineImpl::unlock() {
   // Tell the others what they read without the lock.
   Op* replays = nullptr;
+  const bool full = computing() >= threads_;
+  if (full_hint_.load(std::memory_order_relaxed) != full) full_hint_.store(full, std::memory_order_relaxed);
   if (special_) [[unlikely]] {
     publish_special();
     replays = std::exchange(ended_replays_, nullptr);
   } else {
-    const uint32_t hint = static_cast<uint32_t>(ready_.size());
+    const uint32_t hint = full ? 0 : static_cast<uint32_t>(ready_.size());
     if (ready_hint_.load(std::memory_order_relaxed) != hint)
       ready_hint_.store(hint, std::memory_order_relaxed);
   }

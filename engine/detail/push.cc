@@ -93,7 +93,9 @@ void EngineImpl::refill_cache() {
   tls.cache = op_pool_.take_chain();
 }
 
-Op* EngineImpl::allocate() {
+Op* EngineImpl::allocate() { return take_cached(); }
+
+inline Op* EngineImpl::take_cached() {
   ThreadState& thread = tls;
   if (thread.cache_engine != id_ || thread.cache == nullptr) [[unlikely]]
     refill_cache();
@@ -186,7 +188,7 @@ Op* EngineImpl::begin_push(const OpType* type, const PushOptions& options,
     check_usable(options.name);
   Op* op = nullptr;
   try {
-    op = allocate();
+    op = take_cached();
     op->type = type;
     op->set_header(type->async ? kOpAsync : 0, 0, 0);
     OpCold& cold = op->cold();

@@ -238,9 +238,13 @@ void EngineImpl::unpin_locked(const std::vector<Link>& vars) {
 
 // What is rarely there: paused, other lanes, priorities, replays, bytes.
 void EngineImpl::publish_special() {
-  uint32_t hint = static_cast<uint32_t>(ready_.size() + comm_.size() + device_ready_);
-  for (const auto& run : shared_runs_) hint += run->wants_company();
-  ready_hint_.store(paused_ > 0 ? 0 : hint, std::memory_order_relaxed);
+  size_t hint = device_ready_;
+  if (computing() < threads_) {
+    hint += ready_.size();
+    for (const auto& run : shared_runs_) hint += run->wants_company();
+  }
+  if (communicating_ < threads_) hint += comm_.size();
+  ready_hint_.store(paused_ > 0 ? 0 : static_cast<uint32_t>(hint), std::memory_order_relaxed);
   bytes_ended_.store(ended_bytes_, std::memory_order_relaxed);
   if (ready_.urgent() != urgent_shown_) {
     urgent_shown_ = !urgent_shown_;

@@ -112,6 +112,18 @@ Worker* EngineImpl::borrow_worker() noexcept {
 
 void EngineImpl::return_worker(Worker& worker) { worker.in_use = false; }
 
+// For a worker that comes now; what those who run operations will take themselves when they are done does not
+// count, or it would come again and again for nothing.
+bool EngineImpl::anything_to_take() const {
+  if (paused_ > 0) return false;
+  if (computing() < threads_ && (ring_.maybe_nonempty() || !ready_.empty() || company_wanted())) return true;
+  if (communicating_ < threads_ && !comm_.empty()) return true;
+  if (hurried_.load(std::memory_order_relaxed) > 0) return true;
+  return device_ready_ > 0 && std::any_of(lanes_.begin(), lanes_.end(), [this](const auto& lane) {
+           return lane->accelerator && !lane->ready.empty() && !issuing_[static_cast<size_t>(lane->issuer)];
+         });
+}
+
 void EngineImpl::work() {
   lock_.lock();
   Worker* const borrowed = borrow_worker();
@@ -133,8 +145,7 @@ void EngineImpl::work() {
     // Leave, then look once more: a pusher that saw this worker as active did not call another.
     active_.fetch_sub(1, std::memory_order_seq_cst);
     lock_.lock();
-    const bool work_left = paused_ == 0 && (ring_.maybe_nonempty() || !ready_.empty() || !comm_.empty() ||
-                                            device_ready_ > 0 || company_wanted());
+    const bool work_left = anything_to_take();
     const bool enough = active_.load(std::memory_order_seq_cst) >= std::max(1, wanted_workers());
     if (!work_left || enough) {
       return_worker(worker);
@@ -158,7 +169,8 @@ bool EngineImpl::search() {
   bool found = false;
   bool looked = false;
   for (int turn = 0;; ++turn) {
-    if (ring_.maybe_nonempty() || ready_hint_.load(std::memory_order_relaxed) > 0) {
+    if (ready_hint_.load(std::memory_order_relaxed) > 0 || hurried_.load(std::memory_order_relaxed) > 0 ||
+        (ring_.maybe_nonempty() && !full_hint_.load(std::memory_order_relaxed))) {
       found = true;
       break;
     }
