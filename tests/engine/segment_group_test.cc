@@ -87,13 +87,13 @@ TEST_P(SegmentGroups, PushesOfOthersNeverComeBetweenItsNodes) {
 TEST_P(SegmentGroups, WaitingWithALimitEndsWithTheWholeReplay) {
   Hold hold;
   Var first = e_.new_var(), last = e_.new_var();
-  bool ran = false;
+  std::atomic<bool> ran{false};
   Segment s = e_.record([&] {
     e_.push([&] { ran = true; }, {.writes = {first}});
     e_.push_async(hold.operation(), {.writes = {last}});
   });
   s.replay();
-  until(e_, [&] { return ran; });
+  until(e_, [&] { return ran.load(); });
   EXPECT_FALSE(e_.wait(first, 0));  // its node has ended, the replay has not
   EXPECT_FALSE(e_.wait(last, 1));
   EXPECT_FALSE(e_.wait_all(1));
