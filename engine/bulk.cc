@@ -21,14 +21,18 @@ namespace detail {
 // what has run, or is never to run, goes back to the engine's pool.
 class BulkFunction {
  public:
-  BulkFunction(EngineImpl& engine, Op* head) : engine_(&engine), head_(head) {}
-  BulkFunction(BulkFunction&& other) noexcept
-      : engine_(other.engine_), head_(std::exchange(other.head_, nullptr)), done_(other.done_) {
-    other.done_ = nullptr;
+  BulkFunction(EngineImpl& engine, Op* head, size_t count) : engine_(&engine), head_(head), count_(count) {
+    engine_->collected_.fetch_add(static_cast<int64_t>(count_), std::memory_order_relaxed);
   }
+  BulkFunction(BulkFunction&& other) noexcept
+      : engine_(other.engine_),
+        head_(std::exchange(other.head_, nullptr)),
+        done_(std::exchange(other.done_, nullptr)),
+        count_(std::exchange(other.count_, 0)) {}
   ~BulkFunction() {
     while (head_ != nullptr) end_first();
     give_back();
+    engine_->collected_.fetch_sub(static_cast<int64_t>(count_), std::memory_order_relaxed);
   }
 
   void operator()(RunContext context) {
@@ -91,6 +95,7 @@ class BulkFunction {
   EngineImpl* engine_;
   Op* head_;
   Op* done_ = nullptr;
+  size_t count_;  // that count as in flight
 };
 static_assert(fits_inline<BulkFunction>);
 
@@ -146,8 +151,8 @@ bool Bulk::note_links(Op* op) {
   try {
     size_t links = 0;
     for_each_link(op, [&](Link&) { ++links; });
-    make_room(links_, links);
-    make_room(slots_, links);
+    if (links_.capacity() - links_.size() < links) make_room(links_, links);
+    if (slots_.capacity() - slots_.size() < links) make_room(slots_, links);
     if (2 * (links_.size() + links) > table_.size()) grow(4 * (links_.size() + links));
   } catch (const std::bad_alloc&) {
     return false;
@@ -209,17 +214,18 @@ void Bulk::submit_all(Op* ops, size_t count, uint64_t bytes) noexcept {
   try {
     engine_->check_usable("bulk");
   } catch (...) {  // shut down by another thread, or forked
-    const BulkFunction ends_them(*engine_, ops);
+    const BulkFunction ends_them(*engine_, ops, 0);
     if (EngineImpl::forked()) return;
     log(LogLevel::error,
         "the engine was shut down before a bulk scope ended; what it had collected is dropped");
     return;
   }
   if (count > 1) {
-    BulkFunction function(*engine_, ops);
+    BulkFunction function(*engine_, ops, count);
     try {
       engine_->push_links(&kOpType<BulkFunction, false>, links_, ops->priority, ops->device, "bulk",
                           ops->cold().where, &BulkFunction::construct, &function, bytes);
+      engine_->throttle(engine_->ring_.head());
       return;
     } catch (const std::bad_alloc&) {
     } catch (const OutOfMemory&) {  // (of the engine's pool)

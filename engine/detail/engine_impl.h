@@ -43,6 +43,7 @@
 namespace mx::detail {
 
 class Bulk;
+class BulkFunction;
 class SegmentGraph;
 class SegmentGroup;
 class SegmentImpl;
@@ -184,6 +185,7 @@ class EngineImpl final : public StreamOrder::Listener {
  private:
   friend class WorkerHost;
   friend class Bulk;
+  friend class BulkFunction;
   friend class SegmentGraph;
   friend class SegmentGroup;
   friend class SegmentImpl;
@@ -358,6 +360,7 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<uint32_t> throttled_{0};  // pushers asleep
   std::atomic<uint32_t> throttle_word_{0};
   std::atomic<uint64_t> bytes_pushed_{0};
+  std::atomic<int64_t> collected_{0};  // operations in flight inside of others (bulk.cc)
   std::atomic<uint64_t> throttle_count_{0};
   std::atomic<int64_t> tokens_{0};           // asynchronous operations that have begun and not ended
   std::atomic<uint64_t> admitted_ops_{0};    // pushes up to this ticket, and

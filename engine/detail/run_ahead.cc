@@ -22,8 +22,9 @@ constexpr int kMostDoublings = 20;
 // A push from inside an operation never blocks: what it waits for may wait for that operation.
 void EngineImpl::throttle(uint64_t ticket) {
   const auto over = [&] {
-    const bool many =
-        static_cast<int64_t>(ticket - ended_.load(std::memory_order_relaxed)) > options_.max_ops_in_flight;
+    const int64_t in_flight = static_cast<int64_t>(ticket - ended_.load(std::memory_order_relaxed)) +
+                              collected_.load(std::memory_order_relaxed);
+    const bool many = in_flight > options_.max_ops_in_flight;
     if (many && ticket >= admitted_ops_.load(std::memory_order_relaxed)) return true;
     const uint64_t bytes = bytes_pushed_.load(std::memory_order_relaxed);
     return bytes - bytes_ended_.load(std::memory_order_relaxed) > options_.max_bytes_in_flight &&

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -244,6 +245,26 @@ TEST_P(Bulk, ScopesNestAndLeaveOtherEnginesAlone) {
   }
   e_.wait(v);
   EXPECT_EQ((std::vector<int>{1, 2, 3, 4, 5}), order);
+}
+
+// What is inside of an operation is in flight as well.
+TEST(BulkRunAhead, IsLimitedByTheOperationsCollected) {
+  EngineOptions options = test::threaded_case(1).options;
+  options.max_ops_in_flight = 200;
+  Engine e(options);
+  Var v = e.new_var();
+  std::atomic<int> ran{0};
+  int most = 0;
+  {
+    BulkScope bulk(e, {.max_ops = 50});
+    for (int i = 0; i < 20'000; ++i) {
+      e.push([&] { ++ran; }, {.updates = {v}});
+      most = std::max(most, i + 1 - ran.load());
+    }
+  }
+  e.wait_all();
+  EXPECT_EQ(20'000, ran.load());
+  EXPECT_LE(most, 200 + 2 * 50 + 1);
 }
 
 TEST_P(Bulk, RecordingIsUnaffected) {
