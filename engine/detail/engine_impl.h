@@ -329,6 +329,7 @@ class EngineImpl final : public StreamOrder::Listener {
   const bool monitored_;        // there is a monitor
   const bool single_;           // the process has one processor: nobody spins
   const uint64_t stuck_ticks_;  // after which an operation that goes on is a long one
+  const int64_t batch_ticks_;   // how much work a worker takes at once, where there is more than enough
 
   std::atomic<bool> refusing_{false};   // pushes throw
   std::atomic<bool> shut_down_{false};  // shutdown() has begun
