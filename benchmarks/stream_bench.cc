@@ -96,12 +96,12 @@ double bare_enqueue_ns(Context device, size_t count) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string device_name = "virt:0";
+  std::string device_name = num_gpus() > 0 ? "gpu:0" : "virt:0";
   int rounds = 5, streams = 8;
   int64_t unit_us = 5000;
   size_t ops = 20'000;
   CLI::App app{"Schedules on the streams of one device; JSON lines on stdout"};
-  app.add_option("--device", device_name, "virt:N or gpu:N")
+  app.add_option("--device", device_name, "virt:N or gpu:N; by default the first GPU, if there is one")
       ->check(CLI::Validator(
           [](std::string& text) {
             const size_t colon = text.find(':');
