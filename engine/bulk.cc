@@ -71,16 +71,7 @@ class BulkFunction {
     Op* op = head_;
     head_ = op->next();
     destroy_function(op);
-    for (ExtBlock* ext = op->flags & kOpWide ? op->cold().ext : nullptr; ext != nullptr;) {
-      ExtBlock* next = ext->next_block;
-      keep(reinterpret_cast<Op*>(ext));
-      ext = next;
-    }
-    keep(op);
-  }
-  void keep(Op* block) noexcept {
-    block->next() = done_;
-    done_ = block;
+    prepend_blocks(op, done_);
   }
   void give_back() noexcept {
     while (done_ != nullptr) {  // in chains of the usual length: a pusher takes whole ones

@@ -49,18 +49,7 @@ SegmentImpl::~SegmentImpl() {
       engine.unpin(pinned_);
     }
     Op* chain = nullptr;
-    const auto give = [&](Op* block) {
-      block->next() = chain;
-      chain = block;
-    };
-    for (Op* op : ops_) {
-      for (ExtBlock* ext = op->flags & kOpWide ? op->cold().ext : nullptr; ext != nullptr;) {
-        ExtBlock* next = ext->next_block;
-        give(reinterpret_cast<Op*>(ext));
-        ext = next;
-      }
-      give(op);
-    }
+    for (Op* op : ops_) prepend_blocks(op, chain);
     if (group_ != nullptr) group_->give_back(chain);
     engine.give_ops(chain);
   });

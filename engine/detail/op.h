@@ -227,6 +227,26 @@ inline void for_each_link(Op* op, F&& f) {
   }
 }
 
+/// Calls f(Op*) for every ExtBlock of the operation, as the place in the pool that it is; f may use it again.
+template <class F>
+inline void for_each_ext_block(Op* op, F&& f) {
+  for (ExtBlock* ext = op->flags & kOpWide ? op->cold().ext : nullptr; ext != nullptr;) {
+    ExtBlock* next = ext->next_block;
+    f(reinterpret_cast<Op*>(ext));
+    ext = next;
+  }
+}
+
+/// Puts the operation and its ExtBlocks in front of a chain for the pool.
+inline void prepend_blocks(Op* op, Op*& chain) {
+  const auto put = [&](Op* block) {
+    block->next() = chain;
+    chain = block;
+  };
+  for_each_ext_block(op, put);
+  put(op);
+}
+
 enum VarFlags : uint8_t {
   kVarWriting = 1,      // a writer or updater has been granted
   kVarRecoverable = 2,  // poisoned, but only by skipped updates: the memory holds the last good value

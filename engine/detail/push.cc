@@ -104,19 +104,7 @@ inline Op* EngineImpl::take_cached() {
   return op;
 }
 
-void EngineImpl::free_unsubmitted(Op* op) noexcept {
-  if (op->flags & kOpWide) {
-    for (ExtBlock* ext = op->cold().ext; ext != nullptr;) {
-      ExtBlock* next = ext->next_block;
-      Op* block = reinterpret_cast<Op*>(ext);
-      block->next() = tls.cache;
-      tls.cache = block;
-      ext = next;
-    }
-  }
-  op->next() = tls.cache;
-  tls.cache = op;
-}
+void EngineImpl::free_unsubmitted(Op* op) noexcept { prepend_blocks(op, tls.cache); }
 
 void EngineImpl::check_var(const Var& v, const char* call) const {
   if (v.engine != id_ || !VarPool::alive(v)) [[unlikely]]

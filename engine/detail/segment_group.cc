@@ -96,18 +96,7 @@ void SegmentGroup::make_shell(uint32_t index, Op* recorded) {
 }
 
 void SegmentGroup::give_back(Op*& chain) noexcept {
-  const auto give = [&](Op* block) {
-    block->next() = chain;
-    chain = block;
-  };
-  for (Op* op : shells_) {
-    for (ExtBlock* ext = op->flags & kOpWide ? op->cold().ext : nullptr; ext != nullptr;) {
-      ExtBlock* next = ext->next_block;
-      give(reinterpret_cast<Op*>(ext));
-      ext = next;
-    }
-    give(op);
-  }
+  for (Op* op : shells_) prepend_blocks(op, chain);
   shells_.clear();
 }
 

@@ -37,13 +37,7 @@ void EngineImpl::drain(size_t limit) {
 }
 
 void EngineImpl::release_extras(Op* op) {
-  if (op->flags & kOpWide) {
-    for (ExtBlock* ext = op->cold().ext; ext != nullptr;) {
-      ExtBlock* next = ext->next_block;
-      release_op(reinterpret_cast<Op*>(ext));
-      ext = next;
-    }
-  }
+  for_each_ext_block(op, [this](Op* block) { release_op(block); });
   profiler_.released(op);
 }
 

@@ -239,18 +239,16 @@ inline size_t EngineImpl::take_ready(Batch& batch) {
   batch.ops[0] = ready_.pop();
   const int64_t each = body_ticks_.load(std::memory_order_relaxed);
   if (each < batch_ticks_ && !ready_.urgent()) {
-    if (each >= kShortTicks) {
-      const size_t most = std::min<size_t>(kMaxBatch, static_cast<size_t>(batch_ticks_ / each));
-      const size_t want = std::min((ready_.size() + 1) / static_cast<size_t>(running_ + 2), most);
-      for (; size < want; ++size) batch.ops[size] = ready_.pop();
-    } else if (ready_.empty()) {
+    const bool are_short = each < kShortTicks;
+    if (are_short && ready_.empty()) {
       // A chain then visits the lock once for many links. (Other workers take it away again if they have
       // nothing to do, and a failure ends the batch.) Mode check reads links as the operation runs, which
       // must then have all its grants; with streams, grants are not all that an operation waits for.
       if (!check_mode_ && !streams_in_use_) size = batch.extend(size);
     } else {
-      const size_t want =
-          std::clamp<size_t>((ready_.size() + 1) / static_cast<size_t>(running_ + 2), 1, kMaxBatch);
+      const size_t most =
+          are_short ? kMaxBatch : std::min<size_t>(kMaxBatch, static_cast<size_t>(batch_ticks_ / each));
+      const size_t want = std::min((ready_.size() + 1) / static_cast<size_t>(running_ + 2), most);
       for (; size < want; ++size) batch.ops[size] = ready_.pop();
     }
   }
