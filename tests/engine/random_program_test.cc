@@ -11,6 +11,7 @@
 #include "engine/device/virtual/virtual_device.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
+#include "tests/support/expect_state.h"
 #include "tests/support/random_program.h"
 
 namespace mx {
@@ -29,8 +30,6 @@ void spin(int us) {
   while (ticks() < end) {
   }
 }
-
-std::string failure_text(int step) { return "<step " + std::to_string(step) + ">"; }
 
 // One program on one engine, pushed by one thread.
 class Execution {
@@ -113,7 +112,7 @@ class Execution {
           if (step.fails) {
             for (int v : step.writes) (*values)[static_cast<size_t>(v)] = 0xdead;
             for (int v : step.updates) (*values)[static_cast<size_t>(v)] = 0xdead;
-            throw std::runtime_error(failure_text(step.id));
+            throw std::runtime_error(test::failure_text(step.id));
           }
           if (rc.stream() == nullptr) {
             spin(step.spin_us);
@@ -129,22 +128,8 @@ class Execution {
   }
 
   void check(int v) {
-    const SerialInterpreter::State& state = oracle_.state(v);
-    const size_t i = static_cast<size_t>(v);
-    if (state.poison.empty()) {
-      try {
-        engine_.wait(vars_[i]);
-      } catch (const Error& e) {
-        ADD_FAILURE() << "variable " << v << " should be good, got " << e.what();
-      }
-      EXPECT_EQ(oracle_.values()[i], values_[i]) << "variable " << v;
-      return;
-    }
-    const std::string text = test::error_of<OperationError>([&] { engine_.wait(vars_[i]); });
-    bool known = false;
-    for (int step : state.poison) known = known || test::contains(text, failure_text(step));
-    EXPECT_TRUE(known) << "variable " << v << ", one of " << state.poison.size()
-                       << " causes, starting with step " << *state.poison.begin() << "; got: " << text;
+    const auto i = static_cast<size_t>(v);
+    test::expect_state(engine_, oracle_, v, vars_[i], values_[i]);
   }
 
   Engine& engine_;

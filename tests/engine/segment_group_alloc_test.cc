@@ -3,25 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "engine/engine.h"
+#include "tests/support/counted_allocations.h"
 #include "tests/support/engine_cases.h"
-
-namespace {
-std::atomic<uint64_t> allocations{0};
-}
-
-// Not inlined: GCC would see free() meet what it takes for the usual operator new.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace mx {
 namespace {

@@ -13,6 +13,7 @@
 
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
+#include "tests/support/expect_state.h"
 #include "tests/support/held.h"
 #include "tests/support/random_program.h"
 
@@ -21,8 +22,6 @@ namespace {
 
 using test::SerialInterpreter;
 using test::Step;
-
-std::string failure_text(int step) { return "<step " + std::to_string(step) + ">"; }
 
 // Whether the operation fails depends on what it reads, so that one replay of a segment fails and another
 // does not.
@@ -163,7 +162,7 @@ class Program {
                            updates = handles(step->updates);
     engine_.push(
         [step, values = &values_] {
-          if (fails_on(*step, *values)) throw std::runtime_error(failure_text(step->id));
+          if (fails_on(*step, *values)) throw std::runtime_error(test::failure_text(step->id));
           test::compute(*step, *values);
         },
         {.reads = reads, .writes = writes, .updates = updates, .name = "step"});
@@ -211,22 +210,8 @@ class Program {
   }
 
   void check(int v) {
-    const SerialInterpreter::State& state = oracle_.state(v);
     const auto i = static_cast<size_t>(v);
-    if (state.poison.empty()) {
-      try {
-        engine_.wait(vars_[i]);
-      } catch (const Error& e) {
-        ADD_FAILURE() << "variable " << v << " should be good, got " << e.what();
-      }
-      EXPECT_EQ(oracle_.values()[i], values_[i]) << "variable " << v;
-      return;
-    }
-    const std::string text = test::error_of<OperationError>([&] { engine_.wait(vars_[i]); });
-    bool known = false;
-    for (int step : state.poison) known = known || test::contains(text, failure_text(step));
-    EXPECT_TRUE(known) << "variable " << v << ", one of " << state.poison.size()
-                       << " causes, starting with step " << *state.poison.begin() << "; got: " << text;
+    test::expect_state(engine_, oracle_, v, vars_[i], values_[i]);
   }
 
   Engine& engine_;

@@ -3,26 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <new>
 
 #include "engine/detail/dependency.h"
 #include "engine/detail/pools.h"
 #include "engine/detail/stream_order.h"
 #include "tests/engine/stream_order_fakes.h"
-
-namespace {
-std::atomic<uint64_t> allocations{0};
-}
-
-// Not inlined: GCC would see free() meet what it takes for the usual operator new.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "tests/support/counted_allocations.h"
 
 namespace mx::test {
 namespace {
