@@ -92,6 +92,7 @@ EngineImpl::~EngineImpl() {
     monitor_wake_.notify_all();
   }
   if (monitor_thread_.joinable()) monitor_thread_.join();
+  if (host_) host_->join();  // before host_ changes: a worker on its way out may still call another
   host_.reset();
   if (tls.cache_engine == id_) {
     tls.cache = nullptr;
