@@ -34,6 +34,7 @@ g++|g++|compiles C++20
 ccache|ccache|makes repeated builds fast
 libtbb-dev|@|oneTBB, hosts the engine's workers
 libcli11-dev|@|command-line options of the examples
+libhwy-dev|@|vector kernels with run-time dispatch
 LIST
   if [ "$1" = build ]; then return; fi
   cat <<'LIST'

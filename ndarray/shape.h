@@ -1,0 +1,104 @@
+// Shape: the sizes of an array's dimensions; also used for strides, axes and other short lists of int64.
+//
+// Holds up to kMaxRank numbers in place: making, copying and comparing one never allocates. A plain value.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <iosfwd>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace mx {
+
+/// The most dimensions that an array may have.
+inline constexpr int kMaxRank = 12;
+
+class Shape {
+ public:
+  Shape() : rank_(0) {}
+  Shape(std::initializer_list<int64_t> dims) : Shape(dims.begin(), dims.size()) {}
+  Shape(std::span<const int64_t> dims) : Shape(dims.data(), dims.size()) {}
+  Shape(const std::vector<int64_t>& dims) : Shape(dims.data(), dims.size()) {}
+  Shape(const Shape& other) : rank_(other.rank_) { copy(other); }
+  Shape& operator=(const Shape& other) {
+    rank_ = other.rank_;
+    copy(other);
+    return *this;
+  }
+  /// `rank` times the same number. Throws InvalidArgument beyond kMaxRank.
+  static Shape filled(int rank, int64_t value);
+
+  int rank() const { return rank_; }
+  size_t size() const { return static_cast<size_t>(rank_); }
+  bool empty() const { return rank_ == 0; }
+
+  /// No check; -1 is not the last one here (see normalize_axis).
+  int64_t operator[](int i) const { return dims_[i]; }
+  int64_t& operator[](int i) { return dims_[i]; }
+  int64_t back() const { return dims_[rank_ - 1]; }
+
+  const int64_t* data() const { return dims_; }
+  const int64_t* begin() const { return dims_; }
+  const int64_t* end() const { return dims_ + rank_; }
+  int64_t* begin() { return dims_; }
+  int64_t* end() { return dims_ + rank_; }
+
+  /// Throws InvalidArgument beyond kMaxRank.
+  void push_back(int64_t value);
+  void insert(int position, int64_t value);
+  void erase(int position);
+  void resize(int rank, int64_t value = 0);
+
+  /// The product; 1 for rank 0. The sizes of an existing array never overflow it; for others see
+  /// checked_numel().
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int i = 0; i < rank_; ++i) n *= dims_[i];
+    return n;
+  }
+
+  friend bool operator==(const Shape& a, const Shape& b) {
+    return a.rank_ == b.rank_ &&
+           std::memcmp(a.dims_, b.dims_, sizeof(int64_t) * static_cast<size_t>(a.rank_)) == 0;
+  }
+
+ private:
+  Shape(const int64_t* dims, size_t rank);
+  void copy(const Shape& other) {
+    for (int i = 0; i < rank_; ++i) dims_[i] = other.dims_[i];
+  }
+
+  int32_t rank_;
+  int64_t dims_[kMaxRank];  // those beyond rank_ are never read
+};
+
+/// Distances in elements, one per dimension; 0 where a dimension is broadcast, negative where it is flipped.
+using Strides = Shape;
+
+/// "(2, 3)", "(4,)", "()", as NumPy writes them.
+std::string to_string(const Shape& shape);
+std::ostream& operator<<(std::ostream& out, const Shape& shape);
+
+/// The number of elements. Throws InvalidArgument, beginning with "[op]", for a negative size and when the
+/// elements, of `element_bytes` each, are more than an int64_t can address.
+int64_t checked_numel(const Shape& shape, size_t element_bytes, const char* op);
+
+/// Strides of row-major order.
+Strides contiguous_strides(const Shape& shape);
+
+/// The axis counted from the front; accepts -rank .. rank-1. Throws InvalidArgument naming `op`.
+int normalize_axis(int64_t axis, int rank, const char* op);
+/// All of them, without duplicates, ascending. An empty list means every axis.
+Shape normalize_axes(const Shape& axes, int rank, const char* op);
+
+/// The shape that both broadcast to, by NumPy's rule. Throws InvalidArgument with both shapes.
+Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op);
+
+/// The strides with which an array of `shape` and `strides` is read as one of `target`; `shape` must
+/// broadcast to `target`.
+Strides broadcast_strides(const Shape& shape, const Strides& strides, const Shape& target);
+
+}  // namespace mx

@@ -1,0 +1,37 @@
+// Tensor: what a kernel sees of an array: an address, a type, sizes and strides. Owns nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "ndarray/dtype.h"
+#include "ndarray/shape.h"
+
+namespace mx {
+
+struct Tensor {
+  void* data = nullptr;  ///< of the first element, as the running kernel may use it; null when there is none
+  DType dtype = DType::f32;
+  Shape shape;
+  Strides strides;  ///< in elements
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+  int rank() const { return shape.rank(); }
+  int64_t numel() const { return shape.numel(); }
+  /// Row-major without gaps (dimensions of one element do not count).
+  bool contiguous() const { return is_contiguous(shape, strides); }
+
+  static bool is_contiguous(const Shape& shape, const Strides& strides) {
+    int64_t expected = 1;
+    for (int i = shape.rank() - 1; i >= 0; --i) {
+      if (shape[i] == 0) return true;
+      if (shape[i] != 1 && strides[i] != expected) return false;
+      expected *= shape[i];
+    }
+    return true;
+  }
+};
+
+}  // namespace mx
