@@ -55,6 +55,10 @@ void Engine::recover(Var v, std::source_location where) { impl_->recover(v, wher
 void Engine::cancel() { impl_->cancel(); }
 void Engine::pause() { impl_->pause(); }
 void Engine::resume() { impl_->resume(); }
+bool Engine::direct() const { return impl_->direct(); }
+bool Engine::recording() const {
+  return detail::tls.recording != nullptr && detail::tls.recording_engine == impl_.get();
+}
 void Engine::shutdown() { impl_->shutdown(); }
 const EngineOptions& Engine::options() const { return impl_->options(); }
 EngineStats Engine::stats() const { return impl_->stats(); }

@@ -107,6 +107,13 @@ class Engine {
   /// Records what `program` pushes to this engine, without running it, into a replayable segment.
   Segment record(const std::function<void()>& program, const RecordOptions& options = {});
 
+  /// May the calling thread do the work of an operation itself, instead of pushing it, when nothing pending
+  /// uses what it touches? True where nobody could tell: mode threaded, no profiler, history or watchdog that
+  /// would miss it, and pushes of this thread neither recorded nor collected.
+  bool direct() const;
+  /// Does this thread record a segment of this engine? What it pushes then runs again with every replay.
+  bool recording() const;
+
   /// Drains, then refuses further pushes. Idempotent.
   void shutdown();
 

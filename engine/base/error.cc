@@ -17,6 +17,12 @@ std::string demangle(const char* name) {
   return status == 0 ? text.get() : name;
 }
 
+// An OperationError that carries the exception it came from.
+class ForeignError : public OperationError, public std::nested_exception {
+ public:
+  using OperationError::OperationError;
+};
+
 }  // namespace
 
 std::string current_exception_text() {
@@ -33,6 +39,40 @@ std::string current_exception_text() {
   } catch (...) {
     const std::type_info* type = abi::__cxa_current_exception_type();
     return "exception of type " + (type != nullptr ? demangle(type->name()) : std::string("unknown"));
+  }
+}
+
+// Most derived types first.
+std::exception_ptr rewrite_current_exception(
+    const std::function<std::string(const std::string& text)>& message) {
+  try {
+    throw;
+  } catch (const ForeignError& e) {
+    return std::make_exception_ptr(ForeignError(message(e.what())));
+  } catch (const OutOfMemory& e) {
+    return std::make_exception_ptr(OutOfMemory(message(e.what())));
+  } catch (const InvalidArgument& e) {
+    return std::make_exception_ptr(InvalidArgument(message(e.what())));
+  } catch (const InvalidHandle& e) {
+    return std::make_exception_ptr(InvalidHandle(message(e.what())));
+  } catch (const InvalidState& e) {
+    return std::make_exception_ptr(InvalidState(message(e.what())));
+  } catch (const DeviceError& e) {
+    return std::make_exception_ptr(DeviceError(message(e.what())));
+  } catch (const Timeout& e) {
+    return std::make_exception_ptr(Timeout(message(e.what())));
+  } catch (const Cancelled& e) {
+    return std::make_exception_ptr(Cancelled(message(e.what())));
+  } catch (const AccessError& e) {
+    return std::make_exception_ptr(AccessError(message(e.what())));
+  } catch (const NumericError& e) {
+    return std::make_exception_ptr(NumericError(message(e.what())));
+  } catch (const OperationError& e) {
+    return std::make_exception_ptr(OperationError(message(e.what())));
+  } catch (const std::bad_alloc& e) {
+    return std::make_exception_ptr(OutOfMemory(message(e.what())));
+  } catch (...) {
+    return std::make_exception_ptr(ForeignError(message(current_exception_text())));
   }
 }
 

@@ -8,6 +8,8 @@
 // threads at once (that is how the engine hands one root cause to every waiter).
 #pragma once
 
+#include <exception>
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -74,7 +76,18 @@ class AccessError : public Error {
   using Error::Error;
 };
 
+/// An operation made a value that is not finite from finite ones, where that is checked.
+class NumericError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// The text of the exception in flight, whatever its type. Call inside a catch block only.
 std::string current_exception_text();
+
+/// The exception in flight with another message, made from its own text: of the same mx type, OutOfMemory for
+/// std::bad_alloc, and for anything else an OperationError. Call inside a catch block only.
+std::exception_ptr rewrite_current_exception(
+    const std::function<std::string(const std::string& text)>& message);
 
 }  // namespace mx

@@ -136,6 +136,10 @@ class EngineImpl final : public StreamOrder::Listener {
   EngineStats stats();
   const EngineOptions& options() const { return options_; }
   Profiler& profiler() { return profiler_; }
+  bool direct() const {
+    return direct_.load(std::memory_order_relaxed) && tls.recording_engine == nullptr &&
+           !paused_hint_.load(std::memory_order_relaxed) && !refusing_.load(std::memory_order_relaxed);
+  }
   void profile(bool on);
 
   // Completion's.
@@ -353,6 +357,7 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<int32_t> wanted_workers_;  // how many of that length feed
   std::atomic<bool> paused_hint_{false};
   std::atomic<bool> streams_outstanding_{false};
+  std::atomic<bool> direct_{false};        // see Engine::direct()
   std::atomic<bool> instrumented_{false};  // the profiler or the watchdog looks at every operation
 
   // Read by pushers now and then, written once per step.

@@ -10,44 +10,6 @@ namespace mx::detail {
 
 namespace {
 
-// An OperationError that carries the exception it came from.
-class ForeignError : public OperationError, public std::nested_exception {
- public:
-  using OperationError::OperationError;
-};
-
-// Rethrows the exception in flight as its own mx type with another message. Most derived types first.
-template <class MakeMessage>
-std::exception_ptr rewritten(const MakeMessage& message) {
-  try {
-    throw;
-  } catch (const ForeignError& e) {
-    return std::make_exception_ptr(ForeignError(message(e.what())));
-  } catch (const OutOfMemory& e) {
-    return std::make_exception_ptr(OutOfMemory(message(e.what())));
-  } catch (const InvalidArgument& e) {
-    return std::make_exception_ptr(InvalidArgument(message(e.what())));
-  } catch (const InvalidHandle& e) {
-    return std::make_exception_ptr(InvalidHandle(message(e.what())));
-  } catch (const InvalidState& e) {
-    return std::make_exception_ptr(InvalidState(message(e.what())));
-  } catch (const DeviceError& e) {
-    return std::make_exception_ptr(DeviceError(message(e.what())));
-  } catch (const Timeout& e) {
-    return std::make_exception_ptr(Timeout(message(e.what())));
-  } catch (const Cancelled& e) {
-    return std::make_exception_ptr(Cancelled(message(e.what())));
-  } catch (const AccessError& e) {
-    return std::make_exception_ptr(AccessError(message(e.what())));
-  } catch (const OperationError& e) {
-    return std::make_exception_ptr(OperationError(message(e.what())));
-  } catch (const std::bad_alloc& e) {
-    return std::make_exception_ptr(OutOfMemory(message(e.what())));
-  } catch (...) {
-    return std::make_exception_ptr(ForeignError(message(current_exception_text())));
-  }
-}
-
 // What stands for a failure whose description found no memory: made beforehand, and never released.
 Failure* undescribed() {
   static Failure* failure = [] {
@@ -77,7 +39,7 @@ Failure* failure_of_current_exception(const char* name, const std::source_locati
       failure->text = concat("[", name_or_default(name), "] ", text, " (pushed at ", place(where), ")");
       return failure->text;
     };
-    failure->error = rewritten(message);
+    failure->error = rewrite_current_exception(message);
     return failure.release();
   } catch (const std::bad_alloc&) {
     return undescribed();
@@ -105,7 +67,7 @@ std::exception_ptr with_note(const std::exception_ptr& error, const std::string&
   try {
     std::rethrow_exception(error);
   } catch (...) {
-    return rewritten([&](const std::string& text) { return text + note; });
+    return rewrite_current_exception([&](const std::string& text) { return text + note; });
   }
 }
 

@@ -74,6 +74,7 @@ EngineImpl::EngineImpl(const EngineOptions& options)
   if (!inline_mode_) host_ = std::make_unique<WorkerHost>(threads_, [this] { work(); });
   special_ = fuzz_;
   instrumented_.store(options.watchdog_ms > 0);
+  direct_.store(options.mode == EngineMode::threaded && options.watchdog_ms == 0 && options.history == 0);
   register_engine(id_, this);
   try {
     if (monitored_) start_monitor();
@@ -174,6 +175,8 @@ void EngineImpl::resume() {
 }
 
 void EngineImpl::profile(bool on) {
+  direct_.store(!on && options_.mode == EngineMode::threaded && options_.watchdog_ms == 0 &&
+                options_.history == 0);
   on ? profiler_.start() : profiler_.stop();
   instrumented_.store(on || options_.watchdog_ms > 0);
 }

@@ -69,7 +69,8 @@ struct OpType {
   void (*run)(void* closure, const RunContext&, Completion*);  // Completion: null unless async
   void (*destroy)(Op*) noexcept;                               // null: nothing to do
   bool async;
-  uint8_t copy_bytes;  // how much of the closure's place a copy of it takes; 0: it must stay where it is
+  uint8_t copy_bytes;   // how much of the closure's place a copy of it takes; 0: it must stay where it is
+  bool always = false;  // cancel() leaves it alone: it gives something back (Fn::RunsEvenWhenCancelled)
 };
 
 enum OpFlags : uint8_t {
@@ -336,7 +337,8 @@ inline constexpr OpType kOpType = {
     fits_inline<Fn>&& std::is_trivially_destructible_v<Fn> ? nullptr : &destroy_closure<Fn>, kAsync,
     !fits_inline<Fn>                   ? uint8_t{sizeof(Fn*)}
     : std::is_trivially_copyable_v<Fn> ? static_cast<uint8_t>(sizeof(Fn))
-                                       : uint8_t{0}};
+                                       : uint8_t{0},
+    requires { typename Fn::RunsEvenWhenCancelled; }};
 
 inline void destroy_function(Op* op) noexcept {
   if (op->type->destroy != nullptr) op->type->destroy(op);

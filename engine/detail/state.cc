@@ -260,7 +260,8 @@ void EngineImpl::cancel() {
   drain_to(ring_.tail());
   scavenge(true);
   const auto mark = [](Op* op) {
-    if (op->device != kInternalLane || op->type == &kReplayGroupType) op->flags |= kOpCancelled;
+    if (op->device == kInternalLane && op->type != &kReplayGroupType) return;
+    if (!op->type->always) op->flags |= kOpCancelled;
   };
   SegmentGroup::cancel_all(groups_);
   ready_.for_each(mark);

@@ -1,0 +1,138 @@
+#include "ndarray/copy.h"
+
+#include "engine/base/check.h"
+#include "engine/device/registry.h"
+#include "ndarray/kernels/copy.h"
+#include "ndarray/launch.h"
+
+namespace mx::detail {
+namespace {
+
+constexpr int64_t kDirectElements = 8192;
+
+void run_copy(const KernelArgs& args) { kernels::copy(args.out[0], args.in[0]); }
+
+const Kernel kCopy = {"copy", run_copy, nullptr, kDirectElements, false};
+
+void launch_copy(ArrayImpl& target, ArrayImpl& source, bool fresh, std::source_location where) {
+  ArrayImpl* const in[] = {&source};
+  ArrayImpl* const out[] = {&target};
+  launch({.kernel = &kCopy,
+          .inputs = in,
+          .outputs = out,
+          .fresh_outputs = fresh ? uint64_t{1} : 0,
+          .work = target.shape.numel(),
+          .where = where});
+}
+
+// The same elements read as `shape`.
+Ref<ArrayImpl> broadcast(ArrayImpl& array, const Shape& shape, const char* op) {
+  if (array.shape == shape) return Ref<ArrayImpl>(&array);
+  Shape together;
+  bool fits = array.shape.rank() <= shape.rank();
+  if (fits) {
+    const int shift = shape.rank() - array.shape.rank();
+    for (int i = 0; i < array.shape.rank(); ++i)
+      fits = fits && (array.shape[i] == shape[i + shift] || array.shape[i] == 1);
+  }
+  // Leading dimensions of 1 are in nobody's way: a (1, 3) goes into a (3,).
+  if (!fits) {
+    Shape rest = array.shape;
+    Strides strides = array.strides;
+    while (rest.rank() > shape.rank() && rest[0] == 1) {
+      rest.erase(0);
+      strides.erase(0);
+    }
+    MX_CHECK(rest.rank() <= shape.rank() && broadcast_shapes(rest, shape, op) == shape, InvalidArgument, "[",
+             op, "] expected values that broadcast to ", shape, ", got ", array.shape);
+    return ArrayImpl::make(array.storage, array.dtype, shape, broadcast_strides(rest, strides, shape),
+                           array.offset);
+  }
+  return ArrayImpl::make(array.storage, array.dtype, shape,
+                         broadcast_strides(array.shape, array.strides, shape), array.offset);
+}
+
+// Contiguous to contiguous, same type and size, between devices or a device and the host.
+void carry(ArrayImpl& target, ArrayImpl& source, std::source_location where) {
+  const Context to = target.context(), from = source.context();
+  const Context runner = to.is_cpu() ? from : to;
+  Engine& engine = current_engine();
+  const size_t bytes = static_cast<size_t>(target.shape.numel()) * size_of(target.dtype);
+  if (bytes == 0) return;
+  target.storage->bump_version();
+  const auto address = [](ArrayImpl& array, Stream* stream) {
+    return static_cast<char*>(array.storage->ensure(array.context().is_cpu() ? nullptr : stream)) +
+           array.offset * static_cast<int64_t>(size_of(array.dtype));
+  };
+  const Var read = source.storage->var(engine), write = target.storage->var(engine);
+  PushOptions options{.reads = {read}, .context = runner, .name = "copy"};
+  (target.covers_storage() ? options.writes : options.updates) = {write};
+  options.lane = to.is_cpu() ? StreamKind::copy_out : StreamKind::copy_in;
+  options.bytes = bytes;
+  // From here on the engine knows what the devices do with memory of the host, and nobody else.
+  for (ArrayImpl* array : {&target, &source}) {
+    if (!array->storage->on_cpu()) continue;
+    array->storage->begin_pending();
+    array->storage->taint();
+    array->storage->end_pending();
+  }
+  engine.push(
+      [target = Ref<ArrayImpl>(&target), source = Ref<ArrayImpl>(&source), bytes, address](RunContext c) {
+        c.read(source->storage->known_var());
+        c.write(target->storage->known_var());
+        Stream& stream = *c.stream();
+        // An operation of the CPU that came earlier may have found nothing wrong and said so.
+        for (const auto& array : {target, source})
+          if (array->storage->on_cpu()) array->storage->taint();
+        void* const t = address(*target, &stream);
+        const void* const s = address(*source, &stream);
+        stream.device().copy_async(t, target->context(), s, source->context(), bytes, stream);
+      },
+      options, where);
+}
+
+}  // namespace
+
+Ref<ArrayImpl> new_array(const Shape& shape, DType dtype, Context context, const char* op) {
+  const int64_t n = checked_numel(shape, size_of(dtype), op);
+  return ArrayImpl::make(Storage::make(static_cast<size_t>(n) * size_of(dtype), context), dtype, shape,
+                         contiguous_strides(shape), 0);
+}
+
+NDArray copy_to(ArrayImpl& source, DType dtype, Context context, std::source_location where) {
+  Ref<ArrayImpl> made = new_array(source.shape, dtype, context, "copy");
+  if (source.context() == context || (source.context().is_cpu() && context.is_cpu())) {
+    launch_copy(*made, source, true, where);
+  } else {
+    assign(*made, source, "copy", where);
+  }
+  return NDArray(std::move(made));
+}
+
+void assign(ArrayImpl& target, ArrayImpl& source, const char* op, std::source_location where) {
+  Ref<ArrayImpl> from = broadcast(source, target.shape, op);
+  const bool one_device =
+      target.context() == source.context() || (target.context().is_cpu() && source.context().is_cpu());
+  if (one_device) {
+    if (may_overlap(target, *from)) {
+      const NDArray before = copy_to(source, source.dtype, source.context(), where);
+      from = broadcast(before.impl(), target.shape, op);
+    } else if (target.storage.get() == from->storage.get() && target.offset == from->offset &&
+               target.strides == from->strides && target.shape == from->shape &&
+               target.dtype == from->dtype) {
+      return;  // onto itself
+    }
+    launch_copy(target, *from, false, where);
+    return;
+  }
+  // What travels has the target's type, is contiguous, and is not larger than it must be.
+  Ref<ArrayImpl> parcel(&source);
+  if (!source.contiguous() || source.dtype != target.dtype)
+    parcel = copy_to(source, target.dtype, source.context(), where).ref();
+  if (target.contiguous() && target.shape == source.shape) return carry(target, *parcel, where);
+  const Ref<ArrayImpl> arrived = new_array(source.shape, target.dtype, target.context(), op);
+  carry(*arrived, *parcel, where);
+  launch_copy(target, *broadcast(*arrived, target.shape, op), false, where);
+}
+
+}  // namespace mx::detail

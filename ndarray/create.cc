@@ -1,0 +1,196 @@
+// Arrays from nothing, from numbers and from host memory.
+#include <cmath>
+#include <cstring>
+
+#include "engine/base/check.h"
+#include "ndarray/copy.h"
+#include "ndarray/kernels/convert.h"
+#include "ndarray/kernels/copy.h"
+#include "ndarray/kernels/strided_loop.h"
+#include "ndarray/launch.h"
+#include "ndarray/ndarray.h"
+
+namespace mx {
+
+using detail::ArrayImpl;
+using detail::Ref;
+
+namespace {
+
+constexpr int64_t kDirectElements = 8192;
+
+struct FillAttrs {
+  bool floating = false;
+  double real = 0;
+  int64_t integer = 0;
+  template <class V>
+  static void fields(V&& v) {
+    v("floating", &FillAttrs::floating, "which of the two numbers counts");
+    v("real", &FillAttrs::real, "the value");
+    v("integer", &FillAttrs::integer, "the value");
+  }
+};
+
+void run_fill(const KernelArgs& args) {
+  const auto& value = args.attr<FillAttrs>();
+  value.floating ? kernels::fill(args.out[0], value.real) : kernels::fill(args.out[0], value.integer);
+}
+const Kernel kFill = {"fill", run_fill, nullptr, kDirectElements, false};
+
+void launch_fill(ArrayImpl& target, Scalar value, bool fresh, std::source_location where) {
+  const Attrs attrs = FillAttrs{value.floating(), value.real(), value.integer()};
+  ArrayImpl* const out[] = {&target};
+  launch({.kernel = &kFill,
+          .attrs = &attrs,
+          .outputs = out,
+          .fresh_outputs = fresh ? uint64_t{1} : 0,
+          .work = target.shape.numel(),
+          .where = where});
+}
+
+// start + i * step for each i, in float64 or int64, then converted: no error adds up.
+struct RangeAttrs {
+  FillAttrs start, step;
+  template <class V>
+  static void fields(V&&) {}
+};
+
+void run_range(const KernelArgs& args) {
+  const auto& range = args.attr<RangeAttrs>();
+  const Tensor& out = args.out[0];
+  visit(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T* const p = out.as<T>();
+    parallel_for(out.numel(), kernels::kLoopGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        if (range.start.floating) {
+          p[i] = convert<T>(range.start.real + static_cast<double>(i) * range.step.real);
+        } else {
+          p[i] = convert<T>(range.start.integer + i * range.step.integer);
+        }
+      }
+    });
+  });
+}
+const Kernel kRange = {"arange", run_range, nullptr, kDirectElements, false};
+
+NDArray range(int64_t count, const RangeAttrs& range_attrs, DType dtype, Context context, const char* op) {
+  Ref<ArrayImpl> made = detail::new_array({count}, dtype, context, op);
+  const Attrs attrs = range_attrs;
+  ArrayImpl* const out[] = {made.get()};
+  launch({.kernel = &kRange, .attrs = &attrs, .outputs = out, .fresh_outputs = 1, .work = count});
+  return NDArray(std::move(made));
+}
+
+}  // namespace
+
+NDArray& NDArray::fill_(Scalar value, std::source_location where) {
+  launch_fill(impl(), value, false, where);
+  return *this;
+}
+
+NDArray empty(const Shape& shape, DType dtype, Context context) {
+  return NDArray(detail::new_array(shape, dtype, context, "empty"));
+}
+
+NDArray full(const Shape& shape, Scalar value, DType dtype, Context context) {
+  Ref<ArrayImpl> made = detail::new_array(shape, dtype, context, "full");
+  launch_fill(*made, value, true, std::source_location::current());
+  return NDArray(std::move(made));
+}
+
+NDArray zeros(const Shape& shape, DType dtype, Context context) { return full(shape, 0, dtype, context); }
+NDArray ones(const Shape& shape, DType dtype, Context context) { return full(shape, 1, dtype, context); }
+NDArray empty_like(const NDArray& a) { return empty(a.shape(), a.dtype(), a.context()); }
+NDArray zeros_like(const NDArray& a) { return full(a.shape(), 0, a.dtype(), a.context()); }
+NDArray ones_like(const NDArray& a) { return full(a.shape(), 1, a.dtype(), a.context()); }
+NDArray full_like(const NDArray& a, Scalar value) { return full(a.shape(), value, a.dtype(), a.context()); }
+
+NDArray scalar_array(Scalar value, DType dtype, Context context) {
+  Ref<ArrayImpl> made = detail::new_array({}, dtype, context, "scalar");
+  if (context.is_cpu()) {
+    // Nobody else knows the memory: not worth an operation.
+    const Tensor element{made->storage->ensure(nullptr), dtype, made->shape, made->strides};
+    value.floating() ? kernels::fill(element, value.real()) : kernels::fill(element, value.integer());
+  } else {
+    launch_fill(*made, value, true, std::source_location::current());
+  }
+  return NDArray(std::move(made));
+}
+
+NDArray arange(Scalar stop) { return arange(0, stop, 1); }
+
+NDArray arange(Scalar start, Scalar stop, Scalar step) {
+  const bool floating = start.floating() || stop.floating() || step.floating();
+  return arange(start, stop, step, floating ? f32 : i64);
+}
+
+NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context context) {
+  const bool floating = start.floating() || stop.floating() || step.floating();
+  MX_CHECK(step.real() != 0 && std::isfinite(start.real()) && std::isfinite(stop.real()) &&
+               std::isfinite(step.real()),
+           InvalidArgument, "[arange] expected finite numbers and a step other than 0, got from ",
+           start.real(), " to ", stop.real(), " in steps of ", step.real());
+  const double length = std::ceil((stop.real() - start.real()) / step.real());
+  MX_CHECK(length < 0x1p62, InvalidArgument, "[arange] expected fewer than 2^62 elements, got from ",
+           start.real(), " to ", stop.real(), " in steps of ", step.real());
+  int64_t count = length > 0 ? static_cast<int64_t>(length) : 0;
+  if (!floating) {
+    // Exactly, also beyond 2^53.
+    const __int128 distance = static_cast<__int128>(stop.integer()) - start.integer();
+    const __int128 s = step.integer();
+    const __int128 n =
+        (distance > 0) == (s > 0) && distance != 0
+            ? (distance < 0 ? -distance : distance) / (s < 0 ? -s : s) + (distance % s != 0 ? 1 : 0)
+            : 0;
+    MX_CHECK(n < (static_cast<__int128>(1) << 62), InvalidArgument,
+             "[arange] expected fewer than 2^62 elements");
+    count = static_cast<int64_t>(n);
+  }
+  return range(count, {{floating, start.real(), start.integer()}, {floating, step.real(), step.integer()}},
+               dtype, context, "arange");
+}
+
+NDArray linspace(double start, double stop, int64_t count, DType dtype, Context context) {
+  MX_CHECK(count >= 0, InvalidArgument, "[linspace] expected a number of elements that is not negative, got ",
+           count);
+  const double step = count > 1 ? (stop - start) / static_cast<double>(count - 1) : 0;
+  NDArray made = range(count, {{true, start, 0}, {true, step, 0}}, dtype, context, "linspace");
+  if (count > 1) made[count - 1] = stop;  // not a rounding beside it
+  return made;
+}
+
+NDArray eye(int64_t rows, int64_t columns, DType dtype, Context context) {
+  if (columns == -1) columns = rows;
+  NDArray made = zeros({rows, columns}, dtype, context);
+  if (rows > 0 && columns > 0) made.diagonal().fill_(1);
+  return made;
+}
+
+NDArray detail::from_host(const void* data, DType dtype, const Shape& shape, Context context) {
+  Ref<ArrayImpl> made = new_array(shape, dtype, cpu(), "array");
+  // Nobody else knows the memory, and it must be read before this returns.
+  if (const size_t bytes = made->storage->bytes(); bytes > 0)
+    std::memcpy(made->storage->ensure(nullptr), data, bytes);
+  return NDArray(std::move(made)).to(context);
+}
+
+NDArray from_external(void* data, DType dtype, const Shape& shape, const Strides& strides,
+                      std::function<void()> release) {
+  checked_numel(shape, size_of(dtype), "from_external");
+  MX_CHECK(shape.rank() == strides.rank(), InvalidArgument,
+           "[from_external] expected a stride for each dimension of ", shape, ", got ", strides);
+  int64_t low = 0, high = 0;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] == 0) low = high = 0;
+    if (shape[i] == 0) break;
+    (strides[i] < 0 ? low : high) += (shape[i] - 1) * strides[i];
+  }
+  const auto size = static_cast<int64_t>(size_of(dtype));
+  char* const first = static_cast<char*>(data) + low * size;
+  const int64_t bytes = shape.numel() == 0 ? 0 : (high - low + 1) * size;
+  return NDArray(ArrayImpl::make(Storage::wrap(first, static_cast<size_t>(bytes), std::move(release)), dtype,
+                                 shape, strides, -low));
+}
+
+}  // namespace mx

@@ -1,0 +1,85 @@
+// ArrayImpl: what an NDArray handle points to. Internal; operators and the layers above see it.
+//
+// Shape, strides, offset and type never change after construction: another view is another ArrayImpl over the
+// same Storage. So operations that have been pushed may go on reading them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "ndarray/detail/block_cache.h"
+#include "ndarray/detail/ref.h"
+#include "ndarray/dtype.h"
+#include "ndarray/shape.h"
+#include "ndarray/storage.h"
+
+namespace mx::detail {
+
+/// What a layer above keeps with an array: the tape its gradient, the graph its node.
+struct ArrayExtension {
+  virtual ~ArrayExtension() = default;
+};
+
+struct ArrayImpl;
+
+/// The work that an array still needs before anybody may look at it (an indexed read that may turn out to be
+/// only the target of an assignment).
+struct DeferredValue {
+  virtual ~DeferredValue() = default;
+  virtual void fill(ArrayImpl& array) = 0;
+};
+
+/// Why an array is not a plain value: one test covers them all on the way to an operation.
+enum ArrayFlags : uint8_t {
+  kRecorded = 1,  // the tape wants to know what happens to it
+  kSymbolic = 2,  // a node of a graph
+  kDeferred = 4,  // see DeferredValue
+};
+
+struct ArrayImpl {
+  std::atomic<uint32_t> refs{1};
+  DType dtype;
+  std::atomic<uint8_t> flags{0};
+  int64_t offset;  // of the first element, in elements from the start of the storage
+  Ref<Storage> storage;
+  std::unique_ptr<ArrayExtension> extension;
+  std::unique_ptr<DeferredValue> deferred;
+  Shape shape;
+  Strides strides;
+
+  static Ref<ArrayImpl> make(Ref<Storage> storage, DType dtype, const Shape& shape, const Strides& strides,
+                             int64_t offset) {
+    static_assert(sizeof(ArrayImpl) <= kBlockBytes[static_cast<int>(BlockKind::array)]);
+    return Ref<ArrayImpl>::adopt(new (new_block(BlockKind::array))
+                                     ArrayImpl(std::move(storage), dtype, shape, strides, offset));
+  }
+  static void destroy(ArrayImpl* array) noexcept {
+    array->~ArrayImpl();
+    free_block(BlockKind::array, array);
+  }
+
+  bool plain() const { return flags.load(std::memory_order_relaxed) == 0; }
+  bool contiguous() const;
+  Context context() const { return storage->context(); }
+  /// All of the storage, each element once: an operation that sets it replaces the variable's whole value.
+  bool covers_storage() const {
+    return static_cast<size_t>(shape.numel()) * size_of(dtype) == storage->bytes() && contiguous();
+  }
+
+ private:
+  ArrayImpl(Ref<Storage> s, DType d, const Shape& sh, const Strides& st, int64_t o)
+      : dtype(d), offset(o), storage(std::move(s)), shape(sh), strides(st) {}
+  ~ArrayImpl() = default;
+};
+
+/// The bytes [first, last) that the elements of an array span, from the start of its storage.
+struct ByteRange {
+  int64_t first, last;
+};
+ByteRange byte_range(const ArrayImpl& array);
+
+/// May the two share an element, other than each its own twin at the same place?
+bool may_overlap(const ArrayImpl& a, const ArrayImpl& b);
+
+}  // namespace mx::detail

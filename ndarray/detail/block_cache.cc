@@ -1,0 +1,96 @@
+#include "ndarray/detail/block_cache.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+
+namespace mx::detail {
+
+thread_local constinit Magazine magazines[kBlockKinds]{};
+
+namespace {
+
+struct FreeBlock {
+  FreeBlock* next;
+};
+
+// Blocks that no thread keeps.
+struct Depot {
+  std::mutex mutex;
+  FreeBlock* first = nullptr;
+};
+
+// Never destroyed: arrays of static lifetime give their blocks back late.
+Depot& depot(BlockKind kind) {
+  static Depot* depots = new Depot[kBlockKinds];
+  return depots[static_cast<int>(kind)];
+}
+
+void give(BlockKind kind, void** blocks, int n) {
+  Depot& d = depot(kind);
+  std::lock_guard lock(d.mutex);
+  for (int i = 0; i < n; ++i) d.first = new (blocks[i]) FreeBlock{d.first};
+}
+
+enum class Life { unused, in_use, over };
+thread_local constinit Life life = Life::unused;
+
+// Gives the blocks of a thread that ends to the others.
+struct Janitor {
+  ~Janitor() {
+    life = Life::over;
+    for (int kind = 0; kind < kBlockKinds; ++kind) {
+      Magazine& magazine = magazines[kind];
+      give(static_cast<BlockKind>(kind), magazine.blocks, magazine.size);
+      magazine.size = 0;
+    }
+  }
+};
+
+void* fresh(BlockKind kind) {
+  void* block = std::aligned_alloc(64, kBlockBytes[static_cast<int>(kind)]);
+  if (block == nullptr) throw std::bad_alloc();
+  return block;
+}
+
+}  // namespace
+
+void* refill_magazine(BlockKind kind) {
+  if (!kCacheBlocks) return fresh(kind);
+  Magazine& magazine = magazines[static_cast<int>(kind)];
+  Depot& d = depot(kind);
+  {
+    std::lock_guard lock(d.mutex);
+    while (d.first != nullptr && magazine.size < kMagazine / 2) {
+      magazine.blocks[magazine.size++] = d.first;
+      d.first = d.first->next;
+    }
+  }
+  if (magazine.size == 0) return fresh(kind);
+  void* block = magazine.blocks[--magazine.size];
+  if (life == Life::over) {  // only this one: nobody would bring the others back
+    give(kind, magazine.blocks, magazine.size);
+    magazine.size = 0;
+  }
+  return block;
+}
+
+// Called for the first block that a thread gives back, too: from then on it has something to leave behind.
+void spill_magazine(BlockKind kind, void* block) noexcept {
+  if (!kCacheBlocks) return std::free(block);
+  Magazine& magazine = magazines[static_cast<int>(kind)];
+  if (life == Life::over) return give(kind, &block, 1);
+  if (life == Life::unused) {
+    thread_local Janitor janitor;
+    (void)&janitor;
+    life = Life::in_use;
+  }
+  if (magazine.size == kMagazine) {
+    magazine.size -= kMagazine / 2;
+    give(kind, magazine.blocks + magazine.size, kMagazine / 2);
+  }
+  magazine.blocks[magazine.size++] = block;
+}
+
+}  // namespace mx::detail

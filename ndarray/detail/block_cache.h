@@ -1,0 +1,51 @@
+// Blocks of a few fixed sizes for the records that every operation on arrays makes: taken and given back
+// without a lock or a system call in the steady state. Internal.
+//
+// Each thread keeps up to kMagazine blocks of a kind; what is beyond goes, half a magazine at a time, to a
+// list that all threads share (an operation's records are made by the pusher and end with a worker). Blocks
+// are never given back to the system. Under AddressSanitizer every block is an allocation of its own. Source:
+// the magazine layer of Bonwick and Adams, "Magazines and Vmem" (2001).
+#pragma once
+
+#include <cstddef>
+
+namespace mx::detail {
+
+enum class BlockKind { array, storage, call };
+inline constexpr int kBlockKinds = 3;
+inline constexpr size_t kBlockBytes[kBlockKinds] = {320, 256, 512};  // aligned to 64
+inline constexpr int kMagazine = 64;
+
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kCacheBlocks = false;
+#else
+inline constexpr bool kCacheBlocks = true;
+#endif
+
+struct Magazine {
+  int size;
+  void* blocks[kMagazine];
+};
+extern thread_local constinit Magazine magazines[kBlockKinds] __attribute__((tls_model("initial-exec")));
+
+/// Throws std::bad_alloc.
+void* refill_magazine(BlockKind kind);
+void spill_magazine(BlockKind kind, void* block) noexcept;
+
+inline void* new_block(BlockKind kind) {
+  Magazine& magazine = magazines[static_cast<int>(kind)];
+  if (magazine.size > 0) [[likely]]
+    return magazine.blocks[--magazine.size];
+  return refill_magazine(kind);
+}
+
+inline void free_block(BlockKind kind, void* block) noexcept {
+  Magazine& magazine = magazines[static_cast<int>(kind)];
+  if (kCacheBlocks && magazine.size > 0 && magazine.size < kMagazine) [[likely]] {
+    magazine.blocks[magazine.size++] = block;
+    return;
+  }
+  spill_magazine(kind, block);
+}
+
+}  // namespace mx::detail

@@ -1,0 +1,46 @@
+// What may stand between the brackets of an array: numbers, slices, ellipsis, new axes, arrays.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+
+namespace mx {
+
+class NDArray;
+
+/// start:stop:step, as in Python: numbers left out mean "from the beginning", "to the end" and 1; negative
+/// ones count from the end; what lies outside is cut off. The step must not be 0.
+struct Slice {
+  std::optional<int64_t> start{};
+  std::optional<int64_t> stop{};
+  int64_t step = 1;
+};
+
+struct Ellipsis {};
+struct NewAxis {};
+
+/// a[{colon, 1}] is Python's a[:, 1]; a[{ellipsis, 0}] is a[..., 0]; a[{newaxis, colon}] is a[None, :].
+inline constexpr Slice colon{};
+inline constexpr Ellipsis ellipsis{};
+inline constexpr NewAxis newaxis{};
+
+/// One entry of an index. Arrays (of integers or of bool) are referred to, not held: an Index lives no longer
+/// than the call.
+class Index {
+ public:
+  Index(int64_t i) : value_(i) {}
+  Index(int i) : value_(int64_t{i}) {}
+  Index(const Slice& slice) : value_(slice) {}
+  Index(Ellipsis e) : value_(e) {}
+  Index(NewAxis n) : value_(n) {}
+  Index(const NDArray& array) : value_(&array) {}
+
+  using Value = std::variant<int64_t, Slice, Ellipsis, NewAxis, const NDArray*>;
+  const Value& value() const { return value_; }
+
+ private:
+  Value value_;
+};
+
+}  // namespace mx

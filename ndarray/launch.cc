@@ -1,0 +1,374 @@
+#include "ndarray/launch.h"
+
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "ndarray/kernels/strided_loop.h"
+
+namespace mx {
+
+using detail::ArrayImpl;
+using detail::Ref;
+
+namespace {
+
+std::atomic<bool>& numerics_checked() {
+  static std::atomic<bool> on = [] {
+    const char* value = std::getenv("MX_CHECK_NUMERICS");
+    return value != nullptr && std::string(value) == "1";
+  }();
+  return on;
+}
+
+/// A few tensors without an allocation, many with one.
+class Tensors {
+ public:
+  explicit Tensors(size_t n) {
+    if (n > kInline) more_ = std::make_unique<Tensor[]>(n);
+    data_ = more_ != nullptr ? more_.get() : reinterpret_cast<Tensor*>(inline_);
+  }
+  Tensor* data() { return data_; }
+  // Not initialised before it is set: two shapes each.
+  void set(size_t i, const ArrayImpl& array, void* memory) {
+    void* const first = memory == nullptr ? nullptr
+                                          : static_cast<char*>(memory) +
+                                                array.offset * static_cast<int64_t>(size_of(array.dtype));
+    ::new (data_ + i) Tensor{first, array.dtype, array.shape, array.strides};
+  }
+
+ private:
+  static constexpr size_t kInline = 6;
+  alignas(Tensor) std::byte inline_[kInline * sizeof(Tensor)];
+  std::unique_ptr<Tensor[]> more_;
+  Tensor* data_;
+};
+
+bool all_finite(const Tensor& tensor) {
+  if (!is_floating(tensor.dtype) || tensor.data == nullptr) return true;
+  return visit(tensor.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_integral_v<T>) {
+      return true;
+    } else {
+      const kernels::LoopPlan<1> plan({&tensor});
+      bool finite = true;
+      kernels::for_each_run<1>(plan, 0, plan.numel, [&](const std::array<int64_t, 1>& offsets, int64_t n) {
+        const T* p = tensor.as<T>() + offsets[0];
+        for (int64_t i = 0; i < n && finite; ++i)
+          finite = std::isfinite(static_cast<double>(p[i * plan.strides[0][0]]));
+      });
+      return finite;
+    }
+  });
+}
+
+// Runs a kernel on host-visible tensors; where numerics are checked, looks at what went in and came out.
+void run_on_host(const Kernel& kernel, const KernelArgs& args) {
+  if (!numerics_checked().load(std::memory_order_relaxed) || !kernel.check_numerics) [[likely]] {
+    kernel.cpu(args);
+    return;
+  }
+  bool finite_before = true;
+  for (const Tensor& tensor : args.in) finite_before = finite_before && all_finite(tensor);
+  kernel.cpu(args);
+  if (!finite_before) return;
+  for (size_t i = 0; i < args.out.size(); ++i)
+    MX_CHECK(all_finite(args.out[i]), NumericError, "expected finite values, got NaN or infinity in output ",
+             i, " of shape ", args.out[i].shape, " from finite inputs");
+}
+
+std::string describe(std::span<const Tensor> inputs) {
+  std::string text;
+  for (const Tensor& tensor : inputs)
+    text += detail::concat(text.empty() ? "" : ", ", tensor.dtype, ' ', tensor.shape);
+  return text.empty() ? text : detail::concat(" (inputs: ", text, ")");
+}
+
+[[noreturn]] void rethrow_with_inputs(std::span<const Tensor> inputs) {
+  try {
+    throw;
+  } catch (...) {
+    std::rethrow_exception(
+        rewrite_current_exception([&](const std::string& text) { return text + describe(inputs); }));
+  }
+}
+
+// What a task of a device needs after the operation that enqueued it has gone. The memory outlives it: it is
+// freed in the order of streams.
+struct DeviceCall {
+  const Kernel* kernel;
+  Attrs attrs;
+  size_t inputs;
+  std::vector<Tensor> tensors;
+
+  void run(KernelContext& context) {
+    const bool host = context.device().context().kind != DeviceKind::gpu;
+    std::vector<Tensor> local = tensors;  // (a captured task runs again)
+    for (Tensor& tensor : local) tensor.data = context.ptr(tensor.data);
+    const std::span<const Tensor> all(local);
+    const KernelArgs args{all.first(inputs), all.subspan(inputs), &attrs, &context};
+    try {
+      host ? run_on_host(*kernel, args) : kernel->cuda(args);
+    } catch (...) {
+      rethrow_with_inputs(args.in);
+    }
+  }
+};
+
+// A pushed operation: what launch() was given, owned.
+class Call {
+ public:
+  static Call* make(const Launch& launch) {
+    static_assert(sizeof(Call) <= detail::kBlockBytes[static_cast<int>(detail::BlockKind::call)]);
+    return new (detail::new_block(detail::BlockKind::call)) Call(launch);
+  }
+  static void destroy(Call* call) noexcept {
+    call->~Call();
+    detail::free_block(detail::BlockKind::call, call);
+  }
+
+  void run(const RunContext& context) {
+    const size_t n = inputs_ + outputs_;
+    ran_ = false;
+    for (size_t i = 0; i < n; ++i) check_access(context, i);
+    Stream* const stream = context.stream();
+    Tensors tensors(n);
+    for (size_t i = 0; i < n; ++i) tensors.set(i, *array(i), array(i)->storage->ensure(stream));
+    const std::span<const Tensor> in(tensors.data(), inputs_), out(tensors.data() + inputs_, outputs_);
+    try {
+      if (stream == nullptr) {
+        run_on_host(*kernel_, {in, out, &attrs_});
+      } else {
+        auto call = std::make_shared<DeviceCall>(kernel_, attrs_, inputs_,
+                                                 std::vector<Tensor>(tensors.data(), tensors.data() + n));
+        stream->submit([call = std::move(call)](KernelContext& c) { call->run(c); });
+      }
+    } catch (...) {
+      rethrow_with_inputs(in);
+    }
+    ran_ = true;
+  }
+
+ private:
+  explicit Call(const Launch& launch)
+      : kernel_(launch.kernel),
+        inputs_(static_cast<uint32_t>(launch.inputs.size())),
+        outputs_(static_cast<uint32_t>(launch.outputs.size())),
+        updated_(launch.updated_inputs) {
+    if (inputs_ + outputs_ > kInline) more_ = std::make_unique<Ref<ArrayImpl>[]>(inputs_ + outputs_);
+    for (size_t i = 0; i < inputs_; ++i) array(i) = Ref<ArrayImpl>(launch.inputs[i]);
+    for (size_t i = 0; i < outputs_; ++i) array(inputs_ + i) = Ref<ArrayImpl>(launch.outputs[i]);
+    if (launch.attrs != nullptr) attrs_ = *launch.attrs;
+    counted_ = !current_engine().recording();
+    for (size_t i = 0; i < inputs_ + outputs_; ++i) {
+      Storage& storage = *array(i)->storage;
+      if (!storage.on_cpu()) continue;
+      storage.begin_pending();
+      if (!counted_) {
+        // A replay will come without being counted.
+        storage.taint();
+        storage.end_pending();
+      }
+    }
+  }
+  ~Call() {
+    for (size_t i = 0; i < inputs_ + outputs_; ++i) {
+      Storage& storage = *array(i)->storage;
+      if (!storage.on_cpu() || !counted_) continue;
+      if (exclusive(i)) ran_ ? storage.cleanse() : storage.taint();
+      storage.end_pending();
+    }
+  }
+
+  Ref<ArrayImpl>& array(size_t i) { return more_ != nullptr ? more_[i] : inline_[i]; }
+  bool exclusive(size_t i) const { return i >= inputs_ || (i < 64 && (updated_ >> i & 1) != 0); }
+  void check_access(const RunContext& context, size_t i) {
+    const Var var = array(i)->storage->known_var();
+    exclusive(i) ? context.write(var) : context.read(var);
+  }
+
+  static constexpr size_t kInline = 8;
+  const Kernel* kernel_;
+  uint32_t inputs_, outputs_;
+  uint64_t updated_;
+  bool ran_ = false;
+  bool counted_ = true;
+  Attrs attrs_;
+  Ref<ArrayImpl> inline_[kInline];
+  std::unique_ptr<Ref<ArrayImpl>[]> more_;
+};
+
+// The engine's closure: one pointer, moved until it lies in the operation.
+class CallPointer {
+ public:
+  explicit CallPointer(Call* call) : call_(call) {}
+  CallPointer(CallPointer&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
+  ~CallPointer() {
+    if (call_ != nullptr) Call::destroy(call_);
+  }
+  void operator()(const RunContext& context) { call_->run(context); }
+
+ private:
+  Call* call_;
+};
+
+// Storages in direct use by this call; lets go of them when it ends.
+class DirectUse {
+ public:
+  ~DirectUse() {
+    for (size_t i = 0; i < readers_; ++i) read_[i]->end_read();
+    for (size_t i = 0; i < writers_; ++i) written_[i]->end_write();
+  }
+  bool write(Storage& storage) {
+    for (size_t i = 0; i < writers_; ++i)
+      if (written_[i] == &storage) return true;
+    if (writers_ == kMost || !storage.try_write()) return false;
+    written_[writers_++] = &storage;
+    return true;
+  }
+  bool read(Storage& storage) {
+    for (size_t i = 0; i < writers_; ++i)
+      if (written_[i] == &storage) return true;
+    if (readers_ == kMost || !storage.try_read()) return false;
+    read_[readers_++] = &storage;
+    return true;
+  }
+
+ private:
+  static constexpr size_t kMost = 6;
+  size_t readers_ = 0, writers_ = 0;
+  Storage* read_[kMost];
+  Storage* written_[kMost];
+};
+
+// Fails what the operation should have written, as if it had been pushed.
+void push_failure(const Launch& l, std::exception_ptr error) {
+  std::vector<Var> writes, updates;
+  Engine& engine = current_engine();
+  for (ArrayImpl* array : l.outputs) {
+    array->storage->taint();
+    (array->covers_storage() ? writes : updates).push_back(array->storage->var(engine));
+  }
+  for (size_t i = 0; i < l.inputs.size() && i < 64; ++i) {
+    if ((l.updated_inputs >> i & 1) == 0) continue;
+    l.inputs[i]->storage->taint();
+    updates.push_back(l.inputs[i]->storage->var(engine));
+  }
+  engine.push([error = std::move(error)] { std::rethrow_exception(error); },
+              {.writes = writes, .updates = updates, .name = l.kernel->name}, l.where);
+}
+
+// False when it has to be pushed. Then nothing has happened.
+bool run_directly(const Launch& l) {
+  const size_t n = l.inputs.size() + l.outputs.size();
+  std::exception_ptr error;
+  {
+    DirectUse use;
+    for (size_t i = 0; i < l.outputs.size(); ++i)
+      if ((l.fresh_outputs >> i & 1) == 0 && !use.write(*l.outputs[i]->storage)) return false;
+    if (l.updated_inputs != 0)
+      for (size_t i = 0; i < l.inputs.size(); ++i)
+        if ((l.updated_inputs >> i & 1) != 0 && !use.write(*l.inputs[i]->storage)) return false;
+    for (size_t i = 0; i < l.inputs.size(); ++i)
+      if (!use.read(*l.inputs[i]->storage)) return false;
+    Tensors tensors(n);
+    try {
+      size_t k = 0;
+      for (ArrayImpl* array : l.inputs) tensors.set(k++, *array, array->storage->ensure(nullptr));
+      for (ArrayImpl* array : l.outputs) tensors.set(k++, *array, array->storage->ensure(nullptr));
+      static const Attrs none;
+      const KernelArgs args{{tensors.data(), l.inputs.size()},
+                            {tensors.data() + l.inputs.size(), l.outputs.size()},
+                            l.attrs != nullptr ? l.attrs : &none};
+      try {
+        run_on_host(*l.kernel, args);
+        return true;
+      } catch (...) {
+        rethrow_with_inputs(args.in);
+      }
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  push_failure(l, std::move(error));
+  return true;
+}
+
+void push(const Launch& l, Context context) {
+  Engine& engine = current_engine();
+  constexpr size_t kMost = 16;
+  Var few[3][kMost];
+  std::vector<Var> many[3];
+  size_t count[3] = {};
+  const bool large = l.inputs.size() + l.outputs.size() > kMost;
+  const auto add = [&](int list, Storage& storage) {
+    const Var var = storage.var(engine);
+    if (large) {
+      many[list].push_back(var);
+    } else {
+      few[list][count[list]++] = var;
+    }
+  };
+  for (size_t i = 0; i < l.inputs.size(); ++i)
+    add(i < 64 && (l.updated_inputs >> i & 1) != 0 ? 2 : 0, *l.inputs[i]->storage);
+  for (ArrayImpl* array : l.outputs)
+    add(!l.partial_outputs && array->covers_storage() ? 1 : 2, *array->storage);
+  const auto list = [&](int i) {
+    return large ? VarList(many[i]) : VarList(std::span<const Var>(few[i], count[i]));
+  };
+  engine.push(CallPointer(Call::make(l)),
+              {.reads = list(0),
+               .writes = list(1),
+               .updates = list(2),
+               .context = context,
+               .priority = l.priority,
+               .name = l.kernel->name},
+              l.where);
+}
+
+}  // namespace
+
+void set_check_numerics(bool on) { numerics_checked().store(on); }
+bool check_numerics() { return numerics_checked().load(); }
+
+Context common_context(const char* op, std::span<ArrayImpl* const> arrays) {
+  if (arrays.empty()) return cpu();
+  const Context first = arrays[0]->context();
+  for (const ArrayImpl* array : arrays)
+    MX_CHECK(array->context() == first || (array->context().is_cpu() && first.is_cpu()), InvalidArgument, "[",
+             op, "] expected arrays on one device, got one of shape ", arrays[0]->shape, " on ", first,
+             " and one of shape ", array->shape, " on ", array->context());
+  return first;
+}
+
+void launch(const Launch& l) {
+  const auto arrays = l.outputs.empty() ? l.inputs : l.outputs;
+  const Context context = common_context(l.kernel->name, arrays);
+  for (const ArrayImpl* array : l.inputs)
+    if (array->context() != context) [[unlikely]] {
+      ArrayImpl* const two[] = {const_cast<ArrayImpl*>(array), arrays[0]};
+      common_context(l.kernel->name, two);
+    }
+  for (ArrayImpl* array : l.outputs) array->storage->bump_version();
+  if (l.updated_inputs != 0)
+    for (size_t i = 0; i < l.inputs.size() && i < 64; ++i)
+      if ((l.updated_inputs >> i & 1) != 0) l.inputs[i]->storage->bump_version();
+  if (context.is_cpu()) {
+    if (l.kernel->direct_work > 0 && l.work <= l.kernel->direct_work && current_engine().direct() &&
+        run_directly(l))
+      return;
+  } else {
+    MX_CHECK(context.kind != DeviceKind::gpu || l.kernel->cuda != nullptr, InvalidArgument, "[",
+             l.kernel->name,
+             "] expected an operator with a CUDA kernel, got one without; move the arrays to cpu() for it");
+  }
+  push(l, context);
+}
+
+}  // namespace mx

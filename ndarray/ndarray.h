@@ -1,0 +1,253 @@
+// NDArray: an array of numbers of one type, on one device, computed when it is needed.
+//
+//   NDArray a = ones({2, 3}) * 2;       // returns at once
+//   a[0] = 7;                           // so does this, and it is ordered after what came before
+//   std::cout << a << '\n';             // waits
+//
+// A handle: copying one makes another name of the same array, `x = e` gives the name x to another array, and
+// `a[i] = e`, `a += e` and functions that end in `_` change the array for everybody who knows it. clone()
+// copies. Views (slices, transposes, reshapes) share memory with their base. Operands may overlap: results
+// are as if they had been copied first.
+//
+// Reading values (item, to_vector, printing, data) waits for the operations that make them, and throws the
+// error of the one that failed. Everything else returns at once.
+//
+// Thread-safety: as for std::shared_ptr. One handle must not be assigned while another thread uses it; any
+// number of handles to one array may be used from any threads, and operations take effect in the order in
+// which they were called.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <iosfwd>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ndarray/detail/array_impl.h"
+#include "ndarray/dtype.h"
+#include "ndarray/index.h"
+#include "ndarray/scalar.h"
+#include "ndarray/shape.h"
+
+namespace mx {
+
+class View;
+
+class NDArray {
+ public:
+  /// No array: only assigning, copying, defined() and destroying are allowed.
+  NDArray() = default;
+
+  bool defined() const { return static_cast<bool>(impl_); }
+
+  const Shape& shape() const { return handle().shape; }
+  const Strides& strides() const { return handle().strides; }  ///< in elements
+  DType dtype() const { return handle().dtype; }
+  Context context() const { return handle().context(); }
+  int rank() const { return shape().rank(); }
+  int64_t numel() const { return shape().numel(); }
+  int64_t size(int64_t axis) const { return shape()[normalize_axis(axis, rank(), "size")]; }
+  size_t bytes() const { return static_cast<size_t>(numel()) * size_of(dtype()); }
+  bool contiguous() const { return handle().contiguous(); }
+  /// Do both share their memory?
+  bool shares_memory(const NDArray& other) const;
+
+  // Views. They throw InvalidArgument for axes and sizes that do not fit.
+
+  /// Entry i of the first dimension, or of `axis`. Negative counts from the end.
+  View operator[](int64_t i) const;
+  /// One entry per dimension: a[{0, colon, Slice{1, 5}}]. With arrays among them it is advanced indexing as
+  /// NumPy defines it, whose result is a copy (assigning to it still changes this array).
+  View operator[](std::initializer_list<Index> index) const;
+  /// Advanced indexing with one array: integers pick rows, bool (of this shape, or of its first dimensions)
+  /// picks elements.
+  View operator[](const NDArray& index) const;
+  NDArray select(int64_t axis, int64_t i) const;
+  NDArray slice(int64_t axis, const Slice& range) const;
+  /// Dimensions in another order; none given: reversed.
+  NDArray transpose(const Shape& axes = {}) const;
+  NDArray swap_axes(int64_t a, int64_t b) const;
+  NDArray move_axis(int64_t from, int64_t to) const;
+  NDArray expand_dims(int64_t axis) const;
+  /// Without the dimension `axis`, which must be 1; without an argument, without all that are 1.
+  NDArray squeeze(int64_t axis) const;
+  NDArray squeeze() const;
+  NDArray broadcast_to(const Shape& shape) const;
+  NDArray diagonal(int64_t offset = 0, int64_t axis1 = 0, int64_t axis2 = 1) const;
+  /// Same elements, other sizes; one of them may be -1. A view where the strides allow it, else a copy.
+  NDArray reshape(const Shape& shape) const;
+  NDArray flatten() const { return reshape({-1}); }
+  /// The general view: the caller answers for it staying inside the memory (checked) and meaning something.
+  NDArray as_strided(const Shape& shape, const Strides& strides, int64_t offset) const;
+
+  // Copies.
+
+  NDArray clone(std::source_location where = std::source_location::current()) const;
+  /// This array if it is contiguous, else a contiguous copy.
+  NDArray to_contiguous(std::source_location where = std::source_location::current()) const;
+  /// On that device: this array if it is there already.
+  NDArray to(Context context, std::source_location where = std::source_location::current()) const;
+  /// With elements of that type: this array if it has them already.
+  NDArray to(DType dtype, std::source_location where = std::source_location::current()) const;
+
+  // Changes in place. Types and devices are converted, shapes broadcast to this one's.
+
+  NDArray& copy_from(const NDArray& source, std::source_location where = std::source_location::current());
+  NDArray& fill_(Scalar value, std::source_location where = std::source_location::current());
+
+  // Values: these wait.
+
+  /// The only element. Throws InvalidArgument when there are more or none, and when T is not what dtype()
+  /// converts to without loss of category (an array of floats has no item<int>()).
+  template <class T>
+  T item() const;
+  /// All elements in row-major order, converted to T.
+  template <class T>
+  std::vector<T> to_vector() const;
+  /// Is the only element not zero? For conditions.
+  explicit operator bool() const { return truth(); }
+
+  /// Blocks until the operations that set the array have ended; throws what went wrong with them.
+  void wait() const;
+  /// The same with a limit; false when it passed first.
+  bool wait(int64_t timeout_ms) const;
+
+  /// The first element in the host's memory, after waiting. Valid as long as the array lives; the caller
+  /// orders what it does there with other operations itself. Throws InvalidArgument on a device and for
+  /// another T.
+  template <class T>
+  const T* data() const;
+  template <class T>
+  T* mutable_data();
+
+  /// The engine's variable of the memory, for operations pushed by hand.
+  Var var() const;
+
+  // For operators and the layers above.
+  explicit NDArray(detail::Ref<detail::ArrayImpl> impl) : impl_(std::move(impl)) {}
+  /// Ready to be used by an operation. Throws InvalidArgument when there is no array.
+  detail::ArrayImpl& impl() const {
+    detail::ArrayImpl& array = handle();
+    if ((array.flags.load(std::memory_order_relaxed) & detail::kDeferred) != 0) [[unlikely]]
+      resolve();
+    return array;
+  }
+  const detail::Ref<detail::ArrayImpl>& ref() const { return impl_; }
+
+ private:
+  detail::ArrayImpl& handle() const {
+    if (!impl_) [[unlikely]]
+      throw_undefined();
+    return *impl_;
+  }
+  [[noreturn]] static void throw_undefined();
+  void resolve() const;
+  bool truth() const;
+  /// Copies all elements as `dtype`, row-major, to `target`.
+  void read(void* target, DType dtype, const char* op) const;
+  void check_item(DType dtype) const;
+  void* host_data(DType dtype, bool write) const;
+
+  detail::Ref<detail::ArrayImpl> impl_;
+};
+
+/// What indexing gives: an array, and a place that can be assigned to.
+class View : public NDArray {
+ public:
+  /// Writes into the base.
+  const View& operator=(const NDArray& source) const;
+  const View& operator=(const View& source) const;
+  const View& operator=(Scalar value) const;
+
+  /// Where an advanced index puts what is assigned. Internal.
+  struct Target {
+    virtual ~Target() = default;
+    virtual void assign(const NDArray& source) = 0;
+  };
+  explicit View(NDArray view, std::shared_ptr<Target> target = nullptr)
+      : NDArray(std::move(view)), target_(std::move(target)) {}
+  View(const View&) = default;
+
+ private:
+  std::shared_ptr<Target> target_;
+};
+
+/// An array argument and the place of the call, which errors name.
+struct Arg {
+  const NDArray& array;
+  std::source_location where;
+
+  Arg(const NDArray& a, std::source_location w = std::source_location::current()) : array(a), where(w) {}
+};
+
+// Creation. Sizes that are negative or too large throw InvalidArgument; memory is allocated when it is first
+// used.
+
+/// Elements with any value.
+NDArray empty(const Shape& shape, DType dtype = f32, Context context = cpu());
+NDArray zeros(const Shape& shape, DType dtype = f32, Context context = cpu());
+NDArray ones(const Shape& shape, DType dtype = f32, Context context = cpu());
+NDArray full(const Shape& shape, Scalar value, DType dtype = f32, Context context = cpu());
+NDArray empty_like(const NDArray& a);
+NDArray zeros_like(const NDArray& a);
+NDArray ones_like(const NDArray& a);
+NDArray full_like(const NDArray& a, Scalar value);
+/// 0, 1, ..., stop - 1; i64, or f32 when a number given is not an integer.
+NDArray arange(Scalar stop);
+/// start, start + step, ... before stop.
+NDArray arange(Scalar start, Scalar stop, Scalar step = 1);
+NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context context = cpu());
+/// `count` numbers from start to stop, both included.
+NDArray linspace(double start, double stop, int64_t count, DType dtype = f32, Context context = cpu());
+/// Ones on the diagonal, zeros elsewhere; `columns` -1: as many as rows.
+NDArray eye(int64_t rows, int64_t columns = -1, DType dtype = f32, Context context = cpu());
+
+/// A number as an array of rank 0.
+NDArray scalar_array(Scalar value, DType dtype, Context context = cpu());
+
+namespace detail {
+NDArray from_host(const void* data, DType dtype, const Shape& shape, Context context);
+}  // namespace detail
+
+/// A copy of host memory: row-major elements.
+template <class T>
+NDArray from_data(const T* data, const Shape& shape, Context context = cpu()) {
+  return detail::from_host(data, dtype_of<T>, shape, context);
+}
+template <class T>
+NDArray array(const std::vector<T>& values, Context context = cpu()) {
+  if constexpr (std::is_same_v<T, bool>) {
+    const std::vector<uint8_t> bytes(values.begin(), values.end());
+    return detail::from_host(bytes.data(), bool_, {static_cast<int64_t>(values.size())}, context);
+  } else {
+    return from_data(values.data(), {static_cast<int64_t>(values.size())}, context);
+  }
+}
+/// array({1.f, 2.f}); the element type is that of the numbers. Rows that differ in length throw
+/// InvalidArgument.
+template <class T>
+NDArray array(std::initializer_list<T> values) {
+  return from_data(values.begin(), {static_cast<int64_t>(values.size())});
+}
+template <class T>
+NDArray array(std::initializer_list<std::initializer_list<T>> rows);
+template <class T>
+NDArray array(std::initializer_list<std::initializer_list<std::initializer_list<T>>> planes);
+
+/// Host memory as an array, without a copy. `release` is called once, from any thread, after the last use.
+NDArray from_external(void* data, DType dtype, const Shape& shape, const Strides& strides,
+                      std::function<void()> release);
+
+/// As NumPy prints; waits.
+std::ostream& operator<<(std::ostream& out, const NDArray& a);
+std::string to_string(const NDArray& a);
+
+/// Blocks until everything pushed so far has ended; throws the first error (Engine::wait_all).
+void wait_all();
+
+}  // namespace mx
+
+#include "ndarray/ndarray_inl.h"

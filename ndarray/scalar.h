@@ -1,0 +1,38 @@
+// Scalar: a C++ number on its way into an operation on arrays.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include "ndarray/dtype.h"
+
+namespace mx {
+
+/// Remembers whether it was a bool, an integer or a floating-point number: in type promotion only that
+/// counts.
+class Scalar {
+ public:
+  template <class T>
+  requires std::is_arithmetic_v<T> Scalar(T value)
+      : category_(std::is_same_v<T, bool> ? DType::bool_
+                  : std::is_integral_v<T> ? DType::i64
+                                          : DType::f64),
+        real_(static_cast<double>(value)),
+        integer_(std::is_integral_v<T> ? static_cast<int64_t>(value) : 0) {}
+  Scalar(float16 value) : Scalar(static_cast<float>(value)) {}
+  Scalar(bfloat16 value) : Scalar(static_cast<float>(value)) {}
+
+  /// bool_, i64 or f64.
+  DType category() const { return category_; }
+  bool floating() const { return category_ == DType::f64; }
+  double real() const { return real_; }
+  int64_t integer() const { return integer_; }
+
+ private:
+  DType category_;
+  double real_;
+  int64_t integer_;
+};
+
+}  // namespace mx

@@ -1,0 +1,169 @@
+#include "ndarray/storage.h"
+
+#include <sched.h>
+
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/log.h"
+#include "engine/device/registry.h"
+#include "ndarray/detail/block_cache.h"
+
+namespace mx {
+namespace {
+
+thread_local constinit Engine* scoped_engine = nullptr;
+
+Device* device_of(Context context) {
+  static Device* const first_cpu = &get_device(cpu());
+  return context == cpu() ? first_cpu : &get_device(context);
+}
+
+}  // namespace
+
+Engine& current_engine() { return scoped_engine != nullptr ? *scoped_engine : Engine::get(); }
+
+EngineScope::EngineScope(Engine& engine) : before_(std::exchange(scoped_engine, &engine)) {}
+EngineScope::~EngineScope() { scoped_engine = before_; }
+
+detail::Ref<Storage> Storage::make(size_t bytes, Context context) {
+  static_assert(sizeof(Storage) <= detail::kBlockBytes[static_cast<int>(detail::BlockKind::storage)]);
+  Device* const device = device_of(context);
+  auto* storage = new (detail::new_block(detail::BlockKind::storage)) Storage(bytes, context, device);
+  return detail::Ref<Storage>::adopt(storage);
+}
+
+detail::Ref<Storage> Storage::wrap(void* data, size_t bytes, std::function<void()> release) {
+  auto owned = std::make_unique<std::function<void()>>(std::move(release));
+  auto* storage = new (detail::new_block(detail::BlockKind::storage)) Storage(bytes, cpu(), nullptr);
+  storage->data_.store(data, std::memory_order_relaxed);
+  storage->release_ = owned.release();
+  return detail::Ref<Storage>::adopt(storage);
+}
+
+Var Storage::var(Engine& engine) {
+  for (;;) {
+    uint32_t state = var_ready_.load(std::memory_order_acquire);
+    if (state == kReady) {
+      MX_CHECK(engine_ == &engine, InvalidState,
+               "[NDArray] expected an array of this thread's engine, got one that another engine works on");
+      return var_;
+    }
+    if (state == kNone && var_ready_.compare_exchange_weak(state, kMaking, std::memory_order_acquire)) {
+      try {
+        var_ = engine.new_var("array");
+      } catch (...) {
+        var_ready_.store(kNone, std::memory_order_release);
+        throw;
+      }
+      engine_ = &engine;
+      var_ready_.store(kReady, std::memory_order_release);
+      return var_;
+    }
+    cpu_relax();
+  }
+}
+
+void* Storage::allocate(Stream* stream) {
+  if (bytes_ == 0) return nullptr;
+  if (on_cpu() && bytes_ <= kInlineBytes) {
+    data_.store(inline_, std::memory_order_release);
+    return inline_;
+  }
+  // Two readers of an array that nobody has written may come at once.
+  while (allocating_.exchange(true, std::memory_order_acquire)) sched_yield();
+  void* data = data_.load(std::memory_order_relaxed);
+  try {
+    if (data == nullptr) data = device_->allocate(bytes_, stream);
+  } catch (...) {
+    allocating_.store(false, std::memory_order_release);
+    throw;
+  }
+  data_.store(data, std::memory_order_release);
+  allocating_.store(false, std::memory_order_release);
+  return data;
+}
+
+void Storage::free_data(void* data) noexcept {
+  if (release_ != nullptr) {
+    try {
+      (*release_)();
+    } catch (...) {
+      log(LogLevel::error,
+          "[NDArray] the function that releases outside memory threw: ", current_exception_text());
+    }
+    delete release_;
+  } else if (data != nullptr && data != inline_) {
+    device_->free(data);
+  }
+}
+
+namespace {
+
+// Frees the memory of a device in its turn, in the order of the stream that it gets.
+struct FreeOnDevice {
+  using RunsEvenWhenCancelled = void;
+  Device* device;
+  void* data;
+
+  FreeOnDevice(Device* d, void* p) : device(d), data(p) {}
+  FreeOnDevice(FreeOnDevice&& other) noexcept
+      : device(other.device), data(std::exchange(other.data, nullptr)) {}
+  // Never run: the device is lost, or the engine has ended, and nothing uses the memory any more.
+  ~FreeOnDevice() { device->free(data); }
+  void operator()(RunContext c) { device->free(std::exchange(data, nullptr), c.stream()); }
+};
+
+}  // namespace
+
+// Ends a storage of the CPU after the devices' work on it.
+struct Storage::Ending {
+  using RunsEvenWhenCancelled = void;
+  Storage* storage;
+
+  explicit Ending(Storage* s) : storage(s) {}
+  Ending(Ending&& other) noexcept : storage(std::exchange(other.storage, nullptr)) {}
+  ~Ending() {
+    if (storage != nullptr) end(storage);
+  }
+  void operator()() {}
+};
+
+void Storage::end(Storage* storage) noexcept {
+  storage->free_data(storage->data());
+  std::destroy_at(storage);
+  detail::free_block(detail::BlockKind::storage, storage);
+}
+
+// The last owner has gone, so nothing that is still to run on the CPU uses the storage (operations own what
+// they use until they have run); on a device it may be in use.
+void Storage::destroy(Storage* storage) noexcept {
+  if (storage->var_ready_.load(std::memory_order_acquire) != kReady) return end(storage);
+  Engine& engine = *storage->engine_;
+  const Var var = storage->var_;
+  const bool tainted = (storage->state_.load(std::memory_order_relaxed) & kTainted) != 0;
+  // A push that fails (the engine has ended) destroys what was to be pushed, and that frees.
+  const auto try_push = [&](auto&& job, Context context) {
+    try {
+      engine.push(std::forward<decltype(job)>(job), {.writes = {var}, .context = context, .name = "free"});
+    } catch (const Error&) {
+    }
+  };
+  if (!storage->on_cpu()) {
+    void* const data = storage->data_.exchange(nullptr);
+    if (data != nullptr) try_push(FreeOnDevice(storage->device_, data), storage->context_);
+    end(storage);
+  } else if (tainted) {
+    try_push(Ending(storage), cpu());
+  } else {
+    end(storage);
+  }
+  try {
+    engine.delete_var(var);
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace mx

@@ -1,0 +1,136 @@
+// Storage: the memory that an array and its views share, and the engine's variable that stands for it.
+//
+// Memory is allocated by the first operation that uses it, on the stream of that operation. The variable is
+// made when an operation is first pushed: an array whose operations all run at once in the calling thread
+// never meets the engine.
+//
+// Running at once ("direct"). `state_` counts, for memory of the CPU, the operations that are pushed and have
+// not run (pending), and the threads that are using it directly. Direct use is allowed only while nothing is
+// pending that conflicts, and whoever pushes waits for direct uses, which are short, to end. So a direct use
+// has the place in the order that it would have had if it had been pushed. Storage that is `tainted` (its
+// last writer failed or was skipped, or a device may still be using it) always goes through the engine, which
+// knows about errors and streams, until an operation of the CPU with exclusive access has run well.
+//
+// Thread-safety: all members may be called from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "engine/base/cpus.h"
+#include "engine/engine.h"
+#include "ndarray/detail/ref.h"
+
+namespace mx {
+
+/// The engine that arrays use: that of the innermost EngineScope of this thread, else Engine::get().
+Engine& current_engine();
+
+/// Sets the engine of this thread's arrays while it lives. Arrays must not outlive an engine other than
+/// Engine::get() that they have been used with.
+class EngineScope {
+ public:
+  explicit EngineScope(Engine& engine);
+  ~EngineScope();
+  EngineScope(const EngineScope&) = delete;
+  EngineScope& operator=(const EngineScope&) = delete;
+
+ private:
+  Engine* before_;
+};
+
+class Storage {
+ public:
+  /// Throws InvalidArgument for a device that does not exist.
+  static detail::Ref<Storage> make(size_t bytes, Context context);
+  /// Over memory of the CPU that somebody else owns; `release` is called once, from any thread, when the last
+  /// use has ended.
+  static detail::Ref<Storage> wrap(void* data, size_t bytes, std::function<void()> release);
+
+  size_t bytes() const { return bytes_; }
+  Context context() const { return context_; }
+  bool on_cpu() const { return context_.is_cpu(); }
+
+  /// The variable, made now if there is none. Throws InvalidState when another engine has made it.
+  Var var(Engine& engine);
+  bool has_var() const { return var_ready_.load(std::memory_order_acquire) == kReady; }
+  /// Only when has_var().
+  Var known_var() const { return var_; }
+
+  /// The memory; null if no operation has used it.
+  void* data() const { return data_.load(std::memory_order_acquire); }
+  /// The memory, allocated on `stream` (null: for the host, at once) if there is none. Throws OutOfMemory.
+  void* ensure(Stream* stream) {
+    void* data = data_.load(std::memory_order_acquire);
+    return data != nullptr ? data : allocate(stream);
+  }
+
+  /// How often an operation has changed the content since the storage was made; for finding changes of values
+  /// that were saved.
+  uint32_t version() const { return version_.load(std::memory_order_relaxed); }
+  void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
+
+  // Direct use. All but taint apply to memory of the CPU only.
+  bool try_read() {
+    uint64_t state = state_.load(std::memory_order_relaxed);
+    while ((state & ~kReaders) == 0)
+      if (state_.compare_exchange_weak(state, state + kReader, std::memory_order_acquire)) return true;
+    return false;
+  }
+  void end_read() { state_.fetch_sub(kReader, std::memory_order_release); }
+  bool try_write() {
+    uint64_t state = 0;
+    return state_.compare_exchange_strong(state, kWriter, std::memory_order_acquire);
+  }
+  void end_write() { state_.fetch_sub(kWriter, std::memory_order_release); }
+  /// Before a push; waits until direct uses have ended.
+  void begin_pending() {
+    uint64_t state = state_.fetch_add(kPending, std::memory_order_acquire);
+    while ((state & (kReaders | kWriter)) != 0) {
+      cpu_relax();
+      state = state_.load(std::memory_order_acquire);
+    }
+  }
+  void end_pending() { state_.fetch_sub(kPending, std::memory_order_release); }
+  void taint() { state_.fetch_or(kTainted, std::memory_order_relaxed); }
+  void cleanse() {
+    if ((state_.load(std::memory_order_relaxed) & kTainted) != 0)
+      state_.fetch_and(~kTainted, std::memory_order_relaxed);
+  }
+  /// Has every pushed operation run, well as far as is known here, and is nobody writing?
+  bool quiet() const { return (state_.load(std::memory_order_acquire) & ~kReaders) == 0; }
+
+  std::atomic<uint32_t> refs{1};
+  static void destroy(Storage* storage) noexcept;
+
+ private:
+  static constexpr uint64_t kReader = 1, kReaders = 0xfffff, kWriter = 1 << 20, kPending = uint64_t{1} << 24,
+                            kTainted = uint64_t{1} << 60;
+  static constexpr size_t kInlineBytes = 64;
+  static constexpr uint32_t kNone = 0, kMaking = 1, kReady = 2;
+
+  Storage(size_t bytes, Context context, Device* device)
+      : context_(context), bytes_(bytes), device_(device) {}
+  struct Ending;
+
+  void* allocate(Stream* stream);
+  static void end(Storage* storage) noexcept;
+  void free_data(void* data) noexcept;
+
+  Context context_;
+  std::atomic<uint64_t> state_{0};
+  std::atomic<void*> data_{nullptr};
+  size_t bytes_;
+  Device* device_;  // null: the memory is somebody else's
+  Engine* engine_ = nullptr;
+  Var var_;
+  std::atomic<uint32_t> var_ready_{kNone};
+  std::atomic<uint32_t> version_{0};
+  std::atomic<bool> allocating_{false};
+  std::function<void()>* release_ = nullptr;
+  alignas(64) std::byte inline_[kInlineBytes];  // small arrays need no allocation of their own
+};
+
+}  // namespace mx

@@ -1,0 +1,390 @@
+// Views: other shapes and strides over the same storage, and basic indexing.
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "ndarray/copy.h"
+#include "ndarray/hooks.h"
+#include "ndarray/ndarray.h"
+
+namespace mx {
+
+using detail::ArrayImpl;
+
+namespace {
+
+NDArray make_view(const NDArray& base, const Shape& shape, const Strides& strides, int64_t offset) {
+  ArrayImpl& from = base.impl();
+  NDArray view(ArrayImpl::make(from.storage, from.dtype, shape, strides, offset));
+  if (!from.plain() && detail::hooks().view != nullptr) detail::hooks().view(base, view);
+  return view;
+}
+
+// A slice cut to a dimension of `size` elements.
+struct Range {
+  int64_t start, step, count;
+};
+
+Range cut(const Slice& slice, int64_t size) {
+  MX_CHECK(slice.step != 0, InvalidArgument, "[slice] expected a step other than 0");
+  const bool forward = slice.step > 0;
+  const auto place = [&](int64_t i) {
+    if (i < 0) i += size;
+    return std::clamp(i, forward ? int64_t{0} : int64_t{-1}, forward ? size : size - 1);
+  };
+  const int64_t start = slice.start ? place(*slice.start) : forward ? 0 : size - 1;
+  const int64_t stop = slice.stop ? place(*slice.stop) : forward ? size : -1;
+  int64_t count = 0;
+  if (forward && stop > start) count = (stop - start - 1) / slice.step + 1;
+  // (-step may not exist as a number)
+  if (!forward && start > stop)
+    count = (start - stop - 1) / (slice.step == INT64_MIN ? INT64_MAX : -slice.step) + 1;
+  return {count > 0 ? start : 0, count > 1 ? slice.step : 1, count};
+}
+
+int64_t place_in(int64_t i, int64_t size, int64_t axis, const Shape& shape) {
+  MX_CHECK(i >= -size && i < size, InvalidArgument, "[index] expected an index from ", -size, " to ",
+           size - 1, " in dimension ", axis, " of shape ", shape, ", got ", i);
+  return i < 0 ? i + size : i;
+}
+
+/// An indexed read that is computed when somebody looks at it.
+struct DeferredGather final : detail::DeferredValue {
+  detail::AdvancedIndex index;
+  void fill(ArrayImpl& array) override {
+    const NDArray value = detail::hooks().gather(index);
+    detail::assign(array, value.impl(), "index", std::source_location::current());
+  }
+};
+
+struct PutTarget final : View::Target {
+  detail::AdvancedIndex index;
+  void assign(const NDArray& source) override { detail::hooks().put(index, source); }
+};
+
+View advanced(detail::AdvancedIndex index) {
+  const detail::Hooks& hooks = detail::hooks();
+  MX_CHECK(hooks.gather != nullptr, InvalidState,
+           "[index] expected the operators for indexing with arrays (operators/operators.h, mx::operators)");
+  const Shape shape = hooks.gather_shape(index);
+  auto made = detail::new_array(shape, index.base.dtype(), index.base.context(), "index");
+  auto gather = std::make_unique<DeferredGather>();
+  gather->index = index;
+  made->deferred = std::move(gather);
+  made->flags.fetch_or(detail::kDeferred, std::memory_order_relaxed);
+  auto target = std::make_shared<PutTarget>();
+  target->index = std::move(index);
+  return View(NDArray(std::move(made)), std::move(target));
+}
+
+}  // namespace
+
+NDArray NDArray::as_strided(const Shape& shape, const Strides& strides, int64_t offset) const {
+  const ArrayImpl& base = impl();
+  MX_CHECK(shape.rank() == strides.rank(), InvalidArgument,
+           "[as_strided] expected a stride for each dimension of ", shape, ", got ", strides);
+  checked_numel(shape, size_of(base.dtype), "as_strided");
+  int64_t low = offset, high = offset;
+  bool overflow = false, nothing = false;
+  for (int i = 0; i < shape.rank(); ++i) {
+    nothing = nothing || shape[i] == 0;
+    int64_t reach = 0;
+    overflow = overflow || __builtin_mul_overflow(shape[i] - 1, strides[i], &reach) ||
+               __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high);
+  }
+  const auto elements = static_cast<int64_t>(base.storage->bytes() / size_of(base.dtype));
+  MX_CHECK(nothing || (!overflow && low >= 0 && high < elements), InvalidArgument,
+           "[as_strided] expected a view inside the ", elements, " elements of the memory, got shape ", shape,
+           ", strides ", strides, " and offset ", offset);
+  return make_view(*this, shape, strides, nothing ? 0 : offset);
+}
+
+NDArray NDArray::select(int64_t axis, int64_t i) const {
+  const ArrayImpl& base = impl();
+  const int d = normalize_axis(axis, rank(), "select");
+  const int64_t place = place_in(i, base.shape[d], d, base.shape);
+  Shape shape = base.shape;
+  Strides strides = base.strides;
+  shape.erase(d);
+  strides.erase(d);
+  return make_view(*this, shape, strides, base.offset + place * base.strides[d]);
+}
+
+NDArray NDArray::slice(int64_t axis, const Slice& range) const {
+  const ArrayImpl& base = impl();
+  const int d = normalize_axis(axis, rank(), "slice");
+  const Range r = cut(range, base.shape[d]);
+  Shape shape = base.shape;
+  Strides strides = base.strides;
+  shape[d] = r.count;
+  strides[d] *= r.step;
+  return make_view(*this, shape, strides, base.offset + r.start * base.strides[d]);
+}
+
+NDArray NDArray::transpose(const Shape& axes) const {
+  const ArrayImpl& base = impl();
+  Shape order = axes;
+  if (axes.empty())
+    for (int i = rank() - 1; i >= 0; --i) order.push_back(i);
+  MX_CHECK(order.rank() == rank(), InvalidArgument, "[transpose] expected ", rank(), " axes for shape ",
+           base.shape, ", got ", axes);
+  Shape shape, strides;
+  bool seen[kMaxRank] = {};
+  for (int64_t axis : order) {
+    const int d = normalize_axis(axis, rank(), "transpose");
+    MX_CHECK(!seen[d], InvalidArgument, "[transpose] expected each axis once, got ", axes);
+    seen[d] = true;
+    shape.push_back(base.shape[d]);
+    strides.push_back(base.strides[d]);
+  }
+  return make_view(*this, shape, strides, base.offset);
+}
+
+NDArray NDArray::swap_axes(int64_t a, int64_t b) const {
+  const int x = normalize_axis(a, rank(), "swap_axes"), y = normalize_axis(b, rank(), "swap_axes");
+  Shape order;
+  for (int i = 0; i < rank(); ++i) order.push_back(i == x ? y : i == y ? x : i);
+  return rank() == 0 ? *this : transpose(order);
+}
+
+NDArray NDArray::move_axis(int64_t from, int64_t to) const {
+  const int x = normalize_axis(from, rank(), "move_axis"), y = normalize_axis(to, rank(), "move_axis");
+  Shape order;
+  for (int i = 0; i < rank(); ++i)
+    if (i != x) order.push_back(i);
+  order.insert(y, x);
+  return transpose(order);
+}
+
+NDArray NDArray::expand_dims(int64_t axis) const {
+  const ArrayImpl& base = impl();
+  const int d = normalize_axis(axis, rank() + 1, "expand_dims");
+  Shape shape = base.shape;
+  Strides strides = base.strides;
+  shape.insert(d, 1);
+  strides.insert(d, d < base.shape.rank() ? base.shape[d] * base.strides[d] : 1);
+  return make_view(*this, shape, strides, base.offset);
+}
+
+NDArray NDArray::squeeze(int64_t axis) const {
+  const ArrayImpl& base = impl();
+  const int d = normalize_axis(axis, rank(), "squeeze");
+  MX_CHECK(base.shape[d] == 1, InvalidArgument, "[squeeze] expected a dimension of size 1 at axis ", axis,
+           ", got shape ", base.shape);
+  Shape shape = base.shape;
+  Strides strides = base.strides;
+  shape.erase(d);
+  strides.erase(d);
+  return make_view(*this, shape, strides, base.offset);
+}
+
+NDArray NDArray::squeeze() const {
+  const ArrayImpl& base = impl();
+  Shape shape, strides;
+  for (int i = 0; i < base.shape.rank(); ++i) {
+    if (base.shape[i] == 1) continue;
+    shape.push_back(base.shape[i]);
+    strides.push_back(base.strides[i]);
+  }
+  return make_view(*this, shape, strides, base.offset);
+}
+
+NDArray NDArray::broadcast_to(const Shape& target) const {
+  const ArrayImpl& base = impl();
+  checked_numel(target, size_of(base.dtype), "broadcast_to");
+  MX_CHECK(
+      base.shape.rank() <= target.rank() && broadcast_shapes(base.shape, target, "broadcast_to") == target,
+      InvalidArgument, "[broadcast_to] expected a shape that ", base.shape, " broadcasts to, got ", target);
+  return make_view(*this, target, broadcast_strides(base.shape, base.strides, target), base.offset);
+}
+
+NDArray NDArray::diagonal(int64_t shift, int64_t axis1, int64_t axis2) const {
+  const ArrayImpl& base = impl();
+  const int x = normalize_axis(axis1, rank(), "diagonal"), y = normalize_axis(axis2, rank(), "diagonal");
+  MX_CHECK(x != y, InvalidArgument, "[diagonal] expected two different axes, got ", axis1, " and ", axis2);
+  const int64_t rows = base.shape[x] - (shift < 0 ? -shift : 0),
+                columns = base.shape[y] - (shift > 0 ? shift : 0);
+  const int64_t count = std::max<int64_t>(0, std::min(rows, columns));
+  Shape shape, strides;
+  for (int i = 0; i < base.shape.rank(); ++i) {
+    if (i == x || i == y) continue;
+    shape.push_back(base.shape[i]);
+    strides.push_back(base.strides[i]);
+  }
+  shape.push_back(count);
+  strides.push_back(base.strides[x] + base.strides[y]);
+  const int64_t start = count == 0 ? 0 : shift < 0 ? -shift * base.strides[x] : shift * base.strides[y];
+  return make_view(*this, shape, strides, base.offset + start);
+}
+
+NDArray NDArray::reshape(const Shape& wanted) const {
+  const ArrayImpl& base = impl();
+  Shape shape = wanted;
+  int64_t known = 1;
+  int open = -1;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] == -1 && open < 0) {
+      open = i;
+      continue;
+    }
+    MX_CHECK(shape[i] >= 0, InvalidArgument,
+             "[reshape] expected sizes that are not negative, with one -1 at most, got ", wanted);
+    MX_CHECK(!__builtin_mul_overflow(known, shape[i], &known), InvalidArgument,
+             "[reshape] expected as many elements as in ", base.shape, ", got ", wanted);
+  }
+  const int64_t n = base.shape.numel();
+  if (open >= 0) {
+    MX_CHECK(known != 0 && n % known == 0, InvalidArgument, "[reshape] expected sizes that divide the ", n,
+             " elements of ", base.shape, ", got ", wanted);
+    shape[open] = n / known;
+  } else {
+    MX_CHECK(known == n, InvalidArgument, "[reshape] expected as many elements as in ", base.shape, ", got ",
+             wanted);
+  }
+  if (base.contiguous()) return make_view(*this, shape, contiguous_strides(shape), base.offset);
+  // Blocks of old dimensions that lie without gaps can be cut anew; each new block must match one of them.
+  Strides strides = Strides::filled(shape.rank(), 1);
+  bool fits = n > 0;
+  int i = 0, j = 0;
+  while (fits && i < base.shape.rank() && j < shape.rank()) {
+    int64_t old_size = base.shape[i], new_size = shape[j];
+    int old_end = i + 1, new_end = j + 1;
+    while (old_size != new_size) {
+      if (old_size < new_size) {
+        old_size *= base.shape[old_end++];
+      } else {
+        new_size *= shape[new_end++];
+      }
+    }
+    int64_t inner = 0;  // stride of the block's innermost dimension of more than one element
+    int64_t expected = -1;
+    for (int k = old_end - 1; k >= i && fits; --k) {
+      if (base.shape[k] == 1) continue;
+      if (expected < 0 && inner == 0) {
+        inner = base.strides[k];
+        expected = 1;
+      } else {
+        fits = base.strides[k] == inner * expected;
+      }
+      expected *= base.shape[k];
+    }
+    int64_t step = inner;
+    for (int k = new_end - 1; k >= j; --k) {
+      strides[k] = step;
+      step *= shape[k];
+    }
+    i = old_end;
+    j = new_end;
+  }
+  if (!fits) return clone().reshape(shape);
+  return make_view(*this, shape, strides, base.offset);
+}
+
+View NDArray::operator[](int64_t i) const {
+  MX_CHECK(rank() > 0, InvalidArgument,
+           "[index] expected an array with a dimension, got one of rank 0 and index ", i);
+  return View(select(0, i));
+}
+
+View NDArray::operator[](const NDArray& index) const { return (*this)[{Index(index)}]; }
+
+View NDArray::operator[](std::initializer_list<Index> entries) const {
+  const ArrayImpl& base = impl();
+  int consumed = 0, ellipses = 0;
+  bool arrays = false;
+  for (const Index& entry : entries) {
+    if (const auto* array = std::get_if<const NDArray*>(&entry.value())) {
+      consumed += (*array)->dtype() == bool_ ? (*array)->rank() : 1;
+      arrays = true;
+    } else if (std::holds_alternative<Ellipsis>(entry.value())) {
+      ++ellipses;
+    } else if (!std::holds_alternative<NewAxis>(entry.value())) {
+      ++consumed;
+    }
+  }
+  MX_CHECK(ellipses <= 1, InvalidArgument, "[index] expected one ellipsis at most, got ", ellipses);
+  MX_CHECK(consumed <= base.shape.rank(), InvalidArgument, "[index] expected at most ", base.shape.rank(),
+           " indices for shape ", base.shape, ", got ", consumed);
+  const int rest = base.shape.rank() - consumed;
+  Shape shape, strides;
+  std::vector<NDArray> indices;
+  int64_t offset = base.offset;
+  int d = 0;
+  const auto keep = [&](int64_t size, int64_t stride) {
+    shape.push_back(size);
+    strides.push_back(stride);
+    indices.emplace_back();
+  };
+  const auto keep_all = [&](int n) {
+    for (int k = 0; k < n; ++k, ++d) keep(base.shape[d], base.strides[d]);
+  };
+  for (const Index& entry : entries) {
+    if (const int64_t* i = std::get_if<int64_t>(&entry.value())) {
+      offset += place_in(*i, base.shape[d], d, base.shape) * base.strides[d];
+      // Beside arrays a number is an array of rank 0: where it stands decides where the result's dimensions
+      // go.
+      if (arrays) {
+        offset -= place_in(*i, base.shape[d], d, base.shape) * base.strides[d];
+        keep(base.shape[d], base.strides[d]);
+        indices.back() = full({}, *i, i64, cpu()).to(context());
+      }
+      ++d;
+    } else if (const Slice* slice = std::get_if<Slice>(&entry.value())) {
+      const Range r = cut(*slice, base.shape[d]);
+      offset += r.start * base.strides[d];
+      keep(r.count, base.strides[d] * r.step);
+      ++d;
+    } else if (std::holds_alternative<Ellipsis>(entry.value())) {
+      keep_all(rest);
+    } else if (std::holds_alternative<NewAxis>(entry.value())) {
+      keep(1, 0);
+    } else {
+      const NDArray& array = *std::get<const NDArray*>(entry.value());
+      MX_CHECK(!is_floating(array.dtype()), InvalidArgument,
+               "[index] expected integers or bool, got an index of ", array.dtype());
+      if (array.dtype() != bool_) {
+        keep(base.shape[d], base.strides[d]);
+        indices.back() = array.to(context());
+        ++d;
+        continue;
+      }
+      for (int k = 0; k < array.rank(); ++k)
+        MX_CHECK(array.shape()[k] == base.shape[d + k], InvalidArgument,
+                 "[index] expected a mask of the sizes of ", base.shape, " from dimension ", d, " on, got ",
+                 array.shape());
+      MX_CHECK(
+          detail::hooks().nonzero != nullptr, InvalidState,
+          "[index] expected the operators for indexing with arrays (operators/operators.h, mx::operators)");
+      for (const NDArray& positions : detail::hooks().nonzero(array)) {
+        keep(base.shape[d], base.strides[d]);
+        indices.back() = positions.to(context());
+        ++d;
+      }
+    }
+  }
+  keep_all(base.shape.rank() - d);
+  NDArray view = make_view(*this, shape, strides, offset);
+  if (!arrays) return View(std::move(view));
+  return advanced({std::move(view), std::move(indices)});
+}
+
+const View& View::operator=(const NDArray& source) const {
+  if (target_ != nullptr) {
+    target_->assign(source);
+  } else {
+    detail::assign(impl(), source.impl(), "assign", std::source_location::current());
+  }
+  return *this;
+}
+
+const View& View::operator=(const View& source) const { return *this = static_cast<const NDArray&>(source); }
+
+const View& View::operator=(Scalar value) const {
+  if (target_ != nullptr) {
+    target_->assign(scalar_array(value, dtype(), context()));
+  } else {
+    NDArray(*this).fill_(value);
+  }
+  return *this;
+}
+
+}  // namespace mx
