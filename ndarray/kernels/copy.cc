@@ -1,31 +1,83 @@
 #include "ndarray/kernels/copy.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "ndarray/kernels/convert.h"
+#include "ndarray/kernels/convert_rows.h"
 #include "ndarray/kernels/strided_loop.h"
 
 namespace mx::kernels {
 namespace {
 
-template <class To, class From>
-void copy_typed(const Tensor& target, const Tensor& source) {
-  const LoopPlan<2> plan({&target, &source});
-  const int64_t ts = plan.strides[0][0], ss = plan.strides[1][0];
-  To* const to = target.as<To>();
-  const From* const from = source.as<From>();
-  parallel_runs<2>(plan, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
-    To* t = to + offsets[0];
-    const From* s = from + offsets[1];
-    if (ts == 1 && ss == 1) {
-      if constexpr (std::is_same_v<To, From>) {
-        std::memmove(t, s, static_cast<size_t>(n) * sizeof(To));
-      } else {
-        for (int64_t i = 0; i < n; ++i) t[i] = convert<To>(s[i]);
+/// Elements that a conversion to a large target gathers before it writes them past the caches.
+constexpr int64_t kBlock = 1024;
+/// Bytes of a side of a tile: a cache line.
+constexpr int64_t kTileBytes = 64;
+
+/// The dimension of the plan along which the source's elements are neighbours, where that is not the target's
+/// innermost one and walking across the source would touch a cache line for each element; 0 when there is
+/// none.
+int transposed_dimension(const LoopPlan<2>& plan, const Tensor& target, const Tensor& source) {
+  const int64_t side =
+      kTileBytes / static_cast<int64_t>(std::max(size_of(target.dtype), size_of(source.dtype)));
+  if (plan.strides[0][0] != 1 || plan.strides[1][0] == 0 || plan.shape[0] < side) return 0;
+  if (std::abs(plan.strides[1][0]) * static_cast<int64_t>(size_of(source.dtype)) < kTileBytes) return 0;
+  for (int i = 1; i < plan.rank; ++i)
+    if (plan.strides[1][i] == 1 && plan.shape[i] >= side) return i;
+  return 0;
+}
+
+/// Bytes: an unsigned type of the size of the elements.
+template <class Bits>
+void turn_tile(char* to, int64_t to_step, const char* from, int64_t from_step, int64_t rows, int64_t columns,
+               ConvertRow convert_elements) {
+  // Each line of the source is read once and each line of the target written once; the elements change places
+  // in a block between them, so that strides that are powers of two do not push lines out of the cache.
+  constexpr int64_t kSide = kTileBytes / static_cast<int64_t>(sizeof(Bits));
+  alignas(64) Bits block[kSide][kSide], line[kSide];
+  for (int64_t c = 0; c < columns; ++c) {
+    convert_elements(line, 1, from + c * from_step, 1, rows);
+    for (int64_t r = 0; r < rows; ++r) block[r][c] = line[r];
+  }
+  for (int64_t r = 0; r < rows; ++r)
+    std::memcpy(to + r * to_step, block[r], static_cast<size_t>(columns) * sizeof(Bits));
+}
+
+void copy_tiles(const LoopPlan<2>& plan, int across, const Tensor& target, const Tensor& source) {
+  const auto to_bytes = static_cast<int64_t>(size_of(target.dtype));
+  const auto from_bytes = static_cast<int64_t>(size_of(source.dtype));
+  const int64_t side = kTileBytes / to_bytes;
+  // Bands of one tile's height; dimension `across` becomes tiles, the innermost one is walked within.
+  const int64_t width = plan.shape[0], height = plan.shape[across];
+  const int64_t bands = (height + side - 1) / side;
+  const ConvertRow row = convert_row(target.dtype, source.dtype);
+  const int64_t grain = std::max<int64_t>(1, kLoopGrain / (side * width));
+  parallel_for(plan.numel / (width * height) * bands, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t band = begin; band < end; ++band) {
+      const int64_t r0 = band % bands * side;
+      int64_t rest = band / bands, to_at = r0 * plan.strides[0][across], from_at = r0;
+      for (int i = 1; i < plan.rank; ++i) {
+        if (i == across) continue;
+        to_at += rest % plan.shape[i] * plan.strides[0][i];
+        from_at += rest % plan.shape[i] * plan.strides[1][i];
+        rest /= plan.shape[i];
       }
-      return;
+      const int64_t rows = std::min(side, height - r0);
+      for (int64_t c0 = 0; c0 < width; c0 += side) {
+        char* to = target.as<char>() + (to_at + c0) * to_bytes;
+        const char* from = source.as<char>() + (from_at + c0 * plan.strides[1][0]) * from_bytes;
+        const int64_t columns = std::min(side, width - c0);
+        const int64_t to_step = plan.strides[0][across] * to_bytes,
+                      from_step = plan.strides[1][0] * from_bytes;
+        const auto turn = to_bytes == 1   ? turn_tile<uint8_t>
+                          : to_bytes == 2 ? turn_tile<uint16_t>
+                          : to_bytes == 4 ? turn_tile<uint32_t>
+                                          : turn_tile<uint64_t>;
+        turn(to, to_step, from, from_step, rows, columns, row);
+      }
     }
-    for (int64_t i = 0; i < n; ++i) t[i * ts] = convert<To>(s[i * ss]);
   });
 }
 
@@ -51,10 +103,36 @@ void fill_any(const Tensor& target, Value value) {
 }  // namespace
 
 void copy(const Tensor& target, const Tensor& source) {
-  visit(target.dtype, [&](auto to) {
-    visit(source.dtype, [&](auto from) {
-      copy_typed<typename decltype(to)::type, typename decltype(from)::type>(target, source);
-    });
+  const LoopPlan<2> plan({&target, &source});
+  if (plan.numel == 0) return;
+  if (const int across = transposed_dimension(plan, target, source); across > 0) {
+    copy_tiles(plan, across, target, source);
+    return;
+  }
+  const auto to_bytes = static_cast<int64_t>(size_of(target.dtype));
+  const auto from_bytes = static_cast<int64_t>(size_of(source.dtype));
+  const int64_t ts = plan.strides[0][0], ss = plan.strides[1][0];
+  const bool large = plan.numel * to_bytes >= kStreamBytes && ts == 1 && plan.shape[0] >= kBlock &&
+                     target.data != source.data;
+  const ConvertRow row = convert_row(target.dtype, source.dtype);
+  parallel_runs<2>(plan, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
+    char* to = target.as<char>() + offsets[0] * to_bytes;
+    const char* from = source.as<char>() + offsets[1] * from_bytes;
+    if (!large) {
+      row(to, ts, from, ss, n);
+      return;
+    }
+    if (ss == 1 && target.dtype == source.dtype) {
+      stream_row(to, from, n * to_bytes);
+    } else {
+      alignas(64) char block[kBlock * 8];
+      for (int64_t done = 0; done < n; done += kBlock) {
+        const int64_t m = std::min(kBlock, n - done);
+        row(block, 1, from + done * ss * from_bytes, ss, m);
+        stream_row(to + done * to_bytes, block, m * to_bytes);
+      }
+    }
+    stream_fence();
   });
 }
 

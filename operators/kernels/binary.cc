@@ -1,0 +1,84 @@
+#include "operators/kernels/binary.h"
+
+#include "engine/base/check.h"
+#include "operators/kernels/tables.h"
+
+namespace mx::kernels {
+namespace {
+
+constexpr const char* kNames[] = {
+    "add",         "sub",           "mul",         "floor_div",  "mod",         "fmod",        "pow",
+    "maximum",     "minimum",       "fmax",        "fmin",       "div",         "atan2",       "hypot",
+    "copysign",    "nextafter",     "logaddexp",   "equal",      "not_equal",   "less",        "less_equal",
+    "greater",     "greater_equal", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
+    "bitwise_xor", "left_shift",    "right_shift"};
+static_assert(sizeof(kNames) / sizeof(*kNames) == kBinaryOps);
+
+constexpr bool to_bool(BinaryOp op) { return op >= BinaryOp::equal && op <= BinaryOp::logical_xor; }
+
+// The type that rows are computed in: the halves have none of their own.
+DType row_type(DType type) { return type == DType::f16 || type == DType::bf16 ? DType::f32 : type; }
+
+struct Rows {
+  Row row[kBinaryOps][kDTypes];
+  Rows() {
+    for (int i = 0; i < kBinaryOps; ++i) {
+      const auto op = static_cast<BinaryOp>(i);
+      for (const DType type : kAllDTypes) {
+        Row& found = row[i][static_cast<int>(type)];
+        found = binary_exact_row(op, row_type(type));
+        if (found == nullptr) found = binary_library_row(op, row_type(type));
+        // The neighbours of a half are not those of a float32.
+        if (op == BinaryOp::nextafter && row_type(type) != type) found = nullptr;
+      }
+    }
+  }
+};
+
+Row row_of(BinaryOp op, DType computing) {
+  static const Rows rows;
+  return rows.row[static_cast<int>(op)][static_cast<int>(computing)];
+}
+
+void check_shape(const char* op, const Tensor& out, const Tensor& in) {
+  MX_CHECK(out.shape == in.shape, InvalidArgument, "[", op, "] expected operands of the result's shape ",
+           out.shape, ", got ", in.shape);
+}
+
+}  // namespace
+
+const char* to_string(BinaryOp op) { return kNames[static_cast<int>(op)]; }
+
+bool binary_supports(BinaryOp op, DType computing) { return row_of(op, computing) != nullptr; }
+
+DType binary_result(BinaryOp op, DType computing) { return to_bool(op) ? DType::bool_ : computing; }
+
+void binary(BinaryOp op, const Tensor& out, const Tensor& a, const Tensor& b) {
+  MX_CHECK(!to_bool(op) || out.dtype == DType::bool_, InvalidArgument, "[", to_string(op),
+           "] expected a result of bool, got ", out.dtype);
+  const DType computing = !to_bool(op) ? out.dtype : a.dtype == b.dtype ? a.dtype : promote(a.dtype, b.dtype);
+  const Row row = row_of(op, computing);
+  MX_CHECK(row != nullptr, InvalidArgument, "[", to_string(op), "] expected another type than ", computing);
+  check_shape(to_string(op), out, a);
+  check_shape(to_string(op), out, b);
+  const DType type = row_type(computing);
+  run_rows<2>({row, to_bool(op) ? DType::bool_ : type, {type, type}}, out, {&a, &b});
+}
+
+void where(const Tensor& out, const Tensor& condition, const Tensor& a, const Tensor& b) {
+  check_shape("where", out, condition);
+  check_shape("where", out, a);
+  check_shape("where", out, b);
+  run_rows<3>({where_row(out.dtype), out.dtype, {DType::bool_, out.dtype, out.dtype}}, out,
+              {&condition, &a, &b});
+}
+
+void clamp(const Tensor& out, const Tensor& x, const Tensor& low, const Tensor& high) {
+  check_shape("clamp", out, x);
+  check_shape("clamp", out, low);
+  check_shape("clamp", out, high);
+  const DType type = row_type(out.dtype);
+  run_rows<3>({clamp_row(type), type, {type, type, type}}, out, {&x, &low, &high});
+}
+
+}  // namespace mx::kernels

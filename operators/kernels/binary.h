@@ -1,0 +1,81 @@
+// Elementwise functions of two operands on the CPU, and choice and clamping.
+//
+// Every element's bits depend on its operands and on the processor's instruction set alone: not on the
+// layout, the position, the number of threads, or whether the result is written in place.
+//
+// Accuracy: add to fmod as IEEE 754 rounds them; pow, atan2, hypot, logaddexp within 2 units in the last
+// place of float32 and 4 of float64. float16 and bfloat16 are computed in float32 and rounded once.
+//
+// Integers never trap: add, sub, mul and pow wrap; x floor_div 0, x mod 0 and x fmod 0 are 0; the smallest
+// value floor_div -1 is itself (it wraps); pow with a negative exponent is the exact power truncated: 1 or -1
+// for the bases 1 and -1, 0 for all others (0 too). A shift by a negative count or by the width or more
+// shifts all bits out: 0, or -1 for the right shift of a negative number.
+#pragma once
+
+#include <cstdint>
+
+#include "ndarray/tensor.h"
+
+namespace mx::kernels {
+
+enum class BinaryOp : uint8_t {
+  add,
+  sub,
+  mul,
+  floor_div,  ///< as NumPy: the floor of the exact quotient
+  mod,        ///< sign of the divisor, as Python
+  fmod,       ///< sign of the dividend, as C
+  pow,
+  maximum,  ///< NaN if either is
+  minimum,
+  fmax,  ///< the other if one is NaN
+  fmin,
+  // Floating point only.
+  div,
+  atan2,
+  hypot,
+  copysign,
+  nextafter,  ///< in the type of the operands; float32 and float64 only
+  logaddexp,  ///< log(exp(a) + exp(b))
+  // Any type in, bool out.
+  equal,
+  not_equal,
+  less,
+  less_equal,
+  greater,
+  greater_equal,
+  logical_and,
+  logical_or,
+  logical_xor,
+  // Integers and bool.
+  bitwise_and,
+  bitwise_or,
+  bitwise_xor,
+  left_shift,  ///< integers only
+  right_shift,
+};
+
+inline constexpr int kBinaryOps = static_cast<int>(BinaryOp::right_shift) + 1;
+
+/// "add", ...
+const char* to_string(BinaryOp op);
+
+/// Whether the operation can compute in this type. bool adds as "or" and multiplies as "and".
+bool binary_supports(BinaryOp op, DType computing);
+/// The type of its result: `computing`, or bool for comparisons and logical operations.
+DType binary_result(BinaryOp op, DType computing);
+
+/// out[i] = op(a[i], b[i]). All of one shape (broadcast operands have strides of 0). The type to compute in
+/// is that of `out`, or promote(a.dtype, b.dtype) where the result is bool; operands of other types are
+/// converted to it block by block, with no temporary. out may be the same elements as a or b, in the same
+/// order, but must not overlap them otherwise. Runs on several threads when large. Throws InvalidArgument.
+void binary(BinaryOp op, const Tensor& out, const Tensor& a, const Tensor& b);
+
+/// out[i] = condition[i] ? a[i] : b[i]. condition is converted to bool, a and b to the type of out.
+void where(const Tensor& out, const Tensor& condition, const Tensor& a, const Tensor& b);
+
+/// out[i] = min(max(x[i], low[i]), high[i]) in the type of out; NaN if any of the three is. Where low > high
+/// the result is high.
+void clamp(const Tensor& out, const Tensor& x, const Tensor& low, const Tensor& high);
+
+}  // namespace mx::kernels

@@ -1,0 +1,356 @@
+// Functions of two operands that every instruction set computes alike, and where and clamp. Plain loops: the
+// compiler makes vectors of them once for each instruction set, and cannot change a bit.
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "operators/kernels/tables.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "operators/kernels/binary_exact.cc"
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace mx::kernels::HWY_NAMESPACE {
+
+// Arithmetic that wraps: unsigned, and at least 32 bits, as narrower types would be promoted to int.
+template <class T>
+struct WrappingOf {
+  using type = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+};
+template <class T>
+using Wrapping =
+    typename std::conditional_t<std::is_floating_point_v<T>, std::type_identity<T>, WrappingOf<T>>::type;
+
+struct Plus {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+  }
+};
+struct Minus {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) - static_cast<Wrapping<T>>(b));
+  }
+};
+struct Times {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+  }
+};
+struct Divide {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    return a / b;
+  }
+};
+struct Maximum {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    return a > b || a != a ? a : b;
+  }
+};
+struct Minimum {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    return a < b || a != a ? a : b;
+  }
+};
+struct FMaximum {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    return a > b || b != b ? a : b;
+  }
+};
+struct FMinimum {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    return a < b || b != b ? a : b;
+  }
+};
+struct CopySignTo {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    return std::copysign(a, b);
+  }
+};
+struct Equal {
+  template <class T>
+  static HWY_INLINE uint8_t of(T a, T b) {
+    return a == b;
+  }
+};
+struct NotEqual {
+  template <class T>
+  static HWY_INLINE uint8_t of(T a, T b) {
+    return a != b;
+  }
+};
+struct Less {
+  template <class T>
+  static HWY_INLINE uint8_t of(T a, T b) {
+    return a < b;
+  }
+};
+struct LessEqual {
+  template <class T>
+  static HWY_INLINE uint8_t of(T a, T b) {
+    return a <= b;
+  }
+};
+struct Greater {
+  template <class T>
+  static HWY_INLINE uint8_t of(T a, T b) {
+    return a > b;
+  }
+};
+struct GreaterEqual {
+  template <class T>
+  static HWY_INLINE uint8_t of(T a, T b) {
+    return a >= b;
+  }
+};
+struct LogicalAnd {
+  template <class T>
+  static HWY_INLINE uint8_t of(T a, T b) {
+    return static_cast<uint8_t>((a != T{0}) & (b != T{0}));
+  }
+};
+struct LogicalOr {
+  template <class T>
+  static HWY_INLINE uint8_t of(T a, T b) {
+    return static_cast<uint8_t>((a != T{0}) | (b != T{0}));
+  }
+};
+struct LogicalXor {
+  template <class T>
+  static HWY_INLINE uint8_t of(T a, T b) {
+    return static_cast<uint8_t>((a != T{0}) ^ (b != T{0}));
+  }
+};
+struct BitwiseAnd {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+struct BitwiseOr {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+struct BitwiseXor {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+struct LeftShift {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    constexpr T kWidth = static_cast<T>(8 * sizeof(T));
+    const bool inside = b >= T{0} && b < kWidth;
+    const T count = inside ? b : T{0};
+    const T shifted = static_cast<T>(static_cast<Wrapping<T>>(a) << count);
+    return inside ? shifted : T{0};
+  }
+};
+struct RightShift {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    constexpr T kWidth = static_cast<T>(8 * sizeof(T));
+    const bool inside = b >= T{0} && b < kWidth;
+    // The highest count leaves copies of the sign; without one, 0 has to come from elsewhere.
+    const T count = inside ? b : static_cast<T>(kWidth - 1);
+    const T shifted = static_cast<T>(a >> count);
+    return std::is_unsigned_v<T> && !inside ? T{0} : shifted;
+  }
+};
+
+template <class F, class T>
+void row(void* out, const void* const* in, int64_t n) {
+  using To = decltype(F::of(T{}, T{}));
+  To* const to = static_cast<To*>(out);
+  const T* const a = static_cast<const T*>(in[0]);
+  const T* const b = static_cast<const T*>(in[1]);
+  // Either the same elements or none: no element depends on one that was written before it.
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) to[i] = F::of(a[i], b[i]);
+}
+
+// T: any type of the size.
+template <class T>
+void choose_row(void* out, const void* const* in, int64_t n) {
+  T* const to = static_cast<T*>(out);
+  const uint8_t* const condition = static_cast<const uint8_t*>(in[0]);
+  const T* const a = static_cast<const T*>(in[1]);
+  const T* const b = static_cast<const T*>(in[2]);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const T x = a[i], y = b[i];  // both are read, so that the choice is no branch
+    to[i] = condition[i] != 0 ? x : y;
+  }
+}
+
+template <class T>
+void limit_row(void* out, const void* const* in, int64_t n) {
+  T* const to = static_cast<T*>(out);
+  const T* const x = static_cast<const T*>(in[0]);
+  const T* const low = static_cast<const T*>(in[1]);
+  const T* const high = static_cast<const T*>(in[2]);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) to[i] = Minimum::of(Maximum::of(x[i], low[i]), high[i]);
+}
+
+template <class T>
+Row find_compare(BinaryOp op) {
+  switch (op) {
+    case BinaryOp::equal:
+      return row<Equal, T>;
+    case BinaryOp::not_equal:
+      return row<NotEqual, T>;
+    case BinaryOp::less:
+      return row<Less, T>;
+    case BinaryOp::less_equal:
+      return row<LessEqual, T>;
+    case BinaryOp::greater:
+      return row<Greater, T>;
+    case BinaryOp::greater_equal:
+      return row<GreaterEqual, T>;
+    case BinaryOp::logical_and:
+      return row<LogicalAnd, T>;
+    case BinaryOp::logical_or:
+      return row<LogicalOr, T>;
+    case BinaryOp::logical_xor:
+      return row<LogicalXor, T>;
+    default:
+      return nullptr;
+  }
+}
+
+template <class T>
+Row find_any(BinaryOp op) {
+  switch (op) {
+    case BinaryOp::add:
+      return row<Plus, T>;
+    case BinaryOp::sub:
+      return row<Minus, T>;
+    case BinaryOp::mul:
+      return row<Times, T>;
+    case BinaryOp::maximum:
+      return row<Maximum, T>;
+    case BinaryOp::minimum:
+      return row<Minimum, T>;
+    default:
+      break;
+  }
+  if constexpr (std::is_floating_point_v<T>) {
+    if (op == BinaryOp::div) return row<Divide, T>;
+    if (op == BinaryOp::fmax) return row<FMaximum, T>;
+    if (op == BinaryOp::fmin) return row<FMinimum, T>;
+    if (op == BinaryOp::copysign) return row<CopySignTo, T>;
+  } else {
+    if (op == BinaryOp::fmax) return row<Maximum, T>;
+    if (op == BinaryOp::fmin) return row<Minimum, T>;
+    if (op == BinaryOp::bitwise_and) return row<BitwiseAnd, T>;
+    if (op == BinaryOp::bitwise_or) return row<BitwiseOr, T>;
+    if (op == BinaryOp::bitwise_xor) return row<BitwiseXor, T>;
+    if (op == BinaryOp::left_shift) return row<LeftShift, T>;
+    if (op == BinaryOp::right_shift) return row<RightShift, T>;
+  }
+  return find_compare<T>(op);
+}
+
+Row find_bool(BinaryOp op) {
+  switch (op) {
+    case BinaryOp::add:
+    case BinaryOp::maximum:
+    case BinaryOp::fmax:
+    case BinaryOp::bitwise_or:
+      return row<BitwiseOr, uint8_t>;
+    case BinaryOp::mul:
+    case BinaryOp::minimum:
+    case BinaryOp::fmin:
+    case BinaryOp::bitwise_and:
+      return row<BitwiseAnd, uint8_t>;
+    case BinaryOp::bitwise_xor:
+      return row<BitwiseXor, uint8_t>;
+    default:
+      return find_compare<uint8_t>(op);
+  }
+}
+
+Row find_binary(BinaryOp op, DType computing) {
+  switch (computing) {
+    case DType::f32:
+      return find_any<float>(op);
+    case DType::f64:
+      return find_any<double>(op);
+    case DType::i8:
+      return find_any<int8_t>(op);
+    case DType::u8:
+      return find_any<uint8_t>(op);
+    case DType::i32:
+      return find_any<int32_t>(op);
+    case DType::i64:
+      return find_any<int64_t>(op);
+    case DType::bool_:
+      return find_bool(op);
+    default:
+      return nullptr;
+  }
+}
+
+Row find_where(DType type) {
+  switch (size_of(type)) {
+    case 1:
+      return choose_row<uint8_t>;
+    case 2:
+      return choose_row<uint16_t>;
+    case 4:
+      return choose_row<uint32_t>;
+    default:
+      return choose_row<uint64_t>;
+  }
+}
+
+Row find_clamp(DType type) {
+  switch (type) {
+    case DType::f32:
+      return limit_row<float>;
+    case DType::f64:
+      return limit_row<double>;
+    case DType::i8:
+      return limit_row<int8_t>;
+    case DType::u8:
+    case DType::bool_:
+      return limit_row<uint8_t>;
+    case DType::i32:
+      return limit_row<int32_t>;
+    case DType::i64:
+      return limit_row<int64_t>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace mx::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mx::kernels {
+HWY_EXPORT(find_binary);
+HWY_EXPORT(find_where);
+HWY_EXPORT(find_clamp);
+Row binary_exact_row(BinaryOp op, DType computing) {
+  return HWY_DYNAMIC_DISPATCH(find_binary)(op, computing);
+}
+Row where_row(DType type) { return HWY_DYNAMIC_DISPATCH(find_where)(type); }
+Row clamp_row(DType type) { return HWY_DYNAMIC_DISPATCH(find_clamp)(type); }
+}  // namespace mx::kernels
+#endif

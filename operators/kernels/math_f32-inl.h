@@ -1,0 +1,150 @@
+// Elementary functions on vectors of float: the ones that programs spend their time in. See math-inl.h for
+// what each type has. Within 2 units in the last place; special values without leaving the vectors.
+//
+// exp: n = round(x / ln 2), the rest by a polynomial of degree 6, times 2^n. log: x = 2^e m with m around 1,
+// a polynomial in m - 1. tanh: piecewise polynomials (tanh_table.h) where a vector looks up its coefficients
+// in one instruction. Polynomials fitted at Chebyshev points.
+#if defined(MX_OPERATORS_MATH_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#  ifdef MX_OPERATORS_MATH_F32_INL_H_
+#    undef MX_OPERATORS_MATH_F32_INL_H_
+#  else
+#    define MX_OPERATORS_MATH_F32_INL_H_
+#  endif
+
+#  include "operators/kernels/math-inl.h"
+#  include "operators/kernels/tanh_table.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mx::kernels::HWY_NAMESPACE {
+
+// ln 2 in two parts; the first has few bits, so that its products with exponents are exact.
+constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440054690583e-4f;
+
+struct ExpFloat {
+  template <class D, class V>
+  static HWY_INLINE V of(D d, V x) {
+    // Beyond these the result is 0 or infinity anyway. NaN passes both, as the second operand.
+    x = hn::Max(hn::Set(d, -104.5f), hn::Min(hn::Set(d, 89.f), x));
+    // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits.
+    const V magic = hn::Set(d, 12582912.f);
+    const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), magic);
+    const V n = hn::Sub(shifted, magic);
+    V r = hn::NegMulAdd(n, hn::Set(d, kLn2High), x);
+    r = hn::NegMulAdd(n, hn::Set(d, kLn2Low), r);
+    constexpr double c[] = {0.0013926176119935579,
+                            0.0083631730745137109,
+                            0.041666554662050534,
+                            0.16666577025597988,
+                            0.5,
+                            1.0,
+                            1.0};
+    const V y = horner(d, r, c);
+#  if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+    return V{_mm512_scalef_ps(y.raw, n.raw)};
+#  else
+    // In two steps, as 2^n alone may not be a normal number.
+    const hn::RebindToSigned<D> di;
+    const auto e = hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, magic));
+    const auto half = hn::ShiftRight<1>(e);
+    const auto bias = hn::Set(di, 127);
+    const V first = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
+    const V second = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::Sub(e, half), bias)));
+    return hn::Mul(hn::Mul(y, first), second);
+#  endif
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Mask<D> inside(D d, V) {
+    return hn::FirstN(d, hn::Lanes(d));  // everything
+  }
+  static float scalar(float x) { return x; }
+};
+
+struct LogFloat : ExpFloat {
+  template <class D, class V>
+  static HWY_INLINE V of(D d, V x) {
+    const hn::RebindToSigned<D> di;
+    const auto tiny = hn::Lt(x, hn::Set(d, 1.17549435e-38f));
+    const V scaled = hn::IfThenElse(tiny, hn::Mul(x, hn::Set(d, 8388608.f)), x);
+    const V less = hn::IfThenElseZero(tiny, hn::Set(d, 23.f));
+    const auto bits = hn::BitCast(di, scaled);
+    // The exponent of the power of two for which m is in [sqrt(1/2), sqrt(2)).
+    const auto e = hn::ShiftRight<23>(hn::Sub(bits, hn::Set(di, 0x3f3504f3)));
+    const V m = hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(e)));
+    const V f = hn::Sub(m, hn::Set(d, 1.f));
+    const V n = hn::Sub(hn::ConvertTo(d, e), less);
+    constexpr double c[] = {0.069716114714511778, -0.11479733846637636, 0.11685419923486739,
+                            -0.12425687331451106, 0.1424905764569748,   -0.16667802319501254,
+                            0.20000715748892102,  -0.24999996957950882, 0.33333331180030048};
+    const V square = hn::Mul(f, f);
+    V y = hn::Mul(hn::Mul(f, square), horner(d, f, c));
+    y = hn::MulAdd(n, hn::Set(d, kLn2Low), y);
+    y = hn::NegMulAdd(hn::Set(d, 0.5f), square, y);
+    y = hn::MulAdd(n, hn::Set(d, kLn2High), hn::Add(f, y));
+    // Infinity and NaN are their own logarithms; 0 has minus infinity, what is below has none.
+    const V infinity = hn::Set(d, std::numeric_limits<float>::infinity());
+    y = hn::IfThenElse(hn::Lt(x, infinity), y, x);
+    y = hn::IfThenElse(hn::Eq(x, hn::Zero(d)), hn::Neg(infinity), y);
+    return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Set(d, std::numeric_limits<float>::quiet_NaN()), y);
+  }
+};
+
+struct TanhFloat : ExpFloat {
+  template <class D, class V>
+  static HWY_INLINE V of(D d, V x) {
+    const V size = hn::Abs(x);
+#  if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+    const V z = hn::Min(hn::Set(d, 15.99f), size);
+    const V key = hn::Max(hn::Set(d, 0.0625f), z);
+    const __m512i index = _mm512_srli_epi32(_mm512_castps_si512(key.raw), 21);
+    const auto look = [&](int row) HWY_ATTR {
+      return V{_mm512_permutex2var_ps(_mm512_loadu_ps(kTanhTable[row]), index,
+                                      _mm512_loadu_ps(kTanhTable[row] + 16))};
+    };
+    const V t = hn::Sub(z, look(0));
+    V y = look(6);
+    for (int row = 5; row > 0; --row) y = hn::MulAdd(y, t, look(row));
+#  else
+    const V y = hn::Tanh(d, hn::Min(hn::Set(d, 10.f), size));
+#  endif
+    return hn::CopySign(y, x);
+  }
+};
+
+/// 1 / (1 + e) for 0 <= e <= 1.
+template <class D, class V>
+HWY_INLINE V inverse_of_one_plus(D d, V e) {
+  const V one = hn::Set(d, 1.f), q = hn::Add(one, e);
+#  if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  // 14 bits, doubled by a step of Newton's method: a third of the time of a division.
+  const V r = hn::ApproximateReciprocal(q);
+  return hn::MulAdd(hn::NegMulAdd(q, r, one), r, r);
+#  else
+  return hn::Div(one, q);
+#  endif
+}
+
+struct SigmoidFloat : ExpFloat {
+  template <class D, class V>
+  static HWY_INLINE V of(D d, V x) {
+    const V e = ExpFloat::of(d, hn::Neg(hn::Abs(x)));
+    const V r = inverse_of_one_plus(d, e);
+    return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Mul(e, r), r);
+  }
+};
+
+struct SiluFloat {
+  template <class D, class V>
+  static HWY_INLINE V of(D d, V x) {
+    return hn::Mul(x, SigmoidFloat::of(d, x));
+  }
+  // Below, exp has too few digits left.
+  template <class D, class V>
+  static HWY_INLINE hn::Mask<D> inside(D d, V x) {
+    return hn::Gt(x, hn::Set(d, -80.f));
+  }
+  static float scalar(float x) { return static_cast<float>(Silu::scalar(x)); }
+};
+
+}  // namespace mx::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,24 @@
+// Between the entry points of elementwise operations and the files that hold their row functions. Each
+// returns null for what it does not have.
+#pragma once
+
+#include "operators/kernels/binary.h"
+#include "operators/kernels/rows.h"
+#include "operators/kernels/unary.h"
+
+namespace mx::kernels {
+
+/// Exact in every instruction set (IEEE 754 or integers): the compiler makes the vectors.
+Row unary_exact_row(UnaryOp op, DType computing);
+Row binary_exact_row(BinaryOp op, DType computing);
+/// Written with explicit vectors.
+Row unary_f32_row(UnaryOp op);
+Row unary_f64_row(UnaryOp op);
+/// By the C library, element by element.
+Row unary_library_row(UnaryOp op, DType computing);
+Row binary_library_row(BinaryOp op, DType computing);
+/// condition (bool), a, b; and x, low, high.
+Row where_row(DType type);
+Row clamp_row(DType type);
+
+}  // namespace mx::kernels

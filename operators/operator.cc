@@ -1,0 +1,222 @@
+#include "operators/operator.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/base/check.h"
+#include "ndarray/copy.h"
+
+namespace mx {
+
+using detail::ArrayImpl;
+using detail::Ref;
+
+namespace {
+
+bool ends_with(const char* text, const char* end) {
+  const size_t n = std::strlen(text), m = std::strlen(end);
+  return n >= m && std::strcmp(text + n - m, end) == 0;
+}
+
+std::string describe(std::span<ArrayImpl* const> inputs) {
+  std::string text;
+  for (const ArrayImpl* array : inputs)
+    text += detail::concat(text.empty() ? "" : ", ", array->dtype, ' ', array->shape);
+  return text.empty() ? "none" : text;
+}
+
+// Adds what infer() cannot know: all operands, and the place of the call.
+[[noreturn]] void rethrow_at_call(const Operator& op, std::span<ArrayImpl* const> inputs, std::source_location where) {
+  std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
+    const std::string head = text.starts_with('[') ? "" : detail::concat('[', op.name(), "] ");
+    return detail::concat(head, text, " (inputs: ", describe(inputs), "; called at ", where.file_name(), ':',
+                          where.line(), ')');
+  }));
+}
+
+void check_arity(const Operator& op, size_t n) {
+  const size_t least = op.min_inputs(), most = op.max_inputs();
+  MX_CHECK(n >= least && n <= most, InvalidArgument, "[", op.name(), "] expected ", least,
+           most == least ? "" : most == SIZE_MAX ? " or more" : detail::concat(" to ", most), " inputs, got ", n);
+}
+
+constexpr size_t kFew = 8;
+
+// The common path. `outputs` has room for what infer() says; made here.
+template <class Take>
+void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs, std::source_location where,
+            const Take& take) {
+  InferContext infer(op, inputs, attrs);
+  Context context;
+  try {
+    check_arity(op, inputs.size());
+    MX_CHECK(attrs.type() == op.attrs, InvalidArgument, "[", op.name(), "] expected its own attributes");
+    context = common_context(op.name(), inputs);
+    op.infer(infer);
+  } catch (...) {
+    rethrow_at_call(op, inputs, where);
+  }
+  const size_t n = infer.outputs();
+  ArrayImpl* few[kFew];
+  std::vector<ArrayImpl*> many;
+  if (n > kFew) many.resize(n);
+  const std::span<ArrayImpl*> outputs(n > kFew ? many.data() : few, n);
+  int64_t work = 0;
+  for (size_t i = 0; i < n; ++i) {
+    Ref<ArrayImpl> made = detail::new_array(infer.output_shape(i), infer.output_dtype(i), context, op.name());
+    outputs[i] = made.get();
+    work = std::max(work, made->shape.numel());
+    take(std::move(made));
+  }
+  if (op.work != nullptr) {
+    work = op.work(infer);
+  } else {
+    for (const ArrayImpl* input : inputs) work = std::max(work, input->shape.numel());
+  }
+  launch({.kernel = &op.kernel,
+          .attrs = &attrs,
+          .inputs = inputs,
+          .outputs = outputs,
+          .updated_inputs = op.updates,
+          .fresh_outputs = n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1,
+          .work = work,
+          .where = where});
+}
+
+// Some input belongs to a tape or a graph.
+std::vector<NDArray> call_special(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
+                                  std::source_location where) {
+  const detail::OperatorHooks& hooks = detail::operator_hooks();
+  std::vector<NDArray> outputs;
+  if (hooks.symbolic != nullptr && hooks.symbolic(op, attrs, inputs, outputs, where)) return outputs;
+  std::vector<ArrayImpl*> arrays;
+  for (const NDArray& input : inputs) arrays.push_back(&input.impl());
+  invoke(op, attrs, arrays, where, [&](Ref<ArrayImpl> made) { outputs.emplace_back(std::move(made)); });
+  if (hooks.record != nullptr) hooks.record(op, attrs, inputs, outputs);
+  return outputs;
+}
+
+NDArray call_one(const Operator& op, const Attrs& attrs, std::span<const NDArray* const> inputs,
+                 std::source_location where) {
+  ArrayImpl* arrays[3];
+  bool plain = true;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    arrays[i] = &inputs[i]->impl();
+    plain = plain && arrays[i]->plain();
+  }
+  if (!plain) [[unlikely]] {
+    std::vector<NDArray> copies;
+    for (const NDArray* input : inputs) copies.push_back(*input);
+    return call_special(op, attrs, copies, where).at(0);
+  }
+  Ref<ArrayImpl> result;
+  invoke(op, attrs, {arrays, inputs.size()}, where, [&](Ref<ArrayImpl> made) {
+    if (!result) result = std::move(made);
+  });
+  return NDArray(std::move(result));
+}
+
+}  // namespace
+
+size_t Operator::min_inputs() const {
+  size_t n = inputs.size();
+  while (n > 0 && (ends_with(inputs[n - 1], "...") || ends_with(inputs[n - 1], "?"))) --n;
+  return n;
+}
+
+size_t Operator::max_inputs() const {
+  return !inputs.empty() && ends_with(inputs.back(), "...") ? SIZE_MAX : inputs.size();
+}
+
+detail::OperatorHooks& detail::operator_hooks() {
+  static OperatorHooks table;
+  return table;
+}
+
+NDArray call(const Operator& op, const Attrs& attrs, const Arg& a) {
+  const NDArray* inputs[] = {&a.array};
+  return call_one(op, attrs, inputs, a.where);
+}
+
+NDArray call(const Operator& op, const Attrs& attrs, const Arg& a, const NDArray& b) {
+  const NDArray* inputs[] = {&a.array, &b};
+  return call_one(op, attrs, inputs, a.where);
+}
+
+NDArray call(const Operator& op, const Attrs& attrs, const Arg& a, const NDArray& b, const NDArray& c) {
+  const NDArray* inputs[] = {&a.array, &b, &c};
+  return call_one(op, attrs, inputs, a.where);
+}
+
+std::vector<NDArray> call(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
+                          std::source_location where) {
+  std::vector<ArrayImpl*> arrays;
+  arrays.reserve(inputs.size());
+  bool plain = true;
+  for (const NDArray& input : inputs) {
+    arrays.push_back(&input.impl());
+    plain = plain && input.impl().plain();
+  }
+  if (!plain) return call_special(op, attrs, inputs, where);
+  std::vector<NDArray> outputs;
+  invoke(op, attrs, arrays, where, [&](Ref<ArrayImpl> made) { outputs.emplace_back(std::move(made)); });
+  return outputs;
+}
+
+void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
+               std::source_location where) {
+  ArrayImpl& target = out.impl();
+  ArrayImpl* few[kFew];
+  std::vector<ArrayImpl*> many;
+  if (inputs.size() > kFew) many.resize(inputs.size());
+  const std::span<ArrayImpl*> arrays(inputs.size() > kFew ? many.data() : few, inputs.size());
+  bool direct = target.plain();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    arrays[i] = &inputs[i].impl();
+    direct = direct && arrays[i]->plain();
+  }
+  if (direct) {
+    // Straight into the memory where the result is what is there, and no input is read after it was overwritten.
+    InferContext infer(op, arrays, attrs);
+    int64_t work = 0;
+    try {
+      check_arity(op, inputs.size());
+      common_context(op.name(), arrays);
+      op.infer(infer);
+    } catch (...) {
+      rethrow_at_call(op, arrays, where);
+    }
+    direct = infer.outputs() == 1 && infer.output_shape(0) == target.shape && infer.output_dtype(0) == target.dtype &&
+             (arrays.empty() || arrays[0]->context() == target.context());
+    for (size_t i = 0; i < arrays.size() && direct; ++i) {
+      work = std::max(work, arrays[i]->shape.numel());
+      if (arrays[i]->storage.get() != target.storage.get()) continue;
+      const detail::ByteRange x = byte_range(*arrays[i]), y = byte_range(target);
+      const bool apart = x.last <= y.first || y.last <= x.first;
+      const bool twins = i < 64 && (op.in_place >> i & 1) != 0 && !may_overlap(*arrays[i], target);
+      direct = apart || twins;
+    }
+    if (direct) {
+      ArrayImpl* const outputs[] = {&target};
+      launch({.kernel = &op.kernel,
+              .attrs = &attrs,
+              .inputs = arrays,
+              .outputs = outputs,
+              .updated_inputs = op.updates,
+              .work = op.work != nullptr ? op.work(infer) : std::max(work, target.shape.numel()),
+              .where = where});
+      return;
+    }
+  }
+  const std::vector<NDArray> results = call(op, attrs, inputs, where);
+  MX_CHECK(results.size() == 1, InvalidArgument, "[", op.name(), "] expected an operator with one output to write in place, got one with ",
+           results.size());
+  const NDArray& result = results[0];
+  MX_CHECK(is_floating(target.dtype) || !is_floating(result.dtype()), InvalidArgument, "[", op.name(),
+           "] expected a result that an array of ", target.dtype, " can hold in place, got ", result.dtype());
+  MX_CHECK(broadcast_shapes(result.shape(), target.shape, op.name()) == target.shape, InvalidArgument, "[", op.name(),
+           "] expected a result of the array's shape ", target.shape, " in place, got ", result.shape());
+  detail::assign(target, result.impl(), op.name(), where);
+}
+
+}  // namespace mx
