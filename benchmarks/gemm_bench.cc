@@ -1,0 +1,159 @@
+// gemm_bench: products of square matrices, our kernels beside oneDNN and OpenBLAS where they are installed.
+// Prints JSON lines with bench "gemm", GFLOP/s. Cases: type, layout (n or t for each operand), size.
+//
+// The systems take turns within a round, and their medians over the rounds are printed; the peak of the
+// processor is measured in the same rounds.
+#include <tbb/global_control.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "benchmarks/gemm/peak.h"
+#include "benchmarks/gemm/peers.h"
+#include "benchmarks/support/clock.h"
+#include "benchmarks/support/process.h"
+#include "benchmarks/support/report.h"
+#include "ndarray/kernels/parallel.h"
+#include "operators/kernels/gemm.h"
+
+namespace {
+
+using namespace mx::bench;
+
+struct Options {
+  int rounds = 9;
+  int sample_ms = 20;
+  bool cpu_time = false;
+  std::vector<int64_t> sizes = {16, 64, 256, 1024, 2048};
+  std::vector<std::string> types = {"f32", "f64"};
+  std::vector<std::string> layouts = {"nn", "nt", "tn", "tt"};
+  std::vector<int> threads = {1, 2};
+};
+
+struct System {
+  std::string name;
+  std::function<void()> product;
+  std::vector<double> samples{};
+};
+
+/// GFLOP/s over at least `ms` milliseconds, of the calling thread's processor time if `cpu_time`.
+double sample(const std::function<void()>& product, double flops, int ms, bool cpu_time) {
+  const auto now = cpu_time ? thread_cpu_ns : now_ns;
+  const int64_t start = now(), enough = int64_t{ms} * 1'000'000;
+  int64_t runs = 0, elapsed = 0;
+  while (elapsed < enough) {
+    // So many at a time that the clock costs nothing.
+    const int64_t batch = flops < 1e6 ? 256 : 1;
+    for (int64_t i = 0; i < batch; ++i) product();
+    runs += batch;
+    elapsed = now() - start;
+  }
+  return flops * static_cast<double>(runs) / static_cast<double>(elapsed);
+}
+
+template <class T>
+void measure(const Options& options, const std::string& type, const std::string& layout, int64_t n,
+             int threads) {
+  const bool ta = layout[0] == 't', tb = layout[1] == 't';
+  const auto elements = static_cast<size_t>(n * n);
+  std::vector<T> a(elements), b(elements), c(elements), first;
+  std::minstd_rand random(1);
+  std::uniform_real_distribution<T> uniform(-1, 1);
+  for (T& x : a) x = uniform(random);
+  for (T& x : b) x = uniform(random);
+
+  std::vector<System> systems;
+  systems.push_back({"mx", [&] {
+                       const mx::kernels::Matrix ma{a.data(), ta ? 1 : n, ta ? n : 1};
+                       const mx::kernels::Matrix mb{b.data(), tb ? 1 : n, tb ? n : 1};
+                       mx::kernels::gemm(mx::dtype_of<T>, n, n, n, ma, mb, c.data(), n, 1);
+                     }});
+  for (const GemmPeer& peer : gemm_peers()) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (const auto f = peer.sgemm)
+        systems.push_back({peer.name, [&, f] { f(ta, tb, n, a.data(), b.data(), c.data()); }});
+    } else {
+      if (const auto f = peer.dgemm)
+        systems.push_back({peer.name, [&, f] { f(ta, tb, n, a.data(), b.data(), c.data()); }});
+    }
+    peer.set_threads(threads);
+  }
+  for (const System& s : systems) {  // warm, and in agreement
+    s.product();
+    s.product();
+    if (first.empty()) first = c;
+    for (size_t i = 0; i < elements; ++i) {
+      if (std::abs(c[i] - first[i]) > 1e-4 * static_cast<double>(n)) {
+        note("gemm_bench: " + s.name + " differs from mx at " + type + " " + layout + " " +
+             std::to_string(n));
+        std::exit(1);
+      }
+    }
+  }
+  const double flops = 2.0 * std::pow(static_cast<double>(n), 3);
+  std::vector<double> peak;
+  for (int round = 0; round < options.rounds; ++round) {
+    std::vector<double> each(static_cast<size_t>(threads));
+    mx::parallel_for(threads, 1, [&](int64_t i, int64_t) { each[static_cast<size_t>(i)] = fma_peak_f32(); });
+    double sum = 0;
+    for (const double g : each) sum += g;
+    peak.push_back(type == "f64" ? sum / 2 : sum);
+    for (System& s : systems)
+      s.samples.push_back(sample(s.product, flops, options.sample_ms, options.cpu_time && threads == 1));
+  }
+  const std::string name = type + "_" + layout + "_" + std::to_string(n);
+  for (const System& s : systems) print({"gemm", name, s.name, threads, "GFLOP/s", summarize(s.samples)});
+  print({"gemm", name, "peak", threads, "GFLOP/s", summarize(peak)});
+}
+
+/// OpenBLAS takes newer processors for older ones; it reads its environment before main.
+void name_core_for_openblas(char** argv) {
+#if defined(__x86_64__)
+  if (std::getenv("OPENBLAS_CORETYPE") != nullptr || !__builtin_cpu_supports("avx512f")) return;
+  setenv("OPENBLAS_CORETYPE", "SkylakeX", 1);
+  execv(self_path().c_str(), argv);
+#else
+  (void)argv;
+#endif
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  name_core_for_openblas(argv);
+  Options options;
+  CLI::App app{"Measures matrix products beside other libraries; JSON lines on stdout"};
+  app.add_option("--rounds", options.rounds, "samples of each system; the median is printed")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--sample-ms", options.sample_ms, "least length of a sample")->check(CLI::PositiveNumber);
+  app.add_flag("--cpu-time", options.cpu_time,
+               "with one thread, count its processor time instead of the clock's: for a busy machine");
+  app.add_option("--sizes", options.sizes, "rows and columns")->delimiter(',');
+  app.add_option("--types", options.types, "f32, f64")->delimiter(',');
+  app.add_option("--layouts", options.layouts, "nn, nt, tn, tt")->delimiter(',');
+  app.add_option("--threads", options.threads, "numbers of threads")->delimiter(',');
+  CLI11_PARSE(app, argc, argv);
+
+  const auto cpus = static_cast<int>(allowed_cpus().size());
+  for (const int threads : options.threads) {
+    if (threads > cpus) {
+      note("gemm_bench: " + std::to_string(cpus) + " processors only; " + std::to_string(threads) +
+           " threads are left out");
+      continue;
+    }
+    const tbb::global_control limit(tbb::global_control::max_allowed_parallelism,
+                                    static_cast<size_t>(threads));
+    for (const std::string& type : options.types)
+      for (const std::string& layout : options.layouts)
+        for (const int64_t n : options.sizes) {
+          if (type == "f32") measure<float>(options, type, layout, n, threads);
+          if (type == "f64") measure<double>(options, type, layout, n, threads);
+        }
+  }
+}

@@ -1,0 +1,201 @@
+#include "operators/kernels/gemm.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "ndarray/kernels/parallel.h"
+#include "ndarray/shape.h"
+#include "operators/kernels/gemm_product.h"
+
+namespace mx::kernels {
+namespace {
+
+// Products of two numbers below which one thread is faster than two, and that a piece should have at least.
+constexpr double kParallelWork = 4e6;
+constexpr double kPieceWork = 2e6;
+// A vector times a matrix is bound by memory.
+constexpr double kParallelElements = 512e3;
+// Pieces that are enough, and the sizes of C's blocks: large ones copy less.
+constexpr int64_t kPieces = 16;
+constexpr int64_t kMaxRows = 512, kMaxCols = 512, kMinRows = 56, kMinCols = 64;
+
+double work_of(const Product& p) {
+  return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(std::max<int64_t>(p.k, 1));
+}
+
+/// How C is cut into blocks for threads. Depends on shapes and strides alone.
+struct Split {
+  int64_t rows, cols;            // of a block
+  int64_t down = 1, across = 1;  // blocks
+  int64_t pieces() const { return down * across; }
+};
+
+int64_t pieces_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+Split split(const Product& p) {
+  Split s{p.m, p.n};
+  const double work = work_of(p);
+  const bool vector = p.m == 1;
+  if (work < (vector ? kParallelElements : kParallelWork)) return s;
+  const auto wanted = static_cast<int64_t>(
+      std::min(static_cast<double>(kPieces), work / (vector ? kParallelElements / 2 : kPieceWork)));
+  s.rows = std::min(p.m, kMaxRows);
+  s.cols = std::min(p.n, vector ? std::max(kMinCols, p.n / kPieces) : kMaxCols);
+  // Narrower blocks copy rows of A again, lower ones columns of B, which is dearer.
+  while (pieces_of(p.m, s.rows) * pieces_of(p.n, s.cols) < wanted) {
+    if (s.cols > kMinCols && (s.cols > s.rows / 2 || s.rows <= kMinRows)) {
+      s.cols = std::max(kMinCols, s.cols / 2);
+    } else if (s.rows > kMinRows) {
+      s.rows = std::max(kMinRows, s.rows / 2);
+    } else {
+      break;
+    }
+  }
+  s.down = pieces_of(p.m, s.rows);
+  s.rows = pieces_of(p.m, s.down);
+  s.across = pieces_of(p.n, s.cols);
+  s.cols = pieces_of(pieces_of(p.n, s.across), kMinCols) * kMinCols;
+  s.across = pieces_of(p.n, s.cols);
+  return s;
+}
+
+Product checked(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, void* c,
+                int64_t c_row_stride, int64_t c_col_stride, const GemmOptions& options) {
+  MX_CHECK(m >= 0 && n >= 0 && k >= 0, InvalidArgument, "[gemm] expected sizes of at least 0, got m = ", m,
+           ", n = ", n, ", k = ", k);
+  MX_CHECK((m <= 1 || c_row_stride != 0) && (n <= 1 || c_col_stride != 0), InvalidArgument,
+           "[gemm] expected every element of C at an address of its own, got strides (", c_row_stride, ", ",
+           c_col_stride, ") for a shape of (", m, ", ", n, ")");
+  Product p{dtype,
+            m,
+            n,
+            k,
+            a.data,
+            b.data,
+            c,
+            options.bias,
+            a.row_stride,
+            a.col_stride,
+            b.row_stride,
+            b.col_stride,
+            c_row_stride,
+            c_col_stride,
+            0,
+            options.bias_stride,
+            options.alpha,
+            options.beta};
+  if (k == 0 || options.alpha == 0) {
+    p.k = 0;
+    p.alpha = 1;  // of an empty sum; 0 or infinity must not make a NaN of it
+  }
+  if (n == 1 || (c_col_stride != 1 && c_row_stride == 1 && m != 1)) {
+    // C' = B' A'.
+    p.swapped = true;
+    std::swap(p.m, p.n);
+    std::swap(p.a, p.b);
+    std::swap(p.a_rs, p.b_cs);
+    std::swap(p.a_cs, p.b_rs);
+    std::swap(p.c_rs, p.c_cs);
+    std::swap(p.bias_rs, p.bias_cs);
+  }
+  return p;
+}
+
+/// Walks the indices of a batch; the offsets are in bytes.
+class BatchWalk {
+ public:
+  BatchWalk(std::span<const BatchDim> dims, int64_t index) : dims_(dims) {
+    for (int d = static_cast<int>(dims.size()) - 1; d >= 0; --d) {
+      const BatchDim& dim = dims[static_cast<size_t>(d)];
+      at_[d] = index % dim.size;
+      index /= dim.size;
+      move(dim, at_[d]);
+    }
+  }
+  void next() {
+    for (int d = static_cast<int>(dims_.size()) - 1; d >= 0; --d) {
+      const BatchDim& dim = dims_[static_cast<size_t>(d)];
+      move(dim, 1);
+      if (++at_[d] < dim.size) return;
+      move(dim, -dim.size);
+      at_[d] = 0;
+    }
+  }
+  int64_t a() const { return a_; }
+  int64_t b() const { return b_; }
+  int64_t c() const { return c_; }
+
+ private:
+  void move(const BatchDim& dim, int64_t by) {
+    a_ += by * dim.a_stride;
+    b_ += by * dim.b_stride;
+    c_ += by * dim.c_stride;
+  }
+
+  std::span<const BatchDim> dims_;
+  int64_t at_[kMaxRank];
+  int64_t a_ = 0, b_ = 0, c_ = 0;  // in elements
+};
+
+void run_piece(const Product& p, const Split& s, int64_t piece) {
+  const int64_t i = piece / s.across * s.rows, j = piece % s.across * s.cols;
+  gemm_block(p, i, std::min(i + s.rows, p.m), j, std::min(j + s.cols, p.n));
+}
+
+}  // namespace
+
+void gemm(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, void* c,
+          int64_t c_row_stride, int64_t c_col_stride, const GemmOptions& options) {
+  const Product p = checked(dtype, m, n, k, a, b, c, c_row_stride, c_col_stride, options);
+  if (m == 0 || n == 0) return;
+  const Split s = split(p);
+  if (s.pieces() == 1) {
+    gemm_block(p, 0, p.m, 0, p.n);
+    return;
+  }
+  parallel_for(s.pieces(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) run_piece(p, s, piece);
+  });
+}
+
+void gemm_batched(DType dtype, std::span<const BatchDim> batch, int64_t m, int64_t n, int64_t k,
+                  const Matrix& a, const Matrix& b, void* c, int64_t c_row_stride, int64_t c_col_stride,
+                  const GemmOptions& options) {
+  MX_CHECK(batch.size() <= kMaxRank, InvalidArgument, "[gemm] expected at most ", kMaxRank,
+           " batch dimensions, got ", batch.size());
+  int64_t products = 1;
+  for (const BatchDim& dim : batch) {
+    MX_CHECK(dim.size >= 0, InvalidArgument, "[gemm] expected batch sizes of at least 0, got ", dim.size);
+    MX_CHECK(dim.size <= 1 || dim.c_stride != 0, InvalidArgument,
+             "[gemm] expected every product of a batch to have a C of its own, got a stride of 0 for ",
+             dim.size, " products");
+    products *= dim.size;
+  }
+  const Product first = checked(dtype, m, n, k, a, b, c, c_row_stride, c_col_stride, options);
+  if (m == 0 || n == 0 || products == 0) return;
+  const Split s = split(first);
+  // Small products go to a thread by the dozen, large ones in pieces.
+  const int64_t pieces = s.pieces();
+  const int64_t grain =
+      pieces > 1 ? 1 : std::max<int64_t>(1, static_cast<int64_t>(kPieceWork / work_of(first)));
+  const auto element = static_cast<int64_t>(size_of(dtype));
+  parallel_for(products * pieces, grain, [&](int64_t begin, int64_t end) {
+    BatchWalk walk(batch, begin / pieces);
+    int64_t piece = begin % pieces;
+    for (int64_t i = begin; i < end; ++i) {
+      Product p = first;
+      const int64_t pa = first.swapped ? walk.b() : walk.a(), pb = first.swapped ? walk.a() : walk.b();
+      p.a = static_cast<const char*>(first.a) + pa * element;
+      p.b = static_cast<const char*>(first.b) + pb * element;
+      p.c = static_cast<char*>(first.c) + walk.c() * element;
+      run_piece(p, s, piece);
+      if (++piece == pieces) {
+        piece = 0;
+        if (i + 1 < end) walk.next();
+      }
+    }
+  });
+}
+
+}  // namespace mx::kernels

@@ -1,0 +1,242 @@
+#include <algorithm>
+
+#include "operators/kernels/gemm_product.h"
+#include "operators/kernels/workspace.h"
+
+// Sets of instructions that would only repeat the code of another one, and vectors whose length is not known
+// here, of which no array can be made.
+#include <hwy/detect_targets.h>
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "operators/kernels/gemm_block.cc"
+#include <hwy/foreach_target.h>
+// After foreach_target.h.
+#include "operators/kernels/gemm_pack-inl.h"
+#include "operators/kernels/gemm_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mx::kernels::HWY_NAMESPACE {
+
+/// The type that products of S are summed in.
+template <class S>
+struct SumType {
+  using type = std::conditional_t<
+      std::is_same_v<S, double>, double,
+      std::conditional_t<
+          std::is_same_v<S, int64_t>, uint64_t,
+          std::conditional_t<std::is_integral_v<S> && !std::is_same_v<S, bool>, uint32_t, float>>>;
+};
+
+/// alpha or beta in the type of the sums.
+template <class S, class T>
+T factor(double value) {
+  if constexpr (std::is_same_v<S, bool>) return value != 0 ? T{1} : T{0};
+  if constexpr (std::is_floating_point_v<T>) return static_cast<T>(value);
+  return static_cast<T>(static_cast<int64_t>(value));
+}
+
+/// A block of C, elements of which are summed over all of k. S is the type of the elements, T of the sums.
+template <class S, class T>
+class Block {
+ public:
+  Block(const Product& product, int64_t i0, int64_t i1) : p_(product), i0_(i0), rows_(i1 - i0) {}
+
+  void run(int64_t j0, int64_t j1) {
+    for (int64_t j = j0; j < j1; j += kCols) panel(j, std::min(kCols, j1 - j));
+  }
+
+ private:
+  // A sliver of A (14 rows) of this depth takes half of a first-level cache, a panel of B half of a second.
+  static constexpr int64_t kDepth = 1536 / static_cast<int64_t>(sizeof(T));
+  static constexpr int64_t kCols = 2048 / static_cast<int64_t>(sizeof(T));
+  static constexpr int64_t kNR = kTileCols<T>;
+  static constexpr int64_t kL = kLanes<T>;
+
+  const S* a(int64_t i, int64_t k) const { return static_cast<const S*>(p_.a) + i * p_.a_rs + k * p_.a_cs; }
+  const S* b(int64_t k, int64_t j) const { return static_cast<const S*>(p_.b) + k * p_.b_rs + j * p_.b_cs; }
+  S* c(int64_t i, int64_t j) const { return static_cast<S*>(p_.c) + i * p_.c_rs + j * p_.c_cs; }
+  const S* bias(int64_t i, int64_t j) const {
+    return static_cast<const S*>(p_.bias) + i * p_.bias_rs + j * p_.bias_cs;
+  }
+
+  void panel(int64_t j0, int64_t cols);
+  void depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, const TileCall<T>& shared, T* to,
+             int64_t to_rs);
+  void finish(int64_t j0, int64_t cols);
+
+  const Product& p_;
+  const int64_t i0_, rows_;
+  T* a_sliver_ = nullptr;
+  T* b_panel_ = nullptr;
+  T* spare_ = nullptr;
+  T* bias_ = nullptr;
+  T* sums_ = nullptr;
+};
+
+template <class S, class T>
+void Block<S, T>::panel(int64_t j0, int64_t cols) {
+  // The depths are equal, as far as they can be: they depend on k alone.
+  const int64_t steps = std::max<int64_t>(1, (p_.k + kDepth - 1) / kDepth);
+  const int64_t step = ((p_.k + steps - 1) / steps + 3) / 4 * 4;
+  const bool direct = std::is_same_v<S, T> && p_.c_cs == 1 && (p_.bias == nullptr || p_.bias_rs == 0);
+
+  const int64_t slivers = (cols + kNR - 1) / kNR;
+  const int64_t padded = slivers * kNR;
+  const int64_t a_elements = kTileRows<T> * (step + 32) + 2 * kL * step;
+  const int64_t b_elements = slivers * sliver_elements<T>(step);
+  const int64_t spare_elements = std::max(padded, kL * (step + kL));
+  const int64_t sums = direct ? 0 : rows_ * padded;
+  T* at = static_cast<T*>(thread_workspace(
+      static_cast<size_t>(a_elements + b_elements + spare_elements + padded + sums + 64) * sizeof(T)));
+  const auto take = [&](int64_t elements) {
+    T* const taken = at;
+    at += (elements + 15) / 16 * 16;
+    return taken;
+  };
+  a_sliver_ = take(a_elements);
+  b_panel_ = take(b_elements);
+  spare_ = take(spare_elements);
+  bias_ = take(padded);
+  sums_ = take(sums);
+
+  TileCall<T> call{};
+  call.alpha = T{1};
+  T beta{0};
+  if (direct) {
+    call.alpha = factor<S, T>(p_.alpha);
+    beta = factor<S, T>(p_.beta);
+    if (p_.bias != nullptr) {
+      read_run(bias_, bias(0, j0), p_.bias_cs, cols);
+      std::fill(bias_ + cols, bias_ + padded, T{0});
+    }
+  }
+  T* to = sums_;
+  int64_t to_rs = padded;
+  if constexpr (std::is_same_v<S, T>) {
+    if (direct) to = c(i0_, j0), to_rs = p_.c_rs;
+  }
+  int64_t k0 = 0;
+  do {
+    const int64_t k = std::min(step, p_.k - k0);
+    call.beta = k0 == 0 ? beta : T{1};
+    call.bias = direct && p_.bias != nullptr && k0 == 0;
+    call.c_rs = to_rs;
+    depth(k0, k, j0, cols, call, to, to_rs);
+    k0 += step;
+  } while (k0 < p_.k);
+  if (!direct) finish(j0, cols);
+}
+
+/// Adds the part of the products from k0 on to what is at `to`.
+template <class S, class T>
+void Block<S, T>::depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, const TileCall<T>& shared, T* to,
+                        int64_t to_rs) {
+  TileCall<T> call = shared;
+  call.k = k;
+  const bool same = std::is_same_v<S, T>;
+  const int64_t full = cols / kL * kL;  // columns in whole vectors
+  // B is read where it is if that is near enough, or if there are too few rows to pay for a copy.
+  const bool b_in_place = same && p_.b_cs == 1 &&
+                          (rows_ <= 2 * kTileRows<T> || k * cols * static_cast<int64_t>(sizeof(T)) <= 32768);
+  const bool a_in_place = same && (cols <= 2 * kNR || rows_ * k * static_cast<int64_t>(sizeof(T)) <= 16384 ||
+                                   (p_.a_cs == 1 && std::abs(p_.a_rs) <= kDepth + 64));
+  const int64_t sliver = sliver_elements<T>(k);
+  if (!b_in_place) {
+    pack_b(b_panel_, b(k0, j0), p_.b_rs, p_.b_cs, k, cols, spare_);
+  } else if (full < cols) {
+    const int64_t j = full / kNR * kNR;  // the sliver with the incomplete vector
+    pack_b(b_panel_ + j / kNR * sliver, b(k0, j0 + j), p_.b_rs, p_.b_cs, k, cols - j, spare_);
+  }
+
+  // Slivers of A, of as equal heights as they can have.
+  const int64_t count = (rows_ + kTileRows<T> - 1) / kTileRows<T>;
+  for (int64_t s = 0; s < count; ++s) {
+    const int64_t i = rows_ * s / count;
+    const int64_t height = rows_ * (s + 1) / count - i;
+    const T* a_at = a_sliver_;
+    if (!a_in_place) {
+      pack_a(a_sliver_, a(i0_ + i, k0), p_.a_rs, p_.a_cs, height, k, p_.m - i0_ - i, &call.a_rs, &call.a_ks);
+    } else if constexpr (std::is_same_v<S, T>) {
+      a_at = a(i0_ + i, k0);
+      call.a_rs = p_.a_rs;
+      call.a_ks = p_.a_cs;
+    }
+    const Tile<T> wide = tile_of<T>(height, 2), narrow_one = tile_of<T>(height, 1);
+    T* const row = to + i * to_rs;
+    for (int64_t j = 0; j < cols; j += kNR) {
+      const int64_t width = std::min(kNR, cols - j);
+      const Tile<T> tile_at = width > kL ? wide : narrow_one;
+      const int64_t reach = width > kL ? kNR : kL;
+      const T* b_at = b_panel_ + j / kNR * sliver;
+      int64_t b_ks = reach;
+      if constexpr (std::is_same_v<S, T>) {
+        if (b_in_place && width == reach) b_at = b(k0, j0 + j), b_ks = p_.b_rs;
+      }
+      if (width == reach) {
+        tile_at(call, a_at, b_at, b_ks, row + j, bias_ + j);
+        continue;
+      }
+      // The tile is wider than what is left of C: through a copy.
+      HWY_ALIGN T edge[kTileRows<T> * kNR];
+      if (call.beta != T{0}) {
+        for (int64_t r = 0; r < height; ++r) std::memset(edge + r * kNR, 0, kNR * sizeof(T));
+        for (int64_t r = 0; r < height; ++r) std::copy_n(row + r * to_rs + j, width, edge + r * kNR);
+      }
+      TileCall<T> edge_call = call;
+      edge_call.c_rs = kNR;
+      tile_at(edge_call, a_at, b_at, b_ks, edge, bias_ + j);
+      for (int64_t r = 0; r < height; ++r) std::copy_n(edge + r * kNR, width, row + r * to_rs + j);
+    }
+  }
+}
+
+/// C = alpha * sums + beta * C + bias, where the tiles could not write C themselves.
+template <class S, class T>
+void Block<S, T>::finish(int64_t j0, int64_t cols) {
+  const T alpha = factor<S, T>(p_.alpha), beta = factor<S, T>(p_.beta);
+  const int64_t pitch = (cols + kNR - 1) / kNR * kNR;
+  for (int64_t i = 0; i < rows_; ++i) {
+    T* const sum = sums_ + i * pitch;
+    if (alpha != T{1})
+      for (int64_t j = 0; j < cols; ++j) sum[j] *= alpha;
+    if (beta != T{0}) {
+      read_run(spare_, c(i0_ + i, j0), p_.c_cs, cols);
+      for (int64_t j = 0; j < cols; ++j) sum[j] += beta * spare_[j];
+    }
+    if (p_.bias != nullptr) {
+      const S* const from = bias(i0_ + i, j0);
+      if (p_.bias_cs == 0) {
+        const T value = widen<T>(*from);
+        for (int64_t j = 0; j < cols; ++j) sum[j] += value;
+      } else {
+        read_run(spare_, from, p_.bias_cs, cols);
+        for (int64_t j = 0; j < cols; ++j) sum[j] += spare_[j];
+      }
+    }
+    write_run(c(i0_ + i, j0), p_.c_cs, sum, cols);
+  }
+}
+
+template <class S>
+void block_of(const Product& p, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+  Block<S, typename SumType<S>::type>(p, i0, i1).run(j0, j1);
+}
+
+void block(const Product& p, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+  visit(p.dtype, [&](auto tag) { block_of<typename decltype(tag)::type>(p, i0, i1, j0, j1); });
+}
+
+}  // namespace mx::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mx::kernels {
+HWY_EXPORT(block);
+void gemm_block(const Product& product, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+  HWY_DYNAMIC_DISPATCH(block)(product, i0, i1, j0, j1);
+}
+}  // namespace mx::kernels
+#endif
