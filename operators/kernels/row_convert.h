@@ -22,4 +22,13 @@ void load_run(A* to, const void* data, DType type, int64_t first, int64_t stride
 template <class A>
 void store_run(void* data, DType type, int64_t first, int64_t stride, const A* from, int64_t n);
 
+/// `rows` rows of n elements each, `row_stride` apart in the array and `pitch` apart in the buffer. Walks
+/// memory in the order of its smaller stride.
+template <class A>
+void load_rows(A* to, int64_t pitch, const void* data, DType type, int64_t first, int64_t stride, int64_t n,
+               int64_t row_stride, int64_t rows);
+template <class A>
+void store_rows(void* data, DType type, int64_t first, int64_t stride, int64_t n, int64_t row_stride,
+                int64_t rows, const A* from, int64_t pitch);
+
 }  // namespace mx::kernels

@@ -14,7 +14,10 @@ namespace mx::test {
 
 /// Owns elements; `t` views them.
 struct Array {
-  std::vector<uint64_t> memory;
+  struct alignas(64) Line {  // arrays of the library are aligned so, and some kernels look
+    char bytes[64] = {};
+  };
+  std::vector<Line> memory;
   Tensor t;
 
   Array(DType type, const Shape& shape) : Array(type, shape, "contiguous") {}
@@ -44,7 +47,7 @@ struct Array {
     } else if (layout == "broadcast" && shape.rank() > 0) {
       t.strides[0] = 0;
     }
-    memory.assign(static_cast<size_t>(elements) * size_of(type) / 8 + 1, 0);
+    memory.resize(static_cast<size_t>(elements) * size_of(type) / 64 + 1);
     t.data = reinterpret_cast<char*>(memory.data()) + first * static_cast<int64_t>(size_of(type));
   }
   Array(const Array& other) = delete;
@@ -88,7 +91,10 @@ struct Array {
     for (int64_t i = 0; i < t.numel(); ++i) result.push_back(get(i));
     return result;
   }
-  bool same_bits(const Array& other) const { return memory == other.memory; }
+  bool same_bits(const Array& other) const {
+    return memory.size() == other.memory.size() &&
+           std::memcmp(memory.data(), other.memory.data(), memory.size() * sizeof(Line)) == 0;
+  }
 };
 
 inline const char* const kLayouts[] = {"contiguous", "transposed", "negative", "padded", "broadcast"};
