@@ -1,0 +1,57 @@
+// Reductions on the CPU: any set of axes, any strides, any types.
+//
+// f16 and bf16 are accumulated in f32, integers and bool in i64 (modulo 2^64); mean, var, std and logsumexp
+// of integers in f64. Floating-point sums are trees over pieces of 1024 elements, or 64 rows, so that the
+// rounding error grows with the logarithm of the count. What is combined with what follows from shape and
+// strides alone: the same input gives the same bits at any number of threads.
+//
+// Source of the tree: Higham, "The accuracy of floating point summation", 1993 (pairwise summation, blocked).
+#pragma once
+
+#include <cstdint>
+
+#include "ndarray/tensor.h"
+
+namespace mx::kernels {
+
+enum class ReduceOp {
+  sum,
+  prod,
+  mean,
+  max,  ///< NaN if there is one, as for min and max_abs
+  min,
+  argmax,  ///< the first place of the maximum in row-major order of the reduced axes; a NaN is the maximum
+  argmin,
+  any,
+  all,
+  count_nonzero,  ///< NaN counts
+  sum_squares,
+  sum_abs,
+  max_abs,
+  logsumexp,
+  var,
+  std,
+};
+
+/// "sum", ...
+const char* to_string(ReduceOp op);
+
+/// The type of the result: bool_ for any and all; i64 for argmax, argmin, count_nonzero, and for sum, prod,
+/// sum_squares, sum_abs and max_abs of integers and bool; f32 for mean, logsumexp, var and std of those; else
+/// the type of the input.
+DType reduce_result(ReduceOp op, DType in);
+
+/// in.shape without `axes`, or with 1 in their place. No axes means all of them. Throws InvalidArgument for
+/// an axis out of range or given twice.
+Shape reduce_shape(ReduceOp op, const Shape& in, const Shape& axes, bool keep_dims);
+
+/// out = op(in) over `axes` (all when there are none). out.shape is reduce_shape() with or without the ones.
+/// out may have any type: the result is converted to it once. var and std divide by
+/// max(0, count - correction).
+///
+/// Of nothing: sum 0, prod 1, any false, all true, count_nonzero, sum_squares, sum_abs and max_abs 0,
+/// logsumexp -inf, mean, var and std NaN; max, min, argmax and argmin throw InvalidArgument. Throws
+/// InvalidArgument for a wrong shape. out must not overlap in. Runs on several threads when large.
+void reduce(ReduceOp op, const Tensor& out, const Tensor& in, const Shape& axes, double correction = 1);
+
+}  // namespace mx::kernels

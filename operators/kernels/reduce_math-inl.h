@@ -1,0 +1,154 @@
+// Vector pieces that reductions, softmax, losses and updates share: exp, loads and stores of 16-bit floats,
+// folds of a row. Included once per instruction set, between HWY_BEFORE_NAMESPACE of the including file's
+// own.
+#if defined(MX_OPERATORS_KERNELS_REDUCE_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#  ifdef MX_OPERATORS_KERNELS_REDUCE_MATH_INL_H_
+#    undef MX_OPERATORS_KERNELS_REDUCE_MATH_INL_H_
+#  else
+#    define MX_OPERATORS_KERNELS_REDUCE_MATH_INL_H_
+#  endif
+
+#  include <hwy/highway.h>
+
+#  include <algorithm>
+#  include <cstdint>
+#  include <limits>
+
+HWY_BEFORE_NAMESPACE();
+namespace mx::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// exp(x), within 2 units in the last place; NaN stays NaN, 0 and infinity beyond the range, subnormal
+/// results are kept. Cody-Waite reduction to |r| <= ln(2) / 2, then the Taylor series as long as the type
+/// sees it.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_of(D d, V x) {
+  using T = hn::TFromD<D>;
+  const hn::RebindToSigned<D> di;
+  constexpr bool kSingle = sizeof(T) == 4;
+  constexpr int kMantissa = kSingle ? 23 : 52, kBias = kSingle ? 127 : 1023;
+  const V low = hn::Set(d, static_cast<T>(kSingle ? -104.0 : -745.5));
+  const V high = hn::Set(d, static_cast<T>(kSingle ? 89.0 : 710.0));
+  const V clamped = hn::Max(low, hn::Min(high, x));
+  const V n = hn::Round(hn::Mul(clamped, hn::Set(d, static_cast<T>(1.44269504088896340736))));
+  const V high_part = hn::Set(d, static_cast<T>(kSingle ? 0.693359375 : 6.93147180369123816490e-01));
+  const V low_part =
+      hn::Set(d, static_cast<T>(kSingle ? -2.12194440054690583e-4 : 1.90821492927058770002e-10));
+  const V r = hn::NegMulAdd(n, low_part, hn::NegMulAdd(n, high_part, clamped));
+  V p;
+  if constexpr (kSingle) {
+    p = hn::Set(d, static_cast<T>(1.0 / 5040));
+  } else {
+    p = hn::Set(d, static_cast<T>(1.0 / 6227020800));
+    for (double f : {479001600.0, 39916800.0, 3628800.0, 362880.0, 40320.0, 5040.0})
+      p = hn::MulAdd(p, r, hn::Set(d, static_cast<T>(1.0 / f)));
+  }
+  for (double f : {720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0})
+    p = hn::MulAdd(p, r, hn::Set(d, static_cast<T>(1.0 / f)));
+  // 2^n in two steps: one would leave the range of exponents at both ends.
+  const auto whole = hn::ConvertTo(di, n);
+  const auto half = hn::ShiftRight<1>(whole);
+  const auto bias = hn::Set(di, kBias);
+  const V first = hn::BitCast(d, hn::ShiftLeft<kMantissa>(hn::Add(half, bias)));
+  const V second = hn::BitCast(d, hn::ShiftLeft<kMantissa>(hn::Add(hn::Sub(whole, half), bias)));
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Mul(hn::Mul(p, first), second));
+}
+
+/// Loads n < lanes elements, the rest filled with `fill`. By way of a buffer: a masked load may touch memory
+/// beyond the end where the instruction set has none.
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> load_tail(D d, const T* x, int64_t n, T fill) {
+  HWY_ALIGN T buffer[HWY_MAX_BYTES / sizeof(T)];
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < n; ++i) buffer[i] = x[i];
+  for (int64_t i = n; i < lanes; ++i) buffer[i] = fill;
+  return hn::Load(d, buffer);
+}
+
+/// Stores the first n < lanes elements.
+template <class D, class V = hn::Vec<D>, class T = hn::TFromD<D>>
+HWY_INLINE void store_tail(D d, V v, T* to, int64_t n) {
+  HWY_ALIGN T buffer[HWY_MAX_BYTES / sizeof(T)];
+  hn::Store(v, d, buffer);
+  for (int64_t i = 0; i < n; ++i) to[i] = buffer[i];
+}
+
+/// Folds a row: four accumulators, combined in a fixed order. Op has neutral(), step(d, accumulator, x) and
+/// merge(d, a, b).
+template <class D, class Op, class T = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> fold_row(D d, const Op& op, const T* HWY_RESTRICT x, int64_t n, hn::Vec<D> start) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto a0 = start, a1 = start, a2 = start, a3 = start;
+  int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    a0 = op.step(d, a0, hn::LoadU(d, x + i));
+    a1 = op.step(d, a1, hn::LoadU(d, x + i + lanes));
+    a2 = op.step(d, a2, hn::LoadU(d, x + i + 2 * lanes));
+    a3 = op.step(d, a3, hn::LoadU(d, x + i + 3 * lanes));
+  }
+  for (; i + lanes <= n; i += lanes) {
+    a0 = op.step(d, a0, hn::LoadU(d, x + i));
+    std::swap(a0, a1);
+  }
+  if (i < n) a2 = op.step(d, a2, load_tail(d, x + i, n - i, op.neutral()));
+  return op.merge(d, op.merge(d, a0, a1), op.merge(d, a2, a3));
+}
+
+template <class T>
+struct SumStep {
+  T neutral() const { return 0; }
+  template <class D, class V>
+  HWY_INLINE V step(D, V acc, V x) const {
+    return hn::Add(acc, x);
+  }
+  template <class D, class V>
+  HWY_INLINE V merge(D, V a, V b) const {
+    return hn::Add(a, b);
+  }
+};
+
+/// The larger one, or NaN where either is.
+template <class D, class V>
+HWY_INLINE V max_or_nan(D, V acc, V x) {
+  return hn::IfThenElse(hn::Or(hn::Gt(x, acc), hn::IsNaN(x)), x, acc);
+}
+template <class D, class V>
+HWY_INLINE V min_or_nan(D, V acc, V x) {
+  return hn::IfThenElse(hn::Or(hn::Lt(x, acc), hn::IsNaN(x)), x, acc);
+}
+
+template <class T>
+struct MaxStep {
+  T neutral() const { return -std::numeric_limits<T>::infinity(); }
+  template <class D, class V>
+  HWY_INLINE V step(D d, V acc, V x) const {
+    return max_or_nan(d, acc, x);
+  }
+  template <class D, class V>
+  HWY_INLINE V merge(D d, V a, V b) const {
+    return max_or_nan(d, a, b);
+  }
+};
+
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE T sum_row(D d, const T* x, int64_t n) {
+  return hn::GetLane(hn::SumOfLanes(d, fold_row(d, SumStep<T>{}, x, n, hn::Zero(d))));
+}
+
+/// The largest lane, NaN if one is.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE hn::TFromD<D> max_of_lanes(D d, V v) {
+  using T = hn::TFromD<D>;
+  if (!hn::AllFalse(d, hn::IsNaN(v))) return std::numeric_limits<T>::quiet_NaN();
+  return hn::GetLane(hn::MaxOfLanes(d, v));
+}
+
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE T max_row(D d, const T* x, int64_t n) {
+  const MaxStep<T> op;
+  return max_of_lanes(d, fold_row(d, op, x, n, hn::Set(d, op.neutral())));
+}
+
+}  // namespace mx::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,126 @@
+// A loop over the rows of arrays of one shape: all elements along one axis, for each place in the others.
+//
+// A kernel sees rows of consecutive elements in its type of computation. Operands that are not so in memory
+// pass through a buffer, several rows together so that each cache line is read once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "ndarray/kernels/parallel.h"
+#include "operators/kernels/row_convert.h"
+
+namespace mx::kernels {
+
+struct RowOperand {
+  const Tensor* tensor;
+  bool reads, writes;
+};
+
+/// Where the rows of N arrays are. Rows are numbered in row-major order of the other axes.
+template <int N>
+class RowPlan {
+ public:
+  /// The axis is normalised; a rank of 0 is one row of one element.
+  RowPlan(const std::array<RowOperand, N>& operands, int axis) {
+    const Tensor& like = *operands[0].tensor;
+    for (int i = 0; i < like.rank(); ++i) {
+      if (i == axis) continue;
+      shape_[rank_] = like.shape[i];
+      for (size_t k = 0; k < N; ++k) strides_[k][rank_] = operands[k].tensor->strides[i];
+      rows *= like.shape[i];
+      ++rank_;
+    }
+    if (rank_ == 0) {
+      shape_[0] = 1;
+      for (size_t k = 0; k < N; ++k) strides_[k][0] = 0;
+      rank_ = 1;
+    }
+    n = like.rank() == 0 ? 1 : like.shape[axis];
+    // The stride of an axis of one element says nothing.
+    for (size_t k = 0; k < N; ++k) stride[k] = n <= 1 ? 1 : operands[k].tensor->strides[axis];
+  }
+
+  int64_t rows = 1, n = 1;
+  std::array<int64_t, N> stride;  ///< along the axis
+
+  /// Rows that follow each other at a fixed distance, beginning with `row`.
+  int64_t together(int64_t row) const { return shape_[rank_ - 1] - row % shape_[rank_ - 1]; }
+  int64_t row_stride(size_t operand) const { return strides_[operand][rank_ - 1]; }
+  std::array<int64_t, N> offsets(int64_t row) const {
+    std::array<int64_t, N> result{};
+    for (int i = rank_ - 1; i >= 0; --i) {
+      const int64_t index = row % shape_[i];
+      row /= shape_[i];
+      for (size_t k = 0; k < N; ++k) result[k] += index * strides_[k][i];
+    }
+    return result;
+  }
+
+ private:
+  int rank_ = 0;
+  int64_t shape_[kMaxRank];
+  int64_t strides_[N][kMaxRank];
+};
+
+struct NothingToFinish {
+  void operator()() const {}
+};
+
+/// Calls kernel(rows, n, row) with rows[k] the elements of operand k, for every row, on several threads when
+/// there are many elements; finish() after the last row that a thread does in one go. A: float, double or
+/// int64_t. Operands may be the same array.
+template <class A, int N, class Kernel, class Finish = NothingToFinish>
+void for_each_row(const std::array<RowOperand, N>& operands, int axis, const Kernel& kernel,
+                  const Finish& finish = {}) {
+  constexpr int64_t kElements = 32768, kMostRows = 16;
+  const RowPlan<N> plan(operands, axis);
+  if (plan.rows == 0 || plan.n == 0) return;
+  std::array<bool, N> direct;
+  bool all_direct = true;
+  for (size_t k = 0; k < N; ++k) {
+    direct[k] = operands[k].tensor->dtype == dtype_of<A> && plan.stride[k] == 1;
+    all_direct = all_direct && direct[k];
+  }
+  // A gap between buffered rows keeps them out of each other's cache sets.
+  const int64_t n = plan.n, pitch = (n + 15) / 16 * 16 + 16;
+  const int64_t block = std::clamp<int64_t>(2 * kElements / n, 1, kMostRows);
+  const int64_t grain = std::max<int64_t>(block, kElements / n / block * block);
+  parallel_for(plan.rows, grain, [&](int64_t begin, int64_t end) {
+    std::unique_ptr<A[]> buffer(all_direct ? nullptr : new A[static_cast<size_t>(N * block * pitch)]);
+    for (int64_t row = begin; row < end;) {
+      const int64_t count = std::min({block, end - row, plan.together(row)});
+      const std::array<int64_t, N> first = plan.offsets(row);
+      std::array<A*, N> at;
+      std::array<int64_t, N> step;
+      for (size_t k = 0; k < N; ++k) {
+        const Tensor& t = *operands[k].tensor;
+        if (direct[k]) {
+          at[k] = t.template as<A>() + first[k];
+          step[k] = plan.row_stride(k);
+          continue;
+        }
+        at[k] = buffer.get() + static_cast<int64_t>(k) * block * pitch;
+        step[k] = pitch;
+        if (operands[k].reads)
+          load_rows(at[k], pitch, t.data, t.dtype, first[k], plan.stride[k], n, plan.row_stride(k), count);
+      }
+      for (int64_t r = 0; r < count; ++r) {
+        kernel(at, n, row + r);
+        for (size_t k = 0; k < N; ++k) at[k] += step[k];
+      }
+      for (size_t k = 0; k < N; ++k) {
+        const Tensor& t = *operands[k].tensor;
+        if (!direct[k] && operands[k].writes)
+          store_rows(t.data, t.dtype, first[k], plan.stride[k], n, plan.row_stride(k), count,
+                     buffer.get() + static_cast<int64_t>(k) * block * pitch, pitch);
+      }
+      row += count;
+    }
+    finish();
+  });
+}
+
+}  // namespace mx::kernels

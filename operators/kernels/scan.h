@@ -1,0 +1,34 @@
+// Running sums, products, maxima and minima along an axis.
+//
+// Floating point is accumulated in f64 and rounded once per element; integers and bool in i64, modulo 2^64.
+// Rows longer than 65536 elements are split into pieces of that size, whose totals are carried in order: the
+// pieces follow from the shape alone, so the same input gives the same bits at any number of threads.
+#pragma once
+
+#include <cstdint>
+
+#include "ndarray/tensor.h"
+
+namespace mx::kernels {
+
+enum class ScanOp { cumsum, cumprod, cummax, cummin, logcumsumexp };
+
+/// "cumsum", ...
+const char* to_string(ScanOp op);
+
+/// The type of the result: i64 for cumsum and cumprod of integers and bool, f32 for logcumsumexp of those,
+/// else the type of the input.
+DType scan_result(ScanOp op, DType in);
+
+struct ScanOptions {
+  bool exclusive = false;  ///< element i has what comes before i only; the first one is the neutral element
+  bool reverse = false;    ///< from the end to the front
+};
+
+/// out[i] = op(in[0], ..., in[i]) along `axis`; NaN carries on. The neutral element of cummax and cummin is
+/// the smallest and the largest value of the computation (-inf, inf; of i64 for integers, converted to the
+/// result's type). Same shape, any strides; out may be in, otherwise they must not overlap. Throws
+/// InvalidArgument for different shapes and an axis out of range (a rank of 0 has axis 0).
+void scan(ScanOp op, const Tensor& out, const Tensor& in, int64_t axis, const ScanOptions& options = {});
+
+}  // namespace mx::kernels

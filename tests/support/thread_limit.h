@@ -1,0 +1,11 @@
+// How many threads parallel loops may use.
+#pragma once
+
+#include <functional>
+
+namespace mx::test {
+
+/// Runs f while oneTBB may use `threads` threads, the caller among them, on however few processors.
+void with_threads(int threads, const std::function<void()>& f);
+
+}  // namespace mx::test
