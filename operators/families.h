@@ -1,5 +1,5 @@
-// The families that are built in: a table that the build generates from the list in operators/CMakeLists.txt, so
-// that a static library loses none of them. Internal.
+// The families that are built in: a table that the build generates from the list in operators/CMakeLists.txt,
+// so that a static library loses none of them. Internal.
 #pragma once
 
 #include <vector>

@@ -26,7 +26,8 @@ std::string describe(std::span<ArrayImpl* const> inputs) {
 }
 
 // Adds what infer() cannot know: all operands, and the place of the call.
-[[noreturn]] void rethrow_at_call(const Operator& op, std::span<ArrayImpl* const> inputs, std::source_location where) {
+[[noreturn]] void rethrow_at_call(const Operator& op, std::span<ArrayImpl* const> inputs,
+                                  std::source_location where) {
   std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
     const std::string head = text.starts_with('[') ? "" : detail::concat('[', op.name(), "] ");
     return detail::concat(head, text, " (inputs: ", describe(inputs), "; called at ", where.file_name(), ':',
@@ -37,15 +38,18 @@ std::string describe(std::span<ArrayImpl* const> inputs) {
 void check_arity(const Operator& op, size_t n) {
   const size_t least = op.min_inputs(), most = op.max_inputs();
   MX_CHECK(n >= least && n <= most, InvalidArgument, "[", op.name(), "] expected ", least,
-           most == least ? "" : most == SIZE_MAX ? " or more" : detail::concat(" to ", most), " inputs, got ", n);
+           most == least      ? ""
+           : most == SIZE_MAX ? " or more"
+                              : detail::concat(" to ", most),
+           " inputs, got ", n);
 }
 
 constexpr size_t kFew = 8;
 
 // The common path. `outputs` has room for what infer() says; made here.
 template <class Take>
-void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs, std::source_location where,
-            const Take& take) {
+void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
+            std::source_location where, const Take& take) {
   InferContext infer(op, inputs, attrs);
   Context context;
   try {
@@ -176,7 +180,8 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
     direct = direct && arrays[i]->plain();
   }
   if (direct) {
-    // Straight into the memory where the result is what is there, and no input is read after it was overwritten.
+    // Straight into the memory where the result is what is there, and no input is read after it was
+    // overwritten.
     InferContext infer(op, arrays, attrs);
     int64_t work = 0;
     try {
@@ -186,7 +191,8 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
     } catch (...) {
       rethrow_at_call(op, arrays, where);
     }
-    direct = infer.outputs() == 1 && infer.output_shape(0) == target.shape && infer.output_dtype(0) == target.dtype &&
+    direct = infer.outputs() == 1 && infer.output_shape(0) == target.shape &&
+             infer.output_dtype(0) == target.dtype &&
              (arrays.empty() || arrays[0]->context() == target.context());
     for (size_t i = 0; i < arrays.size() && direct; ++i) {
       work = std::max(work, arrays[i]->shape.numel());
@@ -209,13 +215,14 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
     }
   }
   const std::vector<NDArray> results = call(op, attrs, inputs, where);
-  MX_CHECK(results.size() == 1, InvalidArgument, "[", op.name(), "] expected an operator with one output to write in place, got one with ",
-           results.size());
+  MX_CHECK(results.size() == 1, InvalidArgument, "[", op.name(),
+           "] expected an operator with one output to write in place, got one with ", results.size());
   const NDArray& result = results[0];
   MX_CHECK(is_floating(target.dtype) || !is_floating(result.dtype()), InvalidArgument, "[", op.name(),
            "] expected a result that an array of ", target.dtype, " can hold in place, got ", result.dtype());
-  MX_CHECK(broadcast_shapes(result.shape(), target.shape, op.name()) == target.shape, InvalidArgument, "[", op.name(),
-           "] expected a result of the array's shape ", target.shape, " in place, got ", result.shape());
+  MX_CHECK(broadcast_shapes(result.shape(), target.shape, op.name()) == target.shape, InvalidArgument, "[",
+           op.name(), "] expected a result of the array's shape ", target.shape, " in place, got ",
+           result.shape());
   detail::assign(target, result.impl(), op.name(), where);
 }
 

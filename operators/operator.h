@@ -2,7 +2,8 @@
 //
 // A family of operators is one file: records, and for each a public function that calls it. From the record
 // follow the errors at the call, the dtype coverage, the reference page, the benchmark entry, and the tests
-// that hold for every operator (tests/operators/registry_*). What a new one needs is listed in CONTRIBUTING.md.
+// that hold for every operator (tests/operators/registry_*). What a new one needs is listed in
+// CONTRIBUTING.md.
 //
 //   struct SoftmaxAttrs { int64_t axis = -1;  ... fields ... };
 //   const Operator kSoftmax = {.kernel = {"softmax", run_softmax}, .doc = "...", .inputs = {"x"}, ...};
@@ -78,7 +79,7 @@ struct GradientContext {
 struct Sample {
   std::vector<NDArray> inputs;
   Attrs attrs{};
-  std::string label{};           ///< "axis=0 of (2, 3)"
+  std::string label{};         ///< "axis=0 of (2, 3)"
   bool differentiable = true;  ///< false where the function has a kink or a jump at these values
 };
 
@@ -115,8 +116,8 @@ struct Operator {
 
 inline const char* InferContext::name() const { return op_.name(); }
 
-/// Calls an operator: checks, infers, makes the outputs and launches. Throws InvalidArgument at once for what can be
-/// known from shapes, types and attributes; what only values show comes out of waiting for the result.
+/// Calls an operator: checks, infers, makes the outputs and launches. Throws InvalidArgument at once for what
+/// can be known from shapes, types and attributes; what only values show comes out of waiting for the result.
 NDArray call(const Operator& op, const Attrs& attrs, const Arg& a);
 NDArray call(const Operator& op, const Attrs& attrs, const Arg& a, const NDArray& b);
 NDArray call(const Operator& op, const Attrs& attrs, const Arg& a, const NDArray& b, const NDArray& c);
@@ -131,8 +132,8 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
 const Operator* find_operator(const std::string& name);
 /// All of them, by family and then in the order of the family's file.
 std::vector<const Operator*> all_operators();
-/// Adds one from outside; it must live as long as the process. Throws InvalidArgument when the name is taken or a
-/// part is missing.
+/// Adds one from outside; it must live as long as the process. Throws InvalidArgument when the name is taken
+/// or a part is missing.
 void register_operator(const Operator& op);
 
 /// What a family's file exports.

@@ -1,0 +1,206 @@
+#include "operators/elementwise_binary.h"
+
+#include <array>
+
+#include "engine/base/check.h"
+#include "operators/kernels/binary.h"
+
+namespace mx {
+
+using kernels::BinaryOp;
+
+NDArray Operand::with(const Operand& other, const char* op) const {
+  if (is_array()) return array();
+  MX_CHECK(other.is_array(), InvalidArgument, "[", op,
+           "] expected an array among the operands, got two numbers");
+  const NDArray& array = other.array();
+  return scalar_array(number_, promote_weak(array.dtype(), number_.category()), array.context());
+}
+
+namespace {
+
+constexpr int64_t kDirectElements = 4096;
+
+struct Entry {
+  BinaryOp op;
+  const char* doc;
+};
+
+// In the order of the reference page.
+constexpr Entry kEntries[] = {
+    {BinaryOp::add, "a + b; \"or\" of bool."},
+    {BinaryOp::sub, "a - b."},
+    {BinaryOp::mul, "a * b; \"and\" of bool."},
+    {BinaryOp::div, "a / b, in floating point."},
+    {BinaryOp::floor_div, "The floor of a / b."},
+    {BinaryOp::mod, "The remainder of floor_div: it has the sign of b."},
+    {BinaryOp::fmod, "The remainder of division towards zero: it has the sign of a."},
+    {BinaryOp::pow, "a to the power of b."},
+    {BinaryOp::maximum, "The larger one; NaN if either is."},
+    {BinaryOp::minimum, "The smaller one; NaN if either is."},
+    {BinaryOp::fmax, "The larger one; the other if one is NaN."},
+    {BinaryOp::fmin, "The smaller one; the other if one is NaN."},
+    {BinaryOp::atan2, "The angle of the point (b, a), from -pi to pi."},
+    {BinaryOp::hypot, "sqrt(a^2 + b^2) without overflow on the way."},
+    {BinaryOp::copysign, "The magnitude of a with the sign of b."},
+    {BinaryOp::nextafter, "The next number after a in the direction of b."},
+    {BinaryOp::logaddexp, "log(exp(a) + exp(b)) without overflow on the way."},
+    {BinaryOp::equal, "Is a equal to b?"},
+    {BinaryOp::not_equal, "Is a different from b?"},
+    {BinaryOp::less, "Is a less than b?"},
+    {BinaryOp::less_equal, "Is a at most b?"},
+    {BinaryOp::greater, "Is a greater than b?"},
+    {BinaryOp::greater_equal, "Is a at least b?"},
+    {BinaryOp::logical_and, "Are both not zero?"},
+    {BinaryOp::logical_or, "Is one not zero?"},
+    {BinaryOp::logical_xor, "Is exactly one not zero?"},
+    {BinaryOp::bitwise_and, "The bits that both have."},
+    {BinaryOp::bitwise_or, "The bits that one has."},
+    {BinaryOp::bitwise_xor, "The bits that exactly one has."},
+    {BinaryOp::left_shift, "a * 2^b."},
+    {BinaryOp::right_shift, "The floor of a / 2^b."},
+};
+
+bool floating_only(BinaryOp op) {
+  return !kernels::binary_supports(op, i32) && kernels::binary_supports(op, f32);
+}
+
+template <BinaryOp kOp>
+void infer(InferContext& c) {
+  DType computing = promote(c.dtype(0), c.dtype(1));
+  static const bool floating = floating_only(kOp);
+  if (floating && !is_floating(computing)) computing = f32;
+  MX_CHECK(kernels::binary_supports(kOp, computing), InvalidArgument, "[", c.name(),
+           "] expected types that it can compute with, got ", c.dtype(0), " and ", c.dtype(1));
+  c.output(broadcast_shapes(c.shape(0), c.shape(1), c.name()), kernels::binary_result(kOp, computing));
+}
+
+template <BinaryOp kOp>
+void run(const KernelArgs& args) {
+  const Tensor& out = args.out[0];
+  const Tensor &a = args.in[0], &b = args.in[1];
+  if (a.shape == out.shape && b.shape == out.shape) return kernels::binary(kOp, out, a, b);
+  const Tensor wide_a{a.data, a.dtype, out.shape, broadcast_strides(a.shape, a.strides, out.shape)};
+  const Tensor wide_b{b.data, b.dtype, out.shape, broadcast_strides(b.shape, b.strides, out.shape)};
+  kernels::binary(kOp, out, wide_a, wide_b);
+}
+
+std::vector<Sample> samples() {
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  const NDArray y = array({{2.f, 1.f, -1.5f}, {0.5f, 4.f, -3.f}});
+  return {{{x, y}, {}, "same shape"},
+          {{x, y[0]}, {}, "a row beside a matrix"},
+          {{x.transpose(), array({{3.f}, {2.f}, {-1.f}})}, {}, "a transposed matrix and a column"},
+          {{x, full({}, 2.5)}, {}, "a number"}};
+}
+
+template <BinaryOp kOp>
+std::vector<DType> dtypes() {
+  std::vector<DType> list;
+  for (DType dtype : kAllDTypes)
+    if (kernels::binary_supports(kOp, dtype) || (floating_only(kOp) && !is_floating(dtype)))
+      list.push_back(dtype);
+  return list;
+}
+
+template <size_t kIndex>
+const Operator& record() {
+  constexpr BinaryOp kOp = kEntries[kIndex].op;
+  static const Operator op = {
+      .kernel = {kernels::to_string(kOp), run<kOp>, nullptr, kDirectElements},
+      .doc = kEntries[kIndex].doc,
+      .family = "elementwise",
+      .inputs = {"a", "b"},
+      .infer = infer<kOp>,
+      .samples = samples,
+      .dtypes = dtypes<kOp>(),
+      .in_place = 3,
+      .elementwise = true,
+  };
+  return op;
+}
+
+constexpr size_t index_of(BinaryOp op) {
+  size_t i = 0;
+  while (kEntries[i].op != op) ++i;
+  return i;
+}
+
+template <BinaryOp kOp>
+NDArray apply(const Operand& a, const Operand& b) {
+  const Operator& op = record<index_of(kOp)>();
+  if (a.is_array() && b.is_array()) return call(op, {}, {a.array(), a.where()}, b.array());
+  return call(op, {}, {a.with(b, op.name()), a.where()}, b.with(a, op.name()));
+}
+
+template <BinaryOp kOp>
+NDArray& apply_in_place(NDArray& a, const Operand& b) {
+  const Operator& op = record<index_of(kOp)>();
+  const NDArray inputs[] = {a, b.with(Operand(a), op.name())};
+  call_into(a, op, {}, inputs, b.where());
+  return a;
+}
+
+template <BinaryOp kOp>
+const View& apply_in_place(const View& a, const Operand& b) {
+  a = apply<kOp>(Operand(a), b);
+  return a;
+}
+
+template <size_t... kIndex>
+OperatorFamily family(std::index_sequence<kIndex...>) {
+  return {&record<kIndex>()...};
+}
+
+}  // namespace
+
+namespace detail {
+OperatorFamily family_elementwise_binary() { return family(std::make_index_sequence<std::size(kEntries)>()); }
+}  // namespace detail
+
+NDArray add(const Operand& a, const Operand& b) { return apply<BinaryOp::add>(a, b); }
+NDArray sub(const Operand& a, const Operand& b) { return apply<BinaryOp::sub>(a, b); }
+NDArray mul(const Operand& a, const Operand& b) { return apply<BinaryOp::mul>(a, b); }
+NDArray div(const Operand& a, const Operand& b) { return apply<BinaryOp::div>(a, b); }
+NDArray floor_div(const Operand& a, const Operand& b) { return apply<BinaryOp::floor_div>(a, b); }
+NDArray mod(const Operand& a, const Operand& b) { return apply<BinaryOp::mod>(a, b); }
+NDArray fmod(const Operand& a, const Operand& b) { return apply<BinaryOp::fmod>(a, b); }
+NDArray pow(const Operand& a, const Operand& b) { return apply<BinaryOp::pow>(a, b); }
+NDArray maximum(const Operand& a, const Operand& b) { return apply<BinaryOp::maximum>(a, b); }
+NDArray minimum(const Operand& a, const Operand& b) { return apply<BinaryOp::minimum>(a, b); }
+NDArray fmax(const Operand& a, const Operand& b) { return apply<BinaryOp::fmax>(a, b); }
+NDArray fmin(const Operand& a, const Operand& b) { return apply<BinaryOp::fmin>(a, b); }
+NDArray atan2(const Operand& y, const Operand& x) { return apply<BinaryOp::atan2>(y, x); }
+NDArray hypot(const Operand& a, const Operand& b) { return apply<BinaryOp::hypot>(a, b); }
+NDArray copysign(const Operand& magnitude, const Operand& sign) {
+  return apply<BinaryOp::copysign>(magnitude, sign);
+}
+NDArray nextafter(const Operand& from, const Operand& towards) {
+  return apply<BinaryOp::nextafter>(from, towards);
+}
+NDArray logaddexp(const Operand& a, const Operand& b) { return apply<BinaryOp::logaddexp>(a, b); }
+NDArray equal(const Operand& a, const Operand& b) { return apply<BinaryOp::equal>(a, b); }
+NDArray not_equal(const Operand& a, const Operand& b) { return apply<BinaryOp::not_equal>(a, b); }
+NDArray less(const Operand& a, const Operand& b) { return apply<BinaryOp::less>(a, b); }
+NDArray less_equal(const Operand& a, const Operand& b) { return apply<BinaryOp::less_equal>(a, b); }
+NDArray greater(const Operand& a, const Operand& b) { return apply<BinaryOp::greater>(a, b); }
+NDArray greater_equal(const Operand& a, const Operand& b) { return apply<BinaryOp::greater_equal>(a, b); }
+NDArray logical_and(const Operand& a, const Operand& b) { return apply<BinaryOp::logical_and>(a, b); }
+NDArray logical_or(const Operand& a, const Operand& b) { return apply<BinaryOp::logical_or>(a, b); }
+NDArray logical_xor(const Operand& a, const Operand& b) { return apply<BinaryOp::logical_xor>(a, b); }
+NDArray bitwise_and(const Operand& a, const Operand& b) { return apply<BinaryOp::bitwise_and>(a, b); }
+NDArray bitwise_or(const Operand& a, const Operand& b) { return apply<BinaryOp::bitwise_or>(a, b); }
+NDArray bitwise_xor(const Operand& a, const Operand& b) { return apply<BinaryOp::bitwise_xor>(a, b); }
+NDArray left_shift(const Operand& a, const Operand& b) { return apply<BinaryOp::left_shift>(a, b); }
+NDArray right_shift(const Operand& a, const Operand& b) { return apply<BinaryOp::right_shift>(a, b); }
+
+NDArray& operator+=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::add>(a, b); }
+NDArray& operator-=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::sub>(a, b); }
+NDArray& operator*=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::mul>(a, b); }
+NDArray& operator/=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::div>(a, b); }
+const View& operator+=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::add>(a, b); }
+const View& operator-=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::sub>(a, b); }
+const View& operator*=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::mul>(a, b); }
+const View& operator/=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::div>(a, b); }
+
+}  // namespace mx

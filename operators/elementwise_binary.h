@@ -1,0 +1,75 @@
+// Elementwise operators of two operands: arithmetic, comparison, logic, bits.
+//
+// Shapes broadcast as in NumPy, types are promoted as in PyTorch (dtype.h), and a C++ number gives way to the
+// array's type unless its category is higher. All throw InvalidArgument for shapes that do not broadcast,
+// types that the operator does not take, and arrays on different devices. Special values, integer overflow
+// and division by zero are as operators/kernels/binary.h says.
+#pragma once
+
+#include "operators/operand.h"
+#include "operators/operator.h"
+
+namespace mx {
+
+NDArray add(const Operand& a, const Operand& b);
+NDArray sub(const Operand& a, const Operand& b);
+NDArray mul(const Operand& a, const Operand& b);
+NDArray div(const Operand& a, const Operand& b);  ///< true division: integers give f32
+NDArray floor_div(const Operand& a, const Operand& b);
+NDArray mod(const Operand& a, const Operand& b);   ///< with the sign of the divisor
+NDArray fmod(const Operand& a, const Operand& b);  ///< with the sign of the dividend
+NDArray pow(const Operand& a, const Operand& b);
+NDArray maximum(const Operand& a, const Operand& b);  ///< NaN if either is
+NDArray minimum(const Operand& a, const Operand& b);
+NDArray fmax(const Operand& a, const Operand& b);  ///< the other if one is NaN
+NDArray fmin(const Operand& a, const Operand& b);
+NDArray atan2(const Operand& y, const Operand& x);
+NDArray hypot(const Operand& a, const Operand& b);
+NDArray copysign(const Operand& magnitude, const Operand& sign);
+NDArray nextafter(const Operand& from, const Operand& towards);
+NDArray logaddexp(const Operand& a, const Operand& b);
+
+NDArray equal(const Operand& a, const Operand& b);
+NDArray not_equal(const Operand& a, const Operand& b);
+NDArray less(const Operand& a, const Operand& b);
+NDArray less_equal(const Operand& a, const Operand& b);
+NDArray greater(const Operand& a, const Operand& b);
+NDArray greater_equal(const Operand& a, const Operand& b);
+NDArray logical_and(const Operand& a, const Operand& b);
+NDArray logical_or(const Operand& a, const Operand& b);
+NDArray logical_xor(const Operand& a, const Operand& b);
+NDArray bitwise_and(const Operand& a, const Operand& b);
+NDArray bitwise_or(const Operand& a, const Operand& b);
+NDArray bitwise_xor(const Operand& a, const Operand& b);
+NDArray left_shift(const Operand& a, const Operand& b);
+NDArray right_shift(const Operand& a, const Operand& b);
+
+inline NDArray operator+(const Operand& a, const Operand& b) { return add(a, b); }
+inline NDArray operator-(const Operand& a, const Operand& b) { return sub(a, b); }
+inline NDArray operator*(const Operand& a, const Operand& b) { return mul(a, b); }
+inline NDArray operator/(const Operand& a, const Operand& b) { return div(a, b); }
+inline NDArray operator%(const Operand& a, const Operand& b) { return mod(a, b); }
+inline NDArray operator==(const Operand& a, const Operand& b) { return equal(a, b); }
+inline NDArray operator!=(const Operand& a, const Operand& b) { return not_equal(a, b); }
+inline NDArray operator<(const Operand& a, const Operand& b) { return less(a, b); }
+inline NDArray operator<=(const Operand& a, const Operand& b) { return less_equal(a, b); }
+inline NDArray operator>(const Operand& a, const Operand& b) { return greater(a, b); }
+inline NDArray operator>=(const Operand& a, const Operand& b) { return greater_equal(a, b); }
+inline NDArray operator&(const Operand& a, const Operand& b) { return bitwise_and(a, b); }
+inline NDArray operator|(const Operand& a, const Operand& b) { return bitwise_or(a, b); }
+inline NDArray operator^(const Operand& a, const Operand& b) { return bitwise_xor(a, b); }
+inline NDArray operator<<(const NDArray& a, const Operand& b) { return left_shift(a, b); }
+inline NDArray operator>>(const NDArray& a, const Operand& b) { return right_shift(a, b); }
+
+// In place: the array keeps its type and shape; InvalidArgument when the result does not fit.
+NDArray& operator+=(NDArray& a, const Operand& b);
+NDArray& operator-=(NDArray& a, const Operand& b);
+NDArray& operator*=(NDArray& a, const Operand& b);
+NDArray& operator/=(NDArray& a, const Operand& b);
+// The same for a[i] += b.
+const View& operator+=(const View& a, const Operand& b);
+const View& operator-=(const View& a, const Operand& b);
+const View& operator*=(const View& a, const Operand& b);
+const View& operator/=(const View& a, const Operand& b);
+
+}  // namespace mx
