@@ -38,8 +38,20 @@ void turn_tile(char* to, int64_t to_step, const char* from, int64_t from_step, i
   constexpr int64_t kSide = kTileBytes / static_cast<int64_t>(sizeof(Bits));
   alignas(64) Bits block[kSide][kSide], line[kSide];
   for (int64_t c = 0; c < columns; ++c) {
-    convert_elements(line, 1, from + c * from_step, 1, rows);
-    for (int64_t r = 0; r < rows; ++r) block[r][c] = line[r];
+    const char* elements = from + c * from_step;
+    // The same distance further on begins the next tile.
+    __builtin_prefetch(elements + columns * from_step);
+    const Bits* values = line;
+    if (convert_elements != nullptr) {
+      convert_elements(line, 1, elements, 1, rows);
+    } else {
+      values = reinterpret_cast<const Bits*>(elements);
+    }
+    if (rows == kSide) {
+      for (int64_t r = 0; r < kSide; ++r) block[r][c] = values[r];
+    } else {
+      for (int64_t r = 0; r < rows; ++r) block[r][c] = values[r];
+    }
   }
   for (int64_t r = 0; r < rows; ++r)
     std::memcpy(to + r * to_step, block[r], static_cast<size_t>(columns) * sizeof(Bits));
@@ -49,33 +61,34 @@ void copy_tiles(const LoopPlan<2>& plan, int across, const Tensor& target, const
   const auto to_bytes = static_cast<int64_t>(size_of(target.dtype));
   const auto from_bytes = static_cast<int64_t>(size_of(source.dtype));
   const int64_t side = kTileBytes / to_bytes;
-  // Bands of one tile's height; dimension `across` becomes tiles, the innermost one is walked within.
-  const int64_t width = plan.shape[0], height = plan.shape[across];
-  const int64_t bands = (height + side - 1) / side;
-  const ConvertRow row = convert_row(target.dtype, source.dtype);
-  const int64_t grain = std::max<int64_t>(1, kLoopGrain / (side * width));
+  // Bands of a few tiles' height: what is read in one place is then several lines of one page, as each tile
+  // walks across a page for every element of its width.
+  const int64_t width = plan.shape[0], height = plan.shape[across], band_height = 4 * side;
+  const int64_t bands = (height + band_height - 1) / band_height;
+  const ConvertRow row = target.dtype == source.dtype ? nullptr : convert_row(target.dtype, source.dtype);
+  const auto turn = to_bytes == 1   ? turn_tile<uint8_t>
+                    : to_bytes == 2 ? turn_tile<uint16_t>
+                    : to_bytes == 4 ? turn_tile<uint32_t>
+                                    : turn_tile<uint64_t>;
+  const int64_t to_step = plan.strides[0][across] * to_bytes, from_step = plan.strides[1][0] * from_bytes;
+  const int64_t grain = std::max<int64_t>(1, kLoopGrain / (band_height * width));
   parallel_for(plan.numel / (width * height) * bands, grain, [&](int64_t begin, int64_t end) {
     for (int64_t band = begin; band < end; ++band) {
-      const int64_t r0 = band % bands * side;
-      int64_t rest = band / bands, to_at = r0 * plan.strides[0][across], from_at = r0;
+      const int64_t first = band % bands * band_height, last = std::min(first + band_height, height);
+      int64_t rest = band / bands, to_at = 0, from_at = 0;
       for (int i = 1; i < plan.rank; ++i) {
         if (i == across) continue;
         to_at += rest % plan.shape[i] * plan.strides[0][i];
         from_at += rest % plan.shape[i] * plan.strides[1][i];
         rest /= plan.shape[i];
       }
-      const int64_t rows = std::min(side, height - r0);
-      for (int64_t c0 = 0; c0 < width; c0 += side) {
-        char* to = target.as<char>() + (to_at + c0) * to_bytes;
-        const char* from = source.as<char>() + (from_at + c0 * plan.strides[1][0]) * from_bytes;
-        const int64_t columns = std::min(side, width - c0);
-        const int64_t to_step = plan.strides[0][across] * to_bytes,
-                      from_step = plan.strides[1][0] * from_bytes;
-        const auto turn = to_bytes == 1   ? turn_tile<uint8_t>
-                          : to_bytes == 2 ? turn_tile<uint16_t>
-                          : to_bytes == 4 ? turn_tile<uint32_t>
-                                          : turn_tile<uint64_t>;
-        turn(to, to_step, from, from_step, rows, columns, row);
+      for (int64_t c = 0; c < width; c += side) {
+        char* to = target.as<char>() + (to_at + c) * to_bytes;
+        const char* from = source.as<char>() + from_at * from_bytes + c * from_step;
+        const int64_t columns = std::min(side, width - c);
+        for (int64_t r = first; r < last; r += side)
+          turn(to + r * to_step, to_step, from + r * from_bytes, from_step, std::min(side, last - r), columns,
+               row);
       }
     }
   });

@@ -45,6 +45,14 @@ void check_shape(const char* op, const Tensor& out, const Tensor& in) {
            out.shape, ", got ", in.shape);
 }
 
+void check(BinaryOp op, Row row, DType computing, const Tensor& out, const Tensor& a, const Tensor& b) {
+  MX_CHECK(!to_bool(op) || out.dtype == DType::bool_, InvalidArgument, "[", to_string(op),
+           "] expected a result of bool, got ", out.dtype);
+  MX_CHECK(row != nullptr, InvalidArgument, "[", to_string(op), "] expected another type than ", computing);
+  check_shape(to_string(op), out, a);
+  check_shape(to_string(op), out, b);
+}
+
 }  // namespace
 
 const char* to_string(BinaryOp op) { return kNames[static_cast<int>(op)]; }
@@ -54,23 +62,22 @@ bool binary_supports(BinaryOp op, DType computing) { return row_of(op, computing
 DType binary_result(BinaryOp op, DType computing) { return to_bool(op) ? DType::bool_ : computing; }
 
 void binary(BinaryOp op, const Tensor& out, const Tensor& a, const Tensor& b) {
-  MX_CHECK(!to_bool(op) || out.dtype == DType::bool_, InvalidArgument, "[", to_string(op),
-           "] expected a result of bool, got ", out.dtype);
-  const DType computing = !to_bool(op) ? out.dtype : a.dtype == b.dtype ? a.dtype : promote(a.dtype, b.dtype);
+  const bool logical = to_bool(op);
+  const DType computing = !logical ? out.dtype : a.dtype == b.dtype ? a.dtype : promote(a.dtype, b.dtype);
   const Row row = row_of(op, computing);
-  MX_CHECK(row != nullptr, InvalidArgument, "[", to_string(op), "] expected another type than ", computing);
-  check_shape(to_string(op), out, a);
-  check_shape(to_string(op), out, b);
-  const DType type = row_type(computing);
-  run_rows<2>({row, to_bool(op) ? DType::bool_ : type, {type, type}}, out, {&a, &b});
+  const DType type = row_type(computing), result = logical ? DType::bool_ : type;
+  if (row != nullptr && run_small(row, result, type, out, a, b)) [[likely]]
+    return;
+  check(op, row, computing, out, a, b);
+  walk_rows<2>({row, result, {type, type}}, out, {&a, &b});
 }
 
 void where(const Tensor& out, const Tensor& condition, const Tensor& a, const Tensor& b) {
   check_shape("where", out, condition);
   check_shape("where", out, a);
   check_shape("where", out, b);
-  run_rows<3>({where_row(out.dtype), out.dtype, {DType::bool_, out.dtype, out.dtype}}, out,
-              {&condition, &a, &b});
+  walk_rows<3>({where_row(out.dtype), out.dtype, {DType::bool_, out.dtype, out.dtype}}, out,
+               {&condition, &a, &b});
 }
 
 void clamp(const Tensor& out, const Tensor& x, const Tensor& low, const Tensor& high) {
@@ -78,7 +85,7 @@ void clamp(const Tensor& out, const Tensor& x, const Tensor& low, const Tensor& 
   check_shape("clamp", out, low);
   check_shape("clamp", out, high);
   const DType type = row_type(out.dtype);
-  run_rows<3>({clamp_row(type), type, {type, type, type}}, out, {&x, &low, &high});
+  walk_rows<3>({clamp_row(type), type, {type, type, type}}, out, {&x, &low, &high});
 }
 
 }  // namespace mx::kernels

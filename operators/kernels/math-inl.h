@@ -223,8 +223,10 @@ HWY_INLINE V logistic(D d, V x, V factor) {
 }
 
 inline double scalar_logistic(double x, double factor) {
-  const double e = std::exp(-std::fabs(x));
-  return (x < 0 ? (e == 0 ? 0.0 : e * factor) : factor) / (1 + e);
+  // By halves where exp(x) would be subnormal and short of digits.
+  const double half = std::exp(-0.5 * std::fabs(x));
+  if (x < 0) return half == 0 ? std::copysign(0.0, factor) : half * factor * half / (1 + half * half);
+  return factor / (1 + half * half);
 }
 
 struct Sigmoid : Exp {

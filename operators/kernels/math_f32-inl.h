@@ -23,6 +23,11 @@ constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440054690583e-4f;
 struct ExpFloat {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x) {
+    return of_sum(d, x, hn::Zero(d));
+  }
+  /// exp(x + low), low being much smaller: for arguments that need more digits than a float has.
+  template <class D, class V>
+  static HWY_INLINE V of_sum(D d, V x, V low) {
     // Beyond these the result is 0 or infinity anyway. NaN passes both, as the second operand.
     x = hn::Max(hn::Set(d, -104.5f), hn::Min(hn::Set(d, 89.f), x));
     // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits.
@@ -30,7 +35,7 @@ struct ExpFloat {
     const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), magic);
     const V n = hn::Sub(shifted, magic);
     V r = hn::NegMulAdd(n, hn::Set(d, kLn2High), x);
-    r = hn::NegMulAdd(n, hn::Set(d, kLn2Low), r);
+    r = hn::Add(hn::NegMulAdd(n, hn::Set(d, kLn2Low), r), low);
     constexpr double c[] = {0.0013926176119935579,
                             0.0083631730745137109,
                             0.041666554662050534,
@@ -110,10 +115,10 @@ struct TanhFloat : ExpFloat {
   }
 };
 
-/// 1 / (1 + e) for 0 <= e <= 1.
+/// 1 / q for q of common size.
 template <class D, class V>
-HWY_INLINE V inverse_of_one_plus(D d, V e) {
-  const V one = hn::Set(d, 1.f), q = hn::Add(one, e);
+HWY_INLINE V inverse_of(D d, V q) {
+  const V one = hn::Set(d, 1.f);
 #  if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
   // 14 bits, doubled by a step of Newton's method: a third of the time of a division.
   const V r = hn::ApproximateReciprocal(q);
@@ -127,7 +132,7 @@ struct SigmoidFloat : ExpFloat {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x) {
     const V e = ExpFloat::of(d, hn::Neg(hn::Abs(x)));
-    const V r = inverse_of_one_plus(d, e);
+    const V r = inverse_of(d, hn::Add(hn::Set(d, 1.f), e));
     return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Mul(e, r), r);
   }
 };
@@ -143,6 +148,35 @@ struct SiluFloat {
     return hn::Gt(x, hn::Set(d, -80.f));
   }
   static float scalar(float x) { return static_cast<float>(Silu::scalar(x)); }
+};
+
+/// x times the integral of the normal distribution up to x, which is for a = |x|
+/// exp(-a^2 / 2) P(t) / (a + 3.5) up to -a, t = (a - 3.5) / (a + 3.5), and 1 less that up to a.
+struct GeluFloat {
+  template <class D, class V>
+  static HWY_INLINE V of(D d, V x) {
+    const V k = hn::Set(d, 3.5f), a = hn::Min(hn::Set(d, 20.f), hn::Abs(x));
+    // The square in two parts: the first is the exact square of the upper half of the digits.
+    const hn::RebindToUnsigned<D> du;
+    const V upper = hn::And(a, hn::BitCast(d, hn::Set(du, 0xfffff000u)));
+    const V half = hn::Set(d, -0.5f);
+    const V high = hn::Mul(half, hn::Mul(upper, upper));
+    const V low = hn::Mul(hn::Mul(half, hn::Add(a, upper)), hn::Sub(a, upper));
+    const V inverse = inverse_of(d, hn::Add(a, k));
+    constexpr double c[] = {-2.18766106816e-5, 7.67955304102e-5, 0.000433096391896, -0.000463003756578,
+                            -0.00317541538653, 0.00648260972546, 0.017405951925,    -0.116051707178,
+                            0.315425070412,    -0.565561791309,  0.744416074437};
+    const V p = horner(d, hn::Mul(hn::Sub(a, k), inverse), c);
+    const V tail = hn::Mul(hn::Mul(ExpFloat::of_sum(d, high, low), p), inverse);
+    const V above = hn::Mul(x, hn::Sub(hn::Set(d, 1.f), tail));
+    return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Neg(hn::Mul(a, tail)), above);
+  }
+  // Below, exp has too few digits left.
+  template <class D, class V>
+  static HWY_INLINE hn::Mask<D> inside(D d, V x) {
+    return hn::Gt(x, hn::Set(d, -12.5f));
+  }
+  static float scalar(float x) { return static_cast<float>(Gelu::scalar(x)); }
 };
 
 }  // namespace mx::kernels::HWY_NAMESPACE

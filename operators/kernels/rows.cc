@@ -82,6 +82,8 @@ struct Walk {
   }
 };
 
+}  // namespace
+
 template <int N>
 void walk_rows(const RowPass<N>& pass, const Tensor& out, const std::array<const Tensor*, N>& in) {
   std::array<const Tensor*, N + 1> operands;
@@ -93,27 +95,8 @@ void walk_rows(const RowPass<N>& pass, const Tensor& out, const std::array<const
   parallel_for(plan.numel, kLoopGrain, [&](int64_t begin, int64_t end) { walk.run(plan, begin, end); });
 }
 
-}  // namespace
-
-template <int N>
-void run_rows(const RowPass<N>& pass, const Tensor& out, const std::array<const Tensor*, N>& in) {
-  // Small and all in rows: not even a plan.
-  const int64_t n = out.numel();
-  bool rows = n <= kLoopGrain && out.dtype == pass.out && out.contiguous();
-  const void* from[N];
-  for (size_t k = 0; k < N && rows; ++k) {
-    rows = in[k]->dtype == pass.in[k] && Tensor::is_contiguous(out.shape, in[k]->strides);
-    from[k] = in[k]->data;
-  }
-  if (rows) {
-    if (n > 0) pass.row(out.data, from, n);
-    return;
-  }
-  walk_rows<N>(pass, out, in);
-}
-
-template void run_rows<1>(const RowPass<1>&, const Tensor&, const std::array<const Tensor*, 1>&);
-template void run_rows<2>(const RowPass<2>&, const Tensor&, const std::array<const Tensor*, 2>&);
-template void run_rows<3>(const RowPass<3>&, const Tensor&, const std::array<const Tensor*, 3>&);
+template void walk_rows<1>(const RowPass<1>&, const Tensor&, const std::array<const Tensor*, 1>&);
+template void walk_rows<2>(const RowPass<2>&, const Tensor&, const std::array<const Tensor*, 2>&);
+template void walk_rows<3>(const RowPass<3>&, const Tensor&, const std::array<const Tensor*, 3>&);
 
 }  // namespace mx::kernels

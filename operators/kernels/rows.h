@@ -27,10 +27,30 @@ struct RowPass {
 /// Runs the pass over `out` and the operands, which all have out's shape; operands of other types are
 /// converted through blocks that stay in the nearest cache. On several threads when large.
 template <int N>
-void run_rows(const RowPass<N>& pass, const Tensor& out, const std::array<const Tensor*, N>& in);
+void walk_rows(const RowPass<N>& pass, const Tensor& out, const std::array<const Tensor*, N>& in);
 
-extern template void run_rows<1>(const RowPass<1>&, const Tensor&, const std::array<const Tensor*, 1>&);
-extern template void run_rows<2>(const RowPass<2>&, const Tensor&, const std::array<const Tensor*, 2>&);
-extern template void run_rows<3>(const RowPass<3>&, const Tensor&, const std::array<const Tensor*, 3>&);
+extern template void walk_rows<1>(const RowPass<1>&, const Tensor&, const std::array<const Tensor*, 1>&);
+extern template void walk_rows<2>(const RowPass<2>&, const Tensor&, const std::array<const Tensor*, 2>&);
+extern template void walk_rows<3>(const RowPass<3>&, const Tensor&, const std::array<const Tensor*, 3>&);
+
+/// The same for what is most frequent, without making a plan: everything contiguous, of the same shape, of
+/// the pass's own types, and small. False when it is something else, and then nothing has happened.
+template <class... In>
+inline bool run_small(Row row, DType out_type, DType in_type, const Tensor& out, const In&... in) {
+  if (out.dtype != out_type || ((in.dtype != in_type) || ...)) return false;
+  const int rank = out.rank();
+  if (((in.rank() != rank) || ...)) return false;
+  int64_t n = 1;
+  for (int i = rank - 1; i >= 0; --i) {
+    const int64_t size = out.shape[i];
+    if (((in.shape[i] != size) || ...)) return false;
+    if (size != 1 && ((out.strides[i] != n) || ... || (in.strides[i] != n))) return false;
+    n *= size;
+  }
+  if (n > kLoopGrain) return false;
+  const void* const from[] = {in.data...};
+  if (n > 0) row(out.data, from, n);
+  return true;
+}
 
 }  // namespace mx::kernels

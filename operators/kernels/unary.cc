@@ -51,6 +51,14 @@ Row row_of(UnaryOp op, DType in) {
   return rows.row[static_cast<int>(op)][static_cast<int>(in)];
 }
 
+void check(UnaryOp op, Row row, DType result, const Tensor& out, const Tensor& in) {
+  MX_CHECK(row != nullptr, InvalidArgument, "[", to_string(op), "] expected another type than ", in.dtype);
+  MX_CHECK(out.dtype == result, InvalidArgument, "[", to_string(op), "] expected a result of ", result,
+           " from ", in.dtype, ", got ", out.dtype);
+  MX_CHECK(out.shape == in.shape, InvalidArgument, "[", to_string(op), "] expected a result of shape ",
+           in.shape, ", got ", out.shape);
+}
+
 }  // namespace
 
 const char* to_string(UnaryOp op) { return kNames[static_cast<int>(op)]; }
@@ -64,15 +72,13 @@ DType unary_result(UnaryOp op, DType in) {
 
 void unary(UnaryOp op, const Tensor& out, const Tensor& in) {
   const Row row = row_of(op, in.dtype);
-  MX_CHECK(row != nullptr, InvalidArgument, "[", to_string(op), "] expected another type than ", in.dtype);
-  const DType result = unary_result(op, in.dtype);
-  MX_CHECK(out.dtype == result, InvalidArgument, "[", to_string(op), "] expected a result of ", result,
-           " from ", in.dtype, ", got ", out.dtype);
-  MX_CHECK(out.shape == in.shape, InvalidArgument, "[", to_string(op), "] expected a result of shape ",
-           in.shape, ", got ", out.shape);
   const DType computing = computing_type(op, in.dtype);
-  const bool half = out.dtype == DType::f16 || out.dtype == DType::bf16;
-  run_rows<1>({row, half ? DType::f32 : out.dtype, {computing}}, out, {&in});
+  const DType result = unary_result(op, in.dtype);
+  if (row != nullptr && run_small(row, result, computing, out, in)) [[likely]]
+    return;
+  check(op, row, result, out, in);
+  const bool half = result == DType::f16 || result == DType::bf16;
+  walk_rows<1>({row, half ? DType::f32 : result, {computing}}, out, {&in});
 }
 
 }  // namespace mx::kernels

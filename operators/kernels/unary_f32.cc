@@ -97,7 +97,7 @@ Row find_f32(UnaryOp op) {
     case UnaryOp::softplus:
       return row_f32<Doubled<Softplus>>;
     case UnaryOp::gelu:
-      return row_f32<Doubled<Gelu>>;
+      return row_f32<Single<GeluFloat>>;
     case UnaryOp::gelu_tanh:
       return row_f32<Doubled<GeluTanh>>;
     default:

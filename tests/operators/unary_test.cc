@@ -1,0 +1,385 @@
+// Functions of one operand: right to a few units in the last place, and the same bits wherever an element
+// stands.
+#include "operators/kernels/unary.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <numbers>
+
+#include "engine/base/error.h"
+#include "tests/support/held_tensor.h"
+
+namespace mx {
+namespace {
+
+using kernels::unary;
+using kernels::UnaryOp;
+using test::element_of;
+using test::fill_values;
+using test::first_difference;
+using test::Held;
+using test::make_tensor;
+using test::ulps;
+using test::value_at;
+
+using Real = long double;
+
+UnaryOp op_at(int i) { return static_cast<UnaryOp>(i); }
+
+Real sigmoid(Real x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
+
+// x times a factor that vanishes at minus infinity faster than x grows.
+Real fading(Real x, Real factor) { return factor == 0 ? -0.0L : x * factor; }
+
+/// The exact function, in long double; -0 and 0 as in C.
+Real exact(UnaryOp op, Real x) {
+  switch (op) {
+    case UnaryOp::copy:
+      return x;
+    case UnaryOp::neg:
+      return -x;
+    case UnaryOp::abs:
+      return std::fabs(x);
+    case UnaryOp::sign:
+      return x > 0 ? 1 : x < 0 ? -1 : x;
+    case UnaryOp::square:
+      return x * x;
+    case UnaryOp::relu:
+      return x != x ? x : x > 0 ? x : 0;
+    case UnaryOp::floor:
+      return std::floor(x);
+    case UnaryOp::ceil:
+      return std::ceil(x);
+    case UnaryOp::round:
+      return std::nearbyint(x);
+    case UnaryOp::trunc:
+      return std::trunc(x);
+    case UnaryOp::exp:
+      return std::exp(x);
+    case UnaryOp::exp2:
+      return std::exp2(x);
+    case UnaryOp::expm1:
+      return std::expm1(x);
+    case UnaryOp::log:
+      return std::log(x);
+    case UnaryOp::log2:
+      return std::log2(x);
+    case UnaryOp::log10:
+      return std::log10(x);
+    case UnaryOp::log1p:
+      return std::log1p(x);
+    case UnaryOp::sqrt:
+      return std::sqrt(x);
+    case UnaryOp::rsqrt:
+      return 1 / std::sqrt(x);
+    case UnaryOp::cbrt:
+      return std::cbrt(x);
+    case UnaryOp::reciprocal:
+      return 1 / x;
+    case UnaryOp::sin:
+      return std::sin(x);
+    case UnaryOp::cos:
+      return std::cos(x);
+    case UnaryOp::tan:
+      return std::tan(x);
+    case UnaryOp::asin:
+      return std::asin(x);
+    case UnaryOp::acos:
+      return std::acos(x);
+    case UnaryOp::atan:
+      return std::atan(x);
+    case UnaryOp::sinh:
+      return std::sinh(x);
+    case UnaryOp::cosh:
+      return std::cosh(x);
+    case UnaryOp::tanh:
+      return std::tanh(x);
+    case UnaryOp::asinh:
+      return std::asinh(x);
+    case UnaryOp::acosh:
+      return std::acosh(x);
+    case UnaryOp::atanh:
+      return std::atanh(x);
+    case UnaryOp::erf:
+      return std::erf(x);
+    case UnaryOp::erfc:
+      return std::erfc(x);
+    case UnaryOp::lgamma:
+      return std::lgamma(x);
+    case UnaryOp::sigmoid:
+      return sigmoid(x);
+    case UnaryOp::softplus:
+      return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+    case UnaryOp::silu:
+      return fading(x, sigmoid(x));
+    case UnaryOp::gelu:
+      return fading(x, std::erfc(-x / std::numbers::sqrt2_v<Real>) / 2);
+    case UnaryOp::gelu_tanh:
+      return fading(x, sigmoid(2 * std::sqrt(2 / std::numbers::pi_v<Real>) * (x + 0.044715L * x * x * x)));
+    case UnaryOp::logical_not:
+      return x == 0;
+    case UnaryOp::isnan:
+      return std::isnan(x);
+    case UnaryOp::isinf:
+      return std::isinf(x);
+    case UnaryOp::isfinite:
+      return std::isfinite(x);
+    case UnaryOp::signbit:
+      return std::signbit(x);
+    default:
+      return 0;
+  }
+}
+
+// Every bit pattern at a fixed distance, which meets all exponents; values of common size; special values.
+template <class T>
+std::vector<T> samples() {
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  std::vector<T> all;
+  constexpr int kSamples = 60000;
+  const Bits step = static_cast<Bits>(-1) / kSamples - 12;
+  for (int i = 0; i < kSamples; ++i)
+    all.push_back(std::bit_cast<T>(static_cast<Bits>(step * static_cast<Bits>(i))));
+  for (int i = 0; i < kSamples; ++i) all.push_back(static_cast<T>((i - kSamples / 2) * 0.0033L));
+  for (int i = 0; i < kSamples; ++i) all.push_back(static_cast<T>((i - kSamples / 2) * 0.00003337L));
+  test::Values values(3);
+  for (int i = 0; i < 5000; ++i) all.push_back(values.next<T>());
+  return all;
+}
+
+template <class T>
+void check_accuracy(UnaryOp op, double limit) {
+  const std::vector<T> xs = samples<T>();
+  const auto n = static_cast<int64_t>(xs.size());
+  const DType dtype = dtype_of<T>;
+  if (!kernels::unary_supports(op, dtype)) return;
+  const DType result = kernels::unary_result(op, dtype);
+  Held in = make_tensor(dtype, {n}), out = make_tensor(result, {n});
+  std::memcpy(in.tensor.data, xs.data(), xs.size() * sizeof(T));
+  unary(op, out.tensor, in.tensor);
+  double worst = 0;
+  T worst_x = 0;
+  for (size_t i = 0; i < xs.size(); ++i) {
+    const Real expected = exact(op, xs[i]);
+    if (result == bool_) {
+      ASSERT_EQ(expected != 0, out.tensor.as<bool>()[i]) << to_string(op) << " of " << xs[i];
+      continue;
+    }
+    const double error = ulps(out.tensor.as<T>()[i], expected);
+    if (error > worst) {
+      worst = error;
+      worst_x = xs[i];
+    }
+  }
+  EXPECT_LE(worst, limit) << to_string(op) << " of " << dtype << " " << worst_x << " expected "
+                          << exact(op, worst_x);
+  ::testing::Test::RecordProperty(to_string(op), std::to_string(worst));
+}
+
+bool is_exact(UnaryOp op) {
+  return op <= UnaryOp::trunc || op >= UnaryOp::bitwise_not || op == UnaryOp::sqrt;
+}
+
+TEST(Unary, Float32IsWithinTwoUnitsInTheLastPlace) {
+  for (int i = 0; i < kernels::kUnaryOps; ++i) {
+    const UnaryOp op = op_at(i);
+    const double limit = op == UnaryOp::silu ? 3 : op == UnaryOp::gelu ? 4 : 2;  // as the header says
+    check_accuracy<float>(op, is_exact(op) ? 0.5001 : limit);
+  }
+}
+
+TEST(Unary, Float64IsWithinFourUnitsInTheLastPlace) {
+  for (int i = 0; i < kernels::kUnaryOps; ++i) {
+    const UnaryOp op = op_at(i);
+    // Their tails amplify the rounding of the exponent; see below.
+    if (op == UnaryOp::gelu || op == UnaryOp::gelu_tanh) continue;
+    check_accuracy<double>(op, is_exact(op) ? 0.5001 : 4);
+  }
+}
+
+TEST(Unary, GeluOfFloat64IsRightRelativeToItsOperand) {
+  for (const UnaryOp op : {UnaryOp::gelu, UnaryOp::gelu_tanh}) {
+    for (double x = -60; x < 60; x += 0.0037) {
+      double y = 0;
+      Held in = make_tensor(f64, {}), out = make_tensor(f64, {});
+      *in.tensor.as<double>() = x;
+      unary(op, out.tensor, in.tensor);
+      y = *out.tensor.as<double>();
+      ASSERT_NEAR(y, static_cast<double>(exact(op, x)), 1e-15 * std::fabs(x)) << to_string(op) << " of " << x;
+    }
+  }
+}
+
+// All of them; they are computed in float32 and rounded once, so at most half a unit and what float32 was
+// off.
+TEST(Unary, HalvesAreRoundedOnce) {
+  constexpr int64_t kAll = 65536;
+  for (const DType dtype : {f16, bf16}) {
+    Held in = make_tensor(dtype, {kAll}), wide = make_tensor(f32, {kAll}), result = make_tensor(f32, {kAll});
+    for (int64_t i = 0; i < kAll; ++i) {
+      in.tensor.as<uint16_t>()[i] = static_cast<uint16_t>(i);
+      wide.tensor.as<float>()[i] = static_cast<float>(value_at(in.tensor, i));
+    }
+    for (int i = 0; i < kernels::kUnaryOps; ++i) {
+      const UnaryOp op = op_at(i);
+      if (!kernels::unary_supports(op, dtype) || kernels::unary_result(op, dtype) == bool_) continue;
+      Held out = make_tensor(dtype, {kAll}), expected = make_tensor(dtype, {kAll});
+      unary(op, out.tensor, in.tensor);
+      unary(op, result.tensor, wide.tensor);
+      for (int64_t k = 0; k < kAll; ++k) {
+        const float value = result.tensor.as<float>()[k];
+        expected.tensor.as<uint16_t>()[k] = dtype == f16 ? float16(value).bits : bfloat16(value).bits;
+      }
+      const int64_t at = first_difference(expected.tensor, out.tensor);
+      ASSERT_EQ(-1, at) << to_string(op) << " of " << dtype << " " << value_at(in.tensor, at);
+    }
+  }
+}
+
+template <class T>
+void check_integers() {
+  const DType dtype = dtype_of<T>;
+  for (int i = 0; i < kernels::kUnaryOps; ++i) {
+    const UnaryOp op = op_at(i);
+    if (!kernels::unary_supports(op, dtype)) continue;
+    const DType result = kernels::unary_result(op, dtype);
+    Held in = make_tensor(dtype, {3001}), out = make_tensor(result, {3001});
+    fill_values(in.tensor);
+    unary(op, out.tensor, in.tensor);
+    for (int64_t k = 0; k < 3001; ++k) {
+      const T x = in.tensor.as<T>()[k];
+      if (result == f32) {
+        ASSERT_LE(ulps(out.tensor.as<float>()[k], exact(op, static_cast<float>(x))), 2)
+            << to_string(op) << +x;
+      } else if (result == bool_) {
+        ASSERT_EQ(exact(op, static_cast<Real>(x)) != 0, out.tensor.as<bool>()[k]) << to_string(op) << +x;
+      } else {
+        // In the unsigned type: what wraps.
+        const auto u = static_cast<uint64_t>(x);
+        const T expected = op == UnaryOp::neg           ? static_cast<T>(0 - u)
+                           : op == UnaryOp::abs         ? static_cast<T>(x < 0 ? 0 - u : u)
+                           : op == UnaryOp::square      ? static_cast<T>(u * u)
+                           : op == UnaryOp::bitwise_not ? static_cast<T>(~u)
+                           : op == UnaryOp::sign        ? static_cast<T>((x > 0) - (x < 0))
+                           : op == UnaryOp::relu        ? static_cast<T>(x > 0 ? x : 0)
+                                                        : x;
+        ASSERT_EQ(expected, out.tensor.as<T>()[k]) << to_string(op) << " " << +x;
+      }
+    }
+  }
+}
+
+TEST(Unary, IntegersWrap) {
+  check_integers<int8_t>();
+  check_integers<uint8_t>();
+  check_integers<int32_t>();
+  check_integers<int64_t>();
+}
+
+TEST(Unary, BoolStaysZeroOrOne) {
+  Held in = make_tensor(bool_, {100});
+  fill_values(in.tensor);
+  for (int i = 0; i < kernels::kUnaryOps; ++i) {
+    const UnaryOp op = op_at(i);
+    if (!kernels::unary_supports(op, bool_)) continue;
+    const DType result = kernels::unary_result(op, bool_);
+    Held out = make_tensor(result, {100});
+    unary(op, out.tensor, in.tensor);
+    for (int64_t k = 0; k < 100; ++k) {
+      const bool x = in.tensor.as<bool>()[k];
+      if (result == bool_) {
+        const bool expected = op == UnaryOp::bitwise_not ? !x : exact(op, x) != 0;
+        ASSERT_EQ(expected ? 1 : 0, out.tensor.as<uint8_t>()[k]) << to_string(op);
+      } else {
+        ASSERT_LE(ulps(out.tensor.as<float>()[k], exact(op, x)), 2) << to_string(op);
+      }
+    }
+  }
+}
+
+TEST(Unary, BitsDependOnNeitherLayoutNorPlace) {
+  for (int i = 0; i < kernels::kUnaryOps; ++i) {
+    for (const DType dtype : kAllDTypes) {
+      const UnaryOp op = op_at(i);
+      if (!kernels::unary_supports(op, dtype)) continue;
+      const DType result = kernels::unary_result(op, dtype);
+      for (const Shape& shape : {Shape{}, Shape{0}, Shape{1}, Shape{37}, Shape{2, 0, 3}, Shape{5, 7, 19}}) {
+        Held reference_in = make_tensor(dtype, shape), reference = make_tensor(result, shape);
+        fill_values(reference_in.tensor);
+        for (int64_t k = 0; k < shape.numel(); ++k)
+          unary(op, element_of(reference.tensor, k), element_of(reference_in.tensor, k));
+        for (const std::string& from : test::layouts()) {
+          Held in = make_tensor(dtype, shape, from);
+          fill_values(in.tensor);
+          const std::string& to = test::layouts()[(from.size() + static_cast<size_t>(i)) % 6];
+          for (const std::string& layout : {std::string("contiguous"), to}) {
+            Held out = make_tensor(result, shape, layout);
+            unary(op, out.tensor, in.tensor);
+            ASSERT_EQ(-1, first_difference(reference.tensor, out.tensor))
+                << to_string(op) << " of " << dtype << " " << shape << " " << from << " to " << layout;
+            ASSERT_TRUE(untouched_between(out)) << to_string(op) << " " << layout;
+          }
+          if (result == dtype) {
+            unary(op, in.tensor, in.tensor);
+            ASSERT_EQ(-1, first_difference(reference.tensor, in.tensor))
+                << to_string(op) << " in place " << from;
+            ASSERT_TRUE(untouched_between(in));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Unary, LargeArraysHaveTheBitsOfTheirElements) {
+  constexpr int64_t kRows = 3, kColumns = 30011;
+  for (const UnaryOp op : {UnaryOp::exp, UnaryOp::tanh, UnaryOp::log1p, UnaryOp::silu, UnaryOp::isnan}) {
+    for (const DType dtype : {f32, f64, bf16}) {
+      const DType result = kernels::unary_result(op, dtype);
+      Held in = make_tensor(dtype, {kRows, kColumns}), out = make_tensor(result, {kRows, kColumns});
+      Held alone = make_tensor(result, {kRows, kColumns});
+      fill_values(in.tensor);
+      unary(op, out.tensor, in.tensor);
+      for (int64_t k = 0; k < kRows * kColumns; ++k)
+        unary(op, element_of(alone.tensor, k), element_of(in.tensor, k));
+      EXPECT_EQ(-1, first_difference(alone.tensor, out.tensor)) << to_string(op) << " of " << dtype;
+      // Broadcast: one row for all.
+      Tensor repeated = in.tensor;
+      repeated.strides[0] = 0;
+      unary(op, out.tensor, repeated);
+      for (int64_t k = 0; k < kRows * kColumns; ++k)
+        unary(op, element_of(alone.tensor, k), element_of(repeated, k));
+      EXPECT_EQ(-1, first_difference(alone.tensor, out.tensor)) << to_string(op) << " of " << dtype;
+    }
+  }
+}
+
+// Beyond the size from which results go past the caches.
+TEST(Unary, VeryLargeArraysHaveTheBitsOfSmallOnes) {
+  constexpr int64_t n = (int64_t{5} << 19) + 13;
+  Held in = make_tensor(f32, {n}, "unaligned"), out = make_tensor(f32, {n}, "unaligned");
+  for (int64_t i = 0; i < n; ++i) in.tensor.as<float>()[i] = static_cast<float>(i % 1000) * 0.01f;
+  unary(UnaryOp::exp, out.tensor, in.tensor);
+  Held few = make_tensor(f32, {1000}), expected = make_tensor(f32, {1000});
+  std::memcpy(few.tensor.data, in.tensor.data, 4000);
+  unary(UnaryOp::exp, expected.tensor, few.tensor);
+  for (int64_t i = 0; i < n; ++i)
+    ASSERT_EQ(expected.tensor.as<float>()[i % 1000], out.tensor.as<float>()[i]) << i;
+}
+
+TEST(Unary, MistakesAreNamed) {
+  Held a = make_tensor(f32, {2}), b = make_tensor(f32, {3}), c = make_tensor(i32, {2});
+  EXPECT_THROW(unary(UnaryOp::exp, b.tensor, a.tensor), InvalidArgument);
+  EXPECT_THROW(unary(UnaryOp::exp, c.tensor, a.tensor), InvalidArgument);
+  EXPECT_THROW(unary(UnaryOp::bitwise_not, a.tensor, a.tensor), InvalidArgument);
+  EXPECT_FALSE(kernels::unary_supports(UnaryOp::neg, bool_));
+  EXPECT_STREQ("copy", kernels::to_string(UnaryOp::copy));
+  EXPECT_STREQ("tanh", kernels::to_string(UnaryOp::tanh));
+  EXPECT_STREQ("gelu_tanh", kernels::to_string(UnaryOp::gelu_tanh));
+  EXPECT_STREQ("signbit", kernels::to_string(UnaryOp::signbit));
+}
+
+}  // namespace
+}  // namespace mx
