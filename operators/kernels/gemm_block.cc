@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "ndarray/kernels/convert.h"
 #include "operators/kernels/gemm_product.h"
 #include "operators/kernels/workspace.h"
 
@@ -35,7 +36,7 @@ template <class S, class T>
 T factor(double value) {
   if constexpr (std::is_same_v<S, bool>) return value != 0 ? T{1} : T{0};
   if constexpr (std::is_floating_point_v<T>) return static_cast<T>(value);
-  return static_cast<T>(static_cast<int64_t>(value));
+  return static_cast<T>(convert<int64_t>(value));
 }
 
 /// A block of C, elements of which are summed over all of k. S is the type of the elements, T of the sums.
@@ -49,9 +50,10 @@ class Block {
   }
 
  private:
-  // A sliver of A (14 rows) of this depth takes half of a first-level cache, a panel of B half of a second.
-  static constexpr int64_t kDepth = 1536 / static_cast<int64_t>(sizeof(T));
-  static constexpr int64_t kCols = 2048 / static_cast<int64_t>(sizeof(T));
+  // A sliver of A (14 rows) of this depth stays in the first-level cache while a panel of B, at most 2 MiB,
+  // streams past it.
+  static constexpr int64_t kDepth = 2048 / static_cast<int64_t>(sizeof(T));
+  static constexpr int64_t kCols = 4096 / static_cast<int64_t>(sizeof(T));
   static constexpr int64_t kNR = kTileCols<T>;
   static constexpr int64_t kL = kLanes<T>;
 
