@@ -18,7 +18,7 @@ constexpr double kPieceWork = 2e6;
 constexpr double kParallelElements = 512e3;
 // Pieces that are enough, and the sizes of C's blocks: large ones copy less.
 constexpr int64_t kPieces = 16;
-constexpr int64_t kMaxRows = 512, kMaxCols = 512, kMinRows = 56, kMinCols = 64;
+constexpr int64_t kMaxRows = 512, kMaxCols = 1024, kMinRows = 56, kMinCols = 64;
 
 double work_of(const Product& p) {
   return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(std::max<int64_t>(p.k, 1));
@@ -64,9 +64,9 @@ Product checked(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, c
                 int64_t c_row_stride, int64_t c_col_stride, const GemmOptions& options) {
   MX_CHECK(m >= 0 && n >= 0 && k >= 0, InvalidArgument, "[gemm] expected sizes of at least 0, got m = ", m,
            ", n = ", n, ", k = ", k);
-  MX_CHECK((m <= 1 || c_row_stride != 0) && (n <= 1 || c_col_stride != 0), InvalidArgument,
-           "[gemm] expected every element of C at an address of its own, got strides (", c_row_stride, ", ",
-           c_col_stride, ") for a shape of (", m, ", ", n, ")");
+  MX_CHECK(m == 0 || n == 0 || ((m == 1 || c_row_stride != 0) && (n == 1 || c_col_stride != 0)),
+           InvalidArgument, "[gemm] expected every element of C at an address of its own, got strides (",
+           c_row_stride, ", ", c_col_stride, ") for a shape of (", m, ", ", n, ")");
   Product p{dtype,
             m,
             n,
@@ -87,7 +87,8 @@ Product checked(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, c
             options.beta};
   if (k == 0 || options.alpha == 0) {
     p.k = 0;
-    p.alpha = 1;  // of an empty sum; 0 or infinity must not make a NaN of it
+    p.alpha = 1;                            // of an empty sum; infinity must not make a NaN of it
+    p.a_rs = p.a_cs = p.b_rs = p.b_cs = 0;  // the addresses may be null
   }
   if (n == 1 || (c_col_stride != 1 && c_row_stride == 1 && m != 1)) {
     // C' = B' A'.

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "ndarray/kernels/convert.h"
 #include "operators/kernels/gemm_product.h"
 #include "operators/kernels/workspace.h"
 
@@ -35,7 +36,7 @@ template <class S, class T>
 T factor(double value) {
   if constexpr (std::is_same_v<S, bool>) return value != 0 ? T{1} : T{0};
   if constexpr (std::is_floating_point_v<T>) return static_cast<T>(value);
-  return static_cast<T>(static_cast<int64_t>(value));
+  return static_cast<T>(convert<int64_t>(value));
 }
 
 /// A block of C, elements of which are summed over all of k. S is the type of the elements, T of the sums.
@@ -45,13 +46,17 @@ class Block {
   Block(const Product& product, int64_t i0, int64_t i1) : p_(product), i0_(i0), rows_(i1 - i0) {}
 
   void run(int64_t j0, int64_t j1) {
+    if constexpr (std::is_same_v<S, T>) {
+      if (small(j0, j1)) return;
+    }
     for (int64_t j = j0; j < j1; j += kCols) panel(j, std::min(kCols, j1 - j));
   }
 
  private:
-  // A sliver of A (14 rows) of this depth takes half of a first-level cache, a panel of B half of a second.
-  static constexpr int64_t kDepth = 1536 / static_cast<int64_t>(sizeof(T));
-  static constexpr int64_t kCols = 2048 / static_cast<int64_t>(sizeof(T));
+  // A sliver of A (14 rows) of this depth stays in the first-level cache while a panel of B, at most 2 MiB,
+  // streams past it.
+  static constexpr int64_t kDepth = 2048 / static_cast<int64_t>(sizeof(T));
+  static constexpr int64_t kCols = 4096 / static_cast<int64_t>(sizeof(T));
   static constexpr int64_t kNR = kTileCols<T>;
   static constexpr int64_t kL = kLanes<T>;
 
@@ -62,6 +67,7 @@ class Block {
     return static_cast<const S*>(p_.bias) + i * p_.bias_rs + j * p_.bias_cs;
   }
 
+  bool small(int64_t j0, int64_t j1);
   void panel(int64_t j0, int64_t cols);
   void depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, const TileCall<T>& shared, T* to,
              int64_t to_rs);
@@ -75,6 +81,35 @@ class Block {
   T* bias_ = nullptr;
   T* sums_ = nullptr;
 };
+
+/// A product of a few tiles whose operands can be read, and C written, where they are: the same tiles as
+/// panel() and depth() would run, without what they prepare. Returns false if it is not one.
+template <class S, class T>
+bool Block<S, T>::small(int64_t j0, int64_t j1) {
+  const int64_t cols = j1 - j0;
+  if (p_.k > 64 || rows_ > 64 || cols > 64 || cols % kL != 0 || p_.b_cs != 1 || p_.c_cs != 1 ||
+      p_.bias != nullptr)
+    return false;
+  TileCall<T> call{};
+  call.k = p_.k;
+  call.a_rs = p_.a_rs;
+  call.a_ks = p_.a_cs;
+  call.c_rs = p_.c_rs;
+  call.alpha = factor<S, T>(p_.alpha);
+  call.beta = factor<S, T>(p_.beta);
+  const int64_t count = (rows_ + kTileRows<T> - 1) / kTileRows<T>;
+  int64_t rest = rows_;
+  for (int64_t left = count; left > 0; --left) {
+    const int64_t height = static_cast<int64_t>(static_cast<uint32_t>(rest) / static_cast<uint32_t>(left));
+    const int64_t i = i0_ + rows_ - rest;
+    rest -= height;
+    for (int64_t j = j0; j < j1; j += kNR) {
+      const int vectors = j1 - j > kL ? 2 : 1;
+      tile_of<T>(height, vectors)(call, a(i, 0), b(0, j), p_.b_rs, c(i, j), nullptr);
+    }
+  }
+  return true;
+}
 
 template <class S, class T>
 void Block<S, T>::panel(int64_t j0, int64_t cols) {
