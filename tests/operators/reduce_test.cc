@@ -134,9 +134,9 @@ TEST(Reduce, AgreesWithAPlainLoopForAllTypesLayoutsAndAxes) {
       for (ReduceOp op : kOps) {
         // A product of many numbers leaves every range; it has a test of its own.
         if (op == ReduceOp::prod) continue;
-        for (const Shape& axes : all_axes)
-          check(op, in, axes, axes.rank() % 2 == 0,
-                axes.rank() == 1 ? layout == std::string("broadcast") ? "contiguous" : layout : "contiguous");
+        // A result that repeats elements would be written twice.
+        const std::string out_layout = layout == std::string("broadcast") ? "contiguous" : layout;
+        for (const Shape& axes : all_axes) check(op, in, axes, axes.rank() % 2 == 0, out_layout);
       }
     }
   }

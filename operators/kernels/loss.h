@@ -1,0 +1,51 @@
+// Losses of classification: cross entropy from logits, and the negative log-likelihood of log-probabilities.
+//
+// Definitions are PyTorch's (torch.nn.functional.cross_entropy, nll_loss). With classes along `axis`, for
+// each place r of the other axes ("row"), label y, weights w (ones when there are none), smoothing e and C
+// classes:
+//   loss[r] = (1 - e) w[y] (L - x[y]) + e / C sum_c w[c] (L - x[c]),  L = log(sum_c exp(x[c]))
+// and with a distribution t for target
+//   loss[r] = sum_c w[c] ((1 - e) t[c] + e / C) (L - x[c]).
+// Rows with the label ignore_index count as nothing. mean divides by the sum of w[y] of the rows that count,
+// or by the number of rows where the target is a distribution; of no rows it is NaN.
+//
+// f16 and bf16 are computed in f32; losses of rows are added as in reduce.h, in f64. The same input gives the
+// same bits at any number of threads. No operand may overlap a result.
+#pragma once
+
+#include <cstdint>
+
+#include "ndarray/tensor.h"
+
+namespace mx::kernels {
+
+enum class LossReduction { none, mean, sum };
+
+struct CrossEntropyOptions {
+  int64_t axis = 1;             ///< of the classes; ignored for logits of rank 1, which are one row
+  int64_t ignore_index = -100;  ///< only for labels
+  double label_smoothing = 0;   ///< 0 .. 1
+  LossReduction reduction = LossReduction::mean;
+};
+
+/// loss: of rank 0, or of the logits' shape without `axis` for LossReduction::none; floating point.
+/// target: integer labels of the logits' shape without `axis`, or a floating-point distribution of their
+/// shape. weight: null, or one number per class, contiguous in one dimension. Throws InvalidArgument for
+/// wrong shapes and types, a smoothing outside 0 .. 1, and a label that is no class and not ignore_index (the
+/// message names it, its position and the number of classes).
+void cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& target,
+                   const Tensor* weight = nullptr, const CrossEntropyOptions& options = {});
+
+/// The gradient with respect to the logits, given that of the loss (of the loss's shape). Recomputes what it
+/// needs from the logits.
+void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
+                            const Tensor& target, const Tensor* weight = nullptr,
+                            const CrossEntropyOptions& options = {});
+
+/// The same with L = 0: `x` are log-probabilities. Labels only, no smoothing.
+void nll(const Tensor& loss, const Tensor& x, const Tensor& target, const Tensor* weight = nullptr,
+         const CrossEntropyOptions& options = {});
+void nll_backward(const Tensor& dx, const Tensor& dloss, const Tensor& x, const Tensor& target,
+                  const Tensor* weight = nullptr, const CrossEntropyOptions& options = {});
+
+}  // namespace mx::kernels

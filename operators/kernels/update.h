@@ -1,0 +1,71 @@
+// Update rules over whole lists of tensors in one call, as optimisers need them.
+//
+// Every list has one entry per parameter; entries of one parameter have equal sizes and are contiguous.
+// Parameters and state are all f32 or all f64; gradients may be of any floating-point type. Where a model
+// keeps f16 or bf16 weights, `parameters` are the f32 masters and `copies` the weights: they get the rounded
+// values. Work is split into pieces of 16384 elements across the borders of tensors, and each element by
+// itself, so results do not depend on the number of threads.
+//
+// Numbers that change from step to step (learning rate, step, scale) are read when the kernel runs from
+// tensors of rank 0, f32 or f64, so that a captured program sees their current values. Rules are PyTorch's:
+// https://pytorch.org/docs/stable/optim.html.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ndarray/tensor.h"
+
+namespace mx::kernels {
+
+struct UpdateLists {
+  std::span<const Tensor> parameters;
+  std::span<const Tensor> gradients;
+  std::span<const Tensor> copies = {};  ///< none, or one per parameter; any floating-point type
+};
+
+/// What every rule does with the gradient g first, in this order: g = g * scale, g limited to
+/// [-clip, clip], g = g + weight_decay * w.
+struct UpdateCommon {
+  Tensor learning_rate;           ///< rank 0
+  const Tensor* scale = nullptr;  ///< rank 0: 1 / loss scale, or clip_scale()'s result
+  double clip = 0;                ///< 0: no limit
+  double weight_decay = 0;
+};
+
+struct SgdOptions {
+  double momentum = 0;
+  double dampening = 0;
+  bool nesterov = false;
+  bool ema = false;  ///< u = momentum * u + (1 - momentum) * g; dampening is ignored
+  const Tensor* step =
+      nullptr;            ///< rank 0, the number of this step from 1: the first sets u = g, as PyTorch does
+  bool maximize = false;  ///< g = -g
+};
+
+/// w -= lr * g without momentum. With it u = momentum * u + (1 - dampening) * g and w -= lr * u, or for
+/// nesterov w -= lr * (g + momentum * u) (ema: (1 - momentum) * g + momentum * u). `velocity` holds u, and is
+/// empty without momentum. Throws InvalidArgument for lists that do not fit together.
+void sgd_update(const UpdateLists& lists, std::span<const Tensor> velocity, const UpdateCommon& common,
+                const SgdOptions& options = {});
+
+struct AdamOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  bool decoupled = false;       ///< AdamW: w -= lr * weight_decay * w first, and the gradient stays as it is
+  bool bias_correction = true;  ///< false: both corrections 1 - beta^t are taken as 1
+  bool maximize = false;
+};
+
+/// m = beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g * g,
+/// w -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps), with t = `step`, counted from 1.
+void adam_update(const UpdateLists& lists, std::span<const Tensor> m, std::span<const Tensor> v,
+                 const Tensor& step, const UpdateCommon& common, const AdamOptions& options = {});
+
+/// norm = the 2-norm of all elements of all tensors together, added in f64. `norm` has rank 0 and a
+/// floating-point type. NaN or infinity where one of the elements is so.
+void total_norm(const Tensor& norm, std::span<const Tensor> tensors);
+
+/// scale = min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; both of rank 0.
+void clip_scale(const Tensor& scale, const Tensor& norm, double max_norm);
+
+}  // namespace mx::kernels
