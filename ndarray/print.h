@@ -1,0 +1,32 @@
+// format: an array as text, as NumPy's str() writes it.
+//
+// The text is that of NumPy 2.4 with `floatmode="maxprec"` and `sign="-"`, to the character: numbers of one
+// width in columns, the fewest digits that tell a number apart from its neighbours of the same type but no
+// more than `precision` after the point, scientific notation for the whole array when its largest or smallest
+// numbers ask for it, "..." in the middle of long dimensions, a blank line between matrices. bf16 is written
+// as the f32 of the same value. An array without dimensions is written like a scalar, with all its digits.
+// Source: the text of NumPy's documentation of array2string and set_printoptions, and its output
+// (tests/ndarray/golden).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ndarray/tensor.h"
+
+namespace mx {
+
+struct PrintOptions {
+  int precision = 8;         ///< digits after the point, at most
+  int64_t threshold = 1000;  ///< more elements than this are summarised
+  int64_t edge_items = 3;    ///< elements at each end of a dimension in a summary
+  int64_t line_width = 75;   ///< columns after which a row goes on in the next line
+  bool suppress = false;     ///< no scientific notation for the sake of small numbers
+};
+
+/// The text, without a newline at its end. Reads the elements on the calling thread; they must be in the
+/// host's memory and nobody may be writing them. Throws InvalidArgument for a negative precision, threshold
+/// or line width, for fewer than one edge item, and for a precision beyond 100.
+std::string format(const Tensor& tensor, const PrintOptions& options = {});
+
+}  // namespace mx

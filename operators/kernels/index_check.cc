@@ -1,0 +1,137 @@
+#include "operators/kernels/index_check.h"
+
+#include <atomic>
+
+#include "engine/base/check.h"
+#include "ndarray/kernels/strided_loop.h"
+
+namespace mx::kernels::detail {
+namespace {
+
+int64_t index_at(const Tensor& indices, int64_t offset) {
+  return indices.dtype == DType::i32 ? indices.as<int32_t>()[offset] : indices.as<int64_t>()[offset];
+}
+
+[[noreturn]] void refuse(const Tensor& indices, int64_t lowest, int64_t size, int axis, const char* op) {
+  // In row-major order, so that every run names the same one.
+  Shape position = Shape::filled(indices.rank(), 0);
+  for (;;) {
+    int64_t offset = 0;
+    for (int i = 0; i < indices.rank(); ++i) offset += position[i] * indices.strides[i];
+    const int64_t index = index_at(indices, offset);
+    MX_CHECK(index >= lowest && index < size, InvalidArgument, "[", op, "] expected indices from ", lowest,
+             " to ", size - 1, " into axis ", axis, " of size ", size, ", got ", index, " at position ",
+             position);
+    int i = indices.rank() - 1;
+    while (i >= 0 && ++position[i] == indices.shape[i]) position[i--] = 0;
+    if (i < 0) throw InvalidArgument("the indices changed while they were read");
+  }
+}
+
+}  // namespace
+
+void check_indices(const Tensor& indices, int64_t lowest, int64_t size, int axis, IndexMode mode,
+                   const char* op) {
+  MX_CHECK(indices.dtype == DType::i32 || indices.dtype == DType::i64, InvalidArgument, "[", op,
+           "] expected indices of type i32 or i64, got ", indices.dtype);
+  if (indices.numel() == 0) return;
+  MX_CHECK(size > 0, InvalidArgument, "[", op, "] expected no indices into axis ", axis, " of size 0, got ",
+           indices.numel());
+  if (mode != IndexMode::raise) return;
+  std::atomic<bool> bad = false;
+  visit_index(indices.dtype, [&](auto tag) {
+    using I = typename decltype(tag)::type;
+    const LoopPlan<1> plan({&indices});
+    const int64_t step = plan.strides[0][0];
+    parallel_runs<1>(plan, [&](const std::array<int64_t, 1>& offsets, int64_t n) {
+      const I* p = indices.as<I>() + offsets[0];
+      int outside = 0;
+      if (step == 1) {
+        for (int64_t i = 0; i < n; ++i)
+          outside |= static_cast<int>(p[i] < lowest) | static_cast<int>(p[i] >= size);
+      } else {
+        for (int64_t i = 0; i < n; ++i)
+          outside |= static_cast<int>(p[i * step] < lowest) | static_cast<int>(p[i * step] >= size);
+      }
+      if (outside != 0) bad.store(true, std::memory_order_relaxed);
+    });
+  });
+  if (bad.load()) refuse(indices, lowest, size, axis, op);
+}
+
+void check_same_dtype(const Tensor& a, const Tensor& b, const char* op) {
+  MX_CHECK(a.dtype == b.dtype, InvalidArgument, "[", op, "] expected one dtype, got ", a.dtype, " and ",
+           b.dtype);
+}
+
+void check_shape(const Shape& got, const Shape& expected, const char* what, const char* op) {
+  MX_CHECK(got == expected, InvalidArgument, "[", op, "] expected ", what, " of shape ", expected, ", got ",
+           got);
+}
+
+Advanced::Advanced(const Shape& array, std::span<const Tensor> indices, const Shape& at, int64_t where,
+                   const char* op) {
+  MX_CHECK(!indices.empty() && indices.size() == at.size(), InvalidArgument, "[", op,
+           "] expected one array of indices per axis, got ", indices.size(), " for axes ", at);
+  bool neighbours = true;
+  for (int i = 0; i < at.rank(); ++i) {
+    axes.push_back(normalize_axis(at[i], array.rank(), op));
+    MX_CHECK(i == 0 || axes[i] > axes[i - 1], InvalidArgument, "[", op,
+             "] expected axes that are distinct and ascending, got ", at);
+    neighbours = neighbours && (i == 0 || axes[i] == axes[i - 1] + 1);
+    shape = broadcast_shapes(shape, indices[static_cast<size_t>(i)].shape, op);
+  }
+  const int others = array.rank() - axes.rank();
+  MX_CHECK(where <= others, InvalidArgument, "[", op, "] expected a position up to ", others, ", got ",
+           where);
+  position = where >= 0 ? static_cast<int>(where) : neighbours ? static_cast<int>(axes[0]) : 0;
+}
+
+void Advanced::locate(const Tensor& array, std::span<const Tensor> indices, IndexMode mode, const char* op) {
+  const int64_t count = shape.numel();
+  for (int k = 0; k < axes.rank(); ++k) {
+    const int axis = static_cast<int>(axes[k]);
+    // Without combinations no index is used: there is nothing to be out of range of.
+    if (count > 0)
+      check_indices(indices[static_cast<size_t>(k)], -array.shape[axis], array.shape[axis], axis, mode, op);
+  }
+  offsets.assign(static_cast<size_t>(count), 0);
+  const Tensor out{offsets.data(), DType::i64, shape, contiguous_strides(shape)};
+  for (int k = 0; k < axes.rank(); ++k) {
+    const Tensor& own = indices[static_cast<size_t>(k)];
+    const Tensor index{own.data, own.dtype, shape, broadcast_strides(own.shape, own.strides, shape)};
+    const int axis = static_cast<int>(axes[k]);
+    const Resolve resolve{array.shape[axis], mode};
+    const int64_t stride = array.strides[axis];
+    visit_index(index.dtype, [&](auto tag) {
+      using I = typename decltype(tag)::type;
+      const LoopPlan<2> plan({&out, &index});
+      const int64_t os = plan.strides[0][0], is = plan.strides[1][0];
+      parallel_runs<2>(plan, [&](const std::array<int64_t, 2>& at, int64_t n) {
+        int64_t* o = offsets.data() + at[0];
+        const I* p = index.as<I>() + at[1];
+        for (int64_t i = 0; i < n; ++i) o[i * os] += resolve(p[i * is]) * stride;
+      });
+    });
+  }
+}
+
+Shape Advanced::rest(const Shape& array) const {
+  Shape result;
+  for (int i = 0, k = 0; i < array.rank(); ++i) {
+    if (k < axes.rank() && axes[k] == i) {
+      ++k;
+    } else {
+      result.push_back(array[i]);
+    }
+  }
+  return result;
+}
+
+Shape Advanced::with(const Shape& array, const Shape& middle) const {
+  Shape result = rest(array);
+  for (int i = 0; i < middle.rank(); ++i) result.insert(position + i, middle[i]);
+  return result;
+}
+
+}  // namespace mx::kernels::detail

@@ -1,0 +1,57 @@
+// Random numbers on the CPU, as a function of a seed and a position.
+//
+// Element i, in row-major order whatever the strides, depends on (seed, offset + i) and the distribution's
+// parameters alone: not on threads, on how a fill is split, or on the elements beside it. A fill of n
+// elements at `offset` followed by one at offset + n gives what one fill of both gives. Who keeps a generator
+// adds the number of elements to its offset after each call; streams of different distributions that use the
+// same positions are independent where they take other numbers of bits per element, and not otherwise.
+//
+// Generator: Philox4x32-10 (philox.h). The bits are the same for every run on one machine; processors with
+// other vector instructions may differ in the last place of normal and exponential.
+// All functions throw InvalidArgument for parameters and dtypes that make no sense. Large fills run on
+// several threads; any thread may call.
+#pragma once
+
+#include <cstdint>
+
+#include "ndarray/tensor.h"
+
+namespace mx::kernels {
+
+/// Uniform in [low, high), never high; floating dtypes. 53 random bits for f64, 24 for the others.
+void random_uniform(const Tensor& target, double low, double high, uint64_t seed, uint64_t offset);
+
+/// Normal, by Box and Muller; floating dtypes. Computed in double for f64, in float otherwise.
+void random_normal(const Tensor& target, double mean, double deviation, uint64_t seed, uint64_t offset);
+
+/// Exponential with that rate (mean 1 / rate); floating dtypes.
+void random_exponential(const Tensor& target, double rate, uint64_t seed, uint64_t offset);
+
+/// 1 with that probability, else 0; any dtype. The probability is met to 2^-53.
+void random_bernoulli(const Tensor& target, double probability, uint64_t seed, uint64_t offset);
+/// The same with one probability per element: floating, of target's shape. Those of 1 and more give 1,
+/// negative ones and NaN give 0.
+void random_bernoulli(const Tensor& target, const Tensor& probability, uint64_t seed, uint64_t offset);
+
+/// Whole numbers in [low, high), each exactly as likely (Lemire, "Fast random integer generation in an
+/// interval", 2019); integral dtypes, which must hold low and high - 1.
+void random_integers(const Tensor& target, int64_t low, int64_t high, uint64_t seed, uint64_t offset);
+
+/// A permutation of 0 .. n - 1 into a target (n,) of i32 or i64 (Fisher and Yates, on one thread). Uses n
+/// positions.
+void random_permutation(const Tensor& target, uint64_t seed, uint64_t offset);
+
+/// target (.., samples) of i32 or i64: indices drawn with replacement, in proportion to the weights (.., n),
+/// which are floating, finite, not negative and not all 0. With `logits` the weights are the exponentials of
+/// what is given, which may be -inf. Uses one position per element of target.
+void random_categorical(const Tensor& target, const Tensor& weights, bool logits, uint64_t seed,
+                        uint64_t offset);
+
+/// Gamma with that shape parameter and scale (Marsaglia and Tsang, 2000); floating dtypes.
+void random_gamma(const Tensor& target, double shape, double scale, uint64_t seed, uint64_t offset);
+
+/// Poisson with that mean (multiplication below 10, else Hoermann's PTRS, 1993); any dtype but bool. Values
+/// beyond the dtype become its largest.
+void random_poisson(const Tensor& target, double mean, uint64_t seed, uint64_t offset);
+
+}  // namespace mx::kernels

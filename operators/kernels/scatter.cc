@@ -1,0 +1,313 @@
+// The writing half of index.h.
+//
+// Blocks (index_update, put_nd, embedding_gradient): the updates are ordered by the block that they go to,
+// stably, and every block is written by one thread at a time, its updates in order. Lanes (scatter): elements
+// that differ off the axis never meet, so these are shared out, each with all of its updates in order.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <type_traits>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "ndarray/kernels/convert.h"
+#include "ndarray/kernels/copy.h"
+#include "ndarray/kernels/strided_loop.h"
+#include "operators/kernels/index.h"
+#include "operators/kernels/index_check.h"
+
+namespace mx::kernels {
+namespace {
+
+using detail::Advanced;
+using detail::Resolve;
+
+/// What a value is while others are combined with it.
+template <class T>
+using Wide = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
+
+template <Scatter how, class T>
+T combine(T a, T b) {
+  if constexpr (how == Scatter::set) {
+    return b;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return how == Scatter::add || how == Scatter::max ? a || b : a && b;
+  } else if constexpr (how == Scatter::add || how == Scatter::mul) {
+    if constexpr (std::is_integral_v<T>) {  // modulo 2^bits, without the overflow that C++ does not define
+      using U = std::conditional_t<sizeof(T) < sizeof(uint32_t), uint32_t, std::make_unsigned_t<T>>;
+      const U x = static_cast<U>(a), y = static_cast<U>(b);
+      return static_cast<T>(how == Scatter::add ? x + y : x * y);
+    } else {
+      return how == Scatter::add ? a + b : a * b;
+    }
+  } else {
+    if constexpr (std::is_floating_point_v<T>)
+      if (std::isnan(a)) return a;
+    // Where the comparison fails because b is NaN, b it is.
+    return how == Scatter::max ? (a >= b ? a : b) : (a <= b ? a : b);
+  }
+}
+
+template <class F>
+void visit_how(Scatter how, F&& f) {
+  switch (how) {
+    case Scatter::set:
+      return f(std::integral_constant<Scatter, Scatter::set>{});
+    case Scatter::add:
+      return f(std::integral_constant<Scatter, Scatter::add>{});
+    case Scatter::mul:
+      return f(std::integral_constant<Scatter, Scatter::mul>{});
+    case Scatter::max:
+      return f(std::integral_constant<Scatter, Scatter::max>{});
+    case Scatter::min:
+      return f(std::integral_constant<Scatter, Scatter::min>{});
+  }
+}
+
+/// Updates in the order of their blocks: those of group g are order[starts[g]] .. order[starts[g + 1] - 1].
+struct Groups {
+  std::vector<int64_t> order, starts;
+
+  explicit Groups(const std::vector<int64_t>& offsets) : order(offsets.size()) {
+    std::iota(order.begin(), order.end(), int64_t{0});
+    const auto key = [&](int64_t i) { return offsets[static_cast<size_t>(i)]; };
+    if (!offsets.empty()) {
+      const auto [low, high] = std::minmax_element(offsets.begin(), offsets.end());
+      const int64_t first = *low;
+      // Blocks lie at multiples of some distance: rows of a table, most often.
+      int64_t unit = 0;
+      for (int64_t offset : offsets) unit = unit == 1 ? 1 : std::gcd(unit, offset - first);
+      const uint64_t buckets = unit == 0 ? 1
+                                         : (static_cast<uint64_t>(*high) - static_cast<uint64_t>(first)) /
+                                                   static_cast<uint64_t>(unit) +
+                                               1;
+      if (buckets <= 4 * offsets.size() + 1024) {
+        std::vector<int64_t> next(buckets + 1, 0);
+        const auto bucket = [&](int64_t offset) {
+          return unit == 0 ? size_t{0} : static_cast<size_t>((offset - first) / unit);
+        };
+        for (int64_t offset : offsets) ++next[bucket(offset) + 1];
+        std::partial_sum(next.begin(), next.end(), next.begin());
+        for (size_t i = 0; i < offsets.size(); ++i)
+          order[static_cast<size_t>(next[bucket(offsets[i])]++)] = static_cast<int64_t>(i);
+      } else {
+        std::sort(order.begin(), order.end(),
+                  [&](int64_t a, int64_t b) { return key(a) != key(b) ? key(a) < key(b) : a < b; });
+      }
+    }
+    for (size_t i = 0; i < order.size(); ++i)
+      if (i == 0 || key(order[i]) != key(order[i - 1])) starts.push_back(static_cast<int64_t>(i));
+    starts.push_back(static_cast<int64_t>(order.size()));
+  }
+};
+
+/// Elements of a block that are combined in one go: a part of the first-level cache.
+constexpr int64_t kChunk = 1024;
+
+/// Block b of `updates` meets the block of `target` that begins at offsets[b]. Both blocks have target.shape;
+/// starts[b] is where that of the updates begins.
+void update_blocks(const Tensor& target, const Tensor& updates, const std::vector<int64_t>& offsets,
+                   const std::vector<int64_t>& starts, Scatter how) {
+  const LoopPlan<2> plan({&target, &updates});
+  if (plan.numel == 0 || offsets.empty()) return;
+  const Groups groups(offsets);
+  const int64_t ts = plan.strides[0][0], us = plan.strides[1][0];
+  const int64_t count = static_cast<int64_t>(groups.starts.size()) - 1;
+  const int64_t chunks = (plan.numel + kChunk - 1) / kChunk;
+  const int64_t work = std::min(plan.numel, kChunk) * (static_cast<int64_t>(offsets.size()) / count + 1);
+  visit(target.dtype, [&](auto tag) {
+    visit_how(how, [&](auto constant) {
+      using T = typename decltype(tag)::type;
+      using W = Wide<T>;
+      constexpr Scatter kHow = decltype(constant)::value;
+      const auto part = [&](int64_t group, int64_t chunk) {
+        const int64_t* const first = groups.order.data() + groups.starts[static_cast<size_t>(group)];
+        const int64_t* const last = groups.order.data() + groups.starts[static_cast<size_t>(group) + 1];
+        const int64_t offset = offsets[static_cast<size_t>(*first)];
+        for_each_run<2>(plan, chunk * kChunk, std::min((chunk + 1) * kChunk, plan.numel),
+                        [&](const std::array<int64_t, 2>& at, int64_t n) {
+                          T* t = target.as<T>() + offset + at[0];
+                          const auto from = [&](int64_t b) {
+                            return updates.as<T>() + starts[static_cast<size_t>(b)] + at[1];
+                          };
+                          if constexpr (kHow == Scatter::set) {
+                            const T* u = from(*(last - 1));
+                            for (int64_t i = 0; i < n; ++i) t[i * ts] = u[i * us];
+                            return;
+                          }
+                          if (n == 1) {
+                            W sum = static_cast<W>(*t);
+                            for (const int64_t* b = first; b != last; ++b)
+                              sum = combine<kHow, W>(sum, static_cast<W>(*from(*b)));
+                            *t = T(sum);
+                            return;
+                          }
+                          W sum[kChunk];
+                          for (int64_t i = 0; i < n; ++i) sum[i] = static_cast<W>(t[i * ts]);
+                          for (const int64_t* b = first; b != last; ++b) {
+                            const T* u = from(*b);
+                            if (us == 1) {
+                              for (int64_t i = 0; i < n; ++i)
+                                sum[i] = combine<kHow, W>(sum[i], static_cast<W>(u[i]));
+                            } else {
+                              for (int64_t i = 0; i < n; ++i)
+                                sum[i] = combine<kHow, W>(sum[i], static_cast<W>(u[i * us]));
+                            }
+                          }
+                          for (int64_t i = 0; i < n; ++i) t[i * ts] = T(sum[i]);
+                        });
+      };
+      parallel_for(count * chunks, std::max(int64_t{1}, kLoopGrain / work), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) part(i / chunks, i % chunks);
+      });
+    });
+  });
+}
+
+/// updates has target's shape with way.shape in the place of the axes.
+void update_advanced(const Tensor& target, Advanced& way, std::span<const Tensor> indices,
+                     const Tensor& updates, Scatter how, IndexMode mode, const char* op) {
+  way.locate(target, indices, mode, op);
+  const Tensor block{target.data, target.dtype, way.rest(target.shape), way.rest(target.strides)};
+  Tensor from{updates.data, updates.dtype, block.shape, {}};
+  Strides middle;
+  for (int i = 0; i < updates.rank(); ++i) {
+    const bool inside = i >= way.position && i < way.position + way.shape.rank();
+    (inside ? middle : from.strides).push_back(updates.strides[i]);
+  }
+  std::vector<int64_t> starts;
+  starts.reserve(way.offsets.size());
+  Shape at = Shape::filled(way.shape.rank(), 0);
+  for (size_t b = 0; b < way.offsets.size(); ++b) {
+    int64_t start = 0;
+    for (int i = 0; i < at.rank(); ++i) start += at[i] * middle[i];
+    starts.push_back(start);
+    for (int i = at.rank() - 1; i >= 0 && ++at[i] == way.shape[i]; --i) at[i] = 0;
+  }
+  update_blocks(block, from, way.offsets, starts, how);
+}
+
+template <class T, class U, class I>
+void scatter_lanes(const Tensor& target, const Tensor& indices, const Tensor& updates, int axis, Scatter how,
+                   const Resolve& resolve) {
+  const int64_t length = indices.shape[axis];
+  const int64_t tj = target.strides[axis], ij = indices.strides[axis], uj = updates.strides[axis];
+  Tensor t = target, x = indices, u = updates;
+  t.shape = indices.shape;
+  for (Tensor* each : {&t, &x, &u}) {
+    each->shape.erase(axis);
+    each->strides.erase(axis);
+  }
+  const LoopPlan<3> plan({&t, &x, &u});
+  const int64_t ts = plan.strides[0][0], is = plan.strides[1][0], us = plan.strides[2][0];
+  // Along whatever lies closer together; each element sees its updates in the same order either way.
+  const bool along_axis = std::abs(ij) <= std::abs(is) || plan.shape[0] == 1;
+  visit_how(how, [&](auto constant) {
+    constexpr Scatter kHow = decltype(constant)::value;
+    const auto run = [&](const std::array<int64_t, 3>& at, int64_t n) {
+      T* const to = target.as<T>() + at[0];
+      const I* const index = indices.as<I>() + at[1];
+      const U* const from = updates.as<U>() + at[2];
+      const auto one = [&](int64_t i, int64_t j) {
+        T& element = to[i * ts + resolve(index[i * is + j * ij]) * tj];
+        if constexpr (kHow == Scatter::set) {
+          element = static_cast<T>(from[i * us + j * uj]);
+        } else {
+          using W = Wide<T>;
+          element = static_cast<T>(
+              combine<kHow, W>(static_cast<W>(element), static_cast<W>(from[i * us + j * uj])));
+        }
+      };
+      if (along_axis) {
+        for (int64_t i = 0; i < n; ++i)
+          for (int64_t j = 0; j < length; ++j) one(i, j);
+      } else {
+        for (int64_t j = 0; j < length; ++j)
+          for (int64_t i = 0; i < n; ++i) one(i, j);
+      }
+    };
+    if (length > 0) parallel_runs<3>(plan, run, std::max(int64_t{1}, kLoopGrain / length));
+  });
+}
+
+}  // namespace
+
+void scatter(const Tensor& target, const Tensor& indices, const Tensor& updates, int64_t axis, Scatter how,
+             IndexMode mode) {
+  const int at = normalize_axis(axis, target.rank(), "scatter");
+  detail::check_same_dtype(target, updates, "scatter");
+  detail::check_shape(updates.shape, indices.shape, "updates", "scatter");
+  MX_CHECK(indices.rank() == target.rank(), InvalidArgument, "[scatter] expected indices of rank ",
+           target.rank(), ", got shape ", indices.shape);
+  for (int i = 0; i < target.rank(); ++i)
+    MX_CHECK(i == at || indices.shape[i] <= target.shape[i], InvalidArgument,
+             "[scatter] expected indices that fit into ", target.shape, " except along axis ", at, ", got ",
+             indices.shape);
+  detail::check_indices(indices, -target.shape[at], target.shape[at], at, mode, "scatter");
+  if (indices.numel() == 0) return;
+  const Resolve resolve{target.shape[at], mode};
+  visit(target.dtype, [&](auto tag) {
+    detail::visit_index(indices.dtype, [&](auto integer) {
+      using T = typename decltype(tag)::type;
+      using I = typename decltype(integer)::type;
+      if constexpr (!std::is_same_v<T, Wide<T>>) {
+        if (how == Scatter::add || how == Scatter::mul) {
+          std::vector<float> wide(static_cast<size_t>(target.numel()));
+          const Tensor sums{wide.data(), DType::f32, target.shape, contiguous_strides(target.shape)};
+          copy(sums, target);
+          scatter_lanes<float, T, I>(sums, indices, updates, at, how, resolve);
+          copy(target, sums);
+          return;
+        }
+      }
+      scatter_lanes<T, T, I>(target, indices, updates, at, how, resolve);
+    });
+  });
+}
+
+void index_update(const Tensor& target, const Tensor& indices, const Tensor& updates, int64_t axis,
+                  Scatter how, IndexMode mode) {
+  const char* const op = "index_update";
+  Advanced way(target.shape, {&indices, 1}, {axis}, -1, op);
+  detail::check_same_dtype(target, updates, op);
+  MX_CHECK(indices.rank() == 1, InvalidArgument, "[", op, "] expected indices of rank 1, got shape ",
+           indices.shape);
+  detail::check_shape(updates.shape, way.with(target.shape, indices.shape), "updates", op);
+  update_advanced(target, way, {&indices, 1}, updates, how, mode, op);
+}
+
+void put_nd(const Tensor& target, std::span<const Tensor> indices, const Shape& axes, const Tensor& updates,
+            Scatter how, int64_t position) {
+  Advanced way(target.shape, indices, axes, position, "put_nd");
+  detail::check_same_dtype(target, updates, "put_nd");
+  const Shape full = way.with(target.shape, way.shape);
+  MX_CHECK(broadcast_shapes(updates.shape, full, "put_nd") == full, InvalidArgument,
+           "[put_nd] expected updates that broadcast to ", full, ", got ", updates.shape);
+  const Tensor from{updates.data, updates.dtype, full,
+                    broadcast_strides(updates.shape, updates.strides, full)};
+  update_advanced(target, way, indices, from, how, IndexMode::raise, "put_nd");
+}
+
+void embedding_gradient(const Tensor& target, const Tensor& indices, const Tensor& gradient,
+                        int64_t skip_row) {
+  const char* const op = "embedding_gradient";
+  MX_CHECK(target.rank() == 2, InvalidArgument, "[", op, "] expected a target of rank 2, got shape ",
+           target.shape);
+  MX_CHECK(skip_row < target.shape[0], InvalidArgument, "[", op, "] expected a row to skip below ",
+           target.shape[0], ", got ", skip_row);
+  Advanced way(target.shape, {&indices, 1}, {0}, -1, op);
+  detail::check_same_dtype(target, gradient, op);
+  detail::check_shape(gradient.shape, way.with(target.shape, indices.shape), "a gradient", op);
+  detail::check_indices(indices, -target.shape[0], target.shape[0], 0, IndexMode::raise, op);
+  fill(target, int64_t{0});
+  update_advanced(target, way, {&indices, 1}, gradient, Scatter::add, IndexMode::raise, op);
+  if (skip_row < 0) return;
+  Tensor row{static_cast<char*>(target.data) +
+                 skip_row * target.strides[0] * static_cast<int64_t>(size_of(target.dtype)),
+             target.dtype,
+             {target.shape[1]},
+             {target.strides[1]}};
+  fill(row, int64_t{0});
+}
+
+}  // namespace mx::kernels
