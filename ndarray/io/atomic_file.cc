@@ -147,7 +147,10 @@ void AtomicFile::commit() {
 void AtomicFile::flush_folder() {
   const std::string folder = folder_of(target_);
   const std::string note = "the new content of '" + path_ + "' is in place, but may not survive a crash";
-  const int fd = ops_.open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  int fd;
+  do {
+    fd = ops_.open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  } while (fd < 0 && errno == EINTR);
   if (fd < 0) {
     // A folder that may be written and not read cannot be flushed; the rename itself has succeeded.
     if (errno == EACCES) return;
