@@ -30,6 +30,14 @@ if(MX_SANITIZE)
   endif()
 endif()
 
+# Coverage for libFuzzer goes on everything as well; the programs themselves add its main function.
+if(MX_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "MX_FUZZ needs Clang, got ${CMAKE_CXX_COMPILER_ID}; use cmake --preset fuzz")
+  endif()
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
+endif()
+
 # Warnings are for our own sources only, so they ride on a target.
 add_library(mx_flags INTERFACE)
 target_compile_options(mx_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor>)

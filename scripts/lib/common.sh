@@ -35,12 +35,13 @@ ccache|ccache|makes repeated builds fast
 libtbb-dev|@|oneTBB, hosts the engine's workers
 libcli11-dev|@|command-line options of the examples
 libhwy-dev|@|vector kernels with run-time dispatch
+zlib1g-dev|@|compression and checksums of .npz files
+nlohmann-json3-dev|@|JSON of safetensors files
 LIST
   if [ "$1" = build ]; then return; fi
   cat <<'LIST'
 libgtest-dev|@|GoogleTest, the test framework
 libgmock-dev|@|GoogleTest's matchers
-nlohmann-json3-dev|@|reads the engine's traces back in a test
 python3|python3|checks the layers
 patchelf|patchelf|makes bundled programs relocatable
 binutils|readelf|reads what a program links to

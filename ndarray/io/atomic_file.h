@@ -1,0 +1,72 @@
+// AtomicFile: writes a file so that its name shows either the old content or all of the new one, whatever
+// fails and whenever the process or the machine stops.
+//
+//   AtomicFile file(path);
+//   file.write(bytes);  ...
+//   file.commit();
+//
+// The bytes go to a new file in the same folder; commit() flushes it to the disk, gives it the name, and
+// flushes the folder. Without commit(), or when anything fails, the temporary file is removed and what was
+// there before stays. A process that is killed leaves its temporary file, ".NAME.<digits>.tmp", behind; it
+// may be deleted. Order of calls after: T. Pillai et al., "All File Systems Are Not Created Equal", OSDI
+// 2014.
+//
+// A symbolic link is followed: the file that it names is replaced. A replaced file keeps its permissions; a
+// new one gets 0666 less the umask. Owner, hard links and extended attributes are those of a new file.
+//
+// Throws FileError, which names the call, the path, the system's text, and how many bytes had been written.
+// Not thread-safe; two objects may write the same path at once, and the last to commit wins.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ndarray/io/byte_sink.h"
+#include "ndarray/io/file_ops.h"
+
+namespace mx::io {
+
+class AtomicFile : public ByteSink {
+ public:
+  /// Makes the temporary file. Throws FileError (no such folder, not permitted, read-only, not a regular
+  /// file) and InvalidArgument for an empty path. `ops` must outlive the object.
+  explicit AtomicFile(const std::string& path, FileOps& ops = FileOps::posix());
+  /// Removes the temporary file unless commit() has returned.
+  ~AtomicFile() override;
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  using ByteSink::write;
+  /// Throws FileError; after that only destruction is allowed.
+  void write(Bytes bytes) override;
+
+  /// Makes the new content visible and durable. Throws FileError with the old content in place, with one
+  /// exception: when the flush of the folder fails (operation "fsync folder"), the new content is visible and
+  /// whole, but a crash of the machine may still bring the old one back.
+  void commit();
+
+  /// Bytes given to write() so far.
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  [[noreturn]] void fail(const char* operation, const std::string& path, int code,
+                         const std::string& detail = {});
+  void require_open(const char* operation) const;
+  void write_through(const std::byte* data, size_t bytes);
+  void flush_buffer();
+  void flush_folder();
+  void discard() noexcept;
+
+  FileOps& ops_;
+  std::string path_;    // as given, for messages
+  std::string target_;  // with links resolved
+  std::string temporary_;
+  int fd_ = -1;
+  std::unique_ptr<std::byte[]> buffer_;  // small writes are collected here
+  size_t buffered_ = 0;
+  uint64_t bytes_ = 0;
+  uint64_t on_file_ = 0;
+};
+
+}  // namespace mx::io

@@ -1,0 +1,28 @@
+// FileOps: the calls to the operating system that AtomicFile makes, as an object, so that a test can make any
+// of them fail. The way of LevelDB's Env, for as little as is needed here.
+//
+// Each behaves as the call of the same name: the result, or -1 with errno set. Thread-safe.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+
+namespace mx::io {
+
+class FileOps {
+ public:
+  virtual ~FileOps() = default;
+  virtual int open(const char* path, int flags, mode_t mode);
+  virtual ssize_t write(int fd, const void* data, size_t bytes);
+  virtual int fchmod(int fd, mode_t mode);
+  virtual int fsync(int fd);
+  virtual int close(int fd);
+  virtual int rename(const char* from, const char* to);
+  virtual int unlink(const char* path);
+
+  /// The operating system itself.
+  static FileOps& posix();
+};
+
+}  // namespace mx::io

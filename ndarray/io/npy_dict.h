@@ -1,0 +1,23 @@
+// The header of a .npy file: a Python dictionary, of which only what NumPy writes is understood. Internal to
+// npy.cc.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "ndarray/shape.h"
+
+namespace mx::io::detail {
+
+struct NpyDict {
+  std::string descr;  // empty when it is a list, a structured type
+  bool structured = false;
+  bool fortran_order = false;
+  Shape shape;
+};
+
+/// {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } with the keys in any order, each once, and
+/// nothing behind it but white space. Throws FormatError; `where` begins its message.
+NpyDict parse_npy_dict(std::string_view text, const std::string& where);
+
+}  // namespace mx::io::detail

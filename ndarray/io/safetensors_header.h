@@ -1,0 +1,33 @@
+// The JSON header of a safetensors file, read by events: no tree is built, nesting costs nothing, and keys
+// that come twice are seen. Internal to safetensors.cc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ndarray/io/safetensors.h"
+
+namespace mx::io::detail {
+
+/// A tensor as the header describes it; the offsets count from the end of the header.
+struct HeaderTensor {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  uint64_t begin = 0, end = 0;
+};
+
+struct Header {
+  std::vector<HeaderTensor> tensors;  // in the order of the text
+  Metadata metadata;
+};
+
+/// Throws FormatError; `where` begins its message.
+Header parse_header(std::string_view json, const std::string& where);
+
+/// Text as a JSON string, with the quotes. `text` must be UTF-8.
+std::string json_string(const std::string& text);
+
+}  // namespace mx::io::detail

@@ -1,0 +1,69 @@
+// A folder of its own for each test, and the files in it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "ndarray/io/byte_sink.h"
+
+namespace mx::test {
+
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "mx_io_XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) std::abort();
+    path_ = pattern;
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+  /// How many files are there.
+  size_t count() const {
+    const std::filesystem::directory_iterator all(path_);
+    return static_cast<size_t>(std::distance(begin(all), end(all)));
+  }
+
+ private:
+  std::string path_;
+};
+
+inline std::string slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void spill(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+inline io::Bytes bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+/// A Python with the packages that an interchange test needs, or "": $MX_TEST_PYTHON, else python3.
+inline std::string python_with(const std::string& modules) {
+  const char* named = std::getenv("MX_TEST_PYTHON");
+  const std::string python = named != nullptr ? named : "python3";
+  const std::string command = python + " -c 'import " + modules + "' >/dev/null 2>&1";
+  return std::system(command.c_str()) == 0 ? python : "";
+}
+
+/// Runs a script; its standard error shows in the test's output. True when it ends with 0.
+inline bool run_python(const std::string& python, const TempFolder& folder, const std::string& script) {
+  const std::string path = folder / "script.py";
+  spill(path, script);
+  return std::system(("cd '" + folder.path() + "' && " + python + " script.py").c_str()) == 0;
+}
+
+}  // namespace mx::test
