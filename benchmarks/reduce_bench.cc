@@ -108,12 +108,13 @@ void add_reductions(std::vector<Case>& cases, const std::string& size, const Buf
 }
 
 /// Seconds of one call: as many calls as take about a millisecond, at least one.
-double seconds(const Case& c) {
+double seconds(const Case& c, bool processor_time) {
   int64_t calls = 1;
   for (;;) {
-    const int64_t start = bench::now_ns();
+    const double start = processor_time ? bench::process_cpu_s() * 1e9 : static_cast<double>(bench::now_ns());
     for (int64_t i = 0; i < calls; ++i) c.run();
-    const double ns = static_cast<double>(bench::now_ns() - start);
+    const double ns =
+        (processor_time ? bench::process_cpu_s() * 1e9 : static_cast<double>(bench::now_ns())) - start;
     if (ns >= 1e6) return ns * 1e-9 / static_cast<double>(calls);
     calls *= 4;
   }
@@ -124,10 +125,13 @@ double seconds(const Case& c) {
 int main(int argc, char** argv) {
   int rounds = 7;
   std::string only;
+  bool processor_time = false;
   CLI::App app{"Measures reductions and row kernels against the memory's bandwidth; JSON lines on stdout"};
   app.add_option("--rounds", rounds, "interleaved measurements of each; the median is printed")
       ->check(CLI::PositiveNumber);
   app.add_option("--only", only, "cases whose name has this part, and the limits");
+  app.add_flag("--processor-time", processor_time,
+               "one thread, timed by what the process used: where others keep the machine busy");
   CLI11_PARSE(app, argc, argv);
 
   constexpr int64_t kLarge = int64_t{64} << 20, kClasses = 128, kRows = kLarge / 4 / kClasses;
@@ -169,7 +173,7 @@ int main(int argc, char** argv) {
                      kernels::sgd_update({{&w, 1}, {&g, 1}}, {&m, 1}, common, {.momentum = 0.9});
                    }});
 
-  const int processors = static_cast<int>(bench::allowed_cpus().size());
+  const int processors = processor_time ? 1 : static_cast<int>(bench::allowed_cpus().size());
   for (int threads = 1; threads <= std::min(2, processors); ++threads) {
     tbb::global_control limit(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(threads));
     tbb::task_arena arena(threads);
@@ -181,7 +185,7 @@ int main(int argc, char** argv) {
         if (cases[i].name.find("adam") != std::string::npos)
           for (const Tensor& t : {w, m, v, g}) kernels::fill(t, 0.5);
         double time = 0;
-        arena.execute([&] { time = seconds(cases[i]); });
+        arena.execute([&] { time = seconds(cases[i], processor_time); });
         if (round >= 0) samples[i].push_back(cases[i].bytes / time * 1e-9);
       }
     }

@@ -76,7 +76,7 @@ struct ExpStep : SumStep<T> {
   T neutral() const { return -std::numeric_limits<T>::infinity(); }
   template <class D, class V>
   HWY_INLINE V step(D d, V acc, V x) const {
-    return hn::Add(acc, exp_of(d, hn::Sub(x, hn::Set(d, shift))));
+    return hn::Add(acc, exp_below(d, hn::Sub(x, hn::Set(d, shift))));
   }
 };
 
@@ -236,203 +236,17 @@ void rows_of(Fold fold, const A* x, int64_t rows, int64_t stride, int64_t n, int
   for (int64_t r = 0; r < rows; ++r) out[r] = fold_one(fold, x + r * stride, n, first + r * step);
 }
 
-// Column folds are elementwise over the columns, so that the compiler vectorises them as they stand.
-
-template <class A>
-struct Plus {
-  HWY_INLINE A operator()(A a, A b) const {
-    if constexpr (std::is_integral_v<A>)
-      return static_cast<A>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-    else
-      return a + b;
-  }
-};
-template <class A>
-struct Times {
-  HWY_INLINE A operator()(A a, A b) const {
-    if constexpr (std::is_integral_v<A>)
-      return static_cast<A>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-    else
-      return a * b;
-  }
-};
-template <class A>
-struct Larger {
-  HWY_INLINE A operator()(A a, A b) const { return (b > a) | (b != b) ? b : a; }
-};
-template <class A>
-struct Smaller {
-  HWY_INLINE A operator()(A a, A b) const { return (b < a) | (b != b) ? b : a; }
-};
-template <class A>
-struct Same {
-  HWY_INLINE A operator()(A x) const { return x; }
-};
-template <class A>
-struct Square {
-  HWY_INLINE A operator()(A x) const { return Times<A>()(x, x); }
-};
-template <class A>
-struct Size {
-  HWY_INLINE A operator()(A x) const {
-    if constexpr (std::is_integral_v<A>)
-      return static_cast<A>(x < 0 ? 0 - static_cast<uint64_t>(x) : static_cast<uint64_t>(x));
-    else
-      return std::fabs(x);
-  }
-};
-
-/// out[c] = the rows' map(x) joined as a tree of eight and eight.
-template <class A, class Join, class Map>
-HWY_NOINLINE void columns_with(const A* const* rows, int64_t n, int64_t columns, A* HWY_RESTRICT out) {
-  const Join join;
-  const Map map;
-  for (int64_t c = 0; c < columns; ++c) out[c] = map(rows[0][c]);
-  int64_t r = 1;
-  for (; r + 8 <= n; r += 8) {
-    const A *HWY_RESTRICT p0 = rows[r], *HWY_RESTRICT p1 = rows[r + 1], *HWY_RESTRICT p2 = rows[r + 2],
-                          *HWY_RESTRICT p3 = rows[r + 3], *HWY_RESTRICT p4 = rows[r + 4],
-                          *HWY_RESTRICT p5 = rows[r + 5], *HWY_RESTRICT p6 = rows[r + 6],
-                          *HWY_RESTRICT p7 = rows[r + 7];
-    for (int64_t c = 0; c < columns; ++c) {
-      const A low = join(join(map(p0[c]), map(p1[c])), join(map(p2[c]), map(p3[c])));
-      const A high = join(join(map(p4[c]), map(p5[c])), join(map(p6[c]), map(p7[c])));
-      out[c] = join(out[c], join(low, high));
-    }
-  }
-  for (; r < n; ++r) {
-    const A* HWY_RESTRICT p = rows[r];
-    for (int64_t c = 0; c < columns; ++c) out[c] = join(out[c], map(p[c]));
-  }
-}
-
-template <class A, bool kMax>
-HWY_NOINLINE void columns_best(const A* const* rows, int64_t n, int64_t columns, int64_t first,
-                               const ColumnStates<A>& out) {
-  A* HWY_RESTRICT best = out.a;
-  int64_t* HWY_RESTRICT index = out.i;
-  for (int64_t c = 0; c < columns; ++c) {
-    best[c] = rows[0][c];
-    index[c] = first;
-  }
-  for (int64_t r = 1; r < n; ++r) {
-    const A* HWY_RESTRICT p = rows[r];
-    for (int64_t c = 0; c < columns; ++c) {
-      const bool better = (kMax ? p[c] > best[c] : p[c] < best[c]) | ((p[c] != p[c]) & (best[c] == best[c]));
-      best[c] = better ? p[c] : best[c];
-      index[c] = better ? first + r : index[c];
-    }
-  }
-}
-
-template <class A>
-HWY_NOINLINE void columns_logsumexp(const A* const* rows, int64_t n, int64_t columns,
-                                    const ColumnStates<A>& out) {
-  columns_with<A, Larger<A>, Same<A>>(rows, n, columns, out.a);
-  for (int64_t c = 0; c < columns; ++c) out.b[c] = 0;
-  const hn::ScalableTag<A> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto infinity = hn::Set(d, std::numeric_limits<A>::infinity());
-  for (int64_t c = 0; c < columns; c += lanes) {
-    const int64_t here = columns - c < lanes ? columns - c : lanes;
-    const auto load = [&](const A* p) {
-      return here == lanes ? hn::LoadU(d, p + c) : load_tail(d, p + c, here, A{0});
-    };
-    // Where the maximum is infinite only it decides; the sum just must not become NaN.
-    const auto top = load(out.a);
-    const auto shift = hn::IfThenElse(hn::Eq(hn::Abs(top), infinity), hn::Zero(d), top);
-    auto total = hn::Zero(d);
-    for (int64_t r = 0; r < n; ++r) total = hn::Add(total, exp_of(d, hn::Sub(load(rows[r]), shift)));
-    if (here == lanes) {
-      hn::StoreU(total, d, out.b + c);
-    } else {
-      store_tail(d, total, out.b + c, here);
-    }
-  }
-}
-
-template <class A>
-HWY_NOINLINE void columns_moments(const A* const* rows, int64_t n, int64_t columns,
-                                  const ColumnStates<A>& out) {
-  columns_with<A, Plus<A>, Same<A>>(rows, n, columns, out.a);
-  A* HWY_RESTRICT mean = out.a;
-  A* HWY_RESTRICT spread = out.b;
-  for (int64_t c = 0; c < columns; ++c) {
-    mean[c] /= static_cast<A>(n);
-    spread[c] = 0;
-    out.i[c] = n;
-  }
-  for (int64_t r = 0; r < n; ++r) {
-    const A* HWY_RESTRICT p = rows[r];
-    for (int64_t c = 0; c < columns; ++c) spread[c] += (p[c] - mean[c]) * (p[c] - mean[c]);
-  }
-}
-
-template <class A>
-HWY_NOINLINE void columns_count(const A* const* rows, int64_t n, int64_t columns, int64_t* HWY_RESTRICT out) {
-  for (int64_t c = 0; c < columns; ++c) out[c] = 0;
-  for (int64_t r = 0; r < n; ++r) {
-    const A* HWY_RESTRICT p = rows[r];
-    for (int64_t c = 0; c < columns; ++c) out[c] += p[c] != 0;
-  }
-}
-
-template <class A>
-void columns_of(Fold fold, const A* const* rows, int64_t n, int64_t columns, int64_t first,
-                const ColumnStates<A>& out) {
-  switch (fold) {
-    case Fold::sum:
-      return columns_with<A, Plus<A>, Same<A>>(rows, n, columns, out.a);
-    case Fold::sum_squares:
-      return columns_with<A, Plus<A>, Square<A>>(rows, n, columns, out.a);
-    case Fold::sum_abs:
-      return columns_with<A, Plus<A>, Size<A>>(rows, n, columns, out.a);
-    case Fold::prod:
-      return columns_with<A, Times<A>, Same<A>>(rows, n, columns, out.a);
-    case Fold::max:
-      return columns_with<A, Larger<A>, Same<A>>(rows, n, columns, out.a);
-    case Fold::min:
-      return columns_with<A, Smaller<A>, Same<A>>(rows, n, columns, out.a);
-    case Fold::max_abs:
-      return columns_with<A, Larger<A>, Size<A>>(rows, n, columns, out.a);
-    case Fold::count_nonzero:
-      return columns_count(rows, n, columns, out.i);
-    case Fold::argmax:
-      return columns_best<A, true>(rows, n, columns, first, out);
-    case Fold::argmin:
-      return columns_best<A, false>(rows, n, columns, first, out);
-    case Fold::logsumexp:
-      if constexpr (std::is_floating_point_v<A>) columns_logsumexp(rows, n, columns, out);
-      return;
-    case Fold::moments:
-      if constexpr (std::is_floating_point_v<A>) columns_moments(rows, n, columns, out);
-      return;
-  }
-}
-
 void rows_f32(Fold fold, const float* x, int64_t rows, int64_t stride, int64_t n, int64_t first, int64_t step,
               FoldState<float>* out) {
   rows_of<float>(fold, x, rows, stride, n, first, step, out);
-}
-void columns_f32(Fold fold, const float* const* rows, int64_t n, int64_t columns, int64_t first,
-                 const ColumnStates<float>& out) {
-  columns_of<float>(fold, rows, n, columns, first, out);
 }
 void rows_f64(Fold fold, const double* x, int64_t rows, int64_t stride, int64_t n, int64_t first,
               int64_t step, FoldState<double>* out) {
   rows_of<double>(fold, x, rows, stride, n, first, step, out);
 }
-void columns_f64(Fold fold, const double* const* rows, int64_t n, int64_t columns, int64_t first,
-                 const ColumnStates<double>& out) {
-  columns_of<double>(fold, rows, n, columns, first, out);
-}
 void rows_i64(Fold fold, const int64_t* x, int64_t rows, int64_t stride, int64_t n, int64_t first,
               int64_t step, FoldState<int64_t>* out) {
   rows_of<int64_t>(fold, x, rows, stride, n, first, step, out);
-}
-void columns_i64(Fold fold, const int64_t* const* rows, int64_t n, int64_t columns, int64_t first,
-                 const ColumnStates<int64_t>& out) {
-  columns_of<int64_t>(fold, rows, n, columns, first, out);
 }
 
 }  // namespace mx::kernels::HWY_NAMESPACE
@@ -443,9 +257,6 @@ namespace mx::kernels {
 HWY_EXPORT(rows_f32);
 HWY_EXPORT(rows_f64);
 HWY_EXPORT(rows_i64);
-HWY_EXPORT(columns_f32);
-HWY_EXPORT(columns_f64);
-HWY_EXPORT(columns_i64);
 
 namespace detail {
 
@@ -458,17 +269,6 @@ void fold_rows(Fold fold, const A* x, int64_t rows, int64_t stride, int64_t n, i
     HWY_DYNAMIC_DISPATCH(rows_f64)(fold, x, rows, stride, n, first_index, index_step, out);
   else
     HWY_DYNAMIC_DISPATCH(rows_i64)(fold, x, rows, stride, n, first_index, index_step, out);
-}
-
-template <class A>
-void fold_columns(Fold fold, const A* const* rows, int64_t n, int64_t columns, int64_t first_index,
-                  const ColumnStates<A>& out) {
-  if constexpr (std::is_same_v<A, float>)
-    HWY_DYNAMIC_DISPATCH(columns_f32)(fold, rows, n, columns, first_index, out);
-  else if constexpr (std::is_same_v<A, double>)
-    HWY_DYNAMIC_DISPATCH(columns_f64)(fold, rows, n, columns, first_index, out);
-  else
-    HWY_DYNAMIC_DISPATCH(columns_i64)(fold, rows, n, columns, first_index, out);
 }
 
 namespace {
@@ -547,34 +347,13 @@ void combine(Fold fold, FoldState<A>& l, const FoldState<A>& r) {
   }
 }
 
-template <class A>
-void combine_columns(Fold fold, const ColumnStates<A>& l, const ColumnStates<A>& r, int64_t columns) {
-  if (fold == Fold::sum || fold == Fold::sum_squares || fold == Fold::sum_abs) {
-    for (int64_t c = 0; c < columns; ++c) l.a[c] = wrapping_sum(l.a[c], r.a[c]);
-    return;
-  }
-  for (int64_t c = 0; c < columns; ++c) {
-    FoldState<A> left{l.a[c], l.b[c], l.i[c]};
-    combine(fold, left, FoldState<A>{r.a[c], r.b[c], r.i[c]});
-    l.a[c] = left.a, l.b[c] = left.b, l.i[c] = left.i;
-  }
-}
-
 template void fold_rows(Fold, const float*, int64_t, int64_t, int64_t, int64_t, int64_t, FoldState<float>*);
 template void fold_rows(Fold, const double*, int64_t, int64_t, int64_t, int64_t, int64_t, FoldState<double>*);
 template void fold_rows(Fold, const int64_t*, int64_t, int64_t, int64_t, int64_t, int64_t,
                         FoldState<int64_t>*);
-template void fold_columns(Fold, const float* const*, int64_t, int64_t, int64_t, const ColumnStates<float>&);
-template void fold_columns(Fold, const double* const*, int64_t, int64_t, int64_t,
-                           const ColumnStates<double>&);
-template void fold_columns(Fold, const int64_t* const*, int64_t, int64_t, int64_t,
-                           const ColumnStates<int64_t>&);
 template void combine(Fold, FoldState<float>&, const FoldState<float>&);
 template void combine(Fold, FoldState<double>&, const FoldState<double>&);
 template void combine(Fold, FoldState<int64_t>&, const FoldState<int64_t>&);
-template void combine_columns(Fold, const ColumnStates<float>&, const ColumnStates<float>&, int64_t);
-template void combine_columns(Fold, const ColumnStates<double>&, const ColumnStates<double>&, int64_t);
-template void combine_columns(Fold, const ColumnStates<int64_t>&, const ColumnStates<int64_t>&, int64_t);
 
 }  // namespace detail
 }  // namespace mx::kernels

@@ -54,6 +54,29 @@ HWY_INLINE V exp_of(D d, V x) {
   return hn::IfThenElse(hn::IsNaN(x), x, hn::Mul(hn::Mul(p, first), second));
 }
 
+/// exp(x) for x <= 0 (or -infinity), no NaN: fewer steps, and 0 where the result would be subnormal.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_below(D d, V x) {
+  using T = hn::TFromD<D>;
+  const hn::RebindToSigned<D> di;
+  if constexpr (sizeof(T) == 8) {
+    return exp_of(d, x);
+  } else {
+    const V low = hn::Set(d, -87.3f), clamped = hn::Max(low, x);
+    // Added to 1.5 * 2^23 + 127, a product leaves its nearest integer, biased as exponents are, in the last
+    // bits.
+    const V shift = hn::Set(d, 12582912.f + 127.f);
+    const V shifted = hn::MulAdd(clamped, hn::Set(d, 1.44269504088896340736f), shift);
+    const V n = hn::Sub(shifted, shift);
+    const V r = hn::NegMulAdd(n, hn::Set(d, -2.12194440054690583e-4f),
+                              hn::NegMulAdd(n, hn::Set(d, 0.693359375f), clamped));
+    V p = hn::Set(d, 1.f / 5040);
+    for (float f : {720.f, 120.f, 24.f, 6.f, 2.f, 1.f, 1.f}) p = hn::MulAdd(p, r, hn::Set(d, 1.f / f));
+    const auto scale = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
+    return hn::IfThenElseZero(hn::Ge(x, low), hn::Mul(p, hn::BitCast(d, scale)));
+  }
+}
+
 /// Loads n < lanes elements, the rest filled with `fill`. By way of a buffer: a masked load may touch memory
 /// beyond the end where the instruction set has none.
 template <class D, class T = hn::TFromD<D>>

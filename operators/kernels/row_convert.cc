@@ -12,6 +12,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
 
 // Plain loops over bits: they have no branches that the compiler cannot turn into selections, so that it
 // vectorises them for each instruction set, with the same results as the functions of ndarray/half.h.
@@ -32,8 +33,24 @@ void narrow_bf16(uint16_t* HWY_RESTRICT to, const float* HWY_RESTRICT from, int6
   }
 }
 
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
+// Instructions that convert exactly as the loops below.
+constexpr bool kHardwareHalf = true;
+#else
+constexpr bool kHardwareHalf = false;
+#endif
+
 void widen_f16(float* HWY_RESTRICT to, const uint16_t* HWY_RESTRICT from, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
+  int64_t i = 0;
+  if constexpr (kHardwareHalf) {
+    const hn::ScalableTag<float> d;
+    const hn::Rebind<hwy::float16_t, decltype(d)> dh;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    for (; i + lanes <= n; i += lanes)
+      hn::StoreU(hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(from + i))), d,
+                 to + i);
+  }
+  for (; i < n; ++i) {
     const uint32_t half = from[i], sign = (half & 0x8000) << 16, magnitude = half & 0x7fff;
     const uint32_t normal = (magnitude << 13) + (magnitude >= 0x7c00 ? 0x70000000 : 0x38000000);
     const float small = static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f;
@@ -45,7 +62,15 @@ void widen_f16(float* HWY_RESTRICT to, const uint16_t* HWY_RESTRICT from, int64_
 }
 
 void narrow_f16(uint16_t* HWY_RESTRICT to, const float* HWY_RESTRICT from, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
+  int64_t i = 0;
+  if constexpr (kHardwareHalf) {
+    const hn::ScalableTag<float> d;
+    const hn::Rebind<hwy::float16_t, decltype(d)> dh;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    for (; i + lanes <= n; i += lanes)
+      hn::StoreU(hn::DemoteTo(dh, hn::LoadU(d, from + i)), dh, reinterpret_cast<hwy::float16_t*>(to + i));
+  }
+  for (; i < n; ++i) {
     uint32_t bits;
     std::memcpy(&bits, from + i, sizeof bits);
     const uint32_t sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
@@ -64,6 +89,15 @@ void narrow_f16(uint16_t* HWY_RESTRICT to, const float* HWY_RESTRICT from, int64
   }
 }
 
+template <class To, class From>
+HWY_INLINE void widen(To* HWY_RESTRICT to, const From* HWY_RESTRICT from, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] = static_cast<To>(from[i]);
+}
+void widen_i8(int64_t* to, const int8_t* from, int64_t n) { widen(to, from, n); }
+void widen_u8(int64_t* to, const uint8_t* from, int64_t n) { widen(to, from, n); }
+void widen_i32(int64_t* to, const int32_t* from, int64_t n) { widen(to, from, n); }
+void widen_f32(double* to, const float* from, int64_t n) { widen(to, from, n); }
+
 }  // namespace mx::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -73,6 +107,10 @@ HWY_EXPORT(widen_bf16);
 HWY_EXPORT(narrow_bf16);
 HWY_EXPORT(widen_f16);
 HWY_EXPORT(narrow_f16);
+HWY_EXPORT(widen_i8);
+HWY_EXPORT(widen_u8);
+HWY_EXPORT(widen_i32);
+HWY_EXPORT(widen_f32);
 
 namespace {
 
@@ -95,6 +133,20 @@ void load_run(A* to, const void* data, DType type, int64_t first, int64_t stride
           HWY_DYNAMIC_DISPATCH(widen_bf16)(to, bits, n);
         return;
       }
+    }
+    if constexpr (std::is_same_v<A, int64_t> && std::is_integral_v<T> && !std::is_same_v<T, int64_t>) {
+      if (stride == 1) {
+        if constexpr (std::is_same_v<T, int32_t>)
+          HWY_DYNAMIC_DISPATCH(widen_i32)(to, from, n);
+        else if constexpr (std::is_same_v<T, int8_t>)
+          HWY_DYNAMIC_DISPATCH(widen_i8)(to, from, n);
+        else  // a bool is a byte of 0 or 1
+          HWY_DYNAMIC_DISPATCH(widen_u8)(to, reinterpret_cast<const uint8_t*>(from), n);
+        return;
+      }
+    }
+    if constexpr (std::is_same_v<A, double> && std::is_same_v<T, float>) {
+      if (stride == 1) return HWY_DYNAMIC_DISPATCH(widen_f32)(to, from, n);
     }
     if (stride == 1) {
       for (int64_t i = 0; i < n; ++i) to[i] = convert<A>(from[i]);

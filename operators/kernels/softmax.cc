@@ -28,8 +28,8 @@ HWY_INLINE T exp_and_sum(const T* x, T* y, int64_t n, T shift) {
   auto even = hn::Zero(d), odd = hn::Zero(d);
   int64_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const auto a = exp_of(d, hn::Sub(hn::LoadU(d, x + i), top));
-    const auto b = exp_of(d, hn::Sub(hn::LoadU(d, x + i + lanes), top));
+    const auto a = exp_below(d, hn::Sub(hn::LoadU(d, x + i), top));
+    const auto b = exp_below(d, hn::Sub(hn::LoadU(d, x + i + lanes), top));
     hn::StoreU(a, d, y + i);
     hn::StoreU(b, d, y + i + lanes);
     even = hn::Add(even, a);
@@ -38,11 +38,12 @@ HWY_INLINE T exp_and_sum(const T* x, T* y, int64_t n, T shift) {
   for (; i < n; i += lanes) {
     const int64_t here = n - i < lanes ? n - i : lanes;
     if (here == lanes) {
-      const auto v = exp_of(d, hn::Sub(hn::LoadU(d, x + i), top));
+      const auto v = exp_below(d, hn::Sub(hn::LoadU(d, x + i), top));
       hn::StoreU(v, d, y + i);
       even = hn::Add(even, v);
     } else {
-      const auto v = exp_of(d, hn::Sub(load_tail(d, x + i, here, -std::numeric_limits<T>::infinity()), top));
+      const auto v =
+          exp_below(d, hn::Sub(load_tail(d, x + i, here, -std::numeric_limits<T>::infinity()), top));
       store_tail(d, v, y + i, here);
       odd = hn::Add(odd, v);
     }
@@ -68,6 +69,10 @@ template <class T>
 void softmax_row(const T* x, T* y, int64_t n, T* scratch) {
   const hn::ScalableTag<T> d;
   const T top = max_row(d, x, n);
+  if (!std::isfinite(top)) {
+    for (int64_t i = 0; i < n; ++i) y[i] = std::numeric_limits<T>::quiet_NaN();
+    return;
+  }
   T* const exps = scratch != nullptr ? scratch : y;
   const T total = exp_and_sum(x, exps, n, top);
   scale_row(exps, y, n, T{1} / total, scratch != nullptr);
@@ -82,13 +87,13 @@ HWY_INLINE T sum_of_exp(const T* x, int64_t n, T top) {
   auto even = hn::Zero(d), odd = hn::Zero(d);
   int64_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    even = hn::Add(even, exp_of(d, hn::Sub(hn::LoadU(d, x + i), shift)));
-    odd = hn::Add(odd, exp_of(d, hn::Sub(hn::LoadU(d, x + i + lanes), shift)));
+    even = hn::Add(even, exp_below(d, hn::Sub(hn::LoadU(d, x + i), shift)));
+    odd = hn::Add(odd, exp_below(d, hn::Sub(hn::LoadU(d, x + i + lanes), shift)));
   }
   for (; i < n; i += lanes) {
     const auto v = n - i >= lanes ? hn::LoadU(d, x + i)
                                   : load_tail(d, x + i, n - i, -std::numeric_limits<T>::infinity());
-    even = hn::Add(even, exp_of(d, hn::Sub(v, shift)));
+    even = hn::Add(even, exp_below(d, hn::Sub(v, shift)));
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
 }

@@ -237,9 +237,9 @@ TEST(Reduce, WrongShapesAndAxesAreRefusedWithBothShapes) {
 
 TEST(Reduce, NaNAndInfinityCarryOver) {
   for (DType type : {f32, f64, f16, bf16}) {
-    for (int64_t bad : {0, 5, 31, 499, 1500}) {
+    for (int64_t bad : {0, 31, 600}) {
       for (double value : {kNaN, kInf, -kInf}) {
-        Array in(type, {1501, 20});
+        Array in(type, {601, 20});
         in.fill([&](int64_t i) { return i == bad * 20 + 7 ? value : static_cast<double>(i % 11) - 5; });
         for (ReduceOp op : {ReduceOp::max, ReduceOp::min, ReduceOp::argmax, ReduceOp::argmin,
                             ReduceOp::max_abs, ReduceOp::logsumexp, ReduceOp::any, ReduceOp::all}) {
