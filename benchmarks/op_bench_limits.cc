@@ -21,7 +21,8 @@ struct Free {
 // Aligned to a huge page, as an allocator that cares would do.
 std::shared_ptr<float> array(int64_t count, uint32_t seed) {
   constexpr size_t kAlignment = 2 << 20;
-  const size_t bytes = (static_cast<size_t>(count) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t bytes =
+      (static_cast<size_t>(count) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
   std::shared_ptr<float> memory(static_cast<float*>(std::aligned_alloc(kAlignment, bytes)), Free());
   fill_op_input(memory.get(), count, seed);
   return memory;

@@ -48,9 +48,9 @@ OpCall executes(const dnnl::primitive& primitive, const Arguments& arguments) {
 OpCall binary(algorithm kind, int64_t n) {
   const memory::desc d = vector_of(n);
   const dnnl::binary::primitive_desc p({kind, d, d, d}, cpu_engine());
-  return executes(dnnl::binary(p), {{DNNL_ARG_SRC_0, filled(d, 1)},
-                                    {DNNL_ARG_SRC_1, filled(d, 2)},
-                                    {DNNL_ARG_DST, zeroed(d)}});
+  return executes(
+      dnnl::binary(p),
+      {{DNNL_ARG_SRC_0, filled(d, 1)}, {DNNL_ARG_SRC_1, filled(d, 2)}, {DNNL_ARG_DST, zeroed(d)}});
 }
 
 OpCall eltwise(algorithm kind, int64_t n) {

@@ -47,7 +47,8 @@ OpCall elementwise(const OpCase& c) {
     return [=]() mutable { at::index_select_out(out, a, 0, at_index); };
   }
   Unary unary = nullptr;
-  if (c.op == "relu") unary = [](Tensor& to, const Tensor& x) -> Tensor& { return at::clamp_min_out(to, x, 0); };
+  if (c.op == "relu")
+    unary = [](Tensor& to, const Tensor& x) -> Tensor& { return at::clamp_min_out(to, x, 0); };
   if (c.op == "exp") unary = &at::exp_out;
   if (c.op == "tanh") unary = &at::tanh_out;
   if (c.op == "sigmoid") unary = &at::sigmoid_out;
@@ -99,7 +100,8 @@ OpCall matrix(const OpCase& c) {
   return nullptr;
 }
 
-// The optimiser looks for gradients on the parameter, so this one runs outside inference mode, as in training.
+// The optimiser looks for gradients on the parameter, so this one runs outside inference mode, as in
+// training.
 OpCall adam(const OpCase& c) {
   c10::InferenceMode training(false);
   Tensor parameter = filled({c.elements}, 1).set_requires_grad(true);

@@ -1,7 +1,8 @@
 // The cases of the operator benchmarks: one list for our own program and for every peer, so that figures
 // that stand side by side mean the same work.
 //
-//   <op>/<size>   elementwise, reductions, rows and the like; <size> is that of one float32 operand: 16KiB fits
+//   <op>/<size>   elementwise, reductions, rows and the like; <size> is that of one float32 operand: 16KiB
+//   fits
 //                 the first-level cache, 256KiB the second, 64MiB only memory. GB/s count what the operation
 //                 must read and write, once.
 //   sgemm_<n>     c = a b with square float32 matrices, row-major; 2 n^3 operations.
@@ -16,7 +17,8 @@
 //   where              by a mask of bools
 //   take               c[i] = a[index[i]], int64 indices in random order
 //   cross_entropy      mean over rows of 128 logits, int64 targets
-//   adam               one step of a parameter: reads value, gradient and two moments, writes all but the gradient
+//   adam               one step of a parameter: reads value, gradient and two moments, writes all but the
+//   gradient
 //
 // Results go where the system would put them: into memory that it reuses (peers with an `out` argument), as
 // our own kernels do.
@@ -32,11 +34,11 @@ namespace mx::bench {
 constexpr int64_t kOpColumns = 128;  ///< of softmax, log_softmax, cross_entropy
 
 struct OpCase {
-  std::string name;     ///< "add/256KiB", "sgemm_64"
-  std::string op;       ///< "add", "sgemm"
-  int64_t elements = 0; ///< of one operand
-  int64_t side = 0;     ///< of a square matrix: sgemm, transpose
-  double work = 0;      ///< bytes, or floating-point operations, of one call
+  std::string name;           ///< "add/256KiB", "sgemm_64"
+  std::string op;             ///< "add", "sgemm"
+  int64_t elements = 0;       ///< of one operand
+  int64_t side = 0;           ///< of a square matrix: sgemm, transpose
+  double work = 0;            ///< bytes, or floating-point operations, of one call
   const char* unit = "GB/s";  ///< work per nanosecond, "GB/s" or "GFLOP/s"; or "ns/op", time per work
 };
 
@@ -46,11 +48,13 @@ inline std::vector<OpCase> op_cases() {
     double bytes_per_element;
   };
   // Operands read and results written, in bytes for each element.
-  const Op ops[] = {{"add", 12},     {"mul", 12},        {"relu", 8},       {"exp", 8},
-                    {"tanh", 8},     {"sigmoid", 8},     {"sum", 4},        {"max", 4},
-                    {"argmax", 4},   {"softmax", 8},     {"log_softmax", 8}, {"transpose", 8},
-                    {"cast_f16", 6}, {"cumsum", 8},      {"sort", 8},       {"where", 13},
-                    {"take", 16},    {"cross_entropy", 4 + 8.0 / kOpColumns}, {"adam", 28}};
+  const Op ops[] = {{"add", 12},     {"mul", 12},        {"relu", 8},
+                    {"exp", 8},      {"tanh", 8},        {"sigmoid", 8},
+                    {"sum", 4},      {"max", 4},         {"argmax", 4},
+                    {"softmax", 8},  {"log_softmax", 8}, {"transpose", 8},
+                    {"cast_f16", 6}, {"cumsum", 8},      {"sort", 8},
+                    {"where", 13},   {"take", 16},       {"cross_entropy", 4 + 8.0 / kOpColumns},
+                    {"adam", 28}};
   struct Size {
     const char* name;
     int64_t elements;

@@ -66,6 +66,7 @@ if(MX_BENCH_TORCH_INCLUDE AND MX_BENCH_TORCH_API AND MX_BENCH_TORCH_CPU AND MX_B
   set(CMAKE_REQUIRED_FLAGS -std=c++20)
   set(CMAKE_REQUIRED_QUIET ON)
   check_cxx_source_compiles("#include <ATen/ATen.h>
+    #include <ATen/Parallel.h>
     int main() { return at::get_parallel_info().empty() || at::ones({2}).numel() != 2; }" MX_BENCH_TORCH_WORKS)
   if(MX_BENCH_TORCH_WORKS)
     foreach(name op_bench_torch eager_bench_torch)
