@@ -110,8 +110,16 @@ class Execution {
     engine_.push(
         [&step, values](RunContext rc) {
           if (step.fails) {
-            for (int v : step.writes) (*values)[static_cast<size_t>(v)] = 0xdead;
-            for (int v : step.updates) (*values)[static_cast<size_t>(v)] = 0xdead;
+            const auto spoil = [&step, values] {
+              for (int v : step.writes) (*values)[static_cast<size_t>(v)] = 0xdead;
+              for (int v : step.updates) (*values)[static_cast<size_t>(v)] = 0xdead;
+            };
+            // On a device earlier readers may still be in flight: only its stream may touch the values.
+            if (rc.stream() == nullptr) {
+              spoil();
+            } else {
+              rc.stream()->submit([spoil](KernelContext&) { spoil(); });
+            }
             throw std::runtime_error(test::failure_text(step.id));
           }
           if (rc.stream() == nullptr) {
