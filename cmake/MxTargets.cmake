@@ -45,13 +45,15 @@ function(mx_add_example name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} mx_flags)
 endfunction()
 
-# The executables that a folder of the tree and its subfolders define.
+# The executables that a folder of the tree and its subfolders define, but for those that are told to stay here
+# (MX_STAYS_HERE), with whatever large library they measure.
 function(mx_executables_in folder out)
   set(found "")
   get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
   foreach(target IN LISTS targets)
     get_target_property(type ${target} TYPE)
-    if(type STREQUAL EXECUTABLE)
+    get_target_property(stays ${target} MX_STAYS_HERE)
+    if(type STREQUAL EXECUTABLE AND NOT stays)
       list(APPEND found ${target})
     endif()
   endforeach()

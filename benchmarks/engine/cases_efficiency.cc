@@ -49,6 +49,12 @@ double speedup(System& system, const Pattern& pattern, int runs) {
 void run_efficiency(const Job& job) {  // eff_<pattern>
   const std::string pattern_name = job.case_name.substr(4);
   const auto system = job.system->make(job.threads);
+  if (job.verify) {  // the checker takes the place of the body, and a microsecond
+    const Pattern pattern = make_pattern(pattern_name, ops_of_body(1, job.quick));
+    system->prepare(pattern);
+    return emit_violations(job.case_name, pattern, true,
+                           [&] { system->inside([&] { run_once_ns(*system, pattern.size()); }); });
+  }
   const double rate = spins_per_ns();
   std::vector<double> bodies(std::begin(kBodiesUs), std::end(kBodiesUs));
   if (job.quick) bodies.assign(std::begin(kQuickBodiesUs), std::end(kQuickBodiesUs));
@@ -76,7 +82,7 @@ bool parallel_system(const SystemInfo& info) { return info.name != "serial"; }
 
 void add_efficiency_cases(std::vector<Case>& all) {
   for (const char* name : {"eff_indep", "eff_random", "eff_wave"}) {
-    all.push_back({name, "efficiency", parallel_system, run_efficiency});
+    all.push_back({name, "efficiency", parallel_system, run_efficiency, true});
   }
 }
 

@@ -21,6 +21,10 @@ void run_push_wait(const Job& job) {
   const Pattern pattern = make_pattern("indep", k);
   const auto system = job.system->make(job.threads);
   system->prepare(pattern);
+  if (job.verify) {
+    return emit_violations(job.case_name, pattern, true,
+                           [&] { system->inside([&] { run_once_ns(*system, k); }); });
+  }
   const int64_t enough_ns = job.quick ? 5'000'000 : 100'000'000;
   double result = 0;
   system->inside([&] {
@@ -98,7 +102,7 @@ void run_idle_cpu(const Job& job) {
 
 void add_latency_cases(std::vector<Case>& all) {
   for (const char* name : {"push_wait_1", "push_wait_10", "push_wait_100"}) {
-    all.push_back({name, "latency", any_system, run_push_wait});
+    all.push_back({name, "latency", any_system, run_push_wait, true});
   }
   all.push_back({"push_to_run_spinning", "latency", parallel_system, run_push_to_run_spinning, false, 2});
   all.push_back({"push_to_run_asleep", "latency", parallel_system, run_push_to_run_asleep, false, 2});

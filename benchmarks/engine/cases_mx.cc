@@ -63,6 +63,11 @@ double run_temporaries_ns(Engine& engine, uint32_t ops) {
 
 void run_temporaries(const Job& job) {
   Engine engine(bench_options(job.threads));
+  if (job.verify) {
+    Pattern pattern{"temporaries", job.ops + 1, {}};
+    for (uint32_t i = 0; i < job.ops; ++i) pattern.ops.push_back({i + 1, {i, 0, 0}, 1, true});
+    return emit_violations(job.case_name, pattern, true, [&] { run_temporaries_ns(engine, job.ops); });
+  }
   run_temporaries_ns(engine, job.ops);
   const double before = process_memory().peak_bytes;
   std::vector<double> samples;
@@ -76,16 +81,20 @@ void run_push_wait_var(const Job& job) {
   Engine engine(bench_options(job.threads));
   const Var v = engine.new_var();
   const uint32_t cycles = job.quick ? 1'000 : 200'000;
-  double result = 0;
-  for (int i = 0; i < 2; ++i) {  // the first warms up
-    const int64_t start = now_ns();
+  const auto run = [&] {
     for (uint32_t k = 0; k < cycles; ++k) {
       engine.push([k](RunContext) { run_body(k); }, {.writes = {v}});
       engine.wait(v);
     }
-    result = static_cast<double>(now_ns() - start) / cycles;
+  };
+  if (job.verify) {
+    emit_violations(job.case_name, make_pattern("chain", cycles), true, run);
+  } else {
+    run();  // warms up
+    const int64_t start = now_ns();
+    run();
+    emit("push_wait_var_1", static_cast<double>(now_ns() - start) / cycles, "ns");
   }
-  emit("push_wait_var_1", result, "ns");
   engine.delete_var(v);
 }
 
@@ -109,6 +118,10 @@ double run_chain_ns(Engine& engine, uint32_t ops, bool bulk) {
 
 void run_bulk(const Job& job) {
   Engine engine(bench_options(job.threads));
+  if (job.verify) {
+    return emit_violations(job.case_name, make_pattern("chain", job.ops), true,
+                           [&] { run_chain_ns(engine, job.ops, true); });
+  }
   std::vector<double> single, bulk;
   for (int i = 0; i < (job.quick ? 2 : 7); ++i) {
     single.push_back(run_chain_ns(engine, job.ops, false) / job.ops);
@@ -121,11 +134,11 @@ void run_bulk(const Job& job) {
 }  // namespace
 
 void add_mx_cases(std::vector<Case>& all) {
-  all.push_back({"push_wait_var_1", "latency", only_mx, run_push_wait_var});
+  all.push_back({"push_wait_var_1", "latency", only_mx, run_push_wait_var, true});
   all.push_back({"bytes_per_pending_op", "memory", only_mx, run_bytes_per_pending_op});
   all.push_back({"rss_10M", "memory", only_mx, run_rss_10m});
-  all.push_back({"temporaries", "memory", only_mx, run_temporaries});
-  all.push_back({"bulk", "basic", only_mx, run_bulk});
+  all.push_back({"temporaries", "memory", only_mx, run_temporaries, true});
+  all.push_back({"bulk", "basic", only_mx, run_bulk, true});
 }
 
 }  // namespace mx::bench

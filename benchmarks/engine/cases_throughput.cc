@@ -3,8 +3,6 @@
 #include <atomic>
 #include <thread>
 
-#include "benchmarks/engine/body.h"
-#include "benchmarks/engine/checker.h"
 #include "benchmarks/engine/measure.h"
 #include "benchmarks/support/clock.h"
 #include "benchmarks/support/report.h"
@@ -20,29 +18,12 @@ bool has_many_pushers(const SystemInfo& info) { return info.many_pushers; }
 
 std::string until_underscore(const std::string& name) { return name.substr(0, name.find('_')); }
 
-// Three runs with the checker as body; a system that keeps state between runs has to get the later ones
-// right as well.
-template <class Run>
-void verify(const std::string& case_name, System& system, const Pattern& pattern, bool ordered, Run&& run) {
-  Checker checker(pattern, ordered);
-  g_body.kind = BodyKind::check;
-  g_body.checker = &checker;
-  uint64_t violations = 0;
-  for (int i = 0; i < 3; ++i) {
-    checker.reset();
-    system.inside(run);
-    violations += checker.violations();
-  }
-  g_body.kind = BodyKind::empty;
-  emit(case_name, static_cast<double>(violations), "violations");
-}
-
 void run_pattern(const Job& job, const Pattern& pattern) {
   const auto system = job.system->make(job.threads);
   system->prepare(pattern);
   const uint32_t n = pattern.size();
   if (job.verify) {
-    verify(job.case_name, *system, pattern, true, [&] { run_once_ns(*system, n); });
+    emit_violations(job.case_name, pattern, true, [&] { system->inside([&] { run_once_ns(*system, n); }); });
   } else {
     emit(job.case_name, timed_run_ns(*system, n, job.quick) / n, "ns/op");
   }
@@ -73,7 +54,8 @@ void run_gated(const Job& job) {
   const auto system = job.system->make_pausing(job.threads, n);
   system->prepare(pattern);
   if (job.verify) {
-    verify(job.case_name, *system, pattern, true, [&] { run_gated_once(*system, n); });
+    emit_violations(job.case_name, pattern, true,
+                    [&] { system->inside([&] { run_gated_once(*system, n); }); });
     return;
   }
   std::vector<double> push, drain, total;
@@ -117,7 +99,8 @@ void run_pushers(const Job& job) {  // push<N>_<pattern>
   system->prepare(pattern);
   const uint32_t n = pattern.size();
   if (job.verify) {
-    verify(job.case_name, *system, pattern, /*ordered=*/false, [&] { run_split_ns(*system, n, pushers); });
+    emit_violations(job.case_name, pattern, /*ordered=*/false,
+                    [&] { system->inside([&] { run_split_ns(*system, n, pushers); }); });
     return;
   }
   std::vector<double> samples;

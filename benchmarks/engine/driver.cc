@@ -37,6 +37,9 @@ std::vector<const Case*> chosen_cases(const Plan& plan) {
   return chosen;
 }
 
+// The program of a system that has one of its own lies beside this one.
+std::string helper_path(const SystemInfo& system) { return self_path() + "_" + system.name; }
+
 std::vector<const SystemInfo*> chosen_systems(const Plan& plan) {
   for (const std::string& name : known_systems()) {
     const bool wanted = plan.systems.empty() || contains(plan.systems, name);
@@ -48,7 +51,12 @@ std::vector<const SystemInfo*> chosen_systems(const Plan& plan) {
   }
   std::vector<const SystemInfo*> chosen;
   for (const SystemInfo& info : systems()) {
-    if (plan.systems.empty() || contains(plan.systems, info.name)) chosen.push_back(&info);
+    if (!plan.systems.empty() && !contains(plan.systems, info.name)) continue;
+    if (info.own_program && access(helper_path(info).c_str(), X_OK) != 0) {
+      note("missing: " + info.name + " has its program elsewhere (" + helper_path(info) + " is not there)");
+      continue;
+    }
+    chosen.push_back(&info);
   }
   return chosen;
 }
@@ -97,7 +105,7 @@ class Driver {
   }
 
   void measure(const Case& c, const SystemInfo& system, int threads, std::vector<Row>& rows) {
-    const std::string program = system.own_program ? self_ + "_" + system.name : self_;
+    const std::string program = system.own_program ? helper_path(system) : self_;
     Job job{&system, c.name, threads, plan_.ops, plan_.wave_side, plan_.quick, plan_.verify};
     const ChildResult result =
         run_child(child_arguments(program, job), first_cpus(threads), plan_.timeout_s, system.environment);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "benchmarks/engine/body.h"
+#include "benchmarks/engine/checker.h"
 #include "benchmarks/support/clock.h"
 #include "benchmarks/support/report.h"
 
@@ -46,6 +48,21 @@ void emit(const std::string& case_name, double value, const std::string& unit) {
   // Marked, because libraries may write to stdout as well.
   std::printf("@ %s %.9g %s\n", case_name.c_str(), value, unit.c_str());
   std::fflush(stdout);
+}
+
+void emit_violations(const std::string& case_name, const Pattern& pattern, bool ordered,
+                     const std::function<void()>& run) {
+  Checker checker(pattern, ordered);
+  g_body.kind = BodyKind::check;
+  g_body.checker = &checker;
+  uint64_t violations = 0;
+  for (int i = 0; i < 3; ++i) {
+    checker.reset();
+    run();
+    violations += checker.violations();
+  }
+  g_body.kind = BodyKind::empty;
+  emit(case_name, static_cast<double>(violations), "violations");
 }
 
 double run_once_ns(System& system, uint32_t ops) {

@@ -1,6 +1,7 @@
 // A case is one question, asked of one system in one process; it may give several values.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,12 @@ double run_once_ns(System& system, uint32_t ops);
 
 /// After one warm-up run, repeats until a quarter of a second has been timed; the median, in ns per run.
 double timed_run_ns(System& system, uint32_t ops, bool quick);
+
+/// With --verify: calls run(), which runs the pattern once, three times with the checker as body, and emits
+/// the violations. (A system that keeps state between runs has to get the later ones right as well.)
+/// `ordered` as in Checker.
+void emit_violations(const std::string& case_name, const Pattern& pattern, bool ordered,
+                     const std::function<void()>& run);
 
 void add_throughput_cases(std::vector<Case>& all);
 void add_efficiency_cases(std::vector<Case>& all);

@@ -134,10 +134,13 @@ TEST_F(Priority, WithinALaneToo) {
   for (int i = 0; i < 50; ++i) {
     e_.push([this, i] { note(i % 5); }, {.priority = i % 5, .lane = StreamKind::comm});
   }
-  gate_.open();
+  // The other worker stays held and nobody helps by waiting: one thread runs the lane.
   comm.open();
+  while (e_.stats().in_flight > 1) std::this_thread::yield();
+  gate_.open();
   e_.wait_all();
   EXPECT_EQ(50u, order_.size());
+  EXPECT_TRUE(std::is_sorted(order_.rbegin(), order_.rend()));
 }
 
 TEST_F(Priority, OfADevice) {

@@ -4,6 +4,7 @@
 #include "engine/base/error.h"
 #include "engine/device/registry.h"
 #include "engine/device/virtual/virtual_device.h"
+#include "tests/support/errors.h"
 
 namespace mx::test {
 namespace {
@@ -74,6 +75,32 @@ TEST_P(VirtualStreams, AnInjectedKernelErrorHitsOneOperation) {
   EXPECT_EQ(values(*b), std::vector<double>(4, 2));
   EXPECT_EQ(values(*a), std::vector<double>(4, 1));
   EXPECT_THROW(engine.wait_all(), DeviceError);
+}
+
+// It holds what it has got while it asks for what is not there, and others work on the device meanwhile.
+TEST_P(VirtualStreams, AnOperationThatFindsNoMemoryFailsAndTheOthersGoOn) {
+  Engine& engine = start(2);
+  auto a = array(4), b = array(4), c = array(4);
+  push_fill(*b, 1);
+  engine.push(
+      [](RunContext run) {
+        Stream& stream = *run.stream();
+        struct Temporary {
+          Stream& stream;
+          void* memory;
+          ~Temporary() { stream.device().free(memory, &stream); }
+        } const held{stream, stream.device().allocate(100, &stream)};
+        stream.device().allocate(size_t{1} << 50, &stream);
+      },
+      {.writes = {a->var}, .context = device(), .name = "hungry"});
+  push_add(*a, *b, *c);
+  push_add(*b, *b, *b);
+  EXPECT_TRUE(contains(error_of<OutOfMemory>([&] { engine.wait(a->var); }), "[hungry]"));
+  EXPECT_TRUE(contains(error_of<OutOfMemory>([&] { engine.wait(c->var); }), "[hungry]"));
+  EXPECT_EQ(values(*b), std::vector<double>(4, 2));
+  EXPECT_THROW(engine.wait_all(), OutOfMemory);
+  push_fill(*a, 3);
+  EXPECT_EQ(values(*a), std::vector<double>(4, 3));
 }
 
 }  // namespace

@@ -59,6 +59,22 @@ class Documents(unittest.TestCase):
             ticked, test = row[0].strip() == "yes", row[-1].strip()
             self.assertEqual(ticked, bool(test), f"tick without test, or test without tick: {row}")
 
+    def test_tests_that_documents_name_exist(self):
+        there = {}  # suite: its tests
+        for folder, _, files in os.walk(os.path.join(SOURCE, "tests")):
+            for name in files:
+                if name.endswith((".cc", ".cu")):
+                    text = read(os.path.join(folder, name))
+                    for suite, test in re.findall(r"\bTEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)", text):
+                        there.setdefault(suite, set()).add(test)
+        self.assertGreater(len(there), 20)
+        named = re.findall(r"`(?:\w+/)?([A-Z]\w+)\.([A-Z]\w+|\*)`", read("docs/features.md"))
+        self.assertGreater(len(named), 20)
+        for suite, test in named:
+            self.assertIn(suite, there, f"docs/features.md names {suite}.{test}")
+            if test != "*":
+                self.assertIn(test, there[suite], f"docs/features.md names {suite}.{test}")
+
 
 if __name__ == "__main__":
     SOURCE = sys.argv.pop(1)

@@ -1,0 +1,147 @@
+// op_bench_torch: the operator cases in libtorch's C++ interface, without gradients (inference mode), results
+// written to existing tensors where an operation can do that.
+#include <ATen/Parallel.h>
+#include <torch/optim/adam.h>
+#include <torch/types.h>
+#include <torch/version.h>
+
+#include <memory>
+
+#include "benchmarks/op/runner.h"
+#include "benchmarks/support/report.h"
+
+namespace {
+
+using namespace mx::bench;
+using at::Tensor;
+
+Tensor filled(at::IntArrayRef shape, uint32_t seed) {
+  Tensor t = at::empty(shape, at::kFloat);
+  fill_op_input(t.data_ptr<float>(), t.numel(), seed);
+  return t;
+}
+
+Tensor indices(int64_t n, int64_t limit) {
+  Tensor t = at::empty({n}, at::kLong);
+  const std::vector<int64_t> values = op_indices(n, limit, 3);
+  std::copy(values.begin(), values.end(), t.data_ptr<int64_t>());
+  return t;
+}
+
+// A result of which the pages have been touched.
+Tensor result_like(const Tensor& t) { return at::zeros_like(t); }
+
+using Unary = Tensor& (*)(Tensor&, const Tensor&);
+
+OpCall elementwise(const OpCase& c) {
+  const Tensor a = filled({c.elements}, 1), b = filled({c.elements}, 2);
+  Tensor out = result_like(a);
+  if (c.op == "add") return [=]() mutable { at::add_out(out, a, b); };
+  if (c.op == "mul") return [=]() mutable { at::mul_out(out, a, b); };
+  if (c.op == "where") {
+    const Tensor mask = a > 0;
+    return [=]() mutable { at::where_out(out, mask, a, b); };
+  }
+  if (c.op == "take") {
+    const Tensor at_index = indices(c.elements, c.elements);
+    return [=]() mutable { at::index_select_out(out, a, 0, at_index); };
+  }
+  Unary unary = nullptr;
+  if (c.op == "relu")
+    unary = [](Tensor& to, const Tensor& x) -> Tensor& { return at::clamp_min_out(to, x, 0); };
+  if (c.op == "exp") unary = &at::exp_out;
+  if (c.op == "tanh") unary = &at::tanh_out;
+  if (c.op == "sigmoid") unary = &at::sigmoid_out;
+  if (unary == nullptr) return nullptr;
+  return [=]() mutable { unary(out, a); };
+}
+
+OpCall reduction_or_scan(const OpCase& c) {
+  const Tensor a = filled({c.elements}, 1);
+  if (c.op == "sum" || c.op == "max") {
+    Tensor out = at::zeros({}, at::kFloat);
+    if (c.op == "sum") return [=]() mutable { at::sum_out(out, a, at::IntArrayRef{0}); };
+    return [=]() mutable { at::amax_out(out, a, at::IntArrayRef{0}); };
+  }
+  if (c.op == "argmax") {
+    Tensor out = at::zeros({}, at::kLong);
+    return [=]() mutable { at::argmax_out(out, a, 0); };
+  }
+  Tensor out = result_like(a);
+  if (c.op == "cumsum") return [=]() mutable { at::cumsum_out(out, a, 0); };
+  if (c.op == "sort") {
+    Tensor places = at::zeros({c.elements}, at::kLong);
+    return [=]() mutable { at::sort_out(out, places, a, 0); };
+  }
+  return nullptr;
+}
+
+OpCall rows(const OpCase& c) {
+  const Tensor a = filled({c.elements / kOpColumns, kOpColumns}, 1);
+  Tensor out = result_like(a);
+  if (c.op == "softmax") return [=]() mutable { at::_softmax_out(out, a, 1, false); };
+  if (c.op == "log_softmax") return [=]() mutable { at::_log_softmax_out(out, a, 1, false); };
+  if (c.op == "cross_entropy") {
+    const Tensor targets = indices(a.size(0), kOpColumns);
+    return [=] { at::cross_entropy_loss(a, targets); };
+  }
+  return nullptr;
+}
+
+OpCall matrix(const OpCase& c) {
+  const Tensor a = filled({c.side, c.side}, 1), b = filled({c.side, c.side}, 2);
+  Tensor out = result_like(a);
+  if (c.op == "sgemm") return [=]() mutable { at::mm_out(out, a, b); };
+  if (c.op == "transpose") return [=]() mutable { out.copy_(a.t()); };
+  if (c.op == "cast_f16") {
+    Tensor half = at::zeros_like(a, at::kHalf);
+    return [=]() mutable { half.copy_(a); };
+  }
+  return nullptr;
+}
+
+// The optimiser looks for gradients on the parameter, so this one runs outside inference mode, as in
+// training.
+OpCall adam(const OpCase& c) {
+  c10::InferenceMode training(false);
+  Tensor parameter = filled({c.elements}, 1).set_requires_grad(true);
+  parameter.mutable_grad() = filled({c.elements}, 2);
+  const auto optimiser = std::make_shared<torch::optim::Adam>(std::vector<Tensor>{parameter});
+  return [=] {
+    c10::InferenceMode off(false);
+    optimiser->step();
+  };
+}
+
+OpCall prepare(const OpCase& c, int) {
+  if (c.op == "adam") return adam(c);
+  for (const auto& make : {elementwise, reduction_or_scan, rows, matrix}) {
+    const OpCall call = make(c);
+    if (!call) continue;
+    return [call] {
+      const c10::InferenceMode inference;
+      call();
+    };
+  }
+  return nullptr;
+}
+
+std::vector<std::string> environment(int threads) {
+  std::vector<std::string> entries = {"OMP_NUM_THREADS=" + std::to_string(threads)};
+#if defined(__x86_64__)
+  // For the libtorch that calls OpenBLAS: see op_bench_openblas.cc.
+  if (__builtin_cpu_supports("avx512vl")) entries.push_back("OPENBLAS_CORETYPE=SkylakeX");
+#endif
+  return entries;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  OpSystem system{"op", "libtorch", op_cases(), environment, nullptr, prepare};
+  system.start = [](int threads) {
+    at::set_num_threads(threads);
+    note(std::string("libtorch ") + TORCH_VERSION);
+  };
+  return run_op_bench(argc, argv, system);
+}

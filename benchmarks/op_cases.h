@@ -1,0 +1,96 @@
+// The cases of the operator benchmarks: one list for our own program and for every peer, so that figures
+// that stand side by side mean the same work.
+//
+//   <op>/<size>   elementwise, reductions, rows and the like; <size> is that of one float32 operand: 16KiB
+//   fits
+//                 the first-level cache, 256KiB the second, 64MiB only memory. GB/s count what the operation
+//                 must read and write, once.
+//   sgemm_<n>     c = a b with square float32 matrices, row-major; 2 n^3 operations.
+//
+//   add mul            c = a + b, c = a * b
+//   relu exp tanh sigmoid
+//   sum max argmax     of the whole operand
+//   softmax log_softmax    over rows of 128
+//   transpose          a square matrix into a contiguous one
+//   cast_f16           float32 to float16
+//   cumsum sort        of the operand as one row; sort counts the values only, whatever else it gives
+//   where              by a mask of bools
+//   take               c[i] = a[index[i]], int64 indices in random order
+//   cross_entropy      mean over rows of 128 logits, int64 targets
+//   adam               one step of a parameter: reads value, gradient and two moments, writes all but the
+//   gradient
+//
+// Results go where the system would put them: into memory that it reuses (peers with an `out` argument), as
+// our own kernels do.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mx::bench {
+
+constexpr int64_t kOpColumns = 128;  ///< of softmax, log_softmax, cross_entropy
+
+struct OpCase {
+  std::string name;           ///< "add/256KiB", "sgemm_64"
+  std::string op;             ///< "add", "sgemm"
+  int64_t elements = 0;       ///< of one operand
+  int64_t side = 0;           ///< of a square matrix: sgemm, transpose
+  double work = 0;            ///< bytes, or floating-point operations, of one call
+  const char* unit = "GB/s";  ///< work per nanosecond, "GB/s" or "GFLOP/s"; or "ns/op", time per work
+};
+
+inline std::vector<OpCase> op_cases() {
+  struct Op {
+    const char* name;
+    double bytes_per_element;
+  };
+  // Operands read and results written, in bytes for each element.
+  const Op ops[] = {{"add", 12},     {"mul", 12},        {"relu", 8},
+                    {"exp", 8},      {"tanh", 8},        {"sigmoid", 8},
+                    {"sum", 4},      {"max", 4},         {"argmax", 4},
+                    {"softmax", 8},  {"log_softmax", 8}, {"transpose", 8},
+                    {"cast_f16", 6}, {"cumsum", 8},      {"sort", 8},
+                    {"where", 13},   {"take", 16},       {"cross_entropy", 4 + 8.0 / kOpColumns},
+                    {"adam", 28}};
+  struct Size {
+    const char* name;
+    int64_t elements;
+  };
+  const Size sizes[] = {{"16KiB", 4 << 10}, {"256KiB", 64 << 10}, {"64MiB", 16 << 20}};
+  std::vector<OpCase> cases;
+  for (const int64_t n : {16, 64, 256, 1024, 2048}) {
+    const double side = static_cast<double>(n);
+    cases.push_back({"sgemm_" + std::to_string(n), "sgemm", n * n, n, 2 * side * side * side, "GFLOP/s"});
+  }
+  for (const Op& op : ops) {
+    for (const Size& size : sizes) {
+      const auto elements = static_cast<double>(size.elements);
+      cases.push_back({std::string(op.name) + "/" + size.name, op.name, size.elements,
+                       static_cast<int64_t>(std::llround(std::sqrt(elements))),
+                       op.bytes_per_element * elements, "GB/s"});
+    }
+  }
+  return cases;
+}
+
+/// What one small operation costs: one thread, arrays of 2 x 2 float32. The arithmetic is nothing, so this is
+/// the price of the call: dispatch, allocation, recording, the tape. Programs also print <case>_allocs, the
+/// allocations of one operation in steady state.
+///
+///   add            c = a + b
+///   add_inference  the same in a mode without gradients, where a system has one
+///   add_inplace    a += b
+///   add_recorded   c = a + b with a gradient to come: the node is made, and dropped with c
+///   add_fwd_bwd    y = a + b + b + ... 100 times, summed, backward; per addition
+inline std::vector<OpCase> eager_cases() {
+  std::vector<OpCase> cases;
+  for (const char* name : {"add", "add_inference", "add_inplace", "add_recorded", "add_fwd_bwd"}) {
+    cases.push_back({name, name, 4, 2, name == std::string("add_fwd_bwd") ? 100.0 : 1.0, "ns/op"});
+  }
+  return cases;
+}
+
+}  // namespace mx::bench
