@@ -61,34 +61,35 @@ void copy_tiles(const LoopPlan<2>& plan, int across, const Tensor& target, const
   const auto to_bytes = static_cast<int64_t>(size_of(target.dtype));
   const auto from_bytes = static_cast<int64_t>(size_of(source.dtype));
   const int64_t side = kTileBytes / to_bytes;
-  // Bands of a few tiles' height: what is read in one place is then several lines of one page, as each tile
-  // walks across a page for every element of its width.
-  const int64_t width = plan.shape[0], height = plan.shape[across], band_height = 4 * side;
-  const int64_t bands = (height + band_height - 1) / band_height;
+  // Blocks of tiles: a tile walks across a page of memory for every row of the source and of the target, and
+  // a block is as many pages as the processor remembers, each for a kilobyte.
+  const int64_t width = plan.shape[0], height = plan.shape[across], block = 16 * side;
+  const int64_t across_blocks = (height + block - 1) / block, along_blocks = (width + block - 1) / block;
   const ConvertRow row = target.dtype == source.dtype ? nullptr : convert_row(target.dtype, source.dtype);
   const auto turn = to_bytes == 1   ? turn_tile<uint8_t>
                     : to_bytes == 2 ? turn_tile<uint16_t>
                     : to_bytes == 4 ? turn_tile<uint32_t>
                                     : turn_tile<uint64_t>;
   const int64_t to_step = plan.strides[0][across] * to_bytes, from_step = plan.strides[1][0] * from_bytes;
-  const int64_t grain = std::max<int64_t>(1, kLoopGrain / (band_height * width));
-  parallel_for(plan.numel / (width * height) * bands, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t band = begin; band < end; ++band) {
-      const int64_t first = band % bands * band_height, last = std::min(first + band_height, height);
-      int64_t rest = band / bands, to_at = 0, from_at = 0;
+  const int64_t blocks = plan.numel / (width * height) * across_blocks * along_blocks;
+  const int64_t each = std::min(block, width) * std::min(block, height);
+  parallel_for(blocks, std::max<int64_t>(1, kLoopGrain / each), [&](int64_t begin, int64_t end) {
+    for (int64_t number = begin; number < end; ++number) {
+      const int64_t c0 = number % along_blocks * block, c1 = std::min(c0 + block, width);
+      const int64_t r0 = number / along_blocks % across_blocks * block, r1 = std::min(r0 + block, height);
+      int64_t rest = number / along_blocks / across_blocks, to_at = 0, from_at = 0;
       for (int i = 1; i < plan.rank; ++i) {
         if (i == across) continue;
         to_at += rest % plan.shape[i] * plan.strides[0][i];
         from_at += rest % plan.shape[i] * plan.strides[1][i];
         rest /= plan.shape[i];
       }
-      for (int64_t c = 0; c < width; c += side) {
+      for (int64_t c = c0; c < c1; c += side) {
         char* to = target.as<char>() + (to_at + c) * to_bytes;
         const char* from = source.as<char>() + from_at * from_bytes + c * from_step;
-        const int64_t columns = std::min(side, width - c);
-        for (int64_t r = first; r < last; r += side)
-          turn(to + r * to_step, to_step, from + r * from_bytes, from_step, std::min(side, last - r), columns,
-               row);
+        for (int64_t r = r0; r < r1; r += side)
+          turn(to + r * to_step, to_step, from + r * from_bytes, from_step, std::min(side, r1 - r),
+               std::min(side, c1 - c), row);
       }
     }
   });

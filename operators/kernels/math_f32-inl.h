@@ -151,7 +151,8 @@ struct SiluFloat {
 };
 
 /// x times the integral of the normal distribution up to x, which is for a = |x|
-/// exp(-a^2 / 2) P(t) / (a + 3.5) up to -a, t = (a - 3.5) / (a + 3.5), and 1 less that up to a.
+/// exp(-a^2 / 2) P(t) / (a + 3.5) up to -a, t = 1 - 7 / (a + 3.5), and 1 less that up to a; near 0, 1/2
+/// and an odd polynomial.
 struct GeluFloat {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x) {
@@ -166,10 +167,15 @@ struct GeluFloat {
     constexpr double c[] = {-2.18766106816e-5, 7.67955304102e-5, 0.000433096391896, -0.000463003756578,
                             -0.00317541538653, 0.00648260972546, 0.017405951925,    -0.116051707178,
                             0.315425070412,    -0.565561791309,  0.744416074437};
-    const V p = horner(d, hn::Mul(hn::Sub(a, k), inverse), c);
+    const V p = horner(d, hn::NegMulAdd(hn::Set(d, 7.f), inverse, hn::Set(d, 1.f)), c);
     const V tail = hn::Mul(hn::Mul(ExpFloat::of_sum(d, high, low), p), inverse);
     const V above = hn::Mul(x, hn::Sub(hn::Set(d, 1.f), tail));
-    return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Neg(hn::Mul(a, tail)), above);
+    const V far = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Neg(hn::Mul(a, tail)), above);
+    // Around 0 an odd polynomial keeps more digits.
+    constexpr double near[] = {-7.66053817138e-6, 0.000113502296193, -0.0011863439888,
+                               0.00997332848126,  -0.0664903605672,  0.398942280131};
+    const V integral = hn::MulAdd(a, hn::CopySign(horner(d, hn::Mul(a, a), near), x), hn::Set(d, 0.5f));
+    return hn::IfThenElse(hn::Lt(a, hn::Set(d, 1.f)), hn::Mul(x, integral), far);
   }
   // Below, exp has too few digits left.
   template <class D, class V>
