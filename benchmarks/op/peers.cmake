@@ -21,6 +21,8 @@ if(hwy_FOUND)
   op_program(op_bench_limits SOURCES op_bench_limits.cc op/bandwidth.cc LIBRARIES hwy::hwy)
 endif()
 
+op_program(eager_bench SOURCES eager_bench.cc LIBRARIES mx::operators)
+
 # The peers' libraries are not instrumented.
 if(MX_SANITIZE)
   return()

@@ -4,10 +4,6 @@
 #include "operators/kernels/gemm_product.h"
 #include "operators/kernels/workspace.h"
 
-// Sets of instructions that would only repeat the code of another one, and vectors whose length is not known
-// here, of which no array can be made.
-#include <hwy/detect_targets.h>
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "operators/kernels/gemm_block.cc"
 #include <hwy/foreach_target.h>
