@@ -29,18 +29,25 @@ int transposed_dimension(const LoopPlan<2>& plan, const Tensor& target, const Te
   return 0;
 }
 
-/// Bytes: an unsigned type of the size of the elements.
+/// Bytes of a run of the target that a tile writes at once.
+constexpr int64_t kRunBytes = 1024;
+/// Bytes of a target from which on the runs of transposed copies go past the caches: their stores would wait
+/// for one line after the other.
+constexpr int64_t kTurnedStreamBytes = int64_t{1} << 19;
+
+/// `rows` runs of `columns` elements of the target, from as many neighbours in `columns` places of the
+/// source. Steps in bytes. Bits: an unsigned type of the size of the target's elements.
 template <class Bits>
 void turn_tile(char* to, int64_t to_step, const char* from, int64_t from_step, int64_t rows, int64_t columns,
-               ConvertRow convert_elements) {
-  // Each line of the source is read once and each line of the target written once; the elements change places
+               ConvertRow convert_elements, bool stream) {
+  // Each line of the source is read once and each run of the target written once; the elements change places
   // in a block between them, so that strides that are powers of two do not push lines out of the cache.
   constexpr int64_t kSide = kTileBytes / static_cast<int64_t>(sizeof(Bits));
-  alignas(64) Bits block[kSide][kSide], line[kSide];
+  constexpr int64_t kAhead = 16;
+  alignas(64) Bits block[kSide][kRunBytes / sizeof(Bits)], line[kSide];
   for (int64_t c = 0; c < columns; ++c) {
     const char* elements = from + c * from_step;
-    // The same distance further on begins the next tile.
-    __builtin_prefetch(elements + columns * from_step);
+    if (c + kAhead < columns) __builtin_prefetch(elements + kAhead * from_step);
     const Bits* values = line;
     if (convert_elements != nullptr) {
       convert_elements(line, 1, elements, 1, rows);
@@ -53,45 +60,51 @@ void turn_tile(char* to, int64_t to_step, const char* from, int64_t from_step, i
       for (int64_t r = 0; r < rows; ++r) block[r][c] = values[r];
     }
   }
-  for (int64_t r = 0; r < rows; ++r)
-    std::memcpy(to + r * to_step, block[r], static_cast<size_t>(columns) * sizeof(Bits));
+  const int64_t bytes = columns * static_cast<int64_t>(sizeof(Bits));
+  for (int64_t r = 0; r < rows; ++r) {
+    if (stream) {
+      stream_row(to + r * to_step, block[r], bytes);
+    } else {
+      std::memcpy(to + r * to_step, block[r], static_cast<size_t>(bytes));
+    }
+  }
 }
 
 void copy_tiles(const LoopPlan<2>& plan, int across, const Tensor& target, const Tensor& source) {
   const auto to_bytes = static_cast<int64_t>(size_of(target.dtype));
   const auto from_bytes = static_cast<int64_t>(size_of(source.dtype));
-  const int64_t side = kTileBytes / to_bytes;
+  const int64_t side = kTileBytes / to_bytes, run = kRunBytes / to_bytes;
   // Blocks of tiles: a tile walks across a page of memory for every row of the source and of the target, and
   // a block is as many pages as the processor remembers, each for a kilobyte.
-  const int64_t width = plan.shape[0], height = plan.shape[across], block = 16 * side;
-  const int64_t across_blocks = (height + block - 1) / block, along_blocks = (width + block - 1) / block;
+  const int64_t width = plan.shape[0], height = plan.shape[across], block = kRunBytes / to_bytes;
+  const int64_t across_blocks = (height + block - 1) / block, along_blocks = (width + run - 1) / run;
   const ConvertRow row = target.dtype == source.dtype ? nullptr : convert_row(target.dtype, source.dtype);
   const auto turn = to_bytes == 1   ? turn_tile<uint8_t>
                     : to_bytes == 2 ? turn_tile<uint16_t>
                     : to_bytes == 4 ? turn_tile<uint32_t>
                                     : turn_tile<uint64_t>;
+  const bool stream = plan.numel * to_bytes >= kTurnedStreamBytes;
   const int64_t to_step = plan.strides[0][across] * to_bytes, from_step = plan.strides[1][0] * from_bytes;
   const int64_t blocks = plan.numel / (width * height) * across_blocks * along_blocks;
-  const int64_t each = std::min(block, width) * std::min(block, height);
+  const int64_t each = std::min(run, width) * std::min(block, height);
   parallel_for(blocks, std::max<int64_t>(1, kLoopGrain / each), [&](int64_t begin, int64_t end) {
     for (int64_t number = begin; number < end; ++number) {
-      const int64_t c0 = number % along_blocks * block, c1 = std::min(c0 + block, width);
+      const int64_t c = number % along_blocks * run;
       const int64_t r0 = number / along_blocks % across_blocks * block, r1 = std::min(r0 + block, height);
-      int64_t rest = number / along_blocks / across_blocks, to_at = 0, from_at = 0;
+      int64_t rest = number / along_blocks / across_blocks, to_at = c, from_at = 0;
       for (int i = 1; i < plan.rank; ++i) {
         if (i == across) continue;
         to_at += rest % plan.shape[i] * plan.strides[0][i];
         from_at += rest % plan.shape[i] * plan.strides[1][i];
         rest /= plan.shape[i];
       }
-      for (int64_t c = c0; c < c1; c += side) {
-        char* to = target.as<char>() + (to_at + c) * to_bytes;
-        const char* from = source.as<char>() + from_at * from_bytes + c * from_step;
-        for (int64_t r = r0; r < r1; r += side)
-          turn(to + r * to_step, to_step, from + r * from_bytes, from_step, std::min(side, r1 - r),
-               std::min(side, c1 - c), row);
-      }
+      char* to = target.as<char>() + to_at * to_bytes;
+      const char* from = source.as<char>() + from_at * from_bytes + c * from_step;
+      for (int64_t r = r0; r < r1; r += side)
+        turn(to + r * to_step, to_step, from + r * from_bytes, from_step, std::min(side, r1 - r),
+             std::min(run, width - c), row, stream);
     }
+    if (stream) stream_fence();
   });
 }
 
