@@ -347,14 +347,23 @@ Context common_context(const char* op, std::span<ArrayImpl* const> arrays) {
   return first;
 }
 
-void launch(const Launch& l) {
+namespace {
+
+Context context_of(const Launch& l) {
   const auto arrays = l.outputs.empty() ? l.inputs : l.outputs;
   const Context context = common_context(l.kernel->name, arrays);
-  for (const ArrayImpl* array : l.inputs)
+  for (ArrayImpl* array : l.inputs)
     if (array->context() != context) [[unlikely]] {
-      ArrayImpl* const two[] = {const_cast<ArrayImpl*>(array), arrays[0]};
+      ArrayImpl* const two[] = {array, arrays[0]};
       common_context(l.kernel->name, two);
     }
+  return context;
+}
+
+}  // namespace
+
+void launch(const Launch& l) {
+  const Context context = l.context != nullptr ? *l.context : context_of(l);
   for (ArrayImpl* array : l.outputs) array->storage->bump_version();
   if (l.updated_inputs != 0)
     for (size_t i = 0; i < l.inputs.size() && i < 64; ++i)

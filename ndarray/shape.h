@@ -61,14 +61,17 @@ class Shape {
   }
 
   friend bool operator==(const Shape& a, const Shape& b) {
-    return a.rank_ == b.rank_ &&
-           std::memcmp(a.dims_, b.dims_, sizeof(int64_t) * static_cast<size_t>(a.rank_)) == 0;
+    if (a.rank_ != b.rank_) return false;
+    for (int i = 0; i < a.rank_; ++i)
+      if (a.dims_[i] != b.dims_[i]) return false;
+    return true;
   }
 
  private:
   Shape(const int64_t* dims, size_t rank);
   void copy(const Shape& other) {
-    for (int i = 0; i < rank_; ++i) dims_[i] = other.dims_[i];
+    std::memcpy(dims_, other.dims_, 4 * sizeof(int64_t));  // of a fixed size: two instructions, not a call
+    for (int i = 4; i < rank_; ++i) dims_[i] = other.dims_[i];
   }
 
   int32_t rank_;

@@ -36,6 +36,7 @@ std::string describe(std::span<ArrayImpl* const> inputs) {
 }
 
 void check_arity(const Operator& op, size_t n) {
+  if (n == op.inputs.size()) return;  // all of those that have names
   const size_t least = op.min_inputs(), most = op.max_inputs();
   MX_CHECK(n >= least && n <= most, InvalidArgument, "[", op.name(), "] expected ", least,
            most == least      ? ""
@@ -84,6 +85,7 @@ void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> 
           .updated_inputs = op.updates,
           .fresh_outputs = n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1,
           .work = work,
+          .context = &context,
           .where = where});
 }
 

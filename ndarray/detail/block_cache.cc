@@ -43,7 +43,7 @@ struct Janitor {
     for (int kind = 0; kind < kBlockKinds; ++kind) {
       Magazine& magazine = magazines[kind];
       give(static_cast<BlockKind>(kind), magazine.blocks, magazine.size);
-      magazine.size = 0;
+      magazine.size = magazine.limit = 0;
     }
   }
 };
@@ -85,6 +85,7 @@ void spill_magazine(BlockKind kind, void* block) noexcept {
     thread_local Janitor janitor;
     (void)&janitor;
     life = Life::in_use;
+    for (Magazine& m : magazines) m.limit = kMagazine;
   }
   if (magazine.size == kMagazine) {
     magazine.size -= kMagazine / 2;

@@ -24,6 +24,7 @@ inline constexpr bool kCacheBlocks = true;
 
 struct Magazine {
   int size;
+  int limit;  // kMagazine once the thread will give back at its end what it keeps; 0 before and after
   void* blocks[kMagazine];
 };
 extern thread_local constinit Magazine magazines[kBlockKinds] __attribute__((tls_model("initial-exec")));
@@ -41,7 +42,7 @@ inline void* new_block(BlockKind kind) {
 
 inline void free_block(BlockKind kind, void* block) noexcept {
   Magazine& magazine = magazines[static_cast<int>(kind)];
-  if (kCacheBlocks && magazine.size > 0 && magazine.size < kMagazine) [[likely]] {
+  if (kCacheBlocks && magazine.size < magazine.limit) [[likely]] {
     magazine.blocks[magazine.size++] = block;
     return;
   }

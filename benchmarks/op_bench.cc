@@ -1,0 +1,81 @@
+// op_bench: the cases of op_cases.h on our arrays, found by name in the registry of operators.
+//
+// A call is what a user's call is: checked, given to the engine or run at once, and waited for; the result goes
+// into an array that exists.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "benchmarks/op/runner.h"
+#include "operators/operators.h"
+
+namespace {
+
+using namespace mx::bench;
+using mx::AttrMap;
+using mx::NDArray;
+
+// Where the registry's name or attributes are not those of the case.
+struct Entry {
+  std::string name;
+  AttrMap attrs;
+};
+
+Entry entry_of(const OpCase& c) {
+  static const std::map<std::string, Entry> others = {
+      {"sgemm", {"matmul", {}}},
+      {"softmax", {"softmax", {{"axis", int64_t{-1}}}}},
+      {"log_softmax", {"log_softmax", {{"axis", int64_t{-1}}}}},
+      {"cumsum", {"cumsum", {{"axis", int64_t{0}}}}},
+      {"sort", {"sort", {{"axis", int64_t{0}}}}},
+      {"take", {"take", {{"axis", int64_t{0}}}}},
+  };
+  const auto found = others.find(c.op);
+  return found == others.end() ? Entry{c.op, {}} : found->second;
+}
+
+NDArray input(const OpCase& c, uint32_t seed) {
+  return mx::array(op_input(c.elements, seed));
+}
+
+NDArray rows(const OpCase& c, uint32_t seed) {
+  return input(c, seed).reshape({c.elements / kOpColumns, kOpColumns});
+}
+
+std::vector<NDArray> inputs_of(const OpCase& c) {
+  if (c.op == "sgemm") return {input(c, 1).reshape({c.side, c.side}), input(c, 2).reshape({c.side, c.side})};
+  if (c.op == "add" || c.op == "mul") return {input(c, 1), input(c, 2)};
+  if (c.op == "softmax" || c.op == "log_softmax") return {rows(c, 1)};
+  if (c.op == "where") return {input(c, 3) > 0.f, input(c, 1), input(c, 2)};
+  if (c.op == "take") return {input(c, 1), mx::array(op_indices(c.elements, c.elements, 4))};
+  if (c.op == "cross_entropy") return {rows(c, 1), mx::array(op_indices(c.elements / kOpColumns, kOpColumns, 4))};
+  return {input(c, 1)};
+}
+
+OpCall prepare(const OpCase& c, int) {
+  if (c.op == "transpose") {
+    const NDArray from = input(c, 1).reshape({c.side, c.side}).transpose();
+    NDArray to = mx::empty({c.side, c.side});
+    return [=]() mutable { to.copy_from(from).wait(); };
+  }
+  if (c.op == "cast_f16") {
+    const NDArray from = input(c, 1);
+    NDArray to = mx::empty(from.shape(), mx::f16);
+    return [=]() mutable { to.copy_from(from).wait(); };
+  }
+  const Entry entry = entry_of(c);
+  const mx::Operator* op = mx::find_operator(entry.name);
+  if (op == nullptr) return {};
+  const std::vector<NDArray> inputs = inputs_of(c);
+  const mx::Attrs attrs = mx::Attrs::from_map(op->attrs, entry.attrs, op->name());
+  NDArray out = mx::call(*op, attrs, inputs).at(0);
+  out.wait();
+  return [=]() mutable {
+    mx::call_into(out, *op, attrs, inputs);
+    out.wait();
+  };
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_op_bench(argc, argv, {"op", "mx", op_cases(), nullptr, nullptr, prepare}); }
