@@ -1,6 +1,8 @@
 // Properties of the records of all operators, and of their errors.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,6 +15,14 @@ namespace {
 using test::contains;
 using test::for_each_sample;
 using test::outcome;
+
+struct Strange {
+  int64_t number = 1;
+  template <class V>
+  static void fields(V&& v) {
+    v("number", &Strange::number, "of no use");
+  }
+};
 
 // f's error, or "" when there is none.
 template <class F>
@@ -161,10 +171,6 @@ TEST(Registry, TypesThatAreNotDeclaredThrow) {
 }
 
 TEST(Registry, AttributesOfAnotherOperatorThrow) {
-  struct Strange {
-    int64_t number = 1;
-    static void fields(auto&& v) { v("number", &Strange::number, "of no use"); }
-  };
   for_each_sample([](const Operator& op, const Sample& sample) {
     const Attrs strange = Strange{};
     expect_named(op, sample.inputs, invalid_argument_of([&] { call(op, strange, sample.inputs); }));
