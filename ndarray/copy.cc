@@ -2,6 +2,7 @@
 
 #include "engine/base/check.h"
 #include "engine/device/registry.h"
+#include "ndarray/detail/engine_use.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/launch.h"
 
@@ -60,33 +61,28 @@ void carry(ArrayImpl& target, ArrayImpl& source, std::source_location where) {
   const size_t bytes = static_cast<size_t>(target.shape.numel()) * size_of(target.dtype);
   if (bytes == 0) return;
   target.storage->bump_version();
-  const auto address = [](ArrayImpl& array, Stream* stream) {
-    return static_cast<char*>(array.storage->ensure(array.context().is_cpu() ? nullptr : stream)) +
-           array.offset * static_cast<int64_t>(size_of(array.dtype));
-  };
   const Var read = source.storage->var(engine), write = target.storage->var(engine);
   PushOptions options{.reads = {read}, .context = runner, .name = "copy"};
   (target.covers_storage() ? options.writes : options.updates) = {write};
   options.lane = to.is_cpu() ? StreamKind::copy_out : StreamKind::copy_in;
   options.bytes = bytes;
   // From here on the engine knows what the devices do with memory of the host, and nobody else.
-  for (ArrayImpl* array : {&target, &source}) {
-    if (!array->storage->on_cpu()) continue;
-    array->storage->begin_pending();
-    array->storage->taint();
-    array->storage->end_pending();
-  }
+  ArrayImpl* const both[] = {&target, &source};
   engine.push(
-      [target = Ref<ArrayImpl>(&target), source = Ref<ArrayImpl>(&source), bytes, address](RunContext c) {
-        c.read(source->storage->known_var());
-        c.write(target->storage->known_var());
+      [use = EngineUse(both), bytes](RunContext c) {
+        ArrayImpl &target_array = use[0], &source_array = use[1];
+        c.read(source_array.storage->known_var());
+        c.write(target_array.storage->known_var());
         Stream& stream = *c.stream();
-        // An operation of the CPU that came earlier may have found nothing wrong and said so.
-        for (const auto& array : {target, source})
-          if (array->storage->on_cpu()) array->storage->taint();
-        void* const t = address(*target, &stream);
-        const void* const s = address(*source, &stream);
-        stream.device().copy_async(t, target->context(), s, source->context(), bytes, stream);
+        const auto address = [&stream](ArrayImpl& array) {
+          // Memory of another device, or of the host, is not this stream's to allocate.
+          Stream* const own = array.context() == stream.device().context() ? &stream : nullptr;
+          return static_cast<char*>(array.storage->ensure(own)) +
+                 array.offset * static_cast<int64_t>(size_of(array.dtype));
+        };
+        void* const t = address(target_array);
+        const void* const s = address(source_array);
+        stream.device().copy_async(t, target_array.context(), s, source_array.context(), bytes, stream);
       },
       options, where);
 }

@@ -180,6 +180,8 @@ NDArray from_external(void* data, DType dtype, const Shape& shape, const Strides
   checked_numel(shape, size_of(dtype), "from_external");
   MX_CHECK(shape.rank() == strides.rank(), InvalidArgument,
            "[from_external] expected a stride for each dimension of ", shape, ", got ", strides);
+  MX_CHECK(data != nullptr || shape.numel() == 0, InvalidArgument,
+           "[from_external] expected the address of the elements, got null for shape ", shape);
   int64_t low = 0, high = 0;
   for (int i = 0; i < shape.rank(); ++i) {
     if (shape[i] == 0) low = high = 0;

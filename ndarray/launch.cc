@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/engine_use.h"
 #include "ndarray/kernels/strided_loop.h"
 
 namespace mx {
@@ -165,23 +166,17 @@ class Call {
     for (size_t i = 0; i < inputs_; ++i) array(i) = Ref<ArrayImpl>(launch.inputs[i]);
     for (size_t i = 0; i < outputs_; ++i) array(inputs_ + i) = Ref<ArrayImpl>(launch.outputs[i]);
     if (launch.attrs != nullptr) attrs_ = *launch.attrs;
-    counted_ = !current_engine().recording();
-    for (size_t i = 0; i < inputs_ + outputs_; ++i) {
-      Storage& storage = *array(i)->storage;
-      if (!storage.on_cpu()) continue;
-      storage.begin_pending();
-      if (!counted_) {
-        // A replay will come without being counted.
-        storage.taint();
-        storage.end_pending();
-      }
-    }
+    // A recorded call is pending as long as its segment lives: replays come without asking.
+    recorded_ = current_engine().recording();
+    for (size_t i = 0; i < inputs_ + outputs_; ++i)
+      if (Storage& storage = *array(i)->storage; storage.on_cpu()) storage.begin_pending();
   }
   ~Call() {
     for (size_t i = 0; i < inputs_ + outputs_; ++i) {
       Storage& storage = *array(i)->storage;
-      if (!storage.on_cpu() || !counted_) continue;
-      if (exclusive(i)) ran_ ? storage.cleanse() : storage.taint();
+      if (!storage.on_cpu()) continue;
+      // (another call of the segment may have failed its last replay)
+      if (exclusive(i)) ran_ && !recorded_ ? storage.cleanse() : storage.taint();
       storage.end_pending();
     }
   }
@@ -198,7 +193,7 @@ class Call {
   uint32_t inputs_, outputs_;
   uint64_t updated_;
   bool ran_ = false;
-  bool counted_ = true;
+  bool recorded_ = false;
   Attrs attrs_;
   Ref<ArrayImpl> inline_[kInline];
   std::unique_ptr<Ref<ArrayImpl>[]> more_;
@@ -250,17 +245,16 @@ class DirectUse {
 // Fails what the operation should have written, as if it had been pushed.
 void push_failure(const Launch& l, std::exception_ptr error) {
   std::vector<Var> writes, updates;
+  std::vector<ArrayImpl*> arrays(l.outputs.begin(), l.outputs.end());
   Engine& engine = current_engine();
-  for (ArrayImpl* array : l.outputs) {
-    array->storage->taint();
-    (array->covers_storage() ? writes : updates).push_back(array->storage->var(engine));
-  }
+  for (ArrayImpl* array : l.outputs)
+    (!l.partial_outputs && array->covers_storage() ? writes : updates).push_back(array->storage->var(engine));
   for (size_t i = 0; i < l.inputs.size() && i < 64; ++i) {
     if ((l.updated_inputs >> i & 1) == 0) continue;
-    l.inputs[i]->storage->taint();
+    arrays.push_back(l.inputs[i]);
     updates.push_back(l.inputs[i]->storage->var(engine));
   }
-  engine.push([error = std::move(error)] { std::rethrow_exception(error); },
+  engine.push([use = detail::EngineUse(arrays), error = std::move(error)] { std::rethrow_exception(error); },
               {.writes = writes, .updates = updates, .name = l.kernel->name}, l.where);
 }
 
@@ -273,7 +267,7 @@ bool run_directly(const Launch& l) {
     for (size_t i = 0; i < l.outputs.size(); ++i)
       if ((l.fresh_outputs >> i & 1) == 0 && !use.write(*l.outputs[i]->storage)) return false;
     if (l.updated_inputs != 0)
-      for (size_t i = 0; i < l.inputs.size(); ++i)
+      for (size_t i = 0; i < l.inputs.size() && i < 64; ++i)
         if ((l.updated_inputs >> i & 1) != 0 && !use.write(*l.inputs[i]->storage)) return false;
     for (size_t i = 0; i < l.inputs.size(); ++i)
       if (!use.read(*l.inputs[i]->storage)) return false;

@@ -3,13 +3,14 @@
 
 #include <cstring>
 #include <memory>
-#include <vector>
+#include <ostream>
 
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
 #include "ndarray/hooks.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/launch.h"
+#include "ndarray/print.h"
 
 namespace mx {
 
@@ -76,32 +77,36 @@ bool NDArray::wait(int64_t timeout_ms) const {
 
 void wait_all() { current_engine().wait_all(); }
 
-void NDArray::read(void* target, DType dtype, const char* op) const {
-  NDArray local = *this;
-  if (!context().is_cpu())
-    local = detail::copy_to(impl(), this->dtype(), cpu(), std::source_location::current());
+namespace {
+
+// Calls f(elements, here) with the elements in the host's memory, and returns `here`: is this the calling
+// thread? If not, f may still run after this has thrown: it owns what it uses then.
+template <class F>
+bool with_elements(const NDArray& a, const char* op, F f) {
+  const NDArray local =
+      a.context().is_cpu() ? a : detail::copy_to(a.impl(), a.dtype(), cpu(), std::source_location::current());
   local.wait();
-  if (local.numel() == 0) return;
-  const auto copy_out = [](ArrayImpl& from, void* to, DType type) {
+  const auto visit_elements = [](ArrayImpl& from, F& visitor, bool here) {
+    void* const memory = from.storage->ensure(nullptr);
     const auto skipped = from.offset * static_cast<int64_t>(size_of(from.dtype));
-    char* const memory = static_cast<char*>(from.storage->ensure(nullptr)) + skipped;
-    kernels::copy({to, type, from.shape, contiguous_strides(from.shape)},
-                  {memory, from.dtype, from.shape, from.strides});
+    void* const first = memory == nullptr ? nullptr : static_cast<char*>(memory) + skipped;
+    visitor(Tensor{first, from.dtype, from.shape, from.strides}, here);
   };
   ArrayImpl& from = local.impl();
   if (from.storage->try_read()) {
-    copy_out(from, target, dtype);
-    from.storage->end_read();
-    return;
+    struct End {
+      Storage& storage;
+      ~End() { storage.end_read(); }
+    } end{*from.storage};
+    visit_elements(from, f, true);
+    return true;
   }
   // Others have come meanwhile, or devices are involved: in the engine's order. The operation keeps what it
   // uses, because this wait may end before it.
   Engine& engine = current_engine();
-  const auto bytes =
-      std::make_shared<std::vector<std::byte>>(static_cast<size_t>(local.numel()) * size_of(dtype));
   const Var done = engine.new_var(op);
   try {
-    engine.push([local, bytes, dtype, copy_out] { copy_out(local.impl(), bytes->data(), dtype); },
+    engine.push([local, f, visit_elements]() mutable { visit_elements(local.impl(), f, false); },
                 {.reads = {local.var()}, .writes = {done}, .name = op});
     engine.wait(done);
   } catch (...) {
@@ -109,8 +114,30 @@ void NDArray::read(void* target, DType dtype, const char* op) const {
     throw;
   }
   engine.delete_var(done);
-  std::memcpy(target, bytes->data(), bytes->size());
+  return false;
 }
+
+}  // namespace
+
+void NDArray::read(void* target, DType dtype, const char* op) const {
+  const size_t bytes = static_cast<size_t>(numel()) * size_of(dtype);
+  if (bytes == 0) return wait();
+  const auto elsewhere = std::make_shared<std::unique_ptr<std::byte[]>>();
+  const bool here = with_elements(*this, op, [=](const Tensor& elements, bool on_this_thread) {
+    if (!on_this_thread) *elsewhere = std::make_unique<std::byte[]>(bytes);
+    void* const to = on_this_thread ? target : elsewhere->get();
+    kernels::copy({to, dtype, elements.shape, contiguous_strides(elements.shape)}, elements);
+  });
+  if (!here) std::memcpy(target, elsewhere->get(), bytes);
+}
+
+std::string to_string(const NDArray& a) {
+  const auto text = std::make_shared<std::string>();
+  with_elements(a, "print", [=](const Tensor& elements, bool) { *text = format(elements); });
+  return std::move(*text);
+}
+
+std::ostream& operator<<(std::ostream& out, const NDArray& a) { return out << to_string(a); }
 
 void NDArray::check_item(DType dtype) const {
   MX_CHECK(numel() == 1, InvalidArgument, "[item] expected an array of one element, got shape ", shape());

@@ -201,6 +201,7 @@ NDArray NDArray::diagonal(int64_t shift, int64_t axis1, int64_t axis2) const {
   const ArrayImpl& base = impl();
   const int x = normalize_axis(axis1, rank(), "diagonal"), y = normalize_axis(axis2, rank(), "diagonal");
   MX_CHECK(x != y, InvalidArgument, "[diagonal] expected two different axes, got ", axis1, " and ", axis2);
+  shift = std::clamp(shift, -base.shape[x], base.shape[y]);
   const int64_t rows = base.shape[x] - (shift < 0 ? -shift : 0),
                 columns = base.shape[y] - (shift > 0 ? shift : 0);
   const int64_t count = std::max<int64_t>(0, std::min(rows, columns));

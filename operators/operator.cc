@@ -35,14 +35,15 @@ std::string describe(std::span<ArrayImpl* const> inputs) {
   }));
 }
 
-void check_arity(const Operator& op, size_t n) {
-  if (n == op.inputs.size()) return;  // all of those that have names
+void check_call(const Operator& op, const Attrs& attrs, size_t n) {
+  if (n == op.inputs.size() && attrs.type() == op.attrs) return;  // all of those that have names
   const size_t least = op.min_inputs(), most = op.max_inputs();
   MX_CHECK(n >= least && n <= most, InvalidArgument, "[", op.name(), "] expected ", least,
            most == least      ? ""
            : most == SIZE_MAX ? " or more"
                               : detail::concat(" to ", most),
            " inputs, got ", n);
+  MX_CHECK(attrs.type() == op.attrs, InvalidArgument, "[", op.name(), "] expected its own attributes");
 }
 
 constexpr size_t kFew = 8;
@@ -54,8 +55,7 @@ void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> 
   InferContext infer(op, inputs, attrs);
   Context context;
   try {
-    check_arity(op, inputs.size());
-    MX_CHECK(attrs.type() == op.attrs, InvalidArgument, "[", op.name(), "] expected its own attributes");
+    check_call(op, attrs, inputs.size());
     context = common_context(op.name(), inputs);
     op.infer(infer);
   } catch (...) {
@@ -187,7 +187,7 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
     InferContext infer(op, arrays, attrs);
     int64_t work = 0;
     try {
-      check_arity(op, inputs.size());
+      check_call(op, attrs, inputs.size());
       common_context(op.name(), arrays);
       op.infer(infer);
     } catch (...) {
