@@ -53,10 +53,11 @@ Parts take_apart(const Shape& a, const Shape& b, const char* op) {
   return p;
 }
 
-// Broadcast operands may have more elements than memory has bytes: not in int64_t.
-int64_t products(double batch, int64_t m, int64_t n, int64_t k) {
-  const double count =
-      batch * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(std::max<int64_t>(k, 1));
+// Broadcast operands may have more elements than memory has bytes: not in int64_t. Integers are multiplied
+// without the vectors that floating point has.
+int64_t products(DType dtype, double batch, int64_t m, int64_t n, int64_t k) {
+  const double count = (is_floating(dtype) ? 1. : 8.) * batch * static_cast<double>(m) *
+                       static_cast<double>(n) * static_cast<double>(std::max<int64_t>(k, 1));
   return static_cast<int64_t>(std::min(count, 9e18));
 }
 
@@ -66,7 +67,7 @@ void infer_matmul(InferContext& c) {
 
 int64_t work_matmul(const InferContext& c) {
   const Parts p = take_apart(c.shape(0), c.shape(1), c.name());
-  return products(static_cast<double>(p.batch.numel()), p.m, p.n, p.k);
+  return products(c.output_dtype(0), static_cast<double>(p.batch.numel()), p.m, p.n, p.k);
 }
 
 /// The strides of an operand's stack over the batch.
@@ -141,7 +142,7 @@ int64_t work_linear(const InferContext& c) {
   Shape rows = c.shape(0);
   const int64_t in = rows.back();
   rows.erase(rows.rank() - 1);
-  return products(static_cast<double>(rows.numel()), 1, c.shape(1)[0], in);
+  return products(c.output_dtype(0), static_cast<double>(rows.numel()), 1, c.shape(1)[0], in);
 }
 
 void run_linear(const KernelArgs& args) {
@@ -166,7 +167,9 @@ void infer_addmm(InferContext& c) {
   c.output(result, promote(c.dtype(0), promote(c.dtype(1), c.dtype(2))));
 }
 
-int64_t work_addmm(const InferContext& c) { return products(1, c.shape(1)[0], c.shape(2)[1], c.shape(1)[1]); }
+int64_t work_addmm(const InferContext& c) {
+  return products(c.output_dtype(0), 1, c.shape(1)[0], c.shape(2)[1], c.shape(1)[1]);
+}
 
 void run_addmm(const KernelArgs& args) {
   const AddmmAttrs& attrs = args.attr<AddmmAttrs>();
@@ -229,6 +232,7 @@ const Operator kDot = {
     .inputs = {"a", "b"},
     .infer = infer_dot,
     .samples = samples_dot,
+    .work = work_matmul,
 };
 
 const Operator kLinear = {

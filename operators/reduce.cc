@@ -1,6 +1,8 @@
 #include "operators/reduce.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 #include "engine/base/check.h"
@@ -117,8 +119,11 @@ void run_norm(const KernelArgs& args) {
     const detail::Temporary powers(wide, in.shape);
     kernels::copy(*powers, in);
     kernels::unary(kernels::UnaryOp::abs, *powers, *powers);
-    if (std::isfinite(p) && p != 1)
+    if (p == 2) {
+      kernels::unary(kernels::UnaryOp::square, *powers, *powers);
+    } else if (std::isfinite(p) && p != 1) {
       kernels::binary(kernels::BinaryOp::pow, *powers, *powers, number(p, in.shape));
+    }
     const ReduceOp op = p == -kInfinity ? ReduceOp::min : p == kInfinity ? ReduceOp::max_abs : ReduceOp::sum;
     kernels::reduce(op, *total, *powers, attrs.axes);
   }
@@ -128,6 +133,14 @@ void run_norm(const KernelArgs& args) {
     kernels::binary(kernels::BinaryOp::pow, *total, *total, number(1 / p, out.shape));
   }
   kernels::copy(out, *total);
+}
+
+// A power is as dear as dozens of additions.
+int64_t work_norm(const InferContext& c) {
+  const double p = c.attr<NormAttrs>().p;
+  const bool plain = is_floating(c.dtype(0)) && (p == 0 || p == 1 || p == 2 || p == kInfinity);
+  const int64_t n = std::max(c.shape(0).numel(), c.output_shape(0).numel());
+  return plain ? n : n > INT64_MAX / 64 ? INT64_MAX : n * 64;
 }
 
 NDArray sample_matrix() { return array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}); }
@@ -204,6 +217,7 @@ const Operator kNorm = {
     .attrs = &kAttrType<NormAttrs>,
     .infer = infer_norm,
     .samples = samples_norm,
+    .work = work_norm,
 };
 
 constexpr size_t index_of(ReduceOp op) {

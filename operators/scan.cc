@@ -49,7 +49,7 @@ template <size_t kIndex>
 const Operator& record() {
   constexpr ScanOp kOp = kEntries[kIndex].op;
   static const Operator op = {
-      .kernel = {kernels::to_string(kOp), run<kOp>, nullptr, kOp == ScanOp::logcumsumexp ? 64 : 1024},
+      .kernel = {kernels::to_string(kOp), run<kOp>, nullptr, kOp == ScanOp::logcumsumexp ? 32 : 512},
       .doc = kEntries[kIndex].doc,
       .family = "scan",
       .inputs = {"x"},

@@ -7,7 +7,7 @@
 namespace mx {
 namespace {
 
-constexpr int64_t kDirectElements = 2048;
+constexpr int64_t kDirectElements = 1024;
 
 Tensor widen(const Tensor& t, const Shape& shape) {
   if (t.shape == shape) return t;

@@ -8,7 +8,7 @@
 namespace mx {
 namespace {
 
-constexpr int64_t kDirectElements = 1024;
+constexpr int64_t kDirectElements = 512;
 
 void infer(InferContext& c) {
   for (size_t i = 0; i < c.inputs(); ++i)

@@ -72,7 +72,6 @@ const Case kCases[] = {
      }},
 };
 
-// u8 wraps below zero, where the samples have negative numbers: to() has converted them already.
 TEST(ReduceOp, AgreesWithAPlainLoopForAllSamplesAndTypes) {
   for (const Case& test : kCases)
     test::each_sample(test.name, [&](const Operator& op, const Sample& sample) {
