@@ -238,12 +238,12 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Te
 
 void nll(const Tensor& loss, const Tensor& x, const Tensor& target, const Tensor* weight,
          const CrossEntropyOptions& options) {
-  forward("nll", loss, Problem("nll", x, target, weight, options, false));
+  forward("nll_loss", loss, Problem("nll_loss", x, target, weight, options, false));
 }
 
 void nll_backward(const Tensor& dx, const Tensor& dloss, const Tensor& x, const Tensor& target,
                   const Tensor* weight, const CrossEntropyOptions& options) {
-  backward("nll", dx, dloss, Problem("nll", x, target, weight, options, false));
+  backward("nll_loss", dx, dloss, Problem("nll_loss", x, target, weight, options, false));
 }
 
 }  // namespace mx::kernels

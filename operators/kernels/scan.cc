@@ -15,7 +15,7 @@ constexpr int64_t kPiece = 65536;
 
 template <class A>
 struct Sum {
-  static constexpr A neutral = 0;
+  A neutral = 0;
   A operator()(A a, A x) const {
     if constexpr (std::is_integral_v<A>)
       return static_cast<A>(static_cast<uint64_t>(a) + static_cast<uint64_t>(x));
@@ -26,7 +26,7 @@ struct Sum {
 
 template <class A>
 struct Prod {
-  static constexpr A neutral = 1;
+  A neutral = 1;
   A operator()(A a, A x) const {
     if constexpr (std::is_integral_v<A>)
       return static_cast<A>(static_cast<uint64_t>(a) * static_cast<uint64_t>(x));
@@ -37,20 +37,18 @@ struct Prod {
 
 template <class A>
 struct Max {
-  static constexpr A neutral =
-      std::is_integral_v<A> ? std::numeric_limits<A>::lowest() : -std::numeric_limits<A>::infinity();
+  A neutral;
   A operator()(A a, A x) const { return x > a || x != x ? x : a; }
 };
 
 template <class A>
 struct Min {
-  static constexpr A neutral =
-      std::is_integral_v<A> ? std::numeric_limits<A>::max() : std::numeric_limits<A>::infinity();
+  A neutral;
   A operator()(A a, A x) const { return x < a || x != x ? x : a; }
 };
 
 struct LogSumExp {
-  static constexpr double neutral = -std::numeric_limits<double>::infinity();
+  double neutral = -std::numeric_limits<double>::infinity();
   double operator()(double a, double x) const {
     if (a != a || x != x) return a + x;
     const double high = std::max(a, x), low = std::min(a, x);
@@ -90,9 +88,9 @@ void scan_long(const Op& op, const RowPlan<2>& plan, const Tensor& out, const Te
     });
   };
   for_each_piece(
-      [&](A& total, A* x, int64_t n, int64_t) { total = scan_run(op, x, x, n, Op::neutral, options); });
+      [&](A& total, A* x, int64_t n, int64_t) { total = scan_run(op, x, x, n, op.neutral, options); });
   for (int64_t row = 0; row < plan.rows; ++row) {
-    A before = Op::neutral;
+    A before = op.neutral;
     for (int64_t p = 0; p < pieces; ++p) {
       A& at = carry[static_cast<size_t>(row * pieces + p)];
       const A after = op(before, at);
@@ -115,7 +113,27 @@ void scan_with(const Op& op, const Tensor& out, const Tensor& in, int axis, cons
     return;
   }
   for_each_row<A, 2>(operands, axis, [&](const std::array<A*, 2>& rows, int64_t n, int64_t) {
-    scan_run(op, rows[0], rows[1], n, Op::neutral, options);
+    scan_run(op, rows[0], rows[1], n, op.neutral, options);
+  });
+}
+
+/// The ends of what the input's type can hold.
+template <class A>
+A lowest(DType in) {
+  if constexpr (std::is_floating_point_v<A>) return -std::numeric_limits<A>::infinity();
+  return visit(in, [](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_integral_v<T>) return static_cast<A>(std::numeric_limits<T>::min());
+    return A{0};
+  });
+}
+template <class A>
+A highest(DType in) {
+  if constexpr (std::is_floating_point_v<A>) return std::numeric_limits<A>::infinity();
+  return visit(in, [](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_integral_v<T>) return static_cast<A>(std::numeric_limits<T>::max());
+    return A{0};
   });
 }
 
@@ -127,9 +145,9 @@ void scan_as(ScanOp op, const Tensor& out, const Tensor& in, int axis, const Sca
     case ScanOp::cumprod:
       return scan_with<A>(Prod<A>{}, out, in, axis, options);
     case ScanOp::cummax:
-      return scan_with<A>(Max<A>{}, out, in, axis, options);
+      return scan_with<A>(Max<A>{lowest<A>(in.dtype)}, out, in, axis, options);
     case ScanOp::cummin:
-      return scan_with<A>(Min<A>{}, out, in, axis, options);
+      return scan_with<A>(Min<A>{highest<A>(in.dtype)}, out, in, axis, options);
     case ScanOp::logcumsumexp:
       if constexpr (std::is_floating_point_v<A>) scan_with<A>(LogSumExp{}, out, in, axis, options);
       return;

@@ -25,10 +25,10 @@ struct ScanOptions {
   bool reverse = false;    ///< from the end to the front
 };
 
-/// out[i] = op(in[0], ..., in[i]) along `axis`; NaN carries on. The neutral element of cummax and cummin is
-/// the smallest and the largest value of the computation (-inf, inf; of i64 for integers, converted to the
-/// result's type). Same shape, any strides; out may be in, otherwise they must not overlap. Throws
-/// InvalidArgument for different shapes and an axis out of range (a rank of 0 has axis 0).
+/// out[i] = op(in[0], ..., in[i]) along `axis`; NaN carries on. The neutral elements of cummax and cummin are
+/// the smallest and the largest value of the input's type (-inf and inf in floating point). Same shape, any
+/// strides; out may be in, otherwise they must not overlap. Throws InvalidArgument for different shapes and
+/// an axis out of range (a rank of 0 has axis 0).
 void scan(ScanOp op, const Tensor& out, const Tensor& in, int64_t axis, const ScanOptions& options = {});
 
 }  // namespace mx::kernels

@@ -131,6 +131,23 @@ TEST(Scan, NeutralElementsOfIntegersAreTheEndsOfTheRange) {
   EXPECT_EQ(25, out.t.as<int64_t>()[1]);
 }
 
+TEST(Scan, NeutralElementsOfNarrowIntegersAreThoseOfTheirOwnType) {
+  const auto first = [](ScanOp op, DType type) {
+    Array in(type, {2}), out(type, {2});
+    in.fill([](int64_t) { return 1; });
+    kernels::scan(op, out.t, in.t, 0, {.exclusive = true});
+    return out.get(0);
+  };
+  EXPECT_EQ(-128, first(ScanOp::cummax, i8));
+  EXPECT_EQ(127, first(ScanOp::cummin, i8));
+  EXPECT_EQ(0, first(ScanOp::cummax, u8));
+  EXPECT_EQ(255, first(ScanOp::cummin, u8));
+  EXPECT_EQ(INT32_MIN, first(ScanOp::cummax, i32));
+  EXPECT_EQ(INT32_MAX, first(ScanOp::cummin, i32));
+  EXPECT_EQ(0, first(ScanOp::cummax, bool_));
+  EXPECT_EQ(1, first(ScanOp::cummin, bool_));
+}
+
 TEST(Scan, MayOverwriteItsInputAndTakesEdges) {
   Array in(f32, {100'000}), out(f32, {100'000});
   in.fill_random(2);

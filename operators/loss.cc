@@ -1,0 +1,242 @@
+#include "operators/loss.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "operators/elementwise_binary.h"
+#include "operators/kernels/loss.h"
+
+namespace mx {
+
+using kernels::LossReduction;
+
+namespace {
+
+// Rows are few and dear: a loss is direct only when it is tiny.
+constexpr int64_t kDirectElements = 128;
+
+LossReduction reduction_of(const std::string& name, const char* op) {
+  if (name == "mean") return LossReduction::mean;
+  if (name == "sum") return LossReduction::sum;
+  MX_CHECK(name == "none", InvalidArgument, "[", op,
+           "] expected \"none\", \"mean\" or \"sum\" for the reduction, got \"", name, '"');
+  return LossReduction::none;
+}
+
+double smoothing_of(const CrossEntropyAttrs& attrs) { return attrs.label_smoothing; }
+double smoothing_of(const NllAttrs&) { return 0; }
+
+template <class A>
+kernels::CrossEntropyOptions options_of(const A& attrs, const char* op) {
+  return {attrs.axis, attrs.ignore_index, smoothing_of(attrs), reduction_of(attrs.reduction, op)};
+}
+
+/// Checks scores, target and weight, inputs `first` and following; returns the loss's shape.
+template <class A>
+Shape check_operands(InferContext& c, size_t first) {
+  constexpr bool kDistributions = std::is_same_v<A, CrossEntropyAttrs>;
+  const A& attrs = c.attr<A>();
+  const Shape &x = c.shape(first), &target = c.shape(first + 1);
+  const DType labels = c.dtype(first + 1);
+  MX_CHECK(x.rank() >= 1 && is_floating(c.dtype(first)), InvalidArgument, "[", c.name(),
+           "] expected floating-point scores with a dimension of classes, got ", c.dtype(first), " of shape ",
+           x);
+  const double smoothing = smoothing_of(attrs);
+  MX_CHECK(smoothing >= 0 && smoothing <= 1, InvalidArgument, "[", c.name(),
+           "] expected a label_smoothing from 0 to 1, got ", smoothing);
+  const int axis = x.rank() == 1 ? 0 : normalize_axis(attrs.axis, x.rank(), c.name());
+  Shape rows = x;
+  rows.erase(axis);
+  MX_CHECK(x[axis] > 0 || rows.numel() == 0, InvalidArgument, "[", c.name(),
+           "] expected at least one class, got shape ", x);
+  if (kDistributions && is_floating(labels)) {
+    MX_CHECK(target == x, InvalidArgument, "[", c.name(), "] expected a distribution of the scores' shape ",
+             x, ", got ", target);
+  } else {
+    MX_CHECK(is_integral(labels), InvalidArgument, "[", c.name(), "] expected integer labels",
+             kDistributions ? " or a floating-point distribution" : "", ", got ", labels);
+    MX_CHECK(target == rows, InvalidArgument, "[", c.name(), "] expected labels of shape ", rows,
+             " for scores of shape ", x, " with classes along axis ", axis, ", got ", target);
+  }
+  if (c.inputs() > first + 2)
+    MX_CHECK(c.shape(first + 2) == Shape{x[axis]}, InvalidArgument, "[", c.name(),
+             "] expected one weight for each of ", x[axis], " classes, got shape ", c.shape(first + 2));
+  return reduction_of(attrs.reduction, c.name()) == LossReduction::none ? rows : Shape{};
+}
+
+template <class A>
+void infer(InferContext& c) {
+  c.output(check_operands<A>(c, 0), c.dtype(0));
+}
+
+template <class A>
+void infer_backward(InferContext& c) {
+  const Shape loss = check_operands<A>(c, 1);
+  MX_CHECK(c.shape(0) == loss && is_floating(c.dtype(0)), InvalidArgument, "[", c.name(),
+           "] expected a floating-point gradient of the loss's shape ", loss, ", got ", c.dtype(0), " of ",
+           c.shape(0));
+  c.output(c.shape(1), c.dtype(1));
+}
+
+const Tensor* optional_input(const KernelArgs& args, size_t i) {
+  return args.in.size() > i ? &args.in[i] : nullptr;
+}
+
+template <class A, auto kKernel>
+void run(const KernelArgs& args) {
+  kKernel(args.out[0], args.in[0], args.in[1], optional_input(args, 2), options_of(args.attr<A>(), "loss"));
+}
+
+template <class A, auto kKernel>
+void run_backward(const KernelArgs& args) {
+  kKernel(args.out[0], args.in[0], args.in[1], args.in[2], optional_input(args, 3),
+          options_of(args.attr<A>(), "loss"));
+}
+
+NDArray sample_scores() { return array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}); }
+NDArray sample_distribution() { return array({{0.25f, 0.5f, 0.25f}, {0.f, 0.125f, 0.875f}}); }
+
+std::vector<Sample> samples() {
+  using A = CrossEntropyAttrs;
+  const NDArray x = sample_scores(), labels = array<int64_t>({2, 0}), weight = array({0.5f, 2.f, 1.f}),
+                planes = (arange(0., 12.) * 0.5f).reshape({2, 3, 2}),
+                grid = array<int64_t>({2, 0, 1, 1}).reshape({2, 2});
+  return {{{x, labels}, A{}, "labels"},
+          {{x, labels, weight}, A{1, -100, 0, "none"}, "weights, reduction=none"},
+          {{x, labels, weight}, A{-1, -100, 0.25, "mean"}, "weights, label_smoothing=0.25"},
+          {{x, labels}, A{1, 0, 0, "mean"}, "ignore_index=0"},
+          {{x.transpose(), labels}, A{0, -100, 0, "sum"}, "axis=0, reduction=sum"},
+          {{planes, grid}, A{1, -100, 0.1, "none"}, "(2, 3, 2), label_smoothing=0.1"},
+          {{x, sample_distribution()}, A{}, "a distribution"},
+          {{x, sample_distribution(), weight}, A{1, -100, 0.5, "none"}, "a distribution, weights, smoothing"},
+          {{x.select(0, 0), full({}, 1, i64)}, A{}, "one row"}};
+}
+
+std::vector<Sample> samples_nll() {
+  using A = NllAttrs;
+  const NDArray x = sample_scores(), labels = array<int64_t>({2, 0}), weight = array({0.5f, 2.f, 1.f});
+  return {{{x, labels}, A{}, "labels"},
+          {{x, labels, weight}, A{1, -100, "none"}, "weights, reduction=none"},
+          {{x, labels, weight}, A{1, 2, "mean"}, "weights, ignore_index=2"},
+          {{x.transpose(), labels}, A{0, -100, "sum"}, "axis=0, reduction=sum"}};
+}
+
+// Each sample with a gradient of the loss in front.
+std::vector<Sample> with_gradient(std::vector<Sample> list, bool (*none)(const Attrs&),
+                                  int64_t (*axis)(const Attrs&)) {
+  for (Sample& sample : list) {
+    Shape rows = sample.inputs[0].shape();
+    rows.erase(rows.rank() == 1 ? 0 : normalize_axis(axis(sample.attrs), rows.rank(), "loss"));
+    const Shape shape = none(sample.attrs) ? rows : Shape{};
+    sample.inputs.insert(sample.inputs.begin(),
+                         (arange(0., static_cast<double>(shape.numel())) * 0.5f + 0.75f).reshape(shape));
+  }
+  return list;
+}
+
+template <class A, std::vector<Sample> (*kForward)()>
+std::vector<Sample> samples_backward() {
+  return with_gradient(
+      kForward(), [](const Attrs& attrs) { return attrs.get<A>().reduction == "none"; },
+      [](const Attrs& attrs) { return attrs.get<A>().axis; });
+}
+
+const std::vector<DType> kFloating = {f32, f64, f16, bf16};
+
+const Operator kCrossEntropy = {
+    .kernel = {"cross_entropy", run<CrossEntropyAttrs, kernels::cross_entropy>, nullptr, kDirectElements},
+    .doc = "The cross entropy of softmax(logits) against labels or a distribution.",
+    .family = "loss",
+    .inputs = {"logits", "target", "weight?"},
+    .outputs = {"loss"},
+    .attrs = &kAttrType<CrossEntropyAttrs>,
+    .infer = infer<CrossEntropyAttrs>,
+    .samples = samples,
+    .dtypes = kFloating,
+};
+
+const Operator kCrossEntropyBackward = {
+    .kernel = {"cross_entropy_backward", run_backward<CrossEntropyAttrs, kernels::cross_entropy_backward>,
+               nullptr, kDirectElements},
+    .doc = "The gradient of cross_entropy with respect to the logits.",
+    .family = "loss",
+    .inputs = {"dloss", "logits", "target", "weight?"},
+    .outputs = {"dlogits"},
+    .attrs = &kAttrType<CrossEntropyAttrs>,
+    .infer = infer_backward<CrossEntropyAttrs>,
+    .samples = samples_backward<CrossEntropyAttrs, samples>,
+    .dtypes = kFloating,
+};
+
+const Operator kNllLoss = {
+    .kernel = {"nll_loss", run<NllAttrs, kernels::nll>, nullptr, kDirectElements},
+    .doc = "The negative log-probability of the labels.",
+    .family = "loss",
+    .inputs = {"log_probabilities", "labels", "weight?"},
+    .outputs = {"loss"},
+    .attrs = &kAttrType<NllAttrs>,
+    .infer = infer<NllAttrs>,
+    .samples = samples_nll,
+    .dtypes = kFloating,
+};
+
+const Operator kNllLossBackward = {
+    .kernel = {"nll_loss_backward", run_backward<NllAttrs, kernels::nll_backward>, nullptr, kDirectElements},
+    .doc = "The gradient of nll_loss with respect to the log-probabilities.",
+    .family = "loss",
+    .inputs = {"dloss", "log_probabilities", "labels", "weight?"},
+    .outputs = {"dx"},
+    .attrs = &kAttrType<NllAttrs>,
+    .infer = infer_backward<NllAttrs>,
+    .samples = samples_backward<NllAttrs, samples_nll>,
+    .dtypes = kFloating,
+};
+
+CrossEntropyAttrs cross_entropy_attrs(const ClassLossOptions& o) {
+  return {o.axis, o.ignore_index, o.label_smoothing, o.reduction};
+}
+
+NllAttrs nll_attrs(const ClassLossOptions& o, const char* op) {
+  MX_CHECK(o.label_smoothing == 0, InvalidArgument, "[", op, "] expected no label_smoothing, got ",
+           o.label_smoothing);
+  return {o.axis, o.ignore_index, o.reduction};
+}
+
+NDArray call_loss(const Operator& op, const Attrs& attrs, const Arg& x, const NDArray& target,
+                  const NDArray& weight) {
+  return weight.defined() ? call(op, attrs, x, target, weight) : call(op, attrs, x, target);
+}
+
+NDArray call_backward(const Operator& op, const Attrs& attrs, const Arg& dloss, const NDArray& x,
+                      const NDArray& target, const NDArray& weight) {
+  if (!weight.defined()) return call(op, attrs, dloss, x, target);
+  const NDArray inputs[] = {dloss.array, x, target, weight};
+  return call(op, attrs, inputs, dloss.where)[0];
+}
+
+}  // namespace
+
+namespace detail {
+OperatorFamily family_loss() {
+  return {&kCrossEntropy, &kCrossEntropyBackward, &kNllLoss, &kNllLossBackward};
+}
+}  // namespace detail
+
+NDArray cross_entropy(const Arg& logits, const NDArray& target, const ClassLossOptions& options) {
+  return call_loss(kCrossEntropy, cross_entropy_attrs(options), logits, target, options.weight);
+}
+NDArray cross_entropy_backward(const Arg& dloss, const NDArray& logits, const NDArray& target,
+                               const ClassLossOptions& options) {
+  return call_backward(kCrossEntropyBackward, cross_entropy_attrs(options), dloss, logits, target,
+                       options.weight);
+}
+NDArray nll_loss(const Arg& x, const NDArray& labels, const ClassLossOptions& options) {
+  return call_loss(kNllLoss, nll_attrs(options, "nll_loss"), x, labels, options.weight);
+}
+NDArray nll_loss_backward(const Arg& dloss, const NDArray& x, const NDArray& labels,
+                          const ClassLossOptions& options) {
+  return call_backward(kNllLossBackward, nll_attrs(options, "nll_loss_backward"), dloss, x, labels,
+                       options.weight);
+}
+
+}  // namespace mx

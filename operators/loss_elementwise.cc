@@ -1,0 +1,114 @@
+// The losses that are made of other operators.
+#include "engine/base/check.h"
+#include "operators/elementwise_binary.h"
+#include "operators/elementwise_unary.h"
+#include "operators/loss.h"
+#include "operators/reduce.h"
+#include "operators/select.h"
+
+namespace mx {
+namespace {
+
+void check_same_shape(const Arg& x, const NDArray& target, const char* op) {
+  MX_CHECK(x.array.shape() == target.shape(), InvalidArgument, "[", op,
+           "] expected a target of the input's shape ", x.array.shape(), ", got ", target.shape(),
+           " (called at ", x.where.file_name(), ':', x.where.line(), ')');
+}
+
+void check_reduction(const std::string& reduction, const Arg& x, const char* op) {
+  MX_CHECK(reduction == "mean" || reduction == "sum" || reduction == "none", InvalidArgument, "[", op,
+           "] expected \"none\", \"mean\" or \"sum\" for the reduction, got \"", reduction, "\" (called at ",
+           x.where.file_name(), ':', x.where.line(), ')');
+}
+
+void check(const Arg& x, const NDArray& target, const std::string& reduction, const char* op) {
+  check_same_shape(x, target, op);
+  check_reduction(reduction, x, op);
+}
+
+NDArray finish(const NDArray& losses, const std::string& reduction, std::source_location where) {
+  if (reduction == "none") return losses;
+  return reduction == "mean" ? mean({losses, where}) : sum({losses, where});
+}
+
+NDArray difference(const Arg& x, const NDArray& target) { return sub({x.array, x.where}, target); }
+
+/// z^2 / 2 up to delta, delta (z - delta / 2) beyond, without the square of what is beyond.
+NDArray huber(const NDArray& distance, double delta) {
+  const NDArray inner = minimum(distance, delta);
+  return square(inner) * 0.5 + (distance - inner) * delta;
+}
+
+}  // namespace
+
+NDArray bce_loss(const Arg& x, const NDArray& target, const std::string& reduction) {
+  check(x, target, reduction, "bce_loss");
+  const NDArray yes = maximum(log(x), -100.), no = maximum(log1p(-x.array), -100.);
+  return finish((target - 1) * no - target * yes, reduction, x.where);
+}
+
+// (1 - t) x + (1 + (pos_weight - 1) t) log(1 + exp(-x)).
+NDArray bce_with_logits(const Arg& x, const NDArray& target, const std::string& reduction,
+                        const NDArray& pos_weight) {
+  check(x, target, reduction, "bce_with_logits");
+  NDArray hit = softplus(-x.array);
+  if (pos_weight.defined()) {
+    const Shape& shape = x.array.shape();
+    MX_CHECK(broadcast_shapes(pos_weight.shape(), shape, "bce_with_logits") == shape, InvalidArgument,
+             "[bce_with_logits] expected a pos_weight that broadcasts to ", shape, ", got ",
+             pos_weight.shape());
+    hit = hit * ((pos_weight - 1) * target + 1);
+  }
+  return finish((1 - target) * x.array + hit, reduction, x.where);
+}
+
+NDArray mse_loss(const Arg& x, const NDArray& target, const std::string& reduction) {
+  check(x, target, reduction, "mse_loss");
+  return finish(square(difference(x, target)), reduction, x.where);
+}
+
+NDArray l1_loss(const Arg& x, const NDArray& target, const std::string& reduction) {
+  check(x, target, reduction, "l1_loss");
+  return finish(abs(difference(x, target)), reduction, x.where);
+}
+
+NDArray huber_loss(const Arg& x, const NDArray& target, double delta, const std::string& reduction) {
+  check(x, target, reduction, "huber_loss");
+  MX_CHECK(delta > 0, InvalidArgument, "[huber_loss] expected a delta above 0, got ", delta);
+  return finish(huber(abs(difference(x, target)), delta), reduction, x.where);
+}
+
+NDArray smooth_l1_loss(const Arg& x, const NDArray& target, double beta, const std::string& reduction) {
+  check(x, target, reduction, "smooth_l1_loss");
+  MX_CHECK(beta >= 0, InvalidArgument, "[smooth_l1_loss] expected a beta of at least 0, got ", beta);
+  const NDArray distance = abs(difference(x, target));
+  if (beta == 0) return finish(distance, reduction, x.where);
+  const NDArray inner = minimum(distance, beta);
+  return finish(square(inner) * (0.5 / beta) + (distance - inner), reduction, x.where);
+}
+
+NDArray kl_div(const Arg& x, const NDArray& target, const std::string& reduction, bool log_target) {
+  check_same_shape(x, target, "kl_div");
+  const bool by_batch = reduction == "batchmean";
+  if (!by_batch) check_reduction(reduction, x, "kl_div");
+  MX_CHECK(!by_batch || x.array.rank() > 0, InvalidArgument,
+           "[kl_div] expected a first dimension for the reduction \"batchmean\", got rank 0");
+  const NDArray losses = log_target ? exp(target) * (target - x.array)
+                                    : where(target == 0, 0, target * log(target)) - target * x.array;
+  if (!by_batch) return finish(losses, reduction, x.where);
+  return sum({losses, x.where}) / x.array.size(0);
+}
+
+NDArray hinge_loss(const Arg& x, const NDArray& target, double margin, const std::string& reduction) {
+  check(x, target, reduction, "hinge_loss");
+  return finish(relu(margin - mul({x.array, x.where}, target)), reduction, x.where);
+}
+
+NDArray hinge_embedding_loss(const Arg& x, const NDArray& target, double margin,
+                             const std::string& reduction) {
+  check(x, target, reduction, "hinge_embedding_loss");
+  return finish(where(target == 1, x.array, 0) + where(target == -1, relu(margin - x.array), 0), reduction,
+                x.where);
+}
+
+}  // namespace mx

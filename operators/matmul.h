@@ -1,0 +1,40 @@
+// Products of matrices and vectors.
+//
+// Views (transposed, sliced, broadcast) are read where they are, without copies. Types are promoted as in
+// dtype.h; f16 and bf16 are accumulated in f32 and rounded once, integers wrap, bool is "or of ands"
+// (operators/kernels/gemm.h). A sum of no products is 0. All throw InvalidArgument for shapes that do not
+// fit, with both of them.
+#pragma once
+
+#include "operators/operator.h"
+
+namespace mx {
+
+struct AddmmAttrs {
+  double alpha = 1;
+  double beta = 1;
+  template <class V>
+  static void fields(V&& v) {
+    v("alpha", &AddmmAttrs::alpha, "the product is multiplied by it");
+    v("beta", &AddmmAttrs::beta, "c is multiplied by it; 0: c is not read");
+  }
+};
+
+/// As NumPy's matmul: the last two dimensions are matrices (m, k) and (k, n), those before them broadcast. A
+/// vector is a row on the left and a column on the right, and that dimension is not in the result. Rank 0 is
+/// not allowed.
+NDArray matmul(const Arg& a, const NDArray& b);
+
+/// x weight' + bias: x (..., in), weight (out, in), bias (out,) give (..., out).
+NDArray linear(const Arg& x, const NDArray& weight);
+NDArray linear(const Arg& x, const NDArray& weight, const NDArray& bias);
+
+/// The inner product of two vectors of one length.
+NDArray dot(const Arg& a, const NDArray& b);
+/// (m,) and (n,) give (m, n): the product of every pair.
+NDArray outer(const Arg& a, const NDArray& b);
+/// beta * c + alpha * a b for matrices a (m, k) and b (k, n); c broadcasts to (m, n). For integers alpha and
+/// beta lose their fractions.
+NDArray addmm(const Arg& c, const NDArray& a, const NDArray& b, double alpha = 1, double beta = 1);
+
+}  // namespace mx

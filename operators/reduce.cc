@@ -1,0 +1,270 @@
+#include "operators/reduce.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "engine/base/check.h"
+#include "ndarray/kernels/copy.h"
+#include "operators/elementwise_binary.h"
+#include "operators/kernels/binary.h"
+#include "operators/kernels/reduce.h"
+#include "operators/kernels/unary.h"
+#include "operators/temporary.h"
+
+namespace mx {
+
+using kernels::ReduceOp;
+
+namespace {
+
+// About two microseconds of work each.
+constexpr int64_t kDirectSimple = 4096, kDirectSlow = 1024;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct Entry {
+  ReduceOp op;
+  const char* doc;
+};
+
+// In the order of the reference page.
+constexpr Entry kEntries[] = {
+    {ReduceOp::sum, "The sum."},
+    {ReduceOp::prod, "The product."},
+    {ReduceOp::mean, "The mean."},
+    {ReduceOp::max, "The largest element; NaN if there is one."},
+    {ReduceOp::min, "The smallest element; NaN if there is one."},
+    {ReduceOp::argmax, "Where the largest element is: its first place in row-major order."},
+    {ReduceOp::argmin, "Where the smallest element is: its first place in row-major order."},
+    {ReduceOp::any, "Is one not zero?"},
+    {ReduceOp::all, "Is none zero?"},
+    {ReduceOp::count_nonzero, "How many are not zero."},
+    {ReduceOp::logsumexp, "log(sum(exp(x))) without overflow on the way."},
+};
+
+bool chooses(ReduceOp op) {
+  return op == ReduceOp::max || op == ReduceOp::min || op == ReduceOp::argmax || op == ReduceOp::argmin;
+}
+
+Shape reduced_shape(InferContext& c, const Shape& axes, bool keep_dims, bool choosing) {
+  const Shape& in = c.shape(0);
+  const Shape dropped = normalize_axes(axes, in.rank(), c.name());
+  Shape result;
+  int64_t count = 1;
+  for (int i = 0, next = 0; i < in.rank(); ++i) {
+    if (next == dropped.rank() || dropped[next] != i) {
+      result.push_back(in[i]);
+      continue;
+    }
+    ++next;
+    count *= in[i];
+    if (keep_dims) result.push_back(1);
+  }
+  MX_CHECK(count > 0 || !choosing, InvalidArgument, "[", c.name(),
+           "] expected at least one element to choose from, got shape ", in, " and axes ", dropped);
+  return result;
+}
+
+template <ReduceOp kOp>
+void infer(InferContext& c) {
+  const ReduceAttrs& attrs = c.attr<ReduceAttrs>();
+  c.output(reduced_shape(c, attrs.axes, attrs.keep_dims, chooses(kOp)),
+           kernels::reduce_result(kOp, c.dtype(0)));
+}
+
+template <ReduceOp kOp>
+void run(const KernelArgs& args) {
+  kernels::reduce(kOp, args.out[0], args.in[0], args.attr<ReduceAttrs>().axes);
+}
+
+template <ReduceOp kOp>
+void infer_variance(InferContext& c) {
+  const VarianceAttrs& attrs = c.attr<VarianceAttrs>();
+  c.output(reduced_shape(c, attrs.axes, attrs.keep_dims, false), kernels::reduce_result(kOp, c.dtype(0)));
+}
+
+template <ReduceOp kOp>
+void run_variance(const KernelArgs& args) {
+  const VarianceAttrs& attrs = args.attr<VarianceAttrs>();
+  kernels::reduce(kOp, args.out[0], args.in[0], attrs.axes, attrs.correction);
+}
+
+void infer_norm(InferContext& c) {
+  const NormAttrs& attrs = c.attr<NormAttrs>();
+  MX_CHECK(!std::isnan(attrs.p), InvalidArgument, "[norm] expected a number for p, got NaN");
+  c.output(reduced_shape(c, attrs.axes, attrs.keep_dims, attrs.p == -kInfinity),
+           is_floating(c.dtype(0)) ? c.dtype(0) : f32);
+}
+
+Tensor number(const double& value, const Shape& like) {
+  return {const_cast<double*>(&value), f64, like, Strides::filled(like.rank(), 0)};
+}
+
+// Sums of powers overflow a narrow type, and integers, long before their root does: in between the numbers
+// are f64, or f32 where the input has not more digits than that.
+void run_norm(const KernelArgs& args) {
+  const NormAttrs& attrs = args.attr<NormAttrs>();
+  const Tensor &in = args.in[0], &out = args.out[0];
+  const DType wide = is_floating(in.dtype) && in.dtype != f64 ? f32 : f64;
+  const detail::Temporary total(wide, out.shape);
+  const double p = attrs.p;
+  if (is_floating(in.dtype) && (p == 1 || p == 2 || p == kInfinity)) {
+    const ReduceOp op = p == 1 ? ReduceOp::sum_abs : p == 2 ? ReduceOp::sum_squares : ReduceOp::max_abs;
+    kernels::reduce(op, *total, in, attrs.axes);
+  } else if (p == 0) {
+    kernels::reduce(ReduceOp::count_nonzero, *total, in, attrs.axes);
+  } else {
+    const detail::Temporary powers(wide, in.shape);
+    kernels::copy(*powers, in);
+    kernels::unary(kernels::UnaryOp::abs, *powers, *powers);
+    if (p == 2) {
+      kernels::unary(kernels::UnaryOp::square, *powers, *powers);
+    } else if (std::isfinite(p) && p != 1) {
+      kernels::binary(kernels::BinaryOp::pow, *powers, *powers, number(p, in.shape));
+    }
+    const ReduceOp op = p == -kInfinity ? ReduceOp::min : p == kInfinity ? ReduceOp::max_abs : ReduceOp::sum;
+    kernels::reduce(op, *total, *powers, attrs.axes);
+  }
+  if (p == 2) {
+    kernels::unary(kernels::UnaryOp::sqrt, *total, *total);
+  } else if (p != 0 && p != 1 && std::isfinite(p)) {
+    kernels::binary(kernels::BinaryOp::pow, *total, *total, number(1 / p, out.shape));
+  }
+  kernels::copy(out, *total);
+}
+
+// A power is as dear as dozens of additions.
+int64_t work_norm(const InferContext& c) {
+  const double p = c.attr<NormAttrs>().p;
+  const bool plain = is_floating(c.dtype(0)) && (p == 0 || p == 1 || p == 2 || p == kInfinity);
+  const int64_t n = std::max(c.shape(0).numel(), c.output_shape(0).numel());
+  return plain ? n : n > INT64_MAX / 64 ? INT64_MAX : n * 64;
+}
+
+NDArray sample_matrix() { return array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}); }
+NDArray sample_planes() { return (arange(-5., 7.) * 0.25f).reshape({2, 3, 2}); }
+
+std::vector<Sample> samples() {
+  const NDArray x = sample_matrix(), y = sample_planes();
+  return {{{x}, ReduceAttrs{}, "all of a matrix"},
+          {{x}, ReduceAttrs{{0}}, "axes=(0,)"},
+          {{x.transpose()}, ReduceAttrs{{-1}, true}, "the last axis of a transposed matrix, keep_dims"},
+          {{y}, ReduceAttrs{{2, 0}}, "axes=(2, 0)"},
+          {{y}, ReduceAttrs{{}, true}, "all, keep_dims"},
+          {{x[0].select(0, 1)}, ReduceAttrs{}, "rank 0"}};
+}
+
+std::vector<Sample> samples_variance() {
+  const NDArray x = sample_matrix(), y = sample_planes();
+  return {{{x}, VarianceAttrs{}, "all of a matrix"},
+          {{x.transpose()}, VarianceAttrs{{0}, 0}, "correction=0"},
+          {{y}, VarianceAttrs{{0, 2}, 1.5, true}, "axes=(0, 2), correction=1.5, keep_dims"}};
+}
+
+std::vector<Sample> samples_norm() {
+  const NDArray x = sample_matrix(), y = sample_planes() + 0.1f;
+  std::vector<Sample> list;
+  for (double p : {2., 1., 3., 0.5, -1., 0., kInfinity, -kInfinity})
+    list.push_back({{x}, NormAttrs{{1}, p}, "p=" + to_string(AttrValue(p)), p != 0});
+  list.push_back({{y}, NormAttrs{{0, -1}, 2, true}, "axes=(0, -1), keep_dims"});
+  list.push_back({{x.transpose()}, NormAttrs{}, "all of a transposed matrix"});
+  return list;
+}
+
+template <size_t kIndex>
+const Operator& record() {
+  constexpr ReduceOp kOp = kEntries[kIndex].op;
+  static const Operator op = {
+      .kernel = {kernels::to_string(kOp), run<kOp>, nullptr,
+                 kOp == ReduceOp::logsumexp ? kDirectSlow : kDirectSimple},
+      .doc = kEntries[kIndex].doc,
+      .family = "reduction",
+      .inputs = {"x"},
+      .attrs = &kAttrType<ReduceAttrs>,
+      .infer = infer<kOp>,
+      .samples = samples,
+  };
+  return op;
+}
+
+const Operator kVar = {
+    .kernel = {"var", run_variance<ReduceOp::var>, nullptr, kDirectSlow},
+    .doc = "The sum of squared distances from the mean, over max(0, count - correction).",
+    .family = "reduction",
+    .inputs = {"x"},
+    .attrs = &kAttrType<VarianceAttrs>,
+    .infer = infer_variance<ReduceOp::var>,
+    .samples = samples_variance,
+};
+
+const Operator kStddev = {
+    .kernel = {"stddev", run_variance<ReduceOp::std>, nullptr, kDirectSlow},
+    .doc = "The square root of var.",
+    .family = "reduction",
+    .inputs = {"x"},
+    .attrs = &kAttrType<VarianceAttrs>,
+    .infer = infer_variance<ReduceOp::std>,
+    .samples = samples_variance,
+};
+
+const Operator kNorm = {
+    .kernel = {"norm", run_norm, nullptr, kDirectSlow},
+    .doc = "(sum |x|^p)^(1/p).",
+    .family = "reduction",
+    .inputs = {"x"},
+    .attrs = &kAttrType<NormAttrs>,
+    .infer = infer_norm,
+    .samples = samples_norm,
+    .work = work_norm,
+};
+
+constexpr size_t index_of(ReduceOp op) {
+  size_t i = 0;
+  while (kEntries[i].op != op) ++i;
+  return i;
+}
+
+template <ReduceOp kOp>
+NDArray apply(const Arg& x, const Axes& axes, bool keep_dims) {
+  return call(record<index_of(kOp)>(), ReduceAttrs{axes, keep_dims}, x);
+}
+
+template <size_t... kIndex>
+OperatorFamily family(std::index_sequence<kIndex...>) {
+  return {&record<kIndex>()..., &kVar, &kStddev, &kNorm};
+}
+
+}  // namespace
+
+namespace detail {
+OperatorFamily family_reduce() { return family(std::make_index_sequence<std::size(kEntries)>()); }
+}  // namespace detail
+
+NDArray sum(const Arg& x, const Axes& axes, bool keep) { return apply<ReduceOp::sum>(x, axes, keep); }
+NDArray prod(const Arg& x, const Axes& axes, bool keep) { return apply<ReduceOp::prod>(x, axes, keep); }
+NDArray mean(const Arg& x, const Axes& axes, bool keep) { return apply<ReduceOp::mean>(x, axes, keep); }
+NDArray max(const Arg& x, const Axes& axes, bool keep) { return apply<ReduceOp::max>(x, axes, keep); }
+NDArray min(const Arg& x, const Axes& axes, bool keep) { return apply<ReduceOp::min>(x, axes, keep); }
+NDArray argmax(const Arg& x, const Axes& axes, bool keep) { return apply<ReduceOp::argmax>(x, axes, keep); }
+NDArray argmin(const Arg& x, const Axes& axes, bool keep) { return apply<ReduceOp::argmin>(x, axes, keep); }
+NDArray any(const Arg& x, const Axes& axes, bool keep) { return apply<ReduceOp::any>(x, axes, keep); }
+NDArray all(const Arg& x, const Axes& axes, bool keep) { return apply<ReduceOp::all>(x, axes, keep); }
+NDArray count_nonzero(const Arg& x, const Axes& axes, bool keep) {
+  return apply<ReduceOp::count_nonzero>(x, axes, keep);
+}
+NDArray logsumexp(const Arg& x, const Axes& axes, bool keep) {
+  return apply<ReduceOp::logsumexp>(x, axes, keep);
+}
+NDArray var(const Arg& x, const Axes& axes, double correction, bool keep) {
+  return call(kVar, VarianceAttrs{axes, correction, keep}, x);
+}
+NDArray stddev(const Arg& x, const Axes& axes, double correction, bool keep) {
+  return call(kStddev, VarianceAttrs{axes, correction, keep}, x);
+}
+NDArray norm(const Arg& x, double p, const Axes& axes, bool keep) {
+  return call(kNorm, NormAttrs{axes, p, keep}, x);
+}
+
+}  // namespace mx

@@ -1,0 +1,32 @@
+// Running sums, products, maxima and minima along an axis.
+//
+// Element i of the result has the elements 0 to i in it; exclusive: those before i only, with the neutral
+// element first; reverse: from the end. NaN carries on. cumsum and cumprod of integers and bool are i64,
+// modulo 2^64; logcumsumexp of those is f32. All throw InvalidArgument for an axis out of range (a rank of 0
+// has axis 0).
+#pragma once
+
+#include "operators/operator.h"
+
+namespace mx {
+
+struct ScanAttrs {
+  int64_t axis = 0;
+  bool exclusive = false;
+  bool reverse = false;
+  template <class V>
+  static void fields(V&& v) {
+    v("axis", &ScanAttrs::axis, "the dimension along which it runs");
+    v("exclusive", &ScanAttrs::exclusive, "without the element itself");
+    v("reverse", &ScanAttrs::reverse, "from the end to the front");
+  }
+};
+
+NDArray cumsum(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
+NDArray cumprod(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
+/// Exclusive, it begins with the smallest value of the type; cummin with the largest.
+NDArray cummax(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
+NDArray cummin(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
+NDArray logcumsumexp(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
+
+}  // namespace mx

@@ -1,0 +1,132 @@
+#include "operators/select.h"
+
+#include "engine/base/check.h"
+#include "operators/elementwise_binary.h"
+#include "operators/kernels/binary.h"
+
+namespace mx {
+namespace {
+
+constexpr int64_t kDirectElements = 1024;
+
+Tensor widen(const Tensor& t, const Shape& shape) {
+  if (t.shape == shape) return t;
+  return {t.data, t.dtype, shape, broadcast_strides(t.shape, t.strides, shape)};
+}
+
+Shape common_shape(const InferContext& c) {
+  return broadcast_shapes(broadcast_shapes(c.shape(0), c.shape(1), c.name()), c.shape(2), c.name());
+}
+
+void infer_where(InferContext& c) { c.output(common_shape(c), promote(c.dtype(1), c.dtype(2))); }
+
+void run_where(const KernelArgs& args) {
+  const Tensor& out = args.out[0];
+  kernels::where(out, widen(args.in[0], out.shape), widen(args.in[1], out.shape),
+                 widen(args.in[2], out.shape));
+}
+
+void infer_clamp(InferContext& c) {
+  c.output(common_shape(c), promote(c.dtype(0), promote(c.dtype(1), c.dtype(2))));
+}
+
+void run_clamp(const KernelArgs& args) {
+  const Tensor& out = args.out[0];
+  kernels::clamp(out, widen(args.in[0], out.shape), widen(args.in[1], out.shape),
+                 widen(args.in[2], out.shape));
+}
+
+NDArray sample_matrix() { return array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}); }
+
+std::vector<Sample> samples_where() {
+  const NDArray a = sample_matrix(), b = a * 2.f + 1.f, choice = less(a, 1.f);
+  return {{{choice, a, b}, {}, "same shape"},
+          {{choice[0], a, full({}, 7)}, {}, "a row of conditions and a number"},
+          {{choice.transpose(), a.transpose(), array({{3.f}, {2.f}, {-1.f}})}, {}, "transposed, a column"}};
+}
+
+std::vector<Sample> samples_clamp() {
+  const NDArray x = sample_matrix();
+  return {{{x, full({}, -1), full({}, 1)}, {}, "numbers"},
+          {{x, array({-1.f, -1.f, 1.f}), array({2.f, 2.5f, 1.75f})}, {}, "a row of limits"},
+          {{x.transpose(), array({{-1.f}, {0.f}, {1.f}}), full({}, 2.5)}, {}, "transposed, a column"}};
+}
+
+const Operator kWhere = {
+    .kernel = {"where", run_where, nullptr, kDirectElements},
+    .doc = "a where the condition is not zero, b elsewhere.",
+    .family = "select",
+    .inputs = {"condition", "a", "b"},
+    .infer = infer_where,
+    .samples = samples_where,
+    .in_place = 6,
+    .elementwise = true,
+};
+
+const Operator kClamp = {
+    .kernel = {"clamp", run_clamp, nullptr, kDirectElements},
+    .doc = "min(max(x, low), high); NaN if one of the three is.",
+    .family = "select",
+    .inputs = {"x", "low", "high"},
+    .infer = infer_clamp,
+    .samples = samples_clamp,
+    .in_place = 7,
+    .elementwise = true,
+};
+
+NDArray number_like(const Operand& number, const NDArray& array) {
+  return number.is_array()
+             ? number.array()
+             : scalar_array(number.number(), promote_weak(array.dtype(), number.number().category()),
+                            array.context());
+}
+
+}  // namespace
+
+namespace detail {
+OperatorFamily family_select() { return {&kWhere, &kClamp}; }
+}  // namespace detail
+
+NDArray where(const Arg& condition, const Operand& a, const Operand& b) {
+  if (a.is_array() || b.is_array())
+    return call(kWhere, {}, condition, a.with(b, "where"), b.with(a, "where"));
+  DType dtype = promote(a.number().category(), b.number().category());
+  if (dtype == f64) dtype = f32;
+  const Context context = condition.array.context();
+  return call(kWhere, {}, condition, scalar_array(a.number(), dtype, context),
+              scalar_array(b.number(), dtype, context));
+}
+
+NDArray clamp(const Arg& x, const Operand& low, const Operand& high) {
+  return call(kClamp, {}, x, number_like(low, x.array), number_like(high, x.array));
+}
+NDArray clamp_min(const Arg& x, const Operand& low) { return maximum({x.array, x.where}, low); }
+NDArray clamp_max(const Arg& x, const Operand& high) { return minimum({x.array, x.where}, high); }
+NDArray clip(const Arg& x, const Operand& low, const Operand& high) { return clamp(x, low, high); }
+
+NDArray lerp(const Arg& a, const NDArray& b, const Operand& weight) {
+  const NDArray way = sub({b, a.where}, a.array);
+  const auto from_a = [&] { return add({a.array, a.where}, mul(weight, way)); };
+  const auto from_b = [&] { return sub(b, mul(sub(1, weight), way)); };
+  // From the nearer end, so that both are met exactly.
+  if (!weight.is_array()) {
+    if (weight.number().real() < 0.5) return from_a();
+    const double rest = 1 - weight.number().real();
+    return sub({b, a.where}, mul({rest, a.where}, way));
+  }
+  return where({less(weight, 0.5), a.where}, from_a(), from_b());
+}
+
+NDArray masked_fill(const Arg& x, const NDArray& mask, Scalar value) {
+  const NDArray& array = x.array;
+  MX_CHECK(mask.dtype() == bool_, InvalidArgument, "[masked_fill] expected a mask of type bool, got ",
+           mask.dtype());
+  MX_CHECK(broadcast_shapes(mask.shape(), array.shape(), "masked_fill") == array.shape(), InvalidArgument,
+           "[masked_fill] expected a mask that broadcasts to ", array.shape(), ", got ", mask.shape());
+  MX_CHECK(promote_weak(array.dtype(), value.category()) == array.dtype(), InvalidArgument,
+           "[masked_fill] expected a value that an array of ", array.dtype(), " can hold, got one of type ",
+           value.category());
+  return call(kWhere, {}, {mask, x.where}, scalar_array(value, array.dtype(), array.context()), array);
+}
+
+}  // namespace mx

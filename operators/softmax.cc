@@ -1,0 +1,119 @@
+#include "operators/softmax.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "operators/kernels/softmax.h"
+
+namespace mx {
+namespace {
+
+constexpr int64_t kDirectElements = 512;
+
+void infer(InferContext& c) {
+  for (size_t i = 0; i < c.inputs(); ++i)
+    MX_CHECK(is_floating(c.dtype(i)), InvalidArgument, "[", c.name(),
+             "] expected floating-point elements, got ", c.dtype(i));
+  if (c.inputs() == 2)
+    MX_CHECK(c.shape(0) == c.shape(1), InvalidArgument, "[", c.name(),
+             "] expected dy and y of one shape, got ", c.shape(0), " and ", c.shape(1));
+  normalize_axis(c.attr<SoftmaxAttrs>().axis, std::max(c.shape(0).rank(), 1), c.name());
+  c.output(c.shape(0), c.inputs() == 2 ? promote(c.dtype(0), c.dtype(1)) : c.dtype(0));
+}
+
+template <void (*kKernel)(const Tensor&, const Tensor&, int64_t)>
+void run(const KernelArgs& args) {
+  kKernel(args.out[0], args.in[0], args.attr<SoftmaxAttrs>().axis);
+}
+
+template <void (*kKernel)(const Tensor&, const Tensor&, const Tensor&, int64_t)>
+void run_backward(const KernelArgs& args) {
+  kKernel(args.out[0], args.in[0], args.in[1], args.attr<SoftmaxAttrs>().axis);
+}
+
+NDArray sample_input() { return array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}); }
+
+std::vector<Sample> samples() {
+  const NDArray x = sample_input();
+  return {{{x}, SoftmaxAttrs{}, "axis=-1"},
+          {{x}, SoftmaxAttrs{0}, "axis=0"},
+          {{x.transpose()}, SoftmaxAttrs{1}, "axis=1, transposed"},
+          {{x.reshape({1, 2, 3})}, SoftmaxAttrs{-2}, "axis=-2 of (1, 2, 3)"},
+          {{x[0].select(0, 1)}, SoftmaxAttrs{0}, "rank 0"}};
+}
+
+template <NDArray (*kForward)(const Arg&, int64_t)>
+std::vector<Sample> samples_backward() {
+  const NDArray x = sample_input(), dy = array({{0.5f, 1.f, -1.f}, {2.f, 0.25f, -0.75f}});
+  return {{{dy, kForward(x, -1)}, SoftmaxAttrs{}, "axis=-1"},
+          {{dy.transpose(), kForward(x, 1).transpose()}, SoftmaxAttrs{0}, "axis=0, transposed"}};
+}
+
+const std::vector<DType> kFloating = {f32, f64, f16, bf16};
+
+const Operator kSoftmax = {
+    .kernel = {"softmax", run<kernels::softmax>, nullptr, kDirectElements},
+    .doc = "exp(x) / sum(exp(x)) along an axis.",
+    .family = "softmax",
+    .inputs = {"x"},
+    .attrs = &kAttrType<SoftmaxAttrs>,
+    .infer = infer,
+    .samples = samples,
+    .dtypes = kFloating,
+    .in_place = 1,
+};
+
+const Operator kLogSoftmax = {
+    .kernel = {"log_softmax", run<kernels::log_softmax>, nullptr, kDirectElements},
+    .doc = "x - log(sum(exp(x))) along an axis.",
+    .family = "softmax",
+    .inputs = {"x"},
+    .attrs = &kAttrType<SoftmaxAttrs>,
+    .infer = infer,
+    .samples = samples,
+    .dtypes = kFloating,
+    .in_place = 1,
+};
+
+const Operator kSoftmaxBackward = {
+    .kernel = {"softmax_backward", run_backward<kernels::softmax_backward>, nullptr, kDirectElements},
+    .doc = "y * (dy - sum(dy * y)): the gradient of softmax.",
+    .family = "softmax",
+    .inputs = {"dy", "y"},
+    .outputs = {"dx"},
+    .attrs = &kAttrType<SoftmaxAttrs>,
+    .infer = infer,
+    .samples = samples_backward<softmax>,
+    .dtypes = kFloating,
+    .in_place = 3,
+};
+
+const Operator kLogSoftmaxBackward = {
+    .kernel = {"log_softmax_backward", run_backward<kernels::log_softmax_backward>, nullptr, kDirectElements},
+    .doc = "dy - exp(y) * sum(dy): the gradient of log_softmax.",
+    .family = "softmax",
+    .inputs = {"dy", "y"},
+    .outputs = {"dx"},
+    .attrs = &kAttrType<SoftmaxAttrs>,
+    .infer = infer,
+    .samples = samples_backward<log_softmax>,
+    .dtypes = kFloating,
+    .in_place = 3,
+};
+
+}  // namespace
+
+namespace detail {
+OperatorFamily family_softmax() { return {&kSoftmax, &kLogSoftmax, &kSoftmaxBackward, &kLogSoftmaxBackward}; }
+}  // namespace detail
+
+NDArray softmax(const Arg& x, int64_t axis) { return call(kSoftmax, SoftmaxAttrs{axis}, x); }
+NDArray log_softmax(const Arg& x, int64_t axis) { return call(kLogSoftmax, SoftmaxAttrs{axis}, x); }
+NDArray softmax_backward(const Arg& dy, const NDArray& y, int64_t axis) {
+  return call(kSoftmaxBackward, SoftmaxAttrs{axis}, dy, y);
+}
+NDArray log_softmax_backward(const Arg& dy, const NDArray& y, int64_t axis) {
+  return call(kLogSoftmaxBackward, SoftmaxAttrs{axis}, dy, y);
+}
+
+}  // namespace mx

@@ -1,0 +1,28 @@
+// Softmax and its logarithm along an axis, and what their gradients are made of.
+//
+// Stable: the largest element of a row is subtracted first. A row that holds NaN or +infinity, or is
+// -infinity throughout, gives NaN. f16 and bf16 are computed in f32. All throw InvalidArgument for types that
+// are not floating point and an axis out of range (a rank of 0 has axis 0).
+#pragma once
+
+#include "operators/operator.h"
+
+namespace mx {
+
+struct SoftmaxAttrs {
+  int64_t axis = -1;
+  template <class V>
+  static void fields(V&& v) {
+    v("axis", &SoftmaxAttrs::axis, "the dimension along which the result sums to one");
+  }
+};
+
+NDArray softmax(const Arg& x, int64_t axis = -1);
+NDArray log_softmax(const Arg& x, int64_t axis = -1);
+
+/// d(loss)/dx from d(loss)/dy and y = softmax(x), of one shape.
+NDArray softmax_backward(const Arg& dy, const NDArray& y, int64_t axis = -1);
+/// The same where y = log_softmax(x).
+NDArray log_softmax_backward(const Arg& dy, const NDArray& y, int64_t axis = -1);
+
+}  // namespace mx

@@ -1,0 +1,244 @@
+#include "operators/loss.h"
+
+#include <algorithm>
+
+#include "operators/elementwise_binary.h"
+#include "operators/elementwise_unary.h"
+#include "operators/reduce.h"
+#include "operators/softmax.h"
+#include "tests/operators/values.h"
+#include "tests/support/errors.h"
+
+namespace mx {
+namespace {
+
+using test::contains;
+using test::error_of;
+using test::kInfinity;
+using test::kNan;
+using test::Values;
+
+struct Options {
+  int64_t axis, ignore;
+  double smoothing;
+  std::string reduction;
+  bool logits;
+};
+
+/// The definition, and its derivative when a gradient of the loss is given.
+struct Oracle {
+  Values loss, dx;
+};
+
+Oracle class_loss(const NDArray& scores, const NDArray& target, const NDArray& weight, const Options& o,
+                  const Values& head) {
+  const Shape& shape = scores.shape();
+  const int axis = shape.rank() == 1 ? 0 : normalize_axis(o.axis, shape.rank(), "test");
+  const int64_t classes = shape[axis], stride = contiguous_strides(shape)[axis];
+  const bool labels = is_integral(target.dtype());
+  const Values x = test::values(scores), t = test::values(target);
+  const Values w = weight.defined() ? test::values(weight) : Values(static_cast<size_t>(classes), 1.0);
+  const double n = static_cast<double>(classes);
+  Oracle result;
+  result.dx.assign(x.size(), 0);
+  double divisor = 0, total = 0;
+  struct Row {
+    size_t first;
+    Values q;  // what the log-probabilities are multiplied by
+  };
+  std::vector<Row> rows;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (static_cast<int64_t>(i) / stride % classes != 0) continue;
+    Row row{i, Values(static_cast<size_t>(classes), 0.0)};
+    const double label = labels ? t[rows.size()] : 0;
+    const bool counts = !labels || label != static_cast<double>(o.ignore);
+    double loss = 0, sum = 0;
+    for (size_t c = 0; c < row.q.size(); ++c) sum += std::exp(x[i + c * static_cast<size_t>(stride)]);
+    for (size_t c = 0; c < row.q.size() && counts; ++c) {
+      const size_t at = i + c * static_cast<size_t>(stride);
+      const double own = labels ? (label == static_cast<double>(c) ? 1 : 0) : t[at];
+      row.q[c] = w[c] * ((1 - o.smoothing) * own + o.smoothing / n);
+      loss -= row.q[c] * (x[at] - (o.logits ? std::log(sum) : 0));
+      if (labels) divisor += own * w[c];
+    }
+    if (!labels) divisor += 1;
+    result.loss.push_back(loss);
+    total += loss;
+    rows.push_back(row);
+  }
+  for (size_t r = 0; r < rows.size() && !head.empty(); ++r) {
+    const double scale = o.reduction == "none" ? head[r] : o.reduction == "sum" ? head[0] : head[0] / divisor;
+    double mass = 0, sum = 0;
+    for (double q : rows[r].q) mass += q;
+    for (size_t c = 0; c < rows[r].q.size(); ++c)
+      sum += std::exp(x[rows[r].first + c * static_cast<size_t>(stride)]);
+    for (size_t c = 0; c < rows[r].q.size(); ++c) {
+      const size_t at = rows[r].first + c * static_cast<size_t>(stride);
+      result.dx[at] = scale * ((o.logits ? mass * std::exp(x[at]) / sum : 0) - rows[r].q[c]);
+    }
+  }
+  if (o.reduction == "sum") result.loss = {total};
+  if (o.reduction == "mean") result.loss = {total / divisor};
+  return result;
+}
+
+Options options_of(const Attrs& attrs) {
+  if (attrs.type() == &kAttrType<CrossEntropyAttrs>) {
+    const auto& a = attrs.get<CrossEntropyAttrs>();
+    return {a.axis, a.ignore_index, a.label_smoothing, a.reduction, true};
+  }
+  const auto& a = attrs.get<NllAttrs>();
+  return {a.axis, a.ignore_index, 0, a.reduction, false};
+}
+
+TEST(LossOp, ClassLossesAgreeWithTheirDefinitionForAllSamplesAndTypes) {
+  for (const char* name : {"cross_entropy", "nll_loss"})
+    test::each_sample(name, [](const Operator& op, const Sample& s) {
+      const NDArray weight = s.inputs.size() > 2 ? s.inputs[2] : NDArray();
+      test::expect_values(class_loss(s.inputs[0], s.inputs[1], weight, options_of(s.attrs), {}).loss,
+                          call(op, s.attrs, s.inputs)[0], s.label, 4);
+    });
+  for (const char* name : {"cross_entropy_backward", "nll_loss_backward"})
+    test::each_sample(name, [](const Operator& op, const Sample& s) {
+      const NDArray weight = s.inputs.size() > 3 ? s.inputs[3] : NDArray();
+      const Values head = test::values(s.inputs[0]);
+      test::expect_values(class_loss(s.inputs[1], s.inputs[2], weight, options_of(s.attrs), head).dx,
+                          call(op, s.attrs, s.inputs)[0], s.label, 4);
+    });
+}
+
+TEST(LossOp, CrossEntropyIsNllOfLogSoftmax) {
+  const NDArray x = test::numbers({40, 7}, f64), labels = (arange(40) % 7), weight = arange(7) * 0.5 + 0.25;
+  for (const char* reduction : {"none", "mean", "sum"}) {
+    const ClassLossOptions options{.weight = weight, .ignore_index = 3, .reduction = reduction};
+    test::expect_values(test::values(nll_loss(log_softmax(x), labels, options)),
+                        cross_entropy(x, labels, options), reduction, 100);
+    const NDArray head = std::string(reduction) == "none" ? test::numbers({40}, f64, 2) : full({}, 2.5, f64);
+    const NDArray through =
+        log_softmax_backward(nll_loss_backward(head, log_softmax(x), labels, options), log_softmax(x));
+    test::expect_values(test::values(through), cross_entropy_backward(head, x, labels, options), reduction,
+                        100);
+  }
+}
+
+// By hand: uniform scores give the logarithm of the number of classes, whatever the smoothing.
+TEST(LossOp, KnownValues) {
+  const NDArray x = zeros({3, 4}, f64), labels = array<int64_t>({0, 1, 3});
+  test::expect_values({std::log(4.0)}, cross_entropy(x, labels), "uniform");
+  test::expect_values({std::log(4.0)}, cross_entropy(x, labels, {.label_smoothing = 0.3}), "smoothed");
+  test::expect_values({3 * std::log(4.0)}, cross_entropy(x, labels, {.reduction = "sum"}), "sum");
+  test::expect_values({0}, cross_entropy(array({{1000., 0.}}), array<int64_t>({0})), "large");
+  test::expect_values({1000}, cross_entropy(array({{1000., 0.}}), array<int64_t>({1})), "wrong and large");
+  test::expect_values({kNan}, cross_entropy(x, full({3}, -100, i64)), "mean of no rows");
+}
+
+TEST(LossOp, ALabelThatIsNoClassComesOutOfWaiting) {
+  const NDArray loss = cross_entropy(zeros({2, 3}), array<int64_t>({0, 3}));
+  const std::string text = error_of<InvalidArgument>([&] { loss.item<float>(); });
+  EXPECT_TRUE(contains(text, "got 3 at position (1,)")) << text;
+}
+
+TEST(LossOp, ErrorsNameWhatCame) {
+  const NDArray x = zeros({2, 3}), labels = zeros({2}, i64);
+  const auto text = [](const std::function<void()>& f) { return error_of<InvalidArgument>(f); };
+  EXPECT_TRUE(contains(text([&] { cross_entropy(x, zeros({3}, i64)); }), "labels of shape (2,)"));
+  EXPECT_TRUE(contains(text([&] {
+                         cross_entropy(x, zeros({2, 2}));
+                       }),
+                       "a distribution of the scores' shape"));
+  EXPECT_TRUE(contains(text([&] { nll_loss(x, x); }), "expected integer labels, got f32"));
+  EXPECT_TRUE(contains(text([&] { cross_entropy(zeros({2, 3}, i32), labels); }), "got i32"));
+  EXPECT_TRUE(contains(text([&] { cross_entropy(x, labels, {.weight = zeros({2})}); }), "each of 3 classes"));
+  EXPECT_TRUE(contains(text([&] { cross_entropy(x, labels, {.label_smoothing = 2}); }), "from 0 to 1"));
+  EXPECT_TRUE(contains(text([&] { cross_entropy(x, labels, {.reduction = "avg"}); }), "\"avg\""));
+  EXPECT_TRUE(contains(text([&] { nll_loss(x, labels, {.label_smoothing = 0.5}); }), "[nll_loss]"));
+  EXPECT_TRUE(contains(text([&] { cross_entropy_backward(zeros({2}), x, labels); }), "the loss's shape ()"));
+  EXPECT_TRUE(contains(text([&] { mse_loss(zeros({3}), zeros({3, 1})); }), "(3,)"));
+  EXPECT_TRUE(contains(text([&] { l1_loss(x, x, "batchmean"); }), "[l1_loss]"));
+  EXPECT_TRUE(contains(text([&] { huber_loss(x, x, 0); }), "above 0"));
+  EXPECT_TRUE(contains(text([&] { smooth_l1_loss(x, x, -1); }), "at least 0"));
+}
+
+struct Elementwise {
+  const char* name;
+  std::function<NDArray(const NDArray&, const NDArray&, const std::string&)> loss;
+  std::function<double(double, double)> of;
+  enum { any, probabilities, signs } inputs;
+};
+
+double huber(double z, double delta) {
+  z = std::abs(z);
+  return z < delta ? 0.5 * z * z : delta * (z - 0.5 * delta);
+}
+double log_at_least(double x) { return std::max(std::log(x), -100.0); }
+
+const Elementwise kElementwise[] = {
+    {"bce", [](auto& x, auto& t, auto& r) { return bce_loss(x, t, r); },
+     [](double x, double t) { return -t * log_at_least(x) - (1 - t) * log_at_least(1 - x); },
+     Elementwise::probabilities},
+    {"bce_with_logits", [](auto& x, auto& t, auto& r) { return bce_with_logits(x, t, r); },
+     [](double x, double t) {
+       return -t * std::log(1 / (1 + std::exp(-x))) - (1 - t) * std::log(1 / (1 + std::exp(x)));
+     },
+     Elementwise::probabilities},
+    {"bce_with_logits, pos_weight",
+     [](auto& x, auto& t, auto& r) { return bce_with_logits(x, t, r, full({}, 3, x.dtype())); },
+     [](double x, double t) {
+       return -3 * t * std::log(1 / (1 + std::exp(-x))) - (1 - t) * std::log(1 / (1 + std::exp(x)));
+     },
+     Elementwise::probabilities},
+    {"mse", [](auto& x, auto& t, auto& r) { return mse_loss(x, t, r); },
+     [](double x, double t) { return (x - t) * (x - t); }, Elementwise::any},
+    {"l1", [](auto& x, auto& t, auto& r) { return l1_loss(x, t, r); },
+     [](double x, double t) { return std::abs(x - t); }, Elementwise::any},
+    {"huber", [](auto& x, auto& t, auto& r) { return huber_loss(x, t, 0.75, r); },
+     [](double x, double t) { return huber(x - t, 0.75); }, Elementwise::any},
+    {"smooth_l1", [](auto& x, auto& t, auto& r) { return smooth_l1_loss(x, t, 0.5, r); },
+     [](double x, double t) { return huber(x - t, 0.5) / 0.5; }, Elementwise::any},
+    {"smooth_l1, beta = 0", [](auto& x, auto& t, auto& r) { return smooth_l1_loss(x, t, 0, r); },
+     [](double x, double t) { return std::abs(x - t); }, Elementwise::any},
+    {"kl_div", [](auto& x, auto& t, auto& r) { return kl_div(x, t, r); },
+     [](double x, double t) { return t == 0 ? 0 : t * (std::log(t) - x); }, Elementwise::probabilities},
+    {"kl_div, log_target", [](auto& x, auto& t, auto& r) { return kl_div(x, t, r, true); },
+     [](double x, double t) { return std::exp(t) * (t - x); }, Elementwise::any},
+    {"hinge", [](auto& x, auto& t, auto& r) { return hinge_loss(x, t, 1.5, r); },
+     [](double x, double t) { return std::max(0.0, 1.5 - x * t); }, Elementwise::signs},
+    {"hinge_embedding", [](auto& x, auto& t, auto& r) { return hinge_embedding_loss(x, t, 1.5, r); },
+     [](double x, double t) { return t == 1 ? x : std::max(0.0, 1.5 - x); }, Elementwise::signs},
+};
+
+TEST(LossOp, ElementwiseLossesAgreeWithTheirDefinitions) {
+  for (DType dtype : {f32, f64, f16, bf16})
+    for (const Elementwise& test : kElementwise) {
+      NDArray x = test::numbers({3, 8}, dtype, 1), t = test::numbers({3, 8}, dtype, 2);
+      if (test.inputs == Elementwise::probabilities) {
+        x = sigmoid(x);
+        t = maximum(sigmoid(t) - 0.25, 0);
+      }
+      if (test.inputs == Elementwise::signs) t = sign(t);
+      const Values a = test::values(x), b = test::values(t);
+      Values want;
+      double total = 0;
+      for (size_t i = 0; i < a.size(); ++i) {
+        want.push_back(test.of(a[i], b[i]));
+        total += want.back();
+      }
+      const std::string what = std::string(test.name) + ' ' + to_string(dtype);
+      test::expect_values(want, test.loss(x, t, "none"), what, 8);
+      test::expect_values({total}, test.loss(x, t, "sum"), what, 16);
+      test::expect_values({total / 24}, test.loss(x, t, "mean"), what, 8);
+      EXPECT_EQ(dtype, test.loss(x, t, "mean").dtype()) << what;
+    }
+}
+
+TEST(LossOp, ElementwiseLossesStayFiniteWhereTheirFormulasDoNot) {
+  test::expect_values({0, 100, 100}, bce_loss(array({1., 0., 1.}), array({1., 1., 0.}), "none"), "bce");
+  test::expect_values({0, 1e4}, bce_with_logits(array({1e4f, -1e4f}), array({1.f, 1.f}), "none"), "logits");
+  test::expect_values({0}, kl_div(array({-2.}), array({0.})), "kl_div");
+  test::expect_values({1e30 - 0.5}, huber_loss(array({1e30f}), array({0.f})), "huber");
+  const NDArray x = log(array({{0.5, 0.5}, {0.25, 0.75}})), t = array({{0.25, 0.75}, {0.5, 0.5}});
+  test::expect_values({test::values(kl_div(x, t, "sum"))[0] / 2}, kl_div(x, t, "batchmean"), "batchmean");
+}
+
+}  // namespace
+}  // namespace mx
