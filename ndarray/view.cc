@@ -52,13 +52,33 @@ struct DeferredGather final : detail::DeferredValue {
   detail::AdvancedIndex index;
   void fill(ArrayImpl& array) override {
     const NDArray value = detail::hooks().gather(index);
-    detail::assign(array, value.impl(), "index", std::source_location::current());
+    ArrayImpl& made = value.impl();
+    // Nobody has seen the array's memory yet: it can as well be that of the value.
+    if (made.plain() && made.offset == array.offset && made.strides == array.strides &&
+        made.context() == array.context()) {
+      array.storage = made.storage;
+    } else {
+      detail::assign(array, made, "index", std::source_location::current());
+    }
   }
 };
 
 struct PutTarget final : View::Target {
   detail::AdvancedIndex index;
+  detail::Ref<ArrayImpl> result;
+
   void assign(const NDArray& source) override { detail::hooks().put(index, source); }
+  void settle(uint32_t handles) noexcept override {
+    const uint32_t own = handles + 1;
+    if ((result->flags.load(std::memory_order_acquire) & detail::kDeferred) == 0 ||
+        result->refs.load(std::memory_order_acquire) <= own)
+      return;
+    try {
+      NDArray(result).impl();
+    } catch (...) {
+      // It stays deferred: who uses it gets the error.
+    }
+  }
 };
 
 View advanced(detail::AdvancedIndex index) {
@@ -73,6 +93,7 @@ View advanced(detail::AdvancedIndex index) {
   made->flags.fetch_or(detail::kDeferred, std::memory_order_relaxed);
   auto target = std::make_shared<PutTarget>();
   target->index = std::move(index);
+  target->result = made;
   return View(NDArray(std::move(made)), std::move(target));
 }
 
