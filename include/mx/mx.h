@@ -2,3 +2,12 @@
 #pragma once
 
 #include "mx/engine.h"
+#include "ndarray/dlpack.h"
+#include "ndarray/ndarray.h"
+#include "ndarray/save.h"
+#include "operators/custom.h"
+#include "operators/elementwise_binary.h"
+#include "operators/elementwise_custom.h"
+#include "operators/elementwise_unary.h"
+#include "operators/scratch.h"
+#include "optim/update.h"
