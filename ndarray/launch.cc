@@ -107,13 +107,14 @@ struct DeviceCall {
   Attrs attrs;
   size_t inputs;
   std::vector<Tensor> tensors;
+  Stream* stream;
 
   void run(KernelContext& context) {
     const bool host = context.device().context().kind != DeviceKind::gpu;
     std::vector<Tensor> local = tensors;  // (a captured task runs again)
     for (Tensor& tensor : local) tensor.data = context.ptr(tensor.data);
     const std::span<const Tensor> all(local);
-    const KernelArgs args{all.first(inputs), all.subspan(inputs), &attrs, &context};
+    const KernelArgs args{all.first(inputs), all.subspan(inputs), &attrs, &context, host ? nullptr : stream};
     try {
       host ? run_on_host(*kernel, args) : kernel->cuda(args);
     } catch (...) {
@@ -146,8 +147,8 @@ class Call {
       if (stream == nullptr) {
         run_on_host(*kernel_, {in, out, &attrs_});
       } else {
-        auto call = std::make_shared<DeviceCall>(kernel_, attrs_, inputs_,
-                                                 std::vector<Tensor>(tensors.data(), tensors.data() + n));
+        auto call = std::make_shared<DeviceCall>(
+            kernel_, attrs_, inputs_, std::vector<Tensor>(tensors.data(), tensors.data() + n), stream);
         stream->submit([call = std::move(call)](KernelContext& c) { call->run(c); });
       }
     } catch (...) {
@@ -242,22 +243,6 @@ class DirectUse {
   Storage* written_[kMost];
 };
 
-// Fails what the operation should have written, as if it had been pushed.
-void push_failure(const Launch& l, std::exception_ptr error) {
-  std::vector<Var> writes, updates;
-  std::vector<ArrayImpl*> arrays(l.outputs.begin(), l.outputs.end());
-  Engine& engine = current_engine();
-  for (ArrayImpl* array : l.outputs)
-    (!l.partial_outputs && array->covers_storage() ? writes : updates).push_back(array->storage->var(engine));
-  for (size_t i = 0; i < l.inputs.size() && i < 64; ++i) {
-    if ((l.updated_inputs >> i & 1) == 0) continue;
-    arrays.push_back(l.inputs[i]);
-    updates.push_back(l.inputs[i]->storage->var(engine));
-  }
-  engine.push([use = detail::EngineUse(arrays), error = std::move(error)] { std::rethrow_exception(error); },
-              {.writes = writes, .updates = updates, .name = l.kernel->name}, l.where);
-}
-
 // False when it has to be pushed. Then nothing has happened.
 bool run_directly(const Launch& l) {
   const size_t n = l.inputs.size() + l.outputs.size();
@@ -290,7 +275,7 @@ bool run_directly(const Launch& l) {
       error = std::current_exception();
     }
   }
-  push_failure(l, std::move(error));
+  launch_failure(l, std::move(error));
   return true;
 }
 
@@ -339,6 +324,21 @@ Context common_context(const char* op, std::span<ArrayImpl* const> arrays) {
              op, "] expected arrays on one device, got one of shape ", arrays[0]->shape, " on ", first,
              " and one of shape ", array->shape, " on ", array->context());
   return first;
+}
+
+void launch_failure(const Launch& l, std::exception_ptr error) {
+  std::vector<Var> writes, updates;
+  std::vector<ArrayImpl*> arrays(l.outputs.begin(), l.outputs.end());
+  Engine& engine = current_engine();
+  for (ArrayImpl* array : l.outputs)
+    (!l.partial_outputs && array->covers_storage() ? writes : updates).push_back(array->storage->var(engine));
+  for (size_t i = 0; i < l.inputs.size() && i < 64; ++i) {
+    if ((l.updated_inputs >> i & 1) == 0) continue;
+    arrays.push_back(l.inputs[i]);
+    updates.push_back(l.inputs[i]->storage->var(engine));
+  }
+  engine.push([use = detail::EngineUse(arrays), error = std::move(error)] { std::rethrow_exception(error); },
+              {.writes = writes, .updates = updates, .name = l.kernel->name}, l.where);
 }
 
 namespace {

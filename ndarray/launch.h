@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <source_location>
 #include <span>
 
@@ -22,6 +23,7 @@ struct KernelArgs {
   std::span<const Tensor> out;  ///< the outputs, in place ones among them, allocated
   const Attrs* attrs = nullptr;
   KernelContext* device = nullptr;  ///< null for the CPU
+  Stream* stream = nullptr;         ///< of a GPU: for memory in the stream's order (see operators/scratch.h)
 
   template <class T>
   const T& attr() const {
@@ -60,6 +62,9 @@ struct Launch {
 /// Throws InvalidArgument when the arrays are on several devices or there is no kernel for the device, and
 /// what Engine::push throws. All arrays must have been read (Arg, or NDArray::plain).
 void launch(const Launch& launch);
+
+/// Fails what the operation should have written with `error`, as if it had been pushed and had thrown it.
+void launch_failure(const Launch& launch, std::exception_ptr error);
 
 /// The device of an operation on these arrays: where all are. Throws InvalidArgument naming two that differ.
 Context common_context(const char* op, std::span<detail::ArrayImpl* const> arrays);

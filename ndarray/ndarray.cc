@@ -43,7 +43,12 @@ bool NDArray::shares_memory(const NDArray& other) const {
   return impl().storage.get() == other.impl().storage.get();
 }
 
-Var NDArray::var() const { return impl().storage->var(current_engine()); }
+Var NDArray::var() const {
+  Storage& storage = *impl().storage;
+  const Var var = storage.var(current_engine());
+  if (storage.on_cpu()) storage.share();
+  return var;
+}
 
 NDArray NDArray::clone(std::source_location where) const {
   return detail::copy_to(impl(), dtype(), context(), where);

@@ -123,7 +123,8 @@ class NDArray {
   template <class T>
   T* mutable_data();
 
-  /// The engine's variable of the memory, for operations pushed by hand.
+  /// The engine's variable of the memory, for operations pushed by hand. From then on every operation on the
+  /// memory is pushed, small ones too, so that all keep their order.
   Var var() const;
 
   // For operators and the layers above.

@@ -147,7 +147,7 @@ void Storage::destroy(Storage* storage) noexcept {
   if (storage->var_ready_.load(std::memory_order_acquire) != kReady) return end(storage);
   Engine& engine = *storage->engine_;
   const Var var = storage->var_;
-  const bool tainted = (storage->state_.load(std::memory_order_relaxed) & kTainted) != 0;
+  const bool tainted = (storage->state_.load(std::memory_order_relaxed) & (kTainted | kShared)) != 0;
   // A push that fails (the engine has ended) destroys what was to be pushed, and that frees.
   const auto try_push = [&](auto&& job, Context context) {
     try {

@@ -107,6 +107,15 @@ class Storage {
     if ((state_.load(std::memory_order_relaxed) & kTainted) != 0)
       state_.fetch_and(~kTainted, std::memory_order_relaxed);
   }
+  /// From now on everything goes through the engine: somebody has the variable and may push operations that
+  /// nobody counts here. Waits until direct uses have ended.
+  void share() {
+    uint64_t state = state_.fetch_or(kShared, std::memory_order_acquire);
+    while ((state & (kReaders | kWriter)) != 0) {
+      cpu_relax();
+      state = state_.load(std::memory_order_acquire);
+    }
+  }
   /// Has every pushed operation run, well as far as is known here, and is nobody writing?
   bool quiet() const { return (state_.load(std::memory_order_acquire) & ~kReaders) == 0; }
 
@@ -115,7 +124,7 @@ class Storage {
 
  private:
   static constexpr uint64_t kReader = 1, kReaders = 0xfffff, kWriter = 1 << 20, kPending = uint64_t{1} << 24,
-                            kTainted = uint64_t{1} << 60;
+                            kTainted = uint64_t{1} << 60, kShared = uint64_t{1} << 61;
   static constexpr size_t kInlineBytes = 64;
   static constexpr uint32_t kNone = 0, kMaking = 1, kReady = 2;
 

@@ -46,6 +46,19 @@ void check_call(const Operator& op, const Attrs& attrs, size_t n) {
   MX_CHECK(attrs.type() == op.attrs, InvalidArgument, "[", op.name(), "] expected its own attributes");
 }
 
+// What infer() says about a call; returns its device.
+Context check_and_infer(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
+                        InferContext& infer, std::source_location where) {
+  try {
+    check_call(op, attrs, inputs.size());
+    const Context context = common_context(op.name(), inputs);
+    op.infer(infer);
+    return context;
+  } catch (...) {
+    rethrow_at_call(op, inputs, where);
+  }
+}
+
 constexpr size_t kFew = 8;
 
 // The common path. `outputs` has room for what infer() says; made here.
@@ -53,14 +66,7 @@ template <class Take>
 void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
             std::source_location where, const Take& take) {
   InferContext infer(op, inputs, attrs);
-  Context context;
-  try {
-    check_call(op, attrs, inputs.size());
-    context = common_context(op.name(), inputs);
-    op.infer(infer);
-  } catch (...) {
-    rethrow_at_call(op, inputs, where);
-  }
+  const Context context = check_and_infer(op, attrs, inputs, infer, where);
   const size_t n = infer.outputs();
   ArrayImpl* few[kFew];
   std::vector<ArrayImpl*> many;
@@ -89,6 +95,38 @@ void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> 
           .where = where});
 }
 
+// An operator made of others. What goes wrong inside belongs to its outputs, as with a kernel.
+std::vector<NDArray> call_composed(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
+                                   std::source_location where) {
+  std::vector<ArrayImpl*> arrays;
+  for (const NDArray& input : inputs) arrays.push_back(&input.impl());
+  InferContext infer(op, arrays, attrs);
+  const Context context = check_and_infer(op, attrs, arrays, infer, where);
+  std::exception_ptr error;
+  try {
+    std::vector<NDArray> outputs = op.compose(attrs, inputs);
+    MX_CHECK(outputs.size() == infer.outputs(), InvalidArgument, "[", op.name(), "] expected ",
+             infer.outputs(), " outputs from compose(), as infer() says, got ", outputs.size());
+    for (size_t i = 0; i < outputs.size(); ++i)
+      MX_CHECK(outputs[i].shape() == infer.output_shape(i) && outputs[i].dtype() == infer.output_dtype(i),
+               InvalidArgument, "[", op.name(), "] expected output ", i, " of compose() as ",
+               infer.output_dtype(i), ' ', infer.output_shape(i), ", as infer() says, got ",
+               outputs[i].dtype(), ' ', outputs[i].shape());
+    return outputs;
+  } catch (...) {
+    error = std::current_exception();
+  }
+  std::vector<NDArray> outputs;
+  std::vector<ArrayImpl*> failed;
+  for (size_t i = 0; i < infer.outputs(); ++i) {
+    outputs.emplace_back(detail::new_array(infer.output_shape(i), infer.output_dtype(i), context, op.name()));
+    failed.push_back(&outputs.back().impl());
+  }
+  if (failed.empty()) std::rethrow_exception(error);
+  launch_failure({.kernel = &op.kernel, .outputs = failed, .where = where}, error);
+  return outputs;
+}
+
 // Some input belongs to a tape or a graph.
 std::vector<NDArray> call_special(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
                                   std::source_location where) {
@@ -110,10 +148,11 @@ NDArray call_one(const Operator& op, const Attrs& attrs, std::span<const NDArray
     arrays[i] = &inputs[i]->impl();
     plain = plain && arrays[i]->plain();
   }
-  if (!plain) [[unlikely]] {
+  if (!plain || op.compose != nullptr) [[unlikely]] {
     std::vector<NDArray> copies;
     for (const NDArray* input : inputs) copies.push_back(*input);
-    return call_special(op, attrs, copies, where).at(0);
+    return op.compose != nullptr ? call_composed(op, attrs, copies, where).at(0)
+                                 : call_special(op, attrs, copies, where).at(0);
   }
   Ref<ArrayImpl> result;
   invoke(op, attrs, {arrays, inputs.size()}, where, [&](Ref<ArrayImpl> made) {
@@ -156,6 +195,7 @@ NDArray call(const Operator& op, const Attrs& attrs, const Arg& a, const NDArray
 
 std::vector<NDArray> call(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
                           std::source_location where) {
+  if (op.compose != nullptr) return call_composed(op, attrs, inputs, where);
   std::vector<ArrayImpl*> arrays;
   arrays.reserve(inputs.size());
   bool plain = true;
@@ -176,7 +216,7 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
   std::vector<ArrayImpl*> many;
   if (inputs.size() > kFew) many.resize(inputs.size());
   const std::span<ArrayImpl*> arrays(inputs.size() > kFew ? many.data() : few, inputs.size());
-  bool direct = target.plain();
+  bool direct = target.plain() && op.compose == nullptr;
   for (size_t i = 0; i < inputs.size(); ++i) {
     arrays[i] = &inputs[i].impl();
     direct = direct && arrays[i]->plain();

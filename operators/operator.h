@@ -94,6 +94,9 @@ struct Operator {
   void (*infer)(InferContext&) = nullptr;
   /// d(loss)/d(input i), an empty handle where it is zero or not wanted. Null: not differentiable.
   std::vector<NDArray> (*gradient)(const GradientContext&) = nullptr;
+  /// Instead of a kernel: makes the outputs that infer() says from calls of other operators, when it is
+  /// called.
+  std::vector<NDArray> (*compose)(const Attrs& attrs, std::span<const NDArray> inputs) = nullptr;
   /// Vary every attribute, and the shapes that matter.
   std::vector<Sample> (*samples)() = nullptr;
   /// The types that inputs[0] may have, for tests and documents; empty: all.

@@ -17,9 +17,9 @@ struct Registry {
   void add(const Operator& op) {
     MX_CHECK(op.kernel.name != nullptr && op.kernel.name[0] != '\0', InvalidArgument,
              "[register_operator] expected an operator with a name");
-    MX_CHECK(op.infer != nullptr && op.kernel.cpu != nullptr, InvalidArgument,
+    MX_CHECK(op.infer != nullptr && (op.kernel.cpu != nullptr || op.compose != nullptr), InvalidArgument,
              "[register_operator] expected '", op.name(),
-             "' with an infer function and a kernel for the CPU");
+             "' with an infer function, and a kernel for the CPU or a composition");
     MX_CHECK(by_name.emplace(op.name(), &op).second, InvalidArgument,
              "[register_operator] expected a name that is not taken, got '", op.name(), "'");
     list.push_back(&op);

@@ -22,6 +22,7 @@ if(hwy_FOUND)
 endif()
 
 op_program(eager_bench SOURCES eager_bench.cc LIBRARIES mx::operators)
+op_program(op_bench SOURCES op_bench.cc LIBRARIES mx::operators)
 
 # The peers' libraries are not instrumented.
 if(MX_SANITIZE)

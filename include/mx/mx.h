@@ -2,3 +2,9 @@
 #pragma once
 
 #include "mx/engine.h"
+#include "ndarray/dlpack.h"
+#include "ndarray/ndarray.h"
+#include "ndarray/save.h"
+#include "operators/operators.h"
+#include "operators/scratch.h"
+#include "optim/update.h"

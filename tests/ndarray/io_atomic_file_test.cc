@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ndarray/io/io_error.h"
+#include "tests/ndarray/io_faults.h"
 #include "tests/ndarray/io_temp.h"
 #include "tests/support/errors.h"
 
@@ -25,46 +26,10 @@ namespace {
 
 using test::contains;
 using test::error_of;
+using test::Faults;
 using test::slurp;
 using test::spill;
 using test::TempFolder;
-
-/// Counts the calls that can fail and makes one of them fail; writes at most `most` bytes at once.
-class Faults : public FileOps {
- public:
-  explicit Faults(int fail_at = -1, int code = EIO, size_t most = SIZE_MAX)
-      : fail_at_(fail_at), code_(code), most_(most) {}
-
-  int open(const char* path, int flags, mode_t mode) override {
-    return fails("open") ? -1 : FileOps::open(path, flags, mode);
-  }
-  ssize_t write(int fd, const void* data, size_t bytes) override {
-    return fails("write") ? -1 : FileOps::write(fd, data, std::min(bytes, most_));
-  }
-  int fchmod(int fd, mode_t mode) override { return fails("fchmod") ? -1 : FileOps::fchmod(fd, mode); }
-  int fsync(int fd) override { return fails("fsync") ? -1 : FileOps::fsync(fd); }
-  int close(int fd) override {
-    const bool fail = fails("close");
-    const int result = FileOps::close(fd);  // closed in any case, as the system does
-    if (fail) errno = code_;
-    return fail ? -1 : result;
-  }
-  int rename(const char* from, const char* to) override {
-    return fails("rename") ? -1 : FileOps::rename(from, to);
-  }
-
-  std::vector<std::string> calls;
-
- private:
-  bool fails(const char* name) {
-    calls.emplace_back(name);
-    if (static_cast<int>(calls.size()) - 1 != fail_at_) return false;
-    errno = code_;
-    return true;
-  }
-  int fail_at_, code_;
-  size_t most_;
-};
 
 const std::string kOld = "old content";
 const std::string kNew(200'000, 'n');

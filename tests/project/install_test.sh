@@ -23,3 +23,4 @@ cmake -S "$source/tests/project/outside" -B "$work/outside" "-DCMAKE_PREFIX_PATH
 cmake --build "$work/outside"
 "$work/outside/outside"
 "$work/outside/outside_all"
+(cd "$work/outside" && ./outside_custom)

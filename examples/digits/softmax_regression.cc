@@ -1,0 +1,139 @@
+// A real job on arrays: softmax regression learns to read handwritten digits, with the gradient written by
+// hand.
+//
+// Nothing in the loop waits but the reading of the loss for the progress: steps are queued, and run as their
+// arrays allow. The result is the same at any number of threads.
+#include <mx/mx.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "examples/digits/mnist.h"
+#include "operators/matmul.h"
+#include "operators/reduce.h"
+#include "operators/softmax.h"
+
+namespace {
+
+using namespace mx;
+
+struct Options {
+  std::string data = "examples/data/mnist";
+  int64_t epochs = 10;
+  int64_t batch = 100;
+  double rate = 0.5;
+  double momentum = 0;
+};
+
+/// On a terminal a bar that moves, elsewhere a line for each epoch.
+class Progress {
+ public:
+  explicit Progress(int64_t epochs) : epochs_(epochs), terminal_(isatty(STDERR_FILENO) != 0) {}
+
+  void show(int64_t epoch, double fraction, double loss) {
+    if (!terminal_) return;
+    constexpr int kWidth = 40;
+    const int filled = static_cast<int>(fraction * kWidth);
+    std::fprintf(stderr, "\repoch %2lld/%lld [%s%s] loss %.4f", static_cast<long long>(epoch),
+                 static_cast<long long>(epochs_), std::string(static_cast<size_t>(filled), '#').c_str(),
+                 std::string(static_cast<size_t>(kWidth - filled), '.').c_str(), loss);
+  }
+  void epoch_done(int64_t epoch, double loss, double accuracy) {
+    std::fprintf(stderr, "%sepoch %2lld/%lld  loss %.4f  training accuracy %.4f\n",
+                 terminal_ ? "\r\033[K" : "", static_cast<long long>(epoch), static_cast<long long>(epochs_),
+                 loss, accuracy);
+  }
+
+ private:
+  int64_t epochs_;
+  bool terminal_;
+};
+
+/// 0 .. n - 1 in an order that depends on the state alone.
+std::vector<int64_t> shuffled(int64_t n, uint64_t& state) {
+  std::vector<int64_t> order(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const auto j = static_cast<size_t>((state >> 33) % static_cast<uint64_t>(i + 1));
+    order[static_cast<size_t>(i)] = order[j];
+    order[j] = i;
+  }
+  return order;
+}
+
+double accuracy(const NDArray& logits, const NDArray& labels) {
+  return mean((argmax(logits, 1) == labels).to(f32)).item<float>();
+}
+
+void run(const Options& options) {
+  const digits::Digits train = digits::load_mnist(options.data, "train");
+  const digits::Digits test = digits::load_mnist(options.data, "t10k");
+  const int64_t count = train.labels.size(0), features = train.images.size(1), classes = 10;
+  std::printf("softmax regression: %lld training images, %lld test images\n", static_cast<long long>(count),
+              static_cast<long long>(test.labels.size(0)));
+
+  NDArray w = zeros({features, classes}), b = zeros({classes});
+  const NDArray kinds = arange(classes), rate = full({}, options.rate);
+  const optim::SgdRule rule{.momentum = options.momentum};
+  optim::UpdateState velocity;
+  if (options.momentum != 0) velocity = {{zeros_like(w), zeros_like(b)}};
+
+  Progress progress(options.epochs);
+  uint64_t random = 1;
+  const int64_t batches = (count + options.batch - 1) / options.batch;
+  constexpr int64_t kLook = 50;  // batches between two looks at the loss
+  for (int64_t epoch = 1; epoch <= options.epochs; ++epoch) {
+    NDArray total = zeros({});
+    int64_t done = 0;
+    for (const int64_t k : shuffled(batches, random)) {
+      const Slice rows{k * options.batch, std::min((k + 1) * options.batch, count)};
+      const NDArray x = train.images.slice(0, rows);
+      const NDArray t = (train.labels.slice(0, rows).expand_dims(1) == kinds).to(f32);
+      const NDArray p = softmax(matmul(x, w) + b, 1);
+      const NDArray g = (p - t) / static_cast<float>(x.size(0));  // d(loss)/d(logits)
+      total += sum(t * log(maximum(p, 1e-30f))) * -1.f;
+      optim::sgd_update({{w, b}, {matmul(x.transpose(), g), sum(g, 0)}}, velocity, {rate}, rule);
+      if (++done % kLook == 0)
+        progress.show(epoch, static_cast<double>(done) / static_cast<double>(batches),
+                      total.item<float>() / static_cast<double>(done * options.batch));
+    }
+    progress.epoch_done(epoch, total.item<float>() / static_cast<double>(count),
+                        accuracy(matmul(train.images, w) + b, train.labels));
+  }
+  std::printf("test accuracy: %.4f\n", accuracy(matmul(test.images, w) + b, test.labels));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app{"Softmax regression on handwritten digits"};
+  app.add_option("--data", options.data, "folder with the MNIST files")->capture_default_str();
+  app.add_option("--epochs", options.epochs, "passes over the training images")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  app.add_option("--batch", options.batch, "images in a step")
+      ->check(CLI::Range(1, 20000))
+      ->capture_default_str();
+  app.add_option("--rate", options.rate, "learning rate")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--momentum", options.momentum, "share of the last step")
+      ->check(CLI::Range(0.0, 0.9999))
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  try {
+    run(options);
+    return 0;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "softmax_regression: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,58 @@
+// The picture on every slide: b and c depend on a alone, so they run at the same time, and nothing waits but
+// the print. Then the same program on arrays that are large enough to see it in a trace.
+#include <mx/mx.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <string>
+
+int main(int argc, char** argv) {
+  int64_t size = 4000;
+  int64_t rounds = 4;
+  std::string trace;
+  CLI::App app{"Arrays that are computed when they are needed"};
+  app.add_option("--size", size, "rows and columns of the large arrays")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  app.add_option("--rounds", rounds, "how often the large program runs")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--trace", trace, "write the schedule to FILE, for https://ui.perfetto.dev")
+      ->type_name("FILE");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  try {
+    using namespace mx;
+    {
+      NDArray a = ones({2, 2}) * 2;
+      NDArray c = a + 2, b = a + 1;
+      NDArray d = b * c;
+      std::cout << d << '\n';
+    }
+    Engine& engine = Engine::get();
+    if (!trace.empty()) engine.profiler_start();
+    for (int64_t round = 0; round < rounds; ++round) {
+      NDArray a = ones({size, size}) * 2;
+      NDArray c = a + 2, b = a + 1;
+      NDArray d = b * c;
+      d.wait();
+      const float last = d[{-1, -1}].item<float>();
+      if (last != 12) throw InvalidState("expected 12, got " + std::to_string(last));
+    }
+    std::printf("%lld x %lld: 12 as well\n", static_cast<long long>(size), static_cast<long long>(size));
+    if (!trace.empty()) {
+      engine.profiler_stop();
+      engine.write_trace(trace);
+      std::printf("trace: %s (open it at https://ui.perfetto.dev)\n", trace.c_str());
+    }
+    return 0;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "hello_ndarray: %s\n", e.what());
+    return 1;
+  }
+}

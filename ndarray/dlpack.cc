@@ -1,0 +1,124 @@
+#include "ndarray/dlpack.h"
+
+#include <memory>
+
+#include "engine/base/check.h"
+#include "ndarray/launch.h"
+
+namespace mx {
+
+using detail::ArrayImpl;
+using namespace dlpack;
+
+namespace {
+
+void run_nothing(const KernelArgs&) {}
+// Comes after all who read and write; allocates memory that nobody has used.
+const Kernel kFence = {"to_dlpack", run_nothing, run_nothing, 0, false};
+
+/// What an exported tensor owns.
+template <class Managed>
+struct Export {
+  Managed managed;
+  NDArray array;
+  Shape shape;
+  Strides strides;
+
+  static void release(Managed* self) { delete static_cast<Export*>(self->manager_ctx); }
+};
+
+template <class Managed>
+Managed* export_array(const NDArray& array) {
+  ArrayImpl& impl = array.impl();
+  const Context context = impl.context();
+  MX_CHECK(context.is_cpu() || context.kind == DeviceKind::gpu, InvalidArgument,
+           "[to_dlpack] expected an array of the CPU or a GPU, got one on ", context, "; use to(cpu())");
+  ArrayImpl* const inputs[] = {&impl};
+  launch({.kernel = &kFence, .inputs = inputs, .updated_inputs = 1});
+  array.wait();
+
+  auto owner = std::make_unique<Export<Managed>>();
+  owner->array = array;
+  owner->shape = impl.shape;
+  owner->strides = impl.strides;
+  Managed& managed = owner->managed;
+  managed = {};
+  if constexpr (requires { managed.version; }) managed.version = {kMajorVersion, kMinorVersion};
+  managed.deleter = &Export<Managed>::release;
+  DLTensor& tensor = managed.dl_tensor;
+  void* const memory = impl.storage->data();
+  // An address of its own rather than an offset: not every consumer looks at byte_offset.
+  tensor.data = memory == nullptr || impl.shape.numel() == 0
+                    ? nullptr
+                    : static_cast<char*>(memory) + impl.offset * static_cast<int64_t>(size_of(impl.dtype));
+  tensor.device = context.is_cpu() ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, context.id};
+  tensor.ndim = impl.shape.rank();
+  tensor.dtype = dlpack::to_dlpack(impl.dtype);
+  tensor.shape = owner->shape.begin();
+  tensor.strides = owner->strides.begin();
+  managed.manager_ctx = owner.get();
+  return &owner.release()->managed;
+}
+
+template <class Managed>
+void give_back(Managed* managed) {
+  if (managed->deleter != nullptr) managed->deleter(managed);
+}
+
+template <class Managed>
+NDArray import_array(Managed* managed, bool read_only) {
+  if (managed->deleter == &Export<Managed>::release) {
+    // One of ours: the same array, so that its operations stay in order.
+    NDArray array = static_cast<Export<Managed>*>(managed->manager_ctx)->array;
+    give_back(managed);
+    return array;
+  }
+  const DLTensor& tensor = managed->dl_tensor;
+  MX_CHECK(tensor.device.device_type == kDLCPU || tensor.device.device_type == kDLCUDAHost, InvalidArgument,
+           "[from_dlpack] expected memory of the host (device type ", int{kDLCPU}, " or ", int{kDLCUDAHost},
+           "), got device type ", int{tensor.device.device_type}, "; copy it to the host first");
+  const DType dtype = dlpack::from_dlpack(tensor.dtype);
+  MX_CHECK(tensor.ndim >= 0 && tensor.ndim <= kMaxRank, InvalidArgument, "[from_dlpack] expected 0 to ",
+           kMaxRank, " dimensions, got ", tensor.ndim);
+  MX_CHECK(tensor.ndim == 0 || tensor.shape != nullptr, InvalidArgument,
+           "[from_dlpack] expected a shape, got null");
+  const auto rank = static_cast<size_t>(tensor.ndim);
+  const Shape shape(std::span<const int64_t>(tensor.shape, rank));
+  checked_numel(shape, size_of(dtype), "from_dlpack");
+  const Strides strides = tensor.strides == nullptr ? contiguous_strides(shape)
+                                                    : Strides(std::span<const int64_t>(tensor.strides, rank));
+  if (shape.numel() == 0) {
+    give_back(managed);
+    return empty(shape, dtype);
+  }
+  char* const data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+  MX_CHECK(tensor.data != nullptr, InvalidArgument, "[from_dlpack] expected memory for shape ", shape,
+           ", got null");
+  MX_CHECK(reinterpret_cast<uintptr_t>(data) % size_of(dtype) == 0, InvalidArgument,
+           "[from_dlpack] expected elements of ", dtype, " at multiples of ", size_of(dtype),
+           " bytes, got address ", static_cast<const void*>(data));
+  NDArray array = from_external(data, dtype, shape, strides, [managed] { give_back(managed); });
+  return read_only ? array.clone() : array;
+}
+
+}  // namespace
+
+DLManagedTensorVersioned* to_dlpack(const NDArray& array) {
+  return export_array<DLManagedTensorVersioned>(array);
+}
+
+DLManagedTensor* to_dlpack_legacy(const NDArray& array) { return export_array<DLManagedTensor>(array); }
+
+NDArray from_dlpack(DLManagedTensorVersioned* tensor) {
+  MX_CHECK(tensor != nullptr, InvalidArgument, "[from_dlpack] expected a tensor, got null");
+  MX_CHECK(tensor->version.major == kMajorVersion, InvalidArgument, "[from_dlpack] expected DLPack version ",
+           kMajorVersion, ".x, got ", tensor->version.major, ".", tensor->version.minor);
+  return import_array(tensor, (tensor->flags & kFlagReadOnly) != 0);
+}
+
+NDArray from_dlpack(DLManagedTensor* tensor) {
+  MX_CHECK(tensor != nullptr, InvalidArgument, "[from_dlpack] expected a tensor, got null");
+  return import_array(tensor, false);
+}
+
+}  // namespace mx

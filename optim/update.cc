@@ -1,0 +1,301 @@
+#include "optim/update.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "ndarray/copy.h"
+#include "ndarray/launch.h"
+#include "operators/kernels/update.h"
+
+namespace mx::optim {
+
+using mx::detail::ArrayImpl;
+using mx::detail::concat;
+
+namespace {
+
+// About 2 us of work.
+constexpr int64_t kDirectElements = 1024;
+
+/// How the tensors of a call lie: in = gradients, learning rate, step?, scale?; out = parameters, each state,
+/// copies?.
+template <class Rule>
+struct UpdateAttrs {
+  Rule rule;
+  bool step = false, scale = false, copies = false;
+  template <class V>
+  static void fields(V&&) {}
+};
+
+struct Call {
+  kernels::UpdateLists lists;
+  std::vector<std::span<const Tensor>> states;
+  kernels::UpdateCommon common;
+  const Tensor* step = nullptr;
+};
+
+template <class Rule>
+Call unpack(const KernelArgs& args) {
+  const auto& attrs = args.attr<UpdateAttrs<Rule>>();
+  const size_t n = args.in.size() - 1 - attrs.step - attrs.scale;
+  Call call;
+  call.lists = {args.out.first(n), args.in.first(n)};
+  const Tensor* number = args.in.data() + n;
+  call.common.learning_rate = *number++;
+  if (attrs.step) call.step = number++;
+  if (attrs.scale) call.common.scale = number;
+  call.common.clip = attrs.rule.clip;
+  call.common.weight_decay = attrs.rule.weight_decay;
+  size_t at = n;
+  const size_t states_end = args.out.size() - (attrs.copies ? n : 0);
+  for (; at < states_end; at += n) call.states.push_back(args.out.subspan(at, n));
+  if (attrs.copies) call.lists.copies = args.out.subspan(at, n);
+  return call;
+}
+
+void run_sgd(const KernelArgs& args) {
+  const auto& rule = args.attr<UpdateAttrs<SgdRule>>().rule;
+  const Call call = unpack<SgdRule>(args);
+  kernels::sgd_update(call.lists, call.states.empty() ? std::span<const Tensor>() : call.states[0],
+                      call.common,
+                      {rule.momentum, rule.dampening, rule.nesterov, rule.ema, call.step, rule.maximize});
+}
+const Kernel kSgd = {"sgd_update", run_sgd, nullptr, kDirectElements};
+
+void run_adam(const KernelArgs& args) {
+  const auto& rule = args.attr<UpdateAttrs<AdamRule>>().rule;
+  const Call call = unpack<AdamRule>(args);
+  kernels::adam_update(
+      call.lists, call.states[0], call.states[1], *call.step, call.common,
+      {rule.beta1, rule.beta2, rule.eps, rule.decoupled, rule.bias_correction, rule.maximize});
+}
+const Kernel kAdam = {"adam_update", run_adam, nullptr, kDirectElements};
+
+std::string describe(const NDArray& array) {
+  return array.defined() ? concat(array.dtype(), ' ', array.shape(), " on ", array.context()) : "nothing";
+}
+
+/// Collects what does not fit, to throw all of it at once.
+class Problems {
+ public:
+  explicit Problems(const char* op) : op_(op) {}
+
+  template <class... Parts>
+  void expect(bool holds, const Parts&... parts) {
+    if (!holds) text_ += concat(text_.empty() ? "" : "; ", parts...);
+  }
+  void raise(std::source_location where) const {
+    MX_CHECK(text_.empty(), InvalidArgument, "[", op_, "] ", text_, " (called at ", where.file_name(), ':',
+             where.line(), ')');
+  }
+
+ private:
+  const char* op_;
+  std::string text_;
+};
+
+bool same_place(const NDArray& a, const NDArray& b) { return a.context() == b.context(); }
+
+void check_number(Problems& problems, const char* what, const NDArray& number, bool required) {
+  if (!required && !number.defined()) return;
+  problems.expect(number.defined() && number.rank() == 0 && (number.dtype() == f32 || number.dtype() == f64),
+                  "expected ", what, " as f32 or f64 of rank 0, got ", describe(number));
+}
+
+// Two entries that share elements would be changed at once by two threads.
+void check_overlaps(Problems& problems, const char* what, const std::vector<NDArray>& list) {
+  std::map<const Storage*, std::vector<size_t>> by_storage;
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (!list[i].defined() || list[i].numel() == 0) continue;
+    const auto range = mx::detail::byte_range(list[i].impl());
+    std::vector<size_t>& others = by_storage[list[i].impl().storage.get()];
+    for (size_t j : others) {
+      const auto other = mx::detail::byte_range(list[j].impl());
+      problems.expect(range.last <= other.first || other.last <= range.first, "expected ", what,
+                      " that do not overlap, got ", i, " and ", j, " in the same memory");
+    }
+    others.push_back(i);
+  }
+}
+
+void check(const char* op, const UpdateArrays& arrays, const UpdateState& state, size_t states,
+           const UpdateNumbers& numbers, bool step_required, std::source_location where) {
+  Problems problems(op);
+  const std::vector<NDArray>& w = arrays.parameters;
+  const auto check_count = [&](const char* what, size_t count) {
+    problems.expect(count == w.size(), "expected one of the ", what, " for each of ", w.size(),
+                    " parameters, got ", count);
+  };
+  check_count("gradients", arrays.gradients.size());
+  if (!arrays.copies.empty()) check_count("copies", arrays.copies.size());
+  problems.expect(state.size() == states, "expected ", states, " lists of state, got ", state.size());
+  for (const auto& list : state) check_count("arrays of each state", list.size());
+  check_number(problems, "the learning rate", numbers.learning_rate, true);
+  check_number(problems, "the step", numbers.step, step_required);
+  check_number(problems, "the scale", numbers.scale, false);
+  problems.raise(where);  // below, the lists are as long as they must be
+
+  const DType type = w.empty() || !w[0].defined() ? f32 : w[0].dtype();
+  for (size_t i = 0; i < w.size(); ++i) {
+    if (!w[i].defined()) {
+      problems.expect(false, "expected parameter ", i, ", got an empty handle");
+      continue;
+    }
+    problems.expect((type == f32 || type == f64) && w[i].dtype() == type && w[i].contiguous(),
+                    "expected parameter ", i, " as contiguous ", type == f64 ? "f64" : "f32", ", got ",
+                    describe(w[i]), w[i].contiguous() ? "" : " with gaps");
+    const NDArray& g = arrays.gradients[i];
+    if (g.defined())
+      problems.expect(g.shape() == w[i].shape() && is_floating(g.dtype()) && same_place(g, w[i]),
+                      "expected gradient ", i, " in floating point like its parameter, ", describe(w[i]),
+                      ", got ", describe(g));
+    for (const auto& list : state)
+      problems.expect(list[i].defined() && list[i].shape() == w[i].shape() && list[i].dtype() == type &&
+                          list[i].contiguous() && same_place(list[i], w[i]),
+                      "expected the state of parameter ", i, " contiguous as ", describe(w[i]), ", got ",
+                      describe(list[i]));
+    if (arrays.copies.empty()) continue;
+    const NDArray& copy = arrays.copies[i];
+    problems.expect(copy.defined() && copy.shape() == w[i].shape() && is_floating(copy.dtype()) &&
+                        copy.contiguous() && same_place(copy, w[i]),
+                    "expected the copy of parameter ", i, " contiguous, in floating point, like ",
+                    describe(w[i]), ", got ", describe(copy));
+  }
+  std::vector<NDArray> changed = w;
+  for (const auto& list : state) changed.insert(changed.end(), list.begin(), list.end());
+  changed.insert(changed.end(), arrays.copies.begin(), arrays.copies.end());
+  check_overlaps(problems, "parameters, state and copies", changed);
+  problems.raise(where);
+}
+
+/// One launch for each device, in the order in which devices first appear.
+template <class Rule>
+void update(const Kernel& kernel, const UpdateArrays& arrays, const UpdateState& state,
+            const UpdateNumbers& numbers, const Rule& rule, std::source_location where) {
+  std::vector<std::pair<Context, std::vector<size_t>>> groups;
+  for (size_t i = 0; i < arrays.parameters.size(); ++i) {
+    if (!arrays.gradients[i].defined()) continue;
+    const Context context = arrays.parameters[i].context();
+    auto group = std::find_if(groups.begin(), groups.end(), [&](auto& g) { return g.first == context; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {context, {}});
+    group->second.push_back(i);
+  }
+  for (const auto& [context, members] : groups) {
+    std::vector<NDArray> held;  // arrays made for this call
+    std::vector<ArrayImpl*> in, out;
+    const auto add = [&](NDArray array) {
+      held.push_back(std::move(array));
+      in.push_back(&held.back().impl());
+    };
+    int64_t work = 0;
+    for (size_t i : members) {
+      add(arrays.gradients[i].to_contiguous(where));
+      work += arrays.parameters[i].numel();
+    }
+    add(numbers.learning_rate.to(context, where));
+    if (numbers.step.defined()) add(numbers.step.to(context, where));
+    if (numbers.scale.defined()) add(numbers.scale.to(context, where));
+    const auto add_out = [&](const std::vector<NDArray>& list) {
+      for (size_t i : members) out.push_back(&list[i].impl());
+    };
+    add_out(arrays.parameters);
+    for (const auto& list : state) add_out(list);
+    if (!arrays.copies.empty()) add_out(arrays.copies);
+    const Attrs attrs =
+        UpdateAttrs<Rule>{rule, numbers.step.defined(), numbers.scale.defined(), !arrays.copies.empty()};
+    launch({.kernel = &kernel,
+            .attrs = &attrs,
+            .inputs = in,
+            .outputs = out,
+            .partial_outputs = true,  // their old values count
+            .work = work,
+            .where = where});
+  }
+}
+
+void run_norm(const KernelArgs& args) { kernels::total_norm(args.out[0], args.in); }
+const Kernel kNorm = {"global_norm", run_norm, nullptr, kDirectElements};
+
+struct ClipAttrs {
+  double max_norm = 1;
+  template <class V>
+  static void fields(V&&) {}
+};
+void run_clip(const KernelArgs& args) {
+  kernels::clip_scale(args.out[0], args.in[0], args.attr<ClipAttrs>().max_norm);
+}
+const Kernel kClip = {"clip_scale", run_clip, nullptr, kDirectElements};
+
+NDArray launch_scalar(const Kernel& kernel, const Attrs* attrs, const std::vector<NDArray>& inputs,
+                      DType type, std::source_location where) {
+  std::vector<ArrayImpl*> in;
+  int64_t work = 1;
+  for (const NDArray& array : inputs) {
+    in.push_back(&array.impl());
+    work += array.numel();
+  }
+  NDArray result(mx::detail::new_array({}, type, inputs[0].context(), kernel.name));
+  ArrayImpl* const out[] = {&result.impl()};
+  launch({.kernel = &kernel,
+          .attrs = attrs,
+          .inputs = in,
+          .outputs = out,
+          .fresh_outputs = 1,
+          .work = work,
+          .where = where});
+  return result;
+}
+
+}  // namespace
+
+void sgd_update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
+                const SgdRule& rule, std::source_location where) {
+  check("sgd_update", arrays, state, rule.momentum != 0 ? 1 : 0, numbers, false, where);
+  MX_CHECK(!rule.nesterov || rule.momentum != 0, InvalidArgument,
+           "[sgd_update] expected momentum for nesterov, got 0");
+  update(kSgd, arrays, state, numbers, rule, where);
+}
+
+void adam_update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
+                 const AdamRule& rule, std::source_location where) {
+  check("adam_update", arrays, state, 2, numbers, true, where);
+  update(kAdam, arrays, state, numbers, rule, where);
+}
+
+NDArray global_norm(const std::vector<NDArray>& arrays, std::source_location where) {
+  Problems problems("global_norm");
+  std::vector<std::pair<Context, std::vector<NDArray>>> groups;
+  DType type = f32;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    if (!arrays[i].defined()) continue;
+    const NDArray& array = arrays[i];
+    problems.expect(is_floating(array.dtype()), "expected array ", i, " in floating point, got ",
+                    describe(array));
+    if (array.dtype() == f64) type = f64;
+    auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == array.context(); });
+    if (group == groups.end()) group = groups.insert(groups.end(), {array.context(), {}});
+    group->second.push_back(array.to_contiguous(where));
+  }
+  problems.raise(where);
+  if (groups.empty()) return zeros({});
+  std::vector<NDArray> norms;
+  for (const auto& [context, members] : groups)
+    norms.push_back(launch_scalar(kNorm, nullptr, members, groups.size() > 1 ? f64 : type, where)
+                        .to(groups[0].first, where));
+  return norms.size() == 1 ? norms[0] : launch_scalar(kNorm, nullptr, norms, type, where);
+}
+
+NDArray clip_scale(const NDArray& norm, double max_norm, std::source_location where) {
+  Problems problems("clip_scale");
+  check_number(problems, "the norm", norm, true);
+  problems.expect(max_norm > 0, "expected a largest norm above 0, got ", max_norm);
+  problems.raise(where);
+  const Attrs attrs = ClipAttrs{max_norm};
+  return launch_scalar(kClip, &attrs, {norm}, norm.dtype(), where);
+}
+
+}  // namespace mx::optim

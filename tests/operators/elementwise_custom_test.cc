@@ -1,0 +1,162 @@
+// Operators that are one file each: what the file does not say comes from the record.
+#include "operators/elementwise_custom.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "operators/elementwise_binary.h"
+#include "tests/support/errors.h"
+
+namespace mx {
+
+NDArray softsign(const Arg& x);
+NDArray center(const Arg& x, int64_t axis = -1);
+namespace detail {
+OperatorFamily family_softsign();
+OperatorFamily family_center();
+}  // namespace detail
+
+namespace {
+
+using test::contains;
+using test::error_of;
+
+double tolerance(DType type) { return type == f64 ? 1e-14 : type == f16 ? 1e-3 : type == bf16 ? 8e-3 : 2e-7; }
+
+double softsign_of(double x) { return x / (1 + std::fabs(x)); }
+
+void expect_near(const std::vector<double>& expected, const NDArray& got, double relative, const char* what) {
+  const std::vector<double> values = got.to_vector<double>();
+  ASSERT_EQ(expected.size(), values.size()) << what;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isnan(expected[i])) {
+      EXPECT_TRUE(std::isnan(values[i])) << what << ' ' << i;
+    } else {
+      EXPECT_NEAR(expected[i], values[i], relative * (std::fabs(expected[i]) + 1e-6)) << what << ' ' << i;
+    }
+  }
+}
+
+TEST(ElementwiseCustom, EveryTypeAndLayoutGivesTheFunction) {
+  const NDArray base = (arange(0, 2 * 3 * 700, 1, f32).reshape({2, 3, 700}) - 2000.f) / 250.f;
+  for (DType type : kAllDTypes) {
+    const NDArray x = (type == u8 || type == bool_ ? base * base : base).to(type);
+    for (const NDArray& view : {x, x.transpose(), x.slice(2, {{}, {}, -3}), x.slice(2, {5, 5}), x.flatten(),
+                                NDArray(x[1][2][3]), x.select(1, 0).broadcast_to({4, 2, 700})}) {
+      const NDArray y = softsign(view);
+      EXPECT_EQ(is_floating(type) ? type : f32, y.dtype());
+      EXPECT_EQ(view.shape(), y.shape());
+      std::vector<double> expected = view.to_vector<double>();
+      for (double& v : expected) v = softsign_of(v);
+      expect_near(expected, y, tolerance(type), to_string(type));
+    }
+  }
+}
+
+TEST(ElementwiseCustom, SpecialValuesAreTheFunctions) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const NDArray y = softsign(array({0.0, -0.0, inf, std::nan(""), 1e308, -1e308}));
+  const std::vector<double> v = y.to_vector<double>();
+  EXPECT_FALSE(std::signbit(v[0]));
+  EXPECT_TRUE(std::signbit(v[1]));
+  EXPECT_TRUE(std::isnan(v[2])) << "inf / inf, as the formula says";
+  EXPECT_TRUE(std::isnan(v[3]));
+  EXPECT_EQ(1.0, v[4]);
+  EXPECT_EQ(-1.0, v[5]);
+}
+
+// A position in the array, and what is beside it, must not show in an element's bits.
+TEST(ElementwiseCustom, AnElementDependsOnItsOperandAlone) {
+  const NDArray x = arange(0, 5000, 1, f32) / 77.f - 30.f;
+  const std::vector<float> whole = softsign(x).to_vector<float>();
+  for (int64_t i : {0, 1, 255, 256, 257, 4999}) EXPECT_EQ(whole[i], softsign(x[i]).item<float>());
+  const std::vector<float> odd = softsign(x.slice(0, {1, {}, 2})).to_vector<float>();
+  for (size_t i = 0; i < odd.size(); ++i) ASSERT_EQ(whole[2 * i + 1], odd[i]);
+}
+
+TEST(ElementwiseCustom, WorksInPlaceAndOnDevices) {
+  NDArray x = arange(0, 1000, 1, f32);
+  const NDArray expected = softsign(x);
+  const NDArray there = softsign(x.to(virt(0)));
+  EXPECT_EQ(expected.to_vector<float>(), there.to(cpu()).to_vector<float>());
+  const NDArray inputs[] = {x};
+  call_into(x, *detail::family_softsign()[0], {}, inputs);
+  EXPECT_EQ(expected.to_vector<float>(), x.to_vector<float>());
+}
+
+const Operator& squared_distance() {
+  static const Operator op =
+      binary_operator("squared_distance", "(a - b)^2.", [](auto a, auto b) { return (a - b) * (a - b); });
+  return op;
+}
+
+const Operator& near() {
+  static const Operator op =
+      binary_operator("near", "|a - b| < 1.", [](auto a, auto b) { return std::abs(a - b) < 1; });
+  return op;
+}
+
+TEST(ElementwiseCustom, TwoOperandsBroadcastAndPromote) {
+  const NDArray a = arange(0, 6, 1, f32).reshape({2, 3}), b = arange(0, 2, 1, f64).reshape({2, 1});
+  const NDArray y = call_binary(squared_distance(), a, b);
+  EXPECT_EQ(f64, y.dtype());
+  EXPECT_EQ((std::vector<double>{0, 1, 4, 4, 9, 16}), y.to_vector<double>());
+  EXPECT_EQ(f32, call_binary(squared_distance(), arange(3), arange(3)).dtype());
+  EXPECT_EQ(f16, call_binary(squared_distance(), ones({2}, f16), 2.5).dtype());
+  EXPECT_EQ((std::vector<float>{4, 1, 0}),
+            call_binary(squared_distance(), 2, arange(0, 3, 1, f32)).to_vector<float>());
+  EXPECT_EQ((std::vector<double>{16, 9}),
+            call_binary(squared_distance(), arange(2), full({}, 4.0, f64)).to_vector<double>());
+  const std::string message =
+      error_of<InvalidArgument>([&] { call_binary(squared_distance(), a, zeros({4})); });
+  EXPECT_TRUE(contains(message, "squared_distance") && contains(message, "(2, 3)") &&
+              contains(message, "(4,)"))
+      << message;
+}
+
+TEST(ElementwiseCustom, AFunctionThatReturnsBoolGivesBool) {
+  const NDArray y = call_binary(near(), arange(0, 4, 1, f32), 1.5);
+  EXPECT_EQ(bool_, y.dtype());
+  EXPECT_EQ((std::vector<bool>{false, true, true, false}), y.to_vector<bool>());
+}
+
+TEST(OneFile, TheRegistryTakesThem) {
+  if (find_operator("softsign") == nullptr) register_operator(*detail::family_softsign()[0]);
+  const Operator* op = find_operator("softsign");
+  ASSERT_NE(nullptr, op);
+  for (const Sample& sample : op->samples()) {
+    const NDArray y = call(*op, sample.attrs, sample.inputs)[0];
+    EXPECT_EQ(sample.inputs[0].shape(), y.shape()) << sample.label;
+  }
+  error_of<InvalidArgument>([] { register_operator(*detail::family_softsign()[0]); });
+}
+
+TEST(OneFile, AStructuredOperatorGivesItsOracle) {
+  for (DType type : detail::family_center()[0]->dtypes) {
+    for (const Sample& sample : detail::family_center()[0]->samples()) {
+      const NDArray x = sample.inputs[0].to(type);
+      const NDArray y = call(*detail::family_center()[0], sample.attrs, std::vector{x})[0];
+      const bool rows = sample.label == "rows";
+      const std::vector<double> v = x.to_vector<double>();
+      std::vector<double> expected(6);
+      for (size_t r = 0; r < 2; ++r)
+        for (size_t c = 0; c < 3; ++c) {
+          const double mean = rows ? (v[3 * r] + v[3 * r + 1] + v[3 * r + 2]) / 3 : (v[c] + v[3 + c]) / 2;
+          expected[3 * r + c] = v[3 * r + c] - mean;
+        }
+      const std::vector<double> got = y.to_vector<double>();
+      for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(expected[i], got[i], 8 * tolerance(type)) << sample.label;
+    }
+  }
+  EXPECT_EQ((Shape{0, 3}), center(zeros({0, 3})).shape());
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([] { center(zeros({2, 3}), 2); }), "center"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([] { center(arange(3)); }), "i64"));
+  const NDArray big = arange(0, 40000, 1, f64).reshape({200, 200}).transpose();
+  EXPECT_EQ(-99.5 * 200, center(big)[7][0].item<double>());
+}
+
+}  // namespace
+}  // namespace mx

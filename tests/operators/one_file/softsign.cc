@@ -1,0 +1,23 @@
+// A new elementwise operator is this file.
+#include <cmath>
+
+#include "operators/elementwise_custom.h"
+
+namespace mx {
+namespace {
+
+const Operator& record() {
+  static const Operator op =
+      unary_operator("softsign", "x / (1 + |x|).", [](auto x) { return x / (1 + std::abs(x)); });
+  return op;
+}
+
+}  // namespace
+
+NDArray softsign(const Arg& x) { return call(record(), {}, x); }
+
+namespace detail {
+OperatorFamily family_softsign() { return {&record()}; }
+}  // namespace detail
+
+}  // namespace mx

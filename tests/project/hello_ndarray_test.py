@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""hello_ndarray prints d, and its trace shows b and c at the same time. Usage: ... PROGRAM"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = ""
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [PROGRAM, *arguments], capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
+def operations(path):
+    with open(path, encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    return sorted(
+        (float(e["ts"]), float(e["ts"]) + float(e["dur"]), e["name"]) for e in events if e["ph"] == "X"
+    )
+
+
+class HelloNdarray(unittest.TestCase):
+    def test_prints_d_in_every_mode(self):
+        for mode in ["threaded", "naive", "check", "fuzz:3"]:
+            with self.subTest(mode=mode):
+                result = run("--size", "50", MX_ENGINE=mode)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertTrue(result.stdout.startswith("[[12. 12.]\n [12. 12.]]"), result.stdout)
+
+    def test_b_and_c_overlap_in_the_trace(self):
+        rounds = 5
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace.json")
+            overlaps = 0
+            # A machine with other work may give one thread its processor late, but hardly fifteen times.
+            for _ in range(3):
+                result = run("--size", "2000", "--rounds", str(rounds), "--trace", path, MX_NUM_THREADS="2")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                found = operations(path)
+                adds = [operation for operation in found if operation[2] == "add"]
+                muls = [operation for operation in found if operation[2] == "mul"]
+                self.assertEqual(len(adds), 2 * rounds)
+                self.assertEqual(len(muls), 2 * rounds)
+                for i in range(rounds):
+                    first, second = adds[2 * i], adds[2 * i + 1]
+                    # a is there before either starts, and d starts when both have ended.
+                    self.assertLessEqual(muls[2 * i][1], first[0] + 1)
+                    self.assertLessEqual(max(first[1], second[1]), muls[2 * i + 1][0] + 1)
+                    overlaps += first[1] > second[0]
+                if overlaps:
+                    break
+        self.assertGreater(overlaps, 0)
+
+    def test_trace_that_cannot_be_written_fails(self):
+        result = run("--size", "10", "--trace", "/nonexistent/folder/trace.json")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("/nonexistent/folder/trace.json", result.stderr)
+
+    def test_wrong_usage_is_status_2(self):
+        self.assertEqual(run("--size", "0").returncode, 2)
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop(1)
+    unittest.main()
