@@ -271,10 +271,10 @@ bool run_directly(const Launch& l) {
   {
     DirectUse use;
     for (size_t i = 0; i < l.outputs.size(); ++i)
-      if ((l.fresh_outputs >> i & 1) == 0 && !use.write(*l.outputs[i]->storage)) return false;
+      if ((i >= 64 || (l.fresh_outputs >> i & 1) == 0) && !use.write(*l.outputs[i]->storage)) return false;
     if (l.updated_inputs != 0)
       for (size_t i = 0; i < l.inputs.size(); ++i)
-        if ((l.updated_inputs >> i & 1) != 0 && !use.write(*l.inputs[i]->storage)) return false;
+        if (i < 64 && (l.updated_inputs >> i & 1) != 0 && !use.write(*l.inputs[i]->storage)) return false;
     for (size_t i = 0; i < l.inputs.size(); ++i)
       if (!use.read(*l.inputs[i]->storage)) return false;
     Tensors tensors(n);
