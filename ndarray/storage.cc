@@ -14,7 +14,7 @@
 namespace mx {
 namespace {
 
-thread_local constinit Engine* scoped_engine = nullptr;
+thread_local constinit EngineScope* innermost = nullptr;
 
 Device* device_of(Context context) {
   static Device* const first_cpu = &get_device(cpu());
@@ -23,10 +23,14 @@ Device* device_of(Context context) {
 
 }  // namespace
 
-Engine& current_engine() { return scoped_engine != nullptr ? *scoped_engine : Engine::get(); }
+Engine& current_engine() { return innermost != nullptr ? innermost->engine_ : Engine::get(); }
 
-EngineScope::EngineScope(Engine& engine) : before_(std::exchange(scoped_engine, &engine)) {}
-EngineScope::~EngineScope() { scoped_engine = before_; }
+EngineScope::EngineScope(Engine& engine) : engine_(engine), before_(std::exchange(innermost, this)) {}
+EngineScope::~EngineScope() {
+  kept_.reset();
+  innermost = before_;
+}
+std::shared_ptr<void>* EngineScope::kept() { return innermost != nullptr ? &innermost->kept_ : nullptr; }
 
 detail::Ref<Storage> Storage::make(size_t bytes, Context context) {
   static_assert(sizeof(Storage) <= detail::kBlockBytes[static_cast<int>(detail::BlockKind::storage)]);

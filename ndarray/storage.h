@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "engine/base/cpus.h"
 #include "engine/engine.h"
@@ -37,8 +38,15 @@ class EngineScope {
   EngineScope(const EngineScope&) = delete;
   EngineScope& operator=(const EngineScope&) = delete;
 
+  /// What the layers above keep for this thread's innermost scope, destroyed when the scope ends, and so
+  /// before its engine; null outside of any. Internal.
+  static std::shared_ptr<void>* kept();
+
  private:
-  Engine* before_;
+  friend Engine& current_engine();
+  Engine& engine_;
+  EngineScope* before_;
+  std::shared_ptr<void> kept_;
 };
 
 class Storage {
