@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -27,10 +28,14 @@ void NDArray::throw_undefined() {
 }
 
 void NDArray::resolve() const {
-  // The value is asked for: compute it, then it is an array like any other.
-  const std::unique_ptr<detail::DeferredValue> value = std::move(impl_->deferred);
-  impl_->flags.fetch_and(static_cast<uint8_t>(~detail::kDeferred), std::memory_order_relaxed);
-  if (value != nullptr) value->fill(*impl_);
+  // The value is asked for: compute it, then it is an array like any other. Whoever comes at the same time
+  // waits; one that fails stays what it was.
+  static std::recursive_mutex mutex;
+  std::lock_guard lock(mutex);
+  if (impl_->deferred == nullptr) return;
+  impl_->deferred->fill(*impl_);
+  impl_->deferred.reset();
+  impl_->flags.fetch_and(static_cast<uint8_t>(~detail::kDeferred), std::memory_order_release);
 }
 
 bool NDArray::shares_memory(const NDArray& other) const {

@@ -131,7 +131,7 @@ class NDArray {
   /// Ready to be used by an operation. Throws InvalidArgument when there is no array.
   detail::ArrayImpl& impl() const {
     detail::ArrayImpl& array = handle();
-    if ((array.flags.load(std::memory_order_relaxed) & detail::kDeferred) != 0) [[unlikely]]
+    if ((array.flags.load(std::memory_order_acquire) & detail::kDeferred) != 0) [[unlikely]]
       resolve();
     return array;
   }
@@ -154,7 +154,9 @@ class NDArray {
   detail::Ref<detail::ArrayImpl> impl_;
 };
 
-/// What indexing gives: an array, and a place that can be assigned to.
+/// What indexing gives: an array, and a place that can be assigned to. What an advanced index reads is
+/// computed when somebody looks at it, and at the latest when the View goes and other handles to the array
+/// stay: `NDArray b = a[i]` has the values of now, `auto v = a[i]` those of its first use.
 class View : public NDArray {
  public:
   /// Writes into the base.
@@ -166,10 +168,15 @@ class View : public NDArray {
   struct Target {
     virtual ~Target() = default;
     virtual void assign(const NDArray& source) = 0;
+    /// The last View goes; `handles` of them to the array are its own.
+    virtual void settle(uint32_t handles) noexcept = 0;
   };
   explicit View(NDArray view, std::shared_ptr<Target> target = nullptr)
       : NDArray(std::move(view)), target_(std::move(target)) {}
   View(const View&) = default;
+  ~View() {
+    if (target_ != nullptr && target_.use_count() == 1) target_->settle(ref() ? 1 : 0);
+  }
 
  private:
   std::shared_ptr<Target> target_;

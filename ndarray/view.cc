@@ -52,13 +52,33 @@ struct DeferredGather final : detail::DeferredValue {
   detail::AdvancedIndex index;
   void fill(ArrayImpl& array) override {
     const NDArray value = detail::hooks().gather(index);
-    detail::assign(array, value.impl(), "index", std::source_location::current());
+    ArrayImpl& made = value.impl();
+    // Nobody has seen the array's memory yet: it can as well be that of the value.
+    if (made.plain() && made.offset == array.offset && made.strides == array.strides &&
+        made.context() == array.context()) {
+      array.storage = made.storage;
+    } else {
+      detail::assign(array, made, "index", std::source_location::current());
+    }
   }
 };
 
 struct PutTarget final : View::Target {
   detail::AdvancedIndex index;
+  detail::Ref<ArrayImpl> result;
+
   void assign(const NDArray& source) override { detail::hooks().put(index, source); }
+  void settle(uint32_t handles) noexcept override {
+    const uint32_t own = handles + 1;
+    if ((result->flags.load(std::memory_order_acquire) & detail::kDeferred) == 0 ||
+        result->refs.load(std::memory_order_acquire) <= own)
+      return;
+    try {
+      NDArray(result).impl();
+    } catch (...) {
+      // It stays deferred: who uses it gets the error.
+    }
+  }
 };
 
 View advanced(detail::AdvancedIndex index) {
@@ -73,6 +93,7 @@ View advanced(detail::AdvancedIndex index) {
   made->flags.fetch_or(detail::kDeferred, std::memory_order_relaxed);
   auto target = std::make_shared<PutTarget>();
   target->index = std::move(index);
+  target->result = made;
   return View(NDArray(std::move(made)), std::move(target));
 }
 
@@ -307,6 +328,7 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
   const int rest = base.shape.rank() - consumed;
   Shape shape, strides;
   std::vector<NDArray> indices;
+  bool empty_ellipsis = false, separated = false;
   int64_t offset = base.offset;
   int d = 0;
   const auto keep = [&](int64_t size, int64_t stride) {
@@ -318,6 +340,9 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
     for (int k = 0; k < n; ++k, ++d) keep(base.shape[d], base.strides[d]);
   };
   for (const Index& entry : entries) {
+    const bool advances = std::holds_alternative<int64_t>(entry.value()) ||
+                          std::holds_alternative<const NDArray*>(entry.value());
+    separated = separated || (empty_ellipsis && advances);
     if (const int64_t* i = std::get_if<int64_t>(&entry.value())) {
       offset += place_in(*i, base.shape[d], d, base.shape) * base.strides[d];
       // Beside arrays a number is an array of rank 0: where it stands decides where the result's dimensions
@@ -334,6 +359,9 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
       keep(r.count, base.strides[d] * r.step);
       ++d;
     } else if (std::holds_alternative<Ellipsis>(entry.value())) {
+      const bool after_array =
+          std::any_of(indices.begin(), indices.end(), [](const NDArray& a) { return a.defined(); });
+      empty_ellipsis = rest == 0 && after_array;
       keep_all(rest);
     } else if (std::holds_alternative<NewAxis>(entry.value())) {
       keep(1, 0);
@@ -364,7 +392,7 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
   keep_all(base.shape.rank() - d);
   NDArray view = make_view(*this, shape, strides, offset);
   if (!arrays) return View(std::move(view));
-  return advanced({std::move(view), std::move(indices)});
+  return advanced({std::move(view), std::move(indices), separated});
 }
 
 const View& View::operator=(const NDArray& source) const {
