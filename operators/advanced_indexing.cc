@@ -1,0 +1,359 @@
+// Several index arrays at once, masks, and what a[indices] calls.
+#include "engine/base/check.h"
+#include "ndarray/hooks.h"
+#include "ndarray/kernels/copy.h"
+#include "operators/indexing.h"
+#include "operators/kernels/mask.h"
+
+namespace mx {
+namespace {
+
+constexpr int64_t kDirectElements = 1024, kDirectUpdates = 256;
+
+struct GatherNdAttrs {
+  Shape axes;
+  int64_t position = -1;
+  template <class V>
+  static void fields(V&& v) {
+    v("axes", &GatherNdAttrs::axes, "the dimensions that the arrays of indices point into, ascending");
+    v("position", &GatherNdAttrs::position,
+      "before which of the other dimensions those of the indices go; -1: as in NumPy");
+  }
+};
+
+struct PutNdAttrs {
+  Shape axes;
+  int64_t position = -1;
+  std::string how = "set";
+  template <class V>
+  static void fields(V&& v) {
+    v("axes", &PutNdAttrs::axes, "the dimensions that the arrays of indices point into, ascending");
+    v("position", &PutNdAttrs::position,
+      "before which of the other dimensions those of the indices go; -1: as in NumPy");
+    v("how", &PutNdAttrs::how, "how a value meets what is there: set, add, mul, max, min");
+  }
+};
+
+struct CountAttrs {
+  int64_t count = 0;
+  template <class V>
+  static void fields(V&& v) {
+    v("count", &CountAttrs::count, "how many elements are chosen");
+  }
+};
+
+Tensor widened(const Tensor& tensor, const Shape& shape) {
+  if (tensor.shape == shape) return tensor;
+  return {tensor.data, tensor.dtype, shape, broadcast_strides(tensor.shape, tensor.strides, shape)};
+}
+
+bool widens(const Shape& from, const Shape& to, const char* op) {
+  return from.rank() <= to.rank() && broadcast_shapes(from, to, op) == to;
+}
+
+// gather_nd and put_nd
+
+/// The shape of x[indices], where the indices are the inputs from `first` on.
+Shape indexed_shape(InferContext& c, size_t first, const Shape& axes, int64_t position) {
+  std::vector<Tensor> indices;
+  for (size_t i = first; i < c.inputs(); ++i) {
+    detail::check_index_type(c, i);
+    indices.push_back({nullptr, c.dtype(i), c.shape(i), contiguous_strides(c.shape(i))});
+  }
+  return kernels::gather_nd_shape(c.shape(0), indices, axes, position);
+}
+
+void infer_gather_nd(InferContext& c) {
+  const auto& attrs = c.attr<GatherNdAttrs>();
+  c.output(indexed_shape(c, 1, attrs.axes, attrs.position), c.dtype(0));
+}
+
+void run_gather_nd(const KernelArgs& args) {
+  const auto& attrs = args.attr<GatherNdAttrs>();
+  kernels::gather_nd(args.out[0], args.in[0], args.in.subspan(1), attrs.axes, attrs.position);
+}
+
+int64_t work_gather_nd(const InferContext& c) { return c.output_shape(0).numel(); }
+
+std::vector<Sample> samples_gather_nd() {
+  const NDArray x = (arange(24).to(f32)).reshape({2, 3, 4});
+  const NDArray i = array<int64_t>({{1, 0}, {-1, 1}}), j = array<int64_t>({2, 0});
+  return {{{x, i, j}, GatherNdAttrs{{0, 1}, -1}, "axes=(0, 1)"},
+          {{x, i, j}, GatherNdAttrs{{0, 2}, -1}, "axes=(0, 2), not neighbours"},
+          {{x, j}, GatherNdAttrs{{1}, 0}, "axes=(1), position=0"},
+          {{x.transpose(), array<int32_t>({1, -2, 0})}, GatherNdAttrs{{-1}, -1}, "one array of indices"}};
+}
+
+void infer_put_nd(InferContext& c) {
+  const auto& attrs = c.attr<PutNdAttrs>();
+  detail::scatter_how(attrs.how, c.name());
+  MX_CHECK(c.dtype(1) == c.dtype(0), InvalidArgument, "[", c.name(), "] expected values of x's type ",
+           c.dtype(0), ", got ", c.dtype(1));
+  const Shape place = indexed_shape(c, 2, attrs.axes, attrs.position);
+  MX_CHECK(widens(c.shape(1), place, c.name()), InvalidArgument, "[", c.name(),
+           "] expected values that broadcast to ", place, ", got ", c.shape(1));
+  c.output(c.shape(0), c.dtype(0));
+}
+
+void run_put_nd(const KernelArgs& args) {
+  const auto& attrs = args.attr<PutNdAttrs>();
+  if (args.out[0].data != args.in[0].data) kernels::copy(args.out[0], args.in[0]);
+  kernels::put_nd(args.out[0], args.in.subspan(2), attrs.axes, args.in[1],
+                  detail::scatter_how(attrs.how, "put_nd"), attrs.position);
+}
+
+std::vector<Sample> samples_put_nd() {
+  const NDArray x = (arange(24).to(f32)).reshape({2, 3, 4});
+  const NDArray i = array<int64_t>({1, 0}), j = array<int64_t>({2, 0});
+  const NDArray v = array({{0.5f, -1.f, 2.f, 3.5f}, {4.f, 0.25f, -2.f, 1.f}});
+  return {{{x, v, i, j}, PutNdAttrs{{0, 1}, -1, "set"}, "axes=(0, 1), how=set"},
+          {{x, v, i, j}, PutNdAttrs{{0, 1}, -1, "add"}, "how=add"},
+          {{x, v, i, j}, PutNdAttrs{{0, 1}, -1, "mul"}, "how=mul"},
+          {{x, v, i, j}, PutNdAttrs{{0, 1}, -1, "max"}, "how=max"},
+          {{x, v, i, j}, PutNdAttrs{{0, 1}, -1, "min"}, "how=min"},
+          {{x, v[{Slice{0, 2}, Slice{0, 3}}], i, j}, PutNdAttrs{{0, 2}, 0, "set"}, "axes=(0, 2), position=0"},
+          {{x, full({}, 2.f), j}, PutNdAttrs{{1}, -1, "set"}, "a number"}};
+}
+
+// Masks
+
+void infer_mask_count(InferContext& c) { c.output({}, i64); }
+
+void run_mask_count(const KernelArgs& args) {
+  *args.out[0].as<int64_t>() = kernels::count_nonzero(args.in[0]);
+}
+
+std::vector<Sample> samples_mask_count() {
+  const NDArray x = array({{1.5f, 0.f, 0.25f}, {0.f, -0.5f, 2.f}});
+  return {{{x}, {}, "a matrix"}, {{x.transpose()}, {}, "transposed"}};
+}
+
+void check_count(const InferContext& c, int64_t most) {
+  const int64_t count = c.attr<CountAttrs>().count;
+  MX_CHECK(count >= 0 && count <= most, InvalidArgument, "[", c.name(), "] expected a count from 0 to ", most,
+           ", got ", count);
+}
+
+void infer_argwhere(InferContext& c) {
+  check_count(c, c.shape(0).numel());
+  c.output({c.attr<CountAttrs>().count, c.shape(0).rank()}, i64);
+}
+
+void run_argwhere(const KernelArgs& args) { kernels::nonzero(args.out[0], args.in[0]); }
+
+std::vector<Sample> samples_argwhere() {
+  const NDArray x = array({{1.5f, 0.f, 0.25f}, {0.f, -0.5f, 2.f}});
+  return {{{x}, CountAttrs{4}, "a matrix"}, {{x[1]}, CountAttrs{2}, "a row"}};
+}
+
+void check_mask(const InferContext& c, const Shape& shape) {
+  MX_CHECK(c.dtype(1) == bool_, InvalidArgument, "[", c.name(), "] expected a mask of type bool, got ",
+           c.dtype(1));
+  MX_CHECK(widens(c.shape(1), shape, c.name()), InvalidArgument, "[", c.name(),
+           "] expected a mask that broadcasts to ", shape, ", got ", c.shape(1));
+}
+
+void infer_masked_select(InferContext& c) {
+  check_mask(c, c.shape(0));
+  check_count(c, c.shape(0).numel());
+  c.output({c.attr<CountAttrs>().count}, c.dtype(0));
+}
+
+void run_masked_select(const KernelArgs& args) {
+  kernels::masked_select(args.out[0], args.in[0], widened(args.in[1], args.in[0].shape));
+}
+
+std::vector<Sample> samples_masked_select() {
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  const NDArray mask = array<int64_t>({{1, 0, 1}, {0, 0, 1}}).to(bool_);
+  return {{{x, mask}, CountAttrs{3}, "a mask of x's shape"},
+          {{x, mask[0]}, CountAttrs{4}, "a mask of columns"}};
+}
+
+void infer_masked_scatter(InferContext& c) {
+  check_mask(c, c.shape(0));
+  MX_CHECK(c.dtype(2) == c.dtype(0), InvalidArgument, "[", c.name(), "] expected a source of x's type ",
+           c.dtype(0), ", got ", c.dtype(2));
+  c.output(c.shape(0), c.dtype(0));
+}
+
+void run_masked_scatter(const KernelArgs& args) {
+  if (args.out[0].data != args.in[0].data) kernels::copy(args.out[0], args.in[0]);
+  kernels::masked_scatter(args.out[0], widened(args.in[1], args.out[0].shape), args.in[2]);
+}
+
+std::vector<Sample> samples_masked_scatter() {
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  const NDArray mask = array<int64_t>({{1, 0, 1}, {0, 0, 1}}).to(bool_);
+  return {{{x, mask, array({7.f, 8.f, 9.f})}, {}, "a mask of x's shape"},
+          {{x, mask[0], array({{7.f, 8.f}, {9.f, 6.f}, {5.f, 4.f}})},
+           {},
+           "a mask of columns, more than is used"}};
+}
+
+const Operator kGatherNd = {.kernel = {"gather_nd", run_gather_nd, nullptr, kDirectElements},
+                            .doc = "x indexed by several arrays at once.",
+                            .family = "indexing",
+                            .inputs = {"x", "indices..."},
+                            .attrs = &kAttrType<GatherNdAttrs>,
+                            .infer = infer_gather_nd,
+                            .samples = samples_gather_nd,
+                            .work = work_gather_nd};
+const Operator kPutNd = {.kernel = {"put_nd", run_put_nd, nullptr, kDirectUpdates},
+                         .doc = "x with what several arrays of indices point at set or combined.",
+                         .family = "indexing",
+                         .inputs = {"x", "values", "indices..."},
+                         .attrs = &kAttrType<PutNdAttrs>,
+                         .infer = infer_put_nd,
+                         .samples = samples_put_nd,
+                         .in_place = 1};
+const Operator kMaskCount = {.kernel = {"mask_count", run_mask_count, nullptr, kDirectElements},
+                             .doc = "How many elements are not 0: the size of what a mask chooses.",
+                             .family = "indexing",
+                             .inputs = {"mask"},
+                             .infer = infer_mask_count,
+                             .samples = samples_mask_count};
+const Operator kArgwhere = {.kernel = {"argwhere", run_argwhere, nullptr, kDirectElements},
+                            .doc = "The indices of the elements that are not 0.",
+                            .family = "indexing",
+                            .inputs = {"x"},
+                            .attrs = &kAttrType<CountAttrs>,
+                            .infer = infer_argwhere,
+                            .samples = samples_argwhere};
+const Operator kMaskedSelect = {.kernel = {"masked_select", run_masked_select, nullptr, kDirectElements},
+                                .doc = "The elements where a mask is true, in order.",
+                                .family = "indexing",
+                                .inputs = {"x", "mask"},
+                                .attrs = &kAttrType<CountAttrs>,
+                                .infer = infer_masked_select,
+                                .samples = samples_masked_select};
+const Operator kMaskedScatter = {
+    .kernel = {"masked_scatter", run_masked_scatter, nullptr, kDirectElements},
+    .doc = "x with the elements where a mask is true replaced by those of another array, in order.",
+    .family = "indexing",
+    .inputs = {"x", "mask", "source"},
+    .infer = infer_masked_scatter,
+    .samples = samples_masked_scatter,
+    .in_place = 1};
+
+/// How many elements a mask chooses: waits for it.
+int64_t count_of(const NDArray& mask, std::source_location where) {
+  return call(kMaskCount, {}, {mask, where}).item<int64_t>();
+}
+
+std::vector<NDArray> with_indices(std::vector<NDArray> inputs, std::span<const NDArray> indices,
+                                  const char* op) {
+  for (const NDArray& index : indices) inputs.push_back(detail::as_indices(index, op));
+  return inputs;
+}
+
+/// The dimensions that have an array, and those arrays.
+std::vector<NDArray> split(const detail::AdvancedIndex& index, Shape& axes) {
+  std::vector<NDArray> arrays;
+  for (size_t i = 0; i < index.indices.size(); ++i) {
+    if (!index.indices[i].defined()) continue;
+    axes.push_back(static_cast<int64_t>(i));
+    arrays.push_back(detail::as_indices(index.indices[i], "index"));
+  }
+  MX_CHECK(!arrays.empty(), InvalidArgument,
+           "[index] expected a mask with a dimension, got one of rank 0; use where()");
+  return arrays;
+}
+
+NDArray hook_gather(const detail::AdvancedIndex& index) {
+  Shape axes;
+  const std::vector<NDArray> arrays = split(index, axes);
+  return gather_nd(index.base, arrays, axes, index.separated ? 0 : -1);
+}
+
+Shape hook_gather_shape(const detail::AdvancedIndex& index) {
+  Shape axes;
+  std::vector<Tensor> indices;
+  for (const NDArray& a : split(index, axes)) indices.push_back({nullptr, a.dtype(), a.shape(), a.strides()});
+  return kernels::gather_nd_shape(index.base.shape(), indices, axes, index.separated ? 0 : -1);
+}
+
+void hook_put(const detail::AdvancedIndex& index, const NDArray& values) {
+  Shape axes;
+  const std::vector<NDArray> arrays = split(index, axes);
+  NDArray base = index.base;
+  // Leading dimensions of 1 are in nobody's way, as in other assignments.
+  NDArray source = values.to(base.context());
+  const int rank = hook_gather_shape(index).rank();
+  while (source.rank() > rank && source.shape()[0] == 1) source = source.squeeze(0);
+  put_nd_(base, arrays, axes, source, Scatter::set, index.separated ? 0 : -1);
+}
+
+std::vector<NDArray> hook_nonzero(const NDArray& mask) { return nonzero(mask); }
+
+}  // namespace
+
+namespace detail {
+
+OperatorFamily family_advanced_indexing() {
+  return {&kGatherNd, &kPutNd, &kMaskCount, &kArgwhere, &kMaskedSelect, &kMaskedScatter};
+}
+
+bool install_indexing() {
+  static const bool once = [] {
+    Hooks& table = hooks();
+    table.gather = hook_gather;
+    table.gather_shape = hook_gather_shape;
+    table.put = hook_put;
+    table.nonzero = hook_nonzero;
+    return true;
+  }();
+  return once;
+}
+
+}  // namespace detail
+
+NDArray gather_nd(const Arg& x, std::span<const NDArray> indices, const Shape& axes, int64_t position) {
+  return call(kGatherNd, GatherNdAttrs{axes, position}, with_indices({x.array}, indices, "gather_nd"),
+              x.where)
+      .at(0);
+}
+
+NDArray put_nd(const Arg& x, std::span<const NDArray> indices, const Shape& axes, const NDArray& values,
+               Scatter how, int64_t position) {
+  return call(kPutNd, PutNdAttrs{axes, position, to_string(how)},
+              with_indices({x.array, values.to(x.array.dtype())}, indices, "put_nd"), x.where)
+      .at(0);
+}
+
+NDArray& put_nd_(NDArray& x, std::span<const NDArray> indices, const Shape& axes, const NDArray& values,
+                 Scatter how, int64_t position) {
+  call_into(x, kPutNd, PutNdAttrs{axes, position, to_string(how)},
+            with_indices({x, values.to(x.dtype())}, indices, "put_nd"));
+  return x;
+}
+
+NDArray masked_select(const Arg& x, const NDArray& mask) {
+  const Shape shape = broadcast_shapes(x.array.shape(), mask.shape(), "masked_select");
+  MX_CHECK(mask.dtype() == bool_, InvalidArgument, "[masked_select] expected a mask of type bool, got ",
+           mask.dtype());
+  const NDArray wide = mask.broadcast_to(shape);
+  return call(kMaskedSelect, CountAttrs{count_of(wide, x.where)}, {x.array.broadcast_to(shape), x.where},
+              wide);
+}
+
+NDArray masked_scatter(const Arg& x, const NDArray& mask, const NDArray& source) {
+  return call(kMaskedScatter, {}, x, mask, source.to(x.array.dtype()));
+}
+
+NDArray& masked_scatter_(NDArray& x, const NDArray& mask, const NDArray& source) {
+  const NDArray inputs[] = {x, mask, source.to(x.dtype())};
+  call_into(x, kMaskedScatter, {}, inputs);
+  return x;
+}
+
+NDArray argwhere(const Arg& x) { return call(kArgwhere, CountAttrs{count_of(x.array, x.where)}, x); }
+
+std::vector<NDArray> nonzero(const Arg& x) {
+  const NDArray all = argwhere(x);
+  std::vector<NDArray> result;
+  for (int i = 0; i < x.array.rank(); ++i) result.push_back(all.select(1, i));
+  return result;
+}
+
+}  // namespace mx

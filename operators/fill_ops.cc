@@ -1,0 +1,408 @@
+// Operators that make an array out of copies of pieces of another: pad, tile, repeat, roll, triangles.
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "ndarray/kernels/copy.h"
+#include "ndarray/kernels/strided_loop.h"
+#include "operators/shape_ops.h"
+
+namespace mx {
+namespace {
+
+constexpr int64_t kDirectElements = 1024;
+
+struct PadAttrs {
+  std::vector<int64_t> widths;
+  std::string mode = "constant";
+  double value = 0;
+  template <class V>
+  static void fields(V&& v) {
+    v("widths", &PadAttrs::widths, "elements before and after, for each dimension");
+    v("mode", &PadAttrs::mode, "what is put there: constant, edge, reflect, symmetric, wrap");
+    v("value", &PadAttrs::value, "the constant");
+  }
+};
+
+struct TileAttrs {
+  Shape repeats;
+  template <class V>
+  static void fields(V&& v) {
+    v("repeats", &TileAttrs::repeats, "how often, along each dimension of the result");
+  }
+};
+
+struct RepeatAttrs {
+  int64_t count = 1;
+  int64_t axis = 0;
+  template <class V>
+  static void fields(V&& v) {
+    v("count", &RepeatAttrs::count, "how often each entry comes");
+    v("axis", &RepeatAttrs::axis, "the dimension");
+  }
+};
+
+struct RollAttrs {
+  Shape shifts;
+  Shape axes;
+  template <class V>
+  static void fields(V&& v) {
+    v("shifts", &RollAttrs::shifts, "by how much, towards the end");
+    v("axes", &RollAttrs::axes, "along which dimension each shift is; several of one dimension add up");
+  }
+};
+
+struct TriangleAttrs {
+  int64_t k = 0;
+  template <class V>
+  static void fields(V&& v) {
+    v("k", &TriangleAttrs::k, "the diagonal: positive above the main one");
+  }
+};
+
+/// `size` entries of `whole` from `first` on along an axis.
+Tensor piece(const Tensor& whole, int axis, int64_t first, int64_t size) {
+  Tensor result = whole;
+  result.shape[axis] = size;
+  if (whole.data != nullptr)
+    result.data = static_cast<char*>(whole.data) +
+                  first * whole.strides[axis] * static_cast<int64_t>(size_of(whole.dtype));
+  return result;
+}
+
+int64_t modulo(int64_t a, int64_t n) {
+  const int64_t rest = a % n;
+  return rest < 0 ? rest + n : rest;
+}
+
+// pad
+
+PadMode pad_mode(const std::string& text, const char* op) {
+  for (PadMode mode : {PadMode::constant, PadMode::edge, PadMode::reflect, PadMode::symmetric, PadMode::wrap})
+    if (text == to_string(mode)) return mode;
+  throw InvalidArgument(detail::concat(
+      "[", op, "] expected mode constant, edge, reflect, symmetric or wrap, got \"", text, "\""));
+}
+
+void infer_pad(InferContext& c) {
+  const auto& attrs = c.attr<PadAttrs>();
+  const PadMode mode = pad_mode(attrs.mode, c.name());
+  Shape shape = c.shape(0);
+  MX_CHECK(attrs.widths.size() == 2 * shape.size(), InvalidArgument, "[", c.name(), "] expected ",
+           2 * shape.size(), " widths for shape ", shape, ", got ", to_string(AttrValue(attrs.widths)));
+  for (int d = 0; d < shape.rank(); ++d) {
+    const int64_t before = attrs.widths[static_cast<size_t>(2 * d)],
+                  after = attrs.widths[static_cast<size_t>(2 * d + 1)];
+    MX_CHECK(before >= 0 && after >= 0, InvalidArgument, "[", c.name(),
+             "] expected widths that are not negative, got ", to_string(AttrValue(attrs.widths)));
+    MX_CHECK(mode == PadMode::constant || shape[d] > 0 || before + after == 0, InvalidArgument, "[", c.name(),
+             "] expected something to take the padding of dimension ", d, " from, got shape ", c.shape(0));
+    MX_CHECK(!__builtin_add_overflow(shape[d], before, &shape[d]) &&
+                 !__builtin_add_overflow(shape[d], after, &shape[d]),
+             InvalidArgument, "[", c.name(), "] expected sizes with a sum, got widths ",
+             to_string(AttrValue(attrs.widths)));
+  }
+  c.output(shape, c.dtype(0));
+}
+
+/// Which of n elements stands at position i, which may be outside.
+int64_t source_of(int64_t i, int64_t n, PadMode mode) {
+  switch (mode) {
+    case PadMode::reflect: {
+      if (n == 1) return 0;
+      const int64_t k = modulo(i, 2 * (n - 1));
+      return k < n ? k : 2 * (n - 1) - k;
+    }
+    case PadMode::symmetric: {
+      const int64_t k = modulo(i, 2 * n);
+      return k < n ? k : 2 * n - 1 - k;
+    }
+    case PadMode::wrap:
+      return modulo(i, n);
+    default:
+      return std::clamp<int64_t>(i, 0, n - 1);
+  }
+}
+
+void run_pad(const KernelArgs& args) {
+  const auto& attrs = args.attr<PadAttrs>();
+  const PadMode mode = pad_mode(attrs.mode, "pad");
+  const Tensor &out = args.out[0], &x = args.in[0];
+  Tensor inner = out;
+  const auto before = [&](int d) { return attrs.widths[static_cast<size_t>(2 * d)]; };
+  for (int d = 0; d < x.rank(); ++d) inner = piece(inner, d, before(d), x.shape[d]);
+  if (mode == PadMode::constant) {
+    kernels::fill(out, attrs.value);
+    kernels::copy(inner, x);
+    return;
+  }
+  kernels::copy(inner, x);
+  if (out.numel() == 0) return;
+  // Dimension by dimension: planes outside are copies of planes that are there already.
+  for (int d = 0; d < x.rank(); ++d) {
+    Tensor wide = out;
+    for (int later = d + 1; later < x.rank(); ++later)
+      wide = piece(wide, later, before(later), x.shape[later]);
+    const int64_t n = x.shape[d];
+    for (int64_t i = 0; i < out.shape[d]; ++i) {
+      if (i == before(d)) i += n;
+      if (i >= out.shape[d]) break;
+      kernels::copy(piece(wide, d, i, 1), piece(wide, d, before(d) + source_of(i - before(d), n, mode), 1));
+    }
+  }
+}
+
+std::vector<Sample> samples_pad() {
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  return {{{x}, PadAttrs{{1, 0, 2, 1}, "constant", 0}, "mode=constant"},
+          {{x}, PadAttrs{{0, 2, 1, 0}, "constant", -1.5}, "value=-1.5"},
+          {{x}, PadAttrs{{1, 2, 2, 1}, "edge", 0}, "mode=edge"},
+          {{x}, PadAttrs{{1, 0, 2, 2}, "reflect", 0}, "mode=reflect"},
+          {{x}, PadAttrs{{3, 4, 7, 5}, "reflect", 0}, "mode=reflect, wider than x"},
+          {{x}, PadAttrs{{3, 1, 4, 8}, "symmetric", 0}, "mode=symmetric"},
+          {{x.transpose()}, PadAttrs{{1, 0, 5, 2}, "wrap", 0}, "mode=wrap, transposed"}};
+}
+
+// tile and repeat
+
+void infer_tile(InferContext& c) {
+  const Shape& repeats = c.attr<TileAttrs>().repeats;
+  Shape shape = c.shape(0), times = repeats;
+  while (shape.rank() < times.rank()) shape.insert(0, 1);
+  while (times.rank() < shape.rank()) times.insert(0, 1);
+  for (int d = 0; d < shape.rank(); ++d)
+    MX_CHECK(times[d] >= 0 && !__builtin_mul_overflow(shape[d], times[d], &shape[d]), InvalidArgument, "[",
+             c.name(), "] expected repeats that are not negative and not too large, got ", repeats, " for ",
+             c.shape(0));
+  c.output(shape, c.dtype(0));
+}
+
+void run_tile(const KernelArgs& args) {
+  const Tensor& out = args.out[0];
+  if (out.numel() == 0) return;
+  Tensor x = args.in[0];
+  while (x.rank() < out.rank()) {
+    x.shape.insert(0, 1);
+    x.strides.insert(0, 0);
+  }
+  Tensor block = out;
+  for (int d = 0; d < out.rank(); ++d) block.shape[d] = x.shape[d];
+  kernels::copy(block, x);
+  // What is there doubles until it reaches the end.
+  for (int d = out.rank() - 1; d >= 0; --d) {
+    int64_t done = block.shape[d];
+    while (done < out.shape[d]) {
+      const int64_t n = std::min(done, out.shape[d] - done);
+      block.shape[d] = out.shape[d];
+      kernels::copy(piece(block, d, done, n), piece(block, d, 0, n));
+      done += n;
+    }
+    block.shape[d] = out.shape[d];
+  }
+}
+
+std::vector<Sample> samples_tile() {
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  return {{{x}, TileAttrs{{2, 3}}, "repeats=(2, 3)"},
+          {{x}, TileAttrs{{2}}, "repeats=(2)"},
+          {{x.transpose()}, TileAttrs{{2, 1, 5}}, "repeats=(2, 1, 5), transposed"},
+          {{x}, TileAttrs{{0, 1}}, "repeats=(0, 1)"}};
+}
+
+void infer_repeat(InferContext& c) {
+  const auto& attrs = c.attr<RepeatAttrs>();
+  const int axis = normalize_axis(attrs.axis, c.shape(0).rank(), c.name());
+  MX_CHECK(c.shape(0).rank() < kMaxRank, InvalidArgument, "[", c.name(), "] expected a rank below ", kMaxRank,
+           ", got shape ", c.shape(0));
+  Shape shape = c.shape(0);
+  MX_CHECK(attrs.count >= 0 && !__builtin_mul_overflow(shape[axis], attrs.count, &shape[axis]),
+           InvalidArgument, "[", c.name(), "] expected a count that is not negative and not too large, got ",
+           attrs.count);
+  c.output(shape, c.dtype(0));
+}
+
+void run_repeat(const KernelArgs& args) {
+  const auto& attrs = args.attr<RepeatAttrs>();
+  Tensor out = args.out[0], x = args.in[0];
+  if (out.numel() == 0) return;
+  const int axis = normalize_axis(attrs.axis, x.rank(), "repeat");
+  out.shape[axis] = x.shape[axis];
+  out.shape.insert(axis + 1, attrs.count);
+  out.strides.insert(axis + 1, out.strides[axis]);
+  out.strides[axis] *= attrs.count;
+  x.shape.insert(axis + 1, attrs.count);
+  x.strides.insert(axis + 1, 0);
+  kernels::copy(out, x);
+}
+
+std::vector<Sample> samples_repeat() {
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  return {{{x}, RepeatAttrs{2, 0}, "count=2, axis=0"},
+          {{x}, RepeatAttrs{3, -1}, "count=3, axis=-1"},
+          {{x.transpose()}, RepeatAttrs{0, 1}, "count=0, axis=1"}};
+}
+
+// roll
+
+void infer_roll(InferContext& c) {
+  const auto& attrs = c.attr<RollAttrs>();
+  MX_CHECK(attrs.shifts.rank() == attrs.axes.rank(), InvalidArgument, "[", c.name(),
+           "] expected one shift per axis, got ", attrs.shifts, " for axes ", attrs.axes);
+  for (int64_t axis : attrs.axes) normalize_axis(axis, c.shape(0).rank(), c.name());
+  c.output(c.shape(0), c.dtype(0));
+}
+
+void roll_into(const Tensor& out, const Tensor& x, const Shape& shifts, int d) {
+  if (d == x.rank()) return kernels::copy(out, x);
+  const int64_t n = x.shape[d], shift = shifts[d];
+  if (shift == 0) return roll_into(out, x, shifts, d + 1);
+  roll_into(piece(out, d, shift, n - shift), piece(x, d, 0, n - shift), shifts, d + 1);
+  roll_into(piece(out, d, 0, shift), piece(x, d, n - shift, shift), shifts, d + 1);
+}
+
+void run_roll(const KernelArgs& args) {
+  const auto& attrs = args.attr<RollAttrs>();
+  const Tensor& x = args.in[0];
+  if (x.numel() == 0) return;
+  Shape shifts = Shape::filled(x.rank(), 0);
+  for (int i = 0; i < attrs.axes.rank(); ++i) {
+    const int axis = normalize_axis(attrs.axes[i], x.rank(), "roll");
+    const int64_t n = x.shape[axis];
+    shifts[axis] = modulo(shifts[axis] + modulo(attrs.shifts[i], n), n);
+  }
+  roll_into(args.out[0], x, shifts, 0);
+}
+
+std::vector<Sample> samples_roll() {
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  return {{{x}, RollAttrs{{1}, {1}}, "shifts=(1), axes=(1)"},
+          {{x}, RollAttrs{{-1, 4}, {0, -1}}, "shifts=(-1, 4), axes=(0, -1)"},
+          {{x.transpose()}, RollAttrs{{1, 1}, {0, 0}}, "one axis twice"}};
+}
+
+// Triangles
+
+void infer_triangle(InferContext& c) {
+  MX_CHECK(c.shape(0).rank() >= 2, InvalidArgument, "[", c.name(), "] expected matrices, got shape ",
+           c.shape(0));
+  c.output(c.shape(0), c.dtype(0));
+}
+
+template <bool kLower>
+void run_triangle(const KernelArgs& args) {
+  const Tensor &out = args.out[0], &x = args.in[0];
+  const int64_t k = args.attr<TriangleAttrs>().k;
+  const int row_axis = x.rank() - 2, column_axis = x.rank() - 1;
+  const int64_t rows = x.shape[row_axis], columns = x.shape[column_axis];
+  const int64_t row_elements = std::max<int64_t>(1, x.numel() / std::max<int64_t>(1, rows));
+  const int64_t grain = std::max<int64_t>(1, kernels::kLoopGrain / row_elements);
+  parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      // Columns before `border` are on one side of the diagonal.
+      const int64_t last = kLower ? 1 : 0;
+      const int64_t border = k >= columns ? columns
+                             : k <= -rows ? 0
+                                          : std::clamp<int64_t>(i + k + last, 0, columns);
+      const Tensor to = piece(out, row_axis, i, 1), from = piece(x, row_axis, i, 1);
+      const int64_t keep = kLower ? 0 : border, kept = kLower ? border : columns - border;
+      const int64_t clear = kLower ? border : 0;
+      kernels::copy(piece(to, column_axis, keep, kept), piece(from, column_axis, keep, kept));
+      kernels::fill(piece(to, column_axis, clear, columns - kept), int64_t{0});
+    }
+  });
+}
+
+std::vector<Sample> samples_triangle() {
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  return {{{x}, TriangleAttrs{0}, "k=0"},
+          {{x}, TriangleAttrs{1}, "k=1"},
+          {{x.transpose()}, TriangleAttrs{-1}, "k=-1, transposed"},
+          {{x.expand_dims(0).broadcast_to({2, 2, 3})}, TriangleAttrs{-5}, "k=-5, two matrices"},
+          {{x}, TriangleAttrs{7}, "k=7"}};
+}
+
+const Operator kPad = {.kernel = {"pad", run_pad, nullptr, kDirectElements},
+                       .doc = "An array with a border of a constant, or of its own elements.",
+                       .family = "shape",
+                       .inputs = {"x"},
+                       .attrs = &kAttrType<PadAttrs>,
+                       .infer = infer_pad,
+                       .samples = samples_pad};
+const Operator kTile = {.kernel = {"tile", run_tile, nullptr, kDirectElements},
+                        .doc = "Copies of an array side by side.",
+                        .family = "shape",
+                        .inputs = {"x"},
+                        .attrs = &kAttrType<TileAttrs>,
+                        .infer = infer_tile,
+                        .samples = samples_tile};
+const Operator kRepeat = {.kernel = {"repeat", run_repeat, nullptr, kDirectElements},
+                          .doc = "Each entry along an axis several times.",
+                          .family = "shape",
+                          .inputs = {"x"},
+                          .attrs = &kAttrType<RepeatAttrs>,
+                          .infer = infer_repeat,
+                          .samples = samples_repeat};
+const Operator kRoll = {.kernel = {"roll", run_roll, nullptr, kDirectElements},
+                        .doc = "An array shifted in a circle.",
+                        .family = "shape",
+                        .inputs = {"x"},
+                        .attrs = &kAttrType<RollAttrs>,
+                        .infer = infer_roll,
+                        .samples = samples_roll};
+const Operator kTril = {.kernel = {"tril", run_triangle<true>, nullptr, kDirectElements},
+                        .doc = "Matrices with 0 above a diagonal.",
+                        .family = "shape",
+                        .inputs = {"x"},
+                        .attrs = &kAttrType<TriangleAttrs>,
+                        .infer = infer_triangle,
+                        .samples = samples_triangle};
+const Operator kTriu = {.kernel = {"triu", run_triangle<false>, nullptr, kDirectElements},
+                        .doc = "Matrices with 0 below a diagonal.",
+                        .family = "shape",
+                        .inputs = {"x"},
+                        .attrs = &kAttrType<TriangleAttrs>,
+                        .infer = infer_triangle,
+                        .samples = samples_triangle};
+
+}  // namespace
+
+namespace detail {
+OperatorFamily family_fill_ops() { return {&kPad, &kTile, &kRepeat, &kRoll, &kTril, &kTriu}; }
+}  // namespace detail
+
+std::string to_string(PadMode mode) {
+  switch (mode) {
+    case PadMode::constant:
+      return "constant";
+    case PadMode::edge:
+      return "edge";
+    case PadMode::reflect:
+      return "reflect";
+    case PadMode::symmetric:
+      return "symmetric";
+    case PadMode::wrap:
+      break;
+  }
+  return "wrap";
+}
+
+NDArray pad(const Arg& x, const std::vector<int64_t>& widths, PadMode mode, double value) {
+  return call(kPad, PadAttrs{widths, to_string(mode), value}, x);
+}
+
+NDArray tile(const Arg& x, const Shape& repeats) { return call(kTile, TileAttrs{repeats}, x); }
+
+NDArray repeat(const Arg& x, int64_t count, int64_t axis) {
+  return call(kRepeat, RepeatAttrs{count, axis}, x);
+}
+
+NDArray roll(const Arg& x, const Shape& shifts, const Shape& axes) {
+  if (!axes.empty()) return call(kRoll, RollAttrs{shifts, axes}, x);
+  MX_CHECK(shifts.rank() == 1, InvalidArgument, "[roll] expected one shift without axes, got ", shifts);
+  const NDArray flat = x.array.flatten();
+  return call(kRoll, RollAttrs{shifts, {0}}, {flat, x.where}).reshape(x.array.shape());
+}
+
+NDArray tril(const Arg& x, int64_t k) { return call(kTril, TriangleAttrs{k}, x); }
+NDArray triu(const Arg& x, int64_t k) { return call(kTriu, TriangleAttrs{k}, x); }
+
+}  // namespace mx

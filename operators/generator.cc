@@ -1,0 +1,203 @@
+#include <cmath>
+#include <map>
+#include <mutex>
+
+#include "engine/base/check.h"
+#include "operators/indexing.h"
+#include "operators/random.h"
+#include "operators/random_records.h"
+
+namespace mx {
+
+using detail::CategoricalAttrs;
+using detail::DropoutAttrs;
+using detail::FillAttrs;
+using detail::IntegerAttrs;
+using detail::KeyAttrs;
+using detail::TypeAttrs;
+
+namespace {
+
+NDArray state_of(uint64_t seed) { return array<int64_t>({static_cast<int64_t>(seed), 0}); }
+
+NDArray fill(Generator& generator, const Operator& op, double a, double b, const Shape& shape, DType dtype) {
+  const int64_t count = checked_numel(shape, size_of(dtype), op.name());
+  return call(op, FillAttrs{shape, dtype, a, b}, generator.key(count));
+}
+
+void check_floating(const char* op, DType dtype) {
+  MX_CHECK(is_floating(dtype), InvalidArgument, "[", op, "] expected a floating type, got ", dtype);
+}
+
+void check_positive(const char* op, const char* what, double value) {
+  MX_CHECK(std::isfinite(value) && value > 0, InvalidArgument, "[", op, "] expected a finite ", what,
+           " above 0, got ", value);
+}
+
+/// The default generators of one engine.
+struct Defaults {
+  std::mutex mutex;
+  uint64_t seed = 0;
+  std::map<std::pair<int, int>, Generator> by_device;
+
+  Generator& of(Context context) {
+    std::lock_guard lock(mutex);
+    const std::pair<int, int> key(static_cast<int>(context.kind), static_cast<int>(context.id));
+    const auto found = by_device.find(key);
+    return found != by_device.end() ? found->second
+                                    : by_device.emplace(key, Generator(seed, context)).first->second;
+  }
+  void seed_all(uint64_t value) {
+    std::lock_guard lock(mutex);
+    seed = value;
+    for (auto& entry : by_device) entry.second.seed(value);
+  }
+};
+
+Defaults& defaults() {
+  if (std::shared_ptr<void>* kept = EngineScope::kept()) {
+    if (*kept == nullptr) *kept = std::make_shared<Defaults>();
+    return *static_cast<Defaults*>(kept->get());
+  }
+  static auto* const made = new Defaults;  // never destroyed: static destructors may draw numbers
+  return *made;
+}
+
+}  // namespace
+
+Generator::Generator(uint64_t seed, Context context) : state_(state_of(seed).to(context)) {}
+
+void Generator::seed(uint64_t seed) { state_.copy_from(state_of(seed)); }
+
+NDArray Generator::key(int64_t count) { return call(detail::kRandomKey, KeyAttrs{count}, state_); }
+
+NDArray Generator::rand(const Shape& shape, DType dtype) { return uniform(0, 1, shape, dtype); }
+
+NDArray Generator::uniform(double low, double high, const Shape& shape, DType dtype) {
+  check_floating("uniform", dtype);
+  MX_CHECK(std::isfinite(low) && std::isfinite(high) && low < high, InvalidArgument,
+           "[uniform] expected finite limits, low < high, got ", low, " and ", high);
+  return fill(*this, detail::kUniform, low, high, shape, dtype);
+}
+
+NDArray Generator::randn(const Shape& shape, DType dtype) { return normal(0, 1, shape, dtype); }
+
+NDArray Generator::normal(double mean, double deviation, const Shape& shape, DType dtype) {
+  check_floating("normal", dtype);
+  MX_CHECK(std::isfinite(mean) && std::isfinite(deviation) && deviation >= 0, InvalidArgument,
+           "[normal] expected a finite mean and a deviation of 0 or more, got ", mean, " and ", deviation);
+  return fill(*this, detail::kNormal, mean, deviation, shape, dtype);
+}
+
+NDArray Generator::randint(int64_t low, int64_t high, const Shape& shape, DType dtype) {
+  const int64_t count = checked_numel(shape, size_of(dtype), "randint");
+  MX_CHECK(low < high, InvalidArgument, "[randint] expected low < high, got ", low, " and ", high);
+  return call(detail::kRandint, IntegerAttrs{shape, dtype, low, high}, key(count));
+}
+
+NDArray Generator::bernoulli(double probability, const Shape& shape, DType dtype) {
+  MX_CHECK(probability >= 0 && probability <= 1, InvalidArgument,
+           "[bernoulli] expected a probability from 0 to 1, got ", probability);
+  return fill(*this, detail::kBernoulli, probability, 0, shape, dtype);
+}
+
+NDArray Generator::bernoulli(const Arg& probability, DType dtype) {
+  return call(detail::kBernoulliOf, TypeAttrs{dtype}, probability, key(probability.array.numel()));
+}
+
+NDArray Generator::exponential(double rate, const Shape& shape, DType dtype) {
+  check_floating("exponential", dtype);
+  check_positive("exponential", "rate", rate);
+  return fill(*this, detail::kExponential, rate, 0, shape, dtype);
+}
+
+NDArray Generator::gamma(double alpha, double scale, const Shape& shape, DType dtype) {
+  check_floating("gamma", dtype);
+  check_positive("gamma", "shape parameter", alpha);
+  check_positive("gamma", "scale", scale);
+  return fill(*this, detail::kGamma, alpha, scale, shape, dtype);
+}
+
+NDArray Generator::poisson(double mean, const Shape& shape, DType dtype) {
+  MX_CHECK(dtype != bool_, InvalidArgument, "[poisson] expected a type for numbers, got bool");
+  MX_CHECK(std::isfinite(mean) && mean >= 0, InvalidArgument,
+           "[poisson] expected a finite mean of 0 or more, got ", mean);
+  return fill(*this, detail::kPoisson, mean, 0, shape, dtype);
+}
+
+NDArray Generator::permutation(int64_t n) {
+  checked_numel({n}, sizeof(int64_t), "permutation");
+  return call(detail::kPermutation, KeyAttrs{n}, key(n));
+}
+
+NDArray Generator::categorical(const Arg& weights, int64_t samples, bool logits) {
+  Shape rows = weights.array.shape();
+  MX_CHECK(rows.rank() >= 1 && samples >= 0, InvalidArgument,
+           "[categorical] expected weights (.., n) and samples of 0 or more, got shape ", rows, " and ",
+           samples);
+  rows[rows.rank() - 1] = samples;
+  const int64_t count = checked_numel(rows, sizeof(int64_t), "categorical");
+  return call(detail::kCategorical, CategoricalAttrs{samples, logits}, weights, key(count));
+}
+
+NDArray Generator::shuffle(const Arg& x) {
+  MX_CHECK(x.array.rank() >= 1, InvalidArgument, "[shuffle] expected an array with a dimension, got rank 0");
+  return take(x, permutation(x.array.shape()[0]), 0);
+}
+
+NDArray& Generator::shuffle_(NDArray& x) { return x.copy_from(shuffle(x)); }
+
+Generator& default_generator(Context context) { return defaults().of(context); }
+
+void manual_seed(uint64_t seed) { defaults().seed_all(seed); }
+
+NDArray rand(const Shape& shape, DType dtype, Context context) {
+  return default_generator(context).rand(shape, dtype);
+}
+NDArray uniform(double low, double high, const Shape& shape, DType dtype, Context context) {
+  return default_generator(context).uniform(low, high, shape, dtype);
+}
+NDArray randn(const Shape& shape, DType dtype, Context context) {
+  return default_generator(context).randn(shape, dtype);
+}
+NDArray normal(double mean, double deviation, const Shape& shape, DType dtype, Context context) {
+  return default_generator(context).normal(mean, deviation, shape, dtype);
+}
+NDArray randint(int64_t low, int64_t high, const Shape& shape, DType dtype, Context context) {
+  return default_generator(context).randint(low, high, shape, dtype);
+}
+NDArray bernoulli(double probability, const Shape& shape, DType dtype, Context context) {
+  return default_generator(context).bernoulli(probability, shape, dtype);
+}
+NDArray bernoulli(const Arg& probability, DType dtype) {
+  return default_generator(probability.array.context()).bernoulli(probability, dtype);
+}
+NDArray exponential(double rate, const Shape& shape, DType dtype, Context context) {
+  return default_generator(context).exponential(rate, shape, dtype);
+}
+NDArray gamma(double alpha, double scale, const Shape& shape, DType dtype, Context context) {
+  return default_generator(context).gamma(alpha, scale, shape, dtype);
+}
+NDArray poisson(double mean, const Shape& shape, DType dtype, Context context) {
+  return default_generator(context).poisson(mean, shape, dtype);
+}
+NDArray permutation(int64_t n, Context context) { return default_generator(context).permutation(n); }
+NDArray categorical(const Arg& weights, int64_t samples, bool logits) {
+  return default_generator(weights.array.context()).categorical(weights, samples, logits);
+}
+NDArray shuffle(const Arg& x) { return default_generator(x.array.context()).shuffle(x); }
+NDArray& shuffle_(NDArray& x) { return default_generator(x.context()).shuffle_(x); }
+
+Dropout dropout_with_mask(const Arg& x, double p, Generator* generator) {
+  Generator& used = generator != nullptr ? *generator : default_generator(x.array.context());
+  const NDArray inputs[] = {x.array, used.key(x.array.numel())};
+  std::vector<NDArray> both = call(detail::kDropout, DropoutAttrs{p}, inputs, x.where);
+  return {std::move(both[0]), std::move(both[1])};
+}
+
+NDArray dropout(const Arg& x, double p, bool train, Generator* generator) {
+  MX_CHECK(p >= 0 && p <= 1, InvalidArgument, "[dropout] expected a probability from 0 to 1, got ", p);
+  return train ? dropout_with_mask(x, p, generator).values : x.array;
+}
+
+}  // namespace mx

@@ -1,0 +1,456 @@
+// Indices along one axis. Advanced indexing and masks are in advanced_indexing.cc.
+#include "operators/indexing.h"
+
+#include "engine/base/check.h"
+#include "ndarray/kernels/copy.h"
+
+namespace mx {
+namespace {
+
+constexpr int64_t kDirectElements = 1024, kDirectUpdates = 256;
+
+struct TakeAttrs {
+  int64_t axis = 0;
+  std::string mode = "raise";
+  template <class V>
+  static void fields(V&& v) {
+    v("axis", &TakeAttrs::axis, "the dimension that the indices point into");
+    v("mode", &TakeAttrs::mode, "an index out of range: \"raise\" an error, \"clip\" it or \"wrap\" it");
+  }
+};
+
+struct AxisAttrs {
+  int64_t axis = 0;
+  template <class V>
+  static void fields(V&& v) {
+    v("axis", &AxisAttrs::axis, "the dimension that the indices point into");
+  }
+};
+
+struct UpdateAttrs {
+  int64_t axis = 0;
+  std::string how = "set";
+  template <class V>
+  static void fields(V&& v) {
+    v("axis", &UpdateAttrs::axis, "the dimension that the indices point into");
+    v("how", &UpdateAttrs::how, "how an update meets what is there: set, add, mul, max, min");
+  }
+};
+
+struct OneHotAttrs {
+  int64_t classes = 0;
+  DType dtype = f32;
+  template <class V>
+  static void fields(V&& v) {
+    v("classes", &OneHotAttrs::classes, "the size of the new last dimension");
+    v("dtype", &OneHotAttrs::dtype, "the type of the result");
+  }
+};
+
+struct EmbeddingGradientAttrs {
+  int64_t rows = 0;
+  int64_t skip_row = -1;
+  template <class V>
+  static void fields(V&& v) {
+    v("rows", &EmbeddingGradientAttrs::rows, "rows of the table");
+    v("skip_row", &EmbeddingGradientAttrs::skip_row, "the row of the padding, which gets 0; -1: none");
+  }
+};
+
+/// How much there is to do when only some of x is read.
+int64_t work_of_result(const InferContext& c) {
+  return std::max(c.output_shape(0).numel(), c.shape(1).numel());
+}
+
+void check_same_type(const InferContext& c, size_t i) {
+  MX_CHECK(c.dtype(i) == c.dtype(0), InvalidArgument, "[", c.name(), "] expected values of x's type ",
+           c.dtype(0), ", got ", c.dtype(i));
+}
+
+/// `tensor` read with that shape, which it broadcasts to.
+Tensor widened(const Tensor& tensor, const Shape& shape) {
+  if (tensor.shape == shape) return tensor;
+  return {tensor.data, tensor.dtype, shape, broadcast_strides(tensor.shape, tensor.strides, shape)};
+}
+
+void check_widens(const InferContext& c, size_t i, const Shape& shape) {
+  MX_CHECK(c.shape(i).rank() <= shape.rank() && broadcast_shapes(c.shape(i), shape, c.name()) == shape,
+           InvalidArgument, "[", c.name(), "] expected updates that broadcast to ", shape, ", got ",
+           c.shape(i));
+}
+
+void start_from(const Tensor& out, const Tensor& x) {
+  if (out.data != x.data) kernels::copy(out, x);
+}
+
+// take
+
+void infer_take(InferContext& c) {
+  const auto& attrs = c.attr<TakeAttrs>();
+  detail::index_mode(attrs.mode, c.name());
+  detail::check_index_type(c, 1);
+  normalize_axis(attrs.axis, c.shape(0).rank(), c.name());
+  c.output(kernels::take_shape(c.shape(0), c.shape(1), attrs.axis), c.dtype(0));
+}
+
+void run_take(const KernelArgs& args) {
+  const auto& attrs = args.attr<TakeAttrs>();
+  kernels::take(args.out[0], args.in[0], args.in[1], attrs.axis, detail::index_mode(attrs.mode, "take"));
+}
+
+std::vector<Sample> samples_take() {
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  return {{{x, array<int64_t>({1, 0, -1})}, TakeAttrs{0, "raise"}, "rows"},
+          {{x, array<int32_t>({{2, 0}, {-3, 1}})}, TakeAttrs{-1, "raise"}, "columns, two dimensions of them"},
+          {{x, array<int64_t>({5, -7, 1})}, TakeAttrs{1, "clip"}, "mode=clip"},
+          {{x, array<int64_t>({5, -7, 1})}, TakeAttrs{1, "wrap"}, "mode=wrap"},
+          {{x.transpose(), full({}, 2, i64)}, TakeAttrs{0, "raise"}, "one row of a transposed matrix"}};
+}
+
+// gather
+
+void infer_gather(InferContext& c) {
+  detail::check_index_type(c, 1);
+  const int axis = normalize_axis(c.attr<AxisAttrs>().axis, c.shape(0).rank(), c.name());
+  bool fits = c.shape(1).rank() == c.shape(0).rank();
+  for (int i = 0; fits && i < c.shape(0).rank(); ++i) fits = i == axis || c.shape(1)[i] <= c.shape(0)[i];
+  MX_CHECK(fits, InvalidArgument, "[", c.name(), "] expected indices that fit into ", c.shape(0),
+           " except along axis ", axis, ", got ", c.shape(1));
+  c.output(c.shape(1), c.dtype(0));
+}
+
+void run_gather(const KernelArgs& args) {
+  kernels::gather(args.out[0], args.in[0], args.in[1], args.attr<AxisAttrs>().axis);
+}
+
+std::vector<Sample> samples_gather() {
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  return {{{x, array<int64_t>({{1, 0, -1}})}, AxisAttrs{0}, "axis=0"},
+          {{x, array<int32_t>({{2, 0, 1, 2}, {-3, 1, 0, 0}})}, AxisAttrs{-1}, "axis=-1"}};
+}
+
+// scatter and index_update
+
+void infer_scatter(InferContext& c) {
+  const auto& attrs = c.attr<UpdateAttrs>();
+  detail::scatter_how(attrs.how, c.name());
+  detail::check_index_type(c, 1);
+  check_same_type(c, 2);
+  const int axis = normalize_axis(attrs.axis, c.shape(0).rank(), c.name());
+  bool fits = c.shape(1).rank() == c.shape(0).rank();
+  for (int i = 0; fits && i < c.shape(0).rank(); ++i) fits = i == axis || c.shape(1)[i] <= c.shape(0)[i];
+  MX_CHECK(fits, InvalidArgument, "[", c.name(), "] expected indices that fit into ", c.shape(0),
+           " except along axis ", axis, ", got ", c.shape(1));
+  check_widens(c, 2, c.shape(1));
+  c.output(c.shape(0), c.dtype(0));
+}
+
+void run_scatter(const KernelArgs& args) {
+  const auto& attrs = args.attr<UpdateAttrs>();
+  start_from(args.out[0], args.in[0]);
+  kernels::scatter(args.out[0], args.in[1], widened(args.in[2], args.in[1].shape), attrs.axis,
+                   detail::scatter_how(attrs.how, "scatter"));
+}
+
+std::vector<Sample> samples_scatter() {
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  const NDArray rows = array<int64_t>({{1, 0, 1}, {1, -1, 0}}), columns = array<int32_t>({{2}, {0}});
+  const NDArray u = array({{0.5f, 4.f, -1.5f}, {2.5f, -3.f, 1.f}});
+  return {{{x, rows, u}, UpdateAttrs{0, "add"}, "axis=0, how=add"},
+          {{x, rows, u}, UpdateAttrs{0, "set"}, "axis=0, how=set", false},
+          {{x, rows, u}, UpdateAttrs{0, "mul"}, "axis=0, how=mul"},
+          {{x, rows, u}, UpdateAttrs{0, "max"}, "axis=0, how=max"},
+          {{x, rows, u}, UpdateAttrs{0, "min"}, "axis=0, how=min"},
+          {{x, columns, full({}, 7.f)}, UpdateAttrs{-1, "set"}, "axis=-1, how=set, a number"}};
+}
+
+Shape index_update_shape(const Shape& x, const Shape& indices, int axis) {
+  Shape shape = x;
+  shape[axis] = indices[0];
+  return shape;
+}
+
+void infer_index_update(InferContext& c) {
+  const auto& attrs = c.attr<UpdateAttrs>();
+  detail::scatter_how(attrs.how, c.name());
+  detail::check_index_type(c, 1);
+  check_same_type(c, 2);
+  const int axis = normalize_axis(attrs.axis, c.shape(0).rank(), c.name());
+  MX_CHECK(c.shape(1).rank() == 1, InvalidArgument, "[", c.name(), "] expected indices of rank 1, got shape ",
+           c.shape(1));
+  check_widens(c, 2, index_update_shape(c.shape(0), c.shape(1), axis));
+  c.output(c.shape(0), c.dtype(0));
+}
+
+void run_index_update(const KernelArgs& args) {
+  const auto& attrs = args.attr<UpdateAttrs>();
+  const Tensor &x = args.in[0], &indices = args.in[1];
+  const int axis = normalize_axis(attrs.axis, x.rank(), "index_update");
+  start_from(args.out[0], x);
+  kernels::index_update(args.out[0], indices,
+                        widened(args.in[2], index_update_shape(x.shape, indices.shape, axis)), axis,
+                        detail::scatter_how(attrs.how, "index_update"));
+}
+
+std::vector<Sample> samples_index_update() {
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  const NDArray u = array({{0.5f, 4.f, -1.5f}, {2.5f, -3.f, 1.f}});
+  return {{{x, array<int64_t>({1, -1}), u}, UpdateAttrs{0, "add"}, "axis=0, how=add"},
+          {{x, array<int64_t>({1, 0}), u}, UpdateAttrs{0, "set"}, "axis=0, how=set"},
+          {{x, array<int32_t>({2, 2, 0}), u}, UpdateAttrs{-1, "mul"}, "axis=-1, how=mul"},
+          {{x, array<int64_t>({0}), full({}, 1.f)}, UpdateAttrs{1, "max"}, "axis=1, how=max, a number"},
+          {{x, array<int64_t>({0, 2, 0}), u[0]}, UpdateAttrs{1, "min"}, "axis=1, how=min, a row"}};
+}
+
+// one_hot and embedding
+
+void infer_one_hot(InferContext& c) {
+  const auto& attrs = c.attr<OneHotAttrs>();
+  detail::check_index_type(c, 0);
+  MX_CHECK(attrs.classes >= 0, InvalidArgument, "[", c.name(),
+           "] expected a number of classes that is not negative, got ", attrs.classes);
+  Shape shape = c.shape(0);
+  shape.push_back(attrs.classes);
+  c.output(shape, attrs.dtype);
+}
+
+void run_one_hot(const KernelArgs& args) { kernels::one_hot(args.out[0], args.in[0]); }
+
+std::vector<Sample> samples_one_hot() {
+  return {{{array<int64_t>({2, 0, 1})}, OneHotAttrs{3, f32}, "classes=3"},
+          {{array<int64_t>({{2, 0}, {4, 4}}).transpose()}, OneHotAttrs{5, bool_}, "classes=5, bool"}};
+}
+
+void infer_embedding(InferContext& c) {
+  MX_CHECK(c.shape(0).rank() == 2, InvalidArgument, "[", c.name(), "] expected a table of rank 2, got shape ",
+           c.shape(0));
+  detail::check_index_type(c, 1);
+  c.output(kernels::take_shape(c.shape(0), c.shape(1), 0), c.dtype(0));
+}
+
+void run_embedding(const KernelArgs& args) { kernels::embedding(args.out[0], args.in[0], args.in[1]); }
+
+std::vector<Sample> samples_embedding() {
+  const NDArray table = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  return {{{table, array<int64_t>({{1, 0, 1}, {0, 0, -1}})}, {}, "a matrix of indices"},
+          {{table.transpose(), array<int32_t>({2})}, {}, "a transposed table"}};
+}
+
+void infer_embedding_gradient(InferContext& c) {
+  const auto& attrs = c.attr<EmbeddingGradientAttrs>();
+  const Shape &indices = c.shape(0), &head = c.shape(1);
+  detail::check_index_type(c, 0);
+  bool fits = head.rank() == indices.rank() + 1;
+  for (int i = 0; fits && i < indices.rank(); ++i) fits = head[i] == indices[i];
+  MX_CHECK(fits, InvalidArgument, "[", c.name(), "] expected a head of the indices' shape ", indices,
+           " and one more dimension, got ", head);
+  MX_CHECK(attrs.rows >= 0 && attrs.skip_row < attrs.rows, InvalidArgument, "[", c.name(),
+           "] expected rows that are not negative and a row to skip among them, got ", attrs.rows, " and ",
+           attrs.skip_row);
+  c.output({attrs.rows, head.back()}, c.dtype(1));
+}
+
+void run_embedding_gradient(const KernelArgs& args) {
+  kernels::embedding_gradient(args.out[0], args.in[0], args.in[1],
+                              args.attr<EmbeddingGradientAttrs>().skip_row);
+}
+
+std::vector<Sample> samples_embedding_gradient() {
+  const NDArray indices = array<int64_t>({1, 3, 1});
+  const NDArray head = array({{1.5f, -2.f}, {3.f, -0.5f}, {0.25f, 2.f}});
+  return {{{indices, head}, EmbeddingGradientAttrs{4, -1}, "rows=4"},
+          {{indices, head}, EmbeddingGradientAttrs{5, 3}, "rows=5, skip_row=3"}};
+}
+
+const Operator kTake = {.kernel = {"take", run_take, nullptr, kDirectElements},
+                        .doc = "Entries of x at indices along one axis.",
+                        .family = "indexing",
+                        .inputs = {"x", "indices"},
+                        .attrs = &kAttrType<TakeAttrs>,
+                        .infer = infer_take,
+                        .samples = samples_take,
+                        .work = work_of_result};
+const Operator kGather = {.kernel = {"gather", run_gather, nullptr, kDirectElements},
+                          .doc = "Elements of x, each at its own index along one axis.",
+                          .family = "indexing",
+                          .inputs = {"x", "indices"},
+                          .attrs = &kAttrType<AxisAttrs>,
+                          .infer = infer_gather,
+                          .samples = samples_gather,
+                          .work = work_of_result};
+const Operator kScatter = {.kernel = {"scatter", run_scatter, nullptr, kDirectUpdates},
+                           .doc = "x with elements, each at its own index along one axis, set or combined.",
+                           .family = "indexing",
+                           .inputs = {"x", "indices", "updates"},
+                           .attrs = &kAttrType<UpdateAttrs>,
+                           .infer = infer_scatter,
+                           .samples = samples_scatter,
+                           .in_place = 1};
+const Operator kIndexUpdate = {.kernel = {"index_update", run_index_update, nullptr, kDirectUpdates},
+                               .doc = "x with entries at indices along one axis set or combined.",
+                               .family = "indexing",
+                               .inputs = {"x", "indices", "updates"},
+                               .attrs = &kAttrType<UpdateAttrs>,
+                               .infer = infer_index_update,
+                               .samples = samples_index_update,
+                               .in_place = 1};
+const Operator kOneHot = {.kernel = {"one_hot", run_one_hot, nullptr, kDirectElements},
+                          .doc = "1 at the index, 0 elsewhere, along a new last dimension.",
+                          .family = "indexing",
+                          .inputs = {"indices"},
+                          .attrs = &kAttrType<OneHotAttrs>,
+                          .infer = infer_one_hot,
+                          .samples = samples_one_hot,
+                          .dtypes = {i32, i64}};
+const Operator kEmbedding = {.kernel = {"embedding", run_embedding, nullptr, kDirectElements},
+                             .doc = "Rows of a table.",
+                             .family = "indexing",
+                             .inputs = {"table", "indices"},
+                             .infer = infer_embedding,
+                             .samples = samples_embedding,
+                             .work = work_of_result};
+const Operator kEmbeddingGradient = {
+    .kernel = {"embedding_gradient", run_embedding_gradient, nullptr, kDirectUpdates},
+    .doc = "The gradient of embedding with respect to the table.",
+    .family = "indexing",
+    .inputs = {"indices", "head"},
+    .attrs = &kAttrType<EmbeddingGradientAttrs>,
+    .infer = infer_embedding_gradient,
+    .samples = samples_embedding_gradient,
+    .dtypes = {i32, i64}};
+
+void update_in_place(NDArray& x, const Operator& op, const NDArray& indices, const NDArray& updates,
+                     int64_t axis, Scatter how) {
+  const NDArray inputs[] = {x, detail::as_indices(indices, op.name()), updates.to(x.dtype())};
+  call_into(x, op, UpdateAttrs{axis, to_string(how)}, inputs);
+}
+
+}  // namespace
+
+namespace detail {
+
+OperatorFamily family_indexing() {
+  return {&kTake, &kGather, &kScatter, &kIndexUpdate, &kOneHot, &kEmbedding, &kEmbeddingGradient};
+}
+
+IndexMode index_mode(const std::string& text, const char* op) {
+  if (text == "raise") return IndexMode::raise;
+  if (text == "clip") return IndexMode::clip;
+  MX_CHECK(text == "wrap", InvalidArgument, "[", op, "] expected mode raise, clip or wrap, got \"", text,
+           "\"");
+  return IndexMode::wrap;
+}
+
+Scatter scatter_how(const std::string& text, const char* op) {
+  for (Scatter how : {Scatter::set, Scatter::add, Scatter::mul, Scatter::max, Scatter::min})
+    if (text == to_string(how)) return how;
+  throw InvalidArgument(
+      concat("[", op, "] expected how to be set, add, mul, max or min, got \"", text, "\""));
+}
+
+NDArray as_indices(const NDArray& indices, const char* op) {
+  const DType type = indices.dtype();
+  if (type == i32 || type == i64) return indices;
+  MX_CHECK(is_integral(type), InvalidArgument, "[", op, "] expected indices of an integer type, got ", type);
+  return indices.to(i64);
+}
+
+void check_index_type(const InferContext& c, size_t i) {
+  MX_CHECK(c.dtype(i) == i32 || c.dtype(i) == i64, InvalidArgument, "[", c.name(),
+           "] expected indices of type i32 or i64, got ", c.dtype(i));
+}
+
+}  // namespace detail
+
+std::string to_string(IndexMode mode) {
+  return mode == IndexMode::raise ? "raise" : mode == IndexMode::clip ? "clip" : "wrap";
+}
+
+std::string to_string(Scatter how) {
+  switch (how) {
+    case Scatter::set:
+      return "set";
+    case Scatter::add:
+      return "add";
+    case Scatter::mul:
+      return "mul";
+    case Scatter::max:
+      return "max";
+    case Scatter::min:
+      break;
+  }
+  return "min";
+}
+
+NDArray take(const Arg& x, const NDArray& indices, int64_t axis, IndexMode mode) {
+  return call(kTake, TakeAttrs{axis, to_string(mode)}, x, detail::as_indices(indices, "take"));
+}
+
+NDArray gather(const Arg& x, const NDArray& indices, int64_t axis) {
+  return call(kGather, AxisAttrs{axis}, x, detail::as_indices(indices, "gather"));
+}
+
+NDArray take_along_axis(const Arg& x, const NDArray& indices, int64_t axis) {
+  const char* const op = "take_along_axis";
+  const NDArray& a = x.array;
+  MX_CHECK(a.rank() == indices.rank(), InvalidArgument, "[", op, "] expected indices of x's rank ", a.rank(),
+           ", got shape ", indices.shape());
+  const int d = normalize_axis(axis, a.rank(), op);
+  Shape rest = a.shape(), other = indices.shape();
+  rest[d] = other[d] = 1;
+  const Shape both = broadcast_shapes(rest, other, op);
+  Shape wide_x = both, wide_indices = both;
+  wide_x[d] = a.shape()[d];
+  wide_indices[d] = indices.shape()[d];
+  return gather({a.broadcast_to(wide_x), x.where}, indices.broadcast_to(wide_indices), d);
+}
+
+NDArray scatter(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis, Scatter how) {
+  return call(kScatter, UpdateAttrs{axis, to_string(how)}, x, detail::as_indices(indices, "scatter"),
+              updates.to(x.array.dtype()));
+}
+
+NDArray& scatter_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis, Scatter how) {
+  update_in_place(x, kScatter, indices, updates, axis, how);
+  return x;
+}
+
+NDArray index_update(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis,
+                     Scatter how) {
+  return call(kIndexUpdate, UpdateAttrs{axis, to_string(how)}, x, detail::as_indices(indices, "index_update"),
+              updates.to(x.array.dtype()));
+}
+
+NDArray index_add(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis) {
+  return index_update(x, indices, updates, axis, Scatter::add);
+}
+
+NDArray index_copy(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis) {
+  return index_update(x, indices, updates, axis, Scatter::set);
+}
+
+NDArray& index_add_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis) {
+  update_in_place(x, kIndexUpdate, indices, updates, axis, Scatter::add);
+  return x;
+}
+
+NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis) {
+  update_in_place(x, kIndexUpdate, indices, updates, axis, Scatter::set);
+  return x;
+}
+
+NDArray one_hot(const Arg& indices, int64_t classes, DType dtype) {
+  const NDArray converted = detail::as_indices(indices.array, "one_hot");
+  return call(kOneHot, OneHotAttrs{classes, dtype}, {converted, indices.where});
+}
+
+NDArray embedding(const Arg& table, const NDArray& indices) {
+  return call(kEmbedding, {}, table, detail::as_indices(indices, "embedding"));
+}
+
+NDArray embedding_gradient(const Arg& indices, const NDArray& head, int64_t rows, int64_t skip_row) {
+  const NDArray converted = detail::as_indices(indices.array, "embedding_gradient");
+  return call(kEmbeddingGradient, EmbeddingGradientAttrs{rows, skip_row}, {converted, indices.where}, head);
+}
+
+}  // namespace mx

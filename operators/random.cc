@@ -1,0 +1,313 @@
+// Records. Generators are in generator.cc.
+#include "operators/random.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/base/check.h"
+#include "ndarray/kernels/convert.h"
+#include "ndarray/kernels/strided_loop.h"
+#include "operators/kernels/random.h"
+#include "operators/random_records.h"
+
+namespace mx::detail {
+namespace {
+
+constexpr int64_t kDirectElements = 512, kDirectSlow = 64;
+
+/// What the kernels are called with.
+struct Place {
+  uint64_t seed, offset;
+
+  explicit Place(const Tensor& key)
+      : seed(static_cast<uint64_t>(key.as<int64_t>()[0])),
+        offset(static_cast<uint64_t>(key.as<int64_t>()[key.strides[0]])) {}
+};
+
+void check_key(const InferContext& c, size_t i) {
+  MX_CHECK(c.dtype(i) == i64 && c.shape(i) == Shape({2}), InvalidArgument, "[", c.name(),
+           "] expected a generator's state or key, i64 (2,), got ", c.dtype(i), " ", c.shape(i));
+}
+
+NDArray sample_key() { return array<int64_t>({7, 3}); }
+
+void infer_key(InferContext& c) {
+  check_key(c, 0);
+  const int64_t count = c.attr<KeyAttrs>().count;
+  MX_CHECK(count >= 0, InvalidArgument, "[", c.name(), "] expected a count that is not negative, got ",
+           count);
+  c.output({2}, i64);
+}
+
+void run_key(const KernelArgs& args) {
+  int64_t* const state = args.in[0].as<int64_t>();
+  const int64_t step = args.in[0].strides[0];
+  int64_t* const key = args.out[0].as<int64_t>();
+  key[0] = state[0];
+  key[args.out[0].strides[0]] = state[step];
+  state[step] = static_cast<int64_t>(static_cast<uint64_t>(state[step]) +
+                                     static_cast<uint64_t>(args.attr<KeyAttrs>().count));
+}
+
+std::vector<Sample> samples_key() { return {{{sample_key()}, KeyAttrs{5}, "count=5", false}}; }
+
+// Distributions: f(target, attrs, seed, offset).
+
+using Fill = void (*)(const Tensor&, const FillAttrs&, uint64_t, uint64_t);
+
+void infer_fill(InferContext& c) {
+  const auto& attrs = c.attr<FillAttrs>();
+  check_key(c, 0);
+  checked_numel(attrs.shape, size_of(attrs.dtype), c.name());
+  c.output(attrs.shape, attrs.dtype);
+}
+
+template <Fill kFill>
+void run_fill(const KernelArgs& args) {
+  const Place place(args.in[0]);
+  kFill(args.out[0], args.attr<FillAttrs>(), place.seed, place.offset);
+}
+
+void fill_uniform(const Tensor& t, const FillAttrs& a, uint64_t seed, uint64_t offset) {
+  kernels::random_uniform(t, a.a, a.b, seed, offset);
+}
+void fill_normal(const Tensor& t, const FillAttrs& a, uint64_t seed, uint64_t offset) {
+  kernels::random_normal(t, a.a, a.b, seed, offset);
+}
+void fill_bernoulli(const Tensor& t, const FillAttrs& a, uint64_t seed, uint64_t offset) {
+  kernels::random_bernoulli(t, a.a, seed, offset);
+}
+void fill_exponential(const Tensor& t, const FillAttrs& a, uint64_t seed, uint64_t offset) {
+  kernels::random_exponential(t, a.a, seed, offset);
+}
+void fill_gamma(const Tensor& t, const FillAttrs& a, uint64_t seed, uint64_t offset) {
+  kernels::random_gamma(t, a.a, a.b, seed, offset);
+}
+void fill_poisson(const Tensor& t, const FillAttrs& a, uint64_t seed, uint64_t offset) {
+  kernels::random_poisson(t, a.a, seed, offset);
+}
+
+std::vector<Sample> samples_fill(DType dtype, double a, double b) {
+  return {{{sample_key()}, FillAttrs{{2, 3}, dtype, a, b}, "(2, 3)", false},
+          {{sample_key()}, FillAttrs{{}, dtype, a, b}, "one number", false},
+          {{sample_key()}, FillAttrs{{5}, dtype == f32 ? f64 : i32, a, b}, "another type", false}};
+}
+std::vector<Sample> samples_uniform() { return samples_fill(f32, -1.5, 2); }
+std::vector<Sample> samples_normal() { return samples_fill(f32, 1, 0.5); }
+std::vector<Sample> samples_bernoulli() { return samples_fill(f32, 0.3, 0); }
+std::vector<Sample> samples_exponential() { return samples_fill(f32, 1.5, 0); }
+std::vector<Sample> samples_gamma() { return samples_fill(f32, 2.5, 0.5); }
+std::vector<Sample> samples_poisson() { return samples_fill(i64, 3.5, 0); }
+
+void infer_randint(InferContext& c) {
+  const auto& attrs = c.attr<IntegerAttrs>();
+  check_key(c, 0);
+  MX_CHECK(attrs.low < attrs.high, InvalidArgument, "[", c.name(), "] expected low < high, got ", attrs.low,
+           " and ", attrs.high);
+  MX_CHECK(is_integral(attrs.dtype), InvalidArgument, "[", c.name(), "] expected an integer type, got ",
+           attrs.dtype);
+  checked_numel(attrs.shape, size_of(attrs.dtype), c.name());
+  c.output(attrs.shape, attrs.dtype);
+}
+
+void run_randint(const KernelArgs& args) {
+  const Place place(args.in[0]);
+  const auto& attrs = args.attr<IntegerAttrs>();
+  kernels::random_integers(args.out[0], attrs.low, attrs.high, place.seed, place.offset);
+}
+
+std::vector<Sample> samples_randint() {
+  return {{{sample_key()}, IntegerAttrs{{2, 3}, i64, -5, 10}, "from -5 to 9", false},
+          {{sample_key()}, IntegerAttrs{{4}, u8, 0, 256}, "all u8", false}};
+}
+
+void infer_bernoulli_of(InferContext& c) {
+  check_key(c, 1);
+  MX_CHECK(is_floating(c.dtype(0)), InvalidArgument, "[", c.name(),
+           "] expected probabilities of a floating type, got ", c.dtype(0));
+  c.output(c.shape(0), c.attr<TypeAttrs>().dtype);
+}
+
+void run_bernoulli_of(const KernelArgs& args) {
+  const Place place(args.in[1]);
+  kernels::random_bernoulli(args.out[0], args.in[0], place.seed, place.offset);
+}
+
+std::vector<Sample> samples_bernoulli_of() {
+  const NDArray p = array({{0.f, 0.25f, 1.f}, {0.5f, 0.75f, 0.125f}});
+  return {{{p, sample_key()}, TypeAttrs{f32}, "a matrix", false},
+          {{p.transpose(), sample_key()}, TypeAttrs{bool_}, "transposed, bool", false}};
+}
+
+void infer_permutation(InferContext& c) {
+  check_key(c, 0);
+  const int64_t n = c.attr<KeyAttrs>().count;
+  MX_CHECK(n >= 0, InvalidArgument, "[", c.name(), "] expected a size that is not negative, got ", n);
+  c.output({n}, i64);
+}
+
+void run_permutation(const KernelArgs& args) {
+  const Place place(args.in[0]);
+  kernels::random_permutation(args.out[0], place.seed, place.offset);
+}
+
+std::vector<Sample> samples_permutation() {
+  return {{{sample_key()}, KeyAttrs{6}, "n=6", false}, {{sample_key()}, KeyAttrs{0}, "n=0", false}};
+}
+
+void infer_categorical(InferContext& c) {
+  const auto& attrs = c.attr<CategoricalAttrs>();
+  check_key(c, 1);
+  Shape shape = c.shape(0);
+  MX_CHECK(shape.rank() >= 1 && is_floating(c.dtype(0)), InvalidArgument, "[", c.name(),
+           "] expected weights (.., n) of a floating type, got ", c.dtype(0), " ", shape);
+  MX_CHECK(attrs.samples >= 0, InvalidArgument, "[", c.name(),
+           "] expected a number of samples that is not negative, got ", attrs.samples);
+  shape[shape.rank() - 1] = attrs.samples;
+  c.output(shape, i64);
+}
+
+void run_categorical(const KernelArgs& args) {
+  const Place place(args.in[1]);
+  kernels::random_categorical(args.out[0], args.in[0], args.attr<CategoricalAttrs>().logits, place.seed,
+                              place.offset);
+}
+
+std::vector<Sample> samples_categorical() {
+  const NDArray w = array({{1.5f, 0.f, 0.25f}, {3.f, 0.5f, 2.f}});
+  return {{{w, sample_key()}, CategoricalAttrs{4, false}, "samples=4", false},
+          {{w, sample_key()}, CategoricalAttrs{2, true}, "samples=2, logits", false}};
+}
+
+// Dropout
+
+void infer_dropout(InferContext& c) {
+  const double p = c.attr<DropoutAttrs>().p;
+  check_key(c, 1);
+  MX_CHECK(is_floating(c.dtype(0)), InvalidArgument, "[", c.name(), "] expected a floating type, got ",
+           c.dtype(0));
+  MX_CHECK(p >= 0 && p <= 1, InvalidArgument, "[", c.name(), "] expected a probability from 0 to 1, got ", p);
+  c.output(c.shape(0), c.dtype(0));
+  c.output(c.shape(0), bool_);
+}
+
+void run_dropout(const KernelArgs& args) {
+  const Place place(args.in[1]);
+  const Tensor &y = args.out[0], &mask = args.out[1], &x = args.in[0];
+  const double p = args.attr<DropoutAttrs>().p;
+  kernels::random_bernoulli(mask, 1 - p, place.seed, place.offset);
+  const double scale = p < 1 ? 1 / (1 - p) : 0;
+  visit(y.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (!std::is_integral_v<T>) {
+      using W = std::conditional_t<std::is_same_v<T, double>, double, float>;
+      const W factor = static_cast<W>(scale);
+      const kernels::LoopPlan<3> plan({&y, &x, &mask});
+      const int64_t ys = plan.strides[0][0], xs = plan.strides[1][0], ms = plan.strides[2][0];
+      kernels::parallel_runs<3>(plan, [&](const std::array<int64_t, 3>& at, int64_t n) {
+        T* const to = y.as<T>() + at[0];
+        const T* const from = x.as<T>() + at[1];
+        const bool* const kept = mask.as<bool>() + at[2];
+        for (int64_t i = 0; i < n; ++i)
+          to[i * ys] = kept[i * ms] ? T(static_cast<W>(from[i * xs]) * factor) : T(0);
+      });
+    }
+  });
+}
+
+std::vector<Sample> samples_dropout() {
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  return {{{x, sample_key()}, DropoutAttrs{0.5}, "p=0.5"},
+          {{x.transpose(), sample_key()}, DropoutAttrs{0.2}, "p=0.2, transposed"},
+          {{x, sample_key()}, DropoutAttrs{0}, "p=0"},
+          {{x, sample_key()}, DropoutAttrs{1}, "p=1"}};
+}
+
+template <Fill kFill>
+Operator fill_record(const char* name, const char* doc, std::vector<Sample> (*samples)(), int64_t direct) {
+  return {.kernel = {name, run_fill<kFill>, nullptr, direct},
+          .doc = doc,
+          .family = "random",
+          .inputs = {"key"},
+          .attrs = &kAttrType<FillAttrs>,
+          .infer = infer_fill,
+          .samples = samples,
+          .dtypes = {i64}};
+}
+
+}  // namespace
+
+const Operator kRandomKey = {.kernel = {"random_key", run_key, nullptr, kDirectElements},
+                             .doc = "Takes positions of a generator's stream; changes its state.",
+                             .family = "random",
+                             .inputs = {"state"},
+                             .outputs = {"key"},
+                             .attrs = &kAttrType<KeyAttrs>,
+                             .infer = infer_key,
+                             .samples = samples_key,
+                             .dtypes = {i64},
+                             .updates = 1,
+                             .random = true};
+const Operator kUniform =
+    fill_record<fill_uniform>("uniform", "Uniform numbers in [a, b).", samples_uniform, kDirectElements);
+const Operator kNormal = fill_record<fill_normal>("normal", "Normal numbers with mean a and deviation b.",
+                                                  samples_normal, kDirectSlow);
+const Operator kBernoulli = fill_record<fill_bernoulli>("bernoulli", "1 with probability a, else 0.",
+                                                        samples_bernoulli, kDirectElements);
+const Operator kExponential = fill_record<fill_exponential>("exponential", "Exponential numbers with rate a.",
+                                                            samples_exponential, kDirectSlow);
+const Operator kGamma = fill_record<fill_gamma>(
+    "gamma", "Gamma-distributed numbers with shape parameter a and scale b.", samples_gamma, kDirectSlow);
+const Operator kPoisson = fill_record<fill_poisson>("poisson", "Poisson-distributed numbers with mean a.",
+                                                    samples_poisson, kDirectSlow);
+const Operator kRandint = {.kernel = {"randint", run_randint, nullptr, kDirectElements},
+                           .doc = "Whole numbers in [low, high), each as likely.",
+                           .family = "random",
+                           .inputs = {"key"},
+                           .attrs = &kAttrType<IntegerAttrs>,
+                           .infer = infer_randint,
+                           .samples = samples_randint,
+                           .dtypes = {i64}};
+const Operator kBernoulliOf = {.kernel = {"bernoulli_of", run_bernoulli_of, nullptr, kDirectElements},
+                               .doc = "1 with the element's probability, else 0.",
+                               .family = "random",
+                               .inputs = {"probability", "key"},
+                               .attrs = &kAttrType<TypeAttrs>,
+                               .infer = infer_bernoulli_of,
+                               .samples = samples_bernoulli_of,
+                               .dtypes = {f32, f64, f16, bf16}};
+const Operator kPermutation = {.kernel = {"permutation", run_permutation, nullptr, kDirectElements},
+                               .doc = "0 .. count - 1 in random order.",
+                               .family = "random",
+                               .inputs = {"key"},
+                               .attrs = &kAttrType<KeyAttrs>,
+                               .infer = infer_permutation,
+                               .samples = samples_permutation,
+                               .dtypes = {i64}};
+const Operator kCategorical = {.kernel = {"categorical", run_categorical, nullptr, kDirectSlow},
+                               .doc = "Indices drawn in proportion to weights.",
+                               .family = "random",
+                               .inputs = {"weights", "key"},
+                               .attrs = &kAttrType<CategoricalAttrs>,
+                               .infer = infer_categorical,
+                               .samples = samples_categorical,
+                               .dtypes = {f32, f64, f16, bf16}};
+const Operator kDropout = {
+    .kernel = {"dropout", run_dropout, nullptr, kDirectElements},
+    .doc =
+        "x / (1 - p) where the mask, which is made too, is true, which it is with probability 1 - p; else 0.",
+    .family = "random",
+    .inputs = {"x", "key"},
+    .outputs = {"y", "mask"},
+    .attrs = &kAttrType<DropoutAttrs>,
+    .infer = infer_dropout,
+    .samples = samples_dropout,
+    .dtypes = {f32, f64, f16, bf16}};
+
+OperatorFamily family_random() {
+  return {&kRandomKey,   &kUniform, &kNormal,  &kRandint,     &kBernoulli,   &kBernoulliOf,
+          &kExponential, &kGamma,   &kPoisson, &kPermutation, &kCategorical, &kDropout};
+}
+
+}  // namespace mx::detail

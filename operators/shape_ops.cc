@@ -1,0 +1,280 @@
+// Joining, cutting and the functions made of views. What fills an array from one other is in fill_ops.cc.
+#include "operators/shape_ops.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/base/check.h"
+#include "ndarray/kernels/copy.h"
+#include "operators/indexing.h"
+
+namespace mx {
+namespace {
+
+constexpr int64_t kDirectElements = 2048;
+
+struct AxisAttrs {
+  int64_t axis = 0;
+  template <class V>
+  static void fields(V&& v) {
+    v("axis", &AxisAttrs::axis, "the dimension along which the arrays are joined");
+  }
+};
+
+struct SplitAttrs {
+  std::vector<int64_t> sizes;
+  int64_t axis = 0;
+  template <class V>
+  static void fields(V&& v) {
+    v("sizes", &SplitAttrs::sizes, "the pieces' sizes");
+    v("axis", &SplitAttrs::axis, "the dimension that is cut");
+  }
+};
+
+/// `size` entries of `whole` from `first` on along an axis.
+Tensor piece(const Tensor& whole, int axis, int64_t first, int64_t size) {
+  Tensor result = whole;
+  result.shape[axis] = size;
+  if (whole.data != nullptr)
+    result.data = static_cast<char*>(whole.data) +
+                  first * whole.strides[axis] * static_cast<int64_t>(size_of(whole.dtype));
+  return result;
+}
+
+void infer_concat(InferContext& c) {
+  const int axis = normalize_axis(c.attr<AxisAttrs>().axis, c.shape(0).rank(), c.name());
+  Shape shape = c.shape(0);
+  DType dtype = c.dtype(0);
+  for (size_t i = 1; i < c.inputs(); ++i) {
+    const Shape& other = c.shape(i);
+    bool fits = other.rank() == shape.rank();
+    for (int d = 0; fits && d < shape.rank(); ++d) fits = d == axis || other[d] == shape[d];
+    MX_CHECK(fits, InvalidArgument, "[", c.name(), "] expected shapes that are equal except along axis ",
+             axis, ", got ", c.shape(0), " and, as input ", i, ", ", other);
+    MX_CHECK(!__builtin_add_overflow(shape[axis], other[axis], &shape[axis]), InvalidArgument, "[", c.name(),
+             "] expected sizes with a sum, got ", shape[axis], " and ", other[axis]);
+    dtype = promote(dtype, c.dtype(i));
+  }
+  c.output(shape, dtype);
+}
+
+void run_concat(const KernelArgs& args) {
+  const Tensor& out = args.out[0];
+  const int axis = normalize_axis(args.attr<AxisAttrs>().axis, out.rank(), "concat");
+  int64_t first = 0;
+  for (const Tensor& x : args.in) {
+    kernels::copy(piece(out, axis, first, x.shape[axis]), x);
+    first += x.shape[axis];
+  }
+}
+
+int64_t work_concat(const InferContext& c) { return c.output_shape(0).numel(); }
+
+std::vector<Sample> samples_concat() {
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  return {{{x, x[{Slice{0, 1}}]}, AxisAttrs{0}, "axis=0"},
+          {{x, x[{colon, Slice{1, 2}}], x}, AxisAttrs{-1}, "axis=-1, three"},
+          {{x.transpose()}, AxisAttrs{1}, "one, transposed"}};
+}
+
+void infer_split(InferContext& c) {
+  const auto& attrs = c.attr<SplitAttrs>();
+  const int axis = normalize_axis(attrs.axis, c.shape(0).rank(), c.name());
+  int64_t rest = c.shape(0)[axis];
+  for (int64_t size : attrs.sizes) {
+    rest = size < 0 || size > rest ? -1 : rest - size;
+    if (rest < 0) break;
+  }
+  MX_CHECK(rest == 0 && !attrs.sizes.empty(), InvalidArgument, "[", c.name(),
+           "] expected sizes that are not negative and add up to ", c.shape(0)[axis], " (axis ", axis, " of ",
+           c.shape(0), "), got ", to_string(AttrValue(attrs.sizes)));
+  Shape shape = c.shape(0);
+  for (int64_t size : attrs.sizes) {
+    shape[axis] = size;
+    c.output(shape, c.dtype(0));
+  }
+}
+
+void run_split(const KernelArgs& args) {
+  const int axis = normalize_axis(args.attr<SplitAttrs>().axis, args.in[0].rank(), "split");
+  int64_t first = 0;
+  for (const Tensor& out : args.out) {
+    kernels::copy(out, piece(args.in[0], axis, first, out.shape[axis]));
+    first += out.shape[axis];
+  }
+}
+
+std::vector<Sample> samples_split() {
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  return {{{x}, SplitAttrs{{1, 1}, 0}, "sizes=[1, 1], axis=0"},
+          {{x}, SplitAttrs{{2, 0, 1}, -1}, "sizes=[2, 0, 1], axis=-1"},
+          {{x.transpose()}, SplitAttrs{{3}, 0}, "one piece, transposed"}};
+}
+
+const Operator kConcat = {.kernel = {"concat", run_concat, nullptr, kDirectElements},
+                          .doc = "Arrays one behind the other along an axis.",
+                          .family = "shape",
+                          .inputs = {"x", "more..."},
+                          .attrs = &kAttrType<AxisAttrs>,
+                          .infer = infer_concat,
+                          .samples = samples_concat,
+                          .work = work_concat};
+const Operator kSplit = {.kernel = {"split", run_split, nullptr, kDirectElements},
+                         .doc = "Pieces of an array along an axis.",
+                         .family = "shape",
+                         .inputs = {"x"},
+                         .outputs = {"y..."},
+                         .attrs = &kAttrType<SplitAttrs>,
+                         .infer = infer_split,
+                         .samples = samples_split};
+
+std::vector<NDArray> each(std::span<const NDArray> arrays, NDArray (*change)(const NDArray&)) {
+  std::vector<NDArray> result;
+  for (const NDArray& a : arrays) result.push_back(change(a));
+  return result;
+}
+
+std::span<const NDArray> list(std::initializer_list<NDArray> arrays) {
+  return {arrays.begin(), arrays.size()};
+}
+
+}  // namespace
+
+namespace detail {
+OperatorFamily family_shape_ops() { return {&kConcat, &kSplit}; }
+}  // namespace detail
+
+NDArray concat(std::span<const NDArray> arrays, int64_t axis, std::source_location where) {
+  return call(kConcat, AxisAttrs{axis}, arrays, where).at(0);
+}
+
+NDArray stack(std::span<const NDArray> arrays, int64_t axis, std::source_location where) {
+  MX_CHECK(!arrays.empty(), InvalidArgument, "[stack] expected at least one array, got none");
+  const int d = normalize_axis(axis, arrays[0].rank() + 1, "stack");
+  std::vector<NDArray> views;
+  for (const NDArray& a : arrays) {
+    MX_CHECK(a.shape() == arrays[0].shape(), InvalidArgument, "[stack] expected arrays of one shape, got ",
+             arrays[0].shape(), " and ", a.shape());
+    views.push_back(a.expand_dims(d));
+  }
+  return concat(views, d, where);
+}
+
+NDArray hstack(std::span<const NDArray> arrays, std::source_location where) {
+  const auto least = [](const NDArray& a) { return a.rank() == 0 ? a.expand_dims(0) : a; };
+  const std::vector<NDArray> views = each(arrays, least);
+  return concat(views, !views.empty() && views[0].rank() == 1 ? 0 : 1, where);
+}
+
+NDArray vstack(std::span<const NDArray> arrays, std::source_location where) {
+  const auto least = [](const NDArray& a) {
+    return a.rank() == 0 ? a.expand_dims(0).expand_dims(0) : a.rank() == 1 ? a.expand_dims(0) : a;
+  };
+  return concat(each(arrays, least), 0, where);
+}
+
+NDArray concat(std::initializer_list<NDArray> arrays, int64_t axis, std::source_location where) {
+  return concat(list(arrays), axis, where);
+}
+NDArray stack(std::initializer_list<NDArray> arrays, int64_t axis, std::source_location where) {
+  return stack(list(arrays), axis, where);
+}
+NDArray hstack(std::initializer_list<NDArray> arrays, std::source_location where) {
+  return hstack(list(arrays), where);
+}
+NDArray vstack(std::initializer_list<NDArray> arrays, std::source_location where) {
+  return vstack(list(arrays), where);
+}
+
+std::vector<NDArray> split(const Arg& x, const std::vector<int64_t>& sizes, int64_t axis) {
+  return call(kSplit, SplitAttrs{sizes, axis}, {&x.array, 1}, x.where);
+}
+
+std::vector<NDArray> split(const Arg& x, int64_t parts, int64_t axis) {
+  const int d = normalize_axis(axis, x.array.rank(), "split");
+  const int64_t size = x.array.shape()[d];
+  MX_CHECK(parts > 0 && size % parts == 0, InvalidArgument,
+           "[split] expected a number of parts that divides ", size, " (axis ", d, " of ", x.array.shape(),
+           "), got ", parts);
+  return split(x, std::vector<int64_t>(static_cast<size_t>(parts), size / parts), d);
+}
+
+std::vector<NDArray> chunk(const Arg& x, int64_t parts, int64_t axis) {
+  const int d = normalize_axis(axis, x.array.rank(), "chunk");
+  MX_CHECK(parts > 0, InvalidArgument, "[chunk] expected a number of parts above 0, got ", parts);
+  const int64_t size = x.array.shape()[d];
+  if (size == 0) return split(x, std::vector<int64_t>(static_cast<size_t>(parts), 0), d);
+  const int64_t step = (size - 1) / parts + 1;
+  std::vector<int64_t> sizes;
+  for (int64_t first = 0; first < size; first += step) sizes.push_back(std::min(step, size - first));
+  return split(x, sizes, d);
+}
+
+NDArray flip(const NDArray& x, const Shape& axes) {
+  NDArray result = x;
+  if (x.rank() == 0 && axes.empty()) return result;
+  for (int64_t axis : normalize_axes(axes, x.rank(), "flip")) result = result.slice(axis, Slice{{}, {}, -1});
+  return result;
+}
+
+NDArray repeat(const Arg& x, const std::vector<int64_t>& counts, int64_t axis) {
+  const int d = normalize_axis(axis, x.array.rank(), "repeat");
+  const int64_t size = x.array.shape()[d];
+  MX_CHECK(static_cast<int64_t>(counts.size()) == size, InvalidArgument, "[repeat] expected ", size,
+           " counts (axis ", d, " of ", x.array.shape(), "), got ", counts.size());
+  std::vector<int64_t> indices;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    MX_CHECK(counts[i] >= 0, InvalidArgument, "[repeat] expected counts that are not negative, got ",
+             counts[i], " at position ", i);
+    indices.insert(indices.end(), static_cast<size_t>(counts[i]), static_cast<int64_t>(i));
+  }
+  return take(x, array(indices, x.array.context()), d);
+}
+
+NDArray repeat(const Arg& x, const NDArray& counts, int64_t axis) {
+  MX_CHECK(counts.rank() == 1 && is_integral(counts.dtype()), InvalidArgument,
+           "[repeat] expected counts of an integer type and rank 1, got ", counts.dtype(), " ",
+           counts.shape());
+  return repeat(x, counts.to_vector<int64_t>(), axis);
+}
+
+std::vector<NDArray> broadcast_arrays(std::span<const NDArray> arrays) {
+  Shape shape;
+  for (const NDArray& a : arrays) shape = broadcast_shapes(shape, a.shape(), "broadcast_arrays");
+  std::vector<NDArray> result;
+  for (const NDArray& a : arrays) result.push_back(a.broadcast_to(shape));
+  return result;
+}
+
+std::vector<NDArray> meshgrid(std::span<const NDArray> vectors, const std::string& indexing) {
+  MX_CHECK(indexing == "xy" || indexing == "ij", InvalidArgument,
+           "[meshgrid] expected indexing \"xy\" or \"ij\", got \"", indexing, "\"");
+  const int rank = static_cast<int>(vectors.size());
+  const bool swapped = indexing == "xy" && rank > 1;
+  Shape shape = Shape::filled(rank, 1);
+  const auto place = [&](int i) { return swapped && i < 2 ? 1 - i : i; };
+  for (int i = 0; i < rank; ++i) {
+    const NDArray& v = vectors[static_cast<size_t>(i)];
+    MX_CHECK(v.rank() <= 1, InvalidArgument, "[meshgrid] expected vectors, got shape ", v.shape());
+    shape[place(i)] = v.numel();
+  }
+  std::vector<NDArray> result;
+  for (int i = 0; i < rank; ++i) {
+    Shape own = Shape::filled(rank, 1);
+    own[place(i)] = shape[place(i)];
+    result.push_back(vectors[static_cast<size_t>(i)].reshape(own).broadcast_to(shape));
+  }
+  return result;
+}
+
+NDArray reshape(const NDArray& x, const Shape& shape) { return x.reshape(shape); }
+NDArray flatten(const NDArray& x) { return x.flatten(); }
+NDArray transpose(const NDArray& x, const Shape& axes) { return x.transpose(axes); }
+NDArray swap_axes(const NDArray& x, int64_t a, int64_t b) { return x.swap_axes(a, b); }
+NDArray move_axis(const NDArray& x, int64_t from, int64_t to) { return x.move_axis(from, to); }
+NDArray squeeze(const NDArray& x) { return x.squeeze(); }
+NDArray squeeze(const NDArray& x, int64_t axis) { return x.squeeze(axis); }
+NDArray expand_dims(const NDArray& x, int64_t axis) { return x.expand_dims(axis); }
+NDArray broadcast_to(const NDArray& x, const Shape& shape) { return x.broadcast_to(shape); }
+
+}  // namespace mx

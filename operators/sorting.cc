@@ -1,0 +1,226 @@
+#include "operators/sorting.h"
+
+#include <cstring>
+
+#include "engine/base/check.h"
+#include "operators/kernels/sort.h"
+
+namespace mx {
+namespace {
+
+constexpr int64_t kDirectElements = 64;
+
+struct SortAttrs {
+  int64_t axis = -1;
+  bool descending = false;
+  template <class V>
+  static void fields(V&& v) {
+    v("axis", &SortAttrs::axis, "the dimension that is sorted");
+    v("descending", &SortAttrs::descending, "the largest first");
+  }
+};
+
+struct TopKAttrs {
+  int64_t k = 1;
+  int64_t axis = -1;
+  bool largest = true;
+  template <class V>
+  static void fields(V&& v) {
+    v("k", &TopKAttrs::k, "how many");
+    v("axis", &TopKAttrs::axis, "the dimension that is searched");
+    v("largest", &TopKAttrs::largest, "the largest, or else the smallest");
+  }
+};
+
+struct SearchAttrs {
+  bool behind = false;
+  template <class V>
+  static void fields(V&& v) {
+    v("behind", &SearchAttrs::behind, "behind equals, or else before them");
+  }
+};
+
+NDArray sample_matrix() { return array({{1.5f, -2.f, 0.25f, 7.f}, {3.f, -0.5f, 2.f, -4.f}}); }
+
+void infer_sort(InferContext& c) {
+  normalize_axis(c.attr<SortAttrs>().axis, c.shape(0).rank(), c.name());
+  c.output(c.shape(0), c.dtype(0));
+}
+
+void infer_argsort(InferContext& c) {
+  normalize_axis(c.attr<SortAttrs>().axis, c.shape(0).rank(), c.name());
+  c.output(c.shape(0), i64);
+}
+
+void run_sort(const KernelArgs& args) {
+  const auto& attrs = args.attr<SortAttrs>();
+  kernels::sort(args.out[0], args.in[0], attrs.axis, attrs.descending);
+}
+
+void run_argsort(const KernelArgs& args) {
+  const auto& attrs = args.attr<SortAttrs>();
+  kernels::argsort(args.out[0], args.in[0], attrs.axis, attrs.descending);
+}
+
+std::vector<Sample> samples_sort() {
+  const NDArray x = sample_matrix();
+  return {{{x}, SortAttrs{-1, false}, "axis=-1"},
+          {{x}, SortAttrs{0, true}, "axis=0, descending"},
+          {{x.transpose()}, SortAttrs{0, false}, "axis=0, transposed"},
+          {{x}, SortAttrs{1, true}, "axis=1, descending"}};
+}
+
+void infer_topk(InferContext& c) {
+  const auto& attrs = c.attr<TopKAttrs>();
+  Shape shape = c.shape(0);
+  const int axis = normalize_axis(attrs.axis, shape.rank(), c.name());
+  MX_CHECK(attrs.k >= 0 && attrs.k <= shape[axis], InvalidArgument, "[", c.name(), "] expected k from 0 to ",
+           shape[axis], " (axis ", axis, " of ", shape, "), got ", attrs.k);
+  shape[axis] = attrs.k;
+  c.output(shape, c.dtype(0));
+  c.output(shape, i64);
+}
+
+void run_topk(const KernelArgs& args) {
+  const auto& attrs = args.attr<TopKAttrs>();
+  kernels::topk(&args.out[0], &args.out[1], args.in[0], attrs.axis, attrs.largest);
+}
+
+std::vector<Sample> samples_topk() {
+  const NDArray x = sample_matrix();
+  return {{{x}, TopKAttrs{2, -1, true}, "k=2, axis=-1"},
+          {{x}, TopKAttrs{1, 0, false}, "k=1, axis=0, smallest"},
+          {{x.transpose()}, TopKAttrs{3, 0, true}, "k=3, axis=0, transposed"}};
+}
+
+// Its outputs have room for as many values as there are elements; the last one says how many there are.
+void infer_unique(InferContext& c) {
+  const int64_t n = c.shape(0).numel();
+  c.output({n}, c.dtype(0));
+  c.output({n}, i64);
+  c.output(c.shape(0), i64);
+  c.output({n}, i64);
+  c.output({}, i64);
+}
+
+void run_unique(const KernelArgs& args) {
+  const kernels::Unique found(args.in[0]);
+  const auto cut = [&](size_t i) {
+    Tensor result = args.out[i];
+    result.shape[0] = found.count();
+    return result;
+  };
+  found.values(cut(0));
+  found.first(cut(1));
+  found.inverse(args.out[2]);
+  found.counts(cut(3));
+  *args.out[4].as<int64_t>() = found.count();
+  // No element without a value: the rest repeats nothing that was in this memory before.
+  for (size_t i : {size_t{0}, size_t{1}, size_t{3}}) {
+    const Tensor& out = args.out[i];
+    const size_t bytes = size_of(out.dtype);
+    std::memset(static_cast<char*>(out.data) + static_cast<size_t>(found.count()) * bytes, 0,
+                static_cast<size_t>(out.numel() - found.count()) * bytes);
+  }
+}
+
+std::vector<Sample> samples_unique() {
+  const NDArray x = array({{1.5f, -2.f, 1.5f}, {3.f, -2.f, 2.f}});
+  return {{{x}, {}, "a matrix", false}, {{x.transpose()}, {}, "transposed", false}};
+}
+
+void infer_searchsorted(InferContext& c) {
+  MX_CHECK(c.shape(0).rank() == 1, InvalidArgument, "[", c.name(),
+           "] expected a sorted array of rank 1, got shape ", c.shape(0));
+  MX_CHECK(c.dtype(0) == c.dtype(1), InvalidArgument, "[", c.name(), "] expected arrays of one type, got ",
+           c.dtype(0), " and ", c.dtype(1));
+  c.output(c.shape(1), i64);
+}
+
+void run_searchsorted(const KernelArgs& args) {
+  kernels::searchsorted(args.out[0], args.in[0], args.in[1], args.attr<SearchAttrs>().behind);
+}
+
+int64_t work_searchsorted(const InferContext& c) { return c.shape(1).numel(); }
+
+std::vector<Sample> samples_searchsorted() {
+  const NDArray sorted = array({-2.f, 0.25f, 0.25f, 3.f});
+  return {{{sorted, sample_matrix()}, SearchAttrs{false}, "before equals"},
+          {{sorted, array({0.25f, -3.f, 3.f})}, SearchAttrs{true}, "behind equals"}};
+}
+
+const Operator kSort = {.kernel = {"sort", run_sort, nullptr, kDirectElements},
+                        .doc = "The elements along an axis in order.",
+                        .family = "sorting",
+                        .inputs = {"x"},
+                        .attrs = &kAttrType<SortAttrs>,
+                        .infer = infer_sort,
+                        .samples = samples_sort};
+const Operator kArgsort = {.kernel = {"argsort", run_argsort, nullptr, kDirectElements},
+                           .doc = "The indices along an axis that sort the elements.",
+                           .family = "sorting",
+                           .inputs = {"x"},
+                           .attrs = &kAttrType<SortAttrs>,
+                           .infer = infer_argsort,
+                           .samples = samples_sort};
+const Operator kTopK = {.kernel = {"topk", run_topk, nullptr, kDirectElements},
+                        .doc = "The k largest or smallest elements along an axis, and their indices.",
+                        .family = "sorting",
+                        .inputs = {"x"},
+                        .outputs = {"values", "indices"},
+                        .attrs = &kAttrType<TopKAttrs>,
+                        .infer = infer_topk,
+                        .samples = samples_topk};
+const Operator kUnique = {
+    .kernel = {"unique", run_unique, nullptr, kDirectElements, false},
+    .doc = "The different elements; the first `size` of each output count, the rest is 0.",
+    .family = "sorting",
+    .inputs = {"x"},
+    .outputs = {"values", "first", "inverse", "counts", "size"},
+    .infer = infer_unique,
+    .samples = samples_unique};
+const Operator kSearchsorted = {.kernel = {"searchsorted", run_searchsorted, nullptr, kDirectElements},
+                                .doc = "Where values belong in a sorted array.",
+                                .family = "sorting",
+                                .inputs = {"sorted", "values"},
+                                .attrs = &kAttrType<SearchAttrs>,
+                                .infer = infer_searchsorted,
+                                .samples = samples_searchsorted,
+                                .work = work_searchsorted};
+
+}  // namespace
+
+namespace detail {
+OperatorFamily family_sorting() { return {&kSort, &kArgsort, &kTopK, &kUnique, &kSearchsorted}; }
+}  // namespace detail
+
+NDArray sort(const Arg& x, int64_t axis, bool descending) {
+  return call(kSort, SortAttrs{axis, descending}, x);
+}
+
+NDArray argsort(const Arg& x, int64_t axis, bool descending) {
+  return call(kArgsort, SortAttrs{axis, descending}, x);
+}
+
+TopK topk(const Arg& x, int64_t k, int64_t axis, bool largest) {
+  std::vector<NDArray> both = call(kTopK, TopKAttrs{k, axis, largest}, {&x.array, 1}, x.where);
+  return {std::move(both[0]), std::move(both[1])};
+}
+
+UniqueResult unique(const Arg& x) {
+  const std::vector<NDArray> all = call(kUnique, {}, {&x.array, 1}, x.where);
+  const int64_t n = all[4].item<int64_t>();
+  // Copies, so that nobody keeps room for elements that were not there.
+  const auto cut = [&](size_t i) {
+    return all[i].numel() == n ? all[i] : all[i].slice(0, {0, n}).clone(x.where);
+  };
+  return {cut(0), cut(1), all[2], cut(3)};
+}
+
+NDArray searchsorted(const Arg& sorted, const NDArray& values, bool behind) {
+  const DType type = promote(sorted.array.dtype(), values.dtype());
+  const NDArray converted = sorted.array.to(type);
+  return call(kSearchsorted, SearchAttrs{behind}, {converted, sorted.where}, values.to(type));
+}
+
+}  // namespace mx

@@ -1,0 +1,448 @@
+// Operators at indices against plain loops, and indexing with arrays against NumPy (golden/make_indexing.py).
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "operators/operators.h"
+#include "tests/operators/oracle.h"
+#include "tests/support/engine_cases.h"
+#include "tests/support/errors.h"
+
+namespace mx {
+namespace {
+
+using test::axis_of;
+using test::contains;
+using test::each_position;
+using test::error_of;
+using test::expect_equal;
+using test::expect_samples;
+using test::Host;
+using test::OracleCase;
+
+const char* const kGolden =
+#include <golden_indexing.inc>
+    ;
+
+int64_t index_in(double value, int64_t size, const std::string& mode = "raise") {
+  const auto i = static_cast<int64_t>(value);
+  if (mode == "clip") return std::min(std::max<int64_t>(i, 0), size - 1);
+  if (mode == "wrap") return (i % size + size) % size;
+  return i < 0 ? i + size : i;
+}
+
+double combined(const std::string& how, double a, double b, DType type) {
+  if (how == "set") return b;
+  if (type == bool_) return how == "add" || how == "max" ? a != 0 || b != 0 : a != 0 && b != 0;
+  if (how == "max") return std::max(a, b);
+  if (how == "min") return std::min(a, b);
+  return test::wrapped(how == "add" ? a + b : a * b, type);
+}
+
+TEST(Take, FollowsItsIndices) {
+  expect_samples("take", [](const OracleCase& c) {
+    const Host &x = c.in[0], &indices = c.in[1];
+    const int axis = static_cast<int>(axis_of(c.i("axis"), x.shape.rank()));
+    Shape shape = x.shape;
+    shape.erase(axis);
+    for (int d = 0; d < indices.shape.rank(); ++d) shape.insert(axis + d, indices.shape[d]);
+    Host y(shape);
+    each_position(shape, [&](const Shape& at) {
+      Shape from, j;
+      for (int d = 0; d < at.rank(); ++d)
+        (d >= axis && d < axis + indices.shape.rank() ? j : from).push_back(at[d]);
+      from.insert(axis, index_in(indices[j], x.shape[axis], c.s("mode")));
+      y[at] = x[from];
+    });
+    return std::vector<Host>{y};
+  });
+}
+
+TEST(Gather, FollowsItsIndices) {
+  expect_samples("gather", [](const OracleCase& c) {
+    const int axis = static_cast<int>(axis_of(c.i("axis"), c.in[0].shape.rank()));
+    Host y(c.in[1].shape);
+    each_position(y.shape, [&](const Shape& at) {
+      Shape from = at;
+      from[axis] = index_in(c.in[1][at], c.in[0].shape[axis]);
+      y[at] = c.in[0][from];
+    });
+    return std::vector<Host>{y};
+  });
+}
+
+TEST(Scatter, CombinesInTheOrderOfItsIndices) {
+  expect_samples(
+      "scatter",
+      [](const OracleCase& c) {
+        Host y = c.in[0];
+        const int axis = static_cast<int>(axis_of(c.i("axis"), y.shape.rank()));
+        each_position(c.in[1].shape, [&](const Shape& at) {
+          Shape to = at;
+          to[axis] = index_in(c.in[1][at], y.shape[axis]);
+          y[to] = combined(c.s("how"), y[to], c.in[2].wide(at), c.dtype);
+        });
+        return std::vector<Host>{y};
+      },
+      1e-6);
+}
+
+TEST(IndexUpdate, CombinesInTheOrderOfItsIndices) {
+  expect_samples(
+      "index_update",
+      [](const OracleCase& c) {
+        Host y = c.in[0];
+        const int axis = static_cast<int>(axis_of(c.i("axis"), y.shape.rank()));
+        Shape shape = y.shape;
+        shape[axis] = c.in[1].shape[0];
+        each_position(shape, [&](const Shape& at) {
+          Shape to = at;
+          to[axis] = index_in(c.in[1].v[static_cast<size_t>(at[axis])], y.shape[axis]);
+          y[to] = combined(c.s("how"), y[to], c.in[2].wide(at), c.dtype);
+        });
+        return std::vector<Host>{y};
+      },
+      1e-6);
+}
+
+TEST(OneHot, IsOneAtTheIndex) {
+  expect_samples("one_hot", [](const OracleCase& c) {
+    Shape shape = c.in[0].shape;
+    shape.push_back(c.i("classes"));
+    Host y(shape);
+    each_position(shape, [&](const Shape& at) {
+      Shape row = at;
+      row.resize(at.rank() - 1);
+      y[at] = c.in[0][row] == static_cast<double>(at.back());
+    });
+    return std::vector<Host>{y};
+  });
+}
+
+TEST(Embedding, IsRowsAndItsGradientTheirSums) {
+  expect_samples("embedding", [](const OracleCase& c) {
+    Shape shape = c.in[1].shape;
+    shape.push_back(c.in[0].shape[1]);
+    Host y(shape);
+    each_position(shape, [&](const Shape& at) {
+      Shape row = at;
+      row.resize(at.rank() - 1);
+      y[at] = c.in[0][{index_in(c.in[1][row], c.in[0].shape[0]), at.back()}];
+    });
+    return std::vector<Host>{y};
+  });
+  expect_samples("embedding_gradient", [](const OracleCase& c) {
+    Host y({c.i("rows"), c.in[1].shape.back()});
+    each_position(c.in[1].shape, [&](const Shape& at) {
+      const auto row = static_cast<int64_t>(c.in[0][{at[0]}]);
+      if (row != c.i("skip_row")) y[{row, at[1]}] += c.in[1][at];
+    });
+    return std::vector<Host>{y};
+  });
+}
+
+/// The element of the array that position `at` of x[indices] stands for.
+Shape advanced_place(const OracleCase& c, size_t first, const Shape& at) {
+  const Shape& x = c.in[0].shape;
+  const std::vector<int64_t>& axes = c.list("axes");
+  Shape both;
+  for (size_t i = first; i < c.in.size(); ++i) both = broadcast_shapes(both, c.in[i].shape, "test");
+  int64_t position = c.i("position");
+  if (position < 0) {
+    const bool neighbours = axes.back() - axes.front() + 1 == static_cast<int64_t>(axes.size());
+    position = neighbours ? axis_of(axes.front(), x.rank()) : 0;
+  }
+  Shape j, rest, place;
+  for (int d = 0; d < at.rank(); ++d)
+    (d >= position && d < position + both.rank() ? j : rest).push_back(at[d]);
+  int next = 0;
+  for (int d = 0; d < x.rank(); ++d) {
+    size_t k = 0;
+    while (k < axes.size() && axis_of(axes[k], x.rank()) != d) ++k;
+    place.push_back(k < axes.size() ? index_in(c.in[first + k].wide(j), x[d]) : rest[next++]);
+  }
+  return place;
+}
+
+TEST(GatherNd, FollowsItsIndices) {
+  expect_samples("gather_nd", [](const OracleCase& c) {
+    const std::vector<NDArray> indices(c.inputs.begin() + 1, c.inputs.end());
+    Host y(gather_nd(c.inputs[0], indices, c.list("axes"), c.i("position")).shape());
+    each_position(y.shape, [&](const Shape& at) { y[at] = c.in[0][advanced_place(c, 1, at)]; });
+    return std::vector<Host>{y};
+  });
+}
+
+TEST(PutNd, CombinesInTheOrderOfItsIndices) {
+  expect_samples(
+      "put_nd",
+      [](const OracleCase& c) {
+        const std::vector<NDArray> indices(c.inputs.begin() + 2, c.inputs.end());
+        Host y = c.in[0];
+        const Shape shape = gather_nd(c.inputs[0], indices, c.list("axes"), c.i("position")).shape();
+        each_position(shape, [&](const Shape& at) {
+          const Shape to = advanced_place(c, 2, at);
+          y[to] = combined(c.s("how"), y[to], c.in[1].wide(at), c.dtype);
+        });
+        return std::vector<Host>{y};
+      },
+      1e-6);
+}
+
+TEST(Masks, ChooseInOrder) {
+  const auto size = [](const Host& mask) {
+    Host n(Shape{});
+    for (double v : mask.v) n.v[0] += v != 0;
+    return n;
+  };
+  expect_samples("mask_count", [&](const OracleCase& c) { return std::vector<Host>{size(c.in[0])}; });
+  const NDArray x = array({{1.5f, 0.f, -0.f}, {NAN, -0.5f, 2.f}});
+  EXPECT_EQ((std::vector<int64_t>{0, 0, 1, 0, 1, 1, 1, 2}), argwhere(x).to_vector<int64_t>());
+  const std::vector<NDArray> places = nonzero(x.transpose());
+  ASSERT_EQ(2u, places.size());
+  EXPECT_EQ((std::vector<int64_t>{0, 0, 1, 2}), places[0].to_vector<int64_t>());
+  EXPECT_EQ((std::vector<int64_t>{0, 1, 1, 1}), places[1].to_vector<int64_t>());
+  EXPECT_EQ(Shape({0, 2}), argwhere(zeros({3, 2})).shape());
+  EXPECT_EQ(Shape({1, 0}), argwhere(ones({})).shape());
+
+  const NDArray mask = array<int64_t>({1, 0, 1}).to(bool_);
+  for (DType type : kAllDTypes) {
+    const NDArray y = array<int64_t>({{1, 0, 1}, {0, 1, 1}}).to(type);
+    EXPECT_EQ((std::vector<double>{1, 1, 0, 1}), masked_select(y, mask).to_vector<double>()) << type;
+    EXPECT_EQ((std::vector<double>{1, 0, 1, 1}),
+              masked_select(y.transpose(), array<int64_t>({{1}, {0}, {1}}).to(bool_)).to_vector<double>());
+    const NDArray source = array<int64_t>({{0, 1, 0}, {0, 1, 1}}).to(type);
+    EXPECT_EQ((std::vector<double>{0, 0, 1, 0, 1, 0}), masked_scatter(y, mask, source).to_vector<double>());
+    NDArray z = y.clone();
+    EXPECT_EQ((std::vector<double>{0, 0, 1, 0, 1, 0}), masked_scatter_(z, mask, source).to_vector<double>());
+  }
+  EXPECT_EQ(0, masked_select(x, zeros({2, 3}, bool_)).numel());
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { masked_select(x, ones({3})); }), "bool"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { masked_scatter(x, mask, ones({3})).wait(); }), "4"));
+}
+
+TEST(TakeAlongAxis, Broadcasts) {
+  const NDArray x = array({{1.f, 2.f, 3.f}, {4.f, 5.f, 6.f}});
+  EXPECT_EQ((std::vector<float>{3, 1, 6, 4}),
+            take_along_axis(x, array<int64_t>({{2, 0}}), 1).to_vector<float>());
+  EXPECT_EQ((std::vector<float>{1, 2, 3, 4, 5, 6}),
+            sort(take_along_axis(x, argsort(x, 1, true), 1), 1).to_vector<float>());
+  EXPECT_EQ((std::vector<float>{4, 2, 6}),
+            take_along_axis(x, array<int32_t>({{1, 0, -1}}), 0).to_vector<float>());
+}
+
+TEST(Indexing, InPlaceFormsDoWhatTheOthersDo) {
+  const NDArray x = array({{1.f, 2.f, 3.f}, {4.f, 5.f, 6.f}});
+  const NDArray i = array<int64_t>({1, 1}), u = array<int32_t>({{10, 20, 30}, {40, 50, 60}});
+  NDArray y = x.clone();
+  EXPECT_EQ((std::vector<float>{1, 2, 3, 54, 75, 96}), index_add_(y, i, u).to_vector<float>());
+  EXPECT_EQ(index_add(x, i, u).to_vector<float>(), y.to_vector<float>());
+  index_copy_(y, i, u);
+  EXPECT_EQ(index_copy(x, i, u).to_vector<float>(), y.to_vector<float>());
+  y = x.clone();
+  scatter_(y, array<int64_t>({{2}, {0}}), full({}, 9, i64), 1, Scatter::mul);
+  EXPECT_EQ((std::vector<float>{1, 2, 27, 36, 5, 6}), y.to_vector<float>());
+  // A view as the target, and updates from the same memory.
+  y = x.clone();
+  NDArray t = y.transpose();
+  index_add_(t, array<int64_t>({0, 2}), t[{Slice{0, 2}}]);
+  EXPECT_EQ((std::vector<float>{2, 2, 5, 8, 5, 11}), y.to_vector<float>());
+}
+
+TEST(Indexing, AnIndexOutOfRangeComesOutOfWaiting) {
+  const NDArray x = ones({3, 4});
+  const NDArray bad = array<int64_t>({0, 3, -4});
+  const std::vector<NDArray> results = {take(x, bad), index_add(x, bad, ones({3, 4})), embedding(x, bad),
+                                        x[bad], gather(x, array<int64_t>({{0, 3}}), 0)};
+  for (const NDArray& r : results) {
+    const std::string text = error_of<InvalidArgument>([&] { r.wait(); });
+    for (const char* part : {"got 3", "axis 0", "size 3", "position"})
+      EXPECT_TRUE(contains(text, part)) << text;
+  }
+  NDArray y = ones({3, 4});
+  y[bad] = 7;
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { y.wait(); }), "got 3"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { one_hot(array<int64_t>({1, -1}), 2).wait(); }), "-1"));
+}
+
+TEST(Indexing, WhatShapesAndTypesShowIsThrownAtTheCall) {
+  const NDArray x = ones({3, 4}), i = array<int64_t>({0, 1});
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { take(x, i, 2); }), "axis"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { take(x, ones({2})); }), "integer"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { gather(x, i, 0); }), "(3, 4)"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { scatter(x, i, i, 0); }), "(3, 4)"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { index_add(x, i, ones({3, 4})); }), "(2, 4)"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { embedding(x[0], i); }), "rank 2"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { x[{i, array<int64_t>({0, 1, 2})}]; }), "(3,)"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { x[{i, i, i}]; }), "at most 2"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { x[ones({3})]; }), "f32"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { x[ones({4}, bool_)]; }), "(4,)"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { x[i] = ones({3, 4}); }), "(2, 4)"));
+}
+
+// Goldens
+
+Shape parse_shape(const std::string& text) {
+  Shape shape;
+  if (text == "-") return shape;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, 'x');) shape.push_back(std::stoll(part));
+  return shape;
+}
+
+std::string hash_of(const NDArray& a) {
+  uint64_t h = 17;
+  for (int64_t x : a.to_vector<int64_t>()) h = h * 1000003 + static_cast<uint64_t>(x);
+  std::ostringstream out;
+  out << std::hex << h;
+  return out.str();
+}
+
+struct Entries {
+  std::vector<NDArray> arrays;  // referred to by the indices
+  std::vector<Index> list;
+
+  Entries(const std::vector<std::string>& texts, DType type) {
+    arrays.reserve(texts.size());
+    for (const std::string& text : texts) add(text, type);
+  }
+  void add(const std::string& text, DType type) {
+    if (text == "e") return list.push_back(ellipsis);
+    if (text == "n") return list.push_back(newaxis);
+    if (text[0] == 'a' || text[0] == 'm') {
+      const size_t cut = text.find('/');
+      std::vector<int64_t> values;
+      if (text[0] == 'm') {
+        for (char c : text.substr(cut + 1)) values.push_back(c - '0');
+      } else {
+        std::istringstream in(text.substr(cut + 1));
+        for (std::string part; std::getline(in, part, ',');) values.push_back(std::stoll(part));
+      }
+      arrays.push_back(
+          array(values).to(text[0] == 'm' ? bool_ : type).reshape(parse_shape(text.substr(1, cut - 1))));
+      return list.push_back(arrays.back());
+    }
+    if (text.find(':') == std::string::npos) return list.push_back(int64_t{std::stoll(text)});
+    std::istringstream in(text);
+    std::optional<int64_t> limits[3];
+    for (auto& limit : limits) {
+      std::string part;
+      std::getline(in, part, ':');
+      if (part != "_") limit = std::stoll(part);
+    }
+    list.push_back(Slice{limits[0], limits[1], *limits[2]});
+  }
+  View of(const NDArray& a) const {
+    const std::vector<Index>& l = list;
+    switch (l.size()) {
+      case 1:
+        return a[{l[0]}];
+      case 2:
+        return a[{l[0], l[1]}];
+      case 3:
+        return a[{l[0], l[1], l[2]}];
+      case 4:
+        return a[{l[0], l[1], l[2], l[3]}];
+      case 5:
+        return a[{l[0], l[1], l[2], l[3], l[4]}];
+      default:
+        return a[{l[0], l[1], l[2], l[3], l[4], l[5]}];
+    }
+  }
+};
+
+void expect_golden(Context context, DType index_type) {
+  std::istringstream cases(kGolden);
+  int count = 0;
+  for (std::string line; std::getline(cases, line);) {
+    if (line.empty()) continue;
+    SCOPED_TRACE(line);
+    std::istringstream words(line);
+    std::string shape, word, result_shape, result_hash, values_shape, hash_then;
+    words >> shape;
+    std::vector<std::string> texts;
+    while (words >> word && word != "=") texts.push_back(word);
+    words >> result_shape >> result_hash >> values_shape >> hash_then;
+    const Shape dims = parse_shape(shape);
+    NDArray base = arange(dims.numel()).reshape(dims).to(context);
+    const Entries entries(texts, index_type);
+    const NDArray result = entries.of(base);
+    ASSERT_EQ(parse_shape(result_shape), result.shape());
+    ASSERT_EQ(result_hash, hash_of(result));
+    const Shape given = parse_shape(values_shape);
+    entries.of(base) = (arange(given.numel()) * -1 - 1).reshape(given);
+    ASSERT_EQ(hash_then, hash_of(base));
+    ++count;
+  }
+  EXPECT_GE(count, 400);
+}
+
+TEST(AdvancedIndexing, ReadsAndWritesAsNumPy) { expect_golden(cpu(), i64); }
+TEST(AdvancedIndexing, TakesNarrowIndices) { expect_golden(cpu(), i8); }
+TEST(AdvancedIndexing, ReadsAndWritesAsNumPyOnADevice) { expect_golden(virt(0), i32); }
+
+TEST(AdvancedIndexing, ReadsTheValuesOfNow) {
+  NDArray a = arange(10);
+  const NDArray i = array<int64_t>({3, 3, 7});
+  const NDArray b = a[i];
+  NDArray c;
+  c = a[i];
+  std::vector<NDArray> list;
+  list.push_back(a[i]);
+  a[i] = -1;
+  for (const NDArray& x : {b, c, list[0]}) EXPECT_EQ((std::vector<int64_t>{3, 3, 7}), x.to_vector<int64_t>());
+  EXPECT_EQ((std::vector<int64_t>{-1, -1, -1}), NDArray(a[i]).to_vector<int64_t>());
+  EXPECT_FALSE(b.shares_memory(a));
+}
+
+TEST(AdvancedIndexing, UpdatesWhatItPointsAt) {
+  NDArray a = zeros({3, 4});
+  const NDArray rows = array<int64_t>({0, 2}), mask = array<int64_t>({1, 0, 0, 1}).to(bool_);
+  a[rows] += 1;
+  a[{colon, mask}] *= 5;
+  a[{rows, 1}] = array<int64_t>({{7, 8}});  // a leading dimension of 1, other types
+  EXPECT_EQ((std::vector<float>{5, 7, 1, 5, 0, 0, 0, 0, 5, 8, 1, 5}), a.to_vector<float>());
+  a[a > 4.f] = a[{Slice{0, 1}, Slice{2, 3}}];  // a (1, 1) from the same memory
+  EXPECT_EQ((std::vector<float>{1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1}), a.to_vector<float>());
+  a[{ellipsis, mask}] = a[{0, mask}];
+  a[{ellipsis}] = 3;
+  EXPECT_EQ(std::vector<float>(12, 3), a.to_vector<float>());
+}
+
+class IndexingEngine : public test::EngineTest {};
+
+TEST_P(IndexingEngine, GivesTheSame) {
+  EngineScope scope(e_);
+  NDArray a = arange(60000).reshape({200, 300}).to(f32);
+  const NDArray rows = (arange(500) * 37) % 200, columns = (arange(500) * 11) % 300;
+  for (int k = 0; k < 5; ++k) {
+    a[{rows, columns}] = a[{columns % 200, rows}] + 1.f;
+    index_add_(a, rows, a[{columns % 200}] % 7);
+  }
+  double sum = 0;
+  uint64_t hash = 17;
+  for (float x : a.to_vector<float>()) sum += x, hash = hash * 31 + static_cast<uint64_t>(x);
+  // The same by hand.
+  std::vector<float> m(60000);
+  for (size_t i = 0; i < m.size(); ++i) m[i] = static_cast<float>(i);
+  const auto row = [](size_t i) { return i * 37 % 200; };
+  const auto column = [](size_t i) { return i * 11 % 300; };
+  for (int k = 0; k < 5; ++k) {
+    std::vector<float> before = m;
+    for (size_t i = 0; i < 500; ++i) m[row(i) * 300 + column(i)] = before[column(i) % 200 * 300 + row(i)] + 1;
+    before = m;
+    for (size_t i = 0; i < 500; ++i)
+      for (size_t j = 0; j < 300; ++j)
+        m[row(i) * 300 + j] += std::fmod(before[column(i) % 200 * 300 + j], 7.f);
+  }
+  double expected_sum = 0;
+  uint64_t expected_hash = 17;
+  for (float x : m) expected_sum += x, expected_hash = expected_hash * 31 + static_cast<uint64_t>(x);
+  EXPECT_EQ(expected_sum, sum);
+  EXPECT_EQ(expected_hash, hash);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, IndexingEngine, ::testing::ValuesIn(test::all_cases()), test::CaseName());
+
+}  // namespace
+}  // namespace mx
