@@ -13,6 +13,8 @@ namespace mx::detail {
 struct AdvancedIndex {
   NDArray base;
   std::vector<NDArray> indices;
+  /// An ellipsis for no dimension stands between two arrays: then they do not count as neighbours.
+  bool separated = false;
 };
 
 struct Hooks {

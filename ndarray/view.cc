@@ -329,6 +329,7 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
   const int rest = base.shape.rank() - consumed;
   Shape shape, strides;
   std::vector<NDArray> indices;
+  bool empty_ellipsis = false, separated = false;
   int64_t offset = base.offset;
   int d = 0;
   const auto keep = [&](int64_t size, int64_t stride) {
@@ -340,6 +341,9 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
     for (int k = 0; k < n; ++k, ++d) keep(base.shape[d], base.strides[d]);
   };
   for (const Index& entry : entries) {
+    const bool advances = std::holds_alternative<int64_t>(entry.value()) ||
+                          std::holds_alternative<const NDArray*>(entry.value());
+    separated = separated || (empty_ellipsis && advances);
     if (const int64_t* i = std::get_if<int64_t>(&entry.value())) {
       offset += place_in(*i, base.shape[d], d, base.shape) * base.strides[d];
       // Beside arrays a number is an array of rank 0: where it stands decides where the result's dimensions
@@ -356,6 +360,9 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
       keep(r.count, base.strides[d] * r.step);
       ++d;
     } else if (std::holds_alternative<Ellipsis>(entry.value())) {
+      const bool after_array =
+          std::any_of(indices.begin(), indices.end(), [](const NDArray& a) { return a.defined(); });
+      empty_ellipsis = rest == 0 && after_array;
       keep_all(rest);
     } else if (std::holds_alternative<NewAxis>(entry.value())) {
       keep(1, 0);
@@ -386,7 +393,7 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
   keep_all(base.shape.rank() - d);
   NDArray view = make_view(*this, shape, strides, offset);
   if (!arrays) return View(std::move(view));
-  return advanced({std::move(view), std::move(indices)});
+  return advanced({std::move(view), std::move(indices), separated});
 }
 
 const View& View::operator=(const NDArray& source) const {

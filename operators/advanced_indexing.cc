@@ -81,7 +81,7 @@ std::vector<Sample> samples_gather_nd() {
   return {{{x, i, j}, GatherNdAttrs{{0, 1}, -1}, "axes=(0, 1)"},
           {{x, i, j}, GatherNdAttrs{{0, 2}, -1}, "axes=(0, 2), not neighbours"},
           {{x, j}, GatherNdAttrs{{1}, 0}, "axes=(1), position=0"},
-          {{x.transpose(), j.to(i32)}, GatherNdAttrs{{-1}, -1}, "one array of indices"}};
+          {{x.transpose(), array<int32_t>({1, -2, 0})}, GatherNdAttrs{{-1}, -1}, "one array of indices"}};
 }
 
 void infer_put_nd(InferContext& c) {
@@ -263,14 +263,14 @@ std::vector<NDArray> split(const detail::AdvancedIndex& index, Shape& axes) {
 NDArray hook_gather(const detail::AdvancedIndex& index) {
   Shape axes;
   const std::vector<NDArray> arrays = split(index, axes);
-  return gather_nd(index.base, arrays, axes);
+  return gather_nd(index.base, arrays, axes, index.separated ? 0 : -1);
 }
 
 Shape hook_gather_shape(const detail::AdvancedIndex& index) {
   Shape axes;
   std::vector<Tensor> indices;
   for (const NDArray& a : split(index, axes)) indices.push_back({nullptr, a.dtype(), a.shape(), a.strides()});
-  return kernels::gather_nd_shape(index.base.shape(), indices, axes);
+  return kernels::gather_nd_shape(index.base.shape(), indices, axes, index.separated ? 0 : -1);
 }
 
 void hook_put(const detail::AdvancedIndex& index, const NDArray& values) {
@@ -281,7 +281,7 @@ void hook_put(const detail::AdvancedIndex& index, const NDArray& values) {
   NDArray source = values.to(base.context());
   const int rank = hook_gather_shape(index).rank();
   while (source.rank() > rank && source.shape()[0] == 1) source = source.squeeze(0);
-  put_nd_(base, arrays, axes, source);
+  put_nd_(base, arrays, axes, source, Scatter::set, index.separated ? 0 : -1);
 }
 
 std::vector<NDArray> hook_nonzero(const NDArray& mask) { return nonzero(mask); }

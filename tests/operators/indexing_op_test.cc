@@ -322,7 +322,7 @@ struct Entries {
           array(values).to(text[0] == 'm' ? bool_ : type).reshape(parse_shape(text.substr(1, cut - 1))));
       return list.push_back(arrays.back());
     }
-    if (text.find(':') == std::string::npos) return list.push_back(std::stoll(text));
+    if (text.find(':') == std::string::npos) return list.push_back(int64_t{std::stoll(text)});
     std::istringstream in(text);
     std::optional<int64_t> limits[3];
     for (auto& limit : limits) {

@@ -142,7 +142,7 @@ TEST_P(SortingEngine, GivesTheSame) {
     const TopK top = topk(x, 5, 1);
     const std::vector<Host> expected = sorted(Host(x[{Slice{0, 1}}]), 1, true, 5);
     EXPECT_EQ(expected[0].v, top.values[0].to_vector<double>());
-    EXPECT_EQ(expected[1].v, i[{0, Slice{0, 5}}].to_vector<double>());
+    EXPECT_EQ(expected[1].v, i[0].slice(0, {0, 5}).to_vector<double>());
     for (auto row = h.v.begin(); row != h.v.end(); row += 2000) std::sort(row, row + 2000);
     EXPECT_EQ(h.v, y.to_vector<double>());
     EXPECT_EQ(60000, unique(x).values.numel());
