@@ -85,13 +85,17 @@ void run(const KernelArgs& args) {
   kernels::binary(kOp, out, wide_a, wide_b);
 }
 
+template <BinaryOp kOp>
 std::vector<Sample> samples() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  const NDArray y = array({{2.f, 1.f, -1.5f}, {0.5f, 4.f, -3.f}});
+  // Those that floating point is nothing for get integers.
+  const DType dtype = kernels::binary_supports(kOp, f32) ? f32 : i32;
+  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}).to(dtype);
+  const NDArray y = array({{2.f, 1.f, -1.5f}, {0.5f, 4.f, -3.f}}).to(dtype);
+  const NDArray column = array({{3.f}, {2.f}, {-1.f}}).to(dtype);
   return {{{x, y}, {}, "same shape"},
           {{x, y[0]}, {}, "a row beside a matrix"},
-          {{x.transpose(), array({{3.f}, {2.f}, {-1.f}})}, {}, "a transposed matrix and a column"},
-          {{x, full({}, 2.5)}, {}, "a number"}};
+          {{x.transpose(), column}, {}, "a transposed matrix and a column"},
+          {{x, full({}, 2.5, dtype)}, {}, "a number"}};
 }
 
 template <BinaryOp kOp>
@@ -112,7 +116,7 @@ const Operator& record() {
       .family = "elementwise",
       .inputs = {"a", "b"},
       .infer = infer<kOp>,
-      .samples = samples,
+      .samples = samples<kOp>,
       .dtypes = dtypes<kOp>(),
       .in_place = 3,
       .elementwise = true,

@@ -80,12 +80,16 @@ void run(const KernelArgs& args) {
 }
 
 // Where most of these functions are defined; acosh and those defined near 0 only see the other samples.
+template <UnaryOp kOp>
 std::vector<Sample> samples() {
+  // Those that floating point is nothing for get integers.
+  const bool whole = !kernels::unary_supports(kOp, f32);
   const NDArray x = array({{0.75f, 0.3f, 0.5f}, {0.9f, 0.15f, 0.6f}});
-  return {{{x}, {}, "a matrix"},
-          {{x.transpose()}, {}, "transposed"},
-          {{x + 1.f}, {}, "above 1"},
-          {{(x - 1.f)[1]}, {}, "below 0"}};
+  const auto typed = [&](const NDArray& a) { return whole ? (a * 100.f).to(i32) : a; };
+  return {{{typed(x)}, {}, "a matrix"},
+          {{typed(x).transpose()}, {}, "transposed"},
+          {{typed(x + 1.f)}, {}, "above 1"},
+          {{typed(x - 1.f)[1]}, {}, "below 0"}};
 }
 
 template <UnaryOp kOp>
@@ -105,7 +109,7 @@ const Operator& record() {
       .family = "elementwise",
       .inputs = {"x"},
       .infer = infer<kOp>,
-      .samples = samples,
+      .samples = samples<kOp>,
       .dtypes = dtypes<kOp>(),
       .in_place = 1,
       .elementwise = true,

@@ -59,7 +59,8 @@ TEST(Registry, RecordsAreComplete) {
   for (const Operator* op : all_operators()) {
     SCOPED_TRACE(op->name());
     const std::string doc = op->doc;
-    EXPECT_TRUE(!doc.empty() && doc.back() == '.') << "the doc is not a sentence: " << doc;
+    EXPECT_TRUE(!doc.empty() && (doc.back() == '.' || doc.back() == '?'))
+        << "the doc is not a sentence: " << doc;
     EXPECT_STRNE("", op->family);
     EXPECT_NE(nullptr, op->infer);
     EXPECT_NE(nullptr, op->kernel.cpu);
