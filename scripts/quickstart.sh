@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh clone to a result: installs what is missing, builds, and runs a real job on the engine.
-# Usage: scripts/quickstart.sh [options of hello_engine, e.g. --n 8192 --threads 4]
+# From a fresh clone to a result: installs what is missing, builds, and runs a real job on arrays.
+# Usage: scripts/quickstart.sh [options of softmax_regression, e.g. --epochs 20 --rate 0.2]
 # shellcheck source=scripts/lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
@@ -10,11 +10,17 @@ install_packages build
 options=()
 if [ ! -e build/release/CMakeCache.txt ]; then options=(-DMX_TESTS=OFF -DMX_BENCHMARKS=OFF); fi
 configure release "${options[@]}"
-build release --target hello_engine first_program
+build release --target hello_engine first_program hello_ndarray softmax_regression
 
 say "the 20-line program of the README"
 build/release/examples/first_program
 
-say "the main job"
-build/release/examples/hello_engine --trace build/release/hello_engine.trace.json "$@"
+say "the engine alone: factorises a matrix, tile by tile"
+build/release/examples/hello_engine --trace build/release/hello_engine.trace.json
+
+say "arrays: what does not depend on each other runs at the same time"
+build/release/examples/hello_ndarray --trace build/release/hello_ndarray.trace.json
+
+say "the main job: reads handwritten digits"
+build/release/examples/softmax_regression "$@"
 say "done; scripts/test.sh runs the tests, README.md says where to go next"

@@ -206,7 +206,6 @@ TEST(Update, HundredsOfParametersAreOneOperation) {
     arrays.parameters.push_back(full({10}, i));
     arrays.gradients.push_back(ones({10}));
   }
-  wait_all();
   const NDArray rate = full({}, 1);
   const uint64_t before = current_engine().stats().pushed;
   sgd_update(arrays, {}, {rate});
