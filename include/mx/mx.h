@@ -2,3 +2,7 @@
 #pragma once
 
 #include "mx/engine.h"
+#include "ndarray/ndarray.h"
+#include "operators/elementwise_binary.h"
+#include "operators/elementwise_unary.h"
+#include "operators/operator.h"
