@@ -1,18 +1,24 @@
-// Two independent steps, then one that needs both.
-#include <mx/engine.h>
+// Arrays that compute themselves in parallel, written as if they were computed line by line.
+#include <mx/mx.h>
 
-#include <cstdio>
+#include <iostream>
+
+using namespace mx;
 
 int main() {
-  mx::Engine& engine = mx::Engine::get();
-  double a = 0, b = 0, sum = 0;
-  mx::Var va = engine.new_var(), vb = engine.new_var(), vs = engine.new_var();
+  NDArray a = ones({2, 2}) * 2;
+  NDArray c = a + 2, b = a + 1;  // both need a and not each other: where they are large, they run at once
+  NDArray d = b * c;
+  a[0] = 7;                             // b and c were asked for before, so they do not see it
+  std::cout << d << "\n" << a << "\n";  // the only lines that wait are those that look at values
 
-  engine.push([&] { a = 20; }, {.writes = {va}, .name = "make a"});  // returns at once
-  engine.push([&] { b = 22; }, {.writes = {vb}, .name = "make b"});  // may run beside the first
-  engine.push([&] { sum = a + b; }, {.reads = {va, vb}, .writes = {vs}, .name = "add"});
+  NDArray x = linspace(-1, 1, 1'000'000);
+  NDArray y = exp(x) / (1 + exp(x));  // returns at once
+  std::cout << "y[500000] = " << y[500'000] << "\n";
 
-  engine.wait(vs);  // the only line that waits; it would throw what went wrong on the way
-  std::printf("sum = %g\n", sum);
-  for (mx::Var v : {va, vb, vs}) engine.delete_var(v);
+  try {
+    a + x;
+  } catch (const Error& e) {  // at the line that is wrong, with both shapes
+    std::cout << e.what() << "\n";
+  }
 }

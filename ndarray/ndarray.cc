@@ -117,7 +117,7 @@ bool with_elements(const NDArray& a, const char* op, F f) {
   const Var done = engine.new_var(op);
   try {
     engine.push([local, f, visit_elements]() mutable { visit_elements(local.impl(), f, false); },
-                {.reads = {local.var()}, .writes = {done}, .name = op});
+                {.reads = {local.impl().storage->var(engine)}, .writes = {done}, .name = op});
     engine.wait(done);
   } catch (...) {
     engine.delete_var(done);

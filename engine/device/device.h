@@ -226,11 +226,14 @@ struct MemoryStats {
   size_t peak_in_use_bytes = 0;  ///< the watermark since start or reset_peak()
   size_t peak_reserved_bytes = 0;
   size_t in_flight_bytes = 0;        ///< freed, but work that uses it has not ended
+  size_t cached_bytes = 0;           ///< reserved, and neither in use nor in flight
+  size_t watermark_bytes = 0;        ///< the most that stays cached; SIZE_MAX: no limit
   uint64_t allocations = 0;          ///< calls of allocate() that were served
   uint64_t cache_hits = 0;           ///< of these, served without asking the backend
   uint64_t backend_allocations = 0;  ///< blocks asked of the backend
   uint64_t backend_frees = 0;
-  uint64_t stream_waits = 0;  ///< reuses that had to order one stream after another
+  uint64_t watermark_frees = 0;  ///< of these, because more than the watermark was cached
+  uint64_t stream_waits = 0;     ///< reuses that had to order one stream after another
 };
 
 /// One device. Made and owned by the registry; lives until the process ends.
@@ -274,6 +277,10 @@ class Device {
   virtual void reset_peak_memory() = 0;
   /// Returns cached blocks that no work uses to the backend; returns the bytes given back.
   virtual size_t trim_memory() = 0;
+  /// The most bytes to keep cached from now on (MemoryStats::watermark_bytes); what is above goes back to the
+  /// backend as soon as no work uses it, on a GPU at the next allocate(). Devices start with
+  /// MX_POOL_WATERMARK.
+  virtual void set_memory_watermark(size_t bytes) = 0;
 };
 
 }  // namespace mx

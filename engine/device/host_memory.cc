@@ -70,6 +70,7 @@ void* HostMemory::reserve(size_t bytes) {
   }
   if (const PinnedHostMemory pinned = pinned_host_memory(); pinned.allocate != nullptr) {
     if (void* segment = pinned.allocate(bytes)) {
+      any_pinned_.store(true, std::memory_order_relaxed);
       std::lock_guard lock(mutex_);
       pinned_.emplace(segment, pinned.free);
       return segment;

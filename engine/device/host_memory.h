@@ -32,10 +32,13 @@ class HostMemory final : public MemorySource {
   void* reserve(size_t bytes) override;
   void release(void* segment, size_t bytes) noexcept override;
   size_t limit_bytes() const noexcept override { return limit_; }
+  /// A driver may wait for its devices before it unlocks pages.
+  bool release_may_wait() const noexcept override { return any_pinned_.load(std::memory_order_relaxed); }
 
  private:
   const size_t limit_;
   std::atomic<size_t> reserved_{0};
+  std::atomic<bool> any_pinned_{false};
   std::mutex mutex_;
   std::unordered_map<void*, void (*)(void*)> pinned_;  // how to free the segments that are page-locked
 };

@@ -43,7 +43,13 @@ Pools& pools() {
 }  // namespace
 
 Pool::Pool(Context context, MemorySource& source, PoolOptions options)
-    : context_(context), source_(source), options_(options), settled_(0), mixed_(0) {
+    : context_(context),
+      source_(source),
+      options_(options),
+      settled_(0),
+      mixed_(0),
+      watermark_(options.watermark) {
+  watch_->pool = this;
   MX_CHECK(options.alignment >= 64 && (options.alignment & (options.alignment - 1)) == 0, InvalidArgument,
            "[pool] expected an alignment of a power of two of at least 64, got ", options.alignment);
   std::lock_guard lock(pools().mutex);
@@ -54,6 +60,10 @@ Pool::~Pool() {
   {
     std::lock_guard lock(pools().mutex);
     std::erase(pools().all, this);
+  }
+  {
+    std::lock_guard lock(watch_->mutex);
+    watch_->pool = nullptr;
   }
   for (const auto& [first, segment] : segments_) {
     pool_asan::allow(segment.base, segment.bytes, options_.host_accessible);
@@ -77,6 +87,9 @@ void* Pool::allocate(size_t bytes, Stream* stream) {
   if (bytes == 0) return nullptr;
   if (stream != nullptr && stream->capturing()) [[unlikely]]
     return stream->graph_memory()->allocate(*this, bytes);
+  if (shed_due_.load(std::memory_order_relaxed)) [[unlikely]] {
+    if (shed_due_.exchange(false)) keep_watermark(MayWait::yes);
+  }
   const Want want = this->want(bytes, stream);
   {
     std::lock_guard lock(mutex_);
@@ -95,6 +108,7 @@ void* Pool::allocate(size_t bytes, Stream* stream) {
     free(pointer, nullptr);  // the block still carries the points
     throw;
   }
+  keep_watermark(MayWait::yes);  // a new segment is larger than the request
   return pointer;
 }
 
@@ -230,7 +244,8 @@ void* Pool::reserve(const Want& want, size_t& bytes) {
                        : want.bytes <= options_.large_segment / 2
                            ? options_.large_segment
                            : round_up(want.bytes, std::min<size_t>(options_.large_segment, 2 << 20));
-  bytes = std::max(usual, exact);
+  // A segment that is too large to be kept would be asked for again and again.
+  bytes = std::max(std::min(usual, watermark_ / kPage * kPage), exact);
   if (void* base = source_.reserve(bytes)) return base;
   if (bytes != exact) {
     bytes = exact;
@@ -242,7 +257,7 @@ void* Pool::reserve(const Want& want, size_t& bytes) {
     poll();
     unused = detach_unused();
   }
-  release(unused);
+  for (const PoolSegment& segment : unused) release(segment);
   return unused.empty() ? nullptr : source_.reserve(bytes);
 }
 
@@ -266,21 +281,27 @@ std::vector<PoolSegment> Pool::detach_unused() {
       ++it;
       continue;
     }
-    unused.push_back(it->second);
-    stats_.reserved_bytes -= it->second.bytes;
-    ++stats_.backend_frees;
-    it = segments_.erase(it);
-    remove(block);
-    recycle(block);
+    ++it;
+    unused.emplace_back();
+    unused.back() = detach(block);
   }
   return unused;
 }
 
-void Pool::release(const std::vector<PoolSegment>& segments) {
-  for (const PoolSegment& segment : segments) {
-    pool_asan::allow(segment.base, segment.bytes, options_.host_accessible);
-    source_.release(segment.base, segment.bytes);
-  }
+PoolSegment Pool::detach(PoolBlock* whole) {
+  const auto it = segments_.find(whole);
+  const PoolSegment segment = it->second;
+  stats_.reserved_bytes -= segment.bytes;
+  ++stats_.backend_frees;
+  segments_.erase(it);
+  remove(whole);
+  recycle(whole);
+  return segment;
+}
+
+void Pool::release(const PoolSegment& segment) {
+  pool_asan::allow(segment.base, segment.bytes, options_.host_accessible);
+  source_.release(segment.base, segment.bytes);
 }
 
 void forget_stream(Stream& stream) noexcept {
@@ -296,9 +317,11 @@ size_t Pool::trim() {
     poll();
     unused = detach_unused();
   }
-  release(unused);
   size_t bytes = 0;
-  for (const PoolSegment& segment : unused) bytes += segment.bytes;
+  for (const PoolSegment& segment : unused) {
+    release(segment);
+    bytes += segment.bytes;
+  }
   return bytes;
 }
 
@@ -359,15 +382,22 @@ void Pool::free(void* pointer, Stream* stream) noexcept try {
   users.clear();
   drop_reached(block->clock);
   if (stream != nullptr) users_lock.unlock();
-  std::lock_guard lock(mutex_);
-  put(block);
+  {
+    std::lock_guard lock(mutex_);
+    put(block);
+    if (stats_.cached_bytes + stats_.in_flight_bytes <= watermark_) [[likely]]
+      return;
+  }
+  keep_watermark(MayWait::no);
 } catch (...) {
   log(LogLevel::error, "[free] lost a block of ", context_, ": ", current_exception_text());
 }
 
 MemoryStats Pool::stats() const {
   std::lock_guard lock(mutex_);
-  return stats_;
+  MemoryStats stats = stats_;
+  stats.watermark_bytes = watermark_;
+  return stats;
 }
 
 void Pool::reset_peak() {

@@ -21,6 +21,12 @@
 // Locks. The pool's lock is held for list work and non-blocking polls only. Reserving and releasing segments
 // happens under a second lock that only requests without a fitting block take.
 //
+// Watermark. Cached memory, which no request and no work uses, stays below PoolOptions::watermark: a free()
+// that ends above it gives unused segments back, as does the end of the work that a block in flight waited
+// for. A source whose release() waits for its device cannot do that from there; it follows at the next
+// allocate(). What lies in a segment beside a block in use cannot be given back and does not count as a
+// breach.
+//
 // Capture. On a stream that captures a graph, blocks that no stream is using are handed out, and held by the
 // graph (capture.h): nobody else gets them before the graph has died and its launches have ended. A private
 // pool, a second Pool on the same source, is for those who need one of their own for other reasons: what one
@@ -32,6 +38,7 @@
 // streams of their use are the idea of PyTorch's CUDA caching allocator; the lanes and the waits are our own.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -56,6 +63,8 @@ class MemorySource {
   virtual void* reserve(size_t bytes) = 0;
   virtual void release(void* segment, size_t bytes) noexcept = 0;
   virtual size_t limit_bytes() const noexcept = 0;
+  /// May release() wait for work of a device? Then it is only called where waiting is allowed.
+  virtual bool release_may_wait() const noexcept { return false; }
 
   /// Called at free(), before the points are taken: the block is unused once the work submitted so far to
   /// all of `users` has ended (at once if there are none). Work appended to them here is waited for.
@@ -70,7 +79,12 @@ struct PoolOptions {
   size_t small_segment = 4 << 20;   ///< bytes of a segment for small requests
   size_t large_segment = 32 << 20;  ///< the same for requests up to half of it; above, segments fit exactly
   bool host_accessible = false;     ///< the host may touch free memory (to poison it under ASan)
+  size_t watermark = SIZE_MAX;      ///< most bytes to keep cached
 };
+
+/// The watermark that MX_POOL_WATERMARK names: bytes ("1500000"), or binary units ("512K", "512M", "2G",
+/// "1T"), or "unlimited". `otherwise` when it is not set. Throws InvalidArgument for anything else.
+size_t watermark_from_environment(size_t otherwise);
 
 class Pool {
  public:
@@ -87,11 +101,24 @@ class Pool {
   void reset_peak();
   /// Releases segments that no block in use or in flight lies in; returns their bytes.
   size_t trim();
+  /// From now on; gives back at once what is cached above it.
+  void set_watermark(size_t bytes);
 
  private:
   friend void forget_stream(Stream& stream) noexcept;
   enum Class { kSmall, kLarge };
   enum class Reach { own, any };  // which free blocks a joined run may hold
+
+  // Lets callbacks of points find out that the pool has gone.
+  struct Watch {
+    std::recursive_mutex mutex;  // taken before growth_mutex_; a reached point calls back at once
+    Pool* pool;
+  };
+  struct Watched {
+    uint64_t lane;
+    std::shared_ptr<EventPoint> point;
+  };
+  enum class MayWait { no, yes };
 
   struct Want {
     size_t asked;  // bytes of the request
@@ -111,8 +138,17 @@ class Pool {
   void* reserve(const Want& want, size_t& bytes);
   void add_segment(void* base, size_t bytes, Class segment_class);
   std::vector<PoolSegment> detach_unused();
-  void release(const std::vector<PoolSegment>& segments);
+  PoolSegment detach(PoolBlock* whole);
+  void release(const PoolSegment& segment);
   [[noreturn]] void throw_exhausted(const Want& want) const;
+
+  bool above_watermark() const { return stats_.cached_bytes > watermark_ && unused_bytes_ > 0; }
+  PoolSegment detach_above_watermark();
+  void keep_watermark(MayWait may_wait) noexcept;
+  void shed();
+  std::vector<Watched> lanes_to_watch();
+  void work_ended(uint64_t lane);
+  static void watch(std::shared_ptr<Watch> state, const Watched& lane);
 
   void poll();
   void settle(PoolBlock* block);
@@ -132,6 +168,8 @@ class Pool {
   std::mutex growth_mutex_;  // taken before mutex_; held while the backend reserves and releases
   std::mutex users_mutex_;   // taken before mutex_; held while streams are marked
   uint64_t sequence_ = 0;    // guarded by users_mutex_
+  std::atomic<bool> shed_due_{false};
+  std::shared_ptr<Watch> watch_ = std::make_shared<Watch>();
   mutable std::mutex mutex_;
 
   // Guarded by mutex_.
@@ -143,6 +181,8 @@ class Pool {
   std::unordered_map<PoolBlock*, PoolSegment> segments_;  // by their first block
   std::deque<PoolBlock> storage_;
   std::vector<PoolBlock*> spare_;
+  std::atomic<size_t> watermark_;  // also read without the lock
+  size_t unused_bytes_ = 0;  // of cached_bytes, in segments that hold nothing else
   MemoryStats stats_;
 };
 

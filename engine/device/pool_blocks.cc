@@ -86,11 +86,21 @@ void Pool::absorb_next(PoolBlock* block) {
 
 void Pool::insert(PoolLane& lane, PoolBlock* block, PoolBlock* before) {
   lane.insert(block, before);
-  if (&lane != &settled_) stats_.in_flight_bytes += block->bytes;
+  if (&lane != &settled_) {
+    stats_.in_flight_bytes += block->bytes;
+    return;
+  }
+  stats_.cached_bytes += block->bytes;
+  if (block->previous == nullptr && block->next == nullptr) unused_bytes_ += block->bytes;
 }
 
 void Pool::remove(PoolBlock* block) {
-  if (block->lane != &settled_) stats_.in_flight_bytes -= block->bytes;
+  if (block->lane != &settled_) {
+    stats_.in_flight_bytes -= block->bytes;
+  } else {
+    stats_.cached_bytes -= block->bytes;
+    if (block->previous == nullptr && block->next == nullptr) unused_bytes_ -= block->bytes;
+  }
   block->lane->remove(block);
 }
 

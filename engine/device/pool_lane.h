@@ -61,6 +61,7 @@ class PoolLane {
   /// The stream that all blocks' clocks name; 0 for settled and for mixed blocks.
   uint64_t stream() const { return stream_; }
   PoolBlock* oldest() const { return oldest_; }
+  PoolBlock* newest() const { return newest_; }
   bool empty() const { return oldest_ == nullptr; }
 
   void insert(PoolBlock* block, PoolBlock* before = nullptr);
@@ -68,7 +69,8 @@ class PoolLane {
   /// A block of at least `bytes`, of about the smallest size there is; null if there is none.
   PoolBlock* find(size_t bytes, int segment_class) const;
 
-  bool closed = false;  // its stream is dead: goes when empty
+  bool closed = false;   // its stream is dead: goes when empty
+  bool watched = false;  // the pool will hear of the end of its work
 
  private:
   static constexpr size_t kBins = 384;

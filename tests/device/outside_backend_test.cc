@@ -51,6 +51,7 @@ class Abacus final : public Device, public HostStreamOwner {
   MemoryStats memory_stats() const override { return pool_.stats(); }
   void reset_peak_memory() override { pool_.reset_peak(); }
   size_t trim_memory() override { return pool_.trim(); }
+  void set_memory_watermark(size_t bytes) override { pool_.set_watermark(bytes); }
 
  private:
   const Context context_;

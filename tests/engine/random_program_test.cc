@@ -195,12 +195,11 @@ TEST_P(RandomPrograms, EqualSerialExecutionOnVirtualDevices) {
 }
 
 // Each thread has a program over its own variables, and all go through the engine at once.
-void run_eight_programs(Engine& e, int places) {
+void run_eight_programs(Engine& e, int places, int steps) {
   constexpr size_t kThreads = 8;
   std::vector<RandomProgram> programs;
   for (size_t t = 0; t < kThreads; ++t) {
-    programs.push_back(
-        make_random_program({.seed = 41 + t, .steps = scaled_steps(10'000), .places = places}));
+    programs.push_back(make_random_program({.seed = 41 + t, .steps = steps, .places = places}));
   }
   std::vector<std::unique_ptr<Execution>> executions(kThreads);
   std::vector<std::thread> threads;
@@ -216,13 +215,25 @@ void run_eight_programs(Engine& e, int places) {
   expect_drained(e);
 }
 
-TEST_P(RandomPrograms, EqualSerialExecutionFromEightThreads) { run_eight_programs(e_, 2); }
+TEST_P(RandomPrograms, EqualSerialExecutionFromEightThreads) {
+  run_eight_programs(e_, 2, scaled_steps(10'000));
+}
 
 TEST_P(RandomPrograms, EqualSerialExecutionFromEightThreadsOnVirtualDevices) {
   for (int d = 0; d < 2; ++d) virtual_device(d).set_delay(6, 0, 10);
-  run_eight_programs(e_, 4);
+  run_eight_programs(e_, 4, scaled_steps(10'000));
   for (int d = 0; d < 2; ++d) virtual_device(d).set_delay(0, 0, 0);
 }
+
+// In full length under the sanitizers too, which the others are not: once from one thread and once from eight.
+class WholeRandomPrograms : public ::testing::Test {
+ protected:
+  Engine e_{test::threaded_case(4).options};
+};
+
+TEST_F(WholeRandomPrograms, EqualSerialExecution) { run_program(e_, {.seed = 51, .steps = 10'000}, 0); }
+
+TEST_F(WholeRandomPrograms, EqualSerialExecutionFromEightThreads) { run_eight_programs(e_, 2, 10'000); }
 
 }  // namespace
 }  // namespace mx

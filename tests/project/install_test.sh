@@ -15,7 +15,8 @@ if grep -rlF -e "$build" -e "$source" -e "$work/first" "$work/prefix" --include=
   echo "FAIL: these installed files name the folders of this build" >&2
   exit 1
 fi
-for header in mx/mx.h mx/engine.h engine/engine.h engine/base/error.h engine/device/device.h; do
+for header in mx/mx.h mx/engine.h engine/engine.h engine/base/error.h engine/device/device.h ndarray/ndarray.h \
+  operators/operator.h; do
   [ -f "$work/prefix/include/mxrun/$header" ] || { echo "FAIL: $header is not installed" >&2 && exit 1; }
 done
 

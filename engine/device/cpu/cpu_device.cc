@@ -25,6 +25,11 @@ std::string processor_name() {
   return "host processor";  // ARM's cpuinfo has no name
 }
 
+// The host's memory belongs to other programs too, and those of a cgroup are killed for what this one only
+// keeps: at most a quarter stays cached. Smaller would make big arrays that come and go touch new pages each
+// time, which costs more than filling them.
+constexpr size_t kCachedFraction = 4;
+
 class CpuDevice final : public Device, private HostStreamOwner {
  public:
   CpuDevice()
@@ -33,7 +38,9 @@ class CpuDevice final : public Device, private HostStreamOwner {
                     .compute_units = usable_cpus(),
                     .host_accessible = true,
                     .compute_streams = 1},
-        pool_(cpu(), memory_, {.host_accessible = true}) {}
+        pool_(cpu(), memory_,
+              {.host_accessible = true,
+               .watermark = watermark_from_environment(memory_.limit_bytes() / kCachedFraction)}) {}
 
   Context context() const override { return cpu(); }
   const DeviceProperties& properties() const override { return properties_; }
@@ -70,6 +77,7 @@ class CpuDevice final : public Device, private HostStreamOwner {
   MemoryStats memory_stats() const override { return pool_.stats(); }
   void reset_peak_memory() override { pool_.reset_peak(); }
   size_t trim_memory() override { return pool_.trim(); }
+  void set_memory_watermark(size_t bytes) override { pool_.set_watermark(bytes); }
 
  private:
   HostMemory memory_;

@@ -68,7 +68,7 @@ CudaDevice::CudaDevice(int id)
     : id_(id),
       properties_(describe(id)),
       memory_(id, properties_.total_bytes),
-      pool_(gpu(id), memory_, {.alignment = 256}) {}
+      pool_(gpu(id), memory_, {.alignment = 256, .watermark = watermark_from_environment(SIZE_MAX)}) {}
 
 void* CudaDevice::allocate(size_t bytes, Stream* stream) {
   if (std::exception_ptr error = lost()) std::rethrow_exception(error);

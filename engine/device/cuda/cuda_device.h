@@ -23,6 +23,7 @@ class CudaMemory final : public MemorySource {
   void* reserve(size_t bytes) override;
   void release(void* segment, size_t bytes) noexcept override;
   size_t limit_bytes() const noexcept override { return limit_; }
+  bool release_may_wait() const noexcept override { return true; }  // cudaFree waits for the device
 
  private:
   const int id_;
@@ -48,6 +49,7 @@ class CudaDevice final : public Device {
   MemoryStats memory_stats() const override { return pool_.stats(); }
   void reset_peak_memory() override { pool_.reset_peak(); }
   size_t trim_memory() override { return pool_.trim(); }
+  void set_memory_watermark(size_t bytes) override { pool_.set_watermark(bytes); }
 
   int id() const { return id_; }
 

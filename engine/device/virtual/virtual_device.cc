@@ -37,9 +37,12 @@ VirtualDevice::VirtualDevice(int id, const VirtualOptions& options)
                   .compute_streams = 4},
       copy_bytes_per_second_(options.copy_bytes_per_second),
       memory_(options.capacity_bytes),
-      pool_(
-          virt(id), memory_,
-          {.alignment = 256, .small_limit = 64 << 10, .small_segment = 512 << 10, .large_segment = 4 << 20}),
+      pool_(virt(id), memory_,
+            {.alignment = 256,
+             .small_limit = 64 << 10,
+             .small_segment = 512 << 10,
+             .large_segment = 4 << 20,
+             .watermark = watermark_from_environment(SIZE_MAX)}),
       seed_(options.seed),
       min_delay_us_(options.min_delay_us),
       max_delay_us_(options.max_delay_us) {}

@@ -62,6 +62,7 @@ class VirtualDevice final : public Device, private HostStreamOwner {
   MemoryStats memory_stats() const override { return pool_.stats(); }
   void reset_peak_memory() override { pool_.reset_peak(); }
   size_t trim_memory() override { return pool_.trim(); }
+  void set_memory_watermark(size_t bytes) override { pool_.set_watermark(bytes); }
 
   /// The n-th allocation from now (1 is the next) throws OutOfMemory; 0 takes the order back.
   void fail_next_allocation(uint64_t n);

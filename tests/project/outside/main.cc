@@ -1,5 +1,5 @@
 // Both spellings of the headers must work, and what they declare must link.
-#include <mx/mx.h>
+#include <mx/engine.h>
 
 #include <cstdio>
 
