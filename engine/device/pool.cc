@@ -244,8 +244,8 @@ void* Pool::reserve(const Want& want, size_t& bytes) {
                        : want.bytes <= options_.large_segment / 2
                            ? options_.large_segment
                            : round_up(want.bytes, std::min<size_t>(options_.large_segment, 2 << 20));
-  // A segment that is too large to be kept would be asked for again and again.
-  bytes = std::max(std::min(usual, watermark_ / kPage * kPage), exact);
+  // Segments must be small beside the watermark: one that cannot be kept is asked for again and again.
+  bytes = std::max(std::min(usual, watermark_ / 4 / kPage * kPage), exact);
   if (void* base = source_.reserve(bytes)) return base;
   if (bytes != exact) {
     bytes = exact;
