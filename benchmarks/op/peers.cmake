@@ -21,8 +21,10 @@ if(hwy_FOUND)
   op_program(op_bench_limits SOURCES op_bench_limits.cc op/bandwidth.cc LIBRARIES hwy::hwy)
 endif()
 
-op_program(eager_bench SOURCES eager_bench.cc LIBRARIES mx::operators)
-op_program(op_bench SOURCES op_bench.cc LIBRARIES mx::operators)
+if(NOT MX_ENGINE_ONLY)
+  op_program(eager_bench SOURCES eager_bench.cc LIBRARIES mx::operators)
+  op_program(op_bench SOURCES op_bench.cc LIBRARIES mx::operators)
+endif()
 
 # The peers' libraries are not instrumented.
 if(MX_SANITIZE)
