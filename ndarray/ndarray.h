@@ -170,6 +170,8 @@ class View : public NDArray {
   explicit View(NDArray view, std::shared_ptr<Target> target = nullptr)
       : NDArray(std::move(view)), target_(std::move(target)) {}
   View(const View&) = default;
+  /// Is it the result of indexing with arrays, so that changing its memory does not change the base?
+  bool advanced() const { return target_ != nullptr; }
 
  private:
   std::shared_ptr<Target> target_;
