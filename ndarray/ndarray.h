@@ -178,6 +178,8 @@ class View : public NDArray {
   ~View() {
     if (target_ != nullptr && target_.use_count() == 1) target_->settle(ref() ? 1 : 0);
   }
+  /// Is it the result of indexing with arrays, so that changing its memory does not change the base?
+  bool advanced() const { return target_ != nullptr; }
 
  private:
   std::shared_ptr<Target> target_;

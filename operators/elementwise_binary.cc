@@ -147,7 +147,13 @@ NDArray& apply_in_place(NDArray& a, const Operand& b) {
 
 template <BinaryOp kOp>
 const View& apply_in_place(const View& a, const Operand& b) {
-  a = apply<kOp>(Operand(a), b);
+  if (a.advanced()) {
+    a = apply<kOp>(Operand(a), b);
+  } else {
+    // One operation: nobody gets between reading and writing.
+    NDArray memory = a;
+    apply_in_place<kOp>(memory, b);
+  }
   return a;
 }
 

@@ -101,7 +101,11 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
     StreamOrder::end(issue);
   }
   const bool ends_by_token = async && planned && issue.begin_error == nullptr;
+  // What its destructor does counts as done inside the operation: it may push.
+  tls.running = op;
+  tls.running_engine = this;
   destroy_function(op);
+  tls.running = nullptr;
   if (failure != nullptr) {
     op->failure() = failure;
     mark_failed(op);

@@ -6,7 +6,9 @@
 #include <atomic>
 #include <memory>
 #include <numeric>
+#include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
@@ -168,6 +170,38 @@ void expect_nothing_queued(Engine& e, const Fn& fn, int* copies_left) {
   e.push(fn, {.updates = {v}});
   e.wait(v);
   EXPECT_EQ(pushed + 1, e.stats().pushed);
+}
+
+// Pushes when it is destroyed.
+struct PushesAtItsEnd {
+  PushesAtItsEnd(Engine& engine, Var var, int& counter) : e(&engine), v(var), count(&counter) {}
+  PushesAtItsEnd(PushesAtItsEnd&& other) noexcept
+      : e(std::exchange(other.e, nullptr)), v(other.v), count(other.count) {}
+  ~PushesAtItsEnd() {
+    if (e != nullptr) e->push([c = count] { ++*c; }, {.updates = {v}});
+  }
+  Engine* e;
+  Var v;
+  int* count;
+};
+
+TEST_P(Closure, MayPushWhenItIsDestroyed) {
+  for (const Context context : {cpu(), virt(0)}) {
+    Var counted = e_.new_var(), v = e_.new_var();
+    int count = 0;
+    for (int i = 0; i < 20; ++i) {
+      // One that runs, one that fails, one that is skipped.
+      e_.push([p = PushesAtItsEnd(e_, counted, count)] {}, {.writes = {v}, .context = context});
+      e_.push([p = PushesAtItsEnd(e_, counted, count)] { throw std::runtime_error("fails"); },
+              {.updates = {v}, .context = context});
+      e_.push([p = PushesAtItsEnd(e_, counted, count)] {}, {.updates = {v}, .context = context});
+    }
+    EXPECT_THROW(e_.wait_all(), OperationError);
+    e_.wait_all();  // what the last of them pushed
+    EXPECT_EQ(60, count);
+    e_.delete_var(counted);
+    e_.delete_var(v);
+  }
 }
 
 TEST_P(Closure, ThrowingCopyQueuesNothing) {

@@ -192,7 +192,7 @@ TEST_P(DirectModes, ASegmentOfArrayOperationsGivesWhatRunningAgainGives) {
 
 TEST_P(DirectModes, SmallOperationsKeepTheirPlaceAmongReplays) {
   NDArray x = zeros({kSmall});
-  Segment segment = e_.record([&] { step(x); });
+  Segment segment = e_.record([&] { update(kCount, x); });
   float expected = 0;
   for (int i = 0; i < 20; ++i) {
     x.fill_(static_cast<float>(i));  // runs well, with nobody else
