@@ -115,6 +115,7 @@ class FakeDevice : public Device {
   MemoryStats memory_stats() const override { return {}; }
   void reset_peak_memory() override {}
   size_t trim_memory() override { return 0; }
+  void set_memory_watermark(size_t) override {}
 
   void lose() {
     lost_ = std::make_exception_ptr(DeviceError("device lost"));
