@@ -1,7 +1,7 @@
 // op_bench: the cases of op_cases.h on our arrays, found by name in the registry of operators.
 //
-// A call is what a user's call is: checked, given to the engine or run at once, and waited for; the result goes
-// into an array that exists.
+// A call is what a user's call is: checked, given to the engine or run at once, and waited for; the result
+// goes into an array that exists.
 #include <map>
 #include <string>
 #include <vector>
@@ -34,9 +34,7 @@ Entry entry_of(const OpCase& c) {
   return found == others.end() ? Entry{c.op, {}} : found->second;
 }
 
-NDArray input(const OpCase& c, uint32_t seed) {
-  return mx::array(op_input(c.elements, seed));
-}
+NDArray input(const OpCase& c, uint32_t seed) { return mx::array(op_input(c.elements, seed)); }
 
 NDArray rows(const OpCase& c, uint32_t seed) {
   return input(c, seed).reshape({c.elements / kOpColumns, kOpColumns});
@@ -48,7 +46,8 @@ std::vector<NDArray> inputs_of(const OpCase& c) {
   if (c.op == "softmax" || c.op == "log_softmax") return {rows(c, 1)};
   if (c.op == "where") return {input(c, 3) > 0.f, input(c, 1), input(c, 2)};
   if (c.op == "take") return {input(c, 1), mx::array(op_indices(c.elements, c.elements, 4))};
-  if (c.op == "cross_entropy") return {rows(c, 1), mx::array(op_indices(c.elements / kOpColumns, kOpColumns, 4))};
+  if (c.op == "cross_entropy")
+    return {rows(c, 1), mx::array(op_indices(c.elements / kOpColumns, kOpColumns, 4))};
   return {input(c, 1)};
 }
 
@@ -78,4 +77,6 @@ OpCall prepare(const OpCase& c, int) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return run_op_bench(argc, argv, {"op", "mx", op_cases(), nullptr, nullptr, prepare}); }
+int main(int argc, char** argv) {
+  return run_op_bench(argc, argv, {"op", "mx", op_cases(), nullptr, nullptr, prepare});
+}

@@ -68,6 +68,8 @@ void carry(ArrayImpl& target, ArrayImpl& source, std::source_location where) {
   options.bytes = bytes;
   // From here on the engine knows what the devices do with memory of the host, and nobody else.
   ArrayImpl* const both[] = {&target, &source};
+  if (engine.recording())  // memory that a captured graph allocates would go with the graph
+    for (ArrayImpl* array : both) array->storage->ensure(nullptr);
   engine.push(
       [use = EngineUse(both), bytes](RunContext c) {
         ArrayImpl &target_array = use[0], &source_array = use[1];

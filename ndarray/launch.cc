@@ -281,6 +281,11 @@ bool run_directly(const Launch& l) {
 
 void push(const Launch& l, Context context) {
   Engine& engine = current_engine();
+  if (!context.is_cpu() && engine.recording()) [[unlikely]] {
+    // What is allocated while a device's graph is captured belongs to the graph; arrays live longer.
+    for (ArrayImpl* array : l.inputs) array->storage->ensure(nullptr);
+    for (ArrayImpl* array : l.outputs) array->storage->ensure(nullptr);
+  }
   constexpr size_t kMost = 16;
   Var few[3][kMost];
   std::vector<Var> many[3];

@@ -219,14 +219,16 @@ const Operator kArgwhere = {.kernel = {"argwhere", run_argwhere, nullptr, kDirec
                             .inputs = {"x"},
                             .attrs = &kAttrType<CountAttrs>,
                             .infer = infer_argwhere,
-                            .samples = samples_argwhere};
+                            .samples = samples_argwhere,
+                            .sized_by_values = true};
 const Operator kMaskedSelect = {.kernel = {"masked_select", run_masked_select, nullptr, kDirectElements},
                                 .doc = "The elements where a mask is true, in order.",
                                 .family = "indexing",
                                 .inputs = {"x", "mask"},
                                 .attrs = &kAttrType<CountAttrs>,
                                 .infer = infer_masked_select,
-                                .samples = samples_masked_select};
+                                .samples = samples_masked_select,
+                                .sized_by_values = true};
 const Operator kMaskedScatter = {
     .kernel = {"masked_scatter", run_masked_scatter, nullptr, kDirectElements},
     .doc = "x with the elements where a mask is true replaced by those of another array, in order.",
@@ -234,7 +236,8 @@ const Operator kMaskedScatter = {
     .inputs = {"x", "mask", "source"},
     .infer = infer_masked_scatter,
     .samples = samples_masked_scatter,
-    .in_place = 1};
+    .in_place = 1,
+    .sized_by_values = true};
 
 /// How many elements a mask chooses: waits for it.
 int64_t count_of(const NDArray& mask, std::source_location where) {

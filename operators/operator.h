@@ -109,6 +109,8 @@ struct Operator {
   uint64_t updates = 0;
   /// One element of each input gives one element of the output: may be fused.
   bool elementwise = false;
+  /// Sizes of an input or of the output must agree with the inputs' values.
+  bool sized_by_values = false;
   /// The result depends on a random state among the inputs.
   bool random = false;
 

@@ -50,7 +50,9 @@ void run_key(const KernelArgs& args) {
                                      static_cast<uint64_t>(args.attr<KeyAttrs>().count));
 }
 
-std::vector<Sample> samples_key() { return {{{sample_key()}, KeyAttrs{5}, "count=5", false}}; }
+std::vector<Sample> samples_key() {
+  return {{{sample_key()}, KeyAttrs{5}, "count=5", false}, {{sample_key()}, KeyAttrs{1}, "count=1", false}};
+}
 
 // Distributions: f(target, attrs, seed, offset).
 
@@ -90,7 +92,7 @@ void fill_poisson(const Tensor& t, const FillAttrs& a, uint64_t seed, uint64_t o
 
 std::vector<Sample> samples_fill(DType dtype, double a, double b) {
   return {{{sample_key()}, FillAttrs{{2, 3}, dtype, a, b}, "(2, 3)", false},
-          {{sample_key()}, FillAttrs{{}, dtype, a, b}, "one number", false},
+          {{sample_key()}, FillAttrs{{}, dtype, a / 2, b + 0.25}, "one number, other parameters", false},
           {{sample_key()}, FillAttrs{{5}, dtype == f32 ? f64 : i32, a, b}, "another type", false}};
 }
 std::vector<Sample> samples_uniform() { return samples_fill(f32, -1.5, 2); }
