@@ -338,7 +338,10 @@ inline constexpr OpType kOpType = {
     !fits_inline<Fn>                   ? uint8_t{sizeof(Fn*)}
     : std::is_trivially_copyable_v<Fn> ? static_cast<uint8_t>(sizeof(Fn))
                                        : uint8_t{0},
-    requires { typename Fn::RunsEvenWhenCancelled; }};
+    requires {typename Fn::RunsEvenWhenCancelled;
+}  // namespace mx::detail
+}
+;
 
 inline void destroy_function(Op* op) noexcept {
   if (op->type->destroy != nullptr) op->type->destroy(op);

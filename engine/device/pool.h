@@ -182,7 +182,7 @@ class Pool {
   std::deque<PoolBlock> storage_;
   std::vector<PoolBlock*> spare_;
   std::atomic<size_t> watermark_;  // also read without the lock
-  size_t unused_bytes_ = 0;  // of cached_bytes, in segments that hold nothing else
+  size_t unused_bytes_ = 0;        // of cached_bytes, in segments that hold nothing else
   MemoryStats stats_;
 };
 

@@ -225,7 +225,8 @@ TEST_P(RandomPrograms, EqualSerialExecutionFromEightThreadsOnVirtualDevices) {
   for (int d = 0; d < 2; ++d) virtual_device(d).set_delay(0, 0, 0);
 }
 
-// In full length under the sanitizers too, which the others are not: once from one thread and once from eight.
+// In full length under the sanitizers too, which the others are not: once from one thread and once from
+// eight.
 class WholeRandomPrograms : public ::testing::Test {
  protected:
   Engine e_{test::threaded_case(4).options};
