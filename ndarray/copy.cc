@@ -26,31 +26,19 @@ void launch_copy(ArrayImpl& target, ArrayImpl& source, bool fresh, std::source_l
           .where = where});
 }
 
-// The same elements read as `shape`.
+// The same elements read as `shape`. Leading dimensions of 1 are in nobody's way: a (1, 3) goes into a (3,).
 Ref<ArrayImpl> broadcast(ArrayImpl& array, const Shape& shape, const char* op) {
   if (array.shape == shape) return Ref<ArrayImpl>(&array);
-  Shape together;
-  bool fits = array.shape.rank() <= shape.rank();
-  if (fits) {
-    const int shift = shape.rank() - array.shape.rank();
-    for (int i = 0; i < array.shape.rank(); ++i)
-      fits = fits && (array.shape[i] == shape[i + shift] || array.shape[i] == 1);
+  Shape rest = array.shape;
+  Strides strides = array.strides;
+  while (rest.rank() > shape.rank() && rest[0] == 1) {
+    rest.erase(0);
+    strides.erase(0);
   }
-  // Leading dimensions of 1 are in nobody's way: a (1, 3) goes into a (3,).
-  if (!fits) {
-    Shape rest = array.shape;
-    Strides strides = array.strides;
-    while (rest.rank() > shape.rank() && rest[0] == 1) {
-      rest.erase(0);
-      strides.erase(0);
-    }
-    MX_CHECK(rest.rank() <= shape.rank() && broadcast_shapes(rest, shape, op) == shape, InvalidArgument, "[",
-             op, "] expected values that broadcast to ", shape, ", got ", array.shape);
-    return ArrayImpl::make(array.storage, array.dtype, shape, broadcast_strides(rest, strides, shape),
-                           array.offset);
-  }
-  return ArrayImpl::make(array.storage, array.dtype, shape,
-                         broadcast_strides(array.shape, array.strides, shape), array.offset);
+  MX_CHECK(rest.rank() <= shape.rank() && broadcast_shapes(rest, shape, op) == shape, InvalidArgument, "[",
+           op, "] expected values that broadcast to ", shape, ", got ", array.shape);
+  return ArrayImpl::make(array.storage, array.dtype, shape, broadcast_strides(rest, strides, shape),
+                         array.offset);
 }
 
 // Contiguous to contiguous, same type and size, between devices or a device and the host.
@@ -79,8 +67,7 @@ void carry(ArrayImpl& target, ArrayImpl& source, std::source_location where) {
         const auto address = [&stream](ArrayImpl& array) {
           // Memory of another device, or of the host, is not this stream's to allocate.
           Stream* const own = array.context() == stream.device().context() ? &stream : nullptr;
-          return static_cast<char*>(array.storage->ensure(own)) +
-                 array.offset * static_cast<int64_t>(size_of(array.dtype));
+          return array.tensor(array.storage->ensure(own)).data;
         };
         void* const t = address(target_array);
         const void* const s = address(source_array);
@@ -99,7 +86,7 @@ Ref<ArrayImpl> new_array(const Shape& shape, DType dtype, Context context, const
 
 NDArray copy_to(ArrayImpl& source, DType dtype, Context context, std::source_location where) {
   Ref<ArrayImpl> made = new_array(source.shape, dtype, context, "copy");
-  if (source.context() == context || (source.context().is_cpu() && context.is_cpu())) {
+  if (one_memory(source.context(), context)) {
     launch_copy(*made, source, true, where);
   } else {
     assign(*made, source, "copy", where);
@@ -109,16 +96,12 @@ NDArray copy_to(ArrayImpl& source, DType dtype, Context context, std::source_loc
 
 void assign(ArrayImpl& target, ArrayImpl& source, const char* op, std::source_location where) {
   Ref<ArrayImpl> from = broadcast(source, target.shape, op);
-  const bool one_device =
-      target.context() == source.context() || (target.context().is_cpu() && source.context().is_cpu());
-  if (one_device) {
+  if (one_memory(target.context(), source.context())) {
     if (may_overlap(target, *from)) {
       const NDArray before = copy_to(source, source.dtype, source.context(), where);
       from = broadcast(before.impl(), target.shape, op);
-    } else if (target.storage.get() == from->storage.get() && target.offset == from->offset &&
-               target.strides == from->strides && target.shape == from->shape &&
-               target.dtype == from->dtype) {
-      return;  // onto itself
+    } else if (same_elements(target, *from)) {
+      return;
     }
     launch_copy(target, *from, false, where);
     return;

@@ -48,9 +48,7 @@ Managed* export_array(const NDArray& array) {
   DLTensor& tensor = managed.dl_tensor;
   void* const memory = impl.storage->data();
   // An address of its own rather than an offset: not every consumer looks at byte_offset.
-  tensor.data = memory == nullptr || impl.shape.numel() == 0
-                    ? nullptr
-                    : static_cast<char*>(memory) + impl.offset * static_cast<int64_t>(size_of(impl.dtype));
+  tensor.data = impl.shape.numel() == 0 ? nullptr : impl.tensor(memory).data;
   tensor.device = context.is_cpu() ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, context.id};
   tensor.ndim = impl.shape.rank();
   tensor.dtype = dlpack::to_dlpack(impl.dtype);

@@ -37,7 +37,6 @@ DType promote(DType a, DType b) {
 }
 
 DType promote_weak(DType array, DType scalar) {
-  const auto category = [](DType type) { return is_floating(type) ? 2 : is_integral(type) ? 1 : 0; };
   if (category(scalar) <= category(array)) return array;
   // The scalar decides the category only: its own width is that of the default type.
   return is_floating(scalar) ? DType::f32 : DType::i64;

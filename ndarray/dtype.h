@@ -40,6 +40,8 @@ constexpr size_t size_of(DType type) {
 
 constexpr bool is_floating(DType type) { return type <= DType::bf16; }
 constexpr bool is_integral(DType type) { return type >= DType::i8 && type <= DType::i64; }
+/// 0 for bool, 1 for integers, 2 for floating types: a higher category holds what the lower ones mean.
+constexpr int category(DType type) { return is_floating(type) ? 2 : is_integral(type) ? 1 : 0; }
 
 /// "f32", ..., "bool".
 const char* to_string(DType type);

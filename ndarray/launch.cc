@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/describe.h"
 #include "ndarray/detail/engine_use.h"
 #include "ndarray/kernels/strided_loop.h"
 
@@ -36,12 +37,7 @@ class Tensors {
   }
   Tensor* data() { return data_; }
   // Not initialised before it is set: two shapes each.
-  void set(size_t i, const ArrayImpl& array, void* memory) {
-    void* const first = memory == nullptr ? nullptr
-                                          : static_cast<char*>(memory) +
-                                                array.offset * static_cast<int64_t>(size_of(array.dtype));
-    ::new (data_ + i) Tensor{first, array.dtype, array.shape, array.strides};
-  }
+  void set(size_t i, const ArrayImpl& array, void* memory) { ::new (data_ + i) Tensor(array.tensor(memory)); }
 
  private:
   static constexpr size_t kInline = 6;
@@ -84,19 +80,13 @@ void run_on_host(const Kernel& kernel, const KernelArgs& args) {
              i, " of shape ", args.out[i].shape, " from finite inputs");
 }
 
-std::string describe(std::span<const Tensor> inputs) {
-  std::string text;
-  for (const Tensor& tensor : inputs)
-    text += detail::concat(text.empty() ? "" : ", ", tensor.dtype, ' ', tensor.shape);
-  return text.empty() ? text : detail::concat(" (inputs: ", text, ")");
-}
-
 [[noreturn]] void rethrow_with_inputs(std::span<const Tensor> inputs) {
   try {
     throw;
   } catch (...) {
-    std::rethrow_exception(
-        rewrite_current_exception([&](const std::string& text) { return text + describe(inputs); }));
+    std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
+      return inputs.empty() ? text : detail::concat(text, " (inputs: ", detail::describe(inputs), ')');
+    }));
   }
 }
 
@@ -183,7 +173,7 @@ class Call {
   }
 
   Ref<ArrayImpl>& array(size_t i) { return more_ != nullptr ? more_[i] : inline_[i]; }
-  bool exclusive(size_t i) const { return i >= inputs_ || (i < 64 && (updated_ >> i & 1) != 0); }
+  bool exclusive(size_t i) const { return i >= inputs_ || has_bit(updated_, i); }
   void check_access(const RunContext& context, size_t i) {
     const Var var = array(i)->storage->known_var();
     exclusive(i) ? context.write(var) : context.read(var);
@@ -250,10 +240,10 @@ bool run_directly(const Launch& l) {
   {
     DirectUse use;
     for (size_t i = 0; i < l.outputs.size(); ++i)
-      if ((i >= 64 || (l.fresh_outputs >> i & 1) == 0) && !use.write(*l.outputs[i]->storage)) return false;
+      if (!has_bit(l.fresh_outputs, i) && !use.write(*l.outputs[i]->storage)) return false;
     if (l.updated_inputs != 0)
-      for (size_t i = 0; i < l.inputs.size() && i < 64; ++i)
-        if ((l.updated_inputs >> i & 1) != 0 && !use.write(*l.inputs[i]->storage)) return false;
+      for (size_t i = 0; i < l.inputs.size(); ++i)
+        if (has_bit(l.updated_inputs, i) && !use.write(*l.inputs[i]->storage)) return false;
     for (size_t i = 0; i < l.inputs.size(); ++i)
       if (!use.read(*l.inputs[i]->storage)) return false;
     Tensors tensors(n);
@@ -300,7 +290,7 @@ void push(const Launch& l, Context context) {
     }
   };
   for (size_t i = 0; i < l.inputs.size(); ++i)
-    add(i < 64 && (l.updated_inputs >> i & 1) != 0 ? 2 : 0, *l.inputs[i]->storage);
+    add(has_bit(l.updated_inputs, i) ? 2 : 0, *l.inputs[i]->storage);
   for (ArrayImpl* array : l.outputs)
     add(!l.partial_outputs && array->covers_storage() ? 1 : 2, *array->storage);
   const auto list = [&](int i) {
@@ -325,8 +315,8 @@ Context common_context(const char* op, std::span<ArrayImpl* const> arrays) {
   if (arrays.empty()) return cpu();
   const Context first = arrays[0]->context();
   for (const ArrayImpl* array : arrays)
-    MX_CHECK(array->context() == first || (array->context().is_cpu() && first.is_cpu()), InvalidArgument, "[",
-             op, "] expected arrays on one device, got one of shape ", arrays[0]->shape, " on ", first,
+    MX_CHECK(detail::one_memory(array->context(), first), InvalidArgument, "[", op,
+             "] expected arrays on one device, got one of shape ", arrays[0]->shape, " on ", first,
              " and one of shape ", array->shape, " on ", array->context());
   return first;
 }
@@ -337,8 +327,8 @@ void launch_failure(const Launch& l, std::exception_ptr error) {
   Engine& engine = current_engine();
   for (ArrayImpl* array : l.outputs)
     (!l.partial_outputs && array->covers_storage() ? writes : updates).push_back(array->storage->var(engine));
-  for (size_t i = 0; i < l.inputs.size() && i < 64; ++i) {
-    if ((l.updated_inputs >> i & 1) == 0) continue;
+  for (size_t i = 0; i < l.inputs.size(); ++i) {
+    if (!has_bit(l.updated_inputs, i)) continue;
     arrays.push_back(l.inputs[i]);
     updates.push_back(l.inputs[i]->storage->var(engine));
   }
@@ -365,8 +355,8 @@ void launch(const Launch& l) {
   const Context context = l.context != nullptr ? *l.context : context_of(l);
   for (ArrayImpl* array : l.outputs) array->storage->bump_version();
   if (l.updated_inputs != 0)
-    for (size_t i = 0; i < l.inputs.size() && i < 64; ++i)
-      if ((l.updated_inputs >> i & 1) != 0) l.inputs[i]->storage->bump_version();
+    for (size_t i = 0; i < l.inputs.size(); ++i)
+      if (has_bit(l.updated_inputs, i)) l.inputs[i]->storage->bump_version();
   if (context.is_cpu()) {
     if (l.kernel->direct_work > 0 && l.work <= l.kernel->direct_work && current_engine().direct() &&
         run_directly(l))

@@ -45,6 +45,9 @@ struct Kernel {
   bool check_numerics = true;
 };
 
+/// Is bit i of a set of up to 64 arrays set? What comes after the 64th is in no set.
+constexpr bool has_bit(uint64_t set, size_t i) { return i < 64 && (set >> i & 1) != 0; }
+
 struct Launch {
   const Kernel* kernel;
   const Attrs* attrs = nullptr;

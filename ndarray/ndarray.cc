@@ -97,10 +97,7 @@ bool with_elements(const NDArray& a, const char* op, F f) {
       a.context().is_cpu() ? a : detail::copy_to(a.impl(), a.dtype(), cpu(), std::source_location::current());
   local.wait();
   const auto visit_elements = [](ArrayImpl& from, F& visitor, bool here) {
-    void* const memory = from.storage->ensure(nullptr);
-    const auto skipped = from.offset * static_cast<int64_t>(size_of(from.dtype));
-    void* const first = memory == nullptr ? nullptr : static_cast<char*>(memory) + skipped;
-    visitor(Tensor{first, from.dtype, from.shape, from.strides}, here);
+    visitor(from.tensor(from.storage->ensure(nullptr)), here);
   };
   ArrayImpl& from = local.impl();
   if (from.storage->try_read()) {
@@ -151,7 +148,6 @@ std::ostream& operator<<(std::ostream& out, const NDArray& a) { return out << to
 
 void NDArray::check_item(DType dtype) const {
   MX_CHECK(numel() == 1, InvalidArgument, "[item] expected an array of one element, got shape ", shape());
-  const auto category = [](DType type) { return is_floating(type) ? 2 : is_integral(type) ? 1 : 0; };
   MX_CHECK(dtype == bool_ || category(dtype) >= category(this->dtype()), InvalidArgument,
            "[item] expected item<T>() with a T that holds ", this->dtype(), ", got ", dtype);
 }
@@ -172,8 +168,7 @@ void* NDArray::host_data(DType dtype, bool write) const {
            ", got ", dtype);
   wait();
   if (write) array.storage->bump_version();
-  return static_cast<char*>(array.storage->ensure(nullptr)) +
-         array.offset * static_cast<int64_t>(size_of(array.dtype));
+  return array.tensor(array.storage->ensure(nullptr)).data;
 }
 
 }  // namespace mx

@@ -94,13 +94,7 @@ class Storage {
   }
   void end_write() { state_.fetch_sub(kWriter, std::memory_order_release); }
   /// Before a push; waits until direct uses have ended.
-  void begin_pending() {
-    uint64_t state = state_.fetch_add(kPending, std::memory_order_acquire);
-    while ((state & (kReaders | kWriter)) != 0) {
-      cpu_relax();
-      state = state_.load(std::memory_order_acquire);
-    }
-  }
+  void begin_pending() { wait_for_direct_uses(state_.fetch_add(kPending, std::memory_order_acquire)); }
   void end_pending() { state_.fetch_sub(kPending, std::memory_order_release); }
   void taint() { state_.fetch_or(kTainted, std::memory_order_relaxed); }
   void cleanse() {
@@ -109,13 +103,7 @@ class Storage {
   }
   /// From now on everything goes through the engine: somebody has the variable and may push operations that
   /// nobody counts here. Waits until direct uses have ended.
-  void share() {
-    uint64_t state = state_.fetch_or(kShared, std::memory_order_acquire);
-    while ((state & (kReaders | kWriter)) != 0) {
-      cpu_relax();
-      state = state_.load(std::memory_order_acquire);
-    }
-  }
+  void share() { wait_for_direct_uses(state_.fetch_or(kShared, std::memory_order_acquire)); }
   /// Has every pushed operation run, well as far as is known here, and is nobody writing?
   bool quiet() const { return (state_.load(std::memory_order_acquire) & ~kReaders) == 0; }
 
@@ -132,6 +120,12 @@ class Storage {
       : context_(context), bytes_(bytes), device_(device) {}
   struct Ending;
 
+  void wait_for_direct_uses(uint64_t state) const {
+    while ((state & (kReaders | kWriter)) != 0) {
+      cpu_relax();
+      state = state_.load(std::memory_order_acquire);
+    }
+  }
   void* allocate(Stream* stream);
   static void end(Storage* storage) noexcept;
   void free_data(void* data) noexcept;

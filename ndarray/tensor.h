@@ -8,6 +8,13 @@
 
 namespace mx {
 
+/// The address of an element, counted from the one at `data`; null where there is no memory.
+inline void* element_at(const void* data, DType type, int64_t index) {
+  return data == nullptr
+             ? nullptr
+             : static_cast<char*>(const_cast<void*>(data)) + index * static_cast<int64_t>(size_of(type));
+}
+
 struct Tensor {
   void* data = nullptr;  ///< of the first element, as the running kernel may use it; null when there is none
   DType dtype = DType::f32;
@@ -22,6 +29,14 @@ struct Tensor {
   int64_t numel() const { return shape.numel(); }
   /// Row-major without gaps (dimensions of one element do not count).
   bool contiguous() const { return is_contiguous(shape, strides); }
+
+  /// `size` entries from `first` on along an axis: the same memory.
+  Tensor narrowed(int axis, int64_t first, int64_t size) const {
+    Tensor result = *this;
+    result.shape[axis] = size;
+    result.data = element_at(data, dtype, first * strides[axis]);
+    return result;
+  }
 
   static bool is_contiguous(const Shape& shape, const Strides& strides) {
     int64_t expected = 1;

@@ -59,16 +59,6 @@ struct TriangleAttrs {
   }
 };
 
-/// `size` entries of `whole` from `first` on along an axis.
-Tensor piece(const Tensor& whole, int axis, int64_t first, int64_t size) {
-  Tensor result = whole;
-  result.shape[axis] = size;
-  if (whole.data != nullptr)
-    result.data = static_cast<char*>(whole.data) +
-                  first * whole.strides[axis] * static_cast<int64_t>(size_of(whole.dtype));
-  return result;
-}
-
 int64_t modulo(int64_t a, int64_t n) {
   const int64_t rest = a % n;
   return rest < 0 ? rest + n : rest;
@@ -129,7 +119,7 @@ void run_pad(const KernelArgs& args) {
   const Tensor &out = args.out[0], &x = args.in[0];
   Tensor inner = out;
   const auto before = [&](int d) { return attrs.widths[static_cast<size_t>(2 * d)]; };
-  for (int d = 0; d < x.rank(); ++d) inner = piece(inner, d, before(d), x.shape[d]);
+  for (int d = 0; d < x.rank(); ++d) inner = inner.narrowed(d, before(d), x.shape[d]);
   if (mode == PadMode::constant) {
     kernels::fill(out, attrs.value);
     kernels::copy(inner, x);
@@ -141,12 +131,13 @@ void run_pad(const KernelArgs& args) {
   for (int d = 0; d < x.rank(); ++d) {
     Tensor wide = out;
     for (int later = d + 1; later < x.rank(); ++later)
-      wide = piece(wide, later, before(later), x.shape[later]);
+      wide = wide.narrowed(later, before(later), x.shape[later]);
     const int64_t n = x.shape[d];
     for (int64_t i = 0; i < out.shape[d]; ++i) {
       if (i == before(d)) i += n;
       if (i >= out.shape[d]) break;
-      kernels::copy(piece(wide, d, i, 1), piece(wide, d, before(d) + source_of(i - before(d), n, mode), 1));
+      kernels::copy(wide.narrowed(d, i, 1),
+                    wide.narrowed(d, before(d) + source_of(i - before(d), n, mode), 1));
     }
   }
 }
@@ -193,7 +184,7 @@ void run_tile(const KernelArgs& args) {
     while (done < out.shape[d]) {
       const int64_t n = std::min(done, out.shape[d] - done);
       block.shape[d] = out.shape[d];
-      kernels::copy(piece(block, d, done, n), piece(block, d, 0, n));
+      kernels::copy(block.narrowed(d, done, n), block.narrowed(d, 0, n));
       done += n;
     }
     block.shape[d] = out.shape[d];
@@ -255,8 +246,8 @@ void roll_into(const Tensor& out, const Tensor& x, const Shape& shifts, int d) {
   if (d == x.rank()) return kernels::copy(out, x);
   const int64_t n = x.shape[d], shift = shifts[d];
   if (shift == 0) return roll_into(out, x, shifts, d + 1);
-  roll_into(piece(out, d, shift, n - shift), piece(x, d, 0, n - shift), shifts, d + 1);
-  roll_into(piece(out, d, 0, shift), piece(x, d, n - shift, shift), shifts, d + 1);
+  roll_into(out.narrowed(d, shift, n - shift), x.narrowed(d, 0, n - shift), shifts, d + 1);
+  roll_into(out.narrowed(d, 0, shift), x.narrowed(d, n - shift, shift), shifts, d + 1);
 }
 
 void run_roll(const KernelArgs& args) {
@@ -302,11 +293,11 @@ void run_triangle(const KernelArgs& args) {
       const int64_t border = k >= columns ? columns
                              : k <= -rows ? 0
                                           : std::clamp<int64_t>(i + k + last, 0, columns);
-      const Tensor to = piece(out, row_axis, i, 1), from = piece(x, row_axis, i, 1);
+      const Tensor to = out.narrowed(row_axis, i, 1), from = x.narrowed(row_axis, i, 1);
       const int64_t keep = kLower ? 0 : border, kept = kLower ? border : columns - border;
       const int64_t clear = kLower ? border : 0;
-      kernels::copy(piece(to, column_axis, keep, kept), piece(from, column_axis, keep, kept));
-      kernels::fill(piece(to, column_axis, clear, columns - kept), int64_t{0});
+      kernels::copy(to.narrowed(column_axis, keep, kept), from.narrowed(column_axis, keep, kept));
+      kernels::fill(to.narrowed(column_axis, clear, columns - kept), int64_t{0});
     }
   });
 }

@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
+#include "ndarray/detail/describe.h"
 
 namespace mx {
 
@@ -18,20 +19,13 @@ bool ends_with(const char* text, const char* end) {
   return n >= m && std::strcmp(text + n - m, end) == 0;
 }
 
-std::string describe(std::span<ArrayImpl* const> inputs) {
-  std::string text;
-  for (const ArrayImpl* array : inputs)
-    text += detail::concat(text.empty() ? "" : ", ", array->dtype, ' ', array->shape);
-  return text.empty() ? "none" : text;
-}
-
 // Adds what infer() cannot know: all operands, and the place of the call.
 [[noreturn]] void rethrow_at_call(const Operator& op, std::span<ArrayImpl* const> inputs,
                                   std::source_location where) {
   std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
     const std::string head = text.starts_with('[') ? "" : detail::concat('[', op.name(), "] ");
-    return detail::concat(head, text, " (inputs: ", describe(inputs), "; called at ", where.file_name(), ':',
-                          where.line(), ')');
+    return detail::concat(head, text, " (inputs: ", detail::describe(inputs), "; called at ",
+                          where.file_name(), ':', where.line(), ')');
   }));
 }
 
@@ -59,6 +53,15 @@ Context check_and_infer(const Operator& op, const Attrs& attrs, std::span<ArrayI
   }
 }
 
+// About how many element operations there are: what the record says, else the largest array.
+int64_t work_of(const Operator& op, const InferContext& infer, std::span<ArrayImpl* const> inputs) {
+  if (op.work != nullptr) return op.work(infer);
+  int64_t work = 0;
+  for (size_t i = 0; i < infer.outputs(); ++i) work = std::max(work, infer.output_shape(i).numel());
+  for (const ArrayImpl* input : inputs) work = std::max(work, input->shape.numel());
+  return work;
+}
+
 constexpr size_t kFew = 8;
 
 // The common path. `outputs` has room for what infer() says; made here.
@@ -72,17 +75,10 @@ void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> 
   std::vector<ArrayImpl*> many;
   if (n > kFew) many.resize(n);
   const std::span<ArrayImpl*> outputs(n > kFew ? many.data() : few, n);
-  int64_t work = 0;
   for (size_t i = 0; i < n; ++i) {
     Ref<ArrayImpl> made = detail::new_array(infer.output_shape(i), infer.output_dtype(i), context, op.name());
     outputs[i] = made.get();
-    work = std::max(work, made->shape.numel());
     take(std::move(made));
-  }
-  if (op.work != nullptr) {
-    work = op.work(infer);
-  } else {
-    for (const ArrayImpl* input : inputs) work = std::max(work, input->shape.numel());
   }
   launch({.kernel = &op.kernel,
           .attrs = &attrs,
@@ -90,7 +86,7 @@ void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> 
           .outputs = outputs,
           .updated_inputs = op.updates,
           .fresh_outputs = n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1,
-          .work = work,
+          .work = work_of(op, infer, inputs),
           .context = &context,
           .where = where});
 }
@@ -225,24 +221,12 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
     // Straight into the memory where the result is what is there, and no input is read after it was
     // overwritten.
     InferContext infer(op, arrays, attrs);
-    int64_t work = 0;
-    try {
-      check_call(op, attrs, inputs.size());
-      common_context(op.name(), arrays);
-      op.infer(infer);
-    } catch (...) {
-      rethrow_at_call(op, arrays, where);
-    }
+    const Context context = check_and_infer(op, attrs, arrays, infer, where);
     direct = infer.outputs() == 1 && infer.output_shape(0) == target.shape &&
-             infer.output_dtype(0) == target.dtype &&
-             (arrays.empty() || arrays[0]->context() == target.context());
+             infer.output_dtype(0) == target.dtype && (arrays.empty() || context == target.context());
     for (size_t i = 0; i < arrays.size() && direct; ++i) {
-      work = std::max(work, arrays[i]->shape.numel());
-      if (arrays[i]->storage.get() != target.storage.get()) continue;
-      const detail::ByteRange x = byte_range(*arrays[i]), y = byte_range(target);
-      const bool apart = x.last <= y.first || y.last <= x.first;
-      const bool twins = i < 64 && (op.in_place >> i & 1) != 0 && !may_overlap(*arrays[i], target);
-      direct = apart || twins;
+      direct =
+          !may_overlap(*arrays[i], target) && (has_bit(op.in_place, i) || !same_elements(*arrays[i], target));
     }
     if (direct) {
       ArrayImpl* const outputs[] = {&target};
@@ -251,7 +235,7 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
               .inputs = arrays,
               .outputs = outputs,
               .updated_inputs = op.updates,
-              .work = op.work != nullptr ? op.work(infer) : std::max(work, target.shape.numel()),
+              .work = work_of(op, infer, arrays),
               .where = where});
       return;
     }

@@ -54,7 +54,7 @@ std::string signature(const Operator& op) {
 std::string inputs_of(const Operator& op, uint64_t bits) {
   std::vector<std::string> names;
   for (size_t i = 0; i < op.inputs.size() && i < 64; ++i)
-    if ((bits >> i & 1) != 0) names.push_back(std::string("`") + op.inputs[i] + '`');
+    if (has_bit(bits, i)) names.push_back(std::string("`") + op.inputs[i] + '`');
   return joined(names);
 }
 

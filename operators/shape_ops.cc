@@ -31,16 +31,6 @@ struct SplitAttrs {
   }
 };
 
-/// `size` entries of `whole` from `first` on along an axis.
-Tensor piece(const Tensor& whole, int axis, int64_t first, int64_t size) {
-  Tensor result = whole;
-  result.shape[axis] = size;
-  if (whole.data != nullptr)
-    result.data = static_cast<char*>(whole.data) +
-                  first * whole.strides[axis] * static_cast<int64_t>(size_of(whole.dtype));
-  return result;
-}
-
 void infer_concat(InferContext& c) {
   const int axis = normalize_axis(c.attr<AxisAttrs>().axis, c.shape(0).rank(), c.name());
   Shape shape = c.shape(0);
@@ -63,7 +53,7 @@ void run_concat(const KernelArgs& args) {
   const int axis = normalize_axis(args.attr<AxisAttrs>().axis, out.rank(), "concat");
   int64_t first = 0;
   for (const Tensor& x : args.in) {
-    kernels::copy(piece(out, axis, first, x.shape[axis]), x);
+    kernels::copy(out.narrowed(axis, first, x.shape[axis]), x);
     first += x.shape[axis];
   }
 }
@@ -99,7 +89,7 @@ void run_split(const KernelArgs& args) {
   const int axis = normalize_axis(args.attr<SplitAttrs>().axis, args.in[0].rank(), "split");
   int64_t first = 0;
   for (const Tensor& out : args.out) {
-    kernels::copy(out, piece(args.in[0], axis, first, out.shape[axis]));
+    kernels::copy(out, args.in[0].narrowed(axis, first, out.shape[axis]));
     first += out.shape[axis];
   }
 }

@@ -17,10 +17,13 @@ ByteRange byte_range(const ArrayImpl& array) {
   return {low * size, (high + 1) * size};
 }
 
+bool same_elements(const ArrayImpl& a, const ArrayImpl& b) {
+  return a.storage.get() == b.storage.get() && a.offset == b.offset && a.dtype == b.dtype &&
+         a.shape == b.shape && a.strides == b.strides;
+}
+
 bool may_overlap(const ArrayImpl& a, const ArrayImpl& b) {
-  if (a.storage.get() != b.storage.get()) return false;
-  if (a.offset == b.offset && a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides)
-    return false;
+  if (a.storage.get() != b.storage.get() || same_elements(a, b)) return false;
   const ByteRange x = byte_range(a), y = byte_range(b);
   return x.first < y.last && y.first < x.last;
 }

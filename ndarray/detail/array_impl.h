@@ -13,6 +13,7 @@
 #include "ndarray/dtype.h"
 #include "ndarray/shape.h"
 #include "ndarray/storage.h"
+#include "ndarray/tensor.h"
 
 namespace mx::detail {
 
@@ -62,6 +63,8 @@ struct ArrayImpl {
   bool plain() const { return flags.load(std::memory_order_relaxed) == 0; }
   bool contiguous() const;
   Context context() const { return storage->context(); }
+  /// What a kernel sees of the array when its storage's memory is at `memory`.
+  Tensor tensor(void* memory) const { return {element_at(memory, dtype, offset), dtype, shape, strides}; }
   /// All of the storage, each element once: an operation that sets it replaces the variable's whole value.
   bool covers_storage() const {
     return static_cast<size_t>(shape.numel()) * size_of(dtype) == storage->bytes() && contiguous();
@@ -81,5 +84,11 @@ ByteRange byte_range(const ArrayImpl& array);
 
 /// May the two share an element, other than each its own twin at the same place?
 bool may_overlap(const ArrayImpl& a, const ArrayImpl& b);
+
+/// Are the two the very same elements in the same order?
+bool same_elements(const ArrayImpl& a, const ArrayImpl& b);
+
+/// Can one operation use memory of both? All contexts of the CPU share the host's memory.
+inline bool one_memory(Context a, Context b) { return a == b || (a.is_cpu() && b.is_cpu()); }
 
 }  // namespace mx::detail

@@ -154,7 +154,7 @@ TEST(RegistryResults, InPlaceGivesTheBitsOfOutOfPlace) {
     const size_t updated = static_cast<size_t>(__builtin_popcountll(op.updates));
     if (expected.size() != 1 + updated) return;  // several outputs
     for (size_t i = 0; i < sample.inputs.size() && i < 64; ++i) {
-      if ((op.in_place >> i & 1) == 0) continue;
+      if (!has_bit(op.in_place, i)) continue;
       if (sample.inputs[i].shape() != expected[0].shape || sample.inputs[i].dtype() != expected[0].dtype)
         continue;
       for (const test::Layout layout : {test::Layout::reversed, test::Layout::stepped}) {

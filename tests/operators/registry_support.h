@@ -43,7 +43,7 @@ inline Content content_of(const NDArray& a) {
   return content;
 }
 
-inline bool is_updated(const Operator& op, size_t i) { return i < 64 && (op.updates >> i & 1) != 0; }
+inline bool is_updated(const Operator& op, size_t i) { return has_bit(op.updates, i); }
 
 /// Calls with copies of what the operator updates; gives the outputs and, behind them, those copies.
 inline std::vector<Content> outcome(const Operator& op, const Attrs& attrs, std::vector<NDArray> inputs) {
