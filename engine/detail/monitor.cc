@@ -127,27 +127,9 @@ void EngineImpl::watchdog(int64_t now) {
   }
 }
 
-namespace {
-
-/// Engines whose operations this thread is running in run_inline(), innermost first. A closure that is
-/// destroyed there may push again, outside of any operation; the loop that is running finds what came.
-struct Executing {
-  const EngineImpl* engine;
-  Executing* before;
-};
-thread_local constinit Executing* executing = nullptr;
-
-bool executes(const EngineImpl* engine) {
-  for (const Executing* e = executing; e != nullptr; e = e->before)
-    if (e->engine == engine) return true;
-  return false;
-}
-
-}  // namespace
-
 // Naive: everything that is ready runs. Fuzz: at a push a few operations, at a wait everything.
 void EngineImpl::run_inline(bool all, bool wait_for_turn) {
-  if (inside_operation() || executes(this)) return;
+  if (inside_operation()) return;
   if (!monitor_awake_.load(std::memory_order_relaxed)) wake_monitor();
   std::unique_lock guard(inline_mutex_, std::try_to_lock);
   if (!guard.owns_lock()) {
@@ -158,9 +140,7 @@ void EngineImpl::run_inline(bool all, bool wait_for_turn) {
       return;  // the executor looks at the flag after it has let go of the mutex
     }
   }
-  Executing here{this, executing};
   for (;;) {
-    executing = &here;
     inline_again_.store(false);
     lock_.lock();
     Worker& worker = *borrow_worker();  // (one executor at a time: the constructor has made its worker)
@@ -174,7 +154,6 @@ void EngineImpl::run_inline(bool all, bool wait_for_turn) {
     finish_batch(worker);
     return_worker(worker);
     unlock();
-    executing = here.before;
     guard.unlock();
     if (!inline_again_.load() || !guard.try_lock()) return;
   }
