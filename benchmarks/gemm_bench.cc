@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "benchmarks/gemm/peak.h"
 #include "benchmarks/gemm/peers.h"
+#include "benchmarks/op/bandwidth.h"
 #include "benchmarks/support/clock.h"
 #include "benchmarks/support/process.h"
 #include "benchmarks/support/report.h"
@@ -55,6 +55,16 @@ double sample(const std::function<void()>& product, double flops, int ms, bool c
     elapsed = now() - start;
   }
   return flops * static_cast<double>(runs) / static_cast<double>(elapsed);
+}
+
+/// GFLOP/s of multiply-adds in registers by the calling thread.
+double fma_peak() {
+  constexpr int64_t kRounds = 2'000'000;
+  float value = 1;
+  const int64_t start = thread_cpu_ns();
+  const double flops = fma_rounds(kRounds, &value) * kRounds;
+  asm volatile("" ::"m"(value));
+  return flops / static_cast<double>(thread_cpu_ns() - start);
 }
 
 template <class T>
@@ -100,7 +110,7 @@ void measure(const Options& options, const std::string& type, const std::string&
   std::vector<double> peak;
   for (int round = 0; round < options.rounds; ++round) {
     std::vector<double> each(static_cast<size_t>(threads));
-    mx::parallel_for(threads, 1, [&](int64_t i, int64_t) { each[static_cast<size_t>(i)] = fma_peak_f32(); });
+    mx::parallel_for(threads, 1, [&](int64_t i, int64_t) { each[static_cast<size_t>(i)] = fma_peak(); });
     double sum = 0;
     for (const double g : each) sum += g;
     peak.push_back(type == "f64" ? sum / 2 : sum);

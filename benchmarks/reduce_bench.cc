@@ -2,7 +2,6 @@
 //
 // Prints JSON lines in GB/s: bytes that the case must read and write at least, by time. The cases of system
 // "limit" are what the machine gave in the same rounds: reading, copying, copying past the caches.
-#include <immintrin.h>
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/op/bandwidth.h"
 #include "benchmarks/support/clock.h"
 #include "benchmarks/support/process.h"
 #include "benchmarks/support/report.h"
@@ -43,20 +43,6 @@ struct Buffer {
   }
 };
 
-// Enough independent sums that the loads are what takes the time.
-__attribute__((target_clones("avx512f", "avx2", "default"))) uint64_t read_all(const uint64_t* p, int64_t n) {
-  uint64_t total = 0;
-  for (int64_t i = 0; i < n; ++i) total += p[i];
-  return total;
-}
-
-void copy_past_caches(char* to, const char* from, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 16)
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
-                     _mm_load_si128(reinterpret_cast<const __m128i*>(from + i)));
-  _mm_sfence();
-}
-
 struct Case {
   std::string name, system;
   double bytes;
@@ -70,8 +56,7 @@ void add_limits(std::vector<Case>& cases, const std::string& size, const Buffer&
   const double total = static_cast<double>(bytes);
   cases.push_back({"read_" + size, "limit", total, [=] {
                      parallel_for(bytes, kLimitGrain, [=](int64_t begin, int64_t end) {
-                       uint64_t sum =
-                           read_all(reinterpret_cast<const uint64_t*>(in + begin), (end - begin) / 8);
+                       uint64_t sum = bench::read_bytes(in + begin, static_cast<size_t>(end - begin));
                        asm volatile("" : "+r"(sum));
                      });
                    }});
@@ -82,7 +67,7 @@ void add_limits(std::vector<Case>& cases, const std::string& size, const Buffer&
                    }});
   cases.push_back({"copy_streaming_" + size, "limit", 2 * total, [=] {
                      parallel_for(bytes, kLimitGrain, [=](int64_t begin, int64_t end) {
-                       copy_past_caches(out + begin, in + begin, end - begin);
+                       bench::copy_non_temporal(out + begin, in + begin, static_cast<size_t>(end - begin));
                      });
                    }});
 }
