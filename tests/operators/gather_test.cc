@@ -4,6 +4,7 @@
 #include "engine/base/error.h"
 #include "operators/kernels/index.h"
 #include "tests/operators/layout.h"
+#include "tests/support/errors.h"
 
 namespace mx {
 namespace {
@@ -102,25 +103,25 @@ TEST(Take, RefusesAnIndexOutOfRangeByNameAndPlace) {
   write(*index, Values{0, 2, 3, -4});
   const auto run = [&] { take(*target, *source, *index, 1); };
   EXPECT_EQ("[take] expected indices from -3 to 2 into axis 1 of size 3, got 3 at position (1, 0)",
-            error_text<InvalidArgument>(run));
+            test::error_of<InvalidArgument>(run));
   write(*index, Values{0, -4, 3, -4});
   EXPECT_EQ("[take] expected indices from -3 to 2 into axis 1 of size 3, got -4 at position (0, 1)",
-            error_text<InvalidArgument>(run));
+            test::error_of<InvalidArgument>(run));
   const Owned empty(f32, {0}), out(f32, {2, 2});
   EXPECT_EQ("[take] expected no indices into axis 0 of size 0, got 4",
-            error_text<InvalidArgument>([&] { take(*out, *empty, *index, 0, IndexMode::wrap); }));
+            test::error_of<InvalidArgument>([&] { take(*out, *empty, *index, 0, IndexMode::wrap); }));
 }
 
 TEST(Take, RefusesWhatDoesNotFit) {
   const Owned source(f32, {4, 3}), index(i64, {2}), target(f32, {4, 2}), other(f64, {4, 2}), real(f32, {2});
   write(*index, Values{0, 0});
   EXPECT_EQ("[take] expected a target of shape (2, 3), got (4, 2)",
-            error_text<InvalidArgument>([&] { take(*target, *source, *index, 0); }));
+            test::error_of<InvalidArgument>([&] { take(*target, *source, *index, 0); }));
   EXPECT_EQ("[take] expected one dtype, got f64 and f32",
-            error_text<InvalidArgument>([&] { take(*other, *source, *index, 1); }));
+            test::error_of<InvalidArgument>([&] { take(*other, *source, *index, 1); }));
   EXPECT_EQ("[take] expected indices of type i32 or i64, got f32",
-            error_text<InvalidArgument>([&] { take(*target, *source, *real, 1); }));
-  EXPECT_NE("", error_text<InvalidArgument>([&] { take(*target, *source, *index, 2); }));
+            test::error_of<InvalidArgument>([&] { take(*target, *source, *real, 1); }));
+  EXPECT_NE("", test::error_of<InvalidArgument>([&] { take(*target, *source, *index, 2); }));
 }
 
 TEST(Gather, ReadsWhatALoopReads) {
@@ -151,12 +152,12 @@ TEST(Gather, RefusesWhatDoesNotFit) {
   const Owned source(f32, {2, 3}), index(i64, {3, 1}), target(f32, {3, 1}), flat(i64, {2}), row(f32, {2});
   write(*index, Values{0, 0, 0});
   EXPECT_EQ("[gather] expected indices that fit into (2, 3) except along axis 1, got (3, 1)",
-            error_text<InvalidArgument>([&] { gather(*target, *source, *index, 1); }));
+            test::error_of<InvalidArgument>([&] { gather(*target, *source, *index, 1); }));
   EXPECT_EQ("[gather] expected indices of rank 2, got shape (2,)",
-            error_text<InvalidArgument>([&] { gather(*row, *source, *flat, 1); }));
+            test::error_of<InvalidArgument>([&] { gather(*row, *source, *flat, 1); }));
   write(*index, Values{0, 1, 2});
   EXPECT_EQ("[gather] expected indices from -2 to 1 into axis 0 of size 2, got 2 at position (2, 0)",
-            error_text<InvalidArgument>([&] { gather(*target, *source, *index, 0); }));
+            test::error_of<InvalidArgument>([&] { gather(*target, *source, *index, 0); }));
 }
 
 TEST(GatherNd, TheIndicesStandWhereNumPyPutsThem) {
@@ -201,18 +202,18 @@ TEST(GatherNd, RefusesWhatDoesNotFit) {
   write(*a, Values{0, 4});
   write(*b, Values{0, 0, 0});
   const Tensor both[2] = {*a, *b}, twice[2] = {*a, *a};
-  EXPECT_NE("", error_text<InvalidArgument>([&] { gather_nd(*target, *source, both, {0, 1}); }));
+  EXPECT_NE("", test::error_of<InvalidArgument>([&] { gather_nd(*target, *source, both, {0, 1}); }));
   EXPECT_EQ("[gather_nd] expected axes that are distinct and ascending, got (1, 0)",
-            error_text<InvalidArgument>([&] {
+            test::error_of<InvalidArgument>([&] {
               gather_nd(*target, *source, twice, {1, 0});
             }));
   EXPECT_EQ("[gather_nd] expected one array of indices per axis, got 2 for axes (0,)",
-            error_text<InvalidArgument>([&] { gather_nd(*target, *source, twice, {0}); }));
+            test::error_of<InvalidArgument>([&] { gather_nd(*target, *source, twice, {0}); }));
   EXPECT_EQ("[gather_nd] expected indices from -4 to 3 into axis 0 of size 4, got 4 at position (1,)",
-            error_text<InvalidArgument>([&] {
+            test::error_of<InvalidArgument>([&] {
               gather_nd(*target, *source, twice, {0, 1});
             }));
-  EXPECT_EQ("[gather_nd] expected a position up to 0, got 1", error_text<InvalidArgument>([&] {
+  EXPECT_EQ("[gather_nd] expected a position up to 0, got 1", test::error_of<InvalidArgument>([&] {
               gather_nd(*target, *source, twice, {0, 1}, 1);
             }));
 }
@@ -233,9 +234,9 @@ TEST(OneHot, RefusesClassesThatAreNotThere) {
   const Owned index(i32, {2}), target(f32, {2, 4}), flat(f32, {2});
   write(*index, Values{0, -1});
   EXPECT_EQ("[one_hot] expected indices from 0 to 3 into axis 1 of size 4, got -1 at position (1,)",
-            error_text<InvalidArgument>([&] { one_hot(*target, *index); }));
+            test::error_of<InvalidArgument>([&] { one_hot(*target, *index); }));
   EXPECT_EQ("[one_hot] expected a target of rank 2, got shape (2,)",
-            error_text<InvalidArgument>([&] { one_hot(*flat, *index); }));
+            test::error_of<InvalidArgument>([&] { one_hot(*flat, *index); }));
 }
 
 }  // namespace

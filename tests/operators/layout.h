@@ -109,15 +109,4 @@ inline size_t linear(const Shape& shape, const Shape& at) {
   return static_cast<size_t>(i);
 }
 
-/// What f throws, as text; "" for nothing.
-template <class ErrorType, class F>
-std::string error_text(const F& f) {
-  try {
-    f();
-  } catch (const ErrorType& e) {
-    return e.what();
-  }
-  return "";
-}
-
 }  // namespace mx::testing

@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "tests/operators/layout.h"
+#include "tests/support/errors.h"
 
 namespace mx {
 namespace {
@@ -101,7 +102,7 @@ TEST(Masked, RefusesWhatDoesNotFit) {
   const Owned doubles(f64, {4}), rows(i32, {4, 2}), few(i64, {3, 2});
   write(*mask, Values{1, 1, 1, 1});
   write(*a, Values{1, 1, 1, 1});
-  const auto text = [](auto f) { return error_text<InvalidArgument>(f); };
+  const auto text = [](auto f) { return test::error_of<InvalidArgument>(f); };
   EXPECT_EQ("[masked_fill] expected a mask of shape (2, 2), got (2,)",
             text([&] { masked_fill(*a, *other, 1.0); }));
   EXPECT_EQ("[masked_fill] expected a mask of type bool, got u8",

@@ -13,6 +13,7 @@
 #include "operators/kernels/philox.h"
 #include "operators/kernels/random_words.h"
 #include "tests/operators/layout.h"
+#include "tests/support/errors.h"
 
 namespace mx {
 namespace {
@@ -350,7 +351,7 @@ TEST(Random, PoissonCountsComeInProportion) {
 
 TEST(Random, RefusesWhatMakesNoSense) {
   const Owned f(f32, {4}), i(i32, {4}), b(bool_, {4}), w(f32, {2, 3}), t(i64, {2, 4}), h(f16, {4});
-  const auto text = [](auto call) { return error_text<InvalidArgument>(call); };
+  const auto text = [](auto call) { return test::error_of<InvalidArgument>(call); };
   const double nan = std::nan(""), inf = std::numeric_limits<double>::infinity();
   EXPECT_EQ("[random_uniform] expected a floating-point target, got i32",
             text([&] { random_uniform(*i, 0, 1, 1, 1); }));

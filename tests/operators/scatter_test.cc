@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 #include "operators/kernels/index.h"
 #include "tests/operators/layout.h"
+#include "tests/support/errors.h"
 
 namespace mx {
 namespace {
@@ -236,10 +237,10 @@ TEST(Scatter, AnErrorLeavesTheTargetAsItWas) {
   write(*index, Values{0, 1, 3});
   const std::string range = "expected indices from -3 to 2 into axis 0 of size 3, got 3 at position (2,)";
   EXPECT_EQ("[scatter] " + range,
-            error_text<InvalidArgument>([&] { scatter(*target, *index, *updates, 0); }));
+            test::error_of<InvalidArgument>([&] { scatter(*target, *index, *updates, 0); }));
   EXPECT_EQ("[index_update] " + range,
-            error_text<InvalidArgument>([&] { index_update(*target, *index, *updates, 0); }));
-  EXPECT_EQ("[put_nd] " + range, error_text<InvalidArgument>([&] {
+            test::error_of<InvalidArgument>([&] { index_update(*target, *index, *updates, 0); }));
+  EXPECT_EQ("[put_nd] " + range, test::error_of<InvalidArgument>([&] {
               put_nd(*target, {&*index, 1}, {0}, *updates);
             }));
   EXPECT_EQ((Values{1, 2, 3}), read(*target));
@@ -250,20 +251,20 @@ TEST(Scatter, RefusesWhatDoesNotFit) {
   write(*index, Values(9, 0.0));
   write(*flat, Values(3, 0.0));
   EXPECT_EQ("[scatter] expected indices that fit into (2, 3) except along axis 1, got (3, 3)",
-            error_text<InvalidArgument>([&] { scatter(*target, *index, *updates, 1); }));
+            test::error_of<InvalidArgument>([&] { scatter(*target, *index, *updates, 1); }));
   EXPECT_EQ("[scatter] expected updates of shape (3,), got (3, 3)",
-            error_text<InvalidArgument>([&] { scatter(*target, *flat, *updates, 1); }));
+            test::error_of<InvalidArgument>([&] { scatter(*target, *flat, *updates, 1); }));
   EXPECT_EQ("[scatter] expected indices of rank 2, got shape (3,)",
-            error_text<InvalidArgument>([&] { scatter(*target, *flat, *row, 1); }));
+            test::error_of<InvalidArgument>([&] { scatter(*target, *flat, *row, 1); }));
   EXPECT_EQ("[index_update] expected updates of shape (2, 3), got (3, 3)",
-            error_text<InvalidArgument>([&] { index_update(*target, *flat, *updates, 1); }));
+            test::error_of<InvalidArgument>([&] { index_update(*target, *flat, *updates, 1); }));
   EXPECT_EQ("[index_update] expected indices of rank 1, got shape (3, 3)",
-            error_text<InvalidArgument>([&] { index_update(*target, *index, *updates, 0); }));
-  EXPECT_NE("", error_text<InvalidArgument>([&] { put_nd(*target, {&*flat, 1}, {0}, *index); }));
+            test::error_of<InvalidArgument>([&] { index_update(*target, *index, *updates, 0); }));
+  EXPECT_NE("", test::error_of<InvalidArgument>([&] { put_nd(*target, {&*flat, 1}, {0}, *index); }));
   const Owned one(f32, {1, 3}), zero(i64, {1}), two(f32, {2, 3});
   write(*zero, Values{0});
   EXPECT_EQ("[put_nd] expected updates that broadcast to (1, 3), got (2, 3)",
-            error_text<InvalidArgument>([&] {
+            test::error_of<InvalidArgument>([&] {
               put_nd(*one, {&*zero, 1}, {0}, *two);
             }));
 }
@@ -303,18 +304,18 @@ TEST(Embedding, RefusesWhatDoesNotFit) {
   const Owned cube(f32, {2, 2, 2}), table(f32, {3, 2}), index(i32, {1}), out(f32, {1, 2});
   write(*index, Values{3});
   EXPECT_EQ("[embedding] expected a table of rank 2, got shape (2, 2, 2)",
-            error_text<InvalidArgument>([&] { embedding(*out, *cube, *index); }));
+            test::error_of<InvalidArgument>([&] { embedding(*out, *cube, *index); }));
   EXPECT_EQ("[embedding] expected indices from -3 to 2 into axis 0 of size 3, got 3 at position (0,)",
-            error_text<InvalidArgument>([&] { embedding(*out, *table, *index); }));
+            test::error_of<InvalidArgument>([&] { embedding(*out, *table, *index); }));
   EXPECT_EQ(
       "[embedding_gradient] expected indices from -3 to 2 into axis 0 of size 3, got 3 at position (0,)",
-      error_text<InvalidArgument>([&] { embedding_gradient(*table, *index, *out); }));
+      test::error_of<InvalidArgument>([&] { embedding_gradient(*table, *index, *out); }));
   EXPECT_EQ("[embedding_gradient] expected a target of rank 2, got shape (2, 2, 2)",
-            error_text<InvalidArgument>([&] { embedding_gradient(*cube, *index, *out); }));
+            test::error_of<InvalidArgument>([&] { embedding_gradient(*cube, *index, *out); }));
   EXPECT_EQ("[embedding_gradient] expected a row to skip below 3, got 3",
-            error_text<InvalidArgument>([&] { embedding_gradient(*table, *index, *out, 3); }));
+            test::error_of<InvalidArgument>([&] { embedding_gradient(*table, *index, *out, 3); }));
   EXPECT_EQ("[embedding_gradient] expected a gradient of shape (1, 2), got (3, 2)",
-            error_text<InvalidArgument>([&] { embedding_gradient(*table, *index, *table); }));
+            test::error_of<InvalidArgument>([&] { embedding_gradient(*table, *index, *table); }));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "engine/base/error.h"
 #include "tests/operators/layout.h"
+#include "tests/support/errors.h"
 
 namespace mx {
 namespace {
@@ -222,7 +223,7 @@ TEST(Sort, RefusesWhatDoesNotFit) {
       flat(f32, {6});
   const Owned where(i64, {2, 3}), other(i64, {2, 2});
   write(*a, Values{1, 2, 3, 4, 5, 6});
-  const auto text = [](auto call) { return error_text<InvalidArgument>(call); };
+  const auto text = [](auto call) { return test::error_of<InvalidArgument>(call); };
   EXPECT_EQ("[sort] expected values of shape (2, 3), got (3, 2)", text([&] { sort(*b, *a, 1); }));
   EXPECT_EQ("[sort] expected one dtype, got f64 and f32", text([&] { sort(*d, *a, 1); }));
   EXPECT_NE("", text([&] { sort(*a, *a, 2); }));
