@@ -12,6 +12,7 @@
 
 #include "engine/base/error.h"
 #include "tests/conformance/device_suite.h"
+#include "tests/support/forking.h"
 
 namespace mx {
 
@@ -43,7 +44,7 @@ class VirtualDeviceTest : public ::testing::Test {
 // The signal that ends a child which does `body`, or 0.
 template <class F>
 int signal_of_child(F body) {
-  const pid_t child = fork();
+  const pid_t child = test::fork_at_rest();
   if (child == 0) {
     std::signal(SIGSEGV, SIG_DFL);  // no sanitizer's report
     std::signal(SIGBUS, SIG_DFL);
@@ -333,7 +334,7 @@ TEST_F(VirtualDeviceTest, ATaskMayUseMemoryThatItAllocatesOnItsOwnStream) {
 
 TEST_F(VirtualDeviceTest, AForkedChildIsRefused) {
   stream->submit([](KernelContext&) {});
-  const pid_t child = fork();
+  const pid_t child = test::fork_at_rest();
   if (child == 0) {
     int code = 1;
     try {

@@ -11,6 +11,7 @@
 
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
+#include "tests/support/forking.h"
 #include "tests/support/held.h"
 
 namespace mx {
@@ -157,7 +158,7 @@ TEST_P(BadUse, AForkedChildIsToldSo) {
   Var v = e_.new_var();
   e_.push([] {}, {.writes = {v}});
   e_.wait(v);
-  const pid_t child = fork();
+  const pid_t child = test::fork_at_rest();
   ASSERT_GE(child, 0);
   if (child == 0) {
     int right = 0;

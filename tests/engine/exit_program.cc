@@ -5,14 +5,13 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <new>
 #include <string>
 #include <thread>
 
 #include "engine/engine.h"
+#include "tests/support/forking.h"
 #include "tests/support/held.h"
 
 namespace {
@@ -54,23 +53,6 @@ void use_default_engine() {
   outlives.v = e.new_var();
   outlives.used = true;
   for (int i = 0; i < 1000; ++i) e.push([] { ++count; }, {.updates = {outlives.v}});
-}
-
-// Until every other thread of the process sleeps. A child that is forked while a thread is inside oneTBB
-// inherits its locks in whatever state they are, and oneTBB's own destructors may wait for them for ever:
-// that is oneTBB's, and nothing that the engine could end.
-void await_sleeping_threads() {
-  for (bool busy = true; busy;) {
-    busy = false;
-    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-      if (task.path().filename() == std::to_string(gettid())) continue;
-      std::ifstream in(task.path() / "stat");
-      std::string stat;
-      std::getline(in, stat);
-      const size_t end = stat.rfind(')');
-      busy = busy || (end != std::string::npos && stat[end + 2] != 'S');
-    }
-  }
 }
 
 // Address space: what is mapped now and a little more; 0: no limit.
@@ -175,8 +157,7 @@ int main(int, char** argv) {
   if (what == "forked child") {
     use_default_engine();
     Engine::get().wait_all();
-    await_sleeping_threads();
-    const pid_t child = fork();
+    const pid_t child = test::fork_at_rest();
     if (child == 0) {
       is_forked_child = true;
       std::exit(7);  // with all its destructors

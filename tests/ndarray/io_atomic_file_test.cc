@@ -20,6 +20,7 @@
 #include "tests/ndarray/io_faults.h"
 #include "tests/ndarray/io_temp.h"
 #include "tests/support/errors.h"
+#include "tests/support/forking.h"
 
 namespace mx::io {
 namespace {
@@ -230,7 +231,7 @@ TEST(AtomicFile, AProcessKilledAtAnyCallLeavesTheOldContentOrAllOfTheNew) {
   for (int at = 0; !finished; ++at) {
     ASSERT_LT(at, 100);
     spill(folder / "a", kOld);
-    const pid_t child = ::fork();
+    const pid_t child = test::fork_at_rest();
     ASSERT_GE(child, 0);
     if (child == 0) {
       Killed ops(at);
@@ -251,7 +252,7 @@ TEST(AtomicFile, AProcessKilledAtAnyCallLeavesTheOldContentOrAllOfTheNew) {
 TEST(AtomicFile, TheLimitOfTheSystemItselfIsReported) {
   const TempFolder folder;
   spill(folder / "a", kOld);
-  const pid_t child = ::fork();
+  const pid_t child = test::fork_at_rest();
   ASSERT_GE(child, 0);
   if (child == 0) {
     ::signal(SIGXFSZ, SIG_IGN);
