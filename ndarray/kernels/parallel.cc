@@ -1,6 +1,7 @@
 #include "ndarray/kernels/parallel.h"
 
 #include <tbb/blocked_range.h>
+#include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
 #include <tbb/partitioner.h>
 #include <tbb/task_arena.h>
@@ -9,7 +10,14 @@
 
 #include "engine/base/annotations.h"
 
-namespace mx::detail {
+namespace mx {
+
+int parallel_width() {
+  const size_t allowed = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
+  return static_cast<int>(std::min(allowed, static_cast<size_t>(tbb::this_task_arena::max_concurrency())));
+}
+
+namespace detail {
 
 void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body) {
   const int64_t pieces = (n + grain - 1) / grain;
@@ -29,4 +37,5 @@ void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body) 
   MX_TSAN_ACQUIRE(edge);
 }
 
-}  // namespace mx::detail
+}  // namespace detail
+}  // namespace mx

@@ -16,6 +16,10 @@ using LoopBody = void (*)(const void* body, int64_t begin, int64_t end);
 void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body);
 }  // namespace detail
 
+/// How many threads a loop of the calling thread can get at most, itself among them. For choosing pieces of
+/// work whose results do not depend on the choice; never for anything that shows in a result.
+int parallel_width();
+
 /// Calls body(begin, end) for [0, grain), [grain, 2 * grain), ... up to n; at once for a single piece. The
 /// first exception out of a piece is rethrown when all that have started have ended; which pieces still run
 /// then is not defined.

@@ -16,15 +16,18 @@ constexpr double kParallelWork = 4e6;
 constexpr double kPieceWork = 2e6;
 // A vector times a matrix is bound by memory.
 constexpr double kParallelElements = 512e3;
-// Pieces that are enough, and the sizes of C's blocks: large ones copy less.
-constexpr int64_t kPieces = 16;
-constexpr int64_t kMaxRows = 512, kMaxCols = 1024, kMinRows = 56, kMinCols = 64;
+// Pieces for each thread, so that one that is held up does not hold up all, and the sizes of C's blocks:
+// large ones copy less.
+constexpr int64_t kPiecesPerThread = 2;
+constexpr int64_t kMaxRows = 2048, kMaxCols = 1024, kMinRows = 56, kMinCols = 64;
+// Where the sums of a block are kept beside it, because the elements are of another type.
+constexpr int64_t kMaxConvertedRows = 512;
 
 double work_of(const Product& p) {
   return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(std::max<int64_t>(p.k, 1));
 }
 
-/// How C is cut into blocks for threads. Depends on shapes and strides alone.
+/// How C is cut into blocks for threads. No element's sum depends on it: its order is that of the whole k.
 struct Split {
   int64_t rows, cols;            // of a block
   int64_t down = 1, across = 1;  // blocks
@@ -38,10 +41,12 @@ Split split(const Product& p) {
   const double work = work_of(p);
   const bool vector = p.m == 1;
   if (work < (vector ? kParallelElements : kParallelWork)) return s;
+  const int64_t width = parallel_width(), most = width == 1 ? 1 : kPiecesPerThread * width;
   const auto wanted = static_cast<int64_t>(
-      std::min(static_cast<double>(kPieces), work / (vector ? kParallelElements / 2 : kPieceWork)));
-  s.rows = std::min(p.m, kMaxRows);
-  s.cols = std::min(p.n, vector ? std::max(kMinCols, p.n / kPieces) : kMaxCols);
+      std::min(static_cast<double>(most), work / (vector ? kParallelElements / 2 : kPieceWork)));
+  const bool converted = p.dtype != DType::f32 && p.dtype != DType::f64;
+  s.rows = std::min(p.m, converted ? kMaxConvertedRows : kMaxRows);
+  s.cols = std::min(p.n, vector ? std::max(kMinCols, p.n / most) : kMaxCols);
   // Narrower blocks copy rows of A again, lower ones columns of B, which is dearer.
   while (pieces_of(p.m, s.rows) * pieces_of(p.n, s.cols) < wanted) {
     if (s.cols > kMinCols && (s.cols > s.rows / 2 || s.rows <= kMinRows)) {
