@@ -69,13 +69,24 @@ struct NothingToFinish {
   void operator()() const {}
 };
 
-/// Calls kernel(rows, n, row) with rows[k] the elements of operand k, for every row, on several threads when
-/// there are many elements; finish() after the last row that a thread does in one go. A: float, double or
-/// int64_t. Operands may be the same array.
+/// Rows of one operand that a kernel gets together.
+template <class A>
+struct RowBlock {
+  A* first;
+  int64_t step;  ///< from each row to the next
+  A* operator[](int64_t row) const { return first + row * step; }
+};
+
+inline constexpr int64_t kMostRows = 16;
+
+/// Calls kernel(blocks, n, row, count) with blocks[k] rows of n elements of operand k, `count` of them (at
+/// most kMostRows) from `row` on, for all rows, on several threads when there are many elements; finish()
+/// after the last rows that a thread does in one go. A: float, double or int64_t. Operands may be the same
+/// array.
 template <class A, int N, class Kernel, class Finish = NothingToFinish>
-void for_each_row(const std::array<RowOperand, N>& operands, int axis, const Kernel& kernel,
-                  const Finish& finish = {}) {
-  constexpr int64_t kElements = 32768, kMostRows = 16;
+void for_each_row_block(const std::array<RowOperand, N>& operands, int axis, const Kernel& kernel,
+                        const Finish& finish = {}) {
+  constexpr int64_t kElements = 32768;
   const RowPlan<N> plan(operands, axis);
   if (plan.rows == 0 || plan.n == 0) return;
   std::array<bool, N> direct;
@@ -93,34 +104,43 @@ void for_each_row(const std::array<RowOperand, N>& operands, int axis, const Ker
     for (int64_t row = begin; row < end;) {
       const int64_t count = std::min({block, end - row, plan.together(row)});
       const std::array<int64_t, N> first = plan.offsets(row);
-      std::array<A*, N> at;
-      std::array<int64_t, N> step;
+      std::array<RowBlock<A>, N> blocks;
       for (size_t k = 0; k < N; ++k) {
         const Tensor& t = *operands[k].tensor;
         if (direct[k]) {
-          at[k] = t.template as<A>() + first[k];
-          step[k] = plan.row_stride(k);
+          blocks[k] = {t.template as<A>() + first[k], plan.row_stride(k)};
           continue;
         }
-        at[k] = buffer.get() + static_cast<int64_t>(k) * block * pitch;
-        step[k] = pitch;
+        blocks[k] = {buffer.get() + static_cast<int64_t>(k) * block * pitch, pitch};
         if (operands[k].reads)
-          load_rows(at[k], pitch, t.data, t.dtype, first[k], plan.stride[k], n, plan.row_stride(k), count);
+          load_rows(blocks[k].first, pitch, t.data, t.dtype, first[k], plan.stride[k], n, plan.row_stride(k),
+                    count);
       }
-      for (int64_t r = 0; r < count; ++r) {
-        kernel(at, n, row + r);
-        for (size_t k = 0; k < N; ++k) at[k] += step[k];
-      }
+      kernel(blocks, n, row, count);
       for (size_t k = 0; k < N; ++k) {
         const Tensor& t = *operands[k].tensor;
         if (!direct[k] && operands[k].writes)
-          store_rows(t.data, t.dtype, first[k], plan.stride[k], n, plan.row_stride(k), count,
-                     buffer.get() + static_cast<int64_t>(k) * block * pitch, pitch);
+          store_rows(t.data, t.dtype, first[k], plan.stride[k], n, plan.row_stride(k), count, blocks[k].first,
+                     pitch);
       }
       row += count;
     }
     finish();
   });
+}
+
+/// The same with kernel(rows, n, row) for each row, rows[k] being its elements in operand k.
+template <class A, int N, class Kernel>
+void for_each_row(const std::array<RowOperand, N>& operands, int axis, const Kernel& kernel) {
+  for_each_row_block<A, N>(
+      operands, axis,
+      [&kernel](const std::array<RowBlock<A>, N>& blocks, int64_t n, int64_t row, int64_t count) {
+        for (int64_t r = 0; r < count; ++r) {
+          std::array<A*, N> at;
+          for (size_t k = 0; k < N; ++k) at[k] = blocks[k][r];
+          kernel(at, n, row + r);
+        }
+      });
 }
 
 }  // namespace mx::kernels

@@ -65,17 +65,23 @@ void scale_row(const T* from, T* to, int64_t n, T scale, bool stream) {
   for (; i < n; ++i) to[i] = from[i] * scale;
 }
 
+/// The rows of a block, step by step: within a step no row waits for another, so that the processor works on
+/// several at once while a row's maximum or sum is being folded. With `scratch` the exponentials go there and
+/// the results past the caches.
 template <class T>
-void softmax_row(const T* x, T* y, int64_t n, T* scratch) {
+void softmax_rows(const RowBlock<T>& x, const RowBlock<T>& y, int64_t n, int64_t count, T* scratch) {
   const hn::ScalableTag<T> d;
-  const T top = max_row(d, x, n);
-  if (!std::isfinite(top)) {
-    for (int64_t i = 0; i < n; ++i) y[i] = std::numeric_limits<T>::quiet_NaN();
-    return;
+  const RowBlock<T> exps = scratch != nullptr ? RowBlock<T>{scratch, n} : y;
+  T top[kMostRows], total[kMostRows];
+  for (int64_t r = 0; r < count; ++r) top[r] = max_row(d, x[r], n);
+  for (int64_t r = 0; r < count; ++r)
+    total[r] = exp_and_sum(x[r], exps[r], n, std::isfinite(top[r]) ? top[r] : T{0});
+  for (int64_t r = 0; r < count; ++r) {
+    if (std::isfinite(top[r]))
+      scale_row(exps[r], y[r], n, T{1} / total[r], scratch != nullptr);
+    else
+      std::fill_n(y[r], n, std::numeric_limits<T>::quiet_NaN());
   }
-  T* const exps = scratch != nullptr ? scratch : y;
-  const T total = exp_and_sum(x, exps, n, top);
-  scale_row(exps, y, n, T{1} / total, scratch != nullptr);
 }
 
 /// The sum of exp(x - top).
@@ -164,8 +170,13 @@ void backward_row(const T* dy, const T* y, T* dx, int64_t n) {
   }
 }
 
-void softmax_f32(const float* x, float* y, int64_t n, float* scratch) { softmax_row(x, y, n, scratch); }
-void softmax_f64(const double* x, double* y, int64_t n, double* scratch) { softmax_row(x, y, n, scratch); }
+void softmax_f32(const RowBlock<float>& x, const RowBlock<float>& y, int64_t n, int64_t count,
+                 float* scratch) {
+  softmax_rows(x, y, n, count, scratch);
+}
+void softmax_f64(const RowBlock<double>& x, const RowBlock<double>& y, int64_t n, int64_t count) {
+  softmax_rows<double>(x, y, n, count, nullptr);
+}
 void log_softmax_f32(const float* x, float* y, int64_t n) { log_softmax_row(x, y, n); }
 void log_softmax_f64(const double* x, double* y, int64_t n) { log_softmax_row(x, y, n); }
 float logsumexp_f32(const float* x, int64_t n) { return logsumexp_row_of(x, n); }
@@ -231,18 +242,20 @@ void softmax(const Tensor& y, const Tensor& x, int64_t axis) {
   const int along = check("softmax", {&x, &y}, axis);
   const std::array<RowOperand, 2> operands{{{&x, true, false}, {&y, false, true}}};
   if (any_f64({&x, &y})) {
-    for_each_row<double, 2>(operands, along, [](const std::array<double*, 2>& rows, int64_t n, int64_t) {
-      HWY_DYNAMIC_DISPATCH(softmax_f64)(rows[0], rows[1], n, nullptr);
-    });
+    for_each_row_block<double, 2>(
+        operands, along, [](const std::array<RowBlock<double>, 2>& rows, int64_t n, int64_t, int64_t count) {
+          HWY_DYNAMIC_DISPATCH(softmax_f64)(rows[0], rows[1], n, count);
+        });
     return;
   }
   const bool large = y.dtype == f32 && y.numel() * 4 >= kStreamBytes;
-  for_each_row<float, 2>(
+  for_each_row_block<float, 2>(
       operands, along,
-      [&](const std::array<float*, 2>& rows, int64_t n, int64_t) {
+      [&](const std::array<RowBlock<float>, 2>& rows, int64_t n, int64_t, int64_t count) {
         alignas(64) float scratch[kScratchBytes / sizeof(float)];
-        const bool stream = large && n * 4 <= kScratchBytes && aligned(rows[1]) && n % 16 == 0;
-        HWY_DYNAMIC_DISPATCH(softmax_f32)(rows[0], rows[1], n, stream ? scratch : nullptr);
+        const bool stream = large && count * n * 4 <= kScratchBytes && n % 16 == 0 &&
+                            aligned(rows[1].first) && rows[1].step % 16 == 0;
+        HWY_DYNAMIC_DISPATCH(softmax_f32)(rows[0], rows[1], n, count, stream ? scratch : nullptr);
       },
       [&] {
         if (large) hwy::FlushStream();  // such stores are ordered with others by this thread alone
