@@ -187,7 +187,8 @@ void update_advanced(const Tensor& target, Advanced& way, std::span<const Tensor
   update_blocks(block, from, way.offsets, starts, how);
 }
 
-template <class T, class U, class I>
+/// `indices` are i64.
+template <class T, class U>
 void scatter_lanes(const Tensor& target, const Tensor& indices, const Tensor& updates, int axis, Scatter how,
                    const Resolve& resolve) {
   const int64_t length = indices.shape[axis];
@@ -206,7 +207,7 @@ void scatter_lanes(const Tensor& target, const Tensor& indices, const Tensor& up
     constexpr Scatter kHow = decltype(constant)::value;
     const auto run = [&](const std::array<int64_t, 3>& at, int64_t n) {
       T* const to = target.as<T>() + at[0];
-      const I* const index = indices.as<I>() + at[1];
+      const int64_t* const index = indices.as<int64_t>() + at[1];
       const U* const from = updates.as<U>() + at[2];
       const auto one = [&](int64_t i, int64_t j) {
         T& element = to[i * ts + resolve(index[i * is + j * ij]) * tj];
@@ -246,22 +247,26 @@ void scatter(const Tensor& target, const Tensor& indices, const Tensor& updates,
   detail::check_indices(indices, -target.shape[at], target.shape[at], at, mode, "scatter");
   if (indices.numel() == 0) return;
   const Resolve resolve{target.shape[at], mode};
+  Tensor index = indices;
+  std::vector<int64_t> whole;
+  if (index.dtype != DType::i64) {
+    whole.resize(static_cast<size_t>(index.numel()));
+    index = {whole.data(), DType::i64, indices.shape, contiguous_strides(indices.shape)};
+    copy(index, indices);
+  }
   visit(target.dtype, [&](auto tag) {
-    detail::visit_index(indices.dtype, [&](auto integer) {
-      using T = typename decltype(tag)::type;
-      using I = typename decltype(integer)::type;
-      if constexpr (!std::is_same_v<T, Wide<T>>) {
-        if (how == Scatter::add || how == Scatter::mul) {
-          std::vector<float> wide(static_cast<size_t>(target.numel()));
-          const Tensor sums{wide.data(), DType::f32, target.shape, contiguous_strides(target.shape)};
-          copy(sums, target);
-          scatter_lanes<float, T, I>(sums, indices, updates, at, how, resolve);
-          copy(target, sums);
-          return;
-        }
+    using T = typename decltype(tag)::type;
+    if constexpr (!std::is_same_v<T, Wide<T>>) {
+      if (how == Scatter::add || how == Scatter::mul) {
+        std::vector<float> wide(static_cast<size_t>(target.numel()));
+        const Tensor sums{wide.data(), DType::f32, target.shape, contiguous_strides(target.shape)};
+        copy(sums, target);
+        scatter_lanes<float, T>(sums, index, updates, at, how, resolve);
+        copy(target, sums);
+        return;
       }
-      scatter_lanes<T, T, I>(target, indices, updates, at, how, resolve);
-    });
+    }
+    scatter_lanes<T, T>(target, index, updates, at, how, resolve);
   });
 }
 
@@ -302,12 +307,7 @@ void embedding_gradient(const Tensor& target, const Tensor& indices, const Tenso
   fill(target, int64_t{0});
   update_advanced(target, way, {&indices, 1}, gradient, Scatter::add, IndexMode::raise, op);
   if (skip_row < 0) return;
-  Tensor row{static_cast<char*>(target.data) +
-                 skip_row * target.strides[0] * static_cast<int64_t>(size_of(target.dtype)),
-             target.dtype,
-             {target.shape[1]},
-             {target.strides[1]}};
-  fill(row, int64_t{0});
+  fill(target.narrowed(0, skip_row, 1), int64_t{0});
 }
 
 }  // namespace mx::kernels
