@@ -21,6 +21,16 @@ function(mx_add_library name)
   set_property(GLOBAL APPEND PROPERTY MX_LIBRARIES ${target})
 endfunction()
 
+# Of the sources of a test, and of any program under sanitizers, optimisation makes slow compiles and little else;
+# the libraries keep it. A second argument is the option for Release.
+function(mx_compile_fast target)
+  if(MX_SANITIZE)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+  elseif(ARGC GREATER 1 AND CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${ARGV1}>)
+  endif()
+endfunction()
+
 # mx_add_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds])
 # A GoogleTest executable in <build>/tests; each TEST becomes one ctest entry.
 function(mx_add_test name)
@@ -31,12 +41,7 @@ function(mx_add_test name)
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main mx_flags)
-  # Of a test's own sources optimisation makes slow compiles and little else; the libraries keep it.
-  if(MX_SANITIZE)
-    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
-  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
-  endif()
+  mx_compile_fast(${name} -O1)
   # A parameter has its name in the test already; its value as well would make names of several lines.
   gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
   set_property(GLOBAL APPEND PROPERTY MX_TEST_PROGRAMS ${name})
@@ -49,6 +54,7 @@ function(mx_add_example name)
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} mx_flags)
+  mx_compile_fast(${name})
 endfunction()
 
 # The executables that a folder of the tree and its subfolders define, but for those that are told to stay here
