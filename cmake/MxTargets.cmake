@@ -31,17 +31,20 @@ function(mx_compile_fast target)
   endif()
 endfunction()
 
-# mx_add_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds])
+# mx_add_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds] [OPTIMISED])
+# OPTIMISED: the test's own sources do the work that takes its time.
 # A GoogleTest executable in <build>/tests; each TEST becomes one ctest entry.
 function(mx_add_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISED" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main mx_flags)
-  mx_compile_fast(${name} -O1)
+  if(NOT ARG_OPTIMISED)
+    mx_compile_fast(${name} -O1)
+  endif()
   # A parameter has its name in the test already; its value as well would make names of several lines.
   gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
   set_property(GLOBAL APPEND PROPERTY MX_TEST_PROGRAMS ${name})

@@ -66,7 +66,9 @@ void run_range(const KernelArgs& args) {
         if (range.start.floating) {
           p[i] = convert<T>(range.start.real + static_cast<double>(i) * range.step.real);
         } else {
-          p[i] = convert<T>(range.start.integer + i * range.step.integer);
+          // (the steps may be too far for an integer where the sum is not)
+          const uint64_t way = static_cast<uint64_t>(i) * static_cast<uint64_t>(range.step.integer);
+          p[i] = convert<T>(static_cast<int64_t>(static_cast<uint64_t>(range.start.integer) + way));
         }
       }
     });

@@ -151,8 +151,13 @@ NDArray call_one(const Operator& op, const Attrs& attrs, std::span<const NDArray
                                  : call_special(op, attrs, copies, where).at(0);
   }
   Ref<ArrayImpl> result;
+  std::vector<Ref<ArrayImpl>> others;  // that the caller does not want: the operation needs them
   invoke(op, attrs, {arrays, inputs.size()}, where, [&](Ref<ArrayImpl> made) {
-    if (!result) result = std::move(made);
+    if (result) {
+      others.push_back(std::move(made));
+    } else {
+      result = std::move(made);
+    }
   });
   return NDArray(std::move(result));
 }

@@ -118,9 +118,10 @@ void run_unique(const KernelArgs& args) {
   // No element without a value: the rest repeats nothing that was in this memory before.
   for (size_t i : {size_t{0}, size_t{1}, size_t{3}}) {
     const Tensor& out = args.out[i];
-    const size_t bytes = size_of(out.dtype);
-    std::memset(static_cast<char*>(out.data) + static_cast<size_t>(found.count()) * bytes, 0,
-                static_cast<size_t>(out.numel() - found.count()) * bytes);
+    const int64_t rest = out.numel() - found.count();
+    if (rest > 0)
+      std::memset(element_at(out.data, out.dtype, found.count()), 0,
+                  static_cast<size_t>(rest) * size_of(out.dtype));
   }
 }
 

@@ -125,6 +125,7 @@ TEST_P(Bulk, WaitsSeeWhatWasPushedBefore) {
   e_.push([&] { ++n; }, {.updates = {v}});
   other.wait_all();  // what it does may depend on anything
   EXPECT_EQ(21u, e_.stats().pushed);
+  e_.wait_all();  // the operations use this function's variables
 }
 
 TEST_P(Bulk, AFailurePoisonsTheUnionAndNamesItsOperation) {
