@@ -7,4 +7,5 @@ mx_add_test(model_check_test
     model_check_queue_test.cc
     model_check_ring_test.cc
   DEPS mx::engine
-  LABELS model)
+  LABELS model
+  OPTIMISED)
