@@ -56,6 +56,7 @@ Context check_and_infer(const Operator& op, const Attrs& attrs, std::span<ArrayI
 // About how many element operations there are: what the record says, else the largest array.
 int64_t work_of(const Operator& op, const InferContext& infer, std::span<ArrayImpl* const> inputs) {
   if (op.work != nullptr) return op.work(infer);
+  if (op.elementwise) return infer.output_shape(0).numel();
   int64_t work = 0;
   for (size_t i = 0; i < infer.outputs(); ++i) work = std::max(work, infer.output_shape(i).numel());
   for (const ArrayImpl* input : inputs) work = std::max(work, input->shape.numel());
@@ -235,12 +236,14 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
     }
     if (direct) {
       ArrayImpl* const outputs[] = {&target};
+      const Context place = target.context();
       launch({.kernel = &op.kernel,
               .attrs = &attrs,
               .inputs = arrays,
               .outputs = outputs,
               .updated_inputs = op.updates,
               .work = work_of(op, infer, arrays),
+              .context = &place,
               .where = where});
       return;
     }
