@@ -2,15 +2,11 @@
 #include <cmath>
 #include <numbers>
 
+#include "operators/kernels/log_gamma.h"
 #include "operators/kernels/tables.h"
 
 namespace mx::kernels {
 namespace {
-
-double log_gamma(double x) {
-  int sign;
-  return ::lgamma_r(x, &sign);  // lgamma writes a global
-}
 
 double softplus(double x) { return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 double gelu(double x) {

@@ -5,6 +5,7 @@
 #include "engine/base/check.h"
 #include "ndarray/kernels/convert.h"
 #include "operators/kernels/random.h"
+#include "operators/kernels/log_gamma.h"
 #include "operators/kernels/random_fill.h"
 
 namespace mx::kernels {
@@ -67,7 +68,7 @@ double poisson(ElementStream& stream, double mean) {
     if (distance >= 0.07 && v <= accept) return k;
     if (k < 0 || (distance < 0.013 && v > distance)) continue;
     if (std::log(v * inverse_alpha / (a / (distance * distance) + b)) <=
-        k * log_mean - mean - std::lgamma(k + 1))
+        k * log_mean - mean - log_gamma(k + 1))
       return k;
   }
 }
