@@ -7,6 +7,7 @@
 #    define MX_GEMM_PACK_INL_H_
 #  endif
 
+#  include <cstdlib>
 #  include <cstring>
 
 #  include "ndarray/half.h"
@@ -158,6 +159,20 @@ void transpose_columns(T* HWY_RESTRICT to, int64_t pitch, const T* HWY_RESTRICT 
     for (int j = 0; j < kL; ++j) to[i * pitch + j] = from[j * step + i];
 }
 
+/// The same where the columns lie at distances that put them all into the same few cache sets: a line of one
+/// would be gone before its next elements are wanted. So a piece of each is copied first, `spare` having room
+/// for a vector of columns.
+template <class T>
+void transpose_far_columns(T* HWY_RESTRICT to, int64_t pitch, const T* HWY_RESTRICT from, int64_t step,
+                           int64_t k, T* HWY_RESTRICT spare) {
+  constexpr int64_t kPiece = 256 / static_cast<int64_t>(sizeof(T)), kPitch = kPiece + kLanes<T>;
+  for (int64_t i = 0; i < k; i += kPiece) {
+    const int64_t n = k - i < kPiece ? k - i : kPiece;
+    for (int64_t c = 0; c < kLanes<T>; ++c) read_run(spare + c * kPitch, from + c * step + i, 1, n);
+    transpose_columns(to + i * pitch, pitch, spare, kPitch, n);
+  }
+}
+
 /// Packs `k` rows and `cols` columns of B, element (i, j) at b + i * rs + j * cs, into slivers. `spare` has
 /// room for a vector of columns, or for a row.
 template <class T, class S>
@@ -178,6 +193,8 @@ void pack_b(T* HWY_RESTRICT to, const S* b, int64_t rs, int64_t cs, int64_t k, i
     return;
   }
   const int64_t spare_pitch = k + kL;
+  const int64_t turn = std::abs(cs) * static_cast<int64_t>(sizeof(T)) % 2048;
+  const bool crowded = (turn < 128 || turn > 2048 - 128) && k >= 256 / static_cast<int64_t>(sizeof(T));
   for (int64_t j = 0; j < cols; j += kL) {
     const int64_t tail = cols - j / kTileCols<T> * kTileCols<T>;
     const int64_t pitch = tail > kL ? kTileCols<T> : kL;
@@ -185,7 +202,10 @@ void pack_b(T* HWY_RESTRICT to, const S* b, int64_t rs, int64_t cs, int64_t k, i
     const int64_t width = cols - j < kL ? cols - j : kL;
     if constexpr (std::is_same_v<T, S>) {
       if (width == kL) {
-        transpose_columns(at, pitch, b + j * cs, cs, k);
+        if (crowded)
+          transpose_far_columns(at, pitch, b + j * cs, cs, k, spare);
+        else
+          transpose_columns(at, pitch, b + j * cs, cs, k);
         continue;
       }
     }
