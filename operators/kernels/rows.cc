@@ -8,6 +8,15 @@ namespace {
 /// Elements of a block: with three operands of eight bytes and the result, still within the nearest cache.
 constexpr int64_t kBlock = 1024;
 
+/// Where results go past the caches, computing and writing take turns, and while one waits for memory the
+/// other should not have to: blocks are short, and the next ones are fetched while these are worked on.
+constexpr int64_t kStreamBlock = 128, kAhead = 16;
+
+void prefetch_ahead(const char* at, DType type) {
+  const int64_t bytes = kStreamBlock * static_cast<int64_t>(size_of(type));
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + kAhead * bytes + i);
+}
+
 /// How an operand reaches the row function.
 enum class Way : uint8_t {
   direct,    ///< it is a row already
@@ -64,11 +73,15 @@ struct Walk {
         return;
       }
       const int64_t to_bytes = steps[0] * static_cast<int64_t>(size_of(out->dtype));
-      for (int64_t done = 0; done < n; done += kBlock) {
-        const int64_t m = std::min(kBlock, n - done);
+      const int64_t block = stream ? kStreamBlock : kBlock;
+      for (int64_t done = 0; done < n; done += block) {
+        const int64_t m = std::min(block, n - done);
         for (size_t k = 0; k < N; ++k) {
           const int64_t at = done * steps[k + 1] * static_cast<int64_t>(size_of(in[k]->dtype));
-          if (ways[k] == Way::direct) rows[k] = from[k] + at;
+          if (ways[k] == Way::direct) {
+            rows[k] = from[k] + at;
+            if (stream) prefetch_ahead(from[k] + at, in[k]->dtype);
+          }
           if (ways[k] == Way::gathered) load[k](buffers[k + 1], 1, from[k] + at, steps[k + 1], m);
         }
         char* const target = to + done * to_bytes;
