@@ -74,8 +74,12 @@ void softmax_rows(const RowBlock<T>& x, const RowBlock<T>& y, int64_t n, int64_t
   const RowBlock<T> exps = scratch != nullptr ? RowBlock<T>{scratch, n} : y;
   T top[kMostRows], total[kMostRows];
   for (int64_t r = 0; r < count; ++r) top[r] = max_row(d, x[r], n);
-  for (int64_t r = 0; r < count; ++r)
+  for (int64_t r = 0; r < count; ++r) {
+    if (scratch != nullptr)  // the rows after these come from memory
+      for (int64_t i = 0; i < n; i += 64 / static_cast<int64_t>(sizeof(T)))
+        hwy::Prefetch(x[r] + count * x.step + i);
     total[r] = exp_and_sum(x[r], exps[r], n, std::isfinite(top[r]) ? top[r] : T{0});
+  }
   for (int64_t r = 0; r < count; ++r) {
     if (std::isfinite(top[r]))
       scale_row(exps[r], y[r], n, T{1} / total[r], scratch != nullptr);
