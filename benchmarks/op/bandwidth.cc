@@ -59,8 +59,10 @@ void add_streamed(float* c, const float* a, const float* b, size_t count) { add<
 double fma_rounds(int64_t rounds, float* sink) {
   const hn::ScalableTag<float> d;
   const auto m = hn::Set(d, 0.999f), k = hn::Set(d, 1e-3f);
-  auto r0 = hn::Set(d, *sink), r1 = r0, r2 = r0, r3 = r0, r4 = r0, r5 = r0;
-  auto r6 = r0, r7 = r0, r8 = r0, r9 = r0, r10 = r0, r11 = r0;
+  // Each begins with another value: compilers find chains that are equal, and compute one of them.
+  const auto start = [&](float by) { return hn::Set(d, *sink + by); };
+  auto r0 = start(0), r1 = start(1), r2 = start(2), r3 = start(3), r4 = start(4), r5 = start(5);
+  auto r6 = start(6), r7 = start(7), r8 = start(8), r9 = start(9), r10 = start(10), r11 = start(11);
   for (int64_t i = 0; i < rounds; ++i) {
     r0 = hn::MulAdd(r0, m, k);
     r1 = hn::MulAdd(r1, m, k);
