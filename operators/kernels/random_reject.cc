@@ -4,8 +4,8 @@
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/convert.h"
-#include "operators/kernels/random.h"
 #include "operators/kernels/log_gamma.h"
+#include "operators/kernels/random.h"
 #include "operators/kernels/random_fill.h"
 
 namespace mx::kernels {
