@@ -108,6 +108,35 @@ void copy_tiles(const LoopPlan<2>& plan, int across, const Tensor& target, const
   });
 }
 
+/// Innermost runs of the target that are too short to be worth a call each (the channels of an image), and
+/// many places to walk along beside them.
+bool short_runs(const LoopPlan<2>& plan) { return plan.rank > 1 && plan.shape[0] < 8 && plan.shape[1] >= 64; }
+
+/// Walks the next dimension instead, in pieces that stay in the nearest cache until all of them are there.
+void copy_short_runs(const LoopPlan<2>& plan, ConvertRow row, const Tensor& target, const Tensor& source) {
+  const auto to_bytes = static_cast<int64_t>(size_of(target.dtype));
+  const auto from_bytes = static_cast<int64_t>(size_of(source.dtype));
+  const int64_t width = plan.shape[0], height = plan.shape[1];
+  const int64_t pieces = (height + kBlock - 1) / kBlock;
+  parallel_for(plan.numel / (width * height) * pieces, std::max<int64_t>(1, kLoopGrain / (width * kBlock)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t number = begin; number < end; ++number) {
+                   const int64_t first = number % pieces * kBlock, n = std::min(kBlock, height - first);
+                   int64_t to_at = first * plan.strides[0][1], from_at = first * plan.strides[1][1];
+                   int64_t rest = number / pieces;
+                   for (int i = 2; i < plan.rank; ++i) {
+                     to_at += rest % plan.shape[i] * plan.strides[0][i];
+                     from_at += rest % plan.shape[i] * plan.strides[1][i];
+                     rest /= plan.shape[i];
+                   }
+                   for (int64_t k = 0; k < width; ++k)
+                     row(target.as<char>() + (to_at + k * plan.strides[0][0]) * to_bytes, plan.strides[0][1],
+                         source.as<char>() + (from_at + k * plan.strides[1][0]) * from_bytes,
+                         plan.strides[1][1], n);
+                 }
+               });
+}
+
 template <class Value>
 void fill_any(const Tensor& target, Value value) {
   const LoopPlan<1> plan({&target});
@@ -142,6 +171,7 @@ void copy(const Tensor& target, const Tensor& source) {
   const bool large = plan.numel * to_bytes >= kStreamBytes && ts == 1 && plan.shape[0] >= kBlock &&
                      target.data != source.data;
   const ConvertRow row = convert_row(target.dtype, source.dtype);
+  if (short_runs(plan)) return copy_short_runs(plan, row, target, source);
   parallel_runs<2>(plan, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
     char* to = target.as<char>() + offsets[0] * to_bytes;
     const char* from = source.as<char>() + offsets[1] * from_bytes;

@@ -51,6 +51,27 @@ TEST(Copy, EveryPairOfTypesInEveryLayout) {
   }
 }
 
+TEST(Copy, ShortRunsInEveryLayout) {
+  for (const auto& [to, from] :
+       {std::pair(u8, u8), std::pair(f32, f32), std::pair(f32, u8), std::pair(f16, f64)}) {
+    for (const Shape& shape :
+         {Shape{64, 2}, Shape{2, 200}, Shape{2, 1030, 3}, Shape{3, 2, 70, 7}, Shape{7, 2100, 1, 2}}) {
+      for (const std::string& mine : test::layouts()) {
+        for (const std::string& other : test::layouts()) {
+          Held source = make_tensor(from, shape, mine), target = make_tensor(to, shape, other);
+          Held expected = make_tensor(to, shape);
+          fill_values(source.tensor);
+          copy_slowly(expected.tensor, source.tensor);
+          kernels::copy(target.tensor, source.tensor);
+          ASSERT_EQ(-1, first_difference(expected.tensor, target.tensor))
+              << from << " to " << to << " " << shape << " " << mine << " to " << other;
+          ASSERT_TRUE(untouched_between(target));
+        }
+      }
+    }
+  }
+}
+
 TEST(Copy, EveryHalfBecomesAFloatAndReturns) {
   for (const DType half : {f16, bf16}) {
     Held source = make_tensor(half, {65536}), wide = make_tensor(f32, {65536}),
