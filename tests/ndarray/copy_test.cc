@@ -29,47 +29,35 @@ void copy_slowly(const Tensor& target, const Tensor& source) {
   });
 }
 
+void expect_copied(DType to, DType from, const Shape& shape, const std::string& mine,
+                   const std::string& other) {
+  Held source = make_tensor(from, shape, mine), target = make_tensor(to, shape, other);
+  Held expected = make_tensor(to, shape);
+  fill_values(source.tensor);
+  copy_slowly(expected.tensor, source.tensor);
+  kernels::copy(target.tensor, source.tensor);
+  ASSERT_EQ(-1, first_difference(expected.tensor, target.tensor))
+      << from << " to " << to << " " << shape << " " << mine << " to " << other;
+  ASSERT_TRUE(untouched_between(target));
+}
+
 TEST(Copy, EveryPairOfTypesInEveryLayout) {
-  for (const DType to : kAllDTypes) {
-    for (const DType from : kAllDTypes) {
-      for (const Shape& shape : {Shape{}, Shape{0}, Shape{3, 0}, Shape{83}, Shape{3, 67, 71}}) {
-        for (size_t i = 0; i < 6; ++i) {
-          const std::string& mine = test::layouts()[i];
-          for (const std::string& other : {std::string("contiguous"), test::layouts()[(i + 3) % 6]}) {
-            Held source = make_tensor(from, shape, mine), target = make_tensor(to, shape, other);
-            Held expected = make_tensor(to, shape);
-            fill_values(source.tensor);
-            copy_slowly(expected.tensor, source.tensor);
-            kernels::copy(target.tensor, source.tensor);
-            ASSERT_EQ(-1, first_difference(expected.tensor, target.tensor))
-                << from << " to " << to << " " << shape << " " << mine << " to " << other;
-            ASSERT_TRUE(untouched_between(target));
-          }
-        }
-      }
-    }
-  }
+  for (const DType to : kAllDTypes)
+    for (const DType from : kAllDTypes)
+      for (const Shape& shape : {Shape{}, Shape{0}, Shape{3, 0}, Shape{83}, Shape{3, 67, 71}})
+        for (size_t i = 0; i < 6; ++i)
+          for (const std::string& other : {std::string("contiguous"), test::layouts()[(i + 3) % 6]})
+            ASSERT_NO_FATAL_FAILURE(expect_copied(to, from, shape, test::layouts()[i], other));
 }
 
 TEST(Copy, ShortRunsInEveryLayout) {
   for (const auto& [to, from] :
-       {std::pair(u8, u8), std::pair(f32, f32), std::pair(f32, u8), std::pair(f16, f64)}) {
+       {std::pair(u8, u8), std::pair(f32, f32), std::pair(f32, u8), std::pair(f16, f64)})
     for (const Shape& shape :
-         {Shape{64, 2}, Shape{2, 200}, Shape{2, 1030, 3}, Shape{3, 2, 70, 7}, Shape{7, 2100, 1, 2}}) {
-      for (const std::string& mine : test::layouts()) {
-        for (const std::string& other : test::layouts()) {
-          Held source = make_tensor(from, shape, mine), target = make_tensor(to, shape, other);
-          Held expected = make_tensor(to, shape);
-          fill_values(source.tensor);
-          copy_slowly(expected.tensor, source.tensor);
-          kernels::copy(target.tensor, source.tensor);
-          ASSERT_EQ(-1, first_difference(expected.tensor, target.tensor))
-              << from << " to " << to << " " << shape << " " << mine << " to " << other;
-          ASSERT_TRUE(untouched_between(target));
-        }
-      }
-    }
-  }
+         {Shape{64, 2}, Shape{2, 200}, Shape{2, 1030, 3}, Shape{3, 2, 70, 7}, Shape{7, 2100, 1, 2}})
+      for (const std::string& mine : test::layouts())
+        for (const std::string& other : test::layouts())
+          ASSERT_NO_FATAL_FAILURE(expect_copied(to, from, shape, mine, other));
 }
 
 TEST(Copy, EveryHalfBecomesAFloatAndReturns) {
