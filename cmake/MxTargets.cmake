@@ -21,22 +21,23 @@ function(mx_add_library name)
   set_property(GLOBAL APPEND PROPERTY MX_LIBRARIES ${target})
 endfunction()
 
-# Of the sources of a test, and of any program under sanitizers, optimisation makes slow compiles and little else;
-# the libraries keep it. A second argument is the option for Release.
+# Of the sources of tests and examples optimisation makes slow compiles and little else; the libraries keep it.
+# OPTIMISED: not so under sanitizers, because these sources do the work that takes the program's time.
 function(mx_compile_fast target)
-  if(MX_SANITIZE)
+  cmake_parse_arguments(ARG "OPTIMISED" "" "" ${ARGN})
+  if(MX_SANITIZE AND NOT ARG_OPTIMISED)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
     if(MX_SANITIZE MATCHES "undefined" AND NOT MX_FUZZ)
       # A third of the compile time, for code that nobody ships.
       target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=undefined>)
     endif()
-  elseif(ARGC GREATER 1 AND CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${ARGV1}>)
+  elseif(NOT MX_SANITIZE AND CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
   endif()
 endfunction()
 
 # mx_add_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds] [OPTIMISED])
-# OPTIMISED: the test's own sources do the work that takes its time.
+# OPTIMISED: see mx_compile_fast.
 # A GoogleTest executable in <build>/tests; each TEST becomes one ctest entry. Its label begins with the name of its
 # folder, which is that of the layer, and ends with the labels given: ctest -L '^engine' -LE model.
 function(mx_add_test name)
@@ -47,8 +48,10 @@ function(mx_add_test name)
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main mx_flags)
-  if(NOT ARG_OPTIMISED)
-    mx_compile_fast(${name} -O1)
+  if(ARG_OPTIMISED)
+    mx_compile_fast(${name} OPTIMISED)
+  else()
+    mx_compile_fast(${name})
   endif()
   cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME folder)
   # (One label of several words: lists do not survive what follows.)
