@@ -1,5 +1,9 @@
 #include "operators/kernels/rows.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
 #include "ndarray/kernels/convert_rows.h"
 
 namespace mx::kernels {
@@ -95,6 +99,77 @@ struct Walk {
   }
 };
 
+/// Rows of the result that are too short to be worth a call each, because an operand is broadcast along them
+/// or across them. Many of them together are one row.
+template <int N>
+bool short_rows(const RowPass<N>& pass, const Tensor& out, const LoopPlan<N + 1>& plan) {
+  int64_t most = 64;  // columns
+  for (int k = 1; k <= N; ++k)
+    if (plan.strides[k][0] == 0) most = 16;  // one element for a row is written out as often as it is wanted
+  return plan.rank > 1 && plan.shape[0] <= most && plan.shape[1] >= 16 && out.dtype == pass.out &&
+         plan.strides[0][0] == 1 && plan.strides[0][1] == plan.shape[0];
+}
+
+/// Elements (r, j), `rows` times `columns`, of an operand, one after the other and converted: a block's part
+/// of it. Steps in elements.
+void expand(char* to, DType to_type, const char* from, DType from_type, int64_t row_step, int64_t column_step,
+            int64_t rows, int64_t columns, ConvertRow load) {
+  const auto to_bytes = static_cast<int64_t>(size_of(to_type));
+  const auto from_bytes = static_cast<int64_t>(size_of(from_type));
+  if (row_step == 0) {
+    load(to, 1, from, column_step, columns);
+    const int64_t bytes = rows * columns * to_bytes;
+    for (int64_t done = columns * to_bytes; done < bytes; done *= 2)
+      std::memcpy(to + done, to, static_cast<size_t>(std::min(done, bytes - done)));
+    return;
+  }
+  if (column_step == 0 || std::abs(row_step) <= std::abs(column_step)) {
+    for (int64_t j = 0; j < columns; ++j)
+      load(to + j * to_bytes, columns, from + j * column_step * from_bytes, row_step, rows);
+    return;
+  }
+  for (int64_t r = 0; r < rows; ++r)
+    load(to + r * columns * to_bytes, 1, from + r * row_step * from_bytes, column_step, columns);
+}
+
+template <int N>
+void walk_short_rows(const RowPass<N>& pass, const Tensor& out, const std::array<const Tensor*, N>& in,
+                     const LoopPlan<N + 1>& plan) {
+  const int64_t columns = plan.shape[0], height = plan.shape[1],
+                most = std::max<int64_t>(1, kBlock / columns);
+  const int64_t pieces = (height + most - 1) / most;
+  std::array<ConvertRow, N> load;
+  for (size_t k = 0; k < N; ++k) {
+    const int64_t* const steps = plan.strides[k + 1];
+    const bool direct = in[k]->dtype == pass.in[k] && steps[0] == 1 && steps[1] == columns;
+    load[k] = direct ? nullptr : convert_row(pass.in[k], in[k]->dtype);
+  }
+  const int64_t grain = std::max<int64_t>(1, kLoopGrain / (most * columns));
+  parallel_for(plan.numel / (columns * height) * pieces, grain, [&](int64_t begin, int64_t end) {
+    alignas(64) char buffers[N][kBlock * 8];
+    for (int64_t number = begin; number < end; ++number) {
+      const int64_t first = number % pieces * most, rows = std::min(most, height - first);
+      std::array<int64_t, N + 1> at;
+      for (size_t k = 0; k <= N; ++k) at[k] = first * plan.strides[k][1];
+      int64_t rest = number / pieces;
+      for (int i = 2; i < plan.rank; ++i) {
+        for (size_t k = 0; k <= N; ++k) at[k] += rest % plan.shape[i] * plan.strides[k][i];
+        rest /= plan.shape[i];
+      }
+      const void* from[N];
+      for (size_t k = 0; k < N; ++k) {
+        const auto* elements = static_cast<const char*>(element_at(in[k]->data, in[k]->dtype, at[k + 1]));
+        from[k] = elements;
+        if (load[k] == nullptr) continue;
+        from[k] = buffers[k];
+        expand(buffers[k], pass.in[k], elements, in[k]->dtype, plan.strides[k + 1][1], plan.strides[k + 1][0],
+               rows, columns, load[k]);
+      }
+      pass.row(element_at(out.data, out.dtype, at[0]), from, rows * columns);
+    }
+  });
+}
+
 }  // namespace
 
 template <int N>
@@ -104,6 +179,7 @@ void walk_rows(const RowPass<N>& pass, const Tensor& out, const std::array<const
   for (size_t k = 0; k < N; ++k) operands[k + 1] = in[k];
   const LoopPlan<N + 1> plan(operands);
   if (plan.numel == 0) return;
+  if (short_rows<N>(pass, out, plan)) return walk_short_rows<N>(pass, out, in, plan);
   const Walk<N> walk(pass, out, in, plan);
   parallel_for(plan.numel, kLoopGrain, [&](int64_t begin, int64_t end) { walk.run(plan, begin, end); });
 }
