@@ -102,8 +102,7 @@ std::vector<Sample> unary_samples();
 std::vector<Sample> binary_samples();
 
 template <class F, class... T>
-concept Predicate = std::same_as < std::invoke_result_t<F, T...>,
-bool > ;
+inline constexpr bool kPredicate = std::is_same_v<std::invoke_result_t<F, T...>, bool>;
 
 template <class F, size_t kInputs>
 Operator elementwise_operator(const char* name, const char* doc, bool predicate) {
@@ -129,7 +128,7 @@ Operator elementwise_operator(const char* name, const char* doc, bool predicate)
 template <class F>
 Operator unary_operator(const char* name, const char* doc, F) {
   static_assert(std::invocable<F, float> && std::invocable<F, double>, "expected f(float) and f(double)");
-  return detail::elementwise_operator<F, 1>(name, doc, detail::Predicate<F, float>);
+  return detail::elementwise_operator<F, 1>(name, doc, detail::kPredicate<F, float>);
 }
 
 /// The record of f(a, b).
@@ -137,7 +136,7 @@ template <class F>
 Operator binary_operator(const char* name, const char* doc, F) {
   static_assert(std::invocable<F, float, float> && std::invocable<F, double, double>,
                 "expected f(float, float) and f(double, double)");
-  return detail::elementwise_operator<F, 2>(name, doc, detail::Predicate<F, float, float>);
+  return detail::elementwise_operator<F, 2>(name, doc, detail::kPredicate<F, float, float>);
 }
 
 /// Calls an elementwise operator of two operands, of which one may be a number.

@@ -331,6 +331,12 @@ void destroy_closure(Op* op) noexcept {
   }
 }
 
+/// Does Fn say so, with a member type RunsEvenWhenCancelled?
+template <class Fn, class = void>
+inline constexpr bool kRunsWhenCancelled = false;
+template <class Fn>
+inline constexpr bool kRunsWhenCancelled<Fn, std::void_t<typename Fn::RunsEvenWhenCancelled>> = true;
+
 template <class Fn, bool kAsync>
 inline constexpr OpType kOpType = {
     &run_closure<Fn, kAsync>,
@@ -338,10 +344,7 @@ inline constexpr OpType kOpType = {
     !fits_inline<Fn>                   ? uint8_t{sizeof(Fn*)}
     : std::is_trivially_copyable_v<Fn> ? static_cast<uint8_t>(sizeof(Fn))
                                        : uint8_t{0},
-    requires {typename Fn::RunsEvenWhenCancelled;
-}  // namespace mx::detail
-}
-;
+    kRunsWhenCancelled<Fn>};
 
 inline void destroy_function(Op* op) noexcept {
   if (op->type->destroy != nullptr) op->type->destroy(op);
