@@ -122,13 +122,9 @@ void copy_short_runs(const LoopPlan<2>& plan, ConvertRow row, const Tensor& targ
                [&](int64_t begin, int64_t end) {
                  for (int64_t number = begin; number < end; ++number) {
                    const int64_t first = number % pieces * kBlock, n = std::min(kBlock, height - first);
-                   int64_t to_at = first * plan.strides[0][1], from_at = first * plan.strides[1][1];
-                   int64_t rest = number / pieces;
-                   for (int i = 2; i < plan.rank; ++i) {
-                     to_at += rest % plan.shape[i] * plan.strides[0][i];
-                     from_at += rest % plan.shape[i] * plan.strides[1][i];
-                     rest /= plan.shape[i];
-                   }
+                   const std::array<int64_t, 2> block = plan.offsets(2, number / pieces);
+                   const int64_t to_at = block[0] + first * plan.strides[0][1];
+                   const int64_t from_at = block[1] + first * plan.strides[1][1];
                    for (int64_t k = 0; k < width; ++k)
                      row(target.as<char>() + (to_at + k * plan.strides[0][0]) * to_bytes, plan.strides[0][1],
                          source.as<char>() + (from_at + k * plan.strides[1][0]) * from_bytes,

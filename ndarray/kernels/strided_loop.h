@@ -58,6 +58,16 @@ struct LoopPlan {
       for (int k = 0; k < N; ++k) strides[k][0] = 0;
     }
   }
+
+  /// Where place `index` of the dimensions from `first` on, counted in their order, is in each operand.
+  std::array<int64_t, N> offsets(int first, int64_t index) const {
+    std::array<int64_t, N> at{};
+    for (int i = first; i < rank; ++i) {
+      for (int k = 0; k < N; ++k) at[static_cast<size_t>(k)] += index % shape[i] * strides[k][i];
+      index /= shape[i];
+    }
+    return at;
+  }
 };
 
 /// Calls body(offsets, n) for runs along the innermost dimension, n elements from offsets[k] of operand k on,

@@ -149,13 +149,8 @@ void walk_short_rows(const RowPass<N>& pass, const Tensor& out, const std::array
     alignas(64) char buffers[N][kBlock * 8];
     for (int64_t number = begin; number < end; ++number) {
       const int64_t first = number % pieces * most, rows = std::min(most, height - first);
-      std::array<int64_t, N + 1> at;
-      for (size_t k = 0; k <= N; ++k) at[k] = first * plan.strides[k][1];
-      int64_t rest = number / pieces;
-      for (int i = 2; i < plan.rank; ++i) {
-        for (size_t k = 0; k <= N; ++k) at[k] += rest % plan.shape[i] * plan.strides[k][i];
-        rest /= plan.shape[i];
-      }
+      std::array<int64_t, N + 1> at = plan.offsets(2, number / pieces);
+      for (size_t k = 0; k <= N; ++k) at[k] += first * plan.strides[k][1];
       const void* from[N];
       for (size_t k = 0; k < N; ++k) {
         const auto* elements = static_cast<const char*>(element_at(in[k]->data, in[k]->dtype, at[k + 1]));
