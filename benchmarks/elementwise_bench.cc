@@ -5,7 +5,6 @@
 // what is read and what is written, like every other case.
 #include <tbb/task_arena.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -16,6 +15,7 @@
 #include "benchmarks/support/clock.h"
 #include "benchmarks/support/process.h"
 #include "benchmarks/support/report.h"
+#include "examples/support/command_line.h"
 #include "ndarray/kernels/convert_rows.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/kernels/parallel.h"
@@ -92,11 +92,10 @@ double seconds(const std::function<void()>& run, int64_t repeats) {
 int main(int argc, char** argv) {
   int rounds = 7;
   std::string only;
-  CLI::App app{"Measures elementwise kernels against copying; JSON lines on stdout"};
-  app.add_option("--rounds", rounds, "interleaved measurements of each; the median is printed")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--case", only, "only this case, such as exp");
-  CLI11_PARSE(app, argc, argv);
+  mx::examples::CommandLine line("Measures elementwise kernels against copying; JSON lines on stdout");
+  line.option("--rounds", &rounds, "interleaved measurements of each; the median is printed").positive();
+  line.option("--case", &only, "only this case, such as exp");
+  if (const auto status = line.parse(argc, argv)) return *status;
 
   const int processors = static_cast<int>(allowed_cpus().size());
   std::vector<Case> list = cases();

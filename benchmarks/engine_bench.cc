@@ -1,6 +1,5 @@
 // engine_bench: what one operation costs, in our engine and in its peers. JSON lines on stdout; what each
 // case means, and how to read it, is in docs/benchmarks/README.md.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 
@@ -9,6 +8,7 @@
 #include "benchmarks/engine/selftest.h"
 #include "benchmarks/support/process.h"
 #include "benchmarks/support/report.h"
+#include "examples/support/command_line.h"
 
 namespace {
 
@@ -50,42 +50,34 @@ int main(int argc, char** argv) {
 
   Plan plan;
   bool scaling = false, selftest = false, list = false;
-  CLI::App app{"Cost of one operation in the engine and its peers; JSON lines on stdout"};
-  app.add_option("--cases", plan.cases, "names or groups of cases (see --list); all by default")
-      ->delimiter(',');
-  app.add_option("--systems", plan.systems, "systems to measure; all by default")->delimiter(',');
-  const auto* threads =
-      app.add_option("--threads", plan.threads, "processors the whole process is confined to, each in turn")
-          ->delimiter(',')
-          ->check(CLI::PositiveNumber)
-          ->capture_default_str();
-  const auto* ops = app.add_option("--ops", plan.ops, "operations of the long cases; slow peers run fewer")
-                        ->check(CLI::PositiveNumber)
-                        ->capture_default_str();
-  app.add_option("--wave-side", plan.wave_side,
-                 "side of the grid in `wave`; by default the largest within --ops");
-  const auto* rounds = app.add_option("--rounds", plan.rounds, "rounds; the median is printed")
-                           ->check(CLI::PositiveNumber)
-                           ->capture_default_str();
-  app.add_option("--timeout", plan.timeout_s, "seconds one measurement may take")->capture_default_str();
-  app.add_option("--quiet-s", plan.quiet_s, "before each round, seconds to wait for a quiet machine")
-      ->capture_default_str();
-  app.add_flag("--scaling", scaling, "1, 2, 4, ... all processors, and the cases that scale");
-  app.add_flag("--verify", plan.verify,
-               "check order and exclusion instead of timing; status 1 on a violation");
-  app.add_flag("--verify-selftest", selftest, "check that broken executors are caught");
-  app.add_flag("--quick", plan.quick, "small and short: shows that everything works, measures little");
-  app.add_flag("--list", list, "list cases with their groups, and systems");
-  CLI11_PARSE(app, argc, argv);
+  mx::examples::CommandLine line("Cost of one operation in the engine and its peers; JSON lines on stdout");
+  line.option("--cases", &plan.cases, "names or groups of cases (see --list); all by default");
+  line.option("--systems", &plan.systems, "systems to measure; all by default");
+  const auto threads =
+      line.option("--threads", &plan.threads, "processors the whole process is confined to, each in turn")
+          .positive();
+  const auto ops =
+      line.option("--ops", &plan.ops, "operations of the long cases; slow peers run fewer").positive();
+  line.option("--wave-side", &plan.wave_side,
+              "side of the grid in `wave`; by default the largest within --ops");
+  const auto rounds = line.option("--rounds", &plan.rounds, "rounds; the median is printed").positive();
+  line.option("--timeout", &plan.timeout_s, "seconds one measurement may take");
+  line.option("--quiet-s", &plan.quiet_s, "before each round, seconds to wait for a quiet machine");
+  line.flag("--scaling", scaling, "1, 2, 4, ... all processors, and the cases that scale");
+  line.flag("--verify", plan.verify, "check order and exclusion instead of timing; status 1 on a violation");
+  line.flag("--verify-selftest", selftest, "check that broken executors are caught");
+  line.flag("--quick", plan.quick, "small and short: shows that everything works, measures little");
+  line.flag("--list", list, "list cases with their groups, and systems");
+  if (const auto status = line.parse(argc, argv)) return *status;
 
   if (list) return list_everything(), 0;
   if (selftest) return verify_selftest();
   // Checked bodies are slow, and order shows in fewer operations.
-  if (ops->empty() && plan.verify) plan.ops = 200'000;
-  if (ops->empty() && plan.quick) plan.ops = plan.verify ? 10'000 : 50'000;
-  if (rounds->empty() && plan.quick) plan.rounds = 1;
+  if (!ops.given() && plan.verify) plan.ops = 200'000;
+  if (!ops.given() && plan.quick) plan.ops = plan.verify ? 10'000 : 50'000;
+  if (!rounds.given() && plan.quick) plan.rounds = 1;
   if (scaling) {
-    if (threads->empty()) plan.threads = doubling_threads(static_cast<int>(allowed_cpus().size()));
+    if (!threads.given()) plan.threads = doubling_threads(static_cast<int>(allowed_cpus().size()));
     if (plan.cases.empty()) plan.cases = {"basic", "efficiency", "pushers"};
   }
   try {

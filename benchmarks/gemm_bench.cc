@@ -6,7 +6,6 @@
 #include <tbb/global_control.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -19,6 +18,7 @@
 #include "benchmarks/support/clock.h"
 #include "benchmarks/support/process.h"
 #include "benchmarks/support/report.h"
+#include "examples/support/command_line.h"
 #include "ndarray/kernels/parallel.h"
 #include "operators/kernels/gemm.h"
 
@@ -138,17 +138,16 @@ void name_core_for_openblas(char** argv) {
 int main(int argc, char** argv) {
   name_core_for_openblas(argv);
   Options options;
-  CLI::App app{"Measures matrix products beside other libraries; JSON lines on stdout"};
-  app.add_option("--rounds", options.rounds, "samples of each system; the median is printed")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--sample-ms", options.sample_ms, "least length of a sample")->check(CLI::PositiveNumber);
-  app.add_flag("--cpu-time", options.cpu_time,
-               "with one thread, count its processor time instead of the clock's: for a busy machine");
-  app.add_option("--sizes", options.sizes, "rows and columns")->delimiter(',');
-  app.add_option("--types", options.types, "f32, f64")->delimiter(',');
-  app.add_option("--layouts", options.layouts, "nn, nt, tn, tt")->delimiter(',');
-  app.add_option("--threads", options.threads, "numbers of threads")->delimiter(',');
-  CLI11_PARSE(app, argc, argv);
+  mx::examples::CommandLine line("Measures matrix products beside other libraries; JSON lines on stdout");
+  line.option("--rounds", &options.rounds, "samples of each system; the median is printed").positive();
+  line.option("--sample-ms", &options.sample_ms, "least length of a sample").positive();
+  line.flag("--cpu-time", options.cpu_time,
+            "with one thread, count its processor time instead of the clock's: for a busy machine");
+  line.option("--sizes", &options.sizes, "rows and columns");
+  line.option("--types", &options.types, "f32, f64");
+  line.option("--layouts", &options.layouts, "nn, nt, tn, tt");
+  line.option("--threads", &options.threads, "numbers of threads");
+  if (const auto status = line.parse(argc, argv)) return *status;
 
   const auto cpus = static_cast<int>(allowed_cpus().size());
   for (const int threads : options.threads) {

@@ -1,6 +1,5 @@
 // limits_bench: what this machine can do at most, so that figures of the engine can be quoted as ratios to
 // what was possible in the same minute. Prints JSON lines with bench "limits".
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
@@ -8,6 +7,7 @@
 #include "benchmarks/support/limits.h"
 #include "benchmarks/support/process.h"
 #include "benchmarks/support/report.h"
+#include "examples/support/command_line.h"
 
 namespace {
 
@@ -22,10 +22,9 @@ struct Limit {
 int main(int argc, char** argv) {
   using namespace mx::bench;
   int rounds = 5;
-  CLI::App app{"Measures the machine's limits that bound an engine; JSON lines on stdout"};
-  app.add_option("--rounds", rounds, "measurements of each; the median is printed")
-      ->check(CLI::PositiveNumber);
-  CLI11_PARSE(app, argc, argv);
+  mx::examples::CommandLine line("Measures the machine's limits that bound an engine; JSON lines on stdout");
+  line.option("--rounds", &rounds, "measurements of each; the median is printed").positive();
+  if (const auto status = line.parse(argc, argv)) return *status;
 
   const std::vector<int> cpus = allowed_cpus();
   const int a = cpus.front(), b = cpus.size() > 1 ? cpus[1] : a;

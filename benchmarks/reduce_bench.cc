@@ -5,7 +5,6 @@
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 
-#include <CLI/CLI.hpp>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -16,6 +15,7 @@
 #include "benchmarks/support/clock.h"
 #include "benchmarks/support/process.h"
 #include "benchmarks/support/report.h"
+#include "examples/support/command_line.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/kernels/parallel.h"
 #include "operators/kernels/loss.h"
@@ -111,13 +111,13 @@ int main(int argc, char** argv) {
   int rounds = 7;
   std::string only;
   bool processor_time = false;
-  CLI::App app{"Measures reductions and row kernels against the memory's bandwidth; JSON lines on stdout"};
-  app.add_option("--rounds", rounds, "interleaved measurements of each; the median is printed")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--only", only, "cases whose name has this part, and the limits");
-  app.add_flag("--processor-time", processor_time,
-               "one thread, timed by what the process used: where others keep the machine busy");
-  CLI11_PARSE(app, argc, argv);
+  mx::examples::CommandLine line(
+      "Measures reductions and row kernels against the memory's bandwidth; JSON lines on stdout");
+  line.option("--rounds", &rounds, "interleaved measurements of each; the median is printed").positive();
+  line.option("--only", &only, "cases whose name has this part, and the limits");
+  line.flag("--processor-time", processor_time,
+            "one thread, timed by what the process used: where others keep the machine busy");
+  if (const auto status = line.parse(argc, argv)) return *status;
 
   constexpr int64_t kLarge = int64_t{64} << 20, kClasses = 128, kRows = kLarge / 4 / kClasses;
   const Buffer a(kLarge), b(kLarge), c(kLarge), d(kLarge);

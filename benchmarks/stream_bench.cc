@@ -5,7 +5,6 @@
 //   NAME_waits     event waits used, over the fewest there can be.
 //   enqueue_chain, enqueue_indep   host time from the first push until the last of many empty operations is
 //                  on its stream, per operation; system "bare" submits the same tasks to one stream by hand.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <latch>
 #include <map>
@@ -19,6 +18,7 @@
 #include "engine/base/cpus.h"
 #include "engine/device/registry.h"
 #include "engine/engine.h"
+#include "examples/support/command_line.h"
 
 namespace {
 
@@ -100,24 +100,21 @@ int main(int argc, char** argv) {
   int rounds = 5, streams = 8;
   int64_t unit_us = 5000;
   size_t ops = 20'000;
-  CLI::App app{"Schedules on the streams of one device; JSON lines on stdout"};
-  app.add_option("--device", device_name, "virt:N or gpu:N; by default the first GPU, if there is one")
-      ->check(CLI::Validator(
-          [](std::string& text) {
-            const size_t colon = text.find(':');
-            const std::string kind = text.substr(0, colon);
-            const bool good = colon != std::string::npos && (kind == "virt" || kind == "gpu") &&
-                              colon + 1 < text.size() && text.size() < colon + 5 &&
-                              text.find_first_not_of("0123456789", colon + 1) == std::string::npos;
-            return good ? std::string() : "expected virt:N or gpu:N, got " + text;
-          },
-          "DEVICE"));
-  app.add_option("--rounds", rounds, "measurements of each; the median is printed")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--streams", streams, "compute streams the engine may use")->check(CLI::PositiveNumber);
-  app.add_option("--unit-us", unit_us, "length of each operation of a graph")->check(CLI::PositiveNumber);
-  app.add_option("--ops", ops, "empty operations of enqueue_*")->check(CLI::PositiveNumber);
-  CLI11_PARSE(app, argc, argv);
+  mx::examples::CommandLine line("Schedules on the streams of one device; JSON lines on stdout");
+  line.option("--device", &device_name, "virt:N or gpu:N; by default the first GPU, if there is one")
+      .checked("DEVICE", [](const std::string& text) {
+        const size_t colon = text.find(':');
+        const std::string kind = text.substr(0, colon);
+        const bool good = colon != std::string::npos && (kind == "virt" || kind == "gpu") &&
+                          colon + 1 < text.size() && text.size() < colon + 5 &&
+                          text.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+        return good ? std::string() : "expected virt:N or gpu:N, got " + text;
+      });
+  line.option("--rounds", &rounds, "measurements of each; the median is printed").positive();
+  line.option("--streams", &streams, "compute streams the engine may use").positive();
+  line.option("--unit-us", &unit_us, "length of each operation of a graph").positive();
+  line.option("--ops", &ops, "empty operations of enqueue_*").positive();
+  if (const auto status = line.parse(argc, argv)) return *status;
   const size_t colon = device_name.find(':');
   const int number = std::stoi(device_name.substr(colon + 1));
   const Context device = device_name.starts_with("gpu") ? gpu(number) : virt(number);

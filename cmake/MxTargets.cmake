@@ -18,6 +18,15 @@ function(mx_add_library name)
     $<INSTALL_INTERFACE:include/mxrun>)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS} $<BUILD_INTERFACE:mx_flags>)
+  if(MX_SANITIZE MATCHES "undefined" AND NOT MX_FUZZ)
+    # In loops over elements these checks cost half of the compile time; what they would find is a wild access, which
+    # AddressSanitizer finds.
+    foreach(source IN LISTS ARG_SOURCES)
+      if(source MATCHES "^kernels/")
+        set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=null,alignment,object-size,vptr)
+      endif()
+    endforeach()
+  endif()
   set_property(GLOBAL APPEND PROPERTY MX_LIBRARIES ${target})
 endfunction()
 
@@ -36,12 +45,21 @@ function(mx_compile_fast target)
   endif()
 endfunction()
 
-# mx_add_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds] [OPTIMISED])
-# OPTIMISED: see mx_compile_fast.
+# The tests of a program that GoogleTest's filter lets through become tests of ctest.
+function(mx_discover_tests name)
+  cmake_parse_arguments(ARG "" "FILTER;TIMEOUT;LABEL" "" ${ARGN})
+  # A parameter has its name in the test already; its value as well would make names of several lines.
+  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 TEST_FILTER "${ARG_FILTER}"
+    TEST_LIST ${name}_${ARG_LABEL} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABEL})
+endfunction()
+
+# mx_add_test(<name> SOURCES ... DEPS ... [LABELS ...] [SERIAL filter] [TIMEOUT seconds] [OPTIMISED])
+# SERIAL: GoogleTest's filter of the tests in which no second thread does anything; it may be "*-<the others>". They get
+# the label "serial" as well: ThreadSanitizer has nothing to find there. OPTIMISED: see mx_compile_fast.
 # A GoogleTest executable in <build>/tests; each TEST becomes one ctest entry. Its label begins with the name of its
 # folder, which is that of the layer, and ends with the labels given: ctest -L '^engine' -LE model.
 function(mx_add_test name)
-  cmake_parse_arguments(ARG "OPTIMISED" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISED" "SERIAL;TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -57,8 +75,20 @@ function(mx_add_test name)
   # (One label of several words: lists do not survive what follows.)
   list(JOIN ARG_LABELS "-" words)
   string(JOIN "-" label ${folder} ${words})
-  # A parameter has its name in the test already; its value as well would make names of several lines.
-  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${label})
+  set(others "*")
+  if(ARG_SERIAL MATCHES "^\\*-([^-]*)$")
+    set(others "${CMAKE_MATCH_1}")
+  elseif(ARG_SERIAL MATCHES "-")
+    message(FATAL_ERROR "mx_add_test(${name}): SERIAL is a list of patterns, or *- and such a list; got ${ARG_SERIAL}")
+  elseif(ARG_SERIAL)
+    set(others "-${ARG_SERIAL}")
+  endif()
+  if(ARG_SERIAL)
+    mx_discover_tests(${name} FILTER "${ARG_SERIAL}" TIMEOUT ${ARG_TIMEOUT} LABEL ${label}-serial)
+  endif()
+  if(NOT ARG_SERIAL STREQUAL "*")
+    mx_discover_tests(${name} FILTER "${others}" TIMEOUT ${ARG_TIMEOUT} LABEL ${label})
+  endif()
   set_property(GLOBAL APPEND PROPERTY MX_TEST_PROGRAMS ${name})
 endfunction()
 

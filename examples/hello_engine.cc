@@ -6,7 +6,6 @@
 #include <mx/engine.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -14,6 +13,7 @@
 
 #include "engine/base/cpus.h"
 #include "examples/cholesky/factorise.h"
+#include "examples/support/command_line.h"
 
 namespace {
 
@@ -163,25 +163,17 @@ bool run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app{"Tiled Cholesky factorisation on the mxrun engine"};
-  app.add_option("--n", options.n, "order of the matrix")->check(CLI::Range(1, 65536))->capture_default_str();
-  app.add_option("--tile", options.tile, "rows and columns of a tile")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  app.add_option("--threads", options.threads, "worker threads; 0: all processors this process may use")
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
-  app.add_option("--trace", options.trace, "write the schedule to FILE, for https://ui.perfetto.dev")
-      ->type_name("FILE");
-  app.add_option("--max-residual", options.max_residual,
-                 "fail above this residual; 0: what rounding explains")
-      ->check(CLI::NonNegativeNumber);
-  app.add_flag("!--no-serial", options.serial, "skip the serial run and the comparison with it");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
-  }
+  mx::examples::CommandLine line("Tiled Cholesky factorisation on the mxrun engine");
+  line.option("--n", &options.n, "order of the matrix").within(1, 65536);
+  line.option("--tile", &options.tile, "rows and columns of a tile").within(1, 4096);
+  line.option("--threads", &options.threads, "worker threads; 0: all processors this process may use")
+      .within(0, 4096);
+  line.option("--trace", &options.trace, "write the schedule to FILE, for https://ui.perfetto.dev")
+      .called("FILE");
+  line.option("--max-residual", &options.max_residual, "fail above this residual; 0: what rounding explains")
+      .at_least(0);
+  line.flag("!--no-serial", options.serial, "skip the serial run and the comparison with it");
+  if (const auto status = line.parse(argc, argv)) return *status;
   try {
     return run(options) ? 0 : 1;
   } catch (const std::exception& e) {

@@ -2,30 +2,22 @@
 // the print. Then the same program on arrays that are large enough to see it in a trace.
 #include <mx/mx.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <iostream>
 #include <string>
 
+#include "examples/support/command_line.h"
+
 int main(int argc, char** argv) {
   int64_t size = 4000;
   int64_t rounds = 4;
   std::string trace;
-  CLI::App app{"Arrays that are computed when they are needed"};
-  app.add_option("--size", size, "rows and columns of the large arrays")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  app.add_option("--rounds", rounds, "how often the large program runs")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--trace", trace, "write the schedule to FILE, for https://ui.perfetto.dev")
-      ->type_name("FILE");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
-  }
+  mx::examples::CommandLine line("Arrays that are computed when they are needed");
+  line.option("--size", &size, "rows and columns of the large arrays").within(1, 100000);
+  line.option("--rounds", &rounds, "how often the large program runs").within(1, 1000);
+  line.option("--trace", &trace, "write the schedule to FILE, for https://ui.perfetto.dev").called("FILE");
+  if (const auto status = line.parse(argc, argv)) return *status;
   try {
     using namespace mx;
     {

@@ -251,7 +251,7 @@ bool run_directly(const Launch& l) {
       size_t k = 0;
       for (ArrayImpl* array : l.inputs) tensors.set(k++, *array, array->storage->ensure(nullptr));
       for (ArrayImpl* array : l.outputs) tensors.set(k++, *array, array->storage->ensure(nullptr));
-      static const Attrs none;
+      static const Attrs none{};
       const KernelArgs args{{tensors.data(), l.inputs.size()},
                             {tensors.data() + l.inputs.size(), l.outputs.size()},
                             l.attrs != nullptr ? l.attrs : &none};

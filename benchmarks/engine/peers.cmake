@@ -13,7 +13,7 @@ set(harness
   engine/systems.cc)
 
 add_executable(engine_bench engine_bench.cc engine/driver.cc engine/selftest.cc ${harness})
-target_link_libraries(engine_bench PRIVATE mx_bench_support CLI11::CLI11 mx_flags)
+target_link_libraries(engine_bench PRIVATE mx_bench_support mx_command_line mx_flags)
 
 # bench_peer(<define> SOURCES ... LIBRARIES ...)
 function(bench_peer define)

@@ -1,7 +1,7 @@
 # gemm_bench with whatever libraries of matrix products are installed.
 find_package(hwy REQUIRED)
 add_executable(gemm_bench gemm_bench.cc gemm/peers.cc op/bandwidth.cc)
-target_link_libraries(gemm_bench PRIVATE mx_bench_support mx::operators TBB::tbb hwy::hwy CLI11::CLI11 mx_flags)
+target_link_libraries(gemm_bench PRIVATE mx_bench_support mx::operators TBB::tbb hwy::hwy mx_command_line mx_flags)
 
 find_package(dnnl QUIET)
 find_package(OpenMP QUIET COMPONENTS CXX)

@@ -3,7 +3,7 @@
 find_package(hwy QUIET)
 
 add_library(mx_op_bench STATIC op/runner.cc)
-target_link_libraries(mx_op_bench PUBLIC mx_bench_support PRIVATE CLI11::CLI11 mx_flags)
+target_link_libraries(mx_op_bench PUBLIC mx_bench_support PRIVATE mx_command_line mx_flags)
 
 # op_program(<name> SOURCES ... LIBRARIES ...) and a test that runs all of its cases once.
 function(op_program name)

@@ -1,6 +1,5 @@
 #include "benchmarks/op/runner.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include "benchmarks/support/malloc_count.h"
 #include "benchmarks/support/process.h"
 #include "benchmarks/support/report.h"
+#include "examples/support/command_line.h"
 
 namespace mx::bench {
 namespace {
@@ -125,21 +125,16 @@ int run_op_bench(int argc, char** argv, const OpSystem& system) {
   plan.name = system.name;
   int confined = 0;
   bool list = false;
-  CLI::App app{"Speed of single operations in " + system.name + "; JSON lines on stdout"};
-  app.add_option("--cases", plan.cases, "names or operations (see --list); all by default")->delimiter(',');
-  app.add_option("--threads", plan.threads, "processors the process is confined to, each in turn")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--as", plan.name, "the system's name in the records")->capture_default_str();
-  app.add_option("--min-ms", plan.min_ms, "milliseconds of one sample at least")->capture_default_str();
-  app.add_option("--samples", plan.samples, "samples of each case; the median is printed")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_flag("--smoke", plan.smoke, "small and short: shows that everything works, measures little");
-  app.add_flag("--list", list, "list the cases");
-  app.add_option(kConfined, confined, "what this program starts itself with")->group("");
-  CLI11_PARSE(app, argc, argv);
+  mx::examples::CommandLine line("Speed of single operations in " + system.name + "; JSON lines on stdout");
+  line.option("--cases", &plan.cases, "names or operations (see --list); all by default");
+  line.option("--threads", &plan.threads, "processors the process is confined to, each in turn").positive();
+  line.option("--as", &plan.name, "the system's name in the records");
+  line.option("--min-ms", &plan.min_ms, "milliseconds of one sample at least");
+  line.option("--samples", &plan.samples, "samples of each case; the median is printed").positive();
+  line.flag("--smoke", plan.smoke, "small and short: shows that everything works, measures little");
+  line.flag("--list", list, "list the cases");
+  line.option(kConfined, &confined, "what this program starts itself with").hidden();
+  if (const auto status = line.parse(argc, argv)) return *status;
 
   if (list) {
     for (const OpCase& c : system.cases) std::printf("%s\n", c.name.c_str());

@@ -6,7 +6,6 @@
 #include <mx/mx.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "examples/digits/mnist.h"
+#include "examples/support/command_line.h"
 #include "operators/matmul.h"
 #include "operators/reduce.h"
 #include "operators/softmax.h"
@@ -112,23 +112,13 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app{"Softmax regression on handwritten digits"};
-  app.add_option("--data", options.data, "folder with the MNIST files")->capture_default_str();
-  app.add_option("--epochs", options.epochs, "passes over the training images")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  app.add_option("--batch", options.batch, "images in a step")
-      ->check(CLI::Range(1, 20000))
-      ->capture_default_str();
-  app.add_option("--rate", options.rate, "learning rate")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--momentum", options.momentum, "share of the last step")
-      ->check(CLI::Range(0.0, 0.9999))
-      ->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
-  }
+  mx::examples::CommandLine line("Softmax regression on handwritten digits");
+  line.option("--data", &options.data, "folder with the MNIST files");
+  line.option("--epochs", &options.epochs, "passes over the training images").within(1, 10000);
+  line.option("--batch", &options.batch, "images in a step").within(1, 20000);
+  line.option("--rate", &options.rate, "learning rate").positive();
+  line.option("--momentum", &options.momentum, "share of the last step").within(0.0, 0.9999);
+  if (const auto status = line.parse(argc, argv)) return *status;
   try {
     run(options);
     return 0;

@@ -1,0 +1,98 @@
+#include "examples/support/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <sstream>
+
+namespace mx::examples {
+
+CommandLine::CommandLine(const std::string& purpose) : app_(std::make_unique<CLI::App>(purpose)) {}
+CommandLine::~CommandLine() = default;
+
+CommandLine::Option CommandLine::option(const std::string& name, Target target, const std::string& help) {
+  return std::visit(
+      [&](auto* value) {
+        using T = std::remove_reference_t<decltype(*value)>;
+        CLI::Option* const made = app_->add_option(name, *value, help);
+        if constexpr (requires { value->empty(); }) {
+          if constexpr (!std::is_same_v<T, std::string>) made->delimiter(',');
+          if (!value->empty()) made->capture_default_str();
+        } else {
+          made->capture_default_str();
+        }
+        return Option(made);
+      },
+      target);
+}
+
+CommandLine::Option CommandLine::flag(const std::string& name, bool& target, const std::string& help) {
+  return Option(app_->add_flag(name, target, help));
+}
+
+std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
+  try {
+    app_->parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    return app_->exit(error) == 0 ? 0 : 2;
+  }
+}
+
+namespace {
+
+// What is wrong with a text that must be a number that `fits`; CLI11's own checks spell their limits with 300
+// digits.
+template <class Fits>
+std::string explain_number(const std::string& text, const std::string& kind, const Fits& fits) {
+  double number = 0;
+  if (CLI::detail::lexical_cast(text, number) && fits(number)) return {};
+  return "expected a number " + kind + ", got " + text;
+}
+
+std::string short_text(double number) {
+  std::ostringstream out;
+  out << number;
+  return out.str();
+}
+
+}  // namespace
+
+CommandLine::Option& CommandLine::Option::within(double low, double high) {
+  const std::string kind = "from " + short_text(low) + " to " + short_text(high);
+  return checked(kind, [=](const std::string& text) {
+    return explain_number(text, kind, [=](double number) { return number >= low && number <= high; });
+  });
+}
+
+CommandLine::Option& CommandLine::Option::at_least(double low) {
+  const std::string kind = "of at least " + short_text(low);
+  return checked(kind, [=](const std::string& text) {
+    return explain_number(text, kind, [=](double number) { return number >= low; });
+  });
+}
+
+CommandLine::Option& CommandLine::Option::positive() {
+  return checked("above 0", [](const std::string& text) {
+    return explain_number(text, "above 0", [](double number) { return number > 0; });
+  });
+}
+
+CommandLine::Option& CommandLine::Option::checked(const std::string& kind,
+                                                  std::function<std::string(const std::string&)> explain) {
+  option_->check(
+      CLI::Validator([explain = std::move(explain)](std::string& text) { return explain(text); }, kind));
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::called(const std::string& kind) {
+  option_->type_name(kind);
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::hidden() {
+  option_->group("");
+  return *this;
+}
+
+bool CommandLine::Option::given() const { return !option_->empty(); }
+
+}  // namespace mx::examples

@@ -1,0 +1,68 @@
+// CommandLine: the options of a program, read with CLI11, which is compiled once for all programs: it takes
+// ten times as long as most of them.
+//
+//   CommandLine line("Softmax regression on handwritten digits");
+//   line.option("--epochs", epochs, "passes over the training images").within(1, 10000);
+//   if (auto status = line.parse(argc, argv)) return *status;
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace mx::examples {
+
+class CommandLine {
+ public:
+  /// Where a value goes. Lists are given with commas between their entries.
+  using Target = std::variant<int*, uint32_t*, int64_t*, uint64_t*, double*, std::string*, std::vector<int>*,
+                              std::vector<int64_t>*, std::vector<std::string>*>;
+
+  /// One option, to say more about it.
+  class Option {
+   public:
+    explicit Option(CLI::Option* option) : option_(option) {}
+    /// From `low` to `high`, both included.
+    Option& within(double low, double high);
+    Option& at_least(double low);
+    Option& positive();
+    /// `explain` returns what is wrong with a text, or nothing.
+    Option& checked(const std::string& kind, std::function<std::string(const std::string&)> explain);
+    /// What the help calls the value.
+    Option& called(const std::string& kind);
+    /// Left out of the help.
+    Option& hidden();
+    /// After parse(): was it on the command line?
+    bool given() const;
+
+   private:
+    CLI::Option* option_;
+  };
+
+  explicit CommandLine(const std::string& purpose);
+  ~CommandLine();
+
+  /// The value that `target` has is the default, which the help shows unless it is empty. `target` must live
+  /// until parse() has returned.
+  Option option(const std::string& name, Target target, const std::string& help);
+  /// Sets `target` to true; a name that begins with "!" sets it to false.
+  Option flag(const std::string& name, bool& target, const std::string& help);
+
+  /// Sets the targets. With --help, and for a command line that it cannot read, it prints why and returns the
+  /// status to end the program with: 0 or 2.
+  std::optional<int> parse(int argc, const char* const* argv);
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+};
+
+}  // namespace mx::examples
