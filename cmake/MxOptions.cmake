@@ -12,7 +12,9 @@ find_program(MX_CCACHE ccache)
 if(MX_CCACHE)
   foreach(lang CXX CUDA)
     if(NOT DEFINED CMAKE_${lang}_COMPILER_LAUNCHER)
-      set(CMAKE_${lang}_COMPILER_LAUNCHER ${MX_CCACHE})
+      # Headers that are compiled beforehand (tests/CMakeLists.txt) are cached only when it may trust their macros.
+      set(CMAKE_${lang}_COMPILER_LAUNCHER
+        ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${MX_CCACHE})
     endif()
   endforeach()
 endif()

@@ -1,0 +1,2 @@
+// For the target whose headers are compiled beforehand (tests/CMakeLists.txt).
+int main() { return 0; }
