@@ -19,11 +19,11 @@ function(mx_add_library name)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS} $<BUILD_INTERFACE:mx_flags>)
   if(MX_SANITIZE MATCHES "undefined" AND NOT MX_FUZZ)
-    # In loops over elements these checks cost half of the compile time; what they would find is a wild access, which
-    # AddressSanitizer finds.
+    # Costly to compile in loops over elements; what they would find is a null or wild access, which AddressSanitizer
+    # finds. (No kernel has virtual functions.)
     foreach(source IN LISTS ARG_SOURCES)
       if(source MATCHES "^kernels/")
-        set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=null,alignment,object-size,vptr)
+        set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=null,object-size,vptr)
       endif()
     endforeach()
   endif()
@@ -45,56 +45,35 @@ function(mx_compile_fast target)
   endif()
 endfunction()
 
-# The tests of a program that GoogleTest's filter lets through become tests of ctest.
-function(mx_discover_tests name)
-  cmake_parse_arguments(ARG "" "FILTER;TIMEOUT;LABEL" "" ${ARGN})
-  # A parameter has its name in the test already; its value as well would make names of several lines.
-  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 TEST_FILTER "${ARG_FILTER}"
-    TEST_LIST ${name}_${ARG_LABEL} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABEL})
-endfunction()
-
-# mx_add_test(<name> SOURCES ... DEPS ... [LABELS ...] [SERIAL filter] [TIMEOUT seconds] [OPTIMISED])
-# SERIAL: GoogleTest's filter of the tests in which no second thread does anything; it may be "*-<the others>". They get
-# the label "serial" as well: ThreadSanitizer has nothing to find there, and programs of such tests alone are not built for it. OPTIMISED: see mx_compile_fast.
+# mx_add_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds] [OPTIMISED] [SERIAL])
+# OPTIMISED: see mx_compile_fast. SERIAL: none of its tests starts a thread, nor does what they call: ThreadSanitizer has
+# nothing to find there, and the program is not built for it.
 # A GoogleTest executable in <build>/tests; each TEST becomes one ctest entry. Its label begins with the name of its
 # folder, which is that of the layer, and ends with the labels given: ctest -L '^engine' -LE model.
 function(mx_add_test name)
-  cmake_parse_arguments(ARG "OPTIMISED" "SERIAL;TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISED;SERIAL" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main mx_flags)
-  set(nothing_to_find FALSE)
-  if(ARG_SERIAL STREQUAL "*" AND MX_SANITIZE MATCHES "thread")
-    set(nothing_to_find TRUE)
-    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
-  endif()
   if(ARG_OPTIMISED)
     mx_compile_fast(${name} OPTIMISED)
   else()
     mx_compile_fast(${name})
     target_precompile_headers(${name} REUSE_FROM mx_test_headers)
   endif()
+  if(ARG_SERIAL AND MX_SANITIZE MATCHES "thread")
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+    return()
+  endif()
   cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME folder)
   # (One label of several words: lists do not survive what follows.)
   list(JOIN ARG_LABELS "-" words)
   string(JOIN "-" label ${folder} ${words})
-  set(others "*")
-  if(ARG_SERIAL MATCHES "^\\*-([^-]*)$")
-    set(others "${CMAKE_MATCH_1}")
-  elseif(ARG_SERIAL MATCHES "-")
-    message(FATAL_ERROR "mx_add_test(${name}): SERIAL is a list of patterns, or *- and such a list; got ${ARG_SERIAL}")
-  elseif(ARG_SERIAL)
-    set(others "-${ARG_SERIAL}")
-  endif()
-  if(ARG_SERIAL AND NOT nothing_to_find)
-    mx_discover_tests(${name} FILTER "${ARG_SERIAL}" TIMEOUT ${ARG_TIMEOUT} LABEL ${label}-serial)
-  endif()
-  if(NOT ARG_SERIAL STREQUAL "*")
-    mx_discover_tests(${name} FILTER "${others}" TIMEOUT ${ARG_TIMEOUT} LABEL ${label})
-  endif()
+  # A parameter has its name in the test already; its value as well would make names of several lines.
+  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${label})
   set_property(GLOBAL APPEND PROPERTY MX_TEST_PROGRAMS ${name})
 endfunction()
 

@@ -2,7 +2,7 @@
 // ten times as long as most of them.
 //
 //   CommandLine line("Softmax regression on handwritten digits");
-//   line.option("--epochs", epochs, "passes over the training images").within(1, 10000);
+//   line.option("--epochs", &epochs, "passes over the training images").within(1, 10000);
 //   if (auto status = line.parse(argc, argv)) return *status;
 #pragma once
 
