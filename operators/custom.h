@@ -20,7 +20,10 @@
 //   forward_cuda(args)  a kernel of a GPU, which enqueues on args.device->native_stream()
 //   compose(inputs)     instead of kernels: std::vector<NDArray> from a span of NDArray, by calling other
 //                       operators; runs at the call, on any device
-//   gradient(g)   d(loss)/d(input i) from a GradientContext; may be left out.
+//   gradient(g)   sets d(loss)/d(input i) in a GradientContext; may be left out. It may look at all inputs
+//   and
+//                 outputs; record() can say which it needs (Operator::gradient_uses), and others are not
+//                 kept.
 // All are const: one object holds the attributes of one call and is copied with it.
 //
 // An exception of any type out of forward() or compose() becomes the error of the outputs, one out of infer()
@@ -60,8 +63,8 @@ concept HasCompose = requires(const Op& op, std::span<const NDArray> inputs) {
   { op.compose(inputs) } -> std::convertible_to<std::vector<NDArray>>;
 };
 template <class Op>
-concept HasGradient = requires(const Op& op, const GradientContext& g) {
-  { op.gradient(g) } -> std::convertible_to<std::vector<NDArray>>;
+concept HasGradient = requires(const Op& op, GradientContext& g) {
+  op.gradient(g);
 };
 
 template <class Op>
@@ -92,9 +95,8 @@ Operator make_custom() {
     };
   }
   if constexpr (HasGradient<Op>) {
-    op.gradient = [](const GradientContext& g) -> std::vector<NDArray> {
-      return g.attrs.template get<Op>().gradient(g);
-    };
+    op.gradient = [](GradientContext& g) { g.template attr<Op>().gradient(g); };
+    if (op.gradient_uses == GradientUses{}) op.gradient_uses = kUsesAll;
   }
   return op;
 }

@@ -65,17 +65,37 @@ int64_t work_of(const Operator& op, const InferContext& infer, std::span<ArrayIm
 
 constexpr size_t kFew = 8;
 
-// The common path. `outputs` has room for what infer() says; made here.
+// The arrays of one call: few without an allocation.
+class Arrays {
+ public:
+  explicit Arrays(size_t n) : size_(n) {
+    if (n > kFew) many_.resize(n);
+  }
+  explicit Arrays(std::span<const NDArray> handles) : Arrays(handles.size()) {
+    for (size_t i = 0; i < size_; ++i) (*this)[i] = &handles[i].impl();
+  }
+  ArrayImpl*& operator[](size_t i) { return size_ > kFew ? many_[i] : few_[i]; }
+  std::span<ArrayImpl*> span() { return {size_ > kFew ? many_.data() : few_, size_}; }
+
+ private:
+  size_t size_;
+  ArrayImpl* few_[kFew];
+  std::vector<ArrayImpl*> many_;
+};
+
+bool any_recorded(std::span<ArrayImpl* const> arrays) {
+  return std::any_of(arrays.begin(), arrays.end(), [](const ArrayImpl* a) { return a->recorded(); });
+}
+
+// The common path. take() gets each output; it and the caller keep them.
 template <class Take>
 void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
-            std::source_location where, const Take& take) {
+            std::source_location where, bool recorded, const Take& take) {
   InferContext infer(op, inputs, attrs);
   const Context context = check_and_infer(op, attrs, inputs, infer, where);
+  if (recorded && op.updates != 0) detail::operator_hooks().updating(op, inputs);
   const size_t n = infer.outputs();
-  ArrayImpl* few[kFew];
-  std::vector<ArrayImpl*> many;
-  if (n > kFew) many.resize(n);
-  const std::span<ArrayImpl*> outputs(n > kFew ? many.data() : few, n);
+  Arrays outputs(n);
   for (size_t i = 0; i < n; ++i) {
     Ref<ArrayImpl> made = detail::new_array(infer.output_shape(i), infer.output_dtype(i), context, op.name());
     outputs[i] = made.get();
@@ -84,12 +104,13 @@ void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> 
   launch({.kernel = &op.kernel,
           .attrs = &attrs,
           .inputs = inputs,
-          .outputs = outputs,
+          .outputs = outputs.span(),
           .updated_inputs = op.updates,
           .fresh_outputs = n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1,
           .work = work_of(op, infer, inputs),
           .context = &context,
           .where = where});
+  if (recorded) detail::operator_hooks().record(op, attrs, inputs, outputs.span());
 }
 
 // An operator made of others. What goes wrong inside belongs to its outputs, as with a kernel.
@@ -124,17 +145,11 @@ std::vector<NDArray> call_composed(const Operator& op, const Attrs& attrs, std::
   return outputs;
 }
 
-// Some input belongs to a tape or a graph.
-std::vector<NDArray> call_special(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
-                                  std::source_location where) {
+// Takes the call over when an input belongs to a graph.
+bool call_symbolic(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
+                   std::source_location where, std::vector<NDArray>& outputs) {
   const detail::OperatorHooks& hooks = detail::operator_hooks();
-  std::vector<NDArray> outputs;
-  if (hooks.symbolic != nullptr && hooks.symbolic(op, attrs, inputs, outputs, where)) return outputs;
-  std::vector<ArrayImpl*> arrays;
-  for (const NDArray& input : inputs) arrays.push_back(&input.impl());
-  invoke(op, attrs, arrays, where, [&](Ref<ArrayImpl> made) { outputs.emplace_back(std::move(made)); });
-  if (hooks.record != nullptr) hooks.record(op, attrs, inputs, outputs);
-  return outputs;
+  return hooks.symbolic != nullptr && hooks.symbolic(op, attrs, inputs, outputs, where);
 }
 
 NDArray call_one(const Operator& op, const Attrs& attrs, std::span<const NDArray* const> inputs,
@@ -145,15 +160,19 @@ NDArray call_one(const Operator& op, const Attrs& attrs, std::span<const NDArray
     arrays[i] = &inputs[i]->impl();
     plain = plain && arrays[i]->plain();
   }
+  bool recorded = false;
   if (!plain || op.compose != nullptr) [[unlikely]] {
-    std::vector<NDArray> copies;
-    for (const NDArray* input : inputs) copies.push_back(*input);
-    return op.compose != nullptr ? call_composed(op, attrs, copies, where).at(0)
-                                 : call_special(op, attrs, copies, where).at(0);
+    recorded = op.compose == nullptr && any_recorded({arrays, inputs.size()});
+    if (!recorded) {
+      std::vector<NDArray> copies, outputs;
+      for (const NDArray* input : inputs) copies.push_back(*input);
+      if (op.compose != nullptr) return call_composed(op, attrs, copies, where).at(0);
+      if (call_symbolic(op, attrs, copies, where, outputs)) return outputs.at(0);
+    }
   }
   Ref<ArrayImpl> result;
   std::vector<Ref<ArrayImpl>> others;  // that the caller does not want: the operation needs them
-  invoke(op, attrs, {arrays, inputs.size()}, where, [&](Ref<ArrayImpl> made) {
+  invoke(op, attrs, {arrays, inputs.size()}, where, recorded, [&](Ref<ArrayImpl> made) {
     if (result) {
       others.push_back(std::move(made));
     } else {
@@ -198,31 +217,24 @@ NDArray call(const Operator& op, const Attrs& attrs, const Arg& a, const NDArray
 std::vector<NDArray> call(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
                           std::source_location where) {
   if (op.compose != nullptr) return call_composed(op, attrs, inputs, where);
-  std::vector<ArrayImpl*> arrays;
-  arrays.reserve(inputs.size());
-  bool plain = true;
-  for (const NDArray& input : inputs) {
-    arrays.push_back(&input.impl());
-    plain = plain && input.impl().plain();
-  }
-  if (!plain) return call_special(op, attrs, inputs, where);
+  Arrays arrays(inputs);
+  const bool plain =
+      std::all_of(inputs.begin(), inputs.end(), [](const NDArray& a) { return a.impl().plain(); });
   std::vector<NDArray> outputs;
-  invoke(op, attrs, arrays, where, [&](Ref<ArrayImpl> made) { outputs.emplace_back(std::move(made)); });
+  const bool recorded = !plain && any_recorded(arrays.span());
+  if (!plain && !recorded && call_symbolic(op, attrs, inputs, where, outputs)) return outputs;
+  invoke(op, attrs, arrays.span(), where, recorded,
+         [&](Ref<ArrayImpl> made) { outputs.emplace_back(std::move(made)); });
   return outputs;
 }
 
 void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
                std::source_location where) {
   ArrayImpl& target = out.impl();
-  ArrayImpl* few[kFew];
-  std::vector<ArrayImpl*> many;
-  if (inputs.size() > kFew) many.resize(inputs.size());
-  const std::span<ArrayImpl*> arrays(inputs.size() > kFew ? many.data() : few, inputs.size());
+  Arrays held(inputs);
+  const std::span<ArrayImpl*> arrays = held.span();
   bool direct = target.plain() && op.compose == nullptr;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    arrays[i] = &inputs[i].impl();
-    direct = direct && arrays[i]->plain();
-  }
+  for (const ArrayImpl* array : arrays) direct = direct && array->plain();
   if (direct) {
     // Straight into the memory where the result is what is there, and no input is read after it was
     // overwritten.

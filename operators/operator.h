@@ -21,6 +21,7 @@
 #include "ndarray/attrs.h"
 #include "ndarray/launch.h"
 #include "ndarray/ndarray.h"
+#include "operators/gradient.h"
 
 namespace mx {
 
@@ -66,15 +67,6 @@ class InferContext {
   std::vector<std::pair<Shape, DType>> more_;
 };
 
-/// What a gradient is made from. The gradient calls operators, so that it has a gradient itself.
-struct GradientContext {
-  std::span<const NDArray> inputs;
-  std::span<const NDArray> outputs;
-  std::span<const NDArray> head;  ///< d(loss)/d(output i); an empty handle counts as zero
-  const Attrs& attrs;
-  std::span<const uint8_t> wanted;  ///< is the gradient of input i asked for?
-};
-
 /// Inputs with which an operator is tested, benchmarked and documented.
 struct Sample {
   std::vector<NDArray> inputs;
@@ -92,8 +84,9 @@ struct Operator {
   std::vector<const char*> outputs{"y"};
   const AttrType* attrs = nullptr;
   void (*infer)(InferContext&) = nullptr;
-  /// d(loss)/d(input i), an empty handle where it is zero or not wanted. Null: not differentiable.
-  std::vector<NDArray> (*gradient)(const GradientContext&) = nullptr;
+  /// Sets d(loss)/d(input i) for the inputs that are wanted. Null: not differentiable.
+  void (*gradient)(GradientContext&) = nullptr;
+  GradientUses gradient_uses{};  ///< what it looks at
   /// Instead of a kernel: makes the outputs that infer() says from calls of other operators, when it is
   /// called.
   std::vector<NDArray> (*compose)(const Attrs& attrs, std::span<const NDArray> inputs) = nullptr;
@@ -151,9 +144,12 @@ struct OperatorHooks {
   /// True when it took the call over: an input is symbolic.
   bool (*symbolic)(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
                    std::vector<NDArray>& outputs, std::source_location where) = nullptr;
+  /// Before a call that changes inputs (Operator::updates) of which one is recorded; throws when that is not
+  /// possible.
+  void (*updating)(const Operator& op, std::span<ArrayImpl* const> inputs) = nullptr;
   /// After a call with an input that is recorded.
-  void (*record)(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
-                 std::span<const NDArray> outputs) = nullptr;
+  void (*record)(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
+                 std::span<ArrayImpl* const> outputs) = nullptr;
 };
 OperatorHooks& operator_hooks();
 

@@ -17,9 +17,15 @@
 
 namespace mx::detail {
 
-/// What a layer above keeps with an array: the tape its gradient, the graph its node.
+/// What a layer above keeps with an array: the tape or a graph the node that makes it. Outputs of one node
+/// share it.
 struct ArrayExtension {
-  virtual ~ArrayExtension() = default;
+  std::atomic<uint32_t> refs{1};
+  static void destroy(ArrayExtension* extension) noexcept { extension->destroy(); }
+
+ protected:
+  virtual void destroy() noexcept = 0;
+  ~ArrayExtension() = default;
 };
 
 struct ArrayImpl;
@@ -38,14 +44,20 @@ enum ArrayFlags : uint8_t {
   kDeferred = 4,  // see DeferredValue
 };
 
+/// Does this thread record what it does with arrays that are recorded?
+inline thread_local constinit bool recording = true;
+
 struct ArrayImpl {
   std::atomic<uint32_t> refs{1};
   DType dtype;
   std::atomic<uint8_t> flags{0};
   int64_t offset;  // of the first element, in elements from the start of the storage
   Ref<Storage> storage;
-  std::unique_ptr<ArrayExtension> extension;
+  Ref<ArrayExtension> extension;
+  uint32_t extension_output = 0;  // which of the node's outputs this is
   std::unique_ptr<DeferredValue> deferred;
+  /// What this is a view of: the array whose memory it looks at, itself never a view.
+  Ref<ArrayImpl> base;
   Shape shape;
   Strides strides;
 
@@ -60,7 +72,12 @@ struct ArrayImpl {
     free_block(BlockKind::array, array);
   }
 
-  bool plain() const { return flags.load(std::memory_order_relaxed) == 0; }
+  /// Nobody has to be told what happens to it.
+  bool plain() const {
+    const uint8_t set = flags.load(std::memory_order_relaxed);
+    return set == 0 || (set == kRecorded && !recording);
+  }
+  bool recorded() const { return recording && (flags.load(std::memory_order_relaxed) & kRecorded) != 0; }
   bool contiguous() const;
   Context context() const { return storage->context(); }
   /// What a kernel sees of the array when its storage's memory is at `memory`.

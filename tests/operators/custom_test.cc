@@ -11,6 +11,7 @@
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/scratch.h"
+#include "tests/operators/registry_support.h"
 #include "tests/support/errors.h"
 
 namespace mx {
@@ -50,7 +51,10 @@ struct Axpy : CustomOp {
     const float factor = static_cast<float>(a * static_cast<double>(negative ? -times : times));
     for (int64_t i = 0; i < z.numel(); ++i) z.as<float>()[i] = factor * x.as<float>()[i] + y.as<float>()[i];
   }
-  std::vector<NDArray> gradient(const GradientContext& g) const { return {g.head[0] * a, g.head[0]}; }
+  void gradient(GradientContext& g) const {
+    g.set(0, g.head() * a);
+    g.set(1, g.head());
+  }
 };
 
 /// log(sum of both), from other operators.
@@ -128,7 +132,8 @@ TEST(Custom, GradientIsDeclared) {
   ASSERT_NE(nullptr, op.gradient);
   const NDArray head[] = {array({1.f, 3.f})};
   const Attrs attrs = Attrs::from_map(op.attrs, {{"a", 2.0}}, op.name());
-  const std::vector<NDArray> g = op.gradient({{}, {}, head, attrs, {}});
+  EXPECT_EQ(kUsesAll, op.gradient_uses) << "what says nothing sees everything";
+  const std::vector<NDArray> g = test::call_gradient(op, attrs, {head[0], head[0]}, {head[0]}, head);
   EXPECT_EQ((std::vector<float>{2, 6}), g[0].to_vector<float>());
   EXPECT_EQ(nullptr, register_custom<LogSum>().gradient);
 }

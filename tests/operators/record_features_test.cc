@@ -16,6 +16,7 @@
 #include "operators/kernels/random.h"
 #include "operators/operator.h"
 #include "operators/scratch.h"
+#include "tests/operators/registry_support.h"
 #include "tests/support/errors.h"
 
 namespace mx {
@@ -114,9 +115,11 @@ const Operator kMaxWhere = {
           c.output({}, f32);
           c.output({}, i64);
         },
-    .gradient = [](const GradientContext& g) -> std::vector<NDArray> {
-      return {call(kMaxGradient, LengthAttrs{g.inputs[0].numel()}, g.head[0], g.outputs[1])};
-    }};
+    .gradient =
+        [](GradientContext& g) {
+          g.set(0, call(kMaxGradient, LengthAttrs{g.input_shape(0).numel()}, g.head(), g.output(1)));
+        },
+    .gradient_uses = {.outputs = 1 << 1}};
 
 TEST(RecordFeatures, SeveralOutputsAndSavedValues) {
   const std::vector<NDArray> in{array({3.f, 9.f, 4.f})};
@@ -124,8 +127,8 @@ TEST(RecordFeatures, SeveralOutputsAndSavedValues) {
   ASSERT_EQ(2u, out.size());
   EXPECT_EQ(9.f, out[0].item<float>());
   EXPECT_EQ(1, out[1].item<int64_t>());
-  const NDArray head[] = {full({}, 5)};
-  const std::vector<NDArray> gradient = kMaxWhere.gradient({in, out, head, Attrs(), {}});
+  const NDArray head[] = {full({}, 5), {}};
+  const std::vector<NDArray> gradient = test::call_gradient(kMaxWhere, {}, in, out, head);
   EXPECT_EQ((std::vector<float>{0, 5, 0}), gradient[0].to_vector<float>());
   EXPECT_EQ(9.f, call(kMaxWhere, {}, in[0]).item<float>()) << "who asks for one gets the first";
 }

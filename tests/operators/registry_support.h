@@ -43,6 +43,18 @@ inline Content content_of(const NDArray& a) {
   return content;
 }
 
+/// What an operator's gradient sets for these inputs, all of them asked for.
+inline std::vector<NDArray> call_gradient(const Operator& op, const Attrs& attrs,
+                                          const std::vector<NDArray>& inputs,
+                                          const std::vector<NDArray>& outputs,
+                                          std::span<const NDArray> heads) {
+  std::vector<NDArray> results(inputs.size());
+  const std::vector<uint8_t> wanted(inputs.size(), 1);
+  GradientContext context(op, attrs, inputs, outputs, heads, wanted, results);
+  op.gradient(context);
+  return results;
+}
+
 inline bool is_updated(const Operator& op, size_t i) { return has_bit(op.updates, i); }
 
 /// Calls with copies of what the operator updates; gives the outputs and, behind them, those copies.
