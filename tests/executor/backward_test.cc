@@ -82,7 +82,8 @@ TEST(Backward, LeavesDoNotShareAGradient) {
   NDArray x = test::some({3}, 1).requires_grad_(), y = test::some({3}, 2).requires_grad_();
   const NDArray head = ones({3}, f64);
   (x + y).backward(head);
-  x.grad() *= 5;
+  NDArray own = x.grad();
+  own *= 5;
   EXPECT_EQ((std::vector<double>{1, 1, 1}), grad_of(y));
   EXPECT_EQ((std::vector<double>{1, 1, 1}), head.to_vector<double>());
 }

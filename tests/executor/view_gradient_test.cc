@@ -62,7 +62,9 @@ TEST(ViewGradient, RandomChainsOfViews) {
             const auto axis = static_cast<int64_t>(choice() % static_cast<unsigned>(x.rank()));
             switch (choice() % 7) {
               case 0:
-                x = x.slice(axis, Slice{choice() % 2, {}, 1 + choice() % 2});
+                x = x.slice(
+                    axis,
+                    Slice{static_cast<int64_t>(choice() % 2), {}, 1 + static_cast<int64_t>(choice() % 2)});
                 break;
               case 1:
                 x = x.slice(axis, Slice{{}, {}, -1});

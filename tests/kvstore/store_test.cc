@@ -156,7 +156,7 @@ TEST_P(Store, SaysWhatItIs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Store, ::testing::ValuesIn(KVStore::types()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& type) { return type.param; });
 
 TEST(StoreTypes, AnUnknownOneIsToldTheOthers) {
   const std::string message = error_of<InvalidArgument>([] { KVStore::create("magic"); });
