@@ -53,8 +53,8 @@ constexpr Entry kEntries[] = {
     {BinaryOp::silu_backward, "dy times the derivative of silu at x.", "dy", "x"},
     {BinaryOp::gelu_backward, "dy times the derivative of gelu at x.", "dy", "x"},
     {BinaryOp::gelu_tanh_backward, "dy times the derivative of gelu_tanh at x.", "dy", "x"},
-    {BinaryOp::binary_cross_entropy, "-target * log(x) - (1 - target) * log(1 - x), logarithms at least -100.", "x",
-     "target"},
+    {BinaryOp::binary_cross_entropy,
+     "-target * log(x) - (1 - target) * log(1 - x), logarithms at least -100.", "x", "target"},
     {BinaryOp::equal, "Is a equal to b?"},
     {BinaryOp::not_equal, "Is a different from b?"},
     {BinaryOp::less, "Is a less than b?"},
@@ -227,7 +227,8 @@ NDArray copysign(const Operand& magnitude, const Operand& sign) {
 NDArray nextafter(const Operand& from, const Operand& towards) {
   return apply<BinaryOp::nextafter>(from, towards);
 }
-NDArray logaddexp(const Operand& a, const Operand& b) { return apply<BinaryOp::logaddexp>(a, b); }NDArray relu_backward(const Operand& dy, const Operand& y) { return apply<BinaryOp::relu_backward>(dy, y); }
+NDArray logaddexp(const Operand& a, const Operand& b) { return apply<BinaryOp::logaddexp>(a, b); }
+NDArray relu_backward(const Operand& dy, const Operand& y) { return apply<BinaryOp::relu_backward>(dy, y); }
 NDArray tanh_backward(const Operand& dy, const Operand& y) { return apply<BinaryOp::tanh_backward>(dy, y); }
 NDArray sigmoid_backward(const Operand& dy, const Operand& y) {
   return apply<BinaryOp::sigmoid_backward>(dy, y);

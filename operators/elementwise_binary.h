@@ -44,8 +44,8 @@ NDArray bitwise_xor(const Operand& a, const Operand& b);
 NDArray left_shift(const Operand& a, const Operand& b);
 NDArray right_shift(const Operand& a, const Operand& b);
 
-// d(loss)/dx from d(loss)/dy, for y = relu(x), tanh(x) and sigmoid(x) from y, and for y = silu(x), gelu(x) and
-// gelu_tanh(x) from x.
+// d(loss)/dx from d(loss)/dy, for y = relu(x), tanh(x) and sigmoid(x) from y, and for y = silu(x), gelu(x)
+// and gelu_tanh(x) from x.
 NDArray relu_backward(const Operand& dy, const Operand& y);
 NDArray tanh_backward(const Operand& dy, const Operand& y);
 NDArray sigmoid_backward(const Operand& dy, const Operand& y);

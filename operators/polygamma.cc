@@ -1,8 +1,8 @@
 // The derivatives of lgamma.
+#include "operators/kernels/polygamma.h"
 #include "engine/base/check.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
-#include "operators/kernels/polygamma.h"
 
 namespace mx {
 namespace {

@@ -39,8 +39,8 @@ NDArray cummax(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reve
 NDArray cummin(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
 NDArray logcumsumexp(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
 
-/// y[i] = a[i] * y[i - 1] + b[i] along an axis, from y[0] = b[0]; reverse: y[i] = a[i] * y[i + 1] + b[i], from
-/// the end. One shape, floating-point types.
+/// y[i] = a[i] * y[i - 1] + b[i] along an axis, from y[0] = b[0]; reverse: y[i] = a[i] * y[i + 1] + b[i],
+/// from the end. One shape, floating-point types.
 NDArray linear_recurrence(const Arg& a, const NDArray& b, int64_t axis = 0, bool reverse = false);
 
 }  // namespace mx

@@ -48,7 +48,8 @@ struct GeluTanhBackward {
   static HWY_INLINE V of(D d, V head, V x) {
     using T = hn::TFromD<D>;
     const V one = hn::Set(d, 1), root = hn::Set(d, static_cast<T>(GeluTanh::kTwiceRoot));
-    const V at = limited(d, x, 20), cubic = hn::Mul(hn::Set(d, static_cast<T>(GeluTanh::kCubic)), hn::Mul(at, at));
+    const V at = limited(d, x, 20),
+            cubic = hn::Mul(hn::Set(d, static_cast<T>(GeluTanh::kCubic)), hn::Mul(at, at));
     const V s = sigmoid_of(d, hn::Mul(root, hn::MulAdd(cubic, at, at)));
     const V slope = hn::Mul(root, hn::MulAdd(hn::Set(d, 3), cubic, one));
     return hn::Mul(head, hn::Mul(s, hn::MulAdd(hn::Mul(at, slope), hn::Sub(one, s), one)));

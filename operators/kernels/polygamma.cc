@@ -15,10 +15,11 @@
 namespace mx::kernels {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity(),
+                 kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// The Bernoulli numbers B2, B4, ...
-constexpr double kBernoulli[] = {1. / 6,      -1. / 30, 1. / 42,        -1. / 30,    5. / 66,
+constexpr double kBernoulli[] = {1. / 6,       -1. / 30, 1. / 42,       -1. / 30,     5. / 66,
                                  -691. / 2730, 7. / 6,   -3617. / 510., 43867. / 798, -174611. / 330};
 
 double digamma(double x) {
@@ -76,7 +77,8 @@ double polygamma(int64_t order, double x) {
 
 void polygamma(const Tensor& out, const Tensor& in, int64_t order) {
   MX_CHECK(out.shape == in.shape && is_floating(out.dtype), InvalidArgument,
-           "[polygamma] expected a floating-point result of shape ", in.shape, ", got ", out.dtype, " ", out.shape);
+           "[polygamma] expected a floating-point result of shape ", in.shape, ", got ", out.dtype, " ",
+           out.shape);
   MX_CHECK(order >= 0, InvalidArgument, "[polygamma] expected an order of 0 or more, got ", order);
   const LoopPlan<2> plan({&out, &in});
   // (An element is as dear as dozens of additions.)

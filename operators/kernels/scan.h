@@ -35,6 +35,7 @@ void scan(ScanOp op, const Tensor& out, const Tensor& in, int64_t axis, const Sc
 /// out[i] = a[i] * out[i + 1] + b[i], from the end. Floating-point types, accumulated in f64; one shape, any
 /// strides; out may be a or b, otherwise they must not overlap. A row is worked on by one thread. Throws
 /// InvalidArgument for different shapes, other types and an axis out of range (a rank of 0 has axis 0).
-void linear_recurrence(const Tensor& out, const Tensor& a, const Tensor& b, int64_t axis, bool reverse = false);
+void linear_recurrence(const Tensor& out, const Tensor& a, const Tensor& b, int64_t axis,
+                       bool reverse = false);
 
 }  // namespace mx::kernels
