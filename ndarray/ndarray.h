@@ -121,9 +121,7 @@ class NDArray {
   NDArray& requires_grad_(bool on = true);
   NDArray& requires_grad_(GradReq req);
   /// Is it recorded: did somebody say so, or does it depend on such an array?
-  bool requires_grad() const {
-    return (impl().flags.load(std::memory_order_relaxed) & detail::kRecorded) != 0;
-  }
+  bool requires_grad() const { return impl().marked(); }
   /// d(loss)/d(this), as backward() left it; an empty handle before.
   NDArray grad() const;
   /// An empty handle: none.

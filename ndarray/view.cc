@@ -15,6 +15,7 @@ namespace {
 NDArray make_view(const NDArray& base, const Shape& shape, const Strides& strides, int64_t offset) {
   ArrayImpl& from = base.impl();
   NDArray view(ArrayImpl::make(from.storage, from.dtype, shape, strides, offset));
+  if (!detail::recording && from.marked()) return view;
   view.impl().base = from.base ? from.base : base.ref();
   if (from.recorded()) detail::hooks().viewed(from, view.impl());
   return view;

@@ -260,6 +260,16 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
       return;
     }
   }
+  // What the gradient will look at must not be overwritten.
+  std::vector<NDArray> kept;
+  if (any_recorded(arrays)) {
+    const GradientUses uses = op.uses(attrs);
+    kept.assign(inputs.begin(), inputs.end());
+    for (size_t i = 0; i < kept.size(); ++i)
+      if (has_bit(uses.inputs, i) && arrays[i]->storage.get() == target.storage.get())
+        kept[i] = kept[i].clone(where);
+    inputs = kept;
+  }
   const std::vector<NDArray> results = call(op, attrs, inputs, where);
   MX_CHECK(results.size() == 1, InvalidArgument, "[", op.name(),
            "] expected an operator with one output to write in place, got one with ", results.size());

@@ -15,7 +15,8 @@ using detail::Node;
 
 namespace {
 
-Node* node_of(const NDArray& array) { return static_cast<Node*>(array.impl().extension.get()); }
+// Null: not recorded. (It belongs to the array.)
+Node* node_of(const NDArray& array) { return detail::edge_of(array.impl()).node.get(); }
 
 void hook_requires_grad(const NDArray& array, GradReq req) {
   ArrayImpl& impl = array.impl();

@@ -134,8 +134,8 @@ void set_edge(ArrayImpl& array, Ref<Node> node, uint32_t output) {
 }
 
 Edge edge_of(const ArrayImpl& array) {
-  if (!array.extension) return {};
   if (array.base) refresh_view(const_cast<ArrayImpl&>(array));
+  if (!array.extension) return {};
   return {Ref<Node>(static_cast<Node*>(array.extension.get())), array.extension_output};
 }
 

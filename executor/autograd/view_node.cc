@@ -161,24 +161,38 @@ void record_view(ArrayImpl& base, ArrayImpl& view) {
 }
 
 void refresh_view(ArrayImpl& view) {
-  const auto* node = dynamic_cast<const ViewNode*>(static_cast<const Node*>(view.extension.get()));
-  if (node == nullptr || node->identity() != view.base.get() || !view.base->extension) return;
   const ArrayImpl& root = *view.base;
-  if (root.extension.get() == node->root().node.get() && root.extension_output == node->root().output) return;
-  auto place = std::make_shared<ViewPlace>(node->place());
+  if (!root.extension || !is_floating(view.dtype)) return;
+  if (view.extension) {
+    const auto* node = dynamic_cast<const ViewNode*>(static_cast<const Node*>(view.extension.get()));
+    if (node == nullptr || node->identity() != &root) return;
+    if (root.extension.get() == node->root().node.get() && root.extension_output == node->root().output)
+      return;
+  }
+  auto place = std::make_shared<ViewPlace>(ViewPlace{Layout(root), Layout(view)});
   set_edge(view, make_node<ViewNode>(edge_of(root), &root, std::move(place)), 0);
 }
 
+namespace {
+
+// The leaf that an array is or shows, if any.
+const Node* leaf_of(const ArrayImpl& array) {
+  if (!array.extension) return nullptr;
+  const Node* node = static_cast<const Node*>(array.extension.get());
+  if (const auto* view = dynamic_cast<const ViewNode*>(node)) node = view->root().node.get();
+  return node->leaf() ? node : nullptr;
+}
+
+}  // namespace
+
 void check_assignable(ArrayImpl& target, const char* op) {
   const ArrayImpl& root = target.base ? *target.base : target;
-  for (const ArrayImpl* array : {static_cast<const ArrayImpl*>(&target), &root}) {
-    if ((array->flags.load(std::memory_order_relaxed) & kRecorded) == 0) continue;
-    MX_CHECK(!static_cast<const Node*>(array->extension.get())->leaf(), InvalidState, "[", op,
+  for (const ArrayImpl* array : {static_cast<const ArrayImpl*>(&target), &root})
+    MX_CHECK(leaf_of(*array) == nullptr, InvalidState, "[", op,
              "] expected an array that may be changed in place, got one of shape ", array->shape,
              " with requires_grad_() while recording; use NoGrad, or detach()");
-  }
-  MX_CHECK(&root == &target || Layout(root).contiguous() || is_floating(target.dtype) == false, InvalidState,
-           "[", op, "] expected a view of a contiguous array while recording, got one of shape ", root.shape,
+  MX_CHECK(&root == &target || Layout(root).contiguous() || !is_floating(target.dtype), InvalidState, "[", op,
+           "] expected a view of a contiguous array while recording, got one of shape ", root.shape,
            " with strides ", root.strides);
 }
 

@@ -56,7 +56,8 @@ struct ArrayImpl {
   Ref<ArrayExtension> extension;
   uint32_t extension_output = 0;  // which of the node's outputs this is
   std::unique_ptr<DeferredValue> deferred;
-  /// What this is a view of: the array whose memory it looks at, itself never a view.
+  /// What this is a view of: the array whose memory it looks at, itself never a view. Empty for views of
+  /// recorded arrays made by a thread that does not record.
   Ref<ArrayImpl> base;
   Shape shape;
   Strides strides;
@@ -72,12 +73,19 @@ struct ArrayImpl {
     free_block(BlockKind::array, array);
   }
 
+  /// Is it, or what it is a view of, recorded, whether this thread records or not?
+  bool marked() const {
+    return (flags.load(std::memory_order_relaxed) & kRecorded) != 0 ||
+           (base && (base->flags.load(std::memory_order_relaxed) & kRecorded) != 0);
+  }
+  bool recorded() const { return recording && marked(); }
   /// Nobody has to be told what happens to it.
   bool plain() const {
     const uint8_t set = flags.load(std::memory_order_relaxed);
-    return set == 0 || (set == kRecorded && !recording);
+    if (set == 0 && !base) [[likely]]
+      return true;
+    return (set & ~kRecorded) == 0 && !recorded();
   }
-  bool recorded() const { return recording && (flags.load(std::memory_order_relaxed) & kRecorded) != 0; }
   bool contiguous() const;
   Context context() const { return storage->context(); }
   /// What a kernel sees of the array when its storage's memory is at `memory`.

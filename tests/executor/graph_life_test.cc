@@ -73,7 +73,7 @@ TEST(GraphLife, AChainOfAHundredThousandNeedsNoDeepStack) {
     NDArray y = x;
     for (int i = 0; i < 100'000; ++i) y = y + 1.0;
     sum(y).backward();
-    NDArray g = gradients({sum(y * y)}, {x})[0];
+    NDArray g = gradients({sum(y * y)}, {x})[0];  // (additions keep no values)
     NDArray unused = y;
     for (int i = 0; i < 100'000; ++i) unused = unused * 1.0;
   })
