@@ -120,9 +120,14 @@ void OperatorNode::back(const Step& step) {
   }
 }
 
+// Shapes and types stay: what needs no values can be gone through again.
 void OperatorNode::release() noexcept {
-  released_ = true;
-  for (size_t i = 0; i < inputs_ + outputs_; ++i) saved_[i].array = nullptr;
+  for (size_t i = 0; i < inputs_ + outputs_; ++i) {
+    if (!saved_[i].array || !(i < inputs_ ? saves_input(i) : has_bit(op_.gradient_uses.outputs, i - inputs_)))
+      continue;
+    saved_[i].array = nullptr;
+    released_ = true;
+  }
 }
 
 void record_call(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
