@@ -122,8 +122,9 @@ void OperatorNode::back(const Step& step) {
 
 // Shapes and types stay: what needs no values can be gone through again.
 void OperatorNode::release() noexcept {
+  const GradientUses uses = op_.uses(attrs_);
   for (size_t i = 0; i < inputs_ + outputs_; ++i) {
-    if (!saved_[i].array || !(i < inputs_ ? saves_input(i) : has_bit(op_.gradient_uses.outputs, i - inputs_)))
+    if (!saved_[i].array || !(i < inputs_ ? saves_input(uses, i) : has_bit(uses.outputs, i - inputs_)))
       continue;
     saved_[i].array = nullptr;
     released_ = true;
