@@ -21,14 +21,22 @@ HWY_INLINE V limited(D d, V x, double limit) {
   return hn::Max(hn::Set(d, static_cast<T>(-limit)), hn::Min(hn::Set(d, static_cast<T>(limit)), x));
 }
 
-/// 1 / (1 + exp(-x)) for x of common size.
+/// 1 / (1 + exp(-x)) and 1 less that, each with all its digits, for x of common size.
 template <class D, class V>
-HWY_INLINE V sigmoid_of(D d, V x) {
+HWY_INLINE void sigmoids(D d, V x, V& sigmoid, V& rest) {
+  const V one = hn::Set(d, 1);
+  V e, larger;
   if constexpr (kIsFloat<D>) {
-    return SigmoidFloat::of(d, x);
+    e = ExpFloat::of(d, hn::Neg(hn::Abs(x)));
+    larger = inverse_of(d, hn::Add(one, e));
   } else {
-    return Sigmoid::of(d, x);
+    e = hn::Exp(d, hn::Neg(hn::Abs(x)));
+    larger = hn::Div(one, hn::Add(one, e));
   }
+  const V smaller = hn::Mul(e, larger);
+  const auto below = hn::Lt(x, hn::Zero(d));
+  sigmoid = hn::IfThenElse(below, smaller, larger);
+  rest = hn::IfThenElse(below, larger, smaller);
 }
 
 // Each is head times the derivative at x; beyond the limits that is what it is at them.
@@ -37,8 +45,10 @@ HWY_INLINE V sigmoid_of(D d, V x) {
 struct SiluBackward {
   template <class D, class V>
   static HWY_INLINE V of(D d, V head, V x) {
-    const V one = hn::Set(d, 1), at = limited(d, x, kIsFloat<D> ? 100 : 700), s = sigmoid_of(d, at);
-    return hn::Mul(head, hn::Mul(s, hn::MulAdd(at, hn::Sub(one, s), one)));
+    const V at = limited(d, x, kIsFloat<D> ? 100 : 700);
+    V s, rest;
+    sigmoids(d, at, s, rest);
+    return hn::Mul(head, hn::Mul(s, hn::MulAdd(at, rest, hn::Set(d, 1))));
   }
 };
 
@@ -48,11 +58,12 @@ struct GeluTanhBackward {
   static HWY_INLINE V of(D d, V head, V x) {
     using T = hn::TFromD<D>;
     const V one = hn::Set(d, 1), root = hn::Set(d, static_cast<T>(GeluTanh::kTwiceRoot));
-    const V at = limited(d, x, 20),
-            cubic = hn::Mul(hn::Set(d, static_cast<T>(GeluTanh::kCubic)), hn::Mul(at, at));
-    const V s = sigmoid_of(d, hn::Mul(root, hn::MulAdd(cubic, at, at)));
+    const V at = limited(d, x, 20);
+    const V cubic = hn::Mul(hn::Set(d, static_cast<T>(GeluTanh::kCubic)), hn::Mul(at, at));
+    V s, rest;
+    sigmoids(d, hn::Mul(root, hn::MulAdd(cubic, at, at)), s, rest);
     const V slope = hn::Mul(root, hn::MulAdd(hn::Set(d, 3), cubic, one));
-    return hn::Mul(head, hn::Mul(s, hn::MulAdd(hn::Mul(at, slope), hn::Sub(one, s), one)));
+    return hn::Mul(head, hn::Mul(s, hn::MulAdd(hn::Mul(at, slope), rest, one)));
   }
 };
 

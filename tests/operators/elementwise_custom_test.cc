@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "operators/elementwise_binary.h"
+#include "operators/elementwise_unary.h"
+#include "tests/operators/gradient_support.h"
 #include "tests/support/errors.h"
 
 namespace mx {
@@ -121,6 +123,20 @@ TEST(ElementwiseCustom, AFunctionThatReturnsBoolGivesBool) {
   const NDArray y = call_binary(near(), arange(0, 4, 1, f32), 1.5);
   EXPECT_EQ(bool_, y.dtype());
   EXPECT_EQ((std::vector<bool>{false, true, true, false}), y.to_vector<bool>());
+}
+
+TEST(ElementwiseCustom, DerivativesAreGivenBesideTheFunction) {
+  static const Operator log_ratio = binary_operator(
+      "log_ratio", "log(a / b).", [](auto a, auto b) { return std::log(a / b); },
+      [](const NDArray& a, const NDArray&) { return reciprocal(a); },
+      [](const NDArray&, const NDArray& b) { return -reciprocal(b); });
+  const NDArray a = array({{0.5f, 2.f, 3.f}, {1.f, 4.f, 0.25f}});
+  test::expect_gradients(log_ratio, {{a, a + 1}, {}, "same shape"});
+  test::expect_gradients(log_ratio, {{a, a[0]}, {}, "a row"});
+  test::expect_gradients(log_ratio, {{a, a[1][1]}, {}, "a number"});
+  for (const Operator* op : {detail::family_softsign()[0], detail::family_center()[0]})
+    for (const Sample& sample : op->samples()) test::expect_gradients(*op, sample);
+  EXPECT_EQ(nullptr, squared_distance().gradient);
 }
 
 TEST(OneFile, TheRegistryTakesThem) {

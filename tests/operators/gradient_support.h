@@ -80,13 +80,13 @@ inline double difference(const Arrays& heads, const Arrays& high, const Arrays& 
   return total;
 }
 
-/// d sum(head * f(inputs)) / d inputs[which], by central differences. The input is in f64.
+/// d sum(head * f(inputs)) / d inputs[which], by central differences of two steps, from which that of a step
+/// of 0 is extrapolated. The input is in f64.
 template <class F>
 std::vector<double> finite_differences(const F& f, const Arrays& inputs, const Arrays& heads, size_t which) {
   std::vector<double> result;
   const std::vector<double> values = inputs[which].to_vector<double>();
   for (size_t i = 0; i < values.size(); ++i) {
-    const double step = 1e-5 * std::max(1.0, std::abs(values[i]));
     const auto at = [&](double value) {
       std::vector<double> changed = values;
       changed[i] = value;
@@ -94,8 +94,12 @@ std::vector<double> finite_differences(const F& f, const Arrays& inputs, const A
       arguments[which] = array(changed).reshape(inputs[which].shape());
       return f(arguments);
     };
-    const double high = values[i] + step, low = values[i] - step;
-    result.push_back(difference(heads, at(high), at(low)) / (high - low));
+    const auto slope = [&](double step) {
+      const double high = values[i] + step, low = values[i] - step;
+      return difference(heads, at(high), at(low)) / (high - low);
+    };
+    const double step = 2e-4 * std::max(1.0, std::abs(values[i]));
+    result.push_back((4 * slope(step / 2) - slope(step)) / 3);
   }
   return result;
 }

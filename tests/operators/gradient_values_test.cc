@@ -64,6 +64,16 @@ TEST(GradientValues, KinksOfFunctionsOfOneOperand) {
   expect_values({1 / 12., kInf, 1 / 12.}, gradient("cbrt", {row({-8, 0, 8})}));
 }
 
+TEST(GradientValues, OfTheLogarithmOfTheGammaFunction) {
+  expect_values({-std::numbers::egamma, 1 - std::numbers::egamma}, gradient("lgamma", {row({1, 2})}));
+  const double square = std::numbers::pi * std::numbers::pi;
+  EXPECT_NEAR(-std::numbers::egamma, digamma(row({1})).item<double>(), 1e-14);
+  EXPECT_NEAR(square / 6, polygamma(row({1}), 1).item<double>(), 1e-14);
+  expect_values({square / 6, square / 6 - 1}, gradient("polygamma", {row({1, 2})}, {{"order", int64_t{0}}}));
+  EXPECT_EQ(f32, digamma(arange(3)).dtype());
+  EXPECT_THROW(polygamma(row({1}), -1), InvalidArgument);
+}
+
 // Far out a derivative is 0 or 1, and no product of 0 and infinity.
 TEST(GradientValues, ActivationsFarOut) {
   const NDArray x = row({-kInf, -1e30, -50, 50, 1e30, kInf});

@@ -249,6 +249,21 @@ TEST(ScanOp, AgreesWithAPlainLoopForAllSamplesAndTypes) {
     });
 }
 
+TEST(ScanOp, LinearRecurrenceRunsBothWays) {
+  const NDArray a = array({{9., 2., 3.}, {1., 0., -1.}}), b = array({{1., 1., 1.}, {2., 3., 4.}});
+  EXPECT_EQ((Values{1, 3, 10, 2, 3, 1}), test::values(linear_recurrence(a, b, 1)));
+  EXPECT_EQ((Values{28, 3, 1, 5, 3, 4}), test::values(linear_recurrence(a, b, -1, true)));
+  EXPECT_EQ((Values{1, 1, 1, 3, 3, 3}), test::values(linear_recurrence(a, b)));
+  EXPECT_EQ(f64, linear_recurrence(a, b.to(f32)).dtype());
+  EXPECT_EQ(5., linear_recurrence(full({}, 2, f64), full({}, 5, f64)).item<double>());
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { linear_recurrence(a, b[0]); }), "one shape"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
+                         linear_recurrence(a, arange(6).reshape({2, 3}));
+                       }),
+                       "i64"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { linear_recurrence(a, b, 2); }), "axis"));
+}
+
 TEST(ScanOp, PublicFunctionsPassTheirOptions) {
   const NDArray x = array<int64_t>({{1, 2, 3}, {4, 5, 6}});
   EXPECT_EQ((Values{1, 3, 6, 4, 9, 15}), test::values(cumsum(x, 1)));
