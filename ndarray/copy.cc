@@ -3,6 +3,7 @@
 #include "engine/base/check.h"
 #include "engine/device/registry.h"
 #include "ndarray/detail/engine_use.h"
+#include "ndarray/hooks.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/launch.h"
 
@@ -76,6 +77,8 @@ void carry(ArrayImpl& target, ArrayImpl& source, std::source_location where) {
       options, where);
 }
 
+void assign_values(ArrayImpl& target, ArrayImpl& source, const char* op, std::source_location where);
+
 }  // namespace
 
 Ref<ArrayImpl> new_array(const Shape& shape, DType dtype, Context context, const char* op) {
@@ -89,12 +92,14 @@ NDArray copy_to(ArrayImpl& source, DType dtype, Context context, std::source_loc
   if (one_memory(source.context(), context)) {
     launch_copy(*made, source, true, where);
   } else {
-    assign(*made, source, "copy", where);
+    assign_values(*made, source, "copy", where);
   }
   return NDArray(std::move(made));
 }
 
-void assign(ArrayImpl& target, ArrayImpl& source, const char* op, std::source_location where) {
+namespace {
+
+void assign_values(ArrayImpl& target, ArrayImpl& source, const char* op, std::source_location where) {
   Ref<ArrayImpl> from = broadcast(source, target.shape, op);
   if (one_memory(target.context(), source.context())) {
     if (may_overlap(target, *from)) {
@@ -114,6 +119,16 @@ void assign(ArrayImpl& target, ArrayImpl& source, const char* op, std::source_lo
   const Ref<ArrayImpl> arrived = new_array(source.shape, target.dtype, target.context(), op);
   carry(*arrived, *parcel, where);
   launch_copy(target, *broadcast(*arrived, target.shape, op), false, where);
+}
+
+}  // namespace
+
+void assign(ArrayImpl& target, ArrayImpl& source, const char* op, std::source_location where) {
+  if (!target.recorded() && !source.recorded()) [[likely]]
+    return assign_values(target, source, op, where);
+  hooks().assigning(target, op);
+  assign_values(target, source, op, where);
+  hooks().assigned(target, &source);
 }
 
 }  // namespace mx::detail

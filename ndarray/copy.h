@@ -8,10 +8,11 @@
 namespace mx::detail {
 
 /// target[...] = source, broadcast, converted and carried to target's device; overlapping memory counts as
-/// copied first. Throws InvalidArgument, naming `op`, when the shape does not broadcast to the target's.
+/// copied first. Recorded where one of them is. Throws InvalidArgument, naming `op`, when the shape does not
+/// broadcast to the target's, and InvalidState when a recorded target may not be changed.
 void assign(ArrayImpl& target, ArrayImpl& source, const char* op, std::source_location where);
 
-/// A contiguous array of that type on that device with the same elements; always new.
+/// A contiguous array of that type on that device with the same elements; always new, not recorded.
 NDArray copy_to(ArrayImpl& source, DType dtype, Context context, std::source_location where);
 
 /// A contiguous array without a value.

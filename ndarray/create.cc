@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
+#include "ndarray/hooks.h"
 #include "ndarray/kernels/convert.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/kernels/strided_loop.h"
@@ -87,7 +88,11 @@ NDArray range(int64_t count, const RangeAttrs& range_attrs, DType dtype, Context
 }  // namespace
 
 NDArray& NDArray::fill_(Scalar value, std::source_location where) {
-  launch_fill(impl(), value, false, where);
+  ArrayImpl& target = impl();
+  const bool recorded = target.recorded();
+  if (recorded) detail::hooks().assigning(target, "fill_");
+  launch_fill(target, value, false, where);
+  if (recorded) detail::hooks().assigned(target, nullptr);
   return *this;
 }
 

@@ -27,10 +27,25 @@ struct Hooks {
   /// The shape of gather's result, found without looking at values.
   Shape (*gather_shape)(const AdvancedIndex&) = nullptr;
 
-  /// A view was made of an array that has flags (ArrayFlags).
-  void (*view)(const NDArray& base, const NDArray& view) = nullptr;
-  /// An array with flags is going to be changed in place by a copy.
-  void (*copied)(const NDArray& target, const NDArray& source) = nullptr;
+  // Automatic differentiation. All are called only where the thread records and an array is recorded.
+
+  /// `view` looks at `base`'s memory, or at that of what `base` is a view of.
+  void (*viewed)(ArrayImpl& base, ArrayImpl& view) = nullptr;
+  /// `copy` has the elements of `source`, perhaps of another type or on another device.
+  void (*copied)(ArrayImpl& source, ArrayImpl& copy) = nullptr;
+  /// target[...] = source is going to happen (source null: a number). Throws when that is not possible.
+  void (*assigning)(ArrayImpl& target, const char* op) = nullptr;
+  /// It has happened.
+  void (*assigned)(ArrayImpl& target, ArrayImpl* source) = nullptr;
+
+  // NDArray's members of the same names.
+  void (*requires_grad)(const NDArray& array, GradReq req) = nullptr;
+  bool (*is_leaf)(const NDArray& array) = nullptr;
+  NDArray (*grad)(const NDArray& array) = nullptr;
+  void (*set_grad)(const NDArray& array, const NDArray& grad) = nullptr;
+  void (*retain_grad)(const NDArray& array) = nullptr;
+  void (*add_hook)(const NDArray& array, GradHook hook) = nullptr;
+  void (*backward)(const NDArray& array, const NDArray& head, const BackwardOptions& options) = nullptr;
 };
 
 Hooks& hooks();

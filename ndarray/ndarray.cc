@@ -50,8 +50,18 @@ Var NDArray::var() const {
   return var;
 }
 
+namespace {
+
+NDArray recorded_copy(ArrayImpl& source, DType dtype, Context context, std::source_location where) {
+  NDArray copy = detail::copy_to(source, dtype, context, where);
+  if (source.recorded()) detail::hooks().copied(source, copy.impl());
+  return copy;
+}
+
+}  // namespace
+
 NDArray NDArray::clone(std::source_location where) const {
-  return detail::copy_to(impl(), dtype(), context(), where);
+  return recorded_copy(impl(), dtype(), context(), where);
 }
 
 NDArray NDArray::to_contiguous(std::source_location where) const {
@@ -60,17 +70,65 @@ NDArray NDArray::to_contiguous(std::source_location where) const {
 
 NDArray NDArray::to(Context context, std::source_location where) const {
   if (context == impl().context()) return *this;
-  return detail::copy_to(impl(), dtype(), context, where);
+  return recorded_copy(impl(), dtype(), context, where);
 }
 
 NDArray NDArray::to(DType dtype, std::source_location where) const {
   if (dtype == impl().dtype) return *this;
-  return detail::copy_to(impl(), dtype, context(), where);
+  return recorded_copy(impl(), dtype, context(), where);
 }
 
 NDArray& NDArray::copy_from(const NDArray& source, std::source_location where) {
   detail::assign(impl(), source.impl(), "copy_from", where);
   return *this;
+}
+
+namespace {
+
+const detail::Hooks& autograd(const char* op) {
+  const detail::Hooks& table = detail::hooks();
+  MX_CHECK(table.backward != nullptr, InvalidState, "[", op,
+           "] expected automatic differentiation (executor/autograd/autograd.h, mx::executor)");
+  return table;
+}
+
+}  // namespace
+
+NDArray& NDArray::requires_grad_(bool on) {
+  if (on) return requires_grad_(GradReq::add);
+  if (!requires_grad()) return *this;
+  MX_CHECK(autograd("requires_grad_").is_leaf(*this), InvalidState,
+           "[requires_grad_] expected an array that is not the result of a recorded operation; use detach()");
+  ArrayImpl& array = impl();
+  array.flags.fetch_and(static_cast<uint8_t>(~detail::kRecorded), std::memory_order_relaxed);
+  array.extension = nullptr;
+  return *this;
+}
+
+NDArray& NDArray::requires_grad_(GradReq req) {
+  autograd("requires_grad_").requires_grad(*this, req);
+  return *this;
+}
+
+NDArray NDArray::grad() const { return requires_grad() ? autograd("grad").grad(*this) : NDArray(); }
+void NDArray::set_grad(const NDArray& grad) const { autograd("set_grad").set_grad(*this, grad); }
+
+const NDArray& NDArray::retain_grad() const {
+  autograd("retain_grad").retain_grad(*this);
+  return *this;
+}
+
+void NDArray::add_grad_hook(GradHook hook) const {
+  autograd("add_grad_hook").add_hook(*this, std::move(hook));
+}
+
+void NDArray::backward(const NDArray& head, const BackwardOptions& options) const {
+  autograd("backward").backward(*this, head, options);
+}
+
+NDArray NDArray::detach() const {
+  const ArrayImpl& from = impl();
+  return NDArray(ArrayImpl::make(from.storage, from.dtype, from.shape, from.strides, from.offset));
 }
 
 void NDArray::wait() const {

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <iosfwd>
 #include <memory>
@@ -35,6 +36,19 @@
 namespace mx {
 
 class View;
+class NDArray;
+
+/// What backward() does with the gradient of an array: replace what is there, add to it, or nothing.
+enum class GradReq : uint8_t { null, write, add };
+
+struct BackwardOptions {
+  bool retain_graph = false;  ///< keep what was saved, so that it can be gone through once more
+  bool create_graph =
+      false;  ///< record the going back too, so that gradients have gradients; implies retain_graph
+};
+
+/// Sees a gradient on its way; what it returns takes its place, an empty handle leaves it.
+using GradHook = std::function<NDArray(const NDArray& gradient)>;
 
 class NDArray {
  public:
@@ -97,6 +111,37 @@ class NDArray {
 
   NDArray& copy_from(const NDArray& source, std::source_location where = std::source_location::current());
   NDArray& fill_(Scalar value, std::source_location where = std::source_location::current());
+
+  // Gradients (docs/autograd.md). They throw InvalidState when automatic differentiation is not linked
+  // (executor/autograd/autograd.h, mx::executor).
+
+  /// From now on operations on this array are recorded, and backward() brings its gradient. For arrays of
+  /// floating point that are not results of recorded operations. GradReq::null: it brings none, but what
+  /// depends on the array is recorded. false: nothing is recorded any more.
+  NDArray& requires_grad_(bool on = true);
+  NDArray& requires_grad_(GradReq req);
+  /// Is it recorded: did somebody say so, or does it depend on such an array?
+  bool requires_grad() const {
+    return (impl().flags.load(std::memory_order_relaxed) & detail::kRecorded) != 0;
+  }
+  /// d(loss)/d(this), as backward() left it; an empty handle before.
+  NDArray grad() const;
+  /// An empty handle: none.
+  void set_grad(const NDArray& grad) const;
+  /// Keeps the gradient of a result too.
+  const NDArray& retain_grad() const;
+  /// Called with the gradient of this array whenever backward() or grad() comes by, on that thread; in the
+  /// order in which they were added.
+  void add_grad_hook(GradHook hook) const;
+  /// Adds d(this)/d(x) to x.grad() for every x with requires_grad_() that this depends on, by going back
+  /// through what was recorded. `head` is d(loss)/d(this), and may be left out for one element. Returns when
+  /// everything is pushed. Throws InvalidArgument for a head that does not fit, InvalidState when nothing was
+  /// recorded, when it has been gone through before, and when a value that is needed has been changed in
+  /// place since.
+  void backward(const NDArray& head = {}, const BackwardOptions& options = {}) const;
+  void backward(const BackwardOptions& options) const { backward({}, options); }
+  /// The same memory, not recorded.
+  NDArray detach() const;
 
   // Values: these wait.
 

@@ -15,7 +15,8 @@ namespace {
 NDArray make_view(const NDArray& base, const Shape& shape, const Strides& strides, int64_t offset) {
   ArrayImpl& from = base.impl();
   NDArray view(ArrayImpl::make(from.storage, from.dtype, shape, strides, offset));
-  if (!from.plain() && detail::hooks().view != nullptr) detail::hooks().view(base, view);
+  view.impl().base = from.base ? from.base : base.ref();
+  if (from.recorded()) detail::hooks().viewed(from, view.impl());
   return view;
 }
 
@@ -54,9 +55,13 @@ struct DeferredGather final : detail::DeferredValue {
     const NDArray value = detail::hooks().gather(index);
     ArrayImpl& made = value.impl();
     // Nobody has seen the array's memory yet: it can as well be that of the value.
-    if (made.plain() && made.offset == array.offset && made.strides == array.strides &&
-        made.context() == array.context()) {
+    if (made.offset == array.offset && made.strides == array.strides && made.context() == array.context()) {
       array.storage = made.storage;
+      if (made.recorded()) {
+        array.extension = made.extension;
+        array.extension_output = made.extension_output;
+        array.flags.fetch_or(detail::kRecorded, std::memory_order_relaxed);
+      }
     } else {
       detail::assign(array, made, "index", std::source_location::current());
     }

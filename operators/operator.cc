@@ -110,7 +110,7 @@ void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> 
           .work = work_of(op, infer, inputs),
           .context = &context,
           .where = where});
-  if (recorded) detail::operator_hooks().record(op, attrs, inputs, outputs.span());
+  if (recorded) detail::operator_hooks().record(op, attrs, inputs, outputs.span(), where);
 }
 
 // An operator made of others. What goes wrong inside belongs to its outputs, as with a kernel.

@@ -87,6 +87,8 @@ struct Operator {
   /// Sets d(loss)/d(input i) for the inputs that are wanted. Null: not differentiable.
   void (*gradient)(GradientContext&) = nullptr;
   GradientUses gradient_uses{};  ///< what it looks at
+  /// What it sets is new or an array of the context: nothing that somebody else keeps.
+  bool gradient_gives_new = true;
   /// Instead of a kernel: makes the outputs that infer() says from calls of other operators, when it is
   /// called.
   std::vector<NDArray> (*compose)(const Attrs& attrs, std::span<const NDArray> inputs) = nullptr;
@@ -149,7 +151,7 @@ struct OperatorHooks {
   void (*updating)(const Operator& op, std::span<ArrayImpl* const> inputs) = nullptr;
   /// After a call with an input that is recorded.
   void (*record)(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
-                 std::span<ArrayImpl* const> outputs) = nullptr;
+                 std::span<ArrayImpl* const> outputs, std::source_location where) = nullptr;
 };
 OperatorHooks& operator_hooks();
 

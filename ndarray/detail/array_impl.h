@@ -21,10 +21,10 @@ namespace mx::detail {
 /// share it.
 struct ArrayExtension {
   std::atomic<uint32_t> refs{1};
-  static void destroy(ArrayExtension* extension) noexcept { extension->destroy(); }
+  static void destroy(ArrayExtension* extension) noexcept { extension->end(); }
 
  protected:
-  virtual void destroy() noexcept = 0;
+  virtual void end() noexcept = 0;  // the last owner has gone
   ~ArrayExtension() = default;
 };
 
@@ -45,7 +45,7 @@ enum ArrayFlags : uint8_t {
 };
 
 /// Does this thread record what it does with arrays that are recorded?
-inline thread_local constinit bool recording = true;
+inline thread_local constinit bool recording __attribute__((tls_model("initial-exec"))) = true;
 
 struct ArrayImpl {
   std::atomic<uint32_t> refs{1};

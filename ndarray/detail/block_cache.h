@@ -11,9 +11,9 @@
 
 namespace mx::detail {
 
-enum class BlockKind { array, storage, call };
-inline constexpr int kBlockKinds = 3;
-inline constexpr size_t kBlockBytes[kBlockKinds] = {320, 256, 512};  // aligned to 64
+enum class BlockKind { array, storage, call, node };
+inline constexpr int kBlockKinds = 4;
+inline constexpr size_t kBlockBytes[kBlockKinds] = {320, 256, 512, 384};  // aligned to 64
 inline constexpr int kMagazine = 64;
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -1,0 +1,290 @@
+#include "executor/autograd/backward.h"
+
+#include <algorithm>
+#include <queue>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "engine/base/check.h"
+#include "ndarray/grad_mode.h"
+#include "operators/elementwise_binary.h"
+
+namespace mx::detail {
+namespace {
+
+// Arrays of a few inputs or outputs without an allocation.
+template <class T>
+class Few {
+ public:
+  explicit Few(size_t n) : size_(n) {
+    if (n > kInline) many_.resize(n);
+  }
+  std::span<T> span() { return {size_ > kInline ? many_.data() : few_, size_}; }
+
+ private:
+  static constexpr size_t kInline = 4;
+  size_t size_;
+  T few_[kInline]{};
+  std::vector<T> many_;
+};
+
+// A gradient on its way. `own`: nobody else has the array.
+struct Head {
+  NDArray array;
+  bool own = false;
+};
+
+// Which gradients grad() asks for, and which nodes lead there.
+class Targets {
+ public:
+  void add(Edge edge) {
+    least_ = std::min(least_, edge.node->order());
+    nodes_.insert(edge.node.get());
+    edges_.push_back(std::move(edge));
+    found_.emplace_back();
+  }
+  /// Finds out which nodes below one lead to a target. Without recursion: chains may be long.
+  void search(Node* from) {
+    std::vector<std::pair<Node*, size_t>> path;
+    const auto enter = [&](Node* node) {
+      if (node->order() < least_) return;
+      if (leads_.try_emplace(node, nodes_.contains(node)).second) path.emplace_back(node, 0);
+    };
+    enter(from);
+    while (!path.empty()) {
+      auto& [node, next] = path.back();
+      const std::span<const Edge> edges = node->edges();
+      if (next < edges.size()) {
+        Node* const child = edges[next++].node.get();
+        if (child != nullptr) enter(child);
+        continue;
+      }
+      bool& leads = leads_[node];
+      for (const Edge& edge : edges) leads = leads || (edge && leads_to(edge.node.get()));
+      path.pop_back();
+    }
+  }
+  bool leads_to(const Node* node) const {
+    const auto known = leads_.find(node);
+    return known != leads_.end() && known->second;
+  }
+  /// Keeps what arrived for targets at a node.
+  void take(const Node& node, std::span<Head> heads) {
+    if (!nodes_.contains(&node)) return;
+    for (size_t i = 0; i < edges_.size(); ++i) {
+      if (edges_[i].node.get() != &node) continue;
+      Head& head = heads[edges_[i].output];
+      found_[i] = head.array;
+      head.own = false;
+    }
+  }
+  std::vector<NDArray> found() { return std::move(found_); }
+
+ private:
+  std::vector<Edge> edges_;
+  std::vector<NDArray> found_;
+  std::unordered_set<const Node*> nodes_;
+  std::unordered_map<const Node*, bool> leads_;
+  uint64_t least_ = UINT64_MAX;
+};
+
+// One going back. Nodes come in the order of their numbers, the largest first, so that all that a node's
+// outputs went into have come before it.
+class Pass {
+ public:
+  Pass(const BackwardOptions& options, Targets* targets)
+      : keep_(options.retain_graph || options.create_graph),
+        recorded_(options.create_graph),
+        targets_(targets) {}
+  ~Pass() {
+    for (Pending& p : pending_)
+      if (p.node) forget(p);
+  }
+
+  void add(const Edge& edge, NDArray gradient, bool own) {
+    Pending& p = pending_of(edge.node);
+    Head& head = p.heads.empty() ? p.head : p.heads[edge.output];
+    if (!head.array.defined()) {
+      head = {std::move(gradient), own};
+    } else if (head.own && !recorded_) {
+      head.array += gradient;
+    } else {
+      head = {head.array + gradient, true};
+    }
+  }
+
+  void run() {
+    while (!queue_.empty()) {
+      const size_t place = queue_.top().place;
+      queue_.pop();
+      Pending p = std::move(pending_[place]);
+      pending_[place] = {};
+      forget(p);
+      free_.push_back(place);
+      visit(p);
+    }
+  }
+
+ private:
+  struct Pending {
+    Ref<Node> node;
+    Head head;                // of a single output
+    std::vector<Head> heads;  // of several
+  };
+  struct Entry {
+    uint64_t order;
+    uint64_t arrival;
+    size_t place;
+    bool operator<(const Entry& other) const {
+      return order != other.order ? order < other.order : arrival > other.arrival;
+    }
+  };
+
+  Pending& pending_of(const Ref<Node>& node) {
+    const void* expected = nullptr;
+    if (node->pass.load(std::memory_order_relaxed) == this) return pending_[node->place_in_pass];
+    const bool here = node->pass.compare_exchange_strong(expected, this, std::memory_order_acquire);
+    if (!here)
+      if (const auto known = elsewhere_.find(node.get()); known != elsewhere_.end())
+        return pending_[known->second];
+    size_t place = pending_.size();
+    if (free_.empty()) {
+      pending_.emplace_back();
+    } else {
+      place = free_.back();
+      free_.pop_back();
+    }
+    if (here) {
+      node->place_in_pass = static_cast<uint32_t>(place);
+    } else {
+      elsewhere_.emplace(node.get(), place);
+    }
+    pending_[place].node = node;
+    if (node->outputs() > 1) pending_[place].heads.resize(node->outputs());
+    queue_.push({node->order(), arrivals_++, place});
+    return pending_[place];
+  }
+  void forget(Pending& p) {
+    if (p.node->pass.load(std::memory_order_relaxed) == this) {
+      p.node->pass.store(nullptr, std::memory_order_release);
+    } else {
+      elsewhere_.erase(p.node.get());
+    }
+  }
+
+  void visit(Pending& p) {
+    Node& node = *p.node;
+    const std::span<Head> heads = p.heads.empty() ? std::span<Head>(&p.head, 1) : std::span<Head>(p.heads);
+    if (node.attached())
+      for (uint32_t i = 0; i < heads.size(); ++i) {
+        bool touched = false;
+        if (heads[i].array.defined()) heads[i].array = node.passed(i, std::move(heads[i].array), touched);
+        heads[i].own = heads[i].own && !touched;
+      }
+    if (targets_ != nullptr) targets_->take(node, heads);
+    if (node.leaf()) {
+      if (targets_ == nullptr) static_cast<Leaf&>(node).accumulate(std::move(heads[0].array), heads[0].own);
+      return;
+    }
+    const std::span<const Edge> edges = node.edges();
+    Few<uint8_t> wanted(edges.size());
+    bool any = false;
+    for (size_t i = 0; i < edges.size(); ++i) {
+      wanted.span()[i] = edges[i] && (targets_ == nullptr || targets_->leads_to(edges[i].node.get())) ? 1 : 0;
+      any = any || wanted.span()[i] != 0;
+    }
+    if (!any) return;
+    Few<NDArray> arrays(heads.size()), results(edges.size());
+    for (size_t i = 0; i < heads.size(); ++i) arrays.span()[i] = heads[i].array;
+    node.back({arrays.span(), wanted.span(), results.span(), keep_, recorded_});
+    for (size_t i = 0; i < edges.size(); ++i) {
+      NDArray& result = results.span()[i];
+      if (wanted.span()[i] == 0 || !result.defined()) continue;
+      const bool own = is_own(result, node, heads, results.span());
+      add(edges[i], std::move(result), own);
+    }
+    if (!keep_) node.release();
+  }
+
+  // Has nobody else an array that back() gave?
+  static bool is_own(const NDArray& result, const Node& node, std::span<const Head> heads,
+                     std::span<const NDArray> results) {
+    const ArrayImpl* const array = result.ref().get();
+    if (!node.gives_new() || array->base) return false;
+    if (std::count_if(results.begin(), results.end(),
+                      [&](const NDArray& other) { return other.ref().get() == array; }) != 1)
+      return false;
+    for (const Head& head : heads)
+      if (head.array.ref().get() == array) return head.own;
+    return true;
+  }
+
+  bool keep_, recorded_;
+  Targets* targets_;
+  std::vector<Pending> pending_;
+  std::vector<size_t> free_;
+  std::priority_queue<Entry> queue_;
+  std::unordered_map<const Node*, size_t> elsewhere_;  // of nodes that another pass uses at the same time
+  uint64_t arrivals_ = 0;
+};
+
+// The head of an output: what was given, or one.
+Head head_of(const NDArray& output, const NDArray& given, const char* op) {
+  if (!given.defined()) {
+    MX_CHECK(output.numel() == 1, InvalidArgument, "[", op,
+             "] expected a head gradient for an array of more than one element, got none for shape ",
+             output.shape());
+    return {ones_like(output), true};
+  }
+  MX_CHECK(given.shape() == output.shape(), InvalidArgument, "[", op,
+           "] expected a head gradient of the array's shape ", output.shape(), ", got ", given.shape());
+  MX_CHECK(is_floating(given.dtype()), InvalidArgument, "[", op,
+           "] expected a head gradient of floating point, got ", given.dtype());
+  MX_CHECK(given.context() == output.context(), InvalidArgument, "[", op,
+           "] expected a head gradient on the array's device ", output.context(), ", got one on ",
+           given.context());
+  return {given.to(output.dtype()), false};
+}
+
+void start(Pass& pass, std::span<const NDArray> outputs, std::span<const NDArray> heads, const char* op) {
+  MX_CHECK(heads.empty() || heads.size() == outputs.size(), InvalidArgument, "[", op,
+           "] expected a head gradient for each of ", outputs.size(), " outputs, got ", heads.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Edge edge = edge_of(outputs[i].impl());
+    MX_CHECK(edge, InvalidState, "[", op,
+             "] expected an array that depends on one with requires_grad_(), got one of shape ",
+             outputs[i].shape(), " for which nothing was recorded");
+    Head head = head_of(outputs[i], heads.empty() ? NDArray() : heads[i], op);
+    pass.add(edge, std::move(head.array), head.own);
+  }
+}
+
+}  // namespace
+
+void go_back(std::span<const NDArray> outputs, std::span<const NDArray> heads,
+             const BackwardOptions& options) {
+  RecordingScope scope(options.create_graph);
+  Pass pass(options, nullptr);
+  start(pass, outputs, heads, "backward");
+  pass.run();
+}
+
+std::vector<NDArray> gradients_of(std::span<const NDArray> outputs, std::span<const NDArray> inputs,
+                                  std::span<const NDArray> heads, const BackwardOptions& options) {
+  Targets targets;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Edge edge = edge_of(inputs[i].impl());
+    MX_CHECK(edge, InvalidState, "[grad] expected inputs with requires_grad_(), got input ", i, " of shape ",
+             inputs[i].shape(), " for which nothing was recorded");
+    targets.add(std::move(edge));
+  }
+  for (const NDArray& output : outputs)
+    if (const Edge edge = edge_of(output.impl())) targets.search(edge.node.get());
+  RecordingScope scope(options.create_graph);
+  Pass pass(options, &targets);
+  start(pass, outputs, heads, "grad");
+  pass.run();
+  return targets.found();
+}
+
+}  // namespace mx::detail

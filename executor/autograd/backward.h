@@ -1,0 +1,20 @@
+// Going back through what was recorded. Internal; users have NDArray::backward() and grad().
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "executor/autograd/node.h"
+
+namespace mx::detail {
+
+/// Adds gradients to the leaves that `outputs` depend on. `heads`: one per output, an empty handle for ones
+/// where the output has one element.
+void go_back(std::span<const NDArray> outputs, std::span<const NDArray> heads,
+             const BackwardOptions& options);
+
+/// The gradients of `inputs`; leaves get none. An empty handle where no output depends on an input.
+std::vector<NDArray> gradients_of(std::span<const NDArray> outputs, std::span<const NDArray> inputs,
+                                  std::span<const NDArray> heads, const BackwardOptions& options);
+
+}  // namespace mx::detail

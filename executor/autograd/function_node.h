@@ -1,0 +1,47 @@
+// FunctionNode: a node whose way back is a closure. For what is not an operator: views, copies, assignments,
+// functions of users. Internal.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "executor/autograd/node.h"
+
+namespace mx::detail {
+
+class FunctionNode : public Node {
+ public:
+  using Back = std::function<void(const Step&)>;
+
+  /// `name` lives as long as the process.
+  FunctionNode(const char* name, std::vector<Edge> edges, size_t outputs, Back back)
+      : name_(name), edges_(std::move(edges)), outputs_(outputs), back_(std::move(back)) {
+    set_order();
+  }
+  const char* name() const override { return name_; }
+  size_t outputs() const override { return outputs_; }
+  std::span<const Edge> edges() const override { return edges_; }
+  void back(const Step& step) override;
+  void release() noexcept override { back_ = nullptr; }
+
+ private:
+  const char* name_;
+  std::vector<Edge> edges_;
+  size_t outputs_;
+  Back back_;
+};
+
+template <class T, class... Args>
+Ref<Node> make_node(Args&&... args) {
+  return Ref<Node>::adopt(new T(std::forward<Args>(args)...));
+}
+
+/// Records that `output` was made of one recorded input, and how a gradient of it becomes one of the input.
+void record_function(const char* name, const NDArray& input, const NDArray& output,
+                     std::function<NDArray(const NDArray& head)> back);
+
+/// "expected a graph that has not been gone through ..."
+[[noreturn]] void throw_released(const char* name);
+
+}  // namespace mx::detail

@@ -1,0 +1,98 @@
+#include "executor/autograd/functional.h"
+
+#include "engine/base/check.h"
+#include "executor/autograd/function_node.h"
+#include "operators/elementwise_binary.h"
+#include "operators/reduce.h"
+#include "operators/shape_ops.h"
+
+namespace mx::detail {
+namespace {
+
+// How many functions of this file this thread is inside of: gradients inside of another are differentiated
+// again.
+thread_local constinit int depth = 0;
+
+class Inside {
+ public:
+  Inside() { ++depth; }
+  ~Inside() { --depth; }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
+
+// The argument as an array whose gradient can be asked for: a leaf of its own, or, where the argument is
+// recorded itself, a result that leads to it.
+NDArray variable(const NDArray& argument) {
+  MX_CHECK(is_floating(argument.dtype()), InvalidArgument,
+           "[grad] expected an argument of floating point, got ", argument.dtype());
+  NDArray x = argument.detach();
+  if (argument.impl().recorded()) {
+    record_function("argument", argument, x, [](const NDArray& head) { return head; });
+  } else {
+    x.requires_grad_();
+  }
+  return x;
+}
+
+struct Evaluated {
+  NDArray x, y;
+  bool again;  // what comes out is differentiated again
+};
+
+Evaluated evaluate(const ArrayFunction& f, std::vector<NDArray> arguments, size_t argnum) {
+  MX_CHECK(argnum < arguments.size(), InvalidArgument,
+           "[grad] expected argnum below the number of arguments ", arguments.size(), ", got ", argnum);
+  bool again = depth > 0;
+  for (const NDArray& argument : arguments) again = again || argument.impl().recorded();
+  again = again && recording;
+  const NDArray x = variable(arguments[argnum]);
+  arguments[argnum] = x;
+  Inside inside;
+  EnableGrad on;
+  NDArray y = f(arguments);
+  return {x, std::move(y), again};
+}
+
+NDArray gradient(const NDArray& y, const NDArray& x, const NDArray& head, bool retain, bool create) {
+  if (!y.requires_grad()) return zeros_like(x);
+  const NDArray g = gradients(
+      {y}, {x}, {.heads = {head}, .retain_graph = retain, .create_graph = create, .allow_unused = true})[0];
+  return g.defined() ? g : zeros_like(x);
+}
+
+void check_scalar(const NDArray& y, const char* op) {
+  MX_CHECK(y.numel() == 1, InvalidArgument, "[", op,
+           "] expected a function that returns one element, got shape ", y.shape());
+}
+
+}  // namespace
+
+ValueAndGrad value_and_grad(const ArrayFunction& f, const std::vector<NDArray>& arguments, size_t argnum) {
+  const auto [x, y, again] = evaluate(f, arguments, argnum);
+  check_scalar(y, "grad");
+  return {again ? y : y.detach(), gradient(y, x, {}, again, again)};
+}
+
+NDArray jacobian(const ArrayFunction& f, const std::vector<NDArray>& arguments, size_t argnum) {
+  const auto [x, y, again] = evaluate(f, arguments, argnum);
+  std::vector<NDArray> rows;
+  const int64_t n = y.numel();
+  for (int64_t i = 0; i < n; ++i) {
+    NDArray head = zeros_like(y);
+    head.flatten()[i] = 1;
+    rows.push_back(gradient(y, x, head, true, again));
+  }
+  Shape shape = y.shape();
+  for (int64_t size : x.shape()) shape.push_back(size);
+  return rows.empty() ? zeros(shape, x.dtype(), x.context()) : stack(rows).reshape(shape);
+}
+
+NDArray hvp(const ArrayFunction& f, const NDArray& x, const NDArray& v) {
+  MX_CHECK(v.shape() == x.shape(), InvalidArgument, "[hvp] expected a vector of the argument's shape ",
+           x.shape(), ", got ", v.shape());
+  const auto once = [&](const std::vector<NDArray>& a) { return sum(value_and_grad(f, a, 0).grad * v); };
+  return value_and_grad(once, {x}, 0).grad;
+}
+
+}  // namespace mx::detail

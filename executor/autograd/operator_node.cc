@@ -1,0 +1,143 @@
+#include "executor/autograd/operator_node.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "executor/autograd/function_node.h"
+#include "ndarray/detail/block_cache.h"
+
+namespace mx::detail {
+
+Ref<Node> OperatorNode::make(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
+                             std::span<ArrayImpl* const> outputs, std::source_location where) {
+  static_assert(sizeof(OperatorNode) <= kBlockBytes[static_cast<int>(BlockKind::node)]);
+  void* const block = new_block(BlockKind::node);
+  try {
+    return Ref<Node>::adopt(new (block) OperatorNode(op, attrs, inputs, outputs, where));
+  } catch (...) {
+    free_block(BlockKind::node, block);
+    throw;
+  }
+}
+
+void OperatorNode::free() noexcept {
+  this->~OperatorNode();
+  free_block(BlockKind::node, this);
+}
+
+// A value is kept where the gradient of another input looks at it, or its own does.
+bool OperatorNode::saves_input(size_t i) const {
+  if (!has_bit(op_.gradient_uses.inputs, i)) return false;
+  if (!op_.gradient_uses.crosswise || !edges_[i]) return true;
+  for (size_t j = 0; j < inputs_; ++j)
+    if (j != i && edges_[j]) return true;
+  return false;
+}
+
+OperatorNode::OperatorNode(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
+                           std::span<ArrayImpl* const> outputs, std::source_location where)
+    : op_(op),
+      attrs_(attrs),
+      where_(where),
+      inputs_(static_cast<uint32_t>(inputs.size())),
+      outputs_(static_cast<uint32_t>(outputs.size())),
+      own_family_(op.gradient_gives_new),
+      edges_(few_edges_),
+      saved_(few_saved_) {
+  if (inputs_ > kInline || inputs_ + outputs_ > kInline + 1) {
+    more_ = std::make_unique<More>();
+    more_->edges.resize(inputs_);
+    more_->saved.resize(inputs_ + outputs_);
+    edges_ = more_->edges.data();
+    saved_ = more_->saved.data();
+  }
+  for (size_t i = 0; i < inputs_; ++i)
+    if (is_floating(inputs[i]->dtype)) edges_[i] = edge_of(*inputs[i]);
+  set_order();
+  if (op.gradient == nullptr) return;
+  const ArrayImpl& first = *outputs[0];
+  for (size_t i = 0; i < inputs_; ++i) {
+    ArrayImpl& input = *inputs[i];
+    if (saves_input(i)) {
+      saved_[i] = {Ref<ArrayImpl>(&input), input.storage->version()};
+    } else if (outputs_ != 1 || input.dtype != first.dtype || !(input.shape == first.shape)) {
+      saved_[i] = {shape_of(input), 0};
+    }
+  }
+  for (size_t i = 0; i < outputs_; ++i) {
+    const ArrayImpl& output = *outputs[i];
+    if (has_bit(op.gradient_uses.outputs, i)) {
+      saved_[inputs_ + i] = {without_edge(output), output.storage->version()};
+    } else if (outputs_ != 1) {
+      saved_[inputs_ + i] = {shape_of(output), 0};
+    }
+  }
+}
+
+NDArray OperatorNode::value(const Saved& saved, const Edge& edge, const char* kind, size_t i,
+                            const Step& step) const {
+  MX_CHECK(saved.array->storage->version() == saved.version, InvalidState, "[backward] expected ", kind, ' ',
+           i, " of [", op_.name(), "], ", saved.array->dtype, ' ', saved.array->shape,
+           ", as it was when the operator was called at ", where_.file_name(), ':', where_.line(),
+           ", got one that was changed in place ", saved.array->storage->version() - saved.version,
+           " times since; change a clone() instead");
+  return step.recorded ? with_edge(*saved.array, edge) : NDArray(saved.array);
+}
+
+void OperatorNode::back(const Step& step) {
+  MX_CHECK(op_.gradient != nullptr, InvalidArgument, "[backward] expected operators with gradients, got [",
+           op_.name(), "] without one, called at ", where_.file_name(), ':', where_.line());
+  if (released_) throw_released(op_.name());
+  constexpr size_t kFew = 8;
+  NDArray few[kFew];
+  std::vector<NDArray> many;
+  const size_t n = inputs_ + outputs_;
+  if (n > kFew) many.resize(n);
+  NDArray* const values = n > kFew ? many.data() : few;
+  const GradientUses& uses = op_.gradient_uses;
+  for (size_t i = 0; i < inputs_; ++i) {
+    if (!saved_[i].array) continue;
+    values[i] = saves_input(i) ? value(saved_[i], edges_[i], "input", i, step) : NDArray(saved_[i].array);
+  }
+  for (size_t i = 0; i < outputs_; ++i) {
+    const Saved& saved = saved_[inputs_ + i];
+    if (!saved.array) continue;
+    const Edge self{is_floating(saved.array->dtype) ? Ref<Node>(this) : nullptr, static_cast<uint32_t>(i)};
+    values[inputs_ + i] =
+        has_bit(uses.outputs, i) ? value(saved, self, "output", i, step) : NDArray(saved.array);
+  }
+  GradientContext context(op_, attrs_, {values, inputs_}, {values + inputs_, outputs_}, step.heads,
+                          step.wanted, step.results);
+  try {
+    op_.gradient(context);
+  } catch (...) {
+    std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
+      return concat(text, " (in the gradient of [", op_.name(), "], called at ", where_.file_name(), ':',
+                    where_.line(), ')');
+    }));
+  }
+}
+
+void OperatorNode::release() noexcept {
+  released_ = true;
+  for (size_t i = 0; i < inputs_ + outputs_; ++i) saved_[i].array = nullptr;
+}
+
+void record_call(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
+                 std::span<ArrayImpl* const> outputs, std::source_location where) {
+  const bool floating = std::any_of(outputs.begin(), outputs.end(),
+                                    [](const ArrayImpl* output) { return is_floating(output->dtype); });
+  if (!floating) return;
+  const Ref<Node> node = OperatorNode::make(op, attrs, inputs, outputs, where);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (is_floating(outputs[i]->dtype)) set_edge(*outputs[i], node, static_cast<uint32_t>(i));
+}
+
+void check_update(const Operator& op, std::span<ArrayImpl* const> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    MX_CHECK(!has_bit(op.updates, i) || !inputs[i]->recorded(), InvalidState, "[", op.name(),
+             "] expected input ", i, ", which it changes, not to be recorded, got one of shape ",
+             inputs[i]->shape, " that requires a gradient; use NoGrad");
+}
+
+}  // namespace mx::detail
