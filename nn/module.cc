@@ -5,7 +5,7 @@
 #include <set>
 
 #include "engine/base/check.h"
-#include "ndarray/grad_mode.h"
+#include "executor/autograd/autograd.h"  // links it: parameters require gradients
 #include "nn/detail/module_state.h"
 
 namespace mx::nn {
@@ -69,15 +69,17 @@ Cloned Module::clone() const { return Cloned(*this); }
 AnyModule::AnyModule(const AnyModule& other)
     : held_(CloneScope::active() == nullptr ? other.held_ : other.held_->copy()) {}
 
+AnyModule AnyModule::clone() const {
+  const CloneScope scope;
+  return AnyModule(*this);
+}
+
 // Registration.
 
 Parameter Module::add_parameter(const std::string& name, const NDArray& value, bool requires_grad) {
   check_name(*state_, name, "add_parameter");
   const Parameter place = Parameter::make(value);
-  if (requires_grad) {
-    NDArray array = value;
-    array.requires_grad_();
-  }
+  if (requires_grad) NDArray(place.array()).requires_grad_();
   state_->arrays.push_back({name, place, false, true});
   return place;
 }
@@ -204,7 +206,8 @@ const AnyModule& Module::child(const std::string& path) const {
 std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   std::vector<std::pair<std::string, Module*>> list;
   std::set<const void*> seen;
-  const std::function<void(const std::string&, Module&)> visit = [&](const std::string& path, Module& module) {
+  const std::function<void(const std::string&, Module&)> visit = [&](const std::string& path,
+                                                                     Module& module) {
     if (!seen.insert(module.identity()).second) return;
     list.emplace_back(path, &module);
     for (const NamedModule& child : module.children())

@@ -21,8 +21,8 @@
 // Names are those of PyTorch: "0.weight" is the parameter "weight" of the part "0".
 //
 // Thread-safety: calls of one model may run in any number of threads at once, and hooks may come and go
-// meanwhile; everything else that changes a module (add, to, load, train, tie) must be alone. forward() may be
-// running in several threads for one object: what it changes is arrays, not members of the struct.
+// meanwhile; everything else that changes a module (add, to, load, train, tie) must be alone. forward() may
+// be running in several threads for one object: what it changes is arrays, not members of the struct.
 #pragma once
 
 #include <concepts>
@@ -51,6 +51,8 @@ struct NamedModule;
 
 namespace detail {
 struct ModuleState;
+/// The C++ name without namespaces and enclosing functions.
+std::string short_name(const std::type_info& type);
 [[noreturn]] void throw_not_whole(const char* op, const Module& module, const std::type_info& as);
 }  // namespace detail
 
@@ -60,8 +62,8 @@ inline constexpr bool kIsModule = std::is_base_of_v<Module, M> && !std::is_same_
 
 /// Sees a call's inputs before forward(), and may replace them.
 using ForwardPreHook = std::function<void(const Module&, std::vector<NDArray>& inputs)>;
-/// Sees what went in and what came out, and may replace that. (A hook that holds its own module keeps it alive
-/// for ever; it is given the module.)
+/// Sees what went in and what came out, and may replace that. (A hook that holds its own module keeps it
+/// alive for ever; it is given the module.)
 using ForwardHook =
     std::function<void(const Module&, std::span<const NDArray> inputs, std::vector<NDArray>& outputs)>;
 
@@ -200,8 +202,8 @@ class Module {
   std::shared_ptr<detail::ModuleState> state_;
 };
 
-/// A copy with parameters of its own, of any type of module. Throws InvalidArgument when `module` is more than
-/// an M.
+/// A copy with parameters of its own, of any type of module. Throws InvalidArgument when `module` is more
+/// than an M.
 template <class M>
 requires kIsModule<M> M clone(const M& module) {
   if (typeid(module) != typeid(M)) detail::throw_not_whole("clone", module, typeid(M));
@@ -209,14 +211,16 @@ requires kIsModule<M> M clone(const M& module) {
   return M(module);
 }
 
-/// What Module::clone() gives: becomes the module that it is assigned to. Lives no longer than the expression.
+/// What Module::clone() gives: becomes the module that it is assigned to. Lives no longer than the
+/// expression.
 class Cloned {
  public:
   explicit Cloned(const Module& module) : module_(module) {}
   Cloned(const Cloned&) = delete;
   /// Throws InvalidArgument when the module is not an M.
   template <class M>
-  requires kIsModule<M> operator M() && {
+  requires kIsModule<M>
+  operator M() && {
     if (typeid(module_) != typeid(M)) detail::throw_not_whole("clone", module_, typeid(M));
     return nn::clone(static_cast<const M&>(module_));
   }
@@ -240,6 +244,9 @@ class AnyModule {
     std::swap(held_, other.held_);
     return *this;
   }
+
+  /// A copy with parameters of its own.
+  AnyModule clone() const;
 
   NDArray operator()(const NDArray& x) const { return held_->get()(x); }
   Module& operator*() const { return held_->get(); }

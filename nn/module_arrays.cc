@@ -63,8 +63,8 @@ void replace_arrays(ModuleState& state, const F& convert) {
 /// What a load_state_dict() does, found before anything is done.
 struct LoadPlan {
   LoadReport report;
-  std::vector<std::string> problems;  // that stand in the way in any case
-  std::vector<std::string> absences;  // and those that only a strict load minds
+  std::vector<std::string> problems;                // that stand in the way in any case
+  std::vector<std::string> absences;                // and those that only a strict load minds
   std::vector<std::pair<NDArray, NDArray>> copies;  // target, source
 };
 
@@ -148,9 +148,9 @@ LoadReport Module::load_state_dict(const NamedArrays& arrays, const LoadOptions&
   if (!problems.empty()) {
     std::string text;
     for (const std::string& problem : problems) text += "\n  " + problem;
-    throw InvalidArgument(mx::detail::concat("[load_state_dict] expected the arrays of ", type_name(), ", got ",
-                                             problems.size(), problems.size() == 1 ? " problem:" : " problems:",
-                                             text));
+    throw InvalidArgument(mx::detail::concat("[load_state_dict] expected the arrays of ", type_name(),
+                                             ", got ", problems.size(),
+                                             problems.size() == 1 ? " problem:" : " problems:", text));
   }
   const NoGrad guard;
   std::unordered_set<const Storage*> targets;
@@ -186,8 +186,7 @@ Module& Module::to(DType dtype) {
   MX_CHECK(is_floating(dtype), InvalidArgument, "[to] expected a floating-point type for a module, got ",
            dtype);
   replace_arrays(*state_, [&](const NDArray& array) {
-    return array.dtype() == dtype || !is_floating(array.dtype()) ? std::optional<NDArray>()
-                                                                 : array.to(dtype);
+    return array.dtype() == dtype || !is_floating(array.dtype()) ? std::optional<NDArray>() : array.to(dtype);
   });
   return *this;
 }
@@ -202,7 +201,8 @@ Module& Module::requires_grad_(bool on) {
 }
 
 void Module::zero_grad() {
-  for (NDArray& array : parameters()) array.set_grad(NDArray());
+  for (const NDArray& array : parameters())
+    if (array.requires_grad()) array.set_grad(NDArray());
 }
 
 }  // namespace mx::nn

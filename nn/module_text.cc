@@ -18,23 +18,6 @@ using detail::ModuleState;
 
 namespace {
 
-/// The C++ name without namespaces and enclosing functions.
-std::string short_name(const std::type_info& type) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> text(
-      abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), std::free);
-  const std::string full = status == 0 ? text.get() : type.name();
-  // Colons between brackets belong to arguments: "a::B<c::D>" is B<c::D>.
-  size_t from = 0;
-  int depth = 0;
-  for (size_t i = 0; i < full.size(); ++i) {
-    if (full[i] == '<' || full[i] == '(') ++depth;
-    if (full[i] == '>' || full[i] == ')') --depth;
-    if (depth == 0 && full[i] == ':') from = i + 1;
-  }
-  return full.substr(from);
-}
-
 void print(const Module& module, const std::string& indent, std::string& text) {
   const auto& children = module.children();
   const std::string extra = module.extra();
@@ -63,8 +46,11 @@ std::string table(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
-      const std::string space(widths[i] - row[i].size(), ' ');
-      line += (i == 0 ? "" : "  ") + (i < 2 ? row[i] + space : space + row[i]);
+      if (i > 0) line += "  ";
+      const size_t space = widths[i] - row[i].size();
+      if (i >= 2) line.append(space, ' ');
+      line += row[i];
+      if (i < 2) line.append(space, ' ');
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + '\n';
@@ -109,17 +95,34 @@ std::string summarise(const Module& module, const std::map<const void*, std::str
 
 }  // namespace
 
+std::string detail::short_name(const std::type_info& type) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> text(
+      abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), std::free);
+  const std::string full = status == 0 ? text.get() : type.name();
+  // Colons between brackets belong to arguments: "a::B<c::D>" is B<c::D>.
+  size_t from = 0;
+  int depth = 0;
+  for (size_t i = 0; i < full.size(); ++i) {
+    if (full[i] == '<' || full[i] == '(') ++depth;
+    if (full[i] == '>' || full[i] == ')') --depth;
+    if (depth == 0 && full[i] == ':') from = i + 1;
+  }
+  return full.substr(from);
+}
+
 std::string detail::title(const Module& module) {
   const std::string& name = ModuleState::of(module).name;
   return name.empty() ? module.type_name() : name + " (" + module.type_name() + ')';
 }
 
 void detail::throw_not_whole(const char* op, const Module& module, const std::type_info& as) {
-  throw InvalidArgument(mx::detail::concat("[", op, "] expected a ", short_name(as), ", got a ",
-                                           short_name(typeid(module)), ", of which a part would be lost"));
+  throw InvalidArgument(mx::detail::concat("[", op, "] expected a ", detail::short_name(as), ", got a ",
+                                           detail::short_name(typeid(module)),
+                                           ", of which a part would be lost"));
 }
 
-std::string Module::type_name() const { return short_name(typeid(*this)); }
+std::string Module::type_name() const { return detail::short_name(typeid(*this)); }
 
 std::string to_string(const Module& module) {
   std::string text;
@@ -136,7 +139,10 @@ std::string Module::summary(const NDArray& x) const {
   {
     const detail::CallWatch watch([&](const Module& module, std::span<const NDArray> outputs) {
       std::string text;
-      for (const NDArray& output : outputs) text += (text.empty() ? "" : " ") + to_string(output.shape());
+      for (const NDArray& output : outputs) {
+        if (!text.empty()) text += ' ';
+        text += to_string(output.shape());
+      }
       shapes.emplace(module.identity(), text);  // of the first call
     });
     const NoGrad guard;

@@ -62,7 +62,7 @@ bool Parameter::same_as(const Parameter& other) const { return identity() == oth
 Parameter Parameter::make(const NDArray& value) {
   MX_CHECK(value.defined(), InvalidArgument, "[Parameter] expected an array, got an empty handle");
   Parameter made;
-  made.slot_ = std::make_shared<Slot>(Slot{value, nullptr});
+  made.slot_ = std::make_shared<Slot>(Slot{value.detach(), nullptr});
   return made;
 }
 

@@ -6,10 +6,10 @@
 //     NDArray forward(const NDArray& x) { return x * factor; }
 //   };
 //
-// A handle: copies mean the same place. Moving a module to a device or to another type puts another array into
-// the place, which everybody who has the Parameter sees; an NDArray that was taken from it earlier stays what
-// it was. So modules keep Parameters, not NDArrays. A buffer (an array that belongs to a module and is not
-// trained) has such a place as well.
+// A handle: copies mean the same place. Moving a module to a device or to another type puts another array
+// into the place, which everybody who has the Parameter sees; an NDArray that was taken from it earlier stays
+// what it was. So modules keep Parameters, not NDArrays. A buffer (an array that belongs to a module and is
+// not trained) has such a place as well.
 //
 // A Parameter may be given wherever a function takes an array. Thread-safety: any threads may read; none may
 // while the module is moved or the Parameter is tied.
@@ -64,7 +64,7 @@ class Parameter : private ActsAsArray {
   bool same_as(const Parameter& other) const;
 
   // For modules.
-  /// A new place. Throws InvalidArgument for an empty handle.
+  /// A new place for this array, without what was recorded of it. Throws InvalidArgument for an empty handle.
   static Parameter make(const NDArray& value);
   /// Puts another array there.
   void replace(const NDArray& value) const;

@@ -1,10 +1,10 @@
-// CloneScope: how a module of any type, also one that a program defines, is copied with parameters of its own.
-// Internal.
+// CloneScope: how a module of any type, also one that a program defines, is copied with parameters of its
+// own. Internal.
 //
 // Copying a module shares its parameters. While a CloneScope lives, copying one on the same thread makes
-// another module instead, and the next copy of the same one gives that other module again. So the ordinary copy
-// constructor of a struct copies everything that its members refer to, each once, and what they shared before
-// their copies share as well.
+// another module instead, and the next copy of the same one gives that other module again. So the ordinary
+// copy constructor of a struct copies everything that its members refer to, each once, and what they shared
+// before their copies share as well.
 #pragma once
 
 #include <memory>
