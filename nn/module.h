@@ -15,8 +15,9 @@
 // it did not add) is copied as C++ copies it.
 //
 // A struct registers its parts by add(), its parameters by add_parameter() and its buffers by add_buffer(),
-// in its constructor. What it holds, it holds as values, also in std::vector, std::optional or AnyModule, so
-// that clone() can find it; not by pointer or reference.
+// in its constructor; giving a member another module later does not register that. What it holds, it holds as
+// values, also in std::vector, std::optional or AnyModule, so that clone() can find it; not by pointer or
+// reference.
 //
 // Names are those of PyTorch: "0.weight" is the parameter "weight" of the part "0".
 //
