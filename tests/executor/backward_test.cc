@@ -98,6 +98,14 @@ TEST(Backward, ASecondTimeNeedsRetain) {
   EXPECT_TRUE(contains(message, "retain_graph") && contains(message, "exp")) << message;
 }
 
+TEST(Backward, WhatKeepsNoValuesCanBeGoneThroughAgain) {
+  NDArray x = test::some({3}).requires_grad_();
+  const NDArray y = sum(x + 1);
+  y.backward();
+  y.backward();
+  EXPECT_EQ((std::vector<double>{2, 2, 2}), grad_of(x));
+}
+
 TEST(Backward, GradientsOfGradients) {
   NDArray x = test::some({3}).requires_grad_();
   const NDArray first = gradients({sum(x * x * x)}, {x}, {.create_graph = true})[0];
