@@ -1,0 +1,92 @@
+#include "nn/activations.h"
+
+#include "engine/base/check.h"
+#include "operators/elementwise_binary.h"
+#include "operators/select.h"
+#include "operators/shape_ops.h"
+
+namespace mx::nn {
+namespace {
+
+NDArray positive(const Arg& x) { return greater({x.array, x.where}, 0); }
+
+/// exp(x) - 1 where x is not positive, and its gradient; 0 elsewhere, so that nothing overflows there.
+NDArray expm1_below(const NDArray& above, const NDArray& x) { return expm1(where(above, 0, x)); }
+
+}  // namespace
+
+NDArray leaky_relu(const Arg& x, double slope) {
+  return where({positive(x), x.where}, x.array, x.array * slope);
+}
+
+NDArray prelu(const Arg& x, const NDArray& slope) {
+  const Shape& shape = x.array.shape();
+  MX_CHECK(slope.rank() == 1, InvalidArgument, "[prelu] expected slopes of shape (n,), got ", slope.shape());
+  const int64_t n = slope.numel();
+  MX_CHECK(n == 1 || (shape.rank() >= 2 && shape[1] == n), InvalidArgument,
+           "[prelu] expected one slope, or one per entry of dimension 1 of ", shape, ", got ", n);
+  NDArray by_channel = slope;
+  if (n != 1) {
+    Shape aligned = Shape::filled(shape.rank() - 1, 1);
+    aligned[0] = n;
+    by_channel = slope.reshape(aligned);
+  }
+  if (shape.rank() == 0) by_channel = slope.reshape({});
+  return where({positive(x), x.where}, x.array, x.array * by_channel);
+}
+
+NDArray elu(const Arg& x, double alpha) {
+  const NDArray above = positive(x);
+  return where({above, x.where}, x.array, expm1_below(above, x.array) * alpha);
+}
+
+// Source of the numbers: Klambauer et al., "Self-Normalizing Neural Networks", 2017.
+NDArray selu(const Arg& x) {
+  return elu(x, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946;
+}
+
+NDArray celu(const Arg& x, double alpha) {
+  MX_CHECK(alpha != 0, InvalidArgument, "[celu] expected an alpha other than 0");
+  const NDArray above = positive(x);
+  return where({above, x.where}, x.array, expm1_below(above, x.array / alpha) * alpha);
+}
+
+NDArray hardtanh(const Arg& x, double low, double high) { return clamp(x, low, high); }
+NDArray relu6(const Arg& x) { return clamp(x, 0, 6); }
+NDArray hardsigmoid(const Arg& x) { return clamp(x.array * (1. / 6) + 0.5, 0, 1); }
+NDArray hardswish(const Arg& x) { return x.array * hardsigmoid(x); }
+NDArray mish(const Arg& x) { return x.array * tanh(softplus(x)); }
+NDArray log_sigmoid(const Arg& x) { return -softplus(-x.array); }
+NDArray softsign(const Arg& x) { return x.array / (abs(x) + 1); }
+
+NDArray scaled_softplus(const Arg& x, double beta) {
+  MX_CHECK(beta != 0, InvalidArgument, "[softplus] expected a beta other than 0");
+  return beta == 1 ? softplus(x) : softplus(x.array * beta) / beta;
+}
+
+NDArray glu(const Arg& x, int64_t axis) {
+  const int d = normalize_axis(axis, x.array.rank(), "glu");
+  const int64_t size = x.array.shape()[d];
+  MX_CHECK(size % 2 == 0, InvalidArgument, "[glu] expected an even size of dimension ", d, ", got ", size,
+           " in shape ", x.array.shape());
+  return x.array.slice(d, {0, size / 2}) * sigmoid(x.array.slice(d, {size / 2, size}));
+}
+
+std::string detail::number_extra(const char* what, double number) { return mx::detail::concat(what, number); }
+
+GELU::GELU(const std::string& approximate) : tanh_(approximate == "tanh") {
+  MX_CHECK(tanh_ || approximate == "none", InvalidArgument, "[GELU] expected \"none\" or \"tanh\", got \"",
+           approximate, '"');
+}
+NDArray GELU::forward(const NDArray& x) { return tanh_ ? gelu_tanh(x) : gelu(x); }
+std::string GELU::extra() const { return tanh_ ? "approximate=tanh" : ""; }
+
+Hardtanh::Hardtanh(double low, double high) : low_(low), high_(high) {
+  MX_CHECK(low < high, InvalidArgument, "[Hardtanh] expected low < high, got ", low, " and ", high);
+}
+std::string Hardtanh::extra() const { return mx::detail::concat("low=", low_, ", high=", high_); }
+
+PReLU::PReLU(int64_t count, double initial) : weight(add_parameter("weight", full({count}, initial))) {}
+std::string PReLU::extra() const { return mx::detail::concat("count=", weight.numel()); }
+
+}  // namespace mx::nn

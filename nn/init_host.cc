@@ -1,0 +1,194 @@
+// Initialisers that the host computes, in f64.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "engine/base/check.h"
+#include "ndarray/grad_mode.h"
+#include "ndarray/kernels/parallel.h"
+#include "nn/detail/normal_quantile.h"
+#include "nn/init.h"
+
+namespace mx::nn::init {
+namespace {
+
+using Matrix = std::vector<double>;  // columns one behind the other
+
+Generator& used(Generator* generator) { return generator != nullptr ? *generator : default_generator(cpu()); }
+
+void set_values(NDArray& a, const std::vector<double>& values) {
+  const NoGrad pause;
+  a.copy_from(from_data(values.data(), a.shape()));
+}
+
+/// About this many element operations are worth a thread.
+constexpr int64_t kGrain = 16384;
+
+double dot(const double* a, const double* b, int64_t n) {
+  double sums[8] = {};
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (int k = 0; k < 8; ++k) sums[k] += a[i + k] * b[i + k];
+  for (; i < n; ++i) sums[i % 8] += a[i] * b[i];
+  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+
+/// x -= 2 v (v . x), for the columns from `first` on, of which only the rows from `row` on change; |v| = 1.
+void reflect(Matrix& columns, int64_t rows, int64_t first, int64_t count, int64_t row, const double* v) {
+  const int64_t n = rows - row;
+  parallel_for(count - first, std::max<int64_t>(1, kGrain / std::max<int64_t>(n, 1)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t c = first + begin; c < first + end; ++c) {
+                   double* const x = columns.data() + c * rows + row;
+                   const double twice = 2 * dot(v, x, n);
+                   for (int64_t i = 0; i < n; ++i) x[i] -= twice * v[i];
+                 }
+               });
+}
+
+/// A matrix with at least as many rows as columns becomes its Q, with the signs for which R has a diagonal
+/// without negative numbers. Householder reflections; source: Golub and Van Loan, "Matrix Computations", 5.2.
+void orthonormalise(Matrix& a, int64_t rows, int64_t columns) {
+  Matrix vectors(a.size());  // reflection k: rows from k on of column k
+  std::vector<double> signs(static_cast<size_t>(columns));
+  for (int64_t k = 0; k < columns; ++k) {
+    const int64_t n = rows - k;
+    const double* const x = a.data() + k * rows + k;
+    double* const v = vectors.data() + k * rows + k;
+    std::copy(x, x + n, v);
+    const double length = std::sqrt(dot(v, v, n));
+    // R's diagonal becomes -sign(x[0]) length: the sum in v[0] loses nothing.
+    signs[static_cast<size_t>(k)] = std::signbit(x[0]) ? 1 : -1;
+    v[0] += std::copysign(length, x[0]);
+    const double norm = std::sqrt(dot(v, v, n));
+    for (int64_t i = 0; i < n; ++i) v[i] = norm > 0 ? v[i] / norm : 0;
+    reflect(a, rows, k + 1, columns, k, v);
+  }
+  std::fill(a.begin(), a.end(), 0.0);
+  for (int64_t k = 0; k < columns; ++k) a[static_cast<size_t>(k * rows + k)] = signs[static_cast<size_t>(k)];
+  for (int64_t k = columns - 1; k >= 0; --k) reflect(a, rows, k, columns, k, vectors.data() + k * rows + k);
+}
+
+}  // namespace
+
+NDArray trunc_normal_(NDArray a, double mean, double deviation, double low, double high,
+                      Generator* generator) {
+  MX_CHECK(is_floating(a.dtype()), InvalidArgument,
+           "[trunc_normal_] expected an array of floating point, got ", a.dtype());
+  MX_CHECK(std::isfinite(mean) && std::isfinite(deviation) && deviation > 0, InvalidArgument,
+           "[trunc_normal_] expected a finite mean and a deviation above 0, got ", mean, " and ", deviation);
+  MX_CHECK(low < high, InvalidArgument, "[trunc_normal_] expected low < high, got ", low, " and ", high);
+  if (a.numel() == 0) return a;
+  // Probabilities near 0 are exact and those near 1 are not: an interval above the mean is mirrored.
+  const double left = (low - mean) / deviation, right = (high - mean) / deviation;
+  const bool mirrored = left > 0;
+  const double from = mirrored ? -right : left, to = mirrored ? -left : right;
+  const double first = detail::normal_probability(from), last = detail::normal_probability(to);
+  std::vector<double> values = used(generator).rand(a.shape(), f64).to_vector<double>();
+  parallel_for(static_cast<int64_t>(values.size()), kGrain / 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      double& x = values[static_cast<size_t>(i)];
+      x = std::clamp(detail::normal_quantile(first + (last - first) * x), from, to);
+      x = std::clamp(mean + deviation * (mirrored ? -x : x), low, high);
+    }
+  });
+  set_values(a, values);
+  return a;
+}
+
+NDArray orthogonal_(NDArray a, double gain, Generator* generator) {
+  MX_CHECK(is_floating(a.dtype()) && a.rank() >= 2, InvalidArgument,
+           "[orthogonal_] expected an array of floating point of at least two dimensions, got ", a.dtype(),
+           ' ', a.shape());
+  if (a.numel() == 0) return a;
+  const int64_t rows = a.shape()[0], columns = a.numel() / rows;
+  // Row-major is columns one behind the other of the transposed matrix: that is what a wide one needs, and a
+  // tall one is turned over.
+  const bool wide = columns >= rows;
+  const NDArray random = used(generator).randn({rows, columns}, f64);
+  Matrix q = (wide ? random : random.transpose()).to_vector<double>();
+  orthonormalise(q, std::max(rows, columns), std::min(rows, columns));
+  if (!wide) {
+    Matrix turned(q.size());
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < columns; ++c)
+        turned[static_cast<size_t>(r * columns + c)] = q[static_cast<size_t>(c * rows + r)];
+    q = std::move(turned);
+  }
+  for (double& x : q) x *= gain;
+  set_values(a, q);
+  return a;
+}
+
+NDArray eye_(NDArray a) {
+  MX_CHECK(a.rank() == 2, InvalidArgument, "[eye_] expected a matrix, got shape ", a.shape());
+  const NoGrad pause;
+  a.copy_from(eye(a.shape()[0], a.shape()[1]));
+  return a;
+}
+
+NDArray dirac_(NDArray a, int64_t groups) {
+  const Shape& shape = a.shape();
+  MX_CHECK(shape.rank() >= 3 && shape.rank() <= 5, InvalidArgument,
+           "[dirac_] expected a weight of 3 to 5 dimensions, got shape ", shape);
+  MX_CHECK(groups > 0 && shape[0] % groups == 0, InvalidArgument,
+           "[dirac_] expected a number of groups that divides ", shape[0], ", got ", groups);
+  if (a.numel() == 0) return a;
+  const int64_t field = a.numel() / (shape[0] * shape[1]), out = shape[0] / groups;
+  int64_t middle = 0;
+  for (int d = 2; d < shape.rank(); ++d) middle = middle * shape[d] + shape[d] / 2;
+  std::vector<double> values(static_cast<size_t>(a.numel()));
+  for (int64_t g = 0; g < groups; ++g)
+    for (int64_t c = 0; c < std::min(out, shape[1]); ++c)
+      values[static_cast<size_t>(((g * out + c) * shape[1] + c) * field + middle)] = 1;
+  set_values(a, values);
+  return a;
+}
+
+NDArray sparse_(NDArray a, double sparsity, double deviation, Generator* generator) {
+  MX_CHECK(is_floating(a.dtype()) && a.rank() == 2, InvalidArgument,
+           "[sparse_] expected a matrix of floating point, got ", a.dtype(), ' ', a.shape());
+  MX_CHECK(sparsity >= 0 && sparsity <= 1, InvalidArgument, "[sparse_] expected a sparsity from 0 to 1, got ",
+           sparsity);
+  MX_CHECK(std::isfinite(deviation) && deviation >= 0, InvalidArgument,
+           "[sparse_] expected a deviation of 0 or more, got ", deviation);
+  if (a.numel() == 0) return a;
+  const int64_t rows = a.shape()[0], columns = a.shape()[1];
+  const auto zeros = static_cast<int64_t>(std::ceil(sparsity * static_cast<double>(rows)));
+  std::vector<double> values = used(generator).normal(0, deviation, a.shape(), f64).to_vector<double>();
+  const std::vector<double> keys = used(generator).rand({columns, rows}, f64).to_vector<double>();
+  std::vector<int64_t> order(static_cast<size_t>(rows));
+  for (int64_t c = 0; c < columns; ++c) {
+    const double* const key = keys.data() + c * rows;
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [key](int64_t x, int64_t y) { return key[x] < key[y]; });
+    for (int64_t i = 0; i < zeros; ++i)
+      values[static_cast<size_t>(order[static_cast<size_t>(i)] * columns + c)] = 0;
+  }
+  set_values(a, values);
+  return a;
+}
+
+NDArray bilinear_(NDArray a) {
+  const Shape& shape = a.shape();
+  MX_CHECK(shape.rank() == 4, InvalidArgument, "[bilinear_] expected a weight of 4 dimensions, got shape ",
+           shape);
+  if (a.numel() == 0) return a;
+  const auto triangle = [](int64_t size) {
+    const double factor = std::ceil(static_cast<double>(size) / 2);
+    const double centre = factor - (size % 2 == 1 ? 1 : 0.5);
+    std::vector<double> values;
+    for (int64_t i = 0; i < size; ++i)
+      values.push_back(1 - std::abs(static_cast<double>(i) - centre) / factor);
+    return values;
+  };
+  const std::vector<double> down = triangle(shape[2]), across = triangle(shape[3]);
+  std::vector<double> kernel;
+  for (double y : down)
+    for (double x : across) kernel.push_back(y * x);
+  const NoGrad pause;
+  a.copy_from(from_data(kernel.data(), {shape[2], shape[3]}));
+  return a;
+}
+
+}  // namespace mx::nn::init

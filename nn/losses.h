@@ -1,0 +1,224 @@
+// Losses, as torch.nn defines them: functions, and modules of all.
+//
+//   NDArray l = nn::cross_entropy(logits, labels, {.label_smoothing = 0.1});
+//   nn::CrossEntropyLoss loss({.label_smoothing = 0.1});   NDArray same = loss(logits, labels);
+//
+// `reduction` is "none", "mean" or "sum". All throw InvalidArgument for shapes, types and options that do not
+// fit; modules when they are called.
+#pragma once
+
+#include <string>
+
+#include "nn/module.h"
+#include "operators/loss.h"
+
+namespace mx::nn {
+
+// Those of operators/loss.h.
+using mx::bce_loss;
+using mx::bce_with_logits;
+using mx::cross_entropy;
+using mx::hinge_embedding_loss;
+using mx::hinge_loss;
+using mx::huber_loss;
+using mx::kl_div;
+using mx::l1_loss;
+using mx::mse_loss;
+using mx::nll_loss;
+using mx::smooth_l1_loss;
+
+/// The p-norm of a - b + eps along the last dimension: (.., n) and (.., n) give (..).
+NDArray pairwise_distance(const Arg& a, const NDArray& b, double p = 2, double eps = 1e-6);
+/// a . b / (max(|a|, eps) max(|b|, eps)) along `axis`.
+NDArray cosine_similarity(const Arg& a, const NDArray& b, int64_t axis = 1, double eps = 1e-8);
+
+struct TripletOptions {
+  double margin = 1;
+  double p = 2;
+  double eps = 1e-6;
+  bool swap = false;  ///< the negative counts from where it is nearer: the anchor or the positive
+  std::string reduction = "mean";
+};
+/// max(0, d(anchor, positive) - d(anchor, negative) + margin), d the pairwise_distance.
+NDArray triplet_margin_loss(const Arg& anchor, const NDArray& positive, const NDArray& negative,
+                            const TripletOptions& options = {});
+/// 1 - cos(a, b) where the target is 1, max(0, cos(a, b) - margin) where it is -1; a and b (n, features) or
+/// (features,), the target (n,) or (). The cosine is a . b / sqrt((a . a + e) (b . b + e)), e = 1e-12.
+NDArray cosine_embedding_loss(const Arg& a, const NDArray& b, const NDArray& target, double margin = 0,
+                              const std::string& reduction = "mean");
+/// max(0, margin - target (a - b)) for targets of 1 (a is to be larger) and -1.
+NDArray margin_ranking_loss(const Arg& a, const NDArray& b, const NDArray& target, double margin = 0,
+                            const std::string& reduction = "mean");
+
+// Modules. Called with what the function is called with; hooks see these arrays.
+
+/// A loss of two arrays. Self has `NDArray loss(x, target)`.
+template <class Self>
+class LossModule : public ModuleOf<Self> {
+ public:
+  NDArray operator()(const NDArray& x, const NDArray& target) const {
+    return this->run({x, target}, [this](std::span<const NDArray> in) {
+      return std::vector<NDArray>{static_cast<const Self*>(this)->loss(in[0], in[1])};
+    })[0];
+  }
+};
+/// A loss of three arrays.
+template <class Self>
+class TripleLossModule : public ModuleOf<Self> {
+ public:
+  NDArray operator()(const NDArray& a, const NDArray& b, const NDArray& c) const {
+    return this->run({a, b, c}, [this](std::span<const NDArray> in) {
+      return std::vector<NDArray>{static_cast<const Self*>(this)->loss(in[0], in[1], in[2])};
+    })[0];
+  }
+};
+
+/// Class weights are the buffer "weight".
+class CrossEntropyLoss : public LossModule<CrossEntropyLoss> {
+ public:
+  explicit CrossEntropyLoss(const ClassLossOptions& options = {});
+  NDArray loss(const NDArray& logits, const NDArray& target) const;
+
+ private:
+  ClassLossOptions options_;
+  Parameter weight_;
+};
+
+/// From log-probabilities. Class weights are the buffer "weight".
+class NLLLoss : public LossModule<NLLLoss> {
+ public:
+  explicit NLLLoss(const ClassLossOptions& options = {});
+  NDArray loss(const NDArray& log_probabilities, const NDArray& labels) const;
+
+ private:
+  ClassLossOptions options_;
+  Parameter weight_;
+};
+
+/// From probabilities.
+class BCELoss : public LossModule<BCELoss> {
+ public:
+  explicit BCELoss(const std::string& reduction = "mean") : reduction_(reduction) {}
+  NDArray loss(const NDArray& x, const NDArray& target) const;
+
+ private:
+  std::string reduction_;
+};
+
+/// The weight of positives is the buffer "pos_weight".
+class BCEWithLogitsLoss : public LossModule<BCEWithLogitsLoss> {
+ public:
+  explicit BCEWithLogitsLoss(const std::string& reduction = "mean", const NDArray& pos_weight = {});
+  NDArray loss(const NDArray& x, const NDArray& target) const;
+
+ private:
+  std::string reduction_;
+  Parameter pos_weight_;
+};
+
+class MSELoss : public LossModule<MSELoss> {
+ public:
+  explicit MSELoss(const std::string& reduction = "mean") : reduction_(reduction) {}
+  NDArray loss(const NDArray& x, const NDArray& target) const;
+
+ private:
+  std::string reduction_;
+};
+
+class L1Loss : public LossModule<L1Loss> {
+ public:
+  explicit L1Loss(const std::string& reduction = "mean") : reduction_(reduction) {}
+  NDArray loss(const NDArray& x, const NDArray& target) const;
+
+ private:
+  std::string reduction_;
+};
+
+class HuberLoss : public LossModule<HuberLoss> {
+ public:
+  explicit HuberLoss(double delta = 1, const std::string& reduction = "mean")
+      : delta_(delta), reduction_(reduction) {}
+  NDArray loss(const NDArray& x, const NDArray& target) const;
+
+ private:
+  double delta_;
+  std::string reduction_;
+};
+
+class SmoothL1Loss : public LossModule<SmoothL1Loss> {
+ public:
+  explicit SmoothL1Loss(double beta = 1, const std::string& reduction = "mean")
+      : beta_(beta), reduction_(reduction) {}
+  NDArray loss(const NDArray& x, const NDArray& target) const;
+
+ private:
+  double beta_;
+  std::string reduction_;
+};
+
+/// `reduction` may also be "batchmean".
+class KLDivLoss : public LossModule<KLDivLoss> {
+ public:
+  explicit KLDivLoss(const std::string& reduction = "mean", bool log_target = false)
+      : reduction_(reduction), log_target_(log_target) {}
+  NDArray loss(const NDArray& x, const NDArray& target) const;
+
+ private:
+  std::string reduction_;
+  bool log_target_;
+};
+
+class HingeLoss : public LossModule<HingeLoss> {
+ public:
+  explicit HingeLoss(double margin = 1, const std::string& reduction = "mean")
+      : margin_(margin), reduction_(reduction) {}
+  NDArray loss(const NDArray& x, const NDArray& target) const;
+
+ private:
+  double margin_;
+  std::string reduction_;
+};
+
+class HingeEmbeddingLoss : public LossModule<HingeEmbeddingLoss> {
+ public:
+  explicit HingeEmbeddingLoss(double margin = 1, const std::string& reduction = "mean")
+      : margin_(margin), reduction_(reduction) {}
+  NDArray loss(const NDArray& x, const NDArray& target) const;
+
+ private:
+  double margin_;
+  std::string reduction_;
+};
+
+class TripletMarginLoss : public TripleLossModule<TripletMarginLoss> {
+ public:
+  explicit TripletMarginLoss(const TripletOptions& options = {}) : options_(options) {}
+  NDArray loss(const NDArray& anchor, const NDArray& positive, const NDArray& negative) const;
+
+ private:
+  TripletOptions options_;
+};
+
+class CosineEmbeddingLoss : public TripleLossModule<CosineEmbeddingLoss> {
+ public:
+  explicit CosineEmbeddingLoss(double margin = 0, const std::string& reduction = "mean")
+      : margin_(margin), reduction_(reduction) {}
+  NDArray loss(const NDArray& a, const NDArray& b, const NDArray& target) const;
+
+ private:
+  double margin_;
+  std::string reduction_;
+};
+
+class MarginRankingLoss : public TripleLossModule<MarginRankingLoss> {
+ public:
+  explicit MarginRankingLoss(double margin = 0, const std::string& reduction = "mean")
+      : margin_(margin), reduction_(reduction) {}
+  NDArray loss(const NDArray& a, const NDArray& b, const NDArray& target) const;
+
+ private:
+  double margin_;
+  std::string reduction_;
+};
+
+}  // namespace mx::nn

@@ -1,0 +1,231 @@
+// Handles, registration, calls and hooks. Arrays are in module_arrays.cc, text in module_text.cc.
+#include "nn/module.h"
+
+#include <algorithm>
+#include <set>
+
+#include "engine/base/check.h"
+#include "executor/autograd/autograd.h"  // links it: parameters require gradients
+#include "nn/detail/module_state.h"
+
+namespace mx::nn {
+
+using detail::CallWatch;
+using detail::CloneScope;
+using detail::ModuleState;
+
+namespace {
+
+void set_copy(ModuleState& made, const ModuleState& original) {
+  // The CloneScope is active: what is copied here becomes other parameters and other parts.
+  made.arrays = original.arrays;
+  made.children = original.children;
+  made.name = original.name;
+  made.training = original.training.load();
+  if (const auto hooks = original.current_hooks())
+    made.change_hooks([&](ModuleState::Hooks& copy) { copy = *hooks; });
+  made.next_hook = original.next_hook;
+}
+
+std::shared_ptr<ModuleState> share(const std::shared_ptr<ModuleState>& state) {
+  CloneScope* const scope = CloneScope::active();
+  return scope == nullptr ? state : scope->copy_of(state, set_copy);
+}
+
+void check_name(const ModuleState& state, const std::string& name, const char* op) {
+  MX_CHECK(!name.empty() && name.find('.') == std::string::npos, InvalidArgument, "[", op,
+           "] expected a name without dots, got \"", name, '"');
+  const auto named = [&](const auto& entry) { return entry.name == name; };
+  MX_CHECK(std::none_of(state.arrays.begin(), state.arrays.end(), named) &&
+               std::none_of(state.children.begin(), state.children.end(), named),
+           InvalidArgument, "[", op, "] expected a name that the module does not have yet, got \"", name,
+           '"');
+}
+
+/// What f() returns; an InvalidArgument gets a line with the module's name.
+template <class F>
+auto named(const Module& module, const F& f) {
+  try {
+    return f();
+  } catch (const InvalidArgument& e) {
+    if (typeid(e) != typeid(InvalidArgument)) throw;  // somebody's own type, which may carry more than text
+    throw InvalidArgument(std::string(e.what()) + "\n  in " + detail::title(module));
+  }
+}
+
+}  // namespace
+
+// Handles.
+
+Module::Module() : state_(std::make_shared<ModuleState>()) {}
+Module::~Module() = default;
+Module::Module(const Module& other) : state_(share(other.state_)) {}
+Module& Module::operator=(const Module& other) {
+  state_ = share(other.state_);
+  return *this;
+}
+Cloned Module::clone() const { return Cloned(*this); }
+
+AnyModule::AnyModule(const AnyModule& other)
+    : held_(CloneScope::active() == nullptr ? other.held_ : other.held_->copy()) {}
+
+AnyModule AnyModule::clone() const {
+  const CloneScope scope;
+  return AnyModule(*this);
+}
+
+// Registration.
+
+Parameter Module::add_parameter(const std::string& name, const NDArray& value, bool requires_grad) {
+  check_name(*state_, name, "add_parameter");
+  const Parameter place = Parameter::make(value);
+  if (requires_grad) NDArray(place.array()).requires_grad_();
+  state_->arrays.push_back({name, place, false, true});
+  return place;
+}
+
+Parameter Module::add_buffer(const std::string& name, const NDArray& value, bool persistent) {
+  check_name(*state_, name, "add_buffer");
+  const Parameter place = Parameter::make(value);
+  state_->arrays.push_back({name, place, true, persistent});
+  return place;
+}
+
+void Module::add(const std::string& name, const AnyModule& module) {
+  check_name(*state_, name, "add");
+  ModuleState& added = ModuleState::of(*module);
+  detail::walk(added, "", [&](const std::string&, const ModuleState& state) {
+    MX_CHECK(&state != state_.get(), InvalidArgument,
+             "[add] expected a module that does not contain this one, got \"", name, '"');
+  });
+  state_->children.push_back({name, module});
+  added.name = name;
+}
+
+// Calls.
+
+NDArray Module::forward(const NDArray&) {
+  throw InvalidState("[" + type_name() +
+                     "] expected a type with a forward(const NDArray&), not const, got one without");
+}
+
+NDArray Module::operator()(const NDArray& x) const {
+  // A handle: const says nothing about what it refers to.
+  Module& self = const_cast<Module&>(*this);
+  if (!state_->hooked.load(std::memory_order_acquire) && !CallWatch::active()) [[likely]]
+    return named(*this, [&] { return self.forward(x); });
+  const std::vector<NDArray> outputs = run({x}, [&](std::span<const NDArray> inputs) {
+    MX_CHECK(inputs.size() == 1, InvalidArgument, "[", type_name(),
+             "] expected a pre-hook to leave one input, got ", inputs.size());
+    return std::vector<NDArray>{self.forward(inputs[0])};
+  });
+  MX_CHECK(outputs.size() == 1, InvalidArgument, "[", type_name(),
+           "] expected a hook to leave one output, got ", outputs.size());
+  return outputs[0];
+}
+
+std::vector<NDArray> Module::run(
+    std::vector<NDArray> inputs,
+    const std::function<std::vector<NDArray>(std::span<const NDArray>)>& body) const {
+  return named(*this, [&] {
+    std::shared_ptr<const ModuleState::Hooks> hooks;
+    if (state_->hooked.load(std::memory_order_acquire)) hooks = state_->current_hooks();
+    if (hooks != nullptr)
+      for (const auto& entry : hooks->before) entry.second(*this, inputs);
+    std::vector<NDArray> outputs = body(inputs);
+    if (hooks != nullptr)
+      for (const auto& entry : hooks->after) entry.second(*this, inputs, outputs);
+    CallWatch::saw(*this, outputs);
+    return outputs;
+  });
+}
+
+HookHandle Module::register_forward_pre_hook(ForwardPreHook hook) {
+  uint64_t id = 0;
+  state_->change_hooks([&](ModuleState::Hooks& hooks) {
+    id = state_->next_hook++;
+    hooks.before.emplace_back(id, std::move(hook));
+  });
+  return {state_, id};
+}
+
+HookHandle Module::register_forward_hook(ForwardHook hook) {
+  uint64_t id = 0;
+  state_->change_hooks([&](ModuleState::Hooks& hooks) {
+    id = state_->next_hook++;
+    hooks.after.emplace_back(id, std::move(hook));
+  });
+  return {state_, id};
+}
+
+void HookHandle::remove() {
+  const std::shared_ptr<ModuleState> state = std::exchange(state_, {}).lock();
+  if (state == nullptr) return;
+  const auto is_this = [this](const auto& entry) { return entry.first == id_; };
+  state->change_hooks([&](ModuleState::Hooks& hooks) {
+    std::erase_if(hooks.before, is_this);
+    std::erase_if(hooks.after, is_this);
+  });
+}
+
+// Modes.
+
+Module& Module::train(bool on) {
+  detail::walk(*state_, "", [on](const std::string&, ModuleState& state) {
+    state.training.store(on, std::memory_order_relaxed);
+  });
+  return *this;
+}
+
+bool Module::training() const { return state_->training.load(std::memory_order_relaxed); }
+bool Module::train_mode() const { return mode_override().value_or(training()); }
+
+// Parts.
+
+const std::vector<NamedModule>& Module::children() const { return state_->children; }
+
+const AnyModule& Module::child(const std::string& path) const {
+  const ModuleState* at = state_.get();
+  for (size_t from = 0;;) {
+    const size_t dot = std::min(path.find('.', from), path.size());
+    const std::string name = path.substr(from, dot - from);
+    const AnyModule* found = nullptr;
+    std::string names;
+    for (const NamedModule& child : at->children) {
+      if (child.name == name) found = &child.module;
+      names += (names.empty() ? "" : ", ") + child.name;
+    }
+    MX_CHECK(found != nullptr, InvalidArgument, "[child] expected \"", path, "\" to lead through one of ",
+             names.empty() ? "no parts" : names, ", got \"", name, '"');
+    if (dot == path.size()) return *found;
+    at = &ModuleState::of(**found);
+    from = dot + 1;
+  }
+}
+
+std::vector<std::pair<std::string, Module*>> Module::named_modules() {
+  std::vector<std::pair<std::string, Module*>> list;
+  std::set<const void*> seen;
+  const std::function<void(const std::string&, Module&)> visit = [&](const std::string& path,
+                                                                     Module& module) {
+    if (!seen.insert(module.identity()).second) return;
+    list.emplace_back(path, &module);
+    for (const NamedModule& child : module.children())
+      visit(path.empty() ? child.name : path + '.' + child.name, *child.module);
+  };
+  visit("", *this);
+  return list;
+}
+
+Module& Module::apply(const std::function<void(Module&)>& f) {
+  std::set<const void*> seen;
+  const std::function<void(Module&)> visit = [&](Module& module) {
+    if (!seen.insert(module.identity()).second) return;
+    for (const NamedModule& child : module.children()) visit(*child.module);
+    f(module);
+  };
+  visit(*this);
+  return *this;
+}
+
+}  // namespace mx::nn

@@ -1,0 +1,309 @@
+// Module: a function with parameters, made of other modules.
+//
+//   struct Block : nn::Module {
+//     nn::Linear fc1, fc2;
+//     explicit Block(int64_t d) : fc1{d, d}, fc2{d, d} { add("fc1", fc1); add("fc2", fc2); }
+//     NDArray forward(const NDArray& x) { return x + fc2(relu(fc1(x))); }
+//   };
+//   Block block(64);
+//   NDArray y = block(x);                 // forward(), and the hooks
+//   Block same = block;                   // the same parameters
+//   Block other = block.clone();          // parameters of its own
+//
+// A module is a handle, as NDArray is: copies share parameters, buffers, parts, hooks and the training flag;
+// to() and load_state_dict() change what all copies see. What a struct keeps besides (numbers, NDArrays that
+// it did not add) is copied as C++ copies it.
+//
+// A struct registers its parts by add(), its parameters by add_parameter() and its buffers by add_buffer(),
+// in its constructor; giving a member another module later does not register that. What it holds, it holds as
+// values, also in std::vector, std::optional or AnyModule, so that clone() can find it; not by pointer or
+// reference.
+//
+// Names are those of PyTorch: "0.weight" is the parameter "weight" of the part "0".
+//
+// Thread-safety: calls of one model may run in any number of threads at once, and hooks may come and go
+// meanwhile; everything else that changes a module (add, to, load, train, tie) must be alone. forward() may
+// be running in several threads for one object: what it changes is arrays, not members of the struct.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "ndarray/ndarray.h"
+#include "ndarray/save.h"
+#include "nn/detail/cloning.h"
+#include "nn/parameter.h"
+
+namespace mx::nn {
+
+class AnyModule;
+class Cloned;
+class Module;
+struct NamedModule;
+
+namespace detail {
+struct ModuleState;
+/// The C++ name without namespaces and enclosing functions.
+std::string short_name(const std::type_info& type);
+[[noreturn]] void throw_not_whole(const char* op, const Module& module, const std::type_info& as);
+}  // namespace detail
+
+/// Is M a type of modules of which there are values?
+template <class M>
+inline constexpr bool kIsModule = std::is_base_of_v<Module, M> && !std::is_same_v<Module, M>;
+
+/// Sees a call's inputs before forward(), and may replace them.
+using ForwardPreHook = std::function<void(const Module&, std::vector<NDArray>& inputs)>;
+/// Sees what went in and what came out, and may replace that. (A hook that holds its own module keeps it
+/// alive for ever; it is given the module.)
+using ForwardHook =
+    std::function<void(const Module&, std::span<const NDArray> inputs, std::vector<NDArray>& outputs)>;
+
+/// A registered hook. It stays when this goes.
+class HookHandle {
+ public:
+  HookHandle() = default;
+  HookHandle(std::weak_ptr<detail::ModuleState> state, uint64_t id) : state_(std::move(state)), id_(id) {}
+  /// Calls that begin later do not see it. Nothing if it or the module is gone.
+  void remove();
+
+ private:
+  std::weak_ptr<detail::ModuleState> state_;
+  uint64_t id_ = 0;
+};
+
+struct LoadOptions {
+  bool strict = true;  ///< false: names that are missing or unexpected are left alone
+};
+/// Names, for LoadOptions::strict = false.
+struct LoadReport {
+  std::vector<std::string> missing;     ///< of the module, not in what was loaded
+  std::vector<std::string> unexpected;  ///< the other way round
+};
+
+class Module {
+ public:
+  virtual ~Module();
+
+  /// Runs forward() between the hooks. InvalidArgument that comes out names the modules it came through.
+  NDArray operator()(const NDArray& x) const;
+  /// What the module computes; to be overridden. Modules with other inputs or outputs have an operator() of
+  /// their own that calls run().
+  virtual NDArray forward(const NDArray& x);
+
+  // Arrays. A parameter that stands under several names is listed under the first; in a state_dict under all.
+
+  std::vector<NDArray> parameters() const;
+  NamedArrays named_parameters() const;
+  std::vector<NDArray> buffers() const;
+  NamedArrays named_buffers() const;
+  /// The parameter or buffer with that name ("0.weight"). Throws InvalidArgument, with the names there are.
+  Parameter parameter(const std::string& name) const;
+  /// Sum of the parameters' elements.
+  int64_t num_parameters() const;
+
+  /// Parameters and the buffers that are saved: the arrays themselves, detached. Their values are read in the
+  /// order of calls, by save_safetensors for example.
+  NamedArrays state_dict() const;
+  /// Copies into the arrays that are there, types and devices converted (a type of higher category does not
+  /// fit). Everything that does not fit is listed in one InvalidArgument; the error of an array that failed
+  /// comes out as it is; in both cases nothing is changed. Waits for `arrays`.
+  LoadReport load_state_dict(const NamedArrays& arrays, const LoadOptions& options = {});
+  /// state_dict() as a safetensors file, and back. Throw as save_safetensors and load_safetensors, too.
+  void save(const std::string& path, const FileMetadata& metadata = {}) const;
+  LoadReport load(const std::string& path, const LoadOptions& options = {});
+
+  /// Moves parameters and buffers, with the parameters' gradients. Arrays taken from the module earlier stay
+  /// behind: make optimisers afterwards. Nothing is changed when the device does not exist.
+  Module& to(Context context);
+  /// Converts those of floating-point type. Throws InvalidArgument for another type.
+  Module& to(DType dtype);
+  /// Whether operations on the parameters are recorded.
+  Module& requires_grad_(bool on = true);
+  /// Parameters have no gradient afterwards.
+  void zero_grad();
+
+  /// Of this module and all in it.
+  Module& train(bool on = true);
+  Module& eval() { return train(false); }
+  /// What train() set last; true at first. A TrainMode or PredictMode of the thread goes before it.
+  bool training() const;
+
+  // Parts.
+
+  const std::vector<NamedModule>& children() const;
+  /// The part with that path ("0.fc1"). Throws InvalidArgument, with the names there are.
+  const AnyModule& child(const std::string& path) const;
+  /// This module as "" and all in it, those in front that contain others; each once. The pointers live as
+  /// long as this module.
+  std::vector<std::pair<std::string, Module*>> named_modules();
+  /// f of all modules in this one and then of itself; each once.
+  Module& apply(const std::function<void(Module&)>& f);
+
+  /// In the order in which they were registered. Copies share hooks; a clone has copies of them.
+  HookHandle register_forward_pre_hook(ForwardPreHook hook);
+  HookHandle register_forward_hook(ForwardHook hook);
+
+  /// A table: every module's path and type, the shape of what comes out for this input, and how many elements
+  /// its own parameters have. Runs the module without recording and in predict mode.
+  std::string summary(const NDArray& x) const;
+  /// The same for zeros, on the device of the first parameter.
+  std::string summary(const Shape& x, DType dtype = f32) const;
+  /// Without shapes; runs nothing.
+  std::string summary() const;
+
+  /// The same module with parameters and buffers of its own, without gradients: `Block b = a.clone();`. Its
+  /// type must be written out; nn::clone(a) and ModuleOf<Block> know it.
+  Cloned clone() const;
+
+  /// "Block": for errors, print and summary.
+  virtual std::string type_name() const;
+  /// "in=3, out=4": what print shows besides.
+  virtual std::string extra() const { return ""; }
+
+  /// The same for all copies.
+  const void* identity() const { return state_.get(); }
+
+ protected:
+  Module();
+  // For derived types alone: a copy of the base would have lost forward().
+  Module(const Module& other);
+  Module& operator=(const Module& other);
+
+  // Registration. All throw InvalidArgument for names that are empty, taken or have a dot. They return what
+  // they registered.
+
+  Parameter add_parameter(const std::string& name, const NDArray& value, bool requires_grad = true);
+  /// `persistent`: is saved with the parameters.
+  Parameter add_buffer(const std::string& name, const NDArray& value, bool persistent = true);
+  /// A module may be part of several, but not of itself.
+  template <class M>
+  requires kIsModule<M> M add(const std::string& name, const M& module);
+  void add(const std::string& name, const AnyModule& module);
+
+  /// training(), or what the thread's mode says.
+  bool train_mode() const;
+
+  /// What operator() does, for other signatures: pre-hooks, body, hooks.
+  std::vector<NDArray> run(std::vector<NDArray> inputs,
+                           const std::function<std::vector<NDArray>(std::span<const NDArray>)>& body) const;
+
+ private:
+  friend struct detail::ModuleState;
+
+  std::shared_ptr<detail::ModuleState> state_;
+};
+
+/// A copy with parameters of its own, of any type of module. Throws InvalidArgument when `module` is more
+/// than an M.
+template <class M>
+requires kIsModule<M> M clone(const M& module) {
+  if (typeid(module) != typeid(M)) detail::throw_not_whole("clone", module, typeid(M));
+  const detail::CloneScope scope;
+  return M(module);
+}
+
+/// What Module::clone() gives: becomes the module that it is assigned to. Lives no longer than the
+/// expression.
+class Cloned {
+ public:
+  explicit Cloned(const Module& module) : module_(module) {}
+  Cloned(const Cloned&) = delete;
+  /// Throws InvalidArgument when the module is not an M.
+  template <class M>
+  requires kIsModule<M>
+  operator M() && {
+    if (typeid(module_) != typeid(M)) detail::throw_not_whole("clone", module_, typeid(M));
+    return nn::clone(static_cast<const M&>(module_));
+  }
+
+ private:
+  const Module& module_;
+};
+
+/// A module of any type, as a value: what Sequential holds. Copies share it.
+class AnyModule {
+ public:
+  /// Throws InvalidArgument when `module` is more than an M: through a reference to a base its own part would
+  /// be lost.
+  template <class M>
+  requires kIsModule<M> AnyModule(const M& module) {
+    if (typeid(module) != typeid(M)) detail::throw_not_whole("AnyModule", module, typeid(M));
+    held_ = std::make_shared<Held<M>>(module);
+  }
+  AnyModule(const AnyModule& other);
+  AnyModule& operator=(AnyModule other) noexcept {
+    std::swap(held_, other.held_);
+    return *this;
+  }
+
+  /// A copy with parameters of its own.
+  AnyModule clone() const;
+
+  NDArray operator()(const NDArray& x) const { return held_->get()(x); }
+  Module& operator*() const { return held_->get(); }
+  Module* operator->() const { return &held_->get(); }
+  /// Null when it is not an M.
+  template <class M>
+  M* as() const {
+    return dynamic_cast<M*>(&held_->get());
+  }
+
+ private:
+  struct Holder {
+    virtual ~Holder() = default;
+    virtual Module& get() = 0;
+    virtual std::shared_ptr<Holder> copy() const = 0;
+  };
+  template <class M>
+  struct Held final : Holder {
+    M module;
+    explicit Held(const M& m) : module(m) {}
+    Module& get() override { return module; }
+    std::shared_ptr<Holder> copy() const override { return std::make_shared<Held>(module); }
+  };
+
+  std::shared_ptr<Holder> held_;
+};
+
+struct NamedModule {
+  std::string name;
+  AnyModule module;
+};
+
+template <class M>
+requires kIsModule<M> M Module::add(const std::string& name, const M& module) {
+  add(name, AnyModule(module));
+  return module;
+}
+
+/// A base for modules that know their type: what returns the module returns a Self.
+template <class Self>
+class ModuleOf : public Module {
+ public:
+  Self clone() const { return nn::clone(static_cast<const Self&>(*this)); }
+  Self& to(Context context) { return self(Module::to(context)); }
+  Self& to(DType dtype) { return self(Module::to(dtype)); }
+  Self& requires_grad_(bool on = true) { return self(Module::requires_grad_(on)); }
+  Self& train(bool on = true) { return self(Module::train(on)); }
+  Self& eval() { return train(false); }
+  Self& apply(const std::function<void(Module&)>& f) { return self(Module::apply(f)); }
+
+ private:
+  static Self& self(Module& module) { return static_cast<Self&>(module); }
+};
+
+/// The tree of modules with their extra().
+std::string to_string(const Module& module);
+std::ostream& operator<<(std::ostream& out, const Module& module);
+
+}  // namespace mx::nn

@@ -1,0 +1,161 @@
+// Names, printing and the summary.
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <ostream>
+#include <set>
+
+#include "engine/base/check.h"
+#include "ndarray/grad_mode.h"
+#include "nn/detail/module_state.h"
+#include "nn/module.h"
+
+namespace mx::nn {
+
+using detail::ModuleState;
+
+namespace {
+
+void print(const Module& module, const std::string& indent, std::string& text) {
+  const auto& children = module.children();
+  const std::string extra = module.extra();
+  text += module.type_name() + '(' + extra;
+  if (children.empty()) {
+    text += ')';
+    return;
+  }
+  for (const NamedModule& child : children) {
+    text += '\n' + indent + "  (" + child.name + "): ";
+    print(*child.module, indent + "  ", text);
+  }
+  text += '\n' + indent + ')';
+}
+
+using Row = std::vector<std::string>;
+
+/// Columns as wide as they must be; the first two to the left, the others to the right.
+std::string table(const std::vector<Row>& rows) {
+  std::vector<size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (i > 0) line += "  ";
+      const size_t space = widths[i] - row[i].size();
+      if (i >= 2) line.append(space, ' ');
+      line += row[i];
+      if (i < 2) line.append(space, ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+  }
+  return text;
+}
+
+/// The table, with what came out of each module if `shapes` is given.
+std::string summarise(const Module& module, const std::map<const void*, std::string>* shapes) {
+  std::vector<Row> rows = {shapes != nullptr ? Row{"module", "type", "output", "parameters"}
+                                             : Row{"module", "type", "parameters"}};
+  std::set<const void*> modules, places;
+  int64_t total = 0, trained = 0, bytes = 0;
+  const std::function<void(const std::string&, const Module&)> visit = [&](const std::string& path,
+                                                                           const Module& part) {
+    Row row = {path.empty() ? "." : path, part.type_name()};
+    const bool again = !modules.insert(part.identity()).second;
+    if (shapes != nullptr) {
+      const auto found = shapes->find(part.identity());
+      row.push_back(found == shapes->end() ? "-" : found->second);
+    }
+    int64_t own = 0;
+    for (const ModuleState::Array& entry : ModuleState::of(part).arrays) {
+      if (!places.insert(entry.place.identity()).second) continue;
+      const NDArray& array = entry.place.array();
+      bytes += static_cast<int64_t>(array.bytes());
+      if (entry.buffer) continue;
+      own += array.numel();
+      if (array.requires_grad()) trained += array.numel();
+    }
+    total += own;
+    row.push_back(again ? "shared" : std::to_string(own));
+    rows.push_back(row);
+    if (again) return;
+    for (const NamedModule& child : part.children())
+      visit(path.empty() ? child.name : path + '.' + child.name, *child.module);
+  };
+  visit("", module);
+  return table(rows) + mx::detail::concat(total, " parameters, ", trained, " of them trained; ", bytes,
+                                          " bytes with the buffers\n");
+}
+
+}  // namespace
+
+std::string detail::short_name(const std::type_info& type) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> text(
+      abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), std::free);
+  const std::string full = status == 0 ? text.get() : type.name();
+  // Colons between brackets belong to arguments: "a::B<c::D>" is B<c::D>.
+  size_t from = 0;
+  int depth = 0;
+  for (size_t i = 0; i < full.size(); ++i) {
+    if (full[i] == '<' || full[i] == '(') ++depth;
+    if (full[i] == '>' || full[i] == ')') --depth;
+    if (depth == 0 && full[i] == ':') from = i + 1;
+  }
+  return full.substr(from);
+}
+
+std::string detail::title(const Module& module) {
+  const std::string& name = ModuleState::of(module).name;
+  return name.empty() ? module.type_name() : name + " (" + module.type_name() + ')';
+}
+
+void detail::throw_not_whole(const char* op, const Module& module, const std::type_info& as) {
+  throw InvalidArgument(mx::detail::concat("[", op, "] expected a ", detail::short_name(as), ", got a ",
+                                           detail::short_name(typeid(module)),
+                                           ", of which a part would be lost"));
+}
+
+std::string Module::type_name() const { return detail::short_name(typeid(*this)); }
+
+std::string to_string(const Module& module) {
+  std::string text;
+  print(module, "", text);
+  return text;
+}
+
+std::ostream& operator<<(std::ostream& out, const Module& module) { return out << to_string(module); }
+
+std::string Module::summary() const { return summarise(*this, nullptr); }
+
+std::string Module::summary(const NDArray& x) const {
+  std::map<const void*, std::string> shapes;
+  {
+    const detail::CallWatch watch([&](const Module& module, std::span<const NDArray> outputs) {
+      std::string text;
+      for (const NDArray& output : outputs) {
+        if (!text.empty()) text += ' ';
+        text += to_string(output.shape());
+      }
+      shapes.emplace(module.identity(), text);  // of the first call
+    });
+    const NoGrad guard;
+    const PredictMode mode;
+    (*this)(x);
+  }
+  return summarise(*this, &shapes);
+}
+
+std::string Module::summary(const Shape& x, DType dtype) const {
+  Context context = cpu();
+  if (const std::vector<NDArray> arrays = parameters(); !arrays.empty()) context = arrays[0].context();
+  return summary(zeros(x, dtype, context));
+}
+
+}  // namespace mx::nn

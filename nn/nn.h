@@ -1,0 +1,11 @@
+// Modules, losses and initialisers. Only includes.
+#pragma once
+
+#include "nn/activations.h"
+#include "nn/containers.h"
+#include "nn/dropout.h"
+#include "nn/init.h"
+#include "nn/linear.h"
+#include "nn/losses.h"
+#include "nn/module.h"
+#include "nn/shape_layers.h"

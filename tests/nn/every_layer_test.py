@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""Tests over all layers leave none out. Usage: every_layer_test.py SOURCE_DIR
+
+Every class in nn/*.h that ModuleOf, or a template over it, is told about (`class X : public ...<X`) is named in
+tests/nn/layers.h, or, when it is a loss, in tests/nn/loss_test.cc.
+"""
+
+import glob
+import os
+import re
+import sys
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def main():
+    root = sys.argv[1]
+    cases = read(os.path.join(root, "tests/nn/layers.h")), read(os.path.join(root, "tests/nn/loss_test.cc"))
+    found, missing = 0, []
+    for header in sorted(glob.glob(os.path.join(root, "nn", "*.h"))):
+        for name in re.findall(r"^class (\w+) : public \w+<\1\b", read(header), re.MULTILINE):
+            found += 1
+            if not any(re.search(rf"\bnn::{name}\b", text) for text in cases):
+                missing.append(f"{os.path.basename(header)}: {name}")
+    print("\n".join(missing) if missing else f"{found} modules, all of them tested")
+    return 1 if missing or found < 30 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+// Every layer with one input, as tests/nn/every_layer_test.py checks: what tests over all layers run over.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/nn/models.h"
+
+namespace mx::test {
+
+struct LayerCase {
+  std::string name;  ///< begins with the type's
+  std::function<nn::AnyModule()> make;
+  Shape input;
+};
+
+inline void PrintTo(const LayerCase& c, std::ostream* out) { *out << c.name; }
+
+inline std::vector<LayerCase> layer_cases() {
+  const Shape x = {2, 6};
+  std::vector<LayerCase> cases = {
+      {"Linear", [] { return nn::Linear(6, 5); }, x},
+      {"Linear of rank 3", [] { return nn::Linear(6, 5); }, {2, 3, 6}},
+      {"Linear without bias", [] { return nn::Linear(6, 5, {.bias = false}); }, x},
+      {"Identity", [] { return nn::Identity(); }, x},
+      {"Flatten", [] { return nn::Flatten(); }, {2, 3, 4}},
+      {"Unflatten",
+       [] {
+         return nn::Unflatten(1, {2, -1});
+       },
+       x},
+      {"Dropout", [] { return nn::Dropout(0.5); }, x},
+      {"Sequential",
+       [] {
+         return nn::Sequential{nn::Linear{6, 4}, nn::Tanh{}, Block{4}};
+       },
+       x},
+      {"Sequential of nothing", [] { return nn::Sequential(); }, x},
+      {"Residual",
+       [] {
+         return nn::Residual(nn::Linear{6, 6});
+       },
+       x},
+      {"Residual with a shortcut",
+       [] {
+         return nn::Residual(nn::Linear{6, 3}, nn::Linear{6, 3});
+       },
+       x},
+      {"ReLU", [] { return nn::ReLU(); }, x},
+      {"ReLU6", [] { return nn::ReLU6(); }, x},
+      {"SELU", [] { return nn::SELU(); }, x},
+      {"SiLU", [] { return nn::SiLU(); }, x},
+      {"Mish", [] { return nn::Mish(); }, x},
+      {"Sigmoid", [] { return nn::Sigmoid(); }, x},
+      {"LogSigmoid", [] { return nn::LogSigmoid(); }, x},
+      {"Hardsigmoid", [] { return nn::Hardsigmoid(); }, x},
+      {"Hardswish", [] { return nn::Hardswish(); }, x},
+      {"Hardtanh", [] { return nn::Hardtanh(-0.5, 0.75); }, x},
+      {"Tanh", [] { return nn::Tanh(); }, x},
+      {"Softsign", [] { return nn::Softsign(); }, x},
+      {"LeakyReLU", [] { return nn::LeakyReLU(0.2); }, x},
+      {"PReLU", [] { return nn::PReLU(); }, x},
+      {"PReLU by channel", [] { return nn::PReLU(6, 0.125); }, {2, 6, 3}},
+      {"ELU", [] { return nn::ELU(1.5); }, x},
+      {"CELU", [] { return nn::CELU(1.5); }, x},
+      {"GELU", [] { return nn::GELU(); }, x},
+      {"GELU with tanh", [] { return nn::GELU("tanh"); }, x},
+      {"Softplus", [] { return nn::Softplus(2); }, x},
+      {"Softmax", [] { return nn::Softmax(); }, x},
+      {"Softmax of the first", [] { return nn::Softmax(0); }, x},
+      {"LogSoftmax", [] { return nn::LogSoftmax(); }, x},
+      {"GLU", [] { return nn::GLU(); }, x},
+  };
+  return cases;
+}
+
+}  // namespace mx::test

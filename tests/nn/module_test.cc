@@ -1,0 +1,333 @@
+// What copies of a module share and clones do not; names; errors of registration.
+#include "nn/module.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ndarray/grad_mode.h"
+#include "tests/nn/models.h"
+#include "tests/operators/registry_support.h"
+#include "tests/support/errors.h"
+
+namespace mx {
+namespace {
+
+using test::all_values;
+using test::Block;
+using test::contains;
+using test::content_of;
+using test::Deep;
+using test::error_of;
+using test::inputs;
+using test::mlp;
+using test::names;
+using test::Scale;
+
+TEST(Module, ProgramsNestThem) {
+  const nn::Sequential net = mlp();
+  const NDArray y = net(inputs({5, 3}));
+  EXPECT_EQ(Shape({5, 2}), y.shape());
+  EXPECT_TRUE(y.requires_grad());
+  EXPECT_EQ((std::vector<std::string>{"0.weight", "0.bias", "2.fc1.weight", "2.fc1.bias", "2.fc2.weight",
+                                      "2.fc2.bias", "3.weight"}),
+            names(net.named_parameters()));
+  EXPECT_EQ(4 * 3 + 4 + 2 * (4 * 4 + 4) + 2 * 4, net.num_parameters());
+}
+
+TEST(Module, ForwardIsWhatItsPartsCompute) {
+  const Block block(4);
+  const NDArray x = inputs({3, 4});
+  const NDArray by_hand =
+      x + linear(relu(linear(x, block.fc1.weight, block.fc1.bias)), block.fc2.weight, block.fc2.bias);
+  EXPECT_EQ(content_of(by_hand), content_of(block(x)));
+}
+
+TEST(Module, CopiesShareParametersPartsAndModes) {
+  Block a(4);
+  Block b = a;
+  Block c(4);
+  c = a;
+  const NDArray x = inputs({2, 4}), before = a(x);
+  {
+    const NoGrad pause;
+    NDArray(b.fc1.weight).fill_(0.5);
+  }
+  EXPECT_NE(content_of(before), content_of(a(x)));
+  EXPECT_EQ(content_of(b(x)), content_of(a(x)));
+  EXPECT_EQ(content_of(b(x)), content_of(c(x)));
+  b.eval();
+  EXPECT_FALSE(a.training());
+  EXPECT_FALSE(c.fc2.training());
+  a.to(f64);
+  EXPECT_EQ(f64, b.fc1.weight.dtype());
+  EXPECT_EQ(f64, c(x.to(f64)).dtype());
+  EXPECT_EQ(a.identity(), b.identity());
+}
+
+TEST(Module, AMemberAndTheContainerThatHoldsACopyAreOne) {
+  const Block block(4);
+  nn::Sequential net{nn::Linear{4, 4}, block};
+  net.to(virt(0));
+  EXPECT_EQ(virt(0), block.fc1.weight.context());
+  EXPECT_EQ(virt(0), net.child("1.fc1").as<nn::Linear>()->weight.context());
+  EXPECT_EQ(virt(0), net(inputs({2, 4}).to(virt(0))).context());
+}
+
+// A clone of whatever a struct keeps, wherever it keeps it, computes the same, and has nothing in common.
+TEST(Module, ClonesOfStructsComputeTheSameAndShareNothing) {
+  const Deep a(4);
+  const Deep b = a.clone();
+  const NDArray x = inputs({3, 4});
+  const NDArray before = a(x);
+  EXPECT_EQ(content_of(before), content_of(b(x)));
+  EXPECT_EQ(names(a.named_parameters()), names(b.named_parameters()));
+  EXPECT_EQ(names(a.named_buffers()), names(b.named_buffers()));
+  EXPECT_EQ(all_values(a.state_dict()), all_values(b.state_dict()));
+  for (size_t i = 0; i < a.parameters().size(); ++i) {
+    EXPECT_FALSE(a.parameters()[i].shares_memory(b.parameters()[i]));
+    EXPECT_TRUE(b.parameters()[i].requires_grad());
+    EXPECT_FALSE(b.parameters()[i].grad().defined());
+  }
+  // Each parameter of the clone for itself changes the clone's result (so it is the one that is used), and
+  // never the original's.
+  for (NDArray parameter : b.parameters()) {
+    const NoGrad pause;
+    const NDArray result = b(x), value = parameter.clone();
+    parameter += 0.125;
+    EXPECT_NE(content_of(result), content_of(b(x)));
+    parameter.copy_from(value);
+    EXPECT_EQ(content_of(result), content_of(b(x)));
+  }
+  {
+    const NoGrad pause;
+    for (NDArray parameter : b.parameters()) parameter.fill_(0);
+  }
+  EXPECT_EQ(content_of(before), content_of(a(x)));
+}
+
+TEST(Module, ClonesKeepWhatIsSharedInside) {
+  const nn::Linear same(3, 3);
+  const nn::Sequential net{same, nn::ReLU{}, same};
+  const nn::Sequential copy = net.clone();
+  EXPECT_EQ(2u, copy.parameters().size());
+  EXPECT_EQ(4u, copy.state_dict().size());
+  EXPECT_EQ(copy[0]->identity(), copy[2]->identity());
+  EXPECT_NE(net[0]->identity(), copy[0]->identity());
+  EXPECT_TRUE(copy.at<nn::Linear>(0).weight.same_as(copy.at<nn::Linear>(2).weight));
+}
+
+TEST(Module, ClonesAreMadeInSeveralWays) {
+  const Block block(3);
+  const NDArray x = inputs({2, 3});
+  const Block by_member = block.clone(), by_function = clone(block);
+  const nn::AnyModule by_holder = nn::AnyModule(block).clone();
+  const nn::Linear linear = nn::Linear(3, 3).clone();
+  for (const NDArray& y : {by_member(x), by_function(x), by_holder(x)})
+    EXPECT_EQ(content_of(block(x)), content_of(y));
+  EXPECT_NE(block.identity(), by_holder->identity());
+  EXPECT_EQ(3, linear.in_features());
+}
+
+// Through a reference to a base a struct would lose its own part: that is an error, not a surprise.
+TEST(Module, NothingIsSliced) {
+  struct Larger : Block {
+    using Block::Block;
+    NDArray forward(const NDArray& x) { return x; }
+  };
+  const Larger larger(2);
+  const Block& base = larger;
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { nn::AnyModule held(base); }),
+                       "[AnyModule] expected a Block, got a Larger"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { clone(base); }), "[clone] expected a Block"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { Scale scale = larger.clone(); }), "got a Larger"));
+  EXPECT_FALSE((std::is_copy_constructible_v<nn::Module>));
+  EXPECT_FALSE((std::is_constructible_v<nn::AnyModule, const nn::Module&>));
+}
+
+TEST(Module, ModulesAreUsedThroughReferencesToTheBase) {
+  const Deep deep(4);
+  const NDArray x = inputs({2, 4});
+  const nn::Module& module = deep;
+  EXPECT_EQ(content_of(deep(x)), content_of(module(x)));
+}
+
+TEST(Module, ToMovesParametersBuffersAndGradients) {
+  Scale scale(3);
+  sum(scale(inputs({2, 3}))).backward();
+  const std::vector<double> gradient = scale.factor.grad().to_vector<double>();
+  scale.to(virt(1));
+  EXPECT_EQ(virt(1), scale.factor.context());
+  EXPECT_EQ(virt(1), scale.calls.context());
+  EXPECT_EQ(virt(1), scale.scratch.context());
+  EXPECT_EQ(virt(1), scale.factor.grad().context());
+  EXPECT_EQ(gradient, scale.factor.grad().to_vector<double>());
+  EXPECT_TRUE(scale.factor.array().requires_grad());
+  EXPECT_FALSE(scale.calls.array().requires_grad());
+  sum(scale(inputs({2, 3}).to(virt(1)))).backward();  // adds to what has moved
+  std::vector<double> twice = gradient;
+  for (double& value : twice) value *= 2;
+  EXPECT_EQ(twice, scale.factor.grad().to_vector<double>());
+}
+
+TEST(Module, ToATypeConvertsFloatingPointAlone) {
+  Scale scale(3);
+  scale.to(f64);
+  EXPECT_EQ(f64, scale.factor.dtype());
+  EXPECT_EQ(i64, scale.calls.dtype());
+  EXPECT_EQ(f64, scale.scratch.dtype());
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { scale.to(i32); }), "[to] expected a floating-point"));
+  EXPECT_EQ(f64, scale.factor.dtype());
+}
+
+TEST(Module, ToADeviceThatDoesNotExistChangesNothing) {
+  Block block(3);
+  const NDArray x = inputs({2, 3}), before = block(x);
+  EXPECT_THROW(block.to(virt(1000)), InvalidArgument);
+  EXPECT_EQ(content_of(before), content_of(block(x)));
+}
+
+TEST(Module, ModesReachEveryPart) {
+  nn::Sequential net{nn::Dropout{0.5}, nn::Sequential{nn::Dropout{0.25}}};
+  EXPECT_TRUE(net.training());
+  net.eval();
+  for (const auto& [name, module] : net.named_modules()) EXPECT_FALSE(module->training()) << name;
+  net.train();
+  for (const auto& [name, module] : net.named_modules()) EXPECT_TRUE(module->training()) << name;
+}
+
+TEST(Module, ZeroGradAndFreezing) {
+  Block block(3);
+  block.fc1.requires_grad_(false);
+  sum(block(inputs({2, 3}))).backward();
+  EXPECT_FALSE(block.fc1.weight.grad().defined());
+  EXPECT_TRUE(block.fc2.weight.grad().defined());
+  block.zero_grad();
+  EXPECT_FALSE(block.fc2.weight.grad().defined());
+  block.requires_grad_();
+  sum(block(inputs({2, 3}))).backward();
+  EXPECT_TRUE(block.fc1.weight.grad().defined());
+}
+
+TEST(Module, ParametersOfTheirOwnStandWhereArraysDo) {
+  const Scale scale(4);
+  const NDArray x = inputs({2, 4});
+  const NDArray product = x * scale.factor, same = scale.factor * x;
+  EXPECT_EQ(content_of(product), content_of(same));
+  EXPECT_EQ(content_of(sum(scale.factor.array())), content_of(sum(scale.factor)));
+  EXPECT_EQ(content_of(x + scale.factor.array()), content_of(x + scale.factor));
+  const nn::Parameter none;
+  EXPECT_FALSE(none.defined());
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { none.array(); }), "[Parameter]"));
+}
+
+TEST(Module, TiedParametersAreOne) {
+  nn::Linear encoder(4, 6, {.bias = false});
+  nn::Linear decoder(4, 6, {.bias = false});
+  const nn::Linear before = decoder;  // a copy made earlier sees it too
+  nn::Sequential net{{"encoder", encoder}, {"decoder", decoder}};
+  decoder.weight.tie(encoder.weight);
+  EXPECT_TRUE(before.weight.array().shares_memory(encoder.weight));
+  EXPECT_EQ(std::vector<std::string>{"encoder.weight"}, names(net.named_parameters()));
+  EXPECT_EQ((std::vector<std::string>{"encoder.weight", "decoder.weight"}), names(net.state_dict()));
+  net.to(f64);
+  EXPECT_EQ(f64, before.weight.dtype());
+  const nn::Sequential copy = net.clone();
+  EXPECT_EQ(1u, copy.parameters().size());
+  EXPECT_FALSE(copy.parameters()[0].shares_memory(net.parameters()[0]));
+  nn::Linear other(4, 5);
+  EXPECT_TRUE(
+      contains(error_of<InvalidArgument>([&] { other.weight.tie(encoder.weight); }),
+               "[tie] expected a parameter of this one's shape and type, f32 (5, 4), got f64 (6, 4)"));
+  decoder.weight.tie(before.weight);  // already one
+  EXPECT_EQ(1u, net.parameters().size());
+}
+
+TEST(Module, WhatIsRegisteredIsFoundByPath) {
+  Deep deep(3);
+  EXPECT_EQ(deep.block.fc2.identity(), deep.child("block.fc2")->identity());
+  EXPECT_TRUE(deep.parameter("tail.2.fc1.weight").same_as(deep.child("tail.2").as<Block>()->fc1.weight));
+  EXPECT_TRUE(deep.parameter("maybe.calls").same_as(deep.maybe->calls));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { deep.child("tail.9"); }),
+                       "\"tail.9\" to lead through one of 0, 1, 2, got \"9\""));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { deep.parameter("block.fc1"); }),
+                       "block.fc1.weight, block.fc1.bias"));
+  std::set<std::string> paths;
+  for (const auto& [path, module] : deep.named_modules()) {
+    EXPECT_TRUE(paths.insert(path).second) << path;
+    EXPECT_EQ(module->identity(), (path.empty() ? deep.identity() : deep.child(path)->identity()));
+  }
+  EXPECT_EQ(1u, paths.count(""));
+  EXPECT_EQ(1u, paths.count("tail.2.fc1"));
+}
+
+TEST(Module, ApplyVisitsEachOnceAndPartsFirst) {
+  const nn::Linear same(2, 2);
+  nn::Sequential net{same, nn::Sequential{same, nn::Tanh{}}};
+  std::vector<std::string> types;
+  net.apply([&](nn::Module& module) {
+    types.push_back(module.type_name());
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module)) nn::init::eye_(linear->weight);
+  });
+  EXPECT_EQ((std::vector<std::string>{"Linear", "Tanh", "Sequential", "Sequential"}), types);
+  EXPECT_EQ((std::vector<double>{1, 0, 0, 1}), same.weight.array().to_vector<double>());
+}
+
+TEST(Module, RegistrationErrors) {
+  struct Open : nn::Module {
+    using Module::add;
+    using Module::add_buffer;
+    using Module::add_parameter;
+  };
+  Open open;
+  open.add("part", nn::Identity{});
+  open.add_parameter("w", ones({2}));
+  const auto text = [](auto f) { return error_of<InvalidArgument>(f); };
+  EXPECT_TRUE(contains(text([&] { open.add("", nn::Tanh{}); }), "[add] expected a name without dots"));
+  EXPECT_TRUE(contains(text([&] { open.add("a.b", nn::Tanh{}); }), "got \"a.b\""));
+  EXPECT_TRUE(contains(text([&] { open.add("w", nn::Tanh{}); }), "does not have yet, got \"w\""));
+  EXPECT_TRUE(contains(text([&] { open.add_parameter("part", ones({1})); }), "[add_parameter]"));
+  EXPECT_TRUE(contains(text([&] { open.add_buffer("w", ones({1})); }), "[add_buffer]"));
+  EXPECT_TRUE(contains(text([&] { open.add_buffer("none", NDArray()); }), "got an empty handle"));
+  EXPECT_TRUE(contains(text([&] { open.add_parameter("whole", ones({2}, i64)); }), "floating point"));
+  EXPECT_TRUE(contains(text([&] { open.add("self", open); }), "does not contain this one"));
+  nn::Sequential net{nn::Tanh{}};
+  nn::Sequential outer{nn::Tanh{}, net};
+  EXPECT_TRUE(contains(text([&] { net.push_back(outer); }), "does not contain this one"));
+  EXPECT_EQ(1, net.size());
+  EXPECT_EQ(1u, open.children().size());
+  EXPECT_EQ(std::vector<std::string>{"w"}, names(open.state_dict()));
+}
+
+// A parameter is a leaf, whatever the array was made by.
+TEST(Module, ParametersAreLeaves) {
+  struct Own : nn::Module {
+    nn::Parameter w;
+    explicit Own(const NDArray& value) : w(add_parameter("w", value)) {}
+  };
+  NDArray x = ones({2}).requires_grad_();
+  const NDArray y = x * 3;
+  const Own own(y);
+  sum(own.w * own.w).backward();
+  EXPECT_EQ((std::vector<double>{6, 6}), own.w.grad().to_vector<double>());
+  EXPECT_FALSE(x.grad().defined());
+  EXPECT_TRUE(own.w.array().shares_memory(y));
+}
+
+TEST(Module, ErrorsNameTheModulesTheyCameThrough) {
+  const nn::Sequential net{nn::Linear{3, 4}, Block{5}};
+  const std::string text = error_of<InvalidArgument>([&] { net(ones({2, 3})); });
+  EXPECT_TRUE(contains(text, "[linear] expected")) << text;
+  EXPECT_TRUE(contains(text, "\n  in fc1 (Linear)\n  in 1 (Block)\n  in Sequential")) << text;
+}
+
+TEST(Module, ATypeWithoutForwardSaysSo) {
+  struct Silent : nn::Module {};
+  const std::string text = error_of<InvalidState>([&] { Silent{}(ones({1})); });
+  EXPECT_TRUE(contains(text, "[Silent] expected a type with a forward(const NDArray&)")) << text;
+}
+
+}  // namespace
+}  // namespace mx

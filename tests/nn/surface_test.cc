@@ -1,0 +1,82 @@
+// A program as users write one: the block, the network, one step of training, saving.
+#include <gtest/gtest.h>
+#include <mx/mx.h>
+
+#include <vector>
+
+#include "tests/ndarray/io_temp.h"
+
+using namespace mx;
+
+namespace {
+
+struct Block : nn::Module {
+  nn::Linear fc1, fc2;
+  explicit Block(int64_t d) : fc1{d, d}, fc2{d, d} {
+    add("fc1", fc1);
+    add("fc2", fc2);
+  }
+  NDArray forward(const NDArray& x) { return x + fc2(relu(fc1(x))); }
+};
+
+/// Two clouds of points, one label each.
+std::pair<NDArray, NDArray> clouds(Context context) {
+  Generator generator(1);
+  const NDArray labels = arange(200) % 2;
+  const NDArray images = generator.randn({200, 8}) + (labels.to(f32) * 2 - 1).reshape({200, 1});
+  return {images.to(context), labels.to(context)};
+}
+
+TEST(Surface, ModulesComposeTrainAndAreSaved) {
+  for (const Context device : {cpu(), virt(0), virt(1)}) {
+    manual_seed(1);
+    nn::Sequential net{nn::Linear{8, 16}, nn::ReLU{}, Block{16}, nn::Linear{16, 2}};
+    net.to(device);
+    const auto [images, labels] = clouds(device);
+    std::vector<float> losses;
+    for (int i = 0; i < 30; ++i) {
+      NDArray logits = net(images);
+      NDArray l = nn::cross_entropy(logits, labels);
+      net.zero_grad();
+      l.backward();
+      const NoGrad pause;
+      for (NDArray w : net.parameters()) w -= 0.1 * w.grad();
+      losses.push_back(l.item<float>());
+    }
+    EXPECT_LT(losses.back(), 0.1f);
+    EXPECT_LT(losses.back(), losses.front() / 4);
+
+    const test::TempFolder folder;
+    save_safetensors(folder / "net.safetensors", net.state_dict());
+    nn::Sequential again{nn::Linear{8, 16}, nn::ReLU{}, Block{16}, nn::Linear{16, 2}};
+    again.load(folder / "net.safetensors");
+    EXPECT_EQ(net(images).to_vector<float>(), again(images.to(cpu())).to_vector<float>());
+  }
+}
+
+// Two devices train in turn and do not meet: each gives the numbers of the CPU.
+TEST(Surface, TwoDevicesTrainTheirOwnCopies) {
+  const auto train = [](nn::Sequential& net, Context device) {
+    const auto [images, labels] = clouds(device);
+    for (int i = 0; i < 5; ++i) {
+      net.zero_grad();
+      nn::cross_entropy(net(images), labels).backward();
+      const NoGrad pause;
+      for (NDArray w : net.parameters()) w -= 0.1 * w.grad();
+    }
+  };
+  nn::Sequential first{nn::Linear{8, 16}, nn::ReLU{}, Block{16}, nn::Linear{16, 2}};
+  nn::Sequential second = first.clone(), third = first.clone();
+  second.to(virt(0));
+  third.to(virt(1));
+  train(first, cpu());
+  train(second, virt(0));
+  train(third, virt(1));
+  for (size_t i = 0; i < first.parameters().size(); ++i) {
+    const std::vector<float> expected = first.parameters()[i].to_vector<float>();
+    EXPECT_EQ(expected, second.parameters()[i].to_vector<float>());
+    EXPECT_EQ(expected, third.parameters()[i].to_vector<float>());
+  }
+}
+
+}  // namespace
