@@ -8,6 +8,7 @@
 #include "nn/data/idx.h"
 #include "nn/data/loader.h"
 #include "nn/data/mnist.h"
+#include "nn/metric/metric.h"
 #include "operators/operators.h"
 #include "operators/scratch.h"
 #include "optim/update.h"
