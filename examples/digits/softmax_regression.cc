@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "examples/digits/mnist.h"
 #include "examples/support/command_line.h"
 #include "operators/matmul.h"
 #include "operators/reduce.h"
@@ -66,13 +65,23 @@ std::vector<int64_t> shuffled(int64_t n, uint64_t& state) {
   return order;
 }
 
+struct Digits {
+  NDArray images;  ///< (n, 784) f32, from 0 to 1
+  NDArray labels;  ///< (n,) i64, 0 to 9
+};
+
+Digits read_digits(const std::string& folder, data::Split split) {
+  const data::ArrayDataset set = data::mnist(folder, split);
+  return {set.array(0), set.array(1)};
+}
+
 double accuracy(const NDArray& logits, const NDArray& labels) {
   return mean((argmax(logits, 1) == labels).to(f32)).item<float>();
 }
 
 void run(const Options& options) {
-  const digits::Digits train = digits::load_mnist(options.data, "train");
-  const digits::Digits test = digits::load_mnist(options.data, "t10k");
+  const Digits train = read_digits(options.data, data::Split::train);
+  const Digits test = read_digits(options.data, data::Split::test);
   const int64_t count = train.labels.size(0), features = train.images.size(1), classes = 10;
   std::printf("softmax regression: %lld training images, %lld test images\n", static_cast<long long>(count),
               static_cast<long long>(test.labels.size(0)));

@@ -10,6 +10,9 @@
 #include "ndarray/io/mxnet_params.h"
 #include "ndarray/io/npz.h"
 #include "ndarray/io/safetensors.h"
+#include "nn/data/gzip.h"
+#include "nn/data/idx.h"
+#include "tests/nn/idx_bytes.h"
 
 namespace mx::fuzz {
 namespace {
@@ -39,6 +42,13 @@ Bytes bytes_of(const std::string& text) { return std::as_bytes(std::span(text));
 
 bool same(Bytes a, Bytes b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
+}
+
+Bytes content(const NDArray& array) {
+  return visit(array.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    return std::as_bytes(std::span(array.data<T>(), static_cast<size_t>(array.numel())));
+  });
 }
 
 template <class F>
@@ -135,6 +145,23 @@ bool mxnet_params(Bytes file) {
       elements(file, record.offset, record.bytes);
       require(parsed.named || record.name.empty(), "names are there or not");
     }
+  });
+}
+
+bool idx(Bytes file) {
+  return accepted([&] {
+    const data::IdxLimits limits{.max_inflated_bytes = 1 << 22};
+    const NDArray array = data::decode_idx(file, "fuzz", limits);
+    require_fits(array.dtype(), array.shape(), array.bytes());
+    if (data::is_gzip(file) || array.bytes() > limits.max_inflated_bytes) return;
+    const data::IdxHeader header = data::parse_idx_header(file, "fuzz");
+    require(header.dtype == array.dtype() && header.shape == array.shape(), "the header is the array's");
+    elements(file, header.offset, header.bytes);
+    const std::string text(reinterpret_cast<const char*>(file.data()), file.size());
+    const std::string packed = test::gzipped(text);
+    const NDArray again = data::decode_idx(bytes_of(packed), "again", limits);
+    require(again.shape() == array.shape() && same(content(again), content(array)),
+            "a compressed file has the same content");
   });
 }
 

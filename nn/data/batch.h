@@ -1,0 +1,91 @@
+// Batch: what a loader hands out.
+//
+//   for (auto& [images, labels] : loader) ...
+//   for (data::Batch& batch : loader) use(batch[2], batch.indices());
+//
+// Arrays are handles: they may be kept, changed and assigned to. Their values may still be on the way.
+// Thread-safety: that of NDArray.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "ndarray/ndarray.h"
+
+namespace mx::data {
+
+class Batch {
+ public:
+  Batch() : Batch({}, {}, 0, 0) {}
+  Batch(std::vector<NDArray> arrays, NDArray indices, int64_t epoch, int64_t number)
+      : fields_(arrays.size()),
+        arrays_(std::move(arrays)),
+        indices_(std::move(indices)),
+        epoch_(epoch),
+        number_(number) {
+    if (arrays_.size() < 2) arrays_.resize(2);  // so that every batch can be taken apart into two
+  }
+
+  /// The data set's first two arrays; labels() is an empty handle where there is only one.
+  NDArray& images() { return arrays_[0]; }
+  const NDArray& images() const { return arrays_[0]; }
+  NDArray& labels() { return arrays_[1]; }
+  const NDArray& labels() const { return arrays_[1]; }
+
+  /// How many arrays the data set has.
+  size_t fields() const { return fields_; }
+  /// Throws InvalidArgument beyond fields().
+  NDArray& operator[](size_t field) {
+    check(field);
+    return arrays_[field];
+  }
+  const NDArray& operator[](size_t field) const {
+    check(field);
+    return arrays_[field];
+  }
+
+  /// The samples' numbers in the data set: i64 (n,) on the CPU.
+  const NDArray& indices() const { return indices_; }
+  /// How many samples there are.
+  int64_t size() const { return indices_.defined() ? indices_.size(0) : 0; }
+  /// Which batch of which epoch it is, both from 0.
+  int64_t epoch() const { return epoch_; }
+  int64_t number() const { return number_; }
+
+  /// For structured bindings.
+  template <size_t I>
+  NDArray& get() & {
+    return arrays_[I];
+  }
+  template <size_t I>
+  const NDArray& get() const& {
+    return arrays_[I];
+  }
+  template <size_t I>
+  NDArray&& get() && {
+    return std::move(arrays_[I]);
+  }
+
+ private:
+  void check(size_t field) const {
+    MX_CHECK(field < fields_, InvalidArgument, "[Batch] expected a field below ", fields_, ", got ", field);
+  }
+
+  size_t fields_;
+  std::vector<NDArray> arrays_;
+  NDArray indices_;
+  int64_t epoch_, number_;
+};
+
+}  // namespace mx::data
+
+template <>
+struct std::tuple_size<mx::data::Batch> : std::integral_constant<size_t, 2> {};
+template <size_t I>
+struct std::tuple_element<I, mx::data::Batch> {
+  using type = mx::NDArray;
+};

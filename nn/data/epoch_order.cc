@@ -1,0 +1,22 @@
+#include "nn/data/epoch_order.h"
+
+#include "ndarray/tensor.h"
+#include "operators/kernels/random.h"
+
+namespace mx::data {
+
+std::vector<int64_t> random_order(int64_t n, int64_t seed, int64_t epoch, RandomPurpose purpose) {
+  std::vector<int64_t> order(static_cast<size_t>(n));
+  mx::kernels::random_permutation({order.data(), i64, {n}, {1}}, epoch_key(seed, epoch, purpose), 0);
+  return order;
+}
+
+EpochOrder::EpochOrder(const OrderOptions& options, int64_t epoch) : options_(options) {
+  if (!options.shuffle) return;
+  const std::vector<int64_t> all = random_order(options.samples, options.seed, epoch);
+  order_.reserve(static_cast<size_t>(size()));
+  for (int64_t place = 0; place < size(); ++place)
+    order_.push_back(all[static_cast<size_t>((options.shard + place * options.shards) % options.samples)]);
+}
+
+}  // namespace mx::data

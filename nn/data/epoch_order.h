@@ -1,0 +1,46 @@
+// In which order an epoch takes the samples, and which part of them a shard takes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "nn/data/sample_random.h"
+
+namespace mx::data {
+
+/// 0 .. n - 1 in random order (Fisher and Yates): a function of the arguments, the same on every platform.
+std::vector<int64_t> random_order(int64_t n, int64_t seed, int64_t epoch,
+                                  RandomPurpose purpose = RandomPurpose::order);
+
+struct OrderOptions {
+  int64_t samples = 0;  ///< at least 1
+  bool shuffle = false;
+  int64_t seed = 0;
+  int64_t shard = 0, shards = 1;
+};
+
+/// The samples of one shard in one epoch. All shards have the same size and together every sample: shard s
+/// takes places s, s + shards, s + 2 * shards, ... of the epoch's order, which begins again at its start to
+/// fill the last places. So the shards' k-th batches together are the k-th batch of one loader without
+/// shards whose batches are as many times larger.
+class EpochOrder {
+ public:
+  EpochOrder(const OrderOptions& options, int64_t epoch);
+
+  static int64_t shard_size(const OrderOptions& options) {
+    return (options.samples + options.shards - 1) / options.shards;
+  }
+
+  int64_t size() const { return shard_size(options_); }
+  /// The sample at a place of this shard, 0 <= place < size().
+  int64_t at(int64_t place) const {
+    return order_.empty() ? (options_.shard + place * options_.shards) % options_.samples
+                          : order_[static_cast<size_t>(place)];
+  }
+
+ private:
+  OrderOptions options_;
+  std::vector<int64_t> order_;  // of this shard; empty: ascending
+};
+
+}  // namespace mx::data

@@ -1,0 +1,85 @@
+#include "nn/data/gzip.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "ndarray/io/io_error.h"
+
+namespace mx::data {
+namespace {
+
+constexpr uint64_t kMaxZlibBytes = uint64_t{1} << 30;  // its counters have 32 bits
+
+}  // namespace
+
+bool is_gzip(io::Bytes file) {
+  return file.size() >= 2 && file[0] == std::byte{0x1f} && file[1] == std::byte{0x8b};
+}
+
+struct GzipReader::Inflate {
+  z_stream stream{};
+  ~Inflate() { ::inflateEnd(&stream); }
+};
+
+GzipReader::GzipReader(io::Bytes file, std::string where)
+    : where_(std::move(where)), rest_(file), inflate_(std::make_unique<Inflate>()) {
+  // 16: gzip's header and trailer, which zlib checks.
+  MX_CHECK(::inflateInit2(&inflate_->stream, MAX_WBITS + 16) == Z_OK, OutOfMemory, where_,
+           ": expected memory to inflate with, got none");
+}
+
+GzipReader::~GzipReader() = default;
+
+// Behind the end of a member: is there another one?
+bool GzipReader::next_member() {
+  z_stream& z = inflate_->stream;
+  const uint64_t left = rest_.size() + z.avail_in;
+  if (left == 0) return false;
+  // (what zlib was given and has not used lies directly before the rest)
+  const io::Bytes behind(rest_.data() - z.avail_in, left);
+  MX_CHECK(is_gzip(behind), FormatError, where_, ": expected the end of the file behind ", position_,
+           " bytes of content, got ", left, " bytes more");
+  ::inflateReset(&z);
+  return true;
+}
+
+size_t GzipReader::read(std::span<std::byte> out) {
+  z_stream& z = inflate_->stream;
+  size_t made = 0;
+  while (made < out.size() && !ended_) {
+    if (z.avail_in == 0) {
+      const uint64_t give = std::min<uint64_t>(rest_.size(), kMaxZlibBytes);
+      z.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(rest_.data()));
+      z.avail_in = static_cast<uInt>(give);
+      rest_ = rest_.subspan(give);
+    }
+    const uint64_t want = std::min<uint64_t>(out.size() - made, kMaxZlibBytes);
+    z.next_out = reinterpret_cast<Bytef*>(out.data() + made);
+    z.avail_out = static_cast<uInt>(want);
+    const int status = ::inflate(&z, Z_NO_FLUSH);
+    const uint64_t now = want - z.avail_out;
+    made += now;
+    position_ += now;
+    MX_CHECK(status != Z_MEM_ERROR, OutOfMemory, where_, ": expected memory to inflate with, got none");
+    // Z_BUF_ERROR: no progress was possible.
+    MX_CHECK(status != Z_BUF_ERROR, FormatError, where_,
+             ": expected compressed data to their end, got the end of the file after ", position_,
+             " bytes of content");
+    MX_CHECK(status == Z_OK || status == Z_STREAM_END, FormatError, where_,
+             ": expected data compressed with gzip, got damage near byte ", position_, " of the content (",
+             z.msg != nullptr ? z.msg : "a dictionary is asked for", ")");
+    if (status == Z_STREAM_END) ended_ = !next_member();
+  }
+  return made;
+}
+
+void GzipReader::finish() {
+  std::byte one;
+  const uint64_t before = position_;
+  MX_CHECK(read({&one, 1}) == 0, FormatError, where_, ": expected ", before, " bytes of content, got more");
+}
+
+}  // namespace mx::data

@@ -1,0 +1,102 @@
+#include "nn/data/loader.h"
+
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/device/registry.h"
+#include "nn/data/loader_run.h"
+
+namespace mx::data {
+namespace {
+
+void check_options(const DatasetHandle& dataset, const LoaderOptions& o) {
+  MX_CHECK(dataset != nullptr, InvalidArgument, "[Loader] expected a data set, got an empty pointer");
+  MX_CHECK(dataset->size() > 0, InvalidArgument,
+           "[Loader] expected a data set with samples, got one of size ", dataset->size());
+  MX_CHECK(o.batch_size > 0, InvalidArgument, "[Loader] expected a batch size above 0, got ", o.batch_size);
+  MX_CHECK(o.prefetch >= 0, InvalidArgument, "[Loader] expected to prefetch 0 batches or more, got ",
+           o.prefetch);
+  MX_CHECK(o.shards > 0 && o.shard >= 0 && o.shard < o.shards, InvalidArgument,
+           "[Loader] expected a shard below the number of shards, got ", o.shard, " of ", o.shards);
+}
+
+}  // namespace
+
+Loader::Loader(DatasetHandle dataset, LoaderOptions options) {
+  check_options(dataset, options);
+  // Started now: from then on memory of the host that it copies from is page-locked.
+  get_device(options.context);
+  const OrderOptions order{dataset->size(), options.shuffle, options.seed, options.shard, options.shards};
+  const int64_t samples = EpochOrder::shard_size(order), size = options.batch_size;
+  const int64_t batches = samples / size + (!options.drop_last && samples % size != 0 ? 1 : 0);
+  MX_CHECK(batches > 0, InvalidArgument, "[Loader] expected batches of at most ", samples,
+           " samples where a last one that is not full is dropped, got ", size);
+  core_ = std::make_shared<const Core>(Core{std::move(dataset), std::move(options), order, samples, batches});
+}
+
+Loader::Loader(Loader&&) noexcept = default;
+Loader& Loader::operator=(Loader&&) noexcept = default;
+Loader::~Loader() = default;
+
+Loader::Iterator Loader::begin() {
+  const auto run = std::make_shared<Run>(core_, next_epoch_, next_position_);
+  progress_ = run->progress();
+  ++next_epoch_;
+  next_position_ = 0;
+  run->next();
+  return Iterator(run);
+}
+
+int64_t Loader::batches() const { return core_->batches; }
+int64_t Loader::samples() const { return core_->samples; }
+const LoaderOptions& Loader::options() const { return core_->options; }
+
+LoaderState Loader::state() const {
+  const OrderOptions& order = core_->order;
+  LoaderState state;
+  state.seed = order.seed;
+  state.samples = order.samples;
+  state.batch_size = core_->options.batch_size;
+  state.shard = order.shard;
+  state.shards = order.shards;
+  state.shuffle = order.shuffle;
+  state.drop_last = core_->options.drop_last;
+  const bool inside = progress_ != nullptr && progress_->delivered < core_->batches;
+  state.epoch = inside ? progress_->epoch : next_epoch_;
+  state.position = inside ? progress_->delivered : next_position_;
+  return state;
+}
+
+void Loader::restore(const LoaderState& state) {
+  LoaderState same = Loader::state();
+  same.epoch = state.epoch;
+  same.position = state.position;
+  MX_CHECK(state == same, InvalidArgument, "[Loader] expected the state of a loader of ", same.samples,
+           " samples in batches of ", same.batch_size, ", shard ", same.shard, " of ", same.shards, ", seed ",
+           same.seed, ", shuffle ", same.shuffle, ", drop_last ", same.drop_last, ", got one of ",
+           state.samples, " samples in batches of ", state.batch_size, ", shard ", state.shard, " of ",
+           state.shards, ", seed ", state.seed, ", shuffle ", state.shuffle, ", drop_last ", state.drop_last);
+  MX_CHECK(state.epoch >= 0 && state.position >= 0 && state.position < core_->batches, InvalidArgument,
+           "[Loader] expected a position from 0 to ", core_->batches - 1, " in an epoch from 0 on, got ",
+           state.position, " in ", state.epoch);
+  progress_.reset();
+  next_epoch_ = state.epoch;
+  next_position_ = state.position;
+}
+
+Batch& Loader::Iterator::operator*() const {
+  MX_CHECK(run_ != nullptr && !run_->at_end(), InvalidState,
+           "[Loader] expected an iterator with a batch, got one at the end");
+  return run_->batch();
+}
+
+Loader::Iterator& Loader::Iterator::operator++() {
+  MX_CHECK(run_ != nullptr && !run_->at_end(), InvalidState,
+           "[Loader] expected an iterator with a batch, got one at the end");
+  run_->next();
+  return *this;
+}
+
+bool Loader::Iterator::at_end() const { return run_ == nullptr || run_->at_end(); }
+
+}  // namespace mx::data

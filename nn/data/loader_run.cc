@@ -1,0 +1,116 @@
+#include "nn/data/loader_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "ndarray/detail/engine_use.h"
+#include "ndarray/kernels/copy.h"
+#include "ndarray/launch.h"
+
+namespace mx::data {
+namespace {
+
+using mx::detail::ArrayImpl;
+using mx::detail::EngineUse;
+
+// A copy of the first input. The second is only there to be waited for.
+void run_take_turn(const KernelArgs& args) { mx::kernels::copy(args.out[0], args.in[0]); }
+const Kernel kTakeTurn = {"take_turn", run_take_turn};
+
+}  // namespace
+
+Loader::Run::Run(std::shared_ptr<const Core> core, int64_t epoch, int64_t position)
+    : core_(std::move(core)),
+      progress_(std::make_shared<Progress>(Progress{epoch, position})),
+      order_(core_->order, epoch),
+      pushed_(position),
+      turn_(empty({1}, u8)) {
+  fill_queue();
+}
+
+void Loader::Run::fill_queue() {
+  const auto most = static_cast<size_t>(core_->options.prefetch) + 1;
+  for (; pushed_ < core_->batches && queue_.size() < most; ++pushed_)
+    queue_.push_back(prepare(pushed_, in_turn_));
+}
+
+// Operations on the batch that was handed out last have been pushed. Lets a later batch start behind them;
+// false when none of them is left.
+//
+// An update of the batch's variable comes after all of them and changes nothing. Where the batch has failed
+// the update is skipped, and the turn with it, which must not fail the batches after it: the turn is
+// recovered, and each array has an update of its own, so that none is skipped because of another.
+bool Loader::Run::end_turn() {
+  Engine& engine = current_engine();
+  bool busy = false;
+  for (const NDArray& array : handed_out_) {
+    ArrayImpl& impl = array.impl();
+    if (impl.storage->on_cpu() && impl.storage->quiet()) continue;
+    ArrayImpl* const arrays[] = {&impl};
+    const Var turn = turn_.var();
+    engine.push([use = EngineUse(arrays)] {},
+                {.updates = {impl.storage->var(engine), turn}, .name = "end_turn"});
+    engine.recover(turn);
+    busy = true;
+  }
+  return busy;
+}
+
+void Loader::Run::next() {
+  if (at_end_) return;
+  in_turn_ = pushed_ < core_->batches && end_turn();
+  handed_out_.clear();
+  current_ = Batch();
+  fill_queue();
+  if (queue_.empty()) {
+    at_end_ = true;
+    return;
+  }
+  Prepared prepared = std::move(queue_.front());
+  queue_.pop_front();
+  ++progress_->delivered;
+  if (prepared.error != nullptr) std::rethrow_exception(prepared.error);
+  current_ = std::move(prepared.batch);
+  for (size_t i = 0; i < current_.fields(); ++i) handed_out_.push_back(current_[i]);
+}
+
+NDArray Loader::Run::indices_of(int64_t number) const {
+  const int64_t size = core_->options.batch_size, first = number * size;
+  std::vector<int64_t> values(static_cast<size_t>(std::min(size, core_->samples - first)));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = order_.at(first + static_cast<int64_t>(i));
+  return array(values);
+}
+
+// The same values, when the turn has come: what is made from them waits for that.
+NDArray Loader::Run::in_its_turn(const NDArray& indices) const {
+  NDArray made = empty(indices.shape(), i64);
+  ArrayImpl* const in[] = {&indices.impl(), &turn_.impl()};
+  ArrayImpl* const out[] = {&made.impl()};
+  launch({.kernel = &kTakeTurn, .inputs = in, .outputs = out, .fresh_outputs = 1});
+  return made;
+}
+
+Loader::Run::Prepared Loader::Run::prepare(int64_t number, bool in_turn) const {
+  Prepared prepared;
+  try {
+    const LoaderOptions& options = core_->options;
+    const NDArray indices = indices_of(number);
+    std::vector<NDArray> arrays = core_->dataset->gather(in_turn ? in_its_turn(indices) : indices);
+    MX_CHECK(!arrays.empty(), InvalidArgument,
+             "[Loader] expected at least one array from gather(), got none");
+    for (const NDArray& array : arrays)
+      MX_CHECK(array.defined() && array.rank() >= 1 && array.size(0) == indices.size(0), InvalidArgument,
+               "[Loader] expected arrays of ", indices.size(0), " samples from gather(), got ",
+               array.defined() ? to_string(array.shape()) : "an empty handle");
+    if (!options.transform.empty())
+      arrays[0] = options.transform(arrays[0], {indices, options.seed, progress_->epoch});
+    for (NDArray& array : arrays) array = array.to(options.context);
+    prepared.batch = Batch(std::move(arrays), indices, progress_->epoch, number);
+  } catch (...) {
+    prepared.error = std::current_exception();
+  }
+  return prepared;
+}
+
+}  // namespace mx::data

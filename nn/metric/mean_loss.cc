@@ -1,0 +1,79 @@
+#include <array>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "ndarray/kernels/strided_loop.h"
+#include "ndarray/launch.h"
+#include "nn/metric/inputs.h"
+#include "nn/metric/metric.h"
+
+namespace mx::metric {
+namespace {
+
+using mx::detail::ArrayImpl;
+
+struct LossAttrs {
+  int64_t samples = 1;
+  template <class V>
+  static void fields(V&&) {}
+};
+
+// On one thread, in the order of memory: losses are few.
+void run_mean_loss(const KernelArgs& args) {
+  const Tensor& loss = args.in[0];
+  const auto samples = static_cast<double>(args.attr<LossAttrs>().samples);
+  const kernels::LoopPlan<1> plan({&loss});
+  double sum = 0;
+  visit(loss.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (!std::is_integral_v<T>) {
+      kernels::for_each_run<1>(plan, 0, plan.numel, [&](const std::array<int64_t, 1>& at, int64_t n) {
+        for (int64_t i = 0; i < n; ++i)
+          sum += static_cast<double>(loss.as<const T>()[at[0] + i * plan.strides[0][0]]);
+      });
+    }
+  });
+  auto* const sums = args.out[0].as<double>();
+  sums[0] += sum * samples;
+  sums[1] += static_cast<double>(plan.numel) * samples;
+}
+const Kernel kMeanLoss = {"mean_loss", run_mean_loss, nullptr, 1024};
+
+}  // namespace
+
+MeanLoss::MeanLoss() : sums_(zeros({2}, f64)) {}
+
+void MeanLoss::update(const NDArray& loss, int64_t samples, std::source_location where) {
+  MX_CHECK(loss.defined() && is_floating(loss.dtype()), InvalidArgument,
+           "[mean_loss] expected a loss in floating point, got ", describe(loss));
+  MX_CHECK(samples >= 1, InvalidArgument, "[mean_loss] expected 1 sample or more, got ", samples);
+  if (loss.numel() == 0) return;
+  const NDArray values = input_of(loss, loss.dtype(), "mean_loss", "a loss", where);
+  const Attrs attrs = LossAttrs{samples};
+  ArrayImpl* const in[] = {&values.impl()};
+  ArrayImpl* const out[] = {&sums_.impl()};
+  launch({.kernel = &kMeanLoss,
+          .attrs = &attrs,
+          .inputs = in,
+          .outputs = out,
+          .partial_outputs = true,  // their old values count
+          .work = loss.numel(),
+          .where = where});
+}
+
+void MeanLoss::observe(const Observation& step, std::source_location where) {
+  const bool mean_of_labels = step.loss.defined() && step.loss.numel() == 1 && step.labels.defined();
+  if (mean_of_labels && step.labels.numel() == 0) return;
+  update(step.loss, mean_of_labels ? step.labels.numel() : 1, where);
+}
+
+double MeanLoss::value() const {
+  const std::vector<double> sums = sums_.to_vector<double>();
+  return sums[1] == 0 ? std::numeric_limits<double>::quiet_NaN() : sums[0] / sums[1];
+}
+
+void MeanLoss::reset() { sums_.fill_(0); }
+
+}  // namespace mx::metric

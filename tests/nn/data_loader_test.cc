@@ -1,0 +1,430 @@
+// Loaders: which samples come in which order, in every mode, and what is refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "nn/data/loader.h"
+#include "operators/elementwise_binary.h"
+#include "tests/support/engine_cases.h"
+#include "tests/support/errors.h"
+
+namespace mx::data {
+namespace {
+
+using test::contains;
+using test::error_of;
+
+/// Sample i: {i, i + 0.5} and the label 10 i.
+ArrayDataset numbered(int64_t n) {
+  const NDArray x = arange(n).to(f32).expand_dims(1);
+  return ArrayDataset({x + array({0.f, 0.5f}), arange(n) * 10});
+}
+
+std::vector<int64_t> up_to(int64_t n) {
+  std::vector<int64_t> all(static_cast<size_t>(n));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+/// The samples of the next epoch, batch by batch; checks that arrays hold what the indices say.
+std::vector<std::vector<int64_t>> epoch_of(Loader& loader) {
+  std::vector<std::vector<int64_t>> batches;
+  for (auto& [images, labels] : loader) {
+    std::vector<int64_t> indices = labels.to_vector<int64_t>();
+    for (int64_t& index : indices) index /= 10;
+    const std::vector<float> x = images.to_vector<float>();
+    EXPECT_EQ((Shape{static_cast<int64_t>(indices.size()), 2}), images.shape());
+    for (size_t i = 0; i < indices.size(); ++i) {
+      EXPECT_EQ(static_cast<float>(indices[i]), x[2 * i]);
+      EXPECT_EQ(static_cast<float>(indices[i]) + 0.5f, x[2 * i + 1]);
+    }
+    batches.push_back(std::move(indices));
+  }
+  return batches;
+}
+
+std::vector<int64_t> joined(const std::vector<std::vector<int64_t>>& batches) {
+  std::vector<int64_t> all;
+  for (const auto& batch : batches) all.insert(all.end(), batch.begin(), batch.end());
+  return all;
+}
+
+std::vector<int64_t> sorted(std::vector<int64_t> values) {
+  std::sort(values.begin(), values.end());
+  return values;
+}
+
+class LoaderModes : public ::testing::TestWithParam<test::EngineCase> {
+ protected:
+  Engine engine_{GetParam().options};
+  EngineScope scope_{engine_};
+};
+INSTANTIATE_TEST_SUITE_P(Modes, LoaderModes, ::testing::ValuesIn(test::all_cases()), test::CaseName());
+
+TEST_P(LoaderModes, EverySampleComesOnceInEachEpoch) {
+  for (bool shuffle : {false, true})
+    for (int64_t prefetch : {0, 1, 4, 100}) {
+      Loader loader(numbered(23), {.batch_size = 5, .shuffle = shuffle, .seed = 3, .prefetch = prefetch});
+      EXPECT_EQ(5, loader.batches());
+      EXPECT_EQ(23, loader.samples());
+      std::set<std::vector<int64_t>> orders;
+      for (int epoch = 0; epoch < 3; ++epoch) {
+        const auto batches = epoch_of(loader);
+        ASSERT_EQ(5u, batches.size());
+        for (size_t i = 0; i < 5; ++i) EXPECT_EQ(i < 4 ? 5u : 3u, batches[i].size());
+        EXPECT_EQ(up_to(23), shuffle ? sorted(joined(batches)) : joined(batches));
+        orders.insert(joined(batches));
+      }
+      EXPECT_EQ(shuffle ? 3u : 1u, orders.size()) << "each epoch has another order";
+    }
+}
+
+TEST_P(LoaderModes, PrefetchingDoesNotChangeABit) {
+  const Transform augment = compose({reshape({1, 2}), random_shift(1), add_noise(0.5)});
+  std::vector<std::vector<float>> results;
+  for (int64_t prefetch : {0, 1, 4}) {
+    Loader loader(numbered(21),
+                  {.batch_size = 4, .shuffle = true, .seed = 9, .prefetch = prefetch, .transform = augment});
+    std::vector<float> all;
+    for (int epoch = 0; epoch < 2; ++epoch)
+      for (auto& [images, labels] : loader) {
+        const std::vector<float> values = (images + labels.to(f32).reshape({-1, 1, 1})).to_vector<float>();
+        all.insert(all.end(), values.begin(), values.end());
+      }
+    EXPECT_EQ(84u, all.size());
+    results.push_back(std::move(all));
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST_P(LoaderModes, TheLoopMayBeLeftAnywhere) {
+  for (int64_t prefetch : {0, 2}) {
+    Loader loader(numbered(20), {.batch_size = 3, .shuffle = true, .prefetch = prefetch});
+    NDArray kept;
+    for (int leave = 0; leave < 7; ++leave) {
+      int batches = 0;
+      for (auto& [images, labels] : loader) {
+        kept = images * 2 + labels.expand_dims(1);
+        if (batches++ == leave) break;
+      }
+      try {
+        for (auto& batch : loader) {
+          kept = kept + batch.images().select(0, 0);
+          if (batch.number() == leave) throw std::runtime_error("out");
+        }
+        FAIL() << "expected the exception of the body";
+      } catch (const std::runtime_error&) {
+      }
+    }
+    EXPECT_EQ(20u, joined(epoch_of(loader)).size());
+    kept.wait();
+  }
+}
+
+TEST_P(LoaderModes, ASampleThatFailsFailsItsBatchAndNoOther) {
+  for (int64_t prefetch : {0, 1, 3}) {
+    const FunctionDataset set(12, {{{}}, {{}, i64}}, [](int64_t i, std::span<const Tensor> sample) {
+      if (i == 4) throw std::runtime_error("unreadable");
+      *sample[0].as<float>() = static_cast<float>(i);
+      *sample[1].as<int64_t>() = i;
+    });
+    Loader loader(set, {.batch_size = 3, .prefetch = prefetch});
+    std::vector<int64_t> good;
+    for (auto& [images, labels] : loader) {
+      const NDArray used = images * 2;  // something pending that is skipped
+      try {
+        const std::vector<float> values = used.to_vector<float>();
+        for (float value : values) good.push_back(static_cast<int64_t>(value) / 2);
+        EXPECT_EQ(3u, labels.to_vector<int64_t>().size());
+      } catch (const OperationError& e) {
+        EXPECT_TRUE(contains(e.what(), "unreadable") && contains(e.what(), "sample 4")) << e.what();
+        good.push_back(-1);
+      }
+    }
+    EXPECT_EQ((std::vector<int64_t>{0, 1, 2, -1, 6, 7, 8, 9, 10, 11}), good) << "prefetch " << prefetch;
+  }
+}
+
+// The transform of images fails; the labels of that batch are good, then and later.
+TEST_P(LoaderModes, ATransformThatFailsLeavesTheOtherArraysGood) {
+  for (int64_t prefetch : {0, 2}) {
+    const Transform picky = map_samples([](const Tensor& sample, SampleRandom&) {
+      if (*sample.as<float>() == 5) throw std::runtime_error("not this one");
+    });
+    Loader loader(numbered(12), {.batch_size = 2, .prefetch = prefetch, .transform = picky});
+    std::vector<NDArray> images, labels;
+    for (auto& batch : loader) {
+      images.push_back(batch.images() + 1);
+      labels.push_back(batch.labels());
+    }
+    ASSERT_EQ(6u, labels.size());
+    for (size_t i = 0; i < 6; ++i) {
+      EXPECT_EQ(static_cast<int64_t>(20 * i), labels[i].to_vector<int64_t>()[0]);
+      if (i == 2) {
+        EXPECT_TRUE(contains(error_of<OperationError>([&] { images[i].wait(); }), "not this one"));
+      } else {
+        EXPECT_EQ(static_cast<float>(2 * i + 1), images[i].to_vector<float>()[0]);
+      }
+    }
+  }
+}
+
+// Known when the batch is pushed, it is thrown at the step to that batch, however early it was pushed.
+TEST_P(LoaderModes, AnErrorAtThePushComesAtTheStepToThatBatch) {
+  for (int64_t prefetch : {0, 1, 5}) {
+    int calls = 0;
+    const Transform third_fails = map_batch([&calls](const NDArray& x) {
+      if (++calls == 3) throw std::runtime_error("third");
+      return x;
+    });
+    Loader loader(numbered(10), {.batch_size = 2, .prefetch = prefetch, .transform = third_fails});
+    auto it = loader.begin();
+    ++it;
+    EXPECT_EQ(1, it->number());
+    EXPECT_TRUE(contains(error_of<std::runtime_error>([&] { ++it; }), "third"));
+    ++it;  // goes on behind it
+    EXPECT_EQ(3, it->number());
+    EXPECT_EQ((std::vector<int64_t>{60, 70}), it->labels().to_vector<int64_t>());
+    ++it;
+    ++it;
+    EXPECT_TRUE(it == loader.end());
+  }
+}
+
+TEST_P(LoaderModes, LoopsAtTheSameTimeHaveEpochsOfTheirOwn) {
+  Loader loader(numbered(9), {.batch_size = 2, .shuffle = true, .prefetch = 1});
+  Loader reference(numbered(9), {.batch_size = 2, .shuffle = true});
+  const auto first = epoch_of(reference), second = epoch_of(reference), third = epoch_of(reference);
+  Loader other(numbered(9), {.batch_size = 2, .shuffle = true});
+  std::vector<std::vector<int64_t>> a, b, c;
+  const auto tens = [](const NDArray& labels) {
+    std::vector<int64_t> values = labels.to_vector<int64_t>();
+    for (int64_t& value : values) value /= 10;
+    return values;
+  };
+  auto one = loader.begin(), two = loader.begin(), three = other.begin();
+  while (one != loader.end()) {
+    a.push_back(tens(one->labels()));
+    b.push_back(tens(two->labels()));
+    c.push_back(tens(three->labels()));
+    ++one;
+    ++two;
+    ++three;
+  }
+  EXPECT_TRUE(two == loader.end() && three == other.end());
+  EXPECT_EQ(first, a);
+  EXPECT_EQ(second, b);
+  EXPECT_EQ(first, c);
+  EXPECT_EQ(third, epoch_of(loader));
+}
+
+TEST_P(LoaderModes, TheLoaderMayGoBeforeItsBatches) {
+  NDArray kept;
+  Batch batch;
+  {
+    std::unique_ptr<Loader> loader =
+        std::make_unique<Loader>(numbered(1000), LoaderOptions{.batch_size = 100, .shuffle = true});
+    auto it = loader->begin();
+    loader.reset();
+    kept = it->images();
+    ++it;
+    batch = *it;
+  }
+  EXPECT_EQ(200u, kept.to_vector<float>().size());
+  EXPECT_EQ(batch.indices().to_vector<int64_t>()[7] * 10, batch.labels().to_vector<int64_t>()[7]);
+}
+
+// What an independent Philox4x32-10 and Fisher-Yates give; so the order is the same everywhere.
+std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, uint32_t k0, uint32_t k1) {
+  for (int i = 0; i < 10; ++i) {
+    const uint64_t p = 0xD2511F53ull * c[0], q = 0xCD9E8D57ull * c[2];
+    c = {static_cast<uint32_t>(q >> 32) ^ c[1] ^ (k0 + static_cast<uint32_t>(i) * 0x9E3779B9u),
+         static_cast<uint32_t>(q),
+         static_cast<uint32_t>(p >> 32) ^ c[3] ^ (k1 + static_cast<uint32_t>(i) * 0xBB67AE85u),
+         static_cast<uint32_t>(p)};
+  }
+  return c;
+}
+
+std::vector<int64_t> expected_order(int64_t n, uint32_t seed, uint32_t epoch) {
+  const auto key = philox({epoch, 0, 0x6f726401, 0}, seed, 0);
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < n; ++i) {
+    const auto words = philox({static_cast<uint32_t>(i / 2), 0, 2, 0}, key[0], key[1]);
+    const uint64_t bits = words[static_cast<size_t>(i % 2 * 2)] |
+                          static_cast<uint64_t>(words[static_cast<size_t>(i % 2 * 2 + 1)]) << 32;
+    const auto j =
+        static_cast<size_t>((static_cast<unsigned __int128>(bits) * static_cast<uint64_t>(i + 1)) >> 64);
+    order.push_back(i);
+    std::swap(order[j], order.back());
+  }
+  return order;
+}
+
+TEST(LoaderOrder, IsThatOfTheAlgorithmOnEveryPlatform) {
+  for (uint32_t seed : {0u, 1u, 12345u}) {
+    Loader loader(numbered(3000), {.batch_size = 1000, .shuffle = true, .seed = seed});
+    for (uint32_t epoch = 0; epoch < 2; ++epoch)
+      EXPECT_EQ(expected_order(3000, seed, epoch), joined(epoch_of(loader)));
+  }
+  Loader small(numbered(10), {.batch_size = 10, .shuffle = true});
+  EXPECT_EQ((std::vector<int64_t>{8, 4, 0, 7, 6, 9, 5, 3, 1, 2}), joined(epoch_of(small)));
+}
+
+TEST(LoaderOrder, IsAFunctionOfSeedAndEpoch) {
+  const auto order = [](int64_t seed, int epochs) {
+    Loader loader(numbered(50), {.batch_size = 7, .shuffle = true, .seed = seed});
+    std::vector<int64_t> last;
+    for (int i = 0; i < epochs; ++i) last = joined(epoch_of(loader));
+    return last;
+  };
+  EXPECT_EQ(order(1, 1), order(1, 1));
+  EXPECT_EQ(order(1, 2), order(1, 2));
+  EXPECT_NE(order(1, 1), order(1, 2));
+  EXPECT_NE(order(1, 1), order(2, 1));
+  EXPECT_NE(order(1, 1), order(-1, 1));
+}
+
+TEST(LoaderShards, HaveEqualSizesAndTogetherEverySample) {
+  for (int64_t n : {1, 5, 12, 13, 100})
+    for (int64_t shards : {1, 2, 3, 7})
+      for (bool shuffle : {false, true}) {
+        std::map<int64_t, int> seen;
+        const int64_t size = (n + shards - 1) / shards;
+        for (int64_t shard = 0; shard < shards; ++shard) {
+          Loader loader(numbered(n), {.batch_size = 4, .shuffle = shuffle, .shard = shard, .shards = shards});
+          const std::vector<int64_t> part = joined(epoch_of(loader));
+          EXPECT_EQ(size, loader.samples());
+          EXPECT_EQ(static_cast<size_t>(size), part.size());
+          for (int64_t index : part) ++seen[index];
+        }
+        EXPECT_EQ(static_cast<size_t>(n), seen.size());
+        int64_t again = 0;
+        for (const auto& [index, count] : seen) again += count - 1;
+        EXPECT_EQ(size * shards - n, again) << n << " samples in " << shards << " shards";
+      }
+}
+
+TEST(LoaderShards, BatchesTogetherAreThoseOfOneLoader) {
+  Loader whole(numbered(48), {.batch_size = 12, .shuffle = true, .seed = 4});
+  std::vector<std::vector<std::vector<int64_t>>> parts;
+  for (int64_t shard = 0; shard < 3; ++shard) {
+    Loader loader(numbered(48), {.batch_size = 4, .shuffle = true, .seed = 4, .shard = shard, .shards = 3});
+    parts.push_back(epoch_of(loader));
+  }
+  const auto batches = epoch_of(whole);
+  for (size_t k = 0; k < batches.size(); ++k)
+    EXPECT_EQ(sorted(batches[k]), sorted(joined({parts[0][k], parts[1][k], parts[2][k]})));
+}
+
+TEST(LoaderShards, ASampleIsTransformedTheSameInEveryShardAndBatchSize) {
+  const auto images_of = [](const LoaderOptions& options) {
+    Loader loader(numbered(12), options);
+    std::map<int64_t, std::vector<float>> all;
+    for (auto& batch : loader) {
+      const std::vector<int64_t> indices = batch.indices().to_vector<int64_t>();
+      for (size_t i = 0; i < indices.size(); ++i)
+        all[indices[i]] = batch.images().select(0, static_cast<int64_t>(i)).to_vector<float>();
+    }
+    return all;
+  };
+  const Transform noise = add_noise(1);
+  const auto reference = images_of({.batch_size = 12, .seed = 2, .transform = noise});
+  EXPECT_EQ(reference, images_of({.batch_size = 5, .shuffle = true, .seed = 2, .transform = noise}));
+  for (int64_t shard = 0; shard < 2; ++shard)
+    for (const auto& [index, values] : images_of(
+             {.batch_size = 3, .shuffle = true, .seed = 2, .shard = shard, .shards = 2, .transform = noise}))
+      EXPECT_EQ(reference.at(index), values);
+}
+
+TEST(LoaderBatches, OfOddSizesAreDefined) {
+  Loader dropping(numbered(23), {.batch_size = 5, .drop_last = true});
+  EXPECT_EQ(4, dropping.batches());
+  EXPECT_EQ(up_to(20), joined(epoch_of(dropping)));
+  Loader one(numbered(3), {.batch_size = 100});
+  EXPECT_EQ(1, one.batches());
+  EXPECT_EQ(up_to(3), joined(epoch_of(one)));
+  Loader exact(numbered(10), {.batch_size = 5, .drop_last = true});
+  EXPECT_EQ(2, exact.batches());
+}
+
+TEST(LoaderBatches, AreTakenApartInEveryWay) {
+  Loader loader(numbered(4), {.batch_size = 2});
+  for (const auto& [images, labels] : loader) EXPECT_EQ(2, labels.size(0) + images.rank() - 2);
+  for (auto [images, labels] : loader) labels = images;
+  for (auto& batch : loader) {
+    EXPECT_EQ(2u, batch.fields());
+    EXPECT_EQ(2, batch.size());
+    EXPECT_TRUE(batch[0].shares_memory(batch.images()) && batch[1].shares_memory(batch.labels()));
+    EXPECT_EQ(2, batch.epoch());
+    error_of<InvalidArgument>([&] { batch[2].wait(); });
+  }
+  const NDArray x = arange(6).reshape({3, 2});
+  Loader alone(ArrayDataset({x}), {.batch_size = 3});
+  for (auto& [images, labels] : alone) {
+    EXPECT_EQ(x.to_vector<int64_t>(), images.to_vector<int64_t>());
+    EXPECT_FALSE(labels.defined());
+    images = images * 2;  // the names may be used again
+  }
+  Loader three(ArrayDataset({x, x + 1, x + 2}), {.batch_size = 3});
+  for (auto& batch : three) EXPECT_EQ((x + 2).to_vector<int64_t>(), batch[2].to_vector<int64_t>());
+}
+
+TEST(LoaderBatches, AnIteratorAtTheEndIsRefused) {
+  Loader loader(numbered(2), {.batch_size = 2});
+  auto it = loader.begin();
+  ++it;
+  EXPECT_TRUE(it == loader.end());
+  error_of<InvalidState>([&] { *it; });
+  error_of<InvalidState>([&] { ++it; });
+  error_of<InvalidState>([] { *Loader::Iterator(); });
+}
+
+TEST(LoaderOptionsTest, ThatMakeNoSenseAreRefused) {
+  const auto refuse = [](const LoaderOptions& options, const std::string& part) {
+    const std::string message = error_of<InvalidArgument>([&] { Loader(numbered(10), options); });
+    EXPECT_TRUE(contains(message, part)) << message;
+  };
+  refuse({.batch_size = 0}, "expected a batch size above 0, got 0");
+  refuse({.batch_size = -4}, "got -4");
+  refuse({.prefetch = -1}, "got -1");
+  refuse({.shard = 2, .shards = 2}, "got 2 of 2");
+  refuse({.shard = -1, .shards = 2}, "got -1 of 2");
+  refuse({.shards = 0}, "got 0 of 0");
+  refuse({.batch_size = 11, .drop_last = true}, "expected batches of at most 10 samples");
+  refuse({.batch_size = 6, .drop_last = true, .shards = 2}, "expected batches of at most 5 samples");
+  refuse({.context = virt(1000)}, "virt");
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([] { Loader(numbered(0), {.batch_size = 1}); }), "size 0"));
+  error_of<InvalidArgument>([] { Loader(std::shared_ptr<ArrayDataset>(), {}); });
+}
+
+class WrongBatches final : public Dataset {
+ public:
+  explicit WrongBatches(std::vector<NDArray> batch) : batch_(std::move(batch)) {}
+  int64_t size() const override { return 10; }
+  std::vector<NDArray> gather(const NDArray&) const override { return batch_; }
+
+ private:
+  std::vector<NDArray> batch_;
+};
+
+TEST(LoaderOptionsTest, ADataSetThatGathersSomethingElseIsFound) {
+  for (const std::vector<NDArray>& batch :
+       {std::vector<NDArray>{}, {NDArray()}, {full({}, 1)}, {zeros({3, 2})}, {zeros({2, 2}), zeros({1})}}) {
+    Loader loader(WrongBatches(batch), {.batch_size = 2});
+    EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { loader.begin(); }), "[Loader] expected"));
+  }
+}
+
+}  // namespace
+}  // namespace mx::data
