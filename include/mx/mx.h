@@ -7,4 +7,8 @@
 #include "ndarray/save.h"
 #include "operators/operators.h"
 #include "operators/scratch.h"
+#include "optim/loss_scale.h"
+#include "optim/optimizers.h"
+#include "optim/plateau.h"
+#include "optim/schedule.h"
 #include "optim/update.h"
