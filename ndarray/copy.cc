@@ -6,6 +6,7 @@
 #include "ndarray/hooks.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/launch.h"
+#include "ndarray/priority.h"
 
 namespace mx::detail {
 namespace {
@@ -51,7 +52,8 @@ void carry(ArrayImpl& target, ArrayImpl& source, std::source_location where) {
   if (bytes == 0) return;
   target.storage->bump_version();
   const Var read = source.storage->var(engine), write = target.storage->var(engine);
-  PushOptions options{.reads = {read}, .context = runner, .name = "copy"};
+  PushOptions options{
+      .reads = {read}, .context = runner, .priority = detail::launch_priority, .name = "copy"};
   (target.covers_storage() ? options.writes : options.updates) = {write};
   options.lane = to.is_cpu() ? StreamKind::copy_out : StreamKind::copy_in;
   options.bytes = bytes;

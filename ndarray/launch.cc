@@ -12,6 +12,7 @@
 #include "ndarray/detail/describe.h"
 #include "ndarray/detail/engine_use.h"
 #include "ndarray/kernels/strided_loop.h"
+#include "ndarray/priority.h"
 
 namespace mx {
 
@@ -301,7 +302,7 @@ void push(const Launch& l, Context context) {
                .writes = list(1),
                .updates = list(2),
                .context = context,
-               .priority = l.priority,
+               .priority = detail::launch_priority,
                .name = l.kernel->name},
               l.where);
 }

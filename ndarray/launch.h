@@ -57,7 +57,6 @@ struct Launch {
   uint64_t fresh_outputs = 0;    ///< bit i: outputs[i] has just been made: nobody else can know it
   bool partial_outputs = false;  ///< an output keeps what the operation does not set
   int64_t work = 0;              ///< about how many element operations there are
-  int priority = 0;
   const Context* context = nullptr;  ///< where all arrays are known to be; null: found out
   std::source_location where = std::source_location::current();
 };

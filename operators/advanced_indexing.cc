@@ -3,44 +3,18 @@
 #include "ndarray/hooks.h"
 #include "ndarray/kernels/copy.h"
 #include "operators/indexing.h"
+#include "operators/indexing_records.h"
 #include "operators/kernels/mask.h"
 
 namespace mx {
+
+using detail::CountAttrs;
+using detail::GatherNdAttrs;
+using detail::PutNdAttrs;
+
 namespace {
 
 constexpr int64_t kDirectElements = 1024, kDirectUpdates = 256;
-
-struct GatherNdAttrs {
-  Shape axes;
-  int64_t position = -1;
-  template <class V>
-  static void fields(V&& v) {
-    v("axes", &GatherNdAttrs::axes, "the dimensions that the arrays of indices point into, ascending");
-    v("position", &GatherNdAttrs::position,
-      "before which of the other dimensions those of the indices go; -1: as in NumPy");
-  }
-};
-
-struct PutNdAttrs {
-  Shape axes;
-  int64_t position = -1;
-  std::string how = "set";
-  template <class V>
-  static void fields(V&& v) {
-    v("axes", &PutNdAttrs::axes, "the dimensions that the arrays of indices point into, ascending");
-    v("position", &PutNdAttrs::position,
-      "before which of the other dimensions those of the indices go; -1: as in NumPy");
-    v("how", &PutNdAttrs::how, "how a value meets what is there: set, add, mul, max, min");
-  }
-};
-
-struct CountAttrs {
-  int64_t count = 0;
-  template <class V>
-  static void fields(V&& v) {
-    v("count", &CountAttrs::count, "how many elements are chosen");
-  }
-};
 
 Tensor widened(const Tensor& tensor, const Shape& shape) {
   if (tensor.shape == shape) return tensor;
@@ -197,6 +171,8 @@ const Operator kGatherNd = {.kernel = {"gather_nd", run_gather_nd, nullptr, kDir
                             .inputs = {"x", "indices..."},
                             .attrs = &kAttrType<GatherNdAttrs>,
                             .infer = infer_gather_nd,
+                            .gradient = detail::gradient_gather_nd,
+                            .gradient_uses = {.inputs = ~uint64_t{1}},
                             .samples = samples_gather_nd,
                             .work = work_gather_nd};
 const Operator kPutNd = {.kernel = {"put_nd", run_put_nd, nullptr, kDirectUpdates},
@@ -205,6 +181,9 @@ const Operator kPutNd = {.kernel = {"put_nd", run_put_nd, nullptr, kDirectUpdate
                          .inputs = {"x", "values", "indices..."},
                          .attrs = &kAttrType<PutNdAttrs>,
                          .infer = infer_put_nd,
+                         .gradient = detail::gradient_put_nd,
+                         .gradient_uses = {.inputs = ~uint64_t{0}, .outputs = 1},
+                         .narrowed_uses = detail::uses_of_put_nd,
                          .samples = samples_put_nd,
                          .in_place = 1};
 const Operator kMaskCount = {.kernel = {"mask_count", run_mask_count, nullptr, kDirectElements},
@@ -227,6 +206,8 @@ const Operator kMaskedSelect = {.kernel = {"masked_select", run_masked_select, n
                                 .inputs = {"x", "mask"},
                                 .attrs = &kAttrType<CountAttrs>,
                                 .infer = infer_masked_select,
+                                .gradient = detail::gradient_masked_select,
+                                .gradient_uses = {.inputs = 2},
                                 .samples = samples_masked_select,
                                 .sized_by_values = true};
 const Operator kMaskedScatter = {
@@ -235,6 +216,8 @@ const Operator kMaskedScatter = {
     .family = "indexing",
     .inputs = {"x", "mask", "source"},
     .infer = infer_masked_scatter,
+    .gradient = detail::gradient_masked_scatter,
+    .gradient_uses = {.inputs = 2},
     .samples = samples_masked_scatter,
     .in_place = 1,
     .sized_by_values = true};

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "engine/base/check.h"
+#include "operators/elementwise_gradient.h"
 #include "operators/kernels/binary.h"
 
 namespace mx {
@@ -24,6 +25,7 @@ constexpr int64_t kDirectElements = 4096;
 struct Entry {
   BinaryOp op;
   const char* doc;
+  const char *a = "a", *b = "b";
 };
 
 // In the order of the reference page.
@@ -45,6 +47,14 @@ constexpr Entry kEntries[] = {
     {BinaryOp::copysign, "The magnitude of a with the sign of b."},
     {BinaryOp::nextafter, "The next number after a in the direction of b."},
     {BinaryOp::logaddexp, "log(exp(a) + exp(b)) without overflow on the way."},
+    {BinaryOp::relu_backward, "dy where y > 0, else 0: the gradient of relu.", "dy", "y"},
+    {BinaryOp::tanh_backward, "dy * (1 - y^2): the gradient of tanh.", "dy", "y"},
+    {BinaryOp::sigmoid_backward, "dy * y * (1 - y): the gradient of sigmoid.", "dy", "y"},
+    {BinaryOp::silu_backward, "dy times the derivative of silu at x.", "dy", "x"},
+    {BinaryOp::gelu_backward, "dy times the derivative of gelu at x.", "dy", "x"},
+    {BinaryOp::gelu_tanh_backward, "dy times the derivative of gelu_tanh at x.", "dy", "x"},
+    {BinaryOp::binary_cross_entropy,
+     "-target * log(x) - (1 - target) * log(1 - x), logarithms at least -100.", "x", "target"},
     {BinaryOp::equal, "Is a equal to b?"},
     {BinaryOp::not_equal, "Is a different from b?"},
     {BinaryOp::less, "Is a less than b?"},
@@ -85,17 +95,44 @@ void run(const KernelArgs& args) {
   kernels::binary(kOp, out, wide_a, wide_b);
 }
 
+/// Has the function derivatives in both operands at the sample of that number?
+constexpr bool smooth(BinaryOp op, int sample) {
+  switch (op) {
+    case BinaryOp::floor_div:
+    case BinaryOp::mod:
+    case BinaryOp::fmod:
+      return sample == 3;  // in the others quotients are whole
+    case BinaryOp::maximum:
+    case BinaryOp::minimum:
+    case BinaryOp::fmax:
+    case BinaryOp::fmin:
+      return sample != 2;  // there are equals
+    case BinaryOp::pow:
+      return false;  // bases below 0
+    default:
+      return true;
+  }
+}
+
 template <BinaryOp kOp>
 std::vector<Sample> samples() {
   // Those that floating point is nothing for get integers.
   const DType dtype = kernels::binary_supports(kOp, f32) ? f32 : i32;
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}).to(dtype);
   const NDArray y = array({{2.f, 1.f, -1.5f}, {0.5f, 4.f, -3.f}}).to(dtype);
   const NDArray column = array({{3.f}, {2.f}, {-1.f}}).to(dtype);
-  return {{{x, y}, {}, "same shape"},
-          {{x, y[0]}, {}, "a row beside a matrix"},
-          {{x.transpose(), column}, {}, "a transposed matrix and a column"},
-          {{x, full({}, 2.5, dtype)}, {}, "a number"}};
+  const NDArray inside = array({{0.75f, 0.3f, 0.5f}, {0.9f, 0.15f, 0.6f}});
+  NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}).to(dtype);
+  if (kOp == BinaryOp::binary_cross_entropy) x = inside;
+  std::vector<Sample> list = {
+      {{x, y}, {}, "same shape", smooth(kOp, 0)},
+      {{x, y[0]}, {}, "a row beside a matrix", smooth(kOp, 1)},
+      {{x.transpose(), column}, {}, "a transposed matrix and a column", smooth(kOp, 2)},
+      {{x, full({}, 2.5, dtype)}, {}, "a number", smooth(kOp, 3)}};
+  if (kOp == BinaryOp::pow) {
+    list.push_back({{inside, y}, {}, "positive bases"});
+    list.push_back({{inside[0], column}, {}, "a row of positive bases and a column"});
+  }
+  return list;
 }
 
 template <BinaryOp kOp>
@@ -114,8 +151,10 @@ const Operator& record() {
       .kernel = {kernels::to_string(kOp), run<kOp>, nullptr, kDirectElements},
       .doc = kEntries[kIndex].doc,
       .family = "elementwise",
-      .inputs = {"a", "b"},
+      .inputs = {kEntries[kIndex].a, kEntries[kIndex].b},
       .infer = infer<kOp>,
+      .gradient = detail::binary_gradient(kOp).gradient,
+      .gradient_uses = detail::binary_gradient(kOp).uses,
       .samples = samples<kOp>,
       .dtypes = dtypes<kOp>(),
       .in_place = 3,
@@ -189,6 +228,19 @@ NDArray nextafter(const Operand& from, const Operand& towards) {
   return apply<BinaryOp::nextafter>(from, towards);
 }
 NDArray logaddexp(const Operand& a, const Operand& b) { return apply<BinaryOp::logaddexp>(a, b); }
+NDArray relu_backward(const Operand& dy, const Operand& y) { return apply<BinaryOp::relu_backward>(dy, y); }
+NDArray tanh_backward(const Operand& dy, const Operand& y) { return apply<BinaryOp::tanh_backward>(dy, y); }
+NDArray sigmoid_backward(const Operand& dy, const Operand& y) {
+  return apply<BinaryOp::sigmoid_backward>(dy, y);
+}
+NDArray silu_backward(const Operand& dy, const Operand& x) { return apply<BinaryOp::silu_backward>(dy, x); }
+NDArray gelu_backward(const Operand& dy, const Operand& x) { return apply<BinaryOp::gelu_backward>(dy, x); }
+NDArray gelu_tanh_backward(const Operand& dy, const Operand& x) {
+  return apply<BinaryOp::gelu_tanh_backward>(dy, x);
+}
+NDArray binary_cross_entropy(const Operand& x, const Operand& target) {
+  return apply<BinaryOp::binary_cross_entropy>(x, target);
+}
 NDArray equal(const Operand& a, const Operand& b) { return apply<BinaryOp::equal>(a, b); }
 NDArray not_equal(const Operand& a, const Operand& b) { return apply<BinaryOp::not_equal>(a, b); }
 NDArray less(const Operand& a, const Operand& b) { return apply<BinaryOp::less>(a, b); }

@@ -44,6 +44,19 @@ NDArray bitwise_xor(const Operand& a, const Operand& b);
 NDArray left_shift(const Operand& a, const Operand& b);
 NDArray right_shift(const Operand& a, const Operand& b);
 
+// d(loss)/dx from d(loss)/dy, for y = relu(x), tanh(x) and sigmoid(x) from y, and for y = silu(x), gelu(x)
+// and gelu_tanh(x) from x.
+NDArray relu_backward(const Operand& dy, const Operand& y);
+NDArray tanh_backward(const Operand& dy, const Operand& y);
+NDArray sigmoid_backward(const Operand& dy, const Operand& y);
+NDArray silu_backward(const Operand& dy, const Operand& x);
+NDArray gelu_backward(const Operand& dy, const Operand& x);
+NDArray gelu_tanh_backward(const Operand& dy, const Operand& x);
+
+/// -target log(x) - (1 - target) log(1 - x), logarithms at least -100: what bce_loss reduces. Its derivative
+/// is PyTorch's, which is finite where x is 0 or 1.
+NDArray binary_cross_entropy(const Operand& x, const Operand& target);
+
 inline NDArray operator+(const Operand& a, const Operand& b) { return add(a, b); }
 inline NDArray operator-(const Operand& a, const Operand& b) { return sub(a, b); }
 inline NDArray operator*(const Operand& a, const Operand& b) { return mul(a, b); }

@@ -1,5 +1,7 @@
 #include "operators/elementwise_custom.h"
 
+#include "operators/elementwise_binary.h"
+
 namespace mx {
 
 DType detail::computing_type(const InferContext& c) {
@@ -12,6 +14,10 @@ void detail::infer_elementwise(InferContext& c, bool predicate) {
   Shape shape = c.shape(0);
   for (size_t i = 1; i < c.inputs(); ++i) shape = broadcast_shapes(shape, c.shape(i), c.name());
   c.output(shape, predicate ? bool_ : computing_type(c));
+}
+
+void detail::set_product(GradientContext& g, size_t i, const NDArray& derivative) {
+  g.set(i, g.head() * derivative);
 }
 
 std::vector<Sample> detail::unary_samples() {

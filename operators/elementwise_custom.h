@@ -14,7 +14,8 @@
 //
 // The function is a lambda without captures, for float and for double. f16, bf16, integers and bool are
 // computed in float, and rounded once. It may return bool: then the result is of bool. Types of two operands
-// are promoted; integers give f32. An element's result depends on its operands alone.
+// are promoted; integers give f32. An element's result depends on its operands alone. Derivatives may be
+// given beside the function.
 #pragma once
 
 #include <algorithm>
@@ -98,6 +99,9 @@ void elementwise_kernel(const KernelArgs& args) {
   wide ? run_elementwise<double, F, kInputs>(out, in) : run_elementwise<float, F, kInputs>(out, in);
 }
 
+/// The gradient of input i: the head times a derivative.
+void set_product(GradientContext& g, size_t i, const NDArray& derivative);
+
 std::vector<Sample> unary_samples();
 std::vector<Sample> binary_samples();
 
@@ -137,6 +141,34 @@ Operator binary_operator(const char* name, const char* doc, F) {
   static_assert(std::invocable<F, float, float> && std::invocable<F, double, double>,
                 "expected f(float, float) and f(double, double)");
   return detail::elementwise_operator<F, 2>(name, doc, detail::kPredicate<F, float, float>);
+}
+
+/// The same with the derivative, a function of arrays that is made of operators, so that there are
+/// derivatives of every order: unary_operator("cube", "x^3.", [](auto x) { return x * x * x; },
+///                                [](const NDArray& x) { return square(x) * 3; })
+template <class F, class D>
+Operator unary_operator(const char* name, const char* doc, F f, D) {
+  static_assert(std::is_invocable_r_v<NDArray, D, const NDArray&>,
+                "expected NDArray derivative(const NDArray& x)");
+  Operator op = unary_operator(name, doc, f);
+  op.gradient = [](GradientContext& g) { detail::set_product(g, 0, D{}(g.input(0))); };
+  op.gradient_uses = {.inputs = 1};
+  return op;
+}
+
+/// The same with the derivatives with respect to a and to b, functions of both.
+template <class F, class A, class B>
+Operator binary_operator(const char* name, const char* doc, F f, A, B) {
+  static_assert(std::is_invocable_r_v<NDArray, A, const NDArray&, const NDArray&> &&
+                    std::is_invocable_r_v<NDArray, B, const NDArray&, const NDArray&>,
+                "expected NDArray derivative(const NDArray& a, const NDArray& b), one for each operand");
+  Operator op = binary_operator(name, doc, f);
+  op.gradient = [](GradientContext& g) {
+    if (g.wanted(0)) detail::set_product(g, 0, A{}(g.input(0), g.input(1)));
+    if (g.wanted(1)) detail::set_product(g, 1, B{}(g.input(0), g.input(1)));
+  };
+  op.gradient_uses = {.inputs = 3};
+  return op;
 }
 
 /// Calls an elementwise operator of two operands, of which one may be a number.

@@ -2,6 +2,7 @@
 
 #include "engine/base/check.h"
 #include "operators/elementwise_binary.h"
+#include "operators/elementwise_gradient.h"
 #include "operators/kernels/unary.h"
 
 namespace mx {
@@ -79,6 +80,30 @@ void run(const KernelArgs& args) {
   kernels::unary(kOp, args.out[0], args.in[0]);
 }
 
+enum class Range { unit, above_one, below_zero };
+
+/// Has the function a derivative at the sample's elements, which are in that range?
+constexpr bool smooth(UnaryOp op, Range range) {
+  switch (op) {
+    case UnaryOp::acosh:
+      return range == Range::above_one;
+    case UnaryOp::asin:
+    case UnaryOp::acos:
+    case UnaryOp::atanh:
+      return range != Range::above_one;
+    case UnaryOp::log:
+    case UnaryOp::log2:
+    case UnaryOp::log10:
+    case UnaryOp::sqrt:
+    case UnaryOp::rsqrt:
+      return range != Range::below_zero;
+    case UnaryOp::round:
+      return range == Range::below_zero;  // (the others have halves)
+    default:
+      return true;
+  }
+}
+
 // Where most of these functions are defined; acosh and those defined near 0 only see the other samples.
 template <UnaryOp kOp>
 std::vector<Sample> samples() {
@@ -86,10 +111,10 @@ std::vector<Sample> samples() {
   const bool whole = !kernels::unary_supports(kOp, f32);
   const NDArray x = array({{0.75f, 0.3f, 0.5f}, {0.9f, 0.15f, 0.6f}});
   const auto typed = [&](const NDArray& a) { return whole ? (a * 100.f).to(i32) : a; };
-  return {{{typed(x)}, {}, "a matrix"},
-          {{typed(x).transpose()}, {}, "transposed"},
-          {{typed(x + 1.f)}, {}, "above 1"},
-          {{typed(x - 1.f)[1]}, {}, "below 0"}};
+  return {{{typed(x)}, {}, "a matrix", smooth(kOp, Range::unit)},
+          {{typed(x).transpose()}, {}, "transposed", smooth(kOp, Range::unit)},
+          {{typed(x + 1.f)}, {}, "above 1", smooth(kOp, Range::above_one)},
+          {{typed(x - 1.f)[1]}, {}, "below 0", smooth(kOp, Range::below_zero)}};
 }
 
 template <UnaryOp kOp>
@@ -109,6 +134,8 @@ const Operator& record() {
       .family = "elementwise",
       .inputs = {"x"},
       .infer = infer<kOp>,
+      .gradient = detail::unary_gradient(kOp).gradient,
+      .gradient_uses = detail::unary_gradient(kOp).uses,
       .samples = samples<kOp>,
       .dtypes = dtypes<kOp>(),
       .in_place = 1,

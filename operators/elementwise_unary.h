@@ -43,6 +43,7 @@ NDArray atanh(const Arg& x);        ///< The inverse of the hyperbolic tangent.
 NDArray erf(const Arg& x);          ///< The error function.
 NDArray erfc(const Arg& x);         ///< 1 - erf(x), exact for large x.
 NDArray lgamma(const Arg& x);       ///< The logarithm of the magnitude of the gamma function.
+NDArray digamma(const Arg& x);      ///< The derivative of lgamma.
 NDArray sigmoid(const Arg& x);      ///< 1 / (1 + exp(-x)).
 NDArray softplus(const Arg& x);     ///< log(1 + exp(x)).
 NDArray silu(const Arg& x);         ///< x * sigmoid(x).
@@ -54,6 +55,9 @@ NDArray isnan(const Arg& x);        ///< Is x not a number?
 NDArray isinf(const Arg& x);        ///< Is x infinite?
 NDArray isfinite(const Arg& x);     ///< Is x neither infinite nor NaN?
 NDArray signbit(const Arg& x);      ///< Does x have a minus sign?
+
+/// The derivative of that order of digamma; 0: digamma.
+NDArray polygamma(const Arg& x, int64_t order);
 
 inline NDArray operator-(const Arg& x) { return neg(x); }
 inline NDArray operator~(const Arg& x) { return bitwise_not(x); }

@@ -4,74 +4,24 @@
 #include "engine/base/check.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/kernels/strided_loop.h"
+#include "operators/fill_records.h"
 #include "operators/shape_ops.h"
 
 namespace mx {
+
+using detail::pad_mode;
+using detail::pad_source;
+using detail::PadAttrs;
+using detail::RepeatAttrs;
+using detail::RollAttrs;
+using detail::TileAttrs;
+using detail::TriangleAttrs;
+
 namespace {
 
 constexpr int64_t kDirectElements = 1024;
 
-struct PadAttrs {
-  std::vector<int64_t> widths;
-  std::string mode = "constant";
-  double value = 0;
-  template <class V>
-  static void fields(V&& v) {
-    v("widths", &PadAttrs::widths, "elements before and after, for each dimension");
-    v("mode", &PadAttrs::mode, "what is put there: constant, edge, reflect, symmetric, wrap");
-    v("value", &PadAttrs::value, "the constant");
-  }
-};
-
-struct TileAttrs {
-  Shape repeats;
-  template <class V>
-  static void fields(V&& v) {
-    v("repeats", &TileAttrs::repeats, "how often, along each dimension of the result");
-  }
-};
-
-struct RepeatAttrs {
-  int64_t count = 1;
-  int64_t axis = 0;
-  template <class V>
-  static void fields(V&& v) {
-    v("count", &RepeatAttrs::count, "how often each entry comes");
-    v("axis", &RepeatAttrs::axis, "the dimension");
-  }
-};
-
-struct RollAttrs {
-  Shape shifts;
-  Shape axes;
-  template <class V>
-  static void fields(V&& v) {
-    v("shifts", &RollAttrs::shifts, "by how much, towards the end");
-    v("axes", &RollAttrs::axes, "along which dimension each shift is; several of one dimension add up");
-  }
-};
-
-struct TriangleAttrs {
-  int64_t k = 0;
-  template <class V>
-  static void fields(V&& v) {
-    v("k", &TriangleAttrs::k, "the diagonal: positive above the main one");
-  }
-};
-
-int64_t modulo(int64_t a, int64_t n) {
-  const int64_t rest = a % n;
-  return rest < 0 ? rest + n : rest;
-}
-
 // pad
-
-PadMode pad_mode(const std::string& text, const char* op) {
-  for (PadMode mode : {PadMode::constant, PadMode::edge, PadMode::reflect, PadMode::symmetric, PadMode::wrap})
-    if (text == to_string(mode)) return mode;
-  throw InvalidArgument(detail::concat(
-      "[", op, "] expected mode constant, edge, reflect, symmetric or wrap, got \"", text, "\""));
-}
 
 void infer_pad(InferContext& c) {
   const auto& attrs = c.attr<PadAttrs>();
@@ -92,25 +42,6 @@ void infer_pad(InferContext& c) {
              to_string(AttrValue(attrs.widths)));
   }
   c.output(shape, c.dtype(0));
-}
-
-/// Which of n elements stands at position i, which may be outside.
-int64_t source_of(int64_t i, int64_t n, PadMode mode) {
-  switch (mode) {
-    case PadMode::reflect: {
-      if (n == 1) return 0;
-      const int64_t k = modulo(i, 2 * (n - 1));
-      return k < n ? k : 2 * (n - 1) - k;
-    }
-    case PadMode::symmetric: {
-      const int64_t k = modulo(i, 2 * n);
-      return k < n ? k : 2 * n - 1 - k;
-    }
-    case PadMode::wrap:
-      return modulo(i, n);
-    default:
-      return std::clamp<int64_t>(i, 0, n - 1);
-  }
 }
 
 void run_pad(const KernelArgs& args) {
@@ -137,7 +68,7 @@ void run_pad(const KernelArgs& args) {
       if (i == before(d)) i += n;
       if (i >= out.shape[d]) break;
       kernels::copy(wide.narrowed(d, i, 1),
-                    wide.narrowed(d, before(d) + source_of(i - before(d), n, mode), 1));
+                    wide.narrowed(d, before(d) + pad_source(i - before(d), n, mode), 1));
     }
   }
 }
@@ -258,7 +189,7 @@ void run_roll(const KernelArgs& args) {
   for (int i = 0; i < attrs.axes.rank(); ++i) {
     const int axis = normalize_axis(attrs.axes[i], x.rank(), "roll");
     const int64_t n = x.shape[axis];
-    shifts[axis] = modulo(shifts[axis] + modulo(attrs.shifts[i], n), n);
+    shifts[axis] = detail::modulo(shifts[axis] + detail::modulo(attrs.shifts[i], n), n);
   }
   roll_into(args.out[0], x, shifts, 0);
 }
@@ -317,6 +248,7 @@ const Operator kPad = {.kernel = {"pad", run_pad, nullptr, kDirectElements},
                        .inputs = {"x"},
                        .attrs = &kAttrType<PadAttrs>,
                        .infer = infer_pad,
+                       .gradient = detail::gradient_pad,
                        .samples = samples_pad};
 const Operator kTile = {.kernel = {"tile", run_tile, nullptr, kDirectElements},
                         .doc = "Copies of an array side by side.",
@@ -324,6 +256,7 @@ const Operator kTile = {.kernel = {"tile", run_tile, nullptr, kDirectElements},
                         .inputs = {"x"},
                         .attrs = &kAttrType<TileAttrs>,
                         .infer = infer_tile,
+                        .gradient = detail::gradient_tile,
                         .samples = samples_tile};
 const Operator kRepeat = {.kernel = {"repeat", run_repeat, nullptr, kDirectElements},
                           .doc = "Each entry along an axis several times.",
@@ -331,6 +264,7 @@ const Operator kRepeat = {.kernel = {"repeat", run_repeat, nullptr, kDirectEleme
                           .inputs = {"x"},
                           .attrs = &kAttrType<RepeatAttrs>,
                           .infer = infer_repeat,
+                          .gradient = detail::gradient_repeat,
                           .samples = samples_repeat};
 const Operator kRoll = {.kernel = {"roll", run_roll, nullptr, kDirectElements},
                         .doc = "An array shifted in a circle.",
@@ -338,6 +272,7 @@ const Operator kRoll = {.kernel = {"roll", run_roll, nullptr, kDirectElements},
                         .inputs = {"x"},
                         .attrs = &kAttrType<RollAttrs>,
                         .infer = infer_roll,
+                        .gradient = detail::gradient_roll,
                         .samples = samples_roll};
 const Operator kTril = {.kernel = {"tril", run_triangle<true>, nullptr, kDirectElements},
                         .doc = "Matrices with 0 above a diagonal.",
@@ -345,6 +280,7 @@ const Operator kTril = {.kernel = {"tril", run_triangle<true>, nullptr, kDirectE
                         .inputs = {"x"},
                         .attrs = &kAttrType<TriangleAttrs>,
                         .infer = infer_triangle,
+                        .gradient = detail::gradient_tril,
                         .samples = samples_triangle};
 const Operator kTriu = {.kernel = {"triu", run_triangle<false>, nullptr, kDirectElements},
                         .doc = "Matrices with 0 below a diagonal.",
@@ -352,12 +288,46 @@ const Operator kTriu = {.kernel = {"triu", run_triangle<false>, nullptr, kDirect
                         .inputs = {"x"},
                         .attrs = &kAttrType<TriangleAttrs>,
                         .infer = infer_triangle,
+                        .gradient = detail::gradient_triu,
                         .samples = samples_triangle};
 
 }  // namespace
 
 namespace detail {
+
+PadMode pad_mode(const std::string& text, const char* op) {
+  for (const PadMode mode :
+       {PadMode::constant, PadMode::edge, PadMode::reflect, PadMode::symmetric, PadMode::wrap})
+    if (text == to_string(mode)) return mode;
+  throw InvalidArgument(
+      concat("[", op, "] expected mode constant, edge, reflect, symmetric or wrap, got \"", text, "\""));
+}
+
+int64_t pad_source(int64_t i, int64_t n, PadMode mode) {
+  switch (mode) {
+    case PadMode::reflect: {
+      if (n == 1) return 0;
+      const int64_t k = modulo(i, 2 * (n - 1));
+      return k < n ? k : 2 * (n - 1) - k;
+    }
+    case PadMode::symmetric: {
+      const int64_t k = modulo(i, 2 * n);
+      return k < n ? k : 2 * n - 1 - k;
+    }
+    case PadMode::wrap:
+      return modulo(i, n);
+    default:
+      return std::clamp<int64_t>(i, 0, n - 1);
+  }
+}
+
+int64_t modulo(int64_t a, int64_t n) {
+  const int64_t rest = a % n;
+  return rest < 0 ? rest + n : rest;
+}
+
 OperatorFamily family_fill_ops() { return {&kPad, &kTile, &kRepeat, &kRoll, &kTril, &kTriu}; }
+
 }  // namespace detail
 
 std::string to_string(PadMode mode) {

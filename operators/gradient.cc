@@ -7,13 +7,13 @@
 namespace mx {
 
 const NDArray& GradientContext::input(size_t i) const {
-  MX_CHECK(has_bit(op_.gradient_uses.inputs, i), InvalidState, "[", op_.name(),
+  MX_CHECK(has_bit(op_.uses(attrs_).inputs, i), InvalidState, "[", op_.name(),
            "] expected a gradient that looks at the inputs its record says, got a look at input ", i);
   return inputs_[i];
 }
 
 const NDArray& GradientContext::output(size_t i) const {
-  MX_CHECK(has_bit(op_.gradient_uses.outputs, i), InvalidState, "[", op_.name(),
+  MX_CHECK(has_bit(op_.uses(attrs_).outputs, i), InvalidState, "[", op_.name(),
            "] expected a gradient that looks at the outputs its record says, got a look at output ", i);
   return outputs_[i];
 }
@@ -29,6 +29,10 @@ void GradientContext::set(size_t i, const NDArray& gradient) {
 }
 
 void zero_gradient(GradientContext&) {}
+
+NDArray detail::zeros_view(const Shape& shape, DType dtype, Context context) {
+  return scalar_array(0, dtype, context).broadcast_to(shape);
+}
 
 NDArray sum_to(const NDArray& x, const Shape& shape) {
   if (x.shape() == shape) return x;

@@ -90,4 +90,9 @@ void zero_gradient(GradientContext& g);
 /// was not.
 NDArray sum_to(const NDArray& x, const Shape& shape);
 
+namespace detail {
+/// Zeros as a view of one element, for operators that begin with a copy of an array of zeros.
+NDArray zeros_view(const Shape& shape, DType dtype, Context context);
+}  // namespace detail
+
 }  // namespace mx

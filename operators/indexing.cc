@@ -3,59 +3,19 @@
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/copy.h"
+#include "operators/indexing_records.h"
 
 namespace mx {
+
+using detail::EmbeddingGradientAttrs;
+using detail::GatherAttrs;
+using detail::OneHotAttrs;
+using detail::TakeAttrs;
+using detail::UpdateAttrs;
+
 namespace {
 
 constexpr int64_t kDirectElements = 1024, kDirectUpdates = 256;
-
-struct TakeAttrs {
-  int64_t axis = 0;
-  std::string mode = "raise";
-  template <class V>
-  static void fields(V&& v) {
-    v("axis", &TakeAttrs::axis, "the dimension that the indices point into");
-    v("mode", &TakeAttrs::mode, "an index out of range: \"raise\" an error, \"clip\" it or \"wrap\" it");
-  }
-};
-
-struct AxisAttrs {
-  int64_t axis = 0;
-  template <class V>
-  static void fields(V&& v) {
-    v("axis", &AxisAttrs::axis, "the dimension that the indices point into");
-  }
-};
-
-struct UpdateAttrs {
-  int64_t axis = 0;
-  std::string how = "set";
-  template <class V>
-  static void fields(V&& v) {
-    v("axis", &UpdateAttrs::axis, "the dimension that the indices point into");
-    v("how", &UpdateAttrs::how, "how an update meets what is there: set, add, mul, max, min");
-  }
-};
-
-struct OneHotAttrs {
-  int64_t classes = 0;
-  DType dtype = f32;
-  template <class V>
-  static void fields(V&& v) {
-    v("classes", &OneHotAttrs::classes, "the size of the new last dimension");
-    v("dtype", &OneHotAttrs::dtype, "the type of the result");
-  }
-};
-
-struct EmbeddingGradientAttrs {
-  int64_t rows = 0;
-  int64_t skip_row = -1;
-  template <class V>
-  static void fields(V&& v) {
-    v("rows", &EmbeddingGradientAttrs::rows, "rows of the table");
-    v("skip_row", &EmbeddingGradientAttrs::skip_row, "the row of the padding, which gets 0; -1: none");
-  }
-};
 
 /// How much there is to do when only some of x is read.
 int64_t work_of_result(const InferContext& c) {
@@ -111,7 +71,7 @@ std::vector<Sample> samples_take() {
 
 void infer_gather(InferContext& c) {
   detail::check_index_type(c, 1);
-  const int axis = normalize_axis(c.attr<AxisAttrs>().axis, c.shape(0).rank(), c.name());
+  const int axis = normalize_axis(c.attr<GatherAttrs>().axis, c.shape(0).rank(), c.name());
   bool fits = c.shape(1).rank() == c.shape(0).rank();
   for (int i = 0; fits && i < c.shape(0).rank(); ++i) fits = i == axis || c.shape(1)[i] <= c.shape(0)[i];
   MX_CHECK(fits, InvalidArgument, "[", c.name(), "] expected indices that fit into ", c.shape(0),
@@ -120,13 +80,13 @@ void infer_gather(InferContext& c) {
 }
 
 void run_gather(const KernelArgs& args) {
-  kernels::gather(args.out[0], args.in[0], args.in[1], args.attr<AxisAttrs>().axis);
+  kernels::gather(args.out[0], args.in[0], args.in[1], args.attr<GatherAttrs>().axis);
 }
 
 std::vector<Sample> samples_gather() {
   const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  return {{{x, array<int64_t>({{1, 0, -1}})}, AxisAttrs{0}, "axis=0"},
-          {{x, array<int32_t>({{2, 0, 1, 2}, {-3, 1, 0, 0}})}, AxisAttrs{-1}, "axis=-1"}};
+  return {{{x, array<int64_t>({{1, 0, -1}})}, GatherAttrs{0}, "axis=0"},
+          {{x, array<int32_t>({{2, 0, 1, 2}, {-3, 1, 0, 0}})}, GatherAttrs{-1}, "axis=-1"}};
 }
 
 // scatter and index_update
@@ -157,7 +117,7 @@ std::vector<Sample> samples_scatter() {
   const NDArray rows = array<int64_t>({{1, 0, 1}, {1, -1, 0}}), columns = array<int32_t>({{2}, {0}});
   const NDArray u = array({{0.5f, 4.f, -1.5f}, {2.5f, -3.f, 1.f}});
   return {{{x, rows, u}, UpdateAttrs{0, "add"}, "axis=0, how=add"},
-          {{x, rows, u}, UpdateAttrs{0, "set"}, "axis=0, how=set", false},
+          {{x, rows, u}, UpdateAttrs{0, "set"}, "axis=0, how=set"},
           {{x, rows, u}, UpdateAttrs{0, "mul"}, "axis=0, how=mul"},
           {{x, rows, u}, UpdateAttrs{0, "max"}, "axis=0, how=max"},
           {{x, rows, u}, UpdateAttrs{0, "min"}, "axis=0, how=min"},
@@ -268,14 +228,18 @@ const Operator kTake = {.kernel = {"take", run_take, nullptr, kDirectElements},
                         .inputs = {"x", "indices"},
                         .attrs = &kAttrType<TakeAttrs>,
                         .infer = infer_take,
+                        .gradient = detail::gradient_take,
+                        .gradient_uses = {.inputs = 2},
                         .samples = samples_take,
                         .work = work_of_result};
 const Operator kGather = {.kernel = {"gather", run_gather, nullptr, kDirectElements},
                           .doc = "Elements of x, each at its own index along one axis.",
                           .family = "indexing",
                           .inputs = {"x", "indices"},
-                          .attrs = &kAttrType<AxisAttrs>,
+                          .attrs = &kAttrType<GatherAttrs>,
                           .infer = infer_gather,
+                          .gradient = detail::gradient_gather,
+                          .gradient_uses = {.inputs = 2},
                           .samples = samples_gather,
                           .work = work_of_result};
 const Operator kScatter = {.kernel = {"scatter", run_scatter, nullptr, kDirectUpdates},
@@ -284,6 +248,9 @@ const Operator kScatter = {.kernel = {"scatter", run_scatter, nullptr, kDirectUp
                            .inputs = {"x", "indices", "updates"},
                            .attrs = &kAttrType<UpdateAttrs>,
                            .infer = infer_scatter,
+                           .gradient = detail::gradient_scatter,
+                           .gradient_uses = {.inputs = 7, .outputs = 1},
+                           .narrowed_uses = detail::uses_of_update,
                            .samples = samples_scatter,
                            .in_place = 1};
 const Operator kIndexUpdate = {.kernel = {"index_update", run_index_update, nullptr, kDirectUpdates},
@@ -292,6 +259,9 @@ const Operator kIndexUpdate = {.kernel = {"index_update", run_index_update, null
                                .inputs = {"x", "indices", "updates"},
                                .attrs = &kAttrType<UpdateAttrs>,
                                .infer = infer_index_update,
+                               .gradient = detail::gradient_index_update,
+                               .gradient_uses = {.inputs = 7, .outputs = 1},
+                               .narrowed_uses = detail::uses_of_update,
                                .samples = samples_index_update,
                                .in_place = 1};
 const Operator kOneHot = {.kernel = {"one_hot", run_one_hot, nullptr, kDirectElements},
@@ -307,6 +277,8 @@ const Operator kEmbedding = {.kernel = {"embedding", run_embedding, nullptr, kDi
                              .family = "indexing",
                              .inputs = {"table", "indices"},
                              .infer = infer_embedding,
+                             .gradient = detail::gradient_embedding,
+                             .gradient_uses = {.inputs = 2},
                              .samples = samples_embedding,
                              .work = work_of_result};
 const Operator kEmbeddingGradient = {
@@ -316,6 +288,8 @@ const Operator kEmbeddingGradient = {
     .inputs = {"indices", "head"},
     .attrs = &kAttrType<EmbeddingGradientAttrs>,
     .infer = infer_embedding_gradient,
+    .gradient = detail::gradient_embedding_gradient,
+    .gradient_uses = {.inputs = 1},
     .samples = samples_embedding_gradient,
     .dtypes = {i32, i64}};
 
@@ -387,7 +361,7 @@ NDArray take(const Arg& x, const NDArray& indices, int64_t axis, IndexMode mode)
 }
 
 NDArray gather(const Arg& x, const NDArray& indices, int64_t axis) {
-  return call(kGather, AxisAttrs{axis}, x, detail::as_indices(indices, "gather"));
+  return call(kGather, GatherAttrs{axis}, x, detail::as_indices(indices, "gather"));
 }
 
 NDArray take_along_axis(const Arg& x, const NDArray& indices, int64_t axis) {

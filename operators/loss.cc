@@ -5,6 +5,7 @@
 #include "engine/base/check.h"
 #include "operators/elementwise_binary.h"
 #include "operators/kernels/loss.h"
+#include "operators/loss_gradient.h"
 
 namespace mx {
 
@@ -151,6 +152,8 @@ const Operator kCrossEntropy = {
     .outputs = {"loss"},
     .attrs = &kAttrType<CrossEntropyAttrs>,
     .infer = infer<CrossEntropyAttrs>,
+    .gradient = detail::gradient_cross_entropy,
+    .gradient_uses = {.inputs = 7},
     .samples = samples,
     .dtypes = kFloating,
 };
@@ -164,6 +167,8 @@ const Operator kCrossEntropyBackward = {
     .outputs = {"dlogits"},
     .attrs = &kAttrType<CrossEntropyAttrs>,
     .infer = infer_backward<CrossEntropyAttrs>,
+    .gradient = detail::gradient_cross_entropy_backward,
+    .gradient_uses = {.inputs = 15},
     .samples = samples_backward<CrossEntropyAttrs, samples>,
     .dtypes = kFloating,
 };
@@ -176,6 +181,8 @@ const Operator kNllLoss = {
     .outputs = {"loss"},
     .attrs = &kAttrType<NllAttrs>,
     .infer = infer<NllAttrs>,
+    .gradient = detail::gradient_nll_loss,
+    .gradient_uses = {.inputs = 7},
     .samples = samples_nll,
     .dtypes = kFloating,
 };
@@ -188,6 +195,8 @@ const Operator kNllLossBackward = {
     .outputs = {"dx"},
     .attrs = &kAttrType<NllAttrs>,
     .infer = infer_backward<NllAttrs>,
+    .gradient = detail::gradient_nll_loss_backward,
+    .gradient_uses = {.inputs = 15},
     .samples = samples_backward<NllAttrs, samples_nll>,
     .dtypes = kFloating,
 };

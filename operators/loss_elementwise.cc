@@ -43,8 +43,7 @@ NDArray huber(const NDArray& distance, double delta) {
 
 NDArray bce_loss(const Arg& x, const NDArray& target, const std::string& reduction) {
   check(x, target, reduction, "bce_loss");
-  const NDArray yes = maximum(log(x), -100.), no = maximum(log1p(-x.array), -100.);
-  return finish((target - 1) * no - target * yes, reduction, x.where);
+  return finish(binary_cross_entropy({x.array, x.where}, target), reduction, x.where);
 }
 
 // (1 - t) x + (1 + (pos_weight - 1) t) log(1 + exp(-x)).
@@ -93,8 +92,9 @@ NDArray kl_div(const Arg& x, const NDArray& target, const std::string& reduction
   if (!by_batch) check_reduction(reduction, x, "kl_div");
   MX_CHECK(!by_batch || x.array.rank() > 0, InvalidArgument,
            "[kl_div] expected a first dimension for the reduction \"batchmean\", got rank 0");
-  const NDArray losses = log_target ? exp(target) * (target - x.array)
-                                    : where(target == 0, 0, target * log(target)) - target * x.array;
+  // The logarithm of 1 for 0: it and its derivative are finite.
+  const NDArray losses =
+      log_target ? exp(target) * (target - x.array) : target * (log(where(target == 0, 1, target)) - x.array);
   if (!by_batch) return finish(losses, reduction, x.where);
   return sum({losses, x.where}) / x.array.size(0);
 }

@@ -6,6 +6,7 @@
 #include "engine/base/check.h"
 #include "operators/elementwise_binary.h"
 #include "operators/kernels/gemm.h"
+#include "operators/matmul_gradient.h"
 #include "operators/temporary.h"
 
 namespace mx {
@@ -221,6 +222,8 @@ const Operator kMatmul = {
     .family = "matmul",
     .inputs = {"a", "b"},
     .infer = infer_matmul,
+    .gradient = detail::gradient_matmul,
+    .gradient_uses = {.inputs = 3, .crosswise = true},
     .samples = samples_matmul,
     .work = work_matmul,
 };
@@ -231,6 +234,8 @@ const Operator kDot = {
     .family = "matmul",
     .inputs = {"a", "b"},
     .infer = infer_dot,
+    .gradient = detail::gradient_matmul,
+    .gradient_uses = {.inputs = 3, .crosswise = true},
     .samples = samples_dot,
     .work = work_matmul,
 };
@@ -241,6 +246,8 @@ const Operator kLinear = {
     .family = "matmul",
     .inputs = {"x", "weight", "bias?"},
     .infer = infer_linear,
+    .gradient = detail::gradient_linear,
+    .gradient_uses = {.inputs = 3, .crosswise = true},
     .samples = samples_linear,
     .work = work_linear,
 };
@@ -252,6 +259,8 @@ const Operator kAddmm = {
     .inputs = {"c", "a", "b"},
     .attrs = &kAttrType<AddmmAttrs>,
     .infer = infer_addmm,
+    .gradient = detail::gradient_addmm,
+    .gradient_uses = {.inputs = 6, .crosswise = true},
     .samples = samples_addmm,
     .work = work_addmm,
 };

@@ -87,6 +87,8 @@ struct Operator {
   /// Sets d(loss)/d(input i) for the inputs that are wanted. Null: not differentiable.
   void (*gradient)(GradientContext&) = nullptr;
   GradientUses gradient_uses{};  ///< what it looks at
+  /// What it looks at with these attributes, where that is less; null: gradient_uses.
+  GradientUses (*narrowed_uses)(const Attrs& attrs) = nullptr;
   /// What it sets is new or an array of the context: nothing that somebody else keeps.
   bool gradient_gives_new = true;
   /// Instead of a kernel: makes the outputs that infer() says from calls of other operators, when it is
@@ -110,6 +112,8 @@ struct Operator {
   bool random = false;
 
   const char* name() const { return kernel.name; }
+  /// What the gradient of a call with these attributes looks at.
+  GradientUses uses(const Attrs& given) const { return narrowed_uses ? narrowed_uses(given) : gradient_uses; }
   size_t min_inputs() const;
   size_t max_inputs() const;  ///< SIZE_MAX: any number
 };

@@ -8,8 +8,10 @@
 #include "engine/base/check.h"
 #include "ndarray/kernels/convert.h"
 #include "ndarray/kernels/strided_loop.h"
+#include "operators/elementwise_binary.h"
 #include "operators/kernels/random.h"
 #include "operators/random_records.h"
+#include "operators/select.h"
 
 namespace mx::detail {
 namespace {
@@ -194,12 +196,20 @@ void infer_dropout(InferContext& c) {
   c.output(c.shape(0), bool_);
 }
 
+/// What a kept element is multiplied by.
+double dropout_scale(const DropoutAttrs& attrs) { return attrs.p < 1 ? 1 / (1 - attrs.p) : 0; }
+
+void gradient_dropout(GradientContext& g) {
+  const double scale = dropout_scale(g.attr<DropoutAttrs>());
+  if (g.head(0).defined()) g.set(0, where(g.output(1), g.head(0) * scale, 0));
+}
+
 void run_dropout(const KernelArgs& args) {
   const Place place(args.in[1]);
   const Tensor &y = args.out[0], &mask = args.out[1], &x = args.in[0];
-  const double p = args.attr<DropoutAttrs>().p;
-  kernels::random_bernoulli(mask, 1 - p, place.seed, place.offset);
-  const double scale = p < 1 ? 1 / (1 - p) : 0;
+  const auto& attrs = args.attr<DropoutAttrs>();
+  kernels::random_bernoulli(mask, 1 - attrs.p, place.seed, place.offset);
+  const double scale = dropout_scale(attrs);
   visit(y.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (!std::is_integral_v<T>) {
@@ -277,6 +287,7 @@ const Operator kBernoulliOf = {.kernel = {"bernoulli_of", run_bernoulli_of, null
                                .inputs = {"probability", "key"},
                                .attrs = &kAttrType<TypeAttrs>,
                                .infer = infer_bernoulli_of,
+                               .gradient = zero_gradient,
                                .samples = samples_bernoulli_of,
                                .dtypes = {f32, f64, f16, bf16}};
 const Operator kPermutation = {.kernel = {"permutation", run_permutation, nullptr, kDirectElements},
@@ -304,6 +315,8 @@ const Operator kDropout = {
     .outputs = {"y", "mask"},
     .attrs = &kAttrType<DropoutAttrs>,
     .infer = infer_dropout,
+    .gradient = gradient_dropout,
+    .gradient_uses = {.outputs = 2},
     .samples = samples_dropout,
     .dtypes = {f32, f64, f16, bf16}};
 

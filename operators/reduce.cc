@@ -11,6 +11,7 @@
 #include "operators/kernels/binary.h"
 #include "operators/kernels/reduce.h"
 #include "operators/kernels/unary.h"
+#include "operators/reduce_gradient.h"
 #include "operators/temporary.h"
 
 namespace mx {
@@ -184,6 +185,8 @@ const Operator& record() {
       .inputs = {"x"},
       .attrs = &kAttrType<ReduceAttrs>,
       .infer = infer<kOp>,
+      .gradient = detail::reduce_gradient(kOp).gradient,
+      .gradient_uses = detail::reduce_gradient(kOp).uses,
       .samples = samples,
   };
   return op;
@@ -196,6 +199,8 @@ const Operator kVar = {
     .inputs = {"x"},
     .attrs = &kAttrType<VarianceAttrs>,
     .infer = infer_variance<ReduceOp::var>,
+    .gradient = detail::gradient_var,
+    .gradient_uses = {.inputs = 1},
     .samples = samples_variance,
 };
 
@@ -206,6 +211,8 @@ const Operator kStddev = {
     .inputs = {"x"},
     .attrs = &kAttrType<VarianceAttrs>,
     .infer = infer_variance<ReduceOp::std>,
+    .gradient = detail::gradient_stddev,
+    .gradient_uses = {.inputs = 1, .outputs = 1},
     .samples = samples_variance,
 };
 
@@ -216,6 +223,8 @@ const Operator kNorm = {
     .inputs = {"x"},
     .attrs = &kAttrType<NormAttrs>,
     .infer = infer_norm,
+    .gradient = detail::gradient_norm,
+    .gradient_uses = {.inputs = 1, .outputs = 1},
     .samples = samples_norm,
     .work = work_norm,
 };

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "engine/base/check.h"
 #include "operators/kernels/scan.h"
+#include "operators/scan_gradient.h"
 
 namespace mx {
 
@@ -55,11 +57,50 @@ const Operator& record() {
       .inputs = {"x"},
       .attrs = &kAttrType<ScanAttrs>,
       .infer = infer<kOp>,
+      .gradient = detail::scan_gradient(kOp).gradient,
+      .gradient_uses = detail::scan_gradient(kOp).uses,
       .samples = samples,
       .in_place = 1,
   };
   return op;
 }
+
+void infer_recurrence(InferContext& c) {
+  MX_CHECK(is_floating(c.dtype(0)) && is_floating(c.dtype(1)), InvalidArgument, "[", c.name(),
+           "] expected floating-point elements, got ", c.dtype(0), " and ", c.dtype(1));
+  MX_CHECK(c.shape(0) == c.shape(1), InvalidArgument, "[", c.name(),
+           "] expected factors and terms of one shape, got ", c.shape(0), " and ", c.shape(1));
+  normalize_axis(c.attr<RecurrenceAttrs>().axis, std::max(c.shape(0).rank(), 1), c.name());
+  c.output(c.shape(0), promote(c.dtype(0), c.dtype(1)));
+}
+
+void run_recurrence(const KernelArgs& args) {
+  const auto& attrs = args.attr<RecurrenceAttrs>();
+  kernels::linear_recurrence(args.out[0], args.in[0], args.in[1], attrs.axis, attrs.reverse);
+}
+
+std::vector<Sample> samples_recurrence() {
+  const NDArray a = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
+  const NDArray b = array({{2.f, 1.f, -1.5f}, {0.5f, 4.f, -3.f}});
+  return {{{a, b}, RecurrenceAttrs{}, "axis=0"},
+          {{a, b}, RecurrenceAttrs{1}, "axis=1"},
+          {{a.transpose(), b.transpose()}, RecurrenceAttrs{-2, true}, "reverse, transposed"},
+          {{a[0].select(0, 1), b[0].select(0, 0)}, RecurrenceAttrs{}, "rank 0"}};
+}
+
+const Operator kLinearRecurrence = {
+    .kernel = {"linear_recurrence", run_recurrence, nullptr, 512},
+    .doc = "y[i] = a[i] * y[i - 1] + b[i] along an axis, from y[0] = b[0].",
+    .family = "scan",
+    .inputs = {"a", "b"},
+    .attrs = &kAttrType<RecurrenceAttrs>,
+    .infer = infer_recurrence,
+    .gradient = detail::gradient_linear_recurrence,
+    .gradient_uses = {.inputs = 1, .outputs = 1},
+    .samples = samples_recurrence,
+    .dtypes = {f32, f64, f16, bf16},
+    .in_place = 3,
+};
 
 template <ScanOp kOp>
 NDArray apply(const Arg& x, int64_t axis, bool exclusive, bool reverse) {
@@ -69,7 +110,7 @@ NDArray apply(const Arg& x, int64_t axis, bool exclusive, bool reverse) {
 
 template <size_t... kIndex>
 OperatorFamily family(std::index_sequence<kIndex...>) {
-  return {&record<kIndex>()...};
+  return {&record<kIndex>()..., &kLinearRecurrence};
 }
 
 }  // namespace
@@ -92,6 +133,9 @@ NDArray cummin(const Arg& x, int64_t axis, bool exclusive, bool reverse) {
 }
 NDArray logcumsumexp(const Arg& x, int64_t axis, bool exclusive, bool reverse) {
   return apply<ScanOp::logcumsumexp>(x, axis, exclusive, reverse);
+}
+NDArray linear_recurrence(const Arg& a, const NDArray& b, int64_t axis, bool reverse) {
+  return call(kLinearRecurrence, RecurrenceAttrs{axis, reverse}, a, b);
 }
 
 }  // namespace mx

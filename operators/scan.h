@@ -1,4 +1,4 @@
-// Running sums, products, maxima and minima along an axis.
+// Running sums, products, maxima and minima along an axis, and linear recurrences.
 //
 // Element i of the result has the elements 0 to i in it; exclusive: those before i only, with the neutral
 // element first; reverse: from the end. NaN carries on. cumsum and cumprod of integers and bool are i64,
@@ -22,11 +22,25 @@ struct ScanAttrs {
   }
 };
 
+struct RecurrenceAttrs {
+  int64_t axis = 0;
+  bool reverse = false;
+  template <class V>
+  static void fields(V&& v) {
+    v("axis", &RecurrenceAttrs::axis, "the dimension along which it runs");
+    v("reverse", &RecurrenceAttrs::reverse, "from the end to the front");
+  }
+};
+
 NDArray cumsum(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
 NDArray cumprod(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
 /// Exclusive, it begins with the smallest value of the type; cummin with the largest.
 NDArray cummax(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
 NDArray cummin(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
 NDArray logcumsumexp(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
+
+/// y[i] = a[i] * y[i - 1] + b[i] along an axis, from y[0] = b[0]; reverse: y[i] = a[i] * y[i + 1] + b[i],
+/// from the end. One shape, floating-point types.
+NDArray linear_recurrence(const Arg& a, const NDArray& b, int64_t axis = 0, bool reverse = false);
 
 }  // namespace mx

@@ -1,7 +1,10 @@
 #include "operators/select.h"
 
+#include <limits>
+
 #include "engine/base/check.h"
 #include "operators/elementwise_binary.h"
+#include "operators/elementwise_unary.h"
 #include "operators/kernels/binary.h"
 
 namespace mx {
@@ -36,6 +39,20 @@ void run_clamp(const KernelArgs& args) {
                  widen(args.in[2], out.shape));
 }
 
+void gradient_where(GradientContext& g) {
+  const NDArray& condition = g.input(0);
+  if (g.wanted(1)) g.set(1, where(condition, g.head(), 0));
+  if (g.wanted(2)) g.set(2, where(condition, 0, g.head()));
+}
+
+// At the limits it is x that gets the gradient; where they are crossed, all is the upper one's.
+void gradient_clamp(GradientContext& g) {
+  const NDArray &x = g.input(0), &low = g.input(1), &high = g.input(2);
+  if (g.wanted(0)) g.set(0, where(clamp(x, low, high) == x, g.head(), 0));
+  if (g.wanted(1)) g.set(1, where(logical_and(x < low, low < high), g.head(), 0));
+  if (g.wanted(2)) g.set(2, where(logical_or(x > high, high < low), g.head(), 0));
+}
+
 NDArray sample_matrix() { return array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}); }
 
 std::vector<Sample> samples_where() {
@@ -58,6 +75,8 @@ const Operator kWhere = {
     .family = "select",
     .inputs = {"condition", "a", "b"},
     .infer = infer_where,
+    .gradient = gradient_where,
+    .gradient_uses = {.inputs = 1},
     .samples = samples_where,
     .in_place = 6,
     .elementwise = true,
@@ -69,6 +88,8 @@ const Operator kClamp = {
     .family = "select",
     .inputs = {"x", "low", "high"},
     .infer = infer_clamp,
+    .gradient = gradient_clamp,
+    .gradient_uses = {.inputs = 7},
     .samples = samples_clamp,
     .in_place = 7,
     .elementwise = true,
@@ -100,8 +121,15 @@ NDArray where(const Arg& condition, const Operand& a, const Operand& b) {
 NDArray clamp(const Arg& x, const Operand& low, const Operand& high) {
   return call(kClamp, {}, x, number_like(low, x.array), number_like(high, x.array));
 }
-NDArray clamp_min(const Arg& x, const Operand& low) { return maximum({x.array, x.where}, low); }
-NDArray clamp_max(const Arg& x, const Operand& high) { return minimum({x.array, x.where}, high); }
+// Of floating point not maximum() and minimum(): where x is the limit, the gradient is x's alone.
+NDArray clamp_min(const Arg& x, const Operand& low) {
+  if (!is_floating(x.array.dtype())) return maximum({x.array, x.where}, low);
+  return clamp(x, low, std::numeric_limits<double>::infinity());
+}
+NDArray clamp_max(const Arg& x, const Operand& high) {
+  if (!is_floating(x.array.dtype())) return minimum({x.array, x.where}, high);
+  return clamp(x, -std::numeric_limits<double>::infinity(), high);
+}
 NDArray clip(const Arg& x, const Operand& low, const Operand& high) { return clamp(x, low, high); }
 
 NDArray lerp(const Arg& a, const NDArray& b, const Operand& weight) {

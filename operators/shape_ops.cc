@@ -67,6 +67,18 @@ std::vector<Sample> samples_concat() {
           {{x.transpose()}, AxisAttrs{1}, "one, transposed"}};
 }
 
+// Views of the head.
+void gradient_concat(GradientContext& g) {
+  const NDArray& head = g.head();
+  const int axis = normalize_axis(g.attr<AxisAttrs>().axis, head.rank(), "concat");
+  int64_t first = 0;
+  for (size_t i = 0; i < g.inputs(); ++i) {
+    const int64_t size = g.input_shape(i)[axis];
+    if (g.wanted(i)) g.set(i, head.slice(axis, Slice{first, first + size}));
+    first += size;
+  }
+}
+
 void infer_split(InferContext& c) {
   const auto& attrs = c.attr<SplitAttrs>();
   const int axis = normalize_axis(attrs.axis, c.shape(0).rank(), c.name());
@@ -94,6 +106,12 @@ void run_split(const KernelArgs& args) {
   }
 }
 
+void gradient_split(GradientContext& g) {
+  std::vector<NDArray> heads;
+  for (size_t i = 0; i < g.outputs(); ++i) heads.push_back(g.head_or_zeros(i));
+  g.set(0, concat(heads, g.attr<SplitAttrs>().axis));
+}
+
 std::vector<Sample> samples_split() {
   const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
   return {{{x}, SplitAttrs{{1, 1}, 0}, "sizes=[1, 1], axis=0"},
@@ -107,6 +125,7 @@ const Operator kConcat = {.kernel = {"concat", run_concat, nullptr, kDirectEleme
                           .inputs = {"x", "more..."},
                           .attrs = &kAttrType<AxisAttrs>,
                           .infer = infer_concat,
+                          .gradient = gradient_concat,
                           .samples = samples_concat,
                           .work = work_concat};
 const Operator kSplit = {.kernel = {"split", run_split, nullptr, kDirectElements},
@@ -116,6 +135,7 @@ const Operator kSplit = {.kernel = {"split", run_split, nullptr, kDirectElements
                          .outputs = {"y..."},
                          .attrs = &kAttrType<SplitAttrs>,
                          .infer = infer_split,
+                         .gradient = gradient_split,
                          .samples = samples_split};
 
 std::vector<NDArray> each(std::span<const NDArray> arrays, NDArray (*change)(const NDArray&)) {

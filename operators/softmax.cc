@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "operators/elementwise_binary.h"
+#include "operators/elementwise_unary.h"
 #include "operators/kernels/softmax.h"
+#include "operators/reduce.h"
 
 namespace mx {
 namespace {
@@ -29,6 +32,33 @@ void run(const KernelArgs& args) {
 template <void (*kKernel)(const Tensor&, const Tensor&, const Tensor&, int64_t)>
 void run_backward(const KernelArgs& args) {
   kKernel(args.out[0], args.in[0], args.in[1], args.attr<SoftmaxAttrs>().axis);
+}
+
+void gradient_softmax(GradientContext& g) {
+  g.set(0, softmax_backward(g.head(), g.output(), g.attr<SoftmaxAttrs>().axis));
+}
+
+void gradient_log_softmax(GradientContext& g) {
+  g.set(0, log_softmax_backward(g.head(), g.output(), g.attr<SoftmaxAttrs>().axis));
+}
+
+/// The sum along the axis, in its place.
+NDArray total(const GradientContext& g, const NDArray& x) {
+  return x.rank() == 0 ? x : sum(x, g.attr<SoftmaxAttrs>().axis, true);
+}
+
+// y (dy - sum(dy y)) is linear in dy, and symmetric.
+void gradient_softmax_backward(GradientContext& g) {
+  const NDArray &dy = g.input(0), &y = g.input(1), &head = g.head();
+  if (g.wanted(0)) g.set(0, softmax_backward(head, y, g.attr<SoftmaxAttrs>().axis));
+  if (g.wanted(1)) g.set(1, head * (dy - total(g, dy * y)) - dy * total(g, head * y));
+}
+
+// dy - exp(y) sum(dy)
+void gradient_log_softmax_backward(GradientContext& g) {
+  const NDArray &y = g.input(1), &head = g.head(), shares = head * exp(y);
+  if (g.wanted(0)) g.set(0, head - total(g, shares));
+  if (g.wanted(1)) g.set(1, -(shares * total(g, g.input(0))));
 }
 
 NDArray sample_input() { return array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}); }
@@ -58,6 +88,8 @@ const Operator kSoftmax = {
     .inputs = {"x"},
     .attrs = &kAttrType<SoftmaxAttrs>,
     .infer = infer,
+    .gradient = gradient_softmax,
+    .gradient_uses = {.outputs = 1},
     .samples = samples,
     .dtypes = kFloating,
     .in_place = 1,
@@ -70,6 +102,8 @@ const Operator kLogSoftmax = {
     .inputs = {"x"},
     .attrs = &kAttrType<SoftmaxAttrs>,
     .infer = infer,
+    .gradient = gradient_log_softmax,
+    .gradient_uses = {.outputs = 1},
     .samples = samples,
     .dtypes = kFloating,
     .in_place = 1,
@@ -83,6 +117,8 @@ const Operator kSoftmaxBackward = {
     .outputs = {"dx"},
     .attrs = &kAttrType<SoftmaxAttrs>,
     .infer = infer,
+    .gradient = gradient_softmax_backward,
+    .gradient_uses = {.inputs = 3},
     .samples = samples_backward<softmax>,
     .dtypes = kFloating,
     .in_place = 3,
@@ -96,6 +132,8 @@ const Operator kLogSoftmaxBackward = {
     .outputs = {"dx"},
     .attrs = &kAttrType<SoftmaxAttrs>,
     .infer = infer,
+    .gradient = gradient_log_softmax_backward,
+    .gradient_uses = {.inputs = 3},
     .samples = samples_backward<log_softmax>,
     .dtypes = kFloating,
     .in_place = 3,

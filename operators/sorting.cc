@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "engine/base/check.h"
+#include "operators/indexing.h"
 #include "operators/kernels/sort.h"
 
 namespace mx {
@@ -60,6 +61,22 @@ void run_sort(const KernelArgs& args) {
 void run_argsort(const KernelArgs& args) {
   const auto& attrs = args.attr<SortAttrs>();
   kernels::argsort(args.out[0], args.in[0], attrs.axis, attrs.descending);
+}
+
+/// A gradient of chosen elements, back at their places.
+NDArray put_back(const GradientContext& g, const NDArray& indices, int64_t axis) {
+  const NDArray& head = g.head(0);
+  return scatter(detail::zeros_view(g.input_shape(0), head.dtype(), head.context()), indices, head, axis,
+                 Scatter::add);
+}
+
+void gradient_sort(GradientContext& g) {
+  const auto& attrs = g.attr<SortAttrs>();
+  g.set(0, put_back(g, argsort(g.input(0), attrs.axis, attrs.descending), attrs.axis));
+}
+
+void gradient_topk(GradientContext& g) {
+  if (g.head(0).defined()) g.set(0, put_back(g, g.output(1), g.attr<TopKAttrs>().axis));
 }
 
 std::vector<Sample> samples_sort() {
@@ -156,6 +173,8 @@ const Operator kSort = {.kernel = {"sort", run_sort, nullptr, kDirectElements},
                         .inputs = {"x"},
                         .attrs = &kAttrType<SortAttrs>,
                         .infer = infer_sort,
+                        .gradient = gradient_sort,
+                        .gradient_uses = {.inputs = 1},
                         .samples = samples_sort};
 const Operator kArgsort = {.kernel = {"argsort", run_argsort, nullptr, kDirectElements},
                            .doc = "The indices along an axis that sort the elements.",
@@ -171,6 +190,8 @@ const Operator kTopK = {.kernel = {"topk", run_topk, nullptr, kDirectElements},
                         .outputs = {"values", "indices"},
                         .attrs = &kAttrType<TopKAttrs>,
                         .infer = infer_topk,
+                        .gradient = gradient_topk,
+                        .gradient_uses = {.outputs = 2},
                         .samples = samples_topk};
 const Operator kUnique = {
     .kernel = {"unique", run_unique, nullptr, kDirectElements, false},

@@ -26,9 +26,9 @@ void OperatorNode::free() noexcept {
 }
 
 // A value is kept where the gradient of another input looks at it, or its own does.
-bool OperatorNode::saves_input(size_t i) const {
-  if (!has_bit(op_.gradient_uses.inputs, i)) return false;
-  if (!op_.gradient_uses.crosswise || !edges_[i]) return true;
+bool OperatorNode::saves_input(const GradientUses& uses, size_t i) const {
+  if (!has_bit(uses.inputs, i)) return false;
+  if (!uses.crosswise || !edges_[i]) return true;
   for (size_t j = 0; j < inputs_; ++j)
     if (j != i && edges_[j]) return true;
   return false;
@@ -55,10 +55,11 @@ OperatorNode::OperatorNode(const Operator& op, const Attrs& attrs, std::span<Arr
     if (is_floating(inputs[i]->dtype)) edges_[i] = edge_of(*inputs[i]);
   set_order();
   if (op.gradient == nullptr) return;
+  const GradientUses uses = op.uses(attrs);
   const ArrayImpl& first = *outputs[0];
   for (size_t i = 0; i < inputs_; ++i) {
     ArrayImpl& input = *inputs[i];
-    if (saves_input(i)) {
+    if (saves_input(uses, i)) {
       saved_[i] = {Ref<ArrayImpl>(&input), input.storage->version()};
     } else if (outputs_ != 1 || input.dtype != first.dtype || !(input.shape == first.shape)) {
       saved_[i] = {shape_of(input), 0};
@@ -66,7 +67,7 @@ OperatorNode::OperatorNode(const Operator& op, const Attrs& attrs, std::span<Arr
   }
   for (size_t i = 0; i < outputs_; ++i) {
     const ArrayImpl& output = *outputs[i];
-    if (has_bit(op.gradient_uses.outputs, i)) {
+    if (has_bit(uses.outputs, i)) {
       saved_[inputs_ + i] = {without_edge(output), output.storage->version()};
     } else if (outputs_ != 1) {
       saved_[inputs_ + i] = {shape_of(output), 0};
@@ -94,10 +95,11 @@ void OperatorNode::back(const Step& step) {
   const size_t n = inputs_ + outputs_;
   if (n > kFew) many.resize(n);
   NDArray* const values = n > kFew ? many.data() : few;
-  const GradientUses& uses = op_.gradient_uses;
+  const GradientUses uses = op_.uses(attrs_);
   for (size_t i = 0; i < inputs_; ++i) {
     if (!saved_[i].array) continue;
-    values[i] = saves_input(i) ? value(saved_[i], edges_[i], "input", i, step) : NDArray(saved_[i].array);
+    values[i] =
+        saves_input(uses, i) ? value(saved_[i], edges_[i], "input", i, step) : NDArray(saved_[i].array);
   }
   for (size_t i = 0; i < outputs_; ++i) {
     const Saved& saved = saved_[inputs_ + i];
@@ -118,9 +120,14 @@ void OperatorNode::back(const Step& step) {
   }
 }
 
+// Shapes and types stay: what needs no values can be gone through again.
 void OperatorNode::release() noexcept {
-  released_ = true;
-  for (size_t i = 0; i < inputs_ + outputs_; ++i) saved_[i].array = nullptr;
+  for (size_t i = 0; i < inputs_ + outputs_; ++i) {
+    if (!saved_[i].array || !(i < inputs_ ? saves_input(i) : has_bit(op_.gradient_uses.outputs, i - inputs_)))
+      continue;
+    saved_[i].array = nullptr;
+    released_ = true;
+  }
 }
 
 void record_call(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,

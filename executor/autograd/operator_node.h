@@ -32,7 +32,7 @@ class OperatorNode final : public Node {
   ~OperatorNode() override = default;
   void free() noexcept override;
 
-  bool saves_input(size_t i) const;
+  bool saves_input(const GradientUses& uses, size_t i) const;
   NDArray value(const Saved& saved, const Edge& edge, const char* kind, size_t i, const Step& step) const;
 
   static constexpr size_t kInline = 3;

@@ -7,11 +7,45 @@ namespace mx::kernels {
 namespace {
 
 constexpr const char* kNames[] = {
-    "add",         "sub",           "mul",         "floor_div",  "mod",         "fmod",        "pow",
-    "maximum",     "minimum",       "fmax",        "fmin",       "div",         "atan2",       "hypot",
-    "copysign",    "nextafter",     "logaddexp",   "equal",      "not_equal",   "less",        "less_equal",
-    "greater",     "greater_equal", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
-    "bitwise_xor", "left_shift",    "right_shift"};
+    "add",
+    "sub",
+    "mul",
+    "floor_div",
+    "mod",
+    "fmod",
+    "pow",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "div",
+    "atan2",
+    "hypot",
+    "copysign",
+    "nextafter",
+    "logaddexp",
+    "relu_backward",
+    "tanh_backward",
+    "sigmoid_backward",
+    "silu_backward",
+    "gelu_backward",
+    "gelu_tanh_backward",
+    "binary_cross_entropy",
+    "equal",
+    "not_equal",
+    "less",
+    "less_equal",
+    "greater",
+    "greater_equal",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "left_shift",
+    "right_shift",
+};
 static_assert(sizeof(kNames) / sizeof(*kNames) == kBinaryOps);
 
 constexpr bool to_bool(BinaryOp op) { return op >= BinaryOp::equal && op <= BinaryOp::logical_xor; }
@@ -27,6 +61,7 @@ struct Rows {
       for (const DType type : kAllDTypes) {
         Row& found = row[i][static_cast<int>(type)];
         found = binary_exact_row(op, row_type(type));
+        if (found == nullptr) found = binary_vector_row(op, row_type(type));
         if (found == nullptr) found = binary_library_row(op, row_type(type));
         // The neighbours of a half are not those of a float32.
         if (op == BinaryOp::nextafter && row_type(type) != type) found = nullptr;

@@ -4,7 +4,8 @@
 // layout, the position, the number of threads, or whether the result is written in place.
 //
 // Accuracy: add to fmod as IEEE 754 rounds them; pow, atan2, hypot, logaddexp within 2 units in the last
-// place of float32 and 4 of float64. float16 and bfloat16 are computed in float32 and rounded once.
+// place of float32 and 4 of float64; derivatives of activations within 4 units of 1, times a, and the cross
+// entropy within 4 units of its larger term. float16 and bfloat16 are computed in float32 and rounded once.
 //
 // Integers never trap: add, sub, mul and pow wrap; x floor_div 0, x mod 0 and x fmod 0 are 0; the smallest
 // value floor_div -1 is itself (it wraps); pow with a negative exponent is the exact power truncated: 1 or -1
@@ -37,6 +38,14 @@ enum class BinaryOp : uint8_t {
   copysign,
   nextafter,  ///< in the type of the operands; float32 and float64 only
   logaddexp,  ///< log(exp(a) + exp(b))
+  // a times the derivative of an activation: of those above at the result b, of the others at the operand b.
+  relu_backward,  ///< a, and 0 where b <= 0
+  tanh_backward,
+  sigmoid_backward,
+  silu_backward,
+  gelu_backward,
+  gelu_tanh_backward,
+  binary_cross_entropy,  ///< -b log(a) - (1 - b) log(1 - a), logarithms at least -100
   // Any type in, bool out.
   equal,
   not_equal,

@@ -77,6 +77,24 @@ struct CopySignTo {
     return std::copysign(a, b);
   }
 };
+struct ReluBackward {
+  template <class T>
+  static HWY_INLINE T of(T head, T y) {
+    return y <= T{0} ? T{0} : head;
+  }
+};
+struct TanhBackward {
+  template <class T>
+  static HWY_INLINE T of(T head, T y) {
+    return head * (T{1} - y * y);
+  }
+};
+struct SigmoidBackward {
+  template <class T>
+  static HWY_INLINE T of(T head, T y) {
+    return head * (y * (T{1} - y));
+  }
+};
 struct Equal {
   template <class T>
   static HWY_INLINE uint8_t of(T a, T b) {
@@ -253,6 +271,9 @@ Row find_any(BinaryOp op) {
     if (op == BinaryOp::fmax) return row<FMaximum, T>;
     if (op == BinaryOp::fmin) return row<FMinimum, T>;
     if (op == BinaryOp::copysign) return row<CopySignTo, T>;
+    if (op == BinaryOp::relu_backward) return row<ReluBackward, T>;
+    if (op == BinaryOp::tanh_backward) return row<TanhBackward, T>;
+    if (op == BinaryOp::sigmoid_backward) return row<SigmoidBackward, T>;
   } else {
     if (op == BinaryOp::fmax) return row<Maximum, T>;
     if (op == BinaryOp::fmin) return row<Minimum, T>;

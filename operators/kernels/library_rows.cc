@@ -48,6 +48,13 @@ Row find_unary(UnaryOp op) {
 
 // Floating point.
 
+double gelu_backward(double head, double x) {
+  const double at = std::fmax(-40.0, std::fmin(40.0, x));  // (there it is 0 or 1)
+  const double slope = 0.5 * std::erfc(-at / std::numbers::sqrt2) +
+                       at * std::exp(-0.5 * at * at) * (0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
+  return head * (std::isnan(x) ? x : slope);
+}
+
 double log_add_exp(double a, double b) {
   if (a == b) return a + std::numbers::ln2;  // infinities as well
   const double high = std::fmax(a, b), low = std::fmin(a, b);
@@ -76,6 +83,7 @@ struct Floating {
   static T hypot(T a, T b) { return static_cast<T>(std::hypot(double{a}, double{b})); }
   static T nextafter(T a, T b) { return std::nextafter(a, b); }
   static T logaddexp(T a, T b) { return static_cast<T>(log_add_exp(a, b)); }
+  static T gelu_backward(T a, T b) { return static_cast<T>(mx::kernels::gelu_backward(a, b)); }
 };
 
 // Integers. `Wide` holds every quotient, so that nothing traps.
@@ -148,6 +156,8 @@ Row find_binary(BinaryOp op) {
         return binary_row<T, F::nextafter>;
       case BinaryOp::logaddexp:
         return binary_row<T, F::logaddexp>;
+      case BinaryOp::gelu_backward:
+        return binary_row<T, F::gelu_backward>;
       default:
         return find_remainder<T, F>(op);
     }

@@ -150,12 +150,12 @@ struct SiluFloat {
   static float scalar(float x) { return static_cast<float>(Silu::scalar(x)); }
 };
 
-/// x times the integral of the normal distribution up to x, which is for a = |x|
+/// The integral of the normal distribution up to x, which is for a = |x|
 /// exp(-a^2 / 2) P(t) / (a + 3.5) up to -a, t = 1 - 7 / (a + 3.5), and 1 less that up to a; near 0, 1/2
-/// and an odd polynomial.
-struct GeluFloat {
+/// and an odd polynomial. `bell` becomes exp(-x^2 / 2).
+struct NormalFloat {
   template <class D, class V>
-  static HWY_INLINE V of(D d, V x) {
+  static HWY_INLINE V integral(D d, V x, V& bell) {
     const V k = hn::Set(d, 3.5f), a = hn::Min(hn::Set(d, 20.f), hn::Abs(x));
     // The square in two parts: the first is the exact square of the upper half of the digits.
     const hn::RebindToUnsigned<D> du;
@@ -168,14 +168,23 @@ struct GeluFloat {
                             -0.00317541538653, 0.00648260972546, 0.017405951925,    -0.116051707178,
                             0.315425070412,    -0.565561791309,  0.744416074437};
     const V p = horner(d, hn::NegMulAdd(hn::Set(d, 7.f), inverse, hn::Set(d, 1.f)), c);
-    const V tail = hn::Mul(hn::Mul(ExpFloat::of_sum(d, high, low), p), inverse);
-    const V above = hn::Mul(x, hn::Sub(hn::Set(d, 1.f), tail));
-    const V far = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Neg(hn::Mul(a, tail)), above);
+    bell = ExpFloat::of_sum(d, high, low);
+    const V tail = hn::Mul(hn::Mul(bell, p), inverse);
+    const V far = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(hn::Set(d, 1.f), tail));
     // Around 0 an odd polynomial keeps more digits.
     constexpr double near[] = {-7.66053817138e-6, 0.000113502296193, -0.0011863439888,
                                0.00997332848126,  -0.0664903605672,  0.398942280131};
-    const V integral = hn::MulAdd(a, hn::CopySign(horner(d, hn::Mul(a, a), near), x), hn::Set(d, 0.5f));
-    return hn::IfThenElse(hn::Lt(a, hn::Set(d, 1.f)), hn::Mul(x, integral), far);
+    const V close = hn::MulAdd(a, hn::CopySign(horner(d, hn::Mul(a, a), near), x), hn::Set(d, 0.5f));
+    return hn::IfThenElse(hn::Lt(a, hn::Set(d, 1.f)), close, far);
+  }
+};
+
+/// x times that integral.
+struct GeluFloat {
+  template <class D, class V>
+  static HWY_INLINE V of(D d, V x) {
+    V bell;
+    return hn::Mul(x, NormalFloat::integral(d, x, bell));
   }
   // Below, exp has too few digits left.
   template <class D, class V>

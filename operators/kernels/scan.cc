@@ -176,4 +176,26 @@ void scan(ScanOp op, const Tensor& out, const Tensor& in, int64_t axis, const Sc
   }
 }
 
+void linear_recurrence(const Tensor& out, const Tensor& a, const Tensor& b, int64_t axis, bool reverse) {
+  const char* const op = "linear_recurrence";
+  MX_CHECK(a.shape == out.shape && b.shape == out.shape, InvalidArgument, "[", op,
+           "] expected operands of the result's shape ", out.shape, ", got ", a.shape, " and ", b.shape);
+  MX_CHECK(is_floating(out.dtype) && is_floating(a.dtype) && is_floating(b.dtype), InvalidArgument, "[", op,
+           "] expected floating-point elements, got ", a.dtype, " and ", b.dtype, " for ", out.dtype);
+  const int along = normalize_axis(axis, std::max(out.rank(), 1), op);
+  if (out.numel() == 0) return;
+  const std::array<RowOperand, 3> operands{{{&a, true, false}, {&b, true, false}, {&out, false, true}}};
+  for_each_row<double, 3>(operands, along, [&](const std::array<double*, 3>& rows, int64_t n, int64_t) {
+    const int64_t step = reverse ? -1 : 1;
+    int64_t i = reverse ? n - 1 : 0;
+    double y = rows[1][i];
+    rows[2][i] = y;
+    for (int64_t k = 1; k < n; ++k) {
+      i += step;
+      y = rows[0][i] * y + rows[1][i];
+      rows[2][i] = y;
+    }
+  });
+}
+
 }  // namespace mx::kernels

@@ -1,4 +1,4 @@
-// Running sums, products, maxima and minima along an axis.
+// Running sums, products, maxima and minima along an axis, and linear recurrences.
 //
 // Floating point is accumulated in f64 and rounded once per element; integers and bool in i64, modulo 2^64.
 // Rows longer than 65536 elements are split into pieces of that size, whose totals are carried in order: the
@@ -30,5 +30,12 @@ struct ScanOptions {
 /// strides; out may be in, otherwise they must not overlap. Throws InvalidArgument for different shapes and
 /// an axis out of range (a rank of 0 has axis 0).
 void scan(ScanOp op, const Tensor& out, const Tensor& in, int64_t axis, const ScanOptions& options = {});
+
+/// out[i] = a[i] * out[i - 1] + b[i] along `axis`, from out[0] = b[0]; with `reverse`
+/// out[i] = a[i] * out[i + 1] + b[i], from the end. Floating-point types, accumulated in f64; one shape, any
+/// strides; out may be a or b, otherwise they must not overlap. A row is worked on by one thread. Throws
+/// InvalidArgument for different shapes, other types and an axis out of range (a rank of 0 has axis 0).
+void linear_recurrence(const Tensor& out, const Tensor& a, const Tensor& b, int64_t axis,
+                       bool reverse = false);
 
 }  // namespace mx::kernels

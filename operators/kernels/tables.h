@@ -14,6 +14,7 @@ Row binary_exact_row(BinaryOp op, DType computing);
 /// Written with explicit vectors.
 Row unary_f32_row(UnaryOp op);
 Row unary_f64_row(UnaryOp op);
+Row binary_vector_row(BinaryOp op, DType computing);
 /// By the C library, element by element.
 Row unary_library_row(UnaryOp op, DType computing);
 Row binary_library_row(BinaryOp op, DType computing);

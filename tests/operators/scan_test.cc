@@ -131,6 +131,50 @@ TEST(Scan, NeutralElementsOfIntegersAreTheEndsOfTheRange) {
   EXPECT_EQ(25, out.t.as<int64_t>()[1]);
 }
 
+TEST(LinearRecurrence, AgreesWithAPlainLoopForAllTypesLayoutsAxesAndDirections) {
+  const Shape shape{3, 8, 19};
+  for (DType type : {f32, f64, f16, bf16}) {
+    for (const char* layout : test::kLayouts) {
+      Array a(type, shape, layout), b(type, shape, layout);
+      a.fill_random(3);
+      b.fill_random(4);
+      const std::string own = std::string(layout) == "broadcast" ? "padded" : layout;
+      for (bool reverse : {false, true}) {
+        for (int axis = 0; axis < 3; ++axis) {
+          Array out(type, shape, own);
+          kernels::linear_recurrence(out.t, a.t, b.t, axis - 3, reverse);
+          const int64_t stride = contiguous_strides(shape)[axis], n = shape[axis];
+          std::vector<double> want(static_cast<size_t>(shape.numel()));
+          for (int64_t i = 0; i < shape.numel(); ++i) {
+            if (i / stride % n != 0) continue;
+            double y = 0;
+            for (int64_t k = 0; k < n; ++k) {
+              const int64_t at = i + (reverse ? n - 1 - k : k) * stride;
+              y = (k == 0 ? 0 : a.get(at) * y) + b.get(at);
+              want[static_cast<size_t>(at)] = y;
+            }
+          }
+          expect_same(want, out, test::tolerance(type), std::string(to_string(type)) + layout);
+        }
+      }
+    }
+  }
+}
+
+TEST(LinearRecurrence, DoesNotReadTheFirstFactorAndWorksInPlace) {
+  Array a(f64, {3}), b(f64, {3});
+  a.fill([](int64_t i) { return i == 0 ? std::nan("") : 2; });
+  b.fill([](int64_t i) { return static_cast<double>(i + 1); });
+  kernels::linear_recurrence(b.t, a.t, b.t, 0);
+  expect_same({1, 4, 11}, b, 0, "into the terms");
+  Array empty(f32, {0, 2});
+  kernels::linear_recurrence(empty.t, empty.t, empty.t, 0);
+  Array other(f64, {2});
+  EXPECT_THROW(kernels::linear_recurrence(b.t, a.t, other.t, 0), InvalidArgument);
+  Array whole(i64, {3});
+  EXPECT_THROW(kernels::linear_recurrence(b.t, whole.t, b.t, 0), InvalidArgument);
+}
+
 TEST(Scan, NeutralElementsOfNarrowIntegersAreThoseOfTheirOwnType) {
   const auto first = [](ScanOp op, DType type) {
     Array in(type, {2}), out(type, {2});

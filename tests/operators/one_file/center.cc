@@ -48,6 +48,8 @@ void run(const KernelArgs& args) {
   });
 }
 
+void gradient(GradientContext& g);
+
 std::vector<Sample> samples() {
   const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
   return {{{x}, CenterAttrs{}, "rows"}, {{x}, CenterAttrs{0}, "columns"}};
@@ -60,11 +62,14 @@ const Operator& record() {
                               .inputs = {"x"},
                               .attrs = &kAttrType<CenterAttrs>,
                               .infer = infer,
+                              .gradient = gradient,
                               .samples = samples,
                               .dtypes = {f32, f64, f16, bf16},
                               .in_place = 1};
   return op;
 }
+
+void gradient(GradientContext& g) { g.set(0, call(record(), g.attr<CenterAttrs>(), g.head())); }
 
 }  // namespace
 

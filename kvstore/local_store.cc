@@ -1,0 +1,93 @@
+#include "kvstore/local_store.h"
+
+#include <sstream>
+
+#include "engine/base/check.h"
+#include "ndarray/grad_mode.h"
+#include "ndarray/priority.h"
+#include "operators/elementwise_binary.h"
+
+namespace mx::detail {
+namespace {
+
+std::string name_of(Context context) {
+  std::ostringstream out;
+  out << context;
+  return out.str();
+}
+
+}  // namespace
+
+LocalStore::Entry& LocalStore::entry(const std::string& key, const char* op) {
+  const auto found = entries_.find(key);
+  MX_CHECK(found != entries_.end(), InvalidArgument, "[", op,
+           "] expected a key that was given to init(), got \"", key, "\" among ", entries_.size(), " keys");
+  return found->second;
+}
+
+void LocalStore::init(const std::string& key, const NDArray& value) {
+  NoGrad pause;
+  std::lock_guard lock(mutex_);
+  MX_CHECK(!entries_.contains(key), InvalidArgument, "[init] expected a new key, got \"", key,
+           "\", which is there with shape ", entries_.at(key).stored.shape());
+  // (a copy, also where it is on that device already)
+  NDArray stored = place_ == SumPlace::host && !value.context().is_cpu() ? value.to(cpu()) : value.clone();
+  entries_.emplace(key, Entry{std::move(stored)});
+}
+
+// A key's home is one of the devices that its values come from, the one with the fewest bytes so far.
+void LocalStore::place(Entry& entry, const std::vector<NDArray>& values) {
+  if (place_ == SumPlace::host || entry.placed) return;
+  const NDArray* best = nullptr;
+  for (const NDArray& value : values)
+    if (best == nullptr || bytes_at_[name_of(value.context())] < bytes_at_[name_of(best->context())])
+      best = &value;
+  bytes_at_[name_of(best->context())] += entry.stored.bytes();
+  entry.stored = entry.stored.to(best->context());
+  entry.placed = true;
+}
+
+void LocalStore::push(const std::string& key, const Values& values, const KVOptions& options) {
+  NoGrad pause;
+  const PriorityScope priority(options.priority);
+  std::lock_guard lock(mutex_);
+  Entry& entry = this->entry(key, "push");
+  const std::vector<NDArray>& list = values.list();
+  MX_CHECK(!list.empty(), InvalidArgument, "[push] expected one value or more for key \"", key,
+           "\", got none");
+  for (size_t i = 0; i < list.size(); ++i)
+    MX_CHECK(list[i].shape() == entry.stored.shape(), InvalidArgument, "[push] expected values of the shape ",
+             entry.stored.shape(), " of key \"", key, "\", got value ", i, " of shape ", list[i].shape());
+  place(entry, list);
+  const Context home = entry.stored.context();
+  NDArray sum = list[0].to(home);
+  for (size_t i = 1; i < list.size(); ++i) {
+    const NDArray value = list[i].to(home);
+    // (the first sum is a new array: a value that is here already stays what it is)
+    i == 1 ? void(sum = sum + value) : void(sum += value);
+  }
+  if (updater_) {
+    updater_(key, sum, entry.stored);
+  } else {
+    entry.stored.copy_from(sum);
+  }
+}
+
+void LocalStore::pull(const std::string& key, const Values& outs, const KVOptions& options) {
+  NoGrad pause;
+  const PriorityScope priority(options.priority);
+  std::lock_guard lock(mutex_);
+  const Entry& entry = this->entry(key, "pull");
+  for (size_t i = 0; i < outs.list().size(); ++i)
+    MX_CHECK(outs.list()[i].shape() == entry.stored.shape(), InvalidArgument,
+             "[pull] expected arrays of the shape ", entry.stored.shape(), " of key \"", key,
+             "\", got array ", i, " of shape ", outs.list()[i].shape());
+  for (NDArray out : outs.list()) out.copy_from(entry.stored);
+}
+
+void LocalStore::set_updater(Updater updater) {
+  std::lock_guard lock(mutex_);
+  updater_ = std::move(updater);
+}
+
+}  // namespace mx::detail

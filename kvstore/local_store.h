@@ -1,0 +1,44 @@
+// Stores within one process: "local" and "device". Internal; users have KVStore::create().
+#pragma once
+
+#include <map>
+#include <mutex>
+
+#include "kvstore/kvstore.h"
+
+namespace mx::detail {
+
+/// Where sums are made.
+enum class SumPlace { host, devices };
+
+class LocalStore final : public KVStore {
+ public:
+  LocalStore(std::string type, SumPlace place) : type_(std::move(type)), place_(place) {}
+
+  const std::string& type() const override { return type_; }
+  void init(const std::string& key, const NDArray& value) override;
+  void push(const std::string& key, const Values& values, const KVOptions& options) override;
+  void pull(const std::string& key, const Values& outs, const KVOptions& options) override;
+  void set_updater(Updater updater) override;
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void barrier() override { wait_all(); }
+
+ private:
+  struct Entry {
+    NDArray stored;
+    bool placed = false;  // at home on a device for good
+  };
+
+  Entry& entry(const std::string& key, const char* op);
+  void place(Entry& entry, const std::vector<NDArray>& values);
+
+  const std::string type_;
+  const SumPlace place_;
+  std::mutex mutex_;  // held while operations of a call are pushed: their order is that of the calls
+  std::map<std::string, Entry> entries_;
+  std::map<std::string, size_t> bytes_at_;  // by the device's name
+  Updater updater_;
+};
+
+}  // namespace mx::detail

@@ -1,0 +1,75 @@
+// The attributes of the operators of fill_ops.cc, and their gradients. Internal.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ndarray/attrs.h"
+#include "operators/gradient.h"
+#include "operators/shape_ops.h"
+
+namespace mx::detail {
+
+struct PadAttrs {
+  std::vector<int64_t> widths;
+  std::string mode = "constant";
+  double value = 0;
+  template <class V>
+  static void fields(V&& v) {
+    v("widths", &PadAttrs::widths, "elements before and after, for each dimension");
+    v("mode", &PadAttrs::mode, "what is put there: constant, edge, reflect, symmetric, wrap");
+    v("value", &PadAttrs::value, "the constant");
+  }
+};
+
+struct TileAttrs {
+  Shape repeats;
+  template <class V>
+  static void fields(V&& v) {
+    v("repeats", &TileAttrs::repeats, "how often, along each dimension of the result");
+  }
+};
+
+struct RepeatAttrs {
+  int64_t count = 1;
+  int64_t axis = 0;
+  template <class V>
+  static void fields(V&& v) {
+    v("count", &RepeatAttrs::count, "how often each entry comes");
+    v("axis", &RepeatAttrs::axis, "the dimension");
+  }
+};
+
+struct RollAttrs {
+  Shape shifts;
+  Shape axes;
+  template <class V>
+  static void fields(V&& v) {
+    v("shifts", &RollAttrs::shifts, "by how much, towards the end");
+    v("axes", &RollAttrs::axes, "along which dimension each shift is; several of one dimension add up");
+  }
+};
+
+struct TriangleAttrs {
+  int64_t k = 0;
+  template <class V>
+  static void fields(V&& v) {
+    v("k", &TriangleAttrs::k, "the diagonal: positive above the main one");
+  }
+};
+
+/// From an operator's attribute. Throws InvalidArgument, naming `op`, for another text.
+PadMode pad_mode(const std::string& text, const char* op);
+/// Which of n elements stands at position i, which may be outside; not for PadMode::constant.
+int64_t pad_source(int64_t i, int64_t n, PadMode mode);
+/// a - n floor(a / n), n > 0.
+int64_t modulo(int64_t a, int64_t n);
+
+void gradient_pad(GradientContext& g);
+void gradient_tile(GradientContext& g);
+void gradient_repeat(GradientContext& g);
+void gradient_roll(GradientContext& g);
+void gradient_tril(GradientContext& g);
+void gradient_triu(GradientContext& g);
+
+}  // namespace mx::detail

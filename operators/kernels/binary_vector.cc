@@ -1,0 +1,152 @@
+// Functions of two operands, written with explicit vectors: derivatives of activations, and a loss.
+#include "operators/kernels/tables.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "operators/kernels/binary_vector.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "operators/kernels/math_f32-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mx::kernels::HWY_NAMESPACE {
+
+template <class D>
+inline constexpr bool kIsFloat = sizeof(hn::TFromD<D>) == sizeof(float);
+
+/// NaN stays NaN.
+template <class D, class V>
+HWY_INLINE V limited(D d, V x, double limit) {
+  using T = hn::TFromD<D>;
+  return hn::Max(hn::Set(d, static_cast<T>(-limit)), hn::Min(hn::Set(d, static_cast<T>(limit)), x));
+}
+
+/// 1 / (1 + exp(-x)) for x of common size.
+template <class D, class V>
+HWY_INLINE V sigmoid_of(D d, V x) {
+  if constexpr (kIsFloat<D>) {
+    return SigmoidFloat::of(d, x);
+  } else {
+    return Sigmoid::of(d, x);
+  }
+}
+
+// Each is head times the derivative at x; beyond the limits that is what it is at them.
+
+/// s (1 + x (1 - s)), s = sigmoid(x).
+struct SiluBackward {
+  template <class D, class V>
+  static HWY_INLINE V of(D d, V head, V x) {
+    const V one = hn::Set(d, 1), at = limited(d, x, kIsFloat<D> ? 100 : 700), s = sigmoid_of(d, at);
+    return hn::Mul(head, hn::Mul(s, hn::MulAdd(at, hn::Sub(one, s), one)));
+  }
+};
+
+/// s (1 + x (1 - s) z'), s = sigmoid(z), z = 2 sqrt(2 / pi) (x + 0.044715 x^3).
+struct GeluTanhBackward {
+  template <class D, class V>
+  static HWY_INLINE V of(D d, V head, V x) {
+    using T = hn::TFromD<D>;
+    const V one = hn::Set(d, 1), root = hn::Set(d, static_cast<T>(GeluTanh::kTwiceRoot));
+    const V at = limited(d, x, 20),
+            cubic = hn::Mul(hn::Set(d, static_cast<T>(GeluTanh::kCubic)), hn::Mul(at, at));
+    const V s = sigmoid_of(d, hn::Mul(root, hn::MulAdd(cubic, at, at)));
+    const V slope = hn::Mul(root, hn::MulAdd(hn::Set(d, 3), cubic, one));
+    return hn::Mul(head, hn::Mul(s, hn::MulAdd(hn::Mul(at, slope), hn::Sub(one, s), one)));
+  }
+};
+
+/// The normal distribution's integral up to x, and x times its density.
+struct GeluBackward {
+  template <class D, class V>
+  static HWY_INLINE V of(D d, V head, V x) {
+    const V at = limited(d, x, 20);
+    V bell;
+    const V integral = NormalFloat::integral(d, at, bell);
+    return hn::Mul(head, hn::MulAdd(at, hn::Mul(bell, hn::Set(d, 0.39894228040143268f)), integral));
+  }
+};
+
+/// In double. What is no probability gives NaN, from the C library.
+struct BinaryCrossEntropy {
+  template <class D, class V>
+  static HWY_INLINE V of(D d, V x, V target) {
+    const V one = hn::Set(d, 1), least = hn::Set(d, -100);
+    // 0 and 1 are frequent: any other number whose logarithm is below -100 stands in for the one, the limit
+    // itself for the other. (NaN passes a maximum, as the second operand.)
+    const auto never = hn::Eq(x, hn::Zero(d)), always = hn::Eq(x, one);
+    const V yes = hn::Max(least, patched<Log>(d, hn::IfThenElse(never, hn::Set(d, 1e-50), x)));
+    const V rest = hn::Max(least, patched<Log1p>(d, hn::Neg(hn::IfThenElse(always, hn::Zero(d), x))));
+    const V no = hn::IfThenElse(always, least, rest);
+    return hn::NegMulAdd(target, yes, hn::Mul(hn::Sub(target, one), no));
+  }
+};
+
+/// F on vectors of T.
+template <class F, class T>
+struct Direct {
+  using Element = T;
+  using D = hn::ScalableTag<T>;
+  static HWY_INLINE hn::Vec<D> of(D d, hn::Vec<D> a, hn::Vec<D> b) { return F::of(d, a, b); }
+};
+
+/// F in double, for vectors of float; rounded once.
+template <class F>
+struct Widened {
+  using Element = float;
+  using Wide = hn::ScalableTag<double>;
+  using D = hn::Rebind<float, Wide>;
+  static HWY_INLINE hn::Vec<D> of(D d, hn::Vec<D> a, hn::Vec<D> b) {
+    const Wide wide;
+    return hn::DemoteTo(d, F::of(wide, hn::PromoteTo(wide, a), hn::PromoteTo(wide, b)));
+  }
+};
+
+template <class F>
+void row(void* out, const void* const* in, int64_t n) {
+  using T = typename F::Element;
+  const typename F::D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  T* const to = static_cast<T*>(out);
+  const T* const a = static_cast<const T*>(in[0]);
+  const T* const b = static_cast<const T*>(in[1]);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(F::of(d, hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, to + i);
+  if (i == n) return;
+  // The rest through the same instructions.
+  HWY_ALIGN T rest_a[hn::MaxLanes(d)], rest_b[hn::MaxLanes(d)];
+  for (int64_t k = 0; k < lanes; ++k) {
+    rest_a[k] = i + k < n ? a[i + k] : T(0.5);
+    rest_b[k] = i + k < n ? b[i + k] : T(0.5);
+  }
+  hn::Store(F::of(d, hn::Load(d, rest_a), hn::Load(d, rest_b)), d, rest_a);
+  for (int64_t k = 0; i + k < n; ++k) to[i + k] = rest_a[k];
+}
+
+Row find_row(BinaryOp op, DType computing) {
+  const bool single = computing == DType::f32;
+  if (!single && computing != DType::f64) return nullptr;
+  switch (op) {
+    case BinaryOp::silu_backward:
+      return single ? row<Direct<SiluBackward, float>> : row<Direct<SiluBackward, double>>;
+    case BinaryOp::gelu_backward:
+      return single ? row<Direct<GeluBackward, float>> : nullptr;  // (see binary_library_row)
+    case BinaryOp::gelu_tanh_backward:
+      return single ? row<Direct<GeluTanhBackward, float>> : row<Direct<GeluTanhBackward, double>>;
+    case BinaryOp::binary_cross_entropy:
+      return single ? row<Widened<BinaryCrossEntropy>> : row<Direct<BinaryCrossEntropy, double>>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace mx::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mx::kernels {
+HWY_EXPORT(find_row);
+Row binary_vector_row(BinaryOp op, DType computing) { return HWY_DYNAMIC_DISPATCH(find_row)(op, computing); }
+}  // namespace mx::kernels
+#endif

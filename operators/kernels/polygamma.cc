@@ -1,0 +1,99 @@
+// digamma: reflection for negative x, recurrence up to 10, then the asymptotic series. Higher orders:
+// (-1)^(n+1) n! zeta(n + 1, x), the Hurwitz zeta function by the sum of Euler and Maclaurin.
+// Source: NIST Digital Library of Mathematical Functions, 5.11.2, 5.15, 25.11.
+#include "operators/kernels/polygamma.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "engine/base/check.h"
+#include "ndarray/kernels/strided_loop.h"
+#include "operators/kernels/row_convert.h"
+
+namespace mx::kernels {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity(),
+                 kNan = std::numeric_limits<double>::quiet_NaN();
+
+/// The Bernoulli numbers B2, B4, ...
+constexpr double kBernoulli[] = {1. / 6,       -1. / 30, 1. / 42,       -1. / 30,     5. / 66,
+                                 -691. / 2730, 7. / 6,   -3617. / 510., 43867. / 798, -174611. / 330};
+
+double digamma(double x) {
+  if (x == 0) return std::copysign(kInfinity, -x);
+  if (x < 0) {
+    const double rest = x - std::trunc(x);  // exact, and the tangent has the period 1
+    return rest == 0 ? kNan : digamma(1 - x) - std::numbers::pi / std::tan(std::numbers::pi * rest);
+  }
+  double shift = 0;
+  for (; x < 10; ++x) shift -= 1 / x;
+  const double inverse = 1 / (x * x);
+  double power = inverse, series = 0;
+  for (int k = 0; k < 8; ++k, power *= inverse) series -= kBernoulli[k] / (2 * (k + 1)) * power;
+  return shift + (std::isinf(x) ? x : std::log(x) - 0.5 / x + series);
+}
+
+/// sum over k >= 0 of (k + x)^-s, for x > 0 and s >= 2.
+double hurwitz_zeta(double s, double x) {
+  if (std::isinf(x)) return 0;
+  double sum = 0;
+  for (; x < 10 + s / 4; ++x) sum += std::pow(x, -s);
+  // The rest as an integral, with the terms that correct it.
+  const double last = std::pow(x, -s);
+  sum += last * x / (s - 1) + last / 2;
+  double factor = s * last / x;  // s (s + 1) .. (s + 2k) x^(-s - 2k - 1) / (2k + 2)!, without the 2
+  for (int k = 0; k < 10; ++k) {
+    const double m = 2 * k;
+    const double term = factor * kBernoulli[k] / 2;
+    sum += term;
+    if (std::fabs(term) < std::fabs(sum) * 1e-17) break;
+    factor *= (s + m + 1) * (s + m + 2) / ((m + 3) * (m + 4) * x * x);
+  }
+  return sum;
+}
+
+/// The same for negative x that are no integers and whole s: those terms below 0 are, turned round, the
+/// difference of two such sums.
+double zeta_of_any(double s, double x) {
+  if (x > 0) return hurwitz_zeta(s, x);
+  const double whole = std::floor(x), above = x - whole;  // 0 < above < 1
+  const double sign = std::fmod(s, 2) == 0 ? 1 : -1;
+  return sign * (hurwitz_zeta(s, 1 - above) - hurwitz_zeta(s, 1 - x)) + hurwitz_zeta(s, above);
+}
+
+}  // namespace
+
+double polygamma(int64_t order, double x) {
+  if (order == 0 || std::isnan(x)) return std::isnan(x) ? x : digamma(x);
+  const bool odd = order % 2 == 1;
+  if (x == -kInfinity || (x <= 0 && x == std::floor(x))) return odd && x != -kInfinity ? kInfinity : kNan;
+  const double n = static_cast<double>(order);
+  const double size = std::tgamma(n + 1) * zeta_of_any(n + 1, x);
+  return odd ? size : -size;
+}
+
+void polygamma(const Tensor& out, const Tensor& in, int64_t order) {
+  MX_CHECK(out.shape == in.shape && is_floating(out.dtype), InvalidArgument,
+           "[polygamma] expected a floating-point result of shape ", in.shape, ", got ", out.dtype, " ",
+           out.shape);
+  MX_CHECK(order >= 0, InvalidArgument, "[polygamma] expected an order of 0 or more, got ", order);
+  const LoopPlan<2> plan({&out, &in});
+  // (An element is as dear as dozens of additions.)
+  const auto body = [&](const std::array<int64_t, 2>& at, int64_t n) {
+    constexpr int64_t kRun = 256;
+    double buffer[kRun];
+    const int64_t to = plan.strides[0][0], from = plan.strides[1][0];
+    for (int64_t done = 0; done < n; done += kRun) {
+      const int64_t here = std::min(kRun, n - done);
+      load_run(buffer, in.data, in.dtype, at[1] + done * from, from, here);
+      for (int64_t i = 0; i < here; ++i) buffer[i] = polygamma(order, buffer[i]);
+      store_run(out.data, out.dtype, at[0] + done * to, to, buffer, here);
+    }
+  };
+  parallel_runs<2>(plan, body, kLoopGrain / 32);
+}
+
+}  // namespace mx::kernels

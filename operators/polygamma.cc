@@ -1,0 +1,64 @@
+// The derivatives of lgamma.
+#include "operators/kernels/polygamma.h"
+#include "engine/base/check.h"
+#include "operators/elementwise_binary.h"
+#include "operators/elementwise_unary.h"
+
+namespace mx {
+namespace {
+
+struct PolygammaAttrs {
+  int64_t order = 0;
+  template <class V>
+  static void fields(V&& v) {
+    v("order", &PolygammaAttrs::order, "which derivative of digamma");
+  }
+};
+
+void infer(InferContext& c) {
+  const int64_t order = c.attr<PolygammaAttrs>().order;
+  MX_CHECK(order >= 0, InvalidArgument, "[", c.name(), "] expected an order of 0 or more, got ", order);
+  c.output(c.shape(0), is_floating(c.dtype(0)) ? c.dtype(0) : f32);
+}
+
+void run(const KernelArgs& args) {
+  kernels::polygamma(args.out[0], args.in[0], args.attr<PolygammaAttrs>().order);
+}
+
+void gradient(GradientContext& g) {
+  g.set(0, g.head() * polygamma(g.input(0), g.attr<PolygammaAttrs>().order + 1));
+}
+
+std::vector<Sample> samples() {
+  const NDArray x = array({{0.75f, 1.f, 2.5f}, {12.25f, 0.125f, 4.f}});
+  return {{{x}, PolygammaAttrs{}, "digamma"},
+          {{x.transpose()}, PolygammaAttrs{1}, "order=1, transposed"},
+          {{x}, PolygammaAttrs{2}, "order=2"},
+          {{x * 0.25f - 3.7f}, PolygammaAttrs{0}, "digamma below 0"},
+          {{x * 0.25f - 3.7f}, PolygammaAttrs{3}, "order=3, below 0"}};
+}
+
+const Operator kPolygamma = {
+    .kernel = {"polygamma", run, nullptr, 32},
+    .doc = "The derivative of that order of digamma, which is itself that of lgamma.",
+    .family = "elementwise",
+    .inputs = {"x"},
+    .attrs = &kAttrType<PolygammaAttrs>,
+    .infer = infer,
+    .gradient = gradient,
+    .gradient_uses = {.inputs = 1},
+    .samples = samples,
+    .in_place = 1,
+    .elementwise = true,
+};
+
+}  // namespace
+
+namespace detail {
+OperatorFamily family_polygamma() { return {&kPolygamma}; }
+}  // namespace detail
+
+NDArray polygamma(const Arg& x, int64_t order) { return call(kPolygamma, PolygammaAttrs{order}, x); }
+NDArray digamma(const Arg& x) { return polygamma(x, 0); }
+
+}  // namespace mx

@@ -1,0 +1,163 @@
+// Gradients of reductions. What a reduction gave, and its gradient, is widened by views.
+#include "operators/reduce_gradient.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "operators/elementwise_binary.h"
+#include "operators/elementwise_unary.h"
+#include "operators/reduce.h"
+#include "operators/scan.h"
+#include "operators/select.h"
+
+namespace mx::detail {
+
+using kernels::ReduceOp;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// The dimensions that are reduced, and the input's sizes.
+class Cut {
+ public:
+  Cut(const GradientContext& g, const Shape& axes)
+      : in_(g.input_shape(0)), axes_(normalize_axes(axes, in_.rank(), "gradient")) {}
+
+  const Shape& axes() const { return axes_; }
+  double count() const {
+    double n = 1;
+    for (int64_t axis : axes_) n *= static_cast<double>(in_[static_cast<int>(axis)]);
+    return n;
+  }
+  /// A result, with or without them, as one with sizes of 1 in their place.
+  NDArray kept(const NDArray& result) const {
+    if (result.rank() == in_.rank()) return result;
+    Shape shape = in_;
+    for (int64_t axis : axes_) shape[static_cast<int>(axis)] = 1;
+    return result.reshape(shape);
+  }
+  NDArray wide(const NDArray& result) const { return kept(result).broadcast_to(in_); }
+
+ private:
+  const Shape& in_;
+  Shape axes_;
+};
+
+Cut cut_of(const GradientContext& g) { return {g, g.attr<ReduceAttrs>().axes}; }
+
+void gradient_sum(GradientContext& g) { g.set(0, cut_of(g).wide(g.head())); }
+
+void gradient_mean(GradientContext& g) {
+  const Cut cut = cut_of(g);
+  g.set(0, cut.wide(g.head() * (1 / cut.count())));
+}
+
+/// Equals share.
+void gradient_extreme(GradientContext& g) {
+  const Cut cut = cut_of(g);
+  const NDArray chosen = g.input(0) == cut.kept(g.output());
+  const NDArray number = sum(chosen, cut.axes(), true);
+  g.set(0, where(chosen, cut.kept(g.head()) / number, 0));
+}
+
+void gradient_logsumexp(GradientContext& g) {
+  const Cut cut = cut_of(g);
+  // Where the sum is of zeros only, nothing has a part in it.
+  const NDArray y = cut.kept(g.output());
+  g.set(0, cut.kept(g.head()) * exp(g.input(0) - where(y == -kInfinity, 0, y)));
+}
+
+/// Each element's is the product of the others, from both sides: no division, which zeros would not allow.
+void gradient_prod(GradientContext& g) {
+  const Cut cut = cut_of(g);
+  const NDArray& x = g.input(0);
+  const Shape& axes = cut.axes();
+  const auto others = [](const NDArray& a, int64_t axis) {
+    return cumprod(a, axis, true) * cumprod(a, axis, true, true);
+  };
+  if (axes.empty()) return g.set(0, g.head());
+  if (axes.rank() == 1) return g.set(0, cut.kept(g.head()) * others(x, axes[0]));
+  // Several as one: behind the others, and joined.
+  Shape order, turned, back = Shape::filled(x.rank(), 0), joined;
+  int64_t size = 1;
+  for (int i = 0; i < x.rank(); ++i)
+    if (std::find(axes.begin(), axes.end(), i) == axes.end()) order.push_back(i);
+  for (int64_t axis : order) joined.push_back(x.shape()[static_cast<int>(axis)]);
+  for (int64_t axis : axes) {
+    order.push_back(axis);
+    size *= x.shape()[static_cast<int>(axis)];
+  }
+  joined.push_back(size);
+  for (int i = 0; i < order.rank(); ++i) {
+    turned.push_back(x.shape()[static_cast<int>(order[i])]);
+    back[static_cast<int>(order[i])] = i;
+  }
+  const NDArray products = others(x.transpose(order).reshape(joined), -1);
+  g.set(0, cut.kept(g.head()) * products.reshape(turned).transpose(back));
+}
+
+/// x less its mean over the axes.
+NDArray centred(const NDArray& x, const Cut& cut) { return x - mean(x, cut.axes(), true); }
+
+/// sign(x), and a share of it for each of those that are as large as the norm.
+NDArray extreme_signs(const NDArray& x, const NDArray& y, const Cut& cut) {
+  const NDArray chosen = abs(x) == y;
+  return where(chosen, sign(x) / sum(chosen, cut.axes(), true), 0);
+}
+
+}  // namespace
+
+ReduceGradient reduce_gradient(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return {gradient_sum, {}};
+    case ReduceOp::mean:
+      return {gradient_mean, {}};
+    case ReduceOp::prod:
+      return {gradient_prod, {.inputs = 1}};
+    case ReduceOp::max:
+    case ReduceOp::min:
+      return {gradient_extreme, {.inputs = 1, .outputs = 1}};
+    case ReduceOp::logsumexp:
+      return {gradient_logsumexp, {.inputs = 1, .outputs = 1}};
+    default:
+      return {};  // the results are places and counts
+  }
+}
+
+void gradient_var(GradientContext& g) {
+  const auto& attrs = g.attr<VarianceAttrs>();
+  const Cut cut(g, attrs.axes);
+  const double divisor = std::max(0.0, cut.count() - attrs.correction);
+  g.set(0, cut.kept(g.head() * (2 / divisor)) * centred(g.input(0), cut));
+}
+
+void gradient_stddev(GradientContext& g) {
+  const auto& attrs = g.attr<VarianceAttrs>();
+  const Cut cut(g, attrs.axes);
+  const double divisor = std::max(0.0, cut.count() - attrs.correction);
+  // Of equal elements: 0.
+  const NDArray y = where(g.output() == 0, kInfinity, g.output());
+  g.set(0, cut.kept(g.head() / (y * divisor)) * centred(g.input(0), cut));
+}
+
+void gradient_norm(GradientContext& g) {
+  const auto& attrs = g.attr<NormAttrs>();
+  const double p = attrs.p;
+  if (p == 0) return;  // a count
+  const Cut cut(g, attrs.axes);
+  const NDArray& x = g.input(0);
+  const NDArray head = cut.kept(g.head());
+  if (p == 1) return g.set(0, head * sign(x));
+  const NDArray y = cut.kept(g.output());
+  if (std::isinf(p)) return g.set(0, head * extreme_signs(x, y, cut));
+  const NDArray nothing = y == 0;
+  if (p == 2) return g.set(0, x * (head / where(nothing, kInfinity, y)));
+  // sign(x) (|x| / y)^(p - 1), and 0 where x is 0: the power may be infinite there.
+  const NDArray size = where(x == 0, 1, abs(x) / where(nothing, 1, y));
+  g.set(0, where(nothing, 0, head) * (sign(x) * pow(size, p - 1)));
+}
+
+}  // namespace mx::detail

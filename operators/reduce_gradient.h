@@ -1,0 +1,20 @@
+// The gradients of reductions, for their records. Internal.
+#pragma once
+
+#include "operators/gradient.h"
+#include "operators/kernels/reduce.h"
+
+namespace mx::detail {
+
+struct ReduceGradient {
+  void (*gradient)(GradientContext&) = nullptr;  ///< null: not differentiable
+  GradientUses uses{};
+};
+
+/// Of those with ReduceAttrs.
+ReduceGradient reduce_gradient(kernels::ReduceOp op);
+void gradient_var(GradientContext& g);
+void gradient_stddev(GradientContext& g);
+void gradient_norm(GradientContext& g);
+
+}  // namespace mx::detail

@@ -1,0 +1,129 @@
+// Functions with a way back of their own, and custom operators under recording.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "executor/autograd/autograd.h"
+#include "operators/custom.h"
+#include "operators/operators.h"
+#include "tests/support/errors.h"
+#include "tests/support/numeric_gradient.h"
+
+namespace mx {
+namespace {
+
+using test::contains;
+using test::error_of;
+
+struct Exp : Function {
+  NDArray y;
+  std::vector<NDArray> forward(std::span<const NDArray> in) override { return {y = exp(in[0])}; }
+  std::vector<NDArray> backward(std::span<const NDArray> heads) override { return {heads[0] * y}; }
+};
+
+struct Scaled : Function {
+  explicit Scaled(double factor) : factor_(factor) {}
+  std::vector<NDArray> forward(std::span<const NDArray> in) override {
+    return {in[0] * factor_, in[1] + 1, argmax(in[0])};
+  }
+  std::vector<NDArray> backward(std::span<const NDArray> heads) override {
+    return {heads[0].defined() ? heads[0] * factor_ : NDArray(), heads[1]};
+  }
+  double factor_;
+};
+
+TEST(Function, AnswersForItsGradient) {
+  test::expect_gradients([](const std::vector<NDArray>& a) { return sum(apply<Exp>({a[0] * 2})[0]); },
+                         {test::some({3})});
+}
+
+TEST(Function, SeveralInputsAndOutputsOfWhichSomeAreUnused) {
+  NDArray x = test::some({3}, 1).requires_grad_(), y = test::some({3}, 2).requires_grad_();
+  const std::vector<NDArray> out = apply<Scaled>({x, y}, 4.0);
+  EXPECT_FALSE(out[2].requires_grad()) << "integers";
+  sum(out[0]).backward();
+  EXPECT_EQ((std::vector<double>{4, 4, 4}), x.grad().to_vector<double>());
+  EXPECT_FALSE(y.grad().defined());
+}
+
+TEST(Function, RunsWithoutRecordingOfItsOwn) {
+  struct Sees : Function {
+    std::vector<NDArray> forward(std::span<const NDArray> in) override {
+      EXPECT_FALSE(grad_enabled());
+      return {in[0]};  // the input itself
+    }
+    std::vector<NDArray> backward(std::span<const NDArray> heads) override { return {heads[0] * 2}; }
+  };
+  NDArray x = test::some({3}).requires_grad_();
+  const NDArray y = apply<Sees>({x})[0];
+  sum(y).backward();
+  EXPECT_EQ((std::vector<double>{2, 2, 2}), x.grad().to_vector<double>());
+  EXPECT_FALSE(apply<Sees>({x.detach()})[0].requires_grad());
+}
+
+TEST(Function, Closures) {
+  NDArray x = test::some({3}).requires_grad_();
+  const NDArray y = apply(
+      {x}, [](std::span<const NDArray> in) { return std::vector<NDArray>{floor(in[0])}; },
+      [](std::span<const NDArray> heads) { return std::vector<NDArray>{heads[0]}; })[0];
+  sum(y * 3).backward();
+  EXPECT_EQ((std::vector<double>{3, 3, 3}), x.grad().to_vector<double>()) << "straight through";
+}
+
+TEST(Function, WrongGradientsAreNamed) {
+  NDArray x = test::some({3}).requires_grad_();
+  const auto run = [&](std::vector<NDArray> gradients_given) {
+    const NDArray y = apply(
+        {x}, [](std::span<const NDArray> in) { return std::vector<NDArray>{in[0] * 1}; },
+        [=](std::span<const NDArray>) { return gradients_given; })[0];
+    return error_of<InvalidArgument>([&] { sum(y).backward(); });
+  };
+  EXPECT_TRUE(contains(run({}), "got 0"));
+  EXPECT_TRUE(contains(run({ones({2}, f64)}), "(2,)"));
+}
+
+struct Cube : CustomOp {
+  static Operator record() {
+    return {.kernel = {"test_cube"}, .doc = "x^3.", .inputs = {"x"}, .gradient_uses = {.inputs = 1}};
+  }
+  void infer(InferContext& c) const { c.output(c.shape(0), c.dtype(0)); }
+  void forward(const KernelArgs& args) const {
+    for (int64_t i = 0; i < args.in[0].numel(); ++i) {
+      const double v = args.in[0].as<double>()[i];
+      args.out[0].as<double>()[i] = v * v * v;
+    }
+  }
+  void gradient(GradientContext& g) const { g.set(0, g.head() * g.input(0) * g.input(0) * 3); }
+};
+
+TEST(CustomOperator, IsRecordedAndDifferentiatedTwice) {
+  test::expect_gradients([](const std::vector<NDArray>& a) { return sum(custom<Cube>({a[0]})); },
+                         {test::some({3})});
+  NDArray x = test::some({3}).requires_grad_();
+  const NDArray first = gradients({sum(custom<Cube>({x}))}, {x}, {.create_graph = true})[0];
+  sum(first).backward();
+  test::expect_close((x.detach() * 6).to_vector<double>(), x.grad().to_vector<double>(), 1e-12, "second");
+}
+
+struct NoWayBack : CustomOp {
+  static Operator record() { return {.kernel = {"test_no_way_back"}, .doc = "x.", .inputs = {"x"}}; }
+  void infer(InferContext& c) const { c.output(c.shape(0), c.dtype(0)); }
+  std::vector<NDArray> compose(std::span<const NDArray> in) const { return {in[0] * 1}; }
+};
+struct NoGradient : CustomOp {
+  static Operator record() { return {.kernel = {"test_no_gradient"}, .doc = "x.", .inputs = {"x"}}; }
+  void infer(InferContext& c) const { c.output(c.shape(0), c.dtype(0)); }
+  void forward(const KernelArgs& args) const { *args.out[0].as<double>() = *args.in[0].as<double>(); }
+};
+
+TEST(CustomOperator, WithoutAGradientSaysSoWhenItIsAskedFor) {
+  NDArray x = test::some({1}).requires_grad_();
+  const NDArray y = custom<NoGradient>({x});
+  const std::string message = error_of<InvalidArgument>([&] { y.backward(); });
+  EXPECT_TRUE(contains(message, "test_no_gradient") && contains(message, "function_test.cc")) << message;
+  custom<NoWayBack>({x}).backward();
+  EXPECT_EQ(1, x.grad().item<double>()) << "what is composed has the gradient of its parts";
+}
+
+}  // namespace
+}  // namespace mx

@@ -1,0 +1,101 @@
+// grad, value_and_grad, jacobian, hvp.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "executor/autograd/functional.h"
+#include "operators/operators.h"
+#include "tests/support/errors.h"
+#include "tests/support/numeric_gradient.h"
+
+namespace mx {
+namespace {
+
+using test::error_of;
+
+TEST(Functional, GradOfAnArgument) {
+  const auto f = [](const NDArray& w, const NDArray& x) { return sum(tanh(matmul(x, w))); };
+  const NDArray w = test::some({3, 2}, 1), x = test::some({4, 3}, 2);
+  const auto list = [&](const std::vector<NDArray>& a) { return f(a[0], a[1]); };
+  test::expect_close(test::numeric_gradient(list, {w, x}, 0), grad(f, 0)(w, x).to_vector<double>(), 1e-6,
+                     "w");
+  test::expect_close(test::numeric_gradient(list, {w, x}, 1), grad(f, 1)(w, x).to_vector<double>(), 1e-6,
+                     "x");
+  EXPECT_FALSE(w.requires_grad());
+  EXPECT_FALSE(grad(f, 0)(w, x).requires_grad()) << "nobody differentiates it again";
+}
+
+TEST(Functional, GradOfGradOfGrad) {
+  const auto f = [](const NDArray& x) { return sum(exp(x * 2)); };
+  const auto first = grad(f);
+  const auto second = grad([&](const NDArray& x) { return sum(first(x)); });
+  const auto third = grad([&](const NDArray& x) { return sum(second(x)); });
+  const NDArray x = test::some({3});
+  test::expect_close((exp(x * 2) * 2).to_vector<double>(), first(x).to_vector<double>(), 1e-12, "first");
+  test::expect_close((exp(x * 2) * 4).to_vector<double>(), second(x).to_vector<double>(), 1e-12, "second");
+  test::expect_close((exp(x * 2) * 8).to_vector<double>(), third(x).to_vector<double>(), 1e-12, "third");
+}
+
+TEST(Functional, ValueAndGrad) {
+  const NDArray x = test::some({3});
+  const auto [value, gradient] = value_and_grad([](const NDArray& a) { return sum(a * a); })(x);
+  EXPECT_DOUBLE_EQ(sum(x * x).item<double>(), value.item<double>());
+  test::expect_close((x * 2).to_vector<double>(), gradient.to_vector<double>(), 1e-12, "gradient");
+  EXPECT_FALSE(value.requires_grad());
+}
+
+TEST(Functional, JacobianOfAnyShape) {
+  const NDArray x = test::some({2, 3});
+  const NDArray j = jacobian([](const NDArray& a) { return tanh(a).transpose(); })(x);
+  ASSERT_EQ((Shape{3, 2, 2, 3}), j.shape());
+  for (int64_t a = 0; a < 3; ++a)
+    for (int64_t b = 0; b < 2; ++b)
+      for (int64_t c = 0; c < 2; ++c)
+        for (int64_t d = 0; d < 3; ++d) {
+          const double t = std::tanh(x[{c, d}].item<double>());
+          EXPECT_NEAR(a == d && b == c ? 1 - t * t : 0, (j[{a, b, c, d}].item<double>()), 1e-12);
+        }
+  EXPECT_EQ((Shape{0, 2}), jacobian([](const NDArray& a) {
+                             return a.slice(0, Slice{0, 0});
+                           })(ones({2}, f64))
+                               .shape());
+}
+
+TEST(Functional, HessianVectorProduct) {
+  const auto f = [](const NDArray& x) { return sum(x * x * x) + prod(x); };
+  const NDArray x = test::some({3}, 1), v = test::some({3}, 2);
+  const NDArray hessian = jacobian(grad(f))(x);
+  test::expect_close(matmul(hessian, v).to_vector<double>(), hvp(f, x, v).to_vector<double>(), 1e-10, "H v");
+  const std::vector<double> a = x.to_vector<double>();
+  EXPECT_NEAR(6 * a[0], (hessian[{0, 0}].item<double>()), 1e-10);
+  EXPECT_NEAR(a[2], (hessian[{0, 1}].item<double>()), 1e-10);
+}
+
+TEST(Functional, CapturedRecordedArraysGetGradientsFromOutside) {
+  NDArray w = test::some({3}).requires_grad_();
+  const NDArray x = test::some({3}, 2).requires_grad_();
+  const NDArray g = grad([&](const NDArray& a) { return sum(a * a * w); })(x);
+  sum(g).backward();
+  test::expect_close((x.detach() * 2).to_vector<double>(), w.grad().to_vector<double>(), 1e-12, "w");
+  test::expect_close((w.detach() * 2).to_vector<double>(), x.grad().to_vector<double>(), 1e-12, "x");
+}
+
+TEST(Functional, AnArgumentThatIsNotUsedHasAGradientOfZero) {
+  const NDArray x = test::some({3});
+  EXPECT_EQ((std::vector<double>{0, 0, 0}),
+            grad([](const NDArray&) { return ones({}, f64); })(x).to_vector<double>());
+  EXPECT_EQ((std::vector<double>{0, 0, 0}),
+            grad([](const NDArray&, const NDArray& b) { return sum(b); })(x, x).to_vector<double>());
+}
+
+TEST(Functional, BadUse) {
+  const NDArray x = test::some({3});
+  error_of<InvalidArgument>([&] { grad([](const NDArray& a) { return a; })(x); });
+  error_of<InvalidArgument>([&] { grad([](const NDArray& a) { return sum(a); }, 1)(x); });
+  error_of<InvalidArgument>([&] { grad([](const NDArray& a) { return sum(a); })(array<int64_t>({1})); });
+  error_of<InvalidArgument>([&] { hvp([](const NDArray& a) { return sum(a); }, x, ones({2}, f64)); });
+}
+
+}  // namespace
+}  // namespace mx

@@ -1,0 +1,111 @@
+// How long graphs live, and how long they may be.
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "engine/device/registry.h"
+#include "executor/autograd/autograd.h"
+#include "operators/operators.h"
+#include "tests/support/numeric_gradient.h"
+
+namespace mx {
+namespace {
+
+size_t live_bytes() { return get_device(cpu()).memory_stats().in_use_bytes; }
+
+// Memory goes with the operation that used it last, on the thread that ran it: soon, not at once.
+bool comes_down_to(size_t bytes) {
+  wait_all();
+  for (int i = 0; i < 100'000 && live_bytes() > bytes; ++i) std::this_thread::yield();
+  return live_bytes() <= bytes;
+}
+
+TEST(GraphLife, AThousandStepsLeaveNothingBehind) {
+  NDArray w = test::some({64, 64}).requires_grad_();
+  const NDArray x = test::some({64, 64}, 2);
+  const auto step = [&] {
+    sum(tanh(matmul(x, w)) * w).backward();
+    w.set_grad({});
+  };
+  for (int i = 0; i < 5; ++i) step();
+  wait_all();
+  const size_t before = live_bytes();
+  for (int i = 0; i < 1000; ++i) step();
+  EXPECT_TRUE(comes_down_to(before)) << live_bytes() << " bytes instead of " << before;
+}
+
+TEST(GraphLife, AGraphGoesWithItsLastArray) {
+  const size_t before = live_bytes();
+  {
+    NDArray w = test::some({128, 128}).requires_grad_();
+    NDArray y = w;
+    for (int i = 0; i < 20; ++i) y = tanh(y);
+  }
+  EXPECT_TRUE(comes_down_to(before)) << live_bytes() << " bytes instead of " << before;
+}
+
+TEST(GraphLife, SavedValuesGoAsBackwardPasses) {
+  NDArray w = test::some({128, 128}).requires_grad_();
+  NDArray y = w;
+  for (int i = 0; i < 20; ++i) y = tanh(y);
+  NDArray z = sum(y);
+  y = {};
+  wait_all();
+  const size_t with_graph = live_bytes();
+  z.backward();
+  EXPECT_TRUE(comes_down_to(with_graph - 18 * 128 * 128 * sizeof(double)))
+      << live_bytes() << " bytes after, " << with_graph << " before, though z is still there";
+}
+
+TEST(GraphLife, WhatTheGradientDoesNotLookAtIsNotKept) {
+  NDArray w = test::some({128, 128}).requires_grad_();
+  wait_all();
+  const size_t before = live_bytes();
+  NDArray y = w;
+  for (int i = 0; i < 20; ++i) y = y + 1.0;
+  EXPECT_TRUE(comes_down_to(before + 2 * 128 * 128 * sizeof(double))) << live_bytes() - before;
+}
+
+TEST(GraphLife, AChainOfAHundredThousandNeedsNoDeepStack) {
+  NDArray x = test::some({2}).requires_grad_();
+  std::thread([&] {  // with the usual stack of a thread
+    NDArray y = x;
+    for (int i = 0; i < 100'000; ++i) y = y + 1.0;
+    sum(y).backward();
+    NDArray g = gradients({sum(y * y)}, {x})[0];
+    NDArray unused = y;
+    for (int i = 0; i < 100'000; ++i) unused = unused * 1.0;
+  })
+      .join();
+  EXPECT_EQ((std::vector<double>{1, 1}), x.grad().to_vector<double>());
+}
+
+TEST(GraphLife, LengthsMayDifferFromStepToStep) {
+  NDArray w = test::some({3, 3}).requires_grad_();
+  for (int64_t length : {1, 7, 2, 0, 5}) {
+    w.set_grad({});
+    NDArray h = test::some({1, 3}, 9);
+    for (int64_t t = 0; t < length; ++t) h = tanh(matmul(h, w));
+    const NDArray loss = sum(h);
+    if (length > 0) loss.backward();
+    const auto f = [&](const std::vector<NDArray>& a) {
+      NDArray g = test::some({1, 3}, 9);
+      for (int64_t t = 0; t < length; ++t) g = tanh(matmul(g, a[0]));
+      return sum(g);
+    };
+    const NDArray grad = w.grad().defined() ? w.grad() : zeros({3, 3}, f64);
+    test::expect_close(test::numeric_gradient(f, {w.detach()}, 0), grad.to_vector<double>(), 1e-6, "length");
+  }
+}
+
+TEST(GraphLife, AGraphMayEndOnAnotherThread) {
+  NDArray x = test::some({16}).requires_grad_();
+  NDArray y = exp(x);
+  for (int i = 0; i < 1000; ++i) y = tanh(y);
+  std::thread([z = std::move(y)]() mutable { sum(z).backward(); }).join();
+  EXPECT_TRUE(x.grad().defined());
+}
+
+}  // namespace
+}  // namespace mx

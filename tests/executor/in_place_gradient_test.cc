@@ -1,0 +1,156 @@
+// Changes in place: those that are recorded, and those that are found out.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "executor/autograd/autograd.h"
+#include "operators/operators.h"
+#include "optim/update.h"
+#include "tests/support/errors.h"
+#include "tests/support/numeric_gradient.h"
+
+namespace mx {
+namespace {
+
+using test::contains;
+using test::error_of;
+
+TEST(InPlaceGradient, OperatorsOnResults) {
+  test::expect_gradients(
+      [](const std::vector<NDArray>& a) {
+        NDArray y = a[0] * 2;
+        y += a[1];
+        y *= y.clone();
+        y -= 3;
+        return sum(y * a[0]);
+      },
+      {test::some({2, 3}, 1), test::some({3}, 2)});
+}
+
+TEST(InPlaceGradient, AssignmentsToPartsOfAResult) {
+  test::expect_gradients(
+      [](const std::vector<NDArray>& a) {
+        NDArray y = a[0] * 2;
+        y[1] = a[1] * 3;
+        y[{colon, 0}] = 7;
+        y[{0, Slice{1, 3}}] += a[1][{Slice{0, 2}}];
+        return sum(y * y);
+      },
+      {test::some({3, 3}, 1), test::some({3}, 2)});
+}
+
+TEST(InPlaceGradient, RecordedValuesIntoAPlainArray) {
+  test::expect_gradients(
+      [](const std::vector<NDArray>& a) {
+        NDArray all = zeros({3, 4}, f64);
+        for (int64_t i = 0; i < 3; ++i) all[i] = a[0] * (static_cast<double>(i) + 1);
+        all[{colon, Slice{0, 4, 2}}] = a[0].slice(0, Slice{0, 2});
+        return sum(all * all);
+      },
+      {test::some({4})});
+}
+
+TEST(InPlaceGradient, AdvancedAssignments) {
+  const NDArray rows = array<int64_t>({2, 0});
+  test::expect_gradients(
+      [&](const std::vector<NDArray>& a) {
+        NDArray y = a[0] * 2;
+        y[rows] = a[1] * 3;
+        y[{colon, rows}] += 1;
+        return sum(y * y);
+      },
+      {test::some({3, 3}, 1), test::some({2, 3}, 2)});
+}
+
+TEST(InPlaceGradient, ViewsSeeWhatWasAssignedToTheirBase) {
+  NDArray x = test::some({2, 3}).requires_grad_(), v = test::some({3}, 5).requires_grad_();
+  NDArray y = x * 2;
+  const NDArray row = y[1];
+  y[1] = v;
+  sum(row * row).backward();
+  test::expect_close((v.detach() * 2).to_vector<double>(), v.grad().to_vector<double>(), 1e-12, "assigned");
+  EXPECT_EQ(std::vector<double>(6, 0), x.grad().to_vector<double>()) << "overwritten";
+}
+
+TEST(InPlaceGradient, AWholeAssignmentForgetsWhatWasThere) {
+  NDArray x = test::some({3}).requires_grad_();
+  NDArray y = x * 2;
+  y.fill_(1);
+  EXPECT_FALSE(y.requires_grad());
+  y.copy_from(x);
+  sum(y * y).backward();
+  test::expect_close((x.detach() * 2).to_vector<double>(), x.grad().to_vector<double>(), 1e-12, "copied");
+}
+
+TEST(InPlaceGradient, SourcesAreBroadcastAndConverted) {
+  NDArray x = test::some({1, 3}).to(f32).requires_grad_();
+  NDArray y = zeros({4, 3}, f64);
+  y.copy_from(x);
+  sum(y).backward();
+  EXPECT_EQ(f32, x.grad().dtype());
+  EXPECT_EQ((std::vector<float>{4, 4, 4}), x.grad().to_vector<float>());
+}
+
+TEST(InPlaceGradient, ALeafMayNotBeChangedWhileRecording) {
+  NDArray x = test::some({2, 3}).requires_grad_();
+  for (const auto& change : std::vector<std::function<void()>>{
+           [&] { x += 1; }, [&] { x.fill_(0); }, [&] { x[0] = 1; }, [&] { x.copy_from(ones({3})); },
+           [&] {
+             x[{0, 1}] = x[{1, 1}];
+           },
+           [&] { x[array<int64_t>({1})] = 2; }}) {
+    const std::vector<double> before = x.to_vector<double>();
+    const std::string message = error_of<InvalidState>(change);
+    EXPECT_TRUE(contains(message, "requires_grad_()") && contains(message, "NoGrad")) << message;
+    EXPECT_EQ(before, x.to_vector<double>()) << "nothing has happened";
+  }
+  NoGrad pause;
+  x += 1;
+  x[0] = 5;
+}
+
+TEST(InPlaceGradient, UpdateRulesWantNoRecording) {
+  NDArray w = test::some({3}).requires_grad_();
+  const NDArray g = ones({3}, f64);
+  const optim::UpdateNumbers numbers{.learning_rate = full({}, 0.5)};
+  const std::string message = error_of<InvalidState>([&] { optim::sgd_update({{w}, {g}}, {}, numbers); });
+  EXPECT_TRUE(contains(message, "NoGrad")) << message;
+  NoGrad pause;
+  optim::sgd_update({{w}, {g}}, {}, numbers);
+}
+
+TEST(InPlaceGradient, AChangedSavedValueIsNamed) {
+  NDArray x = test::some({3}).requires_grad_();
+  NDArray y = exp(x);
+  const NDArray z = sum(y * y);
+  {
+    NoGrad pause;
+    y += 1;
+  }
+  const std::string message = error_of<InvalidState>([&] { z.backward(); });
+  EXPECT_TRUE(contains(message, "[mul]") && contains(message, "changed in place") &&
+              contains(message, "in_place_gradient_test.cc"))
+      << message;
+
+  NDArray w = test::some({3}).requires_grad_();
+  const NDArray c = test::some({3}, 4);
+  const NDArray product = sum(w * c);
+  NDArray changed = c;
+  changed[1] = 0;
+  error_of<InvalidState>([&] { product.backward(); });
+}
+
+TEST(InPlaceGradient, ChangesOfValuesThatNobodyNeedsAreNoMistake) {
+  NDArray x = test::some({3}).requires_grad_();
+  NDArray y = x * 2;
+  const NDArray z = y + 1;
+  {
+    NoGrad pause;
+    y.fill_(9);
+  }
+  sum(z).backward();
+  EXPECT_EQ(std::vector<double>(3, 2), x.grad().to_vector<double>());
+}
+
+}  // namespace
+}  // namespace mx

@@ -1,0 +1,167 @@
+// What holds for every store within a process.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "kvstore/kvstore.h"
+#include "operators/operators.h"
+#include "optim/update.h"
+#include "tests/support/errors.h"
+#include "tests/support/held.h"
+
+namespace mx {
+namespace {
+
+using test::contains;
+using test::error_of;
+
+class Store : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::shared_ptr<KVStore> kv_ = KVStore::create(GetParam());
+};
+
+using Floats = std::vector<float>;
+
+TEST_P(Store, PullsWhatWasInitialised) {
+  const NDArray w = array({1.f, 2.f});
+  kv_->init("w", w);
+  NDArray out = zeros({2});
+  kv_->pull("w", out);
+  EXPECT_EQ((Floats{1, 2}), out.to_vector<float>());
+  out += 1;
+  NDArray again = zeros({2}, f64, virt(0));
+  kv_->pull("w", {again});
+  EXPECT_EQ((Floats{1, 2}), again.to(f32).to_vector<float>()) << "a copy, of any type on any device";
+  EXPECT_EQ((Floats{1, 2}), w.to_vector<float>());
+}
+
+TEST_P(Store, PushReplacesByTheSumInTheOrderOfTheList) {
+  kv_->init("w", zeros({3}));
+  const NDArray a = array({1e8f, 1.f, 3.f}), b = array({1.f, 2.f, 4.f}), c = array({-1e8f, 3.f, 5.f});
+  kv_->push("w", {a, b.to(virt(0)), c.to(virt(1))});
+  NDArray out = empty({3}), far = empty({3}, f32, virt(1));
+  kv_->pull("w", {out, far});
+  const Floats expected = ((a + b) + c).to_vector<float>();
+  EXPECT_EQ(expected, out.to_vector<float>());
+  EXPECT_EQ(expected, far.to_vector<float>());
+  EXPECT_EQ((Floats{1e8f, 1, 3}), a.to_vector<float>()) << "what is pushed stays";
+  kv_->push("w", b);
+  kv_->pull("w", out);
+  EXPECT_EQ((Floats{1, 2, 4}), out.to_vector<float>());
+}
+
+TEST_P(Store, PushpullAndBroadcast) {
+  NDArray a = array({1.f, 2.f}), b = array({10.f, 20.f}).to(virt(0));
+  kv_->broadcast("w", array({5.f, 6.f}), {a, b});
+  EXPECT_EQ((Floats{5, 6}), a.to_vector<float>());
+  EXPECT_EQ((Floats{5, 6}), b.to_vector<float>());
+  kv_->pushpull("w", {a, b}, {a, b});
+  EXPECT_EQ((Floats{10, 12}), a.to_vector<float>());
+  EXPECT_EQ((Floats{10, 12}), b.to_vector<float>());
+}
+
+TEST_P(Store, AnUpdaterChangesWhatIsStored) {
+  kv_->init("w", array({1.f, 1.f}));
+  const NDArray rate = full({}, 0.5);
+  kv_->set_updater([&](const std::string& key, const NDArray& sum, NDArray& stored) {
+    EXPECT_EQ("w", key);
+    optim::sgd_update({{stored}, {sum}}, {}, {.learning_rate = rate});
+  });
+  kv_->push("w", {array({1.f, 2.f}), array({1.f, 2.f})});
+  kv_->push("w", array({2.f, 0.f}));
+  NDArray out = empty({2});
+  kv_->pull("w", out);
+  EXPECT_EQ((Floats{-1, -1}), out.to_vector<float>());
+  kv_->set_updater(nullptr);
+  kv_->push("w", array({7.f, 7.f}));
+  kv_->pull("w", out);
+  EXPECT_EQ((Floats{7, 7}), out.to_vector<float>());
+}
+
+TEST_P(Store, ReturnsAtOnceAndKeepsTheOrder) {
+  kv_->init("w", zeros({2}));
+  NDArray slow = ones({2}), out = zeros({2});
+  test::Hold hold;
+  current_engine().push_async(hold.operation(), {.updates = {slow.var()}, .name = "hold"});
+  kv_->push("w", slow);
+  kv_->pull("w", out);
+  const NDArray first = out.clone();
+  kv_->push("w", full({2}, 3));
+  kv_->pull("w", out);
+  EXPECT_FALSE(first.wait(0)) << "what is pushed is still being computed";
+  hold.release();
+  EXPECT_EQ((Floats{1, 1}), first.to_vector<float>());
+  EXPECT_EQ((Floats{3, 3}), out.to_vector<float>());
+}
+
+TEST_P(Store, ErrorsOfValuesComeOutOfWhatIsPulled) {
+  kv_->init("w", zeros({2}));
+  NDArray bad = zeros({2});
+  current_engine().push([] { throw std::runtime_error("lost"); }, {.updates = {bad.var()}, .name = "bad"});
+  kv_->push("w", {ones({2}), bad});
+  NDArray out = zeros({2});
+  kv_->pull("w", out);
+  EXPECT_TRUE(contains(error_of<Error>([&] { out.to_vector<float>(); }), "lost"));
+  kv_->push("w", ones({2}));
+  kv_->pull("w", out);
+  EXPECT_EQ((Floats{1, 1}), out.to_vector<float>()) << "a new value is a new beginning";
+  try {
+    wait_all();
+  } catch (const Error&) {
+  }
+}
+
+TEST_P(Store, BadUseIsNamed) {
+  kv_->init("w", zeros({2}));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { kv_->init("w", zeros({2})); }), "\"w\""));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { kv_->push("v", zeros({2})); }), "\"v\""));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { kv_->pull("v", zeros({2})); }), "\"v\""));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { kv_->push("w", zeros({3})); }), "(3,)"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { kv_->pull("w", zeros({3})); }), "(3,)"));
+  error_of<InvalidArgument>([&] { kv_->push("w", std::vector<NDArray>{}); });
+  NDArray out = ones({2});
+  kv_->pull("w", out);
+  EXPECT_EQ((Floats{0, 0}), out.to_vector<float>()) << "nothing has happened";
+}
+
+TEST_P(Store, ManyThreadsWithKeysOfTheirOwnAndOneInCommon) {
+  kv_->init("common", zeros({4}));
+  kv_->set_updater([](const std::string&, const NDArray& sum, NDArray& stored) { stored += sum; });
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      const std::string own = "k" + std::to_string(t);
+      kv_->init(own, zeros({4}));
+      for (int i = 0; i < 50; ++i) {
+        kv_->push(own, ones({4}), {.priority = -t});
+        kv_->push("common", ones({4}), {.priority = t});
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  NDArray out = empty({4});
+  kv_->pull("common", out);
+  EXPECT_EQ(Floats(4, 200), out.to_vector<float>());
+  kv_->pull("k3", out);
+  EXPECT_EQ(Floats(4, 50), out.to_vector<float>());
+}
+
+TEST_P(Store, SaysWhatItIs) {
+  EXPECT_EQ(GetParam(), kv_->type());
+  EXPECT_EQ(0, kv_->rank());
+  EXPECT_EQ(1, kv_->size());
+  kv_->barrier();
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Store, ::testing::ValuesIn(KVStore::types()),
+                         [](const auto& type) { return type.param; });
+
+TEST(StoreTypes, AnUnknownOneIsToldTheOthers) {
+  const std::string message = error_of<InvalidArgument>([] { KVStore::create("magic"); });
+  EXPECT_TRUE(contains(message, "magic") && contains(message, "local, device")) << message;
+}
+
+}  // namespace
+}  // namespace mx
