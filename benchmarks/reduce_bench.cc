@@ -152,7 +152,7 @@ int main(int argc, char** argv) {
                g = b.view({kLarge / 4});
   const kernels::UpdateCommon common{.learning_rate = seed, .scale = nullptr, .clip = 0, .weight_decay = 0};
   cases.push_back({"adam_64MiB", "mx", 7 * large, [=] {
-                     kernels::adam_update({{&w, 1}, {&g, 1}}, {&m, 1}, {&v, 1}, seed, common);
+                     kernels::adam_update({{&w, 1}, {&g, 1}}, {&m, 1}, {&v, 1}, common, {.step = &seed});
                    }});
   cases.push_back({"sgd_momentum_64MiB", "mx", 5 * large, [=] {
                      kernels::sgd_update({{&w, 1}, {&g, 1}}, {&m, 1}, common, {.momentum = 0.9});

@@ -1,31 +1,34 @@
 #include "optim/update.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
 #include "ndarray/launch.h"
 #include "operators/kernels/update.h"
+#include "optim/detail/problems.h"
 
 namespace mx::optim {
 
+using detail::describe;
+using detail::Problems;
 using mx::detail::ArrayImpl;
-using mx::detail::concat;
 
 namespace {
 
 // About 2 us of work.
 constexpr int64_t kDirectElements = 1024;
 
-/// How the tensors of a call lie: in = gradients, learning rate, step?, scale?; out = parameters, each state,
-/// copies?.
+/// How the tensors of a call lie: in = gradients, learning rate, step?, scale?, skip?; out = parameters, each
+/// state, copies?, counts?.
 template <class Rule>
 struct UpdateAttrs {
   Rule rule;
-  bool step = false, scale = false, copies = false;
+  bool step = false, scale = false, skip = false, copies = false, counts = false;
+  std::vector<int64_t> rows = {};  // where in counts each parameter counts; none: all in their order
   template <class V>
   static void fields(V&&) {}
 };
@@ -40,19 +43,27 @@ struct Call {
 template <class Rule>
 Call unpack(const KernelArgs& args) {
   const auto& attrs = args.attr<UpdateAttrs<Rule>>();
-  const size_t n = args.in.size() - 1 - attrs.step - attrs.scale;
+  const size_t n = args.in.size() - 1 - attrs.step - attrs.scale - attrs.skip;
   Call call;
   call.lists = {args.out.first(n), args.in.first(n)};
   const Tensor* number = args.in.data() + n;
   call.common.learning_rate = *number++;
   if (attrs.step) call.step = number++;
-  if (attrs.scale) call.common.scale = number;
+  if (attrs.scale) call.common.scale = number++;
+  if (attrs.skip) call.common.skip = number;
   call.common.clip = attrs.rule.clip;
   call.common.weight_decay = attrs.rule.weight_decay;
-  size_t at = n;
-  const size_t states_end = args.out.size() - (attrs.copies ? n : 0);
-  for (; at < states_end; at += n) call.states.push_back(args.out.subspan(at, n));
-  if (attrs.copies) call.lists.copies = args.out.subspan(at, n);
+  std::span<const Tensor> out = args.out.subspan(n);
+  if (attrs.counts) {
+    call.common.counts = &out.back();
+    call.common.rows = attrs.rows;
+    out = out.first(out.size() - 1);
+  }
+  if (attrs.copies) {
+    call.lists.copies = out.last(n);
+    out = out.first(out.size() - n);
+  }
+  for (; !out.empty(); out = out.subspan(n)) call.states.push_back(out.first(n));
   return call;
 }
 
@@ -69,55 +80,51 @@ void run_adam(const KernelArgs& args) {
   const auto& rule = args.attr<UpdateAttrs<AdamRule>>().rule;
   const Call call = unpack<AdamRule>(args);
   kernels::adam_update(
-      call.lists, call.states[0], call.states[1], *call.step, call.common,
-      {rule.beta1, rule.beta2, rule.eps, rule.decoupled, rule.bias_correction, rule.maximize});
+      call.lists, call.states[0], call.states[1], call.common,
+      {rule.beta1, rule.beta2, rule.eps, rule.decoupled, rule.bias_correction, call.step, rule.maximize});
 }
 const Kernel kAdam = {"adam_update", run_adam, nullptr, kDirectElements};
-
-std::string describe(const NDArray& array) {
-  return array.defined() ? concat(array.dtype(), ' ', array.shape(), " on ", array.context()) : "nothing";
-}
-
-/// Collects what does not fit, to throw all of it at once.
-class Problems {
- public:
-  explicit Problems(const char* op) : op_(op) {}
-
-  template <class... Parts>
-  void expect(bool holds, const Parts&... parts) {
-    if (!holds) text_ += concat(text_.empty() ? "" : "; ", parts...);
-  }
-  void raise(std::source_location where) const {
-    MX_CHECK(text_.empty(), InvalidArgument, "[", op_, "] ", text_, " (called at ", where.file_name(), ':',
-             where.line(), ')');
-  }
-
- private:
-  const char* op_;
-  std::string text_;
-};
 
 bool same_place(const NDArray& a, const NDArray& b) { return a.context() == b.context(); }
 
 void check_number(Problems& problems, const char* what, const NDArray& number, bool required) {
-  if (!required && !number.defined()) return;
-  problems.expect(number.defined() && number.rank() == 0 && (number.dtype() == f32 || number.dtype() == f64),
-                  "expected ", what, " as f32 or f64 of rank 0, got ", describe(number));
+  if (number.defined() ? number.rank() != 0 || (number.dtype() != f32 && number.dtype() != f64) : required)
+    problems.add("expected ", what, " as f32 or f64 of rank 0, got ", describe(number));
+}
+
+void check_counts(Problems& problems, const UpdateNumbers& numbers, const std::vector<NDArray>& parameters) {
+  const NDArray& counts = numbers.counts;
+  if (!counts.defined()) return;
+  const auto n = static_cast<int64_t>(parameters.size());
+  problems.expect(!numbers.step.defined(), "expected the step or counts, got both");
+  if (counts.dtype() != f64 || counts.shape() != Shape{n} || !counts.contiguous())
+    problems.add("expected counts as contiguous f64 ", Shape{n}, ", got ", describe(counts));
+  for (const NDArray& w : parameters)
+    if (w.defined() && !same_place(w, counts))
+      problems.add("expected counts on the device of every parameter, ", w.context(), ", got ",
+                   describe(counts));
 }
 
 // Two entries that share elements would be changed at once by two threads.
 void check_overlaps(Problems& problems, const char* what, const std::vector<NDArray>& list) {
-  std::map<const Storage*, std::vector<size_t>> by_storage;
-  for (size_t i = 0; i < list.size(); ++i) {
-    if (!list[i].defined() || list[i].numel() == 0) continue;
-    const auto range = mx::detail::byte_range(list[i].impl());
-    std::vector<size_t>& others = by_storage[list[i].impl().storage.get()];
-    for (size_t j : others) {
-      const auto other = mx::detail::byte_range(list[j].impl());
-      problems.expect(range.last <= other.first || other.last <= range.first, "expected ", what,
-                      " that do not overlap, got ", i, " and ", j, " in the same memory");
-    }
-    others.push_back(i);
+  struct Entry {
+    const Storage* storage;
+    mx::detail::ByteRange range;
+    size_t index;
+  };
+  std::vector<Entry> entries;
+  entries.reserve(list.size());
+  for (size_t i = 0; i < list.size(); ++i)
+    if (list[i].defined() && list[i].numel() > 0)
+      entries.push_back({list[i].impl().storage.get(), mx::detail::byte_range(list[i].impl()), i});
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tuple(a.storage, a.range.first, a.index) < std::tuple(b.storage, b.range.first, b.index);
+  });
+  for (size_t i = 1; i < entries.size(); ++i) {
+    const Entry &a = entries[i - 1], &b = entries[i];
+    if (a.storage == b.storage && a.range.last > b.range.first)
+      problems.add("expected ", what, " that do not overlap, got ", std::min(a.index, b.index), " and ",
+                   std::max(a.index, b.index), " in the same memory");
   }
 }
 
@@ -134,40 +141,44 @@ void check(const char* op, const UpdateArrays& arrays, const UpdateState& state,
   problems.expect(state.size() == states, "expected ", states, " lists of state, got ", state.size());
   for (const auto& list : state) check_count("arrays of each state", list.size());
   check_number(problems, "the learning rate", numbers.learning_rate, true);
-  check_number(problems, "the step", numbers.step, step_required);
+  check_number(problems, "the step", numbers.step, step_required && !numbers.counts.defined());
   check_number(problems, "the scale", numbers.scale, false);
+  check_number(problems, "whether to skip", numbers.skip, false);
+  check_counts(problems, numbers, w);
   problems.raise(where);  // below, the lists are as long as they must be
 
   const DType type = w.empty() || !w[0].defined() ? f32 : w[0].dtype();
   for (size_t i = 0; i < w.size(); ++i) {
     if (!w[i].defined()) {
-      problems.expect(false, "expected parameter ", i, ", got an empty handle");
+      problems.add("expected parameter ", i, ", got an empty handle");
       continue;
     }
-    problems.expect((type == f32 || type == f64) && w[i].dtype() == type && w[i].contiguous(),
-                    "expected parameter ", i, " as contiguous ", type == f64 ? "f64" : "f32", ", got ",
-                    describe(w[i]), w[i].contiguous() ? "" : " with gaps");
+    if ((type != f32 && type != f64) || w[i].dtype() != type || !w[i].contiguous())
+      problems.add("expected parameter ", i, " as contiguous ", type == f64 ? "f64" : "f32", ", got ",
+                   describe(w[i]), w[i].contiguous() ? "" : " with gaps");
     const NDArray& g = arrays.gradients[i];
-    if (g.defined())
-      problems.expect(g.shape() == w[i].shape() && is_floating(g.dtype()) && same_place(g, w[i]),
-                      "expected gradient ", i, " in floating point like its parameter, ", describe(w[i]),
-                      ", got ", describe(g));
-    for (const auto& list : state)
-      problems.expect(list[i].defined() && list[i].shape() == w[i].shape() && list[i].dtype() == type &&
-                          list[i].contiguous() && same_place(list[i], w[i]),
-                      "expected the state of parameter ", i, " contiguous as ", describe(w[i]), ", got ",
-                      describe(list[i]));
+    if (g.defined() && (g.shape() != w[i].shape() || !is_floating(g.dtype()) || !same_place(g, w[i])))
+      problems.add("expected gradient ", i, " in floating point like its parameter, ", describe(w[i]),
+                   ", got ", describe(g));
+    for (const auto& list : state) {
+      const NDArray& s = list[i];
+      if (!s.defined() || s.shape() != w[i].shape() || s.dtype() != type || !s.contiguous() ||
+          !same_place(s, w[i]))
+        problems.add("expected the state of parameter ", i, " contiguous as ", describe(w[i]), ", got ",
+                     describe(s));
+    }
     if (arrays.copies.empty()) continue;
     const NDArray& copy = arrays.copies[i];
-    problems.expect(copy.defined() && copy.shape() == w[i].shape() && is_floating(copy.dtype()) &&
-                        copy.contiguous() && same_place(copy, w[i]),
-                    "expected the copy of parameter ", i, " contiguous, in floating point, like ",
-                    describe(w[i]), ", got ", describe(copy));
+    if (!copy.defined() || copy.shape() != w[i].shape() || !is_floating(copy.dtype()) || !copy.contiguous() ||
+        !same_place(copy, w[i]))
+      problems.add("expected the copy of parameter ", i, " contiguous, in floating point, like ",
+                   describe(w[i]), ", got ", describe(copy));
   }
   std::vector<NDArray> changed = w;
   for (const auto& list : state) changed.insert(changed.end(), list.begin(), list.end());
   changed.insert(changed.end(), arrays.copies.begin(), arrays.copies.end());
-  check_overlaps(problems, "parameters, state and copies", changed);
+  if (numbers.counts.defined()) changed.push_back(numbers.counts);
+  check_overlaps(problems, "parameters, state, copies and counts", changed);
   problems.raise(where);
 }
 
@@ -184,28 +195,39 @@ void update(const Kernel& kernel, const UpdateArrays& arrays, const UpdateState&
     group->second.push_back(i);
   }
   for (const auto& [context, members] : groups) {
+    UpdateAttrs<Rule> call{rule};
     std::vector<NDArray> held;  // arrays made for this call
     std::vector<ArrayImpl*> in, out;
     const auto add = [&](NDArray array) {
       held.push_back(std::move(array));
       in.push_back(&held.back().impl());
     };
+    const auto add_number = [&](const NDArray& number) {
+      if (number.defined()) add(number.to(context, where));
+      return number.defined();
+    };
     int64_t work = 0;
     for (size_t i : members) {
       add(arrays.gradients[i].to_contiguous(where));
       work += arrays.parameters[i].numel();
     }
-    add(numbers.learning_rate.to(context, where));
-    if (numbers.step.defined()) add(numbers.step.to(context, where));
-    if (numbers.scale.defined()) add(numbers.scale.to(context, where));
+    add_number(numbers.learning_rate);
+    call.step = add_number(numbers.step);
+    call.scale = add_number(numbers.scale);
+    call.skip = add_number(numbers.skip);
     const auto add_out = [&](const std::vector<NDArray>& list) {
       for (size_t i : members) out.push_back(&list[i].impl());
     };
     add_out(arrays.parameters);
     for (const auto& list : state) add_out(list);
-    if (!arrays.copies.empty()) add_out(arrays.copies);
-    const Attrs attrs =
-        UpdateAttrs<Rule>{rule, numbers.step.defined(), numbers.scale.defined(), !arrays.copies.empty()};
+    call.copies = !arrays.copies.empty();
+    if (call.copies) add_out(arrays.copies);
+    call.counts = numbers.counts.defined();
+    if (call.counts) {
+      out.push_back(&numbers.counts.impl());
+      if (members.size() < arrays.parameters.size()) call.rows.assign(members.begin(), members.end());
+    }
+    const Attrs attrs = call;
     launch({.kernel = &kernel,
             .attrs = &attrs,
             .inputs = in,
@@ -272,8 +294,8 @@ NDArray global_norm(const std::vector<NDArray>& arrays, std::source_location whe
   for (size_t i = 0; i < arrays.size(); ++i) {
     if (!arrays[i].defined()) continue;
     const NDArray& array = arrays[i];
-    problems.expect(is_floating(array.dtype()), "expected array ", i, " in floating point, got ",
-                    describe(array));
+    if (!is_floating(array.dtype()))
+      problems.add("expected array ", i, " in floating point, got ", describe(array));
     if (array.dtype() == f64) type = f64;
     auto group =
         std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == array.context(); });

@@ -40,6 +40,13 @@ struct UpdateNumbers {
   NDArray learning_rate;
   NDArray step{};   ///< the number of this step, from 1
   NDArray scale{};  ///< a factor of all gradients: 1 / loss scale, or what clip_scale() gives; none: 1
+  /// Where it is not 0, nothing at all is changed. For gradients that are no use (LossScale).
+  NDArray skip{};
+  /// Instead of `step`, for parameters of one device: f64 with one entry for each, how many steps it has had.
+  /// Changed: one more for those with a gradient, and that is the number of their step. So a parameter that
+  /// comes late, or now and then, is at a step of its own, and a step that fails or is skipped is not
+  /// counted.
+  NDArray counts{};
 };
 
 struct SgdRule {
@@ -53,7 +60,7 @@ struct SgdRule {
 };
 
 /// u = momentum * u + (1 - dampening) * g, w -= learning_rate * u. State: without momentum none, else {u}.
-/// With a step number the first sets u = g, as torch does; without one u starts from what it holds.
+/// With a step or counts the first sets u = g, as torch does; without them u starts from what it holds.
 void sgd_update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
                 const SgdRule& rule = {}, std::source_location where = std::source_location::current());
 
@@ -66,7 +73,7 @@ struct AdamRule {
   bool maximize = false;
 };
 
-/// State: {m, v}; the step is required.
+/// State: {m, v}; the step or counts are required.
 void adam_update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
                  const AdamRule& rule = {}, std::source_location where = std::source_location::current());
 

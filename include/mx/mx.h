@@ -14,4 +14,8 @@
 #include "nn/metric/metric.h"
 #include "operators/operators.h"
 #include "operators/scratch.h"
+#include "optim/loss_scale.h"
+#include "optim/optimizers.h"
+#include "optim/plateau.h"
+#include "optim/schedule.h"
 #include "optim/update.h"

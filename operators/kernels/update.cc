@@ -55,7 +55,7 @@ void check_list(const char* op, const char* what, std::span<const Tensor> list,
   }
 }
 
-/// The same for every rule: Rule(w, g, state0, state1, n) on runs that fit the caches.
+/// The same for every rule: rule(i, w, g, state0, state1, n) on runs of parameter i that fit the caches.
 template <class T, class Rule>
 void update_as(const UpdateLists& lists, std::span<const Tensor> state0, std::span<const Tensor> state1,
                const Rule& rule) {
@@ -67,13 +67,13 @@ void update_as(const UpdateLists& lists, std::span<const Tensor> state0, std::sp
       T* const s0 = state0.empty() ? nullptr : state0[i].as<T>() + first;
       T* const s1 = state1.empty() ? nullptr : state1[i].as<T>() + first;
       if (gradient.dtype == dtype_of<T>) {
-        rule(w, gradient.as<T>() + first, s0, s1, n);
+        rule(i, w, gradient.as<T>() + first, s0, s1, n);
       } else {
         T buffer[kRun];
         for (int64_t done = 0; done < n; done += kRun) {
           const int64_t here = std::min(kRun, n - done);
           load_run(buffer, gradient.data, gradient.dtype, first + done, 1, here);
-          rule(w + done, buffer, s0 == nullptr ? s0 : s0 + done, s1 == nullptr ? s1 : s1 + done, here);
+          rule(i, w + done, buffer, s0 == nullptr ? s0 : s0 + done, s1 == nullptr ? s1 : s1 + done, here);
         }
       }
       if (!lists.copies.empty()) store_run(lists.copies[i].data, lists.copies[i].dtype, first, 1, w, n);
@@ -103,21 +103,68 @@ detail::GradientRule gradient_rule(const char* op, const UpdateCommon& common, b
   return {maximize ? -scale : scale, common.clip, common.weight_decay};
 }
 
+/// The number of each parameter's step, or one for all, or none where nobody says.
+std::vector<double> step_numbers(const char* op, size_t parameters, const Tensor* step,
+                                 const UpdateCommon& common) {
+  std::vector<double> numbers;
+  if (common.counts == nullptr) {
+    if (step != nullptr) numbers.push_back(scalar(op, "the step", *step));
+  } else {
+    const Tensor& counts = *common.counts;
+    MX_CHECK(counts.rank() == 1 && counts.dtype == f64 && counts.contiguous(), InvalidArgument, "[", op,
+             "] expected counts as contiguous f64 of rank 1, got ", counts.dtype, " of shape ", counts.shape);
+    MX_CHECK(common.rows.empty() ? counts.numel() == static_cast<int64_t>(parameters)
+                                 : common.rows.size() == parameters,
+             InvalidArgument, "[", op, "] expected a count for each of ", parameters, " parameters, got ",
+             common.rows.empty() ? counts.numel() : static_cast<int64_t>(common.rows.size()));
+    for (size_t i = 0; i < parameters; ++i) {
+      const int64_t row = common.rows.empty() ? static_cast<int64_t>(i) : common.rows[i];
+      MX_CHECK(row >= 0 && row < counts.numel(), InvalidArgument, "[", op, "] expected rows below ",
+               counts.numel(), ", got ", row);
+      numbers.push_back(counts.as<double>()[row] + 1);
+    }
+  }
+  for (const double t : numbers)
+    MX_CHECK(t >= 1, InvalidArgument, "[", op, "] expected a step of at least 1, got ", t);
+  return numbers;
+}
+
+void count(const UpdateCommon& common, const std::vector<double>& numbers) {
+  if (common.counts == nullptr) return;
+  for (size_t i = 0; i < numbers.size(); ++i)
+    common.counts->as<double>()[common.rows.empty() ? static_cast<int64_t>(i) : common.rows[i]] = numbers[i];
+}
+
+/// One rule for all parameters, or one for each: make(t).
+template <class Make>
+auto rules_for(const std::vector<double>& numbers, const Make& make) {
+  std::vector<decltype(make(1.0))> rules;
+  rules.reserve(numbers.size());
+  for (size_t i = 0; i < numbers.size(); ++i)
+    rules.push_back(i > 0 && numbers[i] == numbers[i - 1] ? rules.back() : make(numbers[i]));
+  return rules;
+}
+
 template <class T, class Rule>
-void run_rule(const UpdateLists& lists, std::span<const Tensor> state0, std::span<const Tensor> state1,
-              const Rule& rule) {
-  update_as<T>(lists, state0, state1,
-               [&](T* w, const T* g, T* s0, T* s1, int64_t n) { detail::apply(rule, w, g, s0, s1, n); });
+void run_rules(const UpdateLists& lists, std::span<const Tensor> state0, std::span<const Tensor> state1,
+               std::span<const Rule> rules) {
+  update_as<T>(lists, state0, state1, [&](size_t i, T* w, const T* g, T* s0, T* s1, int64_t n) {
+    detail::apply(rules[rules.size() == 1 ? 0 : i], w, g, s0, s1, n);
+  });
 }
 
 template <class Rule>
 void run(const UpdateLists& lists, std::span<const Tensor> state0, std::span<const Tensor> state1,
-         const Rule& rule) {
+         const std::vector<Rule>& rules) {
   if (lists.parameters[0].dtype == f32) {
-    run_rule<float>(lists, state0, state1, rule);
+    run_rules<float, Rule>(lists, state0, state1, rules);
   } else {
-    run_rule<double>(lists, state0, state1, rule);
+    run_rules<double, Rule>(lists, state0, state1, rules);
   }
+}
+
+bool skipped(const char* op, const UpdateCommon& common) {
+  return common.skip != nullptr && scalar(op, "whether to skip", *common.skip) != 0;
 }
 
 }  // namespace
@@ -130,7 +177,9 @@ void sgd_update(const UpdateLists& lists, std::span<const Tensor> velocity, cons
            options.momentum, " and ", velocity.size(), " velocities");
   MX_CHECK(!options.nesterov || options.momentum != 0, InvalidArgument,
            "[sgd] expected momentum for nesterov, got 0");
-  const bool first = options.step != nullptr && scalar("sgd", "the step", *options.step) == 1;
+  if (skipped("sgd", common)) return;
+  std::vector<double> numbers = step_numbers("sgd", lists.parameters.size(), options.step, common);
+  if (numbers.empty()) numbers.push_back(0);
   detail::SgdRule rule;
   rule.gradient = gradient_rule("sgd", common, options.maximize);
   rule.rate = scalar("sgd", "the learning rate", common.learning_rate);
@@ -138,18 +187,23 @@ void sgd_update(const UpdateLists& lists, std::span<const Tensor> velocity, cons
   rule.kept = options.ema ? 1 - options.momentum : 1 - options.dampening;
   rule.look = options.ema ? 1 - options.momentum : 1;
   rule.nesterov = options.nesterov;
-  rule.first = first;
-  run(lists, velocity, {}, rule);
+  count(common, numbers);
+  run(lists, velocity, {}, rules_for(numbers, [&](double t) {
+        rule.first = t == 1;
+        return rule;
+      }));
 }
 
 void adam_update(const UpdateLists& lists, std::span<const Tensor> m, std::span<const Tensor> v,
-                 const Tensor& step, const UpdateCommon& common, const AdamOptions& options) {
+                 const UpdateCommon& common, const AdamOptions& options) {
   if (!check_lists("adam", lists, m, v, common)) return;
   check_list("adam", "first moments", m, lists.parameters, true);
   check_list("adam", "second moments", v, lists.parameters, true);
-  const double t = scalar("adam", "the step", step),
-               rate = scalar("adam", "the learning rate", common.learning_rate);
-  MX_CHECK(t >= 1, InvalidArgument, "[adam] expected a step of at least 1, got ", t);
+  MX_CHECK(options.step != nullptr || common.counts != nullptr, InvalidArgument,
+           "[adam] expected the number of the step, got none");
+  const double rate = scalar("adam", "the learning rate", common.learning_rate);
+  if (skipped("adam", common)) return;
+  const std::vector<double> numbers = step_numbers("adam", lists.parameters.size(), options.step, common);
   detail::AdamRule rule;
   rule.gradient = gradient_rule("adam", common, options.maximize);
   if (options.decoupled) {
@@ -159,9 +213,12 @@ void adam_update(const UpdateLists& lists, std::span<const Tensor> m, std::span<
   rule.beta1 = options.beta1;
   rule.beta2 = options.beta2;
   rule.eps = options.eps;
-  rule.rate = rate / (options.bias_correction ? 1 - std::pow(options.beta1, t) : 1);
-  rule.root = options.bias_correction ? 1 / std::sqrt(1 - std::pow(options.beta2, t)) : 1;
-  run(lists, m, v, rule);
+  count(common, numbers);
+  run(lists, m, v, rules_for(numbers, [&](double t) {
+        rule.rate = rate / (options.bias_correction ? 1 - std::pow(options.beta1, t) : 1);
+        rule.root = options.bias_correction ? 1 / std::sqrt(1 - std::pow(options.beta2, t)) : 1;
+        return rule;
+      }));
 }
 
 void total_norm(const Tensor& norm, std::span<const Tensor> tensors) {

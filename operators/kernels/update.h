@@ -9,6 +9,9 @@
 // Numbers that change from step to step (learning rate, step, scale) are read when the kernel runs from
 // tensors of rank 0, f32 or f64, so that a captured program sees their current values. Rules are PyTorch's:
 // https://pytorch.org/docs/stable/optim.html.
+//
+// A rule that needs the number of the step gets one for all parameters, or counts the steps of each: a
+// parameter that had no gradient for a while is then at another step than its neighbours.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +34,11 @@ struct UpdateCommon {
   const Tensor* scale = nullptr;  ///< rank 0: 1 / loss scale, or clip_scale()'s result
   double clip = 0;                ///< 0: no limit
   double weight_decay = 0;
+  const Tensor* skip = nullptr;  ///< rank 0: where it is not 0, nothing at all is changed
+  /// Instead of a step: contiguous f64 of rank 1, how many steps each parameter has had. Changed: one more,
+  /// which is the number of this step.
+  const Tensor* counts = nullptr;
+  std::span<const int64_t> rows = {};  ///< parameter i counts at counts[rows[i]], each at its own; none: at i
 };
 
 struct SgdOptions {
@@ -38,8 +46,9 @@ struct SgdOptions {
   double dampening = 0;
   bool nesterov = false;
   bool ema = false;  ///< u = momentum * u + (1 - momentum) * g; dampening is ignored
-  const Tensor* step =
-      nullptr;            ///< rank 0, the number of this step from 1: the first sets u = g, as PyTorch does
+  /// Rank 0, the number of this step from 1. The first sets u = g, as PyTorch does; without step and counts
+  /// there is no first.
+  const Tensor* step = nullptr;
   bool maximize = false;  ///< g = -g
 };
 
@@ -51,15 +60,16 @@ void sgd_update(const UpdateLists& lists, std::span<const Tensor> velocity, cons
 
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  bool decoupled = false;       ///< AdamW: w -= lr * weight_decay * w first, and the gradient stays as it is
-  bool bias_correction = true;  ///< false: both corrections 1 - beta^t are taken as 1
+  bool decoupled = false;        ///< AdamW: w -= lr * weight_decay * w first, and the gradient stays as it is
+  bool bias_correction = true;   ///< false: both corrections 1 - beta^t are taken as 1
+  const Tensor* step = nullptr;  ///< rank 0, t; required where nothing is counted
   bool maximize = false;
 };
 
 /// m = beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g * g,
-/// w -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps), with t = `step`, counted from 1.
+/// w -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps), with t, the number of the step, from 1.
 void adam_update(const UpdateLists& lists, std::span<const Tensor> m, std::span<const Tensor> v,
-                 const Tensor& step, const UpdateCommon& common, const AdamOptions& options = {});
+                 const UpdateCommon& common, const AdamOptions& options = {});
 
 /// norm = the 2-norm of all elements of all tensors together, added in f64. `norm` has rank 0 and a
 /// floating-point type. NaN or infinity where one of the elements is so.

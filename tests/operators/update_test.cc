@@ -114,7 +114,9 @@ void check_adam(DType type, DType gradient, const kernels::AdamOptions& o, doubl
   for (int step = 1; step <= 4; ++step) {
     model.new_gradients(static_cast<uint64_t>(100 * step));
     const Scalar t(step, step % 2 ? f32 : f64);
-    kernels::adam_update(model.lists(), model.s0t, model.s1t, t.t, {rate.t, &scale.t, clip, decay}, o);
+    kernels::AdamOptions now = o;
+    now.step = &t.t;
+    kernels::adam_update(model.lists(), model.s0t, model.s1t, {rate.t, &scale.t, clip, decay}, now);
     const std::vector<double> g = Model::all(model.g);
     for (size_t i = 0; i < w.size(); ++i) {
       const double d = prepared((o.maximize ? -1 : 1) * g[i], w[i], 0.5, clip, o.decoupled ? 0 : decay);
@@ -157,6 +159,63 @@ TEST(Updates, CopiesGetTheRoundedMasters) {
   }
 }
 
+// Parameters at different steps in one call are what each would be in a call of its own.
+TEST(Updates, CountEachParametersSteps) {
+  const auto run = [](Model& together, Model& apart, auto&& update) {
+    Array counts(f64, {20});
+    const std::vector<int64_t> rows = {19, 0, 4, 7, 3, 12, 8, 1};
+    for (size_t i = 0; i < rows.size(); ++i) counts.set(rows[i], static_cast<double>(i % 3));
+    for (int round = 1; round <= 2; ++round) {
+      const Scalar rate(0.1);
+      update(together.lists(), together.s0t, together.s1t,
+             kernels::UpdateCommon{.learning_rate = rate.t, .counts = &counts.t, .rows = rows}, nullptr);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const Scalar t(static_cast<double>(i % 3) + round);
+        update(kernels::UpdateLists{{&apart.wt[i], 1}, {&apart.gt[i], 1}}, {&apart.s0t[i], 1},
+               {&apart.s1t[i], 1}, kernels::UpdateCommon{.learning_rate = rate.t}, &t.t);
+      }
+    }
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_TRUE(together.w[i].same_bits(apart.w[i])) << i;
+      EXPECT_TRUE(together.s0[i].same_bits(apart.s0[i])) << i;
+      EXPECT_EQ(static_cast<double>(i % 3) + 2, counts.get(rows[i])) << i;
+    }
+    EXPECT_EQ(0.0, counts.get(2));
+  };
+  using Tensors = std::span<const Tensor>;
+  using kernels::UpdateCommon;
+  using kernels::UpdateLists;
+  Model a(f32, f32), b(f32, f32);
+  run(a, b, [](const UpdateLists& l, Tensors s0, Tensors, const UpdateCommon& c, const Tensor* t) {
+    kernels::sgd_update(l, s0, c, {.momentum = 0.9, .dampening = 0.5, .step = t});
+  });
+  Model c(f64, f32), d(f64, f32);
+  run(c, d, [](const UpdateLists& l, Tensors s0, Tensors s1, const UpdateCommon& common, const Tensor* t) {
+    kernels::adam_update(l, s0, s1, common, {.step = t});
+  });
+}
+
+TEST(Updates, ASkippedOneChangesNothing) {
+  Model model(f32, f32), before(f32, f32);
+  Array counts(f64, {static_cast<int64_t>(kShapes.size())});
+  counts.fill([](int64_t) { return 2; });
+  const Scalar rate(0.1), no(0, f32);
+  for (const double value : {1.0, std::nan("")}) {
+    const Scalar yes(value);
+    const kernels::UpdateCommon common{.learning_rate = rate.t, .skip = &yes.t, .counts = &counts.t};
+    kernels::sgd_update(model.lists(), {}, common);
+    kernels::adam_update(model.lists(), model.s0t, model.s1t, common);
+  }
+  for (size_t i = 0; i < kShapes.size(); ++i) {
+    EXPECT_TRUE(model.w[i].same_bits(before.w[i])) << i;
+    EXPECT_TRUE(model.s0[i].same_bits(before.s0[i])) << i;
+    EXPECT_EQ(2.0, counts.get(static_cast<int64_t>(i)));
+  }
+  kernels::sgd_update(model.lists(), {}, {.learning_rate = rate.t, .skip = &no.t, .counts = &counts.t});
+  EXPECT_FALSE(model.w[0].same_bits(before.w[0]));
+  EXPECT_EQ(3.0, counts.get(0));
+}
+
 TEST(Updates, NaNsArePassedOnAlsoWhenClipped) {
   Array w(f32, {20}), g(f32, {20});
   g.set(3, std::nan(""));
@@ -174,8 +233,8 @@ TEST(Updates, ResultsDoNotDependOnTheNumberOfThreads) {
     test::with_threads(threads, [&] {
       kernels::total_norm(norm.t, model.gt);
       kernels::clip_scale(scale.t, norm.t, 1);
-      kernels::adam_update(model.lists(), model.s0t, model.s1t, step.t,
-                           {.learning_rate = rate.t, .scale = &scale.t});
+      kernels::adam_update(model.lists(), model.s0t, model.s1t, {.learning_rate = rate.t, .scale = &scale.t},
+                           {.step = &step.t});
     });
   };
   run(1, one);
@@ -218,8 +277,21 @@ TEST(Updates, ListsThatDoNotFitAreRefused) {
   refused([&] { kernels::sgd_update({{&w.t, 1}, {&gap.t, 1}}, {}, common); });
   refused([&] { kernels::sgd_update({{&w.t, 1}, {&w.t, 1}}, {}, common, {.momentum = 0.9}); });
   refused([&] { kernels::sgd_update({{&w.t, 1}, {&w.t, 1}}, {&d.t, 1}, common, {.momentum = 0.9}); });
-  refused([&] { kernels::adam_update({{&w.t, 1}, {&w.t, 1}}, {&w.t, 1}, {&w.t, 1}, step.t, common); });
-  refused([&] { kernels::adam_update({{&w.t, 1}, {&w.t, 1}}, {}, {}, rate.t, common); });
+  const auto adam = [&](std::span<const Tensor> state, const kernels::UpdateCommon& c,
+                        const kernels::AdamOptions& o) {
+    return refused([&] { kernels::adam_update({{&w.t, 1}, {&w.t, 1}}, state, state, c, o); });
+  };
+  adam({&w.t, 1}, common, {});
+  adam({&w.t, 1}, common, {.step = &step.t});
+  adam({}, common, {.step = &rate.t});
+  Array counts(f64, {1}), many(f64, {3}), narrow(f32, {1});
+  const std::vector<int64_t> beyond = {3};
+  adam({&w.t, 1}, {.learning_rate = rate.t, .counts = &many.t}, {});
+  adam({&w.t, 1}, {.learning_rate = rate.t, .counts = &narrow.t}, {});
+  adam({&w.t, 1}, {.learning_rate = rate.t, .counts = &many.t, .rows = beyond}, {});
+  counts.set(0, -1);
+  adam({&w.t, 1}, {.learning_rate = rate.t, .counts = &counts.t}, {});
+  EXPECT_EQ(-1.0, counts.get(0));
   refused([&] { kernels::sgd_update({{&w.t, 1}, {&w.t, 1}}, {}, {.learning_rate = w.t}); });
 }
 

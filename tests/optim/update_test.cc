@@ -193,6 +193,34 @@ TEST(Update, ParametersWithoutAGradientStayAsTheyAre) {
   EXPECT_EQ(0.f, global_norm({NDArray()}).item<float>());
 }
 
+// A parameter that comes late begins with its own first step; counts and all else change together or not at
+// all.
+TEST(Update, CountsGoOnWithTheGradient) {
+  for (const Context context : {cpu(), virt(0)}) {
+    Step s;
+    for (auto* list : {&s.arrays.parameters, &s.arrays.gradients, &s.velocity[0]})
+      for (NDArray& array : *list) array = array.to(context);
+    s.numbers = {.learning_rate = full({}, 0.5), .counts = zeros({2}, f64, context)};
+    const SgdRule rule{.momentum = 0.5, .dampening = 0.5};
+    const std::vector<NDArray> both = s.arrays.gradients;
+    s.arrays.gradients = {both[0], NDArray()};
+    sgd_update(s.arrays, s.velocity, s.numbers, rule);
+    s.arrays.gradients = {NDArray(), both[1]};
+    sgd_update(s.arrays, s.velocity, s.numbers, rule);
+    s.arrays.gradients = both;
+    s.numbers.skip = ones({});
+    sgd_update(s.arrays, s.velocity, s.numbers, rule);
+    EXPECT_EQ((std::vector<double>{1, 1}), s.numbers.counts.to(cpu()).to_vector<double>());
+    EXPECT_EQ(std::vector<float>(3, 1), s.velocity[0][0].to(cpu()).to_vector<float>());
+    EXPECT_EQ(std::vector<float>(4, 2), s.velocity[0][1].to(cpu()).to_vector<float>());
+    s.numbers.skip = zeros({});
+    sgd_update(s.arrays, s.velocity, s.numbers, rule);
+    EXPECT_EQ((std::vector<double>{2, 2}), s.numbers.counts.to(cpu()).to_vector<double>());
+    EXPECT_EQ(std::vector<float>(4, 2), s.velocity[0][1].to(cpu()).to_vector<float>());
+    EXPECT_EQ(std::vector<float>(4, -1), s.arrays.parameters[1].to(cpu()).to_vector<float>());
+  }
+}
+
 TEST(Update, HalfWeightsAreTheRoundedMasters) {
   UpdateArrays arrays{{full({1000}, 1.001)}, {ones({1000}, f16)}, {zeros({1000}, bf16)}};
   sgd_update(arrays, {}, {full({}, 0.25, f64)});
@@ -250,6 +278,11 @@ TEST(Update, AllThatDoesNotFitIsListedAndNothingIsChanged) {
   refused([](Step& t) { t.numbers.step = NDArray(); }, "the step");
   refused([](Step& t) { t.numbers.learning_rate = ones({1}); }, "the learning rate");
   refused([](Step& t) { t.numbers.scale = full({}, 1, i64); }, "the scale");
+  refused([](Step& t) { t.numbers.skip = ones({1}); }, "whether to skip");
+  refused([](Step& t) { t.numbers.counts = zeros({2}, f64); }, "the step or counts");
+  refused([](Step& t) { t.numbers.counts = zeros({2}); }, "counts as contiguous f64 (2,), got f32 (2,)");
+  refused([](Step& t) { t.numbers.counts = zeros({3}, f64); }, "f64 (3,)");
+  refused([](Step& t) { t.numbers.counts = zeros({2}, f64, virt(0)); }, "counts on the device");
   refused([](Step& t) { t.arrays.gradients.pop_back(); }, "for each of 2 parameters, got 1");
   refused([](Step& t) { t.velocity[0].pop_back(); }, "state");
   refused([](Step& t) { t.arrays.gradients[0] = ones({3}, f32, virt(0)); }, "virt(0)");

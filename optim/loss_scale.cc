@@ -1,0 +1,94 @@
+#include "optim/loss_scale.h"
+
+#include <cmath>
+#include <limits>
+
+#include "ndarray/grad_mode.h"
+#include "ndarray/launch.h"
+#include "operators/elementwise_binary.h"
+#include "optim/detail/dictionary.h"
+#include "optim/detail/problems.h"
+
+namespace mx::optim {
+namespace {
+
+struct ScaleAttrs {
+  LossScaleOptions options;
+  template <class V>
+  static void fields(V&&) {}
+};
+
+void run_update(const KernelArgs& args) {
+  const LossScaleOptions& options = args.attr<ScaleAttrs>().options;
+  double* const state = args.out[0].as<double>();
+  double &scale = state[0], &good = state[1], &overflow = state[2];
+  if (overflow != 0) {
+    scale *= options.backoff;
+    good = 0;
+  } else if (++good >= static_cast<double>(options.interval)) {
+    good = 0;
+    // A loss has f32 at least.
+    if (const double next = scale * options.growth; next <= std::numeric_limits<float>::max()) scale = next;
+  }
+  overflow = 0;
+}
+const Kernel kUpdate = {"loss_scale_update", run_update, nullptr, 1};
+
+}  // namespace
+
+LossScale::LossScale(const LossScaleOptions& options, Context context, std::source_location where)
+    : options_(options) {
+  detail::Problems problems("LossScale");
+  problems.expect(options.scale > 0 && options.scale <= std::numeric_limits<float>::max(),
+                  "expected a scale above 0 in the range of f32, got ", options.scale);
+  problems.expect(options.growth >= 1 && std::isfinite(options.growth), "expected growth of at least 1, got ",
+                  options.growth);
+  problems.expect(options.backoff > 0 && options.backoff <= 1, "expected backoff above 0 and at most 1, got ",
+                  options.backoff);
+  problems.expect(options.interval >= 0, "expected an interval of at least 0, got ", options.interval);
+  problems.raise(where);
+  const NoGrad pause;
+  state_ = array({options.scale, 0.0, 0.0}).to(context);
+}
+
+NDArray LossScale::operator()(const NDArray& loss) const {
+  const DType type = loss.dtype() == f64 ? f64 : f32;
+  NDArray factor;
+  {
+    const NoGrad pause;
+    // A copy: the tape may keep it while the scale changes.
+    factor = (type == f64 ? value().clone() : value().to(type)).to(loss.context());
+  }
+  return loss.to(type) * factor;
+}
+
+void LossScale::update(std::source_location where) {
+  if (!dynamic()) return;
+  const Attrs attrs = ScaleAttrs{options_};
+  mx::detail::ArrayImpl* const out[] = {&state_.impl()};
+  launch({.kernel = &kUpdate,
+          .attrs = &attrs,
+          .outputs = out,
+          .partial_outputs = true,
+          .work = 1,
+          .where = where});
+}
+
+NDArray LossScale::value() const { return state_.select(0, 0); }
+
+NamedArrays LossScale::state_dict() const {
+  return {{"scale", value()}, {"good_steps", state_.select(0, 1)}};
+}
+
+void LossScale::load_state_dict(const NamedArrays& state, std::source_location where) {
+  const NamedArrays own = state_dict();
+  const std::vector<NDArray> arrays = detail::matched("LossScale::load_state_dict", own, state, where);
+  const NoGrad pause;
+  // (all of it is written, which heals what an error has spoiled)
+  NDArray all = zeros({3}, f64, state_.context());
+  all.select(0, 0).copy_from(arrays[0]);
+  all.select(0, 1).copy_from(arrays[1]);
+  state_.copy_from(all);
+}
+
+}  // namespace mx::optim

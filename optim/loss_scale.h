@@ -1,0 +1,63 @@
+// LossScale: keeps the small gradients of f16 models from becoming zero.
+//
+//   optim::LossScale scale;
+//   optimizer.set_loss_scale(scale);
+//   for (...) {
+//     scale(loss).backward();   // gradients are larger by the scale
+//     optimizer.step();         // divides by it; a step whose gradients are not all finite changes nothing
+//     scale.update();           // smaller after such a step, larger after many good ones
+//   }
+//
+// The scale, and whether a step was skipped, are arrays: nothing waits, and a program that is recorded and
+// replayed goes on from the current values. The method is that of torch.amp.GradScaler.
+#pragma once
+
+#include <source_location>
+
+#include "ndarray/ndarray.h"
+#include "ndarray/save.h"
+
+namespace mx::optim {
+
+struct LossScaleOptions {
+  double scale = 65536;     ///< at the start; above 0
+  double growth = 2;        ///< factor after `interval` updates without an overflow; at least 1
+  double backoff = 0.5;     ///< factor after one with an overflow; above 0, at most 1
+  int64_t interval = 2000;  ///< 0: the scale stays, gradients are not looked at and no step is skipped
+};
+
+/// A handle: copies share the scale. One scale may serve several optimisers of one loss: call update() once,
+/// after the steps of all. As an array: any thread, in the order of calls.
+class LossScale {
+ public:
+  /// `context`: where the scale lives; best where the gradients are. Throws InvalidArgument.
+  explicit LossScale(const LossScaleOptions& options = {}, Context context = cpu(),
+                     std::source_location where = std::source_location::current());
+
+  const LossScaleOptions& options() const { return options_; }
+  /// Are gradients looked at?
+  bool dynamic() const { return options_.interval > 0; }
+
+  /// loss * scale, in the type of the loss, but f32 at least.
+  NDArray operator()(const NDArray& loss) const;
+  /// After the step: what comes next.
+  void update(std::source_location where = std::source_location::current());
+  /// f64 of rank 0; a view of what it is at any time.
+  NDArray value() const;
+
+  /// "scale" and "good_steps": how many updates without an overflow there have been in a row. The arrays are
+  /// those in use.
+  NamedArrays state_dict() const;
+  /// Throws InvalidArgument, listing all that does not fit, before anything is changed.
+  void load_state_dict(const NamedArrays& state,
+                       std::source_location where = std::source_location::current());
+
+  /// For optimisers: f64 of shape (3,): the scale, good steps in a row, 1 after an overflow.
+  const NDArray& state() const { return state_; }
+
+ private:
+  LossScaleOptions options_;
+  NDArray state_;
+};
+
+}  // namespace mx::optim

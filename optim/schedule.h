@@ -1,0 +1,165 @@
+// Schedules: learning rates that follow a plan.
+//
+//   optim::CosineLR schedule(opt, {.steps = 1000, .warmup = 50});
+//   for (...) {
+//     ...
+//     opt.step();
+//     schedule.step();
+//   }
+//
+// A schedule takes each group's learning rate at its construction as the group's base rate, and sets the
+// rates of step 0 at once; step() goes one step further. How long a step is, a batch or an epoch, is up to
+// the caller. The rate of a step is a formula of the base rate and the step's number, so nothing adds up, and
+// a rate that somebody else sets lasts until the next step(). Multipliers of groups stay on top.
+//
+// Every schedule has a warm-up: during its first `warmup` steps rates rise linearly, from `warmup_start`
+// times the base rate to all of it. The schedule itself begins after them, as with torch's SequentialLR: its
+// own step 0 is step `warmup`, and milestones count from there. Where there is a number of `steps`, it is
+// that of all steps, with the warm-up; afterwards the rate stays at its last value.
+//
+// Formulas are for the number t of a step after the warm-up, T = steps - warmup, and the base rate.
+//
+// An optimiser must outlive its schedules; groups that are added to it later join at the next step(), with
+// their rate of then as base rate. Thread-safety: as the optimiser's. Constructors throw InvalidArgument,
+// listing all options that are out of range.
+#pragma once
+
+#include <cstdint>
+#include <source_location>
+#include <vector>
+
+#include "ndarray/save.h"
+#include "optim/optimizer.h"
+
+namespace mx::optim {
+
+class Schedule {
+ public:
+  virtual ~Schedule() = default;
+  Schedule(const Schedule&) = delete;
+  Schedule& operator=(const Schedule&) = delete;
+
+  /// Sets the rates of the next step. Returns at once.
+  void step();
+  /// The group's rate now, without its multiplier.
+  double learning_rate(size_t group = 0) const { return optimizer_.learning_rate(group); }
+  /// What a group's rate is in a step, from 0.
+  double rate_at(int64_t step, size_t group = 0) const;
+  /// How often step() has been called.
+  int64_t steps_done() const { return step_; }
+
+  /// "step" and "base_rates". The arrays are copies.
+  NamedArrays state_dict() const;
+  /// Sets the optimiser's rates too. Throws InvalidArgument, listing all that does not fit, before anything
+  /// is changed. Waits for the arrays.
+  void load_state_dict(const NamedArrays& state,
+                       std::source_location where = std::source_location::current());
+
+ protected:
+  /// `name` is for messages and must outlive the schedule.
+  Schedule(const char* name, Optimizer& optimizer, int64_t warmup, double warmup_start);
+  /// The rate of a step after the warm-up.
+  virtual double rate(double base, int64_t step) const = 0;
+  /// The end of each constructor: sets the rates of the current step.
+  void apply();
+
+ private:
+  void join();
+
+  const char* name_;
+  Optimizer& optimizer_;
+  int64_t warmup_;
+  double warmup_start_;
+  int64_t step_ = 0;
+  std::vector<double> base_rates_;
+};
+
+struct StepLROptions {
+  int64_t step_size = 1;  ///< at least 1
+  double gamma = 0.1;
+  double min_lr = 0;  ///< no lower, unless the base rate is
+  int64_t warmup = 0;
+  double warmup_start = 0;
+};
+/// base * gamma^floor(t / step_size): the factor schedule of Apache MXNet.
+class StepLR final : public Schedule {
+ public:
+  StepLR(Optimizer& optimizer, const StepLROptions& options,
+         std::source_location where = std::source_location::current());
+
+ private:
+  double rate(double base, int64_t step) const override;
+  StepLROptions options_;
+};
+
+struct MultiStepLROptions {
+  std::vector<int64_t> milestones = {};  ///< rising; one that comes twice counts twice
+  double gamma = 0.1;
+  double min_lr = 0;
+  int64_t warmup = 0;
+  double warmup_start = 0;
+};
+/// base * gamma^(number of milestones <= t).
+class MultiStepLR final : public Schedule {
+ public:
+  MultiStepLR(Optimizer& optimizer, const MultiStepLROptions& options,
+              std::source_location where = std::source_location::current());
+
+ private:
+  double rate(double base, int64_t step) const override;
+  MultiStepLROptions options_;
+};
+
+struct ExponentialLROptions {
+  double gamma = 0.9;
+  double min_lr = 0;
+  int64_t warmup = 0;
+  double warmup_start = 0;
+};
+/// base * gamma^t.
+class ExponentialLR final : public Schedule {
+ public:
+  ExponentialLR(Optimizer& optimizer, const ExponentialLROptions& options,
+                std::source_location where = std::source_location::current());
+
+ private:
+  double rate(double base, int64_t step) const override;
+  ExponentialLROptions options_;
+};
+
+struct CosineLROptions {
+  int64_t steps = 0;  ///< above warmup
+  double min_lr = 0;
+  int64_t warmup = 0;
+  double warmup_start = 0;
+};
+/// min_lr + (base - min_lr) * (1 + cos(pi * t / T)) / 2.
+class CosineLR final : public Schedule {
+ public:
+  CosineLR(Optimizer& optimizer, const CosineLROptions& options,
+           std::source_location where = std::source_location::current());
+
+ private:
+  double rate(double base, int64_t step) const override;
+  CosineLROptions options_;
+};
+
+struct PolyLROptions {
+  int64_t steps = 0;  ///< above warmup
+  double power = 1;   ///< above 0; 1: a straight line
+  double min_lr = 0;
+  int64_t warmup = 0;
+  double warmup_start = 0;
+};
+/// min_lr + (base - min_lr) * (1 - t / T)^power.
+class PolyLR final : public Schedule {
+ public:
+  PolyLR(Optimizer& optimizer, const PolyLROptions& options,
+         std::source_location where = std::source_location::current());
+
+ private:
+  double rate(double base, int64_t step) const override;
+  PolyLROptions options_;
+};
+
+}  // namespace mx::optim

@@ -1,0 +1,74 @@
+// Optimisers by name: what a server makes from a name and a map is what a program makes from the struct.
+#include <gtest/gtest.h>
+
+#include "optim/optimizers.h"
+#include "tests/optim/plain_rules.h"
+#include "tests/support/errors.h"
+
+namespace mx::optim {
+namespace {
+
+using test::contains;
+using test::error_of;
+using test::RandomNumbers;
+using test::values_of;
+
+std::vector<double> after_steps(Optimizer& opt) {
+  for (uint64_t t = 0; t < 5; ++t) opt.step({RandomNumbers(t).array({20})});
+  return values_of(opt.parameters());
+}
+NDArray start() { return RandomNumbers(99).array({20}); }
+
+TEST(MakeOptimizer, OptionsTravelByName) {
+  SGD sgd({start()}, {.lr = 0.1, .momentum = 0.5, .nesterov = true, .weight_decay = 0.1, .clip = 1});
+  Adam adam({start()}, {.lr = 0.1, .beta1 = 0.5, .eps = 1e-3, .bias_correction = false, .max_norm = 1});
+  AdamW adamw({start()}, {.beta2 = 0.9, .weight_decay = 0.5, .maximize = true});
+  for (Optimizer* opt :
+       {static_cast<Optimizer*>(&sgd), static_cast<Optimizer*>(&adam), static_cast<Optimizer*>(&adamw)}) {
+    const auto made = make_optimizer(opt->name(), opt->option_map(), {start()});
+    EXPECT_STREQ(opt->name(), made->name());
+    EXPECT_EQ(opt->option_map(), made->option_map());
+    EXPECT_EQ(after_steps(*opt), after_steps(*made)) << opt->name();
+  }
+}
+
+TEST(MakeOptimizer, WhatIsNotNamedHasItsDefault) {
+  const auto made = make_optimizer("adamw", {{"lr", int64_t{1}}}, {{"w", start()}});
+  EXPECT_EQ(1.0, made->learning_rate());
+  EXPECT_EQ(AttrValue(0.01), made->option_map().at("weight_decay"));
+  EXPECT_EQ(std::vector<std::string>{"w"}, made->parameter_names());
+}
+
+TEST(MakeOptimizer, AllThatIsWrongIsListed) {
+  std::string message = error_of<InvalidArgument>([] {
+    make_optimizer(
+        "sgd",
+        {{"lr", std::string("fast")}, {"momentum", -1.0}, {"speed", 1.0}, {"nesterov", 1.0}, {"up", true}},
+        {start()});
+  });
+  for (const char* part :
+       {"[sgd]", "'lr' as float, got \"fast\"", "momentum of at least 0, got -1", "'nesterov' as bool",
+        "got 'speed', 'up'", "weight_decay", "make_optimizer_test.cc"})
+    EXPECT_TRUE(contains(message, part)) << part << " in " << message;
+  message = error_of<InvalidArgument>([] { make_optimizer("sdg", {}, {start()}); });
+  EXPECT_TRUE(contains(message, "adam, adamw, sgd")) << message;
+  EXPECT_TRUE(contains(message, "got 'sdg'")) << message;
+}
+
+TEST(MakeOptimizer, ProgramsAddTheirOwn) {
+  register_optimizer("half_sgd",
+                     [](const Parameters& parameters, const AttrMap& options,
+                        std::source_location where) -> std::unique_ptr<Optimizer> {
+                       AttrMap half = options;
+                       half["lr"] = 0.5;
+                       return make_optimizer("sgd", half, parameters, where);
+                     });
+  EXPECT_EQ(0.5, make_optimizer("half_sgd", {}, {start()})->learning_rate());
+  EXPECT_EQ((std::vector<std::string>{"adam", "adamw", "half_sgd", "sgd"}), optimizer_names());
+  error_of<InvalidArgument>([] { register_optimizer("sgd", [](auto&&...) { return nullptr; }); });
+  error_of<InvalidArgument>([] { register_optimizer("nothing", nullptr); });
+  error_of<InvalidArgument>([] { register_optimizer("", [](auto&&...) { return nullptr; }); });
+}
+
+}  // namespace
+}  // namespace mx::optim
