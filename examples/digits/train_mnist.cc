@@ -34,10 +34,10 @@ struct Options {
   std::string save = "mnist.safetensors";
   std::string curve = "mnist_loss.svg";
   std::string trace;
-  int64_t epochs = 12;
+  int64_t epochs = 30;
   int64_t batch = 64;
   int64_t seed = 1;
-  double rate = 0.1;
+  double rate = 0.05;
   bool resume = false;
 };
 
