@@ -1,6 +1,8 @@
 // eager_bench: the eager cases on our arrays.
 #include "benchmarks/op/runner.h"
+#include "executor/autograd/autograd.h"
 #include "operators/elementwise_binary.h"
+#include "operators/reduce.h"
 
 namespace {
 
@@ -12,7 +14,16 @@ OpCall prepare(const OpCase& c, int) {
   const NDArray b = mx::ones({2, 2});
   if (c.op == "add") return [=] { const NDArray out = a + b; };
   if (c.op == "add_inplace") return [=]() mutable { a += b; };
-  return {};  // without gradients yet
+  NDArray w = mx::ones({2, 2}).requires_grad_();
+  if (c.op == "add_recorded") return [=] { const NDArray out = w + b; };
+  if (c.op != "add_fwd_bwd") return {};
+  const int additions = static_cast<int>(c.work);
+  return [=] {
+    NDArray y = w;
+    for (int i = 0; i < additions; ++i) y = y + b;
+    mx::sum(y).backward();
+    w.set_grad({});
+  };
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Modules, losses and initialisers. Only includes.
+// Modules, losses, initialisers and the trainer. Only includes.
 #pragma once
 
 #include "nn/activations.h"
@@ -9,3 +9,4 @@
 #include "nn/losses.h"
 #include "nn/module.h"
 #include "nn/shape_layers.h"
+#include "nn/trainer.h"

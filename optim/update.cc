@@ -156,6 +156,9 @@ void check(const char* op, const UpdateArrays& arrays, const UpdateState& state,
     if ((type != f32 && type != f64) || w[i].dtype() != type || !w[i].contiguous())
       problems.add("expected parameter ", i, " as contiguous ", type == f64 ? "f64" : "f32", ", got ",
                    describe(w[i]), w[i].contiguous() ? "" : " with gaps");
+    if (w[i].impl().recorded())
+      problems.add("expected parameter ", i, " not to be recorded while it is changed, got ", describe(w[i]),
+                   " that requires a gradient; use NoGrad");
     const NDArray& g = arrays.gradients[i];
     if (g.defined() && (g.shape() != w[i].shape() || !is_floating(g.dtype()) || !same_place(g, w[i])))
       problems.add("expected gradient ", i, " in floating point like its parameter, ", describe(w[i]),

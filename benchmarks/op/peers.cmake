@@ -22,7 +22,7 @@ if(hwy_FOUND)
 endif()
 
 if(NOT MX_ENGINE_ONLY)
-  op_program(eager_bench SOURCES eager_bench.cc LIBRARIES mx::operators)
+  op_program(eager_bench SOURCES eager_bench.cc LIBRARIES mx::executor)
   op_program(op_bench SOURCES op_bench.cc LIBRARIES mx::operators)
 endif()
 

@@ -113,7 +113,7 @@ TEST(InPlaceGradient, UpdateRulesWantNoRecording) {
   NDArray w = test::some({3}).requires_grad_();
   const NDArray g = ones({3}, f64);
   const optim::UpdateNumbers numbers{.learning_rate = full({}, 0.5)};
-  const std::string message = error_of<InvalidState>([&] { optim::sgd_update({{w}, {g}}, {}, numbers); });
+  const std::string message = error_of<InvalidArgument>([&] { optim::sgd_update({{w}, {g}}, {}, numbers); });
   EXPECT_TRUE(contains(message, "NoGrad")) << message;
   NoGrad pause;
   optim::sgd_update({{w}, {g}}, {}, numbers);

@@ -1,0 +1,233 @@
+// The main job: a network of three layers learns to read handwritten digits.
+//
+// Loading, augmentation, forward, backward and update are operations of the engine; the loop only pushes them and
+// looks at the loss now and then. Results depend on the options and the seed alone: not on threads, nor on how
+// often training was interrupted and resumed.
+#include <mx/mx.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "examples/digits/checkpoint.h"
+#include "examples/digits/loss_curve.h"
+#include "examples/digits/progress.h"
+#include "examples/support/command_line.h"
+#include "examples/support/devices.h"
+
+namespace {
+
+using namespace mx;
+using mx::examples::Checkpoint;
+
+struct Options {
+  std::string data = "examples/data/mnist";
+  std::string device = "cpu";
+  std::string save = "mnist.safetensors";
+  std::string curve = "mnist_loss.svg";
+  std::string trace;
+  int64_t epochs = 30;
+  int64_t batch = 64;
+  int64_t seed = 1;
+  double rate = 0.05;
+  bool resume = false;
+};
+
+struct Net : nn::Module {
+  nn::Linear fc1, fc2, fc3;
+  Net() : fc1{784, 128}, fc2{128, 64}, fc3{64, 10} {
+    add("fc1", fc1);
+    add("fc2", fc2);
+    add("fc3", fc3);
+  }
+  NDArray forward(const NDArray& x) { return fc3(relu(fc2(relu(fc1(x))))); }
+};
+
+// Small changes that leave a digit the same digit.
+data::Transform augmentation() {
+  return data::compose({data::random_rotate(10), data::random_scale(0.9, 1.1), data::random_shift(1.5),
+                        data::normalise({0.1307}, {0.3081}), data::reshape({784})});
+}
+data::Transform preparation() {
+  return data::compose({data::normalise({0.1307}, {0.3081}), data::reshape({784})});
+}
+
+double test_accuracy(Net& net, const data::DatasetHandle& digits, Context device) {
+  const NoGrad pause;
+  data::Loader loader(digits, {.batch_size = 500, .context = device, .transform = preparation()});
+  metric::Accuracy accuracy;
+  for (auto& [images, labels] : loader) accuracy.update(net(images), labels);
+  return accuracy.value();
+}
+
+class Training {
+ public:
+  explicit Training(const Options& options)
+      : options_(options), devices_(examples::parse_devices(options.device)) {
+    manual_seed(static_cast<uint64_t>(options.seed));
+    const data::DatasetHandle digits =
+        data::mnist(options.data, data::Split::train, {.shape = {28, 28}});
+    samples_ = digits->size();
+    loader_.emplace(digits, data::LoaderOptions{.batch_size = options.batch,
+                                                .shuffle = true,
+                                                .drop_last = true,
+                                                .seed = options.seed,
+                                                .context = devices_.size() == 1 ? devices_[0] : cpu(),
+                                                .transform = augmentation()});
+    Net net;
+    nets_ = nn::replicate(net, devices_);
+    trainer_.emplace(nn::parameters_of(nets_), optim::SGDOptions{.lr = options.rate, .momentum = 0.9},
+                     devices_.size() > 1 ? KVStore::create("device") : nullptr);
+    const int64_t steps = options.epochs * loader_->batches();
+    schedule_.emplace(trainer_->optimizer(), optim::CosineLROptions{.steps = steps, .warmup = steps / 20});
+  }
+
+  void run() {
+    if (options_.resume && std::filesystem::exists(options_.save)) resume();
+    for (; epoch_ < options_.epochs; ++epoch_) {
+      train_epoch();
+      save();
+    }
+    examples::write_loss_curve(options_.curve, losses_);
+    const data::DatasetHandle digits = data::mnist(options_.data, data::Split::test, {.shape = {28, 28}});
+    std::printf("model: %s, loss curve: %s\n", options_.save.c_str(), options_.curve.c_str());
+    std::printf("test accuracy: %.4f\n", test_accuracy(nets_[0], digits, devices_[0]));
+  }
+
+ private:
+  // The loss of a batch: its mean over the samples, in as many parts as there are devices.
+  NDArray step(const NDArray& images, const NDArray& labels, metric::Accuracy& accuracy) {
+    trainer_->zero_grad();
+    NDArray loss;
+    if (devices_.size() == 1) {
+      const NDArray logits = nets_[0](images);
+      loss = nn::cross_entropy(logits, labels);
+      loss.backward();
+      accuracy.update(logits, labels);
+    } else {
+      const auto x = nn::split_batch(images, devices_), t = nn::split_batch(labels, devices_);
+      for (size_t k = 0; k < devices_.size(); ++k) {
+        const NDArray logits = nets_[k](x[k]);
+        const NDArray part = nn::cross_entropy(logits, t[k], {.reduction = "sum"}) /
+                             static_cast<float>(images.size(0));
+        part.backward();
+        accuracy.update(logits, t[k]);
+        const NDArray here = part.detach().to(devices_[0]);
+        loss = k == 0 ? here : loss + here;
+      }
+    }
+    trainer_->step();
+    schedule_->step();
+    return loss.detach();
+  }
+
+  void train_epoch() {
+    examples::Progress progress(epoch_ + 1, options_.epochs, loader_->batches(), options_.batch);
+    metric::MeanLoss mean;
+    metric::Accuracy accuracy;
+    constexpr int64_t kLook = 50;  // batches between two looks at the loss
+    NDArray recent;
+    int64_t done = 0;
+    for (auto& [images, labels] : *loader_) {
+      const bool traced = epoch_ == 0 && done == 10 && !options_.trace.empty();
+      if (traced) {
+        wait_all();
+        Engine::get().profiler_start();
+      }
+      const NDArray loss = step(images, labels, accuracy);
+      if (traced) {
+        wait_all();
+        Engine::get().profiler_stop();
+        Engine::get().write_trace(options_.trace);
+      }
+      mean.update(loss, images.size(0));
+      const NDArray here = loss.to(cpu());
+      recent = recent.defined() ? recent + here : here;
+      if (++done % kLook == 0) {
+        const double value = recent.item<float>() / static_cast<double>(kLook);
+        if (!std::isfinite(value))
+          throw NumericError(detail::concat("expected a finite loss, got ", value, " in epoch ", epoch_ + 1,
+                                            "; try a smaller --rate"));
+        losses_.push_back(value);
+        recent = {};
+        progress.show(done, value, accuracy.value());
+      }
+    }
+    progress.epoch_done(mean.value(), accuracy.value());
+  }
+
+  void save() {
+    Checkpoint checkpoint;
+    checkpoint.add("model", nets_[0].state_dict());
+    checkpoint.add("optimizer", trainer_->optimizer().state_dict());
+    checkpoint.add("schedule", schedule_->state_dict());
+    checkpoint.add("progress", {{"epoch", full({}, epoch_ + 1, i64)}, {"losses", array(losses_)}});
+    checkpoint.set("options", signature());
+    checkpoint.save(options_.save);
+  }
+
+  void resume() {
+    const Checkpoint checkpoint = Checkpoint::load(options_.save);
+    checkpoint.expect("options", signature());
+    nets_[0].load_state_dict(checkpoint.part("model"));
+    trainer_->synchronise();
+    trainer_->optimizer().load_state_dict(checkpoint.part("optimizer"));
+    schedule_->load_state_dict(checkpoint.part("schedule"));
+    const NamedArrays progress = checkpoint.part("progress");
+    epoch_ = progress.at("epoch").item<int64_t>();
+    losses_ = progress.at("losses").to_vector<double>();
+    data::LoaderState state = loader_->state();
+    state.epoch = epoch_;
+    loader_->restore(state);
+    std::printf("resumed after epoch %lld\n", static_cast<long long>(epoch_));
+  }
+
+  // What must be the same for a resumed run to be the one that was interrupted.
+  std::string signature() const {
+    return detail::concat("epochs=", options_.epochs, " batch=", options_.batch, " seed=", options_.seed,
+                          " rate=", options_.rate, " devices=", devices_.size(), " samples=", samples_);
+  }
+
+  const Options options_;
+  const std::vector<Context> devices_;
+  int64_t samples_ = 0;
+  std::optional<data::Loader> loader_;
+  std::vector<Net> nets_;
+  std::optional<nn::Trainer> trainer_;
+  std::optional<optim::CosineLR> schedule_;
+  int64_t epoch_ = 0;
+  std::vector<double> losses_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  mx::examples::CommandLine line("A network of three layers learns to read handwritten digits");
+  line.option("--data", &options.data, "folder with the MNIST files");
+  line.option("--device", &options.device, "cpu, virt:N or gpu:N; several with commas share each batch");
+  line.option("--epochs", &options.epochs, "passes over the training images").within(1, 10000);
+  line.option("--batch", &options.batch, "images in a step").within(1, 20000);
+  line.option("--rate", &options.rate, "highest learning rate").positive();
+  line.option("--seed", &options.seed, "of everything that is random").at_least(0);
+  line.option("--save", &options.save, "checkpoint, written after each epoch");
+  line.flag("--resume", options.resume, "go on from the checkpoint, if there is one");
+  line.option("--curve", &options.curve, "loss curve, an SVG picture");
+  line.option("--trace", &options.trace, "trace of one step, for Perfetto");
+  if (const auto status = line.parse(argc, argv)) return *status;
+  try {
+    Training(options).run();
+    return 0;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "train_mnist: %s\n", e.what());
+    return 1;
+  }
+}
