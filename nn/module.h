@@ -123,7 +123,8 @@ class Module {
   LoadReport load(const std::string& path, const LoadOptions& options = {});
 
   /// Moves parameters and buffers, with the parameters' gradients. Arrays taken from the module earlier stay
-  /// behind: make optimisers afterwards. Nothing is changed when the device does not exist.
+  /// behind and no longer require gradients: make optimisers afterwards, one made before throws at its step.
+  /// Nothing is changed when the device does not exist.
   Module& to(Context context);
   /// Converts those of floating-point type. Throws InvalidArgument for another type.
   Module& to(DType dtype);

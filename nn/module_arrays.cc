@@ -52,12 +52,18 @@ void replace_arrays(ModuleState& state, const F& convert) {
     const NDArray& before = entry.place.array();
     std::optional<NDArray> after = convert(before);
     if (!after) return;
-    after->requires_grad_(before.requires_grad());
-    if (const NDArray gradient = before.grad(); gradient.defined())
-      after->set_grad(convert(gradient).value_or(gradient));
+    if (detail::trains(before)) {
+      after->requires_grad_();
+      if (const NDArray gradient = before.grad(); gradient.defined())
+        after->set_grad(convert(gradient).value_or(gradient));
+    }
     changes.emplace_back(&entry.place, *std::move(after));
   });
-  for (const auto& [place, array] : changes) place->replace(array);
+  for (const auto& [place, array] : changes) {
+    // What stays behind does not train: an optimiser that still has it finds out.
+    if (NDArray before = place->array(); detail::trains(before)) before.requires_grad_(false);
+    place->replace(array);
+  }
 }
 
 /// What a load_state_dict() does, found before anything is done.

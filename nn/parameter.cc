@@ -2,6 +2,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
+#include "ndarray/hooks.h"
 #include "nn/detail/cloning.h"
 
 namespace mx::nn {
@@ -30,10 +31,14 @@ const Slot& value_slot(const Slot& slot) {
 void set_copy(Slot& made, const Slot& original) {
   const NoGrad guard;
   made.value = original.value.clone();
-  made.value.requires_grad_(original.value.requires_grad());
+  made.value.requires_grad_(detail::trains(original.value));
 }
 
 }  // namespace
+
+bool detail::trains(const NDArray& array) {
+  return array.requires_grad() && mx::detail::hooks().is_leaf(array);
+}
 
 Parameter::Parameter(const Parameter& other) : slot_(other.slot_) {
   if (detail::CloneScope* scope = detail::CloneScope::active(); scope != nullptr && slot_ != nullptr)

@@ -30,6 +30,8 @@ namespace nn {
 
 namespace detail {
 struct Slot;
+/// Does backward() leave a gradient here: is one required, and is the array no result of operations?
+bool trains(const NDArray& array);
 }  // namespace detail
 
 class Parameter : private ActsAsArray {

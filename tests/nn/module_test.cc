@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ndarray/grad_mode.h"
+#include "optim/optimizers.h"
 #include "tests/nn/models.h"
 #include "tests/operators/registry_support.h"
 #include "tests/support/errors.h"
@@ -170,6 +171,36 @@ TEST(Module, ToMovesParametersBuffersAndGradients) {
   std::vector<double> twice = gradient;
   for (double& value : twice) value *= 2;
   EXPECT_EQ(twice, scale.factor.grad().to_vector<double>());
+}
+
+// Training what the model no longer has would go unnoticed.
+TEST(Module, WhatWasTakenBeforeAMoveNoLongerTrains) {
+  Block block(3);
+  optim::SGD before(block.parameters(), {.lr = 0.1});
+  const NDArray taken = block.fc1.weight;
+  block.to(virt(0));
+  EXPECT_FALSE(taken.requires_grad());
+  EXPECT_FALSE(taken.shares_memory(block.fc1.weight));
+  optim::SGD after(block.parameters(), {.lr = 0.1});
+  sum(block(inputs({2, 3}).to(virt(0)))).backward();
+  EXPECT_TRUE(contains(error_of<InvalidState>([&] { before.step(); }), "requires a gradient"));
+  const std::vector<double> values = all_values(block.state_dict());
+  after.step();
+  EXPECT_NE(values, all_values(block.state_dict()));
+}
+
+// A buffer may have become the result of recorded operations; in a copy it is plain.
+TEST(Module, BuffersAreNeverParameters) {
+  Scale scale(2);
+  NDArray scratch = scale.scratch;
+  scratch.copy_from(scale(ones({2})));
+  EXPECT_TRUE(scratch.requires_grad());
+  const Scale copy = scale.clone();
+  EXPECT_FALSE(copy.scratch.array().requires_grad());
+  EXPECT_TRUE(copy.factor.array().requires_grad());
+  scale.to(f64);
+  EXPECT_FALSE(scale.scratch.array().requires_grad());
+  EXPECT_TRUE(scale.factor.array().requires_grad());
 }
 
 TEST(Module, ToATypeConvertsFloatingPointAlone) {

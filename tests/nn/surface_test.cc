@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <mx/mx.h>
 
+#include <filesystem>
 #include <vector>
 
 #include "tests/ndarray/io_temp.h"
@@ -25,6 +26,40 @@ std::pair<NDArray, NDArray> clouds(Context context) {
   const NDArray labels = arange(200) % 2;
   const NDArray images = generator.randn({200, 8}) + (labels.to(f32) * 2 - 1).reshape({200, 1});
   return {images.to(context), labels.to(context)};
+}
+
+// Line by line as the documents promise it, on every device that there is; of the digits' epoch a part.
+TEST(Surface, TheWholeLoopOfTrainingIsAProgram) {
+  if (!std::filesystem::exists(MX_MNIST)) GTEST_SKIP() << MX_MNIST << " is not here";
+  const test::TempFolder folder;
+  std::vector<float> expected;
+  for (const Context device : {cpu(), virt(0)}) {
+    manual_seed(1);
+    nn::Sequential net{nn::Linear{784, 64}, nn::ReLU{}, Block{64}, nn::Linear{64, 10}};
+    net.to(device);
+    optim::SGD opt(net.parameters(), {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4});
+    optim::CosineLR schedule(opt, {.steps = 1000, .warmup = 50});
+    data::Loader loader(data::mnist(MX_MNIST, data::Split::train), {.batch_size = 64, .shuffle = true});
+    metric::Accuracy accuracy;
+    int step = 0;
+    for (auto& [images, labels] : loader) {
+      NDArray logits = net(images.to(device));
+      NDArray l = nn::cross_entropy(logits, labels.to(device));
+      opt.zero_grad();
+      l.backward();
+      opt.step();
+      schedule.step();
+      if (++step > 100) accuracy.update(logits, labels);  // asynchronous; value() waits
+      if (step == 200) break;
+    }
+    EXPECT_GT(accuracy.value(), 0.85);
+    save_safetensors(folder / "net.safetensors", net.state_dict());
+    std::vector<float> weights;
+    for (const auto& [name, array] : load_safetensors(folder / "net.safetensors"))
+      for (float value : array.to_vector<float>()) weights.push_back(value);
+    if (expected.empty()) expected = weights;
+    EXPECT_TRUE(expected == weights) << device;
+  }
 }
 
 TEST(Surface, ModulesComposeTrainAndAreSaved) {
