@@ -192,10 +192,10 @@ void run(int64_t most, int64_t seed, const std::string& trace) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int64_t episodes = 5000, seed = 1;
+  int64_t episodes = 1000, seed = 1;
   std::string trace;
   mx::examples::CommandLine line("A cart learns to balance a pole");
-  line.option("--episodes", &episodes, "at most that many to learn from").at_least(0);
+  line.option("--episodes", &episodes, "at most that many to learn from; they come by twenties").at_least(0);
   line.option("--seed", &seed, "of everything that is random").at_least(0);
   line.option("--trace", &trace, "write every step of learning to FILE").called("FILE");
   if (const auto status = line.parse(argc, argv)) return *status;

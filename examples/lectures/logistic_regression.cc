@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/check.h"
 #include "examples/support/command_line.h"
 
 namespace {
@@ -106,6 +107,9 @@ void compare(const Options& options) {
     const Slice rows{i, i + options.batch};
     batches.push_back({train.array(0).slice(0, rows), train.array(1).slice(0, rows)});
   }
+
+  MX_CHECK(!batches.empty(), InvalidArgument, "[logistic_regression] expected at least ", options.batch,
+           " training images for a batch, got ", train.size());
 
   const Run runs[] = {define_by_run(batches, options), functional(batches, options),
                       by_hand(batches, options)};
