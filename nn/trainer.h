@@ -5,11 +5,12 @@
 //   ...
 //   loss.backward();  trainer.step();  trainer.zero_grad();
 //
-// With several replicas, each computes the gradients of its part of the batch; step() adds them up in the order of
-// the replicas, changes the first replica by the sum, and copies its parameters to the others. All of it is
-// operations of the engine, those of the first parameters with the highest priority, so that the sum of a layer's
-// gradients runs while those of the layers before it are being computed, and the next forward pass begins with the
-// layers that have arrived. Losses should be weighed so that the sum of gradients is what is meant.
+// With several replicas, each computes the gradients of its part of the batch; step() adds them up in the
+// order of the replicas, changes the first replica by the sum, and copies its parameters to the others. All
+// of it is operations of the engine, those of the first parameters with the highest priority, so that the sum
+// of a layer's gradients runs while those of the layers before it are being computed, and the next forward
+// pass begins with the layers that have arrived. Losses should be weighed so that the sum of gradients is
+// what is meant.
 //
 //   std::vector<Net> nets = nn::replicate(net, {gpu(0), gpu(1)});
 //   nn::Trainer trainer(nn::parameters_of(nets), optim::SGDOptions{.lr = 0.1}, KVStore::create("device"));
@@ -53,8 +54,8 @@ class Trainer {
   /// One replica. With a store its gradients go through it, as those of several do.
   Trainer(const std::vector<NDArray>& parameters, const OptimizerChoice& optimizer,
           std::shared_ptr<KVStore> store = nullptr);
-  /// One list for each replica, the same parameters in the same order. Throws InvalidArgument where they differ in
-  /// number, shape or type, and for several replicas without a store.
+  /// One list for each replica, the same parameters in the same order. Throws InvalidArgument where they
+  /// differ in number, shape or type, and for several replicas without a store.
   Trainer(const std::vector<std::vector<NDArray>>& replicas, const OptimizerChoice& optimizer,
           std::shared_ptr<KVStore> store);
 
@@ -76,8 +77,8 @@ class Trainer {
   std::vector<NDArray> sums_;  // of gradients, on the first replica's devices; made with the first one
 };
 
-/// Parts of about the same size along the first dimension, one per device, on it; the first ones are larger by one
-/// where it does not divide. Throws InvalidArgument for fewer rows than devices.
+/// Parts of about the same size along the first dimension, one per device, on it; the first ones are larger
+/// by one where it does not divide. Throws InvalidArgument for fewer rows than devices.
 std::vector<NDArray> split_batch(const NDArray& batch, const std::vector<Context>& devices);
 
 /// The model on the first device, and clones of it on the others.

@@ -4,12 +4,17 @@ find_package(hwy QUIET)
 
 add_library(mx_op_bench STATIC op/runner.cc)
 target_link_libraries(mx_op_bench PUBLIC mx_bench_support PRIVATE mx_command_line mx_flags)
+add_library(mx_train_bench STATIC train/runner.cc)
+target_link_libraries(mx_train_bench PUBLIC mx_bench_support PRIVATE mx_command_line mx_flags)
 
-# op_program(<name> SOURCES ... LIBRARIES ...) and a test that runs all of its cases once.
+# op_program(<name> SOURCES ... LIBRARIES ... [RUNNER library]) and a test that runs all of its cases once.
 function(op_program name)
-  cmake_parse_arguments(ARG "PEER" "" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "PEER" "RUNNER" "SOURCES;LIBRARIES" ${ARGN})
+  if(NOT ARG_RUNNER)
+    set(ARG_RUNNER mx_op_bench)
+  endif()
   add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE mx_op_bench ${ARG_LIBRARIES} mx_flags)
+  target_link_libraries(${name} PRIVATE ${ARG_RUNNER} ${ARG_LIBRARIES} mx_flags)
   set_target_properties(${name} PROPERTIES MX_STAYS_HERE "${ARG_PEER}")
   if(MX_TESTS)
     add_test(NAME ${name}_smoke COMMAND ${name} --smoke)
@@ -24,6 +29,7 @@ endif()
 if(NOT MX_ENGINE_ONLY)
   op_program(eager_bench SOURCES eager_bench.cc LIBRARIES mx::executor)
   op_program(op_bench SOURCES op_bench.cc LIBRARIES mx::operators)
+  op_program(train_bench RUNNER mx_train_bench SOURCES train_bench.cc LIBRARIES mx::nn)
 endif()
 
 # The peers' libraries are not instrumented.
@@ -74,8 +80,12 @@ if(MX_BENCH_TORCH_INCLUDE AND MX_BENCH_TORCH_API AND MX_BENCH_TORCH_CPU AND MX_B
     #include <ATen/Parallel.h>
     int main() { return at::get_parallel_info().empty() || at::ones({2}).numel() != 2; }" MX_BENCH_TORCH_WORKS)
   if(MX_BENCH_TORCH_WORKS)
-    foreach(name op_bench_torch eager_bench_torch)
-      op_program(${name} PEER SOURCES ${name}.cc LIBRARIES ${MX_BENCH_TORCH_CPU} ${MX_BENCH_C10})
+    foreach(name op_bench_torch eager_bench_torch train_bench_torch)
+      set(runner mx_op_bench)
+      if(name MATCHES "^train")
+        set(runner mx_train_bench)
+      endif()
+      op_program(${name} PEER RUNNER ${runner} SOURCES ${name}.cc LIBRARIES ${MX_BENCH_TORCH_CPU} ${MX_BENCH_C10})
       target_include_directories(${name} SYSTEM PRIVATE ${MX_BENCH_TORCH_INCLUDE} ${MX_BENCH_TORCH_API})
     endforeach()
   endif()

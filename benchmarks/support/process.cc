@@ -36,7 +36,7 @@ namespace {
 }
 
 // Reads until the other end closes; false when the time is up.
-bool read_all(int fd, int64_t deadline_ns, std::string& out) {
+bool read_all(int fd, int64_t deadline_ns, std::string& out, int64_t& first_ns) {
   char buffer[4096];
   for (;;) {
     const int64_t left_ms = (deadline_ns - now_ns()) / 1'000'000;
@@ -45,6 +45,7 @@ bool read_all(int fd, int64_t deadline_ns, std::string& out) {
     const ssize_t n = read(fd, buffer, sizeof buffer);
     if (n == 0) return true;
     if (n < 0 && errno != EINTR) return true;
+    if (n > 0 && out.empty()) first_ns = now_ns();
     if (n > 0) out.append(buffer, static_cast<size_t>(n));
   }
 }
@@ -76,9 +77,14 @@ ChildResult run_child(const std::vector<std::string>& argv, const std::vector<in
   const pid_t pid = fork();
   if (pid < 0) throw std::runtime_error("fork failed");
   if (pid == 0) exec_confined(argv, cpus, environment, fds[1]);
+  // After fork(): copying this process's tables is none of the child's time.
+  const int64_t start_ns = now_ns();
   close(fds[1]);
   ChildResult result;
-  result.timed_out = !read_all(fds[0], now_ns() + int64_t{timeout_s} * 1'000'000'000, result.output);
+  int64_t first_ns = start_ns;
+  result.timed_out =
+      !read_all(fds[0], start_ns + int64_t{timeout_s} * 1'000'000'000, result.output, first_ns);
+  result.first_output_ns = first_ns - start_ns;
   close(fds[0]);
   if (result.timed_out) kill(pid, SIGKILL);
   int status = 0;

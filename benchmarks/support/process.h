@@ -2,6 +2,7 @@
 // processors before it starts, so that every thread pool in it, of whatever library, is confined too.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct ChildResult {
   std::string output;  ///< what it wrote to stdout
   int status = 0;      ///< exit status; 128 + signal number if a signal ended it
   bool timed_out = false;
+  int64_t first_output_ns = 0;  ///< from its start until it wrote something; 0: it never did
 };
 
 /// Runs a program confined to `cpus` and returns when it has ended; killed after `timeout_s`. stderr passes

@@ -8,7 +8,9 @@ void Checkpoint::add(const std::string& part, const NamedArrays& arrays) {
   for (const auto& [name, array] : arrays) arrays_.emplace_back(part + "." + name, array);
 }
 
-void Checkpoint::save(const std::string& path) const { save_safetensors(path, arrays_, texts_); }
+void Checkpoint::save(const std::string& path, io::FileOps& ops) const {
+  save_safetensors(path, arrays_, texts_, ops);
+}
 
 Checkpoint Checkpoint::load(const std::string& path) {
   Checkpoint checkpoint;

@@ -11,8 +11,9 @@ class Checkpoint {
  public:
   void add(const std::string& part, const NamedArrays& arrays);
   void set(const std::string& name, const std::string& text) { texts_[name] = text; }
-  /// Waits for the arrays. The file shows the old checkpoint or all of the new one.
-  void save(const std::string& path) const;
+  /// Waits for the arrays. The file shows the old checkpoint or all of the new one, also when the process is
+  /// killed meanwhile. `ops`: the calls to the operating system, for tests.
+  void save(const std::string& path, io::FileOps& ops = io::FileOps::posix()) const;
 
   static Checkpoint load(const std::string& path);
   NamedArrays part(const std::string& name) const;

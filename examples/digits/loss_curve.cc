@@ -26,7 +26,8 @@ class Scale {
     return kLeft + share * (kWidth - kLeft - kRight);
   }
   double y(double loss) const {
-    const double share = logarithmic_ ? std::log(loss / low_) / std::log(high_ / low_) : (loss - low_) / (high_ - low_);
+    const double share =
+        logarithmic_ ? std::log(loss / low_) / std::log(high_ / low_) : (loss - low_) / (high_ - low_);
     return kHeight - kBottom - share * (kHeight - kTop - kBottom);
   }
   // The value at a share of the height.
@@ -46,7 +47,8 @@ void write_loss_curve(const std::string& path, const std::vector<double>& losses
   std::ostringstream out;
   out.precision(4);
   out << "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" << kWidth << "\" height=\"" << kHeight
-      << "\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+      << "\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" "
+         "fill=\"white\"/>\n"
       << "<text x=\"" << kWidth / 2 << "\" y=\"18\" text-anchor=\"middle\">training loss</text>\n";
   if (!losses.empty()) {
     const Scale scale(losses);
@@ -60,8 +62,8 @@ void write_loss_curve(const std::string& path, const std::vector<double>& losses
     for (size_t i = 0; i < losses.size(); ++i) out << scale.x(i) << ',' << scale.y(losses[i]) << ' ';
     out << "\"/>\n";
   }
-  out << "<text x=\"" << kWidth / 2 << "\" y=\"" << kHeight - 12 << "\" text-anchor=\"middle\">" << losses.size()
-      << " points, from the first step to the last</text>\n</svg>\n";
+  out << "<text x=\"" << kWidth / 2 << "\" y=\"" << kHeight - 12 << "\" text-anchor=\"middle\">"
+      << losses.size() << " points, from the first step to the last</text>\n</svg>\n";
   const std::string text = out.str();
   io::AtomicFile file(path);
   file.write(std::as_bytes(std::span(text)));

@@ -32,15 +32,16 @@ void Progress::show(int64_t done, double loss, double accuracy) {
   const auto filled = static_cast<size_t>(kWidth * done / batches_);
   const double rate = images_per_second(done);
   const auto rest = static_cast<double>(((epochs_ - epoch_ + 1) * batches_ - done) * batch_size_);
-  std::fprintf(stderr, "\repoch %2lld/%lld [%s%s] loss %.4f  accuracy %.4f  %.0f images/s  %.0f s left \033[K",
+  std::fprintf(stderr,
+               "\repoch %2lld/%lld [%s%s] loss %.4f  accuracy %.4f  %.0f images/s  %.0f s left \033[K",
                static_cast<Number>(epoch_), static_cast<Number>(epochs_), std::string(filled, '#').c_str(),
                std::string(kWidth - filled, '.').c_str(), loss, accuracy, rate, rate > 0 ? rest / rate : 0);
 }
 
 void Progress::epoch_done(double loss, double accuracy) {
   std::fprintf(stderr, "%sepoch %2lld/%lld  loss %.4f  accuracy %.4f  %.0f images/s\n",
-               terminal_ ? "\r\033[K" : "", static_cast<Number>(epoch_), static_cast<Number>(epochs_), loss, accuracy,
-               images_per_second(batches_));
+               terminal_ ? "\r\033[K" : "", static_cast<Number>(epoch_), static_cast<Number>(epochs_), loss,
+               accuracy, images_per_second(batches_));
 }
 
 }  // namespace mx::examples

@@ -1,13 +1,13 @@
 // The main job: a network of three layers learns to read handwritten digits.
 //
-// Loading, augmentation, forward, backward and update are operations of the engine; the loop only pushes them and
-// looks at the loss now and then. Results depend on the options and the seed alone: not on threads, nor on how
-// often training was interrupted and resumed.
+// Loading, augmentation, forward, backward and update are operations of the engine; the loop only pushes them
+// and looks at the loss now and then. Results depend on the options and the seed alone: not on threads, nor
+// on whether the parts of a batch are computed on one device or on several, nor on how often training was
+// interrupted.
 #include <mx/mx.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -36,6 +36,7 @@ struct Options {
   std::string trace;
   int64_t epochs = 30;
   int64_t batch = 64;
+  int64_t parts = 0;
   int64_t seed = 1;
   double rate = 0.05;
   bool resume = false;
@@ -71,10 +72,16 @@ double test_accuracy(Net& net, const data::DatasetHandle& digits, Context device
 class Training {
  public:
   explicit Training(const Options& options)
-      : options_(options), devices_(examples::parse_devices(options.device)) {
+      : options_(options),
+        devices_(examples::parse_devices(options.device)),
+        parts_(options.parts > 0 ? options.parts : static_cast<int64_t>(devices_.size())) {
+    MX_CHECK(devices_.size() == 1 || parts_ == static_cast<int64_t>(devices_.size()), InvalidArgument,
+             "[--parts] expected one part for each of the ", devices_.size(), " devices, got ", parts_);
+    MX_CHECK(parts_ <= options.batch, InvalidArgument, "[--parts] expected at most ", options.batch,
+             ", an image in each, got ", parts_);
+    for (const std::string& path : {options.save, options.curve, options.trace}) require_folder(path);
     manual_seed(static_cast<uint64_t>(options.seed));
-    const data::DatasetHandle digits =
-        data::mnist(options.data, data::Split::train, {.shape = {28, 28}});
+    const data::DatasetHandle digits = data::mnist(options.data, data::Split::train, {.shape = {28, 28}});
     samples_ = digits->size();
     loader_.emplace(digits, data::LoaderOptions{.batch_size = options.batch,
                                                 .shuffle = true,
@@ -103,65 +110,80 @@ class Training {
   }
 
  private:
-  // The loss of a batch: its mean over the samples, in as many parts as there are devices.
+  // Better now than after an epoch.
+  static void require_folder(const std::string& path) {
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    if (!folder.empty() && !std::filesystem::is_directory(folder))
+      throw FileError("open", path, ENOENT, "expected its folder to exist");
+  }
+
+  // The loss of a batch: its mean over the samples. The parts go to their devices, or one after another to
+  // the one there is, whose gradients add up in the same order.
   NDArray step(const NDArray& images, const NDArray& labels, metric::Accuracy& accuracy) {
     trainer_->zero_grad();
+    std::vector<Context> places = devices_;
+    places.resize(static_cast<size_t>(parts_), devices_[0]);
+    const auto x = nn::split_batch(images, places), t = nn::split_batch(labels, places);
     NDArray loss;
-    if (devices_.size() == 1) {
-      const NDArray logits = nets_[0](images);
-      loss = nn::cross_entropy(logits, labels);
-      loss.backward();
-      accuracy.update(logits, labels);
-    } else {
-      const auto x = nn::split_batch(images, devices_), t = nn::split_batch(labels, devices_);
-      for (size_t k = 0; k < devices_.size(); ++k) {
-        const NDArray logits = nets_[k](x[k]);
-        const NDArray part = nn::cross_entropy(logits, t[k], {.reduction = "sum"}) /
-                             static_cast<float>(images.size(0));
-        part.backward();
-        accuracy.update(logits, t[k]);
-        const NDArray here = part.detach().to(devices_[0]);
-        loss = k == 0 ? here : loss + here;
-      }
+    for (size_t k = 0; k < places.size(); ++k) {
+      const NDArray logits = nets_[k % nets_.size()](x[k]);
+      const NDArray part =
+          nn::cross_entropy(logits, t[k], {.reduction = "sum"}) / static_cast<float>(images.size(0));
+      part.backward();
+      accuracy.update(logits, t[k]);
+      const NDArray here = part.detach().to(devices_[0]);
+      loss = k == 0 ? here : loss + here;
     }
     trainer_->step();
     schedule_->step();
-    return loss.detach();
+    return loss;
   }
 
   void train_epoch() {
-    examples::Progress progress(epoch_ + 1, options_.epochs, loader_->batches(), options_.batch);
+    const int64_t batches = loader_->batches();
+    examples::Progress progress(epoch_ + 1, options_.epochs, batches, options_.batch);
     metric::MeanLoss mean;
     metric::Accuracy accuracy;
     constexpr int64_t kLook = 50;  // batches between two looks at the loss
     NDArray recent;
-    int64_t done = 0;
+    int64_t done = 0, looked = 0;
     for (auto& [images, labels] : *loader_) {
-      const bool traced = epoch_ == 0 && done == 10 && !options_.trace.empty();
-      if (traced) {
-        wait_all();
-        Engine::get().profiler_start();
-      }
+      trace(done, batches);
       const NDArray loss = step(images, labels, accuracy);
-      if (traced) {
-        wait_all();
-        Engine::get().profiler_stop();
-        Engine::get().write_trace(options_.trace);
-      }
       mean.update(loss, images.size(0));
       const NDArray here = loss.to(cpu());
       recent = recent.defined() ? recent + here : here;
-      if (++done % kLook == 0) {
-        const double value = recent.item<float>() / static_cast<double>(kLook);
-        if (!std::isfinite(value))
-          throw NumericError(detail::concat("expected a finite loss, got ", value, " in epoch ", epoch_ + 1,
-                                            "; try a smaller --rate"));
-        losses_.push_back(value);
-        recent = {};
-        progress.show(done, value, accuracy.value());
-      }
+      if (++done % kLook != 0 && done != batches) continue;
+      losses_.push_back(expect_finite(recent.item<float>() / static_cast<double>(done - looked)));
+      looked = done;
+      recent = {};
+      progress.show(done, losses_.back(), accuracy.value());
     }
+    trace(done, batches);
+    for (const NDArray& parameter : nets_[0].parameters())
+      expect_finite(sum(abs(parameter.detach())).item<float>());
     progress.epoch_done(mean.value(), accuracy.value());
+  }
+
+  double expect_finite(double value) const {
+    if (std::isfinite(value)) return value;
+    throw NumericError(detail::concat("[train_mnist] expected finite losses and weights, got ", value,
+                                      " in epoch ", epoch_ + 1, "; try a smaller --rate"));
+  }
+
+  // A few steps of the first epoch of this run, from the tenth or the last ones; called before each step and
+  // after the last one. Nothing waits before the first of them: the trace shows later batches being loaded
+  // meanwhile.
+  void trace(int64_t done, int64_t batches) {
+    constexpr int64_t kFirst = 10, kSteps = 8;
+    const int64_t first = std::clamp(batches - kSteps, int64_t{0}, kFirst);
+    if (traced_ || options_.trace.empty()) return;
+    if (done == first) Engine::get().profiler_start();
+    if (done != std::min(first + kSteps, batches)) return;
+    wait_all();
+    Engine::get().profiler_stop();
+    Engine::get().write_trace(options_.trace);
+    traced_ = true;
   }
 
   void save() {
@@ -193,11 +215,12 @@ class Training {
   // What must be the same for a resumed run to be the one that was interrupted.
   std::string signature() const {
     return detail::concat("epochs=", options_.epochs, " batch=", options_.batch, " seed=", options_.seed,
-                          " rate=", options_.rate, " devices=", devices_.size(), " samples=", samples_);
+                          " rate=", options_.rate, " parts=", parts_, " samples=", samples_);
   }
 
   const Options options_;
   const std::vector<Context> devices_;
+  const int64_t parts_;  // of each batch
   int64_t samples_ = 0;
   std::optional<data::Loader> loader_;
   std::vector<Net> nets_;
@@ -205,6 +228,7 @@ class Training {
   std::optional<optim::CosineLR> schedule_;
   int64_t epoch_ = 0;
   std::vector<double> losses_;
+  bool traced_ = false;
 };
 
 }  // namespace
@@ -216,12 +240,14 @@ int main(int argc, char** argv) {
   line.option("--device", &options.device, "cpu, virt:N or gpu:N; several with commas share each batch");
   line.option("--epochs", &options.epochs, "passes over the training images").within(1, 10000);
   line.option("--batch", &options.batch, "images in a step").within(1, 20000);
+  line.option("--parts", &options.parts, "of each batch, added up in order; 0: one for each device")
+      .at_least(0);
   line.option("--rate", &options.rate, "highest learning rate").positive();
   line.option("--seed", &options.seed, "of everything that is random").at_least(0);
   line.option("--save", &options.save, "checkpoint, written after each epoch");
   line.flag("--resume", options.resume, "go on from the checkpoint, if there is one");
   line.option("--curve", &options.curve, "loss curve, an SVG picture");
-  line.option("--trace", &options.trace, "trace of one step, for Perfetto");
+  line.option("--trace", &options.trace, "trace of a few steps, for Perfetto");
   if (const auto status = line.parse(argc, argv)) return *status;
   try {
     Training(options).run();

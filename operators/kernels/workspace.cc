@@ -1,7 +1,6 @@
 #include "operators/kernels/workspace.h"
 
 #include <cstdlib>
-#include <memory>
 
 #include "engine/base/check.h"
 
@@ -10,28 +9,38 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-struct Free {
-  void operator()(void* p) const { std::free(p); }
+struct Buffer {
+  void* data = nullptr;
+  size_t bytes = 0;
 };
 
-struct Buffer {
-  std::unique_ptr<void, Free> data;
-  size_t bytes = 0;
+// A plain value, which can be used when the destructors of the thread have run: kernels run after them on the
+// thread that ends the process, where the engine finishes what is left.
+thread_local constinit Buffer buffer{};
+
+void release() {
+  std::free(buffer.data);
+  buffer = {};
+}
+
+struct Janitor {
+  ~Janitor() { release(); }
 };
 
 }  // namespace
 
 void* thread_workspace(size_t bytes) {
-  thread_local Buffer buffer;
   if (bytes > buffer.bytes) {
+    // What is allocated after the janitor has gone stays until the process ends.
+    static thread_local const Janitor janitor;
+    (void)janitor;
     const size_t rounded = (bytes + 4095) / 4096 * 4096;
-    buffer = {};  // first, so that the two are never held together
+    release();  // first, so that the two are never held together
     void* const data = std::aligned_alloc(kAlignment, rounded);
     MX_CHECK(data != nullptr, OutOfMemory, "[workspace] expected ", rounded, " bytes of memory, got none");
-    buffer.data.reset(data);
-    buffer.bytes = rounded;
+    buffer = {data, rounded};
   }
-  return buffer.data.get();
+  return buffer.data;
 }
 
 }  // namespace mx::kernels

@@ -5,11 +5,12 @@
 #include <filesystem>
 #include <vector>
 
+#include "executor/autograd/autograd.h"
 #include "nn/data/loader.h"
 #include "nn/data/mnist.h"
 #include "nn/metric/metric.h"
 #include "operators/elementwise_binary.h"
-#include "operators/elementwise_unary.h"
+#include "operators/loss.h"
 #include "operators/matmul.h"
 #include "operators/reduce.h"
 #include "operators/softmax.h"
@@ -51,6 +52,30 @@ TEST(LoaderTraining, LearnsTheDigitsWithTheSameBitsWhateverIsLoadedAheadAndWhere
     EXPECT_EQ(first.test, other.test);
     EXPECT_EQ(first.weights, other.weights);
   }
+}
+
+// Giving a batch's turn on changes nothing that a gradient may need, and a metric's update records nothing.
+TEST(LoaderTraining, GradientsMayBeAskedForBehindTheNextBatch) {
+  const NDArray x = (arange(24 * 50).to(f32) * 0.01f).reshape({24, 50}), t = arange(24) % 10;
+  data::Loader loader(data::ArrayDataset({x, t}), {.batch_size = 4, .prefetch = 1});
+  NDArray w = zeros({50, 10}).requires_grad_(), waiting;
+  metric::Accuracy accuracy;
+  metric::MeanLoss mean;
+  for (auto& [images, labels] : loader) {
+    const NDArray logits = matmul(images, w), loss = cross_entropy(logits, labels);
+    accuracy.update(logits, labels);
+    mean.update(loss, images.size(0));
+    if (waiting.defined()) waiting.backward();
+    waiting = loss;
+  }
+  waiting.backward();
+  NDArray once = zeros({50, 10}).requires_grad_();
+  const NDArray whole = cross_entropy(matmul(x, once), t);
+  (whole * 6).backward();
+  const std::vector<float> expected = once.grad().to_vector<float>(), got = w.grad().to_vector<float>();
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(expected[i], got[i], 1e-4);
+  EXPECT_NEAR(whole.item<float>(), mean.value(), 1e-5);
+  EXPECT_EQ(24, accuracy.count());
 }
 
 }  // namespace

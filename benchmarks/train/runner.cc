@@ -1,0 +1,195 @@
+#include "benchmarks/train/runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <stdexcept>
+
+#include "benchmarks/support/clock.h"
+#include "benchmarks/support/process.h"
+#include "benchmarks/support/report.h"
+#include "examples/support/command_line.h"
+
+namespace mx::bench {
+namespace {
+
+constexpr int kTimeoutS = 600;
+constexpr double kMiB = 1024.0 * 1024.0;
+const std::vector<std::string> kCases = {"mlp_train", "mlp_infer", "first_step"};
+
+struct Plan {
+  std::vector<std::string> cases = kCases;
+  std::vector<std::string> systems;
+  std::vector<int> threads = {1, 2};
+  int64_t steps = 512;  // of a block
+  int samples = 9;
+  bool smoke = false;
+};
+
+bool contains(const std::vector<std::string>& list, const std::string& text) {
+  return std::find(list.begin(), list.end(), text) != list.end();
+}
+
+// Samples per second of each block.
+std::vector<double> rates(const Plan& plan, const std::function<void()>& block) {
+  std::vector<double> values;
+  for (int i = 0; i < plan.samples; ++i) {
+    const int64_t start = now_ns();
+    block();
+    values.push_back(static_cast<double>(plan.steps * kMlpBatch) * 1e9 /
+                     static_cast<double>(now_ns() - start));
+  }
+  return values;
+}
+
+void check_learns(double first, double last) {
+  if (std::isfinite(last) && last < first) return;
+  throw std::runtime_error("the loss went from " + std::to_string(first) + " to " + std::to_string(last));
+}
+
+// In the measuring process.
+int measure(const TrainSystem& system, const std::string& case_name, int threads, const Plan& plan) {
+  if (system.start) system.start(threads);
+  if (case_name == "first_step") {
+    std::printf("loss %g\n", system.make(1)->train(1));
+    std::fflush(stdout);
+    return 0;
+  }
+  const std::unique_ptr<TrainJob> job = system.make(kMlpBatches);
+  std::vector<double> values;
+  if (case_name == "mlp_train") {
+    // Blocks are whole turns: they end on the same batch, so that losses can be compared.
+    const double first = job->train(kMlpBatches);
+    double last = job->train(plan.steps);
+    values = rates(plan, [&] { last = job->train(plan.steps); });
+    check_learns(first, last);
+  } else {
+    job->infer(plan.steps);
+    values = rates(plan, [&] { job->infer(plan.steps); });
+  }
+  print({"train", case_name, system.name, threads, "samples/s", summarize(values)});
+  print({"train", case_name + "_rss", system.name, threads, "MB",
+         summarize({process_memory().peak_bytes / kMiB})});
+  return 0;
+}
+
+class Runs {
+ public:
+  Runs(const Plan& plan, const std::vector<TrainSystem>& systems) : plan_(plan), systems_(systems) {}
+
+  int all() {
+    const std::vector<int> cpus = allowed_cpus();
+    for (const int threads : plan_.threads) {
+      if (threads > static_cast<int>(cpus.size())) {
+        note("threads " + std::to_string(threads) + ": left out, there are fewer processors");
+        continue;
+      }
+      cpus_.assign(cpus.begin(), cpus.begin() + threads);
+      for (const std::string& name : plan_.cases) {
+        if (name == "first_step") {
+          time_starts();
+        } else {
+          for (const TrainSystem& system : systems_) std::fputs(run(system, name).output.c_str(), stdout);
+        }
+        std::fflush(stdout);
+      }
+    }
+    return failed_ ? 1 : 0;
+  }
+
+ private:
+  ChildResult run(const TrainSystem& system, const std::string& case_name) {
+    const auto threads = static_cast<int>(cpus_.size());
+    const std::vector<std::string> child = {self_path(),
+                                            "--confined",
+                                            case_name,
+                                            "--systems",
+                                            system.name,
+                                            "--threads",
+                                            std::to_string(threads),
+                                            "--steps",
+                                            std::to_string(plan_.steps),
+                                            "--samples",
+                                            std::to_string(plan_.samples)};
+    const ChildResult result =
+        run_child(child, cpus_, kTimeoutS,
+                  system.environment ? system.environment(threads) : std::vector<std::string>());
+    if (result.timed_out || result.status != 0) {
+      note(system.name + " " + case_name + " with " + std::to_string(threads) + " threads: " +
+           (result.timed_out ? "no result in time" : "ended with status " + std::to_string(result.status)));
+      failed_ = true;
+    }
+    return result;
+  }
+
+  void time_starts() {
+    std::vector<std::vector<double>> values(systems_.size());
+    // The first start reads files that later ones find in memory.
+    for (int round = plan_.smoke ? 0 : -1; round < plan_.samples; ++round) {
+      for (size_t i = 0; i < systems_.size(); ++i) {
+        const ChildResult result = run(systems_[i], "first_step");
+        if (round >= 0 && result.first_output_ns > 0)
+          values[i].push_back(static_cast<double>(result.first_output_ns) * 1e-6);
+      }
+    }
+    for (size_t i = 0; i < systems_.size(); ++i) {
+      if (!values[i].empty())
+        print({"train", "first_step", systems_[i].name, static_cast<int>(cpus_.size()), "ms",
+               summarize(values[i])});
+    }
+  }
+
+  const Plan& plan_;
+  const std::vector<TrainSystem>& systems_;
+  std::vector<int> cpus_;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+int run_train_bench(int argc, char** argv, const std::vector<TrainSystem>& systems) {
+  Plan plan;
+  std::string confined;
+  bool list = false;
+  mx::examples::CommandLine line("Training of a small network; JSON lines on stdout");
+  line.option("--cases", &plan.cases, "see --list");
+  line.option("--threads", &plan.threads, "processors a process is confined to, each in turn").positive();
+  line.option("--systems", &plan.systems, "see --list; all by default");
+  line.option("--steps", &plan.steps, "steps of a block, rounded up to whole turns of 16 batches").positive();
+  line.option("--samples", &plan.samples, "blocks, and starts of a process; the median is printed")
+      .positive();
+  line.flag("--smoke", plan.smoke, "short: shows that everything works, measures little");
+  line.flag("--list", list, "list cases and systems");
+  line.option("--confined", &confined, "what this program starts itself with").hidden();
+  if (const auto status = line.parse(argc, argv)) return *status;
+
+  if (list) {
+    for (const std::string& name : kCases) std::printf("%s\n", name.c_str());
+    for (const TrainSystem& system : systems) std::printf("system %s\n", system.name.c_str());
+    return 0;
+  }
+  for (const std::string& name : plan.cases) {
+    if (contains(kCases, name)) continue;
+    note("no case is called '" + name + "'; --list lists them");
+    return 2;
+  }
+  // A name that only other programs know is left to them, so that one list can be given to all.
+  std::vector<TrainSystem> chosen;
+  for (const TrainSystem& system : systems)
+    if (plan.systems.empty() || contains(plan.systems, system.name)) chosen.push_back(system);
+  if (plan.smoke) {
+    plan.steps = 1;
+    plan.samples = 1;
+  }
+  plan.steps = (plan.steps + kMlpBatches - 1) / kMlpBatches * kMlpBatches;
+  try {
+    if (confined.empty()) return Runs(plan, chosen).all();
+    return measure(chosen.at(0), confined, plan.threads.at(0), plan);
+  } catch (const std::exception& error) {
+    note((chosen.empty() ? std::string("train_bench") : chosen[0].name) + ": " + error.what());
+    return 1;
+  }
+}
+
+}  // namespace mx::bench

@@ -1,0 +1,73 @@
+// train_bench: the training benchmark on our arrays, eagerly.
+#include <memory>
+#include <vector>
+
+#include "benchmarks/train/runner.h"
+#include "executor/autograd/autograd.h"
+#include "nn/linear.h"
+#include "nn/losses.h"
+#include "operators/elementwise_unary.h"
+#include "operators/random.h"
+#include "optim/optimizers.h"
+
+namespace {
+
+using namespace mx::bench;
+using mx::NDArray;
+
+struct Mlp : mx::nn::Module {
+  mx::nn::Linear a{kMlpSizes[0], kMlpSizes[1]}, b{kMlpSizes[1], kMlpSizes[2]}, c{kMlpSizes[2], kMlpSizes[3]};
+  Mlp() {
+    add("a", a);
+    add("b", b);
+    add("c", c);
+  }
+  NDArray forward(const NDArray& x) { return c(relu(b(relu(a(x))))); }
+};
+
+class Job final : public TrainJob {
+ public:
+  explicit Job(int64_t batches) : optimizer_(net_.parameters(), {.lr = kMlpRate}) {
+    for (int64_t i = 0; i < batches; ++i) {
+      images_.push_back(mx::randn({kMlpBatch, kMlpSizes[0]}));
+      labels_.push_back(mx::randint(0, kMlpSizes[3], {kMlpBatch}));
+    }
+    mx::wait_all();
+  }
+
+  double train(int64_t steps) override {
+    NDArray loss;
+    for (int64_t i = 0; i < steps; ++i) {
+      const size_t k = next();
+      optimizer_.zero_grad();
+      loss = mx::nn::cross_entropy(net_(images_[k]), labels_[k]);
+      loss.backward();
+      optimizer_.step();
+    }
+    const double value = loss.item<float>();
+    mx::wait_all();  // the last step has changed the parameters
+    return value;
+  }
+
+  void infer(int64_t steps) override {
+    const mx::NoGrad pause;
+    for (int64_t i = 0; i < steps; ++i) net_(images_[next()]);
+    mx::wait_all();
+  }
+
+ private:
+  size_t next() { return static_cast<size_t>(count_++) % images_.size(); }
+
+  Mlp net_;
+  mx::optim::SGD optimizer_;
+  std::vector<NDArray> images_, labels_;
+  int64_t count_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  TrainSystem system{"mx_eager", nullptr, [](int) { mx::manual_seed(1); },
+                     [](int64_t batches) { return std::make_unique<Job>(batches); }};
+  return run_train_bench(argc, argv, {system});
+}

@@ -1,0 +1,58 @@
+// Define by run: the program computes, and what it did is what is differentiated. Branches and loops are
+// those of C++; they look at values, and the gradient follows the way that the values took.
+#include <mx/mx.h>
+
+#include <cmath>
+#include <cstdio>
+#include <exception>
+
+#include "examples/support/command_line.h"
+
+namespace {
+
+using namespace mx;
+
+// A branch: one of two formulas, chosen by a value.
+void branch(double x) {
+  NDArray v1 = array({x}).requires_grad_();
+  NDArray v2 = exp(v1), v4 = v2 * (v2 + 1);
+  const bool large = v4.item<double>() > 0.5;  // waits for v4: here the host looks
+  NDArray v5 = large ? v4 * 2 : v4;
+  v5.backward();
+  std::printf("branch x=%.17g way=%s value=%.15g gradient=%.15g\n", x, large ? "doubled" : "plain",
+              v5.item<double>(), v1.grad().item<double>());
+}
+
+// A loop: Newton's method for the square root, as many rounds as the number needs. The gradient goes back
+// through all of them.
+void loop(double number) {
+  NDArray a = array({number}).requires_grad_();
+  NDArray y = a;
+  int rounds = 0;
+  while (std::abs((y * y - a).item<double>()) > 1e-12 * number) {
+    y = (y + a / y) / 2;
+    ++rounds;
+  }
+  y = (y + a / y) / 2;  // the gradient is one round behind the value
+  y.backward();
+  std::printf("loop a=%.17g rounds=%d value=%.15g gradient=%.15g\n", number, rounds + 1, y.item<double>(),
+              a.grad().item<double>());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  double x = 2;
+  mx::examples::CommandLine line("Gradients of what ran: branches and loops of the host");
+  line.option("--x", &x, "where to look; -x as well, and the root of its square plus 1").within(-10, 10);
+  if (const auto status = line.parse(argc, argv)) return *status;
+  try {
+    branch(x);
+    branch(-x);
+    loop(x * x + 1);
+    return 0;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "define_by_run: %s\n", e.what());
+    return 1;
+  }
+}

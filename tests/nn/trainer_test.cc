@@ -1,0 +1,136 @@
+// The trainer: replicas on several devices take the steps of one.
+#include "nn/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "nn/nn.h"
+#include "operators/operators.h"
+#include "optim/schedule.h"
+#include "tests/support/errors.h"
+#include "tests/support/numeric_gradient.h"
+
+namespace mx {
+namespace {
+
+using test::contains;
+using test::error_of;
+
+nn::Sequential make_net() {
+  manual_seed(7);
+  return nn::Sequential{nn::Linear{6, 5}, nn::Tanh{}, nn::Linear{5, 3}};
+}
+
+struct Batch {
+  NDArray x, t;
+};
+
+std::vector<Batch> batches(int64_t rows) {
+  std::vector<Batch> list;
+  for (uint64_t i = 0; i < 6; ++i) {
+    std::vector<int64_t> labels;
+    for (int64_t r = 0; r < rows; ++r) labels.push_back((r + static_cast<int64_t>(i)) % 3);
+    list.push_back({test::some({rows, 6}, i + 1).to(f32), array(labels)});
+  }
+  return list;
+}
+
+std::vector<std::vector<float>> values_of(const nn::Module& net) {
+  std::vector<std::vector<float>> values;
+  for (const NDArray& p : net.parameters()) values.push_back(p.detach().to(cpu()).to_vector<float>());
+  return values;
+}
+
+NDArray loss_of(nn::Sequential& net, const NDArray& x, const NDArray& t, int64_t rows) {
+  return nn::cross_entropy(net(x), t, {.reduction = "sum"}) / static_cast<float>(rows);
+}
+
+// One device that goes through the same parts of each batch in the same order.
+std::vector<std::vector<float>> accumulated(const nn::OptimizerChoice& choice, size_t parts, int64_t rows) {
+  nn::Sequential net = make_net();
+  nn::Trainer trainer(net.parameters(), choice);
+  for (const Batch& batch : batches(rows)) {
+    trainer.zero_grad();
+    const std::vector<Context> here(parts, cpu());
+    const auto x = nn::split_batch(batch.x, here), t = nn::split_batch(batch.t, here);
+    for (size_t k = 0; k < parts; ++k) loss_of(net, x[k], t[k], rows).backward();
+    trainer.step();
+  }
+  return values_of(net);
+}
+
+TEST(Trainer, ReplicasGiveTheBitsOfOneDeviceThatAccumulates) {
+  for (const std::string& type : KVStore::types())
+    for (const auto& devices : std::vector<std::vector<Context>>{
+             {virt(0), virt(1)}, {cpu(), virt(0)}, {virt(1), virt(0), virt(2)}, {cpu()}}) {
+      const nn::OptimizerChoice choice(optim::SGDOptions{.lr = 0.3, .momentum = 0.9});
+      nn::Sequential net = make_net();
+      std::vector<nn::Sequential> nets = nn::replicate(net, devices);
+      nn::Trainer trainer(nn::parameters_of(nets), choice, KVStore::create(type));
+      EXPECT_EQ(devices.size(), trainer.replicas());
+      for (const Batch& batch : batches(8)) {
+        trainer.zero_grad();
+        const auto x = nn::split_batch(batch.x, devices), t = nn::split_batch(batch.t, devices);
+        for (size_t k = 0; k < devices.size(); ++k) loss_of(nets[k], x[k], t[k], 8).backward();
+        trainer.step();
+      }
+      const auto expected = accumulated(choice, devices.size(), 8);
+      for (const nn::Sequential& each : nets) EXPECT_EQ(expected, values_of(each)) << type;
+    }
+}
+
+TEST(Trainer, MakesTheOptimizerThatIsChosen) {
+  nn::Sequential net = make_net();
+  EXPECT_STREQ("sgd", nn::Trainer(net.parameters(), optim::SGDOptions{.lr = 0.1}).optimizer().name());
+  EXPECT_STREQ("adam", nn::Trainer(net.parameters(), optim::AdamOptions{}).optimizer().name());
+  EXPECT_STREQ("adamw", nn::Trainer(net.parameters(), optim::AdamWOptions{}).optimizer().name());
+  nn::Trainer named(net.parameters(), nn::OptimizerChoice("adam", {{"lr", 0.25}}));
+  EXPECT_EQ(0.25, named.optimizer().learning_rate());
+  optim::CosineLR schedule(named.optimizer(), {.steps = 10});
+  schedule.step();
+  EXPECT_LT(named.optimizer().learning_rate(), 0.25);
+}
+
+TEST(Trainer, AParameterWithoutGradientStays) {
+  nn::Sequential net = make_net();
+  std::vector<nn::Sequential> nets = nn::replicate(net, {virt(0), virt(1)});
+  nn::Trainer trainer(nn::parameters_of(nets), optim::SGDOptions{.lr = 1}, KVStore::create("device"));
+  const auto before = values_of(nets[0]);
+  const NDArray w = nets[1].parameters()[0];
+  sum(w).backward();
+  trainer.step();
+  const auto after = values_of(nets[0]);
+  EXPECT_EQ(after, values_of(nets[1]));
+  for (size_t i = 0; i < before[0].size(); ++i)
+    EXPECT_EQ(before[0][i] - 1, after[0][i]) << "one replica had one";
+  for (size_t i = 1; i < before.size(); ++i) EXPECT_EQ(before[i], after[i]);
+}
+
+TEST(Trainer, BadUseIsNamed) {
+  nn::Sequential net = make_net(), other{nn::Linear{6, 4}, nn::Linear{4, 3}};
+  const optim::SGDOptions options{.lr = 0.1};
+  error_of<InvalidArgument>([&] { nn::Trainer(std::vector<NDArray>{}, options); });
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
+                         nn::Trainer({net.parameters(), net.clone().parameters()}, options, nullptr);
+                       }),
+                       "KVStore"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
+                         nn::Trainer({net.parameters(), other.parameters()}, options, KVStore::create());
+                       }),
+                       "replica 1"));
+}
+
+TEST(SplitBatch, PartsOfAboutTheSameSizeInTheirOrder) {
+  const NDArray x = arange(7);
+  const std::vector<NDArray> parts = nn::split_batch(x, {cpu(), virt(0), virt(1)});
+  EXPECT_EQ((std::vector<int64_t>{0, 1, 2}), parts[0].to_vector<int64_t>());
+  EXPECT_EQ((std::vector<int64_t>{3, 4}), parts[1].to(cpu()).to_vector<int64_t>());
+  EXPECT_EQ((std::vector<int64_t>{5, 6}), parts[2].to(cpu()).to_vector<int64_t>());
+  EXPECT_EQ(virt(1), parts[2].context());
+  error_of<InvalidArgument>([&] { nn::split_batch(arange(2), {cpu(), cpu(), cpu()}); });
+  error_of<InvalidArgument>([&] { nn::split_batch(x, {}); });
+}
+
+}  // namespace
+}  // namespace mx
