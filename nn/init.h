@@ -37,7 +37,8 @@ NDArray constant_(NDArray a, double value);
 /// Uniform in [low, high), low <= high.
 NDArray uniform_(NDArray a, double low = 0, double high = 1, Generator* generator = nullptr);
 NDArray normal_(NDArray a, double mean = 0, double deviation = 1, Generator* generator = nullptr);
-/// normal_ under the condition that low <= value <= high, low < high; any interval, far outside too.
+/// normal_ under the condition that low <= value <= high, low < high: any interval, also far outside and
+/// without ends (infinity). Beyond 37 deviations all values are the end that is nearest to the mean.
 NDArray trunc_normal_(NDArray a, double mean = 0, double deviation = 1, double low = -2, double high = 2,
                       Generator* generator = nullptr);
 

@@ -1,72 +1,27 @@
 // Initialisers that the host computes, in f64.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/kernels/parallel.h"
 #include "nn/detail/normal_quantile.h"
+#include "nn/detail/orthonormal.h"
 #include "nn/init.h"
 
 namespace mx::nn::init {
 namespace {
 
-using Matrix = std::vector<double>;  // columns one behind the other
-
 Generator& used(Generator* generator) { return generator != nullptr ? *generator : default_generator(cpu()); }
+
+/// About this many are worth a thread.
+constexpr int64_t kQuantiles = 1024;
 
 void set_values(NDArray& a, const std::vector<double>& values) {
   const NoGrad pause;
   a.copy_from(from_data(values.data(), a.shape()));
-}
-
-/// About this many element operations are worth a thread.
-constexpr int64_t kGrain = 16384;
-
-double dot(const double* a, const double* b, int64_t n) {
-  double sums[8] = {};
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (int k = 0; k < 8; ++k) sums[k] += a[i + k] * b[i + k];
-  for (; i < n; ++i) sums[i % 8] += a[i] * b[i];
-  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
-}
-
-/// x -= 2 v (v . x), for the columns from `first` on, of which only the rows from `row` on change; |v| = 1.
-void reflect(Matrix& columns, int64_t rows, int64_t first, int64_t count, int64_t row, const double* v) {
-  const int64_t n = rows - row;
-  parallel_for(count - first, std::max<int64_t>(1, kGrain / std::max<int64_t>(n, 1)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t c = first + begin; c < first + end; ++c) {
-                   double* const x = columns.data() + c * rows + row;
-                   const double twice = 2 * dot(v, x, n);
-                   for (int64_t i = 0; i < n; ++i) x[i] -= twice * v[i];
-                 }
-               });
-}
-
-/// A matrix with at least as many rows as columns becomes its Q, with the signs for which R has a diagonal
-/// without negative numbers. Householder reflections; source: Golub and Van Loan, "Matrix Computations", 5.2.
-void orthonormalise(Matrix& a, int64_t rows, int64_t columns) {
-  Matrix vectors(a.size());  // reflection k: rows from k on of column k
-  std::vector<double> signs(static_cast<size_t>(columns));
-  for (int64_t k = 0; k < columns; ++k) {
-    const int64_t n = rows - k;
-    const double* const x = a.data() + k * rows + k;
-    double* const v = vectors.data() + k * rows + k;
-    std::copy(x, x + n, v);
-    const double length = std::sqrt(dot(v, v, n));
-    // R's diagonal becomes -sign(x[0]) length: the sum in v[0] loses nothing.
-    signs[static_cast<size_t>(k)] = std::signbit(x[0]) ? 1 : -1;
-    v[0] += std::copysign(length, x[0]);
-    const double norm = std::sqrt(dot(v, v, n));
-    for (int64_t i = 0; i < n; ++i) v[i] = norm > 0 ? v[i] / norm : 0;
-    reflect(a, rows, k + 1, columns, k, v);
-  }
-  std::fill(a.begin(), a.end(), 0.0);
-  for (int64_t k = 0; k < columns; ++k) a[static_cast<size_t>(k * rows + k)] = signs[static_cast<size_t>(k)];
-  for (int64_t k = columns - 1; k >= 0; --k) reflect(a, rows, k, columns, k, vectors.data() + k * rows + k);
 }
 
 }  // namespace
@@ -85,10 +40,12 @@ NDArray trunc_normal_(NDArray a, double mean, double deviation, double low, doub
   const double from = mirrored ? -right : left, to = mirrored ? -left : right;
   const double first = detail::normal_probability(from), last = detail::normal_probability(to);
   std::vector<double> values = used(generator).rand(a.shape(), f64).to_vector<double>();
-  parallel_for(static_cast<int64_t>(values.size()), kGrain / 16, [&](int64_t begin, int64_t end) {
+  parallel_for(static_cast<int64_t>(values.size()), kQuantiles, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       double& x = values[static_cast<size_t>(i)];
-      x = std::clamp(detail::normal_quantile(first + (last - first) * x), from, to);
+      // Where probabilities vanish, what counts is the end near the mean.
+      const double p = std::max(first + (last - first) * x, std::numeric_limits<double>::min());
+      x = std::clamp(detail::normal_quantile(p), from, to);
       x = std::clamp(mean + deviation * (mirrored ? -x : x), low, high);
     }
   });
@@ -106,10 +63,10 @@ NDArray orthogonal_(NDArray a, double gain, Generator* generator) {
   // tall one is turned over.
   const bool wide = columns >= rows;
   const NDArray random = used(generator).randn({rows, columns}, f64);
-  Matrix q = (wide ? random : random.transpose()).to_vector<double>();
-  orthonormalise(q, std::max(rows, columns), std::min(rows, columns));
+  std::vector<double> q = (wide ? random : random.transpose()).to_vector<double>();
+  detail::orthonormalise(q, std::max(rows, columns), std::min(rows, columns));
   if (!wide) {
-    Matrix turned(q.size());
+    std::vector<double> turned(q.size());
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t c = 0; c < columns; ++c)
         turned[static_cast<size_t>(r * columns + c)] = q[static_cast<size_t>(c * rows + r)];

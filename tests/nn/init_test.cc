@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "nn/detail/normal_quantile.h"
+#include "nn/detail/orthonormal.h"
 #include "tests/nn/models.h"
 #include "tests/operators/registry_support.h"
 #include "tests/operators/values.h"
@@ -216,6 +217,25 @@ TEST(Init, OrthogonalOnesAreOrthogonal) {
     }
 }
 
+// Columns that depend on others, zeros among them, still become a basis; R has no negative diagonal.
+TEST(Init, OrthonormalisingSurvivesColumnsThatDepend) {
+  constexpr int64_t kRows = 90, kColumns = 70;
+  Values a = test::values(test::numbers({kColumns, kRows}, f64));
+  for (int64_t i = 0; i < kRows; ++i) {
+    a[static_cast<size_t>(3 * kRows + i)] = 0;
+    a[static_cast<size_t>(40 * kRows + i)] = 2 * a[static_cast<size_t>(5 * kRows + i)];
+  }
+  Values q = a;
+  nn::detail::orthonormalise(q, kRows, kColumns);
+  const NDArray basis = from_data(q.data(), {kColumns, kRows}),
+                before = from_data(a.data(), {kColumns, kRows});
+  EXPECT_LT(max(abs(matmul(basis, basis.transpose()) - eye(kColumns, -1, f64))).item<double>(), 1e-13);
+  const NDArray r = matmul(basis, before.transpose());
+  EXPECT_LT(max(abs(tril(r, -1))).item<double>(), 1e-12);
+  EXPECT_GT(min(r.diagonal()).item<double>(), -1e-12);
+  EXPECT_LT(max(abs(matmul(basis.transpose(), r) - before.transpose())).item<double>(), 1e-12);
+}
+
 // As likely in every direction: no bias in the mean, nor in the sign of the first element, which a plain QR
 // has.
 TEST(Init, OrthogonalOnesPreferNoDirection) {
@@ -272,6 +292,21 @@ TEST(Init, TruncatedNormalsStayInsideAndHaveTheirMean) {
     EXPECT_NEAR(s.mean, c.expected, 0.03) << c.low << ' ' << c.high;
     EXPECT_GT(s.deviation, 0.05);
   }
+}
+
+TEST(Init, TruncatedNormalsTakeAnyInterval) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Generator g(1);
+  const auto draw = [&](double low, double high) {
+    return init::trunc_normal_(empty({20000}, f64), 0, 1, low, high, &g);
+  };
+  EXPECT_EQ(Values(20000, 50.0), test::values(draw(50, 51)));
+  EXPECT_EQ(Values(20000, -50.0), test::values(draw(-kInfinity, -50)));
+  expect_normal(draw(-kInfinity, kInfinity), 0, 1);
+  const Statistics s(draw(0, kInfinity));
+  EXPECT_NEAR(std::sqrt(2 / std::acos(-1.0)), s.mean, 0.02);
+  EXPECT_GE(s.smallest, 0);
+  EXPECT_TRUE(std::isfinite(s.largest));
 }
 
 TEST(Init, EyesAndDiracsAreIdentities) {
