@@ -53,12 +53,8 @@ class Plain:
         self.b = [0.0] * 10
 
     def scores(self, pixels):
-        s = list(self.b)
-        for j, v in pixels:
-            row = self.w[j]
-            for k in range(10):
-                s[k] += v * row[k]
-        return s
+        rows = [(v, self.w[j]) for j, v in pixels]
+        return [b + sum([v * row[k] for v, row in rows]) for k, b in enumerate(self.b)]
 
     def step(self, batch, rate):
         loss, back = 0.0, []
