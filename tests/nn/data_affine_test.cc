@@ -1,5 +1,6 @@
 // Resampling under affine maps, held against bilinear interpolation in double; and random maps.
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <cmath>
 #include <cstdint>
@@ -54,7 +55,7 @@ Matrix about_centre(double angle, double factor, double right, double down, int6
   return {a, -b, cx - a * cx + b * cy - right, b, a, cy - b * cx - a * cy - down};
 }
 
-TEST(WarpAffine, IsBilinearInterpolation) {
+void check_interpolation() {
   std::mt19937 random(1);
   const auto draw = [&](double low, double high) {
     return low + (high - low) * static_cast<double>(random()) / 4294967295.0;
@@ -86,7 +87,7 @@ TEST(WarpAffine, IsBilinearInterpolation) {
   }
 }
 
-TEST(WarpAffine, WholePixelsAreMovedExactly) {
+void check_whole_pixels() {
   const int64_t height = 9, width = 21;
   const std::vector<float> pixels = random_pixels(height * width, 3);
   const NDArray image = from_data(pixels.data(), {1, height, width});
@@ -104,6 +105,24 @@ TEST(WarpAffine, WholePixelsAreMovedExactly) {
         }
     }
 }
+
+/// Runs f with each of the processor's instruction sets.
+template <class F>
+void with_every_instruction_set(const F& f) {
+  const int64_t supported = hwy::SupportedTargets();
+  for (int64_t rest = supported; rest != 0; rest &= rest - 1) {
+    const int64_t target = rest & -rest;
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    f();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+TEST(WarpAffine, IsBilinearInterpolation) { with_every_instruction_set(check_interpolation); }
+TEST(WarpAffine, WholePixelsAreMovedExactly) { with_every_instruction_set(check_whole_pixels); }
 
 TEST(WarpAffine, TakesAnyLayoutAndType) {
   const std::vector<float> pixels = random_pixels(4 * 6 * 5 * 7, 4);
