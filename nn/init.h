@@ -69,7 +69,8 @@ NDArray kaiming_normal_(NDArray a, const KaimingOptions& options = {}, Generator
 
 /// Rows, or columns where those are fewer, that are orthogonal to each other and of length gain: Q of a
 /// random normal matrix, which makes every direction as likely. Dimensions after the first count as columns.
-/// Source: Saxe et al., 2013; Mezzadri, 2007, for the signs.
+/// Source: Saxe et al., 2013; Mezzadri, 2007, for the signs. On another instruction set the last digits may
+/// differ.
 NDArray orthogonal_(NDArray a, double gain = 1, Generator* generator = nullptr);
 /// Ones on the diagonal of a matrix, zeros elsewhere.
 NDArray eye_(NDArray a);
