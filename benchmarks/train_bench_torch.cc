@@ -1,5 +1,7 @@
 // train_bench_torch: the training benchmark in libtorch, as it comes and with its environment tuned.
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <dlfcn.h>
 #include <torch/nn/functional/activation.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
@@ -9,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/support/report.h"
 #include "benchmarks/train/runner.h"
 
 namespace {
@@ -77,6 +80,9 @@ std::vector<std::string> tuned(int threads) {
 }
 
 void start(int threads) {
+  // The package works with the reference BLAS too, a hundred times slower: nothing to be proud of beating.
+  if (!at::hasMKL() && dlsym(RTLD_DEFAULT, "openblas_get_config") == nullptr)
+    note("libtorch runs without OpenBLAS and MKL here, so it is slow; install libopenblas-dev");
   at::set_num_threads(threads);
   torch::manual_seed(1);
 }

@@ -28,6 +28,16 @@ class Documents(unittest.TestCase):
     def test_program_of_the_readme_is_the_example_that_is_built_and_run(self):
         self.assertIn("```cpp\n" + read("examples/first_program.cc") + "```", read("README.md"))
 
+    def test_code_on_gradients_is_in_the_tests(self):
+        def lines(text):
+            return "\n".join(line.strip() for line in text.splitlines() if line.strip())
+
+        blocks = re.findall(r"```cpp\n(.*?)```", read("docs/autograd.md"), flags=re.DOTALL)
+        self.assertGreater(len(blocks), 5)
+        examples = lines(read("tests/executor/examples_test.cc"))
+        for block in blocks:
+            self.assertIn(lines(block), examples)
+
     def test_links_between_documents_lead_somewhere(self):
         for document in documents():
             for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose(document)):

@@ -1,0 +1,119 @@
+// The code that docs/autograd.md shows; a test of the documents compares the two.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "executor/autograd/autograd.h"
+#include "executor/autograd/functional.h"
+#include "operators/operators.h"
+#include "tests/support/errors.h"
+
+namespace mx {
+namespace {
+
+using Values = std::vector<float>;
+
+Values values(const NDArray& x) { return x.to_vector<float>(); }
+
+TEST(AutogradExamples, ALossGoesBack) {
+  NDArray w = array({1.f, 2.f, 3.f}).requires_grad_();
+  const NDArray x = array({4.f, 5.f, 6.f});
+  NDArray loss = sum(w * w * x);
+  loss.backward();
+  const NDArray g = w.grad();  // 2 w x
+  EXPECT_EQ((Values{8, 20, 36}), values(g));
+}
+
+TEST(AutogradExamples, AnUpdatePausesRecording) {
+  NDArray w = array({1.f, 2.f}).requires_grad_();
+  sum(w * w).backward();
+  {
+    NoGrad pause;
+    w -= 0.5f * w.grad();
+  }
+  w.set_grad({});
+  EXPECT_EQ((Values{0, 0}), values(w));
+  EXPECT_TRUE(w.requires_grad());
+}
+
+TEST(AutogradExamples, HeadsWeighOutputs) {
+  NDArray x = array({1.f, 2.f}).requires_grad_();
+  NDArray y = x * x;
+  y.backward(array({10.f, 1.f}));
+  EXPECT_EQ((Values{20, 4}), values(x.grad()));
+}
+
+TEST(AutogradExamples, GradientsOfGradients) {
+  NDArray x = array({1.f, 2.f}).requires_grad_();
+  NDArray first = gradients({sum(x * x * x)}, {x}, {.create_graph = true})[0];  // 3 x^2
+  NDArray second = gradients({sum(first)}, {x})[0];                             // 6 x
+  EXPECT_EQ((Values{3, 12}), values(first));
+  EXPECT_EQ((Values{6, 12}), values(second));
+  EXPECT_FALSE(x.grad().defined());
+}
+
+TEST(AutogradExamples, HooksSeeGradients) {
+  NDArray x = array({1.f, 2.f}).requires_grad_();
+  NDArray y = x * 3;
+  y.retain_grad();
+  y.add_grad_hook([](const NDArray& g) { return clamp(g, -1, 1); });
+  sum(y * 100).backward();
+  EXPECT_EQ((Values{1, 1}), values(y.grad()));
+  EXPECT_EQ((Values{3, 3}), values(x.grad()));
+}
+
+TEST(AutogradExamples, ResultsMayBeChangedInPlace) {
+  NDArray x = array({1.f, 2.f, 3.f}).requires_grad_(), v = array({5.f}).requires_grad_();
+  NDArray y = x * 2;
+  y[0] = v[0];  // x[0] has no part in y any more
+  y *= y.clone();
+  sum(y).backward();
+  EXPECT_EQ((Values{0, 16, 24}), values(x.grad()));
+  EXPECT_EQ((Values{10}), values(v.grad()));
+}
+
+struct Exp : Function {
+  NDArray y;
+  std::vector<NDArray> forward(std::span<const NDArray> in) override { return {y = exp(in[0])}; }
+  std::vector<NDArray> backward(std::span<const NDArray> heads) override { return {heads[0] * y}; }
+};
+
+TEST(AutogradExamples, FunctionsHaveAWayBackOfTheirOwn) {
+  NDArray x = array({0.f, 0.f}).requires_grad_();
+  NDArray z = apply<Exp>({x})[0];
+  NDArray rounded = apply(
+      {x}, [](std::span<const NDArray> in) { return std::vector<NDArray>{floor(in[0])}; },
+      [](std::span<const NDArray> heads) { return std::vector<NDArray>{heads[0]}; })[0];
+  sum(z + rounded).backward();
+  EXPECT_EQ((Values{2, 2}), values(x.grad()));
+}
+
+TEST(AutogradExamples, FunctionsOfFunctions) {
+  const auto f = [](const NDArray& w, const NDArray& x) { return sum(w * w * x); };
+  const NDArray w = array({1.f, 2.f}), x = array({3.f, 4.f});
+  NDArray gw = grad(f)(w, x);                     // 2 w x
+  auto [value, gx] = value_and_grad(f, 1)(w, x);  // f, w^2
+  NDArray h = jacobian(grad(f))(w, x);            // (2, 2)
+  EXPECT_EQ((Values{6, 16}), values(gw));
+  EXPECT_EQ(19, value.item<float>());
+  EXPECT_EQ((Values{1, 4}), values(gx));
+  EXPECT_EQ((Values{6, 0, 0, 8}), values(h));
+}
+
+// A view that was taken of a plain array notices what its base was given later.
+TEST(AutogradExamples, AViewTakenBeforeSeesWhatIsRecordedInItsBase) {
+  NDArray x = array({2.f}).requires_grad_();
+  NDArray all = zeros({3});
+  const NDArray last = all[2];
+  EXPECT_FALSE(last.requires_grad());
+  all[2] = x[0] * 5;
+  EXPECT_TRUE(last.requires_grad());
+  (last * last).backward();
+  EXPECT_EQ((Values{100}), values(x.grad()));
+}
+
+}  // namespace
+}  // namespace mx
