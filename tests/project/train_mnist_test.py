@@ -1,0 +1,445 @@
+#!/usr/bin/env python3
+"""train_mnist learns the digits, with the same bits wherever it runs and however often it is stopped.
+
+Usage: ... PROGRAM DATA FILE_CALLS
+FILE_CALLS: the library of file_calls.cc, or "none": a build with a sanitizer, where the program is slow.
+"""
+
+import gzip
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+SANITIZED = sys.argv[3] == "none"
+PROGRAM, DATA, FILE_CALLS = (os.path.abspath(sys.argv.pop(1)) for _ in range(3))
+
+
+def setUpModule():
+    global SMALL
+    small = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(small.cleanup)
+    SMALL = small.name
+    for split, count in [("train", 1000), ("t10k", 200)]:
+        for name, header, size in [("images-idx3", 16, 784), ("labels-idx1", 8, 1)]:
+            with gzip.open(os.path.join(DATA, f"{split}-{name}-ubyte.gz")) as file:
+                data = bytearray(file.read(header + count * size))
+            data[4:8] = struct.pack(">I", count)
+            with open(os.path.join(SMALL, f"{split}-{name}-ubyte"), "wb") as file:
+                file.write(data)
+
+
+def arrays_of(path):
+    """Name: (type, shape, bytes), and the texts beside them. The format is that of safetensors."""
+    with open(path, "rb") as file:
+        content = file.read()
+    length = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8 : 8 + length])
+    texts = header.pop("__metadata__", {})
+    data = content[8 + length :]
+    return {
+        name: (entry["dtype"], entry["shape"], data[slice(*entry["data_offsets"])]) for name, entry in header.items()
+    }, texts
+
+
+def slurp(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def slices_of(path):
+    """(begin, end, row, name) of each operation of a trace, in the order of their begins; in microseconds."""
+    with open(path, encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    found = [e for e in events if e["ph"] == "X"]
+    return sorted((float(e["ts"]), float(e["ts"]) + float(e["dur"]), e["tid"], e["name"]) for e in found)
+
+
+class TrainMnist(unittest.TestCase):
+    """Each test has a folder of its own, in which the program runs."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def start(self, *arguments, data=None, **environment):
+        return subprocess.Popen(
+            [PROGRAM, "--data", data or SMALL, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env={**os.environ, "MX_VIRTUAL_DEVICES": "2", **environment},
+        )
+
+    def run_to_end(self, *arguments, **keywords):
+        with self.start(*arguments, **keywords) as process:
+            out, err = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def train(self, name, *arguments, **keywords):
+        """The arrays of the checkpoint NAME after a run that must end well."""
+        result = self.run_to_end("--save", name, *arguments, **keywords)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return arrays_of(self.path(name))[0]
+
+    def same(self, expected, got):
+        self.assertEqual(list(expected), list(got))
+        for name, array in expected.items():
+            self.assertTrue(array == got[name], f"{name} differs")
+
+    def refused(self, *arguments, **keywords):
+        """The last line of a run that must fail with status 1; every file is as before."""
+        before = self.files()
+        result = self.run_to_end(*arguments, **keywords)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        after = self.files()
+        self.assertEqual(sorted(before), sorted(after))
+        self.assertTrue(before == after, "a file has changed")  # (assertEqual would show megabytes)
+        last = result.stderr.splitlines()[-1]
+        self.assertTrue(last.startswith("train_mnist: "), last)
+        self.assertNotIn("test accuracy", result.stdout)
+        return last
+
+    def files(self):
+        return {name: slurp(self.path(name)) for name in os.listdir(self.folder)}
+
+    # What it learns and says.
+
+    @unittest.skipIf(SANITIZED, "takes minutes with a sanitizer")
+    def test_defaults_reach_98_percent(self):
+        result = self.run_to_end(data=DATA)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        match = re.fullmatch(r"test accuracy: ([01]\.\d{4})", result.stdout.splitlines()[-1])
+        self.assertTrue(match, result.stdout)
+        self.assertGreaterEqual(float(match.group(1)), 0.98)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["mnist.safetensors", "mnist_loss.svg"])
+
+    def test_few_images_teach_something(self):
+        result = self.run_to_end("--epochs", "6", "--batch", "20")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        match = re.fullmatch(r"test accuracy: ([01]\.\d{4})", result.stdout.splitlines()[-1])
+        self.assertTrue(match, result.stdout)
+        self.assertGreater(float(match.group(1)), 0.6)
+
+    def test_without_a_terminal_each_epoch_is_a_line(self):
+        lines = self.run_to_end("--epochs", "3", "--batch", "20").stderr.splitlines()
+        self.assertEqual(len(lines), 3)
+        losses = []
+        for number, line in enumerate(lines, 1):
+            match = re.fullmatch(rf"epoch  {number}/3  loss (\d+\.\d+)  accuracy [01]\.\d+ \d+ images/s", line)
+            self.assertTrue(match, line)
+            losses.append(float(match.group(1)))
+        self.assertLess(losses[2], losses[0])
+
+    def test_help_names_every_option_and_its_default(self):
+        result = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 0)
+        options = ["data", "device", "epochs", "batch", "parts", "rate", "seed", "save", "resume", "curve", "trace"]
+        self.assertEqual(re.findall(r"^  (?:-h,)?--(\w+)", result.stdout, re.MULTILINE), ["help", *options])
+        for default in ["examples/data/mnist", "=cpu", "=30", "=64", "mnist.safetensors", "mnist_loss.svg"]:
+            self.assertIn(default, result.stdout)
+
+    # The same bits.
+
+    def test_modes_threads_and_devices_do_not_change_a_bit(self):
+        arguments = ["--epochs", "2", "--batch", "50", "--seed", "3"]
+        expected = self.train("first", *arguments, MX_ENGINE="naive", MX_NUM_THREADS="1")
+        self.assertIn("model.fc1.weight", expected)
+        for device in ["cpu", "virt:0"]:
+            for mode in ["threaded", "naive", "fuzz:1", "fuzz:2"]:
+                for threads in ["1", "2"]:
+                    with self.subTest(device=device, mode=mode, threads=threads):
+                        got = self.train(
+                            "next", *arguments, "--device", device, MX_ENGINE=mode, MX_NUM_THREADS=threads
+                        )
+                        self.same(expected, got)
+        other = self.train("other", *arguments[:-1], "4")
+        self.assertFalse(expected["model.fc1.weight"] == other["model.fc1.weight"])
+
+    def test_two_devices_give_the_bits_of_one_that_adds_up_two_parts(self):
+        # (Batches that do not divide make parts of different sizes.)
+        for batch in ["50", "33"]:
+            arguments = ["--epochs", "2", "--batch", batch]
+            expected = self.train("one", *arguments, "--parts", "2", MX_NUM_THREADS="1")
+            for device, mode in [
+                ("virt:0,virt:1", "threaded"),
+                ("virt:0,virt:1", "naive"),
+                ("virt:0,virt:1", "fuzz:5"),
+                ("virt:1,virt:0", "threaded"),
+                ("cpu,virt:0", "threaded"),
+            ]:
+                with self.subTest(batch=batch, device=device, mode=mode):
+                    got = self.train("two", *arguments, "--device", device, MX_ENGINE=mode, MX_NUM_THREADS="2")
+                    self.same(expected, got)
+            # Other sums: were the parts not made, all of the above would be no wonder.
+            whole = self.train("whole", *arguments)
+            self.assertFalse(expected["model.fc1.weight"] == whole["model.fc1.weight"])
+
+    # Stopped and resumed.
+
+    EPOCHS = 4
+    LONG = ["--epochs", str(EPOCHS), "--batch", "50", "--save", "model", "--curve", "curve.svg"]
+
+    def uninterrupted(self):
+        self.assertEqual(self.run_to_end(*self.LONG).returncode, 0)
+        result = slurp(self.path("model")), slurp(self.path("curve.svg"))
+        os.remove(self.path("model"))
+        os.remove(self.path("curve.svg"))
+        return result
+
+    def resume_to_end(self, expected, *arguments):
+        result = self.run_to_end(*self.LONG, "--resume", *arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue(expected[0] == slurp(self.path("model")), "the checkpoints differ")
+        self.assertTrue(expected[1] == slurp(self.path("curve.svg")), "the loss curves differ")
+        return result
+
+    def interrupted_after(self, epochs):
+        """Leaves the checkpoint that a run has after so many epochs."""
+        with self.start(*self.LONG) as process:
+            # The line of the next epoch comes when the checkpoint of this one has been written.
+            for _ in range(epochs + 1):
+                process.stderr.readline()
+            process.kill()
+        done = arrays_of(self.path("model"))[0]["progress.epoch"][2]
+        return struct.unpack("<q", done)[0]
+
+    def test_killed_at_random_times_it_goes_on_as_if_nothing_had_been(self):
+        expected = self.uninterrupted()
+        seed = random.randrange(1 << 30)
+        choose = random.Random(seed)
+        for attempt in range(8):
+            with self.subTest(seed=seed, attempt=attempt):
+                if os.path.exists(self.path("model")):
+                    os.remove(self.path("model"))
+                for _ in range(4):
+                    with self.start(*self.LONG, "--resume") as process:
+                        for _ in range(choose.randrange(self.EPOCHS)):
+                            process.stderr.readline()
+                        try:  # no time at all, an epoch's, or those around the writing of a checkpoint
+                            process.wait(choose.choice([0, 0.001, 0.003, 0.01, 0.03, 0.1]) * choose.random())
+                        except subprocess.TimeoutExpired:
+                            process.kill()
+                    if os.path.exists(self.path("model")):
+                        self.assertIn("model.fc1.weight", arrays_of(self.path("model"))[0])
+                self.resume_to_end(expected)
+
+    @unittest.skipIf(SANITIZED, "a sanitizer's runtime wants to be loaded first")
+    def test_killed_at_every_call_that_writes_a_checkpoint_it_goes_on(self):
+        expected = self.uninterrupted()
+        self.interrupted_after(self.EPOCHS - 1)
+        before = slurp(self.path("model"))
+        seen = []
+        for call in range(1, 200):
+            with open(self.path("model"), "wb") as file:
+                file.write(before)
+            result = self.run_to_end(*self.LONG, "--resume", LD_PRELOAD=FILE_CALLS, MX_TEST_KILL_AT=str(call))
+            if result.returncode == 0:
+                break
+            self.assertEqual(result.returncode, -signal.SIGKILL, result.stderr)
+            seen.append(slurp(self.path("model")))
+            self.assertTrue(seen[-1] in (before, expected[0]), f"killed at call {call}")
+            self.resume_to_end(expected)
+            os.remove(self.path("curve.svg"))
+        else:
+            self.fail("the program makes more calls than expected")
+        # Several calls before the rename, and several after it.
+        replaced = [content == expected[0] for content in seen]
+        self.assertEqual(replaced, sorted(replaced))
+        self.assertGreater(replaced.count(False), 8)
+        self.assertGreater(replaced.count(True), 8)
+
+    @unittest.skipIf(SANITIZED, "a sanitizer's runtime wants to be loaded first")
+    def test_a_full_disk_is_an_error_that_costs_no_epoch_before_it(self):
+        expected = self.uninterrupted()
+        self.interrupted_after(2)
+        for entry in os.listdir(self.folder):  # what the kill may have left
+            if entry.endswith(".tmp"):
+                os.remove(self.path(entry))
+        size = os.path.getsize(self.path("model"))  # (that of the next epoch is longer by a loss)
+        for room in [0, 1, 70000, size // 2, size - 1]:
+            with self.subTest(room=room):
+                last = self.refused(*self.LONG, "--resume", LD_PRELOAD=FILE_CALLS, MX_TEST_DISK_BYTES=str(room))
+                self.assertRegex(last, r"'model'.*No space left on device|No space left on device.*'model'")
+        self.resume_to_end(expected)
+
+    def test_a_run_of_several_devices_goes_on_with_one_and_the_other_way_round(self):
+        pair = ["--device", "virt:0,virt:1"]
+        one = ["--parts", "2"]
+        expected = self.train("expected", "--epochs", "2", "--batch", "50", *pair)
+        for first, second in [(pair, one), (one, pair)]:
+            with self.start("--epochs", "2", "--batch", "50", "--save", "half", *first) as process:
+                process.stderr.readline()
+                process.stderr.readline()  # while the second epoch's checkpoint is written, or before
+                process.kill()
+            got = self.train("half", "--epochs", "2", "--batch", "50", "--resume", *second)
+            self.same(expected, got)
+            os.remove(self.path("half"))
+
+    def test_resume_without_a_checkpoint_begins(self):
+        expected = self.uninterrupted()
+        self.assertNotIn("resumed", self.resume_to_end(expected).stdout)
+
+    def test_a_finished_run_resumed_only_tests(self):
+        expected = self.uninterrupted()
+        first = self.resume_to_end(expected)
+        again = self.resume_to_end(expected)
+        self.assertIn(f"resumed after epoch {self.EPOCHS}\n", again.stdout)
+        self.assertEqual(again.stderr, "")
+        self.assertEqual(first.stdout.splitlines()[-1], again.stdout.splitlines()[-1])
+
+    def test_resuming_with_other_options_is_refused(self):
+        self.assertEqual(self.run_to_end(*self.LONG).returncode, 0)
+        for option in [
+            ["--seed", "2"],
+            ["--rate", "0.1"],
+            ["--batch", "25"],
+            ["--epochs", "5"],
+            ["--parts", "2"],
+            ["--device", "virt:0,virt:1"],
+        ]:
+            with self.subTest(option=option):
+                arguments = list(self.LONG)
+                if option[0] in arguments:
+                    place = arguments.index(option[0])
+                    del arguments[place : place + 2]
+                last = self.refused(*arguments, *option, "--resume")
+                self.assertIn("expected one that was written with", last)
+                self.assertIn("seed=1", last)
+
+    def test_a_checkpoint_that_is_damaged_is_refused(self):
+        self.assertEqual(self.run_to_end(*self.LONG).returncode, 0)
+        whole = slurp(self.path("model"))
+        for name, content in [("cut", whole[: len(whole) // 2]), ("empty", b""), ("text", b"not a checkpoint at all")]:
+            with self.subTest(name=name):
+                with open(self.path("model"), "wb") as file:
+                    file.write(content)
+                self.assertIn("model", self.refused(*self.LONG, "--resume"))
+
+    # What cannot be done.
+
+    def test_devices_that_are_not_there_are_refused(self):
+        for device, expected in [
+            ("tpu:0", "expected cpu, virt:N or gpu:N"),
+            ("virt:x", "expected cpu, virt:N or gpu:N"),
+            ("virt:-1", "expected cpu, virt:N or gpu:N"),
+            ("cpu,", "expected cpu, virt:N or gpu:N"),
+            ("virt:2", "expected one of the 2 devices of kind virt"),
+            ("virt:0,gpu:99", "of kind gpu"),
+        ]:
+            with self.subTest(device=device):
+                self.assertIn(expected, self.refused("--device", device))
+
+    def test_parts_that_do_not_fit_are_refused(self):
+        last = self.refused("--device", "virt:0,virt:1", "--parts", "3")
+        self.assertIn("expected one part for each of the 2 devices, got 3", last)
+        self.assertIn("expected at most 8", self.refused("--parts", "9", "--batch", "8"))
+        last = self.refused("--device", "virt:0,virt:1", "--batch", "1")
+        self.assertIn("expected at most 1, an image in each, got 2", last)
+
+    def test_data_that_is_missing_or_damaged_is_named(self):
+        self.assertIn("/nonexistent/train-images-idx3-ubyte", self.refused(data="/nonexistent"))
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ["train-images-idx3-ubyte", "train-labels-idx1-ubyte"]:
+                shutil.rmtree(folder)
+                shutil.copytree(SMALL, folder)
+                path = os.path.join(folder, name)
+                os.truncate(path, os.path.getsize(path) - 1)
+                self.assertIn(path, self.refused(data=folder))
+            shutil.rmtree(folder)
+            shutil.copytree(DATA, folder)
+            path = os.path.join(folder, "train-images-idx3-ubyte.gz")
+            os.truncate(path, 100000)
+            self.assertIn(path, self.refused(data=folder))
+
+    def test_files_that_cannot_be_written_are_refused_before_training(self):
+        for option in ["--save", "--curve", "--trace"]:
+            with self.subTest(option=option):
+                result = self.run_to_end(option, "nowhere/file")
+                self.assertEqual(result.returncode, 1)
+                self.assertEqual(len(result.stderr.splitlines()), 1, "an epoch was trained")
+                self.assertIn("'nowhere/file': No such file or directory", result.stderr)
+
+    def test_a_rate_that_is_too_high_ends_without_a_checkpoint(self):
+        for rate in ["1e6", "1e30"]:
+            last = self.refused("--rate", rate, "--epochs", "2", "--batch", "50")
+            self.assertRegex(last, r"expected finite losses and weights, got -?(nan|inf) in epoch [12]; .*--rate")
+
+    def test_wrong_usage_is_status_2(self):
+        for wrong in [["--epochs", "0"], ["--batch", "x"], ["--rate", "-1"], ["--parts", "-1"], ["--unknown"]]:
+            self.assertEqual(self.run_to_end(*wrong).returncode, 2, wrong)
+
+    # What it draws.
+
+    def test_the_curve_has_a_point_for_every_look_and_goes_down(self):
+        # 62 batches: a look after 50, and one at the end of the epoch.
+        self.assertEqual(self.run_to_end("--epochs", "3", "--batch", "16", "--curve", "c.svg").returncode, 0)
+        root = ElementTree.parse(self.path("c.svg")).getroot()
+        space = "{http://www.w3.org/2000/svg}"
+        self.assertEqual(root.tag, space + "svg")
+        width, height = float(root.get("width")), float(root.get("height"))
+        (line,) = root.findall(space + "polyline")
+        points = [tuple(map(float, point.split(","))) for point in line.get("points").split()]
+        self.assertEqual(len(points), 6)
+        for x, y in points:
+            self.assertTrue(0 < x < width and 0 < y < height, (x, y))
+        self.assertEqual([x for x, _ in points], sorted({x for x, _ in points}))
+        self.assertGreater(points[-1][1], points[0][1])  # (y grows downwards)
+        self.assertIn("training loss", [text.text for text in root.findall(space + "text")])
+
+    def test_the_trace_is_one_that_perfetto_opens(self):
+        result = self.run_to_end("--epochs", "1", "--trace", "t.json", MX_NUM_THREADS="2")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(self.path("t.json"), encoding="utf-8") as file:
+            events = json.load(file)["traceEvents"]
+        rows = {(e["pid"], e["tid"]) for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
+        last_end = {}
+        for e in sorted((e for e in events if e["ph"] == "X"), key=lambda e: float(e["ts"])):
+            row = e["pid"], e["tid"]
+            self.assertIn(row, rows)
+            self.assertTrue(e["name"])
+            self.assertGreaterEqual(float(e["dur"]), 0)
+            # Operations of one row follow each other (times have three digits).
+            self.assertGreaterEqual(float(e["ts"]), last_end.get(row, 0) - 0.01)
+            last_end[row] = float(e["ts"]) + float(e["dur"])
+        arrows = {kind: sorted(e["id"] for e in events if e["ph"] == kind) for kind in "sf"}
+        self.assertTrue(arrows["s"])
+        self.assertEqual(set(arrows["s"]), set(arrows["f"]))
+        self.assertEqual({e["ph"] for e in events}, {"M", "X", "s", "f"})
+
+    def test_the_trace_shows_a_later_batch_being_loaded_while_one_is_computed_with(self):
+        # Two threads can do so at once. Other work may keep the machine from it, but hardly so often.
+        overlapped = False
+        for _ in range(20):
+            result = self.run_to_end("--epochs", "1", "--batch", "100", "--trace", "t.json", MX_NUM_THREADS="2")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            found = slices_of(self.path("t.json"))
+            warps = [s for s in found if s[3] == "warp_affine"]
+            updates = [s for s in found if s[3] == "sgd_update"]
+            computing = [s for s in found if s[3] in ("linear", "matmul", "cross_entropy", "sgd_update")]
+            self.assertGreaterEqual(len(updates), 8)
+            # Batches are loaded after the first of the steps has begun and before the last has ended.
+            self.assertTrue(any(computing[0][0] < warp[0] < updates[-1][0] for warp in warps))
+            overlapped = any(
+                warp[2] != other[2] and warp[0] < other[1] and other[0] < warp[1] for warp in warps for other in computing
+            )
+            if overlapped:
+                break
+        self.assertTrue(overlapped)
+
+
+if __name__ == "__main__":
+    unittest.main()
