@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh clone to a result: installs what is missing, builds, and runs a real job on arrays.
-# Usage: scripts/quickstart.sh [options of softmax_regression, e.g. --epochs 20 --rate 0.2]
+# From a fresh clone to a result: installs what is missing, builds, and trains a network.
+# Usage: scripts/quickstart.sh [options of train_mnist, e.g. --epochs 10 --rate 0.1]
 # shellcheck source=scripts/lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
@@ -10,7 +10,7 @@ install_packages build
 options=()
 if [ ! -e build/release/CMakeCache.txt ]; then options=(-DMX_TESTS=OFF -DMX_BENCHMARKS=OFF); fi
 configure release "${options[@]}"
-build release --target hello_engine first_program hello_ndarray softmax_regression
+build release --target hello_engine first_program hello_ndarray train_mnist
 
 say "the 20-line program of the README"
 build/release/examples/first_program
@@ -21,6 +21,7 @@ build/release/examples/hello_engine --trace build/release/hello_engine.trace.jso
 say "arrays: what does not depend on each other runs at the same time"
 build/release/examples/hello_ndarray --trace build/release/hello_ndarray.trace.json
 
-say "the main job: reads handwritten digits"
-build/release/examples/softmax_regression "$@"
+say "the main job: a network learns to read handwritten digits"
+build/release/examples/train_mnist --save build/release/mnist.safetensors --curve build/release/mnist_loss.svg \
+  --trace build/release/train_mnist.trace.json "$@"
 say "done; scripts/test.sh runs the tests, README.md says where to go next"

@@ -1,8 +1,9 @@
 // To be preloaded: stops a program in the middle of writing a file, or takes the disk away from it. It counts
 // the calls by which io::AtomicFile writes: those on ".tmp" files and on folders that are flushed.
 //
-//   MX_TEST_KILL_AT=N       SIGKILL in place of the N-th of them, counted from 1; a write is done by half
-//   before MX_TEST_DISK_BYTES=N    so many bytes fit, then the disk is full
+// MX_TEST_KILL_AT=N: SIGKILL in place of the N-th of them, counted from 1; a write is done by half before.
+// MX_TEST_KILL_AT_FILE=N: SIGKILL before the N-th ".tmp" file is made.
+// MX_TEST_DISK_BYTES=N: so many bytes fit, then the disk is full.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -20,7 +21,7 @@ namespace {
 
 constexpr int kMaxFiles = 4096;
 std::atomic<bool> watched[kMaxFiles];
-std::atomic<long> calls{0};
+std::atomic<long> calls{0}, files{0};
 
 long setting(const char* name) {
   const char* text = std::getenv(name);
@@ -60,7 +61,10 @@ int open(const char* path, int flags, ...) {
     mode = va_arg(rest, mode_t);
     va_end(rest);
   }
-  const bool ours = std::string_view(path).ends_with(".tmp") || (flags & O_DIRECTORY) != 0;
+  const bool file = std::string_view(path).ends_with(".tmp");
+  const bool ours = file || (flags & O_DIRECTORY) != 0;
+  static const long at_file = setting("MX_TEST_KILL_AT_FILE");
+  if (file && ++files == at_file) kill(getpid(), SIGKILL);
   if (ours) count();
   static auto* const real = next<int(const char*, int, ...)>("open");
   const int fd = real(path, flags, mode);
