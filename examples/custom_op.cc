@@ -38,7 +38,10 @@ struct Axpy : CustomOp {
     });
   }
 
-  std::vector<NDArray> gradient(const GradientContext& g) const { return {g.head[0] * a, g.head[0]}; }
+  void gradient(GradientContext& g) const {
+    if (g.wanted(0)) g.set(0, g.head() * a);
+    if (g.wanted(1)) g.set(1, g.head());
+  }
 };
 
 NDArray softsign(const NDArray& x) {
