@@ -32,8 +32,10 @@ if(MX_SANITIZE)
     add_link_options(-fuse-ld=lld)
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # The checks that sanitizers put in hide from the compiler what is initialised.
-    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
+    # The checks that sanitizers put in hide from the compiler what is initialised, and how large a string is.
+    foreach(warning maybe-uninitialized array-bounds stringop-overflow stringop-overread restrict)
+      add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-${warning}>)
+    endforeach()
   endif()
   if(MX_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC warns that fences are not modelled; the code under the sanitizer has none that order data.
