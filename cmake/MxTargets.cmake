@@ -76,21 +76,10 @@ function(mx_compile_fast target)
   endif()
 endfunction()
 
-# Each suite of a GoogleTest executable becomes one test: to start a program with a sanitizer takes as long as most tests do.
-function(mx_discover_suites name label)
-  set(file ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
-  add_custom_command(TARGET ${name} POST_BUILD BYPRODUCTS ${file} VERBATIM
-    COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${name}> -D OUTPUT=${file} -D TIMEOUT=900 -D LABEL=${label}
-      -P ${PROJECT_SOURCE_DIR}/cmake/MxDiscoverSuites.cmake)
-  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake
-    "if(EXISTS \"${file}\")\n  include(\"${file}\")\nelse()\n  add_test(${name}_NOT_BUILT ${name}_NOT_BUILT)\nendif()\n")
-  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake)
-endfunction()
-
 # mx_add_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds] [OPTIMISED] [SERIAL])
 # OPTIMISED: see mx_compile_fast. SERIAL: none of its tests starts a thread, nor does what they call: ThreadSanitizer has
 # nothing to find there, and the program is not built for it.
-# A GoogleTest executable in <build>/tests; each TEST (under sanitizers each suite) becomes one ctest entry. Its label begins with the name of its
+# A GoogleTest executable in <build>/tests; each TEST becomes one ctest entry. Its label begins with the name of its
 # folder, which is that of the layer, and ends with the labels given: ctest -L '^engine' -LE model.
 function(mx_add_test name)
   cmake_parse_arguments(ARG "OPTIMISED;SERIAL" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
@@ -115,12 +104,8 @@ function(mx_add_test name)
   # (One label of several words: lists do not survive what follows.)
   list(JOIN ARG_LABELS "-" words)
   string(JOIN "-" label ${folder} ${words})
-  if(MX_SANITIZE)
-    mx_discover_suites(${name} ${label})
-  else()
-    # A parameter has its name in the test already; its value as well would make names of several lines.
-    gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${label})
-  endif()
+  # A parameter has its name in the test already; its value as well would make names of several lines.
+  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${label})
   set_property(GLOBAL APPEND PROPERTY MX_TEST_PROGRAMS ${name})
 endfunction()
 
