@@ -19,22 +19,46 @@ int parallel_width() {
 
 namespace detail {
 
+namespace {
+
+// The edges that oneTBB makes, also where a body throws: from before the loop to each piece, and back.
+class Handover {
+ public:
+  explicit Handover(const void* edge) : edge_(edge) { MX_TSAN_RELEASE(edge_); }
+  ~Handover() { MX_TSAN_ACQUIRE(edge_); }
+  Handover(const Handover&) = delete;
+  Handover& operator=(const Handover&) = delete;
+
+ private:
+  const void* edge_;
+};
+class Piece {
+ public:
+  explicit Piece(const void* edge) : edge_(edge) { MX_TSAN_ACQUIRE(edge_); }
+  ~Piece() { MX_TSAN_RELEASE(edge_); }
+  Piece(const Piece&) = delete;
+  Piece& operator=(const Piece&) = delete;
+
+ private:
+  const void* edge_;
+};
+
+}  // namespace
+
 void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body) {
   const int64_t pieces = (n + grain - 1) / grain;
   const void* edge = &pieces;
-  MX_TSAN_RELEASE(edge);  // the edges that oneTBB makes: from here to each piece, and back
+  const Handover handover(edge);
   tbb::this_task_arena::isolate([&] {
     tbb::parallel_for(
         tbb::blocked_range<int64_t>(0, pieces, 1),
         [&](const tbb::blocked_range<int64_t>& range) {
-          MX_TSAN_ACQUIRE(edge);
+          const Piece piece(edge);
           for (int64_t i = range.begin(); i < range.end(); ++i)
             call(body, i * grain, std::min((i + 1) * grain, n));
-          MX_TSAN_RELEASE(edge);
         },
         tbb::simple_partitioner());
   });
-  MX_TSAN_ACQUIRE(edge);
 }
 
 }  // namespace detail
