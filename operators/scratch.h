@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <map>
 
+#include "engine/base/thread_kept.h"
 #include "ndarray/launch.h"
 
 namespace mx {
@@ -42,7 +43,7 @@ class Scratch {
 template <class T>
 T& kernel_resource(const KernelArgs& args) {
   // Per thread, so that nobody shares one: most libraries do not let two threads use a handle at once.
-  thread_local std::map<void*, T> made;
+  std::map<void*, T>& made = detail::thread_kept<std::map<void*, T>, T>();
   void* const key = args.stream == nullptr ? nullptr : args.device->native_stream();
   const auto found = made.find(key);
   if (found != made.end()) return found->second;

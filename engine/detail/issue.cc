@@ -1,6 +1,7 @@
 // Operations of accelerators: planned under the lock, enqueued outside it by one issuer per device at a
 // time, so that each stream gets its operations in the order of its clock.
 #include "engine/base/clock.h"
+#include "engine/base/thread_kept.h"
 #include "engine/detail/engine_inl.h"
 #include "engine/detail/segment_group.h"
 
@@ -41,7 +42,8 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
   Lane& lane = *worker.lane;
   const bool async = op->type->async;
   const bool node = (op->flags & kOpNode) != 0;
-  static thread_local StreamOrder::Issue issue;
+  struct Tag;
+  StreamOrder::Issue& issue = thread_kept<StreamOrder::Issue, Tag>();
   issue.stream = nullptr;
   issue.waits.clear();
   issue.event = nullptr;

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "engine/base/check.h"
+#include "engine/base/thread_kept.h"
 #include "engine/detail/engine_inl.h"
 #include "engine/detail/link_writer.h"
 #include "engine/detail/segment_impl.h"
@@ -148,7 +149,8 @@ inline void EngineImpl::fill_links(Op* op, const PushOptions& options) {
 
 // Any number: sorted, and neighbours merged. The buffer stays with the thread.
 void EngineImpl::fill_many_links(Op* op, const PushOptions& options) {
-  static thread_local std::vector<Link> all;
+  struct Tag;
+  std::vector<Link>& all = thread_kept<std::vector<Link>, Tag>();
   all.clear();
   const auto collect = [&](const VarList& list, Access access) {
     for (const Var& v : list) {

@@ -5,6 +5,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/make_room.h"
+#include "engine/base/thread_kept.h"
 #include "engine/detail/engine_impl.h"
 
 namespace mx::detail {
@@ -67,7 +68,8 @@ inline void tell(std::atomic<uint64_t>& inside, uint64_t value) {
 void SegmentRun::start(const std::shared_ptr<SegmentImpl>& segment, Completion done) {
   const auto run = std::shared_ptr<SegmentRun>(new SegmentRun(segment, std::move(done)));
   // Kept between replays, and taken while in use, since a node may lead to another replay on this thread.
-  static thread_local std::vector<uint32_t> kept;
+  struct Tag;
+  std::vector<uint32_t>& kept = thread_kept<std::vector<uint32_t>, Tag>();
   Participant me(*run);
   me.stack = std::move(kept);
   me.stack.clear();
