@@ -43,8 +43,9 @@ enum class GradReq : uint8_t { null, write, add };
 
 struct BackwardOptions {
   bool retain_graph = false;  ///< keep what was saved, so that it can be gone through once more
-  bool create_graph =
-      false;  ///< record the going back too, so that gradients have gradients; implies retain_graph
+  /// Record the going back too, so that gradients have gradients; implies retain_graph. What grad() holds
+  /// then leads back to its array: set_grad() or zero_grad() it in the end, or the two keep each other alive.
+  bool create_graph = false;
 };
 
 /// Sees a gradient on its way; what it returns takes its place, an empty handle leaves it.

@@ -122,7 +122,7 @@ TEST(Training, GradientsThatAreRecordedAreTakenAsTheyAre) {
     sum(w * w).backward(BackwardOptions{.create_graph = true});
     opt.step();
   }
-  const NoGrad pause;
+  opt.zero_grad();  // the gradient's graph holds w, and w its gradient
   // u = 6, w = 2.25; u = 3 + 4.5, w = 1.3125
   EXPECT_EQ(std::vector<float>(2, 1.3125f), w.to_vector<float>());
 }
