@@ -5,18 +5,44 @@
 // The message parts are streamed, and only when the check fails.
 #pragma once
 
-#include <sstream>
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
+#include <ostream>
 #include <string>
+#include <type_traits>
 
 #include "engine/base/error.h"
 
 namespace mx::detail {
 
+/// A part of a message, of any type that can be streamed.
+struct MessagePart {
+  void (*write)(std::ostream& out, const void* value);
+  const void* value;
+};
+
+void write_text(std::ostream& out, const void* text);
+template <class T>
+void write_value(std::ostream& out, const void* value) {
+  out << *static_cast<const T*>(value);
+}
+
+template <class T>
+MessagePart message_part(const T& value) {
+  if constexpr (std::is_convertible_v<const T&, const char*>) {
+    return {write_text, static_cast<const char*>(value)};
+  } else {
+    return {write_value<T>, std::addressof(value)};
+  }
+}
+
+std::string concat_parts(std::initializer_list<MessagePart> parts);
+
+/// The parts one after the other, as a stream shows them. Little is compiled for each call: there are many.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
+  return concat_parts({message_part(parts)...});
 }
 
 /// Ends the process after printing the text: an invariant of the library itself is broken, and going on

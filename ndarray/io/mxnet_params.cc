@@ -1,5 +1,7 @@
 #include "ndarray/io/mxnet_params.h"
 
+#include <charconv>
+#include <iterator>
 #include <optional>
 #include <unordered_set>
 
@@ -17,6 +19,11 @@ constexpr uint32_t kMagicV3 = 0xf993faca;
 constexpr int32_t kMaxStoredRank = 32;  // what MXNet itself can make
 
 constexpr uint64_t kMinArrayBytes = 4;  // of an old one that is none
+
+std::string hex(uint64_t number) {
+  char text[17];
+  return {text, std::to_chars(std::begin(text), std::end(text), number, 16).ptr};
+}
 
 /// An array of the file, or why it cannot be had. The reasons are reported when the names are known, which
 /// stand behind the arrays.
@@ -72,7 +79,7 @@ class Parser {
     const auto magic = reader_.number<uint64_t>("magic");
     MX_CHECK(magic == kListMagic, FormatError, where_,
              ": expected a file that begins with 0x112, the mark of MXNet's lists of arrays, got 0x",
-             std::hex, magic);
+             hex(magic));
     reader_.number<uint64_t>("a reserved field");
     const auto count = reader_.number<uint64_t>("the number of arrays");
     MX_CHECK(count <= reader_.remaining() / kMinArrayBytes, FormatError, where_, ": expected at most ",
@@ -176,7 +183,7 @@ class Parser {
     const bool wide = magic == kMagicV1;
     MX_CHECK(wide || magic <= static_cast<uint32_t>(kMaxStoredRank), FormatError, place_,
              ": expected an array, which begins with a rank of at most ", kMaxStoredRank,
-             " or 0xf993fac8 to 0xf993faca, got 0x", std::hex, magic);
+             " or 0xf993fac8 to 0xf993faca, got 0x", hex(magic));
     const auto rank = wide ? reader_.number<int32_t>("rank") : static_cast<int32_t>(magic);
     const auto dims = sizes(rank, wide, false);
     if (!dims) {
