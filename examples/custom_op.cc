@@ -29,7 +29,7 @@ struct Axpy : CustomOp {
     const Tensor &x = args.in[0], &y = args.in[1], &z = args.out[0];
     const float factor = static_cast<float>(a);
     const kernels::LoopPlan<3> plan({&z, &x, &y});
-    kernels::parallel_runs<3>(plan, [&](const std::array<int64_t, 3>& at, int64_t n) {
+    kernels::parallel_runs<3>(plan, [&](const int64_t* at, int64_t n) {
       float* const to = z.as<float>() + at[0];
       const float* const px = x.as<float>() + at[1];
       const float* const py = y.as<float>() + at[2];

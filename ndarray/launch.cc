@@ -56,7 +56,7 @@ bool all_finite(const Tensor& tensor) {
     } else {
       const kernels::LoopPlan<1> plan({&tensor});
       bool finite = true;
-      kernels::for_each_run<1>(plan, 0, plan.numel, [&](const std::array<int64_t, 1>& offsets, int64_t n) {
+      kernels::for_each_run<1>(plan, 0, plan.numel, [&](const int64_t* offsets, int64_t n) {
         const T* p = tensor.as<T>() + offsets[0];
         for (int64_t i = 0; i < n && finite; ++i)
           finite = std::isfinite(static_cast<double>(p[i * plan.strides[0][0]]));

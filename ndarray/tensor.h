@@ -38,6 +38,12 @@ struct Tensor {
     return result;
   }
 
+  /// Read with that shape, which this one's must broadcast to: the same memory.
+  Tensor broadcast(const Shape& target) const {
+    if (shape == target) return *this;
+    return {data, dtype, target, broadcast_strides(shape, strides, target)};
+  }
+
   static bool is_contiguous(const Shape& shape, const Strides& strides) {
     int64_t expected = 1;
     for (int i = shape.rank() - 1; i >= 0; --i) {

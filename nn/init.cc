@@ -11,8 +11,6 @@
 namespace mx::nn::init {
 namespace {
 
-Generator& used(Generator* generator) { return generator != nullptr ? *generator : default_generator(cpu()); }
-
 /// The type that numbers for an array are drawn in.
 DType drawn_type(DType dtype) { return dtype == f64 ? f64 : f32; }
 
@@ -27,7 +25,8 @@ NDArray set_uniform(NDArray a, double low, double high, Generator* generator, co
            "] expected finite limits, low <= high, got ", low, " and ", high);
   if (low == high) return constant_(std::move(a), low);
   const NoGrad pause;
-  if (a.numel() > 0) a.copy_from(used(generator).uniform(low, high, a.shape(), drawn_type(a.dtype())));
+  if (a.numel() > 0)
+    a.copy_from(generator_or_default(generator).uniform(low, high, a.shape(), drawn_type(a.dtype())));
   return a;
 }
 
@@ -36,7 +35,8 @@ NDArray set_normal(NDArray a, double mean, double deviation, Generator* generato
   MX_CHECK(std::isfinite(mean) && std::isfinite(deviation) && deviation >= 0, InvalidArgument, "[", op,
            "] expected a finite mean and a deviation of 0 or more, got ", mean, " and ", deviation);
   const NoGrad pause;
-  if (a.numel() > 0) a.copy_from(used(generator).normal(mean, deviation, a.shape(), drawn_type(a.dtype())));
+  if (a.numel() > 0)
+    a.copy_from(generator_or_default(generator).normal(mean, deviation, a.shape(), drawn_type(a.dtype())));
   return a;
 }
 

@@ -14,8 +14,6 @@
 namespace mx::nn::init {
 namespace {
 
-Generator& used(Generator* generator) { return generator != nullptr ? *generator : default_generator(cpu()); }
-
 /// About this many are worth a thread.
 constexpr int64_t kQuantiles = 1024;
 
@@ -39,7 +37,7 @@ NDArray trunc_normal_(NDArray a, double mean, double deviation, double low, doub
   const bool mirrored = left > 0;
   const double from = mirrored ? -right : left, to = mirrored ? -left : right;
   const double first = detail::normal_probability(from), last = detail::normal_probability(to);
-  std::vector<double> values = used(generator).rand(a.shape(), f64).to_vector<double>();
+  std::vector<double> values = generator_or_default(generator).rand(a.shape(), f64).to_vector<double>();
   parallel_for(static_cast<int64_t>(values.size()), kQuantiles, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       double& x = values[static_cast<size_t>(i)];
@@ -62,7 +60,7 @@ NDArray orthogonal_(NDArray a, double gain, Generator* generator) {
   // Row-major is columns one behind the other of the transposed matrix: that is what a wide one needs, and a
   // tall one is turned over.
   const bool wide = columns >= rows;
-  const NDArray random = used(generator).randn({rows, columns}, f64);
+  const NDArray random = generator_or_default(generator).randn({rows, columns}, f64);
   std::vector<double> q = (wide ? random : random.transpose()).to_vector<double>();
   detail::orthonormalise(q, std::max(rows, columns), std::min(rows, columns));
   if (!wide) {
@@ -112,8 +110,10 @@ NDArray sparse_(NDArray a, double sparsity, double deviation, Generator* generat
   if (a.numel() == 0) return a;
   const int64_t rows = a.shape()[0], columns = a.shape()[1];
   const auto zeros = static_cast<int64_t>(std::ceil(sparsity * static_cast<double>(rows)));
-  std::vector<double> values = used(generator).normal(0, deviation, a.shape(), f64).to_vector<double>();
-  const std::vector<double> keys = used(generator).rand({columns, rows}, f64).to_vector<double>();
+  std::vector<double> values =
+      generator_or_default(generator).normal(0, deviation, a.shape(), f64).to_vector<double>();
+  const std::vector<double> keys =
+      generator_or_default(generator).rand({columns, rows}, f64).to_vector<double>();
   std::vector<int64_t> order(static_cast<size_t>(rows));
   for (int64_t c = 0; c < columns; ++c) {
     const double* const key = keys.data() + c * rows;

@@ -16,7 +16,7 @@ using detail::ModuleState;
 
 namespace {
 
-void set_copy(ModuleState& made, const ModuleState& original) {
+void set_state_copy(ModuleState& made, const ModuleState& original) {
   // The CloneScope is active: what is copied here becomes other parameters and other parts.
   made.arrays = original.arrays;
   made.children = original.children;
@@ -29,7 +29,7 @@ void set_copy(ModuleState& made, const ModuleState& original) {
 
 std::shared_ptr<ModuleState> share(const std::shared_ptr<ModuleState>& state) {
   CloneScope* const scope = CloneScope::active();
-  return scope == nullptr ? state : scope->copy_of(state, set_copy);
+  return scope == nullptr ? state : scope->copy_of(state, set_state_copy);
 }
 
 void check_name(const ModuleState& state, const std::string& name, const char* op) {

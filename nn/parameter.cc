@@ -28,7 +28,7 @@ const Slot& value_slot(const Slot& slot) {
   return *at;
 }
 
-void set_copy(Slot& made, const Slot& original) {
+void set_slot_copy(Slot& made, const Slot& original) {
   const NoGrad guard;
   made.value = original.value.clone();
   made.value.requires_grad_(detail::trains(original.value));
@@ -42,7 +42,7 @@ bool detail::trains(const NDArray& array) {
 
 Parameter::Parameter(const Parameter& other) : slot_(other.slot_) {
   if (detail::CloneScope* scope = detail::CloneScope::active(); scope != nullptr && slot_ != nullptr)
-    slot_ = scope->copy_of(root(slot_), set_copy);
+    slot_ = scope->copy_of(root(slot_), set_slot_copy);
 }
 
 const NDArray& Parameter::array() const {

@@ -16,11 +16,6 @@ namespace {
 
 constexpr int64_t kDirectElements = 1024, kDirectUpdates = 256;
 
-Tensor widened(const Tensor& tensor, const Shape& shape) {
-  if (tensor.shape == shape) return tensor;
-  return {tensor.data, tensor.dtype, shape, broadcast_strides(tensor.shape, tensor.strides, shape)};
-}
-
 bool widens(const Shape& from, const Shape& to, const char* op) {
   return from.rank() <= to.rank() && broadcast_shapes(from, to, op) == to;
 }
@@ -134,7 +129,7 @@ void infer_masked_select(InferContext& c) {
 }
 
 void run_masked_select(const KernelArgs& args) {
-  kernels::masked_select(args.out[0], args.in[0], widened(args.in[1], args.in[0].shape));
+  kernels::masked_select(args.out[0], args.in[0], args.in[1].broadcast(args.in[0].shape));
 }
 
 std::vector<Sample> samples_masked_select() {
@@ -153,7 +148,7 @@ void infer_masked_scatter(InferContext& c) {
 
 void run_masked_scatter(const KernelArgs& args) {
   if (args.out[0].data != args.in[0].data) kernels::copy(args.out[0], args.in[0]);
-  kernels::masked_scatter(args.out[0], widened(args.in[1], args.out[0].shape), args.in[2]);
+  kernels::masked_scatter(args.out[0], args.in[1].broadcast(args.out[0].shape), args.in[2]);
 }
 
 std::vector<Sample> samples_masked_scatter() {

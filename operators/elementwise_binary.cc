@@ -90,8 +90,7 @@ void run(const KernelArgs& args) {
   const Tensor& out = args.out[0];
   const Tensor &a = args.in[0], &b = args.in[1];
   if (a.shape == out.shape && b.shape == out.shape) return kernels::binary(kOp, out, a, b);
-  const Tensor wide_a{a.data, a.dtype, out.shape, broadcast_strides(a.shape, a.strides, out.shape)};
-  const Tensor wide_b{b.data, b.dtype, out.shape, broadcast_strides(b.shape, b.strides, out.shape)};
+  const Tensor wide_a = a.broadcast(out.shape), wide_b = b.broadcast(out.shape);
   kernels::binary(kOp, out, wide_a, wide_b);
 }
 

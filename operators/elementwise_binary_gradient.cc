@@ -1,7 +1,6 @@
 // Gradients of functions of two operands. At kinks they are PyTorch's: equals share the gradient of maximum
 // and minimum, and the first operand has that of fmax and fmin. Nothing divides by 0 on the way to a
 // derivative that is 0, in first and in higher order.
-#include <limits>
 #include <numbers>
 
 #include "operators/elementwise_binary.h"
@@ -16,8 +15,6 @@ using kernels::BinaryOp;
 namespace {
 
 using G = GradientContext;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 constexpr GradientUses kNothing{}, kBoth{.inputs = 3}, kCrosswise{.inputs = 3, .crosswise = true},
     kSecond{.inputs = 2}, kBothAndResult{.inputs = 3, .outputs = 1};

@@ -50,7 +50,7 @@ void run_elementwise(const Tensor& out, const std::array<Tensor, kInputs>& in) {
   std::array<const Tensor*, kInputs + 1> operands{&out};
   for (size_t i = 0; i < kInputs; ++i) operands[i + 1] = &in[i];
   const kernels::LoopPlan<kOperands> plan(operands);
-  kernels::parallel_runs<kOperands>(plan, [&](const std::array<int64_t, kInputs + 1>& offsets, int64_t n) {
+  kernels::parallel_runs<kOperands>(plan, [&](const int64_t* offsets, int64_t n) {
     const F f{};
     T buffers[kInputs][kConvertedRun];
     const T* x[kInputs];
@@ -92,7 +92,7 @@ void elementwise_kernel(const KernelArgs& args) {
   bool wide = false;
   for (size_t i = 0; i < kInputs; ++i) {
     const Tensor& x = args.in[i];
-    in[i] = {x.data, x.dtype, out.shape, broadcast_strides(x.shape, x.strides, out.shape)};
+    in[i] = x.broadcast(out.shape);
     wide = wide || x.dtype == f64;
   }
   if (out.numel() == 0) return;

@@ -14,7 +14,7 @@ namespace {
 
 using G = GradientContext;
 
-constexpr GradientUses kNothing{}, kOperand{.inputs = 1}, kResult{.outputs = 1};
+constexpr GradientUses kNeither{}, kOperand{.inputs = 1}, kResult{.outputs = 1};
 constexpr double kLn2 = std::numbers::ln2, kLn10 = std::numbers::ln10,
                  kErfSlope = 2 * std::numbers::inv_sqrtpi;
 
@@ -29,7 +29,7 @@ NDArray below_one(const NDArray& x) { return (1 - x) * (x + 1); }
 ElementwiseGradient unary_gradient(UnaryOp op) {
   switch (op) {
     case UnaryOp::neg:
-      return {[](G& g) { g.set(0, -g.head()); }, kNothing};
+      return {[](G& g) { g.set(0, -g.head()); }, kNeither};
     case UnaryOp::abs:
       return {[](G& g) { g.set(0, g.head() * sign(g.input(0))); }, kOperand};
     case UnaryOp::sign:
@@ -37,7 +37,7 @@ ElementwiseGradient unary_gradient(UnaryOp op) {
     case UnaryOp::ceil:
     case UnaryOp::round:
     case UnaryOp::trunc:
-      return {zero_gradient, kNothing};
+      return {zero_gradient, kNeither};
     case UnaryOp::square:
       return {[](G& g) { g.set(0, g.head() * 2 * g.input(0)); }, kOperand};
     case UnaryOp::relu:

@@ -189,7 +189,7 @@ NDArray shuffle(const Arg& x) { return default_generator(x.array.context()).shuf
 NDArray& shuffle_(NDArray& x) { return default_generator(x.context()).shuffle_(x); }
 
 Dropout dropout_with_mask(const Arg& x, double p, Generator* generator) {
-  Generator& used = generator != nullptr ? *generator : default_generator(x.array.context());
+  Generator& used = generator_or_default(generator, x.array.context());
   const NDArray inputs[] = {x.array, used.key(x.array.numel())};
   std::vector<NDArray> both = call(detail::kDropout, DropoutAttrs{p}, inputs, x.where);
   return {std::move(both[0]), std::move(both[1])};

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "ndarray/attrs.h"
@@ -91,6 +92,7 @@ void zero_gradient(GradientContext& g);
 NDArray sum_to(const NDArray& x, const Shape& shape);
 
 namespace detail {
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Zeros as a view of one element, for operators that begin with a copy of an array of zeros.
 NDArray zeros_view(const Shape& shape, DType dtype, Context context);
 }  // namespace detail

@@ -27,12 +27,6 @@ void check_same_type(const InferContext& c, size_t i) {
            c.dtype(0), ", got ", c.dtype(i));
 }
 
-/// `tensor` read with that shape, which it broadcasts to.
-Tensor widened(const Tensor& tensor, const Shape& shape) {
-  if (tensor.shape == shape) return tensor;
-  return {tensor.data, tensor.dtype, shape, broadcast_strides(tensor.shape, tensor.strides, shape)};
-}
-
 void check_widens(const InferContext& c, size_t i, const Shape& shape) {
   MX_CHECK(c.shape(i).rank() <= shape.rank() && broadcast_shapes(c.shape(i), shape, c.name()) == shape,
            InvalidArgument, "[", c.name(), "] expected updates that broadcast to ", shape, ", got ",
@@ -108,7 +102,7 @@ void infer_scatter(InferContext& c) {
 void run_scatter(const KernelArgs& args) {
   const auto& attrs = args.attr<UpdateAttrs>();
   start_from(args.out[0], args.in[0]);
-  kernels::scatter(args.out[0], args.in[1], widened(args.in[2], args.in[1].shape), attrs.axis,
+  kernels::scatter(args.out[0], args.in[1], args.in[2].broadcast(args.in[1].shape), attrs.axis,
                    detail::scatter_how(attrs.how, "scatter"));
 }
 
@@ -148,7 +142,7 @@ void run_index_update(const KernelArgs& args) {
   const int axis = normalize_axis(attrs.axis, x.rank(), "index_update");
   start_from(args.out[0], x);
   kernels::index_update(args.out[0], indices,
-                        widened(args.in[2], index_update_shape(x.shape, indices.shape, axis)), axis,
+                        args.in[2].broadcast(index_update_shape(x.shape, indices.shape, axis)), axis,
                         detail::scatter_how(attrs.how, "index_update"));
 }
 

@@ -176,8 +176,7 @@ void run_addmm(const KernelArgs& args) {
   const AddmmAttrs& attrs = args.attr<AddmmAttrs>();
   const Tensor &out = args.out[0], &c = args.in[0];
   // gemm itself does not read C then.
-  if (attrs.beta != 0)
-    kernels::copy(out, {c.data, c.dtype, out.shape, broadcast_strides(c.shape, c.strides, out.shape)});
+  if (attrs.beta != 0) kernels::copy(out, c.broadcast(out.shape));
   multiply(out, *Converted(args.in[1], out.dtype), *Converted(args.in[2], out.dtype),
            {.alpha = attrs.alpha, .beta = attrs.beta});
 }

@@ -217,7 +217,7 @@ void run_dropout(const KernelArgs& args) {
       const W factor = static_cast<W>(scale);
       const kernels::LoopPlan<3> plan({&y, &x, &mask});
       const int64_t ys = plan.strides[0][0], xs = plan.strides[1][0], ms = plan.strides[2][0];
-      kernels::parallel_runs<3>(plan, [&](const std::array<int64_t, 3>& at, int64_t n) {
+      kernels::parallel_runs<3>(plan, [&](const int64_t* at, int64_t n) {
         T* const to = y.as<T>() + at[0];
         const T* const from = x.as<T>() + at[1];
         const bool* const kept = mask.as<bool>() + at[2];

@@ -65,6 +65,10 @@ class Generator {
 /// That of the device, used by the functions below. The reference lives as long as the process (inside an
 /// EngineScope: as long as the scope).
 Generator& default_generator(Context context = cpu());
+/// `generator`, or the device's where there is none.
+inline Generator& generator_or_default(Generator* generator, Context context = cpu()) {
+  return generator != nullptr ? *generator : default_generator(context);
+}
 /// Seeds the default generators of all devices, those that are not used yet too. Inside an EngineScope: the
 /// scope's.
 void manual_seed(uint64_t seed);

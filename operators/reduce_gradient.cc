@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
@@ -16,8 +15,6 @@ namespace mx::detail {
 using kernels::ReduceOp;
 
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// The dimensions that are reduced, and the input's sizes.
 class Cut {

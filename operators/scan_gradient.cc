@@ -4,7 +4,6 @@
 #include "operators/scan_gradient.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
@@ -18,8 +17,6 @@ namespace mx::detail {
 using kernels::ScanOp;
 
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// The way of a scan along its axis, and neighbours on it.
 struct Way {

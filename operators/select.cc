@@ -12,11 +12,6 @@ namespace {
 
 constexpr int64_t kDirectElements = 1024;
 
-Tensor widen(const Tensor& t, const Shape& shape) {
-  if (t.shape == shape) return t;
-  return {t.data, t.dtype, shape, broadcast_strides(t.shape, t.strides, shape)};
-}
-
 Shape common_shape(const InferContext& c) {
   return broadcast_shapes(broadcast_shapes(c.shape(0), c.shape(1), c.name()), c.shape(2), c.name());
 }
@@ -25,8 +20,8 @@ void infer_where(InferContext& c) { c.output(common_shape(c), promote(c.dtype(1)
 
 void run_where(const KernelArgs& args) {
   const Tensor& out = args.out[0];
-  kernels::where(out, widen(args.in[0], out.shape), widen(args.in[1], out.shape),
-                 widen(args.in[2], out.shape));
+  kernels::where(out, args.in[0].broadcast(out.shape), args.in[1].broadcast(out.shape),
+                 args.in[2].broadcast(out.shape));
 }
 
 void infer_clamp(InferContext& c) {
@@ -35,8 +30,8 @@ void infer_clamp(InferContext& c) {
 
 void run_clamp(const KernelArgs& args) {
   const Tensor& out = args.out[0];
-  kernels::clamp(out, widen(args.in[0], out.shape), widen(args.in[1], out.shape),
-                 widen(args.in[2], out.shape));
+  kernels::clamp(out, args.in[0].broadcast(out.shape), args.in[1].broadcast(out.shape),
+                 args.in[2].broadcast(out.shape));
 }
 
 void gradient_where(GradientContext& g) {

@@ -11,12 +11,12 @@
 
 namespace mx::optim {
 
+using detail::at_least_0;
 using detail::Problems;
 
 namespace {
 
 // False for NaN as well.
-bool at_least_0(double value) { return value >= 0 && std::isfinite(value); }
 bool share(double value) { return value >= 0 && value < 1; }
 
 void expect_at_least_0(Problems& problems, const char* name, double value) {

@@ -27,6 +27,8 @@ inline constexpr uint16_t kFlagUtf8 = 1 << 11;
 inline constexpr uint16_t kFlagMasked = 1 << 13;
 inline constexpr uint16_t kExtraZip64 = 1;
 
+inline constexpr size_t kMaxZlibBytes = 1 << 30;  // at once: zlib counts in 32 bits
+
 inline constexpr uint16_t kMax16 = 0xffff;
 inline constexpr uint32_t kMax32 = 0xffffffff;
 

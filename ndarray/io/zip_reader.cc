@@ -18,7 +18,6 @@ using namespace detail;
 
 // Deflate codes at most 258 bytes in 2 bits; with the block's own bits no stream does better than this.
 constexpr uint64_t kMaxDeflateRatio = 1032;
-constexpr uint64_t kMaxZlibBytes = 1 << 30;  // zlib counts in 32 bits
 
 struct Directory {
   uint64_t offset = 0, bytes = 0, entries = 0;

@@ -19,7 +19,6 @@ constexpr uint16_t kMadeOnUnix = 3 << 8;
 constexpr uint16_t kTime = 0, kDate = 0x21;
 constexpr uint32_t kRegularFile = (0100000u | 0600u) << 16;
 constexpr size_t kChunkBytes = 1 << 18;
-constexpr size_t kMaxZlibBytes = 1 << 30;
 
 template <class T>
 void append(std::string& out, T value) {

@@ -140,7 +140,7 @@ void fill_any(const Tensor& target, Value value) {
     using T = typename decltype(tag)::type;
     const T element = convert<T>(value);
     T* const to = target.as<T>();
-    parallel_runs<1>(plan, [&](const std::array<int64_t, 1>& offsets, int64_t n) {
+    parallel_runs<1>(plan, [&](const int64_t* offsets, int64_t n) {
       T* t = to + offsets[0];
       const int64_t step = plan.strides[0][0];
       if (step == 1) {
@@ -168,7 +168,7 @@ void copy(const Tensor& target, const Tensor& source) {
                      target.data != source.data;
   const ConvertRow row = convert_row(target.dtype, source.dtype);
   if (short_runs(plan)) return copy_short_runs(plan, row, target, source);
-  parallel_runs<2>(plan, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
+  parallel_runs<2>(plan, [&](const int64_t* offsets, int64_t n) {
     char* to = target.as<char>() + offsets[0] * to_bytes;
     const char* from = source.as<char>() + offsets[1] * from_bytes;
     if (!large) {

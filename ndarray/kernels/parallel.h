@@ -14,6 +14,12 @@ namespace mx {
 namespace detail {
 using LoopBody = void (*)(const void* body, int64_t begin, int64_t end);
 void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body);
+
+/// Not inlined, so that a loop's body is compiled once, for one piece as for many.
+template <class Body>
+[[gnu::noinline]] void call_loop_body(const void* body, int64_t begin, int64_t end) {
+  (*static_cast<const Body*>(body))(begin, end);
+}
 }  // namespace detail
 
 /// How many threads a loop of the calling thread can get at most, itself among them. For choosing pieces of
@@ -26,12 +32,10 @@ int parallel_width();
 template <class Body>
 void parallel_for(int64_t n, int64_t grain, const Body& body) {
   if (n <= grain) {
-    if (n > 0) body(int64_t{0}, n);
+    if (n > 0) detail::call_loop_body<Body>(std::addressof(body), 0, n);
     return;
   }
-  detail::parallel_pieces(
-      n, grain, [](const void* f, int64_t begin, int64_t end) { (*static_cast<const Body*>(f))(begin, end); },
-      std::addressof(body));
+  detail::parallel_pieces(n, grain, detail::call_loop_body<Body>, std::addressof(body));
 }
 
 }  // namespace mx

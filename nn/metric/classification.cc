@@ -69,7 +69,7 @@ void check_labels(const Tensor& labels, int64_t classes, int64_t ignore, const c
   const Tensor order{nullptr, i64, labels.shape, contiguous_strides(labels.shape)};
   const kernels::LoopPlan<2> plan({&order, &labels});
   const int64_t step = plan.strides[1][0];
-  kernels::for_each_run<2>(plan, 0, plan.numel, [&](const std::array<int64_t, 2>& at, int64_t n) {
+  kernels::for_each_run<2>(plan, 0, plan.numel, [&](const int64_t* at, int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
       const int64_t label = labels.as<const int64_t>()[at[1] + i * step];
       MX_CHECK((label >= 0 && label < classes) || label == ignore, InvalidArgument, "[", op,
@@ -98,7 +98,7 @@ void for_each_row(const KernelArgs& args, const char* op, const Make& make) {
     if constexpr (!std::is_integral_v<T>) {
       kernels::parallel_runs<2>(
           plan,
-          [&](const std::array<int64_t, 2>& at, int64_t n) {
+          [&](const int64_t* at, int64_t n) {
             auto count = make();
             for (int64_t i = 0; i < n; ++i) {
               const int64_t label = labels.as<const int64_t>()[at[0] + i * label_step];

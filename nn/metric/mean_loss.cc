@@ -29,7 +29,7 @@ void run_mean_loss(const KernelArgs& args) {
   visit(loss.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (!std::is_integral_v<T>) {
-      kernels::for_each_run<1>(plan, 0, plan.numel, [&](const std::array<int64_t, 1>& at, int64_t n) {
+      kernels::for_each_run<1>(plan, 0, plan.numel, [&](const int64_t* at, int64_t n) {
         for (int64_t i = 0; i < n; ++i)
           sum += static_cast<double>(loss.as<const T>()[at[0] + i * plan.strides[0][0]]);
       });

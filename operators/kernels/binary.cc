@@ -6,7 +6,7 @@
 namespace mx::kernels {
 namespace {
 
-constexpr const char* kNames[] = {
+constexpr const char* kBinaryNames[] = {
     "add",
     "sub",
     "mul",
@@ -46,7 +46,7 @@ constexpr const char* kNames[] = {
     "left_shift",
     "right_shift",
 };
-static_assert(sizeof(kNames) / sizeof(*kNames) == kBinaryOps);
+static_assert(sizeof(kBinaryNames) / sizeof(*kBinaryNames) == kBinaryOps);
 
 constexpr bool to_bool(BinaryOp op) { return op >= BinaryOp::equal && op <= BinaryOp::logical_xor; }
 
@@ -90,7 +90,7 @@ void check(BinaryOp op, Row row, DType computing, const Tensor& out, const Tenso
 
 }  // namespace
 
-const char* to_string(BinaryOp op) { return kNames[static_cast<int>(op)]; }
+const char* to_string(BinaryOp op) { return kBinaryNames[static_cast<int>(op)]; }
 
 bool binary_supports(BinaryOp op, DType computing) { return row_of(op, computing) != nullptr; }
 

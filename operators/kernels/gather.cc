@@ -38,7 +38,7 @@ void gather_elements(const Tensor& target, const Tensor& source, const Tensor& i
     detail::visit_index(index.dtype, [&](auto integer) {
       using E = typename decltype(element)::type;
       using I = typename decltype(integer)::type;
-      parallel_runs<3>(plan, [&](const std::array<int64_t, 3>& offsets, int64_t n) {
+      parallel_runs<3>(plan, [&](const int64_t* offsets, int64_t n) {
         E* t = target.as<E>() + offsets[0];
         const E* s = source.as<E>() + offsets[1];
         const I* p = index.as<I>() + offsets[2];
@@ -145,7 +145,7 @@ void one_hot(const Tensor& target, const Tensor& indices) {
     detail::visit_index(indices.dtype, [&](auto integer) {
       using T = typename decltype(element)::type;
       using I = typename decltype(integer)::type;
-      parallel_runs<2>(plan, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
+      parallel_runs<2>(plan, [&](const int64_t* offsets, int64_t n) {
         T* t = target.as<T>() + offsets[0];
         const I* p = indices.as<I>() + offsets[1];
         for (int64_t i = 0; i < n; ++i) t[i * ts + p[i * is] * step] = T(1);

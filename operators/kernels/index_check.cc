@@ -1,6 +1,7 @@
 #include "operators/kernels/index_check.h"
 
 #include <atomic>
+#include <limits>
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/strided_loop.h"
@@ -43,7 +44,7 @@ void check_indices(const Tensor& indices, int64_t lowest, int64_t size, int axis
     using I = typename decltype(tag)::type;
     const LoopPlan<1> plan({&indices});
     const int64_t step = plan.strides[0][0];
-    parallel_runs<1>(plan, [&](const std::array<int64_t, 1>& offsets, int64_t n) {
+    parallel_runs<1>(plan, [&](const int64_t* offsets, int64_t n) {
       const I* p = indices.as<I>() + offsets[0];
       int outside = 0;
       if (step == 1) {
@@ -57,6 +58,13 @@ void check_indices(const Tensor& indices, int64_t lowest, int64_t size, int axis
     });
   });
   if (bad.load()) refuse(indices, lowest, size, axis, op);
+}
+
+void check_index_target(const Tensor& target, int64_t largest, const char* what, const char* op) {
+  MX_CHECK(target.dtype == DType::i32 || target.dtype == DType::i64, InvalidArgument, "[", op, "] expected ",
+           what, " of type i32 or i64, got ", target.dtype);
+  MX_CHECK(target.dtype == DType::i64 || largest <= std::numeric_limits<int32_t>::max(), InvalidArgument, "[",
+           op, "] expected ", what, " of type i64 for numbers up to ", largest, ", got i32");
 }
 
 void check_same_dtype(const Tensor& a, const Tensor& b, const char* op) {
@@ -99,7 +107,7 @@ void Advanced::locate(const Tensor& array, std::span<const Tensor> indices, Inde
   const Tensor out{offsets.data(), DType::i64, shape, contiguous_strides(shape)};
   for (int k = 0; k < axes.rank(); ++k) {
     const Tensor& own = indices[static_cast<size_t>(k)];
-    const Tensor index{own.data, own.dtype, shape, broadcast_strides(own.shape, own.strides, shape)};
+    const Tensor index = own.broadcast(shape);
     const int axis = static_cast<int>(axes[k]);
     const Resolve resolve{array.shape[axis], mode};
     const int64_t stride = array.strides[axis];
@@ -107,7 +115,7 @@ void Advanced::locate(const Tensor& array, std::span<const Tensor> indices, Inde
       using I = typename decltype(tag)::type;
       const LoopPlan<2> plan({&out, &index});
       const int64_t os = plan.strides[0][0], is = plan.strides[1][0];
-      parallel_runs<2>(plan, [&](const std::array<int64_t, 2>& at, int64_t n) {
+      parallel_runs<2>(plan, [&](const int64_t* at, int64_t n) {
         int64_t* o = offsets.data() + at[0];
         const I* p = index.as<I>() + at[1];
         for (int64_t i = 0; i < n; ++i) o[i * os] += resolve(p[i * is]) * stride;

@@ -27,6 +27,8 @@ struct Resolve {
 void check_indices(const Tensor& indices, int64_t lowest, int64_t size, int axis, IndexMode mode,
                    const char* op);
 
+/// Is `target`, whose name is `what`, of a type for indices up to `largest`?
+void check_index_target(const Tensor& target, int64_t largest, const char* what, const char* op);
 void check_same_dtype(const Tensor& a, const Tensor& b, const char* op);
 void check_shape(const Shape& got, const Shape& expected, const char* what, const char* op);
 

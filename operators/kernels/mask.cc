@@ -28,7 +28,7 @@ std::vector<int64_t> count_before(const Tensor& source) {
   std::vector<int64_t> before(static_cast<size_t>(pieces) + 1, 0);
   parallel_for(plan.numel, kLoopGrain, [&](int64_t begin, int64_t end) {
     int64_t count = 0;
-    for_each_run<2>(plan, begin, end, [&](const std::array<int64_t, 2>& at, int64_t n) {
+    for_each_run<2>(plan, begin, end, [&](const int64_t* at, int64_t n) {
       const T* p = source.as<T>() + at[1];
       for (int64_t i = 0; i < n; ++i) count += is_set(p[i * step]) ? 1 : 0;
     });
@@ -64,7 +64,7 @@ void move_masked(const Tensor& packed, const Tensor& spread, const Tensor& mask,
       // The chosen elements one after another, so that neither side need know the other's strides.
       std::vector<T*> chosen;
       chosen.reserve(static_cast<size_t>(count));
-      for_each_run<3>(plan, begin, end, [&](const std::array<int64_t, 3>& at, int64_t n) {
+      for_each_run<3>(plan, begin, end, [&](const int64_t* at, int64_t n) {
         T* s = spread.as<T>() + at[1];
         const bool* m = mask.as<bool>() + at[2];
         for (int64_t i = 0; i < n; ++i)
@@ -72,7 +72,7 @@ void move_masked(const Tensor& packed, const Tensor& spread, const Tensor& mask,
       });
       T* const* next = chosen.data();
       const int64_t ps = packed_plan.strides[1][0];
-      for_each_run<2>(packed_plan, first, first + count, [&](const std::array<int64_t, 2>& at, int64_t n) {
+      for_each_run<2>(packed_plan, first, first + count, [&](const int64_t* at, int64_t n) {
         T* p = packed.as<T>() + at[1];
         if (direction == Direction::select) {
           for (int64_t i = 0; i < n; ++i) p[i * ps] = **next++;
@@ -92,7 +92,7 @@ void fill_masked(const Tensor& target, const Tensor& mask, Value value) {
   visit(target.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const T element = convert<T>(value);
-    parallel_runs<2>(plan, [&](const std::array<int64_t, 2>& at, int64_t n) {
+    parallel_runs<2>(plan, [&](const int64_t* at, int64_t n) {
       T* t = target.as<T>() + at[0];
       const bool* m = mask.as<bool>() + at[1];
       for (int64_t i = 0; i < n; ++i) t[i * ts] = m[i * ms] ? element : t[i * ts];
@@ -120,7 +120,7 @@ void nonzero(const Tensor& target, const Tensor& source) {
     const int64_t ls = plan.strides[0][0], ss = plan.strides[1][0];
     parallel_for(plan.numel, kLoopGrain, [&](int64_t begin, int64_t end) {
       int64_t row = before[static_cast<size_t>(begin / kLoopGrain)];
-      for_each_run<2>(plan, begin, end, [&](const std::array<int64_t, 2>& at, int64_t n) {
+      for_each_run<2>(plan, begin, end, [&](const int64_t* at, int64_t n) {
         const T* p = source.as<T>() + at[1];
         for (int64_t i = 0; i < n; ++i) {
           if (!is_set(p[i * ss])) continue;

@@ -82,7 +82,7 @@ void polygamma(const Tensor& out, const Tensor& in, int64_t order) {
   MX_CHECK(order >= 0, InvalidArgument, "[polygamma] expected an order of 0 or more, got ", order);
   const LoopPlan<2> plan({&out, &in});
   // (An element is as dear as dozens of additions.)
-  const auto body = [&](const std::array<int64_t, 2>& at, int64_t n) {
+  const auto body = [&](const int64_t* at, int64_t n) {
     constexpr int64_t kRun = 256;
     double buffer[kRun];
     const int64_t to = plan.strides[0][0], from = plan.strides[1][0];

@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/convert.h"
+#include "operators/kernels/index_check.h"
 #include "operators/kernels/random_fill.h"
 
 namespace mx::kernels {
@@ -18,13 +19,6 @@ using detail::fill_converted;
 void check_floating(const Tensor& target, const char* op) {
   MX_CHECK(is_floating(target.dtype), InvalidArgument, "[", op, "] expected a floating-point target, got ",
            target.dtype);
-}
-
-void check_index_target(const Tensor& target, int64_t largest, const char* op) {
-  MX_CHECK(target.dtype == DType::i32 || target.dtype == DType::i64, InvalidArgument, "[", op,
-           "] expected a target of type i32 or i64, got ", target.dtype);
-  MX_CHECK(target.dtype == DType::i64 || largest <= std::numeric_limits<int32_t>::max(), InvalidArgument, "[",
-           op, "] expected a target of type i64 for numbers up to ", largest, ", got i32");
 }
 
 /// f(tag) for the floating types.
@@ -190,7 +184,7 @@ void random_permutation(const Tensor& target, uint64_t seed, uint64_t offset) {
   MX_CHECK(target.rank() == 1, InvalidArgument,
            "[random_permutation] expected a target of rank 1, got shape ", target.shape);
   const int64_t n = target.shape[0], step = target.strides[0];
-  check_index_target(target, n - 1, "random_permutation");
+  detail::check_index_target(target, n - 1, "a target", "random_permutation");
   visit(target.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* const t = target.as<T>();
@@ -224,7 +218,7 @@ void random_categorical(const Tensor& target, const Tensor& weights, bool logits
     MX_CHECK(target.shape[i] == weights.shape[i], InvalidArgument, "[", op, "] expected a target like ",
              weights.shape, " but for the last axis, got ", target.shape);
   const int64_t n = weights.shape.back(), samples = target.shape.back();
-  check_index_target(target, n - 1, op);
+  detail::check_index_target(target, n - 1, "a target", op);
   Shape rows = weights.shape;
   rows.resize(rank - 1);
   const int64_t row_count = rows.numel();

@@ -47,7 +47,7 @@ void fill_elements(const Tensor& target, uint64_t offset, const Put& put, const 
     for (int64_t i = begin; i < end; i += kRandomChunk) {
       const int64_t n = std::min(kRandomChunk, end - i);
       const auto* value = make(offset + static_cast<uint64_t>(i), n);
-      for_each_run<2>(plan, i, i + n, [&](const std::array<int64_t, 2>& at, int64_t count) {
+      for_each_run<2>(plan, i, i + n, [&](const int64_t* at, int64_t count) {
         T* t = target.as<T>() + at[1];
         for (int64_t k = 0; k < count; ++k) put(t[k * ts], *value++, at[0] + k * ls);
       });

@@ -22,7 +22,7 @@ using detail::FoldState;
 using detail::kFoldElements;
 using detail::kFoldRows;
 
-constexpr const char* kNames[] = {
+constexpr const char* kReduceNames[] = {
     "sum", "prod",          "mean",        "max",     "min",     "argmax",    "argmin", "any",
     "all", "count_nonzero", "sum_squares", "sum_abs", "max_abs", "logsumexp", "var",    "std"};
 
@@ -360,7 +360,7 @@ bool throws_on_nothing(ReduceOp op) {
 
 }  // namespace
 
-const char* to_string(ReduceOp op) { return kNames[static_cast<int>(op)]; }
+const char* to_string(ReduceOp op) { return kReduceNames[static_cast<int>(op)]; }
 
 DType reduce_result(ReduceOp op, DType in) {
   switch (op) {

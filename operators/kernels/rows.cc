@@ -62,7 +62,7 @@ struct Walk {
 
   void run(const LoopPlan<N + 1>& plan, int64_t begin, int64_t end) const {
     alignas(64) char buffers[N + 1][kBlock * 8];
-    for_each_run<N + 1>(plan, begin, end, [&](const std::array<int64_t, N + 1>& offsets, int64_t n) {
+    for_each_run<N + 1>(plan, begin, end, [&](const int64_t* offsets, int64_t n) {
       const void* rows[N];
       const char* from[N];
       for (size_t k = 0; k < N; ++k) {

@@ -10,8 +10,8 @@
 namespace mx::kernels {
 namespace {
 
-constexpr const char* kNames[] = {"cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"};
-constexpr int64_t kPiece = 65536;
+constexpr const char* kScanNames[] = {"cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"};
+constexpr int64_t kScanPiece = 65536;
 
 template <class A>
 struct Sum {
@@ -73,14 +73,14 @@ A scan_run(const Op& op, const A* x, A* y, int64_t n, A carry, const ScanOptions
 template <class A, class Op>
 void scan_long(const Op& op, const RowPlan<2>& plan, const Tensor& out, const Tensor& in,
                const ScanOptions& options) {
-  const int64_t pieces = (plan.n + kPiece - 1) / kPiece;
+  const int64_t pieces = (plan.n + kScanPiece - 1) / kScanPiece;
   std::vector<A> carry(static_cast<size_t>(plan.rows * pieces));
   // Pieces are numbered in the order in which the row is walked.
   const auto for_each_piece = [&](const auto& body) {
     parallel_for(plan.rows * pieces, 1, [&](int64_t task, int64_t) {
       const int64_t row = task / pieces, number = task % pieces;
-      const int64_t begin = (options.reverse ? pieces - 1 - number : number) * kPiece;
-      const int64_t n = std::min(kPiece, plan.n - begin);
+      const int64_t begin = (options.reverse ? pieces - 1 - number : number) * kScanPiece;
+      const int64_t n = std::min(kScanPiece, plan.n - begin);
       const auto first = plan.offsets(row);
       std::unique_ptr<A[]> buffer(new A[static_cast<size_t>(n)]);
       load_run(buffer.get(), in.data, in.dtype, first[0] + begin * plan.stride[0], plan.stride[0], n);
@@ -108,7 +108,7 @@ template <class A, class Op>
 void scan_with(const Op& op, const Tensor& out, const Tensor& in, int axis, const ScanOptions& options) {
   const std::array<RowOperand, 2> operands{{{&in, true, false}, {&out, false, true}}};
   const RowPlan<2> plan(operands, axis);
-  if (plan.n > kPiece) {
+  if (plan.n > kScanPiece) {
     scan_long<A>(op, plan, out, in, options);
     return;
   }
@@ -156,7 +156,7 @@ void scan_as(ScanOp op, const Tensor& out, const Tensor& in, int axis, const Sca
 
 }  // namespace
 
-const char* to_string(ScanOp op) { return kNames[static_cast<int>(op)]; }
+const char* to_string(ScanOp op) { return kScanNames[static_cast<int>(op)]; }
 
 DType scan_result(ScanOp op, DType in) {
   if (is_floating(in)) return in;

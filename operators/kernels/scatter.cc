@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -25,6 +26,16 @@ using detail::Resolve;
 /// What a value is while others are combined with it.
 template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
+
+/// What is only moved needs no more of a type than its size.
+template <class T>
+using Bits = std::conditional_t<
+    sizeof(T) == 1, uint8_t,
+    std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
+
+void* element(const Tensor& tensor, int64_t i) {
+  return tensor.as<char>() + i * static_cast<int64_t>(size_of(tensor.dtype));
+}
 
 template <Scatter how, class T>
 T combine(T a, T b) {
@@ -68,6 +79,11 @@ void visit_how(Scatter how, F&& f) {
 struct Groups {
   std::vector<int64_t> order, starts;
 
+  std::span<const int64_t> operator[](int64_t group) const {
+    const int64_t* const begin = starts.data() + group;
+    return {order.data() + begin[0], order.data() + begin[1]};
+  }
+
   explicit Groups(const std::vector<int64_t>& offsets) : order(offsets.size()) {
     std::iota(order.begin(), order.end(), int64_t{0});
     const auto key = [&](int64_t i) { return offsets[static_cast<size_t>(i)]; };
@@ -104,6 +120,60 @@ struct Groups {
 /// Elements of a block that are combined in one go: a part of the first-level cache.
 constexpr int64_t kChunk = 1024;
 
+/// A run of elements of one block, with the same run of every update that goes there, in order. `target`
+/// points at its first element, `updates` at the first of an update that would start at 0.
+struct BlockRun {
+  void* target;
+  int64_t target_stride;
+  const void* updates;
+  int64_t updates_stride;
+  std::span<const int64_t> which;  // the updates
+  const int64_t* starts;           // of all updates
+  int64_t n;                       // at most kChunk
+};
+
+template <class T, Scatter how>
+void update_run(const BlockRun& run) {
+  using W = Wide<T>;
+  const int64_t ts = run.target_stride, us = run.updates_stride, n = run.n;
+  T* const t = static_cast<T*>(run.target);
+  const auto from = [&](int64_t b) { return static_cast<const T*>(run.updates) + run.starts[b]; };
+  if constexpr (how == Scatter::set) {
+    const T* u = from(run.which.back());
+    for (int64_t i = 0; i < n; ++i) t[i * ts] = u[i * us];
+  } else if (n == 1) {
+    W sum = static_cast<W>(*t);
+    for (int64_t b : run.which) sum = combine<how, W>(sum, static_cast<W>(*from(b)));
+    *t = T(sum);
+  } else {
+    W sum[kChunk];
+    for (int64_t i = 0; i < n; ++i) sum[i] = static_cast<W>(t[i * ts]);
+    for (int64_t b : run.which) {
+      const T* u = from(b);
+      if (us == 1) {
+        for (int64_t i = 0; i < n; ++i) sum[i] = combine<how, W>(sum[i], static_cast<W>(u[i]));
+      } else {
+        for (int64_t i = 0; i < n; ++i) sum[i] = combine<how, W>(sum[i], static_cast<W>(u[i * us]));
+      }
+    }
+    for (int64_t i = 0; i < n; ++i) t[i * ts] = T(sum[i]);
+  }
+}
+
+using UpdateRun = void (*)(const BlockRun& run);
+
+UpdateRun update_run_of(DType dtype, Scatter how) {
+  UpdateRun found = nullptr;
+  visit(dtype, [&](auto tag) {
+    visit_how(how, [&](auto constant) {
+      using T = typename decltype(tag)::type;
+      constexpr Scatter kHow = decltype(constant)::value;
+      found = update_run<std::conditional_t<kHow == Scatter::set, Bits<T>, T>, kHow>;
+    });
+  });
+  return found;
+}
+
 /// Block b of `updates` meets the block of `target` that begins at offsets[b]. Both blocks have target.shape;
 /// starts[b] is where that of the updates begins.
 void update_blocks(const Tensor& target, const Tensor& updates, const std::vector<int64_t>& offsets,
@@ -111,56 +181,21 @@ void update_blocks(const Tensor& target, const Tensor& updates, const std::vecto
   const LoopPlan<2> plan({&target, &updates});
   if (plan.numel == 0 || offsets.empty()) return;
   const Groups groups(offsets);
-  const int64_t ts = plan.strides[0][0], us = plan.strides[1][0];
+  const UpdateRun update = update_run_of(target.dtype, how);
   const int64_t count = static_cast<int64_t>(groups.starts.size()) - 1;
   const int64_t chunks = (plan.numel + kChunk - 1) / kChunk;
   const int64_t work = std::min(plan.numel, kChunk) * (static_cast<int64_t>(offsets.size()) / count + 1);
-  visit(target.dtype, [&](auto tag) {
-    visit_how(how, [&](auto constant) {
-      using T = typename decltype(tag)::type;
-      using W = Wide<T>;
-      constexpr Scatter kHow = decltype(constant)::value;
-      const auto part = [&](int64_t group, int64_t chunk) {
-        const int64_t* const first = groups.order.data() + groups.starts[static_cast<size_t>(group)];
-        const int64_t* const last = groups.order.data() + groups.starts[static_cast<size_t>(group) + 1];
-        const int64_t offset = offsets[static_cast<size_t>(*first)];
-        for_each_run<2>(plan, chunk * kChunk, std::min((chunk + 1) * kChunk, plan.numel),
-                        [&](const std::array<int64_t, 2>& at, int64_t n) {
-                          T* t = target.as<T>() + offset + at[0];
-                          const auto from = [&](int64_t b) {
-                            return updates.as<T>() + starts[static_cast<size_t>(b)] + at[1];
-                          };
-                          if constexpr (kHow == Scatter::set) {
-                            const T* u = from(*(last - 1));
-                            for (int64_t i = 0; i < n; ++i) t[i * ts] = u[i * us];
-                            return;
-                          }
-                          if (n == 1) {
-                            W sum = static_cast<W>(*t);
-                            for (const int64_t* b = first; b != last; ++b)
-                              sum = combine<kHow, W>(sum, static_cast<W>(*from(*b)));
-                            *t = T(sum);
-                            return;
-                          }
-                          W sum[kChunk];
-                          for (int64_t i = 0; i < n; ++i) sum[i] = static_cast<W>(t[i * ts]);
-                          for (const int64_t* b = first; b != last; ++b) {
-                            const T* u = from(*b);
-                            if (us == 1) {
-                              for (int64_t i = 0; i < n; ++i)
-                                sum[i] = combine<kHow, W>(sum[i], static_cast<W>(u[i]));
-                            } else {
-                              for (int64_t i = 0; i < n; ++i)
-                                sum[i] = combine<kHow, W>(sum[i], static_cast<W>(u[i * us]));
-                            }
-                          }
-                          for (int64_t i = 0; i < n; ++i) t[i * ts] = T(sum[i]);
-                        });
-      };
-      parallel_for(count * chunks, std::max(int64_t{1}, kLoopGrain / work), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) part(i / chunks, i % chunks);
-      });
-    });
+  const auto part = [&](int64_t group, int64_t chunk) {
+    const std::span<const int64_t> which = groups[group];
+    const int64_t offset = offsets[static_cast<size_t>(which.front())];
+    for_each_run<2>(plan, chunk * kChunk, std::min((chunk + 1) * kChunk, plan.numel),
+                    [&](const int64_t* at, int64_t n) {
+                      update({element(target, offset + at[0]), plan.strides[0][0], element(updates, at[1]),
+                              plan.strides[1][0], which, starts.data(), n});
+                    });
+  };
+  parallel_for(count * chunks, std::max(int64_t{1}, kLoopGrain / work), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) part(i / chunks, i % chunks);
   });
 }
 
@@ -187,12 +222,73 @@ void update_advanced(const Tensor& target, Advanced& way, std::span<const Tensor
   update_blocks(block, from, way.offsets, starts, how);
 }
 
+/// n lanes of `length` elements each; the strides are those from lane to lane and along a lane.
+struct LaneRun {
+  void* target;
+  int64_t target_strides[2];
+  const int64_t* index;
+  int64_t index_strides[2];
+  const void* updates;
+  int64_t updates_strides[2];
+  int64_t n, length;
+  bool
+      along_lanes;  // which loop is the inner one; each element sees its updates in the same order either way
+  Resolve resolve;
+};
+
+template <class T, class U, Scatter how>
+void scatter_run(const LaneRun& run) {
+  T* const to = static_cast<T*>(run.target);
+  const U* const from = static_cast<const U*>(run.updates);
+  const auto one = [&](int64_t i, int64_t j) {
+    const int64_t index = run.resolve(run.index[i * run.index_strides[0] + j * run.index_strides[1]]);
+    T& element = to[i * run.target_strides[0] + index * run.target_strides[1]];
+    const U update = from[i * run.updates_strides[0] + j * run.updates_strides[1]];
+    if constexpr (how == Scatter::set) {
+      element = update;
+    } else {
+      using W = Wide<T>;
+      element = static_cast<T>(combine<how, W>(static_cast<W>(element), static_cast<W>(update)));
+    }
+  };
+  if (run.along_lanes) {
+    for (int64_t i = 0; i < run.n; ++i)
+      for (int64_t j = 0; j < run.length; ++j) one(i, j);
+  } else {
+    for (int64_t j = 0; j < run.length; ++j)
+      for (int64_t i = 0; i < run.n; ++i) one(i, j);
+  }
+}
+
+using ScatterRun = void (*)(const LaneRun& run);
+
+/// Sums and products of 16-bit floats are kept in float: the target's elements are floats then.
+constexpr bool sums_are_wide(DType dtype, Scatter how) {
+  return (dtype == DType::f16 || dtype == DType::bf16) && (how == Scatter::add || how == Scatter::mul);
+}
+
+ScatterRun scatter_run_of(DType dtype, Scatter how) {
+  ScatterRun found = nullptr;
+  visit(dtype, [&](auto tag) {
+    visit_how(how, [&](auto constant) {
+      using T = typename decltype(tag)::type;
+      constexpr Scatter kHow = decltype(constant)::value;
+      if constexpr (kHow == Scatter::set) {
+        found = scatter_run<Bits<T>, Bits<T>, kHow>;
+      } else if constexpr (sums_are_wide(dtype_of<T>, kHow)) {
+        found = scatter_run<float, T, kHow>;
+      } else {
+        found = scatter_run<T, T, kHow>;
+      }
+    });
+  });
+  return found;
+}
+
 /// `indices` are i64.
-template <class T, class U>
-void scatter_lanes(const Tensor& target, const Tensor& indices, const Tensor& updates, int axis, Scatter how,
-                   const Resolve& resolve) {
+void scatter_lanes(const Tensor& target, const Tensor& indices, const Tensor& updates, int axis,
+                   const Resolve& resolve, ScatterRun scatter) {
   const int64_t length = indices.shape[axis];
-  const int64_t tj = target.strides[axis], ij = indices.strides[axis], uj = updates.strides[axis];
   Tensor t = target, x = indices, u = updates;
   t.shape = indices.shape;
   for (Tensor* each : {&t, &x, &u}) {
@@ -200,35 +296,28 @@ void scatter_lanes(const Tensor& target, const Tensor& indices, const Tensor& up
     each->strides.erase(axis);
   }
   const LoopPlan<3> plan({&t, &x, &u});
-  const int64_t ts = plan.strides[0][0], is = plan.strides[1][0], us = plan.strides[2][0];
-  // Along whatever lies closer together; each element sees its updates in the same order either way.
-  const bool along_axis = std::abs(ij) <= std::abs(is) || plan.shape[0] == 1;
-  visit_how(how, [&](auto constant) {
-    constexpr Scatter kHow = decltype(constant)::value;
-    const auto run = [&](const std::array<int64_t, 3>& at, int64_t n) {
-      T* const to = target.as<T>() + at[0];
-      const int64_t* const index = indices.as<int64_t>() + at[1];
-      const U* const from = updates.as<U>() + at[2];
-      const auto one = [&](int64_t i, int64_t j) {
-        T& element = to[i * ts + resolve(index[i * is + j * ij]) * tj];
-        if constexpr (kHow == Scatter::set) {
-          element = static_cast<T>(from[i * us + j * uj]);
-        } else {
-          using W = Wide<T>;
-          element = static_cast<T>(
-              combine<kHow, W>(static_cast<W>(element), static_cast<W>(from[i * us + j * uj])));
-        }
-      };
-      if (along_axis) {
-        for (int64_t i = 0; i < n; ++i)
-          for (int64_t j = 0; j < length; ++j) one(i, j);
-      } else {
-        for (int64_t j = 0; j < length; ++j)
-          for (int64_t i = 0; i < n; ++i) one(i, j);
-      }
-    };
-    if (length > 0) parallel_runs<3>(plan, run, std::max(int64_t{1}, kLoopGrain / length));
-  });
+  LaneRun lanes{.target = nullptr,
+                .target_strides = {plan.strides[0][0], target.strides[axis]},
+                .index = nullptr,
+                .index_strides = {plan.strides[1][0], indices.strides[axis]},
+                .updates = nullptr,
+                .updates_strides = {plan.strides[2][0], updates.strides[axis]},
+                .n = 0,
+                .length = length,
+                .along_lanes = false,
+                .resolve = resolve};
+  // Along whatever lies closer together.
+  lanes.along_lanes =
+      std::abs(lanes.index_strides[1]) <= std::abs(lanes.index_strides[0]) || plan.shape[0] == 1;
+  const auto run = [&](const int64_t* at, int64_t n) {
+    LaneRun here = lanes;
+    here.target = element(target, at[0]);
+    here.index = indices.as<int64_t>() + at[1];
+    here.updates = element(updates, at[2]);
+    here.n = n;
+    scatter(here);
+  };
+  if (length > 0) parallel_runs<3>(plan, run, std::max(int64_t{1}, kLoopGrain / length));
 }
 
 }  // namespace
@@ -254,20 +343,16 @@ void scatter(const Tensor& target, const Tensor& indices, const Tensor& updates,
     index = {whole.data(), DType::i64, indices.shape, contiguous_strides(indices.shape)};
     copy(index, indices);
   }
-  visit(target.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if constexpr (!std::is_same_v<T, Wide<T>>) {
-      if (how == Scatter::add || how == Scatter::mul) {
-        std::vector<float> wide(static_cast<size_t>(target.numel()));
-        const Tensor sums{wide.data(), DType::f32, target.shape, contiguous_strides(target.shape)};
-        copy(sums, target);
-        scatter_lanes<float, T>(sums, index, updates, at, how, resolve);
-        copy(target, sums);
-        return;
-      }
-    }
-    scatter_lanes<T, T>(target, index, updates, at, how, resolve);
-  });
+  const ScatterRun run = scatter_run_of(target.dtype, how);
+  if (sums_are_wide(target.dtype, how)) {
+    std::vector<float> wide(static_cast<size_t>(target.numel()));
+    const Tensor sums{wide.data(), DType::f32, target.shape, contiguous_strides(target.shape)};
+    copy(sums, target);
+    scatter_lanes(sums, index, updates, at, resolve, run);
+    copy(target, sums);
+  } else {
+    scatter_lanes(target, index, updates, at, resolve, run);
+  }
 }
 
 void index_update(const Tensor& target, const Tensor& indices, const Tensor& updates, int64_t axis,
@@ -288,9 +373,7 @@ void put_nd(const Tensor& target, std::span<const Tensor> indices, const Shape& 
   const Shape full = way.with(target.shape, way.shape);
   MX_CHECK(broadcast_shapes(updates.shape, full, "put_nd") == full, InvalidArgument,
            "[put_nd] expected updates that broadcast to ", full, ", got ", updates.shape);
-  const Tensor from{updates.data, updates.dtype, full,
-                    broadcast_strides(updates.shape, updates.strides, full)};
-  update_advanced(target, way, indices, from, how, IndexMode::raise, "put_nd");
+  update_advanced(target, way, indices, updates.broadcast(full), how, IndexMode::raise, "put_nd");
 }
 
 void embedding_gradient(const Tensor& target, const Tensor& indices, const Tensor& gradient,

@@ -94,13 +94,6 @@ Shape without(Shape shape, int axis) {
   return shape;
 }
 
-void check_index_target(const Tensor& target, int64_t largest, const char* op) {
-  MX_CHECK(target.dtype == DType::i32 || target.dtype == DType::i64, InvalidArgument, "[", op,
-           "] expected indices of type i32 or i64, got ", target.dtype);
-  MX_CHECK(target.dtype == DType::i64 || largest <= std::numeric_limits<int32_t>::max(), InvalidArgument, "[",
-           op, "] expected indices of type i64 for numbers up to ", largest, ", got i32");
-}
-
 /// Writes the first `k` of each sorted row.
 template <class T>
 void sort_rows(const Tensor* values, const Tensor* indices, const Tensor& source, int axis, int64_t k,
@@ -155,7 +148,7 @@ void sort_any(const Tensor* values, const Tensor* indices, const Tensor& source,
     detail::check_shape(values->shape, expected, "values", op);
   }
   if (indices != nullptr) {
-    check_index_target(*indices, source.shape[axis] - 1, op);
+    detail::check_index_target(*indices, source.shape[axis] - 1, "indices", op);
     detail::check_shape(indices->shape, expected, "indices", op);
   }
   visit(source.dtype, [&](auto tag) {
@@ -171,7 +164,7 @@ std::vector<Entry> entries_of(const Tensor& source) {
   const int64_t ls = plan.strides[0][0], ss = plan.strides[1][0];
   visit(source.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    parallel_runs<2>(plan, [&](const std::array<int64_t, 2>& at, int64_t n) {
+    parallel_runs<2>(plan, [&](const int64_t* at, int64_t n) {
       const T* s = source.as<T>() + at[1];
       for (int64_t i = 0; i < n; ++i) {
         const int64_t index = at[0] + i * ls;
@@ -185,7 +178,7 @@ std::vector<Entry> entries_of(const Tensor& source) {
 /// target[i] = value(i) for a target of indices of rank 1.
 template <class F>
 void write_indices(const Tensor& target, int64_t n, int64_t largest, const char* op, const F& value) {
-  check_index_target(target, largest, op);
+  detail::check_index_target(target, largest, "indices", op);
   detail::check_shape(target.shape, {n}, "a target", op);
   detail::visit_index(target.dtype, [&](auto tag) {
     using I = typename decltype(tag)::type;
@@ -221,7 +214,7 @@ void searchsorted(const Tensor& target, const Tensor& sorted, const Tensor& valu
   MX_CHECK(sorted.rank() == 1, InvalidArgument, "[", op, "] expected a sorted array of rank 1, got shape ",
            sorted.shape);
   detail::check_same_dtype(sorted, values, op);
-  check_index_target(target, sorted.shape[0], op);
+  detail::check_index_target(target, sorted.shape[0], "indices", op);
   detail::check_shape(target.shape, values.shape, "a target", op);
   const int64_t n = sorted.shape[0], step = sorted.strides[0];
   const LoopPlan<2> plan({&target, &values});
@@ -233,7 +226,7 @@ void searchsorted(const Tensor& target, const Tensor& sorted, const Tensor& valu
       const T* const s = sorted.as<T>();
       parallel_runs<2>(
           plan,
-          [&](const std::array<int64_t, 2>& at, int64_t count) {
+          [&](const int64_t* at, int64_t count) {
             I* t = target.as<I>() + at[0];
             const T* v = values.as<T>() + at[1];
             for (int64_t i = 0; i < count; ++i) {
@@ -291,7 +284,7 @@ void Unique::counts(const Tensor& target) const {
 }
 
 void Unique::inverse(const Tensor& target) const {
-  check_index_target(target, count(), "unique");
+  detail::check_index_target(target, count(), "indices", "unique");
   detail::check_shape(target.shape, source_.shape, "a target", "unique");
   std::vector<int64_t> which(order_.size());
   for (size_t g = 0; g + 1 < starts_.size(); ++g)

@@ -6,14 +6,14 @@
 namespace mx::kernels {
 namespace {
 
-constexpr const char* kNames[] = {
+constexpr const char* kUnaryNames[] = {
     "copy",      "neg",         "abs",         "sign",   "square",     "relu",     "floor",  "ceil",
     "round",     "trunc",       "exp",         "exp2",   "expm1",      "log",      "log2",   "log10",
     "log1p",     "sqrt",        "rsqrt",       "cbrt",   "reciprocal", "sin",      "cos",    "tan",
     "asin",      "acos",        "atan",        "sinh",   "cosh",       "tanh",     "asinh",  "acosh",
     "atanh",     "erf",         "erfc",        "lgamma", "sigmoid",    "softplus", "silu",   "gelu",
     "gelu_tanh", "bitwise_not", "logical_not", "isnan",  "isinf",      "isfinite", "signbit"};
-static_assert(sizeof(kNames) / sizeof(*kNames) == kUnaryOps);
+static_assert(sizeof(kUnaryNames) / sizeof(*kUnaryNames) == kUnaryOps);
 
 constexpr bool of_floating(UnaryOp op) { return op >= UnaryOp::exp && op <= UnaryOp::gelu_tanh; }
 constexpr bool to_bool(UnaryOp op) { return op >= UnaryOp::logical_not; }
@@ -61,7 +61,7 @@ void check(UnaryOp op, Row row, DType result, const Tensor& out, const Tensor& i
 
 }  // namespace
 
-const char* to_string(UnaryOp op) { return kNames[static_cast<int>(op)]; }
+const char* to_string(UnaryOp op) { return kUnaryNames[static_cast<int>(op)]; }
 
 bool unary_supports(UnaryOp op, DType in) { return row_of(op, in) != nullptr; }
 

@@ -14,7 +14,7 @@
 namespace mx::kernels {
 namespace {
 
-constexpr int64_t kPiece = 16384;
+constexpr int64_t kUpdatePiece = 16384;
 constexpr int64_t kRun = 1024;  // elements whose gradients are converted at once
 
 double scalar(const char* op, const char* what, const Tensor& t) {
@@ -60,7 +60,7 @@ template <class T, class Rule>
 void update_as(const UpdateLists& lists, std::span<const Tensor> state0, std::span<const Tensor> state1,
                const Rule& rule) {
   const std::vector<int64_t> starts = starts_of(lists.parameters);
-  parallel_for(starts.back(), kPiece, [&](int64_t begin, int64_t end) {
+  parallel_for(starts.back(), kUpdatePiece, [&](int64_t begin, int64_t end) {
     for_each_part(starts, begin, end, [&](size_t i, int64_t first, int64_t n) {
       const Tensor& gradient = lists.gradients[i];
       T* const w = lists.parameters[i].as<T>() + first;
@@ -230,8 +230,9 @@ void total_norm(const Tensor& norm, std::span<const Tensor> tensors) {
              "[total_norm] expected contiguous tensors of floating point, got ", t.dtype, " of shape ",
              t.shape, " with strides ", t.strides);
   const std::vector<int64_t> starts = starts_of(tensors);
-  std::vector<detail::FoldState<double>> pieces(static_cast<size_t>((starts.back() + kPiece - 1) / kPiece));
-  parallel_for(starts.back(), kPiece, [&](int64_t begin, int64_t end) {
+  std::vector<detail::FoldState<double>> pieces(
+      static_cast<size_t>((starts.back() + kUpdatePiece - 1) / kUpdatePiece));
+  parallel_for(starts.back(), kUpdatePiece, [&](int64_t begin, int64_t end) {
     double total = 0;
     for_each_part(starts, begin, end, [&](size_t i, int64_t first, int64_t n) {
       double buffer[kRun];
@@ -243,7 +244,7 @@ void total_norm(const Tensor& norm, std::span<const Tensor> tensors) {
         total += part.a;
       }
     });
-    pieces[static_cast<size_t>(begin / kPiece)].a = total;
+    pieces[static_cast<size_t>(begin / kUpdatePiece)].a = total;
   });
   double total = 0;
   for (const auto& piece : pieces) total += piece.a;

@@ -20,7 +20,7 @@ struct Buffer {
 }  // namespace
 
 void* thread_workspace(size_t bytes) {
-  Buffer& buffer = detail::thread_kept<Buffer, Buffer>();
+  Buffer& buffer = mx::detail::thread_kept<Buffer, Buffer>();
   if (bytes > buffer.bytes) {
     const size_t rounded = (bytes + 4095) / 4096 * 4096;
     std::free(buffer.data);  // first, so that the two are never held together

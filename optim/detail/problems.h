@@ -1,6 +1,7 @@
 // Problems: what is wrong with the arguments of one call, all of it in one message. Internal.
 #pragma once
 
+#include <cmath>
 #include <source_location>
 #include <string>
 
@@ -36,6 +37,9 @@ class Problems {
   const char* op_;
   std::string text_;
 };
+
+/// False for NaN and infinity as well.
+inline bool at_least_0(double value) { return value >= 0 && std::isfinite(value); }
 
 /// "f32 (2, 3) on cpu(0)".
 inline std::string describe(const NDArray& array) {

@@ -1,15 +1,11 @@
 // The warm-up of schedules. Internal.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "optim/detail/problems.h"
 
 namespace mx::optim::detail {
-
-/// False for NaN and infinity as well.
-inline bool at_least_0(double value) { return value >= 0 && std::isfinite(value); }
 
 inline void check_warmup(Problems& problems, int64_t warmup, double start) {
   if (warmup < 0) problems.add("expected warmup of at least 0 steps, got ", warmup);

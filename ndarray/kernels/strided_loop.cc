@@ -1,0 +1,101 @@
+#include "ndarray/kernels/strided_loop.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace mx::kernels {
+
+template <int N>
+LoopPlan<N>::LoopPlan(const std::array<const Tensor*, N>& operands) {
+  const Shape& full = operands[0]->shape;
+  // By the first operand's strides, smallest innermost; dimensions that are equal there stay as they are.
+  const auto distance = [&](int i) { return std::abs(operands[0]->strides[i]); };
+  int order[kMaxRank];
+  int dims = 0;
+  for (int i = full.rank() - 1; i >= 0; --i) {
+    numel *= full[i];
+    if (full[i] == 1) continue;
+    int place = dims++;
+    for (; place > 0 && distance(order[place - 1]) > distance(i); --place) order[place] = order[place - 1];
+    order[place] = i;
+  }
+  for (int i = 0; i < dims; ++i) {
+    const int d = order[i];
+    bool joins = rank > 0;
+    for (int k = 0; k < N && joins; ++k)
+      joins = operands[k]->strides[d] == strides[k][rank - 1] * shape[rank - 1];
+    if (joins) {
+      shape[rank - 1] *= full[d];
+      continue;
+    }
+    shape[rank] = full[d];
+    for (int k = 0; k < N; ++k) strides[k][rank] = operands[k]->strides[d];
+    ++rank;
+  }
+  if (rank == 0) {
+    rank = 1;
+    shape[0] = 1;
+    for (int k = 0; k < N; ++k) strides[k][0] = 0;
+  }
+}
+
+template <int N>
+std::array<int64_t, N> LoopPlan<N>::offsets(int first, int64_t index) const {
+  std::array<int64_t, N> at{};
+  for (int i = first; i < rank; ++i) {
+    for (int k = 0; k < N; ++k) at[static_cast<size_t>(k)] += index % shape[i] * strides[k][i];
+    index /= shape[i];
+  }
+  return at;
+}
+
+namespace detail {
+
+template <int N>
+void walk_runs(const LoopPlan<N>& plan, int64_t begin, int64_t end, RunBody call, const void* body) {
+  if (begin >= end) return;
+  int64_t index[kMaxRank];
+  int64_t offsets[N] = {};
+  int64_t rest = begin;
+  for (int i = 0; i < plan.rank; ++i) {
+    index[i] = rest % plan.shape[i];
+    rest /= plan.shape[i];
+    for (int k = 0; k < N; ++k) offsets[k] += index[i] * plan.strides[k][i];
+  }
+  for (int64_t done = begin; done < end;) {
+    const int64_t n = std::min(plan.shape[0] - index[0], end - done);
+    call(body, offsets, n);
+    done += n;
+    if (done >= end) return;
+    // The next run: back to the start of the innermost dimension, one further in the others.
+    for (int k = 0; k < N; ++k) offsets[k] -= index[0] * plan.strides[k][0];
+    index[0] = 0;
+    for (int i = 1; i < plan.rank; ++i) {
+      for (int k = 0; k < N; ++k) offsets[k] += plan.strides[k][i];
+      if (++index[i] < plan.shape[i]) break;
+      for (int k = 0; k < N; ++k) offsets[k] -= plan.shape[i] * plan.strides[k][i];
+      index[i] = 0;
+    }
+  }
+}
+
+template <int N>
+void walk_runs_in_parallel(const LoopPlan<N>& plan, int64_t grain, RunBody call, const void* body) {
+  parallel_for(plan.numel, grain,
+               [&](int64_t begin, int64_t end) { walk_runs<N>(plan, begin, end, call, body); });
+}
+
+}  // namespace detail
+
+#define MX_LOOPS_OF(N)                                                                         \
+  template struct LoopPlan<N>;                                                                 \
+  template void detail::walk_runs(const LoopPlan<N>&, int64_t, int64_t, RunBody, const void*); \
+  template void detail::walk_runs_in_parallel(const LoopPlan<N>&, int64_t, RunBody, const void*);
+MX_LOOPS_OF(1)
+MX_LOOPS_OF(2)
+MX_LOOPS_OF(3)
+MX_LOOPS_OF(4)
+MX_LOOPS_OF(5)
+#undef MX_LOOPS_OF
+
+}  // namespace mx::kernels
