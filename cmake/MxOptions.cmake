@@ -25,6 +25,10 @@ if(MX_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${MX_SANITIZE}>
     $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>
     $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>)
+  if(MX_SANITIZE MATCHES "address")
+    # Dear to compile; what they would find is a null or wild access, which AddressSanitizer finds.
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=null,object-size>)
+  endif()
   add_link_options(-fsanitize=${MX_SANITIZE})
   # Links test programs in a quarter of the time.
   find_program(MX_LLD ld.lld)
@@ -41,6 +45,11 @@ if(MX_SANITIZE)
     # GCC warns that fences are not modelled; the code under the sanitizer has none that order data.
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan>)
   endif()
+endif()
+
+if(MX_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # Takes sources that are included for headers.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
 
 # Coverage for libFuzzer goes on everything as well; the programs themselves add its main function.

@@ -1,30 +1,37 @@
 # One library per layer, one test executable per layer.
 
-# Headers that most sources of a target with these DEPS include, read once: a fifth of the time that sanitizer builds take to
-# compile. Only in those, so that other builds still show that each file includes what it uses.
+# Headers that most sources of a library read, read once. Only where many sources are compiled alone in spite of MX_UNITY, and
+# not in other builds, so that they show that each file includes what it uses.
 function(mx_headers_once target)
-  if(NOT MX_SANITIZE OR MX_FUZZ)
+  if(NOT MX_UNITY)
     return()
   endif()
   set(headers algorithm atomic cmath cstdint functional memory mutex string utility vector)
   list(TRANSFORM headers PREPEND "$<$<COMPILE_LANGUAGE:CXX>:<")
   list(TRANSFORM headers APPEND ">>")
-  set(own "")
-  if("${ARGN}" MATCHES "mx::base")
-    set(own engine/device/device.h)
-  elseif("${ARGN}" MATCHES "mx::")
-    set(own engine/engine.h)
-  endif()
-  if("${ARGN}" MATCHES "mx::(ndarray|operators|optim|executor|kvstore|nn)")
-    list(APPEND own ndarray/ndarray.h ndarray/launch.h)
-  endif()
-  if("${ARGN}" MATCHES "mx::(operators|optim|executor|kvstore|nn)")
-    list(APPEND own operators/operators.h)
-  endif()
-  list(TRANSFORM own PREPEND "$<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/")
+  list(TRANSFORM ARGN PREPEND "$<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/" OUTPUT_VARIABLE own)
   list(TRANSFORM own APPEND ">")
-  list(APPEND headers ${own})
-  target_precompile_headers(${target} PRIVATE ${headers})
+  target_precompile_headers(${target} PRIVATE ${headers} ${own})
+endfunction()
+
+# With MX_UNITY, compiles the sources of a target several at a time: what they have in common is compiled once, which is most
+# of what a sanitizer build compiles. So names in unnamed namespaces must not be repeated within a target, but for sources
+# with the property SKIP_UNITY_BUILD_INCLUSION, which are compiled alone.
+function(mx_unite target)
+  if(NOT MX_UNITY)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  foreach(source IN LISTS ARGN)
+    # Highway compiles these sources several times over by their names.
+    cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE path)
+    if(EXISTS ${path})
+      file(STRINGS ${path} self REGEX "HWY_TARGET_INCLUDE" LIMIT_COUNT 1)
+      if(self)
+        set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+      endif()
+    endif()
+  endforeach()
 endfunction()
 
 # mx_add_library(<name> SOURCES ... DEPS ... [PRIVATE_DEPS ...])
@@ -45,19 +52,7 @@ function(mx_add_library name)
     $<INSTALL_INTERFACE:include/mxrun>)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS} $<BUILD_INTERFACE:mx_flags>)
-  mx_headers_once(${target} ${ARG_DEPS})
-  if(MX_SANITIZE AND NOT MX_FUZZ)
-    # Loops over elements are most of what sanitizers make slow to compile. These checks of UBSan are the dearest; what
-    # they would find is a null or wild access, which AddressSanitizer finds. (No kernel has virtual functions.)
-    foreach(source IN LISTS ARG_SOURCES)
-      if(source MATCHES "^kernels/")
-        set_property(SOURCE ${source} PROPERTY SKIP_PRECOMPILE_HEADERS ON)
-        if(MX_SANITIZE MATCHES "undefined")
-          set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=null,object-size,vptr)
-        endif()
-      endif()
-    endforeach()
-  endif()
+  mx_unite(${target} ${ARG_SOURCES})
   set_property(GLOBAL APPEND PROPERTY MX_LIBRARIES ${target})
 endfunction()
 
@@ -76,13 +71,26 @@ function(mx_compile_fast target)
   endif()
 endfunction()
 
-# mx_add_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds] [OPTIMISED] [SERIAL])
+# Each suite of a GoogleTest executable becomes one test: to start a program with a sanitizer takes as long as most tests do.
+function(mx_discover_suites name label alone)
+  set(file ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
+  add_custom_command(TARGET ${name} POST_BUILD BYPRODUCTS ${file} VERBATIM
+    COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${name}> -D OUTPUT=${file} -D TIMEOUT=900 -D LABEL=${label}
+      -D "ALONE=${alone}" -P ${PROJECT_SOURCE_DIR}/cmake/MxDiscoverSuites.cmake)
+  set(include ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake)
+  file(WRITE ${include}
+    "if(EXISTS \"${file}\")\n  include(\"${file}\")\nelse()\n  add_test(${name}_NOT_BUILT ${name}_NOT_BUILT)\nendif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${include})
+endfunction()
+
+# mx_add_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds] [OPTIMISED] [SERIAL] [ALONE suite ...])
+# ALONE: suites whose tests need a process each, because they count what the process has made so far.
 # OPTIMISED: see mx_compile_fast. SERIAL: none of its tests starts a thread, nor does what they call: ThreadSanitizer has
 # nothing to find there, and the program is not built for it.
-# A GoogleTest executable in <build>/tests; each TEST becomes one ctest entry. Its label begins with the name of its
+# A GoogleTest executable in <build>/tests; each TEST (under sanitizers each suite) becomes one ctest entry. Its label begins with the name of its
 # folder, which is that of the layer, and ends with the labels given: ctest -L '^engine' -LE model.
 function(mx_add_test name)
-  cmake_parse_arguments(ARG "OPTIMISED;SERIAL" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISED;SERIAL" "TIMEOUT" "SOURCES;DEPS;LABELS;ALONE" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -96,6 +104,7 @@ function(mx_add_test name)
     mx_compile_fast(${name})
     mx_test_headers_once(${name} ${ARG_DEPS})
   endif()
+  mx_unite(${name} ${ARG_SOURCES})
   if(ARG_SERIAL AND MX_SANITIZE MATCHES "thread")
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
     return()
@@ -104,8 +113,12 @@ function(mx_add_test name)
   # (One label of several words: lists do not survive what follows.)
   list(JOIN ARG_LABELS "-" words)
   string(JOIN "-" label ${folder} ${words})
-  # A parameter has its name in the test already; its value as well would make names of several lines.
-  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${label})
+  if(MX_SANITIZE)
+    mx_discover_suites(${name} ${label} "${ARG_ALONE}")
+  else()
+    # A parameter has its name in the test already; its value as well would make names of several lines.
+    gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${label})
+  endif()
   set_property(GLOBAL APPEND PROPERTY MX_TEST_PROGRAMS ${name})
 endfunction()
 

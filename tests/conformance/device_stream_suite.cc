@@ -14,7 +14,7 @@ namespace mx::conformance {
 
 namespace {
 
-Task failing(const char* text) {
+Task failing_task(const char* text) {
   return [text](KernelContext&) { throw std::runtime_error(text); };
 }
 
@@ -170,8 +170,8 @@ TEST_P(DeviceSuite, AnErrorIsCarriedByTheNextEventOnly) {
   auto s = stream();
   auto before = event(), at = event(), after = event();
   s->record(*before);
-  s->submit(failing("first"));
-  s->submit(failing("second"));
+  s->submit(failing_task("first"));
+  s->submit(failing_task("second"));
   s->record(*at);
   s->record(*after);
   EXPECT_NE(text_of(notified(*s)).find("first"), std::string::npos);
@@ -184,8 +184,8 @@ TEST_P(DeviceSuite, AnErrorIsCarriedByTheNextEventOnly) {
 
 TEST_P(DeviceSuite, SynchronizeThrowsTheFirstErrorOnce) {
   auto s = stream();
-  s->submit(failing("first"));
-  s->submit(failing("second"));
+  s->submit(failing_task("first"));
+  s->submit(failing_task("second"));
   try {
     s->synchronize();
     FAIL() << "expected an exception";
@@ -199,7 +199,7 @@ TEST_P(DeviceSuite, SynchronizeThrowsTheFirstErrorOnce) {
 TEST_P(DeviceSuite, AMarkTakesNoError) {
   auto s = stream();
   auto e = event();
-  s->submit(failing("kept"));
+  s->submit(failing_task("kept"));
   auto mark = s->mark();
   s->record(*e);
   EXPECT_THROW(s->synchronize(), std::runtime_error);
@@ -211,7 +211,7 @@ TEST_P(DeviceSuite, WorkAfterAFailureStillRuns) {
   Block<uint32_t> x(device(), 1);
   auto s = stream();
   ops().fill(*s, x.get(), 1, 5);
-  s->submit(failing("between"));
+  s->submit(failing_task("between"));
   ops().add(*s, x.get(), 1, 1);
   EXPECT_THROW(s->synchronize(), std::runtime_error);
   EXPECT_EQ(read(x.get()), 6u);
@@ -255,7 +255,7 @@ TEST_P(DeviceSuite, DestroyingAStreamDrainsIt) {
   auto s = stream();
   ops().fill(*s, x.get(), 1, 0);
   for (int i = 0; i < 100; ++i) ops().add(*s, x.get(), 1, 1);
-  s->submit(failing("not thrown by the destructor"));
+  s->submit(failing_task("not thrown by the destructor"));
   s.reset();
   EXPECT_EQ(read(x.get()), 100u);
 }

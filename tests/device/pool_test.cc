@@ -37,8 +37,6 @@ class TestSource final : public MemorySource {
   bool broken = false;
 };
 
-}  // namespace
-
 class PoolTest : public ::testing::Test {
  protected:
   TestSource source;
@@ -221,4 +219,5 @@ TEST_F(PoolTest, SanitizersSeeUseAfterFreeAndOverrun) {
 }
 #endif
 
+}  // namespace
 }  // namespace mx

@@ -25,8 +25,8 @@ enum class Leaving {
 
 class LeaveModel : public Model {
  public:
-  LeaveModel(std::vector<int> pushes, int workers, Leaving leaving, int active_at_first)
-      : pushes_(std::move(pushes)), workers_(workers), leaving_(leaving), at_first_(active_at_first) {}
+  LeaveModel(std::vector<int> pushes, int workers, Leaving way, int active_at_first)
+      : pushes_(std::move(pushes)), workers_(workers), leaving_(way), at_first_(active_at_first) {}
 
   int threads() const override { return pushers() + workers_; }
 

@@ -10,23 +10,25 @@
 namespace mx::test {
 namespace {
 
-constexpr int kDevices = 2;
+constexpr int kGraphDevices = 2;
 
-void set_delays() {
-  for (int id = 0; id < kDevices; ++id) virtual_device(id).set_delay(17 + static_cast<uint64_t>(id), 0, 60);
+void set_graph_delays() {
+  for (int id = 0; id < kGraphDevices; ++id)
+    virtual_device(id).set_delay(17 + static_cast<uint64_t>(id), 0, 60);
 }
-void end_delays() {
-  for (int id = 0; id < kDevices; ++id) virtual_device(id).set_delay(0, 0, 0);
+void end_graph_delays() {
+  for (int id = 0; id < kGraphDevices; ++id) virtual_device(id).set_delay(0, 0, 0);
 }
 
-std::string name_of(const ::testing::TestParamInfo<StreamSuiteParam>& info) { return info.param.name; }
+std::string graph_name_of(const ::testing::TestParamInfo<StreamSuiteParam>& info) { return info.param.name; }
 
-INSTANTIATE_TEST_SUITE_P(Virtual, GraphSegments,
-                         ::testing::Values(StreamSuiteParam{"quick", {virt(0), virt(1)}},
-                                           StreamSuiteParam{
-                                               "slow", {virt(0), virt(1)}, set_delays, end_delays}),
-                         name_of);
-INSTANTIATE_TEST_SUITE_P(Gpu, GraphSegments, ::testing::Values(StreamSuiteParam{"one", {gpu(0)}}), name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Virtual, GraphSegments,
+    ::testing::Values(StreamSuiteParam{"quick", {virt(0), virt(1)}},
+                      StreamSuiteParam{"slow", {virt(0), virt(1)}, set_graph_delays, end_graph_delays}),
+    graph_name_of);
+INSTANTIATE_TEST_SUITE_P(Gpu, GraphSegments, ::testing::Values(StreamSuiteParam{"one", {gpu(0)}}),
+                         graph_name_of);
 
 // Random programs of fills, sums and copies in both directions over a few arrays, against plain loops.
 TEST_P(GraphSegments, ReplaysEqualSerialExecutionBitForBit) {

@@ -17,7 +17,7 @@ namespace mx::test {
 
 namespace {
 
-std::string error_of(Engine& engine, Var var) {
+std::string error_at(Engine& engine, Var var) {
   try {
     engine.wait(var);
   } catch (const Error& e) {
@@ -35,9 +35,9 @@ TEST_P(StreamSuite, AFunctionThatThrowsPoisonsWhatDependsOnIt) {
   engine.push([](RunContext) { throw std::runtime_error("broken"); },
               {.writes = {a->var}, .context = device(), .name = "bad"});
   push_add(*a, *b, *c);
-  EXPECT_TRUE(names(error_of(engine, c->var), "bad"));
-  EXPECT_TRUE(names(error_of(engine, a->var), "bad"));
-  EXPECT_EQ(error_of(engine, b->var), "");
+  EXPECT_TRUE(names(error_at(engine, c->var), "bad"));
+  EXPECT_TRUE(names(error_at(engine, a->var), "bad"));
+  EXPECT_EQ(error_at(engine, b->var), "");
   push_fill(*a, 2);
   push_add(*a, *b, *c);
   EXPECT_EQ(values(*c), std::vector<double>(4, 3));
@@ -49,7 +49,7 @@ TEST_P(StreamSuite, AnAsynchronousFunctionThatThrowsFailsOnce) {
   auto a = array(4);
   engine.push_async([](RunContext, Completion) { throw std::runtime_error("broken"); },
                     {.writes = {a->var}, .context = device(), .name = "bad"});
-  EXPECT_TRUE(names(error_of(engine, a->var), "bad"));
+  EXPECT_TRUE(names(error_at(engine, a->var), "bad"));
   try {
     engine.wait_all();
     ADD_FAILURE() << "expected the error";
@@ -83,15 +83,15 @@ TEST_P(StreamSuite, AnErrorOnOneStreamPoisonsExactlyWhatDependsOnIt) {
   enqueued.wait();
   push_fill(*arrays[1], 1);
   gate->host_attends();
-  EXPECT_TRUE(names(error_of(engine, a.var), "bad"));
-  EXPECT_TRUE(names(error_of(engine, a.var), "bad"));  // every waiter, not only the first
-  EXPECT_TRUE(names(error_of(engine, arrays[2]->var), "bad"));
+  EXPECT_TRUE(names(error_at(engine, a.var), "bad"));
+  EXPECT_TRUE(names(error_at(engine, a.var), "bad"));  // every waiter, not only the first
+  EXPECT_TRUE(names(error_at(engine, arrays[2]->var), "bad"));
   EXPECT_EQ(values(*arrays[1]), std::vector<double>(4, 1));
   EXPECT_EQ(values(*arrays[3]), std::vector<double>(4, 3));
   // Known by now: dependants are skipped.
   push_fill(*arrays[4], 4);
   push_add(a, *arrays[3], *arrays[4]);
-  EXPECT_TRUE(names(error_of(engine, arrays[4]->var), "bad"));
+  EXPECT_TRUE(names(error_at(engine, arrays[4]->var), "bad"));
   std::string all;
   try {
     engine.wait_all();
@@ -117,7 +117,7 @@ TEST_P(StreamSuite, AHostOperationIsSkippedWhenTheDeviceHasFailed) {
       {.writes = {a->var}, .context = device(), .name = "bad"});
   engine.push([&] { ran = true; }, {.reads = {a->var}, .writes = {out}, .name = "host"});
   gate->host_attends();
-  EXPECT_TRUE(names(error_of(engine, out), "bad"));
+  EXPECT_TRUE(names(error_at(engine, out), "bad"));
   EXPECT_FALSE(ran);
   EXPECT_THROW(engine.wait_all(), Error);
 }
@@ -129,7 +129,7 @@ TEST_P(StreamSuite, AnUpdateSkippedForABadInputIsRecovered) {
   engine.push([](RunContext) { throw std::runtime_error("broken"); },
               {.writes = {bad->var}, .context = device(), .name = "bad"});
   push_add(*weight, *bad, *weight);
-  EXPECT_TRUE(names(error_of(engine, weight->var), "bad"));
+  EXPECT_TRUE(names(error_at(engine, weight->var), "bad"));
   engine.recover(weight->var);
   EXPECT_EQ(values(*weight), std::vector<double>(4, 5));
   EXPECT_THROW(engine.wait_all(), Error);
@@ -151,7 +151,7 @@ TEST_P(StreamSuite, AValueThatFailedOnTheDeviceIsNotRecovered) {
   push_add(*weight, *bad, *weight);  // skipped at once, before it is known that the weight is bad as well
   engine.recover(weight->var);
   gate->host_attends();
-  EXPECT_TRUE(names(error_of(engine, weight->var), "bad weight"));
+  EXPECT_TRUE(names(error_at(engine, weight->var), "bad weight"));
   EXPECT_THROW(engine.wait_all(), Error);
 }
 
@@ -167,7 +167,7 @@ TEST_P(StreamSuite, AWaiterOfAGoodVersionDoesNotGetTheFailureOfTheNext) {
   engine.push([&](RunContext run) { gate->attend(*run.stream()); },
               {.writes = {a->var}, .context = device(), .name = "good"});
   std::string error = "none yet";
-  std::thread waiter([&] { error = error_of(engine, a->var); });
+  std::thread waiter([&] { error = error_at(engine, a->var); });
   until_waiting(engine);
   engine.push([](RunContext) { throw std::runtime_error("broken"); },
               {.writes = {a->var}, .context = device(), .name = "bad"});
@@ -177,7 +177,7 @@ TEST_P(StreamSuite, AWaiterOfAGoodVersionDoesNotGetTheFailureOfTheNext) {
   gate->host_attends();
   waiter.join();
   EXPECT_EQ(error, "");
-  EXPECT_TRUE(names(error_of(engine, a->var), "bad"));
+  EXPECT_TRUE(names(error_at(engine, a->var), "bad"));
   EXPECT_THROW(engine.wait_all(), Error);
 }
 
@@ -193,7 +193,7 @@ TEST_P(StreamSuite, AWaiterGetsTheFailureOfItsVersionThoughTheNextIsGood) {
       },
       {.writes = {a->var}, .context = device(), .name = "bad"});
   std::string error;
-  std::thread waiter([&] { error = error_of(engine, a->var); });
+  std::thread waiter([&] { error = error_at(engine, a->var); });
   until_waiting(engine);
   push_fill(*a, 2);
   std::latch issued(1);
@@ -215,7 +215,7 @@ TEST_P(StreamSuite, AWaiterReturnsThoughTheVariableIsDeletedMeanwhile) {
   engine.push([&](RunContext run) { gate->attend(*run.stream()); },
               {.writes = {v}, .context = device(), .name = "last"});
   std::string error = "none yet";
-  std::thread waiter([&] { error = error_of(engine, v); });
+  std::thread waiter([&] { error = error_at(engine, v); });
   until_waiting(engine);
   engine.delete_var(v);
   std::latch issued(1);
@@ -245,7 +245,7 @@ TEST_P(StreamSuite, ATokenUsedAfterTheDeviceHasFailedDoesNotHideIt) {
   while (engine.stats().failed == 0) push_fill(*b, 1), engine.wait(b->var);
   EXPECT_FALSE(engine.wait(a->var, 0));
   token.done();
-  EXPECT_TRUE(names(error_of(engine, a->var), "bad"));
+  EXPECT_TRUE(names(error_at(engine, a->var), "bad"));
   EXPECT_THROW(engine.wait_all(), Error);
 }
 

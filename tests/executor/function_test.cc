@@ -15,7 +15,7 @@ namespace {
 using test::contains;
 using test::error_of;
 
-struct Exp : Function {
+struct Exponential : Function {
   NDArray y;
   std::vector<NDArray> forward(std::span<const NDArray> in) override { return {y = exp(in[0])}; }
   std::vector<NDArray> backward(std::span<const NDArray> heads) override { return {heads[0] * y}; }
@@ -33,7 +33,7 @@ struct Scaled : Function {
 };
 
 TEST(Function, AnswersForItsGradient) {
-  test::expect_gradients([](const std::vector<NDArray>& a) { return sum(apply<Exp>({a[0] * 2})[0]); },
+  test::expect_gradients([](const std::vector<NDArray>& a) { return sum(apply<Exponential>({a[0] * 2})[0]); },
                          {test::some({3})});
 }
 

@@ -178,12 +178,12 @@ TEST(DlPack, WaitsForReadersAndWriters) {
   managed->deleter(managed);
 }
 
-const Kernel kFail = {"fail", [](const KernelArgs&) { throw std::runtime_error("no such luck"); }};
+const Kernel kFailing = {"fail", [](const KernelArgs&) { throw std::runtime_error("no such luck"); }};
 
 TEST(DlPack, ErrorsComeOutOfTheExport) {
   const NDArray bad = empty({3});
   detail::ArrayImpl* const out[] = {&bad.impl()};
-  launch({.kernel = &kFail, .outputs = out});
+  launch({.kernel = &kFailing, .outputs = out});
   EXPECT_TRUE(contains(error_of<Error>([&] { to_dlpack(bad); }), "no such luck"));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([] { to_dlpack(zeros({2}, f32, virt(0))); }), "virt(0)"));
   error_of<InvalidArgument>([] { to_dlpack(NDArray()); });

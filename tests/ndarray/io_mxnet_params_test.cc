@@ -46,7 +46,7 @@ std::string data_of(const std::string& file, const TensorRecord& record) {
   return file.substr(record.offset, record.bytes);
 }
 
-std::string refused(const std::string& file) {
+std::string refused_mxnet_params(const std::string& file) {
   const std::string message =
       error_of<FormatError>([&] { parse_mxnet_params(bytes_of(file), "net.params"); });
   EXPECT_TRUE(contains(message, "[mxnet_params] 'net.params'")) << message;
@@ -131,37 +131,37 @@ TEST(MxnetParams, WhatWeCannotHoldIsRefusedByTheNameOfTheArray) {
   const std::pair<int32_t, const char*> types[] = {
       {8, "int16"}, {9, "uint16"}, {10, "uint32"}, {11, "uint64"}};
   for (const auto& [flag, name] : types) {
-    const std::string message = refused(list({good, v2(flag, 1,
-                                                       std::string(flag < 10   ? 2
-                                                                   : flag < 11 ? 4
-                                                                               : 8,
-                                                                   'x'))},
-                                             {"fine", "odd"}));
+    const std::string message = refused_mxnet_params(list({good, v2(flag, 1,
+                                                                    std::string(flag < 10   ? 2
+                                                                                : flag < 11 ? 4
+                                                                                            : 8,
+                                                                                'x'))},
+                                                          {"fine", "odd"}));
     EXPECT_TRUE(contains(message, "array 'odd': expected a type that mxrun has, got " + std::string(name)))
         << message;
   }
   const std::string row_sparse =
       pack(kV2, int32_t{1}, int32_t{2}, int64_t{1}, int64_t{2}, int32_t{2}, int64_t{4}, int64_t{2}) +
       device_and_type(0) + pack(int32_t{6}, int32_t{1}, int64_t{1}) + pack(1.f, 2.f) + pack(int64_t{1});
-  EXPECT_TRUE(contains(refused(list({good, row_sparse}, {"dense", "embedding"})),
+  EXPECT_TRUE(contains(refused_mxnet_params(list({good, row_sparse}, {"dense", "embedding"})),
                        "array 'embedding': expected dense storage, got row_sparse"));
   const std::string csr = pack(kV2, int32_t{2}, int32_t{1}, int64_t{1}, int32_t{2}, int64_t{1}, int64_t{2}) +
                           device_and_type(0) +
                           pack(int32_t{6}, int32_t{1}, int64_t{2}, int32_t{6}, int32_t{1}, int64_t{1}) +
                           pack(1.f) + pack(int64_t{0}, int64_t{1}) + pack(int64_t{1});
-  EXPECT_TRUE(contains(refused(list({csr, good}, {"table", "dense"})),
+  EXPECT_TRUE(contains(refused_mxnet_params(list({csr, good}, {"table", "dense"})),
                        "array 'table': expected dense storage, got csr"));
   for (const std::string& none :
        {pack(uint32_t{0}), pack(kV1, int32_t{0}), pack(kV2, int32_t{-1}, int32_t{0}),
         pack(kV3, int32_t{0}, int32_t{-1}), pack(kV3, int32_t{0}, int32_t{1}, int64_t{-1})})
-    EXPECT_TRUE(
-        contains(refused(list({none}, {"gone"})), "array 'gone': expected an array, got an empty handle"));
+    EXPECT_TRUE(contains(refused_mxnet_params(list({none}, {"gone"})),
+                         "array 'gone': expected an array, got an empty handle"));
   std::string deep = pack(kV2, int32_t{0}, int32_t{13});
   for (int i = 0; i < 13; ++i) deep += pack(int64_t{1});
-  EXPECT_TRUE(contains(refused(list({deep + device_and_type(3) + "a"}, {"deep"})),
+  EXPECT_TRUE(contains(refused_mxnet_params(list({deep + device_and_type(3) + "a"}, {"deep"})),
                        "array 'deep': expected at most 12 dimensions, got 13"));
-  EXPECT_TRUE(
-      contains(refused(list({v2(7, 2, "\1\2")}, {"mask"})), "array 'mask': expected booleans of 0 or 1"));
+  EXPECT_TRUE(contains(refused_mxnet_params(list({v2(7, 2, "\1\2")}, {"mask"})),
+                       "array 'mask': expected booleans of 0 or 1"));
 }
 
 TEST(MxnetParams, HostileFilesAreRefusedWithTheReason) {
@@ -194,7 +194,7 @@ TEST(MxnetParams, HostileFilesAreRefusedWithTheReason) {
       {list({good}, {}).substr(0, 60), "got the end of the file"},
   };
   for (const auto& [file, expected] : cases) {
-    const std::string message = refused(file);
+    const std::string message = refused_mxnet_params(file);
     EXPECT_TRUE(contains(message, expected)) << expected << "\n" << message;
   }
 }

@@ -33,7 +33,7 @@ std::string dict(const std::string& descr, const std::string& order, const std::
   return "{'descr': " + descr + ", 'fortran_order': " + order + ", 'shape': " + shape + ", }";
 }
 
-std::string refused(const std::string& file) {
+std::string refused_npy(const std::string& file) {
   const std::string message = error_of<FormatError>([&] { parse_npy(bytes_of(file), "a.npy"); });
   EXPECT_TRUE(contains(message, "[npy] 'a.npy'")) << message;
   return message;
@@ -154,7 +154,7 @@ TEST(Npy, HostileFilesAreRefusedWithTheReason) {
       {raw(dict("'|b1'", "False", "(2,)"), "\1\2"), "expected booleans of 0 or 1, got 2 at element 1"},
   };
   for (const auto& [file, expected] : cases) {
-    const std::string message = refused(file);
+    const std::string message = refused_npy(file);
     EXPECT_TRUE(contains(message, expected)) << expected << "\n" << message;
   }
 }

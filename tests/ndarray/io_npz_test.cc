@@ -31,7 +31,7 @@ std::string content(const NpzReader& reader, size_t index) {
 }
 
 /// Reads everything; must fail.
-std::string refused(const std::string& file, const ZipLimits& limits = {}) {
+std::string refused_npz(const std::string& file, const ZipLimits& limits = {}) {
   const std::string message = error_of<FormatError>([&] {
     const NpzReader reader(bytes_of(file), "a.npz", limits);
     for (size_t i = 0; i < reader.arrays().size(); ++i) content(reader, i);
@@ -171,11 +171,11 @@ TEST(Npz, DamageAnywhereInTheContentIsFound) {
     std::string file = zip_of("x.npy", npy_of("some data"), method);
     const size_t at = method == ZipMethod::stored ? file.find("some data") : 30 + 5 + 40;
     file[at] ^= 4;
-    refused(file);
+    refused_npz(file);
   }
   std::string file = zip_of("x.npy", npy_of("some data"));
   file[file.find("some data")] ^= 4;
-  EXPECT_TRUE(contains(refused(file), "expected the checksum (CRC-32)"));
+  EXPECT_TRUE(contains(refused_npz(file), "expected the checksum (CRC-32)"));
 }
 
 TEST(Npz, HostileArchivesAreRefusedWithTheReason) {
@@ -213,7 +213,7 @@ TEST(Npz, HostileArchivesAreRefusedWithTheReason) {
       {zip_of("x.npy", npy_of("abcd") + "x"), "'a.npz: x.npy': expected 4 bytes behind the header"},
   };
   for (const auto& [file, expected] : cases) {
-    const std::string message = refused(file);
+    const std::string message = refused_npz(file);
     EXPECT_TRUE(contains(message, expected)) << expected << "\n" << message;
   }
 }
@@ -227,7 +227,7 @@ TEST(Npz, ContentThatInflatesToMoreOrLessThanItDeclaresIsRefused) {
     std::string file = zip_of("x.npy", member, ZipMethod::deflated);
     const auto total = static_cast<uint32_t>(declared + 128);
     file = patched(file, kCentral, 24, std::string(reinterpret_cast<const char*>(&total), 4));
-    EXPECT_TRUE(contains(refused(file), declared == 999 ? "bytes of content, got more" : "expected"))
+    EXPECT_TRUE(contains(refused_npz(file), declared == 999 ? "bytes of content, got more" : "expected"))
         << declared;
   }
 }
@@ -240,9 +240,9 @@ TEST(Npz, LimitsHoldBeforeAnythingIsInflated) {
   write_npz(sink, tensors, ZipMethod::deflated);
   EXPECT_LT(sink.bytes().size(), 5'000u);
   EXPECT_EQ(zeros, content(NpzReader(bytes_of(sink.bytes()), "m"), 1));
-  const std::string message = refused(sink.bytes(), {.max_entries = 10, .max_inflated_bytes = 1'500'000});
+  const std::string message = refused_npz(sink.bytes(), {.max_entries = 10, .max_inflated_bytes = 1'500'000});
   EXPECT_TRUE(contains(message, "member 'b.npy'") && contains(message, "max_inflated_bytes")) << message;
-  EXPECT_TRUE(contains(refused(sink.bytes(), {.max_entries = 1}), "expected at most 1 members"));
+  EXPECT_TRUE(contains(refused_npz(sink.bytes(), {.max_entries = 1}), "expected at most 1 members"));
 }
 
 TEST(Npz, MembersThatShareBytesAreRefused) {
@@ -251,7 +251,7 @@ TEST(Npz, MembersThatShareBytesAreRefused) {
   const std::string entry = one.substr(directory, 51);
   std::string file = one.substr(0, directory) + entry + entry + one.substr(directory + 51);
   file = patched(file, kEnd, 8, std::string("\2\0\2\0\x66\0\0\0", 8));
-  EXPECT_TRUE(contains(refused(file), "expected every member once, got 'x.npy' twice"));
+  EXPECT_TRUE(contains(refused_npz(file), "expected every member once, got 'x.npy' twice"));
   // A second local header within the content of the first, as quoted archives have.
   const std::string inner = zip_of("y.npy", npy_of("abcd"));
   std::string outer = zip_of("x.npy", inner.substr(0, inner.find(kCentral)));

@@ -28,7 +28,7 @@ std::string file_of(const std::string& header, const std::string& data = "") {
   return std::string(reinterpret_cast<const char*>(&length), 8) + header + data;
 }
 
-std::string refused(const std::string& file) {
+std::string refused_safetensors(const std::string& file) {
   const std::string message = error_of<FormatError>([&] { parse_safetensors(bytes_of(file), "m.st"); });
   EXPECT_TRUE(contains(message, "[safetensors] 'm.st'")) << message;
   EXPECT_TRUE(contains(message, "expected")) << message;
@@ -132,21 +132,21 @@ TEST(Safetensors, HostileHeadersAreRefusedWithTheReason) {
       {"{\"x\":" + std::string(100'000, '['), "", "expected a JSON object, got an array"},
   };
   for (const auto& [header, data, expected] : cases) {
-    const std::string message = refused(file_of(header, data));
+    const std::string message = refused_safetensors(file_of(header, data));
     EXPECT_TRUE(contains(message, expected)) << header.substr(0, 100) << "\n" << message;
   }
 }
 
 TEST(Safetensors, NamesThatComeTwiceAreRefused) {
   const std::string x = "\"x\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}";
-  EXPECT_TRUE(
-      contains(refused(file_of("{" + x + "," + x + "}", "a")), "expected every name once, got 'x' twice"));
+  EXPECT_TRUE(contains(refused_safetensors(file_of("{" + x + "," + x + "}", "a")),
+                       "expected every name once, got 'x' twice"));
 }
 
 TEST(Safetensors, TypesOfTheFormatThatWeDoNotHaveAreNamed) {
   for (const char* type :
        {"I16", "U16", "U32", "U64", "C64", "F4", "F6_E2M3", "F6_E3M2", "F8_E4M3", "F8_E5M2", "F8_E8M0"}) {
-    const std::string message = refused(
+    const std::string message = refused_safetensors(
         file_of("{\"w\":{\"dtype\":\"" + std::string(type) + "\",\"shape\":[0],\"data_offsets\":[0,0]}}"));
     EXPECT_TRUE(contains(message, std::string(type) + ", which mxrun does not have")) << message;
     EXPECT_TRUE(contains(message, "tensor 'w'")) << message;
@@ -155,17 +155,17 @@ TEST(Safetensors, TypesOfTheFormatThatWeDoNotHaveAreNamed) {
 
 TEST(Safetensors, LengthsBeyondTheFileOrTheLimitAreRefusedBeforeAnythingIsAllocated) {
   uint64_t length = kMaxSafetensorsHeaderBytes + 1;
-  EXPECT_TRUE(
-      contains(refused(std::string(reinterpret_cast<char*>(&length), 8) + "{}"), "at most 100000000 bytes"));
+  EXPECT_TRUE(contains(refused_safetensors(std::string(reinterpret_cast<char*>(&length), 8) + "{}"),
+                       "at most 100000000 bytes"));
   length = kMaxSafetensorsHeaderBytes;
-  EXPECT_TRUE(
-      contains(refused(std::string(reinterpret_cast<char*>(&length), 8) + "{}"), "got the end of the file"));
-  for (size_t size = 0; size < 8; ++size) refused(std::string(size, 'x'));
+  EXPECT_TRUE(contains(refused_safetensors(std::string(reinterpret_cast<char*>(&length), 8) + "{}"),
+                       "got the end of the file"));
+  for (size_t size = 0; size < 8; ++size) refused_safetensors(std::string(size, 'x'));
 }
 
 TEST(Safetensors, BooleansOtherThanZeroAndOneAreRefused) {
   const std::string header = "{\"mask\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]}}";
-  EXPECT_TRUE(contains(refused(file_of(header, std::string("\0\1\2", 3))),
+  EXPECT_TRUE(contains(refused_safetensors(file_of(header, std::string("\0\1\2", 3))),
                        "'mask': expected booleans of 0 or 1, got 2 at element 2"));
 }
 

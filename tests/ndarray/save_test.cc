@@ -101,17 +101,17 @@ const std::vector<Format>& formats() {
   return all;
 }
 
-const Kernel kFail = {"fail", [](const KernelArgs&) { throw std::runtime_error("no such luck"); }};
+const Kernel kFailingWrite = {"fail", [](const KernelArgs&) { throw std::runtime_error("no such luck"); }};
 
 NDArray failed_array() {
   NDArray array = empty({3});
   detail::ArrayImpl* const out[] = {&array.impl()};
-  launch({.kernel = &kFail, .outputs = out});
+  launch({.kernel = &kFailingWrite, .outputs = out});
   return array;
 }
 
 /// Everything has ended; what went wrong elsewhere is no concern of the test.
-void settle() {
+void settle_writes() {
   try {
     wait_all();
   } catch (const Error&) {
@@ -265,7 +265,7 @@ TEST(Load, TheMappingGoesWithTheLastUse) {
   EXPECT_GT(mappings(path), 0u) << "the copy has yet to read it";
   hold.release();
   EXPECT_EQ(std::vector<float>(2, 1.f), copy.to_vector<float>());
-  settle();
+  settle_writes();
   EXPECT_EQ(0u, mappings(path));
 }
 

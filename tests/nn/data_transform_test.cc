@@ -12,6 +12,7 @@
 #include "nn/data/transform.h"
 #include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
+#include "tests/nn/numbered.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
 #include "tests/support/thread_limit.h"
@@ -32,8 +33,6 @@ NDArray random_images(const Shape& shape, uint32_t seed = 1) {
   for (float& pixel : pixels) pixel = static_cast<float>(random() % 1000) / 999.f;
   return from_data(pixels.data(), shape);
 }
-
-std::vector<int64_t> up_to(int64_t n) { return arange(n).to_vector<int64_t>(); }
 
 TEST(Transforms, NoneIsTheBatchItself) {
   const NDArray batch = random_images({2, 3});

@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "tests/support/held_tensor.h"
+#include "tests/support/numbers.h"
 
 namespace mx {
 namespace {
@@ -26,7 +27,7 @@ using test::value_at;
 using Real = long double;
 using Wide = __int128;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+using test::kInf;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 BinaryOp op_at(int i) { return static_cast<BinaryOp>(i); }

@@ -34,7 +34,7 @@ struct Operand {
   Matrix matrix() const { return {data.data() + origin, rs, cs}; }
 };
 
-enum Layout {
+enum Order {
   kRows,
   kPaddedRows,
   kColumns,
@@ -44,9 +44,9 @@ enum Layout {
   kBroadcastRow,
   kBroadcastAll
 };
-constexpr Layout kForReading[] = {kRows,    kPaddedRows, kColumns,      kPaddedColumns,
-                                  kStrided, kBackwards,  kBroadcastRow, kBroadcastAll};
-constexpr Layout kForWriting[] = {kRows, kPaddedRows, kColumns, kPaddedColumns, kStrided, kBackwards};
+constexpr Order kForReading[] = {kRows,    kPaddedRows, kColumns,      kPaddedColumns,
+                                 kStrided, kBackwards,  kBroadcastRow, kBroadcastAll};
+constexpr Order kForWriting[] = {kRows, kPaddedRows, kColumns, kPaddedColumns, kStrided, kBackwards};
 
 std::minstd_rand& generator() {
   static std::minstd_rand g(7);
@@ -83,7 +83,7 @@ struct Storage<bool> {
 };
 
 template <class T>
-Operand<typename Storage<T>::type> operand(int64_t rows, int64_t cols, Layout layout) {
+Operand<typename Storage<T>::type> operand(int64_t rows, int64_t cols, Order layout) {
   Operand<typename Storage<T>::type> m;
   switch (layout) {
     case kRows:
@@ -174,7 +174,7 @@ void expect_product(int64_t m, int64_t n, int64_t k, const Operand<S>& a, const 
 }
 
 template <class T>
-void check(int64_t m, int64_t n, int64_t k, Layout la, Layout lb, Layout lc, GemmOptions options,
+void check(int64_t m, int64_t n, int64_t k, Order la, Order lb, Order lc, GemmOptions options,
            bool with_bias) {
   const auto a = operand<T>(m, k, la), b = operand<T>(k, n, lb);
   const auto before = operand<T>(m, n, lc);
@@ -217,8 +217,8 @@ void check_random(int times) {
 }
 
 template <class T>
-class GemmTyped : public testing::Test {};
-using Types = testing::Types<float, double, float16, bfloat16, int8_t, uint8_t, int32_t, int64_t, bool>;
+class GemmTyped : public ::testing::Test {};
+using Types = ::testing::Types<float, double, float16, bfloat16, int8_t, uint8_t, int32_t, int64_t, bool>;
 TYPED_TEST_SUITE(GemmTyped, Types);
 
 TYPED_TEST(GemmTyped, AgreesWithAPlainLoopOnAnyShapeAndStrides) { check_random<TypeParam>(300); }
@@ -236,7 +236,7 @@ TYPED_TEST(GemmTyped, AgreesWithAPlainLoopWhenBlocksAreCut) {
 TYPED_TEST(GemmTyped, VectorsTimesMatricesAgreeWithAPlainLoop) {
   for (const int64_t size : {1, 2, 5, 31, 64, 200, 1033}) {
     for (const int64_t k : {1, 3, 64, 517}) {
-      for (const Layout l : {kRows, kColumns, kStrided, kPaddedRows, kBackwards}) {
+      for (const Order l : {kRows, kColumns, kStrided, kPaddedRows, kBackwards}) {
         check<TypeParam>(1, size, k, kRows, l, kRows, {}, true);
         check<TypeParam>(size, 1, k, l, kStrided, kRows, {2, 1, nullptr, 1}, false);
         check<TypeParam>(size, 1, k, l, kRows, kStrided, {}, true);
@@ -268,7 +268,7 @@ TEST(Gemm, EveryInstructionSetGivesTheProduct) {
 }
 
 template <class T>
-std::vector<T> product_bits(size_t threads, int64_t m, int64_t n, int64_t k, Layout la, Layout lb) {
+std::vector<T> product_bits(size_t threads, int64_t m, int64_t n, int64_t k, Order la, Order lb) {
   generator().seed(3);
   const auto a = operand<T>(m, k, la), b = operand<T>(k, n, lb);
   std::vector<T> c(static_cast<size_t>(m * n));
@@ -278,7 +278,7 @@ std::vector<T> product_bits(size_t threads, int64_t m, int64_t n, int64_t k, Lay
 }
 
 template <class T>
-void expect_same_bits_on_any_threads(int64_t m, int64_t n, int64_t k, Layout la, Layout lb) {
+void expect_same_bits_on_any_threads(int64_t m, int64_t n, int64_t k, Order la, Order lb) {
   const auto one = product_bits<T>(1, m, n, k, la, lb);
   for (const size_t threads : {2, 3, 8})
     ASSERT_EQ(
@@ -287,8 +287,8 @@ void expect_same_bits_on_any_threads(int64_t m, int64_t n, int64_t k, Layout la,
 }
 
 TEST(Gemm, ResultsDoNotDependOnTheNumberOfThreads) {
-  for (const Layout la : {kRows, kColumns}) {
-    for (const Layout lb : {kRows, kColumns}) {
+  for (const Order la : {kRows, kColumns}) {
+    for (const Order lb : {kRows, kColumns}) {
       expect_same_bits_on_any_threads<float>(300, 301, 302, la, lb);
       expect_same_bits_on_any_threads<float>(65, 1200, 701, la, lb);
       expect_same_bits_on_any_threads<double>(1201, 63, 300, la, lb);
@@ -300,7 +300,7 @@ TEST(Gemm, ResultsDoNotDependOnTheNumberOfThreads) {
 }
 
 template <class T>
-void check_batch(int64_t m, int64_t n, int64_t k, Layout la, Layout lb, std::vector<BatchDim> dims) {
+void check_batch(int64_t m, int64_t n, int64_t k, Order la, Order lb, std::vector<BatchDim> dims) {
   int64_t reach_a = 0, reach_b = 0, reach_c = 0;
   for (const BatchDim& d : dims) {
     reach_a += (d.size - 1) * d.a_stride;

@@ -7,6 +7,7 @@
 
 #include "operators/kernels/binary.h"
 #include "tests/support/held_tensor.h"
+#include "tests/support/numbers.h"
 
 namespace mx {
 namespace {
@@ -17,7 +18,7 @@ using test::make_tensor;
 
 using Real = long double;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+using test::kInf;
 
 Real sigmoid(Real x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
 

@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "tests/support/held_tensor.h"
+#include "tests/support/numbers.h"
 
 namespace mx {
 namespace {
@@ -17,8 +18,8 @@ using kernels::polygamma;
 using test::Held;
 using test::make_tensor;
 
-constexpr double kInf = std::numeric_limits<double>::infinity(), kPi = std::numbers::pi,
-                 kZeta3 = 1.2020569031595942854;
+using test::kInf;
+constexpr double kPi = std::numbers::pi, kZeta3 = 1.2020569031595942854;
 
 void expect_close(double expected, double got, double x) {
   EXPECT_NEAR(expected, got, 2e-14 * std::max(1.0, std::abs(expected))) << "at " << x;

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "tests/support/errors.h"
+#include "tests/support/numbers.h"
 #include "tests/support/tensors.h"
 #include "tests/support/thread_limit.h"
 
@@ -17,12 +18,12 @@ namespace {
 using kernels::ReduceOp;
 using test::Array;
 
-constexpr ReduceOp kOps[] = {
+constexpr ReduceOp kReductions[] = {
     ReduceOp::sum,     ReduceOp::prod,          ReduceOp::mean,        ReduceOp::max,
     ReduceOp::min,     ReduceOp::argmax,        ReduceOp::argmin,      ReduceOp::any,
     ReduceOp::all,     ReduceOp::count_nonzero, ReduceOp::sum_squares, ReduceOp::sum_abs,
     ReduceOp::max_abs, ReduceOp::logsumexp,     ReduceOp::var,         ReduceOp::std};
-const double kInf = std::numeric_limits<double>::infinity();
+using test::kInf;
 const double kNaN = std::nan("");
 
 // The elements that one output sees, in row-major order.
@@ -131,7 +132,7 @@ TEST(Reduce, AgreesWithAPlainLoopForAllTypesLayoutsAndAxes) {
     for (const char* layout : test::kLayouts) {
       Array in(type, shape, layout);
       in.fill_random(7);
-      for (ReduceOp op : kOps) {
+      for (ReduceOp op : kReductions) {
         // A product of many numbers leaves every range; it has a test of its own.
         if (op == ReduceOp::prod) continue;
         // A result that repeats elements would be written twice.
@@ -190,7 +191,7 @@ TEST(Reduce, PiecesOfEverySizeCountOnce) {
 TEST(Reduce, RankZeroReducesItsOneElement) {
   Array in(f32, {}), out(f32, {});
   in.set(0, -3);
-  for (ReduceOp op : kOps) {
+  for (ReduceOp op : kReductions) {
     Array result(kernels::reduce_result(op, f32), {});
     kernels::reduce(op, result.t, in.t, {});
     expect_near(oracle(op, {-3}, 1), result.get(0), 1e-6, 0, kernels::to_string(op));

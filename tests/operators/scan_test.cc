@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "tests/support/errors.h"
+#include "tests/support/numbers.h"
 #include "tests/support/tensors.h"
 #include "tests/support/thread_limit.h"
 
@@ -17,9 +18,9 @@ namespace {
 using kernels::ScanOp;
 using test::Array;
 
-constexpr ScanOp kOps[] = {ScanOp::cumsum, ScanOp::cumprod, ScanOp::cummax, ScanOp::cummin,
-                           ScanOp::logcumsumexp};
-const double kInf = std::numeric_limits<double>::infinity();
+constexpr ScanOp kScans[] = {ScanOp::cumsum, ScanOp::cumprod, ScanOp::cummax, ScanOp::cummin,
+                             ScanOp::logcumsumexp};
+using test::kInf;
 
 double step(ScanOp op, double a, double x) {
   switch (op) {
@@ -81,7 +82,7 @@ TEST(Scan, AgreesWithAPlainLoopForAllTypesLayoutsAxesAndOptions) {
     for (const char* layout : test::kLayouts) {
       Array in(type, {3, 8, 19}, layout);
       in.fill_random(3);
-      for (ScanOp op : kOps) {
+      for (ScanOp op : kScans) {
         // Integers overflow, and their neutral elements are not infinite: those have tests of their own.
         if (op == ScanOp::cumprod && !is_floating(type)) continue;
         for (int flags = 0; flags < 4; ++flags) {

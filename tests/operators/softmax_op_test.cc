@@ -55,13 +55,13 @@ void log_softmax_backward_row(Values& dy, const Values& y) {
 }
 
 TEST(SoftmaxOp, AgreesWithAPlainLoopForAllSamplesAndTypes) {
-  struct Case {
+  struct RowCase {
     const char* name;
     void (*row)(Values&, const Values&);
   };
-  for (const Case& test : {Case{"softmax", softmax_row}, Case{"log_softmax", log_softmax_row},
-                           Case{"softmax_backward", softmax_backward_row},
-                           Case{"log_softmax_backward", log_softmax_backward_row}})
+  for (const RowCase& test : {RowCase{"softmax", softmax_row}, RowCase{"log_softmax", log_softmax_row},
+                              RowCase{"softmax_backward", softmax_backward_row},
+                              RowCase{"log_softmax_backward", log_softmax_backward_row}})
     test::each_sample(test.name, [&](const Operator& op, const Sample& s) {
       const NDArray other = s.inputs.size() > 1 ? s.inputs[1] : NDArray();
       test::expect_values(by_row(s.inputs[0], other, s.attrs.get<SoftmaxAttrs>().axis, test.row),

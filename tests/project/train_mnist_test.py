@@ -4,6 +4,7 @@
 Usage: ... PROGRAM DATA FILE_CALLS (train_mnist_runs.py)
 """
 
+import itertools
 import json
 import os
 import re
@@ -78,20 +79,19 @@ class TrainMnist(TrainMnistTest):
         arguments = ["--epochs", "2", "--batch", "50", "--seed", "3"]
         expected = self.train("first", *arguments, MX_ENGINE="naive", MX_NUM_THREADS="1")
         self.assertIn("model.fc1.weight", expected)
-        for device in ["cpu", "virt:0"]:
-            for mode in ["threaded", "naive", "fuzz:1", "fuzz:2"]:
-                for threads in ["1", "2"]:
-                    with self.subTest(device=device, mode=mode, threads=threads):
-                        got = self.train(
-                            "next", *arguments, "--device", device, MX_ENGINE=mode, MX_NUM_THREADS=threads
-                        )
-                        self.same(expected, got)
+        runs = itertools.product(["cpu", "virt:0"], ["threaded", "naive", "fuzz:1", "fuzz:2"], ["1", "2"])
+        if SANITIZED:
+            runs = [("cpu", "fuzz:1", "2"), ("virt:0", "threaded", "2")]
+        for device, mode, threads in runs:
+            with self.subTest(device=device, mode=mode, threads=threads):
+                got = self.train("next", *arguments, "--device", device, MX_ENGINE=mode, MX_NUM_THREADS=threads)
+                self.same(expected, got)
         other = self.train("other", *arguments[:-1], "4")
         self.assertFalse(expected["model.fc1.weight"] == other["model.fc1.weight"])
 
     def test_two_devices_give_the_bits_of_one_that_adds_up_two_parts(self):
         # (Batches that do not divide make parts of different sizes.)
-        for batch in ["50", "33"]:
+        for batch in ["33"] if SANITIZED else ["50", "33"]:
             arguments = ["--epochs", "2", "--batch", batch]
             expected = self.train("one", *arguments, "--parts", "2", MX_NUM_THREADS="1")
             for device, mode in [

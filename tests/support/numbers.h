@@ -1,0 +1,10 @@
+// Numbers that tests name.
+#pragma once
+
+#include <limits>
+
+namespace mx::test {
+
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+
+}  // namespace mx::test
