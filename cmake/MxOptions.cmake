@@ -47,11 +47,6 @@ if(MX_SANITIZE)
   endif()
 endif()
 
-if(MX_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # Takes sources that are included for headers.
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
-endif()
-
 # Coverage for libFuzzer goes on everything as well; the programs themselves add its main function.
 if(MX_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")

@@ -14,14 +14,15 @@ function(mx_headers_once target)
   target_precompile_headers(${target} PRIVATE ${headers} ${own})
 endfunction()
 
-# With MX_UNITY, compiles the sources of a target several at a time: what they have in common is compiled once, which is most
-# of what a sanitizer build compiles. So names in unnamed namespaces must not be repeated within a target, but for sources
-# with the property SKIP_UNITY_BUILD_INCLUSION, which are compiled alone.
+# Compiles the sources of a target several at a time: what they have in common is compiled once, which is half of what tests
+# and most of what sanitizer builds compile. So names in unnamed namespaces must not be repeated within a target, but for
+# sources with the property SKIP_UNITY_BUILD_INCLUSION, which are compiled alone.
 function(mx_unite target)
-  if(NOT MX_UNITY)
-    return()
-  endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # It takes sources that are included for headers.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+  endif()
   foreach(source IN LISTS ARGN)
     # Highway compiles these sources several times over by their names.
     cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE path)
@@ -52,7 +53,9 @@ function(mx_add_library name)
     $<INSTALL_INTERFACE:include/mxrun>)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS} $<BUILD_INTERFACE:mx_flags>)
-  mx_unite(${target} ${ARG_SOURCES})
+  if(MX_UNITY)
+    mx_unite(${target} ${ARG_SOURCES})
+  endif()
   set_property(GLOBAL APPEND PROPERTY MX_LIBRARIES ${target})
 endfunction()
 

@@ -44,8 +44,8 @@ void check(Problems& problems, const SGDOptions& options) {
     problems.add("expected momentum below 1 for ema, got ", options.momentum);
 }
 
-template <class Options>
-void check(Problems& problems, const Options& options) {
+template <bool kDecoupled>
+void check(Problems& problems, const AdamOptionsOf<kDecoupled>& options) {
   check_common(problems, options);
   if (!share(options.beta1)) problems.add("expected beta1 from 0 to below 1, got ", options.beta1);
   if (!share(options.beta2)) problems.add("expected beta2 from 0 to below 1, got ", options.beta2);
@@ -58,20 +58,6 @@ void raise_unless_valid(const char* op, const Options& options, std::source_loca
   check(problems, options);
   problems.raise(where);
 }
-
-template <class Options>
-AdamRule adam_rule(const Options& options, const Multipliers& multipliers, bool decoupled) {
-  return {.beta1 = options.beta1,
-          .beta2 = options.beta2,
-          .eps = options.eps,
-          .weight_decay = options.weight_decay * multipliers.weight_decay,
-          .decoupled = decoupled,
-          .bias_correction = options.bias_correction,
-          .clip = options.clip,
-          .maximize = options.maximize};
-}
-
-std::vector<std::string> moments() { return {"exp_avg", "exp_avg_sq"}; }
 
 }  // namespace
 
@@ -109,45 +95,44 @@ void SGD::update(size_t i, const UpdateArrays& arrays, const UpdateState& state,
              where);
 }
 
-Adam::Adam(const Parameters& parameters, const AdamOptions& options, std::source_location where)
-    : Optimizer("adam") {
+template <bool kDecoupled>
+AdamOf<kDecoupled>::AdamOf(const Parameters& parameters, const Options& options, std::source_location where)
+    : Optimizer(kDecoupled ? "adamw" : "adam") {
   add_group(parameters, options, {}, where);
 }
 
-void Adam::add_group(const Parameters& parameters, const AdamOptions& options, const Multipliers& multipliers,
-                     std::source_location where) {
+template <bool kDecoupled>
+void AdamOf<kDecoupled>::add_group(const Parameters& parameters, const Options& options,
+                                   const Multipliers& multipliers, std::source_location where) {
   raise_unless_valid(name(), options, where);
   options_.reserve(options_.size() + 1);
-  add(parameters, {options.lr, multipliers, options.max_norm, moments(), true}, where);
+  add(parameters, {options.lr, multipliers, options.max_norm, {"exp_avg", "exp_avg_sq"}, true}, where);
   options_.push_back(options);
 }
 
-AttrMap Adam::option_map(size_t group) const { return Attrs(options(group)).to_map(); }
-
-void Adam::update(size_t i, const UpdateArrays& arrays, const UpdateState& state,
-                  const UpdateNumbers& numbers, std::source_location where) const {
-  adam_update(arrays, state, numbers, adam_rule(options_[i], group(i).multipliers, false), where);
+template <bool kDecoupled>
+AttrMap AdamOf<kDecoupled>::option_map(size_t group) const {
+  return Attrs(options(group)).to_map();
 }
 
-AdamW::AdamW(const Parameters& parameters, const AdamWOptions& options, std::source_location where)
-    : Optimizer("adamw") {
-  add_group(parameters, options, {}, where);
+template <bool kDecoupled>
+void AdamOf<kDecoupled>::update(size_t i, const UpdateArrays& arrays, const UpdateState& state,
+                                const UpdateNumbers& numbers, std::source_location where) const {
+  const Options& o = options_[i];
+  adam_update(arrays, state, numbers,
+              {.beta1 = o.beta1,
+               .beta2 = o.beta2,
+               .eps = o.eps,
+               .weight_decay = o.weight_decay * group(i).multipliers.weight_decay,
+               .decoupled = kDecoupled,
+               .bias_correction = o.bias_correction,
+               .clip = o.clip,
+               .maximize = o.maximize},
+              where);
 }
 
-void AdamW::add_group(const Parameters& parameters, const AdamWOptions& options,
-                      const Multipliers& multipliers, std::source_location where) {
-  raise_unless_valid(name(), options, where);
-  options_.reserve(options_.size() + 1);
-  add(parameters, {options.lr, multipliers, options.max_norm, moments(), true}, where);
-  options_.push_back(options);
-}
-
-AttrMap AdamW::option_map(size_t group) const { return Attrs(options(group)).to_map(); }
-
-void AdamW::update(size_t i, const UpdateArrays& arrays, const UpdateState& state,
-                   const UpdateNumbers& numbers, std::source_location where) const {
-  adam_update(arrays, state, numbers, adam_rule(options_[i], group(i).multipliers, true), where);
-}
+template class AdamOf<false>;
+template class AdamOf<true>;
 
 namespace {
 

@@ -65,12 +65,14 @@ class SGD final : public Optimizer {
   std::vector<SGDOptions> options_;
 };
 
-struct AdamOptions {
+/// kDecoupled: the weight decay does not go through the moments.
+template <bool kDecoupled>
+struct AdamOptionsOf {
   double lr = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double weight_decay = 0;
+  double weight_decay = kDecoupled ? 1e-2 : 0;
   bool bias_correction = true;
   double clip = 0;      ///< limit of each element of a gradient; 0: none
   double max_norm = 0;  ///< limit of the 2-norm of all gradients of all groups together; 0: none
@@ -78,80 +80,44 @@ struct AdamOptions {
 
   template <class V>
   static void fields(V&& v) {
-    v("lr", &AdamOptions::lr, "learning rate");
-    v("beta1", &AdamOptions::beta1, "share of the first moment that is kept");
-    v("beta2", &AdamOptions::beta2, "share of the second moment that is kept");
-    v("eps", &AdamOptions::eps, "added to the root of the second moment");
-    v("weight_decay", &AdamOptions::weight_decay, "share of the parameter that is added to its gradient");
-    v("bias_correction", &AdamOptions::bias_correction, "the moments are corrected for beginning as zero");
-    v("clip", &AdamOptions::clip, "limit of each element of a gradient, 0: none");
-    v("max_norm", &AdamOptions::max_norm, "limit of the norm of all gradients, 0: none");
-    v("maximize", &AdamOptions::maximize, "go up instead of down");
+    v("lr", &AdamOptionsOf::lr, "learning rate");
+    v("beta1", &AdamOptionsOf::beta1, "share of the first moment that is kept");
+    v("beta2", &AdamOptionsOf::beta2, "share of the second moment that is kept");
+    v("eps", &AdamOptionsOf::eps, "added to the root of the second moment");
+    v("weight_decay", &AdamOptionsOf::weight_decay,
+      kDecoupled ? "the parameter shrinks by lr times this"
+                 : "share of the parameter that is added to its gradient");
+    v("bias_correction", &AdamOptionsOf::bias_correction, "the moments are corrected for beginning as zero");
+    v("clip", &AdamOptionsOf::clip, "limit of each element of a gradient, 0: none");
+    v("max_norm", &AdamOptionsOf::max_norm, "limit of the norm of all gradients, 0: none");
+    v("maximize", &AdamOptionsOf::maximize, "go up instead of down");
   }
 };
+using AdamOptions = AdamOptionsOf<false>;
+using AdamWOptions = AdamOptionsOf<true>;
 
 /// State: "exp_avg", "exp_avg_sq", "step".
-class Adam final : public Optimizer {
+template <bool kDecoupled>
+class AdamOf final : public Optimizer {
  public:
-  using Options = AdamOptions;
-  Adam(const Parameters& parameters, const AdamOptions& options = {},
-       std::source_location where = std::source_location::current());
-  void add_group(const Parameters& parameters, const AdamOptions& options,
-                 const Multipliers& multipliers = {},
+  using Options = AdamOptionsOf<kDecoupled>;
+  AdamOf(const Parameters& parameters, const Options& options = {},
+         std::source_location where = std::source_location::current());
+  void add_group(const Parameters& parameters, const Options& options, const Multipliers& multipliers = {},
                  std::source_location where = std::source_location::current());
 
-  const AdamOptions& options(size_t group = 0) const { return options_.at(group); }
+  const Options& options(size_t group = 0) const { return options_.at(group); }
   AttrMap option_map(size_t group = 0) const override;
 
  private:
   void update(size_t group, const UpdateArrays& arrays, const UpdateState& state,
               const UpdateNumbers& numbers, std::source_location where) const override;
-  std::vector<AdamOptions> options_;
+  std::vector<Options> options_;
 };
-
-struct AdamWOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 1e-2;
-  bool bias_correction = true;
-  double clip = 0;      ///< limit of each element of a gradient; 0: none
-  double max_norm = 0;  ///< limit of the 2-norm of all gradients of all groups together; 0: none
-  bool maximize = false;
-
-  template <class V>
-  static void fields(V&& v) {
-    v("lr", &AdamWOptions::lr, "learning rate");
-    v("beta1", &AdamWOptions::beta1, "share of the first moment that is kept");
-    v("beta2", &AdamWOptions::beta2, "share of the second moment that is kept");
-    v("eps", &AdamWOptions::eps, "added to the root of the second moment");
-    v("weight_decay", &AdamWOptions::weight_decay, "the parameter shrinks by lr times this");
-    v("bias_correction", &AdamWOptions::bias_correction, "the moments are corrected for beginning as zero");
-    v("clip", &AdamWOptions::clip, "limit of each element of a gradient, 0: none");
-    v("max_norm", &AdamWOptions::max_norm, "limit of the norm of all gradients, 0: none");
-    v("maximize", &AdamWOptions::maximize, "go up instead of down");
-  }
-};
-
-/// Adam whose weight decay does not go through the moments. State as Adam's.
-class AdamW final : public Optimizer {
- public:
-  using Options = AdamWOptions;
-  AdamW(const Parameters& parameters, const AdamWOptions& options = {},
-        std::source_location where = std::source_location::current());
-  void add_group(const Parameters& parameters, const AdamWOptions& options,
-                 const Multipliers& multipliers = {},
-                 std::source_location where = std::source_location::current());
-
-  const AdamWOptions& options(size_t group = 0) const { return options_.at(group); }
-  AttrMap option_map(size_t group = 0) const override;
-
- private:
-  void update(size_t group, const UpdateArrays& arrays, const UpdateState& state,
-              const UpdateNumbers& numbers, std::source_location where) const override;
-  std::vector<AdamWOptions> options_;
-};
+extern template class AdamOf<false>;
+extern template class AdamOf<true>;
+using Adam = AdamOf<false>;
+using AdamW = AdamOf<true>;
 
 /// Makes an optimiser of a registered name: "sgd", "adam", "adamw". Options that are not given have their
 /// defaults; integers are numbers too. Throws InvalidArgument for a name that nobody registered, and listing

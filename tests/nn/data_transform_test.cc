@@ -22,6 +22,7 @@ namespace {
 
 using test::contains;
 using test::error_of;
+using test::up_to;
 
 SampleIds ids(const std::vector<int64_t>& indices, int64_t seed = 0, int64_t epoch = 0) {
   return {array(indices), seed, epoch};
