@@ -1,23 +1,11 @@
 #include "kvstore/local_store.h"
 
-#include <sstream>
-
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/priority.h"
 #include "operators/elementwise_binary.h"
 
 namespace mx::detail {
-namespace {
-
-std::string name_of(Context context) {
-  std::ostringstream out;
-  out << context;
-  return out.str();
-}
-
-}  // namespace
-
 LocalStore::Entry& LocalStore::entry(const std::string& key, const char* op) {
   const auto found = entries_.find(key);
   MX_CHECK(found != entries_.end(), InvalidArgument, "[", op,
@@ -40,9 +28,9 @@ void LocalStore::place(Entry& entry, const std::vector<NDArray>& values) {
   if (place_ == SumPlace::host || entry.placed) return;
   const NDArray* best = nullptr;
   for (const NDArray& value : values)
-    if (best == nullptr || bytes_at_[name_of(value.context())] < bytes_at_[name_of(best->context())])
+    if (best == nullptr || bytes_at_[concat(value.context())] < bytes_at_[concat(best->context())])
       best = &value;
-  bytes_at_[name_of(best->context())] += entry.stored.bytes();
+  bytes_at_[concat(best->context())] += entry.stored.bytes();
   entry.stored = entry.stored.to(best->context());
   entry.placed = true;
 }
@@ -63,8 +51,11 @@ void LocalStore::push(const std::string& key, const Values& values, const KVOpti
   NDArray sum = list[0].to(home);
   for (size_t i = 1; i < list.size(); ++i) {
     const NDArray value = list[i].to(home);
-    // (the first sum is a new array: a value that is here already stays what it is)
-    i == 1 ? void(sum = sum + value) : void(sum += value);
+    if (i == 1) {
+      sum = sum + value;  // a new array: a value that is here already stays what it is
+    } else {
+      sum += value;
+    }
   }
   if (updater_) {
     updater_(key, sum, entry.stored);

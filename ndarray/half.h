@@ -5,6 +5,8 @@
 #pragma once
 
 #include <bit>
+#include <compare>
+#include <concepts>
 #include <cstdint>
 
 namespace mx {
@@ -66,6 +68,36 @@ struct bfloat16 {
   bfloat16(float value) : bits(detail::float_to_bfloat(value)) {}
   operator float() const { return detail::bfloat_to_float(bits); }
 };
+
+template <class T>
+concept HalfFloat = std::same_as<T, float16> || std::same_as<T, bfloat16>;
+
+// As floats. Said here because operators of arrays take such numbers as well: without these, two of them
+// could be added and compared in two ways.
+template <HalfFloat A, HalfFloat B>
+float operator+(A a, B b) {
+  return static_cast<float>(a) + static_cast<float>(b);
+}
+template <HalfFloat A, HalfFloat B>
+float operator-(A a, B b) {
+  return static_cast<float>(a) - static_cast<float>(b);
+}
+template <HalfFloat A, HalfFloat B>
+float operator*(A a, B b) {
+  return static_cast<float>(a) * static_cast<float>(b);
+}
+template <HalfFloat A, HalfFloat B>
+float operator/(A a, B b) {
+  return static_cast<float>(a) / static_cast<float>(b);
+}
+template <HalfFloat A, HalfFloat B>
+bool operator==(A a, B b) {
+  return static_cast<float>(a) == static_cast<float>(b);
+}
+template <HalfFloat A, HalfFloat B>
+std::partial_ordering operator<=>(A a, B b) {
+  return static_cast<float>(a) <=> static_cast<float>(b);
+}
 
 static_assert(sizeof(float16) == 2 && sizeof(bfloat16) == 2);
 

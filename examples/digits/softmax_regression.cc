@@ -4,7 +4,6 @@
 // Nothing in the loop waits but the reading of the loss for the progress: steps are queued, and run as their
 // arrays allow. The result is the same at any number of threads.
 #include <mx/mx.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "examples/digits/progress.h"
 #include "examples/support/command_line.h"
 #include "operators/matmul.h"
 #include "operators/reduce.h"
@@ -27,30 +27,6 @@ struct Options {
   int64_t batch = 100;
   double rate = 0.5;
   double momentum = 0;
-};
-
-/// On a terminal a bar that moves, elsewhere a line for each epoch.
-class Progress {
- public:
-  explicit Progress(int64_t epochs) : epochs_(epochs), terminal_(isatty(STDERR_FILENO) != 0) {}
-
-  void show(int64_t epoch, double fraction, double loss) {
-    if (!terminal_) return;
-    constexpr int kWidth = 40;
-    const int filled = static_cast<int>(fraction * kWidth);
-    std::fprintf(stderr, "\repoch %2lld/%lld [%s%s] loss %.4f", static_cast<long long>(epoch),
-                 static_cast<long long>(epochs_), std::string(static_cast<size_t>(filled), '#').c_str(),
-                 std::string(static_cast<size_t>(kWidth - filled), '.').c_str(), loss);
-  }
-  void epoch_done(int64_t epoch, double loss, double accuracy) {
-    std::fprintf(stderr, "%sepoch %2lld/%lld  loss %.4f  training accuracy %.4f\n",
-                 terminal_ ? "\r\033[K" : "", static_cast<long long>(epoch), static_cast<long long>(epochs_),
-                 loss, accuracy);
-  }
-
- private:
-  int64_t epochs_;
-  bool terminal_;
 };
 
 /// 0 .. n - 1 in an order that depends on the state alone.
@@ -92,26 +68,28 @@ void run(const Options& options) {
   optim::UpdateState velocity;
   if (options.momentum != 0) velocity = {{zeros_like(w), zeros_like(b)}};
 
-  Progress progress(options.epochs);
   uint64_t random = 1;
   const int64_t batches = (count + options.batch - 1) / options.batch;
   constexpr int64_t kLook = 50;  // batches between two looks at the loss
   for (int64_t epoch = 1; epoch <= options.epochs; ++epoch) {
-    NDArray total = zeros({});
+    examples::Progress progress(epoch, options.epochs, batches, options.batch);
+    NDArray total = zeros({}), right = zeros({}, i64);
     int64_t done = 0;
     for (const int64_t k : shuffled(batches, random)) {
       const Slice rows{k * options.batch, std::min((k + 1) * options.batch, count)};
       const NDArray x = train.images.slice(0, rows);
-      const NDArray t = (train.labels.slice(0, rows).expand_dims(1) == kinds).to(f32);
+      const NDArray labels = train.labels.slice(0, rows), t = (labels.expand_dims(1) == kinds).to(f32);
       const NDArray p = softmax(matmul(x, w) + b, 1);
       const NDArray g = (p - t) / static_cast<float>(x.size(0));  // d(loss)/d(logits)
       total += sum(t * log(maximum(p, 1e-30f))) * -1.f;
+      right += sum(argmax(p, 1) == labels);
       optim::sgd_update({{w, b}, {matmul(x.transpose(), g), sum(g, 0)}}, velocity, {rate}, rule);
-      if (++done % kLook == 0)
-        progress.show(epoch, static_cast<double>(done) / static_cast<double>(batches),
-                      total.item<float>() / static_cast<double>(done * options.batch));
+      if (++done % kLook == 0) {
+        const auto seen = static_cast<double>(done * options.batch);
+        progress.show(done, total.item<float>() / seen, static_cast<double>(right.item<int64_t>()) / seen);
+      }
     }
-    progress.epoch_done(epoch, total.item<float>() / static_cast<double>(count),
+    progress.epoch_done(total.item<float>() / static_cast<double>(count),
                         accuracy(matmul(train.images, w) + b, train.labels));
   }
   std::printf("test accuracy: %.4f\n", accuracy(matmul(test.images, w) + b, test.labels));

@@ -17,7 +17,7 @@ class OperatorNode final : public Node {
   size_t outputs() const override { return outputs_; }
   std::span<const Edge> edges() const override { return {edges_, inputs_}; }
   void back(const Step& step) override;
-  bool gives_new() const override { return own_family_; }
+  bool gives_new() const override { return gives_new_; }
   void release() noexcept override;
 
  private:
@@ -46,7 +46,7 @@ class OperatorNode final : public Node {
   std::source_location where_;
   uint32_t inputs_, outputs_;
   bool released_ = false;
-  bool own_family_;
+  bool gives_new_;
   Edge* edges_;
   Saved* saved_;  // inputs, then outputs
   Edge few_edges_[kInline];

@@ -1,7 +1,6 @@
 #include "executor/autograd/view_node.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"

@@ -1,6 +1,7 @@
 // state_dict, load_state_dict, save, load; the names and layouts of PyTorch.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -191,6 +192,78 @@ TEST(ModuleState, FilesGoThereAndBack) {
   EXPECT_EQ(all_values(a.state_dict()), all_values(b.state_dict()));
   EXPECT_THROW(b.load(folder / "missing"), FileError);
   EXPECT_THROW(nn::Linear(3, 4).load(folder / "net.safetensors"), InvalidArgument);
+}
+
+void expect_close(const NDArray& expected, const NDArray& got) {
+  ASSERT_EQ(expected.shape(), got.shape());
+  const std::vector<double> e = expected.to_vector<double>(), g = got.to_vector<double>();
+  for (size_t i = 0; i < e.size(); ++i) EXPECT_NEAR(e[i], g[i], 1e-5 * (1 + std::abs(e[i]))) << i;
+}
+
+// A program that PyTorch's users would write loads our file with strict names, and computes what we do; we
+// load what it saves, and come to its outputs and gradients.
+const char kPyTorch[] = R"(
+import json, struct, torch
+
+TYPES = {'F32': torch.float32, 'I64': torch.int64}
+
+def load(path):
+    data = open(path, 'rb').read()
+    size = struct.unpack('<Q', data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    header.pop('__metadata__', None)
+    return {name: torch.frombuffer(bytearray(data[8 + size:][slice(*entry['data_offsets'])]),
+                                   dtype=TYPES[entry['dtype']]).reshape(entry['shape'])
+            for name, entry in header.items()}
+
+def save(path, arrays):
+    header, data = {}, b''
+    for name, value in arrays.items():
+        value = value.detach().contiguous().numpy()
+        begin, data = len(data), data + value.tobytes()
+        header[name] = {'dtype': 'F32', 'shape': value.shape, 'data_offsets': [begin, len(data)]}
+    text = json.dumps(header).encode()
+    open(path, 'wb').write(struct.pack('<Q', len(text)) + text + data)
+
+class Block(torch.nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.fc1, self.fc2 = torch.nn.Linear(d, d), torch.nn.Linear(d, d)
+    def forward(self, x):
+        return x + self.fc2(torch.relu(self.fc1(x)))
+
+net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), Block(4), torch.nn.Linear(4, 2, bias=False))
+net.load_state_dict(load('ours.safetensors'), strict=True)
+ours = load('ours_values.safetensors')
+assert torch.allclose(net(ours['x']), ours['y'], rtol=1e-5, atol=1e-5)
+
+torch.manual_seed(5)
+for parameter in net.parameters():
+    torch.nn.init.normal_(parameter)
+y = net(ours['x'])
+(y * y).sum().backward()
+save('theirs.safetensors', net.state_dict())
+save('theirs_values.safetensors', {'y': y, **{name: p.grad for name, p in net.named_parameters()}})
+)";
+
+TEST(ModuleState, PyTorchAndWeReadEachOthersFiles) {
+  const std::string python = test::python_with("numpy, torch");
+  if (python.empty()) GTEST_SKIP() << "needs a Python with numpy and torch (set MX_TEST_PYTHON)";
+  const TempFolder folder;
+  nn::Sequential net{nn::Linear{3, 4}, nn::Tanh{}, Block{4}, nn::Linear{4, 2, {.bias = false}}};
+  const NDArray x = randn({5, 3});
+  net.save(folder / "ours.safetensors");
+  save_safetensors(folder / "ours_values.safetensors", {{"x", x}, {"y", net(x).detach()}});
+  ASSERT_TRUE(test::run_python(python, folder, kPyTorch));
+  net.load(folder / "theirs.safetensors");
+  const NamedArrays theirs = load_safetensors(folder / "theirs_values.safetensors");
+  const NDArray y = net(x);
+  expect_close(theirs.at("y"), y);
+  sum(y * y).backward();
+  for (const auto& [name, parameter] : net.named_parameters()) {
+    SCOPED_TRACE(name);
+    expect_close(theirs.at(name), parameter.grad());
+  }
 }
 
 // An update that has been pushed comes before what is saved, and one that comes later is not in it.

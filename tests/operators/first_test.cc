@@ -1,5 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <type_traits>
+#include <vector>
+
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 
@@ -25,6 +29,28 @@ TEST(First, LargeOnesGoThroughTheEngine) {
   NDArray v = a.to(virt(0));
   NDArray w = exp(v * 0.f) + v;
   EXPECT_EQ(24.f, (w.to(cpu())[{5, 5}].item<float>()));
+}
+
+// Numbers of 16 bits are operands of arrays, too; two of them are numbers.
+template <class A, class B>
+void expect_numbers(A two, B three) {
+  static_assert(std::is_same_v<float, decltype(two + three)>);
+  EXPECT_EQ(5.f, two + three);
+  EXPECT_EQ(-1.f, two - three);
+  EXPECT_EQ(6.f, two * three);
+  EXPECT_EQ(0.5f, two / (two + two));
+  static_assert(std::is_same_v<bool, decltype(two < three)>);
+  EXPECT_TRUE(two < three && two <= three && !(two > three) && !(two >= three));
+  EXPECT_TRUE(two != three && !(two == three) && three == three);
+  const A none = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(none != none && !(none == none) && !(none < three) && !(none >= three));
+}
+
+TEST(First, NumbersOf16BitsMeetAsFloats) {
+  expect_numbers(float16(2), float16(3));
+  expect_numbers(bfloat16(2), bfloat16(3));
+  expect_numbers(float16(2), bfloat16(3));
+  EXPECT_EQ((std::vector<float>{3, 4}), (array({1.f, 2.f}) + float16(2)).to_vector<float>());
 }
 
 }  // namespace
