@@ -108,6 +108,7 @@ TEST(Transfer, SourcesBroadcastToTheTarget) {
 
 // Whose memory nobody has touched yet, it is allocated by the copy: on its own device.
 TEST(Transfer, MemoryOfAnotherDeviceIsAllocatedThere) {
+  wait_all();
   const size_t before = get_device(virt(0)).memory_stats().in_use_bytes;
   const NDArray untouched = empty({1000}, f32, virt(0));
   const NDArray copy = untouched.to(virt(1));
