@@ -25,7 +25,7 @@ if(MX_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${MX_SANITIZE}>
     $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>
     $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>)
-  if(MX_SANITIZE MATCHES "address")
+  if(MX_SANITIZE MATCHES "address" AND NOT MX_FUZZ)
     # Dear to compile; what they would find is a null or wild access, which AddressSanitizer finds.
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=null,object-size>)
   endif()

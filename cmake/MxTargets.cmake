@@ -90,8 +90,8 @@ endfunction()
 # ALONE: suites whose tests need a process each, because they count what the process has made so far.
 # OPTIMISED: see mx_compile_fast. SERIAL: none of its tests starts a thread, nor does what they call: ThreadSanitizer has
 # nothing to find there, and the program is not built for it.
-# A GoogleTest executable in <build>/tests; each TEST (under sanitizers each suite) becomes one ctest entry. Its label begins with the name of its
-# folder, which is that of the layer, and ends with the labels given: ctest -L '^engine' -LE model.
+# A GoogleTest executable in <build>/tests; each TEST (under sanitizers each suite) becomes one ctest entry. Its label begins
+# with the name of its folder, which is that of the layer, and ends with the labels given: ctest -L '^engine' -LE model.
 function(mx_add_test name)
   cmake_parse_arguments(ARG "OPTIMISED;SERIAL" "TIMEOUT" "SOURCES;DEPS;LABELS;ALONE" ${ARGN})
   if(NOT ARG_TIMEOUT)

@@ -6,6 +6,7 @@
 #include "operators/elementwise_binary.h"
 
 namespace mx::detail {
+
 LocalStore::Entry& LocalStore::entry(const std::string& key, const char* op) {
   const auto found = entries_.find(key);
   MX_CHECK(found != entries_.end(), InvalidArgument, "[", op,

@@ -5,7 +5,6 @@
 // The message parts are streamed, and only when the check fails.
 #pragma once
 
-#include <cstddef>
 #include <initializer_list>
 #include <memory>
 #include <ostream>

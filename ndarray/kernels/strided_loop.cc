@@ -49,53 +49,43 @@ std::array<int64_t, N> LoopPlan<N>::offsets(int first, int64_t index) const {
   return at;
 }
 
-namespace detail {
-
 template <int N>
-void walk_runs(const LoopPlan<N>& plan, int64_t begin, int64_t end, RunBody call, const void* body) {
+void LoopPlan<N>::walk(int64_t begin, int64_t end, RunBody call, const void* body) const {
   if (begin >= end) return;
   int64_t index[kMaxRank];
-  int64_t offsets[N] = {};
+  int64_t at[N] = {};
   int64_t rest = begin;
-  for (int i = 0; i < plan.rank; ++i) {
-    index[i] = rest % plan.shape[i];
-    rest /= plan.shape[i];
-    for (int k = 0; k < N; ++k) offsets[k] += index[i] * plan.strides[k][i];
+  for (int i = 0; i < rank; ++i) {
+    index[i] = rest % shape[i];
+    rest /= shape[i];
+    for (int k = 0; k < N; ++k) at[k] += index[i] * strides[k][i];
   }
   for (int64_t done = begin; done < end;) {
-    const int64_t n = std::min(plan.shape[0] - index[0], end - done);
-    call(body, offsets, n);
+    const int64_t n = std::min(shape[0] - index[0], end - done);
+    call(body, at, n);
     done += n;
     if (done >= end) return;
     // The next run: back to the start of the innermost dimension, one further in the others.
-    for (int k = 0; k < N; ++k) offsets[k] -= index[0] * plan.strides[k][0];
+    for (int k = 0; k < N; ++k) at[k] -= index[0] * strides[k][0];
     index[0] = 0;
-    for (int i = 1; i < plan.rank; ++i) {
-      for (int k = 0; k < N; ++k) offsets[k] += plan.strides[k][i];
-      if (++index[i] < plan.shape[i]) break;
-      for (int k = 0; k < N; ++k) offsets[k] -= plan.shape[i] * plan.strides[k][i];
+    for (int i = 1; i < rank; ++i) {
+      for (int k = 0; k < N; ++k) at[k] += strides[k][i];
+      if (++index[i] < shape[i]) break;
+      for (int k = 0; k < N; ++k) at[k] -= shape[i] * strides[k][i];
       index[i] = 0;
     }
   }
 }
 
 template <int N>
-void walk_runs_in_parallel(const LoopPlan<N>& plan, int64_t grain, RunBody call, const void* body) {
-  parallel_for(plan.numel, grain,
-               [&](int64_t begin, int64_t end) { walk_runs<N>(plan, begin, end, call, body); });
+void LoopPlan<N>::walk_in_parallel(int64_t grain, RunBody call, const void* body) const {
+  parallel_for(numel, grain, [&](int64_t begin, int64_t end) { walk(begin, end, call, body); });
 }
 
-}  // namespace detail
-
-#define MX_LOOPS_OF(N)                                                                         \
-  template struct LoopPlan<N>;                                                                 \
-  template void detail::walk_runs(const LoopPlan<N>&, int64_t, int64_t, RunBody, const void*); \
-  template void detail::walk_runs_in_parallel(const LoopPlan<N>&, int64_t, RunBody, const void*);
-MX_LOOPS_OF(1)
-MX_LOOPS_OF(2)
-MX_LOOPS_OF(3)
-MX_LOOPS_OF(4)
-MX_LOOPS_OF(5)
-#undef MX_LOOPS_OF
+template struct LoopPlan<1>;
+template struct LoopPlan<2>;
+template struct LoopPlan<3>;
+template struct LoopPlan<4>;
+template struct LoopPlan<kLoopOperands>;
 
 }  // namespace mx::kernels

@@ -16,9 +16,21 @@ namespace mx::kernels {
 /// Elements that one piece of a parallel loop should have at least.
 inline constexpr int64_t kLoopGrain = 32768;
 
-/// The joined shape of N operands. shape[0] is the innermost dimension here. For N up to kLoopOperands.
+/// What a run calls. A function for each body; what walks is compiled once, and a run costs one such call.
+using RunBody = void (*)(const void* body, const int64_t* offsets, int64_t n);
+template <class Body>
+constexpr RunBody kCallRun = [](const void* body, const int64_t* offsets, int64_t n) {
+  (*static_cast<const Body*>(body))(offsets, n);
+};
+
+/// Operands that a loop may have.
+inline constexpr int kLoopOperands = 5;
+
+/// The joined shape of N operands. shape[0] is the innermost dimension here.
 template <int N>
 struct LoopPlan {
+  static_assert(N >= 1 && N <= kLoopOperands);
+
   int rank = 0;
   int64_t numel = 1;
   int64_t shape[kMaxRank];
@@ -28,35 +40,23 @@ struct LoopPlan {
 
   /// Where place `index` of the dimensions from `first` on, counted in their order, is in each operand.
   std::array<int64_t, N> offsets(int first, int64_t index) const;
+
+  /// for_each_run and parallel_runs, below.
+  void walk(int64_t begin, int64_t end, RunBody call, const void* body) const;
+  void walk_in_parallel(int64_t grain, RunBody call, const void* body) const;
 };
-
-namespace detail {
-
-using RunBody = void (*)(const void* body, const int64_t* offsets, int64_t n);
-template <int N>
-void walk_runs(const LoopPlan<N>& plan, int64_t begin, int64_t end, RunBody call, const void* body);
-template <int N>
-void walk_runs_in_parallel(const LoopPlan<N>& plan, int64_t grain, RunBody call, const void* body);
-
-/// Not a template of the body: what walks is compiled once, and a run costs one call through a pointer.
-template <class Body>
-constexpr RunBody kCallRun = [](const void* body, const int64_t* offsets, int64_t n) {
-  (*static_cast<const Body*>(body))(offsets, n);
-};
-
-}  // namespace detail
 
 /// Calls body(offsets, n) for runs along the innermost dimension, n elements from offsets[k] of operand k on,
 /// strides plan.strides[k][0] apart: for elements [begin, end) of the plan's order.
 template <int N, class Body>
 void for_each_run(const LoopPlan<N>& plan, int64_t begin, int64_t end, const Body& body) {
-  detail::walk_runs<N>(plan, begin, end, detail::kCallRun<Body>, std::addressof(body));
+  plan.walk(begin, end, kCallRun<Body>, std::addressof(body));
 }
 
 /// The same for all elements, on several threads when there are many.
 template <int N, class Body>
 void parallel_runs(const LoopPlan<N>& plan, const Body& body, int64_t grain = kLoopGrain) {
-  detail::walk_runs_in_parallel<N>(plan, grain, detail::kCallRun<Body>, std::addressof(body));
+  plan.walk_in_parallel(grain, kCallRun<Body>, std::addressof(body));
 }
 
 }  // namespace mx::kernels

@@ -33,10 +33,6 @@ using Bits = std::conditional_t<
     sizeof(T) == 1, uint8_t,
     std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
 
-void* element(const Tensor& tensor, int64_t i) {
-  return tensor.as<char>() + i * static_cast<int64_t>(size_of(tensor.dtype));
-}
-
 template <Scatter how, class T>
 T combine(T a, T b) {
   if constexpr (how == Scatter::set) {
@@ -73,6 +69,18 @@ void visit_how(Scatter how, F&& f) {
     case Scatter::min:
       return f(std::integral_constant<Scatter, Scatter::min>{});
   }
+}
+
+/// f.operator()<T, how>() for elements of that type, or of its size where they are only moved.
+template <class F>
+void visit_kind(DType dtype, Scatter how, const F& f) {
+  visit(dtype, [&](auto tag) {
+    visit_how(how, [&](auto constant) {
+      using T = typename decltype(tag)::type;
+      constexpr Scatter kHow = decltype(constant)::value;
+      f.template operator()<std::conditional_t<kHow == Scatter::set, Bits<T>, T>, kHow>();
+    });
+  });
 }
 
 /// Updates in the order of their blocks: those of group g are order[starts[g]] .. order[starts[g + 1] - 1].
@@ -164,13 +172,7 @@ using UpdateRun = void (*)(const BlockRun& run);
 
 UpdateRun update_run_of(DType dtype, Scatter how) {
   UpdateRun found = nullptr;
-  visit(dtype, [&](auto tag) {
-    visit_how(how, [&](auto constant) {
-      using T = typename decltype(tag)::type;
-      constexpr Scatter kHow = decltype(constant)::value;
-      found = update_run<std::conditional_t<kHow == Scatter::set, Bits<T>, T>, kHow>;
-    });
-  });
+  visit_kind(dtype, how, [&]<class T, Scatter kHow>() { found = update_run<T, kHow>; });
   return found;
 }
 
@@ -190,8 +192,9 @@ void update_blocks(const Tensor& target, const Tensor& updates, const std::vecto
     const int64_t offset = offsets[static_cast<size_t>(which.front())];
     for_each_run<2>(plan, chunk * kChunk, std::min((chunk + 1) * kChunk, plan.numel),
                     [&](const int64_t* at, int64_t n) {
-                      update({element(target, offset + at[0]), plan.strides[0][0], element(updates, at[1]),
-                              plan.strides[1][0], which, starts.data(), n});
+                      update({element_at(target.data, target.dtype, offset + at[0]), plan.strides[0][0],
+                              element_at(updates.data, updates.dtype, at[1]), plan.strides[1][0], which,
+                              starts.data(), n});
                     });
   };
   parallel_for(count * chunks, std::max(int64_t{1}, kLoopGrain / work), [&](int64_t begin, int64_t end) {
@@ -263,24 +266,12 @@ void scatter_run(const LaneRun& run) {
 using ScatterRun = void (*)(const LaneRun& run);
 
 /// Sums and products of 16-bit floats are kept in float: the target's elements are floats then.
-constexpr bool sums_are_wide(DType dtype, Scatter how) {
-  return (dtype == DType::f16 || dtype == DType::bf16) && (how == Scatter::add || how == Scatter::mul);
-}
+constexpr bool is_sum(Scatter how) { return how == Scatter::add || how == Scatter::mul; }
 
 ScatterRun scatter_run_of(DType dtype, Scatter how) {
   ScatterRun found = nullptr;
-  visit(dtype, [&](auto tag) {
-    visit_how(how, [&](auto constant) {
-      using T = typename decltype(tag)::type;
-      constexpr Scatter kHow = decltype(constant)::value;
-      if constexpr (kHow == Scatter::set) {
-        found = scatter_run<Bits<T>, Bits<T>, kHow>;
-      } else if constexpr (sums_are_wide(dtype_of<T>, kHow)) {
-        found = scatter_run<float, T, kHow>;
-      } else {
-        found = scatter_run<T, T, kHow>;
-      }
-    });
+  visit_kind(dtype, how, [&]<class T, Scatter kHow>() {
+    found = scatter_run<std::conditional_t<is_sum(kHow), Wide<T>, T>, T, kHow>;
   });
   return found;
 }
@@ -311,9 +302,9 @@ void scatter_lanes(const Tensor& target, const Tensor& indices, const Tensor& up
       std::abs(lanes.index_strides[1]) <= std::abs(lanes.index_strides[0]) || plan.shape[0] == 1;
   const auto run = [&](const int64_t* at, int64_t n) {
     LaneRun here = lanes;
-    here.target = element(target, at[0]);
+    here.target = element_at(target.data, target.dtype, at[0]);
     here.index = indices.as<int64_t>() + at[1];
-    here.updates = element(updates, at[2]);
+    here.updates = element_at(updates.data, updates.dtype, at[2]);
     here.n = n;
     scatter(here);
   };
@@ -344,7 +335,7 @@ void scatter(const Tensor& target, const Tensor& indices, const Tensor& updates,
     copy(index, indices);
   }
   const ScatterRun run = scatter_run_of(target.dtype, how);
-  if (sums_are_wide(target.dtype, how)) {
+  if ((target.dtype == DType::f16 || target.dtype == DType::bf16) && is_sum(how)) {
     std::vector<float> wide(static_cast<size_t>(target.numel()));
     const Tensor sums{wide.data(), DType::f32, target.shape, contiguous_strides(target.shape)};
     copy(sums, target);

@@ -20,15 +20,12 @@ void end_graph_delays() {
   for (int id = 0; id < kGraphDevices; ++id) virtual_device(id).set_delay(0, 0, 0);
 }
 
-std::string graph_name_of(const ::testing::TestParamInfo<StreamSuiteParam>& info) { return info.param.name; }
-
 INSTANTIATE_TEST_SUITE_P(
     Virtual, GraphSegments,
     ::testing::Values(StreamSuiteParam{"quick", {virt(0), virt(1)}},
                       StreamSuiteParam{"slow", {virt(0), virt(1)}, set_graph_delays, end_graph_delays}),
-    graph_name_of);
-INSTANTIATE_TEST_SUITE_P(Gpu, GraphSegments, ::testing::Values(StreamSuiteParam{"one", {gpu(0)}}),
-                         graph_name_of);
+    name_of);
+INSTANTIATE_TEST_SUITE_P(Gpu, GraphSegments, ::testing::Values(StreamSuiteParam{"one", {gpu(0)}}), name_of);
 
 // Random programs of fills, sums and copies in both directions over a few arrays, against plain loops.
 TEST_P(GraphSegments, ReplaysEqualSerialExecutionBitForBit) {

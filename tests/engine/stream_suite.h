@@ -26,6 +26,7 @@ struct StreamSuiteParam {
   void (*tear_down)() = nullptr;
 };
 
+inline std::string name_of(const ::testing::TestParamInfo<StreamSuiteParam>& info) { return info.param.name; }
 inline void PrintTo(const StreamSuiteParam& param, std::ostream* out) { *out << param.name; }
 
 /// An array on a device and its variable. Goes only after all work of the engine.

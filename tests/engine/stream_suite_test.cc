@@ -18,8 +18,6 @@ void end_delays() {
   for (int id = 0; id < kDevices; ++id) virtual_device(id).set_delay(0, 0, 0);
 }
 
-std::string name_of(const ::testing::TestParamInfo<StreamSuiteParam>& info) { return info.param.name; }
-
 INSTANTIATE_TEST_SUITE_P(Virtual, StreamSuite,
                          ::testing::Values(StreamSuiteParam{"one", {virt(0)}},
                                            StreamSuiteParam{"three", {virt(0), virt(1), virt(2)}},

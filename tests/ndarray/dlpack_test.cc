@@ -9,6 +9,7 @@
 
 #include "ndarray/launch.h"
 #include "tests/support/errors.h"
+#include "tests/support/failures.h"
 #include "tests/support/held.h"
 
 namespace mx {
@@ -18,14 +19,7 @@ using namespace dlpack;
 using test::contains;
 using test::error_of;
 using test::Hold;
-
-/// Everything has ended; what went wrong elsewhere is no concern of the test.
-void settle() {
-  try {
-    wait_all();
-  } catch (const Error&) {
-  }
-}
+using test::settle;
 
 /// A producer: counts how often what it gave away came back.
 template <class Managed>
@@ -178,12 +172,8 @@ TEST(DlPack, WaitsForReadersAndWriters) {
   managed->deleter(managed);
 }
 
-const Kernel kFailing = {"fail", [](const KernelArgs&) { throw std::runtime_error("no such luck"); }};
-
 TEST(DlPack, ErrorsComeOutOfTheExport) {
-  const NDArray bad = empty({3});
-  detail::ArrayImpl* const out[] = {&bad.impl()};
-  launch({.kernel = &kFailing, .outputs = out});
+  const NDArray bad = test::failed_array();
   EXPECT_TRUE(contains(error_of<Error>([&] { to_dlpack(bad); }), "no such luck"));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([] { to_dlpack(zeros({2}, f32, virt(0))); }), "virt(0)"));
   error_of<InvalidArgument>([] { to_dlpack(NDArray()); });

@@ -20,6 +20,7 @@
 #include "tests/ndarray/io_samples.h"
 #include "tests/ndarray/io_temp.h"
 #include "tests/support/errors.h"
+#include "tests/support/failures.h"
 #include "tests/support/held.h"
 
 namespace mx {
@@ -27,8 +28,10 @@ namespace {
 
 using test::contains;
 using test::error_of;
+using test::failed_array;
 using test::Faults;
 using test::Hold;
+using test::settle;
 using test::slurp;
 using test::spill;
 using test::TempFolder;
@@ -99,23 +102,6 @@ const std::vector<Format>& formats() {
        }},
   };
   return all;
-}
-
-const Kernel kFailingWrite = {"fail", [](const KernelArgs&) { throw std::runtime_error("no such luck"); }};
-
-NDArray failed_array() {
-  NDArray array = empty({3});
-  detail::ArrayImpl* const out[] = {&array.impl()};
-  launch({.kernel = &kFailingWrite, .outputs = out});
-  return array;
-}
-
-/// Everything has ended; what went wrong elsewhere is no concern of the test.
-void settle_writes() {
-  try {
-    wait_all();
-  } catch (const Error&) {
-  }
 }
 
 TEST(Save, EveryTypeShapeAndViewComesBack) {
@@ -265,7 +251,7 @@ TEST(Load, TheMappingGoesWithTheLastUse) {
   EXPECT_GT(mappings(path), 0u) << "the copy has yet to read it";
   hold.release();
   EXPECT_EQ(std::vector<float>(2, 1.f), copy.to_vector<float>());
-  settle_writes();
+  settle();
   EXPECT_EQ(0u, mappings(path));
 }
 

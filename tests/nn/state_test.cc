@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "ndarray/grad_mode.h"
-#include "ndarray/launch.h"
 #include "tests/ndarray/io_temp.h"
 #include "tests/nn/models.h"
 #include "tests/operators/registry_support.h"
 #include "tests/support/errors.h"
+#include "tests/support/failures.h"
 
 namespace mx {
 namespace {
@@ -138,14 +138,10 @@ TEST(ModuleState, ALenientLoadReportsNames) {
   EXPECT_EQ(std::vector<double>(4, 1.0), net.at<nn::Linear>(0).weight.array().to_vector<double>());
 }
 
-const Kernel kFail = {"fail", [](const KernelArgs&) { throw std::runtime_error("no such luck"); }};
-
 TEST(ModuleState, AnArrayThatFailedComesOutBeforeAnythingIsChanged) {
   nn::Linear layer(2, 2);
   const std::vector<double> before = all_values(layer.state_dict());
-  const NDArray failed = empty({2});
-  detail::ArrayImpl* const out[] = {&failed.impl()};
-  launch({.kernel = &kFail, .outputs = out});
+  const NDArray failed = test::failed_array({2});
   EXPECT_TRUE(contains(error_of<Error>([&] {
                          layer.load_state_dict({{"weight", zeros({2, 2})}, {"bias", failed}});
                        }),
