@@ -83,12 +83,12 @@ void EngineImpl::start_worker() {
   do {
     if (active >= threads_ + 1) return;
   } while (!active_.compare_exchange_weak(active, active + 1, std::memory_order_seq_cst));
-  if (!monitor_awake_.load(std::memory_order_seq_cst)) wake_monitor();
   try {
     host_->call();
   } catch (const std::bad_alloc&) {
     active_.fetch_sub(1, std::memory_order_seq_cst);  // the monitor tries again as long as there is work
   }
+  if (!monitor_awake_.load(std::memory_order_seq_cst)) wake_monitor();
 }
 
 // Null when there is no memory for one more.
