@@ -45,6 +45,8 @@ int main(int argc, char** argv) {
       {"function_48", 1, [] { return function_ns_48(); }},
       {"first_touch", 1, [] { return first_touch_ns(); }},
       {"thread_start", 1, [] { return thread_start_ns(); }},
+      {"loop", 1, [] { return loop_ns(); }},
+      {"loop_beside", 2, [=] { return loop_beside_ns(a, b); }},
   };
   if (cpus.size() < 2) note("limits_bench: one processor only; cases with two threads are left out");
 

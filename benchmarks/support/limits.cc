@@ -232,4 +232,12 @@ double thread_start_ns() {
   return ns_each(200, [] { std::thread([] {}).join(); });
 }
 
+double loop_ns() {
+  return ns_each(50, [] { spin(1'000'000); });
+}
+
+double loop_beside_ns(int cpu_a, int cpu_b) {
+  return ns_each_two(cpu_a, cpu_b, 50, [] { spin(1'000'000); });
+}
+
 }  // namespace mx::bench

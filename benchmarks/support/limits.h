@@ -23,5 +23,9 @@ double function_ns_16();  ///< std::function: make, call, destroy, capture of 16
 double function_ns_48();
 double first_touch_ns();   ///< of a 4 KiB page
 double thread_start_ns();  ///< create and join
+/// A loop of a million turns in registers, alone and while the other processor does the same: what two
+/// processors share (clock, caches, a core) is no scheduler's fault.
+double loop_ns();
+double loop_beside_ns(int cpu_a, int cpu_b);
 
 }  // namespace mx::bench
