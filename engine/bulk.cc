@@ -216,7 +216,7 @@ void Bulk::submit_all(Op* ops, size_t count, uint64_t bytes) noexcept {
     try {
       engine_->push_links(&kOpType<BulkFunction, false>, links_, ops->priority, ops->device, "bulk",
                           ops->cold().where, &BulkFunction::construct, &function, bytes);
-      engine_->throttle(engine_->ring_.head());
+      engine_->throttle_bulk();
       return;
     } catch (const std::bad_alloc&) {
     } catch (const OutOfMemory&) {  // (of the engine's pool)

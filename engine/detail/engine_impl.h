@@ -237,6 +237,7 @@ class EngineImpl final : public StreamOrder::Listener {
 
   // run_ahead.cc
   void throttle(uint64_t ticket);
+  void throttle_bulk();
   void admit_more();
 
   // state.cc; all under the lock

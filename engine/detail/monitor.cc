@@ -80,17 +80,22 @@ void EngineImpl::monitor() {
         next_watch_ns = now + std::max<int64_t>(1, options_.watchdog_ms / 4) * 1'000'000;
       }
     }
-    guard.lock();
-    if (!busy) {
+    bool sleepy = !busy;
+    if (sleepy) {
       monitor_awake_.store(false, std::memory_order_seq_cst);
-      // A worker that was called meanwhile has seen the flag set, and told nobody.
-      // (So has a thread that began a part of a replay.)
-      while (active_.load(std::memory_order_seq_cst) == 0 && !streams_outstanding_.load() && !monitor_stop_ &&
-             participants_.empty() && !monitor_awake_.load(std::memory_order_seq_cst)) {
-        monitor_wake_.wait(guard);
-      }
-      monitor_awake_.store(true, std::memory_order_seq_cst);
+      // On the only processor a pusher calls nobody but this thread, and not as long as it is awake.
+      lock_.lock();
+      sleepy = inline_mode_ || !anything_to_take();
+      unlock();
     }
+    guard.lock();
+    // A worker that was called meanwhile has seen the flag set, and told nobody.
+    // (So has a thread that began a part of a replay.)
+    while (sleepy && active_.load(std::memory_order_seq_cst) == 0 && !streams_outstanding_.load() &&
+           !monitor_stop_ && participants_.empty() && !monitor_awake_.load(std::memory_order_seq_cst)) {
+      monitor_wake_.wait(guard);
+    }
+    monitor_awake_.store(true, std::memory_order_seq_cst);
     if (monitor_stop_) return;
   }
 }

@@ -106,10 +106,12 @@ struct alignas(kOpBytes) Op {
   const OpType* type;
   uint16_t pending;  // links not yet granted; 0 with kOpWide, which counts in its first ExtBlock
   uint8_t links;     // inline links in use
+  uint8_t epoch;     // of wait_all()
+  // From here on what hardly ever changes, because kind() reads it as one word: a word that is read right
+  // after a part of it was written waits for the write to leave the processor, some 15 cycles.
   uint8_t flags;
-  int16_t priority;
-  uint8_t epoch;   // of wait_all()
   uint8_t device;  // index into the engine's table of device lanes; 0 is the CPU
+  int16_t priority;
   Link link_a[2];
   union alignas(16) {
     unsigned char closure_bytes[kClosureBytes];
@@ -125,32 +127,26 @@ struct alignas(kOpBytes) Op {
   OpCold& cold();
 
   /// An operation of the CPU's compute lane without a priority, in nobody's batch: one test for three fields.
-  bool ordinary() const {
-    constexpr uint64_t kMask = (uint64_t{kOpTaken} << 24) | (uint64_t{0xffff} << 32) | (uint64_t{0xff} << 56);
-    return (header() & kMask) == 0;
-  }
+  bool ordinary() const { return (kind() & ~(uint32_t{0xff} & ~uint32_t{kOpTaken})) == 0; }
   /// Ordinary, without any flag, and waiting for one link: it may run right behind what holds that one.
-  bool follows() const {
-    constexpr uint64_t kIgnored = (uint64_t{0xff} << 16) | (uint64_t{0xff} << 48);  // links, epoch
-    return (header() & ~kIgnored) == 1;
-  }
-  uint64_t header() const {
+  bool follows() const { return pending == 1 && kind() == 0; }
+  /// Flags, device and priority.
+  uint32_t kind() const {
     static_assert(std::endian::native == std::endian::little);
-    uint64_t word;
-    std::memcpy(&word, &pending, sizeof word);
+    uint32_t word;
+    std::memcpy(&word, &flags, sizeof word);
     return word;
   }
   /// Sets pending, links and epoch to 0, and the rest.
   void set_header(uint8_t new_flags, int16_t new_priority, uint8_t new_device) {
-    const uint64_t word = (uint64_t{new_flags} << 24) |
-                          (uint64_t{static_cast<uint16_t>(new_priority)} << 32) |
-                          (uint64_t{new_device} << 56);
+    const uint64_t word = (uint64_t{new_flags} << 32) | (uint64_t{new_device} << 40) |
+                          (uint64_t{static_cast<uint16_t>(new_priority)} << 48);
     std::memcpy(static_cast<void*>(&pending), &word, sizeof word);
   }
 };
-static_assert(offsetof(Op, flags) - offsetof(Op, pending) == 3 &&
-              offsetof(Op, priority) - offsetof(Op, pending) == 4 &&
-              offsetof(Op, device) - offsetof(Op, pending) == 7);
+static_assert(offsetof(Op, flags) - offsetof(Op, pending) == 4 &&
+              offsetof(Op, device) - offsetof(Op, pending) == 5 &&
+              offsetof(Op, priority) - offsetof(Op, pending) == 6);
 static_assert(sizeof(Op) == kOpBytes && offsetof(Op, closure_bytes) == 48 && offsetof(Op, link_b) == 96);
 
 /// Operations and variables come from slabs aligned to their size, so that an address leads to its slab.
@@ -171,10 +167,9 @@ inline OpCold& Op::cold() {
 
 struct alignas(kOpBytes) ExtBlock {
   Op* owner;
-  uint16_t count;
-  uint8_t unused;
-  uint8_t flags;     // kOpExt, at the same offset as in Op
   uint32_t pending;  // in the first block of an operation: what Op::pending is for others
+  uint8_t flags;     // kOpExt, at the same offset as in Op
+  uint8_t count;
   Link links[6];
   ExtBlock* next_block;
   uint64_t bytes;  // of the operation, in its first block

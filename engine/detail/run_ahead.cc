@@ -5,6 +5,8 @@
 // end and nothing has for a while, some more operations are admitted, and each further such while admits
 // twice as many. A program whose completions flow stays bounded, and one that completes nothing before it
 // has pushed everything is only delayed.
+#include <sched.h>
+
 #include <algorithm>
 
 #include "engine/base/clock.h"
@@ -59,6 +61,20 @@ void EngineImpl::throttle(uint64_t ticket) {
     throttled_.fetch_add(1, std::memory_order_seq_cst);
     if (over()) futex_wait(throttle_word_, word, 2'000'000);
     throttled_.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
+
+// On the only processor a pusher that fills the ring leaves it to a worker (submit_slowly). Operations that
+// were collected take up memory, not the ring: as many as fill the ring are as far as is good for the caches.
+void EngineImpl::throttle_bulk() {
+  throttle(ring_.head());
+  const auto over = [&] {
+    return collected_.load(std::memory_order_relaxed) > static_cast<int64_t>(ring_.capacity());
+  };
+  if (!single_ || inline_mode_ || inside_operation()) return;
+  for (int turn = 0; turn < 32 && over() && !paused_hint_.load(std::memory_order_relaxed); ++turn) {
+    if (active_.load(std::memory_order_relaxed) == 0) start_worker();
+    sched_yield();
   }
 }
 

@@ -15,7 +15,7 @@ namespace mx::detail {
 void EngineImpl::begin_part(Participant& participant) {
   if (threads_ == 1 || inline_mode_) return;
   participants_.add(participant);
-  if (!monitor_awake_.load(std::memory_order_seq_cst)) start_monitor();
+  if (!monitor_awake_.load(std::memory_order_seq_cst)) wake_monitor();
 }
 
 void EngineImpl::end_part(Participant& participant) {
