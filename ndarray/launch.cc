@@ -350,6 +350,13 @@ Context context_of(const Launch& l) {
   return context;
 }
 
+// On the only processor nothing runs beside the calling thread: there it does more of the work itself, until what
+// a push costs no longer counts.
+int64_t direct_factor() {
+  static const int64_t result = processors() == 1 ? 16 : 1;
+  return result;
+}
+
 }  // namespace
 
 void launch(const Launch& l) {
@@ -359,8 +366,8 @@ void launch(const Launch& l) {
     for (size_t i = 0; i < l.inputs.size(); ++i)
       if (has_bit(l.updated_inputs, i)) l.inputs[i]->storage->bump_version();
   if (context.is_cpu()) {
-    if (l.kernel->direct_work > 0 && l.work <= l.kernel->direct_work && current_engine().direct() &&
-        run_directly(l))
+    if (l.kernel->direct_work > 0 && l.work <= l.kernel->direct_work * direct_factor() &&
+        current_engine().direct() && run_directly(l))
       return;
   } else {
     MX_CHECK(context.kind != DeviceKind::gpu || l.kernel->cuda != nullptr, InvalidArgument, "[",

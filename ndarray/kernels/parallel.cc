@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "engine/base/annotations.h"
+#include "engine/base/cpus.h"
 
 namespace mx {
 
@@ -43,10 +44,20 @@ class Piece {
   const void* edge_;
 };
 
+/// On the only processor there is nobody to share with, and oneTBB's part of it costs as much as a small loop.
+bool alone() {
+  static const bool result = usable_cpus() == 1;
+  return result;
+}
+
 }  // namespace
 
 void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body) {
   const int64_t pieces = (n + grain - 1) / grain;
+  if (alone()) {
+    for (int64_t i = 0; i < pieces; ++i) call(body, i * grain, std::min((i + 1) * grain, n));
+    return;
+  }
   const void* edge = &pieces;
   const Handover handover(edge);
   tbb::this_task_arena::isolate([&] {

@@ -72,24 +72,25 @@ Product checked(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, c
   MX_CHECK(m == 0 || n == 0 || ((m == 1 || c_row_stride != 0) && (n == 1 || c_col_stride != 0)),
            InvalidArgument, "[gemm] expected every element of C at an address of its own, got strides (",
            c_row_stride, ", ", c_col_stride, ") for a shape of (", m, ", ", n, ")");
-  Product p{dtype,
-            m,
-            n,
-            k,
-            a.data,
-            b.data,
-            c,
-            options.bias,
-            a.row_stride,
-            a.col_stride,
-            b.row_stride,
-            b.col_stride,
-            c_row_stride,
-            c_col_stride,
-            0,
-            options.bias_stride,
-            options.alpha,
-            options.beta};
+  Product p;  // (field by field: a list would clear all of it first, which takes as long as a small product)
+  p.dtype = dtype;
+  p.m = m;
+  p.n = n;
+  p.k = k;
+  p.a = a.data;
+  p.b = b.data;
+  p.c = c;
+  p.bias = options.bias;
+  p.a_rs = a.row_stride;
+  p.a_cs = a.col_stride;
+  p.b_rs = b.row_stride;
+  p.b_cs = b.col_stride;
+  p.c_rs = c_row_stride;
+  p.c_cs = c_col_stride;
+  p.bias_rs = 0;
+  p.bias_cs = options.bias_stride;
+  p.alpha = options.alpha;
+  p.beta = options.beta;
   if (k == 0 || options.alpha == 0) {
     p.k = 0;
     p.alpha = 1;                            // of an empty sum; infinity must not make a NaN of it
