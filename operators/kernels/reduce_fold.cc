@@ -47,19 +47,6 @@ struct ProdStep {
 };
 
 template <class T>
-struct MinStep {
-  T neutral() const { return std::numeric_limits<T>::infinity(); }
-  template <class D, class V>
-  HWY_INLINE V step(D d, V acc, V x) const {
-    return min_or_nan(d, acc, x);
-  }
-  template <class D, class V>
-  HWY_INLINE V merge(D d, V a, V b) const {
-    return min_or_nan(d, a, b);
-  }
-};
-
-template <class T>
 struct MaxAbsStep : MaxStep<T> {
   T neutral() const { return 0; }
   template <class D, class V>
@@ -97,15 +84,6 @@ template <class T, class Op>
 HWY_INLINE T sum_with(const Op& op, const T* x, int64_t n) {
   const hn::ScalableTag<T> d;
   return hn::GetLane(hn::SumOfLanes(d, fold_row(d, op, x, n, hn::Zero(d))));
-}
-
-template <class T>
-T min_row(const T* x, int64_t n) {
-  const hn::ScalableTag<T> d;
-  const MinStep<T> op;
-  const auto v = fold_row(d, op, x, n, hn::Set(d, op.neutral()));
-  if (!hn::AllFalse(d, hn::IsNaN(v))) return std::numeric_limits<T>::quiet_NaN();
-  return hn::GetLane(hn::MinOfLanes(d, v));
 }
 
 template <class T>
@@ -163,7 +141,7 @@ FoldState<T> fold_one(Fold fold, const T* HWY_RESTRICT x, int64_t n, int64_t fir
     case Fold::max:
       return {max_row(d, x, n), 0, 0};
     case Fold::min:
-      return {min_row(x, n), 0, 0};
+      return {extreme_of_row<false>(d, x, n), 0, 0};
     case Fold::max_abs:
       return {max_of_lanes(d, fold_row(d, MaxAbsStep<T>{}, x, n, hn::Zero(d))), 0, 0};
     case Fold::count_nonzero:
@@ -173,7 +151,7 @@ FoldState<T> fold_one(Fold fold, const T* HWY_RESTRICT x, int64_t n, int64_t fir
       return {best, 0, first + find_row(x, n, best)};
     }
     case Fold::argmin: {
-      const T best = min_row(x, n);
+      const T best = extreme_of_row<false>(d, x, n);
       return {best, 0, first + find_row(x, n, best)};
     }
     case Fold::logsumexp: {

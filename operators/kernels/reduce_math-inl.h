@@ -54,8 +54,23 @@ HWY_INLINE V exp_of(D d, V x) {
   return hn::IfThenElse(hn::IsNaN(x), x, hn::Mul(hn::Mul(p, first), second));
 }
 
-/// exp(x) for x <= 0 (or -infinity), no NaN: fewer steps, and 0 below about 2^-125. The error is below one
-/// unit in the last place.
+// Where an instruction multiplies by a power of two, which keeps NaN as it is.
+#  if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+inline constexpr bool kScales = true;
+template <class D, class V>
+HWY_INLINE V times_power_of_2(D, V x, V n) {
+  return V{_mm512_scalef_ps(x.raw, n.raw)};
+}
+#  else
+inline constexpr bool kScales = false;
+#  endif
+
+/// Does exp_below() leave NaN as it is?
+template <class T>
+inline constexpr bool kExpBelowKeepsNan = kScales || sizeof(T) == 8;
+
+/// exp(x) for x <= 0 (or -infinity; NaN: see kExpBelowKeepsNan): fewer steps, and 0 below about 2^-125. The
+/// error is below one unit in the last place.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_below(D d, V x) {
   using T = hn::TFromD<D>;
@@ -74,10 +89,14 @@ HWY_INLINE V exp_below(D d, V x) {
     for (float f :
          {8.3687175065279e-3f, 4.168838899254799e-2f, 1.666652113199234e-1f, 4.999999403953552e-1f, 1.f, 1.f})
       p = hn::MulAdd(p, r, hn::Set(d, f));
-    // times 2^n: the exponents are added. Where x is too small for that, the result is not used.
-    const auto power = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
-    const V result = hn::BitCast(d, hn::Add(hn::BitCast(di, p), power));
-    return hn::IfThenElseZero(hn::Ge(x, hn::Set(d, -86.6f)), result);
+    const auto small = hn::Lt(x, hn::Set(d, -86.6f));
+    if constexpr (kScales) {
+      return hn::IfThenZeroElse(small, times_power_of_2(d, p, n));
+    } else {
+      // times 2^n: the exponents are added. Where x is too small for that, the result is not used.
+      const auto power = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
+      return hn::IfThenZeroElse(small, hn::BitCast(d, hn::Add(hn::BitCast(di, p), power)));
+    }
   }
 }
 
@@ -185,10 +204,78 @@ HWY_INLINE hn::TFromD<D> max_of_lanes(D d, V v) {
   return hn::GetLane(hn::MaxOfLanes(d, v));
 }
 
+/// Where a or b is NaN.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE hn::Mask<D> nan_in_either([[maybe_unused]] D d, V a, V b) {
+#  if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    return hn::Mask<D>{_mm512_cmp_ps_mask(a.raw, b.raw, _CMP_UNORD_Q)};
+  } else {
+    return hn::Mask<D>{_mm512_cmp_pd_mask(a.raw, b.raw, _CMP_UNORD_Q)};
+  }
+#  else
+  return hn::Or(hn::IsNaN(a), hn::IsNaN(b));
+#  endif
+}
+
+/// The largest (or smallest) of a row, NaN if one is: NaN is looked for beside the fold, for two vectors at
+/// once.
+template <bool kLargest, class D, class T = hn::TFromD<D>>
+HWY_INLINE T extreme_of_row(D d, const T* HWY_RESTRICT x, int64_t n) {
+  const auto pick = [](auto a, auto b) { return kLargest ? hn::Max(a, b) : hn::Min(a, b); };
+  const T neutral = kLargest ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::infinity();
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto a0 = hn::Set(d, neutral), a1 = a0, a2 = a0, a3 = a0;
+  auto nan = hn::IsNaN(a0);
+  int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    const auto x0 = hn::LoadU(d, x + i), x1 = hn::LoadU(d, x + i + lanes);
+    const auto x2 = hn::LoadU(d, x + i + 2 * lanes), x3 = hn::LoadU(d, x + i + 3 * lanes);
+    nan = hn::Or(nan, hn::Or(nan_in_either(d, x0, x1), nan_in_either(d, x2, x3)));
+    a0 = pick(a0, x0);
+    a1 = pick(a1, x1);
+    a2 = pick(a2, x2);
+    a3 = pick(a3, x3);
+  }
+  for (; i < n; i += lanes) {
+    const auto v = n - i >= lanes ? hn::LoadU(d, x + i) : load_tail(d, x + i, n - i, neutral);
+    nan = hn::Or(nan, hn::IsNaN(v));
+    a0 = pick(a0, v);
+    std::swap(a0, a1);
+  }
+  if (!hn::AllFalse(d, nan)) return std::numeric_limits<T>::quiet_NaN();
+  const auto all = pick(pick(a0, a1), pick(a2, a3));
+  return hn::GetLane(kLargest ? hn::MaxOfLanes(d, all) : hn::MinOfLanes(d, all));
+}
+
 template <class D, class T = hn::TFromD<D>>
 HWY_INLINE T max_row(D d, const T* x, int64_t n) {
-  const MaxStep<T> op;
-  return max_of_lanes(d, fold_row(d, op, x, n, hn::Set(d, op.neutral())));
+  return extreme_of_row<true>(d, x, n);
+}
+
+/// Of a row with NaN, any of its numbers or NaN.
+template <class T>
+struct AnyMaxStep {
+  T neutral() const { return -std::numeric_limits<T>::infinity(); }
+  template <class D, class V>
+  HWY_INLINE V step(D, V acc, V x) const {
+    return hn::Max(acc, x);
+  }
+  template <class D, class V>
+  HWY_INLINE V merge(D, V a, V b) const {
+    return hn::Max(a, b);
+  }
+};
+
+/// The largest of a row, for exp_below() of the differences to it: where there is NaN, their sum becomes NaN.
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE T exp_shift_of_row(D d, const T* x, int64_t n) {
+  if constexpr (kExpBelowKeepsNan<T>) {
+    const AnyMaxStep<T> op;
+    return hn::GetLane(hn::MaxOfLanes(d, fold_row(d, op, x, n, hn::Set(d, op.neutral()))));
+  } else {
+    return max_row(d, x, n);
+  }
 }
 
 }  // namespace mx::kernels::HWY_NAMESPACE

@@ -19,10 +19,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
 
-/// y = exp(x - shift), and its sum. y may be x.
-template <class T>
-HWY_INLINE T exp_and_sum(const T* x, T* y, int64_t n, T shift) {
-  const hn::ScalableTag<T> d;
+/// y = exp(x - shift), and vectors of it added up. y may be x.
+template <class T, class D = hn::ScalableTag<T>>
+HWY_INLINE hn::Vec<D> exp_and_sum(const T* x, T* y, int64_t n, T shift) {
+  const D d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto top = hn::Set(d, shift);
   auto even = hn::Zero(d), odd = hn::Zero(d);
@@ -48,7 +48,7 @@ HWY_INLINE T exp_and_sum(const T* x, T* y, int64_t n, T shift) {
       odd = hn::Add(odd, v);
     }
   }
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
+  return hn::Add(even, odd);
 }
 
 template <class T>
@@ -72,17 +72,22 @@ template <class T>
 void softmax_rows(const RowBlock<T>& x, const RowBlock<T>& y, int64_t n, int64_t count, T* scratch) {
   const hn::ScalableTag<T> d;
   const RowBlock<T> exps = scratch != nullptr ? RowBlock<T>{scratch, n} : y;
-  T top[kMostRows], total[kMostRows];
-  for (int64_t r = 0; r < count; ++r) top[r] = max_row(d, x[r], n);
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  T top[kMostRows];
+  HWY_ALIGN T totals[kMostRows * (HWY_MAX_BYTES / sizeof(T))];
+  for (int64_t r = 0; r < count; ++r) top[r] = exp_shift_of_row(d, x[r], n);
   for (int64_t r = 0; r < count; ++r) {
     if (scratch != nullptr)  // the rows after these come from memory
       for (int64_t i = 0; i < n; i += 64 / static_cast<int64_t>(sizeof(T)))
         hwy::Prefetch(x[r] + count * x.step + i);
-    total[r] = exp_and_sum(x[r], exps[r], n, std::isfinite(top[r]) ? top[r] : T{0});
+    hn::Store(exp_and_sum(x[r], exps[r], n, std::isfinite(top[r]) ? top[r] : T{0}), d, totals + r * lanes);
   }
+  T scale[kMostRows];
+  for (int64_t r = 0; r < count; ++r)
+    scale[r] = T{1} / hn::GetLane(hn::SumOfLanes(d, hn::Load(d, totals + r * lanes)));
   for (int64_t r = 0; r < count; ++r) {
     if (std::isfinite(top[r]))
-      scale_row(exps[r], y[r], n, T{1} / total[r], scratch != nullptr);
+      scale_row(exps[r], y[r], n, scale[r], scratch != nullptr);
     else
       std::fill_n(y[r], n, std::numeric_limits<T>::quiet_NaN());
   }
@@ -111,15 +116,15 @@ HWY_INLINE T sum_of_exp(const T* x, int64_t n, T top) {
 template <class T>
 T logsumexp_row_of(const T* x, int64_t n) {
   const hn::ScalableTag<T> d;
-  const T top = max_row(d, x, n);
-  return std::isfinite(top) ? top + std::log(sum_of_exp(x, n, top)) : top;
+  const T top = exp_shift_of_row(d, x, n);
+  return std::isfinite(top) ? top + std::log(sum_of_exp(x, n, top)) : max_row(d, x, n);
 }
 
 template <class T>
 void log_softmax_row(const T* x, T* y, int64_t n) {
   const hn::ScalableTag<T> d;
   // Two subtractions: far from 0, the maximum plus the logarithm would round the latter away.
-  T top = max_row(d, x, n), rest = 0;
+  T top = exp_shift_of_row(d, x, n), rest = 0;
   if (std::isfinite(top)) {
     rest = std::log(sum_of_exp(x, n, top));
   } else {
