@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "ndarray/kernels/convert.h"
 #include "ndarray/kernels/convert_rows.h"
@@ -35,6 +36,42 @@ constexpr int64_t kRunBytes = 1024;
 /// for one line after the other.
 constexpr int64_t kTurnedStreamBytes = int64_t{1} << 19;
 
+/// As many numbers as fit 16 bytes, which every processor has registers for.
+template <class Bits>
+struct Vec16 {
+  static constexpr int kLanes = 16 / static_cast<int>(sizeof(Bits));
+  typedef Bits Type __attribute__((vector_size(16)));
+};
+
+/// The lower (or upper) halves of a and b, in turns.
+template <class Bits, size_t kFirst, size_t... kLane>
+typename Vec16<Bits>::Type interleave(typename Vec16<Bits>::Type a, typename Vec16<Bits>::Type b,
+                                      std::index_sequence<kLane...>) {
+  constexpr size_t kLanes = Vec16<Bits>::kLanes;
+  return __builtin_shufflevector(a, b, static_cast<int>(kFirst + kLane / 2 + (kLane % 2) * kLanes)...);
+}
+
+/// A square of kLanes times kLanes elements changes rows and columns: from columns `from_step` bytes apart to
+/// rows `to_step` bytes apart.
+template <class Bits>
+void turn_square(char* to, int64_t to_step, const char* from, int64_t from_step) {
+  using Vec = typename Vec16<Bits>::Type;
+  constexpr int kLanes = Vec16<Bits>::kLanes;
+  using All = std::make_index_sequence<static_cast<size_t>(kLanes)>;
+  Vec v[kLanes], w[kLanes];
+  for (int i = 0; i < kLanes; ++i) std::memcpy(&v[i], from + i * from_step, 16);
+  // Each round is a perfect shuffle of all of them; as many rounds as a lane's number has bits turn the
+  // square.
+  for (int round = 1; round < kLanes; round *= 2) {
+    for (int i = 0; i < kLanes / 2; ++i) {
+      w[2 * i] = interleave<Bits, 0>(v[i], v[i + kLanes / 2], All());
+      w[2 * i + 1] = interleave<Bits, kLanes / 2>(v[i], v[i + kLanes / 2], All());
+    }
+    for (int i = 0; i < kLanes; ++i) v[i] = w[i];
+  }
+  for (int i = 0; i < kLanes; ++i) std::memcpy(to + i * to_step, &v[i], 16);
+}
+
 /// `rows` runs of `columns` elements of the target, from as many neighbours in `columns` places of the
 /// source. Steps in bytes. Bits: an unsigned type of the size of the target's elements.
 template <class Bits>
@@ -43,9 +80,20 @@ void turn_tile(char* to, int64_t to_step, const char* from, int64_t from_step, i
   // Each line of the source is read once and each run of the target written once; the elements change places
   // in a block between them, so that strides that are powers of two do not push lines out of the cache.
   constexpr int64_t kSide = kTileBytes / static_cast<int64_t>(sizeof(Bits));
+  constexpr int64_t kLanes = Vec16<Bits>::kLanes;
   constexpr int64_t kAhead = 16;
   alignas(64) Bits block[kSide][kRunBytes / sizeof(Bits)], line[kSide];
-  for (int64_t c = 0; c < columns; ++c) {
+  int64_t c = 0;
+  if (rows == kSide && convert_elements == nullptr) {
+    for (; c + kLanes <= columns; c += kLanes) {
+      for (int64_t k = c + kAhead; k < std::min(c + kAhead + kLanes, columns); ++k)
+        __builtin_prefetch(from + k * from_step);
+      for (int64_t r = 0; r < kSide; r += kLanes)
+        turn_square<Bits>(reinterpret_cast<char*>(&block[r][c]), sizeof block[0],
+                          from + c * from_step + r * static_cast<int64_t>(sizeof(Bits)), from_step);
+    }
+  }
+  for (; c < columns; ++c) {
     const char* elements = from + c * from_step;
     if (c + kAhead < columns) __builtin_prefetch(elements + kAhead * from_step);
     const Bits* values = line;
@@ -54,11 +102,7 @@ void turn_tile(char* to, int64_t to_step, const char* from, int64_t from_step, i
     } else {
       values = reinterpret_cast<const Bits*>(elements);
     }
-    if (rows == kSide) {
-      for (int64_t r = 0; r < kSide; ++r) block[r][c] = values[r];
-    } else {
-      for (int64_t r = 0; r < rows; ++r) block[r][c] = values[r];
-    }
+    for (int64_t r = 0; r < rows; ++r) block[r][c] = values[r];
   }
   const int64_t bytes = columns * static_cast<int64_t>(sizeof(Bits));
   for (int64_t r = 0; r < rows; ++r) {

@@ -51,9 +51,16 @@ void gather_elements(const Tensor& target, const Tensor& source, const Tensor& i
           }
         } else if (resolve.mode == IndexMode::raise) {
           const int64_t size = resolve.size;
-          for (int64_t i = 0; i < n; ++i) {
-            const int64_t k = p[i * is];
-            t[i * ts] = s[i * ss + (k < 0 ? k + size : k) * step];
+          if (ts == 1 && is == 1 && ss == 0 && step == 1) {
+            for (int64_t i = 0; i < n; ++i) {
+              const int64_t k = p[i];
+              t[i] = s[k + ((k >> 63) & size)];
+            }
+          } else {
+            for (int64_t i = 0; i < n; ++i) {
+              const int64_t k = p[i * is];
+              t[i * ts] = s[i * ss + (k < 0 ? k + size : k) * step];
+            }
           }
         } else {
           for (int64_t i = 0; i < n; ++i) t[i * ts] = s[i * ss + resolve(p[i * is]) * step];
