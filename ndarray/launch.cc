@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/base/cpus.h"
+#include "engine/device/registry.h"
 #include "ndarray/detail/describe.h"
 #include "ndarray/detail/engine_use.h"
 #include "ndarray/kernels/strided_loop.h"
@@ -228,7 +230,7 @@ class DirectUse {
   }
 
  private:
-  static constexpr size_t kMost = 6;
+  static constexpr size_t kMost = 64;  // (an update of many parameters has as many)
   size_t readers_ = 0, writers_ = 0;
   Storage* read_[kMost];
   Storage* written_[kMost];
@@ -350,10 +352,11 @@ Context context_of(const Launch& l) {
   return context;
 }
 
-// On the only processor nothing runs beside the calling thread: there it does more of the work itself, until what
-// a push costs no longer counts.
+// On the only processor no operation of the CPU runs beside the calling thread. There it does the work
+// itself, so that what one operation leaves in the caches is there for the next; but for what would hold up a
+// GPU, or take long.
 int64_t direct_factor() {
-  static const int64_t result = processors() == 1 ? 16 : 1;
+  static const int64_t result = processors() == 1 && num_gpus() == 0 ? 1024 : 1;
   return result;
 }
 
