@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "operators/operators.h"
 #include "tests/operators/gradient_support.h"
+#include "tests/support/processors.h"
 
 namespace mx {
 namespace {
@@ -181,6 +182,7 @@ TEST(Gradient, OfArraysWithoutElementsHasNone) {
 // What training spends its time in: how many operations on large arrays each gradient is. (Small ones run in
 // the calling thread, and are not counted.)
 TEST(Gradient, OfWhatIsFrequentIsFewOperations) {
+  if (!test::larger_operations_are_pushed()) GTEST_SKIP() << "one processor";
   Engine engine;
   const EngineScope scope(engine);
   const Shape shape{300, 400};

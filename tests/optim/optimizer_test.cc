@@ -17,6 +17,7 @@
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
 #include "tests/support/held.h"
+#include "tests/support/processors.h"
 
 namespace mx::optim {
 namespace {
@@ -135,6 +136,7 @@ struct Spread {
 };
 
 TEST(Optimizer, AStepIsOneOperationForEachDeviceAndGroup) {
+  if (!test::larger_operations_are_pushed()) GTEST_SKIP() << "one processor";
   const Spread model({cpu(), virt(0), virt(1)});
   const auto& all = model.parameters;
   AdamW opt(std::vector<NDArray>(all.begin(), all.begin() + 6));

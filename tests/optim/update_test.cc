@@ -10,6 +10,7 @@
 
 #include "operators/elementwise_binary.h"
 #include "tests/support/errors.h"
+#include "tests/support/failures.h"
 #include "tests/support/held.h"
 
 namespace mx::optim {
@@ -302,6 +303,7 @@ TEST(Update, AStepThatIsNotFromOneIsAnErrorOfTheParameters) {
   s.numbers.step.fill_(0);
   adam_update(s.arrays, {s.velocity[0], {zeros({3}), zeros({2, 2})}}, s.numbers);
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { s.arrays.parameters[0].wait(); }), "step"));
+  test::settle();  // (the next test of this process waits for everything, too)
 }
 
 TEST(GlobalNorm, IsThatOfAllElementsTogether) {
