@@ -44,7 +44,8 @@ class Piece {
   const void* edge_;
 };
 
-/// On the only processor there is nobody to share with, and oneTBB's part of it costs as much as a small loop.
+/// On the only processor there is nobody to share with, and oneTBB's part of it costs as much as a small
+/// loop.
 bool alone() {
   static const bool result = usable_cpus() == 1;
   return result;
