@@ -81,7 +81,8 @@ int measure(const OpSystem& system, const Plan& plan) {
       if (!call) continue;
       std::vector<double> values;
       const bool is_time = std::strncmp(c.unit, "ns", 2) == 0;
-      for (const double ns : time_call(call, plan)) values.push_back(is_time ? ns / c.work : c.work / ns);
+      const double work = system.work ? system.work(c) : c.work;
+      for (const double ns : time_call(call, plan)) values.push_back(is_time ? ns / work : work / ns);
       print({system.bench, c.name, plan.name, threads, c.unit, summarize(values)});
       if (is_time) print_allocations(system, plan, c, call);
     } catch (const std::exception& error) {

@@ -27,6 +27,8 @@ struct OpSystem {
   std::function<void(int threads)> start;
   /// Makes the operands of a case and returns the call to time; an empty one if the system has no such thing.
   std::function<OpCall(const OpCase&, int threads)> prepare;
+  /// The work of one call, once it is prepared; empty: OpCase::work.
+  std::function<double(const OpCase&)> work{};
   std::vector<int> threads = {1, 2};
 };
 
