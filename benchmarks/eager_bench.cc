@@ -29,5 +29,7 @@ OpCall prepare(const OpCase& c, int) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_op_bench(argc, argv, {"eager", "mx_eager", eager_cases(), nullptr, nullptr, prepare, {1}});
+  return run_op_bench(
+      argc, argv,
+      {.bench = "eager", .name = "mx_eager", .cases = eager_cases(), .prepare = prepare, .threads = {1}});
 }

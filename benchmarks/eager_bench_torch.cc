@@ -36,7 +36,8 @@ OpCall prepare(const OpCase& c, int) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  OpSystem system{"eager", "libtorch", eager_cases(), nullptr, nullptr, prepare, {1}};
+  OpSystem system{
+      .bench = "eager", .name = "libtorch", .cases = eager_cases(), .prepare = prepare, .threads = {1}};
   system.environment = [](int threads) {
     return std::vector<std::string>{"OMP_NUM_THREADS=" + std::to_string(threads)};
   };

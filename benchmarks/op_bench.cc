@@ -78,5 +78,5 @@ OpCall prepare(const OpCase& c, int) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_op_bench(argc, argv, {"op", "mx", op_cases(), nullptr, nullptr, prepare});
+  return run_op_bench(argc, argv, {.bench = "op", .name = "mx", .cases = op_cases(), .prepare = prepare});
 }

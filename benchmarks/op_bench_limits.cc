@@ -81,6 +81,6 @@ std::vector<OpCase> cases() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  OpSystem system{"limits", "machine", cases(), nullptr, nullptr, prepare};
+  OpSystem system{.bench = "limits", .name = "machine", .cases = cases(), .prepare = prepare};
   return run_op_bench(argc, argv, system);
 }

@@ -124,7 +124,7 @@ OpCall prepare(const OpCase& c, int) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  OpSystem system{"op", "onednn", op_cases(), nullptr, nullptr, prepare};
+  OpSystem system{.bench = "op", .name = "onednn", .cases = op_cases(), .prepare = prepare};
   system.environment = [](int threads) {
     return std::vector<std::string>{"OMP_NUM_THREADS=" + std::to_string(threads), "OMP_PROC_BIND=true"};
   };

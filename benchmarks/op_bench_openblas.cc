@@ -45,7 +45,8 @@ OpCall prepare(const OpCase& c, int) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  OpSystem system{"op", "openblas", op_cases(), environment, nullptr, prepare};
+  OpSystem system{
+      .bench = "op", .name = "openblas", .cases = op_cases(), .environment = environment, .prepare = prepare};
   system.start = [](int) { note(std::string("OpenBLAS: ") + openblas_get_config()); };
   return run_op_bench(argc, argv, system);
 }

@@ -138,7 +138,8 @@ std::vector<std::string> environment(int threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  OpSystem system{"op", "libtorch", op_cases(), environment, nullptr, prepare};
+  OpSystem system{
+      .bench = "op", .name = "libtorch", .cases = op_cases(), .environment = environment, .prepare = prepare};
   system.start = [](int threads) {
     at::set_num_threads(threads);
     note(std::string("libtorch ") + TORCH_VERSION);

@@ -126,8 +126,7 @@ OpCall prepare(const OpCase& c, int) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  OpSystem system{
-      .bench = "registry", .name = "mx", .cases = {}, .environment = {}, .start = {}, .prepare = prepare};
+  OpSystem system{.bench = "registry", .name = "mx", .cases = {}, .prepare = prepare};
   for (const Operator* op : mx::all_operators()) {
     if (op->samples == nullptr) continue;
     for (const auto& size : kSizes)

@@ -22,11 +22,11 @@ struct OpSystem {
   std::string name;
   std::vector<OpCase> cases;
   /// NAME=VALUE for the measuring process, where the caller's environment has no NAME.
-  std::function<std::vector<std::string>(int threads)> environment;
+  std::function<std::vector<std::string>(int threads)> environment{};
   /// Once in the measuring process, before the cases.
-  std::function<void(int threads)> start;
+  std::function<void(int threads)> start{};
   /// Makes the operands of a case and returns the call to time; an empty one if the system has no such thing.
-  std::function<OpCall(const OpCase&, int threads)> prepare;
+  std::function<OpCall(const OpCase&, int threads)> prepare{};
   /// The work of one call, once it is prepared; empty: OpCase::work.
   std::function<double(const OpCase&)> work{};
   std::vector<int> threads = {1, 2};

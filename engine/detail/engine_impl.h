@@ -113,6 +113,29 @@ extern thread_local constinit ThreadState tls __attribute__((tls_model("initial-
 /// Is this thread inside an operation of some engine?
 inline bool inside_operation() { return tls.running != nullptr || tls.segment != nullptr; }
 
+/// While it lives, what this thread does counts as done inside operations, and is neither recorded nor
+/// collected: functions and their destructors run in it.
+class InsideOperations {
+ public:
+  explicit InsideOperations(EngineImpl* engine) : before_(tls) {
+    tls.running_engine = engine;
+    tls.recording = nullptr;
+    tls.recording_engine = nullptr;
+  }
+  ~InsideOperations() {
+    tls.running = before_.running;
+    tls.running_engine = before_.running_engine;
+    tls.recording = before_.recording;
+    tls.recording_engine = before_.recording_engine;
+  }
+  InsideOperations(const InsideOperations&) = delete;
+  /// From here on it is this one.
+  void enter(Op* op) { tls.running = op; }
+
+ private:
+  const ThreadState before_;
+};
+
 class EngineImpl final : public StreamOrder::Listener {
  public:
   explicit EngineImpl(const EngineOptions& options);
@@ -144,6 +167,8 @@ class EngineImpl final : public StreamOrder::Listener {
 
   // Completion's.
   void end_async(Op* op, Failure* failure);
+  /// Lets go of a segment, which may be the last use of its functions, inside the operation of the token.
+  void let_go(std::shared_ptr<SegmentImpl>& segment, const Completion& token);
   void drop_async(Op* op);
   static void check_access(const Op* op, const Var& v, bool write);
 

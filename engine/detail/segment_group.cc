@@ -299,20 +299,14 @@ void EngineImpl::end_replay(Op* replay) {
 
 // No lock.
 void EngineImpl::end_replays(Op* replays) {
-  // What the destructors of functions do counts as done inside an operation.
-  const ThreadState before = tls;
   while (replays != nullptr) {
-    tls.running_engine = this;
-    tls.recording = nullptr;
-    tls.recording_engine = nullptr;
-    for (Op* op = replays; op != nullptr; op = op->next()) {
-      tls.running = op;
-      replay_of(op).segment.reset();
+    {
+      InsideOperations inside(this);  // what the destructors of functions do
+      for (Op* op = replays; op != nullptr; op = op->next()) {
+        inside.enter(op);
+        replay_of(op).segment.reset();
+      }
     }
-    tls.running = before.running;
-    tls.running_engine = before.running_engine;
-    tls.recording = before.recording;
-    tls.recording_engine = before.recording_engine;
     lock_.lock();
     while (replays != nullptr) {
       Op* op = replays;

@@ -81,6 +81,12 @@ void SegmentRun::start(const std::shared_ptr<SegmentImpl>& segment, Completion d
 
 void SegmentRun::join() {
   if (!wants_company()) return;
+  // Who comes when the last participant has left finds nothing, not even the segment.
+  size_t left = left_.load(std::memory_order_relaxed);
+  do {
+    if (left == 0) return;
+  } while (
+      !left_.compare_exchange_weak(left, left + 1, std::memory_order_acquire, std::memory_order_relaxed));
   Participant me(*this);
   take_part(me, true);
   leave(me.ran);
@@ -295,10 +301,13 @@ bool SegmentRun::take_offered(Participant& me) {
 void SegmentRun::count_offered() { offered_.store(pool_.size() + ranges_.size(), std::memory_order_relaxed); }
 
 void SegmentRun::leave(size_t ran) {
-  // (Who has run nothing cannot be the last, and may come when all has ended.)
-  if (ran == 0 || left_.fetch_sub(ran, std::memory_order_acq_rel) != ran) return;
+  const size_t mine = ran + 1;  // and the participant
+  if (left_.fetch_sub(mine, std::memory_order_acq_rel) != mine) return;
   EngineImpl& engine = segment_->engine_;
   if (shared_) engine.withdraw_run(this);
+  // If the program has dropped the segment, its functions go now: when the replay has ended, what they hold
+  // is free. (This run may be held for longer by who wanted to join it.)
+  engine.let_go(segment_, done_);
   Failure* failure = failure_.load(std::memory_order_acquire);
   if (failure == nullptr) {
     done_.done();
@@ -307,6 +316,12 @@ void SegmentRun::leave(size_t ran) {
   const std::exception_ptr error = failure->error;
   failure->release();
   done_.fail(error);
+}
+
+void EngineImpl::let_go(std::shared_ptr<SegmentImpl>& segment, const Completion& token) {
+  InsideOperations inside(this);
+  inside.enter(token.op_);
+  segment.reset();
 }
 
 bool ParticipantRegistry::rescue() {

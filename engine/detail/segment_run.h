@@ -35,7 +35,7 @@ class SegmentRun : public std::enable_shared_from_this<SegmentRun> {
   using Range = std::pair<size_t, size_t>;
 
   SegmentRun(std::shared_ptr<SegmentImpl> segment, Completion done)
-      : segment_(std::move(segment)), done_(std::move(done)), left_(segment_->ops_.size()) {}
+      : segment_(std::move(segment)), done_(std::move(done)), left_(segment_->ops_.size() + 1) {}
 
   void take_part(Participant& me, bool shared);
   template <bool kShared, bool kFenced>
@@ -50,9 +50,9 @@ class SegmentRun : public std::enable_shared_from_this<SegmentRun> {
   void count_offered();
   void leave(size_t ran);
 
-  std::shared_ptr<SegmentImpl> segment_;
+  std::shared_ptr<SegmentImpl> segment_;  // until the last participant leaves
   Completion done_;
-  std::atomic<size_t> left_;                // nodes that have not ended, or whose participant has not left
+  std::atomic<size_t> left_;                // participants, and nodes of which no participant has yet left
   std::atomic<Failure*> failure_{nullptr};  // the first
   std::unique_ptr<std::atomic<uint8_t>[]>
       spoilt_;  // written before failure_: per node, whether it comes behind one that failed

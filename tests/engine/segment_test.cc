@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -364,6 +365,41 @@ TEST(SegmentSharing, TwoWorkersTakePart) {
   });
   for (int i = 0; i < 20; ++i) s.replay();
   e.wait_all();
+}
+
+// The program's handle is gone: the functions go with the last replay, whoever of its participants ends it.
+TEST(SegmentSharing, WhenTheLastReplayHasEndedTheFunctionsAreGone) {
+  struct GoesSlowly {
+    std::atomic<bool>& gone;
+    explicit GoesSlowly(std::atomic<bool>& flag) : gone(flag) {}
+    ~GoesSlowly() {
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+      gone = true;
+    }
+  };
+  Engine e(test::threaded_case(4).options);
+  for (int i = 0; i < 100; ++i) {
+    std::atomic<int> arrived{0};
+    std::atomic<bool> gone{false};
+    {
+      auto held = std::make_shared<GoesSlowly>(gone);
+      Segment s = e.record([&] {
+        for (int k = 0; k < 6; ++k)
+          e.push(
+              [&arrived, held] {  // each with another one
+                const int couples = (++arrived + 1) / 2;
+                while (arrived < 2 * couples) std::this_thread::yield();
+              },
+              {});
+      });
+      held.reset();
+      s.replay();
+    }
+    e.wait_all();
+    ASSERT_TRUE(gone);
+    e.wait_all();  // for the end of the segment's variable
+    ASSERT_EQ(0u, e.stats().vars);
+  }
 }
 
 }  // namespace
