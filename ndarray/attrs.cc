@@ -54,9 +54,13 @@ AttrValue attr_to_value(DType value) { return std::string(to_string(value)); }
 AttrValue attr_to_value(const Shape& value) { return std::vector<int64_t>(value.begin(), value.end()); }
 AttrValue attr_to_value(const std::vector<int64_t>& value) { return value; }
 AttrValue attr_to_value(const std::vector<double>& value) { return value; }
-AttrValue attr_to_value(const std::optional<int64_t>& value) {
-  return value ? AttrValue(*value) : AttrValue(std::monostate{});
+template <class T>
+AttrValue optional_to_value(const std::optional<T>& value) {
+  return value ? attr_to_value(*value) : AttrValue(std::monostate{});
 }
+
+AttrValue attr_to_value(const std::optional<int64_t>& value) { return optional_to_value(value); }
+AttrValue attr_to_value(const std::optional<DType>& value) { return optional_to_value(value); }
 
 void attr_from_value(bool& target, const AttrValue& value, const char* name) {
   const bool* v = std::get_if<bool>(&value);
@@ -114,14 +118,22 @@ void attr_from_value(std::vector<double>& target, const AttrValue& value, const 
   }
 }
 
-void attr_from_value(std::optional<int64_t>& target, const AttrValue& value, const char* name) {
+template <class T>
+void optional_from_value(std::optional<T>& target, const AttrValue& value, const char* name) {
   if (std::holds_alternative<std::monostate>(value)) {
     target.reset();
   } else {
-    int64_t number = 0;
-    attr_from_value(number, value, name);
-    target = number;
+    T inner{};
+    attr_from_value(inner, value, name);
+    target = inner;
   }
+}
+
+void attr_from_value(std::optional<int64_t>& target, const AttrValue& value, const char* name) {
+  optional_from_value(target, value, name);
+}
+void attr_from_value(std::optional<DType>& target, const AttrValue& value, const char* name) {
+  optional_from_value(target, value, name);
 }
 
 }  // namespace detail

@@ -11,8 +11,8 @@
 //   };
 //
 // From that come the names for graphs and files, the defaults and the reference page. Fields may be bool,
-// int64_t, double, std::string, DType, Shape, std::vector<int64_t>, std::vector<double> and
-// std::optional<int64_t>.
+// int64_t, double, std::string, DType, Shape, std::vector<int64_t>, std::vector<double>,
+// std::optional<int64_t> and std::optional<DType>.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,8 @@ std::string to_string(const AttrValue& value);
 
 struct AttrField {
   std::string name;
-  std::string type;  ///< "int", "float", "bool", "string", "dtype", "ints", "floats", "int or none"
+  std::string
+      type;  ///< "int", "float", "bool", "string", "dtype", "ints", "floats", "int or none", "dtype or none"
   std::string doc;
   std::function<AttrValue(const void*)> get;
   std::function<void(void*, const AttrValue&)> set;  ///< throws InvalidArgument for a value of another type
@@ -71,6 +72,7 @@ AttrValue attr_to_value(const Shape& value);
 AttrValue attr_to_value(const std::vector<int64_t>& value);
 AttrValue attr_to_value(const std::vector<double>& value);
 AttrValue attr_to_value(const std::optional<int64_t>& value);
+AttrValue attr_to_value(const std::optional<DType>& value);
 
 void attr_from_value(bool& target, const AttrValue& value, const char* name);
 void attr_from_value(int64_t& target, const AttrValue& value, const char* name);
@@ -81,6 +83,7 @@ void attr_from_value(Shape& target, const AttrValue& value, const char* name);
 void attr_from_value(std::vector<int64_t>& target, const AttrValue& value, const char* name);
 void attr_from_value(std::vector<double>& target, const AttrValue& value, const char* name);
 void attr_from_value(std::optional<int64_t>& target, const AttrValue& value, const char* name);
+void attr_from_value(std::optional<DType>& target, const AttrValue& value, const char* name);
 
 template <class F>
 constexpr const char* attr_type_name() {
@@ -92,6 +95,7 @@ constexpr const char* attr_type_name() {
   if constexpr (std::is_same_v<F, Shape> || std::is_same_v<F, std::vector<int64_t>>) return "ints";
   if constexpr (std::is_same_v<F, std::vector<double>>) return "floats";
   if constexpr (std::is_same_v<F, std::optional<int64_t>>) return "int or none";
+  if constexpr (std::is_same_v<F, std::optional<DType>>) return "dtype or none";
 }
 
 template <class T>

@@ -49,6 +49,10 @@ bool chooses(ReduceOp op) {
   return op == ReduceOp::max || op == ReduceOp::min || op == ReduceOp::argmax || op == ReduceOp::argmin;
 }
 
+constexpr bool totals(ReduceOp op) {
+  return op == ReduceOp::sum || op == ReduceOp::prod || op == ReduceOp::mean;
+}
+
 Shape reduced_shape(InferContext& c, const Shape& axes, bool keep_dims, bool choosing) {
   const Shape& in = c.shape(0);
   const Shape dropped = normalize_axes(axes, in.rank(), c.name());
@@ -81,6 +85,32 @@ void run(const KernelArgs& args) {
 }
 
 template <ReduceOp kOp>
+void infer_total(InferContext& c) {
+  const TotalAttrs& attrs = c.attr<TotalAttrs>();
+  const bool real = kOp == ReduceOp::mean;
+  MX_CHECK(!attrs.dtype || (real ? is_floating(*attrs.dtype) : *attrs.dtype != bool_), InvalidArgument, "[",
+           c.name(), "] expected a ", real ? "floating-point type" : "type of numbers", " for dtype, got ",
+           *attrs.dtype);
+  c.output(reduced_shape(c, attrs.axes, attrs.keep_dims, false),
+           attrs.dtype.value_or(kernels::reduce_result(kOp, c.dtype(0))));
+}
+
+template <ReduceOp kOp>
+void run_total(const KernelArgs& args) {
+  const TotalAttrs& attrs = args.attr<TotalAttrs>();
+  const Tensor& in = args.in[0];
+  if (attrs.dtype && is_floating(in.dtype) && !is_floating(*attrs.dtype) && *attrs.dtype != i64) {
+    // What does not fit is cut off in each element, not in the result (i64 is what sums of integers are kept
+    // in).
+    const detail::Temporary converted(*attrs.dtype, in.shape);
+    kernels::copy(*converted, in);
+    kernels::reduce(kOp, args.out[0], *converted, attrs.axes);
+  } else {
+    kernels::reduce(kOp, args.out[0], in, attrs.axes, {.in = attrs.dtype});
+  }
+}
+
+template <ReduceOp kOp>
 void infer_variance(InferContext& c) {
   const VarianceAttrs& attrs = c.attr<VarianceAttrs>();
   c.output(reduced_shape(c, attrs.axes, attrs.keep_dims, false), kernels::reduce_result(kOp, c.dtype(0)));
@@ -89,7 +119,7 @@ void infer_variance(InferContext& c) {
 template <ReduceOp kOp>
 void run_variance(const KernelArgs& args) {
   const VarianceAttrs& attrs = args.attr<VarianceAttrs>();
-  kernels::reduce(kOp, args.out[0], args.in[0], attrs.axes, attrs.correction);
+  kernels::reduce(kOp, args.out[0], args.in[0], attrs.axes, {.correction = attrs.correction});
 }
 
 void infer_norm(InferContext& c) {
@@ -147,14 +177,19 @@ int64_t work_norm(const InferContext& c) {
 NDArray sample_matrix() { return array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}); }
 NDArray sample_planes() { return (arange(-5., 7.) * 0.25f).reshape({2, 3, 2}); }
 
+template <class Attrs>
 std::vector<Sample> samples() {
   const NDArray x = sample_matrix(), y = sample_planes();
-  return {{{x}, ReduceAttrs{}, "all of a matrix"},
-          {{x}, ReduceAttrs{{0}}, "axes=(0,)"},
-          {{x.transpose()}, ReduceAttrs{{-1}, true}, "the last axis of a transposed matrix, keep_dims"},
-          {{y}, ReduceAttrs{{2, 0}}, "axes=(2, 0)"},
-          {{y}, ReduceAttrs{{}, true}, "all, keep_dims"},
-          {{x[0].select(0, 1)}, ReduceAttrs{}, "rank 0"}};
+  std::vector<Sample> list = {
+      {{x}, Attrs{}, "all of a matrix"},
+      {{x}, Attrs{{0}}, "axes=(0,)"},
+      {{x.transpose()}, Attrs{{-1}, true}, "the last axis of a transposed matrix, keep_dims"},
+      {{y}, Attrs{{2, 0}}, "axes=(2, 0)"},
+      {{y}, Attrs{{}, true}, "all, keep_dims"},
+      {{x[0].select(0, 1)}, Attrs{}, "rank 0"}};
+  if constexpr (std::is_same_v<Attrs, TotalAttrs>)
+    list.push_back({{x}, Attrs{{1}, false, f64}, "axes=(1,), dtype=f64"});
+  return list;
 }
 
 std::vector<Sample> samples_variance() {
@@ -177,17 +212,19 @@ std::vector<Sample> samples_norm() {
 template <size_t kIndex>
 const Operator& record() {
   constexpr ReduceOp kOp = kEntries[kIndex].op;
+  constexpr bool kTotal = totals(kOp);
+  using Attrs = std::conditional_t<kTotal, TotalAttrs, ReduceAttrs>;
   static const Operator op = {
-      .kernel = {kernels::to_string(kOp), run<kOp>, nullptr,
+      .kernel = {kernels::to_string(kOp), kTotal ? run_total<kOp> : run<kOp>, nullptr,
                  kOp == ReduceOp::logsumexp ? kDirectSlow : kDirectSimple},
       .doc = kEntries[kIndex].doc,
       .family = "reduction",
       .inputs = {"x"},
-      .attrs = &kAttrType<ReduceAttrs>,
-      .infer = infer<kOp>,
+      .attrs = &kAttrType<Attrs>,
+      .infer = kTotal ? infer_total<kOp> : infer<kOp>,
       .gradient = detail::reduce_gradient(kOp).gradient,
       .gradient_uses = detail::reduce_gradient(kOp).uses,
-      .samples = samples,
+      .samples = samples<Attrs>,
   };
   return op;
 }
@@ -240,6 +277,11 @@ NDArray apply(const Arg& x, const Axes& axes, bool keep_dims) {
   return call(record<index_of(kOp)>(), ReduceAttrs{axes, keep_dims}, x);
 }
 
+template <ReduceOp kOp>
+NDArray apply(const Arg& x, const Axes& axes, bool keep_dims, std::optional<DType> dtype) {
+  return call(record<index_of(kOp)>(), TotalAttrs{axes, keep_dims, dtype}, x);
+}
+
 template <size_t... kIndex>
 OperatorFamily family(std::index_sequence<kIndex...>) {
   return {&record<kIndex>()..., &kVar, &kStddev, &kNorm};
@@ -251,9 +293,15 @@ namespace detail {
 OperatorFamily family_reduce() { return family(std::make_index_sequence<std::size(kEntries)>()); }
 }  // namespace detail
 
-NDArray sum(const Arg& x, const Axes& axes, bool keep) { return apply<ReduceOp::sum>(x, axes, keep); }
-NDArray prod(const Arg& x, const Axes& axes, bool keep) { return apply<ReduceOp::prod>(x, axes, keep); }
-NDArray mean(const Arg& x, const Axes& axes, bool keep) { return apply<ReduceOp::mean>(x, axes, keep); }
+NDArray sum(const Arg& x, const Axes& axes, bool keep, std::optional<DType> dtype) {
+  return apply<ReduceOp::sum>(x, axes, keep, dtype);
+}
+NDArray prod(const Arg& x, const Axes& axes, bool keep, std::optional<DType> dtype) {
+  return apply<ReduceOp::prod>(x, axes, keep, dtype);
+}
+NDArray mean(const Arg& x, const Axes& axes, bool keep, std::optional<DType> dtype) {
+  return apply<ReduceOp::mean>(x, axes, keep, dtype);
+}
 NDArray max(const Arg& x, const Axes& axes, bool keep) { return apply<ReduceOp::max>(x, axes, keep); }
 NDArray min(const Arg& x, const Axes& axes, bool keep) { return apply<ReduceOp::min>(x, axes, keep); }
 NDArray argmax(const Arg& x, const Axes& axes, bool keep) { return apply<ReduceOp::argmax>(x, axes, keep); }

@@ -3,8 +3,10 @@
 // `axes` is one dimension, a list of different ones, or nothing for all; negative ones count from the end.
 // keep_dims leaves dimensions of size 1 in their place, so that the result broadcasts against the input.
 // Types: f16 and bf16 are accumulated in f32; sum and prod of integers and bool are i64, modulo 2^64; mean,
-// var, stddev, norm and logsumexp of those are f32. Of no elements: sum 0, prod 1, any false, all true,
-// count_nonzero 0, norm 0, logsumexp -inf, mean, var and stddev NaN.
+// var, stddev, norm and logsumexp of those are f32. sum, prod and mean with a `dtype` have that type, and the
+// elements are converted before anything is computed: a sum of f16 has the range of f32, one of i64 that of
+// f64. Of no elements: sum 0, prod 1, any false, all true, count_nonzero 0, norm 0, logsumexp -inf, mean, var
+// and stddev NaN.
 //
 // All throw InvalidArgument for an axis that is out of range or given twice; max, min, argmax and argmin also
 // where there is nothing to choose from.
@@ -12,6 +14,7 @@
 
 #include <concepts>
 #include <initializer_list>
+#include <optional>
 
 #include "operators/operator.h"
 
@@ -34,6 +37,19 @@ struct ReduceAttrs {
   static void fields(V&& v) {
     v("axes", &ReduceAttrs::axes, "the dimensions that are reduced; none: all");
     v("keep_dims", &ReduceAttrs::keep_dims, "leave dimensions of size 1 in their place");
+  }
+};
+
+/// Of sum, prod and mean.
+struct TotalAttrs {
+  Shape axes;
+  bool keep_dims = false;
+  std::optional<DType> dtype{};
+  template <class V>
+  static void fields(V&& v) {
+    v("axes", &TotalAttrs::axes, "the dimensions that are reduced; none: all");
+    v("keep_dims", &TotalAttrs::keep_dims, "leave dimensions of size 1 in their place");
+    v("dtype", &TotalAttrs::dtype, "the type of the result, in which it is computed");
   }
 };
 
@@ -61,9 +77,10 @@ struct NormAttrs {
   }
 };
 
-NDArray sum(const Arg& x, const Axes& axes = {}, bool keep_dims = false);
-NDArray prod(const Arg& x, const Axes& axes = {}, bool keep_dims = false);
-NDArray mean(const Arg& x, const Axes& axes = {}, bool keep_dims = false);
+/// With a dtype (for mean a floating-point one, and bool for none): computed in that.
+NDArray sum(const Arg& x, const Axes& axes = {}, bool keep_dims = false, std::optional<DType> dtype = {});
+NDArray prod(const Arg& x, const Axes& axes = {}, bool keep_dims = false, std::optional<DType> dtype = {});
+NDArray mean(const Arg& x, const Axes& axes = {}, bool keep_dims = false, std::optional<DType> dtype = {});
 NDArray max(const Arg& x, const Axes& axes = {}, bool keep_dims = false);  ///< NaN if there is one
 NDArray min(const Arg& x, const Axes& axes = {}, bool keep_dims = false);
 /// Where the maximum is: the first place in row-major order of the reduced dimensions. A NaN is the maximum.

@@ -43,11 +43,12 @@ class Cut {
 };
 
 Cut cut_of(const GradientContext& g) { return {g, g.attr<ReduceAttrs>().axes}; }
+Cut cut_of_total(const GradientContext& g) { return {g, g.attr<TotalAttrs>().axes}; }
 
-void gradient_sum(GradientContext& g) { g.set(0, cut_of(g).wide(g.head())); }
+void gradient_sum(GradientContext& g) { g.set(0, cut_of_total(g).wide(g.head())); }
 
 void gradient_mean(GradientContext& g) {
-  const Cut cut = cut_of(g);
+  const Cut cut = cut_of_total(g);
   g.set(0, cut.wide(g.head() * (1 / cut.count())));
 }
 
@@ -68,8 +69,8 @@ void gradient_logsumexp(GradientContext& g) {
 
 /// Each element's is the product of the others, from both sides: no division, which zeros would not allow.
 void gradient_prod(GradientContext& g) {
-  const Cut cut = cut_of(g);
-  const NDArray& x = g.input(0);
+  const Cut cut = cut_of_total(g);
+  const NDArray x = g.input(0).to(g.head().dtype());
   const Shape& axes = cut.axes();
   const auto others = [](const NDArray& a, int64_t axis) {
     return cumprod(a, axis, true) * cumprod(a, axis, true, true);

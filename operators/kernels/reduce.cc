@@ -398,25 +398,29 @@ Shape reduce_shape(ReduceOp op, const Shape& in, const Shape& axes, bool keep_di
   return result;
 }
 
-void reduce(ReduceOp op, const Tensor& out, const Tensor& in, const Shape& axes, double correction) {
+void reduce(ReduceOp op, const Tensor& out, const Tensor& in, const Shape& axes,
+            const ReduceOptions& options) {
   const Shape dropped = reduce_shape(op, in.shape, axes, false),
               kept = reduce_shape(op, in.shape, axes, true);
   MX_CHECK(out.shape == dropped || out.shape == kept, InvalidArgument, "[", to_string(op),
            "] expected a result of shape ", dropped, " or ", kept, " for an input of shape ", in.shape,
            " and axes ", axes, ", got ", out.shape);
   const Shape reduced = normalize_axes(axes, in.rank(), to_string(op));
-  Job job{
-      op,         fold_of(op),
-      correction, ReducePlan(in, out, reduced, /*ordered=*/op == ReduceOp::argmax || op == ReduceOp::argmin),
-      &in,        out.data,
-      out.dtype};
+  Job job{op,
+          fold_of(op),
+          options.correction,
+          ReducePlan(in, out, reduced, /*ordered=*/op == ReduceOp::argmax || op == ReduceOp::argmin),
+          &in,
+          out.data,
+          out.dtype};
   MX_CHECK(job.plan.reduced_count > 0 || !throws_on_nothing(op), InvalidArgument, "[", to_string(op),
            "] expected at least one element to choose from, got shape ", in.shape, " and axes ", axes);
   if (job.plan.kept_count == 0) return;
   const bool real = job.fold == Fold::logsumexp || job.fold == Fold::moments;
-  if (in.dtype == f64 || (real && !is_floating(in.dtype))) {
+  const DType type = options.in.value_or(in.dtype);
+  if (type == f64 || (real && !is_floating(type))) {
     run<double>(job);
-  } else if (is_floating(in.dtype)) {
+  } else if (is_floating(type)) {
     run<float>(job);
   } else {
     run<int64_t>(job);

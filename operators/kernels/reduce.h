@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "ndarray/tensor.h"
 
@@ -41,17 +42,23 @@ const char* to_string(ReduceOp op);
 /// the type of the input.
 DType reduce_result(ReduceOp op, DType in);
 
+struct ReduceOptions {
+  double correction = 1;  ///< var and std divide by max(0, count - correction)
+  /// Elements are converted to this type first. For sum, prod and mean.
+  std::optional<DType> in{};
+};
+
 /// in.shape without `axes`, or with 1 in their place. No axes means all of them. Throws InvalidArgument for
 /// an axis out of range or given twice.
 Shape reduce_shape(ReduceOp op, const Shape& in, const Shape& axes, bool keep_dims);
 
 /// out = op(in) over `axes` (all when there are none). out.shape is reduce_shape() with or without the ones.
-/// out may have any type: the result is converted to it once. var and std divide by
-/// max(0, count - correction).
+/// out may have any type: the result is converted to it once.
 ///
 /// Of nothing: sum 0, prod 1, any false, all true, count_nonzero, sum_squares, sum_abs and max_abs 0,
 /// logsumexp -inf, mean, var and std NaN; max, min, argmax and argmin throw InvalidArgument. Throws
 /// InvalidArgument for a wrong shape. out must not overlap in. Runs on several threads when large.
-void reduce(ReduceOp op, const Tensor& out, const Tensor& in, const Shape& axes, double correction = 1);
+void reduce(ReduceOp op, const Tensor& out, const Tensor& in, const Shape& axes,
+            const ReduceOptions& options = {});
 
 }  // namespace mx::kernels

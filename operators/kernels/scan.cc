@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -56,51 +58,123 @@ struct LogSumExp {
   }
 };
 
-/// y = scan of x, on from `carry`; returns the carry at the end. y may be x.
-template <class A, class Op>
-A scan_run(const Op& op, const A* x, A* y, int64_t n, A carry, const ScanOptions& options) {
-  const int64_t step = options.reverse ? -1 : 1;
-  int64_t i = options.reverse ? n - 1 : 0;
-  for (int64_t k = 0; k < n; ++k, i += step) {
-    const A next = op(carry, x[i]);
-    y[i] = options.exclusive ? carry : next;
-    carry = next;
+/// May the elements of a row be taken in groups, op(carry, op(a, b)) for op(op(carry, a), b)? Products of a
+/// few elements may overflow where the running product does not.
+template <class Op>
+inline constexpr bool kGroups = false;
+template <class A>
+inline constexpr bool kGroups<Sum<A>> = true;
+
+/// What has been walked so far: from where the row began, and from where the piece did.
+template <class A>
+struct Carry {
+  A row, piece;
+};
+
+/// y = scan of x, on from carry.row. y may be x. carry.piece is kept with kPiece only.
+template <bool kPiece, bool kExclusive, bool kReverse, class A, class Op>
+void scan_elements(const Op& op, const A* x, A* y, int64_t n, Carry<A>& carry) {
+  const auto at = [n](int64_t k) { return kReverse ? n - 1 - k : k; };
+  Carry<A> so_far = carry;
+  int64_t k = 0;
+  if constexpr (kGroups<Op>) {
+    // Within a group nothing waits for the carry.
+    constexpr int64_t kGroup = 8;
+    for (; k + kGroup <= n; k += kGroup) {
+      A sums[kGroup];
+      sums[0] = x[at(k)];
+      for (int64_t j = 1; j < kGroup; ++j) sums[j] = op(sums[j - 1], x[at(k + j)]);
+      if (kExclusive) y[at(k)] = so_far.row;
+      for (int64_t j = 0; j + kExclusive < kGroup; ++j) y[at(k + j + kExclusive)] = op(so_far.row, sums[j]);
+      so_far.row = op(so_far.row, sums[kGroup - 1]);
+      if (kPiece) so_far.piece = op(so_far.piece, sums[kGroup - 1]);
+    }
   }
-  return carry;
+  for (; k < n; ++k) {
+    const A element = x[at(k)], next = op(so_far.row, element);
+    y[at(k)] = kExclusive ? so_far.row : next;
+    so_far.row = next;
+    if (kPiece) so_far.piece = op(so_far.piece, element);
+  }
+  carry = so_far;
 }
 
-/// Rows in pieces: the total of each, what each starts from, then each by itself.
+template <bool kPiece, class A, class Op>
+void scan_run(const Op& op, const A* x, A* y, int64_t n, Carry<A>& carry, const ScanOptions& options) {
+  if (options.exclusive) {
+    (options.reverse ? scan_elements<kPiece, true, true, A, Op>
+                     : scan_elements<kPiece, true, false, A, Op>)(op, x, y, n, carry);
+  } else {
+    (options.reverse ? scan_elements<kPiece, false, true, A, Op>
+                     : scan_elements<kPiece, false, false, A, Op>)(op, x, y, n, carry);
+  }
+}
+
+// A part of a row that stays in the first-level cache, a multiple of the groups.
+constexpr int64_t kScanChunk = 2048;
+
+/// Elements [begin, end) of a row that is at `from` in `in` and at `to` in `out`, which may be missing; in
+/// chunks.
+template <bool kPiece, class A, class Op>
+void scan_piece(const Op& op, const Tensor& in, int64_t from, int64_t from_stride, const Tensor* out,
+                int64_t to, int64_t to_stride, int64_t begin, int64_t end, Carry<A>& carry,
+                const ScanOptions& options) {
+  alignas(64) A buffer[kScanChunk];
+  for (int64_t done = 0; done < end - begin; done += kScanChunk) {
+    const int64_t n = std::min(kScanChunk, end - begin - done);
+    const int64_t first = options.reverse ? end - done - n : begin + done;
+    load_run(buffer, in.data, in.dtype, from + first * from_stride, from_stride, n);
+    scan_run<kPiece>(op, buffer, buffer, n, carry, options);
+    if (out != nullptr) store_run(out->data, out->dtype, to + first * to_stride, to_stride, buffer, n);
+  }
+}
+
+/// Rows in pieces. What a piece begins with is folded from the totals of those before it, whether they are
+/// known beforehand (from a walk of its own, so that the pieces can be shared) or come on the way.
 template <class A, class Op>
 void scan_long(const Op& op, const RowPlan<2>& plan, const Tensor& out, const Tensor& in,
                const ScanOptions& options) {
   const int64_t pieces = (plan.n + kScanPiece - 1) / kScanPiece;
-  std::vector<A> carry(static_cast<size_t>(plan.rows * pieces));
-  // Pieces are numbered in the order in which the row is walked.
-  const auto for_each_piece = [&](const auto& body) {
-    parallel_for(plan.rows * pieces, 1, [&](int64_t task, int64_t) {
-      const int64_t row = task / pieces, number = task % pieces;
-      const int64_t begin = (options.reverse ? pieces - 1 - number : number) * kScanPiece;
-      const int64_t n = std::min(kScanPiece, plan.n - begin);
-      const auto first = plan.offsets(row);
-      std::unique_ptr<A[]> buffer(new A[static_cast<size_t>(n)]);
-      load_run(buffer.get(), in.data, in.dtype, first[0] + begin * plan.stride[0], plan.stride[0], n);
-      body(carry[static_cast<size_t>(task)], buffer.get(), n, first[1] + begin * plan.stride[1]);
-    });
+  const auto scan_number = [&]<bool kPiece>(std::bool_constant<kPiece>, int64_t row, int64_t number,
+                                            const Tensor* target, A start) {
+    const int64_t begin = (options.reverse ? pieces - 1 - number : number) * kScanPiece;
+    const auto first = plan.offsets(row);
+    Carry<A> carry{start, op.neutral};
+    scan_piece<kPiece>(op, in, first[0], plan.stride[0], target, first[1], plan.stride[1], begin,
+                       std::min(begin + kScanPiece, plan.n), carry, options);
+    return carry;
   };
-  for_each_piece(
-      [&](A& total, A* x, int64_t n, int64_t) { total = scan_run(op, x, x, n, op.neutral, options); });
+  constexpr std::true_type kWithTotal;
+  constexpr std::false_type kWithout;
+  // (Products go along with the row: the total of a piece may overflow where nothing else does.)
+  constexpr bool kAlong = std::is_same_v<Op, Prod<A>>;
+  if (kAlong || plan.rows >= parallel_width()) {
+    parallel_for(plan.rows, 1, [&](int64_t row, int64_t) {
+      A start = op.neutral;
+      for (int64_t p = 0; p < pieces; ++p) {
+        if constexpr (kAlong) {
+          start = scan_number(kWithout, row, p, &out, start).row;
+        } else {
+          start = op(start, scan_number(kWithTotal, row, p, &out, start).piece);
+        }
+      }
+    });
+    return;
+  }
+  std::vector<A> starts(static_cast<size_t>(plan.rows * pieces));
+  parallel_for(plan.rows * pieces, 1, [&](int64_t task, int64_t) {
+    starts[static_cast<size_t>(task)] =
+        scan_number(kWithout, task / pieces, task % pieces, nullptr, op.neutral).row;
+  });
   for (int64_t row = 0; row < plan.rows; ++row) {
     A before = op.neutral;
     for (int64_t p = 0; p < pieces; ++p) {
-      A& at = carry[static_cast<size_t>(row * pieces + p)];
-      const A after = op(before, at);
-      at = before;
-      before = after;
+      const A total = std::exchange(starts[static_cast<size_t>(row * pieces + p)], before);
+      before = op(before, total);
     }
   }
-  for_each_piece([&](const A& start, A* x, int64_t n, int64_t to) {
-    scan_run(op, x, x, n, start, options);
-    store_run(out.data, out.dtype, to, plan.stride[1], x, n);
+  parallel_for(plan.rows * pieces, 1, [&](int64_t task, int64_t) {
+    scan_number(kWithout, task / pieces, task % pieces, &out, starts[static_cast<size_t>(task)]);
   });
 }
 
@@ -113,7 +187,8 @@ void scan_with(const Op& op, const Tensor& out, const Tensor& in, int axis, cons
     return;
   }
   for_each_row<A, 2>(operands, axis, [&](const std::array<A*, 2>& rows, int64_t n, int64_t) {
-    scan_run(op, rows[0], rows[1], n, op.neutral, options);
+    Carry<A> carry{op.neutral, op.neutral};
+    scan_run<false>(op, rows[0], rows[1], n, carry, options);
   });
 }
 

@@ -1,8 +1,10 @@
 // Running sums, products, maxima and minima along an axis, and linear recurrences.
 //
 // Floating point is accumulated in f64 and rounded once per element; integers and bool in i64, modulo 2^64.
-// Rows longer than 65536 elements are split into pieces of that size, whose totals are carried in order: the
-// pieces follow from the shape alone, so the same input gives the same bits at any number of threads.
+// Sums go in groups of eight, and what they begin with is carried from one to the next. Rows longer than
+// 65536 elements are split into pieces of that size, whose totals are carried in order (but not products: the
+// total of a piece may overflow where the product does not). Groups and pieces follow from the shape alone,
+// so the same input gives the same bits at any number of threads.
 #pragma once
 
 #include <cstdint>

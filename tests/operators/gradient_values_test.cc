@@ -142,12 +142,12 @@ TEST(GradientValues, OfLogarithmsOfSumsOfNothing) {
 }
 
 TEST(GradientValues, ProductsWithZeros) {
-  expect_values({6, 3, 2}, gradient("prod", {row({1, 2, 3})}, ReduceAttrs{}));
-  expect_values({0, 3, 0}, gradient("prod", {row({1, 0, 3})}, ReduceAttrs{}));
-  expect_values({0, 0, 0}, gradient("prod", {row({0, 0, 3})}, ReduceAttrs{}));
+  expect_values({6, 3, 2}, gradient("prod", {row({1, 2, 3})}, TotalAttrs{}));
+  expect_values({0, 3, 0}, gradient("prod", {row({1, 0, 3})}, TotalAttrs{}));
+  expect_values({0, 0, 0}, gradient("prod", {row({0, 0, 3})}, TotalAttrs{}));
   const NDArray planes = row({1, 2, 3, 4, 5, 0, 7, 8}).reshape({2, 2, 2});
   // 1 3 5 7 and 2 4 0 8
-  expect_values({105, 0, 35, 0, 21, 64, 15, 0}, gradient("prod", {planes}, ReduceAttrs{{0, 1}}));
+  expect_values({105, 0, 35, 0, 21, 64, 15, 0}, gradient("prod", {planes}, TotalAttrs{{0, 1}}));
 }
 
 TEST(GradientValues, RunningProductsWithZeros) {

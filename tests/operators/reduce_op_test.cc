@@ -1,6 +1,7 @@
 #include "operators/reduce.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "operators/elementwise_binary.h"
@@ -75,9 +76,10 @@ const Case kCases[] = {
 TEST(ReduceOp, AgreesWithAPlainLoopForAllSamplesAndTypes) {
   for (const Case& test : kCases)
     test::each_sample(test.name, [&](const Operator& op, const Sample& sample) {
-      const auto& attrs = sample.attrs.get<ReduceAttrs>();
+      const bool total = op.attrs == &kAttrType<TotalAttrs>;
+      const Shape& axes = total ? sample.attrs.get<TotalAttrs>().axes : sample.attrs.get<ReduceAttrs>().axes;
       const NDArray y = call(op, sample.attrs, sample.inputs)[0];
-      test::expect_values(test::fold(sample.inputs[0], attrs.axes, test.of), y, sample.label, 8);
+      test::expect_values(test::fold(sample.inputs[0], axes, test.of), y, sample.label, 8);
     });
   for (const char* name : {"var", "stddev"})
     test::each_sample(name, [&](const Operator& op, const Sample& sample) {
@@ -140,6 +142,38 @@ TEST(ReduceOp, TypesOfResults) {
     for (const NDArray& y : {mean(x), var(x), stddev(x), logsumexp(x), norm(x), norm(x, 3)})
       EXPECT_EQ(real, y.dtype());
   }
+}
+
+TEST(ReduceOp, IsComputedInTheTypeThatIsAskedFor) {
+  // Beyond the ranges of f16 and i64, and below the digits of f32.
+  EXPECT_EQ((Values{120000}), test::values(sum(full({4}, 30000, f16), {}, false, f32)));
+  EXPECT_EQ((Values{0x1p64}), test::values(sum(full({4}, int64_t{1} << 62, i64), {}, false, f64)));
+  EXPECT_EQ((Values{16777217}), test::values(sum(array({16777216.f, 1.f}), {}, false, f64)));
+  EXPECT_EQ((Values{0x1p100}), test::values(prod(full({10}, 1024, i32), {}, false, f64)));
+  EXPECT_EQ((Values{16777217}), test::values(mean(array({16777216.f, 16777218.f}), {}, false, f64)));
+  // Converted first: 1 + 1, not 3.
+  EXPECT_EQ((Values{2}), test::values(sum(array({1.5f, 1.5f}), {}, false, i32)));
+  for (DType from : kAllDTypes)
+    for (DType to : kAllDTypes) {
+      const NDArray x = test::numbers({3, 40}, from);
+      for (const NDArray& view : test::layouts(x)) {
+        const std::string what =
+            std::string(to_string(from)) + " in " + to_string(to) + to_string(view.strides());
+        if (to != bool_) {
+          const NDArray y = sum(view, 0, true, to);
+          EXPECT_EQ(to, y.dtype());
+          const auto of = [to](const Values& v) { return to == u8 ? std::fmod(total(v), 256) : total(v); };
+          test::expect_values(test::fold(x.to(to), {0}, of), y.reshape({40}), "sum of " + what, 8);
+        }
+        if (is_floating(to))
+          test::expect_values(test::fold(x.to(to), {0}, kCases[2].of), mean(view, 0, false, to),
+                              "mean of " + what, 8);
+      }
+    }
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { mean(zeros({2}), {}, false, i32); }),
+                       "[mean] expected a floating-point type for dtype, got i32"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { sum(zeros({2}), {}, false, bool_); }),
+                       "[sum] expected a type of numbers for dtype, got bool"));
 }
 
 TEST(ReduceOp, OfNothing) {

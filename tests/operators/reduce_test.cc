@@ -306,13 +306,13 @@ TEST(Reduce, TheErrorOfALongSumIsThatOfATree) {
 TEST(Reduce, TheVarianceOfAFarOffsetSurvives) {
   Array in(f32, {100'000}), out(f32, {});
   in.fill([](int64_t i) { return 10000 + (i % 2 ? 1 : -1); });
-  kernels::reduce(ReduceOp::var, out.t, in.t, {}, 0);
+  kernels::reduce(ReduceOp::var, out.t, in.t, {}, {.correction = 0});
   EXPECT_NEAR(1, out.get(0), 1e-4);
   Array one(f32, {1});
   one.set(0, 5);
   kernels::reduce(ReduceOp::var, out.t, one.t, {});
   EXPECT_TRUE(std::isnan(out.get(0)));
-  kernels::reduce(ReduceOp::std, out.t, one.t, {}, 0);
+  kernels::reduce(ReduceOp::std, out.t, one.t, {}, {.correction = 0});
   EXPECT_EQ(0.0, out.get(0));
 }
 

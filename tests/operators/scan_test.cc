@@ -120,6 +120,18 @@ TEST(Scan, LongRowsAreCarriedFromPieceToPiece) {
   }
 }
 
+// The total of a piece overflows, and nothing that is asked for does.
+TEST(Scan, LongProductsAreThoseOfTheElementsBefore) {
+  const int64_t n = 200'000;
+  Array x(f64, {n}), y(f64, {n});
+  x.fill([](int64_t i) { return i == 1000 ? 0. : i % 2 == 0 ? 0.5 : 2.; });
+  kernels::scan(ScanOp::cumprod, y.t, x.t, 0);
+  expect_same(expected(ScanOp::cumprod, x, 0, {}), y, 0, "of halves and twos");
+  x.fill([](int64_t i) { return i == 1000 ? 0. : 2.; });
+  kernels::scan(ScanOp::cumprod, y.t, x.t, 0);
+  for (int64_t i : {1000, 65'536, 131'072, 199'999}) EXPECT_EQ(0, y.get(i)) << i;
+}
+
 TEST(Scan, NeutralElementsOfIntegersAreTheEndsOfTheRange) {
   Array in(i64, {2}), out(i64, {2});
   in.fill([](int64_t) { return 5; });
@@ -215,9 +227,13 @@ TEST(Scan, ResultsDoNotDependOnTheNumberOfThreads) {
   for (const Shape& shape : {Shape{500'001}, Shape{400, 301}}) {
     Array in(f32, shape), one(f32, shape), two(f32, shape);
     in.fill_random(6);
-    test::with_threads(1, [&] { kernels::scan(ScanOp::cumsum, one.t, in.t, 0); });
-    test::with_threads(2, [&] { kernels::scan(ScanOp::cumsum, two.t, in.t, 0); });
-    EXPECT_TRUE(one.same_bits(two));
+    for (ScanOp op : kScans)
+      for (int flags = 0; flags < 4; ++flags) {
+        const kernels::ScanOptions options{(flags & 1) != 0, (flags & 2) != 0};
+        test::with_threads(1, [&] { kernels::scan(op, one.t, in.t, 0, options); });
+        test::with_threads(2, [&] { kernels::scan(op, two.t, in.t, 0, options); });
+        EXPECT_TRUE(one.same_bits(two)) << kernels::to_string(op) << flags;
+      }
   }
 }
 
