@@ -55,7 +55,8 @@ inline void EngineImpl::unlock() {
   }
   ended_.store(ended_count_, std::memory_order_relaxed);
   lock_.unlock();
-  if (throttled_.load(std::memory_order_relaxed) > 0) [[unlikely]]
+  if (throttled_.load(std::memory_order_relaxed) > 0 &&
+      ended_.load(std::memory_order_relaxed) >= wake_at_.load(std::memory_order_relaxed)) [[unlikely]]
     wake_throttled();
   if (replays != nullptr) [[unlikely]]
     end_replays(replays);

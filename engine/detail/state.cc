@@ -249,6 +249,7 @@ void EngineImpl::publish_special() {
 }
 
 void EngineImpl::wake_throttled() {
+  wake_at_.store(UINT64_MAX, std::memory_order_relaxed);  // those who sleep on say so again
   throttle_word_.fetch_add(1, std::memory_order_seq_cst);
   futex_wake(throttle_word_);
 }

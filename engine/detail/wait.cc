@@ -4,9 +4,11 @@
 // runs ready operations that what it waits for depends on, never others, so that unrelated long work cannot
 // delay it. For wait_all() everything is on the way.
 #include <algorithm>
+#include <optional>
 
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
+#include "engine/base/shared_loop.h"
 #include "engine/detail/engine_inl.h"
 #include "engine/detail/hold.h"
 #include "engine/detail/segment_group.h"
@@ -157,6 +159,7 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
   uint64_t idle_since = 0;
   uint64_t seen_ended = ended_count_;
   bool flowing = false;
+  std::optional<SharedLoop::Look<true>> look;
   while (!waiter.finished) {
     size_t size = 0;
     if (inline_mode_) {
@@ -195,6 +198,7 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       return false;
     }
     if (patient && !flowing) {
+      look.reset();
       if (single_ && !inline_mode_ &&
           (ready_hint_.load(std::memory_order_relaxed) > 0 || ring_.maybe_nonempty())) {
         start_worker();  // this thread leaves the processor
@@ -214,7 +218,13 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       }
       idle_since = 0;
     } else {
-      for (int i = 0; i < 64 && waiter.word.load(std::memory_order_relaxed) != 2; ++i) cpu_relax();
+      const auto finished = [&] { return waiter.word.load(std::memory_order_relaxed) == 2; };
+      if (!look && !single_ && !inline_mode_) look.emplace();
+      for (int i = 0; i < 64 && !finished(); ++i) {
+        // Loops whose pieces are long may be those of an operation that has nothing to do with this wait.
+        if (look && SharedLoop::offered() && SharedLoop::help(true, finished)) idle_since = 0;
+        cpu_relax();
+      }
       sched_yield();
     }
     // While others bring operations to their end at a good pace, staying away from the lock and the lines

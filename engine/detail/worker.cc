@@ -4,6 +4,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
 #include "engine/base/make_room.h"
+#include "engine/base/shared_loop.h"
 #include "engine/detail/engine_inl.h"
 #include "engine/detail/segment_group.h"
 #include "engine/detail/segment_run.h"
@@ -61,6 +62,9 @@ namespace {
 // An operation this short (in ticks, about a third of a microsecond) costs no more than handing it to
 // another core.
 constexpr int64_t kShortTicks = 1000;
+// How much work a pusher may be ahead without waiting, see run_ahead.cc.
+constexpr double kGoodRunAheadUs = 2000;
+constexpr int64_t kLeastRunAhead = 512;
 
 }  // namespace
 
@@ -70,6 +74,10 @@ void EngineImpl::set_body_ticks(int64_t ticks) {
   // feed one worker, and one microsecond a dozen.
   wanted_workers_.store(static_cast<int32_t>(std::min<int64_t>(threads_, 1 + ticks / 150)),
                         std::memory_order_relaxed);
+  good_run_ahead_.store(
+      std::clamp(static_cast<int64_t>(kGoodRunAheadUs * ticks_per_us()) / (ticks + 1),
+                 std::min(kLeastRunAhead, options_.max_ops_in_flight), options_.max_ops_in_flight),
+      std::memory_order_relaxed);
 }
 
 bool EngineImpl::more_workers_wanted() const {
@@ -157,22 +165,42 @@ void EngineImpl::work() {
   }
 }
 
+bool EngineImpl::may_be_work() const {
+  return ready_hint_.load(std::memory_order_relaxed) > 0 || hurried_.load(std::memory_order_relaxed) > 0 ||
+         (ring_.maybe_nonempty() && !full_hint_.load(std::memory_order_relaxed));
+}
+
+// From a search into the loops of operations that others run, as long as there is nothing else to do.
+// Meanwhile nobody takes this thread for one that searches.
+void EngineImpl::help() {
+  attention_.fetch_sub(1, std::memory_order_relaxed);
+  searching_.fetch_sub(1, std::memory_order_seq_cst);
+  SharedLoop::help(false, [this] { return may_be_work(); });
+  searching_.fetch_add(1, std::memory_order_seq_cst);
+  attention_.fetch_add(1, std::memory_order_relaxed);
+}
+
 // Spins until there may be work; false when it is time to leave.
 bool EngineImpl::search() {
   if (single_ || paused_hint_.load(std::memory_order_relaxed)) return false;
   if (active_.load(std::memory_order_relaxed) > wanted_workers()) return false;
   searching_.fetch_add(1, std::memory_order_seq_cst);
   attention_.fetch_add(1, std::memory_order_seq_cst);
+  const SharedLoop::Look<false> look;
   const uint64_t limit = static_cast<uint64_t>(ticks_per_us() * options_.spin_us);
   uint64_t begin = ticks();
   uint64_t head = ring_.head();
   bool found = false;
   bool looked = false;
   for (int turn = 0;; ++turn) {
-    if (ready_hint_.load(std::memory_order_relaxed) > 0 || hurried_.load(std::memory_order_relaxed) > 0 ||
-        (ring_.maybe_nonempty() && !full_hint_.load(std::memory_order_relaxed))) {
+    if (may_be_work()) {
       found = true;
       break;
+    }
+    if (SharedLoop::offered()) {
+      help();
+      begin = ticks();
+      if (active_.load(std::memory_order_relaxed) > wanted_workers()) break;
     }
     cpu_relax();
     if ((turn & 15) != 15) continue;

@@ -9,7 +9,9 @@
 #include <algorithm>
 
 #include "engine/base/annotations.h"
+#include "engine/base/clock.h"
 #include "engine/base/cpus.h"
+#include "engine/base/shared_loop.h"
 
 namespace mx {
 
@@ -22,7 +24,7 @@ namespace detail {
 
 namespace {
 
-// The edges that oneTBB makes, also where a body throws: from before the loop to each piece, and back.
+// The edges that oneTBB makes: from before the loop to each participant, and back.
 class Handover {
  public:
   explicit Handover(const void* edge) : edge_(edge) { MX_TSAN_RELEASE(edge_); }
@@ -44,33 +46,42 @@ class Piece {
   const void* edge_;
 };
 
-/// On the only processor there is nobody to share with, and oneTBB's part of it costs as much as a small
-/// loop.
-bool alone() {
-  static const bool result = usable_cpus() == 1;
+int processors_once() {
+  static const int result = usable_cpus();
   return result;
 }
+
+// A thread that looks for work joins within this time (microseconds), or not for long.
+constexpr double kPatienceUs = 10;
 
 }  // namespace
 
 void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body) {
   const int64_t pieces = (n + grain - 1) / grain;
-  if (alone()) {
+  // On the only processor there is nobody to share with.
+  const int threads =
+      processors_once() == 1
+          ? 1
+          : static_cast<int>(std::min<int64_t>(pieces, std::min(parallel_width(), processors_once())));
+  if (threads == 1) {
     for (int64_t i = 0; i < pieces; ++i) call(body, i * grain, std::min((i + 1) * grain, n));
     return;
   }
-  const void* edge = &pieces;
-  const Handover handover(edge);
-  tbb::this_task_arena::isolate([&] {
-    tbb::parallel_for(
-        tbb::blocked_range<int64_t>(0, pieces, 1),
-        [&](const tbb::blocked_range<int64_t>& range) {
-          const Piece piece(edge);
-          for (int64_t i = range.begin(); i < range.end(); ++i)
-            call(body, i * grain, std::min((i + 1) * grain, n));
-        },
-        tbb::simple_partitioner());
-  });
+  SharedLoop loop(n, grain, call, body, threads);
+  if (!loop.seen() || !loop.run(static_cast<uint64_t>(kPatienceUs * ticks_per_us()))) {
+    const void* edge = &pieces;
+    const Handover handover(edge);
+    tbb::this_task_arena::isolate([&] {
+      tbb::parallel_for(
+          tbb::blocked_range<int>(0, threads, 1),
+          [&](const tbb::blocked_range<int>& range) {
+            const Piece piece(edge);
+            for (int i = range.begin(); i < range.end(); ++i) loop.join(static_cast<uint32_t>(i));
+          },
+          tbb::simple_partitioner());
+    });
+  }
+  loop.finish();
 }
 
 }  // namespace detail

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/clock.h"
+#include "engine/base/cpus.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/held.h"
 
@@ -100,6 +102,40 @@ TEST_P(RunAhead, BytesAreLimitedToo) {
   EXPECT_LE(most, 11'000u);
   EXPECT_GE(e.stats().throttled, 1u);
   EXPECT_EQ(0u, e.stats().bytes_in_flight);
+}
+
+void spin_for(int us) {
+  const uint64_t end = ticks() + static_cast<uint64_t>(us * ticks_per_us());
+  while (ticks() < end) {
+  }
+}
+
+// Long before the limit: a few milliseconds of work are as far ahead as is good.
+TEST(RunAheadOfShortOperations, IsHeldWhereItDoesGood) {
+  if (usable_cpus() < 2) GTEST_SKIP() << "on one processor pushers are held by the ring";
+  Engine e(test::threaded_case(2).options);
+  Var v = e.new_var();
+  const int most = static_cast<int>(test::threaded_case(2).options.max_ops_in_flight) - 128;
+  int i = 0;
+  for (; i < most && e.stats().throttled == 0; ++i) e.push([] { spin_for(20); }, {.updates = {v}});
+  EXPECT_LT(i, most);
+  e.wait_all();
+}
+
+// What is held in that way may be what the operations wait for.
+TEST(RunAheadOfShortOperations, IsNotHeldWhereNothingEnds) {
+  Engine e(test::threaded_case(2).options);
+  Var v = e.new_var();
+  for (int i = 0; i < 1000; ++i) e.push([] { spin_for(20); }, {.updates = {v}});
+  e.wait(v);
+  Gate gate;
+  int n = 0;
+  e.push([&] { gate.pass(); }, {.updates = {v}});
+  for (int i = 0; i < 20'000; ++i) e.push([&n] { ++n; }, {.updates = {v}});
+  EXPECT_EQ(0, n);
+  gate.open();
+  e.wait_all();
+  EXPECT_EQ(20'000, n);
 }
 
 // A single operation over the limit goes through.

@@ -1,0 +1,151 @@
+#include "engine/base/shared_loop.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/base/cpus.h"
+
+namespace mx {
+
+namespace {
+
+// Pieces that end within this time (microseconds) are short.
+constexpr double kBriefUs = 50;
+
+// By the address of the function and the size of a piece; kinds that fall together are guessed wrongly now
+// and then, which costs a little time.
+constexpr size_t kKinds = 1024;
+std::atomic<uint8_t> kinds[kKinds];
+
+std::atomic<uint8_t>& kind_of(SharedLoop::Call call, int64_t grain) {
+  const uint64_t key = reinterpret_cast<uint64_t>(call) ^ (static_cast<uint64_t>(grain) << 20);
+  return kinds[key * 0x9E3779B97F4A7C15 >> 54];
+}
+
+constexpr uint64_t bounds(uint64_t begin, uint64_t end) { return begin << 32 | end; }
+
+}  // namespace
+
+constinit SharedLoop::Place SharedLoop::places_[kPlaces];
+
+SharedLoop::SharedLoop(int64_t n, int64_t grain, Call call, const void* body, int threads)
+    : n_(n),
+      grain_(std::max(grain, n / INT32_MAX + 1)),  // (pieces are counted in 32 bits)
+      call_(call),
+      body_(body),
+      seats_(static_cast<uint32_t>(threads)),
+      runs_(static_cast<uint32_t>(std::min(threads, kRuns))),
+      known_(kind_of(call, grain)),
+      brief_(known_.load(std::memory_order_relaxed) == 1) {
+  const auto pieces = static_cast<uint64_t>((n_ + grain_ - 1) / grain_);
+  for (uint32_t i = 0; i < runs_; ++i) left_[i].bounds = bounds(pieces * i / runs_, pieces * (i + 1) / runs_);
+  if (seats_ == 1) return;
+  for (Place& place : places_) {
+    if (place.taken.load(std::memory_order_relaxed) || place.taken.exchange(true, std::memory_order_acquire))
+      continue;
+    place_ = &place;
+    place.loop.store(this, std::memory_order_seq_cst);
+    offered_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+}
+
+void SharedLoop::wait_for_others() {
+  if (place_ == nullptr) return;
+  withdraw();
+  // Who has seen the loop has said so before, or sees that it is gone.
+  for (int turn = 0; place_->inside.load(std::memory_order_seq_cst) != 0; ++turn) {
+    cpu_relax();
+    if (turn > 1000) sched_yield();
+  }
+  std::exchange(place_, nullptr)->taken.store(false, std::memory_order_release);
+}
+
+// The owner may end while others are about to do this, but not while one of them is inside.
+void SharedLoop::withdraw() {
+  SharedLoop* self = this;
+  if (place_->loop.compare_exchange_strong(self, nullptr, std::memory_order_seq_cst))
+    offered_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// Of its own run from the front, of another one from the back.
+bool SharedLoop::take(uint32_t seat, uint32_t& piece) {
+  for (uint32_t i = 0; i < runs_; ++i) {
+    const std::atomic_ref<uint64_t> run(left_[(seat + i) % runs_].bounds);
+    uint64_t seen = run.load(std::memory_order_relaxed);
+    for (;;) {
+      const uint64_t begin = seen >> 32, end = seen & UINT32_MAX;
+      if (begin >= end) break;
+      piece = static_cast<uint32_t>(i == 0 ? begin : end - 1);
+      const uint64_t rest = i == 0 ? bounds(begin + 1, end) : bounds(begin, end - 1);
+      if (run.compare_exchange_weak(seen, rest, std::memory_order_relaxed)) return true;
+    }
+  }
+  if (place_ != nullptr) withdraw();
+  return false;
+}
+
+void SharedLoop::call_piece(uint32_t piece) {
+  const int64_t begin = piece * grain_;
+  try {
+    call_(body_, begin, begin + std::min(grain_, n_ - begin));
+  } catch (...) {
+    for (uint32_t i = 0; i < runs_; ++i) std::atomic_ref(left_[i].bounds).store(0, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    if (thrown_ == nullptr) thrown_ = std::current_exception();
+  }
+}
+
+bool SharedLoop::run(uint64_t patience) {
+  const uint64_t begin = ticks();
+  uint32_t piece = 0;
+  while (take(0, piece)) {
+    call_piece(piece);
+    const uint64_t now = ticks();
+    if (piece == 0) {
+      const bool brief = static_cast<double>(now - begin) < kBriefUs * ticks_per_us();
+      if (brief != brief_ || known_.load(std::memory_order_relaxed) == 0)
+        known_.store(brief ? 1 : 2, std::memory_order_relaxed);
+    }
+    if (now - begin > patience && joined_.load(std::memory_order_relaxed) < seats_) return false;
+  }
+  return true;
+}
+
+void SharedLoop::join(uint32_t seat) {
+  uint32_t piece = 0;
+  while (take(seat, piece)) call_piece(piece);
+}
+
+void SharedLoop::finish() {
+  wait_for_others();
+  if (thrown_ != nullptr) std::rethrow_exception(thrown_);
+}
+
+bool SharedLoop::help(bool brief, bool (*stop)(const void*), const void* argument) {
+  bool any = false;
+  for (Place& place : places_) {
+    if (place.loop.load(std::memory_order_relaxed) == nullptr) continue;
+    place.inside.fetch_add(1, std::memory_order_seq_cst);
+    SharedLoop* const loop = place.loop.load(std::memory_order_seq_cst);
+    if (loop != nullptr && (!brief || loop->brief_) &&
+        loop->joined_.load(std::memory_order_relaxed) < loop->seats_) {
+      const uint32_t seat = loop->joined_.fetch_add(1, std::memory_order_relaxed);
+      uint32_t piece = 0;
+      while (seat < loop->seats_ && loop->take(seat, piece)) {
+        any = true;
+        loop->call_piece(piece);
+        if (stop(argument)) break;
+      }
+      loop->joined_.fetch_sub(1, std::memory_order_relaxed);  // this thread or another one may come back
+    }
+    place.inside.fetch_sub(1, std::memory_order_release);
+    if (stop(argument)) break;
+  }
+  return any;
+}
+
+}  // namespace mx
