@@ -58,9 +58,10 @@ struct EngineOptions {
   EngineMode mode = EngineMode::threaded;
   uint64_t seed = 0;  ///< of EngineMode::fuzz
   int threads = 0;    ///< CPU workers; 0: usable_cpus()
-  /// A push beyond it waits while something can finish. Where only completion tokens can end operations and
-  /// none has ended for 100 ms (the pusher itself may hold them), as many operations again are admitted, and
-  /// twice as many each time that this repeats.
+  /// A push beyond it waits while something can finish, until half of it is left; one below it, too, as long
+  /// as operations end and a few milliseconds of them are waiting. Where only completion tokens can end
+  /// operations and none has ended for 100 ms (the pusher itself may hold them), as many operations again are
+  /// admitted, and twice as many each time that this repeats.
   int64_t max_ops_in_flight = 1 << 16;
   uint64_t max_bytes_in_flight = UINT64_MAX;  ///< of PushOptions::bytes
   int spin_us = 50;                           ///< how long an idle worker looks for work before it leaves

@@ -14,8 +14,9 @@ namespace {
 
 using detail::Converted;
 
-// Multiplications; about two microseconds with the packing around them.
-constexpr int64_t kDirectProducts = 16384;
+// Multiplications; a few microseconds with the packing around them. (Handing it to a worker and waiting costs
+// a tenth of that; two threads would gain nothing.)
+constexpr int64_t kDirectProducts = 1 << 18;
 
 /// How the shapes of a product come apart: batch x (m, k) x (k, n).
 struct Parts {

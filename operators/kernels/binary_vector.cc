@@ -1,4 +1,4 @@
-// Functions of two operands, written with explicit vectors: derivatives of activations, and a loss.
+// Functions of two operands, written with explicit vectors: powers, derivatives of activations, and a loss.
 #include "operators/kernels/tables.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -93,6 +93,35 @@ struct BinaryCrossEntropy {
   }
 };
 
+/// In double, which gives a float's digits to any power that a float can hold. Zeros, infinities and NaN have
+/// rules of their own, which the C library knows.
+struct Power {
+  template <class D, class V>
+  static HWY_INLINE V of(D d, V x, V y) {
+    const V zero = hn::Zero(d), one = hn::Set(d, 1), infinity = hn::Set(d, kInfinity);
+    const V size = hn::Abs(x);
+    const auto common =
+        hn::And(hn::And(hn::Gt(size, zero), hn::Lt(size, infinity)), hn::Lt(hn::Abs(y), infinity));
+    const V exponent = hn::Mul(hn::IfThenElseZero(common, y), hn::Log(d, hn::IfThenElse(common, size, one)));
+    // (Beyond these the result is 0 or infinity as a float.)
+    V result = hn::Exp(d, hn::Max(hn::Set(d, -700), hn::Min(hn::Set(d, 700), exponent)));
+    const auto negative = hn::Lt(x, zero);
+    if (!hn::AllFalse(d, negative)) {
+      const V half = hn::Mul(y, hn::Set(d, 0.5));
+      const auto whole = hn::Eq(hn::Round(y), y), odd = hn::Ne(hn::Round(half), half);
+      const V signed_result = hn::IfThenElse(odd, hn::Neg(result), result);
+      const V nan = hn::Set(d, std::numeric_limits<double>::quiet_NaN());
+      result = hn::IfThenElse(negative, hn::IfThenElse(whole, signed_result, nan), result);
+    }
+    if (hn::AllTrue(d, common)) return result;
+    HWY_ALIGN double xs[hn::MaxLanes(d)], ys[hn::MaxLanes(d)], results[hn::MaxLanes(d)];
+    hn::Store(x, d, xs);
+    hn::Store(y, d, ys);
+    for (size_t i = 0; i < hn::Lanes(d); ++i) results[i] = std::pow(xs[i], ys[i]);
+    return hn::IfThenElse(common, result, hn::Load(d, results));
+  }
+};
+
 /// F on vectors of T.
 template <class F, class T>
 struct Direct {
@@ -139,6 +168,8 @@ Row find_row(BinaryOp op, DType computing) {
   const bool single = computing == DType::f32;
   if (!single && computing != DType::f64) return nullptr;
   switch (op) {
+    case BinaryOp::pow:
+      return single ? row<Widened<Power>> : nullptr;  // (see binary_library_row)
     case BinaryOp::silu_backward:
       return single ? row<Direct<SiluBackward, float>> : row<Direct<SiluBackward, double>>;
     case BinaryOp::gelu_backward:

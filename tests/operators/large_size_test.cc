@@ -2,10 +2,13 @@
 // sanitizers.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "ndarray/save.h"
 #include "operators/operators.h"
+#include "tests/ndarray/io_temp.h"
 
 namespace mx {
 namespace {
@@ -69,6 +72,32 @@ TEST_F(LargeSize, TransposedCopiesAndRowsOfLargeMatrices) {
   EXPECT_EQ(7, turned[kColumns - 1][1].item<uint8_t>());
   EXPECT_EQ(7, sum(turned).item<int64_t>());
   EXPECT_EQ((std::vector<int64_t>{0, 7}), sum(x, 1).to_vector<int64_t>());
+}
+
+// What 32 bits cannot count: zip archives have other records for that.
+TEST_F(LargeSize, ArchivesOfMoreThanFourGibibytes) {
+  constexpr int64_t kBytes = (int64_t{1} << 32) + 1000;
+  const test::TempFolder folder;
+  if (available_gib() < 16) GTEST_SKIP() << "needs 16 GiB of memory, there are " << available_gib();
+  if (std::filesystem::space(folder.path()).available < 2 * static_cast<uint64_t>(kBytes))
+    GTEST_SKIP() << "needs 9 GB in " << folder.path();
+  {
+    const NDArray large = zeros({kBytes}, u8);
+    large[kBytes - 1] = 7;
+    large[kBytes / 2] = 9;
+    save_npz(folder / "x.npz", {{"large", large}, {"behind", full({1}, 2.5f)}});
+  }
+  for (const auto& [name, array] : load_npz(folder / "x.npz")) {
+    if (name == "behind") {
+      EXPECT_EQ(2.5f, array.item<float>());
+      continue;
+    }
+    EXPECT_EQ("large", name);
+    ASSERT_EQ(kBytes, array.numel());
+    EXPECT_EQ(7, array[kBytes - 1].item<uint8_t>());
+    EXPECT_EQ(9, array[kBytes / 2].item<uint8_t>());
+    EXPECT_EQ(16, sum(array).item<int64_t>());
+  }
 }
 
 }  // namespace
