@@ -110,9 +110,11 @@ std::vector<Sample> samples_scatter() {
   const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
   const NDArray rows = array<int64_t>({{1, 0, 1}, {1, -1, 0}}), columns = array<int32_t>({{2}, {0}});
   const NDArray u = array({{0.5f, 4.f, -1.5f}, {2.5f, -3.f, 1.f}});
+  const NDArray zeros_among = array({{0.f, 4.f, -1.5f}, {2.5f, 0.f, 0.f}});
   return {{{x, rows, u}, UpdateAttrs{0, "add"}, "axis=0, how=add"},
           {{x, rows, u}, UpdateAttrs{0, "set"}, "axis=0, how=set"},
           {{x, rows, u}, UpdateAttrs{0, "mul"}, "axis=0, how=mul"},
+          {{x, rows, zeros_among}, UpdateAttrs{0, "mul"}, "axis=0, how=mul, zeros among the factors"},
           {{x, rows, u}, UpdateAttrs{0, "max"}, "axis=0, how=max"},
           {{x, rows, u}, UpdateAttrs{0, "min"}, "axis=0, how=min"},
           {{x, columns, full({}, 7.f)}, UpdateAttrs{-1, "set"}, "axis=-1, how=set, a number"}};

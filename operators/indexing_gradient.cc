@@ -6,6 +6,8 @@
 #include "operators/indexing_records.h"
 #include "operators/scan.h"
 #include "operators/select.h"
+#include "operators/shape_ops.h"
+#include "operators/sorting.h"
 
 namespace mx::detail {
 namespace {
@@ -56,17 +58,29 @@ void gradient_set(GradientContext& g, size_t updates, const Place& at) {
   g.set(updates, where(last == numbers, there, 0));
 }
 
+/// For each update the product of the others that go to the same place, without a division, which
+/// zeros would not allow and further derivatives would not see: those before it and those behind it, with the
+/// updates in the order of their places.
+NDArray products_of_others(const NDArray& places, const NDArray& updates) {
+  const NDArray order = argsort(places), place = take(places, order), u = take(updates, order);
+  const NDArray number = arange(0, places.numel(), 1, i64, places.context());
+  const NDArray first = logical_or(place != roll(place, {1}), number == 0);
+  const NDArray last = logical_or(place != roll(place, {-1}), number == places.numel() - 1);
+  const NDArray before = linear_recurrence(where(first, 0, roll(u, {1})), first.to(u.dtype()));
+  const NDArray behind = linear_recurrence(where(last, 0, roll(u, {-1})), last.to(u.dtype()), 0, true);
+  return take(before * behind, argsort(order));
+}
+
 template <class Place>
 void gradient_mul(GradientContext& g, size_t updates, const Place& at) {
   const NDArray &head = g.head(), &u = g.input(updates);
   if (g.wanted(0)) g.set(0, at.write(head, u, Scatter::mul));
   if (!g.wanted(updates)) return;
-  // The product of x and the other updates: that of all which are not 0 over the own one, unless another is
-  // 0.
-  const NDArray zero = u == 0, factors = where(zero, 1, u), zeros = zero.to(head.dtype());
-  const NDArray others = at.read(at.write(zeros_for(g, 0), zeros, Scatter::add)) - zeros;
-  const NDArray products = at.read(head * at.write(g.input(0), factors, Scatter::mul)) / factors;
-  g.set(updates, where(others == 0, products, 0));
+  const NDArray& x = g.input(0);
+  const NDArray places = at.read(arange(0, x.numel(), 1, i64, head.context()).reshape(x.shape()));
+  if (places.numel() == 0) return g.set(updates, at.read(head));
+  const NDArray others = products_of_others(places.flatten(), u.broadcast_to(places.shape()).flatten());
+  g.set(updates, at.read(head * x) * others.reshape(places.shape()));
 }
 
 template <class Place>
