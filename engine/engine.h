@@ -120,7 +120,8 @@ class Engine {
   const EngineOptions& options() const;
   EngineStats stats() const;
 
-  /// A trace of what ran: a row per thread and stream, arrows for dependencies. Opens in Perfetto.
+  /// A trace of what ran: a row per thread and stream, arrows for dependencies. Opens in Perfetto. The file
+  /// is written as a whole or not at all; throws InvalidArgument with the reason.
   void profiler_start();
   void profiler_stop();
   void write_trace(const std::string& path) const;

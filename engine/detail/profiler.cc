@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <ostream>
@@ -139,11 +141,33 @@ void Profiler::part(const char* name, int64_t begin_ns, int64_t end_ns) noexcept
   }
 }
 
+// A file appears as a whole or not at all, and what was there before stays until then. (A pipe or a device is
+// written to as it is.)
 void Profiler::write_trace(const std::string& path) const {
-  std::lock_guard lock(mutex_);
-  std::ofstream out(path);
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const bool in_place = fs::exists(path, ignored) && !fs::is_regular_file(path, ignored);
+  const std::string part = in_place ? path : concat(path, ".", ::getpid(), ".part");
+  std::ofstream out(part);
   MX_CHECK(out, InvalidArgument, "[write_trace] expected a writable file, got '", path,
            "': ", std::strerror(errno));
+  {
+    std::lock_guard lock(mutex_);
+    write_events(out);
+  }
+  out.close();
+  bool written = !out.fail();
+  if (!in_place) {
+    written = written && std::rename(part.c_str(), path.c_str()) == 0;
+    const int reason = errno;
+    if (!written) fs::remove(part, ignored);
+    errno = reason;
+  }
+  MX_CHECK(written, InvalidArgument, "[write_trace] could not write all of '", path,
+           "': ", std::strerror(errno));
+}
+
+void Profiler::write_events(std::ostream& out) const {
   std::map<std::string, int> rows;
   std::unordered_map<uint64_t, const Span*> spans;
   for (const Span& span : spans_) {
@@ -186,8 +210,6 @@ void Profiler::write_trace(const std::string& path) const {
     }
   }
   out << "\n]}\n";
-  out.close();
-  MX_CHECK(out, InvalidArgument, "[write_trace] could not write all of '", path, "': ", std::strerror(errno));
 }
 
 void Profiler::write_dot(std::ostream& out) const {

@@ -51,10 +51,11 @@ class Profiler {
   /// A part of an operation, on the row of the calling thread.
   void part(const char* name, int64_t begin_ns, int64_t end_ns) noexcept;
 
-  void write_trace(const std::string& path) const;
+  void write_trace(const std::string& path) const;  // throws InvalidArgument
   void write_dot(std::ostream& out) const;
 
  private:
+  void write_events(std::ostream& out) const;
   void add(const Op* op, std::string row, int64_t begin_ns, int64_t end_ns, const char* outcome);
 
   struct Node {

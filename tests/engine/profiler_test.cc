@@ -1,10 +1,16 @@
 // Seeing what ran: the trace is JSON that says what happened, the graph is Graphviz, the counters add up.
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <barrier>
+#include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -162,6 +168,45 @@ TEST_F(Profiler, DevicesAndReplaysAreSeen) {
 
 TEST_F(Profiler, AnUnwritablePathIsAnError) {
   test::error_of<InvalidArgument>([&] { e_.write_trace("/nowhere/at/all.json"); });
+}
+
+// The disk is full, or a limit is reached.
+TEST_F(Profiler, ATraceThatCannotBeWrittenLeavesTheOldFile) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / ("mx_traces_" + std::to_string(::getpid()));
+  fs::create_directory(folder);
+  const std::string path = folder / "trace.json";
+  std::ofstream(path) << "the old one";
+  e_.profiler_start();
+  for (int i = 0; i < 1000; ++i) e_.push([] {}, {.name = "operation"});
+  e_.wait_all();
+  e_.profiler_stop();
+  rlimit before{};
+  ASSERT_EQ(0, ::getrlimit(RLIMIT_FSIZE, &before));
+  const rlimit small{4096, before.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(0, ::setrlimit(RLIMIT_FSIZE, &small));
+  const std::string message = test::error_of<InvalidArgument>([&] { e_.write_trace(path); });
+  ASSERT_EQ(0, ::setrlimit(RLIMIT_FSIZE, &before));
+  std::signal(SIGXFSZ, handler);
+  EXPECT_NE(std::string::npos, message.find("could not write all of")) << message;
+  const auto content = [&] {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  };
+  EXPECT_EQ("the old one", content());
+  EXPECT_EQ(1, std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+  e_.write_trace(path);
+  EXPECT_TRUE(json::accept(content()));
+  EXPECT_EQ(1, std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+  fs::remove_all(folder);
+}
+
+TEST_F(Profiler, APipeOrADeviceIsWrittenToAsItIs) {
+  e_.write_trace("/dev/null");
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  test::error_of<InvalidArgument>([&] { e_.write_trace("/dev/full"); });
 }
 
 TEST_F(Profiler, TheGraphHasTheLastOperations) {
