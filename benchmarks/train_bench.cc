@@ -51,7 +51,7 @@ class Job final : public TrainJob {
 
   void infer(int64_t steps) override {
     const mx::NoGrad pause;
-    for (int64_t i = 0; i < steps; ++i) net_(images_[next()]);
+    for (int64_t i = 0; i < steps; ++i) net_(images_[static_cast<size_t>(i) % images_.size()]);
     mx::wait_all();
   }
 

@@ -53,7 +53,7 @@ class Job final : public TrainJob {
 
   void infer(int64_t steps) override {
     const torch::NoGradGuard pause;
-    for (int64_t i = 0; i < steps; ++i) net_.forward(images_[next()]);
+    for (int64_t i = 0; i < steps; ++i) net_.forward(images_[static_cast<size_t>(i) % images_.size()]);
   }
 
  private:

