@@ -42,13 +42,15 @@ class Cut {
   Shape axes_;
 };
 
-Cut cut_of(const GradientContext& g) { return {g, g.attr<ReduceAttrs>().axes}; }
-Cut cut_of_total(const GradientContext& g) { return {g, g.attr<TotalAttrs>().axes}; }
+template <class Attrs = ReduceAttrs>
+Cut cut_of(const GradientContext& g) {
+  return {g, g.attr<Attrs>().axes};
+}
 
-void gradient_sum(GradientContext& g) { g.set(0, cut_of_total(g).wide(g.head())); }
+void gradient_sum(GradientContext& g) { g.set(0, cut_of<TotalAttrs>(g).wide(g.head())); }
 
 void gradient_mean(GradientContext& g) {
-  const Cut cut = cut_of_total(g);
+  const Cut cut = cut_of<TotalAttrs>(g);
   g.set(0, cut.wide(g.head() * (1 / cut.count())));
 }
 
@@ -69,7 +71,7 @@ void gradient_logsumexp(GradientContext& g) {
 
 /// Each element's is the product of the others, from both sides: no division, which zeros would not allow.
 void gradient_prod(GradientContext& g) {
-  const Cut cut = cut_of_total(g);
+  const Cut cut = cut_of<TotalAttrs>(g);
   const NDArray x = g.input(0).to(g.head().dtype());
   const Shape& axes = cut.axes();
   const auto others = [](const NDArray& a, int64_t axis) {

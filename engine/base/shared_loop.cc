@@ -18,9 +18,9 @@ constexpr double kBriefUs = 50;
 // By the address of the function and the size of a piece; kinds that fall together are guessed wrongly now
 // and then, which costs a little time.
 constexpr size_t kKinds = 1024;
-std::atomic<uint8_t> kinds[kKinds];
+std::atomic<SharedLoop::Pieces> kinds[kKinds];
 
-std::atomic<uint8_t>& kind_of(SharedLoop::Call call, int64_t grain) {
+std::atomic<SharedLoop::Pieces>& kind_of(SharedLoop::Call call, int64_t grain) {
   const uint64_t key = reinterpret_cast<uint64_t>(call) ^ (static_cast<uint64_t>(grain) << 20);
   return kinds[key * 0x9E3779B97F4A7C15 >> 54];
 }
@@ -39,7 +39,7 @@ SharedLoop::SharedLoop(int64_t n, int64_t grain, Call call, const void* body, in
       seats_(static_cast<uint32_t>(threads)),
       runs_(static_cast<uint32_t>(std::min(threads, kRuns))),
       known_(kind_of(call, grain)),
-      brief_(known_.load(std::memory_order_relaxed) == 1) {
+      brief_(known_.load(std::memory_order_relaxed) == Pieces::brief) {
   const auto pieces = static_cast<uint64_t>((n_ + grain_ - 1) / grain_);
   for (uint32_t i = 0; i < runs_; ++i) left_[i].bounds = bounds(pieces * i / runs_, pieces * (i + 1) / runs_);
   if (seats_ == 1) return;
@@ -107,8 +107,7 @@ bool SharedLoop::run(uint64_t patience) {
     const uint64_t now = ticks();
     if (piece == 0) {
       const bool brief = static_cast<double>(now - begin) < kBriefUs * ticks_per_us();
-      if (brief != brief_ || known_.load(std::memory_order_relaxed) == 0)
-        known_.store(brief ? 1 : 2, std::memory_order_relaxed);
+      if (brief != brief_) known_.store(brief ? Pieces::brief : Pieces::not_brief, std::memory_order_relaxed);
     }
     if (now - begin > patience && joined_.load(std::memory_order_relaxed) < seats_) return false;
   }

@@ -28,6 +28,9 @@ class SharedLoop {
   /// Runs the elements [begin, end) of `body`.
   using Call = void (*)(const void* body, int64_t begin, int64_t end);
   static constexpr uint64_t kForever = UINT64_MAX;
+  /// What is known of the pieces of a kind of loop, from the latest one; of a new kind, that they may be
+  /// long.
+  enum class Pieces : uint8_t { not_brief, brief };
 
   /// For `threads` participants at most, the owner among them. n and grain are positive.
   SharedLoop(int64_t n, int64_t grain, Call call, const void* body, int threads);
@@ -93,9 +96,9 @@ class SharedLoop {
   const int64_t n_, grain_;
   const Call call_;
   const void* const body_;
-  const uint32_t seats_;         // participants
-  const uint32_t runs_;          // of pieces, one for each of the first participants
-  std::atomic<uint8_t>& known_;  // of loops of this kind: 0 nothing, 1 short pieces, 2 long ones
+  const uint32_t seats_;        // participants
+  const uint32_t runs_;         // of pieces, one for each of the first participants
+  std::atomic<Pieces>& known_;  // of loops of this kind
   const bool brief_;
   Place* place_ = nullptr;
   std::array<Run, kRuns> left_;

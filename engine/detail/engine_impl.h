@@ -263,6 +263,7 @@ class EngineImpl final : public StreamOrder::Listener {
   // run_ahead.cc
   bool many_in_flight(uint64_t ticket, int64_t limit) const;
   bool large_in_flight(uint64_t limit) const;
+  int64_t good_run_ahead() const;
   template <class Over>
   void sleep_throttled(uint64_t ticket, int64_t enough, const Over& over);
   void throttle(uint64_t ticket);
@@ -396,8 +397,7 @@ class EngineImpl final : public StreamOrder::Listener {
   // Read by pushers now and then, written once per step.
   alignas(64) std::atomic<uint64_t> ended_{0};  // operations that have ended
   std::atomic<uint64_t> bytes_ended_{0};
-  std::atomic<uint32_t> throttled_{0};              // pushers asleep
-  std::atomic<int64_t> good_run_ahead_{INT64_MAX};  // operations; follows from body_ticks_
+  std::atomic<uint32_t> throttled_{0};  // pushers asleep
   std::atomic<uint32_t> throttle_word_{0};
   std::atomic<uint64_t> stood_at_{UINT64_MAX};  // ended_ when a pusher had waited and none had ended
   std::atomic<uint64_t> wake_at_{UINT64_MAX};   // they are called when so many operations have ended

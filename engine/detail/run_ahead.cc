@@ -25,6 +25,9 @@ namespace {
 
 constexpr int64_t kGraceNs = 100'000'000;
 constexpr int kMostDoublings = 20;
+// How much work a pusher may be ahead without waiting, in microseconds and in operations.
+constexpr double kGoodRunAheadUs = 2000;
+constexpr int64_t kLeastRunAhead = 512;
 
 }  // namespace
 
@@ -39,6 +42,14 @@ bool EngineImpl::large_in_flight(uint64_t limit) const {
   const uint64_t bytes = bytes_pushed_.load(std::memory_order_relaxed);
   return bytes - bytes_ended_.load(std::memory_order_relaxed) > limit &&
          bytes > admitted_bytes_.load(std::memory_order_relaxed);
+}
+
+// So many operations, as long as they take now, are a good stretch of work.
+int64_t EngineImpl::good_run_ahead() const {
+  const int64_t most = options_.max_ops_in_flight;
+  const int64_t ticks_each = body_ticks_.load(std::memory_order_relaxed) + 1;
+  return std::clamp(static_cast<int64_t>(kGoodRunAheadUs * ticks_per_us()) / ticks_each,
+                    std::min(kLeastRunAhead, most), most);
 }
 
 // Sleeps as long as over() is true, until about `enough` are left or for two milliseconds.
@@ -63,7 +74,7 @@ void EngineImpl::throttle(uint64_t ticket) {
   const int64_t most = options_.max_ops_in_flight;
   const uint64_t most_bytes = options_.max_bytes_in_flight;
   if (!many_in_flight(ticket, most) && !large_in_flight(most_bytes)) [[likely]] {
-    if (many_in_flight(ticket, good_run_ahead_.load(std::memory_order_relaxed))) ease(ticket);
+    if (many_in_flight(ticket, good_run_ahead())) ease(ticket);
     return;
   }
   if (inside_operation() || inline_mode_) return;
@@ -99,7 +110,7 @@ void EngineImpl::throttle(uint64_t ticket) {
 void EngineImpl::ease(uint64_t ticket) {
   if (single_ || inline_mode_ || inside_operation()) return;
   if (ended_.load(std::memory_order_relaxed) == stood_at_.load(std::memory_order_relaxed)) return;
-  const int64_t enough = good_run_ahead_.load(std::memory_order_relaxed) / 2;
+  const int64_t enough = good_run_ahead() / 2;
   throttle_count_.fetch_add(1, std::memory_order_relaxed);
   wake_after_submit();
   const auto over = [&] { return many_in_flight(ticket, enough); };

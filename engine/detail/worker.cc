@@ -62,9 +62,6 @@ namespace {
 // An operation this short (in ticks, about a third of a microsecond) costs no more than handing it to
 // another core.
 constexpr int64_t kShortTicks = 1000;
-// How much work a pusher may be ahead without waiting, see run_ahead.cc.
-constexpr double kGoodRunAheadUs = 2000;
-constexpr int64_t kLeastRunAhead = 512;
 
 }  // namespace
 
@@ -74,10 +71,6 @@ void EngineImpl::set_body_ticks(int64_t ticks) {
   // feed one worker, and one microsecond a dozen.
   wanted_workers_.store(static_cast<int32_t>(std::min<int64_t>(threads_, 1 + ticks / 150)),
                         std::memory_order_relaxed);
-  good_run_ahead_.store(
-      std::clamp(static_cast<int64_t>(kGoodRunAheadUs * ticks_per_us()) / (ticks + 1),
-                 std::min(kLeastRunAhead, options_.max_ops_in_flight), options_.max_ops_in_flight),
-      std::memory_order_relaxed);
 }
 
 bool EngineImpl::more_workers_wanted() const {

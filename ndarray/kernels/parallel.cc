@@ -35,18 +35,19 @@ class Handover {
  private:
   const void* edge_;
 };
-class Piece {
+class Participant {
  public:
-  explicit Piece(const void* edge) : edge_(edge) { MX_TSAN_ACQUIRE(edge_); }
-  ~Piece() { MX_TSAN_RELEASE(edge_); }
-  Piece(const Piece&) = delete;
-  Piece& operator=(const Piece&) = delete;
+  explicit Participant(const void* edge) : edge_(edge) { MX_TSAN_ACQUIRE(edge_); }
+  ~Participant() { MX_TSAN_RELEASE(edge_); }
+  Participant(const Participant&) = delete;
+  Participant& operator=(const Participant&) = delete;
 
  private:
   const void* edge_;
 };
 
-int processors_once() {
+/// usable_cpus(), which reads files, once.
+int cpus() {
   static const int result = usable_cpus();
   return result;
 }
@@ -60,9 +61,7 @@ void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body) 
   const int64_t pieces = (n + grain - 1) / grain;
   // On the only processor there is nobody to share with.
   const int threads =
-      processors_once() == 1
-          ? 1
-          : static_cast<int>(std::min<int64_t>(pieces, std::min(parallel_width(), processors_once())));
+      cpus() == 1 ? 1 : static_cast<int>(std::min<int64_t>(pieces, std::min(parallel_width(), cpus())));
   if (threads == 1) {
     for (int64_t i = 0; i < pieces; ++i) call(body, i * grain, std::min((i + 1) * grain, n));
     return;
@@ -75,7 +74,7 @@ void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body) 
       tbb::parallel_for(
           tbb::blocked_range<int>(0, threads, 1),
           [&](const tbb::blocked_range<int>& range) {
-            const Piece piece(edge);
+            const Participant participant(edge);
             for (int i = range.begin(); i < range.end(); ++i) loop.join(static_cast<uint32_t>(i));
           },
           tbb::simple_partitioner());

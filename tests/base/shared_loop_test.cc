@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/base/clock.h"
+#include "tests/support/spin.h"
 
 namespace mx {
 namespace {
@@ -185,11 +185,7 @@ TEST(SharedLoop, OfOneInsideAnother) {
 // A thread that waits for something else helps only where that takes no long time.
 TEST(SharedLoop, WhoIsInAHurryHelpsOnlyWherePiecesAreShort) {
   const auto run_pieces_of = [](double us, int64_t grain) {
-    const Body body = [us](int64_t, int64_t) {
-      const uint64_t begin = ticks();
-      while (static_cast<double>(ticks() - begin) < us * ticks_per_us()) {
-      }
-    };
+    const Body body = [us](int64_t, int64_t) { test::spin_for(us); };
     SharedLoop loop(4 * grain, grain, call, &body, 2);
     const SharedLoop::Look<true> look;
     const bool seen = loop.seen();

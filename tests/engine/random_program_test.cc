@@ -7,12 +7,12 @@
 #include <thread>
 #include <vector>
 
-#include "engine/base/clock.h"
 #include "engine/device/virtual/virtual_device.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
 #include "tests/support/expect_state.h"
 #include "tests/support/random_program.h"
+#include "tests/support/spin.h"
 
 namespace mx {
 namespace {
@@ -24,12 +24,6 @@ using test::RandomProgramOptions;
 using test::scaled_steps;
 using test::SerialInterpreter;
 using test::Step;
-
-void spin(int us) {
-  const uint64_t end = ticks() + static_cast<uint64_t>(us * ticks_per_us());
-  while (ticks() < end) {
-  }
-}
 
 // One program on one engine, pushed by one thread.
 class Execution {
@@ -123,12 +117,12 @@ class Execution {
             throw std::runtime_error(test::failure_text(step.id));
           }
           if (rc.stream() == nullptr) {
-            spin(step.spin_us);
+            test::spin_for(step.spin_us);
             compute(step, *values);
             return;
           }
           rc.stream()->submit([&step, values](KernelContext&) {
-            spin(step.spin_us);
+            test::spin_for(step.spin_us);
             compute(step, *values);
           });
         },

@@ -11,16 +11,17 @@
 #include <thread>
 #include <vector>
 
-#include "engine/base/clock.h"
 #include "engine/base/cpus.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/held.h"
+#include "tests/support/spin.h"
 
 namespace mx {
 namespace {
 
 using test::Gate;
 using test::Hold;
+using test::spin_for;
 
 // Ten million take about three seconds on two processors; sanitizers and debug builds push fewer.
 int64_t operations_to_push() {
@@ -102,12 +103,6 @@ TEST_P(RunAhead, BytesAreLimitedToo) {
   EXPECT_LE(most, 11'000u);
   EXPECT_GE(e.stats().throttled, 1u);
   EXPECT_EQ(0u, e.stats().bytes_in_flight);
-}
-
-void spin_for(int us) {
-  const uint64_t end = ticks() + static_cast<uint64_t>(us * ticks_per_us());
-  while (ticks() < end) {
-  }
 }
 
 // Long before the limit: a few milliseconds of work are as far ahead as is good.

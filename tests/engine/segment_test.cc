@@ -8,11 +8,11 @@
 #include <thread>
 #include <vector>
 
-#include "engine/base/clock.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
 #include "tests/support/held.h"
 #include "tests/support/random_program.h"
+#include "tests/support/spin.h"
 
 namespace mx {
 namespace {
@@ -353,11 +353,7 @@ TEST(SegmentSharing, TwoWorkersTakePart) {
   std::vector<Var> vars(2);
   for (Var& v : vars) v = e.new_var();
   std::barrier meeting(2);
-  const auto spin = [] {
-    const uint64_t end = ticks() + static_cast<uint64_t>(200 * ticks_per_us());
-    while (ticks() < end) {
-    }
-  };
+  const auto spin = [] { test::spin_for(200); };
   Segment s = e.record([&] {
     for (int i = 0; i < 4; ++i) e.push(spin, {.updates = {first}});
     for (Var v : vars) e.push([&] { meeting.arrive_and_wait(); }, {.reads = {first}, .updates = {v}});
