@@ -94,10 +94,20 @@ TEST_P(RunAhead, BytesAreLimitedToo) {
   Var v = e.new_var();
   uint64_t most = 0;
   int n = 0;
+  // Nothing ends before the pusher has been held, however fast the workers are.
+  Gate gate;
+  std::atomic<bool> all_pushed{false};
+  std::thread opener([&] {
+    while (e.stats().throttled == 0 && !all_pushed) std::this_thread::yield();
+    gate.open();
+  });
+  e.push([&] { gate.pass(); }, {.updates = {v}, .bytes = 1000});
   for (int i = 0; i < 2000; ++i) {
     e.push([&] { ++n; }, {.updates = {v}, .bytes = 1000});
     most = std::max(most, e.stats().bytes_in_flight);
   }
+  all_pushed = true;
+  opener.join();
   e.wait_all();
   EXPECT_EQ(2000, n);
   EXPECT_LE(most, 11'000u);
