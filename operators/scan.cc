@@ -108,6 +108,16 @@ NDArray apply(const Arg& x, int64_t axis, bool exclusive, bool reverse) {
   return call(record<static_cast<size_t>(kOp)>(), ScanAttrs{axis, exclusive, reverse}, x);
 }
 
+// (A running total of integers is i64: modulo the range of a narrower type it is the total in that type.)
+template <ScanOp kOp>
+NDArray apply(const Arg& x, const ScanAttrs& attrs, std::optional<DType> dtype) {
+  const auto scan = [&](const Arg& a) { return apply<kOp>(a, attrs.axis, attrs.exclusive, attrs.reverse); };
+  if (!dtype) return scan(x);
+  MX_CHECK(*dtype != bool_, InvalidArgument, "[", kernels::to_string(kOp),
+           "] expected a type of numbers for dtype, got bool");
+  return scan({x.array.to(*dtype, x.where), x.where}).to(*dtype, x.where);
+}
+
 template <size_t... kIndex>
 OperatorFamily family(std::index_sequence<kIndex...>) {
   return {&record<kIndex>()..., &kLinearRecurrence};
@@ -119,11 +129,11 @@ namespace detail {
 OperatorFamily family_scan() { return family(std::make_index_sequence<std::size(kEntries)>()); }
 }  // namespace detail
 
-NDArray cumsum(const Arg& x, int64_t axis, bool exclusive, bool reverse) {
-  return apply<ScanOp::cumsum>(x, axis, exclusive, reverse);
+NDArray cumsum(const Arg& x, int64_t axis, bool exclusive, bool reverse, std::optional<DType> dtype) {
+  return apply<ScanOp::cumsum>(x, {axis, exclusive, reverse}, dtype);
 }
-NDArray cumprod(const Arg& x, int64_t axis, bool exclusive, bool reverse) {
-  return apply<ScanOp::cumprod>(x, axis, exclusive, reverse);
+NDArray cumprod(const Arg& x, int64_t axis, bool exclusive, bool reverse, std::optional<DType> dtype) {
+  return apply<ScanOp::cumprod>(x, {axis, exclusive, reverse}, dtype);
 }
 NDArray cummax(const Arg& x, int64_t axis, bool exclusive, bool reverse) {
   return apply<ScanOp::cummax>(x, axis, exclusive, reverse);

@@ -6,6 +6,8 @@
 // has axis 0).
 #pragma once
 
+#include <optional>
+
 #include "operators/operator.h"
 
 namespace mx {
@@ -32,8 +34,11 @@ struct RecurrenceAttrs {
   }
 };
 
-NDArray cumsum(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
-NDArray cumprod(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
+/// With a dtype (any but bool): of the elements in that type, and kept in it.
+NDArray cumsum(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false,
+               std::optional<DType> dtype = {});
+NDArray cumprod(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false,
+                std::optional<DType> dtype = {});
 /// Exclusive, it begins with the smallest value of the type; cummin with the largest.
 NDArray cummax(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
 NDArray cummin(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);

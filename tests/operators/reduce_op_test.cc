@@ -312,5 +312,23 @@ TEST(ScanOp, PublicFunctionsPassTheirOptions) {
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { cumsum(x, 2); }), "[cumsum] expected an axis"));
 }
 
+// In i32 and u8 what does not fit is cut off, in f64 nothing is rounded as in f32.
+TEST(ScanOp, TotalsInATypeThatIsAskedFor) {
+  const NDArray x = array<uint8_t>({200, 100, 3});
+  EXPECT_EQ((Values{200, 44, 47}), test::values(cumsum(x, 0, false, false, u8)));
+  EXPECT_EQ((Values{200, 32, 96}), test::values(cumprod(x, 0, false, false, u8)));
+  EXPECT_EQ((Values{200, 300, 303}), test::values(cumsum(x, 0, false, false, i32)));
+  EXPECT_EQ((Values{103, 3, 0}), test::values(cumsum(x, 0, true, true, i32)));
+  const NDArray y = array({16777216.f, 1.f, 1.75f});
+  EXPECT_EQ((Values{16777216, 16777217, 16777218.75}), test::values(cumsum(y, 0, false, false, f64)));
+  EXPECT_EQ((Values{16777216, 16777217, 16777218}), test::values(cumsum(y, 0, false, false, i64)));
+  for (const DType dtype : {i8, u8, i32, i64, f16, bf16, f32, f64}) {
+    EXPECT_EQ(dtype, cumsum(x, 0, false, false, dtype).dtype());
+    EXPECT_EQ(dtype, cumprod(y, 0, false, false, dtype).dtype());
+  }
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { cumprod(x, 0, false, false, bool_); }),
+                       "[cumprod] expected a type of numbers for dtype, got bool"));
+}
+
 }  // namespace
 }  // namespace mx
