@@ -111,6 +111,9 @@ class Engine {
   /// uses what it touches? True where nobody could tell: mode threaded, no profiler, history or watchdog that
   /// would miss it, and pushes of this thread neither recorded nor collected.
   bool direct() const;
+  /// Do as many threads run operations as this engine has, while others wait for some? Who asks had then
+  /// better do the work of an operation itself, where direct() allows it. A hint.
+  bool crowded() const;
   /// Does this thread record a segment of this engine? What it pushes then runs again with every replay.
   bool recording() const;
 

@@ -1,6 +1,8 @@
 #include "ndarray/launch.h"
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -13,6 +15,7 @@
 #include "engine/device/registry.h"
 #include "ndarray/detail/describe.h"
 #include "ndarray/detail/engine_use.h"
+#include "ndarray/kernels/parallel.h"
 #include "ndarray/kernels/strided_loop.h"
 #include "ndarray/priority.h"
 
@@ -352,12 +355,46 @@ Context context_of(const Launch& l) {
   return context;
 }
 
-// On the only processor no operation of the CPU runs beside the calling thread. There it does the work
-// itself, so that what one operation leaves in the caches is there for the next; but for what would hold up a
-// GPU, or take long.
+// Operations up to this many times Kernel::direct_work. On the only processor no operation of the CPU runs
+// beside the calling thread. There it does the work itself, so that what one operation leaves in the caches
+// is there for the next; but for what would hold up a GPU, or take long.
 int64_t direct_factor() {
   static const int64_t result = processors() == 1 && num_gpus() == 0 ? 1024 : 1;
   return result;
+}
+
+// Where threads that call are as many as processors, the same holds for each of them: about 100 us of work.
+constexpr int64_t kCrowdedFactor = 32;
+
+// How many threads do such work themselves now.
+class AtWork {
+ public:
+  AtWork() { count().fetch_add(1, std::memory_order_relaxed); }
+  ~AtWork() { count().fetch_sub(1, std::memory_order_relaxed); }
+  AtWork(const AtWork&) = delete;
+  AtWork& operator=(const AtWork&) = delete;
+  static bool on_the_other_processors() {
+    static const int others = std::max(1, processors() - 1);
+    return count().load(std::memory_order_relaxed) >= others;
+  }
+
+ private:
+  static std::atomic<int>& count() {
+    alignas(64) static constinit std::atomic<int> result{0};
+    return result;
+  }
+};
+
+bool launch_directly(const Launch& l) {
+  const auto within = [&](int64_t factor) { return l.work / factor <= l.kernel->direct_work; };
+  if (l.kernel->direct_work == 0 || !within(std::max(direct_factor(), kCrowdedFactor))) return false;
+  const Engine& engine = current_engine();
+  if (!engine.direct()) return false;
+  if (within(direct_factor())) return run_directly(l);
+  if (!engine.crowded() && !AtWork::on_the_other_processors()) return false;
+  const AtWork at_work;
+  const SerialLoops serial_loops;
+  return run_directly(l);
 }
 
 }  // namespace
@@ -369,9 +406,7 @@ void launch(const Launch& l) {
     for (size_t i = 0; i < l.inputs.size(); ++i)
       if (has_bit(l.updated_inputs, i)) l.inputs[i]->storage->bump_version();
   if (context.is_cpu()) {
-    if (l.kernel->direct_work > 0 && l.work <= l.kernel->direct_work * direct_factor() &&
-        current_engine().direct() && run_directly(l))
-      return;
+    if (launch_directly(l)) return;
   } else {
     MX_CHECK(context.kind != DeviceKind::gpu || l.kernel->cuda != nullptr, InvalidArgument, "[",
              l.kernel->name,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/cpus.h"
 #include "engine/base/log.h"
 #include "engine/device/registry.h"
 #include "ndarray/detail/block_cache.h"
@@ -45,6 +46,13 @@ detail::Ref<Storage> Storage::wrap(void* data, size_t bytes, std::function<void(
   storage->data_.store(data, std::memory_order_relaxed);
   storage->release_ = owned.release();
   return detail::Ref<Storage>::adopt(storage);
+}
+
+void Storage::wait_for_end_of_direct_uses() const {
+  for (int turn = 0; (state_.load(std::memory_order_acquire) & (kReaders | kWriter)) != 0; ++turn) {
+    cpu_relax();
+    if (turn > 1000) sched_yield();  // who uses it may need this processor
+  }
 }
 
 Var Storage::var(Engine& engine) {

@@ -20,7 +20,6 @@
 #include <functional>
 #include <memory>
 
-#include "engine/base/cpus.h"
 #include "engine/engine.h"
 #include "ndarray/detail/ref.h"
 
@@ -121,11 +120,10 @@ class Storage {
   struct Ending;
 
   void wait_for_direct_uses(uint64_t state) const {
-    while ((state & (kReaders | kWriter)) != 0) {
-      cpu_relax();
-      state = state_.load(std::memory_order_acquire);
-    }
+    if ((state & (kReaders | kWriter)) != 0) [[unlikely]]
+      wait_for_end_of_direct_uses();
   }
+  void wait_for_end_of_direct_uses() const;
   void* allocate(Stream* stream);
   static void end(Storage* storage) noexcept;
   void free_data(void* data) noexcept;

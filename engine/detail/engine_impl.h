@@ -163,6 +163,9 @@ class EngineImpl final : public StreamOrder::Listener {
     return direct_.load(std::memory_order_relaxed) && tls.recording_engine == nullptr &&
            !paused_hint_.load(std::memory_order_relaxed) && !refusing_.load(std::memory_order_relaxed);
   }
+  bool crowded() const {
+    return full_hint_.load(std::memory_order_relaxed) && waiting_.load(std::memory_order_relaxed) > 0;
+  }
   void profile(bool on);
 
   // Completion's.
@@ -307,6 +310,9 @@ class EngineImpl final : public StreamOrder::Listener {
   size_t take(Worker& worker);
   size_t take_special(Worker& worker);
   int computing() const { return running_ - communicating_; }
+  void add_waiting(int32_t change) {
+    waiting_.store(waiting_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
+  }
   void start_communication(Worker& worker);
   void end_communication(Worker& worker);
   size_t take_ready(Batch& batch);
@@ -430,7 +436,7 @@ class EngineImpl final : public StreamOrder::Listener {
   uint64_t oldest_epoch_ = 0;
   Waiter* epoch_waiters_ = nullptr;
   Waiter* var_waiters_ = nullptr;
-  uint64_t waiting_ = 0;  // threads in block()
+  std::atomic<int32_t> waiting_{0};  // threads in block(); others may read it
   uint32_t walk_ = 0;
   ReadyQueue comm_;  // operations of the CPU's communication lanes
   std::vector<std::unique_ptr<Lane>> lanes_;

@@ -194,7 +194,7 @@ EngineStats EngineImpl::stats() {
   stats.bytes_in_flight = bytes_pushed_.load() - ended_bytes_;
   stats.ready = ready_.size() + comm_.size() + device_ready_;
   stats.running = static_cast<uint64_t>(running_);
-  stats.waiting = waiting_;
+  stats.waiting = static_cast<uint64_t>(waiting_.load(std::memory_order_relaxed));
   stats.worker_starts = worker_starts_;
   stats.worker_steps = steps_;
   stats.throttled = throttle_count_.load();

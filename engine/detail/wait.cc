@@ -155,7 +155,7 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
   const int64_t deadline = timeout_ms < 0 ? INT64_MAX : now_ns() + timeout_ms * 1'000'000;
   // In the inline modes run_inline() has one. Without memory for one, this thread waits and does not help.
   Worker* const worker = inline_mode_ ? nullptr : borrow_worker();
-  ++waiting_;
+  add_waiting(1);
   uint64_t idle_since = 0;
   uint64_t seen_ended = ended_count_;
   bool flowing = false;
@@ -193,7 +193,7 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
     if (timed && now_ns() >= deadline) {
       lock_.lock();
       if (waiter.finished) break;
-      --waiting_;
+      add_waiting(-1);
       if (worker != nullptr) return_worker(*worker);
       return false;
     }
@@ -239,7 +239,7 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
     }
     lock_.lock();
   }
-  --waiting_;
+  add_waiting(-1);
   if (worker != nullptr) return_worker(*worker);
   return true;
 }

@@ -7,6 +7,7 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/annotations.h"
 #include "engine/base/clock.h"
@@ -15,7 +16,15 @@
 
 namespace mx {
 
+namespace {
+thread_local constinit bool serial_loops = false;
+}  // namespace
+
+SerialLoops::SerialLoops() : before_(std::exchange(serial_loops, true)) {}
+SerialLoops::~SerialLoops() { serial_loops = before_; }
+
 int parallel_width() {
+  if (serial_loops) return 1;
   const size_t allowed = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
   return static_cast<int>(std::min(allowed, static_cast<size_t>(tbb::this_task_arena::max_concurrency())));
 }

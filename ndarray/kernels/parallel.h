@@ -22,6 +22,18 @@ template <class Body>
 }
 }  // namespace detail
 
+/// While it lives, loops of this thread stay in it: there are other operations for the other processors.
+class SerialLoops {
+ public:
+  SerialLoops();
+  ~SerialLoops();
+  SerialLoops(const SerialLoops&) = delete;
+  SerialLoops& operator=(const SerialLoops&) = delete;
+
+ private:
+  bool before_;
+};
+
 /// How many threads a loop of the calling thread can get at most, itself among them. For choosing pieces of
 /// work whose results do not depend on the choice; never for anything that shows in a result.
 int parallel_width();

@@ -281,6 +281,67 @@ TEST(Direct, IndependentOperationsOverlapWhileSmallOnesRun) {
   b.wait();
 }
 
+// Who did it, for run_signed().
+std::thread::id signature;
+void run_signed(const KernelArgs& args) {
+  signature = std::this_thread::get_id();
+  run_increment(args);
+}
+const Kernel kSigned = {"signed", run_signed, nullptr, 100};
+
+TEST(Direct, WhereAllThreadsAreTakenTheCallerDoesWhatIsNotTooLarge) {
+  Engine engine(test::threaded_case(2).options);
+  if (!engine.direct()) GTEST_SKIP() << "this engine is not to be bypassed";
+  const EngineScope scope(engine);
+  const NDArray large = zeros({kLarge}), larger = zeros({10 * kLarge});
+  large.wait();
+  larger.wait();
+  EXPECT_FALSE(engine.crowded());
+  test::Gate gate;
+  const Var held[] = {engine.new_var(), engine.new_var()};
+  for (const Var v : held) engine.push([&] { gate.pass(); }, {.updates = {v}});
+  gate.entered(2);
+  EXPECT_FALSE(engine.crowded()) << "nobody waits for anything";
+  std::thread waiter([&] { engine.wait(held[0]); });
+  while (!engine.crowded()) std::this_thread::yield();
+
+  const NDArray done = apply(kSigned, large);
+  EXPECT_EQ(std::this_thread::get_id(), signature);
+  EXPECT_EQ(1.f, done[3].item<float>());
+  signature = {};
+  const NDArray pushed = apply(kSigned, larger);
+  EXPECT_EQ(std::thread::id(), signature);  // nobody can have run it, and this thread has not
+  gate.open();
+  EXPECT_EQ(1.f, pushed[3].item<float>());
+  waiter.join();
+}
+
+// With more callers than processors, now these and now the engine's threads do the work.
+TEST(Direct, ManyCallersOfOneArrayLoseNothing) {
+  Engine engine(test::threaded_case(2).options);
+  NDArray shared, total;
+  {
+    const EngineScope scope(engine);
+    shared = full({kLarge}, 2.f);
+    total = zeros({kLarge});
+  }
+  std::vector<std::thread> callers;
+  for (int t = 0; t < 8; ++t) {
+    callers.emplace_back([&] {
+      const EngineScope scope(engine);
+      for (int i = 0; i < 200; ++i) {
+        NDArray x = apply(kIncrement, shared);
+        for (int k = 0; k < 5; ++k) update(kCount, x);
+        EXPECT_EQ(8.f, x[i].item<float>());
+        update(kCount, total);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  const EngineScope scope(engine);
+  EXPECT_EQ(std::vector<float>(kLarge, 1600.f), total.to_vector<float>());
+}
+
 TEST(Direct, ThreadsThatShareArraysLoseNothing) {
   for (int threads : {1, 2}) {
     Engine engine(test::threaded_case(threads).options);
