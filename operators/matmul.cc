@@ -51,7 +51,7 @@ Parts take_apart(const Shape& a, const Shape& b, const char* op) {
   MX_CHECK(p.k == rows, InvalidArgument, "[", op,
            "] expected the last dimension of the left operand to be the ", p.column ? "" : "next to ",
            "last of the right one, got shapes ", a, " and ", b, " (sizes ", p.k, " and ", rows, ")");
-  p.batch = broadcast_shapes(without_matrix(a), without_matrix(b), op);
+  if (a.rank() > 2 || b.rank() > 2) p.batch = broadcast_shapes(without_matrix(a), without_matrix(b), op);
   return p;
 }
 
@@ -89,6 +89,8 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const kernels
   int last = out.rank();
   const int64_t c_col = p.column ? 1 : out.strides[--last];
   int64_t c_row = p.row ? p.n : out.strides[--last];
+  if (p.batch.rank() == 0)
+    return kernels::gemm(out.dtype, p.m, p.n, p.k, left, right, out.data, c_row, c_col, options);
   const Strides as = batch_strides(a, p.batch), bs = batch_strides(b, p.batch);
   kernels::BatchDim dims[kMaxRank];
   size_t count = 0;

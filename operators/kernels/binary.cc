@@ -104,7 +104,7 @@ void binary(BinaryOp op, const Tensor& out, const Tensor& a, const Tensor& b) {
   if (row != nullptr && run_small(row, result, type, out, a, b)) [[likely]]
     return;
   check(op, row, computing, out, a, b);
-  walk_rows<2>({row, result, {type, type}}, out, {&a, &b});
+  walk_rows<2>({row, result, {type, type}, binary_stream_row(op, type)}, out, {&a, &b});
 }
 
 void where(const Tensor& out, const Tensor& condition, const Tensor& a, const Tensor& b) {

@@ -21,13 +21,9 @@ namespace mx::kernels::HWY_NAMESPACE {
 constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440054690583e-4f;
 
 struct ExpFloat {
-  template <class D, class V>
-  static HWY_INLINE V of(D d, V x) {
-    return of_sum(d, x, hn::Zero(d));
-  }
-  /// exp(x + low), low being much smaller: for arguments that need more digits than a float has.
-  template <class D, class V>
-  static HWY_INLINE V of_sum(D d, V x, V low) {
+  /// With a second argument, much smaller, exp(x + low): for what needs more digits than a float has.
+  template <class D, class V, class... Low>
+  static HWY_INLINE V of(D d, V x, Low... low) {
     // Beyond these the result is 0 or infinity anyway. NaN passes both, as the second operand.
     x = hn::Max(hn::Set(d, -104.5f), hn::Min(hn::Set(d, 89.f), x));
     // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits.
@@ -35,7 +31,8 @@ struct ExpFloat {
     const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), magic);
     const V n = hn::Sub(shifted, magic);
     V r = hn::NegMulAdd(n, hn::Set(d, kLn2High), x);
-    r = hn::Add(hn::NegMulAdd(n, hn::Set(d, kLn2Low), r), low);
+    r = hn::NegMulAdd(n, hn::Set(d, kLn2Low), r);
+    ((r = hn::Add(r, low)), ...);
     constexpr double c[] = {0.0013926176119935579,
                             0.0083631730745137109,
                             0.041666554662050534,
@@ -168,7 +165,7 @@ struct NormalFloat {
                             -0.00317541538653, 0.00648260972546, 0.017405951925,    -0.116051707178,
                             0.315425070412,    -0.565561791309,  0.744416074437};
     const V p = horner(d, hn::NegMulAdd(hn::Set(d, 7.f), inverse, hn::Set(d, 1.f)), c);
-    bell = ExpFloat::of_sum(d, high, low);
+    bell = ExpFloat::of(d, high, low);
     const V tail = hn::Mul(hn::Mul(bell, p), inverse);
     const V far = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(hn::Set(d, 1.f), tail));
     // Around 0 an odd polynomial keeps more digits.

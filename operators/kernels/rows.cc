@@ -16,7 +16,7 @@ constexpr int64_t kBlock = 1024;
 /// other should not have to: blocks are short, and the next ones are fetched while these are worked on.
 constexpr int64_t kStreamBlock = 128, kAhead = 16;
 
-void prefetch_ahead(const char* at, DType type) {
+void prefetch_block_ahead(const char* at, DType type) {
   const int64_t bytes = kStreamBlock * static_cast<int64_t>(size_of(type));
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + kAhead * bytes + i);
 }
@@ -38,26 +38,50 @@ struct Walk {
   std::array<ConvertRow, N> load;
   ConvertRow store;  // null when the row function writes the result itself
   bool stream;
+  bool streams_itself;  // by the pass's own function
   bool blocks;
 
   Walk(const RowPass<N>& p, const Tensor& o, const std::array<const Tensor*, N>& i,
        const LoopPlan<N + 1>& plan)
       : pass(p), out(&o), in(i) {
     blocks = false;
-    bool in_place = false;
+    bool in_place = false, gathers = false;
     for (int k = 0; k <= N; ++k) steps[static_cast<size_t>(k)] = plan.strides[k][0];
     for (size_t k = 0; k < N; ++k) {
       const bool same = in[k]->dtype == pass.in[k];
       ways[k] = same && steps[k + 1] == 1 ? Way::direct : steps[k + 1] == 0 ? Way::repeated : Way::gathered;
       load[k] = ways[k] == Way::direct ? nullptr : convert_row(pass.in[k], in[k]->dtype);
       blocks = blocks || ways[k] != Way::direct;
+      gathers = gathers || ways[k] == Way::gathered;
       in_place = in_place || in[k]->data == out->data;
     }
     const bool plain = out->dtype == pass.out && steps[0] == 1;
     stream = plain && !in_place && plan.shape[0] >= kBlock &&
              plan.numel * static_cast<int64_t>(size_of(out->dtype)) >= kStreamBytes;
     store = plain ? nullptr : convert_row(out->dtype, pass.out);
+    streams_itself = stream && pass.stream != nullptr && !gathers &&
+                     reinterpret_cast<uintptr_t>(out->data) % size_of(out->dtype) == 0;
     blocks = blocks || stream || !plain;
+  }
+
+  /// The pass's own stores, but for what lies in front of the first whole line and behind the last. `rows`
+  /// are the operands, the repeated ones a block long.
+  void run_past_caches(char* to, const void** rows, int64_t n) const {
+    const auto bytes = static_cast<int64_t>(size_of(out->dtype));
+    const int64_t line = kStreamAlignment / bytes;
+    const bool all_direct = std::find(ways.begin(), ways.end(), Way::repeated) == ways.end();
+    const int64_t most = all_direct ? n : kBlock;
+    for (int64_t done = 0; done < n;) {
+      const auto misplaced = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) % kStreamAlignment) / bytes;
+      const int64_t lines = misplaced != 0 ? 0 : std::min(most, n - done) / line * line;
+      const int64_t m = lines != 0 ? lines : std::min(n - done, line - misplaced);
+      (lines != 0 ? pass.stream : pass.row)(to, rows, m);
+      for (size_t k = 0; k < N; ++k)
+        if (ways[k] == Way::direct)
+          rows[k] = static_cast<const char*>(rows[k]) + m * static_cast<int64_t>(size_of(in[k]->dtype));
+      to += m * bytes;
+      done += m;
+    }
   }
 
   void run(const LoopPlan<N + 1>& plan, int64_t begin, int64_t end) const {
@@ -76,6 +100,10 @@ struct Walk {
         pass.row(to, rows, n);
         return;
       }
+      if (streams_itself) {
+        run_past_caches(to, rows, n);
+        return;
+      }
       const int64_t to_bytes = steps[0] * static_cast<int64_t>(size_of(out->dtype));
       const int64_t block = stream ? kStreamBlock : kBlock;
       for (int64_t done = 0; done < n; done += block) {
@@ -84,7 +112,7 @@ struct Walk {
           const int64_t at = done * steps[k + 1] * static_cast<int64_t>(size_of(in[k]->dtype));
           if (ways[k] == Way::direct) {
             rows[k] = from[k] + at;
-            if (stream) prefetch_ahead(from[k] + at, in[k]->dtype);
+            if (stream) prefetch_block_ahead(from[k] + at, in[k]->dtype);
           }
           if (ways[k] == Way::gathered) load[k](buffers[k + 1], 1, from[k] + at, steps[k + 1], m);
         }

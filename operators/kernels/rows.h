@@ -22,7 +22,16 @@ struct RowPass {
   Row row;
   DType out;
   std::array<DType, N> in;
+  /// Null, or the same with stores past the caches: `out` lies at a multiple of kStreamAlignment bytes, n
+  /// elements are a multiple of that, and no input overlaps it. The caller ends with stream_fence().
+  Row stream = nullptr;
 };
+
+inline constexpr int64_t kStreamAlignment = 64;
+
+/// For functions that store past the caches: fetches what they read some thousand elements later, so that
+/// computing does not wait for memory, nor the stores for computing.
+inline void prefetch_ahead(const void* at) { __builtin_prefetch(static_cast<const char*>(at) + 8192); }
 
 /// Runs the pass over `out` and the operands, which all have out's shape; operands of other types are
 /// converted through blocks that stay in the nearest cache. On several threads when large.

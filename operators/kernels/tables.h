@@ -15,6 +15,9 @@ Row binary_exact_row(BinaryOp op, DType computing);
 Row unary_f32_row(UnaryOp op);
 Row unary_f64_row(UnaryOp op);
 Row binary_vector_row(BinaryOp op, DType computing);
+/// RowPass::stream, where that gains.
+Row unary_stream_row(UnaryOp op, DType computing);
+Row binary_stream_row(BinaryOp op, DType computing);
 /// By the C library, element by element.
 Row unary_library_row(UnaryOp op, DType computing);
 Row binary_library_row(BinaryOp op, DType computing);

@@ -78,7 +78,7 @@ void unary(UnaryOp op, const Tensor& out, const Tensor& in) {
     return;
   check(op, row, result, out, in);
   const bool half = result == DType::f16 || result == DType::bf16;
-  walk_rows<1>({row, half ? DType::f32 : result, {computing}}, out, {&in});
+  walk_rows<1>({row, half ? DType::f32 : result, {computing}, unary_stream_row(op, computing)}, out, {&in});
 }
 
 }  // namespace mx::kernels

@@ -45,6 +45,38 @@ void row_f32(void* out, const void* const* in, int64_t n) {
   for (int64_t k = 0; i + k < n; ++k) to[i + k] = rest[k];
 }
 
+template <class F>
+void stream_f32(void* out, const void* const* in, int64_t n) {
+  const typename F::D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  float* const to = static_cast<float*>(out);
+  const float* const x = static_cast<const float*>(in[0]);
+  for (int64_t i = 0; i < n; i += lanes) {
+    prefetch_ahead(x + i);
+    hn::Stream(F::of(d, hn::LoadU(d, x + i)), d, to + i);
+  }
+}
+
+// Functions whose results take about as long to store as to compute.
+Row find_f32_stream(UnaryOp op) {
+  switch (op) {
+    case UnaryOp::exp:
+      return stream_f32<Single<ExpFloat>>;
+    case UnaryOp::log:
+      return stream_f32<Single<LogFloat>>;
+    case UnaryOp::tanh:
+      return stream_f32<Single<TanhFloat>>;
+    case UnaryOp::sigmoid:
+      return stream_f32<Single<SigmoidFloat>>;
+    case UnaryOp::silu:
+      return stream_f32<Single<SiluFloat>>;
+    case UnaryOp::gelu:
+      return stream_f32<Single<GeluFloat>>;
+    default:
+      return nullptr;
+  }
+}
+
 Row find_f32(UnaryOp op) {
   switch (op) {
     case UnaryOp::exp:
@@ -110,6 +142,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace mx::kernels {
 HWY_EXPORT(find_f32);
+HWY_EXPORT(find_f32_stream);
 Row unary_f32_row(UnaryOp op) { return HWY_DYNAMIC_DISPATCH(find_f32)(op); }
+Row unary_stream_row(UnaryOp op, DType computing) {
+  return computing == DType::f32 ? HWY_DYNAMIC_DISPATCH(find_f32_stream)(op) : nullptr;
+}
 }  // namespace mx::kernels
 #endif

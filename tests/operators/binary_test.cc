@@ -391,6 +391,47 @@ TEST(Binary, LargeArraysHaveTheBitsOfTheirElements) {
   }
 }
 
+// Beyond the size from which results go past the caches, wherever their lines begin, and with one element of
+// an operand for all.
+TEST(Binary, VeryLargeArraysHaveTheBitsOfSmallOnes) {
+  constexpr int64_t n = (int64_t{9} << 18) + 13, kPeriod = 1000;
+  const auto fill = [](Tensor& t, double factor) {
+    for (int64_t i = 0; i < t.numel(); ++i) {
+      const double x = (static_cast<double>(i % kPeriod) - 313.3) * factor;
+      t.dtype == f32 ? t.as<float>()[i] = static_cast<float>(x) : t.as<double>()[i] = x;
+    }
+  };
+  for (const DType dtype : {f32, f64}) {
+    for (const int64_t first : {0, 1, 13}) {
+      Held a = make_tensor(dtype, {n + first}), b = make_tensor(dtype, {n + first}),
+           out = make_tensor(dtype, {n + first}), few_a = make_tensor(dtype, {kPeriod}),
+           few_b = make_tensor(dtype, {kPeriod}), expected = make_tensor(dtype, {kPeriod});
+      for (Held* held : {&a, &b, &out}) {
+        held->tensor.data = element_of(held->tensor, first).data;
+        held->tensor.shape = {n};
+      }
+      fill(a.tensor, 0.37);
+      fill(b.tensor, -1.3);
+      fill(few_a.tensor, 0.37);
+      fill(few_b.tensor, -1.3);
+      for (const bool repeated : {false, true}) {
+        if (repeated) b.tensor.strides = few_b.tensor.strides = {0};
+        for (const BinaryOp op : {BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::div}) {
+          binary(op, out.tensor, a.tensor, b.tensor);
+          binary(op, expected.tensor, few_a.tensor, few_b.tensor);
+          const auto size = static_cast<int64_t>(size_of(dtype));
+          int64_t wrong = 0;
+          for (int64_t i = 0; i < n; ++i)
+            wrong += std::memcmp(expected.tensor.as<char>() + i % kPeriod * size,
+                                 out.tensor.as<char>() + i * size, static_cast<size_t>(size)) != 0;
+          EXPECT_EQ(0, wrong) << to_string(op) << " of " << dtype << " from " << first << ' ' << repeated;
+          EXPECT_EQ(Held::kPattern, out.memory.back());
+        }
+      }
+    }
+  }
+}
+
 TEST(Where, ChoosesInEveryTypeAndLayout) {
   for (const DType dtype : kAllDTypes) {
     for (const std::string& layout : test::layouts()) {

@@ -360,17 +360,33 @@ TEST(Unary, LargeArraysHaveTheBitsOfTheirElements) {
   }
 }
 
-// Beyond the size from which results go past the caches.
+// Beyond the size from which results go past the caches, wherever their lines begin.
 TEST(Unary, VeryLargeArraysHaveTheBitsOfSmallOnes) {
-  constexpr int64_t n = (int64_t{5} << 19) + 13;
-  Held in = make_tensor(f32, {n}, "unaligned"), out = make_tensor(f32, {n}, "unaligned");
-  for (int64_t i = 0; i < n; ++i) in.tensor.as<float>()[i] = static_cast<float>(i % 1000) * 0.01f;
-  unary(UnaryOp::exp, out.tensor, in.tensor);
-  Held few = make_tensor(f32, {1000}), expected = make_tensor(f32, {1000});
-  std::memcpy(few.tensor.data, in.tensor.data, 4000);
-  unary(UnaryOp::exp, expected.tensor, few.tensor);
-  for (int64_t i = 0; i < n; ++i)
-    ASSERT_EQ(expected.tensor.as<float>()[i % 1000], out.tensor.as<float>()[i]) << i;
+  constexpr int64_t n = (int64_t{5} << 19) + 13, kPeriod = 1000;
+  const auto fill = [](Tensor& t) {
+    for (int64_t i = 0; i < t.numel(); ++i) t.as<float>()[i] = static_cast<float>(i % kPeriod) * 0.01f - 2;
+  };
+  for (const std::string& layout : {"contiguous", "unaligned"}) {
+    for (const int64_t first : {0, 1, 13}) {
+      Held in = make_tensor(f32, {n + first}, layout), out = make_tensor(f32, {n + first}, layout);
+      for (Held* held : {&in, &out}) {
+        held->tensor.data = held->tensor.as<float>() + first;
+        held->tensor.shape = {n};
+      }
+      fill(in.tensor);
+      for (const UnaryOp op : {UnaryOp::exp, UnaryOp::log, UnaryOp::tanh, UnaryOp::sigmoid, UnaryOp::silu,
+                               UnaryOp::gelu, UnaryOp::sin, UnaryOp::relu}) {
+        unary(op, out.tensor, in.tensor);
+        Held few = make_tensor(f32, {kPeriod}), expected = make_tensor(f32, {kPeriod});
+        fill(few.tensor);
+        unary(op, expected.tensor, few.tensor);
+        int64_t wrong = 0;
+        for (int64_t i = 0; i < n; ++i)
+          wrong += std::memcmp(expected.tensor.as<float>() + i % kPeriod, out.tensor.as<float>() + i, 4) != 0;
+        EXPECT_EQ(0, wrong) << to_string(op) << ", " << layout << ", from " << first;
+      }
+    }
+  }
 }
 
 TEST(Unary, MistakesAreNamed) {

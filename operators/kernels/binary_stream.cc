@@ -1,0 +1,83 @@
+// Sums, differences, products and quotients whose results go past the caches.
+#include "operators/kernels/tables.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "operators/kernels/binary_stream.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace mx::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+struct Sum {
+  template <class V>
+  static HWY_INLINE V of(V a, V b) {
+    return hn::Add(a, b);
+  }
+};
+struct Difference {
+  template <class V>
+  static HWY_INLINE V of(V a, V b) {
+    return hn::Sub(a, b);
+  }
+};
+struct Product {
+  template <class V>
+  static HWY_INLINE V of(V a, V b) {
+    return hn::Mul(a, b);
+  }
+};
+struct Quotient {
+  template <class V>
+  static HWY_INLINE V of(V a, V b) {
+    return hn::Div(a, b);
+  }
+};
+
+template <class F, class T>
+void stream(void* out, const void* const* in, int64_t n) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  T* const to = static_cast<T*>(out);
+  const T* const a = static_cast<const T*>(in[0]);
+  const T* const b = static_cast<const T*>(in[1]);
+  for (int64_t i = 0; i < n; i += lanes) {
+    prefetch_ahead(a + i);
+    prefetch_ahead(b + i);
+    hn::Stream(F::of(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, to + i);
+  }
+}
+
+template <class F>
+Row of_type(DType type) {
+  return type == DType::f32 ? stream<F, float> : type == DType::f64 ? stream<F, double> : nullptr;
+}
+
+Row find_stream(BinaryOp op, DType computing) {
+  switch (op) {
+    case BinaryOp::add:
+      return of_type<Sum>(computing);
+    case BinaryOp::sub:
+      return of_type<Difference>(computing);
+    case BinaryOp::mul:
+      return of_type<Product>(computing);
+    case BinaryOp::div:
+      return of_type<Quotient>(computing);
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace mx::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mx::kernels {
+HWY_EXPORT(find_stream);
+Row binary_stream_row(BinaryOp op, DType computing) {
+  return HWY_DYNAMIC_DISPATCH(find_stream)(op, computing);
+}
+}  // namespace mx::kernels
+#endif
