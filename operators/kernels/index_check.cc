@@ -81,6 +81,15 @@ void check_shape(const Shape& got, const Shape& expected, const char* what, cons
            got);
 }
 
+int64_t place_of(int64_t index, const Shape& shape, const Strides& strides) {
+  int64_t place = 0;
+  for (int d = shape.rank() - 1; d >= 0; --d) {
+    place += index % shape[d] * strides[d];
+    index /= shape[d];
+  }
+  return place;
+}
+
 Advanced::Advanced(const Shape& array, std::span<const Tensor> indices, const Shape& at, int64_t where,
                    const char* op) {
   MX_CHECK(!indices.empty() && indices.size() == at.size(), InvalidArgument, "[", op,

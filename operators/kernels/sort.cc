@@ -1,93 +1,100 @@
 #include "operators/kernels/sort.h"
 
 #include <algorithm>
-#include <bit>
-#include <limits>
-#include <type_traits>
+#include <array>
+#include <atomic>
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/convert.h"
-#include "ndarray/kernels/copy.h"
 #include "ndarray/kernels/strided_loop.h"
 #include "operators/kernels/index_check.h"
+#include "operators/kernels/sort_keys.h"
 
 namespace mx::kernels {
 namespace {
 
-/// An element on its way: a number that orders as the element does, and where it came from. No two are equal,
-/// so any way of sorting is stable and gives the same.
-struct Entry {
-  uint64_t key;
-  int64_t index;
-
-  friend bool operator<(const Entry& a, const Entry& b) {
-    return a.key != b.key ? a.key < b.key : a.index < b.index;
-  }
-};
-
-constexpr int64_t kSortChunk = 16384;
+/// Elements of a row from which on its loops, not the rows, are shared among threads.
+constexpr int64_t kLongRow = 32768;
 
 template <class T>
-uint64_t key_of(T value, bool descending) {
-  constexpr uint64_t kSign = uint64_t{1} << 63;
-  uint64_t key = 0;
-  if constexpr (std::is_integral_v<T>) {
-    key = static_cast<uint64_t>(static_cast<int64_t>(value)) ^ kSign;
-  } else {
-    const double wide = value;
-    if (wide != wide) return ~uint64_t{0};  // behind infinity, in either direction
-    const uint64_t bits = std::bit_cast<uint64_t>(wide == 0 ? 0.0 : wide);
-    key = (bits & kSign) != 0 ? ~bits : bits | kSign;
-  }
-  return descending ? ~key : key;
-}
+struct Row {
+  T* data;
+  int64_t step;
+  T& operator[](int64_t i) const { return data[i * step]; }
+};
 
-/// How many of the first k entries of the merged order come from `left`.
-int64_t split(const Entry* left, int64_t left_size, const Entry* right, int64_t right_size, int64_t k) {
-  int64_t low = std::max(int64_t{0}, k - right_size), high = std::min(k, left_size);
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (left[middle] < right[k - middle - 1]) {
-      low = middle + 1;
+/// Sorts rows of n elements of type T. Of one thread.
+template <class T>
+class RowSorter {
+ public:
+  RowSorter(int64_t n, int64_t k, bool descending) : n_(n), k_(k), descending_(descending) {}
+
+  /// Without a word about where they came from. False, and nothing is written, if there are equals that look
+  /// different (0 and -0, NaNs): those have to keep their order.
+  bool sort_values(const Row<T>& target, const Row<const T>& source) {
+    if constexpr (sizeof(T) == 1) {
+      count_values(target, source);
+      return true;
     } else {
-      high = middle;
+      using Bits = BitsOf<T>;
+      Keys<Bits> keys(n_);
+      const auto flip = static_cast<Bits>(descending_ ? ~Bits{0} : Bits{0});
+      std::atomic<bool> special{false};
+      parallel_for(n_, kLoopGrain, [&](int64_t begin, int64_t end) {
+        bool found = false;
+        for (int64_t i = begin; i < end; ++i) {
+          const T value = source[i];
+          found |= is_special(value);
+          keys[i] = static_cast<Bits>(raw_key(value) ^ flip);
+        }
+        if (found) special.store(true, std::memory_order_relaxed);
+      });
+      if (special.load(std::memory_order_relaxed)) return false;
+      sorter_.sort(keys);
+      parallel_for(n_, kLoopGrain, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          target[i] = element_of_key<T>(static_cast<Bits>(keys[i] ^ flip));
+      });
+      return true;
     }
   }
-  return low;
-}
 
-/// Pieces of kSortChunk, then merges of neighbours; each piece of a merge's result is made by itself.
-void sort_entries(std::vector<Entry>& entries) {
-  const int64_t n = static_cast<int64_t>(entries.size());
-  parallel_for(n, kSortChunk,
-               [&](int64_t begin, int64_t end) { std::sort(entries.data() + begin, entries.data() + end); });
-  if (n <= kSortChunk) return;
-  std::vector<Entry> other(entries.size());
-  for (int64_t width = kSortChunk; width < n; width *= 2) {
-    parallel_for(n, kSortChunk, [&](int64_t begin, int64_t end) {
-      const int64_t first = begin / (2 * width) * (2 * width);
-      const int64_t left_size = std::min(width, n - first),
-                    right_size = std::min(width, n - first - left_size);
-      const Entry* const left = entries.data() + first;
-      const Entry* const right = left + left_size;
-      const int64_t a = split(left, left_size, right, right_size, begin - first);
-      const int64_t b = split(left, left_size, right, right_size, end - first);
-      std::merge(left + a, left + b, right + (begin - first - a), right + (end - first - b),
-                 other.data() + begin);
+  /// take(i, index) for each i < k: the i-th of the sorted order stands at `index`. From several threads.
+  template <class Take>
+  void sort_indices(const Row<const T>& source, const Take& take) {
+    visit_packed<T>(n_, [&](auto packing) {
+      using P = decltype(packing);
+      Keys<typename P::Number> keys(n_);
+      parallel_for(n_, kLoopGrain, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) keys[i] = P::make(key_of(source[i], descending_), i);
+      });
+      if (k_ < n_ / 4) {
+        sorter_.sort_first(keys, k_);
+      } else {
+        sorter_.sort(keys);
+      }
+      parallel_for(k_, kLoopGrain, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) take(i, P::index(keys[i]));
+      });
     });
-    entries.swap(other);
   }
-}
 
-/// Distance of row number `row` of `shape` (that of the tensor without the axis).
-int64_t place_of(int64_t row, const Shape& shape, const Strides& strides) {
-  int64_t place = 0;
-  for (int d = shape.rank() - 1; d >= 0; --d) {
-    place += row % shape[d] * strides[d];
-    row /= shape[d];
+ private:
+  // As many of each as there were.
+  void count_values(const Row<T>& target, const Row<const T>& source) {
+    std::array<int64_t, 256> counts{};
+    for (int64_t i = 0; i < n_; ++i) ++counts[raw_key(source[i])];
+    int64_t at = 0;
+    for (size_t k = 0; k < counts.size(); ++k) {
+      const auto key = static_cast<uint8_t>(descending_ ? 255 - k : k);
+      for (const int64_t end = at + counts[key]; at < end; ++at) target[at] = element_of_key<T>(key);
+    }
   }
-  return place;
-}
+
+  int64_t n_, k_;
+  bool descending_;
+  KeySorter sorter_;
+};
 
 Shape without(Shape shape, int axis) {
   shape.erase(axis);
@@ -98,44 +105,42 @@ Shape without(Shape shape, int axis) {
 template <class T>
 void sort_rows(const Tensor* values, const Tensor* indices, const Tensor& source, int axis, int64_t k,
                bool descending) {
-  const int64_t n = source.shape[axis], step = source.strides[axis];
+  const int64_t n = source.shape[axis];
+  if (n == 0 || k == 0) return;
   const Shape rows = without(source.shape, axis);
-  const Strides from = without(source.strides, axis);
-  const auto one = [&](int64_t row, std::vector<Entry>& entries, std::vector<T>& copy) {
-    const T* const s = source.as<T>() + place_of(row, rows, from);
-    parallel_for(n, kLoopGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        copy[static_cast<size_t>(i)] = s[i * step];
-        entries[static_cast<size_t>(i)] = {key_of(s[i * step], descending), i};
+  const auto row_of = [&]<class U>(const Tensor& t, int64_t row, U* data) {
+    return Row<U>{data + detail::place_of(row, rows, without(t.strides, axis)), t.strides[axis]};
+  };
+  // Few long rows: threads inside a row. Many short ones: a row is one thread's.
+  const int64_t grain = n > kLongRow ? rows.numel() : std::max(int64_t{1}, kLoopGrain / 8 / n);
+  parallel_for(rows.numel(), grain, [&](int64_t begin, int64_t end) {
+    RowSorter<T> sorter(n, k, descending);
+    std::unique_ptr<T[]> copy;  // the target of values may be the source
+    for (int64_t row = begin; row < end; ++row) {
+      const Row<const T> from = row_of(source, row, static_cast<const T*>(source.as<T>()));
+      Row<T> to{};
+      if (values != nullptr) to = row_of(*values, row, values->as<T>());
+      if (indices == nullptr && k == n && sorter.sort_values(to, from)) continue;
+      if (values != nullptr) {
+        if (copy == nullptr) copy.reset(new T[static_cast<size_t>(n)]);
+        parallel_for(n, kLoopGrain, [&](int64_t first, int64_t last) {
+          for (int64_t i = first; i < last; ++i) copy[static_cast<size_t>(i)] = from[i];
+        });
       }
-    });
-    if (k < n / 4) {
-      std::nth_element(entries.begin(), entries.begin() + k, entries.end());
-      std::sort(entries.begin(), entries.begin() + k);
-    } else {
-      sort_entries(entries);
-    }
-    if (values != nullptr) {
-      T* const t = values->as<T>() + place_of(row, rows, without(values->strides, axis));
-      for (int64_t i = 0; i < k; ++i)
-        t[i * values->strides[axis]] = copy[static_cast<size_t>(entries[static_cast<size_t>(i)].index)];
-    }
-    if (indices != nullptr) {
+      if (indices == nullptr) {
+        sorter.sort_indices(from,
+                            [&](int64_t i, int64_t index) { to[i] = copy[static_cast<size_t>(index)]; });
+        continue;
+      }
       detail::visit_index(indices->dtype, [&](auto tag) {
         using I = typename decltype(tag)::type;
-        I* const t = indices->as<I>() + place_of(row, rows, without(indices->strides, axis));
-        for (int64_t i = 0; i < k; ++i)
-          t[i * indices->strides[axis]] = static_cast<I>(entries[static_cast<size_t>(i)].index);
+        const Row<I> places = row_of(*indices, row, indices->as<I>());
+        sorter.sort_indices(from, [&](int64_t i, int64_t index) {
+          places[i] = static_cast<I>(index);
+          if (values != nullptr) to[i] = copy[static_cast<size_t>(index)];
+        });
       });
     }
-  };
-  if (n == 0 || k == 0) return;
-  // Few long rows: threads inside a row. Many short ones: a row is one thread's.
-  const int64_t grain = n > 2 * kSortChunk ? rows.numel() : std::max(int64_t{1}, kLoopGrain / 8 / n);
-  parallel_for(rows.numel(), grain, [&](int64_t begin, int64_t end) {
-    std::vector<Entry> entries(static_cast<size_t>(n));
-    std::vector<T> copy(static_cast<size_t>(n));
-    for (int64_t row = begin; row < end; ++row) one(row, entries, copy);
   });
 }
 
@@ -156,35 +161,21 @@ void sort_any(const Tensor* values, const Tensor* indices, const Tensor& source,
   });
 }
 
-/// The keys of all elements in row-major order.
-std::vector<Entry> entries_of(const Tensor& source) {
-  std::vector<Entry> entries(static_cast<size_t>(source.numel()));
-  const Tensor order{nullptr, DType::i8, source.shape, contiguous_strides(source.shape)};
-  const LoopPlan<2> plan({&order, &source});
-  const int64_t ls = plan.strides[0][0], ss = plan.strides[1][0];
-  visit(source.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    parallel_runs<2>(plan, [&](const int64_t* at, int64_t n) {
-      const T* s = source.as<T>() + at[1];
-      for (int64_t i = 0; i < n; ++i) {
-        const int64_t index = at[0] + i * ls;
-        entries[static_cast<size_t>(index)] = {key_of(s[i * ss], false), index};
-      }
-    });
-  });
-  return entries;
-}
-
-/// target[i] = value(i) for a target of indices of rank 1.
-template <class F>
-void write_indices(const Tensor& target, int64_t n, int64_t largest, const char* op, const F& value) {
-  detail::check_index_target(target, largest, "indices", op);
-  detail::check_shape(target.shape, {n}, "a target", op);
-  detail::visit_index(target.dtype, [&](auto tag) {
-    using I = typename decltype(tag)::type;
-    for (int64_t i = 0; i < n; ++i)
-      target.as<I>()[i * target.strides[0]] = static_cast<I>(value(static_cast<size_t>(i)));
-  });
+/// How many of n sorted elements come before `key`: none of its equals, or all of them.
+template <bool kBehind, class T>
+int64_t count_before(const T* sorted, int64_t step, int64_t n, BitsOf<T> key) {
+  const auto before = [&](int64_t i) {
+    const BitsOf<T> there = key_of(sorted[i * step], false);
+    return kBehind ? there <= key : there < key;
+  };
+  // Halves without branches, which nobody could foresee.
+  int64_t at = 0;
+  for (int64_t left = n; left > 0;) {
+    const int64_t half = (left + 1) / 2;
+    at += before(at + half - 1) ? half : 0;
+    left -= half;
+  }
+  return at;
 }
 
 }  // namespace
@@ -230,67 +221,14 @@ void searchsorted(const Tensor& target, const Tensor& sorted, const Tensor& valu
             I* t = target.as<I>() + at[0];
             const T* v = values.as<T>() + at[1];
             for (int64_t i = 0; i < count; ++i) {
-              const uint64_t key = key_of(v[i * vs], false);
-              int64_t low = 0, high = n;
-              while (low < high) {
-                const int64_t middle = low + (high - low) / 2;
-                const uint64_t there = key_of(s[middle * step], false);
-                if (there < key || (behind && there == key)) {
-                  low = middle + 1;
-                } else {
-                  high = middle;
-                }
-              }
-              t[i * ts] = static_cast<I>(low);
+              const BitsOf<T> key = key_of(v[i * vs], false);
+              t[i * ts] = static_cast<I>(behind ? count_before<true>(s, step, n, key)
+                                                : count_before<false>(s, step, n, key));
             }
           },
           kLoopGrain / 8);
     });
   });
-}
-
-Unique::Unique(const Tensor& source) : source_(source) {
-  std::vector<Entry> entries = entries_of(source);
-  sort_entries(entries);
-  order_.reserve(entries.size());
-  for (size_t i = 0; i < entries.size(); ++i) {
-    order_.push_back(entries[i].index);
-    if (i == 0 || entries[i].key != entries[i - 1].key) starts_.push_back(static_cast<int64_t>(i));
-  }
-  starts_.push_back(static_cast<int64_t>(entries.size()));
-}
-
-void Unique::values(const Tensor& target) const {
-  detail::check_same_dtype(target, source_, "unique");
-  detail::check_shape(target.shape, {count()}, "a target", "unique");
-  visit(source_.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    for (int64_t i = 0; i < count(); ++i) {
-      const int64_t index = order_[static_cast<size_t>(starts_[static_cast<size_t>(i)])];
-      target.as<T>()[i * target.strides[0]] =
-          source_.as<T>()[place_of(index, source_.shape, source_.strides)];
-    }
-  });
-}
-
-void Unique::first(const Tensor& target) const {
-  write_indices(target, count(), source_.numel(), "unique",
-                [&](size_t i) { return order_[static_cast<size_t>(starts_[i])]; });
-}
-
-void Unique::counts(const Tensor& target) const {
-  write_indices(target, count(), source_.numel(), "unique",
-                [&](size_t i) { return starts_[i + 1] - starts_[i]; });
-}
-
-void Unique::inverse(const Tensor& target) const {
-  detail::check_index_target(target, count(), "indices", "unique");
-  detail::check_shape(target.shape, source_.shape, "a target", "unique");
-  std::vector<int64_t> which(order_.size());
-  for (size_t g = 0; g + 1 < starts_.size(); ++g)
-    for (int64_t i = starts_[g]; i < starts_[g + 1]; ++i)
-      which[static_cast<size_t>(order_[static_cast<size_t>(i)])] = static_cast<int64_t>(g);
-  copy(target, {which.data(), DType::i64, source_.shape, contiguous_strides(source_.shape)});
 }
 
 }  // namespace mx::kernels

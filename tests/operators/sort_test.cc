@@ -12,6 +12,7 @@
 #include "engine/base/error.h"
 #include "tests/operators/layout.h"
 #include "tests/support/errors.h"
+#include "tests/support/thread_limit.h"
 
 namespace mx {
 namespace {
@@ -126,6 +127,36 @@ TEST(Sort, LongRowsAreMergedInTheOneRightOrder) {
   }
 }
 
+// Pieces on threads of their own, and with equals that look different.
+TEST(Sort, VeryLongRowsAreTheSameForEveryTypeAndNumberOfThreads) {
+  for (const DType dtype : kAllDTypes) {
+    const int64_t n = 300'001;
+    const Owned source(dtype, {n}), target(dtype, {n}), index(i64, {n});
+    write_any(*source, 3);
+    for (const bool special : {false, true}) {
+      if (!special) write_random(*source, dtype == bool_ ? 0 : 1, dtype == bool_ ? 2 : 120, 5);
+      for (const bool descending : {false, true}) {
+        Values sorted[2], order[2];
+        for (const int threads : {1, 4})
+          test::with_threads(threads, [&] {
+            sort(*target, *source, 0, descending);
+            sorted[threads / 4] = read(*target);
+            argsort(*index, *source, 0, descending);
+            order[threads / 4] = read(*index);
+          });
+        const Values values = read(*source), expected = argsort_oracle(values, {n}, 0, descending);
+        ASSERT_EQ(expected, order[0]) << dtype << descending;
+        ASSERT_EQ(expected, order[1]) << dtype << descending;
+        Values chosen;
+        for (const double i : expected) chosen.push_back(values[static_cast<size_t>(i)]);
+        expect_same(chosen, sorted[0]);
+        expect_same(chosen, sorted[1]);
+      }
+      if (!is_floating(dtype)) break;
+    }
+  }
+}
+
 TEST(Sort, InPlaceGivesTheSame) {
   for (Layout layout : kTargets)
     for (int axis : {0, 1}) {
@@ -194,6 +225,31 @@ TEST(Unique, FindsWhatAMapFinds) {
         ASSERT_EQ(counts, read(*c));
         ASSERT_EQ(inverse, read(*which));
       }
+}
+
+TEST(Unique, OfManyBeginsWhereTheSortedOrderDoes) {
+  const int64_t n = 200'003;
+  for (const DType dtype : {f32, f64, i8}) {
+    const Owned source(dtype, {n});
+    write_any(*source, 9);
+    const Values values = read(*source), order = argsort_oracle(values, {n}, 0, false);
+    Values starts, counts;
+    for (size_t i = 0; i < order.size(); ++i) {
+      const auto value = [&](size_t at) { return values[static_cast<size_t>(order[at])]; };
+      if (i == 0 || comes_before(value(i - 1), value(i), false)) {
+        starts.push_back(order[i]);
+        counts.push_back(0);
+      }
+      ++counts.back();
+    }
+    const Unique unique(*source);
+    ASSERT_EQ(static_cast<int64_t>(starts.size()), unique.count()) << dtype;
+    const Owned first(i64, {unique.count()}), count(i32, {unique.count()});
+    unique.first(*first);
+    unique.counts(*count);
+    EXPECT_EQ(starts, read(*first)) << dtype;
+    EXPECT_EQ(counts, read(*count)) << dtype;
+  }
 }
 
 TEST(SearchSorted, FindsWhatACountFinds) {

@@ -366,7 +366,7 @@ TEST(Unary, VeryLargeArraysHaveTheBitsOfSmallOnes) {
   const auto fill = [](Tensor& t) {
     for (int64_t i = 0; i < t.numel(); ++i) t.as<float>()[i] = static_cast<float>(i % kPeriod) * 0.01f - 2;
   };
-  for (const std::string& layout : {"contiguous", "unaligned"}) {
+  for (const std::string layout : {"contiguous", "unaligned"}) {
     for (const int64_t first : {0, 1, 13}) {
       Held in = make_tensor(f32, {n + first}, layout), out = make_tensor(f32, {n + first}, layout);
       for (Held* held : {&in, &out}) {
