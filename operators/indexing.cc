@@ -15,7 +15,7 @@ using detail::UpdateAttrs;
 
 namespace {
 
-constexpr int64_t kDirectElements = 1024, kDirectUpdates = 256;
+constexpr int64_t kDirectElements = 1024, kDirectTaken = 4096, kDirectUpdates = 256;
 
 /// How much there is to do when only some of x is read.
 int64_t work_of_result(const InferContext& c) {
@@ -218,7 +218,7 @@ std::vector<Sample> samples_embedding_gradient() {
           {{indices, head}, EmbeddingGradientAttrs{5, 3}, "rows=5, skip_row=3"}};
 }
 
-const Operator kTake = {.kernel = {"take", run_take, nullptr, kDirectElements},
+const Operator kTake = {.kernel = {"take", run_take, nullptr, kDirectTaken},
                         .doc = "Entries of x at indices along one axis.",
                         .family = "indexing",
                         .inputs = {"x", "indices"},

@@ -52,6 +52,7 @@ void gather_elements(const Tensor& target, const Tensor& source, const Tensor& i
         } else if (resolve.mode == IndexMode::raise) {
           const int64_t size = resolve.size;
           if (ts == 1 && is == 1 && ss == 0 && step == 1) {
+#pragma GCC unroll 4
             for (int64_t i = 0; i < n; ++i) {
               const int64_t k = p[i];
               t[i] = s[k + ((k >> 63) & size)];

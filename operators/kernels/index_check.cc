@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/strided_loop.h"
+#include "operators/kernels/index_range.h"
 
 namespace mx::kernels::detail {
 namespace {
@@ -46,19 +47,13 @@ void check_indices(const Tensor& indices, int64_t lowest, int64_t size, int axis
     const int64_t step = plan.strides[0][0];
     parallel_runs<1>(plan, [&](const int64_t* offsets, int64_t n) {
       const I* p = indices.as<I>() + offsets[0];
-      // The sign of what is left on either side: such differences wrap only where the index is outside.
-      uint64_t outside = 0;
-      const auto low = static_cast<uint64_t>(lowest), high = static_cast<uint64_t>(size - 1);
-      const auto look = [&](I index) {
-        const auto k = static_cast<uint64_t>(static_cast<int64_t>(index));
-        outside |= (k - low) | (high - k);
-      };
+      bool outside = false;
       if (step == 1) {
-        for (int64_t i = 0; i < n; ++i) look(p[i]);
+        outside = any_outside(p, n, lowest, size);
       } else {
-        for (int64_t i = 0; i < n; ++i) look(p[i * step]);
+        for (int64_t i = 0; i < n; ++i) outside |= p[i * step] < lowest || p[i * step] >= size;
       }
-      if (static_cast<int64_t>(outside) < 0) bad.store(true, std::memory_order_relaxed);
+      if (outside) bad.store(true, std::memory_order_relaxed);
     });
   });
   if (bad.load()) refuse(indices, lowest, size, axis, op);

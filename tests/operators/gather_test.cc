@@ -1,8 +1,11 @@
 // Reading at indices, against loops over positions.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "engine/base/error.h"
 #include "operators/kernels/index.h"
+#include "operators/kernels/index_range.h"
 #include "tests/operators/layout.h"
 #include "tests/support/errors.h"
 
@@ -237,6 +240,41 @@ TEST(OneHot, RefusesClassesThatAreNotThere) {
             test::error_of<InvalidArgument>([&] { one_hot(*target, *index); }));
   EXPECT_EQ("[one_hot] expected a target of rank 2, got shape (2,)",
             test::error_of<InvalidArgument>([&] { one_hot(*flat, *index); }));
+}
+
+// One index at each place of vectors and their rest; bounds beyond what an index can be.
+template <class I>
+void check_range() {
+  constexpr I kLeast = std::numeric_limits<I>::min(), kMost = std::numeric_limits<I>::max();
+  for (const int64_t n : {1, 5, 16, 37}) {
+    std::vector<I> indices(static_cast<size_t>(n), 3);
+    const auto outside = [&](int64_t lowest, int64_t size) {
+      return kernels::detail::any_outside(indices.data(), n, lowest, size);
+    };
+    EXPECT_FALSE(outside(3, 4));
+    EXPECT_TRUE(outside(4, 5));
+    EXPECT_TRUE(outside(0, 3));
+    for (I& index : indices) {
+      for (const I far : {I{-11}, I{10}, kLeast, kMost}) {
+        index = far;
+        EXPECT_TRUE(outside(-10, 10)) << far;
+      }
+      for (const I near : {I{-10}, I{9}, I{0}}) {
+        index = near;
+        EXPECT_FALSE(outside(-10, 10)) << near;
+      }
+      index = kMost;
+      EXPECT_TRUE(outside(-int64_t{kMost}, kMost));  // the size is the first that is not inside
+      EXPECT_EQ(sizeof(I) == 8, outside(-(int64_t{1} << 40), int64_t{1} << 40));
+      index = kLeast;
+      EXPECT_EQ(sizeof(I) == 8, outside(-(int64_t{1} << 40), int64_t{1} << 40));
+      index = 3;
+    }
+  }
+}
+TEST(IndexRange, FindsWhatIsOutside) {
+  check_range<int32_t>();
+  check_range<int64_t>();
 }
 
 }  // namespace
