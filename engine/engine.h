@@ -114,6 +114,10 @@ class Engine {
   /// Do as many threads run operations as this engine has, while others wait for some? Who asks had then
   /// better do the work of an operation itself, where direct() allows it. A hint.
   bool crowded() const;
+  /// Does the second thread of an engine of two look for work that is not there? It then takes part in the
+  /// loops of an operation that the caller runs itself. (More threads had better run several operations.) A
+  /// hint.
+  bool idle() const;
   /// Does this thread record a segment of this engine? What it pushes then runs again with every replay.
   bool recording() const;
 

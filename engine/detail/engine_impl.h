@@ -166,6 +166,10 @@ class EngineImpl final : public StreamOrder::Listener {
   bool crowded() const {
     return full_hint_.load(std::memory_order_relaxed) && waiting_.load(std::memory_order_relaxed) > 0;
   }
+  bool idle() const {
+    return threads_ == 2 && searching_.load(std::memory_order_relaxed) > 0 &&
+           ready_hint_.load(std::memory_order_relaxed) == 0 && !ring_.maybe_nonempty();
+  }
   void profile(bool on);
 
   // Completion's.

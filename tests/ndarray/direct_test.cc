@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/cpus.h"
 #include "engine/engine.h"
 #include "ndarray/copy.h"
 #include "ndarray/launch.h"
@@ -314,6 +315,32 @@ TEST(Direct, WhereAllThreadsAreTakenTheCallerDoesWhatIsNotTooLarge) {
   gate.open();
   EXPECT_EQ(1.f, pushed[3].item<float>());
   waiter.join();
+}
+
+TEST(Direct, WhileTheOtherThreadLooksForWorkTheCallerDoesWhatIsNotTooLarge) {
+  for (const int threads : {2, 3}) {
+    EngineOptions patient = test::threaded_case(threads).options;
+    patient.spin_us = 20'000;
+    Engine engine(patient);
+    if (!engine.direct()) GTEST_SKIP() << "this engine is not to be bypassed";
+    if (usable_cpus() == 1) GTEST_SKIP() << "nobody looks for work on the only processor";
+    const EngineScope scope(engine);
+    const NDArray medium = zeros({kLarge}), large = zeros({10 * kLarge});
+    large.wait();
+    bool found = false;
+    for (int i = 0; i < 100 && !found; ++i) {
+      Var v = engine.new_var();
+      engine.push([] {}, {.updates = {v}});
+      engine.wait(v);
+      engine.delete_var(v);
+      for (int k = 0; k < 100'000 && !found; ++k) found = engine.idle();
+      if (!found) continue;
+      signature = {};
+      apply(kSigned, medium).wait();
+      found = signature == std::this_thread::get_id();
+    }
+    EXPECT_EQ(threads == 2, found) << "with " << threads << " threads";
+  }
 }
 
 // With more callers than processors, now these and now the engine's threads do the work.
