@@ -138,4 +138,19 @@ decltype(auto) visit(DType type, F&& f) {
   return f(detail::TypeTag<bool>{});
 }
 
+/// The same with an unsigned integer of the type's size: for what only moves elements.
+template <class F>
+decltype(auto) visit_size(DType type, F&& f) {
+  switch (size_of(type)) {
+    case 1:
+      return f(detail::TypeTag<uint8_t>{});
+    case 2:
+      return f(detail::TypeTag<uint16_t>{});
+    case 4:
+      return f(detail::TypeTag<uint32_t>{});
+    default:
+      return f(detail::TypeTag<uint64_t>{});
+  }
+}
+
 }  // namespace mx

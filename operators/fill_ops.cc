@@ -5,6 +5,7 @@
 #include "ndarray/kernels/copy.h"
 #include "ndarray/kernels/strided_loop.h"
 #include "operators/fill_records.h"
+#include "operators/kernels/index_check.h"
 #include "operators/shape_ops.h"
 
 namespace mx {
@@ -213,23 +214,37 @@ template <bool kLower>
 void run_triangle(const KernelArgs& args) {
   const Tensor &out = args.out[0], &x = args.in[0];
   const int64_t k = args.attr<TriangleAttrs>().k;
-  const int row_axis = x.rank() - 2, column_axis = x.rank() - 1;
-  const int64_t rows = x.shape[row_axis], columns = x.shape[column_axis];
-  const int64_t row_elements = std::max<int64_t>(1, x.numel() / std::max<int64_t>(1, rows));
-  const int64_t grain = std::max<int64_t>(1, kernels::kLoopGrain / row_elements);
-  parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      // Columns before `border` are on one side of the diagonal.
-      const int64_t last = kLower ? 1 : 0;
-      const int64_t border = k >= columns ? columns
-                             : k <= -rows ? 0
-                                          : std::clamp<int64_t>(i + k + last, 0, columns);
-      const Tensor to = out.narrowed(row_axis, i, 1), from = x.narrowed(row_axis, i, 1);
-      const int64_t keep = kLower ? 0 : border, kept = kLower ? border : columns - border;
-      const int64_t clear = kLower ? border : 0;
-      kernels::copy(to.narrowed(column_axis, keep, kept), from.narrowed(column_axis, keep, kept));
-      kernels::fill(to.narrowed(column_axis, clear, columns - kept), int64_t{0});
-    }
+  const int64_t rows = x.shape[x.rank() - 2], columns = x.shape.back();
+  if (x.numel() == 0) return;
+  const int64_t to_step = out.strides.back(), from_step = x.strides.back();
+  Shape lines = x.shape;
+  Strides to_lines = out.strides, from_lines = x.strides;
+  for (auto* each : {&lines, &to_lines, &from_lines}) each->resize(x.rank() - 1);
+  const int64_t grain = std::max<int64_t>(1, kernels::kLoopGrain / columns);
+  visit_size(out.dtype, [&](auto element) {
+    using E = typename decltype(element)::type;
+    parallel_for(x.numel() / columns, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t line = begin; line < end; ++line) {
+        E* const to = out.as<E>() + kernels::detail::place_of(line, lines, to_lines);
+        const E* const from = x.as<E>() + kernels::detail::place_of(line, lines, from_lines);
+        // Columns before `border` are on one side of the diagonal.
+        const int64_t i = line % rows, last = kLower ? 1 : 0;
+        const int64_t border = k >= columns ? columns
+                               : k <= -rows ? 0
+                                            : std::clamp<int64_t>(i + k + last, 0, columns);
+        const int64_t keep = kLower ? 0 : border, stop = kLower ? border : columns;
+        const auto fill = [&](int64_t first, int64_t behind) {
+          for (int64_t j = first; j < behind; ++j) to[j * to_step] = E(0);
+        };
+        fill(0, keep);
+        if (to_step == 1 && from_step == 1) {
+          std::copy(from + keep, from + stop, to + keep);
+        } else {
+          for (int64_t j = keep; j < stop; ++j) to[j * to_step] = from[j * from_step];
+        }
+        fill(stop, columns);
+      }
+    });
   });
 }
 

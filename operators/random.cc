@@ -1,14 +1,10 @@
 // Records. Generators are in generator.cc.
 #include "operators/random.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "engine/base/check.h"
-#include "ndarray/kernels/convert.h"
-#include "ndarray/kernels/strided_loop.h"
 #include "operators/elementwise_binary.h"
+#include "operators/kernels/binary.h"
 #include "operators/kernels/random.h"
 #include "operators/random_records.h"
 #include "operators/select.h"
@@ -209,23 +205,14 @@ void run_dropout(const KernelArgs& args) {
   const Tensor &y = args.out[0], &mask = args.out[1], &x = args.in[0];
   const auto& attrs = args.attr<DropoutAttrs>();
   kernels::random_bernoulli(mask, 1 - attrs.p, place.seed, place.offset);
-  const double scale = dropout_scale(attrs);
-  visit(y.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if constexpr (!std::is_integral_v<T>) {
-      using W = std::conditional_t<std::is_same_v<T, double>, double, float>;
-      const W factor = static_cast<W>(scale);
-      const kernels::LoopPlan<3> plan({&y, &x, &mask});
-      const int64_t ys = plan.strides[0][0], xs = plan.strides[1][0], ms = plan.strides[2][0];
-      kernels::parallel_runs<3>(plan, [&](const int64_t* at, int64_t n) {
-        T* const to = y.as<T>() + at[0];
-        const T* const from = x.as<T>() + at[1];
-        const bool* const kept = mask.as<bool>() + at[2];
-        for (int64_t i = 0; i < n; ++i)
-          to[i * ys] = kept[i * ms] ? T(static_cast<W>(from[i * xs]) * factor) : T(0);
-      });
-    }
-  });
+  // What is not kept is computed too: a branch on chance is guessed wrongly half of the time.
+  double scale = dropout_scale(attrs), zero = 0;
+  auto factor = static_cast<float>(scale);
+  const Strides same = Shape::filled(y.rank(), 0);
+  const Tensor times =
+      y.dtype == f64 ? Tensor{&scale, f64, y.shape, same} : Tensor{&factor, f32, y.shape, same};
+  kernels::binary(kernels::BinaryOp::mul, y, x, times);
+  kernels::where(y, mask, y, {&zero, y.dtype, y.shape, same});
 }
 
 std::vector<Sample> samples_dropout() {

@@ -14,21 +14,6 @@ namespace {
 using detail::Advanced;
 using detail::Resolve;
 
-/// Elements are moved as they are: the type is only their size.
-template <class F>
-void visit_size(DType type, F&& f) {
-  switch (size_of(type)) {
-    case 1:
-      return f(mx::detail::TypeTag<uint8_t>{});
-    case 2:
-      return f(mx::detail::TypeTag<uint16_t>{});
-    case 4:
-      return f(mx::detail::TypeTag<uint32_t>{});
-    default:
-      return f(mx::detail::TypeTag<uint64_t>{});
-  }
-}
-
 /// target[e] = source[e + resolve(index[e]) * step], where the three have one shape.
 void gather_elements(const Tensor& target, const Tensor& source, const Tensor& index, int64_t step,
                      const Resolve& resolve) {

@@ -148,14 +148,7 @@ void random_bernoulli(const Tensor& target, const Tensor& probability, uint64_t 
   visit_floating(probability.dtype, [&](auto tag) {
     using P = typename decltype(tag)::type;
     bernoulli(target, seed, offset, [&](int64_t i) {
-      int64_t place = i;
-      if (!contiguous) {
-        place = 0;
-        for (int d = target.rank() - 1; d >= 0; --d) {
-          place += i % target.shape[d] * probability.strides[d];
-          i /= target.shape[d];
-        }
-      }
+      const int64_t place = contiguous ? i : detail::place_of(i, target.shape, probability.strides);
       return static_cast<double>(probability.as<P>()[place]);
     });
   });
@@ -221,24 +214,18 @@ void random_categorical(const Tensor& target, const Tensor& weights, bool logits
   detail::check_index_target(target, n - 1, "a target", op);
   Shape rows = weights.shape;
   rows.resize(rank - 1);
+  Strides row_strides = weights.strides;
+  row_strides.resize(rank - 1);
   const int64_t row_count = rows.numel();
   if (row_count == 0 || samples == 0) return;
   MX_CHECK(n > 0, InvalidArgument, "[", op, "] expected something to choose from, got weights of shape ",
            weights.shape);
-  const auto place_of = [&](int64_t row, const Strides& strides) {
-    int64_t place = 0;
-    for (int d = rank - 2; d >= 0; --d) {
-      place += row % rows[d] * strides[d];
-      row /= rows[d];
-    }
-    return place;
-  };
   // All rows first, so that a bad one leaves the target as it was.
   std::vector<double> sums(static_cast<size_t>(row_count * n));
   visit_floating(weights.dtype, [&](auto tag) {
     using W = typename decltype(tag)::type;
     for (int64_t row = 0; row < row_count; ++row) {
-      const W* w = weights.as<W>() + place_of(row, weights.strides);
+      const W* w = weights.as<W>() + detail::place_of(row, rows, row_strides);
       const int64_t step = weights.strides[rank - 1];
       double* sum = sums.data() + row * n;
       double largest = 0;

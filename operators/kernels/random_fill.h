@@ -49,7 +49,12 @@ void fill_elements(const Tensor& target, uint64_t offset, const Put& put, const 
       const auto* value = make(offset + static_cast<uint64_t>(i), n);
       for_each_run<2>(plan, i, i + n, [&](const int64_t* at, int64_t count) {
         T* t = target.as<T>() + at[1];
-        for (int64_t k = 0; k < count; ++k) put(t[k * ts], *value++, at[0] + k * ls);
+        if (ts == 1 && ls == 1) {  // a loop that becomes vectors
+          for (int64_t k = 0; k < count; ++k) put(t[k], value[k], at[0] + k);
+        } else {
+          for (int64_t k = 0; k < count; ++k) put(t[k * ts], value[k], at[0] + k * ls);
+        }
+        value += count;
       });
     }
   });
