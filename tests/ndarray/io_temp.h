@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "ndarray/io/byte_sink.h"
 
@@ -51,12 +52,17 @@ inline void spill(const std::string& path, const std::string& text) {
 
 inline io::Bytes bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-/// A Python with the packages that an interchange test needs, or "": $MX_TEST_PYTHON, else python3.
+/// A Python with the packages that an interchange test needs, or "": $MX_TEST_PYTHON, else python3, else that
+/// of the system, which may not be the first one found.
 inline std::string python_with(const std::string& modules) {
-  const char* named = std::getenv("MX_TEST_PYTHON");
-  const std::string python = named != nullptr ? named : "python3";
-  const std::string command = python + " -c 'import " + modules + "' >/dev/null 2>&1";
-  return std::system(command.c_str()) == 0 ? python : "";
+  const char* const named = std::getenv("MX_TEST_PYTHON");
+  std::vector<std::string> candidates = {"python3", "/usr/bin/python3"};
+  if (named != nullptr) candidates = {named};
+  for (const std::string& python : candidates) {
+    const std::string command = python + " -c 'import " + modules + "' >/dev/null 2>&1";
+    if (std::system(command.c_str()) == 0) return python;
+  }
+  return "";
 }
 
 /// Runs a script; its standard error shows in the test's output. True when it ends with 0.
