@@ -56,7 +56,7 @@ void Engine::cancel() { impl_->cancel(); }
 void Engine::pause() { impl_->pause(); }
 void Engine::resume() { impl_->resume(); }
 bool Engine::direct() const { return impl_->direct(); }
-bool Engine::idle() const { return impl_->idle(); }
+bool Engine::second_thread_searches() const { return impl_->second_thread_searches(); }
 bool Engine::crowded() const { return impl_->crowded(); }
 bool Engine::recording() const {
   return detail::tls.recording != nullptr && detail::tls.recording_engine == impl_.get();

@@ -355,22 +355,28 @@ Context context_of(const Launch& l) {
   return context;
 }
 
-// Operations up to this many times Kernel::direct_work. On the only processor no operation of the CPU runs
-// beside the calling thread. There it does the work itself, so that what one operation leaves in the caches
-// is there for the next; but for what would hold up a GPU, or take long.
+// Beyond what is small, a caller does its operations itself in three cases, up to so many times
+// Kernel::direct_work; but never where a GPU might wait for the caller.
+
+// On the only processor no operation of the CPU runs beside the calling thread: what one operation leaves in
+// the caches is then there for the next.
+constexpr int64_t kAloneFactor = 1024;
+// Where the engine's other thread waits for something to do, it helps with the loop of what the caller does,
+// and handing over and waiting are saved: half a microsecond.
+constexpr int64_t kSharedFactor = 16;
+// Where threads that call are as many as processors, each does its own: about 100 us of work.
+constexpr int64_t kCrowdedFactor = 32;
+
+bool with_gpus() {
+  static const bool result = num_gpus() > 0;
+  return result;
+}
 int64_t direct_factor() {
-  static const int64_t result = processors() == 1 && num_gpus() == 0 ? 1024 : 1;
+  static const int64_t result = processors() == 1 && !with_gpus() ? kAloneFactor : 1;
   return result;
 }
 
-// Where threads that call are as many as processors, the same holds for each of them: about 100 us of work.
-constexpr int64_t kCrowdedFactor = 32;
-
-// Where the engine's other thread waits for something to do, it helps with what the caller does itself, and
-// handing over and waiting are saved: half a microsecond.
-constexpr int64_t kSharedFactor = 16;
-
-// How many threads do such work themselves now.
+// How many threads do crowded work themselves now.
 class AtWork {
  public:
   AtWork() { count().fetch_add(1, std::memory_order_relaxed); }
@@ -378,7 +384,7 @@ class AtWork {
   AtWork(const AtWork&) = delete;
   AtWork& operator=(const AtWork&) = delete;
   static bool on_the_other_processors() {
-    static const int others = std::max(1, processors() - 1);
+    static const int others = std::max(1, usable_cpus() - 1);
     return count().load(std::memory_order_relaxed) >= others;
   }
 
@@ -395,8 +401,11 @@ bool launch_directly(const Launch& l) {
   const Engine& engine = current_engine();
   if (!engine.direct()) return false;
   if (within(direct_factor())) return run_directly(l);
-  if (within(kSharedFactor) && engine.idle()) return run_directly(l);
-  if (!engine.crowded() && !AtWork::on_the_other_processors()) return false;
+  if (with_gpus()) return false;
+  // (A loop of one piece is no help to share.)
+  if (within(kSharedFactor) && l.work > kernels::kLoopGrain && engine.second_thread_searches())
+    return run_directly(l);
+  if (!within(kCrowdedFactor) || (!engine.crowded() && !AtWork::on_the_other_processors())) return false;
   const AtWork at_work;
   const SerialLoops serial_loops;
   return run_directly(l);

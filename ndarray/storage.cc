@@ -49,9 +49,14 @@ detail::Ref<Storage> Storage::wrap(void* data, size_t bytes, std::function<void(
 }
 
 void Storage::wait_for_end_of_direct_uses() const {
-  for (int turn = 0; (state_.load(std::memory_order_acquire) & (kReaders | kWriter)) != 0; ++turn) {
+  int patience = 1000;
+  while ((state_.load(std::memory_order_acquire) & (kReaders | kWriter)) != 0) {
     cpu_relax();
-    if (turn > 1000) sched_yield();  // who uses it may need this processor
+    if (patience > 0) {
+      --patience;
+    } else {
+      sched_yield();  // who uses it may need this processor
+    }
   }
 }
 

@@ -1,7 +1,6 @@
 // Records. Generators are in generator.cc.
 #include "operators/random.h"
 
-
 #include "engine/base/check.h"
 #include "operators/elementwise_binary.h"
 #include "operators/kernels/binary.h"

@@ -57,7 +57,7 @@ void SharedLoop::wait_for_others() {
   if (place_ == nullptr) return;
   withdraw();
   // Who has seen the loop has said so before, or sees that it is gone.
-  for (int turn = 0; place_->inside.load(std::memory_order_seq_cst) != 0; ++turn) {
+  for (int64_t turn = 0; place_->inside.load(std::memory_order_seq_cst) != 0; ++turn) {
     cpu_relax();
     if (turn > 1000) sched_yield();
   }

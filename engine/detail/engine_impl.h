@@ -166,7 +166,7 @@ class EngineImpl final : public StreamOrder::Listener {
   bool crowded() const {
     return full_hint_.load(std::memory_order_relaxed) && waiting_.load(std::memory_order_relaxed) > 0;
   }
-  bool idle() const {
+  bool second_thread_searches() const {
     return threads_ == 2 && searching_.load(std::memory_order_relaxed) > 0 &&
            ready_hint_.load(std::memory_order_relaxed) == 0 && !ring_.maybe_nonempty();
   }

@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "engine/base/check.h"
+#include "ndarray/kernels/convert_rows.h"
 #include "operators/kernels/reduce.h"
 #include "operators/kernels/row_loop.h"
 
@@ -221,9 +222,6 @@ HWY_EXPORT(softmax_backward_f64);
 
 namespace {
 
-// From this size on results bypass the caches: they would push out what is still to be read, and a store that
-// fills its line need not read it first.
-constexpr int64_t kStreamBytes = int64_t{8} << 20;
 constexpr int64_t kScratchBytes = 16384;
 
 int check(const char* op, std::initializer_list<const Tensor*> operands, int64_t axis) {

@@ -23,7 +23,7 @@ struct Row {
   T& operator[](int64_t i) const { return data[i * step]; }
 };
 
-/// Sorts rows of n elements of type T. Of one thread.
+/// Sorts rows of n elements of type T, one at a time; long ones on several threads.
 template <class T>
 class RowSorter {
  public:

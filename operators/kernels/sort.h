@@ -3,8 +3,8 @@
 // The order is that of the numbers, with NaN last, ascending or descending; -0 equals 0, and all NaNs are one
 // another's equals. Equal elements stay in the order in which they came, descending too. Any dtype, any
 // strides; targets must not overlap their inputs, except that a target of values may be the source itself.
-// Rows are shared among threads, and a long row is sorted in pieces of fixed size that are merged pairwise:
-// there is one right order, so results depend on nothing else. Any thread may call.
+// Rows are shared among threads, and a long row is sorted in as many pieces as there are threads, which are
+// merged pairwise: there is one right order, so results depend on nothing else. Any thread may call.
 #pragma once
 
 #include <cstdint>

@@ -97,7 +97,7 @@ TEST_P(RunAhead, BytesAreLimitedToo) {
   // Nothing ends before the pusher has been held, however fast the workers are.
   Gate gate;
   std::atomic<bool> all_pushed{false};
-  std::thread opener([&] {
+  std::jthread opener([&] {
     while (e.stats().throttled == 0 && !all_pushed) std::this_thread::yield();
     gate.open();
   });

@@ -183,7 +183,7 @@ TEST(Gradient, OfArraysWithoutElementsHasNone) {
 // the calling thread, and are not counted.)
 TEST(Gradient, OfWhatIsFrequentIsFewOperations) {
   if (!test::larger_operations_are_pushed()) GTEST_SKIP() << "one processor";
-  Engine engine;
+  Engine engine(test::options_for_counting());
   const EngineScope scope(engine);
   const Shape shape{300, 400};
   const NDArray x = full(shape, 0.5), row = full({400}, 0.25), w = full({300, 400}, 0.01),

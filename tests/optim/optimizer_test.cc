@@ -137,15 +137,17 @@ struct Spread {
 
 TEST(Optimizer, AStepIsOneOperationForEachDeviceAndGroup) {
   if (!test::larger_operations_are_pushed()) GTEST_SKIP() << "one processor";
+  Engine engine(test::options_for_counting());
+  const EngineScope scope(engine);
   const Spread model({cpu(), virt(0), virt(1)});
   const auto& all = model.parameters;
   AdamW opt(std::vector<NDArray>(all.begin(), all.begin() + 6));
   opt.add_group(std::vector<NDArray>(all.begin() + 6, all.end()), {.weight_decay = 0});
   const std::vector<NDArray> g = model.gradients(1);
   wait_all();
-  const uint64_t before = current_engine().stats().pushed;
+  const uint64_t before = engine.stats().pushed;
   opt.step(g);
-  EXPECT_EQ(before + 6, current_engine().stats().pushed);
+  EXPECT_EQ(before + 6, engine.stats().pushed);
 }
 
 TEST(Optimizer, WhereParametersAreChangesNoBit) {

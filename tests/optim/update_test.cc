@@ -12,6 +12,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/failures.h"
 #include "tests/support/held.h"
+#include "tests/support/processors.h"
 
 namespace mx::optim {
 namespace {
@@ -230,15 +231,17 @@ TEST(Update, HalfWeightsAreTheRoundedMasters) {
 }
 
 TEST(Update, HundredsOfParametersAreOneOperation) {
+  Engine engine(test::options_for_counting());
+  const EngineScope scope(engine);
   UpdateArrays arrays;
   for (int i = 0; i < 300; ++i) {
     arrays.parameters.push_back(full({10}, i));
     arrays.gradients.push_back(ones({10}));
   }
   const NDArray rate = full({}, 1);
-  const uint64_t before = current_engine().stats().pushed;
+  const uint64_t before = engine.stats().pushed;
   sgd_update(arrays, {}, {rate});
-  EXPECT_EQ(before + 1, current_engine().stats().pushed);
+  EXPECT_EQ(before + 1, engine.stats().pushed);
   for (int i = 0; i < 300; ++i)
     EXPECT_EQ(std::vector<float>(10, static_cast<float>(i - 1)),
               arrays.parameters[static_cast<size_t>(i)].to_vector<float>());
