@@ -1,6 +1,7 @@
 // All families of operators. Only includes.
 #pragma once
 
+#include "operators/cast.h"
 #include "operators/custom.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_custom.h"
