@@ -61,6 +61,7 @@ NDArray polygamma(const Arg& x, int64_t order);
 
 inline NDArray operator-(const Arg& x) { return neg(x); }
 inline NDArray operator~(const Arg& x) { return bitwise_not(x); }
-inline NDArray operator!(const Arg& x) { return logical_not(x); }
+/// (Not of an Arg: that an array converts to bool would be as near.)
+inline NDArray operator!(const NDArray& x) { return logical_not(x); }
 
 }  // namespace mx
