@@ -29,7 +29,7 @@ Shape indexed_shape(InferContext& c, size_t first, const Shape& axes, int64_t po
     detail::check_index_type(c, i);
     indices.push_back({nullptr, c.dtype(i), c.shape(i), contiguous_strides(c.shape(i))});
   }
-  return kernels::gather_nd_shape(c.shape(0), indices, axes, position);
+  return kernels::gather_nd_shape(c.shape(0), indices, axes, position, c.name());
 }
 
 void infer_gather_nd(InferContext& c) {

@@ -101,8 +101,8 @@ void gather(const Tensor& target, const Tensor& source, const Tensor& indices, i
 }
 
 Shape gather_nd_shape(const Shape& source, std::span<const Tensor> indices, const Shape& axes,
-                      int64_t position) {
-  const Advanced way(source, indices, axes, position, "gather_nd");
+                      int64_t position, const char* op) {
+  const Advanced way(source, indices, axes, position, op);
   return way.with(source, way.shape);
 }
 

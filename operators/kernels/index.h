@@ -50,8 +50,9 @@ void index_update(const Tensor& target, const Tensor& indices, const Tensor& upd
 /// The shape of numpy's source[..] with arrays of indices at `axes` (ascending, distinct) and ":" elsewhere:
 /// the dimensions of the indices, broadcast together, stand in the place of the axes when those are
 /// neighbours, else in front. `position` >= 0 puts them before that dimension of the rest instead.
+/// Errors name `op`.
 Shape gather_nd_shape(const Shape& source, std::span<const Tensor> indices, const Shape& axes,
-                      int64_t position = -1);
+                      int64_t position = -1, const char* op = "gather_nd");
 
 /// Reads so. target has gather_nd_shape().
 void gather_nd(const Tensor& target, const Tensor& source, std::span<const Tensor> indices, const Shape& axes,

@@ -13,6 +13,7 @@ namespace mx {
 namespace {
 
 using test::contains;
+using test::expect_named;
 using test::for_each_sample;
 using test::outcome;
 
@@ -36,13 +37,6 @@ std::string invalid_argument_of(const F& f) {
     return e.what();
   }
   return "";
-}
-
-// The operator and all operands are named.
-void expect_named(const Operator& op, const std::vector<NDArray>& inputs, const std::string& text) {
-  EXPECT_TRUE(contains(text, std::string("[") + op.name() + "]")) << text;
-  for (const NDArray& input : inputs)
-    EXPECT_TRUE(contains(text, detail::concat(input.dtype(), ' ', input.shape()))) << text;
 }
 
 TEST(Registry, NamesAreFoundAndAreUnique) {

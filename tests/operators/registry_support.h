@@ -74,6 +74,13 @@ inline std::string label(const Operator& op, const Sample& sample) {
   return text;
 }
 
+/// An error's text names the operator and all operands.
+inline void expect_named(const Operator& op, const std::vector<NDArray>& inputs, const std::string& text) {
+  EXPECT_TRUE(contains(text, std::string("[") + op.name() + "]")) << text;
+  for (const NDArray& input : inputs)
+    EXPECT_TRUE(contains(text, detail::concat(input.dtype(), ' ', input.shape()))) << text;
+}
+
 /// The sample with its first input as `dtype`, and with it the others that have the same type (but for what
 /// is updated).
 inline Sample as_dtype(const Operator& op, const Sample& sample, DType dtype) {
