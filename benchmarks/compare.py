@@ -10,6 +10,9 @@
         starts the programs in turn, round after round, so that a machine that slows down slows all of them;
         what follows -- goes to each of them
 
+Where op_bench_limits is among the programs, what a copy reaches at the same size stands behind each GB/s, and
+what part of it ours are.
+
 A ratio is always "ours to theirs, the worse the larger": 1.0 or less means the bar is met or the peer beaten,
 whichever way the unit points. Several files are read as one run: of a record that comes several times the
 median counts. With --latest the last one replaces the others.
@@ -154,13 +157,15 @@ def compare(table, bars, baseline):
             record = row[system]
             ours, unit = record["value"], record["unit"]
             peer, peer_name = best_peer(row, bars.rivals(bench, system, row, threads), unit)
-            bar = bars.find(bench, system, case, threads, peer, limit_of(table, case, threads))
+            limit = limit_of(table, case, threads)
+            bar = bars.find(bench, system, case, threads, peer, limit)
+            copy = limit("copy|copy_nt") if unit == "GB/s" else None
             to_bar = ratio(ours, bar, unit)
             before = baseline.get((bench, case, threads), {}).get(system, {}).get("value")
             to_before = ratio(ours, before, unit)
             rows.append([case, system, str(threads), number(ours), unit, number(peer), peer_name,
                          times(ratio(ours, peer, unit)), number(bar), times(to_bar),
-                         number(before), times(to_before)])
+                         number(before), times(to_before), number(copy), f"{ours / copy:.2f}" if copy else ""])
             if to_bar is not None and to_bar > 1:
                 missed.append(f"{case} {system} on {threads}: {number(ours)} {unit}, bar {number(bar)}")
             if to_before is not None:
@@ -171,7 +176,7 @@ def compare(table, bars, baseline):
             unit = row[rivals[0]]["unit"]
             peer, peer_name = best_peer(row, rivals, unit)
             bar = bars.find(bench, "mx", case, threads, peer, limit_of(table, case, threads))
-            rows.append([case, "", str(threads), "", unit, number(peer), peer_name, "", number(bar), "", "", ""])
+            rows.append([case, "", str(threads), "", unit, number(peer), peer_name, "", number(bar), "", "", "", "", ""])
     return rows, missed, worse
 
 
@@ -212,7 +217,7 @@ def main():
     table, bars, baseline = table_of(records, args.latest), Bars(args.bars), table_of(read_records(args.baseline))
     rows, missed, worse = compare(table, bars, baseline)
     print_table(["case", "system", "cores", "ours", "unit", "best peer", "", "to peer", "bar", "to bar",
-                 "before", "to before"], rows)
+                 "before", "to before", "copy", "of it"], rows)
     if missed:
         print(f"\n{len(missed)} bars missed:")
         for line in missed:

@@ -1,7 +1,11 @@
-// eager_bench: the eager cases on our arrays.
+// eager_bench: the eager cases on our arrays. On one processor what a call costs; on two `add` again, which
+// the caller does itself, beside `large_overlap`, which it does not.
+#include <cmath>
+
 #include "benchmarks/op/runner.h"
 #include "executor/autograd/autograd.h"
 #include "operators/elementwise_binary.h"
+#include "operators/elementwise_custom.h"
 #include "operators/reduce.h"
 
 namespace {
@@ -9,7 +13,28 @@ namespace {
 using namespace mx::bench;
 using mx::NDArray;
 
-OpCall prepare(const OpCase& c, int) {
+// Long enough for handing over not to count, and a loop of one piece at the case's size: both operations have
+// one thread each.
+const mx::Operator& slow_operator() {
+  static const mx::Operator op =
+      mx::unary_operator("bench_slow", "exp(sin(x)).", [](auto x) { return std::exp(std::sin(x)); });
+  return op;
+}
+
+OpCall overlap(const OpCase& c, bool wait_between) {
+  const NDArray a = mx::array(op_input(c.elements, 1)), b = mx::array(op_input(c.elements, 2));
+  return [=] {
+    const NDArray x = mx::call(slow_operator(), {}, a);
+    if (wait_between) x.wait();
+    const NDArray y = mx::call(slow_operator(), {}, b);
+    x.wait();
+    y.wait();
+  };
+}
+
+OpCall prepare(const OpCase& c, int threads) {
+  if (c.op == "large_overlap") return threads > 1 ? overlap(c, false) : OpCall();
+  if (threads > 1 && c.op != "add") return {};
   NDArray a = mx::ones({2, 2});
   const NDArray b = mx::ones({2, 2});
   if (c.op == "add") return [=] { const NDArray out = a + b; };
@@ -29,7 +54,7 @@ OpCall prepare(const OpCase& c, int) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_op_bench(
-      argc, argv,
-      {.bench = "eager", .name = "mx_eager", .cases = eager_cases(), .prepare = prepare, .threads = {1}});
+  OpSystem system{.bench = "eager", .name = "mx_eager", .cases = eager_cases(), .prepare = prepare};
+  system.prepare_other = [](const OpCase& c, int) { return overlap(c, true); };
+  return run_op_bench(argc, argv, system);
 }

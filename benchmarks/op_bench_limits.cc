@@ -1,6 +1,7 @@
 // op_bench_limits: what memory and the arithmetic units can do at most, to be run between the operator
 // benchmarks. Cases copy/<size> (memcpy), copy_nt/<size> (stores past the caches), read/<size>, add/<size>
-// and add_nt/<size> (a bare loop), counted as in op_cases.h, and fma (multiply-adds in registers).
+// and add_nt/<size> (a bare loop), counted as in op_cases.h, and fma (multiply-adds in registers). All of
+// them stand beside whatever cases are asked for, unless some of these are.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -81,6 +82,6 @@ std::vector<OpCase> cases() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  OpSystem system{.bench = "limits", .name = "machine", .cases = cases(), .prepare = prepare};
+  OpSystem system{.bench = "limits", .name = "machine", .cases = cases(), .prepare = prepare, .limits = true};
   return run_op_bench(argc, argv, system);
 }

@@ -34,12 +34,13 @@ namespace mx::bench {
 constexpr int64_t kOpColumns = 128;  ///< of softmax, log_softmax, cross_entropy
 
 struct OpCase {
-  std::string name;           ///< "add/256KiB", "sgemm_64"
-  std::string op;             ///< "add", "sgemm"
-  int64_t elements = 0;       ///< of one operand
-  int64_t side = 0;           ///< of a square matrix: sgemm, transpose
-  double work = 0;            ///< bytes, or floating-point operations, of one call
-  const char* unit = "GB/s";  ///< work per nanosecond, "GB/s" or "GFLOP/s"; or "ns/op", time per work
+  std::string name;      ///< "add/256KiB", "sgemm_64"
+  std::string op;        ///< "add", "sgemm"
+  int64_t elements = 0;  ///< of one operand
+  int64_t side = 0;      ///< of a square matrix: sgemm, transpose
+  double work = 0;       ///< bytes, or floating-point operations, of one call
+  const char* unit =
+      "GB/s";  ///< work per nanosecond, "GB/s" or "GFLOP/s"; or "ns/op", time per work; "x": a ratio
 };
 
 inline std::vector<OpCase> op_cases() {
@@ -85,11 +86,18 @@ inline std::vector<OpCase> op_cases() {
 ///   add_inplace    a += b
 ///   add_recorded   c = a + b with a gradient to come: the node is made, and dropped with c
 ///   add_fwd_bwd    y = a + b + b + ... 100 times, summed, backward; per addition
+///
+/// And whether what is not small still runs beside the caller, where a library has such a thing:
+///
+///   large_overlap  two operations that do not depend on each other, of 32768 float32 each and of one thread:
+///                  the time of both one after the other, with a wait between, by that of both pushed and
+///                  then waited for. Near 2 on two processors, 1 where the caller does everything itself.
 inline std::vector<OpCase> eager_cases() {
   std::vector<OpCase> cases;
   for (const char* name : {"add", "add_inference", "add_inplace", "add_recorded", "add_fwd_bwd"}) {
     cases.push_back({name, name, 4, 2, name == std::string("add_fwd_bwd") ? 100.0 : 1.0, "ns/op"});
   }
+  cases.push_back({"large_overlap", "large_overlap", 32768, 0, 1, "x"});
   return cases;
 }
 

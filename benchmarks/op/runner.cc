@@ -40,22 +40,40 @@ double batch_ns(const OpCall& call, int64_t calls) {
   return static_cast<double>(now_ns() - start);
 }
 
-// Nanoseconds of one call, several times. Calls are timed in batches so long that the clock does not count.
-std::vector<double> time_call(const OpCall& call, const Plan& plan) {
-  const double enough_ns = plan.min_ms * 1e6;
+/// How many calls in a row take about `enough_ns`, after warming up.
+int64_t calls_within(const OpCall& call, double enough_ns) {
   call();
   int64_t calls = 1;
   double spent = batch_ns(call, calls);
-  while (spent < enough_ns / 4) {  // also warms up
+  while (spent < enough_ns / 4) {
     const double times = spent > 0 ? enough_ns / 2 / spent : 16;
     calls = std::max(calls + 1, static_cast<int64_t>(static_cast<double>(calls) * std::min(times, 16.0)));
     spent = batch_ns(call, calls);
   }
-  calls = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(calls) * enough_ns / spent));
+  return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(calls) * enough_ns / spent));
+}
+
+// Nanoseconds of one call, several times. Calls are timed in batches so long that the clock does not count.
+std::vector<double> time_call(const OpCall& call, const Plan& plan) {
+  const double enough_ns = plan.min_ms * 1e6;
+  const int64_t calls = calls_within(call, enough_ns);
   // What takes long is timed less often.
-  const int samples = spent > 20 * enough_ns ? std::min(plan.samples, 2) : plan.samples;
+  std::vector<double> each = {batch_ns(call, calls) / static_cast<double>(calls)};
+  const int samples = each[0] > 20 * enough_ns ? std::min(plan.samples, 2) : plan.samples;
+  while (static_cast<int>(each.size()) < samples)
+    each.push_back(batch_ns(call, calls) / static_cast<double>(calls));
+  return each;
+}
+
+// How many times as long `other` takes, in turns: what slows the machine down slows both.
+std::vector<double> time_ratio(const OpCall& call, const OpCall& other, const Plan& plan) {
+  const int64_t calls = calls_within(call, plan.min_ms * 1e6);
+  other();
   std::vector<double> each;
-  for (int i = 0; i < samples; ++i) each.push_back(batch_ns(call, calls) / static_cast<double>(calls));
+  for (int i = 0; i < plan.samples; ++i) {
+    const double ns = batch_ns(call, calls);
+    each.push_back(batch_ns(other, calls) / ns);
+  }
   return each;
 }
 
@@ -73,12 +91,21 @@ void print_allocations(const OpSystem& system, const Plan& plan, const OpCase& c
 int measure(const OpSystem& system, const Plan& plan) {
   const int threads = plan.threads.front();
   if (system.start) system.start(threads);
+  std::string missing;
   for (const OpCase& c : system.cases) {
     if (!wanted(plan, c)) continue;
     OpCall call;
     try {
       call = system.prepare(c, threads);
-      if (!call) continue;
+      if (!call) {
+        missing += ' ' + c.name;
+        continue;
+      }
+      if (c.unit == std::string("x")) {
+        const std::vector<double> values = time_ratio(call, system.prepare_other(c, threads), plan);
+        print({system.bench, c.name, plan.name, threads, c.unit, summarize(values)});
+        continue;
+      }
       std::vector<double> values;
       const bool is_time = std::strncmp(c.unit, "ns", 2) == 0;
       const double work = system.work ? system.work(c) : c.work;
@@ -90,7 +117,19 @@ int measure(const OpSystem& system, const Plan& plan) {
       return 1;
     }
   }
+  if (!missing.empty()) note(plan.name + " with " + std::to_string(threads) + " threads has no" + missing);
   return 0;
+}
+
+/// Of the names in --cases, those of cases that only limits have; none: all cases.
+void leave_limits_theirs(const OpSystem& system, Plan& plan) {
+  const std::vector<OpCase> others = op_cases();
+  const auto in = [](const std::vector<OpCase>& cases, const std::string& text) {
+    return std::any_of(cases.begin(), cases.end(),
+                       [&](const OpCase& c) { return text == c.name || text == c.op; });
+  };
+  std::erase_if(plan.cases,
+                [&](const std::string& text) { return in(others, text) || !in(system.cases, text); });
 }
 
 int run_confined(const OpSystem& system, const Plan& plan, int argc, char** argv) {
@@ -141,6 +180,7 @@ int run_op_bench(int argc, char** argv, const OpSystem& system) {
     for (const OpCase& c : system.cases) std::printf("%s\n", c.name.c_str());
     return 0;
   }
+  if (system.limits) leave_limits_theirs(system, plan);
   // A name that only other programs know is left to them, so that one list can be given to all.
   std::vector<OpCase> known = op_cases();
   known.insert(known.end(), system.cases.begin(), system.cases.end());

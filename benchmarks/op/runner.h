@@ -29,10 +29,16 @@ struct OpSystem {
   std::function<OpCall(const OpCase&, int threads)> prepare{};
   /// The work of one call, once it is prepared; empty: OpCase::work.
   std::function<double(const OpCase&)> work{};
+  /// The call that a case in the unit "x" is compared with: its time divided by that of prepare()'s call.
+  std::function<OpCall(const OpCase&, int threads)> prepare_other{};
   std::vector<int> threads = {1, 2};
+  /// Limits stand beside whatever others measure: --cases that names nothing but others' cases leaves out
+  /// none of these.
+  bool limits = false;
 };
 
-/// Prints a record for each case and number of threads; the exit status of the program. Options:
+/// Prints a record for each case and number of threads, and on stderr which cases the system has not; the
+/// exit status of the program. Options:
 /// --cases A,B (names, or ops), --threads 1,2, --as NAME, --min-ms N, --samples N, --list, --smoke.
 int run_op_bench(int argc, char** argv, const OpSystem& system);
 

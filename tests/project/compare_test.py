@@ -84,6 +84,13 @@ class Compare(unittest.TestCase):
         text = self.compare(self.lines("a", *lines), "--strict", status=1)
         self.assertEqual(self.row(text, "chain", "mx", "1")[3:], ["70", "ns/op", "350", "omp", "0.20x", "35", "2.00x"])
 
+    def test_what_a_copy_of_the_same_size_and_run_reaches_stands_beside_it(self):
+        text = self.compare(self.lines("a", record("registry", "roll/64MiB", "mx", 8, "GB/s", 2),
+                                       record("limits", "copy/64MiB", "machine", 10, "GB/s", 2),
+                                       record("limits", "copy_nt/64MiB", "machine", 20, "GB/s", 2),
+                                       record("limits", "copy/64MiB", "machine", 99, "GB/s", 1)))
+        self.assertEqual(self.row(text, "roll/64MiB", "mx", "2")[3:], ["8", "GB/s", "20", "0.40"])
+
     def test_cases_of_the_same_name_in_different_benchmarks_are_kept_apart(self):
         text = self.compare(self.lines("a", record("op", "add", "mx", 1, "GB/s"), record("eager", "add", "mx", 2, "ns/op")))
         self.assertEqual(len([line for line in text.splitlines() if line.startswith("add ")]), 2)
