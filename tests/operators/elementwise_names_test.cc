@@ -15,10 +15,6 @@
 namespace mx {
 namespace {
 
-using test::kInfinity;
-using test::kNan;
-using test::Values;
-
 // Where the plain function says what ours must.
 bool anywhere(double) { return true; }
 bool finite(double x) { return std::isfinite(x); }
@@ -117,7 +113,7 @@ const UnaryName kUnaryNames[] = {
 
 double floor_quotient(double a, double b) { return std::floor(a / b); }
 double log_of_sum(double a, double b) {
-  if (std::isnan(a) || std::isnan(b)) return kNan;
+  if (std::isnan(a) || std::isnan(b)) return test::kNan;
   if (std::isinf(a) || std::isinf(b)) return std::fmax(a, b);
   return std::fmax(a, b) + std::log1p(std::exp(-std::fabs(a - b)));
 }
@@ -132,8 +128,8 @@ const BinaryName kBinaryNames[] = {
     {"mod", mod, [](double a, double b) { return a - b * floor_quotient(a, b); }, finite, finite_divisor},
     {"fmod", fmod, [](double a, double b) { return std::fmod(a, b); }},
     {"pow", pow, [](double a, double b) { return std::pow(a, b); }},
-    {"maximum", maximum, [](double a, double b) { return a != a || b != b ? kNan : std::fmax(a, b); }},
-    {"minimum", minimum, [](double a, double b) { return a != a || b != b ? kNan : std::fmin(a, b); }},
+    {"maximum", maximum, [](double a, double b) { return a != a || b != b ? test::kNan : std::fmax(a, b); }},
+    {"minimum", minimum, [](double a, double b) { return a != a || b != b ? test::kNan : std::fmin(a, b); }},
     {"fmax", fmax, [](double a, double b) { return std::fmax(a, b); }},
     {"fmin", fmin, [](double a, double b) { return std::fmin(a, b); }},
     {"atan2", atan2, [](double a, double b) { return std::atan2(a, b); }},
@@ -177,15 +173,16 @@ const BitName kBitNames[] = {
     {"right_shift", right_shift, [](int64_t a, int64_t b) { return a >> b; }},
 };
 
-NDArray typed(const Values& list, DType dtype) { return array(list).to(dtype); }
+NDArray typed(const test::Values& list, DType dtype) { return array(list).to(dtype); }
 
 // All of them are numbers of f32.
-const Values kSpecial = {-kInfinity, -3.5, -2, -1.5, -1,  -0.75, -0.5, -0.,       0,
-                         0.25,       0.5,  1,  1.5,  2.5, 3,     10,   kInfinity, kNan};
+const test::Values kSpecial = {
+    -test::kInfinity, -3.5,      -2, -1.5, -1, -0.75, -0.5, -0., 0, 0.25, 0.5, 1, 1.5, 2.5, 3, 10,
+    test::kInfinity,  test::kNan};
 
 TEST(ElementwiseNames, FunctionsOfOneOperandAreWhatTheyAreCalled) {
   for (const UnaryName& entry : kUnaryNames) {
-    Values x, want;
+    test::Values x, want;
     for (const double value : kSpecial)
       if (entry.domain(value)) x.push_back(value);
     for (const double value : x) want.push_back(entry.plain(value));
@@ -200,7 +197,7 @@ TEST(ElementwiseNames, FunctionsOfOneOperandAreWhatTheyAreCalled) {
 
 TEST(ElementwiseNames, FunctionsOfTwoOperandsAreWhatTheyAreCalled) {
   for (const BinaryName& entry : kBinaryNames) {
-    Values a, b, want;
+    test::Values a, b, want;
     for (const double x : kSpecial) {
       for (const double y : kSpecial) {
         if (!entry.domain(x) || !entry.second_domain(y)) continue;

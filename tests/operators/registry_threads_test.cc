@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "ndarray/kernels/parallel.h"
 #include "tests/operators/registry_support.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/large_sample.h"
