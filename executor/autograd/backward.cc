@@ -48,7 +48,10 @@ class Targets {
     std::vector<std::pair<Node*, size_t>> path;
     const auto enter = [&](Node* node) {
       if (node->order() < least_) return;
-      if (leads_.try_emplace(node, nodes_.contains(node)).second) path.emplace_back(node, 0);
+      const auto [place, first] = leads_.try_emplace(node, nodes_.contains(node));
+      if (!first) return;
+      path.emplace_back(node, 0);
+      others_ = others_ || (node->leaf() && !place->second);
     };
     enter(from);
     while (!path.empty()) {
@@ -68,6 +71,8 @@ class Targets {
     const auto known = leads_.find(node);
     return known != leads_.end() && known->second;
   }
+  /// Were there leaves that are no targets, among what was searched?
+  bool others() const { return others_; }
   /// Keeps what arrived for targets at a node.
   void take(const Node& node, std::span<Head> heads) {
     if (!nodes_.contains(&node)) return;
@@ -86,6 +91,7 @@ class Targets {
   std::unordered_set<const Node*> nodes_;
   std::unordered_map<const Node*, bool> leads_;
   uint64_t least_ = UINT64_MAX;
+  bool others_ = false;
 };
 
 // One going back. Nodes come in the order of their numbers, the largest first, so that all that a node's
@@ -270,7 +276,7 @@ void go_back(std::span<const NDArray> outputs, std::span<const NDArray> heads,
 }
 
 std::vector<NDArray> gradients_of(std::span<const NDArray> outputs, std::span<const NDArray> inputs,
-                                  std::span<const NDArray> heads, const BackwardOptions& options) {
+                                  std::span<const NDArray> heads, BackwardOptions options, bool* others) {
   Targets targets;
   for (size_t i = 0; i < inputs.size(); ++i) {
     Edge edge = edge_of(inputs[i].impl());
@@ -280,6 +286,10 @@ std::vector<NDArray> gradients_of(std::span<const NDArray> outputs, std::span<co
   }
   for (const NDArray& output : outputs)
     if (const Edge edge = edge_of(output.impl())) targets.search(edge.node.get());
+  if (others != nullptr) {
+    *others = targets.others();
+    options.create_graph = options.create_graph || *others;
+  }
   RecordingScope scope(options.create_graph);
   Pass pass(options, &targets);
   start(pass, outputs, heads, "grad");

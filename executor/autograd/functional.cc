@@ -1,6 +1,7 @@
 #include "executor/autograd/functional.h"
 
 #include "engine/base/check.h"
+#include "executor/autograd/backward.h"
 #include "executor/autograd/function_node.h"
 #include "operators/elementwise_binary.h"
 #include "operators/reduce.h"
@@ -35,17 +36,25 @@ NDArray variable(const NDArray& argument) {
   return x;
 }
 
+// Is what comes out recorded?
+enum class Again {
+  no,      // the caller does not record
+  others,  // where f has captured recorded arrays: only its graph can say
+  yes,     // inside of another function of this file, or an argument is recorded
+};
+
 struct Evaluated {
   NDArray x, y;
-  bool again;  // what comes out is differentiated again
+  Again again;
 };
 
 Evaluated evaluate(const ArrayFunction& f, std::vector<NDArray> arguments, size_t argnum) {
   MX_CHECK(argnum < arguments.size(), InvalidArgument,
            "[grad] expected argnum below the number of arguments ", arguments.size(), ", got ", argnum);
-  bool again = depth > 0;
-  for (const NDArray& argument : arguments) again = again || argument.impl().recorded();
-  again = again && recording;
+  Again again = depth > 0 ? Again::yes : Again::others;
+  for (const NDArray& argument : arguments)
+    if (argument.impl().recorded()) again = Again::yes;
+  if (!recording) again = Again::no;
   const NDArray x = variable(arguments[argnum]);
   arguments[argnum] = x;
   Inside inside;
@@ -54,10 +63,15 @@ Evaluated evaluate(const ArrayFunction& f, std::vector<NDArray> arguments, size_
   return {x, std::move(y), again};
 }
 
-NDArray gradient(const NDArray& y, const NDArray& x, const NDArray& head, bool retain, bool create) {
+// What `others` is found out to be stays for the value, and for further gradients.
+NDArray gradient(const NDArray& y, const NDArray& x, const NDArray& head, bool retain, Again& again) {
   if (!y.requires_grad()) return zeros_like(x);
-  const NDArray g = gradients(
-      {y}, {x}, {.heads = {head}, .retain_graph = retain, .create_graph = create, .allow_unused = true})[0];
+  const bool create = again == Again::yes;
+  bool others = false;
+  const NDArray g =
+      gradients_of({&y, 1}, {&x, 1}, {&head, 1}, {.retain_graph = retain || create, .create_graph = create},
+                   again == Again::others ? &others : nullptr)[0];
+  if (others) again = Again::yes;
   return g.defined() ? g : zeros_like(x);
 }
 
@@ -69,13 +83,14 @@ void check_scalar(const NDArray& y, const char* op) {
 }  // namespace
 
 ValueAndGrad value_and_grad(const ArrayFunction& f, const std::vector<NDArray>& arguments, size_t argnum) {
-  const auto [x, y, again] = evaluate(f, arguments, argnum);
+  auto [x, y, again] = evaluate(f, arguments, argnum);
   check_scalar(y, "grad");
-  return {again ? y : y.detach(), gradient(y, x, {}, again, again)};
+  NDArray g = gradient(y, x, {}, false, again);
+  return {again == Again::yes ? y : y.detach(), std::move(g)};
 }
 
 NDArray jacobian(const ArrayFunction& f, const std::vector<NDArray>& arguments, size_t argnum) {
-  const auto [x, y, again] = evaluate(f, arguments, argnum);
+  auto [x, y, again] = evaluate(f, arguments, argnum);
   std::vector<NDArray> rows;
   const int64_t n = y.numel();
   for (int64_t i = 0; i < n; ++i) {

@@ -5,8 +5,9 @@
 //   NDArray gw = g(w, x);
 //   auto second = grad([&](const NDArray& w) { return sum(g(w, x)); });
 //
-// Arguments need no requires_grad_(), and get no .grad(). The function may capture recorded arrays; gradients
-// flow to them when what comes out is itself differentiated.
+// Arguments need no requires_grad_(), and get no .grad(). The function may capture recorded arrays, a module
+// for one; what comes out is recorded then, and gradients flow to them when it is itself differentiated.
+// Under NoGrad nothing that comes out is recorded.
 #pragma once
 
 #include <utility>

@@ -81,6 +81,38 @@ TEST(Functional, CapturedRecordedArraysGetGradientsFromOutside) {
   test::expect_close((w.detach() * 2).to_vector<double>(), x.grad().to_vector<double>(), 1e-12, "x");
 }
 
+TEST(Functional, CapturedRecordedArraysGetGradientsWherePlainArgumentsCame) {
+  NDArray w = test::some({3}).requires_grad_();
+  const NDArray x = test::some({3}, 2);
+  const auto f = [&](const NDArray& a) { return sum(a * a * w); };
+  const auto [value, g] = value_and_grad(f)(x);
+  sum(g).backward();
+  test::expect_close((x * 2).to_vector<double>(), w.grad().to_vector<double>(), 1e-12, "of the gradient");
+  EXPECT_FALSE(x.requires_grad());
+  w.set_grad({});
+  value_and_grad(f)(x).value.backward();
+  test::expect_close((x * x).to_vector<double>(), w.grad().to_vector<double>(), 1e-12, "of the value");
+  w.set_grad({});
+  sum(jacobian([&](const NDArray& a) { return a * a * w; })(x)).backward();
+  test::expect_close((x * 2).to_vector<double>(), w.grad().to_vector<double>(), 1e-12, "of the jacobian");
+  w.set_grad({});
+  sum(hvp(f, x, ones({3}, f64))).backward();
+  EXPECT_EQ((std::vector<double>{2, 2, 2}), w.grad().to_vector<double>()) << "of the product";
+  w.set_grad({});
+  value_and_grad([&](const NDArray&) { return sum(w * w); })(x).value.backward();
+  test::expect_close((w.detach() * 2).to_vector<double>(), w.grad().to_vector<double>(), 1e-12,
+                     "of a value without the argument");
+}
+
+TEST(Functional, CapturedRecordedArraysAreLeftAloneWhereTheCallerDoesNotRecord) {
+  const NDArray w = test::some({3}).requires_grad_(), x = test::some({3}, 2);
+  NoGrad pause;
+  const auto [value, g] = value_and_grad([&](const NDArray& a) { return sum(a * a * w); })(x);
+  EXPECT_FALSE(value.requires_grad());
+  EXPECT_FALSE(g.requires_grad());
+  test::expect_close((x * w * 2).to_vector<double>(), g.to_vector<double>(), 1e-12, "gradient");
+}
+
 TEST(Functional, AnArgumentThatIsNotUsedHasAGradientOfZero) {
   const NDArray x = test::some({3});
   EXPECT_EQ((std::vector<double>{0, 0, 0}),

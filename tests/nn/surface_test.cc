@@ -90,6 +90,38 @@ TEST(Surface, ModulesComposeTrainAndAreSaved) {
 }
 
 // Two devices train in turn and do not meet: each gives the numbers of the CPU.
+TEST(Surface, APenaltyOnTheGradientOfTheInputTrainsACapturedNetwork) {
+  manual_seed(3);
+  nn::Sequential net{nn::Linear{3, 4}, nn::Tanh{}, nn::Linear{4, 1}};
+  const auto f = [&](const NDArray& x) { return sum(net(x)); };
+  const NDArray x = Generator(2).randn({5, 3});
+  std::vector<std::vector<std::vector<float>>> found;
+  for (const bool recorded : {false, true}) {
+    net.zero_grad();
+    NDArray at = x.clone();
+    if (recorded) at.requires_grad_();
+    const NDArray g = grad(f)(at);
+    sum(g * g).backward();
+    found.emplace_back();
+    for (const NDArray& p : net.parameters())
+      found.back().push_back(p.grad().defined() ? p.grad().to_vector<float>() : std::vector<float>());
+    EXPECT_EQ(recorded, at.grad().defined());
+  }
+  EXPECT_EQ(found[1], found[0]);
+  const NDArray w = net.parameters()[0];
+  const float was = found[0][0][0], step = 1e-2f;
+  const auto penalty = [&](float change) {
+    NoGrad pause;
+    NDArray values = w.detach();
+    values[{0, 0}] += change;
+    const NDArray g = grad(f)(x);
+    const float result = sum(g * g).item<float>();
+    values[{0, 0}] -= change;
+    return result;
+  };
+  EXPECT_NEAR((penalty(step) - penalty(-step)) / (2 * step), was, 1e-3);
+}
+
 TEST(Surface, TwoDevicesTrainTheirOwnCopies) {
   const auto train = [](nn::Sequential& net, Context device) {
     const auto [images, labels] = clouds(device);
