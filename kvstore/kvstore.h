@@ -15,6 +15,7 @@
 // Thread-safety: any thread may call anything; calls for one key take effect in the order of the calls.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,7 +26,7 @@
 namespace mx {
 
 struct KVOptions {
-  int priority = 0;  ///< higher first among what could run
+  int64_t priority = 0;  ///< higher first among what could run; kept within the engine's -32768..32767
 };
 
 class KVStore {
@@ -56,6 +57,9 @@ class KVStore {
   virtual const std::string& type() const = 0;
   /// A copy of `value` under a new key. Throws InvalidArgument for a key that is there.
   virtual void init(const std::string& key, const NDArray& value) = 0;
+  /// Forgets a key, once what was asked of it before is done; init() may give it again. Throws
+  /// InvalidArgument for a key that is not there.
+  virtual void erase(const std::string& key) = 0;
   /// Adds the values up; what is stored becomes the sum, or what the updater makes of both.
   virtual void push(const std::string& key, const Values& values, const KVOptions& options = {}) = 0;
   /// Copies what is stored into each of `outs`, converting types.

@@ -1,11 +1,21 @@
 #include "kvstore/local_store.h"
 
+#include <algorithm>
+
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/priority.h"
 #include "operators/elementwise_binary.h"
 
 namespace mx::detail {
+namespace {
+
+// What the engine would make of it.
+int engine_priority(int64_t priority) {
+  return static_cast<int>(std::clamp(priority, int64_t{INT16_MIN}, int64_t{INT16_MAX}));
+}
+
+}  // namespace
 
 LocalStore::Entry& LocalStore::entry(const std::string& key, const char* op) {
   const auto found = entries_.find(key);
@@ -24,6 +34,13 @@ void LocalStore::init(const std::string& key, const NDArray& value) {
   entries_.emplace(key, Entry{std::move(stored)});
 }
 
+void LocalStore::erase(const std::string& key) {
+  std::lock_guard lock(mutex_);
+  const Entry& old = entry(key, "erase");
+  if (old.placed) bytes_at_[concat(old.stored.context())] -= old.stored.bytes();
+  entries_.erase(key);  // (operations that were pushed have arrays of their own)
+}
+
 // A key's home is one of the devices that its values come from, the one with the fewest bytes so far.
 void LocalStore::place(Entry& entry, const std::vector<NDArray>& values) {
   if (place_ == SumPlace::host || entry.placed) return;
@@ -38,7 +55,7 @@ void LocalStore::place(Entry& entry, const std::vector<NDArray>& values) {
 
 void LocalStore::push(const std::string& key, const Values& values, const KVOptions& options) {
   NoGrad pause;
-  const PriorityScope priority(options.priority);
+  const PriorityScope priority(engine_priority(options.priority));
   std::lock_guard lock(mutex_);
   Entry& entry = this->entry(key, "push");
   const std::vector<NDArray>& list = values.list();
@@ -67,7 +84,7 @@ void LocalStore::push(const std::string& key, const Values& values, const KVOpti
 
 void LocalStore::pull(const std::string& key, const Values& outs, const KVOptions& options) {
   NoGrad pause;
-  const PriorityScope priority(options.priority);
+  const PriorityScope priority(engine_priority(options.priority));
   std::lock_guard lock(mutex_);
   const Entry& entry = this->entry(key, "pull");
   for (size_t i = 0; i < outs.list().size(); ++i)

@@ -17,6 +17,7 @@ class LocalStore final : public KVStore {
 
   const std::string& type() const override { return type_; }
   void init(const std::string& key, const NDArray& value) override;
+  void erase(const std::string& key) override;
   void push(const std::string& key, const Values& values, const KVOptions& options) override;
   void pull(const std::string& key, const Values& outs, const KVOptions& options) override;
   void set_updater(Updater updater) override;

@@ -1,5 +1,7 @@
 #include "nn/trainer.h"
 
+#include <atomic>
+
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/priority.h"
@@ -22,12 +24,34 @@ Trainer::Trainer(const std::vector<NDArray>& parameters, const OptimizerChoice& 
 
 namespace {
 
-std::string key_of(size_t i) { return std::to_string(i); }
-
 // Among what could run, what the next forward pass needs first.
 int priority_of(size_t i) { return -static_cast<int>(i); }
 
 }  // namespace
+
+class Trainer::Keys {
+ public:
+  explicit Keys(std::shared_ptr<KVStore> store) : store_(std::move(store)) {
+    static std::atomic<uint64_t> made{0};
+    prefix_ = detail::concat("Trainer ", made.fetch_add(1), ", parameter ");
+  }
+  ~Keys() {
+    for (size_t i = 0; i < size_; ++i) store_->erase((*this)[i]);
+  }
+  Keys(const Keys&) = delete;
+  Keys& operator=(const Keys&) = delete;
+
+  void add(const NDArray& value) {
+    store_->init((*this)[size_], value);
+    ++size_;
+  }
+  std::string operator[](size_t i) const { return prefix_ + std::to_string(i); }
+
+ private:
+  std::shared_ptr<KVStore> store_;
+  std::string prefix_;
+  size_t size_ = 0;
+};
 
 Trainer::Trainer(const std::vector<std::vector<NDArray>>& replicas, const OptimizerChoice& optimizer,
                  std::shared_ptr<KVStore> store)
@@ -49,8 +73,9 @@ Trainer::Trainer(const std::vector<std::vector<NDArray>>& replicas, const Optimi
   optimizer_ = optimizer(first);
   if (store_ == nullptr) return;
   sums_.resize(first.size());
-  for (size_t i = 0; i < first.size(); ++i)
-    store_->init(key_of(i), zeros(first[i].shape(), first[i].dtype(), first[i].context()));
+  keys_ = std::make_shared<Keys>(store_);
+  for (const NDArray& parameter : first)
+    keys_->add(zeros(parameter.shape(), parameter.dtype(), parameter.context()));
   synchronise();
 }
 
@@ -65,7 +90,7 @@ void Trainer::step() {
       if (const NDArray grad = replica[i].grad(); grad.defined()) parts.push_back(grad.detach());
     if (parts.empty()) continue;
     if (!sums_[i].defined()) sums_[i] = empty_like(replicas_[0][i]);
-    store_->pushpull(key_of(i), parts, sums_[i], {.priority = priority_of(i)});
+    store_->pushpull((*keys_)[i], parts, sums_[i], {.priority = priority_of(i)});
     gradients[i] = sums_[i];
   }
   optimizer_->step(gradients);

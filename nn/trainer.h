@@ -16,6 +16,10 @@
 //   nn::Trainer trainer(nn::parameters_of(nets), optim::SGDOptions{.lr = 0.1}, KVStore::create("device"));
 //   const std::vector<NDArray> parts = nn::split_batch(images, {gpu(0), gpu(1)});
 //
+// Several trainers may share a store, and a program may have keys of its own in it: each trainer has keys
+// that nobody else has, and takes them away when it ends. Where several processes share the store, all make
+// their trainers in the same order.
+//
 // Thread-safety: one thread at a time.
 #pragma once
 
@@ -73,6 +77,8 @@ class Trainer {
  private:
   std::vector<std::vector<NDArray>> replicas_;
   std::shared_ptr<KVStore> store_;
+  class Keys;
+  std::shared_ptr<Keys> keys_;  // of its own in the store
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::vector<NDArray> sums_;  // of gradients, on the first replica's devices; made with the first one
 };

@@ -114,6 +114,33 @@ TEST_P(Store, ErrorsOfValuesComeOutOfWhatIsPulled) {
   }
 }
 
+TEST_P(Store, AnErasedKeyMayBeGivenAgain) {
+  kv_->init("w", zeros({2}));
+  NDArray slow = ones({2}), out = zeros({2});
+  test::Hold hold;
+  current_engine().push_async(hold.operation(), {.updates = {slow.var()}, .name = "hold"});
+  kv_->push("w", {slow, slow.to(virt(0))});
+  kv_->pull("w", out);
+  kv_->erase("w");
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { kv_->pull("w", out); }), "\"w\""));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { kv_->erase("w"); }), "\"w\""));
+  kv_->init("w", full({3}, 5));
+  hold.release();
+  EXPECT_EQ((Floats{2, 2}), out.to_vector<float>()) << "what was asked for before";
+  NDArray other = zeros({3});
+  kv_->pull("w", other);
+  EXPECT_EQ((Floats{5, 5, 5}), other.to_vector<float>());
+}
+
+TEST_P(Store, PrioritiesAreNumbersOfAnySize) {
+  kv_->init("w", zeros({2}));
+  NDArray out = zeros({2});
+  const int64_t layer = 3;
+  for (const int64_t priority : {-layer, INT64_MAX, INT64_MIN})
+    kv_->pushpull("w", ones({2}), out, {.priority = priority});
+  EXPECT_EQ((Floats{1, 1}), out.to_vector<float>());
+}
+
 TEST_P(Store, BadUseIsNamed) {
   kv_->init("w", zeros({2}));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { kv_->init("w", zeros({2})); }), "\"w\""));

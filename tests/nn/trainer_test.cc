@@ -107,6 +107,52 @@ TEST(Trainer, AParameterWithoutGradientStays) {
   for (size_t i = 1; i < before.size(); ++i) EXPECT_EQ(before[i], after[i]);
 }
 
+TEST(Trainer, SeveralShareAStoreWithEachOtherAndWithTheProgram) {
+  const std::shared_ptr<KVStore> kv = KVStore::create("device");
+  kv->init("0", array({5.f}));
+  nn::Sequential net = make_net(), plain = make_net();
+  const optim::SGDOptions options{.lr = 1};
+  {
+    const std::vector<NDArray> p = net.parameters();
+    nn::Trainer first({p[0], p[1]}, options, kv), second({p[2], p[3]}, options, kv);
+    sum(net(ones({2, 6}))).backward();
+    first.step();
+    second.step();
+  }
+  nn::Trainer again(net.parameters(), options, kv), reference(plain.parameters(), options);
+  again.step();
+  sum(plain(ones({2, 6}))).backward();
+  reference.step();
+  reference.step();
+  EXPECT_EQ(values_of(plain), values_of(net));
+  NDArray own = zeros({1});
+  kv->pull("0", own);
+  EXPECT_EQ(5, own.item<float>());
+}
+
+TEST(Trainer, OfOneReplicaGoesThroughTheStore) {
+  for (const std::string& type : KVStore::types()) {
+    nn::Sequential net = make_net(), plain = make_net();
+    const std::shared_ptr<KVStore> kv = KVStore::create(type);
+    int pushes = 0;
+    kv->set_updater([&](const std::string&, const NDArray& gradient, NDArray& stored) {
+      ++pushes;
+      stored.copy_from(gradient);
+    });
+    nn::Trainer trainer(net.parameters(), optim::SGDOptions{.lr = 0.1}, kv);
+    nn::Trainer reference(plain.parameters(), optim::SGDOptions{.lr = 0.1});
+    for (const Batch& batch : batches(4)) {
+      for (auto [each, step] : {std::pair{&net, &trainer}, {&plain, &reference}}) {
+        step->zero_grad();
+        loss_of(*each, batch.x, batch.t, 4).backward();
+        step->step();
+      }
+    }
+    EXPECT_EQ(6 * 4, pushes) << "4 parameters in each of 6 steps";
+    EXPECT_EQ(values_of(plain), values_of(net)) << type;
+  }
+}
+
 TEST(Trainer, BadUseIsNamed) {
   nn::Sequential net = make_net(), other{nn::Linear{6, 4}, nn::Linear{4, 3}};
   const optim::SGDOptions options{.lr = 0.1};
