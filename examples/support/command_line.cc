@@ -12,9 +12,12 @@ CommandLine::Option CommandLine::option(const std::string& name, Target target, 
   return std::visit(
       [&](auto* value) {
         using T = std::remove_reference_t<decltype(*value)>;
+        constexpr bool kText = std::is_same_v<T, std::string>, kList = !kText && requires { value->empty(); };
         CLI::Option* const made = app_->add_option(name, *value, help);
-        if constexpr (requires { value->empty(); }) {
-          if constexpr (!std::is_same_v<T, std::string>) made->delimiter(',');
+        // Scripts give options of their own and then the user's.
+        if constexpr (!kList) made->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+        if constexpr (kText || kList) {
+          if constexpr (kList) made->delimiter(',');
           if (!value->empty()) made->capture_default_str();
         } else {
           made->capture_default_str();

@@ -52,7 +52,7 @@ class CommandLine {
   ~CommandLine();
 
   /// The value that `target` has is the default, which the help shows unless it is empty. `target` must live
-  /// until parse() has returned.
+  /// until parse() has returned. Of several values the last one counts; those of a list are put in a row.
   Option option(const std::string& name, Target target, const std::string& help);
   /// Sets `target` to true; a name that begins with "!" sets it to false.
   Option flag(const std::string& name, bool& target, const std::string& help);

@@ -14,7 +14,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree as ElementTree
 
-from train_mnist_runs import DATA, PROGRAM, SANITIZED, SMALL, TrainMnistTest
+from train_mnist_runs import DATA, PROGRAM, SANITIZED, SMALL, TrainMnistTest, arrays_of
 
 
 def slices_of(path):
@@ -156,6 +156,21 @@ class TrainMnist(TrainMnistTest):
         for rate in ["1e6", "1e30"]:
             last = self.refused("--rate", rate, "--epochs", "2", "--batch", "50")
             self.assertRegex(last, r"expected finite losses and weights, got -?(nan|inf) in epoch [12]; .*--rate")
+
+    def test_losses_that_are_not_finite_leave_the_checkpoint_that_was_there(self):
+        arguments = ["--save", "model", "--epochs", "1", "--batch", "50"]
+        self.assertEqual(self.run_to_end(*arguments).returncode, 0)
+        self.assertIn("expected finite", self.refused(*arguments, "--rate", "1e30"))
+        self.assertEqual(self.run_to_end(*arguments, "--resume").returncode, 0)
+
+    def test_the_last_of_several_values_counts(self):
+        # As scripts/quickstart.sh calls it with options of the user's behind its own.
+        own = ["--save", "own", "--curve", "own.svg", "--trace", "own.json", "--epochs", "9"]
+        users = ["--save", "model", "--curve", "curve.svg", "--trace", "trace.json", "--epochs", "1"]
+        result = self.run_to_end(*own, *users)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(sorted(self.files()), ["curve.svg", "model", "trace.json"])
+        self.assertEqual(arrays_of(self.path("model"))[1]["options"].split()[0], "epochs=1")
 
     def test_wrong_usage_is_status_2(self):
         for wrong in [["--epochs", "0"], ["--batch", "x"], ["--rate", "-1"], ["--parts", "-1"], ["--unknown"]]:
