@@ -144,7 +144,6 @@ class Training {
     examples::Progress progress(epoch_ + 1, options_.epochs, batches, options_.batch);
     metric::MeanLoss mean;
     metric::Accuracy accuracy;
-    constexpr int64_t kLook = 50;  // batches between two looks at the loss
     NDArray recent;
     int64_t done = 0, looked = 0;
     for (auto& [images, labels] : *loader_) {
@@ -203,13 +202,36 @@ class Training {
     trainer_->synchronise();
     trainer_->optimizer().load_state_dict(checkpoint.part("optimizer"));
     schedule_->load_state_dict(checkpoint.part("schedule"));
-    const NamedArrays progress = checkpoint.part("progress");
-    epoch_ = progress.at("epoch").item<int64_t>();
-    losses_ = progress.at("losses").to_vector<double>();
+    restore_progress(checkpoint.part("progress"));
     data::LoaderState state = loader_->state();
     state.epoch = epoch_;
     loader_->restore(state);
     std::printf("resumed after epoch %lld\n", static_cast<long long>(epoch_));
+  }
+
+  // A file that is whole may still hold what no run of these options has written.
+  void restore_progress(const NamedArrays& progress) {
+    const auto part = [&](const char* name, DType dtype, const Shape& shape) {
+      const NDArray& array = progress.at(name);
+      MX_CHECK(array.dtype() == dtype && array.shape() == shape, InvalidArgument, "[checkpoint] expected \"",
+               name, "\" of ", options_.save, " as ", dtype, ' ', shape, ", got ", array.dtype(), ' ',
+               array.shape());
+      return array;
+    };
+    epoch_ = part("epoch", i64, {}).item<int64_t>();
+    MX_CHECK(epoch_ >= 1 && epoch_ <= options_.epochs, InvalidArgument,
+             "[checkpoint] expected an epoch from 1 to ", options_.epochs, " in ", options_.save, ", got ",
+             epoch_);
+    const int64_t batches = loader_->batches(), steps = epoch_ * batches;
+    MX_CHECK(schedule_->steps_done() == steps, InvalidArgument, "[checkpoint] expected a schedule at step ",
+             steps, " after epoch ", epoch_, " in ", options_.save, ", got ", schedule_->steps_done());
+    losses_ = part("losses", f64, {epoch_ * ((batches + kLook - 1) / kLook)}).to_vector<double>();
+    for (const double loss : losses_)
+      MX_CHECK(std::isfinite(loss), InvalidArgument, "[checkpoint] expected finite losses in ", options_.save,
+               ", got ", loss);
+    for (const auto& [name, parameter] : nets_[0].named_parameters())
+      MX_CHECK(std::isfinite(sum(abs(parameter.detach())).item<float>()), InvalidArgument,
+               "[checkpoint] expected finite weights in ", options_.save, ", got others in ", name);
   }
 
   // What must be the same for a resumed run to be the one that was interrupted.
@@ -217,6 +239,8 @@ class Training {
     return detail::concat("epochs=", options_.epochs, " batch=", options_.batch, " seed=", options_.seed,
                           " rate=", options_.rate, " parts=", parts_, " samples=", samples_);
   }
+
+  static constexpr int64_t kLook = 50;  // batches between two looks at the loss
 
   const Options options_;
   const std::vector<Context> devices_;

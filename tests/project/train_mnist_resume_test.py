@@ -11,7 +11,7 @@ import struct
 import subprocess
 import unittest
 
-from train_mnist_runs import FILE_CALLS, SANITIZED, TrainMnistTest, arrays_of, slurp
+from train_mnist_runs import FILE_CALLS, SANITIZED, TrainMnistTest, arrays_of, slurp, write_arrays
 
 
 class TrainMnistResumed(TrainMnistTest):
@@ -152,6 +152,38 @@ class TrainMnistResumed(TrainMnistTest):
                 with open(self.path("model"), "wb") as file:
                     file.write(content)
                 self.assertIn("model", self.refused(*self.LONG, "--resume"))
+
+    def test_a_whole_file_that_no_run_has_written_is_refused(self):
+        self.assertEqual(self.run_to_end(*self.LONG).returncode, 0)
+        arrays, texts = arrays_of(self.path("model"))
+        epoch = lambda n: ("I64", [], struct.pack("<q", n))
+        losses = arrays["progress.losses"]
+        nan = struct.pack("<d", float("nan"))
+        weight = arrays["model.fc1.weight"]
+        for name, changed, said in [
+            ("progress.epoch", None, "epoch"),
+            ("progress.losses", None, "losses"),
+            ("model.fc1.weight", None, "fc1.weight"),
+            ("optimizer", None, "momentum"),
+            ("schedule", None, "step"),
+            ("progress.epoch", epoch(self.EPOCHS + 1), f"expected an epoch from 1 to {self.EPOCHS}"),
+            ("progress.epoch", epoch(-1), "got -1"),
+            ("progress.epoch", epoch(self.EPOCHS - 1), "expected a schedule at step"),
+            ("progress.epoch", ("I64", [2], bytes(16)), '"epoch"'),
+            ("progress.epoch", ("F64", [], bytes(8)), '"epoch"'),
+            ("progress.losses", ("F64", [1], losses[2][:8]), '"losses"'),
+            ("progress.losses", (*losses[:2], losses[2][:-8] + nan), "expected finite losses"),
+            ("model.fc1.weight", ("F32", weight[1][::-1], weight[2]), "fc1.weight"),
+            ("model.fc1.weight", (*weight[:2], struct.pack("<f", float("nan")) + weight[2][4:]), "fc1.weight"),
+        ]:
+            with self.subTest(name=name, said=said):
+                others = {n: a for n, a in arrays.items() if n != name and not n.startswith(name + ".")}
+                write_arrays(self.path("model"), {**others, **({name: changed} if changed else {})}, texts)
+                self.assertIn(said, self.refused(*self.LONG, "--resume"))
+        write_arrays(self.path("model"), arrays, {})
+        self.assertIn("no options", self.refused(*self.LONG, "--resume"))
+        write_arrays(self.path("model"), arrays, texts)
+        self.assertEqual(self.run_to_end(*self.LONG, "--resume").returncode, 0)
 
 
 if __name__ == "__main__":

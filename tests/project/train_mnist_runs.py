@@ -7,6 +7,7 @@ The scripts that import this are called with PROGRAM DATA FILE_CALLS; FILE_CALLS
 import gzip
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -41,6 +42,18 @@ def arrays_of(path):
     return {
         name: (entry["dtype"], entry["shape"], data[slice(*entry["data_offsets"])]) for name, entry in header.items()
     }, texts
+
+
+def write_arrays(path, arrays, texts):
+    """The other way round: a well-formed file of whatever it is given."""
+    header, data = {"__metadata__": texts}, b""
+    for name, (dtype, shape, content) in arrays.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
 
 
 def slurp(path):
@@ -91,17 +104,17 @@ class TrainMnistTest(unittest.TestCase):
             self.assertTrue(array == got[name], f"{name} differs")
 
     def refused(self, *arguments, **keywords):
-        """The last line of a run that must fail with status 1; every file is as before."""
+        """What a run that must fail with status 1 says at its end; every file is as before."""
         before = self.files()
         result = self.run_to_end(*arguments, **keywords)
         self.assertEqual(result.returncode, 1, result.stderr)
         after = self.files()
         self.assertEqual(sorted(before), sorted(after))
         self.assertTrue(before == after, "a file has changed")  # (assertEqual would show megabytes)
-        last = result.stderr.splitlines()[-1]
-        self.assertTrue(last.startswith("train_mnist: "), last)
+        said = re.search(r"^train_mnist: .*\Z", result.stderr, re.DOTALL | re.MULTILINE)
+        self.assertTrue(said, result.stderr)
         self.assertNotIn("test accuracy", result.stdout)
-        return last
+        return said.group()
 
     def files(self):
         return {name: slurp(self.path(name)) for name in os.listdir(self.folder)}
