@@ -10,9 +10,11 @@ import resource
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
-CASES = ("mlp_train", "mlp_infer", "first_step")
+CASES = ("mlp_train", "mlp_infer", "mlp_infer_8", "first_step")
+CALLERS = 8  # of mlp_infer_8
 BATCH, BATCHES, RATE = 64, 16, 0.1
 TUNED = {"OMP_WAIT_POLICY": "passive", "MALLOC_TRIM_THRESHOLD_": "1073741824",
          "MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "16777216"}
@@ -61,6 +63,21 @@ class Job:
             for _ in range(steps):
                 self.net(self.images[self.next()])
 
+    def infer_from(self, callers, steps):
+        """The steps shared out among threads that use the one network at once."""
+
+        def caller(first):
+            # (The mode is the thread's own; so are the numbers of its batches.)
+            with self.torch.inference_mode():
+                for step in range(first, steps, callers):
+                    self.net(self.images[step % len(self.images)])
+
+        threads = [threading.Thread(target=caller, args=(first,)) for first in range(callers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
 
 def measure(args):
     """In a process of its own, which is confined already."""
@@ -79,6 +96,8 @@ def measure(args):
         start = time.perf_counter()
         if case == "mlp_train":
             last = job.train(args.steps)
+        elif case == "mlp_infer_8":
+            job.infer_from(CALLERS, args.steps)
         else:
             job.infer(args.steps)
         if number > 0:
