@@ -24,6 +24,7 @@ DType element_type(int code, const std::string& where) {
       return u8;
     case 0x09:
       return i8;
+    case 0x0B:  // i16, which mxrun does not have
     case 0x0C:
       return i32;
     case 0x0D:
@@ -33,10 +34,12 @@ DType element_type(int code, const std::string& where) {
     default:
       break;
   }
-  throw FormatError(mx::detail::concat(where, ": expected elements of u8 (8), i8 (9), i32 (12), f32 (13) or ",
-                                       "f64 (14), got ",
-                                       code == 0x0B ? "i16 (11), which mxrun does not have"
-                                                    : mx::detail::concat("an unknown type (", code, ")")));
+  throw FormatError(mx::detail::concat(where, ": expected elements of u8 (8), i8 (9), i16 (11), i32 (12), ",
+                                       "f32 (13) or f64 (14), got an unknown type (", code, ")"));
+}
+
+std::string type_in_file(const IdxHeader& header) {
+  return header.widened ? "i16" : mx::detail::concat(header.dtype);
 }
 
 template <class Word>
@@ -50,6 +53,18 @@ void from_big_endian(std::byte* data, uint64_t bytes) {
   }
 }
 
+// i16 as the file has them, in the upper half of the memory, to i32 in all of it: none is written over before
+// it has been read.
+void widen_big_endian(std::byte* data, uint64_t bytes) {
+  const std::byte* const from = data + bytes;
+  for (uint64_t i = 0; i < bytes / sizeof(int16_t); ++i) {
+    uint16_t half;
+    std::memcpy(&half, from + i * sizeof(half), sizeof(half));
+    const int32_t whole = static_cast<int16_t>(__builtin_bswap16(half));
+    std::memcpy(data + i * sizeof(whole), &whole, sizeof(whole));
+  }
+}
+
 // A new array with the elements that fill(memory) puts there, as the file has them.
 template <class Fill>
 NDArray make_array(const IdxHeader& header, const Fill& fill) {
@@ -57,6 +72,11 @@ NDArray make_array(const IdxHeader& header, const Fill& fill) {
   auto* const data = visit(header.dtype, [&](auto tag) {
     return reinterpret_cast<std::byte*>(made.mutable_data<typename decltype(tag)::type>());
   });
+  if (header.widened) {
+    fill(std::span<std::byte>(data + header.bytes, header.bytes));
+    widen_big_endian(data, header.bytes);
+    return made;
+  }
   fill(std::span<std::byte>(data, header.bytes));
   if (size_of(header.dtype) == 4) from_big_endian<uint32_t>(data, header.bytes);
   if (size_of(header.dtype) == 8) from_big_endian<uint64_t>(data, header.bytes);
@@ -75,14 +95,14 @@ NDArray decode_compressed(Bytes file, const std::string& path, const IdxLimits& 
   const IdxHeader header = parse_idx_header({begin, got}, path);
   MX_CHECK(header.bytes <= limits.max_inflated_bytes, FormatError, where, ": expected at most ",
            limits.max_inflated_bytes, " bytes of elements (IdxLimits::max_inflated_bytes), got shape ",
-           header.shape, " of ", header.dtype);
+           header.shape, " of ", type_in_file(header));
   MX_CHECK(header.bytes / kMostInflation <= file.size(), FormatError, where, ": expected at most ",
            kMostInflation, " bytes of elements from each of ", file.size(), " compressed bytes, got shape ",
-           header.shape, " of ", header.dtype);
+           header.shape, " of ", type_in_file(header));
   return make_array(header, [&](std::span<std::byte> elements) {
     const size_t made = reader.read(elements);
     MX_CHECK(made == header.bytes, FormatError, where, ": expected ", header.bytes,
-             " bytes of elements for shape ", header.shape, " of ", header.dtype, ", got ", made);
+             " bytes of elements for shape ", header.shape, " of ", type_in_file(header), ", got ", made);
     reader.finish();
   });
 }
@@ -98,6 +118,7 @@ IdxHeader parse_idx_header(Bytes begin, const std::string& path) {
            ": expected an IDX file, which begins with two bytes of 0, got ", byte(0), " and ", byte(1));
   IdxHeader header;
   header.dtype = element_type(byte(2), where);
+  header.widened = byte(2) == 0x0B;
   const int rank = byte(3);
   MX_CHECK(rank >= 1 && rank <= kMaxRank, FormatError, where, ": expected 1 to ", kMaxRank,
            " dimensions, got ", rank);
@@ -107,7 +128,7 @@ IdxHeader parse_idx_header(Bytes begin, const std::string& path) {
     header.shape.push_back(__builtin_bswap32(size));
   }
   header.offset = reader.position();
-  header.bytes = io::checked_bytes(header.shape, header.dtype, where);
+  header.bytes = io::checked_bytes(header.shape, header.dtype, where) / (header.widened ? 2 : 1);
   return header;
 }
 
@@ -116,7 +137,7 @@ NDArray decode_idx(Bytes file, const std::string& path, const IdxLimits& limits)
   const IdxHeader header = parse_idx_header(file, path);
   const uint64_t got = file.size() - header.offset;
   MX_CHECK(got == header.bytes, FormatError, place(path), ": expected ", header.bytes,
-           " bytes of elements for shape ", header.shape, " of ", header.dtype, ", got ", got);
+           " bytes of elements for shape ", header.shape, " of ", type_in_file(header), ", got ", got);
   return make_array(header, [&](std::span<std::byte> elements) {
     if (!elements.empty()) std::memcpy(elements.data(), file.data() + header.offset, elements.size());
   });

@@ -1,4 +1,5 @@
 // The IDX format of the MNIST files, read, plain or compressed with gzip.
+// Elements of i16 become i32.
 // Source: http://yann.lecun.com/exdb/mnist/ ("THE IDX FILE FORMAT").
 //
 // Two zero bytes, a byte for the element type, one for the number of dimensions, the sizes as big-endian
@@ -21,10 +22,11 @@
 namespace mx::data {
 
 struct IdxHeader {
-  DType dtype = DType::u8;
+  DType dtype = DType::u8;  ///< of the array
+  bool widened = false;     ///< the file has i16, of which the array's i32 are made
   Shape shape;
   uint64_t offset = 0;  ///< of the first element, from the begin of the content
-  uint64_t bytes = 0;   ///< of all elements
+  uint64_t bytes = 0;   ///< of all elements in the file
 };
 
 struct IdxLimits {
