@@ -1,5 +1,6 @@
 #include "nn/trainer.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "engine/base/check.h"
@@ -24,8 +25,10 @@ Trainer::Trainer(const std::vector<NDArray>& parameters, const OptimizerChoice& 
 
 namespace {
 
-// Among what could run, what the next forward pass needs first.
-int priority_of(size_t i) { return -static_cast<int>(i); }
+// All above 0, that of the rest of training: as soon as a layer's gradients are there on every device their
+// sum goes before what is left of backward, and is done when backward ends. Among those that could run, what
+// the next forward pass needs first.
+int priority_of(size_t i, size_t count) { return static_cast<int>(count - std::min(count, i)); }
 
 }  // namespace
 
@@ -90,7 +93,7 @@ void Trainer::step() {
       if (const NDArray grad = replica[i].grad(); grad.defined()) parts.push_back(grad.detach());
     if (parts.empty()) continue;
     if (!sums_[i].defined()) sums_[i] = empty_like(replicas_[0][i]);
-    store_->pushpull((*keys_)[i], parts, sums_[i], {.priority = priority_of(i)});
+    store_->pushpull((*keys_)[i], parts, sums_[i], {.priority = priority_of(i, sums_.size())});
     gradients[i] = sums_[i];
   }
   optimizer_->step(gradients);
@@ -100,7 +103,7 @@ void Trainer::step() {
 void Trainer::synchronise() {
   NoGrad pause;
   for (size_t i = 0; i < replicas_[0].size(); ++i) {
-    const PriorityScope priority(priority_of(i));
+    const PriorityScope priority(priority_of(i, replicas_[0].size()));
     for (size_t r = 1; r < replicas_.size(); ++r) replicas_[r][i].copy_from(replicas_[0][i]);
   }
 }
