@@ -4,7 +4,8 @@
 //   nn::CrossEntropyLoss loss({.label_smoothing = 0.1});   NDArray same = loss(logits, labels);
 //
 // `reduction` is "none", "mean" or "sum". All throw InvalidArgument for shapes, types and options that do not
-// fit; modules when they are called.
+// fit; modules when they are called. The mean of an empty batch is NaN, as in PyTorch, where a function takes
+// it; a module, which stands in a loop of training, throws InvalidArgument instead.
 #pragma once
 
 #include <string>

@@ -185,6 +185,33 @@ TEST_F(Losses, GradientsOfTheThreeArrayLossesAgreeWithDifferences) {
   }
 }
 
+// A function gives PyTorch's NaN, a module says that the batch is empty.
+TEST_F(Losses, TheMeanOfAnEmptyBatchIsAnErrorOfTheModule) {
+  const NDArray x = zeros({0, 3}), row = zeros({0}), labels = zeros({0}, i64);
+  const auto refuses = [](const std::string& name, auto f) {
+    EXPECT_TRUE(contains(error_of<InvalidArgument>(f), "[" + name + "] expected a batch with elements"));
+  };
+  refuses("CrossEntropyLoss", [&] { nn::CrossEntropyLoss()(x, labels); });
+  refuses("NLLLoss", [&] { nn::NLLLoss()(x, labels); });
+  refuses("BCELoss", [&] { nn::BCELoss()(x, x); });
+  refuses("BCEWithLogitsLoss", [&] { nn::BCEWithLogitsLoss()(x, x); });
+  refuses("MSELoss", [&] { nn::MSELoss()(x, x); });
+  refuses("L1Loss", [&] { nn::L1Loss()(x, x); });
+  refuses("HuberLoss", [&] { nn::HuberLoss()(x, x); });
+  refuses("SmoothL1Loss", [&] { nn::SmoothL1Loss()(x, x); });
+  refuses("KLDivLoss", [&] { nn::KLDivLoss()(x, x); });
+  refuses("KLDivLoss", [&] { nn::KLDivLoss("batchmean")(x, x); });
+  refuses("HingeLoss", [&] { nn::HingeLoss()(x, x); });
+  refuses("HingeEmbeddingLoss", [&] { nn::HingeEmbeddingLoss()(x, x); });
+  refuses("TripletMarginLoss", [&] { nn::TripletMarginLoss()(x, x, x); });
+  refuses("CosineEmbeddingLoss", [&] { nn::CosineEmbeddingLoss()(x, x, row); });
+  refuses("MarginRankingLoss", [&] { nn::MarginRankingLoss()(x, x, x); });
+  EXPECT_EQ(0, nn::MSELoss("sum")(x, x).item<float>());
+  EXPECT_EQ((Shape{0, 3}), nn::MSELoss("none")(x, x).shape());
+  EXPECT_TRUE(std::isnan(nn::mse_loss(x, x).item<float>()));
+  EXPECT_TRUE(std::isnan(nn::cross_entropy(x, labels).item<float>()));
+}
+
 TEST_F(Losses, ErrorsNameWhatCame) {
   const NDArray x = ones({3, 2}), y = ones({3});
   const auto text = [](auto f) { return error_of<InvalidArgument>(f); };
