@@ -71,7 +71,8 @@ auto jacobian(F f, size_t argnum = 0) {
 }
 
 /// The product of the matrix of second derivatives of f, which returns one element, at x with v; without the
-/// matrix.
+/// matrix. f has one argument: of several, the others are captured,
+///   hvp([&](const NDArray& a) { return f(a, b); }, a, v)
 template <class F>
 NDArray hvp(const F& f, const NDArray& x, const NDArray& v) {
   return detail::hvp(detail::as_list<1>(f), x, v);

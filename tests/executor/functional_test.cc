@@ -72,6 +72,13 @@ TEST(Functional, HessianVectorProduct) {
   EXPECT_NEAR(a[2], (hessian[{0, 1}].item<double>()), 1e-10);
 }
 
+TEST(Functional, HessianVectorProductOfOneArgumentOfSeveral) {
+  const auto f = [](const NDArray& a, const NDArray& b) { return sum(a * a * a * b); };
+  const NDArray a = test::some({3}, 1), b = test::some({3}, 2), v = test::some({3}, 3);
+  test::expect_close((a * b * v * 6).to_vector<double>(),
+                     hvp([&](const NDArray& x) { return f(x, b); }, a, v).to_vector<double>(), 1e-10, "H v");
+}
+
 TEST(Functional, CapturedRecordedArraysGetGradientsFromOutside) {
   NDArray w = test::some({3}).requires_grad_();
   const NDArray x = test::some({3}, 2).requires_grad_();

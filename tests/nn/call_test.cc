@@ -113,7 +113,7 @@ TEST(ModuleHooks, OfLossesSeeAllTheirArrays) {
 // One model, several threads, each with its own inputs: the bits of a single thread, on a device too, also
 // while hooks come and go.
 TEST(ModuleThreads, InferenceGivesTheBitsOfOneThread) {
-  constexpr int kThreads = 4, kCalls = 25;
+  constexpr int kThreads = 8, kCalls = 25;
   for (const Context context : {cpu(), virt(0)}) {
     Deep net(8);
     net.to(context);

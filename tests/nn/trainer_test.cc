@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "nn/nn.h"
@@ -150,6 +153,41 @@ TEST(Trainer, OfOneReplicaGoesThroughTheStore) {
     }
     EXPECT_EQ(6 * 4, pushes) << "4 parameters in each of 6 steps";
     EXPECT_EQ(values_of(plain), values_of(net)) << type;
+  }
+}
+
+// docs/errors.md, rule 5, through the whole loop. The loop does not know better until it looks at the loss.
+TEST(Trainer, ABadLabelCostsAStepAndNothingElse) {
+  nn::Sequential net = make_net(), plain = make_net();
+  nn::Trainer trainer(net.parameters(), optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
+  nn::Trainer reference(plain.parameters(), optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
+  const std::vector<Batch> good = batches(4);
+  const auto learn = [](nn::Sequential& model, nn::Trainer& with, const NDArray& x, const NDArray& t) {
+    with.zero_grad();
+    const NDArray loss = loss_of(model, x, t, 4);
+    loss.backward();
+    with.step();
+    return loss;
+  };
+  learn(net, trainer, good[0].x, good[0].t);
+  learn(plain, reference, good[0].x, good[0].t);
+  const auto before = values_of(net);
+
+  const NDArray loss = learn(net, trainer, good[1].x, array<int64_t>({0, 1, 99, 2}));
+  EXPECT_TRUE(contains(error_of<Error>([&] { loss.item<float>(); }), "99"));
+  EXPECT_TRUE(contains(error_of<Error>([&] { values_of(net); }), "99")) << "the step was skipped";
+  for (const NDArray& parameter : net.parameters()) current_engine().recover(parameter.var());
+  for (const auto& [name, state] : trainer.optimizer().state_dict()) current_engine().recover(state.var());
+  EXPECT_EQ(before, values_of(net));
+
+  for (size_t i = 2; i < good.size(); ++i) {
+    EXPECT_TRUE(std::isfinite(learn(net, trainer, good[i].x, good[i].t).item<float>()));
+    learn(plain, reference, good[i].x, good[i].t);
+  }
+  EXPECT_EQ(values_of(plain), values_of(net)) << "as if the batch had not been";
+  try {
+    wait_all();  // (the error has been seen)
+  } catch (const Error&) {
   }
 }
 
