@@ -7,6 +7,7 @@
 #include "engine/device/registry.h"
 #include "executor/autograd/autograd.h"
 #include "operators/operators.h"
+#include "tests/support/engine_cases.h"
 #include "tests/support/numeric_gradient.h"
 
 namespace mx {
@@ -33,6 +34,35 @@ TEST(GraphLife, AThousandStepsLeaveNothingBehind) {
   const size_t before = live_bytes();
   for (int i = 0; i < 1000; ++i) step();
   EXPECT_TRUE(comes_down_to(before)) << live_bytes() << " bytes instead of " << before;
+}
+
+// Each array has a variable as soon as an operation has touched it; those of arrays that are gone go with
+// them.
+TEST(GraphLife, AThousandStepsLeaveNoArraysBehind) {
+  Engine engine{test::threaded_case(2).options};
+  EngineScope scope(engine);
+  NDArray w = test::some({8, 8}).to(virt(0)).requires_grad_();
+  const NDArray x = test::some({8, 8}, 2).to(virt(0));
+  const auto step = [&](bool again) {
+    const NDArray loss = sum(tanh(matmul(x, w)) * w);
+    if (again) {
+      const NDArray g = gradients({loss}, {w}, {.create_graph = true})[0];
+      sum(g * g).backward();
+    } else {
+      loss.backward();
+    }
+    w.set_grad({});
+  };
+  for (const bool again : {false, true}) {
+    for (int i = 0; i < 5; ++i) step(again);
+    engine.wait_all();
+    const uint64_t before = engine.stats().vars;
+    EXPECT_GT(before, 0u);
+    for (int i = 0; i < 1000; ++i) step(again);
+    engine.wait_all();
+    for (int i = 0; i < 100'000 && engine.stats().vars > before; ++i) std::this_thread::yield();
+    EXPECT_LE(engine.stats().vars, before) << (again ? "with gradients of gradients" : "plain");
+  }
 }
 
 TEST(GraphLife, AGraphGoesWithItsLastArray) {
