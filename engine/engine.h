@@ -23,6 +23,7 @@
 #include <iosfwd>
 #include <memory>
 #include <new>
+#include <optional>
 #include <source_location>
 #include <string>
 #include <type_traits>
@@ -120,6 +121,10 @@ class Engine {
   bool second_thread_searches() const;
   /// Does this thread record a segment of this engine? What it pushes then runs again with every replay.
   bool recording() const;
+
+  /// In mode `check`, inside an operation that has not declared `v` for reading (or writing): the name of
+  /// that operation; nothing in all other cases. For layers that use memory without waiting.
+  std::optional<std::string> undeclared_in(Var v, bool write) const;
 
   /// Drains, then refuses further pushes. Idempotent.
   void shutdown();

@@ -147,10 +147,25 @@ void wait_all() { current_engine().wait_all(); }
 
 namespace {
 
+// In mode `check`: inside an operation, memory that the operation has not declared may change at any time.
+// (Memory without a variable has never met the engine: the operation has made it itself, or it never
+// changes.)
+void check_declared(const ArrayImpl& array, const char* op, bool write) {
+  if (!array.storage->has_var()) return;
+  const auto operation = current_engine().undeclared_in(array.storage->known_var(), write);
+  if (!operation) [[likely]]
+    return;
+  throw AccessError(detail::concat("[", *operation, "] expected the array of ", array.dtype, ' ', array.shape,
+                                   " that it uses through ", op, "() among its ",
+                                   write ? "writes or updates" : "reads or updates",
+                                   ": an operation pushed by hand declares NDArray::var()"));
+}
+
 // Calls f(elements, here) with the elements in the host's memory, and returns `here`: is this the calling
 // thread? If not, f may still run after this has thrown: it owns what it uses then.
 template <class F>
 bool with_elements(const NDArray& a, const char* op, F f) {
+  check_declared(a.impl(), op, false);
   const NDArray local =
       a.context().is_cpu() ? a : detail::copy_to(a.impl(), a.dtype(), cpu(), std::source_location::current());
   local.wait();
@@ -224,6 +239,7 @@ void* NDArray::host_data(DType dtype, bool write) const {
            array.context(), "; use to(cpu())");
   MX_CHECK(array.dtype == dtype, InvalidArgument, "[data] expected the array's element type ", array.dtype,
            ", got ", dtype);
+  check_declared(array, "data", write);
   wait();
   if (write) array.storage->bump_version();
   return array.tensor(array.storage->ensure(nullptr)).data;

@@ -208,22 +208,44 @@ EngineStats EngineImpl::stats() {
   return stats;
 }
 
-void EngineImpl::check_access(const Op* op, const Var& v, bool write) {
-  Access found = Access::read;
+namespace {
+
+// What an operation has said about a variable.
+struct Declaration {
   bool declared = false;
-  for_each_link(const_cast<Op*>(op), [&](Link& link) {
-    if (link.var() != v.block) return;
-    declared = true;
-    found = link.access();
-  });
-  const bool allowed = declared && (write ? found != Access::read : found != Access::write);
-  if (allowed && VarPool::alive(v)) return;
+  Access access = Access::read;
+
+  Declaration(const Op* op, const Var& v) {
+    for_each_link(const_cast<Op*>(op), [&](Link& link) {
+      if (link.var() != v.block) return;
+      declared = true;
+      access = link.access();
+    });
+  }
+  bool allows(bool write) const {
+    return declared && (write ? access != Access::read : access != Access::write);
+  }
+};
+
+}  // namespace
+
+std::optional<std::string> EngineImpl::undeclared_in(const Var& v, bool write) const {
+  if (!check_mode_ || !inside_operation() || tls.running_engine != this) [[likely]]
+    return std::nullopt;
+  Op* const op = tls.segment != nullptr ? tls.segment->operation(tls.node) : tls.running;
+  if (Declaration(op, v).allows(write)) return std::nullopt;
+  return name_or_default(op->cold().name);
+}
+
+void EngineImpl::check_access(const Op* op, const Var& v, bool write) {
+  const Declaration said(op, v);
+  if (said.allows(write) && VarPool::alive(v)) return;
   const char* name = v.block != nullptr ? VarPool::name_of(v.block) : nullptr;
   const char* wanted = write ? "writes or updates" : "reads or updates";
-  const char* has = !declared                ? "neither"
-                    : found == Access::read  ? "reads"
-                    : found == Access::write ? "writes"
-                                             : "updates";
+  const char* has = !said.declared                 ? "neither"
+                    : said.access == Access::read  ? "reads"
+                    : said.access == Access::write ? "writes"
+                                                   : "updates";
   throw AccessError(concat("[", name_or_default(const_cast<Op*>(op)->cold().name),
                            "] expected the variable '", name != nullptr ? name : "unnamed", "' among its ",
                            wanted, ", found it in ", has));

@@ -16,7 +16,7 @@ namespace {
 using test::contains;
 using test::error_of;
 
-const char kGolden[] =
+const char kGoldenViews[] =
 #include <golden_views.inc>
     ;
 
@@ -113,7 +113,7 @@ std::string hash(const NDArray& a) {
 }
 
 void run_golden(Context context) {
-  std::istringstream in(kGolden);
+  std::istringstream in(kGoldenViews);
   NDArray base, view;
   int programs = 0;
   std::string program;
