@@ -126,6 +126,7 @@ void assign_values(ArrayImpl& target, ArrayImpl& source, const char* op, std::so
 }  // namespace
 
 void assign(ArrayImpl& target, ArrayImpl& source, const char* op, std::source_location where) {
+  check_target(target, op);
   if (!target.recorded() && !source.recorded()) [[likely]]
     return assign_values(target, source, op, where);
   hooks().assigning(target, op);

@@ -9,7 +9,8 @@ namespace mx::detail {
 
 /// target[...] = source, broadcast, converted and carried to target's device; overlapping memory counts as
 /// copied first. Recorded where one of them is. Throws InvalidArgument, naming `op`, when the shape does not
-/// broadcast to the target's, and InvalidState when a recorded target may not be changed.
+/// broadcast to the target's or the target repeats elements, and InvalidState when a recorded target may not
+/// be changed.
 void assign(ArrayImpl& target, ArrayImpl& source, const char* op, std::source_location where);
 
 /// A contiguous array of that type on that device with the same elements; always new, not recorded.

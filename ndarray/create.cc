@@ -89,6 +89,7 @@ NDArray range(int64_t count, const RangeAttrs& range_attrs, DType dtype, Context
 
 NDArray& NDArray::fill_(Scalar value, std::source_location where) {
   ArrayImpl& target = impl();
+  detail::check_target(target, "fill_");
   const bool recorded = target.recorded();
   if (recorded) detail::hooks().assigning(target, "fill_");
   launch_fill(target, value, false, where);

@@ -34,7 +34,13 @@ Managed* export_array(const NDArray& array) {
   MX_CHECK(context.is_cpu() || context.kind == DeviceKind::gpu, InvalidArgument,
            "[to_dlpack] expected an array of the CPU or a GPU, got one on ", context, "; use to(cpu())");
   ArrayImpl* const inputs[] = {&impl};
-  launch({.kernel = &kFence, .inputs = inputs, .updated_inputs = 1});
+  // Where broadcasting repeats elements, nobody may write.
+  const bool read_only = impl.repeats();
+  constexpr bool kSaysSo = requires(Managed & managed) { managed.flags; };
+  MX_CHECK(!read_only || kSaysSo, InvalidArgument,
+           "[to_dlpack] expected an array whose elements are all different, got a view of shape ", impl.shape,
+           " and strides ", impl.strides, "; use clone(), or a versioned tensor, which can be read-only");
+  launch({.kernel = &kFence, .inputs = inputs, .updated_inputs = read_only ? uint64_t{0} : uint64_t{1}});
   array.wait();
 
   auto owner = std::make_unique<Export<Managed>>();
@@ -44,6 +50,7 @@ Managed* export_array(const NDArray& array) {
   Managed& managed = owner->managed;
   managed = {};
   if constexpr (requires { managed.version; }) managed.version = {kMajorVersion, kMinorVersion};
+  if constexpr (kSaysSo) managed.flags = read_only ? kFlagReadOnly : 0;
   managed.deleter = &Export<Managed>::release;
   DLTensor& tensor = managed.dl_tensor;
   void* const memory = impl.storage->data();

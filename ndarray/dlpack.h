@@ -12,9 +12,11 @@ namespace mx {
 
 /// The array, with its strides, as DLPack 1.0. The caller owns the result and calls its deleter once; until
 /// then the memory stays. Waits; throws what went wrong with the array, and InvalidArgument for arrays of
-/// devices other than the CPU and GPUs, whose memory nobody else can reach.
+/// devices other than the CPU and GPUs, whose memory nobody else can reach. A view that repeats elements
+/// (broadcast_to) is marked read-only.
 dlpack::DLManagedTensorVersioned* to_dlpack(const NDArray& array);
-/// The same in the form before 1.0.
+/// The same in the form before 1.0, which cannot say read-only: InvalidArgument for a view that repeats
+/// elements.
 dlpack::DLManagedTensor* to_dlpack_legacy(const NDArray& array);
 
 /// Host memory of another library as an array. On success the array owns `tensor`, and calls its deleter

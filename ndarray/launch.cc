@@ -336,6 +336,12 @@ void launch_failure(const Launch& l, std::exception_ptr error) {
   for (size_t i = 0; i < l.inputs.size(); ++i) {
     if (!has_bit(l.updated_inputs, i)) continue;
     arrays.push_back(l.inputs[i]);
+void detail::check_target(const ArrayImpl& target, const char* op) {
+  MX_CHECK(!target.repeats(), InvalidArgument, "[", op,
+           "] expected a target whose elements are all different, got a view of shape ", target.shape,
+           " and strides ", target.strides, ", where several are one in memory; use clone()");
+}
+
     updates.push_back(l.inputs[i]->storage->var(engine));
   }
   engine.push([use = detail::EngineUse(arrays), error = std::move(error)] { std::rethrow_exception(error); },
@@ -430,3 +436,8 @@ void launch(const Launch& l) {
 }
 
 }  // namespace mx
+  for (size_t i = 0; i < l.outputs.size(); ++i)
+    if (!has_bit(l.fresh_outputs, i)) detail::check_target(*l.outputs[i], l.kernel->name);
+  if (l.updated_inputs != 0)
+    for (size_t i = 0; i < l.inputs.size(); ++i)
+      if (has_bit(l.updated_inputs, i)) detail::check_target(*l.inputs[i], l.kernel->name);

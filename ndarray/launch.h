@@ -62,9 +62,16 @@ struct Launch {
   std::source_location where = std::source_location::current();
 };
 
-/// Throws InvalidArgument when the arrays are on several devices or there is no kernel for the device, and
-/// what Engine::push throws. All arrays must have been read (Arg, or NDArray::plain).
+/// Throws InvalidArgument when the arrays are on several devices, there is no kernel for the device, or what
+/// is written is a view that repeats elements, and what Engine::push throws. All arrays must have been read
+/// (Arg, or NDArray::plain).
 void launch(const Launch& launch);
+
+namespace detail {
+/// Throws InvalidArgument, naming `op`, for an array that must not be written because several of its elements
+/// are one in memory. launch() checks all that it writes; who does something before that checks first.
+void check_target(const ArrayImpl& target, const char* op);
+}  // namespace detail
 
 /// Fails what the operation should have written with `error`, as if it had been pushed and had thrown it.
 void launch_failure(const Launch& launch, std::exception_ptr error);

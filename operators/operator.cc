@@ -231,6 +231,7 @@ std::vector<NDArray> call(const Operator& op, const Attrs& attrs, std::span<cons
 void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
                std::source_location where) {
   ArrayImpl& target = out.impl();
+  detail::check_target(target, op.name());
   Arrays held(inputs);
   const std::span<ArrayImpl*> arrays = held.span();
   bool direct = target.plain() && op.compose == nullptr;

@@ -90,6 +90,16 @@ struct ArrayImpl {
   Context context() const { return storage->context(); }
   /// What a kernel sees of the array when its storage's memory is at `memory`.
   Tensor tensor(void* memory) const { return {element_at(memory, dtype, offset), dtype, shape, strides}; }
+  /// Does broadcasting let several elements have one place in memory? (What as_strided() lays over each other
+  /// is for its caller to know.)
+  bool repeats() const {
+    bool repeated = false, nothing = false;
+    for (int i = 0; i < shape.rank(); ++i) {
+      repeated = repeated || (strides[i] == 0 && shape[i] > 1);
+      nothing = nothing || shape[i] == 0;
+    }
+    return repeated && !nothing;
+  }
   /// All of the storage, each element once: an operation that sets it replaces the variable's whole value.
   bool covers_storage() const {
     return static_cast<size_t>(shape.numel()) * size_of(dtype) == storage->bytes() && contiguous();

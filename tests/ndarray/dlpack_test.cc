@@ -197,5 +197,29 @@ TEST(DlPack, OtherMajorVersionsAreRefused) {
   EXPECT_EQ(0, producer.released);
 }
 
+TEST(DlPackTargets, AViewThatRepeatsElementsIsExportedForReadingOnly) {
+  const NDArray row = array({1.f, 2.f, 3.f});
+  const NDArray wide = row.broadcast_to({4, 3});
+  DLManagedTensorVersioned* const tensor = to_dlpack(wide);
+  EXPECT_EQ(kFlagReadOnly, tensor->flags & kFlagReadOnly);
+  EXPECT_EQ(0, tensor->dl_tensor.strides[0]);
+  tensor->deleter(tensor);
+  DLManagedTensorVersioned* const plain = to_dlpack(row);
+  EXPECT_EQ(0U, plain->flags);
+  plain->deleter(plain);
+  const std::string text = error_of<InvalidArgument>([&] { to_dlpack_legacy(wide); });
+  EXPECT_TRUE(contains(text, "[to_dlpack] expected an array whose elements are all different")) << text;
+  EXPECT_TRUE(contains(text, "(4, 3)") && contains(text, "(0, 1)")) << text;
+}
+
+TEST(DlPackTargets, AnImportedViewThatRepeatsElementsIsNotWritten) {
+  Producer<DLManagedTensor> producer;
+  producer.strides = {0, 1};
+  NDArray array = from_dlpack(&producer.managed);
+  EXPECT_THROW(array.fill_(1), InvalidArgument);
+  EXPECT_THROW(array.copy_from(zeros({2, 3})), InvalidArgument);
+  EXPECT_EQ((std::vector<float>{0, 1, 2, 0, 1, 2}), array.to_vector<float>());
+}
+
 }  // namespace
 }  // namespace mx

@@ -112,6 +112,17 @@ std::string hash(const NDArray& a) {
   return text;
 }
 
+// A view that repeats elements must not be written: one of each is.
+void fill_once(const NDArray& view, const std::string& program) {
+  NDArray once = view;
+  for (int i = 0; i < view.rank(); ++i)
+    if (view.strides()[i] == 0 && view.shape()[i] > 1) once = once.slice(i, {0, 1});
+  if (once.numel() < view.numel()) {
+    EXPECT_THROW(NDArray(view).fill_(-1), InvalidArgument) << program;
+  }
+  once.fill_(-1);
+}
+
 void run_golden(Context context) {
   std::istringstream in(kGoldenViews);
   NDArray base, view;
@@ -134,7 +145,7 @@ void run_golden(Context context) {
       if (args[0] != "2") {
         EXPECT_EQ(args[0] == "1", view.shares_memory(base)) << program;
       }
-      if (args[0] == "1") view.fill_(-1);
+      if (args[0] == "1") fill_once(view, program);
       EXPECT_EQ(args[1], hash(base)) << program;
     } else {
       view = apply(view, op, args);
