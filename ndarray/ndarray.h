@@ -37,6 +37,7 @@ namespace mx {
 
 class View;
 class NDArray;
+class RowIterator;
 
 /// What backward() does with the gradient of an array: replace what is there, add to it, or nothing.
 enum class GradReq : uint8_t { null, write, add };
@@ -80,6 +81,10 @@ class NDArray {
   /// Advanced indexing with one array: integers pick rows, bool (of this shape, or of its first dimensions)
   /// picks elements.
   View operator[](const NDArray& index) const;
+  /// The entries of the first dimension, as views: `for (NDArray row : a) row.fill_(0)` changes a. Throws
+  /// InvalidArgument for an array of rank 0.
+  RowIterator begin() const;
+  RowIterator end() const;
   NDArray select(int64_t axis, int64_t i) const;
   NDArray slice(int64_t axis, const Slice& range) const;
   /// Dimensions in another order; none given: reversed.
@@ -305,3 +310,4 @@ void wait_all();
 }  // namespace mx
 
 #include "ndarray/ndarray_inl.h"
+#include "ndarray/row_iterator.h"

@@ -315,6 +315,18 @@ View NDArray::operator[](int64_t i) const {
 
 View NDArray::operator[](const NDArray& index) const { return (*this)[{Index(index)}]; }
 
+RowIterator NDArray::begin() const {
+  MX_CHECK(rank() > 0, InvalidArgument,
+           "[begin] expected an array with a dimension to go through, got one of rank 0");
+  return {*this, 0};
+}
+
+RowIterator NDArray::end() const {
+  MX_CHECK(rank() > 0, InvalidArgument,
+           "[end] expected an array with a dimension to go through, got one of rank 0");
+  return {*this, shape()[0]};
+}
+
 View NDArray::operator[](std::initializer_list<Index> entries) const {
   const ArrayImpl& base = impl();
   int consumed = 0, ellipses = 0;

@@ -1,0 +1,54 @@
+// Going through an array's first dimension: for (const NDArray& row : a), and the standard's algorithms.
+//
+// Part of ndarray.h, which includes it.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+
+#include "ndarray/ndarray.h"
+
+namespace mx {
+
+/// Points to a[i], which it makes when it is asked for. Owns a handle to the array, so it may outlive others.
+/// Iterators of different arrays must not be compared. Dereferencing throws InvalidArgument for an i that a
+/// does not have.
+class RowIterator {
+ public:
+  using value_type = NDArray;
+  using difference_type = std::ptrdiff_t;
+  using reference = View;
+  using pointer = void;
+  using iterator_category = std::input_iterator_tag;  // of C++17, where a reference must be one
+  using iterator_concept = std::random_access_iterator_tag;
+
+  RowIterator() = default;
+  RowIterator(NDArray array, int64_t row) : array_(std::move(array)), row_(row) {}
+
+  View operator*() const { return array_[row_]; }
+  View operator[](difference_type n) const { return array_[row_ + n]; }
+
+  RowIterator& operator++() { return *this += 1; }
+  RowIterator& operator--() { return *this -= 1; }
+  RowIterator operator++(int) { return {array_, row_++}; }
+  RowIterator operator--(int) { return {array_, row_--}; }
+  RowIterator& operator+=(difference_type n) {
+    row_ += n;
+    return *this;
+  }
+  RowIterator& operator-=(difference_type n) { return *this += -n; }
+  friend RowIterator operator+(RowIterator i, difference_type n) { return i += n; }
+  friend RowIterator operator+(difference_type n, RowIterator i) { return i += n; }
+  friend RowIterator operator-(RowIterator i, difference_type n) { return i -= n; }
+  friend difference_type operator-(const RowIterator& a, const RowIterator& b) { return a.row_ - b.row_; }
+  friend bool operator==(const RowIterator& a, const RowIterator& b) { return a.row_ == b.row_; }
+  friend auto operator<=>(const RowIterator& a, const RowIterator& b) { return a.row_ <=> b.row_; }
+
+ private:
+  NDArray array_;
+  int64_t row_ = 0;
+};
+
+}  // namespace mx
