@@ -259,9 +259,29 @@ NDArray& operator+=(NDArray& a, const Operand& b) { return apply_in_place<Binary
 NDArray& operator-=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::sub>(a, b); }
 NDArray& operator*=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::mul>(a, b); }
 NDArray& operator/=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::div>(a, b); }
+NDArray& operator%=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::mod>(a, b); }
+NDArray& operator&=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::bitwise_and>(a, b); }
+NDArray& operator|=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::bitwise_or>(a, b); }
+NDArray& operator^=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::bitwise_xor>(a, b); }
+NDArray& operator<<=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::left_shift>(a, b); }
+NDArray& operator>>=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::right_shift>(a, b); }
 const View& operator+=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::add>(a, b); }
 const View& operator-=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::sub>(a, b); }
 const View& operator*=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::mul>(a, b); }
 const View& operator/=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::div>(a, b); }
+const View& operator%=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::mod>(a, b); }
+const View& operator&=(const View& a, const Operand& b) {
+  return apply_in_place<BinaryOp::bitwise_and>(a, b);
+}
+const View& operator|=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::bitwise_or>(a, b); }
+const View& operator^=(const View& a, const Operand& b) {
+  return apply_in_place<BinaryOp::bitwise_xor>(a, b);
+}
+const View& operator<<=(const View& a, const Operand& b) {
+  return apply_in_place<BinaryOp::left_shift>(a, b);
+}
+const View& operator>>=(const View& a, const Operand& b) {
+  return apply_in_place<BinaryOp::right_shift>(a, b);
+}
 
 }  // namespace mx

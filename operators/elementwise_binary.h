@@ -79,10 +79,33 @@ NDArray& operator+=(NDArray& a, const Operand& b);
 NDArray& operator-=(NDArray& a, const Operand& b);
 NDArray& operator*=(NDArray& a, const Operand& b);
 NDArray& operator/=(NDArray& a, const Operand& b);
+NDArray& operator%=(NDArray& a, const Operand& b);
+NDArray& operator&=(NDArray& a, const Operand& b);
+NDArray& operator|=(NDArray& a, const Operand& b);
+NDArray& operator^=(NDArray& a, const Operand& b);
+NDArray& operator<<=(NDArray& a, const Operand& b);
+NDArray& operator>>=(NDArray& a, const Operand& b);
+// The same for a view that has no name: a.transpose() += b.
+inline NDArray operator+=(NDArray&& a, const Operand& b) { return a += b; }
+inline NDArray operator-=(NDArray&& a, const Operand& b) { return a -= b; }
+inline NDArray operator*=(NDArray&& a, const Operand& b) { return a *= b; }
+inline NDArray operator/=(NDArray&& a, const Operand& b) { return a /= b; }
+inline NDArray operator%=(NDArray&& a, const Operand& b) { return a %= b; }
+inline NDArray operator&=(NDArray&& a, const Operand& b) { return a &= b; }
+inline NDArray operator|=(NDArray&& a, const Operand& b) { return a |= b; }
+inline NDArray operator^=(NDArray&& a, const Operand& b) { return a ^= b; }
+inline NDArray operator<<=(NDArray&& a, const Operand& b) { return a <<= b; }
+inline NDArray operator>>=(NDArray&& a, const Operand& b) { return a >>= b; }
 // The same for a[i] += b.
 const View& operator+=(const View& a, const Operand& b);
 const View& operator-=(const View& a, const Operand& b);
 const View& operator*=(const View& a, const Operand& b);
 const View& operator/=(const View& a, const Operand& b);
+const View& operator%=(const View& a, const Operand& b);
+const View& operator&=(const View& a, const Operand& b);
+const View& operator|=(const View& a, const Operand& b);
+const View& operator^=(const View& a, const Operand& b);
+const View& operator<<=(const View& a, const Operand& b);
+const View& operator>>=(const View& a, const Operand& b);
 
 }  // namespace mx

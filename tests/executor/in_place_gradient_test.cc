@@ -27,6 +27,31 @@ TEST(InPlaceGradient, OperatorsOnResults) {
       {test::some({2, 3}, 1), test::some({3}, 2)});
 }
 
+TEST(InPlaceGradient, OperatorsOnViewsWithoutANameAndTheRemainder) {
+  test::expect_gradients(
+      [](const std::vector<NDArray>& a) {
+        NDArray y = a[0] * 2;
+        y.transpose() += a[1];
+        y.diagonal() *= a[1];
+        y.slice(0, {1, {}}) -= 3;
+        y %= 7;
+        y[0] %= 5;
+        return sum(y * a[0]);
+      },
+      {test::some({3, 3}, 1), test::some({3}, 2)});
+}
+
+TEST(InPlaceGradient, GoingThroughRowsIsRecorded) {
+  test::expect_gradients(
+      [](const std::vector<NDArray>& a) {
+        NDArray y = a[0] * 2, total = zeros({3}, f64);
+        for (const NDArray& row : a[0]) total = total * 0.5 + row * row;
+        for (NDArray row : y) row *= a[1];
+        return sum(total) + sum(y * y);
+      },
+      {test::some({2, 3}, 1), test::some({3}, 2)});
+}
+
 TEST(InPlaceGradient, AssignmentsToPartsOfAResult) {
   test::expect_gradients(
       [](const std::vector<NDArray>& a) {
@@ -98,7 +123,14 @@ TEST(InPlaceGradient, ALeafMayNotBeChangedWhileRecording) {
            [&] {
              x[{0, 1}] = x[{1, 1}];
            },
-           [&] { x[array<int64_t>({1})] = 2; }}) {
+           [&] { x[array<int64_t>({1})] = 2; }, [&] { x %= 2; }, [&] { x.transpose() += 1; },
+           [&] { x.diagonal() *= 2; },
+           [&] {
+             x.slice(0, {1, {}}) -= 1;
+           },
+           [&] {
+             for (NDArray row : x) row.fill_(0);
+           }}) {
     const std::vector<double> before = x.to_vector<double>();
     const std::string message = error_of<InvalidState>(change);
     EXPECT_TRUE(contains(message, "requires_grad_()") && contains(message, "NoGrad")) << message;
