@@ -77,11 +77,17 @@ void run_range(const KernelArgs& args) {
 }
 const Kernel kRange = {"arange", run_range, nullptr, kDirectElements, false};
 
-NDArray range(int64_t count, const RangeAttrs& range_attrs, DType dtype, Context context, const char* op) {
+NDArray range(int64_t count, const RangeAttrs& range_attrs, DType dtype, Context context, const char* op,
+              std::source_location where) {
   Ref<ArrayImpl> made = detail::new_array({count}, dtype, context, op);
   const Attrs attrs = range_attrs;
   ArrayImpl* const out[] = {made.get()};
-  launch({.kernel = &kRange, .attrs = &attrs, .outputs = out, .fresh_outputs = 1, .work = count});
+  launch({.kernel = &kRange,
+          .attrs = &attrs,
+          .outputs = out,
+          .fresh_outputs = 1,
+          .work = count,
+          .where = where});
   return NDArray(std::move(made));
 }
 
@@ -101,39 +107,46 @@ NDArray empty(const Shape& shape, DType dtype, Context context) {
   return NDArray(detail::new_array(shape, dtype, context, "empty"));
 }
 
-NDArray full(const Shape& shape, Scalar value, DType dtype, Context context) {
+NDArray full(const Shape& shape, Scalar value, DType dtype, Context context, std::source_location where) {
   Ref<ArrayImpl> made = detail::new_array(shape, dtype, context, "full");
-  launch_fill(*made, value, true, std::source_location::current());
+  launch_fill(*made, value, true, where);
   return NDArray(std::move(made));
 }
 
-NDArray zeros(const Shape& shape, DType dtype, Context context) { return full(shape, 0, dtype, context); }
-NDArray ones(const Shape& shape, DType dtype, Context context) { return full(shape, 1, dtype, context); }
+NDArray zeros(const Shape& shape, DType dtype, Context context, std::source_location where) {
+  return full(shape, 0, dtype, context, where);
+}
+NDArray ones(const Shape& shape, DType dtype, Context context, std::source_location where) {
+  return full(shape, 1, dtype, context, where);
+}
 NDArray empty_like(const NDArray& a) { return empty(a.shape(), a.dtype(), a.context()); }
-NDArray zeros_like(const NDArray& a) { return full(a.shape(), 0, a.dtype(), a.context()); }
-NDArray ones_like(const NDArray& a) { return full(a.shape(), 1, a.dtype(), a.context()); }
-NDArray full_like(const NDArray& a, Scalar value) { return full(a.shape(), value, a.dtype(), a.context()); }
+NDArray zeros_like(const NDArray& a, std::source_location where) { return full_like(a, 0, where); }
+NDArray ones_like(const NDArray& a, std::source_location where) { return full_like(a, 1, where); }
+NDArray full_like(const NDArray& a, Scalar value, std::source_location where) {
+  return full(a.shape(), value, a.dtype(), a.context(), where);
+}
 
-NDArray scalar_array(Scalar value, DType dtype, Context context) {
+NDArray scalar_array(Scalar value, DType dtype, Context context, std::source_location where) {
   Ref<ArrayImpl> made = detail::new_array({}, dtype, context, "scalar");
   if (context.is_cpu()) {
     // Nobody else knows the memory: not worth an operation.
     const Tensor element{made->storage->ensure(nullptr), dtype, made->shape, made->strides};
     value.floating() ? kernels::fill(element, value.real()) : kernels::fill(element, value.integer());
   } else {
-    launch_fill(*made, value, true, std::source_location::current());
+    launch_fill(*made, value, true, where);
   }
   return NDArray(std::move(made));
 }
 
-NDArray arange(Scalar stop) { return arange(0, stop, 1); }
+NDArray arange(Scalar stop, std::source_location where) { return arange(0, stop, 1, where); }
 
-NDArray arange(Scalar start, Scalar stop, Scalar step) {
+NDArray arange(Scalar start, Scalar stop, Scalar step, std::source_location where) {
   const bool floating = start.floating() || stop.floating() || step.floating();
-  return arange(start, stop, step, floating ? f32 : i64);
+  return arange(start, stop, step, floating ? f32 : i64, cpu(), where);
 }
 
-NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context context) {
+NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context context,
+               std::source_location where) {
   const bool floating = start.floating() || stop.floating() || step.floating();
   MX_CHECK(step.real() != 0 && std::isfinite(start.real()) && std::isfinite(stop.real()) &&
                std::isfinite(step.real()),
@@ -156,31 +169,33 @@ NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context cont
     count = static_cast<int64_t>(n);
   }
   return range(count, {{floating, start.real(), start.integer()}, {floating, step.real(), step.integer()}},
-               dtype, context, "arange");
+               dtype, context, "arange", where);
 }
 
-NDArray linspace(double start, double stop, int64_t count, DType dtype, Context context) {
+NDArray linspace(double start, double stop, int64_t count, DType dtype, Context context,
+                 std::source_location where) {
   MX_CHECK(count >= 0, InvalidArgument, "[linspace] expected a number of elements that is not negative, got ",
            count);
   const double step = count > 1 ? (stop - start) / static_cast<double>(count - 1) : 0;
-  NDArray made = range(count, {{true, start, 0}, {true, step, 0}}, dtype, context, "linspace");
-  if (count > 1) made[count - 1] = stop;  // not a rounding beside it
+  NDArray made = range(count, {{true, start, 0}, {true, step, 0}}, dtype, context, "linspace", where);
+  if (count > 1) made.select(0, count - 1).fill_(stop, where);  // not a rounding beside it
   return made;
 }
 
-NDArray eye(int64_t rows, int64_t columns, DType dtype, Context context) {
+NDArray eye(int64_t rows, int64_t columns, DType dtype, Context context, std::source_location where) {
   if (columns == -1) columns = rows;
-  NDArray made = zeros({rows, columns}, dtype, context);
-  if (rows > 0 && columns > 0) made.diagonal().fill_(1);
+  NDArray made = zeros({rows, columns}, dtype, context, where);
+  if (rows > 0 && columns > 0) made.diagonal().fill_(1, where);
   return made;
 }
 
-NDArray detail::from_host(const void* data, DType dtype, const Shape& shape, Context context) {
+NDArray detail::from_host(const void* data, DType dtype, const Shape& shape, Context context,
+                          std::source_location where) {
   Ref<ArrayImpl> made = new_array(shape, dtype, cpu(), "array");
   // Nobody else knows the memory, and it must be read before this returns.
   if (const size_t bytes = made->storage->bytes(); bytes > 0)
     std::memcpy(made->storage->ensure(nullptr), data, bytes);
-  return NDArray(std::move(made)).to(context);
+  return NDArray(std::move(made)).to(context, where);
 }
 
 NDArray from_external(void* data, DType dtype, const Shape& shape, const Strides& strides,

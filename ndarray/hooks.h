@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <source_location>
 #include <vector>
 
 #include "ndarray/ndarray.h"
@@ -15,15 +16,16 @@ struct AdvancedIndex {
   std::vector<NDArray> indices;
   /// An ellipsis for no dimension stands between two arrays: then they do not count as neighbours.
   bool separated = false;
+  std::source_location where;  ///< of the call that indexed
 };
 
 struct Hooks {
   /// base[indices], as NumPy orders the result's dimensions.
   NDArray (*gather)(const AdvancedIndex&) = nullptr;
   /// base[indices] = values; values broadcast.
-  void (*put)(const AdvancedIndex&, const NDArray& values) = nullptr;
+  void (*put)(const AdvancedIndex&, const NDArray& values, std::source_location where) = nullptr;
   /// The positions of a bool array's true elements, an i64 array per dimension; waits.
-  std::vector<NDArray> (*nonzero)(const NDArray& mask) = nullptr;
+  std::vector<NDArray> (*nonzero)(const NDArray& mask, std::source_location where) = nullptr;
   /// The shape of gather's result, found without looking at values.
   Shape (*gather_shape)(const AdvancedIndex&) = nullptr;
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <source_location>
 #include <variant>
 
 namespace mx {
@@ -34,13 +35,17 @@ class Index {
   Index(const Slice& slice) : value_(slice) {}
   Index(Ellipsis e) : value_(e) {}
   Index(NewAxis n) : value_(n) {}
-  Index(const NDArray& array) : value_(&array) {}
+  Index(const NDArray& array, std::source_location where = std::source_location::current())
+      : value_(&array), where_(where) {}
 
   using Value = std::variant<int64_t, Slice, Ellipsis, NewAxis, const NDArray*>;
   const Value& value() const { return value_; }
+  /// The place of the call, if it is an array: only what reads one can fail later.
+  std::source_location where() const { return where_; }
 
  private:
   Value value_;
+  std::source_location where_;
 };
 
 }  // namespace mx

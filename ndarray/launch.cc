@@ -100,6 +100,19 @@ void run_on_host(const Kernel& kernel, const KernelArgs& args) {
 // freed in the order of streams.
 struct DeviceCall {
   const Kernel* kernel;
+// The array's memory, allocated if there is none; running out of it names what it was for.
+void* memory_of(const ArrayImpl& array, Stream* stream) {
+  if (void* const memory = array.storage->data(); memory != nullptr) [[likely]]
+    return memory;
+  try {
+    return array.storage->ensure(stream);
+  } catch (const OutOfMemory&) {
+    std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
+      return detail::concat(text, " (for an array of ", array.dtype, ' ', array.shape, ')');
+    }));
+  }
+}
+
   Attrs attrs;
   size_t inputs;
   std::vector<Tensor> tensors;
@@ -137,7 +150,7 @@ class Call {
     for (size_t i = 0; i < n; ++i) check_access(context, i);
     Stream* const stream = context.stream();
     Tensors tensors(n);
-    for (size_t i = 0; i < n; ++i) tensors.set(i, *array(i), array(i)->storage->ensure(stream));
+    for (size_t i = 0; i < n; ++i) tensors.set(i, *array(i), memory_of(*array(i), stream));
     const std::span<const Tensor> in(tensors.data(), inputs_), out(tensors.data() + inputs_, outputs_);
     try {
       if (stream == nullptr) {
@@ -255,8 +268,8 @@ bool run_directly(const Launch& l) {
     Tensors tensors(n);
     try {
       size_t k = 0;
-      for (ArrayImpl* array : l.inputs) tensors.set(k++, *array, array->storage->ensure(nullptr));
-      for (ArrayImpl* array : l.outputs) tensors.set(k++, *array, array->storage->ensure(nullptr));
+      for (ArrayImpl* array : l.inputs) tensors.set(k++, *array, memory_of(*array, nullptr));
+      for (ArrayImpl* array : l.outputs) tensors.set(k++, *array, memory_of(*array, nullptr));
       static const Attrs none{};
       const KernelArgs args{{tensors.data(), l.inputs.size()},
                             {tensors.data() + l.inputs.size(), l.outputs.size()},

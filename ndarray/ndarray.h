@@ -24,6 +24,7 @@
 #include <memory>
 #include <source_location>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,7 @@ namespace mx {
 class View;
 class NDArray;
 class RowIterator;
+struct Arg;
 
 /// What backward() does with the gradient of an array: replace what is there, add to it, or nothing.
 enum class GradReq : uint8_t { null, write, add };
@@ -80,7 +82,7 @@ class NDArray {
   View operator[](std::initializer_list<Index> index) const;
   /// Advanced indexing with one array: integers pick rows, bool (of this shape, or of its first dimensions)
   /// picks elements.
-  View operator[](const NDArray& index) const;
+  View operator[](const Arg& index) const;
   /// The entries of the first dimension, as views: `for (NDArray row : a) row.fill_(0)` changes a. Throws
   /// InvalidArgument for an array of rank 0.
   RowIterator begin() const;
@@ -98,8 +100,10 @@ class NDArray {
   NDArray broadcast_to(const Shape& shape) const;
   NDArray diagonal(int64_t offset = 0, int64_t axis1 = 0, int64_t axis2 = 1) const;
   /// Same elements, other sizes; one of them may be -1. A view where the strides allow it, else a copy.
-  NDArray reshape(const Shape& shape) const;
-  NDArray flatten() const { return reshape({-1}); }
+  NDArray reshape(const Shape& shape, std::source_location where = std::source_location::current()) const;
+  NDArray flatten(std::source_location where = std::source_location::current()) const {
+    return reshape({-1}, where);
+  }
   /// The general view: the caller answers for it staying inside the memory (checked) and meaning something.
   NDArray as_strided(const Shape& shape, const Strides& strides, int64_t offset) const;
 
@@ -204,20 +208,41 @@ class NDArray {
   detail::Ref<detail::ArrayImpl> impl_;
 };
 
+/// An array argument and the place of the call, which errors name.
+struct Arg {
+  const NDArray& array;
+  std::source_location where;
+
+  Arg(const NDArray& a, std::source_location w = std::source_location::current()) : array(a), where(w) {}
+};
+
+/// A number as an argument, and the place of the call.
+struct NumberArg {
+  Scalar number;
+  std::source_location where;
+
+  template <class T>
+  requires std::is_convertible_v<T, Scalar> NumberArg(
+      T n, std::source_location w = std::source_location::current())
+      : number(n), where(w) {}
+};
+
 /// What indexing gives: an array, and a place that can be assigned to. What an advanced index reads is
 /// computed when somebody looks at it, and at the latest when the View goes and other handles to the array
 /// stay: `NDArray b = a[i]` has the values of now, `auto v = a[i]` those of its first use.
 class View : public NDArray {
  public:
   /// Writes into the base.
-  const View& operator=(const NDArray& source) const;
-  const View& operator=(const View& source) const;
-  const View& operator=(Scalar value) const;
+  const View& operator=(const Arg& source) const;
+  const View& operator=(const NumberArg& value) const;
+  /// The same between two that have names. (All others are an Arg, which knows the place of the call; without
+  /// this one the language would make an operator that assigns handles.)
+  const View& operator=(View& source) & { return std::as_const(*this) = Arg(source); }
 
   /// Where an advanced index puts what is assigned. Internal.
   struct Target {
     virtual ~Target() = default;
-    virtual void assign(const NDArray& source) = 0;
+    virtual void assign(const NDArray& source, std::source_location where) = 0;
     /// The last View goes; `handles` of them to the array are its own.
     virtual void settle(uint32_t handles) noexcept = 0;
   };
@@ -234,55 +259,59 @@ class View : public NDArray {
   std::shared_ptr<Target> target_;
 };
 
-/// An array argument and the place of the call, which errors name.
-struct Arg {
-  const NDArray& array;
-  std::source_location where;
-
-  Arg(const NDArray& a, std::source_location w = std::source_location::current()) : array(a), where(w) {}
-};
-
 // Creation. Sizes that are negative or too large throw InvalidArgument; memory is allocated when it is first
 // used.
 
 /// Elements with any value.
 NDArray empty(const Shape& shape, DType dtype = f32, Context context = cpu());
-NDArray zeros(const Shape& shape, DType dtype = f32, Context context = cpu());
-NDArray ones(const Shape& shape, DType dtype = f32, Context context = cpu());
-NDArray full(const Shape& shape, Scalar value, DType dtype = f32, Context context = cpu());
+NDArray zeros(const Shape& shape, DType dtype = f32, Context context = cpu(),
+              std::source_location where = std::source_location::current());
+NDArray ones(const Shape& shape, DType dtype = f32, Context context = cpu(),
+             std::source_location where = std::source_location::current());
+NDArray full(const Shape& shape, Scalar value, DType dtype = f32, Context context = cpu(),
+             std::source_location where = std::source_location::current());
 NDArray empty_like(const NDArray& a);
-NDArray zeros_like(const NDArray& a);
-NDArray ones_like(const NDArray& a);
-NDArray full_like(const NDArray& a, Scalar value);
+NDArray zeros_like(const NDArray& a, std::source_location where = std::source_location::current());
+NDArray ones_like(const NDArray& a, std::source_location where = std::source_location::current());
+NDArray full_like(const NDArray& a, Scalar value,
+                  std::source_location where = std::source_location::current());
 /// 0, 1, ..., stop - 1; i64, or f32 when a number given is not an integer.
-NDArray arange(Scalar stop);
+NDArray arange(Scalar stop, std::source_location where = std::source_location::current());
 /// start, start + step, ... before stop.
-NDArray arange(Scalar start, Scalar stop, Scalar step = 1);
-NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context context = cpu());
+NDArray arange(Scalar start, Scalar stop, Scalar step = 1,
+               std::source_location where = std::source_location::current());
+NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context context = cpu(),
+               std::source_location where = std::source_location::current());
 /// `count` numbers from start to stop, both included.
-NDArray linspace(double start, double stop, int64_t count, DType dtype = f32, Context context = cpu());
+NDArray linspace(double start, double stop, int64_t count, DType dtype = f32, Context context = cpu(),
+                 std::source_location where = std::source_location::current());
 /// Ones on the diagonal, zeros elsewhere; `columns` -1: as many as rows.
-NDArray eye(int64_t rows, int64_t columns = -1, DType dtype = f32, Context context = cpu());
+NDArray eye(int64_t rows, int64_t columns = -1, DType dtype = f32, Context context = cpu(),
+            std::source_location where = std::source_location::current());
 
 /// A number as an array of rank 0.
-NDArray scalar_array(Scalar value, DType dtype, Context context = cpu());
+NDArray scalar_array(Scalar value, DType dtype, Context context = cpu(),
+                     std::source_location where = std::source_location::current());
 
 namespace detail {
-NDArray from_host(const void* data, DType dtype, const Shape& shape, Context context);
+NDArray from_host(const void* data, DType dtype, const Shape& shape, Context context,
+                  std::source_location where = std::source_location::current());
 }  // namespace detail
 
 /// A copy of host memory: row-major elements.
 template <class T>
-NDArray from_data(const T* data, const Shape& shape, Context context = cpu()) {
-  return detail::from_host(data, dtype_of<T>, shape, context);
+NDArray from_data(const T* data, const Shape& shape, Context context = cpu(),
+                  std::source_location where = std::source_location::current()) {
+  return detail::from_host(data, dtype_of<T>, shape, context, where);
 }
 template <class T>
-NDArray array(const std::vector<T>& values, Context context = cpu()) {
+NDArray array(const std::vector<T>& values, Context context = cpu(),
+              std::source_location where = std::source_location::current()) {
   if constexpr (std::is_same_v<T, bool>) {
     const std::vector<uint8_t> bytes(values.begin(), values.end());
-    return detail::from_host(bytes.data(), bool_, {static_cast<int64_t>(values.size())}, context);
+    return detail::from_host(bytes.data(), bool_, {static_cast<int64_t>(values.size())}, context, where);
   } else {
-    return from_data(values.data(), {static_cast<int64_t>(values.size())}, context);
+    return from_data(values.data(), {static_cast<int64_t>(values.size())}, context, where);
   }
 }
 /// array({1.f, 2.f}); the element type is that of the numbers. Rows that differ in length throw

@@ -64,7 +64,7 @@ struct DeferredGather final : detail::DeferredValue {
         array.flags.fetch_or(detail::kRecorded, std::memory_order_relaxed);
       }
     } else {
-      detail::assign(array, made, "index", std::source_location::current());
+      detail::assign(array, made, "index", index.where);
     }
   }
 };
@@ -73,7 +73,9 @@ struct PutTarget final : View::Target {
   detail::AdvancedIndex index;
   detail::Ref<ArrayImpl> result;
 
-  void assign(const NDArray& source) override { detail::hooks().put(index, source); }
+  void assign(const NDArray& source, std::source_location where) override {
+    detail::hooks().put(index, source, where);
+  }
   void settle(uint32_t handles) noexcept override {
     const uint32_t own = handles + 1;
     if ((result->flags.load(std::memory_order_acquire) & detail::kDeferred) == 0 ||
@@ -244,7 +246,7 @@ NDArray NDArray::diagonal(int64_t shift, int64_t axis1, int64_t axis2) const {
   return make_view(*this, shape, strides, base.offset + start);
 }
 
-NDArray NDArray::reshape(const Shape& wanted) const {
+NDArray NDArray::reshape(const Shape& wanted, std::source_location where) const {
   const ArrayImpl& base = impl();
   Shape shape = wanted;
   int64_t known = 1;
@@ -303,7 +305,7 @@ NDArray NDArray::reshape(const Shape& wanted) const {
     i = old_end;
     j = new_end;
   }
-  if (!fits) return clone().reshape(shape);
+  if (!fits) return clone(where).reshape(shape);
   return make_view(*this, shape, strides, base.offset);
 }
 
@@ -313,7 +315,7 @@ View NDArray::operator[](int64_t i) const {
   return View(select(0, i));
 }
 
-View NDArray::operator[](const NDArray& index) const { return (*this)[{Index(index)}]; }
+View NDArray::operator[](const Arg& index) const { return (*this)[{Index(index.array, index.where)}]; }
 
 RowIterator NDArray::begin() const {
   MX_CHECK(rank() > 0, InvalidArgument,
@@ -331,10 +333,12 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
   const ArrayImpl& base = impl();
   int consumed = 0, ellipses = 0;
   bool arrays = false;
+  std::source_location where;
   for (const Index& entry : entries) {
     if (const auto* array = std::get_if<const NDArray*>(&entry.value())) {
       consumed += (*array)->dtype() == bool_ ? (*array)->rank() : 1;
       arrays = true;
+      where = entry.where();
     } else if (std::holds_alternative<Ellipsis>(entry.value())) {
       ++ellipses;
     } else if (!std::holds_alternative<NewAxis>(entry.value())) {
@@ -369,7 +373,7 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
       if (arrays) {
         offset -= place_in(*i, base.shape[d], d, base.shape) * base.strides[d];
         keep(base.shape[d], base.strides[d]);
-        indices.back() = full({}, *i, i64, cpu()).to(context());
+        indices.back() = scalar_array(*i, i64, context(), where);
       }
       ++d;
     } else if (const Slice* slice = std::get_if<Slice>(&entry.value())) {
@@ -390,7 +394,7 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
                "[index] expected integers or bool, got an index of ", array.dtype());
       if (array.dtype() != bool_) {
         keep(base.shape[d], base.strides[d]);
-        indices.back() = array.to(context());
+        indices.back() = array.to(context(), where);
         ++d;
         continue;
       }
@@ -401,9 +405,9 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
       MX_CHECK(
           detail::hooks().nonzero != nullptr, InvalidState,
           "[index] expected the operators for indexing with arrays (operators/operators.h, mx::operators)");
-      for (const NDArray& positions : detail::hooks().nonzero(array)) {
+      for (const NDArray& positions : detail::hooks().nonzero(array, where)) {
         keep(base.shape[d], base.strides[d]);
-        indices.back() = positions.to(context());
+        indices.back() = positions.to(context(), where);
         ++d;
       }
     }
@@ -411,25 +415,23 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
   keep_all(base.shape.rank() - d);
   NDArray view = make_view(*this, shape, strides, offset);
   if (!arrays) return View(std::move(view));
-  return advanced({std::move(view), std::move(indices), separated});
+  return advanced({std::move(view), std::move(indices), separated, where});
 }
 
-const View& View::operator=(const NDArray& source) const {
+const View& View::operator=(const Arg& source) const {
   if (target_ != nullptr) {
-    target_->assign(source);
+    target_->assign(source.array, source.where);
   } else {
-    detail::assign(impl(), source.impl(), "assign", std::source_location::current());
+    detail::assign(impl(), source.array.impl(), "assign", source.where);
   }
   return *this;
 }
 
-const View& View::operator=(const View& source) const { return *this = static_cast<const NDArray&>(source); }
-
-const View& View::operator=(Scalar value) const {
+const View& View::operator=(const NumberArg& value) const {
   if (target_ != nullptr) {
-    target_->assign(scalar_array(value, dtype(), context()));
+    target_->assign(scalar_array(value.number, dtype(), context(), value.where), value.where);
   } else {
-    NDArray(*this).fill_(value);
+    NDArray(*this).fill_(value.number, value.where);
   }
   return *this;
 }

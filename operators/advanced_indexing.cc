@@ -223,8 +223,8 @@ int64_t count_of(const NDArray& mask, std::source_location where) {
 }
 
 std::vector<NDArray> with_indices(std::vector<NDArray> inputs, std::span<const NDArray> indices,
-                                  const char* op) {
-  for (const NDArray& index : indices) inputs.push_back(detail::as_indices(index, op));
+                                  const char* op, std::source_location where) {
+  for (const NDArray& index : indices) inputs.push_back(detail::as_indices(index, op, where));
   return inputs;
 }
 
@@ -234,7 +234,7 @@ std::vector<NDArray> split(const detail::AdvancedIndex& index, Shape& axes) {
   for (size_t i = 0; i < index.indices.size(); ++i) {
     if (!index.indices[i].defined()) continue;
     axes.push_back(static_cast<int64_t>(i));
-    arrays.push_back(detail::as_indices(index.indices[i], "index"));
+    arrays.push_back(detail::as_indices(index.indices[i], "index", index.where));
   }
   MX_CHECK(!arrays.empty(), InvalidArgument,
            "[index] expected a mask with a dimension, got one of rank 0; use where()");
@@ -244,7 +244,7 @@ std::vector<NDArray> split(const detail::AdvancedIndex& index, Shape& axes) {
 NDArray hook_gather(const detail::AdvancedIndex& index) {
   Shape axes;
   const std::vector<NDArray> arrays = split(index, axes);
-  return gather_nd(index.base, arrays, axes, index.separated ? 0 : -1);
+  return gather_nd({index.base, index.where}, arrays, axes, index.separated ? 0 : -1);
 }
 
 Shape hook_gather_shape(const detail::AdvancedIndex& index) {
@@ -254,18 +254,20 @@ Shape hook_gather_shape(const detail::AdvancedIndex& index) {
   return kernels::gather_nd_shape(index.base.shape(), indices, axes, index.separated ? 0 : -1);
 }
 
-void hook_put(const detail::AdvancedIndex& index, const NDArray& values) {
+void hook_put(const detail::AdvancedIndex& index, const NDArray& values, std::source_location where) {
   Shape axes;
   const std::vector<NDArray> arrays = split(index, axes);
   NDArray base = index.base;
   // Leading dimensions of 1 are in nobody's way, as in other assignments.
-  NDArray source = values.to(base.context());
+  NDArray source = values.to(base.context(), where);
   const int rank = hook_gather_shape(index).rank();
   while (source.rank() > rank && source.shape()[0] == 1) source = source.squeeze(0);
-  put_nd_(base, arrays, axes, source, Scatter::set, index.separated ? 0 : -1);
+  put_nd_(base, arrays, axes, source, Scatter::set, index.separated ? 0 : -1, where);
 }
 
-std::vector<NDArray> hook_nonzero(const NDArray& mask) { return nonzero(mask); }
+std::vector<NDArray> hook_nonzero(const NDArray& mask, std::source_location where) {
+  return nonzero({mask, where});
+}
 
 }  // namespace
 
@@ -290,22 +292,23 @@ bool install_indexing() {
 }  // namespace detail
 
 NDArray gather_nd(const Arg& x, std::span<const NDArray> indices, const Shape& axes, int64_t position) {
-  return call(kGatherNd, GatherNdAttrs{axes, position}, with_indices({x.array}, indices, "gather_nd"),
-              x.where)
+  return call(kGatherNd, GatherNdAttrs{axes, position},
+              with_indices({x.array}, indices, "gather_nd", x.where), x.where)
       .at(0);
 }
 
 NDArray put_nd(const Arg& x, std::span<const NDArray> indices, const Shape& axes, const NDArray& values,
                Scatter how, int64_t position) {
   return call(kPutNd, PutNdAttrs{axes, position, to_string(how)},
-              with_indices({x.array, values.to(x.array.dtype())}, indices, "put_nd"), x.where)
+              with_indices({x.array, values.to(x.array.dtype(), x.where)}, indices, "put_nd", x.where),
+              x.where)
       .at(0);
 }
 
 NDArray& put_nd_(NDArray& x, std::span<const NDArray> indices, const Shape& axes, const NDArray& values,
-                 Scatter how, int64_t position) {
+                 Scatter how, int64_t position, std::source_location where) {
   call_into(x, kPutNd, PutNdAttrs{axes, position, to_string(how)},
-            with_indices({x, values.to(x.dtype())}, indices, "put_nd"));
+            with_indices({x, values.to(x.dtype(), where)}, indices, "put_nd", where), where);
   return x;
 }
 
@@ -319,12 +322,12 @@ NDArray masked_select(const Arg& x, const NDArray& mask) {
 }
 
 NDArray masked_scatter(const Arg& x, const NDArray& mask, const NDArray& source) {
-  return call(kMaskedScatter, {}, x, mask, source.to(x.array.dtype()));
+  return call(kMaskedScatter, {}, x, mask, source.to(x.array.dtype(), x.where));
 }
 
-NDArray& masked_scatter_(NDArray& x, const NDArray& mask, const NDArray& source) {
-  const NDArray inputs[] = {x, mask, source.to(x.dtype())};
-  call_into(x, kMaskedScatter, {}, inputs);
+NDArray& masked_scatter_(NDArray& x, const NDArray& mask, const NDArray& source, std::source_location where) {
+  const NDArray inputs[] = {x, mask, source.to(x.dtype(), where)};
+  call_into(x, kMaskedScatter, {}, inputs, where);
   return x;
 }
 

@@ -15,7 +15,7 @@ NDArray Operand::with(const Operand& other, const char* op) const {
   MX_CHECK(other.is_array(), InvalidArgument, "[", op,
            "] expected an array among the operands, got two numbers");
   const NDArray& array = other.array();
-  return scalar_array(number_, promote_weak(array.dtype(), number_.category()), array.context());
+  return scalar_array(number_, promote_weak(array.dtype(), number_.category()), array.context(), where_);
 }
 
 namespace {
@@ -186,7 +186,7 @@ NDArray& apply_in_place(NDArray& a, const Operand& b) {
 template <BinaryOp kOp>
 const View& apply_in_place(const View& a, const Operand& b) {
   if (a.advanced()) {
-    a = apply<kOp>(Operand(a), b);
+    a = Arg(apply<kOp>(Operand(a, b.where()), b), b.where());
   } else {
     // One operation: nobody gets between reading and writing.
     NDArray memory = a;

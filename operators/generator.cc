@@ -20,9 +20,10 @@ namespace {
 
 NDArray state_of(uint64_t seed) { return array<int64_t>({static_cast<int64_t>(seed), 0}); }
 
-NDArray fill(Generator& generator, const Operator& op, double a, double b, const Shape& shape, DType dtype) {
+NDArray fill(Generator& generator, const Operator& op, double a, double b, const Shape& shape, DType dtype,
+             std::source_location where) {
   const int64_t count = checked_numel(shape, size_of(dtype), op.name());
-  return call(op, FillAttrs{shape, dtype, a, b}, generator.key(count));
+  return call(op, FillAttrs{shape, dtype, a, b}, {generator.key(count, where), where});
 }
 
 void check_floating(const char* op, DType dtype) {
@@ -67,67 +68,79 @@ Defaults& defaults() {
 
 Generator::Generator(uint64_t seed, Context context) : state_(state_of(seed).to(context)) {}
 
-void Generator::seed(uint64_t seed) { state_.copy_from(state_of(seed)); }
+void Generator::seed(uint64_t seed, std::source_location where) { state_.copy_from(state_of(seed), where); }
 
-NDArray Generator::key(int64_t count) { return call(detail::kRandomKey, KeyAttrs{count}, state_); }
+NDArray Generator::key(int64_t count, std::source_location where) {
+  return call(detail::kRandomKey, KeyAttrs{count}, {state_, where});
+}
 
-NDArray Generator::rand(const Shape& shape, DType dtype) { return uniform(0, 1, shape, dtype); }
+NDArray Generator::rand(const Shape& shape, DType dtype, std::source_location where) {
+  return uniform(0, 1, shape, dtype, where);
+}
 
-NDArray Generator::uniform(double low, double high, const Shape& shape, DType dtype) {
+NDArray Generator::uniform(double low, double high, const Shape& shape, DType dtype,
+                           std::source_location where) {
   check_floating("uniform", dtype);
   MX_CHECK(std::isfinite(low) && std::isfinite(high) && low < high, InvalidArgument,
            "[uniform] expected finite limits, low < high, got ", low, " and ", high);
-  return fill(*this, detail::kUniform, low, high, shape, dtype);
+  return fill(*this, detail::kUniform, low, high, shape, dtype, where);
 }
 
-NDArray Generator::randn(const Shape& shape, DType dtype) { return normal(0, 1, shape, dtype); }
+NDArray Generator::randn(const Shape& shape, DType dtype, std::source_location where) {
+  return normal(0, 1, shape, dtype, where);
+}
 
-NDArray Generator::normal(double mean, double deviation, const Shape& shape, DType dtype) {
+NDArray Generator::normal(double mean, double deviation, const Shape& shape, DType dtype,
+                          std::source_location where) {
   check_floating("normal", dtype);
   MX_CHECK(std::isfinite(mean) && std::isfinite(deviation) && deviation >= 0, InvalidArgument,
            "[normal] expected a finite mean and a deviation of 0 or more, got ", mean, " and ", deviation);
-  return fill(*this, detail::kNormal, mean, deviation, shape, dtype);
+  return fill(*this, detail::kNormal, mean, deviation, shape, dtype, where);
 }
 
-NDArray Generator::randint(int64_t low, int64_t high, const Shape& shape, DType dtype) {
+NDArray Generator::randint(int64_t low, int64_t high, const Shape& shape, DType dtype,
+                           std::source_location where) {
   const int64_t count = checked_numel(shape, size_of(dtype), "randint");
   MX_CHECK(low < high, InvalidArgument, "[randint] expected low < high, got ", low, " and ", high);
-  return call(detail::kRandint, IntegerAttrs{shape, dtype, low, high}, key(count));
+  return call(detail::kRandint, IntegerAttrs{shape, dtype, low, high}, {key(count, where), where});
 }
 
-NDArray Generator::bernoulli(double probability, const Shape& shape, DType dtype) {
+NDArray Generator::bernoulli(double probability, const Shape& shape, DType dtype,
+                             std::source_location where) {
   MX_CHECK(probability >= 0 && probability <= 1, InvalidArgument,
            "[bernoulli] expected a probability from 0 to 1, got ", probability);
-  return fill(*this, detail::kBernoulli, probability, 0, shape, dtype);
+  return fill(*this, detail::kBernoulli, probability, 0, shape, dtype, where);
 }
 
 NDArray Generator::bernoulli(const Arg& probability, DType dtype) {
-  return call(detail::kBernoulliOf, TypeAttrs{dtype}, probability, key(probability.array.numel()));
+  return call(detail::kBernoulliOf, TypeAttrs{dtype}, probability,
+              key(probability.array.numel(), probability.where));
 }
 
-NDArray Generator::exponential(double rate, const Shape& shape, DType dtype) {
+NDArray Generator::exponential(double rate, const Shape& shape, DType dtype, std::source_location where) {
   check_floating("exponential", dtype);
   check_positive("exponential", "rate", rate);
-  return fill(*this, detail::kExponential, rate, 0, shape, dtype);
+  return fill(*this, detail::kExponential, rate, 0, shape, dtype, where);
 }
 
-NDArray Generator::gamma(double alpha, double scale, const Shape& shape, DType dtype) {
+NDArray Generator::gamma(double alpha, double scale, const Shape& shape, DType dtype,
+                         std::source_location where) {
   check_floating("gamma", dtype);
   check_positive("gamma", "shape parameter", alpha);
   check_positive("gamma", "scale", scale);
-  return fill(*this, detail::kGamma, alpha, scale, shape, dtype);
+  return fill(*this, detail::kGamma, alpha, scale, shape, dtype, where);
 }
 
-NDArray Generator::poisson(double mean, const Shape& shape, DType dtype) {
+NDArray Generator::poisson(double mean, const Shape& shape, DType dtype, std::source_location where) {
   MX_CHECK(dtype != bool_, InvalidArgument, "[poisson] expected a type for numbers, got bool");
   MX_CHECK(std::isfinite(mean) && mean >= 0, InvalidArgument,
            "[poisson] expected a finite mean of 0 or more, got ", mean);
-  return fill(*this, detail::kPoisson, mean, 0, shape, dtype);
+  return fill(*this, detail::kPoisson, mean, 0, shape, dtype, where);
 }
 
-NDArray Generator::permutation(int64_t n) {
+NDArray Generator::permutation(int64_t n, std::source_location where) {
   checked_numel({n}, sizeof(int64_t), "permutation");
-  return call(detail::kPermutation, KeyAttrs{n}, key(n));
+  return call(detail::kPermutation, KeyAttrs{n}, {key(n, where), where});
 }
 
 NDArray Generator::categorical(const Arg& weights, int64_t samples, bool logits) {
@@ -137,60 +150,72 @@ NDArray Generator::categorical(const Arg& weights, int64_t samples, bool logits)
            samples);
   rows[rows.rank() - 1] = samples;
   const int64_t count = checked_numel(rows, sizeof(int64_t), "categorical");
-  return call(detail::kCategorical, CategoricalAttrs{samples, logits}, weights, key(count));
+  return call(detail::kCategorical, CategoricalAttrs{samples, logits}, weights, key(count, weights.where));
 }
 
 NDArray Generator::shuffle(const Arg& x) {
   MX_CHECK(x.array.rank() >= 1, InvalidArgument, "[shuffle] expected an array with a dimension, got rank 0");
-  return take(x, permutation(x.array.shape()[0]), 0);
+  return take(x, permutation(x.array.shape()[0], x.where), 0);
 }
 
-NDArray& Generator::shuffle_(NDArray& x) { return x.copy_from(shuffle(x)); }
+NDArray& Generator::shuffle_(NDArray& x, std::source_location where) {
+  return x.copy_from(shuffle({x, where}), where);
+}
 
 Generator& default_generator(Context context) { return defaults().of(context); }
 
 void manual_seed(uint64_t seed) { defaults().seed_all(seed); }
 
-NDArray rand(const Shape& shape, DType dtype, Context context) {
-  return default_generator(context).rand(shape, dtype);
+NDArray rand(const Shape& shape, DType dtype, Context context, std::source_location where) {
+  return default_generator(context).rand(shape, dtype, where);
 }
-NDArray uniform(double low, double high, const Shape& shape, DType dtype, Context context) {
-  return default_generator(context).uniform(low, high, shape, dtype);
+NDArray uniform(double low, double high, const Shape& shape, DType dtype, Context context,
+                std::source_location where) {
+  return default_generator(context).uniform(low, high, shape, dtype, where);
 }
-NDArray randn(const Shape& shape, DType dtype, Context context) {
-  return default_generator(context).randn(shape, dtype);
+NDArray randn(const Shape& shape, DType dtype, Context context, std::source_location where) {
+  return default_generator(context).randn(shape, dtype, where);
 }
-NDArray normal(double mean, double deviation, const Shape& shape, DType dtype, Context context) {
-  return default_generator(context).normal(mean, deviation, shape, dtype);
+NDArray normal(double mean, double deviation, const Shape& shape, DType dtype, Context context,
+               std::source_location where) {
+  return default_generator(context).normal(mean, deviation, shape, dtype, where);
 }
-NDArray randint(int64_t low, int64_t high, const Shape& shape, DType dtype, Context context) {
-  return default_generator(context).randint(low, high, shape, dtype);
+NDArray randint(int64_t low, int64_t high, const Shape& shape, DType dtype, Context context,
+                std::source_location where) {
+  return default_generator(context).randint(low, high, shape, dtype, where);
 }
-NDArray bernoulli(double probability, const Shape& shape, DType dtype, Context context) {
-  return default_generator(context).bernoulli(probability, shape, dtype);
+NDArray bernoulli(double probability, const Shape& shape, DType dtype, Context context,
+                  std::source_location where) {
+  return default_generator(context).bernoulli(probability, shape, dtype, where);
 }
 NDArray bernoulli(const Arg& probability, DType dtype) {
   return default_generator(probability.array.context()).bernoulli(probability, dtype);
 }
-NDArray exponential(double rate, const Shape& shape, DType dtype, Context context) {
-  return default_generator(context).exponential(rate, shape, dtype);
+NDArray exponential(double rate, const Shape& shape, DType dtype, Context context,
+                    std::source_location where) {
+  return default_generator(context).exponential(rate, shape, dtype, where);
 }
-NDArray gamma(double alpha, double scale, const Shape& shape, DType dtype, Context context) {
-  return default_generator(context).gamma(alpha, scale, shape, dtype);
+NDArray gamma(double alpha, double scale, const Shape& shape, DType dtype, Context context,
+              std::source_location where) {
+  return default_generator(context).gamma(alpha, scale, shape, dtype, where);
 }
-NDArray poisson(double mean, const Shape& shape, DType dtype, Context context) {
-  return default_generator(context).poisson(mean, shape, dtype);
+NDArray poisson(double mean, const Shape& shape, DType dtype, Context context, std::source_location where) {
+  return default_generator(context).poisson(mean, shape, dtype, where);
 }
-NDArray permutation(int64_t n, Context context) { return default_generator(context).permutation(n); }
+NDArray permutation(int64_t n, Context context, std::source_location where) {
+  return default_generator(context).permutation(n, where);
+}
 NDArray categorical(const Arg& weights, int64_t samples, bool logits) {
   return default_generator(weights.array.context()).categorical(weights, samples, logits);
 }
 NDArray shuffle(const Arg& x) { return default_generator(x.array.context()).shuffle(x); }
-NDArray& shuffle_(NDArray& x) { return default_generator(x.context()).shuffle_(x); }
+NDArray& shuffle_(NDArray& x, std::source_location where) {
+  return default_generator(x.context()).shuffle_(x, where);
+}
 
 Dropout dropout_with_mask(const Arg& x, double p, Generator* generator) {
   Generator& used = generator_or_default(generator, x.array.context());
-  const NDArray inputs[] = {x.array, used.key(x.array.numel())};
+  const NDArray inputs[] = {x.array, used.key(x.array.numel(), x.where)};
   std::vector<NDArray> both = call(detail::kDropout, DropoutAttrs{p}, inputs, x.where);
   return {std::move(both[0]), std::move(both[1])};
 }

@@ -290,9 +290,9 @@ const Operator kEmbeddingGradient = {
     .dtypes = {i32, i64}};
 
 void update_in_place(NDArray& x, const Operator& op, const NDArray& indices, const NDArray& updates,
-                     int64_t axis, Scatter how) {
-  const NDArray inputs[] = {x, detail::as_indices(indices, op.name()), updates.to(x.dtype())};
-  call_into(x, op, UpdateAttrs{axis, to_string(how)}, inputs);
+                     int64_t axis, Scatter how, std::source_location where) {
+  const NDArray inputs[] = {x, detail::as_indices(indices, op.name(), where), updates.to(x.dtype(), where)};
+  call_into(x, op, UpdateAttrs{axis, to_string(how)}, inputs, where);
 }
 
 }  // namespace
@@ -318,11 +318,11 @@ Scatter scatter_how(const std::string& text, const char* op) {
       concat("[", op, "] expected how to be set, add, mul, max or min, got \"", text, "\""));
 }
 
-NDArray as_indices(const NDArray& indices, const char* op) {
+NDArray as_indices(const NDArray& indices, const char* op, std::source_location where) {
   const DType type = indices.dtype();
   if (type == i32 || type == i64) return indices;
   MX_CHECK(is_integral(type), InvalidArgument, "[", op, "] expected indices of an integer type, got ", type);
-  return indices.to(i64);
+  return indices.to(i64, where);
 }
 
 void check_index_type(const InferContext& c, size_t i) {
@@ -353,11 +353,11 @@ std::string to_string(Scatter how) {
 }
 
 NDArray take(const Arg& x, const NDArray& indices, int64_t axis, IndexMode mode) {
-  return call(kTake, TakeAttrs{axis, to_string(mode)}, x, detail::as_indices(indices, "take"));
+  return call(kTake, TakeAttrs{axis, to_string(mode)}, x, detail::as_indices(indices, "take", x.where));
 }
 
 NDArray gather(const Arg& x, const NDArray& indices, int64_t axis) {
-  return call(kGather, GatherAttrs{axis}, x, detail::as_indices(indices, "gather"));
+  return call(kGather, GatherAttrs{axis}, x, detail::as_indices(indices, "gather", x.where));
 }
 
 NDArray take_along_axis(const Arg& x, const NDArray& indices, int64_t axis) {
@@ -376,19 +376,20 @@ NDArray take_along_axis(const Arg& x, const NDArray& indices, int64_t axis) {
 }
 
 NDArray scatter(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis, Scatter how) {
-  return call(kScatter, UpdateAttrs{axis, to_string(how)}, x, detail::as_indices(indices, "scatter"),
-              updates.to(x.array.dtype()));
+  return call(kScatter, UpdateAttrs{axis, to_string(how)}, x, detail::as_indices(indices, "scatter", x.where),
+              updates.to(x.array.dtype(), x.where));
 }
 
-NDArray& scatter_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis, Scatter how) {
-  update_in_place(x, kScatter, indices, updates, axis, how);
+NDArray& scatter_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis, Scatter how,
+                  std::source_location where) {
+  update_in_place(x, kScatter, indices, updates, axis, how, where);
   return x;
 }
 
 NDArray index_update(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis,
                      Scatter how) {
-  return call(kIndexUpdate, UpdateAttrs{axis, to_string(how)}, x, detail::as_indices(indices, "index_update"),
-              updates.to(x.array.dtype()));
+  return call(kIndexUpdate, UpdateAttrs{axis, to_string(how)}, x,
+              detail::as_indices(indices, "index_update", x.where), updates.to(x.array.dtype(), x.where));
 }
 
 NDArray index_add(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis) {
@@ -399,27 +400,29 @@ NDArray index_copy(const Arg& x, const NDArray& indices, const NDArray& updates,
   return index_update(x, indices, updates, axis, Scatter::set);
 }
 
-NDArray& index_add_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis) {
-  update_in_place(x, kIndexUpdate, indices, updates, axis, Scatter::add);
+NDArray& index_add_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis,
+                    std::source_location where) {
+  update_in_place(x, kIndexUpdate, indices, updates, axis, Scatter::add, where);
   return x;
 }
 
-NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis) {
-  update_in_place(x, kIndexUpdate, indices, updates, axis, Scatter::set);
+NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis,
+                     std::source_location where) {
+  update_in_place(x, kIndexUpdate, indices, updates, axis, Scatter::set, where);
   return x;
 }
 
 NDArray one_hot(const Arg& indices, int64_t classes, DType dtype) {
-  const NDArray converted = detail::as_indices(indices.array, "one_hot");
+  const NDArray converted = detail::as_indices(indices.array, "one_hot", indices.where);
   return call(kOneHot, OneHotAttrs{classes, dtype}, {converted, indices.where});
 }
 
 NDArray embedding(const Arg& table, const NDArray& indices) {
-  return call(kEmbedding, {}, table, detail::as_indices(indices, "embedding"));
+  return call(kEmbedding, {}, table, detail::as_indices(indices, "embedding", table.where));
 }
 
 NDArray embedding_gradient(const Arg& indices, const NDArray& head, int64_t rows, int64_t skip_row) {
-  const NDArray converted = detail::as_indices(indices.array, "embedding_gradient");
+  const NDArray converted = detail::as_indices(indices.array, "embedding_gradient", indices.where);
   return call(kEmbeddingGradient, EmbeddingGradientAttrs{rows, skip_row}, {converted, indices.where}, head);
 }
 

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <source_location>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,15 +41,17 @@ NDArray take_along_axis(const Arg& x, const NDArray& indices, int64_t axis);
 NDArray scatter(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis,
                 Scatter how = Scatter::set);
 NDArray& scatter_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis,
-                  Scatter how = Scatter::set);
+                  Scatter how = Scatter::set, std::source_location where = std::source_location::current());
 
 /// x with updates[.., j, ..] combined into x[.., indices[j], ..]; `indices` (n,), `updates` broadcasts to x's
 /// shape with n along `axis`.
 NDArray index_update(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis, Scatter how);
 NDArray index_add(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis = 0);
 NDArray index_copy(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis = 0);
-NDArray& index_add_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis = 0);
-NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis = 0);
+NDArray& index_add_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis = 0,
+                    std::source_location where = std::source_location::current());
+NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis = 0,
+                     std::source_location where = std::source_location::current());
 
 /// (.., classes): 1 where the last index is indices[..], else 0. Indices must not be negative.
 NDArray one_hot(const Arg& indices, int64_t classes, DType dtype = f32);
@@ -66,14 +69,16 @@ NDArray gather_nd(const Arg& x, std::span<const NDArray> indices, const Shape& a
 NDArray put_nd(const Arg& x, std::span<const NDArray> indices, const Shape& axes, const NDArray& values,
                Scatter how = Scatter::set, int64_t position = -1);
 NDArray& put_nd_(NDArray& x, std::span<const NDArray> indices, const Shape& axes, const NDArray& values,
-                 Scatter how = Scatter::set, int64_t position = -1);
+                 Scatter how = Scatter::set, int64_t position = -1,
+                 std::source_location where = std::source_location::current());
 
 /// The elements of x where the mask is true, in row-major order, (n,). Broadcasts both. Waits for the mask.
 NDArray masked_select(const Arg& x, const NDArray& mask);
 /// x with the elements where the mask is true replaced by those of `source`, taken one after the other; the
 /// mask broadcasts to x. More elements than are used may be there; too few fail the operation.
 NDArray masked_scatter(const Arg& x, const NDArray& mask, const NDArray& source);
-NDArray& masked_scatter_(NDArray& x, const NDArray& mask, const NDArray& source);
+NDArray& masked_scatter_(NDArray& x, const NDArray& mask, const NDArray& source,
+                         std::source_location where = std::source_location::current());
 
 /// The indices of the elements that are not 0, in row-major order: i64 (n, rank). Waits.
 NDArray argwhere(const Arg& x);
@@ -90,7 +95,8 @@ IndexMode index_mode(const std::string& text, const char* op);
 Scatter scatter_how(const std::string& text, const char* op);
 
 /// Indices as the kernels take them: i32 or i64. Throws InvalidArgument for bool and floating-point numbers.
-NDArray as_indices(const NDArray& indices, const char* op);
+NDArray as_indices(const NDArray& indices, const char* op,
+                   std::source_location where = std::source_location::current());
 /// For infer functions: input i must be i32 or i64.
 void check_index_type(const InferContext& c, size_t i);
 

@@ -26,6 +26,15 @@ void check(const Arg& x, const NDArray& target, const std::string& reduction, co
   check_reduction(reduction, x, op);
 }
 
+/// The steps of a loss are called where the loss was: at(a) + b instead of a + b.
+struct At {
+  std::source_location where;
+  explicit At(const Arg& x) : where(x.where) {}
+  Arg operator()(const NDArray& a) const { return {a, where}; }
+  Operand operator()(int number) const { return {number, where}; }
+  Operand operator()(double number) const { return {number, where}; }
+};
+
 NDArray finish(const NDArray& losses, const std::string& reduction, std::source_location where) {
   if (reduction == "none") return losses;
   return reduction == "mean" ? mean({losses, where}) : sum({losses, where});
@@ -34,9 +43,9 @@ NDArray finish(const NDArray& losses, const std::string& reduction, std::source_
 NDArray difference(const Arg& x, const NDArray& target) { return sub({x.array, x.where}, target); }
 
 /// z^2 / 2 up to delta, delta (z - delta / 2) beyond, without the square of what is beyond.
-NDArray huber(const NDArray& distance, double delta) {
-  const NDArray inner = minimum(distance, delta);
-  return square(inner) * 0.5 + (distance - inner) * delta;
+NDArray huber(const NDArray& distance, double delta, const At& at) {
+  const NDArray inner = minimum(at(distance), delta);
+  return at(at(square(at(inner))) * 0.5) + at(at(distance) - inner) * delta;
 }
 
 }  // namespace
@@ -50,40 +59,44 @@ NDArray bce_loss(const Arg& x, const NDArray& target, const std::string& reducti
 NDArray bce_with_logits(const Arg& x, const NDArray& target, const std::string& reduction,
                         const NDArray& pos_weight) {
   check(x, target, reduction, "bce_with_logits");
-  NDArray hit = softplus(-x.array);
+  const At at(x);
+  NDArray hit = softplus(at(-x));
   if (pos_weight.defined()) {
     const Shape& shape = x.array.shape();
     MX_CHECK(broadcast_shapes(pos_weight.shape(), shape, "bce_with_logits") == shape, InvalidArgument,
              "[bce_with_logits] expected a pos_weight that broadcasts to ", shape, ", got ",
              pos_weight.shape());
-    hit = hit * ((pos_weight - 1) * target + 1);
+    hit = at(hit) * (at(at(at(pos_weight) - 1) * target) + 1);
   }
-  return finish((1 - target) * x.array + hit, reduction, x.where);
+  return finish(at(at(at(1) - target) * x.array) + hit, reduction, x.where);
 }
 
 NDArray mse_loss(const Arg& x, const NDArray& target, const std::string& reduction) {
   check(x, target, reduction, "mse_loss");
-  return finish(square(difference(x, target)), reduction, x.where);
+  return finish(square({difference(x, target), x.where}), reduction, x.where);
 }
 
 NDArray l1_loss(const Arg& x, const NDArray& target, const std::string& reduction) {
   check(x, target, reduction, "l1_loss");
-  return finish(abs(difference(x, target)), reduction, x.where);
+  return finish(abs({difference(x, target), x.where}), reduction, x.where);
 }
 
 NDArray huber_loss(const Arg& x, const NDArray& target, double delta, const std::string& reduction) {
   check(x, target, reduction, "huber_loss");
   MX_CHECK(delta > 0, InvalidArgument, "[huber_loss] expected a delta above 0, got ", delta);
-  return finish(huber(abs(difference(x, target)), delta), reduction, x.where);
+  const At at(x);
+  return finish(huber(abs(at(difference(x, target))), delta, at), reduction, x.where);
 }
 
 NDArray smooth_l1_loss(const Arg& x, const NDArray& target, double beta, const std::string& reduction) {
   check(x, target, reduction, "smooth_l1_loss");
   MX_CHECK(beta >= 0, InvalidArgument, "[smooth_l1_loss] expected a beta of at least 0, got ", beta);
-  const NDArray distance = abs(difference(x, target));
+  const At at(x);
+  const NDArray distance = abs(at(difference(x, target)));
   if (beta == 0) return finish(distance, reduction, x.where);
-  const NDArray inner = minimum(distance, beta);
-  return finish(square(inner) * (0.5 / beta) + (distance - inner), reduction, x.where);
+  const NDArray inner = minimum(at(distance), beta);
+  const NDArray near = at(square(at(inner))) * (0.5 / beta);
+  return finish(at(near) + (at(distance) - inner), reduction, x.where);
 }
 
 NDArray kl_div(const Arg& x, const NDArray& target, const std::string& reduction, bool log_target) {
@@ -93,22 +106,27 @@ NDArray kl_div(const Arg& x, const NDArray& target, const std::string& reduction
   MX_CHECK(!by_batch || x.array.rank() > 0, InvalidArgument,
            "[kl_div] expected a first dimension for the reduction \"batchmean\", got rank 0");
   // The logarithm of 1 for 0: it and its derivative are finite.
-  const NDArray losses =
-      log_target ? exp(target) * (target - x.array) : target * (log(where(target == 0, 1, target)) - x.array);
+  const At at(x);
+  const NDArray weight = log_target ? exp(at(target)) : target;
+  const NDArray log_weight = log_target ? target : log(at(where(at(at(target) == 0), 1, target)));
+  const NDArray losses = at(weight) * (at(log_weight) - x.array);
   if (!by_batch) return finish(losses, reduction, x.where);
-  return sum({losses, x.where}) / x.array.size(0);
+  return at(sum(at(losses))) / x.array.size(0);
 }
 
 NDArray hinge_loss(const Arg& x, const NDArray& target, double margin, const std::string& reduction) {
   check(x, target, reduction, "hinge_loss");
-  return finish(relu(margin - mul({x.array, x.where}, target)), reduction, x.where);
+  const At at(x);
+  return finish(relu(at(at(margin) - mul(x, target))), reduction, x.where);
 }
 
 NDArray hinge_embedding_loss(const Arg& x, const NDArray& target, double margin,
                              const std::string& reduction) {
   check(x, target, reduction, "hinge_embedding_loss");
-  return finish(where(target == 1, x.array, 0) + where(target == -1, relu(margin - x.array), 0), reduction,
-                x.where);
+  const At at(x);
+  const NDArray like = where(at(at(target) == 1), x.array, 0);
+  const NDArray unlike = where(at(at(target) == -1), relu(at(at(margin) - x.array)), 0);
+  return finish(at(like) + unlike, reduction, x.where);
 }
 
 }  // namespace mx

@@ -14,6 +14,7 @@ class Operand {
  public:
   Operand(const NDArray& array, std::source_location where = std::source_location::current())
       : array_(&array), number_(0), where_(where) {}
+  Operand(const Arg& a) : array_(&a.array), number_(0), where_(a.where) {}
   template <class T>
   requires std::is_arithmetic_v<T> || std::same_as<T, float16> || std::same_as<T, bfloat16> ||
       std::same_as<T, Scalar>

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <source_location>
 
 #include "operators/operator.h"
 
@@ -25,38 +26,47 @@ class Generator {
   explicit Generator(uint64_t seed = 0, Context context = cpu());
 
   /// Begins anew, after what was called before.
-  void seed(uint64_t seed);
+  void seed(uint64_t seed, std::source_location where = std::source_location::current());
   Context context() const { return state_.context(); }
   /// i64 (2,): seed and position. For saving; may be assigned with copy_from.
   const NDArray& state() const { return state_; }
 
   /// Uniform in [0, 1); and in [low, high).
-  NDArray rand(const Shape& shape, DType dtype = f32);
-  NDArray uniform(double low, double high, const Shape& shape, DType dtype = f32);
+  NDArray rand(const Shape& shape, DType dtype = f32,
+               std::source_location where = std::source_location::current());
+  NDArray uniform(double low, double high, const Shape& shape, DType dtype = f32,
+                  std::source_location where = std::source_location::current());
   /// Normal with mean 0 and deviation 1; and others.
-  NDArray randn(const Shape& shape, DType dtype = f32);
-  NDArray normal(double mean, double deviation, const Shape& shape, DType dtype = f32);
+  NDArray randn(const Shape& shape, DType dtype = f32,
+                std::source_location where = std::source_location::current());
+  NDArray normal(double mean, double deviation, const Shape& shape, DType dtype = f32,
+                 std::source_location where = std::source_location::current());
   /// Whole numbers in [low, high), each as likely.
-  NDArray randint(int64_t low, int64_t high, const Shape& shape, DType dtype = i64);
+  NDArray randint(int64_t low, int64_t high, const Shape& shape, DType dtype = i64,
+                  std::source_location where = std::source_location::current());
   /// 1 with that probability, else 0; and with one probability per element.
-  NDArray bernoulli(double probability, const Shape& shape, DType dtype = f32);
+  NDArray bernoulli(double probability, const Shape& shape, DType dtype = f32,
+                    std::source_location where = std::source_location::current());
   NDArray bernoulli(const Arg& probability, DType dtype = f32);
   /// With that rate: the mean is 1 / rate.
-  NDArray exponential(double rate, const Shape& shape, DType dtype = f32);
-  NDArray gamma(double alpha, double scale, const Shape& shape, DType dtype = f32);
-  NDArray poisson(double mean, const Shape& shape, DType dtype = i64);
+  NDArray exponential(double rate, const Shape& shape, DType dtype = f32,
+                      std::source_location where = std::source_location::current());
+  NDArray gamma(double alpha, double scale, const Shape& shape, DType dtype = f32,
+                std::source_location where = std::source_location::current());
+  NDArray poisson(double mean, const Shape& shape, DType dtype = i64,
+                  std::source_location where = std::source_location::current());
   /// 0 .. n - 1 in random order: i64 (n,).
-  NDArray permutation(int64_t n);
+  NDArray permutation(int64_t n, std::source_location where = std::source_location::current());
   /// i64 (.., samples): indices into the last dimension of `weights` (.., n), drawn with replacement in
   /// proportion to them, or with `logits` to their exponentials.
   NDArray categorical(const Arg& weights, int64_t samples, bool logits = false);
   /// The entries of the first dimension in random order; a copy, and in place.
   NDArray shuffle(const Arg& x);
-  NDArray& shuffle_(NDArray& x);
+  NDArray& shuffle_(NDArray& x, std::source_location where = std::source_location::current());
 
   /// Takes `count` positions of the stream: i64 (2,), the seed and the first of them. For other operators
   /// that need random numbers: give them this as an input.
-  NDArray key(int64_t count);
+  NDArray key(int64_t count, std::source_location where = std::source_location::current());
 
  private:
   NDArray state_;
@@ -74,20 +84,30 @@ inline Generator& generator_or_default(Generator* generator, Context context = c
 void manual_seed(uint64_t seed);
 
 // Members of the default generator as functions. Those with an array argument use its device.
-NDArray rand(const Shape& shape, DType dtype = f32, Context context = cpu());
-NDArray uniform(double low, double high, const Shape& shape, DType dtype = f32, Context context = cpu());
-NDArray randn(const Shape& shape, DType dtype = f32, Context context = cpu());
-NDArray normal(double mean, double deviation, const Shape& shape, DType dtype = f32, Context context = cpu());
-NDArray randint(int64_t low, int64_t high, const Shape& shape, DType dtype = i64, Context context = cpu());
-NDArray bernoulli(double probability, const Shape& shape, DType dtype = f32, Context context = cpu());
+NDArray rand(const Shape& shape, DType dtype = f32, Context context = cpu(),
+             std::source_location where = std::source_location::current());
+NDArray uniform(double low, double high, const Shape& shape, DType dtype = f32, Context context = cpu(),
+                std::source_location where = std::source_location::current());
+NDArray randn(const Shape& shape, DType dtype = f32, Context context = cpu(),
+              std::source_location where = std::source_location::current());
+NDArray normal(double mean, double deviation, const Shape& shape, DType dtype = f32, Context context = cpu(),
+               std::source_location where = std::source_location::current());
+NDArray randint(int64_t low, int64_t high, const Shape& shape, DType dtype = i64, Context context = cpu(),
+                std::source_location where = std::source_location::current());
+NDArray bernoulli(double probability, const Shape& shape, DType dtype = f32, Context context = cpu(),
+                  std::source_location where = std::source_location::current());
 NDArray bernoulli(const Arg& probability, DType dtype = f32);
-NDArray exponential(double rate, const Shape& shape, DType dtype = f32, Context context = cpu());
-NDArray gamma(double alpha, double scale, const Shape& shape, DType dtype = f32, Context context = cpu());
-NDArray poisson(double mean, const Shape& shape, DType dtype = i64, Context context = cpu());
-NDArray permutation(int64_t n, Context context = cpu());
+NDArray exponential(double rate, const Shape& shape, DType dtype = f32, Context context = cpu(),
+                    std::source_location where = std::source_location::current());
+NDArray gamma(double alpha, double scale, const Shape& shape, DType dtype = f32, Context context = cpu(),
+              std::source_location where = std::source_location::current());
+NDArray poisson(double mean, const Shape& shape, DType dtype = i64, Context context = cpu(),
+                std::source_location where = std::source_location::current());
+NDArray permutation(int64_t n, Context context = cpu(),
+                    std::source_location where = std::source_location::current());
 NDArray categorical(const Arg& weights, int64_t samples, bool logits = false);
 NDArray shuffle(const Arg& x);
-NDArray& shuffle_(NDArray& x);
+NDArray& shuffle_(NDArray& x, std::source_location where = std::source_location::current());
 
 struct Dropout {
   NDArray values;  ///< of x's type: 0 with probability p, else x / (1 - p)

@@ -109,8 +109,8 @@ NDArray where(const Arg& condition, const Operand& a, const Operand& b) {
   DType dtype = promote(a.number().category(), b.number().category());
   if (dtype == f64) dtype = f32;
   const Context context = condition.array.context();
-  return call(kWhere, {}, condition, scalar_array(a.number(), dtype, context),
-              scalar_array(b.number(), dtype, context));
+  return call(kWhere, {}, condition, scalar_array(a.number(), dtype, context, condition.where),
+              scalar_array(b.number(), dtype, context, condition.where));
 }
 
 NDArray clamp(const Arg& x, const Operand& low, const Operand& high) {

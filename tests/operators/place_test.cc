@@ -1,0 +1,152 @@
+// A failure that comes out of waiting names the place of the user's call, not one inside the library: calls
+// that are made of others, and those that are operators of the language.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "operators/operators.h"
+#include "tests/support/errors.h"
+#include "tests/support/shortage.h"
+
+namespace mx {
+namespace {
+
+using test::contains;
+using test::error_of;
+
+constexpr int64_t kRoomElements = 1 << 20;
+constexpr size_t kRoom = 4 << 20;  // as f32
+
+class CallPlace : public ::testing::Test {
+ protected:
+  NDArray x_ = ones({3}), bad_ = array<int64_t>({0, 7}), good_ = array<int64_t>({0, 1});
+
+  template <class E>
+  static void expect_line(const NDArray& failed, int line) {
+    const std::string text = error_of<E>([&] { failed.wait(); });
+    EXPECT_TRUE(contains(text, "tests/operators/place_test.cc:" + std::to_string(line))) << text;
+    EXPECT_TRUE(text.find("/operators/") == text.rfind("/operators/")) << text;
+    EXPECT_FALSE(contains(text, "/ndarray/")) << text;
+    error_of<E>([] { wait_all(); });
+  }
+  static void expect_here(const NDArray& failed, int line) { expect_line<InvalidArgument>(failed, line); }
+};
+
+TEST_F(CallPlace, OfReadingAtIndices) {
+  const NDArray read = x_[bad_];
+  expect_here(read, __LINE__ - 1);
+  const View later = x_[bad_];
+  const int line = __LINE__ - 1;
+  expect_here(later, line);
+  const NDArray several = ones({3, 3})[{bad_, Slice{0, 2}}];
+  expect_here(several, __LINE__ - 1);
+  const NDArray beside = ones({9, 3})[{1, bad_.to(i32)}];
+  expect_here(beside, __LINE__ - 1);
+}
+
+TEST_F(CallPlace, OfWritingAtIndices) {
+  const NDArray a = ones({3}), b = ones({3}), c = ones({3}), d = ones({3}), e = ones({3}), f = ones({3});
+  a[bad_] = 2;
+  expect_here(a, __LINE__ - 1);
+  b[bad_] = array({2.f, 3.f});
+  expect_here(b, __LINE__ - 1);
+  c[{bad_}] = x_[good_];
+  expect_here(c, __LINE__ - 1);
+  d[bad_] += 1;
+  expect_here(d, __LINE__ - 1);
+  e[{bad_}] = ones({2}, i32);
+  expect_here(e, __LINE__ - 1);
+  const View place = f[bad_];
+  place = x_[good_];
+  expect_here(f, __LINE__ - 1);
+}
+
+TEST_F(CallPlace, OfFunctionsThatChangeTheirArgument) {
+  NDArray a = ones({3}), b = ones({3}), c = ones({3}), d = ones({3}), e = ones({3});
+  scatter_(a, bad_, ones({2}), 0);
+  expect_here(a, __LINE__ - 1);
+  index_add_(b, bad_, ones({2}, i32));
+  expect_here(b, __LINE__ - 1);
+  index_copy_(c, bad_, ones({2}));
+  expect_here(c, __LINE__ - 1);
+  put_nd_(d, std::vector<NDArray>{bad_}, {0}, ones({2}));
+  expect_here(d, __LINE__ - 1);
+  masked_scatter_(e, e == 1, ones({2}));
+  expect_here(e, __LINE__ - 1);
+}
+
+// Runs `call` with room for fewer results than it makes on the way, so that each of its steps fails once.
+template <class Call>
+void expect_each_step_named(const Call& call, int line) {
+  bool well = false;
+  int failures = 0;
+  for (size_t room = 0; !well && room < 12; ++room) {
+    const test::Shortage shortage(room * kRoom);
+    NDArray made = call();
+    try {
+      made.wait();
+      well = true;
+    } catch (const OutOfMemory& e) {
+      ++failures;
+      const std::string text = e.what();
+      EXPECT_TRUE(contains(text, "tests/operators/place_test.cc:" + std::to_string(line))) << text;
+      EXPECT_FALSE(contains(text, "loss_elementwise.cc") || contains(text, "generator.cc")) << text;
+      error_of<OutOfMemory>([] { wait_all(); });
+    }
+    made = NDArray();
+    wait_all();
+  }
+  EXPECT_TRUE(well);
+  EXPECT_GT(failures, 0);
+}
+
+TEST_F(CallPlace, OfRandomNumbers) {
+  const Context v = virt(0);
+  const NDArray half = full({kRoomElements}, 0.5, f32, v);
+  half.wait();
+  const Shape s{kRoomElements};
+  // A generator of its own each time: one whose state could not be advanced stays behind.
+  std::vector<Generator> made;
+  for (int i = 0; i < 64; ++i) made.emplace_back(1, v);
+  for (Generator& g : made) g.state().wait();
+  size_t next = 0;
+  const auto g = [&]() -> Generator& { return made[next++ % made.size()]; };
+  expect_each_step_named([&] { return g().rand(s); }, __LINE__);
+  expect_each_step_named([&] { return g().uniform(0, 2, s); }, __LINE__);
+  expect_each_step_named([&] { return g().randn(s); }, __LINE__);
+  expect_each_step_named([&] { return g().normal(0, 2, s); }, __LINE__);
+  expect_each_step_named([&] { return g().randint(0, 2, s); }, __LINE__);
+  expect_each_step_named([&] { return g().bernoulli(0.5, s); }, __LINE__);
+  expect_each_step_named([&] { return g().bernoulli(half); }, __LINE__);
+  expect_each_step_named([&] { return g().exponential(1, s); }, __LINE__);
+  expect_each_step_named([&] { return g().gamma(1, 1, s); }, __LINE__);
+  expect_each_step_named([&] { return g().poisson(1, s); }, __LINE__);
+  expect_each_step_named([&] { return g().permutation(kRoomElements); }, __LINE__);
+  expect_each_step_named([&] { return g().shuffle(half); }, __LINE__);
+  expect_each_step_named([&] { return rand(s, f32, v); }, __LINE__);
+  expect_each_step_named([&] { return randn(s, f32, v); }, __LINE__);
+  expect_each_step_named([&] { return dropout(half, 0.5); }, __LINE__);
+}
+
+TEST_F(CallPlace, OfTheStepsOfALoss) {
+  const NDArray x = full({kRoomElements, 1}, 0.5, f32, virt(0));
+  const NDArray t = full({kRoomElements, 1}, 1, f32, virt(0));
+  x.wait();
+  t.wait();
+  expect_each_step_named([&] { return mse_loss(x, t, "none"); }, __LINE__);
+  expect_each_step_named([&] { return l1_loss(x, t, "none"); }, __LINE__);
+  expect_each_step_named([&] { return bce_loss(x, t, "none"); }, __LINE__);
+  expect_each_step_named([&] { return bce_with_logits(x, t, "none"); }, __LINE__);
+  expect_each_step_named([&] { return bce_with_logits(x, t, "none", x); }, __LINE__);
+  expect_each_step_named([&] { return huber_loss(x, t, 1, "none"); }, __LINE__);
+  expect_each_step_named([&] { return smooth_l1_loss(x, t, 1, "none"); }, __LINE__);
+  expect_each_step_named([&] { return kl_div(x, t, "none"); }, __LINE__);
+  expect_each_step_named([&] { return kl_div(x, t, "batchmean", true); }, __LINE__);
+  expect_each_step_named([&] { return hinge_loss(x, t, 1, "none"); }, __LINE__);
+  expect_each_step_named([&] { return hinge_embedding_loss(x, t, 1, "none"); }, __LINE__);
+}
+
+}  // namespace
+}  // namespace mx
