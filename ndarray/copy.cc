@@ -15,7 +15,7 @@ constexpr int64_t kDirectElements = 8192;
 
 void run_copy(const KernelArgs& args) { kernels::copy(args.out[0], args.in[0]); }
 
-const Kernel kCopy = {"copy", run_copy, nullptr, kDirectElements, false};
+const Kernel kCopy = {"copy", run_copy, nullptr, kDirectElements};
 
 void launch_copy(ArrayImpl& target, ArrayImpl& source, bool fresh, std::source_location where) {
   ArrayImpl* const in[] = {&source};

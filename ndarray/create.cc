@@ -34,7 +34,16 @@ struct FillAttrs {
 
 void run_fill(const KernelArgs& args) {
   const auto& value = args.attr<FillAttrs>();
-  value.floating ? kernels::fill(args.out[0], value.real) : kernels::fill(args.out[0], value.integer);
+  const Tensor& out = args.out[0];
+  value.floating ? kernels::fill(out, value.real) : kernels::fill(out, value.integer);
+  // (An infinity that was asked for is none that was made.)
+  if (check_numerics() && is_floating(out.dtype) && std::isfinite(value.real)) [[unlikely]]
+    visit(out.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      MX_CHECK(std::isfinite(static_cast<double>(convert<T>(value.real))), NumericError,
+               "expected a number that ", out.dtype, " holds, got ", value.real,
+               ", which is infinity there, for shape ", out.shape);
+    });
 }
 const Kernel kFill = {"fill", run_fill, nullptr, kDirectElements, false};
 
@@ -75,7 +84,7 @@ void run_range(const KernelArgs& args) {
     });
   });
 }
-const Kernel kRange = {"arange", run_range, nullptr, kDirectElements, false};
+const Kernel kRange = {"arange", run_range, nullptr, kDirectElements};
 
 NDArray range(int64_t count, const RangeAttrs& range_attrs, DType dtype, Context context, const char* op,
               std::source_location where) {
@@ -128,7 +137,7 @@ NDArray full_like(const NDArray& a, Scalar value, std::source_location where) {
 
 NDArray scalar_array(Scalar value, DType dtype, Context context, std::source_location where) {
   Ref<ArrayImpl> made = detail::new_array({}, dtype, context, "scalar");
-  if (context.is_cpu()) {
+  if (context.is_cpu() && !check_numerics()) {
     // Nobody else knows the memory: not worth an operation.
     const Tensor element{made->storage->ensure(nullptr), dtype, made->shape, made->strides};
     value.floating() ? kernels::fill(element, value.real()) : kernels::fill(element, value.integer());

@@ -72,7 +72,7 @@ bool all_finite(const Tensor& tensor) {
 }
 
 // Runs a kernel on host-visible tensors; where numerics are checked, looks at what went in and came out.
-void run_on_host(const Kernel& kernel, const KernelArgs& args) {
+void run_on_host(const Kernel& kernel, const KernelArgs& args, uint64_t updated) {
   if (!numerics_checked().load(std::memory_order_relaxed) || !kernel.check_numerics) [[likely]] {
     kernel.cpu(args);
     return;
@@ -81,9 +81,13 @@ void run_on_host(const Kernel& kernel, const KernelArgs& args) {
   for (const Tensor& tensor : args.in) finite_before = finite_before && all_finite(tensor);
   kernel.cpu(args);
   if (!finite_before) return;
-  for (size_t i = 0; i < args.out.size(); ++i)
-    MX_CHECK(all_finite(args.out[i]), NumericError, "expected finite values, got NaN or infinity in output ",
-             i, " of shape ", args.out[i].shape, " from finite inputs");
+  const auto check = [&](const Tensor& tensor, const char* what, size_t i) {
+    MX_CHECK(all_finite(tensor), NumericError, "expected finite values, got NaN or infinity in ", what, ' ',
+             i, " of type ", tensor.dtype, " and shape ", tensor.shape, " from finite inputs");
+  };
+  for (size_t i = 0; i < args.out.size(); ++i) check(args.out[i], "output", i);
+  for (size_t i = 0; i < args.in.size(); ++i)
+    if (has_bit(updated, i)) check(args.in[i], "the changed input", i);
 }
 
 [[noreturn]] void rethrow_with_inputs(std::span<const Tensor> inputs) {
@@ -96,10 +100,6 @@ void run_on_host(const Kernel& kernel, const KernelArgs& args) {
   }
 }
 
-// What a task of a device needs after the operation that enqueued it has gone. The memory outlives it: it is
-// freed in the order of streams.
-struct DeviceCall {
-  const Kernel* kernel;
 // The array's memory, allocated if there is none; running out of it names what it was for.
 void* memory_of(const ArrayImpl& array, Stream* stream) {
   if (void* const memory = array.storage->data(); memory != nullptr) [[likely]]
@@ -113,8 +113,13 @@ void* memory_of(const ArrayImpl& array, Stream* stream) {
   }
 }
 
+// What a task of a device needs after the operation that enqueued it has gone. The memory outlives it: it is
+// freed in the order of streams.
+struct DeviceCall {
+  const Kernel* kernel;
   Attrs attrs;
   size_t inputs;
+  uint64_t updated;
   std::vector<Tensor> tensors;
   Stream* stream;
 
@@ -125,7 +130,7 @@ void* memory_of(const ArrayImpl& array, Stream* stream) {
     const std::span<const Tensor> all(local);
     const KernelArgs args{all.first(inputs), all.subspan(inputs), &attrs, &context, host ? nullptr : stream};
     try {
-      host ? run_on_host(*kernel, args) : kernel->cuda(args);
+      host ? run_on_host(*kernel, args, updated) : kernel->cuda(args);
     } catch (...) {
       rethrow_with_inputs(args.in);
     }
@@ -154,10 +159,11 @@ class Call {
     const std::span<const Tensor> in(tensors.data(), inputs_), out(tensors.data() + inputs_, outputs_);
     try {
       if (stream == nullptr) {
-        run_on_host(*kernel_, {in, out, &attrs_});
+        run_on_host(*kernel_, {in, out, &attrs_}, updated_);
       } else {
-        auto call = std::make_shared<DeviceCall>(
-            kernel_, attrs_, inputs_, std::vector<Tensor>(tensors.data(), tensors.data() + n), stream);
+        auto call =
+            std::make_shared<DeviceCall>(kernel_, attrs_, inputs_, updated_,
+                                         std::vector<Tensor>(tensors.data(), tensors.data() + n), stream);
         stream->submit([call = std::move(call)](KernelContext& c) { call->run(c); });
       }
     } catch (...) {
@@ -275,7 +281,7 @@ bool run_directly(const Launch& l) {
                             {tensors.data() + l.inputs.size(), l.outputs.size()},
                             l.attrs != nullptr ? l.attrs : &none};
       try {
-        run_on_host(*l.kernel, args);
+        run_on_host(*l.kernel, args, l.updated_inputs);
         return true;
       } catch (...) {
         rethrow_with_inputs(args.in);
@@ -330,6 +336,12 @@ void push(const Launch& l, Context context) {
 void set_check_numerics(bool on) { numerics_checked().store(on); }
 bool check_numerics() { return numerics_checked().load(); }
 
+void detail::check_target(const ArrayImpl& target, const char* op) {
+  MX_CHECK(!target.repeats(), InvalidArgument, "[", op,
+           "] expected a target whose elements are all different, got a view of shape ", target.shape,
+           " and strides ", target.strides, ", where several are one in memory; use clone()");
+}
+
 Context common_context(const char* op, std::span<ArrayImpl* const> arrays) {
   if (arrays.empty()) return cpu();
   const Context first = arrays[0]->context();
@@ -349,12 +361,6 @@ void launch_failure(const Launch& l, std::exception_ptr error) {
   for (size_t i = 0; i < l.inputs.size(); ++i) {
     if (!has_bit(l.updated_inputs, i)) continue;
     arrays.push_back(l.inputs[i]);
-void detail::check_target(const ArrayImpl& target, const char* op) {
-  MX_CHECK(!target.repeats(), InvalidArgument, "[", op,
-           "] expected a target whose elements are all different, got a view of shape ", target.shape,
-           " and strides ", target.strides, ", where several are one in memory; use clone()");
-}
-
     updates.push_back(l.inputs[i]->storage->var(engine));
   }
   engine.push([use = detail::EngineUse(arrays), error = std::move(error)] { std::rethrow_exception(error); },
@@ -434,6 +440,11 @@ bool launch_directly(const Launch& l) {
 
 void launch(const Launch& l) {
   const Context context = l.context != nullptr ? *l.context : context_of(l);
+  for (size_t i = 0; i < l.outputs.size(); ++i)
+    if (!has_bit(l.fresh_outputs, i)) detail::check_target(*l.outputs[i], l.kernel->name);
+  if (l.updated_inputs != 0)
+    for (size_t i = 0; i < l.inputs.size(); ++i)
+      if (has_bit(l.updated_inputs, i)) detail::check_target(*l.inputs[i], l.kernel->name);
   for (ArrayImpl* array : l.outputs) array->storage->bump_version();
   if (l.updated_inputs != 0)
     for (size_t i = 0; i < l.inputs.size(); ++i)
@@ -449,8 +460,3 @@ void launch(const Launch& l) {
 }
 
 }  // namespace mx
-  for (size_t i = 0; i < l.outputs.size(); ++i)
-    if (!has_bit(l.fresh_outputs, i)) detail::check_target(*l.outputs[i], l.kernel->name);
-  if (l.updated_inputs != 0)
-    for (size_t i = 0; i < l.inputs.size(); ++i)
-      if (has_bit(l.updated_inputs, i)) detail::check_target(*l.inputs[i], l.kernel->name);

@@ -42,7 +42,7 @@ struct Kernel {
   /// Runs at once when Launch::work is at most this, and may where it is some times more and the caller has the
   /// time (docs/ndarray.md); 0: never.
   int64_t direct_work = 0;
-  /// Sees each output's non-finite values reported when MX_CHECK_NUMERICS is on.
+  /// Sees non-finite values in what it writes reported when MX_CHECK_NUMERICS is on.
   bool check_numerics = true;
 };
 
