@@ -32,6 +32,15 @@ struct FillAttrs {
   }
 };
 
+/// What an array of that type is set to. Throws InvalidArgument, naming `op`, for what an integer type cannot
+/// hold because not even an i64 does.
+FillAttrs number_for(Scalar value, DType dtype, const char* op) {
+  if (value.fits()) return {value.floating(), value.real(), value.integer()};
+  MX_CHECK(!is_integral(dtype), InvalidArgument, "[", op, "] expected a number below 2^63 for an array of ",
+           dtype, ", got ", value.real());
+  return {true, value.real(), 0};
+}
+
 void run_fill(const KernelArgs& args) {
   const auto& value = args.attr<FillAttrs>();
   const Tensor& out = args.out[0];
@@ -47,8 +56,8 @@ void run_fill(const KernelArgs& args) {
 }
 const Kernel kFill = {"fill", run_fill, nullptr, kDirectElements, false};
 
-void launch_fill(ArrayImpl& target, Scalar value, bool fresh, std::source_location where) {
-  const Attrs attrs = FillAttrs{value.floating(), value.real(), value.integer()};
+void launch_fill(ArrayImpl& target, const FillAttrs& value, bool fresh, std::source_location where) {
+  const Attrs attrs = value;
   ArrayImpl* const out[] = {&target};
   launch({.kernel = &kFill,
           .attrs = &attrs,
@@ -105,9 +114,10 @@ NDArray range(int64_t count, const RangeAttrs& range_attrs, DType dtype, Context
 NDArray& NDArray::fill_(Scalar value, std::source_location where) {
   ArrayImpl& target = impl();
   detail::check_target(target, "fill_");
+  const FillAttrs number = number_for(value, target.dtype, "fill_");
   const bool recorded = target.recorded();
   if (recorded) detail::hooks().assigning(target, "fill_");
-  launch_fill(target, value, false, where);
+  launch_fill(target, number, false, where);
   if (recorded) detail::hooks().assigned(target, nullptr);
   return *this;
 }
@@ -117,8 +127,9 @@ NDArray empty(const Shape& shape, DType dtype, Context context) {
 }
 
 NDArray full(const Shape& shape, Scalar value, DType dtype, Context context, std::source_location where) {
+  const FillAttrs number = number_for(value, dtype, "full");
   Ref<ArrayImpl> made = detail::new_array(shape, dtype, context, "full");
-  launch_fill(*made, value, true, where);
+  launch_fill(*made, number, true, where);
   return NDArray(std::move(made));
 }
 
@@ -136,13 +147,14 @@ NDArray full_like(const NDArray& a, Scalar value, std::source_location where) {
 }
 
 NDArray scalar_array(Scalar value, DType dtype, Context context, std::source_location where) {
+  const FillAttrs number = number_for(value, dtype, "scalar");
   Ref<ArrayImpl> made = detail::new_array({}, dtype, context, "scalar");
   if (context.is_cpu() && !check_numerics()) {
     // Nobody else knows the memory: not worth an operation.
     const Tensor element{made->storage->ensure(nullptr), dtype, made->shape, made->strides};
-    value.floating() ? kernels::fill(element, value.real()) : kernels::fill(element, value.integer());
+    number.floating ? kernels::fill(element, number.real) : kernels::fill(element, number.integer);
   } else {
-    launch_fill(*made, value, true, where);
+    launch_fill(*made, number, true, where);
   }
   return NDArray(std::move(made));
 }
@@ -156,11 +168,14 @@ NDArray arange(Scalar start, Scalar stop, Scalar step, std::source_location wher
 
 NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context context,
                std::source_location where) {
-  const bool floating = start.floating() || stop.floating() || step.floating();
+  // (Numbers that no i64 holds are counted with as doubles.)
+  const bool floating =
+      start.floating() || stop.floating() || step.floating() || !start.fits() || !stop.fits() || !step.fits();
   MX_CHECK(step.real() != 0 && std::isfinite(start.real()) && std::isfinite(stop.real()) &&
                std::isfinite(step.real()),
            InvalidArgument, "[arange] expected finite numbers and a step other than 0, got from ",
            start.real(), " to ", stop.real(), " in steps of ", step.real());
+  number_for(start, dtype, "arange");
   const double length = std::ceil((stop.real() - start.real()) / step.real());
   MX_CHECK(length < 0x1p62, InvalidArgument, "[arange] expected fewer than 2^62 elements, got from ",
            start.real(), " to ", stop.real(), " in steps of ", step.real());

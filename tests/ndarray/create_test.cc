@@ -209,5 +209,33 @@ TEST(Print, PrintingSeesWhatWasPushedBefore) {
   EXPECT_EQ("[3 4 4 ... 4 4 3]", to_string(a));
 }
 
+TEST(Create, IntegersBeyondInt64AreKeptWhereTheyFitAndRefusedWhereTheyDoNot) {
+  const uint64_t most = ~uint64_t{0}, half = uint64_t{1} << 63;
+  EXPECT_EQ(0x1p64, full({}, most, f64).item<double>());
+  EXPECT_EQ(0x1p63, full({}, half, f32).item<double>());
+  EXPECT_EQ(0x1p63, scalar_array(half, f64).item<double>());
+  EXPECT_EQ(INT64_MAX, full({}, half - 1, i64).item<int64_t>());
+  EXPECT_TRUE(full({}, half, bool_).item<bool>());
+  NDArray x = zeros({2}, f64);
+  x[1] = most;
+  EXPECT_EQ((std::vector<double>{0, 0x1p64}), x.to_vector<double>());
+  EXPECT_EQ(DType::i64, Scalar(most).category()) << "an integer all the same";
+  EXPECT_FALSE(Scalar(most).fits());
+  EXPECT_TRUE(Scalar(half - 1).fits() && Scalar(-1).fits() && Scalar(1e30).fits());
+  for (const DType dtype : {i8, u8, i32, i64}) {
+    NDArray y = zeros({2}, dtype);
+    for (const std::string& text : {error_of<InvalidArgument>([&] { full({}, half, dtype); }),
+                                    error_of<InvalidArgument>([&] { scalar_array(half, dtype); }),
+                                    error_of<InvalidArgument>([&] { y.fill_(half); }),
+                                    error_of<InvalidArgument>([&] { y[0] = half; })}) {
+      EXPECT_TRUE(contains(text, "expected a number below 2^63")) << text;
+      EXPECT_TRUE(contains(text, "9.22337e+18")) << text;
+    }
+  }
+  EXPECT_THROW(arange(uint64_t{0}, most), InvalidArgument);
+  EXPECT_EQ((std::vector<double>{0, 0x1p62, 0x1p63, 0x1.8p63}),
+            arange(0, most, uint64_t{1} << 62, f64).to_vector<double>());
+}
+
 }  // namespace
 }  // namespace mx
