@@ -283,6 +283,8 @@ NDArray outer(const Arg& a, const NDArray& b) {
   MX_CHECK(a.array.rank() == 1 && b.rank() == 1, InvalidArgument, "[outer] expected two vectors, got shapes ",
            a.array.shape(), " and ", b.shape(), " (called at ", a.where.file_name(), ':', a.where.line(),
            ')');
+  const DType dtype = promote(a.array.dtype(), b.dtype());
+  checked_numel({a.array.numel(), b.numel()}, size_of(dtype), "outer");
   return mul({a.array.expand_dims(1), a.where}, b.expand_dims(0));
 }
 NDArray addmm(const Arg& c, const NDArray& a, const NDArray& b, double alpha, double beta) {

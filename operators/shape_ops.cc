@@ -232,13 +232,19 @@ NDArray repeat(const Arg& x, const std::vector<int64_t>& counts, int64_t axis) {
   const int64_t size = x.array.shape()[d];
   MX_CHECK(static_cast<int64_t>(counts.size()) == size, InvalidArgument, "[repeat] expected ", size,
            " counts (axis ", d, " of ", x.array.shape(), "), got ", counts.size());
+  int64_t total = 0;
+  for (size_t i = 0; i < counts.size(); ++i)
+    MX_CHECK(counts[i] >= 0 && !__builtin_add_overflow(total, counts[i], &total), InvalidArgument,
+             "[repeat] expected counts that are not negative and together not too large, got ", counts[i],
+             " at position ", i);
+  Shape shape = x.array.shape();
+  shape[d] = total;
+  checked_numel(shape, size_of(x.array.dtype()), "repeat");
+  checked_numel({total}, sizeof(int64_t), "repeat");
   std::vector<int64_t> indices;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    MX_CHECK(counts[i] >= 0, InvalidArgument, "[repeat] expected counts that are not negative, got ",
-             counts[i], " at position ", i);
+  for (size_t i = 0; i < counts.size(); ++i)
     indices.insert(indices.end(), static_cast<size_t>(counts[i]), static_cast<int64_t>(i));
-  }
-  return take(x, array(indices, x.array.context()), d);
+  return take(x, array(indices, x.array.context(), x.where), d);
 }
 
 NDArray repeat(const Arg& x, const NDArray& counts, int64_t axis) {
