@@ -112,12 +112,12 @@ class Engine {
   /// uses what it touches? True where nobody could tell: mode threaded, no profiler, history or watchdog that
   /// would miss it, and pushes of this thread neither recorded nor collected.
   bool direct() const;
-  /// Do as many threads run operations as this engine has, and does somebody wait (and perhaps help)? Who asks
-  /// had then better do the work of an operation itself, where direct() allows it. A hint.
+  /// Do as many threads run operations as this engine has, and does somebody wait (and perhaps help)? Who
+  /// asks had then better do the work of an operation itself, where direct() allows it. A hint.
   bool crowded() const;
   /// Does the second thread of an engine of two look for work that is not there? It then takes part in the
-  /// loops of an operation that the caller runs itself. False for any other number of threads: more had better
-  /// run several operations. A hint.
+  /// loops of an operation that the caller runs itself. False for any other number of threads: more had
+  /// better run several operations. A hint.
   bool second_thread_searches() const;
   /// Does this thread record a segment of this engine? What it pushes then runs again with every replay.
   bool recording() const;
