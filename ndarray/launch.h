@@ -39,8 +39,8 @@ struct Kernel {
   const char* name;
   KernelFn cpu = nullptr;   ///< also of virtual devices
   KernelFn cuda = nullptr;  ///< null: not on a GPU
-  /// Runs at once when Launch::work is at most this, and may where it is some times more and the caller has the
-  /// time (docs/ndarray.md); 0: never.
+  /// Runs at once when Launch::work is at most this, and may where it is some times more and the caller has
+  /// the time (docs/ndarray.md); 0: never.
   int64_t direct_work = 0;
   /// Sees non-finite values in what it writes reported when MX_CHECK_NUMERICS is on.
   bool check_numerics = true;

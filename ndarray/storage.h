@@ -6,10 +6,11 @@
 //
 // Running at once ("direct"). `state_` counts, for memory of the CPU, the operations that are pushed and have
 // not run (pending), and the threads that are using it directly. Direct use is allowed only while nothing is
-// pending that conflicts, and whoever pushes waits for direct uses, which are short (launch.cc), to end. So a direct use
-// has the place in the order that it would have had if it had been pushed. Storage that is `tainted` (its
-// last writer failed or was skipped, or a device may still be using it) always goes through the engine, which
-// knows about errors and streams, until an operation of the CPU with exclusive access has run well.
+// pending that conflicts, and whoever pushes waits for direct uses, which are short (launch.cc), to end. So a
+// direct use has the place in the order that it would have had if it had been pushed. Storage that is
+// `tainted` (its last writer failed or was skipped, or a device may still be using it) always goes through
+// the engine, which knows about errors and streams, until an operation of the CPU with exclusive access has
+// run well.
 //
 // Thread-safety: all members may be called from any thread.
 #pragma once
