@@ -61,8 +61,8 @@ bool Engine::crowded() const { return impl_->crowded(); }
 bool Engine::recording() const {
   return detail::tls.recording != nullptr && detail::tls.recording_engine == impl_.get();
 }
-std::optional<std::string> Engine::undeclared_in(Var v, bool write) const {
-  return impl_->undeclared_in(v, write);
+std::optional<std::string> Engine::undeclared_in(Var v, bool write) {
+  return detail::EngineImpl::undeclared_in(v, write);
 }
 void Engine::shutdown() { impl_->shutdown(); }
 const EngineOptions& Engine::options() const { return impl_->options(); }

@@ -122,9 +122,9 @@ class Engine {
   /// Does this thread record a segment of this engine? What it pushes then runs again with every replay.
   bool recording() const;
 
-  /// In mode `check`, inside an operation that has not declared `v` for reading (or writing): the name of
-  /// that operation; nothing in all other cases. For layers that use memory without waiting.
-  std::optional<std::string> undeclared_in(Var v, bool write) const;
+  /// Inside an operation of an engine in mode `check` that has not declared `v` for reading (or writing): the
+  /// name of that operation; nothing in all other cases. For layers that use memory without waiting.
+  static std::optional<std::string> undeclared_in(Var v, bool write);
 
   /// Drains, then refuses further pushes. Idempotent.
   void shutdown();

@@ -152,7 +152,7 @@ namespace {
 // changes.)
 void check_declared(const ArrayImpl& array, const char* op, bool write) {
   if (!array.storage->has_var()) return;
-  const auto operation = current_engine().undeclared_in(array.storage->known_var(), write);
+  const auto operation = Engine::undeclared_in(array.storage->known_var(), write);
   if (!operation) [[likely]]
     return;
   throw AccessError(detail::concat("[", *operation, "] expected the array of ", array.dtype, ' ', array.shape,

@@ -179,7 +179,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void let_go(std::shared_ptr<SegmentImpl>& segment, const Completion& token);
   void drop_async(Op* op);
   static void check_access(const Op* op, const Var& v, bool write);
-  std::optional<std::string> undeclared_in(const Var& v, bool write) const;
+  static std::optional<std::string> undeclared_in(const Var& v, bool write);
 
   // DependencyState's sink; under the lock.
   void ready(Op* op) {

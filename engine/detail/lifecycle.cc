@@ -229,9 +229,11 @@ struct Declaration {
 
 }  // namespace
 
-std::optional<std::string> EngineImpl::undeclared_in(const Var& v, bool write) const {
-  if (!check_mode_ || !inside_operation() || tls.running_engine != this) [[likely]]
+std::optional<std::string> EngineImpl::undeclared_in(const Var& v, bool write) {
+  if (!inside_operation()) [[likely]]
     return std::nullopt;
+  const EngineImpl& engine = tls.segment != nullptr ? tls.segment->engine() : *tls.running_engine;
+  if (!engine.check_mode_) return std::nullopt;
   Op* const op = tls.segment != nullptr ? tls.segment->operation(tls.node) : tls.running;
   if (Declaration(op, v).allows(write)) return std::nullopt;
   return name_or_default(op->cold().name);

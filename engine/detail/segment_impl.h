@@ -55,6 +55,7 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   /// The function of a replay as a graph.
   void run_graph(const RunContext& context) const;
 
+  const EngineImpl& engine() const { return engine_; }
   size_t operations() const { return ops_.size(); }
   Op* operation(uint32_t index) const { return ops_[index]; }
   size_t edges() const { return edges_.size(); }
