@@ -32,6 +32,7 @@ struct At {
   explicit At(const Arg& x) : where(x.where) {}
   Arg operator()(const NDArray& a) const { return {a, where}; }
   Operand operator()(int number) const { return {number, where}; }
+  Operand operator()(int64_t number) const { return {number, where}; }
   Operand operator()(double number) const { return {number, where}; }
 };
 
@@ -44,8 +45,8 @@ NDArray difference(const Arg& x, const NDArray& target) { return sub({x.array, x
 
 /// z^2 / 2 up to delta, delta (z - delta / 2) beyond, without the square of what is beyond.
 NDArray huber(const NDArray& distance, double delta, const At& at) {
-  const NDArray inner = minimum(at(distance), delta);
-  return at(at(square(at(inner))) * 0.5) + at(at(distance) - inner) * delta;
+  const NDArray inner = minimum(at(distance), at(delta));
+  return at(at(square(at(inner))) * at(0.5)) + at(at(distance) - inner) * at(delta);
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ NDArray bce_with_logits(const Arg& x, const NDArray& target, const std::string& 
     MX_CHECK(broadcast_shapes(pos_weight.shape(), shape, "bce_with_logits") == shape, InvalidArgument,
              "[bce_with_logits] expected a pos_weight that broadcasts to ", shape, ", got ",
              pos_weight.shape());
-    hit = at(hit) * (at(at(at(pos_weight) - 1) * target) + 1);
+    hit = at(hit) * (at(at(at(pos_weight) - at(1)) * target) + at(1));
   }
   return finish(at(at(at(1) - target) * x.array) + hit, reduction, x.where);
 }
@@ -94,8 +95,8 @@ NDArray smooth_l1_loss(const Arg& x, const NDArray& target, double beta, const s
   const At at(x);
   const NDArray distance = abs(at(difference(x, target)));
   if (beta == 0) return finish(distance, reduction, x.where);
-  const NDArray inner = minimum(at(distance), beta);
-  const NDArray near = at(square(at(inner))) * (0.5 / beta);
+  const NDArray inner = minimum(at(distance), at(beta));
+  const NDArray near = at(square(at(inner))) * at(0.5 / beta);
   return finish(at(near) + (at(distance) - inner), reduction, x.where);
 }
 
@@ -108,10 +109,10 @@ NDArray kl_div(const Arg& x, const NDArray& target, const std::string& reduction
   // The logarithm of 1 for 0: it and its derivative are finite.
   const At at(x);
   const NDArray weight = log_target ? exp(at(target)) : target;
-  const NDArray log_weight = log_target ? target : log(at(where(at(at(target) == 0), 1, target)));
+  const NDArray log_weight = log_target ? target : log(at(where(at(at(target) == at(0)), at(1), at(target))));
   const NDArray losses = at(weight) * (at(log_weight) - x.array);
   if (!by_batch) return finish(losses, reduction, x.where);
-  return at(sum(at(losses))) / x.array.size(0);
+  return at(sum(at(losses))) / at(x.array.size(0));
 }
 
 NDArray hinge_loss(const Arg& x, const NDArray& target, double margin, const std::string& reduction) {
@@ -124,8 +125,8 @@ NDArray hinge_embedding_loss(const Arg& x, const NDArray& target, double margin,
                              const std::string& reduction) {
   check(x, target, reduction, "hinge_embedding_loss");
   const At at(x);
-  const NDArray like = where(at(at(target) == 1), x.array, 0);
-  const NDArray unlike = where(at(at(target) == -1), relu(at(at(margin) - x.array)), 0);
+  const NDArray like = where(at(at(target) == at(1)), at(x.array), at(0));
+  const NDArray unlike = where(at(at(target) == at(-1)), at(relu(at(at(margin) - x.array))), at(0));
   return finish(at(like) + unlike, reduction, x.where);
 }
 
