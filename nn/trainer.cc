@@ -36,7 +36,7 @@ class Trainer::Keys {
  public:
   explicit Keys(std::shared_ptr<KVStore> store) : store_(std::move(store)) {
     static std::atomic<uint64_t> made{0};
-    prefix_ = detail::concat("Trainer ", made.fetch_add(1), ", parameter ");
+    prefix_ = mx::detail::concat("Trainer ", made.fetch_add(1), ", parameter ");
   }
   ~Keys() {
     for (size_t i = 0; i < size_; ++i) store_->erase((*this)[i]);
