@@ -46,7 +46,7 @@ struct Hooks {
   NDArray (*grad)(const NDArray& array) = nullptr;
   void (*set_grad)(const NDArray& array, const NDArray& grad) = nullptr;
   void (*retain_grad)(const NDArray& array) = nullptr;
-  void (*add_hook)(const NDArray& array, GradHook hook) = nullptr;
+  HookHandle (*add_hook)(const NDArray& array, GradHook hook) = nullptr;
   void (*backward)(const NDArray& array, const NDArray& head, const BackwardOptions& options) = nullptr;
 };
 

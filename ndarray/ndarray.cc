@@ -118,8 +118,8 @@ const NDArray& NDArray::retain_grad() const {
   return *this;
 }
 
-void NDArray::add_grad_hook(GradHook hook) const {
-  autograd("add_grad_hook").add_hook(*this, std::move(hook));
+HookHandle NDArray::add_grad_hook(GradHook hook) const {
+  return autograd("add_grad_hook").add_hook(*this, std::move(hook));
 }
 
 void NDArray::backward(const NDArray& head, const BackwardOptions& options) const {

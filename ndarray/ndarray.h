@@ -30,6 +30,7 @@
 
 #include "ndarray/detail/array_impl.h"
 #include "ndarray/dtype.h"
+#include "ndarray/hook_handle.h"
 #include "ndarray/index.h"
 #include "ndarray/scalar.h"
 #include "ndarray/shape.h"
@@ -139,8 +140,8 @@ class NDArray {
   /// Keeps the gradient of a result too.
   const NDArray& retain_grad() const;
   /// Called with the gradient of this array whenever backward() or grad() comes by, on that thread; in the
-  /// order in which they were added.
-  void add_grad_hook(GradHook hook) const;
+  /// order in which they were added. The handle takes it away again.
+  HookHandle add_grad_hook(GradHook hook) const;
   /// Adds d(this)/d(x) to x.grad() for every x with requires_grad_() that this depends on, by going back
   /// through what was recorded. `head` is d(loss)/d(this), and may be left out for one element. Returns when
   /// everything is pushed. Throws InvalidArgument for a head that does not fit, InvalidState when nothing was

@@ -42,6 +42,23 @@ void check_name(const ModuleState& state, const std::string& name, const char* o
            '"');
 }
 
+template <class Hook>
+HookHandle add_hook(const std::shared_ptr<ModuleState>& module,
+                    std::vector<std::pair<uint64_t, Hook>> ModuleState::Hooks::*list, Hook hook) {
+  uint64_t id = 0;
+  module->change_hooks([&](ModuleState::Hooks& hooks) {
+    id = module->next_hook++;
+    (hooks.*list).emplace_back(id, std::move(hook));
+  });
+  return HookHandle([id, list, weak = std::weak_ptr<ModuleState>(module)] {
+    const std::shared_ptr<ModuleState> state = weak.lock();
+    if (state == nullptr) return;
+    state->change_hooks([&](ModuleState::Hooks& hooks) {
+      std::erase_if(hooks.*list, [id](const auto& entry) { return entry.first == id; });
+    });
+  });
+}
+
 /// What f() returns; an InvalidArgument gets a line with the module's name.
 template <class F>
 auto named(const Module& module, const F& f) {
@@ -141,31 +158,11 @@ std::vector<NDArray> Module::run(
 }
 
 HookHandle Module::register_forward_pre_hook(ForwardPreHook hook) {
-  uint64_t id = 0;
-  state_->change_hooks([&](ModuleState::Hooks& hooks) {
-    id = state_->next_hook++;
-    hooks.before.emplace_back(id, std::move(hook));
-  });
-  return {state_, id};
+  return add_hook(state_, &ModuleState::Hooks::before, std::move(hook));
 }
 
 HookHandle Module::register_forward_hook(ForwardHook hook) {
-  uint64_t id = 0;
-  state_->change_hooks([&](ModuleState::Hooks& hooks) {
-    id = state_->next_hook++;
-    hooks.after.emplace_back(id, std::move(hook));
-  });
-  return {state_, id};
-}
-
-void HookHandle::remove() {
-  const std::shared_ptr<ModuleState> state = std::exchange(state_, {}).lock();
-  if (state == nullptr) return;
-  const auto is_this = [this](const auto& entry) { return entry.first == id_; };
-  state->change_hooks([&](ModuleState::Hooks& hooks) {
-    std::erase_if(hooks.before, is_this);
-    std::erase_if(hooks.after, is_this);
-  });
+  return add_hook(state_, &ModuleState::Hooks::after, std::move(hook));
 }
 
 // Modes.

@@ -68,18 +68,7 @@ using ForwardPreHook = std::function<void(const Module&, std::vector<NDArray>& i
 using ForwardHook =
     std::function<void(const Module&, std::span<const NDArray> inputs, std::vector<NDArray>& outputs)>;
 
-/// A registered hook. It stays when this goes.
-class HookHandle {
- public:
-  HookHandle() = default;
-  HookHandle(std::weak_ptr<detail::ModuleState> state, uint64_t id) : state_(std::move(state)), id_(id) {}
-  /// Calls that begin later do not see it. Nothing if it or the module is gone.
-  void remove();
-
- private:
-  std::weak_ptr<detail::ModuleState> state_;
-  uint64_t id_ = 0;
-};
+using mx::HookHandle;
 
 struct LoadOptions {
   bool strict = true;  ///< false: names that are missing or unexpected are left alone

@@ -51,12 +51,12 @@ void hook_retain_grad(const NDArray& array) {
   if (!edge.node->leaf()) edge.node->attach({.output = edge.output, .retains = true});
 }
 
-void hook_add_hook(const NDArray& array, GradHook hook) {
+HookHandle hook_add_hook(const NDArray& array, GradHook hook) {
   MX_CHECK(hook, InvalidArgument, "[add_grad_hook] expected a function, got an empty one");
   const Edge edge = detail::edge_of(array.impl());
   MX_CHECK(edge, InvalidState, "[add_grad_hook] expected a recorded array, got one of shape ", array.shape(),
            " for which nothing was recorded");
-  edge.node->attach({.output = edge.output, .hook = std::move(hook)});
+  return edge.node->attach({.output = edge.output, .hook = std::move(hook)});
 }
 
 void hook_copied(ArrayImpl& source, ArrayImpl& copy) {

@@ -44,15 +44,27 @@ void Node::set_order() {
   order_ = ++latest;
 }
 
-void Node::attach(Attachment attachment) {
+HookHandle Node::attach(Attachment attachment) {
   static std::mutex making;
   {
     std::lock_guard lock(making);
-    if (attachments_ == nullptr) attachments_ = std::make_unique<Attachments>();
+    if (attachments_ == nullptr) attachments_ = std::make_shared<Attachments>();
   }
   std::lock_guard lock(attachments_->mutex);
+  const uint64_t id = attachment.id = attachments_->next_id++;
   attachments_->list.push_back(std::move(attachment));
   has_attachments_.store(true, std::memory_order_release);
+  return HookHandle([id, all = std::weak_ptr<Attachments>(attachments_)] {
+    const std::shared_ptr<Attachments> attachments = all.lock();
+    if (attachments == nullptr) return;
+    GradHook gone;  // ends after the lock: it may hold anything
+    std::lock_guard list_lock(attachments->mutex);
+    std::vector<Attachment>& list = attachments->list;
+    const auto it = std::ranges::find(list, id, &Attachment::id);
+    if (it == list.end()) return;
+    gone = std::move(it->hook);
+    list.erase(it);
+  });
 }
 
 NDArray Node::passed(uint32_t output, NDArray head, bool& touched) {

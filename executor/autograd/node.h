@@ -59,8 +59,9 @@ class Node : public ArrayExtension {
     bool retains = false;
     NDArray grad{};
     GradHook hook{};
+    uint64_t id = 0;
   };
-  void attach(Attachment attachment);
+  HookHandle attach(Attachment attachment);
   /// Calls hooks in their order, keeps retained gradients; returns what goes on. `touched`: a user has seen
   /// it.
   NDArray passed(uint32_t output, NDArray head, bool& touched);
@@ -83,10 +84,11 @@ class Node : public ArrayExtension {
   struct Attachments {
     std::mutex mutex;
     std::vector<Attachment> list;
+    uint64_t next_id = 0;
   };
   uint64_t order_ = 0;
   std::atomic<bool> has_attachments_{false};
-  std::unique_ptr<Attachments> attachments_;
+  std::shared_ptr<Attachments> attachments_;
   Node* next_to_free_ = nullptr;
   friend class Freeing;
 };

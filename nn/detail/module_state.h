@@ -46,11 +46,12 @@ struct ModuleState {
   /// change(hooks) of a copy that becomes the list.
   template <class F>
   void change_hooks(const F& change) {
+    std::shared_ptr<const Hooks> old;  // ends after the lock: hooks may hold anything
     std::lock_guard lock(mutex);
     auto changed = hooks == nullptr ? std::make_shared<Hooks>() : std::make_shared<Hooks>(*hooks);
     change(*changed);
     hooked.store(!changed->before.empty() || !changed->after.empty(), std::memory_order_release);
-    hooks = std::move(changed);
+    old = std::exchange(hooks, std::move(changed));
   }
 };
 

@@ -1,7 +1,9 @@
 // backward(), grad() of chosen arrays, modes and hooks.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -221,6 +223,54 @@ TEST(Hooks, SeeAndChangeGradientsInOrder) {
   sum(y).backward();
   EXPECT_EQ((std::vector<int>{1, 2, 3}), order);
   EXPECT_EQ((std::vector<double>{30, 30}), grad_of(x));
+}
+
+TEST(Hooks, AreTakenAwayByTheirHandles) {
+  NDArray x = test::some({2}).requires_grad_();
+  const NDArray y = x * 3;
+  const auto counter = [](int& count) { return [&count](const NDArray&) { return ++count, NDArray(); }; };
+  int of_x = 0, first = 0, second = 0;
+  HookHandle x_hook = x.add_grad_hook(counter(of_x));
+  HookHandle first_hook = y.add_grad_hook(counter(first));
+  const HookHandle second_hook = y.add_grad_hook(counter(second));
+  sum(y).backward({.retain_graph = true});
+  x_hook.remove();
+  HookHandle copy = first_hook;
+  first_hook.remove();
+  copy.remove();        // the same hook: gone
+  first_hook.remove();  // twice
+  sum(y).backward({.retain_graph = true});
+  EXPECT_EQ(1, of_x);
+  EXPECT_EQ(1, first);
+  EXPECT_EQ(2, second);
+  HookHandle().remove();
+}
+
+TEST(Hooks, MayTakeThemselvesAway) {
+  NDArray x = test::some({2}).requires_grad_();
+  int calls = 0;
+  HookHandle handle;
+  handle = x.add_grad_hook([&](const NDArray&) {
+    ++calls;
+    handle.remove();
+    return NDArray();
+  });
+  for (int i = 0; i < 3; ++i) sum(x * 2).backward();
+  EXPECT_EQ(1, calls);
+}
+
+TEST(Hooks, AHandleKeepsNothingAlive) {
+  auto held = std::make_shared<int>(1);
+  const std::weak_ptr<int> watch = held;
+  HookHandle handle;
+  {
+    NDArray x = test::some({2}).requires_grad_();
+    const NDArray y = x * 3;
+    handle = y.add_grad_hook([held = std::exchange(held, nullptr)](const NDArray&) { return NDArray(); });
+    EXPECT_FALSE(watch.expired());
+  }
+  EXPECT_TRUE(watch.expired());
+  handle.remove();
 }
 
 TEST(Hooks, RetainedGradientsOfResults) {
