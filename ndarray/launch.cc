@@ -102,8 +102,6 @@ void run_on_host(const Kernel& kernel, const KernelArgs& args, uint64_t updated)
 
 // The array's memory, allocated if there is none; running out of it names what it was for.
 void* memory_of(const ArrayImpl& array, Stream* stream) {
-  if (void* const memory = array.storage->data(); memory != nullptr) [[likely]]
-    return memory;
   try {
     return array.storage->ensure(stream);
   } catch (const OutOfMemory&) {

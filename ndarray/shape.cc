@@ -89,6 +89,15 @@ Strides contiguous_strides(const Shape& shape) {
   return strides;
 }
 
+int64_t place_of(int64_t index, const Shape& shape, const Strides& strides) {
+  int64_t place = 0;
+  for (int d = shape.rank() - 1; d >= 0; --d) {
+    place += index % shape[d] * strides[d];
+    index /= shape[d];
+  }
+  return place;
+}
+
 int normalize_axis(int64_t axis, int rank, const char* op) {
   MX_CHECK(axis >= -rank && axis < rank, InvalidArgument, "[", op, "] expected an axis from ", -rank, " to ",
            rank - 1, " for ", rank, " dimensions, got ", axis);

@@ -91,6 +91,8 @@ int64_t checked_numel(const Shape& shape, size_t element_bytes, const char* op);
 
 /// Strides of row-major order.
 Strides contiguous_strides(const Shape& shape);
+/// Distance of the element with this row-major index from the first one.
+int64_t place_of(int64_t index, const Shape& shape, const Strides& strides);
 
 /// The axis counted from the front; accepts -rank .. rank-1. Throws InvalidArgument naming `op`.
 int normalize_axis(int64_t axis, int rank, const char* op);

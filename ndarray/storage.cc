@@ -49,15 +49,7 @@ detail::Ref<Storage> Storage::wrap(void* data, size_t bytes, std::function<void(
 }
 
 void Storage::wait_for_end_of_direct_uses() const {
-  int patience = 1000;
-  while ((state_.load(std::memory_order_acquire) & (kReaders | kWriter)) != 0) {
-    cpu_relax();
-    if (patience > 0) {
-      --patience;
-    } else {
-      sched_yield();  // who uses it may need this processor
-    }
-  }
+  spin_until([&] { return (state_.load(std::memory_order_acquire) & (kReaders | kWriter)) == 0; });
 }
 
 Var Storage::var(Engine& engine) {

@@ -319,15 +319,11 @@ View NDArray::operator[](const Arg& index) const { return (*this)[{Index(index.a
 
 RowIterator NDArray::begin() const {
   MX_CHECK(rank() > 0, InvalidArgument,
-           "[begin] expected an array with a dimension to go through, got one of rank 0");
+           "[iterate] expected an array with a dimension to go through, got one of rank 0");
   return {*this, 0};
 }
 
-RowIterator NDArray::end() const {
-  MX_CHECK(rank() > 0, InvalidArgument,
-           "[end] expected an array with a dimension to go through, got one of rank 0");
-  return {*this, shape()[0]};
-}
+RowIterator NDArray::end() const { return begin() + (rank() > 0 ? shape()[0] : 0); }
 
 View NDArray::operator[](std::initializer_list<Index> entries) const {
   const ArrayImpl& base = impl();

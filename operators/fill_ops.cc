@@ -225,8 +225,8 @@ void run_triangle(const KernelArgs& args) {
     using E = typename decltype(element)::type;
     parallel_for(x.numel() / columns, grain, [&](int64_t begin, int64_t end) {
       for (int64_t line = begin; line < end; ++line) {
-        E* const to = out.as<E>() + kernels::detail::place_of(line, lines, to_lines);
-        const E* const from = x.as<E>() + kernels::detail::place_of(line, lines, from_lines);
+        E* const to = out.as<E>() + place_of(line, lines, to_lines);
+        const E* const from = x.as<E>() + place_of(line, lines, from_lines);
         // Columns before `border` are on one side of the diagonal.
         const int64_t i = line % rows, last = kLower ? 1 : 0;
         const int64_t border = k >= columns ? columns

@@ -89,13 +89,13 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const kernels
   int last = out.rank();
   const int64_t c_col = p.column ? 1 : out.strides[--last];
   int64_t c_row = p.row ? p.n : out.strides[--last];
-  if (p.batch.rank() == 0)
-    return kernels::gemm(out.dtype, p.m, p.n, p.k, left, right, out.data, c_row, c_col, options);
-  const Strides as = batch_strides(a, p.batch), bs = batch_strides(b, p.batch);
   kernels::BatchDim dims[kMaxRank];
   size_t count = 0;
-  for (int i = 0; i < p.batch.rank(); ++i)
-    if (p.batch[i] != 1) dims[count++] = {p.batch[i], as[i], bs[i], out.strides[i]};
+  if (p.batch.rank() > 0) {
+    const Strides as = batch_strides(a, p.batch), bs = batch_strides(b, p.batch);
+    for (int i = 0; i < p.batch.rank(); ++i)
+      if (p.batch[i] != 1) dims[count++] = {p.batch[i], as[i], bs[i], out.strides[i]};
+  }
   // A stack whose matrices follow each other like rows, times one matrix, is one larger matrix.
   while (count > 0 && !p.row) {
     const kernels::BatchDim& dim = dims[count - 1];

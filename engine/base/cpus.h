@@ -1,6 +1,8 @@
 // How many processors this process may use, and what a spinning thread does between looks.
 #pragma once
 
+#include <sched.h>
+
 namespace mx {
 
 /// The processors that this process can use at once: its affinity mask, cut by the cgroup's CPU quota
@@ -17,6 +19,20 @@ inline void cpu_relax() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+/// Looks until done() holds: spins for some microseconds, then lets others have this processor between looks,
+/// since one of them may be who it waits for. For waits that end soon.
+template <class Done>
+void spin_until(const Done& done) {
+  for (int patience = 1000; !done();) {
+    cpu_relax();
+    if (patience > 0) {
+      --patience;
+    } else {
+      sched_yield();
+    }
+  }
 }
 
 }  // namespace mx

@@ -1,7 +1,5 @@
 #include "engine/base/shared_loop.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -57,10 +55,7 @@ void SharedLoop::wait_for_others() {
   if (place_ == nullptr) return;
   withdraw();
   // Who has seen the loop has said so before, or sees that it is gone.
-  for (int64_t turn = 0; place_->inside.load(std::memory_order_seq_cst) != 0; ++turn) {
-    cpu_relax();
-    if (turn > 1000) sched_yield();
-  }
+  spin_until([&] { return place_->inside.load(std::memory_order_seq_cst) == 0; });
   std::exchange(place_, nullptr)->taken.store(false, std::memory_order_release);
 }
 

@@ -26,6 +26,12 @@ constexpr RunBody kCallRun = [](const void* body, const int64_t* offsets, int64_
 /// Operands that a loop may have.
 inline constexpr int kLoopOperands = 5;
 
+/// As the first operand of a LoopPlan it makes the loop row-major, and its offsets those of that order. There
+/// is nothing behind it.
+inline Tensor row_major_order(const Shape& shape) {
+  return {nullptr, DType::i8, shape, contiguous_strides(shape)};
+}
+
 /// The joined shape of N operands. shape[0] is the innermost dimension here.
 template <int N>
 struct LoopPlan {

@@ -11,32 +11,15 @@ namespace mx::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-struct Sum {
-  template <class V>
-  static HWY_INLINE V of(V a, V b) {
-    return hn::Add(a, b);
-  }
-};
-struct Difference {
-  template <class V>
-  static HWY_INLINE V of(V a, V b) {
-    return hn::Sub(a, b);
-  }
-};
-struct Product {
-  template <class V>
-  static HWY_INLINE V of(V a, V b) {
-    return hn::Mul(a, b);
-  }
-};
-struct Quotient {
-  template <class V>
-  static HWY_INLINE V of(V a, V b) {
-    return hn::Div(a, b);
-  }
-};
+template <BinaryOp kOp, class V>
+HWY_INLINE V combine(V a, V b) {
+  if constexpr (kOp == BinaryOp::add) return hn::Add(a, b);
+  if constexpr (kOp == BinaryOp::sub) return hn::Sub(a, b);
+  if constexpr (kOp == BinaryOp::mul) return hn::Mul(a, b);
+  if constexpr (kOp == BinaryOp::div) return hn::Div(a, b);
+}
 
-template <class F, class T>
+template <BinaryOp kOp, class T>
 void stream(void* out, const void* const* in, int64_t n) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -46,25 +29,25 @@ void stream(void* out, const void* const* in, int64_t n) {
   for (int64_t i = 0; i < n; i += lanes) {
     prefetch_ahead(a + i);
     prefetch_ahead(b + i);
-    hn::Stream(F::of(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, to + i);
+    hn::Stream(combine<kOp>(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, to + i);
   }
 }
 
-template <class F>
+template <BinaryOp kOp>
 Row of_type(DType type) {
-  return type == DType::f32 ? stream<F, float> : type == DType::f64 ? stream<F, double> : nullptr;
+  return type == DType::f32 ? stream<kOp, float> : type == DType::f64 ? stream<kOp, double> : nullptr;
 }
 
 Row find_stream(BinaryOp op, DType computing) {
   switch (op) {
     case BinaryOp::add:
-      return of_type<Sum>(computing);
+      return of_type<BinaryOp::add>(computing);
     case BinaryOp::sub:
-      return of_type<Difference>(computing);
+      return of_type<BinaryOp::sub>(computing);
     case BinaryOp::mul:
-      return of_type<Product>(computing);
+      return of_type<BinaryOp::mul>(computing);
     case BinaryOp::div:
-      return of_type<Quotient>(computing);
+      return of_type<BinaryOp::div>(computing);
     default:
       return nullptr;
   }

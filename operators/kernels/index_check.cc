@@ -16,18 +16,18 @@ int64_t index_at(const Tensor& indices, int64_t offset) {
 
 [[noreturn]] void refuse(const Tensor& indices, int64_t lowest, int64_t size, int axis, const char* op) {
   // In row-major order, so that every run names the same one.
-  Shape position = Shape::filled(indices.rank(), 0);
-  for (;;) {
-    int64_t offset = 0;
-    for (int i = 0; i < indices.rank(); ++i) offset += position[i] * indices.strides[i];
-    const int64_t index = index_at(indices, offset);
-    MX_CHECK(index >= lowest && index < size, InvalidArgument, "[", op, "] expected indices from ", lowest,
-             " to ", size - 1, " into axis ", axis, " of size ", size, ", got ", index, " at position ",
-             position);
-    int i = indices.rank() - 1;
-    while (i >= 0 && ++position[i] == indices.shape[i]) position[i--] = 0;
-    if (i < 0) throw InvalidArgument("the indices changed while they were read");
+  for (int64_t i = 0; i < indices.numel(); ++i) {
+    const int64_t index = index_at(indices, place_of(i, indices.shape, indices.strides));
+    if (index >= lowest && index < size) continue;
+    Shape position = Shape::filled(indices.rank(), 0);
+    int64_t rest = i;
+    for (int d = indices.rank() - 1; d >= 0; rest /= indices.shape[d--])
+      position[d] = rest % indices.shape[d];
+    throw InvalidArgument(mx::detail::concat("[", op, "] expected indices from ", lowest, " to ", size - 1,
+                                             " into axis ", axis, " of size ", size, ", got ", index,
+                                             " at position ", position));
   }
+  throw InvalidArgument("the indices changed while they were read");
 }
 
 }  // namespace
@@ -74,15 +74,6 @@ void check_same_dtype(const Tensor& a, const Tensor& b, const char* op) {
 void check_shape(const Shape& got, const Shape& expected, const char* what, const char* op) {
   MX_CHECK(got == expected, InvalidArgument, "[", op, "] expected ", what, " of shape ", expected, ", got ",
            got);
-}
-
-int64_t place_of(int64_t index, const Shape& shape, const Strides& strides) {
-  int64_t place = 0;
-  for (int d = shape.rank() - 1; d >= 0; --d) {
-    place += index % shape[d] * strides[d];
-    index /= shape[d];
-  }
-  return place;
 }
 
 Advanced::Advanced(const Shape& array, std::span<const Tensor> indices, const Shape& at, int64_t where,

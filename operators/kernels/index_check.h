@@ -32,9 +32,6 @@ void check_index_target(const Tensor& target, int64_t largest, const char* what,
 void check_same_dtype(const Tensor& a, const Tensor& b, const char* op);
 void check_shape(const Shape& got, const Shape& expected, const char* what, const char* op);
 
-/// Distance of the element with this row-major index from the first one.
-int64_t place_of(int64_t index, const Shape& shape, const Strides& strides);
-
 /// Several arrays of indices at once: where each combination of them points.
 struct Advanced {
   Shape axes;        ///< checked

@@ -10,9 +10,6 @@
 namespace mx::kernels {
 namespace {
 
-/// As the first operand of a LoopPlan it makes the loop row-major, and its offsets those of that order.
-Tensor row_major(const Shape& shape) { return {nullptr, DType::i8, shape, contiguous_strides(shape)}; }
-
 template <class T>
 bool is_set(T value) {
   return convert<bool>(value);
@@ -22,7 +19,7 @@ bool is_set(T value) {
 /// the number of them all.
 template <class T>
 std::vector<int64_t> count_before(const Tensor& source) {
-  const Tensor order = row_major(source.shape);
+  const Tensor order = row_major_order(source.shape);
   const LoopPlan<2> plan({&order, &source});
   const int64_t pieces = (plan.numel + kLoopGrain - 1) / kLoopGrain, step = plan.strides[1][0];
   std::vector<int64_t> before(static_cast<size_t>(pieces) + 1, 0);
@@ -50,9 +47,9 @@ enum class Direction : uint8_t { select, scatter };
 /// packed[k] <-> spread[position of the k-th set element].
 void move_masked(const Tensor& packed, const Tensor& spread, const Tensor& mask,
                  const std::vector<int64_t>& before, Direction direction) {
-  const Tensor order = row_major(spread.shape);
+  const Tensor order = row_major_order(spread.shape);
   const LoopPlan<3> plan({&order, &spread, &mask});
-  const Tensor packed_order = row_major(packed.shape);
+  const Tensor packed_order = row_major_order(packed.shape);
   const LoopPlan<2> packed_plan({&packed_order, &packed});
   const int64_t ss = plan.strides[1][0], ms = plan.strides[2][0];
   visit(spread.dtype, [&](auto tag) {
@@ -115,7 +112,7 @@ void nonzero(const Tensor& target, const Tensor& source) {
     using T = typename decltype(tag)::type;
     const std::vector<int64_t> before = count_before<T>(source);
     detail::check_shape(target.shape, {before.back(), rank}, "a target", "nonzero");
-    const Tensor order = row_major(source.shape);
+    const Tensor order = row_major_order(source.shape);
     const LoopPlan<2> plan({&order, &source});
     const int64_t ls = plan.strides[0][0], ss = plan.strides[1][0];
     parallel_for(plan.numel, kLoopGrain, [&](int64_t begin, int64_t end) {

@@ -148,7 +148,7 @@ void random_bernoulli(const Tensor& target, const Tensor& probability, uint64_t 
   visit_floating(probability.dtype, [&](auto tag) {
     using P = typename decltype(tag)::type;
     bernoulli(target, seed, offset, [&](int64_t i) {
-      const int64_t place = contiguous ? i : detail::place_of(i, target.shape, probability.strides);
+      const int64_t place = contiguous ? i : place_of(i, target.shape, probability.strides);
       return static_cast<double>(probability.as<P>()[place]);
     });
   });
@@ -225,7 +225,7 @@ void random_categorical(const Tensor& target, const Tensor& weights, bool logits
   visit_floating(weights.dtype, [&](auto tag) {
     using W = typename decltype(tag)::type;
     for (int64_t row = 0; row < row_count; ++row) {
-      const W* w = weights.as<W>() + detail::place_of(row, rows, row_strides);
+      const W* w = weights.as<W>() + place_of(row, rows, row_strides);
       const int64_t step = weights.strides[rank - 1];
       double* sum = sums.data() + row * n;
       double largest = 0;

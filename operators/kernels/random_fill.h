@@ -39,7 +39,7 @@ class Chunk {
 /// put(element, value, i) for each, where i is its row-major index.
 template <class T, class Maker, class Put>
 void fill_elements(const Tensor& target, uint64_t offset, const Put& put, const Maker& maker) {
-  const Tensor order{nullptr, target.dtype, target.shape, contiguous_strides(target.shape)};
+  const Tensor order = row_major_order(target.shape);
   const LoopPlan<2> plan({&order, &target});
   const int64_t ls = plan.strides[0][0], ts = plan.strides[1][0];
   parallel_for(plan.numel, kLoopGrain / 4, [&](int64_t begin, int64_t end) {

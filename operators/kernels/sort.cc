@@ -109,7 +109,7 @@ void sort_rows(const Tensor* values, const Tensor* indices, const Tensor& source
   if (n == 0 || k == 0) return;
   const Shape rows = without(source.shape, axis);
   const auto row_of = [&]<class U>(const Tensor& t, int64_t row, U* data) {
-    return Row<U>{data + detail::place_of(row, rows, without(t.strides, axis)), t.strides[axis]};
+    return Row<U>{data + place_of(row, rows, without(t.strides, axis)), t.strides[axis]};
   };
   // Few long rows: threads inside a row. Many short ones: a row is one thread's.
   const int64_t grain = n > kLongRow ? rows.numel() : std::max(int64_t{1}, kLoopGrain / 8 / n);

@@ -16,7 +16,7 @@ namespace {
 template <class P, class T>
 Keys<typename P::Number> keys_of(const Tensor& source) {
   Keys<typename P::Number> keys(source.numel());
-  const Tensor order{nullptr, DType::i8, source.shape, contiguous_strides(source.shape)};
+  const Tensor order = row_major_order(source.shape);
   const LoopPlan<2> plan({&order, &source});
   const int64_t ls = plan.strides[0][0], ss = plan.strides[1][0];
   parallel_runs<2>(plan, [&](const int64_t* at, int64_t n) {
@@ -84,7 +84,7 @@ void Unique::values(const Tensor& target) const {
     for (int64_t i = 0; i < count(); ++i) {
       const int64_t index = order_[static_cast<size_t>(starts_[static_cast<size_t>(i)])];
       target.as<T>()[i * target.strides[0]] =
-          source_.as<T>()[detail::place_of(index, source_.shape, source_.strides)];
+          source_.as<T>()[place_of(index, source_.shape, source_.strides)];
     }
   });
 }
