@@ -44,7 +44,9 @@ NDArray rows(const OpCase& c, uint32_t seed) {
 
 std::vector<NDArray> inputs_of(const OpCase& c) {
   if (c.op == "sgemm") return {input(c, 1).reshape({c.side, c.side}), input(c, 2).reshape({c.side, c.side})};
-  if (c.op == "add" || c.op == "mul") return {input(c, 1), input(c, 2)};
+  if (c.op == "add" || c.op == "mul" || c.op == "mse_loss" || c.op == "huber_loss" ||
+      c.op == "bce_with_logits")
+    return {input(c, 1), input(c, 2)};
   if (c.op == "softmax" || c.op == "log_softmax") return {rows(c, 1)};
   if (c.op == "where") return {input(c, 3) > 0.f, input(c, 1), input(c, 2)};
   if (c.op == "take") return {input(c, 1), mx::array(op_indices(c.elements, c.elements, 4))};

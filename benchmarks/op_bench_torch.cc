@@ -76,6 +76,14 @@ OpCall reduction_or_scan(const OpCase& c) {
   return nullptr;
 }
 
+OpCall loss(const OpCase& c) {
+  const Tensor a = filled({c.elements}, 1), b = filled({c.elements}, 2);
+  if (c.op == "mse_loss") return [=] { at::mse_loss(a, b); };
+  if (c.op == "huber_loss") return [=] { at::huber_loss(a, b); };
+  if (c.op == "bce_with_logits") return [=] { at::binary_cross_entropy_with_logits(a, b); };
+  return nullptr;
+}
+
 OpCall rows(const OpCase& c) {
   const Tensor a = filled({c.elements / kOpColumns, kOpColumns}, 1);
   Tensor out = result_like(a);
@@ -115,7 +123,7 @@ OpCall adam(const OpCase& c) {
 
 OpCall prepare(const OpCase& c, int) {
   if (c.op == "adam") return adam(c);
-  for (const auto& make : {elementwise, reduction_or_scan, rows, matrix}) {
+  for (const auto& make : {elementwise, reduction_or_scan, loss, rows, matrix}) {
     const OpCall call = make(c);
     if (!call) continue;
     return [call] {

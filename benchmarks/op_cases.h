@@ -17,6 +17,7 @@
 //   where              by a mask of bools
 //   take               c[i] = a[index[i]], int64 indices in random order
 //   cross_entropy      mean over rows of 128 logits, int64 targets
+//   mse_loss huber_loss bce_with_logits    mean over all elements, delta 1
 //   adam               one step of a parameter: reads value, gradient and two moments, writes all but the
 //   gradient
 //
@@ -55,6 +56,7 @@ inline std::vector<OpCase> op_cases() {
                     {"softmax", 8},  {"log_softmax", 8}, {"transpose", 8},
                     {"cast_f16", 6}, {"cumsum", 8},      {"sort", 8},
                     {"where", 13},   {"take", 16},       {"cross_entropy", 4 + 8.0 / kOpColumns},
+                    {"mse_loss", 8}, {"huber_loss", 8},  {"bce_with_logits", 8},
                     {"adam", 28}};
   struct Size {
     const char* name;

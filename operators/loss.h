@@ -1,9 +1,9 @@
 // Losses, as torch.nn.functional defines them.
 //
-// `reduction` is "none", "mean" or "sum". cross_entropy and nll_loss are operators of their own; the others
-// are made of elementwise operators and a reduction. Those want both operands in one shape: broadcasting
-// (N,) against (N, 1) is a mistake that is hard to see. All throw InvalidArgument for shapes, types and
-// options that do not fit; a label that is no class comes out of waiting for the result.
+// `reduction` is "none", "mean" or "sum". Each loss is one operator, and so is its gradient. Those that
+// compare two arrays element by element want both in one shape: broadcasting (N,) against (N, 1) is a mistake
+// that is hard to see. All throw InvalidArgument for shapes, types and options that do not fit; a label that
+// is no class comes out of waiting for the result.
 #pragma once
 
 #include <string>

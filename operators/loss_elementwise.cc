@@ -1,133 +1,378 @@
-// The losses that are made of other operators.
+// The losses that compare two arrays element by element.
+#include <algorithm>
+#include <iterator>
+
 #include "engine/base/check.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/loss.h"
-#include "operators/reduce.h"
-#include "operators/select.h"
+#include "operators/loss_elementwise_gradient.h"
 
 namespace mx {
 namespace {
 
-void check_same_shape(const Arg& x, const NDArray& target, const char* op) {
-  MX_CHECK(x.array.shape() == target.shape(), InvalidArgument, "[", op,
-           "] expected a target of the input's shape ", x.array.shape(), ", got ", target.shape(),
-           " (called at ", x.where.file_name(), ':', x.where.line(), ')');
-}
+using detail::LossCall;
+using kernels::ElementwiseLoss;
 
-void check_reduction(const std::string& reduction, const Arg& x, const char* op) {
-  MX_CHECK(reduction == "mean" || reduction == "sum" || reduction == "none", InvalidArgument, "[", op,
-           "] expected \"none\", \"mean\" or \"sum\" for the reduction, got \"", reduction, "\" (called at ",
-           x.where.file_name(), ':', x.where.line(), ')');
-}
+// About 2 us of work.
+constexpr int64_t kDirectElements = 1024;
 
-void check(const Arg& x, const NDArray& target, const std::string& reduction, const char* op) {
-  check_same_shape(x, target, op);
-  check_reduction(reduction, x, op);
-}
+const char* const kReductionDoc = "\"none\", \"mean\" or \"sum\"";
 
-/// The steps of a loss are called where the loss was: at(a) + b instead of a + b.
-struct At {
-  std::source_location where;
-  explicit At(const Arg& x) : where(x.where) {}
-  Arg operator()(const NDArray& a) const { return {a, where}; }
-  Operand operator()(int number) const { return {number, where}; }
-  Operand operator()(int64_t number) const { return {number, where}; }
-  Operand operator()(double number) const { return {number, where}; }
+struct LossAttrs {
+  std::string reduction = "mean";
+  template <class V>
+  static void fields(V&& v) {
+    v("reduction", &LossAttrs::reduction, kReductionDoc);
+  }
 };
 
-NDArray finish(const NDArray& losses, const std::string& reduction, std::source_location where) {
-  if (reduction == "none") return losses;
-  return reduction == "mean" ? mean({losses, where}) : sum({losses, where});
+struct HuberAttrs {
+  double delta = 1;
+  std::string reduction = "mean";
+  template <class V>
+  static void fields(V&& v) {
+    v("delta", &HuberAttrs::delta, "the distance from which on the loss is linear, above 0");
+    v("reduction", &HuberAttrs::reduction, kReductionDoc);
+  }
+};
+
+struct SmoothL1Attrs {
+  double beta = 1;
+  std::string reduction = "mean";
+  template <class V>
+  static void fields(V&& v) {
+    v("beta", &SmoothL1Attrs::beta, "the distance from which on the loss is linear; 0: everywhere");
+    v("reduction", &SmoothL1Attrs::reduction, kReductionDoc);
+  }
+};
+
+struct KlDivAttrs {
+  std::string reduction = "mean";
+  bool log_target = false;
+  template <class V>
+  static void fields(V&& v) {
+    v("reduction", &KlDivAttrs::reduction,
+      "\"none\", \"mean\", \"sum\" or \"batchmean\" (the sum over the size of the first dimension)");
+    v("log_target", &KlDivAttrs::log_target, "the target is the logarithm of the probabilities");
+  }
+};
+
+struct HingeAttrs {
+  double margin = 1;
+  std::string reduction = "mean";
+  template <class V>
+  static void fields(V&& v) {
+    v("margin", &HingeAttrs::margin, "from which on nothing is lost");
+    v("reduction", &HingeAttrs::reduction, kReductionDoc);
+  }
+};
+
+/// The attributes of the gradients of all of them.
+struct BackwardAttrs {
+  std::string loss = "mse";
+  double parameter = 0;
+  std::string reduction = "mean";
+  template <class V>
+  static void fields(V&& v) {
+    v("loss", &BackwardAttrs::loss,
+      "\"mse\", \"l1\", \"huber\", \"smooth_l1\", \"bce\", \"bce_with_logits\", \"kl_div\", \"kl_div_log\", "
+      "\"hinge\" or "
+      "\"hinge_embedding\"");
+    v("parameter", &BackwardAttrs::parameter, "delta, beta or margin");
+    v("reduction", &BackwardAttrs::reduction, "as the loss's");
+  }
+};
+/// In the order of ElementwiseLoss.
+const char* const kLossNames[] = {"mse",    "l1",         "huber", "smooth_l1",      "bce", "bce_with_logits",
+                                  "kl_div", "kl_div_log", "hinge", "hinge_embedding"};
+
+// What the losses' attributes mean; these throw for what they cannot mean.
+
+template <ElementwiseLoss kLoss>
+LossCall meaning(const LossAttrs& a, const char*) {
+  return {kLoss, 0, a.reduction};
+}
+template <ElementwiseLoss>
+LossCall meaning(const HuberAttrs& a, const char* op) {
+  MX_CHECK(a.delta > 0, InvalidArgument, "[", op, "] expected a delta above 0, got ", a.delta);
+  return {ElementwiseLoss::huber, a.delta, a.reduction};
+}
+template <ElementwiseLoss>
+LossCall meaning(const SmoothL1Attrs& a, const char* op) {
+  MX_CHECK(a.beta >= 0, InvalidArgument, "[", op, "] expected a beta of at least 0, got ", a.beta);
+  return {a.beta == 0 ? ElementwiseLoss::l1 : ElementwiseLoss::smooth_l1, a.beta, a.reduction};
+}
+template <ElementwiseLoss>
+LossCall meaning(const KlDivAttrs& a, const char*) {
+  return {a.log_target ? ElementwiseLoss::kl_div_log : ElementwiseLoss::kl_div, 0, a.reduction};
+}
+template <ElementwiseLoss kLoss>
+LossCall meaning(const HingeAttrs& a, const char*) {
+  return {kLoss, a.margin, a.reduction};
+}
+template <ElementwiseLoss>
+LossCall meaning(const BackwardAttrs& a, const char* op) {
+  const auto* const name = std::find(std::begin(kLossNames), std::end(kLossNames), a.loss);
+  MX_CHECK(name != std::end(kLossNames), InvalidArgument, "[", op,
+           "] expected the name of an elementwise loss, got \"", a.loss, '"');
+  return {static_cast<ElementwiseLoss>(name - kLossNames), a.parameter, a.reduction};
 }
 
-NDArray difference(const Arg& x, const NDArray& target) { return sub({x.array, x.where}, target); }
-
-/// z^2 / 2 up to delta, delta (z - delta / 2) beyond, without the square of what is beyond.
-NDArray huber(const NDArray& distance, double delta, const At& at) {
-  const NDArray inner = minimum(at(distance), at(delta));
-  return at(at(square(at(inner))) * at(0.5)) + at(at(distance) - inner) * at(delta);
+/// Checks x, target and weight, inputs `first` and following; returns the loss's shape.
+Shape check_operands(const InferContext& c, size_t first, const LossCall& call) {
+  const Shape& x = c.shape(first);
+  const bool by_batch = call.loss == ElementwiseLoss::kl_div || call.loss == ElementwiseLoss::kl_div_log;
+  const std::string& reduction = call.reduction;
+  MX_CHECK(reduction == "mean" || reduction == "sum" || reduction == "none" ||
+               (by_batch && reduction == "batchmean"),
+           InvalidArgument, "[", c.name(), "] expected \"none\", \"mean\"", by_batch ? ", \"batchmean\"" : "",
+           " or \"sum\" for the reduction, got \"", reduction, '"');
+  MX_CHECK(reduction != "batchmean" || x.rank() > 0, InvalidArgument, "[", c.name(),
+           "] expected a first dimension for the reduction \"batchmean\", got rank 0");
+  MX_CHECK(is_floating(c.dtype(first)), InvalidArgument, "[", c.name(),
+           "] expected an input of floating point, got ", c.dtype(first), " of shape ", x);
+  MX_CHECK(c.shape(first + 1) == x, InvalidArgument, "[", c.name(),
+           "] expected a target of the input's shape ", x, ", got ", c.shape(first + 1));
+  if (c.inputs() > first + 2) {
+    const Shape& weight = c.shape(first + 2);
+    MX_CHECK(call.loss == ElementwiseLoss::bce_with_logits, InvalidArgument, "[", c.name(),
+             "] expected no weight for a loss other than bce_with_logits");
+    MX_CHECK(broadcast_shapes(weight, x, c.name()) == x, InvalidArgument, "[", c.name(),
+             "] expected a pos_weight that broadcasts to ", x, ", got ", weight);
+  }
+  return call.each() ? x : Shape{};
 }
+
+template <class A, ElementwiseLoss kLoss>
+void infer(InferContext& c) {
+  const Shape loss = check_operands(c, 0, meaning<kLoss>(c.attr<A>(), c.name()));
+  c.output(loss, promote(c.dtype(0), c.dtype(1)));
+}
+
+void infer_backward(InferContext& c) {
+  const Shape loss = check_operands(c, 1, meaning<ElementwiseLoss::mse>(c.attr<BackwardAttrs>(), c.name()));
+  MX_CHECK(c.shape(0) == loss && is_floating(c.dtype(0)), InvalidArgument, "[", c.name(),
+           "] expected a floating-point gradient of the loss's shape ", loss, ", got ", c.dtype(0), " of ",
+           c.shape(0));
+  c.output(c.shape(1), c.dtype(1));
+}
+
+kernels::ElementwiseLossOptions options_of(const LossCall& call, const Shape& x) {
+  return {call.parameter, call.each(), call.divisor(x)};
+}
+
+template <class A, ElementwiseLoss kLoss>
+void run(const KernelArgs& args) {
+  const LossCall call = meaning<kLoss>(args.attr<A>(), "loss");
+  const Tensor &x = args.in[0], &target = args.in[1];
+  const Tensor weight = args.in.size() > 2 ? args.in[2].broadcast(x.shape) : Tensor{};
+  kernels::elementwise_loss(call.loss, args.out[0], x, target, args.in.size() > 2 ? &weight : nullptr,
+                            options_of(call, x.shape));
+}
+
+void run_backward(const KernelArgs& args) {
+  const LossCall call = meaning<ElementwiseLoss::mse>(args.attr<BackwardAttrs>(), "loss");
+  const Tensor &x = args.in[1], &target = args.in[2];
+  const Tensor weight = args.in.size() > 3 ? args.in[3].broadcast(x.shape) : Tensor{};
+  kernels::elementwise_loss_backward(call.loss, args.out[0], args.in[0], x, target,
+                                     args.in.size() > 3 ? &weight : nullptr, options_of(call, x.shape));
+}
+
+template <class A, ElementwiseLoss kLoss>
+void gradient(GradientContext& g) {
+  detail::gradient_elementwise_loss(g, meaning<kLoss>(g.attr<A>(), "loss"));
+}
+void gradient_backward(GradientContext& g) {
+  detail::gradient_elementwise_loss_backward(g,
+                                             meaning<ElementwiseLoss::mse>(g.attr<BackwardAttrs>(), "loss"));
+}
+
+NDArray sample_x() { return array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}); }
+NDArray sample_target() { return array({{1.25f, 0.5f, -1.f}, {0.5f, -0.75f, 4.f}}); }
+NDArray sample_probabilities() { return array({{0.25f, 0.875f, 0.5f}, {0.0625f, 0.75f, 0.375f}}); }
+NDArray sample_shares() { return array({{0.5f, 0.125f, 0.375f}, {0.25f, 0.625f, 0.875f}}); }
+NDArray sample_sides() { return array({{1.f, -1.f, 1.f}, {-1.f, -1.f, 1.f}}); }
+
+template <class A>
+std::vector<Sample> each_reduction(const NDArray& x, const NDArray& target, A attrs = {}) {
+  std::vector<Sample> result;
+  for (const char* reduction : {"mean", "sum", "none"}) {
+    attrs.reduction = reduction;
+    result.push_back({{x, target}, attrs, std::string("reduction=") + reduction});
+  }
+  return result;
+}
+
+std::vector<Sample> samples_difference() {
+  std::vector<Sample> result = each_reduction<LossAttrs>(sample_x(), sample_target());
+  result.push_back({{full({}, 1.5f), full({}, 0.25f)}, LossAttrs{}, "rank 0"});
+  return result;
+}
+std::vector<Sample> samples_huber() {
+  std::vector<Sample> result = each_reduction(sample_x(), sample_target(), HuberAttrs{1.5});
+  result.push_back({{sample_x(), sample_target()}, HuberAttrs{}, "delta=1"});
+  return result;
+}
+std::vector<Sample> samples_smooth_l1() {
+  std::vector<Sample> result = each_reduction(sample_x(), sample_target(), SmoothL1Attrs{1.5});
+  result.push_back({{sample_x(), sample_target()}, SmoothL1Attrs{0}, "beta=0"});
+  return result;
+}
+std::vector<Sample> samples_bce() {
+  return each_reduction<LossAttrs>(sample_probabilities(), sample_shares());
+}
+std::vector<Sample> samples_logits() {
+  std::vector<Sample> result = each_reduction<LossAttrs>(sample_x(), sample_shares());
+  result.push_back({{sample_x(), sample_shares(), array({0.5f, 2.f, 3.f})}, LossAttrs{}, "pos_weight"});
+  result.push_back(
+      {{sample_x(), sample_shares(), full({}, 3.f)}, LossAttrs{"none"}, "one pos_weight, reduction=none"});
+  return result;
+}
+std::vector<Sample> samples_kl() {
+  std::vector<Sample> result = each_reduction<KlDivAttrs>(log(sample_probabilities()), sample_shares());
+  result.push_back({{log(sample_probabilities()), sample_shares()}, KlDivAttrs{"batchmean"}, "by batch"});
+  result.push_back(
+      {{log(sample_probabilities()), log(sample_shares())}, KlDivAttrs{"none", true}, "log_target"});
+  return result;
+}
+std::vector<Sample> samples_hinge() {
+  std::vector<Sample> result = each_reduction(sample_x(), sample_sides(), HingeAttrs{1.75});
+  result.push_back({{sample_x(), sample_sides()}, HingeAttrs{}, "margin=1"});
+  return result;
+}
+// (A target that is one of two values has no derivative.)
+std::vector<Sample> samples_hinge_embedding() {
+  std::vector<Sample> result = samples_hinge();
+  for (Sample& sample : result) sample.inputs[1] = sample.inputs[1].to(i32);
+  return result;
+}
+
+/// Of every loss, with each way to reduce.
+std::vector<Sample> samples_backward() {
+  std::vector<Sample> result;
+  for (int loss = 0; loss < static_cast<int>(std::size(kLossNames)); ++loss) {
+    const auto op = static_cast<ElementwiseLoss>(loss);
+    const bool probabilities = op == ElementwiseLoss::bce,
+               shares = op >= ElementwiseLoss::bce && op <= ElementwiseLoss::kl_div;
+    const NDArray x = probabilities ? sample_probabilities() : sample_x();
+    const NDArray t = shares                                   ? sample_shares()
+                      : op == ElementwiseLoss::hinge           ? sample_sides()
+                      : op == ElementwiseLoss::hinge_embedding ? sample_sides().to(i32)
+                                                               : sample_target();
+    const char* const reduction = loss % 3 == 0 ? "mean" : loss % 3 == 1 ? "none" : "sum";
+    const NDArray dloss = loss % 3 == 1 ? sample_shares() + 0.5 : full({}, 0.75f);
+    result.push_back({{dloss, x, t},
+                      BackwardAttrs{kLossNames[loss], 1.75, reduction},
+                      std::string("loss=") + kLossNames[loss] + ", reduction=" + reduction});
+  }
+  result.push_back({{full({}, 0.75f), sample_x(), sample_shares(), array({0.5f, 2.f, 3.f})},
+                    BackwardAttrs{"bce_with_logits", 0, "mean"},
+                    "pos_weight"});
+  result.push_back(
+      {{full({}, 0.75f), sample_x(), sample_shares()}, BackwardAttrs{"kl_div", 0, "batchmean"}, "by batch"});
+  return result;
+}
+
+template <class A, ElementwiseLoss kLoss>
+Operator record(const char* name, const char* doc, std::vector<Sample> (*samples)()) {
+  Operator op{.kernel = {name, run<A, kLoss>, nullptr, kDirectElements},
+              .doc = doc,
+              .family = "loss",
+              .inputs = {"x", "target"},
+              .outputs = {"loss"},
+              .attrs = &kAttrType<A>,
+              .infer = infer<A, kLoss>,
+              .gradient = gradient<A, kLoss>,
+              .gradient_uses = {.inputs = 7},
+              .samples = samples,
+              .dtypes = {f32, f64, f16, bf16}};
+  if (kLoss == ElementwiseLoss::bce_with_logits) op.inputs.push_back("pos_weight?");
+  return op;
+}
+
+const Operator kMse =
+    record<LossAttrs, ElementwiseLoss::mse>("mse_loss", "(x - target)^2.", samples_difference);
+const Operator kL1 = record<LossAttrs, ElementwiseLoss::l1>("l1_loss", "|x - target|.", samples_difference);
+const Operator kHuber = record<HuberAttrs, ElementwiseLoss::huber>(
+    "huber_loss", "(x - target)^2 / 2 up to a distance of delta, delta (|x - target| - delta / 2) beyond.",
+    samples_huber);
+const Operator kSmoothL1 = record<SmoothL1Attrs, ElementwiseLoss::smooth_l1>(
+    "smooth_l1_loss", "huber_loss / beta; l1_loss for beta = 0.", samples_smooth_l1);
+const Operator kBce = record<LossAttrs, ElementwiseLoss::bce>(
+    "bce_loss", "The cross entropy of probabilities x, logarithms at least -100.", samples_bce);
+const Operator kBceWithLogits = record<LossAttrs, ElementwiseLoss::bce_with_logits>(
+    "bce_with_logits", "The cross entropy of sigmoid(x); positives count pos_weight times.", samples_logits);
+const Operator kKlDiv = record<KlDivAttrs, ElementwiseLoss::kl_div>(
+    "kl_div", "target (log(target) - x) for log-probabilities x.", samples_kl);
+const Operator kHinge = record<HingeAttrs, ElementwiseLoss::hinge>(
+    "hinge_loss", "max(0, margin - x target) for targets of -1 and 1.", samples_hinge);
+const Operator kHingeEmbedding = record<HingeAttrs, ElementwiseLoss::hinge_embedding>(
+    "hinge_embedding_loss", "x where the target is 1, max(0, margin - x) where it is -1.",
+    samples_hinge_embedding);
+
+const Operator kBackward = {
+    .kernel = {"elementwise_loss_backward", run_backward, nullptr, kDirectElements},
+    .doc = "The gradient of an elementwise loss with respect to x.",
+    .family = "loss",
+    .inputs = {"dloss", "x", "target", "pos_weight?"},
+    .outputs = {"dx"},
+    .attrs = &kAttrType<BackwardAttrs>,
+    .infer = infer_backward,
+    .gradient = gradient_backward,
+    .gradient_uses = {.inputs = 15},
+    .samples = samples_backward,
+    .dtypes = {f32, f64, f16, bf16},
+};
 
 }  // namespace
 
-NDArray bce_loss(const Arg& x, const NDArray& target, const std::string& reduction) {
-  check(x, target, reduction, "bce_loss");
-  return finish(binary_cross_entropy({x.array, x.where}, target), reduction, x.where);
+namespace detail {
+
+OperatorFamily family_loss_elementwise() {
+  return {&kMse,           &kL1,    &kHuber, &kSmoothL1,       &kBce,
+          &kBceWithLogits, &kKlDiv, &kHinge, &kHingeEmbedding, &kBackward};
 }
 
-// (1 - t) x + (1 + (pos_weight - 1) t) log(1 + exp(-x)).
+NDArray elementwise_loss_backward(const LossCall& c, const NDArray& dloss, const NDArray& x,
+                                  const NDArray& target, const NDArray& weight) {
+  const Attrs attrs = BackwardAttrs{kLossNames[static_cast<int>(c.loss)], c.parameter, c.reduction};
+  if (!weight.defined()) return call(kBackward, attrs, dloss, x, target);
+  const NDArray inputs[] = {dloss, x, target, weight};
+  return call(kBackward, attrs, inputs)[0];
+}
+
+}  // namespace detail
+
+NDArray bce_loss(const Arg& x, const NDArray& target, const std::string& reduction) {
+  return call(kBce, LossAttrs{reduction}, x, target);
+}
 NDArray bce_with_logits(const Arg& x, const NDArray& target, const std::string& reduction,
                         const NDArray& pos_weight) {
-  check(x, target, reduction, "bce_with_logits");
-  const At at(x);
-  NDArray hit = softplus(at(-x));
-  if (pos_weight.defined()) {
-    const Shape& shape = x.array.shape();
-    MX_CHECK(broadcast_shapes(pos_weight.shape(), shape, "bce_with_logits") == shape, InvalidArgument,
-             "[bce_with_logits] expected a pos_weight that broadcasts to ", shape, ", got ",
-             pos_weight.shape());
-    hit = at(hit) * (at(at(at(pos_weight) - at(1)) * target) + at(1));
-  }
-  return finish(at(at(at(1) - target) * x.array) + hit, reduction, x.where);
+  if (!pos_weight.defined()) return call(kBceWithLogits, LossAttrs{reduction}, x, target);
+  return call(kBceWithLogits, LossAttrs{reduction}, x, target, pos_weight);
 }
-
 NDArray mse_loss(const Arg& x, const NDArray& target, const std::string& reduction) {
-  check(x, target, reduction, "mse_loss");
-  return finish(square({difference(x, target), x.where}), reduction, x.where);
+  return call(kMse, LossAttrs{reduction}, x, target);
 }
-
 NDArray l1_loss(const Arg& x, const NDArray& target, const std::string& reduction) {
-  check(x, target, reduction, "l1_loss");
-  return finish(abs({difference(x, target), x.where}), reduction, x.where);
+  return call(kL1, LossAttrs{reduction}, x, target);
 }
-
 NDArray huber_loss(const Arg& x, const NDArray& target, double delta, const std::string& reduction) {
-  check(x, target, reduction, "huber_loss");
-  MX_CHECK(delta > 0, InvalidArgument, "[huber_loss] expected a delta above 0, got ", delta);
-  const At at(x);
-  return finish(huber(abs(at(difference(x, target))), delta, at), reduction, x.where);
+  return call(kHuber, HuberAttrs{delta, reduction}, x, target);
 }
-
 NDArray smooth_l1_loss(const Arg& x, const NDArray& target, double beta, const std::string& reduction) {
-  check(x, target, reduction, "smooth_l1_loss");
-  MX_CHECK(beta >= 0, InvalidArgument, "[smooth_l1_loss] expected a beta of at least 0, got ", beta);
-  const At at(x);
-  const NDArray distance = abs(at(difference(x, target)));
-  if (beta == 0) return finish(distance, reduction, x.where);
-  const NDArray inner = minimum(at(distance), at(beta));
-  const NDArray near = at(square(at(inner))) * at(0.5 / beta);
-  return finish(at(near) + (at(distance) - inner), reduction, x.where);
+  return call(kSmoothL1, SmoothL1Attrs{beta, reduction}, x, target);
 }
-
 NDArray kl_div(const Arg& x, const NDArray& target, const std::string& reduction, bool log_target) {
-  check_same_shape(x, target, "kl_div");
-  const bool by_batch = reduction == "batchmean";
-  if (!by_batch) check_reduction(reduction, x, "kl_div");
-  MX_CHECK(!by_batch || x.array.rank() > 0, InvalidArgument,
-           "[kl_div] expected a first dimension for the reduction \"batchmean\", got rank 0");
-  // The logarithm of 1 for 0: it and its derivative are finite.
-  const At at(x);
-  const NDArray weight = log_target ? exp(at(target)) : target;
-  const NDArray log_weight = log_target ? target : log(at(where(at(at(target) == at(0)), at(1), at(target))));
-  const NDArray losses = at(weight) * (at(log_weight) - x.array);
-  if (!by_batch) return finish(losses, reduction, x.where);
-  return at(sum(at(losses))) / at(x.array.size(0));
+  return call(kKlDiv, KlDivAttrs{reduction, log_target}, x, target);
 }
-
 NDArray hinge_loss(const Arg& x, const NDArray& target, double margin, const std::string& reduction) {
-  check(x, target, reduction, "hinge_loss");
-  const At at(x);
-  return finish(relu(at(at(margin) - mul(x, target))), reduction, x.where);
+  return call(kHinge, HingeAttrs{margin, reduction}, x, target);
 }
-
 NDArray hinge_embedding_loss(const Arg& x, const NDArray& target, double margin,
                              const std::string& reduction) {
-  check(x, target, reduction, "hinge_embedding_loss");
-  const At at(x);
-  const NDArray like = where(at(at(target) == at(1)), at(x.array), at(0));
-  const NDArray unlike = where(at(at(target) == at(-1)), at(relu(at(at(margin) - x.array))), at(0));
-  return finish(at(like) + unlike, reduction, x.where);
+  return call(kHingeEmbedding, HingeAttrs{margin, reduction}, x, target);
 }
 
 }  // namespace mx

@@ -2,8 +2,9 @@
 // what each type has. Within 2 units in the last place; special values without leaving the vectors.
 //
 // exp: n = round(x / ln 2), the rest by a polynomial of degree 6, times 2^n. log: x = 2^e m with m around 1,
-// a polynomial in m - 1. tanh: piecewise polynomials (tanh_table.h) where a vector looks up its coefficients
-// in one instruction. Polynomials fitted at Chebyshev points.
+// a polynomial in m - 1. softplus: exp, and a polynomial for log(1 + e) on [0, 1]. tanh: piecewise
+// polynomials (tanh_table.h) where a vector looks up its coefficients in one instruction. Polynomials fitted
+// at Chebyshev points.
 #if defined(MX_OPERATORS_MATH_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #  ifdef MX_OPERATORS_MATH_F32_INL_H_
 #    undef MX_OPERATORS_MATH_F32_INL_H_
@@ -131,6 +132,20 @@ struct SigmoidFloat : ExpFloat {
     const V e = ExpFloat::of(d, hn::Neg(hn::Abs(x)));
     const V r = inverse_of(d, hn::Add(hn::Set(d, 1.f), e));
     return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Mul(e, r), r);
+  }
+};
+
+struct SoftplusFloat : ExpFloat {
+  template <class D, class V>
+  static HWY_INLINE V of(D d, V x) {
+    // max(x, 0) + log(1 + e), e = exp(-|x|) from 0 to 1.
+    const V e = ExpFloat::of(d, hn::Neg(hn::Abs(x)));
+    constexpr double c[] = {0.00280164199280335, -0.01718426698244871, 0.049309973434549695,
+                            -0.0913941377401492, 0.13033364238242814,  -0.16365152869205535,
+                            0.19956707952251837, -0.24996759908263924, 0.3333323734621399,
+                            -0.4999999952222377};
+    const V rest = hn::MulAdd(hn::Mul(e, e), horner(d, e, c), e);
+    return hn::Add(hn::Max(x, hn::Zero(d)), rest);
   }
 };
 

@@ -68,6 +68,8 @@ Row find_f32_stream(UnaryOp op) {
       return stream_f32<Single<TanhFloat>>;
     case UnaryOp::sigmoid:
       return stream_f32<Single<SigmoidFloat>>;
+    case UnaryOp::softplus:
+      return stream_f32<Single<SoftplusFloat>>;
     case UnaryOp::silu:
       return stream_f32<Single<SiluFloat>>;
     case UnaryOp::gelu:
@@ -126,7 +128,7 @@ Row find_f32(UnaryOp op) {
     case UnaryOp::silu:
       return row_f32<Single<SiluFloat>>;
     case UnaryOp::softplus:
-      return row_f32<Doubled<Softplus>>;
+      return row_f32<Single<SoftplusFloat>>;
     case UnaryOp::gelu:
       return row_f32<Single<GeluFloat>>;
     case UnaryOp::gelu_tanh:

@@ -1,10 +1,12 @@
 #include "operators/loss.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/reduce.h"
+#include "operators/shape_ops.h"
 #include "operators/softmax.h"
 #include "tests/operators/values.h"
 #include "tests/support/errors.h"
@@ -157,6 +159,12 @@ TEST(LossOp, ErrorsNameWhatCame) {
   EXPECT_TRUE(contains(text([&] { l1_loss(x, x, "batchmean"); }), "[l1_loss]"));
   EXPECT_TRUE(contains(text([&] { huber_loss(x, x, 0); }), "above 0"));
   EXPECT_TRUE(contains(text([&] { smooth_l1_loss(x, x, -1); }), "at least 0"));
+  EXPECT_TRUE(contains(text([&] { mse_loss(labels, labels); }), "floating point, got i64"));
+  EXPECT_TRUE(contains(text([&] { kl_div(full({}, 1.f), full({}, 1.f), "batchmean"); }), "got rank 0"));
+  EXPECT_TRUE(contains(text([&] {
+                         bce_with_logits(x, x, "mean", zeros({2, 2, 3}));
+                       }),
+                       "pos_weight that broadcasts"));
 }
 
 struct Elementwise {
@@ -229,6 +237,122 @@ TEST(LossOp, ElementwiseLossesAgreeWithTheirDefinitions) {
       test::expect_values({total / 24}, test.loss(x, t, "mean"), what, 8);
       EXPECT_EQ(dtype, test.loss(x, t, "mean").dtype()) << what;
     }
+}
+
+/// A loss and its derivative with respect to x, with the weight of positives.
+struct Pointwise {
+  const char* name;  // in elementwise_loss_backward
+  std::function<double(double x, double t, double w, double p)> of, slope;
+};
+
+double log_sigmoid(double x) { return -std::log1p(std::exp(-x)); }
+double sign_of(double z) { return z > 0 ? 1 : z < 0 ? -1 : 0; }
+
+const Pointwise kPointwise[] = {
+    {"mse", [](double x, double t, double, double) { return (x - t) * (x - t); },
+     [](double x, double t, double, double) { return 2 * (x - t); }},
+    {"l1", [](double x, double t, double, double) { return std::abs(x - t); },
+     [](double x, double t, double, double) { return sign_of(x - t); }},
+    {"huber", [](double x, double t, double, double p) { return huber(x - t, p); },
+     [](double x, double t, double, double p) { return std::clamp(x - t, -p, p); }},
+    {"smooth_l1", [](double x, double t, double, double p) { return huber(x - t, p) / p; },
+     [](double x, double t, double, double p) { return std::clamp((x - t) / p, -1.0, 1.0); }},
+    {"bce",
+     [](double x, double t, double, double) { return -t * log_at_least(x) - (1 - t) * log_at_least(1 - x); },
+     [](double x, double t, double, double) { return (1 - t) / (1 - x) - t / x; }},
+    {"bce_with_logits",
+     [](double x, double t, double w, double) { return -w * t * log_sigmoid(x) - (1 - t) * log_sigmoid(-x); },
+     [](double x, double t, double w, double) {
+       return (1 - t) / (1 + std::exp(-x)) - w * t / (1 + std::exp(x));
+     }},
+    {"kl_div", [](double x, double t, double, double) { return t * (std::log(t) - x); },
+     [](double, double t, double, double) { return -t; }},
+    {"kl_div_log", [](double x, double t, double, double) { return std::exp(t) * (t - x); },
+     [](double, double t, double, double) { return -std::exp(t); }},
+    {"hinge", [](double x, double t, double, double p) { return std::max(0.0, p - x * t); },
+     [](double x, double t, double, double p) { return x * t < p ? -t : 0; }},
+    {"hinge_embedding",
+     [](double x, double t, double, double p) { return t == 1 ? x : std::max(0.0, p - x); },
+     [](double x, double t, double, double p) { return t == 1  ? 1
+                                                       : x < p ? -1
+                                                               : 0; }},
+};
+
+double divisor_of(const std::string& reduction, const Shape& x) {
+  return reduction == "mean"        ? static_cast<double>(x.numel())
+         : reduction == "batchmean" ? static_cast<double>(x[0])
+                                    : 1;
+}
+
+// By the names that the attributes have in files, as the records' structs are their own.
+TEST(LossOp, ElementwiseLossesAgreeWithTheirDefinitionsForAllSamplesAndTypes) {
+  const auto option = [](const AttrMap& attrs, const char* name, auto otherwise) {
+    const auto found = attrs.find(name);
+    return found == attrs.end() ? otherwise : std::get<decltype(otherwise)>(found->second);
+  };
+  const auto weights = [](const Sample& s, size_t i, const Shape& shape) {
+    return test::values(s.inputs.size() > i ? s.inputs[i].to(f64).broadcast_to(shape) : ones(shape, f64));
+  };
+  for (const char* name : {"mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss", "bce_loss",
+                           "bce_with_logits", "kl_div", "hinge_loss", "hinge_embedding_loss"})
+    test::each_sample(name, [&](const Operator& op, const Sample& s) {
+      const AttrMap attrs = s.attrs.to_map();
+      const double p = option(attrs, "delta", option(attrs, "beta", option(attrs, "margin", 0.0)));
+      std::string own = name;
+      if (own.ends_with("_loss")) own.resize(own.size() - 5);
+      if (option(attrs, "log_target", false)) own += "_log";
+      if (own == "smooth_l1" && p == 0) own = "l1";
+      const Pointwise& loss = *std::ranges::find(kPointwise, own, &Pointwise::name);
+      const Shape& shape = s.inputs[0].shape();
+      const Values x = test::values(s.inputs[0]), t = test::values(s.inputs[1]), w = weights(s, 2, shape);
+      Values each;
+      double total = 0;
+      for (size_t i = 0; i < x.size(); ++i) {
+        each.push_back(loss.of(x[i], t[i], w[i], p));
+        total += each.back();
+      }
+      const auto reduction = option(attrs, "reduction", std::string());
+      test::expect_values(reduction == "none" ? each : Values{total / divisor_of(reduction, shape)},
+                          call(op, s.attrs, s.inputs)[0], std::string(name) + ' ' + s.label, 8);
+    });
+  test::each_sample("elementwise_loss_backward", [&](const Operator& op, const Sample& s) {
+    const AttrMap attrs = s.attrs.to_map();
+    const Pointwise& loss =
+        *std::ranges::find(kPointwise, option(attrs, "loss", std::string()), &Pointwise::name);
+    const double p = option(attrs, "parameter", 0.0);
+    const auto reduction = option(attrs, "reduction", std::string());
+    const Shape& shape = s.inputs[1].shape();
+    const Values head = test::values(s.inputs[0]), x = test::values(s.inputs[1]),
+                 t = test::values(s.inputs[2]), w = weights(s, 3, shape);
+    Values expected;
+    for (size_t i = 0; i < x.size(); ++i)
+      expected.push_back(loss.slope(x[i], t[i], w[i], p) *
+                         (reduction == "none" ? head[i] : head[0] / divisor_of(reduction, shape)));
+    test::expect_values(expected, call(op, s.attrs, s.inputs)[0], s.label, 8);
+  });
+}
+
+// Every layout, type and length goes through blocks of its own.
+TEST(LossOp, LargeElementwiseLossesAreTheSumOfTheirElements) {
+  for (DType type : {f32, f64, bf16})
+    for (int64_t n : {1, 63, 1024, 1025, 100000}) {
+      const NDArray x = test::numbers({n}, type, 1), t = test::numbers({n}, f32, 2);
+      const Values each = test::values(huber_loss(x, t, 0.5, "none"));
+      double total = 0;
+      for (double loss : each) total += loss;
+      test::expect_values({total}, huber_loss(x, t, 0.5, "sum"), to_string(type), 16);
+      const NDArray pairs = stack({x, x}, 1);  // every other element
+      EXPECT_EQ(huber_loss(x, t, 0.5, "sum").item<double>(),
+                huber_loss(pairs.select(1, 1), t, 0.5, "sum").item<double>());
+    }
+}
+
+TEST(LossOp, ElementwiseLossesOfNothing) {
+  const NDArray none = zeros({0, 3});
+  EXPECT_EQ(0, mse_loss(none, none, "sum").item<float>());
+  EXPECT_TRUE(std::isnan(mse_loss(none, none).item<float>()));
+  EXPECT_TRUE(std::isnan(kl_div(none, none, "batchmean").item<float>()));
+  EXPECT_EQ((Shape{0, 3}), huber_loss(none, none, 1, "none").shape());
 }
 
 TEST(LossOp, ElementwiseLossesStayFiniteWhereTheirFormulasDoNot) {

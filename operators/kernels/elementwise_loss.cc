@@ -1,0 +1,206 @@
+#include "operators/kernels/elementwise_loss.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "ndarray/kernels/convert_rows.h"
+#include "ndarray/kernels/copy.h"
+#include "ndarray/kernels/strided_loop.h"
+#include "operators/kernels/binary.h"
+#include "operators/kernels/elementwise_loss_rows.h"
+#include "operators/kernels/reduce.h"
+#include "operators/kernels/unary.h"
+
+namespace mx::kernels {
+namespace {
+
+/// Elements that are worked on together: all operands of a block lie in the nearest cache.
+constexpr int64_t kBlock = 1024;
+static_assert(kLoopGrain % kBlock == 0);
+
+/// Operands in the order of the plan; those that a call has not got are others once more.
+enum Operand : uint8_t { kOut, kX, kTarget, kWeight, kHead, kOperands };
+
+struct Operands {
+  std::array<const Tensor*, kOperands> tensor;
+  std::array<bool, kOperands> given;
+};
+
+Tensor flat(void* data, DType type, int64_t n) { return {data, type, {n}, {1}}; }
+
+/// What the rows need beside the operands, in a buffer; null: nothing.
+const void* make_inner(LossInner inner, const LossRun& run, DType type, void* buffer, int64_t n) {
+  const Tensor to = flat(buffer, type, n), x = flat(const_cast<void*>(run.x), type, n),
+               target = flat(const_cast<void*>(run.target), type, n);
+  switch (inner) {
+    case LossInner::none:
+      return nullptr;
+    case LossInner::softplus_of_minus_x:
+      unary(UnaryOp::neg, to, x);
+      unary(UnaryOp::softplus, to, to);
+      break;
+    case LossInner::sigmoid_of_x:
+      unary(UnaryOp::sigmoid, to, x);
+      break;
+    case LossInner::log_of_target:
+      unary(UnaryOp::log, to, target);
+      break;
+    case LossInner::exp_of_target:
+      unary(UnaryOp::exp, to, target);
+      break;
+    case LossInner::bce:
+      binary(BinaryOp::binary_cross_entropy, to, x, target);
+      break;
+  }
+  return buffer;
+}
+
+/// Runs rows over all blocks.
+class Walk {
+ public:
+  Walk(const Operands& operands, DType computing, const LossRows& rows, double parameter, double scale)
+      : operands_(operands),
+        plan_(operands.tensor),
+        computing_(computing),
+        bytes_(static_cast<int64_t>(size_of(computing))),
+        rows_(rows),
+        parameter_(parameter),
+        scale_(scale) {
+    for (size_t k = 0; k < kOperands; ++k) {
+      const Tensor& t = *operands.tensor[k];
+      direct_[k] = t.dtype == computing && plan_.strides[k][0] == 1;
+      convert_[k] = k == kOut ? convert_row(t.dtype, computing) : convert_row(computing, t.dtype);
+    }
+    const Tensor& out = *operands.tensor[kOut];
+    stream_ = operands.given[kOut] && plan_.numel * static_cast<int64_t>(size_of(out.dtype)) >= kStreamBytes;
+  }
+
+  int64_t numel() const { return plan_.numel; }
+
+  /// done(first, values, n) for every block, on several threads. Values that can be are where they belong.
+  template <class Done>
+  void blocks(const Done& done) const {
+    parallel_for(plan_.numel, kLoopGrain, [&](int64_t begin, int64_t end) {
+      alignas(64) char buffers[kOperands + 1][kBlock * sizeof(double)];
+      for (int64_t first = begin; first < end; first += kBlock)
+        block(first, std::min(kBlock, end - first), buffers, done);
+      if (stream_) stream_fence();
+    });
+  }
+
+  /// Each block's values to where the result is.
+  void to_out() const {
+    const Tensor& out = *operands_.tensor[kOut];
+    const auto out_bytes = static_cast<int64_t>(size_of(out.dtype));
+    blocks([&](int64_t first, const char* values, int64_t n) {
+      for_each_run<kOperands>(plan_, first, first + n, [&](const int64_t* at, int64_t run) {
+        void* const to = element_at(out.data, out.dtype, at[kOut]);
+        if (to == values) return;
+        if (stream_ && direct_[kOut]) {
+          stream_row(to, values, run * out_bytes);
+        } else {
+          convert_[kOut](to, plan_.strides[kOut][0], values, 1, run);
+        }
+        values += run * bytes_;
+      });
+    });
+  }
+
+ private:
+  template <class Done>
+  void block(int64_t first, int64_t n, char (*buffers)[kBlock * sizeof(double)], const Done& done) const {
+    std::array<const void*, kOperands> rows;
+    char* result = buffers[kOut];
+    int64_t filled = 0;
+    for_each_run<kOperands>(plan_, first, first + n, [&](const int64_t* at, int64_t run) {
+      if (operands_.given[kOut] && direct_[kOut] && !stream_ && run == n)
+        result = operands_.tensor[kOut]->as<char>() + at[kOut] * bytes_;
+      for (size_t k = kX; k < kOperands; ++k) {
+        if (!operands_.given[k]) {
+          rows[k] = nullptr;
+          continue;
+        }
+        const Tensor& t = *operands_.tensor[k];
+        const void* const from = element_at(t.data, t.dtype, at[k]);
+        const bool whole = direct_[k] && run == n;
+        rows[k] = whole ? from : buffers[k];
+        if (!whole) convert_[k](buffers[k] + filled * bytes_, 1, from, plan_.strides[k][0], run);
+      }
+      filled += run;
+    });
+    LossRun run{rows[kX], rows[kTarget], nullptr, rows[kWeight], rows[kHead], parameter_, scale_};
+    run.inner = make_inner(rows_.inner, run, computing_, buffers[kOperands], n);
+    rows_.row(result, run, n);
+    done(first, result, n);
+  }
+
+  Operands operands_;
+  LoopPlan<kOperands> plan_;
+  DType computing_;
+  int64_t bytes_;
+  LossRows rows_;
+  double parameter_, scale_;
+  std::array<bool, kOperands> direct_;
+  std::array<ConvertRow, kOperands> convert_;
+  bool stream_;
+};
+
+DType computing_in(const Tensor& a, const Tensor& x, const Tensor& target) {
+  return a.dtype == f64 || x.dtype == f64 || target.dtype == f64 ? f64 : f32;
+}
+
+void check(const char* op, const Tensor& x, const Tensor& target, const Tensor* weight, const Tensor& loss,
+           bool each) {
+  MX_CHECK(is_floating(x.dtype), InvalidArgument, "[", op, "] expected floating-point values, got ", x.dtype);
+  MX_CHECK(target.shape == x.shape && (weight == nullptr || weight->shape == x.shape), InvalidArgument, "[",
+           op, "] expected operands of the input's shape ", x.shape, ", got ",
+           target.shape == x.shape ? weight->shape : target.shape);
+  const Shape expected = each ? x.shape : Shape{};
+  MX_CHECK(loss.shape == expected && is_floating(loss.dtype), InvalidArgument, "[", op,
+           "] expected a floating-point loss of shape ", expected, ", got ", loss.dtype, " of ", loss.shape);
+}
+
+}  // namespace
+
+void elementwise_loss(ElementwiseLoss op, const Tensor& loss, const Tensor& x, const Tensor& target,
+                      const Tensor* weight, const ElementwiseLossOptions& options) {
+  check("elementwise_loss", x, target, weight, loss, options.each);
+  const DType computing = computing_in(loss, x, target);
+  // Sums are those of row-major order, whatever the layout.
+  const Tensor order = row_major_order(x.shape);
+  const Operands operands{{options.each ? &loss : &order, &x, &target, weight != nullptr ? weight : &x, &x},
+                          {options.each, true, true, weight != nullptr, false}};
+  const Walk walk(operands, computing, loss_values(op, computing), options.parameter, 1);
+  if (options.each) return walk.to_out();
+  const LossSum sum = loss_sum(computing);
+  std::vector<double> sums(static_cast<size_t>((walk.numel() + kBlock - 1) / kBlock));
+  walk.blocks([&](int64_t first, const char* values, int64_t n) {
+    sums[static_cast<size_t>(first / kBlock)] = sum(values, n);
+  });
+  double total = 0;
+  reduce(ReduceOp::sum, {&total, f64, {}, {}}, flat(sums.data(), f64, static_cast<int64_t>(sums.size())), {});
+  total /= options.divisor;
+  copy(loss, {&total, f64, {}, {}});
+}
+
+void elementwise_loss_backward(ElementwiseLoss op, const Tensor& dx, const Tensor& dloss, const Tensor& x,
+                               const Tensor& target, const Tensor* weight,
+                               const ElementwiseLossOptions& options) {
+  check("elementwise_loss_backward", x, target, weight, dloss, options.each);
+  MX_CHECK(dx.shape == x.shape && is_floating(dx.dtype), InvalidArgument,
+           "[elementwise_loss_backward] expected a floating-point result of shape ", x.shape, ", got ",
+           dx.dtype, " of ", dx.shape);
+  const DType computing = computing_in(dx, x, target);
+  double scale = 1;
+  if (!options.each) {
+    copy({&scale, f64, {}, {}}, dloss);
+    scale /= options.divisor;
+  }
+  const Operands operands{{&dx, &x, &target, weight != nullptr ? weight : &x, options.each ? &dloss : &x},
+                          {true, true, true, weight != nullptr, options.each}};
+  Walk(operands, computing, loss_slopes(op, computing), options.parameter, scale).to_out();
+}
+
+}  // namespace mx::kernels
