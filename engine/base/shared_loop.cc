@@ -94,6 +94,19 @@ void SharedLoop::call_piece(uint32_t piece) {
   }
 }
 
+bool SharedLoop::attended(uint64_t patience) const {
+  if (brief_)
+    return looking_[Look::all].load(std::memory_order_relaxed) +
+               looking_[Look::brief].load(std::memory_order_relaxed) >
+           0;
+  const uint64_t begin = ticks();
+  while (joined_.load(std::memory_order_relaxed) < seats_) {
+    if (ticks() - begin > patience) return false;
+    cpu_relax();
+  }
+  return true;
+}
+
 bool SharedLoop::run(uint64_t patience) {
   const uint64_t begin = ticks();
   uint32_t piece = 0;
@@ -119,13 +132,13 @@ void SharedLoop::finish() {
   if (thrown_ != nullptr) std::rethrow_exception(thrown_);
 }
 
-bool SharedLoop::help(bool brief, bool (*stop)(const void*), const void* argument) {
+bool SharedLoop::help(Look::At at, bool (*stop)(const void*), const void* argument) {
   bool any = false;
   for (Place& place : places_) {
     if (place.loop.load(std::memory_order_relaxed) == nullptr) continue;
     place.inside.fetch_add(1, std::memory_order_seq_cst);
     SharedLoop* const loop = place.loop.load(std::memory_order_seq_cst);
-    if (loop != nullptr && (!brief || loop->brief_) &&
+    if (loop != nullptr && (at == Look::all || loop->brief_) &&
         loop->joined_.load(std::memory_order_relaxed) < loop->seats_) {
       const uint32_t seat = loop->joined_.fetch_add(1, std::memory_order_relaxed);
       uint32_t piece = 0;

@@ -47,31 +47,41 @@ class SharedLoop {
   /// Waits for the pieces that others are in. The first exception out of a piece is rethrown.
   void finish();
 
-  /// Is there a thread that would see this loop and may take part?
-  bool seen() const {
-    return looking_[0].load(std::memory_order_relaxed) > 0 ||
-           (brief_ && looking_[1].load(std::memory_order_relaxed) > 0);
-  }
+  /// Can the owner begin without calling threads? Where pieces are short: is there a thread that would see
+  /// this loop and may take part? Where they may be long: have as many come as are wanted, for which this
+  /// gives them `patience` ticks?
+  bool attended(uint64_t patience) const;
   /// Is there a loop that may want help?
   static bool offered() { return offered_.load(std::memory_order_relaxed) > 0; }
 
-  /// While it lives, its thread is one that looks at offers; with kBrief only at loops whose pieces are
-  /// known to be short, since the latest loop of that kind had such ones.
-  template <bool kBrief>
+  /// What its thread looks at: offers of all loops, or only of those whose pieces are known to be short,
+  /// since the latest loop of that kind had such ones.
   class Look {
    public:
-    Look() { looking_[kBrief].fetch_add(1, std::memory_order_relaxed); }
-    ~Look() { looking_[kBrief].fetch_sub(1, std::memory_order_relaxed); }
+    enum At : int8_t { all, brief, nothing };
+    Look() = default;
+    explicit Look(At at) { set(at); }
+    ~Look() { set(nothing); }
     Look(const Look&) = delete;
     Look& operator=(const Look&) = delete;
+    void set(At at) {
+      if (at == at_) return;
+      if (at_ != nothing) looking_[at_].fetch_sub(1, std::memory_order_relaxed);
+      if (at != nothing) looking_[at].fetch_add(1, std::memory_order_relaxed);
+      at_ = at;
+    }
+    At at() const { return at_; }
+
+   private:
+    At at_ = nothing;
   };
 
-  /// Takes part in what is offered until there is nothing left, or stop() between two pieces; for `brief` see
-  /// Look. Returns whether it ran any piece.
+  /// Takes part in what is offered until there is nothing left, or stop() between two pieces. Returns whether
+  /// it ran any piece.
   template <class Stop>
-  static bool help(bool brief, const Stop& stop) {
+  static bool help(Look::At at, const Stop& stop) {
     return help(
-        brief, [](const void* s) { return (*static_cast<const Stop*>(s))(); }, &stop);
+        at, [](const void* s) { return (*static_cast<const Stop*>(s))(); }, &stop);
   }
 
  private:
@@ -87,7 +97,7 @@ class SharedLoop {
     std::atomic<bool> taken{false};
   };
 
-  static bool help(bool brief, bool (*stop)(const void*), const void* argument);
+  static bool help(Look::At at, bool (*stop)(const void*), const void* argument);
   bool take(uint32_t seat, uint32_t& piece);
   void call_piece(uint32_t piece);
   void withdraw();

@@ -353,6 +353,7 @@ class EngineImpl final : public StreamOrder::Listener {
   bool drain_all(int64_t timeout_ms);
   bool block(Waiter& waiter, int64_t timeout_ms);
   size_t take_for(Waiter& waiter, Worker& worker);
+  bool is_on_the_way(const Waiter& waiter) const;
   void give_back(Worker& worker);
   void mark_ancestors(VarBlock* var);
   void rouse();

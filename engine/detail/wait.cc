@@ -159,7 +159,8 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
   uint64_t idle_since = 0;
   uint64_t seen_ended = ended_count_;
   bool flowing = false;
-  std::optional<SharedLoop::Look<true>> look;
+  using Look = SharedLoop::Look;
+  Look look;
   while (!waiter.finished) {
     size_t size = 0;
     if (inline_mode_) {
@@ -176,6 +177,7 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       if (size > 0) give_back(*worker);  // the look for work has found the end of the wait as well
       break;
     }
+    const bool on_the_way = is_on_the_way(waiter);
     unlock();
     if (size > 0) {
       rouse();
@@ -198,7 +200,7 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       return false;
     }
     if (patient && !flowing) {
-      look.reset();
+      look.set(Look::nothing);
       if (single_ && !inline_mode_ &&
           (ready_hint_.load(std::memory_order_relaxed) > 0 || ring_.maybe_nonempty())) {
         start_worker();  // this thread leaves the processor
@@ -219,10 +221,11 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       idle_since = 0;
     } else {
       const auto finished = [&] { return waiter.word.load(std::memory_order_relaxed) == 2; };
-      if (!look && !single_ && !inline_mode_) look.emplace();
+      // Loops whose pieces are long may be those of an operation that has nothing to do with this wait.
+      if (!single_ && !inline_mode_) look.set(on_the_way ? Look::all : Look::brief);
       for (int i = 0; i < 64 && !finished(); ++i) {
-        // Loops whose pieces are long may be those of an operation that has nothing to do with this wait.
-        if (look && SharedLoop::offered() && SharedLoop::help(true, finished)) idle_since = 0;
+        if (look.at() != Look::nothing && SharedLoop::offered() && SharedLoop::help(look.at(), finished))
+          idle_since = 0;
         cpu_relax();
       }
       sched_yield();
@@ -242,6 +245,12 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
   add_waiting(-1);
   if (worker != nullptr) return_worker(*worker);
   return true;
+}
+
+// Must what runs now end before this wait can? Nothing else is going on: then it is what it waits for.
+bool EngineImpl::is_on_the_way(const Waiter& waiter) const {
+  return waiter.var == nullptr ||
+         (running_ == 1 && ready_.empty() && comm_.empty() && paused_ == 0 && !streams_in_use_);
 }
 
 // Undoes a take(): nothing of the batch has begun.

@@ -168,7 +168,7 @@ bool EngineImpl::may_be_work() const {
 void EngineImpl::help() {
   attention_.fetch_sub(1, std::memory_order_relaxed);
   searching_.fetch_sub(1, std::memory_order_seq_cst);
-  SharedLoop::help(false, [this] { return may_be_work(); });
+  SharedLoop::help(SharedLoop::Look::all, [this] { return may_be_work(); });
   searching_.fetch_add(1, std::memory_order_seq_cst);
   attention_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -179,7 +179,7 @@ bool EngineImpl::search() {
   if (active_.load(std::memory_order_relaxed) > wanted_workers()) return false;
   searching_.fetch_add(1, std::memory_order_seq_cst);
   attention_.fetch_add(1, std::memory_order_seq_cst);
-  const SharedLoop::Look<false> look;
+  const SharedLoop::Look look(SharedLoop::Look::all);
   const uint64_t limit = static_cast<uint64_t>(ticks_per_us() * options_.spin_us);
   uint64_t begin = ticks();
   uint64_t head = ring_.head();

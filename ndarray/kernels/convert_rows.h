@@ -23,4 +23,14 @@ void stream_fence();
 /// Bytes of a result from which on stream_row pays: well beyond what a core keeps in its own caches.
 inline constexpr int64_t kStreamBytes = int64_t{8} << 20;
 
+/// Elements of a block where results go past the caches: computing and writing take turns, and while one waits
+/// for memory the other should not have to. So blocks are short, and the next ones are fetched while these are
+/// worked on.
+inline constexpr int64_t kStreamBlock = 128;
+inline void prefetch_block_ahead(const char* at, DType type) {
+  constexpr int64_t kAhead = 16;
+  const int64_t bytes = kStreamBlock * static_cast<int64_t>(size_of(type));
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + kAhead * bytes + i);
+}
+
 }  // namespace mx::kernels

@@ -222,10 +222,12 @@ void copy(const Tensor& target, const Tensor& source) {
     if (ss == 1 && target.dtype == source.dtype) {
       stream_row(to, from, n * to_bytes);
     } else {
-      alignas(64) char block[kBlock * 8];
-      for (int64_t done = 0; done < n; done += kBlock) {
-        const int64_t m = std::min(kBlock, n - done);
-        row(block, 1, from + done * ss * from_bytes, ss, m);
+      alignas(64) char block[kStreamBlock * 8];
+      for (int64_t done = 0; done < n; done += kStreamBlock) {
+        const int64_t m = std::min(kStreamBlock, n - done);
+        const char* const elements = from + done * ss * from_bytes;
+        if (ss == 1) prefetch_block_ahead(elements, source.dtype);
+        row(block, 1, elements, ss, m);
         stream_row(to + done * to_bytes, block, m * to_bytes);
       }
     }

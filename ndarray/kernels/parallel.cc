@@ -63,6 +63,11 @@ int cpus() {
 
 // A thread that looks for work joins within this time (microseconds), or not for long.
 constexpr double kPatienceUs = 10;
+// Who has just pushed an operation and begins to wait for it looks at its loops within this time. Two calls
+// of oneTBB, which would bring a thread too many, take longer.
+constexpr double kArrivalUs = 2;
+
+uint64_t ticks_in(double us) { return static_cast<uint64_t>(us * ticks_per_us()); }
 
 }  // namespace
 
@@ -76,7 +81,7 @@ void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body) 
     return;
   }
   SharedLoop loop(n, grain, call, body, threads);
-  if (!loop.seen() || !loop.run(static_cast<uint64_t>(kPatienceUs * ticks_per_us()))) {
+  if (!loop.attended(ticks_in(kArrivalUs)) || !loop.run(ticks_in(kPatienceUs))) {
     const void* edge = &pieces;
     const Handover handover(edge);
     tbb::this_task_arena::isolate([&] {

@@ -12,15 +12,6 @@ namespace {
 /// Elements of a block: with three operands of eight bytes and the result, still within the nearest cache.
 constexpr int64_t kBlock = 1024;
 
-/// Where results go past the caches, computing and writing take turns, and while one waits for memory the
-/// other should not have to: blocks are short, and the next ones are fetched while these are worked on.
-constexpr int64_t kStreamBlock = 128, kAhead = 16;
-
-void prefetch_block_ahead(const char* at, DType type) {
-  const int64_t bytes = kStreamBlock * static_cast<int64_t>(size_of(type));
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + kAhead * bytes + i);
-}
-
 /// How an operand reaches the row function.
 enum class Way : uint8_t {
   direct,    ///< it is a row already

@@ -26,10 +26,10 @@ class Helpers {
   explicit Helpers(int count) {
     for (int i = 0; i < count; ++i)
       threads_.emplace_back([this] {
-        const SharedLoop::Look<false> look;
+        const SharedLoop::Look look(SharedLoop::Look::all);
         ++ready_;
         while (!end_) {
-          if (SharedLoop::offered()) SharedLoop::help(false, [] { return never(); });
+          if (SharedLoop::offered()) SharedLoop::help(SharedLoop::Look::all, [] { return never(); });
           std::this_thread::yield();
         }
       });
@@ -90,7 +90,7 @@ TEST(SharedLoop, AThreadThatLooksTakesPart) {
       while (arrived < 2) std::this_thread::yield();
     };
     SharedLoop loop(2, 1, call, &body, 2);
-    EXPECT_TRUE(loop.seen());
+    EXPECT_TRUE(loop.attended(SharedLoop::kForever));
     loop.run(SharedLoop::kForever);
     loop.finish();
     EXPECT_EQ(2, arrived);
@@ -120,7 +120,7 @@ TEST(SharedLoop, WithoutHelpTheOwnerLosesPatienceOnce) {
   std::atomic<int> pieces{0};
   const Body body = [&](int64_t, int64_t) { ++pieces; };
   SharedLoop loop(100, 1, call, &body, 2);
-  EXPECT_FALSE(loop.seen());
+  EXPECT_FALSE(loop.attended(0));
   EXPECT_FALSE(loop.run(0));
   EXPECT_EQ(1, pieces);
   std::thread called([&] { loop.join(1); });
@@ -135,7 +135,7 @@ TEST(SharedLoop, WhoMustLeaveLeavesBetweenPiecesAndTheRestIsRun) {
   std::atomic<int> helped{0};
   std::thread helper([&] {
     while (!end) {
-      if (SharedLoop::offered()) helped += SharedLoop::help(false, [] { return true; });
+      if (SharedLoop::offered()) helped += SharedLoop::help(SharedLoop::Look::all, [] { return true; });
     }
   });
   while (helped == 0) expect_each_once(1000, 1, 2);
@@ -187,10 +187,10 @@ TEST(SharedLoop, WhoIsInAHurryHelpsOnlyWherePiecesAreShort) {
   const auto run_pieces_of = [](double us, int64_t grain) {
     const Body body = [us](int64_t, int64_t) { test::spin_for(us); };
     SharedLoop loop(4 * grain, grain, call, &body, 2);
-    const SharedLoop::Look<true> look;
-    const bool seen = loop.seen();
+    const SharedLoop::Look look(SharedLoop::Look::brief);
+    const bool seen = loop.attended(0);
     bool helped = false;
-    std::thread helper([&] { helped = SharedLoop::help(true, [] { return false; }); });
+    std::thread helper([&] { helped = SharedLoop::help(SharedLoop::Look::brief, [] { return false; }); });
     helper.join();
     loop.run(SharedLoop::kForever);
     loop.finish();

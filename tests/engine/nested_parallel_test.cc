@@ -8,6 +8,7 @@
 #include "engine/base/shared_loop.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/parallel_loop.h"
+#include "tests/support/spin.h"
 
 namespace mx {
 namespace {
@@ -100,6 +101,74 @@ TEST(NestedParallel, AThreadThatWaitsTakesPartInShortLoops) {
         for (int i = 0; i < 100; ++i) cpu_relax();
       },
       [&] { return helped.load(); });
+}
+
+/// An operation that runs a loop of four pieces of half a millisecond; who ran them, but for who ran it.
+class LongLoop {
+ public:
+  void operator()() {
+    owner_ = std::this_thread::get_id();
+    const auto piece = [this] {
+      if (std::this_thread::get_id() == waiter_ && owner_ != waiter_) helped_ = true;
+      test::spin_for(500);
+    };
+    SharedLoop loop(
+        4, 1, [](const void* body, int64_t, int64_t) { (*static_cast<const decltype(piece)*>(body))(); },
+        &piece, 2);
+    loop.run(SharedLoop::kForever);
+    loop.finish();
+  }
+  /// Did the thread that made this take part in what another one ran?
+  bool helped() const { return helped_; }
+
+ private:
+  const std::thread::id waiter_ = std::this_thread::get_id();
+  std::thread::id owner_;
+  std::atomic<bool> helped_{false};
+};
+
+TEST(NestedParallel, AThreadThatWaitsTakesPartInLongLoopsOfWhatItWaitsFor) {
+  if (usable_cpus() < 2) GTEST_SKIP() << "on one processor a waiting thread leaves it to the worker";
+  Engine e(test::threaded_case(1).options);
+  for (const bool all : {false, true}) {
+    LongLoop loop;
+    Var v = e.new_var();
+    while (!loop.helped()) {
+      std::atomic<bool> begun{false};
+      e.push([&] { begun = true, loop(); }, {.updates = {v}});
+      while (!begun) std::this_thread::yield();  // it is not this thread that runs it
+      all ? e.wait_all() : e.wait(v);
+    }
+  }
+}
+
+TEST(NestedParallel, AThreadThatWaitsStaysOutOfLongLoopsOfOthers) {
+  if (usable_cpus() < 2) GTEST_SKIP() << "on one processor a waiting thread leaves it to the worker";
+  Engine e(test::threaded_case(2).options);
+  Var u = e.new_var(), v = e.new_var();
+  for (int i = 0; i < 10; ++i) {
+    LongLoop loop;
+    std::atomic<bool> begun{false}, done{false};
+    e.push(
+        [&] {
+          begun = true;
+          while (!done) std::this_thread::yield();
+        },
+        {.updates = {v}});
+    while (!begun) std::this_thread::yield();
+    begun = false;
+    e.push(
+        [&] {
+          begun = true;
+          loop();
+          done = true;
+        },
+        {.updates = {u}});
+    while (!begun) std::this_thread::yield();
+    e.wait(v);
+    EXPECT_FALSE(loop.helped());
+    e.wait(u);
+  }
 }
 
 }  // namespace
