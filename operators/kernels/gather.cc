@@ -19,6 +19,10 @@ void gather_elements(const Tensor& target, const Tensor& source, const Tensor& i
                      const Resolve& resolve) {
   const LoopPlan<3> plan({&target, &source, &index});
   const int64_t ts = plan.strides[0][0], ss = plan.strides[1][0], is = plan.strides[2][0];
+  // What lies beyond the caches is asked for long before its turn, so that memory serves many such places at
+  // once.
+  constexpr int64_t kAhead = 128, kFarBytes = 1 << 20;
+  const bool far = resolve.size * static_cast<int64_t>(size_of(target.dtype)) > kFarBytes;
   visit_size(target.dtype, [&](auto element) {
     detail::visit_index(index.dtype, [&](auto integer) {
       using E = typename decltype(element)::type;
@@ -37,11 +41,17 @@ void gather_elements(const Tensor& target, const Tensor& source, const Tensor& i
         } else if (resolve.mode == IndexMode::raise) {
           const int64_t size = resolve.size;
           if (ts == 1 && is == 1 && ss == 0 && step == 1) {
-#pragma GCC unroll 4
-            for (int64_t i = 0; i < n; ++i) {
+            const auto place = [=](int64_t i) {
               const int64_t k = p[i];
-              t[i] = s[k + ((k >> 63) & size)];
+              return s + k + ((k >> 63) & size);
+            };
+            int64_t i = 0;
+            for (; far && i + kAhead < n; ++i) {
+              __builtin_prefetch(place(i + kAhead));
+              t[i] = *place(i);
             }
+#pragma GCC unroll 4
+            for (; i < n; ++i) t[i] = *place(i);
           } else {
             for (int64_t i = 0; i < n; ++i) {
               const int64_t k = p[i * is];
