@@ -36,7 +36,9 @@ Failure* failure_of_current_exception(const char* name, const std::source_locati
   try {
     auto failure = std::make_unique<Failure>();
     const auto message = [&](const std::string& text) {
-      failure->text = concat("[", name_or_default(name), "] ", text, " (pushed at ", place(where), ")");
+      const std::string head = concat("[", name_or_default(name), "] ");
+      // What an operation checks itself may begin with its name already.
+      failure->text = concat(text.starts_with(head) ? "" : head, text, " (pushed at ", place(where), ")");
       return failure->text;
     };
     failure->error = rewrite_current_exception(message);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/convert_rows.h"
@@ -64,6 +65,41 @@ void scale_row(const T* from, T* to, int64_t n, T scale, bool stream) {
     for (; i + lanes <= n; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, from + i), factor), d, to + i);
   }
   for (; i < n; ++i) to[i] = from[i] * scale;
+}
+
+/// Rows of so few vectors that they stay in registers: read once, written once.
+template <int kVectors, class T>
+void softmax_in_registers(const RowBlock<T>& x, const RowBlock<T>& y, int64_t count, bool stream) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto fold = [](V(&v)[kVectors], const auto& combine) HWY_ATTR {
+    V partial[kVectors];
+    for (int k = 0; k < kVectors; ++k) partial[k] = v[k];
+    for (int left = kVectors; left > 1; left = (left + 1) / 2)
+      for (int k = 0; k < left / 2; ++k) partial[k] = combine(partial[k], partial[left - 1 - k]);
+    return partial[0];
+  };
+  for (int64_t r = 0; r < count; ++r) {
+    V v[kVectors];
+    for (int k = 0; k < kVectors; ++k) {
+      v[k] = hn::LoadU(d, x[r] + k * lanes);
+      if (stream)
+        hwy::Prefetch(x[r] + count * x.step + k * lanes);  // (the rows after these come from memory)
+    }
+    const V top = hn::MaxOfLanes(d, fold(v, [](V a, V b) HWY_ATTR { return hn::Max(a, b); }));
+    if (!std::isfinite(hn::GetLane(top))) {
+      std::fill_n(y[r], kVectors * lanes, std::numeric_limits<T>::quiet_NaN());
+      continue;
+    }
+    for (int k = 0; k < kVectors; ++k) v[k] = exp_below(d, hn::Sub(v[k], top));
+    const V total = hn::SumOfLanes(d, fold(v, [](V a, V b) HWY_ATTR { return hn::Add(a, b); }));
+    const V scale = hn::Div(hn::Set(d, T{1}), total);
+    for (int k = 0; k < kVectors; ++k) {
+      const V result = hn::Mul(v[k], scale);
+      stream ? hn::Stream(result, d, y[r] + k * lanes) : hn::StoreU(result, d, y[r] + k * lanes);
+    }
+  }
 }
 
 /// The rows of a block, step by step: within a step no row waits for another, so that the processor works on
@@ -182,6 +218,16 @@ void backward_row(const T* dy, const T* y, T* dx, int64_t n) {
 
 void softmax_f32(const RowBlock<float>& x, const RowBlock<float>& y, int64_t n, int64_t count,
                  float* scratch) {
+  if constexpr (kExpBelowKeepsNan<float>) {
+    const auto lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
+    const bool done = [&]<int... kVectors>(std::integer_sequence<int, kVectors...>) HWY_ATTR {
+      return ((n == (kVectors + 1) * lanes &&
+               (softmax_in_registers<kVectors + 1>(x, y, count, scratch != nullptr), true)) ||
+              ...);
+    }
+    (std::make_integer_sequence<int, 8>());
+    if (done) return;
+  }
   softmax_rows(x, y, n, count, scratch);
 }
 void softmax_f64(const RowBlock<double>& x, const RowBlock<double>& y, int64_t n, int64_t count) {

@@ -34,6 +34,15 @@ TEST_P(Errors, TheMessageNamesOperationPlaceAndCause) {
   error_of<OperationError>([&] { e_.wait_all(); });
 }
 
+TEST_P(Errors, ANameThatTheCauseBeginsWithIsNotRepeated) {
+  Var v = e_.new_var();
+  e_.push([] { throw InvalidArgument("[culprit] expected something else"); },
+          {.writes = {v}, .name = "culprit"});
+  const std::string text = error_of<InvalidArgument>([&] { e_.wait(v); });
+  EXPECT_TRUE(text.starts_with("[culprit] expected something else (pushed at ")) << text;
+  error_of<InvalidArgument>([&] { e_.wait_all(); });
+}
+
 TEST_P(Errors, EveryWaiterGetsIt) {
   Var v = e_.new_var();
   e_.push(fail, {.updates = {v}, .name = "culprit"});
