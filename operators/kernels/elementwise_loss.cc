@@ -84,8 +84,9 @@ class Walk {
   void blocks(const Done& done) const {
     parallel_for(plan_.numel, kLoopGrain, [&](int64_t begin, int64_t end) {
       alignas(64) char buffers[kOperands + 1][kBlock * sizeof(double)];
-      for (int64_t first = begin; first < end; first += kBlock)
-        block(first, std::min(kBlock, end - first), buffers, done);
+      const int64_t most = stream_ ? kStreamBlock : kBlock;
+      for (int64_t first = begin; first < end; first += most)
+        block(first, std::min(most, end - first), buffers, done);
       if (stream_) stream_fence();
     });
   }
@@ -126,6 +127,7 @@ class Walk {
         const void* const from = element_at(t.data, t.dtype, at[k]);
         const bool whole = direct_[k] && run == n;
         rows[k] = whole ? from : buffers[k];
+        if (whole && stream_) prefetch_block_ahead(static_cast<const char*>(from), t.dtype);
         if (!whole) convert_[k](buffers[k] + filled * bytes_, 1, from, plan_.strides[k][0], run);
       }
       filled += run;
