@@ -23,9 +23,9 @@ void stream_fence();
 /// Bytes of a result from which on stream_row pays: well beyond what a core keeps in its own caches.
 inline constexpr int64_t kStreamBytes = int64_t{8} << 20;
 
-/// Elements of a block where results go past the caches: computing and writing take turns, and while one waits
-/// for memory the other should not have to. So blocks are short, and the next ones are fetched while these are
-/// worked on.
+/// Elements of a block where results go past the caches: computing and writing take turns, and while one
+/// waits for memory the other should not have to. So blocks are short, and the next ones are fetched while
+/// these are worked on.
 inline constexpr int64_t kStreamBlock = 128;
 inline void prefetch_block_ahead(const char* at, DType type) {
   constexpr int64_t kAhead = 16;
