@@ -177,7 +177,7 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       if (size > 0) give_back(*worker);  // the look for work has found the end of the wait as well
       break;
     }
-    const bool on_the_way = is_on_the_way(waiter);
+    const bool on_the_way = timeout_ms < 0 && is_on_the_way(waiter);
     unlock();
     if (size > 0) {
       rouse();
@@ -221,7 +221,8 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       idle_since = 0;
     } else {
       const auto finished = [&] { return waiter.word.load(std::memory_order_relaxed) == 2; };
-      // Loops whose pieces are long may be those of an operation that has nothing to do with this wait.
+      // Loops whose pieces are long may be those of an operation that has nothing to do with this wait, and
+      // one piece may take longer than there is time.
       if (!single_ && !inline_mode_) look.set(on_the_way ? Look::all : Look::brief);
       for (int i = 0; i < 64 && !finished(); ++i) {
         if (look.at() != Look::nothing && SharedLoop::offered() && SharedLoop::help(look.at(), finished))

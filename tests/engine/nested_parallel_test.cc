@@ -142,6 +142,20 @@ TEST(NestedParallel, AThreadThatWaitsTakesPartInLongLoopsOfWhatItWaitsFor) {
   }
 }
 
+TEST(NestedParallel, AThreadThatWaitsWithALimitStaysOutOfLongLoops) {
+  if (usable_cpus() < 2) GTEST_SKIP() << "on one processor a waiting thread leaves it to the worker";
+  Engine e(test::threaded_case(1).options);
+  Var v = e.new_var();
+  for (int i = 0; i < 10; ++i) {
+    LongLoop loop;
+    std::atomic<bool> begun{false};
+    e.push([&] { begun = true, loop(); }, {.updates = {v}});
+    while (!begun) std::this_thread::yield();
+    EXPECT_TRUE(e.wait(v, 60'000));
+    EXPECT_FALSE(loop.helped());
+  }
+}
+
 TEST(NestedParallel, AThreadThatWaitsStaysOutOfLongLoopsOfOthers) {
   if (usable_cpus() < 2) GTEST_SKIP() << "on one processor a waiting thread leaves it to the worker";
   Engine e(test::threaded_case(2).options);
