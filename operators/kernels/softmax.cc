@@ -67,12 +67,14 @@ void scale_row(const T* from, T* to, int64_t n, T scale, bool stream) {
   for (; i < n; ++i) to[i] = from[i] * scale;
 }
 
-/// Rows of so few vectors that they stay in registers: read once, written once.
+/// Rows of so few vectors that their exponentials stay in registers. Folding the lanes of a vector takes as
+/// long as all else that a row needs, and what waits for it stands in the way of other rows: so the next
+/// row's maximum is found before this one's exponentials, and the last one's results are stored behind them.
 template <int kVectors, class T>
 void softmax_in_registers(const RowBlock<T>& x, const RowBlock<T>& y, int64_t count, bool stream) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), step = y.step;
   const auto fold = [](V(&v)[kVectors], const auto& combine) HWY_ATTR {
     V partial[kVectors];
     for (int k = 0; k < kVectors; ++k) partial[k] = v[k];
@@ -80,26 +82,38 @@ void softmax_in_registers(const RowBlock<T>& x, const RowBlock<T>& y, int64_t co
       for (int k = 0; k < left / 2; ++k) partial[k] = combine(partial[k], partial[left - 1 - k]);
     return partial[0];
   };
+  const auto top_of = [&](const T* row) HWY_ATTR {
+    V v[kVectors];
+    for (int k = 0; k < kVectors; ++k) v[k] = hn::LoadU(d, row + k * lanes);
+    return hn::MaxOfLanes(d, fold(v, [](V a, V b) HWY_ATTR { return hn::Max(a, b); }));
+  };
+  const V nan = hn::Set(d, std::numeric_limits<T>::quiet_NaN());
+  const T* from = x.first;
+  T* to = y.first;
+  V exps[kVectors], scale = nan, next = top_of(from);
+  const auto store = [&]() HWY_ATTR {
+    for (int k = 0; k < kVectors; ++k) {
+      const V result = hn::Mul(exps[k], scale);
+      stream ? hn::Stream(result, d, to + k * lanes) : hn::StoreU(result, d, to + k * lanes);
+    }
+    to += step;
+  };
   for (int64_t r = 0; r < count; ++r) {
+    const V top = next;
+    if (r + 1 < count) next = top_of(from + x.step);
     V v[kVectors];
     for (int k = 0; k < kVectors; ++k) {
-      v[k] = hn::LoadU(d, x[r] + k * lanes);
+      v[k] = exp_below(d, hn::Sub(hn::LoadU(d, from + k * lanes), top));
       if (stream)
-        hwy::Prefetch(x[r] + count * x.step + k * lanes);  // (the rows after these come from memory)
+        hwy::Prefetch(from + count * x.step + k * lanes);  // (the rows after these come from memory)
     }
-    const V top = hn::MaxOfLanes(d, fold(v, [](V a, V b) HWY_ATTR { return hn::Max(a, b); }));
-    if (!std::isfinite(hn::GetLane(top))) {
-      std::fill_n(y[r], kVectors * lanes, std::numeric_limits<T>::quiet_NaN());
-      continue;
-    }
-    for (int k = 0; k < kVectors; ++k) v[k] = exp_below(d, hn::Sub(v[k], top));
+    if (r > 0) store();
     const V total = hn::SumOfLanes(d, fold(v, [](V a, V b) HWY_ATTR { return hn::Add(a, b); }));
-    const V scale = hn::Div(hn::Set(d, T{1}), total);
-    for (int k = 0; k < kVectors; ++k) {
-      const V result = hn::Mul(v[k], scale);
-      stream ? hn::Stream(result, d, y[r] + k * lanes) : hn::StoreU(result, d, y[r] + k * lanes);
-    }
+    scale = hn::IfThenElse(hn::IsFinite(top), hn::Div(hn::Set(d, T{1}), total), nan);
+    for (int k = 0; k < kVectors; ++k) exps[k] = v[k];
+    from += x.step;
   }
+  store();
 }
 
 /// The rows of a block, step by step: within a step no row waits for another, so that the processor works on
