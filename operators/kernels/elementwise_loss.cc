@@ -17,23 +17,23 @@ namespace mx::kernels {
 namespace {
 
 /// Elements that are worked on together: all operands of a block lie in the nearest cache.
-constexpr int64_t kBlock = 1024;
-static_assert(kLoopGrain % kBlock == 0);
+constexpr int64_t kLossBlock = 1024;
+static_assert(kLoopGrain % kLossBlock == 0);
 
-/// Operands in the order of the plan; those that a call has not got are others once more.
-enum Operand : uint8_t { kOut, kX, kTarget, kWeight, kHead, kOperands };
+/// LossOperands in the order of the plan; those that a call has not got are others once more.
+enum LossOperand : uint8_t { kOut, kX, kTarget, kWeight, kHead, kOperands };
 
-struct Operands {
+struct LossOperands {
   std::array<const Tensor*, kOperands> tensor;
   std::array<bool, kOperands> given;
 };
 
-Tensor flat(void* data, DType type, int64_t n) { return {data, type, {n}, {1}}; }
+Tensor flat_row(void* data, DType type, int64_t n) { return {data, type, {n}, {1}}; }
 
 /// What the rows need beside the operands, in a buffer; null: nothing.
-const void* make_inner(LossInner inner, const LossRun& run, DType type, void* buffer, int64_t n) {
-  const Tensor to = flat(buffer, type, n), x = flat(const_cast<void*>(run.x), type, n),
-               target = flat(const_cast<void*>(run.target), type, n);
+const void* make_inner_row(LossInner inner, const LossRun& run, DType type, void* buffer, int64_t n) {
+  const Tensor to = flat_row(buffer, type, n), x = flat_row(const_cast<void*>(run.x), type, n),
+               target = flat_row(const_cast<void*>(run.target), type, n);
   switch (inner) {
     case LossInner::none:
       return nullptr;
@@ -58,9 +58,10 @@ const void* make_inner(LossInner inner, const LossRun& run, DType type, void* bu
 }
 
 /// Runs rows over all blocks.
-class Walk {
+class LossWalk {
  public:
-  Walk(const Operands& operands, DType computing, const LossRows& rows, double parameter, double scale)
+  LossWalk(const LossOperands& operands, DType computing, const LossRows& rows, double parameter,
+           double scale)
       : operands_(operands),
         plan_(operands.tensor),
         computing_(computing),
@@ -83,8 +84,8 @@ class Walk {
   template <class Done>
   void blocks(const Done& done) const {
     parallel_for(plan_.numel, kLoopGrain, [&](int64_t begin, int64_t end) {
-      alignas(64) char buffers[kOperands + 1][kBlock * sizeof(double)];
-      const int64_t most = stream_ ? kStreamBlock : kBlock;
+      alignas(64) char buffers[kOperands + 1][kLossBlock * sizeof(double)];
+      const int64_t most = stream_ ? kStreamBlock : kLossBlock;
       for (int64_t first = begin; first < end; first += most)
         block(first, std::min(most, end - first), buffers, done);
       if (stream_) stream_fence();
@@ -111,7 +112,7 @@ class Walk {
 
  private:
   template <class Done>
-  void block(int64_t first, int64_t n, char (*buffers)[kBlock * sizeof(double)], const Done& done) const {
+  void block(int64_t first, int64_t n, char (*buffers)[kLossBlock * sizeof(double)], const Done& done) const {
     std::array<const void*, kOperands> rows;
     char* result = buffers[kOut];
     int64_t filled = 0;
@@ -133,12 +134,12 @@ class Walk {
       filled += run;
     });
     LossRun run{rows[kX], rows[kTarget], nullptr, rows[kWeight], rows[kHead], parameter_, scale_};
-    run.inner = make_inner(rows_.inner, run, computing_, buffers[kOperands], n);
+    run.inner = make_inner_row(rows_.inner, run, computing_, buffers[kOperands], n);
     rows_.row(result, run, n);
     done(first, result, n);
   }
 
-  Operands operands_;
+  LossOperands operands_;
   LoopPlan<kOperands> plan_;
   DType computing_;
   int64_t bytes_;
@@ -153,8 +154,8 @@ DType computing_in(const Tensor& a, const Tensor& x, const Tensor& target) {
   return a.dtype == f64 || x.dtype == f64 || target.dtype == f64 ? f64 : f32;
 }
 
-void check(const char* op, const Tensor& x, const Tensor& target, const Tensor* weight, const Tensor& loss,
-           bool each) {
+void check_operands(const char* op, const Tensor& x, const Tensor& target, const Tensor* weight,
+                    const Tensor& loss, bool each) {
   MX_CHECK(is_floating(x.dtype), InvalidArgument, "[", op, "] expected floating-point values, got ", x.dtype);
   MX_CHECK(target.shape == x.shape && (weight == nullptr || weight->shape == x.shape), InvalidArgument, "[",
            op, "] expected operands of the input's shape ", x.shape, ", got ",
@@ -168,21 +169,23 @@ void check(const char* op, const Tensor& x, const Tensor& target, const Tensor* 
 
 void elementwise_loss(ElementwiseLoss op, const Tensor& loss, const Tensor& x, const Tensor& target,
                       const Tensor* weight, const ElementwiseLossOptions& options) {
-  check("elementwise_loss", x, target, weight, loss, options.each);
+  check_operands("elementwise_loss", x, target, weight, loss, options.each);
   const DType computing = computing_in(loss, x, target);
   // Sums are those of row-major order, whatever the layout.
   const Tensor order = row_major_order(x.shape);
-  const Operands operands{{options.each ? &loss : &order, &x, &target, weight != nullptr ? weight : &x, &x},
-                          {options.each, true, true, weight != nullptr, false}};
-  const Walk walk(operands, computing, loss_values(op, computing), options.parameter, 1);
+  const LossOperands operands{
+      {options.each ? &loss : &order, &x, &target, weight != nullptr ? weight : &x, &x},
+      {options.each, true, true, weight != nullptr, false}};
+  const LossWalk walk(operands, computing, loss_values(op, computing), options.parameter, 1);
   if (options.each) return walk.to_out();
   const LossSum sum = loss_sum(computing);
-  std::vector<double> sums(static_cast<size_t>((walk.numel() + kBlock - 1) / kBlock));
+  std::vector<double> sums(static_cast<size_t>((walk.numel() + kLossBlock - 1) / kLossBlock));
   walk.blocks([&](int64_t first, const char* values, int64_t n) {
-    sums[static_cast<size_t>(first / kBlock)] = sum(values, n);
+    sums[static_cast<size_t>(first / kLossBlock)] = sum(values, n);
   });
   double total = 0;
-  reduce(ReduceOp::sum, {&total, f64, {}, {}}, flat(sums.data(), f64, static_cast<int64_t>(sums.size())), {});
+  reduce(ReduceOp::sum, {&total, f64, {}, {}}, flat_row(sums.data(), f64, static_cast<int64_t>(sums.size())),
+         {});
   total /= options.divisor;
   copy(loss, {&total, f64, {}, {}});
 }
@@ -190,7 +193,7 @@ void elementwise_loss(ElementwiseLoss op, const Tensor& loss, const Tensor& x, c
 void elementwise_loss_backward(ElementwiseLoss op, const Tensor& dx, const Tensor& dloss, const Tensor& x,
                                const Tensor& target, const Tensor* weight,
                                const ElementwiseLossOptions& options) {
-  check("elementwise_loss_backward", x, target, weight, dloss, options.each);
+  check_operands("elementwise_loss_backward", x, target, weight, dloss, options.each);
   MX_CHECK(dx.shape == x.shape && is_floating(dx.dtype), InvalidArgument,
            "[elementwise_loss_backward] expected a floating-point result of shape ", x.shape, ", got ",
            dx.dtype, " of ", dx.shape);
@@ -200,9 +203,9 @@ void elementwise_loss_backward(ElementwiseLoss op, const Tensor& dx, const Tenso
     copy({&scale, f64, {}, {}}, dloss);
     scale /= options.divisor;
   }
-  const Operands operands{{&dx, &x, &target, weight != nullptr ? weight : &x, options.each ? &dloss : &x},
-                          {true, true, true, weight != nullptr, options.each}};
-  Walk(operands, computing, loss_slopes(op, computing), options.parameter, scale).to_out();
+  const LossOperands operands{{&dx, &x, &target, weight != nullptr ? weight : &x, options.each ? &dloss : &x},
+                              {true, true, true, weight != nullptr, options.each}};
+  LossWalk(operands, computing, loss_slopes(op, computing), options.parameter, scale).to_out();
 }
 
 }  // namespace mx::kernels
