@@ -95,12 +95,12 @@ void SharedLoop::call_piece(uint32_t piece) {
 }
 
 bool SharedLoop::attended(uint64_t patience) const {
-  if (brief_)
-    return looking_[Look::all].load(std::memory_order_relaxed) +
-               looking_[Look::brief].load(std::memory_order_relaxed) >
-           0;
+  const auto looking = [](Look::At at) { return looking_[at].load(std::memory_order_relaxed); };
+  if (brief_) return looking(Look::all) + looking(Look::brief) > 0;
   const uint64_t begin = ticks();
-  while (joined_.load(std::memory_order_relaxed) < seats_) {
+  // Who looks comes as soon as it has a processor, which calling another thread would take from it.
+  while (joined_.load(std::memory_order_relaxed) < seats_ &&
+         looking(Look::all) + 1 < static_cast<int>(seats_)) {
     if (ticks() - begin > patience) return false;
     cpu_relax();
   }

@@ -48,8 +48,8 @@ class SharedLoop {
   void finish();
 
   /// Can the owner begin without calling threads? Where pieces are short: is there a thread that would see
-  /// this loop and may take part? Where they may be long: have as many come as are wanted, for which this
-  /// gives them `patience` ticks?
+  /// this loop and may take part? Where they may be long: do as many look, or have as many come,
+  /// as are wanted? For that this gives them `patience` ticks.
   bool attended(uint64_t patience) const;
   /// Is there a loop that may want help?
   static bool offered() { return offered_.load(std::memory_order_relaxed) > 0; }

@@ -16,9 +16,10 @@ constexpr double kParallelWork = 4e6;
 constexpr double kPieceWork = 2e6;
 // A vector times a matrix is bound by memory.
 constexpr double kParallelElements = 512e3;
-// Pieces for each thread, so that one that is held up does not hold up all, and the sizes of C's blocks:
-// large ones copy less.
+// Pieces for each of more than two threads, so that one that is held up does not hold up all. Two are both
+// there when the loop begins, and a large block copies less.
 constexpr int64_t kPiecesPerThread = 2;
+// The sizes of C's blocks.
 constexpr int64_t kMaxRows = 2048, kMaxCols = 1024, kMinRows = 56, kMinCols = 64;
 // Where the sums of a block are kept beside it, because the elements are of another type.
 constexpr int64_t kMaxConvertedRows = 512;
@@ -41,7 +42,7 @@ Split split(const Product& p) {
   const double work = work_of(p);
   const bool vector = p.m == 1;
   if (work < (vector ? kParallelElements : kParallelWork)) return s;
-  const int64_t width = parallel_width(), most = width == 1 ? 1 : kPiecesPerThread * width;
+  const int64_t width = parallel_width(), most = width <= 2 ? width : kPiecesPerThread * width;
   const auto wanted = static_cast<int64_t>(
       std::min(static_cast<double>(most), work / (vector ? kParallelElements / 2 : kPieceWork)));
   const bool converted = p.dtype != DType::f32 && p.dtype != DType::f64;
