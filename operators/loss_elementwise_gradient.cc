@@ -20,7 +20,6 @@ struct Operands {
   }
 };
 
-NDArray log_at_least(const NDArray& x) { return maximum(log(x), -100); }
 NDArray variance(const NDArray& p) { return maximum(p * (1 - p), p.dtype() == f16 ? 6e-8 : 1e-12); }
 /// (w - 1) y; an empty handle for w = 1.
 NDArray beyond_one(const Operands& o, const NDArray& y) { return o.w.defined() ? (o.w - 1) * y : NDArray(); }
@@ -37,7 +36,7 @@ NDArray by_target(const LossCall& c, const Operands& o) {
   const auto& [x, t, w] = o;
   switch (c.loss) {
     case ElementwiseLoss::bce:
-      return maximum(log1p(-x), -100) - log_at_least(x);
+      return maximum(log1p(-x), -100) - maximum(log(x), -100);
     case ElementwiseLoss::bce_with_logits:
       return plus(-x, beyond_one(o, softplus(-x)));
     case ElementwiseLoss::kl_div: {

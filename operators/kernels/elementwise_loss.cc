@@ -20,13 +20,9 @@ namespace {
 constexpr int64_t kLossBlock = 1024;
 static_assert(kLoopGrain % kLossBlock == 0);
 
-/// LossOperands in the order of the plan; those that a call has not got are others once more.
+/// Operands in the order of the plan; null: a call has none.
 enum LossOperand : uint8_t { kOut, kX, kTarget, kWeight, kHead, kOperands };
-
-struct LossOperands {
-  std::array<const Tensor*, kOperands> tensor;
-  std::array<bool, kOperands> given;
-};
+using LossOperands = std::array<const Tensor*, kOperands>;
 
 Tensor flat_row(void* data, DType type, int64_t n) { return {data, type, {n}, {1}}; }
 
@@ -63,20 +59,24 @@ class LossWalk {
   LossWalk(const LossOperands& operands, DType computing, const LossRows& rows, double parameter,
            double scale)
       : operands_(operands),
-        plan_(operands.tensor),
+        order_(row_major_order(operands[kX]->shape)),
+        plan_(with_stand_ins()),
         computing_(computing),
         bytes_(static_cast<int64_t>(size_of(computing))),
         rows_(rows),
         parameter_(parameter),
         scale_(scale) {
     for (size_t k = 0; k < kOperands; ++k) {
-      const Tensor& t = *operands.tensor[k];
-      direct_[k] = t.dtype == computing && plan_.strides[k][0] == 1;
-      convert_[k] = k == kOut ? convert_row(t.dtype, computing) : convert_row(computing, t.dtype);
+      if (operands_[k] == nullptr) continue;
+      const DType type = operands_[k]->dtype;
+      direct_[k] = type == computing && plan_.strides[k][0] == 1;
+      convert_[k] = k == kOut ? convert_row(type, computing) : convert_row(computing, type);
     }
-    const Tensor& out = *operands.tensor[kOut];
-    stream_ = operands.given[kOut] && plan_.numel * static_cast<int64_t>(size_of(out.dtype)) >= kStreamBytes;
+    const Tensor* const out = operands_[kOut];
+    stream_ = out != nullptr && plan_.numel * static_cast<int64_t>(size_of(out->dtype)) >= kStreamBytes;
   }
+  LossWalk(const LossWalk&) = delete;
+  LossWalk& operator=(const LossWalk&) = delete;
 
   int64_t numel() const { return plan_.numel; }
 
@@ -94,7 +94,7 @@ class LossWalk {
 
   /// Each block's values to where the result is.
   void to_out() const {
-    const Tensor& out = *operands_.tensor[kOut];
+    const Tensor& out = *operands_[kOut];
     const auto out_bytes = static_cast<int64_t>(size_of(out.dtype));
     blocks([&](int64_t first, const char* values, int64_t n) {
       for_each_run<kOperands>(plan_, first, first + n, [&](const int64_t* at, int64_t run) {
@@ -111,20 +111,26 @@ class LossWalk {
   }
 
  private:
+  /// Without a result there are sums: of row-major order, whatever the layout.
+  LossOperands with_stand_ins() const {
+    LossOperands all = operands_;
+    for (const Tensor*& tensor : all)
+      if (tensor == nullptr) tensor = operands_[kX];
+    if (operands_[kOut] == nullptr) all[kOut] = &order_;
+    return all;
+  }
+
   template <class Done>
   void block(int64_t first, int64_t n, char (*buffers)[kLossBlock * sizeof(double)], const Done& done) const {
-    std::array<const void*, kOperands> rows;
+    std::array<const void*, kOperands> rows{};
     char* result = buffers[kOut];
     int64_t filled = 0;
     for_each_run<kOperands>(plan_, first, first + n, [&](const int64_t* at, int64_t run) {
-      if (operands_.given[kOut] && direct_[kOut] && !stream_ && run == n)
-        result = operands_.tensor[kOut]->as<char>() + at[kOut] * bytes_;
+      if (operands_[kOut] != nullptr && direct_[kOut] && !stream_ && run == n)
+        result = operands_[kOut]->as<char>() + at[kOut] * bytes_;
       for (size_t k = kX; k < kOperands; ++k) {
-        if (!operands_.given[k]) {
-          rows[k] = nullptr;
-          continue;
-        }
-        const Tensor& t = *operands_.tensor[k];
+        if (operands_[k] == nullptr) continue;
+        const Tensor& t = *operands_[k];
         const void* const from = element_at(t.data, t.dtype, at[k]);
         const bool whole = direct_[k] && run == n;
         rows[k] = whole ? from : buffers[k];
@@ -140,6 +146,7 @@ class LossWalk {
   }
 
   LossOperands operands_;
+  Tensor order_;
   LoopPlan<kOperands> plan_;
   DType computing_;
   int64_t bytes_;
@@ -171,12 +178,8 @@ void elementwise_loss(ElementwiseLoss op, const Tensor& loss, const Tensor& x, c
                       const Tensor* weight, const ElementwiseLossOptions& options) {
   check_operands("elementwise_loss", x, target, weight, loss, options.each);
   const DType computing = computing_in(loss, x, target);
-  // Sums are those of row-major order, whatever the layout.
-  const Tensor order = row_major_order(x.shape);
-  const LossOperands operands{
-      {options.each ? &loss : &order, &x, &target, weight != nullptr ? weight : &x, &x},
-      {options.each, true, true, weight != nullptr, false}};
-  const LossWalk walk(operands, computing, loss_values(op, computing), options.parameter, 1);
+  const LossWalk walk({options.each ? &loss : nullptr, &x, &target, weight, nullptr}, computing,
+                      loss_values(op, computing), options.parameter, 1);
   if (options.each) return walk.to_out();
   const LossSum sum = loss_sum(computing);
   std::vector<double> sums(static_cast<size_t>((walk.numel() + kLossBlock - 1) / kLossBlock));
@@ -203,9 +206,9 @@ void elementwise_loss_backward(ElementwiseLoss op, const Tensor& dx, const Tenso
     copy({&scale, f64, {}, {}}, dloss);
     scale /= options.divisor;
   }
-  const LossOperands operands{{&dx, &x, &target, weight != nullptr ? weight : &x, options.each ? &dloss : &x},
-                              {true, true, true, weight != nullptr, options.each}};
-  LossWalk(operands, computing, loss_slopes(op, computing), options.parameter, scale).to_out();
+  const LossWalk walk({&dx, &x, &target, weight, options.each ? &dloss : nullptr}, computing,
+                      loss_slopes(op, computing), options.parameter, scale);
+  walk.to_out();
 }
 
 }  // namespace mx::kernels

@@ -159,29 +159,39 @@ struct HingeEmbedding : Plain {
   }
 };
 
-// An operand that a function does not look at is not read.
+/// The elements of a run. An operand that a function does not look at is not read.
+template <class T, bool kWeighted>
+class Elements {
+ public:
+  explicit Elements(const LossRun& in)
+      : x_(static_cast<const T*>(in.x)),
+        t_(static_cast<const T*>(in.target)),
+        e_(in.inner != nullptr ? static_cast<const T*>(in.inner) : x_),
+        w_(static_cast<const T*>(in.weight)),
+        p_(static_cast<T>(in.parameter)) {}
+  HWY_INLINE At<T> operator[](int64_t i) const { return {x_[i], t_[i], e_[i], kWeighted ? w_[i] : T{1}, p_}; }
+
+ private:
+  const T *x_, *t_, *e_, *w_;
+  T p_;
+};
+
 template <class F, class T, bool kWeighted>
 void value_row(void* out, const LossRun& in, int64_t n) {
   T* const to = static_cast<T*>(out);
-  const T *x = static_cast<const T*>(in.x), *t = static_cast<const T*>(in.target),
-          *e = static_cast<const T*>(in.inner), *w = static_cast<const T*>(in.weight);
-  const T p = static_cast<T>(in.parameter);
-  if (e == nullptr) e = x;
+  const Elements<T, kWeighted> at(in);
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) to[i] = F::value(At<T>{x[i], t[i], e[i], kWeighted ? w[i] : T{1}, p});
+  for (int64_t i = 0; i < n; ++i) to[i] = F::value(at[i]);
 }
 
 template <class F, class T, bool kWeighted, bool kEach>
 void slope_row(void* out, const LossRun& in, int64_t n) {
   T* const to = static_cast<T*>(out);
-  const T *x = static_cast<const T*>(in.x), *t = static_cast<const T*>(in.target),
-          *e = static_cast<const T*>(in.inner), *w = static_cast<const T*>(in.weight),
-          *h = static_cast<const T*>(in.head);
-  const T p = static_cast<T>(in.parameter), scale = static_cast<T>(in.scale);
-  if (e == nullptr) e = x;
+  const Elements<T, kWeighted> at(in);
+  const T* const h = static_cast<const T*>(in.head);
+  const T scale = static_cast<T>(in.scale);
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i)
-    to[i] = F::slope(At<T>{x[i], t[i], e[i], kWeighted ? w[i] : T{1}, p}) * (kEach ? h[i] : scale);
+  for (int64_t i = 0; i < n; ++i) to[i] = F::slope(at[i]) * (kEach ? h[i] : scale);
 }
 
 template <class F, class T>
