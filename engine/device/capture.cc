@@ -14,7 +14,7 @@ GraphMemory::Blocks::~Blocks() {
 GraphMemory::~GraphMemory() try {
   for (auto& [stream, end] : ends_) {
     if (end->query() != EventStatus::pending) continue;
-    // The last of them to be reached lets go of the last reference.
+    // The callback of the last point that is reached drops the last reference.
     end->when_reached([blocks = blocks_]() mutable { blocks = nullptr; });
   }
 } catch (...) {

@@ -1,5 +1,5 @@
-// What backends with graphs share: the memory that a graph holds, a capturing stream's refusals, and a
-// builder's checks. device.h (GraphBuilder) is the contract.
+// Common parts of backends that have graphs: the memory that a graph owns, the calls that a capturing stream
+// refuses, and the checks of a builder. device.h (GraphBuilder) is the contract.
 //
 // Not thread-safe, as the builders and graphs that use it: one thread at a time.
 #pragma once
@@ -18,15 +18,15 @@ namespace mx {
 class GraphMemory {
  public:
   GraphMemory() = default;
-  /// Gives the blocks back once the launches so far have ended. Does not wait.
+  /// Returns the blocks to their pools once the launches so far have ended. Does not wait.
   ~GraphMemory();
   GraphMemory(const GraphMemory&) = delete;
 
-  /// A block that no stream uses. Throws as Pool::allocate.
+  /// Allocates a block that no stream uses. Throws like Pool::allocate.
   void* allocate(Pool& pool, size_t bytes);
-  /// Takes a block over; one that is held already stays as it is.
+  /// Takes ownership of a block. Does nothing if the graph owns the block already.
   void hold(Pool& pool, void* block);
-  /// The graph has been launched on the stream.
+  /// Notes a launch of the graph on the stream.
   void launched(Stream& stream);
 
  private:
@@ -39,7 +39,7 @@ class GraphMemory {
   std::vector<std::pair<uint64_t, std::shared_ptr<EventPoint>>> ends_;  // of the launches, by stream
 };
 
-/// A capturing stream: submit() is the backend's, and everything that a graph cannot hold is refused.
+/// A capturing stream. The backend implements submit(); calls that a graph cannot contain throw InvalidState.
 class CapturingStream : public Stream {
  public:
   CapturingStream(Device& device, GraphMemory& memory) : device_(device), memory_(memory) {}
@@ -64,7 +64,7 @@ class CapturingStream : public Stream {
   GraphMemory& memory_;
 };
 
-/// A builder that checks its calls and leaves the rest to the backend.
+/// A builder that checks its arguments and state; the backend captures the nodes and makes the graph.
 class CapturingBuilder : public GraphBuilder {
  public:
   explicit CapturingBuilder(Device& device) : device_(device) {}
@@ -72,7 +72,7 @@ class CapturingBuilder : public GraphBuilder {
   std::unique_ptr<DeviceGraph> finish() final;
 
  protected:
-  /// Adds the next node. What it throws uses the builder up.
+  /// Adds the next node. If it throws, the builder is used up.
   virtual void add_node(std::span<const NodeId> after, const std::function<void(Stream&)>& enqueue) = 0;
   virtual std::unique_ptr<DeviceGraph> make_graph() = 0;
 

@@ -38,7 +38,7 @@ class Device;
 class GraphMemory;
 class Stream;
 
-/// What a task that runs on a stream can reach.
+/// Handles available to a task while it runs on a stream.
 class KernelContext {
  public:
   KernelContext(Device& device, void* native_stream, std::ptrdiff_t alias_offset)
@@ -133,9 +133,9 @@ class Stream {
   /// The same for one generation.
   virtual void wait_point(std::shared_ptr<EventPoint> point) = 0;
 
-  /// A point after everything submitted so far. Unlike record() it takes no error with it, so that the
-  /// memory pool can mark the end of a block's use without hiding an error from the next event. It is
-  /// reached also when the work failed or the device is lost.
+  /// Returns a point after everything submitted so far. Unlike record(), it does not consume the stream's
+  /// pending error, so the memory pool can mark the end of a block's use without hiding that error from the
+  /// next event. The point is also reached when the work failed or the device is lost.
   virtual std::shared_ptr<EventPoint> mark() = 0;
 
   /// Calls back once, from a thread of the backend, when everything submitted before has ended; the argument
@@ -147,10 +147,11 @@ class Stream {
   /// On a lost device it throws the loss every time. Throws InvalidState from a task of the stream itself.
   virtual void synchronize() = 0;
 
-  /// Does it keep work for a graph instead of running it? See GraphBuilder.
+  /// True if the stream captures work for a graph instead of running it. See GraphBuilder.
   bool capturing() noexcept { return graph_memory() != nullptr; }
 
-  /// For pools: what holds memory that is allocated or freed on a capturing stream; null for all others.
+  /// For pools: the owner of memory that is allocated or freed on a capturing stream. Null if the stream does
+  /// not capture.
   virtual GraphMemory* graph_memory() noexcept { return nullptr; }
 
  protected:
@@ -165,17 +166,17 @@ class Stream {
 
 /// Recorded work of one device that is launched as a whole, any number of times.
 ///
-/// The destructor never waits: launches that are pending run to their end, and the memory that the graph
-/// holds goes back to its pool when the last of them has ended.
+/// The destructor never waits: pending launches run to their end, and the graph's memory returns to its pool
+/// when the last launch has ended.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
 
   /// Appends one execution of every node to the stream, which may be any of the device that is not capturing
-  /// (InvalidState; InvalidArgument for a stream of another device). Each execution does what the captured
-  /// tasks did with what they held when they were captured. Errors are those of tasks: carried by the
-  /// stream's next event. The caller orders launches of one graph, on the host and on the device: the second
-  /// may begin on the device only when the first has ended there.
+  /// (InvalidState; InvalidArgument for a stream of another device). Each execution repeats the captured
+  /// tasks with the arguments they had at capture. Errors are carried by the stream's next event, as for
+  /// tasks. The caller orders launches of one graph, on the host and on the device: a launch may begin on the
+  /// device only after the launch before it has ended there.
   virtual void launch(Stream& stream) = 0;
 
   virtual size_t nodes() const = 0;
@@ -183,16 +184,18 @@ class DeviceGraph {
 
 /// Makes a graph, node by node. Used by one thread at a time.
 ///
-/// What a node does is captured: `enqueue` is called once, on the calling thread, with a *capturing* stream,
-/// which keeps what is submitted. On such a stream, until `enqueue` returns:
+/// The work of a node is captured: `enqueue` is called once, on the calling thread, with a *capturing*
+/// stream, which records what is submitted to it. On such a stream, until `enqueue` returns:
 ///   - submit() and Device::copy_async() append to the node, in order. On a GPU the task runs at once, as
-///     always, and the kernels that it launches are kept; elsewhere the task itself is kept, and a copy of it
-///     runs with each launch. An exception out of a task that runs at once comes out of add().
-///   - Device::allocate() gives memory of the graph's own, never handed to anybody else as long as the graph
-///     lives. Nodes share it: one may use what another allocated if it follows that node. Device::free() does
-///     nothing before the graph dies; memory from elsewhere that is freed here is kept for so long too.
-///     Such memory must not be freed with another stream or without one. Device::note_use() does nothing:
-///     whoever launches the graph keeps memory from elsewhere alive until that has ended.
+///     always, and the kernels that it launches are recorded; on other backends the task itself is recorded,
+///     and a copy of it runs with each launch. If a task that runs at once throws, add() throws the
+///     exception.
+///   - Device::allocate() returns memory that the graph owns; the pool gives it to nobody else while the
+///   graph
+///     lives. Nodes share it: a node may use memory that a node before it allocated. Device::free() has no
+///     effect until the graph is destroyed; this holds for memory from elsewhere that is freed here, too.
+///     Such memory must not be freed with another stream or without a stream. Device::note_use() does
+///     nothing: the caller of launch() keeps memory from elsewhere alive until the launch has ended.
 ///   - record(), wait(), wait_point(), mark(), notify(), synchronize() and DeviceGraph::launch() throw
 ///     InvalidState.
 /// Host memory that captured copies read or write must outlive the launches.
@@ -201,11 +204,10 @@ class GraphBuilder {
   using NodeId = uint32_t;
   virtual ~GraphBuilder() = default;
 
-  /// Adds a node that is ordered after exactly the nodes listed, and after what is ordered before those.
-  /// Nodes are numbered from 0. Throws InvalidArgument for a node that is not there, DeviceError when the
-  /// device is lost, InvalidState when the work cannot be captured or the builder is used up, and what
-  /// `enqueue` throws. After an exception out of or because of `enqueue` the builder is used up; the device
-  /// and its streams are as they were.
+  /// Adds a node that is ordered after exactly the listed nodes and their predecessors. Nodes are numbered
+  /// from 0. Throws InvalidArgument if a listed node does not exist, DeviceError if the device is lost,
+  /// InvalidState if the work cannot be captured or the builder is used up, and any exception of `enqueue`.
+  /// After an exception from `enqueue` the builder is used up; the device and its streams are unchanged.
   virtual NodeId add(std::span<const NodeId> after, const std::function<void(Stream&)>& enqueue) = 0;
 
   /// The graph, which may be empty. Uses the builder up.
@@ -221,19 +223,19 @@ struct DeviceProperties {
 };
 
 struct MemoryStats {
-  size_t in_use_bytes = 0;       ///< asked for and not freed
-  size_t reserved_bytes = 0;     ///< held from the backend, in use or cached
+  size_t in_use_bytes = 0;       ///< allocated and not yet freed, as requested
+  size_t reserved_bytes = 0;     ///< obtained from the backend: in use or cached
   size_t peak_in_use_bytes = 0;  ///< the watermark since start or reset_peak()
   size_t peak_reserved_bytes = 0;
-  size_t in_flight_bytes = 0;        ///< freed, but work that uses it has not ended
+  size_t in_flight_bytes = 0;        ///< freed, but work that uses the memory has not ended
   size_t cached_bytes = 0;           ///< reserved, and neither in use nor in flight
-  size_t watermark_bytes = 0;        ///< the most that stays cached; SIZE_MAX: no limit
-  uint64_t allocations = 0;          ///< calls of allocate() that were served
-  uint64_t cache_hits = 0;           ///< of these, served without asking the backend
-  uint64_t backend_allocations = 0;  ///< blocks asked of the backend
-  uint64_t backend_frees = 0;
-  uint64_t watermark_frees = 0;  ///< of these, because more than the watermark was cached
-  uint64_t stream_waits = 0;     ///< reuses that had to order one stream after another
+  size_t watermark_bytes = 0;        ///< the upper limit of cached_bytes; SIZE_MAX: no limit
+  uint64_t allocations = 0;          ///< successful calls of allocate()
+  uint64_t cache_hits = 0;           ///< allocations served without the backend
+  uint64_t backend_allocations = 0;  ///< segments obtained from the backend
+  uint64_t backend_frees = 0;        ///< segments returned to the backend
+  uint64_t watermark_frees = 0;      ///< segments returned because more than the watermark was cached
+  uint64_t stream_waits = 0;         ///< reuses that ordered one stream after another
 };
 
 /// One device. Made and owned by the registry; lives until the process ends.
@@ -250,9 +252,10 @@ class Device {
   /// Throws OutOfMemory (after trimming the cache) and DeviceError when lost.
   virtual void* allocate(size_t bytes, Stream* stream = nullptr) = 0;
 
-  /// Gives memory back after the work submitted to `stream` so far; null: nothing uses it any more. The
-  /// block is not given to another stream before that work has ended. Work of another stream that is not
-  /// already ordered before needs note_use(). Never throws; null is ignored.
+  /// Frees memory after the work submitted to `stream` so far. A null stream means that nothing uses the
+  /// memory any more. The block is not given to another stream before that work has ended. If work of another
+  /// stream uses the block and is not already ordered before this call, call note_use() first. Never throws;
+  /// a null pointer is ignored.
   virtual void free(void* pointer, Stream* stream = nullptr) noexcept = 0;
 
   /// Tells the pool that `stream` too uses the block, so that a later free() waits for its work as well.
@@ -267,18 +270,18 @@ class Device {
   virtual std::unique_ptr<Stream> new_stream(StreamKind kind = StreamKind::compute) = 0;
   virtual std::unique_ptr<Event> new_event() = 0;
 
-  /// Null where the backend has no graphs. Throws DeviceError.
+  /// Returns null if the backend has no graphs. Throws DeviceError.
   virtual std::unique_ptr<GraphBuilder> new_graph_builder() { return nullptr; }
 
-  /// Null while the device works; else why it is lost. Never blocks.
+  /// Returns null while the device works, and the reason once it is lost. Never blocks.
   virtual std::exception_ptr lost() const noexcept = 0;
 
   virtual MemoryStats memory_stats() const = 0;
   virtual void reset_peak_memory() = 0;
   /// Returns cached blocks that no work uses to the backend; returns the bytes given back.
   virtual size_t trim_memory() = 0;
-  /// The most bytes to keep cached from now on (MemoryStats::watermark_bytes); what is above goes back to the
-  /// backend as soon as no work uses it, on a GPU at the next allocate(). Devices start with
+  /// Sets the upper limit of cached bytes (MemoryStats::watermark_bytes). Memory above it returns to the
+  /// backend as soon as no work uses it; on a GPU, at the next allocate(). The initial value is
   /// MX_POOL_WATERMARK.
   virtual void set_memory_watermark(size_t bytes) = 0;
 };

@@ -22,7 +22,7 @@ void PointEvent::set_latest(std::shared_ptr<EventPoint> point) {
     std::lock_guard lock(mutex_);
     point_.swap(point);
   }
-  // The generation before dies here, outside the lock: its destructor may call into a driver.
+  // The previous generation is destroyed here, outside the lock, because its destructor may call a driver.
 }
 
 std::shared_ptr<HostPoint> HostPoint::reached(std::exception_ptr error) {

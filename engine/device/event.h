@@ -1,5 +1,5 @@
-// The two plain parts of the event model that backends share: an Event that holds points, and a point that
-// host code reaches.
+// Two implementations that backends share: an Event that stores points, and a point that host code marks as
+// reached.
 #pragma once
 
 #include <atomic>
@@ -28,14 +28,15 @@ class PointEvent final : public Event {
 /// A point that a thread of this process reaches by calling reach(). Safe from any thread.
 class HostPoint final : public EventPoint {
  public:
-  /// A point that has been reached already, failed if `error` is not null.
+  /// Makes a point that is already reached, and failed if `error` is not null.
   static std::shared_ptr<HostPoint> reached(std::exception_ptr error = nullptr);
 
   EventStatus query() const noexcept override { return status_.load(std::memory_order_acquire); }
   std::exception_ptr error() const noexcept override;
   void when_reached(std::function<void()> callback) override;
 
-  /// The first call counts; callbacks run on the calling thread, outside every lock of this class.
+  /// Marks the point as reached. Only the first call has an effect. Callbacks run on the calling thread,
+  /// outside every lock of this class.
   void reach(std::exception_ptr error = nullptr);
 
  private:

@@ -18,7 +18,7 @@ HostGraph::HostGraph(Device& device, std::vector<Node> nodes, std::unique_ptr<Gr
                      std::function<uint64_t()> draw)
     : device_(device), nodes_(std::move(nodes)), memory_(std::move(memory)), draw_(std::move(draw)) {}
 
-// All nodes, each after its predecessors: any such order may be expected of a device.
+// Returns a topological order of the nodes. A device may execute a graph in any such order.
 std::vector<uint32_t> HostGraph::order() {
   std::vector<uint32_t> order;
   order.reserve(nodes_.size());

@@ -15,14 +15,14 @@
 
 namespace mx {
 
-/// Keeps work of any kind for the node that is being captured.
+/// Records the work of the node that is being captured.
 class HostCapture final : public CapturingStream {
  public:
   using CapturingStream::CapturingStream;
   void submit(Task task) override;
   void append(HostWork work);
 
-  /// What has been appended since the call before.
+  /// Returns and clears the work appended since the last call.
   std::vector<HostWork> take() { return std::exchange(work_, {}); }
 
  private:
@@ -37,7 +37,7 @@ class HostGraph final : public DeviceGraph {
     uint32_t predecessors = 0;
   };
 
-  /// `draw` gives each launch the seed of its order; without it nodes keep theirs.
+  /// `draw` returns the seed of each launch's order. If it is empty, every launch uses the capture order.
   HostGraph(Device& device, std::vector<Node> nodes, std::unique_ptr<GraphMemory> memory,
             std::function<uint64_t()> draw);
   void launch(Stream& stream) override;

@@ -35,9 +35,9 @@ size_t limit_of(const std::string& file) {
   return in >> bytes && bytes > 0 ? bytes : SIZE_MAX;  // "max" does not parse
 }
 
-// The smallest memory limit on the way from this process's cgroup (v1 or v2) to the root.
+// Returns the smallest memory limit among this process's cgroup (v1 or v2) and its ancestors.
 size_t cgroup_bytes() {
-  // (The mount points themselves as well: what a container sees there is its own.)
+  // The mount points are read too: inside a container they show the container's own cgroup.
   size_t best = std::min(limit_of("/sys/fs/cgroup/memory.max"),
                          limit_of("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
   for (const std::string& folder : cgroup_folders("memory")) {

@@ -19,8 +19,8 @@ struct PinnedHostMemory {
   void (*free)(void* memory) = nullptr;
 };
 
-/// Segments reserved from now on come from `memory`, while it has some. An accelerator's backend calls it
-/// when its first device starts, so that copies to and from cpu(0)'s memory run without staging.
+/// Makes later segments come from `memory` as long as it has any. An accelerator's backend calls this when
+/// its first device starts, so that copies to and from cpu(0)'s memory need no staging.
 void set_pinned_host_memory(PinnedHostMemory memory);
 
 /// Anonymous pages, or page-locked ones, up to the memory of the machine or of the process's cgroup.
@@ -28,7 +28,7 @@ class HostMemory final : public MemorySource {
  public:
   HostMemory();
 
-  /// Null beyond the limit or when the system has no more.
+  /// Returns null beyond the limit, or if the system has no more memory.
   void* reserve(size_t bytes) override;
   void release(void* segment, size_t bytes) noexcept override;
   size_t limit_bytes() const noexcept override { return limit_; }
@@ -40,7 +40,7 @@ class HostMemory final : public MemorySource {
   std::atomic<size_t> reserved_{0};
   std::atomic<bool> any_pinned_{false};
   std::mutex mutex_;
-  std::unordered_map<void*, void (*)(void*)> pinned_;  // how to free the segments that are page-locked
+  std::unordered_map<void*, void (*)(void*)> pinned_;  // page-locked segments and their free functions
 };
 
 }  // namespace mx

@@ -183,7 +183,7 @@ void HostStream::thread_main() {
     lock.unlock();
     while (!batch_.empty()) {
       process(batch_.front());
-      batch_.pop_front();  // what the work holds is let go before the next starts
+      batch_.pop_front();  // destroys the work's closure before the next work starts
     }
     lock.lock();
   }
@@ -258,7 +258,7 @@ void HostStream::wait_until_reached(EventPoint& point) {
     waker->condition.notify_all();
   });
   std::unique_lock lock(waker_->mutex);
-  // A lost device waits for nobody: what follows is not run anyway.
+  // A lost device does not wait: the work behind the wait is not run anyway.
   waker_->condition.wait(lock,
                          [&] { return point.query() != EventStatus::pending || device_.lost() != nullptr; });
 }

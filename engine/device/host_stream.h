@@ -1,15 +1,15 @@
 // A stream whose tasks run on a host thread of its own: the streams of the cpu and the virtual devices, and
 // of any backend outside the tree that computes on the host.
 //
-// Each stream has one first-in first-out queue and one thread, started when the first work arrives that
-// cannot be answered at once. An idle thread looks for work for at most 20 us, yielding, then sleeps.
+// Each stream has one FIFO queue and one thread. The thread starts with the first work that cannot be
+// answered at once. An idle thread polls for at most 20 us, yielding between polls, and then sleeps.
 //
 // Thread-safety: beyond what device.h promises, every call is safe from any thread; calls from several
 // threads are ordered as they take the stream's lock.
 //
-// Process end. A stream that still exists when the process exits keeps its thread running until then; tasks
-// that touch objects with static lifetime must have ended before those are destroyed. In a forked child the
-// thread does not exist: calls throw InvalidState, and destroying the stream leaks it silently.
+// Process end. If a stream still exists when the process exits, its thread runs until then. A task that uses
+// objects with static lifetime must end before they are destroyed. In a forked child the thread does not
+// exist: calls throw InvalidState, and the destructor leaks the stream silently.
 #pragma once
 
 #include <condition_variable>
@@ -25,12 +25,12 @@ namespace mx {
 
 class HostStream;
 
-/// What a piece of work is, as the owner of the stream sees it.
+/// One piece of work, as the owner of the stream sees it.
 struct HostWork {
   enum class Kind : uint8_t {
     kernel,    ///< submit()
     copy,      ///< Device::copy_async
-    internal,  ///< the backend's own, such as poisoning; not counted, delayed or traced
+    internal,  ///< work of the backend itself, such as poisoning; not counted, delayed or traced
   };
   Kind kind = Kind::kernel;
   size_t bytes = 0;             ///< of a copy
@@ -38,24 +38,24 @@ struct HostWork {
   Task task;
 };
 
-/// What a backend adds to its streams. The owner outlives them.
+/// Hooks by which a backend extends its streams. The owner outlives the streams.
 class HostStreamOwner {
  public:
   virtual ~HostStreamOwner() = default;
 
-  /// KernelContext::ptr() adds it.
+  /// The offset that KernelContext::ptr() adds.
   virtual std::ptrdiff_t alias_offset() const noexcept { return 0; }
 
-  /// On the calling thread, in the order of submission: may set work.injected.
+  /// Called on the submitting thread, in the order of submission. May set work.injected.
   virtual void admit(HostStream& stream, HostWork& work) { (void)stream, (void)work; }
 
-  /// On the stream's thread: runs a kernel or a copy; what it throws is the work's error.
+  /// Called on the stream's thread. Runs a kernel or a copy; an exception is the error of that work.
   virtual void run(HostStream& stream, HostWork& work, KernelContext& context) {
     (void)stream;
     work.task(context);
   }
 
-  /// The stream has drained and is about to die.
+  /// Called when the stream has drained and is about to be destroyed.
   virtual void closed(HostStream& stream) noexcept { (void)stream; }
 };
 
@@ -76,10 +76,10 @@ class HostStream final : public Stream {
   /// Appends work of any kind.
   void append(HostWork work);
 
-  /// Nothing is queued or running.
+  /// Returns true if nothing is queued or running.
   bool idle() const;
 
-  /// Looks again whether the device is lost. The owner calls it after Device::lost() changed.
+  /// Checks again whether the device is lost. The owner calls this after Device::lost() has changed.
   void poke();
 
   /// The stream whose task the calling thread runs, or null.
@@ -112,11 +112,11 @@ class HostStream final : public Stream {
   HostStreamOwner& owner_;
   const StreamKind kind_;
   const std::shared_ptr<Waker> waker_ = std::make_shared<Waker>();
-  const uint64_t process_;  // the forks that this process had seen when the stream was made
+  const uint64_t process_;  // the number of forks on the way to the process that made the stream
 
   // Guarded by waker_->mutex.
   std::deque<Item> queue_;
-  std::deque<Item> batch_;  // what the thread works on; only the thread touches its items
+  std::deque<Item> batch_;  // the items that the thread is processing; only the thread touches them
   bool busy_ = false;
   bool sleeping_ = false;
   bool stopping_ = false;
@@ -124,7 +124,7 @@ class HostStream final : public Stream {
   std::exception_ptr event_error_;         // for the next record
   std::exception_ptr sync_error_;          // for notify and the next synchronize
 
-  std::atomic<size_t> queued_{0};  // so that the spinning thread need not take the lock
+  std::atomic<size_t> queued_{0};  // lets the polling thread look for work without the lock
   std::thread thread_;
 };
 

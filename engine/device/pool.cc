@@ -12,11 +12,11 @@ namespace mx {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kLargeRest = 64 << 10;  // what is left of a large block is split off only if it has so much
+constexpr size_t kLargeRest = 64 << 10;  // the smallest remainder that is split off a large block
 
 size_t round_up(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
 
-// Keeps the later tick of each stream.
+// Merges two clocks: keeps the later tick of each stream.
 void add_tick(PoolClock& clock, const PoolTick& tick) {
   for (PoolTick& mine : clock) {
     if (mine.stream != tick.stream) continue;
@@ -135,7 +135,7 @@ PoolBlock* Pool::take_from(PoolLane& lane, const Want& want) {
   return split(block, want, &lane, before);
 }
 
-// Neighbouring free blocks that are large enough together, made one.
+// Merges neighbouring free blocks that are large enough together, and returns the merged block.
 PoolBlock* Pool::take_run(const Want& want, Reach reach) {
   for (const auto& [head, segment] : segments_) {
     if (segment.bytes < want.bytes) continue;
@@ -163,7 +163,8 @@ PoolBlock* Pool::take_run(const Want& want, Reach reach) {
   return nullptr;
 }
 
-// Gives what `want` leaves of a block back: to `lane`, in the place of the block, or to where its clock says.
+// Splits off what `want` leaves of the block. The remainder goes to `lane`, in the place of the block, or to
+// the lane that its clock selects.
 PoolBlock* Pool::split(PoolBlock* block, const Want& want, PoolLane* lane, PoolBlock* before) {
   const size_t rest_bytes = block->bytes - want.bytes;
   if (rest_bytes < (block->segment_class == kSmall ? options_.alignment : kLargeRest)) return block;
@@ -200,7 +201,8 @@ void* Pool::hand_out(PoolBlock* block, const Want& want) {
   return block->base;
 }
 
-// No free block fits. Returns the address; `waits` are the points that the stream must be made to wait for.
+// Called if no free block fits. Returns the address and sets `waits` to the points that the stream must wait
+// for.
 void* Pool::grow(const Want& want, PoolClock& waits) {
   std::lock_guard growth(growth_mutex_);
   {
@@ -236,15 +238,16 @@ void* Pool::grow(const Want& want, PoolClock& waits) {
   return hand_out(block, want);
 }
 
-// A segment for `want`, after giving cached ones back if the backend has no more; null if that too is not
-// enough.
+// Reserves a segment for `want`. If the backend has no more memory, it first returns cached segments. Returns
+// null if that is not enough.
 void* Pool::reserve(const Want& want, size_t& bytes) {
   const size_t exact = round_up(want.bytes, std::max(kPage, options_.alignment));
   const size_t usual = want.segment_class == kSmall ? options_.small_segment
                        : want.bytes <= options_.large_segment / 2
                            ? options_.large_segment
                            : round_up(want.bytes, std::min<size_t>(options_.large_segment, 2 << 20));
-  // Segments must be small beside the watermark: one that cannot be kept is asked for again and again.
+  // Segments must be small compared with the watermark. A segment that cannot stay cached would be reserved
+  // and released again and again.
   bytes = std::max(std::min(usual, watermark_ / 4 / kPage * kPage), exact);
   if (void* base = source_.reserve(bytes)) return base;
   if (bytes != exact) {
@@ -355,7 +358,7 @@ void Pool::free(void* pointer, Stream* stream) noexcept try {
   std::unique_lock users_lock(users_mutex_, std::defer_lock);
   if (stream != nullptr) users_lock.lock();
   PoolBlock* block = nullptr;
-  bool covered = false;  // the points of the uses before are no later than those of this one
+  bool covered = false;  // this use's points are at least as late as those of the earlier uses
   {
     std::lock_guard lock(mutex_);
     block = used_.take(pointer);
@@ -367,7 +370,7 @@ void Pool::free(void* pointer, Stream* stream) noexcept try {
     block->asked = 0;
     if (!block->users.empty()) noted_.erase(block);
   }
-  // The block is in no list now: nobody else touches it.
+  // The block is in no list now, so no other thread can touch it.
   std::vector<Stream*>& users = block->users;
   if (stream == nullptr) {
     users.clear();

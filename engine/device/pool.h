@@ -12,25 +12,25 @@
 //   2. among settled blocks, whose points are all reached;
 //   3. again after polling the points of every lane, and joining S's blocks with settled neighbours;
 //   4. at the backend, for a new segment;
-//   5. when the backend has no more: there again after trim(), then among all blocks in flight, S's later
-//      work being made to wait for the points (MemoryStats::stream_waits).
-// The host never blocks on a stream, and no block is handed out early. A request without a stream stops at
-// what is settled. A block that was reused while in flight keeps the old points until its own free() covers
-// them, so that a free without a stream is not early either.
+//   5. if the backend has no more memory: at the backend again after trim(), then among all blocks in flight.
+//      In the last case S's later work is made to wait for the block's points (MemoryStats::stream_waits).
+// The host never blocks on a stream, and no block is handed out before its last use has ended. A request
+// without a stream takes settled blocks only. A block that is reused while in flight keeps its old points
+// until its own free() covers them. Otherwise a free() without a stream would make the block settled too
+// early.
 //
 // Locks. The pool's lock is held for list work and non-blocking polls only. Reserving and releasing segments
 // happens under a second lock that only requests without a fitting block take.
 //
-// Watermark. Cached memory, which no request and no work uses, stays below PoolOptions::watermark: a free()
-// that ends above it gives unused segments back, as does the end of the work that a block in flight waited
-// for. A source whose release() waits for its device cannot do that from there; it follows at the next
-// allocate(). What lies in a segment beside a block in use cannot be given back and does not count as a
-// breach.
+// Watermark. Cached memory (memory that no request and no work uses) stays below PoolOptions::watermark. If a
+// free() leaves more than that cached, the pool returns unused segments to the backend. It does the same when
+// the last work on a block in flight ends. If the source's release() waits for its device, the pool postpones
+// the return to the next allocate(). Free memory that shares a segment with a block in use cannot be
+// returned; it may exceed the watermark.
 //
-// Capture. On a stream that captures a graph, blocks that no stream is using are handed out, and held by the
-// graph (capture.h): nobody else gets them before the graph has died and its launches have ended. A private
-// pool, a second Pool on the same source, is for those who need one of their own for other reasons: what one
-// caches the other never hands out.
+// Capture. On a stream that captures a graph, the pool hands out settled blocks only, and the graph owns them
+// (capture.h): they return to the pool when the graph is destroyed and its launches have ended. A client that
+// needs a pool of its own makes a second Pool on the same source; two pools never share cached blocks.
 // Under AddressSanitizer settled blocks of host-accessible memory are poisoned, and requests get a redzone.
 //
 // Thread-safety: safe from any thread; see device.h for calls that name a stream.
@@ -66,8 +66,9 @@ class MemorySource {
   /// May release() wait for work of a device? Then it is only called where waiting is allowed.
   virtual bool release_may_wait() const noexcept { return false; }
 
-  /// Called at free(), before the points are taken: the block is unused once the work submitted so far to
-  /// all of `users` has ended (at once if there are none). Work appended to them here is waited for.
+  /// Called by free() before it takes the points. The block is unused once the work submitted so far to all
+  /// `users` has ended (at once if there are none). Work that this call appends to them is waited for as
+  /// well.
   virtual void retire(void* block, size_t bytes, std::span<Stream* const> users) {
     (void)block, (void)bytes, (void)users;
   }
@@ -79,7 +80,7 @@ struct PoolOptions {
   size_t small_segment = 4 << 20;   ///< bytes of a segment for small requests
   size_t large_segment = 32 << 20;  ///< the same for requests up to half of it; above, segments fit exactly
   bool host_accessible = false;     ///< the host may touch free memory (to poison it under ASan)
-  size_t watermark = SIZE_MAX;      ///< most bytes to keep cached
+  size_t watermark = SIZE_MAX;      ///< upper limit of cached bytes
 };
 
 /// The watermark that MX_POOL_WATERMARK names: bytes ("1500000"), or binary units ("512K", "512M", "2G",
@@ -99,17 +100,17 @@ class Pool {
 
   MemoryStats stats() const;
   void reset_peak();
-  /// Releases segments that no block in use or in flight lies in; returns their bytes.
+  /// Releases the segments that contain no block in use or in flight; returns their bytes.
   size_t trim();
-  /// From now on; gives back at once what is cached above it.
+  /// Sets the watermark and returns cached memory above it to the backend at once.
   void set_watermark(size_t bytes);
 
  private:
   friend void forget_stream(Stream& stream) noexcept;
   enum Class { kSmall, kLarge };
-  enum class Reach { own, any };  // which free blocks a joined run may hold
+  enum class Reach { own, any };  // which free blocks a joined run may contain: this stream's, or all
 
-  // Lets callbacks of points find out that the pool has gone.
+  // Lets the callbacks of points find out whether the pool still exists.
   struct Watch {
     std::recursive_mutex mutex;  // taken before growth_mutex_; a reached point calls back at once
     Pool* pool;
@@ -186,8 +187,8 @@ class Pool {
   MemoryStats stats_;
 };
 
-/// Every backend's stream calls it first in its destructor: no pool touches the stream afterwards. Blocks
-/// that note_use() tied to the stream wait for what it was given so far.
+/// Every backend's stream calls this first in its destructor. No pool touches the stream afterwards. Blocks
+/// that note_use() tied to the stream wait for the work submitted to it so far.
 void forget_stream(Stream& stream) noexcept;
 
 }  // namespace mx

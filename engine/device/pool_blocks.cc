@@ -1,4 +1,5 @@
-// The pool's lists: where free blocks lie, when they merge, and what a dying stream leaves.
+// The pool's lists: in which lane a free block is, when blocks merge, and what happens to the blocks of a
+// stream that is destroyed.
 #include <algorithm>
 
 #include "engine/base/log.h"
@@ -7,8 +8,8 @@
 
 namespace mx {
 
-// Every point is looked at without blocking. Blocks of one stream are reached in the order of their free(),
-// so the first that is not ends the look at its lane.
+// Queries the points without blocking. The points of one stream are reached in the order of the calls of
+// free(), so the first point that is not reached ends the scan of its lane.
 void Pool::poll() {
   const auto reached = [](const PoolBlock* block) {
     return std::all_of(block->clock.begin(), block->clock.end(),
@@ -35,7 +36,7 @@ void Pool::poll() {
   }
 }
 
-// Lists a block that is in no list, where its clock says.
+// Inserts a block that is in no list into the lane that its clock selects.
 void Pool::put(PoolBlock* block) {
   if (block->clock.empty()) {
     settle(block);
@@ -65,7 +66,7 @@ void Pool::settle(PoolBlock* block) {
   insert(settled_, block);
 }
 
-// Adds the next block, and its points, to a block that is in no list.
+// Merges the next block and its points into a block that is in no list.
 void Pool::absorb_next(PoolBlock* block) {
   PoolBlock* next = block->next;
   if (next->lane != nullptr) remove(next);

@@ -49,7 +49,8 @@ void PoolLane::remove(PoolBlock* block) {
 PoolBlock* PoolLane::find(size_t bytes, int segment_class) const {
   const Bins& bins = bins_[segment_class];
   const size_t first = bin_of(bytes);
-  // Only in its own bin can a block be too small, the last bin included, which has no upper end.
+  // A block can be too small only in the request's own bin. The last bin has no upper end, so this holds for
+  // it as well.
   for (PoolBlock* block = bins.heads[first]; block != nullptr; block = block->bin_next) {
     if (block->bytes >= bytes) return block;
   }

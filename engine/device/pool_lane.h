@@ -17,7 +17,7 @@ namespace mx {
 
 class PoolLane;
 
-/// One stream's hand of a block's clock. Of two ticks of one stream the larger sequence is the later point.
+/// One stream's entry in a block's clock. Of two ticks of one stream, the larger sequence is the later point.
 struct PoolTick {
   uint64_t stream;
   uint64_t sequence;
@@ -36,12 +36,12 @@ struct PoolSegment {
 struct PoolBlock {
   char* base = nullptr;
   size_t bytes = 0;
-  size_t asked = 0;  // of the request it serves; 0 when free
+  size_t asked = 0;  // bytes of the request that the block serves; 0 if it is free
   int segment_class = 0;
   PoolBlock* previous = nullptr;  // in the segment, by address
   PoolBlock* next = nullptr;
   uint64_t owner = 0;          // id of the stream it was handed out to, or 0
-  PoolClock clock;             // free: points before reuse. In use: points of the uses before.
+  PoolClock clock;             // free: points to reach before reuse. In use: points of earlier uses.
   std::vector<Stream*> users;  // named by note_use()
 
   PoolLane* lane = nullptr;  // null when in use
@@ -66,11 +66,11 @@ class PoolLane {
 
   void insert(PoolBlock* block, PoolBlock* before = nullptr);
   void remove(PoolBlock* block);
-  /// A block of at least `bytes`, of about the smallest size there is; null if there is none.
+  /// Returns a block of at least `bytes`, about the smallest one that fits; null if there is none.
   PoolBlock* find(size_t bytes, int segment_class) const;
 
-  bool closed = false;   // its stream is dead: goes when empty
-  bool watched = false;  // the pool will hear of the end of its work
+  bool closed = false;   // the stream is destroyed: the lane is removed once it is empty
+  bool watched = false;  // a callback will tell the pool when the lane's work has ended
 
  private:
   static constexpr size_t kBins = 384;
@@ -93,7 +93,7 @@ class PoolTable {
  public:
   void insert(PoolBlock* block);
   PoolBlock* find(const void* address) const;
-  /// Takes the block out; null if there is none.
+  /// Removes and returns the block; null if there is none.
   PoolBlock* take(const void* address);
 
  private:

@@ -1,4 +1,4 @@
-// The pool's limit on what it keeps cached: which segments go back, and when.
+// The pool's limit on cached memory: which segments return to the backend, and when.
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -41,7 +41,8 @@ void Pool::set_watermark(size_t bytes) {
   keep_watermark(MayWait::yes);
 }
 
-// After anything that may have left more cached, or in flight on the way there.
+// Called after every change that may have increased the cached bytes, or the bytes in flight that will be
+// cached.
 void Pool::keep_watermark(MayWait may_wait) noexcept try {
   std::vector<Watched> watched;
   {
@@ -61,8 +62,9 @@ void Pool::keep_watermark(MayWait may_wait) noexcept try {
   log(LogLevel::error, "[pool] could not give memory of ", context_, " back: ", current_exception_text());
 }
 
-// One unused segment that must not stay, or none. Segments too large to be kept at all come first, so that
-// they do not drive out small ones that are in use all the time; then those that were freed first.
+// Detaches one unused segment that exceeds the watermark, if there is one. Segments that are larger than the
+// watermark go first, so that they do not evict small segments that are reused all the time. The others go in
+// the order of their free().
 PoolSegment Pool::detach_above_watermark() {
   for (const bool too_large : {true, false}) {
     for (PoolBlock* block = settled_.oldest(); block != nullptr && above_watermark(); block = block->newer) {
@@ -89,9 +91,9 @@ void Pool::shed() {
   }
 }
 
-// For each lane whose blocks may soon be too many, and that nobody watches yet, a point after which to look
-// again. Looking again finds new ones, also blocks that one reached point has moved to another lane, so that
-// somebody watches until nothing is in flight.
+// Returns a point to watch for each lane that may exceed the watermark and is not watched yet. When the point
+// is reached, the pool looks again. It then also finds blocks that have moved to another lane, so some point
+// is watched until nothing is in flight.
 std::vector<Pool::Watched> Pool::lanes_to_watch() {
   std::vector<Watched> watched;
   if (stats_.cached_bytes + stats_.in_flight_bytes <= watermark_) return watched;
@@ -100,7 +102,7 @@ std::vector<Pool::Watched> Pool::lanes_to_watch() {
     const PoolClock& clock = lane.newest()->clock;
     const auto pending =
         std::find_if(clock.begin(), clock.end(), [](const PoolTick& t) { return !t.reached(); });
-    // (Where all have been reached meanwhile, the callback comes at once.)
+    // If all points have been reached in the meantime, the callback runs at once.
     watched.push_back({lane.stream(), pending != clock.end() ? pending->point : clock.back().point});
     lane.watched = true;
   };

@@ -13,21 +13,21 @@
 
 namespace mx {
 
-/// How a backend joins.
+/// The description with which a backend registers.
 struct Backend {
   std::string name;            ///< "cpu", "gpu", "virt", or the outside backend's own
-  std::function<int()> count;  ///< how many devices there are; must not throw
+  std::function<int()> count;  ///< returns the number of devices; must not throw
   std::function<std::unique_ptr<Device>(int id)> open;  ///< starts device id; throws DeviceError
 };
 
 /// Adds a backend and returns its kind. Throws InvalidArgument when the name is taken or a function is null.
 DeviceKind register_backend(Backend backend);
 
-/// The device, started if need be. Throws InvalidArgument when there is no such kind or number: the message
-/// names how many there are.
+/// Returns the device and starts it if necessary. Throws InvalidArgument if the kind or the number does not
+/// exist; the message says how many devices there are.
 Device& get_device(Context context);
 
-/// How many devices the kind has; 0 for a kind that is not built in or has no hardware.
+/// Returns the number of devices of the kind; 0 if the kind is not built in or has no hardware.
 int num_devices(DeviceKind kind);
 
 /// Usable GPUs; 0 without hardware, driver or CUDA support. Never throws.

@@ -55,7 +55,7 @@ class CudaDevice final : public Device {
 
   /// The error as an exception; marks the device lost if it is sticky.
   std::exception_ptr failed(cudaError_t code, const char* call, const char* file, int line) noexcept;
-  /// The same for an exception that a task threw: asks `stream` whether the context still works.
+  /// The same for an exception that a task threw: queries `stream` to find out if the context still works.
   void examine(cudaStream_t stream) noexcept;
 
   /// Events without timing, cached. take_event() throws CudaError.
@@ -75,7 +75,7 @@ class CudaDevice final : public Device {
   Pool pool_;
 
   std::atomic<bool> is_lost_{false};
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::exception_ptr lost_error_;
   std::vector<cudaEvent_t> events_;
   std::vector<uint32_t*> flags_;

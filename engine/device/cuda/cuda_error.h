@@ -15,7 +15,7 @@
 
 namespace mx {
 
-/// What MX_CUDA throws: carries the code, by which the backend tells a lost device.
+/// Thrown by MX_CUDA. Carries the CUDA error code, from which the backend recognises a lost device.
 class CudaError final : public DeviceError {
  public:
   CudaError(cudaError_t code, const char* call, const char* file, int line);
@@ -28,14 +28,15 @@ class CudaError final : public DeviceError {
 /// Clears the thread's last error, which the exception replaces, and throws CudaError.
 [[noreturn]] void throw_cuda_error(cudaError_t code, const char* call, const char* file, int line);
 
-/// After this error every call on the device's context fails: only ending the process heals it.
+/// Returns true if every call on the device's context fails after this error. Only a new process can then use
+/// the device again.
 bool is_sticky(cudaError_t code) noexcept;
 
-/// Asks whether an event has been reached, without leaving "not ready" behind as the thread's last error
-/// and without hiding one that was there before.
+/// Returns whether an event has been reached. Neither leaves "not ready" as the thread's last error nor
+/// clears an earlier one.
 cudaError_t query_event(cudaEvent_t event) noexcept;
 
-/// While it lives, the calling thread captures a graph in thread-local mode.
+/// Scope in which the calling thread captures a graph in thread-local mode.
 class CapturingThread {
  public:
   CapturingThread() noexcept;
@@ -43,8 +44,8 @@ class CapturingThread {
   CapturingThread(const CapturingThread&) = delete;
 };
 
-/// Until the end of the scope a thread that captures may call what CUDA forbids it meanwhile, because it
-/// could touch the captured stream: for calls that do not. Costs nothing on other threads.
+/// Scope in which a capturing thread may make calls that CUDA forbids during capture because they could touch
+/// the captured stream. Use it only for calls that do not touch it. Costs nothing on other threads.
 class CaptureExempt {
  public:
   CaptureExempt() noexcept;
@@ -53,7 +54,7 @@ class CaptureExempt {
 
  private:
   bool exchanged_ = false;
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // to go back to
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // the mode to restore
 };
 
 /// Makes a device current for the calling thread, until the end of the scope. Does not throw: a device that
@@ -66,7 +67,7 @@ class CudaGuard {
   CudaGuard& operator=(const CudaGuard&) = delete;
 
  private:
-  int before_ = -1;  // to go back to; -1 if the device was current already
+  int before_ = -1;  // the device to restore; -1 if the device was current already
 };
 
 }  // namespace mx

@@ -9,7 +9,7 @@ namespace mx {
 
 namespace {
 
-// What a call that a graph cannot hold leaves behind.
+// Recognises the errors that CUDA leaves after a call that a graph cannot contain.
 bool is_refusal(cudaError_t code) {
   switch (code) {
     case cudaErrorStreamCaptureUnsupported:
@@ -47,7 +47,7 @@ void CudaGraphDeleter::operator()(cudaGraph_t graph) const noexcept {
   if (cudaGraphDestroy(graph) != cudaSuccess) (void)cudaGetLastError();  // lost, or the process is ending
 }
 
-// An execution that is under way is not ended: CUDA frees the graph when it has.
+// An execution in flight continues: CUDA frees the graph when the execution has ended.
 void CudaGraphDeleter::operator()(cudaGraphExec_t exec) const noexcept {
   const CaptureExempt exempt;
   if (cudaGraphExecDestroy(exec) != cudaSuccess) (void)cudaGetLastError();

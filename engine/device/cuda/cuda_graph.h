@@ -1,10 +1,10 @@
 // CUDA graphs. Private to engine/device/cuda/.
 //
 // Each node is captured by itself, in thread-local mode, and becomes a child graph: its edges are then those
-// that the caller names, however the work inside was enqueued. Other threads may do what they like meanwhile.
-// The capturing thread may not call what CUDA calls unsafe (cudaMalloc, cudaFree, cudaEventQuery and such);
-// where this library has to, it does so under CaptureExempt (cuda_error.h). So memory can be allocated while
-// capturing, and it comes from the device's pool as always.
+// that the caller names, however the work inside was enqueued. Other threads are not restricted meanwhile.
+// The capturing thread must not make calls that CUDA considers unsafe (cudaMalloc, cudaFree, cudaEventQuery
+// and such). If this library needs one, it makes it under CaptureExempt (cuda_error.h). So memory can be
+// allocated during capture, from the device's pool as always.
 //
 // Thread-safety: as device.h says of builders and graphs.
 #pragma once
@@ -33,7 +33,7 @@ class CudaCapture final : public CapturingStream {
   ~CudaCapture() override;
   void submit(Task task) override;
 
-  /// Starts and ends the capture of one node. end() gives null where nothing valid was captured, and why.
+  /// Start and end the capture of one node. end() returns null and the reason if nothing valid was captured.
   void begin();
   CudaGraphHandle end(cudaError_t& code) noexcept;
   std::exception_ptr take_error() { return std::exchange(error_, nullptr); }

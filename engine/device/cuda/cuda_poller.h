@@ -1,4 +1,4 @@
-// Calls back when points are reached, by asking for them: one thread for the process.
+// Polls points and calls back when they are reached. One thread serves the whole process.
 //
 // Completion is polled because CUDA does not call host functions after a context error. The thread starts
 // with the first callback, spins briefly (yielding) while something is pending, then looks every 20 to 50 us,

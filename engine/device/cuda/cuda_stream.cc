@@ -40,11 +40,12 @@ EventStatus CudaPoint::query() const noexcept {
   if (code == cudaErrorNotReady) return EventStatus::pending;
   EventStatus now = carried_ != nullptr ? EventStatus::failed : EventStatus::complete;
   if (code != cudaSuccess) {
-    // Whatever the code says: an event that cannot be asked about can never be seen to complete.
+    // Any error code counts as failed: an event that cannot be queried can never be seen to complete.
     device_.failed(is_sticky(code) ? code : cudaErrorUnknown, "cudaEventQuery(event)", __FILE__, __LINE__);
     now = EventStatus::failed;
   }
-  // Two threads may differ when the device is lost between their looks; all must be told the same.
+  // If the device is lost between the queries of two threads, their results differ. All callers must get the
+  // same status, so the first final one stays.
   EventStatus expected = EventStatus::pending;
   return status_.compare_exchange_strong(expected, now, std::memory_order_acq_rel) ? now : expected;
 }
@@ -67,7 +68,7 @@ CudaStream::CudaStream(CudaDevice& device, StreamKind kind) : device_(device), k
   int least = 0;
   int greatest = 0;
   MX_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  // Communication is small and others wait for it: it goes first where both could run.
+  // Communication is short and other ranks wait for it, so it gets the higher priority.
   MX_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
                                        kind == StreamKind::comm ? greatest : least));
 }
@@ -102,7 +103,8 @@ void CudaStream::submit(Task task) {
   current_stream = outer;
 }
 
-// Work is being appended, by `tasks` more running tasks than before: no mark so far is the last any more.
+// Notes that work is being appended, and changes the number of running tasks by `tasks`. The last mark cannot
+// be reused after this.
 void CudaStream::begin_append(int tasks) {
   std::lock_guard lock(mutex_);
   in_task_ += tasks;
@@ -110,7 +112,7 @@ void CudaStream::begin_append(int tasks) {
   last_mark_ = nullptr;
 }
 
-// A point after all that was submitted; failed at once if there can be none.
+// Returns a point after everything submitted so far; a failed point if the event cannot be recorded.
 std::shared_ptr<EventPoint> CudaStream::point_here(std::exception_ptr carried) {
   if (std::exception_ptr error = device_.lost()) return HostPoint::reached(carried ? carried : error);
   const CudaGuard guard(device_.id());
@@ -162,7 +164,8 @@ void CudaStream::wait_point(std::shared_ptr<EventPoint> point) {
   const CudaGuard guard(device_.id());
   const cudaError_t code = cudaStreamWaitEvent(stream_, mine->event(), 0);
   if (code == cudaSuccess) return;
-  // The other device may have been lost meanwhile, which is no error of this one: its point is reached.
+  // The other device may have been lost in the meantime. That is not an error of this device: the point
+  // counts as reached.
   if (mine->query() == EventStatus::failed && &mine->device() != &device_) {
     (void)cudaGetLastError();
   } else {
@@ -190,7 +193,8 @@ void CudaStream::wait_for_host(std::shared_ptr<EventPoint> point) {
                                      static_cast<int>(result)));
   }
   point->when_reached([flag] { std::atomic_ref(*flag).store(1, std::memory_order_release); });
-  // Once the stream is past the wait the flag serves again; where that cannot be seen, never.
+  // The flag is reused once the stream is past the wait. If that cannot be observed, the flag is never
+  // reused.
   const std::shared_ptr<EventPoint> passed = point_here(nullptr);
   if (dynamic_cast<const CudaPoint*>(passed.get()) == nullptr) return;
   passed->when_reached([device = &device_, flag] {

@@ -14,7 +14,7 @@ namespace mx {
 /// A recorded CUDA event. Safe from any thread.
 class CudaPoint final : public EventPoint, public std::enable_shared_from_this<CudaPoint> {
  public:
-  /// `error` is what the work before the point failed with, if it did so when it was submitted.
+  /// `error` is the failure of the work before the point, if that work failed at submission.
   CudaPoint(CudaDevice& device, uint64_t stream, cudaEvent_t event, std::exception_ptr error)
       : device_(device), stream_(stream), event_(event), carried_(std::move(error)) {}
   ~CudaPoint() override { device_.give_event(event_); }
@@ -58,8 +58,8 @@ class CudaStream final : public Stream {
   const StreamKind kind_;
   cudaStream_t stream_ = nullptr;
 
-  std::mutex mutex_;  // guards what follows: mark() comes from any thread
-  int in_task_ = 0;   // a running task may append anything at any time: marks cannot be shared
+  std::mutex mutex_;  // guards the members below: any thread may call mark()
+  int in_task_ = 0;   // running tasks. A running task may append work at any time, so marks cannot be shared.
   uint64_t appended_ = 0;
   std::shared_ptr<EventPoint> last_mark_;  // reusable while nothing was appended after it
   std::exception_ptr event_error_;
