@@ -15,13 +15,13 @@ struct FreeBlock {
   FreeBlock* next;
 };
 
-// Blocks that no thread keeps.
+// The blocks that all threads share.
 struct Depot {
   std::mutex mutex;
   FreeBlock* first = nullptr;
 };
 
-// Never destroyed: arrays of static lifetime give their blocks back late.
+// Never destroyed, because arrays with static lifetime return their blocks after main().
 Depot& depot(BlockKind kind) {
   static Depot* depots = new Depot[kBlockKinds];
   return depots[static_cast<int>(kind)];
@@ -36,7 +36,7 @@ void give(BlockKind kind, void** blocks, int n) {
 enum class Life { unused, in_use, over };
 thread_local constinit Life life = Life::unused;
 
-// Gives the blocks of a thread that ends to the others.
+// Moves the blocks of an ending thread to the shared list.
 struct Janitor {
   ~Janitor() {
     life = Life::over;
@@ -69,14 +69,15 @@ void* refill_magazine(BlockKind kind) {
   }
   if (magazine.size == 0) return fresh(kind);
   void* block = magazine.blocks[--magazine.size];
-  if (life == Life::over) {  // only this one: nobody would bring the others back
+  if (life == Life::over) {  // take a single block: this thread would never return the rest of a magazine
     give(kind, magazine.blocks, magazine.size);
     magazine.size = 0;
   }
   return block;
 }
 
-// Called for the first block that a thread gives back, too: from then on it has something to leave behind.
+// Also called for the first block that a thread returns, because from then on the thread has blocks to hand
+// over at its end.
 void spill_magazine(BlockKind kind, void* block) noexcept {
   if (!kCacheBlocks) return std::free(block);
   Magazine& magazine = magazines[static_cast<int>(kind)];

@@ -1,10 +1,10 @@
-// Blocks of a few fixed sizes for the records that every operation on arrays makes: taken and given back
-// without a lock or a system call in the steady state. Internal.
+// Allocates blocks of a few fixed sizes for the records of array operations. In the steady state, allocating
+// and freeing a block needs no lock and no system call. Internal.
 //
-// Each thread keeps up to kMagazine blocks of a kind; what is beyond goes, half a magazine at a time, to a
-// list that all threads share (an operation's records are made by the pusher and end with a worker). Blocks
-// are never given back to the system. Under AddressSanitizer every block is an allocation of its own. Source:
-// the magazine layer of Bonwick and Adams, "Magazines and Vmem" (2001).
+// Each thread caches up to kMagazine blocks of a size. It moves blocks beyond that, half a magazine at a
+// time, to a list that all threads share, because the pusher allocates an operation's records and a worker
+// frees them. Blocks are never returned to the system. Under AddressSanitizer every block is an allocation of
+// its own. Source: the magazine layer of Bonwick and Adams, "Magazines and Vmem" (2001).
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ inline constexpr bool kCacheBlocks = true;
 
 struct Magazine {
   int size;
-  int limit;  // kMagazine once the thread will give back at its end what it keeps; 0 before and after
+  int limit;  // kMagazine while the thread is registered to hand over its blocks at its end; 0 before and
+              // after
   void* blocks[kMagazine];
 };
 extern thread_local constinit Magazine magazines[kBlockKinds] __attribute__((tls_model("initial-exec")));

@@ -13,7 +13,7 @@ class Ref {
  public:
   Ref() = default;
   Ref(std::nullptr_t) {}
-  /// Takes over the count that the object was made with.
+  /// Adopts the reference that the object was created with.
   static Ref adopt(T* object) {
     Ref ref;
     ref.object_ = object;
@@ -36,7 +36,7 @@ class Ref {
 
   static void release(T* object) noexcept {
     if (object == nullptr) return;
-    // A sole owner needs no locked instruction: nobody else can take a share meanwhile.
+    // A sole owner needs no atomic read-modify-write: no other thread can add a reference in the meantime.
     if (object->refs.load(std::memory_order_acquire) == 1 ||
         object->refs.fetch_sub(1, std::memory_order_acq_rel) == 1)
       T::destroy(object);

@@ -14,7 +14,7 @@ namespace mx::io {
 
 class ByteReader {
  public:
-  /// `where` begins every message, "[npy] 'a.npy'"; both must outlive the reader.
+  /// Every message begins with `where`, for example "[npy] 'a.npy'". Both arguments must outlive the reader.
   ByteReader(Bytes bytes, const std::string& where) : bytes_(bytes), where_(where) {}
 
   uint64_t position() const { return position_; }
@@ -43,7 +43,7 @@ class ByteReader {
     return {reinterpret_cast<const char*>(part.data()), part.size()};
   }
 
-  /// To any place within the bytes.
+  /// Seeks to an offset within the bytes.
   void seek(uint64_t position, const char* what) {
     MX_CHECK(position <= bytes_.size(), FormatError, where_, ": expected ", what, " at offset ", position,
              ", got a file of ", bytes_.size(), " bytes");

@@ -15,7 +15,7 @@ using Bytes = std::span<const std::byte>;
 class ByteSink {
  public:
   virtual ~ByteSink() = default;
-  /// Takes all of it or throws (FileError from a file, std::bad_alloc from memory).
+  /// Writes all bytes or throws (FileError from a file, std::bad_alloc from memory).
   virtual void write(Bytes bytes) = 0;
   void write(const std::string& text) { write(std::as_bytes(std::span(text))); }
 };

@@ -16,7 +16,7 @@ constexpr uint64_t kListMagic = 0x112;
 constexpr uint32_t kMagicV1 = 0xf993fac8;
 constexpr uint32_t kMagicV2 = 0xf993fac9;
 constexpr uint32_t kMagicV3 = 0xf993faca;
-constexpr int32_t kMaxStoredRank = 32;  // what MXNet itself can make
+constexpr int32_t kMaxStoredRank = 32;  // the largest rank that MXNet itself can make
 
 constexpr uint64_t kMinArrayBytes = 4;  // of an old one that is none
 
@@ -25,8 +25,8 @@ std::string hex(uint64_t number) {
   return {text, std::to_chars(std::begin(text), std::end(text), number, 16).ptr};
 }
 
-/// An array of the file, or why it cannot be had. The reasons are reported when the names are known, which
-/// stand behind the arrays.
+/// An array of the file, or the reason why it cannot be read. A reason is reported once the array's name is
+/// known; the names are behind the arrays in the file.
 struct Item {
   TensorRecord record;
   std::string refusal;
@@ -126,7 +126,7 @@ class Parser {
     return legacy(magic);
   }
 
-  /// Empty for an array that is none.
+  /// Empty for an entry that is no array.
   std::optional<std::vector<int64_t>> sizes(int32_t rank, bool wide, bool numpy) {
     if (rank == 0 && !numpy) return {};
     if (rank == -1 && numpy) return {};

@@ -12,7 +12,7 @@
 //   shape   i32 rank, i64 sizes. V3 has NumPy's meaning: rank 0 is a scalar and -1 is none; before, 0 is
 //   none.
 //
-// Everything is little-endian. Where the arrays once were (CPU, GPU) is read and dropped.
+// Everything is little-endian. The device of an array (CPU, GPU) is read and ignored.
 #pragma once
 
 #include <string>
@@ -34,7 +34,7 @@ struct MxnetParams {
 /// empty handles; the message has the name of the array.
 MxnetParams parse_mxnet_params(Bytes file, const std::string& path);
 
-/// The same name without what MXNet puts before it to tell arguments from auxiliary states ("arg:", "aux:").
+/// Returns the name without the prefix ("arg:", "aux:") by which MXNet tells arguments from auxiliary states.
 std::string strip_mxnet_prefix(const std::string& name);
 
 }  // namespace mx::io

@@ -21,7 +21,7 @@ class Parser {
       if (key == "descr") {
         once(descr, key);
         parse_descr(dict);
-        // A structured type nests lists and tuples; it will be refused, so that the rest does not matter.
+        // A structured type nests lists and tuples. It will be refused, so its content does not matter.
         if (dict.structured) return dict;
       } else if (key == "fortran_order") {
         once(order, key);
@@ -87,7 +87,7 @@ class Parser {
     const size_t end = text_.find(quote, position_ + 1);
     if (end == std::string_view::npos) fail("the end of a string", "the end");
     const std::string_view value = text_.substr(position_ + 1, end - position_ - 1);
-    // NumPy writes none, and what they mean would have to be decided.
+    // NumPy writes no escapes, so their meaning is not defined here.
     if (value.find('\\') != std::string_view::npos) fail("a string without escapes", in_quotes(value));
     position_ = end + 1;
     return std::string(value);
@@ -121,7 +121,7 @@ class Parser {
       ++position_;
     }
     if (position_ == begin) fail("a size that is not negative", found());
-    // Python 2 marked long numbers.
+    // Python 2 wrote long numbers with an L at the end.
     if (position_ < text_.size() && text_[position_] == 'L') ++position_;
     return value;
   }

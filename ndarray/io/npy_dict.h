@@ -1,5 +1,5 @@
-// The header of a .npy file: a Python dictionary, of which only what NumPy writes is understood. Internal to
-// npy.cc.
+// The header of a .npy file: a Python dictionary. Only the subset of Python that NumPy writes is understood.
+// Internal to npy.cc.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct NpyDict {
 };
 
 /// {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } with the keys in any order, each once, and
-/// nothing behind it but white space. Throws FormatError; `where` begins its message.
+/// only white space behind it. Throws FormatError; its message begins with `where`.
 NpyDict parse_npy_dict(std::string_view text, const std::string& where);
 
 }  // namespace mx::io::detail

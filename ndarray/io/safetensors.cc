@@ -76,7 +76,7 @@ std::string metadata_json(const Metadata& metadata) {
   return detail::json_string(kMetadataKey) + ":{" + text + "}";
 }
 
-/// Ascending by offset, and each begins where the one before ends.
+/// Sorts the tensors by offset and checks that each begins where the previous one ends.
 void check_offsets(std::vector<detail::HeaderTensor>& tensors, uint64_t data_bytes,
                    const std::string& where) {
   // Empty tensors share their offset with the one behind them. Stable, so that equal ones keep their order.

@@ -2,8 +2,8 @@
 // Source: https://github.com/huggingface/safetensors#format (format and limits), and the order and the
 // spelling of the header that its reference implementation writes: files of equal content are equal bytes.
 //
-// Everything that a file claims is checked before it is used, against the bytes that there are. The functions
-// keep no state and may be called from any thread.
+// Every size and offset in a file is checked against the actual bytes before use. The functions keep no state
+// and may be called from any thread.
 #pragma once
 
 #include <map>
@@ -31,14 +31,14 @@ struct Safetensors {
 /// and 1. Types that the format has and mxrun has not (U16, F8_E4M3, ...) are refused by name.
 Safetensors parse_safetensors(Bytes file, const std::string& path);
 
-/// How a file will be laid out, for callers who have the data of one tensor at a time.
+/// The layout of a file, for callers that have the data of only one tensor at a time.
 struct SafetensorsLayout {
   std::string header;         ///< the first bytes of the file; 8 divides their number
   std::vector<size_t> order;  ///< indices of the tensors in the order in which their data must follow
 };
 
-/// Only name, dtype and shape of the tensors are looked at. Throws InvalidArgument for names that are given
-/// twice, are not UTF-8 or "__metadata__", and for a header beyond kMaxSafetensorsHeaderBytes.
+/// Reads only name, dtype and shape of the tensors. Throws InvalidArgument for duplicate names, for names
+/// that are not UTF-8 or are "__metadata__", and for a header longer than kMaxSafetensorsHeaderBytes.
 SafetensorsLayout plan_safetensors(std::span<const TensorData> tensors, const Metadata& metadata = {});
 
 /// Writes a whole file. Throws as plan_safetensors, InvalidArgument where data and shape disagree, and what

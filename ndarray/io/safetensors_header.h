@@ -1,5 +1,5 @@
-// The JSON header of a safetensors file, read by events: no tree is built, nesting costs nothing, and keys
-// that come twice are seen. Internal to safetensors.cc.
+// Reads the JSON header of a safetensors file with an event parser. No tree is built, so deep nesting costs
+// no memory, and duplicate keys are found. Internal to safetensors.cc.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What files hold and what is written to them, the same for every format; and the checks they share.
+// Tensors as every file format reads and writes them, and the checks that the formats share.
 //
 // Files are little-endian, as are the machines that this runs on.
 #pragma once
@@ -21,7 +21,7 @@ struct TensorRecord {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;
-  uint64_t offset = 0;  ///< of the first byte, from the begin of the file; of any alignment
+  uint64_t offset = 0;  ///< of the first byte, from the start of the file; any alignment
   uint64_t bytes = 0;   ///< shape.numel() * size_of(dtype)
 };
 
@@ -33,20 +33,22 @@ struct TensorData {
   Bytes data;
 };
 
-/// Bytes of the elements. Throws FormatError, its text beginning with `where`, for negative sizes and for
-/// more bytes than an int64_t counts.
+/// Returns the bytes of the elements. Throws FormatError for negative sizes and if the bytes exceed an
+/// int64_t; the message begins with `where`.
 uint64_t checked_bytes(const Shape& shape, DType dtype, const std::string& where);
 
-/// Throws InvalidArgument when the data is not as long as type and shape say.
+/// Throws InvalidArgument if the length of the data does not match dtype and shape.
 void check_data(const TensorData& tensor, const char* op);
 
-/// Every byte of an array of bool must be 0 or 1: others are undefined behaviour in C++. Throws FormatError.
+/// Throws FormatError if a byte of a bool array is neither 0 nor 1. Reading such a bool is undefined
+/// behaviour in C++.
 void check_bools(Bytes data, const std::string& where);
 
-/// Well-formed UTF-8 (no overlong forms, no surrogates).
+/// Returns true for well-formed UTF-8 (no overlong forms, no surrogates).
 bool is_utf8(std::string_view text);
 
-/// The text between quotes for a message: control characters and broken UTF-8 escaped, long ones cut.
+/// Returns the text in quotes for a message, with control characters and invalid UTF-8 escaped and long text
+/// cut.
 std::string in_quotes(std::string_view text);
 
 }  // namespace mx::io

@@ -1,10 +1,10 @@
-// Zip archives: what .npz files need of them. Stored and deflated members, zip64, members of any size; read
-// from memory, written in order. Compression and checksums are zlib's.
-// Source: PKWARE APPNOTE 6.3.10, https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
+// Zip archives, as far as .npz files need them: stored and deflated members, zip64, members of any size.
+// Archives are read from memory and written in order. zlib compresses and computes the checksums. Source:
+// PKWARE APPNOTE 6.3.10, https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 //
-// Only the central directory is believed, and only after it has been checked: members must lie within the
-// file and must not overlap each other or the directory; a member that inflates to more than it declares, to
-// less, or to another checksum, is refused. Encryption, several volumes and other methods are refused by
+// The reader trusts only the central directory, and only after checking it: members must lie within the file
+// and must not overlap each other or the directory. A member is refused if it inflates to more or fewer bytes
+// than it declares, or to another checksum. Encryption, several volumes and other methods are refused by
 // name.
 #pragma once
 
@@ -28,17 +28,17 @@ struct ZipEntry {
 
 struct ZipLimits {
   uint64_t max_entries = 1'000'000;
-  /// The most that all deflated members together may declare as their content: the guard against small files
-  /// that inflate without end. Stored members are limited by the file itself.
+  /// Upper limit of the content that all deflated members may declare together. Protects against small files
+  /// that inflate to huge sizes. The size of stored members is limited by the file itself.
   uint64_t max_inflated_bytes = uint64_t{64} << 30;
 };
 
-/// The members of an archive in the order of its directory; names are unique. `path` is for messages. Throws
-/// FormatError.
+/// Returns the members of an archive in the order of its directory; names are unique. Messages name `path`.
+/// Throws FormatError.
 std::vector<ZipEntry> read_zip_directory(Bytes file, const std::string& path, const ZipLimits& limits = {});
 
-/// Reads the content of one member from its begin to its end. Not thread-safe; several streams over the same
-/// file are independent.
+/// Reads the content of one member from start to end. Not thread-safe; several streams over the same file are
+/// independent.
 class ZipStream {
  public:
   /// `file` must outlive the stream.
@@ -47,9 +47,9 @@ class ZipStream {
   ZipStream(const ZipStream&) = delete;
   ZipStream& operator=(const ZipStream&) = delete;
 
-  /// Up to out.size() bytes of the content, fewer only at its end. Throws FormatError.
+  /// Reads up to out.size() bytes of the content; fewer only at the end. Throws FormatError.
   size_t read(std::span<std::byte> out);
-  /// Must come after the last read: nothing may be left, and the checksum must be right. Throws FormatError.
+  /// Call after the last read. Throws FormatError if content is left or the checksum is wrong.
   void finish();
   uint64_t remaining() const { return entry_.bytes - done_; }
 
@@ -67,18 +67,18 @@ class ZipStream {
 
 enum class ZipMethod { stored, deflated };
 
-/// Writes an archive in order; nothing is patched afterwards. Sizes go into the headers in front of each
-/// member, so that readers that do not look at the directory work as well; a deflated member is therefore
-/// compressed in memory first. zip64 is used where a size or an offset does not fit into 32 bits.
+/// Writes an archive in order; nothing is patched afterwards. The header in front of each member has its
+/// sizes, so that readers that ignore the directory work as well. Therefore a deflated member is compressed
+/// in memory first. zip64 is used if a size or an offset does not fit into 32 bits.
 class ZipWriter {
  public:
-  /// `force_zip64` writes the long form always (tests, and readers' tests).
+  /// With `force_zip64` the long form is always written; for tests.
   explicit ZipWriter(ByteSink& sink, ZipMethod method = ZipMethod::stored, bool force_zip64 = false);
 
-  /// One member, of the parts put together. Throws InvalidArgument for a name that is not UTF-8, is longer
-  /// than 65535 bytes or comes twice, and what the sink throws.
+  /// Writes one member; its content is the concatenation of the parts. Throws InvalidArgument for a name that is
+  /// not UTF-8, is longer than 65535 bytes or is a duplicate, and any exception of the sink.
   void add(const std::string& name, std::span<const Bytes> parts);
-  /// The directory. Must come last, once.
+  /// Writes the directory. Call it once, after the last member.
   void finish();
 
  private:

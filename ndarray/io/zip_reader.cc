@@ -16,12 +16,13 @@ namespace {
 
 using namespace detail;
 
-// Deflate codes at most 258 bytes in 2 bits; with the block's own bits no stream does better than this.
+// Deflate encodes at most 258 bytes in 2 bits. Together with the block's header bits, no stream compresses
+// better than this ratio.
 constexpr uint64_t kMaxDeflateRatio = 1032;
 
 struct Directory {
   uint64_t offset = 0, bytes = 0, entries = 0;
-  uint64_t end = 0;  // where what follows the directory begins
+  uint64_t end = 0;  // offset of the first byte behind the directory
 };
 
 uint32_t u32_at(Bytes file, uint64_t position) {
@@ -95,7 +96,7 @@ Directory find_directory(Bytes file, const std::string& where) {
   return directory;
 }
 
-/// Replaces what the 32-bit fields could not hold by the numbers of the zip64 field, which come in this
+/// Replaces the values that do not fit the 32-bit fields by those of the zip64 field, which are in this
 /// order.
 void apply_zip64(Bytes extra, ZipEntry& entry, uint64_t& header, const std::string& where) {
   const bool bytes = entry.bytes == kMax32, stored = entry.stored_bytes == kMax32, offset = header == kMax32;
@@ -221,7 +222,7 @@ std::vector<ZipEntry> read_zip_directory(Bytes file, const std::string& path, co
 
 struct ZipStream::Inflate {
   z_stream stream{};
-  Bytes rest;  // what zlib has not been given
+  Bytes rest;  // input that zlib has not received yet
   bool ended = false;
   ~Inflate() { ::inflateEnd(&stream); }
 };

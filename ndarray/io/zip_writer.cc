@@ -27,7 +27,7 @@ void append(std::string& out, T value) {
 
 uint32_t clamp32(uint64_t value, bool zip64) { return zip64 ? kMax32 : static_cast<uint32_t>(value); }
 
-/// Compresses piece by piece; holds what has been made.
+/// Compresses piece by piece and collects the output.
 class Deflater {
  public:
   Deflater() {

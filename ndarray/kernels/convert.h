@@ -20,8 +20,9 @@ To convert(From value) {
   } else if constexpr (std::is_same_v<To, float16> || std::is_same_v<To, bfloat16>) {
     return To(static_cast<float>(value));
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
-    // What C++ leaves undefined: the nearest that the type has, and 0 for NaN. The limits are exact as powers
-    // of two, so that the comparison does not depend on how the largest value rounds.
+    // C++ leaves these conversions undefined. Here values out of range become the nearest value of the type,
+    // and NaN becomes 0. The limits are powers of two, which are exact, so the comparison does not depend on
+    // rounding.
     constexpr From beyond = static_cast<From>(uint64_t{1} << (std::numeric_limits<To>::digits - 1)) * From{2};
     if (!(value < beyond)) return value >= beyond ? std::numeric_limits<To>::max() : To{0};
     if constexpr (std::is_signed_v<To>) {

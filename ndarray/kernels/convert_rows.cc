@@ -13,15 +13,15 @@ HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The compiler makes vectors of this loop; conversions are exact or correctly rounded, so they may not differ
-// from single elements.
+// The compiler vectorises this loop. Conversions are exact or correctly rounded, so vectors and single
+// elements give equal results.
 template <class To, class From>
 HWY_INLINE void convert_n(To* HWY_RESTRICT to, const From* HWY_RESTRICT from, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = convert<To>(from[i]);
 }
 
 #if HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
-// float16 has instructions of its own, which compilers do not find.
+// Processors have instructions for float16 that compilers do not generate from a loop.
 HWY_INLINE void convert_n(float* HWY_RESTRICT to, const float16* HWY_RESTRICT from, int64_t n) {
   const hn::ScalableTag<float> d;
   const hn::Rebind<hwy::float16_t, decltype(d)> dh;

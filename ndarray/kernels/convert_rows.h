@@ -1,4 +1,4 @@
-// Rows of elements from one type to another: what copies and the blocks of other kernels are made of.
+// Conversion of rows from one type to another. Copies and blocked kernels are built from it.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@ namespace mx::kernels {
 /// any sign. The two may be the same elements; overlapping otherwise is not allowed.
 using ConvertRow = void (*)(void* to, int64_t to_step, const void* from, int64_t from_step, int64_t n);
 
-/// The function for two types. Contiguous rows run on the widest vectors of this processor.
+/// Returns the function for two types. Contiguous rows use the widest vectors of this processor.
 ConvertRow convert_row(DType to, DType from);
 
-/// Copies bytes past the caches: for targets so large that nobody reads them again soon, as the line need not
-/// be fetched before it is written. Ordered before later stores of any thread that learns of it when
-/// stream_fence() follows.
+/// Copies bytes with non-temporal stores, which do not fetch a line before writing it. For targets that are
+/// too large to stay in the caches. The stores are ordered before later stores only after stream_fence():
+/// call it before another thread learns of the data.
 void stream_row(void* to, const void* from, int64_t bytes);
 void stream_fence();
 
-/// Bytes of a result from which on stream_row pays: well beyond what a core keeps in its own caches.
+/// From this size of a result on, stream_row is faster: well beyond the private caches of a core.
 inline constexpr int64_t kStreamBytes = int64_t{8} << 20;
 
-/// Elements of a block where results go past the caches: computing and writing take turns, and while one
-/// waits for memory the other should not have to. So blocks are short, and the next ones are fetched while
-/// these are worked on.
+/// Elements of a block when results are written with non-temporal stores. Computing and writing alternate,
+/// and both wait for memory. So blocks are short, and the next blocks are prefetched while the current one is
+/// computed.
 inline constexpr int64_t kStreamBlock = 128;
 inline void prefetch_block_ahead(const char* at, DType type) {
   constexpr int64_t kAhead = 16;

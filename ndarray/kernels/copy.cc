@@ -12,14 +12,14 @@
 namespace mx::kernels {
 namespace {
 
-/// Elements that a conversion to a large target gathers before it writes them past the caches.
+/// Elements that a conversion to a large target collects before it writes them with non-temporal stores.
 constexpr int64_t kBlock = 1024;
-/// Bytes of a side of a tile: a cache line.
+/// Length of a tile's side in bytes: a cache line.
 constexpr int64_t kTileBytes = 64;
 
-/// The dimension of the plan along which the source's elements are neighbours, where that is not the target's
-/// innermost one and walking across the source would touch a cache line for each element; 0 when there is
-/// none.
+/// Returns the dimension of the plan along which the source is contiguous, if it is not the target's
+/// innermost dimension and a copy along the target would touch one source cache line per element. Returns 0
+/// otherwise.
 int transposed_dimension(const LoopPlan<2>& plan, const Tensor& target, const Tensor& source) {
   const int64_t side =
       kTileBytes / static_cast<int64_t>(std::max(size_of(target.dtype), size_of(source.dtype)));
@@ -30,20 +30,20 @@ int transposed_dimension(const LoopPlan<2>& plan, const Tensor& target, const Te
   return 0;
 }
 
-/// Bytes of a run of the target that a tile writes at once.
+/// Bytes that a tile writes to one run of the target at once.
 constexpr int64_t kRunBytes = 1024;
-/// Bytes of a target from which on the runs of transposed copies go past the caches: their stores would wait
-/// for one line after the other.
+/// From this target size on, transposed copies use non-temporal stores. Ordinary stores would wait for one
+/// cache line after the other.
 constexpr int64_t kTurnedStreamBytes = int64_t{1} << 19;
 
-/// As many numbers as fit 16 bytes, which every processor has registers for.
+/// A vector of 16 bytes; every processor has registers of this size.
 template <class Bits>
 struct Vec16 {
   static constexpr int kLanes = 16 / static_cast<int>(sizeof(Bits));
   typedef Bits Type __attribute__((vector_size(16)));
 };
 
-/// The lower (or upper) halves of a and b, in turns.
+/// Interleaves the lower (or upper) halves of a and b.
 template <class Bits, size_t kFirst, size_t... kLane>
 typename Vec16<Bits>::Type interleave(typename Vec16<Bits>::Type a, typename Vec16<Bits>::Type b,
                                       std::index_sequence<kLane...>) {
@@ -51,8 +51,8 @@ typename Vec16<Bits>::Type interleave(typename Vec16<Bits>::Type a, typename Vec
   return __builtin_shufflevector(a, b, static_cast<int>(kFirst + kLane / 2 + (kLane % 2) * kLanes)...);
 }
 
-/// A square of kLanes times kLanes elements changes rows and columns: from columns `from_step` bytes apart to
-/// rows `to_step` bytes apart.
+/// Transposes a square of kLanes times kLanes elements, from columns `from_step` bytes apart to rows
+/// `to_step` bytes apart.
 template <class Bits>
 void turn_square(char* to, int64_t to_step, const char* from, int64_t from_step) {
   using Vec = typename Vec16<Bits>::Type;
@@ -60,8 +60,7 @@ void turn_square(char* to, int64_t to_step, const char* from, int64_t from_step)
   using All = std::make_index_sequence<static_cast<size_t>(kLanes)>;
   Vec v[kLanes], w[kLanes];
   for (int i = 0; i < kLanes; ++i) std::memcpy(&v[i], from + i * from_step, 16);
-  // Each round is a perfect shuffle of all of them; as many rounds as a lane's number has bits turn the
-  // square.
+  // Each round is a perfect shuffle of all vectors. log2(kLanes) rounds transpose the square.
   for (int round = 1; round < kLanes; round *= 2) {
     for (int i = 0; i < kLanes / 2; ++i) {
       w[2 * i] = interleave<Bits, 0>(v[i], v[i + kLanes / 2], All());
@@ -72,13 +71,14 @@ void turn_square(char* to, int64_t to_step, const char* from, int64_t from_step)
   for (int i = 0; i < kLanes; ++i) std::memcpy(to + i * to_step, &v[i], 16);
 }
 
-/// `rows` runs of `columns` elements of the target, from as many neighbours in `columns` places of the
-/// source. Steps in bytes. Bits: an unsigned type of the size of the target's elements.
+/// Writes `rows` runs of `columns` elements of the target. The source has `columns` groups of `rows`
+/// contiguous elements. Steps in bytes. Bits: an unsigned type of the size of the target's elements.
 template <class Bits>
 void turn_tile(char* to, int64_t to_step, const char* from, int64_t from_step, int64_t rows, int64_t columns,
                ConvertRow convert_elements, bool stream) {
-  // Each line of the source is read once and each run of the target written once; the elements change places
-  // in a block between them, so that strides that are powers of two do not push lines out of the cache.
+  // Each cache line of the source is read once and each run of the target is written once. The elements are
+  // transposed in a small block between them. Without the block, strides that are powers of two would evict
+  // lines before they are used up.
   constexpr int64_t kSide = kTileBytes / static_cast<int64_t>(sizeof(Bits));
   constexpr int64_t kLanes = Vec16<Bits>::kLanes;
   constexpr int64_t kAhead = 16;
@@ -118,8 +118,8 @@ void copy_tiles(const LoopPlan<2>& plan, int across, const Tensor& target, const
   const auto to_bytes = static_cast<int64_t>(size_of(target.dtype));
   const auto from_bytes = static_cast<int64_t>(size_of(source.dtype));
   const int64_t side = kTileBytes / to_bytes, run = kRunBytes / to_bytes;
-  // Blocks of tiles: a tile walks across a page of memory for every row of the source and of the target, and
-  // a block is as many pages as the processor remembers, each for a kilobyte.
+  // Tiles are grouped in blocks. A tile touches one page for every row of the source and of the target; a
+  // block uses a kilobyte of each page and no more pages than the TLB holds.
   const int64_t width = plan.shape[0], height = plan.shape[across], block = kRunBytes / to_bytes;
   const int64_t across_blocks = (height + block - 1) / block, along_blocks = (width + run - 1) / run;
   const ConvertRow row = target.dtype == source.dtype ? nullptr : convert_row(target.dtype, source.dtype);
@@ -152,11 +152,11 @@ void copy_tiles(const LoopPlan<2>& plan, int across, const Tensor& target, const
   });
 }
 
-/// Innermost runs of the target that are too short to be worth a call each (the channels of an image), and
-/// many places to walk along beside them.
+/// Returns true if the innermost runs are too short for one call each (the channels of an image, say) and the
+/// next dimension is long.
 bool short_runs(const LoopPlan<2>& plan) { return plan.rank > 1 && plan.shape[0] < 8 && plan.shape[1] >= 64; }
 
-/// Walks the next dimension instead, in pieces that stay in the nearest cache until all of them are there.
+/// Iterates over the next dimension instead, in pieces that fit the first-level cache.
 void copy_short_runs(const LoopPlan<2>& plan, ConvertRow row, const Tensor& target, const Tensor& source) {
   const auto to_bytes = static_cast<int64_t>(size_of(target.dtype));
   const auto from_bytes = static_cast<int64_t>(size_of(source.dtype));

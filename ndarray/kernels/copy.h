@@ -5,10 +5,11 @@
 
 namespace mx::kernels {
 
-/// target[i] = source[i], converted as a C++ cast does (to bool: is it not zero; from floating point to an
-/// integer: towards zero, and a defined value, that nearest in the range or 0 for NaN, where C++ has none).
-/// Same shape; the source may have strides of 0. The two must not overlap, unless they are the same elements
-/// in the same order. Runs on several threads when large.
+/// target[i] = source[i], converted like a C++ cast. To bool: true if not zero. From floating point to an
+/// integer: truncated towards zero; values out of range become the nearest value in range and NaN becomes 0,
+/// where C++ leaves the result undefined. Both have the same shape; the source may have strides of 0. The two
+/// must not overlap, unless they are the same elements in the same order. Large copies run on several
+/// threads.
 void copy(const Tensor& target, const Tensor& source);
 
 /// target[i] = value, converted in the same way.

@@ -8,7 +8,8 @@ namespace mx::kernels {
 template <int N>
 LoopPlan<N>::LoopPlan(const std::array<const Tensor*, N>& operands) {
   const Shape& full = operands[0]->shape;
-  // By the first operand's strides, smallest innermost; dimensions that are equal there stay as they are.
+  // Sorts the dimensions by the first operand's strides, the smallest innermost. Dimensions with equal
+  // strides keep their order.
   const auto distance = [&](int i) { return std::abs(operands[0]->strides[i]); };
   int order[kMaxRank];
   int dims = 0;
@@ -65,7 +66,7 @@ void LoopPlan<N>::walk(int64_t begin, int64_t end, RunBody call, const void* bod
     call(body, at, n);
     done += n;
     if (done >= end) return;
-    // The next run: back to the start of the innermost dimension, one further in the others.
+    // Go to the next run: the start of the innermost dimension, one step further in the others.
     for (int k = 0; k < N; ++k) at[k] -= index[0] * strides[k][0];
     index[0] = 0;
     for (int i = 1; i < rank; ++i) {

@@ -1,7 +1,8 @@
 // Loops over operands of one shape and any strides.
 //
-// Dimensions of one element are dropped, neighbours that every operand walks without a gap are joined, and
-// the order is that of the first operand's memory, so that an inner loop is as long as it can be.
+// Dimensions of size 1 are dropped, and neighbouring dimensions that are contiguous in every operand are
+// merged. The order of the dimensions is that of the first operand's memory. This makes the inner loop as
+// long as possible.
 #pragma once
 
 #include <array>
@@ -13,21 +14,22 @@
 
 namespace mx::kernels {
 
-/// Elements that one piece of a parallel loop should have at least.
+/// Minimum number of elements of one piece of a parallel loop.
 inline constexpr int64_t kLoopGrain = 32768;
 
-/// What a run calls. A function for each body; what walks is compiled once, and a run costs one such call.
+/// The function that is called for each run. It is compiled for each body; the iteration is compiled once,
+/// and each run costs one indirect call.
 using RunBody = void (*)(const void* body, const int64_t* offsets, int64_t n);
 template <class Body>
 constexpr RunBody kCallRun = [](const void* body, const int64_t* offsets, int64_t n) {
   (*static_cast<const Body*>(body))(offsets, n);
 };
 
-/// Operands that a loop may have.
+/// Maximum number of operands of a loop.
 inline constexpr int kLoopOperands = 5;
 
-/// As the first operand of a LoopPlan it makes the loop row-major, and its offsets those of that order. There
-/// is nothing behind it.
+/// As the first operand of a LoopPlan, this makes the loop run in row-major order; its offsets are the
+/// row-major indices. It has no memory.
 inline Tensor row_major_order(const Shape& shape) {
   return {nullptr, DType::i8, shape, contiguous_strides(shape)};
 }
@@ -44,7 +46,7 @@ struct LoopPlan {
 
   explicit LoopPlan(const std::array<const Tensor*, N>& operands);
 
-  /// Where place `index` of the dimensions from `first` on, counted in their order, is in each operand.
+  /// Returns the offset in each operand of position `index` in the dimensions from `first` on.
   std::array<int64_t, N> offsets(int first, int64_t index) const;
 
   /// for_each_run and parallel_runs, below.
