@@ -1,4 +1,4 @@
-// Two operators of one's own: a struct, whose kernel runs in the engine, and a formula of one number.
+// Two custom operators: a struct with a kernel that runs in the engine, and a formula for one element.
 #include <mx/mx.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ struct Axpy : CustomOp {
     c.output(c.shape(0), f32);
   }
 
-  // Inputs may be views: their elements lie where the strides say.
+  // Inputs may be views, so the kernel uses their strides.
   void forward(const KernelArgs& args) const {
     const Tensor &x = args.in[0], &y = args.in[1], &z = args.out[0];
     const float factor = static_cast<float>(a);

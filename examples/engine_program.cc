@@ -12,7 +12,7 @@ int main() {
   engine.push([&] { b = 22; }, {.writes = {vb}, .name = "make b"});  // may run beside the first
   engine.push([&] { sum = a + b; }, {.reads = {va, vb}, .writes = {vs}, .name = "add"});
 
-  engine.wait(vs);  // the only line that waits; it would throw what went wrong on the way
+  engine.wait(vs);  // the only line that waits; it throws if one of the operations has failed
   std::printf("sum = %g\n", sum);
   for (mx::Var v : {va, vb, vs}) engine.delete_var(v);
 }

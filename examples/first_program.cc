@@ -1,4 +1,4 @@
-// Arrays that compute themselves in parallel, written as if they were computed line by line.
+// A serial program on arrays. The engine runs independent operations in parallel.
 #include <mx/mx.h>
 
 #include <iostream>
@@ -7,10 +7,10 @@ using namespace mx;
 
 int main() {
   NDArray a = ones({2, 2}) * 2;
-  NDArray c = a + 2, b = a + 1;  // both need a and not each other: where they are large, they run at once
+  NDArray c = a + 2, b = a + 1;  // independent of each other: large arrays are computed in parallel
   NDArray d = b * c;
-  a[0] = 7;                             // b and c were asked for before, so they do not see it
-  std::cout << d << "\n" << a << "\n";  // the only lines that wait are those that look at values
+  a[0] = 7;                             // b and c came earlier in the program, so they use the old value
+  std::cout << d << "\n" << a << "\n";  // only lines that read values wait
 
   NDArray x = linspace(-1, 1, 1'000'000);
   NDArray y = exp(x) / (1 + exp(x));  // returns at once
@@ -18,7 +18,7 @@ int main() {
 
   try {
     a + x;
-  } catch (const Error& e) {  // at the line that is wrong, with both shapes
+  } catch (const Error& e) {  // thrown by the wrong line; the message has both shapes
     std::cout << e.what() << "\n";
   }
 }

@@ -36,7 +36,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// One line per stage: a bar while it runs, if someone is watching, and then what it took.
+/// Prints one line per stage: a progress bar while it runs (on a terminal), then the time it took.
 class Stage {
  public:
   explicit Stage(const char* name) : name_(name), visible_(isatty(STDOUT_FILENO) != 0) { show(0); }
@@ -105,7 +105,8 @@ double run_on_engine(mx::Engine& engine, const cholesky::TiledMatrix& matrix, co
 }
 
 bool run(const Options& options) {
-  // Before the engine, so that it has drained when they go, whatever is thrown in between.
+  // Declared before the engine: the engine is destroyed first and has drained when these go, also after an
+  // exception.
   const cholesky::TiledMatrix parallel(options.n, options.tile);
   const cholesky::TiledMatrix serial(options.n, options.tile);
 

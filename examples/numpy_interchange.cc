@@ -1,5 +1,5 @@
-// Arrays to NumPy and back. Writes FILE.npy, which numpy.load reads; with a second argument, reads what
-// numpy.save wrote there and prints it.
+// Exchanges arrays with NumPy. Writes FILE.npy, which numpy.load reads. With a second argument, reads that
+// file, which numpy.save wrote, and prints it.
 #include <mx/mx.h>
 
 #include <cstdio>
@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   try {
     using namespace mx;
     const NDArray x = arange(0, 12, 1, f32).reshape({3, 4}) / 4.f;
-    save_npy(argv[1], x.transpose());  // a view is written as what it shows
+    save_npy(argv[1], x.transpose());  // a view is saved with its own shape and elements
     const NDArray y = load_npy(argc == 3 ? argv[2] : argv[1]);
     std::cout << y << '\n' << y.dtype() << ' ' << y.shape() << '\n';
     return 0;

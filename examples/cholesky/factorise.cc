@@ -54,8 +54,8 @@ void push_factorisation(mx::Engine& engine, const TiledMatrix& matrix, const Til
   for (const Step& step : steps(matrix.tiles())) {
     const auto [kernel, i, j, k] = step;
     const auto body = [&matrix, step] { run(step, matrix); };
-    // Each block column waits for its potrf, and everything else waits for a block column: what the critical
-    // path needs goes first, and so does what the next column needs.
+    // Each block column depends on its potrf, and all later work depends on a block column. So steps on the
+    // critical path and steps for the next column get higher priorities.
     const int next = j == k + 1 ? 1 : 0;
     switch (kernel) {
       case Kernel::potrf:

@@ -46,8 +46,8 @@ class TileVars {
 /// Queues the filling of every tile with the test matrix.
 void push_fill(mx::Engine& engine, const TiledMatrix& matrix, const TileVars& vars);
 
-/// Queues the factorisation: the same steps in the same order, each with the tiles it touches. Nothing else
-/// is said about what may run at the same time.
+/// Queues the factorisation: the same steps in the same order, each with the tiles that it reads and updates.
+/// The engine derives the parallelism from these declarations alone.
 void push_factorisation(mx::Engine& engine, const TiledMatrix& matrix, const TileVars& vars);
 
 /// ||A - L L^T|| / ||A|| in the Frobenius norm, where A is the test matrix of this order and L is the lower

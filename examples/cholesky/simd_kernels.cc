@@ -19,8 +19,8 @@ namespace {
 template <int kBytes>
 struct VectorOf {
   typedef double type __attribute__((vector_size(kBytes)));
-  /// The same at any address: a plain load or store in every instruction set here. Not memcpy, of which GCC
-  /// makes two halves, and the load that follows has to wait for both.
+  /// The same for any address: one unaligned load or store in every instruction set used here. memcpy is not
+  /// used, because GCC splits it into two halves, and the next load then has to wait for both.
   struct [[gnu::packed, gnu::may_alias]] Unaligned {
     type value;
   };
@@ -47,7 +47,7 @@ MX_EXAMPLE_INLINE const typename B::Unaligned* at(const double* p) {
   return reinterpret_cast<const typename B::Unaligned*>(p);
 }
 
-/// Scratch of the calling thread, 64-byte aligned, that grows and is kept.
+/// Scratch memory of the calling thread, 64-byte aligned. It grows when needed and stays allocated.
 class Scratch {
  public:
   double* get(size_t doubles) {

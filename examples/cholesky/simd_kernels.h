@@ -5,7 +5,7 @@
 
 namespace cholesky::detail {
 
-/// Columns that solve() takes at once; the tile kernels cut their triangles into blocks of it.
+/// Columns that solve() processes at once; the tile kernels split their triangles into blocks of this size.
 inline constexpr int64_t kSolveBlock = 32;
 
 /// Column-major throughout; ld is the distance of two columns.

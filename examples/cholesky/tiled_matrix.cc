@@ -10,8 +10,8 @@ namespace cholesky {
 
 namespace {
 
-// SplitMix64 (Steele, Lea and Flood, 2014) as a hash: every element follows from its place alone, so tiles
-// can be filled in any order, and again when the residual needs them.
+// SplitMix64 (Steele, Lea and Flood, 2014) as a hash: every element depends only on its position, so tiles
+// can be filled in any order, and computed again for the residual.
 double uniform(uint64_t place) {
   uint64_t z = (place + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -11,8 +11,9 @@ namespace cholesky {
 
 class TiledMatrix {
  public:
-  /// An n x n matrix in tiles of `tile` rows and columns, those at the edge smaller. The memory is not
-  /// touched: first writes decide where its pages lie. Throws mx::InvalidArgument unless both are positive.
+  /// Makes an n x n matrix in tiles of `tile` rows and columns; tiles at the edge are smaller. The memory is
+  /// not touched, so the first writes decide on which NUMA node its pages are. Throws mx::InvalidArgument
+  /// unless both are positive.
   TiledMatrix(int64_t n, int64_t tile);
 
   int64_t n() const { return n_; }

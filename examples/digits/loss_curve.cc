@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kWidth = 720, kHeight = 400, kLeft = 70, kTop = 30, kRight = 20, kBottom = 50;
 
-// Where values are on the paper.
+// Maps values to coordinates of the picture.
 class Scale {
  public:
   explicit Scale(const std::vector<double>& losses) : count_(losses.size()) {
@@ -30,7 +30,7 @@ class Scale {
         logarithmic_ ? std::log(loss / low_) / std::log(high_ / low_) : (loss - low_) / (high_ - low_);
     return kHeight - kBottom - share * (kHeight - kTop - kBottom);
   }
-  // The value at a share of the height.
+  // Returns the value at a fraction of the height.
   double at(double share) const {
     return logarithmic_ ? low_ * std::pow(high_ / low_, share) : low_ + share * (high_ - low_);
   }

@@ -6,8 +6,8 @@
 
 namespace mx::examples {
 
-/// One point per value, from left to right; the vertical axis is logarithmic where all are above 0. Throws
-/// FileError when the file cannot be written.
+/// Draws one point per value, from left to right. The vertical axis is logarithmic if all values are above 0.
+/// Throws FileError if the file cannot be written.
 void write_loss_curve(const std::string& path, const std::vector<double>& losses);
 
 }  // namespace mx::examples

@@ -1,8 +1,8 @@
-// A real job on arrays: softmax regression learns to read handwritten digits, with the gradient written by
+// A real job on arrays: softmax regression learns to read handwritten digits. The gradient is written by
 // hand.
 //
-// Nothing in the loop waits but the reading of the loss for the progress: steps are queued, and run as their
-// arrays allow. The result is the same at any number of threads.
+// The loop only pushes operations; it waits only when it reads the loss for the progress display. The result
+// is the same with any number of threads.
 #include <mx/mx.h>
 
 #include <cstdio>
@@ -29,7 +29,7 @@ struct Options {
   double momentum = 0;
 };
 
-/// 0 .. n - 1 in an order that depends on the state alone.
+/// Returns 0 .. n - 1 in an order that depends only on the state.
 std::vector<int64_t> shuffled(int64_t n, uint64_t& state) {
   std::vector<int64_t> order(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) {
@@ -70,7 +70,7 @@ void run(const Options& options) {
 
   uint64_t random = 1;
   const int64_t batches = (count + options.batch - 1) / options.batch;
-  constexpr int64_t kLook = 50;  // batches between two looks at the loss
+  constexpr int64_t kLook = 50;  // batches between two reads of the loss
   for (int64_t epoch = 1; epoch <= options.epochs; ++epoch) {
     examples::Progress progress(epoch, options.epochs, batches, options.batch);
     NDArray total = zeros({}), right = zeros({}, i64);

@@ -1,8 +1,8 @@
-// Learning from rewards: a cart learns to balance a pole by pushing left or right. There are no right answers
-// to learn from; the loss has two inputs instead, what was done and how well that went.
+// Reinforcement learning: a cart learns to balance a pole by pushing left or right. There are no labels. The
+// loss uses the actions taken and the rewards that followed.
 //
-// The method is REINFORCE: play episodes, then make the actions likelier that were followed by more reward
-// than usual. The world is a few equations on the host; the policy is a network on arrays.
+// The method is REINFORCE: play episodes, then raise the probability of actions that were followed by more
+// reward than average. The environment is a few equations on the host; the policy is a network on arrays.
 //
 // Sources: A. Barto, R. Sutton, C. Anderson, "Neuronlike adaptive elements that can solve difficult learning
 // control problems", 1983 (the cart and the pole, here without friction); R. Williams, "Simple statistical
@@ -49,9 +49,9 @@ struct CartPole {
   bool failed() const { return std::abs(position) > kMaxPosition || std::abs(angle) > kMaxAngle; }
 };
 
-constexpr int64_t kLongest = 200;  // steps of an episode, and the reward that can be had
-constexpr int64_t kTogether = 20;  // episodes that are played side by side
-constexpr int64_t kLook = 100;     // episodes of which the mean length counts
+constexpr int64_t kLongest = 200;  // maximum steps of an episode, which is also the maximum reward
+constexpr int64_t kTogether = 20;  // episodes played in parallel
+constexpr int64_t kLook = 100;     // episodes over which the mean length is taken
 constexpr double kSolved = 195;
 constexpr double kDiscount = 0.99;
 
@@ -70,7 +70,7 @@ struct Step {
 };
 using Episode = std::vector<Step>;
 
-/// What the network sees of the worlds, (n, 4), scaled so that the limits are near 1.
+/// The observations of n environments, (n, 4), scaled so that the limits are near 1.
 NDArray observe(const std::vector<CartPole>& worlds) {
   std::vector<float> numbers;
   for (const CartPole& w : worlds)
@@ -79,8 +79,8 @@ NDArray observe(const std::vector<CartPole>& worlds) {
   return from_data(numbers.data(), {static_cast<int64_t>(worlds.size()), 4});
 }
 
-/// Plays episodes from states near the middle; the actions are drawn by their probabilities, or the likelier
-/// one.
+/// Plays episodes that start near the middle. Actions are sampled from the policy, or the most probable one
+/// is taken.
 std::vector<Episode> play(const Policy& policy, bool explore) {
   const NoGrad pause;
   const auto start = uniform(-0.05, 0.05, {kTogether, 4}, f64).to_vector<double>();
@@ -103,8 +103,7 @@ std::vector<Episode> play(const Policy& policy, bool explore) {
   return episodes;
 }
 
-/// How much better than usual it went on after each step: what was still to come, nearer rewards counting
-/// more, less the mean of that over the episodes at the same time.
+/// The advantage of each step: its discounted return minus the mean return of all episodes at the same step.
 std::vector<std::vector<double>> advantages(const std::vector<Episode>& episodes) {
   const auto to_come = [](const Episode& e, size_t t) {
     return t < e.size() ? (1 - std::pow(kDiscount, e.size() - t)) / (1 - kDiscount) : 0;
@@ -155,7 +154,7 @@ void write(const std::string& path, const std::vector<Episode>& episodes) {
   if (!out.flush()) throw FileError("write", path, errno, "");
 }
 
-/// The mean length of the last episodes, now and then with a line.
+/// Keeps the mean length of the last episodes and prints it from time to time.
 double report(const std::vector<Episode>& all) {
   const double mean = mean_length(all, kLook);
   if (all.size() % kLook == 0)

@@ -1,5 +1,6 @@
-// Define by run: the program computes, and what it did is what is differentiated. Branches and loops are
-// those of C++; they look at values, and the gradient follows the way that the values took.
+// Define by run: the operations are recorded while the program computes, and the record is differentiated.
+// Branches and loops are ordinary C++. They may depend on values; the gradient is that of the branch that was
+// taken.
 #include <mx/mx.h>
 
 #include <cmath>
@@ -16,15 +17,15 @@ using namespace mx;
 void branch(double x) {
   NDArray v1 = array({x}).requires_grad_();
   NDArray v2 = exp(v1), v4 = v2 * (v2 + 1);
-  const bool large = v4.item<double>() > 0.5;  // waits for v4: here the host looks
+  const bool large = v4.item<double>() > 0.5;  // waits for v4, because the host reads it
   NDArray v5 = large ? v4 * 2 : v4;
   v5.backward();
   std::printf("branch x=%.17g way=%s value=%.15g gradient=%.15g\n", x, large ? "doubled" : "plain",
               v5.item<double>(), v1.grad().item<double>());
 }
 
-// A loop: Newton's method for the square root, as many rounds as the number needs. The gradient goes back
-// through all of them.
+// A loop: Newton's method for the square root, with as many iterations as the number needs. The backward pass
+// runs through all of them.
 void loop(double number) {
   NDArray a = array({number}).requires_grad_();
   NDArray y = a;
@@ -33,7 +34,7 @@ void loop(double number) {
     y = (y + a / y) / 2;
     ++rounds;
   }
-  y = (y + a / y) / 2;  // the gradient is one round behind the value
+  y = (y + a / y) / 2;  // one more iteration: the gradient converges one iteration later than the value
   y.backward();
   std::printf("loop a=%.17g rounds=%d value=%.15g gradient=%.15g\n", number, rounds + 1, y.item<double>(),
               a.grad().item<double>());

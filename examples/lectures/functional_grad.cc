@@ -1,5 +1,5 @@
-// Functional gradients: grad() takes a function and gives another one, its gradient. Nothing is marked and
-// nothing is left behind in the arrays, and what comes out can be given to grad() again.
+// Functional gradients: grad() takes a function and returns its gradient, which is a function as well. No
+// array has to be marked, no gradient is stored in an array, and grad() can be applied to its own result.
 #include <mx/mx.h>
 
 #include <cstdio>
@@ -17,7 +17,7 @@ void show(const char* name, const NDArray& values) {
   std::printf("\n");
 }
 
-// Gradients of gradients: each call of grad() is one derivative more.
+// Gradients of gradients: each call of grad() differentiates once more.
 void derivatives(double at) {
   auto f = [](const NDArray& x) { return tanh(x); };
   auto f1 = grad(f);

@@ -1,11 +1,11 @@
 // One model, three ways to its gradient: logistic regression on handwritten digits by
 //
-//   define by run   mark the weights, compute the loss, go back from it;
-//   functional      make the gradient out of the loss function, by argument;
-//   by hand         write the derivative down.
+//   define by run   mark the weights, compute the loss, call backward();
+//   functional      derive the gradient function from the loss function;
+//   by hand         write down the derivative.
 //
-// They give the same losses. The runs share no array that changes, so the engine computes them at the same
-// time, while the loops below only push steps.
+// All three give the same losses. The runs share no array that changes, so the engine runs them in parallel;
+// the loops below only push operations.
 #include <mx/mx.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ struct Batch {
 
 struct Run {
   NDArray w = zeros({784, 10}), b = zeros({10});
-  std::vector<NDArray> losses{};  ///< one number for each step, before it
+  std::vector<NDArray> losses{};  ///< the loss before each step
 };
 
 /// The mean of -log(probability of the label).
@@ -48,7 +48,7 @@ NDArray loss(const NDArray& w, const NDArray& b, const NDArray& x, const NDArray
 
 Run define_by_run(const std::vector<Batch>& batches, const Options& options) {
   Run run;
-  // Each backward() replaces the gradients of the one before.
+  // Each backward() replaces the gradients of the previous one.
   run.w.requires_grad_(GradReq::write);
   run.b.requires_grad_(GradReq::write);
   for (int64_t step = 0; step < options.steps; ++step) {
@@ -85,7 +85,7 @@ Run by_hand(const std::vector<Batch>& batches, const Options& options) {
     const auto n = static_cast<double>(x.size(0));
     const NDArray truth = one_hot(t, 10);
     const NDArray p = softmax(matmul(x, run.w) + run.b, 1);
-    const NDArray dlogits = (p - truth) / n;  // how the loss changes with x w + b
+    const NDArray dlogits = (p - truth) / n;  // d(loss)/d(x w + b)
     run.losses.push_back(-sum(truth * log(maximum(p, 1e-30))) / n);
     run.w -= options.rate * matmul(x.transpose(), dlogits);
     run.b -= options.rate * sum(dlogits, 0);

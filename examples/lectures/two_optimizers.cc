@@ -1,6 +1,6 @@
-// Two optimisers for one network: SGD moves the features, Adam the head. A gradient reaches all parameters in
-// one backward(), and each optimiser knows only those that it was given. So parts of a network can learn by
-// different rules, at different rates, or not at all for a while.
+// Two optimisers for one network: SGD updates the features, Adam updates the head. One backward() computes
+// all gradients, and each optimiser updates only its own parameters. So parts of a network can use different
+// rules and rates, or stay frozen for a while.
 #include <mx/mx.h>
 
 #include <cstdio>

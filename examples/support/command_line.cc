@@ -14,7 +14,7 @@ CommandLine::Option CommandLine::option(const std::string& name, Target target, 
         using T = std::remove_reference_t<decltype(*value)>;
         constexpr bool kText = std::is_same_v<T, std::string>, kList = !kText && requires { value->empty(); };
         CLI::Option* const made = app_->add_option(name, *value, help);
-        // Scripts give options of their own and then the user's.
+        // Scripts pass their own options first and then the user's, so the last value must count.
         if constexpr (!kList) made->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
         if constexpr (kText || kList) {
           if constexpr (kList) made->delimiter(',');
@@ -42,8 +42,8 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
 
 namespace {
 
-// What is wrong with a text that must be a number that `fits`; CLI11's own checks spell their limits with 300
-// digits.
+// Returns an error message unless the text is a number that `fits`. CLI11's own checks print their limits
+// with 300 digits.
 template <class Fits>
 std::string explain_number(const std::string& text, const std::string& kind, const Fits& fits) {
   double number = 0;

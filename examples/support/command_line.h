@@ -1,5 +1,5 @@
-// CommandLine: the options of a program, read with CLI11, which is compiled once for all programs: it takes
-// ten times as long as most of them.
+// CommandLine: the options of a program, parsed with CLI11. CLI11 is compiled here once for all programs,
+// because it takes ten times as long to compile as most of them.
 //
 //   CommandLine line("Softmax regression on handwritten digits");
 //   line.option("--epochs", &epochs, "passes over the training images").within(1, 10000);
@@ -23,25 +23,25 @@ namespace mx::examples {
 
 class CommandLine {
  public:
-  /// Where a value goes. Lists are given with commas between their entries.
+  /// The variable that receives a value. The entries of a list are separated by commas.
   using Target = std::variant<int*, uint32_t*, int64_t*, uint64_t*, double*, std::string*, std::vector<int>*,
                               std::vector<int64_t>*, std::vector<std::string>*>;
 
-  /// One option, to say more about it.
+  /// One option, for further settings.
   class Option {
    public:
     explicit Option(CLI::Option* option) : option_(option) {}
-    /// From `low` to `high`, both included.
+    /// Accepts values from `low` to `high`, both included.
     Option& within(double low, double high);
     Option& at_least(double low);
     Option& positive();
-    /// `explain` returns what is wrong with a text, or nothing.
+    /// `explain` returns an error message for a text, or an empty string if the text is valid.
     Option& checked(const std::string& kind, std::function<std::string(const std::string&)> explain);
-    /// What the help calls the value.
+    /// The name of the value in the help text.
     Option& called(const std::string& kind);
-    /// Left out of the help.
+    /// Omits the option from the help text.
     Option& hidden();
-    /// After parse(): was it on the command line?
+    /// Returns true if the option was on the command line. Call after parse().
     bool given() const;
 
    private:
@@ -51,14 +51,15 @@ class CommandLine {
   explicit CommandLine(const std::string& purpose);
   ~CommandLine();
 
-  /// The value that `target` has is the default, which the help shows unless it is empty. `target` must live
-  /// until parse() has returned. Of several values the last one counts; those of a list are put in a row.
+  /// Adds an option. The current value of `target` is the default; the help shows it unless it is empty.
+  /// `target` must live until parse() has returned. If an option is given several times, the last value
+  /// counts; lists are concatenated.
   Option option(const std::string& name, Target target, const std::string& help);
   /// Sets `target` to true; a name that begins with "!" sets it to false.
   Option flag(const std::string& name, bool& target, const std::string& help);
 
-  /// Sets the targets. With --help, and for a command line that it cannot read, it prints why and returns the
-  /// status to end the program with: 0 or 2.
+  /// Parses the command line and sets the targets. For --help and for an invalid command line it prints a
+  /// text and returns the exit status of the program: 0 or 2.
   std::optional<int> parse(int argc, const char* const* argv);
 
  private:
