@@ -55,7 +55,7 @@ int main() {
   NDArray z = custom<Axpy>({x, y}, {{"a", 2.0}});
   std::cout << z << '\n' << softsign(z) << '\n';
 
-  // What goes wrong is an error of the arrays, or of the call where shapes show it.
+  // A wrong shape throws at the call. An error inside the kernel is thrown when the result is read.
   try {
     custom<Axpy>({x, zeros({4})});
   } catch (const InvalidArgument& e) {
