@@ -1,6 +1,7 @@
 // A case is one question, asked of one system in one process; it may give several values.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>

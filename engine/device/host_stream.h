@@ -12,8 +12,13 @@
 // thread does not exist: calls throw InvalidState, and destroying the stream leaks it silently.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>

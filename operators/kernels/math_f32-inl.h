@@ -12,6 +12,8 @@
 #    define MX_OPERATORS_MATH_F32_INL_H_
 #  endif
 
+#  include <limits>
+
 #  include "operators/kernels/math-inl.h"
 #  include "operators/kernels/tanh_table.h"
 
