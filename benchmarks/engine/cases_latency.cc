@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 
 #include "benchmarks/engine/body.h"
 #include "benchmarks/engine/measure.h"
