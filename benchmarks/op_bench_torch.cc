@@ -5,6 +5,7 @@
 #include <torch/types.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "benchmarks/op/runner.h"

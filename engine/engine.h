@@ -19,6 +19,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <functional>
 #include <iosfwd>
 #include <memory>

@@ -3,6 +3,8 @@
 
 #include <map>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "kvstore/kvstore.h"
 

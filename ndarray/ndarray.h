@@ -17,6 +17,7 @@
 // which they were called.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>

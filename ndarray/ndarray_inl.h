@@ -1,6 +1,11 @@
 // The templates of ndarray.h.
 #pragma once
 
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+#include <vector>
+
 #include "engine/base/check.h"
 
 namespace mx {

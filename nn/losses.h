@@ -8,7 +8,10 @@
 // it; a module, which stands in a loop of training, throws InvalidArgument instead.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "nn/module.h"
 #include "operators/loss.h"

@@ -15,6 +15,7 @@
 // while the module is moved or the Parameter is tied.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 

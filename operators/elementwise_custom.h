@@ -19,7 +19,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <concepts>
+#include <cstdint>
 #include <type_traits>
 #include <vector>
 

@@ -4,6 +4,8 @@
 // operators/kernels/unary.h says. All throw InvalidArgument for types that they do not take.
 #pragma once
 
+#include <cstdint>
+
 #include "operators/operator.h"
 
 namespace mx {

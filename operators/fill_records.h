@@ -1,6 +1,7 @@
 // The attributes of the operators of fill_ops.cc, and their gradients. Internal.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

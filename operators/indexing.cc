@@ -1,6 +1,8 @@
 // Indices along one axis. Advanced indexing and masks are in advanced_indexing.cc.
 #include "operators/indexing.h"
 
+#include <algorithm>
+
 #include "engine/base/check.h"
 #include "ndarray/kernels/copy.h"
 #include "operators/indexing_records.h"

@@ -1,6 +1,7 @@
 // The attributes of the operators that index, and their gradients. Internal.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "ndarray/attrs.h"

@@ -6,6 +6,7 @@
 // is no class comes out of waiting for the result.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "operators/operator.h"

@@ -4,6 +4,8 @@
 // that fails does not take its generator with it, and those of one generator need not wait for each other.
 #pragma once
 
+#include <cstdint>
+
 #include "operators/operator.h"
 
 namespace mx::detail {

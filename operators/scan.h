@@ -6,6 +6,7 @@
 // has axis 0).
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "operators/operator.h"

@@ -5,6 +5,8 @@
 // are not floating point and an axis out of range (a rank of 0 has axis 0).
 #pragma once
 
+#include <cstdint>
+
 #include "operators/operator.h"
 
 namespace mx {

@@ -12,6 +12,7 @@
 // replayed goes on from the current values. The method is that of torch.amp.GradScaler.
 #pragma once
 
+#include <cstdint>
 #include <source_location>
 
 #include "ndarray/ndarray.h"

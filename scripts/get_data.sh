@@ -33,10 +33,8 @@ fetch() {
   if command -v curl >/dev/null 2>&1; then
     curl --fail --silent --show-error --location --connect-timeout 20 --speed-limit 1000 --speed-time 60 \
       --output "$2" -- "$1"
-  elif command -v wget >/dev/null 2>&1; then
-    wget --no-verbose --tries=2 --timeout=60 --output-document="$2" -- "$1"
   else
-    die "neither curl nor wget is here; install one of them"
+    wget --no-verbose --tries=2 --timeout=60 --output-document="$2" -- "$1"
   fi
 }
 
@@ -74,6 +72,7 @@ get() {
     "training images, or copy the four files of examples/data/mnist.sha256 to $folder"
 }
 
+install_packages data
 mkdir -p "$folder" || die "cannot make the folder $folder"
 while read -r sum name; do
   get "$name" "$sum"

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 
 #include "benchmarks/engine/body.h"
 #include "benchmarks/engine/measure.h"
@@ -13,7 +14,7 @@ namespace mx::bench {
 namespace {
 
 bool any_system(const SystemInfo&) { return true; }
-bool parallel_system(const SystemInfo& info) { return info.name != "serial"; }
+bool parallel_system(const SystemInfo& info) { return info.name != "serial" && !info.loop; }
 
 // push_wait_<K>: K independent operations, then wait; ns for all of it, over and over.
 void run_push_wait(const Job& job) {

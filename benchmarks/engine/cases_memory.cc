@@ -6,7 +6,7 @@
 namespace mx::bench {
 namespace {
 
-bool parallel_system(const SystemInfo& info) { return info.name != "serial"; }
+bool parallel_system(const SystemInfo& info) { return info.name != "serial" && !info.loop; }
 
 void run_allocs_per_op(const Job& job) {
   if (!can_count_allocations()) {

@@ -1,6 +1,7 @@
 // The driver: asks every system every question, in rounds, each in a process of its own, and prints medians.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -31,6 +31,7 @@ const std::vector<Case>& cases() {
     add_memory_cases(list);
 #ifdef MX_BENCH_MX
     add_mx_cases(list);
+    add_cliff_cases(list);
 #endif
     return list;
   }();

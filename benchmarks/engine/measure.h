@@ -1,6 +1,7 @@
 // A case is one question, asked of one system in one process; it may give several values.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -28,7 +29,7 @@ Pattern pattern_for(const Job& job, const std::string& pattern);
 
 struct Case {
   std::string name;
-  std::string group;  ///< basic, gated, efficiency, pushers, latency, memory; also selects cases
+  std::string group;  ///< basic, gated, efficiency, pushers, latency, memory, cliffs; also selects cases
   bool (*applies)(const SystemInfo&);
   void (*run)(const Job&);
   bool verifies = false;  ///< has something to check with --verify
@@ -60,5 +61,6 @@ void add_efficiency_cases(std::vector<Case>& all);
 void add_latency_cases(std::vector<Case>& all);
 void add_memory_cases(std::vector<Case>& all);
 void add_mx_cases(std::vector<Case>& all);
+void add_cliff_cases(std::vector<Case>& all);
 
 }  // namespace mx::bench

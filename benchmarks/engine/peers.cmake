@@ -23,8 +23,8 @@ function(bench_peer define)
   target_link_libraries(engine_bench PRIVATE ${ARG_LIBRARIES})
 endfunction()
 
-bench_peer(MX SOURCES engine/system_mx.cc engine/cases_mx.cc LIBRARIES mx::engine)
-bench_peer(TBB SOURCES engine/system_tbb.cc LIBRARIES TBB::tbb)
+bench_peer(MX SOURCES engine/system_mx.cc engine/cases_cliffs.cc engine/cases_mx.cc LIBRARIES mx::engine)
+bench_peer(TBB SOURCES engine/system_tbb.cc engine/system_tbb_for.cc LIBRARIES TBB::tbb)
 
 # OpenMP's flag goes to its one file, so that no other code depends on how it was compiled.
 find_package(OpenMP QUIET COMPONENTS CXX)
@@ -41,11 +41,13 @@ if(STARPU_FOUND)
   bench_peer(STARPU SOURCES engine/system_starpu.cc LIBRARIES PkgConfig::STARPU)
 endif()
 
+# Headers only; where they are not installed, -DTASKFLOW_INCLUDE_DIR=folder names the folder that has taskflow/.
+# In one word, for a list of a source's options takes no "SHELL:" and may drop the second of two equal words.
 find_path(TASKFLOW_INCLUDE_DIR taskflow/taskflow.hpp)
 if(TASKFLOW_INCLUDE_DIR)
   bench_peer(TASKFLOW SOURCES engine/system_taskflow.cc)
   set_source_files_properties(engine/system_taskflow.cc PROPERTIES
-    COMPILE_OPTIONS "SHELL:-isystem ${TASKFLOW_INCLUDE_DIR}")
+    COMPILE_OPTIONS "-isystem${TASKFLOW_INCLUDE_DIR}")
 endif()
 
 # Clang's OpenMP runtime takes a program of its own, built by Clang; engine_bench starts it like itself.

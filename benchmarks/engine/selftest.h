@@ -1,6 +1,7 @@
 // Proof that the checker can fail.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -40,6 +40,7 @@ struct SystemInfo {
   std::string name;
   bool dynamic = false;        ///< infers dependencies at run time
   bool many_pushers = false;   ///< submit() may be called by several threads at once, for any pattern
+  bool loop = false;           ///< a parallel loop: only for operations that do not depend on each other
   uint32_t ops_divisor = 1;    ///< slow ones run fewer operations of the long cases
   uint32_t dense_divisor = 1;  ///< the same for fan and streaming, quadratic in some
   bool own_program = false;    ///< its cases run in the helper program of that name, beside this one
@@ -61,6 +62,7 @@ std::unique_ptr<System> make_mx(int threads);
 std::unique_ptr<System> make_mx_pausing(int threads, uint32_t ops);
 std::unique_ptr<System> make_mx_replay(int threads);
 std::unique_ptr<System> make_tbb(int threads);
+std::unique_ptr<System> make_tbb_for(int threads);
 std::unique_ptr<System> make_omp(int threads);
 std::unique_ptr<System> make_starpu(int threads);
 std::unique_ptr<System> make_taskflow(int threads);

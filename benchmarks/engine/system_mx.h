@@ -1,6 +1,7 @@
 // The engine as a System; used directly by the cases that only the engine has.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 

@@ -17,6 +17,7 @@ std::vector<SystemInfo> make_systems() {
   all.push_back({.name = "serial", .make = [](int) { return make_serial(); }});
 #ifdef MX_BENCH_TBB
   all.push_back({.name = "tbb", .make = make_tbb});
+  all.push_back({.name = "tbb_for", .loop = true, .make = make_tbb_for});
 #endif
 #ifdef MX_BENCH_OMP
   // libgomp searches all pending readers of a variable: with more of them than this it takes minutes.
@@ -61,7 +62,7 @@ const SystemInfo* find_system(const std::string& name) {
 }
 
 const std::vector<std::string>& known_systems() {
-  static const std::vector<std::string> names = {"mx",  "mx_replay", "serial", "tbb",
+  static const std::vector<std::string> names = {"mx",  "mx_replay", "serial", "tbb",     "tbb_for",
                                                  "omp", "omp_clang", "starpu", "taskflow"};
   return names;
 }

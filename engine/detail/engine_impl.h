@@ -22,6 +22,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <source_location>
 #include <string>
 #include <thread>
 #include <unordered_map>

@@ -2,6 +2,10 @@
 // that run it, so that it is compiled into them.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
 #include "engine/detail/engine_impl.h"
 
 namespace mx::detail {

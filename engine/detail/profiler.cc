@@ -11,6 +11,7 @@
 #include <map>
 #include <ostream>
 #include <sstream>
+#include <system_error>
 
 #include "engine/base/check.h"
 #include "engine/detail/failure.h"

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <source_location>
 #include <utility>

@@ -1,5 +1,7 @@
 #include "engine/detail/worker_host.h"
 
+#include <algorithm>
+
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 

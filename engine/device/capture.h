@@ -4,7 +4,11 @@
 // Not thread-safe, as the builders and graphs that use it: one thread at a time.
 #pragma once
 
+#include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>

@@ -12,8 +12,13 @@
 // exist: calls throw InvalidState, and the destructor leaks the stream silently.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>

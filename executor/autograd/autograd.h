@@ -10,6 +10,7 @@
 // retain_graph is set; gradients add up in the leaves in the order of arrival.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>

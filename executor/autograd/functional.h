@@ -10,6 +10,7 @@
 // Under NoGrad nothing that comes out is recorded.
 #pragma once
 
+#include <functional>
 #include <utility>
 #include <vector>
 

@@ -1,7 +1,11 @@
 // OperatorNode: a call of an operator on recorded arrays. Internal.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <source_location>
+#include <span>
+#include <vector>
 
 #include "executor/autograd/node.h"
 #include "operators/operator.h"

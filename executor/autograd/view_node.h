@@ -7,6 +7,7 @@
 // An assignment to a view gives the root a new node; other views of the root notice when they are next used.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "executor/autograd/function_node.h"

@@ -18,6 +18,7 @@
 // Not thread-safe; two objects may write the same path at once, and the last to commit wins.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>

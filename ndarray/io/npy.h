@@ -9,6 +9,9 @@
 // The functions keep no state and may be called from any thread.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 
 #include "ndarray/io/tensor_record.h"

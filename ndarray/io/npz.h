@@ -5,6 +5,7 @@
 // listed and left alone.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>

@@ -6,6 +6,7 @@
 // and may be called from any thread.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string>

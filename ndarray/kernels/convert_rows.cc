@@ -1,5 +1,6 @@
 #include "ndarray/kernels/convert_rows.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "ndarray/kernels/convert.h"

@@ -1,6 +1,8 @@
 // Copies and fills on the CPU: any types, any strides.
 #pragma once
 
+#include <cstdint>
+
 #include "ndarray/tensor.h"
 
 namespace mx::kernels {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <system_error>
 
 #include "engine/base/check.h"
 #include "ndarray/io/io_error.h"

@@ -18,7 +18,7 @@ inline constexpr bool kIsFloat = sizeof(hn::TFromD<D>) == sizeof(float);
 template <class D, class V>
 HWY_INLINE V limited(D d, V x, double limit) {
   using T = hn::TFromD<D>;
-  return hn::Max(hn::Set(d, static_cast<T>(-limit)), hn::Min(hn::Set(d, static_cast<T>(limit)), x));
+  return at_least(hn::Set(d, static_cast<T>(-limit)), at_most(hn::Set(d, static_cast<T>(limit)), x));
 }
 
 /// 1 / (1 + exp(-x)) and 1 less that, each with all its digits, for x of common size.
@@ -84,10 +84,10 @@ struct BinaryCrossEntropy {
   static HWY_INLINE V of(D d, V x, V target) {
     const V one = hn::Set(d, 1), least = hn::Set(d, -100);
     // 0 and 1 are frequent: any other number whose logarithm is below -100 stands in for the one, the limit
-    // itself for the other. (NaN passes a maximum, as the second operand.)
+    // itself for the other.
     const auto never = hn::Eq(x, hn::Zero(d)), always = hn::Eq(x, one);
-    const V yes = hn::Max(least, patched<Log>(d, hn::IfThenElse(never, hn::Set(d, 1e-50), x)));
-    const V rest = hn::Max(least, patched<Log1p>(d, hn::Neg(hn::IfThenElse(always, hn::Zero(d), x))));
+    const V yes = at_least(least, patched<Log>(d, hn::IfThenElse(never, hn::Set(d, 1e-50), x)));
+    const V rest = at_least(least, patched<Log1p>(d, hn::Neg(hn::IfThenElse(always, hn::Zero(d), x))));
     const V no = hn::IfThenElse(always, least, rest);
     return hn::NegMulAdd(target, yes, hn::Mul(hn::Sub(target, one), no));
   }

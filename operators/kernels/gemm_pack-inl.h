@@ -7,8 +7,10 @@
 #    define MX_GEMM_PACK_INL_H_
 #  endif
 
+#  include <cstdint>
 #  include <cstdlib>
 #  include <cstring>
+#  include <type_traits>
 
 #  include "ndarray/half.h"
 #  include "operators/kernels/gemm_tile-inl.h"

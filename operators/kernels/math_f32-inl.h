@@ -3,8 +3,8 @@
 //
 // exp: n = round(x / ln 2), the rest by a polynomial of degree 6, times 2^n. log: x = 2^e m with m around 1,
 // a polynomial in m - 1. softplus: exp, and a polynomial for log(1 + e) on [0, 1]. tanh: piecewise
-// polynomials (tanh_table.h) where a vector looks up its coefficients in one instruction. Polynomials fitted
-// at Chebyshev points.
+// polynomials (tanh_table.h) where a vector looks up its coefficients in one instruction, and elsewhere a
+// polynomial and exp. Polynomials fitted at Chebyshev points.
 #if defined(MX_OPERATORS_MATH_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #  ifdef MX_OPERATORS_MATH_F32_INL_H_
 #    undef MX_OPERATORS_MATH_F32_INL_H_
@@ -12,7 +12,10 @@
 #    define MX_OPERATORS_MATH_F32_INL_H_
 #  endif
 
+#  include <limits>
+
 #  include "operators/kernels/math-inl.h"
+#  include "operators/kernels/min_max-inl.h"
 #  include "operators/kernels/tanh_table.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -25,8 +28,8 @@ struct ExpFloat {
   /// With a second argument, much smaller, exp(x + low): for what needs more digits than a float has.
   template <class D, class V, class... Low>
   static HWY_INLINE V of(D d, V x, Low... low) {
-    // Beyond these the result is 0 or infinity anyway. NaN passes both, as the second operand.
-    x = hn::Max(hn::Set(d, -104.5f), hn::Min(hn::Set(d, 89.f), x));
+    // Beyond these the result is 0 or infinity anyway.
+    x = at_least(hn::Set(d, -104.5f), at_most(hn::Set(d, 89.f), x));
     // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits.
     const V magic = hn::Set(d, 12582912.f);
     const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), magic);
@@ -42,7 +45,7 @@ struct ExpFloat {
                             1.0,
                             1.0};
     const V y = horner(d, r, c);
-#  if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#  if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     return V{_mm512_scalef_ps(y.raw, n.raw)};
 #  else
     // In two steps, as 2^n alone may not be a normal number.
@@ -95,7 +98,7 @@ struct TanhFloat : ExpFloat {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x) {
     const V size = hn::Abs(x);
-#  if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#  if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     const V z = hn::Min(hn::Set(d, 15.99f), size);
     const V key = hn::Max(hn::Set(d, 0.0625f), z);
     const __m512i index = _mm512_srli_epi32(_mm512_castps_si512(key.raw), 21);
@@ -107,7 +110,15 @@ struct TanhFloat : ExpFloat {
     V y = look(6);
     for (int row = 5; row > 0; --row) y = hn::MulAdd(y, t, look(row));
 #  else
-    const V y = hn::Tanh(d, hn::Min(hn::Set(d, 10.f), size));
+    // Near 0 an odd polynomial, beyond it 1 - 2 / (exp(2x) + 1), which would lose digits near 0.
+    constexpr double c[] = {-0.006096714165981964, 0.02099717899913318, -0.05385090957852817,
+                            0.1333276973697644, -0.33333328944134255};
+    const V square = hn::Mul(size, size);
+    const V near = hn::MulAdd(hn::Mul(size, square), horner(d, square, c), size);
+    const V one = hn::Set(d, 1.f), two = hn::Set(d, 2.f);
+    const V e = ExpFloat::of(d, at_most(hn::Set(d, 20.f), hn::Add(size, size)));
+    const V far = hn::Sub(one, hn::Div(two, hn::Add(e, one)));
+    const V y = hn::IfThenElse(hn::Lt(size, hn::Set(d, 0.625f)), near, far);
 #  endif
     return hn::CopySign(y, x);
   }
@@ -117,7 +128,7 @@ struct TanhFloat : ExpFloat {
 template <class D, class V>
 HWY_INLINE V inverse_of(D d, V q) {
   const V one = hn::Set(d, 1.f);
-#  if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#  if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
   // 14 bits, doubled by a step of Newton's method: a third of the time of a division.
   const V r = hn::ApproximateReciprocal(q);
   return hn::MulAdd(hn::NegMulAdd(q, r, one), r, r);
@@ -168,7 +179,7 @@ struct SiluFloat {
 struct NormalFloat {
   template <class D, class V>
   static HWY_INLINE V integral(D d, V x, V& bell) {
-    const V k = hn::Set(d, 3.5f), a = hn::Min(hn::Set(d, 20.f), hn::Abs(x));
+    const V k = hn::Set(d, 3.5f), a = at_most(hn::Set(d, 20.f), hn::Abs(x));
     // The square in two parts: the first is the exact square of the upper half of the digits.
     const hn::RebindToUnsigned<D> du;
     const V upper = hn::And(a, hn::BitCast(d, hn::Set(du, 0xfffff000u)));

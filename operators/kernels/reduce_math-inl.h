@@ -14,6 +14,8 @@
 #  include <cstdint>
 #  include <limits>
 
+#  include "operators/kernels/min_max-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -29,7 +31,7 @@ HWY_INLINE V exp_of(D d, V x) {
   constexpr int kMantissa = kSingle ? 23 : 52, kBias = kSingle ? 127 : 1023;
   const V low = hn::Set(d, static_cast<T>(kSingle ? -104.0 : -745.5));
   const V high = hn::Set(d, static_cast<T>(kSingle ? 89.0 : 710.0));
-  const V clamped = hn::Max(low, hn::Min(high, x));
+  const V clamped = at_least(low, at_most(high, x));
   const V n = hn::Round(hn::Mul(clamped, hn::Set(d, static_cast<T>(1.44269504088896340736))));
   const V high_part = hn::Set(d, static_cast<T>(kSingle ? 0.693359375 : 6.93147180369123816490e-01));
   const V low_part =

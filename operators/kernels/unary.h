@@ -3,10 +3,11 @@
 // Every element's bits depend on its value and on the processor's instruction set alone: not on the layout,
 // the position, the number of threads, or whether the result is written in place.
 //
-// Accuracy of float32: within 2 units in the last place of the exact result; silu within 3, gelu within 5. Of
-// float64: within 4, except gelu and gelu_tanh, whose far negative tails amplify the rounding of the
-// exponent. float16 and bfloat16 are computed in float32 and rounded once. Special values are those of C's
-// <cmath>. Integers wrap on overflow: abs and neg of the smallest value are that value.
+// Accuracy of float32: within 2 units in the last place of the exact result; silu within 3, gelu within 5; a
+// quarter more on processors that do not multiply and add in one instruction. Of float64: within 4, except
+// gelu and gelu_tanh, whose far negative tails amplify the rounding of the exponent. float16 and bfloat16 are
+// computed in float32 and rounded once. Special values are those of C's <cmath>. Integers wrap on overflow:
+// abs and neg of the smallest value are that value.
 #pragma once
 
 #include <cstdint>

@@ -24,10 +24,12 @@ build_jobs() {
   echo $((cpus < by_memory ? cpus : by_memory))
 }
 
-# Packages, one per line: what it is for, how to see that it is there, its name. The test is a command name,
-# a file below /usr, or "@" for "ask dpkg". The names are the same on Debian 12 and Ubuntu 24.04.
+# packages_for data|build|test|ci: packages, one per line: its name, how to see that it is there, what it is for.
+# The test is a command, several of which one is enough, or "@" for "ask dpkg". "test" has what "build" and "data"
+# have, "ci" what "test" has. The names are the same on Debian 12, Debian 13 and Ubuntu 24.04.
 packages_for() {
-  cat <<'LIST'
+  if [ "$1" != data ]; then
+    cat <<'LIST'
 cmake|cmake|configures the build (3.24 or newer)
 ninja-build|ninja|runs the build
 g++|g++|compiles C++20
@@ -38,7 +40,13 @@ libhwy-dev|@|vector kernels with run-time dispatch
 zlib1g-dev|@|compression and checksums of .npz files
 nlohmann-json3-dev|@|JSON of safetensors files
 LIST
+  fi
   if [ "$1" = build ]; then return; fi
+  cat <<'LIST'
+curl|curl,wget|fetches data sets
+ca-certificates|@|tells whether a server of data sets is the right one
+LIST
+  if [ "$1" = data ]; then return; fi
   cat <<'LIST'
 libgtest-dev|@|GoogleTest, the test framework
 libgmock-dev|@|GoogleTest's matchers
@@ -51,13 +59,19 @@ LIST
   cat <<'LIST'
 git|git|lists the sources to check
 clang-format-14|clang-format-14|checks the formatting
+clang-16|clang++-16|compiles once more, with other warnings
+mmdebstrap|mmdebstrap|makes bare systems to build in
 LIST
 }
 
 is_there() {
-  local package=$1 test=$2
+  local package=$1 test=$2 command commands
   if [ "$test" != @ ]; then
-    command -v "$test" >/dev/null 2>&1
+    IFS=, read -r -a commands <<<"$test"
+    for command in "${commands[@]}"; do
+      if command -v "$command" >/dev/null 2>&1; then return 0; fi
+    done
+    return 1
   elif command -v dpkg-query >/dev/null 2>&1; then
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ]
   else
@@ -75,7 +89,7 @@ as_root() {
   fi
 }
 
-# install_packages build|test|ci: installs what that needs and is missing; says nothing when nothing is.
+# install_packages data|build|test|ci: installs what that needs and is missing; says nothing when nothing is.
 install_packages() {
   local level=$1 package test why
   local missing=()

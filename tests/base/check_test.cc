@@ -1,5 +1,7 @@
 #include "engine/base/check.h"
 
+#include <cstdint>
+
 #include <gtest/gtest.h>
 
 namespace mx {

@@ -1,4 +1,5 @@
 // Copies: every direction, size and offset, bit for bit.
+#include <algorithm>
 #include <numeric>
 #include <random>
 

@@ -1,6 +1,8 @@
 // Tensors of every type and of many shapes, with contents that differ in every byte.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 

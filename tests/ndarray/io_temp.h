@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "ndarray/io/byte_sink.h"

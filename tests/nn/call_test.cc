@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <latch>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>

@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 

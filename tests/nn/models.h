@@ -1,6 +1,8 @@
 // Modules that a program would write, for tests.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>

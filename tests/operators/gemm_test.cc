@@ -4,6 +4,7 @@
 #include <tbb/global_control.h>
 
 #include <hwy/targets.h>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -1,6 +1,7 @@
 // Tensors of every layout for tests of kernels: the same elements, somewhere else in memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <random>

@@ -1,6 +1,7 @@
 // Results of all operators: the same bits on every device, in every engine, from every layout and in place.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>

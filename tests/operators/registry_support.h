@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <ostream>
+#include <span>
 #include <string>
 #include <vector>
 

@@ -76,11 +76,12 @@ class GetData(unittest.TestCase):
         with open(os.path.join(self.served, name), "wb") as file:
             file.write(content)
 
-    def start(self, *arguments, urls=None):
+    def start(self, *arguments, urls=None, path=None):
         # (A proxy would be asked for addresses of this host as well.)
         environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+        environment["PATH"] = path or os.environ["PATH"]
         return subprocess.Popen(
-            ["bash", os.path.join(self.tree, "scripts/get_data.sh"), *arguments],
+            [shutil.which("bash"), os.path.join(self.tree, "scripts/get_data.sh"), *arguments],
             env={**environment, "MX_DATA_URLS": urls or self.server.url},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -89,8 +90,8 @@ class GetData(unittest.TestCase):
             start_new_session=True,
         )
 
-    def run_to_end(self, *arguments, urls=None):
-        with self.start(*arguments or (self.target,), urls=urls) as process:
+    def run_to_end(self, *arguments, urls=None, path=None):
+        with self.start(*arguments or (self.target,), urls=urls, path=path) as process:
             out, err = process.communicate()
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
@@ -172,6 +173,28 @@ class GetData(unittest.TestCase):
         result = self.run_to_end(path)
         self.assertEqual(result.returncode, 1)
         self.assertIn(path, result.stderr)
+
+    def test_where_nothing_fetches_it_installs_what_does(self):
+        """On a bare machine: a folder of commands without curl and wget, and an apt-get that adds curl to it."""
+        tools = os.path.join(self.tree, "tools")
+        os.mkdir(tools)
+        for name in "awk cat chmod dirname env mkdir mktemp mv rm sha256sum sync".split():
+            os.symlink(shutil.which(name), os.path.join(tools, name))
+
+        def script(name, text):
+            with open(os.path.join(tools, name), "w", encoding="utf-8") as file:
+                file.write(f"#!{shutil.which('bash')}\n{text}\n")
+            os.chmod(file.name, 0o755)
+
+        # What apt-get brings: a curl that copies from the folder that is served. It is called "... --output FILE -- ADDRESS".
+        script("curl.new", f'{shutil.which("cp")} "{self.served}/${{@: -1}}" "${{@: -3:1}}"')
+        script("id", "echo 0")
+        script("dpkg-query", "echo installed")
+        script("apt-get", f'echo "apt-get $*"; case $1 in install) mv {tools}/curl.new {tools}/curl ;; esac')
+        result = self.run_to_end(urls=".", path=tools)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertRegex(result.stdout, r"apt-get install .* curl\n")
+        self.assertEqual(self.there(), FILES)
 
     def test_usage(self):
         result = self.run_to_end("--help")

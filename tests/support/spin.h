@@ -1,6 +1,8 @@
 // A body that takes its time without giving up the processor.
 #pragma once
 
+#include <cstdint>
+
 #include "engine/base/clock.h"
 
 namespace mx::test {

@@ -1,6 +1,8 @@
 // Small arrays for tests of kernels: a buffer with a Tensor onto it, in several layouts.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <random>

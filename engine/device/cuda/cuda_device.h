@@ -8,6 +8,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
 #include <mutex>
 #include <vector>
 

@@ -9,9 +9,12 @@
 // Thread-safety: as device.h says of builders and graphs.
 #pragma once
 
+#include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include "engine/device/capture.h"
 #include "engine/device/cuda/cuda_device.h"

@@ -5,7 +5,12 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 #include "engine/device/cuda/cuda_device.h"
 

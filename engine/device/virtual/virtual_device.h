@@ -8,8 +8,13 @@
 // they are made, so that an injected failure hits the same piece of work in every run of one pusher.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <limits>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "engine/device/device.h"

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <map>
 #include <mutex>
+#include <span>
 
 #include "engine/device/pool.h"
 

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# Runs a command of the README on a new machine: in a bare Debian (nothing but apt) with the committed files.
+# Usage: scripts/fresh_root.sh bookworm|trixie COMMAND [ARGUMENT...]
+#   for instance: scripts/fresh_root.sh trixie scripts/quickstart.sh
+#                 scripts/fresh_root.sh bookworm bash -c 'scripts/quickstart.sh && scripts/test.sh'
+# Ends with the exit status of the command. The system is removed afterwards, whatever happens.
+# MX_FRESH_MIRROR: where its packages come from; default: where this machine gets those of Debian, else mmdebstrap's own.
+# MX_FRESH_CCACHE: a folder of ccache, from which (and never to which) the compilers in there take results.
+# MX_FRESH_FOLDER: where the system is put, 4 GB; default: TMPDIR, else /var/tmp.
+# It needs root, and the right to mount: as root of a machine, or of a container with CAP_SYS_ADMIN.
+# shellcheck source=scripts/lib/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
+
+usage() { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+
+case "${1-}" in
+  -h | --help)
+    usage
+    exit 0
+    ;;
+  bookworm | trixie) ;;
+  *)
+    usage >&2
+    exit 2
+    ;;
+esac
+suite=$1
+shift
+if [ $# = 0 ]; then
+  printf 'error: expected a command to run in %s\n' "$suite" >&2
+  exit 2
+fi
+
+if [ "$(id -u)" != 0 ]; then
+  kept=()
+  for name in MX_FRESH_MIRROR MX_FRESH_CCACHE MX_FRESH_FOLDER TMPDIR; do
+    if [ -n "${!name-}" ]; then kept+=("$name=${!name}"); fi
+  done
+  as_root env "${kept[@]}" "${BASH_SOURCE[0]}" "$suite" "$@"
+  exit
+fi
+
+for tool in mmdebstrap git; do
+  if ! command -v "$tool" >/dev/null 2>&1; then die "$tool is missing; install the package $tool"; fi
+done
+# A namespace of mounts and processes: nothing stays mounted and nothing goes on when this ends, even when it is killed.
+apart=(unshare --mount --pid --fork --kill-child --propagation private)
+if ! said=$("${apart[@]}" true 2>&1); then
+  die "this process may not mount: $said. Run it as root of a machine, or give the container CAP_SYS_ADMIN" \
+    "(docker run --cap-add SYS_ADMIN --security-opt apparmor=unconfined)"
+fi
+
+# This machine's source of Debian packages, without naming one: the first entry of Debian's main archive.
+host_mirror() {
+  if ! command -v apt-get >/dev/null 2>&1; then return; fi
+  apt-get indextargets --format '$(CODENAME)|$(SUITE)|$(ORIGIN)|$(COMPONENT)|$(REPO_URI)|$(RELEASE)' 'Created-By: Packages' 2>/dev/null |
+    awk -F '|' '$4 == "main" && ($3 == "Debian" || $3 == "") && $6 ~ /^(bullseye|bookworm|trixie|forky|sid|(old|un)?stable|testing)$/ { print $5; exit }'
+}
+
+# How this machine reaches that source: proxies, and what is to be believed of its dates.
+host_apt_options() {
+  apt-config dump 2>/dev/null |
+    grep -E '^Acquire::((https?|ftp)::Proxy(::[^ ]*)?|https::CaInfo|Check-Valid-Until|Check-Date|Retries) "..*";$' || true
+}
+
+folder=$(mktemp -d "${MX_FRESH_FOLDER:-${TMPDIR:-/var/tmp}}/mx_fresh_${suite}.XXXXXX")
+root=$folder/root
+trap 'rm -rf --one-file-system "$folder"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+mirror=${MX_FRESH_MIRROR:-$(host_mirror)}
+options=()
+while IFS= read -r option; do
+  if [ -n "$option" ]; then options+=("--aptopt=${option%;}"); fi
+done < <(host_apt_options)
+# (Without them a machine that gets its packages by TLS could not get any.)
+case "$mirror" in https://*) options+=(--include=ca-certificates) ;; esac
+
+say "making a bare $suite"
+# An update archive beside the main one has a name that not every mirror serves, so the main one is all there is.
+if ! mmdebstrap --quiet --mode=root --variant=apt "${options[@]}" "$suite" "$root" ${mirror:+"$mirror"} >"$folder/log" 2>&1; then
+  cat "$folder/log" >&2
+  die "mmdebstrap could not make $suite${mirror:+ from $mirror}. Without a network there are no packages; a release that" \
+    "this machine's debian-archive-keyring does not know cannot be checked; MX_FRESH_MIRROR names another mirror"
+fi
+
+# The tree stands where it stands here: compilers that see the same command lines may share what they compiled.
+if [ -n "$(git -c safe.directory="$MX_ROOT" status --porcelain 2>/dev/null)" ]; then
+  warn "changes that are not committed are left out"
+fi
+mkdir -p "$root$MX_ROOT"
+git -c safe.directory="$MX_ROOT" archive HEAD | tar -x -C "$root$MX_ROOT"
+
+cache=()
+if [ -n "${MX_FRESH_CCACHE-}" ]; then
+  mkdir -p "$root/root/.cache/ccache"
+  cache=(CCACHE_DIR=/root/.cache/ccache CCACHE_READONLY=1 CCACHE_TEMPDIR=/tmp)
+fi
+
+# What runs in the new namespaces, as root, with the paths as its arguments.
+enter=$(
+  cat <<'ENTER'
+set -eu
+root=$1 tree=$2 ccache=$3
+shift 3
+mount -t proc proc "$root/proc"
+mount -t sysfs -o ro sysfs "$root/sys" 2>/dev/null || mount --rbind -o ro /sys "$root/sys"
+mount --rbind /dev "$root/dev"
+if [ -n "$ccache" ]; then mount --bind -o ro "$ccache" "$root/root/.cache/ccache"; fi
+exec chroot "$root" /usr/bin/env -i HOME=/root USER=root LOGNAME=root SHELL=/bin/bash TERM=dumb LANG=C.UTF-8 \
+  PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+  bash -c 'cd "$1" && shift && exec env "$@"' fresh "$tree" "$@"
+ENTER
+)
+say "running in it: $*"
+status=0
+"${apart[@]}" bash -c "$enter" enter "$root" "$MX_ROOT" "${MX_FRESH_CCACHE-}" "${cache[@]}" "$@" || status=$?
+say "the command ended with status $status in the bare $suite"
+exit "$status"
