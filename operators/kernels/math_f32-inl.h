@@ -3,8 +3,8 @@
 //
 // exp: n = round(x / ln 2), the rest by a polynomial of degree 6, times 2^n. log: x = 2^e m with m around 1,
 // a polynomial in m - 1. softplus: exp, and a polynomial for log(1 + e) on [0, 1]. tanh: piecewise
-// polynomials (tanh_table.h) where a vector looks up its coefficients in one instruction. Polynomials fitted
-// at Chebyshev points.
+// polynomials (tanh_table.h) where a vector looks up its coefficients in one instruction, else a polynomial
+// around 0 and exp. Polynomials fitted at Chebyshev points.
 #if defined(MX_OPERATORS_MATH_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #  ifdef MX_OPERATORS_MATH_F32_INL_H_
 #    undef MX_OPERATORS_MATH_F32_INL_H_
@@ -42,7 +42,7 @@ struct ExpFloat {
                             1.0,
                             1.0};
     const V y = horner(d, r, c);
-#  if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#  if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     return V{_mm512_scalef_ps(y.raw, n.raw)};
 #  else
     // In two steps, as 2^n alone may not be a normal number.
@@ -95,7 +95,7 @@ struct TanhFloat : ExpFloat {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x) {
     const V size = hn::Abs(x);
-#  if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#  if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     const V z = hn::Min(hn::Set(d, 15.99f), size);
     const V key = hn::Max(hn::Set(d, 0.0625f), z);
     const __m512i index = _mm512_srli_epi32(_mm512_castps_si512(key.raw), 21);
@@ -107,7 +107,16 @@ struct TanhFloat : ExpFloat {
     V y = look(6);
     for (int row = 5; row > 0; --row) y = hn::MulAdd(y, t, look(row));
 #  else
-    const V y = hn::Tanh(d, hn::Min(hn::Set(d, 10.f), size));
+    // x + x^3 P(x^2), and 1 - 2 / (exp(2x) + 1) where that subtraction loses nothing. (The library's own has
+    // had other bounds in other versions.)
+    const V z = hn::Min(hn::Set(d, 10.f), size), one = hn::Set(d, 1.f), square = hn::Mul(z, z);
+    constexpr double c[] = {0.002269501684162354,  -0.0083231870582787745, 0.021762502907359264,
+                            -0.053958461627452201, 0.13333300146188915,    -0.33333333149374507};
+    const V near = hn::MulAdd(hn::Mul(z, square), horner(d, square, c), z);
+    const V e = ExpFloat::of(d, hn::Add(z, z));
+    const V far = hn::Sub(one, hn::Div(hn::Set(d, 2.f), hn::Add(e, one)));
+    // (NaN passes, as the second operand of the minimum.)
+    const V y = hn::IfThenElse(hn::Lt(z, hn::Set(d, 0.625f)), near, far);
 #  endif
     return hn::CopySign(y, x);
   }
@@ -117,7 +126,7 @@ struct TanhFloat : ExpFloat {
 template <class D, class V>
 HWY_INLINE V inverse_of(D d, V q) {
   const V one = hn::Set(d, 1.f);
-#  if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#  if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
   // 14 bits, doubled by a step of Newton's method: a third of the time of a division.
   const V r = hn::ApproximateReciprocal(q);
   return hn::MulAdd(hn::NegMulAdd(q, r, one), r, r);
