@@ -10,10 +10,13 @@
 namespace mx::detail {
 
 /// An advanced index, after the basic part has been applied: for each dimension of `base` an array of
-/// integers, or an empty handle for "all of it".
+/// integers, or an empty handle for "all of it". A mask that is the only array stays a mask.
 struct AdvancedIndex {
   NDArray base;
   std::vector<NDArray> indices;
+  NDArray mask;            ///< of bools, over the dimensions from `mask_axis` on; empty: see `indices`
+  int mask_axis = 0;       ///< the first of these dimensions
+  int64_t mask_count = 0;  ///< how many elements of the mask are true
   /// An ellipsis for no dimension stands between two arrays: then they do not count as neighbours.
   bool separated = false;
   std::source_location where;  ///< of the call that indexed
@@ -24,6 +27,8 @@ struct Hooks {
   NDArray (*gather)(const AdvancedIndex&) = nullptr;
   /// base[indices] = values; values broadcast.
   void (*put)(const AdvancedIndex&, const NDArray& values, std::source_location where) = nullptr;
+  /// How many elements of a bool array are true; waits.
+  int64_t (*count)(const NDArray& mask, std::source_location where) = nullptr;
   /// The positions of a bool array's true elements, an i64 array per dimension; waits.
   std::vector<NDArray> (*nonzero)(const NDArray& mask, std::source_location where) = nullptr;
   /// The shape of gather's result, found without looking at values.

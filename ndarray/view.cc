@@ -327,12 +327,14 @@ RowIterator NDArray::end() const { return begin() + (rank() > 0 ? shape()[0] : 0
 
 View NDArray::operator[](std::initializer_list<Index> entries) const {
   const ArrayImpl& base = impl();
-  int consumed = 0, ellipses = 0;
+  int consumed = 0, ellipses = 0, numbers = 0, array_count = 0;
   bool arrays = false;
   std::source_location where;
   for (const Index& entry : entries) {
+    numbers += std::holds_alternative<int64_t>(entry.value()) ? 1 : 0;
     if (const auto* array = std::get_if<const NDArray*>(&entry.value())) {
       consumed += (*array)->dtype() == bool_ ? (*array)->rank() : 1;
+      ++array_count;
       arrays = true;
       where = entry.where();
     } else if (std::holds_alternative<Ellipsis>(entry.value())) {
@@ -347,6 +349,10 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
   const int rest = base.shape.rank() - consumed;
   Shape shape, strides;
   std::vector<NDArray> indices;
+  // A mask alone, without numbers beside it that would be arrays of rank 0.
+  const bool only_mask = array_count == 1 && numbers == 0;
+  NDArray mask;
+  int mask_axis = 0;
   bool empty_ellipsis = false, separated = false;
   int64_t offset = base.offset;
   int d = 0;
@@ -401,6 +407,12 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
       MX_CHECK(
           detail::hooks().nonzero != nullptr, InvalidState,
           "[index] expected the operators for indexing with arrays (operators/operators.h, mx::operators)");
+      if (only_mask && array.rank() > 0) {
+        mask = array.to(context(), where);
+        mask_axis = shape.rank();
+        keep_all(array.rank());
+        continue;
+      }
       for (const NDArray& positions : detail::hooks().nonzero(array, where)) {
         keep(base.shape[d], base.strides[d]);
         indices.back() = positions.to(context(), where);
@@ -411,7 +423,18 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
   keep_all(base.shape.rank() - d);
   NDArray view = make_view(*this, shape, strides, offset);
   if (!arrays) return View(std::move(view));
-  return advanced({std::move(view), std::move(indices), separated, where});
+  detail::AdvancedIndex index;
+  index.base = std::move(view);
+  index.separated = separated;
+  index.where = where;
+  if (mask.defined()) {
+    index.mask_count = detail::hooks().count(mask, where);
+    index.mask_axis = mask_axis;
+    index.mask = std::move(mask);
+  } else {
+    index.indices = std::move(indices);
+  }
+  return advanced(std::move(index));
 }
 
 const View& View::operator=(const Arg& source) const {

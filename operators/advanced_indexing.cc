@@ -5,6 +5,7 @@
 #include "operators/indexing.h"
 #include "operators/indexing_records.h"
 #include "operators/kernels/mask.h"
+#include "operators/select.h"
 
 namespace mx {
 
@@ -241,13 +242,37 @@ std::vector<NDArray> split(const detail::AdvancedIndex& index, Shape& axes) {
   return arrays;
 }
 
+/// The mask of an index that is nothing else, as arrays of positions.
+detail::AdvancedIndex with_positions(const detail::AdvancedIndex& index) {
+  detail::AdvancedIndex result;
+  result.base = index.base;
+  result.separated = index.separated;
+  result.where = index.where;
+  result.indices.resize(static_cast<size_t>(index.base.rank()));
+  size_t at = static_cast<size_t>(index.mask_axis);
+  for (const NDArray& positions : nonzero({index.mask, index.where})) result.indices[at++] = positions;
+  return result;
+}
+
+bool masks_all(const detail::AdvancedIndex& index) { return index.mask.rank() == index.base.rank(); }
+
 NDArray hook_gather(const detail::AdvancedIndex& index) {
+  if (index.mask.defined()) {
+    if (!masks_all(index)) return hook_gather(with_positions(index));
+    return call(kMaskedSelect, CountAttrs{index.mask_count}, {index.base, index.where}, index.mask);
+  }
   Shape axes;
   const std::vector<NDArray> arrays = split(index, axes);
   return gather_nd({index.base, index.where}, arrays, axes, index.separated ? 0 : -1);
 }
 
 Shape hook_gather_shape(const detail::AdvancedIndex& index) {
+  if (index.mask.defined()) {
+    Shape shape = index.base.shape();
+    for (int k = 0; k < index.mask.rank(); ++k) shape.erase(index.mask_axis);
+    shape.insert(index.mask_axis, index.mask_count);
+    return shape;
+  }
   Shape axes;
   std::vector<Tensor> indices;
   for (const NDArray& a : split(index, axes)) indices.push_back({nullptr, a.dtype(), a.shape(), a.strides()});
@@ -255,15 +280,31 @@ Shape hook_gather_shape(const detail::AdvancedIndex& index) {
 }
 
 void hook_put(const detail::AdvancedIndex& index, const NDArray& values, std::source_location where) {
-  Shape axes;
-  const std::vector<NDArray> arrays = split(index, axes);
   NDArray base = index.base;
   // Leading dimensions of 1 are in nobody's way, as in other assignments.
   NDArray source = values.to(base.context(), where);
   const int rank = hook_gather_shape(index).rank();
   while (source.rank() > rank && source.shape()[0] == 1) source = source.squeeze(0);
+  if (index.mask.defined()) {
+    if (source.numel() == 1) {
+      // Neither positions nor their number matter: one pass over the array.
+      Shape wide = index.mask.shape();
+      while (index.mask_axis + wide.rank() < base.rank()) wide.push_back(1);
+      const NDArray inputs[] = {index.mask.reshape(wide), source.to(base.dtype(), where).reshape({}), base};
+      call_into(base, detail::where_operator(), {}, inputs, where);
+    } else if (masks_all(index) && source.shape() == Shape{index.mask_count}) {
+      masked_scatter_(base, index.mask, source, where);
+    } else {
+      hook_put(with_positions(index), source, where);
+    }
+    return;
+  }
+  Shape axes;
+  const std::vector<NDArray> arrays = split(index, axes);
   put_nd_(base, arrays, axes, source, Scatter::set, index.separated ? 0 : -1, where);
 }
+
+int64_t hook_count(const NDArray& mask, std::source_location where) { return count_of(mask, where); }
 
 std::vector<NDArray> hook_nonzero(const NDArray& mask, std::source_location where) {
   return nonzero({mask, where});
@@ -283,6 +324,7 @@ bool install_indexing() {
     table.gather = hook_gather;
     table.gather_shape = hook_gather_shape;
     table.put = hook_put;
+    table.count = hook_count;
     table.nonzero = hook_nonzero;
     return true;
   }();

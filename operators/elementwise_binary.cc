@@ -3,6 +3,7 @@
 #include <array>
 
 #include "engine/base/check.h"
+#include "operators/elementwise_cost.h"
 #include "operators/elementwise_gradient.h"
 #include "operators/kernels/binary.h"
 
@@ -19,8 +20,6 @@ NDArray Operand::with(const Operand& other, const char* op) const {
 }
 
 namespace {
-
-constexpr int64_t kDirectElements = 4096;
 
 struct Entry {
   BinaryOp op;
@@ -143,11 +142,20 @@ std::vector<DType> dtypes() {
   return list;
 }
 
+/// Where f64 costs more than the other types.
+template <BinaryOp kOp>
+int64_t work(const InferContext& c) {
+  static const int64_t weight = detail::element_cost(kOp).f64_weight;
+  const int64_t elements = c.output_shape(0).numel();
+  return c.dtype(0) == f64 || c.dtype(1) == f64 ? elements * weight : elements;
+}
+
 template <size_t kIndex>
 const Operator& record() {
   constexpr BinaryOp kOp = kEntries[kIndex].op;
+  static const detail::ElementCost cost = detail::element_cost(kOp);
   static const Operator op = {
-      .kernel = {kernels::to_string(kOp), run<kOp>, nullptr, kDirectElements},
+      .kernel = {kernels::to_string(kOp), run<kOp>, nullptr, cost.direct_elements},
       .doc = kEntries[kIndex].doc,
       .family = "elementwise",
       .inputs = {kEntries[kIndex].a, kEntries[kIndex].b},
@@ -156,6 +164,7 @@ const Operator& record() {
       .gradient_uses = detail::binary_gradient(kOp).uses,
       .samples = samples<kOp>,
       .dtypes = dtypes<kOp>(),
+      .work = cost.f64_weight > 1 ? work<kOp> : nullptr,
       .in_place = 3,
       .elementwise = true,
   };

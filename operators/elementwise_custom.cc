@@ -4,6 +4,16 @@
 
 namespace mx {
 
+detail::Vectors detail::widest_vectors() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+    return Vectors::avx512;
+  if (__builtin_cpu_supports("avx2")) return Vectors::avx2;
+#endif
+  return Vectors::baseline;
+}
+
 DType detail::computing_type(const InferContext& c) {
   DType type = c.dtype(0);
   for (size_t i = 1; i < c.inputs(); ++i) type = promote(type, c.dtype(i));

@@ -18,15 +18,13 @@
 // given beside the function.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
 
-#include "ndarray/kernels/strided_loop.h"
-#include "operators/kernels/row_convert.h"
+#include "operators/kernels/rows.h"
 #include "operators/operand.h"
 #include "operators/operator.h"
 
@@ -34,53 +32,113 @@ namespace mx {
 
 namespace detail {
 
-/// Elements that are converted at once.
-inline constexpr int64_t kConvertedRun = 256;
+template <class F, class... T>
+inline constexpr bool kPredicate = std::is_same_v<std::invoke_result_t<F, T...>, bool>;
 
-/// `n` elements of T: where they are, if they are such elements side by side, else converted into `buffer`.
-template <class T>
-const T* elements(const Tensor& tensor, int64_t first, int64_t stride, int64_t n, T* buffer) {
-  if (tensor.dtype == dtype_of<T> && stride == 1) return tensor.as<const T>() + first;
-  kernels::load_run(buffer, tensor.data, tensor.dtype, first, stride, n);
-  return buffer;
+/// Of T, kInputs times.
+template <class T, class F, size_t kInputs>
+constexpr bool is_predicate() {
+  if constexpr (kInputs == 1) {
+    return kPredicate<F, T>;
+  } else {
+    return kPredicate<F, T, T>;
+  }
+}
+
+/// out[i] = f(in[0][i], ...) for n elements side by side; out may be one of the inputs.
+template <class T, class F, size_t kInputs>
+[[gnu::always_inline]] inline void elementwise_loop(void* out, const void* const* in, int64_t n) {
+  using To = std::conditional_t<is_predicate<T, F, kInputs>(), bool, T>;
+  To* const to = static_cast<To*>(out);
+  const T* const x = static_cast<const T*>(in[0]);
+  const T* const y = static_cast<const T*>(in[kInputs - 1]);
+  const F f{};
+  // Either the same elements or none: no element depends on one that was written before it.
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    if constexpr (kInputs == 1) {
+      to[i] = static_cast<To>(f(x[i]));
+    } else {
+      to[i] = static_cast<To>(f(x[i], y[i]));
+    }
+  }
+}
+
+/// The widest vectors that this processor has, of those that the rows below are compiled for.
+enum class Vectors : uint8_t { baseline, avx2, avx512 };
+Vectors widest_vectors();
+
+// The same loop for each instruction set, with the function inlined into it. A product and a sum must not be
+// joined in the vectors and kept apart in what is left over; and sqrt, floor and comparisons become vectors
+// only without errno and traps, which nobody reads.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+template <class T, class F, size_t kInputs>
+[[gnu::flatten, gnu::optimize("O3", "no-math-errno", "no-trapping-math", "fp-contract=off"),
+  gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] void
+row_avx512(void* out, const void* const* in, int64_t n) {
+  elementwise_loop<T, F, kInputs>(out, in, n);
+}
+template <class T, class F, size_t kInputs>
+[[gnu::flatten, gnu::optimize("O3", "no-math-errno", "no-trapping-math", "fp-contract=off"),
+  gnu::target("avx2")]] void
+row_avx2(void* out, const void* const* in, int64_t n) {
+  elementwise_loop<T, F, kInputs>(out, in, n);
+}
+template <class T, class F, size_t kInputs>
+[[gnu::flatten, gnu::optimize("O3", "no-math-errno", "no-trapping-math", "fp-contract=off")]] void
+row_baseline(void* out, const void* const* in, int64_t n) {
+  elementwise_loop<T, F, kInputs>(out, in, n);
+}
+#elif defined(__x86_64__)
+template <class T, class F, size_t kInputs>
+[[gnu::flatten, gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void row_avx512(void* out,
+                                                                                    const void* const* in,
+                                                                                    int64_t n) {
+  elementwise_loop<T, F, kInputs>(out, in, n);
+}
+template <class T, class F, size_t kInputs>
+[[gnu::flatten, gnu::target("avx2")]] void row_avx2(void* out, const void* const* in, int64_t n) {
+  elementwise_loop<T, F, kInputs>(out, in, n);
+}
+template <class T, class F, size_t kInputs>
+void row_baseline(void* out, const void* const* in, int64_t n) {
+  elementwise_loop<T, F, kInputs>(out, in, n);
+}
+#else
+template <class T, class F, size_t kInputs>
+void row_baseline(void* out, const void* const* in, int64_t n) {
+  elementwise_loop<T, F, kInputs>(out, in, n);
+}
+#endif
+
+/// The row of each `Vectors`.
+template <class T, class F, size_t kInputs>
+constexpr std::array<kernels::Row, 3> elementwise_rows() {
+#if defined(__x86_64__)
+  return {row_baseline<T, F, kInputs>, row_avx2<T, F, kInputs>, row_avx512<T, F, kInputs>};
+#else
+  return {row_baseline<T, F, kInputs>};
+#endif
 }
 
 /// out = f(in...), with inputs of out's shape, computed in T.
 template <class T, class F, size_t kInputs>
 void run_elementwise(const Tensor& out, const std::array<Tensor, kInputs>& in) {
-  constexpr int kOperands = static_cast<int>(kInputs) + 1;
-  std::array<const Tensor*, kInputs + 1> operands{&out};
-  for (size_t i = 0; i < kInputs; ++i) operands[i + 1] = &in[i];
-  const kernels::LoopPlan<kOperands> plan(operands);
-  kernels::parallel_runs<kOperands>(plan, [&](const int64_t* offsets, int64_t n) {
-    const F f{};
-    T buffers[kInputs][kConvertedRun];
-    const T* x[kInputs];
-    for (int64_t done = 0; done < n; done += kConvertedRun) {
-      const int64_t here = std::min(kConvertedRun, n - done);
-      for (size_t i = 0; i < kInputs; ++i) {
-        const int64_t stride = plan.strides[i + 1][0];
-        x[i] = elements(in[i], offsets[i + 1] + done * stride, stride, here, buffers[i]);
-      }
-      const auto value = [&](int64_t i) {
-        if constexpr (kInputs == 1) {
-          return f(x[0][i]);
-        } else {
-          return f(x[0][i], x[1][i]);
-        }
-      };
-      const int64_t step = plan.strides[0][0], first = offsets[0] + done * step;
-      if constexpr (std::is_same_v<decltype(value(0)), bool>) {
-        bool* const to = out.as<bool>() + first;
-        for (int64_t i = 0; i < here; ++i) to[i * step] = value(i);
-      } else {
-        // Into the buffer first: f may call what the compiler cannot see, and out may be an input.
-        T result[kConvertedRun];
-        for (int64_t i = 0; i < here; ++i) result[i] = static_cast<T>(value(i));
-        kernels::store_run(out.data, out.dtype, first, step, result, here);
-      }
-    }
-  });
+  constexpr int kCount = static_cast<int>(kInputs);
+  static const kernels::Row row = elementwise_rows<T, F, kInputs>()[static_cast<size_t>(widest_vectors())];
+  constexpr DType kOut = is_predicate<T, F, kInputs>() ? DType::bool_ : dtype_of<T>;
+  if constexpr (kInputs == 1) {
+    if (kernels::run_small(row, kOut, dtype_of<T>, out, in[0])) return;
+  } else {
+    if (kernels::run_small(row, kOut, dtype_of<T>, out, in[0], in[1])) return;
+  }
+  kernels::RowPass<kCount> pass{row, kOut, {}};
+  std::array<const Tensor*, kInputs> operands;
+  for (size_t i = 0; i < kInputs; ++i) {
+    pass.in[i] = dtype_of<T>;
+    operands[i] = &in[i];
+  }
+  kernels::walk_rows<kCount>(pass, out, operands);
 }
 
 /// The type in which the operands meet; f32 for integers.
@@ -106,9 +164,6 @@ void set_product(GradientContext& g, size_t i, const NDArray& derivative);
 
 std::vector<Sample> unary_samples();
 std::vector<Sample> binary_samples();
-
-template <class F, class... T>
-inline constexpr bool kPredicate = std::is_same_v<std::invoke_result_t<F, T...>, bool>;
 
 template <class F, size_t kInputs>
 Operator elementwise_operator(const char* name, const char* doc, bool predicate) {

@@ -2,6 +2,7 @@
 
 #include "engine/base/check.h"
 #include "operators/elementwise_binary.h"
+#include "operators/elementwise_cost.h"
 #include "operators/elementwise_gradient.h"
 #include "operators/kernels/unary.h"
 
@@ -10,8 +11,6 @@ namespace mx {
 using kernels::UnaryOp;
 
 namespace {
-
-constexpr int64_t kDirectElements = 4096;
 
 struct Entry {
   UnaryOp op;
@@ -125,11 +124,20 @@ std::vector<DType> dtypes() {
   return list;
 }
 
+/// Where f64 costs more than the other types.
+template <UnaryOp kOp>
+int64_t work(const InferContext& c) {
+  static const int64_t weight = detail::element_cost(kOp).f64_weight;
+  const int64_t elements = c.output_shape(0).numel();
+  return c.dtype(0) == f64 ? elements * weight : elements;
+}
+
 template <size_t kIndex>
 const Operator& record() {
   constexpr UnaryOp kOp = kEntries[kIndex].op;
+  static const detail::ElementCost cost = detail::element_cost(kOp);
   static const Operator op = {
-      .kernel = {kernels::to_string(kOp), run<kOp>, nullptr, kDirectElements},
+      .kernel = {kernels::to_string(kOp), run<kOp>, nullptr, cost.direct_elements},
       .doc = kEntries[kIndex].doc,
       .family = "elementwise",
       .inputs = {"x"},
@@ -138,6 +146,7 @@ const Operator& record() {
       .gradient_uses = detail::unary_gradient(kOp).uses,
       .samples = samples<kOp>,
       .dtypes = dtypes<kOp>(),
+      .work = cost.f64_weight > 1 ? work<kOp> : nullptr,
       .in_place = 1,
       .elementwise = true,
   };

@@ -1,5 +1,8 @@
 // The derivatives of lgamma.
 #include "operators/kernels/polygamma.h"
+
+#include <limits>
+
 #include "engine/base/check.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
@@ -26,7 +29,10 @@ void run(const KernelArgs& args) {
 }
 
 void gradient(GradientContext& g) {
-  g.set(0, g.head() * polygamma(g.input(0), g.attr<PolygammaAttrs>().order + 1));
+  const int64_t order = g.attr<PolygammaAttrs>().order;
+  MX_CHECK(order < std::numeric_limits<int64_t>::max(), InvalidArgument,
+           "[polygamma] expected an order below 2^63 - 1 for a derivative, got ", order);
+  g.set(0, g.head() * polygamma(g.input(0), order + 1));
 }
 
 std::vector<Sample> samples() {

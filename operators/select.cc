@@ -101,6 +101,7 @@ NDArray number_like(const Operand& number, const NDArray& array) {
 
 namespace detail {
 OperatorFamily family_select() { return {&kWhere, &kClamp}; }
+const Operator& where_operator() { return kWhere; }
 }  // namespace detail
 
 NDArray where(const Arg& condition, const Operand& a, const Operand& b) {

@@ -24,4 +24,9 @@ NDArray lerp(const Arg& a, const NDArray& b, const Operand& weight);
 /// value of a higher category (1.5 for integers).
 NDArray masked_fill(const Arg& x, const NDArray& mask, Scalar value);
 
+namespace detail {
+/// The record of where().
+const Operator& where_operator();
+}  // namespace detail
+
 }  // namespace mx

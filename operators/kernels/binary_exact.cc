@@ -189,6 +189,43 @@ struct RightShift {
   }
 };
 
+// Integers of up to 32 bits in floating point, whose division, unlike theirs, has vectors. A quotient that is
+// not whole differs from a whole number by more than a division's rounding; products and rests are exact.
+template <class T>
+using Dividing = std::conditional_t<sizeof(T) == 1, float, double>;
+template <class T>
+inline constexpr bool kDividesAsFloat = std::is_integral_v<T> && sizeof(T) <= 4;
+
+struct FloorDivide {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    using F = Dividing<T>;
+    constexpr F kOver = static_cast<F>(std::numeric_limits<T>::max()) + 1;
+    const F quotient = std::floor(static_cast<F>(a) / static_cast<F>(b == 0 ? T{1} : b));
+    // (The smallest number over -1 wraps.)
+    const T whole = static_cast<T>(std::is_signed_v<T> && quotient == kOver ? -kOver : quotient);
+    return b == 0 ? T{0} : whole;
+  }
+};
+struct FloorRest {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    using F = Dividing<T>;
+    const F x = static_cast<F>(a), y = static_cast<F>(b == 0 ? T{1} : b);
+    const T rest = static_cast<T>(x - std::floor(x / y) * y);
+    return b == 0 ? T{0} : rest;
+  }
+};
+struct TruncateRest {
+  template <class T>
+  static HWY_INLINE T of(T a, T b) {
+    using F = Dividing<T>;
+    const F x = static_cast<F>(a), y = static_cast<F>(b == 0 ? T{1} : b);
+    const T rest = static_cast<T>(x - std::trunc(x / y) * y);
+    return b == 0 ? T{0} : rest;
+  }
+};
+
 template <class F, class T>
 void row(void* out, const void* const* in, int64_t n) {
   using To = decltype(F::of(T{}, T{}));
@@ -282,6 +319,11 @@ Row find_any(BinaryOp op) {
     if (op == BinaryOp::bitwise_xor) return row<BitwiseXor, T>;
     if (op == BinaryOp::left_shift) return row<LeftShift, T>;
     if (op == BinaryOp::right_shift) return row<RightShift, T>;
+    if constexpr (kDividesAsFloat<T>) {
+      if (op == BinaryOp::floor_div) return row<FloorDivide, T>;
+      if (op == BinaryOp::mod) return row<FloorRest, T>;
+      if (op == BinaryOp::fmod) return row<TruncateRest, T>;
+    }
   }
   return find_compare<T>(op);
 }

@@ -1,4 +1,5 @@
-// Functions of two operands, written with explicit vectors: powers, derivatives of activations, and a loss.
+// Functions of two operands, written with explicit vectors: powers, angles, remainders, derivatives of
+// activations, and a loss.
 #include "operators/kernels/tables.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -7,6 +8,7 @@
 #include <hwy/highway.h>
 
 #include "operators/kernels/math_f32-inl.h"
+#include "operators/kernels/math_pair-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
@@ -93,32 +95,12 @@ struct BinaryCrossEntropy {
   }
 };
 
-/// In double, which gives a float's digits to any power that a float can hold. Zeros, infinities and NaN have
-/// rules of their own, which the C library knows.
-struct Power {
+/// F of math_pair-inl.h.
+template <class F>
+struct Patched {
   template <class D, class V>
-  static HWY_INLINE V of(D d, V x, V y) {
-    const V zero = hn::Zero(d), one = hn::Set(d, 1), infinity = hn::Set(d, kInfinity);
-    const V size = hn::Abs(x);
-    const auto common =
-        hn::And(hn::And(hn::Gt(size, zero), hn::Lt(size, infinity)), hn::Lt(hn::Abs(y), infinity));
-    const V exponent = hn::Mul(hn::IfThenElseZero(common, y), hn::Log(d, hn::IfThenElse(common, size, one)));
-    // (Beyond these the result is 0 or infinity as a float.)
-    V result = hn::Exp(d, hn::Max(hn::Set(d, -700), hn::Min(hn::Set(d, 700), exponent)));
-    const auto negative = hn::Lt(x, zero);
-    if (!hn::AllFalse(d, negative)) {
-      const V half = hn::Mul(y, hn::Set(d, 0.5));
-      const auto whole = hn::Eq(hn::Round(y), y), odd = hn::Ne(hn::Round(half), half);
-      const V signed_result = hn::IfThenElse(odd, hn::Neg(result), result);
-      const V nan = hn::Set(d, std::numeric_limits<double>::quiet_NaN());
-      result = hn::IfThenElse(negative, hn::IfThenElse(whole, signed_result, nan), result);
-    }
-    if (hn::AllTrue(d, common)) return result;
-    HWY_ALIGN double xs[hn::MaxLanes(d)], ys[hn::MaxLanes(d)], results[hn::MaxLanes(d)];
-    hn::Store(x, d, xs);
-    hn::Store(y, d, ys);
-    for (size_t i = 0; i < hn::Lanes(d); ++i) results[i] = std::pow(xs[i], ys[i]);
-    return hn::IfThenElse(common, result, hn::Load(d, results));
+  static HWY_INLINE V of(D d, V a, V b) {
+    return patched<F>(d, a, b);
   }
 };
 
@@ -164,12 +146,40 @@ void row(void* out, const void* const* in, int64_t n) {
   for (int64_t k = 0; i + k < n; ++k) to[i + k] = rest_a[k];
 }
 
+/// F in double for both types.
+template <class F>
+Row row_in_double(bool single) {
+  return single ? row<Widened<Patched<F>>> : row<Direct<Patched<F>, double>>;
+}
+
+/// F in double; of float64 only with fused multiply-add, else by the C library (binary_library_row).
+template <class Single, class Double>
+Row fused_row(bool single) {
+#if HWY_NATIVE_FMA
+  return single ? row<Widened<Patched<Single>>> : row<Direct<Patched<Double>, double>>;
+#else
+  return single ? row<Widened<Patched<Single>>> : nullptr;
+#endif
+}
+
 Row find_row(BinaryOp op, DType computing) {
   const bool single = computing == DType::f32;
   if (!single && computing != DType::f64) return nullptr;
   switch (op) {
     case BinaryOp::pow:
-      return single ? row<Widened<Power>> : nullptr;  // (see binary_library_row)
+      return fused_row<PowerFloat, Power>(single);
+    case BinaryOp::fmod:
+      return fused_row<TruncatedRest<true>, TruncatedRest<false>>(single);
+    case BinaryOp::mod:
+      return fused_row<FlooredRest<true>, FlooredRest<false>>(single);
+    case BinaryOp::floor_div:
+      return fused_row<FlooredQuotient<true>, FlooredQuotient<false>>(single);
+    case BinaryOp::atan2:
+      return row_in_double<ArcTangent2>(single);
+    case BinaryOp::hypot:
+      return row_in_double<Hypotenuse>(single);
+    case BinaryOp::logaddexp:
+      return row_in_double<LogAddExp>(single);
     case BinaryOp::silu_backward:
       return single ? row<Direct<SiluBackward, float>> : row<Direct<SiluBackward, double>>;
     case BinaryOp::gelu_backward:

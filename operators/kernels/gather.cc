@@ -66,6 +66,17 @@ void gather_elements(const Tensor& target, const Tensor& source, const Tensor& i
   });
 }
 
+/// The source with the target's shape: it does not move along the dimensions of the indices.
+Tensor along_rest(const Tensor& source, const Advanced& way, const Shape& target) {
+  return {source.data, source.dtype, target, way.with(source.strides, Shape::filled(way.shape.rank(), 0))};
+}
+
+/// The indices with the target's shape: they do not move along the rest.
+Tensor along_indices(const Tensor& indices, const Tensor& source, const Advanced& way, const Shape& target) {
+  const Tensor wide = indices.broadcast(way.shape);
+  return {wide.data, wide.dtype, target, way.with(Shape::filled(source.rank(), 0), wide.strides)};
+}
+
 void take_named(const Tensor& target, const Tensor& source, const Tensor& indices, int64_t axis,
                 IndexMode mode, const char* op) {
   const Advanced way(source.shape, {&indices, 1}, {axis}, -1, op);
@@ -73,11 +84,9 @@ void take_named(const Tensor& target, const Tensor& source, const Tensor& indice
   detail::check_shape(target.shape, way.with(source.shape, indices.shape), "a target", op);
   const int at = static_cast<int>(way.axes[0]);
   detail::check_indices(indices, -source.shape[at], source.shape[at], at, mode, op);
-  const Tensor from{source.data, source.dtype, target.shape,
-                    way.with(source.strides, Shape::filled(indices.rank(), 0))};
-  const Tensor index{indices.data, indices.dtype, target.shape,
-                     way.with(Shape::filled(source.rank(), 0), indices.strides)};
-  gather_elements(target, from, index, source.strides[at], {source.shape[at], mode});
+  gather_elements(target, along_rest(source, way, target.shape),
+                  along_indices(indices, source, way, target.shape), source.strides[at],
+                  {source.shape[at], mode});
 }
 
 }  // namespace
@@ -121,13 +130,21 @@ void gather_nd(const Tensor& target, const Tensor& source, std::span<const Tenso
   Advanced way(source.shape, indices, axes, position, "gather_nd");
   detail::check_same_dtype(target, source, "gather_nd");
   detail::check_shape(target.shape, way.with(source.shape, way.shape), "a target", "gather_nd");
+  if (way.axes.size() == 1) {
+    // No offsets: the indices themselves are read.
+    const int axis = static_cast<int>(way.axes[0]);
+    const int64_t size = source.shape[axis];
+    if (way.shape.numel() > 0)
+      detail::check_indices(indices[0], -size, size, axis, IndexMode::raise, "gather_nd");
+    return gather_elements(target, along_rest(source, way, target.shape),
+                           along_indices(indices[0], source, way, target.shape), source.strides[axis],
+                           {size, IndexMode::raise});
+  }
   way.locate(source, indices, IndexMode::raise, "gather_nd");
-  const Tensor from{source.data, source.dtype, target.shape,
-                    way.with(source.strides, Shape::filled(way.shape.rank(), 0))};
-  const Tensor index{way.offsets.data(), DType::i64, target.shape,
-                     way.with(Shape::filled(source.rank(), 0), contiguous_strides(way.shape))};
+  const Tensor offsets{way.offsets.data(), DType::i64, way.shape, contiguous_strides(way.shape)};
   // The offsets are distances already, negative ones too: a size of 0 leaves them as they are.
-  gather_elements(target, from, index, 1, {0, IndexMode::raise});
+  gather_elements(target, along_rest(source, way, target.shape),
+                  along_indices(offsets, source, way, target.shape), 1, {0, IndexMode::raise});
 }
 
 void one_hot(const Tensor& target, const Tensor& indices) {

@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "operators/kernels/log_gamma.h"
+#include "operators/kernels/scalar_math.h"
 #include "operators/kernels/tables.h"
 
 namespace mx::kernels {
@@ -55,29 +56,11 @@ double gelu_backward(double head, double x) {
   return head * (std::isnan(x) ? x : slope);
 }
 
-double log_add_exp(double a, double b) {
-  if (a == b) return a + std::numbers::ln2;  // infinities as well
-  const double high = std::fmax(a, b), low = std::fmin(a, b);
-  return std::isnan(a) || std::isnan(b) ? a + b : high + std::log1p(std::exp(low - high));
-}
-
 template <class T>
 struct Floating {
   static T fmod(T a, T b) { return std::fmod(a, b); }
-  static T mod(T a, T b) {
-    const T rest = std::fmod(a, b);
-    if (rest == 0) return b == 0 ? rest : std::copysign(T{0}, b);
-    return (rest < 0) != (b < 0) ? rest + b : rest;
-  }
-  static T floor_div(T a, T b) {
-    if (b == 0) return a / b;
-    T rest = std::fmod(a, b);
-    T quotient = (a - rest) / b;
-    if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;
-    if (quotient == 0) return std::copysign(T{0}, a / b);
-    const T whole = std::floor(quotient);
-    return quotient - whole > T{0.5} ? whole + 1 : whole;  // the division above may have rounded
-  }
+  static T mod(T a, T b) { return floored_mod(a, b); }
+  static T floor_div(T a, T b) { return floored_quotient(a, b); }
   static T pow(T a, T b) { return static_cast<T>(std::pow(double{a}, double{b})); }
   static T atan2(T a, T b) { return static_cast<T>(std::atan2(double{a}, double{b})); }
   static T hypot(T a, T b) { return static_cast<T>(std::hypot(double{a}, double{b})); }

@@ -1,5 +1,7 @@
 #include "operators/kernels/mask.h"
 
+#include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -15,6 +17,36 @@ bool is_set(T value) {
   return convert<bool>(value);
 }
 
+/// How many of n elements are set.
+template <class T>
+int64_t count_set(const T* p, int64_t step, int64_t n) {
+  int64_t count = 0;
+  if constexpr (sizeof(T) == 1) {
+    if (step == 1) {
+      // Eight bytes at a time, each with a counter of its own byte: 255 rounds fit into it.
+      constexpr uint64_t kLow = 0x0101010101010101, kRest = 0x7f7f7f7f7f7f7f7f;
+      const auto* const bytes = reinterpret_cast<const unsigned char*>(p);
+      int64_t i = 0;
+      while (i + 8 <= n) {
+        uint64_t counters = 0;
+        for (int round = 0; round < 255 && i + 8 <= n; ++round, i += 8) {
+          uint64_t word;
+          std::memcpy(&word, bytes + i, sizeof(word));
+          // The top bit of each byte that is not 0, moved to the lowest.
+          counters += ((((word & kRest) + kRest) | word) >> 7) & kLow;
+        }
+        constexpr uint64_t kEven = 0x00ff00ff00ff00ff;
+        const uint64_t pairs = (counters & kEven) + ((counters >> 8) & kEven);
+        count += static_cast<int64_t>((pairs * 0x0001000100010001) >> 48);
+      }
+      for (; i < n; ++i) count += bytes[i] != 0 ? 1 : 0;
+      return count;
+    }
+  }
+  for (int64_t i = 0; i < n; ++i) count += is_set(p[i * step]) ? 1 : 0;
+  return count;
+}
+
 /// How many set elements come before each piece of kLoopGrain elements in row-major order; the last entry is
 /// the number of them all.
 template <class T>
@@ -26,8 +58,7 @@ std::vector<int64_t> count_before(const Tensor& source) {
   parallel_for(plan.numel, kLoopGrain, [&](int64_t begin, int64_t end) {
     int64_t count = 0;
     for_each_run<2>(plan, begin, end, [&](const int64_t* at, int64_t n) {
-      const T* p = source.as<T>() + at[1];
-      for (int64_t i = 0; i < n; ++i) count += is_set(p[i * step]) ? 1 : 0;
+      count += count_set(source.as<T>() + at[1], step, n);
     });
     before[static_cast<size_t>(begin / kLoopGrain) + 1] = count;
   });
@@ -44,6 +75,46 @@ void check_mask(const Tensor& mask, const Shape& shape, const char* op) {
 /// The operand whose elements a masked call walks in their own order, next to one walked with the mask.
 enum class Direction : uint8_t { select, scatter };
 
+/// Elements that are collected before they are written on.
+constexpr int64_t kCollected = 1024;
+
+/// packed[0], packed[step], .. = the elements of `spread` where the mask is set. Returns how many. Without a
+/// branch for each element, which a processor could not predict.
+template <class T>
+int64_t select_run(T* packed, int64_t step, const T* spread, int64_t spread_step, const bool* mask,
+                   int64_t mask_step, int64_t n) {
+  T chosen[kCollected];
+  int64_t all = 0;
+  for (int64_t done = 0; done < n; done += kCollected) {
+    const int64_t here = std::min(kCollected, n - done);
+    int64_t count = 0;
+    for (int64_t i = done; i < done + here; ++i) {
+      chosen[count] = spread[i * spread_step];
+      count += mask[i * mask_step] ? 1 : 0;
+    }
+    T* const to = packed + all * step;
+    for (int64_t i = 0; i < count; ++i) to[i * step] = chosen[i];
+    all += count;
+  }
+  return all;
+}
+
+/// The way back, for a run with `count` set elements.
+template <class T>
+void scatter_run(const T* packed, int64_t step, int64_t count, T* spread, int64_t spread_step,
+                 const bool* mask, int64_t mask_step, int64_t n) {
+  if (count == 0) return;
+  int64_t next = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    // Behind the last one nothing is taken, and nothing there may be read.
+    const T value = packed[std::min(next, count - 1) * step];
+    const bool set = mask[i * mask_step];
+    T& element = spread[i * spread_step];
+    element = set ? value : element;
+    next += set ? 1 : 0;
+  }
+}
+
 /// packed[k] <-> spread[position of the k-th set element].
 void move_masked(const Tensor& packed, const Tensor& spread, const Tensor& mask,
                  const std::vector<int64_t>& before, Direction direction) {
@@ -51,32 +122,43 @@ void move_masked(const Tensor& packed, const Tensor& spread, const Tensor& mask,
   const LoopPlan<3> plan({&order, &spread, &mask});
   const Tensor packed_order = row_major_order(packed.shape);
   const LoopPlan<2> packed_plan({&packed_order, &packed});
-  const int64_t ss = plan.strides[1][0], ms = plan.strides[2][0];
-  visit(spread.dtype, [&](auto tag) {
+  const int64_t ss = plan.strides[1][0], ms = plan.strides[2][0], ps = packed_plan.strides[1][0];
+  visit_size(spread.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     parallel_for(plan.numel, kLoopGrain, [&](int64_t begin, int64_t end) {
       const size_t piece = static_cast<size_t>(begin / kLoopGrain);
       const int64_t first = before[piece], count = before[piece + 1] - first;
       if (count == 0) return;
-      // The chosen elements one after another, so that neither side need know the other's strides.
-      std::vector<T*> chosen;
-      chosen.reserve(static_cast<size_t>(count));
+      // The packed elements in a row of their own, unless they are at one distance from each other.
+      std::vector<T> copy;
+      T* next = packed.as<T>() + first * ps;
+      int64_t step = ps;
+      const auto move_copy = [&] {
+        T* at_copy = copy.data();
+        for_each_run<2>(packed_plan, first, first + count, [&](const int64_t* at, int64_t n) {
+          T* const p = packed.as<T>() + at[1];
+          for (int64_t i = 0; i < n; ++i, ++at_copy)
+            direction == Direction::select ? p[i * ps] = *at_copy : * at_copy = p[i * ps];
+        });
+      };
+      if (packed_plan.rank > 1) {
+        copy.resize(static_cast<size_t>(count));
+        if (direction == Direction::scatter) move_copy();
+        next = copy.data();
+        step = 1;
+      }
       for_each_run<3>(plan, begin, end, [&](const int64_t* at, int64_t n) {
-        T* s = spread.as<T>() + at[1];
-        const bool* m = mask.as<bool>() + at[2];
-        for (int64_t i = 0; i < n; ++i)
-          if (m[i * ms]) chosen.push_back(s + i * ss);
-      });
-      T* const* next = chosen.data();
-      const int64_t ps = packed_plan.strides[1][0];
-      for_each_run<2>(packed_plan, first, first + count, [&](const int64_t* at, int64_t n) {
-        T* p = packed.as<T>() + at[1];
+        T* const s = spread.as<T>() + at[1];
+        const bool* const m = mask.as<bool>() + at[2];
         if (direction == Direction::select) {
-          for (int64_t i = 0; i < n; ++i) p[i * ps] = **next++;
+          next += select_run(next, step, s, ss, m, ms, n) * step;
         } else {
-          for (int64_t i = 0; i < n; ++i) **next++ = p[i * ps];
+          const int64_t taken = count_set(m, ms, n);
+          scatter_run(next, step, taken, s, ss, m, ms, n);
+          next += taken * step;
         }
       });
+      if (packed_plan.rank > 1 && direction == Direction::select) move_copy();
     });
   });
 }

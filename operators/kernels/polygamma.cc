@@ -36,32 +36,45 @@ double digamma(double x) {
   return shift + (std::isinf(x) ? x : std::log(x) - 0.5 / x + series);
 }
 
-/// sum over k >= 0 of (k + x)^-s, for x > 0 and s >= 2.
-double hurwitz_zeta(double s, double x) {
+/// unit^s times the sum over k >= 0 of (k + x)^-s, for x >= unit > 0 and s >= 2. At most some dozens of
+/// terms, however large s is.
+double hurwitz_zeta(double s, double x, double unit) {
   if (std::isinf(x)) return 0;
-  double sum = 0;
-  for (; x < 10 + s / 4; ++x) sum += std::pow(x, -s);
+  const auto power = [&](double k) { return std::exp(-s * std::log1p((x - unit + k) / unit)); };
+  double sum = 0, k = 0;
+  // The series below converges where x is not much smaller than s. The terms before that fall at least as
+  // fast as exp(-k s / (10 + s)), and their sum may be complete earlier.
+  for (; x + k < 10 + s; ++k) {
+    const double term = power(k);
+    sum += term;
+    if (term <= sum * 1e-18) return sum;
+  }
   // The rest as an integral, with the terms that correct it.
-  const double last = std::pow(x, -s);
-  sum += last * x / (s - 1) + last / 2;
+  const double last = power(k);
+  x += k;
+  sum += last * (x / (s - 1)) + last / 2;
   double factor = s * last / x;  // s (s + 1) .. (s + 2k) x^(-s - 2k - 1) / (2k + 2)!, without the 2
-  for (int k = 0; k < 10; ++k) {
-    const double m = 2 * k;
-    const double term = factor * kBernoulli[k] / 2;
+  for (int i = 0; i < 10; ++i) {
+    const double m = 2 * i;
+    const double term = factor * kBernoulli[i] / 2;
     sum += term;
     if (std::fabs(term) < std::fabs(sum) * 1e-17) break;
-    factor *= (s + m + 1) * (s + m + 2) / ((m + 3) * (m + 4) * x * x);
+    factor *= (s + m + 1) / x * ((s + m + 2) / x) / ((m + 3) * (m + 4));
   }
   return sum;
 }
 
-/// The same for negative x that are no integers and whole s: those terms below 0 are, turned round, the
-/// difference of two such sums.
-double zeta_of_any(double s, double x) {
-  if (x > 0) return hurwitz_zeta(s, x);
-  const double whole = std::floor(x), above = x - whole;  // 0 < above < 1
-  const double sign = std::fmod(s, 2) == 0 ? 1 : -1;
-  return sign * (hurwitz_zeta(s, 1 - above) - hurwitz_zeta(s, 1 - x)) + hurwitz_zeta(s, above);
+/// n! x^-(n + 1) times a factor of common size. Neither the factorial nor the power need be in range.
+double factorial_over_power(int64_t order, double x, double factor) {
+  const double n = static_cast<double>(order);
+  if (order <= 170) {
+    const double half = std::pow(x, -(n + 1) / 2);
+    return half * (std::tgamma(n + 1) * factor) * half;
+  }
+  // Stirling's formula. The result is in range only where x is near n / e, so that the logarithms cancel.
+  const double log = n * (std::log(n / x) - 1) + 0.5 * std::log(2 * std::numbers::pi * n) - std::log(x) +
+                     (1. / 12 - (1. / 360 - 1. / (1260 * n * n)) / (n * n)) / n;
+  return std::exp(log) * factor;
 }
 
 }  // namespace
@@ -70,8 +83,21 @@ double polygamma(int64_t order, double x) {
   if (order == 0 || std::isnan(x)) return std::isnan(x) ? x : digamma(x);
   const bool odd = order % 2 == 1;
   if (x == -kInfinity || (x <= 0 && x == std::floor(x))) return odd && x != -kInfinity ? kInfinity : kNan;
-  const double n = static_cast<double>(order);
-  const double size = std::tgamma(n + 1) * zeta_of_any(n + 1, x);
+  const double s = static_cast<double>(order) + 1;
+  if (x > 0) {
+    if (std::isinf(x)) return odd ? 0.0 : -0.0;
+    const double size = factorial_over_power(order, x, hurwitz_zeta(s, x, x));
+    return odd ? size : -size;
+  }
+  // The terms below 0 are, turned round, the difference of two such sums. All three in the largest term's
+  // unit.
+  const double above = x - std::floor(x), up = std::ceil(x) - x;  // to the whole numbers on both sides
+  const double unit = std::min(above, up);
+  const double right = hurwitz_zeta(s, above, unit), left = hurwitz_zeta(s, up, unit);
+  const double beyond = hurwitz_zeta(s, 1 - x, unit);
+  // (For even orders halfway between whole numbers the first two cancel, and the third is all there is.)
+  const double sum = odd ? right + (left - beyond) : (right - left) + beyond;
+  const double size = sum == 0 ? sum : factorial_over_power(order, unit, sum);
   return odd ? size : -size;
 }
 

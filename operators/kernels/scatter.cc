@@ -1,8 +1,10 @@
 // The writing half of index.h.
 //
-// Blocks (index_update, put_nd, embedding_gradient): the updates are ordered by the block that they go to,
-// stably, and every block is written by one thread at a time, its updates in order. Lanes (scatter): elements
-// that differ off the axis never meet, so these are shared out, each with all of its updates in order.
+// Blocks (index_update, put_nd, embedding_gradient): small ones are written in the order of the updates, by
+// one thread. For large ones the updates are ordered by the block that they go to, stably, and every block is
+// written by one thread at a time, its updates in order.
+// Lanes (scatter): elements that differ off the axis never meet, so these are shared out, each with all of
+// its updates in order.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -202,28 +204,9 @@ void update_blocks(const Tensor& target, const Tensor& updates, const std::vecto
   });
 }
 
-/// updates has target's shape with way.shape in the place of the axes.
-void update_advanced(const Tensor& target, Advanced& way, std::span<const Tensor> indices,
-                     const Tensor& updates, Scatter how, IndexMode mode, const char* op) {
-  way.locate(target, indices, mode, op);
-  const Tensor block{target.data, target.dtype, way.rest(target.shape), way.rest(target.strides)};
-  Tensor from{updates.data, updates.dtype, block.shape, {}};
-  Strides middle;
-  for (int i = 0; i < updates.rank(); ++i) {
-    const bool inside = i >= way.position && i < way.position + way.shape.rank();
-    (inside ? middle : from.strides).push_back(updates.strides[i]);
-  }
-  std::vector<int64_t> starts;
-  starts.reserve(way.offsets.size());
-  Shape at = Shape::filled(way.shape.rank(), 0);
-  for (size_t b = 0; b < way.offsets.size(); ++b) {
-    int64_t start = 0;
-    for (int i = 0; i < at.rank(); ++i) start += at[i] * middle[i];
-    starts.push_back(start);
-    for (int i = at.rank() - 1; i >= 0 && ++at[i] == way.shape[i]; --i) at[i] = 0;
-  }
-  update_blocks(block, from, way.offsets, starts, how);
-}
+/// Sums and products of 16-bit floats are kept in float: the target's elements are floats then.
+constexpr bool is_sum(Scatter how) { return how == Scatter::add || how == Scatter::mul; }
+bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
 /// n lanes of `length` elements each; the strides are those from lane to lane and along a lane.
 struct LaneRun {
@@ -243,10 +226,7 @@ template <class T, class U, Scatter how>
 void scatter_run(const LaneRun& run) {
   T* const to = static_cast<T*>(run.target);
   const U* const from = static_cast<const U*>(run.updates);
-  const auto one = [&](int64_t i, int64_t j) {
-    const int64_t index = run.resolve(run.index[i * run.index_strides[0] + j * run.index_strides[1]]);
-    T& element = to[i * run.target_strides[0] + index * run.target_strides[1]];
-    const U update = from[i * run.updates_strides[0] + j * run.updates_strides[1]];
+  const auto meet = [](T& element, U update) {
     if constexpr (how == Scatter::set) {
       element = update;
     } else {
@@ -254,7 +234,20 @@ void scatter_run(const LaneRun& run) {
       element = static_cast<T>(combine<how, W>(static_cast<W>(element), static_cast<W>(update)));
     }
   };
-  if (run.along_lanes) {
+  const auto one = [&](int64_t i, int64_t j) {
+    const int64_t index = run.resolve(run.index[i * run.index_strides[0] + j * run.index_strides[1]]);
+    meet(to[i * run.target_strides[0] + index * run.target_strides[1]],
+         from[i * run.updates_strides[0] + j * run.updates_strides[1]]);
+  };
+  if (run.index_strides[0] == 0 && run.n > 1) {
+    // One index for all lanes.
+    const int64_t ts = run.target_strides[0], us = run.updates_strides[0];
+    for (int64_t j = 0; j < run.length; ++j) {
+      T* const t = to + run.resolve(run.index[j * run.index_strides[1]]) * run.target_strides[1];
+      const U* const u = from + j * run.updates_strides[1];
+      for (int64_t i = 0; i < run.n; ++i) meet(t[i * ts], u[i * us]);
+    }
+  } else if (run.along_lanes) {
     for (int64_t i = 0; i < run.n; ++i)
       for (int64_t j = 0; j < run.length; ++j) one(i, j);
   } else {
@@ -264,9 +257,6 @@ void scatter_run(const LaneRun& run) {
 }
 
 using ScatterRun = void (*)(const LaneRun& run);
-
-/// Sums and products of 16-bit floats are kept in float: the target's elements are floats then.
-constexpr bool is_sum(Scatter how) { return how == Scatter::add || how == Scatter::mul; }
 
 ScatterRun scatter_run_of(DType dtype, Scatter how) {
   ScatterRun found = nullptr;
@@ -311,6 +301,129 @@ void scatter_lanes(const Tensor& target, const Tensor& indices, const Tensor& up
   if (length > 0) parallel_runs<3>(plan, run, std::max(int64_t{1}, kLoopGrain / length));
 }
 
+/// Elements of a block up to which grouping the updates by block costs more than it saves.
+constexpr int64_t kSmallBlock = 16;
+
+/// Where blocks begin in the target, one for each index: at resolve(index) * step.
+struct Places {
+  Tensor index;  ///< i32 or i64
+  int64_t step;
+  Resolve resolve;
+};
+
+/// Where one array of indices, or several together, point. The offsets of several become those of `way`.
+Places places_of(const Tensor& target, Advanced& way, std::span<const Tensor> indices, IndexMode mode,
+                 const char* op) {
+  if (way.axes.size() == 1) {
+    const int axis = static_cast<int>(way.axes[0]);
+    if (way.shape.numel() > 0)
+      detail::check_indices(indices[0], -target.shape[axis], target.shape[axis], axis, mode, op);
+    return {indices[0].broadcast(way.shape), target.strides[axis], {target.shape[axis], mode}};
+  }
+  way.locate(target, indices, mode, op);
+  // Offsets are distances already, negative ones too: a size of 0 leaves them as they are.
+  return {
+      {way.offsets.data(), DType::i64, way.shape, contiguous_strides(way.shape)}, 1, {0, IndexMode::raise}};
+}
+
+/// Blocks of block.shape[0] elements each, in the order of the updates, by one thread: a store costs less
+/// than finding out to which thread it belongs. `updates` has the shape of where.index.
+void update_in_order(const Tensor& target, const LoopPlan<2>& block, const Tensor& updates,
+                     const Places& where, ScatterRun scatter) {
+  const Tensor order = row_major_order(where.index.shape);
+  const LoopPlan<3> plan({&order, &where.index, &updates});
+  LaneRun lanes{.target = target.data,
+                .target_strides = {block.strides[0][0], where.step},
+                .index = nullptr,
+                .index_strides = {0, plan.strides[1][0]},
+                .updates = nullptr,
+                .updates_strides = {block.strides[1][0], plan.strides[2][0]},
+                .n = block.shape[0],
+                .length = 0,
+                .along_lanes = block.shape[0] == 1,
+                .resolve = where.resolve};
+  const auto run = [&](const int64_t* index, const int64_t* at, int64_t done, int64_t n) {
+    lanes.index = index;
+    lanes.updates = element_at(updates.data, updates.dtype, at[2] + done * lanes.updates_strides[1]);
+    lanes.length = n;
+    scatter(lanes);
+  };
+  if (where.index.dtype == DType::i64) {
+    for_each_run<3>(plan, 0, plan.numel,
+                    [&](const int64_t* at, int64_t n) { run(where.index.as<int64_t>() + at[1], at, 0, n); });
+    return;
+  }
+  const int64_t step = lanes.index_strides[1];
+  lanes.index_strides[1] = 1;
+  for_each_run<3>(plan, 0, plan.numel, [&](const int64_t* at, int64_t n) {
+    constexpr int64_t kConverted = 512;
+    int64_t wide[kConverted];
+    const int32_t* const narrow = where.index.as<int32_t>() + at[1];
+    for (int64_t done = 0; done < n; done += kConverted) {
+      const int64_t here = std::min(kConverted, n - done);
+      for (int64_t i = 0; i < here; ++i) wide[i] = narrow[(done + i) * step];
+      run(wide, at, done, here);
+    }
+  });
+}
+
+/// The updates' strides along the dimensions of the indices, and along the others.
+struct UpdateStrides {
+  Strides middle, rest;
+};
+
+UpdateStrides split_strides(const Tensor& updates, const Advanced& way) {
+  UpdateStrides s;
+  for (int i = 0; i < updates.rank(); ++i) {
+    const bool inside = i >= way.position && i < way.position + way.shape.rank();
+    (inside ? s.middle : s.rest).push_back(updates.strides[i]);
+  }
+  return s;
+}
+
+/// Does it if the blocks are small; false if they are not, and then nothing has happened.
+bool update_small(const Tensor& target, Advanced& way, std::span<const Tensor> indices, const Tensor& updates,
+                  const UpdateStrides& strides, Scatter how, IndexMode mode, const char* op) {
+  const Tensor block{target.data, target.dtype, way.rest(target.shape), way.rest(target.strides)};
+  const Tensor from{updates.data, updates.dtype, block.shape, strides.rest};
+  const LoopPlan<2> plan({&block, &from});
+  if (plan.numel > kSmallBlock || plan.rank > 1) return false;
+  if (target.dtype == updates.dtype && is_half(target.dtype) && is_sum(how)) {
+    // Copying the whole target pays if it is not much larger than what is added.
+    if (target.numel() > 16 * updates.numel()) return false;
+    std::vector<float> wide(static_cast<size_t>(target.numel()));
+    const Tensor sums{wide.data(), DType::f32, target.shape, contiguous_strides(target.shape)};
+    copy(sums, target);
+    update_small(sums, way, indices, updates, strides, how, mode, op);
+    copy(target, sums);
+    return true;
+  }
+  const Places where = places_of(target, way, indices, mode, op);
+  if (plan.numel > 0 && way.shape.numel() > 0)
+    update_in_order(target, plan, {updates.data, updates.dtype, way.shape, strides.middle}, where,
+                    scatter_run_of(updates.dtype, how));
+  return true;
+}
+
+/// `updates` has target's shape with way.shape in the place of the axes.
+void update_advanced(const Tensor& target, Advanced& way, std::span<const Tensor> indices,
+                     const Tensor& updates, Scatter how, IndexMode mode, const char* op) {
+  const UpdateStrides strides = split_strides(updates, way);
+  if (update_small(target, way, indices, updates, strides, how, mode, op)) return;
+  way.locate(target, indices, mode, op);
+  std::vector<int64_t> starts;
+  starts.reserve(way.offsets.size());
+  Shape at = Shape::filled(way.shape.rank(), 0);
+  for (size_t b = 0; b < way.offsets.size(); ++b) {
+    int64_t start = 0;
+    for (int i = 0; i < at.rank(); ++i) start += at[i] * strides.middle[i];
+    starts.push_back(start);
+    for (int i = at.rank() - 1; i >= 0 && ++at[i] == way.shape[i]; --i) at[i] = 0;
+  }
+  const Tensor block{target.data, target.dtype, way.rest(target.shape), way.rest(target.strides)};
+  update_blocks(block, {updates.data, updates.dtype, block.shape, strides.rest}, way.offsets, starts, how);
+}
+
 }  // namespace
 
 void scatter(const Tensor& target, const Tensor& indices, const Tensor& updates, int64_t axis, Scatter how,
@@ -335,7 +448,7 @@ void scatter(const Tensor& target, const Tensor& indices, const Tensor& updates,
     copy(index, indices);
   }
   const ScatterRun run = scatter_run_of(target.dtype, how);
-  if ((target.dtype == DType::f16 || target.dtype == DType::bf16) && is_sum(how)) {
+  if (is_half(target.dtype) && is_sum(how)) {
     std::vector<float> wide(static_cast<size_t>(target.numel()));
     const Tensor sums{wide.data(), DType::f32, target.shape, contiguous_strides(target.shape)};
     copy(sums, target);

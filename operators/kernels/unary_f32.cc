@@ -7,6 +7,7 @@
 #include <hwy/highway.h>
 
 #include "operators/kernels/math_f32-inl.h"
+#include "operators/kernels/math_pair-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
@@ -95,6 +96,10 @@ Row find_f32(UnaryOp op) {
       return row_f32<Doubled<Log10>>;
     case UnaryOp::log1p:
       return row_f32<Doubled<Log1p>>;
+    case UnaryOp::cbrt:
+      return row_f32<Doubled<CubeRoot>>;
+    case UnaryOp::lgamma:
+      return row_f32<Doubled<LogGammaFloat>>;
     case UnaryOp::sin:
       return row_f32<Doubled<Sin>>;
     case UnaryOp::cos:

@@ -6,7 +6,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "operators/kernels/math-inl.h"
+#include "operators/kernels/math_pair-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
@@ -31,6 +31,12 @@ Row find_f64(UnaryOp op) {
   switch (op) {
     case UnaryOp::exp:
       return row_f64<Exp>;
+    case UnaryOp::exp2:
+      return row_f64<Exp2Pair>;
+    case UnaryOp::cbrt:
+      return row_f64<CubeRoot>;
+    case UnaryOp::lgamma:
+      return row_f64<LogGamma>;
     case UnaryOp::expm1:
       return row_f64<Expm1>;
     case UnaryOp::log:

@@ -79,6 +79,46 @@ TEST(ElementwiseCustom, AnElementDependsOnItsOperandAlone) {
   for (size_t i = 0; i < odd.size(); ++i) ASSERT_EQ(whole[2 * i + 1], odd[i]);
 }
 
+template <class T, class F>
+void expect_rows_agree(F) {
+  std::vector<T> x(77);
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<T>(0.37) * static_cast<T>(i) - static_cast<T>(11.1);
+  const auto rows = detail::elementwise_rows<T, F, 1>();
+  std::vector<T> expected(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const void* const one[] = {&x[i]};
+    rows[0](&expected[i], one, 1);
+  }
+  for (size_t level = 0; level <= static_cast<size_t>(detail::widest_vectors()); ++level) {
+    std::vector<T> y = x;
+    const void* const in[] = {y.data()};
+    rows[level](y.data(), in, static_cast<int64_t>(y.size()));
+    EXPECT_EQ(expected, y) << level;
+  }
+}
+
+// Vectors, what is left over, and every instruction set: also where a product and a sum could be joined.
+TEST(ElementwiseCustom, EveryInstructionSetGivesTheSameBits) {
+  const auto cubic = [](auto x) { return x * x * x + x * 3 - 1; };
+  const auto choice = [](auto x) { return x < 0 ? x * x - 2 : std::sqrt(x) + x; };
+  expect_rows_agree<float>(cubic);
+  expect_rows_agree<double>(cubic);
+  expect_rows_agree<float>(choice);
+  expect_rows_agree<double>(choice);
+}
+
+TEST(ElementwiseCustom, LargeArraysHaveTheBitsOfSmallOnes) {
+  const Operator op = unary_operator("cubic", "x^3 + 3x - 1.", [](auto x) { return x * x * x + x * 3 - 1; });
+  const NDArray x = arange(0, 3000001, 1, f32) * 1e-3f;  // past the caches, and by several threads
+  const NDArray y = call(op, {}, std::vector{x})[0];
+  const std::vector<float> all = y.to_vector<float>();
+  for (int64_t i = 0; i < x.numel(); i += 99991) {
+    const NDArray one = call(op, {}, std::vector{x.slice(0, Slice{i, i + 1})})[0];
+    EXPECT_EQ(all[static_cast<size_t>(i)], one.to_vector<float>()[0]) << i;
+  }
+}
+
 TEST(ElementwiseCustom, WorksInPlaceAndOnDevices) {
   NDArray x = arange(0, 1000, 1, f32);
   const NDArray expected = softsign(x);

@@ -7,6 +7,7 @@
 #include "tests/operators/oracle.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
+#include "tests/support/processors.h"
 
 namespace mx {
 namespace {
@@ -407,6 +408,57 @@ TEST(AdvancedIndexing, UpdatesWhatItPointsAt) {
   a[{ellipsis, mask}] = a[{0, mask}];
   a[{ellipsis}] = 3;
   EXPECT_EQ(std::vector<float>(12, 3), a.to_vector<float>());
+}
+
+// Positions cost eight bytes for each element that is chosen, and dimension: an assignment needs none.
+TEST(AdvancedIndexing, AMaskIsNotTurnedIntoPositions) {
+  if (!test::larger_operations_are_pushed()) GTEST_SKIP() << "one processor";
+  Engine engine(test::options_for_counting());
+  const EngineScope scope(engine);
+  NDArray a = arange(120000).to(f32).reshape({300, 400});
+  const NDArray mask = a > 60000.f, values = ones({59999});
+  const auto operations = [&](const auto& f) {
+    uint64_t fewest = UINT64_MAX;
+    for (int i = 0; i < 20; ++i) {
+      engine.wait_all();
+      const uint64_t before = engine.stats().pushed;
+      f();
+      fewest = std::min(fewest, engine.stats().pushed - before);
+    }
+    engine.wait_all();
+    return fewest;
+  };
+  // Two each, and the deletion of what they made.
+  EXPECT_GE(3u, operations([&] { a[mask] = 0; })) << "count, choose";
+  EXPECT_GE(3u, operations([&] { a[mask] = values; })) << "count, scatter";
+  EXPECT_GE(4u, operations([&] { NDArray(a[mask]).wait(); })) << "count, select";
+}
+
+TEST(AdvancedIndexing, AMaskOfSomeDimensionsAssigns) {
+  const NDArray rows = array<int64_t>({0, 1}).to(bool_), middle = array<int64_t>({1, 0, 1}).to(bool_);
+  const NDArray pairs = array<int64_t>({{0, 1, 0}, {1, 0, 0}}).to(bool_);
+  NDArray a = zeros({2, 3, 2});
+  a[rows] = 1;
+  a[{colon, middle}] = 2;
+  a[pairs] = 3;
+  EXPECT_EQ((std::vector<float>{2, 2, 3, 3, 2, 2, 3, 3, 1, 1, 2, 2}), a.to_vector<float>());
+  a[{ellipsis, rows}] = 4;
+  EXPECT_EQ((std::vector<float>{2, 4, 3, 4, 2, 4, 3, 4, 1, 4, 2, 4}), a.to_vector<float>());
+  a[pairs] = array({5.f, 6.f});
+  a[rows] = array({{7.f}, {8.f}, {9.f}});
+  EXPECT_EQ((std::vector<float>{2, 4, 5, 6, 2, 4, 7, 7, 8, 8, 9, 9}), a.to_vector<float>());
+  a[zeros({2, 3, 2}, bool_)] = 1;
+  EXPECT_EQ((Shape{0}), NDArray(a[zeros({2, 3, 2}, bool_)]).shape());
+  EXPECT_EQ((std::vector<float>{5, 6, 7, 7}), NDArray(a[pairs]).to_vector<float>());
+  EXPECT_EQ((std::vector<float>{4, 6, 4, 7, 8, 9}), NDArray(a[{ellipsis, rows}]).to_vector<float>());
+  // Into a view with gaps and from behind, and of a half, and of what cannot be as many.
+  NDArray back = a.slice(2, Slice{{}, {}, -1});
+  back[back > 6.f] = -1;
+  EXPECT_EQ((std::vector<float>{2, 4, 5, 6, 2, 4, -1, -1, -1, -1, -1, -1}), a.to_vector<float>());
+  NDArray half = zeros({3}, f16);
+  half[middle] = 2.5;
+  EXPECT_EQ((std::vector<float>{2.5, 0, 2.5}), half.to_vector<float>());
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { half[middle] = ones({3}); }), "broadcast"));
 }
 
 class IndexingEngine : public test::EngineTest {};

@@ -72,6 +72,50 @@ TEST(Polygamma, IsTheDerivativeOfTheOneBefore) {
     }
 }
 
+// Computed with 200 digits. The factorials and powers are far outside of the range, their quotients are not.
+TEST(Polygamma, HighOrdersKeepTheDigitsThatTheirOperandHas) {
+  const struct {
+    int64_t order;
+    double x, expected;
+  } cases[] = {
+      {40, 21.0, -5.911137721874214e-7},
+      {40, 20.5, -1.5751965710307378e-6},
+      {160, 1000.0, -3.1887612597408979e-198},
+      {200, 100.0, -9.1254246910962227e-28},
+      {200, -0.25, kInf},
+      {171, 80.0, 6.5624090825707328e-19},
+      {60, -20.375, 8.0217203553560582e+107},
+      {30, 3.0, -4.2949627387982982e+17},
+      {101, 0.5, 4.7795233341916123e+190},
+      {15, 26.0, 6.8496212247192074e-11},
+      {120, -0.5, -3.2987659376483061e+177},
+      {3, 1e+100, 1.9999999999999999e-300},
+      {1000, 400.0, -9.5463286602289094e-38},
+      {1000, 1000.0, -0.0},
+      {1000000, 367870.0, -1020505879.1416387},
+      {1000000000, 367879439.0, -0.084429692928530995},
+      {1000000000, 367879431.0, -234840914.37222401},
+      {1000000000, 1.0, -kInf},
+      {1000000000, 1e300, -0.0},
+      {1000000001, 0.75, kInf},
+      {std::numeric_limits<int64_t>::max(), 2.0, kInf},
+      {std::numeric_limits<int64_t>::max(), 1e17, kInf},
+      {std::numeric_limits<int64_t>::max(), 1e19, 0.0},
+      {std::numeric_limits<int64_t>::max(), -1.25, kInf},
+      {std::numeric_limits<int64_t>::max() - 1, -1.25, kInf},
+      {std::numeric_limits<int64_t>::max() - 1, -1e-17, kInf},
+  };
+  for (const auto& c : cases) {
+    const double got = polygamma(c.order, c.x);
+    if (std::isinf(c.expected) || c.expected == 0) {
+      EXPECT_EQ(c.expected, got) << c.order << " at " << c.x;
+      continue;
+    }
+    const double bound = 1e-13 + static_cast<double>(c.order) * 4e-16;
+    EXPECT_NEAR(1, got / c.expected, bound) << c.order << " at " << c.x << " gave " << got;
+  }
+}
+
 TEST(Polygamma, TakesEveryLayoutAndType) {
   for (DType type : {f32, f64, f16, bf16, i32})
     for (const std::string& layout : test::layouts()) {

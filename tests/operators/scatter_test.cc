@@ -130,26 +130,47 @@ TEST(PutNd, UpdatesInTheOrderOfTheIndices) {
 
 // Sums of floats of very different sizes: another order of additions gives other bits.
 TEST(IndexUpdate, LargeSumsHaveTheBitsOfTheSerialOrder) {
-  for (int64_t columns : {1, 3, 64, 5000}) {
-    const int64_t rows = 50, count = columns == 5000 ? 200 : 20000;
-    const Owned target(f32, {rows, columns}), updates(f32, {count, columns}), index(i64, {count});
-    std::mt19937_64 random(7);
-    Values u(static_cast<size_t>(count * columns));
-    for (double& value : u)
-      value = std::ldexp(static_cast<double>(random() % 2000) - 1000, static_cast<int>(random() % 30) - 15);
-    write(*updates, u);
-    write_random(*index, 0, rows - 1, 8);
-    write_random(*target, -5, 5, 9);
-    std::vector<float> expected = read<float>(*target);
-    const std::vector<float> from = read<float>(*updates);
-    const Values j = read(*index);
-    for (int64_t i = 0; i < count; ++i)
-      for (int64_t c = 0; c < columns; ++c)
-        expected[static_cast<size_t>(static_cast<int64_t>(j[static_cast<size_t>(i)]) * columns + c)] +=
-            from[static_cast<size_t>(i * columns + c)];
-    index_update(*target, *index, *updates, 0, Scatter::add);
-    ASSERT_EQ(expected, read<float>(*target)) << columns;
-  }
+  for (int64_t columns : {1, 3, 16, 17, 64, 5000})
+    for (DType type : {i32, i64}) {
+      const int64_t rows = 50, count = columns == 5000 ? 200 : 20000;
+      const Owned target(f32, {rows, columns}), updates(f32, {count, columns}), index(type, {count});
+      std::mt19937_64 random(7);
+      Values u(static_cast<size_t>(count * columns));
+      for (double& value : u)
+        value = std::ldexp(static_cast<double>(random() % 2000) - 1000, static_cast<int>(random() % 30) - 15);
+      write(*updates, u);
+      write_random(*index, 0, rows - 1, 8);
+      write_random(*target, -5, 5, 9);
+      std::vector<float> expected = read<float>(*target);
+      const std::vector<float> from = read<float>(*updates);
+      const Values j = read(*index);
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t c = 0; c < columns; ++c)
+          expected[static_cast<size_t>(static_cast<int64_t>(j[static_cast<size_t>(i)]) * columns + c)] +=
+              from[static_cast<size_t>(i * columns + c)];
+      index_update(*target, *index, *updates, 0, Scatter::add);
+      ASSERT_EQ(expected, read<float>(*target)) << columns;
+    }
+}
+
+TEST(IndexUpdate, SumsOfHalvesAreKeptInFloatWhateverTheBlock) {
+  // The second target is so much larger than the updates that it is not copied.
+  for (const int64_t rows : {2, 100000})
+    for (const int64_t columns : {1, 3, 20})
+      for (DType dtype : {f16, bf16}) {
+        const Owned target(dtype, {rows, columns}), updates(dtype, {4000, columns}), index(i32, {4000});
+        write(*updates, Values(static_cast<size_t>(4000 * columns), 1.0));
+        write(*index, Values(4000, 1.0));
+        write(*target, Values(static_cast<size_t>(rows * columns), 0.0));
+        index_update(*target, *index, *updates, 0, Scatter::add);
+        const Values got = read(*target);
+        const double expected =
+            dtype == f16 ? double{float(float16(4000.f))} : double{float(bfloat16(4000.f))};
+        for (int64_t c = 0; c < columns; ++c) {
+          EXPECT_EQ(0, got[static_cast<size_t>(c)]);
+          EXPECT_EQ(expected, got[static_cast<size_t>(columns + c)]) << dtype << rows << columns;
+        }
+      }
 }
 
 TEST(IndexUpdate, FewIndicesIntoAHugeTargetAreSortedToo) {
