@@ -16,6 +16,7 @@
 #include <initializer_list>
 #include <optional>
 
+#include "operators/axis_list.h"
 #include "operators/operator.h"
 
 namespace mx {
@@ -31,7 +32,7 @@ class Axes : public Shape {
 };
 
 struct ReduceAttrs {
-  Shape axes;
+  detail::AxisList axes;
   bool keep_dims = false;
   template <class V>
   static void fields(V&& v) {
@@ -42,7 +43,7 @@ struct ReduceAttrs {
 
 /// Of sum, prod and mean.
 struct TotalAttrs {
-  Shape axes;
+  detail::AxisList axes;
   bool keep_dims = false;
   std::optional<DType> dtype{};
   template <class V>
@@ -54,7 +55,7 @@ struct TotalAttrs {
 };
 
 struct VarianceAttrs {
-  Shape axes;
+  detail::AxisList axes;
   double correction = 1;
   bool keep_dims = false;
   template <class V>
@@ -66,7 +67,7 @@ struct VarianceAttrs {
 };
 
 struct NormAttrs {
-  Shape axes;
+  detail::AxisList axes;
   double p = 2;
   bool keep_dims = false;
   template <class V>
