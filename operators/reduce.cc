@@ -12,6 +12,7 @@
 #include "operators/kernels/reduce.h"
 #include "operators/kernels/unary.h"
 #include "operators/reduce_gradient.h"
+#include "operators/reduce_shape.h"
 #include "operators/temporary.h"
 
 namespace mx {
@@ -53,7 +54,9 @@ constexpr bool totals(ReduceOp op) {
   return op == ReduceOp::sum || op == ReduceOp::prod || op == ReduceOp::mean;
 }
 
-Shape reduced_shape(InferContext& c, const Shape& axes, bool keep_dims, bool choosing) {
+}  // namespace
+
+Shape detail::reduced_shape(InferContext& c, const Shape& axes, bool keep_dims, bool choosing) {
   const Shape& in = c.shape(0);
   const Shape dropped = normalize_axes(axes, in.rank(), c.name());
   Shape result;
@@ -71,6 +74,10 @@ Shape reduced_shape(InferContext& c, const Shape& axes, bool keep_dims, bool cho
            "] expected at least one element to choose from, got shape ", in, " and axes ", dropped);
   return result;
 }
+
+namespace {
+
+using detail::reduced_shape;
 
 template <ReduceOp kOp>
 void infer(InferContext& c) {
