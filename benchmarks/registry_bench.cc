@@ -12,6 +12,7 @@
 
 #include "benchmarks/op/runner.h"
 #include "operators/operators.h"
+#include "operators/samples/samples.h"
 #include "tests/support/large_sample.h"
 
 namespace {
@@ -47,7 +48,7 @@ OpCall prepare(const OpCase& c, int) {
 int main(int argc, char** argv) {
   OpSystem system{.bench = "registry", .name = "mx", .cases = {}, .prepare = prepare};
   for (const Operator* op : mx::all_operators()) {
-    if (op->samples == nullptr) continue;
+    if (!has_samples(*op)) continue;
     for (const auto& size : kSizes)
       system.cases.push_back({std::string(op->name()) + "/" + size.name, op->name(),
                               static_cast<int64_t>(size.bytes / 4), 0, size.bytes});

@@ -18,7 +18,9 @@ install(TARGETS ${mx_libraries} mx_mx EXPORT mxTargets
 # Headers keep the tree below include/mxrun, so that "engine/engine.h" and <mx/mx.h> read the same there.
 foreach(layer engine comm ndarray operators optim executor kvstore nn)
   if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${layer})
-    install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer} DESTINATION include/mxrun FILES_MATCHING PATTERN "*.h")
+    # (operators/samples/ is for tests and benchmarks.)
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer} DESTINATION include/mxrun FILES_MATCHING PATTERN "*.h"
+      PATTERN "samples" EXCLUDE)
   endif()
 endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/mx DESTINATION include/mxrun FILES_MATCHING PATTERN "*.h")

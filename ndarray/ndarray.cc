@@ -99,9 +99,7 @@ NDArray& NDArray::requires_grad_(bool on) {
   if (!requires_grad()) return *this;
   MX_CHECK(autograd("requires_grad_").is_leaf(*this), InvalidState,
            "[requires_grad_] expected an array that is not the result of a recorded operation; use detach()");
-  ArrayImpl& array = impl();
-  array.flags.fetch_and(static_cast<uint8_t>(~detail::kRecorded), std::memory_order_relaxed);
-  array.extension = nullptr;
+  impl().set_extension({}, false);
   return *this;
 }
 

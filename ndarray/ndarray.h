@@ -48,8 +48,8 @@ enum class GradReq : uint8_t { null, write, add };
 
 struct BackwardOptions {
   bool retain_graph = false;  ///< keep what was saved, so that it can be gone through once more
-  /// Record the going back too, so that gradients have gradients; implies retain_graph. What grad() holds
-  /// then leads back to its array: set_grad() or zero_grad() it in the end, or the two keep each other alive.
+  /// Record the backward pass too, so that gradients have gradients; implies retain_graph. What grad() holds
+  /// then has a graph, which lives as long as that gradient.
   bool create_graph = false;
 };
 

@@ -16,7 +16,7 @@ NDArray make_view(const NDArray& base, const Shape& shape, const Strides& stride
   ArrayImpl& from = base.impl();
   NDArray view(ArrayImpl::make(from.storage, from.dtype, shape, strides, offset));
   if (!detail::recording && from.marked()) return view;
-  view.impl().base = from.base ? from.base : base.ref();
+  view.impl().base = from.base && !from.has_own_node() ? from.base : base.ref();
   if (from.recorded()) detail::hooks().viewed(from, view.impl());
   return view;
 }
@@ -58,11 +58,7 @@ struct DeferredGather final : detail::DeferredValue {
     // Nobody has seen the array's memory yet: it can as well be that of the value.
     if (made.offset == array.offset && made.strides == array.strides && made.context() == array.context()) {
       array.storage = made.storage;
-      if (made.recorded()) {
-        array.extension = made.extension;
-        array.extension_output = made.extension_output;
-        array.flags.fetch_or(detail::kRecorded, std::memory_order_relaxed);
-      }
+      if (made.recorded()) array.set_extension(made.extension(), true);
     } else {
       detail::assign(array, made, "index", index.where);
     }

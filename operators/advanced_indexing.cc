@@ -45,15 +45,6 @@ void run_gather_nd(const KernelArgs& args) {
 
 int64_t work_gather_nd(const InferContext& c) { return c.output_shape(0).numel(); }
 
-std::vector<Sample> samples_gather_nd() {
-  const NDArray x = (arange(24).to(f32)).reshape({2, 3, 4});
-  const NDArray i = array<int64_t>({{1, 0}, {-1, 1}}), j = array<int64_t>({2, 0});
-  return {{{x, i, j}, GatherNdAttrs{{0, 1}, -1}, "axes=(0, 1)"},
-          {{x, i, j}, GatherNdAttrs{{0, 2}, -1}, "axes=(0, 2), not neighbours"},
-          {{x, j}, GatherNdAttrs{{1}, 0}, "axes=(1), position=0"},
-          {{x.transpose(), array<int32_t>({1, -2, 0})}, GatherNdAttrs{{-1}, -1}, "one array of indices"}};
-}
-
 void infer_put_nd(InferContext& c) {
   const auto& attrs = c.attr<PutNdAttrs>();
   detail::scatter_how(attrs.how, c.name());
@@ -72,30 +63,12 @@ void run_put_nd(const KernelArgs& args) {
                   detail::scatter_how(attrs.how, "put_nd"), attrs.position);
 }
 
-std::vector<Sample> samples_put_nd() {
-  const NDArray x = (arange(24).to(f32)).reshape({2, 3, 4});
-  const NDArray i = array<int64_t>({1, 0}), j = array<int64_t>({2, 0});
-  const NDArray v = array({{0.5f, -1.f, 2.f, 3.5f}, {4.f, 0.25f, -2.f, 1.f}});
-  return {{{x, v, i, j}, PutNdAttrs{{0, 1}, -1, "set"}, "axes=(0, 1), how=set"},
-          {{x, v, i, j}, PutNdAttrs{{0, 1}, -1, "add"}, "how=add"},
-          {{x, v, i, j}, PutNdAttrs{{0, 1}, -1, "mul"}, "how=mul"},
-          {{x, v, i, j}, PutNdAttrs{{0, 1}, -1, "max"}, "how=max"},
-          {{x, v, i, j}, PutNdAttrs{{0, 1}, -1, "min"}, "how=min"},
-          {{x, v[{Slice{0, 2}, Slice{0, 3}}], i, j}, PutNdAttrs{{0, 2}, 0, "set"}, "axes=(0, 2), position=0"},
-          {{x, full({}, 2.f), j}, PutNdAttrs{{1}, -1, "set"}, "a number"}};
-}
-
 // Masks
 
 void infer_mask_count(InferContext& c) { c.output({}, i64); }
 
 void run_mask_count(const KernelArgs& args) {
   *args.out[0].as<int64_t>() = kernels::count_nonzero(args.in[0]);
-}
-
-std::vector<Sample> samples_mask_count() {
-  const NDArray x = array({{1.5f, 0.f, 0.25f}, {0.f, -0.5f, 2.f}});
-  return {{{x}, {}, "a matrix"}, {{x.transpose()}, {}, "transposed"}};
 }
 
 void check_count(const InferContext& c, int64_t most) {
@@ -110,11 +83,6 @@ void infer_argwhere(InferContext& c) {
 }
 
 void run_argwhere(const KernelArgs& args) { kernels::nonzero(args.out[0], args.in[0]); }
-
-std::vector<Sample> samples_argwhere() {
-  const NDArray x = array({{1.5f, 0.f, 0.25f}, {0.f, -0.5f, 2.f}});
-  return {{{x}, CountAttrs{4}, "a matrix"}, {{x[1]}, CountAttrs{2}, "a row"}};
-}
 
 void check_mask(const InferContext& c, const Shape& shape) {
   MX_CHECK(c.dtype(1) == bool_, InvalidArgument, "[", c.name(), "] expected a mask of type bool, got ",
@@ -133,13 +101,6 @@ void run_masked_select(const KernelArgs& args) {
   kernels::masked_select(args.out[0], args.in[0], args.in[1].broadcast(args.in[0].shape));
 }
 
-std::vector<Sample> samples_masked_select() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  const NDArray mask = array<int64_t>({{1, 0, 1}, {0, 0, 1}}).to(bool_);
-  return {{{x, mask}, CountAttrs{3}, "a mask of x's shape"},
-          {{x, mask[0]}, CountAttrs{4}, "a mask of columns"}};
-}
-
 void infer_masked_scatter(InferContext& c) {
   check_mask(c, c.shape(0));
   MX_CHECK(c.dtype(2) == c.dtype(0), InvalidArgument, "[", c.name(), "] expected a source of x's type ",
@@ -152,15 +113,6 @@ void run_masked_scatter(const KernelArgs& args) {
   kernels::masked_scatter(args.out[0], args.in[1].broadcast(args.out[0].shape), args.in[2]);
 }
 
-std::vector<Sample> samples_masked_scatter() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  const NDArray mask = array<int64_t>({{1, 0, 1}, {0, 0, 1}}).to(bool_);
-  return {{{x, mask, array({7.f, 8.f, 9.f})}, {}, "a mask of x's shape"},
-          {{x, mask[0], array({{7.f, 8.f}, {9.f, 6.f}, {5.f, 4.f}})},
-           {},
-           "a mask of columns, more than is used"}};
-}
-
 const Operator kGatherNd = {.kernel = {"gather_nd", run_gather_nd, nullptr, kDirectElements},
                             .doc = "x indexed by several arrays at once.",
                             .family = "indexing",
@@ -169,7 +121,6 @@ const Operator kGatherNd = {.kernel = {"gather_nd", run_gather_nd, nullptr, kDir
                             .infer = infer_gather_nd,
                             .gradient = detail::gradient_gather_nd,
                             .gradient_uses = {.inputs = ~uint64_t{1}},
-                            .samples = samples_gather_nd,
                             .work = work_gather_nd};
 const Operator kPutNd = {.kernel = {"put_nd", run_put_nd, nullptr, kDirectUpdates},
                          .doc = "x with what several arrays of indices point at set or combined.",
@@ -180,21 +131,18 @@ const Operator kPutNd = {.kernel = {"put_nd", run_put_nd, nullptr, kDirectUpdate
                          .gradient = detail::gradient_put_nd,
                          .gradient_uses = {.inputs = ~uint64_t{0}, .outputs = 1},
                          .narrowed_uses = detail::uses_of_put_nd,
-                         .samples = samples_put_nd,
                          .in_place = 1};
 const Operator kMaskCount = {.kernel = {"mask_count", run_mask_count, nullptr, kDirectElements},
                              .doc = "How many elements are not 0: the size of what a mask chooses.",
                              .family = "indexing",
                              .inputs = {"mask"},
-                             .infer = infer_mask_count,
-                             .samples = samples_mask_count};
+                             .infer = infer_mask_count};
 const Operator kArgwhere = {.kernel = {"argwhere", run_argwhere, nullptr, kDirectElements},
                             .doc = "The indices of the elements that are not 0.",
                             .family = "indexing",
                             .inputs = {"x"},
                             .attrs = &kAttrType<CountAttrs>,
                             .infer = infer_argwhere,
-                            .samples = samples_argwhere,
                             .sized_by_values = true};
 const Operator kMaskedSelect = {.kernel = {"masked_select", run_masked_select, nullptr, kDirectElements},
                                 .doc = "The elements where a mask is true, in order.",
@@ -204,7 +152,6 @@ const Operator kMaskedSelect = {.kernel = {"masked_select", run_masked_select, n
                                 .infer = infer_masked_select,
                                 .gradient = detail::gradient_masked_select,
                                 .gradient_uses = {.inputs = 2},
-                                .samples = samples_masked_select,
                                 .sized_by_values = true};
 const Operator kMaskedScatter = {
     .kernel = {"masked_scatter", run_masked_scatter, nullptr, kDirectElements},
@@ -214,7 +161,6 @@ const Operator kMaskedScatter = {
     .infer = infer_masked_scatter,
     .gradient = detail::gradient_masked_scatter,
     .gradient_uses = {.inputs = 2},
-    .samples = samples_masked_scatter,
     .in_place = 1,
     .sized_by_values = true};
 

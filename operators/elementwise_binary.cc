@@ -93,46 +93,6 @@ void run(const KernelArgs& args) {
   kernels::binary(kOp, out, wide_a, wide_b);
 }
 
-/// Has the function derivatives in both operands at the sample of that number?
-constexpr bool smooth(BinaryOp op, int sample) {
-  switch (op) {
-    case BinaryOp::floor_div:
-    case BinaryOp::mod:
-    case BinaryOp::fmod:
-      return sample == 3;  // in the others quotients are whole
-    case BinaryOp::maximum:
-    case BinaryOp::minimum:
-    case BinaryOp::fmax:
-    case BinaryOp::fmin:
-      return sample != 2;  // there are equals
-    case BinaryOp::pow:
-      return false;  // bases below 0
-    default:
-      return true;
-  }
-}
-
-template <BinaryOp kOp>
-std::vector<Sample> samples() {
-  // Those that floating point is nothing for get integers.
-  const DType dtype = kernels::binary_supports(kOp, f32) ? f32 : i32;
-  const NDArray y = array({{2.f, 1.f, -1.5f}, {0.5f, 4.f, -3.f}}).to(dtype);
-  const NDArray column = array({{3.f}, {2.f}, {-1.f}}).to(dtype);
-  const NDArray inside = array({{0.75f, 0.3f, 0.5f}, {0.9f, 0.15f, 0.6f}});
-  NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}).to(dtype);
-  if (kOp == BinaryOp::binary_cross_entropy) x = inside;
-  std::vector<Sample> list = {
-      {{x, y}, {}, "same shape", smooth(kOp, 0)},
-      {{x, y[0]}, {}, "a row beside a matrix", smooth(kOp, 1)},
-      {{x.transpose(), column}, {}, "a transposed matrix and a column", smooth(kOp, 2)},
-      {{x, full({}, 2.5, dtype)}, {}, "a number", smooth(kOp, 3)}};
-  if (kOp == BinaryOp::pow) {
-    list.push_back({{inside, y}, {}, "positive bases"});
-    list.push_back({{inside[0], column}, {}, "a row of positive bases and a column"});
-  }
-  return list;
-}
-
 template <BinaryOp kOp>
 std::vector<DType> dtypes() {
   std::vector<DType> list;
@@ -162,7 +122,6 @@ const Operator& record() {
       .infer = infer<kOp>,
       .gradient = detail::binary_gradient(kOp).gradient,
       .gradient_uses = detail::binary_gradient(kOp).uses,
-      .samples = samples<kOp>,
       .dtypes = dtypes<kOp>(),
       .work = cost.f64_weight > 1 ? work<kOp> : nullptr,
       .in_place = 3,

@@ -79,43 +79,6 @@ void run(const KernelArgs& args) {
   kernels::unary(kOp, args.out[0], args.in[0]);
 }
 
-enum class Range { unit, above_one, below_zero };
-
-/// Has the function a derivative at the sample's elements, which are in that range?
-constexpr bool smooth(UnaryOp op, Range range) {
-  switch (op) {
-    case UnaryOp::acosh:
-      return range == Range::above_one;
-    case UnaryOp::asin:
-    case UnaryOp::acos:
-    case UnaryOp::atanh:
-      return range != Range::above_one;
-    case UnaryOp::log:
-    case UnaryOp::log2:
-    case UnaryOp::log10:
-    case UnaryOp::sqrt:
-    case UnaryOp::rsqrt:
-      return range != Range::below_zero;
-    case UnaryOp::round:
-      return range == Range::below_zero;  // (the others have halves)
-    default:
-      return true;
-  }
-}
-
-// Where most of these functions are defined; acosh and those defined near 0 only see the other samples.
-template <UnaryOp kOp>
-std::vector<Sample> samples() {
-  // Those that floating point is nothing for get integers.
-  const bool whole = !kernels::unary_supports(kOp, f32);
-  const NDArray x = array({{0.75f, 0.3f, 0.5f}, {0.9f, 0.15f, 0.6f}});
-  const auto typed = [&](const NDArray& a) { return whole ? (a * 100.f).to(i32) : a; };
-  return {{{typed(x)}, {}, "a matrix", smooth(kOp, Range::unit)},
-          {{typed(x).transpose()}, {}, "transposed", smooth(kOp, Range::unit)},
-          {{typed(x + 1.f)}, {}, "above 1", smooth(kOp, Range::above_one)},
-          {{typed(x - 1.f)[1]}, {}, "below 0", smooth(kOp, Range::below_zero)}};
-}
-
 template <UnaryOp kOp>
 std::vector<DType> dtypes() {
   std::vector<DType> list;
@@ -144,7 +107,6 @@ const Operator& record() {
       .infer = infer<kOp>,
       .gradient = detail::unary_gradient(kOp).gradient,
       .gradient_uses = detail::unary_gradient(kOp).uses,
-      .samples = samples<kOp>,
       .dtypes = dtypes<kOp>(),
       .work = cost.f64_weight > 1 ? work<kOp> : nullptr,
       .in_place = 1,

@@ -74,17 +74,6 @@ void run_pad(const KernelArgs& args) {
   }
 }
 
-std::vector<Sample> samples_pad() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  return {{{x}, PadAttrs{{1, 0, 2, 1}, "constant", 0}, "mode=constant"},
-          {{x}, PadAttrs{{0, 2, 1, 0}, "constant", -1.5}, "value=-1.5"},
-          {{x}, PadAttrs{{1, 2, 2, 1}, "edge", 0}, "mode=edge"},
-          {{x}, PadAttrs{{1, 0, 2, 2}, "reflect", 0}, "mode=reflect"},
-          {{x}, PadAttrs{{3, 4, 7, 5}, "reflect", 0}, "mode=reflect, wider than x"},
-          {{x}, PadAttrs{{3, 1, 4, 8}, "symmetric", 0}, "mode=symmetric"},
-          {{x.transpose()}, PadAttrs{{1, 0, 5, 2}, "wrap", 0}, "mode=wrap, transposed"}};
-}
-
 // tile and repeat
 
 void infer_tile(InferContext& c) {
@@ -123,14 +112,6 @@ void run_tile(const KernelArgs& args) {
   }
 }
 
-std::vector<Sample> samples_tile() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  return {{{x}, TileAttrs{{2, 3}}, "repeats=(2, 3)"},
-          {{x}, TileAttrs{{2}}, "repeats=(2)"},
-          {{x.transpose()}, TileAttrs{{2, 1, 5}}, "repeats=(2, 1, 5), transposed"},
-          {{x}, TileAttrs{{0, 1}}, "repeats=(0, 1)"}};
-}
-
 void infer_repeat(InferContext& c) {
   const auto& attrs = c.attr<RepeatAttrs>();
   const int axis = normalize_axis(attrs.axis, c.shape(0).rank(), c.name());
@@ -155,13 +136,6 @@ void run_repeat(const KernelArgs& args) {
   x.shape.insert(axis + 1, attrs.count);
   x.strides.insert(axis + 1, 0);
   kernels::copy(out, x);
-}
-
-std::vector<Sample> samples_repeat() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  return {{{x}, RepeatAttrs{2, 0}, "count=2, axis=0"},
-          {{x}, RepeatAttrs{3, -1}, "count=3, axis=-1"},
-          {{x.transpose()}, RepeatAttrs{0, 1}, "count=0, axis=1"}};
 }
 
 // roll
@@ -193,13 +167,6 @@ void run_roll(const KernelArgs& args) {
     shifts[axis] = detail::modulo(shifts[axis] + detail::modulo(attrs.shifts[i], n), n);
   }
   roll_into(args.out[0], x, shifts, 0);
-}
-
-std::vector<Sample> samples_roll() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  return {{{x}, RollAttrs{{1}, {1}}, "shifts=(1), axes=(1)"},
-          {{x}, RollAttrs{{-1, 4}, {0, -1}}, "shifts=(-1, 4), axes=(0, -1)"},
-          {{x.transpose()}, RollAttrs{{1, 1}, {0, 0}}, "one axis twice"}};
 }
 
 // Triangles
@@ -248,63 +215,48 @@ void run_triangle(const KernelArgs& args) {
   });
 }
 
-std::vector<Sample> samples_triangle() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  return {{{x}, TriangleAttrs{0}, "k=0"},
-          {{x}, TriangleAttrs{1}, "k=1"},
-          {{x.transpose()}, TriangleAttrs{-1}, "k=-1, transposed"},
-          {{x.expand_dims(0).broadcast_to({2, 2, 3})}, TriangleAttrs{-5}, "k=-5, two matrices"},
-          {{x}, TriangleAttrs{7}, "k=7"}};
-}
-
 const Operator kPad = {.kernel = {"pad", run_pad, nullptr, kDirectElements},
                        .doc = "An array with a border of a constant, or of its own elements.",
                        .family = "shape",
                        .inputs = {"x"},
                        .attrs = &kAttrType<PadAttrs>,
                        .infer = infer_pad,
-                       .gradient = detail::gradient_pad,
-                       .samples = samples_pad};
+                       .gradient = detail::gradient_pad};
 const Operator kTile = {.kernel = {"tile", run_tile, nullptr, kDirectElements},
                         .doc = "Copies of an array side by side.",
                         .family = "shape",
                         .inputs = {"x"},
                         .attrs = &kAttrType<TileAttrs>,
                         .infer = infer_tile,
-                        .gradient = detail::gradient_tile,
-                        .samples = samples_tile};
+                        .gradient = detail::gradient_tile};
 const Operator kRepeat = {.kernel = {"repeat", run_repeat, nullptr, kDirectElements},
                           .doc = "Each entry along an axis several times.",
                           .family = "shape",
                           .inputs = {"x"},
                           .attrs = &kAttrType<RepeatAttrs>,
                           .infer = infer_repeat,
-                          .gradient = detail::gradient_repeat,
-                          .samples = samples_repeat};
+                          .gradient = detail::gradient_repeat};
 const Operator kRoll = {.kernel = {"roll", run_roll, nullptr, kDirectElements},
                         .doc = "An array shifted in a circle.",
                         .family = "shape",
                         .inputs = {"x"},
                         .attrs = &kAttrType<RollAttrs>,
                         .infer = infer_roll,
-                        .gradient = detail::gradient_roll,
-                        .samples = samples_roll};
+                        .gradient = detail::gradient_roll};
 const Operator kTril = {.kernel = {"tril", run_triangle<true>, nullptr, kDirectElements},
                         .doc = "Matrices with 0 above a diagonal.",
                         .family = "shape",
                         .inputs = {"x"},
                         .attrs = &kAttrType<TriangleAttrs>,
                         .infer = infer_triangle,
-                        .gradient = detail::gradient_tril,
-                        .samples = samples_triangle};
+                        .gradient = detail::gradient_tril};
 const Operator kTriu = {.kernel = {"triu", run_triangle<false>, nullptr, kDirectElements},
                         .doc = "Matrices with 0 below a diagonal.",
                         .family = "shape",
                         .inputs = {"x"},
                         .attrs = &kAttrType<TriangleAttrs>,
                         .infer = infer_triangle,
-                        .gradient = detail::gradient_triu,
-                        .samples = samples_triangle};
+                        .gradient = detail::gradient_triu};
 
 }  // namespace
 

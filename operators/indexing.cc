@@ -54,15 +54,6 @@ void run_take(const KernelArgs& args) {
   kernels::take(args.out[0], args.in[0], args.in[1], attrs.axis, detail::index_mode(attrs.mode, "take"));
 }
 
-std::vector<Sample> samples_take() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  return {{{x, array<int64_t>({1, 0, -1})}, TakeAttrs{0, "raise"}, "rows"},
-          {{x, array<int32_t>({{2, 0}, {-3, 1}})}, TakeAttrs{-1, "raise"}, "columns, two dimensions of them"},
-          {{x, array<int64_t>({5, -7, 1})}, TakeAttrs{1, "clip"}, "mode=clip"},
-          {{x, array<int64_t>({5, -7, 1})}, TakeAttrs{1, "wrap"}, "mode=wrap"},
-          {{x.transpose(), full({}, 2, i64)}, TakeAttrs{0, "raise"}, "one row of a transposed matrix"}};
-}
-
 // gather
 
 void infer_gather(InferContext& c) {
@@ -77,12 +68,6 @@ void infer_gather(InferContext& c) {
 
 void run_gather(const KernelArgs& args) {
   kernels::gather(args.out[0], args.in[0], args.in[1], args.attr<GatherAttrs>().axis);
-}
-
-std::vector<Sample> samples_gather() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  return {{{x, array<int64_t>({{1, 0, -1}})}, GatherAttrs{0}, "axis=0"},
-          {{x, array<int32_t>({{2, 0, 1, 2}, {-3, 1, 0, 0}})}, GatherAttrs{-1}, "axis=-1"}};
 }
 
 // scatter and index_update
@@ -106,20 +91,6 @@ void run_scatter(const KernelArgs& args) {
   start_from(args.out[0], args.in[0]);
   kernels::scatter(args.out[0], args.in[1], args.in[2].broadcast(args.in[1].shape), attrs.axis,
                    detail::scatter_how(attrs.how, "scatter"));
-}
-
-std::vector<Sample> samples_scatter() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  const NDArray rows = array<int64_t>({{1, 0, 1}, {1, -1, 0}}), columns = array<int32_t>({{2}, {0}});
-  const NDArray u = array({{0.5f, 4.f, -1.5f}, {2.5f, -3.f, 1.f}});
-  const NDArray zeros_among = array({{0.f, 4.f, -1.5f}, {2.5f, 0.f, 0.f}});
-  return {{{x, rows, u}, UpdateAttrs{0, "add"}, "axis=0, how=add"},
-          {{x, rows, u}, UpdateAttrs{0, "set"}, "axis=0, how=set"},
-          {{x, rows, u}, UpdateAttrs{0, "mul"}, "axis=0, how=mul"},
-          {{x, rows, zeros_among}, UpdateAttrs{0, "mul"}, "axis=0, how=mul, zeros among the factors"},
-          {{x, rows, u}, UpdateAttrs{0, "max"}, "axis=0, how=max"},
-          {{x, rows, u}, UpdateAttrs{0, "min"}, "axis=0, how=min"},
-          {{x, columns, full({}, 7.f)}, UpdateAttrs{-1, "set"}, "axis=-1, how=set, a number"}};
 }
 
 Shape index_update_shape(const Shape& x, const Shape& indices, int axis) {
@@ -150,16 +121,6 @@ void run_index_update(const KernelArgs& args) {
                         detail::scatter_how(attrs.how, "index_update"));
 }
 
-std::vector<Sample> samples_index_update() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  const NDArray u = array({{0.5f, 4.f, -1.5f}, {2.5f, -3.f, 1.f}});
-  return {{{x, array<int64_t>({1, -1}), u}, UpdateAttrs{0, "add"}, "axis=0, how=add"},
-          {{x, array<int64_t>({1, 0}), u}, UpdateAttrs{0, "set"}, "axis=0, how=set"},
-          {{x, array<int32_t>({2, 2, 0}), u}, UpdateAttrs{-1, "mul"}, "axis=-1, how=mul"},
-          {{x, array<int64_t>({0}), full({}, 1.f)}, UpdateAttrs{1, "max"}, "axis=1, how=max, a number"},
-          {{x, array<int64_t>({0, 2, 0}), u[0]}, UpdateAttrs{1, "min"}, "axis=1, how=min, a row"}};
-}
-
 // one_hot and embedding
 
 void infer_one_hot(InferContext& c) {
@@ -174,11 +135,6 @@ void infer_one_hot(InferContext& c) {
 
 void run_one_hot(const KernelArgs& args) { kernels::one_hot(args.out[0], args.in[0]); }
 
-std::vector<Sample> samples_one_hot() {
-  return {{{array<int64_t>({2, 0, 1})}, OneHotAttrs{3, f32}, "classes=3"},
-          {{array<int64_t>({{2, 0}, {4, 4}}).transpose()}, OneHotAttrs{5, bool_}, "classes=5, bool"}};
-}
-
 void infer_embedding(InferContext& c) {
   MX_CHECK(c.shape(0).rank() == 2, InvalidArgument, "[", c.name(), "] expected a table of rank 2, got shape ",
            c.shape(0));
@@ -187,12 +143,6 @@ void infer_embedding(InferContext& c) {
 }
 
 void run_embedding(const KernelArgs& args) { kernels::embedding(args.out[0], args.in[0], args.in[1]); }
-
-std::vector<Sample> samples_embedding() {
-  const NDArray table = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  return {{{table, array<int64_t>({{1, 0, 1}, {0, 0, -1}})}, {}, "a matrix of indices"},
-          {{table.transpose(), array<int32_t>({2})}, {}, "a transposed table"}};
-}
 
 void infer_embedding_gradient(InferContext& c) {
   const auto& attrs = c.attr<EmbeddingGradientAttrs>();
@@ -213,13 +163,6 @@ void run_embedding_gradient(const KernelArgs& args) {
                               args.attr<EmbeddingGradientAttrs>().skip_row);
 }
 
-std::vector<Sample> samples_embedding_gradient() {
-  const NDArray indices = array<int64_t>({1, 3, 1});
-  const NDArray head = array({{1.5f, -2.f}, {3.f, -0.5f}, {0.25f, 2.f}});
-  return {{{indices, head}, EmbeddingGradientAttrs{4, -1}, "rows=4"},
-          {{indices, head}, EmbeddingGradientAttrs{5, 3}, "rows=5, skip_row=3"}};
-}
-
 const Operator kTake = {.kernel = {"take", run_take, nullptr, kDirectTaken},
                         .doc = "Entries of x at indices along one axis.",
                         .family = "indexing",
@@ -228,7 +171,6 @@ const Operator kTake = {.kernel = {"take", run_take, nullptr, kDirectTaken},
                         .infer = infer_take,
                         .gradient = detail::gradient_take,
                         .gradient_uses = {.inputs = 2},
-                        .samples = samples_take,
                         .work = work_of_result};
 const Operator kGather = {.kernel = {"gather", run_gather, nullptr, kDirectElements},
                           .doc = "Elements of x, each at its own index along one axis.",
@@ -238,7 +180,6 @@ const Operator kGather = {.kernel = {"gather", run_gather, nullptr, kDirectEleme
                           .infer = infer_gather,
                           .gradient = detail::gradient_gather,
                           .gradient_uses = {.inputs = 2},
-                          .samples = samples_gather,
                           .work = work_of_result};
 const Operator kScatter = {.kernel = {"scatter", run_scatter, nullptr, kDirectUpdates},
                            .doc = "x with elements, each at its own index along one axis, set or combined.",
@@ -249,7 +190,6 @@ const Operator kScatter = {.kernel = {"scatter", run_scatter, nullptr, kDirectUp
                            .gradient = detail::gradient_scatter,
                            .gradient_uses = {.inputs = 7, .outputs = 1},
                            .narrowed_uses = detail::uses_of_update,
-                           .samples = samples_scatter,
                            .in_place = 1};
 const Operator kIndexUpdate = {.kernel = {"index_update", run_index_update, nullptr, kDirectUpdates},
                                .doc = "x with entries at indices along one axis set or combined.",
@@ -260,7 +200,6 @@ const Operator kIndexUpdate = {.kernel = {"index_update", run_index_update, null
                                .gradient = detail::gradient_index_update,
                                .gradient_uses = {.inputs = 7, .outputs = 1},
                                .narrowed_uses = detail::uses_of_update,
-                               .samples = samples_index_update,
                                .in_place = 1};
 const Operator kOneHot = {.kernel = {"one_hot", run_one_hot, nullptr, kDirectElements},
                           .doc = "1 at the index, 0 elsewhere, along a new last dimension.",
@@ -268,7 +207,6 @@ const Operator kOneHot = {.kernel = {"one_hot", run_one_hot, nullptr, kDirectEle
                           .inputs = {"indices"},
                           .attrs = &kAttrType<OneHotAttrs>,
                           .infer = infer_one_hot,
-                          .samples = samples_one_hot,
                           .dtypes = {i32, i64}};
 const Operator kEmbedding = {.kernel = {"embedding", run_embedding, nullptr, kDirectElements},
                              .doc = "Rows of a table.",
@@ -277,7 +215,6 @@ const Operator kEmbedding = {.kernel = {"embedding", run_embedding, nullptr, kDi
                              .infer = infer_embedding,
                              .gradient = detail::gradient_embedding,
                              .gradient_uses = {.inputs = 2},
-                             .samples = samples_embedding,
                              .work = work_of_result};
 const Operator kEmbeddingGradient = {
     .kernel = {"embedding_gradient", run_embedding_gradient, nullptr, kDirectUpdates},
@@ -288,7 +225,6 @@ const Operator kEmbeddingGradient = {
     .infer = infer_embedding_gradient,
     .gradient = detail::gradient_embedding_gradient,
     .gradient_uses = {.inputs = 1},
-    .samples = samples_embedding_gradient,
     .dtypes = {i32, i64}};
 
 void update_in_place(NDArray& x, const Operator& op, const NDArray& indices, const NDArray& updates,

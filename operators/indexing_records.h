@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ndarray/attrs.h"
+#include "operators/axis_list.h"
 #include "operators/gradient.h"
 
 namespace mx::detail {
@@ -58,7 +59,7 @@ struct EmbeddingGradientAttrs {
 };
 
 struct GatherNdAttrs {
-  Shape axes;
+  AxisList axes;
   int64_t position = -1;
   template <class V>
   static void fields(V&& v) {
@@ -69,7 +70,7 @@ struct GatherNdAttrs {
 };
 
 struct PutNdAttrs {
-  Shape axes;
+  AxisList axes;
   int64_t position = -1;
   std::string how = "set";
   template <class V>

@@ -188,94 +188,8 @@ void gradient_backward(GradientContext& g) {
                                              meaning<ElementwiseLoss::mse>(g.attr<BackwardAttrs>(), "loss"));
 }
 
-NDArray sample_x() { return array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}); }
-NDArray sample_target() { return array({{1.25f, 0.5f, -1.f}, {0.5f, -0.75f, 4.f}}); }
-NDArray sample_probabilities() { return array({{0.25f, 0.875f, 0.5f}, {0.0625f, 0.75f, 0.375f}}); }
-NDArray sample_shares() { return array({{0.5f, 0.125f, 0.375f}, {0.25f, 0.625f, 0.875f}}); }
-NDArray sample_sides() { return array({{1.f, -1.f, 1.f}, {-1.f, -1.f, 1.f}}); }
-
-template <class A>
-std::vector<Sample> each_reduction(const NDArray& x, const NDArray& target, A attrs = {}) {
-  std::vector<Sample> result;
-  for (const char* reduction : {"mean", "sum", "none"}) {
-    attrs.reduction = reduction;
-    result.push_back({{x, target}, attrs, std::string("reduction=") + reduction});
-  }
-  return result;
-}
-
-std::vector<Sample> samples_difference() {
-  std::vector<Sample> result = each_reduction<LossAttrs>(sample_x(), sample_target());
-  result.push_back({{full({}, 1.5f), full({}, 0.25f)}, LossAttrs{}, "rank 0"});
-  return result;
-}
-std::vector<Sample> samples_huber() {
-  std::vector<Sample> result = each_reduction(sample_x(), sample_target(), HuberAttrs{1.5});
-  result.push_back({{sample_x(), sample_target()}, HuberAttrs{}, "delta=1"});
-  return result;
-}
-std::vector<Sample> samples_smooth_l1() {
-  std::vector<Sample> result = each_reduction(sample_x(), sample_target(), SmoothL1Attrs{1.5});
-  result.push_back({{sample_x(), sample_target()}, SmoothL1Attrs{0}, "beta=0"});
-  return result;
-}
-std::vector<Sample> samples_bce() {
-  return each_reduction<LossAttrs>(sample_probabilities(), sample_shares());
-}
-std::vector<Sample> samples_logits() {
-  std::vector<Sample> result = each_reduction<LossAttrs>(sample_x(), sample_shares());
-  result.push_back({{sample_x(), sample_shares(), array({0.5f, 2.f, 3.f})}, LossAttrs{}, "pos_weight"});
-  result.push_back(
-      {{sample_x(), sample_shares(), full({}, 3.f)}, LossAttrs{"none"}, "one pos_weight, reduction=none"});
-  return result;
-}
-std::vector<Sample> samples_kl() {
-  std::vector<Sample> result = each_reduction<KlDivAttrs>(log(sample_probabilities()), sample_shares());
-  result.push_back({{log(sample_probabilities()), sample_shares()}, KlDivAttrs{"batchmean"}, "by batch"});
-  result.push_back(
-      {{log(sample_probabilities()), log(sample_shares())}, KlDivAttrs{"none", true}, "log_target"});
-  return result;
-}
-std::vector<Sample> samples_hinge() {
-  std::vector<Sample> result = each_reduction(sample_x(), sample_sides(), HingeAttrs{1.75});
-  result.push_back({{sample_x(), sample_sides()}, HingeAttrs{}, "margin=1"});
-  return result;
-}
-// (A target that is one of two values has no derivative.)
-std::vector<Sample> samples_hinge_embedding() {
-  std::vector<Sample> result = samples_hinge();
-  for (Sample& sample : result) sample.inputs[1] = sample.inputs[1].to(i32);
-  return result;
-}
-
-/// Of every loss, with each way to reduce.
-std::vector<Sample> samples_backward() {
-  std::vector<Sample> result;
-  for (int loss = 0; loss < static_cast<int>(std::size(kLossNames)); ++loss) {
-    const auto op = static_cast<ElementwiseLoss>(loss);
-    const bool probabilities = op == ElementwiseLoss::bce,
-               shares = op >= ElementwiseLoss::bce && op <= ElementwiseLoss::kl_div;
-    const NDArray x = probabilities ? sample_probabilities() : sample_x();
-    const NDArray t = shares                                   ? sample_shares()
-                      : op == ElementwiseLoss::hinge           ? sample_sides()
-                      : op == ElementwiseLoss::hinge_embedding ? sample_sides().to(i32)
-                                                               : sample_target();
-    const char* const reduction = loss % 3 == 0 ? "mean" : loss % 3 == 1 ? "none" : "sum";
-    const NDArray dloss = loss % 3 == 1 ? sample_shares() + 0.5 : full({}, 0.75f);
-    result.push_back({{dloss, x, t},
-                      BackwardAttrs{kLossNames[loss], 1.75, reduction},
-                      std::string("loss=") + kLossNames[loss] + ", reduction=" + reduction});
-  }
-  result.push_back({{full({}, 0.75f), sample_x(), sample_shares(), array({0.5f, 2.f, 3.f})},
-                    BackwardAttrs{"bce_with_logits", 0, "mean"},
-                    "pos_weight"});
-  result.push_back(
-      {{full({}, 0.75f), sample_x(), sample_shares()}, BackwardAttrs{"kl_div", 0, "batchmean"}, "by batch"});
-  return result;
-}
-
 template <class A, ElementwiseLoss kLoss>
-Operator record(const char* name, const char* doc, std::vector<Sample> (*samples)()) {
+Operator record(const char* name, const char* doc) {
   Operator op{.kernel = {name, run<A, kLoss>, nullptr, kDirectElements},
               .doc = doc,
               .family = "loss",
@@ -285,31 +199,27 @@ Operator record(const char* name, const char* doc, std::vector<Sample> (*samples
               .infer = infer<A, kLoss>,
               .gradient = gradient<A, kLoss>,
               .gradient_uses = {.inputs = 7},
-              .samples = samples,
               .dtypes = {f32, f64, f16, bf16}};
   if (kLoss == ElementwiseLoss::bce_with_logits) op.inputs.push_back("pos_weight?");
   return op;
 }
 
-const Operator kMse =
-    record<LossAttrs, ElementwiseLoss::mse>("mse_loss", "(x - target)^2.", samples_difference);
-const Operator kL1 = record<LossAttrs, ElementwiseLoss::l1>("l1_loss", "|x - target|.", samples_difference);
+const Operator kMse = record<LossAttrs, ElementwiseLoss::mse>("mse_loss", "(x - target)^2.");
+const Operator kL1 = record<LossAttrs, ElementwiseLoss::l1>("l1_loss", "|x - target|.");
 const Operator kHuber = record<HuberAttrs, ElementwiseLoss::huber>(
-    "huber_loss", "(x - target)^2 / 2 up to a distance of delta, delta (|x - target| - delta / 2) beyond.",
-    samples_huber);
+    "huber_loss", "(x - target)^2 / 2 up to a distance of delta, delta (|x - target| - delta / 2) beyond.");
 const Operator kSmoothL1 = record<SmoothL1Attrs, ElementwiseLoss::smooth_l1>(
-    "smooth_l1_loss", "huber_loss / beta; l1_loss for beta = 0.", samples_smooth_l1);
+    "smooth_l1_loss", "huber_loss / beta; l1_loss for beta = 0.");
 const Operator kBce = record<LossAttrs, ElementwiseLoss::bce>(
-    "bce_loss", "The cross entropy of probabilities x, logarithms at least -100.", samples_bce);
+    "bce_loss", "The cross entropy of probabilities x, logarithms at least -100.");
 const Operator kBceWithLogits = record<LossAttrs, ElementwiseLoss::bce_with_logits>(
-    "bce_with_logits", "The cross entropy of sigmoid(x); positives count pos_weight times.", samples_logits);
+    "bce_with_logits", "The cross entropy of sigmoid(x); positives count pos_weight times.");
 const Operator kKlDiv = record<KlDivAttrs, ElementwiseLoss::kl_div>(
-    "kl_div", "target (log(target) - x) for log-probabilities x.", samples_kl);
+    "kl_div", "target (log(target) - x) for log-probabilities x.");
 const Operator kHinge = record<HingeAttrs, ElementwiseLoss::hinge>(
-    "hinge_loss", "max(0, margin - x target) for targets of -1 and 1.", samples_hinge);
+    "hinge_loss", "max(0, margin - x target) for targets of -1 and 1.");
 const Operator kHingeEmbedding = record<HingeAttrs, ElementwiseLoss::hinge_embedding>(
-    "hinge_embedding_loss", "x where the target is 1, max(0, margin - x) where it is -1.",
-    samples_hinge_embedding);
+    "hinge_embedding_loss", "x where the target is 1, max(0, margin - x) where it is -1.");
 
 const Operator kBackward = {
     .kernel = {"elementwise_loss_backward", run_backward, nullptr, kDirectElements},
@@ -321,7 +231,6 @@ const Operator kBackward = {
     .infer = infer_backward,
     .gradient = gradient_backward,
     .gradient_uses = {.inputs = 15},
-    .samples = samples_backward,
     .dtypes = {f32, f64, f16, bf16},
 };
 

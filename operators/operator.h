@@ -95,7 +95,8 @@ struct Operator {
   /// Instead of a kernel: makes the outputs that infer() says from calls of other operators, when it is
   /// called.
   std::vector<NDArray> (*compose)(const Attrs& attrs, std::span<const NDArray> inputs) = nullptr;
-  /// Vary every attribute, and the shapes that matter.
+  /// Vary every attribute, and the shapes that matter. Null for families of the tree, whose samples are in a
+  /// library that only tests and benchmarks link (operators/samples/samples.h).
   std::vector<Sample> (*samples)() = nullptr;
   /// The types that inputs[0] may have, for tests and documents; empty: all.
   std::vector<DType> dtypes{};

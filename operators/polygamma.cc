@@ -35,15 +35,6 @@ void gradient(GradientContext& g) {
   g.set(0, g.head() * polygamma(g.input(0), order + 1));
 }
 
-std::vector<Sample> samples() {
-  const NDArray x = array({{0.75f, 1.f, 2.5f}, {12.25f, 0.125f, 4.f}});
-  return {{{x}, PolygammaAttrs{}, "digamma"},
-          {{x.transpose()}, PolygammaAttrs{1}, "order=1, transposed"},
-          {{x}, PolygammaAttrs{2}, "order=2"},
-          {{x * 0.25f - 3.7f}, PolygammaAttrs{0}, "digamma below 0"},
-          {{x * 0.25f - 3.7f}, PolygammaAttrs{3}, "order=3, below 0"}};
-}
-
 const Operator kPolygamma = {
     .kernel = {"polygamma", run, nullptr, 32},
     .doc = "The derivative of that order of digamma, which is itself that of lgamma.",
@@ -53,7 +44,6 @@ const Operator kPolygamma = {
     .infer = infer,
     .gradient = gradient,
     .gradient_uses = {.inputs = 1},
-    .samples = samples,
     .in_place = 1,
     .elementwise = true,
 };

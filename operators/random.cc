@@ -27,8 +27,6 @@ void check_key(const InferContext& c, size_t i) {
            "] expected a generator's state or key, i64 (2,), got ", c.dtype(i), " ", c.shape(i));
 }
 
-NDArray sample_key() { return array<int64_t>({7, 3}); }
-
 void infer_key(InferContext& c) {
   check_key(c, 0);
   const int64_t count = c.attr<KeyAttrs>().count;
@@ -45,10 +43,6 @@ void run_key(const KernelArgs& args) {
   key[args.out[0].strides[0]] = state[step];
   state[step] = static_cast<int64_t>(static_cast<uint64_t>(state[step]) +
                                      static_cast<uint64_t>(args.attr<KeyAttrs>().count));
-}
-
-std::vector<Sample> samples_key() {
-  return {{{sample_key()}, KeyAttrs{5}, "count=5", false}, {{sample_key()}, KeyAttrs{1}, "count=1", false}};
 }
 
 // Distributions: f(target, attrs, seed, offset).
@@ -87,18 +81,6 @@ void fill_poisson(const Tensor& t, const FillAttrs& a, uint64_t seed, uint64_t o
   kernels::random_poisson(t, a.a, seed, offset);
 }
 
-std::vector<Sample> samples_fill(DType dtype, double a, double b) {
-  return {{{sample_key()}, FillAttrs{{2, 3}, dtype, a, b}, "(2, 3)", false},
-          {{sample_key()}, FillAttrs{{}, dtype, a / 2, b + 0.25}, "one number, other parameters", false},
-          {{sample_key()}, FillAttrs{{5}, dtype == f32 ? f64 : i32, a, b}, "another type", false}};
-}
-std::vector<Sample> samples_uniform() { return samples_fill(f32, -1.5, 2); }
-std::vector<Sample> samples_normal() { return samples_fill(f32, 1, 0.5); }
-std::vector<Sample> samples_bernoulli() { return samples_fill(f32, 0.3, 0); }
-std::vector<Sample> samples_exponential() { return samples_fill(f32, 1.5, 0); }
-std::vector<Sample> samples_gamma() { return samples_fill(f32, 2.5, 0.5); }
-std::vector<Sample> samples_poisson() { return samples_fill(i64, 3.5, 0); }
-
 void infer_randint(InferContext& c) {
   const auto& attrs = c.attr<IntegerAttrs>();
   check_key(c, 0);
@@ -116,11 +98,6 @@ void run_randint(const KernelArgs& args) {
   kernels::random_integers(args.out[0], attrs.low, attrs.high, place.seed, place.offset);
 }
 
-std::vector<Sample> samples_randint() {
-  return {{{sample_key()}, IntegerAttrs{{2, 3}, i64, -5, 10}, "from -5 to 9", false},
-          {{sample_key()}, IntegerAttrs{{4}, u8, 0, 256}, "all u8", false}};
-}
-
 void infer_bernoulli_of(InferContext& c) {
   check_key(c, 1);
   MX_CHECK(is_floating(c.dtype(0)), InvalidArgument, "[", c.name(),
@@ -133,12 +110,6 @@ void run_bernoulli_of(const KernelArgs& args) {
   kernels::random_bernoulli(args.out[0], args.in[0], place.seed, place.offset);
 }
 
-std::vector<Sample> samples_bernoulli_of() {
-  const NDArray p = array({{0.f, 0.25f, 1.f}, {0.5f, 0.75f, 0.125f}});
-  return {{{p, sample_key()}, TypeAttrs{f32}, "a matrix", false},
-          {{p.transpose(), sample_key()}, TypeAttrs{bool_}, "transposed, bool", false}};
-}
-
 void infer_permutation(InferContext& c) {
   check_key(c, 0);
   const int64_t n = c.attr<KeyAttrs>().count;
@@ -149,10 +120,6 @@ void infer_permutation(InferContext& c) {
 void run_permutation(const KernelArgs& args) {
   const Place place(args.in[0]);
   kernels::random_permutation(args.out[0], place.seed, place.offset);
-}
-
-std::vector<Sample> samples_permutation() {
-  return {{{sample_key()}, KeyAttrs{6}, "n=6", false}, {{sample_key()}, KeyAttrs{0}, "n=0", false}};
 }
 
 void infer_categorical(InferContext& c) {
@@ -171,12 +138,6 @@ void run_categorical(const KernelArgs& args) {
   const Place place(args.in[1]);
   kernels::random_categorical(args.out[0], args.in[0], args.attr<CategoricalAttrs>().logits, place.seed,
                               place.offset);
-}
-
-std::vector<Sample> samples_categorical() {
-  const NDArray w = array({{1.5f, 0.f, 0.25f}, {3.f, 0.5f, 2.f}});
-  return {{{w, sample_key()}, CategoricalAttrs{4, false}, "samples=4", false},
-          {{w, sample_key()}, CategoricalAttrs{2, true}, "samples=2, logits", false}};
 }
 
 // Dropout
@@ -214,23 +175,14 @@ void run_dropout(const KernelArgs& args) {
   kernels::where(y, mask, y, {&zero, y.dtype, y.shape, same});
 }
 
-std::vector<Sample> samples_dropout() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  return {{{x, sample_key()}, DropoutAttrs{0.5}, "p=0.5"},
-          {{x.transpose(), sample_key()}, DropoutAttrs{0.2}, "p=0.2, transposed"},
-          {{x, sample_key()}, DropoutAttrs{0}, "p=0"},
-          {{x, sample_key()}, DropoutAttrs{1}, "p=1"}};
-}
-
 template <Fill kFill>
-Operator fill_record(const char* name, const char* doc, std::vector<Sample> (*samples)(), int64_t direct) {
+Operator fill_record(const char* name, const char* doc, int64_t direct) {
   return {.kernel = {name, run_fill<kFill>, nullptr, direct},
           .doc = doc,
           .family = "random",
           .inputs = {"key"},
           .attrs = &kAttrType<FillAttrs>,
           .infer = infer_fill,
-          .samples = samples,
           .dtypes = {i64}};
 }
 
@@ -243,29 +195,26 @@ const Operator kRandomKey = {.kernel = {"random_key", run_key, nullptr, kDirectE
                              .outputs = {"key"},
                              .attrs = &kAttrType<KeyAttrs>,
                              .infer = infer_key,
-                             .samples = samples_key,
                              .dtypes = {i64},
                              .updates = 1,
                              .random = true};
-const Operator kUniform =
-    fill_record<fill_uniform>("uniform", "Uniform numbers in [a, b).", samples_uniform, kDirectElements);
-const Operator kNormal = fill_record<fill_normal>("normal", "Normal numbers with mean a and deviation b.",
-                                                  samples_normal, kDirectSlow);
-const Operator kBernoulli = fill_record<fill_bernoulli>("bernoulli", "1 with probability a, else 0.",
-                                                        samples_bernoulli, kDirectElements);
-const Operator kExponential = fill_record<fill_exponential>("exponential", "Exponential numbers with rate a.",
-                                                            samples_exponential, kDirectSlow);
+const Operator kUniform = fill_record<fill_uniform>("uniform", "Uniform numbers in [a, b).", kDirectElements);
+const Operator kNormal =
+    fill_record<fill_normal>("normal", "Normal numbers with mean a and deviation b.", kDirectSlow);
+const Operator kBernoulli =
+    fill_record<fill_bernoulli>("bernoulli", "1 with probability a, else 0.", kDirectElements);
+const Operator kExponential =
+    fill_record<fill_exponential>("exponential", "Exponential numbers with rate a.", kDirectSlow);
 const Operator kGamma = fill_record<fill_gamma>(
-    "gamma", "Gamma-distributed numbers with shape parameter a and scale b.", samples_gamma, kDirectSlow);
-const Operator kPoisson = fill_record<fill_poisson>("poisson", "Poisson-distributed numbers with mean a.",
-                                                    samples_poisson, kDirectSlow);
+    "gamma", "Gamma-distributed numbers with shape parameter a and scale b.", kDirectSlow);
+const Operator kPoisson =
+    fill_record<fill_poisson>("poisson", "Poisson-distributed numbers with mean a.", kDirectSlow);
 const Operator kRandint = {.kernel = {"randint", run_randint, nullptr, kDirectElements},
                            .doc = "Whole numbers in [low, high), each as likely.",
                            .family = "random",
                            .inputs = {"key"},
                            .attrs = &kAttrType<IntegerAttrs>,
                            .infer = infer_randint,
-                           .samples = samples_randint,
                            .dtypes = {i64}};
 const Operator kBernoulliOf = {.kernel = {"bernoulli_of", run_bernoulli_of, nullptr, kDirectElements},
                                .doc = "1 with the element's probability, else 0.",
@@ -274,7 +223,6 @@ const Operator kBernoulliOf = {.kernel = {"bernoulli_of", run_bernoulli_of, null
                                .attrs = &kAttrType<TypeAttrs>,
                                .infer = infer_bernoulli_of,
                                .gradient = zero_gradient,
-                               .samples = samples_bernoulli_of,
                                .dtypes = {f32, f64, f16, bf16}};
 const Operator kPermutation = {.kernel = {"permutation", run_permutation, nullptr, kDirectElements},
                                .doc = "0 .. count - 1 in random order.",
@@ -282,7 +230,6 @@ const Operator kPermutation = {.kernel = {"permutation", run_permutation, nullpt
                                .inputs = {"key"},
                                .attrs = &kAttrType<KeyAttrs>,
                                .infer = infer_permutation,
-                               .samples = samples_permutation,
                                .dtypes = {i64}};
 const Operator kCategorical = {.kernel = {"categorical", run_categorical, nullptr, kDirectSlow},
                                .doc = "Indices drawn in proportion to weights.",
@@ -290,7 +237,6 @@ const Operator kCategorical = {.kernel = {"categorical", run_categorical, nullpt
                                .inputs = {"weights", "key"},
                                .attrs = &kAttrType<CategoricalAttrs>,
                                .infer = infer_categorical,
-                               .samples = samples_categorical,
                                .dtypes = {f32, f64, f16, bf16}};
 const Operator kDropout = {
     .kernel = {"dropout", run_dropout, nullptr, kDirectElements},
@@ -303,7 +249,6 @@ const Operator kDropout = {
     .infer = infer_dropout,
     .gradient = gradient_dropout,
     .gradient_uses = {.outputs = 2},
-    .samples = samples_dropout,
     .dtypes = {f32, f64, f16, bf16}};
 
 OperatorFamily family_random() {

@@ -12,6 +12,7 @@
 #include "operators/kernels/reduce.h"
 #include "operators/kernels/unary.h"
 #include "operators/reduce_gradient.h"
+#include "operators/reduce_shape.h"
 #include "operators/temporary.h"
 
 namespace mx {
@@ -53,7 +54,9 @@ constexpr bool totals(ReduceOp op) {
   return op == ReduceOp::sum || op == ReduceOp::prod || op == ReduceOp::mean;
 }
 
-Shape reduced_shape(InferContext& c, const Shape& axes, bool keep_dims, bool choosing) {
+}  // namespace
+
+Shape detail::reduced_shape(InferContext& c, const Shape& axes, bool keep_dims, bool choosing) {
   const Shape& in = c.shape(0);
   const Shape dropped = normalize_axes(axes, in.rank(), c.name());
   Shape result;
@@ -71,6 +74,10 @@ Shape reduced_shape(InferContext& c, const Shape& axes, bool keep_dims, bool cho
            "] expected at least one element to choose from, got shape ", in, " and axes ", dropped);
   return result;
 }
+
+namespace {
+
+using detail::reduced_shape;
 
 template <ReduceOp kOp>
 void infer(InferContext& c) {
@@ -174,41 +181,6 @@ int64_t work_norm(const InferContext& c) {
   return plain ? n : n > INT64_MAX / 64 ? INT64_MAX : n * 64;
 }
 
-NDArray sample_matrix() { return array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}); }
-NDArray sample_planes() { return (arange(-5., 7.) * 0.25f).reshape({2, 3, 2}); }
-
-template <class Attrs>
-std::vector<Sample> samples() {
-  const NDArray x = sample_matrix(), y = sample_planes();
-  std::vector<Sample> list = {
-      {{x}, Attrs{}, "all of a matrix"},
-      {{x}, Attrs{{0}}, "axes=(0,)"},
-      {{x.transpose()}, Attrs{{-1}, true}, "the last axis of a transposed matrix, keep_dims"},
-      {{y}, Attrs{{2, 0}}, "axes=(2, 0)"},
-      {{y}, Attrs{{}, true}, "all, keep_dims"},
-      {{x[0].select(0, 1)}, Attrs{}, "rank 0"}};
-  if constexpr (std::is_same_v<Attrs, TotalAttrs>)
-    list.push_back({{x}, Attrs{{1}, false, f64}, "axes=(1,), dtype=f64"});
-  return list;
-}
-
-std::vector<Sample> samples_variance() {
-  const NDArray x = sample_matrix(), y = sample_planes();
-  return {{{x}, VarianceAttrs{}, "all of a matrix"},
-          {{x.transpose()}, VarianceAttrs{{0}, 0}, "correction=0"},
-          {{y}, VarianceAttrs{{0, 2}, 1.5, true}, "axes=(0, 2), correction=1.5, keep_dims"}};
-}
-
-std::vector<Sample> samples_norm() {
-  const NDArray x = sample_matrix(), y = sample_planes() + 0.1f;
-  std::vector<Sample> list;
-  for (double p : {2., 1., 3., 0.5, -1., 0., kInfinity, -kInfinity})
-    list.push_back({{x}, NormAttrs{{1}, p}, "p=" + to_string(AttrValue(p)), p != 0});
-  list.push_back({{y}, NormAttrs{{0, -1}, 2, true}, "axes=(0, -1), keep_dims"});
-  list.push_back({{x.transpose()}, NormAttrs{}, "all of a transposed matrix"});
-  return list;
-}
-
 template <size_t kIndex>
 const Operator& record() {
   constexpr ReduceOp kOp = kEntries[kIndex].op;
@@ -224,7 +196,6 @@ const Operator& record() {
       .infer = kTotal ? infer_total<kOp> : infer<kOp>,
       .gradient = detail::reduce_gradient(kOp).gradient,
       .gradient_uses = detail::reduce_gradient(kOp).uses,
-      .samples = samples<Attrs>,
   };
   return op;
 }
@@ -238,7 +209,6 @@ const Operator kVar = {
     .infer = infer_variance<ReduceOp::var>,
     .gradient = detail::gradient_var,
     .gradient_uses = {.inputs = 1},
-    .samples = samples_variance,
 };
 
 const Operator kStddev = {
@@ -250,7 +220,6 @@ const Operator kStddev = {
     .infer = infer_variance<ReduceOp::std>,
     .gradient = detail::gradient_stddev,
     .gradient_uses = {.inputs = 1, .outputs = 1},
-    .samples = samples_variance,
 };
 
 const Operator kNorm = {
@@ -262,7 +231,6 @@ const Operator kNorm = {
     .infer = infer_norm,
     .gradient = detail::gradient_norm,
     .gradient_uses = {.inputs = 1, .outputs = 1},
-    .samples = samples_norm,
     .work = work_norm,
 };
 

@@ -17,6 +17,7 @@
 #include <initializer_list>
 #include <optional>
 
+#include "operators/axis_list.h"
 #include "operators/operator.h"
 
 namespace mx {
@@ -32,7 +33,7 @@ class Axes : public Shape {
 };
 
 struct ReduceAttrs {
-  Shape axes;
+  detail::AxisList axes;
   bool keep_dims = false;
   template <class V>
   static void fields(V&& v) {
@@ -43,7 +44,7 @@ struct ReduceAttrs {
 
 /// Of sum, prod and mean.
 struct TotalAttrs {
-  Shape axes;
+  detail::AxisList axes;
   bool keep_dims = false;
   std::optional<DType> dtype{};
   template <class V>
@@ -55,7 +56,7 @@ struct TotalAttrs {
 };
 
 struct VarianceAttrs {
-  Shape axes;
+  detail::AxisList axes;
   double correction = 1;
   bool keep_dims = false;
   template <class V>
@@ -67,7 +68,7 @@ struct VarianceAttrs {
 };
 
 struct NormAttrs {
-  Shape axes;
+  detail::AxisList axes;
   double p = 2;
   bool keep_dims = false;
   template <class V>

@@ -109,6 +109,8 @@ NDArray extreme_signs(const NDArray& x, const NDArray& y, const Cut& cut) {
 
 }  // namespace
 
+NDArray with_reduced_dims(const GradientContext& g, const NDArray& result) { return cut_of(g).kept(result); }
+
 ReduceGradient reduce_gradient(ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:

@@ -13,6 +13,8 @@ struct ReduceGradient {
 
 /// Of those with ReduceAttrs.
 ReduceGradient reduce_gradient(kernels::ReduceOp op);
+/// A result of an operator with ReduceAttrs with sizes of 1 for the reduced dimensions.
+NDArray with_reduced_dims(const GradientContext& g, const NDArray& result);
 void gradient_var(GradientContext& g);
 void gradient_stddev(GradientContext& g);
 void gradient_norm(GradientContext& g);

@@ -38,15 +38,6 @@ void run(const KernelArgs& args) {
   kernels::scan(kOp, args.out[0], args.in[0], attrs.axis, {attrs.exclusive, attrs.reverse});
 }
 
-std::vector<Sample> samples() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  return {{{x}, ScanAttrs{}, "axis=0"},
-          {{x}, ScanAttrs{-1}, "axis=-1"},
-          {{x.transpose()}, ScanAttrs{0, false, true}, "reverse, transposed"},
-          {{x}, ScanAttrs{1, true}, "axis=1, exclusive"},
-          {{x}, ScanAttrs{1, true, true}, "axis=1, exclusive, reverse"}};
-}
-
 template <size_t kIndex>
 const Operator& record() {
   constexpr ScanOp kOp = kEntries[kIndex].op;
@@ -59,7 +50,6 @@ const Operator& record() {
       .infer = infer<kOp>,
       .gradient = detail::scan_gradient(kOp).gradient,
       .gradient_uses = detail::scan_gradient(kOp).uses,
-      .samples = samples,
       .in_place = 1,
   };
   return op;
@@ -79,15 +69,6 @@ void run_recurrence(const KernelArgs& args) {
   kernels::linear_recurrence(args.out[0], args.in[0], args.in[1], attrs.axis, attrs.reverse);
 }
 
-std::vector<Sample> samples_recurrence() {
-  const NDArray a = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  const NDArray b = array({{2.f, 1.f, -1.5f}, {0.5f, 4.f, -3.f}});
-  return {{{a, b}, RecurrenceAttrs{}, "axis=0"},
-          {{a, b}, RecurrenceAttrs{1}, "axis=1"},
-          {{a.transpose(), b.transpose()}, RecurrenceAttrs{-2, true}, "reverse, transposed"},
-          {{a[0].select(0, 1), b[0].select(0, 0)}, RecurrenceAttrs{}, "rank 0"}};
-}
-
 const Operator kLinearRecurrence = {
     .kernel = {"linear_recurrence", run_recurrence, nullptr, 512},
     .doc = "y[i] = a[i] * y[i - 1] + b[i] along an axis, from y[0] = b[0].",
@@ -97,7 +78,6 @@ const Operator kLinearRecurrence = {
     .infer = infer_recurrence,
     .gradient = detail::gradient_linear_recurrence,
     .gradient_uses = {.inputs = 1, .outputs = 1},
-    .samples = samples_recurrence,
     .dtypes = {f32, f64, f16, bf16},
     .in_place = 3,
 };

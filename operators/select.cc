@@ -48,22 +48,6 @@ void gradient_clamp(GradientContext& g) {
   if (g.wanted(2)) g.set(2, where(logical_or(x > high, high < low), g.head(), 0));
 }
 
-NDArray sample_matrix() { return array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}); }
-
-std::vector<Sample> samples_where() {
-  const NDArray a = sample_matrix(), b = a * 2.f + 1.f, choice = less(a, 1.f);
-  return {{{choice, a, b}, {}, "same shape"},
-          {{choice[0], a, full({}, 7)}, {}, "a row of conditions and a number"},
-          {{choice.transpose(), a.transpose(), array({{3.f}, {2.f}, {-1.f}})}, {}, "transposed, a column"}};
-}
-
-std::vector<Sample> samples_clamp() {
-  const NDArray x = sample_matrix();
-  return {{{x, full({}, -1), full({}, 1)}, {}, "numbers"},
-          {{x, array({-1.f, -1.f, 1.f}), array({2.f, 2.5f, 1.75f})}, {}, "a row of limits"},
-          {{x.transpose(), array({{-1.f}, {0.f}, {1.f}}), full({}, 2.5)}, {}, "transposed, a column"}};
-}
-
 const Operator kWhere = {
     .kernel = {"where", run_where, nullptr, kDirectElements},
     .doc = "a where the condition is not zero, b elsewhere.",
@@ -72,7 +56,6 @@ const Operator kWhere = {
     .infer = infer_where,
     .gradient = gradient_where,
     .gradient_uses = {.inputs = 1},
-    .samples = samples_where,
     .in_place = 6,
     .elementwise = true,
 };
@@ -85,7 +68,6 @@ const Operator kClamp = {
     .infer = infer_clamp,
     .gradient = gradient_clamp,
     .gradient_uses = {.inputs = 7},
-    .samples = samples_clamp,
     .in_place = 7,
     .elementwise = true,
 };

@@ -60,13 +60,6 @@ void run_concat(const KernelArgs& args) {
 
 int64_t work_concat(const InferContext& c) { return c.output_shape(0).numel(); }
 
-std::vector<Sample> samples_concat() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  return {{{x, x[{Slice{0, 1}}]}, AxisAttrs{0}, "axis=0"},
-          {{x, x[{colon, Slice{1, 2}}], x}, AxisAttrs{-1}, "axis=-1, three"},
-          {{x.transpose()}, AxisAttrs{1}, "one, transposed"}};
-}
-
 // Views of the head.
 void gradient_concat(GradientContext& g) {
   const NDArray& head = g.head();
@@ -112,13 +105,6 @@ void gradient_split(GradientContext& g) {
   g.set(0, concat(heads, g.attr<SplitAttrs>().axis));
 }
 
-std::vector<Sample> samples_split() {
-  const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
-  return {{{x}, SplitAttrs{{1, 1}, 0}, "sizes=[1, 1], axis=0"},
-          {{x}, SplitAttrs{{2, 0, 1}, -1}, "sizes=[2, 0, 1], axis=-1"},
-          {{x.transpose()}, SplitAttrs{{3}, 0}, "one piece, transposed"}};
-}
-
 const Operator kConcat = {.kernel = {"concat", run_concat, nullptr, kDirectElements},
                           .doc = "Arrays one behind the other along an axis.",
                           .family = "shape",
@@ -126,7 +112,6 @@ const Operator kConcat = {.kernel = {"concat", run_concat, nullptr, kDirectEleme
                           .attrs = &kAttrType<AxisAttrs>,
                           .infer = infer_concat,
                           .gradient = gradient_concat,
-                          .samples = samples_concat,
                           .work = work_concat};
 const Operator kSplit = {.kernel = {"split", run_split, nullptr, kDirectElements},
                          .doc = "Pieces of an array along an axis.",
@@ -135,8 +120,7 @@ const Operator kSplit = {.kernel = {"split", run_split, nullptr, kDirectElements
                          .outputs = {"y..."},
                          .attrs = &kAttrType<SplitAttrs>,
                          .infer = infer_split,
-                         .gradient = gradient_split,
-                         .samples = samples_split};
+                         .gradient = gradient_split};
 
 std::vector<NDArray> each(std::span<const NDArray> arrays, NDArray (*change)(const NDArray&)) {
   std::vector<NDArray> result;

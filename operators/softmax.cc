@@ -61,24 +61,6 @@ void gradient_log_softmax_backward(GradientContext& g) {
   if (g.wanted(1)) g.set(1, -(shares * total(g, g.input(0))));
 }
 
-NDArray sample_input() { return array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}); }
-
-std::vector<Sample> samples() {
-  const NDArray x = sample_input();
-  return {{{x}, SoftmaxAttrs{}, "axis=-1"},
-          {{x}, SoftmaxAttrs{0}, "axis=0"},
-          {{x.transpose()}, SoftmaxAttrs{1}, "axis=1, transposed"},
-          {{x.reshape({1, 2, 3})}, SoftmaxAttrs{-2}, "axis=-2 of (1, 2, 3)"},
-          {{x[0].select(0, 1)}, SoftmaxAttrs{0}, "rank 0"}};
-}
-
-template <NDArray (*kForward)(const Arg&, int64_t)>
-std::vector<Sample> samples_backward() {
-  const NDArray x = sample_input(), dy = array({{0.5f, 1.f, -1.f}, {2.f, 0.25f, -0.75f}});
-  return {{{dy, kForward(x, -1)}, SoftmaxAttrs{}, "axis=-1"},
-          {{dy.transpose(), kForward(x, 1).transpose()}, SoftmaxAttrs{0}, "axis=0, transposed"}};
-}
-
 const std::vector<DType> kFloating = {f32, f64, f16, bf16};
 
 const Operator kSoftmax = {
@@ -90,7 +72,6 @@ const Operator kSoftmax = {
     .infer = infer,
     .gradient = gradient_softmax,
     .gradient_uses = {.outputs = 1},
-    .samples = samples,
     .dtypes = kFloating,
     .in_place = 1,
 };
@@ -104,7 +85,6 @@ const Operator kLogSoftmax = {
     .infer = infer,
     .gradient = gradient_log_softmax,
     .gradient_uses = {.outputs = 1},
-    .samples = samples,
     .dtypes = kFloating,
     .in_place = 1,
 };
@@ -119,7 +99,6 @@ const Operator kSoftmaxBackward = {
     .infer = infer,
     .gradient = gradient_softmax_backward,
     .gradient_uses = {.inputs = 3},
-    .samples = samples_backward<softmax>,
     .dtypes = kFloating,
     .in_place = 3,
 };
@@ -134,7 +113,6 @@ const Operator kLogSoftmaxBackward = {
     .infer = infer,
     .gradient = gradient_log_softmax_backward,
     .gradient_uses = {.inputs = 3},
-    .samples = samples_backward<log_softmax>,
     .dtypes = kFloating,
     .in_place = 3,
 };

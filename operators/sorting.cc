@@ -41,8 +41,6 @@ struct SearchAttrs {
   }
 };
 
-NDArray sample_matrix() { return array({{1.5f, -2.f, 0.25f, 7.f}, {3.f, -0.5f, 2.f, -4.f}}); }
-
 void infer_sort(InferContext& c) {
   normalize_axis(c.attr<SortAttrs>().axis, c.shape(0).rank(), c.name());
   c.output(c.shape(0), c.dtype(0));
@@ -79,14 +77,6 @@ void gradient_topk(GradientContext& g) {
   if (g.head(0).defined()) g.set(0, put_back(g, g.output(1), g.attr<TopKAttrs>().axis));
 }
 
-std::vector<Sample> samples_sort() {
-  const NDArray x = sample_matrix();
-  return {{{x}, SortAttrs{-1, false}, "axis=-1"},
-          {{x}, SortAttrs{0, true}, "axis=0, descending"},
-          {{x.transpose()}, SortAttrs{0, false}, "axis=0, transposed"},
-          {{x}, SortAttrs{1, true}, "axis=1, descending"}};
-}
-
 void infer_topk(InferContext& c) {
   const auto& attrs = c.attr<TopKAttrs>();
   Shape shape = c.shape(0);
@@ -101,13 +91,6 @@ void infer_topk(InferContext& c) {
 void run_topk(const KernelArgs& args) {
   const auto& attrs = args.attr<TopKAttrs>();
   kernels::topk(&args.out[0], &args.out[1], args.in[0], attrs.axis, attrs.largest);
-}
-
-std::vector<Sample> samples_topk() {
-  const NDArray x = sample_matrix();
-  return {{{x}, TopKAttrs{2, -1, true}, "k=2, axis=-1"},
-          {{x}, TopKAttrs{1, 0, false}, "k=1, axis=0, smallest"},
-          {{x.transpose()}, TopKAttrs{3, 0, true}, "k=3, axis=0, transposed"}};
 }
 
 // Its outputs have room for as many values as there are elements; the last one says how many there are.
@@ -142,11 +125,6 @@ void run_unique(const KernelArgs& args) {
   }
 }
 
-std::vector<Sample> samples_unique() {
-  const NDArray x = array({{1.5f, -2.f, 1.5f}, {3.f, -2.f, 2.f}});
-  return {{{x}, {}, "a matrix", false}, {{x.transpose()}, {}, "transposed", false}};
-}
-
 void infer_searchsorted(InferContext& c) {
   MX_CHECK(c.shape(0).rank() == 1, InvalidArgument, "[", c.name(),
            "] expected a sorted array of rank 1, got shape ", c.shape(0));
@@ -161,12 +139,6 @@ void run_searchsorted(const KernelArgs& args) {
 
 int64_t work_searchsorted(const InferContext& c) { return c.shape(1).numel(); }
 
-std::vector<Sample> samples_searchsorted() {
-  const NDArray sorted = array({-2.f, 0.25f, 0.25f, 3.f});
-  return {{{sorted, sample_matrix()}, SearchAttrs{false}, "before equals"},
-          {{sorted, array({0.25f, -3.f, 3.f})}, SearchAttrs{true}, "behind equals"}};
-}
-
 const Operator kSort = {.kernel = {"sort", run_sort, nullptr, kDirectElements},
                         .doc = "The elements along an axis in order.",
                         .family = "sorting",
@@ -174,15 +146,13 @@ const Operator kSort = {.kernel = {"sort", run_sort, nullptr, kDirectElements},
                         .attrs = &kAttrType<SortAttrs>,
                         .infer = infer_sort,
                         .gradient = gradient_sort,
-                        .gradient_uses = {.inputs = 1},
-                        .samples = samples_sort};
+                        .gradient_uses = {.inputs = 1}};
 const Operator kArgsort = {.kernel = {"argsort", run_argsort, nullptr, kDirectElements},
                            .doc = "The indices along an axis that sort the elements.",
                            .family = "sorting",
                            .inputs = {"x"},
                            .attrs = &kAttrType<SortAttrs>,
-                           .infer = infer_argsort,
-                           .samples = samples_sort};
+                           .infer = infer_argsort};
 const Operator kTopK = {.kernel = {"topk", run_topk, nullptr, kDirectElements},
                         .doc = "The k largest or smallest elements along an axis, and their indices.",
                         .family = "sorting",
@@ -191,23 +161,20 @@ const Operator kTopK = {.kernel = {"topk", run_topk, nullptr, kDirectElements},
                         .attrs = &kAttrType<TopKAttrs>,
                         .infer = infer_topk,
                         .gradient = gradient_topk,
-                        .gradient_uses = {.outputs = 2},
-                        .samples = samples_topk};
+                        .gradient_uses = {.outputs = 2}};
 const Operator kUnique = {
     .kernel = {"unique", run_unique, nullptr, kDirectElements, false},
     .doc = "The different elements; the first `size` of each output count, the rest is 0.",
     .family = "sorting",
     .inputs = {"x"},
     .outputs = {"values", "first", "inverse", "counts", "size"},
-    .infer = infer_unique,
-    .samples = samples_unique};
+    .infer = infer_unique};
 const Operator kSearchsorted = {.kernel = {"searchsorted", run_searchsorted, nullptr, kDirectElements},
                                 .doc = "Where values belong in a sorted array.",
                                 .family = "sorting",
                                 .inputs = {"sorted", "values"},
                                 .attrs = &kAttrType<SearchAttrs>,
                                 .infer = infer_searchsorted,
-                                .samples = samples_searchsorted,
                                 .work = work_searchsorted};
 
 }  // namespace

@@ -35,7 +35,7 @@ ORDER = [
 RANK = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}
 
 # What `mx::<name>` or `mx_add_library(<name> ...)` is, where the name is not the folder's.
-LIBRARY_LAYER = {"base": "engine/base", "device": "engine/device"}
+LIBRARY_LAYER = {"base": "engine/base", "device": "engine/device", "operator_samples": "operators"}
 
 # Folders of tests/ that see everything.
 FREE_TESTS = {"conformance", "support", "project"}

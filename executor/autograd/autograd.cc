@@ -3,6 +3,7 @@
 #include "engine/base/check.h"
 #include "executor/autograd/backward.h"
 #include "executor/autograd/function_node.h"
+#include "executor/autograd/grad_cell.h"
 #include "executor/autograd/operator_node.h"
 #include "executor/autograd/view_node.h"
 #include "ndarray/hooks.h"
@@ -11,44 +12,49 @@ namespace mx {
 
 using detail::ArrayImpl;
 using detail::Edge;
-using detail::Node;
+using detail::GradCell;
 
 namespace {
-
-// Null: not recorded. (It belongs to the array.)
-Node* node_of(const NDArray& array) { return detail::edge_of(array.impl()).node.get(); }
 
 void hook_requires_grad(const NDArray& array, GradReq req) {
   ArrayImpl& impl = array.impl();
   MX_CHECK(is_floating(impl.dtype), InvalidArgument,
            "[requires_grad_] expected an array of floating point, got one of ", impl.dtype);
-  if (Node* const node = node_of(array); node == nullptr) {
-    detail::set_edge(impl, detail::make_node<detail::Leaf>(impl, req), 0);
-  } else if (node->leaf()) {
-    static_cast<detail::Leaf*>(node)->set_req(req);
+  if (const Edge edge = detail::edge_of(impl); !edge) {
+    const auto cell = std::make_shared<GradCell>(impl, req);
+    const auto leaf = detail::make_node<detail::Leaf>();
+    static_cast<detail::Leaf&>(*leaf).set_cell(cell);
+    detail::set_cell(impl, {leaf, 0}, cell);
+  } else if (edge.node->leaf()) {
+    if (const auto cell = detail::cell_of(impl)) cell->set_req(req);
   }
 }
 
-bool hook_is_leaf(const NDArray& array) { return node_of(array)->leaf(); }
+bool hook_is_leaf(const NDArray& array) {
+  const Edge edge = detail::edge_of(array.impl());
+  return edge && edge.node->leaf();
+}
 
 NDArray hook_grad(const NDArray& array) {
-  const Node* const node = node_of(array);
-  if (node->leaf()) return static_cast<const detail::Leaf*>(node)->grad();
-  return node->retained(array.impl().extension_output);
+  const auto cell = detail::cell_of(array.impl());
+  return cell != nullptr ? cell->grad() : NDArray();
 }
 
 void hook_set_grad(const NDArray& array, const NDArray& grad) {
   MX_CHECK(array.requires_grad() && hook_is_leaf(array), InvalidState,
            "[set_grad] expected an array with requires_grad_(), got one of shape ", array.shape(),
            " without");
-  static_cast<detail::Leaf*>(node_of(array))->set_grad(grad);
+  if (const auto cell = detail::cell_of(array.impl())) cell->set_grad(grad);
 }
 
 void hook_retain_grad(const NDArray& array) {
   const Edge edge = detail::edge_of(array.impl());
   MX_CHECK(edge, InvalidState, "[retain_grad] expected a recorded array, got one of shape ", array.shape(),
            " for which nothing was recorded");
-  if (!edge.node->leaf()) edge.node->attach({.output = edge.output, .retains = true});
+  if (detail::cell_of(array.impl()) != nullptr) return;
+  const auto cell = std::make_shared<GradCell>(array.impl(), GradReq::add);
+  edge.node->attach({.output = edge.output, .cell = cell});
+  detail::set_cell(array.impl(), edge, cell);
 }
 
 HookHandle hook_add_hook(const NDArray& array, GradHook hook) {
@@ -111,42 +117,6 @@ std::vector<NDArray> apply(const std::vector<NDArray>& inputs,
                            std::function<std::vector<NDArray>(std::span<const NDArray>)> back) {
   MX_CHECK(forward && back, InvalidArgument, "[apply] expected two functions, got an empty one");
   return detail::apply_function(std::make_shared<ClosureFunction>(forward, std::move(back)), inputs);
-}
-
-std::vector<NDArray> detail::apply_function(std::shared_ptr<Function> function,
-                                            std::span<const NDArray> inputs) {
-  std::vector<NDArray> outputs;
-  {
-    NoGrad pause;
-    outputs = function->forward(inputs);
-  }
-  std::vector<Edge> edges;
-  std::vector<Ref<ArrayImpl>> shapes;
-  bool any = false;
-  for (const NDArray& input : inputs) {
-    edges.push_back(input.impl().recorded() ? edge_of(input.impl()) : Edge{});
-    shapes.push_back(shape_of(input.impl()));
-    any = any || edges.back();
-  }
-  if (!any) return outputs;
-  const auto back = [function, shapes](const Step& step) {
-    const std::vector<NDArray> gradients = function->backward(step.heads);
-    MX_CHECK(gradients.size() == shapes.size(), InvalidArgument, "[Function] expected ", shapes.size(),
-             " gradients from backward(), one per input, got ", gradients.size());
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      if (!gradients[i].defined()) continue;
-      MX_CHECK(gradients[i].shape() == shapes[i]->shape, InvalidArgument, "[Function] expected gradient ", i,
-               " of backward() in the input's shape ", shapes[i]->shape, ", got ", gradients[i].shape());
-      step.results[i] = gradients[i].to(shapes[i]->dtype);
-    }
-  };
-  const Ref<Node> node = make_node<FunctionNode>("Function", std::move(edges), outputs.size(), back);
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    // A new array: forward() may have returned an input, or keep an output, which must not lead to itself.
-    outputs[i] = NDArray(without_edge(outputs[i].impl()));
-    if (is_floating(outputs[i].dtype())) set_edge(outputs[i].impl(), node, static_cast<uint32_t>(i));
-  }
-  return outputs;
 }
 
 bool detail::install_autograd() {

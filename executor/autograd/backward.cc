@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "engine/base/check.h"
+#include "executor/autograd/grad_cell.h"
 #include "ndarray/grad_mode.h"
 #include "operators/elementwise_binary.h"
 
@@ -146,13 +147,17 @@ class Pass {
     }
   };
 
+  // The entry of this pass for a node. A node's slot belongs to one pass at a time, and other passes find
+  // their entries in elsewhere_. An entry stays where it began: the slot may become free between two
+  // contributions, when the other pass visits the node, and taking it then would split the gradient over two
+  // entries.
   Pending& pending_of(const Ref<Node>& node) {
-    const void* expected = nullptr;
     if (node->pass.load(std::memory_order_relaxed) == this) return pending_[node->place_in_pass];
-    const bool here = node->pass.compare_exchange_strong(expected, this, std::memory_order_acquire);
-    if (!here)
+    if (!elsewhere_.empty())
       if (const auto known = elsewhere_.find(node.get()); known != elsewhere_.end())
         return pending_[known->second];
+    const void* expected = nullptr;
+    const bool here = node->pass.compare_exchange_strong(expected, this, std::memory_order_acquire);
     size_t place = pending_.size();
     if (free_.empty()) {
       pending_.emplace_back();
@@ -184,12 +189,15 @@ class Pass {
     if (node.attached())
       for (uint32_t i = 0; i < heads.size(); ++i) {
         bool touched = false;
-        if (heads[i].array.defined()) heads[i].array = node.passed(i, std::move(heads[i].array), touched);
+        if (heads[i].array.defined()) {
+          heads[i].array = node.apply_attachments(i, std::move(heads[i].array), touched);
+        }
         heads[i].own = heads[i].own && !touched;
       }
     if (targets_ != nullptr) targets_->take(node, heads);
     if (node.leaf()) {
-      if (targets_ == nullptr) static_cast<Leaf&>(node).accumulate(std::move(heads[0].array), heads[0].own);
+      const auto cell = targets_ == nullptr ? static_cast<Leaf&>(node).cell() : nullptr;
+      if (cell != nullptr) cell->accumulate(std::move(heads[0].array), heads[0].own);
       return;
     }
     const std::span<const Edge> edges = node.edges();
@@ -202,7 +210,7 @@ class Pass {
     if (!any) return;
     Few<NDArray> arrays(heads.size()), results(edges.size());
     for (size_t i = 0; i < heads.size(); ++i) arrays.span()[i] = heads[i].array;
-    node.back({arrays.span(), wanted.span(), results.span(), keep_, recorded_});
+    node.back({node, arrays.span(), wanted.span(), results.span(), keep_, recorded_});
     for (size_t i = 0; i < edges.size(); ++i) {
       NDArray& result = results.span()[i];
       if (wanted.span()[i] == 0 || !result.defined()) continue;
@@ -230,7 +238,7 @@ class Pass {
   std::vector<Pending> pending_;
   std::vector<size_t> free_;
   std::priority_queue<Entry> queue_;
-  std::unordered_map<const Node*, size_t> elsewhere_;  // of nodes that another pass uses at the same time
+  std::unordered_map<const Node*, size_t> elsewhere_;  // entries of nodes whose slot was another pass's
   uint64_t arrivals_ = 0;
 };
 

@@ -15,7 +15,7 @@ class FunctionNode : public Node {
  public:
   using Back = std::function<void(const Step&)>;
 
-  /// `name` lives as long as the process.
+  /// `name` lives as long as the process. `back` must not own an array that has a node.
   FunctionNode(const char* name, std::vector<Edge> edges, size_t outputs, Back back)
       : name_(name), edges_(std::move(edges)), outputs_(outputs), back_(std::move(back)) {
     set_order();

@@ -1,12 +1,10 @@
 #include "executor/autograd/node.h"
 
 #include <algorithm>
-#include <array>
 
 #include "engine/base/check.h"
+#include "executor/autograd/grad_cell.h"
 #include "executor/autograd/view_node.h"
-#include "ndarray/grad_mode.h"
-#include "operators/elementwise_binary.h"
 
 namespace mx::detail {
 
@@ -67,12 +65,16 @@ HookHandle Node::attach(Attachment attachment) {
   });
 }
 
-NDArray Node::passed(uint32_t output, NDArray head, bool& touched) {
+NDArray Node::apply_attachments(uint32_t output, NDArray head, bool& touched) {
   std::vector<GradHook> hooks;
+  std::vector<std::shared_ptr<GradCell>> cells;
   {
     std::lock_guard lock(attachments_->mutex);
-    for (const Attachment& a : attachments_->list)
-      if (a.output == output && a.hook) hooks.push_back(a.hook);
+    for (const Attachment& a : attachments_->list) {
+      if (a.output != output) continue;
+      if (a.hook) hooks.push_back(a.hook);
+      if (std::shared_ptr<GradCell> cell = a.cell.lock()) cells.push_back(std::move(cell));
+    }
   }
   for (const GradHook& hook : hooks) {
     touched = true;
@@ -83,72 +85,67 @@ NDArray Node::passed(uint32_t output, NDArray head, bool& touched) {
              other.dtype(), ' ', other.shape());
     head = other;
   }
-  std::lock_guard lock(attachments_->mutex);
-  for (Attachment& a : attachments_->list) {
-    if (a.output != output || !a.retains) continue;
-    a.grad = a.grad.defined() ? a.grad + head : head.clone();
-  }
+  for (const std::shared_ptr<GradCell>& cell : cells) cell->accumulate(head, false);
   return head;
 }
 
-NDArray Node::retained(uint32_t output) const {
-  if (!attached()) return {};
-  std::lock_guard lock(attachments_->mutex);
-  for (const Attachment& a : attachments_->list)
-    if (a.output == output && a.retains) return a.grad;
-  return {};
-}
-
-Leaf::Leaf(const ArrayImpl& array, GradReq req)
-    : req_(req), shape_(array.shape), dtype_(array.dtype), context_(array.context()) {}
-
-void Leaf::set_req(GradReq req) {
-  std::lock_guard lock(mutex_);
-  req_ = req;
-}
-
-NDArray Leaf::grad() const {
-  std::lock_guard lock(mutex_);
-  return grad_;
-}
-
-void Leaf::set_grad(NDArray grad) {
-  MX_CHECK(
-      !grad.defined() || (grad.shape() == shape_ && grad.dtype() == dtype_ && grad.context() == context_),
-      InvalidArgument, "[set_grad] expected a gradient like its array, ", dtype_, ' ', shape_, " on ",
-      context_, ", got ", grad.dtype(), ' ', grad.shape(), " on ", grad.context());
-  std::lock_guard lock(mutex_);
-  grad_ = std::move(grad);
-}
-
-void Leaf::accumulate(NDArray gradient, bool own) {
-  std::lock_guard lock(mutex_);
-  if (req_ == GradReq::null) return;
-  if (grad_.defined() && req_ == GradReq::add) {
-    if (grad_.impl().recorded() || gradient.impl().recorded()) {
-      grad_ = grad_ + gradient;
-    } else {
-      NoGrad pause;
-      grad_ += gradient;
-    }
-  } else if (grad_.defined() && !gradient.impl().recorded()) {
-    NoGrad pause;
-    grad_.copy_from(gradient);
-  } else {
-    grad_ = own ? std::move(gradient) : gradient.clone();
-  }
-}
-
 void set_edge(ArrayImpl& array, Ref<Node> node, uint32_t output) {
-  array.extension = Ref<ArrayExtension>(node.get());
-  array.extension_output = output;
-  array.flags.fetch_or(kRecorded, std::memory_order_relaxed);
+  array.set_extension({Ref<ArrayExtension>(node.get()), output}, true);
 }
+
+namespace {
+
+// Stands between an array and its node where the array has a gradient of its own. In its place an array's
+// extension has this number for its output.
+constexpr uint32_t kWithCell = UINT32_MAX;
+
+struct CellEdge final : ArrayExtension {
+  CellEdge(const Edge& e, std::shared_ptr<GradCell> c) : edge(e), cell(std::move(c)) {}
+  void end() noexcept override { delete this; }
+  const Edge edge;
+  const std::shared_ptr<GradCell> cell;
+};
+
+// The node that an array itself leads to, whatever it is a view of.
+Edge own_edge(const ArrayImpl::Extension& extension) {
+  if (!extension.node) return {};
+  if (extension.output == kWithCell) return static_cast<const CellEdge*>(extension.node.get())->edge;
+  return {Ref<Node>(static_cast<Node*>(extension.node.get())), extension.output};
+}
+
+// The node of a view is a note of what it was for the root's node of that time. It is made anew when the root
+// has another node now.
+Edge edge_of_view(ArrayImpl& view) {
+  for (;;) {
+    const Edge root = edge_of(*view.base);
+    if (!root) return {};
+    const ArrayImpl::Extension known = view.extension();
+    Edge edge = own_edge(known);
+    if (edge && static_cast<const ViewNode*>(edge.node.get())->shows(root)) return edge;
+    edge = {make_view_node(root, *view.base, view), 0};
+    if (view.exchange_extension(known.node.get(), {Ref<ArrayExtension>(edge.node.get()), 0})) return edge;
+  }  // (another thread has made one meanwhile)
+}
+
+}  // namespace
 
 Edge edge_of(const ArrayImpl& array) {
-  if (array.base) refresh_view(const_cast<ArrayImpl&>(array));
-  if (!array.extension) return {};
-  return {Ref<Node>(static_cast<Node*>(array.extension.get())), array.extension_output};
+  if (array.base && !array.has_own_node()) return edge_of_view(const_cast<ArrayImpl&>(array));
+  return own_edge(array.extension());
+}
+
+void set_cell(ArrayImpl& array, const Edge& edge, std::shared_ptr<GradCell> cell) {
+  const bool own = edge.node->leaf() || array.has_own_node();
+  array.set_extension({Ref<ArrayExtension>::adopt(new CellEdge(edge, std::move(cell))), kWithCell}, own);
+}
+
+std::shared_ptr<GradCell> cell_of(const ArrayImpl& array) {
+  const Edge edge = edge_of(array);  // (a view drops its cell with the node of another time)
+  if (!edge) return nullptr;
+  const ArrayImpl::Extension extension = array.extension();
+  if (extension.node && extension.output == kWithCell)
+    return static_cast<const CellEdge*>(extension.node.get())->cell;
+  return edge.node->leaf() ? static_cast<const Leaf*>(edge.node.get())->cell() : nullptr;
 }
 
 Ref<ArrayImpl> without_edge(const ArrayImpl& array) {
@@ -156,17 +153,31 @@ Ref<ArrayImpl> without_edge(const ArrayImpl& array) {
 }
 
 NDArray with_edge(const ArrayImpl& array, const Edge& edge) {
-  if (!edge) return NDArray(without_edge(array));
-  if (array.extension.get() == edge.node.get() && array.extension_output == edge.output)
-    return NDArray(Ref<ArrayImpl>(const_cast<ArrayImpl*>(&array)));
   Ref<ArrayImpl> made = without_edge(array);
-  set_edge(*made, edge.node, edge.output);
+  if (edge) set_edge(*made, edge.node, edge.output);
   return NDArray(std::move(made));
 }
 
+namespace {
+
+// Storage without memory, one per thread: nobody looks at it.
+Ref<Storage> no_memory(Context context) {
+  if (!context.is_cpu()) return Storage::make(0, context);
+  static thread_local const Ref<Storage> none = Storage::make(0, cpu());
+  return none;
+}
+
+}  // namespace
+
 Ref<ArrayImpl> shape_of(const ArrayImpl& array) {
-  return ArrayImpl::make(Storage::make(0, array.context()), array.dtype, array.shape,
+  return ArrayImpl::make(no_memory(array.context()), array.dtype, array.shape,
                          Strides::filled(array.shape.rank(), 0), 0);
+}
+
+void throw_changed(const SavedValue& value, const std::string& what, const std::string& when) {
+  throw InvalidState(concat("[backward] expected ", what, ", ", value.array->dtype, ' ', value.array->shape,
+                            ", as it was when ", when, ", got one that was changed in place ",
+                            value.changes(), " times since; change a clone() instead"));
 }
 
 }  // namespace mx::detail

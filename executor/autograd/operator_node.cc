@@ -58,30 +58,28 @@ OperatorNode::OperatorNode(const Operator& op, const Attrs& attrs, std::span<Arr
   const GradientUses uses = op.uses(attrs);
   const ArrayImpl& first = *outputs[0];
   for (size_t i = 0; i < inputs_; ++i) {
-    ArrayImpl& input = *inputs[i];
+    const ArrayImpl& input = *inputs[i];
     if (saves_input(uses, i)) {
-      saved_[i] = {Ref<ArrayImpl>(&input), input.storage->version()};
+      saved_[i] = SavedValue(input);
     } else if (outputs_ != 1 || input.dtype != first.dtype || !(input.shape == first.shape)) {
-      saved_[i] = {shape_of(input), 0};
+      saved_[i].array = shape_of(input);
     }
   }
   for (size_t i = 0; i < outputs_; ++i) {
     const ArrayImpl& output = *outputs[i];
     if (has_bit(uses.outputs, i)) {
-      saved_[inputs_ + i] = {without_edge(output), output.storage->version()};
+      saved_[inputs_ + i] = SavedValue(output);
     } else if (outputs_ != 1) {
-      saved_[inputs_ + i] = {shape_of(output), 0};
+      saved_[inputs_ + i].array = shape_of(output);
     }
   }
 }
 
-NDArray OperatorNode::value(const Saved& saved, const Edge& edge, const char* kind, size_t i,
+NDArray OperatorNode::value(const SavedValue& saved, const Edge& edge, const char* kind, size_t i,
                             const Step& step) const {
-  MX_CHECK(saved.array->storage->version() == saved.version, InvalidState, "[backward] expected ", kind, ' ',
-           i, " of [", op_.name(), "], ", saved.array->dtype, ' ', saved.array->shape,
-           ", as it was when the operator was called at ", where_.file_name(), ':', where_.line(),
-           ", got one that was changed in place ", saved.array->storage->version() - saved.version,
-           " times since; change a clone() instead");
+  if (saved.changes() != 0)
+    throw_changed(saved, concat(kind, ' ', i, " of [", op_.name(), ']'),
+                  concat("the operator was called at ", where_.file_name(), ':', where_.line()));
   return step.recorded ? with_edge(*saved.array, edge) : NDArray(saved.array);
 }
 
@@ -102,7 +100,7 @@ void OperatorNode::back(const Step& step) {
         saves_input(uses, i) ? value(saved_[i], edges_[i], "input", i, step) : NDArray(saved_[i].array);
   }
   for (size_t i = 0; i < outputs_; ++i) {
-    const Saved& saved = saved_[inputs_ + i];
+    const SavedValue& saved = saved_[inputs_ + i];
     if (!saved.array) continue;
     const Edge self{is_floating(saved.array->dtype) ? Ref<Node>(this) : nullptr, static_cast<uint32_t>(i)};
     values[inputs_ + i] =

@@ -25,24 +25,19 @@ class OperatorNode final : public Node {
   void release() noexcept override;
 
  private:
-  // A value as it was at the call, or only its shape and type, or (an input that is like output 0) nothing.
-  struct Saved {
-    Ref<ArrayImpl> array;
-    uint32_t version = 0;
-  };
-
   OperatorNode(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
                std::span<ArrayImpl* const> outputs, std::source_location where);
   ~OperatorNode() override = default;
   void free() noexcept override;
 
   bool saves_input(const GradientUses& uses, size_t i) const;
-  NDArray value(const Saved& saved, const Edge& edge, const char* kind, size_t i, const Step& step) const;
+  NDArray value(const SavedValue& saved, const Edge& edge, const char* kind, size_t i,
+                const Step& step) const;
 
   static constexpr size_t kInline = 3;
   struct More {
     std::vector<Edge> edges;
-    std::vector<Saved> saved;
+    std::vector<SavedValue> saved;
   };
 
   const Operator& op_;
@@ -52,9 +47,11 @@ class OperatorNode final : public Node {
   bool released_ = false;
   bool gives_new_;
   Edge* edges_;
-  Saved* saved_;  // inputs, then outputs
+  // Inputs, then outputs: each a value that the gradient looks at, or only its shape and type (version 0), or
+  // (an input that is like output 0) nothing.
+  SavedValue* saved_;
   Edge few_edges_[kInline];
-  Saved few_saved_[kInline + 1];
+  SavedValue few_saved_[kInline + 1];
   std::unique_ptr<More> more_;
 };
 

@@ -116,7 +116,8 @@ NDArray recorded(const char* name, const NDArray& x, const Values& values, Back 
   {
     NoGrad pause;
     result = values();
-    if (record && result.ref().get() == x.ref().get()) result = NDArray(without_edge(x.impl()));
+    // Not x itself, which has a node, nor a view, which has none of its own.
+    if (record) result = NDArray(without_edge(result.impl()));
   }
   if (record) record_function(name, x, result, std::move(back));
   return result;
@@ -138,103 +139,94 @@ NDArray pick(const NDArray& x, const Place& place) {
       [place](const NDArray& h) { return spread(h, place); });
 }
 
-ViewNode::ViewNode(Edge root, const ArrayImpl* identity, Place place)
-    : FunctionNode("view", {std::move(root)}, 1,
-                   [place](const Step& step) {
-                     if (step.wanted[0] != 0) step.results[0] = spread(step.heads[0], place);
-                   }),
-      identity_(identity),
-      place_(std::move(place)) {}
+ViewNode::ViewNode(Edge root, Place place)
+    : FunctionNode("view", {std::move(root)}, 1, [place = std::move(place)](const Step& step) {
+        if (step.wanted[0] != 0) step.results[0] = spread(step.heads[0], place);
+      }) {}
 
-void record_view(ArrayImpl& base, ArrayImpl& view) {
-  const Edge edge = edge_of(base);
-  if (const auto* of = dynamic_cast<const ViewNode*>(edge.node.get()); of != nullptr && base.base) {
-    auto place = std::make_shared<ViewPlace>(ViewPlace{of->place().root, Layout(view)});
-    return set_edge(view, make_node<ViewNode>(of->root(), of->identity(), std::move(place)), 0);
-  }
-  MX_CHECK(apart(Layout(base)), InvalidArgument,
-           "[view] expected a recorded array whose elements do not share memory, got shape ", base.shape,
-           " with strides ", base.strides, "; use clone() before requires_grad_()");
-  auto place = std::make_shared<ViewPlace>(ViewPlace{Layout(base), Layout(view)});
-  set_edge(view, make_node<ViewNode>(edge, &base, std::move(place)), 0);
+Ref<Node> make_view_node(const Edge& edge, const ArrayImpl& root, const ArrayImpl& view) {
+  return make_node<ViewNode>(edge, std::make_shared<ViewPlace>(ViewPlace{Layout(root), Layout(view)}));
 }
 
-void refresh_view(ArrayImpl& view) {
-  const ArrayImpl& root = *view.base;
-  if (!root.extension || !is_floating(view.dtype)) return;
-  if (view.extension) {
-    const auto* node = dynamic_cast<const ViewNode*>(static_cast<const Node*>(view.extension.get()));
-    if (node == nullptr || node->identity() != &root) return;
-    if (root.extension.get() == node->root().node.get() && root.extension_output == node->root().output)
-      return;
-  }
-  auto place = std::make_shared<ViewPlace>(ViewPlace{Layout(root), Layout(view)});
-  set_edge(view, make_node<ViewNode>(edge_of(root), &root, std::move(place)), 0);
+// Nothing is recorded of a view until it is used (edge_of).
+void record_view(ArrayImpl&, ArrayImpl& view) {
+  const Layout root(*view.base);
+  MX_CHECK(root.contiguous() || apart(root), InvalidArgument,
+           "[view] expected a recorded array whose elements do not share memory, got shape ", root.shape,
+           " with strides ", root.strides, "; use clone() before requires_grad_()");
 }
-
-namespace {
-
-// The leaf that an array is or shows, if any.
-const Node* leaf_of(const ArrayImpl& array) {
-  if (!array.extension) return nullptr;
-  const Node* node = static_cast<const Node*>(array.extension.get());
-  if (const auto* view = dynamic_cast<const ViewNode*>(node)) node = view->root().node.get();
-  return node->leaf() ? node : nullptr;
-}
-
-}  // namespace
 
 void check_assignable(ArrayImpl& target, const char* op) {
-  const ArrayImpl& root = target.base ? *target.base : target;
-  for (const ArrayImpl* array : {static_cast<const ArrayImpl*>(&target), &root})
-    MX_CHECK(leaf_of(*array) == nullptr, InvalidState, "[", op,
-             "] expected an array that may be changed in place, got one of shape ", array->shape,
-             " with requires_grad_() while recording; use NoGrad, or detach()");
+  const ArrayImpl& root = target.root();
+  const Edge edge = edge_of(root);
+  MX_CHECK(!edge || !edge.node->leaf(), InvalidState, "[", op,
+           "] expected an array that may be changed in place, got one of shape ", root.shape,
+           " with requires_grad_() while recording; use NoGrad, or detach()");
   MX_CHECK(&root == &target || Layout(root).contiguous() || !is_floating(target.dtype), InvalidState, "[", op,
            "] expected a view of a contiguous array while recording, got one of shape ", root.shape,
            " with strides ", root.strides);
 }
 
+namespace {
+
+// What an assigned array was like: how a gradient of the elements that it was assigned to becomes its own.
+struct Source {
+  Shape shape;
+  DType dtype;
+  Context context;
+
+  explicit Source(const ArrayImpl& array)
+      : shape(array.shape), dtype(array.dtype), context(array.context()) {}
+  NDArray gradient(const NDArray& head) const {
+    Shape summed = shape;  // (leading dimensions of 1 may be more than the target had)
+    while (summed.rank() > head.rank()) summed.erase(0);
+    return sum_to(head, summed).reshape(shape).to(dtype).to(context);
+  }
+};
+
+NDArray zeros_at(const NDArray& head, const ViewPlace& place) {
+  NDArray rest = head.clone();
+  rest.as_strided(place.view.shape, place.view.strides, place.view.offset - place.root.offset).fill_(0);
+  return rest;
+}
+
+// root = source
+Ref<Node> make_assignment(const Edge& from, const Source& source) {
+  return make_node<FunctionNode>("assign", std::vector<Edge>{from}, 1, [source](const Step& step) {
+    if (step.wanted[0] != 0) step.results[0] = source.gradient(step.heads[0]);
+  });
+}
+
+// root[place] = source, or a number.
+Ref<Node> make_assignment(const Edge& before, const Edge& from, const Source& source, const Place& place) {
+  return make_node<FunctionNode>("assign", std::vector<Edge>{before, from}, 1,
+                                 [source, place](const Step& step) {
+                                   const NDArray& head = step.heads[0];
+                                   if (step.wanted[0] != 0) step.results[0] = zeros_at(head, *place);
+                                   if (step.wanted[1] != 0)
+                                     step.results[1] = source.gradient(pick(head, place));
+                                 });
+}
+
+}  // namespace
+
 void record_assignment(ArrayImpl& target, ArrayImpl* source) {
   if (!is_floating(target.dtype)) return;
-  ArrayImpl& root = target.base ? *target.base : target;
-  const bool whole = &root == &target;
+  ArrayImpl& root = target.root();
   const Edge from = source != nullptr && source->recorded() ? edge_of(*source) : Edge{};
-  if (whole && !from) {
-    root.flags.fetch_and(static_cast<uint8_t>(~kRecorded), std::memory_order_relaxed);
-    root.extension = nullptr;
+  const Source like(source != nullptr ? *source : target);
+  if (&root == &target) {
+    if (from) {
+      set_edge(root, make_assignment(from, like), 0);
+    } else {
+      root.set_extension({}, false);
+    }
     return;
   }
-  // Sizes and type of the source, to go back to.
-  const Ref<ArrayImpl> like = from ? shape_of(*source) : nullptr;
-  const auto to_source = [like](const NDArray& head) {
-    Shape shape = like->shape;  // (leading dimensions of 1 are in nobody's way)
-    while (shape.rank() > head.rank()) shape.erase(0);
-    return sum_to(head, shape).reshape(like->shape).to(like->dtype).to(like->context());
-  };
-  if (whole) {
-    return set_edge(root,
-                    make_node<FunctionNode>("assign", std::vector<Edge>{from}, 1,
-                                            [to_source](const Step& step) {
-                                              if (step.wanted[0] != 0)
-                                                step.results[0] = to_source(step.heads[0]);
-                                            }),
-                    0);
-  }
-  auto place = std::make_shared<const ViewPlace>(ViewPlace{Layout(root), Layout(target)});
-  const Edge before = root.extension ? edge_of(root) : Edge{};
-  const auto back = [place, to_source](const Step& step) {
-    const NDArray& head = step.heads[0];
-    if (step.wanted[0] != 0) {
-      NDArray rest = head.clone();
-      rest.as_strided(place->view.shape, place->view.strides, place->view.offset - place->root.offset)
-          .fill_(0);
-      step.results[0] = rest;
-    }
-    if (step.wanted[1] != 0) step.results[1] = to_source(pick(head, place));
-  };
-  set_edge(root, make_node<FunctionNode>("assign", std::vector<Edge>{before, from}, 1, back), 0);
-  set_edge(target, make_node<ViewNode>(edge_of(root), &root, place), 0);
+  const Edge before = edge_of(root);
+  if (!before && !from) return;
+  const auto place = std::make_shared<const ViewPlace>(ViewPlace{Layout(root), Layout(target)});
+  set_edge(root, make_assignment(before, from, like, place), 0);
 }
 
 }  // namespace mx::detail

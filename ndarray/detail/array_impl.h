@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <thread>
+#include <utility>
 
 #include "ndarray/detail/block_cache.h"
 #include "ndarray/detail/ref.h"
@@ -39,7 +41,7 @@ struct DeferredValue {
 
 /// Why an array is not a plain value: one test covers them all on the way to an operation.
 enum ArrayFlags : uint8_t {
-  kRecorded = 1,  // the tape wants to know what happens to it
+  kRecorded = 1,  // the array has a node of its own; a view of a recorded array does not have this flag
   kSymbolic = 2,  // a node of a graph
   kDeferred = 4,  // see DeferredValue
 };
@@ -51,13 +53,13 @@ struct ArrayImpl {
   std::atomic<uint32_t> refs{1};
   DType dtype;
   std::atomic<uint8_t> flags{0};
+  mutable std::atomic<bool> extension_locked{false};
   int64_t offset;  // of the first element, in elements from the start of the storage
   Ref<Storage> storage;
-  Ref<ArrayExtension> extension;
-  uint32_t extension_output = 0;  // which of the node's outputs this is
   std::unique_ptr<DeferredValue> deferred;
-  /// What this is a view of: the array whose memory it looks at, itself never a view. Empty for views of
-  /// recorded arrays made by a thread that does not record.
+  /// What this is a view of: the array that owns the history of the memory. That is an array that is no view,
+  /// or a view that had a node of its own (a leaf) when this view was taken. Empty for views of recorded
+  /// arrays made by a thread that does not record.
   Ref<ArrayImpl> base;
   Shape shape;
   Strides strides;
@@ -73,11 +75,46 @@ struct ArrayImpl {
     free_block(BlockKind::array, array);
   }
 
-  /// Is it, or what it is a view of, recorded, whether this thread records or not?
-  bool marked() const {
-    return (flags.load(std::memory_order_relaxed) & kRecorded) != 0 ||
-           (base && (base->flags.load(std::memory_order_relaxed) & kRecorded) != 0);
+  /// What a layer above keeps with the array, and which of that node's outputs the array is.
+  struct Extension {
+    Ref<ArrayExtension> node;
+    uint32_t output = 0;
+  };
+  Extension extension() const {
+    const ExtensionLock lock(*this);
+    return extension_;
   }
+  /// Sets the flag kRecorded too, or takes it away.
+  void set_extension(Extension next, bool own) {
+    const ExtensionLock lock(*this);
+    std::swap(extension_, next);  // (the old one ends after the lock: it may be the last owner of a graph)
+    if (own) {
+      flags.fetch_or(kRecorded, std::memory_order_relaxed);
+    } else {
+      flags.fetch_and(static_cast<uint8_t>(~kRecorded), std::memory_order_relaxed);
+    }
+  }
+  /// Leaves the flags alone. Does nothing and returns false when `expected` is no longer there.
+  bool exchange_extension(const ArrayExtension* expected, Extension next) {
+    const ExtensionLock lock(*this);
+    if (extension_.node.get() != expected) return false;
+    std::swap(extension_, next);
+    return true;
+  }
+
+  /// Has it a node of its own?
+  bool has_own_node() const { return (flags.load(std::memory_order_relaxed) & kRecorded) != 0; }
+  /// The array that owns the history of this one's memory: this one, unless it is a view without a node of
+  /// its own.
+  const ArrayImpl& root() const {
+    const ArrayImpl* array = this;
+    while (array->base && !array->has_own_node()) array = array->base.get();
+    return *array;
+  }
+  ArrayImpl& root() { return const_cast<ArrayImpl&>(std::as_const(*this).root()); }
+
+  /// Is it, or what it is a view of, recorded, whether this thread records or not?
+  bool marked() const { return root().has_own_node(); }
   bool recorded() const { return recording && marked(); }
   /// Nobody has to be told what happens to it.
   bool plain() const {
@@ -106,6 +143,22 @@ struct ArrayImpl {
   }
 
  private:
+  // Held for a few instructions, while a count is taken or a pointer exchanged.
+  class ExtensionLock {
+   public:
+    explicit ExtensionLock(const ArrayImpl& array) : locked_(array.extension_locked) {
+      while (locked_.exchange(true, std::memory_order_acquire)) [[unlikely]] std::this_thread::yield();
+    }
+    ~ExtensionLock() { locked_.store(false, std::memory_order_release); }
+    ExtensionLock(const ExtensionLock&) = delete;
+    ExtensionLock& operator=(const ExtensionLock&) = delete;
+
+   private:
+    std::atomic<bool>& locked_;
+  };
+
+  Extension extension_;
+
   ArrayImpl(Ref<Storage> s, DType d, const Shape& sh, const Strides& st, int64_t o)
       : dtype(d), offset(o), storage(std::move(s)), shape(sh), strides(st) {}
   ~ArrayImpl() = default;

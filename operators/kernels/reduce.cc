@@ -236,15 +236,31 @@ void reduce_rows(const Job& job) {
   });
 }
 
+/// Zeros; few of them without an allocation.
+template <class T>
+class Zeros {
+ public:
+  explicit Zeros(int64_t n) {
+    if (n > kInline) {
+      many_.reset(new T[static_cast<size_t>(n)]());
+    } else {
+      std::fill_n(few_, n, T());
+    }
+  }
+  T* get() { return many_ != nullptr ? many_.get() : few_; }
+
+ private:
+  static constexpr int64_t kInline = 64;
+  T few_[kInline];
+  std::unique_ptr<T[]> many_;
+};
+
 /// States of `columns` columns for several pieces of rows, with room for one set each.
 template <class A>
 class ColumnBuffer {
  public:
   ColumnBuffer(int64_t sets, int64_t columns)
-      : columns_(columns),
-        a_(new A[static_cast<size_t>(sets * columns)]()),
-        b_(new A[static_cast<size_t>(sets * columns)]()),
-        i_(new int64_t[static_cast<size_t>(sets * columns)]()) {}
+      : columns_(columns), a_(sets * columns), b_(sets * columns), i_(sets * columns) {}
   ColumnStates<A> operator()(int64_t set, int64_t column = 0) const {
     const int64_t at = set * columns_ + column;
     return {a_.get() + at, b_.get() + at, i_.get() + at};
@@ -252,8 +268,8 @@ class ColumnBuffer {
 
  private:
   int64_t columns_;
-  std::unique_ptr<A[]> a_, b_;
-  std::unique_ptr<int64_t[]> i_;
+  mutable Zeros<A> a_, b_;
+  mutable Zeros<int64_t> i_;
 };
 
 /// Folds rows [begin, end) of columns that start at element `base`; `out` gets the result.

@@ -1,6 +1,7 @@
 #include "operators/kernels/reduce_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace mx::kernels {
 namespace {
@@ -12,9 +13,14 @@ struct Dim {
 /// Distance in memory; repeated elements go outermost, where they cost nothing.
 int64_t distance(const Dim& dim) { return dim.in == 0 ? INT64_MAX : dim.in < 0 ? -dim.in : dim.in; }
 
+/// Stable, closest first. By insertion: there are few, and std::stable_sort allocates.
+void sort_by_distance(Dim* dims, int n) {
+  for (int i = 1; i < n; ++i)
+    for (int k = i; k > 0 && distance(dims[k]) < distance(dims[k - 1]); --k) std::swap(dims[k], dims[k - 1]);
+}
+
 void join(Dim* dims, int n, bool sort, WalkedDims& walked) {
-  if (sort)
-    std::stable_sort(dims, dims + n, [](const Dim& a, const Dim& b) { return distance(a) < distance(b); });
+  if (sort) sort_by_distance(dims, n);
   for (int i = 0; i < n; ++i) {
     const int last = walked.rank - 1;
     if (last >= 0 && dims[i].in == walked.in[last] * walked.shape[last] &&

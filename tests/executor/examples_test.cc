@@ -1,6 +1,8 @@
 // The code that docs/autograd.md shows; a test of the documents compares the two.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -76,9 +78,12 @@ TEST(AutogradExamples, ResultsMayBeChangedInPlace) {
 }
 
 struct Exp : Function {
-  NDArray y;
-  std::vector<NDArray> forward(std::span<const NDArray> in) override { return {y = exp(in[0])}; }
-  std::vector<NDArray> backward(std::span<const NDArray> heads) override { return {heads[0] * y}; }
+  std::vector<NDArray> forward(std::span<const NDArray> in) override {
+    NDArray y = exp(in[0]);
+    save({y});
+    return {y};
+  }
+  std::vector<NDArray> backward(std::span<const NDArray> heads) override { return {heads[0] * saved(0)}; }
 };
 
 TEST(AutogradExamples, FunctionsHaveAWayBackOfTheirOwn) {
@@ -89,6 +94,44 @@ TEST(AutogradExamples, FunctionsHaveAWayBackOfTheirOwn) {
       [](std::span<const NDArray> heads) { return std::vector<NDArray>{heads[0]}; })[0];
   sum(z + rounded).backward();
   EXPECT_EQ((Values{2, 2}), values(x.grad()));
+}
+
+// The second derivative of sum(f(x)) at (1, 2), an element at a time.
+Values second_derivative(const std::function<NDArray(const NDArray&)>& f) {
+  const NDArray x = array({1.f, 2.f}).requires_grad_();
+  const NDArray first = gradients({sum(f(x))}, {x}, {.create_graph = true})[0];
+  const NDArray second = gradients({sum(first) + sum(x * 0)}, {x})[0];
+  return values(second);
+}
+
+TEST(AutogradExamples, AllHaveSecondDerivatives) {
+  const NDArray factor = array({4.f, 5.f});
+  EXPECT_EQ((Values{8, 10}), second_derivative([&](const NDArray& w) { return w * w * factor; }));
+  EXPECT_EQ((Values{6, 12}), second_derivative([](const NDArray& x) { return x * x * x; }));
+  EXPECT_EQ((Values{2, 0}), second_derivative([](const NDArray& x) {
+              NDArray y = x * 3;  // a hook that lets pass what is small
+              y.add_grad_hook([](const NDArray& g) { return clamp(g, -1, 1); });
+              return y * y / 9;
+            }));
+  EXPECT_EQ((Values{0, 8}), second_derivative([](const NDArray& x) {
+              NDArray y = x * 2;  // an assignment, and a product in place
+              y[0] = 3;
+              y *= y.clone();
+              return y;
+            }));
+  const auto e = [](float x) { return std::exp(x); };
+  const Values of_exp = second_derivative([](const NDArray& x) { return apply<Exp>({x})[0]; });
+  EXPECT_NEAR(e(1), of_exp[0], 1e-5);
+  EXPECT_NEAR(e(2), of_exp[1], 1e-5);
+  EXPECT_EQ((Values{2, 2}), second_derivative([](const NDArray& x) {
+              const NDArray rounded = apply(
+                  {x}, [](std::span<const NDArray> in) { return std::vector<NDArray>{floor(in[0])}; },
+                  [](std::span<const NDArray> heads) { return std::vector<NDArray>{heads[0]}; })[0];
+              return rounded * rounded;
+            }));
+  EXPECT_EQ((Values{6, 12}), values(grad([](const NDArray& x) {
+              return sum(grad([](const NDArray& y) { return sum(y * y * y); })(x));
+            })(array({1.f, 2.f}))));
 }
 
 TEST(AutogradExamples, FunctionsOfFunctions) {

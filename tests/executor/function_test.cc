@@ -1,9 +1,11 @@
 // Functions with a way back of their own, and custom operators under recording.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <vector>
 
 #include "executor/autograd/autograd.h"
+#include "executor/autograd/functional.h"
 #include "operators/custom.h"
 #include "operators/operators.h"
 #include "tests/support/errors.h"
@@ -59,6 +61,121 @@ TEST(Function, RunsWithoutRecordingOfItsOwn) {
   sum(y).backward();
   EXPECT_EQ((std::vector<double>{2, 2, 2}), x.grad().to_vector<double>());
   EXPECT_FALSE(apply<Sees>({x.detach()})[0].requires_grad());
+}
+
+// The functions of the documentation, and others whose derivatives are known, as gradients of gradients.
+struct SavedExp : Function {
+  std::vector<NDArray> forward(std::span<const NDArray> in) override {
+    NDArray y = exp(in[0]);
+    save({y});
+    return {y};
+  }
+  std::vector<NDArray> backward(std::span<const NDArray> heads) override { return {heads[0] * saved(0)}; }
+};
+struct SavedProduct : Function {  // saves both inputs, one of them as a view
+  std::vector<NDArray> forward(std::span<const NDArray> in) override {
+    save({in[0], in[1].transpose()});
+    return {in[0] * in[1], in[0] + 1};
+  }
+  std::vector<NDArray> backward(std::span<const NDArray> heads) override {
+    const NDArray a = heads[0].defined() ? heads[0] * saved(1).transpose() : zeros_like(saved(0));
+    return {heads[1].defined() ? a + heads[1] : a,
+            heads[0].defined() ? heads[0] * saved(0) : zeros_like(saved(0))};
+  }
+};
+struct KeptInput : Function {  // a member instead of save()
+  std::vector<NDArray> forward(std::span<const NDArray> in) override {
+    x = in[0];
+    row = in[0][0];
+    return {in[0] * in[0] * in[0] + row * row};
+  }
+  std::vector<NDArray> backward(std::span<const NDArray> heads) override {
+    NDArray g = heads[0] * x * x * 3;
+    g[0] += sum(heads[0], {0}) * row * 2;
+    return {g};
+  }
+  NDArray x, row;
+};
+
+// d/dx of a weighed sum of first derivatives, against finite differences of the first derivatives.
+void expect_second_derivative(const std::function<NDArray(const NDArray&)>& f, const Shape& shape) {
+  test::expect_gradients(
+      [&](const std::vector<NDArray>& a) {
+        NDArray x = a[0];
+        if (!x.requires_grad()) x = x.clone().requires_grad_();
+        const NDArray y = f(x);
+        const NDArray weights = arange(1, static_cast<double>(y.numel()) + 1, 1, f64).reshape(y.shape());
+        return sum(gradients({sum(y * weights)}, {x}, {.create_graph = true})[0] * test::some(shape, 9));
+      },
+      {test::some(shape)});
+}
+
+TEST(Function, SavedValuesHaveGradientsOfTheirOwn) {
+  expect_second_derivative([](const NDArray& x) { return apply<SavedExp>({x})[0]; }, {3});
+  expect_second_derivative([](const NDArray& x) { return apply<SavedProduct>({x, x * x})[0]; }, {2, 3});
+  expect_second_derivative(
+      [](const NDArray& x) {
+        const std::vector<NDArray> out = apply<SavedProduct>({x, exp(x)});
+        return out[0] * out[1];
+      },
+      {2, 3});
+  expect_second_derivative([](const NDArray& x) { return apply<KeptInput>({x})[0]; }, {2, 3});
+  expect_second_derivative(
+      [](const NDArray& x) { return apply<SavedExp>({apply<KeptInput>({x * 0.5})[0]})[0]; }, {2, 3});
+}
+
+TEST(Function, ThirdDerivativesOfASavedOutput) {
+  const auto f = [](const NDArray& x) { return sum(apply<SavedExp>({x})[0]); };
+  const auto first = grad(f);
+  const auto second = grad([&](const NDArray& x) { return sum(first(x)); });
+  const auto third = grad([&](const NDArray& x) { return sum(second(x)); });
+  const NDArray x = test::some({3});
+  for (const NDArray& g : {first(x), second(x), third(x)})
+    test::expect_close(exp(x).to_vector<double>(), g.to_vector<double>(), 1e-12, "exp");
+}
+
+TEST(Function, ASavedValueThatWasChangedInPlaceIsNamed) {
+  NDArray x = test::some({3}).requires_grad_();
+  NDArray y = apply<SavedExp>({x})[0];
+  const NDArray z = sum(y);
+  y += 1;
+  const std::string message = error_of<InvalidState>([&] { z.backward(); });
+  EXPECT_TRUE(contains(message, "value 0 that [Function] saved") && contains(message, "changed in place"))
+      << message;
+}
+
+TEST(Function, WhatIsNeitherInputNorOutputIsAnErrorWhereItsGradientIsNeeded) {
+  struct SavesAnother : Function {
+    std::vector<NDArray> forward(std::span<const NDArray> in) override {
+      save({in[0] * 2});
+      return {in[0] * in[0]};
+    }
+    std::vector<NDArray> backward(std::span<const NDArray> heads) override { return {heads[0] * saved(0)}; }
+  };
+  NDArray x = test::some({3}).requires_grad_();
+  sum(apply<SavesAnother>({x})[0]).backward();
+  test::expect_close((x.detach() * 2).to_vector<double>(), x.grad().to_vector<double>(), 1e-12, "first");
+  const std::string message = error_of<InvalidState>(
+      [&] { gradients({sum(apply<SavesAnother>({x})[0])}, {x}, {.create_graph = true}); });
+  EXPECT_TRUE(contains(message, "value 0") && contains(message, "output")) << message;
+}
+
+TEST(Function, SavedIsForBackwardOnly) {
+  struct Asks : Function {
+    std::vector<NDArray> forward(std::span<const NDArray> in) override {
+      save({in[0]});
+      error_of<InvalidState>([&] { saved(0); });
+      return {in[0] * 1};
+    }
+    std::vector<NDArray> backward(std::span<const NDArray> heads) override {
+      error_of<InvalidArgument>([&] { saved(1); });
+      error_of<InvalidArgument>([&] { save({NDArray()}); });
+      return {heads[0]};
+    }
+  };
+  NDArray x = test::some({3}).requires_grad_();
+  sum(apply<Asks>({x})[0]).backward();
+  EXPECT_TRUE(x.grad().defined());
 }
 
 TEST(Function, Closures) {

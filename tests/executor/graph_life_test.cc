@@ -4,23 +4,17 @@
 #include <thread>
 #include <vector>
 
-#include "engine/device/registry.h"
 #include "executor/autograd/autograd.h"
 #include "operators/operators.h"
 #include "tests/support/engine_cases.h"
+#include "tests/support/live_memory.h"
 #include "tests/support/numeric_gradient.h"
 
 namespace mx {
 namespace {
 
-size_t live_bytes() { return get_device(cpu()).memory_stats().in_use_bytes; }
-
-// Memory goes with the operation that used it last, on the thread that ran it: soon, not at once.
-bool comes_down_to(size_t bytes) {
-  wait_all();
-  for (int i = 0; i < 100'000 && live_bytes() > bytes; ++i) std::this_thread::yield();
-  return live_bytes() <= bytes;
-}
+using test::comes_down_to;
+using test::live_bytes;
 
 TEST(GraphLife, AThousandStepsLeaveNothingBehind) {
   NDArray w = test::some({64, 64}).requires_grad_();

@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "operators/operators.h"
+#include "operators/samples/samples.h"
 #include "tests/operators/gradient_support.h"
 #include "tests/support/processors.h"
 
@@ -262,9 +263,9 @@ TEST(Gradient, IsThereForAllOperatorsWithFloatingResultsBut) {
   };
   std::set<std::string> without;
   for (const Operator* op : all_operators()) {
-    if (op->samples == nullptr || op->gradient != nullptr || op->compose != nullptr) continue;
+    if (!has_samples(*op) || op->gradient != nullptr || op->compose != nullptr) continue;
     if (op->updates != 0) continue;
-    for (const Sample& sample : op->samples())
+    for (const Sample& sample : samples_of(*op))
       if (any_floating(call(*op, sample.attrs, sample.inputs))) without.insert(op->name());
   }
   for (const std::string& name : without) EXPECT_TRUE(reasons.contains(name)) << name << " has no gradient";
@@ -275,7 +276,7 @@ TEST(Gradient, IsThereForAllOperatorsWithFloatingResultsBut) {
 TEST(Gradient, OfEveryOperatorHasASampleWithADerivative) {
   for (const Operator* op : all_operators()) {
     if (op->gradient == nullptr || op->random) continue;
-    const std::vector<Sample> samples = op->samples();
+    const std::vector<Sample> samples = samples_of(*op);
     const bool some =
         std::any_of(samples.begin(), samples.end(), [](const Sample& s) { return s.differentiable; });
     EXPECT_TRUE(some || std::string(op->name()) == "bernoulli_of") << op->name();

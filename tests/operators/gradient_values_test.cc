@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "operators/operators.h"
+#include "operators/samples/samples.h"
 #include "tests/operators/gradient_support.h"
 
 namespace mx {
@@ -267,7 +268,7 @@ TEST(GradientValues, OfPiecesOfWhichSomeAreNotUsed) {
 TEST(GradientValues, SettingAndAddingNeedOnlyIndices) {
   for (const char* name : {"scatter", "index_update", "put_nd"}) {
     const Operator& op = *find_operator(name);
-    for (const Sample& sample : op.samples()) {
+    for (const Sample& sample : samples_of(op)) {
       const GradientUses uses = op.uses(sample.attrs);
       const std::string how = std::get<std::string>(sample.attrs.to_map().at("how"));
       const bool plain = how == "set" || how == "add";

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "operators/operator.h"
+#include "operators/samples/samples.h"
 
 namespace mx::test {
 
@@ -93,7 +94,7 @@ inline void expect_samples(const char* name,
   ASSERT_NE(nullptr, op) << name;
   std::vector<DType> types = op->dtypes;
   if (types.empty()) types.assign(std::begin(kAllDTypes), std::end(kAllDTypes));
-  for (const Sample& sample : op->samples()) {
+  for (const Sample& sample : samples_of(*op)) {
     for (DType type : types) {
       OracleCase c;
       c.dtype = type;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "operators/samples/samples.h"
 #include "tests/operators/registry_support.h"
 
 namespace mx {
@@ -100,8 +101,8 @@ TEST(Registry, RecordsAreComplete) {
         EXPECT_FALSE(field.doc.empty()) << field.name;
       }
     }
-    ASSERT_NE(nullptr, op->samples) << "no samples";
-    const std::vector<Sample> samples = op->samples();
+    ASSERT_TRUE(has_samples(*op)) << "no samples";
+    const std::vector<Sample> samples = samples_of(*op);
     EXPECT_FALSE(samples.empty());
     std::set<std::string> labels;
     for (const Sample& sample : samples) {
@@ -116,9 +117,9 @@ TEST(Registry, RecordsAreComplete) {
 
 TEST(Registry, EveryAttributeIsVariedBySomeSample) {
   for (const Operator* op : all_operators()) {
-    if (op->attrs == nullptr || op->samples == nullptr) continue;
+    if (op->attrs == nullptr || !has_samples(*op)) continue;
     std::map<std::string, std::set<std::string>> values;
-    for (const Sample& sample : op->samples())
+    for (const Sample& sample : samples_of(*op))
       for (const auto& [name, value] : sample.attrs.to_map()) values[name].insert(to_string(value));
     for (const AttrField& field : op->attrs->fields())
       EXPECT_GE(values[field.name].size(), 2u) << op->name() << ": all samples have the same " << field.name;

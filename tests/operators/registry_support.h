@@ -14,6 +14,7 @@
 #include "engine/base/check.h"
 #include "ndarray/ndarray.h"
 #include "operators/operator.h"
+#include "operators/samples/samples.h"
 #include "tests/support/errors.h"
 
 namespace mx::test {
@@ -105,8 +106,8 @@ inline std::vector<DType> dtypes_of(const Operator& op) {
 template <class F>
 void for_each_sample(const F& f) {
   for (const Operator* op : all_operators()) {
-    if (op->samples == nullptr) continue;  // (another test says so)
-    for (const Sample& sample : op->samples()) {
+    if (!has_samples(*op)) continue;  // (another test says so)
+    for (const Sample& sample : samples_of(*op)) {
       SCOPED_TRACE(label(*op, sample));
       f(*op, sample);
     }
@@ -117,9 +118,9 @@ void for_each_sample(const F& f) {
 template <class F>
 void for_each_typed_sample(const F& f) {
   for (const Operator* op : all_operators()) {
-    if (op->samples == nullptr) continue;
+    if (!has_samples(*op)) continue;
     const std::vector<DType> dtypes = dtypes_of(*op);
-    for (const Sample& sample : op->samples()) {
+    for (const Sample& sample : samples_of(*op)) {
       if (op->sized_by_values) {  // other types round values away
         SCOPED_TRACE(label(*op, sample));
         f(*op, sample);

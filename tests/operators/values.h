@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "operators/operator.h"
+#include "operators/samples/samples.h"
 
 namespace mx::test {
 
@@ -122,7 +123,7 @@ inline void each_sample(const char* name, const std::function<void(const Operato
   ASSERT_NE(nullptr, op) << name;
   const std::vector<DType> every(std::begin(kAllDTypes), std::end(kAllDTypes));
   for (DType dtype : op->dtypes.empty() ? every : op->dtypes) {
-    for (Sample sample : op->samples()) {
+    for (Sample sample : samples_of(*op)) {
       for (NDArray& input : sample.inputs)
         if (is_floating(input.dtype())) {
           // Layouts survive the conversion.

@@ -38,6 +38,15 @@ class Documents(unittest.TestCase):
         for block in blocks:
             self.assertIn(lines(block), examples)
 
+    def test_code_on_operators_is_in_an_operator_of_the_tests(self):
+        folder = "tests/operators/one_file"
+        sources = "\n".join(read(f"{folder}/{name}") for name in sorted(os.listdir(os.path.join(SOURCE, folder))))
+        known = [line.strip() for line in sources.splitlines()]
+        blocks = re.findall(r"```cpp\n(.*?)```", read("docs/operators.md"), flags=re.DOTALL)
+        self.assertTrue(blocks)
+        for line in (line.strip() for block in blocks for line in block.splitlines()):
+            self.assertIn(line, known)
+
     def test_links_between_documents_lead_somewhere(self):
         for document in documents():
             for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose(document)):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a new operator costs: it is one file, and no other has to know of it. Usage: ... SOURCE_DIR [--show]
 
-Prints the files and lines of two operators that exist for this, one elementwise and one structured.
+Prints the files and lines of three operators that exist for this: elementwise, a reduction, structured.
 """
 
 import os
@@ -12,7 +12,7 @@ import unittest
 SOURCE = ""
 FOLDER = "tests/operators/one_file"
 # Above these an operator has become dearer, and someone should ask why.
-LIMITS = {"softsign": 20, "center": 75}
+LIMITS = {"softsign": 20, "rms": 32, "center": 75}
 LAYERS = ["engine", "ndarray", "operators", "optim", "cmake"]
 
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "operators/samples/samples.h"
 #include "operators/shape_ops.h"
 
 namespace mx::test {
@@ -116,8 +117,8 @@ std::optional<Sample> enlarged(const Operator& op, const Sample& sample, double 
 }  // namespace
 
 std::optional<Sample> large_sample(const Operator& op, double bytes) {
-  if (op.samples == nullptr) return std::nullopt;
-  for (const Sample& sample : op.samples())
+  if (!has_samples(op)) return std::nullopt;
+  for (const Sample& sample : samples_of(op))
     if (auto large = enlarged(op, sample, bytes)) return large;
   return std::nullopt;
 }

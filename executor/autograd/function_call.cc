@@ -1,0 +1,186 @@
+// A call of a user's Function: what it saved, and how its backward() is run.
+#include "engine/base/check.h"
+#include "executor/autograd/autograd.h"
+#include "executor/autograd/function_node.h"
+#include "ndarray/grad_mode.h"
+
+namespace mx {
+namespace detail {
+
+class FunctionCall {
+ public:
+  explicit FunctionCall(std::shared_ptr<Function> function) : function_(std::move(function)) {}
+
+  /// Runs forward(). The outputs that it returned are not those of the call: see record().
+  std::vector<NDArray> run(std::span<const NDArray> inputs) {
+    const NoGrad pause;
+    return function_->forward(inputs);
+  }
+  /// Makes a node for the call, and outputs that lead to it. `inputs` are those that run() was given.
+  static std::vector<NDArray> record(const std::shared_ptr<FunctionCall>& call,
+                                     std::span<const NDArray> inputs, std::vector<Edge> edges,
+                                     std::span<const NDArray> returned);
+
+  /// The saved values while the thread is inside of backward().
+  class Scope;
+  static const NDArray& saved(const Function& function, size_t i);
+
+ private:
+  // A saved array by what it is a part of: an input, an output, or nothing of the call.
+  enum class Origin { input, output, other };
+  struct Saved {
+    SavedValue value;
+    Origin origin;
+    size_t index;
+    Ref<ArrayImpl> whole;  // the input or output itself, where the value is a view of it
+  };
+  struct Type {
+    Shape shape;
+    DType dtype;
+  };
+
+  void keep_values(std::span<const NDArray> inputs, std::span<const NDArray> returned);
+  NDArray value(size_t i, const Step& step) const;
+  void back(const Step& step) const;
+
+  std::shared_ptr<Function> function_;
+  std::vector<Saved> saved_;
+  std::vector<Type> types_;  // of the inputs
+};
+
+// The innermost backward() that this thread is inside of. Values are made when they are asked for.
+class FunctionCall::Scope {
+ public:
+  Scope(const FunctionCall& call, const Step& step)
+      : call_(call), step_(step), values_(call.saved_.size()), outer_(innermost) {
+    innermost = this;
+  }
+  ~Scope() { innermost = outer_; }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  friend class FunctionCall;
+  const FunctionCall& call_;
+  const Step& step_;
+  std::vector<NDArray> values_;
+  Scope* outer_;
+  static thread_local constinit Scope* innermost;
+};
+thread_local constinit FunctionCall::Scope* FunctionCall::Scope::innermost = nullptr;
+
+const NDArray& FunctionCall::saved(const Function& function, size_t i) {
+  Scope* scope = Scope::innermost;
+  while (scope != nullptr && scope->call_.function_.get() != &function) scope = scope->outer_;
+  MX_CHECK(scope != nullptr, InvalidState,
+           "[Function] expected saved() to be called in backward(), got a call outside of it");
+  MX_CHECK(i < scope->values_.size(), InvalidArgument, "[Function] expected a number of the ",
+           scope->values_.size(), " values that forward() saved, got ", i);
+  NDArray& value = scope->values_[i];
+  if (!value.defined()) value = scope->call_.value(i, scope->step_);
+  return value;
+}
+
+void FunctionCall::keep_values(std::span<const NDArray> inputs, std::span<const NDArray> returned) {
+  for (const NDArray& input : inputs) types_.push_back({input.shape(), input.dtype()});
+  const std::vector<NDArray> values = std::exchange(function_->to_save_, {});
+  for (const NDArray& array : values) {
+    const ArrayImpl& impl = array.impl();
+    const ArrayImpl& root = impl.root();
+    Saved saved{SavedValue(impl), Origin::other, 0, nullptr};
+    const auto look_in = [&](std::span<const NDArray> arrays, Origin origin) {
+      for (size_t i = 0; i < arrays.size() && saved.origin == Origin::other; ++i) {
+        const ArrayImpl& candidate = arrays[i].impl();
+        if (&candidate != &impl && &candidate != &root) continue;
+        saved.origin = origin;
+        saved.index = i;
+        if (&candidate != &impl) saved.whole = without_edge(candidate);
+      }
+    };
+    look_in(inputs, Origin::input);
+    look_in(returned, Origin::output);
+    saved_.push_back(std::move(saved));
+  }
+}
+
+NDArray FunctionCall::value(size_t i, const Step& step) const {
+  const Saved& saved = saved_[i];
+  const ArrayImpl& array = *saved.value.array;
+  if (saved.value.changes() != 0)
+    throw_changed(saved.value, concat("value ", i, " that [Function] saved"), "forward() returned");
+  if (!step.recorded || !is_floating(array.dtype)) return NDArray(saved.value.array);
+  MX_CHECK(saved.origin != Origin::other, InvalidState, "[Function] expected value ", i,
+           " that forward() saved to be an input, an output or a view of one, because gradients of gradients "
+           "are asked for, got another array of ",
+           array.dtype, ' ', array.shape,
+           "; return it as a further output, compute it in backward(), or keep a constant in a member");
+  const Edge edge = saved.origin == Origin::input
+                        ? step.node.edges()[saved.index]
+                        : Edge{Ref<Node>(&step.node), static_cast<uint32_t>(saved.index)};
+  if (!saved.whole) return with_edge(array, edge);
+  return with_edge(*saved.whole, edge).as_strided(array.shape, array.strides, array.offset);
+}
+
+void FunctionCall::back(const Step& step) const {
+  const Scope scope(*this, step);
+  const std::vector<NDArray> gradients = function_->backward(step.heads);
+  MX_CHECK(gradients.size() == types_.size(), InvalidArgument, "[Function] expected ", types_.size(),
+           " gradients from backward(), one per input, got ", gradients.size());
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    MX_CHECK(gradients[i].shape() == types_[i].shape, InvalidArgument, "[Function] expected gradient ", i,
+             " of backward() in the input's shape ", types_[i].shape, ", got ", gradients[i].shape());
+    step.results[i] = gradients[i].to(types_[i].dtype);
+  }
+}
+
+std::vector<NDArray> FunctionCall::record(const std::shared_ptr<FunctionCall>& call,
+                                          std::span<const NDArray> inputs, std::vector<Edge> edges,
+                                          std::span<const NDArray> returned) {
+  call->keep_values(inputs, returned);
+  // Inputs in members of the function have gradients too. These arrays belong to the call alone: what happens
+  // to the caller's arrays later does not reach them, so they cannot lead back to the node.
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (edges[i]) set_edge(inputs[i].impl(), edges[i].node, edges[i].output);
+  const Ref<Node> node = make_node<FunctionNode>("Function", std::move(edges), returned.size(),
+                                                 [call](const Step& step) { call->back(step); });
+  std::vector<NDArray> outputs;
+  for (size_t i = 0; i < returned.size(); ++i) {
+    // A new array: forward() may have returned an input, or keep an output, which must not lead to itself.
+    outputs.emplace_back(without_edge(returned[i].impl()));
+    if (is_floating(outputs[i].dtype())) set_edge(outputs[i].impl(), node, static_cast<uint32_t>(i));
+  }
+  return outputs;
+}
+
+std::vector<NDArray> apply_function(std::shared_ptr<Function> function, std::span<const NDArray> inputs) {
+  std::vector<Edge> edges;
+  std::vector<NDArray> own;
+  bool any = false;
+  for (const NDArray& input : inputs) {
+    edges.push_back(input.impl().recorded() ? edge_of(input.impl()) : Edge{});
+    own.emplace_back(without_edge(input.impl()));
+    any = any || edges.back();
+  }
+  const auto call = std::make_shared<FunctionCall>(std::move(function));
+  std::vector<NDArray> returned = call->run(any ? own : inputs);
+  if (!any) return returned;
+  return FunctionCall::record(call, own, std::move(edges), returned);
+}
+
+}  // namespace detail
+
+void Function::save(std::initializer_list<NDArray> values) {
+  save(std::span<const NDArray>(values.begin(), values.size()));
+}
+
+void Function::save(std::span<const NDArray> values) {
+  for (const NDArray& value : values) {
+    MX_CHECK(value.defined(), InvalidArgument, "[Function] expected arrays to save, got an empty handle");
+    to_save_.push_back(value);
+  }
+}
+
+const NDArray& Function::saved(size_t i) const { return detail::FunctionCall::saved(*this, i); }
+
+}  // namespace mx

@@ -1,0 +1,50 @@
+#include "executor/autograd/grad_cell.h"
+
+#include "engine/base/check.h"
+#include "ndarray/grad_mode.h"
+#include "operators/elementwise_binary.h"
+
+namespace mx::detail {
+
+GradCell::GradCell(const ArrayImpl& array, GradReq req)
+    : req_(req), shape_(array.shape), dtype_(array.dtype), context_(array.context()) {}
+
+void GradCell::set_req(GradReq req) {
+  std::lock_guard lock(mutex_);
+  req_ = req;
+}
+
+NDArray GradCell::grad() const {
+  std::lock_guard lock(mutex_);
+  return grad_;
+}
+
+void GradCell::set_grad(NDArray grad) {
+  MX_CHECK(
+      !grad.defined() || (grad.shape() == shape_ && grad.dtype() == dtype_ && grad.context() == context_),
+      InvalidArgument, "[set_grad] expected a gradient like its array, ", dtype_, ' ', shape_, " on ",
+      context_, ", got ", grad.dtype(), ' ', grad.shape(), " on ", grad.context());
+  std::lock_guard lock(mutex_);
+  std::swap(grad_, grad);  // (the old one ends after the lock)
+}
+
+void GradCell::accumulate(NDArray gradient, bool own) {
+  NDArray before;  // ends after the lock: it may be the last owner of a graph
+  std::lock_guard lock(mutex_);
+  if (req_ == GradReq::null) return;
+  if (grad_.defined() && req_ == GradReq::add) {
+    if (grad_.impl().recorded() || gradient.impl().recorded()) {
+      before = std::exchange(grad_, grad_ + gradient);
+    } else {
+      NoGrad pause;
+      grad_ += gradient;
+    }
+  } else if (grad_.defined() && !gradient.impl().recorded() && !grad_.requires_grad()) {
+    NoGrad pause;
+    grad_.copy_from(gradient);
+  } else {
+    before = std::exchange(grad_, own ? std::move(gradient) : gradient.clone());
+  }
+}
+
+}  // namespace mx::detail

@@ -1,0 +1,43 @@
+// AxisList: axes as attributes keep them. Internal.
+//
+// A Shape holds its numbers in 104 bytes, because sizes need 64 bits each. Attributes of up to 48 bytes lie
+// inside Attrs without an allocation, and axes need 16 bits each: the attributes of a reduction fit.
+#pragma once
+
+#include <initializer_list>
+
+#include "ndarray/attrs.h"
+#include "ndarray/shape.h"
+
+namespace mx::detail {
+
+class AxisList {
+ public:
+  AxisList() = default;
+  /// Throws InvalidArgument for numbers beyond 16 bits, which are axes of no array.
+  AxisList(const Shape& axes);
+  AxisList(std::initializer_list<int64_t> axes) : AxisList(Shape(axes)) {}
+
+  operator Shape() const;
+  int rank() const { return rank_; }
+  bool empty() const { return rank_ == 0; }
+  int64_t operator[](int i) const { return axes_[i]; }
+
+ private:
+  int16_t rank_ = 0;
+  int16_t axes_[kMaxRank]{};
+};
+
+// A field of attributes, as a Shape is.
+inline AttrValue attr_to_value(const AxisList& value) { return attr_to_value(Shape(value)); }
+inline void attr_from_value(AxisList& target, const AttrValue& value, const char* name) {
+  Shape axes;
+  attr_from_value(axes, value, name);
+  target = AxisList(axes);
+}
+template <>
+constexpr const char* attr_type_name<AxisList>() {
+  return attr_type_name<Shape>();
+}
+
+}  // namespace mx::detail

@@ -1,0 +1,57 @@
+#include "operators/kernels/binary.h"
+#include "operators/samples/table.h"
+
+namespace mx::detail {
+namespace {
+
+using kernels::BinaryOp;
+
+/// Has the function derivatives in both operands at the sample of that number?
+bool smooth_binary(BinaryOp op, int sample) {
+  switch (op) {
+    case BinaryOp::floor_div:
+    case BinaryOp::mod:
+    case BinaryOp::fmod:
+      return sample == 3;  // in the others quotients are whole
+    case BinaryOp::maximum:
+    case BinaryOp::minimum:
+    case BinaryOp::fmax:
+    case BinaryOp::fmin:
+      return sample != 2;  // there are equals
+    case BinaryOp::pow:
+      return false;  // bases below 0
+    default:
+      return true;
+  }
+}
+
+std::vector<Sample> samples_binary(BinaryOp op) {
+  // Those that floating point is nothing for get integers.
+  const DType dtype = kernels::binary_supports(op, f32) ? f32 : i32;
+  const NDArray y = array({{2.f, 1.f, -1.5f}, {0.5f, 4.f, -3.f}}).to(dtype);
+  const NDArray column = array({{3.f}, {2.f}, {-1.f}}).to(dtype);
+  const NDArray inside = array({{0.75f, 0.3f, 0.5f}, {0.9f, 0.15f, 0.6f}});
+  NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}).to(dtype);
+  if (op == BinaryOp::binary_cross_entropy) x = inside;
+  std::vector<Sample> list = {
+      {{x, y}, {}, "same shape", smooth_binary(op, 0)},
+      {{x, y[0]}, {}, "a row beside a matrix", smooth_binary(op, 1)},
+      {{x.transpose(), column}, {}, "a transposed matrix and a column", smooth_binary(op, 2)},
+      {{x, full({}, 2.5, dtype)}, {}, "a number", smooth_binary(op, 3)}};
+  if (op == BinaryOp::pow) {
+    list.push_back({{inside, y}, {}, "positive bases"});
+    list.push_back({{inside[0], column}, {}, "a row of positive bases and a column"});
+  }
+  return list;
+}
+
+}  // namespace
+
+void add_elementwise_binary_samples(SampleTable& table) {
+  for (int i = 0; i < kernels::kBinaryOps; ++i) {
+    const auto op = static_cast<BinaryOp>(i);
+    table[kernels::to_string(op)] = [op] { return samples_binary(op); };
+  }
+}
+
+}  // namespace mx::detail

@@ -1,0 +1,31 @@
+#include "operators/select.h"
+#include "operators/elementwise_binary.h"
+#include "operators/samples/table.h"
+
+namespace mx::detail {
+namespace {
+
+NDArray chosen_matrix() { return array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}); }
+
+std::vector<Sample> samples_where() {
+  const NDArray a = chosen_matrix(), b = a * 2.f + 1.f, choice = less(a, 1.f);
+  return {{{choice, a, b}, {}, "same shape"},
+          {{choice[0], a, full({}, 7)}, {}, "a row of conditions and a number"},
+          {{choice.transpose(), a.transpose(), array({{3.f}, {2.f}, {-1.f}})}, {}, "transposed, a column"}};
+}
+
+std::vector<Sample> samples_clamp() {
+  const NDArray x = chosen_matrix();
+  return {{{x, full({}, -1), full({}, 1)}, {}, "numbers"},
+          {{x, array({-1.f, -1.f, 1.f}), array({2.f, 2.5f, 1.75f})}, {}, "a row of limits"},
+          {{x.transpose(), array({{-1.f}, {0.f}, {1.f}}), full({}, 2.5)}, {}, "transposed, a column"}};
+}
+
+}  // namespace
+
+void add_select_samples(SampleTable& table) {
+  table["where"] = samples_where;
+  table["clamp"] = samples_clamp;
+}
+
+}  // namespace mx::detail

@@ -1,0 +1,37 @@
+// Where the families' samples are collected. Internal.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "operators/operator.h"
+
+namespace mx::detail {
+
+/// By the operator's name.
+using SampleTable = std::map<std::string, std::function<std::vector<Sample>()>>;
+
+void add_advanced_indexing_samples(SampleTable& table);
+void add_cast_samples(SampleTable& table);
+void add_elementwise_binary_samples(SampleTable& table);
+void add_elementwise_unary_samples(SampleTable& table);
+void add_fill_ops_samples(SampleTable& table);
+void add_indexing_samples(SampleTable& table);
+void add_loss_samples(SampleTable& table);
+void add_loss_elementwise_samples(SampleTable& table);
+void add_matmul_samples(SampleTable& table);
+void add_polygamma_samples(SampleTable& table);
+void add_random_samples(SampleTable& table);
+void add_reduce_samples(SampleTable& table);
+void add_scan_samples(SampleTable& table);
+void add_select_samples(SampleTable& table);
+void add_shape_ops_samples(SampleTable& table);
+void add_softmax_samples(SampleTable& table);
+void add_sorting_samples(SampleTable& table);
+
+/// Attributes of an operator whose type is its own file's.
+Attrs attrs_of(const char* op, const AttrMap& values);
+
+}  // namespace mx::detail
