@@ -10,7 +10,7 @@
 
 #include "nn/data/loader.h"
 #include "operators/elementwise_binary.h"
-#include "tests/nn/numbered.h"
+#include "tests/data/numbered.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "nn/data/loader.h"
-#include "tests/nn/numbered.h"
+#include "tests/data/numbered.h"
 
 namespace mx::data {
 namespace {
