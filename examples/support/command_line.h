@@ -1,9 +1,10 @@
-// CommandLine: the options of a program, read with CLI11, which is compiled once for all programs: it takes
-// ten times as long as most of them.
+// CommandLine: the options of a program, read with CLI11; and run_program(), which ends a program with the
+// right status. CLI11 is compiled once for all programs, because it takes ten times as long as most of them.
 //
 //   CommandLine line("Softmax regression on handwritten digits");
 //   line.option("--epochs", &epochs, "passes over the training images").within(1, 10000);
 //   if (auto status = line.parse(argc, argv)) return *status;
+//   return run_program("softmax_regression", [&] { train(epochs); });
 #pragma once
 
 #include <cstdint>
@@ -51,18 +52,24 @@ class CommandLine {
   explicit CommandLine(const std::string& purpose);
   ~CommandLine();
 
-  /// The value that `target` has is the default, which the help shows unless it is empty. `target` must live
-  /// until parse() has returned. Of several values the last one counts; those of a list are put in a row.
+  /// The present value of `target` is the default, which the help shows unless it is empty. `target` must
+  /// live until parse() has returned. If the option is given several times, the last value counts; for a
+  /// list, all values are joined.
   Option option(const std::string& name, Target target, const std::string& help);
   /// Sets `target` to true; a name that begins with "!" sets it to false.
   Option flag(const std::string& name, bool& target, const std::string& help);
 
-  /// Sets the targets. With --help, and for a command line that it cannot read, it prints why and returns the
-  /// status to end the program with: 0 or 2.
+  /// Sets the targets. With --help, and for a command line that it cannot read, it prints and returns the
+  /// status to end the program with: 0, or 2; 1 if the help could not be written.
   std::optional<int> parse(int argc, const char* const* argv);
 
  private:
   std::unique_ptr<CLI::App> app_;
 };
+
+/// Calls `program`, and returns the status to end the process with: 0; or 1, with a line on the standard
+/// error that begins with `name`, if the program throws or if not everything that it printed could be written
+/// ("train_mnist > /dev/full").
+int run_program(const char* name, const std::function<void()>& program);
 
 }  // namespace mx::examples
