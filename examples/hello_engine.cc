@@ -8,7 +8,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <string>
 
 #include "engine/base/cpus.h"
@@ -175,10 +174,7 @@ int main(int argc, char** argv) {
       .at_least(0);
   line.flag("!--no-serial", options.serial, "skip the serial run and the comparison with it");
   if (const auto status = line.parse(argc, argv)) return *status;
-  try {
-    return run(options) ? 0 : 1;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "hello_engine: %s\n", e.what());
-    return 1;
-  }
+  bool good = false;
+  const int status = mx::examples::run_program("hello_engine", [&] { good = run(options); });
+  return status != 0 || good ? status : 1;
 }

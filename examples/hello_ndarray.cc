@@ -3,7 +3,6 @@
 #include <mx/mx.h>
 
 #include <cstdio>
-#include <exception>
 #include <iostream>
 #include <string>
 
@@ -18,7 +17,7 @@ int main(int argc, char** argv) {
   line.option("--rounds", &rounds, "how often the large program runs").within(1, 1000);
   line.option("--trace", &trace, "write the schedule to FILE, for https://ui.perfetto.dev").called("FILE");
   if (const auto status = line.parse(argc, argv)) return *status;
-  try {
+  return mx::examples::run_program("hello_ndarray", [&] {
     using namespace mx;
     {
       NDArray a = ones({2, 2}) * 2;
@@ -42,9 +41,5 @@ int main(int argc, char** argv) {
       engine.write_trace(trace);
       std::printf("trace: %s (open it at https://ui.perfetto.dev)\n", trace.c_str());
     }
-    return 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "hello_ndarray: %s\n", e.what());
-    return 1;
-  }
+  });
 }

@@ -5,11 +5,15 @@
 //   kv->push("w0", {gradient_of_gpu0, gradient_of_gpu1}, {.priority = -layer});   // adds them up
 //   kv->pull("w0", {on_gpu0, on_gpu1});                                          // what is stored, to each
 //
-// Every call returns at once: it is a row of operations of the engine, ordered by the arrays that it reads
-// and writes, with the priority that is given. So the sum of one layer runs while the gradients of the next
-// are being computed. Sums are added in the order of the list: results repeat bit for bit.
+// Every call returns at once: it pushes operations that are ordered by the arrays that they read and write,
+// with the priority that is given. So the sum of one layer runs while the gradients of the next are being
+// computed. Values are added up in the order of the list: results repeat bit for bit.
 //
-// Errors of use (an unknown key, another shape) are thrown by the call; those of the values come out of
+// Sums are made and kept in f32 for values of f16 and bf16, in i64 for integers and bool, else in the values'
+// own type: they neither overflow nor are rounded on the way. pull() converts into the type of the array that
+// it fills, so a sum that f16 cannot hold is pulled into an array of f32.
+//
+// Errors of use (an unknown key, another shape) are thrown by the call. Errors of values are thrown by
 // waiting for what was pulled.
 //
 // Thread-safety: any thread may call anything; calls for one key take effect in the order of the calls.
@@ -26,14 +30,14 @@
 namespace mx {
 
 struct KVOptions {
-  int64_t priority = 0;  ///< higher first among what could run; kept within the engine's -32768..32767
+  int64_t priority = 0;  ///< higher first among ready operations; clamped to the engine's -32768..32767
 };
 
 class KVStore {
  public:
-  /// "local": sums on the CPU. "device": sums on the devices that the values are on, each key at home on one
-  /// of them, so that all get about as many bytes. Throws InvalidArgument for others, with the names there
-  /// are.
+  /// "local": sums on the CPU. "device": sums on the devices that the values are on; each key has its home on
+  /// one of them, spread so that all hold about as many bytes. Throws InvalidArgument for others, with the
+  /// names there are.
   static std::shared_ptr<KVStore> create(const std::string& type = "local");
   /// The types that create() knows.
   static std::vector<std::string> types();
@@ -55,14 +59,14 @@ class KVStore {
   KVStore& operator=(const KVStore&) = delete;
 
   virtual const std::string& type() const = 0;
-  /// A copy of `value` under a new key. Throws InvalidArgument for a key that is there.
+  /// Stores a copy of `value` under a new key. Throws InvalidArgument for a key that exists.
   virtual void init(const std::string& key, const NDArray& value) = 0;
-  /// Forgets a key, once what was asked of it before is done; init() may give it again. Throws
-  /// InvalidArgument for a key that is not there.
+  /// Removes a key; earlier calls for it still complete. init() may add it again. Throws InvalidArgument for
+  /// a key that does not exist.
   virtual void erase(const std::string& key) = 0;
-  /// Adds the values up; what is stored becomes the sum, or what the updater makes of both.
+  /// Adds the values up. The stored array becomes the sum; or the updater changes it by the sum.
   virtual void push(const std::string& key, const Values& values, const KVOptions& options = {}) = 0;
-  /// Copies what is stored into each of `outs`, converting types.
+  /// Copies the stored array into each of `outs`, converting types.
   virtual void pull(const std::string& key, const Values& outs, const KVOptions& options = {}) = 0;
   /// push() and pull() of the values themselves.
   void pushpull(const std::string& key, const Values& values, const Values& outs,
@@ -71,15 +75,16 @@ class KVStore {
   void broadcast(const std::string& key, const NDArray& value, const Values& outs,
                  const KVOptions& options = {});
 
-  /// Called by push() instead of replacing: changes `stored` in place, from what was pushed, by calling
-  /// operators. Runs inside of push() and must not call the store. Empty: replace again.
+  /// Called by push() instead of replacing: changes `stored` in place by the sum of what was pushed, by
+  /// calling operators. Both have the type in which sums are kept. Runs inside of push() and must not call
+  /// the store. An empty function: replace again.
   using Updater = std::function<void(const std::string& key, const NDArray& sum, NDArray& stored)>;
   virtual void set_updater(Updater updater) = 0;
 
-  /// Of this process among those that share the store.
+  /// The number of this process among those that share the store, and how many there are.
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Blocks until all processes have come here, and all that they had asked for is done.
+  /// Blocks until all processes have called it and the operations of all their earlier calls have ended.
   virtual void barrier() = 0;
 
  protected:

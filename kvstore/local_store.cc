@@ -10,9 +10,16 @@
 namespace mx::detail {
 namespace {
 
-// What the engine would make of it.
+/// The engine's priority that is nearest to this one.
 int engine_priority(int64_t priority) {
   return static_cast<int>(std::clamp(priority, int64_t{INT16_MIN}, int64_t{INT16_MAX}));
+}
+
+/// The type in which values of a type are added up and kept: wide enough that sums neither overflow nor are
+/// rounded after each value.
+DType sum_type(DType type) {
+  if (!is_floating(type)) return i64;
+  return type == f64 ? f64 : f32;
 }
 
 }  // namespace
@@ -29,8 +36,9 @@ void LocalStore::init(const std::string& key, const NDArray& value) {
   std::lock_guard lock(mutex_);
   MX_CHECK(!entries_.contains(key), InvalidArgument, "[init] expected a new key, got \"", key,
            "\", which is there with shape ", entries_.at(key).stored.shape());
-  // (a copy, also where it is on that device already)
-  NDArray stored = place_ == SumPlace::host && !value.context().is_cpu() ? value.to(cpu()) : value.clone();
+  NDArray stored =
+      empty(value.shape(), sum_type(value.dtype()), place_ == SumPlace::host ? cpu() : value.context());
+  stored.copy_from(value);
   entries_.emplace(key, Entry{std::move(stored)});
 }
 
@@ -38,10 +46,11 @@ void LocalStore::erase(const std::string& key) {
   std::lock_guard lock(mutex_);
   const Entry& old = entry(key, "erase");
   if (old.placed) bytes_at_[concat(old.stored.context())] -= old.stored.bytes();
-  entries_.erase(key);  // (operations that were pushed have arrays of their own)
+  entries_.erase(key);  // operations that were pushed hold the array
 }
 
-// A key's home is one of the devices that its values come from, the one with the fewest bytes so far.
+// The first push gives a key its home: of the devices that the values are on, the one with the fewest stored
+// bytes so far.
 void LocalStore::place(Entry& entry, const std::vector<NDArray>& values) {
   if (place_ == SumPlace::host || entry.placed) return;
   const NDArray* best = nullptr;
@@ -66,11 +75,14 @@ void LocalStore::push(const std::string& key, const Values& values, const KVOpti
              entry.stored.shape(), " of key \"", key, "\", got value ", i, " of shape ", list[i].shape());
   place(entry, list);
   const Context home = entry.stored.context();
-  NDArray sum = list[0].to(home);
+  DType type = sum_type(list[0].dtype());
+  for (const NDArray& value : list) type = promote(type, sum_type(value.dtype()));
+  // Values travel in their own type and are widened at home.
+  NDArray sum = list[0].to(home).to(type);
   for (size_t i = 1; i < list.size(); ++i) {
-    const NDArray value = list[i].to(home);
+    const NDArray value = list[i].to(home).to(type);
     if (i == 1) {
-      sum = sum + value;  // a new array: a value that is here already stays what it is
+      sum = sum + value;  // a new array: `sum` may be the caller's array
     } else {
       sum += value;
     }

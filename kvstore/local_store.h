@@ -10,7 +10,7 @@
 
 namespace mx::detail {
 
-/// Where sums are made.
+/// Where values are added up.
 enum class SumPlace { host, devices };
 
 class LocalStore final : public KVStore {
@@ -29,8 +29,8 @@ class LocalStore final : public KVStore {
 
  private:
   struct Entry {
-    NDArray stored;
-    bool placed = false;  // at home on a device for good
+    NDArray stored;       // of the type in which values are added up
+    bool placed = false;  // has its home
   };
 
   Entry& entry(const std::string& key, const char* op);
@@ -38,9 +38,9 @@ class LocalStore final : public KVStore {
 
   const std::string type_;
   const SumPlace place_;
-  std::mutex mutex_;  // held while operations of a call are pushed: their order is that of the calls
+  std::mutex mutex_;  // held while a call pushes its operations, so that they are in the order of the calls
   std::map<std::string, Entry> entries_;
-  std::map<std::string, size_t> bytes_at_;  // by the device's name
+  std::map<std::string, size_t> bytes_at_;  // of keys that have their home, by the device's name
   Updater updater_;
 };
 

@@ -134,10 +134,13 @@ void mixed(const Module& module, const std::vector<Rule>& rules) {
                             "\": " + e.what());
     }
   }
-  const NamedArrays parameters = module.named_parameters();
+  for (const Rule& rule : rules)
+    MX_CHECK(rule.initializer != nullptr, InvalidArgument, "[mixed] expected an initialiser for \"",
+             rule.pattern, "\", got an empty function");
+  const Parameters parameters = module.parameters();
   std::vector<size_t> chosen;
   std::string without;
-  for (const auto& [name, array] : parameters) {
+  for (const auto& [name, parameter] : parameters) {
     size_t i = 0;
     while (i < patterns.size() && !std::regex_search(name, patterns[i])) ++i;
     chosen.push_back(i);
@@ -145,7 +148,7 @@ void mixed(const Module& module, const std::vector<Rule>& rules) {
   }
   MX_CHECK(without.empty(), InvalidArgument, "[mixed] expected a rule for every parameter, got none for ",
            without);
-  for (size_t i = 0; i < parameters.size(); ++i) rules[chosen[i]].initializer(parameters[i].second);
+  for (size_t i = 0; i < parameters.size(); ++i) rules[chosen[i]].initializer(parameters[i]);
 }
 
 }  // namespace mx::nn::init

@@ -11,8 +11,8 @@ namespace mx::nn {
 
 struct LinearOptions {
   bool bias = true;
-  DType dtype = f32;
   Context context = cpu();
+  DType dtype = f32;
 };
 
 /// (.., in) to (.., out). Parameters: weight (out, in), bias (out,), both uniform in [-b, b) with

@@ -11,8 +11,8 @@
 namespace mx::nn {
 
 using detail::CallWatch;
-using detail::CloneScope;
 using detail::ModuleState;
+using mx::detail::CloneScope;
 
 namespace {
 
@@ -35,6 +35,7 @@ std::shared_ptr<ModuleState> share(const std::shared_ptr<ModuleState>& state) {
 void check_name(const ModuleState& state, const std::string& name, const char* op) {
   MX_CHECK(!name.empty() && name.find('.') == std::string::npos, InvalidArgument, "[", op,
            "] expected a name without dots, got \"", name, '"');
+  check_saveable_name(name, op);
   const auto named = [&](const auto& entry) { return entry.name == name; };
   MX_CHECK(std::none_of(state.arrays.begin(), state.arrays.end(), named) &&
                std::none_of(state.children.begin(), state.children.end(), named),
@@ -44,7 +45,9 @@ void check_name(const ModuleState& state, const std::string& name, const char* o
 
 template <class Hook>
 HookHandle add_hook(const std::shared_ptr<ModuleState>& module,
-                    std::vector<std::pair<uint64_t, Hook>> ModuleState::Hooks::*list, Hook hook) {
+                    std::vector<std::pair<uint64_t, Hook>> ModuleState::Hooks::*list, Hook hook,
+                    const char* op) {
+  MX_CHECK(hook != nullptr, InvalidArgument, "[", op, "] expected a function, got an empty one");
   uint64_t id = 0;
   module->change_hooks([&](ModuleState::Hooks& hooks) {
     id = module->next_hook++;
@@ -65,7 +68,7 @@ auto named(const Module& module, const F& f) {
   try {
     return f();
   } catch (const InvalidArgument& e) {
-    if (typeid(e) != typeid(InvalidArgument)) throw;  // somebody's own type, which may carry more than text
+    if (typeid(e) != typeid(InvalidArgument)) throw;  // a type of the program, which may carry more than text
     throw InvalidArgument(std::string(e.what()) + "\n  in " + detail::title(module));
   }
 }
@@ -158,11 +161,11 @@ std::vector<NDArray> Module::run(
 }
 
 HookHandle Module::register_forward_pre_hook(ForwardPreHook hook) {
-  return add_hook(state_, &ModuleState::Hooks::before, std::move(hook));
+  return add_hook(state_, &ModuleState::Hooks::before, std::move(hook), "register_forward_pre_hook");
 }
 
 HookHandle Module::register_forward_hook(ForwardHook hook) {
-  return add_hook(state_, &ModuleState::Hooks::after, std::move(hook));
+  return add_hook(state_, &ModuleState::Hooks::after, std::move(hook), "register_forward_hook");
 }
 
 // Modes.
@@ -215,6 +218,7 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
 }
 
 Module& Module::apply(const std::function<void(Module&)>& f) {
+  MX_CHECK(f != nullptr, InvalidArgument, "[apply] expected a function, got an empty one");
   std::set<const void*> seen;
   const std::function<void(Module&)> visit = [&](Module& module) {
     if (!seen.insert(module.identity()).second) return;

@@ -40,8 +40,8 @@
 
 #include "ndarray/ndarray.h"
 #include "ndarray/save.h"
-#include "nn/detail/cloning.h"
-#include "nn/parameter.h"
+#include "operators/clone_scope.h"
+#include "operators/parameter.h"
 
 namespace mx::nn {
 
@@ -49,6 +49,8 @@ class AnyModule;
 class Cloned;
 class Module;
 struct NamedModule;
+
+using mx::Parameter;
 
 namespace detail {
 struct ModuleState;
@@ -89,15 +91,18 @@ class Module {
   /// their own that calls run().
   virtual NDArray forward(const NDArray& x);
 
-  // Arrays. A parameter that stands under several names is listed under the first; in a state_dict under all.
+  // Arrays. A parameter that has several names is listed under the first; in a state_dict under all.
 
-  std::vector<NDArray> parameters() const;
-  NamedArrays named_parameters() const;
+  /// Parameters with their names, for optimisers and loops:
+  /// `for (const auto& [name, p] : net.parameters())`, `for (const NDArray& p : net.parameters())`.
+  Parameters parameters() const;
+  /// The same; PyTorch's name for it.
+  Parameters named_parameters() const { return parameters(); }
   std::vector<NDArray> buffers() const;
   NamedArrays named_buffers() const;
   /// The parameter or buffer with that name ("0.weight"). Throws InvalidArgument, with the names there are.
   Parameter parameter(const std::string& name) const;
-  /// Sum of the parameters' elements.
+  /// The number of elements of all parameters.
   int64_t num_parameters() const;
 
   /// Parameters and the buffers that are saved: the arrays themselves, detached. Their values are read in the
@@ -111,9 +116,9 @@ class Module {
   void save(const std::string& path, const FileMetadata& metadata = {}) const;
   LoadReport load(const std::string& path, const LoadOptions& options = {});
 
-  /// Moves parameters and buffers, with the parameters' gradients. Arrays taken from the module earlier stay
-  /// behind and no longer require gradients: make optimisers afterwards, one made before throws at its step.
-  /// Nothing is changed when the device does not exist.
+  /// Moves parameters and buffers, with the parameters' gradients. Optimisers and trainers follow at their
+  /// next call. An NDArray taken from the module earlier is left behind and no longer requires a gradient.
+  /// Nothing is changed if the device does not exist.
   Module& to(Context context);
   /// Converts those of floating-point type. Throws InvalidArgument for another type.
   Module& to(DType dtype);
@@ -139,7 +144,8 @@ class Module {
   /// f of all modules in this one and then of itself; each once.
   Module& apply(const std::function<void(Module&)>& f);
 
-  /// In the order in which they were registered. Copies share hooks; a clone has copies of them.
+  /// Hooks are called in the order in which they were registered. Copies share hooks; a clone has copies of
+  /// them. Throws InvalidArgument for an empty function.
   HookHandle register_forward_pre_hook(ForwardPreHook hook);
   HookHandle register_forward_hook(ForwardHook hook);
 
@@ -169,8 +175,8 @@ class Module {
   Module(const Module& other);
   Module& operator=(const Module& other);
 
-  // Registration. All throw InvalidArgument for names that are empty, taken or have a dot. They return what
-  // they registered.
+  // Registration. All throw InvalidArgument for names that are empty, taken or have a dot, and for names
+  // under which no file can hold an array (check_saveable_name). They return what they registered.
 
   Parameter add_parameter(const std::string& name, const NDArray& value, bool requires_grad = true);
   /// `persistent`: is saved with the parameters.
@@ -198,7 +204,7 @@ class Module {
 template <class M>
 requires kIsModule<M> M clone(const M& module) {
   if (typeid(module) != typeid(M)) detail::throw_not_whole("clone", module, typeid(M));
-  const detail::CloneScope scope;
+  const mx::detail::CloneScope scope;
   return M(module);
 }
 

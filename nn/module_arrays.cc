@@ -1,11 +1,11 @@
 // What a module does with its arrays: listing, moving, saving and loading.
-#include <map>
 #include <optional>
 #include <set>
 #include <unordered_set>
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
+#include "ndarray/load_plan.h"
 #include "nn/detail/module_state.h"
 #include "nn/module.h"
 
@@ -15,7 +15,8 @@ using detail::ModuleState;
 
 namespace {
 
-/// f(full name, entry) for all arrays; of those that stand at one place the first alone, if `once`.
+/// Calls f(full name, entry) for all arrays. If `once`, a place that has several names is visited under the
+/// first only.
 template <class F>
 void each_array(ModuleState& state, bool once, const F& f) {
   std::set<const void*> seen;
@@ -25,25 +26,8 @@ void each_array(ModuleState& state, bool once, const F& f) {
   });
 }
 
-NamedArrays list(ModuleState& state, bool buffers) {
-  NamedArrays arrays;
-  each_array(state, true, [&](const std::string& name, const ModuleState::Array& entry) {
-    if (entry.buffer == buffers) arrays.emplace_back(name, entry.place.array());
-  });
-  return arrays;
-}
-
-std::vector<NDArray> without_names(const NamedArrays& named) {
-  std::vector<NDArray> arrays;
-  for (const auto& entry : named) arrays.push_back(entry.second);
-  return arrays;
-}
-
-std::string described(const NDArray& array) {
-  return mx::detail::concat(to_string(array.dtype()), ' ', array.shape());
-}
-
-/// Puts convert(array), where it gives one, into every place; into none when one throws. Gradients go along.
+/// Puts convert(array) into every place for which it returns an array, with the converted gradient. If one
+/// call throws, no place is changed.
 template <class F>
 void replace_arrays(ModuleState& state, const F& convert) {
   const NoGrad guard;
@@ -52,7 +36,7 @@ void replace_arrays(ModuleState& state, const F& convert) {
     const NDArray& before = entry.place.array();
     std::optional<NDArray> after = convert(before);
     if (!after) return;
-    if (detail::trains(before)) {
+    if (mx::detail::trains(before)) {
       after->requires_grad_();
       if (const NDArray gradient = before.grad(); gradient.defined())
         after->set_grad(convert(gradient).value_or(gradient));
@@ -60,63 +44,35 @@ void replace_arrays(ModuleState& state, const F& convert) {
     changes.emplace_back(&entry.place, *std::move(after));
   });
   for (const auto& [place, array] : changes) {
-    // What stays behind does not train: an optimiser that still has it finds out.
-    if (NDArray before = place->array(); detail::trains(before)) before.requires_grad_(false);
+    // An array left behind does not train: an optimiser of arrays that still has it must not go on silently.
+    if (NDArray before = place->array(); mx::detail::trains(before)) before.requires_grad_(false);
     place->replace(array);
   }
 }
 
-/// What a load_state_dict() does, found before anything is done.
-struct LoadPlan {
-  LoadReport report;
-  std::vector<std::string> problems;                // that stand in the way in any case
-  std::vector<std::string> absences;                // and those that only a strict load minds
-  std::vector<std::pair<NDArray, NDArray>> copies;  // target, source
-};
-
-LoadPlan plan_load(ModuleState& state, const NamedArrays& arrays) {
-  LoadPlan plan;
-  std::map<std::string, const NDArray*> given;
-  for (const auto& [name, array] : arrays) {
-    if (!given.emplace(name, &array).second) plan.problems.push_back(name + " comes twice");
-    if (!array.defined()) plan.problems.push_back(name + " is an empty handle");
-  }
-  std::set<const void*> loaded;  // places
-  std::vector<std::pair<std::string, const ModuleState::Array*>> absent;
-  each_array(state, false, [&](const std::string& name, const ModuleState::Array& entry) {
-    if (!entry.persistent) return;
-    const auto found = given.find(name);
-    if (found == given.end()) {
-      absent.emplace_back(name, &entry);
-      return;
-    }
-    const NDArray &target = entry.place.array(), &source = *found->second;
-    given.erase(found);
-    loaded.insert(entry.place.identity());
-    if (!source.defined()) return;
-    if (source.shape() != target.shape() || category(source.dtype()) > category(target.dtype()))
-      plan.problems.push_back(name + ": expected " + described(target) + ", got " + described(source));
-    plan.copies.emplace_back(target, source);
-  });
-  // Of names that share an array one is enough: files often have no more.
-  for (const auto& [name, entry] : absent)
-    if (loaded.count(entry->place.identity()) == 0) {
-      plan.report.missing.push_back(name);
-      plan.absences.push_back(name + ' ' + described(entry->place.array()) + " is missing");
-    }
-  for (const auto& [name, array] : given) {
-    plan.report.unexpected.push_back(name);
-    if (array->defined()) plan.absences.push_back(name + ' ' + described(*array) + " is unexpected");
-  }
-  return plan;
-}
-
 }  // namespace
 
-NamedArrays Module::named_parameters() const { return list(*state_, false); }
-NamedArrays Module::named_buffers() const { return list(*state_, true); }
-std::vector<NDArray> Module::parameters() const { return without_names(named_parameters()); }
-std::vector<NDArray> Module::buffers() const { return without_names(named_buffers()); }
+Parameters Module::parameters() const {
+  Parameters parameters;
+  each_array(*state_, true, [&](const std::string& name, const ModuleState::Array& entry) {
+    if (!entry.buffer) parameters.emplace_back(name, entry.place);
+  });
+  return parameters;
+}
+
+NamedArrays Module::named_buffers() const {
+  NamedArrays buffers;
+  each_array(*state_, true, [&](const std::string& name, const ModuleState::Array& entry) {
+    if (entry.buffer) buffers.emplace_back(name, entry.place.array());
+  });
+  return buffers;
+}
+
+std::vector<NDArray> Module::buffers() const {
+  std::vector<NDArray> arrays;
+  for (const auto& entry : named_buffers()) arrays.push_back(entry.second);
+  return arrays;
+}
 
 Parameter Module::parameter(const std::string& name) const {
   Parameter found;
@@ -132,7 +88,7 @@ Parameter Module::parameter(const std::string& name) const {
 
 int64_t Module::num_parameters() const {
   int64_t n = 0;
-  for (const NDArray& array : parameters()) n += array.numel();
+  for (const NamedParameter& parameter : parameters()) n += parameter.numel();
   return n;
 }
 
@@ -148,27 +104,25 @@ NamedArrays Module::state_dict() const {
 }
 
 LoadReport Module::load_state_dict(const NamedArrays& arrays, const LoadOptions& options) {
-  LoadPlan plan = plan_load(*state_, arrays);
-  std::vector<std::string>& problems = plan.problems;
-  if (options.strict) problems.insert(problems.end(), plan.absences.begin(), plan.absences.end());
-  if (!problems.empty()) {
-    std::string text;
-    for (const std::string& problem : problems) text += "\n  " + problem;
-    throw InvalidArgument(mx::detail::concat("[load_state_dict] expected the arrays of ", type_name(),
-                                             ", got ", problems.size(),
-                                             problems.size() == 1 ? " problem:" : " problems:", text));
-  }
+  std::vector<mx::detail::LoadTarget> targets;
+  each_array(*state_, false, [&](const std::string& name, const ModuleState::Array& entry) {
+    if (entry.persistent) targets.push_back({name, entry.place.array(), entry.place.identity()});
+  });
+  mx::detail::LoadPlan plan = mx::detail::plan_load(targets, arrays, mx::detail::LoadTypes::converts);
+  plan.raise("load_state_dict", type_name(), options.strict);
   const NoGrad guard;
-  std::unordered_set<const Storage*> targets;
-  for (auto& [target, source] : plan.copies) {
-    source.wait();
-    targets.insert(target.impl().storage.get());
-  }
-  // Arrays of this very model, maybe under other names: as if all were read before the first is written.
-  for (auto& [target, source] : plan.copies)
-    if (targets.count(source.impl().storage.get()) != 0) source = source.clone();
-  for (auto& [target, source] : plan.copies) target.copy_from(source);
-  return plan.report;
+  std::unordered_set<const Storage*> storages;
+  for (size_t i = 0; i < targets.size(); ++i)
+    if (plan.sources[i].defined()) {
+      plan.sources[i].wait();
+      storages.insert(targets[i].array.impl().storage.get());
+    }
+  // Sources may be arrays of this very model, under other names: they are read before the first is written.
+  for (NDArray& source : plan.sources)
+    if (source.defined() && storages.contains(source.impl().storage.get())) source = source.clone();
+  for (size_t i = 0; i < targets.size(); ++i)
+    if (plan.sources[i].defined()) targets[i].array.copy_from(plan.sources[i]);
+  return {std::move(plan.missing), std::move(plan.unexpected)};
 }
 
 void Module::save(const std::string& path, const FileMetadata& metadata) const {
@@ -207,8 +161,8 @@ Module& Module::requires_grad_(bool on) {
 }
 
 void Module::zero_grad() {
-  for (const NDArray& array : parameters())
-    if (array.requires_grad()) array.set_grad(NDArray());
+  for (const NamedParameter& parameter : parameters())
+    if (parameter.requires_grad()) parameter.set_grad(NDArray());
 }
 
 }  // namespace mx::nn

@@ -154,7 +154,7 @@ std::string Module::summary(const NDArray& x) const {
 
 std::string Module::summary(const Shape& x, DType dtype) const {
   Context context = cpu();
-  if (const std::vector<NDArray> arrays = parameters(); !arrays.empty()) context = arrays[0].context();
+  if (const Parameters all = parameters(); !all.empty()) context = all[0].context();
   return summary(zeros(x, dtype, context));
 }
 

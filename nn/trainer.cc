@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
+#include <numeric>
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
@@ -10,25 +12,64 @@
 namespace mx::nn {
 
 OptimizerChoice::OptimizerChoice(const optim::SGDOptions& options)
-    : make_([options](const optim::Parameters& p) { return std::make_unique<optim::SGD>(p, options); }) {}
+    : make_([options](const Parameters& p) { return std::make_unique<optim::SGD>(p, options); }) {}
 OptimizerChoice::OptimizerChoice(const optim::AdamOptions& options)
-    : make_([options](const optim::Parameters& p) { return std::make_unique<optim::Adam>(p, options); }) {}
+    : make_([options](const Parameters& p) { return std::make_unique<optim::Adam>(p, options); }) {}
 OptimizerChoice::OptimizerChoice(const optim::AdamWOptions& options)
-    : make_([options](const optim::Parameters& p) { return std::make_unique<optim::AdamW>(p, options); }) {}
+    : make_([options](const Parameters& p) { return std::make_unique<optim::AdamW>(p, options); }) {}
 OptimizerChoice::OptimizerChoice(const std::string& name, const AttrMap& options)
-    : make_([name, options](const optim::Parameters& p) { return optim::make_optimizer(name, options, p); }) {
+    : make_([name, options](const Parameters& p) { return optim::make_optimizer(name, options, p); }) {}
+OptimizerChoice::OptimizerChoice(Make make) : make_(std::move(make)) {
+  MX_CHECK(make_ != nullptr, InvalidArgument,
+           "[Trainer] expected a function that makes an optimiser, got an empty one");
 }
 
-Trainer::Trainer(const std::vector<NDArray>& parameters, const OptimizerChoice& optimizer,
+Trainer::Trainer(const Parameters& parameters, const OptimizerChoice& optimizer,
                  std::shared_ptr<KVStore> store)
-    : Trainer(std::vector<std::vector<NDArray>>{parameters}, optimizer, std::move(store)) {}
+    : Trainer(std::vector<Parameters>{parameters}, optimizer, std::move(store)) {}
 
 namespace {
 
-// All above 0, that of the rest of training: as soon as a layer's gradients are there on every device their
-// sum goes before what is left of backward, and is done when backward ends. Among those that could run, what
-// the next forward pass needs first.
+// Every priority is above 0, that of the rest of training: when a layer's gradients have arrived from every
+// device, their sum runs before what is left of the backward pass. Among the sums, those go first that the
+// next forward pass needs first.
 int priority_of(size_t i, size_t count) { return static_cast<int>(count - std::min(count, i)); }
+
+void check_replicas(const std::vector<Parameters>& replicas, bool store) {
+  MX_CHECK(!replicas.empty() && !replicas[0].empty(), InvalidArgument,
+           "[Trainer] expected a replica with parameters, got none");
+  MX_CHECK(replicas.size() == 1 || store, InvalidArgument, "[Trainer] expected a store for ", replicas.size(),
+           " replicas, got none; KVStore::create(\"device\")");
+  const Parameters& first = replicas[0];
+  for (size_t r = 1; r < replicas.size(); ++r) {
+    MX_CHECK(replicas[r].size() == first.size(), InvalidArgument, "[Trainer] expected ", first.size(),
+             " parameters in every replica, got ", replicas[r].size(), " in replica ", r);
+    for (size_t i = 0; i < first.size(); ++i) {
+      const NDArray &expected = first[i], &got = replicas[r][i];
+      MX_CHECK(got.shape() == expected.shape() && got.dtype() == expected.dtype(), InvalidArgument,
+               "[Trainer] expected parameter ", i, " of replica ", r, " as ", expected.dtype(), ' ',
+               expected.shape(), ", got ", got.dtype(), ' ', got.shape());
+    }
+  }
+}
+
+/// The place of each parameter of the optimiser in the replica.
+std::vector<size_t> places_in(const Parameters& replica, const optim::Optimizer& optimizer) {
+  std::map<const void*, size_t> places;
+  for (size_t i = 0; i < replica.size(); ++i) places.emplace(&replica[i].array().impl(), i);
+  std::vector<size_t> result;
+  for (const NamedParameter& parameter : optimizer.parameters()) {
+    const auto found = places.find(&parameter.array().impl());
+    MX_CHECK(found != places.end(), InvalidArgument,
+             "[Trainer] expected an optimiser of the replica's parameters, got one that has '",
+             parameter.name, "' besides");
+    result.push_back(found->second);
+  }
+  return result;
+}
+
+/// Sums of short types are kept in f32, where they do not overflow; optimisers take such gradients.
+DType gradient_type(const NDArray& parameter) { return parameter.dtype() == f64 ? f64 : f32; }
 
 }  // namespace
 
@@ -39,78 +80,88 @@ class Trainer::Keys {
     prefix_ = mx::detail::concat("Trainer ", made.fetch_add(1), ", parameter ");
   }
   ~Keys() {
-    for (size_t i = 0; i < size_; ++i) store_->erase((*this)[i]);
+    for (const std::string& key : keys_) store_->erase(key);
   }
   Keys(const Keys&) = delete;
   Keys& operator=(const Keys&) = delete;
 
-  void add(const NDArray& value) {
-    store_->init((*this)[size_], value);
-    ++size_;
+  void add(const std::string& name, const NDArray& parameter) {
+    const std::string key = prefix_ + name;
+    store_->init(key, zeros(parameter.shape(), gradient_type(parameter), parameter.context()));
+    keys_.push_back(key);
   }
-  std::string operator[](size_t i) const { return prefix_ + std::to_string(i); }
+  const std::string& operator[](size_t i) const { return keys_[i]; }
 
  private:
   std::shared_ptr<KVStore> store_;
   std::string prefix_;
-  size_t size_ = 0;
+  std::vector<std::string> keys_;
 };
 
-Trainer::Trainer(const std::vector<std::vector<NDArray>>& replicas, const OptimizerChoice& optimizer,
+Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice& optimizer,
                  std::shared_ptr<KVStore> store)
     : replicas_(replicas), store_(std::move(store)) {
-  MX_CHECK(!replicas_.empty() && !replicas_[0].empty(), InvalidArgument,
-           "[Trainer] expected a replica with parameters, got none");
-  MX_CHECK(replicas_.size() == 1 || store_ != nullptr, InvalidArgument, "[Trainer] expected a store for ",
-           replicas_.size(), " replicas, got none; KVStore::create(\"device\")");
-  const std::vector<NDArray>& first = replicas_[0];
-  for (size_t r = 1; r < replicas_.size(); ++r) {
-    MX_CHECK(replicas_[r].size() == first.size(), InvalidArgument, "[Trainer] expected ", first.size(),
-             " parameters in every replica, got ", replicas_[r].size(), " in replica ", r);
-    for (size_t i = 0; i < first.size(); ++i)
-      MX_CHECK(replicas_[r][i].shape() == first[i].shape() && replicas_[r][i].dtype() == first[i].dtype(),
-               InvalidArgument, "[Trainer] expected parameter ", i, " of replica ", r, " as ",
-               first[i].dtype(), ' ', first[i].shape(), ", got ", replicas_[r][i].dtype(), ' ',
-               replicas_[r][i].shape());
-  }
+  check_replicas(replicas_, store_ != nullptr);
+  const Parameters& first = replicas_[0];
   optimizer_ = optimizer(first);
+  MX_CHECK(optimizer_ != nullptr, InvalidArgument, "[Trainer] expected an optimiser, got an empty pointer");
+  updated_ = places_in(first, *optimizer_);
   if (store_ == nullptr) return;
-  sums_.resize(first.size());
+  sums_.resize(updated_.size());
   keys_ = std::make_shared<Keys>(store_);
-  for (const NDArray& parameter : first)
-    keys_->add(zeros(parameter.shape(), parameter.dtype(), parameter.context()));
+  for (const NamedParameter& parameter : optimizer_->parameters()) keys_->add(parameter.name, parameter);
   synchronise();
 }
 
+optim::Optimizer& Trainer::optimizer() {
+  MX_CHECK(optimizer_ != nullptr, InvalidState, "[Trainer] expected a trainer, got one that was moved from");
+  return *optimizer_;
+}
+
+/// The sum of the replicas' gradients of the optimiser's parameter k; an empty handle if none has one.
+NDArray Trainer::sum_gradients(size_t k) {
+  const size_t i = updated_[k];
+  std::vector<NDArray> parts;
+  for (const Parameters& replica : replicas_)
+    if (const NDArray grad = replica[i].grad(); grad.defined()) parts.push_back(grad.detach());
+  if (parts.empty()) return {};
+  const NDArray& parameter = replicas_[0][i];
+  NDArray& sum = sums_[k];
+  const DType type = gradient_type(parameter);
+  if (!sum.defined() || sum.context() != parameter.context() || sum.dtype() != type)
+    sum = empty(parameter.shape(), type, parameter.context());
+  store_->pushpull((*keys_)[k], parts, sum, {.priority = priority_of(i, replicas_[0].size())});
+  return sum;
+}
+
 void Trainer::step() {
-  if (store_ == nullptr) return optimizer_->step();
+  if (store_ == nullptr) return optimizer().step();
   NoGrad pause;
-  std::vector<NDArray> gradients(sums_.size());
-  // The last layers' gradients are there first.
-  for (size_t i = sums_.size(); i-- > 0;) {
-    std::vector<NDArray> parts;
-    for (const std::vector<NDArray>& replica : replicas_)
-      if (const NDArray grad = replica[i].grad(); grad.defined()) parts.push_back(grad.detach());
-    if (parts.empty()) continue;
-    if (!sums_[i].defined()) sums_[i] = empty_like(replicas_[0][i]);
-    store_->pushpull((*keys_)[i], parts, sums_[i], {.priority = priority_of(i, sums_.size())});
-    gradients[i] = sums_[i];
-  }
-  optimizer_->step(gradients);
-  synchronise();
+  std::vector<NDArray> gradients(updated_.size());
+  // The backward pass ends with the first layers: the gradients of the last ones are there first.
+  std::vector<size_t> order(updated_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return updated_[a] > updated_[b]; });
+  for (const size_t k : order) gradients[k] = sum_gradients(k);
+  optimizer().step(gradients);
+  std::vector<size_t> places = updated_;
+  std::sort(places.begin(), places.end());
+  for (const size_t i : places) copy_to_replicas(i);
 }
 
 void Trainer::synchronise() {
   NoGrad pause;
-  for (size_t i = 0; i < replicas_[0].size(); ++i) {
-    const PriorityScope priority(priority_of(i, replicas_[0].size()));
-    for (size_t r = 1; r < replicas_.size(); ++r) replicas_[r][i].copy_from(replicas_[0][i]);
-  }
+  for (size_t i = 0; !replicas_.empty() && i < replicas_[0].size(); ++i) copy_to_replicas(i);
+}
+
+void Trainer::copy_to_replicas(size_t i) {
+  const PriorityScope priority(priority_of(i, replicas_[0].size()));
+  for (size_t r = 1; r < replicas_.size(); ++r) NDArray(replicas_[r][i]).copy_from(replicas_[0][i]);
 }
 
 void Trainer::zero_grad() {
-  for (const std::vector<NDArray>& replica : replicas_)
-    for (const NDArray& parameter : replica)
+  for (const Parameters& replica : replicas_)
+    for (const NamedParameter& parameter : replica)
       if (parameter.requires_grad()) parameter.set_grad({});
 }
 

@@ -5,20 +5,30 @@
 //   ...
 //   loss.backward();  trainer.step();  trainer.zero_grad();
 //
-// With several replicas, each computes the gradients of its part of the batch; step() adds them up in the
+// With several replicas, each computes the gradients of its part of the batch. step() adds them up in the
 // order of the replicas, changes the first replica by the sum, and copies its parameters to the others. All
-// of it is operations of the engine, those of the first parameters with the highest priority, so that the sum
+// of these are operations of the engine, those of the first parameters with the highest priority. So the sum
 // of a layer's gradients runs while those of the layers before it are being computed, and the next forward
-// pass begins with the layers that have arrived. Losses should be weighed so that the sum of gradients is
-// what is meant.
+// pass begins with the layers that have arrived. Weigh the losses so that the sum of the gradients is the
+// gradient of the whole batch.
 //
 //   std::vector<Net> nets = nn::replicate(net, {gpu(0), gpu(1)});
 //   nn::Trainer trainer(nn::parameters_of(nets), optim::SGDOptions{.lr = 0.1}, KVStore::create("device"));
 //   const std::vector<NDArray> parts = nn::split_batch(images, {gpu(0), gpu(1)});
 //
-// Several trainers may share a store, and a program may have keys of its own in it: each trainer has keys
-// that nobody else has, and takes them away when it ends. Where several processes share the store, all make
-// their trainers in the same order.
+// Groups of options go by the parameters' names, in any order:
+//
+//   nn::Trainer trainer(net.parameters(), [](const Parameters& all) {
+//     const auto is_bias = [](const NamedParameter& p) { return p.name.ends_with("bias"); };
+//     auto optimizer = std::make_unique<optim::AdamW>(all.where(is_bias), optim::AdamWOptions{.weight_decay =
+//     0}); optimizer->add_group(all.where(std::not_fn(is_bias)), {.weight_decay = 0.1}); return optimizer;
+//   });
+//
+// A trainer holds Parameters: a module may be moved after its trainer was made.
+//
+// Several trainers may share a store, and a program may have keys of its own in it: each trainer has keys of
+// its own, "Trainer <n>, parameter <name>", and erases them when it is destroyed. If several processes share
+// the store, all must make their trainers in the same order.
 //
 // Thread-safety: one thread at a time.
 #pragma once
@@ -26,10 +36,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "kvstore/kvstore.h"
 #include "ndarray/ndarray.h"
+#include "operators/parameter.h"
 #include "optim/optimizers.h"
 
 namespace mx::nn {
@@ -37,15 +50,22 @@ namespace mx::nn {
 /// Which optimiser a trainer makes.
 class OptimizerChoice {
  public:
-  using Make = std::function<std::unique_ptr<optim::Optimizer>(const optim::Parameters&)>;
+  using Make = std::function<std::unique_ptr<optim::Optimizer>(const Parameters&)>;
   OptimizerChoice(const optim::SGDOptions& options);
   OptimizerChoice(const optim::AdamOptions& options);
   OptimizerChoice(const optim::AdamWOptions& options);
   /// By name, as optim::make_optimizer().
   OptimizerChoice(const std::string& name, const AttrMap& options);
-  OptimizerChoice(Make make) : make_(std::move(make)) {}
+  /// By a function. It gets the parameters of the first replica and may leave some out, which then stay as
+  /// they are. Throws InvalidArgument for an empty function.
+  OptimizerChoice(Make make);
+  template <class F>
+  requires(!std::is_base_of_v<OptimizerChoice, F> &&
+           std::is_invocable_r_v<std::unique_ptr<optim::Optimizer>, F, const Parameters&>)
+      OptimizerChoice(F make)
+      : OptimizerChoice(Make(std::move(make))) {}
 
-  std::unique_ptr<optim::Optimizer> operator()(const optim::Parameters& parameters) const {
+  std::unique_ptr<optim::Optimizer> operator()(const Parameters& parameters) const {
     return make_(parameters);
   }
 
@@ -56,35 +76,44 @@ class OptimizerChoice {
 class Trainer {
  public:
   /// One replica. With a store its gradients go through it, as those of several do.
-  Trainer(const std::vector<NDArray>& parameters, const OptimizerChoice& optimizer,
+  Trainer(const Parameters& parameters, const OptimizerChoice& optimizer,
           std::shared_ptr<KVStore> store = nullptr);
-  /// One list for each replica, the same parameters in the same order. Throws InvalidArgument where they
-  /// differ in number, shape or type, and for several replicas without a store.
-  Trainer(const std::vector<std::vector<NDArray>>& replicas, const OptimizerChoice& optimizer,
+  /// One list for each replica, the same parameters in the same order. Throws InvalidArgument if they differ
+  /// in number, shape or type, for several replicas without a store, and for an optimiser that has other
+  /// parameters than those of the first replica.
+  Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice& optimizer,
           std::shared_ptr<KVStore> store);
+  Trainer(Trainer&&) noexcept = default;
+  Trainer& operator=(Trainer&&) noexcept = default;
 
-  /// Returns at once. A parameter for which no replica has a gradient stays as it is.
+  /// Returns at once. A parameter for which no replica has a gradient stays as it is. Throws InvalidState for
+  /// a trainer that was moved from.
   void step();
-  /// Of all replicas.
+  /// Removes the gradients of all replicas.
   void zero_grad();
 
-  /// Of the first replica's parameters: for schedules and checkpoints.
-  optim::Optimizer& optimizer() { return *optimizer_; }
+  /// The optimiser of the first replica's parameters: for schedules and checkpoints.
+  optim::Optimizer& optimizer();
   size_t replicas() const { return replicas_.size(); }
-  /// Copies the first replica's parameters to the others: to be called after they were loaded.
+  /// Copies the first replica's parameters to the others. To be called after they were loaded.
   void synchronise();
 
  private:
-  std::vector<std::vector<NDArray>> replicas_;
-  std::shared_ptr<KVStore> store_;
   class Keys;
-  std::shared_ptr<Keys> keys_;  // of its own in the store
+
+  NDArray sum_gradients(size_t parameter);
+  void copy_to_replicas(size_t parameter);
+
+  std::vector<Parameters> replicas_;
+  std::shared_ptr<KVStore> store_;
+  std::shared_ptr<Keys> keys_;  // in the store
   std::unique_ptr<optim::Optimizer> optimizer_;
-  std::vector<NDArray> sums_;  // of gradients, on the first replica's devices; made with the first one
+  std::vector<size_t> updated_;  // entry k: the place of the optimiser's parameter k in a replica
+  std::vector<NDArray> sums_;    // of gradients, on the first replica's devices; made when first needed
 };
 
-/// Parts of about the same size along the first dimension, one per device, on it; the first ones are larger
-/// by one where it does not divide. Throws InvalidArgument for fewer rows than devices.
+/// Splits a batch along its first dimension into parts of about the same size, one on each device; the first
+/// parts are larger by one if the size does not divide. Throws InvalidArgument for fewer rows than devices.
 std::vector<NDArray> split_batch(const NDArray& batch, const std::vector<Context>& devices);
 
 /// The model on the first device, and clones of it on the others.
@@ -97,8 +126,8 @@ std::vector<M> replicate(M& model, const std::vector<Context>& devices) {
 }
 
 template <class M>
-std::vector<std::vector<NDArray>> parameters_of(const std::vector<M>& models) {
-  std::vector<std::vector<NDArray>> all;
+std::vector<Parameters> parameters_of(const std::vector<M>& models) {
+  std::vector<Parameters> all;
   for (const M& model : models) all.push_back(model.parameters());
   return all;
 }

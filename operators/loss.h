@@ -39,13 +39,13 @@ struct NllAttrs {
   }
 };
 
-/// cross_entropy(x, y, {.label_smoothing = 0.1, .reduction = "sum"})
+/// cross_entropy(x, y, {.reduction = "sum", .label_smoothing = 0.1}); in PyTorch's order.
 struct ClassLossOptions {
   NDArray weight{};  ///< one per class; none: ones
-  int64_t axis = 1;
   int64_t ignore_index = -100;
-  double label_smoothing = 0;  ///< not for nll_loss
   std::string reduction = "mean";
+  double label_smoothing = 0;  ///< not for nll_loss
+  int64_t axis = 1;
 };
 
 /// From logits. The target: integer labels, of the logits' shape without the classes, or a distribution over

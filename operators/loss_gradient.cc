@@ -80,7 +80,11 @@ class Problem {
     return others.empty() ? x : sum(x, others);
   }
   ClassLossOptions options() const {
-    return {weight_, attrs_.axis, attrs_.ignore_index, smoothing_of(attrs_), attrs_.reduction};
+    return {.weight = weight_,
+            .ignore_index = attrs_.ignore_index,
+            .reduction = attrs_.reduction,
+            .label_smoothing = smoothing_of(attrs_),
+            .axis = attrs_.axis};
   }
   const NDArray& target() const { return target_; }
 

@@ -82,7 +82,7 @@ NamedArrays LossScale::state_dict() const {
 
 void LossScale::load_state_dict(const NamedArrays& state, std::source_location where) {
   const NamedArrays own = state_dict();
-  const std::vector<NDArray> arrays = detail::matched("LossScale::load_state_dict", own, state, where);
+  const std::vector<NDArray> arrays = detail::matched("LossScale", own, state, where);
   const NoGrad pause;
   // (all of it is written, which heals what an error has spoiled)
   NDArray all = zeros({3}, f64, state_.context());

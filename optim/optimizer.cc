@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <set>
 #include <tuple>
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/hooks.h"
+#include "ndarray/io/tensor_record.h"
 #include "optim/detail/gradient_factor.h"
 #include "optim/detail/problems.h"
 
@@ -26,55 +27,69 @@ bool is_result(const NDArray& array) {
          !mx::detail::hooks().is_leaf(array);
 }
 
-/// Names those that share memory: they would be changed twice in a step, or by two threads at once.
-void check_distinct(Problems& problems, const std::vector<NDArray>& arrays,
-                    const std::vector<std::string>& names) {
+/// Lists arrays that share memory: they would be changed twice in a step, or by two threads at once.
+void check_distinct(Problems& problems, const Parameters& all) {
   std::vector<std::tuple<const Storage*, int64_t, int64_t, size_t>> ranges;  // first and last byte
-  for (size_t i = 0; i < arrays.size(); ++i) {
-    if (!arrays[i].defined() || arrays[i].numel() == 0) continue;
-    const auto range = mx::detail::byte_range(arrays[i].impl());
-    ranges.emplace_back(arrays[i].impl().storage.get(), range.first, range.last, i);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const NDArray& array = all[i];
+    if (!array.defined() || array.numel() == 0) continue;
+    const auto range = mx::detail::byte_range(array.impl());
+    ranges.emplace_back(array.impl().storage.get(), range.first, range.last, i);
   }
   std::sort(ranges.begin(), ranges.end());
   for (size_t i = 1; i < ranges.size(); ++i) {
     const auto& [storage_a, first_a, last_a, a] = ranges[i - 1];
     const auto& [storage_b, first_b, last_b, b] = ranges[i];
     if (storage_a == storage_b && first_b < last_a)
-      problems.add("expected each parameter once, got '", names[std::min(a, b)], "' and '",
-                   names[std::max(a, b)], "' in the same memory");
+      problems.add("expected each parameter once, got '", all[std::min(a, b)].name, "' and '",
+                   all[std::max(a, b)].name, "' in the same memory");
   }
 }
 
 }  // namespace
 
-Parameters::Parameters(const NamedArrays& arrays) {
-  for (const auto& [name, array] : arrays) {
-    names_.push_back(name);
-    arrays_.push_back(array);
-  }
-}
-
 Optimizer::~Optimizer() = default;
 
-void Optimizer::check_parameters(const Parameters& parameters, const std::vector<std::string>& names,
-                                 const Group& group, std::source_location where) const {
+// Adding.
+
+Parameters Optimizer::with_names(const Parameters& added) const {
+  std::set<std::string> taken;
+  for (const NamedParameter& p : parameters_) taken.insert(p.name);
+  Parameters named;
+  for (const NamedParameter& p : added) {
+    const std::string number = std::to_string(parameters_.size() + named.size());
+    std::string name = p.name.empty() ? number : p.name;
+    while (!taken.insert(name).second) name += "@" + number;
+    // A layer's bias that was left out is no place at all.
+    named.emplace_back(name, p.defined() ? static_cast<const Parameter&>(p) : Parameter(NDArray()));
+  }
+  return named;
+}
+
+void Optimizer::check_arrays(const Parameters& all, size_t first, std::source_location where) const {
   Problems problems(name_);
-  for (size_t i = 0; i < parameters.arrays().size(); ++i) {
-    const NDArray& p = parameters.arrays()[i];
-    const std::string& name = names[parameters_.size() + i];
+  for (size_t i = first; i < all.size(); ++i) {
+    const NDArray& p = all[i];
+    const std::string& name = all[i].name;
     if (!p.defined() || !is_floating(p.dtype()) || !p.contiguous())
       problems.add("expected parameter '", name, "' contiguous, in floating point, got ", describe(p),
                    p.defined() && !p.contiguous() ? " with gaps" : "");
     else if (is_result(p))
       problems.add("expected parameter '", name, "' not to be the result of a recorded operation, got one, ",
                    describe(p));
+    else if (i < layout_.places.size() && p.shape() != weight(i).shape())
+      problems.add("expected parameter '", name, "' in its shape, ", weight(i).shape(), ", got ",
+                   describe(p));
   }
-  std::vector<NDArray> all = parameters_;
-  all.insert(all.end(), parameters.arrays().begin(), parameters.arrays().end());
-  check_distinct(problems, all, names);
-  std::map<std::string, size_t> uses;
-  for (const std::string& name : names)
-    if (++uses[name] == 2) problems.add("expected each name once, got more parameters named '", name, "'");
+  check_distinct(problems, all);
+  problems.raise(where);
+}
+
+void Optimizer::check_group(const Parameters& added, const Group& group, std::source_location where) const {
+  Problems problems(name_);
+  for (const NamedParameter& p : added)
+    if (!io::is_utf8(p.name))
+      problems.add("expected names in UTF-8, under which state can be saved, got ", io::in_quotes(p.name));
   if (!valid_factor(group.multipliers.lr) || !valid_factor(group.multipliers.weight_decay))
     problems.add("expected multipliers of at least 0, got lr ", group.multipliers.lr, " and weight_decay ",
                  group.multipliers.weight_decay);
@@ -86,43 +101,112 @@ void Optimizer::check_parameters(const Parameters& parameters, const std::vector
 
 void Optimizer::add(const Parameters& parameters, const Group& group, std::source_location where) {
   const NoGrad pause;
-  std::vector<std::string> names = names_;
-  for (size_t i = 0; i < parameters.arrays().size(); ++i)
-    names.push_back(parameters.names().empty() ? std::to_string(names.size()) : parameters.names()[i]);
-  check_parameters(parameters, names, group, where);
-
-  std::vector<Shard> shards;  // that this group adds
-  std::vector<Place> places;
-  for (const NDArray& p : parameters.arrays()) {
-    auto shard = std::find_if(shards.begin(), shards.end(), [&](const Shard& s) {
-      const NDArray& other = s.masters() ? s.arrays.copies[0] : s.arrays.parameters[0];
-      return other.context() == p.context() && other.dtype() == p.dtype();
-    });
-    if (shard == shards.end()) {
-      shard = shards.insert(shards.end(), Shard{});
-      shard->group = groups_.size();
-      shard->numbers.learning_rate = full({}, group.lr * group.multipliers.lr, f64, p.context());
-      shard->state.resize(group.state.size());
-    }
-    places.push_back({shards_.size() + static_cast<size_t>(shard - shards.begin()), shard->members.size()});
-    shard->members.push_back(parameters_.size() + places.size() - 1);
-    const bool half = p.dtype() != f32 && p.dtype() != f64;
-    shard->arrays.parameters.push_back(half ? p.to(f32, where) : p);
-    if (half) shard->arrays.copies.push_back(p);
-    for (auto& list : shard->state) list.push_back(zeros_like(shard->arrays.parameters.back()));
-  }
-  if (group.counts)
-    for (Shard& shard : shards)
-      shard.numbers.counts =
-          zeros({static_cast<int64_t>(shard.members.size())}, f64, shard.arrays.parameters[0].context());
+  const Parameters added = with_names(parameters);
+  check_group(added, group, where);
+  Parameters all = parameters_;
+  all.insert(all.end(), added.begin(), added.end());
+  check_arrays(all, parameters_.size(), where);
+  Layout layout = layout_;
+  lay_out(layout, groups_.size(), group, all, parameters_.size(), all.size(), std::vector<Kept>(added.size()),
+          where);
 
   groups_.push_back(group);
+  begins_.push_back(parameters_.size());
   max_norm_ = std::max(max_norm_, group.max_norm);
-  parameters_.insert(parameters_.end(), parameters.arrays().begin(), parameters.arrays().end());
-  names_ = std::move(names);
-  places_.insert(places_.end(), places.begin(), places.end());
-  std::move(shards.begin(), shards.end(), std::back_inserter(shards_));
+  parameters_ = std::move(all);
+  layout_ = std::move(layout);
 }
+
+const Optimizer::Group& Optimizer::group(size_t i) const {
+  MX_CHECK(i < groups_.size(), InvalidArgument, "[", name_, "] expected a group below ", groups_.size(),
+           ", got ", i);
+  return groups_[i];
+}
+
+// Where parameters are.
+
+const NDArray& Optimizer::weight(size_t parameter) const {
+  const Place& place = layout_.places[parameter];
+  const Shard& shard = layout_.shards[place.shard];
+  return shard.masters() ? shard.arrays.copies[place.row] : shard.arrays.parameters[place.row];
+}
+
+/// Adds the shards of one group, which is all[first] to all[last - 1], to the layout.
+void Optimizer::lay_out(Layout& layout, size_t number, const Group& group, const Parameters& all,
+                        size_t first, size_t last, const std::vector<Kept>& kept,
+                        std::source_location where) const {
+  const size_t first_shard = layout.shards.size();
+  for (size_t i = first; i < last; ++i) {
+    const NDArray& p = all[i];
+    const Kept& own = kept[i - first];
+    size_t s = first_shard;
+    const auto holds = [&](const Shard& shard) {
+      const NDArray& other = shard.masters() ? shard.arrays.copies[0] : shard.arrays.parameters[0];
+      return other.context() == p.context() && other.dtype() == p.dtype();
+    };
+    while (s < layout.shards.size() && !holds(layout.shards[s])) ++s;
+    if (s == layout.shards.size()) {
+      Shard& made = layout.shards.emplace_back();
+      made.group = number;
+      made.numbers.learning_rate = full({}, group.lr * group.multipliers.lr, f64, p.context());
+      made.state.resize(group.state.size());
+    }
+    Shard& shard = layout.shards[s];
+    layout.places.push_back({s, shard.members.size()});
+    shard.members.push_back(i);
+    const bool half = p.dtype() != f32 && p.dtype() != f64;
+    const NDArray changed = !half                  ? p
+                            : own.master.defined() ? own.master.to(p.context(), where)
+                                                   : p.to(f32, where);
+    shard.arrays.parameters.push_back(changed);
+    if (half) shard.arrays.copies.push_back(p);
+    for (size_t k = 0; k < shard.state.size(); ++k)
+      shard.state[k].push_back(own.state.empty()
+                                   ? zeros_like(changed)
+                                   : own.state[k].to(changed.dtype(), where).to(changed.context(), where));
+  }
+  if (!group.counts) return;
+  for (size_t s = first_shard; s < layout.shards.size(); ++s) {
+    Shard& shard = layout.shards[s];
+    NDArray counts =
+        zeros({static_cast<int64_t>(shard.members.size())}, f64, shard.arrays.parameters[0].context());
+    for (size_t row = 0; row < shard.members.size(); ++row)
+      if (const NDArray& count = kept[shard.members[row] - first].count; count.defined())
+        counts.select(0, static_cast<int64_t>(row)).copy_from(count, where);
+    shard.numbers.counts = counts;
+  }
+}
+
+Optimizer::Kept Optimizer::kept_for(size_t parameter) const {
+  const Place& place = layout_.places[parameter];
+  const Shard& shard = layout_.shards[place.shard];
+  Kept kept;
+  for (const auto& list : shard.state) kept.state.push_back(list[place.row]);
+  if (shard.numbers.counts.defined())
+    kept.count = shard.numbers.counts.select(0, static_cast<int64_t>(place.row));
+  if (shard.masters()) kept.master = shard.arrays.parameters[place.row];
+  return kept;
+}
+
+/// If a parameter's place has another array than before (its module was moved), lays everything out anew and
+/// moves the state along.
+void Optimizer::follow(std::source_location where) const {
+  bool moved = false;
+  for (size_t i = 0; i < parameters_.size() && !moved; ++i)
+    moved = &parameters_[i].array().impl() != &weight(i).impl();
+  if (!moved) return;
+  check_arrays(parameters_, 0, where);
+  Layout layout;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const size_t last = g + 1 < groups_.size() ? begins_[g + 1] : parameters_.size();
+    std::vector<Kept> kept;
+    for (size_t i = begins_[g]; i < last; ++i) kept.push_back(kept_for(i));
+    lay_out(layout, g, groups_[g], parameters_, begins_[g], last, kept, where);
+  }
+  layout_ = std::move(layout);
+}
+
+// Steps.
 
 void Optimizer::check_gradients(const std::vector<NDArray>& gradients, std::source_location where) const {
   Problems problems(name_);
@@ -132,8 +216,8 @@ void Optimizer::check_gradients(const std::vector<NDArray>& gradients, std::sour
   for (size_t i = 0; i < gradients.size(); ++i) {
     const NDArray &g = gradients[i], &p = parameters_[i];
     if (g.defined() && (g.shape() != p.shape() || !is_floating(g.dtype()) || g.context() != p.context()))
-      problems.add("expected the gradient of '", names_[i], "' in floating point like its parameter, ",
-                   describe(p), ", got ", describe(g));
+      problems.add("expected the gradient of '", parameters_[i].name,
+                   "' in floating point like its parameter, ", describe(p), ", got ", describe(g));
   }
   problems.raise(where);
 }
@@ -154,18 +238,19 @@ void Optimizer::step(std::source_location where) {
 
 void Optimizer::step(const std::vector<NDArray>& gradients, std::source_location where) {
   const NoGrad pause;
+  follow(where);
   check_gradients(gradients, where);
   const detail::GradientFactor factor =
       detail::gradient_factor(gradients, max_norm_, loss_scale_ ? &*loss_scale_ : nullptr, where);
   norm_ = factor.norm;
-  for (Shard& shard : shards_) {
-    struct LetGo {  // gradients take as much memory as the parameters
+  for (Shard& shard : layout_.shards) {
+    struct DropGradients {  // they take as much memory as the parameters
       Shard& shard;
-      ~LetGo() {
+      ~DropGradients() {
         shard.arrays.gradients.clear();
         shard.numbers.scale = shard.numbers.skip = NDArray();
       }
-    } const let_go{shard};
+    } const drop{shard};
     for (size_t member : shard.members) shard.arrays.gradients.push_back(gradients[member]);
     shard.numbers.scale = factor.scale;
     shard.numbers.skip = factor.skip;
@@ -182,18 +267,16 @@ void Optimizer::zero_grad(bool in_place) {
     if (!in_place) {
       p.set_grad(NDArray());
     } else {
-      // One that is the result of recorded operations is zero from now on, whatever they were.
+      // A gradient that is the result of recorded operations is cut off from them: it is a plain zero now.
       if (g.requires_grad()) p.set_grad(g = g.detach());
       g.fill_(0);
     }
   }
 }
 
-double Optimizer::learning_rate(size_t group) const {
-  MX_CHECK(group < groups_.size(), InvalidArgument, "[", name_, "] expected a group below ", groups_.size(),
-           ", got ", group);
-  return groups_[group].lr;
-}
+// Learning rates.
+
+double Optimizer::learning_rate(size_t group) const { return this->group(group).lr; }
 
 void Optimizer::check_rate(double rate) const {
   MX_CHECK(valid_factor(rate), InvalidArgument, "[", name_, "] expected a learning rate of at least 0, got ",
@@ -206,20 +289,21 @@ void Optimizer::set_learning_rate(double rate) {
 }
 
 void Optimizer::set_learning_rate(double rate, size_t group) {
-  learning_rate(group);  // (is there such a group?)
+  this->group(group);  // throws if there is no such group
   check_rate(rate);
   set_rate(group, rate);
 }
 
 void Optimizer::set_rate(size_t group, double rate) {
   groups_[group].lr = rate;
-  for (Shard& shard : shards_)
+  for (Shard& shard : layout_.shards)
     if (shard.group == group) shard.numbers.learning_rate.fill_(rate * groups_[group].multipliers.lr);
 }
 
 void Optimizer::sync_masters() {
   const NoGrad pause;
-  for (Shard& shard : shards_)
+  follow(std::source_location::current());
+  for (Shard& shard : layout_.shards)
     for (size_t i = 0; i < shard.arrays.copies.size(); ++i)
       shard.arrays.parameters[i].copy_from(shard.arrays.copies[i]);
 }

@@ -11,19 +11,19 @@ namespace mx::optim {
 
 NamedArrays Optimizer::state_dict() const {
   const NoGrad pause;
+  follow(std::source_location::current());
   NamedArrays entries;
   for (size_t g = 0; g < groups_.size(); ++g)
     entries.emplace_back(mx::detail::concat("group.", g, ".learning_rate"), scalar_array(groups_[g].lr, f64));
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Shard& shard = shards_[places_[i].shard];
-    const size_t row = places_[i].row;
+    const Kept kept = kept_for(i);
     const auto add = [&](const std::string& what, const NDArray& array) {
-      entries.emplace_back("state." + names_[i] + "." + what, array);
+      entries.emplace_back("state." + parameters_[i].name + "." + what, array);
     };
-    if (shard.numbers.counts.defined())
-      add("step", shard.numbers.counts.select(0, static_cast<int64_t>(row)));
-    for (size_t k = 0; k < shard.state.size(); ++k) add(groups_[shard.group].state[k], shard.state[k][row]);
-    if (shard.masters()) add("master", shard.arrays.parameters[row]);
+    if (kept.count.defined()) add("step", kept.count);
+    for (size_t k = 0; k < kept.state.size(); ++k)
+      add(groups_[layout_.shards[layout_.places[i].shard].group].state[k], kept.state[k]);
+    if (kept.master.defined()) add("master", kept.master);
   }
   return entries;
 }
@@ -39,20 +39,22 @@ void Optimizer::load_state_dict(const NamedArrays& state, std::source_location w
   }
 
   for (size_t g = 0; g < groups_.size(); ++g) set_rate(g, rates[g]);
-  // Counts are replaced as a whole: writing rows would not heal them. Both may be the same arrays.
-  std::vector<NDArray> counts(shards_.size());
-  for (size_t s = 0; s < shards_.size(); ++s)
-    if (shards_[s].numbers.counts.defined()) counts[s] = zeros(shards_[s].numbers.counts.shape(), f64);
+  // Counts are collected and written as a whole: writing single rows would not heal an array that an error
+  // has spoiled, and `state` may be this optimiser's own arrays.
+  std::vector<Shard>& shards = layout_.shards;
+  std::vector<NDArray> counts(shards.size());
+  for (size_t s = 0; s < shards.size(); ++s)
+    if (shards[s].numbers.counts.defined()) counts[s] = zeros(shards[s].numbers.counts.shape(), f64);
   size_t at = groups_.size();
-  for (const Place& place : places_) {
-    Shard& shard = shards_[place.shard];
+  for (const Place& place : layout_.places) {
+    Shard& shard = shards[place.shard];
     if (shard.numbers.counts.defined())
       counts[place.shard].select(0, static_cast<int64_t>(place.row)).copy_from(loaded[at++]);
     for (auto& list : shard.state) list[place.row].copy_from(loaded[at++]);
     if (shard.masters()) shard.arrays.parameters[place.row].copy_from(loaded[at++]);
   }
-  for (size_t s = 0; s < shards_.size(); ++s)
-    if (counts[s].defined()) shards_[s].numbers.counts.copy_from(counts[s]);
+  for (size_t s = 0; s < shards.size(); ++s)
+    if (counts[s].defined()) shards[s].numbers.counts.copy_from(counts[s]);
 }
 
 }  // namespace mx::optim

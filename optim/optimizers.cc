@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "optim/detail/problems.h"
 
 namespace mx::optim {
 
@@ -17,13 +16,13 @@ using detail::Problems;
 namespace {
 
 // False for NaN as well.
-bool share(double value) { return value >= 0 && value < 1; }
+bool is_fraction(double value) { return value >= 0 && value < 1; }
 
 void expect_at_least_0(Problems& problems, const char* name, double value) {
   if (!at_least_0(value)) problems.add("expected ", name, " of at least 0, got ", value);
 }
 
-/// What all options have.
+/// The options that every rule has.
 template <class Options>
 void check_common(Problems& problems, const Options& options) {
   expect_at_least_0(problems, "lr", options.lr);
@@ -32,7 +31,9 @@ void check_common(Problems& problems, const Options& options) {
   expect_at_least_0(problems, "max_norm", options.max_norm);
 }
 
-void check(Problems& problems, const SGDOptions& options) {
+}  // namespace
+
+void SGDMethod::check(Problems& problems, const Options& options) {
   check_common(problems, options);
   expect_at_least_0(problems, "momentum", options.momentum);
   if (!std::isfinite(options.dampening)) problems.add("expected a finite dampening, got ", options.dampening);
@@ -44,105 +45,64 @@ void check(Problems& problems, const SGDOptions& options) {
     problems.add("expected momentum below 1 for ema, got ", options.momentum);
 }
 
-template <bool kDecoupled>
-void check(Problems& problems, const AdamOptionsOf<kDecoupled>& options) {
-  check_common(problems, options);
-  if (!share(options.beta1)) problems.add("expected beta1 from 0 to below 1, got ", options.beta1);
-  if (!share(options.beta2)) problems.add("expected beta2 from 0 to below 1, got ", options.beta2);
-  expect_at_least_0(problems, "eps", options.eps);
+RuleState SGDMethod::state(const Options& options) {
+  return options.momentum != 0 ? RuleState{{"momentum_buffer"}, true} : RuleState{};
 }
 
-template <class Options>
-void raise_unless_valid(const char* op, const Options& options, std::source_location where) {
-  Problems problems(op);
-  check(problems, options);
-  problems.raise(where);
-}
-
-}  // namespace
-
-SGD::SGD(const Parameters& parameters, const SGDOptions& options, std::source_location where)
-    : Optimizer("sgd") {
-  add_group(parameters, options, {}, where);
-}
-
-void SGD::add_group(const Parameters& parameters, const SGDOptions& options, const Multipliers& multipliers,
-                    std::source_location where) {
-  raise_unless_valid(name(), options, where);
-  Group group{.lr = options.lr, .multipliers = multipliers, .max_norm = options.max_norm};
-  if (options.momentum != 0) {
-    group.state = {"momentum_buffer"};
-    group.counts = true;
-  }
-  options_.reserve(options_.size() + 1);
-  add(parameters, group, where);
-  options_.push_back(options);
-}
-
-AttrMap SGD::option_map(size_t group) const { return Attrs(options(group)).to_map(); }
-
-void SGD::update(size_t i, const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
-                 std::source_location where) const {
-  const SGDOptions& o = options_[i];
+void SGDMethod::update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
+                       const Options& options, double weight_decay, std::source_location where) {
   sgd_update(arrays, state, numbers,
-             {.momentum = o.momentum,
-              .dampening = o.dampening,
-              .nesterov = o.nesterov,
-              .ema = o.ema,
-              .weight_decay = o.weight_decay * group(i).multipliers.weight_decay,
-              .clip = o.clip,
-              .maximize = o.maximize},
+             {.momentum = options.momentum,
+              .dampening = options.dampening,
+              .weight_decay = weight_decay,
+              .nesterov = options.nesterov,
+              .maximize = options.maximize,
+              .ema = options.ema,
+              .clip = options.clip},
              where);
 }
 
 template <bool kDecoupled>
-AdamOf<kDecoupled>::AdamOf(const Parameters& parameters, const Options& options, std::source_location where)
-    : Optimizer(kDecoupled ? "adamw" : "adam") {
-  add_group(parameters, options, {}, where);
+void AdamMethod<kDecoupled>::check(Problems& problems, const Options& options) {
+  check_common(problems, options);
+  if (!is_fraction(options.beta1)) problems.add("expected beta1 from 0 to below 1, got ", options.beta1);
+  if (!is_fraction(options.beta2)) problems.add("expected beta2 from 0 to below 1, got ", options.beta2);
+  expect_at_least_0(problems, "eps", options.eps);
 }
 
 template <bool kDecoupled>
-void AdamOf<kDecoupled>::add_group(const Parameters& parameters, const Options& options,
-                                   const Multipliers& multipliers, std::source_location where) {
-  raise_unless_valid(name(), options, where);
-  options_.reserve(options_.size() + 1);
-  add(parameters, {options.lr, multipliers, options.max_norm, {"exp_avg", "exp_avg_sq"}, true}, where);
-  options_.push_back(options);
+RuleState AdamMethod<kDecoupled>::state(const Options&) {
+  return {{"exp_avg", "exp_avg_sq"}, true};
 }
 
 template <bool kDecoupled>
-AttrMap AdamOf<kDecoupled>::option_map(size_t group) const {
-  return Attrs(options(group)).to_map();
-}
-
-template <bool kDecoupled>
-void AdamOf<kDecoupled>::update(size_t i, const UpdateArrays& arrays, const UpdateState& state,
-                                const UpdateNumbers& numbers, std::source_location where) const {
-  const Options& o = options_[i];
+void AdamMethod<kDecoupled>::update(const UpdateArrays& arrays, const UpdateState& state,
+                                    const UpdateNumbers& numbers, const Options& options, double weight_decay,
+                                    std::source_location where) {
   adam_update(arrays, state, numbers,
-              {.beta1 = o.beta1,
-               .beta2 = o.beta2,
-               .eps = o.eps,
-               .weight_decay = o.weight_decay * group(i).multipliers.weight_decay,
+              {.beta1 = options.beta1,
+               .beta2 = options.beta2,
+               .eps = options.eps,
+               .weight_decay = weight_decay,
+               .maximize = options.maximize,
                .decoupled = kDecoupled,
-               .bias_correction = o.bias_correction,
-               .clip = o.clip,
-               .maximize = o.maximize},
+               .bias_correction = options.bias_correction,
+               .clip = options.clip},
               where);
 }
 
-template class AdamOf<false>;
-template class AdamOf<true>;
+template struct AdamMethod<false>;
+template struct AdamMethod<true>;
 
 namespace {
 
-/// An optimiser from options by name; all that is wrong with them in one message.
-template <class Made>
-std::unique_ptr<Optimizer> made(const char* op, const Parameters& parameters, const AttrMap& map,
+/// An optimiser from options by name. Lists everything that is wrong with them in one message.
+template <class Rule>
+std::unique_ptr<Optimizer> made(const Parameters& parameters, const AttrMap& map,
                                 std::source_location where) {
-  typename Made::Options options;
-  Problems problems(op);
-  const auto& fields = mx::detail::attr_fields<typename Made::Options>();
+  typename Rule::Options options;
+  Problems problems(Rule::kName);
+  const auto& fields = mx::detail::attr_fields<typename Rule::Options>();
   std::string unknown, known;
   for (const auto& [name, value] : map) {
     const auto found = std::find_if(fields.begin(), fields.end(),
@@ -159,9 +119,9 @@ std::unique_ptr<Optimizer> made(const char* op, const Parameters& parameters, co
   }
   for (const AttrField& field : fields) known += (known.empty() ? "" : ", ") + field.name;
   if (!unknown.empty()) problems.add("expected options out of ", known, ", got ", unknown);
-  check(problems, options);
+  Rule::check(problems, options);
   problems.raise(where);
-  return std::make_unique<Made>(parameters, options, where);
+  return std::make_unique<RuleOptimizer<Rule>>(parameters, options, where);
 }
 
 struct Registry {
@@ -169,16 +129,13 @@ struct Registry {
   std::map<std::string, OptimizerFactory> factories;
 
   Registry() {
-    add<SGD>("sgd");
-    add<Adam>("adam");
-    add<AdamW>("adamw");
+    add<SGDMethod>();
+    add<AdamMethod<false>>();
+    add<AdamMethod<true>>();
   }
-  template <class Made>
-  void add(const char* name) {
-    factories[name] = [name](const Parameters& parameters, const AttrMap& options,
-                             std::source_location where) {
-      return made<Made>(name, parameters, options, where);
-    };
+  template <class Rule>
+  void add() {
+    factories[Rule::kName] = made<Rule>;
   }
 };
 

@@ -2,69 +2,122 @@
 //
 //   optim::AdamW opt(decayed, {.lr = 3e-4, .max_norm = 1});
 //   opt.add_group(biases, {.lr = 3e-4, .weight_decay = 0});
-//   opt.add_group(head, {.lr = 3e-4}, {.lr = 10});               // ten times the rate, whatever a schedule
-//   says
+//   opt.add_group(head, {.lr = 3e-4}, {.lr = 10});  // always ten times the rate that a schedule sets
 //
 //   auto opt = optim::make_optimizer("sgd", {{"lr", 0.1}, {"momentum", 0.9}}, parameters);
 //
-// Options are those of torch.optim, with its defaults; where others differ an option says so. Constructors
-// and add_group() throw InvalidArgument, listing all options that are out of range and all parameters that
-// cannot be.
+// Options have the names, the order and the defaults of torch.optim; what torch does not have comes last.
+// Constructors and add_group() throw InvalidArgument, listing all options that are out of range and all
+// parameters that cannot be.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <source_location>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "optim/detail/problems.h"
 #include "optim/optimizer.h"
 
 namespace mx::optim {
+
+/// What a rule keeps for each parameter.
+struct RuleState {
+  std::vector<std::string> names;  ///< of arrays like the parameter, zeros at the start
+  bool counts = false;             ///< the number of the parameter's step
+};
+
+/// The optimiser of a rule. A Rule has no members but these:
+///
+///   using Options = ...;                                   // a struct with fields() (ndarray/attrs.h)
+///   static constexpr const char* kName = "sgd";            // for make_optimizer() and messages
+///   static void check(detail::Problems&, const Options&);  // lists the options that are out of range
+///   static RuleState state(const Options&);                // what it keeps for each parameter
+///   static void update(const UpdateArrays&, const UpdateState&, const UpdateNumbers&, const Options&,
+///                      double weight_decay, std::source_location);  // with the group's weight decay
+template <class Rule>
+class RuleOptimizer final : public Optimizer {
+ public:
+  using Options = typename Rule::Options;
+
+  RuleOptimizer(const Parameters& parameters, const Options& options = {},
+                std::source_location where = std::source_location::current())
+      : Optimizer(Rule::kName) {
+    add_group(parameters, options, {}, where);
+  }
+
+  void add_group(const Parameters& parameters, const Options& options, const Multipliers& multipliers = {},
+                 std::source_location where = std::source_location::current()) {
+    detail::Problems problems(Rule::kName);
+    Rule::check(problems, options);
+    problems.raise(where);
+    RuleState state = Rule::state(options);
+    options_.reserve(options_.size() + 1);
+    add(parameters,
+        {.lr = options.lr,
+         .multipliers = multipliers,
+         .max_norm = options.max_norm,
+         .state = std::move(state.names),
+         .counts = state.counts},
+        where);
+    options_.push_back(options);
+  }
+
+  /// Throws InvalidArgument if there is no such group.
+  const Options& options(size_t group = 0) const {
+    this->group(group);
+    return options_[group];
+  }
+  AttrMap option_map(size_t group = 0) const override { return Attrs(options(group)).to_map(); }
+
+ private:
+  void update(size_t i, const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
+              std::source_location where) const override {
+    const Options& o = options_[i];
+    Rule::update(arrays, state, numbers, o, o.weight_decay * group(i).multipliers.weight_decay, where);
+  }
+
+  std::vector<Options> options_;
+};
 
 struct SGDOptions {
   double lr = 1e-3;
   double momentum = 0;
   double dampening = 0;
-  bool nesterov = false;  ///< needs momentum, and no dampening
-  bool ema = false;       ///< u = momentum * u + (1 - momentum) * g; momentum below 1, no dampening
   double weight_decay = 0;
+  bool nesterov = false;  ///< needs momentum, and no dampening
+  bool maximize = false;
+  bool ema = false;     ///< u = momentum * u + (1 - momentum) * g; momentum below 1, no dampening
   double clip = 0;      ///< limit of each element of a gradient; 0: none
   double max_norm = 0;  ///< limit of the 2-norm of all gradients of all groups together; 0: none
-  bool maximize = false;
 
   template <class V>
   static void fields(V&& v) {
     v("lr", &SGDOptions::lr, "learning rate");
-    v("momentum", &SGDOptions::momentum, "share of the last step that is taken again");
-    v("dampening", &SGDOptions::dampening, "what is missing of the gradient in it");
-    v("nesterov", &SGDOptions::nesterov, "look ahead by the momentum");
-    v("ema", &SGDOptions::ema, "the momentum averages");
-    v("weight_decay", &SGDOptions::weight_decay, "share of the parameter that is added to its gradient");
+    v("momentum", &SGDOptions::momentum, "momentum factor");
+    v("dampening", &SGDOptions::dampening, "dampening of the momentum");
+    v("weight_decay", &SGDOptions::weight_decay, "factor of the parameter that is added to its gradient");
+    v("nesterov", &SGDOptions::nesterov, "Nesterov momentum");
+    v("maximize", &SGDOptions::maximize, "go up instead of down");
+    v("ema", &SGDOptions::ema, "the momentum is an exponential moving average");
     v("clip", &SGDOptions::clip, "limit of each element of a gradient, 0: none");
     v("max_norm", &SGDOptions::max_norm, "limit of the norm of all gradients, 0: none");
-    v("maximize", &SGDOptions::maximize, "go up instead of down");
   }
 };
 
-/// w -= lr * u with u = momentum * u + (1 - dampening) * g, which begins as g. State: "momentum_buffer" and
+/// w -= lr * u with u = momentum * u + (1 - dampening) * g; the first u is g. State: "momentum_buffer" and
 /// "step" with momentum, else none.
-class SGD final : public Optimizer {
- public:
+struct SGDMethod {
   using Options = SGDOptions;
-  SGD(const Parameters& parameters, const SGDOptions& options = {},
-      std::source_location where = std::source_location::current());
-  void add_group(const Parameters& parameters, const SGDOptions& options, const Multipliers& multipliers = {},
-                 std::source_location where = std::source_location::current());
-
-  const SGDOptions& options(size_t group = 0) const { return options_.at(group); }
-  AttrMap option_map(size_t group = 0) const override;
-
- private:
-  void update(size_t group, const UpdateArrays& arrays, const UpdateState& state,
-              const UpdateNumbers& numbers, std::source_location where) const override;
-  std::vector<SGDOptions> options_;
+  static constexpr const char* kName = "sgd";
+  static void check(detail::Problems& problems, const Options& options);
+  static RuleState state(const Options& options);
+  static void update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
+                     const Options& options, double weight_decay, std::source_location where);
 };
+using SGD = RuleOptimizer<SGDMethod>;
 
 /// kDecoupled: the weight decay does not go through the moments.
 template <bool kDecoupled>
@@ -74,24 +127,24 @@ struct AdamOptionsOf {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = kDecoupled ? 1e-2 : 0;
+  bool maximize = false;
   bool bias_correction = true;
   double clip = 0;      ///< limit of each element of a gradient; 0: none
   double max_norm = 0;  ///< limit of the 2-norm of all gradients of all groups together; 0: none
-  bool maximize = false;
 
   template <class V>
   static void fields(V&& v) {
     v("lr", &AdamOptionsOf::lr, "learning rate");
-    v("beta1", &AdamOptionsOf::beta1, "share of the first moment that is kept");
-    v("beta2", &AdamOptionsOf::beta2, "share of the second moment that is kept");
+    v("beta1", &AdamOptionsOf::beta1, "decay rate of the first moment");
+    v("beta2", &AdamOptionsOf::beta2, "decay rate of the second moment");
     v("eps", &AdamOptionsOf::eps, "added to the root of the second moment");
     v("weight_decay", &AdamOptionsOf::weight_decay,
       kDecoupled ? "the parameter shrinks by lr times this"
-                 : "share of the parameter that is added to its gradient");
-    v("bias_correction", &AdamOptionsOf::bias_correction, "the moments are corrected for beginning as zero");
+                 : "factor of the parameter that is added to its gradient");
+    v("maximize", &AdamOptionsOf::maximize, "go up instead of down");
+    v("bias_correction", &AdamOptionsOf::bias_correction, "correct the moments for starting at zero");
     v("clip", &AdamOptionsOf::clip, "limit of each element of a gradient, 0: none");
     v("max_norm", &AdamOptionsOf::max_norm, "limit of the norm of all gradients, 0: none");
-    v("maximize", &AdamOptionsOf::maximize, "go up instead of down");
   }
 };
 using AdamOptions = AdamOptionsOf<false>;
@@ -99,29 +152,21 @@ using AdamWOptions = AdamOptionsOf<true>;
 
 /// State: "exp_avg", "exp_avg_sq", "step".
 template <bool kDecoupled>
-class AdamOf final : public Optimizer {
- public:
+struct AdamMethod {
   using Options = AdamOptionsOf<kDecoupled>;
-  AdamOf(const Parameters& parameters, const Options& options = {},
-         std::source_location where = std::source_location::current());
-  void add_group(const Parameters& parameters, const Options& options, const Multipliers& multipliers = {},
-                 std::source_location where = std::source_location::current());
-
-  const Options& options(size_t group = 0) const { return options_.at(group); }
-  AttrMap option_map(size_t group = 0) const override;
-
- private:
-  void update(size_t group, const UpdateArrays& arrays, const UpdateState& state,
-              const UpdateNumbers& numbers, std::source_location where) const override;
-  std::vector<Options> options_;
+  static constexpr const char* kName = kDecoupled ? "adamw" : "adam";
+  static void check(detail::Problems& problems, const Options& options);
+  static RuleState state(const Options& options);
+  static void update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
+                     const Options& options, double weight_decay, std::source_location where);
 };
-extern template class AdamOf<false>;
-extern template class AdamOf<true>;
-using Adam = AdamOf<false>;
-using AdamW = AdamOf<true>;
+extern template struct AdamMethod<false>;
+extern template struct AdamMethod<true>;
+using Adam = RuleOptimizer<AdamMethod<false>>;
+using AdamW = RuleOptimizer<AdamMethod<true>>;
 
 /// Makes an optimiser of a registered name: "sgd", "adam", "adamw". Options that are not given have their
-/// defaults; integers are numbers too. Throws InvalidArgument for a name that nobody registered, and listing
+/// defaults; integers are numbers too. Throws InvalidArgument for a name that is not registered, and listing
 /// all options that are unknown, of another type or out of range. Any thread.
 std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const AttrMap& options,
                                           const Parameters& parameters,
@@ -129,7 +174,7 @@ std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const AttrMap
 
 using OptimizerFactory = std::function<std::unique_ptr<Optimizer>(
     const Parameters& parameters, const AttrMap& options, std::source_location where)>;
-/// Adds a name. Throws InvalidArgument when there is one. Any thread.
+/// Adds a name. Throws InvalidArgument if it exists. Any thread.
 void register_optimizer(const std::string& name, OptimizerFactory factory);
 /// All names, sorted.
 std::vector<std::string> optimizer_names();

@@ -111,9 +111,10 @@ void ReduceOnPlateau::load_state_dict(const NamedArrays& state, std::source_loca
   const auto best = loaded[1].item<double>();
   const auto rates = loaded[4].to_vector<double>();
   Problems problems(kName);
-  if (step < 0 || bad < 0 || cooldown < 0)
-    problems.add("expected counts of at least 0, got step ", step, ", bad_steps ", bad, " and cooldown ",
-                 cooldown);
+  const auto countable = [](int64_t n) { return n >= 0 && n < INT64_MAX; };
+  if (!countable(step) || !countable(bad) || !countable(cooldown))
+    problems.add("expected counts from 0 to below ", INT64_MAX, ", got step ", step, ", bad_steps ", bad,
+                 " and cooldown ", cooldown);
   for (const double rate : rates)
     if (!at_least_0(rate)) problems.add("expected rates of at least 0, got ", rate);
   problems.raise(where);

@@ -24,11 +24,11 @@
 namespace mx::optim {
 
 struct ReduceOnPlateauOptions {
+  bool maximize = false;     ///< larger values are better
   double factor = 0.1;       ///< from 0 to below 1
   int64_t patience = 10;     ///< at least 0
-  double threshold = 1e-4;   ///< share of the best value; at least 0
+  double threshold = 1e-4;   ///< fraction of the best value; at least 0
   bool absolute = false;     ///< the threshold is a difference
-  bool maximize = false;     ///< better is above
   int64_t cooldown = 0;      ///< at least 0
   double min_lr = 0;         ///< no lower, unless the rate is
   double min_change = 1e-8;  ///< a change of the rate that is not larger is left out

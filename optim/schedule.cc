@@ -109,7 +109,8 @@ void Schedule::load_state_dict(const NamedArrays& state, std::source_location wh
   const auto step = loaded[0].item<int64_t>();
   const auto rates = loaded[1].to_vector<double>();
   Problems problems(name_);
-  problems.expect(step >= 0, "expected a step of at least 0, got ", step);
+  problems.expect(step >= 0 && step < INT64_MAX, "expected a step from 0 to below ", INT64_MAX, ", got ",
+                  step);
   for (const double base : rates)
     if (!at_least_0(base)) problems.add("expected base rates of at least 0, got ", base);
   problems.raise(where);

@@ -52,11 +52,11 @@ struct UpdateNumbers {
 struct SgdRule {
   double momentum = 0;
   double dampening = 0;
-  bool nesterov = false;
-  bool ema = false;  ///< u = momentum * u + (1 - momentum) * g
   double weight_decay = 0;
-  double clip = 0;  ///< limit of each element of a gradient; 0: none
+  bool nesterov = false;
   bool maximize = false;
+  bool ema = false;  ///< u = momentum * u + (1 - momentum) * g
+  double clip = 0;   ///< limit of each element of a gradient; 0: none
 };
 
 /// u = momentum * u + (1 - dampening) * g, w -= learning_rate * u. State: without momentum none, else {u}.
@@ -67,10 +67,10 @@ void sgd_update(const UpdateArrays& arrays, const UpdateState& state, const Upda
 struct AdamRule {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0;
+  bool maximize = false;
   bool decoupled = false;  ///< AdamW: w shrinks by learning_rate * weight_decay, the gradient stays
   bool bias_correction = true;
   double clip = 0;
-  bool maximize = false;
 };
 
 /// State: {m, v}; the step or counts are required.

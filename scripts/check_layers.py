@@ -28,14 +28,20 @@ ORDER = [
     ["ndarray"],
     ["operators"],
     ["optim"],
-    ["executor", "kvstore"],
+    ["executor", "kvstore", "nn/data", "nn/metric"],
     ["nn"],
     ["examples", "mxrun"],
 ]
 RANK = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}
 
 # What `mx::<name>` or `mx_add_library(<name> ...)` is, where the name is not the folder's.
-LIBRARY_LAYER = {"base": "engine/base", "device": "engine/device", "operator_samples": "operators"}
+LIBRARY_LAYER = {
+    "base": "engine/base",
+    "device": "engine/device",
+    "operator_samples": "operators",
+    "data": "nn/data",
+    "metric": "nn/metric",
+}
 
 # Folders of tests/ that see everything.
 FREE_TESTS = {"conformance", "support", "project"}

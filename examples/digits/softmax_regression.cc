@@ -6,7 +6,6 @@
 #include <mx/mx.h>
 
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -106,11 +105,5 @@ int main(int argc, char** argv) {
   line.option("--rate", &options.rate, "learning rate").positive();
   line.option("--momentum", &options.momentum, "share of the last step").within(0.0, 0.9999);
   if (const auto status = line.parse(argc, argv)) return *status;
-  try {
-    run(options);
-    return 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "softmax_regression: %s\n", e.what());
-    return 1;
-  }
+  return mx::examples::run_program("softmax_regression", [&] { run(options); });
 }

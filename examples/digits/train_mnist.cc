@@ -7,10 +7,8 @@
 #include <mx/mx.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -22,6 +20,7 @@
 #include "examples/digits/progress.h"
 #include "examples/support/command_line.h"
 #include "examples/support/devices.h"
+#include "ndarray/io/atomic_file.h"
 
 namespace {
 
@@ -79,7 +78,10 @@ class Training {
              "[--parts] expected one part for each of the ", devices_.size(), " devices, got ", parts_);
     MX_CHECK(parts_ <= options.batch, InvalidArgument, "[--parts] expected at most ", options.batch,
              ", an image in each, got ", parts_);
-    for (const std::string& path : {options.save, options.curve, options.trace}) require_folder(path);
+    require_writable(options.save);
+    require_writable(options.curve);
+    // No trace, or one that goes to a pipe or a device, makes no new file.
+    if (!options.trace.empty() && !std::filesystem::is_other(options.trace)) require_writable(options.trace);
     manual_seed(static_cast<uint64_t>(options.seed));
     const data::DatasetHandle digits = data::mnist(options.data, data::Split::train, {.shape = {28, 28}});
     samples_ = digits->size();
@@ -110,12 +112,9 @@ class Training {
   }
 
  private:
-  // Better now than after an epoch.
-  static void require_folder(const std::string& path) {
-    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-    if (!folder.empty() && !std::filesystem::is_directory(folder))
-      throw FileError("open", path, ENOENT, "expected its folder to exist");
-  }
+  // Makes a temporary file beside `path`, as writing it does, and removes it: a folder that is missing or
+  // read-only is an error now, not after an epoch.
+  static void require_writable(const std::string& path) { const io::AtomicFile probe(path); }
 
   // The loss of a batch: its mean over the samples. The parts go to their devices, or one after another to
   // the one there is, whose gradients add up in the same order.
@@ -273,11 +272,5 @@ int main(int argc, char** argv) {
   line.option("--curve", &options.curve, "loss curve, an SVG picture");
   line.option("--trace", &options.trace, "trace of a few steps, for Perfetto");
   if (const auto status = line.parse(argc, argv)) return *status;
-  try {
-    Training(options).run();
-    return 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "train_mnist: %s\n", e.what());
-    return 1;
-  }
+  return mx::examples::run_program("train_mnist", [&] { Training(options).run(); });
 }

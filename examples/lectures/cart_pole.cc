@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <fstream>
 #include <numbers>
 #include <string>
@@ -198,11 +197,5 @@ int main(int argc, char** argv) {
   line.option("--seed", &seed, "of everything that is random").at_least(0);
   line.option("--trace", &trace, "write every step of learning to FILE").called("FILE");
   if (const auto status = line.parse(argc, argv)) return *status;
-  try {
-    run(episodes, seed, trace);
-    return 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "cart_pole: %s\n", e.what());
-    return 1;
-  }
+  return mx::examples::run_program("cart_pole", [&] { run(episodes, seed, trace); });
 }

@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <cstdio>
-#include <exception>
 
 #include "examples/support/command_line.h"
 
@@ -47,13 +46,9 @@ int main(int argc, char** argv) {
   mx::examples::CommandLine line("Gradients of what ran: branches and loops of the host");
   line.option("--x", &x, "where to look; -x as well, and the root of its square plus 1").within(-10, 10);
   if (const auto status = line.parse(argc, argv)) return *status;
-  try {
+  return mx::examples::run_program("define_by_run", [&] {
     branch(x);
     branch(-x);
     loop(x * x + 1);
-    return 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "define_by_run: %s\n", e.what());
-    return 1;
-  }
+  });
 }

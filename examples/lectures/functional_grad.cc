@@ -3,7 +3,6 @@
 #include <mx/mx.h>
 
 #include <cstdio>
-#include <exception>
 
 #include "examples/support/command_line.h"
 
@@ -60,13 +59,9 @@ int main(int argc, char** argv) {
   mx::examples::CommandLine line("Functions of gradients, made of functions");
   line.option("--x", &x, "where to look").within(-10, 10);
   if (const auto status = line.parse(argc, argv)) return *status;
-  try {
+  return mx::examples::run_program("functional_grad", [&] {
     derivatives(x);
     arguments(x);
     matrices(x);
-    return 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "functional_grad: %s\n", e.what());
-    return 1;
-  }
+  });
 }

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,8 +36,9 @@ struct Batch {
 };
 
 struct Run {
-  NDArray w = zeros({784, 10}), b = zeros({10});
-  std::vector<NDArray> losses{};  ///< the loss before each step
+  NDArray w, b;
+  std::vector<NDArray> losses;  ///< the loss before each step
+  Run() : w(zeros({784, 10})), b(zeros({10})) {}
 };
 
 /// The mean of -log(probability of the label).
@@ -140,11 +140,5 @@ int main(int argc, char** argv) {
   line.option("--every", &options.every, "steps between two lines").at_least(1);
   line.option("--rate", &options.rate, "learning rate").positive();
   if (const auto status = line.parse(argc, argv)) return *status;
-  try {
-    compare(options);
-    return 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "logistic_regression: %s\n", e.what());
-    return 1;
-  }
+  return mx::examples::run_program("logistic_regression", [&] { compare(options); });
 }

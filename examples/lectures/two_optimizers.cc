@@ -4,7 +4,6 @@
 #include <mx/mx.h>
 
 #include <cstdio>
-#include <exception>
 #include <string>
 
 #include "examples/support/command_line.h"
@@ -62,11 +61,5 @@ int main(int argc, char** argv) {
   line.option("--steps", &steps, "steps in each of the three phases").within(1, 100000);
   line.option("--seed", &seed, "of the first weights").at_least(0);
   if (const auto status = line.parse(argc, argv)) return *status;
-  try {
-    run(steps, seed);
-    return 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "two_optimizers: %s\n", e.what());
-    return 1;
-  }
+  return mx::examples::run_program("two_optimizers", [&] { run(steps, seed); });
 }

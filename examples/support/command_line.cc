@@ -1,6 +1,11 @@
 #include "examples/support/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <iostream>
 #include <sstream>
 
 namespace mx::examples {
@@ -36,8 +41,25 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
     app_->parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    return app_->exit(error) == 0 ? 0 : 2;
+    if (app_->exit(error) != 0) return 2;
+    return run_program(app_->get_name().c_str(), [] {});
   }
+}
+
+int run_program(const char* name, const std::function<void()>& program) {
+  try {
+    program();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", name, error.what());
+    return 1;
+  }
+  errno = 0;
+  std::cout.flush();
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && std::ferror(stdout) == 0 && std::cout.good()) return 0;
+  std::fprintf(stderr, "%s: cannot write the standard output%s%s\n", name, errno != 0 ? ": " : "",
+               errno != 0 ? std::strerror(errno) : "");
+  return 1;
 }
 
 namespace {

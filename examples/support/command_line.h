@@ -1,9 +1,10 @@
-// CommandLine: the options of a program, parsed with CLI11. CLI11 is compiled here once for all programs,
-// because it takes ten times as long to compile as most of them.
+// CommandLine: the options of a program, read with CLI11; and run_program(), which ends a program with the
+// right status. CLI11 is compiled once for all programs, because it takes ten times as long as most of them.
 //
 //   CommandLine line("Softmax regression on handwritten digits");
 //   line.option("--epochs", &epochs, "passes over the training images").within(1, 10000);
 //   if (auto status = line.parse(argc, argv)) return *status;
+//   return run_program("softmax_regression", [&] { train(epochs); });
 #pragma once
 
 #include <cstdint>
@@ -51,19 +52,24 @@ class CommandLine {
   explicit CommandLine(const std::string& purpose);
   ~CommandLine();
 
-  /// Adds an option. The current value of `target` is the default; the help shows it unless it is empty.
-  /// `target` must live until parse() has returned. If an option is given several times, the last value
-  /// counts; lists are concatenated.
+  /// The present value of `target` is the default, which the help shows unless it is empty. `target` must
+  /// live until parse() has returned. If the option is given several times, the last value counts; for a
+  /// list, all values are joined.
   Option option(const std::string& name, Target target, const std::string& help);
   /// Sets `target` to true; a name that begins with "!" sets it to false.
   Option flag(const std::string& name, bool& target, const std::string& help);
 
-  /// Parses the command line and sets the targets. For --help and for an invalid command line it prints a
-  /// text and returns the exit status of the program: 0 or 2.
+  /// Sets the targets. With --help, and for a command line that it cannot read, it prints and returns the
+  /// status to end the program with: 0, or 2; 1 if the help could not be written.
   std::optional<int> parse(int argc, const char* const* argv);
 
  private:
   std::unique_ptr<CLI::App> app_;
 };
+
+/// Calls `program`, and returns the status to end the process with: 0; or 1, with a line on the standard
+/// error that begins with `name`, if the program throws or if not everything that it printed could be written
+/// ("train_mnist > /dev/full").
+int run_program(const char* name, const std::function<void()>& program);
 
 }  // namespace mx::examples

@@ -3,8 +3,8 @@
 //   for (auto& [images, labels] : loader) ...
 //   for (data::Batch& batch : loader) use(batch[2], batch.indices());
 //
-// Arrays are handles: they may be kept, changed and assigned to. Their values may still be on the way.
-// Thread-safety: that of NDArray.
+// Arrays are handles: they may be kept, changed and assigned to. Their values may still be in flight. A batch
+// that was moved from throws InvalidState. Thread-safety: that of NDArray.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +27,14 @@ class Batch {
         indices_(std::move(indices)),
         epoch_(epoch),
         number_(number) {
-    if (arrays_.size() < 2) arrays_.resize(2);  // so that every batch can be taken apart into two
+    if (arrays_.size() < 2) arrays_.resize(2);  // so that structured bindings of two names always work
   }
 
-  /// The data set's first two arrays; labels() is an empty handle where there is only one.
-  NDArray& images() { return arrays_[0]; }
-  const NDArray& images() const { return arrays_[0]; }
-  NDArray& labels() { return arrays_[1]; }
-  const NDArray& labels() const { return arrays_[1]; }
+  /// The data set's first two arrays; labels() is an empty handle if there is only one.
+  NDArray& images() { return get<0>(); }
+  const NDArray& images() const { return get<0>(); }
+  NDArray& labels() { return get<1>(); }
+  const NDArray& labels() const { return get<1>(); }
 
   /// How many arrays the data set has.
   size_t fields() const { return fields_; }
@@ -59,19 +59,26 @@ class Batch {
   /// For structured bindings.
   template <size_t I>
   NDArray& get() & {
+    check_whole();
     return arrays_[I];
   }
   template <size_t I>
   const NDArray& get() const& {
+    check_whole();
     return arrays_[I];
   }
   template <size_t I>
   NDArray&& get() && {
+    check_whole();
     return std::move(arrays_[I]);
   }
 
  private:
+  void check_whole() const {
+    MX_CHECK(!arrays_.empty(), InvalidState, "[Batch] expected a batch, got one that was moved from");
+  }
   void check(size_t field) const {
+    check_whole();
     MX_CHECK(field < fields_, InvalidArgument, "[Batch] expected a field below ", fields_, ", got ", field);
   }
 

@@ -53,6 +53,9 @@ class ArrayDataset final : public Dataset {
   /// Arrays with the same first dimension, of any types, on any devices; a batch is where they are. Throws
   /// InvalidArgument where sizes differ and when there is no array.
   explicit ArrayDataset(std::vector<NDArray> arrays);
+  // Moving copies handles, so that a data set that was moved from is still one.
+  ArrayDataset(const ArrayDataset&) = default;
+  ArrayDataset& operator=(const ArrayDataset&) = default;
 
   int64_t size() const override { return arrays_[0].size(0); }
   std::vector<NDArray> gather(const NDArray& indices) const override;
@@ -79,6 +82,8 @@ class FunctionDataset final : public Dataset {
 
   /// Throws InvalidArgument without fields or function, and for a negative size.
   FunctionDataset(int64_t size, std::vector<Field> fields, Read read);
+  FunctionDataset(const FunctionDataset&) = default;
+  FunctionDataset& operator=(const FunctionDataset&) = default;
 
   int64_t size() const override { return size_; }
   std::vector<NDArray> gather(const NDArray& indices) const override;
@@ -94,6 +99,8 @@ class Subset final : public Dataset {
  public:
   /// Throws InvalidArgument for an index that the base does not have.
   Subset(DatasetHandle base, std::vector<int64_t> indices);
+  Subset(const Subset&) = default;
+  Subset& operator=(const Subset&) = default;
 
   int64_t size() const override { return static_cast<int64_t>(indices_->size()); }
   std::vector<NDArray> gather(const NDArray& indices) const override;

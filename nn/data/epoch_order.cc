@@ -16,7 +16,7 @@ EpochOrder::EpochOrder(const OrderOptions& options, int64_t epoch) : options_(op
   const std::vector<int64_t> all = random_order(options.samples, options.seed, epoch);
   order_.reserve(static_cast<size_t>(size()));
   for (int64_t place = 0; place < size(); ++place)
-    order_.push_back(all[static_cast<size_t>((options.shard + place * options.shards) % options.samples)]);
+    order_.push_back(all[static_cast<size_t>(place_in_order(place))]);
 }
 
 }  // namespace mx::data

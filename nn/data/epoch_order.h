@@ -19,26 +19,33 @@ struct OrderOptions {
   int64_t shard = 0, shards = 1;
 };
 
-/// The samples of one shard in one epoch. All shards have the same size and together every sample: shard s
-/// takes places s, s + shards, s + 2 * shards, ... of the epoch's order, which begins again at its start to
-/// fill the last places. So the shards' k-th batches together are the k-th batch of one loader without
-/// shards whose batches are as many times larger.
+/// The samples of one shard in one epoch. All shards have the same size and together cover every sample:
+/// shard s takes places s, s + shards, s + 2 * shards, ... of the epoch's order, which begins again at its
+/// start to fill the last places. So the k-th batches of all shards together are the k-th batch of one loader
+/// without shards whose batches are larger by the number of shards.
 class EpochOrder {
  public:
   EpochOrder(const OrderOptions& options, int64_t epoch);
 
   static int64_t shard_size(const OrderOptions& options) {
-    return (options.samples + options.shards - 1) / options.shards;
+    return 1 + (options.samples - 1) / options.shards;  // rounded up; any number of shards
   }
 
   int64_t size() const { return shard_size(options_); }
   /// The sample at a place of this shard, 0 <= place < size().
   int64_t at(int64_t place) const {
-    return order_.empty() ? (options_.shard + place * options_.shards) % options_.samples
-                          : order_[static_cast<size_t>(place)];
+    return order_.empty() ? place_in_order(place) : order_[static_cast<size_t>(place)];
   }
 
  private:
+  /// The place in the epoch's order. It is below samples + shards before it begins again, which may be beyond
+  /// int64_t.
+  int64_t place_in_order(int64_t place) const {
+    const auto shards = static_cast<uint64_t>(options_.shards);
+    const uint64_t at = static_cast<uint64_t>(options_.shard) + static_cast<uint64_t>(place) * shards;
+    return static_cast<int64_t>(at % static_cast<uint64_t>(options_.samples));
+  }
+
   OrderOptions options_;
   std::vector<int64_t> order_;  // of this shard; empty: ascending
 };

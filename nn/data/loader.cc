@@ -9,6 +9,9 @@
 namespace mx::data {
 namespace {
 
+/// The number of the next epoch must be countable.
+constexpr int64_t kMaxEpoch = INT64_MAX - 1;
+
 void check_options(const DatasetHandle& dataset, const LoaderOptions& o) {
   MX_CHECK(dataset != nullptr, InvalidArgument, "[Loader] expected a data set, got an empty pointer");
   MX_CHECK(dataset->size() > 0, InvalidArgument,
@@ -24,13 +27,13 @@ void check_options(const DatasetHandle& dataset, const LoaderOptions& o) {
 
 Loader::Loader(DatasetHandle dataset, LoaderOptions options) {
   check_options(dataset, options);
-  // Started now: from then on memory of the host that it copies from is page-locked.
+  // Starts the device now: from then on host memory is page-locked, which makes copies to it faster.
   get_device(options.context);
   const OrderOptions order{dataset->size(), options.shuffle, options.seed, options.shard, options.shards};
   const int64_t samples = EpochOrder::shard_size(order), size = options.batch_size;
   const int64_t batches = samples / size + (!options.drop_last && samples % size != 0 ? 1 : 0);
   MX_CHECK(batches > 0, InvalidArgument, "[Loader] expected batches of at most ", samples,
-           " samples where a last one that is not full is dropped, got ", size);
+           " samples if a last one that is not full is dropped, got ", size);
   core_ = std::make_shared<const Core>(Core{std::move(dataset), std::move(options), order, samples, batches});
 }
 
@@ -38,7 +41,15 @@ Loader::Loader(Loader&&) noexcept = default;
 Loader& Loader::operator=(Loader&&) noexcept = default;
 Loader::~Loader() = default;
 
+const Loader::Core& Loader::core() const {
+  MX_CHECK(core_ != nullptr, InvalidState, "[Loader] expected a loader, got one that was moved from");
+  return *core_;
+}
+
 Loader::Iterator Loader::begin() {
+  core();
+  MX_CHECK(next_epoch_ < kMaxEpoch, InvalidState, "[Loader] expected an epoch below ", kMaxEpoch, ", got ",
+           next_epoch_);
   const auto run = std::make_shared<Run>(core_, next_epoch_, next_position_);
   progress_ = run->progress();
   ++next_epoch_;
@@ -47,12 +58,12 @@ Loader::Iterator Loader::begin() {
   return Iterator(run);
 }
 
-int64_t Loader::batches() const { return core_->batches; }
-int64_t Loader::samples() const { return core_->samples; }
-const LoaderOptions& Loader::options() const { return core_->options; }
+int64_t Loader::batches() const { return core().batches; }
+int64_t Loader::samples() const { return core().samples; }
+const LoaderOptions& Loader::options() const { return core().options; }
 
 LoaderState Loader::state() const {
-  const OrderOptions& order = core_->order;
+  const OrderOptions& order = core().order;
   LoaderState state;
   state.seed = order.seed;
   state.samples = order.samples;
@@ -76,9 +87,10 @@ void Loader::restore(const LoaderState& state) {
            same.seed, ", shuffle ", same.shuffle, ", drop_last ", same.drop_last, ", got one of ",
            state.samples, " samples in batches of ", state.batch_size, ", shard ", state.shard, " of ",
            state.shards, ", seed ", state.seed, ", shuffle ", state.shuffle, ", drop_last ", state.drop_last);
-  MX_CHECK(state.epoch >= 0 && state.position >= 0 && state.position < core_->batches, InvalidArgument,
-           "[Loader] expected a position from 0 to ", core_->batches - 1, " in an epoch from 0 on, got ",
-           state.position, " in ", state.epoch);
+  MX_CHECK(
+      state.epoch >= 0 && state.epoch <= kMaxEpoch && state.position >= 0 && state.position < core_->batches,
+      InvalidArgument, "[Loader] expected a position from 0 to ", core_->batches - 1,
+      " in an epoch from 0 to ", kMaxEpoch, ", got ", state.position, " in ", state.epoch);
   progress_.reset();
   next_epoch_ = state.epoch;
   next_position_ = state.position;

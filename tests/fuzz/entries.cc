@@ -12,7 +12,7 @@
 #include "ndarray/io/safetensors.h"
 #include "nn/data/gzip.h"
 #include "nn/data/idx.h"
-#include "tests/nn/idx_bytes.h"
+#include "tests/data/idx_bytes.h"
 
 namespace mx::fuzz {
 namespace {

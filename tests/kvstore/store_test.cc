@@ -53,6 +53,43 @@ TEST_P(Store, PushReplacesByTheSumInTheOrderOfTheList) {
   EXPECT_EQ((Floats{1, 2, 4}), out.to_vector<float>());
 }
 
+// 60000 + 60000 is beyond f16, and 256 + 1 + 1 is 256 where each sum is rounded to bf16.
+TEST_P(Store, SumsOfShortTypesAreNotRoundedOnTheWay) {
+  for (const DType type : {f16, bf16}) {
+    kv_->init(to_string(type), zeros({2}, type));
+    const NDArray large = full({2}, type == f16 ? 60000 : 256, type), one = ones({2}, type);
+    const std::vector<NDArray> values =
+        type == f16 ? std::vector<NDArray>{large, large.to(virt(0))} : std::vector<NDArray>{large, one, one};
+    NDArray sum = zeros({2}), of_the_type = zeros({2}, type);
+    kv_->pushpull(to_string(type), values, {sum, of_the_type});
+    EXPECT_EQ(Floats(2, type == f16 ? 120000 : 258), sum.to_vector<float>()) << type;
+    EXPECT_EQ(sum.to(type).to_vector<float>(), of_the_type.to_vector<float>()) << "rounded once";
+  }
+}
+
+TEST_P(Store, SumsOfIntegersDoNotWrap) {
+  kv_->init("count", zeros({2}, u8));
+  NDArray out = zeros({2}, i64);
+  kv_->pushpull("count", {full({2}, 200, u8), full({2}, 100, u8).to(virt(0))}, out);
+  EXPECT_EQ((std::vector<int64_t>{300, 300}), out.to_vector<int64_t>());
+  kv_->init("flag", zeros({1}, bool_));
+  NDArray flags = zeros({1}, i32);
+  kv_->pushpull("flag", {ones({1}, bool_), ones({1}, bool_)}, flags);
+  EXPECT_EQ(2, flags.item<int32_t>());
+}
+
+TEST_P(Store, AnUpdaterOfShortTypesSeesTheSumAndTheStoredValueInF32) {
+  kv_->init("w", ones({2}, f16));
+  kv_->set_updater([](const std::string&, const NDArray& sum, NDArray& stored) {
+    EXPECT_EQ(f32, sum.dtype());
+    optim::sgd_update({{stored}, {sum}}, {}, {.learning_rate = full({}, 1.0 / 1024)});
+  });
+  kv_->push("w", {full({2}, 60000, f16), full({2}, 60000, f16)});
+  NDArray out = zeros({2});
+  kv_->pull("w", out);
+  EXPECT_EQ(Floats(2, 1 - 120000.f / 1024), out.to_vector<float>());
+}
+
 TEST_P(Store, PushpullAndBroadcast) {
   NDArray a = array({1.f, 2.f}), b = array({10.f, 20.f}).to(virt(0));
   kv_->broadcast("w", array({5.f, 6.f}), {a, b});

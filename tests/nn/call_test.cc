@@ -273,5 +273,16 @@ TEST(Residuals, AddWhatComesIn) {
   EXPECT_EQ(content_of(shortcut(x) + zeros({4, 2})), content_of(copy(x)));
 }
 
+TEST(Call, AnEmptyHookIsRefusedWhenItIsGiven) {
+  nn::Linear layer(2, 2);
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { layer.register_forward_hook(nullptr); }),
+                       "[register_forward_hook] expected a function"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { layer.register_forward_pre_hook({}); }),
+                       "[register_forward_pre_hook] expected a function"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { layer.apply({}); }), "[apply] expected a function"));
+  error_of<InvalidArgument>([&] { nn::init::mixed(layer, {{"", {}}}); });
+  layer(ones({1, 2}));
+}
+
 }  // namespace
 }  // namespace mx

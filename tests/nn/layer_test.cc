@@ -270,7 +270,7 @@ TEST(Layers, LinearSizesAndTypes) {
   EXPECT_EQ(Shape({2, 0}), nn::Linear(3, 0)(ones({2, 3})).shape());
   const nn::Linear nothing(0, 2);
   EXPECT_EQ(std::vector<float>(4, 0.f), nothing(ones({2, 0})).to_vector<float>());
-  const nn::Linear half(8, 8, {.dtype = bf16, .context = virt(0)});
+  const nn::Linear half(8, 8, {.context = virt(0), .dtype = bf16});
   EXPECT_EQ(bf16, half(ones({1, 8}, bf16, virt(0))).dtype());
   EXPECT_THROW(nn::Linear(-1, 2), InvalidArgument);
   EXPECT_THROW(nn::Linear(1, 2, {.dtype = i32}), InvalidArgument);

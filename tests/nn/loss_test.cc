@@ -124,7 +124,7 @@ TEST_F(Losses, ModulesAreTheirFunctions) {
     EXPECT_EQ(content_of(expected), content_of(got));
   };
   const ClassLossOptions options{
-      .weight = weight, .ignore_index = 2, .label_smoothing = 0.125, .reduction = "sum"};
+      .weight = weight, .ignore_index = 2, .reduction = "sum", .label_smoothing = 0.125};
   ClassLossOptions plain = options;
   plain.label_smoothing = 0;
   same(nn::cross_entropy(x, labels), nn::CrossEntropyLoss()(x, labels));

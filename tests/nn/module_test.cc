@@ -9,6 +9,7 @@
 
 #include "ndarray/grad_mode.h"
 #include "optim/optimizers.h"
+#include "tests/ndarray/io_temp.h"
 #include "tests/nn/models.h"
 #include "tests/operators/registry_support.h"
 #include "tests/support/errors.h"
@@ -174,19 +175,72 @@ TEST(Module, ToMovesParametersBuffersAndGradients) {
 }
 
 // Training what the model no longer has would go unnoticed.
+TEST(Module, AnOptimizerFollowsAModuleThatMoves) {
+  const auto train = [](bool moves) {
+    manual_seed(1);
+    Block body(3), head(3);
+    optim::SGD optimizer(body.parameters(), {.lr = 0.1, .momentum = 0.9});
+    optimizer.add_group(head.parameters(), {.lr = 0.2});
+    for (int step = 0; step < 3; ++step) {
+      if (moves && step == 1)
+        body.to(virt(0));  // one of two: the other alone would keep the step from failing
+      optimizer.zero_grad();
+      sum(head(body(inputs({2, 3}).to(body.fc1.weight.context())).to(cpu()))).backward();
+      optimizer.step();
+    }
+    NamedArrays all = body.state_dict();
+    for (const auto& entry : head.state_dict()) all.push_back(entry);
+    return all_values(all);
+  };
+  EXPECT_EQ(train(false), train(true));
+}
+
 TEST(Module, WhatWasTakenBeforeAMoveNoLongerTrains) {
   Block block(3);
-  optim::SGD before(block.parameters(), {.lr = 0.1});
   const NDArray taken = block.fc1.weight;
+  optim::SGD of_arrays(std::vector<NDArray>(block.parameters()), {.lr = 0.1});
   block.to(virt(0));
   EXPECT_FALSE(taken.requires_grad());
   EXPECT_FALSE(taken.shares_memory(block.fc1.weight));
-  optim::SGD after(block.parameters(), {.lr = 0.1});
-  sum(block(inputs({2, 3}).to(virt(0)))).backward();
-  EXPECT_TRUE(contains(error_of<InvalidState>([&] { before.step(); }), "requires a gradient"));
-  const std::vector<double> values = all_values(block.state_dict());
-  after.step();
-  EXPECT_NE(values, all_values(block.state_dict()));
+  EXPECT_TRUE(contains(error_of<InvalidState>([&] { of_arrays.step(); }), "requires a gradient"));
+}
+
+TEST(Module, ParametersAreListedWithTheirNames) {
+  Block block(2);
+  std::vector<std::string> found;
+  Parameters biases;
+  for (const auto& [name, parameter] : block.named_parameters()) {
+    found.push_back(name);
+    if (name.ends_with("bias")) biases.push_back(parameter);
+  }
+  EXPECT_EQ((std::vector<std::string>{"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}), found);
+  ASSERT_EQ(2u, biases.size());
+  EXPECT_EQ("fc2.bias", biases[1].name);
+  EXPECT_TRUE(biases[1].same_as(block.fc2.bias));
+  EXPECT_TRUE(block.parameters().at("fc1.bias").same_as(block.fc1.bias));
+  EXPECT_TRUE(
+      contains(error_of<InvalidArgument>([&] { block.parameters().at("fc3"); }), "fc1.weight, fc1.bias"));
+  int64_t elements = 0;
+  for (const NDArray& array : block.parameters()) elements += array.numel();
+  EXPECT_EQ(block.num_parameters(), elements);
+}
+
+// A name that no file can hold would be noticed at the first checkpoint.
+TEST(Module, NamesThatCannotBeSavedAreRefused) {
+  struct Open : nn::Module {
+    using nn::Module::add;
+    using nn::Module::add_buffer;
+    using nn::Module::add_parameter;
+  } module;
+  for (const char* name : {"\xff", "a\xc0\x80", "__metadata__"}) {
+    error_of<InvalidArgument>([&] { module.add_parameter(name, ones({1})); });
+    error_of<InvalidArgument>([&] { module.add_buffer(name, ones({1})); });
+    error_of<InvalidArgument>([&] { module.add(name, nn::Linear(1, 1)); });
+  }
+  module.add_parameter("gewicht \xc3\xa4 \"", ones({1}));
+  const test::TempFolder folder;
+  module.save(folder / "net.safetensors");
+  EXPECT_EQ(1u, load_safetensors(folder / "net.safetensors").size());
 }
 
 // A buffer may have become the result of recorded operations; in a copy it is plain.

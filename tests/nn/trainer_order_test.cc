@@ -54,7 +54,7 @@ class TrainerOrder : public ::testing::Test {
 };
 
 TEST_F(TrainerOrder, ALateLayersSumRunsBeforeBackwardOfAnEarlyLayer) {
-  std::vector<std::vector<NDArray>> replicas;
+  std::vector<Parameters> replicas;
   for (const Context device : {virt(0), virt(1)})
     replicas.push_back({ones({2}, f32, device).requires_grad_(), full({2}, 3, f32, device).requires_grad_()});
   nn::Trainer trainer(replicas, optim::SGDOptions{.lr = 1}, noting_store("device"));
@@ -82,7 +82,7 @@ TEST_F(TrainerOrder, ALateLayersSumRunsBeforeBackwardOfAnEarlyLayer) {
 }
 
 TEST_F(TrainerOrder, SumsGoBeforeWhatElseIsReadyAndThoseOfEarlyLayersFirst) {
-  std::vector<std::vector<NDArray>> replicas(2);
+  std::vector<Parameters> replicas(2);
   std::vector<Var> held;
   for (auto& replica : replicas)
     for (int i = 0; i < 4; ++i) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,6 +95,104 @@ TEST(Trainer, MakesTheOptimizerThatIsChosen) {
   optim::CosineLR schedule(named.optimizer(), {.steps = 10});
   schedule.step();
   EXPECT_LT(named.optimizer().learning_rate(), 0.25);
+}
+
+/// Two groups, the last parameters first, as a program writes it that treats the head apart.
+std::unique_ptr<optim::Optimizer> head_first(const Parameters& all) {
+  auto optimizer = std::make_unique<optim::SGD>(Parameters{all[3], all[2]}, optim::SGDOptions{.lr = 0.5});
+  optimizer->add_group({all[1], all[0]}, {.lr = 0.25});
+  return optimizer;
+}
+
+TEST(Trainer, GroupsInAnotherOrderGetTheirOwnGradients) {
+  const auto run = [](const nn::OptimizerChoice& choice, const std::shared_ptr<KVStore>& store) {
+    nn::Sequential net{nn::Linear{4, 4}, nn::Linear{4, 4}};  // shapes do not tell them apart
+    nn::init::mixed(net, {{"", [](NDArray a) { nn::init::constant_(a, 0.25); }}});
+    nn::Trainer trainer(net.parameters(), choice, store);
+    for (const Batch& batch : batches(4)) {
+      trainer.zero_grad();
+      sum(net(batch.x.slice(1, Slice{0, 4}))).backward();
+      trainer.step();
+    }
+    return values_of(net);
+  };
+  const auto expected = run(head_first, nullptr);
+  for (const std::string& type : KVStore::types())
+    EXPECT_EQ(expected, run(head_first, KVStore::create(type))) << type;
+}
+
+TEST(Trainer, GroupsGoByName) {
+  nn::Sequential net = make_net();
+  const auto before = values_of(net);
+  nn::Trainer trainer(
+      net.parameters(),
+      [](const Parameters& all) {
+        const auto is_bias = [](const NamedParameter& p) { return p.name.ends_with("bias"); };
+        auto optimizer = std::make_unique<optim::SGD>(all.where(is_bias), optim::SGDOptions{.lr = 1});
+        optimizer->add_group(all.where(std::not_fn(is_bias)), {.lr = 1, .weight_decay = 0.5});
+        return optimizer;
+      },
+      KVStore::create());
+  for (const auto& [name, p] : net.parameters()) p.set_grad(zeros(p.shape()));
+  trainer.step();
+  const auto after = values_of(net);
+  for (size_t i = 0; i < before.size(); ++i)
+    for (size_t k = 0; k < before[i].size(); ++k)
+      EXPECT_EQ(before[i][k] * (i % 2 == 0 ? 0.5f : 1.f), after[i][k]) << "weights alone decay";
+  EXPECT_EQ("0.bias", trainer.optimizer().parameters()[0].name);
+  EXPECT_NE(nullptr, trainer.optimizer().state_dict().find("group.1.learning_rate"));
+}
+
+TEST(Trainer, WhatTheOptimizerLeavesOutStays) {
+  nn::Sequential net = make_net();
+  std::vector<nn::Sequential> nets = nn::replicate(net, {cpu(), virt(0)});
+  nn::Trainer trainer(
+      nn::parameters_of(nets),
+      [](const Parameters& all) {
+        return std::make_unique<optim::SGD>(Parameters{all[2]}, optim::SGDOptions{.lr = 1});
+      },
+      KVStore::create("device"));
+  const auto before = values_of(net);
+  for (nn::Sequential& each : nets) sum(each(ones({2, 6}, f32, each.parameters()[0].context()))).backward();
+  trainer.step();
+  const auto after = values_of(nets[1]);
+  for (const size_t i : {0, 1, 3}) EXPECT_EQ(before[i], after[i]);
+  EXPECT_NE(before[2], after[2]);
+  EXPECT_EQ(values_of(nets[0]), after);
+}
+
+TEST(Trainer, AModelMayMoveAfterItsTrainerWasMade) {
+  const auto run = [](bool store, bool moves) {
+    nn::Sequential net = make_net();
+    nn::Trainer trainer(net.parameters(), optim::SGDOptions{.lr = 0.1, .momentum = 0.9},
+                        store ? KVStore::create("device") : nullptr);
+    int step = 0;
+    for (const Batch& batch : batches(4)) {
+      if (moves && step == 2) net.to(virt(0));
+      if (moves && step == 4) net.to(cpu());
+      const Context here = net.parameters()[0].context();
+      trainer.zero_grad();
+      loss_of(net, batch.x.to(here), batch.t.to(here), 4).backward();
+      trainer.step();
+      ++step;
+    }
+    return values_of(net);
+  };
+  const auto expected = run(false, false);
+  EXPECT_EQ(expected, run(false, true));
+  EXPECT_EQ(expected, run(true, true));
+}
+
+TEST(Trainer, SumsOfShortTypesDoNotOverflow) {
+  std::vector<Parameters> replicas;
+  for (const Context device : {cpu(), virt(0)}) {
+    replicas.push_back({ones({2}, f16, device).requires_grad_()});
+    replicas.back()[0].set_grad(full({2}, 60000, f16, device));
+  }
+  nn::Trainer trainer(replicas, optim::SGDOptions{.lr = 1.0 / 1024}, KVStore::create("device"));
+  trainer.step();
+  EXPECT_EQ(full({2}, 1 - 120000.0 / 1024).to(f16).to_vector<float>(),
+            replicas[1][0].detach().to(cpu()).to_vector<float>());
 }
 
 TEST(Trainer, AParameterWithoutGradientStays) {
@@ -203,6 +303,26 @@ TEST(Trainer, BadUseIsNamed) {
                          nn::Trainer({net.parameters(), other.parameters()}, options, KVStore::create());
                        }),
                        "replica 1"));
+}
+
+TEST(Trainer, AnOptimizerOfOthersIsRefused) {
+  nn::Sequential net = make_net(), other = make_net();
+  const auto of_others = [&](const Parameters&) { return std::make_unique<optim::SGD>(other.parameters()); };
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { nn::Trainer(net.parameters(), of_others); }),
+                       "the replica's parameters, got one that has '0.weight' besides"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { nn::OptimizerChoice{nn::OptimizerChoice::Make()}; }),
+                       "an empty one"));
+}
+
+TEST(Trainer, OneThatWasMovedFromSaysSo) {
+  nn::Sequential net = make_net();
+  nn::Trainer trainer(net.parameters(), optim::SGDOptions{});
+  nn::Trainer other = std::move(trainer);
+  EXPECT_TRUE(contains(error_of<InvalidState>([&] { trainer.step(); }), "moved from"));
+  error_of<InvalidState>([&] { trainer.optimizer(); });
+  trainer.synchronise();
+  trainer.zero_grad();
+  EXPECT_STREQ("sgd", other.optimizer().name());
 }
 
 TEST(SplitBatch, PartsOfAboutTheSameSizeInTheirOrder) {

@@ -127,7 +127,8 @@ TEST(LossScale, OptionsAndStatesThatCannotBeAreListed) {
   message = error_of<InvalidArgument>([&] {
     scale.load_state_dict({{"scale", ones({})}, {"growth", ones({})}});
   });
-  for (const char* part : {"'scale' as f64 (), got f32 ()", "'good_steps', got nothing", "'growth'"})
+  for (const char* part : {"[LossScale]", "scale: expected f64 (), got f32 ()",
+                           "good_steps f64 () is missing", "growth f32 () is unexpected"})
     EXPECT_TRUE(contains(message, part)) << part << " in " << message;
   EXPECT_EQ(65536.0, scale.value().item<double>());
   scale.load_state_dict(scale.state_dict());

@@ -104,14 +104,14 @@ std::vector<Case> cases() {
       make_case<SGD>("ema", {.lr = 0.05, .momentum = 0.9, .ema = true},
                      {.lr = 0.05, .momentum = 0.9, .nesterov = true, .ema = true}),
       make_case<SGD>("global_norm", {.lr = 0.05, .momentum = 0.9, .max_norm = 1.5},
-                     {.lr = 0.05, .weight_decay = 0.01, .max_norm = 1.5, .maximize = true}),
+                     {.lr = 0.05, .weight_decay = 0.01, .maximize = true, .max_norm = 1.5}),
       make_case<Adam>("adam", {.lr = 0.01}, {.lr = 0.02, .weight_decay = 0.02}),
       make_case<Adam>("adam_as_first_published", {.lr = 0.01, .eps = 1e-4, .bias_correction = false},
-                      {.lr = 0.01, .beta1 = 0.5, .beta2 = 0.9, .clip = 0.7, .maximize = true}),
+                      {.lr = 0.01, .beta1 = 0.5, .beta2 = 0.9, .maximize = true, .clip = 0.7}),
       make_case<Adam>("adam_global_norm", {.lr = 0.01, .max_norm = 0.5}, {.lr = 0.01, .clip = 0.05}),
       make_case<AdamW>("adamw", {.lr = 0.01}, {.lr = 0.01, .weight_decay = 0.2}),
       make_case<AdamW>("adamw_with_all",
-                       {.lr = 0.01, .beta1 = 0, .weight_decay = 0, .max_norm = 2, .maximize = true},
+                       {.lr = 0.01, .beta1 = 0, .weight_decay = 0, .maximize = true, .max_norm = 2},
                        {.lr = 0.02, .eps = 1e-3, .bias_correction = false, .clip = 0.3}),
   };
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <thread>
 
@@ -317,11 +318,10 @@ TEST(Optimizer, AFailedGradientLeavesItsGroupWhereItWas) {
 TEST(Optimizer, ParametersThatCannotBeAreListed) {
   const NDArray w = ones({4, 4}), e;
   std::string message = error_of<InvalidArgument>([&] {
-    SGD opt({{"fc.weight", w}, {"i", ones({2}, i32)}, {"gap", w.transpose()}, {"none", e}, {"i", ones({2})}});
+    SGD opt({{"fc.weight", w}, {"i", ones({2}, i32)}, {"gap", w.transpose()}, {"none", e}});
   });
-  for (const char* part :
-       {"[sgd]", "'i'", "i32", "'gap'", "with gaps", "'none'", "nothing",
-        "'fc.weight' and 'gap' in the same memory", "more parameters named 'i'", "optimizer_test.cc"})
+  for (const char* part : {"[sgd]", "'i'", "i32", "'gap'", "with gaps", "'none'", "nothing",
+                           "'fc.weight' and 'gap' in the same memory", "optimizer_test.cc"})
     EXPECT_TRUE(contains(message, part)) << part << " in " << message;
 
   message = error_of<InvalidArgument>([&] { Adam opt({ones({2}), w, w}); });
@@ -330,9 +330,14 @@ TEST(Optimizer, ParametersThatCannotBeAreListed) {
   EXPECT_TRUE(contains(message, "'0' and '1'")) << message;
 
   Adam opt({{"w", w}});
-  message = error_of<InvalidArgument>([&] { opt.add_group({{"again", w}}, {}, {.lr = -1}); });
+  message = error_of<InvalidArgument>([&] { opt.add_group({{"again", w}}, {}); });
   EXPECT_TRUE(contains(message, "'w' and 'again'")) << message;
+  message = error_of<InvalidArgument>([&] { opt.add_group({{"again", w}}, {}, {.lr = -1}); });
   EXPECT_TRUE(contains(message, "multipliers")) << message;
+  message = error_of<InvalidArgument>([&] { opt.add_group({{"\xff", ones({2})}}, {}); });
+  EXPECT_TRUE(contains(message, "UTF-8")) << message;
+  message = error_of<InvalidArgument>([&] { opt.add_group({Parameter()}, {}); });
+  EXPECT_TRUE(contains(message, "'1' contiguous, in floating point, got nothing")) << message;
   EXPECT_EQ(1u, opt.groups());
   EXPECT_EQ(1u, opt.parameters().size());
 
@@ -369,6 +374,143 @@ TEST(Optimizer, OptionsThatCannotBeAreListed) {
   refused([&] { opt.set_learning_rate(nan); }, {"nan"});
   refused([&] { opt.set_learning_rate(1, 2); }, {"group below 2, got 2"});
   refused([&] { (void)opt.learning_rate(7); }, {"group below 2, got 7"});
+}
+
+// A module that is moved puts other arrays into its parameters' places.
+TEST(Optimizer, FollowsParametersWithTheirState) {
+  const auto run = [](DType type, bool moves, const auto& make) {
+    const Spread model({cpu(), virt(1)}, type);
+    std::vector<Parameter> places;
+    for (const NDArray& array : model.parameters) places.emplace_back(array);
+    const std::unique_ptr<Optimizer> opt = make(places);
+    for (uint64_t t = 1; t <= 6; ++t) {
+      std::vector<NDArray> gradients = model.gradients(t);
+      if (moves && (t == 3 || t == 5))
+        for (size_t i = 0; i < places.size(); ++i)
+          if (i % 3 == 0 || t == 5) places[i].replace(places[i]->to(t == 3 ? virt(0) : cpu()));
+      gradients[t] = NDArray();
+      std::vector<NDArray> in_order;
+      for (const NamedParameter& p : opt->parameters())
+        for (size_t i = 0; i < places.size(); ++i)
+          if (p.same_as(places[i]))
+            in_order.push_back(gradients[i].defined() ? gradients[i].to(p.context()) : NDArray());
+      opt->step(in_order);
+    }
+    std::vector<NDArray> all;
+    for (const Parameter& place : places) all.push_back(place);
+    for (const auto& entry : opt->state_dict()) all.push_back(entry.second);
+    return values_of(all);
+  };
+  const auto check = [&](const auto& make) {
+    for (const DType type : {f32, f64, f16}) EXPECT_EQ(run(type, false, make), run(type, true, make)) << type;
+  };
+  check([](const std::vector<Parameter>& p) {
+    auto opt = std::make_unique<SGD>(Parameters{p[5], p[0]}, SGDOptions{.lr = 0.1, .momentum = 0.9});
+    opt->add_group({p[1], p[2], p[3], p[4]}, {.lr = 0.2});
+    opt->add_group({p[6], p[7], p[8], p[9], p[10], p[11]}, {.lr = 0.3, .momentum = 0.5});
+    opt->set_learning_rate(0.25, 1);
+    return opt;
+  });
+  check([](const std::vector<Parameter>& p) { return std::make_unique<Adam>(p); });
+}
+
+TEST(Optimizer, FollowsAChangeOfType) {
+  const Parameter place(full({3}, 2));
+  Adam opt({{"w", place}});
+  opt.step({ones({3})});
+  const std::vector<double> moment = values_of({opt.state_dict().at("state.w.exp_avg")});
+  place.replace(place->to(f16));
+  NamedArrays state = opt.state_dict();
+  EXPECT_EQ(moment, values_of({state.at("state.w.exp_avg")}));
+  EXPECT_EQ(values_of({place}), values_of({state.at("state.w.master")}));
+  EXPECT_EQ(1.0, state.at("state.w.step").item<double>());
+  opt.step({ones({3}, f16)});
+  EXPECT_EQ(f16, place.dtype());
+  place.replace(place->to(f64));
+  state = opt.state_dict();
+  EXPECT_EQ(nullptr, state.find("state.w.master"));
+  EXPECT_EQ(f64, state.at("state.w.exp_avg").dtype());
+  EXPECT_EQ(2.0, state.at("state.w.step").item<double>());
+}
+
+TEST(Optimizer, AParameterOfAnotherShapeIsNamed) {
+  const Parameter place(ones({3}));
+  SGD opt({{"w", place}}, {.momentum = 0.5});
+  place.replace(ones({4}));
+  const std::string message = error_of<InvalidArgument>([&] { opt.step({ones({4})}); });
+  EXPECT_TRUE(contains(message, "expected parameter 'w' in its shape, (3,), got f32 (4,)")) << message;
+}
+
+// Two modules have parameters of the same names; a program adds both.
+TEST(Optimizer, ParametersOfOneNameAreToldApart) {
+  SGD opt({{"w", ones({2})}, {"b", ones({1})}}, {.momentum = 0.5});
+  opt.add_group({{"w", ones({3})}, {"w@2", ones({4})}}, {.momentum = 0.5});
+  opt.add_group({ones({5})}, {});
+  std::vector<std::string> names;
+  for (const NamedParameter& p : opt.parameters()) names.push_back(p.name);
+  EXPECT_EQ((std::vector<std::string>{"w", "b", "w@2", "w@2@3", "4"}), names);
+  const NamedArrays state = opt.state_dict();
+  EXPECT_EQ(Shape{3}, state.at("state.w@2.momentum_buffer").shape());
+  EXPECT_EQ(Shape{4}, state.at("state.w@2@3.momentum_buffer").shape());
+  opt.load_state_dict(state);
+}
+
+TEST(Optimizer, WeightDecayLeavesOutParametersByName) {
+  const Parameters all{{"fc.weight", ones({1})}, {"fc.bias", ones({1})}, {"norm.bias", ones({1})}};
+  const auto is_bias = [](const NamedParameter& p) { return p.name.ends_with("bias"); };
+  SGD opt(all.where(std::not_fn(is_bias)), {.lr = 1, .weight_decay = 0.5});
+  opt.add_group(all.where(is_bias), {.lr = 1});
+  opt.step(std::vector<NDArray>(3, zeros({1})));
+  EXPECT_EQ((std::vector<double>{0.5, 1, 1}), values_of(all));
+}
+
+/// w -= lr * sign(g), with what it was last in its state.
+struct SignMethod {
+  struct Options {
+    double lr = 0.5, weight_decay = 0, max_norm = 0;
+    template <class V>
+    static void fields(V&& v) {
+      v("lr", &Options::lr, "learning rate");
+    }
+  };
+  static constexpr const char* kName = "sign";
+  static void check(detail::Problems& problems, const Options& options) {
+    problems.expect(options.lr > 0, "expected lr above 0, got ", options.lr);
+  }
+  static RuleState state(const Options&) { return {{"last"}, false}; }
+  static void update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
+                     const Options&, double, std::source_location where) {
+    // u = 0 * u + g, w -= lr * u
+    sgd_update(arrays, state, {.learning_rate = numbers.learning_rate}, {.momentum = 1e-300}, where);
+  }
+};
+
+TEST(Optimizer, AProgramsOwnRuleIsOneStruct) {
+  const NDArray w = ones({2});
+  RuleOptimizer<SignMethod> opt({{"w", w}});
+  opt.step({ones({2})});
+  EXPECT_EQ((std::vector<double>{0.5, 0.5}), values_of({w}));
+  EXPECT_EQ((std::vector<double>{1, 1}), values_of({opt.state_dict().at("state.w.last")}));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { opt.add_group({ones({1})}, {.lr = 0}); }),
+                       "[sign] expected lr above 0"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { opt.options(1); }), "group below 1, got 1"));
+}
+
+// Written in the order of the arguments in torch's documentation.
+TEST(Optimizer, OptionsHaveTheOrderOfTorch) {
+  const Parameters p{ones({2})};
+  SGD(p, {.lr = 0.1,
+          .momentum = 0.9,
+          .dampening = 0,
+          .weight_decay = 1e-4,
+          .nesterov = true,
+          .maximize = false});
+  Adam(p, {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0, .maximize = false});
+  AdamW(p, {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0, .maximize = false});
+  sgd_update({}, {{}}, {.learning_rate = full({}, 1)},
+             {.momentum = 0.9, .dampening = 0, .weight_decay = 0.1, .nesterov = true, .maximize = false});
+  LossScale({.scale = 2, .growth = 2, .backoff = 0.5, .interval = 2000});
+  EXPECT_EQ(1u, p.size());
 }
 
 TEST(Optimizer, GradientsThatDoNotFitAreListedAndNothingIsChanged) {

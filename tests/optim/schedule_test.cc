@@ -230,7 +230,7 @@ TEST(ReduceOnPlateau, LowersRatesAfterBadSteps) {
       (Rates{1, 0.5, 0.5}),
       plateau_rates({.factor = 0.5, .patience = 0, .threshold = 1, .absolute = true}, {-10, -10.5, -11.5}));
   EXPECT_EQ((Rates{1, 1, 0.5, 0.25}),
-            plateau_rates({.factor = 0.5, .patience = 0, .maximize = true}, {1, 2, 2, std::nan("")}));
+            plateau_rates({.maximize = true, .factor = 0.5, .patience = 0}, {1, 2, 2, std::nan("")}));
   // After a cut, bad steps do not count for a while.
   EXPECT_EQ((Rates{1, 0.5, 0.5, 0.5, 0.25}),
             plateau_rates({.factor = 0.5, .patience = 0, .cooldown = 2}, {1, 1, 1, 1, 1}));

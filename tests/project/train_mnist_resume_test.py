@@ -34,7 +34,8 @@ class TrainMnistResumed(TrainMnistTest):
 
     def interrupted_after(self, epochs):
         """Leaves the checkpoint that a run has after so many epochs: each writes one file."""
-        result = self.run_to_end(*self.LONG, LD_PRELOAD=FILE_CALLS, MX_TEST_KILL_AT_FILE=str(epochs + 1))
+        tried = 2  # files, at the start: checkpoint and curve
+        result = self.run_to_end(*self.LONG, LD_PRELOAD=FILE_CALLS, MX_TEST_KILL_AT_FILE=str(tried + epochs + 1))
         self.assertEqual(result.returncode, -signal.SIGKILL, result.stderr)
         done = arrays_of(self.path("model"))[0]["progress.epoch"][2]
         self.assertEqual(struct.unpack("<q", done)[0], epochs)

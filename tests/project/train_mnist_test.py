@@ -153,6 +153,24 @@ class TrainMnist(TrainMnistTest):
                 self.assertEqual(len(result.stderr.splitlines()), 1, "an epoch was trained")
                 self.assertIn("'nowhere/file': No such file or directory", result.stderr)
 
+    def test_a_folder_that_takes_no_files_is_refused_before_training(self):
+        for option in ["--save", "--curve", "--trace"]:
+            with self.subTest(option=option):
+                result = self.run_to_end(option, "/proc/file")  # not even root may
+                self.assertEqual(result.returncode, 1)
+                self.assertEqual(len(result.stderr.splitlines()), 1, "an epoch was trained")
+                self.assertIn("'/proc/file'", result.stderr)
+                self.assertEqual(self.files(), {}, "something was left behind")
+
+    def test_output_that_cannot_be_written_is_an_error(self):
+        for arguments in [["--help"], ["--data", SMALL, "--epochs", "1", "--batch", "50"]]:
+            with self.subTest(arguments=arguments), open("/dev/full", "w", encoding="utf-8") as full:
+                result = subprocess.run(
+                    [PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, cwd=self.folder, check=False
+                )
+                self.assertEqual(result.returncode, 1)
+                self.assertIn("cannot write the standard output: No space left on device", result.stderr)
+
     def test_a_rate_that_is_too_high_ends_without_a_checkpoint(self):
         for rate in ["1e6", "1e30"]:
             last = self.refused("--rate", rate, "--epochs", "2", "--batch", "50")

@@ -107,5 +107,21 @@ TEST(LoaderState, OfAnotherLoaderIsRefused) {
   EXPECT_EQ(good, moved.state());
 }
 
+TEST(LoaderState, TheLastEpochIsTheLastThatCanBeCounted) {
+  Loader loader = make();
+  LoaderState state = loader.state();
+  state.epoch = INT64_MAX;
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { loader.restore(state); }), "in an epoch from 0 to"));
+  state.epoch = INT64_MAX - 2;
+  loader.restore(state);
+  EXPECT_EQ(INT64_MAX - 2, loader.begin()->epoch());
+  state = loader.state();
+  loader.restore(state);
+  state.epoch = INT64_MAX - 1;
+  state.position = 0;
+  loader.restore(state);
+  EXPECT_TRUE(contains(error_of<InvalidState>([&] { loader.begin(); }), "expected an epoch below"));
+}
+
 }  // namespace
 }  // namespace mx::data

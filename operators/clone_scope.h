@@ -1,10 +1,10 @@
 // CloneScope: how a module of any type, also one that a program defines, is copied with parameters of its
 // own. Internal.
 //
-// Copying a module shares its parameters. While a CloneScope lives, copying one on the same thread makes
-// another module instead, and the next copy of the same one gives that other module again. So the ordinary
-// copy constructor of a struct copies everything that its members refer to, each once, and what they shared
-// before their copies share as well.
+// Copying a handle (a Parameter, a module) shares what it refers to. While a CloneScope lives, copying one on
+// the same thread makes a new object instead. A second copy of the same original gives that new object again.
+// So the ordinary copy constructor of a struct copies everything that its members refer to, each once, and
+// what was shared among the originals is shared among the copies.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace mx::nn::detail {
+namespace mx::detail {
 
 class CloneScope {
  public:
@@ -21,11 +21,11 @@ class CloneScope {
   CloneScope(const CloneScope&) = delete;
   CloneScope& operator=(const CloneScope&) = delete;
 
-  /// Of this thread; null when copies are to share.
+  /// The scope of this thread; null if copies share.
   static CloneScope* active() { return current; }
 
-  /// What stands for `original` among the copies. The first call makes it: set(made, original) fills an empty
-  /// T, which is known already, so that an object may lead back to itself.
+  /// Returns the copy of `original`. The first call makes an empty T, registers it, and fills it by
+  /// set(made, original): an object that refers back to itself finds its copy.
   template <class T, class Set>
   std::shared_ptr<T> copy_of(const std::shared_ptr<T>& original, const Set& set) {
     if (original == nullptr) return nullptr;
@@ -33,7 +33,7 @@ class CloneScope {
       return std::static_pointer_cast<T>(found->second);
     auto made = std::make_shared<T>();
     copies_.emplace(original.get(), made);
-    copies_.emplace(made.get(), made);  // a copy of a copy is no third one
+    copies_.emplace(made.get(), made);  // copying the copy gives it again
     originals_.push_back(original);
     set(*made, *original);
     return made;
@@ -44,7 +44,7 @@ class CloneScope {
 
   CloneScope* before_;
   std::unordered_map<const void*, std::shared_ptr<void>> copies_;
-  std::vector<std::shared_ptr<const void>> originals_;  // so that no address comes twice
+  std::vector<std::shared_ptr<const void>> originals_;  // kept alive, so that no address is used again
 };
 
-}  // namespace mx::nn::detail
+}  // namespace mx::detail

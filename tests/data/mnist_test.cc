@@ -10,8 +10,8 @@
 
 #include "ndarray/io/io_error.h"
 #include "nn/data/mnist.h"
+#include "tests/data/idx_bytes.h"
 #include "tests/ndarray/io_temp.h"
-#include "tests/nn/idx_bytes.h"
 #include "tests/support/errors.h"
 
 namespace mx::data {

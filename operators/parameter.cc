@@ -1,13 +1,14 @@
-#include "nn/parameter.h"
+#include "operators/parameter.h"
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/hooks.h"
-#include "nn/detail/cloning.h"
+#include "ndarray/io/tensor_record.h"
+#include "operators/clone_scope.h"
 
-namespace mx::nn {
+namespace mx {
 
-/// A tied place leads to the one that it is; there the value stands.
+/// The place itself. A place that was tied leads to the other one, and has no array.
 struct detail::Slot {
   NDArray value;
   std::shared_ptr<Slot> other;
@@ -31,14 +32,16 @@ const Slot& value_slot(const Slot& slot) {
 void set_slot_copy(Slot& made, const Slot& original) {
   const NoGrad guard;
   made.value = original.value.clone();
-  made.value.requires_grad_(detail::trains(original.value));
+  if (detail::trains(original.value)) made.value.requires_grad_();
 }
 
 }  // namespace
 
 bool detail::trains(const NDArray& array) {
-  return array.requires_grad() && mx::detail::hooks().is_leaf(array);
+  return array.requires_grad() && (hooks().is_leaf == nullptr || hooks().is_leaf(array));
 }
+
+Parameter::Parameter(const NDArray& array) : slot_(std::make_shared<Slot>(Slot{array, nullptr})) {}
 
 Parameter::Parameter(const Parameter& other) : slot_(other.slot_) {
   if (detail::CloneScope* scope = detail::CloneScope::active(); scope != nullptr && slot_ != nullptr)
@@ -62,17 +65,47 @@ void Parameter::tie(const Parameter& other) {
   from->value = NDArray();
 }
 
-bool Parameter::same_as(const Parameter& other) const { return identity() == other.identity(); }
-
 Parameter Parameter::make(const NDArray& value) {
   MX_CHECK(value.defined(), InvalidArgument, "[Parameter] expected an array, got an empty handle");
-  Parameter made;
-  made.slot_ = std::make_shared<Slot>(Slot{value.detach(), nullptr});
-  return made;
+  return Parameter(value.detach());
 }
 
 void Parameter::replace(const NDArray& value) const { root(slot_)->value = value; }
 
 const void* Parameter::identity() const { return slot_ == nullptr ? nullptr : &value_slot(*slot_); }
 
-}  // namespace mx::nn
+Parameters::Parameters(const NamedArrays& arrays) {
+  for (const auto& [name, array] : arrays) emplace_back(name, array);
+}
+
+const NamedParameter& Parameters::at(const std::string& name) const {
+  std::string names;
+  for (const NamedParameter& parameter : *this) {
+    if (parameter.name == name) return parameter;
+    names += (names.empty() ? "" : ", ") + parameter.name;
+  }
+  throw InvalidArgument(
+      detail::concat("[Parameters] expected one of ", names.empty() ? "none" : names, ", got \"", name, '"'));
+}
+
+Parameters Parameters::where(const std::function<bool(const NamedParameter&)>& predicate) const {
+  Parameters chosen;
+  for (const NamedParameter& parameter : *this)
+    if (predicate(parameter)) chosen.push_back(parameter);
+  return chosen;
+}
+
+Parameters::operator NamedArrays() const {
+  NamedArrays arrays;
+  for (const NamedParameter& parameter : *this) arrays.emplace_back(parameter.name, parameter.array());
+  return arrays;
+}
+
+void check_saveable_name(const std::string& name, const char* op) {
+  MX_CHECK(io::is_utf8(name), InvalidArgument, "[", op, "] expected a name in UTF-8, got ",
+           io::in_quotes(name));
+  MX_CHECK(name != "__metadata__", InvalidArgument, "[", op,
+           "] expected a name that a safetensors file does not use itself, got \"__metadata__\"");
+}
+
+}  // namespace mx

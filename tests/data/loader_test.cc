@@ -2,15 +2,18 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nn/data/loader.h"
 #include "operators/elementwise_binary.h"
-#include "tests/nn/numbered.h"
+#include "tests/data/numbered.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
 
@@ -265,6 +268,52 @@ TEST(LoaderOptionsTest, ThatMakeNoSenseAreRefused) {
   refuse({.context = virt(1000)}, "virt");
   EXPECT_TRUE(contains(error_of<InvalidArgument>([] { Loader(numbered(0), {.batch_size = 1}); }), "size 0"));
   error_of<InvalidArgument>([] { Loader(std::shared_ptr<ArrayDataset>(), {}); });
+}
+
+TEST(LoaderOptionsTest, OneThatWasMovedFromSaysSo) {
+  Loader loader(numbered(10), {.batch_size = 4});
+  const LoaderState state = loader.state();
+  Loader other = std::move(loader);
+  const auto refuse = [&](const auto& call) {
+    EXPECT_TRUE(
+        contains(error_of<InvalidState>(call), "[Loader] expected a loader, got one that was moved from"));
+  };
+  refuse([&] { loader.begin(); });
+  refuse([&] { loader.batches(); });
+  refuse([&] { loader.samples(); });
+  refuse([&] { loader.options(); });
+  refuse([&] { loader.state(); });
+  refuse([&] { loader.restore(state); });
+  loader = std::move(other);
+  EXPECT_EQ(3, loader.batches());
+  EXPECT_EQ(3u, epoch_of(loader).size());
+}
+
+TEST(LoaderOptionsTest, ABatchThatWasMovedFromSaysSo) {
+  Loader loader(numbered(2), {.batch_size = 2});
+  const Batch batch = *loader.begin();
+  Batch from = batch, to = std::move(from);
+  for (const auto& call :
+       {std::function<void()>([&] { from.images(); }), {[&] { from.labels(); }}, {[&] { from[0]; }}, {[&] {
+          (void)std::as_const(from).images();
+        }}})
+    EXPECT_TRUE(
+        contains(error_of<InvalidState>(call), "[Batch] expected a batch, got one that was moved from"));
+  EXPECT_EQ((Shape{2, 2}), to.images().shape());
+}
+
+TEST(LoaderOptionsTest, DataSetsThatWereMovedFromAreStillOnes) {
+  ArrayDataset arrays = numbered(3);
+  const ArrayDataset moved = std::move(arrays);
+  EXPECT_EQ(3, arrays.size());
+  Subset part(moved, {2, 1});
+  const Subset moved_part = std::move(part);
+  EXPECT_EQ(2, part.size());
+  EXPECT_EQ((std::vector<int64_t>{20, 10}), part.gather(mx::arange(2))[1].to_vector<int64_t>());
+  FunctionDataset made(4, {{Shape{}, i64}},
+                       [](int64_t i, std::span<const Tensor> out) { *out[0].as<int64_t>() = i; });
+  const FunctionDataset moved_made = std::move(made);
+  EXPECT_EQ((std::vector<int64_t>{0, 1}), made.gather(mx::arange(2))[0].to_vector<int64_t>());
 }
 
 class WrongBatches final : public Dataset {

@@ -4,10 +4,11 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "nn/data/loader.h"
-#include "tests/nn/numbered.h"
+#include "tests/data/numbered.h"
 
 namespace mx::data {
 namespace {
@@ -118,6 +119,28 @@ TEST(LoaderShards, ASampleIsTransformedTheSameInEveryShardAndBatchSize) {
     for (const auto& [index, values] : images_of(
              {.batch_size = 3, .shuffle = true, .seed = 2, .shard = shard, .shards = 2, .transform = noise}))
       EXPECT_EQ(reference.at(index), values);
+}
+
+// Whatever the numbers are: each place is reached by addition and one remainder.
+TEST(LoaderOrder, SizesAndShardsOfAnyNumberDoNotOverflow) {
+  constexpr int64_t kMost = INT64_MAX;
+  for (const bool shuffle : {false, true}) {
+    Loader loader(numbered(5), {.shuffle = shuffle, .shard = kMost - 1, .shards = kMost});
+    EXPECT_EQ(1, loader.samples());
+    const std::vector<int64_t> samples = joined(epoch_of(loader));
+    ASSERT_EQ(1u, samples.size());
+    if (!shuffle) {
+      EXPECT_EQ((kMost - 1) % 5, samples[0]);
+    }
+  }
+
+  const FunctionDataset all(kMost, {{Shape{}, i64}},
+                            [](int64_t i, std::span<const Tensor> out) { *out[0].as<int64_t>() = i; });
+  Loader large(all, {.batch_size = kMost / 2, .prefetch = 0});
+  EXPECT_EQ(3, large.batches());
+  Loader last(all, {.batch_size = 2, .prefetch = 0, .shard = 1, .shards = kMost - 1});
+  EXPECT_EQ(2, last.samples());
+  EXPECT_EQ((std::vector<int64_t>{1, 0}), last.begin()->images().to_vector<int64_t>()) << "begins again";
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "nn/data/transform.h"
 #include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
-#include "tests/nn/numbered.h"
+#include "tests/data/numbered.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
 #include "tests/support/thread_limit.h"

@@ -1,0 +1,161 @@
+// Parameter: the place of a module in which an array stands; and lists of them, which optimisers take.
+//
+//   struct Scale : nn::Module {
+//     Parameter factor;
+//     explicit Scale(int64_t d) : factor(add_parameter("factor", ones({d}))) {}
+//     NDArray forward(const NDArray& x) { return x * factor; }
+//   };
+//
+// A Parameter is a handle: copies mean the same place. Shape, type and device of an NDArray never change, so
+// moving a module to a device or to another type puts another array into the place. Every holder of the
+// Parameter sees the new array; an NDArray that was taken from the place earlier does not. Modules,
+// optimisers and trainers therefore keep Parameters, not NDArrays. A buffer (an array that belongs to a
+// module and is not trained) has such a place as well.
+//
+// A Parameter may be given wherever a function takes an array. Thread-safety: any threads may read; none may
+// while the module is moved or the Parameter is tied.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ndarray/ndarray.h"
+#include "ndarray/save.h"
+#include "operators/operand.h"
+
+namespace mx {
+
+namespace detail {
+struct Slot;
+/// Does backward() leave a gradient in this array? It must require one and not be the result of operations.
+bool trains(const NDArray& array);
+}  // namespace detail
+
+class Parameter {
+ public:
+  /// No place: what a layer without a bias has. Only defined(), copying and assigning are allowed.
+  Parameter() = default;
+  /// A place of its own in which this very array stands, with its gradient.
+  explicit Parameter(const NDArray& array);
+  Parameter(const Parameter& other);
+  Parameter& operator=(Parameter other) noexcept {
+    std::swap(slot_, other.slot_);
+    return *this;
+  }
+  ~Parameter() = default;
+
+  bool defined() const { return slot_ != nullptr; }
+  /// The array that stands there now. Throws InvalidArgument if there is no place.
+  const NDArray& array() const;
+  operator const NDArray&() const { return array(); }
+  operator Arg() const { return Arg(array()); }
+  operator Operand() const { return Operand(array()); }
+  /// The other members of the array: p->reshape({-1}).
+  const NDArray* operator->() const { return &array(); }
+
+  const Shape& shape() const { return array().shape(); }
+  DType dtype() const { return array().dtype(); }
+  Context context() const { return array().context(); }
+  int rank() const { return array().rank(); }
+  int64_t numel() const { return array().numel(); }
+  NDArray detach() const { return array().detach(); }
+  bool requires_grad() const { return array().requires_grad(); }
+  NDArray grad() const { return array().grad(); }
+  void set_grad(const NDArray& grad) const { array().set_grad(grad); }
+  bool shares_memory(const NDArray& other) const { return array().shares_memory(other); }
+  template <class T>
+  std::vector<T> to_vector() const {
+    return array().to_vector<T>();
+  }
+
+  /// Makes this place that of `other` (weights that an encoder and a decoder share): both show the same
+  /// array, which is one parameter for optimisers and has both names in a state_dict. The array that stood
+  /// here is dropped. Throws InvalidArgument, and changes nothing, if shapes or types differ.
+  void tie(const Parameter& other);
+  /// Do both mean the same place?
+  bool same_as(const Parameter& other) const { return identity() == other.identity(); }
+
+  // For modules.
+  /// A new place for the same memory, without what was recorded of it. Throws InvalidArgument for an empty
+  /// handle.
+  static Parameter make(const NDArray& value);
+  /// Puts another array there.
+  void replace(const NDArray& value) const;
+  /// Equal for all Parameters that mean this place, until it is tied.
+  const void* identity() const;
+
+ private:
+  std::shared_ptr<detail::Slot> slot_;
+};
+
+/// A parameter with its name in the model that listed it ("0.weight"); empty: none.
+///
+///   for (const auto& [name, parameter] : net.parameters()) ...
+class NamedParameter : public Parameter {
+ public:
+  NamedParameter(const NDArray& array) : Parameter(array) {}
+  NamedParameter(const Parameter& parameter) : Parameter(parameter) {}
+  NamedParameter(std::string n, const NDArray& array) : Parameter(array), name(std::move(n)) {}
+  NamedParameter(std::string n, const Parameter& parameter) : Parameter(parameter), name(std::move(n)) {}
+
+  std::string name;
+
+  /// For structured bindings: the name, and this, so that a list it is added to keeps the name.
+  template <size_t I>
+  const auto& get() const {
+    if constexpr (I == 0) {
+      return name;
+    } else {
+      return *this;
+    }
+  }
+};
+
+/// Parameters with their names, in an order: those of a module, or a program's own.
+///
+///   Parameters all = net.parameters();
+///   const auto is_bias = [](const NamedParameter& p) { return p.name.ends_with("bias"); };
+///   optim::AdamW opt(all.where(std::not_fn(is_bias)), {.weight_decay = 0.1});
+///   opt.add_group(all.where(is_bias), {.weight_decay = 0});
+///
+/// Arrays get places of their own: a list that is made of NDArrays does not see a module being moved.
+class Parameters : public std::vector<NamedParameter> {
+ public:
+  using Base = std::vector<NamedParameter>;
+  Parameters() = default;
+  Parameters(std::initializer_list<NamedParameter> parameters) : Base(parameters) {}
+  Parameters(const std::vector<Parameter>& parameters) : Base(parameters.begin(), parameters.end()) {}
+  Parameters(const std::vector<NDArray>& arrays) : Base(arrays.begin(), arrays.end()) {}
+  Parameters(const NamedArrays& arrays);
+
+  using Base::at;
+  /// The first with that name. Throws InvalidArgument, with the names there are.
+  const NamedParameter& at(const std::string& name) const;
+  /// Those for which the predicate holds, in their order.
+  Parameters where(const std::function<bool(const NamedParameter&)>& predicate) const;
+
+  /// The arrays that stand in the places now.
+  operator std::vector<NDArray>() const { return {begin(), end()}; }
+  operator NamedArrays() const;
+};
+
+/// Throws InvalidArgument for a name under which no array can be saved: one that is not UTF-8, and
+/// "__metadata__", which a safetensors file uses itself. `op` begins the message.
+void check_saveable_name(const std::string& name, const char* op);
+
+}  // namespace mx
+
+template <>
+struct std::tuple_size<mx::NamedParameter> : std::integral_constant<size_t, 2> {};
+template <>
+struct std::tuple_element<0, mx::NamedParameter> {
+  using type = const std::string;
+};
+template <>
+struct std::tuple_element<1, mx::NamedParameter> {
+  using type = const mx::NamedParameter;
+};
