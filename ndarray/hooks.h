@@ -1,6 +1,7 @@
 // What layers above add to NDArray's members. One table, filled by those layers when they are linked.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <source_location>
 #include <vector>

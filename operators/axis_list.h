@@ -4,6 +4,7 @@
 // inside Attrs without an allocation, and axes need 16 bits each: the attributes of a reduction fit.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 
 #include "ndarray/attrs.h"

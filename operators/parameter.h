@@ -16,6 +16,7 @@
 // while the module is moved or the Parameter is tied.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <memory>

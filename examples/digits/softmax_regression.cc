@@ -5,6 +5,7 @@
 // is the same with any number of threads.
 #include <mx/mx.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <utility>

@@ -16,6 +16,9 @@
 #    define MX_OPERATORS_MATH_PAIR_INL_H_
 #  endif
 
+#  include <cmath>
+#  include <limits>
+
 #  include "operators/kernels/log_gamma.h"
 #  include "operators/kernels/math-inl.h"
 #  include "operators/kernels/scalar_math.h"
