@@ -11,19 +11,20 @@
 //   Block other = block.clone();          // parameters of its own
 //
 // A module is a handle, as NDArray is: copies share parameters, buffers, parts, hooks and the training flag;
-// to() and load_state_dict() change what all copies see. What a struct keeps besides (numbers, NDArrays that
-// it did not add) is copied as C++ copies it.
+// to() and load_state_dict() change what all copies see. Other members of a struct (numbers, NDArrays that it
+// did not add) are copied as C++ copies them.
 //
 // A struct registers its parts by add(), its parameters by add_parameter() and its buffers by add_buffer(),
-// in its constructor; giving a member another module later does not register that. What it holds, it holds as
-// values, also in std::vector, std::optional or AnyModule, so that clone() can find it; not by pointer or
-// reference.
+// in its constructor. Assigning another module to a member later does not register that module. Hold modules
+// and parameters as values, also in std::vector, std::optional or AnyModule: clone() does not find what is
+// held by pointer or reference.
 //
 // Names are those of PyTorch: "0.weight" is the parameter "weight" of the part "0".
 //
-// Thread-safety: calls of one model may run in any number of threads at once, and hooks may come and go
-// meanwhile; everything else that changes a module (add, to, load, train, tie) must be alone. forward() may
-// be running in several threads for one object: what it changes is arrays, not members of the struct.
+// Thread-safety: calls of one model may run in any number of threads at once, and hooks may be added and
+// removed meanwhile. Everything else that changes a module (add, to, load, train, tie) must run alone.
+// forward() may run in several threads for one object, so it must not change members of the struct; it may
+// change arrays.
 #pragma once
 
 #include <concepts>
@@ -59,35 +60,36 @@ std::string short_name(const std::type_info& type);
 [[noreturn]] void throw_not_whole(const char* op, const Module& module, const std::type_info& as);
 }  // namespace detail
 
-/// Is M a type of modules of which there are values?
+/// Is M a type of modules that can be held as a value?
 template <class M>
 inline constexpr bool kIsModule = std::is_base_of_v<Module, M> && !std::is_same_v<Module, M>;
 
 /// Sees a call's inputs before forward(), and may replace them.
 using ForwardPreHook = std::function<void(const Module&, std::vector<NDArray>& inputs)>;
-/// Sees what went in and what came out, and may replace that. (A hook that holds its own module keeps it
-/// alive for ever; it is given the module.)
+/// Sees a call's inputs and outputs, and may replace the outputs. A hook must not hold its own module, which
+/// would keep it alive for ever; it is passed the module.
 using ForwardHook =
     std::function<void(const Module&, std::span<const NDArray> inputs, std::vector<NDArray>& outputs)>;
 
 using mx::HookHandle;
 
 struct LoadOptions {
-  bool strict = true;  ///< false: names that are missing or unexpected are left alone
+  bool strict = true;  ///< false: missing and unexpected names are skipped and reported
 };
-/// Names, for LoadOptions::strict = false.
+/// What a load with LoadOptions::strict = false has skipped.
 struct LoadReport {
-  std::vector<std::string> missing;     ///< of the module, not in what was loaded
-  std::vector<std::string> unexpected;  ///< the other way round
+  std::vector<std::string> missing;     ///< names of the module that were not loaded
+  std::vector<std::string> unexpected;  ///< loaded names that the module does not have
 };
 
 class Module {
  public:
   virtual ~Module();
 
-  /// Runs forward() between the hooks. InvalidArgument that comes out names the modules it came through.
+  /// Runs the pre-hooks, forward() and the hooks. An InvalidArgument on the way out gets a line for each
+  /// module that it passes.
   NDArray operator()(const NDArray& x) const;
-  /// What the module computes; to be overridden. Modules with other inputs or outputs have an operator() of
+  /// What the module computes; to be overridden. Modules with other inputs or outputs define an operator() of
   /// their own that calls run().
   virtual NDArray forward(const NDArray& x);
 
@@ -108,11 +110,12 @@ class Module {
   /// Parameters and the buffers that are saved: the arrays themselves, detached. Their values are read in the
   /// order of calls, by save_safetensors for example.
   NamedArrays state_dict() const;
-  /// Copies into the arrays that are there, types and devices converted (a type of higher category does not
-  /// fit). Everything that does not fit is listed in one InvalidArgument; the error of an array that failed
-  /// comes out as it is; in both cases nothing is changed. Waits for `arrays`.
+  /// Copies into the arrays of the module, converting types and devices (a type of higher category does not
+  /// fit). Throws one InvalidArgument that lists everything that does not fit, and the error of an array that
+  /// has failed; in both cases nothing is changed. Waits for `arrays`.
   LoadReport load_state_dict(const NamedArrays& arrays, const LoadOptions& options = {});
-  /// state_dict() as a safetensors file, and back. Throw as save_safetensors and load_safetensors, too.
+  /// Writes state_dict() as a safetensors file, and loads one. They also throw what save_safetensors and
+  /// load_safetensors throw.
   void save(const std::string& path, const FileMetadata& metadata = {}) const;
   LoadReport load(const std::string& path, const LoadOptions& options = {});
 
@@ -122,15 +125,15 @@ class Module {
   Module& to(Context context);
   /// Converts those of floating-point type. Throws InvalidArgument for another type.
   Module& to(DType dtype);
-  /// Whether operations on the parameters are recorded.
+  /// Sets whether operations on the parameters are recorded.
   Module& requires_grad_(bool on = true);
   /// Parameters have no gradient afterwards.
   void zero_grad();
 
-  /// Of this module and all in it.
+  /// Sets the mode of this module and of all in it.
   Module& train(bool on = true);
   Module& eval() { return train(false); }
-  /// What train() set last; true at first. A TrainMode or PredictMode of the thread goes before it.
+  /// What train() set last; true at first. A TrainMode or PredictMode scope of the thread takes precedence.
   bool training() const;
 
   // Parts.
@@ -149,8 +152,8 @@ class Module {
   HookHandle register_forward_pre_hook(ForwardPreHook hook);
   HookHandle register_forward_hook(ForwardHook hook);
 
-  /// A table: every module's path and type, the shape of what comes out for this input, and how many elements
-  /// its own parameters have. Runs the module without recording and in predict mode.
+  /// A table: every module's path and type, the shape of its output for this input, and the number of
+  /// elements of its own parameters. Runs the module without recording and in predict mode.
   std::string summary(const NDArray& x) const;
   /// The same for zeros, on the device of the first parameter.
   std::string summary(const Shape& x, DType dtype = f32) const;

@@ -80,22 +80,40 @@ class Trainer::Keys {
     prefix_ = mx::detail::concat("Trainer ", made.fetch_add(1), ", parameter ");
   }
   ~Keys() {
-    for (const std::string& key : keys_) store_->erase(key);
+    for (const Key& key : keys_) store_->erase(key.name);
   }
   Keys(const Keys&) = delete;
   Keys& operator=(const Keys&) = delete;
 
   void add(const std::string& name, const NDArray& parameter) {
     const std::string key = prefix_ + name;
-    store_->init(key, zeros(parameter.shape(), gradient_type(parameter), parameter.context()));
-    keys_.push_back(key);
+    init(key, parameter);
+    keys_.push_back({key, gradient_type(parameter)});
   }
-  const std::string& operator[](size_t i) const { return keys_[i]; }
+  /// The key of the optimiser's parameter k, with a stored array of the type that its sums have now.
+  const std::string& key_for(size_t k, const NDArray& parameter) {
+    Key& key = keys_[k];
+    if (key.type != gradient_type(parameter)) {  // the model was converted
+      store_->erase(key.name);
+      init(key.name, parameter);
+      key.type = gradient_type(parameter);
+    }
+    return key.name;
+  }
 
  private:
+  struct Key {
+    std::string name;
+    DType type;
+  };
+
+  void init(const std::string& key, const NDArray& parameter) {
+    store_->init(key, zeros(parameter.shape(), gradient_type(parameter), parameter.context()));
+  }
+
   std::shared_ptr<KVStore> store_;
   std::string prefix_;
-  std::vector<std::string> keys_;
+  std::vector<Key> keys_;
 };
 
 Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice& optimizer,
@@ -130,7 +148,8 @@ NDArray Trainer::sum_gradients(size_t k) {
   const DType type = gradient_type(parameter);
   if (!sum.defined() || sum.context() != parameter.context() || sum.dtype() != type)
     sum = empty(parameter.shape(), type, parameter.context());
-  store_->pushpull((*keys_)[k], parts, sum, {.priority = priority_of(i, replicas_[0].size())});
+  store_->pushpull(keys_->key_for(k, parameter), parts, sum,
+                   {.priority = priority_of(i, replicas_[0].size())});
   return sum;
 }
 

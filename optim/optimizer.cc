@@ -66,8 +66,7 @@ Parameters Optimizer::with_names(const Parameters& added) const {
   return named;
 }
 
-void Optimizer::check_arrays(const Parameters& all, size_t first, std::source_location where) const {
-  Problems problems(name_);
+void Optimizer::check_arrays(Problems& problems, const Parameters& all, size_t first) const {
   for (size_t i = first; i < all.size(); ++i) {
     const NDArray& p = all[i];
     const std::string& name = all[i].name;
@@ -82,11 +81,9 @@ void Optimizer::check_arrays(const Parameters& all, size_t first, std::source_lo
                    describe(p));
   }
   check_distinct(problems, all);
-  problems.raise(where);
 }
 
-void Optimizer::check_group(const Parameters& added, const Group& group, std::source_location where) const {
-  Problems problems(name_);
+void Optimizer::check_group(Problems& problems, const Parameters& added, const Group& group) const {
   for (const NamedParameter& p : added)
     if (!io::is_utf8(p.name))
       problems.add("expected names in UTF-8, under which state can be saved, got ", io::in_quotes(p.name));
@@ -96,16 +93,17 @@ void Optimizer::check_group(const Parameters& added, const Group& group, std::so
   if (group.max_norm > 0 && max_norm_ > 0 && group.max_norm != max_norm_)
     problems.add("expected max_norm as in the other groups, since it limits all together, ", max_norm_,
                  ", or 0, got ", group.max_norm);
-  problems.raise(where);
 }
 
 void Optimizer::add(const Parameters& parameters, const Group& group, std::source_location where) {
   const NoGrad pause;
   const Parameters added = with_names(parameters);
-  check_group(added, group, where);
   Parameters all = parameters_;
   all.insert(all.end(), added.begin(), added.end());
-  check_arrays(all, parameters_.size(), where);
+  Problems problems(name_);
+  check_group(problems, added, group);
+  check_arrays(problems, all, parameters_.size());
+  problems.raise(where);
   Layout layout = layout_;
   lay_out(layout, groups_.size(), group, all, parameters_.size(), all.size(), std::vector<Kept>(added.size()),
           where);
@@ -195,7 +193,9 @@ void Optimizer::follow(std::source_location where) const {
   for (size_t i = 0; i < parameters_.size() && !moved; ++i)
     moved = &parameters_[i].array().impl() != &weight(i).impl();
   if (!moved) return;
-  check_arrays(parameters_, 0, where);
+  Problems problems(name_);
+  check_arrays(problems, parameters_, 0);
+  problems.raise(where);
   Layout layout;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const size_t last = g + 1 < groups_.size() ? begins_[g + 1] : parameters_.size();

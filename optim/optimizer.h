@@ -43,6 +43,10 @@
 
 namespace mx::optim {
 
+namespace detail {
+class Problems;
+}  // namespace detail
+
 using mx::Parameters;
 
 /// Factors of a group's learning rate and weight decay; at least 0. A schedule leaves them as they are.
@@ -155,8 +159,8 @@ class Optimizer {
   };
 
   Parameters with_names(const Parameters& added) const;
-  void check_group(const Parameters& added, const Group& group, std::source_location where) const;
-  void check_arrays(const Parameters& all, size_t first, std::source_location where) const;
+  void check_group(detail::Problems& problems, const Parameters& added, const Group& group) const;
+  void check_arrays(detail::Problems& problems, const Parameters& all, size_t first) const;
   void check_gradients(const std::vector<NDArray>& gradients, std::source_location where) const;
   void check_rate(double rate) const;
   void set_rate(size_t group, double rate);

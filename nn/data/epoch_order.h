@@ -9,6 +9,7 @@
 namespace mx::data {
 
 /// 0 .. n - 1 in random order (Fisher and Yates): a function of the arguments, the same on every platform.
+/// Throws InvalidArgument if no memory could hold so many.
 std::vector<int64_t> random_order(int64_t n, int64_t seed, int64_t epoch,
                                   RandomPurpose purpose = RandomPurpose::order);
 

@@ -9,6 +9,7 @@
 
 #include "nn/data/loader.h"
 #include "tests/data/numbered.h"
+#include "tests/support/errors.h"
 
 namespace mx::data {
 namespace {
@@ -141,6 +142,8 @@ TEST(LoaderOrder, SizesAndShardsOfAnyNumberDoNotOverflow) {
   Loader last(all, {.batch_size = 2, .prefetch = 0, .shard = 1, .shards = kMost - 1});
   EXPECT_EQ(2, last.samples());
   EXPECT_EQ((std::vector<int64_t>{1, 0}), last.begin()->images().to_vector<int64_t>()) << "begins again";
+  Loader shuffled(all, {.shuffle = true});
+  EXPECT_TRUE(test::contains(test::error_of<InvalidArgument>([&] { shuffled.begin(); }), "random_order"));
 }
 
 }  // namespace

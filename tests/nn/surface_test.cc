@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <mx/mx.h>
 
+#include <cmath>
 #include <filesystem>
 #include <vector>
 
@@ -144,6 +145,39 @@ TEST(Surface, TwoDevicesTrainTheirOwnCopies) {
     EXPECT_EQ(expected, second.parameters()[i].to_vector<float>());
     EXPECT_EQ(expected, third.parameters()[i].to_vector<float>());
   }
+}
+
+// Designated initialisers in the order in which PyTorch's documentation lists the arguments.
+TEST(Surface, OptionsHaveTheOrderOfPyTorch) {
+  const nn::Linear linear(2, 3, {.bias = false, .context = cpu(), .dtype = f64});
+  EXPECT_EQ(f64, linear.weight.dtype());
+  const NDArray scores = zeros({2, 3}), labels = zeros({2}, i64);
+  const ClassLossOptions loss{
+      .weight = ones({3}), .ignore_index = -1, .reduction = "sum", .label_smoothing = 0.1};
+  EXPECT_NEAR(2 * std::log(3.0), nn::cross_entropy(scores, labels, loss).item<float>(), 1e-5);
+  const nn::TripletOptions triplet{.margin = 1, .p = 2, .eps = 1e-6, .swap = false, .reduction = "mean"};
+  EXPECT_EQ(1, nn::triplet_margin_loss(scores, scores, scores, triplet).item<float>());
+  nn::init::kaiming_uniform_(zeros({2, 2}), {.a = 0, .mode = "fan_in", .nonlinearity = "leaky_relu"});
+
+  optim::SGD optimizer(linear.parameters(),
+                       {.lr = 1, .momentum = 0.9, .weight_decay = 1e-4, .nesterov = true});
+  optim::StepLR(optimizer, {.step_size = 2, .gamma = 0.5});
+  optim::MultiStepLR(optimizer, {.milestones = {1, 2}, .gamma = 0.5});
+  optim::CosineLR(optimizer, {.steps = 10, .min_lr = 0});
+  optim::PolyLR(optimizer, {.steps = 10, .power = 1});
+  optim::ReduceOnPlateau(optimizer, {.maximize = true,
+                                     .factor = 0.1,
+                                     .patience = 10,
+                                     .threshold = 1e-4,
+                                     .absolute = false,
+                                     .cooldown = 0,
+                                     .min_lr = 0,
+                                     .min_change = 1e-8});
+  optim::LossScale({.scale = 65536, .growth = 2, .backoff = 0.5, .interval = 2000});
+  data::Loader loader(data::ArrayDataset({scores}),
+                      {.batch_size = 1, .shuffle = true, .drop_last = false, .seed = 1, .prefetch = 2});
+  EXPECT_EQ(2, loader.batches());
+  EXPECT_NEAR(1.0, optimizer.learning_rate(), 1e-12);
 }
 
 }  // namespace

@@ -183,6 +183,22 @@ TEST(Trainer, AModelMayMoveAfterItsTrainerWasMade) {
   EXPECT_EQ(expected, run(true, true));
 }
 
+TEST(Trainer, AModelMayBeConvertedAfterItsTrainerWasMade) {
+  const auto run = [](const std::shared_ptr<KVStore>& store) {
+    nn::Sequential net = make_net();
+    nn::Trainer trainer(net.parameters(), optim::SGDOptions{.lr = 0.1, .momentum = 0.9}, store);
+    for (const DType type : {f32, f64, f16, f32}) {
+      net.to(type);
+      trainer.zero_grad();
+      sum(net(batches(4)[0].x.to(type))).backward();
+      trainer.step();
+    }
+    return values_of(net);
+  };
+  const auto expected = run(nullptr);
+  for (const std::string& type : KVStore::types()) EXPECT_EQ(expected, run(KVStore::create(type))) << type;
+}
+
 TEST(Trainer, SumsOfShortTypesDoNotOverflow) {
   std::vector<Parameters> replicas;
   for (const Context device : {cpu(), virt(0)}) {
