@@ -5,6 +5,8 @@
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
+#include <atomic>
+
 #include "benchmarks/engine/body.h"
 #include "benchmarks/engine/system.h"
 
@@ -23,7 +25,11 @@ class TbbFor : public System {
 
   void submit(uint32_t begin, uint32_t end) override {
     tbb::parallel_for(tbb::blocked_range<uint32_t>(begin, end), [](const tbb::blocked_range<uint32_t>& part) {
-      for (uint32_t i = part.begin(); i != part.end(); ++i) run_body(i);
+      for (uint32_t i = part.begin(); i != part.end(); ++i) {
+        run_body(i);
+        std::atomic_signal_fence(
+            std::memory_order_seq_cst);  // else the compiler leaves out a loop of empty bodies
+      }
     });
   }
 

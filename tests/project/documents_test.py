@@ -47,6 +47,15 @@ class Documents(unittest.TestCase):
         for line in (line.strip() for block in blocks for line in block.splitlines()):
             self.assertIn(line, known)
 
+    def test_code_for_those_who_come_from_elsewhere_is_in_the_tests(self):
+        tests = re.sub(r"\s", "", read("tests/project/coming_from_test.cc"))
+        rows = [line for line in read("docs/coming_from.md").splitlines() if line.startswith("| ")][1:]
+        self.assertGreater(len(rows), 40)
+        for row in rows:
+            code = re.search(r"`([^`]+)`[^`|]*(?:`[^`|]*`[^`|]*)?\|$", row)
+            self.assertTrue(code, row)
+            self.assertIn(re.sub(r"\s", "", code.group(1)), tests, row)
+
     def test_links_between_documents_lead_somewhere(self):
         for document in documents():
             for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose(document)):

@@ -1,0 +1,177 @@
+// The code of docs/coming_from.md, row by row; a test of the documents compares the two.
+#include <gtest/gtest.h>
+#include <mx/mx.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace mx;
+using Values = std::vector<float>;
+
+template <class T = float>
+std::vector<T> values(const NDArray& a) {
+  return a.to_vector<T>();
+}
+
+/// The names that the rows share.
+class ComingFrom : public ::testing::Test {
+ protected:
+  NDArray x = array({1.f, 5.f, 3.f, 4.f, 2.f, 6.f}).reshape({2, 3});
+  NDArray y = zeros({2, 3});
+  NDArray w = ones({3, 4});
+  NDArray i = array({int64_t{1}, int64_t{1}, int64_t{0}});
+  NDArray mask = x > 3;
+};
+
+TEST_F(ComingFrom, Making) {
+  NDArray a = array({1.f, 2.f});
+  EXPECT_EQ((Values{1, 2}), values(a));
+  NDArray m = array({1.f, 2.f, 3.f, 4.f}).reshape({2, 2});
+  EXPECT_EQ((Shape{2, 2}), m.shape());
+  NDArray z = zeros({2, 3}, i64);
+  EXPECT_EQ(std::vector<int64_t>(6), values<int64_t>(z));
+  NDArray o = ones_like(x);
+  EXPECT_EQ(Values(6, 1), values(o));
+  NDArray r = arange(0, 10, 2);
+  EXPECT_EQ((std::vector<int64_t>{0, 2, 4, 6, 8}), values<int64_t>(r));
+  manual_seed(7);
+  NDArray n = randn({2, 3});
+  manual_seed(7);
+  EXPECT_EQ(values(randn({2, 3})), values(n));
+}
+
+TEST_F(ComingFrom, Looking) {
+  Shape s = x.shape();
+  DType t = x.dtype();
+  EXPECT_EQ((Shape{2, 3}), s);
+  EXPECT_EQ(f32, t);
+  NDArray h = x.to(f16);
+  EXPECT_EQ(f16, h.dtype());
+  NDArray d = x.to(virt(0));
+  EXPECT_EQ(virt(0), d.context());
+  float f = sum(x).item<float>();
+  EXPECT_EQ(21, f);
+  std::vector<float> v = x.to_vector<float>();
+  EXPECT_EQ((Values{1, 5, 3, 4, 2, 6}), v);
+  x.wait();
+  ::testing::internal::CaptureStdout();
+  std::cout << x << '\n';
+  EXPECT_NE(::testing::internal::GetCapturedStdout().find('6'), std::string::npos);
+}
+
+TEST_F(ComingFrom, Parts) {
+  NDArray row = x[1], one = x[{1, 2}];
+  EXPECT_EQ((Values{4, 2, 6}), values(row));
+  EXPECT_EQ(6, one.item<float>());
+  NDArray col = x[{colon, 1}], two = x[{colon, Slice{0, 2}}];
+  EXPECT_EQ((Values{5, 2}), values(col));
+  EXPECT_EQ((Values{1, 5, 4, 2}), values(two));
+  NDArray rows = x[i];
+  EXPECT_EQ((Values{4, 2, 6, 4, 2, 6, 1, 5, 3}), values(rows));
+  NDArray some = x[mask];
+  EXPECT_EQ((Values{5, 4, 6}), values(some));
+  y[0] = 7;
+  EXPECT_EQ((Values{7, 7, 7, 0, 0, 0}), values(y));
+  y[mask] = 0;
+  EXPECT_EQ((Values{7, 0, 7, 0, 0, 0}), values(y));
+  NDArray c = where(mask, x, y);
+  EXPECT_EQ((Values{7, 5, 7, 4, 0, 6}), values(c));
+}
+
+TEST_F(ComingFrom, Shapes) {
+  NDArray q = x.reshape({3, -1});
+  EXPECT_EQ((Shape{3, 2}), q.shape());
+  NDArray xt = x.transpose(), xp = x.transpose({1, 0});
+  EXPECT_EQ((Values{1, 4, 5, 2, 3, 6}), values(xt));
+  EXPECT_EQ(values(xt), values(xp));
+  NDArray e = x.expand_dims(0);
+  EXPECT_EQ((Shape{1, 2, 3}), e.shape());
+  NDArray j = concat({x, y}, 1);
+  EXPECT_EQ((Shape{2, 6}), j.shape());
+  NDArray k = stack({x, y});
+  EXPECT_EQ((Shape{2, 2, 3}), k.shape());
+  NDArray copy = x.clone();
+  EXPECT_FALSE(copy.shares_memory(x));
+}
+
+TEST_F(ComingFrom, Computing) {
+  y += 1;
+  EXPECT_EQ(Values(6, 1), values(y));
+  NDArray p = matmul(x, w);
+  EXPECT_EQ((Values{9, 9, 9, 9, 12, 12, 12, 12}), values(p));
+  NDArray all = sum(x), each = sum(x, 1, true);
+  EXPECT_EQ(21, all.item<float>());
+  EXPECT_EQ((Shape{2, 1}), each.shape());
+  NDArray sd = stddev(x, 0);
+  EXPECT_FLOAT_EQ(2.1213203f, values(sd)[0]);
+  NDArray top = max(x, 1), at = argmax(x, 1);
+  EXPECT_EQ((Values{5, 6}), values(top));
+  EXPECT_EQ((std::vector<int64_t>{1, 2}), values<int64_t>(at));
+  NDArray sorted = sort(x, 1);
+  EXPECT_EQ((Values{1, 3, 5, 2, 4, 6}), values(sorted));
+}
+
+TEST_F(ComingFrom, Gradients) {
+  w.requires_grad_();
+  sum(matmul(x, w)).backward();
+  NDArray g = w.grad();
+  EXPECT_EQ((Values{5, 5, 5, 5, 7, 7, 7, 7, 9, 9, 9, 9}), values(g));
+  {
+    NoGrad pause;
+    w -= 0.1 * g;
+  }
+  EXPECT_FLOAT_EQ(0.5f, values(w)[0]);
+  NDArray cut = y.detach();
+  EXPECT_FALSE(cut.requires_grad());
+  NDArray df = grad([](const NDArray& a) { return sum(exp(a)); })(x);
+  EXPECT_EQ(values(exp(x)), values(df));
+  auto both = value_and_grad([](const NDArray& a) { return sum(a * a); })(x);
+  EXPECT_EQ(91, both.value.item<float>());
+  NDArray jac = jacobian([](const NDArray& a) { return exp(a); })(x[0]);
+  EXPECT_EQ((Shape{3, 3}), jac.shape());
+}
+
+TEST_F(ComingFrom, Training) {
+  manual_seed(1);
+  nn::Linear layer{3, 4};
+  EXPECT_EQ((Shape{2, 4}), layer(x).shape());
+  nn::Sequential net{nn::Linear{3, 8}, nn::ReLU{}, nn::Linear{8, 2}};
+  NDArray out = net(x);
+  const NDArray labels = array({int64_t{0}, int64_t{1}});
+  NDArray loss = nn::cross_entropy(out, labels);
+  optim::SGD opt(net.parameters(), {.lr = 0.1, .momentum = 0.9});
+  optim::CosineLR schedule(opt, {.steps = 1000});
+  opt.zero_grad();
+  loss.backward();
+  opt.step();
+  schedule.step();
+  EXPECT_LT(nn::cross_entropy(net(x), labels).item<float>(), loss.item<float>());
+  net.eval();
+  EXPECT_FALSE(net.training());
+}
+
+TEST_F(ComingFrom, Files) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / ("coming_from_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  std::filesystem::current_path(folder);
+  save_npy("x.npy", x);
+  NDArray back = load_npy("x.npy");
+  EXPECT_EQ(values(x), values(back));
+  nn::Sequential net{nn::Linear{3, 2}};
+  const std::vector<float> first = values(net(x));
+  net.save("net.safetensors");
+  net.load("net.safetensors");
+  EXPECT_EQ(first, values(net(x)));
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
