@@ -5,6 +5,7 @@
 #include "engine/base/check.h"
 #include "operators/elementwise_gradient.h"
 #include "operators/kernels/binary.h"
+#include "operators/number.h"
 
 namespace mx {
 
@@ -134,11 +135,13 @@ std::vector<Sample> samples() {
   return list;
 }
 
+/// `with_number`: of the form with a number, which makes integers of bool.
 template <BinaryOp kOp>
-std::vector<DType> dtypes() {
+std::vector<DType> dtypes(bool with_number = false) {
   std::vector<DType> list;
   for (DType dtype : kAllDTypes)
-    if (kernels::binary_supports(kOp, dtype) || (floating_only(kOp) && !is_floating(dtype)))
+    if (kernels::binary_supports(kOp, dtype) || (floating_only(kOp) && !is_floating(dtype)) ||
+        (with_number && dtype == bool_ && kernels::binary_supports(kOp, i64)))
       list.push_back(dtype);
   return list;
 }
@@ -152,8 +155,8 @@ const Operator& record() {
       .family = "elementwise",
       .inputs = {kEntries[kIndex].a, kEntries[kIndex].b},
       .infer = infer<kOp>,
-      .gradient = detail::binary_gradient(kOp).gradient,
-      .gradient_uses = detail::binary_gradient(kOp).uses,
+      .gradient = detail::binary_gradient(kOp).arrays.gradient,
+      .gradient_uses = detail::binary_gradient(kOp).arrays.uses,
       .samples = samples<kOp>,
       .dtypes = dtypes<kOp>(),
       .in_place = 3,
@@ -168,18 +171,100 @@ constexpr size_t index_of(BinaryOp op) {
   return i;
 }
 
+// The forms with a number.
+
+constexpr bool compares(BinaryOp op) { return op >= BinaryOp::equal && op <= BinaryOp::logical_xor; }
+
+/// Throws InvalidArgument where the number is beyond an integer type, unless the result is never the number:
+/// the minimum of an element and a number above all of them is the element.
+void check_number(BinaryOp op, const Scalar& number, DType computing, const char* name) {
+  if (is_floating(computing)) return;  // (rounded, to infinity if need be)
+  if ((op == BinaryOp::maximum || op == BinaryOp::fmax) && below_all(number, computing)) return;
+  if ((op == BinaryOp::minimum || op == BinaryOp::fmin) && above_all(number, computing)) return;
+  check_fits(number, computing, name);
+}
+
+template <BinaryOp kOp>
+void infer_number(InferContext& c) {
+  if (compares(kOp)) return c.output(c.shape(0), bool_);
+  const Scalar& number = c.attr<NumberAttrs>().number;
+  DType computing = promote_weak(c.dtype(0), number.category());
+  static const bool floating = floating_only(kOp);
+  if (floating && !is_floating(computing)) computing = f32;
+  MX_CHECK(kernels::binary_supports(kOp, computing), InvalidArgument, "[", c.name(),
+           "] expected a type and a number that it can compute with, got ", c.dtype(0), " and ", number);
+  check_number(kOp, number, computing, c.name());
+  c.output(c.shape(0), computing);
+}
+
+template <BinaryOp kOp>
+void run_number(const KernelArgs& args) {
+  const NumberAttrs& attrs = args.attr<NumberAttrs>();
+  kernels::binary_number(kOp, args.out[0], args.in[0], attrs.number, attrs.left);
+}
+
+template <BinaryOp kOp>
+std::vector<Sample> number_samples() {
+  const DType dtype = kernels::binary_supports(kOp, f32) ? f32 : i32;
+  NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}).to(dtype);
+  if (dtype == i32)
+    return {{{x}, NumberAttrs{2}, "number=2"}, {{x.transpose()}, NumberAttrs{3, true}, "number=3, left"}};
+  if (kOp == BinaryOp::pow || kOp == BinaryOp::binary_cross_entropy)
+    x = array({{0.75f, 0.3f, 0.5f}, {0.9f, 0.15f, 0.6f}});
+  // Quotients are not whole, and nothing is equal to the numbers, but for 3.
+  const double left = kOp == BinaryOp::binary_cross_entropy ? 0.2 : 3.2;
+  std::vector<Sample> list = {{{x}, NumberAttrs{2.5}, "number=2.5"},
+                              {{x.transpose()}, NumberAttrs{left, true}, "number on the left, transposed"},
+                              {{x}, NumberAttrs{3}, "number=3", smooth(kOp, 2) && smooth(kOp, 0)}};
+  if (kOp == BinaryOp::pow)
+    for (const Scalar& exponent : {Scalar(0), Scalar(1), Scalar(2), Scalar(3), Scalar(4), Scalar(0.5),
+                                   Scalar(1.5), Scalar(-0.5), Scalar(-1.), Scalar(-2.)})
+      list.push_back({{x}, NumberAttrs{exponent}, "exponent " + to_string(exponent)});
+  return list;
+}
+
+template <size_t kIndex>
+const Operator& number_record() {
+  constexpr BinaryOp kOp = kEntries[kIndex].op;
+  static const std::string name = std::string(kernels::to_string(kOp)) + "_scalar";
+  static const std::string doc = std::string(kEntries[kIndex].doc) + " One operand is a number.";
+  static const Operator op = {
+      .kernel = {name.c_str(), run_number<kOp>, nullptr, kDirectElements},
+      .doc = doc.c_str(),
+      .family = "scalar",
+      .inputs = {"x"},
+      .attrs = &kAttrType<NumberAttrs>,
+      .infer = infer_number<kOp>,
+      .gradient = detail::binary_gradient(kOp).number,
+      .gradient_uses = {.inputs = 1, .outputs = 1},
+      .narrowed_uses = detail::binary_gradient(kOp).number_uses,
+      .samples = number_samples<kOp>,
+      .dtypes = dtypes<kOp>(true),
+      .in_place = 1,
+      .elementwise = true,
+  };
+  return op;
+}
+
 template <BinaryOp kOp>
 NDArray apply(const Operand& a, const Operand& b) {
-  const Operator& op = record<index_of(kOp)>();
-  if (a.is_array() && b.is_array()) return call(op, {}, {a.array(), a.where()}, b.array());
-  return call(op, {}, {a.with(b, op.name()), a.where()}, b.with(a, op.name()));
+  if (a.is_array() && b.is_array())
+    return call(record<index_of(kOp)>(), {}, {a.array(), a.where()}, b.array());
+  MX_CHECK(a.is_array() || b.is_array(), InvalidArgument, "[", kernels::to_string(kOp),
+           "] expected an array among the operands, got two numbers");
+  const bool left = b.is_array();
+  return call(number_record<index_of(kOp)>(), NumberAttrs{(left ? a : b).number(), left},
+              {(left ? b : a).array(), a.where()});
 }
 
 template <BinaryOp kOp>
 NDArray& apply_in_place(NDArray& a, const Operand& b) {
-  const Operator& op = record<index_of(kOp)>();
-  const NDArray inputs[] = {a, b.with(Operand(a), op.name())};
-  call_into(a, op, {}, inputs, b.where());
+  if (b.is_array()) {
+    const NDArray inputs[] = {a, b.array()};
+    call_into(a, record<index_of(kOp)>(), {}, inputs, b.where());
+  } else {
+    call_into(a, number_record<index_of(kOp)>(), NumberAttrs{b.number()}, {&a, 1}, b.where());
+  }
   return a;
 }
 
@@ -197,7 +282,7 @@ const View& apply_in_place(const View& a, const Operand& b) {
 
 template <size_t... kIndex>
 OperatorFamily family(std::index_sequence<kIndex...>) {
-  return {&record<kIndex>()...};
+  return {&record<kIndex>()..., &number_record<kIndex>()...};
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ void infer_pad(InferContext& c) {
              InvalidArgument, "[", c.name(), "] expected sizes with a sum, got widths ",
              to_string(AttrValue(attrs.widths)));
   }
+  if (mode == PadMode::constant) check_fits(attrs.value, c.dtype(0), c.name());
   c.output(shape, c.dtype(0));
 }
 
@@ -77,7 +78,7 @@ void run_pad(const KernelArgs& args) {
 std::vector<Sample> samples_pad() {
   const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
   return {{{x}, PadAttrs{{1, 0, 2, 1}, "constant", 0}, "mode=constant"},
-          {{x}, PadAttrs{{0, 2, 1, 0}, "constant", -1.5}, "value=-1.5"},
+          {{x}, PadAttrs{{0, 2, 1, 0}, "constant", 1.5}, "value=1.5"},
           {{x}, PadAttrs{{1, 2, 2, 1}, "edge", 0}, "mode=edge"},
           {{x}, PadAttrs{{1, 0, 2, 2}, "reflect", 0}, "mode=reflect"},
           {{x}, PadAttrs{{3, 4, 7, 5}, "reflect", 0}, "mode=reflect, wider than x"},
@@ -361,13 +362,13 @@ std::string to_string(PadMode mode) {
   return "wrap";
 }
 
-NDArray pad(const Arg& x, const std::vector<int64_t>& widths, PadMode mode, double value) {
+NDArray pad(const Arg& x, const std::vector<int64_t>& widths, PadMode mode, Scalar value) {
   return call(kPad, PadAttrs{widths, to_string(mode), value}, x);
 }
 
 NDArray tile(const Arg& x, const Shape& repeats) { return call(kTile, TileAttrs{repeats}, x); }
 
-NDArray repeat(const Arg& x, int64_t count, int64_t axis) {
+NDArray repeat(const Arg& x, int64_t count, IntArg axis) {
   return call(kRepeat, RepeatAttrs{count, axis}, x);
 }
 
@@ -378,7 +379,7 @@ NDArray roll(const Arg& x, const Shape& shifts, const Shape& axes) {
   return call(kRoll, RollAttrs{shifts, {0}}, {flat, x.where}).reshape(x.array.shape());
 }
 
-NDArray tril(const Arg& x, int64_t k) { return call(kTril, TriangleAttrs{k}, x); }
-NDArray triu(const Arg& x, int64_t k) { return call(kTriu, TriangleAttrs{k}, x); }
+NDArray tril(const Arg& x, IntArg k) { return call(kTril, TriangleAttrs{k}, x); }
+NDArray triu(const Arg& x, IntArg k) { return call(kTriu, TriangleAttrs{k}, x); }
 
 }  // namespace mx

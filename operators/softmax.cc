@@ -72,7 +72,7 @@ std::vector<Sample> samples() {
           {{x[0].select(0, 1)}, SoftmaxAttrs{0}, "rank 0"}};
 }
 
-template <NDArray (*kForward)(const Arg&, int64_t)>
+template <NDArray (*kForward)(const Arg&, IntArg)>
 std::vector<Sample> samples_backward() {
   const NDArray x = sample_input(), dy = array({{0.5f, 1.f, -1.f}, {2.f, 0.25f, -0.75f}});
   return {{{dy, kForward(x, -1)}, SoftmaxAttrs{}, "axis=-1"},
@@ -145,12 +145,12 @@ namespace detail {
 OperatorFamily family_softmax() { return {&kSoftmax, &kLogSoftmax, &kSoftmaxBackward, &kLogSoftmaxBackward}; }
 }  // namespace detail
 
-NDArray softmax(const Arg& x, int64_t axis) { return call(kSoftmax, SoftmaxAttrs{axis}, x); }
-NDArray log_softmax(const Arg& x, int64_t axis) { return call(kLogSoftmax, SoftmaxAttrs{axis}, x); }
-NDArray softmax_backward(const Arg& dy, const NDArray& y, int64_t axis) {
+NDArray softmax(const Arg& x, IntArg axis) { return call(kSoftmax, SoftmaxAttrs{axis}, x); }
+NDArray log_softmax(const Arg& x, IntArg axis) { return call(kLogSoftmax, SoftmaxAttrs{axis}, x); }
+NDArray softmax_backward(const Arg& dy, const NDArray& y, IntArg axis) {
   return call(kSoftmaxBackward, SoftmaxAttrs{axis}, dy, y);
 }
-NDArray log_softmax_backward(const Arg& dy, const NDArray& y, int64_t axis) {
+NDArray log_softmax_backward(const Arg& dy, const NDArray& y, IntArg axis) {
   return call(kLogSoftmaxBackward, SoftmaxAttrs{axis}, dy, y);
 }
 
