@@ -15,7 +15,7 @@ NDArray expm1_below(const NDArray& above, const NDArray& x) { return expm1(where
 
 }  // namespace
 
-NDArray leaky_relu(const Arg& x, RealArg slope) {
+NDArray leaky_relu(const Arg& x, double slope) {
   return where({positive(x), x.where}, x.array, x.array * slope);
 }
 
@@ -35,7 +35,7 @@ NDArray prelu(const Arg& x, const NDArray& slope) {
   return where({positive(x), x.where}, x.array, x.array * by_channel);
 }
 
-NDArray elu(const Arg& x, RealArg alpha) {
+NDArray elu(const Arg& x, double alpha) {
   const NDArray above = positive(x);
   return where({above, x.where}, x.array, expm1_below(above, x.array) * alpha);
 }
@@ -45,13 +45,13 @@ NDArray selu(const Arg& x) {
   return elu(x, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946;
 }
 
-NDArray celu(const Arg& x, RealArg alpha) {
+NDArray celu(const Arg& x, double alpha) {
   MX_CHECK(alpha != 0, InvalidArgument, "[celu] expected an alpha other than 0");
   const NDArray above = positive(x);
   return where({above, x.where}, x.array, expm1_below(above, x.array / alpha) * alpha);
 }
 
-NDArray hardtanh(const Arg& x, RealArg low, RealArg high) { return clamp(x, low, high); }
+NDArray hardtanh(const Arg& x, double low, double high) { return clamp(x, low, high); }
 NDArray relu6(const Arg& x) { return clamp(x, 0, 6); }
 NDArray hardsigmoid(const Arg& x) { return clamp(x.array * (1. / 6) + 0.5, 0, 1); }
 NDArray hardswish(const Arg& x) { return x.array * hardsigmoid(x); }
@@ -81,12 +81,12 @@ GELU::GELU(const std::string& approximate) : tanh_(approximate == "tanh") {
 NDArray GELU::forward(const NDArray& x) { return tanh_ ? gelu_tanh(x) : gelu(x); }
 std::string GELU::extra() const { return tanh_ ? "approximate=tanh" : ""; }
 
-Hardtanh::Hardtanh(RealArg low, RealArg high) : low_(low), high_(high) {
+Hardtanh::Hardtanh(double low, double high) : low_(low), high_(high) {
   MX_CHECK(low < high, InvalidArgument, "[Hardtanh] expected low < high, got ", low, " and ", high);
 }
 std::string Hardtanh::extra() const { return mx::detail::concat("low=", low_, ", high=", high_); }
 
-PReLU::PReLU(IntArg count, RealArg initial) : weight(add_parameter("weight", full({count}, initial))) {}
+PReLU::PReLU(int64_t count, double initial) : weight(add_parameter("weight", full({count}, initial))) {}
 std::string PReLU::extra() const { return mx::detail::concat("count=", weight.numel()); }
 
 }  // namespace mx::nn

@@ -14,17 +14,17 @@
 namespace mx::nn {
 
 /// x where it is above 0, else slope x.
-NDArray leaky_relu(const Arg& x, RealArg slope = 0.01);
+NDArray leaky_relu(const Arg& x, double slope = 0.01);
 /// The same, with a slope that is trained: one number, or one per entry of dimension 1.
 NDArray prelu(const Arg& x, const NDArray& slope);
 /// x where it is above 0, else alpha (exp(x) - 1).
-NDArray elu(const Arg& x, RealArg alpha = 1);
+NDArray elu(const Arg& x, double alpha = 1);
 /// elu with the alpha and the factor that keep mean 0 and variance 1.
 NDArray selu(const Arg& x);
 /// x where it is above 0, else alpha (exp(x / alpha) - 1).
-NDArray celu(const Arg& x, RealArg alpha = 1);
+NDArray celu(const Arg& x, double alpha = 1);
 /// x limited to [low, high]; relu6 to [0, 6].
-NDArray hardtanh(const Arg& x, RealArg low = -1, RealArg high = 1);
+NDArray hardtanh(const Arg& x, double low = -1, double high = 1);
 NDArray relu6(const Arg& x);
 /// x / 6 + 1 / 2 limited to [0, 1]; and x times that.
 NDArray hardsigmoid(const Arg& x);
@@ -75,23 +75,23 @@ class ScaledModule : public ModuleOf<Self> {
 
 class LeakyReLU : public ScaledModule<LeakyReLU, leaky_relu> {
  public:
-  explicit LeakyReLU(RealArg slope = 0.01) : ScaledModule(slope) {}
+  explicit LeakyReLU(double slope = 0.01) : ScaledModule(slope) {}
 };
 class ELU : public ScaledModule<ELU, elu> {
  public:
-  explicit ELU(RealArg alpha = 1) : ScaledModule(alpha) {}
+  explicit ELU(double alpha = 1) : ScaledModule(alpha) {}
 };
 class CELU : public ScaledModule<CELU, celu> {
  public:
-  explicit CELU(RealArg alpha = 1) : ScaledModule(alpha) {}
+  explicit CELU(double alpha = 1) : ScaledModule(alpha) {}
 };
 class Softplus : public ScaledModule<Softplus, scaled_softplus> {
  public:
-  explicit Softplus(RealArg beta = 1) : ScaledModule(beta) {}
+  explicit Softplus(double beta = 1) : ScaledModule(beta) {}
 };
 
 /// A module of a function along an axis.
-template <class Self, NDArray (*kFunction)(const Arg&, int64_t)>
+template <class Self, NDArray (*kFunction)(const Arg&, IntArg)>
 class AxisModule : public ModuleOf<Self> {
  public:
   NDArray forward(const NDArray& x) override { return kFunction(x, axis_); }
@@ -106,15 +106,15 @@ class AxisModule : public ModuleOf<Self> {
 
 class Softmax : public AxisModule<Softmax, mx::softmax> {
  public:
-  explicit Softmax(IntArg axis = -1) : AxisModule(axis) {}
+  explicit Softmax(int64_t axis = -1) : AxisModule(axis) {}
 };
 class LogSoftmax : public AxisModule<LogSoftmax, mx::log_softmax> {
  public:
-  explicit LogSoftmax(IntArg axis = -1) : AxisModule(axis) {}
+  explicit LogSoftmax(int64_t axis = -1) : AxisModule(axis) {}
 };
 class GLU : public AxisModule<GLU, glu> {
  public:
-  explicit GLU(IntArg axis = -1) : AxisModule(axis) {}
+  explicit GLU(int64_t axis = -1) : AxisModule(axis) {}
 };
 
 class GELU : public ModuleOf<GELU> {
@@ -131,7 +131,7 @@ class GELU : public ModuleOf<GELU> {
 class Hardtanh : public ModuleOf<Hardtanh> {
  public:
   /// Throws InvalidArgument unless low < high.
-  explicit Hardtanh(RealArg low = -1, RealArg high = 1);
+  explicit Hardtanh(double low = -1, double high = 1);
   NDArray forward(const NDArray& x) override { return hardtanh(x, low_, high_); }
   std::string extra() const override;
 
@@ -142,7 +142,7 @@ class Hardtanh : public ModuleOf<Hardtanh> {
 /// Parameter: weight (count,), the slopes, at first `initial`.
 class PReLU : public ModuleOf<PReLU> {
  public:
-  explicit PReLU(IntArg count = 1, RealArg initial = 0.25);
+  explicit PReLU(int64_t count = 1, double initial = 0.25);
   NDArray forward(const NDArray& x) override { return prelu(x, weight); }
   std::string extra() const override;
 
@@ -157,7 +157,7 @@ template <class Self, NDArray (*kFunction)(const Arg&, double)>
 std::string ScaledModule<Self, kFunction>::extra() const {
   return detail::number_extra("", number_);
 }
-template <class Self, NDArray (*kFunction)(const Arg&, int64_t)>
+template <class Self, NDArray (*kFunction)(const Arg&, IntArg)>
 std::string AxisModule<Self, kFunction>::extra() const {
   return detail::number_extra("axis=", static_cast<double>(axis_));
 }

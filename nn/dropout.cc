@@ -4,7 +4,7 @@
 
 namespace mx::nn {
 
-Dropout::Dropout(RealArg p, std::optional<Generator> generator) : p_(p), generator_(std::move(generator)) {
+Dropout::Dropout(double p, std::optional<Generator> generator) : p_(p), generator_(std::move(generator)) {
   MX_CHECK(p >= 0 && p <= 1, InvalidArgument, "[Dropout] expected a probability from 0 to 1, got ", p);
 }
 

@@ -17,7 +17,7 @@ namespace mx::nn {
 class Dropout : public ModuleOf<Dropout> {
  public:
   /// Throws InvalidArgument unless p is from 0 to 1.
-  explicit Dropout(RealArg p = 0.5, std::optional<Generator> generator = {});
+  explicit Dropout(double p = 0.5, std::optional<Generator> generator = {});
   NDArray forward(const NDArray& x) override;
   double p() const { return p_; }
   std::string extra() const override;

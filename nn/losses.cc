@@ -28,11 +28,11 @@ NDArray reduce(const NDArray& losses, const std::string& reduction) {
 
 }  // namespace
 
-NDArray pairwise_distance(const Arg& a, const NDArray& b, RealArg p, RealArg eps) {
+NDArray pairwise_distance(const Arg& a, const NDArray& b, double p, double eps) {
   return norm(sub({a.array, a.where}, b) + eps, p, -1);
 }
 
-NDArray cosine_similarity(const Arg& a, const NDArray& b, IntArg axis, RealArg eps) {
+NDArray cosine_similarity(const Arg& a, const NDArray& b, int64_t axis, double eps) {
   const NDArray product = sum(mul({a.array, a.where}, b), axis);
   return product / (maximum(norm(a, 2, axis), eps) * maximum(norm(b, 2, axis), eps));
 }
@@ -50,7 +50,7 @@ NDArray triplet_margin_loss(const Arg& anchor, const NDArray& positive, const ND
   return reduce(relu(distance(anchor.array, positive) - apart + options.margin), options.reduction);
 }
 
-NDArray cosine_embedding_loss(const Arg& a, const NDArray& b, const NDArray& target, RealArg margin,
+NDArray cosine_embedding_loss(const Arg& a, const NDArray& b, const NDArray& target, double margin,
                               const std::string& reduction) {
   constexpr double kTiny = 1e-12;
   check_shapes("cosine_embedding_loss", a, b, "two inputs");
@@ -67,7 +67,7 @@ NDArray cosine_embedding_loss(const Arg& a, const NDArray& b, const NDArray& tar
   return reduce(where(target == 1, 1 - cosine, 0) + where(target == -1, relu(cosine - margin), 0), reduction);
 }
 
-NDArray margin_ranking_loss(const Arg& a, const NDArray& b, const NDArray& target, RealArg margin,
+NDArray margin_ranking_loss(const Arg& a, const NDArray& b, const NDArray& target, double margin,
                             const std::string& reduction) {
   check_shapes("margin_ranking_loss", a, b, "two inputs");
   check_shapes("margin_ranking_loss", a, target, "inputs and target");

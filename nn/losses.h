@@ -29,9 +29,9 @@ using mx::nll_loss;
 using mx::smooth_l1_loss;
 
 /// The p-norm of a - b + eps along the last dimension: (.., n) and (.., n) give (..).
-NDArray pairwise_distance(const Arg& a, const NDArray& b, RealArg p = 2, RealArg eps = 1e-6);
+NDArray pairwise_distance(const Arg& a, const NDArray& b, double p = 2, double eps = 1e-6);
 /// a . b / (max(|a|, eps) max(|b|, eps)) along `axis`.
-NDArray cosine_similarity(const Arg& a, const NDArray& b, IntArg axis = 1, RealArg eps = 1e-8);
+NDArray cosine_similarity(const Arg& a, const NDArray& b, int64_t axis = 1, double eps = 1e-8);
 
 struct TripletOptions {
   double margin = 1;
@@ -45,10 +45,10 @@ NDArray triplet_margin_loss(const Arg& anchor, const NDArray& positive, const ND
                             const TripletOptions& options = {});
 /// 1 - cos(a, b) where the target is 1, max(0, cos(a, b) - margin) where it is -1; a and b (n, features) or
 /// (features,), the target (n,) or (). The cosine is a . b / sqrt((a . a + e) (b . b + e)), e = 1e-12.
-NDArray cosine_embedding_loss(const Arg& a, const NDArray& b, const NDArray& target, RealArg margin = 0,
+NDArray cosine_embedding_loss(const Arg& a, const NDArray& b, const NDArray& target, double margin = 0,
                               const std::string& reduction = "mean");
 /// max(0, margin - target (a - b)) for targets of 1 (a is to be larger) and -1.
-NDArray margin_ranking_loss(const Arg& a, const NDArray& b, const NDArray& target, RealArg margin = 0,
+NDArray margin_ranking_loss(const Arg& a, const NDArray& b, const NDArray& target, double margin = 0,
                             const std::string& reduction = "mean");
 
 // Modules. Called with what the function is called with; hooks see these arrays.
@@ -137,7 +137,7 @@ class L1Loss : public LossModule<L1Loss> {
 
 class HuberLoss : public LossModule<HuberLoss> {
  public:
-  explicit HuberLoss(RealArg delta = 1, const std::string& reduction = "mean")
+  explicit HuberLoss(double delta = 1, const std::string& reduction = "mean")
       : delta_(delta), reduction_(reduction) {}
   NDArray loss(const NDArray& x, const NDArray& target) const;
 
@@ -148,7 +148,7 @@ class HuberLoss : public LossModule<HuberLoss> {
 
 class SmoothL1Loss : public LossModule<SmoothL1Loss> {
  public:
-  explicit SmoothL1Loss(RealArg beta = 1, const std::string& reduction = "mean")
+  explicit SmoothL1Loss(double beta = 1, const std::string& reduction = "mean")
       : beta_(beta), reduction_(reduction) {}
   NDArray loss(const NDArray& x, const NDArray& target) const;
 
@@ -171,7 +171,7 @@ class KLDivLoss : public LossModule<KLDivLoss> {
 
 class HingeLoss : public LossModule<HingeLoss> {
  public:
-  explicit HingeLoss(RealArg margin = 1, const std::string& reduction = "mean")
+  explicit HingeLoss(double margin = 1, const std::string& reduction = "mean")
       : margin_(margin), reduction_(reduction) {}
   NDArray loss(const NDArray& x, const NDArray& target) const;
 
@@ -182,7 +182,7 @@ class HingeLoss : public LossModule<HingeLoss> {
 
 class HingeEmbeddingLoss : public LossModule<HingeEmbeddingLoss> {
  public:
-  explicit HingeEmbeddingLoss(RealArg margin = 1, const std::string& reduction = "mean")
+  explicit HingeEmbeddingLoss(double margin = 1, const std::string& reduction = "mean")
       : margin_(margin), reduction_(reduction) {}
   NDArray loss(const NDArray& x, const NDArray& target) const;
 
@@ -202,7 +202,7 @@ class TripletMarginLoss : public TripleLossModule<TripletMarginLoss> {
 
 class CosineEmbeddingLoss : public TripleLossModule<CosineEmbeddingLoss> {
  public:
-  explicit CosineEmbeddingLoss(RealArg margin = 0, const std::string& reduction = "mean")
+  explicit CosineEmbeddingLoss(double margin = 0, const std::string& reduction = "mean")
       : margin_(margin), reduction_(reduction) {}
   NDArray loss(const NDArray& a, const NDArray& b, const NDArray& target) const;
 
@@ -213,7 +213,7 @@ class CosineEmbeddingLoss : public TripleLossModule<CosineEmbeddingLoss> {
 
 class MarginRankingLoss : public TripleLossModule<MarginRankingLoss> {
  public:
-  explicit MarginRankingLoss(RealArg margin = 0, const std::string& reduction = "mean")
+  explicit MarginRankingLoss(double margin = 0, const std::string& reduction = "mean")
       : margin_(margin), reduction_(reduction) {}
   NDArray loss(const NDArray& a, const NDArray& b, const NDArray& target) const;
 
