@@ -87,7 +87,7 @@ void gradient_fmod(G& g) {
 // b a^(b - 1), where b is a number.
 void gradient_pow_number(G& g) {
   const Scalar& b = g.number();
-  if (b.real() == 0) return;
+  if (b.real() == 0) return g.set(0, zeros_like(g.head()));
   if (b.real() == 1) return g.set(0, g.head());
   const NDArray& a = g.array(0);
   const bool whole = !b.floating() && b.fits() && b.integer() != INT64_MIN;

@@ -293,6 +293,8 @@ TEST(NumberOperand, ThatDoesNotFitTheTypeOfTheResultThrows) {
         contains(text, to_string(c.dtype == u8 && c.number[0] == '1' && c.number[1] == 'e' ? f32 : c.dtype)))
         << text;
   }
+  EXPECT_THROW(randint(0, 257, {3}, u8), InvalidArgument);
+  EXPECT_THROW(randint(-1, 3, {3}, u8), InvalidArgument);
   // Of a view that is chosen by indices too.
   NDArray x = zeros({4}, u8);
   const NDArray index = array<int64_t>({0, 2});
