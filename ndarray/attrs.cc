@@ -54,6 +54,11 @@ AttrValue attr_to_value(DType value) { return std::string(to_string(value)); }
 AttrValue attr_to_value(const Shape& value) { return std::vector<int64_t>(value.begin(), value.end()); }
 AttrValue attr_to_value(const std::vector<int64_t>& value) { return value; }
 AttrValue attr_to_value(const std::vector<double>& value) { return value; }
+AttrValue attr_to_value(const Scalar& value) {
+  if (value.category() == bool_) return value.truth();
+  if (value.floating()) return value.real();
+  return value.fits() ? AttrValue(value.integer()) : AttrValue(value.unsigned_integer());
+}
 template <class T>
 AttrValue optional_to_value(const std::optional<T>& value) {
   return value ? attr_to_value(*value) : AttrValue(std::monostate{});
@@ -61,6 +66,7 @@ AttrValue optional_to_value(const std::optional<T>& value) {
 
 AttrValue attr_to_value(const std::optional<int64_t>& value) { return optional_to_value(value); }
 AttrValue attr_to_value(const std::optional<DType>& value) { return optional_to_value(value); }
+AttrValue attr_to_value(const std::optional<Scalar>& value) { return optional_to_value(value); }
 
 void attr_from_value(bool& target, const AttrValue& value, const char* name) {
   const bool* v = std::get_if<bool>(&value);
@@ -118,6 +124,18 @@ void attr_from_value(std::vector<double>& target, const AttrValue& value, const 
   }
 }
 
+void attr_from_value(Scalar& target, const AttrValue& value, const char* name) {
+  std::visit(
+      [&](const auto& v) {
+        if constexpr (std::is_arithmetic_v<std::decay_t<decltype(v)>>) {
+          target = v;
+        } else {
+          wrong_type(name, "a number", value);
+        }
+      },
+      value);
+}
+
 template <class T>
 void optional_from_value(std::optional<T>& target, const AttrValue& value, const char* name) {
   if (std::holds_alternative<std::monostate>(value)) {
@@ -133,6 +151,9 @@ void attr_from_value(std::optional<int64_t>& target, const AttrValue& value, con
   optional_from_value(target, value, name);
 }
 void attr_from_value(std::optional<DType>& target, const AttrValue& value, const char* name) {
+  optional_from_value(target, value, name);
+}
+void attr_from_value(std::optional<Scalar>& target, const AttrValue& value, const char* name) {
   optional_from_value(target, value, name);
 }
 
@@ -189,6 +210,16 @@ Attrs Attrs::from_map(const AttrType* type, const AttrMap& map, const char* op) 
     found->set(attrs.place(), value);
   }
   return attrs;
+}
+
+bool Attrs::all_finite() const {
+  if (type_ == nullptr) return true;
+  for (const AttrField& field : type_->fields()) {
+    const AttrValue value = field.get(place());
+    if (const double* number = std::get_if<double>(&value))
+      if (!std::isfinite(*number)) return false;
+  }
+  return true;
 }
 
 AttrMap Attrs::to_map() const {

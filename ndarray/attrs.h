@@ -11,8 +11,8 @@
 //   };
 //
 // From that come the names for graphs and files, the defaults and the reference page. Fields may be bool,
-// int64_t, double, std::string, DType, Shape, std::vector<int64_t>, std::vector<double>,
-// std::optional<int64_t> and std::optional<DType>.
+// int64_t, double, std::string, DType, Shape, Scalar, std::vector<int64_t>, std::vector<double>, and
+// std::optional of int64_t, DType and Scalar.
 #pragma once
 
 #include <cstddef>
@@ -29,13 +29,15 @@
 
 #include "engine/base/check.h"
 #include "ndarray/dtype.h"
+#include "ndarray/scalar.h"
 #include "ndarray/shape.h"
 
 namespace mx {
 
-/// What a field can be when its type is not known. monostate: an empty optional.
+/// What a field can be when its type is not known. monostate: an empty optional; uint64_t: an integer of 2^63
+/// or more.
 using AttrValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>,
-                               std::vector<double>>;
+                               std::vector<double>, uint64_t>;
 /// Fields by name.
 using AttrMap = std::map<std::string, AttrValue>;
 
@@ -45,7 +47,7 @@ std::string to_string(const AttrValue& value);
 struct AttrField {
   std::string name;
   std::string
-      type;  ///< "int", "float", "bool", "string", "dtype", "ints", "floats", "int or none", "dtype or none"
+      type;  ///< "int", "float", "bool", "string", "dtype", "number", "ints", "floats", "int or none", ...
   std::string doc;
   std::function<AttrValue(const void*)> get;
   std::function<void(void*, const AttrValue&)> set;  ///< throws InvalidArgument for a value of another type
@@ -73,6 +75,8 @@ AttrValue attr_to_value(const std::vector<int64_t>& value);
 AttrValue attr_to_value(const std::vector<double>& value);
 AttrValue attr_to_value(const std::optional<int64_t>& value);
 AttrValue attr_to_value(const std::optional<DType>& value);
+AttrValue attr_to_value(const Scalar& value);
+AttrValue attr_to_value(const std::optional<Scalar>& value);
 
 void attr_from_value(bool& target, const AttrValue& value, const char* name);
 void attr_from_value(int64_t& target, const AttrValue& value, const char* name);
@@ -84,6 +88,8 @@ void attr_from_value(std::vector<int64_t>& target, const AttrValue& value, const
 void attr_from_value(std::vector<double>& target, const AttrValue& value, const char* name);
 void attr_from_value(std::optional<int64_t>& target, const AttrValue& value, const char* name);
 void attr_from_value(std::optional<DType>& target, const AttrValue& value, const char* name);
+void attr_from_value(Scalar& target, const AttrValue& value, const char* name);
+void attr_from_value(std::optional<Scalar>& target, const AttrValue& value, const char* name);
 
 template <class F>
 constexpr const char* attr_type_name() {
@@ -96,6 +102,8 @@ constexpr const char* attr_type_name() {
   if constexpr (std::is_same_v<F, std::vector<double>>) return "floats";
   if constexpr (std::is_same_v<F, std::optional<int64_t>>) return "int or none";
   if constexpr (std::is_same_v<F, std::optional<DType>>) return "dtype or none";
+  if constexpr (std::is_same_v<F, Scalar>) return "number";
+  if constexpr (std::is_same_v<F, std::optional<Scalar>>) return "number or none";
 }
 
 template <class T>
@@ -147,6 +155,8 @@ class Attrs {
   /// that the type does not have (with those that it has) and a value of the wrong type.
   static Attrs from_map(const AttrType* type, const AttrMap& map, const char* op);
   AttrMap to_map() const;
+  /// False when a field holds an infinity or NaN.
+  bool all_finite() const;
 
   bool empty() const { return type_ == nullptr; }
   const AttrType* type() const { return type_; }

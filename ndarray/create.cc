@@ -21,43 +21,18 @@ namespace {
 constexpr int64_t kDirectElements = 8192;
 
 struct FillAttrs {
-  bool floating = false;
-  double real = 0;
-  int64_t integer = 0;
+  Scalar value;
   template <class V>
   static void fields(V&& v) {
-    v("floating", &FillAttrs::floating, "which of the two numbers counts");
-    v("real", &FillAttrs::real, "the value");
-    v("integer", &FillAttrs::integer, "the value");
+    v("value", &FillAttrs::value, "what every element is set to");
   }
 };
 
-/// What an array of that type is set to. Throws InvalidArgument, naming `op`, for what an integer type cannot
-/// hold because not even an i64 does.
-FillAttrs number_for(Scalar value, DType dtype, const char* op) {
-  if (value.fits()) return {value.floating(), value.real(), value.integer()};
-  MX_CHECK(!is_integral(dtype), InvalidArgument, "[", op, "] expected a number below 2^63 for an array of ",
-           dtype, ", got ", value.real());
-  return {true, value.real(), 0};
-}
-
-void run_fill(const KernelArgs& args) {
-  const auto& value = args.attr<FillAttrs>();
-  const Tensor& out = args.out[0];
-  value.floating ? kernels::fill(out, value.real) : kernels::fill(out, value.integer);
-  // (An infinity that was asked for is none that was made.)
-  if (check_numerics() && is_floating(out.dtype) && std::isfinite(value.real)) [[unlikely]]
-    visit(out.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      MX_CHECK(std::isfinite(static_cast<double>(convert<T>(value.real))), NumericError,
-               "expected a number that ", out.dtype, " holds, got ", value.real,
-               ", which is infinity there, for shape ", out.shape);
-    });
-}
+void run_fill(const KernelArgs& args) { kernels::fill(args.out[0], args.attr<FillAttrs>().value); }
 const Kernel kFill = {"fill", run_fill, nullptr, kDirectElements, false};
 
-void launch_fill(ArrayImpl& target, const FillAttrs& value, bool fresh, std::source_location where) {
-  const Attrs attrs = value;
+void launch_fill(ArrayImpl& target, const Scalar& value, bool fresh, std::source_location where) {
+  const Attrs attrs = FillAttrs{value};
   ArrayImpl* const out[] = {&target};
   launch({.kernel = &kFill,
           .attrs = &attrs,
@@ -69,7 +44,8 @@ void launch_fill(ArrayImpl& target, const FillAttrs& value, bool fresh, std::sou
 
 // start + i * step for each i, in float64 or int64, then converted: no error adds up.
 struct RangeAttrs {
-  FillAttrs start, step;
+  bool floating = false;
+  Scalar start, step;
   template <class V>
   static void fields(V&&) {}
 };
@@ -82,12 +58,12 @@ void run_range(const KernelArgs& args) {
     T* const p = out.as<T>();
     parallel_for(out.numel(), kernels::kLoopGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        if (range.start.floating) {
-          p[i] = convert<T>(range.start.real + static_cast<double>(i) * range.step.real);
+        if (range.floating) {
+          p[i] = convert<T>(range.start.real() + static_cast<double>(i) * range.step.real());
         } else {
           // (the steps may be too far for an integer where the sum is not)
-          const uint64_t way = static_cast<uint64_t>(i) * static_cast<uint64_t>(range.step.integer);
-          p[i] = convert<T>(static_cast<int64_t>(static_cast<uint64_t>(range.start.integer) + way));
+          const uint64_t way = static_cast<uint64_t>(i) * static_cast<uint64_t>(range.step.integer());
+          p[i] = convert<T>(static_cast<int64_t>(static_cast<uint64_t>(range.start.integer()) + way));
         }
       }
     });
@@ -114,10 +90,10 @@ NDArray range(int64_t count, const RangeAttrs& range_attrs, DType dtype, Context
 NDArray& NDArray::fill_(Scalar value, std::source_location where) {
   ArrayImpl& target = impl();
   detail::check_target(target, "fill_");
-  const FillAttrs number = number_for(value, target.dtype, "fill_");
+  check_fits(value, target.dtype, "fill_");
   const bool recorded = target.recorded();
   if (recorded) detail::hooks().assigning(target, "fill_");
-  launch_fill(target, number, false, where);
+  launch_fill(target, value, false, where);
   if (recorded) detail::hooks().assigned(target, nullptr);
   return *this;
 }
@@ -127,9 +103,9 @@ NDArray empty(const Shape& shape, DType dtype, Context context) {
 }
 
 NDArray full(const Shape& shape, Scalar value, DType dtype, Context context, std::source_location where) {
-  const FillAttrs number = number_for(value, dtype, "full");
+  check_fits(value, dtype, "full");
   Ref<ArrayImpl> made = detail::new_array(shape, dtype, context, "full");
-  launch_fill(*made, number, true, where);
+  launch_fill(*made, value, true, where);
   return NDArray(std::move(made));
 }
 
@@ -147,14 +123,13 @@ NDArray full_like(const NDArray& a, Scalar value, std::source_location where) {
 }
 
 NDArray scalar_array(Scalar value, DType dtype, Context context, std::source_location where) {
-  const FillAttrs number = number_for(value, dtype, "scalar");
+  check_fits(value, dtype, "scalar");
   Ref<ArrayImpl> made = detail::new_array({}, dtype, context, "scalar");
-  if (context.is_cpu() && !check_numerics()) {
+  if (context.is_cpu()) {
     // Nobody else knows the memory: not worth an operation.
-    const Tensor element{made->storage->ensure(nullptr), dtype, made->shape, made->strides};
-    number.floating ? kernels::fill(element, number.real) : kernels::fill(element, number.integer);
+    kernels::fill({made->storage->ensure(nullptr), dtype, made->shape, made->strides}, value);
   } else {
-    launch_fill(*made, number, true, where);
+    launch_fill(*made, value, true, where);
   }
   return NDArray(std::move(made));
 }
@@ -175,7 +150,6 @@ NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context cont
                std::isfinite(step.real()),
            InvalidArgument, "[arange] expected finite numbers and a step other than 0, got from ",
            start.real(), " to ", stop.real(), " in steps of ", step.real());
-  number_for(start, dtype, "arange");
   const double length = std::ceil((stop.real() - start.real()) / step.real());
   MX_CHECK(length < 0x1p62, InvalidArgument, "[arange] expected fewer than 2^62 elements, got from ",
            start.real(), " to ", stop.real(), " in steps of ", step.real());
@@ -192,16 +166,25 @@ NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context cont
              "[arange] expected fewer than 2^62 elements");
     count = static_cast<int64_t>(n);
   }
-  return range(count, {{floating, start.real(), start.integer()}, {floating, step.real(), step.integer()}},
-               dtype, context, "arange", where);
+  if (count > 0) {
+    check_fits(start, dtype, "arange");
+    // Exact: between two numbers that an i64 holds.
+    const auto last =
+        static_cast<__int128>(start.integer()) + static_cast<__int128>(count - 1) * step.integer();
+    const double real_last = start.real() + static_cast<double>(count - 1) * step.real();
+    check_fits(floating ? Scalar(real_last) : Scalar(static_cast<int64_t>(last)), dtype, "arange");
+  }
+  return range(count, {floating, start, step}, dtype, context, "arange", where);
 }
 
 NDArray linspace(double start, double stop, int64_t count, DType dtype, Context context,
                  std::source_location where) {
   MX_CHECK(count >= 0, InvalidArgument, "[linspace] expected a number of elements that is not negative, got ",
            count);
+  if (count > 0) check_fits(start, dtype, "linspace");
+  if (count > 1) check_fits(stop, dtype, "linspace");
   const double step = count > 1 ? (stop - start) / static_cast<double>(count - 1) : 0;
-  NDArray made = range(count, {{true, start, 0}, {true, step, 0}}, dtype, context, "linspace", where);
+  NDArray made = range(count, {true, start, step}, dtype, context, "linspace", where);
   if (count > 1) made.select(0, count - 1).fill_(stop, where);  // not a rounding beside it
   return made;
 }

@@ -77,7 +77,8 @@ void run_on_host(const Kernel& kernel, const KernelArgs& args, uint64_t updated)
     kernel.cpu(args);
     return;
   }
-  bool finite_before = true;
+  // An infinity among the attributes was asked for.
+  bool finite_before = args.attrs == nullptr || args.attrs->all_finite();
   for (const Tensor& tensor : args.in) finite_before = finite_before && all_finite(tensor);
   kernel.cpu(args);
   if (!finite_before) return;

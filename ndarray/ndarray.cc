@@ -217,10 +217,24 @@ std::string to_string(const NDArray& a) {
 
 std::ostream& operator<<(std::ostream& out, const NDArray& a) { return out << to_string(a); }
 
-void NDArray::check_item(DType dtype) const {
+void NDArray::read_item(void* target, DType dtype) const {
   MX_CHECK(numel() == 1, InvalidArgument, "[item] expected an array of one element, got shape ", shape());
-  MX_CHECK(dtype == bool_ || category(dtype) >= category(this->dtype()), InvalidArgument,
-           "[item] expected item<T>() with a T that holds ", this->dtype(), ", got ", dtype);
+  const DType own = impl().dtype;
+  MX_CHECK(dtype == bool_ || category(dtype) >= category(own), InvalidArgument,
+           "[item] expected item<T>() with a T that holds ", own, ", got ", dtype);
+  if (dtype == own) return read(target, own, "item");
+  visit(own, [&](auto tag) {
+    using From = typename decltype(tag)::type;
+    From element{};
+    read(&element, own, "item");
+    const Scalar value = element;
+    check_fits(value, dtype, "item");
+    visit(dtype, [&](auto to) {
+      using To = typename decltype(to)::type;
+      const To converted = value.to<To>();
+      std::memcpy(target, &converted, sizeof(To));
+    });
+  });
 }
 
 bool NDArray::truth() const {

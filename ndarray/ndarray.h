@@ -122,6 +122,8 @@ class NDArray {
   // Changes in place. Types and devices are converted, shapes broadcast to this one's.
 
   NDArray& copy_from(const NDArray& source, std::source_location where = std::source_location::current());
+  /// Throws InvalidArgument, which names the number and the type, for a number that dtype() cannot hold
+  /// (fits() in scalar.h); so do `a[i] = number` and full().
   NDArray& fill_(Scalar value, std::source_location where = std::source_location::current());
 
   // Gradients (docs/autograd.md). They throw InvalidState when automatic differentiation is not linked
@@ -155,8 +157,9 @@ class NDArray {
 
   // Values: these wait.
 
-  /// The only element. Throws InvalidArgument when there are more or none, and when T is not what dtype()
-  /// converts to without loss of category (an array of floats has no item<int>()).
+  /// The only element. Throws InvalidArgument when there are more or none, when T is not what dtype()
+  /// converts to without loss of category (an array of floats has no item<int>()), and when T cannot hold the
+  /// value (300 as uint8_t, 1e300 as float).
   template <class T>
   T item() const;
   /// All elements in row-major order, converted to T.
@@ -204,7 +207,8 @@ class NDArray {
   bool truth() const;
   /// Copies all elements as `dtype`, row-major, to `target`.
   void read(void* target, DType dtype, const char* op) const;
-  void check_item(DType dtype) const;
+  /// The only element as `dtype`, to `target`.
+  void read_item(void* target, DType dtype) const;
   void* host_data(DType dtype, bool write) const;
 
   detail::Ref<detail::ArrayImpl> impl_;

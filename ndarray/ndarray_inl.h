@@ -12,9 +12,8 @@ namespace mx {
 
 template <class T>
 T NDArray::item() const {
-  check_item(dtype_of<T>);
   T value{};
-  read(&value, dtype_of<T>, "item");
+  read_item(&value, dtype_of<T>);
   return value;
 }
 

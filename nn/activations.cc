@@ -64,7 +64,7 @@ NDArray scaled_softplus(const Arg& x, double beta) {
   return beta == 1 ? softplus(x) : softplus(x.array * beta) / beta;
 }
 
-NDArray glu(const Arg& x, int64_t axis) {
+NDArray glu(const Arg& x, IntArg axis) {
   const int d = normalize_axis(axis, x.array.rank(), "glu");
   const int64_t size = x.array.shape()[d];
   MX_CHECK(size % 2 == 0, InvalidArgument, "[glu] expected an even size of dimension ", d, ", got ", size,

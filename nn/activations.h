@@ -38,7 +38,7 @@ NDArray softsign(const Arg& x);
 /// log(1 + exp(beta x)) / beta.
 NDArray scaled_softplus(const Arg& x, double beta);
 /// The first half of dimension `axis` times the sigmoid of the second. Throws InvalidArgument when it is odd.
-NDArray glu(const Arg& x, int64_t axis = -1);
+NDArray glu(const Arg& x, IntArg axis = -1);
 
 /// A module of a function of one array.
 template <class Self, NDArray (*kFunction)(const Arg&)>
@@ -91,7 +91,7 @@ class Softplus : public ScaledModule<Softplus, scaled_softplus> {
 };
 
 /// A module of a function along an axis.
-template <class Self, NDArray (*kFunction)(const Arg&, int64_t)>
+template <class Self, NDArray (*kFunction)(const Arg&, IntArg)>
 class AxisModule : public ModuleOf<Self> {
  public:
   NDArray forward(const NDArray& x) override { return kFunction(x, axis_); }
@@ -157,7 +157,7 @@ template <class Self, NDArray (*kFunction)(const Arg&, double)>
 std::string ScaledModule<Self, kFunction>::extra() const {
   return detail::number_extra("", number_);
 }
-template <class Self, NDArray (*kFunction)(const Arg&, int64_t)>
+template <class Self, NDArray (*kFunction)(const Arg&, IntArg)>
 std::string AxisModule<Self, kFunction>::extra() const {
   return detail::number_extra("axis=", static_cast<double>(axis_));
 }

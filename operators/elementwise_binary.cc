@@ -6,6 +6,7 @@
 #include "operators/elementwise_cost.h"
 #include "operators/elementwise_gradient.h"
 #include "operators/kernels/binary.h"
+#include "operators/number.h"
 
 namespace mx {
 
@@ -93,11 +94,13 @@ void run(const KernelArgs& args) {
   kernels::binary(kOp, out, wide_a, wide_b);
 }
 
+/// `with_number`: of the form with a number, which makes integers of bool.
 template <BinaryOp kOp>
-std::vector<DType> dtypes() {
+std::vector<DType> dtypes(bool with_number = false) {
   std::vector<DType> list;
   for (DType dtype : kAllDTypes)
-    if (kernels::binary_supports(kOp, dtype) || (floating_only(kOp) && !is_floating(dtype)))
+    if (kernels::binary_supports(kOp, dtype) || (floating_only(kOp) && !is_floating(dtype)) ||
+        (with_number && dtype == bool_ && kernels::binary_supports(kOp, i64)))
       list.push_back(dtype);
   return list;
 }
@@ -107,7 +110,8 @@ template <BinaryOp kOp>
 int64_t work(const InferContext& c) {
   static const int64_t weight = detail::element_cost(kOp).f64_weight;
   const int64_t elements = c.output_shape(0).numel();
-  return c.dtype(0) == f64 || c.dtype(1) == f64 ? elements * weight : elements;
+  const bool wide = c.dtype(0) == f64 || (c.inputs() > 1 && c.dtype(1) == f64);
+  return wide ? elements * weight : elements;
 }
 
 template <size_t kIndex>
@@ -120,8 +124,8 @@ const Operator& record() {
       .family = "elementwise",
       .inputs = {kEntries[kIndex].a, kEntries[kIndex].b},
       .infer = infer<kOp>,
-      .gradient = detail::binary_gradient(kOp).gradient,
-      .gradient_uses = detail::binary_gradient(kOp).uses,
+      .gradient = detail::binary_gradient(kOp).arrays.gradient,
+      .gradient_uses = detail::binary_gradient(kOp).arrays.uses,
       .dtypes = dtypes<kOp>(),
       .work = cost.f64_weight > 1 ? work<kOp> : nullptr,
       .in_place = 3,
@@ -136,18 +140,81 @@ constexpr size_t index_of(BinaryOp op) {
   return i;
 }
 
+// The forms with a number.
+
+constexpr bool compares(BinaryOp op) { return op >= BinaryOp::equal && op <= BinaryOp::logical_xor; }
+
+/// Throws InvalidArgument where the number is beyond an integer type, unless the result is never the number:
+/// the minimum of an element and a number above all of them is the element.
+void check_number(BinaryOp op, const Scalar& number, DType computing, const char* name) {
+  if (is_floating(computing)) return;  // (rounded, to infinity if need be)
+  if ((op == BinaryOp::maximum || op == BinaryOp::fmax) && below_all(number, computing)) return;
+  if ((op == BinaryOp::minimum || op == BinaryOp::fmin) && above_all(number, computing)) return;
+  check_fits(number, computing, name);
+}
+
+template <BinaryOp kOp>
+void infer_number(InferContext& c) {
+  if (compares(kOp)) return c.output(c.shape(0), bool_);
+  const Scalar& number = c.attr<NumberAttrs>().number;
+  DType computing = promote_weak(c.dtype(0), number.category());
+  static const bool floating = floating_only(kOp);
+  if (floating && !is_floating(computing)) computing = f32;
+  MX_CHECK(kernels::binary_supports(kOp, computing), InvalidArgument, "[", c.name(),
+           "] expected a type and a number that it can compute with, got ", c.dtype(0), " and ", number);
+  check_number(kOp, number, computing, c.name());
+  c.output(c.shape(0), computing);
+}
+
+template <BinaryOp kOp>
+void run_number(const KernelArgs& args) {
+  const NumberAttrs& attrs = args.attr<NumberAttrs>();
+  kernels::binary_number(kOp, args.out[0], args.in[0], attrs.number, attrs.left);
+}
+
+template <size_t kIndex>
+const Operator& number_record() {
+  constexpr BinaryOp kOp = kEntries[kIndex].op;
+  static const std::string name = std::string(kernels::to_string(kOp)) + "_scalar";
+  static const std::string doc = std::string(kEntries[kIndex].doc) + " One operand is a number.";
+  static const detail::ElementCost cost = detail::element_cost(kOp);
+  static const Operator op = {
+      .kernel = {name.c_str(), run_number<kOp>, nullptr, cost.direct_elements},
+      .doc = doc.c_str(),
+      .family = "scalar",
+      .inputs = {"x"},
+      .attrs = &kAttrType<NumberAttrs>,
+      .infer = infer_number<kOp>,
+      .gradient = detail::binary_gradient(kOp).number,
+      .gradient_uses = {.inputs = 1, .outputs = 1},
+      .narrowed_uses = detail::binary_gradient(kOp).number_uses,
+      .dtypes = dtypes<kOp>(true),
+      .work = cost.f64_weight > 1 ? work<kOp> : nullptr,
+      .in_place = 1,
+      .elementwise = true,
+  };
+  return op;
+}
+
 template <BinaryOp kOp>
 NDArray apply(const Operand& a, const Operand& b) {
-  const Operator& op = record<index_of(kOp)>();
-  if (a.is_array() && b.is_array()) return call(op, {}, {a.array(), a.where()}, b.array());
-  return call(op, {}, {a.with(b, op.name()), a.where()}, b.with(a, op.name()));
+  if (a.is_array() && b.is_array())
+    return call(record<index_of(kOp)>(), {}, {a.array(), a.where()}, b.array());
+  MX_CHECK(a.is_array() || b.is_array(), InvalidArgument, "[", kernels::to_string(kOp),
+           "] expected an array among the operands, got two numbers");
+  const bool left = b.is_array();
+  return call(number_record<index_of(kOp)>(), NumberAttrs{(left ? a : b).number(), left},
+              {(left ? b : a).array(), a.where()});
 }
 
 template <BinaryOp kOp>
 NDArray& apply_in_place(NDArray& a, const Operand& b) {
-  const Operator& op = record<index_of(kOp)>();
-  const NDArray inputs[] = {a, b.with(Operand(a), op.name())};
-  call_into(a, op, {}, inputs, b.where());
+  if (b.is_array()) {
+    const NDArray inputs[] = {a, b.array()};
+    call_into(a, record<index_of(kOp)>(), {}, inputs, b.where());
+  } else {
+    call_into(a, number_record<index_of(kOp)>(), NumberAttrs{b.number()}, {&a, 1}, b.where());
+  }
   return a;
 }
 
@@ -165,7 +232,7 @@ const View& apply_in_place(const View& a, const Operand& b) {
 
 template <size_t... kIndex>
 OperatorFamily family(std::index_sequence<kIndex...>) {
-  return {&record<kIndex>()...};
+  return {&record<kIndex>()..., &number_record<kIndex>()...};
 }
 
 }  // namespace

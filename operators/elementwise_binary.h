@@ -1,9 +1,18 @@
 // Elementwise operators of two operands: arithmetic, comparison, logic, bits.
 //
 // Shapes broadcast as in NumPy, types are promoted as in PyTorch (dtype.h), and a C++ number gives way to the
-// array's type unless its category is higher. All throw InvalidArgument for shapes that do not broadcast,
-// types that the operator does not take, and arrays on different devices. Special values, integer overflow
-// and division by zero are as operators/kernels/binary.h says.
+// array's type unless its category is higher. A number is an attribute of the call, not an array: `x + 1` is
+// one operation, recorded with its number. Each operator has a second record for it, "add_scalar" and so on.
+//
+// Comparisons with numbers are exact, whatever the types: of u8, x < 256 is true everywhere. (A
+// floating-point number meets floating-point elements in their type, so that x == 0.1 is true of f32 elements
+// 0.1f.) In all other operators a number must fit the integer type that it is computed in: x + 300 of u8
+// throws, and so does maximum(x, 300), but minimum(x, 300) is x. In floating point it is rounded, to infinity
+// if need be.
+//
+// All throw InvalidArgument for shapes that do not broadcast, types that the operator does not take, numbers
+// that do not fit, and arrays on different devices. Special values, integer overflow and division by zero are
+// as operators/kernels/binary.h says.
 #pragma once
 
 #include "operators/operand.h"

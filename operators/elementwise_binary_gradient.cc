@@ -1,11 +1,13 @@
 // Gradients of functions of two operands. At kinks they are PyTorch's: equals share the gradient of maximum
 // and minimum, and the first operand has that of fmax and fmin. Nothing divides by 0 on the way to a
 // derivative that is 0, in first and in higher order.
+#include <cmath>
 #include <numbers>
 
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_gradient.h"
 #include "operators/elementwise_unary.h"
+#include "operators/number.h"
 #include "operators/select.h"
 
 namespace mx::detail {
@@ -14,10 +16,38 @@ using kernels::BinaryOp;
 
 namespace {
 
-using G = GradientContext;
-
 constexpr GradientUses kNothing{}, kBoth{.inputs = 3}, kCrosswise{.inputs = 3, .crosswise = true},
     kSecond{.inputs = 2}, kBothAndResult{.inputs = 3, .outputs = 1};
+
+/// The gradient of a call with two operands, of which one may be a number: one formula serves both forms.
+class G {
+ public:
+  explicit G(GradientContext& context) : context_(context) {}
+  G(GradientContext& context, const NumberAttrs& attrs)
+      : context_(context), number_(&attrs.number), array_(attrs.left ? 1 : 0) {}
+
+  const NDArray& head() const { return context_.head(); }
+  const NDArray& output() const { return context_.output(); }
+  /// Never of the number.
+  bool wanted(size_t i) const {
+    return number_ == nullptr ? context_.wanted(i) : i == array_ && context_.wanted(0);
+  }
+  bool is_number(size_t i) const { return number_ != nullptr && i != array_; }
+  const Scalar& number() const { return *number_; }
+  Operand input(size_t i) const {
+    if (is_number(i)) return *number_;
+    return array(i);
+  }
+  /// The operand that is wanted, or one of two arrays.
+  const NDArray& array(size_t i) const { return context_.input(number_ == nullptr ? i : 0); }
+  const Shape& input_shape(size_t i) const { return context_.input_shape(number_ == nullptr ? i : 0); }
+  void set(size_t i, const NDArray& gradient) { context_.set(number_ == nullptr ? i : 0, gradient); }
+
+ private:
+  GradientContext& context_;
+  const Scalar* number_ = nullptr;
+  size_t array_ = 0;  // which operand is the array
+};
 
 /// -x for the gradient of input i; summed first where that is less work.
 NDArray negative(const G& g, size_t i, const NDArray& x) { return -sum_to(x, g.input_shape(i)); }
@@ -54,8 +84,29 @@ void gradient_fmod(G& g) {
   if (g.wanted(1)) g.set(1, negative(g, 1, g.head() * round((g.input(0) - g.output()) / g.input(1))));
 }
 
+// b a^(b - 1), where b is a number.
+void gradient_pow_number(G& g) {
+  const Scalar& b = g.number();
+  if (b.real() == 0) return g.set(0, zeros_like(g.head()));
+  if (b.real() == 1) return g.set(0, g.head());
+  const NDArray& a = g.array(0);
+  const bool whole = !b.floating() && b.fits() && b.integer() != INT64_MIN;
+  const Scalar less = whole ? Scalar(b.integer() - 1) : Scalar(b.real() - 1);
+  g.set(0, g.head() * ((less.real() == 1 ? a : pow(a, less)) * b));
+}
+
+// a^b log(a), where a is a number; it goes to 0 with a where b is not negative.
+void gradient_number_pow(G& g) {
+  const double a = g.number().real();
+  const NDArray part = g.head() * g.output();
+  g.set(1, a == 0 ? part * where(g.array(1) >= 0, 0., -kInfinity) : part * std::log(a));
+}
+
 void gradient_pow(G& g) {
-  const NDArray &a = g.input(0), &b = g.input(1);
+  if (g.is_number(1) && g.wanted(0)) return gradient_pow_number(g);
+  if (g.is_number(0) && g.wanted(1)) return gradient_number_pow(g);
+  if (!g.wanted(0) && !g.wanted(1)) return;
+  const NDArray &a = g.array(0), &b = g.array(1);
   if (g.wanted(0)) {
     // b a^(b - 1); 0, and not 0 times infinity, where both are 0.
     const NDArray exponent = where(logical_and(a == 0, b == 0), 0, b - 1);
@@ -70,7 +121,7 @@ void gradient_pow(G& g) {
 
 template <bool kLarger>
 void gradient_extreme(G& g) {
-  const NDArray &a = g.input(0), &b = g.input(1);
+  const Operand a = g.input(0), b = g.input(1);
   const NDArray shared = where(a == b, g.head() * 0.5, g.head());
   if (g.wanted(0)) g.set(0, where(kLarger ? a < b : a > b, 0, shared));
   if (g.wanted(1)) g.set(1, where(kLarger ? a > b : a < b, 0, shared));
@@ -78,14 +129,19 @@ void gradient_extreme(G& g) {
 
 template <bool kLarger>
 void gradient_number_extreme(G& g) {
-  const NDArray &a = g.input(0), &b = g.input(1);
-  const NDArray first = logical_or(kLarger ? a >= b : a <= b, isnan(b));
+  const Operand a = g.input(0), b = g.input(1);
+  NDArray first = kLarger ? a >= b : a <= b;
+  if (b.is_array()) {
+    first = logical_or(first, isnan(b.array()));
+  } else if (std::isnan(b.number().real())) {
+    first = ones_like(first);
+  }
   if (g.wanted(0)) g.set(0, where(first, g.head(), 0));
   if (g.wanted(1)) g.set(1, where(first, 0, g.head()));
 }
 
 void gradient_atan2(G& g) {
-  const NDArray &y = g.input(0), &x = g.input(1);
+  const Operand y = g.input(0), x = g.input(1);
   const NDArray length = hypot(y, x);
   // 0 at the origin.
   const NDArray divisor = where(length == 0, kInfinity, length), part = g.head() / divisor;
@@ -100,11 +156,17 @@ void gradient_hypot(G& g) {
 }
 
 void gradient_copysign(G& g) {
-  if (g.wanted(0)) g.set(0, g.head() * (sign(g.input(0)) * copysign(1, g.input(1))));
+  if (!g.wanted(0)) return;
+  const NDArray slope = sign(g.array(0));
+  if (g.is_number(1)) {
+    g.set(0, std::signbit(g.number().real()) ? -(g.head() * slope) : g.head() * slope);
+  } else {
+    g.set(0, g.head() * (slope * copysign(1, g.array(1))));
+  }
 }
 
 void gradient_logaddexp(G& g) {
-  const NDArray &a = g.input(0), &b = g.input(1);
+  const Operand a = g.input(0), b = g.input(1);
   // Of exp(a) + exp(b) = 0 neither has a part.
   const NDArray none = g.output() == -kInfinity;
   if (g.wanted(0)) g.set(0, g.head() * sigmoid(where(none, -kInfinity, a - b)));
@@ -118,103 +180,140 @@ void gradient_relu_backward(G& g) {
 }
 
 void gradient_tanh_backward(G& g) {
-  const NDArray &dy = g.input(0), &y = g.input(1);
-  if (g.wanted(0)) g.set(0, tanh_backward(g.head(), y));
-  if (g.wanted(1)) g.set(1, g.head() * dy * (y * -2));
+  if (g.wanted(0)) g.set(0, tanh_backward(g.head(), g.input(1)));
+  if (!g.wanted(1)) return;
+  const NDArray& y = g.array(1);
+  g.set(1, g.head() * g.input(0) * (y * -2));
 }
 
 void gradient_sigmoid_backward(G& g) {
-  const NDArray &dy = g.input(0), &y = g.input(1);
-  if (g.wanted(0)) g.set(0, sigmoid_backward(g.head(), y));
-  if (g.wanted(1)) g.set(1, g.head() * dy * (1 - y * 2));
+  if (g.wanted(0)) g.set(0, sigmoid_backward(g.head(), g.input(1)));
+  if (!g.wanted(1)) return;
+  const NDArray& y = g.array(1);
+  g.set(1, g.head() * g.input(0) * (1 - y * 2));
 }
 
 void gradient_silu_backward(G& g) {
-  const NDArray &dy = g.input(0), &x = g.input(1);
-  if (g.wanted(0)) g.set(0, silu_backward(g.head(), x));
+  if (g.wanted(0)) g.set(0, silu_backward(g.head(), g.input(1)));
   if (!g.wanted(1)) return;
+  const NDArray& x = g.array(1);
   const NDArray s = sigmoid(x);
-  g.set(1, g.head() * dy * (s * (1 - s) * (x * (1 - s * 2) + 2)));
+  g.set(1, g.head() * g.input(0) * (s * (1 - s) * (x * (1 - s * 2) + 2)));
 }
 
 void gradient_gelu_backward(G& g) {
-  const NDArray &dy = g.input(0), &x = g.input(1);
-  if (g.wanted(0)) g.set(0, gelu_backward(g.head(), x));
+  if (g.wanted(0)) g.set(0, gelu_backward(g.head(), g.input(1)));
   if (!g.wanted(1)) return;
+  const NDArray& x = g.array(1);
   constexpr double kDensity = std::numbers::inv_sqrtpi / std::numbers::sqrt2;
   const NDArray xx = square(x);
-  g.set(1, g.head() * dy * (exp(xx * -0.5) * (2 - xx) * kDensity));
+  g.set(1, g.head() * g.input(0) * (exp(xx * -0.5) * (2 - xx) * kDensity));
 }
 
 void gradient_gelu_tanh_backward(G& g) {
-  const NDArray &dy = g.input(0), &x = g.input(1);
-  if (g.wanted(0)) g.set(0, gelu_tanh_backward(g.head(), x));
+  if (g.wanted(0)) g.set(0, gelu_tanh_backward(g.head(), g.input(1)));
   if (!g.wanted(1)) return;
+  const NDArray& x = g.array(1);
   // Of x sigmoid(z(x)), z = k (x + c x^3).
   constexpr double k = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi, c = 0.044715;
   const NDArray xx = square(x), s = sigmoid((xx * c + 1) * x * k);
   const NDArray first = xx * (3 * c * k) + k, second = x * (6 * c * k);
-  g.set(1, g.head() * dy * (s * (1 - s) * (first * 2 + x * ((1 - s * 2) * square(first) + second))));
+  g.set(1, g.head() * g.input(0) * (s * (1 - s) * (first * 2 + x * ((1 - s * 2) * square(first) + second))));
 }
 
 void gradient_binary_cross_entropy(G& g) {
-  const NDArray &x = g.input(0), &target = g.input(1);
   // PyTorch's bound, where the type has it.
   const double least = g.head().dtype() == f16 ? 6e-8 : 1e-12;
-  if (g.wanted(0)) g.set(0, g.head() * ((x - target) / maximum(x * (1 - x), least)));
-  if (g.wanted(1)) g.set(1, g.head() * (maximum(log1p(-x), -100) - maximum(log(x), -100)));
+  if (g.wanted(0)) {
+    const NDArray& x = g.array(0);
+    g.set(0, g.head() * ((x - g.input(1)) / maximum(x * (1 - x), least)));
+  }
+  if (!g.wanted(1)) return;
+  if (g.is_number(0)) {
+    const double x = g.number().real();
+    const auto limited = [](double log) { return log < -100 ? -100 : log; };
+    g.set(1, g.head() * (limited(std::log1p(-x)) - limited(std::log(x))));
+  } else {
+    const NDArray& x = g.array(0);
+    g.set(1, g.head() * (maximum(log1p(-x), -100) - maximum(log(x), -100)));
+  }
+}
+
+template <void (*F)(G&)>
+void with_arrays(GradientContext& context) {
+  G g(context);
+  F(g);
+}
+template <void (*F)(G&)>
+void with_number(GradientContext& context) {
+  G g(context, context.attr<NumberAttrs>());
+  F(g);
+}
+
+// What the gradient of the array looks at, where the other operand is a number: the array, or the result, or
+// both, for a number on the right and for one on the left.
+constexpr GradientUses kArray{.inputs = 1}, kResult{.outputs = 1}, kArrayAndResult{.inputs = 1, .outputs = 1};
+
+template <const GradientUses& kRight, const GradientUses& kLeft>
+GradientUses uses_by_side(const Attrs& attrs) {
+  return attrs.get<NumberAttrs>().left ? kLeft : kRight;
+}
+
+template <void (*F)(G&), const GradientUses& kRight = kNothing, const GradientUses& kLeft = kRight>
+BinaryGradients gradients_of(const GradientUses& arrays) {
+  return {{with_arrays<F>, arrays}, with_number<F>, uses_by_side<kRight, kLeft>};
 }
 
 }  // namespace
 
-ElementwiseGradient binary_gradient(BinaryOp op) {
+BinaryGradients binary_gradient(BinaryOp op) {
   switch (op) {
     case BinaryOp::add:
-      return {gradient_add, kNothing};
+      return gradients_of<gradient_add>(kNothing);
     case BinaryOp::sub:
-      return {gradient_sub, kNothing};
+      return gradients_of<gradient_sub>(kNothing);
     case BinaryOp::mul:
-      return {gradient_mul, kCrosswise};
+      return gradients_of<gradient_mul>(kCrosswise);
     case BinaryOp::div:
-      return {gradient_div, {.inputs = 2, .outputs = 1}};
+      return gradients_of<gradient_div, kNothing, kArrayAndResult>({.inputs = 2, .outputs = 1});
     case BinaryOp::floor_div:
-      return {zero_gradient, kNothing};
+      return {{zero_gradient, kNothing}, zero_gradient, uses_by_side<kNothing, kNothing>};
     case BinaryOp::mod:
-      return {gradient_mod, kBoth};
+      return gradients_of<gradient_mod, kNothing, kArray>(kBoth);
     case BinaryOp::fmod:
-      return {gradient_fmod, kBothAndResult};
+      return gradients_of<gradient_fmod, kNothing, kArrayAndResult>(kBothAndResult);
     case BinaryOp::pow:
-      return {gradient_pow, kBothAndResult};
+      return gradients_of<gradient_pow, kArray, kArrayAndResult>(kBothAndResult);
     case BinaryOp::maximum:
-      return {gradient_extreme<true>, kBoth};
+      return gradients_of<gradient_extreme<true>, kArray>(kBoth);
     case BinaryOp::minimum:
-      return {gradient_extreme<false>, kBoth};
+      return gradients_of<gradient_extreme<false>, kArray>(kBoth);
     case BinaryOp::fmax:
-      return {gradient_number_extreme<true>, kBoth};
+      return gradients_of<gradient_number_extreme<true>, kArray>(kBoth);
     case BinaryOp::fmin:
-      return {gradient_number_extreme<false>, kBoth};
+      return gradients_of<gradient_number_extreme<false>, kArray>(kBoth);
     case BinaryOp::atan2:
-      return {gradient_atan2, kBoth};
+      return gradients_of<gradient_atan2, kArray>(kBoth);
     case BinaryOp::hypot:
-      return {gradient_hypot, kBothAndResult};
+      return gradients_of<gradient_hypot, kArrayAndResult>(kBothAndResult);
     case BinaryOp::copysign:
-      return {gradient_copysign, kBoth};
+      return gradients_of<gradient_copysign, kArray, kNothing>(kBoth);
     case BinaryOp::logaddexp:
-      return {gradient_logaddexp, kBothAndResult};
+      return gradients_of<gradient_logaddexp, kArrayAndResult>(kBothAndResult);
     case BinaryOp::relu_backward:
-      return {gradient_relu_backward, kSecond};
+      return gradients_of<gradient_relu_backward>(kSecond);
     case BinaryOp::tanh_backward:
-      return {gradient_tanh_backward, kBoth};
+      return gradients_of<gradient_tanh_backward, kNothing, kArray>(kBoth);
     case BinaryOp::sigmoid_backward:
-      return {gradient_sigmoid_backward, kBoth};
+      return gradients_of<gradient_sigmoid_backward, kNothing, kArray>(kBoth);
     case BinaryOp::silu_backward:
-      return {gradient_silu_backward, kBoth};
+      return gradients_of<gradient_silu_backward, kNothing, kArray>(kBoth);
     case BinaryOp::gelu_backward:
-      return {gradient_gelu_backward, kBoth};
+      return gradients_of<gradient_gelu_backward, kNothing, kArray>(kBoth);
     case BinaryOp::gelu_tanh_backward:
-      return {gradient_gelu_tanh_backward, kBoth};
+      return gradients_of<gradient_gelu_tanh_backward, kNothing, kArray>(kBoth);
     case BinaryOp::binary_cross_entropy:
-      return {gradient_binary_cross_entropy, kBoth};
+      return gradients_of<gradient_binary_cross_entropy, kArray, kNothing>(kBoth);
     default:
       return {};  // results that are not floating point, and nextafter, which is no function of numbers
   }

@@ -12,7 +12,13 @@ struct ElementwiseGradient {
   GradientUses uses{};
 };
 
+struct BinaryGradients {
+  ElementwiseGradient arrays;                                 ///< of two arrays
+  void (*number)(GradientContext&) = nullptr;                 ///< of an array and a number (NumberAttrs)
+  GradientUses (*number_uses)(const Attrs& attrs) = nullptr;  ///< what that looks at
+};
+
 ElementwiseGradient unary_gradient(kernels::UnaryOp op);
-ElementwiseGradient binary_gradient(kernels::BinaryOp op);
+BinaryGradients binary_gradient(kernels::BinaryOp op);
 
 }  // namespace mx::detail

@@ -42,6 +42,7 @@ void infer_pad(InferContext& c) {
              InvalidArgument, "[", c.name(), "] expected sizes with a sum, got widths ",
              to_string(AttrValue(attrs.widths)));
   }
+  if (mode == PadMode::constant) check_fits(attrs.value, c.dtype(0), c.name());
   c.output(shape, c.dtype(0));
 }
 
@@ -313,13 +314,13 @@ std::string to_string(PadMode mode) {
   return "wrap";
 }
 
-NDArray pad(const Arg& x, const std::vector<int64_t>& widths, PadMode mode, double value) {
+NDArray pad(const Arg& x, const std::vector<int64_t>& widths, PadMode mode, Scalar value) {
   return call(kPad, PadAttrs{widths, to_string(mode), value}, x);
 }
 
 NDArray tile(const Arg& x, const Shape& repeats) { return call(kTile, TileAttrs{repeats}, x); }
 
-NDArray repeat(const Arg& x, int64_t count, int64_t axis) {
+NDArray repeat(const Arg& x, int64_t count, IntArg axis) {
   return call(kRepeat, RepeatAttrs{count, axis}, x);
 }
 
@@ -330,7 +331,7 @@ NDArray roll(const Arg& x, const Shape& shifts, const Shape& axes) {
   return call(kRoll, RollAttrs{shifts, {0}}, {flat, x.where}).reshape(x.array.shape());
 }
 
-NDArray tril(const Arg& x, int64_t k) { return call(kTril, TriangleAttrs{k}, x); }
-NDArray triu(const Arg& x, int64_t k) { return call(kTriu, TriangleAttrs{k}, x); }
+NDArray tril(const Arg& x, IntArg k) { return call(kTril, TriangleAttrs{k}, x); }
+NDArray triu(const Arg& x, IntArg k) { return call(kTriu, TriangleAttrs{k}, x); }
 
 }  // namespace mx

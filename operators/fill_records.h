@@ -14,7 +14,7 @@ namespace mx::detail {
 struct PadAttrs {
   std::vector<int64_t> widths;
   std::string mode = "constant";
-  double value = 0;
+  Scalar value;
   template <class V>
   static void fields(V&& v) {
     v("widths", &PadAttrs::widths, "elements before and after, for each dimension");

@@ -213,14 +213,14 @@ NDArray& shuffle_(NDArray& x, std::source_location where) {
   return default_generator(x.context()).shuffle_(x, where);
 }
 
-Dropout dropout_with_mask(const Arg& x, double p, Generator* generator) {
+Dropout dropout_with_mask(const Arg& x, RealArg p, Generator* generator) {
   Generator& used = generator_or_default(generator, x.array.context());
   const NDArray inputs[] = {x.array, used.key(x.array.numel(), x.where)};
   std::vector<NDArray> both = call(detail::kDropout, DropoutAttrs{p}, inputs, x.where);
   return {std::move(both[0]), std::move(both[1])};
 }
 
-NDArray dropout(const Arg& x, double p, bool train, Generator* generator) {
+NDArray dropout(const Arg& x, RealArg p, bool train, Generator* generator) {
   MX_CHECK(p >= 0 && p <= 1, InvalidArgument, "[dropout] expected a probability from 0 to 1, got ", p);
   return train ? dropout_with_mask(x, p, generator).values : x.array;
 }

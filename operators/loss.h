@@ -70,20 +70,20 @@ NDArray mse_loss(const Arg& x, const NDArray& target, const std::string& reducti
 /// |x - t|.
 NDArray l1_loss(const Arg& x, const NDArray& target, const std::string& reduction = "mean");
 /// (x - t)^2 / 2 up to a distance of delta, delta (|x - t| - delta / 2) beyond.
-NDArray huber_loss(const Arg& x, const NDArray& target, double delta = 1,
+NDArray huber_loss(const Arg& x, const NDArray& target, RealArg delta = 1,
                    const std::string& reduction = "mean");
 /// huber_loss / beta; l1_loss for beta = 0.
-NDArray smooth_l1_loss(const Arg& x, const NDArray& target, double beta = 1,
+NDArray smooth_l1_loss(const Arg& x, const NDArray& target, RealArg beta = 1,
                        const std::string& reduction = "mean");
 /// t (log t - x) for log-probabilities x, 0 log 0 = 0; log_target: the target is log t. `reduction` may also
 /// be "batchmean": the sum over the size of the first dimension.
 NDArray kl_div(const Arg& x, const NDArray& target, const std::string& reduction = "mean",
                bool log_target = false);
 /// max(0, margin - x t) for targets of -1 and 1.
-NDArray hinge_loss(const Arg& x, const NDArray& target, double margin = 1,
+NDArray hinge_loss(const Arg& x, const NDArray& target, RealArg margin = 1,
                    const std::string& reduction = "mean");
 /// x where t is 1, max(0, margin - x) where t is -1 (torch's hinge_embedding_loss).
-NDArray hinge_embedding_loss(const Arg& x, const NDArray& target, double margin = 1,
+NDArray hinge_embedding_loss(const Arg& x, const NDArray& target, RealArg margin = 1,
                              const std::string& reduction = "mean");
 
 }  // namespace mx

@@ -267,19 +267,19 @@ NDArray mse_loss(const Arg& x, const NDArray& target, const std::string& reducti
 NDArray l1_loss(const Arg& x, const NDArray& target, const std::string& reduction) {
   return call(kL1, LossAttrs{reduction}, x, target);
 }
-NDArray huber_loss(const Arg& x, const NDArray& target, double delta, const std::string& reduction) {
+NDArray huber_loss(const Arg& x, const NDArray& target, RealArg delta, const std::string& reduction) {
   return call(kHuber, HuberAttrs{delta, reduction}, x, target);
 }
-NDArray smooth_l1_loss(const Arg& x, const NDArray& target, double beta, const std::string& reduction) {
+NDArray smooth_l1_loss(const Arg& x, const NDArray& target, RealArg beta, const std::string& reduction) {
   return call(kSmoothL1, SmoothL1Attrs{beta, reduction}, x, target);
 }
 NDArray kl_div(const Arg& x, const NDArray& target, const std::string& reduction, bool log_target) {
   return call(kKlDiv, KlDivAttrs{reduction, log_target}, x, target);
 }
-NDArray hinge_loss(const Arg& x, const NDArray& target, double margin, const std::string& reduction) {
+NDArray hinge_loss(const Arg& x, const NDArray& target, RealArg margin, const std::string& reduction) {
   return call(kHinge, HingeAttrs{margin, reduction}, x, target);
 }
-NDArray hinge_embedding_loss(const Arg& x, const NDArray& target, double margin,
+NDArray hinge_embedding_loss(const Arg& x, const NDArray& target, RealArg margin,
                              const std::string& reduction) {
   return call(kHingeEmbedding, HingeAttrs{margin, reduction}, x, target);
 }

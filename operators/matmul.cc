@@ -249,7 +249,7 @@ NDArray outer(const Arg& a, const NDArray& b) {
   checked_numel({a.array.numel(), b.numel()}, size_of(dtype), "outer");
   return mul({a.array.expand_dims(1), a.where}, b.expand_dims(0));
 }
-NDArray addmm(const Arg& c, const NDArray& a, const NDArray& b, double alpha, double beta) {
+NDArray addmm(const Arg& c, const NDArray& a, const NDArray& b, RealArg alpha, RealArg beta) {
   return call(kAddmm, AddmmAttrs{alpha, beta}, c, a, b);
 }
 

@@ -35,6 +35,6 @@ NDArray dot(const Arg& a, const NDArray& b);
 NDArray outer(const Arg& a, const NDArray& b);
 /// beta * c + alpha * a b for matrices a (m, k) and b (k, n); c broadcasts to (m, n). For integers alpha and
 /// beta lose their fractions.
-NDArray addmm(const Arg& c, const NDArray& a, const NDArray& b, double alpha = 1, double beta = 1);
+NDArray addmm(const Arg& c, const NDArray& a, const NDArray& b, RealArg alpha = 1, RealArg beta = 1);
 
 }  // namespace mx

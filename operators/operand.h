@@ -26,7 +26,8 @@ class Operand {
   const Scalar& number() const { return number_; }
   std::source_location where() const { return where_; }
 
-  /// The array, or the number as one of the type and on the device in which it meets `other`.
+  /// The array, or the number as one of the type and on the device in which it meets `other`: for operators
+  /// that have no form with a number. Throws InvalidArgument for one that this type cannot hold.
   NDArray with(const Operand& other, const char* op) const;
 
  private:

@@ -275,7 +275,7 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
   MX_CHECK(results.size() == 1, InvalidArgument, "[", op.name(),
            "] expected an operator with one output to write in place, got one with ", results.size());
   const NDArray& result = results[0];
-  MX_CHECK(is_floating(target.dtype) || !is_floating(result.dtype()), InvalidArgument, "[", op.name(),
+  MX_CHECK(category(result.dtype()) <= category(target.dtype), InvalidArgument, "[", op.name(),
            "] expected a result that an array of ", target.dtype, " can hold in place, got ", result.dtype());
   MX_CHECK(broadcast_shapes(result.shape(), target.shape, op.name()) == target.shape, InvalidArgument, "[",
            op.name(), "] expected a result of the array's shape ", target.shape, " in place, got ",

@@ -88,6 +88,8 @@ void infer_randint(InferContext& c) {
            " and ", attrs.high);
   MX_CHECK(is_integral(attrs.dtype), InvalidArgument, "[", c.name(), "] expected an integer type, got ",
            attrs.dtype);
+  check_fits(attrs.low, attrs.dtype, c.name());
+  check_fits(attrs.high - 1, attrs.dtype, c.name());
   checked_numel(attrs.shape, size_of(attrs.dtype), c.name());
   c.output(attrs.shape, attrs.dtype);
 }

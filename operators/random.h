@@ -114,8 +114,8 @@ struct Dropout {
   NDArray mask;    ///< bool of x's shape: which elements were kept
 };
 /// x floating, p from 0 to 1. A generator of x's device, or null for the default one.
-Dropout dropout_with_mask(const Arg& x, double p, Generator* generator = nullptr);
+Dropout dropout_with_mask(const Arg& x, RealArg p, Generator* generator = nullptr);
 /// The values; without `train` x itself.
-NDArray dropout(const Arg& x, double p, bool train = true, Generator* generator = nullptr);
+NDArray dropout(const Arg& x, RealArg p, bool train = true, Generator* generator = nullptr);
 
 }  // namespace mx

@@ -282,13 +282,13 @@ NDArray count_nonzero(const Arg& x, const Axes& axes, bool keep) {
 NDArray logsumexp(const Arg& x, const Axes& axes, bool keep) {
   return apply<ReduceOp::logsumexp>(x, axes, keep);
 }
-NDArray var(const Arg& x, const Axes& axes, double correction, bool keep) {
+NDArray var(const Arg& x, const Axes& axes, RealArg correction, bool keep) {
   return call(kVar, VarianceAttrs{axes, correction, keep}, x);
 }
-NDArray stddev(const Arg& x, const Axes& axes, double correction, bool keep) {
+NDArray stddev(const Arg& x, const Axes& axes, RealArg correction, bool keep) {
   return call(kStddev, VarianceAttrs{axes, correction, keep}, x);
 }
-NDArray norm(const Arg& x, double p, const Axes& axes, bool keep) {
+NDArray norm(const Arg& x, RealArg p, const Axes& axes, bool keep) {
   return call(kNorm, NormAttrs{axes, p, keep}, x);
 }
 

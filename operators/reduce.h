@@ -3,7 +3,8 @@
 // `axes` is one dimension, a list of different ones, or nothing for all; negative ones count from the end.
 // keep_dims leaves dimensions of size 1 in their place, so that the result broadcasts against the input.
 // Types: f16 and bf16 are accumulated in f32; sum and prod of integers and bool are i64, modulo 2^64; mean,
-// var, stddev, norm and logsumexp of those are f32. sum, prod and mean with a `dtype` have that type, and the
+// var, stddev, norm and logsumexp of those are accumulated without wrapping, in f64 where a sum of i64 might,
+// and are f32. sum, prod and mean with a `dtype` have that type, and the
 // elements are converted before anything is computed: a sum of f16 has the range of f32, one of i64 that of
 // f64. Of no elements: sum 0, prod 1, any false, all true, count_nonzero 0, norm 0, logsumexp -inf, mean, var
 // and stddev NaN.
@@ -96,12 +97,12 @@ NDArray logsumexp(const Arg& x, const Axes& axes = {}, bool keep_dims = false);
 
 /// The sum of squared distances from the mean, over max(0, count - correction): 1 for the estimate from a
 /// sample, 0 for the variance of these numbers.
-NDArray var(const Arg& x, const Axes& axes = {}, double correction = 1, bool keep_dims = false);
+NDArray var(const Arg& x, const Axes& axes = {}, RealArg correction = 1, bool keep_dims = false);
 /// The square root of var(). (A function `std` would hide the namespace.)
-NDArray stddev(const Arg& x, const Axes& axes = {}, double correction = 1, bool keep_dims = false);
+NDArray stddev(const Arg& x, const Axes& axes = {}, RealArg correction = 1, bool keep_dims = false);
 
 /// (sum |x|^p)^(1/p). p = 0 counts what is not zero; infinity takes the largest magnitude, -infinity the
 /// smallest, which there must be.
-NDArray norm(const Arg& x, double p = 2, const Axes& axes = {}, bool keep_dims = false);
+NDArray norm(const Arg& x, RealArg p = 2, const Axes& axes = {}, bool keep_dims = false);
 
 }  // namespace mx

@@ -109,22 +109,22 @@ namespace detail {
 OperatorFamily family_scan() { return family(std::make_index_sequence<std::size(kEntries)>()); }
 }  // namespace detail
 
-NDArray cumsum(const Arg& x, int64_t axis, bool exclusive, bool reverse, std::optional<DType> dtype) {
+NDArray cumsum(const Arg& x, IntArg axis, bool exclusive, bool reverse, std::optional<DType> dtype) {
   return apply<ScanOp::cumsum>(x, {axis, exclusive, reverse}, dtype);
 }
-NDArray cumprod(const Arg& x, int64_t axis, bool exclusive, bool reverse, std::optional<DType> dtype) {
+NDArray cumprod(const Arg& x, IntArg axis, bool exclusive, bool reverse, std::optional<DType> dtype) {
   return apply<ScanOp::cumprod>(x, {axis, exclusive, reverse}, dtype);
 }
-NDArray cummax(const Arg& x, int64_t axis, bool exclusive, bool reverse) {
+NDArray cummax(const Arg& x, IntArg axis, bool exclusive, bool reverse) {
   return apply<ScanOp::cummax>(x, axis, exclusive, reverse);
 }
-NDArray cummin(const Arg& x, int64_t axis, bool exclusive, bool reverse) {
+NDArray cummin(const Arg& x, IntArg axis, bool exclusive, bool reverse) {
   return apply<ScanOp::cummin>(x, axis, exclusive, reverse);
 }
-NDArray logcumsumexp(const Arg& x, int64_t axis, bool exclusive, bool reverse) {
+NDArray logcumsumexp(const Arg& x, IntArg axis, bool exclusive, bool reverse) {
   return apply<ScanOp::logcumsumexp>(x, axis, exclusive, reverse);
 }
-NDArray linear_recurrence(const Arg& a, const NDArray& b, int64_t axis, bool reverse) {
+NDArray linear_recurrence(const Arg& a, const NDArray& b, IntArg axis, bool reverse) {
   return call(kLinearRecurrence, RecurrenceAttrs{axis, reverse}, a, b);
 }
 

@@ -36,17 +36,17 @@ struct RecurrenceAttrs {
 };
 
 /// With a dtype (any but bool): of the elements in that type, and kept in it.
-NDArray cumsum(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false,
+NDArray cumsum(const Arg& x, IntArg axis = 0, bool exclusive = false, bool reverse = false,
                std::optional<DType> dtype = {});
-NDArray cumprod(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false,
+NDArray cumprod(const Arg& x, IntArg axis = 0, bool exclusive = false, bool reverse = false,
                 std::optional<DType> dtype = {});
 /// Exclusive, it begins with the smallest value of the type; cummin with the largest.
-NDArray cummax(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
-NDArray cummin(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
-NDArray logcumsumexp(const Arg& x, int64_t axis = 0, bool exclusive = false, bool reverse = false);
+NDArray cummax(const Arg& x, IntArg axis = 0, bool exclusive = false, bool reverse = false);
+NDArray cummin(const Arg& x, IntArg axis = 0, bool exclusive = false, bool reverse = false);
+NDArray logcumsumexp(const Arg& x, IntArg axis = 0, bool exclusive = false, bool reverse = false);
 
 /// y[i] = a[i] * y[i - 1] + b[i] along an axis, from y[0] = b[0]; reverse: y[i] = a[i] * y[i + 1] + b[i],
 /// from the end. One shape, floating-point types.
-NDArray linear_recurrence(const Arg& a, const NDArray& b, int64_t axis = 0, bool reverse = false);
+NDArray linear_recurrence(const Arg& a, const NDArray& b, IntArg axis = 0, bool reverse = false);
 
 }  // namespace mx

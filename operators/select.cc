@@ -1,11 +1,13 @@
 #include "operators/select.h"
 
 #include <limits>
+#include <optional>
 
 #include "engine/base/check.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/kernels/binary.h"
+#include "operators/kernels/element.h"
 
 namespace mx {
 namespace {
@@ -48,6 +50,111 @@ void gradient_clamp(GradientContext& g) {
   if (g.wanted(2)) g.set(2, where(logical_or(x > high, high < low), g.head(), 0));
 }
 
+// The forms with numbers.
+
+/// A missing number is an array among the inputs.
+struct WhereNumbers {
+  std::optional<Scalar> a, b;
+  template <class V>
+  static void fields(V&& v) {
+    v("a", &WhereNumbers::a, "what is taken where the condition holds; none: x");
+    v("b", &WhereNumbers::b, "what is taken elsewhere; none: x");
+  }
+};
+
+struct ClampNumbers {
+  std::optional<Scalar> low, high;
+  template <class V>
+  static void fields(V&& v) {
+    v("low", &ClampNumbers::low, "the lower limit");
+    v("high", &ClampNumbers::high, "the upper limit");
+  }
+};
+
+NDArray clamped(const Arg& x, const ClampNumbers& limits);
+
+void infer_where_numbers(InferContext& c) {
+  const auto& [a, b] = c.attr<WhereNumbers>();
+  MX_CHECK((a || b) && c.inputs() == (a && b ? 1 : 2), InvalidArgument, "[", c.name(),
+           "] expected a number and an array to choose from, or two numbers, got ", c.inputs() - 1,
+           " arrays and ", (a ? 1 : 0) + (b ? 1 : 0), " numbers");
+  if (a && b) {
+    DType dtype = promote(a->category(), b->category());
+    if (dtype == f64) dtype = f32;
+    check_fits(*a, dtype, c.name());
+    check_fits(*b, dtype, c.name());
+    return c.output(c.shape(0), dtype);
+  }
+  const Scalar& number = a ? *a : *b;
+  const DType dtype = promote_weak(c.dtype(1), number.category());
+  check_fits(number, dtype, c.name());
+  c.output(broadcast_shapes(c.shape(0), c.shape(1), c.name()), dtype);
+}
+
+void run_where_numbers(const KernelArgs& args) {
+  const auto& [a, b] = args.attr<WhereNumbers>();
+  const Tensor& out = args.out[0];
+  const kernels::Element first(a.value_or(0), out.dtype, out.shape),
+      second(b.value_or(0), out.dtype, out.shape);
+  const auto array = [&] { return args.in[1].broadcast(out.shape); };
+  kernels::where(out, args.in[0].broadcast(out.shape), a ? *first : array(), b ? *second : array());
+}
+
+void gradient_where_numbers(GradientContext& g) {
+  const auto& [a, b] = g.attr<WhereNumbers>();
+  if (g.inputs() < 2 || !g.wanted(1)) return;
+  g.set(1, a ? where(g.input(0), 0, g.head()) : where(g.input(0), g.head(), 0));
+}
+
+void infer_clamp_numbers(InferContext& c) {
+  const auto& [low, high] = c.attr<ClampNumbers>();
+  DType dtype = c.dtype(0);
+  for (const auto& limit : {low, high})
+    if (limit) dtype = promote_weak(dtype, limit->category());
+  if (!is_floating(dtype)) {
+    if (low && !below_all(*low, dtype)) check_fits(*low, dtype, c.name());
+    if (high && !above_all(*high, dtype)) check_fits(*high, dtype, c.name());
+  }
+  c.output(c.shape(0), dtype);
+}
+
+void run_clamp_numbers(const KernelArgs& args) {
+  const auto& [low, high] = args.attr<ClampNumbers>();
+  kernels::clamp(args.out[0], args.in[0], low, high);
+}
+
+// As of arrays.
+void gradient_clamp_numbers(GradientContext& g) {
+  const NDArray& x = g.input(0);
+  if (g.wanted(0)) g.set(0, where(clamped(x, g.attr<ClampNumbers>()) == x, g.head(), 0));
+}
+
+const Operator kWhereNumbers = {
+    .kernel = {"where_scalar", run_where_numbers, nullptr, kDirectElements},
+    .doc = "Where the condition is not zero a, elsewhere b, of which one or both are numbers.",
+    .family = "select",
+    .inputs = {"condition", "x?"},
+    .attrs = &kAttrType<WhereNumbers>,
+    .infer = infer_where_numbers,
+    .gradient = gradient_where_numbers,
+    .gradient_uses = {.inputs = 1},
+    .in_place = 2,
+    .elementwise = true,
+};
+
+const Operator kClampNumbers = {
+    .kernel = {"clamp_scalar", run_clamp_numbers, nullptr, kDirectElements},
+    .doc = "min(max(x, low), high) of numbers; NaN if one of the three is.",
+    .family = "select",
+    .inputs = {"x"},
+    .attrs = &kAttrType<ClampNumbers>,
+    .infer = infer_clamp_numbers,
+    .gradient = gradient_clamp_numbers,
+    .gradient_uses = {.inputs = 1},
+    .in_place = 1,
+    .elementwise = true,
+};
+
 const Operator kWhere = {
     .kernel = {"where", run_where, nullptr, kDirectElements},
     .doc = "a where the condition is not zero, b elsewhere.",
@@ -72,39 +179,48 @@ const Operator kClamp = {
     .elementwise = true,
 };
 
-NDArray number_like(const Operand& number, const NDArray& array) {
-  return number.is_array()
-             ? number.array()
-             : scalar_array(number.number(), promote_weak(array.dtype(), number.number().category()),
-                            array.context());
+NDArray clamped(const Arg& x, const ClampNumbers& limits) { return call(kClampNumbers, limits, x); }
+
+/// The limit as an array beside x. One beyond an integer type on its own side limits as the type's end does.
+NDArray limit_array(const Operand& limit, bool is_low, const Arg& x) {
+  if (limit.is_array()) return limit.array();
+  const DType dtype = promote_weak(x.array.dtype(), limit.number().category());
+  const bool beyond = is_low ? below_all(limit.number(), dtype) : above_all(limit.number(), dtype);
+  if (!beyond) return limit.with({x.array, x.where}, "clamp");
+  const int64_t end = is_low ? INT64_MIN : INT64_MAX;
+  return scalar_array(
+      visit(dtype, [end](auto tag) { return Scalar(Scalar(end).to<typename decltype(tag)::type>()); }), dtype,
+      x.array.context(), x.where);
 }
 
 }  // namespace
 
 namespace detail {
-OperatorFamily family_select() { return {&kWhere, &kClamp}; }
+OperatorFamily family_select() { return {&kWhere, &kWhereNumbers, &kClamp, &kClampNumbers}; }
 const Operator& where_operator() { return kWhere; }
 }  // namespace detail
 
 NDArray where(const Arg& condition, const Operand& a, const Operand& b) {
-  if (a.is_array() || b.is_array())
-    return call(kWhere, {}, condition, a.with(b, "where"), b.with(a, "where"));
-  DType dtype = promote(a.number().category(), b.number().category());
-  if (dtype == f64) dtype = f32;
-  const Context context = condition.array.context();
-  return call(kWhere, {}, condition, scalar_array(a.number(), dtype, context, condition.where),
-              scalar_array(b.number(), dtype, context, condition.where));
+  if (a.is_array() && b.is_array()) return call(kWhere, {}, condition, a.array(), b.array());
+  WhereNumbers numbers;
+  if (!a.is_array()) numbers.a = a.number();
+  if (!b.is_array()) numbers.b = b.number();
+  if (!a.is_array() && !b.is_array()) return call(kWhereNumbers, numbers, condition);
+  return call(kWhereNumbers, numbers, condition, a.is_array() ? a.array() : b.array());
 }
 
 NDArray clamp(const Arg& x, const Operand& low, const Operand& high) {
-  return call(kClamp, {}, x, number_like(low, x.array), number_like(high, x.array));
+  if (!low.is_array() && !high.is_array()) return clamped(x, {low.number(), high.number()});
+  return call(kClamp, {}, x, limit_array(low, true, x), limit_array(high, false, x));
 }
 // Of floating point not maximum() and minimum(): where x is the limit, the gradient is x's alone.
 NDArray clamp_min(const Arg& x, const Operand& low) {
+  if (!low.is_array()) return clamped(x, {low.number(), {}});
   if (!is_floating(x.array.dtype())) return maximum({x.array, x.where}, low);
   return clamp(x, low, std::numeric_limits<double>::infinity());
 }
 NDArray clamp_max(const Arg& x, const Operand& high) {
+  if (!high.is_array()) return clamped(x, {{}, high.number()});
   if (!is_floating(x.array.dtype())) return minimum({x.array, x.where}, high);
   return clamp(x, -std::numeric_limits<double>::infinity(), high);
 }
@@ -132,7 +248,8 @@ NDArray masked_fill(const Arg& x, const NDArray& mask, Scalar value) {
   MX_CHECK(promote_weak(array.dtype(), value.category()) == array.dtype(), InvalidArgument,
            "[masked_fill] expected a value that an array of ", array.dtype(), " can hold, got one of type ",
            value.category());
-  return call(kWhere, {}, {mask, x.where}, scalar_array(value, array.dtype(), array.context()), array);
+  check_fits(value, array.dtype(), "masked_fill");
+  return call(kWhereNumbers, WhereNumbers{value, {}}, {mask, x.where}, array);
 }
 
 }  // namespace mx

@@ -8,9 +8,11 @@
 namespace mx {
 
 /// a where the condition is not zero, b elsewhere. Both may be numbers: then the result is f32, i64 or bool.
+/// Throws InvalidArgument for a number that the result's type cannot hold (fits() in ndarray/scalar.h).
 NDArray where(const Arg& condition, const Operand& a, const Operand& b);
 
-/// min(max(x, low), high): NaN if one of the three is, high where low > high.
+/// min(max(x, low), high): NaN if one of the three is, high where low > high. Numbers beyond an integer type
+/// limit nothing on their own side (0 and 256 of u8); on the other side they throw InvalidArgument.
 NDArray clamp(const Arg& x, const Operand& low, const Operand& high);
 NDArray clamp_min(const Arg& x, const Operand& low);
 NDArray clamp_max(const Arg& x, const Operand& high);

@@ -138,11 +138,11 @@ namespace detail {
 OperatorFamily family_shape_ops() { return {&kConcat, &kSplit}; }
 }  // namespace detail
 
-NDArray concat(std::span<const NDArray> arrays, int64_t axis, std::source_location where) {
+NDArray concat(std::span<const NDArray> arrays, IntArg axis, std::source_location where) {
   return call(kConcat, AxisAttrs{axis}, arrays, where).at(0);
 }
 
-NDArray stack(std::span<const NDArray> arrays, int64_t axis, std::source_location where) {
+NDArray stack(std::span<const NDArray> arrays, IntArg axis, std::source_location where) {
   MX_CHECK(!arrays.empty(), InvalidArgument, "[stack] expected at least one array, got none");
   const int d = normalize_axis(axis, arrays[0].rank() + 1, "stack");
   std::vector<NDArray> views;
@@ -167,10 +167,10 @@ NDArray vstack(std::span<const NDArray> arrays, std::source_location where) {
   return concat(each(arrays, least), 0, where);
 }
 
-NDArray concat(std::initializer_list<NDArray> arrays, int64_t axis, std::source_location where) {
+NDArray concat(std::initializer_list<NDArray> arrays, IntArg axis, std::source_location where) {
   return concat(list(arrays), axis, where);
 }
-NDArray stack(std::initializer_list<NDArray> arrays, int64_t axis, std::source_location where) {
+NDArray stack(std::initializer_list<NDArray> arrays, IntArg axis, std::source_location where) {
   return stack(list(arrays), axis, where);
 }
 NDArray hstack(std::initializer_list<NDArray> arrays, std::source_location where) {
@@ -180,11 +180,11 @@ NDArray vstack(std::initializer_list<NDArray> arrays, std::source_location where
   return vstack(list(arrays), where);
 }
 
-std::vector<NDArray> split(const Arg& x, const std::vector<int64_t>& sizes, int64_t axis) {
+std::vector<NDArray> split(const Arg& x, const std::vector<int64_t>& sizes, IntArg axis) {
   return call(kSplit, SplitAttrs{sizes, axis}, {&x.array, 1}, x.where);
 }
 
-std::vector<NDArray> split(const Arg& x, int64_t parts, int64_t axis) {
+std::vector<NDArray> split(const Arg& x, int64_t parts, IntArg axis) {
   const int d = normalize_axis(axis, x.array.rank(), "split");
   const int64_t size = x.array.shape()[d];
   MX_CHECK(parts > 0 && size % parts == 0, InvalidArgument,
@@ -193,7 +193,7 @@ std::vector<NDArray> split(const Arg& x, int64_t parts, int64_t axis) {
   return split(x, std::vector<int64_t>(static_cast<size_t>(parts), size / parts), d);
 }
 
-std::vector<NDArray> chunk(const Arg& x, int64_t parts, int64_t axis) {
+std::vector<NDArray> chunk(const Arg& x, int64_t parts, IntArg axis) {
   const int d = normalize_axis(axis, x.array.rank(), "chunk");
   MX_CHECK(parts > 0, InvalidArgument, "[chunk] expected a number of parts above 0, got ", parts);
   const int64_t size = x.array.shape()[d];
@@ -211,7 +211,7 @@ NDArray flip(const NDArray& x, const Shape& axes) {
   return result;
 }
 
-NDArray repeat(const Arg& x, const std::vector<int64_t>& counts, int64_t axis) {
+NDArray repeat(const Arg& x, const std::vector<int64_t>& counts, IntArg axis) {
   const int d = normalize_axis(axis, x.array.rank(), "repeat");
   const int64_t size = x.array.shape()[d];
   MX_CHECK(static_cast<int64_t>(counts.size()) == size, InvalidArgument, "[repeat] expected ", size,
@@ -231,7 +231,7 @@ NDArray repeat(const Arg& x, const std::vector<int64_t>& counts, int64_t axis) {
   return take(x, array(indices, x.array.context(), x.where), d);
 }
 
-NDArray repeat(const Arg& x, const NDArray& counts, int64_t axis) {
+NDArray repeat(const Arg& x, const NDArray& counts, IntArg axis) {
   MX_CHECK(counts.rank() == 1 && is_integral(counts.dtype()), InvalidArgument,
            "[repeat] expected counts of an integer type and rank 1, got ", counts.dtype(), " ",
            counts.shape());

@@ -16,19 +16,19 @@
 namespace mx {
 
 /// One behind the other along an axis that exists; the other sizes must be equal.
-NDArray concat(std::span<const NDArray> arrays, int64_t axis = 0,
+NDArray concat(std::span<const NDArray> arrays, IntArg axis = 0,
                std::source_location where = std::source_location::current());
 /// One behind the other along a new axis; the shapes must be equal.
-NDArray stack(std::span<const NDArray> arrays, int64_t axis = 0,
+NDArray stack(std::span<const NDArray> arrays, IntArg axis = 0,
               std::source_location where = std::source_location::current());
 /// As in NumPy: concat along the second axis, of vectors along the first; concat of at least matrices.
 NDArray hstack(std::span<const NDArray> arrays, std::source_location where = std::source_location::current());
 NDArray vstack(std::span<const NDArray> arrays, std::source_location where = std::source_location::current());
 
 // Lists in braces: concat({a, b}, 1).
-NDArray concat(std::initializer_list<NDArray> arrays, int64_t axis = 0,
+NDArray concat(std::initializer_list<NDArray> arrays, IntArg axis = 0,
                std::source_location where = std::source_location::current());
-NDArray stack(std::initializer_list<NDArray> arrays, int64_t axis = 0,
+NDArray stack(std::initializer_list<NDArray> arrays, IntArg axis = 0,
               std::source_location where = std::source_location::current());
 NDArray hstack(std::initializer_list<NDArray> arrays,
                std::source_location where = std::source_location::current());
@@ -36,11 +36,11 @@ NDArray vstack(std::initializer_list<NDArray> arrays,
                std::source_location where = std::source_location::current());
 
 /// `parts` equal pieces; the size must be a multiple. Copies, made by one operation; slice() gives views.
-std::vector<NDArray> split(const Arg& x, int64_t parts, int64_t axis = 0);
+std::vector<NDArray> split(const Arg& x, int64_t parts, IntArg axis = 0);
 /// Pieces of those sizes, which must add up.
-std::vector<NDArray> split(const Arg& x, const std::vector<int64_t>& sizes, int64_t axis = 0);
+std::vector<NDArray> split(const Arg& x, const std::vector<int64_t>& sizes, IntArg axis = 0);
 /// At most `parts` pieces of equal size, but for the last, which may be smaller; as torch.chunk.
-std::vector<NDArray> chunk(const Arg& x, int64_t parts, int64_t axis = 0);
+std::vector<NDArray> chunk(const Arg& x, int64_t parts, IntArg axis = 0);
 
 /// What stands beyond the edge. constant: a value; edge: the outermost element; reflect: mirrored without it;
 /// symmetric: mirrored with it; wrap: from the other side. As numpy.pad; but for `constant` the dimension
@@ -49,7 +49,7 @@ enum class PadMode : uint8_t { constant, edge, reflect, symmetric, wrap };
 std::string to_string(PadMode mode);
 /// `widths`: how much before and after, for each dimension: {before0, after0, before1, ..}.
 NDArray pad(const Arg& x, const std::vector<int64_t>& widths, PadMode mode = PadMode::constant,
-            double value = 0);
+            Scalar value = 0);
 
 /// View. In reverse along those axes; none given: all.
 NDArray flip(const NDArray& x, const Shape& axes = {});
@@ -57,18 +57,18 @@ NDArray flip(const NDArray& x, const Shape& axes = {});
 /// front; as numpy.tile.
 NDArray tile(const Arg& x, const Shape& repeats);
 /// Each entry along the axis that often, as numpy.repeat.
-NDArray repeat(const Arg& x, int64_t count, int64_t axis = 0);
+NDArray repeat(const Arg& x, int64_t count, IntArg axis = 0);
 /// Entry i counts[i] times.
-NDArray repeat(const Arg& x, const std::vector<int64_t>& counts, int64_t axis = 0);
+NDArray repeat(const Arg& x, const std::vector<int64_t>& counts, IntArg axis = 0);
 /// The same with counts in an array, for which it waits.
-NDArray repeat(const Arg& x, const NDArray& counts, int64_t axis = 0);
+NDArray repeat(const Arg& x, const NDArray& counts, IntArg axis = 0);
 /// Shifted towards the end, what falls off comes in at the beginning; no axes: as if flat. As numpy.roll.
 NDArray roll(const Arg& x, const Shape& shifts, const Shape& axes = {});
 
 /// The part of each matrix (the last two dimensions) on and below the diagonal `k` (above is positive), with
 /// 0 elsewhere; and on and above.
-NDArray tril(const Arg& x, int64_t k = 0);
-NDArray triu(const Arg& x, int64_t k = 0);
+NDArray tril(const Arg& x, IntArg k = 0);
+NDArray triu(const Arg& x, IntArg k = 0);
 
 /// Views of one shape, that to which all broadcast. Not for writing.
 std::vector<NDArray> broadcast_arrays(std::span<const NDArray> arrays);

@@ -123,12 +123,12 @@ namespace detail {
 OperatorFamily family_softmax() { return {&kSoftmax, &kLogSoftmax, &kSoftmaxBackward, &kLogSoftmaxBackward}; }
 }  // namespace detail
 
-NDArray softmax(const Arg& x, int64_t axis) { return call(kSoftmax, SoftmaxAttrs{axis}, x); }
-NDArray log_softmax(const Arg& x, int64_t axis) { return call(kLogSoftmax, SoftmaxAttrs{axis}, x); }
-NDArray softmax_backward(const Arg& dy, const NDArray& y, int64_t axis) {
+NDArray softmax(const Arg& x, IntArg axis) { return call(kSoftmax, SoftmaxAttrs{axis}, x); }
+NDArray log_softmax(const Arg& x, IntArg axis) { return call(kLogSoftmax, SoftmaxAttrs{axis}, x); }
+NDArray softmax_backward(const Arg& dy, const NDArray& y, IntArg axis) {
   return call(kSoftmaxBackward, SoftmaxAttrs{axis}, dy, y);
 }
-NDArray log_softmax_backward(const Arg& dy, const NDArray& y, int64_t axis) {
+NDArray log_softmax_backward(const Arg& dy, const NDArray& y, IntArg axis) {
   return call(kLogSoftmaxBackward, SoftmaxAttrs{axis}, dy, y);
 }
 

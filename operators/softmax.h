@@ -19,12 +19,12 @@ struct SoftmaxAttrs {
   }
 };
 
-NDArray softmax(const Arg& x, int64_t axis = -1);
-NDArray log_softmax(const Arg& x, int64_t axis = -1);
+NDArray softmax(const Arg& x, IntArg axis = -1);
+NDArray log_softmax(const Arg& x, IntArg axis = -1);
 
 /// d(loss)/dx from d(loss)/dy and y = softmax(x), of one shape.
-NDArray softmax_backward(const Arg& dy, const NDArray& y, int64_t axis = -1);
+NDArray softmax_backward(const Arg& dy, const NDArray& y, IntArg axis = -1);
 /// The same where y = log_softmax(x).
-NDArray log_softmax_backward(const Arg& dy, const NDArray& y, int64_t axis = -1);
+NDArray log_softmax_backward(const Arg& dy, const NDArray& y, IntArg axis = -1);
 
 }  // namespace mx

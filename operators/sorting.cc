@@ -183,15 +183,15 @@ namespace detail {
 OperatorFamily family_sorting() { return {&kSort, &kArgsort, &kTopK, &kUnique, &kSearchsorted}; }
 }  // namespace detail
 
-NDArray sort(const Arg& x, int64_t axis, bool descending) {
+NDArray sort(const Arg& x, IntArg axis, bool descending) {
   return call(kSort, SortAttrs{axis, descending}, x);
 }
 
-NDArray argsort(const Arg& x, int64_t axis, bool descending) {
+NDArray argsort(const Arg& x, IntArg axis, bool descending) {
   return call(kArgsort, SortAttrs{axis, descending}, x);
 }
 
-TopK topk(const Arg& x, int64_t k, int64_t axis, bool largest) {
+TopK topk(const Arg& x, int64_t k, IntArg axis, bool largest) {
   std::vector<NDArray> both = call(kTopK, TopKAttrs{k, axis, largest}, {&x.array, 1}, x.where);
   return {std::move(both[0]), std::move(both[1])};
 }

@@ -12,9 +12,9 @@
 
 namespace mx {
 
-NDArray sort(const Arg& x, int64_t axis = -1, bool descending = false);
+NDArray sort(const Arg& x, IntArg axis = -1, bool descending = false);
 /// The indices along the axis that sort x.
-NDArray argsort(const Arg& x, int64_t axis = -1, bool descending = false);
+NDArray argsort(const Arg& x, IntArg axis = -1, bool descending = false);
 
 struct TopK {
   NDArray values;
@@ -22,7 +22,7 @@ struct TopK {
 };
 /// The k largest (NaNs only when there is nothing else) or smallest along the axis, in order, and where they
 /// are.
-TopK topk(const Arg& x, int64_t k, int64_t axis = -1, bool largest = true);
+TopK topk(const Arg& x, int64_t k, IntArg axis = -1, bool largest = true);
 
 struct UniqueResult {
   NDArray values;   ///< (n,): the different elements, ascending; of equals with different bits the first

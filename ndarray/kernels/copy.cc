@@ -177,12 +177,13 @@ void copy_short_runs(const LoopPlan<2>& plan, ConvertRow row, const Tensor& targ
                });
 }
 
-template <class Value>
-void fill_any(const Tensor& target, Value value) {
+}  // namespace
+
+void fill(const Tensor& target, const Scalar& value) {
   const LoopPlan<1> plan({&target});
   visit(target.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const T element = convert<T>(value);
+    const T element = value.to<T>();
     T* const to = target.as<T>();
     parallel_runs<1>(plan, [&](const int64_t* offsets, int64_t n) {
       T* t = to + offsets[0];
@@ -195,8 +196,6 @@ void fill_any(const Tensor& target, Value value) {
     });
   });
 }
-
-}  // namespace
 
 void copy(const Tensor& target, const Tensor& source) {
   const LoopPlan<2> plan({&target, &source});
@@ -234,8 +233,5 @@ void copy(const Tensor& target, const Tensor& source) {
     stream_fence();
   });
 }
-
-void fill(const Tensor& target, double value) { fill_any(target, value); }
-void fill(const Tensor& target, int64_t value) { fill_any(target, value); }
 
 }  // namespace mx::kernels

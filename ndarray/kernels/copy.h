@@ -1,8 +1,7 @@
 // Copies and fills on the CPU: any types, any strides.
 #pragma once
 
-#include <cstdint>
-
+#include "ndarray/scalar.h"
 #include "ndarray/tensor.h"
 
 namespace mx::kernels {
@@ -14,8 +13,7 @@ namespace mx::kernels {
 /// threads.
 void copy(const Tensor& target, const Tensor& source);
 
-/// target[i] = value, converted in the same way.
-void fill(const Tensor& target, double value);
-void fill(const Tensor& target, int64_t value);
+/// target[i] = value, as Scalar::to converts it.
+void fill(const Tensor& target, const Scalar& value);
 
 }  // namespace mx::kernels

@@ -50,9 +50,6 @@ static_assert(sizeof(kBinaryNames) / sizeof(*kBinaryNames) == kBinaryOps);
 
 constexpr bool to_bool(BinaryOp op) { return op >= BinaryOp::equal && op <= BinaryOp::logical_xor; }
 
-// The type that rows are computed in: the halves have none of their own.
-DType row_type(DType type) { return type == DType::f16 || type == DType::bf16 ? DType::f32 : type; }
-
 struct Rows {
   Row row[kBinaryOps][kDTypes];
   Rows() {
@@ -116,11 +113,13 @@ void where(const Tensor& out, const Tensor& condition, const Tensor& a, const Te
 }
 
 void clamp(const Tensor& out, const Tensor& x, const Tensor& low, const Tensor& high) {
+  const DType type = row_type(out.dtype);
+  const Row row = clamp_row(type);
+  if (run_small(row, type, type, out, x, low, high)) return;
   check_shape("clamp", out, x);
   check_shape("clamp", out, low);
   check_shape("clamp", out, high);
-  const DType type = row_type(out.dtype);
-  walk_rows<3>({clamp_row(type), type, {type, type, type}}, out, {&x, &low, &high});
+  walk_rows<3>({row, type, {type, type, type}}, out, {&x, &low, &high});
 }
 
 }  // namespace mx::kernels

@@ -14,7 +14,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "ndarray/scalar.h"
 #include "ndarray/tensor.h"
 
 namespace mx::kernels {
@@ -80,11 +82,25 @@ DType binary_result(BinaryOp op, DType computing);
 /// order, but must not overlap them otherwise. Runs on several threads when large. Throws InvalidArgument.
 void binary(BinaryOp op, const Tensor& out, const Tensor& a, const Tensor& b);
 
+/// out[i] = op(a[i], number), or op(number, a[i]) where the number is on the left.
+///
+/// Comparisons are exact: no element and no number is rounded, with one exception. A floating-point number
+/// that meets floating-point elements is first rounded to their type, unless that makes it 0 or infinite:
+/// then x == 0.1 is true of the float that is written 0.1f. Logical operations look at the number's truth.
+/// All others compute with the number as the type of computation has it (float32 for the halves).
+///
+/// pow with the exponents 0, 0.5, 1, 1.5, 2, 3, 4, -0.5, -1 and -2 multiplies, divides and takes roots,
+/// within the accuracy above.
+void binary_number(BinaryOp op, const Tensor& out, const Tensor& a, const Scalar& number, bool left);
+
 /// out[i] = condition[i] ? a[i] : b[i]. condition is converted to bool, a and b to the type of out.
 void where(const Tensor& out, const Tensor& condition, const Tensor& a, const Tensor& b);
 
 /// out[i] = min(max(x[i], low[i]), high[i]) in the type of out; NaN if any of the three is. Where low > high
 /// the result is high.
 void clamp(const Tensor& out, const Tensor& x, const Tensor& low, const Tensor& high);
+/// The same with numbers; a limit may be missing.
+void clamp(const Tensor& out, const Tensor& x, const std::optional<Scalar>& low,
+           const std::optional<Scalar>& high);
 
 }  // namespace mx::kernels

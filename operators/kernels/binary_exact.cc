@@ -47,28 +47,34 @@ struct Divide {
     return a / b;
   }
 };
+// (Two choices, one after the other: of one choice with two conditions a loop of several does not become
+// vectors.)
 struct Maximum {
   template <class T>
   static HWY_INLINE T of(T a, T b) {
-    return a > b || a != a ? a : b;
+    const T chosen = a > b ? a : b;
+    return a != a ? a : chosen;
   }
 };
 struct Minimum {
   template <class T>
   static HWY_INLINE T of(T a, T b) {
-    return a < b || a != a ? a : b;
+    const T chosen = a < b ? a : b;
+    return a != a ? a : chosen;
   }
 };
 struct FMaximum {
   template <class T>
   static HWY_INLINE T of(T a, T b) {
-    return a > b || b != b ? a : b;
+    const T chosen = a > b ? a : b;
+    return b != b ? a : chosen;
   }
 };
 struct FMinimum {
   template <class T>
   static HWY_INLINE T of(T a, T b) {
-    return a < b || b != b ? a : b;
+    const T chosen = a < b ? a : b;
+    return b != b ? a : chosen;
   }
 };
 struct CopySignTo {

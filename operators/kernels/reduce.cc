@@ -433,8 +433,11 @@ void reduce(ReduceOp op, const Tensor& out, const Tensor& in, const Shape& axes,
            "] expected at least one element to choose from, got shape ", in.shape, " and axes ", axes);
   if (job.plan.kept_count == 0) return;
   const bool real = job.fold == Fold::logsumexp || job.fold == Fold::moments;
-  const DType type = options.in.value_or(in.dtype);
-  if (type == f64 || (real && !is_floating(type))) {
+  // A mean of integers is computed from them, whatever its type: in double where a sum of i64 might wrap,
+  // from an exact sum of the narrower types.
+  const bool mean_of_integers = op == ReduceOp::mean && !is_floating(in.dtype);
+  const DType type = mean_of_integers ? in.dtype : options.in.value_or(in.dtype);
+  if (type == f64 || (!is_floating(type) && (real || (mean_of_integers && type == i64)))) {
     run<double>(job);
   } else if (is_floating(type)) {
     run<float>(job);

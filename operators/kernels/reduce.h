@@ -1,9 +1,10 @@
 // Reductions on the CPU: any set of axes, any strides, any types.
 //
-// f16 and bf16 are accumulated in f32, integers and bool in i64 (modulo 2^64); mean, var, std and logsumexp
-// of integers in f64. Floating-point sums are trees over pieces of 1024 elements, or 64 rows, so that the
-// rounding error grows with the logarithm of the count. What is combined with what follows from shape and
-// strides alone: the same input gives the same bits at any number of threads.
+// f16 and bf16 are accumulated in f32, integers and bool in i64 (modulo 2^64); var, std and logsumexp of
+// integers and the mean of i64 in f64 (sums of narrower integers are exact). Floating-point sums are trees
+// over pieces of 1024 elements, or 64 rows, so that the rounding error grows with the logarithm of the count.
+// What is combined with what follows from shape and strides alone: the same input gives the same bits at any
+// number of threads.
 //
 // Source of the tree: Higham, "The accuracy of floating point summation", 1993 (pairwise summation, blocked).
 #pragma once
@@ -44,7 +45,7 @@ DType reduce_result(ReduceOp op, DType in);
 
 struct ReduceOptions {
   double correction = 1;  ///< var and std divide by max(0, count - correction)
-  /// Elements are converted to this type first. For sum, prod and mean.
+  /// Elements are converted to this type first. For sum, prod and mean, but not for a mean of integers.
   std::optional<DType> in{};
 };
 

@@ -1,4 +1,8 @@
+#include <string>
+#include <vector>
+
 #include "operators/kernels/binary.h"
+#include "operators/number.h"
 #include "operators/samples/table.h"
 
 namespace mx::detail {
@@ -45,12 +49,33 @@ std::vector<Sample> samples_binary(BinaryOp op) {
   return list;
 }
 
+std::vector<Sample> samples_number(BinaryOp op) {
+  const DType dtype = kernels::binary_supports(op, f32) ? f32 : i32;
+  NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}}).to(dtype);
+  if (dtype == i32)
+    return {{{x}, NumberAttrs{2}, "number=2"}, {{x.transpose()}, NumberAttrs{3, true}, "number=3, left"}};
+  if (op == BinaryOp::pow || op == BinaryOp::binary_cross_entropy)
+    x = array({{0.75f, 0.3f, 0.5f}, {0.9f, 0.15f, 0.6f}});
+  // No quotient is an integer, and no element equals a number, except for the number 3.
+  const double left = op == BinaryOp::binary_cross_entropy ? 0.2 : 3.2;
+  std::vector<Sample> list = {
+      {{x}, NumberAttrs{2.5}, "number=2.5"},
+      {{x.transpose()}, NumberAttrs{left, true}, "number on the left, transposed"},
+      {{x}, NumberAttrs{3}, "number=3", smooth_binary(op, 2) && smooth_binary(op, 0)}};
+  if (op == BinaryOp::pow)
+    for (const Scalar& exponent : {Scalar(0), Scalar(1), Scalar(2), Scalar(3), Scalar(4), Scalar(0.5),
+                                   Scalar(1.5), Scalar(-0.5), Scalar(-1.), Scalar(-2.)})
+      list.push_back({{x}, NumberAttrs{exponent}, "exponent " + to_string(exponent)});
+  return list;
+}
+
 }  // namespace
 
 void add_elementwise_binary_samples(SampleTable& table) {
   for (int i = 0; i < kernels::kBinaryOps; ++i) {
     const auto op = static_cast<BinaryOp>(i);
     table[kernels::to_string(op)] = [op] { return samples_binary(op); };
+    table[std::string(kernels::to_string(op)) + "_scalar"] = [op] { return samples_number(op); };
   }
 }
 

@@ -7,7 +7,7 @@ namespace {
 std::vector<Sample> samples_pad() {
   const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
   return {{{x}, PadAttrs{{1, 0, 2, 1}, "constant", 0}, "mode=constant"},
-          {{x}, PadAttrs{{0, 2, 1, 0}, "constant", -1.5}, "value=-1.5"},
+          {{x}, PadAttrs{{0, 2, 1, 0}, "constant", 1.5}, "value=1.5"},
           {{x}, PadAttrs{{1, 2, 2, 1}, "edge", 0}, "mode=edge"},
           {{x}, PadAttrs{{1, 0, 2, 2}, "reflect", 0}, "mode=reflect"},
           {{x}, PadAttrs{{3, 4, 7, 5}, "reflect", 0}, "mode=reflect, wider than x"},

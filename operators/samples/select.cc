@@ -21,11 +21,29 @@ std::vector<Sample> samples_clamp() {
           {{x.transpose(), array({{-1.f}, {0.f}, {1.f}}), full({}, 2.5)}, {}, "transposed, a column"}};
 }
 
+std::vector<Sample> samples_where_numbers() {
+  const NDArray a = chosen_matrix(), choice = less(a, 1.f);
+  const auto numbers = [](const AttrMap& values) { return attrs_of("where_scalar", values); };
+  return {{{choice, a}, numbers({{"a", int64_t{7}}}), "a=7"},
+          {{choice[0], a}, numbers({{"b", 0.5}}), "a row of conditions, b=0.5"},
+          {{choice.transpose()}, numbers({{"a", int64_t{1}}, {"b", int64_t{2}}}), "two numbers, transposed"}};
+}
+
+std::vector<Sample> samples_clamp_numbers() {
+  const NDArray x = chosen_matrix();
+  const auto limits = [](const AttrMap& values) { return attrs_of("clamp_scalar", values); };
+  return {{{x}, limits({{"low", int64_t{0}}, {"high", int64_t{1}}}), "low=0, high=1"},
+          {{x.transpose()}, limits({{"high", 1.75}}), "high=1.75, transposed"},
+          {{x}, limits({{"low", int64_t{1}}}), "low=1"}};
+}
+
 }  // namespace
 
 void add_select_samples(SampleTable& table) {
   table["where"] = samples_where;
   table["clamp"] = samples_clamp;
+  table["where_scalar"] = samples_where_numbers;
+  table["clamp_scalar"] = samples_clamp_numbers;
 }
 
 }  // namespace mx::detail

@@ -248,6 +248,34 @@ TEST(OperatorGradients, OfSureProbabilitiesStayFinite) {
   for (double v : x.grad().to_vector<double>()) EXPECT_TRUE(std::isfinite(v)) << v;
 }
 
+// The record of an operator with a number has the number: no array is kept that could change, and the
+// gradient is one operation with the number again.
+TEST(OperatorGradients, OfNumbersKeepNoValues) {
+  NDArray x = test::some({4}, 1).requires_grad_();
+  NDArray a = x * 2;
+  const NDArray y = a * 3 + 1 - a / 4 - (5 - a) + a % 7 + 2 * a;
+  a += 1;
+  sum(y).backward();
+  EXPECT_EQ((std::vector<double>(4, 2 * (3 - 0.25 + 1 + 1 + 2))), x.grad().to_vector<double>());
+}
+
+TEST(OperatorGradients, OfPowersOfNumbersAreProducts) {
+  const auto slopes = [](const NDArray& values, double exponent) {
+    NDArray x = values.clone().requires_grad_();
+    sum(pow(x, exponent)).backward();
+    return x.grad().to_vector<double>();
+  };
+  const NDArray x = array({-2., 0., 3.});
+  EXPECT_EQ((std::vector<double>{0, 0, 0}), slopes(x, 0));
+  EXPECT_EQ((std::vector<double>{1, 1, 1}), slopes(x, 1));
+  EXPECT_EQ((std::vector<double>{-4, 0, 6}), slopes(x, 2));
+  EXPECT_EQ((std::vector<double>{12, 0, 27}), slopes(x, 3));
+  // 0 to the power of x goes to 0 with all its derivatives.
+  NDArray exponent = array({1., 2.}).requires_grad_();
+  sum(pow(0, exponent)).backward();
+  EXPECT_EQ((std::vector<double>{0, 0}), exponent.grad().to_vector<double>());
+}
+
 // A value that only other cases of an operator look at may change after the call.
 TEST(OperatorGradients, OfAssignmentsNeedNoOldValues) {
   NDArray x = test::some({4}, 1).requires_grad_(), u = test::some({2}, 2).requires_grad_();

@@ -228,8 +228,8 @@ TEST(Create, IntegersBeyondInt64AreKeptWhereTheyFitAndRefusedWhereTheyDoNot) {
                                     error_of<InvalidArgument>([&] { scalar_array(half, dtype); }),
                                     error_of<InvalidArgument>([&] { y.fill_(half); }),
                                     error_of<InvalidArgument>([&] { y[0] = half; })}) {
-      EXPECT_TRUE(contains(text, "expected a number below 2^63")) << text;
-      EXPECT_TRUE(contains(text, "9.22337e+18")) << text;
+      EXPECT_TRUE(contains(text, "can hold, got 9223372036854775808")) << text;
+      EXPECT_TRUE(contains(text, to_string(dtype))) << text;
     }
   }
   EXPECT_THROW(arange(uint64_t{0}, most), InvalidArgument);

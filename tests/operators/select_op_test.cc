@@ -51,7 +51,7 @@ TEST(SelectOp, WhereBroadcastsPromotesAndTakesNumbers) {
   EXPECT_EQ(f64, where(c, ones({3}, f64), ones({3}, i32)).dtype());
   EXPECT_EQ((Shape{2, 2, 3}), where(zeros({2, 1, 1}), zeros({2, 1}), zeros({3})).shape());
   test::expect_values({1, kNan, 1}, where(c, kNan, array({1.f, kInfinity > 0 ? 2.f : 0.f, 1.f})), "NaN");
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { where(c, zeros({2}), 1); }), "[where]"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { where(c, zeros({2}), 1); }), "[where_scalar]"));
 }
 
 TEST(SelectOp, WhereIntoOneOfItsOperandsOfAnyLayout) {

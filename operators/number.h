@@ -1,0 +1,21 @@
+// A number among the operands of an elementwise operator: it is an attribute of the call, not an array.
+// Internal.
+#pragma once
+
+#include "ndarray/scalar.h"
+#include "operators/operator.h"
+
+namespace mx {
+
+/// Of the form of a binary operator that takes an array and a number.
+struct NumberAttrs {
+  Scalar number;
+  bool left = false;
+  template <class V>
+  static void fields(V&& v) {
+    v("number", &NumberAttrs::number, "the other operand");
+    v("left", &NumberAttrs::left, "is the number the first operand?");
+  }
+};
+
+}  // namespace mx
