@@ -15,7 +15,7 @@ std::vector<Sample> samples_softmax() {
           {{x[0].select(0, 1)}, SoftmaxAttrs{0}, "rank 0"}};
 }
 
-template <NDArray (*kForward)(const Arg&, int64_t)>
+template <NDArray (*kForward)(const Arg&, IntArg)>
 std::vector<Sample> samples_softmax_backward() {
   const NDArray x = softmax_input(), dy = array({{0.5f, 1.f, -1.f}, {2.f, 0.25f, -0.75f}});
   return {{{dy, kForward(x, -1)}, SoftmaxAttrs{}, "axis=-1"},
