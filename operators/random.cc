@@ -86,6 +86,9 @@ void fill_gamma(const Tensor& t, const FillAttrs& a, uint64_t seed, uint64_t off
 void fill_poisson(const Tensor& t, const FillAttrs& a, uint64_t seed, uint64_t offset) {
   kernels::random_poisson(t, a.a, seed, offset);
 }
+void fill_binomial(const Tensor& t, const FillAttrs& a, uint64_t seed, uint64_t offset) {
+  kernels::random_binomial(t, static_cast<int64_t>(a.a), a.b, seed, offset);
+}
 
 std::vector<Sample> samples_fill(DType dtype, double a, double b) {
   return {{{sample_key()}, FillAttrs{{2, 3}, dtype, a, b}, "(2, 3)", false},
@@ -98,6 +101,7 @@ std::vector<Sample> samples_bernoulli() { return samples_fill(f32, 0.3, 0); }
 std::vector<Sample> samples_exponential() { return samples_fill(f32, 1.5, 0); }
 std::vector<Sample> samples_gamma() { return samples_fill(f32, 2.5, 0.5); }
 std::vector<Sample> samples_poisson() { return samples_fill(i64, 3.5, 0); }
+std::vector<Sample> samples_binomial() { return samples_fill(i64, 40, 0.3); }
 
 void infer_randint(InferContext& c) {
   const auto& attrs = c.attr<IntegerAttrs>();
@@ -259,6 +263,8 @@ const Operator kGamma = fill_record<fill_gamma>(
     "gamma", "Gamma-distributed numbers with shape parameter a and scale b.", samples_gamma, kDirectSlow);
 const Operator kPoisson = fill_record<fill_poisson>("poisson", "Poisson-distributed numbers with mean a.",
                                                     samples_poisson, kDirectSlow);
+const Operator kBinomial = fill_record<fill_binomial>(
+    "binomial", "How many of a trials succeed, each with probability b.", samples_binomial, kDirectSlow);
 const Operator kRandint = {.kernel = {"randint", run_randint, nullptr, kDirectElements},
                            .doc = "Whole numbers in [low, high), each as likely.",
                            .family = "random",
@@ -307,8 +313,8 @@ const Operator kDropout = {
     .dtypes = {f32, f64, f16, bf16}};
 
 OperatorFamily family_random() {
-  return {&kRandomKey,   &kUniform, &kNormal,  &kRandint,     &kBernoulli,   &kBernoulliOf,
-          &kExponential, &kGamma,   &kPoisson, &kPermutation, &kCategorical, &kDropout};
+  return {&kRandomKey, &kUniform, &kNormal,   &kRandint,     &kBernoulli,   &kBernoulliOf, &kExponential,
+          &kGamma,     &kPoisson, &kBinomial, &kPermutation, &kCategorical, &kDropout};
 }
 
 }  // namespace mx::detail
