@@ -470,5 +470,60 @@ TEST(Partition, PutsOneElementInItsPlace) {
   expect_refused("at least one key", [] { lexsort(std::vector<NDArray>{}); });
 }
 
+TEST(NumpyFunctions, RunOnTheDeviceOfTheirArrays) {
+  const NDArray at_home = test::numbers({4, 6}, f32), whole_at_home = test::numbers({4, 6}, u8);
+  using Made = NDArray (*)(const NDArray& x, const NDArray& whole);
+  const std::pair<const char*, Made> functions[] = {
+      {"isclose", [](const NDArray& x, const NDArray&) { return isclose(x, x[0]); }},
+      {"nanvar", [](const NDArray& x, const NDArray&) { return nanvar(x, 1); }},
+      {"nanmax", [](const NDArray& x, const NDArray&) { return nanmax(x); }},
+      {"quantile",
+       [](const NDArray& x, const NDArray&) {
+         return quantile(x, {0.1, 0.5}, 1);
+       }},
+      {"nanmedian", [](const NDArray& x, const NDArray&) { return nanmedian(x, 1); }},
+      {"median of nothing",
+       [](const NDArray& x, const NDArray&) {
+         return median(x.slice(1, {0, 0}), 1);
+       }},
+      {"average", [](const NDArray& x, const NDArray&) { return average(x, x[0], 1); }},
+      {"cov", [](const NDArray& x, const NDArray&) { return cov(x, {.aweights = abs(x[0])}); }},
+      {"cov of counts", [](const NDArray& x, const NDArray& w) { return cov(x, {.fweights = w[0]}); }},
+      {"corrcoef", [](const NDArray& x, const NDArray&) { return corrcoef(x); }},
+      {"bincount", [](const NDArray&, const NDArray& w) { return bincount(w.flatten()); }},
+      {"weights", [](const NDArray& x, const NDArray& w) { return bincount(w.flatten(), x.flatten()); }},
+      {"histogram", [](const NDArray& x, const NDArray&) { return histogram(x, {.bins = 3}).counts; }},
+      {"density", [](const NDArray& x, const NDArray&) { return histogram(x, {.density = true}).counts; }},
+      {"digitize", [](const NDArray& x, const NDArray&) { return digitize(x, sort(x[0])); }},
+      {"diff", [](const NDArray& x, const NDArray&) { return diff(x); }},
+      {"diag", [](const NDArray& x, const NDArray&) { return diag(x[0], 1); }},
+      {"window", [](const NDArray& x, const NDArray&) { return sliding_window(x, 2) * 1; }},
+      {"tensordot", [](const NDArray& x, const NDArray&) { return tensordot(x, x, 2); }},
+      {"kron", [](const NDArray& x, const NDArray&) { return kron(x, x[0]); }},
+      {"cdist", [](const NDArray& x, const NDArray&) { return cdist(x, x); }},
+      {"einsum", [](const NDArray& x, const NDArray&) { return einsum("ij,kj,ij->ik", x, x, x); }},
+      {"isin", [](const NDArray& x, const NDArray& w) { return isin(w, x.to(u8)); }},
+      {"isin nothing", [](const NDArray& x, const NDArray& w) { return isin(w, x.slice(0, {0, 0})); }},
+      {"setxor1d", [](const NDArray& x, const NDArray& w) { return setxor1d(w, x); }},
+      {"lexsort", [](const NDArray& x, const NDArray& w) { return lexsort({x, w}); }},
+      {"erfinv", [](const NDArray& x, const NDArray&) { return erfinv(x); }},
+      {"xlogy", [](const NDArray& x, const NDArray&) { return xlogy(x, 2); }},
+      {"gcd", [](const NDArray&, const NDArray& w) { return gcd(w, 6); }},
+      {"round", [](const NDArray& x, const NDArray&) { return round(x, 1); }},
+      {"round of integers", [](const NDArray&, const NDArray& w) { return round(w, -1); }},
+      {"nan_to_num", [](const NDArray& x, const NDArray&) { return nan_to_num(log(x)); }}};
+  for (const auto& [name, f] : functions) {
+    SCOPED_TRACE(name);
+    const NDArray here = f(at_home, whole_at_home), there = f(at_home.to(virt(0)), whole_at_home.to(virt(0)));
+    EXPECT_EQ(virt(0), there.context());
+    EXPECT_TRUE(array_equal(here, there.to(cpu()), true));
+  }
+  Generator draws(3, virt(0));
+  EXPECT_EQ(virt(0), draws.binomial(9, 0.4, {5}).context());
+  EXPECT_EQ(virt(0), draws.beta(2, 3, {5}).context());
+  EXPECT_EQ(virt(0), draws.choice(9, {5}, false).context());
+  EXPECT_EQ(virt(0), draws.choice(3, {2}, false, array({1.f, 2.f, 3.f}).to(virt(0))).context());
+}
+
 }  // namespace
 }  // namespace mx
