@@ -13,6 +13,7 @@
 #include "operators/indexing.h"
 #include "operators/loss.h"
 #include "operators/matmul.h"
+#include "operators/members.h"
 #include "operators/nan_reductions.h"
 #include "operators/operator.h"
 #include "operators/partition.h"
