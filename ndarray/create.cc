@@ -136,6 +136,14 @@ NDArray scalar_array(Scalar value, DType dtype, Context context, std::source_loc
 
 NDArray arange(Scalar stop, std::source_location where) { return arange(0, stop, 1, where); }
 
+NDArray arange(Scalar stop, DType dtype, Context context, std::source_location where) {
+  return arange(0, stop, 1, dtype, context, where);
+}
+
+NDArray arange(Scalar start, Scalar stop, DType dtype, Context context, std::source_location where) {
+  return arange(start, stop, 1, dtype, context, where);
+}
+
 NDArray arange(Scalar start, Scalar stop, Scalar step, std::source_location where) {
   const bool floating = start.floating() || stop.floating() || step.floating();
   return arange(start, stop, step, floating ? f32 : i64, cpu(), where);

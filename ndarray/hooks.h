@@ -23,6 +23,8 @@ struct AdvancedIndex {
   std::source_location where;  ///< of the call that indexed
 };
 
+struct MemberFunctions;
+
 struct Hooks {
   /// base[indices], as NumPy orders the result's dimensions.
   NDArray (*gather)(const AdvancedIndex&) = nullptr;
@@ -34,6 +36,9 @@ struct Hooks {
   std::vector<NDArray> (*nonzero)(const NDArray& mask, std::source_location where) = nullptr;
   /// The shape of gather's result, found without looking at values.
   Shape (*gather_shape)(const AdvancedIndex&) = nullptr;
+
+  /// x.sum() and so on (ndarray/members.h).
+  const MemberFunctions* members = nullptr;
 
   // Automatic differentiation. All are called only where the thread records and an array is recorded.
 

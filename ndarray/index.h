@@ -1,10 +1,13 @@
 // What may stand between the brackets of an array: numbers, slices, ellipsis, new axes, arrays.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <source_location>
 #include <variant>
+
+#include "ndarray/shape.h"
 
 namespace mx {
 
@@ -30,8 +33,9 @@ inline constexpr NewAxis newaxis{};
 /// than the call.
 class Index {
  public:
-  Index(int64_t i) : value_(i) {}
-  Index(int i) : value_(int64_t{i}) {}
+  /// Any integer; one that an int64_t does not hold is out of range.
+  template <class T>
+  requires(std::integral<T> && !std::same_as<T, bool>) Index(T i) : value_(Extent(i).value) {}
   Index(const Slice& slice) : value_(slice) {}
   Index(Ellipsis e) : value_(e) {}
   Index(NewAxis n) : value_(n) {}

@@ -209,9 +209,11 @@ void NDArray::read(void* target, DType dtype, const char* op) const {
   if (!here) std::memcpy(target, elsewhere->get(), bytes);
 }
 
-std::string to_string(const NDArray& a) {
+std::string to_string(const NDArray& a) { return to_string(a, print_options()); }
+
+std::string to_string(const NDArray& a, const PrintOptions& options) {
   const auto text = std::make_shared<std::string>();
-  with_elements(a, "print", [=](const Tensor& elements, bool) { *text = format(elements); });
+  with_elements(a, "print", [=](const Tensor& elements, bool) { *text = format(elements, options); });
   return std::move(*text);
 }
 

@@ -18,21 +18,26 @@
 #pragma once
 
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <source_location>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "ndarray/axes.h"
 #include "ndarray/detail/array_impl.h"
 #include "ndarray/dtype.h"
 #include "ndarray/hook_handle.h"
 #include "ndarray/index.h"
+#include "ndarray/nested.h"
 #include "ndarray/scalar.h"
 #include "ndarray/shape.h"
 
@@ -42,6 +47,7 @@ class View;
 class NDArray;
 class RowIterator;
 struct Arg;
+struct PrintOptions;
 
 /// What backward() does with the gradient of an array: replace what is there, add to it, or nothing.
 enum class GradReq : uint8_t { null, write, add };
@@ -79,9 +85,20 @@ class NDArray {
 
   /// Entry i of the first dimension, or of `axis`. Negative counts from the end.
   View operator[](int64_t i) const;
+  /// The same: what an int64_t does not hold is out of range, not negative.
+  template <std::unsigned_integral T>
+  requires(sizeof(T) == sizeof(int64_t)) View operator[](T i) const;
+  template <std::same_as<bool> T>
+  View operator[](T i) const = delete;
+  /// a[Slice{0, 5}], a[colon], a[ellipsis], a[newaxis].
+  template <class T>
+  requires(std::same_as<T, Slice> || std::same_as<T, Ellipsis> || std::same_as<T, NewAxis>) View operator[](
+      const T& entry) const;
   /// One entry per dimension: a[{0, colon, Slice{1, 5}}]. With arrays among them it is advanced indexing as
   /// NumPy defines it, whose result is a copy (assigning to it still changes this array).
   View operator[](std::initializer_list<Index> index) const;
+  /// The same from entries that a program has put together.
+  View operator[](std::span<const Index> index) const;
   /// Advanced indexing with one array: integers pick rows, bool (of this shape, or of its first dimensions)
   /// picks elements.
   View operator[](const Arg& index) const;
@@ -108,6 +125,70 @@ class NDArray {
   }
   /// The general view: the caller answers for it staying inside the memory (checked) and meaning something.
   NDArray as_strided(const Shape& shape, const Strides& strides, int64_t offset) const;
+
+  // The functions of operators/ with these names, as members: x.mean(1) is mean(x, 1). (The function var() is
+  // variance() here, because var() is the engine's variable.) They throw InvalidState in a program without
+  // operators (operators/operators.h).
+
+  /// transpose(): a view.
+  NDArray T() const { return transpose(); }
+  NDArray sum(const Axes& axes = {}, bool keep_dims = false, std::optional<DType> dtype = {},
+              std::source_location where = std::source_location::current()) const;
+  NDArray prod(const Axes& axes = {}, bool keep_dims = false, std::optional<DType> dtype = {},
+               std::source_location where = std::source_location::current()) const;
+  NDArray mean(const Axes& axes = {}, bool keep_dims = false, std::optional<DType> dtype = {},
+               std::source_location where = std::source_location::current()) const;
+  NDArray max(const Axes& axes = {}, bool keep_dims = false,
+              std::source_location where = std::source_location::current()) const;
+  NDArray min(const Axes& axes = {}, bool keep_dims = false,
+              std::source_location where = std::source_location::current()) const;
+  NDArray argmax(const Axes& axes = {}, bool keep_dims = false,
+                 std::source_location where = std::source_location::current()) const;
+  NDArray argmin(const Axes& axes = {}, bool keep_dims = false,
+                 std::source_location where = std::source_location::current()) const;
+  NDArray any(const Axes& axes = {}, bool keep_dims = false,
+              std::source_location where = std::source_location::current()) const;
+  NDArray all(const Axes& axes = {}, bool keep_dims = false,
+              std::source_location where = std::source_location::current()) const;
+  NDArray count_nonzero(const Axes& axes = {}, bool keep_dims = false,
+                        std::source_location where = std::source_location::current()) const;
+  NDArray ptp(const Axes& axes = {}, bool keep_dims = false,
+              std::source_location where = std::source_location::current()) const;
+  NDArray median(const Axes& axes = {}, bool keep_dims = false,
+                 std::source_location where = std::source_location::current()) const;
+  NDArray variance(const Axes& axes = {}, double correction = 1, bool keep_dims = false,
+                   std::source_location where = std::source_location::current()) const;
+  NDArray stddev(const Axes& axes = {}, double correction = 1, bool keep_dims = false,
+                 std::source_location where = std::source_location::current()) const;
+  /// keep_dims in the place of the correction.
+  template <std::same_as<bool> B>
+  NDArray variance(const Axes& axes, B, bool keep_dims = false) const = delete;
+  template <std::same_as<bool> B>
+  NDArray stddev(const Axes& axes, B, bool keep_dims = false) const = delete;
+  NDArray norm(double p = 2, const Axes& axes = {}, bool keep_dims = false,
+               std::source_location where = std::source_location::current()) const;
+  NDArray cumsum(int64_t axis = 0, std::source_location where = std::source_location::current()) const;
+  NDArray cumprod(int64_t axis = 0, std::source_location where = std::source_location::current()) const;
+  NDArray sort(int64_t axis = -1, bool descending = false,
+               std::source_location where = std::source_location::current()) const;
+  NDArray argsort(int64_t axis = -1, bool descending = false,
+                  std::source_location where = std::source_location::current()) const;
+  NDArray abs(std::source_location where = std::source_location::current()) const;
+  NDArray sign(std::source_location where = std::source_location::current()) const;
+  NDArray square(std::source_location where = std::source_location::current()) const;
+  NDArray sqrt(std::source_location where = std::source_location::current()) const;
+  NDArray exp(std::source_location where = std::source_location::current()) const;
+  NDArray log(std::source_location where = std::source_location::current()) const;
+  NDArray sin(std::source_location where = std::source_location::current()) const;
+  NDArray cos(std::source_location where = std::source_location::current()) const;
+  NDArray tanh(std::source_location where = std::source_location::current()) const;
+  NDArray sigmoid(std::source_location where = std::source_location::current()) const;
+  NDArray relu(std::source_location where = std::source_location::current()) const;
+  NDArray pow(Scalar exponent, std::source_location where = std::source_location::current()) const;
+  NDArray clip(Scalar low, Scalar high, std::source_location where = std::source_location::current()) const;
+  NDArray round(int64_t decimals = 0, std::source_location where = std::source_location::current()) const;
+  NDArray matmul(const NDArray& other, std::source_location where = std::source_location::current()) const;
+  NDArray dot(const NDArray& other, std::source_location where = std::source_location::current()) const;
 
   // Copies.
 
@@ -283,6 +364,11 @@ NDArray full_like(const NDArray& a, Scalar value,
                   std::source_location where = std::source_location::current());
 /// 0, 1, ..., stop - 1; i64, or f32 when a number given is not an integer.
 NDArray arange(Scalar stop, std::source_location where = std::source_location::current());
+/// The same of a given type: arange(10, f32), arange(2, 10, f32).
+NDArray arange(Scalar stop, DType dtype, Context context = cpu(),
+               std::source_location where = std::source_location::current());
+NDArray arange(Scalar start, Scalar stop, DType dtype, Context context = cpu(),
+               std::source_location where = std::source_location::current());
 /// start, start + step, ... before stop.
 NDArray arange(Scalar start, Scalar stop, Scalar step = 1,
                std::source_location where = std::source_location::current());
@@ -310,21 +396,29 @@ NDArray from_data(const T* data, const Shape& shape, Context context = cpu(),
                   std::source_location where = std::source_location::current()) {
   return detail::from_host(data, dtype_of<T>, shape, context, where);
 }
+/// A copy of a range of numbers (std::vector, std::array, std::span, ...), or of ranges of them, which must
+/// be of one size: array(std::vector<std::vector<float>>{...}). Numbers of a type that arrays do not have
+/// become the next wider one: uint16_t i32, size_t i64; InvalidArgument for those of 2^63 or more.
+template <class R>
+requires detail::NestedRange<R> NDArray array(const R& values, Context context = cpu(),
+                                              std::source_location where = std::source_location::current());
+/// The same numbers, row-major, with another shape, which must have as many elements: array(v, {2, 3}).
+template <class R>
+requires detail::NestedRange<R> NDArray array(const R& values, const Shape& shape, Context context = cpu(),
+                                              std::source_location where = std::source_location::current());
+/// array<bool>(std::vector<bool>{...}): the type of the numbers said.
 template <class T>
-NDArray array(const std::vector<T>& values, Context context = cpu(),
-              std::source_location where = std::source_location::current()) {
-  if constexpr (std::is_same_v<T, bool>) {
-    const std::vector<uint8_t> bytes(values.begin(), values.end());
-    return detail::from_host(bytes.data(), bool_, {static_cast<int64_t>(values.size())}, context, where);
-  } else {
-    return from_data(values.data(), {static_cast<int64_t>(values.size())}, context, where);
-  }
-}
+requires detail::HostNumber<T> NDArray array(const std::vector<T>& values, Context context = cpu(),
+                                             std::source_location where = std::source_location::current());
 /// array({1.f, 2.f}); the element type is that of the numbers. Rows that differ in length throw
 /// InvalidArgument.
 template <class T>
 NDArray array(std::initializer_list<T> values) {
-  return from_data(values.begin(), {static_cast<int64_t>(values.size())});
+  return array(std::span<const T>(values.begin(), values.size()));
+}
+template <class T>
+NDArray array(std::initializer_list<T> values, const Shape& shape) {
+  return array(std::span<const T>(values.begin(), values.size()), shape);
 }
 template <class T>
 NDArray array(std::initializer_list<std::initializer_list<T>> rows);
@@ -335,9 +429,10 @@ NDArray array(std::initializer_list<std::initializer_list<std::initializer_list<
 NDArray from_external(void* data, DType dtype, const Shape& shape, const Strides& strides,
                       std::function<void()> release);
 
-/// As NumPy prints; waits.
+/// As NumPy prints, with the process's options or others (print.h); waits.
 std::ostream& operator<<(std::ostream& out, const NDArray& a);
 std::string to_string(const NDArray& a);
+std::string to_string(const NDArray& a, const PrintOptions& options);
 
 /// Blocks until everything pushed so far has ended; throws the first error (Engine::wait_all).
 void wait_all();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <ranges>
 #include <type_traits>
 #include <vector>
 
@@ -10,65 +11,85 @@
 
 namespace mx {
 
-template <class T>
-T NDArray::item() const {
-  T value{};
-  read_item(&value, dtype_of<T>);
+// (E, not T: that is a member.)
+
+template <class E>
+E NDArray::item() const {
+  E value{};
+  read_item(&value, dtype_of<E>);
   return value;
 }
 
-template <class T>
-std::vector<T> NDArray::to_vector() const {
+template <class E>
+std::vector<E> NDArray::to_vector() const {
   const auto n = static_cast<size_t>(numel());
-  if constexpr (std::is_same_v<T, bool>) {
+  if constexpr (std::is_same_v<E, bool>) {
     std::vector<uint8_t> bytes(n);
     read(bytes.data(), bool_, "to_vector");
     return std::vector<bool>(bytes.begin(), bytes.end());
   } else {
-    std::vector<T> values(n);
-    read(values.data(), dtype_of<T>, "to_vector");
+    std::vector<E> values(n);
+    read(values.data(), dtype_of<E>, "to_vector");
     return values;
   }
 }
 
-template <class T>
-const T* NDArray::data() const {
-  return static_cast<const T*>(host_data(dtype_of<T>, false));
+template <class E>
+const E* NDArray::data() const {
+  return static_cast<const E*>(host_data(dtype_of<E>, false));
+}
+
+template <class E>
+E* NDArray::mutable_data() {
+  return static_cast<E*>(host_data(dtype_of<E>, true));
+}
+
+template <std::unsigned_integral E>
+requires(sizeof(E) == sizeof(int64_t)) View NDArray::operator[](E i) const {
+  return (*this)[Extent(i).value];
+}
+
+template <class E>
+requires(std::same_as<E, Slice> || std::same_as<E, Ellipsis> ||
+         std::same_as<E, NewAxis>) View NDArray::operator[](const E& entry) const {
+  return (*this)[{Index(entry)}];
+}
+
+template <class R>
+requires detail::NestedRange<R> NDArray array(const R& values, Context context, std::source_location where) {
+  using Number = typename detail::Nested<R>::Number;
+  if constexpr (detail::PlainRange<R>) {
+    return from_data(std::ranges::data(values), {std::ranges::size(values)}, context, where);
+  } else {
+    const detail::Flattened<Number> flat(values);
+    return detail::from_host(flat.elements().data(), detail::kHostDType<Number>, flat.shape(), context,
+                             where);
+  }
+}
+
+template <class R>
+requires detail::NestedRange<R> NDArray array(const R& values, const Shape& shape, Context context,
+                                              std::source_location where) {
+  const NDArray made = array(values, context, where);
+  MX_CHECK(checked_numel(shape, 1, "array") == made.numel(), InvalidArgument,
+           "[array] expected as many numbers as shape ", shape, " has elements, got ", made.numel());
+  return made.reshape(shape, where);
 }
 
 template <class T>
-T* NDArray::mutable_data() {
-  return static_cast<T*>(host_data(dtype_of<T>, true));
+requires detail::HostNumber<T> NDArray array(const std::vector<T>& values, Context context,
+                                             std::source_location where) {
+  return array<std::vector<T>>(values, context, where);
 }
 
 template <class T>
 NDArray array(std::initializer_list<std::initializer_list<T>> rows) {
-  std::vector<T> flat;
-  const size_t columns = rows.size() > 0 ? rows.begin()->size() : 0;
-  for (const auto& row : rows) {
-    MX_CHECK(row.size() == columns, InvalidArgument, "[array] expected rows of the same length, got ",
-             columns, " and ", row.size());
-    flat.insert(flat.end(), row.begin(), row.end());
-  }
-  return array(flat).reshape({static_cast<int64_t>(rows.size()), static_cast<int64_t>(columns)});
+  return array<std::initializer_list<std::initializer_list<T>>>(rows, cpu());
 }
 
 template <class T>
 NDArray array(std::initializer_list<std::initializer_list<std::initializer_list<T>>> planes) {
-  std::vector<T> flat;
-  const size_t rows = planes.size() > 0 ? planes.begin()->size() : 0;
-  const size_t columns = rows > 0 ? planes.begin()->begin()->size() : 0;
-  for (const auto& plane : planes) {
-    MX_CHECK(plane.size() == rows, InvalidArgument, "[array] expected planes of the same size, got ", rows,
-             " and ", plane.size(), " rows");
-    for (const auto& row : plane) {
-      MX_CHECK(row.size() == columns, InvalidArgument, "[array] expected rows of the same length, got ",
-               columns, " and ", row.size());
-      flat.insert(flat.end(), row.begin(), row.end());
-    }
-  }
-  return array(flat).reshape(
-      {static_cast<int64_t>(planes.size()), static_cast<int64_t>(rows), static_cast<int64_t>(columns)});
+  return array<std::initializer_list<std::initializer_list<std::initializer_list<T>>>>(planes, cpu());
 }
 
 }  // namespace mx

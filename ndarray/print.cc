@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -233,15 +234,37 @@ std::string format_typed(const Tensor& tensor, const PrintOptions& options) {
 
 }  // namespace
 
-std::string format(const Tensor& tensor, const PrintOptions& options) {
-  MX_CHECK(options.precision >= 0 && options.precision <= 100, InvalidArgument,
-           "[format] expected a precision from 0 to 100, got ", options.precision);
-  MX_CHECK(options.threshold >= 0, InvalidArgument, "[format] expected a threshold of 0 or more, got ",
+namespace {
+
+void check_options(const char* op, const PrintOptions& options) {
+  MX_CHECK(options.precision >= 0 && options.precision <= 100, InvalidArgument, "[", op,
+           "] expected a precision from 0 to 100, got ", options.precision);
+  MX_CHECK(options.threshold >= 0, InvalidArgument, "[", op, "] expected a threshold of 0 or more, got ",
            options.threshold);
-  MX_CHECK(options.edge_items >= 1, InvalidArgument, "[format] expected at least 1 edge item, got ",
+  MX_CHECK(options.edge_items >= 1, InvalidArgument, "[", op, "] expected at least 1 edge item, got ",
            options.edge_items);
-  MX_CHECK(options.line_width >= 0, InvalidArgument, "[format] expected a line width of 0 or more, got ",
+  MX_CHECK(options.line_width >= 0, InvalidArgument, "[", op, "] expected a line width of 0 or more, got ",
            options.line_width);
+}
+
+std::mutex options_mutex;
+PrintOptions process_options;  // under options_mutex
+
+}  // namespace
+
+void set_print_options(const PrintOptions& options) {
+  check_options("set_print_options", options);
+  const std::lock_guard lock(options_mutex);
+  process_options = options;
+}
+
+PrintOptions print_options() {
+  const std::lock_guard lock(options_mutex);
+  return process_options;
+}
+
+std::string format(const Tensor& tensor, const PrintOptions& options) {
+  check_options("format", options);
   if (tensor.numel() == 0) return "[]";
   return visit(tensor.dtype,
                [&](auto tag) { return format_typed<typename decltype(tag)::type>(tensor, options); });

@@ -24,6 +24,25 @@ struct PrintOptions {
   bool suppress = false;     ///< no scientific notation for the sake of small numbers
 };
 
+/// What `std::cout << a` and to_string(a) use, in the whole process, from now on; as numpy.set_printoptions.
+/// Throws InvalidArgument as format() does. Any thread may call.
+void set_print_options(const PrintOptions& options);
+PrintOptions print_options();
+
+/// Other options while it lives: PrintOptionsScope scope({.precision = 3}).
+class PrintOptionsScope {
+ public:
+  explicit PrintOptionsScope(const PrintOptions& options) : before_(print_options()) {
+    set_print_options(options);
+  }
+  ~PrintOptionsScope() { set_print_options(before_); }
+  PrintOptionsScope(const PrintOptionsScope&) = delete;
+  PrintOptionsScope& operator=(const PrintOptionsScope&) = delete;
+
+ private:
+  PrintOptions before_;
+};
+
 /// The text, without a newline at its end. Reads the elements on the calling thread; they must be in the
 /// host's memory and nobody may be writing them. Throws InvalidArgument for a negative precision, threshold
 /// or line width, for fewer than one edge item, and for a precision beyond 100.

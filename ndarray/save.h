@@ -39,11 +39,14 @@ class NamedArrays : public std::vector<std::pair<std::string, NDArray>> {
   NamedArrays(const std::map<std::string, NDArray>& arrays) : Base(arrays.begin(), arrays.end()) {}
 
   using Base::at;
+  using Base::operator[];
 
   /// The first with that name, or null.
   const NDArray* find(const std::string& name) const;
   /// The same; throws InvalidArgument, with the names that there are.
   const NDArray& at(const std::string& name) const;
+  /// The same: `load_npz("data.npz")["x"]`. For reading; arrays are added with emplace_back(name, array).
+  const NDArray& operator[](const std::string& name) const { return at(name); }
 };
 
 /// Texts that a safetensors file carries beside its arrays.

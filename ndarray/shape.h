@@ -3,12 +3,14 @@
 // Holds up to kMaxRank numbers in place: making, copying and comparing one never allocates. A plain value.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
 #include <iosfwd>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mx {
@@ -16,10 +18,24 @@ namespace mx {
 /// The most dimensions that an array may have.
 inline constexpr int kMaxRank = 12;
 
+/// A number between the braces of a shape, of any integer type: zeros({v.size(), 3}). One that an int64_t
+/// does not hold becomes its largest, which is too large or out of range wherever it is used, and not
+/// negative.
+struct Extent {
+  int64_t value;
+
+  template <class T>
+  requires(std::integral<T> && !std::same_as<T, bool>) constexpr Extent(T v)
+      : value(std::in_range<int64_t>(v) ? static_cast<int64_t>(v) : INT64_MAX) {}
+};
+
 class Shape {
  public:
   Shape() : rank_(0) {}
-  Shape(std::initializer_list<int64_t> dims) : Shape(dims.begin(), dims.size()) {}
+  Shape(std::initializer_list<Extent> dims)
+      : Shape(dims.size() == 0 ? nullptr : &dims.begin()->value, dims.size()) {
+    static_assert(sizeof(Extent) == sizeof(int64_t));
+  }
   Shape(std::span<const int64_t> dims) : Shape(dims.data(), dims.size()) {}
   Shape(const std::vector<int64_t>& dims) : Shape(dims.data(), dims.size()) {}
   Shape(const Shape& other) : rank_(other.rank_) { copy(other); }

@@ -322,6 +322,10 @@ RowIterator NDArray::begin() const {
 RowIterator NDArray::end() const { return begin() + (rank() > 0 ? shape()[0] : 0); }
 
 View NDArray::operator[](std::initializer_list<Index> entries) const {
+  return (*this)[std::span<const Index>(entries.begin(), entries.size())];
+}
+
+View NDArray::operator[](std::span<const Index> entries) const {
   const ArrayImpl& base = impl();
   int consumed = 0, ellipses = 0, numbers = 0, array_count = 0;
   bool arrays = false;

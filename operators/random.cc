@@ -80,6 +80,9 @@ void fill_gamma(const Tensor& t, const FillAttrs& a, uint64_t seed, uint64_t off
 void fill_poisson(const Tensor& t, const FillAttrs& a, uint64_t seed, uint64_t offset) {
   kernels::random_poisson(t, a.a, seed, offset);
 }
+void fill_binomial(const Tensor& t, const FillAttrs& a, uint64_t seed, uint64_t offset) {
+  kernels::random_binomial(t, static_cast<int64_t>(a.a), a.b, seed, offset);
+}
 
 void infer_randint(InferContext& c) {
   const auto& attrs = c.attr<IntegerAttrs>();
@@ -211,6 +214,8 @@ const Operator kGamma = fill_record<fill_gamma>(
     "gamma", "Gamma-distributed numbers with shape parameter a and scale b.", kDirectSlow);
 const Operator kPoisson =
     fill_record<fill_poisson>("poisson", "Poisson-distributed numbers with mean a.", kDirectSlow);
+const Operator kBinomial = fill_record<fill_binomial>(
+    "binomial", "How many of a trials succeed, each with probability b.", kDirectSlow);
 const Operator kRandint = {.kernel = {"randint", run_randint, nullptr, kDirectElements},
                            .doc = "Whole numbers in [low, high), each as likely.",
                            .family = "random",
@@ -254,8 +259,8 @@ const Operator kDropout = {
     .dtypes = {f32, f64, f16, bf16}};
 
 OperatorFamily family_random() {
-  return {&kRandomKey,   &kUniform, &kNormal,  &kRandint,     &kBernoulli,   &kBernoulliOf,
-          &kExponential, &kGamma,   &kPoisson, &kPermutation, &kCategorical, &kDropout};
+  return {&kRandomKey, &kUniform, &kNormal,   &kRandint,     &kBernoulli,   &kBernoulliOf, &kExponential,
+          &kGamma,     &kPoisson, &kBinomial, &kPermutation, &kCategorical, &kDropout};
 }
 
 }  // namespace mx::detail

@@ -55,6 +55,19 @@ class Generator {
                 std::source_location where = std::source_location::current());
   NDArray poisson(double mean, const Shape& shape, DType dtype = i64,
                   std::source_location where = std::source_location::current());
+  /// Beta with those two shape parameters, in [0, 1].
+  NDArray beta(double alpha, double beta, const Shape& shape, DType dtype = f32,
+               std::source_location where = std::source_location::current());
+  /// How many of `trials` (up to 2^53) succeed, each with that probability.
+  NDArray binomial(int64_t trials, double probability, const Shape& shape, DType dtype = i64,
+                   std::source_location where = std::source_location::current());
+  /// Numbers from 0 to n - 1, i64 of that shape: each as likely, or in proportion to the weights (n,).
+  /// Without `replace` no number comes twice; InvalidArgument when there are fewer (of a weight above 0, for
+  /// which it waits) than are asked for. As numpy.random.choice, but that weights need not add up to 1.
+  NDArray choice(int64_t n, const Shape& shape, bool replace = true, const NDArray& weights = {},
+                 std::source_location where = std::source_location::current());
+  /// Entries of the first dimension of x, chosen so.
+  NDArray choice(const Arg& x, const Shape& shape, bool replace = true, const NDArray& weights = {});
   /// 0 .. n - 1 in random order: i64 (n,).
   NDArray permutation(int64_t n, std::source_location where = std::source_location::current());
   /// i64 (.., samples): indices into the last dimension of `weights` (.., n), drawn with replacement in
@@ -103,6 +116,14 @@ NDArray gamma(double alpha, double scale, const Shape& shape, DType dtype = f32,
               std::source_location where = std::source_location::current());
 NDArray poisson(double mean, const Shape& shape, DType dtype = i64, Context context = cpu(),
                 std::source_location where = std::source_location::current());
+NDArray beta(double alpha, double beta, const Shape& shape, DType dtype = f32, Context context = cpu(),
+             std::source_location where = std::source_location::current());
+NDArray binomial(int64_t trials, double probability, const Shape& shape, DType dtype = i64,
+                 Context context = cpu(), std::source_location where = std::source_location::current());
+/// On the weights' device, if there are weights.
+NDArray choice(int64_t n, const Shape& shape, bool replace = true, const NDArray& weights = {},
+               std::source_location where = std::source_location::current());
+NDArray choice(const Arg& x, const Shape& shape, bool replace = true, const NDArray& weights = {});
 NDArray permutation(int64_t n, Context context = cpu(),
                     std::source_location where = std::source_location::current());
 NDArray categorical(const Arg& weights, int64_t samples, bool logits = false);

@@ -73,6 +73,6 @@ struct DropoutAttrs {
 };
 
 extern const Operator kRandomKey, kUniform, kNormal, kRandint, kBernoulli, kBernoulliOf, kExponential, kGamma,
-    kPoisson, kPermutation, kCategorical, kDropout;
+    kPoisson, kBinomial, kPermutation, kCategorical, kDropout;
 
 }  // namespace mx::detail

@@ -13,25 +13,15 @@
 // where there is nothing to choose from.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
 
+#include "ndarray/axes.h"
 #include "operators/axis_list.h"
 #include "operators/operator.h"
 
 namespace mx {
-
-/// One axis, several, or none, which means all.
-class Axes : public Shape {
- public:
-  Axes() = default;
-  template <class T>
-  requires(std::integral<T> && !std::same_as<T, bool>) Axes(T axis) : Shape{static_cast<int64_t>(axis)} {}
-  Axes(std::initializer_list<int64_t> axes) : Shape(axes) {}
-  Axes(const Shape& axes) : Shape(axes) {}
-};
 
 struct ReduceAttrs {
   detail::AxisList axes;

@@ -180,6 +180,19 @@ NDArray vstack(std::initializer_list<NDArray> arrays, std::source_location where
   return vstack(list(arrays), where);
 }
 
+NDArray concat(const NDArray& a, const NDArray& b, IntArg axis, std::source_location where) {
+  return concat({a, b}, axis, where);
+}
+NDArray stack(const NDArray& a, const NDArray& b, IntArg axis, std::source_location where) {
+  return stack({a, b}, axis, where);
+}
+NDArray hstack(const NDArray& a, const NDArray& b, std::source_location where) {
+  return hstack({a, b}, where);
+}
+NDArray vstack(const NDArray& a, const NDArray& b, std::source_location where) {
+  return vstack({a, b}, where);
+}
+
 std::vector<NDArray> split(const Arg& x, const std::vector<int64_t>& sizes, IntArg axis) {
   return call(kSplit, SplitAttrs{sizes, axis}, {&x.array, 1}, x.where);
 }

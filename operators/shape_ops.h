@@ -35,6 +35,16 @@ NDArray hstack(std::initializer_list<NDArray> arrays,
 NDArray vstack(std::initializer_list<NDArray> arrays,
                std::source_location where = std::source_location::current());
 
+// Two arrays: concat(a, b), concat(a, b, 1).
+NDArray concat(const NDArray& a, const NDArray& b, IntArg axis = 0,
+               std::source_location where = std::source_location::current());
+NDArray stack(const NDArray& a, const NDArray& b, IntArg axis = 0,
+              std::source_location where = std::source_location::current());
+NDArray hstack(const NDArray& a, const NDArray& b,
+               std::source_location where = std::source_location::current());
+NDArray vstack(const NDArray& a, const NDArray& b,
+               std::source_location where = std::source_location::current());
+
 /// `parts` equal pieces; the size must be a multiple. Copies, made by one operation; slice() gives views.
 std::vector<NDArray> split(const Arg& x, int64_t parts, IntArg axis = 0);
 /// Pieces of those sizes, which must add up.

@@ -8,6 +8,7 @@
 #include "ndarray/dlpack.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/ndarray.h"
+#include "ndarray/print.h"
 #include "ndarray/priority.h"
 #include "ndarray/save.h"
 #include "nn/data/idx.h"

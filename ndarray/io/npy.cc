@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "ndarray/io/byte_reader.h"
@@ -40,7 +42,25 @@ const char* descr_of(DType dtype) {
   return "|b1";
 }
 
-constexpr const char* kSupported = "f2, f4, f8, i1, i4, i8, u1, b1 or V2 (bf16)";
+constexpr const char* kSupported = "f2, f4, f8, i1, i2, i4, i8, u1, u2, u4, u8, b1 or V2 (bf16)";
+
+/// Integers that are read into a wider type.
+struct WidenedType {
+  const char* kind;
+  NpyStored stored;
+  size_t bytes;
+  DType dtype;
+};
+constexpr WidenedType kWidened[] = {{"i2", NpyStored::i16, 2, DType::i32},
+                                    {"u2", NpyStored::u16, 2, DType::i32},
+                                    {"u4", NpyStored::u32, 4, DType::i64},
+                                    {"u8", NpyStored::u64, 8, DType::i64}};
+
+size_t stored_size(const NpyHeader& header) {
+  for (const WidenedType& type : kWidened)
+    if (type.stored == header.stored) return type.bytes;
+  return size_of(header.dtype);
+}
 
 /// Why a type is refused, for the kinds that people meet.
 std::string refusal(const std::string& descr) {
@@ -89,21 +109,30 @@ void parse_type(const std::string& descr, NpyHeader& header, const std::string& 
     header.swapped = order == '>' && !one_byte;
     return;
   }
+  for (const WidenedType& type : kWidened) {
+    if (kind != type.kind) continue;
+    MX_CHECK(order != '|', FormatError, where, ": expected '<' or '>' as byte order, got ", in_quotes(descr));
+    header.dtype = type.dtype;
+    header.stored = type.stored;
+    header.swapped = order == '>';
+    return;
+  }
   throw FormatError(mx::detail::concat(where, ": expected elements of ", kSupported, ", got ",
                                        in_quotes(descr), ", ", refusal(descr)));
 }
 
 template <class T>
 T swap_bytes(T value) {
-  if constexpr (sizeof(T) == 2) return __builtin_bswap16(value);
-  if constexpr (sizeof(T) == 4) return __builtin_bswap32(value);
-  if constexpr (sizeof(T) == 8) return __builtin_bswap64(value);
+  if constexpr (sizeof(T) == 2) return static_cast<T>(__builtin_bswap16(static_cast<uint16_t>(value)));
+  if constexpr (sizeof(T) == 4) return static_cast<T>(__builtin_bswap32(static_cast<uint32_t>(value)));
+  if constexpr (sizeof(T) == 8) return static_cast<T>(__builtin_bswap64(static_cast<uint64_t>(value)));
   return value;
 }
 
-/// Writes in order, reads where the strides lead: one of the two sides jumps in a transposition anyway.
-template <class T>
-void copy_elements(const NpyHeader& header, const std::byte* in, std::byte* out) {
+/// Elements of T in the file, of Out in the array. Writes in order, reads where the strides lead: one of the
+/// two sides jumps in a transposition anyway. Throws FormatError for a number that Out does not hold.
+template <class T, class Out = T>
+void copy_elements(const NpyHeader& header, const std::byte* in, std::byte* out, const std::string& path) {
   const Shape& shape = header.shape;
   Strides strides = contiguous_strides(shape);
   if (header.fortran_order) {
@@ -122,8 +151,12 @@ void copy_elements(const NpyHeader& header, const std::byte* in, std::byte* out)
       T value;
       std::memcpy(&value, in + (offset + i * step) * static_cast<int64_t>(sizeof(T)), sizeof(T));
       if (header.swapped) value = swap_bytes(value);
-      std::memcpy(out, &value, sizeof(T));
-      out += sizeof(T);
+      if constexpr (!std::is_same_v<T, Out>)
+        MX_CHECK(std::in_range<Out>(value), FormatError, "[npy] ", in_quotes(path),
+                 ": expected unsigned numbers below 2^63, got ", value, " at element ", done + i);
+      const auto element = static_cast<Out>(value);
+      std::memcpy(out, &element, sizeof(Out));
+      out += sizeof(Out);
     }
     for (int axis = last - 1; axis >= 0; --axis) {
       offset += strides[axis];
@@ -157,7 +190,8 @@ NpyHeader parse_npy_prefix(Bytes begin, const std::string& path) {
   header.shape = dict.shape;
   header.fortran_order = dict.fortran_order;
   header.offset = reader.position();
-  header.bytes = checked_bytes(header.shape, header.dtype, where);
+  checked_bytes(header.shape, header.dtype, where);
+  header.bytes = static_cast<uint64_t>(header.shape.numel()) * stored_size(header);
   return header;
 }
 
@@ -171,24 +205,36 @@ NpyHeader parse_npy(Bytes file, const std::string& path) {
 }
 
 void convert_npy(const NpyHeader& header, Bytes data, std::span<std::byte> out, const std::string& path) {
-  MX_CHECK(data.size() == header.bytes && out.size() == header.bytes, InvalidArgument, "[npy] ",
-           in_quotes(path), ": expected ", header.bytes, " bytes to convert, got ", data.size(),
-           " and room for ", out.size());
+  MX_CHECK(data.size() == header.bytes && out.size() == header.array_bytes(), InvalidArgument, "[npy] ",
+           in_quotes(path), ": expected ", header.bytes, " bytes to convert and room for ",
+           header.array_bytes(), ", got ", data.size(), " and ", out.size());
   if (header.bytes == 0) return;
   if (header.dtype == DType::bool_) check_bools(data, "[npy] " + in_quotes(path));
   if (header.direct()) {
     std::memcpy(out.data(), data.data(), data.size());
     return;
   }
+  switch (header.stored) {
+    case NpyStored::i16:
+      return copy_elements<int16_t, int32_t>(header, data.data(), out.data(), path);
+    case NpyStored::u16:
+      return copy_elements<uint16_t, int32_t>(header, data.data(), out.data(), path);
+    case NpyStored::u32:
+      return copy_elements<uint32_t, int64_t>(header, data.data(), out.data(), path);
+    case NpyStored::u64:
+      return copy_elements<uint64_t, int64_t>(header, data.data(), out.data(), path);
+    case NpyStored::same:
+      break;
+  }
   switch (size_of(header.dtype)) {
     case 1:
-      return copy_elements<uint8_t>(header, data.data(), out.data());
+      return copy_elements<uint8_t>(header, data.data(), out.data(), path);
     case 2:
-      return copy_elements<uint16_t>(header, data.data(), out.data());
+      return copy_elements<uint16_t>(header, data.data(), out.data(), path);
     case 4:
-      return copy_elements<uint32_t>(header, data.data(), out.data());
+      return copy_elements<uint32_t>(header, data.data(), out.data(), path);
     default:
-      return copy_elements<uint64_t>(header, data.data(), out.data());
+      return copy_elements<uint64_t>(header, data.data(), out.data(), path);
   }
 }
 

@@ -63,8 +63,8 @@ void NpzReader::read(size_t index, std::span<std::byte> out) const {
   const NpzArray& array = arrays_[index];
   const NpyHeader& header = array.header;
   const std::string place = path_ + ": " + array.entry.name;
-  MX_CHECK(out.size() == header.bytes, InvalidArgument, "[npz] ", in_quotes(place), ": expected room for ",
-           header.bytes, " bytes, got ", out.size());
+  MX_CHECK(out.size() == header.array_bytes(), InvalidArgument, "[npz] ", in_quotes(place),
+           ": expected room for ", header.array_bytes(), " bytes, got ", out.size());
   ZipStream stream(file_, array.entry, path_);
   std::vector<std::byte> prefix(header.offset);
   stream.read(prefix);

@@ -32,9 +32,9 @@ class NpzReader {
   /// Names of the members that are no arrays.
   const std::vector<std::string>& others() const { return others_; }
 
-  /// The elements, row-major and in the byte order of this machine, into `out` of
-  /// arrays()[index].header.bytes bytes. Throws FormatError when they are damaged, also where the checksum
-  /// says so; `out` is then undefined.
+  /// The elements, row-major, in the byte order of this machine and of the array's type, into `out` of
+  /// arrays()[index].header.array_bytes() bytes. Throws FormatError when they are damaged, also where the
+  /// checksum says so; `out` is then undefined.
   void read(size_t index, std::span<std::byte> out) const;
 
  private:

@@ -54,4 +54,10 @@ void random_gamma(const Tensor& target, double shape, double scale, uint64_t see
 /// beyond the dtype become its largest.
 void random_poisson(const Tensor& target, double mean, uint64_t seed, uint64_t offset);
 
+/// How many of `trials` (0 to 2^53) succeed with that probability (by the gaps between successes where fewer
+/// than 10 are expected, else Hoermann's BTRS, 1993); any dtype but bool. Values beyond the dtype become its
+/// largest.
+void random_binomial(const Tensor& target, int64_t trials, double probability, uint64_t seed,
+                     uint64_t offset);
+
 }  // namespace mx::kernels

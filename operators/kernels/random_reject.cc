@@ -73,6 +73,47 @@ double poisson(ElementStream& stream, double mean) {
   }
 }
 
+/// log(k!) less Stirling's approximation: log_gamma(k + 1) - (k + 1/2) log(k + 1) + (k + 1) - log(2 pi) / 2.
+double stirling_rest(double k) {
+  if (k < 10)  // (the series is not exact enough there)
+    return log_gamma(k + 1) - (k + 0.5) * std::log(k + 1) + (k + 1) - 0.91893853320467274178;
+  const double n = k + 1, square = n * n;
+  return (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / n;
+}
+
+/// For probabilities up to 1/2.
+double binomial(ElementStream& stream, double trials, double p) {
+  if (trials * p < 10) {
+    // Each gap from one success to the next is geometric.
+    const double log_failure = std::log1p(-p);
+    double used = 0, count = 0;
+    for (;;) {
+      used += std::floor(std::log(stream.uniform()) / log_failure) + 1;
+      if (used > trials) return count;
+      ++count;
+    }
+  }
+  const double deviation = std::sqrt(trials * p * (1 - p));
+  const double b = 1.15 + 2.53 * deviation, a = -0.0873 + 0.0248 * b + 0.01 * p;
+  const double centre = trials * p + 0.5, accept = 0.92 - 4.2 / b;
+  const double ratio = p / (1 - p), alpha = (2.83 + 5.1 / b) * deviation;
+  const double mode = std::floor((trials + 1) * p);
+  for (;;) {
+    const double u = stream.uniform() - 0.5;
+    double v = stream.uniform();
+    const double distance = 0.5 - std::fabs(u);
+    const double k = std::floor((2 * a / distance + b) * u + centre);
+    if (distance >= 0.07 && v <= accept) return k;
+    if (k < 0 || k > trials) continue;
+    v = std::log(v * alpha / (a / (distance * distance) + b));
+    const double most = (mode + 0.5) * std::log((mode + 1) / (ratio * (trials - mode + 1))) +
+                        (trials + 1) * std::log((trials - mode + 1) / (trials - k + 1)) +
+                        (k + 0.5) * std::log(ratio * (trials - k + 1) / (k + 1)) + stirling_rest(mode) +
+                        stirling_rest(trials - mode) - stirling_rest(k) - stirling_rest(trials - k);
+    if (v <= most) return k;
+  }
+}
+
 }  // namespace
 
 void random_gamma(const Tensor& target, double shape, double scale, uint64_t seed, uint64_t offset) {
@@ -90,6 +131,23 @@ void random_poisson(const Tensor& target, double mean, uint64_t seed, uint64_t o
            "[random_poisson] expected a finite mean of 0 or more, got ", mean);
   fill_drawn(target, seed, offset,
              [&](ElementStream& stream) { return mean == 0 ? 0.0 : poisson(stream, mean); });
+}
+
+void random_binomial(const Tensor& target, int64_t trials, double probability, uint64_t seed,
+                     uint64_t offset) {
+  MX_CHECK(target.dtype != DType::bool_, InvalidArgument,
+           "[random_binomial] expected a target of numbers, got bool");
+  MX_CHECK(trials >= 0 && trials <= int64_t{1} << 53, InvalidArgument,
+           "[random_binomial] expected 0 to 2^53 trials, got ", trials);
+  MX_CHECK(probability >= 0 && probability <= 1, InvalidArgument,
+           "[random_binomial] expected a probability from 0 to 1, got ", probability);
+  const auto n = static_cast<double>(trials);
+  const bool turned = probability > 0.5;
+  const double p = turned ? 1 - probability : probability;
+  fill_drawn(target, seed, offset, [&](ElementStream& stream) {
+    const double count = p == 0 || n == 0 ? 0.0 : binomial(stream, n, p);
+    return turned ? n - count : count;
+  });
 }
 
 }  // namespace mx::kernels

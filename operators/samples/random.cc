@@ -28,6 +28,8 @@ std::vector<Sample> samples_gamma() { return samples_fill(f32, 2.5, 0.5); }
 
 std::vector<Sample> samples_poisson() { return samples_fill(i64, 3.5, 0); }
 
+std::vector<Sample> samples_binomial() { return samples_fill(i64, 40, 0.3); }
+
 std::vector<Sample> samples_randint() {
   return {{{sample_key()}, IntegerAttrs{{2, 3}, i64, -5, 10}, "from -5 to 9", false},
           {{sample_key()}, IntegerAttrs{{4}, u8, 0, 256}, "all u8", false}};
@@ -67,6 +69,7 @@ void add_random_samples(SampleTable& table) {
   table["exponential"] = samples_exponential;
   table["gamma"] = samples_gamma;
   table["poisson"] = samples_poisson;
+  table["binomial"] = samples_binomial;
   table["randint"] = samples_randint;
   table["bernoulli_of"] = samples_bernoulli_of;
   table["permutation"] = samples_permutation;

@@ -68,7 +68,7 @@ void require_npz_round_trip(std::span<const TensorData> tensors, io::ZipMethod m
   const io::NpzReader again(bytes_of(sink.bytes()), "again");
   require(again.arrays().size() == tensors.size(), "every array is written");
   for (size_t i = 0; i < tensors.size(); ++i) {
-    std::vector<std::byte> data(again.arrays()[i].header.bytes);
+    std::vector<std::byte> data(again.arrays()[i].header.array_bytes());
     again.read(i, data);
     require(same(data, tensors[i].data), "elements come back");
     require(again.arrays()[i].name == tensors[i].name, "names come back");
@@ -105,9 +105,9 @@ bool safetensors(Bytes file) {
 bool npy(Bytes file) {
   return accepted([&] {
     const io::NpyHeader header = io::parse_npy(file, "fuzz");
-    require_fits(header.dtype, header.shape, header.bytes);
+    require_fits(header.dtype, header.shape, header.array_bytes());
     const std::vector<std::byte> data = elements(file, header.offset, header.bytes);
-    std::vector<std::byte> out(data.size());
+    std::vector<std::byte> out(header.array_bytes());
     io::convert_npy(header, data, out, "fuzz");
     for (io::NpyVersion version : {io::NpyVersion::v1, io::NpyVersion::v2}) {
       io::BufferSink sink;
@@ -127,8 +127,8 @@ bool npz(Bytes file) {
     std::vector<TensorData> tensors;
     for (size_t i = 0; i < reader.arrays().size(); ++i) {
       const io::NpzArray& array = reader.arrays()[i];
-      require_fits(array.header.dtype, array.header.shape, array.header.bytes);
-      data.emplace_back(array.header.bytes);
+      require_fits(array.header.dtype, array.header.shape, array.header.array_bytes());
+      data.emplace_back(array.header.array_bytes());
       reader.read(i, data.back());
       tensors.push_back({array.name, array.header.dtype, array.header.shape, data.back()});
     }

@@ -41,7 +41,7 @@ std::string refused_npy(const std::string& file) {
 
 std::string read(const std::string& file) {
   const NpyHeader header = parse_npy(bytes_of(file), "a.npy");
-  std::string out(header.bytes, '\0');
+  std::string out(header.array_bytes(), '\0');
   convert_npy(header, bytes_of(file).subspan(header.offset), std::as_writable_bytes(std::span(out)), "a.npy");
   return out;
 }
@@ -107,6 +107,34 @@ TEST(Npy, HeadersOfOtherWritersAreUnderstood) {
   EXPECT_EQ(f32, parse_npy(bytes_of(raw(dict("'=f4'", "False", "(0,)"))), "m").dtype);
 }
 
+template <class T>
+std::string in_memory(const std::vector<T>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
+}
+
+TEST(Npy, IntegersThatArraysDoNotHaveAreWidened) {
+  const std::string two = std::string("\xff\xff\x01\x80", 4);
+  EXPECT_EQ(in_memory<int32_t>({65535, 32769}), read(raw(dict("'<u2'", "False", "(2,)"), two)));
+  EXPECT_EQ(in_memory<int32_t>({-1, -32767}), read(raw(dict("'<i2'", "False", "(2,)"), two)));
+  EXPECT_EQ(in_memory<int32_t>({-1, 384}), read(raw(dict("'>i2'", "False", "(2,)"), two)));
+  EXPECT_EQ(in_memory<int64_t>({2147614719}), read(raw(dict("'<u4'", "False", "()"), two)));
+  EXPECT_EQ(in_memory<int64_t>({4294902144}), read(raw(dict("'>u4'", "False", "()"), two)));
+  EXPECT_EQ(in_memory<int64_t>({INT64_MAX}),
+            read(raw(dict("'<u8'", "False", "()"), in_memory<uint64_t>({INT64_MAX}))));
+  // (0, 0), (1, 0), (0, 1), (1, 1) in the file.
+  EXPECT_EQ(in_memory<int32_t>({0, 2, 1, 3}),
+            read(raw(dict("'<u2'", "True", "(2, 2)"), in_memory<uint16_t>({0, 1, 2, 3}))));
+  const NpyHeader header = parse_npy(bytes_of(raw(dict("'<u2'", "False", "(2,)"), two)), "m");
+  EXPECT_EQ(i32, header.dtype);
+  EXPECT_EQ(4u, header.bytes);
+  EXPECT_EQ(8u, header.array_bytes());
+  EXPECT_FALSE(header.direct());
+  const std::string message = error_of<FormatError>([] {
+    read(raw(dict("'<u8'", "False", "(2,)"), in_memory<uint64_t>({1, uint64_t{1} << 63})));
+  });
+  EXPECT_TRUE(contains(message, "below 2^63, got 9223372036854775808 at element 1")) << message;
+}
+
 TEST(Npy, HostileFilesAreRefusedWithTheReason) {
   const auto shape = [](const std::string& text) { return raw(dict("'<f4'", "False", text)); };
   const auto type = [](const std::string& text) { return raw(dict(text, "False", "(1,)")); };
@@ -121,9 +149,10 @@ TEST(Npy, HostileFilesAreRefusedWithTheReason) {
       {type("'<M8[ns]'"), "dates or times"},
       {type("'<m8'"), "dates or times"},
       {type("'|V4'"), "opaque bytes"},
-      {type("'<u2'"), "a width that mxrun does not have"},
-      {type("'<i2'"), "a width that mxrun does not have"},
-      {type("'<u4'"), "a width that mxrun does not have"},
+      {type("'<u16'"), "a width that mxrun does not have"},
+      {type("'|u2'"), "expected '<' or '>' as byte order"},
+      {type("'<u2'"), "expected 2 bytes behind the header"},
+      {raw(dict("'<u4'", "False", "(2305843009213693952,)")), "expected fewer than 2^63 bytes"},
       {type("'<f16'"), "a width that mxrun does not have"},
       {type("'>V2'"), "expected '<V2' or '|V2'"},
       {type("'|f4'"), "expected '<' or '>' as byte order"},

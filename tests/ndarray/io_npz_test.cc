@@ -25,7 +25,7 @@ using test::TempFolder;
 std::string text_of(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
 std::string content(const NpzReader& reader, size_t index) {
-  std::string out(reader.arrays()[index].header.bytes, '\xee');
+  std::string out(reader.arrays()[index].header.array_bytes(), '\xee');
   reader.read(index, std::as_writable_bytes(std::span(out)));
   return out;
 }

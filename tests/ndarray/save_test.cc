@@ -10,11 +10,13 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "ndarray/io/mapped_file.h"
 #include "ndarray/io/npy.h"
 #include "ndarray/io/safetensors.h"
+#include "ndarray/io/zip.h"
 #include "ndarray/launch.h"
 #include "tests/ndarray/io_faults.h"
 #include "tests/ndarray/io_samples.h"
@@ -343,6 +345,41 @@ st.save_file({'w': x[:2].copy(), 'n': np.array(7)}, 'y.st', metadata={'from': 'p
   EXPECT_EQ(values(x.slice(0, {0, 2})), values(st.at("w")));
   EXPECT_EQ(7, st.at("n").item<int64_t>());
   EXPECT_EQ((FileMetadata{{"from", "python"}}), metadata);
+}
+
+TEST(Save, NamedArraysAreReadByNameAndByPlace) {
+  const NamedArrays arrays = {{"a", arange(2)}, {"b", arange(3)}};
+  EXPECT_EQ(3, arrays["b"].numel());
+  EXPECT_EQ("a", arrays[0].first);
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { arrays["c"]; }), "got 'c'"));
+}
+
+TEST(Save, ArchivesWithIntegersThatArraysDoNotHaveAreRead) {
+  // np.savez("wide.npz", a=np.array([65535, 1], "<u2")) and the like, member by member.
+  const TempFolder folder;
+  for (const auto& [descr, data, want, dtype] :
+       {std::tuple<const char*, std::string, std::vector<int64_t>, DType>{
+            "<u2", std::string("\xff\xff\1\0", 4), {65535, 1}, i32},
+        {"<i2", std::string("\xff\xff\1\0", 4), {-1, 1}, i32},
+        {">u4", std::string("\xff\xff\xff\xff\0\0\0\1", 8), {4294967295, 1}, i64}}) {
+    std::string header = std::string("{'descr': '") + descr + "', 'fortran_order': False, 'shape': (2,), }";
+    header.resize(117, ' ');
+    header += '\n';
+    const std::string member = std::string("\x93NUMPY\1\0\x76\0", 10) + header + data;
+    spill(folder / "wide.npy", member);
+    const NDArray a = load_npy(folder / "wide.npy");
+    EXPECT_EQ(dtype, a.dtype());
+    EXPECT_EQ(want, a.to_vector<int64_t>());
+    io::BufferSink sink;
+    io::ZipWriter zip(sink, io::ZipMethod::deflated);
+    const io::Bytes parts[] = {std::as_bytes(std::span(member))};
+    zip.add("x.npy", parts);
+    zip.finish();
+    spill(folder / "wide.npz", sink.take());
+    const NamedArrays all = load_npz(folder / "wide.npz");
+    EXPECT_EQ(want, all["x"].to_vector<int64_t>());
+    EXPECT_EQ(dtype, all["x"].dtype());
+  }
 }
 
 }  // namespace

@@ -1,0 +1,25 @@
+// Axes: which dimensions a reduction goes over, as an argument.
+#pragma once
+
+#include <concepts>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "ndarray/shape.h"
+
+namespace mx {
+
+/// One axis, several, or none, which means all: sum(x, 0), sum(x, {0, 2}), sum(x).
+class Axes : public Shape {
+ public:
+  Axes() = default;
+  template <class T>
+  requires(std::integral<T> && !std::same_as<T, bool>) Axes(T axis) : Shape{axis} {}
+  Axes(std::initializer_list<Extent> axes) : Shape(axes) {}
+  Axes(std::span<const int64_t> axes) : Shape(axes) {}
+  Axes(const std::vector<int64_t>& axes) : Shape(axes) {}
+  Axes(const Shape& axes) : Shape(axes) {}
+};
+
+}  // namespace mx

@@ -1,0 +1,105 @@
+// Draws of a generator that are made of others: beta, choice; and binomial.
+#include <cmath>
+
+#include "engine/base/check.h"
+#include "operators/elementwise_binary.h"
+#include "operators/elementwise_unary.h"
+#include "operators/indexing.h"
+#include "operators/random.h"
+#include "operators/random_records.h"
+#include "operators/reduce.h"
+#include "operators/sorting.h"
+
+namespace mx {
+namespace {
+
+/// The logarithm of a gamma variable. That of a small shape parameter is too small for any type, so it is
+/// made of one with a larger parameter and a power of a uniform number, whose logarithm is a product.
+NDArray log_of_gamma(Generator& generator, double shape_parameter, const Shape& shape,
+                     std::source_location where) {
+  const NDArray larger = generator.gamma(shape_parameter + 1, 1, shape, f64, where);
+  const NDArray power = generator.exponential(1, shape, f64, where) / shape_parameter;
+  return log({larger, where}) - power;
+}
+
+/// `count` numbers below n, none twice, in proportion to the weights: the places of the smallest exponential
+/// variables with the weights as rates (Efraimidis and Spirakis, 2006).
+NDArray weighted_without_replacement(Generator& generator, const NDArray& weights, int64_t n, int64_t count,
+                                     std::source_location where) {
+  const auto possible = count_nonzero({weights, where}).item<int64_t>();
+  MX_CHECK(count <= possible, InvalidArgument, "[choice] expected at most ", possible,
+           " numbers, as many as have a weight above 0, got ", count);
+  const NDArray waiting = generator.exponential(1, {n}, f64, where) / weights.to(f64, where);
+  return topk({waiting, where}, count, 0, false).indices;
+}
+
+}  // namespace
+
+NDArray Generator::beta(double alpha, double beta, const Shape& shape, DType dtype,
+                        std::source_location where) {
+  MX_CHECK(is_floating(dtype), InvalidArgument, "[beta] expected a floating type, got ", dtype);
+  MX_CHECK(std::isfinite(alpha) && alpha > 0 && std::isfinite(beta) && beta > 0, InvalidArgument,
+           "[beta] expected finite shape parameters above 0, got ", alpha, " and ", beta);
+  const NDArray a = log_of_gamma(*this, alpha, shape, where), b = log_of_gamma(*this, beta, shape, where);
+  return sigmoid({sub({a, where}, b), where}).to(dtype, where);  // a' / (a' + b')
+}
+
+NDArray Generator::binomial(int64_t trials, double probability, const Shape& shape, DType dtype,
+                            std::source_location where) {
+  MX_CHECK(dtype != bool_, InvalidArgument, "[binomial] expected a type for numbers, got bool");
+  MX_CHECK(trials >= 0 && trials <= int64_t{1} << 53, InvalidArgument,
+           "[binomial] expected 0 to 2^53 trials, got ", trials);
+  MX_CHECK(probability >= 0 && probability <= 1, InvalidArgument,
+           "[binomial] expected a probability from 0 to 1, got ", probability);
+  const int64_t count = checked_numel(shape, size_of(dtype), "binomial");
+  const detail::FillAttrs attrs{shape, dtype, static_cast<double>(trials), probability};
+  return call(detail::kBinomial, attrs, {key(count, where), where});
+}
+
+NDArray Generator::choice(int64_t n, const Shape& shape, bool replace, const NDArray& weights,
+                          std::source_location where) {
+  const int64_t count = checked_numel(shape, sizeof(int64_t), "choice");
+  MX_CHECK(n >= 0 && (n > 0 || count == 0), InvalidArgument,
+           "[choice] expected something to choose from, got n ", n, " for shape ", shape);
+  MX_CHECK(!weights.defined() || (weights.shape() == Shape({n}) && is_floating(weights.dtype())),
+           InvalidArgument, "[choice] expected floating-point weights of shape ", Shape({n}), ", got ",
+           weights.defined() ? detail::concat(weights.dtype(), ' ', weights.shape()) : "none");
+  MX_CHECK(replace || count <= n, InvalidArgument, "[choice] expected at most ", n,
+           " numbers without replacement, got shape ", shape);
+  if (count == 0) return zeros(shape, i64, context(), where);
+  if (replace && !weights.defined()) return randint(0, n, shape, i64, where);
+  NDArray chosen;
+  if (replace) {
+    chosen = categorical({weights, where}, count);
+  } else if (weights.defined()) {
+    chosen = weighted_without_replacement(*this, weights, n, count, where);
+  } else {
+    chosen = permutation(n, where);
+    if (count < n) chosen = chosen.slice(0, {0, count}).clone(where);  // not to keep all n
+  }
+  return chosen.reshape(shape, where);
+}
+
+NDArray Generator::choice(const Arg& x, const Shape& shape, bool replace, const NDArray& weights) {
+  MX_CHECK(x.array.rank() >= 1, InvalidArgument, "[choice] expected an array with a dimension, got rank 0");
+  return take(x, choice(x.array.shape()[0], shape, replace, weights, x.where), 0);
+}
+
+NDArray beta(double alpha, double beta, const Shape& shape, DType dtype, Context context,
+             std::source_location where) {
+  return default_generator(context).beta(alpha, beta, shape, dtype, where);
+}
+NDArray binomial(int64_t trials, double probability, const Shape& shape, DType dtype, Context context,
+                 std::source_location where) {
+  return default_generator(context).binomial(trials, probability, shape, dtype, where);
+}
+NDArray choice(int64_t n, const Shape& shape, bool replace, const NDArray& weights,
+               std::source_location where) {
+  const Context context = weights.defined() ? weights.context() : cpu();
+  return default_generator(context).choice(n, shape, replace, weights, where);
+}
+NDArray choice(const Arg& x, const Shape& shape, bool replace, const NDArray& weights) {
+  return default_generator(x.array.context()).choice(x, shape, replace, weights);
+}
+
+}  // namespace mx

@@ -1,0 +1,164 @@
+#include "operators/products.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "operators/elementwise_binary.h"
+#include "operators/matmul.h"
+#include "operators/reduce.h"
+#include "operators/shape_ops.h"
+
+namespace mx {
+namespace {
+
+/// Elements of differences that cdist makes at once.
+constexpr int64_t kDifferenceElements = int64_t{1} << 22;
+
+/// x's dimensions in the order "the others, then `axes`", or the other way round.
+struct Folded {
+  NDArray matrix;  // (others, axes), or (axes, others)
+  Shape others;
+};
+
+Folded fold_axes(const NDArray& x, const Shape& axes, bool axes_last, std::source_location where) {
+  Shape order, others;
+  bool contracted[kMaxRank] = {};
+  int64_t rows = 1, terms = 1;
+  for (int64_t axis : axes) {
+    const int d = normalize_axis(axis, x.rank(), "tensordot");
+    MX_CHECK(!contracted[d], InvalidArgument, "[tensordot] expected each axis once, got ", axes);
+    contracted[d] = true;
+    terms *= x.shape()[d];
+  }
+  if (!axes_last)
+    for (int64_t axis : axes) order.push_back(normalize_axis(axis, x.rank(), "tensordot"));
+  for (int d = 0; d < x.rank(); ++d) {
+    if (contracted[d]) continue;
+    order.push_back(d);
+    others.push_back(x.shape()[d]);
+    rows *= x.shape()[d];
+  }
+  if (axes_last)
+    for (int64_t axis : axes) order.push_back(normalize_axis(axis, x.rank(), "tensordot"));
+  const NDArray turned = x.rank() == 0 ? x : x.transpose(order);
+  return {turned.reshape(axes_last ? Shape{rows, terms} : Shape{terms, rows}, where), others};
+}
+
+Shape joined_shapes(const Shape& a, const Shape& b, const char* op) {
+  MX_CHECK(a.rank() + b.rank() <= kMaxRank, InvalidArgument, "[", op, "] expected a result of rank ",
+           kMaxRank, " at most, got dimensions ", a, " and ", b);
+  Shape all = a;
+  for (int64_t size : b) all.push_back(size);
+  return all;
+}
+
+}  // namespace
+
+NDArray tensordot(const Arg& a, const NDArray& b, const Shape& axes_a, const Shape& axes_b) {
+  const NDArray& x = a.array;
+  MX_CHECK(axes_a.rank() == axes_b.rank(), InvalidArgument,
+           "[tensordot] expected as many axes of a as of b, got ", axes_a, " and ", axes_b);
+  for (int i = 0; i < axes_a.rank(); ++i)
+    MX_CHECK(x.size(axes_a[i]) == b.size(axes_b[i]), InvalidArgument,
+             "[tensordot] expected equal sizes of the axes ", axes_a, " of a and ", axes_b, " of b, got ",
+             x.shape(), " and ", b.shape());
+  const Folded left = fold_axes(x, axes_a, true, a.where), right = fold_axes(b, axes_b, false, a.where);
+  const Shape shape = joined_shapes(left.others, right.others, "tensordot");
+  return matmul({left.matrix, a.where}, right.matrix).reshape(shape, a.where);
+}
+
+NDArray tensordot(const Arg& a, const NDArray& b, int64_t axes) {
+  const int rank = a.array.rank();
+  MX_CHECK(axes >= 0 && axes <= rank && axes <= b.rank(), InvalidArgument,
+           "[tensordot] expected a number of axes that both have, got ", axes, " for shapes ",
+           a.array.shape(), " and ", b.shape());
+  Shape last, first;
+  for (int64_t i = 0; i < axes; ++i) {
+    last.push_back(rank - axes + i);
+    first.push_back(i);
+  }
+  return tensordot(a, b, last, first);
+}
+
+NDArray inner(const Arg& a, const NDArray& b) {
+  if (a.array.rank() == 0 || b.rank() == 0) return mul({a.array, a.where}, b);
+  MX_CHECK(a.array.shape().back() == b.shape().back(), InvalidArgument,
+           "[inner] expected last dimensions of one size, got shapes ", a.array.shape(), " and ", b.shape());
+  return tensordot(a, b, Shape{-1}, Shape{-1});
+}
+
+NDArray kron(const Arg& a, const NDArray& b) {
+  const int rank = std::max(a.array.rank(), b.rank());
+  MX_CHECK(2 * rank <= kMaxRank, InvalidArgument, "[kron] expected arrays of rank ", kMaxRank / 2,
+           " at most, got shapes ", a.array.shape(), " and ", b.shape());
+  Shape outer, inside, product;
+  const auto size = [rank](const NDArray& x, int d) {
+    const int own = d - (rank - x.rank());
+    return own < 0 ? int64_t{1} : x.shape()[own];
+  };
+  for (int d = 0; d < rank; ++d) {
+    const int64_t m = size(a.array, d), n = size(b, d);
+    outer.push_back(m);
+    outer.push_back(1);
+    inside.push_back(1);
+    inside.push_back(n);
+    int64_t both = 0;
+    MX_CHECK(!__builtin_mul_overflow(m, n, &both), InvalidArgument,
+             "[kron] expected sizes with a product, got ", m, " and ", n);
+    product.push_back(both);
+  }
+  return mul({a.array.reshape(outer, a.where), a.where}, b.reshape(inside, a.where))
+      .reshape(product, a.where);
+}
+
+NDArray cross(const Arg& a, const NDArray& b, int64_t axis) {
+  const NDArray pair[] = {a.array, b};
+  for (const NDArray& x : pair)
+    MX_CHECK(x.rank() > 0 && x.size(axis) == 3, InvalidArgument, "[cross] expected vectors of 3 along axis ",
+             axis, ", got shapes ", a.array.shape(), " and ", b.shape());
+  const std::vector<NDArray> wide = broadcast_arrays(pair);
+  const NDArray &x = wide[0], &y = wide[1];
+  MX_CHECK(
+      x.size(axis) == 3, InvalidArgument,
+      "[cross] expected vectors along one axis of both, counted from the end where the ranks differ, got "
+      "axis ",
+      axis, " of shapes ", a.array.shape(), " and ", b.shape());
+  std::vector<NDArray> parts;
+  for (int64_t i = 0; i < 3; ++i) {
+    const int64_t j = (i + 1) % 3, k = (i + 2) % 3;
+    parts.push_back(sub({mul({x.select(axis, j), a.where}, y.select(axis, k)), a.where},
+                        mul({x.select(axis, k), a.where}, y.select(axis, j))));
+  }
+  return stack(parts, axis, a.where);
+}
+
+NDArray trace(const Arg& x, int64_t offset, int64_t axis1, int64_t axis2) {
+  MX_CHECK(x.array.rank() >= 2, InvalidArgument, "[trace] expected an array of rank 2 or more, got shape ",
+           x.array.shape());
+  return sum({x.array.diagonal(offset, axis1, axis2), x.where}, -1);
+}
+
+NDArray cdist(const Arg& a, const NDArray& b, double p) {
+  const NDArray& x = a.array;
+  MX_CHECK(p >= 0, InvalidArgument, "[cdist] expected a p of 0 or more, got ", p);
+  MX_CHECK(x.rank() >= 2 && b.rank() >= 2 && x.shape().back() == b.shape().back(), InvalidArgument,
+           "[cdist] expected rows of one size, (.., m, k) and (.., n, k), got shapes ", x.shape(), " and ",
+           b.shape());
+  const NDArray columns = b.expand_dims(-3);
+  const int64_t rows = x.size(-2);
+  const auto distances = [&](const NDArray& some) {
+    return norm({sub({some.expand_dims(-2), a.where}, columns), a.where}, p, -1);
+  };
+  Shape batch = x.shape(), other = b.shape();
+  for (Shape* shape : {&batch, &other}) shape->resize(shape->rank() - 2);
+  const int64_t per_row =
+      std::max<int64_t>(1, broadcast_shapes(batch, other, "cdist").numel() * b.size(-2) * b.size(-1));
+  const int64_t step = std::max<int64_t>(1, kDifferenceElements / per_row);
+  if (rows <= step) return distances(x);
+  std::vector<NDArray> parts;
+  for (int64_t first = 0; first < rows; first += step)
+    parts.push_back(distances(x.slice(-2, {first, std::min(first + step, rows)})));
+  return concat(parts, -2, a.where);
+}
+
+}  // namespace mx

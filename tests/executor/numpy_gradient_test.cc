@@ -1,0 +1,133 @@
+// Gradients of the functions with NumPy's names: they are made of operators, so what is shown is that none of
+// those it is made of stops a gradient or spreads NaN.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "executor/autograd/autograd.h"
+#include "operators/operators.h"
+#include "tests/support/numeric_gradient.h"
+
+namespace mx {
+namespace {
+
+using Arrays = std::vector<NDArray>;
+using Made = std::function<NDArray(const Arrays&)>;
+
+const double kNoNumber = std::numeric_limits<double>::quiet_NaN();
+
+/// sum(weight * f), of any shape, against finite differences.
+void expect_gradients_through(const char* name, const Made& f, const Arrays& arguments) {
+  SCOPED_TRACE(name);
+  const NDArray weight = test::some(f(arguments).shape(), 9);
+  test::expect_gradients([&](const Arrays& a) { return sum(f(a) * weight); }, arguments, 2e-6);
+}
+
+/// The gradient of sum(f(x)).
+std::vector<double> gradient_at(const std::function<NDArray(const NDArray&)>& f, const NDArray& at) {
+  const NDArray x = at.clone().requires_grad_();
+  sum(f(x)).backward();
+  return x.grad().defined() ? x.grad().to_vector<double>()
+                            : std::vector<double>(static_cast<size_t>(x.numel()));
+}
+
+TEST(NumpyGradients, OfReductionsWithoutNan) {
+  const NDArray x = test::some({3, 4}), hole = mx::where(arange(12).reshape({3, 4}) % 5 == 1, kNoNumber, 0);
+  const auto with_hole = [&](NDArray (*f)(const Arg&, const Axes&, bool)) {
+    return [f, hole](const Arrays& a) { return f(mx::where(isnan(hole), kNoNumber, a[0]), 1, false); };
+  };
+  expect_gradients_through("nansum", with_hole(nansum), {x});
+  expect_gradients_through("nanprod", with_hole(nanprod), {x});
+  expect_gradients_through("nanmean", with_hole(nanmean), {x});
+  expect_gradients_through("nanmax", with_hole(nanmax), {x});
+  expect_gradients_through("nanmin", with_hole(nanmin), {x});
+  expect_gradients_through("nanmedian", with_hole(nanmedian), {x});
+  const Made variance = [&](const Arrays& a) { return nanvar(mx::where(isnan(hole), kNoNumber, a[0]), 1); };
+  expect_gradients_through("nanvar", variance, {x});
+  expect_gradients_through("nanstd", [&](const Arrays& a) { return sqrt(variance(a)); }, {x});
+}
+
+TEST(NumpyGradients, AreZeroWhereNanIs) {
+  const NDArray x = array({1., kNoNumber, 3.});
+  const auto nan_free = [&](const char* name, std::vector<double> want, const auto& f) {
+    EXPECT_EQ(want, gradient_at(f, x)) << name;
+  };
+  nan_free("nansum", {1, 0, 1}, [](const NDArray& a) { return nansum(a); });
+  nan_free("nanmean", {0.5, 0, 0.5}, [](const NDArray& a) { return nanmean(a); });
+  nan_free("nanvar", {-2, 0, 2}, [](const NDArray& a) { return nanvar(a); });
+  nan_free("nanmax", {0, 0, 1}, [](const NDArray& a) { return nanmax(a); });
+  nan_free("nan_to_num", {1, 0, 1}, [](const NDArray& a) { return nan_to_num(a); });
+}
+
+TEST(NumpyGradients, OfQuantiles) {
+  const NDArray x = test::some({3, 4});
+  expect_gradients_through("median", [](const Arrays& a) { return median(a[0], 1); }, {x});
+  expect_gradients_through("odd", [](const Arrays& a) { return median(a[0], 0); }, {x});
+  expect_gradients_through("quantiles", [](const Arrays& a) { return quantile(a[0], {0.1, 0.62}, 1); }, {x});
+  expect_gradients_through("nanquantile", [](const Arrays& a) { return nanquantile(a[0], 0.3); }, {x});
+}
+
+TEST(NumpyGradients, OfStatistics) {
+  const NDArray x = test::some({3, 4}), w = test::some({4}, 2);
+  expect_gradients_through("average", [](const Arrays& a) { return average(a[0], a[1], 1); }, {x, w});
+  expect_gradients_through("ptp", [](const Arrays& a) { return ptp(a[0], 1); }, {x});
+  expect_gradients_through("cov", [](const Arrays& a) { return cov(a[0]); }, {x});
+  expect_gradients_through("aweights", [](const Arrays& a) { return cov(a[0], {.aweights = a[1]}); }, {x, w});
+  expect_gradients_through("corrcoef", [](const Arrays& a) { return corrcoef(a[0])[0][1]; }, {x});
+  const NDArray places = array<int64_t>({2, 0, 2, 1});
+  expect_gradients_through("bincount", [&](const Arrays& a) { return bincount(places, a[0]); }, {w});
+}
+
+TEST(NumpyGradients, OfArranging) {
+  const NDArray x = test::some({3, 4}), v = test::some({4}, 2);
+  expect_gradients_through("diff", [](const Arrays& a) { return diff(a[0], 2); }, {x});
+  expect_gradients_through("joined", [](const Arrays& a) { return diff(a[0], 1, 0, a[1].expand_dims(0)); },
+                           {x, v});
+  expect_gradients_through("diag", [](const Arrays& a) { return diag(a[0], -1); }, {v});
+  expect_gradients_through("diag of a matrix", [](const Arrays& a) { return diag(a[0], 1); }, {x});
+  expect_gradients_through("windows", [](const Arrays& a) { return square(sliding_window(a[0], 3)); }, {x});
+  expect_gradients_through("rot90", [](const Arrays& a) { return rot90(a[0], 3) * 2; }, {x});
+  expect_gradients_through("unbind", [](const Arrays& a) { return unbind(a[0])[1] * unbind(a[0], 0)[2]; },
+                           {x});
+  expect_gradients_through("array_split", [](const Arrays& a) { return array_split(a[0], 3, 1)[0]; }, {x});
+  expect_gradients_through("column_stack", [](const Arrays& a) { return column_stack({a[0], a[0]}); }, {v});
+}
+
+TEST(NumpyGradients, OfProducts) {
+  const NDArray a3 = test::some({2, 3}), b3 = test::some({2, 3}, 2), c = test::some({3, 4}, 3);
+  expect_gradients_through("inner", [](const Arrays& a) { return inner(a[0], a[1]); }, {a3, b3});
+  expect_gradients_through("tensordot", [](const Arrays& a) { return tensordot(a[0], a[1], 1); }, {a3, c});
+  expect_gradients_through("kron", [](const Arrays& a) { return kron(a[0], a[1]); }, {a3, b3});
+  expect_gradients_through("cross", [](const Arrays& a) { return cross(a[0], a[1]); }, {a3, b3});
+  expect_gradients_through("trace", [](const Arrays& a) { return trace(a[0], 1); }, {c});
+  for (double p : {1., 2., 3.})
+    expect_gradients_through("cdist", [p](const Arrays& a) { return cdist(a[0], a[1], p); }, {a3, b3});
+  expect_gradients_through("matrices", [](const Arrays& a) { return einsum("ij,jk->ki", a[0], a[1]); },
+                           {a3, c});
+  expect_gradients_through("three", [](const Arrays& a) { return einsum("ij,ij,jk->ik", a[0], a[1], a[2]); },
+                           {a3, b3, c});
+  expect_gradients_through("diagonal", [](const Arrays& a) { return einsum("iij->j", a[0]); },
+                           {test::some({2, 2, 3}, 4)});
+  // Equal rows have a distance of 0, and a gradient.
+  EXPECT_EQ((std::vector<double>{0, 0}),
+            gradient_at([](const NDArray& x) { return cdist(x, x.detach()); }, array({{1., 2.}})));
+}
+
+TEST(NumpyGradients, OfSpecialFunctions) {
+  const NDArray x = test::some({5}) * 0.5;
+  expect_gradients_through("logit", [](const Arrays& a) { return logit(a[0], 1e-3); }, {x});
+  expect_gradients_through("xlogy", [](const Arrays& a) { return xlogy(a[0], a[1]); }, {x, x + 0.3});
+  EXPECT_EQ((std::vector<double>{0}),
+            gradient_at([](const NDArray& a) { return round(a, 2); }, array({1.234})));
+  EXPECT_EQ((std::vector<double>{0, 1}), gradient_at(
+                                             [](const NDArray& a) {
+                                               return xlogy(a, array({0., std::exp(1.)}));
+                                             },
+                                             array({0., 0.})));
+}
+
+}  // namespace
+}  // namespace mx
