@@ -1,9 +1,11 @@
 // The templates of ndarray.h.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <ranges>
+#include <source_location>
 #include <type_traits>
 #include <vector>
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <concepts>
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <type_traits>
 

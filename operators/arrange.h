@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <source_location>
 #include <span>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // Counting: how often numbers fall into bins.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <utility>
 

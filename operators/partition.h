@@ -1,7 +1,9 @@
 // Orders that are partly or jointly given: partition, argpartition, lexsort.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
+#include <source_location>
 #include <span>
 
 #include "operators/operator.h"

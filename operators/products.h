@@ -2,6 +2,8 @@
 // promoted as there; gradients follow. All throw InvalidArgument for shapes that do not fit, with both.
 #pragma once
 
+#include <cstdint>
+
 #include "operators/operator.h"
 
 namespace mx {

@@ -1,5 +1,6 @@
 #include "operators/quantile.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -5,6 +5,7 @@
 // out. Of no elements it is NaN. The gradient goes to the elements that were chosen.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
