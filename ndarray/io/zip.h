@@ -67,6 +67,9 @@ class ZipStream {
 
 enum class ZipMethod { stored, deflated };
 
+/// Throws InvalidArgument for a name that no member can have: not UTF-8, or too long.
+void check_zip_name(const std::string& name);
+
 /// Writes an archive in order; nothing is patched afterwards. Sizes go into the headers in front of each
 /// member, so that readers that do not look at the directory work as well; a deflated member is therefore
 /// compressed in memory first. zip64 is used where a size or an offset does not fit into 32 bits.
