@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "ndarray/detail/block_cache.h"
 #include "ndarray/detail/ref.h"
@@ -30,10 +31,16 @@ struct ArrayExtension {
 
 struct ArrayImpl;
 
-/// The work that an array still needs before anybody may look at it (an indexed read that may turn out to be
-/// only the target of an assignment).
+/// The work that an array still needs before its value may be used: an indexed read that may turn out to be
+/// only the target of an assignment. It stays with the array when it is done, so that threads may look at it
+/// at any time.
 struct DeferredValue {
+  const Context context;  // of the array. fill() may give the array another storage, so ask here.
+  std::recursive_mutex mutex;
+
+  explicit DeferredValue(Context c) : context(c) {}
   virtual ~DeferredValue() = default;
+  /// Called with the mutex, once unless it throws.
   virtual void fill(ArrayImpl& array) = 0;
 };
 
@@ -54,8 +61,8 @@ struct ArrayImpl {
   int64_t offset;  // of the first element, in elements from the start of the storage
   Ref<Storage> storage;
   Ref<ArrayExtension> extension;
-  uint32_t extension_output = 0;  // which of the node's outputs this is
-  std::unique_ptr<DeferredValue> deferred;
+  uint32_t extension_output = 0;            // which of the node's outputs this is
+  std::unique_ptr<DeferredValue> deferred;  // set before anything knows the array
   /// What this is a view of: the array whose memory it looks at, itself never a view. Empty for views of
   /// recorded arrays made by a thread that does not record.
   Ref<ArrayImpl> base;
