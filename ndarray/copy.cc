@@ -2,7 +2,7 @@
 
 #include "engine/base/check.h"
 #include "engine/device/registry.h"
-#include "ndarray/detail/engine_use.h"
+#include "ndarray/detail/push_on.h"
 #include "ndarray/hooks.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/launch.h"
@@ -51,21 +51,17 @@ void carry(ArrayImpl& target, ArrayImpl& source, std::source_location where) {
   const size_t bytes = static_cast<size_t>(target.shape.numel()) * size_of(target.dtype);
   if (bytes == 0) return;
   target.storage->bump_version();
-  const Var read = source.storage->var(engine), write = target.storage->var(engine);
-  PushOptions options{
-      .reads = {read}, .context = runner, .priority = detail::launch_priority, .name = "copy"};
-  (target.covers_storage() ? options.writes : options.updates) = {write};
+  PushOptions options{.context = runner, .priority = detail::launch_priority, .name = "copy"};
   options.lane = to.is_cpu() ? StreamKind::copy_out : StreamKind::copy_in;
   options.bytes = bytes;
-  // From here on the engine knows what the devices do with memory of the host, and nobody else.
-  ArrayImpl* const both[] = {&target, &source};
+  const ArrayUse uses[] = {{&target, target.covers_storage() ? Touch::write : Touch::update},
+                           {&source, Touch::read}};
   if (engine.recording())  // memory that a captured graph allocates would go with the graph
-    for (ArrayImpl* array : both) array->storage->ensure(nullptr);
-  engine.push(
-      [use = EngineUse(both), bytes](RunContext c) {
-        ArrayImpl &target_array = use[0], &source_array = use[1];
-        c.read(source_array.storage->known_var());
-        c.write(target_array.storage->known_var());
+    for (const ArrayUse& use : uses) use.array->storage->ensure(nullptr);
+  push_on(
+      engine, uses,
+      [bytes](const RunContext& c, PushedArrays& arrays) {
+        ArrayImpl &target_array = arrays[0], &source_array = arrays[1];
         Stream& stream = *c.stream();
         const auto address = [&stream](ArrayImpl& array) {
           // Memory of another device, or of the host, is not this stream's to allocate.

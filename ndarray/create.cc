@@ -207,30 +207,51 @@ NDArray eye(int64_t rows, int64_t columns, DType dtype, Context context, std::so
 NDArray detail::from_host(const void* data, DType dtype, const Shape& shape, Context context,
                           std::source_location where) {
   Ref<ArrayImpl> made = new_array(shape, dtype, cpu(), "array");
-  // Nobody else knows the memory, and it must be read before this returns.
+  MX_CHECK(data != nullptr || made->storage->bytes() == 0, InvalidArgument,
+           "[array] expected the address of the elements, got null for shape ", shape);
+  // Nothing else knows the memory, and it must be read before this returns.
   if (const size_t bytes = made->storage->bytes(); bytes > 0)
     std::memcpy(made->storage->ensure(nullptr), data, bytes);
   return NDArray(std::move(made)).to(context, where);
 }
 
+std::pair<int64_t, int64_t> detail::check_extent(const void* data, DType dtype, const Shape& shape,
+                                                 const Strides& strides, const char* op) {
+  checked_numel(shape, size_of(dtype), op);
+  MX_CHECK(shape.rank() == strides.rank(), InvalidArgument, "[", op,
+           "] expected a stride for each dimension of ", shape, ", got ", strides);
+  if (shape.numel() == 0) return {0, -1};
+  MX_CHECK(data != nullptr, InvalidArgument, "[", op,
+           "] expected the address of the elements, got null for shape ", shape);
+  int64_t low = 0, high = 0;
+  bool overflow = false;
+  for (int i = 0; i < shape.rank(); ++i) {
+    int64_t reach = 0;
+    overflow = overflow || __builtin_mul_overflow(shape[i] - 1, strides[i], &reach) ||
+               __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high);
+  }
+  // All of it must have an address: from that of the first byte to that behind the last.
+  const auto size = static_cast<int64_t>(size_of(dtype));
+  const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data));
+  int64_t first = 0, last = 0;
+  overflow = overflow || __builtin_add_overflow(high, 1, &last) ||
+             __builtin_mul_overflow(last, size, &last) || __builtin_add_overflow(address, last, &last) ||
+             __builtin_mul_overflow(low, size, &first) || __builtin_add_overflow(address, first, &first) ||
+             first < 0;
+  MX_CHECK(!overflow, InvalidArgument, "[", op, "] expected elements inside the address space, got shape ",
+           shape, " with strides ", strides);
+  return {low, high};
+}
+
 NDArray from_external(void* data, DType dtype, const Shape& shape, const Strides& strides,
                       std::function<void()> release) {
-  checked_numel(shape, size_of(dtype), "from_external");
-  MX_CHECK(shape.rank() == strides.rank(), InvalidArgument,
-           "[from_external] expected a stride for each dimension of ", shape, ", got ", strides);
-  MX_CHECK(data != nullptr || shape.numel() == 0, InvalidArgument,
-           "[from_external] expected the address of the elements, got null for shape ", shape);
-  int64_t low = 0, high = 0;
-  for (int i = 0; i < shape.rank(); ++i) {
-    if (shape[i] == 0) low = high = 0;
-    if (shape[i] == 0) break;
-    (strides[i] < 0 ? low : high) += (shape[i] - 1) * strides[i];
-  }
+  const auto [low, high] = detail::check_extent(data, dtype, shape, strides, "from_external");
   const auto size = static_cast<int64_t>(size_of(dtype));
   char* const first = static_cast<char*>(data) + low * size;
-  const int64_t bytes = shape.numel() == 0 ? 0 : (high - low + 1) * size;
-  return NDArray(ArrayImpl::make(Storage::wrap(first, static_cast<size_t>(bytes), std::move(release)), dtype,
-                                 shape, strides, -low));
+  Ref<Storage> memory =
+      Storage::wrap(first, static_cast<size_t>((high - low + 1) * size), std::move(release));
+  memory->expect_unseen_writers();  // those of its owner
+  return NDArray(ArrayImpl::make(std::move(memory), dtype, shape, strides, -low));
 }
 
 }  // namespace mx

@@ -3,7 +3,8 @@
 #include <memory>
 
 #include "engine/base/check.h"
-#include "ndarray/launch.h"
+#include "ndarray/detail/push_on.h"
+#include "ndarray/kernels/strided_loop.h"
 
 namespace mx {
 
@@ -11,10 +12,6 @@ using detail::ArrayImpl;
 using namespace dlpack;
 
 namespace {
-
-void run_nothing(const KernelArgs&) {}
-// Comes after all who read and write; allocates memory that nobody has used.
-const Kernel kFence = {"to_dlpack", run_nothing, run_nothing, 0, false};
 
 /// What an exported tensor owns.
 template <class Managed>
@@ -28,20 +25,24 @@ struct Export {
 };
 
 template <class Managed>
-Managed* export_array(const NDArray& array) {
+Managed* export_array(const NDArray& array, DLPackAccess access) {
   ArrayImpl& impl = array.impl();
   const Context context = impl.context();
   MX_CHECK(context.is_cpu() || context.kind == DeviceKind::gpu, InvalidArgument,
            "[to_dlpack] expected an array of the CPU or a GPU, got one on ", context, "; use to(cpu())");
-  ArrayImpl* const inputs[] = {&impl};
-  // Where broadcasting repeats elements, nobody may write.
-  const bool read_only = impl.repeats();
   constexpr bool kSaysSo = requires(Managed & managed) { managed.flags; };
-  MX_CHECK(!read_only || kSaysSo, InvalidArgument,
+  MX_CHECK(!impl.repeats() || kSaysSo, InvalidArgument,
            "[to_dlpack] expected an array whose elements are all different, got a view of shape ", impl.shape,
            " and strides ", impl.strides, "; use clone(), or a versioned tensor, which can be read-only");
-  launch({.kernel = &kFence, .inputs = inputs, .updated_inputs = read_only ? uint64_t{0} : uint64_t{1}});
-  array.wait();
+  // Where broadcasting repeats elements, nothing may write.
+  const bool read_only = impl.repeats() || access == DLPackAccess::read_only;
+  if (read_only) {
+    array.wait();
+  } else {
+    impl.storage->expect_unseen_writers();
+    impl.storage->bump_version();
+    mx::detail::wait_for_readers(impl, "to_dlpack");
+  }
 
   auto owner = std::make_unique<Export<Managed>>();
   owner->array = array;
@@ -53,7 +54,7 @@ Managed* export_array(const NDArray& array) {
   if constexpr (kSaysSo) managed.flags = read_only ? kFlagReadOnly : 0;
   managed.deleter = &Export<Managed>::release;
   DLTensor& tensor = managed.dl_tensor;
-  void* const memory = impl.storage->data();
+  void* const memory = impl.storage->ensure(nullptr);
   // An address of its own rather than an offset: not every consumer looks at byte_offset.
   tensor.data = impl.shape.numel() == 0 ? nullptr : impl.tensor(memory).data;
   tensor.device = context.is_cpu() ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, context.id};
@@ -68,6 +69,20 @@ Managed* export_array(const NDArray& array) {
 template <class Managed>
 void give_back(Managed* managed) {
   if (managed->deleter != nullptr) managed->deleter(managed);
+}
+
+/// A bool in C++ has only two values; a byte of another is undefined behaviour.
+void check_bools(const Tensor& tensor) {
+  const Tensor bytes{tensor.data, DType::u8, tensor.shape, tensor.strides};
+  const kernels::LoopPlan<1> plan({&bytes});
+  kernels::for_each_run<1>(plan, 0, plan.numel, [&](const int64_t* offsets, int64_t n) {
+    const uint8_t* const run = bytes.as<uint8_t>() + offsets[0];
+    for (int64_t i = 0; i < n; ++i) {
+      const uint8_t byte = run[i * plan.strides[0][0]];
+      MX_CHECK(byte <= 1, InvalidArgument, "[from_dlpack] expected booleans of 0 or 1, got ", int{byte},
+               "; import the memory as u8 and compare it with 0");
+    }
+  });
 }
 
 template <class Managed>
@@ -96,23 +111,30 @@ NDArray import_array(Managed* managed, bool read_only) {
     give_back(managed);
     return empty(shape, dtype);
   }
-  char* const data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   MX_CHECK(tensor.data != nullptr, InvalidArgument, "[from_dlpack] expected memory for shape ", shape,
            ", got null");
-  MX_CHECK(reinterpret_cast<uintptr_t>(data) % size_of(dtype) == 0, InvalidArgument,
-           "[from_dlpack] expected elements of ", dtype, " at multiples of ", size_of(dtype),
-           " bytes, got address ", static_cast<const void*>(data));
+  uintptr_t address = 0;
+  MX_CHECK(!__builtin_add_overflow(reinterpret_cast<uintptr_t>(tensor.data), tensor.byte_offset, &address),
+           InvalidArgument, "[from_dlpack] expected an offset inside the address space, got ",
+           tensor.byte_offset, " bytes from ", static_cast<const void*>(tensor.data));
+  void* const data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+  MX_CHECK(address % size_of(dtype) == 0, InvalidArgument, "[from_dlpack] expected elements of ", dtype,
+           " at multiples of ", size_of(dtype), " bytes, got address ", static_cast<const void*>(data));
+  mx::detail::check_extent(data, dtype, shape, strides, "from_dlpack");
+  if (dtype == DType::bool_) check_bools({data, dtype, shape, strides});
   NDArray array = from_external(data, dtype, shape, strides, [managed] { give_back(managed); });
   return read_only ? array.clone() : array;
 }
 
 }  // namespace
 
-DLManagedTensorVersioned* to_dlpack(const NDArray& array) {
-  return export_array<DLManagedTensorVersioned>(array);
+DLManagedTensorVersioned* to_dlpack(const NDArray& array, DLPackAccess access) {
+  return export_array<DLManagedTensorVersioned>(array, access);
 }
 
-DLManagedTensor* to_dlpack_legacy(const NDArray& array) { return export_array<DLManagedTensor>(array); }
+DLManagedTensor* to_dlpack_legacy(const NDArray& array) {
+  return export_array<DLManagedTensor>(array, DLPackAccess::read_write);
+}
 
 NDArray from_dlpack(DLManagedTensorVersioned* tensor) {
   MX_CHECK(tensor != nullptr, InvalidArgument, "[from_dlpack] expected a tensor, got null");

@@ -21,6 +21,14 @@ struct AdvancedIndex {
   /// An ellipsis for no dimension stands between two arrays: then they do not count as neighbours.
   bool separated = false;
   std::source_location where;  ///< of the call that indexed
+
+  /// Calls f(array) for every array whose values the index looks at.
+  template <class F>
+  void each_array(const F& f) const {
+    f(base);
+    for (const NDArray& array : indices)
+      if (array.defined()) f(array);
+  }
 };
 
 struct MemberFunctions;

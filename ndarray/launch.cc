@@ -14,7 +14,7 @@
 #include "engine/base/cpus.h"
 #include "engine/device/registry.h"
 #include "ndarray/detail/describe.h"
-#include "ndarray/detail/engine_use.h"
+#include "ndarray/detail/push_on.h"
 #include "ndarray/kernels/parallel.h"
 #include "ndarray/kernels/strided_loop.h"
 #include "ndarray/priority.h"
@@ -22,7 +22,7 @@
 namespace mx {
 
 using detail::ArrayImpl;
-using detail::Ref;
+using detail::Touch;
 
 namespace {
 
@@ -136,26 +136,20 @@ struct DeviceCall {
   }
 };
 
-// A pushed operation: what launch() was given, owned.
-class Call {
+// What a pushed operation does: runs the kernel here, or enqueues it on the operation's stream.
+class PushedKernel {
  public:
-  static Call* make(const Launch& launch) {
-    static_assert(sizeof(Call) <= detail::kBlockBytes[static_cast<int>(detail::BlockKind::call)]);
-    return new (detail::new_block(detail::BlockKind::call)) Call(launch);
-  }
-  static void destroy(Call* call) noexcept {
-    call->~Call();
-    detail::free_block(detail::BlockKind::call, call);
+  explicit PushedKernel(const Launch& launch)
+      : kernel_(launch.kernel), inputs_(launch.inputs.size()), updated_(launch.updated_inputs) {
+    if (launch.attrs != nullptr) attrs_ = *launch.attrs;
   }
 
-  void run(const RunContext& context) {
-    const size_t n = inputs_ + outputs_;
-    ran_ = false;
-    for (size_t i = 0; i < n; ++i) check_access(context, i);
+  void operator()(const RunContext& context, detail::PushedArrays& arrays) {
+    const size_t n = arrays.size();
     Stream* const stream = context.stream();
     Tensors tensors(n);
-    for (size_t i = 0; i < n; ++i) tensors.set(i, *array(i), memory_of(*array(i), stream));
-    const std::span<const Tensor> in(tensors.data(), inputs_), out(tensors.data() + inputs_, outputs_);
+    for (size_t i = 0; i < n; ++i) tensors.set(i, arrays[i], memory_of(arrays[i], stream));
+    const std::span<const Tensor> in(tensors.data(), inputs_), out(tensors.data() + inputs_, n - inputs_);
     try {
       if (stream == nullptr) {
         run_on_host(*kernel_, {in, out, &attrs_}, updated_);
@@ -168,64 +162,14 @@ class Call {
     } catch (...) {
       rethrow_with_inputs(in);
     }
-    ran_ = true;
+    arrays.ran_well();
   }
 
  private:
-  explicit Call(const Launch& launch)
-      : kernel_(launch.kernel),
-        inputs_(static_cast<uint32_t>(launch.inputs.size())),
-        outputs_(static_cast<uint32_t>(launch.outputs.size())),
-        updated_(launch.updated_inputs) {
-    if (inputs_ + outputs_ > kInline) more_ = std::make_unique<Ref<ArrayImpl>[]>(inputs_ + outputs_);
-    for (size_t i = 0; i < inputs_; ++i) array(i) = Ref<ArrayImpl>(launch.inputs[i]);
-    for (size_t i = 0; i < outputs_; ++i) array(inputs_ + i) = Ref<ArrayImpl>(launch.outputs[i]);
-    if (launch.attrs != nullptr) attrs_ = *launch.attrs;
-    // A recorded call is pending as long as its segment lives: replays come without asking.
-    recorded_ = current_engine().recording();
-    for (size_t i = 0; i < inputs_ + outputs_; ++i)
-      if (Storage& storage = *array(i)->storage; storage.on_cpu()) storage.begin_pending();
-  }
-  ~Call() {
-    for (size_t i = 0; i < inputs_ + outputs_; ++i) {
-      Storage& storage = *array(i)->storage;
-      if (!storage.on_cpu()) continue;
-      // (another call of the segment may have failed its last replay)
-      if (exclusive(i)) ran_ && !recorded_ ? storage.cleanse() : storage.taint();
-      storage.end_pending();
-    }
-  }
-
-  Ref<ArrayImpl>& array(size_t i) { return more_ != nullptr ? more_[i] : inline_[i]; }
-  bool exclusive(size_t i) const { return i >= inputs_ || has_bit(updated_, i); }
-  void check_access(const RunContext& context, size_t i) {
-    const Var var = array(i)->storage->known_var();
-    exclusive(i) ? context.write(var) : context.read(var);
-  }
-
-  static constexpr size_t kInline = 8;
   const Kernel* kernel_;
-  uint32_t inputs_, outputs_;
+  size_t inputs_;
   uint64_t updated_;
-  bool ran_ = false;
-  bool recorded_ = false;
   Attrs attrs_;
-  Ref<ArrayImpl> inline_[kInline];
-  std::unique_ptr<Ref<ArrayImpl>[]> more_;
-};
-
-// The engine's closure: one pointer, moved until it lies in the operation.
-class CallPointer {
- public:
-  explicit CallPointer(Call* call) : call_(call) {}
-  CallPointer(CallPointer&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
-  ~CallPointer() {
-    if (call_ != nullptr) Call::destroy(call_);
-  }
-  void operator()(const RunContext& context) { call_->run(context); }
-
- private:
-  Call* call_;
 };
 
 // Storages in direct use by this call; lets go of them when it ends.
@@ -293,6 +237,39 @@ bool run_directly(const Launch& l) {
   return true;
 }
 
+// How the operation uses its arrays: a few without an allocation, many with one.
+class Uses {
+ public:
+  explicit Uses(size_t most) {
+    if (most > kInline) more_.reserve(most);
+  }
+  void add(ArrayImpl* array, Touch touch) {
+    if (more_.capacity() > 0) {
+      more_.push_back({array, touch});
+    } else {
+      inline_[size_++] = {array, touch};
+    }
+  }
+  void add_inputs(const Launch& l) {
+    for (size_t i = 0; i < l.inputs.size(); ++i)
+      add(l.inputs[i], has_bit(l.updated_inputs, i) ? Touch::update : Touch::read);
+  }
+  // An output that fills its whole storage replaces the variable's value.
+  void add_outputs(const Launch& l) {
+    for (ArrayImpl* array : l.outputs)
+      add(array, !l.partial_outputs && array->covers_storage() ? Touch::write : Touch::update);
+  }
+  std::span<const detail::ArrayUse> span() const {
+    return more_.capacity() > 0 ? std::span<const detail::ArrayUse>(more_) : std::span(inline_, size_);
+  }
+
+ private:
+  static constexpr size_t kInline = 16;
+  size_t size_ = 0;
+  detail::ArrayUse inline_[kInline];
+  std::vector<detail::ArrayUse> more_;
+};
+
 void push(const Launch& l, Context context) {
   Engine& engine = current_engine();
   if (!context.is_cpu() && engine.recording()) [[unlikely]] {
@@ -300,34 +277,12 @@ void push(const Launch& l, Context context) {
     for (ArrayImpl* array : l.inputs) array->storage->ensure(nullptr);
     for (ArrayImpl* array : l.outputs) array->storage->ensure(nullptr);
   }
-  constexpr size_t kMost = 16;
-  Var few[3][kMost];
-  std::vector<Var> many[3];
-  size_t count[3] = {};
-  const bool large = l.inputs.size() + l.outputs.size() > kMost;
-  const auto add = [&](int list, Storage& storage) {
-    const Var var = storage.var(engine);
-    if (large) {
-      many[list].push_back(var);
-    } else {
-      few[list][count[list]++] = var;
-    }
-  };
-  for (size_t i = 0; i < l.inputs.size(); ++i)
-    add(has_bit(l.updated_inputs, i) ? 2 : 0, *l.inputs[i]->storage);
-  for (ArrayImpl* array : l.outputs)
-    add(!l.partial_outputs && array->covers_storage() ? 1 : 2, *array->storage);
-  const auto list = [&](int i) {
-    return large ? VarList(many[i]) : VarList(std::span<const Var>(few[i], count[i]));
-  };
-  engine.push(CallPointer(Call::make(l)),
-              {.reads = list(0),
-               .writes = list(1),
-               .updates = list(2),
-               .context = context,
-               .priority = detail::launch_priority,
-               .name = l.kernel->name},
-              l.where);
+  Uses uses(l.inputs.size() + l.outputs.size());
+  uses.add_inputs(l);
+  uses.add_outputs(l);
+  detail::push_on<PushedKernel, const Launch&>(
+      engine, uses.span(), l,
+      {.context = context, .priority = detail::launch_priority, .name = l.kernel->name}, l.where);
 }
 
 }  // namespace
@@ -352,18 +307,14 @@ Context common_context(const char* op, std::span<ArrayImpl* const> arrays) {
 }
 
 void launch_failure(const Launch& l, std::exception_ptr error) {
-  std::vector<Var> writes, updates;
-  std::vector<ArrayImpl*> arrays(l.outputs.begin(), l.outputs.end());
-  Engine& engine = current_engine();
-  for (ArrayImpl* array : l.outputs)
-    (!l.partial_outputs && array->covers_storage() ? writes : updates).push_back(array->storage->var(engine));
-  for (size_t i = 0; i < l.inputs.size(); ++i) {
-    if (!has_bit(l.updated_inputs, i)) continue;
-    arrays.push_back(l.inputs[i]);
-    updates.push_back(l.inputs[i]->storage->var(engine));
-  }
-  engine.push([use = detail::EngineUse(arrays), error = std::move(error)] { std::rethrow_exception(error); },
-              {.writes = writes, .updates = updates, .name = l.kernel->name}, l.where);
+  Uses uses(l.inputs.size() + l.outputs.size());
+  uses.add_outputs(l);
+  for (size_t i = 0; i < l.inputs.size(); ++i)
+    if (has_bit(l.updated_inputs, i)) uses.add(l.inputs[i], Touch::update);
+  detail::push_on(
+      current_engine(), uses.span(),
+      [error = std::move(error)](const RunContext&, detail::PushedArrays&) { std::rethrow_exception(error); },
+      {.name = l.kernel->name}, l.where);
 }
 
 namespace {

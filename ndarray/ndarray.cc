@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
+#include "ndarray/detail/push_on.h"
 #include "ndarray/hooks.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/launch.h"
@@ -29,13 +30,12 @@ void NDArray::throw_undefined() {
 }
 
 void NDArray::resolve() const {
-  // The value is asked for: compute it, then it is an array like any other. Whoever comes at the same time
-  // waits; one that fails stays what it was.
-  static std::recursive_mutex mutex;
-  std::lock_guard lock(mutex);
-  if (impl_->deferred == nullptr) return;
-  impl_->deferred->fill(*impl_);
-  impl_->deferred.reset();
+  // Other threads that ask for the value wait here. If filling fails, the array stays as it is, and the next
+  // caller gets the error, too. (Recursive: a push may run other operations while it waits for room.)
+  detail::DeferredValue& deferred = *impl_->deferred;
+  const std::lock_guard lock(deferred.mutex);
+  if ((impl_->flags.load(std::memory_order_relaxed) & detail::kDeferred) == 0) return;
+  deferred.fill(*impl_);
   impl_->flags.fetch_and(static_cast<uint8_t>(~detail::kDeferred), std::memory_order_release);
 }
 
@@ -43,12 +43,7 @@ bool NDArray::shares_memory(const NDArray& other) const {
   return impl().storage.get() == other.impl().storage.get();
 }
 
-Var NDArray::var() const {
-  Storage& storage = *impl().storage;
-  const Var var = storage.var(current_engine());
-  if (storage.on_cpu()) storage.share();
-  return var;
-}
+Var NDArray::var() const { return impl().storage->shared_var(current_engine()); }
 
 namespace {
 
@@ -129,28 +124,16 @@ NDArray NDArray::detach() const {
   return NDArray(ArrayImpl::make(from.storage, from.dtype, from.shape, from.strides, from.offset));
 }
 
-void NDArray::wait() const {
-  Storage& storage = *impl().storage;
-  if (storage.on_cpu() && storage.quiet()) return;
-  if (storage.has_var()) current_engine().wait(storage.known_var());
-}
-
-bool NDArray::wait(int64_t timeout_ms) const {
-  Storage& storage = *impl().storage;
-  if (storage.on_cpu() && storage.quiet()) return true;
-  return !storage.has_var() || current_engine().wait(storage.known_var(), timeout_ms);
-}
+void NDArray::wait() const { impl().storage->wait(); }
+bool NDArray::wait(int64_t timeout_ms) const { return impl().storage->wait(timeout_ms); }
 
 void wait_all() { current_engine().wait_all(); }
 
 namespace {
 
 // In mode `check`: inside an operation, memory that the operation has not declared may change at any time.
-// (Memory without a variable has never met the engine: the operation has made it itself, or it never
-// changes.)
 void check_declared(const ArrayImpl& array, const char* op, bool write) {
-  if (!array.storage->has_var()) return;
-  const auto operation = Engine::undeclared_in(array.storage->known_var(), write);
+  const auto operation = array.storage->undeclared_in_operation(write);
   if (!operation) [[likely]]
     return;
   throw AccessError(detail::concat("[", *operation, "] expected the array of ", array.dtype, ' ', array.shape,
@@ -159,39 +142,55 @@ void check_declared(const ArrayImpl& array, const char* op, bool write) {
                                    ": an operation pushed by hand declares NDArray::var()"));
 }
 
-// Calls f(elements, here) with the elements in the host's memory, and returns `here`: is this the calling
-// thread? If not, f may still run after this has thrown: it owns what it uses then.
+// A look at an array's elements in the host's memory. `here`: in the thread that asked. If not, the operation
+// may still run after the caller's wait has thrown: the function owns what it uses then.
+using Look = std::function<void(const Tensor& elements, bool here)>;
+
+struct LookAttrs {
+  std::shared_ptr<Look> look;
+  template <class V>
+  static void fields(V&&) {}
+};
+
+void run_look(const KernelArgs& args) { (*args.attr<LookAttrs>().look)(args.in[0], false); }
+
+const Kernel& look_kernel(const std::string& op) {
+  static const Kernel kernels[] = {{"item", run_look, nullptr, 0, false},
+                                   {"bool", run_look, nullptr, 0, false},
+                                   {"print", run_look, nullptr, 0, false},
+                                   {"to_vector", run_look, nullptr, 0, false}};
+  for (const Kernel& kernel : kernels)
+    if (op == kernel.name) return kernel;
+  return kernels[3];
+}
+
+// Calls look(elements, here). Returns `here`.
 template <class F>
-bool with_elements(const NDArray& a, const char* op, F f) {
+bool with_elements(const NDArray& a, const char* op, F look) {
   check_declared(a.impl(), op, false);
   const NDArray local =
       a.context().is_cpu() ? a : detail::copy_to(a.impl(), a.dtype(), cpu(), std::source_location::current());
   local.wait();
-  const auto visit_elements = [](ArrayImpl& from, F& visitor, bool here) {
-    visitor(from.tensor(from.storage->ensure(nullptr)), here);
-  };
   ArrayImpl& from = local.impl();
   if (from.storage->try_read()) {
     struct End {
       Storage& storage;
       ~End() { storage.end_read(); }
     } end{*from.storage};
-    visit_elements(from, f, true);
+    look(from.tensor(from.storage->ensure(nullptr)), true);
     return true;
   }
-  // Others have come meanwhile, or devices are involved: in the engine's order. The operation keeps what it
-  // uses, because this wait may end before it.
-  Engine& engine = current_engine();
-  const Var done = engine.new_var(op);
-  try {
-    engine.push([local, f, visit_elements]() mutable { visit_elements(local.impl(), f, false); },
-                {.reads = {local.impl().storage->var(engine)}, .writes = {done}, .name = op});
-    engine.wait(done);
-  } catch (...) {
-    engine.delete_var(done);
-    throw;
-  }
-  engine.delete_var(done);
+  // Another thread writes, or a device may use the memory: read in the order of operations.
+  const NDArray done = empty({0});
+  const Attrs attrs = LookAttrs{std::make_shared<Look>(std::move(look))};
+  ArrayImpl* const inputs[] = {&from};
+  ArrayImpl* const outputs[] = {&done.impl()};
+  launch({.kernel = &look_kernel(op),
+          .attrs = &attrs,
+          .inputs = inputs,
+          .outputs = outputs,
+          .fresh_outputs = 1});
+  done.wait();
   return false;
 }
 
@@ -255,7 +254,12 @@ void* NDArray::host_data(DType dtype, bool write) const {
            ", got ", dtype);
   check_declared(array, "data", write);
   wait();
-  if (write) array.storage->bump_version();
+  if (write) {
+    array.storage->expect_unseen_writers();
+    // Operations that were called before may not have read the array yet.
+    if (!array.storage->quiet()) detail::wait_for_readers(array, "mutable_data");
+    array.storage->bump_version();
+  }
   return array.tensor(array.storage->ensure(nullptr)).data;
 }
 

@@ -4,10 +4,10 @@
 //   a[0] = 7;                           // so does this, and it is ordered after what came before
 //   std::cout << a << '\n';             // waits
 //
-// A handle: copying one makes another name of the same array, `x = e` gives the name x to another array, and
-// `a[i] = e`, `a += e` and functions that end in `_` change the array for everybody who knows it. clone()
-// copies. Views (slices, transposes, reshapes) share memory with their base. Operands may overlap: results
-// are as if they had been copied first.
+// A handle: copying one makes another name of the same array, and `x = e` gives the name x to another array,
+// also where x was made by indexing (`NDArray row = a[0]; row = e`). `a[i] = e`, `a += e` and functions that
+// end in `_` change the array for every handle to it. clone() copies. Views (slices, transposes, reshapes)
+// share memory with their base. Operands may overlap: results are as if they had been copied first.
 //
 // Reading values (item, to_vector, printing, data) waits for the operations that make them, and throws the
 // error of the one that failed. Everything else returns at once.
@@ -66,13 +66,22 @@ class NDArray {
  public:
   /// No array: only assigning, copying, defined() and destroying are allowed.
   NDArray() = default;
+  NDArray(const NDArray&) = default;
+  NDArray(NDArray&&) = default;
+  /// Names another array. Not for a temporary, of which nothing would remain: `a.transpose() = e` does not
+  /// compile; write a.transpose().copy_from(e).
+  NDArray& operator=(const NDArray&) & = default;
+  NDArray& operator=(NDArray&&) & = default;
 
   bool defined() const { return static_cast<bool>(impl_); }
 
   const Shape& shape() const { return handle().shape; }
   const Strides& strides() const { return handle().strides; }  ///< in elements
   DType dtype() const { return handle().dtype; }
-  Context context() const { return handle().context(); }
+  Context context() const {
+    const detail::ArrayImpl& array = handle();
+    return array.deferred != nullptr ? array.deferred->context : array.context();
+  }
   int rank() const { return shape().rank(); }
   int64_t numel() const { return shape().numel(); }
   int64_t size(int64_t axis) const { return shape()[normalize_axis(axis, rank(), "size")]; }
@@ -102,8 +111,8 @@ class NDArray {
   /// Advanced indexing with one array: integers pick rows, bool (of this shape, or of its first dimensions)
   /// picks elements.
   View operator[](const Arg& index) const;
-  /// The entries of the first dimension, as views: `for (NDArray row : a) row.fill_(0)` changes a. Throws
-  /// InvalidArgument for an array of rank 0.
+  /// The entries of the first dimension, as views: `for (NDArray row : a) row.fill_(0)` changes a, and
+  /// `row = e` only the name row. Throws InvalidArgument for an array of rank 0.
   RowIterator begin() const;
   RowIterator end() const;
   NDArray select(int64_t axis, int64_t i) const;
@@ -254,9 +263,12 @@ class NDArray {
   /// The same with a limit; false when it passed first.
   bool wait(int64_t timeout_ms) const;
 
-  /// The first element in the host's memory, after waiting. Valid as long as the array lives; the caller
-  /// orders what it does there with other operations itself. Throws InvalidArgument on a device and for
-  /// another T.
+  /// The first element in the host's memory. Valid as long as the array lives. Throws InvalidArgument on a
+  /// device and for another T.
+  ///
+  /// data() waits for the operations called before that set the array, mutable_data() also for those that
+  /// read it. So what they do is as if it came before the use of the pointer. Operations that are called
+  /// later may run while the pointer is used: the caller waits for them, or asks for the pointer again.
   template <class T>
   const T* data() const;
   template <class T>
@@ -314,33 +326,48 @@ struct NumberArg {
       : number(n), where(w) {}
 };
 
-/// What indexing gives: an array, and a place that can be assigned to. What an advanced index reads is
-/// computed when somebody looks at it, and at the latest when the View goes and other handles to the array
-/// stay: `NDArray b = a[i]` has the values of now, `auto v = a[i]` those of its first use.
+/// What indexing gives: an array, and, as long as it has no name, a place that can be assigned to.
+///
+///   a[i] = e;   a[i] += e;         // write into a
+///   auto row = a[0];               // a handle, as NDArray row = a[0] is
+///   row = a[2];                    // names another array, and changes neither
+///   row.fill_(3);  row.copy_from(e);  row += 1;   // change the array that row is: for a[0] the memory of a
+///
+/// The result of an index with arrays is a copy, so the last line changes nothing in `a` then. A handle of
+/// another type (NDArray b = a[indices]) has the values of that line. A View that keeps its name (auto b =
+/// a[indices]) is read when it is first used, because `a[indices] = e` needs no reading. If `a` or the
+/// indices have been changed by then, using it throws InvalidState.
 class View : public NDArray {
  public:
-  /// Writes into the base.
-  const View& operator=(const Arg& source) const;
-  const View& operator=(const NumberArg& value) const;
-  /// The same between two that have names. (All others are an Arg, which knows the place of the call; without
-  /// this one the language would make an operator that assigns handles.)
-  const View& operator=(View& source) & { return std::as_const(*this) = Arg(source); }
-
-  /// Where an advanced index puts what is assigned. Internal.
-  struct Target {
-    virtual ~Target() = default;
-    virtual void assign(const NDArray& source, std::source_location where) = 0;
-    /// The last View goes; `handles` of them to the array are its own.
-    virtual void settle(uint32_t handles) noexcept = 0;
-  };
-  explicit View(NDArray view, std::shared_ptr<Target> target = nullptr)
-      : NDArray(std::move(view)), target_(std::move(target)) {}
-  View(const View&) = default;
+  explicit View(NDArray view) : NDArray(std::move(view)) {}
+  /// A copy stays, so what an index with arrays reads is read now.
+  View(const View& other);
+  View(View&&) = default;
   ~View() {
     if (target_ != nullptr && target_.use_count() == 1) target_->settle(ref() ? 1 : 0);
   }
+
+  /// Writes into the base.
+  const View& operator=(const Arg& source) &&;
+  const View& operator=(const NumberArg& value) &&;
+
+  /// Names another array.
+  View& operator=(const NDArray& array) &;
+  View& operator=(const View& other) &;
+  View& operator=(View&& other) &;
+
   /// Is it the result of indexing with arrays, so that changing its memory does not change the base?
   bool advanced() const { return target_ != nullptr; }
+
+  /// Where an index with arrays puts what is assigned. Internal.
+  struct Target {
+    virtual ~Target() = default;
+    virtual void assign(const NDArray& source, std::source_location where) = 0;
+    virtual void assign(const NumberArg& value) = 0;
+    /// The last View goes; `handles` of them to the array are its own.
+    virtual void settle(uint32_t handles) noexcept = 0;
+  };
+  View(NDArray view, std::shared_ptr<Target> target) : NDArray(std::move(view)), target_(std::move(target)) {}
 
  private:
   std::shared_ptr<Target> target_;
@@ -386,6 +413,10 @@ NDArray scalar_array(Scalar value, DType dtype, Context context = cpu(),
                      std::source_location where = std::source_location::current());
 
 namespace detail {
+/// Throws InvalidArgument, naming `op`, if elements of that layout would lie outside the address space.
+/// Returns the first and the last element's distance from `data`, in elements.
+std::pair<int64_t, int64_t> check_extent(const void* data, DType dtype, const Shape& shape,
+                                         const Strides& strides, const char* op);
 NDArray from_host(const void* data, DType dtype, const Shape& shape, Context context,
                   std::source_location where = std::source_location::current());
 }  // namespace detail
@@ -425,7 +456,9 @@ NDArray array(std::initializer_list<std::initializer_list<T>> rows);
 template <class T>
 NDArray array(std::initializer_list<std::initializer_list<std::initializer_list<T>>> planes);
 
-/// Host memory as an array, without a copy. `release` is called once, from any thread, after the last use.
+/// Host memory as an array, without a copy. `release` is called once, from any thread, after the last use;
+/// not at all if this throws. Elements of bool must be 0 or 1. Throws InvalidArgument for null, and for
+/// shapes and strides that reach beyond the address space.
 NDArray from_external(void* data, DType dtype, const Shape& shape, const Strides& strides,
                       std::function<void()> release);
 

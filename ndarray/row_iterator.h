@@ -1,4 +1,5 @@
-// Going through an array's first dimension: for (const NDArray& row : a), and the standard's algorithms.
+// Going through an array's first dimension: for (const NDArray& row : a), and the standard's algorithms that
+// only read (find_if, for_each, views::reverse).
 //
 // Part of ndarray.h, which includes it.
 #pragma once
@@ -13,14 +14,18 @@
 
 namespace mx {
 
-/// Points to a[i], which it makes when it is asked for. Owns a handle to the array, so it may outlive others.
-/// Iterators of different arrays must not be compared. Dereferencing throws InvalidArgument for an i that a
-/// does not have.
+/// Points to a[i], a handle that is made when it is asked for. Owns a handle to the array, so it may outlive
+/// others. Iterators of different arrays must not be compared. Dereferencing throws InvalidArgument for an i
+/// that a does not have.
+///
+/// Rows change through their members (row.fill_(0)), not by assignment through the iterator: a handle taken
+/// out of a row is not a copy of it, and an algorithm that moves elements (sort, reverse, rotate) would read
+/// what it has overwritten. So they do not compile. To reorder rows, index: a[order].
 class RowIterator {
  public:
   using value_type = NDArray;
   using difference_type = std::ptrdiff_t;
-  using reference = View;
+  using reference = NDArray;
   using pointer = void;
   using iterator_category = std::input_iterator_tag;  // of C++17, where a reference must be one
   using iterator_concept = std::random_access_iterator_tag;
@@ -28,8 +33,8 @@ class RowIterator {
   RowIterator() = default;
   RowIterator(NDArray array, int64_t row) : array_(std::move(array)), row_(row) {}
 
-  View operator*() const { return array_[row_]; }
-  View operator[](difference_type n) const { return array_[row_ + n]; }
+  NDArray operator*() const { return array_[row_]; }
+  NDArray operator[](difference_type n) const { return array_[row_ + n]; }
 
   RowIterator& operator++() { return *this += 1; }
   RowIterator& operator--() { return *this -= 1; }

@@ -60,19 +60,24 @@ void run_write(const KernelArgs& args) {
 }
 const Kernel kWrite = {"save", run_write, nullptr, 0, false};
 
+/// What a format has to say about names, types and shapes; the tensors have no data.
+using Check = std::function<void(std::span<const TensorData>)>;
+
 void write(const char* op, const std::string& path, const NamedArrays& arrays, io::FileOps& ops,
-           std::function<void(io::ByteSink&, std::span<const TensorData>)> format) {
+           const Check& check, std::function<void(io::ByteSink&, std::span<const TensorData>)> format) {
+  io::check_path(path, op);
   auto job = std::make_shared<WriteJob>();
   job->path = path;
   job->ops = &ops;
   job->format = std::move(format);
-  std::vector<NDArray> ready;
   for (const auto& [name, array] : arrays) {
     MX_CHECK(array.defined(), InvalidArgument, "[", op, "] expected an array named ", io::in_quotes(name),
              ", got an empty handle");
-    ready.push_back(array.to(cpu()).to_contiguous());
     job->tensors.push_back({name, array.dtype(), array.shape(), {}});
   }
+  check(job->tensors);
+  std::vector<NDArray> ready;
+  for (const auto& entry : arrays) ready.push_back(entry.second.to(cpu()).to_contiguous());
   std::vector<ArrayImpl*> inputs;
   for (const NDArray& array : ready) inputs.push_back(&array.impl());
   const NDArray done = empty({0});
@@ -95,8 +100,9 @@ NDArray array_of(const std::shared_ptr<MappedFile>& file, DType dtype, const Sha
   return from_external(data.data(), dtype, shape, contiguous_strides(shape), [file] {});
 }
 
-std::shared_ptr<MappedFile> open(const std::string& path) {
-  return std::make_shared<MappedFile>(path, MappedFile::Access::copy_on_write);
+std::shared_ptr<MappedFile> open(const std::string& path, LoadMode mode) {
+  return std::make_shared<MappedFile>(path, MappedFile::Access::copy_on_write,
+                                      mode == LoadMode::map ? MappedFile::How::map : MappedFile::How::read);
 }
 
 /// A new array and its memory, which nobody else knows yet.
@@ -125,14 +131,15 @@ const NDArray& NamedArrays::at(const std::string& name) const {
 
 void save_safetensors(const std::string& path, const NamedArrays& arrays, const FileMetadata& metadata,
                       io::FileOps& ops) {
-  write("save_safetensors", path, arrays, ops,
+  const auto check = [&](std::span<const TensorData> tensors) { io::plan_safetensors(tensors, metadata); };
+  write("save_safetensors", path, arrays, ops, check,
         [metadata](io::ByteSink& sink, std::span<const TensorData> tensors) {
           io::write_safetensors(sink, tensors, metadata);
         });
 }
 
-NamedArrays load_safetensors(const std::string& path, FileMetadata* metadata) {
-  const std::shared_ptr<MappedFile> file = open(path);
+NamedArrays load_safetensors(const std::string& path, FileMetadata* metadata, LoadMode mode) {
+  const std::shared_ptr<MappedFile> file = open(path, mode);
   io::Safetensors content = io::parse_safetensors(file->bytes(), path);
   NamedArrays arrays;
   for (io::TensorRecord& record : content.tensors)
@@ -143,12 +150,13 @@ NamedArrays load_safetensors(const std::string& path, FileMetadata* metadata) {
 }
 
 void save_npy(const std::string& path, const NDArray& array, io::FileOps& ops) {
-  write("save_npy", path, {{"array", array}}, ops,
-        [](io::ByteSink& sink, std::span<const TensorData> tensors) { io::write_npy(sink, tensors[0]); });
+  write(
+      "save_npy", path, {{"array", array}}, ops, [](std::span<const TensorData>) {},
+      [](io::ByteSink& sink, std::span<const TensorData> tensors) { io::write_npy(sink, tensors[0]); });
 }
 
-NDArray load_npy(const std::string& path) {
-  const std::shared_ptr<MappedFile> file = open(path);
+NDArray load_npy(const std::string& path, LoadMode mode) {
+  const std::shared_ptr<MappedFile> file = open(path, mode);
   const io::NpyHeader header = io::parse_npy(file->bytes(), path);
   // Of bool every byte is looked at, so there is nothing to gain.
   if (header.direct() && header.dtype != bool_)
@@ -160,9 +168,10 @@ NDArray load_npy(const std::string& path) {
 
 void save_npz(const std::string& path, const NamedArrays& arrays, bool compressed, io::FileOps& ops) {
   const io::ZipMethod method = compressed ? io::ZipMethod::deflated : io::ZipMethod::stored;
-  write("save_npz", path, arrays, ops, [method](io::ByteSink& sink, std::span<const TensorData> tensors) {
-    io::write_npz(sink, tensors, method);
-  });
+  write("save_npz", path, arrays, ops, io::check_npz_names,
+        [method](io::ByteSink& sink, std::span<const TensorData> tensors) {
+          io::write_npz(sink, tensors, method);
+        });
 }
 
 NamedArrays load_npz(const std::string& path) {
@@ -178,8 +187,8 @@ NamedArrays load_npz(const std::string& path) {
   return arrays;
 }
 
-NamedArrays load_mxnet_params(const std::string& path, bool full_names) {
-  const std::shared_ptr<MappedFile> file = open(path);
+NamedArrays load_mxnet_params(const std::string& path, bool full_names, LoadMode mode) {
+  const std::shared_ptr<MappedFile> file = open(path, mode);
   const io::MxnetParams content = io::parse_mxnet_params(file->bytes(), path);
   NamedArrays arrays;
   std::set<std::string> seen;

@@ -75,6 +75,29 @@ Var Storage::var(Engine& engine) {
   }
 }
 
+Var Storage::shared_var(Engine& engine) {
+  const Var result = var(engine);
+  expect_unseen_writers();
+  if (on_cpu()) wait_for_direct_uses(state_.fetch_or(kShared, std::memory_order_acquire));
+  return result;
+}
+
+void Storage::wait() {
+  if ((on_cpu() && quiet()) || !has_var()) return;
+  current_engine().wait(var_);
+}
+
+bool Storage::wait(int64_t timeout_ms) {
+  if ((on_cpu() && quiet()) || !has_var()) return true;
+  return current_engine().wait(var_, timeout_ms);
+}
+
+std::optional<std::string> Storage::undeclared_in_operation(bool write) const {
+  // Memory without a variable has never met the engine: the operation has made it itself, or it never
+  // changes.
+  return has_var() ? Engine::undeclared_in(var_, write) : std::nullopt;
+}
+
 void* Storage::allocate(Stream* stream) {
   if (bytes_ == 0) return nullptr;
   if (on_cpu() && bytes_ <= kInlineBytes) {

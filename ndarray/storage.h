@@ -4,13 +4,17 @@
 // made when an operation is first pushed: an array whose operations all run at once in the calling thread
 // never meets the engine.
 //
-// Running at once ("direct"). `state_` counts, for memory of the CPU, the operations that are pushed and have
-// not run (pending), and the threads that are using it directly. Direct use is allowed only while nothing is
-// pending that conflicts, and whoever pushes waits for direct uses, which are short (launch.cc), to end. So a
-// direct use has the place in the order that it would have had if it had been pushed. Storage that is
-// `tainted` (its last writer failed or was skipped, or a device may still be using it) always goes through
-// the engine, which knows about errors and streams, until an operation of the CPU with exclusive access has
-// run well.
+// Running at once ("direct"). For memory of the CPU, `state_` counts the operations that are pushed and have
+// not run (pending) and the threads that use the memory directly. Direct use is allowed only while nothing
+// pending conflicts. A push waits until direct uses, which are short (launch.cc), have ended. So a direct use
+// has the place in the order that it would have had if it had been pushed.
+//
+// A storage is *tainted* when its last writer failed or was skipped, and while a device may still be using
+// it. Operations on it then go through the engine, which knows about errors and streams, until an operation
+// of the CPU with exclusive access has run well.
+//
+// Every push is counted, because detail::push_on() is the only code that can get at the variable. The one
+// exception is shared_var(), after which nothing is direct any more.
 //
 // Thread-safety: all members may be called from any thread.
 #pragma once
@@ -20,6 +24,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "engine/engine.h"
 #include "ndarray/detail/ref.h"
@@ -49,6 +55,11 @@ class EngineScope {
   std::shared_ptr<void> kept_;
 };
 
+namespace detail {
+class PushedArrays;
+class UseLists;
+}  // namespace detail
+
 class Storage {
  public:
   /// Throws InvalidArgument for a device that does not exist.
@@ -61,11 +72,18 @@ class Storage {
   Context context() const { return context_; }
   bool on_cpu() const { return context_.is_cpu(); }
 
-  /// The variable, made now if there is none. Throws InvalidState when another engine has made it.
-  Var var(Engine& engine);
-  bool has_var() const { return var_ready_.load(std::memory_order_acquire) == kReady; }
-  /// Only when has_var().
-  Var known_var() const { return var_; }
+  /// The variable, for operations pushed by hand. Nobody counts those, so from now on every operation on
+  /// this memory goes through the engine. Waits until direct uses have ended. Throws InvalidState when
+  /// another engine has made the variable.
+  Var shared_var(Engine& engine);
+
+  /// Blocks until the operations that were pushed to set the content have run; throws what went wrong with
+  /// them.
+  void wait();
+  /// The same with a limit; false when it passed first.
+  bool wait(int64_t timeout_ms);
+  /// Inside an operation in mode check that has not declared this memory: the name of that operation.
+  std::optional<std::string> undeclared_in_operation(bool write) const;
 
   /// The memory; null if no operation has used it.
   void* data() const { return data_.load(std::memory_order_acquire); }
@@ -80,7 +98,12 @@ class Storage {
   uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Direct use. All but taint apply to memory of the CPU only.
+  /// May the content change without bump_version()? True once something has the variable, a host pointer or
+  /// the memory itself, or a recorded segment writes it. Never becomes false again.
+  bool has_unseen_writers() const { return unseen_writers_.load(std::memory_order_relaxed); }
+  void expect_unseen_writers() { unseen_writers_.store(true, std::memory_order_relaxed); }
+
+  // Direct use, of memory of the CPU only. try_ functions return false when the operation must be pushed.
   bool try_read() {
     uint64_t state = state_.load(std::memory_order_relaxed);
     while ((state & ~kReaders) == 0)
@@ -93,24 +116,16 @@ class Storage {
     return state_.compare_exchange_strong(state, kWriter, std::memory_order_acquire);
   }
   void end_write() { state_.fetch_sub(kWriter, std::memory_order_release); }
-  /// Before a push; waits until direct uses have ended.
-  void begin_pending() { wait_for_direct_uses(state_.fetch_add(kPending, std::memory_order_acquire)); }
-  void end_pending() { state_.fetch_sub(kPending, std::memory_order_release); }
-  void taint() { state_.fetch_or(kTainted, std::memory_order_relaxed); }
-  void cleanse() {
-    if ((state_.load(std::memory_order_relaxed) & kTainted) != 0)
-      state_.fetch_and(~kTainted, std::memory_order_relaxed);
-  }
-  /// From now on everything goes through the engine: somebody has the variable and may push operations that
-  /// nobody counts here. Waits until direct uses have ended.
-  void share() { wait_for_direct_uses(state_.fetch_or(kShared, std::memory_order_acquire)); }
-  /// Has every pushed operation run, well as far as is known here, and is nobody writing?
+  /// Has every pushed operation run, and well, and is no thread writing?
   bool quiet() const { return (state_.load(std::memory_order_acquire) & ~kReaders) == 0; }
 
   std::atomic<uint32_t> refs{1};
   static void destroy(Storage* storage) noexcept;
 
  private:
+  friend class detail::PushedArrays;
+  friend class detail::UseLists;
+
   static constexpr uint64_t kReader = 1, kReaders = 0xfffff, kWriter = 1 << 20, kPending = uint64_t{1} << 24,
                             kTainted = uint64_t{1} << 60, kShared = uint64_t{1} << 61;
   static constexpr size_t kInlineBytes = 64;
@@ -119,6 +134,22 @@ class Storage {
   Storage(size_t bytes, Context context, Device* device)
       : context_(context), bytes_(bytes), device_(device) {}
   struct Ending;
+
+  // For push_on().
+
+  /// The variable, made now if there is none. Throws InvalidState when another engine has made it.
+  Var var(Engine& engine);
+  bool has_var() const { return var_ready_.load(std::memory_order_acquire) == kReady; }
+  /// Precondition: has_var().
+  Var known_var() const { return var_; }
+  /// Before a push; waits until direct uses have ended.
+  void begin_pending() { wait_for_direct_uses(state_.fetch_add(kPending, std::memory_order_acquire)); }
+  void end_pending() { state_.fetch_sub(kPending, std::memory_order_release); }
+  void taint() { state_.fetch_or(kTainted, std::memory_order_relaxed); }
+  void cleanse() {
+    if ((state_.load(std::memory_order_relaxed) & kTainted) != 0)
+      state_.fetch_and(~kTainted, std::memory_order_relaxed);
+  }
 
   void wait_for_direct_uses(uint64_t state) const {
     if ((state & (kReaders | kWriter)) != 0) [[unlikely]]
@@ -139,6 +170,7 @@ class Storage {
   std::atomic<uint32_t> var_ready_{kNone};
   std::atomic<uint32_t> version_{0};
   std::atomic<bool> allocating_{false};
+  std::atomic<bool> unseen_writers_{false};
   std::function<void()>* release_ = nullptr;
   alignas(64) std::byte inline_[kInlineBytes];  // small arrays need no allocation of their own
 };

@@ -49,19 +49,45 @@ int64_t place_in(int64_t i, int64_t size, int64_t axis, const Shape& shape) {
   return i < 0 ? i + size : i;
 }
 
-/// An indexed read that is computed when somebody looks at it.
+/// How often the arrays of an index have been changed: the sum grows with each change of any of them.
+uint64_t changes_of(const detail::AdvancedIndex& index) {
+  uint64_t sum = 0;
+  index.each_array([&](const NDArray& array) { sum += array.impl().storage->version(); });
+  return sum;
+}
+
+/// May one of them change without being counted?
+bool changes_unseen(const detail::AdvancedIndex& index) {
+  bool unseen = false;
+  index.each_array([&](const NDArray& array) { unseen |= array.impl().storage->has_unseen_writers(); });
+  return unseen;
+}
+
+/// An indexed read that is computed when its value is used.
 struct DeferredGather final : detail::DeferredValue {
   detail::AdvancedIndex index;
+  uint64_t changes;  // of the index's arrays at the line of the index
+
+  explicit DeferredGather(const detail::AdvancedIndex& i)
+      : DeferredValue(i.base.context()), index(i), changes(changes_of(i)) {}
+
   void fill(ArrayImpl& array) override {
+    // The line's values are gone.
+    MX_CHECK(changes == changes_of(index), InvalidState,
+             "[index] expected the result of an index with arrays to be used before the array or the indices "
+             "change, got a change after ",
+             index.where.file_name(), ':', index.where.line(),
+             "; write `NDArray b = a[indices]`, not `auto`, to read at once");
     const NDArray value = detail::hooks().gather(index);
     ArrayImpl& made = value.impl();
-    // Nobody has seen the array's memory yet: it can as well be that of the value.
-    if (made.offset == array.offset && made.strides == array.strides && made.context() == array.context()) {
+    // Nothing has seen the array's memory yet: it can as well be that of the value.
+    if (made.offset == array.offset && made.strides == array.strides && made.context() == context) {
       array.storage = made.storage;
       if (made.recorded()) array.set_extension(made.extension(), true);
     } else {
       detail::assign(array, made, "index", index.where);
     }
+    index = {};
   }
 };
 
@@ -71,18 +97,24 @@ struct PutTarget final : View::Target {
 
   void assign(const NDArray& source, std::source_location where) override {
     detail::hooks().put(index, source, where);
+    // The value of the assignment is what is there now: `b = (a[i] = c)`.
+    auto& deferred = static_cast<DeferredGather&>(*result->deferred);
+    const std::lock_guard lock(deferred.mutex);
+    if (waits()) deferred.changes = changes_of(index);
+  }
+  void assign(const NumberArg& value) override {
+    assign(scalar_array(value.number, index.base.dtype(), index.base.context(), value.where), value.where);
   }
   void settle(uint32_t handles) noexcept override {
     const uint32_t own = handles + 1;
-    if ((result->flags.load(std::memory_order_acquire) & detail::kDeferred) == 0 ||
-        result->refs.load(std::memory_order_acquire) <= own)
-      return;
+    if (!waits() || result->refs.load(std::memory_order_acquire) <= own) return;
     try {
       NDArray(result).impl();
     } catch (...) {
-      // It stays deferred: who uses it gets the error.
+      // It stays deferred: its next use gets the error.
     }
   }
+  bool waits() const { return (result->flags.load(std::memory_order_acquire) & detail::kDeferred) != 0; }
 };
 
 View advanced(detail::AdvancedIndex index) {
@@ -91,14 +123,15 @@ View advanced(detail::AdvancedIndex index) {
            "[index] expected the operators for indexing with arrays (operators/operators.h, mx::operators)");
   const Shape shape = hooks.gather_shape(index);
   auto made = detail::new_array(shape, index.base.dtype(), index.base.context(), "index");
-  auto gather = std::make_unique<DeferredGather>();
-  gather->index = index;
-  made->deferred = std::move(gather);
+  made->deferred = std::make_unique<DeferredGather>(index);
   made->flags.fetch_or(detail::kDeferred, std::memory_order_relaxed);
+  const bool at_once = changes_unseen(index);
   auto target = std::make_shared<PutTarget>();
   target->index = std::move(index);
   target->result = made;
-  return View(NDArray(std::move(made)), std::move(target));
+  NDArray result(std::move(made));
+  if (at_once) result.impl();
+  return View(std::move(result), std::move(target));
 }
 
 }  // namespace
@@ -437,7 +470,21 @@ View NDArray::operator[](std::span<const Index> entries) const {
   return advanced(std::move(index));
 }
 
-const View& View::operator=(const Arg& source) const {
+View::View(const View& other) : NDArray(other), target_(other.target_) {
+  if (target_ != nullptr) impl();
+}
+
+View& View::operator=(const NDArray& array) & { return *this = View(array); }
+View& View::operator=(const View& other) & { return *this = View(other); }
+
+View& View::operator=(View&& other) & {
+  View before = std::move(*this);  // its last handle may go
+  NDArray::operator=(std::move(other));
+  target_ = std::move(other.target_);
+  return *this;
+}
+
+const View& View::operator=(const Arg& source) && {
   if (target_ != nullptr) {
     target_->assign(source.array, source.where);
   } else {
@@ -446,11 +493,11 @@ const View& View::operator=(const Arg& source) const {
   return *this;
 }
 
-const View& View::operator=(const NumberArg& value) const {
+const View& View::operator=(const NumberArg& value) && {
   if (target_ != nullptr) {
-    target_->assign(scalar_array(value.number, dtype(), context(), value.where), value.where);
+    target_->assign(value);
   } else {
-    NDArray(*this).fill_(value.number, value.where);
+    fill_(value.number, value.where);
   }
   return *this;
 }

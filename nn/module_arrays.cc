@@ -132,7 +132,7 @@ void Module::save(const std::string& path, const FileMetadata& metadata) const {
 }
 
 LoadReport Module::load(const std::string& path, const LoadOptions& options) {
-  return load_state_dict(load_safetensors(path), options);
+  return load_state_dict(load_safetensors(path, nullptr, LoadMode::read), options);
 }
 
 Module& Module::to(Context context) {

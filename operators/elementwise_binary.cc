@@ -219,13 +219,12 @@ NDArray& apply_in_place(NDArray& a, const Operand& b) {
 }
 
 template <BinaryOp kOp>
-const View& apply_in_place(const View& a, const Operand& b) {
+const View& apply_in_place(View&& a, const Operand& b) {
   if (a.advanced()) {
-    a = Arg(apply<kOp>(Operand(a, b.where()), b), b.where());
+    std::move(a) = Arg(apply<kOp>(Operand(a, b.where()), b), b.where());
   } else {
     // One operation: nobody gets between reading and writing.
-    NDArray memory = a;
-    apply_in_place<kOp>(memory, b);
+    apply_in_place<kOp>(static_cast<NDArray&>(a), b);
   }
   return a;
 }
@@ -300,23 +299,25 @@ NDArray& operator|=(NDArray& a, const Operand& b) { return apply_in_place<Binary
 NDArray& operator^=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::bitwise_xor>(a, b); }
 NDArray& operator<<=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::left_shift>(a, b); }
 NDArray& operator>>=(NDArray& a, const Operand& b) { return apply_in_place<BinaryOp::right_shift>(a, b); }
-const View& operator+=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::add>(a, b); }
-const View& operator-=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::sub>(a, b); }
-const View& operator*=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::mul>(a, b); }
-const View& operator/=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::div>(a, b); }
-const View& operator%=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::mod>(a, b); }
-const View& operator&=(const View& a, const Operand& b) {
-  return apply_in_place<BinaryOp::bitwise_and>(a, b);
+const View& operator+=(View&& a, const Operand& b) { return apply_in_place<BinaryOp::add>(std::move(a), b); }
+const View& operator-=(View&& a, const Operand& b) { return apply_in_place<BinaryOp::sub>(std::move(a), b); }
+const View& operator*=(View&& a, const Operand& b) { return apply_in_place<BinaryOp::mul>(std::move(a), b); }
+const View& operator/=(View&& a, const Operand& b) { return apply_in_place<BinaryOp::div>(std::move(a), b); }
+const View& operator%=(View&& a, const Operand& b) { return apply_in_place<BinaryOp::mod>(std::move(a), b); }
+const View& operator&=(View&& a, const Operand& b) {
+  return apply_in_place<BinaryOp::bitwise_and>(std::move(a), b);
 }
-const View& operator|=(const View& a, const Operand& b) { return apply_in_place<BinaryOp::bitwise_or>(a, b); }
-const View& operator^=(const View& a, const Operand& b) {
-  return apply_in_place<BinaryOp::bitwise_xor>(a, b);
+const View& operator|=(View&& a, const Operand& b) {
+  return apply_in_place<BinaryOp::bitwise_or>(std::move(a), b);
 }
-const View& operator<<=(const View& a, const Operand& b) {
-  return apply_in_place<BinaryOp::left_shift>(a, b);
+const View& operator^=(View&& a, const Operand& b) {
+  return apply_in_place<BinaryOp::bitwise_xor>(std::move(a), b);
 }
-const View& operator>>=(const View& a, const Operand& b) {
-  return apply_in_place<BinaryOp::right_shift>(a, b);
+const View& operator<<=(View&& a, const Operand& b) {
+  return apply_in_place<BinaryOp::left_shift>(std::move(a), b);
+}
+const View& operator>>=(View&& a, const Operand& b) {
+  return apply_in_place<BinaryOp::right_shift>(std::move(a), b);
 }
 
 }  // namespace mx

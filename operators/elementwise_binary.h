@@ -105,16 +105,17 @@ inline NDArray operator|=(NDArray&& a, const Operand& b) { return a |= b; }
 inline NDArray operator^=(NDArray&& a, const Operand& b) { return a ^= b; }
 inline NDArray operator<<=(NDArray&& a, const Operand& b) { return a <<= b; }
 inline NDArray operator>>=(NDArray&& a, const Operand& b) { return a >>= b; }
-// The same for a[i] += b.
-const View& operator+=(const View& a, const Operand& b);
-const View& operator-=(const View& a, const Operand& b);
-const View& operator*=(const View& a, const Operand& b);
-const View& operator/=(const View& a, const Operand& b);
-const View& operator%=(const View& a, const Operand& b);
-const View& operator&=(const View& a, const Operand& b);
-const View& operator|=(const View& a, const Operand& b);
-const View& operator^=(const View& a, const Operand& b);
-const View& operator<<=(const View& a, const Operand& b);
-const View& operator>>=(const View& a, const Operand& b);
+// The same for a[i] += b, also with arrays in the index. (A view that has a name is an NDArray like any
+// other.)
+const View& operator+=(View&& a, const Operand& b);
+const View& operator-=(View&& a, const Operand& b);
+const View& operator*=(View&& a, const Operand& b);
+const View& operator/=(View&& a, const Operand& b);
+const View& operator%=(View&& a, const Operand& b);
+const View& operator&=(View&& a, const Operand& b);
+const View& operator|=(View&& a, const Operand& b);
+const View& operator^=(View&& a, const Operand& b);
+const View& operator<<=(View&& a, const Operand& b);
+const View& operator>>=(View&& a, const Operand& b);
 
 }  // namespace mx

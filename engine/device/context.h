@@ -21,9 +21,13 @@ struct Context {
   bool is_cpu() const { return kind == DeviceKind::cpu; }
 };
 
-inline Context cpu(int id = 0) { return {DeviceKind::cpu, static_cast<uint16_t>(id)}; }
-inline Context gpu(int id = 0) { return {DeviceKind::gpu, static_cast<uint16_t>(id)}; }
-inline Context virt(int id = 0) { return {DeviceKind::virt, static_cast<uint16_t>(id)}; }
+/// Throws InvalidArgument for a number that no device has: below 0 or above 65535.
+Context make_context(DeviceKind kind, int id);
+
+inline Context cpu() { return {DeviceKind::cpu, 0}; }
+inline Context cpu(int id) { return make_context(DeviceKind::cpu, id); }
+inline Context gpu(int id = 0) { return make_context(DeviceKind::gpu, id); }
+inline Context virt(int id = 0) { return make_context(DeviceKind::virt, id); }
 
 /// "cpu(0)", "gpu(1)", "virt(2)"; an external kind prints the name it registered with.
 std::string to_string(Context context);

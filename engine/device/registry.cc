@@ -72,6 +72,12 @@ Device& open(Context context) {
   return *device;
 }
 
+// "cpu", "virt", or what an external kind has registered with.
+std::string name_of(DeviceKind kind) {
+  const Entry* entry = registry().find(kind);
+  return entry != nullptr ? entry->backend.name : "kind" + std::to_string(static_cast<int>(kind));
+}
+
 }  // namespace
 
 DeviceKind register_backend(Backend backend) {
@@ -107,11 +113,14 @@ int num_devices(DeviceKind kind) {
 
 int num_gpus() { return num_devices(DeviceKind::gpu); }
 
+Context make_context(DeviceKind kind, int id) {
+  MX_CHECK(id >= 0 && id <= UINT16_MAX, InvalidArgument, "[", name_of(kind),
+           "] expected the number of a device, from 0 to ", UINT16_MAX, ", got ", id);
+  return {kind, static_cast<uint16_t>(id)};
+}
+
 std::string to_string(Context context) {
-  const Entry* entry = registry().find(context.kind);
-  const std::string name =
-      entry != nullptr ? entry->backend.name : "kind" + std::to_string(static_cast<int>(context.kind));
-  return name + "(" + std::to_string(context.id) + ")";
+  return name_of(context.kind) + "(" + std::to_string(context.id) + ")";
 }
 
 std::ostream& operator<<(std::ostream& out, Context context) { return out << to_string(context); }

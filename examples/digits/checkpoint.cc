@@ -14,7 +14,7 @@ void Checkpoint::save(const std::string& path, io::FileOps& ops) const {
 
 Checkpoint Checkpoint::load(const std::string& path) {
   Checkpoint checkpoint;
-  checkpoint.arrays_ = load_safetensors(path, &checkpoint.texts_);
+  checkpoint.arrays_ = load_safetensors(path, &checkpoint.texts_, LoadMode::read);
   return checkpoint;
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -32,10 +33,16 @@ struct ArrayExtension {
 
 struct ArrayImpl;
 
-/// The work that an array still needs before anybody may look at it (an indexed read that may turn out to be
-/// only the target of an assignment).
+/// The work that an array still needs before its value may be used: an indexed read that may turn out to be
+/// only the target of an assignment. It stays with the array when it is done, so that threads may look at it
+/// at any time.
 struct DeferredValue {
+  const Context context;  // of the array. fill() may give the array another storage, so ask here.
+  std::recursive_mutex mutex;
+
+  explicit DeferredValue(Context c) : context(c) {}
   virtual ~DeferredValue() = default;
+  /// Called with the mutex, once unless it throws.
   virtual void fill(ArrayImpl& array) = 0;
 };
 
@@ -56,7 +63,7 @@ struct ArrayImpl {
   mutable std::atomic<bool> extension_locked{false};
   int64_t offset;  // of the first element, in elements from the start of the storage
   Ref<Storage> storage;
-  std::unique_ptr<DeferredValue> deferred;
+  std::unique_ptr<DeferredValue> deferred;  // set before any other thread knows the array
   /// What this is a view of: the array that owns the history of the memory. That is an array that is no view,
   /// or a view that had a node of its own (a leaf) when this view was taken. Empty for views of recorded
   /// arrays made by a thread that does not record.

@@ -1,13 +1,16 @@
 #include "ndarray/io/atomic_file.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -33,16 +36,52 @@ std::string name_of(const std::string& path) {
   return slash == std::string::npos ? path : path.substr(slash + 1);
 }
 
-/// Follows a symbolic link, which a rename would replace. A link to nothing keeps its own path.
+constexpr int kMaxLinks = 40;  // as Linux follows
+
+/// Where writing to `path` would put the bytes. Symbolic links are followed, because a rename would replace
+/// the link; of a link to nothing the target is what will be made. Throws FileError for links without an end.
 std::string resolved(const std::string& path) {
-  struct stat info;
-  if (::lstat(path.c_str(), &info) != 0 || !S_ISLNK(info.st_mode)) return path;
-  char* real = ::realpath(path.c_str(), nullptr);
-  if (real == nullptr) return path;
-  std::string result = real;
-  std::free(real);
-  return result;
+  std::string target = path;
+  for (int links = 0; links <= kMaxLinks; ++links) {
+    struct stat info;
+    if (::lstat(target.c_str(), &info) != 0 || !S_ISLNK(info.st_mode)) return target;
+    char text[PATH_MAX];
+    const ssize_t length = ::readlink(target.c_str(), text, sizeof(text));
+    if (length < 0) throw FileError("readlink", target, errno, "while saving '" + path + "'");
+    const std::string link(text, static_cast<size_t>(length));
+    const bool absolute = link.starts_with('/');
+    target = absolute ? link : folder_of(target) + "/" + link;
+  }
+  throw FileError("open", path, ELOOP, "");
 }
+
+/// Makes a write beyond the limit on file sizes (RLIMIT_FSIZE) fail with EFBIG in this thread. By default the
+/// system sends SIGXFSZ instead, which ends the process and would leave the temporary file behind.
+class NoSizeSignal {
+ public:
+  NoSizeSignal() {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    sigset_t pending;
+    was_pending_ = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
+    blocked_ = pthread_sigmask(SIG_BLOCK, &signal_, &before_) == 0;
+  }
+  ~NoSizeSignal() {
+    if (!blocked_) return;
+    const int code = errno;
+    constexpr timespec kNow{0, 0};
+    // The signal of a failed write goes to the thread that wrote, and stays pending until it is taken.
+    if (!was_pending_) sigtimedwait(&signal_, nullptr, &kNow);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = code;
+  }
+  NoSizeSignal(const NoSizeSignal&) = delete;
+  NoSizeSignal& operator=(const NoSizeSignal&) = delete;
+
+ private:
+  sigset_t signal_, before_;
+  bool was_pending_ = false, blocked_ = false;
+};
 
 /// Unique within this host for as long as the process lives; O_EXCL sees to the rest.
 std::string temporary_name(const std::string& target) {
@@ -57,11 +96,15 @@ std::string temporary_name(const std::string& target) {
 }  // namespace
 
 AtomicFile::AtomicFile(const std::string& path, FileOps& ops)
-    : ops_(ops), path_(path), target_(resolved(path)), buffer_(new std::byte[kBufferBytes]) {
+    : ops_(ops), path_(path), buffer_(new std::byte[kBufferBytes]) {
+  check_path(path, "AtomicFile");
   MX_CHECK(!path.empty() && !name_of(path).empty(), InvalidArgument,
            "[AtomicFile] expected the path of a file, got '", path, "'");
+  target_ = resolved(path);
   struct stat old;
   const bool exists = ::stat(target_.c_str(), &old) == 0;
+  // The temporary file's name is short enough in any case, so this would be found out by the rename.
+  if (!exists && errno == ENAMETOOLONG) fail("open", path_, ENAMETOOLONG);
   if (exists && !S_ISREG(old.st_mode))
     fail("open", path_, S_ISDIR(old.st_mode) ? EISDIR : 0, "expected a regular file to replace");
   for (int attempt = 0; fd_ < 0; ++attempt) {
@@ -103,6 +146,8 @@ void AtomicFile::write(Bytes bytes) {
 }
 
 void AtomicFile::write_through(const std::byte* data, size_t bytes) {
+  if (bytes == 0) return;
+  const NoSizeSignal no_signal;
   while (bytes > 0) {
     const ssize_t written = ops_.write(fd_, data, std::min(bytes, kMaxWriteBytes));
     if (written < 0 && errno == EINTR) continue;

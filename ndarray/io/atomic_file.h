@@ -11,8 +11,9 @@
 // may be deleted. Order of calls after: T. Pillai et al., "All File Systems Are Not Created Equal", OSDI
 // 2014.
 //
-// A symbolic link is followed: the file that it names is replaced. A replaced file keeps its permissions; a
-// new one gets 0666 less the umask. Owner, hard links and extended attributes are those of a new file.
+// A symbolic link is followed: the file that it names is replaced, or made if there is none. A replaced file
+// keeps its permissions; a new one gets 0666 less the umask. Owner, hard links and extended attributes are
+// those of a new file.
 //
 // Throws FileError, which names the call, the path, the system's text, and how many bytes had been written.
 // Not thread-safe; two objects may write the same path at once, and the last to commit wins.
@@ -31,7 +32,8 @@ namespace mx::io {
 class AtomicFile : public ByteSink {
  public:
   /// Makes the temporary file. Throws FileError (no such folder, not permitted, read-only, not a regular
-  /// file) and InvalidArgument for an empty path. `ops` must outlive the object.
+  /// file, a name that is too long, links that lead back to themselves) and InvalidArgument for a path that
+  /// is empty or has a byte of value 0. `ops` must outlive the object.
   explicit AtomicFile(const std::string& path, FileOps& ops = FileOps::posix());
   /// Removes the temporary file unless commit() has returned.
   ~AtomicFile() override;

@@ -2,6 +2,9 @@
 
 #include <system_error>
 
+#include "engine/base/check.h"
+#include "ndarray/io/tensor_record.h"
+
 namespace mx {
 namespace {
 
@@ -18,5 +21,10 @@ std::string describe(const std::string& operation, const std::string& path, int 
 FileError::FileError(const std::string& operation, const std::string& path, int code,
                      const std::string& detail)
     : Error(describe(operation, path, code, detail)), operation_(operation), path_(path), code_(code) {}
+
+void io::check_path(const std::string& path, const char* operation) {
+  MX_CHECK(path.find('\0') == std::string::npos, InvalidArgument, "[", operation,
+           "] expected a path without bytes of value 0, got ", in_quotes(path));
+}
 
 }  // namespace mx

@@ -35,4 +35,10 @@ class FormatError : public Error {
   using Error::Error;
 };
 
+namespace io {
+/// Throws InvalidArgument, naming `operation`, for a path that the system would cut short: it ends at the
+/// first byte of value 0.
+void check_path(const std::string& path, const char* operation);
+}  // namespace io
+
 }  // namespace mx

@@ -47,6 +47,7 @@ class Descriptor {
 
 MappedFile::MappedFile(const std::string& path, Access access, How how)
     : path_(path), writable_(access == Access::copy_on_write) {
+  check_path(path, "open");
   // Without O_NONBLOCK the open of a pipe would wait for its other end.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) throw FileError("open", path, errno, "");

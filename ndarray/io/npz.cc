@@ -81,6 +81,15 @@ void NpzReader::read(size_t index, std::span<std::byte> out) const {
   convert_npy(header, {elements.get(), header.bytes}, out, place);
 }
 
+void check_npz_names(std::span<const TensorData> tensors) {
+  std::unordered_set<std::string> names;
+  for (const TensorData& tensor : tensors) {
+    check_zip_name(tensor.name + kSuffix);
+    MX_CHECK(names.insert(tensor.name).second, InvalidArgument, "[npz] expected every name once, got ",
+             in_quotes(tensor.name), " twice");
+  }
+}
+
 void write_npz(ByteSink& sink, std::span<const TensorData> tensors, ZipMethod method) {
   for (const TensorData& tensor : tensors) check_data(tensor, "npz");
   ZipWriter zip(sink, method);

@@ -44,8 +44,11 @@ class NpzReader {
   std::vector<std::string> others_;
 };
 
-/// Writes a whole archive, in the order given. Throws InvalidArgument where data and shape disagree and for
-/// names that come twice or are not UTF-8, and what the sink throws.
+/// Throws InvalidArgument for names that come twice, are too long or are not UTF-8. Only names are looked at.
+void check_npz_names(std::span<const TensorData> tensors);
+
+/// Writes a whole archive, in the order given. Throws as check_npz_names, InvalidArgument where data and
+/// shape disagree, and what the sink throws.
 void write_npz(ByteSink& sink, std::span<const TensorData> tensors, ZipMethod method = ZipMethod::stored);
 
 }  // namespace mx::io

@@ -69,6 +69,9 @@ class ZipStream {
 
 enum class ZipMethod { stored, deflated };
 
+/// Throws InvalidArgument for a name that no member can have: not UTF-8, or too long.
+void check_zip_name(const std::string& name);
+
 /// Writes an archive in order; nothing is patched afterwards. The header in front of each member has its
 /// sizes, so that readers that ignore the directory work as well. Therefore a deflated member is compressed
 /// in memory first. zip64 is used if a size or an offset does not fit into 32 bits.

@@ -85,9 +85,13 @@ void ZipWriter::put(const std::string& bytes) {
   offset_ += bytes.size();
 }
 
-void ZipWriter::add(const std::string& name, std::span<const Bytes> parts) {
+void check_zip_name(const std::string& name) {
   MX_CHECK(is_utf8(name) && name.size() <= kMax16, InvalidArgument,
            "[npz] expected a name of at most 65535 bytes of UTF-8, got ", in_quotes(name));
+}
+
+void ZipWriter::add(const std::string& name, std::span<const Bytes> parts) {
+  check_zip_name(name);
   const auto place = std::lower_bound(names_seen_.begin(), names_seen_.end(), name);
   MX_CHECK(place == names_seen_.end() || *place != name, InvalidArgument,
            "[npz] expected every name once, got ", in_quotes(name), " twice");

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "ndarray/detail/engine_use.h"
+#include "ndarray/detail/push_on.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/launch.h"
 
@@ -12,7 +12,9 @@ namespace mx::data {
 namespace {
 
 using mx::detail::ArrayImpl;
-using mx::detail::EngineUse;
+using mx::detail::ArrayUse;
+using mx::detail::PushedArrays;
+using mx::detail::Touch;
 
 // A copy of the first input. The second is only there to be waited for.
 void run_take_turn(const KernelArgs& args) { mx::kernels::copy(args.out[0], args.in[0]); }
@@ -47,11 +49,11 @@ bool Loader::Run::end_turn() {
   for (const NDArray& array : handed_out_) {
     ArrayImpl& impl = array.impl();
     if (impl.storage->on_cpu() && impl.storage->quiet()) continue;
-    ArrayImpl* const arrays[] = {&impl};
-    const Var turn = turn_.var();
-    engine.push([use = EngineUse(arrays)] {},
-                {.updates = {impl.storage->var(engine), turn}, .name = "end_turn"});
-    engine.recover(turn);
+    const ArrayUse uses[] = {{&impl, Touch::update}, {&turn_.impl(), Touch::update}};
+    mx::detail::push_on(
+        engine, uses, [](const RunContext&, PushedArrays&) {}, {.name = "end_turn"},
+        std::source_location::current());
+    engine.recover(turn_.var());
     busy = true;
   }
   return busy;

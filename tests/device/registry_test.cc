@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <climits>
 #include <cstdlib>
 #include <latch>
 #include <sstream>
@@ -18,6 +19,15 @@ TEST(Context, PrintsItsName) {
   std::ostringstream out;
   out << cpu() << ' ' << gpu(1) << ' ' << virt(2) << ' ' << Context{static_cast<DeviceKind>(4), 5};
   EXPECT_EQ(out.str(), "cpu(0) gpu(1) virt(2) kind4(5)");
+}
+
+TEST(Context, NumbersThatNoDeviceHasAreRefused) {
+  for (const int id : {-1, 65536, INT_MAX, INT_MIN}) {
+    EXPECT_THROW(cpu(id), InvalidArgument) << id;
+    EXPECT_THROW(gpu(id), InvalidArgument) << id;
+    EXPECT_THROW(virt(id), InvalidArgument) << id;
+  }
+  EXPECT_EQ(65535, virt(65535).id);
 }
 
 TEST(Registry, StartsADeviceOnceForAllThreads) {

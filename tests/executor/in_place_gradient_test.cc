@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "executor/autograd/autograd.h"
+#include "ndarray/dlpack.h"
 #include "operators/operators.h"
 #include "optim/update.h"
 #include "tests/support/errors.h"
@@ -170,6 +171,18 @@ TEST(InPlaceGradient, AChangedSavedValueIsNamed) {
   NDArray changed = c;
   changed[1] = 0;
   error_of<InvalidState>([&] { product.backward(); });
+}
+
+TEST(InPlaceGradient, AnExportForReadingIsNoChange) {
+  const NDArray x = array({1.f, 2.f}).requires_grad_();
+  const NDArray y = x * 3, loss = sum(y * y);
+  auto* tensor = to_dlpack(y, DLPackAccess::read_only);
+  tensor->deleter(tensor);
+  loss.backward({}, {.retain_graph = true});
+  EXPECT_EQ((std::vector<float>{18, 36}), x.grad().to_vector<float>());
+  tensor = to_dlpack(y);  // the consumer may have written
+  tensor->deleter(tensor);
+  EXPECT_TRUE(contains(error_of<InvalidState>([&] { loss.backward(); }), "in place"));
 }
 
 TEST(InPlaceGradient, ChangesOfValuesThatNobodyNeedsAreNoMistake) {

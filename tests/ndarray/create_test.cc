@@ -92,6 +92,31 @@ TEST(Create, SizesThatDoNotFitThrow) {
   error_of<InvalidArgument>([] { empty({1}, f32, virt(1000)); });
 }
 
+TEST(Create, NoMemoryIsRefusedWhereThereAreElements) {
+  const float* const nothing = nullptr;
+  const std::string text = error_of<InvalidArgument>([&] { from_data(nothing, {3}); });
+  EXPECT_TRUE(contains(text, "got null for shape (3,)")) << text;
+  error_of<InvalidArgument>([&] { from_external(nullptr, f32, {3}, {1}, [] {}); });
+  EXPECT_EQ((Shape{0, 3}), from_data(nothing, {0, 3}).shape());
+}
+
+TEST(Create, OutsideMemoryBeyondTheAddressSpaceIsRefused) {
+  float memory[4] = {};
+  bool released = false;
+  const auto refused = [&](const Shape& shape, const Strides& strides) {
+    const std::string text = error_of<InvalidArgument>(
+        [&] { from_external(memory, f32, shape, strides, [&] { released = true; }); });
+    EXPECT_TRUE(contains(text, "[from_external]")) << text;
+  };
+  refused({2, 2}, {INT64_MAX, 1});
+  refused({3, 2}, {INT64_MAX / 2, 1});
+  refused({3}, {INT64_MIN / 2});
+  refused({2}, {INT64_MIN});
+  refused({2}, {INT64_MIN / 8});
+  refused({2}, {1, 1});
+  EXPECT_FALSE(released);
+}
+
 TEST(Create, LiteralsKeepTheirTypeAndRowsMustHaveOneLength) {
   EXPECT_EQ(f32, array({1.f}).dtype());
   EXPECT_EQ(i32, array({1}).dtype());

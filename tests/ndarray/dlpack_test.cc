@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "ndarray/launch.h"
@@ -111,7 +115,36 @@ TYPED_TEST(DlPackOwnership, WhatIsRefusedStaysTheCallers) {
   refused([](auto& p) { p.shape = {int64_t{1} << 40, int64_t{1} << 40}; }, "from_dlpack");
   refused([](auto& p) { p.managed.dl_tensor.data = nullptr; }, "null");
   refused([](auto& p) { p.managed.dl_tensor.byte_offset = 2; }, "multiples of 4");
+  // Layouts that no memory has.
+  constexpr int64_t kHuge = INT64_MAX / 2;
+  refused([](auto& p) { p.strides = {kHuge, kHuge}; }, "address space");
+  refused([](auto& p) { p.strides = {kHuge, 1}; }, "address space");
+  refused([](auto& p) { p.strides = {3, INT64_MIN / 2}; }, "address space");
+  refused([](auto& p) { p.strides = {-kHuge / 4, 1}; }, "address space");
+  refused([](auto& p) { p.managed.dl_tensor.byte_offset = UINT64_MAX - 3; }, "address space");
+  // Elements of bool that are neither true nor false, the last one of a row among them.
+  for (const auto& [place, stride] : {std::pair<size_t, int64_t>{0, 3}, {2, 3}, {10, 8}})
+    refused(
+        [&, place = place, stride = stride](auto& p) {
+          p.managed.dl_tensor.dtype = {kDLBool, 8, 1};
+          p.strides[0] = stride;
+          auto* const bytes = reinterpret_cast<uint8_t*>(p.memory.data());
+          std::fill_n(bytes, 4 * p.memory.size(), uint8_t{1});
+          bytes[place] = 255;
+        },
+        "booleans of 0 or 1, got 255");
   error_of<InvalidArgument>([] { from_dlpack(static_cast<TypeParam*>(nullptr)); });
+}
+
+TYPED_TEST(DlPackOwnership, BooleansThatAreOnesAreTaken) {
+  Producer<TypeParam> producer;
+  auto* const bytes = reinterpret_cast<uint8_t*>(producer.memory.data());
+  const uint8_t values[] = {1, 0, 1, 7, 1, 1, 0};  // between the rows is no element
+  std::copy(std::begin(values), std::end(values), bytes);
+  producer.managed.dl_tensor.dtype = {kDLBool, 8, 1};
+  producer.strides = {4, 1};
+  EXPECT_EQ((std::vector<bool>{true, false, true, true, true, false}),
+            from_dlpack(&producer.managed).template to_vector<bool>());
 }
 
 TYPED_TEST(DlPackOwnership, AnExportKeepsTheMemoryAndShowsTheView) {
@@ -172,9 +205,34 @@ TEST(DlPack, WaitsForReadersAndWriters) {
   managed->deleter(managed);
 }
 
+TEST(DlPack, AnExportForReadingWaitsForWritersOnlyAndChangesNothing) {
+  const NDArray x = zeros({1000});
+  Engine& engine = current_engine();
+  bool written = false;
+  Hold hold;
+  engine.push([&] { written = true; }, {.updates = {x.var()}});
+  engine.push_async(hold.operation(), {.reads = {x.var()}, .name = "a reader"});
+  const uint32_t version = x.impl().storage->version();
+  DLManagedTensorVersioned* managed = to_dlpack(x, DLPackAccess::read_only);
+  EXPECT_TRUE(written);
+  EXPECT_EQ(kFlagReadOnly, managed->flags & kFlagReadOnly);
+  EXPECT_EQ(version, x.impl().storage->version()) << "nothing has been changed";
+  managed->deleter(managed);
+  hold.release();
+  managed = to_dlpack(x);
+  EXPECT_EQ(0U, managed->flags);
+  EXPECT_NE(version, x.impl().storage->version()) << "from now on the consumer may write";
+  managed->deleter(managed);
+  // Memory that nothing has used yet.
+  managed = to_dlpack(empty({3}), DLPackAccess::read_only);
+  EXPECT_NE(nullptr, managed->dl_tensor.data);
+  managed->deleter(managed);
+}
+
 TEST(DlPack, ErrorsComeOutOfTheExport) {
   const NDArray bad = test::failed_array();
   EXPECT_TRUE(contains(error_of<Error>([&] { to_dlpack(bad); }), "no such luck"));
+  EXPECT_TRUE(contains(error_of<Error>([&] { to_dlpack(bad, DLPackAccess::read_only); }), "no such luck"));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([] { to_dlpack(zeros({2}, f32, virt(0))); }), "virt(0)"));
   error_of<InvalidArgument>([] { to_dlpack(NDArray()); });
 }

@@ -65,7 +65,7 @@ TEST(Place, OfAssignmentsToAnIndex) {
     expect_here(b, __LINE__ - 1);
     c[0] = row[{colon}];
     expect_here(c, __LINE__ - 1);
-    for (View entry : d) entry = row;
+    for (NDArray entry : d) entry.copy_from(row);
     expect_here(d, __LINE__ - 1);
   }
   EXPECT_THROW(wait_all(), OutOfMemory);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <ranges>
+#include <type_traits>
 #include <vector>
 
 #include "ndarray/ndarray.h"
@@ -18,6 +19,13 @@ using test::error_of;
 static_assert(std::random_access_iterator<RowIterator>);
 static_assert(std::sentinel_for<RowIterator, RowIterator>);
 static_assert(std::ranges::random_access_range<const NDArray>);
+// Algorithms that move elements would read rows that they have overwritten: they must not compile.
+static_assert(!std::indirectly_writable<RowIterator, NDArray>);
+static_assert(!std::permutable<RowIterator>);
+static_assert(!std::sortable<RowIterator, bool (*)(const NDArray&, const NDArray&)>);
+static_assert(!std::is_assignable_v<decltype(*RowIterator()), NDArray>, "std::sort assigns so");
+static_assert(!std::is_assignable_v<decltype(*RowIterator()), View>);
+static_assert(std::is_same_v<std::iter_value_t<RowIterator>, std::iter_reference_t<RowIterator>>);
 
 TEST(Rows, AreTheEntriesOfTheFirstDimensionInOrder) {
   const NDArray a = array({{1.f, 2.f}, {3.f, 4.f}, {5.f, 6.f}});
@@ -37,10 +45,20 @@ TEST(Rows, ShareTheArraysMemory) {
   float value = 0;
   for (NDArray row : a) row.fill_(++value);
   EXPECT_EQ((std::vector<float>{1, 1, 2, 2, 3, 3}), a.to_vector<float>());
-  for (View row : a) row = row.clone().fill_(7);
+  for (auto row : a) row.copy_from(row.clone().fill_(7));
   for (auto row : a.slice(0, {1, {}})) row[0] = 9;
   EXPECT_EQ((std::vector<float>{7, 7, 9, 7, 9, 7}), a.to_vector<float>());
   for (const NDArray& row : a) EXPECT_TRUE(row.shares_memory(a));
+}
+
+TEST(Rows, AssigningToTheNameOfARowChangesTheNameOnly) {
+  const NDArray a = array({{1.f, 2.f}, {3.f, 4.f}}), other = zeros({2});
+  for (NDArray row : a) row = other;
+  for (auto row : a) row = other;
+  for (auto&& row : a) row = other;
+  EXPECT_EQ((std::vector<float>{1, 2, 3, 4}), a.to_vector<float>());
+  for (auto row : a) row[1] = 0;
+  EXPECT_EQ((std::vector<float>{1, 0, 3, 0}), a.to_vector<float>());
 }
 
 TEST(Rows, OfNothingAreNone) {

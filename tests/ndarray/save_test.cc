@@ -213,6 +213,49 @@ TEST(Save, ErrorsKeepTheirTypes) {
 }
 
 // The file's pages are the array's memory, and neither sees what happens to the other.
+TEST(Save, NamesThatNoFileCanHoldAreRefusedBeforeAnythingIsWaitedFor) {
+  const TempFolder folder;
+  const NDArray x = zeros({2});
+  Hold hold;
+  current_engine().push_async(hold.operation(), {.updates = {x.var()}, .name = "hold"});
+  // (These would wait for ever.)
+  for (const char* name : {"\xff", "__metadata__"})
+    error_of<InvalidArgument>([&] { save_safetensors(folder / "a", {{name, x}}); });
+  error_of<InvalidArgument>([&] { save_safetensors(folder / "a", {{"x", x}, {"x", x}}); });
+  error_of<InvalidArgument>([&] { save_safetensors(folder / "a", {{"x", x}}, {{"\xff", ""}}); });
+  error_of<InvalidArgument>([&] { save_npz(folder / "a", {{"\xff", x}}); });
+  error_of<InvalidArgument>([&] { save_npz(folder / "a", {{"x", x}, {"x", x}}); });
+  error_of<InvalidArgument>([&] { save_npz(folder / "a", {{std::string(70'000, 'x'), x}}); });
+  error_of<InvalidArgument>([&] { save_npy(folder / "a" + std::string(1, '\0'), x); });
+  hold.release();
+  EXPECT_EQ(0u, folder.count());
+}
+
+TEST(Load, WhatHasBeenReadDoesNotNeedTheFile) {
+  const TempFolder folder;
+  const NDArray x = arange(100'000).to(f32);
+  const std::string path = folder / "a";
+  const auto expect_read = [&](const auto& load) {
+    const NDArray loaded = load();
+    std::filesystem::resize_file(path, 0);
+    expect_same(x, loaded, "after the file was truncated");
+  };
+  save_safetensors(path, {{"x", x}});
+  expect_read([&] { return load_safetensors(path, nullptr, LoadMode::read).at("x"); });
+  save_npy(path, x);
+  expect_read([&] { return load_npy(path, LoadMode::read); });
+  save_npz(path, {{"x", x}});
+  expect_read([&] { return load_npz(path).at("x"); });
+}
+
+TEST(Load, PathsWithAByteOfZeroAreRefused) {
+  const TempFolder folder;
+  const std::string path = folder / "a";
+  save_npy(path, zeros({2}));
+  const std::string text = error_of<InvalidArgument>([&] { load_npy(path + std::string("\0.npy", 5)); });
+  EXPECT_TRUE(contains(text, "without bytes of value 0")) << text;
+}
+
 TEST(Load, MapsPrivately) {
   const TempFolder folder;
   const std::string path = folder / "a";

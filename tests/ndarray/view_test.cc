@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <sstream>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "ndarray/ndarray.h"
@@ -179,6 +181,42 @@ TEST(View, AssigningAHandleNamesAnotherArray) {
   const NDArray b = a;
   a = zeros({3});
   EXPECT_EQ((std::vector<int64_t>{0, 1, 2}), b.to_vector<int64_t>());
+}
+
+// Assignment writes through a temporary only.
+static_assert(std::is_assignable_v<View, const NDArray&> && std::is_assignable_v<View, int>);
+static_assert(std::is_assignable_v<View&, const NDArray&> && std::is_assignable_v<View&, View>);
+static_assert(!std::is_assignable_v<View&, int>, "a handle does not name a number");
+static_assert(!std::is_assignable_v<const View&, const NDArray&>);
+static_assert(!std::is_assignable_v<NDArray, const NDArray&>, "a.transpose() = b would do nothing");
+
+TEST(View, AssigningToAViewWithANameNamesAnotherArray) {
+  const NDArray x = counting({3, 2}), row = array<int64_t>({7, 8});
+  const std::vector<int64_t> before = x.to_vector<int64_t>();
+  auto best = x[0];
+  best = x[2];
+  EXPECT_EQ((std::vector<int64_t>{4, 5}), best.to_vector<int64_t>());
+  auto&& same = x[1];
+  same = x[2];
+  same = row;
+  auto from = x[1];
+  best = from;
+  best = std::move(from);
+  EXPECT_EQ((std::vector<int64_t>{2, 3}), best.to_vector<int64_t>());
+  best = row;
+  EXPECT_TRUE(best.shares_memory(row));
+  NDArray handle = x[0];
+  handle = x[1];
+  View other = x[0];
+  std::swap(best, other);
+  EXPECT_TRUE(best.shares_memory(x) && other.shares_memory(row));
+  best = best;
+  EXPECT_EQ((std::vector<int64_t>{0, 1}), best.to_vector<int64_t>());
+  EXPECT_EQ(before, x.to_vector<int64_t>()) << "nothing has been written";
+  x[0] = x[1] = row;
+  best.fill_(1);
+  best[1] = 2;
+  EXPECT_EQ((std::vector<int64_t>{1, 2, 7, 8, 4, 5}), x.to_vector<int64_t>());
 }
 
 TEST(View, OverlappingAssignmentIsAsIfCopiedFirst) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -173,6 +174,22 @@ TEST(ModuleState, OfNamesThatShareAnArrayOneIsEnough) {
   EXPECT_TRUE(report.missing.empty());
   EXPECT_EQ(std::vector<double>(4, 3.0), a.weight.array().to_vector<double>());
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { net.load_state_dict({}); }), "got 2 problems"));
+}
+
+TEST(ModuleState, ALoadHasReadTheFileWhenItReturns) {
+  const TempFolder folder;
+  const std::string path = folder / "net.safetensors";
+  nn::Linear net{600, 700};  // too large to be copied by the thread that calls
+  net.save(path);
+  const std::vector<float> before = net.parameters()[0].to_vector<float>();
+  net.parameters()[0].detach().fill_(0);
+  wait_all();
+  Engine& engine = current_engine();
+  engine.pause();
+  net.load(path);
+  std::filesystem::resize_file(path, 0);
+  engine.resume();
+  EXPECT_EQ(before, net.parameters()[0].to_vector<float>());
 }
 
 TEST(ModuleState, FilesGoThereAndBack) {

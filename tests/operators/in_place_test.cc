@@ -29,7 +29,7 @@ TEST(InPlaceForms, GiveWhatTheOperatorGivesForArraysViewsAndNumbers) {
     EXPECT_EQ(((integers() op b)op 2).to_vector<int64_t>(), same.to_vector<int64_t>()); \
     NDArray y = integers();                                                             \
     y[1] op## = b;                                                                      \
-    const View column = y[{colon, 0}];                                                  \
+    auto column = y[{colon, 0}];                                                        \
     column op## = 2;                                                                    \
     NDArray expected = integers();                                                      \
     expected[1] = expected[1] op b;                                                     \

@@ -1,7 +1,11 @@
 // Operators at indices against plain loops, and indexing with arrays against NumPy (golden/make_indexing.py).
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "operators/operators.h"
 #include "tests/operators/oracle.h"
@@ -394,6 +398,110 @@ TEST(AdvancedIndexing, ReadsTheValuesOfNow) {
   for (const NDArray& x : {b, c, list[0]}) EXPECT_EQ((std::vector<int64_t>{3, 3, 7}), x.to_vector<int64_t>());
   EXPECT_EQ((std::vector<int64_t>{-1, -1, -1}), NDArray(a[i]).to_vector<int64_t>());
   EXPECT_FALSE(b.shares_memory(a));
+}
+
+// A named View (auto v = a[i]) has the values of its line, or says what to write: never later ones.
+TEST(AdvancedIndexing, AReadWithANameIsNeverOfLaterValues) {
+  for (const Context context : {cpu(), virt(0)}) {
+    const auto make = [&] { return arange(10).to(context); };
+    NDArray a = make(), i = array<int64_t>({3, 3, 7}).to(context);
+    const auto refused = [&](const NDArray& v, int line) {
+      const std::string text = error_of<InvalidState>([&] { v.to_vector<int64_t>(); });
+      EXPECT_TRUE(contains(text, "write `NDArray b = a[indices]`")) << text;
+      EXPECT_TRUE(contains(text, "indexing_op_test.cc:" + std::to_string(line))) << text;
+    };
+    auto later = a[i];
+    const int line = __LINE__ - 1;
+    auto used = a[i];
+    EXPECT_EQ((std::vector<int64_t>{3, 3, 7}), used.to_vector<int64_t>());
+    const View kept = View(a[i]);
+    const View copy(kept);  // reads
+    a += 100;
+    refused(later, line);
+    refused(later, line);
+    EXPECT_EQ((Shape{3}), later.shape());
+    EXPECT_EQ(context, later.context());
+    EXPECT_EQ((std::vector<int64_t>{3, 3, 7}), used.to_vector<int64_t>());
+    EXPECT_EQ((std::vector<int64_t>{3, 3, 7}), copy.to_vector<int64_t>());
+    EXPECT_EQ((std::vector<int64_t>{3, 3, 7}), kept.to_vector<int64_t>());
+
+    a = make();
+    const auto of_indices = a[i];
+    const int of_line = __LINE__ - 1;
+    i.fill_(0);
+    refused(of_indices, of_line);
+  }
+}
+
+TEST(AdvancedIndexing, AReadOfWhatChangesUnseenIsOfItsLine) {
+  NDArray a = arange(10), i = array<int64_t>({3, 7});
+  const std::vector<int64_t> expected{3, 7};
+  {
+    NDArray host = a.clone();
+    int64_t* const memory = host.mutable_data<int64_t>();
+    auto v = host[i];
+    v.wait();
+    memory[3] = -1;
+    EXPECT_EQ(expected, v.to_vector<int64_t>());
+  }
+  {
+    NDArray by_hand = a.clone();
+    const Var var = by_hand.var();
+    auto v = by_hand[i];
+    current_engine().push([by_hand]() mutable { by_hand.impl().storage->data(); }, {.updates = {var}});
+    EXPECT_EQ(expected, v.to_vector<int64_t>());
+  }
+  {
+    Engine engine;
+    const EngineScope scope(engine);
+    NDArray replayed = arange(10);
+    const NDArray indices = array<int64_t>({3, 7});
+    Segment segment = engine.record([&] { replayed += 1; });
+    auto v = replayed[indices];
+    segment.replay();
+    EXPECT_EQ(expected, v.to_vector<int64_t>());
+    EXPECT_EQ(4, replayed[3].item<int64_t>());
+  }
+}
+
+TEST(AdvancedIndexing, AViewWithANameIsAHandle) {
+  const NDArray a = arange(6), i = array<int64_t>({0, 1});
+  auto v = a[i];
+  v += 10;  // what was read, not a
+  EXPECT_EQ((std::vector<int64_t>{10, 11}), v.to_vector<int64_t>());
+  v = a[{Slice{4, {}}}];
+  EXPECT_FALSE(v.advanced());
+  EXPECT_EQ((std::vector<int64_t>{4, 5}), v.to_vector<int64_t>());
+  v = a[i];
+  auto other = a[i];
+  const NDArray stays = other;
+  other = a[2];
+  EXPECT_EQ((std::vector<int64_t>{0, 1}), stays.to_vector<int64_t>());
+  EXPECT_EQ((std::vector<int64_t>{0, 1, 2, 3, 4, 5}), a.to_vector<int64_t>()) << "nothing has been written";
+  NDArray both = zeros({2}, i64);
+  both[i] = a[i] = 7;
+  EXPECT_EQ((std::vector<int64_t>{7, 7}), both.to_vector<int64_t>());
+  EXPECT_EQ(7, a[1].item<int64_t>());
+}
+
+TEST(AdvancedIndexing, ThreadsMayLookAtAReadBeforeItIsDone) {
+  constexpr int kThreads = 4;
+  const NDArray a = arange(10), i = array<int64_t>({3, 7});
+  for (int round = 0; round < 200; ++round) {
+    const auto v = a[i];
+    std::latch start(kThreads);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t)
+      threads.emplace_back([&, t] {
+        start.arrive_and_wait();
+        if (t % 2 == 0) {
+          EXPECT_EQ(cpu(), v.context());
+          EXPECT_EQ(Shape{2}, v.shape());
+        }
+        EXPECT_EQ((std::vector<int64_t>{3, 7}), v.to_vector<int64_t>());
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
 }
 
 TEST(AdvancedIndexing, UpdatesWhatItPointsAt) {

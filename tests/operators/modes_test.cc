@@ -73,7 +73,7 @@ class Program {
       }
       case 10: {
         NDArray& target = large_[pick(4)];
-        const View part = target[{row(), Slice{{}, -1, 3}}];
+        auto part = target[{row(), Slice{{}, -1, 3}}];
         part += target[{row(), Slice{1, {}, 3}}];
         part *= 0.5f;
         return;

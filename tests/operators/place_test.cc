@@ -58,8 +58,7 @@ TEST_F(CallPlace, OfWritingAtIndices) {
   expect_here(d, __LINE__ - 1);
   e[{bad_}] = ones({2}, i32);
   expect_here(e, __LINE__ - 1);
-  const View place = f[bad_];
-  place = x_[good_];
+  f[bad_] = x_[good_];
   expect_here(f, __LINE__ - 1);
 }
 

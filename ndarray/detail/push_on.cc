@@ -1,0 +1,76 @@
+#include "ndarray/detail/push_on.h"
+
+namespace mx::detail {
+
+UseLists::UseLists(Engine& engine, std::span<const ArrayUse> uses) {
+  const bool large = uses.size() > kFew;
+  for (const ArrayUse& use : uses) {
+    const auto list = static_cast<size_t>(use.touch);
+    const Var var = use.array->storage->var(engine);
+    if (large) {
+      many_[list].push_back(var);
+    } else {
+      few_[list][count_[list]++] = var;
+    }
+  }
+}
+
+void UseLists::set(PushOptions& options) const {
+  const auto list = [&](Touch touch) {
+    const auto i = static_cast<size_t>(touch);
+    return many_[i].empty() ? VarList(std::span<const Var>(few_[i], count_[i])) : VarList(many_[i]);
+  };
+  options.reads = list(Touch::read);
+  options.writes = list(Touch::write);
+  options.updates = list(Touch::update);
+}
+
+PushedArrays::PushedArrays(std::span<const ArrayUse> uses, const Engine& engine, bool on_device)
+    : size_(static_cast<uint32_t>(uses.size())), recorded_(engine.recording()), on_device_(on_device) {
+  uintptr_t* words = inline_;
+  if (size_ > kInline) {
+    more_ = std::make_unique<uintptr_t[]>(size_);
+    words = more_.get();
+  }
+  for (size_t i = 0; i < size_; ++i) {
+    ArrayImpl* const array = Ref<ArrayImpl>(uses[i].array).leave();
+    words[i] = reinterpret_cast<uintptr_t>(array) | static_cast<uintptr_t>(uses[i].touch);
+    Storage& storage = *array->storage;
+    // A recorded operation is pending as long as its segment lives: replays do not ask.
+    if (recorded_ && uses[i].touch != Touch::read) storage.expect_unseen_writers();
+    if (storage.on_cpu()) storage.begin_pending();
+  }
+}
+
+PushedArrays::~PushedArrays() {
+  for (size_t i = 0; i < size_; ++i) {
+    const Ref<ArrayImpl> array = Ref<ArrayImpl>::adopt(&(*this)[i]);
+    Storage& storage = *array->storage;
+    if (!storage.on_cpu()) continue;
+    if (on_device_) {
+      storage.taint();
+    } else if (touch(i) != Touch::read) {
+      // (Another operation of the segment may have failed its last replay.)
+      ran_well_ ? storage.cleanse() : storage.taint();
+    }
+    storage.end_pending();
+  }
+}
+
+void PushedArrays::declare(const RunContext& context) const {
+  for (size_t i = 0; i < size_; ++i) {
+    const Var var = (*this)[i].storage->known_var();
+    touch(i) == Touch::read ? context.read(var) : context.write(var);
+  }
+}
+
+void wait_for_readers(ArrayImpl& array, const char* name) {
+  // An update comes after all of them, and changes nothing.
+  const ArrayUse use{&array, Touch::update};
+  push_on(
+      current_engine(), {&use, 1}, [](const RunContext&, PushedArrays& arrays) { arrays.ran_well(); },
+      {.context = array.context(), .name = name}, std::source_location::current());
+  array.storage->wait();
+}
+
+}  // namespace mx::detail
