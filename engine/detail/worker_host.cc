@@ -3,40 +3,55 @@
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 
+#include <algorithm>
+
 #include "engine/base/annotations.h"
 #include "engine/base/futex.h"
 
 namespace mx::detail {
 
+namespace {
+
+size_t parallelism_of(int threads) {
+  return std::max<size_t>(tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism),
+                          static_cast<size_t>(threads) + 2);
+}
+
+}  // namespace
+
 struct WorkerHost::State {
-  State(int threads, std::function<void()> f)
-      : parallelism(
-            tbb::global_control::max_allowed_parallelism,
-            std::max<size_t>(tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism),
-                             static_cast<size_t>(threads) + 2)),
+  State(int threads, int most, std::function<void()> f)
+      : parallelism(tbb::global_control::max_allowed_parallelism,
+                    std::min(parallelism_of(threads), static_cast<size_t>(most) + 1)),
         arena(threads + 1, 0),
         work(std::move(f)) {
     arena.initialize();
   }
 
-  tbb::global_control parallelism;
+  tbb::global_control parallelism;  // (it counts the thread that uses oneTBB, which oneTBB need not start)
   tbb::task_arena arena;
   std::function<void()> work;
   std::atomic<uint32_t> calls{0};  // queued or running
 };
 
-WorkerHost::WorkerHost(int threads, std::function<void()> work)
-    : state_(std::make_unique<State>(threads, std::move(work))) {}
+WorkerHost::WorkerHost(int threads, int most, std::function<void()> work)
+    : state_(std::make_unique<State>(threads, most, std::move(work))) {}
 
 WorkerHost::~WorkerHost() { join(); }
 
+int WorkerHost::most_started(int threads) { return static_cast<int>(parallelism_of(threads)) - 1; }
+
 void WorkerHost::call() {
   State* state = state_.get();
+  // When enqueue() throws because it can start no thread, the task is queued all the same: the first to set this
+  // decides whether it runs or has been given up.
+  const auto decided = std::make_shared<std::atomic<bool>>(false);
   state->calls.fetch_add(1, std::memory_order_relaxed);
   MX_TSAN_RELEASE(state);  // (this file is compiled without the sanitizer: see annotations.h)
   MX_TSAN_IGNORE_WRITES_BEGIN();
   try {
-    state->arena.enqueue([state] {
+    state->arena.enqueue([state, decided] {
+      if (decided->exchange(true)) return;
       MX_TSAN_ACQUIRE(state);
       state->work();
       MX_TSAN_RELEASE(&state->calls);
@@ -44,6 +59,7 @@ void WorkerHost::call() {
     });
   } catch (...) {
     MX_TSAN_IGNORE_WRITES_END();
+    if (decided->exchange(true)) return;  // it runs
     if (state->calls.fetch_sub(1, std::memory_order_acq_rel) == 1) futex_wake(state->calls);
     throw;
   }
