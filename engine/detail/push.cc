@@ -304,7 +304,7 @@ inline void EngineImpl::submit(Op* op) {
   bool internal = false;
   bool has_bytes = false;
   bool other_lane = false;
-  if (!op->ordinary()) [[unlikely]] {
+  if (op->kind() != 0) [[unlikely]] {
     internal = op->device == kInternalLane && op->type != &kReplayGroupType;  // deleting never waits
     has_bytes = limits_bytes_ && (op->flags & kOpHasBytes) != 0;
     other_lane = op->device != 0 && op->device != kInternalLane;
