@@ -1,7 +1,11 @@
 // Start, end, fork, and what the engine tells about itself.
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
 
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
@@ -46,6 +50,22 @@ void watch_forks() {
   (void)once;
 }
 
+// exit() inside an operation cannot go on to the destructors of static objects and of oneTBB: this thread is one
+// of oneTBB's, and others run operations. So the process ends here, with its status. (A function for atexit()
+// would not know that.)
+void end_process(int status, void*) {
+  if (EngineImpl::forked() || !inside_operation()) return;
+  std::cout.flush();
+  std::clog.flush();
+  std::fflush(nullptr);
+  ::_exit(status);
+}
+
+void watch_exit() {
+  static const int once = on_exit(&end_process, nullptr);
+  (void)once;
+}
+
 }  // namespace
 
 constinit std::atomic<bool> in_forked_child{false};
@@ -80,6 +100,7 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       "[Engine] expected the process that loaded it, got a forked child, where its threads do not exist; "
       "start engines after fork, or use exec");
   watch_forks();
+  watch_exit();
   set_body_ticks(0);
   prepare_failures();
   unobserved_.reserve(8);

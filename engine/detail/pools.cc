@@ -154,20 +154,13 @@ VarBlock* VarPool::take(const char* name) {
   }
 }
 
-void VarPool::give(VarBlock* var) {
-  std::lock_guard lock(mutex_);
-  free_.push_back(var);  // (there is room for all)
-  live_.fetch_sub(1, std::memory_order_relaxed);
-}
-
 void VarPool::give_all(VarBlock* vars) {
   assert_no_engine_lock();
   std::lock_guard lock(mutex_);
   while (vars != nullptr) {
     VarBlock* const var = vars;
     vars = next_dead(var);
-    free_.push_back(var);
-    live_.fetch_sub(1, std::memory_order_relaxed);
+    free_.push_back(var);  // (there is room for all)
   }
 }
 

@@ -77,9 +77,9 @@ class VarPool {
     uint32_t expected = v.generation;
     return generation_of(v.block).compare_exchange_strong(expected, expected + 1, std::memory_order_relaxed);
   }
-  /// The block may serve a new variable (its generation has been ended).
-  void give(VarBlock* var);
-  /// Several, linked by next_dead().
+  /// The variable is no more, and its block on the way to give_all(). Any thread.
+  void end_life() { live_.fetch_sub(1, std::memory_order_relaxed); }
+  /// Blocks of such variables, linked by next_dead(): they may serve new ones (their generations have been ended).
   void give_all(VarBlock* vars);
   /// Of a variable that is about to be given back.
   static VarBlock*& next_dead(VarBlock* var) { return var->next_dead; }

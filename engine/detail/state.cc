@@ -203,6 +203,7 @@ void EngineImpl::give_var(VarBlock* var) {
   deps_.set_failure(var, nullptr, false);
   if (var->marks != nullptr) streams_->forget(var);
   var->flags = 0;
+  var_pool_.end_life();
   VarPool::next_dead(var) = after_.vars;
   after_.vars = var;
 }

@@ -472,7 +472,6 @@ void EngineImpl::unlock_and_finish() {
 }
 
 void EngineImpl::finish_after_lock(AfterLock& after) {
-  release_waiters(after.waiters);
   op_pool_.give_chains(after.chains);
   if (after.vars != nullptr) var_pool_.give_all(after.vars);
   while (after.holds != nullptr) delete std::exchange(after.holds, after.holds->next);
@@ -484,6 +483,7 @@ void EngineImpl::finish_after_lock(AfterLock& after) {
     free_dead_failures();
     if (inline_mode_) inline_again_.store(true);
   }
+  release_waiters(after.waiters);
   if (after.replays != nullptr) end_replays(after.replays);
 }
 
