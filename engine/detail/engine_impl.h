@@ -291,6 +291,11 @@ class EngineImpl final : public StreamOrder::Listener {
   void wake_after_submit();
   void call_worker();
   void call_beyond_limit();
+  /// Is something of a device or of a communication lane ready beside as many operations as may compute?
+  /// (ready_hint_ then counts nothing else.)
+  bool lanes_wait() const {
+    return full_hint_.load(std::memory_order_relaxed) && ready_hint_.load(std::memory_order_relaxed) > 0;
+  }
   bool worker_on_its_way() const { return called_.load(std::memory_order_relaxed) > 0; }
 
   // run_ahead.cc

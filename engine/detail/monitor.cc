@@ -82,8 +82,12 @@ void EngineImpl::monitor() {
         // (A thread that runs something will go on by itself.)
         if (!running && ++quiet_turns > 1000) run_inline(true, false);
       } else {
-        // What has run for so long is no short operation: workers that come call others in their turn.
-        if (stuck && running) set_body_ticks(std::max(body_ticks_.load(), static_cast<int64_t>(100 * ticks_per_us())));
+        // What has run for so long is no short operation: each worker that comes takes one, and none has to wait
+        // behind another in a batch.
+        if (calls > 1 && running) {
+          const auto quick_look = static_cast<int64_t>(100 * ticks_per_us());
+          set_body_ticks(std::max(body_ticks_.load(std::memory_order_relaxed), quick_look));
+        }
         for (int i = 0; i < calls; ++i) start_worker();
       }
     } else {

@@ -256,7 +256,7 @@ void EngineImpl::call_beyond_limit() {
   if (inline_mode_ || single_ || paused_hint_.load(std::memory_order_relaxed)) return;
   const auto attended = [this] {
     return searching_.load(std::memory_order_relaxed) > 0 || worker_on_its_way() ||
-           hurried_.load(std::memory_order_relaxed) == 0;
+           (hurried_.load(std::memory_order_relaxed) == 0 && !lanes_wait());
   };
   // Workers in short operations come back to the lock by themselves (see attention_), sooner than one that is
   // called.
@@ -280,13 +280,8 @@ inline void EngineImpl::call_worker() {
       // costs fifty times an operation. The monitor calls it if this thread does neither.
       wake_monitor();
     }
-  } else if (searching_.load(std::memory_order_relaxed) == 0) {
-    // Where as many operations run as may, ready_hint_ counts only what may run beside them.
-    const bool beside = full_hint_.load(std::memory_order_relaxed) &&
-                        ready_hint_.load(std::memory_order_relaxed) > 0 && !worker_on_its_way() &&
-                        !paused_hint_.load(std::memory_order_relaxed);
-    if (more_workers_wanted() || beside) [[unlikely]]
-      start_worker();
+  } else if (searching_.load(std::memory_order_relaxed) == 0 && more_workers_wanted()) [[unlikely]] {
+    start_worker();
   }
 }
 

@@ -449,6 +449,8 @@ void EngineImpl::mark_ancestors(VarBlock* var) {
 void EngineImpl::rouse() {
   if (inline_mode_) return;
   if (ready_hint_.load(std::memory_order_relaxed) > 0 || ring_.maybe_nonempty()) wake_after_submit();
+  if (lanes_wait()) [[unlikely]]
+    call_beyond_limit();
 }
 
 }  // namespace mx::detail

@@ -4,6 +4,7 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "engine/base/annotations.h"
 #include "engine/base/futex.h"
@@ -43,23 +44,20 @@ int WorkerHost::most_started(int threads) { return static_cast<int>(parallelism_
 
 void WorkerHost::call() {
   State* state = state_.get();
-  // When enqueue() throws because it can start no thread, the task is queued all the same: the first to set this
-  // decides whether it runs or has been given up.
-  const auto decided = std::make_shared<std::atomic<bool>>(false);
   state->calls.fetch_add(1, std::memory_order_relaxed);
   MX_TSAN_RELEASE(state);  // (this file is compiled without the sanitizer: see annotations.h)
   MX_TSAN_IGNORE_WRITES_BEGIN();
   try {
-    state->arena.enqueue([state, decided] {
-      if (decided->exchange(true)) return;
+    state->arena.enqueue([state] {
       MX_TSAN_ACQUIRE(state);
       state->work();
       MX_TSAN_RELEASE(&state->calls);
       if (state->calls.fetch_sub(1, std::memory_order_acq_rel) == 1) futex_wake(state->calls);
     });
+  } catch (const std::runtime_error&) {
+    // oneTBB could start no thread for it. The task is queued all the same, for a thread that it has already.
   } catch (...) {
     MX_TSAN_IGNORE_WRITES_END();
-    if (decided->exchange(true)) return;  // it runs
     if (state->calls.fetch_sub(1, std::memory_order_acq_rel) == 1) futex_wake(state->calls);
     throw;
   }

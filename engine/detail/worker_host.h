@@ -21,8 +21,7 @@ class WorkerHost {
   /// How many threads oneTBB may start in this process, for an engine with so many or for other loops.
   static int most_started(int threads);
 
-  /// Runs work() on a thread of the arena, soon. Throws std::bad_alloc or, where oneTBB can start no thread,
-  /// std::runtime_error; then it does not.
+  /// Runs work() on a thread of the arena, soon. Throws std::bad_alloc; then it does not.
   void call();
   /// Blocks until no call is queued or running.
   void join();

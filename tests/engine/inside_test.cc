@@ -112,6 +112,7 @@ TEST(InsideThreaded, APushFromAHelperNeverBlocks) {
         });
       },
       {.updates = {v}});
+  e.wait(v);
   e.wait_all();
   EXPECT_EQ(200, count);
 }
