@@ -46,8 +46,8 @@ class Engine {
 
   /// An engine of its own: own variables, workers and counters.
   explicit Engine(const EngineOptions& options = EngineOptions::from_environment());
-  /// shutdown(); errors that no caller has looked at are logged. Inside an operation, as when exit() is called
-  /// there, it waits for nothing: what has not started never will, and the engine's memory stays.
+  /// shutdown(); errors that no caller has looked at are logged. Inside an operation, as when exit() is
+  /// called there, it waits for nothing: what has not started never will, and the engine's memory stays.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -62,9 +62,9 @@ class Engine {
 
   /// Queues `fn(RunContext)` (or `fn()`) and returns. `fn` is destroyed after it has run, or when it is
   /// skipped, before dependants start. Throws InvalidArgument (null function), InvalidHandle, InvalidState
-  /// (after shutdown, in a forked child), OutOfMemory; when it throws, nothing was queued. A push that another
-  /// thread's delete_var() of one of its variables overtakes may fail instead: the operation does not run, and
-  /// what it would have written is poisoned with InvalidHandle.
+  /// (after shutdown, in a forked child), OutOfMemory; when it throws, nothing was queued. A push that
+  /// another thread's delete_var() of one of its variables overtakes may fail instead: the operation does not
+  /// run, and what it would have written is poisoned with InvalidHandle.
   template <class F>
   void push(F&& fn, const PushOptions& options = {},
             std::source_location where = std::source_location::current()) {

@@ -15,8 +15,8 @@ class EngineImpl;
 class SegmentImpl;
 
 struct CurrentTask {
-  Op* operation = nullptr;               // the operation that this thread works for; null outside of operations
-  EngineImpl* engine = nullptr;          // the engine of that operation
+  Op* operation = nullptr;       // the operation that this thread works for; null outside of operations
+  EngineImpl* engine = nullptr;  // the engine of that operation
   const SegmentImpl* segment = nullptr;  // not null: the thread runs this segment's operation number `node`
   uint32_t node = 0;
   SegmentImpl* recording = nullptr;        // not null: pushes are recorded into it
@@ -25,8 +25,8 @@ struct CurrentTask {
 
 extern thread_local constinit CurrentTask current_task __attribute__((tls_model("initial-exec")));
 
-/// While it lives, the calling thread works for `task`. What the thread pushes meanwhile is not recorded: only
-/// the thread that called record() records.
+/// While it lives, the calling thread works for `task`. What the thread pushes meanwhile is not recorded:
+/// only the thread that called record() records.
 class WorkingFor {
  public:
   explicit WorkingFor(const CurrentTask& task) : before_(current_task) {

@@ -31,7 +31,8 @@ Limits current_limits() {
 }
 
 void* wait_for_end(void* end) {
-  // The C library's memory of a thread (an arena, tens of megabytes of address space) comes with its first use.
+  // The C library's memory of a thread (an arena, tens of megabytes of address space) comes with its first
+  // use.
   void* volatile used = std::malloc(1000);  // (volatile, or the compiler leaves it out)
   std::free(used);
   auto& word = *static_cast<std::atomic<uint32_t>*>(end);

@@ -87,8 +87,8 @@ struct alignas(64) BasicBatch {
     return n;
   }
 
-  /// Under the lock: the operation that the owner has claimed last. Null if that has left the batch, or has ended
-  /// and been completed.
+  /// Under the lock: the operation that the owner has claimed last. Null if that has left the batch, or has
+  /// ended and been completed.
   Op* current() {
     const uint32_t claim = claimed.load(std::memory_order_acquire);
     if (claim <= completed || claim > size) return nullptr;

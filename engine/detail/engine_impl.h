@@ -11,8 +11,8 @@
 //   monitor.cc  the thread that looks after long operations and polled devices
 //
 // Two rules keep it free of deadlock: nothing waits while it holds the lock, and nothing calls out of the
-// engine under it: no user code (functions, destructors, exceptions), no slab is allocated, no thread woken, no
-// device asked. What is found to do under the lock is collected in AfterLock and done by unlock().
+// engine under it: no user code (functions, destructors, exceptions), no slab is allocated, no thread woken,
+// no device asked. What is found to do under the lock is collected in AfterLock and done by unlock().
 // assert_no_engine_lock() checks it in debug and sanitizer builds.
 #pragma once
 
@@ -86,17 +86,17 @@ struct Lane {
   ReadyQueue ready;
 };
 
-/// A thread that waits for a version of a variable, or (var == nullptr) for epochs. It lies on the stack of that
-/// thread, which keeps it until `word` is kReleased.
+/// A thread that waits for a version of a variable, or (var == nullptr) for epochs. It lies on the stack of
+/// that thread, which keeps it until `word` is kReleased.
 struct Waiter {
   VarBlock* var = nullptr;
-  uint32_t target = 0;  // VarBlock::writes_done to reach
-  uint64_t end = 0;    // of the epochs: see Epochs::over()
-  bool written = false;           // the target is reached; the version's landing may still be awaited
-  bool finished = false;          // under the lock
-  bool recoverable = false;       // the failure is that of skipped updates only
-  Failure* failure = nullptr;     // of that version, whatever became of later ones; retained
-  StreamPoint landing;            // awaited, once written
+  uint32_t target = 0;         // VarBlock::writes_done to reach
+  uint64_t end = 0;            // of the epochs: see Epochs::over()
+  bool written = false;        // the target is reached; the version's landing may still be awaited
+  bool finished = false;       // under the lock
+  bool recoverable = false;    // the failure is that of skipped updates only
+  Failure* failure = nullptr;  // of that version, whatever became of later ones; retained
+  StreamPoint landing;         // awaited, once written
   Waiter* next = nullptr;
   uint64_t seen_ended = 0;  // EngineImpl::ended_count_ at the last look, and when it had changed
   uint64_t seen_ticks = 0;
@@ -114,7 +114,8 @@ struct AfterLock {
   Hold* holds = nullptr;      // to be deleted, through Hold::next
 
   bool any() const {
-    return waiters != nullptr || chains != nullptr || vars != nullptr || replays != nullptr || holds != nullptr;
+    return waiters != nullptr || chains != nullptr || vars != nullptr || replays != nullptr ||
+           holds != nullptr;
   }
 };
 
@@ -134,7 +135,9 @@ extern constinit std::atomic<bool> in_forked_child;
 extern thread_local constinit ThreadState tls __attribute__((tls_model("initial-exec")));
 
 /// Is this thread inside an operation of some engine?
-inline bool inside_operation() { return current_task.operation != nullptr || current_task.segment != nullptr; }
+inline bool inside_operation() {
+  return current_task.operation != nullptr || current_task.segment != nullptr;
+}
 /// The operation that the thread is in; only if it is.
 Op* current_operation();
 
@@ -374,7 +377,7 @@ class EngineImpl final : public StreamOrder::Listener {
   bool anything_to_take() const;
   int wanted_workers() const { return wanted_workers_.load(std::memory_order_relaxed); }
   bool more_workers_wanted() const;
-  Worker* borrow_worker() noexcept;        // null: there is none that is free
+  Worker* borrow_worker() noexcept;          // null: there is none that is free
   Worker* borrow_or_make_worker() noexcept;  // gives the lock up to make one; null without memory
   void return_worker(Worker& worker);
 
@@ -456,7 +459,7 @@ class EngineImpl final : public StreamOrder::Listener {
 
   // Read by workers between two operations; written by pushers of urgent operations and by searching workers.
   alignas(64) std::atomic<uint32_t> attention_{0};  // running workers should come back to the lock
-  std::atomic<uint32_t> hurried_{0};  // operations in the ring, or on the way there, that hurry
+  std::atomic<uint32_t> hurried_{0};                // operations in the ring, or on the way there, that hurry
 
   // Written once per step; read by pushers now and then.
   alignas(64) std::atomic<uint64_t> ended_{0};  // operations that have ended
@@ -511,19 +514,19 @@ class EngineImpl final : public StreamOrder::Listener {
   uint64_t failures_ = 0;  // since the last wait_all
   uint64_t failed_ops_ = 0, skipped_ops_ = 0, steps_ = 0, worker_starts_ = 0;
   std::vector<Failure*> unobserved_;
-  std::array<Hold*, 256> holds_{};  // by a hash of the segment's own variable; chains through Hold::next
-  uint64_t linked_directly_ = 0;  // operations that did not pass the ring; ended_count_ leaves them out
+  std::array<Hold*, 256> holds_{};     // by a hash of the segment's own variable; chains through Hold::next
+  uint64_t linked_directly_ = 0;       // operations that did not pass the ring; ended_count_ leaves them out
   SegmentRun* shared_runs_ = nullptr;  // replays that would like company, oldest first
   std::mt19937_64 random_;
   // ---- end ----
 
-  VarBlock nowhere_;              // stands in links for a variable that was deleted before the operation
-  Op* epilogue_ = nullptr;       // the operation that destructors count as inside of, between two others
+  VarBlock nowhere_;        // stands in links for a variable that was deleted before the operation
+  Op* epilogue_ = nullptr;  // the operation that destructors count as inside of, between two others
 
-  std::mutex watch_mutex_;  // with a watchdog
+  std::mutex watch_mutex_;                        // with a watchdog
   std::unordered_map<Op*, int64_t> async_since_;  // asynchronous operations that have begun
 
-  std::mutex inline_mutex_;  // naive and fuzz: one executor at a time
+  std::mutex inline_mutex_;                // naive and fuzz: one executor at a time
   std::atomic<bool> inline_asked_{false};  // the monitor is to run what is ready
   std::atomic<bool> inline_again_{false};
   std::atomic<int> completers_{0};  // threads inside Completion's functions

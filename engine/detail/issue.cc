@@ -45,8 +45,8 @@ void EngineImpl::poll_devices() {
   streams_outstanding_.store(streams_busy_, std::memory_order_relaxed);
 }
 
-// Gives the operation a place on a stream. False: it is to be skipped, or `failure` says why it cannot be had.
-// No lock; what only the device can give is got before the lock is taken.
+// Gives the operation a place on a stream. False: it is to be skipped, or `failure` says why it cannot be
+// had. No lock; what only the device can give is got before the lock is taken.
 bool EngineImpl::plan(Op* op, const Lane& lane, StreamOrder::Issue& issue, Failure*& failure) {
   const bool node = (op->flags & kOpNode) != 0;
   std::exception_ptr error;

@@ -27,8 +27,8 @@ std::atomic<uint32_t> next_engine_id{1};
 
 constexpr size_t kRingCapacity = 4096;
 
-// With fewer threads than were asked for where the system has no more; some are for the monitor, for loops outside
-// of operations and for what must not wait for the workers. `most` is what oneTBB may start.
+// With fewer threads than were asked for where the system has no more; some are for the monitor, for loops
+// outside of operations and for what must not wait for the workers. `most` is what oneTBB may start.
 int affordable_threads(const EngineOptions& options, int& most) {
   const int wanted = options.threads > 0 ? options.threads : usable_cpus();
   const bool inline_mode = options.mode == EngineMode::naive || options.mode == EngineMode::fuzz;
@@ -36,11 +36,12 @@ int affordable_threads(const EngineOptions& options, int& most) {
   const int all = WorkerHost::most_started(wanted) + 1;
   const int startable = startable_threads(all);
   most = startable - 1;
-  MX_CHECK(most > 0, OutOfMemory, "[Engine] expected at least 2 more threads, but the system has ", startable);
+  MX_CHECK(most > 0, OutOfMemory, "[Engine] expected at least 2 more threads, but the system has ",
+           startable);
   const int threads = std::clamp(most - 1, 1, wanted);
   if (threads < wanted) {
-    log(LogLevel::warning, concat("[Engine] expected ", wanted, " threads, but the system has few left: runs with ",
-                                  threads));
+    log(LogLevel::warning,
+        concat("[Engine] expected ", wanted, " threads, but the system has few left: runs with ", threads));
   }
   return threads;
 }
@@ -50,9 +51,9 @@ void watch_forks() {
   (void)once;
 }
 
-// exit() inside an operation cannot go on to the destructors of static objects and of oneTBB: this thread is one
-// of oneTBB's, and others run operations. So the process ends here, with its status. (A function for atexit()
-// would not know that.)
+// exit() inside an operation cannot go on to the destructors of static objects and of oneTBB: this thread is
+// one of oneTBB's, and others run operations. So the process ends here, with its status. (A function for
+// atexit() would not know that.)
 void end_process(int status, void*) {
   if (EngineImpl::forked() || !inside_operation()) return;
   std::cout.flush();
@@ -200,10 +201,8 @@ void EngineImpl::shutdown() {
 }
 
 void EngineImpl::abandon() noexcept {
-  refusing_.store(true);
-  shut_down_.store(true);
   lock_.lock();
-  ++paused_;
+  ++paused_;  // (other threads may still push, as exit() may take a while: refusing would end them otherwise)
   special_ = true;
   paused_hint_.store(true);
   unlock();
@@ -291,9 +290,11 @@ struct Declaration {
 std::optional<std::string> EngineImpl::undeclared_in(const Var& v, bool write) {
   if (!inside_operation()) [[likely]]
     return std::nullopt;
-  const EngineImpl& engine = current_task.segment != nullptr ? current_task.segment->engine() : *current_task.engine;
+  const EngineImpl& engine =
+      current_task.segment != nullptr ? current_task.segment->engine() : *current_task.engine;
   if (!engine.check_mode_) return std::nullopt;
-  Op* const op = current_task.segment != nullptr ? current_task.segment->operation(current_task.node) : current_task.operation;
+  Op* const op = current_task.segment != nullptr ? current_task.segment->operation(current_task.node)
+                                                 : current_task.operation;
   if (Declaration(op, v).allows(write)) return std::nullopt;
   return name_or_default(op->cold().name);
 }

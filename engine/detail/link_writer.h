@@ -9,8 +9,8 @@ namespace mx::detail {
 class EngineImpl::LinkWriter {
  public:
   LinkWriter(EngineImpl& engine, Op* op) : engine_(engine), op_(op) {}
-  /// With blocks that were taken before: for a caller that holds the lock. They are linked by Op::next(); what is
-  /// not needed stays.
+  /// With blocks that were taken before: for a caller that holds the lock. They are linked by Op::next();
+  /// what is not needed stays.
   LinkWriter(EngineImpl& engine, Op* op, Op*& blocks) : engine_(engine), op_(op), blocks_(&blocks) {}
 
   /// How many blocks an operation of so many links needs.

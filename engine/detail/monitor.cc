@@ -82,8 +82,8 @@ void EngineImpl::monitor() {
         // (A thread that runs something will go on by itself.)
         if (!running && ++quiet_turns > 1000) run_inline(true, false);
       } else {
-        // What has run for so long is no short operation: each worker that comes takes one, and none has to wait
-        // behind another in a batch.
+        // What has run for so long is no short operation: each worker that comes takes one, and none has to
+        // wait behind another in a batch.
         if (calls > 1 && running) {
           const auto quick_look = static_cast<int64_t>(100 * ticks_per_us());
           set_body_ticks(std::max(body_ticks_.load(std::memory_order_relaxed), quick_look));
@@ -115,7 +115,8 @@ void EngineImpl::monitor() {
     // A worker that was called meanwhile has seen the flag set, and told nobody.
     // (So has a thread that began a part of a replay.)
     while (sleepy && active_.load(std::memory_order_seq_cst) == 0 && !streams_outstanding_.load() &&
-           !monitor_stop_ && participants_.empty() && !inline_asked_.load() && !monitor_awake_.load(std::memory_order_seq_cst)) {
+           !monitor_stop_ && participants_.empty() && !inline_asked_.load() &&
+           !monitor_awake_.load(std::memory_order_seq_cst)) {
       monitor_wake_.wait(guard);
     }
     monitor_awake_.store(true, std::memory_order_seq_cst);

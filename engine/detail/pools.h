@@ -50,7 +50,7 @@ class VarPool {
   static constexpr size_t kVarsPerSlab = 896;
   struct Slab {
     std::atomic<uint32_t> generations[kVarsPerSlab];
-    uint32_t pins[kVarsPerSlab];     // by segments; under the engine's lock
+    uint32_t pins[kVarsPerSlab];      // by segments; under the engine's lock
     std::atomic<const char**> names;  // of the variables that have one
     char pad[kSlabBytes - kVarsPerSlab * (sizeof(VarBlock) + 2 * sizeof(uint32_t)) - sizeof(void*)];
     VarBlock vars[kVarsPerSlab];
@@ -79,7 +79,8 @@ class VarPool {
   }
   /// The variable is no more, and its block on the way to give_all(). Any thread.
   void end_life() { live_.fetch_sub(1, std::memory_order_relaxed); }
-  /// Blocks of such variables, linked by next_dead(): they may serve new ones (their generations have been ended).
+  /// Blocks of such variables, linked by next_dead(): they may serve new ones (their generations have been
+  /// ended).
   void give_all(VarBlock* vars);
   /// Of a variable that is about to be given back.
   static VarBlock*& next_dead(VarBlock* var) { return var->next_dead; }

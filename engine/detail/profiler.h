@@ -1,7 +1,8 @@
 // Profiler: what ran when, on which row, and what depended on what. Internal.
 //
 // Off, it costs one load per operation. On, it keeps every operation in memory until the next start.
-// Thread-safe; nothing is written to a file under its mutex, which the engine takes under its lock. What finds no memory is missing from the trace; no operation fails for it.
+// Thread-safe; nothing is written to a file under its mutex, which the engine takes under its lock. What
+// finds no memory is missing from the trace; no operation fails for it.
 #pragma once
 
 #include <atomic>

@@ -249,9 +249,9 @@ void EngineImpl::abandon_push(Op* op) noexcept {
   free_unsubmitted(op);
 }
 
-// For an operation of a device or of a communication lane that has been pushed, or become ready, while no worker
-// looks for work. It is not to wait until an operation of the CPU ends, however long that is: a worker beyond
-// the number of threads takes it.
+// For an operation of a device or of a communication lane that has been pushed, or become ready, while no
+// worker looks for work. It is not to wait until an operation of the CPU ends, however long that is: a worker
+// beyond the number of threads takes it.
 void EngineImpl::call_beyond_limit() {
   if (inline_mode_ || single_ || paused_hint_.load(std::memory_order_relaxed)) return;
   const auto attended = [this] {
@@ -304,7 +304,8 @@ inline void EngineImpl::submit(Op* op) {
     has_bytes = limits_bytes_ && (op->flags & kOpHasBytes) != 0;
     other_lane = op->device != 0 && op->device != kInternalLane;
     if (hurries(op)) {
-      // A worker that has a batch, or older operations in front of it, is to look at the ring first. See drain().
+      // A worker that has a batch, or older operations in front of it, is to look at the ring first. See
+      // drain().
       hurried_.fetch_add(1, std::memory_order_relaxed);
       attention_.fetch_add(1, std::memory_order_relaxed);
     }

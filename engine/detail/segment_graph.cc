@@ -21,7 +21,8 @@ struct GraphReplayFunction {
 class InsideNode {
  public:
   InsideNode(const SegmentImpl& segment, uint32_t index)
-      : segment_(std::exchange(current_task.segment, &segment)), node_(std::exchange(current_task.node, index)) {}
+      : segment_(std::exchange(current_task.segment, &segment)),
+        node_(std::exchange(current_task.node, index)) {}
   ~InsideNode() {
     current_task.segment = segment_;
     current_task.node = node_;

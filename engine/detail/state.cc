@@ -65,7 +65,7 @@ void EngineImpl::complete_unusual(Op* op) {
     finish_op(op, is_stale(op) ? Outcome::skipped : Outcome::failed, failure);
     failure->release_later();
   } else if (op->flags & kOpCancelled) {
-    Failure* failure = op->failure();  // made by the thread that found it cancelled
+    Failure* failure = op->failure();                          // made by the thread that found it cancelled
     failure->observed.store(true, std::memory_order_relaxed);  // the caller of cancel() knows
     ++skipped_ops_;
     count_error(failure);
@@ -236,8 +236,8 @@ void EngineImpl::unpin_locked(const std::vector<Link>& vars) {
   }
 }
 
-// Rare states: a pause, devices and other lanes, priorities, replays, bytes. They are looked at behind the one
-// flag `special_`, which is cleared here as soon as none of them is there.
+// Rare states: a pause, devices and other lanes, priorities, replays, bytes. They are looked at behind the
+// one flag `special_`, which is cleared here as soon as none of them is there.
 void EngineImpl::publish_special() {
   size_t hint = device_ready_;
   if (computing() < threads_) {

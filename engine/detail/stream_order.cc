@@ -65,7 +65,8 @@ DeviceState* StreamOrder::State::find_device(Context context) {
   return nullptr;
 }
 
-StreamState* StreamOrder::State::add_stream(DeviceState& device, StreamKind lane, std::unique_ptr<Stream> made) {
+StreamState* StreamOrder::State::add_stream(DeviceState& device, StreamKind lane,
+                                            std::unique_ptr<Stream> made) {
   auto stream = std::make_unique<StreamState>();
   stream->device = &device;
   stream->lane = lane;

@@ -80,9 +80,9 @@ class StreamOrder {
     Stream* stream = nullptr;
     StreamId id = 0;
     uint64_t clock = 0;
-    std::vector<const Event*> waits;  // to wait for, in this order
-    Event* event = nullptr;           // recorded by end()
-    std::exception_ptr begin_error;   // from the device
+    std::vector<const Event*> waits;   // to wait for, in this order
+    Event* event = nullptr;            // recorded by end()
+    std::exception_ptr begin_error;    // from the device
     Failure* begin_failure = nullptr;  // what begin_error and
     Failure* end_failure = nullptr;    // an error of end() make of the operation
     StreamRecord* record = nullptr;
@@ -108,8 +108,8 @@ class StreamOrder {
   /// nothing has changed. The caller skips an operation with a poisoned input beforehand; one that is planned
   /// all the same inherits the cause.
   void plan(Op* op, Context context, StreamKind lane, Issue& issue);
-  /// The parts of plan(), for a caller that must not ask a device under the lock. supply() and throw_if_lost()
-  /// are called without it, and throw what the device throws.
+  /// The parts of plan(), for a caller that must not ask a device under the lock. supply() and
+  /// throw_if_lost() are called without it, and throw what the device throws.
   ///   throw_if_lost(context); while ((missing = try_plan(...)) != Missing::nothing) supply(missing, ...);
   Missing try_plan(Op* op, Context context, StreamKind lane, Issue& issue);
   void supply(Missing missing, Context context, StreamKind lane, Issue& issue);

@@ -209,8 +209,8 @@ void StreamOrder::gather_queries() {
   }
 }
 
-// No operation that is asked about can retire meanwhile, since only the thread that polls retires; so its event
-// keeps its generation, and its name and place do not change.
+// No operation that is asked about can retire meanwhile, since only the thread that polls retires; so its
+// event keeps its generation, and its name and place do not change.
 void StreamOrder::query() {
   assert_no_engine_lock();
   State& state = *state_;

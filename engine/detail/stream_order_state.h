@@ -112,7 +112,7 @@ struct StreamRecord {
   const char* name = nullptr;
   std::source_location where;
   ClockVector* clocks = nullptr;
-  Event* event = nullptr;  // null while recording has failed
+  Event* event = nullptr;          // null while recording has failed
   Failure* end_failure = nullptr;  // recording has failed with it
   Failure* failure = nullptr;
   std::vector<Dependence> dependences;  // data ones, and those waited for

@@ -37,9 +37,9 @@ class SubmitRing {
   uint64_t try_push(T* item, uint64_t& hint) {
     uint64_t ticket = hint;
     for (;;) {
-      // The head must be read before the slot: then the slot is known to have left the round before. A producer
-      // that reads another one's known_head_ must see what that one saw (acquire, release), or it could take
-      // the round before for this one and leave a hole behind.
+      // The head must be read before the slot: then the slot is known to have left the round before. A
+      // producer that reads another one's known_head_ must see what that one saw (acquire, release), or it
+      // could take the round before for this one and leave a hole behind.
       if (ticket - known_head_.load(std::memory_order_acquire) > mask_) {
         const uint64_t head = head_.load(std::memory_order_acquire);
         known_head_.store(head, std::memory_order_release);

@@ -24,8 +24,8 @@ namespace {
 constexpr int kWalkLimit = 512;
 constexpr size_t kReadyLimit = 64;
 
-// A waiter that sleeps looks again after this time, and twice as long each time that it finds nothing: so it is
-// late by no more than it has waited already.
+// A waiter that sleeps looks again after this time, and twice as long each time that it finds nothing: so it
+// is late by no more than it has waited already.
 constexpr int64_t kFirstNapNs = 1'000'000;
 constexpr int64_t kLastNapNs = 64'000'000;
 constexpr int64_t kMostMs = 1'000'000'000'000;  // so that no deadline overflows
@@ -35,14 +35,17 @@ constexpr int64_t kMostMs = 1'000'000'000'000;  // so that no deadline overflows
 void EngineImpl::refuse_inside_operation(const char* call) const {
   if (!inside_operation() && current_task.recording == nullptr && HostStream::current() == nullptr) [[likely]]
     return;
-  MX_CHECK(HostStream::current() == nullptr, InvalidState, "[", call,
-           "] expected to be called outside of operations, got a call inside a task of a stream: it could wait "
-           "for itself; use push_async to go on when something is done");
-  MX_CHECK(current_task.recording == nullptr || current_task.recording_engine != this, InvalidState, "[", call,
+  MX_CHECK(
+      HostStream::current() == nullptr, InvalidState, "[", call,
+      "] expected to be called outside of operations, got a call inside a task of a stream: it could wait "
+      "for itself; use push_async to go on when something is done");
+  MX_CHECK(current_task.recording == nullptr || current_task.recording_engine != this, InvalidState, "[",
+           call,
            "] expected to be called outside of record(), got a call while recording: nothing recorded runs "
            "before the segment is replayed");
   if (!inside_operation()) return;
-  Op* op = current_task.segment != nullptr ? current_task.segment->operation(current_task.node) : current_task.operation;
+  Op* op = current_task.segment != nullptr ? current_task.segment->operation(current_task.node)
+                                           : current_task.operation;
   throw InvalidState(concat("[", call, "] expected to be called outside of operations, got a call inside '",
                             name_or_default(op->cold().name), "' (pushed at ", place(op->cold().where),
                             "): it could wait for itself; use push_async to go on when something is done"));
@@ -96,8 +99,8 @@ bool EngineImpl::drain_all(int64_t timeout_ms) {
   while (!epochs_.has_room()) {
     const size_t size = epochs_.size();
     unlock();
-    MX_CHECK(size < Epochs::kMost, OutOfMemory, "[wait_all] expected operations of fewer than ", Epochs::kMost,
-             " earlier calls to be in flight, got that many");
+    MX_CHECK(size < Epochs::kMost, OutOfMemory, "[wait_all] expected operations of fewer than ",
+             Epochs::kMost, " earlier calls to be in flight, got that many");
     std::vector<Epochs::Entry> larger(std::min(2 * size, Epochs::kMost));
     lock_.lock();
     epochs_.grow(larger);
@@ -257,10 +260,11 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       } else {
         rouse();
       }
-      // An untimed waiter comes back now and then: what it waits for may have become ready while all workers are
-      // in long operations that have nothing to do with it. (In the inline modes what another thread's completion
-      // has made ready is the waiter's to run.)
-      sleep(waiter, timed ? deadline - now_ns() : inline_mode_ ? 1'000'000 : nap_ns);
+      // An untimed waiter comes back now and then: what it waits for may have become ready while all workers
+      // are in long operations that have nothing to do with it. (In the inline modes what another thread's
+      // completion has made ready is the waiter's to run, or to ask the monitor for.)
+      const int64_t nap = inline_mode_ ? kFirstNapNs : timed ? INT64_MAX : nap_ns;
+      sleep(waiter, std::min(nap, deadline - now_ns()));
       nap_ns = std::min(2 * nap_ns, kLastNapNs);
       idle_since = 0;
     } else {

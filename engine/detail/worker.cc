@@ -119,7 +119,9 @@ void EngineImpl::return_worker(Worker& worker) { worker.in_use = false; }
 // count, or it would come again and again for nothing.
 bool EngineImpl::anything_to_take() const {
   if (paused_ > 0) return false;
-  if (computing() < threads_ && (ring_.maybe_nonempty() || !ready_.empty() || run_that_wants_company() != nullptr)) return true;
+  if (computing() < threads_ &&
+      (ring_.maybe_nonempty() || !ready_.empty() || run_that_wants_company() != nullptr))
+    return true;
   if (communicating_ < threads_ && !comm_.empty()) return true;
   if (hurried_.load(std::memory_order_relaxed) > 0) return true;
   return device_ready_ > 0 && std::any_of(lanes_.begin(), lanes_.end(), [this](const auto& lane) {
@@ -403,8 +405,9 @@ inline bool EngineImpl::run(Worker& worker, Op*& slot, RunContext& context) {
   return run_function(op, context);
 }
 
-// An operation that has not started and never will: makes the failure that it ends with, if that is not one of
-// a variable that it reads. After its function has been destroyed. (For a node of a replay the replay does it.)
+// An operation that has not started and never will: makes the failure that it ends with, if that is not one
+// of a variable that it reads. After its function has been destroyed. (For a node of a replay the replay does
+// it.)
 void EngineImpl::describe_unstarted(Op* op) noexcept {
   if (op->flags & kOpNode) return;
   const OpCold& cold = op->cold();

@@ -13,8 +13,8 @@ namespace mx::detail {
 
 class WorkerHost {
  public:
-  /// `threads` workers, and one more that is called for what must not wait for them. oneTBB is kept from starting
-  /// more than `most` threads in the whole process.
+  /// `threads` workers, and one more that is called for what must not wait for them. oneTBB is kept from
+  /// starting more than `most` threads in the whole process.
   WorkerHost(int threads, int most, std::function<void()> work);
   ~WorkerHost();
 

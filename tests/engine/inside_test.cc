@@ -1,5 +1,5 @@
-// Being inside an operation: the threads that help with its loops are inside it as well, and a thread that runs
-// operations on the way while it waits is not inside its own program.
+// Being inside an operation: the threads that help with its loops are inside it as well, and a thread that
+// runs operations on the way while it waits is not inside its own program.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -30,8 +30,7 @@ void run_on_a_helper(const F& f) {
   } state{f, std::this_thread::get_id()};
   std::atomic<bool> over{false};
   std::thread helper([&] {
-    while (!over)
-      SharedLoop::help(SharedLoop::Look::all, [&] { return over.load(); });
+    while (!over) SharedLoop::help(SharedLoop::Look::all, [&] { return over.load(); });
   });
   {
     SharedLoop loop(
@@ -158,9 +157,8 @@ TEST(InsideStream, WaitingInATaskOfAStreamThrows) {
   std::string message;
   e.push(
       [&](RunContext context) {
-        context.stream()->submit([&](KernelContext&) {
-          message = error_of<InvalidState>([&] { e.wait(v); });
-        });
+        context.stream()->submit(
+            [&](KernelContext&) { message = error_of<InvalidState>([&] { e.wait(v); }); });
       },
       {.updates = {v}, .context = virt(0)});
   e.wait(v);

@@ -59,7 +59,8 @@ class QueueModel : public Model {
     uint64_t hint = 0;
     for (int i = 0; i < total(); ++i) {
       make(i);
-      if (program_.pushers.empty()) require(ring_->try_push(&ops_[i], hint) == static_cast<uint64_t>(i), "setup");
+      if (program_.pushers.empty())
+        require(ring_->try_push(&ops_[i], hint) == static_cast<uint64_t>(i), "setup");
     }
     if (program_.linked) drain();
     hint_ = !ready_->empty();
