@@ -37,11 +37,11 @@ class BulkFunction {
 
   void operator()(RunContext context) {
     struct Restore {
-      Op* outer = tls.running;
-      ~Restore() { tls.running = outer; }
+      Op* outer = current_task.operation;
+      ~Restore() { current_task.operation = outer; }
     } restore;
     while (head_ != nullptr) {
-      tls.running = head_;
+      current_task.operation = head_;
       context.op_ = head_;
       const int64_t begin_ns = engine_->profiler().tracing() ? now_ns() : 0;
       try {
@@ -93,21 +93,21 @@ static_assert(fits_inline<BulkFunction>);
 void Bulk::begin(EngineImpl& engine, size_t max_ops) {
   engine_ = &engine;
   max_ops_ = max_ops;
-  running_ = tls.running;
-  segment_ = tls.segment;
+  running_ = current_task.operation;
+  segment_ = current_task.segment;
   outer_ = std::exchange(tls.bulk, this);
-  outer_engine_ = std::exchange(tls.recording_engine, &engine);
+  outer_engine_ = std::exchange(current_task.recording_engine, &engine);
 }
 
 void Bulk::end() noexcept {
   flush();
   tls.bulk = outer_;
-  tls.recording_engine = outer_engine_;
+  current_task.recording_engine = outer_engine_;
 }
 
 bool Bulk::add(Op* op) {
   // Pushed by an operation that this thread runs on the way while it waits: none of this scope's business.
-  if (tls.running != running_ || tls.segment != segment_) return false;
+  if (current_task.operation != running_ || current_task.segment != segment_) return false;
   if (op->type == &kDeleteType) {
     // No later push can use the variable, so its end may come behind them.
     if (count_ == 0) return false;
@@ -152,6 +152,7 @@ bool Bulk::note_links(Op* op) {
     const size_t slot = slot_of(link.var());
     if (table_[slot] == 0) {
       links_.emplace_back().set(link.var(), link.access());
+      links_.back().generation = link.generation;
       slots_.push_back(static_cast<uint32_t>(slot));
       table_[slot] = static_cast<uint32_t>(links_.size());
     } else if (Link& before = links_[table_[slot] - 1]; before.access() == Access::read && link.exclusive()) {
@@ -189,7 +190,7 @@ void Bulk::flush() noexcept {
   const size_t count = std::exchange(count_, 0);
   const uint64_t bytes = std::exchange(bytes_, 0);
   deletions_ = 0;
-  EngineImpl* const collecting = std::exchange(tls.recording_engine, nullptr);
+  EngineImpl* const collecting = std::exchange(current_task.recording_engine, nullptr);
   submit_all(ops, count, bytes);
   while (deleted != nullptr) {
     Op* op = std::exchange(deleted, deleted->next());
@@ -198,7 +199,7 @@ void Bulk::flush() noexcept {
   for (const uint32_t slot : slots_) table_[slot] = 0;
   slots_.clear();
   links_.clear();
-  tls.recording_engine = collecting;
+  current_task.recording_engine = collecting;
 }
 
 void Bulk::submit_all(Op* ops, size_t count, uint64_t bytes) noexcept {
@@ -230,9 +231,9 @@ void Bulk::submit_all(Op* ops, size_t count, uint64_t bytes) noexcept {
 }
 
 bool EngineImpl::collect(Op* op) {
-  if (tls.recording != nullptr) {
+  if (current_task.recording != nullptr) {
     if (op->device == kInternalLane) return false;
-    tls.recording->add(op);
+    current_task.recording->add(op);
     return true;
   }
   return tls.bulk->add(op);
@@ -252,7 +253,7 @@ BulkScope::BulkScope(Engine& engine, const BulkOptions& options) {
   engine.impl_->check_usable("bulk");
   MX_CHECK(options.max_ops > 0, InvalidArgument, "[bulk] expected max_ops to be positive, got ",
            options.max_ops);
-  if (detail::tls.recording != nullptr) return;
+  if (detail::current_task.recording != nullptr) return;
   if (detail::spare == nullptr) detail::spare = std::make_unique<detail::Bulk>();
   detail::EngineImpl::flush_bulk();
   bulk_ = detail::spare.release();

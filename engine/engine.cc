@@ -16,7 +16,9 @@ Engine& Engine::get() {
   static Engine* engine = [] {
     auto* made = new Engine(EngineOptions::from_environment());
     std::atexit([] {
-      if (!detail::EngineImpl::forked()) get().shutdown();
+      if (detail::EngineImpl::forked()) return;
+      // exit() inside an operation, perhaps of another engine: waiting for it would never end.
+      detail::inside_operation() ? get().impl_->abandon() : get().shutdown();
     });
     return made;
   }();
@@ -30,11 +32,12 @@ Engine::~Engine() {
     (void)impl_.release();  // its threads are not in this process: there is nothing that could be ended well
     return;
   }
-  try {
-    impl_->shutdown();
-  } catch (const Error& e) {
-    detail::invariant_failed(e.what(), __FILE__, __LINE__);  // an engine destroyed by its own operation
+  if (detail::inside_operation()) {
+    // By exit() inside an operation, as a rule. It stays, since that operation cannot be waited for.
+    impl_.release()->abandon();
+    return;
   }
+  impl_->shutdown();
 }
 
 Var Engine::new_var(const char* name) { return impl_->new_var(name); }
@@ -59,7 +62,7 @@ bool Engine::direct() const { return impl_->direct(); }
 bool Engine::second_thread_searches() const { return impl_->second_thread_searches(); }
 bool Engine::crowded() const { return impl_->crowded(); }
 bool Engine::recording() const {
-  return detail::tls.recording != nullptr && detail::tls.recording_engine == impl_.get();
+  return detail::current_task.recording != nullptr && detail::current_task.recording_engine == impl_.get();
 }
 std::optional<std::string> Engine::undeclared_in(Var v, bool write) {
   return detail::EngineImpl::undeclared_in(v, write);
@@ -75,18 +78,18 @@ void Engine::write_dot(std::ostream& out) const { impl_->profiler().write_dot(ou
 Segment Engine::record(const std::function<void()>& program, const RecordOptions& options) {
   impl_->check_usable("record");
   MX_CHECK(program != nullptr, InvalidArgument, "[record] expected a program to record, got a null function");
-  MX_CHECK(detail::tls.recording == nullptr, InvalidState,
+  MX_CHECK(detail::current_task.recording == nullptr, InvalidState,
            "[record] expected no recording in progress on this thread, got a nested one");
   detail::EngineImpl::flush_bulk();
   auto segment = std::make_shared<detail::SegmentImpl>(*impl_);
   struct Recording {
     Recording(detail::SegmentImpl* impl, detail::EngineImpl* engine)
-        : before(std::exchange(detail::tls.recording_engine, engine)) {
-      detail::tls.recording = impl;
+        : before(std::exchange(detail::current_task.recording_engine, engine)) {
+      detail::current_task.recording = impl;
     }
     ~Recording() {
-      detail::tls.recording = nullptr;
-      detail::tls.recording_engine = before;
+      detail::current_task.recording = nullptr;
+      detail::current_task.recording_engine = before;
     }
     detail::EngineImpl* before;  // of a BulkScope
   };

@@ -11,7 +11,7 @@
 // returns when the earlier writes have landed in memory.
 //
 // Thread-safety: every member may be called from any thread at any time, except that waiting (wait,
-// wait_all, shutdown, the destructor) from inside an operation throws InvalidState.
+// wait_all, shutdown) from inside an operation throws InvalidState, also on threads that help with its loops.
 //
 // Design: one submission ring, and plain dependency state under one lock that a worker takes once for a
 // batch of work (docs/engine.md tells why, with measurements). The variable queues follow Apache MXNet's
@@ -47,7 +47,8 @@ class Engine {
 
   /// An engine of its own: own variables, workers and counters.
   explicit Engine(const EngineOptions& options = EngineOptions::from_environment());
-  /// shutdown(); errors that nobody looked at are logged.
+  /// shutdown(); errors that no caller has looked at are logged. Inside an operation, as when exit() is
+  /// called there, it waits for nothing: what has not started never will, and the engine's memory stays.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -62,7 +63,9 @@ class Engine {
 
   /// Queues `fn(RunContext)` (or `fn()`) and returns. `fn` is destroyed after it has run, or when it is
   /// skipped, before dependants start. Throws InvalidArgument (null function), InvalidHandle, InvalidState
-  /// (after shutdown, in a forked child), OutOfMemory; when it throws, nothing was queued.
+  /// (after shutdown, in a forked child), OutOfMemory; when it throws, nothing was queued. A push that
+  /// another thread's delete_var() of one of its variables overtakes may fail instead: the operation does not
+  /// run, and what it would have written is poisoned with InvalidHandle.
   template <class F>
   void push(F&& fn, const PushOptions& options = {},
             std::source_location where = std::source_location::current()) {
@@ -84,9 +87,10 @@ class Engine {
   }
 
   /// Blocks until every write pushed to `v` before this call has landed in memory; pending readers do not
-  /// delay it. Throws the root error if that version of `v` is poisoned.
+  /// delay it. Throws the root error if that version of `v` is poisoned. Meanwhile the calling thread may run
+  /// operations that this one depends on.
   void wait(Var v);
-  /// The same with a limit; false when it passed first.
+  /// The same with a limit; false when it passed first. Runs no operation, so that it keeps the limit.
   bool wait(Var v, int64_t timeout_ms);
 
   /// Blocks until everything pushed before this call has ended. Throws the first error since the last

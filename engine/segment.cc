@@ -63,6 +63,7 @@ void SegmentImpl::add(Op* op) {
     make_room(pinned_, links.size());
     make_room(ops_);
     engine_.pin(links);
+    for_each_link(op, [&](Link& link) { link.generation = Link::kAnyGeneration; });
     pinned_.insert(pinned_.end(), links.begin(), links.end());
     ops_.push_back(op);
   } catch (...) {
@@ -174,7 +175,7 @@ void SegmentImpl::replay(int priority) {
   if (replay_as_graph(priority)) return;
   if (group_ != nullptr) return group_->replay(shared_from_this(), priority);
   ReplayFunction fn{shared_from_this()};
-  const bool recorded = tls.recording != nullptr && tls.recording_engine == &engine_;
+  const bool recorded = current_task.recording != nullptr && current_task.recording_engine == &engine_;
   if (!recorded && engine_.replay_keeping(*hold_, &kOpType<ReplayFunction, true>, priority,
                                           ops_[0]->cold().where, &construct_in<ReplayFunction>, &fn)) {
     return;
@@ -187,6 +188,8 @@ void SegmentImpl::replay(int priority) {
 
 void Segment::replay(int priority) {
   MX_CHECK(impl_ != nullptr, InvalidState, "[replay] expected a recorded segment, got an empty one");
+  MX_CHECK(!impl_->engine_gone(), InvalidState,
+           "[replay] expected a segment of an engine that exists, got one whose engine was destroyed");
   impl_->replay(priority);
 }
 

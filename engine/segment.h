@@ -43,7 +43,8 @@ class Segment {
   Segment() = default;
   explicit Segment(std::shared_ptr<detail::SegmentImpl> impl) : impl_(std::move(impl)) {}
 
-  /// Queues one execution. Throws InvalidState for an empty (default) segment or after shutdown.
+  /// Queues one execution. Throws InvalidState for an empty (default) segment, after shutdown, and when the
+  /// engine has been destroyed.
   void replay(int priority = 0);
 
   /// Number of recorded operations, and of dependency edges after transitive reduction of direct duplicates.

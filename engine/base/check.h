@@ -60,6 +60,12 @@ std::string concat(const Parts&... parts) {
 #if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #  define MX_ASSERT(condition) \
     ((condition) ? (void)0 : ::mx::detail::invariant_failed(#condition, __FILE__, __LINE__))
+namespace mx::detail {
+inline constexpr bool kAssertions = true;
+}
 #else
 #  define MX_ASSERT(condition) ((void)0)
+namespace mx::detail {
+inline constexpr bool kAssertions = false;
+}
 #endif

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <ctime>
 
+#include "engine/base/no_engine_lock.h"
+
 namespace mx {
 
 /// Sleeps while `word` holds `expected`, for at most `timeout_ns` (negative: no limit). May return early.
@@ -20,6 +22,7 @@ inline void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, int64_t t
 }
 
 inline void futex_wake(std::atomic<uint32_t>& word, int count = INT_MAX) {
+  detail::assert_no_engine_lock();
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
 }
 

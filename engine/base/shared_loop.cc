@@ -27,6 +27,7 @@ constexpr uint64_t bounds(uint64_t begin, uint64_t end) { return begin << 32 | e
 
 }  // namespace
 
+thread_local constinit detail::CurrentTask detail::current_task;
 constinit SharedLoop::Place SharedLoop::places_[kPlaces];
 
 SharedLoop::SharedLoop(int64_t n, int64_t grain, Call call, const void* body, int threads)
@@ -123,6 +124,7 @@ bool SharedLoop::run(uint64_t patience) {
 }
 
 void SharedLoop::join(uint32_t seat) {
+  const detail::WorkingFor working_for(task_);
   uint32_t piece = 0;
   while (take(seat, piece)) call_piece(piece);
 }
@@ -141,11 +143,14 @@ bool SharedLoop::help(Look::At at, bool (*stop)(const void*), const void* argume
     if (loop != nullptr && (at == Look::all || loop->brief_) &&
         loop->joined_.load(std::memory_order_relaxed) < loop->seats_) {
       const uint32_t seat = loop->joined_.fetch_add(1, std::memory_order_relaxed);
-      uint32_t piece = 0;
-      while (seat < loop->seats_ && loop->take(seat, piece)) {
-        any = true;
-        loop->call_piece(piece);
-        if (stop(argument)) break;
+      {
+        const detail::WorkingFor working_for(loop->task_);
+        uint32_t piece = 0;
+        while (seat < loop->seats_ && loop->take(seat, piece)) {
+          any = true;
+          loop->call_piece(piece);
+          if (stop(argument)) break;
+        }
       }
       loop->joined_.fetch_sub(1, std::memory_order_relaxed);  // this thread or another one may come back
     }

@@ -12,6 +12,8 @@
 // a run of neighbouring pieces of its own, the same in every loop of as many pieces, and takes from the
 // others' when that is done: so what a thread has in its cache is what it gets again.
 //
+// A thread that takes part works for the owner's operation (current_task.h) while it is in a piece.
+//
 // Thread-safety: a loop belongs to the thread that made it; help() and offered() from any thread.
 #pragma once
 
@@ -20,6 +22,8 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+
+#include "engine/base/current_task.h"
 
 namespace mx {
 
@@ -110,6 +114,7 @@ class SharedLoop {
   const uint32_t runs_;         // of pieces, one for each of the first participants
   std::atomic<Pieces>& known_;  // of loops of this kind
   const bool brief_;
+  const detail::CurrentTask task_ = detail::current_task;  // the owner's, for those who take part
   Place* place_ = nullptr;
   std::array<Run, kRuns> left_;
   std::atomic<uint32_t> joined_{1};

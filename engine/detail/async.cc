@@ -15,10 +15,10 @@ namespace detail {
 
 namespace {
 
-constexpr uint16_t kReturned = 1;
-constexpr uint16_t kCompleted = 2;
+constexpr uint8_t kReturned = 1;
+constexpr uint8_t kCompleted = 2;
 
-std::atomic_ref<uint16_t> async_state(Op* op) { return std::atomic_ref<uint16_t>(op->pending); }
+std::atomic_ref<uint8_t> async_state(Op* op) { return std::atomic_ref<uint8_t>(op->pending); }
 
 Failure*& token_failure(Op* op) { return op->link_a[0].token_failure; }
 
@@ -26,7 +26,7 @@ Failure*& token_failure(Op* op) { return op->link_a[0].token_failure; }
 
 void EngineImpl::run_async(Worker& worker, Op* op, int64_t begin_ns) {
   if (options_.watchdog_ms > 0) {
-    const std::lock_guard guard(lock_);
+    const std::lock_guard guard(watch_mutex_);
     try {
       async_since_[op] = now_ns();
     } catch (const std::bad_alloc&) {
@@ -104,20 +104,23 @@ void EngineImpl::finish_async(Op* op) {
     }
   }
   async_state(op).store(0, std::memory_order_relaxed);
+  if (options_.watchdog_ms > 0) {
+    const std::lock_guard guard(watch_mutex_);
+    async_since_.erase(op);
+  }
   lock_.lock();
   tokens_.fetch_sub(1, std::memory_order_relaxed);
-  if (options_.watchdog_ms > 0) async_since_.erase(op);
-  Failure* early = streams_in_use_ ? streams_->take_early_failure(op) : nullptr;
+  Failure* early = streams_ ? streams_->take_early_failure(op) : nullptr;
   if (early != nullptr && (op->flags & kOpFailed) == 0) {
     finish_op(op, Outcome::failed, early);  // (retired() has counted it)
   } else if (thrown && (op->flags & kOpNode) == 0 && lanes_[op->device]->accelerator) {
     Failure* own = op->failure();
     finish_op(op, Outcome::failed, own);  // (likewise, with what it had enqueued)
-    own->release();
+    own->release_later();
   } else {
     complete(op);
   }
-  if (early != nullptr) early->release();
+  if (early != nullptr) early->release_later();
   if (internal_ != nullptr) settle_internal();
   unlock();
   if (inline_mode_) {

@@ -87,6 +87,16 @@ struct alignas(64) BasicBatch {
     return n;
   }
 
+  /// Under the lock: the operation that the owner has claimed last. Null if that has left the batch, or has
+  /// ended and been completed.
+  Op* current() {
+    const uint32_t claim = claimed.load(std::memory_order_acquire);
+    if (claim <= completed || claim > size) return nullptr;
+    return std::atomic_ref<Op*>(ops[claim - 1]).load(std::memory_order_relaxed);
+  }
+  /// By the owner: the operation in this place ends by itself. (Whoever completes it later has seen this.)
+  static void leave(Op*& place) { std::atomic_ref<Op*>(place).store(nullptr, std::memory_order_relaxed); }
+
   /// complete(Op*) for what has ended, after give_back(Op*) for what is ready and was not run, last first.
   template <class GiveBack, class Complete>
   void finish(GiveBack&& give_back, Complete&& complete) {

@@ -31,6 +31,8 @@ enum class Outcome : uint8_t {
 /// Sink: what DependencyState tells its owner, while it is in the middle of a change:
 ///   void ready(Op*)               every link has been granted
 ///   void written(VarBlock*)       a watched variable has got a new version
+/// and, if variables are deleted while others push:
+///   void deleted_before(Op*, Link&)   the link's handle ended at an earlier operation: name another variable
 /// and, if there are segments that keep variables (hold.h):
 ///   void give_up(VarBlock*)       something else wants a kept variable
 ///   void replayed(VarBlock*, Outcome, Failure*)   the variable of a segment has got a new version
@@ -47,7 +49,7 @@ class DependencyState {
     if (wide) [[unlikely]] {
       op->cold().ext->pending = waiting;
     } else {
-      op->pending = static_cast<uint16_t>(waiting);
+      op->pending = static_cast<uint8_t>(waiting);
     }
     if (waiting == 0) sink_.ready(op);
   }
@@ -124,7 +126,7 @@ class DependencyState {
   /// Poisons a version, or with null heals it.
   static void set_failure(VarBlock* var, Failure* failure, bool recoverable) {
     if (failure != nullptr) failure->retain();
-    if (var->failure != nullptr) var->failure->release();
+    if (var->failure != nullptr) var->failure->release_later();
     var->failure = failure;
     var->flags =
         static_cast<uint8_t>(recoverable ? var->flags | kVarRecoverable : var->flags & ~kVarRecoverable);
@@ -133,6 +135,10 @@ class DependencyState {
  private:
   // Is the link granted at once?
   bool enqueue(Op* op, Link& link) {
+    if constexpr (requires { sink_.deleted_before(op, link); }) {
+      if (link.generation != link.var()->generation && link.generation != Link::kAnyGeneration) [[unlikely]]
+        sink_.deleted_before(op, link);
+    }
     VarBlock* var = link.var();
     if constexpr (requires { sink_.give_up(var); }) {
       if (var->flags & kVarKept) [[unlikely]]

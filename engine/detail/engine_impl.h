@@ -10,10 +10,13 @@
 //   wait.cc     waiters, and the help they give on the way to what they wait for
 //   monitor.cc  the thread that looks after long operations and polled devices
 //
-// Two rules keep it free of deadlock: user code (functions, their destructors, completions' callers) never
-// runs under the lock, and nothing waits while it holds the lock.
+// Two rules keep it free of deadlock: nothing waits while it holds the lock, and nothing calls out of the
+// engine under it: no user code (functions, destructors, exceptions), no slab is allocated, no thread woken,
+// no device asked. What is found to do under the lock is collected in AfterLock and done by unlock().
+// assert_no_engine_lock() checks it in debug and sanitizer builds.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -29,9 +32,11 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/base/current_task.h"
 #include "engine/base/futex.h"
 #include "engine/detail/batch.h"
 #include "engine/detail/dependency.h"
+#include "engine/detail/epochs.h"
 #include "engine/detail/lock.h"
 #include "engine/detail/op.h"
 #include "engine/detail/participant.h"
@@ -40,6 +45,7 @@
 #include "engine/detail/ready_queue.h"
 #include "engine/detail/stream_order.h"
 #include "engine/detail/submit_ring.h"
+#include "engine/detail/worker_policy.h"
 #include "engine/options.h"
 
 namespace mx::detail {
@@ -69,6 +75,7 @@ struct alignas(64) Worker {
   std::atomic<Op*> running{nullptr};  // for the watchdog; written only while it is on
   std::atomic<int64_t> running_since{0};  // ns
   int64_t reported = 0;                   // running_since of the last report
+  Worker* next = nullptr;                 // of EngineImpl::workers_
 };
 
 /// Operations of one (context, kind of stream) that is not the CPU's compute lane.
@@ -80,30 +87,46 @@ struct Lane {
   ReadyQueue ready;
 };
 
-/// A thread that waits for a version of a variable, or (var == nullptr) for an epoch.
+/// A thread that waits for a version of a variable, or (var == nullptr) for epochs. It lies on the stack of
+/// that thread, which keeps it until `word` is kReleased.
 struct Waiter {
   VarBlock* var = nullptr;
-  uint32_t target = 0;  // VarBlock::writes_done to reach
-  uint64_t epoch = 0;
-  bool written = false;           // the target is reached; the version's landing may still be awaited
-  bool finished = false;          // under the lock
-  bool recoverable = false;       // the failure is that of skipped updates only
-  Failure* failure = nullptr;     // of that version, whatever became of later ones; retained
-  StreamPoint landing;            // awaited, once written
-  std::atomic<uint32_t> word{0};  // 0 waiting, 1 asleep, 2 finished
+  uint32_t target = 0;         // VarBlock::writes_done to reach
+  uint64_t end = 0;            // of the epochs: see Epochs::over()
+  bool written = false;        // the target is reached; the version's landing may still be awaited
+  bool finished = false;       // under the lock
+  bool recoverable = false;    // the failure is that of skipped updates only
+  Failure* failure = nullptr;  // of that version, whatever became of later ones; retained
+  StreamPoint landing;         // awaited, once written
   Waiter* next = nullptr;
+  uint64_t seen_ended = 0;  // EngineImpl::ended_count_ at the last look, and when it had changed
+  uint64_t seen_ticks = 0;
+
+  static constexpr uint32_t kAwake = 0, kAsleep = 1, kWaking = 2, kReleased = 3;
+  std::atomic<uint32_t> word{kAwake};
 };
 
+/// What a thread has found to do while it held the lock, and does when it has released it.
+struct AfterLock {
+  Waiter* waiters = nullptr;  // to be released, through Waiter::next
+  Op* chains = nullptr;       // operations for the pool, through OpPool::next_chain()
+  VarBlock* vars = nullptr;   // for the pool, through VarPool::next_dead()
+  Op* replays = nullptr;      // to be completed, through Op::next()
+  Hold* holds = nullptr;      // to be deleted, through Hold::next
+
+  bool any() const {
+    return waiters != nullptr || chains != nullptr || vars != nullptr || replays != nullptr ||
+           holds != nullptr;
+  }
+};
+
+/// What else a thread keeps, besides its CurrentTask.
 struct ThreadState {
   uint32_t cache_engine = 0;  // id of the engine whose operations are cached
   Op* cache = nullptr;
-  Op* running = nullptr;  // the operation this thread is in
-  EngineImpl* running_engine = nullptr;
-  const SegmentImpl* segment = nullptr;  // of which this thread runs
-  uint32_t node = 0;                     // this operation
-  SegmentImpl* recording = nullptr;
-  Bulk* bulk = nullptr;                    // of the innermost BulkScope
-  EngineImpl* recording_engine = nullptr;  // to which pushes are recorded, or collected by `bulk`
+  uint32_t ring_engine = 0;  // id of the engine for whose ring this is SubmitRing's hint
+  uint64_t ring_hint = 0;
+  Bulk* bulk = nullptr;  // of the innermost BulkScope
 };
 void register_engine(uint32_t id, EngineImpl* engine);
 void unregister_engine(uint32_t id);
@@ -113,29 +136,23 @@ extern constinit std::atomic<bool> in_forked_child;
 extern thread_local constinit ThreadState tls __attribute__((tls_model("initial-exec")));
 
 /// Is this thread inside an operation of some engine?
-inline bool inside_operation() { return tls.running != nullptr || tls.segment != nullptr; }
+inline bool inside_operation() {
+  return current_task.operation != nullptr || current_task.segment != nullptr;
+}
+/// The operation that the thread is in; only if it is.
+Op* current_operation();
 
-/// While it lives, what this thread does counts as done inside operations, and is neither recorded nor
-/// collected: functions and their destructors run in it.
+/// While it lives, what this thread does counts as done inside operations of this engine, and is neither
+/// recorded nor collected: functions and their destructors run in it.
 class InsideOperations {
  public:
-  explicit InsideOperations(EngineImpl* engine) : before_(tls) {
-    tls.running_engine = engine;
-    tls.recording = nullptr;
-    tls.recording_engine = nullptr;
-  }
-  ~InsideOperations() {
-    tls.running = before_.running;
-    tls.running_engine = before_.running_engine;
-    tls.recording = before_.recording;
-    tls.recording_engine = before_.recording_engine;
-  }
+  explicit InsideOperations(EngineImpl* engine) : working_for_(CurrentTask{.engine = engine}) {}
   InsideOperations(const InsideOperations&) = delete;
   /// From here on it is this one.
-  void enter(Op* op) { tls.running = op; }
+  void enter(Op* op) { current_task.operation = op; }
 
  private:
-  const ThreadState before_;
+  WorkingFor working_for_;
 };
 
 class EngineImpl final : public StreamOrder::Listener {
@@ -158,11 +175,14 @@ class EngineImpl final : public StreamOrder::Listener {
   void pause();
   void resume();
   void shutdown();
+  /// For the end of the process, or of the engine, inside one of its operations: which cannot be waited for.
+  /// Nothing starts any more.
+  void abandon() noexcept;
   EngineStats stats();
   const EngineOptions& options() const { return options_; }
   Profiler& profiler() { return profiler_; }
   bool direct() const {
-    return direct_.load(std::memory_order_relaxed) && tls.recording_engine == nullptr &&
+    return direct_.load(std::memory_order_relaxed) && current_task.recording_engine == nullptr &&
            !paused_hint_.load(std::memory_order_relaxed) && !refusing_.load(std::memory_order_relaxed);
   }
   bool crowded() const {
@@ -184,13 +204,14 @@ class EngineImpl final : public StreamOrder::Listener {
 
   // DependencyState's sink; under the lock.
   void ready(Op* op) {
-    if (op->ordinary() && !streams_in_use_) [[likely]] {
+    if (op->ordinary() && !streams_busy_) [[likely]] {
       ready_.push(op);
     } else {
       ready_special(op);
     }
   }
   void written(VarBlock* var);
+  void deleted_before(Op* op, Link& link);
   void give_up(VarBlock* var);
   void replayed(VarBlock* own, Outcome outcome, Failure* failure);
 
@@ -198,6 +219,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void check_usable(const char* call) const;
   void check_var(const Var& v, const char* call) const;
   int worker_limit() const { return threads_; }
+  /// Calls a worker. Under the limit; no lock.
   void start_worker();
   bool inline_mode() const { return inline_mode_; }
 
@@ -211,10 +233,10 @@ class EngineImpl final : public StreamOrder::Listener {
   bool attention() const { return attention_.load(std::memory_order_relaxed) != 0; }
   void begin_part(Participant& participant);
   void end_part(Participant& participant);
-  void offer_run(const std::shared_ptr<SegmentRun>& run);
+  void offer_run(std::shared_ptr<SegmentRun> run);
   void withdraw_run(SegmentRun* run);
   void call_company();
-  bool company_wanted() const;  // under the lock
+  SegmentRun* run_that_wants_company() const;  // under the lock; null: none does
   void give_ops(Op* chain) noexcept { op_pool_.give_chain(chain); }
 
   /// Gives the cached operations of an ending thread back, if the engine still lives.
@@ -237,7 +259,8 @@ class EngineImpl final : public StreamOrder::Listener {
   bool collect(Op* op);
   static void flush_collected() noexcept;
   // hold.cc: for segments; they take the lock
-  Hold* add_hold(std::unique_ptr<Hold> hold);
+  Hold* add_hold(std::unique_ptr<Hold> hold) noexcept;
+  Hold** place_of_hold(const VarBlock* own);
   bool replay_keeping(Hold& hold, const OpType* type, int priority, const std::source_location& where,
                       void (*construct)(Op*, void*), void* argument);
   void end_hold(Hold& hold);
@@ -260,15 +283,24 @@ class EngineImpl final : public StreamOrder::Listener {
   [[noreturn]] void refuse_push(Op* op, const PushOptions& options, const std::source_location& where);
   void submit(Op* op);
   void submit_slowly(Op* op, bool internal);
+  uint64_t try_submit(Op* op);
   /// Overtakes what is in the ring: urgent, or of another lane.
   static bool hurries(const Op* op) {
     if (op->device == kInternalLane) return op->type == &kReplayGroupType;
     return op->device != 0 || op->priority > 0;
   }
-  void push_internal(Op* op, const OpType* type, VarBlock* var, const std::source_location& where);
+  void push_internal(Op* op, const OpType* type, VarBlock* var, uint64_t generation,
+                     const std::source_location& where);
   uint8_t lane_index(Context context, StreamKind kind);
   void wake_after_submit();
   void call_worker();
+  void call_beyond_limit();
+  /// Is something of a device or of a communication lane ready beside as many operations as may compute?
+  /// (ready_hint_ then counts nothing else.)
+  bool lanes_wait() const {
+    return full_hint_.load(std::memory_order_relaxed) && ready_hint_.load(std::memory_order_relaxed) > 0;
+  }
+  bool worker_on_its_way() const { return called_.load(std::memory_order_relaxed) > 0; }
 
   // run_ahead.cc
   bool many_in_flight(uint64_t ticket, int64_t limit) const;
@@ -294,13 +326,14 @@ class EngineImpl final : public StreamOrder::Listener {
   void give_var(VarBlock* var);
   void give_deleted_var(VarBlock* var);
   void unpin_locked(const std::vector<Link>& vars);
+  void pin_locked(VarBlock* var);
   void finish_op(Op* op, Outcome outcome, Failure* failure, bool release_epoch = true);
   void count_error(Failure* failure);
   void release_op(Op* op);
-  void epoch_done(uint8_t epoch);
+  void epoch_done(uint16_t epoch);
   void check_epoch_waiters();
   void host_may_start(Op* op) override;
-  void retired(uint8_t epoch, uint64_t bytes, Failure* failure, bool inherited) override;
+  void retired(uint16_t epoch, uint64_t bytes, Failure* failure, bool inherited) override;
   void maybe_landed(VarBlock* var, StreamPoint point, Failure* failure) override;
 
   // segment_group.cc; under the lock, but for end_replays()
@@ -330,30 +363,41 @@ class EngineImpl final : public StreamOrder::Listener {
   void run_batch(Worker& worker, size_t size);
   bool run(Worker& worker, Op*& slot, RunContext& context);
   bool run_function(Op* op, RunContext& context);
+  static void describe_unstarted(Op* op) noexcept;
   bool run_unusual(Worker& worker, Op*& slot, RunContext& context);
   void run_async(Worker& worker, Op* op, int64_t begin_ns);
   void start_token(Op* op);
   void function_returned(Op* op);
   void finish_async(Op* op);
   void unlock();
+  void unlock_and_finish();
+  void finish_after_lock(AfterLock& after);
   bool search();
   bool may_be_work() const;
   void help();
   bool anything_to_take() const;
   int wanted_workers() const { return wanted_workers_.load(std::memory_order_relaxed); }
   bool more_workers_wanted() const;
-  Worker* borrow_worker() noexcept;
+  Worker* borrow_worker() noexcept;          // null: there is none that is free
+  Worker* borrow_or_make_worker() noexcept;  // gives the lock up to make one; null without memory
   void return_worker(Worker& worker);
 
   // issue.cc
   size_t take_device_op(Worker& worker);
+  bool plan(Op* op, const Lane& lane, StreamOrder::Issue& issue, Failure*& failure);
   void issue(Worker& worker, Op*& slot);
   void poll_devices();
 
   // wait.cc
   bool drain_all(int64_t timeout_ms);
   bool block(Waiter& waiter, int64_t timeout_ms);
+  static void sleep(Waiter& waiter, int64_t limit_ns);
   size_t take_for(Waiter& waiter, Worker& worker);
+  bool may_run_beside(Waiter& waiter);
+  int related_running();
+  bool is_marked(Op* op);
+  static void release_waiters(Waiter* first);
+  static void await_release(Waiter& waiter);
   bool is_on_the_way(const Waiter& waiter) const;
   void give_back(Worker& worker);
   void mark_ancestors(VarBlock* var);
@@ -365,6 +409,7 @@ class EngineImpl final : public StreamOrder::Listener {
 
   // inline modes (naive, fuzz): the pusher and waiters run everything themselves
   void run_inline(bool all, bool wait_for_turn);
+  void ask_for_inline_run();
 
   // monitor.cc
   void monitor();
@@ -374,12 +419,14 @@ class EngineImpl final : public StreamOrder::Listener {
 
   const EngineOptions options_;
   const uint32_t id_;
+  int most_threads_ = 4096;  // that oneTBB may start
   const int threads_;
   const bool inline_mode_;
   const bool check_mode_;
   const bool fuzz_;
   const bool monitored_;        // there is a monitor
   const bool single_;           // the process has one processor: nobody spins
+  const bool limits_bytes_;     // there is a max_bytes_in_flight
   const uint64_t stuck_ticks_;  // after which an operation that goes on is a long one
   const int64_t batch_ticks_;   // how much work a worker takes at once, where there is more than enough
 
@@ -394,29 +441,38 @@ class EngineImpl final : public StreamOrder::Listener {
 
   alignas(64) SubmitRing<Op> ring_;
 
-  // Read by everybody, written when a worker comes, leaves or searches.
+  // Read by everybody at every push or search; written when a worker comes, leaves or searches, or when the
+  // length of the operations changes.
   alignas(64) std::atomic<int32_t> active_{0};  // workers called from oneTBB and not gone
+  std::atomic<int32_t> called_{0};              // of these, not yet there
   std::atomic<int32_t> searching_{0};           // of these, spinning for work
-  std::atomic<bool> full_hint_{false};          // as many compute as may; who does so will take the next
-  std::atomic<uint32_t> ready_hint_{0};         // ready operations, as of the last unlock
-  std::atomic<uint32_t> attention_{0};   // running workers should come back to the lock between operations
-  std::atomic<uint32_t> hurried_{0};     // operations in the ring, or on the way there, that hurry
-  std::atomic<int64_t> body_ticks_{0};   // how long operations take, roughly
-  std::atomic<int32_t> wanted_workers_;  // how many of that length feed
+  std::atomic<int64_t> body_ticks_{0};          // how long operations take, roughly
+  std::atomic<int32_t> wanted_workers_;         // how many of that length feed
   std::atomic<bool> paused_hint_{false};
   std::atomic<bool> streams_outstanding_{false};
   std::atomic<bool> direct_{false};        // see Engine::direct()
   std::atomic<bool> instrumented_{false};  // the profiler or the watchdog looks at every operation
 
-  // Read by pushers now and then, written once per step.
+  // Written at many unlocks.
+  alignas(64) std::atomic<uint32_t> ready_hint_{0};  // ready operations, as of the last unlock
+  // As many operations compute as may: a worker that ends one takes the next itself.
+  std::atomic<bool> full_hint_{false};
+
+  // Read by workers between two operations; written by pushers of urgent operations and by searching workers.
+  alignas(64) std::atomic<uint32_t> attention_{0};  // running workers should come back to the lock
+  std::atomic<uint32_t> hurried_{0};                // operations in the ring, or on the way there, that hurry
+
+  // Written once per step; read by pushers now and then.
   alignas(64) std::atomic<uint64_t> ended_{0};  // operations that have ended
   std::atomic<uint64_t> bytes_ended_{0};
+
+  // Written by pushers.
+  alignas(64) std::atomic<uint64_t> bytes_pushed_{0};
+  std::atomic<int64_t> collected_{0};   // operations in flight inside of others (bulk.cc)
   std::atomic<uint32_t> throttled_{0};  // pushers asleep
   std::atomic<uint32_t> throttle_word_{0};
   std::atomic<uint64_t> stood_at_{UINT64_MAX};  // ended_ when a pusher had waited and none had ended
   std::atomic<uint64_t> wake_at_{UINT64_MAX};   // they are called when so many operations have ended
-  std::atomic<uint64_t> bytes_pushed_{0};
-  std::atomic<int64_t> collected_{0};  // operations in flight inside of others (bulk.cc)
   std::atomic<uint64_t> throttle_count_{0};
   std::atomic<int64_t> tokens_{0};           // asynchronous operations that have begun and not ended
   std::atomic<uint64_t> admitted_ops_{0};    // pushes up to this ticket, and
@@ -426,9 +482,9 @@ class EngineImpl final : public StreamOrder::Listener {
   // ---- under the lock ----
   DependencyState<EngineImpl> deps_{*this};
   ReadyQueue ready_;
-  bool streams_in_use_ = false;
+  AfterLock after_;
+  bool streams_busy_ = false;  // a device has work that the engine has not seen the end of
   bool special_ = false;       // something rare is there: see publish_special()
-  bool bytes_used_ = false;    // some operation had PushOptions::bytes
   bool urgent_shown_ = false;  // attention_ counts the urgent operation that is ready
   bool run_turn_ = false;      // a replay that would like company comes before ready operations
   int paused_ = 0;
@@ -440,8 +496,7 @@ class EngineImpl final : public StreamOrder::Listener {
   int admit_doublings_ = 0;
   Op* free_ops_ = nullptr;
   int free_count_ = 0;
-  uint64_t epoch_ = 0;
-  uint64_t oldest_epoch_ = 0;
+  Epochs epochs_;
   Waiter* epoch_waiters_ = nullptr;
   Waiter* var_waiters_ = nullptr;
   std::atomic<int32_t> waiting_{0};  // threads in block(); others may read it
@@ -453,24 +508,27 @@ class EngineImpl final : public StreamOrder::Listener {
   size_t lane_turn_ = 0;
   Op* internal_ = nullptr;
   SegmentGroup* groups_ = nullptr;  // with a replay that runs
-  Op* ended_replays_ = nullptr;     // to be completed by end_replays(), after the lock
-  std::vector<std::unique_ptr<Worker>> workers_;
-  std::unordered_map<Op*, int64_t> async_since_;  // with a watchdog: asynchronous operations that have begun
+  Worker* workers_ = nullptr;       // all that were ever made
+  uint32_t worker_count_ = 0;
   std::unique_ptr<StreamOrder> streams_;
   Failure* first_failure_ = nullptr;
   uint64_t failures_ = 0;  // since the last wait_all
   uint64_t failed_ops_ = 0, skipped_ops_ = 0, steps_ = 0, worker_starts_ = 0;
   std::vector<Failure*> unobserved_;
-  std::unordered_map<VarBlock*, uint32_t>
-      pins_;  // by segments; a deleted one is given back with its last pin
-  std::unordered_map<VarBlock*, std::unique_ptr<Hold>> holds_;  // by the segment's own variable
-  uint64_t linked_directly_ = 0;  // operations that did not pass the ring; ended_count_ leaves them out
-  std::vector<std::shared_ptr<SegmentRun>> shared_runs_;  // replays that would like company
+  std::array<Hold*, 256> holds_{};     // by a hash of the segment's own variable; chains through Hold::next
+  uint64_t linked_directly_ = 0;       // operations that did not pass the ring; ended_count_ leaves them out
+  SegmentRun* shared_runs_ = nullptr;  // replays that would like company, oldest first
   std::mt19937_64 random_;
-  uint32_t epoch_count_[256] = {};
   // ---- end ----
 
-  std::mutex inline_mutex_;  // naive and fuzz: one executor at a time
+  VarBlock nowhere_;        // stands in links for a variable that was deleted before the operation
+  Op* epilogue_ = nullptr;  // the operation that destructors count as inside of, between two others
+
+  std::mutex watch_mutex_;                        // with a watchdog
+  std::unordered_map<Op*, int64_t> async_since_;  // asynchronous operations that have begun
+
+  std::mutex inline_mutex_;                // naive and fuzz: one executor at a time
+  std::atomic<bool> inline_asked_{false};  // the monitor is to run what is ready
   std::atomic<bool> inline_again_{false};
   std::atomic<int> completers_{0};  // threads inside Completion's functions
   std::mt19937_64 inline_random_;

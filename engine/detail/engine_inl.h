@@ -10,8 +10,8 @@
 
 namespace mx::detail {
 
-inline void EngineImpl::epoch_done(uint8_t epoch) {
-  if (--epoch_count_[epoch] == 0 && epoch_waiters_ != nullptr) [[unlikely]]
+inline void EngineImpl::epoch_done(uint16_t epoch) {
+  if (epochs_.remove(epoch)) [[unlikely]]
     check_epoch_waiters();
 }
 
@@ -19,7 +19,8 @@ inline void EngineImpl::release_op(Op* op) {
   op->next() = free_ops_;
   free_ops_ = op;
   if (++free_count_ == OpPool::kChain) {
-    op_pool_.give_chain(free_ops_);
+    OpPool::next_chain(op) = after_.chains;
+    after_.chains = op;
     free_ops_ = nullptr;
     free_count_ = 0;
   }
@@ -46,24 +47,22 @@ inline void EngineImpl::complete(Op* op) {
 
 inline void EngineImpl::unlock() {
   // Tell the others what they read without the lock.
-  Op* replays = nullptr;
   const bool full = computing() >= threads_;
   if (full_hint_.load(std::memory_order_relaxed) != full) full_hint_.store(full, std::memory_order_relaxed);
   if (special_) [[unlikely]] {
     publish_special();
-    replays = std::exchange(ended_replays_, nullptr);
   } else {
     const uint32_t hint = full ? 0 : static_cast<uint32_t>(ready_.size());
     if (ready_hint_.load(std::memory_order_relaxed) != hint)
       ready_hint_.store(hint, std::memory_order_relaxed);
   }
   ended_.store(ended_count_, std::memory_order_relaxed);
+  if (after_.any() || Failure::dead != nullptr) [[unlikely]]
+    return unlock_and_finish();
   lock_.unlock();
   if (throttled_.load(std::memory_order_relaxed) > 0 &&
       ended_.load(std::memory_order_relaxed) >= wake_at_.load(std::memory_order_relaxed)) [[unlikely]]
     wake_throttled();
-  if (replays != nullptr) [[unlikely]]
-    end_replays(replays);
 }
 
 inline void EngineImpl::start_batch(Batch& batch, size_t size) {

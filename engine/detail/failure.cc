@@ -26,6 +26,17 @@ Failure* undescribed() {
 
 }  // namespace
 
+thread_local constinit Failure* Failure::dead = nullptr;
+
+void free_dead_failures() {
+  assert_no_engine_lock();
+  while (Failure::dead != nullptr) {  // (a destructor that runs here may leave more)
+    Failure* const failure = Failure::dead;
+    Failure::dead = failure->next_dead;
+    delete failure;
+  }
+}
+
 void prepare_failures() { undescribed()->release(); }
 
 std::string name_or_default(const char* name) { return name != nullptr ? name : "operation"; }
@@ -52,6 +63,14 @@ Failure* failure_of(std::exception_ptr error, const char* name, const std::sourc
   try {
     if (error == nullptr) throw OperationError("failed without saying why");
     std::rethrow_exception(error);
+  } catch (...) {
+    return failure_of_current_exception(name, where);
+  }
+}
+
+Failure* failure_of_deleted(const char* name, const std::source_location& where) noexcept {
+  try {
+    throw InvalidHandle("expected live variables, got one that was deleted before this operation was queued");
   } catch (...) {
     return failure_of_current_exception(name, where);
   }

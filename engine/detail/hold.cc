@@ -31,15 +31,18 @@ bool worth_keeping(Hold& hold) {
 
 }  // namespace
 
-Hold* EngineImpl::add_hold(std::unique_ptr<Hold> hold) {
-  Hold* const added = hold.get();
+// The pointer in holds_ to the hold with that variable, or the null one at the end of its chain.
+Hold** EngineImpl::place_of_hold(const VarBlock* own) {
+  const size_t hash = reinterpret_cast<uintptr_t>(own) / sizeof(VarBlock) * 0x9e3779b97f4a7c15 >> 56;
+  Hold** place = &holds_[hash % holds_.size()];
+  while (*place != nullptr && (*place)->own != own) place = &(*place)->next;
+  return place;
+}
+
+Hold* EngineImpl::add_hold(std::unique_ptr<Hold> hold) noexcept {
+  Hold* const added = hold.release();
   lock_.lock();
-  try {
-    holds_.emplace(added->own, std::move(hold));
-  } catch (...) {
-    unlock();
-    throw;
-  }
+  *place_of_hold(added->own) = added;
   added->own->flags |= kVarOfSegment;
   unlock();
   return added;
@@ -51,40 +54,55 @@ bool EngineImpl::replay_keeping(Hold& hold, const OpType* type, int priority,
                                 const std::source_location& where, void (*construct)(Op*, void*),
                                 void* argument) {
   if (profiler_.tracking()) return false;  // its arrows follow the links
-  if (tls.recording_engine == this) [[unlikely]]
+  if (current_task.recording_engine == this) [[unlikely]]
     flush_collected();  // this thread's bulk scope; a replay comes behind what was pushed before
-  throttle(ring_.tail());
+  throttle(ring_.head());
+  // How many links it needs is known under the lock, and what they need is taken before: so look again with
+  // more until it is enough.
   Op* op = nullptr;
-  try {
-    op = allocate();
-  } catch (const std::bad_alloc&) {
-    throw_no_memory("replay", where);
-  }
-  op->type = type;
-  op->set_header(kOpAsync, clamp_priority(priority), 0);
-  op->cold().name = "replay";
-  op->cold().where = where;
-  lock_.lock();
-  drain_to(ring_.tail());  // what was pushed before
-  if (streams_in_use_ || !worth_keeping(hold)) {
-    unlock();
-    free_unsubmitted(op);
-    return false;
-  }
-  try {
-    LinkWriter writer(*this, op);
-    for (const Link& link : hold.reads) writer.add(link.var(), link.access());
-    for (const uint32_t i : hold.missing) {
-      const Link& link = hold.vars[i];
-      if (!deps_.may_keep(link.var())) writer.add(link.var(), link.access());
+  Op* blocks = nullptr;
+  size_t have = 0;
+  for (size_t need = 0;;) {
+    try {
+      if (op == nullptr) {
+        op = allocate();
+        op->type = type;
+        op->set_header(kOpAsync, clamp_priority(priority), 0);
+        op->cold().name = "replay";
+        op->cold().where = where;
+      }
+      for (; have < need; ++have) {
+        Op* block = allocate();
+        block->next() = blocks;
+        blocks = block;
+      }
+    } catch (const std::bad_alloc&) {
+      if (op != nullptr) free_unsubmitted(op);
+      give_ops(blocks);
+      throw_no_memory("replay", where);
     }
-    // The last one, so that replayed() comes when the replay is done with all others.
-    writer.add(hold.own, hold.updates > 0 ? Access::update : Access::write);
-  } catch (const std::bad_alloc&) {
+    lock_.lock();
+    drain_to(ring_.tail());  // what was pushed before
+    if (streams_busy_ || !worth_keeping(hold)) {
+      unlock();
+      free_unsubmitted(op);
+      give_ops(blocks);
+      return false;
+    }
+    size_t links = hold.reads.size() + 1;
+    for (const uint32_t i : hold.missing) links += !deps_.may_keep(hold.vars[i].var());
+    need = LinkWriter::blocks_for(links);
+    if (need <= have) break;
     unlock();
-    free_unsubmitted(op);
-    throw_no_memory("replay", where);
   }
+  LinkWriter writer(*this, op, blocks);
+  for (const Link& link : hold.reads) writer.add(link.var(), link.access());
+  for (const uint32_t i : hold.missing) {
+    const Link& link = hold.vars[i];
+    if (!deps_.may_keep(link.var())) writer.add(link.var(), link.access());
+  }
+  // The last one, so that replayed() comes when the replay is done with all others.
+  writer.add(hold.own, hold.updates > 0 ? Access::update : Access::write);
   construct(op, argument);
   size_t left = 0;
   for (const uint32_t i : hold.missing) {
@@ -97,13 +115,14 @@ bool EngineImpl::replay_keeping(Hold& hold, const OpType* type, int priority,
     }
   }
   hold.missing.resize(left);
-  op->epoch = static_cast<uint8_t>(epoch_);
-  ++epoch_count_[op->epoch];
+  op->epoch = epochs_.open();
+  epochs_.add(op->epoch);
   --ended_count_;  // counts what has passed the ring
   ++linked_directly_;
   deps_.link(op);
   if (internal_ != nullptr) settle_internal();
   unlock();
+  give_ops(blocks);
   wake_after_submit();
   if (inline_mode_) run_inline(options_.mode == EngineMode::naive, true);
   return true;
@@ -125,7 +144,7 @@ void EngineImpl::give_up(VarBlock* var) {
 }
 
 void EngineImpl::replayed(VarBlock* own, Outcome outcome, Failure* failure) {
-  Hold& hold = *holds_.find(own)->second;
+  Hold& hold = **place_of_hold(own);
   if (outcome != Outcome::done || hold.poisoned) {
     hold.poisoned = false;
     for (Link& link : hold.vars) {
@@ -169,7 +188,9 @@ void EngineImpl::remove_hold(Hold& hold) {
   hold.own->flags &= static_cast<uint8_t>(~kVarOfSegment);
   unpin_locked(hold.reads);
   unpin_locked(hold.vars);
-  holds_.erase(hold.own);
+  *place_of_hold(hold.own) = hold.next;
+  hold.next = after_.holds;
+  after_.holds = &hold;
 }
 
 }  // namespace mx::detail

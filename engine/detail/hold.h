@@ -31,6 +31,7 @@ struct Hold {
   };
 
   VarBlock* own = nullptr;
+  Hold* next = nullptr;           // of EngineImpl::holds_
   std::vector<Link> reads;        // what the segment only reads
   std::vector<Link> vars;         // what it writes or updates; granted: kept, or lost and not yet given up
   std::vector<uint32_t> missing;  // of these, not kept

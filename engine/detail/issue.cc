@@ -31,14 +31,68 @@ size_t EngineImpl::take_device_op(Worker& worker) {
   return 1;
 }
 
+// Gives the lock up while it asks the devices.
 void EngineImpl::poll_devices() {
-  streams_->poll();
-  streams_outstanding_.store(streams_->outstanding(), std::memory_order_relaxed);
+  if (streams_ == nullptr) return;
+  if (streams_->begin_poll()) {
+    do {
+      unlock();
+      streams_->query();
+      lock_.lock();
+    } while (streams_->continue_poll());
+  }
+  streams_busy_ = streams_->outstanding();
+  streams_outstanding_.store(streams_busy_, std::memory_order_relaxed);
+}
+
+// Gives the operation a place on a stream. False: it is to be skipped, or `failure` says why it cannot be
+// had. No lock; what only the device can give is got before the lock is taken.
+bool EngineImpl::plan(Op* op, const Lane& lane, StreamOrder::Issue& issue, Failure*& failure) {
+  const bool node = (op->flags & kOpNode) != 0;
+  std::exception_ptr error;
+  try {
+    StreamOrder::throw_if_lost(lane.context);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  bool planned = false;
+  for (;;) {
+    auto missing = StreamOrder::Missing::nothing;
+    lock_.lock();
+    // A device may have failed since the operation was granted what it reads.
+    if (deps_.cause_of(op) != nullptr || (node && node_of(op).group->stopped())) op->flags |= kOpSkip;
+    const bool skip = (op->flags & (kOpSkip | kOpCancelled)) != 0;
+    if (!skip && error == nullptr) {
+      try {
+        missing = streams_->try_plan(op, lane.context, lane.kind, issue);
+        planned = missing == StreamOrder::Missing::nothing;
+      } catch (const std::bad_alloc&) {
+        error = std::current_exception();
+      }
+    }
+    if (planned) {
+      streams_busy_ = special_ = true;
+      streams_outstanding_.store(true, std::memory_order_relaxed);
+      if (op->type->async || node) {
+        // It ends twice: on the device, and by its token; or it counts only now, beside its replay.
+        epochs_.add(op->epoch);
+        --ended_count_;
+      }
+    }
+    unlock();
+    if (!skip && error != nullptr) failure = failure_of(error, op->cold().name, op->cold().where);
+    if (missing == StreamOrder::Missing::nothing) return planned;
+    try {
+      streams_->supply(missing, lane.context, lane.kind, issue);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
 }
 
 void EngineImpl::issue(Worker& worker, Op*& slot) {
   Op* op = slot;
-  slot = nullptr;
+  Batch::leave(slot);
   Lane& lane = *worker.lane;
   const bool async = op->type->async;
   const bool node = (op->flags & kOpNode) != 0;
@@ -49,34 +103,15 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
   issue.event = nullptr;
   issue.begin_error = nullptr;
   Failure* failure = nullptr;
-  bool planned = false;
-
-  lock_.lock();
-  // A device may have failed since the operation was granted what it reads.
-  if (deps_.cause_of(op) != nullptr || (node && node_of(op).group->stopped())) op->flags |= kOpSkip;
-  if ((op->flags & (kOpSkip | kOpCancelled)) == 0) {
-    try {
-      streams_->plan(op, lane.context, lane.kind, issue);
-      planned = true;
-      streams_outstanding_.store(true, std::memory_order_relaxed);
-      if (async || node) {
-        // It ends twice: on the device, and by its token; or it counts only now, beside its replay.
-        ++epoch_count_[op->epoch];
-        --ended_count_;
-      }
-    } catch (...) {
-      failure = failure_of_current_exception(op->cold().name, op->cold().where);
-    }
-  }
-  unlock();
+  const bool planned = plan(op, lane, issue, failure);
 
   if (planned) {
     StreamOrder::begin(issue);
     if (issue.begin_error != nullptr) {
       failure = failure_of(issue.begin_error, op->cold().name, op->cold().where);
     } else {
-      tls.running = op;
-      tls.running_engine = this;
+      current_task.operation = op;
+      current_task.engine = this;
       worker.running_since.store(now_ns(), std::memory_order_relaxed);
       worker.running.store(op, std::memory_order_release);
       const int64_t begin_ns = profiler_.tracing() ? now_ns() : 0;
@@ -98,19 +133,21 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
             failure ? "failed" : "issued");
       }
       worker.running.store(nullptr, std::memory_order_release);
-      tls.running = nullptr;
+      current_task.operation = nullptr;
     }
     StreamOrder::end(issue);
   }
   const bool ends_by_token = async && planned && issue.begin_error == nullptr;
   // What its destructor does counts as done inside the operation: it may push.
-  tls.running = op;
-  tls.running_engine = this;
+  current_task.operation = op;
+  current_task.engine = this;
   destroy_function(op);
-  tls.running = nullptr;
+  current_task.operation = nullptr;
   if (failure != nullptr) {
     op->failure() = failure;
     mark_failed(op);
+  } else if (!planned) {
+    describe_unstarted(op);
   }
 
   lock_.lock();
@@ -120,7 +157,7 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
     op->flags &= static_cast<uint8_t>(~kOpHasBytes);  // retired() counts them
     if (node && failure != nullptr) node_failed(node_of(op).group->replay(), failure, false);
     if (async && !node && !ends_by_token) {
-      --epoch_count_[op->epoch];
+      epoch_done(op->epoch);
       ++ended_count_;
     }
   }
@@ -129,10 +166,11 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
   } else if (!ends_by_token) {
     // The rest of its end comes from the device: retired() counts it.
     finish_op(op, failure != nullptr ? Outcome::failed : Outcome::done, failure, false);
-    if (failure != nullptr) failure->release();
+    if (failure != nullptr) failure->release_later();
   }
   if (internal_ != nullptr) settle_internal();
   unlock();
+  issue.begin_error = nullptr;
   if (ends_by_token) function_returned(op);
   if (inline_mode_ && planned) {
     // Random schedules are repeatable only if the devices' pace has no part in them.

@@ -1,11 +1,16 @@
 // Start, end, fork, and what the engine tells about itself.
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
 
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
 #include "engine/base/log.h"
+#include "engine/base/threads.h"
 #include "engine/detail/engine_inl.h"
 #include "engine/detail/hold.h"
 #include "engine/detail/segment_run.h"
@@ -22,8 +27,43 @@ std::atomic<uint32_t> next_engine_id{1};
 
 constexpr size_t kRingCapacity = 4096;
 
+// With fewer threads than were asked for where the system has no more; some are for the monitor, for loops
+// outside of operations and for what must not wait for the workers. `most` is what oneTBB may start.
+int affordable_threads(const EngineOptions& options, int& most) {
+  const int wanted = options.threads > 0 ? options.threads : usable_cpus();
+  const bool inline_mode = options.mode == EngineMode::naive || options.mode == EngineMode::fuzz;
+  if (inline_mode || wanted > 4096 || EngineImpl::forked()) return wanted;
+  const int all = WorkerHost::most_started(wanted) + 1;
+  const int startable = startable_threads(all);
+  most = startable - 1;
+  MX_CHECK(most > 0, OutOfMemory, "[Engine] expected at least 2 more threads, but the system has ",
+           startable);
+  const int threads = std::clamp(most - 1, 1, wanted);
+  if (threads < wanted) {
+    log(LogLevel::warning,
+        concat("[Engine] expected ", wanted, " threads, but the system has few left: runs with ", threads));
+  }
+  return threads;
+}
+
 void watch_forks() {
   static const int once = pthread_atfork(nullptr, nullptr, [] { in_forked_child.store(true); });
+  (void)once;
+}
+
+// exit() inside an operation cannot go on to the destructors of static objects and of oneTBB: this thread is
+// one of oneTBB's, and others run operations. So the process ends here, with its status. (A function for
+// atexit() would not know that.)
+void end_process(int status, void*) {
+  if (EngineImpl::forked() || !inside_operation()) return;
+  std::cout.flush();
+  std::clog.flush();
+  std::fflush(nullptr);
+  ::_exit(status);
+}
+
+void watch_exit() {
+  static const int once = on_exit(&end_process, nullptr);
   (void)once;
 }
 
@@ -38,12 +78,13 @@ const OpType kReplayGroupType = {&nothing, nullptr, false, 0};
 EngineImpl::EngineImpl(const EngineOptions& options)
     : options_(options),
       id_(next_engine_id.fetch_add(1)),
-      threads_(options.threads > 0 ? options.threads : usable_cpus()),
+      threads_(affordable_threads(options, most_threads_)),
       inline_mode_(options.mode == EngineMode::naive || options.mode == EngineMode::fuzz),
       check_mode_(options.mode == EngineMode::check),
       fuzz_(options.mode == EngineMode::fuzz),
       monitored_(!inline_mode_ || fuzz_ || options.watchdog_ms > 0),
       single_(processors() == 1),
+      limits_bytes_(options.max_bytes_in_flight != UINT64_MAX),
       stuck_ticks_(static_cast<uint64_t>(10 * ticks_per_us())),
       batch_ticks_(static_cast<int64_t>(4 * ticks_per_us())),
       profiler_(static_cast<size_t>(std::max(0, options.history))),
@@ -60,18 +101,24 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       "[Engine] expected the process that loaded it, got a forked child, where its threads do not exist; "
       "start engines after fork, or use exec");
   watch_forks();
+  watch_exit();
   set_body_ticks(0);
   prepare_failures();
   unobserved_.reserve(8);
-  workers_.push_back(std::make_unique<Worker>());  // so that there is always one
-  workers_.back()->row = 1;
+  auto first_worker = std::make_unique<Worker>();  // so that there is always one
+  first_worker->row = worker_count_ = 1;
+  epilogue_ = op_pool_.take_chain();
+  op_pool_.give_chain(epilogue_->next());
+  epilogue_->type = &kRecoverType;
+  epilogue_->set_header(0, 0, 0);
+  epilogue_->cold() = {"the end of an operation", std::source_location::current(), {nullptr}};
   issuing_.reserve(kInternalLane + 1);
   lanes_.reserve(kInternalLane + 1);
   lanes_.push_back(std::make_unique<Lane>());  // the CPU's compute lane, which has queues of its own
   lane_count_.store(1);
   random_.seed(options.seed);
   inline_random_.seed(options.seed ^ 0x9e3779b97f4a7c15);
-  if (!inline_mode_) host_ = std::make_unique<WorkerHost>(threads_, [this] { work(); });
+  if (!inline_mode_) host_ = std::make_unique<WorkerHost>(threads_, most_threads_, [this] { work(); });
   special_ = fuzz_;
   instrumented_.store(options.watchdog_ms > 0);
   direct_.store(options.mode == EngineMode::threaded && options.watchdog_ms == 0 && options.history == 0);
@@ -82,6 +129,7 @@ EngineImpl::EngineImpl(const EngineOptions& options)
     unregister_engine(id_);
     throw;
   }
+  workers_ = first_worker.release();
 }
 
 EngineImpl::~EngineImpl() {
@@ -99,22 +147,24 @@ EngineImpl::~EngineImpl() {
     tls.cache = nullptr;
     tls.cache_engine = 0;
   }
-  var_pool_.for_each([](VarBlock& var) {
+  VarPool::for_each(var_pool_.slabs(), [this](VarBlock& var) {
     if (var.failure != nullptr) var.failure->release();
     var.failure = nullptr;
+    if (streams_ && var.marks != nullptr) streams_->forget(&var);
   });
-  if (streams_) {
-    var_pool_.for_each([this](VarBlock& var) {
-      if (var.marks != nullptr) streams_->forget(&var);
-    });
+  free_dead_failures();
+  for (Hold* hold : holds_) {
+    while (hold != nullptr) delete std::exchange(hold, hold->next);
   }
+  while (workers_ != nullptr) delete std::exchange(workers_, workers_->next);
+  op_memory_->engine_gone.store(true, std::memory_order_release);
 }
 
 void EngineImpl::check_usable(const char* call) const {
   MX_CHECK(!forked(), InvalidState, "[", name_or_default(call),
            "] expected the process that started the engine, got a forked child, where its threads do not "
            "exist; start engines after fork, or use exec");
-  MX_CHECK(!refusing_.load(std::memory_order_relaxed) || (inside_operation() && tls.running_engine == this),
+  MX_CHECK(!refusing_.load(std::memory_order_relaxed) || (inside_operation() && current_task.engine == this),
            InvalidState, "[", name_or_default(call),
            "] expected a running engine, got one that was shut down");
 }
@@ -134,7 +184,7 @@ void EngineImpl::shutdown() {
     drain_all(-1);
     refusing_.store(true);
     lock_.lock();
-    drained = !ring_.maybe_nonempty() && epoch_count_[epoch_ & 255] == 0;
+    drained = !ring_.maybe_nonempty() && epochs_.none_in_flight();
     unlock();
   }
   lock_.lock();
@@ -148,6 +198,14 @@ void EngineImpl::shutdown() {
   }
   if (more > 0) log(LogLevel::error, "and ", more, " more errors");
   if (first != nullptr) first->release();
+}
+
+void EngineImpl::abandon() noexcept {
+  lock_.lock();
+  ++paused_;  // (other threads may still push, as exit() may take a while: refusing would end them otherwise)
+  special_ = true;
+  paused_hint_.store(true);
+  unlock();
 }
 
 void EngineImpl::pause() {
@@ -232,9 +290,11 @@ struct Declaration {
 std::optional<std::string> EngineImpl::undeclared_in(const Var& v, bool write) {
   if (!inside_operation()) [[likely]]
     return std::nullopt;
-  const EngineImpl& engine = tls.segment != nullptr ? tls.segment->engine() : *tls.running_engine;
+  const EngineImpl& engine =
+      current_task.segment != nullptr ? current_task.segment->engine() : *current_task.engine;
   if (!engine.check_mode_) return std::nullopt;
-  Op* const op = tls.segment != nullptr ? tls.segment->operation(tls.node) : tls.running;
+  Op* const op = current_task.segment != nullptr ? current_task.segment->operation(current_task.node)
+                                                 : current_task.operation;
   if (Declaration(op, v).allows(write)) return std::nullopt;
   return name_or_default(op->cold().name);
 }

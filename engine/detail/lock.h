@@ -13,6 +13,7 @@
 #include <sched.h>
 
 #include "engine/base/cpus.h"
+#include "engine/base/no_engine_lock.h"
 
 namespace mx::detail {
 
@@ -63,6 +64,27 @@ class BasicEngineLock {
   Atomic<uint32_t> locked_{0};
 };
 
-using EngineLock = BasicEngineLock<>;
+using SpinLock = BasicEngineLock<>;
+
+/// The lock of an engine. In builds with assertions it is counted, for assert_no_engine_lock().
+class EngineLock {
+ public:
+  bool try_lock() {
+    if (!lock_.try_lock()) return false;
+    if constexpr (kAssertions) ++engine_locks_held;
+    return true;
+  }
+  void lock() {
+    lock_.lock();
+    if constexpr (kAssertions) ++engine_locks_held;
+  }
+  void unlock() {
+    if constexpr (kAssertions) --engine_locks_held;
+    lock_.unlock();
+  }
+
+ private:
+  SpinLock lock_;
+};
 
 }  // namespace mx::detail

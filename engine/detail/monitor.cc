@@ -5,10 +5,12 @@
 //
 // Also the inline modes, in which there are no workers: in fuzz mode the monitor is the last resort, and in
 // both it is there for the watchdog.
-#include <system_error>
+#include <algorithm>
+#include <array>
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/base/threads.h"
 #include "engine/detail/engine_inl.h"
 #include "engine/detail/worker_host.h"
 
@@ -17,11 +19,7 @@ namespace mx::detail {
 // With the engine, not with its first work: a push that has been submitted must not fail for want of a
 // thread.
 void EngineImpl::start_monitor() {
-  try {
-    monitor_thread_ = std::thread([this] { monitor(); });
-  } catch (const std::system_error& e) {
-    throw OutOfMemory(concat("[Engine] expected one more thread, but the system has none: ", e.what()));
-  }
+  monitor_thread_ = start_thread("Engine", [this] { monitor(); });
 }
 
 void EngineImpl::wake_monitor() {
@@ -36,15 +34,31 @@ void EngineImpl::monitor() {
   uint64_t seen_ended = 0;
   int64_t next_watch_ns = 0;
   int quiet_turns = 0;
+  int64_t next_full_look_ns = 0;
   for (;;) {
     const bool devices = streams_outstanding_.load(std::memory_order_relaxed);
-    monitor_wake_.wait_for(guard, devices && active_.load() == 0 ? std::chrono::microseconds(50)
-                                                                 : std::chrono::microseconds(1000));
+    // Where more workers could be called the monitor looks more often whether operations that were taken for
+    // short ones are long. (Not with two threads: one is called already, and waking this thread ten times a
+    // millisecond would cost it more than a late second worker.)
+    const int32_t active = active_.load(std::memory_order_relaxed);
+    const bool quick = threads_ > 2 && active > 0 && active < threads_ && !inline_mode_;
+    monitor_wake_.wait_for(guard, devices && active == 0 ? std::chrono::microseconds(50)
+                                  : quick                ? std::chrono::microseconds(100)
+                                                         : std::chrono::microseconds(1000));
     if (monitor_stop_) return;
     guard.unlock();
+    const int64_t now = now_ns();
+    if (quick && !devices && now < next_full_look_ns &&
+        ended_.load(std::memory_order_relaxed) != seen_ended) {  // operations end: no need for the lock
+      seen_ended = ended_.load(std::memory_order_relaxed);
+      guard.lock();
+      continue;
+    }
+    next_full_look_ns = now + 1'000'000;
+    if (inline_asked_.exchange(false)) run_inline(true, true);
     if (participants_.rescue()) call_company();
     lock_.lock();
-    if (streams_in_use_ && !inline_mode_) poll_devices();
+    if (streams_busy_ && !inline_mode_) poll_devices();
     const bool running = running_ > 0;
     const bool stuck = ended_count_ == seen_ended;
     seen_ended = ended_count_;
@@ -59,22 +73,31 @@ void EngineImpl::monitor() {
     const bool idle = !inline_mode_ && active_.load(std::memory_order_seq_cst) == 0;
     const bool call =
         pending && (stuck || idle) && paused_ == 0 && searching_.load(std::memory_order_relaxed) == 0;
-    const bool busy = running_ > 0 || active_.load(std::memory_order_seq_cst) > 0 ||
-                      (streams_in_use_ && streams_->outstanding()) ||
-                      (options_.watchdog_ms > 0 && !async_since_.empty()) || (inline_mode_ && pending);
+    const int calls = WorkerPolicy::to_call(ready_.size(), active_.load(std::memory_order_relaxed), threads_);
+    bool busy = running_ > 0 || active_.load(std::memory_order_seq_cst) > 0 || streams_busy_ ||
+                (inline_mode_ && pending);
     unlock();
     if (call) {
       if (inline_mode_) {
-        // (Somebody who runs something will go on by himself.)
+        // (A thread that runs something will go on by itself.)
         if (!running && ++quiet_turns > 1000) run_inline(true, false);
       } else {
-        start_worker();
+        // What has run for so long is no short operation: each worker that comes takes one, and none has to
+        // wait behind another in a batch.
+        if (calls > 1 && running) {
+          const auto quick_look = static_cast<int64_t>(100 * ticks_per_us());
+          set_body_ticks(std::max(body_ticks_.load(std::memory_order_relaxed), quick_look));
+        }
+        for (int i = 0; i < calls; ++i) start_worker();
       }
     } else {
       quiet_turns = 0;
     }
     if (options_.watchdog_ms > 0) {
-      const int64_t now = now_ns();
+      {
+        const std::lock_guard watch(watch_mutex_);
+        busy |= !async_since_.empty();
+      }
       if (now >= next_watch_ns) {
         watchdog(now);
         next_watch_ns = now + std::max<int64_t>(1, options_.watchdog_ms / 4) * 1'000'000;
@@ -92,7 +115,8 @@ void EngineImpl::monitor() {
     // A worker that was called meanwhile has seen the flag set, and told nobody.
     // (So has a thread that began a part of a replay.)
     while (sleepy && active_.load(std::memory_order_seq_cst) == 0 && !streams_outstanding_.load() &&
-           !monitor_stop_ && participants_.empty() && !monitor_awake_.load(std::memory_order_seq_cst)) {
+           !monitor_stop_ && participants_.empty() && !inline_asked_.load() &&
+           !monitor_awake_.load(std::memory_order_seq_cst)) {
       monitor_wake_.wait(guard);
     }
     monitor_awake_.store(true, std::memory_order_seq_cst);
@@ -102,39 +126,57 @@ void EngineImpl::monitor() {
 
 void EngineImpl::watchdog(int64_t now) {
   const int64_t limit = static_cast<int64_t>(options_.watchdog_ms) * 1'000'000;
-  std::vector<std::string> lines;
-  const auto report = [&](Op* op, int64_t since, const char* what) {
-    try {
-      lines.push_back(concat("[", name_or_default(op->cold().name), "] ", what, " for ",
-                             (now - since) / 1'000'000, " ms, longer than the watchdog's ",
-                             options_.watchdog_ms, " ms (pushed at ", place(op->cold().where), ")"));
-    } catch (const std::bad_alloc&) {
-      // Without memory nothing is said.
-    }
+  struct Late {
+    const char* name;
+    std::source_location where;
+    int64_t since;
+    const char* what;
+  };
+  // (Described after the locks. What finds no place is reported the next time.)
+  std::array<Late, 32> late;
+  size_t count = 0;
+  const auto note = [&](Op* op, int64_t since, const char* what) {
+    late[count++] = {op->cold().name, op->cold().where, since, what};
   };
   lock_.lock();
-  for (auto& worker : workers_) {
+  for (Worker* worker = workers_; worker != nullptr && count < late.size(); worker = worker->next) {
     Op* op = worker->running.load(std::memory_order_acquire);
     const int64_t since = worker->running_since.load(std::memory_order_relaxed);
     if (op == nullptr || now - since <= limit || since == worker->reported) continue;
     worker->reported = since;
-    report(op, since, "has been running");
+    note(op, since, "has been running");
   }
-  for (auto& [op, since] : async_since_) {
-    if (now - since <= limit) continue;
-    report(op, since, "has not called its completion");
-    since = now;
+  unlock();
+  {
+    const std::lock_guard watch(watch_mutex_);
+    for (auto& [op, since] : async_since_) {
+      if (now - since <= limit || count == late.size()) continue;
+      note(op, since, "has not called its completion");
+      since = now;
+    }
   }
-  lock_.unlock();
   try {
-    for (const std::string& line : lines) log(LogLevel::warning, line);
+    for (size_t i = 0; i < count; ++i) {
+      log(LogLevel::warning, concat("[", name_or_default(late[i].name), "] ", late[i].what, " for ",
+                                    (now - late[i].since) / 1'000'000, " ms, longer than the watchdog's ",
+                                    options_.watchdog_ms, " ms (pushed at ", place(late[i].where), ")"));
+    }
   } catch (const std::bad_alloc&) {
+    // Without memory nothing is said.
   }
+}
+
+// For a timed wait, which runs nothing itself.
+void EngineImpl::ask_for_inline_run() {
+  if (!monitored_) return;  // (naive: everything that can run has run at its push)
+  inline_asked_.store(true);
+  wake_monitor();
 }
 
 // Naive: everything that is ready runs. Fuzz: at a push a few operations, at a wait everything.
 void EngineImpl::run_inline(bool all, bool wait_for_turn) {
   if (inside_operation()) return;
+  const WorkingFor outside(CurrentTask{});  // what runs here is not recorded with what this thread records
   if (!monitor_awake_.load(std::memory_order_relaxed)) wake_monitor();
   std::unique_lock guard(inline_mutex_, std::try_to_lock);
   if (!guard.owns_lock()) {

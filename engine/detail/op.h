@@ -48,7 +48,9 @@ struct Link {
     Failure* token_failure;  // of an asynchronous operation that runs (async.cc)
     int64_t sequence;        // of a ready operation that has a priority (priority_tree.h)
     Hold* hold;              // of no operation: a segment's (hold.h)
+    uint64_t generation;     // until the link is queued: of the handle that was pushed, or kAnyGeneration
   };
+  static constexpr uint64_t kAnyGeneration = 0;  // the variable is pinned, or the operation ends it
 
   VarBlock* var() const { return reinterpret_cast<VarBlock*>(var_and_access & ~uintptr_t{7}); }
   Access access() const { return static_cast<Access>(var_and_access & 3); }
@@ -73,6 +75,8 @@ struct OpType {
   bool always = false;  // cancel() leaves it alone: it gives something back (Fn::RunsEvenWhenCancelled)
 };
 
+// kOpSkip together with kOpFailed: a variable of the operation was deleted, by a deletion that overtook its
+// push. It does not run, and fails with InvalidHandle.
 enum OpFlags : uint8_t {
   kOpSkip = 1,       // something it reads is poisoned
   kOpCancelled = 2,  // cancel() came before it started
@@ -98,15 +102,16 @@ struct OpCold {
   union {
     ExtBlock* ext;   // with kOpWide
     uint64_t bytes;  // PushOptions::bytes, with kOpHasBytes but not kOpWide: see bytes_of()
+    Op* next_chain;  // of the first of a chain in the pool
   };
 };
 static_assert(sizeof(OpCold) == 24);
 
 struct alignas(kOpBytes) Op {
   const OpType* type;
-  uint16_t pending;  // links not yet granted; 0 with kOpWide, which counts in its first ExtBlock
-  uint8_t links;     // inline links in use
-  uint8_t epoch;     // of wait_all()
+  uint8_t pending;  // links not yet granted; 0 with kOpWide, which counts in its first ExtBlock
+  uint8_t links;    // inline links in use
+  uint16_t epoch;   // of wait_all(): see epochs.h
   // From here on what hardly ever changes, because kind() reads it as one word: a word that is read right
   // after a part of it was written waits for the write to leave the processor, some 15 cycles.
   uint8_t flags;
@@ -198,7 +203,7 @@ inline Op* op_of(Link* link) {
 /// runs.)
 inline bool waits_for_more_than(Op* op, uint32_t n) {
   if (flags_of(op) & kOpWide) return op->cold().ext->pending > n;
-  return std::atomic_ref<uint16_t>(op->pending).load(std::memory_order_relaxed) > n;
+  return std::atomic_ref<uint8_t>(op->pending).load(std::memory_order_relaxed) > n;
 }
 
 /// PushOptions::bytes of the operation.
@@ -251,6 +256,7 @@ enum VarFlags : uint8_t {
   kVarKept = 16,        // kVarWriting, for a segment between and during its replays (hold.h)
   kVarLost = 32,        // the same, until its replay has ended
   kVarOfSegment = 64,   // the variable that every replay of a segment writes
+  kVarPinned = 128,     // by segments: VarPool::pins_of() is not 0
 };
 
 /// A variable: one cache line, read and written under the engine's lock only (but for the generation, which
@@ -263,9 +269,13 @@ struct alignas(64) VarBlock {
   uint32_t mark = 0;             // of the latest walk that passed here (wait.cc)
   uint32_t writes_linked = 0;    // writes and updates ever queued; wraps
   uint32_t writes_done = 0;      // of these, ended
+  uint32_t generation = 1;       // of the handles that are alive at this point of the program's order
   Failure* failure = nullptr;    // poisoned: the root cause
   StreamMarks* marks = nullptr;  // what streams still do with it (stream_order.h)
-  Link* holder = nullptr;        // the writer or updater that was granted last
+  union {
+    Link* holder = nullptr;  // the writer or updater that was granted last
+    VarBlock* next_dead;     // on the way back to the pool
+  };
 
   bool writing() const { return (flags & kVarWriting) != 0; }
 };
@@ -283,6 +293,10 @@ inline constexpr bool fits_inline = sizeof(Fn) <= kClosureBytes &&
 inline int16_t clamp_priority(int priority) {
   return static_cast<int16_t>(priority < -32768 ? -32768 : priority > 32767 ? 32767 : priority);
 }
+
+/// A variable of the operation was deleted before it: see OpFlags. It fails instead of running.
+inline void mark_stale(Op* op) { op->flags |= kOpSkip | kOpFailed; }
+inline bool is_stale(const Op* op) { return (op->flags & (kOpSkip | kOpFailed)) == (kOpSkip | kOpFailed); }
 
 [[noreturn]] void throw_null_function(const char* name, const std::source_location& where);
 [[noreturn]] void throw_no_memory(const char* name, const std::source_location& where);

@@ -73,7 +73,7 @@ class ParticipantRegistry {
   bool rescue();
 
  private:
-  EngineLock lock_;
+  SpinLock lock_;
   Participant* first_ = nullptr;
 };
 

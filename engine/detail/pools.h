@@ -27,11 +27,18 @@ class OpPool {
   Op* take_chain();
   /// Any length; null is ignored.
   void give_chain(Op* chain) noexcept;
+  /// Several chains, linked by next_chain().
+  void give_chains(Op* chains) noexcept;
+  static Op*& next_chain(Op* chain) { return chain->cold().next_chain; }
   size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
+  std::atomic<bool> engine_gone{false};  // what recorded segments still have of it is this pool
+
  private:
-  std::mutex mutex_;
-  Op* chains_ = nullptr;  // linked through the cold record of their first operation
+  Op* make_slab();
+
+  std::mutex mutex_;  // (nothing is allocated under it)
+  Op* chains_ = nullptr;
   std::vector<void*> slabs_;
   std::atomic<size_t> bytes_{0};
 };
@@ -40,11 +47,12 @@ class OpPool {
 /// every push, workers write the blocks all the time, and the two must not share lines.
 class VarPool {
  public:
-  static constexpr size_t kVarsPerSlab = 960;
+  static constexpr size_t kVarsPerSlab = 896;
   struct Slab {
     std::atomic<uint32_t> generations[kVarsPerSlab];
-    const char** names;  // of the variables that have one
-    char pad[kSlabBytes - kVarsPerSlab * (sizeof(VarBlock) + sizeof(uint32_t)) - sizeof(void*)];
+    uint32_t pins[kVarsPerSlab];      // by segments; under the engine's lock
+    std::atomic<const char**> names;  // of the variables that have one
+    char pad[kSlabBytes - kVarsPerSlab * (sizeof(VarBlock) + 2 * sizeof(uint32_t)) - sizeof(void*)];
     VarBlock vars[kVarsPerSlab];
   };
   static_assert(sizeof(Slab) == kSlabBytes);
@@ -57,15 +65,25 @@ class VarPool {
   VarBlock* take(const char* name);
   static const char* name_of(const VarBlock* var) {
     auto* slab = static_cast<Slab*>(slab_of(var));
-    return slab->names != nullptr ? slab->names[var - slab->vars] : nullptr;
+    const char** names = slab->names.load(std::memory_order_acquire);
+    return names != nullptr ? names[var - slab->vars] : nullptr;
+  }
+  static uint32_t& pins_of(const VarBlock* var) {
+    auto* slab = static_cast<Slab*>(slab_of(var));
+    return slab->pins[var - slab->vars];
   }
   /// Ends the generation of a handle; false when it had ended already.
   static bool end_generation(const Var& v) {
     uint32_t expected = v.generation;
     return generation_of(v.block).compare_exchange_strong(expected, expected + 1, std::memory_order_relaxed);
   }
-  /// The block may serve a new variable (its generation has been ended).
-  void give(VarBlock* var);
+  /// The variable is no more, and its block on the way to give_all(). Any thread.
+  void end_life() { live_.fetch_sub(1, std::memory_order_relaxed); }
+  /// Blocks of such variables, linked by next_dead(): they may serve new ones (their generations have been
+  /// ended).
+  void give_all(VarBlock* vars);
+  /// Of a variable that is about to be given back.
+  static VarBlock*& next_dead(VarBlock* var) { return var->next_dead; }
 
   static std::atomic<uint32_t>& generation_of(const VarBlock* var) {
     auto* slab = static_cast<Slab*>(slab_of(var));
@@ -75,17 +93,24 @@ class VarPool {
     return generation_of(v.block).load(std::memory_order_relaxed) == v.generation;
   }
   size_t live() const { return live_.load(std::memory_order_relaxed); }
-  /// Calls f(VarBlock&) for every block ever made; f must not use the pool.
+  /// All slabs that there are now. Slabs stay until the pool goes.
+  std::vector<Slab*> slabs() {
+    const std::lock_guard making(making_);
+    return slabs_;
+  }
+  /// Calls f(VarBlock&) for every block of these slabs.
   template <class F>
-  void for_each(F&& f) {
-    std::lock_guard lock(mutex_);
-    for (Slab* slab : slabs_) {
+  static void for_each(const std::vector<Slab*>& slabs, F&& f) {
+    for (Slab* slab : slabs) {
       for (VarBlock& var : slab->vars) f(var);
     }
   }
 
  private:
-  std::mutex mutex_;
+  void add_slab();
+
+  std::mutex mutex_;   // (nothing is allocated under it)
+  std::mutex making_;  // of the thread that makes a slab; taken before mutex_
   std::vector<VarBlock*> free_;
   std::vector<Slab*> slabs_;
   std::atomic<size_t> live_{0};

@@ -152,10 +152,14 @@ void Profiler::write_trace(const std::string& path) const {
   std::ofstream out(part);
   MX_CHECK(out, InvalidArgument, "[write_trace] expected a writable file, got '", path,
            "': ", std::strerror(errno));
+  std::deque<Node> nodes;
+  std::vector<Span> spans;
   {
     std::lock_guard lock(mutex_);
-    write_events(out);
+    nodes = nodes_;
+    spans = spans_;
   }
+  write_events(out, nodes, spans);
   out.close();
   bool written = !out.fail();
   if (!in_place) {
@@ -168,10 +172,11 @@ void Profiler::write_trace(const std::string& path) const {
            "': ", std::strerror(errno));
 }
 
-void Profiler::write_events(std::ostream& out) const {
+void Profiler::write_events(std::ostream& out, const std::deque<Node>& nodes,
+                            const std::vector<Span>& all_spans) {
   std::map<std::string, int> rows;
   std::unordered_map<uint64_t, const Span*> spans;
-  for (const Span& span : spans_) {
+  for (const Span& span : all_spans) {
     rows.emplace(span.row, 0);
     if (span.id != 0) spans[span.id] = &span;
   }
@@ -187,7 +192,7 @@ void Profiler::write_events(std::ostream& out) const {
     out << ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":" << number
         << ",\"name\":\"thread_name\",\"args\":{\"name\":" << quoted(name) << "}}";
   }
-  for (const Span& span : spans_) {
+  for (const Span& span : all_spans) {
     out << ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":" << rows[span.row] << ",\"ts\":" << us(span.begin_ns)
         << ",\"dur\":" << us(span.end_ns - span.begin_ns)
         << ",\"name\":" << quoted(name_or_default(span.name)) << ",\"args\":{\"id\":" << span.id;
@@ -196,7 +201,7 @@ void Profiler::write_events(std::ostream& out) const {
   }
   // An arrow starts inside the slice it comes from and ends at the start of the one it points to.
   uint64_t arrow = 0;
-  for (const Node& node : nodes_) {
+  for (const Node& node : nodes) {
     const auto to = spans.find(node.id);
     if (to == spans.end()) continue;
     for (const uint64_t id : node.after) {
@@ -214,12 +219,16 @@ void Profiler::write_events(std::ostream& out) const {
 }
 
 void Profiler::write_dot(std::ostream& out) const {
-  std::lock_guard lock(mutex_);
-  const size_t first = nodes_.size() > history_ ? nodes_.size() - history_ : 0;
-  const uint64_t first_id = first < nodes_.size() ? nodes_[first].id : 0;
+  std::deque<Node> nodes;
+  {
+    std::lock_guard lock(mutex_);
+    nodes = nodes_;
+  }
+  const size_t first = nodes.size() > history_ ? nodes.size() - history_ : 0;
+  const uint64_t first_id = first < nodes.size() ? nodes[first].id : 0;
   out << "digraph engine {\n  node [shape=box];\n";
-  for (size_t i = first; i < nodes_.size(); ++i) {
-    const Node& node = nodes_[i];
+  for (size_t i = first; i < nodes.size(); ++i) {
+    const Node& node = nodes[i];
     out << "  o" << node.id << " [label=" << quoted(name_or_default(node.name))
         << ", tooltip=" << quoted(node.where) << "];\n";
     for (const uint64_t id : node.after) {

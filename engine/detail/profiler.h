@@ -1,7 +1,8 @@
 // Profiler: what ran when, on which row, and what depended on what. Internal.
 //
 // Off, it costs one load per operation. On, it keeps every operation in memory until the next start.
-// Thread-safe. What finds no memory is missing from the trace; no operation fails for it.
+// Thread-safe; nothing is written to a file under its mutex, which the engine takes under its lock. What
+// finds no memory is missing from the trace; no operation fails for it.
 #pragma once
 
 #include <atomic>
@@ -55,7 +56,6 @@ class Profiler {
   void write_dot(std::ostream& out) const;
 
  private:
-  void write_events(std::ostream& out) const;
   void add(const Op* op, std::string row, int64_t begin_ns, int64_t end_ns, const char* outcome);
 
   struct Node {
@@ -76,6 +76,7 @@ class Profiler {
     uint64_t writer = 0;
     std::vector<uint64_t> readers;
   };
+  static void write_events(std::ostream& out, const std::deque<Node>& nodes, const std::vector<Span>& spans);
   uint64_t add_node(Op* op);
 
   const size_t history_;

@@ -5,6 +5,8 @@
 #include <string_view>
 
 #include "engine/base/check.h"
+#include "engine/base/clock.h"
+#include "engine/base/cpus.h"
 #include "engine/base/thread_kept.h"
 #include "engine/detail/engine_inl.h"
 #include "engine/detail/link_writer.h"
@@ -16,6 +18,9 @@ namespace mx::detail {
 thread_local constinit ThreadState tls;
 
 namespace {
+
+// A worker in short operations comes back to the lock within this time.
+constexpr double kComeBackUs = 2;
 
 // Engines by id, for threads that end with operations of theirs in the cache.
 struct EngineTable {
@@ -105,7 +110,13 @@ inline Op* EngineImpl::take_cached() {
   return op;
 }
 
-void EngineImpl::free_unsubmitted(Op* op) noexcept { prepend_blocks(op, tls.cache); }
+// (The constructor of a function may have used another engine, and this thread's cache is of that one now.)
+void EngineImpl::free_unsubmitted(Op* op) noexcept {
+  if (tls.cache_engine == id_) return prepend_blocks(op, tls.cache);
+  Op* chain = nullptr;
+  prepend_blocks(op, chain);
+  give_ops(chain);
+}
 
 void EngineImpl::check_var(const Var& v, const char* call) const {
   if (v.engine != id_ || !VarPool::alive(v)) [[unlikely]]
@@ -137,8 +148,11 @@ inline void EngineImpl::fill_links(Op* op, const PushOptions& options) {
           merged = true;
         }
       }
-      if (!merged) [[likely]]
-        op->link(n++).var_and_access = block | static_cast<uintptr_t>(access);
+      if (!merged) [[likely]] {
+        Link& link = op->link(n++);
+        link.var_and_access = block | static_cast<uintptr_t>(access);
+        link.generation = v.generation;
+      }
     }
   };
   add(options.reads, Access::read);
@@ -156,7 +170,9 @@ void EngineImpl::fill_many_links(Op* op, const PushOptions& options) {
     for (const Var& v : list) {
       if (v.engine != id_ || !VarPool::alive(v)) [[unlikely]]
         refuse_var(v, options.name);
-      all.emplace_back().set(v.block, access);
+      Link& link = all.emplace_back();
+      link.set(v.block, access);
+      link.generation = v.generation;
     }
   };
   collect(options.reads, Access::read);
@@ -168,7 +184,7 @@ void EngineImpl::fill_many_links(Op* op, const PushOptions& options) {
   for (size_t i = 0; i < all.size();) {
     Link link = all[i];
     for (++i; i < all.size() && all[i].var() == link.var(); ++i) merge(link, all[i].access());
-    writer.add(link.var(), link.access());
+    writer.add(link.var(), link.access(), link.generation);
   }
 }
 
@@ -233,6 +249,25 @@ void EngineImpl::abandon_push(Op* op) noexcept {
   free_unsubmitted(op);
 }
 
+// For an operation of a device or of a communication lane that has been pushed, or become ready, while no
+// worker looks for work. It is not to wait until an operation of the CPU ends, however long that is: a worker
+// beyond the number of threads takes it.
+void EngineImpl::call_beyond_limit() {
+  if (inline_mode_ || single_ || paused_hint_.load(std::memory_order_relaxed)) return;
+  const auto attended = [this] {
+    return searching_.load(std::memory_order_relaxed) > 0 || worker_on_its_way() ||
+           (hurried_.load(std::memory_order_relaxed) == 0 && !lanes_wait());
+  };
+  // Workers in short operations come back to the lock by themselves (see attention_), sooner than one that is
+  // called.
+  const uint64_t begin = ticks();
+  while (ticks() - begin < static_cast<uint64_t>(kComeBackUs * ticks_per_us())) {
+    if (attended()) return;
+    cpu_relax();
+  }
+  start_worker();
+}
+
 inline void EngineImpl::call_worker() {
   // The ring's swap and these loads are sequentially consistent, as are a leaving worker's decrement and its
   // last look at the ring: one of the two sees the other.
@@ -252,25 +287,43 @@ inline void EngineImpl::call_worker() {
 
 void EngineImpl::wake_after_submit() { call_worker(); }
 
-inline void EngineImpl::submit(Op* op) {
-  // Deleting never waits.
-  const bool internal = op->device == kInternalLane && op->type != &kReplayGroupType;
-  if (!op->ordinary() && hurries(op)) [[unlikely]] {
-    // Who has a batch, or older operations in front of it, is to look at the ring first. See drain().
-    hurried_.fetch_add(1, std::memory_order_relaxed);
-    attention_.fetch_add(1, std::memory_order_relaxed);
+inline uint64_t EngineImpl::try_submit(Op* op) {
+  if (tls.ring_engine != id_) [[unlikely]] {
+    tls.ring_engine = id_;
+    tls.ring_hint = 0;
   }
-  const uint64_t ticket = ring_.try_push(op);
+  return ring_.try_push(op, tls.ring_hint);
+}
+
+inline void EngineImpl::submit(Op* op) {
+  bool internal = false;
+  bool has_bytes = false;
+  bool other_lane = false;
+  if (op->kind() != 0) [[unlikely]] {
+    internal = op->device == kInternalLane && op->type != &kReplayGroupType;  // deleting never waits
+    has_bytes = limits_bytes_ && (op->flags & kOpHasBytes) != 0;
+    other_lane = op->device != 0 && op->device != kInternalLane;
+    if (hurries(op)) {
+      // A worker that has a batch, or older operations in front of it, is to look at the ring first. See
+      // drain().
+      hurried_.fetch_add(1, std::memory_order_relaxed);
+      attention_.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+  const bool workers = active_.load(std::memory_order_relaxed) > 0;
+  const uint64_t ticket = try_submit(op);
   if (ticket == SubmitRing<Op>::kFull) [[unlikely]] {
     submit_slowly(op, internal);
-  } else if ((ticket & 63) == 0 || bytes_pushed_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+  } else if ((ticket & 63) == 0 || has_bytes) [[unlikely]] {
     if (!internal) throttle(ticket);
   }
   call_worker();
+  if (other_lane && workers) [[unlikely]]
+    call_beyond_limit();
 }
 
 void EngineImpl::end_push(Op* op) {
-  if (tls.recording_engine == this) [[unlikely]] {
+  if (current_task.recording_engine == this) [[unlikely]] {
     if (collect(op)) return;
   }
   submit(op);
@@ -283,7 +336,7 @@ void EngineImpl::submit_slowly(Op* op, bool internal) {
   // engine is paused), the pusher does it.
   uint64_t seen = ring_.head();
   for (int turn = 0;; ++turn) {
-    if (ring_.try_push(op) != SubmitRing<Op>::kFull) break;
+    if (try_submit(op) != SubmitRing<Op>::kFull) break;
     const uint64_t head = ring_.head();
     if (head != seen && !inline_mode_) {
       seen = head;
@@ -314,7 +367,7 @@ void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, 
   op->cold().where = where;
   try {
     LinkWriter writer(*this, op);
-    for (const Link& link : links) writer.add(link.var(), link.access());
+    for (const Link& link : links) writer.add(link.var(), link.access(), link.generation);
     construct(op, argument);
     if (bytes != 0) {  // (begin_push() has counted them)
       op->flags |= kOpHasBytes;
@@ -327,7 +380,8 @@ void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, 
   end_push(op);
 }
 
-void EngineImpl::push_internal(Op* op, const OpType* type, VarBlock* var, const std::source_location& where) {
+void EngineImpl::push_internal(Op* op, const OpType* type, VarBlock* var, uint64_t generation,
+                               const std::source_location& where) {
   op->type = type;
   op->set_header(0, 0, kInternalLane);
   op->links = 1;
@@ -335,6 +389,7 @@ void EngineImpl::push_internal(Op* op, const OpType* type, VarBlock* var, const 
   cold.name = type == &kDeleteType ? "delete_var" : "recover";
   cold.where = where;
   op->link(0).set(var, Access::update);
+  op->link(0).generation = generation;
   end_push(op);
 }
 
@@ -358,15 +413,15 @@ void EngineImpl::delete_var(Var v) {
     free_unsubmitted(op);
     throw InvalidHandle("[delete_var] expected a live variable, got one that was deleted");
   }
-  push_internal(op, &kDeleteType, v.block, std::source_location::current());
+  push_internal(op, &kDeleteType, v.block, Link::kAnyGeneration, std::source_location::current());
 }
 
 void EngineImpl::recover(Var v, const std::source_location& where) {
   check_usable("recover");
-  MX_CHECK(tls.recording == nullptr || tls.recording_engine != this, InvalidState,
+  MX_CHECK(current_task.recording == nullptr || current_task.recording_engine != this, InvalidState,
            "[recover] expected to be called outside of record(), got a call while recording");
   check_var(v, "recover");
-  push_internal(allocate(), &kRecoverType, v.block, where);
+  push_internal(allocate(), &kRecoverType, v.block, v.generation, where);
 }
 
 uint8_t EngineImpl::lane_index(Context context, StreamKind kind) {
@@ -398,16 +453,14 @@ uint8_t EngineImpl::lane_index(Context context, StreamKind kind) {
   lock_.lock();
   if (lane->accelerator) {
     if (streams) streams_ = std::move(streams);
-    streams_in_use_ = true;
     if (lane->issuer < 0) {
       lane->issuer = static_cast<int>(issuing_.size());
       issuing_.push_back(0);  // (has room for every lane)
     }
   }
-  special_ = true;
   lanes_.push_back(std::move(lane));  // (likewise)
   lane_count_.store(lanes_.size(), std::memory_order_release);
-  lock_.unlock();
+  unlock();
   return static_cast<uint8_t>(index);
 }
 

@@ -9,8 +9,8 @@
 //
 // Below the limits a pusher is held back where it does good: what is queued has its operations, closures and
 // arrays' handles in the caches, about a kilobyte each, and takes them from what the operations compute on. A
-// few milliseconds of work are as far ahead as any pusher needs to be (training a small network on two
-// processors: 450,000 samples/s with 65,536 operations, 490,000 with 1,024, at half the memory). Nobody is
+// millisecond of work per thread is as far ahead as any pusher needs to be (training a small network on two
+// processors: 450,000 samples/s with 65,536 operations, 490,000 with 1,024, at half the memory). No pusher is
 // held where operations do not end.
 #include <sched.h>
 
@@ -25,9 +25,9 @@ namespace {
 
 constexpr int64_t kGraceNs = 100'000'000;
 constexpr int kMostDoublings = 20;
-// How much work a pusher may be ahead without waiting, in microseconds and in operations.
-constexpr double kGoodRunAheadUs = 2000;
-constexpr int64_t kLeastRunAhead = 512;
+// How much work per thread a pusher may be ahead without waiting, in microseconds and in operations.
+constexpr double kGoodRunAheadUs = 1000;
+constexpr int64_t kLeastRunAhead = 256;
 
 }  // namespace
 
@@ -47,9 +47,10 @@ bool EngineImpl::large_in_flight(uint64_t limit) const {
 // So many operations, as long as they take now, are a good stretch of work.
 int64_t EngineImpl::good_run_ahead() const {
   const int64_t most = options_.max_ops_in_flight;
+  const int64_t threads = std::max(2, threads_);  // (one that pushes and one that runs)
   const int64_t ticks_each = body_ticks_.load(std::memory_order_relaxed) + 1;
-  return std::clamp(static_cast<int64_t>(kGoodRunAheadUs * ticks_per_us()) / ticks_each,
-                    std::min(kLeastRunAhead, most), most);
+  return std::clamp(threads * static_cast<int64_t>(kGoodRunAheadUs * ticks_per_us()) / ticks_each,
+                    std::min(threads * kLeastRunAhead, most), most);
 }
 
 // Sleeps as long as over() is true, until about `enough` are left or for two milliseconds.
@@ -87,8 +88,7 @@ void EngineImpl::throttle(uint64_t ticket) {
     lock_.lock();
     if (ring_.maybe_nonempty()) drain(kDrainLimit);
     const bool can_end = running_ > 0 || (!ready_.empty() && paused_ == 0) || !comm_.empty() ||
-                         device_ready_ > 0 || (streams_in_use_ && streams_->outstanding()) ||
-                         ring_.maybe_nonempty();
+                         device_ready_ > 0 || streams_busy_ || ring_.maybe_nonempty();
     const bool tokens = tokens_.load(std::memory_order_relaxed) > 0;
     if (can_end || !tokens) {
       stuck_since = 0;

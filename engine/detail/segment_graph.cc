@@ -21,10 +21,11 @@ struct GraphReplayFunction {
 class InsideNode {
  public:
   InsideNode(const SegmentImpl& segment, uint32_t index)
-      : segment_(std::exchange(tls.segment, &segment)), node_(std::exchange(tls.node, index)) {}
+      : segment_(std::exchange(current_task.segment, &segment)),
+        node_(std::exchange(current_task.node, index)) {}
   ~InsideNode() {
-    tls.segment = segment_;
-    tls.node = node_;
+    current_task.segment = segment_;
+    current_task.node = node_;
   }
   InsideNode(const InsideNode&) = delete;
 

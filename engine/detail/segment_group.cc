@@ -102,7 +102,7 @@ void SegmentGroup::give_back(Op*& chain) noexcept {
 
 void SegmentGroup::replay(const std::shared_ptr<SegmentImpl>& segment, int priority) {
   const OpCold& first = segment->ops_[0]->cold();
-  if (tls.recording == nullptr || tls.recording_engine != &engine_) {
+  if (current_task.recording == nullptr || current_task.recording_engine != &engine_) {
     struct Argument {
       SegmentGroup* group;
       const std::shared_ptr<SegmentImpl>& segment;
@@ -183,7 +183,7 @@ void SegmentGroup::ended(Op* op) {
   if (op->flags & kOpFailed) {
     state.ran = true;
     fail(replay_, node.failure, End::failed);
-    node.failure->release();
+    node.failure->release_later();
   } else if (op->flags & (kOpSkip | kOpCancelled)) {
     state.skipped = true;
     if (Failure* cause = DependencyState<EngineImpl>::cause_of(op)) fail(replay_, cause, End::inherited);
@@ -223,22 +223,15 @@ void SegmentGroup::cancel_all(SegmentGroup* first) {
 // the last to hold the segment, and so the functions.
 void SegmentGroup::finish() {
   ReplayClosure& state = replay_of(replay_);
-  if (state.failure == nullptr && state.cancelled && state.skipped) {
-    const OpCold& cold = replay_->cold();
-    state.failure = failure_of(std::make_exception_ptr(Cancelled("cancelled before all of it had started")),
-                               cold.name, cold.where);
-    state.failure->observed.store(true, std::memory_order_relaxed);  // who cancels knows
-    state.end = End::cancelled;
-  }
+  if (state.failure == nullptr && state.cancelled && state.skipped) state.end = End::cancelled;
   if (engine_.profiler_.tracking()) {
     for (const Op* op : shells_) engine_.profiler_.released(op);
   }
   (previous_ != nullptr ? previous_->next_ : engine_.groups_) = next_;
   if (next_ != nullptr) next_->previous_ = previous_;
   state.group = nullptr;
-  replay_->next() = engine_.ended_replays_;
-  engine_.ended_replays_ = replay_;
-  engine_.special_ = true;
+  replay_->next() = engine_.after_.replays;
+  engine_.after_.replays = replay_;
   replay_ = nullptr;
 }
 
@@ -251,9 +244,8 @@ void EngineImpl::start_replay(Op* replay) {
     return;
   }
   state.group = nullptr;
-  replay->next() = ended_replays_;
-  ended_replays_ = replay;
-  special_ = true;
+  replay->next() = after_.replays;
+  after_.replays = replay;
 }
 
 void EngineImpl::end_node(Op* op) { node_of(op).group->ended(op); }
@@ -294,7 +286,7 @@ void EngineImpl::end_replay(Op* replay) {
       finish_op(replay, unless_ran, failure);
       break;
   }
-  failure->release();
+  failure->release_later();
 }
 
 // No lock.
@@ -304,7 +296,16 @@ void EngineImpl::end_replays(Op* replays) {
       InsideOperations inside(this);  // what the destructors of functions do
       for (Op* op = replays; op != nullptr; op = op->next()) {
         inside.enter(op);
-        replay_of(op).segment.reset();
+        ReplayClosure& state = replay_of(op);
+        state.segment.reset();
+        const OpCold& cold = op->cold();
+        if (state.end == End::flagged && (op->flags & kOpCancelled)) {
+          state.failure = failure_of_cancelled(cold.name, cold.where);
+        } else if (state.end == End::cancelled) {
+          const auto error = std::make_exception_ptr(Cancelled("cancelled before all of it had started"));
+          state.failure = failure_of(error, cold.name, cold.where);
+          state.failure->observed.store(true, std::memory_order_relaxed);  // the caller of cancel() knows
+        }
       }
     }
     lock_.lock();
@@ -315,7 +316,7 @@ void EngineImpl::end_replays(Op* replays) {
     }
     if (internal_ != nullptr) settle_internal();
     // (Taken here, so that a long row of replays needs no deep stack.)
-    replays = std::exchange(ended_replays_, nullptr);
+    replays = std::exchange(after_.replays, nullptr);
     unlock();
   }
   if (inline_mode_) {

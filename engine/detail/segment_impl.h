@@ -56,6 +56,7 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   void run_graph(const RunContext& context) const;
 
   const EngineImpl& engine() const { return engine_; }
+  bool engine_gone() const { return memory_->engine_gone.load(std::memory_order_acquire); }
   size_t operations() const { return ops_.size(); }
   Op* operation(uint32_t index) const { return ops_[index]; }
   size_t edges() const { return edges_.size(); }

@@ -141,7 +141,7 @@ void SegmentRun::spoil_successors(uint32_t index) {
 template <bool kShared, bool kFenced>
 bool SegmentRun::participate(Participant& me) {
   EngineImpl& engine = segment_->engine_;
-  const SegmentImpl* const outer = std::exchange(tls.segment, segment_.get());
+  const SegmentImpl* const outer = std::exchange(current_task.segment, segment_.get());
   const bool check = engine.options().mode == EngineMode::check;
   RunContext context;
   context.check_ = check;
@@ -179,7 +179,7 @@ bool SegmentRun::participate(Participant& me) {
       if (failure_.load(std::memory_order_relaxed) != nullptr && skips(index)) [[unlikely]] {
         spoil_successors(index);
       } else {
-        tls.node = index;
+        current_task.node = index;
         const int64_t begin_ns = unusual && tracing ? now_ns() : 0;
         if (unusual) context.op_ = segment_->ops_[index];
         try {
@@ -223,7 +223,7 @@ bool SegmentRun::participate(Participant& me) {
       }
     }
   }
-  tls.segment = outer;
+  current_task.segment = outer;
   me.ran = ran;
   return converted;
 }

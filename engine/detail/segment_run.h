@@ -32,6 +32,7 @@ class SegmentRun : public std::enable_shared_from_this<SegmentRun> {
   bool rob(Participant& participant);
 
  private:
+  friend class EngineImpl;
   using Range = std::pair<size_t, size_t>;
 
   SegmentRun(std::shared_ptr<SegmentImpl> segment, Completion done)
@@ -62,6 +63,9 @@ class SegmentRun : public std::enable_shared_from_this<SegmentRun> {
   std::vector<uint32_t> pool_;  // offered to others: nodes,
   std::vector<Range> ranges_;   // and roots
   bool shared_ = false;         // the engine knows of it, and counters are decremented atomically
+  // ---- under the engine's lock, while it knows of it ----
+  SegmentRun* next_shared_ = nullptr;
+  std::shared_ptr<SegmentRun> self_;
 };
 
 }  // namespace mx::detail

@@ -19,21 +19,32 @@ void EngineImpl::drain(size_t limit) {
     if (ops[i]->links > 2) __builtin_prefetch(reinterpret_cast<char*>(ops[i]) + 64, 1);
   }
   const bool tracking = profiler_.tracking();
-  const uint8_t epoch = static_cast<uint8_t>(epoch_);
-  epoch_count_[epoch] += static_cast<uint32_t>(n);  // (all at once: nothing ends before the last is linked)
+  const uint16_t epoch = epochs_.open();
+  epochs_.add(epoch, static_cast<uint32_t>(n));  // (all at once: nothing ends before the last is linked)
   for (size_t i = 0; i < n; ++i) {
     Op* op = ops[i];
     op->epoch = epoch;
     if (tracking) [[unlikely]]
       op->type == &kReplayGroupType ? SegmentGroup::linked(profiler_, op) : profiler_.linked(op);
-    if (!op->ordinary() && hurries(op)) [[unlikely]] {
-      hurried_.fetch_sub(1, std::memory_order_relaxed);
-      attention_.fetch_sub(1, std::memory_order_relaxed);
+    if (!op->ordinary()) [[unlikely]] {
+      if (hurries(op)) {
+        hurried_.fetch_sub(1, std::memory_order_relaxed);
+        attention_.fetch_sub(1, std::memory_order_relaxed);
+      }
+      // From here on in the order of the program, handles to the variable are stale.
+      if (op->type == &kDeleteType) ++op->link(0).var()->generation;
     }
     deps_.link(op);
   }
   if (internal_ != nullptr) [[unlikely]]
     settle_internal();
+}
+
+// A push that has looked at its handles can be overtaken by a deletion of one of the variables. The memory of
+// the variable may serve another one by now: so the operation is not queued there, and fails.
+void EngineImpl::deleted_before(Op* op, Link& link) {
+  link.set(&nowhere_, Access::read);
+  if (op->device != kInternalLane) mark_stale(op);
 }
 
 void EngineImpl::release_extras(Op* op) {
@@ -45,27 +56,27 @@ void EngineImpl::complete_unusual(Op* op) {
   if (op->flags & kOpNode) return end_node(op);
   if (op->flags & kOpHasBytes) {
     ended_bytes_ += bytes_of(op);
-    bytes_used_ = special_ = true;
+    special_ = true;  // this once: to publish them
   }
   if (op->flags & kOpFailed) {
     Failure* failure = op->failure();
     ++failed_ops_;
     count_error(failure);
-    finish_op(op, Outcome::failed, failure);
-    failure->release();
+    finish_op(op, is_stale(op) ? Outcome::skipped : Outcome::failed, failure);
+    failure->release_later();
   } else if (op->flags & kOpCancelled) {
-    Failure* failure = failure_of_cancelled(op->cold().name, op->cold().where);
-    failure->observed.store(true, std::memory_order_relaxed);  // who cancels knows
+    Failure* failure = op->failure();                          // made by the thread that found it cancelled
+    failure->observed.store(true, std::memory_order_relaxed);  // the caller of cancel() knows
     ++skipped_ops_;
     count_error(failure);
     finish_op(op, Outcome::skipped, failure);
-    failure->release();
+    failure->release_later();
   } else if (op->flags & kOpSkip) {
     ++skipped_ops_;
     Failure* cause = deps_.cause_of(op);
     cause->retain();
     finish_op(op, Outcome::skipped, cause);
-    cause->release();
+    cause->release_later();
   } else {
     finish_op(op, Outcome::done, nullptr);
   }
@@ -84,7 +95,7 @@ void EngineImpl::ready_special(Op* op) {
   }
   special_ = true;
   if (op->device == 0) {
-    if (streams_in_use_ && !streams_->host_may_start(op)) return;
+    if (streams_busy_ && !streams_->host_may_start(op)) return;
     ready_.push(op);
     return;
   }
@@ -93,7 +104,7 @@ void EngineImpl::ready_special(Op* op) {
     lane.ready.push(op);
     ++device_ready_;
   } else {
-    if (streams_in_use_ && !streams_->host_may_start(op)) return;
+    if (streams_busy_ && !streams_->host_may_start(op)) return;
     comm_.push(op);
   }
 }
@@ -113,13 +124,9 @@ void EngineImpl::count_error(Failure* failure) {
 }
 
 void EngineImpl::check_epoch_waiters() {
-  while (oldest_epoch_ < epoch_ && epoch_count_[oldest_epoch_ & 255] == 0) ++oldest_epoch_;
   for (Waiter* waiter = epoch_waiters_; waiter != nullptr;) {
     Waiter* next = waiter->next;
-    if (oldest_epoch_ > waiter->epoch ||
-        (oldest_epoch_ == waiter->epoch && epoch_count_[oldest_epoch_ & 255] == 0)) {
-      finish_waiter(*waiter);
-    }
+    if (epochs_.over(waiter->end)) finish_waiter(*waiter);
     waiter = next;
   }
 }
@@ -142,7 +149,7 @@ void EngineImpl::maybe_landed(VarBlock* var, StreamPoint point, Failure* failure
       if (waiter->landing == point) {
         if (failure != nullptr && (waiter->failure == nullptr || waiter->recoverable)) {
           failure->retain();
-          if (waiter->failure != nullptr) waiter->failure->release();
+          if (waiter->failure != nullptr) waiter->failure->release_later();
           waiter->failure = failure;
         }
         finish_waiter(*waiter);
@@ -154,7 +161,7 @@ void EngineImpl::maybe_landed(VarBlock* var, StreamPoint point, Failure* failure
   }
 }
 
-void EngineImpl::retired(uint8_t epoch, uint64_t bytes, Failure* failure, bool inherited) {
+void EngineImpl::retired(uint16_t epoch, uint64_t bytes, Failure* failure, bool inherited) {
   ended_bytes_ += bytes;
   ++ended_count_;
   if (failure != nullptr) {
@@ -189,30 +196,30 @@ void EngineImpl::settle_internal() {
 
 // Not before the last pin, and the last thread that waits for a version of it to land.
 void EngineImpl::give_deleted_var(VarBlock* var) {
-  if ((var->flags & (kVarDeleted | kVarWatched)) == kVarDeleted && !pins_.contains(var)) give_var(var);
+  if ((var->flags & (kVarDeleted | kVarWatched | kVarPinned)) == kVarDeleted) give_var(var);
 }
 
 void EngineImpl::give_var(VarBlock* var) {
   deps_.set_failure(var, nullptr, false);
   if (var->marks != nullptr) streams_->forget(var);
   var->flags = 0;
-  var_pool_.give(var);
+  var_pool_.end_life();
+  VarPool::next_dead(var) = after_.vars;
+  after_.vars = var;
 }
 
 void EngineImpl::pin(const std::vector<Link>& vars) {
   lock_.lock();
-  size_t pinned = 0;
-  try {
-    for (; pinned < vars.size(); ++pinned) ++pins_[vars[pinned].var()];
-  } catch (...) {  // no memory
-    while (pinned-- > 0) {
-      const auto pin = pins_.find(vars[pinned].var());
-      if (--pin->second == 0) pins_.erase(pin);
+  const bool live = std::all_of(vars.begin(), vars.end(), [](const Link& link) {
+    return link.generation == Link::kAnyGeneration || link.generation == link.var()->generation;
+  });
+  if (live) {
+    for (const Link& link : vars) {
+      if (VarPool::pins_of(link.var())++ == 0) link.var()->flags |= kVarPinned;
     }
-    unlock();
-    throw;
   }
   unlock();
+  MX_CHECK(live, InvalidHandle, "[record] expected live variables, got one that another thread has deleted");
 }
 
 void EngineImpl::unpin(const std::vector<Link>& vars) {
@@ -223,19 +230,20 @@ void EngineImpl::unpin(const std::vector<Link>& vars) {
 
 void EngineImpl::unpin_locked(const std::vector<Link>& vars) {
   for (const Link& link : vars) {
-    const auto pin = pins_.find(link.var());
-    if (--pin->second > 0) continue;
-    pins_.erase(pin);
+    if (--VarPool::pins_of(link.var()) > 0) continue;
+    link.var()->flags &= static_cast<uint8_t>(~kVarPinned);
     give_deleted_var(link.var());
   }
 }
 
-// What is rarely there: paused, other lanes, priorities, replays, bytes.
+// Rare states: a pause, devices and other lanes, priorities, replays, bytes. They are looked at behind the
+// one flag `special_`, which is cleared here as soon as none of them is there.
 void EngineImpl::publish_special() {
   size_t hint = device_ready_;
   if (computing() < threads_) {
     hint += ready_.size();
-    for (const auto& run : shared_runs_) hint += run->wants_company();
+    for (const SegmentRun* run = shared_runs_; run != nullptr; run = run->next_shared_)
+      hint += run->wants_company();
   }
   if (communicating_ < threads_) hint += comm_.size();
   ready_hint_.store(paused_ > 0 ? 0 : static_cast<uint32_t>(hint), std::memory_order_relaxed);
@@ -244,8 +252,8 @@ void EngineImpl::publish_special() {
     urgent_shown_ = !urgent_shown_;
     attention_.fetch_add(urgent_shown_ ? 1u : ~0u, std::memory_order_relaxed);
   }
-  special_ = fuzz_ || paused_ > 0 || lanes_.size() > 1 || !shared_runs_.empty() || ready_.has_priorities() ||
-             urgent_shown_ || bytes_used_;
+  special_ = fuzz_ || paused_ > 0 || streams_busy_ || device_ready_ > 0 || !comm_.empty() ||
+             communicating_ > 0 || shared_runs_ != nullptr || ready_.has_priorities() || urgent_shown_;
 }
 
 void EngineImpl::wake_throttled() {
@@ -257,6 +265,7 @@ void EngineImpl::wake_throttled() {
 void EngineImpl::cancel() {
   check_usable("cancel");
   flush_bulk();
+  const auto slabs = var_pool_.slabs();  // (what is pushed to variables of later ones comes after this call)
   lock_.lock();
   drain_to(ring_.tail());
   scavenge(true);
@@ -268,7 +277,8 @@ void EngineImpl::cancel() {
   ready_.for_each(mark);
   comm_.for_each(mark);
   for (auto& lane : lanes_) lane->ready.for_each(mark);
-  var_pool_.for_each([&](VarBlock& var) {
+  if (streams_) streams_->for_each_parked(mark);
+  VarPool::for_each(slabs, [&](VarBlock& var) {
     for (Link* link = var.head; link != nullptr; link = link->next) mark(op_of(link));
   });
   unlock();

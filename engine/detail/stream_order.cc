@@ -12,9 +12,12 @@
 
 namespace mx::detail {
 
-namespace {
+StreamOrder::Issue::Issue() = default;
+StreamOrder::Issue::~Issue() = default;
 
-void throw_if_lost(const Device& device) {
+void StreamOrder::throw_if_lost(Context context) {
+  assert_no_engine_lock();
+  const Device& device = get_device(context);
   const std::exception_ptr error = device.lost();
   if (error == nullptr) [[likely]]
     return;
@@ -28,8 +31,6 @@ void throw_if_lost(const Device& device) {
   }
 }
 
-}  // namespace
-
 // --- The parts of the state.
 
 void StreamState::reserve_next() {
@@ -39,41 +40,38 @@ void StreamState::reserve_next() {
   ring.swap(larger);
 }
 
-Event* DeviceState::take_event() {
+Event* DeviceState::take_event(std::unique_ptr<Event>& fresh) {
   if (!free_events.empty()) {
     Event* event = free_events.back();
     free_events.pop_back();
     return event;
   }
   if (free_events.capacity() <= events.size()) free_events.reserve(2 * events.size() + 16);
-  return events.emplace_back(device->new_event()).get();
+  return events.emplace_back(std::move(fresh)).get();
 }
 
 StreamOrder::State::~State() {
   streams.clear();  // drains them, before what they record into goes
   for (StreamRecord& record : records.all()) {
     if (record.failure != nullptr) record.failure->release();
+    if (record.end_failure != nullptr) record.end_failure->release();
   }
 }
 
-DeviceState& StreamOrder::State::device_of(Context context) {
+DeviceState* StreamOrder::State::find_device(Context context) {
   for (const auto& device : devices) {
-    if (device->context == context) return *device;
+    if (device->context == context) return device.get();
   }
-  auto device = std::make_unique<DeviceState>();
-  device->context = context;
-  device->device = &get_device(context);
-  const int proposed = compute_streams > 0 ? compute_streams : device->device->properties().compute_streams;
-  device->lanes[static_cast<size_t>(StreamKind::compute)].limit = static_cast<size_t>(std::max(1, proposed));
-  return *devices.emplace_back(std::move(device));
+  return nullptr;
 }
 
-StreamState* StreamOrder::State::add_stream(DeviceState& device, StreamKind lane) {
+StreamState* StreamOrder::State::add_stream(DeviceState& device, StreamKind lane,
+                                            std::unique_ptr<Stream> made) {
   auto stream = std::make_unique<StreamState>();
   stream->device = &device;
   stream->lane = lane;
   stream->id = static_cast<StreamId>(streams.size());
-  stream->stream = device.device->new_stream(lane);
+  stream->stream = std::move(made);
   stream->clocks = no_clocks;
   auto& siblings = device.lanes[static_cast<size_t>(lane)].streams;
   siblings.reserve(siblings.size() + 1);
@@ -106,7 +104,9 @@ void StreamOrder::State::unref(StreamMarks* used) {
 void StreamOrder::State::unref(StreamRecord* record) {
   if (--record->refs != 0) return;
   if (record->event != nullptr) record->stream->device->give_event(record->event);
-  if (record->failure != nullptr) record->failure->release();
+  if (record->failure != nullptr) record->failure->release_later();
+  if (record->end_failure != nullptr) record->end_failure->release_later();
+  record->end_failure = nullptr;
   record->event = nullptr;
   record->failure = nullptr;
   records.give(record);
@@ -166,12 +166,41 @@ StreamOrder::StreamOrder(Listener& listener, int compute_streams)
 StreamOrder::~StreamOrder() = default;
 
 void StreamOrder::plan(Op* op, Context context, StreamKind lane, Issue& issue) {
+  throw_if_lost(context);
+  for (;;) {
+    const Missing missing = try_plan(op, context, lane, issue);
+    if (missing == Missing::nothing) return;
+    supply(missing, context, lane, issue);
+  }
+}
+
+void StreamOrder::supply(Missing missing, Context context, StreamKind lane, Issue& issue) {
+  assert_no_engine_lock();
+  Device& device = get_device(context);
+  if (missing == Missing::stream) issue.new_stream = device.new_stream(lane);
+  if (missing == Missing::event) issue.new_event = device.new_event();
+  if (missing != Missing::device) return;
+  auto made = std::make_unique<DeviceState>();
+  made->context = context;
+  made->device = &device;
+  const int limit = state_->compute_streams;
+  const int streams = limit > 0 ? limit : device.properties().compute_streams;
+  made->lanes[static_cast<size_t>(StreamKind::compute)].limit = static_cast<size_t>(std::max(1, streams));
+  issue.device = std::move(made);
+}
+
+StreamOrder::Missing StreamOrder::try_plan(Op* op, Context context, StreamKind lane, Issue& issue) {
   State& state = *state_;
   // First what can fail.
-  DeviceState& device = state.device_of(context);
-  throw_if_lost(*device.device);
+  DeviceState* const known = state.find_device(context);
+  if (known == nullptr && issue.device == nullptr) return Missing::device;
+  DeviceState& device = known != nullptr ? *known : *state.devices.emplace_back(std::move(issue.device));
   state.gather(op);
-  StreamState& stream = *state.choose(device, lane);
+  StreamState* chosen = state.choose(device, lane);
+  if (chosen == nullptr && issue.new_stream == nullptr) return Missing::stream;
+  if (device.free_events.empty() && issue.new_event == nullptr) return Missing::event;
+  if (chosen == nullptr) chosen = state.add_stream(device, lane, std::move(issue.new_stream));
+  StreamState& stream = *chosen;
   stream.reserve_next();
   size_t links = 0;
   Failure* inherited = nullptr;
@@ -194,7 +223,7 @@ void StreamOrder::plan(Op* op, Context context, StreamKind lane, Issue& issue) {
     record->dependences.reserve(state.gathered.size() + state.front.size());
     record->touches.clear();
     record->touches.reserve(links);
-    event = device.take_event();
+    event = device.take_event(issue.new_event);
     clocks = state.clocks_after_waits(stream);
   } catch (...) {
     if (event != nullptr) device.give_event(event);
@@ -215,7 +244,6 @@ void StreamOrder::plan(Op* op, Context context, StreamKind lane, Issue& issue) {
   record->name = cold.name;
   record->where = cold.where;
   record->event = event;
-  record->end_error = nullptr;
   record->failure = inherited;
   record->inherited = inherited != nullptr;
   if (inherited != nullptr) inherited->retain();
@@ -249,23 +277,25 @@ void StreamOrder::plan(Op* op, Context context, StreamKind lane, Issue& issue) {
   issue.clock = record->clock;
   issue.event = event;
   issue.record = record;
-  issue.begin_error = nullptr;
-  issue.end_error = nullptr;
+  return Missing::nothing;
 }
 
 void StreamOrder::begin(Issue& issue) {
+  assert_no_engine_lock();
   try {
     for (const Event* event : issue.waits) issue.stream->wait(*event);
   } catch (...) {
     issue.begin_error = std::current_exception();
+    issue.begin_failure = failure_of(issue.begin_error, issue.record->name, issue.record->where);
   }
 }
 
 void StreamOrder::end(Issue& issue) {
+  assert_no_engine_lock();
   try {
     issue.stream->record(*issue.event);
   } catch (...) {
-    issue.end_error = std::current_exception();
+    issue.end_failure = failure_of(std::current_exception(), issue.record->name, issue.record->where);
   }
 }
 
@@ -275,11 +305,11 @@ void StreamOrder::issued(Op* op, Issue& issue, Failure* failure) {
   StreamState& stream = *record->stream;
   if (failure != nullptr) {
     failure->retain();
-    if (record->failure != nullptr) record->failure->release();
+    if (record->failure != nullptr) record->failure->release_later();
     record->failure = failure;
     record->inherited = false;
-  } else if (issue.begin_error != nullptr && record->failure == nullptr) {
-    record->failure = failure_of(issue.begin_error, record->name, record->where);
+  } else if (issue.begin_failure != nullptr && record->failure == nullptr) {
+    record->failure = std::exchange(issue.begin_failure, nullptr);
   }
   if (issue.begin_error != nullptr) [[unlikely]] {
     // The stream is ordered after no more than before; the points that it should have waited for are in the
@@ -292,9 +322,10 @@ void StreamOrder::issued(Op* op, Issue& issue, Failure* failure) {
     stream.clocks = record->clocks;
     stream.clocks->refs += 2;
   }
-  if (issue.end_error != nullptr) [[unlikely]] {
+  if (issue.begin_failure != nullptr) std::exchange(issue.begin_failure, nullptr)->release_later();
+  if (issue.end_failure != nullptr) [[unlikely]] {
     record->is_broken = true;
-    record->end_error = issue.end_error;
+    record->end_failure = std::exchange(issue.end_failure, nullptr);
     stream.device->give_event(record->event);
     record->event = nullptr;
   }
@@ -308,8 +339,6 @@ void StreamOrder::issued(Op* op, Issue& issue, Failure* failure) {
   issue.stream = nullptr;
   issue.event = nullptr;
   issue.record = nullptr;
-  issue.begin_error = nullptr;
-  issue.end_error = nullptr;
 }
 
 void StreamOrder::forget(VarBlock* var) {

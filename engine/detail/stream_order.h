@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "engine/detail/failure.h"
@@ -32,6 +33,7 @@
 namespace mx::detail {
 
 using StreamId = uint32_t;
+struct DeviceState;
 struct StreamRecord;
 
 /// A point in the order of a stream: everything up to its clock-th operation. Clock 0 is before the first.
@@ -63,7 +65,7 @@ class StreamOrder {
     /// An issued operation has ended on its device (failure: its own or inherited; null if it went well).
     /// `inherited`: it did not fail itself. A failure that was given to issued() comes here again, with
     /// inherited false. The versions it made have been poisoned before this call.
-    virtual void retired(uint8_t epoch, uint64_t bytes, Failure* failure, bool inherited) = 0;
+    virtual void retired(uint16_t epoch, uint64_t bytes, Failure* failure, bool inherited) = 0;
     /// A write to this variable, for which landed() has said no, has ended at that point (failure: as for
     /// retired(); it is what the version made there came to, even if others have replaced it). What landed()
     /// refused may have ended with it: ask again.
@@ -78,12 +80,24 @@ class StreamOrder {
     Stream* stream = nullptr;
     StreamId id = 0;
     uint64_t clock = 0;
-    std::vector<const Event*> waits;  // to wait for, in this order
-    Event* event = nullptr;           // recorded by end()
-    std::exception_ptr begin_error;   // from the device
-    std::exception_ptr end_error;     // likewise; issued() makes it the operation's failure
+    std::vector<const Event*> waits;   // to wait for, in this order
+    Event* event = nullptr;            // recorded by end()
+    std::exception_ptr begin_error;    // from the device
+    Failure* begin_failure = nullptr;  // what begin_error and
+    Failure* end_failure = nullptr;    // an error of end() make of the operation
     StreamRecord* record = nullptr;
+    // What the device has been asked for beforehand: see Missing.
+    std::unique_ptr<DeviceState> device;
+    std::unique_ptr<Stream> new_stream;
+    std::unique_ptr<Event> new_event;
+
+    Issue();
+    Issue(const Issue&) = delete;
+    ~Issue();
   };
+
+  /// What try_plan() needs and only the device can give.
+  enum class Missing : uint8_t { nothing, device, stream, event };
 
   StreamOrder(Listener& listener, int compute_streams);  // 0: DeviceProperties::compute_streams
   ~StreamOrder();
@@ -94,6 +108,12 @@ class StreamOrder {
   /// nothing has changed. The caller skips an operation with a poisoned input beforehand; one that is planned
   /// all the same inherits the cause.
   void plan(Op* op, Context context, StreamKind lane, Issue& issue);
+  /// The parts of plan(), for a caller that must not ask a device under the lock. supply() and
+  /// throw_if_lost() are called without it, and throw what the device throws.
+  ///   throw_if_lost(context); while ((missing = try_plan(...)) != Missing::nothing) supply(missing, ...);
+  Missing try_plan(Op* op, Context context, StreamKind lane, Issue& issue);
+  void supply(Missing missing, Context context, StreamKind lane, Issue& issue);
+  static void throw_if_lost(Context context);
 
   /// Enqueues the waits. No lock; calls on one stream must not overlap.
   static void begin(Issue& issue);
@@ -116,6 +136,14 @@ class StreamOrder {
   /// it when it may. True or then, poisoned inputs have set kOpSkip.
   bool host_may_start(Op* op);
 
+  /// Calls f(Op*) for every operation of the CPU that host_may_start() has refused and not yet released; for
+  /// some more than once.
+  template <class F>
+  void for_each_parked(F&& f) {
+    for_each_parked([](Op* op, void* g) { (*static_cast<std::remove_reference_t<F>*>(g))(op); },
+                    const_cast<void*>(static_cast<const void*>(&f)));
+  }
+
   /// Has the last write of the variable landed? False: maybe_landed() will tell when to ask again.
   bool landed(VarBlock* var) { return landed(var, var->writes_done); }
   /// The same for the write that made `version` (a value that writes_done has had), or a later one: a waiter
@@ -125,6 +153,12 @@ class StreamOrder {
   /// Retires what has ended. Queries at most one event per stream beyond those that have. Returns true while
   /// anything is outstanding.
   bool poll();
+  /// The parts of poll(), for a caller that must not ask a device under the lock:
+  ///   if (begin_poll()) { do { unlock; query(); lock; } while (continue_poll()); }
+  /// One thread polls at a time: begin_poll() is false if there is nothing to ask, or another thread polls.
+  bool begin_poll();
+  void query();          // without the lock
+  bool continue_poll();  // retires what has ended; false: the poll is over
   bool outstanding() const { return outstanding_ != 0; }
 
   /// The variable is gone: forgets its marks.
@@ -135,7 +169,11 @@ class StreamOrder {
 
  private:
   struct State;
-  void retire(StreamRecord* record, bool own_failure);
+  struct Query;
+  void retire(StreamRecord* record, Failure* own_failure);
+  void gather_queries();
+  void retry_postponed();
+  void for_each_parked(void (*f)(Op*, void*), void* argument);
 
   std::unique_ptr<State> state_;
   Listener& listener_;

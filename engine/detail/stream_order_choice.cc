@@ -111,7 +111,7 @@ StreamState* StreamOrder::State::choose(DeviceState& device, StreamKind lane_kin
   for (StreamState* stream : lane.streams) {
     if (stream->load() == 0) return stream;
   }
-  if (lane.streams.size() < lane.limit) return add_stream(device, lane_kind);
+  if (lane.streams.size() < lane.limit) return nullptr;
   if (StreamState* stream = best_tail(gathered)) return stream;
 
   // All are busy with something else: where it can begin first, then where it waits for least. (Not where

@@ -100,7 +100,8 @@ bool StreamOrder::landed(VarBlock* var, uint32_t version) {
   return false;
 }
 
-void StreamOrder::retire(StreamRecord* record, bool own_failure) {
+// `own_failure`: with which its device has ended it.
+void StreamOrder::retire(StreamRecord* record, Failure* own_failure) {
   State& state = *state_;
   for (const Dependence& dependence : record->dependences) {
     if (record->failure != nullptr) break;
@@ -109,9 +110,9 @@ void StreamOrder::retire(StreamRecord* record, bool own_failure) {
     record->failure->retain();
     record->inherited = true;
   }
-  if (own_failure && record->failure == nullptr) {
-    const std::exception_ptr error = record->event != nullptr ? record->event->error() : record->end_error;
-    record->failure = failure_of(error, record->name, record->where);
+  if (own_failure != nullptr && record->failure == nullptr) {
+    own_failure->retain();
+    record->failure = own_failure;
   }
   Failure* failure = record->failure;
   record->is_retired = true;
@@ -164,43 +165,117 @@ void StreamOrder::retire(StreamRecord* record, bool own_failure) {
 Failure* StreamOrder::take_early_failure(Op* op) { return std::exchange(early_failure(op), nullptr); }
 
 bool StreamOrder::poll() {
+  if (begin_poll()) {
+    do {
+      query();
+    } while (continue_poll());
+  }
+  return outstanding_ != 0;
+}
+
+bool StreamOrder::begin_poll() {
   State& state = *state_;
-  const uint64_t poll = ++state.polls;
-  // Streams that only wait for points of other streams to retire are looked at again while any point does.
-  for (bool progress = true; progress;) {
-    progress = false;
-    for (size_t i = 0; i < state.active.size(); ++i) {
-      StreamState& stream = *state.active[i];
-      while (stream.pending_poll != poll && stream.load() != 0) {
-        StreamRecord* record = stream.at(stream.retired + 1);
-        if (!record->is_issued) {
-          stream.pending_poll = poll;
-          break;
-        }
-        if (!dependences_retired(*record)) break;
-        const EventStatus status = record->event != nullptr ? record->event->query() : EventStatus::failed;
-        if (status == EventStatus::pending) {
-          stream.pending_poll = poll;
-          break;
-        }
-        // An event that was never recorded means that end() was forgotten: better an error than no end.
-        retire(record, status != EventStatus::complete);
-        progress = true;
+  if (state.polling) return false;
+  ++state.polls;
+  gather_queries();
+  if (state.query_count == 0) {
+    retry_postponed();
+    return false;
+  }
+  state.polling = true;
+  return true;
+}
+
+// The first operations of each stream that have been issued and whose dependences have retired: only those
+// can retire now. None of a stream whose head this poll has found pending.
+void StreamOrder::gather_queries() {
+  constexpr uint64_t kAhead = 8;  // so that one round retires several
+  State& state = *state_;
+  state.query_count = 0;
+  const size_t streams = state.active.size();
+  for (size_t i = 0; i < streams; ++i) {
+    StreamState& stream = *state.active[(state.poll_turn + i) % streams];
+    if (stream.pending_poll == state.polls) continue;
+    const uint64_t last = std::min(stream.tail, stream.retired + kAhead);
+    for (uint64_t clock = stream.retired + 1; clock <= last; ++clock) {
+      StreamRecord* record = stream.at(clock);
+      if (!record->is_issued || !dependences_retired(*record)) break;
+      if (state.query_count == State::kQueries) {
+        state.poll_turn = (state.poll_turn + i) % streams;
+        return;
       }
+      state.queries[state.query_count++] = {record, EventStatus::pending, nullptr};
     }
   }
+}
+
+// No operation that is asked about can retire meanwhile, since only the thread that polls retires; so its
+// event keeps its generation, and its name and place do not change.
+void StreamOrder::query() {
+  assert_no_engine_lock();
+  State& state = *state_;
+  const StreamState* pending = nullptr;
+  for (size_t i = 0; i < state.query_count; ++i) {
+    Query& query = state.queries[i];
+    StreamRecord& record = *query.record;
+    if (record.stream == pending) continue;
+    // An event that was never recorded means that end() was forgotten: better an error than no end.
+    query.status = record.event != nullptr ? record.event->query() : EventStatus::failed;
+    if (query.status == EventStatus::pending) {
+      pending = record.stream;
+    } else if (query.status != EventStatus::complete && record.end_failure == nullptr) {
+      const std::exception_ptr error = record.event != nullptr ? record.event->error() : nullptr;
+      query.failure = failure_of(error, record.name, record.where);
+    }
+  }
+}
+
+bool StreamOrder::continue_poll() {
+  State& state = *state_;
+  bool progress = false;
+  for (size_t i = 0; i < state.query_count; ++i) {
+    Query& query = state.queries[i];
+    StreamRecord* record = query.record;
+    StreamState& stream = *record->stream;
+    Failure* const failure = query.failure != nullptr ? query.failure : record->end_failure;
+    if (query.status == EventStatus::pending) {
+      stream.pending_poll = state.polls;
+    } else if (dependences_retired(*record)) {
+      retire(record, query.status == EventStatus::complete ? nullptr : failure);
+      progress = true;
+    }
+    if (query.failure != nullptr) query.failure->release_later();
+    query.failure = nullptr;
+  }
+  // Streams that only wait for points of other streams to retire are looked at again while any point does.
+  if (progress) gather_queries();
+  if (progress && state.query_count > 0) return true;
+  state.polling = false;
   size_t kept = 0;
   for (StreamState* stream : state.active) {
     stream->is_active = stream->load() != 0;
     if (stream->is_active) state.active[kept++] = stream;
   }
   state.active.resize(kept);
-  for (Op* op = std::exchange(state.postponed, nullptr); op != nullptr;) {
+  retry_postponed();
+  return false;
+}
+
+void StreamOrder::retry_postponed() {
+  for (Op* op = std::exchange(state_->postponed, nullptr); op != nullptr;) {
     Op* next = op->next();
     if (host_may_start(op)) listener_.host_may_start(op);
     op = next;
   }
-  return outstanding_ != 0;
+}
+
+void StreamOrder::for_each_parked(void (*f)(Op*, void*), void* argument) {
+  for (Op* op = state_->postponed; op != nullptr; op = op->next()) f(op, argument);
+  for (StreamState* stream : state_->active) {
+    for (uint64_t clock = stream->retired + 1; clock <= stream->tail; ++clock) {
+      for (const HostWait* wait : stream->at(clock)->host_waits) f(wait->op, argument);
+    }
+  }
 }
 
 }  // namespace mx::detail

@@ -107,14 +107,14 @@ struct StreamRecord {
   bool is_broken = false;  // it could not be ordered, or not be recorded: it does not stand for what it
                            // depends on, and dependants look through it
   bool inherited = false;
-  uint8_t epoch = 0;
+  uint16_t epoch = 0;
   ReplayRef replay;  // of a node
   uint64_t bytes = 0;
   const char* name = nullptr;
   std::source_location where;
   ClockVector* clocks = nullptr;
-  Event* event = nullptr;  // null while recording has failed
-  std::exception_ptr end_error;
+  Event* event = nullptr;          // null while recording has failed
+  Failure* end_failure = nullptr;  // recording has failed with it
   Failure* failure = nullptr;
   std::vector<Dependence> dependences;  // data ones, and those waited for
   std::vector<Touch> touches;
@@ -155,8 +155,15 @@ struct DeviceState {
   std::vector<std::unique_ptr<Event>> events;
   std::vector<Event*> free_events;
 
-  Event* take_event();
+  Event* take_event(std::unique_ptr<Event>& fresh);  // there is one that is free, or `fresh`
   void give_event(Event* event) noexcept { free_events.push_back(event); }
+};
+
+/// What a poll asks of one operation's device.
+struct StreamOrder::Query {
+  StreamRecord* record = nullptr;
+  EventStatus status = EventStatus::pending;
+  Failure* failure = nullptr;  // if status == failed; owned
 };
 
 struct StreamOrder::State {
@@ -164,8 +171,8 @@ struct StreamOrder::State {
   ~State();
 
   // --- stream_order.cc
-  DeviceState& device_of(Context context);
-  StreamState* add_stream(DeviceState& device, StreamKind lane);
+  DeviceState* find_device(Context context);
+  StreamState* add_stream(DeviceState& device, StreamKind lane, std::unique_ptr<Stream> made);
   /// The record at a point, null when it has retired (or there is none).
   StreamRecord* live(StreamPoint point) const {
     if (point.clock == 0) return nullptr;
@@ -190,6 +197,7 @@ struct StreamOrder::State {
   void gather(Op* op);
   void gather(StreamRecord* record, bool data);
   void reduce();
+  /// Null: on a new stream, which is to be made.
   StreamState* choose(DeviceState& device, StreamKind lane);
   static bool covers(const StreamState& stream, const StreamRecord& record) {
     return record.stream == &stream || stream.clocks->of(record.stream->id) >= record.clock;
@@ -212,6 +220,11 @@ struct StreamOrder::State {
   uint64_t sequence = 0;
   uint64_t now_step = 0;  // the last that has ended
   uint64_t polls = 0;
+  bool polling = false;  // some thread is between begin_poll() and the end of that poll
+  size_t poll_turn = 0;  // the stream where the next look begins
+  static constexpr size_t kQueries = 64;
+  Query queries[kQueries];  // of the thread that polls
+  size_t query_count = 0;
 
   // Scratch of one plan().
   uint64_t visit = 0;

@@ -6,7 +6,9 @@
 //
 // A producer claims the place itself: the first slot that is empty *for its round* becomes its operation by
 // one compare-and-swap. So there is no moment between a claim and a store in which a preempted producer
-// holds up everybody behind it, as with a ticket counter; the tail is only a hint of where to look first.
+// holds up everybody behind it, as with a ticket counter. Where to look first each producer remembers itself
+// (the place behind its own last item): no word that all producers write can be moved back by one that was
+// preempted.
 // An empty slot holds the ticket it waits for, (ticket << 1) | 1, so a producer that slept through a whole
 // round fails its swap instead of writing into the wrong place.
 //
@@ -30,33 +32,39 @@ class SubmitRing {
 
   size_t capacity() const { return mask_ + 1; }
 
-  /// Any thread. Returns the item's place in the order, or kFull.
-  uint64_t try_push(T* item) {
-    uint64_t ticket = tail_hint_.load(std::memory_order_relaxed);
+  /// Any thread. Returns the item's place in the order, or kFull. `hint` is the calling thread's: 0 at its
+  /// first push to this ring, and kept from one push to the next.
+  uint64_t try_push(T* item, uint64_t& hint) {
+    uint64_t ticket = hint;
     for (;;) {
-      // The head must be read before the slot: then the slot is known to have left the round before. Who
-      // reads an old head from another producer must see what that one saw (acquire, release), or it could
-      // take the round before for this one and leave a hole behind.
+      // The head must be read before the slot: then the slot is known to have left the round before. A
+      // producer that reads another one's known_head_ must see what that one saw (acquire, release), or it
+      // could take the round before for this one and leave a hole behind.
       if (ticket - known_head_.load(std::memory_order_acquire) > mask_) {
         const uint64_t head = head_.load(std::memory_order_acquire);
         known_head_.store(head, std::memory_order_release);
-        if (ticket - head > mask_ && static_cast<int64_t>(ticket - head) > 0) return kFull;
+        if (static_cast<int64_t>(ticket - head) < 0) {
+          ticket = head;  // everything before has been consumed
+        } else if (ticket - head > mask_) {
+          hint = ticket;
+          return kFull;
+        }
       }
       Atomic<uintptr_t>& slot = slots_[ticket & mask_];
       uintptr_t seen = slot.load(std::memory_order_relaxed);
       if (seen == empty(ticket) &&
           slot.compare_exchange_strong(seen, reinterpret_cast<uintptr_t>(item), std::memory_order_seq_cst)) {
         // (Sequentially consistent for wake_after_submit(), which must not look past it.)
-        tail_hint_.store(ticket + 1, std::memory_order_relaxed);
+        hint = ticket + 1;
         return ticket;
       }
-      ++ticket;  // filled by somebody, or even consumed
+      ++ticket;  // another producer has filled this place, and it may even have been consumed
     }
   }
 
-  /// The place after the last item whose push happened before this call.
+  /// The place after the last item whose push happened before this call. Looks at every item that is there.
   uint64_t tail() const {
-    uint64_t ticket = tail_hint_.load(std::memory_order_relaxed);
+    uint64_t ticket = head_.load(std::memory_order_acquire);
     while (ticket - head_.load(std::memory_order_acquire) <= mask_ ||
            static_cast<int64_t>(ticket - head_.load(std::memory_order_acquire)) < 0) {
       if (slots_[ticket & mask_].load(std::memory_order_acquire) == empty(ticket)) break;
@@ -99,9 +107,8 @@ class SubmitRing {
 
   const size_t mask_;
   std::unique_ptr<Atomic<uintptr_t>[]> slots_;
-  // Written by producers.
-  alignas(64) Atomic<uint64_t> tail_hint_{0};
-  Atomic<uint64_t> known_head_{0};  // an old value of head_, next to the hint, to spare producers its line
+  // Written by producers, once a round: an old value of head_, which spares them the line of the consumer.
+  alignas(64) Atomic<uint64_t> known_head_{0};
   // Written by the consumer.
   alignas(64) Atomic<uint64_t> head_{0};
 };

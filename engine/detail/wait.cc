@@ -2,7 +2,8 @@
 //
 // A waiter sleeps only when there is nothing it can do: a thread that sleeps costs some 20 us to wake. It
 // runs ready operations that what it waits for depends on, never others, so that unrelated long work cannot
-// delay it. For wait_all() everything is on the way.
+// delay it. For wait_all() everything is on the way. A wait with a limit runs nothing: any operation may take
+// longer than there is time.
 #include <algorithm>
 #include <optional>
 
@@ -13,6 +14,7 @@
 #include "engine/detail/hold.h"
 #include "engine/detail/segment_group.h"
 #include "engine/detail/segment_impl.h"
+#include "engine/device/host_stream.h"
 
 namespace mx::detail {
 
@@ -22,16 +24,28 @@ namespace {
 constexpr int kWalkLimit = 512;
 constexpr size_t kReadyLimit = 64;
 
+// A waiter that sleeps looks again after this time, and twice as long each time that it finds nothing: so it
+// is late by no more than it has waited already.
+constexpr int64_t kFirstNapNs = 1'000'000;
+constexpr int64_t kLastNapNs = 64'000'000;
+constexpr int64_t kMostMs = 1'000'000'000'000;  // so that no deadline overflows
+
 }  // namespace
 
 void EngineImpl::refuse_inside_operation(const char* call) const {
-  if (!inside_operation() && tls.recording == nullptr) [[likely]]
+  if (!inside_operation() && current_task.recording == nullptr && HostStream::current() == nullptr) [[likely]]
     return;
-  MX_CHECK(tls.recording == nullptr || tls.recording_engine != this, InvalidState, "[", call,
+  MX_CHECK(
+      HostStream::current() == nullptr, InvalidState, "[", call,
+      "] expected to be called outside of operations, got a call inside a task of a stream: it could wait "
+      "for itself; use push_async to go on when something is done");
+  MX_CHECK(current_task.recording == nullptr || current_task.recording_engine != this, InvalidState, "[",
+           call,
            "] expected to be called outside of record(), got a call while recording: nothing recorded runs "
            "before the segment is replayed");
   if (!inside_operation()) return;
-  Op* op = tls.segment != nullptr ? tls.segment->operation(tls.node) : tls.running;
+  Op* op = current_task.segment != nullptr ? current_task.segment->operation(current_task.node)
+                                           : current_task.operation;
   throw InvalidState(concat("[", call, "] expected to be called outside of operations, got a call inside '",
                             name_or_default(op->cold().name), "' (pushed at ", place(op->cold().where),
                             "): it could wait for itself; use push_async to go on when something is done"));
@@ -47,6 +61,10 @@ bool EngineImpl::wait(Var v, int64_t timeout_ms) {
   waiter.var = var;
   lock_.lock();
   drain_to(ring_.tail());
+  if (var->generation != v.generation) [[unlikely]] {  // another thread has deleted it meanwhile
+    unlock();
+    refuse_var(v, "wait");
+  }
   if ((var->flags & kVarKept) && var->holder->hold->pending()) give_up(var);
   waiter.target = var->writes_linked;
   if (var->writes_done == waiter.target) version_made(waiter);
@@ -60,6 +78,7 @@ bool EngineImpl::wait(Var v, int64_t timeout_ms) {
   }
   unlock();
   rouse();
+  if (in_time) await_release(waiter);
   if (!in_time) {
     if (waiter.failure != nullptr) waiter.failure->release();
     return false;
@@ -77,15 +96,30 @@ bool EngineImpl::wait(Var v, int64_t timeout_ms) {
 bool EngineImpl::drain_all(int64_t timeout_ms) {
   Waiter waiter;
   lock_.lock();
+  while (!epochs_.has_room()) {
+    const size_t size = epochs_.size();
+    unlock();
+    MX_CHECK(size < Epochs::kMost, OutOfMemory, "[wait_all] expected operations of fewer than ",
+             Epochs::kMost, " earlier calls to be in flight, got that many");
+    std::vector<Epochs::Entry> larger(std::min(2 * size, Epochs::kMost));
+    lock_.lock();
+    epochs_.grow(larger);
+  }
   drain_to(ring_.tail());
-  waiter.epoch = epoch_;
-  // What comes later belongs to a new epoch, unless 255 are open: then this call waits for more than it must.
-  if (epoch_count_[epoch_ & 255] != 0 && epoch_ + 1 - oldest_epoch_ < 255) ++epoch_;
-  waiter.next = epoch_waiters_;
-  epoch_waiters_ = &waiter;
-  check_epoch_waiters();
-  const bool in_time = waiter.finished || block(waiter, timeout_ms);
-  if (!in_time) remove_waiter(waiter);
+  waiter.end = epochs_.close();
+  bool in_time = epochs_.over(waiter.end);
+  if (!in_time) {
+    waiter.next = epoch_waiters_;
+    epoch_waiters_ = &waiter;
+    in_time = block(waiter, timeout_ms);
+    if (in_time) {
+      unlock();
+      rouse();
+      await_release(waiter);
+      return true;
+    }
+    remove_waiter(waiter);
+  }
   unlock();
   rouse();
   return in_time;
@@ -99,7 +133,7 @@ bool EngineImpl::wait_all(int64_t timeout_ms) {
   lock_.lock();
   Failure* first = std::exchange(first_failure_, nullptr);
   const uint64_t count = std::exchange(failures_, 0);
-  for (Failure* failure : unobserved_) failure->release();
+  for (Failure* failure : unobserved_) failure->release_later();
   unobserved_.clear();
   unlock();
   if (first != nullptr) {
@@ -121,7 +155,7 @@ void EngineImpl::version_made(Waiter& waiter) {
   waiter.failure = var->failure;
   waiter.recoverable = (var->flags & kVarRecoverable) != 0;
   if (waiter.failure != nullptr) waiter.failure->retain();
-  if (!streams_in_use_ || streams_->landed(var, waiter.target)) {
+  if (!streams_ || streams_->landed(var, waiter.target)) {
     finish_waiter(waiter);
   } else {
     waiter.landing = var->marks->write;
@@ -132,7 +166,23 @@ void EngineImpl::finish_waiter(Waiter& waiter) {
   if (waiter.finished) return;
   waiter.finished = true;
   remove_waiter(waiter);
-  if (waiter.word.exchange(2, std::memory_order_acq_rel) == 1) futex_wake(waiter.word);
+  waiter.next = after_.waiters;  // its thread is woken after the lock
+  after_.waiters = &waiter;
+}
+
+// Without the lock. A waiter may go as soon as it is released: nothing touches it afterwards.
+void EngineImpl::release_waiters(Waiter* first) {
+  while (first != nullptr) {
+    Waiter& waiter = *first;
+    first = waiter.next;
+    if (waiter.word.exchange(Waiter::kWaking, std::memory_order_acq_rel) == Waiter::kAsleep)
+      futex_wake(waiter.word);
+    waiter.word.store(Waiter::kReleased, std::memory_order_release);
+  }
+}
+
+void EngineImpl::await_release(Waiter& waiter) {
+  spin_until([&] { return waiter.word.load(std::memory_order_acquire) == Waiter::kReleased; });
 }
 
 void EngineImpl::remove_waiter(Waiter& waiter) {
@@ -152,37 +202,43 @@ void EngineImpl::remove_waiter(Waiter& waiter) {
 
 // Called and left with the lock held; false when the time is over.
 bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
-  const int64_t deadline = timeout_ms < 0 ? INT64_MAX : now_ns() + timeout_ms * 1'000'000;
-  // In the inline modes run_inline() has one. Without memory for one, this thread waits and does not help.
-  Worker* const worker = inline_mode_ ? nullptr : borrow_worker();
+  using Look = SharedLoop::Look;
+  const bool timed = timeout_ms >= 0;
+  const int64_t deadline = timed ? now_ns() + std::min(timeout_ms, kMostMs) * 1'000'000 : INT64_MAX;
+  // A timed wait runs nothing. In the inline modes run_inline() has a worker. Without memory for one, this
+  // thread waits and does not help.
+  Worker* const worker = inline_mode_ || timed ? nullptr : borrow_or_make_worker();
+  const WorkingFor outside(CurrentTask{});  // what runs here is not recorded with what this thread records
   add_waiting(1);
   uint64_t idle_since = 0;
   uint64_t seen_ended = ended_count_;
+  int64_t nap_ns = kFirstNapNs;
   bool flowing = false;
-  using Look = SharedLoop::Look;
+  bool in_time = true;
   Look look;
   while (!waiter.finished) {
     size_t size = 0;
     if (inline_mode_) {
       unlock();
-      run_inline(true, true);
+      timed ? ask_for_inline_run() : run_inline(true, true);
       lock_.lock();
-      if (streams_in_use_) poll_devices();
+      if (streams_busy_) poll_devices();
     } else if (!flowing && worker != nullptr) {
       size = take_for(waiter, *worker);
-    } else if (streams_in_use_) {
+    } else if (streams_busy_) {
       poll_devices();
     }
     if (waiter.finished) {
       if (size > 0) give_back(*worker);  // the look for work has found the end of the wait as well
       break;
     }
-    const bool on_the_way = timeout_ms < 0 && is_on_the_way(waiter);
+    const bool on_the_way = !timed && is_on_the_way(waiter);
     unlock();
     if (size > 0) {
       rouse();
       run_batch(*worker, size);
       idle_since = 0;
+      nap_ns = kFirstNapNs;
       lock_.lock();
       finish_batch(*worker);
       continue;
@@ -191,13 +247,10 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
     const uint64_t now = ticks();
     if (idle_since == 0) idle_since = now;
     const bool patient = single_ || static_cast<double>(now - idle_since) > ticks_per_us() * options_.spin_us;
-    const bool timed = timeout_ms >= 0;
     if (timed && now_ns() >= deadline) {
       lock_.lock();
-      if (waiter.finished) break;
-      add_waiting(-1);
-      if (worker != nullptr) return_worker(*worker);
-      return false;
+      in_time = waiter.finished;
+      break;
     }
     if (patient && !flowing) {
       look.set(Look::nothing);
@@ -207,23 +260,18 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       } else {
         rouse();
       }
-      uint32_t expected = 0;
-      if (waiter.word.compare_exchange_strong(expected, 1, std::memory_order_acq_rel)) {
-        // With devices at work a waiter comes back to look at them, should no worker do so.
-        // Without workers, what another thread's completion has made ready is the waiter's to run.
-        const int64_t limit = timed          ? std::max<int64_t>(0, deadline - now_ns())
-                              : inline_mode_ ? 1'000'000
-                                             : -1;
-        futex_wait(waiter.word, 1, limit);
-        expected = 1;
-        waiter.word.compare_exchange_strong(expected, 0, std::memory_order_acq_rel);
-      }
+      // An untimed waiter comes back now and then: what it waits for may have become ready while all workers
+      // are in long operations that have nothing to do with it. (In the inline modes what another thread's
+      // completion has made ready is the waiter's to run, or to ask the monitor for.)
+      const int64_t nap = inline_mode_ ? kFirstNapNs : timed ? INT64_MAX : nap_ns;
+      sleep(waiter, std::min(nap, deadline - now_ns()));
+      nap_ns = std::min(2 * nap_ns, kLastNapNs);
       idle_since = 0;
     } else {
-      const auto finished = [&] { return waiter.word.load(std::memory_order_relaxed) == 2; };
+      const auto finished = [&] { return waiter.word.load(std::memory_order_relaxed) >= Waiter::kWaking; };
       // Loops whose pieces are long may be those of an operation that has nothing to do with this wait, and
       // one piece may take longer than there is time.
-      if (!single_ && !inline_mode_) look.set(on_the_way ? Look::all : Look::brief);
+      if (!single_ && !inline_mode_ && !timed) look.set(on_the_way ? Look::all : Look::brief);
       for (int i = 0; i < 64 && !finished(); ++i) {
         if (look.at() != Look::nothing && SharedLoop::offered() && SharedLoop::help(look.at(), finished))
           idle_since = 0;
@@ -236,22 +284,33 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
     const uint64_t ended = ended_.load(std::memory_order_relaxed);
     flowing = !inline_mode_ && !single_ && ended != seen_ended &&
               active_.load(std::memory_order_relaxed) > 0 &&
-              body_ticks_.load(std::memory_order_relaxed) < 1000;
+              body_ticks_.load(std::memory_order_relaxed) < WorkerPolicy::kShortTicks;
     seen_ended = ended;
-    if (flowing && waiter.word.load(std::memory_order_acquire) != 2) {
+    if (flowing && waiter.word.load(std::memory_order_acquire) < Waiter::kWaking) {
       idle_since = 0;
     }
     lock_.lock();
   }
   add_waiting(-1);
   if (worker != nullptr) return_worker(*worker);
-  return true;
+  return in_time;
+}
+
+// Without the lock.
+void EngineImpl::sleep(Waiter& waiter, int64_t limit_ns) {
+  uint32_t expected = Waiter::kAwake;
+  if (limit_ns <= 0 ||
+      !waiter.word.compare_exchange_strong(expected, Waiter::kAsleep, std::memory_order_acq_rel))
+    return;
+  futex_wait(waiter.word, Waiter::kAsleep, limit_ns);
+  expected = Waiter::kAsleep;
+  waiter.word.compare_exchange_strong(expected, Waiter::kAwake, std::memory_order_acq_rel);
 }
 
 // Must what runs now end before this wait can? Nothing else is going on: then it is what it waits for.
 bool EngineImpl::is_on_the_way(const Waiter& waiter) const {
   return waiter.var == nullptr ||
-         (running_ == 1 && ready_.empty() && comm_.empty() && paused_ == 0 && !streams_in_use_);
+         (running_ == 1 && ready_.empty() && comm_.empty() && paused_ == 0 && !streams_busy_);
 }
 
 // Undoes a take(): nothing of the batch has begun.
@@ -276,44 +335,80 @@ void EngineImpl::give_back(Worker& worker) {
 size_t EngineImpl::take_for(Waiter& waiter, Worker& worker) {
   if (waiter.var == nullptr) return take(worker);
   if (paused_ > 0) return 0;
-  if (streams_in_use_) poll_devices();
+  if (streams_busy_) poll_devices();  // (which gives the lock up)
   if (ready_.empty() && comm_.empty()) {
     drain(kDrainLimit);
     if (ready_.empty() && running_ > 0) scavenge();
   }
-  if (waiter.finished || computing() >= threads_) return 0;
-  mark_ancestors(waiter.var);
-  const auto on_the_way = [&](Op* op) {
-    if (op->flags & kOpNode) return node_of(op).group->touches_marked(walk_);
-    bool found = false;
-    for_each_link(op, [&](Link& link) { found |= link.var()->mark == walk_; });
-    return found;
-  };
-  Op* op = ready_.pop_if(kReadyLimit, on_the_way);
-  if (op == nullptr && communicating_ < threads_) {
-    op = comm_.pop_if(kReadyLimit, on_the_way);
-    if (op != nullptr) {
-      worker.lane = nullptr;
-      worker.batch.ops[0] = op;
-      start_communication(worker);
-      return 1;
-    }
-  }
-  if (op == nullptr && running_ > 0) {
-    // What it waits for may be hidden behind a long operation in somebody's batch.
-    scavenge();
-    if (waiter.finished) return 0;
-    op = ready_.pop_if(kReadyLimit, on_the_way);
-  }
+  if (waiter.finished || paused_ > 0) return 0;
   Batch& batch = worker.batch;
   worker.lane = nullptr;
+  const bool full = computing() >= threads_;
+  Op* op = nullptr;
+  if (!full || may_run_beside(waiter)) {
+    mark_ancestors(waiter.var);
+    const auto on_the_way = [this](Op* candidate) { return is_marked(candidate); };
+    // Operations that have nothing to do with this wait do not count: it would be delayed by them.
+    const bool may_compute = !full || related_running() < threads_;
+    if (may_compute) op = ready_.pop_if(kReadyLimit, on_the_way);
+    if (op == nullptr && communicating_ < threads_) {
+      op = comm_.pop_if(kReadyLimit, on_the_way);
+      if (op != nullptr) {
+        batch.ops[0] = op;
+        start_communication(worker);
+        return 1;
+      }
+    }
+    if (op == nullptr && may_compute && running_ > 0) {
+      // What it waits for may be hidden behind a long operation in somebody's batch.
+      scavenge();
+      if (waiter.finished) return 0;
+      op = ready_.pop_if(kReadyLimit, on_the_way);
+    }
+  }
   if (op != nullptr) {
     batch.ops[0] = op;
-  } else if (device_ready_ == 0 || !take_device_op(worker)) {
+  } else if (!take_device_op(worker)) {
     return 0;  // (issuing is short: any operation of a device may be on the way)
   }
   start_batch(batch, 1);
   return 1;
+}
+
+// As many operations run as there are threads. May the waiter look whether one that is ready is on its way?
+// Not while operations end at a good pace: a worker will come to it. Not at every look: the walk is not free.
+bool EngineImpl::may_run_beside(Waiter& waiter) {
+  const uint64_t now = ticks();
+  const bool moving = waiter.seen_ended != ended_count_ &&
+                      body_ticks_.load(std::memory_order_relaxed) < static_cast<int64_t>(stuck_ticks_);
+  if (waiter.seen_ticks == 0 || moving) {
+    waiter.seen_ended = ended_count_;
+    waiter.seen_ticks = now;
+    return false;
+  }
+  if (now - waiter.seen_ticks < stuck_ticks_) return false;
+  waiter.seen_ticks = now;
+  return true;
+}
+
+// After mark_ancestors(): does what we wait for depend on this operation, which is ready or runs?
+bool EngineImpl::is_marked(Op* op) {
+  if (flags_of(op) & kOpNode) return node_of(op).group->touches_marked(walk_);
+  bool found = false;
+  for_each_link(op, [&](Link& link) { found |= link.var()->mark == walk_; });
+  return found;
+}
+
+// Of the operations that run, those that what we wait for depends on. (An operation that has left its batch,
+// which ends by itself, is not known, and does not count.)
+int EngineImpl::related_running() {
+  int related = 0;
+  for (Worker* worker = workers_; worker != nullptr; worker = worker->next) {
+    if (!worker->in_use || worker->batch.size == 0 || worker->communicates) continue;
+    Op* const op = worker->batch.current();
+    related += op != nullptr && is_marked(op);
+  }
+  return related;
 }
 
 // Marks the variables behind which something on the way to `var` waits, backwards from its queue.
@@ -354,10 +449,12 @@ void EngineImpl::mark_ancestors(VarBlock* var) {
   }
 }
 
-// After a change: if there is work that nobody looks for, somebody is called.
+// After a change: if there is work that no worker looks for, one is called.
 void EngineImpl::rouse() {
   if (inline_mode_) return;
   if (ready_hint_.load(std::memory_order_relaxed) > 0 || ring_.maybe_nonempty()) wake_after_submit();
+  if (lanes_wait()) [[unlikely]]
+    call_beyond_limit();
 }
 
 }  // namespace mx::detail

@@ -1,11 +1,13 @@
 // A worker: one visit to the dependency state for a batch of operations, then the operations.
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
-#include "engine/base/make_room.h"
 #include "engine/base/shared_loop.h"
 #include "engine/detail/engine_inl.h"
+#include "engine/detail/hold.h"
 #include "engine/detail/segment_group.h"
 #include "engine/detail/segment_run.h"
 #include "engine/detail/worker_host.h"
@@ -23,30 +25,31 @@ void EngineImpl::end_part(Participant& participant) {
   if (threads_ > 1 && !inline_mode_) participants_.remove(participant);
 }
 
-void EngineImpl::offer_run(const std::shared_ptr<SegmentRun>& run) {
+void EngineImpl::offer_run(std::shared_ptr<SegmentRun> run) {
+  SegmentRun* const offered = run.get();
   lock_.lock();
-  try {
-    shared_runs_.push_back(run);
-    special_ = true;
-  } catch (const std::bad_alloc&) {
-    // Then nobody joins, and this thread runs all of it.
-  }
+  offered->self_ = std::move(run);
+  SegmentRun** place = &shared_runs_;
+  while (*place != nullptr) place = &(*place)->next_shared_;
+  *place = offered;
+  special_ = true;
   unlock();
 }
 
 void EngineImpl::withdraw_run(SegmentRun* run) {
   lock_.lock();
-  std::shared_ptr<SegmentRun> keep;  // its end, if this is the last use, comes after the lock
-  for (auto& shared : shared_runs_) {
-    if (shared.get() == run) keep = std::move(shared);
-  }
-  std::erase(shared_runs_, nullptr);
+  SegmentRun** place = &shared_runs_;
+  while (*place != run) place = &(*place)->next_shared_;
+  *place = run->next_shared_;
+  // If this is the last use, the run ends after the lock.
+  const std::shared_ptr<SegmentRun> keep = std::move(run->self_);
   unlock();
 }
 
-bool EngineImpl::company_wanted() const {
-  return std::any_of(shared_runs_.begin(), shared_runs_.end(),
-                     [](const auto& run) { return run->wants_company(); });
+SegmentRun* EngineImpl::run_that_wants_company() const {
+  SegmentRun* run = shared_runs_;
+  while (run != nullptr && !run->wants_company()) run = run->next_shared_;
+  return run;
 }
 
 void EngineImpl::call_company() {
@@ -58,19 +61,12 @@ void EngineImpl::call_company() {
 }
 
 namespace {
-
-// An operation this short (in ticks, about a third of a microsecond) costs no more than handing it to
-// another core.
-constexpr int64_t kShortTicks = 1000;
-
-}  // namespace
+constexpr int64_t kShortTicks = WorkerPolicy::kShortTicks;
+}
 
 void EngineImpl::set_body_ticks(int64_t ticks) {
   body_ticks_.store(ticks, std::memory_order_relaxed);
-  // Linking and completing an operation under the lock takes about 60 ns (150 ticks), so empty operations
-  // feed one worker, and one microsecond a dozen.
-  wanted_workers_.store(static_cast<int32_t>(std::min<int64_t>(threads_, 1 + ticks / 150)),
-                        std::memory_order_relaxed);
+  wanted_workers_.store(WorkerPolicy::wanted(ticks, threads_), std::memory_order_relaxed);
 }
 
 bool EngineImpl::more_workers_wanted() const {
@@ -84,31 +80,37 @@ void EngineImpl::start_worker() {
   do {
     if (active >= threads_ + 1) return;
   } while (!active_.compare_exchange_weak(active, active + 1, std::memory_order_seq_cst));
+  called_.fetch_add(1, std::memory_order_relaxed);
   try {
     host_->call();
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {  // no memory, or no thread
+    called_.fetch_sub(1, std::memory_order_relaxed);
     active_.fetch_sub(1, std::memory_order_seq_cst);  // the monitor tries again as long as there is work
   }
   if (!monitor_awake_.load(std::memory_order_seq_cst)) wake_monitor();
 }
 
-// Null when there is no memory for one more.
 Worker* EngineImpl::borrow_worker() noexcept {
-  for (auto& worker : workers_) {
-    if (!worker->in_use) {
-      worker->in_use = true;
-      return worker.get();
-    }
+  for (Worker* worker = workers_; worker != nullptr; worker = worker->next) {
+    if (worker->in_use) continue;
+    worker->in_use = true;
+    return worker;
   }
-  try {
-    make_room(workers_);
-    workers_.push_back(std::make_unique<Worker>());
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-  workers_.back()->row = static_cast<uint32_t>(workers_.size());
-  workers_.back()->in_use = true;
-  return workers_.back().get();
+  return nullptr;
+}
+
+Worker* EngineImpl::borrow_or_make_worker() noexcept {
+  if (Worker* worker = borrow_worker()) return worker;
+  unlock();
+  Worker* const made = new (std::nothrow) Worker;
+  lock_.lock();
+  if (made == nullptr) return nullptr;
+  Worker** place = &workers_;
+  while (*place != nullptr) place = &(*place)->next;
+  *place = made;
+  made->row = ++worker_count_;
+  made->in_use = true;
+  return made;
 }
 
 void EngineImpl::return_worker(Worker& worker) { worker.in_use = false; }
@@ -117,7 +119,9 @@ void EngineImpl::return_worker(Worker& worker) { worker.in_use = false; }
 // count, or it would come again and again for nothing.
 bool EngineImpl::anything_to_take() const {
   if (paused_ > 0) return false;
-  if (computing() < threads_ && (ring_.maybe_nonempty() || !ready_.empty() || company_wanted())) return true;
+  if (computing() < threads_ &&
+      (ring_.maybe_nonempty() || !ready_.empty() || run_that_wants_company() != nullptr))
+    return true;
   if (communicating_ < threads_ && !comm_.empty()) return true;
   if (hurried_.load(std::memory_order_relaxed) > 0) return true;
   return device_ready_ > 0 && std::any_of(lanes_.begin(), lanes_.end(), [this](const auto& lane) {
@@ -126,8 +130,9 @@ bool EngineImpl::anything_to_take() const {
 }
 
 void EngineImpl::work() {
+  called_.fetch_sub(1, std::memory_order_relaxed);
   lock_.lock();
-  Worker* const borrowed = borrow_worker();
+  Worker* const borrowed = borrow_or_make_worker();
   if (borrowed == nullptr) {
     active_.fetch_sub(1, std::memory_order_seq_cst);  // the monitor calls another
     unlock();
@@ -242,7 +247,7 @@ size_t EngineImpl::step(Worker& worker) {
 // Takes from the others what they have ended but not brought, and what they have taken but not started.
 void EngineImpl::scavenge(bool all) {
   const uint64_t now = ticks();
-  for (auto& other : workers_) {
+  for (Worker* other = workers_; other != nullptr; other = other->next) {
     Batch& batch = other->batch;
     if (!other->in_use || batch.size == 0) continue;
     // (Taking away from an owner that is about to come by itself would cost more than it gains.)
@@ -265,7 +270,7 @@ inline size_t EngineImpl::take_ready(Batch& batch) {
       // A chain then visits the lock once for many links. (Other workers take it away again if they have
       // nothing to do, and a failure ends the batch.) Mode check reads links as the operation runs, which
       // must then have all its grants; with streams, grants are not all that an operation waits for.
-      if (!check_mode_ && !streams_in_use_) size = batch.extend(size);
+      if (!check_mode_ && !streams_busy_) size = batch.extend(size);
     } else {
       const size_t most =
           are_short ? kMaxBatch : std::min<size_t>(kMaxBatch, static_cast<size_t>(batch_ticks_ / each));
@@ -303,12 +308,13 @@ size_t EngineImpl::take_special(Worker& worker) {
     drain(kDrainLimit);
     return 0;
   }
-  if (streams_in_use_) {
-    poll_devices();
-    if (take_device_op(worker) > 0) {
-      start_batch(batch, 1);
-      return 1;
-    }
+  if (streams_busy_) {
+    poll_devices();  // (which gives the lock up)
+    if (paused_ > 0) return 0;
+  }
+  if (take_device_op(worker) > 0) {
+    start_batch(batch, 1);
+    return 1;
   }
   if (ready_.empty() && comm_.empty()) {
     drain(kDrainLimit);
@@ -335,9 +341,8 @@ size_t EngineImpl::take_special(Worker& worker) {
   // In turns: an operation of the replay may wait for one that it offers, however much else is ready.
   run_turn_ = !run_turn_;
   if (ready_.empty() || (run_turn_ && !ready_.urgent())) {
-    for (auto& run : shared_runs_) {
-      if (!run->wants_company()) continue;
-      worker.run = run;
+    if (SegmentRun* run = run_that_wants_company()) {
+      worker.run = run->self_;
       batch.ops[0] = nullptr;
       start_batch(batch, 1);
       return 1;
@@ -366,7 +371,7 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
   uint32_t ran = 0;
   RunContext context;
   context.check_ = check_mode_;
-  tls.running_engine = this;
+  current_task.engine = this;
   do {
     // (The first has been claimed under the lock.)
     if (ran > 0 && !batch.claim_next(ran)) break;
@@ -379,7 +384,7 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
     batch.mark_done(ran);
     // Come back early when others look for work or something urgent is there.
   } while (ran < size && attention_.load(std::memory_order_relaxed) == 0);
-  tls.running = nullptr;
+  current_task.operation = nullptr;
   // (Asynchronous operations have left the batch; how long they ran says nothing of the others.)
   if (timed && batch.ops[0] != nullptr) {
     const int64_t each = static_cast<int64_t>(ticks() - begin) / ran;
@@ -392,7 +397,7 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
 // False when it failed.
 inline bool EngineImpl::run(Worker& worker, Op*& slot, RunContext& context) {
   Op* op = slot;
-  tls.running = op;
+  current_task.operation = op;
   if ((op->flags & (kOpSkip | kOpCancelled | kOpAsync | kOpNode)) != 0 ||
       instrumented_.load(std::memory_order_relaxed)) [[unlikely]] {
     return run_unusual(worker, slot, context);
@@ -400,8 +405,22 @@ inline bool EngineImpl::run(Worker& worker, Op*& slot, RunContext& context) {
   return run_function(op, context);
 }
 
+// An operation that has not started and never will: makes the failure that it ends with, if that is not one
+// of a variable that it reads. After its function has been destroyed. (For a node of a replay the replay does
+// it.)
+void EngineImpl::describe_unstarted(Op* op) noexcept {
+  if (op->flags & kOpNode) return;
+  const OpCold& cold = op->cold();
+  if (is_stale(op)) {
+    op->failure() = failure_of_deleted(cold.name, cold.where);
+  } else if (op->flags & kOpCancelled) {
+    op->failure() = failure_of_cancelled(cold.name, cold.where);
+  }
+}
+
 // Runs and destroys the function of a synchronous operation. False: it failed, and the failure is left in it.
 inline bool EngineImpl::run_function(Op* op, RunContext& context) {
+  assert_no_engine_lock();
   context.op_ = op;
   Failure* failure = nullptr;
   try {
@@ -425,13 +444,17 @@ bool EngineImpl::run_unusual(Worker& worker, Op*& slot, RunContext& context) {
   worker.running.store(op, std::memory_order_release);
   const char* outcome = "ran";
   bool async = false;
-  if ((op->flags & kOpNode) && node_of(op).group->stopped()) op->flags |= kOpSkip;
+  if ((op->flags & kOpNode) && node_of(op).group->stopped()) {
+    const uint8_t flags = op->flags | kOpSkip;  // (a waiter may be looking at it)
+    std::atomic_ref<uint8_t>(op->flags).store(flags, std::memory_order_relaxed);
+  }
   if (op->flags & (kOpSkip | kOpCancelled)) {
     destroy_function(op);
+    describe_unstarted(op);
     outcome = op->flags & kOpCancelled ? "cancelled" : "skipped";
   } else if (op->type->async) {
     async = true;
-    slot = nullptr;  // its completion ends it, maybe before this line is left
+    Batch::leave(slot);  // its completion ends it, maybe before this line is left
     run_async(worker, op, profiler_.tracing() ? begin_ns : 0);
   } else {
     well = run_function(op, context);
@@ -442,6 +465,29 @@ bool EngineImpl::run_unusual(Worker& worker, Op*& slot, RunContext& context) {
         op, [&] { return concat("worker ", worker.row); }, begin_ns, now_ns(), outcome);
   worker.running.store(nullptr, std::memory_order_release);
   return well;
+}
+
+void EngineImpl::unlock_and_finish() {
+  AfterLock after = std::exchange(after_, {});
+  lock_.unlock();
+  if (throttled_.load(std::memory_order_relaxed) > 0) wake_throttled();
+  finish_after_lock(after);
+}
+
+void EngineImpl::finish_after_lock(AfterLock& after) {
+  op_pool_.give_chains(after.chains);
+  if (after.vars != nullptr) var_pool_.give_all(after.vars);
+  while (after.holds != nullptr) delete std::exchange(after.holds, after.holds->next);
+  if (Failure::dead != nullptr) {
+    // Exceptions of users go here, and what they own. It may push; if it waited, it could wait for what only
+    // this thread runs.
+    InsideOperations inside(this);
+    inside.enter(epilogue_);
+    free_dead_failures();
+    if (inline_mode_) inline_again_.store(true);
+  }
+  release_waiters(after.waiters);
+  if (after.replays != nullptr) end_replays(after.replays);
 }
 
 }  // namespace mx::detail

@@ -5,32 +5,44 @@
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 
+#include <algorithm>
+#include <stdexcept>
+
 #include "engine/base/annotations.h"
 #include "engine/base/futex.h"
 
 namespace mx::detail {
 
+namespace {
+
+size_t parallelism_of(int threads) {
+  return std::max<size_t>(tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism),
+                          static_cast<size_t>(threads) + 2);
+}
+
+}  // namespace
+
 struct WorkerHost::State {
-  State(int threads, std::function<void()> f)
-      : parallelism(
-            tbb::global_control::max_allowed_parallelism,
-            std::max<size_t>(tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism),
-                             static_cast<size_t>(threads) + 2)),
+  State(int threads, int most, std::function<void()> f)
+      : parallelism(tbb::global_control::max_allowed_parallelism,
+                    std::min(parallelism_of(threads), static_cast<size_t>(most) + 1)),
         arena(threads + 1, 0),
         work(std::move(f)) {
     arena.initialize();
   }
 
-  tbb::global_control parallelism;
+  tbb::global_control parallelism;  // (it counts the thread that uses oneTBB, which oneTBB need not start)
   tbb::task_arena arena;
   std::function<void()> work;
   std::atomic<uint32_t> calls{0};  // queued or running
 };
 
-WorkerHost::WorkerHost(int threads, std::function<void()> work)
-    : state_(std::make_unique<State>(threads, std::move(work))) {}
+WorkerHost::WorkerHost(int threads, int most, std::function<void()> work)
+    : state_(std::make_unique<State>(threads, most, std::move(work))) {}
 
 WorkerHost::~WorkerHost() { join(); }
+
+int WorkerHost::most_started(int threads) { return static_cast<int>(parallelism_of(threads)) - 1; }
 
 void WorkerHost::call() {
   State* state = state_.get();
@@ -44,6 +56,8 @@ void WorkerHost::call() {
       MX_TSAN_RELEASE(&state->calls);
       if (state->calls.fetch_sub(1, std::memory_order_acq_rel) == 1) futex_wake(state->calls);
     });
+  } catch (const std::runtime_error&) {
+    // oneTBB could start no thread for it. The task is queued all the same, for a thread that it has already.
   } catch (...) {
     MX_TSAN_IGNORE_WRITES_END();
     if (state->calls.fetch_sub(1, std::memory_order_acq_rel) == 1) futex_wake(state->calls);

@@ -13,9 +13,13 @@ namespace mx::detail {
 
 class WorkerHost {
  public:
-  /// `threads` workers, and one more that is only called for communication.
-  WorkerHost(int threads, std::function<void()> work);
+  /// `threads` workers, and one more that is called for what must not wait for them. oneTBB is kept from
+  /// starting more than `most` threads in the whole process.
+  WorkerHost(int threads, int most, std::function<void()> work);
   ~WorkerHost();
+
+  /// How many threads oneTBB may start in this process, for an engine with so many or for other loops.
+  static int most_started(int threads);
 
   /// Runs work() on a thread of the arena, soon. Throws std::bad_alloc; then it does not.
   void call();

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "engine/base/check.h"
+#include "engine/base/threads.h"
 #include "engine/device/pool.h"
 
 namespace mx {
@@ -71,10 +72,10 @@ void HostStream::check_process() const {
 }
 
 void HostStream::enqueue(Item item, std::unique_lock<std::mutex>& lock) {
+  if (!thread_.joinable()) thread_ = start_thread("stream", [this] { thread_main(); });
   if (item.kind != Item::Kind::record && item.kind != Item::Kind::mark) last_mark_ = nullptr;
   queue_.push_back(std::move(item));
   queued_.store(queue_.size(), std::memory_order_relaxed);
-  if (!thread_.joinable()) thread_ = std::thread([this] { thread_main(); });
   const bool wake = sleeping_;
   sleeping_ = false;
   lock.unlock();

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -115,6 +116,24 @@ void run_out_of_memory() {
   e.delete_var(v);
 }
 
+// Of 64 threads the address space has room for some.
+void run_with_few_threads() {
+  limit_memory(200 << 20);
+  EngineOptions options = EngineOptions::from_environment();
+  options.threads = 64;
+  Engine e(options);
+  std::atomic<int> ran{0};
+  for (int i = 0; i < 1000; ++i) e.push([&] { ++ran; });
+  for (int i = 0; i < 64; ++i) {
+    e.push([&] {
+      std::this_thread::yield();
+      ++ran;
+    });
+  }
+  e.wait_all();
+  expect(ran == 1064, "an operation was lost");
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -149,6 +168,35 @@ int main(int, char** argv) {
     for (int i = 0; i < 1000; ++i) keep->push([] { ++count; }, {.updates = {v}});
     keep->wait(v);
     return 0;
+  }
+  if (what == "exit inside an operation") {
+    Engine& e = Engine::get();
+    static Engine of_its_own;
+    Var v = e.new_var();
+    e.push([] { std::exit(3); }, {.updates = {v}});
+    e.push([] { std::puts("an operation began after exit()"); }, {.updates = {v}});
+    e.wait_all();
+    return 0;
+  }
+  if (what == "exit inside an operation of another engine") {
+    Engine::get().push([] { ++count; });
+    static Engine e;
+    e.push([] { std::exit(3); });
+    e.wait_all();
+    return 0;
+  }
+  if (what == "few threads") {
+    run_with_few_threads();
+    return 0;
+  }
+  if (what == "no threads") {
+    limit_memory(4 << 20);  // no thread's stack
+    try {
+      Engine e({.threads = 64});
+    } catch (const OutOfMemory&) {
+      return 0;
+    }
+    return Engine::get().options().mode == EngineMode::naive ? 0 : 1;
   }
   if (what == "out of memory") {
     run_out_of_memory();

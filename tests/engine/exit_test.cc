@@ -6,6 +6,8 @@
 #include <array>
 #include <string>
 
+#include "engine/base/check.h"
+
 namespace mx {
 namespace {
 
@@ -45,6 +47,41 @@ TEST_P(Exit, IsClean) {
     }
   }
 }
+
+TEST(ExitInsideAnOperation, KeepsItsStatus) {
+  for (const char* mode : {"threaded", "naive", "check", "fuzz:3"}) {
+    for (const char* what : {"exit inside an operation", "exit inside an operation of another engine"}) {
+      for (int round = 0; round < 5; ++round) {
+        SCOPED_TRACE(detail::concat(mode, ": ", what));
+        const Result result = run(what, mode);
+        ASSERT_TRUE(WIFEXITED(result.status)) << result.status;
+        EXPECT_EQ(3, WEXITSTATUS(result.status));
+        EXPECT_EQ("", result.output);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they map more than any limit
+TEST(FewThreads, AreUsedAsFarAsThereAreAny) {
+  for (const char* mode : {"threaded", "naive", "check", "fuzz:3"}) {
+    SCOPED_TRACE(mode);
+    const Result result = run("few threads", mode);
+    EXPECT_EQ(0, result.status);
+    const bool workers = mode[0] == 't' || mode[0] == 'c';
+    EXPECT_EQ(workers, result.output.find("runs with") != std::string::npos) << result.output;
+  }
+}
+
+TEST(FewThreads, NoneAtAllIsAnErrorOfTheLibrary) {
+  for (const char* mode : {"threaded", "naive"}) {
+    SCOPED_TRACE(mode);
+    const Result result = run("no threads", mode);
+    EXPECT_EQ(0, result.status) << result.output;
+  }
+}
+#endif
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they map more than any limit
 TEST(OutOfMemory, InAPushIsAnErrorAndNoMore) {

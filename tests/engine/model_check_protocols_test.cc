@@ -40,9 +40,10 @@ class LeaveModel : public Model {
 
   void run(int thread) override {
     if (thread < pushers()) {
+      uint64_t hint = 0;
       for (int i = 0; i < pushes_[static_cast<size_t>(thread)]; ++i) {
-        checkpoint(static_cast<uint64_t>(i));
-        require(ring_->try_push(&item_) != Ring::kFull, "the ring is large enough");
+        checkpoint(static_cast<uint64_t>(i) << 8 | hint);
+        require(ring_->try_push(&item_, hint) != Ring::kFull, "the ring is large enough");
         if (active_->load() == 0) start_worker();
       }
       ++pushers_gone_;

@@ -339,7 +339,9 @@ TEST_P(RandomSegments, ReplaysThatWereCancelledPoison) {
   test::Hold hold;
   e_.push_async(hold.operation(), {.writes = {gate}});
   for (int i = 0; i < 3; ++i) s.replay();
-  e_.wait_all(0);
+  do {  // until the first operation has begun; this thread runs none of it
+    e_.wait_all(1);
+  } while (e_.stats().ready > 0 || e_.stats().running > 0);
   e_.cancel();
   hold.release();
   for (Var x : {v, w}) test::error_of<Cancelled>([&] { e_.wait(x); });

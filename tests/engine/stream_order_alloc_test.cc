@@ -19,7 +19,7 @@ using detail::Op;
 class Nobody : public detail::StreamOrder::Listener {
  public:
   void host_may_start(Op*) override {}
-  void retired(uint8_t, uint64_t, detail::Failure*, bool) override {}
+  void retired(uint16_t, uint64_t, detail::Failure*, bool) override {}
   void maybe_landed(detail::VarBlock*, detail::StreamPoint, detail::Failure*) override {}
   void ready(Op*) {}
   void written(detail::VarBlock*) {}

@@ -183,7 +183,7 @@ void Rig::complete(Op* op, Outcome outcome, Failure* failure) {
 
 void Rig::host_may_start(Op* op) { host_ready_.push_back(op); }
 
-void Rig::retired(uint8_t epoch, uint64_t bytes, Failure* failure, bool inherited) {
+void Rig::retired(uint16_t epoch, uint64_t bytes, Failure* failure, bool inherited) {
   if (epoch != 1 || bytes != 8) throw std::logic_error("not what was pushed");
   ++retired_count;
   if (failure != nullptr) ++(inherited ? inherited_count : failed_count);

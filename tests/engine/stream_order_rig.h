@@ -64,7 +64,7 @@ class Rig : public detail::StreamOrder::Listener {
 
   // StreamOrder::Listener.
   void host_may_start(detail::Op* op) override;
-  void retired(uint8_t epoch, uint64_t bytes, detail::Failure* failure, bool inherited) override;
+  void retired(uint16_t epoch, uint64_t bytes, detail::Failure* failure, bool inherited) override;
   void maybe_landed(detail::VarBlock* var, detail::StreamPoint, detail::Failure*) override {
     maybe_landed_calls.push_back(var);
   }

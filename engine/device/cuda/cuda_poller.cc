@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/threads.h"
+
 namespace mx {
 
 namespace {
@@ -38,7 +40,13 @@ class Poller {
       start = !std::exchange(started_, true);
     }
     if (start) {
-      std::thread([this] { run(); }).detach();
+      try {
+        start_thread("cuda", [this] { run(); }).detach();
+      } catch (...) {  // what has been added meanwhile waits for the next call
+        const std::lock_guard lock(mutex_);
+        started_ = false;
+        throw;
+      }
     } else {
       condition_.notify_one();
     }

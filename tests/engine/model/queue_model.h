@@ -56,9 +56,11 @@ class QueueModel : public Model {
       vars_[v] = {};
       facts_[v] = {};
     }
+    uint64_t hint = 0;
     for (int i = 0; i < total(); ++i) {
       make(i);
-      if (program_.pushers.empty()) require(ring_->try_push(&ops_[i]) == static_cast<uint64_t>(i), "setup");
+      if (program_.pushers.empty())
+        require(ring_->try_push(&ops_[i], hint) == static_cast<uint64_t>(i), "setup");
     }
     if (program_.linked) drain();
     hint_ = !ready_->empty();
@@ -174,12 +176,13 @@ class QueueModel : public Model {
   // ---- the threads ----
 
   void push_all(int pusher) {
+    uint64_t hint = 0;
     for (int i = 0; i < total(); ++i) {
       if (program_.pushers[static_cast<size_t>(i)] != pusher) continue;
-      checkpoint(static_cast<uint64_t>(i));
-      while (ring_->try_push(&ops_[i]) == detail::SubmitRing<detail::Op, Atomic>::kFull) {
+      checkpoint(static_cast<uint64_t>(i) << 8 | hint);
+      while (ring_->try_push(&ops_[i], hint) == detail::SubmitRing<detail::Op, Atomic>::kFull) {
         wait_until([this] { return ring_->tail() - ring_->head() < ring_->capacity(); }, "wait for room");
-        checkpoint(static_cast<uint64_t>(i));
+        checkpoint(static_cast<uint64_t>(i) << 8 | hint);
       }
     }
   }

@@ -45,7 +45,9 @@ class RingModel : public Model {
     if (thread == static_cast<int>(shape_.pushes.size())) return consume();
     size_t first = 0;
     for (int i = 0; i < thread; ++i) first += static_cast<size_t>(shape_.pushes[static_cast<size_t>(i)]);
-    for (int i = 0; i < shape_.pushes[static_cast<size_t>(thread)]; ++i) push(first + static_cast<size_t>(i));
+    uint64_t hint = 0;
+    for (int i = 0; i < shape_.pushes[static_cast<size_t>(thread)]; ++i)
+      push(first + static_cast<size_t>(i), hint);
     if (shape_.drain_to_tail && thread == static_cast<int>(shape_.pushes.size()) - 1) drain_to_tail(first);
   }
 
@@ -77,22 +79,22 @@ class RingModel : public Model {
   };
   using Ring = detail::SubmitRing<Item, Atomic>;
 
-  void push(size_t index) {
-    checkpoint(index);
+  void push(size_t index, uint64_t& hint) {
+    checkpoint(index << 8 | hint);
     Item& item = items_[index];
     item.before = pushed_;
     for (;;) {
-      item.ticket = ring_->try_push(&item);
+      item.ticket = ring_->try_push(&item, hint);
       if (item.ticket != Ring::kFull) break;
       if (shape_.help) {
         take_some();
       } else {
         wait_until([this] { return ring_->tail() - ring_->head() < ring_->capacity(); }, "wait for room");
       }
-      checkpoint(100 + index);
+      checkpoint((100 + index) << 8 | hint);
     }
     pushed_ |= uint64_t{1} << index;
-    checkpoint(200 + index);
+    checkpoint((200 + index) << 8 | hint);
     if (!shape_.ask_tail) return;
     const uint64_t earlier = pushed_;
     observe(earlier);

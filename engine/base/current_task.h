@@ -1,0 +1,45 @@
+// CurrentTask: what a thread is working for. Internal.
+//
+// An operation's own thread and the threads that help with its loops carry the same CurrentTask. So a wait, a
+// push or an access is judged the same way on all of them: waiting throws, pushing never blocks, and mode
+// `check` compares accesses with what the operation declared. The types belong to the engine; this layer only
+// hands the pointers on.
+#pragma once
+
+#include <cstdint>
+
+namespace mx::detail {
+
+struct Op;
+class EngineImpl;
+class SegmentImpl;
+
+struct CurrentTask {
+  Op* operation = nullptr;       // the operation that this thread works for; null outside of operations
+  EngineImpl* engine = nullptr;  // the engine of that operation
+  const SegmentImpl* segment = nullptr;  // not null: the thread runs this segment's operation number `node`
+  uint32_t node = 0;
+  SegmentImpl* recording = nullptr;        // not null: pushes are recorded into it
+  EngineImpl* recording_engine = nullptr;  // whose pushes are recorded, or collected by a BulkScope
+};
+
+extern thread_local constinit CurrentTask current_task __attribute__((tls_model("initial-exec")));
+
+/// While it lives, the calling thread works for `task`. What the thread pushes meanwhile is not recorded:
+/// only the thread that called record() records.
+class WorkingFor {
+ public:
+  explicit WorkingFor(const CurrentTask& task) : before_(current_task) {
+    current_task = task;
+    current_task.recording = nullptr;
+    current_task.recording_engine = nullptr;
+  }
+  ~WorkingFor() { current_task = before_; }
+  WorkingFor(const WorkingFor&) = delete;
+  WorkingFor& operator=(const WorkingFor&) = delete;
+
+ private:
+  const CurrentTask before_;
+};
+
+}  // namespace mx::detail
