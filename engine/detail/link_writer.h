@@ -1,6 +1,8 @@
 // EngineImpl::LinkWriter. Internal.
 #pragma once
 
+#include <cstdint>
+
 #include "engine/detail/engine_impl.h"
 
 namespace mx::detail {
