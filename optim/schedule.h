@@ -8,19 +8,20 @@
 //   }
 //
 // A schedule takes each group's learning rate at its construction as the group's base rate, and sets the
-// rates of step 0 at once; step() goes one step further. How long a step is, a batch or an epoch, is up to
-// the caller. The rate of a step is a formula of the base rate and the step's number, so nothing adds up, and
-// a rate that somebody else sets lasts until the next step(). Multipliers of groups stay on top.
+// rates of step 0 at once; step() goes one step further. A step may be a batch or an epoch: the caller
+// decides. The rate of a step is a formula of the base rate and the number of the step, so rounding errors do
+// not accumulate. A rate that is set by other means lasts until the next step(). Multipliers of groups are
+// applied on top.
 //
 // Every schedule has a warm-up: during its first `warmup` steps rates rise linearly, from `warmup_start`
-// times the base rate to all of it. The schedule itself begins after them, as with torch's SequentialLR: its
-// own step 0 is step `warmup`, and milestones count from there. Where there is a number of `steps`, it is
-// that of all steps, with the warm-up; afterwards the rate stays at its last value.
+// times the base rate to the base rate. The schedule itself begins after them, as with torch's SequentialLR:
+// its own step 0 is step `warmup`, and milestones count from there. `steps`, if a schedule has it, counts all
+// steps with the warm-up; afterwards the rate stays at its last value.
 //
-// Formulas are for the number t of a step after the warm-up, T = steps - warmup, and the base rate.
+// In the formulas t is the number of a step after the warm-up, and T = steps - warmup.
 //
-// An optimiser must outlive its schedules; groups that are added to it later join at the next step(), with
-// their rate of then as base rate. Thread-safety: as the optimiser's. Constructors throw InvalidArgument,
+// An optimiser must outlive its schedules. A group that is added to it later joins at the next step(); its
+// base rate is its rate at that time. Thread-safety: as the optimiser's. Constructors throw InvalidArgument,
 // listing all options that are out of range.
 #pragma once
 
@@ -41,17 +42,17 @@ class Schedule {
 
   /// Sets the rates of the next step. Returns at once.
   void step();
-  /// The group's rate now, without its multiplier.
+  /// The group's present rate, without its multiplier.
   double learning_rate(size_t group = 0) const { return optimizer_.learning_rate(group); }
-  /// What a group's rate is in a step, from 0.
+  /// A group's rate in a step, which counts from 0.
   double rate_at(int64_t step, size_t group = 0) const;
   /// How often step() has been called.
   int64_t steps_done() const { return step_; }
 
   /// "step" and "base_rates". The arrays are copies.
   NamedArrays state_dict() const;
-  /// Sets the optimiser's rates too. Throws InvalidArgument, listing all that does not fit, before anything
-  /// is changed. Waits for the arrays.
+  /// Loads them, and sets the optimiser's rates. Throws InvalidArgument, listing all that does not fit,
+  /// before anything is changed. Waits for the arrays.
   void load_state_dict(const NamedArrays& state,
                        std::source_location where = std::source_location::current());
 
@@ -77,7 +78,7 @@ class Schedule {
 struct StepLROptions {
   int64_t step_size = 1;  ///< at least 1
   double gamma = 0.1;
-  double min_lr = 0;  ///< no lower, unless the base rate is
+  double min_lr = 0;  ///< the lowest rate; a base rate below it stays
   int64_t warmup = 0;
   double warmup_start = 0;
 };
@@ -93,7 +94,7 @@ class StepLR final : public Schedule {
 };
 
 struct MultiStepLROptions {
-  std::vector<int64_t> milestones = {};  ///< rising; one that comes twice counts twice
+  std::vector<int64_t> milestones = {};  ///< ascending; duplicates count as often as they occur
   double gamma = 0.1;
   double min_lr = 0;
   int64_t warmup = 0;

@@ -6,11 +6,12 @@
 //     sgd_update({w, gradients}, {velocity}, {.learning_rate = rate, .step = step}, {.momentum = 0.9});
 //   }
 //
-// Everything returns at once; the operation is ordered by what it reads (gradients, numbers) and changes
-// (parameters, state, copies). Results do not depend on the number of threads. The formulas are those of
-// torch.optim, element by element; where others differ an option says so. See operators/kernels/update.h.
+// Every function returns at once. The operation reads the gradients and numbers and updates the parameters,
+// state and copies; the engine orders it by these. Results do not depend on the number of threads. The
+// formulas are those of torch.optim, element by element; options select variants. See
+// operators/kernels/update.h.
 //
-// All throw InvalidArgument, with every array that does not fit and why, before anything is changed.
+// All throw InvalidArgument, listing every array that does not fit and why, before anything is changed.
 #pragma once
 
 #include <source_location>
@@ -22,12 +23,12 @@ namespace mx::optim {
 
 /// One entry per parameter in each list.
 struct UpdateArrays {
-  /// Changed. All f32 or all f64; contiguous; on any devices; no two may overlap.
+  /// Updated in place. All f32 or all f64; contiguous; on any devices; no two may overlap.
   std::vector<NDArray> parameters;
-  /// Of the parameter's shape and device, any floating-point type. An empty handle: the parameter, its state
-  /// and its copy stay as they are.
+  /// Of the parameter's shape and device, any floating-point type. For an empty handle the parameter, its
+  /// state and its copy stay as they are.
   std::vector<NDArray> gradients;
-  /// None; or the model's weights, of any floating-point type, which get the parameters' rounded values.
+  /// Empty; or the model's weights, of any floating-point type, which get the parameters' rounded values.
   std::vector<NDArray> copies{};
 };
 
@@ -40,11 +41,11 @@ struct UpdateNumbers {
   NDArray learning_rate;
   NDArray step{};   ///< the number of this step, from 1
   NDArray scale{};  ///< a factor of all gradients: 1 / loss scale, or what clip_scale() gives; none: 1
-  /// Where it is not 0, nothing at all is changed. For gradients that are no use (LossScale).
+  /// If it is not 0, nothing is changed. For gradients that are not finite (LossScale).
   NDArray skip{};
-  /// Instead of `step`, for parameters of one device: f64 with one entry for each, how many steps it has had.
-  /// Changed: one more for those with a gradient, and that is the number of their step. So a parameter that
-  /// comes late, or now and then, is at a step of its own, and a step that fails or is skipped is not
+  /// Instead of `step`, for parameters of one device: f64 with one entry for each, the number of steps that
+  /// the parameter has had. The operation adds 1 for every parameter with a gradient, and the result is the
+  /// number of its step. So each parameter counts its own steps, and a step that fails or is skipped is not
   /// counted.
   NDArray counts{};
 };
@@ -60,7 +61,8 @@ struct SgdRule {
 };
 
 /// u = momentum * u + (1 - dampening) * g, w -= learning_rate * u. State: without momentum none, else {u}.
-/// With a step or counts the first sets u = g, as torch does; without them u starts from what it holds.
+/// With a step or counts the first step sets u = g, as torch does; without them u starts from its present
+/// value.
 void sgd_update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
                 const SgdRule& rule = {}, std::source_location where = std::source_location::current());
 
