@@ -36,8 +36,9 @@ std::string label_text(int label) {
   return label < kFirstEllipsis ? std::string("'") + static_cast<char>(label) + "'" : "'...'";
 }
 
-/// The labels of one operand or of the result; `rank` is the number of dimensions that "..." stands for
-/// together with the letters, -1: those of the longest ellipsis, `ellipsis`.
+/// The labels of one operand of that rank, or of the result (`rank` -1). In an operand "..." stands for the
+/// dimensions that have no letter, and `ellipsis` becomes the largest number of those; in the result it
+/// stands for `ellipsis` dimensions.
 Labels parse_labels(const std::string& text, const std::string& all, int rank, int& ellipsis) {
   Labels labels;
   const auto dots = text.find("...");
@@ -102,7 +103,7 @@ Equation parse_equation(const std::string& subscripts, std::span<const NDArray> 
              label_text(label), again ? " once behind '->'" : " before '->' too", ", got \"", subscripts,
              '"');
   }
-  // NumPy: what "..." stands for is summed only if it is not left out by mistake.
+  // As NumPy: dimensions of "..." are not summed because the result leaves them out.
   const bool dropped = ellipsis > 0 && text.substr(arrow + 2).find("...") == std::string::npos;
   MX_CHECK(!dropped, InvalidArgument, "[einsum] expected '...' behind '->' as before it, got \"", subscripts,
            '"');
@@ -126,7 +127,8 @@ std::array<int64_t, kLabels> sizes_of(const Equation& equation, std::span<const 
   return sizes;
 }
 
-/// The operand with each label once: diagonals of repeated ones, without dimensions of 1 that broadcast.
+/// The operand with each label once: a repeated label becomes a diagonal, and a dimension of 1 that
+/// broadcasts is dropped.
 Term prepared_term(const NDArray& operand, const Labels& labels, const std::array<int64_t, kLabels>& sizes,
                    const std::string& subscripts) {
   Term term{operand, labels};
@@ -171,7 +173,8 @@ Term summed(const Term& term, const LabelSet& kept, std::source_location where) 
   return {sum({term.array, where}, axes, false, type), rest};
 }
 
-/// The dimensions in the order of `labels`, which holds all of the term's; those it has not are of size 1.
+/// The term with its dimensions in the order of `labels`, which holds all of its labels. A label that the
+/// term lacks becomes a dimension of size 1.
 NDArray arranged(const Term& term, const Labels& labels) {
   Shape order;
   for (int label : labels) {
@@ -227,7 +230,7 @@ Term contracted(Term a, Term b, const LabelSet& kept, const std::array<int64_t, 
   return {product.reshape(shape, where), result};
 }
 
-/// How many products a pair needs.
+/// The number of multiplications that a pair needs.
 double pair_cost(const Term& a, const Term& b, const std::array<int64_t, kLabels>& sizes) {
   double cost = 1;
   for (int label : a.labels) cost *= static_cast<double>(sizes[static_cast<size_t>(label)]);

@@ -1,4 +1,4 @@
-// Draws of a generator that are made of others: beta, choice; and binomial.
+// Generator::beta and choice, which are made of other draws, and binomial.
 #include <cmath>
 
 #include "engine/base/check.h"
@@ -13,8 +13,9 @@
 namespace mx {
 namespace {
 
-/// The logarithm of a gamma variable. That of a small shape parameter is too small for any type, so it is
-/// made of one with a larger parameter and a power of a uniform number, whose logarithm is a product.
+/// The logarithm of a gamma variable. With a small shape parameter a the variable itself underflows, so its
+/// logarithm is made directly: gamma(a) is distributed as gamma(a + 1) * u^(1 / a) with u uniform, and log(u)
+/// is minus an exponential variable.
 NDArray log_of_gamma(Generator& generator, double shape_parameter, const Shape& shape,
                      std::source_location where) {
   const NDArray larger = generator.gamma(shape_parameter + 1, 1, shape, f64, where);

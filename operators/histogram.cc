@@ -27,7 +27,8 @@ NDArray totals_at(const NDArray& places, const NDArray& weights, int64_t count, 
   return index_add({totals, where}, places, added, 0);
 }
 
-/// Throws unless the edges, a vector, ascend (or descend, where that is allowed); says which.
+/// Returns true if the edges ascend, false if they descend. Throws InvalidArgument for all others, and for
+/// descending edges unless `may_descend`.
 bool edges_ascend(const char* op, const NDArray& edges, bool may_descend) {
   MX_CHECK(edges.rank() == 1, InvalidArgument, "[", op, "] expected edges of rank 1, got shape ",
            edges.shape());
@@ -50,7 +51,8 @@ Histogram count_between(const Arg& x, const NDArray& edges, const NDArray& weigh
   if (weights.defined())
     MX_CHECK(weights.shape() == x.array.shape(), InvalidArgument,
              "[histogram] expected weights of x's shape ", x.array.shape(), ", got ", weights.shape());
-  // Bin i is place i + 1; places 0 and bins + 1 are for what is outside. NaN comes behind all numbers.
+  // Bin i is counted at place i + 1. Places 0 and bins + 1 collect what is outside; NaN sorts last, so it is
+  // counted at bins + 1.
   NDArray place = searchsorted({edges, x.where}, values, true);
   const NDArray last = edges.select(0, bins);
   place = mx::where(equal({values, x.where}, last.to(promote(values.dtype(), edges.dtype()))), bins, place);
@@ -89,7 +91,8 @@ NDArray bincount(const Arg& x, const NDArray& weights, int64_t min_length) {
 }
 
 Histogram histogram(const Arg& x, const HistogramOptions& options) {
-  MX_CHECK(options.bins > 0, InvalidArgument, "[histogram] expected 1 bin or more, got ", options.bins);
+  MX_CHECK(options.bins > 0 && options.bins < INT64_MAX, InvalidArgument,
+           "[histogram] expected 1 bin or more, fewer than 2^63 - 1, got ", options.bins);
   double low = 0, high = 1;
   if (options.range) {
     low = options.range->first;

@@ -29,7 +29,7 @@ NDArray mean_of_numbers(const Arg& x, const Axes& axes, bool keep_dims) {
   return div({total, x.where}, count_of_numbers(x, axes, keep_dims).to(wide, x.where));
 }
 
-/// The extreme of the elements that are numbers; NaN where there are none.
+/// The extreme of the elements that are not NaN; NaN where there are none.
 NDArray extreme(NDArray (*choose)(const Arg&, const Axes&, bool), double worst, const Arg& x,
                 const Axes& axes, bool keep_dims) {
   const NDArray found = choose({without_nan(x, worst), x.where}, axes, keep_dims);

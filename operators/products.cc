@@ -11,10 +11,10 @@
 namespace mx {
 namespace {
 
-/// Elements of differences that cdist makes at once.
+/// The most differences that cdist holds in memory at once, in elements.
 constexpr int64_t kDifferenceElements = int64_t{1} << 22;
 
-/// x's dimensions in the order "the others, then `axes`", or the other way round.
+/// x as a matrix: its dimensions `axes` joined to one, and the others joined to the other.
 struct Folded {
   NDArray matrix;  // (others, axes), or (axes, others)
   Shape others;

@@ -48,7 +48,7 @@ SortedCells sorted_cells(const char* op, const Arg& x, const Axes& axes, bool ke
 
 DType quantile_type(DType type) { return is_floating(type) ? type : f32; }
 
-/// Which elements a position stands for: the result is low + weight * (high - low).
+/// A position between two sorted elements: the result is x[low] + weight * (x[high] - x[low]).
 struct Between {
   int64_t low, high;
   double weight;
@@ -74,8 +74,8 @@ Between place_between(double position, int64_t count, Interpolation how) {
   return {low, high, fraction};
 }
 
-/// low + weight * (high - low), where equal infinities are themselves. A half is added from halves: that
-/// cannot overflow.
+/// low + weight * (high - low). Between equal infinities it is that infinity, not NaN. The weight 1/2 has a
+/// form of its own, which cannot overflow.
 NDArray mixed(const NDArray& low, const NDArray& high, const Operand& weight) {
   if (!weight.is_array() && weight.number().real() == 0.5) return low * 0.5 + high * 0.5;
   return mx::where(logical_and(isinf(low), low == high), low, lerp(low, high, weight));
@@ -93,7 +93,8 @@ NDArray quantile_of(const SortedCells& cells, double q, Interpolation how) {
   return mx::where(isnan(last), last, result).reshape(cells.kept, cells.where);
 }
 
-/// The same without the NaNs, which are behind the numbers: how many those are differs from cell to cell.
+/// The same without the NaNs, which sorting has put last. Each cell has its own number of them, so positions
+/// are arrays here.
 NDArray nanquantile_of(const SortedCells& cells, double q, Interpolation how) {
   const NDArray& x = cells.values;
   if (x.shape().back() == 0) return quantile_of(cells, q, how);
@@ -146,10 +147,10 @@ NDArray nanmedian(const Arg& x, const Axes& axes, bool keep_dims) {
   const QuantileOf find = is_floating(x.array.dtype()) ? nanquantile_of : quantile_of;
   return one_quantile("nanmedian", find, x, 0.5, axes, keep_dims, Interpolation::linear);
 }
-NDArray quantile(const Arg& x, double q, const Axes& axes, bool keep_dims, Interpolation how) {
+NDArray detail::quantile_at(const Arg& x, double q, const Axes& axes, bool keep_dims, Interpolation how) {
   return one_quantile("quantile", quantile_of, x, q, axes, keep_dims, how);
 }
-NDArray nanquantile(const Arg& x, double q, const Axes& axes, bool keep_dims, Interpolation how) {
+NDArray detail::nanquantile_at(const Arg& x, double q, const Axes& axes, bool keep_dims, Interpolation how) {
   const QuantileOf find = is_floating(x.array.dtype()) ? nanquantile_of : quantile_of;
   return one_quantile("nanquantile", find, x, q, axes, keep_dims, how);
 }

@@ -81,7 +81,7 @@ const Operator& xlogy_record() {
   return op;
 }
 
-/// Magnitudes that every integer type's extremes have.
+/// |value|, which for the smallest integer of a type only the unsigned type holds.
 template <class T>
 uint64_t magnitude(T value) {
   return value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
@@ -150,7 +150,6 @@ const Operator kLcm = whole_operator<LeastMultiple>("lcm", "The least common mul
 
 /// Integers to the nearest multiple of 10^digits, halves to the even multiple.
 NDArray rounded_integers(const Arg& x, int64_t digits) {
-  MX_CHECK(digits <= 18, InvalidArgument, "[round] expected decimals from -18 for integers, got ", -digits);
   int64_t unit = 1;
   for (int64_t i = 0; i < digits; ++i) unit *= 10;
   const NDArray wide = x.array.to(i64, x.where);
@@ -181,10 +180,18 @@ NDArray lcm(const Operand& a, const Operand& b) { return call_binary(kLcm, a, b)
 
 NDArray round(const Arg& x, int64_t decimals) {
   const DType type = x.array.dtype();
-  if (!is_floating(type)) return decimals >= 0 ? x.array : rounded_integers(x, -decimals);
+  if (!is_floating(type)) {
+    MX_CHECK(decimals >= -18, InvalidArgument, "[round] expected decimals from -18 for integers, got ",
+             decimals);
+    return decimals >= 0 ? x.array : rounded_integers(x, -decimals);
+  }
   const NDArray wide = x.array.to(promote(type, f32), x.where);
-  // A negative power is no number of a type, a positive one is (up to 10^22 exactly).
-  const double unit = std::pow(10.0, static_cast<double>(decimals < 0 ? -decimals : decimals));
+  // The unit of more decimals is no number of the type: then all are 0, or have no such decimals.
+  const int64_t most = wide.dtype() == f64 ? 308 : 38;
+  if (decimals > most) return x.array;
+  if (decimals < -most) return mx::where({isfinite(x), x.where}, 0, x.array.detach());
+  // 10^-n is not exact in binary, 10^n is (up to 10^22): so it divides instead of multiplying.
+  const double unit = std::pow(10.0, std::abs(static_cast<double>(decimals)));
   const NDArray scaled = decimals < 0 ? wide / unit : wide * unit;
   const NDArray whole = round(Arg(scaled, x.where));
   const NDArray result = decimals < 0 ? whole * unit : whole / unit;

@@ -11,7 +11,7 @@
 namespace mx {
 namespace {
 
-/// What is computed in: integers in f64, narrow floating point in f32.
+/// The type that is computed in: f64 for integers, f32 for f16 and bf16.
 DType statistics_type(DType type) { return is_floating(type) ? promote(type, f32) : f64; }
 DType statistics_result(DType type) { return is_floating(type) ? type : f32; }
 
@@ -52,7 +52,7 @@ NDArray wide_covariance(const Arg& x, const CovOptions& options, const char* op)
   } else {
     const NDArray total = sum({weights, x.where});
     const NDArray centred = sub({values, x.where}, sum(values * weights, 1, true) / total);
-    // numpy.cov's normalisation: weights that say how much an observation counts are no observations.
+    // numpy.cov's normalisation: aweights are relative, so they do not add to the number of observations.
     const NDArray lost = options.aweights.defined()
                              ? sum(weights * options.aweights.to(type, x.where)) / total * options.correction
                              : full({}, options.correction, type, given.context());

@@ -122,6 +122,8 @@ TEST(Quantile, AtEdges) {
   EXPECT_EQ(f16, median(ones({3}, f16)).dtype());
   EXPECT_EQ((Shape{2, 1, 1}), quantile(ones({3, 4}), {0.5, 1.0}, {}, true).shape());
   EXPECT_EQ((Shape{0, 3}), quantile(ones({3, 4}), std::vector<double>{}, 1).shape());
+  EXPECT_EQ((Shape{1, 3}), quantile(ones({3, 4}), {0.5}, 1).shape());
+  EXPECT_EQ((Shape{3}), quantile(ones({3, 4}), 1, 1).shape());
   EXPECT_EQ(1.7e9f, median(array<int64_t>({1699999999, 1700000001})).item<float>());
   const NDArray turned = arange(12.).reshape({3, 4}).transpose();
   test::expect_values({1.5, 5.5, 9.5}, median(turned, 0), "of a view");
@@ -151,6 +153,7 @@ TEST(Counting, OfNothingAndOfWhatCannotBe) {
   EXPECT_EQ(f64, histogram(arange(3)).edges.dtype());
   EXPECT_EQ(f32, histogram(arange(3.f)).edges.dtype());
   expect_refused("1 bin or more", [] { histogram(ones({2}), {.bins = 0}); });
+  expect_refused("1 bin or more", [] { histogram(ones({2}), {.bins = INT64_MAX}); });
   expect_refused("finite, ascending range", [] { histogram(array({1.f, NAN})); });
   expect_refused("finite, ascending range", [] { histogram(ones({2}), {.range = {{2, 1}}}); });
   expect_refused("edges that ascend", [] { histogram(ones({2}), array({2.f, 1.f})); });
@@ -430,6 +433,9 @@ TEST(Special, RoundsToDecimals) {
   EXPECT_EQ((Values{0, -100}), test::values(round(array<int8_t>({50, -120}), -2)));
   EXPECT_EQ(5000000000000000000, round(array<int64_t>({5000000000000000001}), -18).item<int64_t>());
   expect_refused("[round] expected decimals from -18", [] { round(ones({1}, i64), -19); });
+  expect_refused("[round] expected decimals from -18", [] { round(ones({1}, i64), INT64_MIN); });
+  test::expect_values({1.5}, round(full({}, 1.5), INT64_MAX), "more decimals than there are");
+  test::expect_values({0}, round(full({}, 1.5), -40), "no multiple but 0");
   EXPECT_EQ(1200, round(full({}, 1234.f), -2).item<float>());
 }
 
