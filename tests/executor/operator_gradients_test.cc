@@ -147,6 +147,12 @@ TEST(OperatorGradients, OfChoices) {
                       [](const Arrays& a) { return masked_scatter(a[0], a[0].detach() > 1, a[1]); }, {x, y});
 }
 
+NDArray assigned_at_mask(const NDArray& x, const NDArray& values) {
+  NDArray result = x * 2;
+  result[x.detach() > 1] = values;
+  return result;
+}
+
 TEST(OperatorGradients, OfMovedElements) {
   const NDArray x = test::some({2, 3}, 1), y = test::some({2, 3}, 2);
   expect_gradients_of("stack", [](const Arrays& a) { return stack({a[0], a[1], a[0]}, 1); }, {x, y});
@@ -179,6 +185,13 @@ TEST(OperatorGradients, OfMovedElements) {
                       },
                       {x});
   expect_gradients_of("a mask", [](const Arrays& a) -> NDArray { return a[0][a[0].detach() > 1]; }, {x});
+  expect_gradients_of("a number at a mask",
+                      [](const Arrays& a) { return assigned_at_mask(a[0], full({}, 5., f64)); }, {x});
+  expect_gradients_of("an array of one number at a mask",
+                      [](const Arrays& a) { return assigned_at_mask(a[0], sum(a[0])); }, {x});
+  expect_gradients_of(
+      "values at a mask",
+      [](const Arrays& a) { return assigned_at_mask(a[0], square(NDArray(a[0][a[0].detach() > 1]))); }, {x});
   expect_gradients_of("assignment at indices",
                       [](const Arrays& a) {
                         NDArray z = a[0] * 2;
