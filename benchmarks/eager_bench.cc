@@ -38,6 +38,7 @@ OpCall prepare(const OpCase& c, int threads) {
   NDArray a = mx::ones({2, 2});
   const NDArray b = mx::ones({2, 2});
   if (c.op == "add") return [=] { const NDArray out = a + b; };
+  if (c.op == "add_number") return [=] { const NDArray out = a + 1; };
   if (c.op == "add_inplace") return [=]() mutable { a += b; };
   NDArray w = mx::ones({2, 2}).requires_grad_();
   if (c.op == "add_recorded") return [=] { const NDArray out = w + b; };

@@ -18,6 +18,7 @@ OpCall prepare(const OpCase& c, int) {
   Tensor a = at::ones({2, 2}).set_requires_grad(recorded);
   const Tensor b = at::ones({2, 2});
   if (c.op == "add" || c.op == "add_recorded") return [=] { const Tensor out = a + b; };
+  if (c.op == "add_number") return [=] { const Tensor out = a + 1; };
   if (c.op == "add_inplace") return [=]() mutable { a += b; };
   if (c.op == "add_inference") {
     return [=] {

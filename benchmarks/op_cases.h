@@ -85,6 +85,7 @@ inline std::vector<OpCase> op_cases() {
 ///
 ///   add            c = a + b
 ///   add_inference  the same in a mode without gradients, where a system has one
+///   add_number     c = a + 1
 ///   add_inplace    a += b
 ///   add_recorded   c = a + b with a gradient to come: the node is made, and dropped with c
 ///   add_fwd_bwd    y = a + b + b + ... 100 times, summed, backward; per addition
@@ -96,7 +97,8 @@ inline std::vector<OpCase> op_cases() {
 ///                  then waited for. Near 2 on two processors, 1 where the caller does everything itself.
 inline std::vector<OpCase> eager_cases() {
   std::vector<OpCase> cases;
-  for (const char* name : {"add", "add_inference", "add_inplace", "add_recorded", "add_fwd_bwd"}) {
+  for (const char* name :
+       {"add", "add_number", "add_inference", "add_inplace", "add_recorded", "add_fwd_bwd"}) {
     cases.push_back({name, name, 4, 2, name == std::string("add_fwd_bwd") ? 100.0 : 1.0, "ns/op"});
   }
   cases.push_back({"large_overlap", "large_overlap", 32768, 0, 1, "x"});

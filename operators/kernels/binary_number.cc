@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <tuple>
 #include <type_traits>
@@ -142,7 +143,11 @@ void with_elements(const Tensor& x, DType type, const Shape& shape, const F& run
     size_t k = 0;
     const auto written = [&](const Scalar& number) {
       T* const to = values[k++];
-      std::fill_n(to, n, number.to<T>());
+      // What is there doubles: copies use wider stores than this file is compiled for.
+      constexpr int64_t kFirst = 64;
+      std::fill_n(to, std::min(n, kFirst), number.to<T>());
+      for (int64_t done = kFirst; done < n; done *= 2)
+        std::memcpy(to + done, to, static_cast<size_t>(std::min(done, n - done)) * sizeof(T));
       return Tensor{to, type, x.shape, x.strides};
     };
     const std::array<Tensor, sizeof...(Numbers)> operands{written(numbers)...};
