@@ -13,29 +13,30 @@
 namespace mx::detail {
 namespace {
 
-// Arrays of a few inputs or outputs without an allocation.
+// A list as long as a node has inputs or outputs. A short one needs no allocation.
 template <class T>
-class Few {
+class InlineList {
  public:
-  explicit Few(size_t n) : size_(n) {
-    if (n > kInline) many_.resize(n);
+  explicit InlineList(size_t n) : size_(n) {
+    if (n > kInline) heap_.resize(n);
   }
-  std::span<T> span() { return {size_ > kInline ? many_.data() : few_, size_}; }
+  std::span<T> span() { return {size_ > kInline ? heap_.data() : inline_, size_}; }
 
  private:
   static constexpr size_t kInline = 4;
   size_t size_;
-  T few_[kInline]{};
-  std::vector<T> many_;
+  T inline_[kInline]{};
+  std::vector<T> heap_;
 };
 
-// A gradient on its way. `own`: nobody else has the array.
+// The gradient of one output of a node, as far as it has been summed up. `own`: the pass holds the only
+// handle to the array, so it may add to it in place.
 struct Head {
   NDArray array;
   bool own = false;
 };
 
-// Which gradients grad() asks for, and which nodes lead there.
+// The arrays whose gradients gradients() asks for, and which nodes lead to them.
 class Targets {
  public:
   void add(Edge edge) {
@@ -95,8 +96,8 @@ class Targets {
   bool others_ = false;
 };
 
-// One going back. Nodes come in the order of their numbers, the largest first, so that all that a node's
-// outputs went into have come before it.
+// One backward pass. It visits nodes by their order numbers, the largest first. A node's number is larger
+// than those of the nodes it leads to, so every contribution to a node has arrived when the node is visited.
 class Pass {
  public:
   Pass(const BackwardOptions& options, Targets* targets)
@@ -189,9 +190,8 @@ class Pass {
     if (node.attached())
       for (uint32_t i = 0; i < heads.size(); ++i) {
         bool touched = false;
-        if (heads[i].array.defined()) {
+        if (heads[i].array.defined())
           heads[i].array = node.apply_attachments(i, std::move(heads[i].array), touched);
-        }
         heads[i].own = heads[i].own && !touched;
       }
     if (targets_ != nullptr) targets_->take(node, heads);
@@ -201,14 +201,14 @@ class Pass {
       return;
     }
     const std::span<const Edge> edges = node.edges();
-    Few<uint8_t> wanted(edges.size());
+    InlineList<uint8_t> wanted(edges.size());
     bool any = false;
     for (size_t i = 0; i < edges.size(); ++i) {
       wanted.span()[i] = edges[i] && (targets_ == nullptr || targets_->leads_to(edges[i].node.get())) ? 1 : 0;
       any = any || wanted.span()[i] != 0;
     }
     if (!any) return;
-    Few<NDArray> arrays(heads.size()), results(edges.size());
+    InlineList<NDArray> arrays(heads.size()), results(edges.size());
     for (size_t i = 0; i < heads.size(); ++i) arrays.span()[i] = heads[i].array;
     node.back({node, arrays.span(), wanted.span(), results.span(), keep_, recorded_});
     for (size_t i = 0; i < edges.size(); ++i) {
@@ -220,11 +220,11 @@ class Pass {
     if (!keep_) node.release();
   }
 
-  // Has nobody else an array that back() gave?
+  // Is the array that back() returned held by this pass alone?
   static bool is_own(const NDArray& result, const Node& node, std::span<const Head> heads,
                      std::span<const NDArray> results) {
     const ArrayImpl* const array = result.ref().get();
-    if (!node.gives_new() || array->base) return false;
+    if (!node.returns_fresh_arrays() || array->base) return false;
     if (std::count_if(results.begin(), results.end(),
                       [&](const NDArray& other) { return other.ref().get() == array; }) != 1)
       return false;
@@ -242,7 +242,7 @@ class Pass {
   uint64_t arrivals_ = 0;
 };
 
-// The head of an output: what was given, or one.
+// The head gradient of an output: the given one, or a one for an output of one element.
 Head head_of(const NDArray& output, const NDArray& given, const char* op) {
   if (!given.defined()) {
     MX_CHECK(output.numel() == 1, InvalidArgument, "[", op,

@@ -1,4 +1,4 @@
-// Going back through what was recorded. Internal; users have NDArray::backward() and grad().
+// The backward pass through what was recorded. Internal; users call NDArray::backward() and gradients().
 #pragma once
 
 #include <span>

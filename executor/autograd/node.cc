@@ -90,7 +90,11 @@ NDArray Node::apply_attachments(uint32_t output, NDArray head, bool& touched) {
 }
 
 void set_edge(ArrayImpl& array, Ref<Node> node, uint32_t output) {
-  array.set_extension({Ref<ArrayExtension>(node.get()), output}, true);
+  array.set_extension({Ref<ArrayExtension>::adopt(node.leave()), output}, true);
+}
+
+void init_edge(ArrayImpl& array, Ref<Node> node, uint32_t output) {
+  array.init_extension({Ref<ArrayExtension>::adopt(node.leave()), output});
 }
 
 namespace {
@@ -131,7 +135,7 @@ Edge edge_of_view(ArrayImpl& view) {
 
 Edge edge_of(const ArrayImpl& array) {
   if (array.base && !array.has_own_node()) return edge_of_view(const_cast<ArrayImpl&>(array));
-  return own_edge(array.extension());
+  return array.look_at_extension(own_edge);
 }
 
 void set_cell(ArrayImpl& array, const Edge& edge, std::shared_ptr<GradCell> cell) {
@@ -154,7 +158,7 @@ Ref<ArrayImpl> without_edge(const ArrayImpl& array) {
 
 NDArray with_edge(const ArrayImpl& array, const Edge& edge) {
   Ref<ArrayImpl> made = without_edge(array);
-  if (edge) set_edge(*made, edge.node, edge.output);
+  if (edge) init_edge(*made, edge.node, edge.output);
   return NDArray(std::move(made));
 }
 

@@ -58,8 +58,8 @@ class Node : public ArrayExtension {
   /// Sets the results that are wanted. Throws InvalidState when a value that it needs was released or has
   /// changed.
   virtual void back(const Step& step) = 0;
-  /// Does back() give arrays that nobody else has, where they are not heads?
-  virtual bool gives_new() const { return false; }
+  /// True if back() returns arrays that nothing else holds, apart from heads that it passes on.
+  virtual bool returns_fresh_arrays() const { return false; }
   virtual bool leaf() const { return false; }
   /// Drops what was saved for back().
   virtual void release() noexcept {}
@@ -125,6 +125,8 @@ class Leaf final : public Node {
 
 /// Makes an array an output of a node of its own.
 void set_edge(ArrayImpl& array, Ref<Node> node, uint32_t output);
+/// The same for an array that nobody else knows yet.
+void init_edge(ArrayImpl& array, Ref<Node> node, uint32_t output);
 /// Where the array's gradient goes; empty when it is not recorded. The node of a view is made here, when it
 /// is first asked for and whenever its root has got another node since.
 Edge edge_of(const ArrayImpl& array);

@@ -41,7 +41,7 @@ OperatorNode::OperatorNode(const Operator& op, const Attrs& attrs, std::span<Arr
       where_(where),
       inputs_(static_cast<uint32_t>(inputs.size())),
       outputs_(static_cast<uint32_t>(outputs.size())),
-      gives_new_(op.gradient_gives_new),
+      returns_fresh_arrays_(op.gradient_gives_new),
       edges_(few_edges_),
       saved_(few_saved_) {
   if (inputs_ > kInline || inputs_ + outputs_ > kInline + 1) {
@@ -134,9 +134,10 @@ void record_call(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* co
   const bool floating = std::any_of(outputs.begin(), outputs.end(),
                                     [](const ArrayImpl* output) { return is_floating(output->dtype); });
   if (!floating) return;
-  const Ref<Node> node = OperatorNode::make(op, attrs, inputs, outputs, where);
-  for (size_t i = 0; i < outputs.size(); ++i)
-    if (is_floating(outputs[i]->dtype)) set_edge(*outputs[i], node, static_cast<uint32_t>(i));
+  Ref<Node> node = OperatorNode::make(op, attrs, inputs, outputs, where);
+  for (size_t i = 1; i < outputs.size(); ++i)
+    if (is_floating(outputs[i]->dtype)) init_edge(*outputs[i], node, static_cast<uint32_t>(i));
+  if (is_floating(outputs[0]->dtype)) init_edge(*outputs[0], std::move(node), 0);
 }
 
 void check_update(const Operator& op, std::span<ArrayImpl* const> inputs) {

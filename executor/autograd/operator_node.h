@@ -21,7 +21,7 @@ class OperatorNode final : public Node {
   size_t outputs() const override { return outputs_; }
   std::span<const Edge> edges() const override { return {edges_, inputs_}; }
   void back(const Step& step) override;
-  bool gives_new() const override { return gives_new_; }
+  bool returns_fresh_arrays() const override { return returns_fresh_arrays_; }
   void release() noexcept override;
 
  private:
@@ -45,7 +45,7 @@ class OperatorNode final : public Node {
   std::source_location where_;
   uint32_t inputs_, outputs_;
   bool released_ = false;
-  bool gives_new_;
+  bool returns_fresh_arrays_;
   Edge* edges_;
   // Inputs, then outputs: each a value that the gradient looks at, or only its shape and type (version 0), or
   // (an input that is like output 0) nothing.

@@ -87,9 +87,14 @@ struct ArrayImpl {
     Ref<ArrayExtension> node;
     uint32_t output = 0;
   };
-  Extension extension() const {
+  /// f(extension), which must be brief: it runs under a lock.
+  template <class F>
+  auto look_at_extension(const F& f) const {
     const ExtensionLock lock(*this);
-    return extension_;
+    return f(extension_);
+  }
+  Extension extension() const {
+    return look_at_extension([](const Extension& e) { return e; });
   }
   /// Sets the flag kRecorded too, or takes it away.
   void set_extension(Extension next, bool own) {
@@ -100,6 +105,11 @@ struct ArrayImpl {
     } else {
       flags.fetch_and(static_cast<uint8_t>(~kRecorded), std::memory_order_relaxed);
     }
+  }
+  /// The same, before anybody else knows the array: without locked instructions.
+  void init_extension(Extension next) {
+    extension_ = std::move(next);
+    flags.store(flags.load(std::memory_order_relaxed) | kRecorded, std::memory_order_relaxed);
   }
   /// Leaves the flags alone. Does nothing and returns false when `expected` is no longer there.
   bool exchange_extension(const ArrayExtension* expected, Extension next) {

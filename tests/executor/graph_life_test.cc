@@ -123,6 +123,28 @@ TEST(GraphLife, LengthsMayDifferFromStepToStep) {
   }
 }
 
+TEST(GraphLife, AGradientForAnArrayThatHasGoneIsDropped) {
+  NDArray w = test::some({3}, 2).requires_grad_(), y;
+  {
+    const NDArray x = test::some({3}).requires_grad_(), z = x * w;
+    z.retain_grad();
+    y = sum(z * z);
+  }
+  y.backward();
+  EXPECT_TRUE(w.grad().defined());
+}
+
+TEST(GraphLife, APlainPassReplacesAGradientThatHasAGraph) {
+  NDArray x = test::some({3}).requires_grad_(GradReq::write);
+  const NDArray loss = sum(x * x * x);
+  loss.backward({.create_graph = true});
+  EXPECT_TRUE(x.grad().requires_grad());
+  loss.backward();
+  EXPECT_FALSE(x.grad().requires_grad());
+  test::expect_close((x.detach() * x.detach() * 3).to_vector<double>(), x.grad().to_vector<double>(), 1e-12,
+                     "gradient");
+}
+
 TEST(GraphLife, AGraphMayEndOnAnotherThread) {
   NDArray x = test::some({16}).requires_grad_();
   NDArray y = exp(x);
