@@ -150,7 +150,7 @@ NDArray scalar_array(Scalar value, DType dtype, Context context, std::source_loc
   const FillAttrs number = number_for(value, dtype, "scalar");
   Ref<ArrayImpl> made = detail::new_array({}, dtype, context, "scalar");
   if (context.is_cpu() && !check_numerics()) {
-    // Nobody else knows the memory: not worth an operation.
+    // No other handle to the memory exists, so it can be written without an operation.
     const Tensor element{made->storage->ensure(nullptr), dtype, made->shape, made->strides};
     number.floating ? kernels::fill(element, number.real) : kernels::fill(element, number.integer);
   } else {
