@@ -28,7 +28,8 @@ void launch_copy(ArrayImpl& target, ArrayImpl& source, bool fresh, std::source_l
           .where = where});
 }
 
-// The same elements read as `shape`. Leading dimensions of 1 are in nobody's way: a (1, 3) goes into a (3,).
+// The same elements read as `shape`. Leading dimensions of 1 are dropped if need be: a (1, 3) goes into a
+// (3,).
 Ref<ArrayImpl> broadcast(ArrayImpl& array, const Shape& shape, const char* op) {
   if (array.shape == shape) return Ref<ArrayImpl>(&array);
   Shape rest = array.shape;

@@ -126,7 +126,7 @@ NDArray scalar_array(Scalar value, DType dtype, Context context, std::source_loc
   check_fits(value, dtype, "scalar");
   Ref<ArrayImpl> made = detail::new_array({}, dtype, context, "scalar");
   if (context.is_cpu()) {
-    // Nobody else knows the memory: not worth an operation.
+    // No other handle to the memory exists, so it can be written without an operation.
     kernels::fill({made->storage->ensure(nullptr), dtype, made->shape, made->strides}, value);
   } else {
     launch_fill(*made, value, true, where);

@@ -330,16 +330,16 @@ Context context_of(const Launch& l) {
   return context;
 }
 
-// Beyond what is small, a caller does its operations itself in three cases, up to so many times
-// Kernel::direct_work; but never where a GPU might wait for the caller.
+// An operation that is larger than Kernel::direct_work runs in the calling thread in three cases, each with a
+// factor that bounds its size. It is pushed if there is a GPU: the caller might be late with the GPU's work.
 
-// On the only processor no operation of the CPU runs beside the calling thread: what one operation leaves in
-// the caches is then there for the next.
+// One processor: no operation of the CPU runs beside the calling thread anyway, and what one operation leaves
+// in the caches is still there for the next.
 constexpr int64_t kAloneFactor = 1024;
-// Where the engine's other thread waits for something to do, it helps with the loop of what the caller does,
-// and handing over and waiting are saved: half a microsecond.
+// The second thread of an engine of two searches for work: it takes part in the loop of what the caller runs.
+// That saves the half microsecond of a push and a wait.
 constexpr int64_t kSharedFactor = 16;
-// Where threads that call are as many as processors, each does its own: about 100 us of work.
+// As many threads call as there are processors: each runs its own operations, up to about 100 us.
 constexpr int64_t kCrowdedFactor = 32;
 
 bool with_gpus() {
@@ -351,7 +351,7 @@ int64_t direct_factor() {
   return result;
 }
 
-// How many threads do crowded work themselves now.
+// Counts the threads that run operations of the third case now.
 class AtWork {
  public:
   AtWork() { count().fetch_add(1, std::memory_order_relaxed); }

@@ -105,7 +105,7 @@ std::shared_ptr<MappedFile> open(const std::string& path, LoadMode mode) {
                                       mode == LoadMode::map ? MappedFile::How::map : MappedFile::How::read);
 }
 
-/// A new array and its memory, which nobody else knows yet.
+/// A new array and its memory, to which no other handle exists yet.
 std::pair<NDArray, std::span<std::byte>> fresh(DType dtype, const Shape& shape, const char* op) {
   Ref<ArrayImpl> made = detail::new_array(shape, dtype, cpu(), op);
   auto* const memory = static_cast<std::byte*>(made->storage->ensure(nullptr));

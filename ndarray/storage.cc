@@ -104,7 +104,7 @@ void* Storage::allocate(Stream* stream) {
     data_.store(inline_, std::memory_order_release);
     return inline_;
   }
-  // Two readers of an array that nobody has written may come at once.
+  // Two readers may both be the first to use memory that has never been written.
   while (allocating_.exchange(true, std::memory_order_acquire)) sched_yield();
   void* data = data_.load(std::memory_order_relaxed);
   try {

@@ -1,8 +1,10 @@
 // Views: other shapes and strides over the same storage, and basic indexing.
 #include <algorithm>
+#include <optional>
 
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
+#include "ndarray/grad_mode.h"
 #include "ndarray/hooks.h"
 #include "ndarray/ndarray.h"
 
@@ -56,20 +58,24 @@ uint64_t changes_of(const detail::AdvancedIndex& index) {
   return sum;
 }
 
-/// May one of them change without being counted?
-bool changes_unseen(const detail::AdvancedIndex& index) {
-  bool unseen = false;
-  index.each_array([&](const NDArray& array) { unseen |= array.impl().storage->has_unseen_writers(); });
-  return unseen;
+/// Must the index be read at its line? If one of its arrays may change without being counted; and if one is
+/// recorded, because whether the read is recorded is also decided at its line.
+bool reads_at_once(const detail::AdvancedIndex& index) {
+  bool at_once = false;
+  index.each_array([&](const NDArray& array) {
+    at_once |= array.impl().storage->has_unseen_writers() || array.impl().marked();
+  });
+  return at_once;
 }
 
 /// An indexed read that is computed when its value is used.
 struct DeferredGather final : detail::DeferredValue {
   detail::AdvancedIndex index;
+  const bool at_once;
   uint64_t changes;  // of the index's arrays at the line of the index
 
   explicit DeferredGather(const detail::AdvancedIndex& i)
-      : DeferredValue(i.base.context()), index(i), changes(changes_of(i)) {}
+      : DeferredValue(i.base.context()), index(i), at_once(reads_at_once(i)), changes(changes_of(i)) {}
 
   void fill(ArrayImpl& array) override {
     // The line's values are gone.
@@ -78,6 +84,9 @@ struct DeferredGather final : detail::DeferredValue {
              "change, got a change after ",
              index.where.file_name(), ':', index.where.line(),
              "; write `NDArray b = a[indices]`, not `auto`, to read at once");
+    // At the line of a read that was put off nothing was recorded.
+    std::optional<NoGrad> unrecorded;
+    if (!at_once) unrecorded.emplace();
     const NDArray value = detail::hooks().gather(index);
     ArrayImpl& made = value.impl();
     // Nothing has seen the array's memory yet: it can as well be that of the value.
@@ -123,9 +132,10 @@ View advanced(detail::AdvancedIndex index) {
            "[index] expected the operators for indexing with arrays (operators/operators.h, mx::operators)");
   const Shape shape = hooks.gather_shape(index);
   auto made = detail::new_array(shape, index.base.dtype(), index.base.context(), "index");
-  made->deferred = std::make_unique<DeferredGather>(index);
+  auto gather = std::make_unique<DeferredGather>(index);
+  const bool at_once = gather->at_once;
+  made->deferred = std::move(gather);
   made->flags.fetch_or(detail::kDeferred, std::memory_order_relaxed);
-  const bool at_once = changes_unseen(index);
   auto target = std::make_shared<PutTarget>();
   target->index = std::move(index);
   target->result = made;

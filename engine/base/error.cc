@@ -43,9 +43,10 @@ std::string current_exception_text() {
   }
 }
 
+namespace {
+
 // Most derived types first.
-std::exception_ptr rewrite_current_exception(
-    const std::function<std::string(const std::string& text)>& message) {
+std::exception_ptr rewritten(const std::function<std::string(const std::string& text)>& message) {
   try {
     throw;
   } catch (const ForeignError& e) {
@@ -74,6 +75,18 @@ std::exception_ptr rewrite_current_exception(
     return std::make_exception_ptr(OutOfMemory(message(e.what())));
   } catch (...) {
     return std::make_exception_ptr(ForeignError(message(current_exception_text())));
+  }
+}
+
+}  // namespace
+
+std::exception_ptr rewrite_current_exception(
+    const std::function<std::string(const std::string& text)>& message) {
+  const std::exception_ptr original = std::current_exception();
+  try {
+    return rewritten(message);
+  } catch (const std::bad_alloc&) {
+    return original;
   }
 }
 

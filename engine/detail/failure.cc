@@ -1,5 +1,6 @@
 #include "engine/detail/failure.h"
 
+#include <functional>
 #include <memory>
 
 #include "engine/base/check.h"
@@ -39,6 +40,20 @@ void free_dead_failures() {
 
 void prepare_failures() { undescribed()->release(); }
 
+namespace {
+
+bool is_mx_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
 std::string name_or_default(const char* name) { return name != nullptr ? name : "operation"; }
 
 std::string place(const std::source_location& where) { return concat(where.file_name(), ":", where.line()); }
@@ -47,12 +62,21 @@ Failure* failure_of_current_exception(const char* name, const std::source_locati
   try {
     auto failure = std::make_unique<Failure>();
     const auto message = [&](const std::string& text) {
-      const std::string head = concat("[", name_or_default(name), "] ");
+      // By strings: a stream that finds no memory cuts the text short and says nothing.
+      std::string head(1, '[');
+      head.append(name_or_default(name)).append("] ");
       // What an operation checks itself may begin with its name already.
-      failure->text = concat(text.starts_with(head) ? "" : head, text, " (pushed at ", place(where), ")");
+      failure->text = (text.starts_with(head) ? "" : head) + text + " (pushed at " + where.file_name() + ":" +
+                      std::to_string(where.line()) + ")";
       return failure->text;
     };
-    failure->error = rewrite_current_exception(message);
+    failure->error = rewrite_current_exception(std::cref(message));  // (the function itself would allocate)
+    if (failure->text.empty()) {
+      // No memory for the name and the place. Waiters still get what the operation has thrown, if it is of a
+      // type that they expect.
+      if (!is_mx_error(failure->error)) return undescribed();
+      failure->text = "(no memory)";  // short enough to need none
+    }
     return failure.release();
   } catch (const std::bad_alloc&) {
     return undescribed();

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <barrier>
 #include <cstdlib>
+#include <exception>
 #include <new>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -107,6 +109,31 @@ TEST_P(OutOfHostMemory, FailuresPoisonAllTheSame) {
   e_.push([&] { ++n; }, {.writes = {w}});
   e_.wait(w);
   EXPECT_EQ(1, n.load());
+}
+
+// Ends the shortage when the function that caused it goes, on the thread that ran it.
+struct EndOfShortage {
+  ~EndOfShortage() { fail_at = 0; }
+};
+
+TEST_P(OutOfHostMemory, AnErrorThatCannotBeDescribedIsStillTheOperations) {
+  start_workers(e_);
+  const std::string words = "an index that is far outside of everything";
+  const std::exception_ptr error = std::make_exception_ptr(InvalidArgument(words));
+  // (The first allocation is the record of the failure: without it nothing can be kept.)
+  for (int n = 2; n < 12; ++n) {
+    Var v = e_.new_var();
+    e_.push(
+        [&error, n, end = EndOfShortage()] {
+          fail_at = n;
+          std::rethrow_exception(error);
+        },
+        {.writes = {v}, .name = "culprit"});
+    const std::string text = error_of<InvalidArgument>([&] { e_.wait(v); });
+    EXPECT_TRUE(text.find(words) != std::string::npos) << text;
+    error_of<InvalidArgument>([&] { e_.wait_all(); });
+    e_.delete_var(v);
+  }
 }
 
 TEST_P(OutOfHostMemory, CancelledOperationsEnd) {

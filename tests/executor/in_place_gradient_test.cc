@@ -5,6 +5,7 @@
 
 #include "executor/autograd/autograd.h"
 #include "ndarray/dlpack.h"
+#include "ndarray/grad_mode.h"
 #include "operators/operators.h"
 #include "optim/update.h"
 #include "tests/support/errors.h"
@@ -171,6 +172,29 @@ TEST(InPlaceGradient, AChangedSavedValueIsNamed) {
   NDArray changed = c;
   changed[1] = 0;
   error_of<InvalidState>([&] { product.backward(); });
+}
+
+// Whether a read with arrays in the index is recorded is decided at its line, as for every operation.
+TEST(InPlaceGradient, AReadWithANameIsRecordedAsAtItsLine) {
+  NDArray w = array({1.f, 2.f, 3.f}).requires_grad_();
+  const NDArray i = array<int64_t>({0, 2});
+  auto recorded = w[i];
+  {
+    const NoGrad guard;
+    EXPECT_EQ((std::vector<float>{1, 3}), recorded.to_vector<float>());
+    recorded.wait();
+  }
+  sum(recorded * 2).backward();
+  EXPECT_EQ((std::vector<float>{2, 0, 2}), w.grad().to_vector<float>());
+  const auto unrecorded = [&] {
+    const NoGrad guard;
+    return w[i];
+  }();
+  EXPECT_FALSE(unrecorded.requires_grad());
+  NDArray plain = array({1.f, 2.f, 3.f});
+  auto before = plain[i];
+  plain.requires_grad_();
+  EXPECT_FALSE(before.requires_grad());
 }
 
 TEST(InPlaceGradient, AnExportForReadingIsNoChange) {
