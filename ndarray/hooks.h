@@ -26,6 +26,7 @@ struct AdvancedIndex {
   template <class F>
   void each_array(const F& f) const {
     f(base);
+    if (mask.defined()) f(mask);
     for (const NDArray& array : indices)
       if (array.defined()) f(array);
   }

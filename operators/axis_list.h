@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 
 #include "ndarray/attrs.h"
 #include "ndarray/shape.h"
@@ -17,7 +18,8 @@ class AxisList {
   AxisList() = default;
   /// Throws InvalidArgument for numbers beyond 16 bits, which are axes of no array.
   AxisList(const Shape& axes);
-  AxisList(std::initializer_list<int64_t> axes) : AxisList(Shape(axes)) {}
+  AxisList(std::initializer_list<int64_t> axes)
+      : AxisList(Shape(std::span<const int64_t>(axes.begin(), axes.size()))) {}
 
   operator Shape() const;
   int rank() const { return rank_; }
