@@ -65,7 +65,16 @@ host_apt_options() {
 
 folder=$(mktemp -d "${MX_FRESH_FOLDER:-${TMPDIR:-/var/tmp}}/mx_fresh_${suite}.XXXXXX")
 root=$folder/root
-trap 'rm -rf --one-file-system "$folder"' EXIT
+child=
+clean_up() {
+  # What it has started ends with it; unshare itself ignores milder signals.
+  if [ -n "$child" ]; then
+    kill -KILL "$child" 2>/dev/null || true
+    wait "$child" 2>/dev/null || true
+  fi
+  rm -rf --one-file-system "$folder"
+}
+trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -115,6 +124,10 @@ ENTER
 )
 say "running in it: $*"
 status=0
-"${apart[@]}" bash -c "$enter" enter "$root" "$MX_ROOT" "${MX_FRESH_CCACHE-}" "${cache[@]}" "$@" || status=$?
+# (In the background, so that a signal is noticed while it runs.)
+"${apart[@]}" bash -c "$enter" enter "$root" "$MX_ROOT" "${MX_FRESH_CCACHE-}" "${cache[@]}" "$@" <&0 &
+child=$!
+wait "$child" || status=$?
+child=
 say "the command ended with status $status in the bare $suite"
 exit "$status"
