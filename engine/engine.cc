@@ -25,19 +25,19 @@ Engine& Engine::get() {
   return *engine;
 }
 
-Engine::Engine(const EngineOptions& options) : impl_(std::make_unique<detail::EngineImpl>(options)) {}
+Engine::Engine(const EngineOptions& options) : impl_(new detail::EngineImpl(options)) {}
 
 Engine::~Engine() {
   if (detail::EngineImpl::forked()) {
-    (void)impl_.release();  // its threads are not in this process: there is nothing that could be ended well
-    return;
+    return;  // its threads are not in this process: there is nothing that could be ended well
   }
   if (detail::inside_operation()) {
     // By exit() inside an operation, as a rule. It stays, since that operation cannot be waited for.
-    impl_.release()->abandon();
+    impl_->abandon();
     return;
   }
   impl_->shutdown();
+  delete impl_;
 }
 
 Var Engine::new_var(const char* name) { return impl_->new_var(name); }
@@ -62,7 +62,7 @@ bool Engine::direct() const { return impl_->direct(); }
 bool Engine::second_thread_searches() const { return impl_->second_thread_searches(); }
 bool Engine::crowded() const { return impl_->crowded(); }
 bool Engine::recording() const {
-  return detail::current_task.recording != nullptr && detail::current_task.recording_engine == impl_.get();
+  return detail::current_task.recording != nullptr && detail::current_task.recording_engine == impl_;
 }
 std::optional<std::string> Engine::undeclared_in(Var v, bool write) {
   return detail::EngineImpl::undeclared_in(v, write);
@@ -94,7 +94,7 @@ Segment Engine::record(const std::function<void()>& program, const RecordOptions
     detail::EngineImpl* before;  // of a BulkScope
   };
   {
-    Recording recording(segment.get(), impl_.get());
+    Recording recording(segment.get(), impl_);
     program();
   }
   segment->finish(options.device_graph);

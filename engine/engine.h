@@ -178,7 +178,7 @@ class Engine {
   void abandon_push(detail::Op* op) noexcept;
   void end_push(detail::Op* op);
 
-  std::unique_ptr<detail::EngineImpl> impl_;
+  detail::EngineImpl* const impl_;  // owned; it stays when the destructor cannot drain
 };
 
 /// A name that outlives every engine: returns the one copy of `name` in the process.

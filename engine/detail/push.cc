@@ -302,7 +302,9 @@ inline void EngineImpl::submit(Op* op) {
   if (op->kind() != 0) [[unlikely]] {
     internal = op->device == kInternalLane && op->type != &kReplayGroupType;  // deleting never waits
     has_bytes = limits_bytes_ && (op->flags & kOpHasBytes) != 0;
-    other_lane = op->device != 0 && op->device != kInternalLane;
+    // (Where there is no worker yet, call_worker() calls one.)
+    other_lane =
+        op->device != 0 && op->device != kInternalLane && active_.load(std::memory_order_relaxed) > 0;
     if (hurries(op)) {
       // A worker that has a batch, or older operations in front of it, is to look at the ring first. See
       // drain().
@@ -310,7 +312,6 @@ inline void EngineImpl::submit(Op* op) {
       attention_.fetch_add(1, std::memory_order_relaxed);
     }
   }
-  const bool workers = active_.load(std::memory_order_relaxed) > 0;
   const uint64_t ticket = try_submit(op);
   if (ticket == SubmitRing<Op>::kFull) [[unlikely]] {
     submit_slowly(op, internal);
@@ -318,7 +319,7 @@ inline void EngineImpl::submit(Op* op) {
     if (!internal) throttle(ticket);
   }
   call_worker();
-  if (other_lane && workers) [[unlikely]]
+  if (other_lane) [[unlikely]]
     call_beyond_limit();
 }
 

@@ -293,6 +293,10 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
   }
   add_waiting(-1);
   if (worker != nullptr) return_worker(*worker);
+  if (after_.waiters == &waiter) {  // this thread itself has found the end: nobody has to wake it
+    after_.waiters = waiter.next;
+    waiter.word.store(Waiter::kReleased, std::memory_order_relaxed);
+  }
   return in_time;
 }
 
