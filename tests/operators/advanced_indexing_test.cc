@@ -12,6 +12,7 @@
 #include "operators/operators.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
+#include "tests/support/processors.h"
 
 namespace mx {
 namespace {
