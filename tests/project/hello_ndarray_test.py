@@ -43,8 +43,8 @@ class HelloNdarray(unittest.TestCase):
                 result = run("--size", "2000", "--rounds", str(rounds), "--trace", path, MX_NUM_THREADS="2")
                 self.assertEqual(result.returncode, 0, result.stderr)
                 found = operations(path)
-                adds = [operation for operation in found if operation[2] == "add"]
-                muls = [operation for operation in found if operation[2] == "mul"]
+                adds = [operation for operation in found if operation[2] in ("add", "add_scalar")]
+                muls = [operation for operation in found if operation[2] in ("mul", "mul_scalar")]
                 self.assertEqual(len(adds), 2 * rounds)
                 self.assertEqual(len(muls), 2 * rounds)
                 for i in range(rounds):
