@@ -85,8 +85,8 @@ struct BinaryCrossEntropy {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x, V target) {
     const V one = hn::Set(d, 1), least = hn::Set(d, -100);
-    // 0 and 1 are frequent: any other number whose logarithm is below -100 stands in for the one, the limit
-    // itself for the other.
+    // 0 and 1 are frequent, but outside the domain of the vector functions. So 0 is replaced by a number
+    // whose logarithm is also below -100, and for 1 the result is the limit itself.
     const auto never = hn::Eq(x, hn::Zero(d)), always = hn::Eq(x, one);
     const V yes = at_least(least, patched<Log>(d, hn::IfThenElse(never, hn::Set(d, 1e-50), x)));
     const V rest = at_least(least, patched<Log1p>(d, hn::Neg(hn::IfThenElse(always, hn::Zero(d), x))));
