@@ -116,8 +116,7 @@ OpCall prepare(const OpCase& c, int) {
   try {
     return make_call(c);
   } catch (const dnnl::error& error) {
-    if (error.status == dnnl_unimplemented)
-      return nullptr;  // not available on this processor, or in this version
+    if (error.status == dnnl_unimplemented) return nullptr;  // not on this processor, or in this version
     throw;
   }
 }

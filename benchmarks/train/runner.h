@@ -10,8 +10,7 @@
 //   mlp_infer_8            samples/s of eight threads of the program that use one network at once
 //   ..._rss                MB, the peak of resident memory of a process that ran only this case
 //   first_step             ms, from the start of the process to the loss of the first step, with the
-//   parameters
-//                          updated; measured from outside
+//                          parameters updated; measured from outside
 //
 // Each figure comes from its own process, which is confined to its processors before it starts (op/runner.h).
 #pragma once

@@ -124,9 +124,9 @@ HWY_INLINE hn::Vec<Lanes<T>> load_blocks(const T* p, int64_t step) {
 }
 #  endif
 
-/// Transposes a vector of columns of B, whose elements along k are contiguous, into rows: to[k * pitch + j] =
-/// from[j * step + k]. Blocks of 4 x 4 (or 2 x 2) elements are transposed within the 128-bit parts of
-/// vectors.
+/// Transposes a vector of columns of B, whose elements along k are contiguous, into rows:
+/// to[k * pitch + j] = from[j * step + k]. Blocks of 4 x 4 (or 2 x 2) elements are transposed within the
+/// 128-bit parts of vectors.
 template <class T>
 void transpose_columns(T* HWY_RESTRICT to, int64_t pitch, const T* HWY_RESTRICT from, int64_t step,
                        int64_t k) {

@@ -23,9 +23,8 @@ const char* to_string(ScanOp op);
 DType scan_result(ScanOp op, DType in);
 
 struct ScanOptions {
-  bool exclusive =
-      false;  ///< element i combines only the elements before i; the first one is the neutral element
-  bool reverse = false;  ///< from the end to the front
+  bool exclusive = false;  ///< element i has only the elements before i; the first is the neutral element
+  bool reverse = false;    ///< from the end to the front
 };
 
 /// out[i] = op(in[0], ..., in[i]) along `axis`; after a NaN all results are NaN. The neutral elements of

@@ -327,8 +327,7 @@ void softmax(const Tensor& y, const Tensor& x, int64_t axis) {
         HWY_DYNAMIC_DISPATCH(softmax_f32)(rows[0], rows[1], n, count, stream ? scratch : nullptr);
       },
       [&] {
-        if (large)
-          hwy::FlushStream();  // only this thread can order its non-temporal stores before later stores
+        if (large) hwy::FlushStream();  // only this thread can order its non-temporal stores
       });
 }
 

@@ -38,8 +38,7 @@ struct UpdateCommon {
   /// Instead of a step: contiguous f64 of rank 1, the number of steps that each parameter has had. The update
   /// adds 1; the result is the number of this step.
   const Tensor* counts = nullptr;
-  std::span<const int64_t> rows =
-      {};  ///< parameter i is counted at counts[rows[i]], all distinct; empty: at counts[i]
+  std::span<const int64_t> rows = {};  ///< counts[rows[i]] is parameter i's, all distinct; empty: counts[i]
 };
 
 struct SgdOptions {
@@ -54,23 +53,22 @@ struct SgdOptions {
 };
 
 /// Without momentum w -= lr * g. With it u = momentum * u + (1 - dampening) * g and w -= lr * u; with
-/// nesterov w -= lr * (g + momentum * u), and with nesterov and ema w -= lr * ((1 - momentum) * g + momentum
-/// * u). `velocity` holds u and is empty without momentum. Throws InvalidArgument for lists that do not fit
-/// together.
+/// nesterov w -= lr * (g + momentum * u); with nesterov and ema
+/// w -= lr * ((1 - momentum) * g + momentum * u). `velocity` holds u and is empty without momentum. Throws
+/// InvalidArgument for lists that do not fit together.
 void sgd_update(const UpdateLists& lists, std::span<const Tensor> velocity, const UpdateCommon& common,
                 const SgdOptions& options = {});
 
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  bool decoupled =
-      false;  ///< AdamW: w -= lr * weight_decay * w first; weight decay is not added to the gradient
+  bool decoupled = false;        ///< AdamW: w -= lr * weight_decay * w first; the gradient gets no decay
   bool bias_correction = true;   ///< false: both corrections 1 - beta^t are replaced by 1
   const Tensor* step = nullptr;  ///< rank 0, t; required without counts
   bool maximize = false;
 };
 
-/// m = beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g * g, w -= lr / (1 - beta1^t) * m /
-/// (sqrt(v / (1 - beta2^t)) + eps), where t is the number of the step, from 1.
+/// m = beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g * g,
+/// w -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps), where t is the number of the step, from 1.
 void adam_update(const UpdateLists& lists, std::span<const Tensor> m, std::span<const Tensor> v,
                  const UpdateCommon& common, const AdamOptions& options = {});
 
