@@ -91,10 +91,9 @@ inline std::vector<OpCase> op_cases() {
 /// A further case shows that large operations still run in parallel with the caller, if a library supports
 /// that:
 ///
-///   large_overlap  two independent operations of 32768 float32 each and of one thread each: the time of both
-///   in
-///                  sequence, with a wait between them, divided by that of both pushed and then waited for.
-///                  Near 2 on two processors; 1 if the caller runs everything itself.
+///   large_overlap  two independent operations of 32768 float32 each and of one thread each: the time of
+///                  both in sequence, with a wait between them, divided by that of both pushed and then
+///                  waited for. Near 2 on two processors; 1 if the caller runs everything itself.
 inline std::vector<OpCase> eager_cases() {
   std::vector<OpCase> cases;
   for (const char* name :
