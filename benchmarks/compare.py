@@ -42,7 +42,7 @@ def run_programs(programs, rounds, arguments, save):
     """The records of all programs, started one after the other, round after round."""
     records = []
     for number in range(rounds):
-        # Every other round backwards: nobody is always behind the same neighbour.
+        # Every other round runs backwards, so that no program always runs after the same one.
         for program in programs if number % 2 == 0 else programs[::-1]:
             print(f"round {number + 1} of {rounds}: {os.path.basename(program)}", file=sys.stderr)
             result = subprocess.run([program, *arguments], stdout=subprocess.PIPE, text=True, check=False)
@@ -142,7 +142,7 @@ def limit_of(table, case, threads):
     size = case[case.index("/"):] if "/" in case else ""
 
     def find(name):
-        # The better of plain and non-temporal stores: what the machine can do.
+        # The faster of plain and non-temporal stores is the limit of the machine.
         values = [table.get(("limits", n + size, threads), {}).get(MACHINE, {}).get("value") for n in name.split("|")]
         return max((v for v in values if v is not None), default=None)
 
@@ -171,7 +171,7 @@ def compare(table, bars, baseline):
             if to_before is not None:
                 worse.append((to_before, f"{case} {system} on {threads}"))
         if not ours_here and bench != "engine":
-            # Peers and limits alone: what there is to beat.
+            # There are no figures of ours, only those of peers and limits.
             rivals = [s for s in row if s not in OURS]
             unit = row[rivals[0]]["unit"]
             peer, peer_name = best_peer(row, rivals, unit)

@@ -1,9 +1,9 @@
-// direct_bench: what an element of each elementwise function costs, per type, in cache and on one thread.
+// direct_bench: the cost of an element of each elementwise function, per type, in cache and on one thread.
 //
-// An operator runs in the calling thread if that takes about two microseconds (Kernel::direct_work). The
-// table in operators/elementwise_cost.cc is made of these figures. A case is <function>/<type>, in
-// nanoseconds per thousand elements, the least of many calls. --table prints the table's lines instead: the
-// most of f64 and of the others.
+// An operator runs in the calling thread if it takes no longer than about two microseconds
+// (Kernel::direct_work). The table in operators/elementwise_cost.cc consists of these figures. A case is
+// <function>/<type>, in nanoseconds per thousand elements, the minimum over many calls. --table prints the
+// lines of the table instead: the maximum for f64 and that for the other types.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -23,7 +23,7 @@ using namespace mx;
 constexpr int64_t kElements = 1024;
 constexpr DType kTypes[] = {f32, f64, f16, i32, i64};
 
-/// Values from -4 to 4, and none that is 0: the signs mixed, as a user's are.
+/// Values from -4 to 4 without 0. Signs are mixed, as in users' arrays.
 struct Operand {
   std::vector<double> memory = std::vector<double>(kElements);
   Tensor tensor;
@@ -66,7 +66,7 @@ class Report {
       std::printf("{\"bench\": \"direct\", \"case\": \"%s/%s\", \"value\": %.1f, \"unit\": \"ns/1000\"}\n",
                   name_, to_string(type), ns);
   }
-  /// What is cheaper needs no line: see operators/elementwise_cost.cc.
+  /// Cheaper functions need no line: see operators/elementwise_cost.cc.
   void finish() {
     if (table_ && std::max(f64_, others_) > 490)
       std::printf("    {%s::%s, %d, %d},\n", kind_, name_, rounded(others_), rounded(f64_));

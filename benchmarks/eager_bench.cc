@@ -1,5 +1,5 @@
-// eager_bench: the eager cases on our arrays. On one processor what a call costs; on two `add` again, which
-// the caller does itself, beside `large_overlap`, which it does not.
+// eager_bench: the eager cases on our arrays. On one processor it measures the cost of a call. On two it
+// measures `add`, which the caller runs itself, and `large_overlap`, which workers run.
 #include <cmath>
 
 #include "benchmarks/op/runner.h"
@@ -13,8 +13,8 @@ namespace {
 using namespace mx::bench;
 using mx::NDArray;
 
-// Long enough for handing over not to count, and a loop of one piece at the case's size: both operations have
-// one thread each.
+// Long enough for the cost of a hand-over to be negligible. At the size of the case its loop has one piece,
+// so that each of the two operations has one thread.
 const mx::Operator& slow_operator() {
   static const mx::Operator op =
       mx::unary_operator("bench_slow", "exp(sin(x)).", [](auto x) { return std::exp(std::sin(x)); });

@@ -13,7 +13,7 @@ using namespace mx::bench;
 using at::Tensor;
 
 OpCall prepare(const OpCase& c, int) {
-  if (c.op == "large_overlap") return {};  // the caller does everything itself
+  if (c.op == "large_overlap") return {};  // libtorch runs both operations in the calling thread
   const bool recorded = c.op == "add_recorded" || c.op == "add_fwd_bwd";
   Tensor a = at::ones({2, 2}).set_requires_grad(recorded);
   const Tensor b = at::ones({2, 2});

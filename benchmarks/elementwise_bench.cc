@@ -1,8 +1,8 @@
-// elementwise_bench: elementwise kernels beside what copying the same bytes costs. Prints JSON lines with
-// bench "elementwise": GB/s of everything read and written, and nanoseconds for the smallest arrays.
+// elementwise_bench: elementwise kernels, and copies of as many bytes for comparison. Prints JSON lines with
+// bench "elementwise": GB/s of all bytes read and written, and nanoseconds for the smallest arrays.
 //
-// The limits of the same run are the systems "memcpy" and "stream" (a copy past the caches); copies count
-// what is read and what is written, like every other case.
+// The limits of the same run are the systems "memcpy" and "stream" (a copy with non-temporal stores). Copies
+// count the bytes read and written, like every other case.
 #include <tbb/task_arena.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ struct Array {
 
 struct Case {
   std::string name, system;
-  int operands;  // arrays read and written
+  int operands;  // number of arrays read and written
   std::function<void(const Tensor& out, const Tensor& a, const Tensor& b)> run;
 };
 
@@ -81,7 +81,7 @@ std::vector<Case> cases() {
   return list;
 }
 
-/// Seconds of one run: repeated for long enough that the clock does not matter.
+/// Returns the seconds of one run; repeats it long enough for the clock's cost to be negligible.
 double seconds(const std::function<void()>& run, int64_t repeats) {
   const int64_t start = now_ns();
   for (int64_t i = 0; i < repeats; ++i) run();
@@ -126,7 +126,7 @@ int main(int argc, char** argv) {
     }
   }
 
-  // What a call costs when there is next to nothing to compute.
+  // The cost of a call with almost nothing to compute.
   const Array out(Shape{2, 2}), a(Shape{2, 2}), b(Shape{2, 2});
   std::vector<double> add, exp;
   for (int round = 0; round < rounds; ++round) {

@@ -1,5 +1,5 @@
-// engine_bench: what one operation costs, in our engine and in its peers. JSON lines on stdout; what each
-// case means, and how to read it, is in docs/benchmarks/README.md.
+// engine_bench: the cost of one operation in our engine and in its peers. Prints JSON lines on stdout.
+// docs/benchmarks/README.md describes the cases and how to read them.
 #include <cstdio>
 #include <exception>
 
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
 
   if (list) return list_everything(), 0;
   if (selftest) return verify_selftest();
-  // Checked bodies are slow, and order shows in fewer operations.
+  // Checked bodies are slow, and fewer operations suffice to check the order.
   if (!ops.given() && plan.verify) plan.ops = 200'000;
   if (!ops.given() && plan.quick) plan.ops = plan.verify ? 10'000 : 50'000;
   if (!rounds.given() && plan.quick) plan.rounds = 1;

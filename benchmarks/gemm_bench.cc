@@ -1,7 +1,7 @@
-// gemm_bench: products of square matrices, our kernels beside oneDNN and OpenBLAS where they are installed.
-// Prints JSON lines with bench "gemm", GFLOP/s. Cases: type, layout (n or t for each operand), size.
+// gemm_bench: products of square matrices by our kernels, and by oneDNN and OpenBLAS if they are installed.
+// Prints JSON lines with bench "gemm", in GFLOP/s. Cases: type, layout (n or t for each operand), size.
 //
-// The systems take turns within a round, and their medians over the rounds are printed; the peak of the
+// The systems alternate within a round, and the medians over the rounds are printed. The peak of the
 // processor is measured in the same rounds.
 #include <tbb/global_control.h>
 #include <unistd.h>
@@ -42,13 +42,14 @@ struct System {
   std::vector<double> samples{};
 };
 
-/// GFLOP/s over at least `ms` milliseconds, of the calling thread's processor time if `cpu_time`.
+/// Returns GFLOP/s over at least `ms` milliseconds of wall time, or of the calling thread's processor time if
+/// `cpu_time`.
 double sample(const std::function<void()>& product, double flops, int ms, bool cpu_time) {
   const auto now = cpu_time ? thread_cpu_ns : now_ns;
   const int64_t start = now(), enough = int64_t{ms} * 1'000'000;
   int64_t runs = 0, elapsed = 0;
   while (elapsed < enough) {
-    // So many at a time that the clock costs nothing.
+    // Enough calls at a time for the clock's cost to be negligible.
     const int64_t batch = flops < 1e6 ? 256 : 1;
     for (int64_t i = 0; i < batch; ++i) product();
     runs += batch;
@@ -57,7 +58,7 @@ double sample(const std::function<void()>& product, double flops, int ms, bool c
   return flops * static_cast<double>(runs) / static_cast<double>(elapsed);
 }
 
-/// GFLOP/s of multiply-adds in registers by the calling thread.
+/// Returns GFLOP/s of multiply-adds in registers in the calling thread.
 double fma_peak() {
   constexpr int64_t kRounds = 2'000'000;
   float value = 1;
@@ -94,7 +95,7 @@ void measure(const Options& options, const std::string& type, const std::string&
     }
     peer.set_threads(threads);
   }
-  for (const System& s : systems) {  // warm, and in agreement
+  for (const System& s : systems) {  // warm-up, and a check that the systems agree
     s.product();
     s.product();
     if (first.empty()) first = c;
@@ -122,7 +123,8 @@ void measure(const Options& options, const std::string& type, const std::string&
   print({"gemm", name, "peak", threads, "GFLOP/s", summarize(peak)});
 }
 
-/// OpenBLAS takes newer processors for older ones; it reads its environment before main.
+/// Names the core for OpenBLAS, which mistakes newer processors for older ones. It reads its environment
+/// before main.
 void name_core_for_openblas(char** argv) {
 #if defined(__x86_64__)
   if (std::getenv("OPENBLAS_CORETYPE") != nullptr || !__builtin_cpu_supports("avx512f")) return;

@@ -1,6 +1,5 @@
-// index_bench: assignments and reads at masks and indices as a user writes them, and a one-file operator
-// beside a built-in one, over a million and four million float32. Nanoseconds per element, the call waited
-// for.
+// index_bench: assignments and reads at masks and indices in user code, and a one-file operator beside a
+// built-in one, over a million and four million float32. Nanoseconds per element; each call is waited for.
 //
 //   mask_assign     x[mask] = 0, half of the mask set
 //   mask_read       y = x[mask]
@@ -10,10 +9,10 @@
 //   index_add       index_add_(x, indices, u)
 //   histogram       index_add_(counts, bins, ones), 256 bins
 //   rows_add        index_add_(x, rows, u) of rows of 3
-//   scatter         scatter_(x, indices, u): what index_copy is measured by
-//   masked_fill     y = masked_fill(x, mask, 0): what mask_assign is measured by
+//   scatter         scatter_(x, indices, u): the reference for index_copy
+//   masked_fill     y = masked_fill(x, mask, 0): the reference for mask_assign
 //   one_file        x / (1 + |x|) as a unary_operator
-//   reciprocal      a built-in operator of the same work
+//   reciprocal      a built-in operator with the same work
 #include <cmath>
 #include <functional>
 #include <random>

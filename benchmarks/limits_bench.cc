@@ -1,5 +1,5 @@
-// limits_bench: what this machine can do at most, so that figures of the engine can be quoted as ratios to
-// what was possible in the same minute. Prints JSON lines with bench "limits".
+// limits_bench: the limits of this machine, so that figures of the engine can be given as ratios to the
+// limits of the same minute. Prints JSON lines with bench "limits".
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ namespace {
 
 struct Limit {
   const char* name;
-  int threads;  // 2: needs two processors
+  int threads;  // 2: the case needs two processors
   std::function<double()> measure;
 };
 

@@ -1,7 +1,7 @@
 // op_bench: the cases of op_cases.h on our arrays, found by name in the registry of operators.
 //
-// A call is what a user's call is: checked, given to the engine or run at once, and waited for; the result
-// goes into an array that exists.
+// A call does the work of a user's call: it is checked, pushed to the engine or run at once, and waited for.
+// The result is written to an existing array.
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -17,7 +17,7 @@ using namespace mx::bench;
 using mx::AttrMap;
 using mx::NDArray;
 
-// Where the registry's name or attributes are not those of the case.
+// The operator of a case, if the registry's name or attributes differ from those of the case.
 struct Entry {
   std::string name;
   AttrMap attrs;
@@ -55,7 +55,7 @@ std::vector<NDArray> inputs_of(const OpCase& c) {
   return {input(c, 1)};
 }
 
-// Not an operator: an update rule, of one parameter.
+// Not an operator, but an update rule, here for one parameter.
 OpCall adam(const OpCase& c) {
   const NDArray parameter = input(c, 1), gradient = input(c, 2);
   const NDArray m = mx::zeros_like(parameter), v = mx::zeros_like(parameter);

@@ -1,7 +1,7 @@
-// op_bench_limits: what memory and the arithmetic units can do at most, to be run between the operator
-// benchmarks. Cases copy/<size> (memcpy), copy_nt/<size> (stores past the caches), read/<size>, add/<size>
-// and add_nt/<size> (a bare loop), counted as in op_cases.h, and fma (multiply-adds in registers). All of
-// them stand beside whatever cases are asked for, unless some of these are.
+// op_bench_limits: the limits of memory and arithmetic units, to be run between the operator benchmarks.
+// Cases copy/<size> (memcpy), copy_nt/<size> (non-temporal stores), read/<size>, add/<size> and add_nt/<size>
+// (a plain loop), counted as in op_cases.h, and fma (multiply-adds in registers). All of them run whatever
+// --cases names, unless it names some of them.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +19,7 @@ struct Free {
   void operator()(float* p) const { std::free(p); }
 };
 
-// Aligned to a huge page, as an allocator that cares would do.
+// Aligned to a huge page, like the memory of a good allocator.
 std::shared_ptr<float> array(int64_t count, uint32_t seed) {
   constexpr size_t kAlignment = 2 << 20;
   const size_t bytes =

@@ -1,5 +1,5 @@
-// op_bench_onednn: the operator cases that oneDNN has. Debian's library brings its own OpenMP team, which the
-// measuring process sizes. Primitives are made once and executed many times, as oneDNN wants it.
+// op_bench_onednn: the operator cases that oneDNN has. Debian's library uses an OpenMP team of its own, whose
+// size the measuring process sets. Primitives are created once and executed many times, as oneDNN recommends.
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <cstring>
@@ -31,7 +31,7 @@ memory filled(const memory::desc& desc, uint32_t seed) {
   return m;
 }
 
-// The pages of the result are touched before they are timed.
+// Touches the pages of the result before the timing.
 memory zeroed(const memory::desc& desc) {
   memory m(desc, cpu_engine());
   std::memset(m.get_data_handle(), 0, desc.get_size());

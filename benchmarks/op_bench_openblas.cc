@@ -1,6 +1,6 @@
-// op_bench_openblas: the operator cases that a BLAS has, in OpenBLAS. Version 0.3.21 takes newer processors
-// for a Haswell and misses half of their speed, so the program forces its kernels for AVX-512 where there
-// are such.
+// op_bench_openblas: the operator cases that a BLAS has, in OpenBLAS. Version 0.3.21 mistakes newer
+// processors for a Haswell and reaches only half of their speed, so the program selects the kernels for
+// AVX-512 if the processor has it.
 #include <cblas.h>
 
 #include <memory>

@@ -1,5 +1,5 @@
-// op_bench_torch: the operator cases in libtorch's C++ interface, without gradients (inference mode), results
-// written to existing tensors where an operation can do that.
+// op_bench_torch: the operator cases in libtorch's C++ interface, without gradients (inference mode). Results
+// are written to existing tensors if the operation supports it.
 #include <ATen/Parallel.h>
 #include <torch/optim/adam.h>
 #include <torch/types.h>
@@ -29,7 +29,7 @@ Tensor indices(int64_t n, int64_t limit) {
   return t;
 }
 
-// A result of which the pages have been touched.
+// Returns a result tensor whose pages have been touched.
 Tensor result_like(const Tensor& t) { return at::zeros_like(t); }
 
 using Unary = Tensor& (*)(Tensor&, const Tensor&);
@@ -109,8 +109,8 @@ OpCall matrix(const OpCase& c) {
   return nullptr;
 }
 
-// The optimiser looks for gradients on the parameter, so this one runs outside inference mode, as in
-// training.
+// The optimiser needs a gradient at the parameter, so this case runs outside inference mode, as training
+// does.
 OpCall adam(const OpCase& c) {
   c10::InferenceMode training(false);
   Tensor parameter = filled({c.elements}, 1).set_requires_grad(true);
@@ -138,7 +138,7 @@ OpCall prepare(const OpCase& c, int) {
 std::vector<std::string> environment(int threads) {
   std::vector<std::string> entries = {"OMP_NUM_THREADS=" + std::to_string(threads)};
 #if defined(__x86_64__)
-  // For the libtorch that calls OpenBLAS: see op_bench_openblas.cc.
+  // For a libtorch that uses OpenBLAS: see op_bench_openblas.cc.
   if (__builtin_cpu_supports("avx512vl")) entries.push_back("OPENBLAS_CORETYPE=SkylakeX");
 #endif
   return entries;

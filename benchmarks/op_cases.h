@@ -1,10 +1,9 @@
 // The cases of the operator benchmarks: one list for our own program and for every peer, so that figures
-// that stand side by side mean the same work.
+// beside each other mean the same work.
 //
-//   <op>/<size>   elementwise, reductions, rows and the like; <size> is that of one float32 operand: 16KiB
-//   fits
-//                 the first-level cache, 256KiB the second, 64MiB only memory. GB/s count what the operation
-//                 must read and write, once.
+//   <op>/<size>   elementwise, reductions, rows and the like. <size> is that of one float32 operand:
+//                 16KiB fits the first-level cache, 256KiB the second, 64MiB only memory. GB/s count the
+//                 bytes that the operation must read and write, once.
 //   sgemm_<n>     c = a b with square float32 matrices, row-major; 2 n^3 operations.
 //
 //   add mul            c = a + b, c = a * b
@@ -13,16 +12,15 @@
 //   softmax log_softmax    over rows of 128
 //   transpose          a square matrix into a contiguous one
 //   cast_f16           float32 to float16
-//   cumsum sort        of the operand as one row; sort counts the values only, whatever else it gives
+//   cumsum sort        of the operand as one row; sort counts only the values, even if it returns indices too
 //   where              by a mask of bools
 //   take               c[i] = a[index[i]], int64 indices in random order
 //   cross_entropy      mean over rows of 128 logits, int64 targets
 //   mse_loss huber_loss bce_with_logits    mean over all elements, delta 1
-//   adam               one step of a parameter: reads value, gradient and two moments, writes all but the
-//   gradient
+//   adam               one step of a parameter: reads value, gradient and two moments, writes all of them but
+//                      the gradient
 //
-// Results go where the system would put them: into memory that it reuses (peers with an `out` argument), as
-// our own kernels do.
+// Results are written to memory that the system reuses (peers with an `out` argument), as in our own kernels.
 #pragma once
 
 #include <cmath>
@@ -49,7 +47,7 @@ inline std::vector<OpCase> op_cases() {
     const char* name;
     double bytes_per_element;
   };
-  // Operands read and results written, in bytes for each element.
+  // Bytes of operands read and results written, per element.
   const Op ops[] = {{"add", 12},     {"mul", 12},        {"relu", 8},
                     {"exp", 8},      {"tanh", 8},        {"sigmoid", 8},
                     {"sum", 4},      {"max", 4},         {"argmax", 4},
@@ -79,22 +77,23 @@ inline std::vector<OpCase> op_cases() {
   return cases;
 }
 
-/// What one small operation costs: one thread, arrays of 2 x 2 float32. The arithmetic is nothing, so this is
-/// the price of the call: dispatch, allocation, recording, the tape. Programs also print <case>_allocs, the
-/// allocations of one operation in steady state.
+/// The cost of one small operation: one thread, arrays of 2 x 2 float32. The arithmetic is negligible, so
+/// this is the cost of the call: dispatch, allocation, recording, the tape. Programs also print
+/// <case>_allocs, the allocations of one operation in steady state.
 ///
 ///   add            c = a + b
-///   add_inference  the same in a mode without gradients, where a system has one
+///   add_inference  the same in a mode without gradients, if the system has one
 ///   add_number     c = a + 1
 ///   add_inplace    a += b
-///   add_recorded   c = a + b with a gradient to come: the node is made, and dropped with c
+///   add_recorded   c = a + b recorded for a gradient: the node is created, and destroyed with c
 ///   add_fwd_bwd    y = a + b + b + ... 100 times, summed, backward; per addition
 ///
-/// And whether what is not small still runs beside the caller, where a library has such a thing:
+/// A further case shows that large operations still run in parallel with the caller, if a library supports
+/// that:
 ///
-///   large_overlap  two operations that do not depend on each other, of 32768 float32 each and of one thread:
-///                  the time of both one after the other, with a wait between, by that of both pushed and
-///                  then waited for. Near 2 on two processors, 1 where the caller does everything itself.
+///   large_overlap  two independent operations of 32768 float32 each and of one thread each: the time of
+///                  both in sequence, with a wait between them, divided by that of both pushed and then
+///                  waited for. Near 2 on two processors; 1 if the caller runs everything itself.
 inline std::vector<OpCase> eager_cases() {
   std::vector<OpCase> cases;
   for (const char* name :

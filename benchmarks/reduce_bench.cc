@@ -1,7 +1,9 @@
-// reduce_bench: how near reductions, softmax, cross entropy and fused updates come to the memory's bandwidth.
+// reduce_bench: the bandwidth of reductions, softmax, cross entropy and fused updates, compared with that of
+// the memory.
 //
-// Prints JSON lines in GB/s: bytes that the case must read and write at least, by time. The cases of system
-// "limit" are what the machine gave in the same rounds: reading, copying, copying past the caches.
+// Prints JSON lines in GB/s: the bytes that the case must at least read and write, divided by the time. The
+// cases of system "limit" are the machine's limits in the same rounds: reading, copying, copying with
+// non-temporal stores.
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 
@@ -94,7 +96,7 @@ void add_reductions(std::vector<Case>& cases, const std::string& size, const Buf
   }
 }
 
-/// Seconds of one call: as many calls as take about a millisecond, at least one.
+/// Returns the seconds of one call, measured over as many calls as take about a millisecond, at least one.
 double seconds(const Case& c, bool processor_time) {
   int64_t calls = 1;
   for (;;) {
@@ -168,7 +170,8 @@ int main(int argc, char** argv) {
     for (int round = -1; round < rounds; ++round) {
       for (size_t i = 0; i < cases.size(); ++i) {
         if (cases[i].system != "limit" && cases[i].name.find(only) == std::string::npos) continue;
-        // What a case left behind, an update above all, must not become NaN or subnormal for the next.
+        // The values that a case has written, above all an update, must not become NaN or subnormal for the
+        // next case.
         if (cases[i].name.find("adam") != std::string::npos)
           for (const Tensor& t : {w, m, v, g}) kernels::fill(t, 0.5);
         double time = 0;

@@ -1,9 +1,9 @@
-// registry_bench: every operator of the registry at three sizes, its operands made from the first sample of
-// its record that can grow, so that a new operator is measured without a line here.
+// registry_bench: every operator of the registry at three sizes. Its operands are made from the first sample
+// of its record that can grow, so that a new operator is measured without a change here.
 //
 // A case is <operator>/<size>; <size> is that of the largest operand or result. GB/s count operands and
-// results, once, and of a table only as much as is taken (tests/support/large_sample.h). A call is what a
-// user's call is, with new results, and is waited for. Operators of which no sample can grow are named on
+// results once; of a table they count only the part that is taken (tests/support/large_sample.h). A call is a
+// user's call with new results, and is waited for. Operators without a sample that can grow are named on
 // stderr: random_key makes two numbers, whatever its attributes.
 #include <map>
 #include <optional>
@@ -33,7 +33,7 @@ std::vector<NDArray> run(const Operator& op, const Sample& sample) {
   return results;
 }
 
-std::map<std::string, double> work_of;  // by the name of the case, once it is prepared
+std::map<std::string, double> work_of;  // by the name of the case, after it has been prepared
 
 OpCall prepare(const OpCase& c, int) {
   const Operator* op = mx::find_operator(c.op);

@@ -1,10 +1,10 @@
-// stream_bench: how well operations are put on the streams of an accelerator. Prints JSON lines with bench
-// "stream":
-//   NAME_makespan  time from the first begin to the last end of a known graph of equal operations, over the
-//                  length of its longest path in the durations measured in the same run. 1 is the bound.
-//   NAME_waits     event waits used, over the fewest there can be.
-//   enqueue_chain, enqueue_indep   host time from the first push until the last of many empty operations is
-//                  on its stream, per operation; system "bare" submits the same tasks to one stream by hand.
+// stream_bench: how well the engine distributes operations over the streams of an accelerator. Prints JSON
+// lines with bench "stream":
+//   NAME_makespan  time from the first begin to the last end of a known graph of equal operations, divided by
+//                  the length of its longest path, in durations measured in the same run. 1 is the bound.
+//   NAME_waits     number of event waits, divided by the smallest possible number.
+//   enqueue_chain, enqueue_indep   host time per operation from the first push until the last of many empty
+//                  operations is on its stream; system "bare" submits the same tasks directly to one stream.
 #include <algorithm>
 #include <latch>
 #include <map>
@@ -35,7 +35,7 @@ Measured run_graph(Engine& engine, Context device, const TaskGraph& graph, int64
   std::vector<Var> vars(count);
   for (Var& var : vars) var = engine.new_var();
   const uint64_t waits = engine.stats().stream_waits;
-  engine.pause();  // so that all is known before the first is issued
+  engine.pause();  // so that all operations are known before the first is issued
   for (size_t i = 0; i < count; ++i) {
     std::vector<Var> reads;
     for (const int input : graph.inputs[i]) reads.push_back(vars[static_cast<size_t>(input)]);

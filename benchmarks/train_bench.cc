@@ -45,7 +45,7 @@ class Job final : public TrainJob {
       optimizer_.step();
     }
     const double value = loss.item<float>();
-    mx::wait_all();  // the last step has changed the parameters
+    mx::wait_all();  // waits until the last step has updated the parameters
     return value;
   }
 

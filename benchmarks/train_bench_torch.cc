@@ -1,4 +1,4 @@
-// train_bench_torch: the training benchmark in libtorch, as it comes and with its environment tuned.
+// train_bench_torch: the training benchmark in libtorch, with its default and with a tuned environment.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
@@ -67,8 +67,8 @@ class Job final : public TrainJob {
 
 std::vector<std::string> environment(int threads) { return {"OMP_NUM_THREADS=" + std::to_string(threads)}; }
 
-// Teams that sleep instead of spinning, an allocator that keeps what is freed, and kernels of the right
-// processor from an OpenBLAS that takes new ones for old ones.
+// OpenMP teams that sleep instead of spinning, an allocator that keeps freed memory, and the right kernels in
+// an OpenBLAS that mistakes new processors for old ones.
 std::vector<std::string> tuned(int threads) {
   std::vector<std::string> entries = environment(threads);
   entries.insert(entries.end(), {"OMP_WAIT_POLICY=passive", "MALLOC_TRIM_THRESHOLD_=1073741824",
@@ -80,7 +80,8 @@ std::vector<std::string> tuned(int threads) {
 }
 
 void start(int threads) {
-  // The package works with the reference BLAS too, a hundred times slower: nothing to be proud of beating.
+  // The package works with the reference BLAS too, but a hundred times slower, which would be no fair
+  // comparison.
   if (!at::hasMKL() && dlsym(RTLD_DEFAULT, "openblas_get_config") == nullptr)
     note("libtorch runs without OpenBLAS and MKL here, so it is slow; install libopenblas-dev");
   at::set_num_threads(threads);

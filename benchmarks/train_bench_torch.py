@@ -14,7 +14,7 @@ import threading
 import time
 
 CASES = ("mlp_train", "mlp_infer", "mlp_infer_8", "first_step")
-CALLERS = 8  # of mlp_infer_8
+CALLERS = 8  # threads in mlp_infer_8
 BATCH, BATCHES, RATE = 64, 16, 0.1
 TUNED = {"OMP_WAIT_POLICY": "passive", "MALLOC_TRIM_THRESHOLD_": "1073741824",
          "MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "16777216"}
@@ -67,7 +67,7 @@ class Job:
         """The steps shared out among threads that use the one network at once."""
 
         def caller(first):
-            # (The mode is the thread's own; so are the numbers of its batches.)
+            # The mode is per thread, and so is the choice of batches.
             with self.torch.inference_mode():
                 for step in range(first, steps, callers):
                     self.net(self.images[step % len(self.images)])
@@ -92,7 +92,7 @@ def measure(args):
     job = Job(torch, BATCHES)
     first = last = job.train(BATCHES) if case == "mlp_train" else 0.0
     rates = []
-    for number in range(args.samples + 1):  # the first block warms up
+    for number in range(args.samples + 1):  # the first block is a warm-up
         start = time.perf_counter()
         if case == "mlp_train":
             last = job.train(args.steps)
@@ -133,7 +133,7 @@ class Runs:
 
     def time_starts(self, threads, cpus):
         values = {system: [] for system in self.args.systems}
-        # The first start reads files that later ones find in memory.
+        # The first start is not counted, because it reads files that later starts find in the page cache.
         for number in range(self.args.samples + 1):
             for system, found in values.items():
                 first_ms = self.child(system, "first_step", threads, cpus)[1]
@@ -182,7 +182,7 @@ def main():
     if unknown:
         note(f"no case is called '{unknown[0]}'; --list lists them")
         return 2
-    args.systems = [name for name in args.systems if name in SYSTEMS]  # others are other programs'
+    args.systems = [name for name in args.systems if name in SYSTEMS]  # other names belong to other programs
     if args.smoke:
         args.steps, args.samples = 1, 1
     args.steps = -(-args.steps // BATCHES) * BATCHES

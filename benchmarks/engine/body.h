@@ -1,5 +1,5 @@
-// What an operation does when it runs. The same for every system: each captures the operation's number and
-// calls run_body() with it.
+// The body of an operation. It is the same in every system: each captures the operation's number and calls
+// run_body() with it.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ struct Body {
   BodyKind kind = BodyKind::empty;
   Checker* checker = nullptr;        // check
   uint64_t spins = 0;                // spin: iterations
-  std::atomic<int64_t> stamp_ns{0};  // stamp: when it started to run
+  std::atomic<int64_t> stamp_ns{0};  // stamp: when the body started to run
 };
 
 /// Changed only while no operation is pending.

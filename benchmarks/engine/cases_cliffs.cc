@@ -1,6 +1,5 @@
-// What an engine must not remember: a chain costs the same after one operation that declared its memory, and
-// after one on a device, as before it; and workers that have had nothing but short operations to do start
-// long ones at once.
+// State that an engine must not keep. A chain must cost the same before and after an operation that declares
+// its memory, or one on a device. Workers that have only run short operations must start long ones at once.
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,7 +21,7 @@ bool only_mx(const SystemInfo& info) { return info.name == "mx"; }
 double chain_ns(Engine& engine, const Job& job) {
   const Var v = engine.new_var();
   std::vector<double> samples;
-  for (int k = -1; k < (job.quick ? 1 : 5); ++k) {  // the first only warms up
+  for (int k = -1; k < (job.quick ? 1 : 5); ++k) {  // the first run is a warm-up
     const int64_t start = now_ns();
     for (uint32_t i = 0; i < job.ops; ++i) engine.push([i](RunContext) { run_body(i); }, {.updates = {v}});
     engine.wait_all();
@@ -32,7 +31,7 @@ double chain_ns(Engine& engine, const Job& job) {
   return median(samples);
 }
 
-// chain_before_*, chain_after_*: the same chain in the same engine, before and after one unusual operation.
+// chain_before_*, chain_after_*: the same chain in one engine, before and after one unusual operation.
 void run_chain_around(const Job& job, const std::string& what, const PushOptions& unusual) {
   Engine engine(bench_options(job.threads));
   emit("chain_before_" + what, chain_ns(engine, job), "ns/op");
@@ -44,8 +43,9 @@ void run_chain_around(const Job& job, const std::string& what, const PushOptions
 void run_after_bytes(const Job& job) { run_chain_around(job, "bytes", {.bytes = 1 << 20}); }
 void run_after_device(const Job& job) { run_chain_around(job, "device", {.context = virt(0)}); }
 
-// From the first push to the start of the last of 16 operations of 20 ms on 16 workers, all of them free,
-// after many short operations. (They sleep, so that fewer processors than workers do not matter.)
+// Measures from the first push to the start of the last of 16 operations of 20 ms, on 16 workers that are all
+// free, after many short operations. The operations sleep, so it does not matter if there are fewer
+// processors than workers.
 void run_start_16(const Job& job) {
   constexpr int kWorkers = 16;
   Engine engine(bench_options(kWorkers));

@@ -1,5 +1,5 @@
-// Efficiency against the length of the body: serial time over threads times parallel time. Serial time is
-// measured in the same process, right beside the parallel run, so a clock that drifts moves both.
+// Efficiency as a function of the length of the body: serial time / (threads x parallel time). Serial time is
+// measured in the same process right beside the parallel run, so that a drifting clock rate affects both.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -28,7 +28,7 @@ double serial_ns(uint32_t n) {
   return static_cast<double>(now_ns() - start);
 }
 
-// Enough operations for 20 ms of serial work, and for every variable of `random` to be used a few times.
+// Enough operations for 20 ms of serial work, and for `random` to use every variable several times.
 uint32_t ops_of_body(double body_us, bool quick) {
   const double total_us = quick ? 2e3 : 2e4;
   return std::max(512u, static_cast<uint32_t>(total_us / body_us));
@@ -49,7 +49,7 @@ double speedup(System& system, const Pattern& pattern, int runs) {
 void run_efficiency(const Job& job) {  // eff_<pattern>
   const std::string pattern_name = job.case_name.substr(4);
   const auto system = job.system->make(job.threads);
-  if (job.verify) {  // the checker takes the place of the body, and a microsecond
+  if (job.verify) {  // the checker replaces the body and takes about a microsecond
     const Pattern pattern = make_pattern(pattern_name, ops_of_body(1, job.quick));
     system->prepare(pattern);
     return emit_violations(job.case_name, pattern, true,
@@ -69,7 +69,7 @@ void run_efficiency(const Job& job) {  // eff_<pattern>
         std::end(kSpeedupBodiesUs)) {
       continue;
     }
-    // speedup_5us is the one of independent operations; the other patterns are named.
+    // speedup_5us is that of independent operations; for other patterns the name contains the pattern.
     const std::string middle = pattern_name == "indep" ? "" : pattern_name + "_";
     emit("speedup_" + middle + us_name(body_us), times, "x");
   }

@@ -1,4 +1,4 @@
-// Latency: push and wait, from push to running on another core, and what an idle system costs.
+// Latency: push and wait, from the push to the run on another core, and the cost of an idle system.
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 bool any_system(const SystemInfo&) { return true; }
 bool parallel_system(const SystemInfo& info) { return info.name != "serial" && !info.loop; }
 
-// push_wait_<K>: K independent operations, then wait; ns for all of it, over and over.
+// push_wait_<K>: pushes K independent operations, then waits; repeated. In ns for all K.
 void run_push_wait(const Job& job) {
   const uint32_t k = static_cast<uint32_t>(std::stoul(job.case_name.substr(10)));
   const Pattern pattern = make_pattern("indep", k);
@@ -30,7 +30,7 @@ void run_push_wait(const Job& job) {
   double result = 0;
   system->inside([&] {
     const auto cycles_for = [&](int64_t duration_ns) {
-      constexpr int kBetweenLooks = 16;  // so that the clock's cost does not count
+      constexpr int kBetweenLooks = 16;  // checks the clock rarely, so that its cost is negligible
       const int64_t start = now_ns();
       int64_t cycles = 0, now = start;
       for (; now - start < duration_ns; now = now_ns()) {
@@ -48,8 +48,9 @@ void run_push_wait(const Job& job) {
   emit(job.case_name, result, "ns");
 }
 
-// One operation, pushed after `rest` has let the workers spin or fall asleep. The pusher does not wait in the
-// system, which might run the operation itself, but watches for the stamp, so another core has to run it.
+// Pushes one operation after `rest` has let the workers spin or fall asleep. The pusher does not wait in the
+// system, which might run the operation itself. It polls the time stamp instead, so another core has to run
+// the operation.
 template <class Rest>
 void measure_push_to_run(const Job& job, int samples_wanted, Rest&& rest) {
   const Pattern pattern = make_pattern("chain", 1);
@@ -58,7 +59,7 @@ void measure_push_to_run(const Job& job, int samples_wanted, Rest&& rest) {
   g_body.kind = BodyKind::stamp;
   std::vector<double> samples;
   system->inside([&] {
-    // Where the worker that takes the operation has to share the pusher's core, each one costs milliseconds.
+    // The deadline limits the run: if the worker shares the pusher's core, each sample takes milliseconds.
     const int64_t deadline = now_ns() + 3'000'000'000;
     for (int i = 0; i < samples_wanted && now_ns() < deadline; ++i) {
       rest();
@@ -71,7 +72,7 @@ void measure_push_to_run(const Job& job, int samples_wanted, Rest&& rest) {
     }
   });
   g_body.kind = BodyKind::empty;
-  const auto warmup = static_cast<std::ptrdiff_t>(samples.size() / 10);  // threads start, caches warm
+  const auto warmup = static_cast<std::ptrdiff_t>(samples.size() / 10);  // thread starts and cold caches
   samples.erase(samples.begin(), samples.begin() + warmup);
   emit(job.case_name, median(samples), "ns");
 }
@@ -84,13 +85,13 @@ void run_push_to_run_asleep(const Job& job) {
   measure_push_to_run(job, job.quick ? 20 : 200, [] { usleep(3'000); });
 }
 
-// Processor time of the process during a second without work, after there was some.
+// Measures the processor time of the process during a second without work, after a run with work.
 void run_idle_cpu(const Job& job) {
   const Pattern pattern = make_pattern("random", 10'000);
   const auto system = job.system->make(job.threads);
   system->prepare(pattern);
   system->inside([&] { run_once_ns(*system, pattern.size()); });
-  usleep(100'000);  // spinning before sleep is not idleness
+  usleep(100'000);  // workers may spin for a while before they sleep
   const useconds_t duration_us = job.quick ? 200'000 : 999'999;
   const double cpu_before_s = process_cpu_s();
   const int64_t start = now_ns();

@@ -1,4 +1,4 @@
-// Heap allocations of an operation, in steady state.
+// Heap allocations per operation, in steady state.
 #include "benchmarks/engine/measure.h"
 #include "benchmarks/support/malloc_count.h"
 #include "benchmarks/support/report.h"
@@ -18,7 +18,7 @@ void run_allocs_per_op(const Job& job) {
   system->prepare(pattern);
   unsigned long calls = 0;
   system->inside([&] {
-    run_once_ns(*system, pattern.size());  // pools grow to their size
+    run_once_ns(*system, pattern.size());  // pools grow to their final size
     run_once_ns(*system, pattern.size());
     start_counting_allocations();
     run_once_ns(*system, pattern.size());

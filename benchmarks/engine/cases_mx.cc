@@ -1,5 +1,5 @@
-// What only the engine has: memory of pending operations, flat memory, variables made and deleted on the
-// way, and waiting for one variable.
+// Cases for our engine only: memory of pending operations, constant memory over many pushes, variables
+// created and deleted between pushes, and waiting for one variable.
 #include <algorithm>
 
 #include "benchmarks/engine/body.h"
@@ -33,7 +33,7 @@ void run_bytes_per_pending_op(const Job& job) {
        static_cast<double>(stats.op_pool_bytes) / static_cast<double>(stats.in_flight), "bytes");
 }
 
-// Growth of peak memory over ten million pushes that nobody waits for, after a million have warmed it up.
+// Growth of peak memory over ten million pushes without a wait, after a warm-up with a million.
 void run_rss_10m(const Job& job) {
   const uint32_t kChunk = job.quick ? 100'000 : 1'000'000;
   const Pattern pattern = make_pattern("random", kChunk);
@@ -46,7 +46,7 @@ void run_rss_10m(const Job& job) {
   emit(job.quick ? "rss_1M" : "rss_10M", (process_memory().peak_bytes - before) / kMiB, "MB");
 }
 
-// A temporary for every operation, as array programs have: new_var, push, delete_var.
+// Creates a temporary for every operation, as array programs do: new_var, push, delete_var.
 double run_temporaries_ns(Engine& engine, uint32_t ops) {
   const int64_t start = now_ns();
   Var last = engine.new_var();
@@ -90,7 +90,7 @@ void run_push_wait_var(const Job& job) {
   if (job.verify) {
     emit_violations(job.case_name, make_pattern("chain", cycles), true, run);
   } else {
-    run();  // warms up
+    run();  // warm-up
     const int64_t start = now_ns();
     run();
     emit("push_wait_var_1", static_cast<double>(now_ns() - start) / cycles, "ns");
@@ -98,7 +98,7 @@ void run_push_wait_var(const Job& job) {
   engine.delete_var(v);
 }
 
-// A chain of updates pushed one by one, and in bulk scopes of 32.
+// A chain of updates, pushed one by one or in bulk scopes of 32.
 double run_chain_ns(Engine& engine, uint32_t ops, bool bulk) {
   const Var v = engine.new_var();
   const auto push = [&] {

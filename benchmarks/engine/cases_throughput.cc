@@ -1,5 +1,5 @@
-// Cost of an operation with an empty body: push and run together, gated (push, then drain), and several
-// threads pushing at once.
+// Cost of an operation with an empty body: push and run at the same time, gated (push, then drain), and
+// pushes from several threads at once.
 #include <atomic>
 #include <thread>
 
@@ -32,7 +32,7 @@ void run_pattern(const Job& job, const Pattern& pattern) {
 
 void run_basic(const Job& job) { run_pattern(job, pattern_for(job, job.case_name)); }
 
-// The size of a training step: what is pending fits the second-level cache.
+// The size of a training step: the pending operations fit into the second-level cache.
 void run_random_10k(const Job& job) { run_pattern(job, make_pattern("random", 10'000)); }
 
 struct GatedTimes {
@@ -60,7 +60,7 @@ void run_gated(const Job& job) {
     return;
   }
   std::vector<double> push, drain, total;
-  for (int i = -1; i < (job.quick ? 1 : 3); ++i) {  // the first only warms up
+  for (int i = -1; i < (job.quick ? 1 : 3); ++i) {  // the first run is a warm-up
     const GatedTimes times = run_gated_once(*system, n);
     if (i < 0) continue;
     push.push_back(times.push_ns / n);
@@ -72,7 +72,8 @@ void run_gated(const Job& job) {
   emit(job.case_name + "_drain", median(drain), "ns/op");
 }
 
-// Splits the pattern over `pushers` threads, released together; ns from the release to all of it done.
+// Splits the pattern over `pushers` threads, which start together; returns the ns from their start to the end
+// of all work.
 double run_split_ns(System& system, uint32_t n, uint32_t pushers) {
   std::atomic<uint32_t> arrived{0};
   std::atomic<bool> go{false};

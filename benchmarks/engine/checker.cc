@@ -85,8 +85,8 @@ bool Checker::leave(uint32_t i) {
 void Checker::run(uint32_t i) {
   runs_[i].fetch_add(1, kRelaxed);
   bool good = enter(i);
-  // Stay inside for a while now and then, so that an operation that should be excluded has time to come;
-  // on one core only giving up the processor lets it.
+  // Sometimes stays inside for a while, so that an operation that must be excluded gets the time to enter. On
+  // one core it can enter only if this thread yields the processor.
   const uint32_t mix = (i * 2654435761u) >> 20;
   if (mix % 64 == 0) {
     sched_yield();

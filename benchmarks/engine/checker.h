@@ -1,10 +1,10 @@
-// Checker: run by every operation when a benchmark verifies instead of timing. It knows which version of
-// each variable an operation must find, and counts what is wrong: a wrong version (order), a reader or
-// writer beside a writer (exclusion), a write that lands unseen (visibility), an operation that ran twice or
-// never.
+// Checker: run by every operation when a benchmark verifies instead of timing. It knows the version of each
+// variable that an operation must find. It counts violations: a wrong version (order), a reader or writer
+// beside a writer (exclusion), a write that the next operation does not see (visibility), and an operation
+// that ran twice or never.
 //
-// Its counters are relaxed on purpose: they order nothing, so an executor that fails to order its
-// operations is not repaired by being checked, and a thread sanitizer sees the race on the plain payload.
+// Its counters are relaxed on purpose. They order nothing, so checking does not repair an executor that fails
+// to order its operations, and a thread sanitizer detects the race on the plain payload.
 #pragma once
 
 #include <atomic>
@@ -17,25 +17,26 @@ namespace mx::bench {
 
 class Checker {
  public:
-  /// `ordered` false: only exclusion and completeness are checked, for programs pushed by several threads,
-  /// whose order is not known beforehand. The pattern must outlive the checker.
+  /// With `ordered` == false only exclusion and completeness are checked. This is for programs pushed by
+  /// several threads, whose order is not known beforehand. The pattern must outlive the checker.
   explicit Checker(const Pattern& pattern, bool ordered = true);
 
-  /// Back to the state before the first operation. Not while operations run.
+  /// Restores the state before the first operation. Must not be called while operations run.
   void reset();
 
-  /// The body of operation `i`. Any thread.
+  /// Runs the body of operation `i`. Thread-safety: any thread.
   void run(uint32_t i);
 
-  /// Wrong observations so far, plus operations that did not run exactly once. Not while operations run.
+  /// Returns the number of wrong observations so far, plus the number of operations that did not run exactly
+  /// once. Must not be called while operations run.
   uint64_t violations() const;
 
  private:
   struct Variable {
-    std::atomic<int32_t> inside{0};  // readers in it, or kWriter
+    std::atomic<int32_t> inside{0};  // number of readers inside, or kWriter
     std::atomic<uint32_t> version{0};
     std::atomic<uint32_t> reads_of_version{0};
-    uint32_t payload = 0;  // equals the version; plain, so that it needs the executor's ordering
+    uint32_t payload = 0;  // equals the version; not atomic, so that only the executor can order its accesses
   };
   struct Expected {
     uint32_t read_versions[3] = {0, 0, 0};

@@ -37,7 +37,7 @@ std::vector<const Case*> chosen_cases(const Plan& plan) {
   return chosen;
 }
 
-// The program of a system that has one of its own lies beside this one.
+// The helper program of a system that has one is in the same folder as this program.
 std::string helper_path(const SystemInfo& system) { return self_path() + "_" + system.name; }
 
 std::vector<const SystemInfo*> chosen_systems(const Plan& plan) {
@@ -81,7 +81,7 @@ class Driver {
   }
 
  private:
-  // One line of output in the making: the values of all rounds.
+  // A line of the output under construction: the values of all rounds.
   struct Row {
     std::string case_name, system, unit;
     Samples samples;
@@ -112,7 +112,7 @@ class Driver {
     if (result.timed_out || result.status != 0) {
       note(system.name + " " + c.name + " with " + std::to_string(threads) + " threads: " +
            (result.timed_out ? "no result in time" : "ended with status " + std::to_string(result.status)));
-      // A peer that breaks is a note; our own engine, or a check that could not be made, is a failure.
+      // A failing peer is only noted. A failure of our own engine, or of a check, fails the run.
       if (plan_.verify || system.name.rfind("mx", 0) == 0) failed_ = true;
     }
     collect(result.output, system.name, rows);
@@ -144,7 +144,7 @@ class Driver {
     return value;
   }
 
-  // The hand-off needs both cores at once, so it shows at once when something else runs on one of them.
+  // The hand-off needs both cores, so it becomes slow as soon as another program runs on one of them.
   void wait_for_quiet() {
     if (cpus_.size() < 2) return;
     constexpr double kQuiet = 1.5;  // times the best seen

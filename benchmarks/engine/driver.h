@@ -1,4 +1,4 @@
-// The driver: asks every system every question, in rounds, each in a process of its own, and prints medians.
+// The driver: runs every case of every system in rounds, each in its own process, and prints medians.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ struct Plan {
   uint32_t wave_side = 0;
   int rounds = 5;
   int timeout_s = 120;  ///< of one child
-  int quiet_s = 0;  ///< before a round, wait up to this long for other programs to leave the machine alone
+  int quiet_s = 0;      ///< before a round, wait up to this long until other programs leave the machine idle
   bool quick = false;
   bool verify = false;
 };
 
-/// Runs the plan and prints its records. Returns the exit status: 0; 1 when a check found violations, or a
-/// measurement of our own failed; throws std::invalid_argument for a name that nothing has.
+/// Runs the plan and prints its records. Returns the exit status: 0, or 1 if a check found violations or a
+/// measurement of our own engine failed. Throws std::invalid_argument for an unknown name.
 int run_plan(const Plan& plan);
 
 }  // namespace mx::bench

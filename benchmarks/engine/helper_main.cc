@@ -1,5 +1,5 @@
-// The main of a helper program: only measures what engine_bench asks it to. It exists so that a peer that
-// needs another compiler or runtime (Clang's OpenMP) can be built apart.
+// The main function of a helper program, which only runs measurements for engine_bench. So a peer that needs
+// another compiler or runtime (Clang's OpenMP) can be built separately.
 #include "benchmarks/engine/child.h"
 #include "benchmarks/support/report.h"
 

@@ -46,7 +46,7 @@ const Case* find_case(const std::string& name) {
 }
 
 void emit(const std::string& case_name, double value, const std::string& unit) {
-  // Marked, because libraries may write to stdout as well.
+  // The mark "@" is needed because libraries may write to stdout too.
   std::printf("@ %s %.9g %s\n", case_name.c_str(), value, unit.c_str());
   std::fflush(stdout);
 }

@@ -84,7 +84,7 @@ void fill_streaming(Pattern& pattern, uint32_t ops) {
   }
 }
 
-// For each operation the earlier ones that must have ended, without duplicates.
+// Returns, for each operation, the earlier ones that must have ended, without duplicates.
 std::vector<std::vector<uint32_t>> find_predecessors(const Pattern& pattern, Edges edges) {
   constexpr uint32_t kNone = UINT32_MAX;
   std::vector<uint32_t> last_writer(pattern.variables, kNone);
@@ -103,7 +103,7 @@ std::vector<std::vector<uint32_t>> find_predecessors(const Pattern& pattern, Edg
     if (op.writes) {
       std::vector<uint32_t>& before = readers[op.write];
       if (edges != Edges::without_write_after_read) mine.insert(mine.end(), before.begin(), before.end());
-      // With readers in between, and all edges kept, the earlier writer is already implied.
+      // If there are readers in between and all edges are kept, they already imply the earlier writer.
       if (last_writer[op.write] != kNone && (before.empty() || edges != Edges::all)) {
         mine.push_back(last_writer[op.write]);
       }

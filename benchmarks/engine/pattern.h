@@ -1,13 +1,13 @@
-// The programs that every system runs, described once as operations over variables.
+// The programs that every system runs, described as operations over variables.
 //
 //   chain      every operation writes variable 0
 //   indep      every operation writes a variable of its own
 //   random     1,000 variables; each operation reads two and writes a third
-//   fan        one writer of variable 0, then 64 readers of it, over and over
+//   fan        one writer of variable 0, then 64 readers of it; repeated
 //   wave       a square grid; each cell writes itself and reads the cells above and to its left
-//   streaming  a pipeline of 64 stages that items flow through: each operation writes its stage and reads the
-//              one before, so a stage is free for the next item once its successor has read it
-//   quad       as random, with three reads: the widest operation without an overflow block
+//   streaming  a pipeline of 64 stages that items pass through: each operation writes its stage and reads the
+//              previous one, so a stage is free for the next item once its successor has read it
+//   quad       like random, with three reads: the widest operation without an overflow block
 #pragma once
 
 #include <cstdint>
@@ -31,17 +31,18 @@ struct Pattern {
   uint32_t size() const { return static_cast<uint32_t>(ops.size()); }
 };
 
-/// A pattern of about `ops` operations (fan: whole groups; wave: the largest square). Throws
+/// Returns a pattern of about `ops` operations (fan: whole groups; wave: the largest square). Throws
 /// std::invalid_argument for an unknown name. The same arguments give the same pattern.
 Pattern make_pattern(const std::string& name, uint32_t ops);
 
-/// Which dependencies a graph keeps; all but the first are wrong on purpose, to test the checker.
+/// The dependencies that a graph keeps. All values but the first are wrong on purpose, to test the checker.
 enum class Edges { all, without_write_after_read, without_read_after_write };
 
-/// The dependencies of a pattern as counters and successor lists, for systems that want edges: a writer after
-/// the last writer and all readers since, a reader after the last writer, duplicates removed.
+/// The dependencies of a pattern as counters and successor lists, for systems that need edges. A writer
+/// depends on the last writer and all readers since then, a reader on the last writer. Duplicates are
+/// removed.
 struct Graph {
-  std::vector<int32_t> predecessors;      // how many, per operation
+  std::vector<int32_t> predecessors;      // their number, per operation
   std::vector<uint32_t> first_successor;  // size() + 1 offsets into successors
   std::vector<uint32_t> successors;
 };

@@ -1,4 +1,4 @@
-# engine_bench with whatever peers are installed.
+# engine_bench with the peers that are installed.
 set(harness
   engine/body.cc
   engine/cases_efficiency.cc
@@ -26,7 +26,7 @@ endfunction()
 bench_peer(MX SOURCES engine/system_mx.cc engine/cases_cliffs.cc engine/cases_mx.cc LIBRARIES mx::engine)
 bench_peer(TBB SOURCES engine/system_tbb.cc engine/system_tbb_for.cc LIBRARIES TBB::tbb)
 
-# OpenMP's flag goes to its one file, so that no other code depends on how it was compiled.
+# Only this file gets OpenMP's flag, so that no other code depends on it.
 find_package(OpenMP QUIET COMPONENTS CXX)
 if(OpenMP_CXX_FOUND)
   bench_peer(OMP SOURCES engine/system_omp.cc LIBRARIES ${OpenMP_CXX_LIBRARIES})
@@ -41,8 +41,9 @@ if(STARPU_FOUND)
   bench_peer(STARPU SOURCES engine/system_starpu.cc LIBRARIES PkgConfig::STARPU)
 endif()
 
-# Headers only; where they are not installed, -DTASKFLOW_INCLUDE_DIR=folder names the folder that has taskflow/.
-# In one word, for a list of a source's options takes no "SHELL:" and may drop the second of two equal words.
+# Taskflow is headers only. If it is not installed, -DTASKFLOW_INCLUDE_DIR=folder names the folder that
+# contains taskflow/. The option is a single word, because a source's list of options does not support
+# "SHELL:" and may drop the second of two equal words.
 find_path(TASKFLOW_INCLUDE_DIR taskflow/taskflow.hpp)
 if(TASKFLOW_INCLUDE_DIR)
   bench_peer(TASKFLOW SOURCES engine/system_taskflow.cc)
@@ -50,7 +51,7 @@ if(TASKFLOW_INCLUDE_DIR)
     COMPILE_OPTIONS "-isystem${TASKFLOW_INCLUDE_DIR}")
 endif()
 
-# Clang's OpenMP runtime takes a program of its own, built by Clang; engine_bench starts it like itself.
+# Clang's OpenMP runtime needs a separate program, built by Clang. engine_bench starts it like itself.
 find_program(MX_BENCH_CLANGXX NAMES clang++ clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14)
 if(MX_BENCH_CLANGXX AND NOT MX_SANITIZE AND NOT DEFINED MX_BENCH_CLANG_OPENMP)
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/clang_openmp.cc "#include <omp.h>\nint main() { return omp_get_max_threads() < 1; }\n")

@@ -1,7 +1,8 @@
-// Broken executors. They follow a dependency graph from which one kind of edge is missing, last ready first
-// out, which is the order that trusts the edges most; two more ignore the graph altogether. Which patterns a
-// mutant must be caught on is written down, because a pattern may be blind to a fault: writers that ignore
-// readers pass `wave`, where no variable is written after it has been read.
+// Broken executors, to test the checker. Most follow a dependency graph that lacks one kind of edge, and run
+// the operation that became ready last first, which is the order that depends most on the edges. Two others
+// ignore the graph. For each executor a list states on which patterns it must be caught, because a pattern
+// may not show a fault: writers that ignore readers pass `wave`, where no variable is written after it has
+// been read.
 #include "benchmarks/engine/selftest.h"
 
 #include <algorithm>
@@ -46,7 +47,7 @@ void run_all_but_one(const Pattern& pattern, Checker& checker) {
   for (uint32_t i = 0; i + 1 < pattern.size(); ++i) checker.run(i);
 }
 
-// Two threads take every other operation and respect nothing.
+// Two threads run every other operation each and ignore all dependencies.
 void run_unordered(const Pattern& pattern, Checker& checker) {
   std::thread threads[2];
   for (uint32_t t = 0; t < 2; ++t) {

@@ -1,4 +1,4 @@
-// mx: the engine itself, dependencies from declared reads and writes. mx_replay: a recorded segment.
+// mx: our engine, with dependencies from declared reads and writes. mx_replay: a recorded segment.
 #include "benchmarks/engine/system_mx.h"
 
 #include <cstdlib>

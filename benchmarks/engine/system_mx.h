@@ -1,4 +1,4 @@
-// The engine as a System; used directly by the cases that only the engine has.
+// Our engine as a System; used directly by the cases for our engine only.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace mx::bench {
 
-/// Default options, whatever MX_* says, with as many workers as the process has processors.
+/// Returns default options, independent of the MX_* variables, with as many workers as the process has
+/// processors.
 EngineOptions bench_options(int threads);
 
 class MxSystem : public System {

@@ -1,5 +1,5 @@
-// omp: OpenMP tasks with depend clauses, submitted by one thread of the team. The team stands before the
-// clock starts. The same source serves GCC's libgomp and Clang's libomp.
+// omp: OpenMP tasks with depend clauses, submitted by one thread of the team. The team is created before the
+// clock starts. The same source is used with GCC's libgomp and Clang's libomp.
 #include <omp.h>
 
 #include <cstdlib>

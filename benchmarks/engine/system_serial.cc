@@ -1,4 +1,4 @@
-// serial: the program called directly, one operation after the other. What no engine can beat on one core.
+// serial: calls the operations directly, one after the other. On one core no engine can be faster.
 #include "benchmarks/engine/body.h"
 #include "benchmarks/engine/system.h"
 
@@ -11,7 +11,7 @@ class Serial : public System {
   void submit(uint32_t begin, uint32_t end) override {
     for (uint32_t i = begin; i < end; ++i) {
       run_body(i);
-      asm volatile("" ::: "memory");  // keeps the loop when the body is empty
+      asm volatile("" ::: "memory");  // keeps the compiler from removing the loop if the body is empty
     }
   }
   void wait_all() override {}

@@ -1,5 +1,5 @@
-// starpu: StarPU's sequential task flow, a handle without data per variable. `threads` counts its workers;
-// the submitting thread comes on top, as StarPU means it.
+// starpu: StarPU's sequential task flow, with a handle without data per variable. `threads` is the number of
+// its workers; StarPU's submitting thread is not one of them.
 #include <starpu.h>
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// taskflow: dependent-async tasks. Taskflow takes tasks, not variables, so the last writer and the readers
-// since are tracked here, in the submitting thread, as its users do.
+// taskflow: dependent-async tasks. Taskflow depends on tasks, not variables. So the submitting thread tracks
+// the last writer and the readers since then, as Taskflow's users do.
 #include <taskflow/taskflow.hpp>
 
 #include "benchmarks/engine/body.h"

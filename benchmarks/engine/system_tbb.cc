@@ -1,5 +1,6 @@
-// tbb: edges given in advance, one atomic counter per operation, the first successor made ready runs in the
-// same task. It infers nothing: the floor for dependency-driven execution on oneTBB.
+// tbb: edges given in advance, and one atomic counter per operation. The first successor that becomes ready
+// runs in the same task. It infers nothing, so it is the lower bound for dependency-driven execution on
+// oneTBB.
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 #include <tbb/task_group.h>
@@ -18,7 +19,7 @@ class Tbb : public System {
       : control_(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(threads)),
         arena_(threads) {}
 
-  ~Tbb() noexcept override {}  // tbb::task_group's may throw
+  ~Tbb() noexcept override {}  // the destructor of tbb::task_group may throw
 
   void prepare(const Pattern& pattern) override {
     graph_ = make_graph(pattern);

@@ -1,5 +1,5 @@
-// tbb_for: a parallel loop over operations that do not depend on each other. It has no operations at all,
-// only numbers: the bound for a replayed segment of independent ones.
+// tbb_for: a parallel loop over independent operations. It has no operation objects, only numbers, so it is
+// the bound for a replayed segment of independent operations.
 #include <tbb/blocked_range.h>
 #include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
@@ -28,12 +28,12 @@ class TbbFor : public System {
       for (uint32_t i = part.begin(); i != part.end(); ++i) {
         run_body(i);
         std::atomic_signal_fence(
-            std::memory_order_seq_cst);  // else the compiler leaves out a loop of empty bodies
+            std::memory_order_seq_cst);  // otherwise the compiler removes a loop of empty bodies
       }
     });
   }
 
-  void wait_all() override {}  // submit() returns when all have run
+  void wait_all() override {}  // submit() returns when all operations have run
 
  private:
   tbb::global_control control_;

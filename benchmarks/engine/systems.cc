@@ -1,4 +1,4 @@
-// Which systems this program has. What was not found when the build was configured is left out here.
+// The systems of this program. A system that was not found when the build was configured is left out.
 #include "benchmarks/engine/system.h"
 
 namespace mx::bench {
@@ -20,7 +20,7 @@ std::vector<SystemInfo> make_systems() {
   all.push_back({.name = "tbb_for", .loop = true, .make = make_tbb_for});
 #endif
 #ifdef MX_BENCH_OMP
-  // libgomp searches all pending readers of a variable: with more of them than this it takes minutes.
+  // libgomp searches all pending readers of a variable; with more readers than this it takes minutes.
   all.push_back({.name = "omp", .dynamic = true, .ops_divisor = 4, .dense_divisor = 500, .make = make_omp});
 #endif
 #ifdef MX_BENCH_OMP_CLANG
@@ -32,7 +32,8 @@ std::vector<SystemInfo> make_systems() {
                  .make = make_omp});
 #endif
 #ifdef MX_BENCH_STARPU
-  // Without binding its workers stay within the mask of the process; silent keeps stderr for results' notes.
+  // Without binding, its workers stay within the mask of the process. "silent" keeps stderr free for notes on
+  // results.
   all.push_back({.name = "starpu",
                  .dynamic = true,
                  .ops_divisor = 20,

@@ -1,4 +1,4 @@
-# gemm_bench with whatever libraries of matrix products are installed.
+# gemm_bench with the matrix product libraries that are installed.
 find_package(hwy REQUIRED)
 add_executable(gemm_bench gemm_bench.cc gemm/peers.cc op/bandwidth.cc)
 target_link_libraries(gemm_bench PRIVATE mx_bench_support mx::operators TBB::tbb hwy::hwy mx_command_line mx_flags)

@@ -1,4 +1,4 @@
-// The libraries that gemm_bench compares with, where they are installed.
+// The installed libraries that gemm_bench compares with.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace mx::bench {
 
-/// C = op(A) op(B), square matrices of n x n, row-major; one of the two functions may be missing.
+/// C = op(A) op(B), square n x n matrices, row-major. One of the two functions may be missing.
 struct GemmPeer {
   std::string name;
   void (*set_threads)(int threads);

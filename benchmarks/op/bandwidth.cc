@@ -54,12 +54,13 @@ void add(float* c, const float* a, const float* b, size_t count) {
 void add_cached(float* c, const float* a, const float* b, size_t count) { add<false>(c, a, b, count); }
 void add_streamed(float* c, const float* a, const float* b, size_t count) { add<true>(c, a, b, count); }
 
-// Twelve chains: more than latency times issue width of any processor that this meets, and fewer than there
-// are registers.
+// Twelve chains: more than latency times issue width on any current processor, and fewer than there are
+// registers.
 double fma_rounds(int64_t rounds, float* sink) {
   const hn::ScalableTag<float> d;
   const auto m = hn::Set(d, 0.999f), k = hn::Set(d, 1e-3f);
-  // Each begins with another value: compilers find chains that are equal, and compute one of them.
+  // Every chain begins with another value, because compilers detect equal chains and compute only one of
+  // them.
   const auto start = [&](float by) { return hn::Set(d, *sink + by); };
   auto r0 = start(0), r1 = start(1), r2 = start(2), r3 = start(3), r4 = start(4), r5 = start(5);
   auto r6 = start(6), r7 = start(7), r8 = start(8), r9 = start(9), r10 = start(10), r11 = start(11);

@@ -1,5 +1,5 @@
-# The operator benchmarks' peers. Each is a program of its own, so that its threads, its allocator and its
-# symbols stay out of ours; one that is not found is left out. None of them travels in a bundle.
+# The peers of the operator benchmarks. Each is a separate program, so that its threads, its allocator and its
+# symbols stay out of ours. A peer that is not found is left out. None is part of a bundle.
 find_package(hwy QUIET)
 
 add_library(mx_op_bench STATIC op/runner.cc)
@@ -7,7 +7,7 @@ target_link_libraries(mx_op_bench PUBLIC mx_bench_support PRIVATE mx_command_lin
 add_library(mx_train_bench STATIC train/runner.cc)
 target_link_libraries(mx_train_bench PUBLIC mx_bench_support PRIVATE mx_command_line mx_flags)
 
-# op_program(<name> SOURCES ... LIBRARIES ... [RUNNER library]) and a test that runs all of its cases once.
+# op_program(<name> SOURCES ... LIBRARIES ... [RUNNER library]), and a test that runs all of its cases once.
 function(op_program name)
   cmake_parse_arguments(ARG "PEER" "RUNNER" "SOURCES;LIBRARIES" ${ARGN})
   if(NOT ARG_RUNNER)
@@ -43,7 +43,7 @@ include(CheckCXXSourceCompiles)
 find_path(MX_BENCH_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp)
 find_library(MX_BENCH_DNNL_LIBRARY dnnl)
 if(MX_BENCH_DNNL_INCLUDE AND MX_BENCH_DNNL_LIBRARY)
-  # Version 3 describes primitives differently.
+  # Version 3 describes primitives in another way.
   set(CMAKE_REQUIRED_INCLUDES ${MX_BENCH_DNNL_INCLUDE})
   set(CMAKE_REQUIRED_LIBRARIES ${MX_BENCH_DNNL_LIBRARY})
   set(CMAKE_REQUIRED_QUIET ON)
@@ -64,8 +64,8 @@ if(MX_BENCH_OPENBLAS_INCLUDE AND MX_BENCH_OPENBLAS_LIBRARY)
   target_include_directories(op_bench_openblas SYSTEM PRIVATE ${MX_BENCH_OPENBLAS_INCLUDE})
 endif()
 
-# MX_BENCH_TORCH: the folder that holds libtorch's include/ and lib/ (a PyTorch wheel's torch/, for instance);
-# by default where the distribution puts it.
+# MX_BENCH_TORCH: the folder that contains libtorch's include/ and lib/, for instance a PyTorch wheel's
+# torch/. The default is the place where the distribution installs it.
 set(MX_BENCH_TORCH "" CACHE PATH "Folder of libtorch, if not in the system's")
 find_path(MX_BENCH_TORCH_INCLUDE ATen/ATen.h HINTS ${MX_BENCH_TORCH}/include)
 find_path(MX_BENCH_TORCH_API torch/types.h
@@ -73,7 +73,7 @@ find_path(MX_BENCH_TORCH_API torch/types.h
 find_library(MX_BENCH_TORCH_CPU torch_cpu HINTS ${MX_BENCH_TORCH}/lib ${MX_BENCH_TORCH}/lib/${CMAKE_LIBRARY_ARCHITECTURE})
 find_library(MX_BENCH_C10 c10 HINTS ${MX_BENCH_TORCH}/lib ${MX_BENCH_TORCH}/lib/${CMAKE_LIBRARY_ARCHITECTURE})
 if(MX_BENCH_TORCH_INCLUDE AND MX_BENCH_TORCH_API AND MX_BENCH_TORCH_CPU AND MX_BENCH_C10)
-  # Wheels before 2.6 have another ABI of std::string.
+  # Wheels before 2.6 use another ABI of std::string.
   set(CMAKE_REQUIRED_INCLUDES ${MX_BENCH_TORCH_INCLUDE} ${MX_BENCH_TORCH_API})
   set(CMAKE_REQUIRED_LIBRARIES ${MX_BENCH_TORCH_CPU} ${MX_BENCH_C10})
   set(CMAKE_REQUIRED_FLAGS -std=c++20)

@@ -27,7 +27,7 @@ struct Plan {
 };
 
 bool wanted(const Plan& plan, const OpCase& c) {
-  // Something of each operation, and nothing that takes long.
+  // The smoke test runs some cases of each operation, and none that takes long.
   if (plan.smoke && c.elements > (4 << 10)) return false;
   if (plan.cases.empty()) return true;
   return std::any_of(plan.cases.begin(), plan.cases.end(),
@@ -40,7 +40,7 @@ double batch_ns(const OpCall& call, int64_t calls) {
   return static_cast<double>(now_ns() - start);
 }
 
-/// How many calls in a row take about `enough_ns`, after warming up.
+/// Returns how many consecutive calls take about `enough_ns`, after a warm-up.
 int64_t calls_within(const OpCall& call, double enough_ns) {
   call();
   int64_t calls = 1;
@@ -53,11 +53,12 @@ int64_t calls_within(const OpCall& call, double enough_ns) {
   return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(calls) * enough_ns / spent));
 }
 
-// Nanoseconds of one call, several times. Calls are timed in batches so long that the clock does not count.
+// Returns several times of one call in nanoseconds. Calls are timed in batches long enough for the clock's
+// cost to be negligible.
 std::vector<double> time_call(const OpCall& call, const Plan& plan) {
   const double enough_ns = plan.min_ms * 1e6;
   const int64_t calls = calls_within(call, enough_ns);
-  // What takes long is timed less often.
+  // Long calls are timed less often.
   std::vector<double> each = {batch_ns(call, calls) / static_cast<double>(calls)};
   const int samples = each[0] > 20 * enough_ns ? std::min(plan.samples, 2) : plan.samples;
   while (static_cast<int>(each.size()) < samples)
@@ -65,7 +66,8 @@ std::vector<double> time_call(const OpCall& call, const Plan& plan) {
   return each;
 }
 
-// How many times as long `other` takes, in turns: what slows the machine down slows both.
+// Returns the time of `other` divided by that of `call`, measured alternately, so that a slow machine slows
+// both.
 std::vector<double> time_ratio(const OpCall& call, const OpCall& other, const Plan& plan) {
   const int64_t calls = calls_within(call, plan.min_ms * 1e6);
   other();
@@ -77,7 +79,7 @@ std::vector<double> time_ratio(const OpCall& call, const OpCall& other, const Pl
   return each;
 }
 
-// Allocations of one operation in steady state.
+// Prints the number of allocations of one operation in steady state.
 void print_allocations(const OpSystem& system, const Plan& plan, const OpCase& c, const OpCall& call) {
   if (!can_count_allocations()) return;
   constexpr int kCalls = 1000;
@@ -121,7 +123,7 @@ int measure(const OpSystem& system, const Plan& plan) {
   return 0;
 }
 
-/// Of the names in --cases, those of cases that only limits have; none: all cases.
+/// Keeps only those names in --cases that belong to cases of limits alone. If none is left, all cases run.
 void leave_limits_theirs(const OpSystem& system, Plan& plan) {
   const std::vector<OpCase> others = op_cases();
   const auto in = [](const std::vector<OpCase>& cases, const std::string& text) {
@@ -181,7 +183,7 @@ int run_op_bench(int argc, char** argv, const OpSystem& system) {
     return 0;
   }
   if (system.limits) leave_limits_theirs(system, plan);
-  // A name that only other programs know is left to them, so that one list can be given to all.
+  // Names known only to other programs are ignored, so that all programs can get one list.
   std::vector<OpCase> known = op_cases();
   known.insert(known.end(), system.cases.begin(), system.cases.end());
   for (const std::string& text : plan.cases) {

@@ -1,5 +1,5 @@
-// Threads that run one function together, again and again, spinning in between: what splitting a loop costs
-// at least. For limits, which must not depend on any library's thread pool.
+// Threads that run one function together, repeatedly, and spin in between: the minimal cost of splitting a
+// loop. For limits, which must not depend on the thread pool of a library.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace mx::bench {
 
 class Team {
  public:
-  /// `threads` in all, the caller of run() included.
+  /// `threads` includes the caller of run().
   explicit Team(int threads) {
     for (int i = 1; i < threads; ++i) members_.emplace_back([this, i] { work(i); });
   }
@@ -26,7 +26,7 @@ class Team {
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
-  /// Calls function(0) here and function(1), ... on the others; returns when all have ended.
+  /// Calls function(0) in this thread and function(1), ... in the others; returns when all calls have ended.
   void run(const std::function<void(int)>& function) {
     function_ = &function;
     ended_.store(0, std::memory_order_relaxed);

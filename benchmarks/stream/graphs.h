@@ -1,4 +1,4 @@
-// Known task graphs, each node of which writes a variable of its own and reads those of its inputs.
+// Known task graphs. Each node writes a variable of its own and reads the variables of its inputs.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@ namespace mx::bench {
 
 struct TaskGraph {
   std::string name;
-  std::vector<std::vector<int>> inputs;  // of each node; earlier ones
-  int minimal_waits = 0;                 // event waits that no schedule on streams can do without, when as
-                                         // many run at once as can
+  std::vector<std::vector<int>> inputs;  // of each node; always earlier nodes
+  int minimal_waits = 0;                 // the fewest event waits of any schedule on streams
+                                         // that runs as many nodes at once as possible
 };
 
 std::vector<TaskGraph> known_graphs();

@@ -12,7 +12,7 @@ namespace mx::bench {
 
 namespace {
 
-// The stream's thread sleeps, so that any number of streams run at once on few processors.
+// The stream's thread sleeps, so that any number of streams can run at once on few processors.
 class SleepingWork final : public Work {
  public:
   explicit SleepingWork(size_t count) : spans_(count) {}

@@ -1,4 +1,4 @@
-// Work on a GPU: one thread that looks at the device's timer until the time is over.
+// Work on a GPU: one thread that polls the device's timer until the time has passed.
 #include <cuda_runtime.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// Time, and work of a known length.
+// Clocks, and work of a known length.
 #pragma once
 
 #include <chrono>
@@ -13,14 +13,14 @@ inline int64_t now_ns() {
       .count();
 }
 
-/// Processor time of the calling thread: time that others had the processor is not in it.
+/// Returns the processor time of the calling thread, which excludes the time while it is preempted.
 inline int64_t thread_cpu_ns() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
-/// One pause of a spin loop.
+/// One pause in a spin loop.
 inline void relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -29,15 +29,15 @@ inline void relax() {
 #endif
 }
 
-/// Counts to `iterations` in a register. One copy in the program, so that its speed does not depend on where
-/// a caller inlined it.
+/// Counts to `iterations` in a register. The program has only one copy of it, so that its speed does not
+/// depend on inlining into the caller.
 void spin(uint64_t iterations);
 
-/// Iterations of spin() in a nanosecond, on the calling thread: the best of several short tries, because
-/// whatever else runs on the machine can only make it slower.
+/// Returns the iterations of spin() per nanosecond on the calling thread: the best of several short
+/// measurements, because other load on the machine can only make it slower.
 double spins_per_ns();
 
-/// Keeps the processor busy for about this long, by the clock.
+/// Keeps the processor busy for about this time, by the clock.
 void busy_wait_ns(int64_t duration_ns);
 
 }  // namespace mx::bench

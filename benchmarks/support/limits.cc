@@ -32,7 +32,8 @@ double ns_each(long iterations, F&& body) {
   return static_cast<double>(now_ns() - start) / static_cast<double>(iterations);
 }
 
-// Runs body() `iterations` times on each of two cores at once; the slower thread's time each.
+// Runs body() `iterations` times on each of two cores at once. Returns the slower thread's time per
+// iteration.
 template <class F>
 double ns_each_two(int cpu_a, int cpu_b, long iterations, F&& body) {
   std::atomic<int> arrived{0};

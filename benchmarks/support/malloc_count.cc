@@ -1,5 +1,5 @@
-// Defines malloc in the executable, in front of glibc's, which stays reachable under its internal names.
-// Sanitizers define malloc themselves: there the build leaves MX_BENCH_COUNT_MALLOC undefined.
+// Defines malloc in the executable, which overrides glibc's; glibc's remains reachable under its internal
+// names. Sanitizers define malloc themselves, so the build then leaves MX_BENCH_COUNT_MALLOC undefined.
 #include "benchmarks/support/malloc_count.h"
 
 #include <atomic>

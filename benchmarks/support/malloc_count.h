@@ -3,14 +3,14 @@
 
 namespace mx::bench {
 
-/// Whether this program can count: not under sanitizers, nor without glibc.
+/// Returns true if this program can count: not under sanitizers, and only with glibc.
 bool can_count_allocations();
 
-/// From here on, calls of malloc and its relatives are counted (operator new ends there). While counting is
-/// off an allocation pays one predicted branch, so that timed cases are not disturbed.
+/// Starts counting the calls of malloc and its relatives, which operator new also calls. While counting is
+/// off, an allocation costs one predicted branch, so that timed cases are not disturbed.
 void start_counting_allocations();
 
-/// Stops and returns how many there were since the start.
+/// Stops counting and returns the number of calls since the start.
 unsigned long stop_counting_allocations();
 
 }  // namespace mx::bench

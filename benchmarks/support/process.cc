@@ -35,7 +35,7 @@ namespace {
   _exit(126);
 }
 
-// Reads until the other end closes; false when the time is up.
+// Reads until the other end closes; returns false at the deadline.
 bool read_all(int fd, int64_t deadline_ns, std::string& out, int64_t& first_ns) {
   char buffer[4096];
   for (;;) {
@@ -77,7 +77,8 @@ ChildResult run_child(const std::vector<std::string>& argv, const std::vector<in
   const pid_t pid = fork();
   if (pid < 0) throw std::runtime_error("fork failed");
   if (pid == 0) exec_confined(argv, cpus, environment, fds[1]);
-  // After fork(): copying this process's tables is none of the child's time.
+  // The clock starts after fork(), because copying this process's page tables is not part of the child's
+  // time.
   const int64_t start_ns = now_ns();
   close(fds[1]);
   ChildResult result;

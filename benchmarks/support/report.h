@@ -1,8 +1,8 @@
-// Samples, medians, and the one output format of all benchmarks: a JSON object a line on stdout.
+// Samples, medians, and the output format of all benchmarks: one JSON object per line on stdout.
 //
 //   {"bench":"engine","case":"chain","system":"mx","threads":1,"value":21.3,"unit":"ns/op","min":..,"max":..,"n":5}
 //
-// Everything that is not a result goes to stderr.
+// All other output goes to stderr.
 #pragma once
 
 #include <string>
@@ -29,7 +29,7 @@ struct Record {
 /// Prints one line to stdout and flushes it.
 void print(const Record& record);
 
-/// A line on stderr, with the program's name in front.
+/// Prints a line to stderr, after the program's name.
 void note(const std::string& text);
 
 }  // namespace mx::bench

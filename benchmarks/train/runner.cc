@@ -17,7 +17,7 @@ namespace mx::bench {
 namespace {
 
 constexpr int kTimeoutS = 600;
-constexpr int kCallers = 8;  // of mlp_infer_8
+constexpr int kCallers = 8;  // threads in mlp_infer_8
 constexpr double kMiB = 1024.0 * 1024.0;
 const std::vector<std::string> kCases = {"mlp_train", "mlp_infer", "mlp_infer_8", "first_step"};
 
@@ -25,7 +25,7 @@ struct Plan {
   std::vector<std::string> cases = kCases;
   std::vector<std::string> systems;
   std::vector<int> threads = {1, 2};
-  int64_t steps = 512;  // of a block
+  int64_t steps = 512;  // per block
   int samples = 9;
   bool smoke = false;
 };
@@ -34,7 +34,7 @@ bool contains(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
 
-// Samples per second of each block.
+// Returns the samples per second of each block.
 std::vector<double> rates(const Plan& plan, const std::function<void()>& block) {
   std::vector<double> values;
   for (int i = 0; i < plan.samples; ++i) {
@@ -46,7 +46,7 @@ std::vector<double> rates(const Plan& plan, const std::function<void()>& block) 
   return values;
 }
 
-// So many threads at once, each with its part of the steps.
+// Runs inference in `callers` threads at once, each with its share of the steps.
 void infer_from(TrainJob& job, int callers, int64_t steps) {
   if (callers == 1) return job.infer(steps);
   std::vector<std::thread> threads;
@@ -60,7 +60,7 @@ void check_learns(double first, double last) {
   throw std::runtime_error("the loss went from " + std::to_string(first) + " to " + std::to_string(last));
 }
 
-// In the measuring process.
+// Runs in the measuring process.
 int measure(const TrainSystem& system, const std::string& case_name, int threads, const Plan& plan) {
   if (system.start) system.start(threads);
   if (case_name == "first_step") {
@@ -71,7 +71,7 @@ int measure(const TrainSystem& system, const std::string& case_name, int threads
   const std::unique_ptr<TrainJob> job = system.make(kMlpBatches);
   std::vector<double> values;
   if (case_name == "mlp_train") {
-    // Blocks are whole turns: they end on the same batch, so that losses can be compared.
+    // Blocks are whole epochs: they end on the same batch, so that losses can be compared.
     const double first = job->train(kMlpBatches);
     double last = job->train(plan.steps);
     values = rates(plan, [&] { last = job->train(plan.steps); });
@@ -138,7 +138,7 @@ class Runs {
 
   void time_starts() {
     std::vector<std::vector<double>> values(systems_.size());
-    // The first start reads files that later ones find in memory.
+    // The first start is not counted, because it reads files that later starts find in the page cache.
     for (int round = plan_.smoke ? 0 : -1; round < plan_.samples; ++round) {
       for (size_t i = 0; i < systems_.size(); ++i) {
         const ChildResult result = run(systems_[i], "first_step");
@@ -187,7 +187,7 @@ int run_train_bench(int argc, char** argv, const std::vector<TrainSystem>& syste
     note("no case is called '" + name + "'; --list lists them");
     return 2;
   }
-  // A name that only other programs know is left to them, so that one list can be given to all.
+  // Names known only to other programs are ignored, so that all programs can get one list.
   std::vector<TrainSystem> chosen;
   for (const TrainSystem& system : systems)
     if (plan.systems.empty() || contains(plan.systems, system.name)) chosen.push_back(system);

@@ -60,7 +60,8 @@ struct Rows {
         found = binary_exact_row(op, row_type(type));
         if (found == nullptr) found = binary_vector_row(op, row_type(type));
         if (found == nullptr) found = binary_library_row(op, row_type(type));
-        // The neighbours of a half are not those of a float32.
+        // The neighbours of an f16 or bf16 are not those of the float32, so nextafter cannot compute in
+        // float32.
         if (op == BinaryOp::nextafter && row_type(type) != type) found = nullptr;
       }
     }

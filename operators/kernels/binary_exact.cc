@@ -1,5 +1,5 @@
-// Functions of two operands that every instruction set computes alike, and where and clamp. Plain loops: the
-// compiler makes vectors of them once for each instruction set, and cannot change a bit.
+// Functions of two operands with the same bits in every instruction set, and where and clamp. They are plain
+// loops, which the compiler vectorises once for each instruction set without changing a bit.
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
 
-// Arithmetic that wraps: unsigned, and at least 32 bits, as narrower types would be promoted to int.
+// Wrapping arithmetic: unsigned, and at least 32 bits wide, because narrower types would be promoted to int.
 template <class T>
 struct WrappingOf {
   using type = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
@@ -47,8 +47,8 @@ struct Divide {
     return a / b;
   }
 };
-// (Two choices, one after the other: of one choice with two conditions a loop of several does not become
-// vectors.)
+// Two choices, one after the other: with a single choice of two conditions the compiler would not vectorise
+// some loops.
 struct Maximum {
   template <class T>
   static HWY_INLINE T of(T a, T b) {
@@ -188,15 +188,17 @@ struct RightShift {
   static HWY_INLINE T of(T a, T b) {
     constexpr T kWidth = static_cast<T>(8 * sizeof(T));
     const bool inside = b >= T{0} && b < kWidth;
-    // The highest count leaves copies of the sign; without one, 0 has to come from elsewhere.
+    // For a signed type the largest count leaves copies of the sign bit. For an unsigned one, the 0 is set
+    // separately.
     const T count = inside ? b : static_cast<T>(kWidth - 1);
     const T shifted = static_cast<T>(a >> count);
     return std::is_unsigned_v<T> && !inside ? T{0} : shifted;
   }
 };
 
-// Integers of up to 32 bits in floating point, whose division, unlike theirs, has vectors. A quotient that is
-// not whole differs from a whole number by more than a division's rounding; products and rests are exact.
+// Divides integers of up to 32 bits in floating point, because floating-point division has vector
+// instructions. A quotient that is not an integer differs from one by more than the rounding of the division;
+// products and remainders are exact.
 template <class T>
 using Dividing = std::conditional_t<sizeof(T) == 1, float, double>;
 template <class T>
@@ -208,7 +210,7 @@ struct FloorDivide {
     using F = Dividing<T>;
     constexpr F kOver = static_cast<F>(std::numeric_limits<T>::max()) + 1;
     const F quotient = std::floor(static_cast<F>(a) / static_cast<F>(b == 0 ? T{1} : b));
-    // (The smallest number over -1 wraps.)
+    // The smallest number divided by -1 wraps.
     const T whole = static_cast<T>(std::is_signed_v<T> && quotient == kOver ? -kOver : quotient);
     return b == 0 ? T{0} : whole;
   }
@@ -238,12 +240,12 @@ void row(void* out, const void* const* in, int64_t n) {
   To* const to = static_cast<To*>(out);
   const T* const a = static_cast<const T*>(in[0]);
   const T* const b = static_cast<const T*>(in[1]);
-  // Either the same elements or none: no element depends on one that was written before it.
+  // The arrays are the same or do not overlap: no element depends on one that was written before it.
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) to[i] = F::of(a[i], b[i]);
 }
 
-// T: any type of the size.
+// T is any type of the element's size.
 template <class T>
 void choose_row(void* out, const void* const* in, int64_t n) {
   T* const to = static_cast<T*>(out);
@@ -252,7 +254,7 @@ void choose_row(void* out, const void* const* in, int64_t n) {
   const T* const b = static_cast<const T*>(in[2]);
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    const T x = a[i], y = b[i];  // both are read, so that the choice is no branch
+    const T x = a[i], y = b[i];  // both are loaded, so that the choice needs no branch
     to[i] = condition[i] != 0 ? x : y;
   }
 }

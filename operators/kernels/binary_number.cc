@@ -1,4 +1,4 @@
-// Functions of an array and a number: exact comparisons, powers that multiply, and clamping.
+// Functions of an array and a number: exact comparisons, powers by multiplication, and clamping.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,18 +15,18 @@
 namespace mx::kernels {
 namespace {
 
-/// The largest value of T that is at most the number.
+/// The largest value of T that is at most the number, if there is one.
 template <class T>
 struct Floor {
   T value{};
-  bool exact = false;  ///< it is the number
-  bool none = false;   ///< all values are larger
+  bool exact = false;  ///< `value` equals the number
+  bool none = false;   ///< all values of T are larger than the number
 };
 
 template <class T>
 Floor<T> integer_floor(const Scalar& number, DType dtype) {
   constexpr T kMost = std::numeric_limits<T>::max(), kLeast = std::numeric_limits<T>::min();
-  // (bool: 0 and 1.)
+  // bool has only 0 and 1.
   const T most = dtype == DType::bool_ ? T{1} : kMost;
   if (!number.floating()) {
     if (!number.fits() || number.integer() > static_cast<int64_t>(most)) return {most};
@@ -35,11 +35,11 @@ Floor<T> integer_floor(const Scalar& number, DType dtype) {
   }
   const double real = number.real(), whole = std::floor(real);
   if (whole < static_cast<double>(kLeast)) return {.none = true};
-  if (whole >= static_cast<double>(most) + 1) return {most};  // (2^63 for int64_t)
+  if (whole >= static_cast<double>(most) + 1) return {most};  // 2^63 for int64_t
   return {static_cast<T>(whole), whole == real};
 }
 
-/// The number as an element of that floating-point type has it.
+/// Returns the number rounded to that floating-point type.
 double rounded(double number, DType dtype) {
   return visit(dtype, [number](auto tag) {
     using T = typename decltype(tag)::type;
@@ -47,7 +47,7 @@ double rounded(double number, DType dtype) {
   });
 }
 
-/// Of the elements' type of computation T, which has all values of `dtype`.
+/// The floor in T, the elements' type of computation, which can represent all values of `dtype`.
 template <class T>
 Floor<T> floating_floor(const Scalar& number, DType dtype) {
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
@@ -72,7 +72,7 @@ struct Comparison {
   Scalar value;
 };
 
-/// One that has the same answer everywhere.
+/// Returns a comparison that gives the same answer for all elements.
 template <class T>
 Comparison always(bool answer) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -82,7 +82,7 @@ Comparison always(bool answer) {
   }
 }
 
-/// What "element op number" is among values of T.
+/// Returns the comparison with a value of T that is equivalent to "element op number".
 template <class T>
 Comparison compared(BinaryOp op, const Scalar& number, DType dtype) {
   if (std::isnan(number.real())) return always<T>(op == BinaryOp::not_equal);
@@ -95,7 +95,7 @@ Comparison compared(BinaryOp op, const Scalar& number, DType dtype) {
   const bool above = op == BinaryOp::greater || op == BinaryOp::greater_equal;
   if (floor.none) return always<T>(above || op == BinaryOp::not_equal);
   if (floor.exact) return {op, floor.value};
-  // The number lies between two values, of which this is the lower one.
+  // The number lies between two values of T, of which floor.value is the lower one.
   if (op == BinaryOp::equal || op == BinaryOp::not_equal) return always<T>(op == BinaryOp::not_equal);
   return {above ? BinaryOp::greater : BinaryOp::less_equal, floor.value};
 }
@@ -128,9 +128,9 @@ BinaryOp mirrored(BinaryOp op) {
   }
 }
 
-/// Calls run(operands...) with the numbers as operands of `type` beside `x`, the array.
+/// Calls run(operands...), where the operands are the numbers as tensors of `type` and of x's shape.
 ///
-/// With the numbers written out beside it, a small array needs no plan of a loop.
+/// For a small array, the numbers are written out as contiguous arrays, so that no loop plan is needed.
 template <class F, class... Numbers>
 void with_elements(const Tensor& x, DType type, const Shape& shape, const F& run, const Numbers&... numbers) {
   constexpr int64_t kFew = 1024;
@@ -143,7 +143,7 @@ void with_elements(const Tensor& x, DType type, const Shape& shape, const F& run
     size_t k = 0;
     const auto written = [&](const Scalar& number) {
       T* const to = values[k++];
-      // What is there doubles: copies use wider stores than this file is compiled for.
+      // Doubles the filled part by copies, which use wider stores than this file is compiled for.
       constexpr int64_t kFirst = 64;
       std::fill_n(to, std::min(n, kFirst), number.to<T>());
       for (int64_t done = kFirst; done < n; done *= 2)
@@ -161,7 +161,7 @@ void with_number(BinaryOp op, const Tensor& out, const Tensor& a, const Scalar& 
   with_elements(a, type, out.shape, run, number);
 }
 
-/// False when the exponent is none of those that multiply.
+/// Returns false, and does nothing, if the exponent is not one of those computed by multiplication.
 bool power(const Tensor& out, const Tensor& a, const Scalar& exponent) {
   const DType type = row_type(out.dtype);
   const Row row = power_row(type, exponent.real());
@@ -175,7 +175,7 @@ bool power(const Tensor& out, const Tensor& a, const Scalar& exponent) {
 void binary_number(BinaryOp op, const Tensor& out, const Tensor& a, const Scalar& number, bool left) {
   if (op >= BinaryOp::equal && op <= BinaryOp::greater_equal) {
     const Comparison c = compared_as(left ? mirrored(op) : op, number, a.dtype);
-    // (Elements of bool are compared as numbers, and those of a half as floats.)
+    // Elements of bool are compared as numbers, those of f16 and bf16 as floats.
     return with_number(c.op, out, a, c.value, row_type(a.dtype), false);
   }
   if (op >= BinaryOp::logical_and && op <= BinaryOp::logical_xor)

@@ -1,7 +1,8 @@
-// Powers whose exponent is a number that multiplications, divisions and roots do: one operand, plain loops.
+// Powers with a constant exponent, computed by multiplications, divisions and roots: one operand, plain
+// loops.
 //
-// Each is within 2 units in the last place: what is rounded on the way is rounded at most twice before the
-// last operation, and what overflows or vanishes on the way does so in the result.
+// Each is within 2 units in the last place: an intermediate value is rounded at most twice before the last
+// operation, and it overflows or underflows only if the result does.
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -16,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
 
-/// Integers multiply modulo their range, and narrow ones not as int.
+/// Integer multiplication that wraps. Narrow types are not multiplied as int, which could overflow.
 template <class T>
 HWY_INLINE T times(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -27,7 +28,7 @@ HWY_INLINE T times(T a, T b) {
   }
 }
 
-struct PowerZero {  // of NaN too
+struct PowerZero {  // 1 for NaN too
   template <class T>
   static HWY_INLINE T of(T) {
     return T{1};
@@ -67,12 +68,12 @@ struct PowerMinusOne {
 struct PowerMinusTwo {
   template <class T>
   static HWY_INLINE T of(T x) {
-    const T inverse = T{1} / x;  // (the square might overflow where the result does not vanish)
+    const T inverse = T{1} / x;  // the square may overflow although the result does not underflow
     return inverse * inverse;
   }
 };
 
-// Roots as pow has them: of -0 that of 0, and of -infinity not NaN.
+// Roots with the special values of pow: for -0 as for 0, and for -infinity not NaN.
 struct PowerHalf {
   template <class T>
   static HWY_INLINE T of(T x) {
@@ -101,7 +102,7 @@ template <class F, class T>
 void power_loop(void* out, const void* const* in, int64_t n) {
   T* const to = static_cast<T*>(out);
   const T* const x = static_cast<const T*>(in[0]);
-  // Either the same elements or none.
+  // The arrays are the same or do not overlap.
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) to[i] = F::of(x[i]);
 }

@@ -1,4 +1,4 @@
-// Sums, differences, products and quotients whose results go past the caches.
+// Sums, differences, products and quotients with non-temporal stores.
 #include "operators/kernels/tables.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,5 +1,5 @@
-// Functions of two operands, written with explicit vectors: powers, angles, remainders, derivatives of
-// activations, and a loss.
+// Functions of two operands with explicit vectors: powers, angles, remainders, derivatives of activations,
+// and a loss.
 #include "operators/kernels/tables.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -16,14 +16,14 @@ namespace mx::kernels::HWY_NAMESPACE {
 template <class D>
 inline constexpr bool kIsFloat = sizeof(hn::TFromD<D>) == sizeof(float);
 
-/// NaN stays NaN.
+/// Limits x to [-limit, limit]; NaN stays NaN.
 template <class D, class V>
 HWY_INLINE V limited(D d, V x, double limit) {
   using T = hn::TFromD<D>;
   return at_least(hn::Set(d, static_cast<T>(-limit)), at_most(hn::Set(d, static_cast<T>(limit)), x));
 }
 
-/// 1 / (1 + exp(-x)) and 1 less that, each with all its digits, for x of common size.
+/// Computes 1 / (1 + exp(-x)) and 1 minus that, each to full precision, for x of moderate size.
 template <class D, class V>
 HWY_INLINE void sigmoids(D d, V x, V& sigmoid, V& rest) {
   const V one = hn::Set(d, 1);
@@ -41,7 +41,7 @@ HWY_INLINE void sigmoids(D d, V x, V& sigmoid, V& rest) {
   rest = hn::IfThenElse(below, larger, smaller);
 }
 
-// Each is head times the derivative at x; beyond the limits that is what it is at them.
+// Each is head times the derivative at x. Beyond the limits the derivative is that at the limit.
 
 /// s (1 + x (1 - s)), s = sigmoid(x).
 struct SiluBackward {
@@ -69,7 +69,7 @@ struct GeluTanhBackward {
   }
 };
 
-/// The normal distribution's integral up to x, and x times its density.
+/// The normal distribution function at x, plus x times its density.
 struct GeluBackward {
   template <class D, class V>
   static HWY_INLINE V of(D d, V head, V x) {
@@ -80,13 +80,13 @@ struct GeluBackward {
   }
 };
 
-/// In double. What is no probability gives NaN, from the C library.
+/// Computed in double. For an x that is not a probability the C library's logarithm gives NaN.
 struct BinaryCrossEntropy {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x, V target) {
     const V one = hn::Set(d, 1), least = hn::Set(d, -100);
-    // 0 and 1 are frequent: any other number whose logarithm is below -100 stands in for the one, the limit
-    // itself for the other.
+    // 0 and 1 are frequent, but outside the domain of the vector functions. So 0 is replaced by a number
+    // whose logarithm is also below -100, and for 1 the result is the limit itself.
     const auto never = hn::Eq(x, hn::Zero(d)), always = hn::Eq(x, one);
     const V yes = at_least(least, patched<Log>(d, hn::IfThenElse(never, hn::Set(d, 1e-50), x)));
     const V rest = at_least(least, patched<Log1p>(d, hn::Neg(hn::IfThenElse(always, hn::Zero(d), x))));
@@ -95,7 +95,7 @@ struct BinaryCrossEntropy {
   }
 };
 
-/// F of math_pair-inl.h.
+/// F of math_pair-inl.h; elements outside its domain by the C library.
 template <class F>
 struct Patched {
   template <class D, class V>
@@ -136,7 +136,7 @@ void row(void* out, const void* const* in, int64_t n) {
   for (; i + lanes <= n; i += lanes)
     hn::StoreU(F::of(d, hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, to + i);
   if (i == n) return;
-  // The rest through the same instructions.
+  // The remainder goes through the same instructions.
   HWY_ALIGN T rest_a[hn::MaxLanes(d)], rest_b[hn::MaxLanes(d)];
   for (int64_t k = 0; k < lanes; ++k) {
     rest_a[k] = i + k < n ? a[i + k] : T(0.5);
@@ -146,13 +146,14 @@ void row(void* out, const void* const* in, int64_t n) {
   for (int64_t k = 0; i + k < n; ++k) to[i + k] = rest_a[k];
 }
 
-/// F in double for both types.
+/// F computed in double for both types.
 template <class F>
 Row row_in_double(bool single) {
   return single ? row<Widened<Patched<F>>> : row<Direct<Patched<F>, double>>;
 }
 
-/// F in double; of float64 only with fused multiply-add, else by the C library (binary_library_row).
+/// F computed in double. For float64 only with fused multiply-add; otherwise null, and the C library computes
+/// it (binary_library_row).
 template <class Single, class Double>
 Row fused_row(bool single) {
 #if HWY_NATIVE_FMA
@@ -183,7 +184,7 @@ Row find_row(BinaryOp op, DType computing) {
     case BinaryOp::silu_backward:
       return single ? row<Direct<SiluBackward, float>> : row<Direct<SiluBackward, double>>;
     case BinaryOp::gelu_backward:
-      return single ? row<Direct<GeluBackward, float>> : nullptr;  // (see binary_library_row)
+      return single ? row<Direct<GeluBackward, float>> : nullptr;  // float64: see binary_library_row
     case BinaryOp::gelu_tanh_backward:
       return single ? row<Direct<GeluTanhBackward, float>> : row<Direct<GeluTanhBackward, double>>;
     case BinaryOp::binary_cross_entropy:

@@ -9,7 +9,8 @@
 
 namespace mx::kernels {
 
-/// One element of that type, which every place of the shape reads. Lives on the stack of the kernel.
+/// A number as a tensor of any shape: one element of the given type, with strides of 0. Lives on the kernel's
+/// stack; valid as long as this object.
 class Element {
  public:
   Element(const Scalar& number, DType dtype, const Shape& shape)

@@ -16,17 +16,17 @@
 namespace mx::kernels {
 namespace {
 
-/// Elements that are worked on together: all operands of a block lie in the nearest cache.
+/// Elements per block: all operands of a block fit into the first-level cache.
 constexpr int64_t kLossBlock = 1024;
 static_assert(kLoopGrain % kLossBlock == 0);
 
-/// Operands in the order of the plan; null: a call has none.
+/// Operands in the order of the plan; null if a call does not have the operand.
 enum LossOperand : uint8_t { kOut, kX, kTarget, kWeight, kHead, kOperands };
 using LossOperands = std::array<const Tensor*, kOperands>;
 
 Tensor flat_row(void* data, DType type, int64_t n) { return {data, type, {n}, {1}}; }
 
-/// What the rows need beside the operands, in a buffer; null: nothing.
+/// Returns the precomputed values that the row function needs, in `buffer`; null if it needs none.
 const void* make_inner_row(LossInner inner, const LossRun& run, DType type, void* buffer, int64_t n) {
   const Tensor to = flat_row(buffer, type, n), x = flat_row(const_cast<void*>(run.x), type, n),
                target = flat_row(const_cast<void*>(run.target), type, n);
@@ -53,7 +53,7 @@ const void* make_inner_row(LossInner inner, const LossRun& run, DType type, void
   return buffer;
 }
 
-/// Runs rows over all blocks.
+/// Applies the row functions to all blocks.
 class LossWalk {
  public:
   LossWalk(const LossOperands& operands, DType computing, const LossRows& rows, double parameter,
@@ -80,7 +80,8 @@ class LossWalk {
 
   int64_t numel() const { return plan_.numel; }
 
-  /// done(first, values, n) for every block, on several threads. Values that can be are where they belong.
+  /// Calls done(first, values, n) for every block, on several threads. If possible, the values are already in
+  /// the result.
   template <class Done>
   void blocks(const Done& done) const {
     parallel_for(plan_.numel, kLoopGrain, [&](int64_t begin, int64_t end) {
@@ -92,7 +93,7 @@ class LossWalk {
     });
   }
 
-  /// Each block's values to where the result is.
+  /// Writes the values of each block to the result.
   void to_out() const {
     const Tensor& out = *operands_[kOut];
     const auto out_bytes = static_cast<int64_t>(size_of(out.dtype));
@@ -111,7 +112,8 @@ class LossWalk {
   }
 
  private:
-  /// Without a result there are sums: of row-major order, whatever the layout.
+  /// Missing operands are replaced by x. Without a result, the values are summed: in row-major order,
+  /// whatever the layout.
   LossOperands with_stand_ins() const {
     LossOperands all = operands_;
     for (const Tensor*& tensor : all)

@@ -1,10 +1,10 @@
-// Losses that compare two arrays element by element, each with the sum over all elements and with its
-// derivative in one pass.
+// Losses that compare two arrays element by element. One pass computes the losses and their sum; a second
+// function computes the derivative.
 //
-// Definitions are PyTorch's (torch.nn.functional). f16 and bf16 are computed in f32. What is added up is
-// added as in reduce.h, pieces of 1024 elements, then in f64. Every element's bits depend on its operands and
-// on the processor's instruction set alone, and sums on shape and strides as well: not on the number of
-// threads.
+// Definitions are those of PyTorch (torch.nn.functional). f16 and bf16 are computed in f32. Sums are added as
+// in reduce.h: in pieces of 1024 elements, which are then added in f64. The bits of an element depend only on
+// its operands and on the processor's instruction set, those of a sum also on shape and strides. Neither
+// depends on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace mx::kernels {
 
-/// Of x and t; p is the parameter, w the weight.
+/// x is the input, t the target, p the parameter, w the weight.
 enum class ElementwiseLoss : uint8_t {
   mse,              ///< (x - t)^2
   l1,               ///< |x - t|
@@ -28,18 +28,18 @@ enum class ElementwiseLoss : uint8_t {
 };
 
 struct ElementwiseLossOptions {
-  double parameter = 0;  ///< above 0 where it divides
-  bool each = false;     ///< every element's loss instead of their sum
-  double divisor = 1;    ///< of the sum
+  double parameter = 0;  ///< p; must be above 0 for a loss that divides by it
+  bool each = false;     ///< return every element's loss instead of their sum
+  double divisor = 1;    ///< the sum is divided by it
 };
 
-/// loss: of rank 0, or of x's shape for `each`. target, and weight unless it is null, have x's shape
-/// (broadcast operands have strides of 0). x and loss are of floating point, the others of any type. No
-/// operand may overlap the loss. Throws InvalidArgument for other shapes and types.
+/// loss has rank 0, or x's shape for `each`. target, and weight unless it is null, have x's shape (broadcast
+/// operands have strides of 0). x and loss have floating-point types, target and weight any type. No operand
+/// may overlap the loss. Throws InvalidArgument for other shapes and types.
 void elementwise_loss(ElementwiseLoss op, const Tensor& loss, const Tensor& x, const Tensor& target,
                       const Tensor* weight, const ElementwiseLossOptions& options);
 
-/// The gradient with respect to x, given that of the loss (of the loss's shape).
+/// Computes the gradient with respect to x from the gradient of the loss, which has the loss's shape.
 void elementwise_loss_backward(ElementwiseLoss op, const Tensor& dx, const Tensor& dloss, const Tensor& x,
                                const Tensor& target, const Tensor* weight,
                                const ElementwiseLossOptions& options);

@@ -1,5 +1,5 @@
-// What every instruction set computes alike of the elementwise losses. Plain loops: the compiler makes
-// vectors of them once for each instruction set, and cannot change a bit.
+// The parts of elementwise losses that have the same bits in every instruction set. They are plain loops,
+// which the compiler vectorises once for each instruction set without changing a bit.
 #include "operators/kernels/elementwise_loss_rows.h"
 
 #include <cmath>
@@ -12,13 +12,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
 
-/// One element: x, target, inner, weight and the parameter.
+/// The operands of one element: x, target, inner, weight and the parameter.
 template <class T>
 struct At {
   T x, t, e, w, p;
 };
 
-// (Of NaN: NaN.)
+// NaN for NaN.
 template <class T>
 HWY_INLINE T positive_part(T s) {
   return s <= T{0} ? T{0} : s;
@@ -32,7 +32,7 @@ HWY_INLINE T at_most(T z, T limit) {
   return z < limit ? z : limit;
 }
 
-/// What most losses are like.
+/// Defaults that most losses share.
 struct Plain {
   static constexpr bool kWeighted = false;
   static constexpr LossInner kForValue = LossInner::none, kForSlope = LossInner::none;
@@ -57,11 +57,11 @@ struct L1 : Plain {
   template <class T>
   static HWY_INLINE T slope(const At<T>& a) {
     const T z = a.x - a.t;
-    return z > T{0} ? T{1} : z < T{0} ? T{-1} : z;  // NaN of NaN
+    return z > T{0} ? T{1} : z < T{0} ? T{-1} : z;  // NaN for NaN
   }
 };
 
-/// Without the square of what lies beyond the parameter.
+/// The square only up to the parameter; linear beyond it.
 struct Huber : Plain {
   template <class T>
   static HWY_INLINE T value(const At<T>& a) {
@@ -159,7 +159,7 @@ struct HingeEmbedding : Plain {
   }
 };
 
-/// The elements of a run. An operand that a function does not look at is not read.
+/// The elements of a run. An operand that the function does not use is not read.
 template <class T, bool kWeighted>
 class Elements {
  public:
@@ -207,7 +207,7 @@ void slopes(void* out, const LossRun& in, int64_t n) {
   (each ? slope_row<F, T, false, true> : slope_row<F, T, false, false>)(out, in, n);
 }
 
-// With more vectors of sums than an addition takes turns.
+// Enough accumulators to hide the latency of an addition.
 template <class T>
 double sum(const void* values, int64_t n) {
   constexpr int64_t kSums = 64;
@@ -222,7 +222,7 @@ double sum(const void* values, int64_t n) {
   return static_cast<double>(sums[0]);
 }
 
-/// f(F{}) with the loss's functions.
+/// Calls f(F{}), where F has the functions of the loss.
 template <class Visitor>
 auto visit_loss(ElementwiseLoss op, const Visitor& f) {
   switch (op) {

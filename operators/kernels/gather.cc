@@ -1,5 +1,6 @@
-// The reading half of index.h: one loop over the target, the source and the indices, all seen with the
-// target's shape (the source does not move along the dimensions of the indices, nor these along the rest).
+// Reading at indices (index.h). One loop runs over the target, the source and the indices, all with the
+// target's shape: the source has strides of 0 along the dimensions of the indices, and the indices along the
+// others.
 #include <cstring>
 
 #include "engine/base/check.h"
@@ -14,13 +15,13 @@ namespace {
 using detail::Advanced;
 using detail::Resolve;
 
-/// target[e] = source[e + resolve(index[e]) * step], where the three have one shape.
+/// target[e] = source[e + resolve(index[e]) * step]; the three have one shape.
 void gather_elements(const Tensor& target, const Tensor& source, const Tensor& index, int64_t step,
                      const Resolve& resolve) {
   const LoopPlan<3> plan({&target, &source, &index});
   const int64_t ts = plan.strides[0][0], ss = plan.strides[1][0], is = plan.strides[2][0];
-  // What lies beyond the caches is asked for long before its turn, so that memory serves many such places at
-  // once.
+  // If the source does not fit into the caches, elements are prefetched far ahead, so that many memory
+  // accesses are in flight at once.
   constexpr int64_t kAhead = 128, kFarBytes = 1 << 20;
   const bool far = resolve.size * static_cast<int64_t>(size_of(target.dtype)) > kFarBytes;
   visit_size(target.dtype, [&](auto element) {
@@ -66,12 +67,12 @@ void gather_elements(const Tensor& target, const Tensor& source, const Tensor& i
   });
 }
 
-/// The source with the target's shape: it does not move along the dimensions of the indices.
+/// Returns the source with the target's shape: strides of 0 along the dimensions of the indices.
 Tensor along_rest(const Tensor& source, const Advanced& way, const Shape& target) {
   return {source.data, source.dtype, target, way.with(source.strides, Shape::filled(way.shape.rank(), 0))};
 }
 
-/// The indices with the target's shape: they do not move along the rest.
+/// Returns the indices with the target's shape: strides of 0 along the other dimensions.
 Tensor along_indices(const Tensor& indices, const Tensor& source, const Advanced& way, const Shape& target) {
   const Tensor wide = indices.broadcast(way.shape);
   return {wide.data, wide.dtype, target, way.with(Shape::filled(source.rank(), 0), wide.strides)};
@@ -131,7 +132,7 @@ void gather_nd(const Tensor& target, const Tensor& source, std::span<const Tenso
   detail::check_same_dtype(target, source, "gather_nd");
   detail::check_shape(target.shape, way.with(source.shape, way.shape), "a target", "gather_nd");
   if (way.axes.size() == 1) {
-    // No offsets: the indices themselves are read.
+    // One axis needs no offsets: the indices themselves are read.
     const int axis = static_cast<int>(way.axes[0]);
     const int64_t size = source.shape[axis];
     if (way.shape.numel() > 0)
@@ -142,7 +143,8 @@ void gather_nd(const Tensor& target, const Tensor& source, std::span<const Tenso
   }
   way.locate(source, indices, IndexMode::raise, "gather_nd");
   const Tensor offsets{way.offsets.data(), DType::i64, way.shape, contiguous_strides(way.shape)};
-  // The offsets are distances already, negative ones too: a size of 0 leaves them as they are.
+  // The offsets, which may be negative, are already distances in memory. With a size of 0 Resolve leaves them
+  // unchanged.
   gather_elements(target, along_rest(source, way, target.shape),
                   along_indices(offsets, source, way, target.shape), 1, {0, IndexMode::raise});
 }

@@ -11,24 +11,26 @@
 namespace mx::kernels {
 namespace {
 
-// Products of two numbers below which one thread is faster than two, and that a piece should have at least.
+// Numbers of multiplications: below the first, one thread is faster than two; a piece should have at least
+// the second.
 constexpr double kParallelWork = 4e6;
 constexpr double kPieceWork = 2e6;
-// A vector times a matrix is bound by memory.
+// A vector times a matrix is limited by memory bandwidth, so its threshold counts elements.
 constexpr double kParallelElements = 512e3;
-// Pieces for each of more than two threads, so that one that is held up does not hold up all. Two are both
-// there when the loop begins, and a large block copies less.
+// Pieces per thread if there are more than two threads, so that a delayed thread does not delay the call. Two
+// threads both start with the loop, and larger blocks need less copying.
 constexpr int64_t kPiecesPerThread = 2;
-// The sizes of C's blocks.
+// Limits of the size of C's blocks.
 constexpr int64_t kMaxRows = 2048, kMaxCols = 1024, kMinRows = 56, kMinCols = 64;
-// Where the sums of a block are kept beside it, because the elements are of another type.
+// The limit if the sums of a block need a buffer because the elements have another type.
 constexpr int64_t kMaxConvertedRows = 512;
 
 double work_of(const Product& p) {
   return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(std::max<int64_t>(p.k, 1));
 }
 
-/// How C is cut into blocks for threads. No element's sum depends on it: its order is that of the whole k.
+/// The division of C into blocks for threads. It does not affect the order of an element's sum, which runs
+/// over all of k.
 struct Split {
   int64_t rows, cols;            // of a block
   int64_t down = 1, across = 1;  // blocks
@@ -48,7 +50,7 @@ Split split(const Product& p) {
   const bool converted = p.dtype != DType::f32 && p.dtype != DType::f64;
   s.rows = std::min(p.m, converted ? kMaxConvertedRows : kMaxRows);
   s.cols = std::min(p.n, vector ? std::max(kMinCols, p.n / most) : kMaxCols);
-  // Narrower blocks copy rows of A again, lower ones columns of B, which is dearer.
+  // Narrower blocks copy rows of A repeatedly, lower ones columns of B, which costs more.
   while (pieces_of(p.m, s.rows) * pieces_of(p.n, s.cols) < wanted) {
     if (s.cols > kMinCols && (s.cols > s.rows / 2 || s.rows <= kMinRows)) {
       s.cols = std::max(kMinCols, s.cols / 2);
@@ -73,7 +75,8 @@ Product checked(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, c
   MX_CHECK(m == 0 || n == 0 || ((m == 1 || c_row_stride != 0) && (n == 1 || c_col_stride != 0)),
            InvalidArgument, "[gemm] expected every element of C at an address of its own, got strides (",
            c_row_stride, ", ", c_col_stride, ") for a shape of (", m, ", ", n, ")");
-  Product p;  // (field by field: a list would clear all of it first, which takes as long as a small product)
+  Product p;  // assigned field by field: a braced list would clear it first, which takes as long as a small
+              // product
   p.dtype = dtype;
   p.m = m;
   p.n = n;
@@ -94,11 +97,11 @@ Product checked(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, c
   p.beta = options.beta;
   if (k == 0 || options.alpha == 0) {
     p.k = 0;
-    p.alpha = 1;                            // of an empty sum; infinity must not make a NaN of it
-    p.a_rs = p.a_cs = p.b_rs = p.b_cs = 0;  // the addresses may be null
+    p.alpha = 1;                            // A B is an empty sum, and an infinite alpha must not make it NaN
+    p.a_rs = p.a_cs = p.b_rs = p.b_cs = 0;  // no offset is added to the addresses, which may be null
   }
   if (n == 1 || (c_col_stride != 1 && c_row_stride == 1 && m != 1)) {
-    // C' = B' A'.
+    // Computes the transposed product C' = B' A'.
     p.swapped = true;
     std::swap(p.m, p.n);
     std::swap(p.a, p.b);
@@ -110,7 +113,7 @@ Product checked(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, c
   return p;
 }
 
-/// Walks the indices of a batch; the offsets are in bytes.
+/// Iterates over the indices of a batch; the offsets are in elements.
 class BatchWalk {
  public:
   BatchWalk(std::span<const BatchDim> dims, int64_t index) : dims_(dims) {
@@ -183,7 +186,7 @@ void gemm_batched(DType dtype, std::span<const BatchDim> batch, int64_t m, int64
   const Product first = checked(dtype, m, n, k, a, b, c, c_row_stride, c_col_stride, options);
   if (m == 0 || n == 0 || products == 0) return;
   const Split s = split(first);
-  // Small products go to a thread by the dozen, large ones in pieces.
+  // Small products are assigned to threads in groups; large ones are split into pieces.
   const int64_t pieces = s.pieces();
   const int64_t grain =
       pieces > 1 ? 1 : std::max<int64_t>(1, static_cast<int64_t>(kPieceWork / work_of(first)));

@@ -1,19 +1,20 @@
 // gemm: C = alpha * A B + beta * C + bias, for operands of any strides, one product or a batch of them.
 //
-// The kernels are our own and run on the vector instructions of the processor at hand. Blocks of A and B are
-// copied into the order in which a register tile reads them, sized for the caches, as in Goto and van de
-// Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 34:3, 2008), and in BLIS.
+// The kernels use the vector instructions of the processor at hand. Blocks of A and B, sized for the caches,
+// are copied into the order in which a register tile reads them, as in Goto and van de Geijn, "Anatomy of
+// High-Performance Matrix Multiplication" (ACM TOMS 34:3, 2008), and in BLIS.
 //
-// Arithmetic: f32 and f64 in their own type; f16 and bf16 in f32, rounded once at the end; integers wrap in
-// their own type, and alpha and beta lose their fractions; bool is "or of ands", alpha and beta count as
-// zero or not. With beta == 0 nothing of C is read; with alpha == 0 nothing of A and B.
+// Arithmetic: f32 and f64 are computed in their own type; f16 and bf16 in f32, rounded once at the end.
+// Integers wrap in their own type, and the fractions of alpha and beta are dropped. For bool, addition is
+// "or" and multiplication is "and", and alpha and beta only count as zero or not zero. With beta == 0 C is
+// not read; with alpha == 0 A and B are not read.
 //
-// Repeatable: the order of the additions of an element depends on the shapes and strides of one product
-// only: not on the number of threads, and not on whether the product is part of a batch. Another instruction
-// set may round differently.
+// Repeatable: the order in which the terms of an element are added depends only on the shapes and strides of
+// one product. It does not depend on the number of threads, nor on whether the product is part of a batch.
+// Another instruction set may round differently.
 //
-// Any thread may call; memory for packing belongs to the thread and is kept, at most a few MiB. C must not
-// overlap A, B or the bias.
+// Thread-safety: any thread may call. Each thread keeps its memory for packing, at most a few MiB, for later
+// calls. C must not overlap A, B or the bias.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,8 @@
 
 namespace mx::kernels {
 
-/// A read-only matrix. Element (i, j) is at data + i * row_stride + j * col_stride, counted in elements;
-/// strides have any sign and may be 0.
+/// A read-only matrix. Element (i, j) is at data + i * row_stride + j * col_stride, counted in elements.
+/// Strides may be negative or 0.
 struct Matrix {
   const void* data = nullptr;
   int64_t row_stride = 0, col_stride = 0;
@@ -36,20 +37,20 @@ struct GemmOptions {
   int64_t bias_stride = 1;     ///< in elements
 };
 
-/// C (m x n) = alpha * A (m x k) B (k x n) + beta * C + bias; for k == 0 what remains without A B.
-/// Throws InvalidArgument for a negative size and when two elements of C share an address.
+/// Computes C (m x n) = alpha * A (m x k) B (k x n) + beta * C + bias. For k == 0 the product A B is 0.
+/// Throws InvalidArgument if a size is negative or if two elements of C share an address.
 void gemm(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, void* c,
           int64_t c_row_stride, int64_t c_col_stride, const GemmOptions& options = {});
 
-/// A dimension of a batch: `size` products, whose operands are so many elements apart. 0 for an operand that
-/// is broadcast along it; not for C.
+/// A dimension of a batch: `size` products, whose operands are the given numbers of elements apart. An
+/// operand that is broadcast along the dimension has a stride of 0; C must not be.
 struct BatchDim {
   int64_t size = 1;
   int64_t a_stride = 0, b_stride = 0, c_stride = 0;
 };
 
-/// gemm for every index of `batch` (any number of dimensions up to kMaxRank); all of them have the shapes,
-/// strides and options given. Bit for bit what gemm gives for each alone.
+/// Runs gemm for every index of `batch`, which has at most kMaxRank dimensions. All products have the given
+/// shapes, strides and options. Each result is bit for bit that of gemm for this product alone.
 void gemm_batched(DType dtype, std::span<const BatchDim> batch, int64_t m, int64_t n, int64_t k,
                   const Matrix& a, const Matrix& b, void* c, int64_t c_row_stride, int64_t c_col_stride,
                   const GemmOptions& options = {});

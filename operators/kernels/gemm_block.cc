@@ -7,14 +7,14 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "operators/kernels/gemm_block.cc"
 #include <hwy/foreach_target.h>
-// After foreach_target.h.
+// These must follow foreach_target.h.
 #include "operators/kernels/gemm_pack-inl.h"
 #include "operators/kernels/gemm_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
 
-/// The type that products of S are summed in.
+/// The type in which products of S are summed.
 template <class S>
 struct SumType {
   using type = std::conditional_t<
@@ -32,7 +32,7 @@ T factor(double value) {
   return static_cast<T>(convert<int64_t>(value));
 }
 
-/// A block of C, elements of which are summed over all of k. S is the type of the elements, T of the sums.
+/// Computes a block of C, with sums over all of k. S is the type of the elements, T that of the sums.
 template <class S, class T>
 class Block {
  public:
@@ -47,7 +47,7 @@ class Block {
 
  private:
   // A sliver of A (14 rows) of this depth stays in the first-level cache while a panel of B, at most 2 MiB,
-  // streams past it.
+  // streams through it.
   static constexpr int64_t kDepth = 2048 / static_cast<int64_t>(sizeof(T));
   static constexpr int64_t kCols = 4096 / static_cast<int64_t>(sizeof(T));
   static constexpr int64_t kNR = kTileCols<T>;
@@ -75,8 +75,8 @@ class Block {
   T* sums_ = nullptr;
 };
 
-/// A product of a few tiles whose operands can be read, and C written, where they are: the same tiles as
-/// panel() and depth() would run, without what they prepare. Returns false if it is not one.
+/// Computes a product of a few tiles whose operands can be read, and C written, in place. Runs the same tiles
+/// as panel() and depth(), without their preparations. Returns false if the product is not of this kind.
 template <class S, class T>
 bool Block<S, T>::small(int64_t j0, int64_t j1) {
   const int64_t cols = j1 - j0;
@@ -106,7 +106,7 @@ bool Block<S, T>::small(int64_t j0, int64_t j1) {
 
 template <class S, class T>
 void Block<S, T>::panel(int64_t j0, int64_t cols) {
-  // The depths are equal, as far as they can be: they depend on k alone.
+  // The depths are as equal as possible. They depend on k alone, as the order of the sums must.
   const int64_t steps = std::max<int64_t>(1, (p_.k + kDepth - 1) / kDepth);
   const int64_t step = ((p_.k + steps - 1) / steps + 3) / 4 * 4;
   const bool direct = std::is_same_v<S, T> && p_.c_cs == 1 && (p_.bias == nullptr || p_.bias_rs == 0);
@@ -158,15 +158,15 @@ void Block<S, T>::panel(int64_t j0, int64_t cols) {
   if (!direct) finish(j0, cols);
 }
 
-/// Adds the part of the products from k0 on to what is at `to`.
+/// Adds the products of depth `k` from k0 on to the sums at `to`.
 template <class S, class T>
 void Block<S, T>::depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, const TileCall<T>& shared, T* to,
                         int64_t to_rs) {
   TileCall<T> call = shared;
   call.k = k;
   const bool same = std::is_same_v<S, T>;
-  const int64_t full = cols / kL * kL;  // columns in whole vectors
-  // B is read where it is if that is near enough, or if there are too few rows to pay for a copy.
+  const int64_t full = cols / kL * kL;  // columns in full vectors
+  // B is read in place if the panel is small, or if too few rows of C would share the cost of a copy.
   const bool b_in_place = same && p_.b_cs == 1 &&
                           (rows_ <= 2 * kTileRows<T> || k * cols * static_cast<int64_t>(sizeof(T)) <= 32768);
   const bool a_in_place = same && (cols <= 2 * kNR || rows_ * k * static_cast<int64_t>(sizeof(T)) <= 16384 ||
@@ -175,11 +175,11 @@ void Block<S, T>::depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, const T
   if (!b_in_place) {
     pack_b(b_panel_, b(k0, j0), p_.b_rs, p_.b_cs, k, cols, spare_);
   } else if (full < cols) {
-    const int64_t j = full / kNR * kNR;  // the sliver with the incomplete vector
+    const int64_t j = full / kNR * kNR;  // the sliver with the partial vector
     pack_b(b_panel_ + j / kNR * sliver, b(k0, j0 + j), p_.b_rs, p_.b_cs, k, cols - j, spare_);
   }
 
-  // Slivers of A, of as equal heights as they can have.
+  // Slivers of A, with heights as equal as possible.
   const int64_t count = (rows_ + kTileRows<T> - 1) / kTileRows<T>;
   for (int64_t s = 0; s < count; ++s) {
     const int64_t i = rows_ * s / count;
@@ -207,7 +207,7 @@ void Block<S, T>::depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, const T
         tile_at(call, a_at, b_at, b_ks, row + j, bias_ + j);
         continue;
       }
-      // The tile is wider than what is left of C: through a copy.
+      // The tile is wider than the rest of C, so it goes through a buffer.
       HWY_ALIGN T edge[kTileRows<T> * kNR];
       if (call.beta != T{0}) {
         for (int64_t r = 0; r < height; ++r) std::memset(edge + r * kNR, 0, kNR * sizeof(T));
@@ -221,7 +221,7 @@ void Block<S, T>::depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, const T
   }
 }
 
-/// C = alpha * sums + beta * C + bias, where the tiles could not write C themselves.
+/// C = alpha * sums + beta * C + bias, if the tiles could not write C themselves.
 template <class S, class T>
 void Block<S, T>::finish(int64_t j0, int64_t cols) {
   const T alpha = factor<S, T>(p_.alpha), beta = factor<S, T>(p_.beta);

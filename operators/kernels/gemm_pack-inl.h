@@ -1,5 +1,5 @@
-// Copies blocks of A and B into the order in which tile() reads them, converting f16, bf16, small integers
-// and bool on the way. Included once per instruction set.
+// Copies blocks of A and B into the order in which tile() reads them. Converts f16, bf16, small integers and
+// bool during the copy. Included once per instruction set.
 #if defined(MX_GEMM_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #  ifdef MX_GEMM_PACK_INL_H_
 #    undef MX_GEMM_PACK_INL_H_
@@ -18,20 +18,20 @@
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
 
-// Instructions for binary16 came with AVX2 and with ARMv8; what Highway does without them rounds differently.
+// Only AVX2 and newer, and ARMv8, have instructions for binary16. Highway's emulation rounds differently.
 #  if HWY_TARGET <= HWY_AVX2 || HWY_ARCH_ARM_A64
 inline constexpr bool kVectorHalf = true;
 #  else
 inline constexpr bool kVectorHalf = false;
 #  endif
 
-/// An element as the type that sums are made in. Unsigned integers, because they wrap.
+/// Converts an element to the type of the sums. Integers are summed in an unsigned type, which wraps.
 template <class To, class From>
 HWY_INLINE To widen(From value) {
   return static_cast<To>(value);
 }
 
-/// The way back.
+/// Converts a sum to the type of an element: the inverse of widen().
 template <class To, class From>
 HWY_INLINE To narrow(From value) {
   if constexpr (std::is_same_v<To, bool>) {
@@ -79,15 +79,15 @@ void write_run(To* HWY_RESTRICT to, int64_t stride, const From* HWY_RESTRICT fro
   for (; i < n; ++i) to[i * stride] = narrow<To>(from[i]);
 }
 
-/// Elements of B between two rows of a packed sliver that is `vectors` wide, and between two slivers of `k`
-/// rows: a bit more than they need, so that slivers do not all fall into the same cache sets.
+/// Distance in elements between two packed slivers of B of `k` rows. It leaves room for one row more than
+/// needed: otherwise all slivers would fall into the same cache sets.
 template <class T>
 constexpr int64_t sliver_elements(int64_t k) {
   return k * kTileCols<T> + kTileCols<T>;
 }
 
 /// Copies one row of B, `cols` elements, into row k of the slivers that start at `to`. The last sliver is
-/// filled up with zeros; it has one vector if that is enough.
+/// padded with zeros; it has one vector if that is enough.
 template <class T>
 void pack_row(T* HWY_RESTRICT to, int64_t sliver, int64_t k, const T* HWY_RESTRICT from, int64_t cols) {
   const Lanes<T> d;
@@ -104,7 +104,7 @@ void pack_row(T* HWY_RESTRICT to, int64_t sliver, int64_t k, const T* HWY_RESTRI
 }
 
 #  if HWY_TARGET != HWY_SCALAR
-/// The 128-bit blocks at p, p + step, ... in one vector.
+/// Loads the 128-bit blocks at p, p + step, ... into one vector.
 template <class T>
 HWY_INLINE hn::Vec<Lanes<T>> load_blocks(const T* p, int64_t step) {
   const Lanes<T> d;
@@ -124,8 +124,9 @@ HWY_INLINE hn::Vec<Lanes<T>> load_blocks(const T* p, int64_t step) {
 }
 #  endif
 
-/// Writes a vector of columns of B, whose elements along k are next to each other, as rows: to[k * pitch + j]
-/// = from[j * step + k]. Blocks of 4 x 4 (or 2 x 2) are turned within the 128-bit parts of vectors.
+/// Transposes a vector of columns of B, whose elements along k are contiguous, into rows:
+/// to[k * pitch + j] = from[j * step + k]. Blocks of 4 x 4 (or 2 x 2) elements are transposed within the
+/// 128-bit parts of vectors.
 template <class T>
 void transpose_columns(T* HWY_RESTRICT to, int64_t pitch, const T* HWY_RESTRICT from, int64_t step,
                        int64_t k) {
@@ -161,9 +162,9 @@ void transpose_columns(T* HWY_RESTRICT to, int64_t pitch, const T* HWY_RESTRICT 
     for (int j = 0; j < kL; ++j) to[i * pitch + j] = from[j * step + i];
 }
 
-/// The same where the columns lie at distances that put them all into the same few cache sets: a line of one
-/// would be gone before its next elements are wanted. So a piece of each is copied first, `spare` having room
-/// for a vector of columns.
+/// The same for columns whose distances put them all into the same few cache sets. There a cache line of a
+/// column would be evicted before its next elements are read. So a piece of each column is first copied to
+/// `spare`, which has room for a vector of columns.
 template <class T>
 void transpose_far_columns(T* HWY_RESTRICT to, int64_t pitch, const T* HWY_RESTRICT from, int64_t step,
                            int64_t k, T* HWY_RESTRICT spare) {
@@ -175,8 +176,8 @@ void transpose_far_columns(T* HWY_RESTRICT to, int64_t pitch, const T* HWY_RESTR
   }
 }
 
-/// Packs `k` rows and `cols` columns of B, element (i, j) at b + i * rs + j * cs, into slivers. `spare` has
-/// room for a vector of columns, or for a row.
+/// Packs `k` rows and `cols` columns of B, whose element (i, j) is at b + i * rs + j * cs, into slivers.
+/// `spare` has room for a vector of columns, or for a row.
 template <class T, class S>
 void pack_b(T* HWY_RESTRICT to, const S* b, int64_t rs, int64_t cs, int64_t k, int64_t cols, T* spare) {
   constexpr int kL = kLanes<T>;
@@ -222,8 +223,8 @@ void pack_b(T* HWY_RESTRICT to, const S* b, int64_t rs, int64_t cs, int64_t k, i
   }
 }
 
-/// Packs a sliver of A, `rows` x `k`; sets the strides with which the copy is read. `room` is how many rows
-/// A has from the first on.
+/// Packs a sliver of A, `rows` x `k`, and sets the strides with which the copy is read. `room` is the number
+/// of rows that A has from the first row of the sliver on.
 template <class T, class S>
 void pack_a(T* HWY_RESTRICT to, const S* a, int64_t rs, int64_t cs, int64_t rows, int64_t k, int64_t room,
             int64_t* to_rs, int64_t* to_ks) {
@@ -240,7 +241,7 @@ void pack_a(T* HWY_RESTRICT to, const S* a, int64_t rs, int64_t cs, int64_t rows
   *to_ks = pitch;
   for (int64_t i = 0; i < k; ++i) {
     if constexpr (std::is_same_v<T, S>) {
-      if (pitch <= room) {  // whole vectors, though the sliver needs less
+      if (pitch <= room) {  // copies whole vectors, although the sliver needs fewer elements
         for (int64_t v = 0; v < pitch; v += kL)
           hn::StoreU(hn::LoadU(d, a + i * cs + v), d, to + i * pitch + v);
         continue;

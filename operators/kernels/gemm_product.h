@@ -1,4 +1,4 @@
-// A checked product as the kernels take it. Internal to gemm.
+// A checked product in the form that the kernels need. Internal to gemm.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace mx::kernels {
 
-/// C = alpha * A B + beta * C + bias. Already normal: C's columns are next to each other if either its rows
-/// or its columns are (else A and B have changed places), and a single column has become a single row.
+/// C = alpha * A B + beta * C + bias, normalised. If the rows or the columns of C are contiguous, its rows
+/// are: a C with contiguous columns is transposed, which swaps A and B. A single column has become a single
+/// row.
 struct Product {
   DType dtype;
   int64_t m, n, k;
@@ -18,10 +19,11 @@ struct Product {
   const void* bias;  // of element (i, j): at i * bias_rs + j * bias_cs; one of the two is 0
   int64_t a_rs, a_cs, b_rs, b_cs, c_rs, c_cs, bias_rs, bias_cs;
   double alpha, beta;
-  bool swapped = false;  // whether a and b have changed places
+  bool swapped = false;  // a and b have been swapped
 };
 
-/// Computes C's elements [i0, i1) x [j0, j1) on the calling thread, with the best instructions there are.
+/// Computes C's elements [i0, i1) x [j0, j1) on the calling thread, with the processor's best instruction
+/// set.
 void gemm_block(const Product& product, int64_t i0, int64_t i1, int64_t j0, int64_t j1);
 
 }  // namespace mx::kernels

@@ -1,5 +1,5 @@
-// The innermost part of gemm: a tile of C that stays in vector registers while k runs. Included once per
-// instruction set, inside none of the usual guards.
+// The innermost part of gemm: a tile of C that stays in vector registers during the loop over k. Included
+// once per instruction set, so it has no usual include guard.
 #if defined(MX_GEMM_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #  ifdef MX_GEMM_TILE_INL_H_
 #    undef MX_GEMM_TILE_INL_H_
@@ -30,8 +30,8 @@ inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(Lanes<T>()));
 template <class T>
 inline constexpr int kTileCols = 2 * kLanes<T>;
 
-/// Rows of a full tile: as many as the registers hold, two accumulators each, beside two vectors of B and one
-/// element of A. Integers are not worth the code.
+/// Rows of a full tile: as many as fit into the registers with two accumulators each, beside two vectors of B
+/// and one element of A. Integers have small tiles, because larger ones would not be worth the code.
 #  if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
 template <class T>
 inline constexpr int kTileRows = std::is_floating_point_v<T> ? 14 : 4;
@@ -43,37 +43,38 @@ template <class T>
 inline constexpr int kTileRows = std::is_floating_point_v<T> ? 6 : 4;
 #  endif
 
-/// What is the same for all tiles of a block.
+/// The arguments that are the same for all tiles of a block.
 template <class T>
 struct TileCall {
   int64_t k;
-  int64_t a_rs, a_ks;  // between rows of A, and between its columns
+  int64_t a_rs, a_ks;  // strides of A between rows, and between columns
   int64_t c_rs;
   T alpha, beta;
   bool bias;
 };
 
-/// C = alpha * A B + beta * C + bias for `Rows` rows and `Vectors` vectors of columns; B's rows are b_ks
-/// apart. Reads C only if beta is not 0.
+/// Computes C = alpha * A B + beta * C + bias for `Rows` rows and `Vectors` vectors of columns. Rows of B are
+/// b_ks elements apart. Reads C only if beta is not 0.
 template <class T, int Rows, int Vectors>
 void tile(const TileCall<T>& call, const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, int64_t b_ks,
           T* HWY_RESTRICT c, const T* HWY_RESTRICT bias) {
   const Lanes<T> d;
   using Vec = hn::Vec<Lanes<T>>;
   constexpr int kL = kLanes<T>;
-  // Three rows share a base register: their distances are what an address can scale by.
+  // Three rows share a base register: an address can scale the row stride by 0, 1 or 2.
   constexpr int kBases = (Rows + 2) / 3;
   const int64_t a_rs = call.a_rs, a_ks = call.a_ks;
   const T* base[kBases];
   for (int g = 0; g < kBases; ++g) base[g] = a + 3 * g * a_rs;
   Vec sum[Rows][Vectors];
-  // Unrolled early, or the compiler would keep the sums in memory before and after the loop.
+  // Unrolled early; otherwise the compiler would keep the sums in memory before and after the loop.
 #  pragma GCC unroll 16
   for (int i = 0; i < Rows; ++i)
 #  pragma GCC unroll 2
     for (int v = 0; v < Vectors; ++v) sum[i][v] = hn::Zero(d);
 
-      // C is wanted at the end, B a few steps on; the processor's own prefetching starts each row anew.
+      // C is needed at the end of the loop, B a few steps ahead. The hardware prefetcher does not help,
+      // because each row starts a new stream.
 #  pragma GCC unroll 16
   for (int i = 0; i < Rows; ++i)
 #  pragma GCC unroll 2

@@ -15,7 +15,7 @@ int64_t index_at(const Tensor& indices, int64_t offset) {
 }
 
 [[noreturn]] void refuse(const Tensor& indices, int64_t lowest, int64_t size, int axis, const char* op) {
-  // In row-major order, so that every run names the same one.
+  // Searches in row-major order, so that every run names the same index.
   for (int64_t i = 0; i < indices.numel(); ++i) {
     const int64_t index = index_at(indices, place_of(i, indices.shape, indices.strides));
     if (index >= lowest && index < size) continue;
@@ -98,7 +98,7 @@ void Advanced::locate(const Tensor& array, std::span<const Tensor> indices, Inde
   const int64_t count = shape.numel();
   for (int k = 0; k < axes.rank(); ++k) {
     const int axis = static_cast<int>(axes[k]);
-    // Without combinations no index is used: there is nothing to be out of range of.
+    // If there are no index combinations, no index is used and none can be out of range.
     if (count > 0)
       check_indices(indices[static_cast<size_t>(k)], -array.shape[axis], array.shape[axis], axis, mode, op);
   }

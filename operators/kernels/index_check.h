@@ -1,4 +1,4 @@
-// What the index kernels share: checks of indices, and the way from an index to a distance in memory.
+// Shared by the index kernels: checks of indices, and the conversion of indices to offsets in memory.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace mx::kernels::detail {
 
-/// From an index that check_indices() has passed to one in [0, size).
+/// Converts an index that check_indices() has accepted to one in [0, size).
 struct Resolve {
   int64_t size;
   IndexMode mode;
@@ -22,33 +22,35 @@ struct Resolve {
   }
 };
 
-/// Throws InvalidArgument unless the dtype is i32 or i64, and unless, with IndexMode::raise, each index is in
-/// [lowest, size). `axis` is that of the array.
+/// Throws InvalidArgument if the dtype is neither i32 nor i64, or, with IndexMode::raise, if an index is not
+/// in [lowest, size). `axis` is that of the array.
 void check_indices(const Tensor& indices, int64_t lowest, int64_t size, int axis, IndexMode mode,
                    const char* op);
 
-/// Is `target`, whose name is `what`, of a type for indices up to `largest`?
+/// Throws InvalidArgument unless the type of `target` can hold indices up to `largest`. `what` is target's
+/// name in the message.
 void check_index_target(const Tensor& target, int64_t largest, const char* what, const char* op);
 void check_same_dtype(const Tensor& a, const Tensor& b, const char* op);
 void check_shape(const Shape& got, const Shape& expected, const char* what, const char* op);
 
-/// Several arrays of indices at once: where each combination of them points.
+/// Several arrays of indices at once, and the offset of each combination of them.
 struct Advanced {
   Shape axes;        ///< checked
-  Shape shape;       ///< of the indices, broadcast together
-  int position = 0;  ///< where those dimensions stand among the rest
+  Shape shape;       ///< of the indices after broadcasting
+  int position = 0;  ///< position of those dimensions among the remaining ones
   std::vector<int64_t>
-      offsets;  ///< elements from the array's first one, for each of `shape` in row-major order
+      offsets;  ///< in elements from the array's first one, for each element of `shape` in row-major order
 
-  /// Checks shapes only; offsets stay empty.
+  /// Checks shapes only; `offsets` stays empty.
   Advanced(const Shape& array, std::span<const Tensor> indices, const Shape& axes, int64_t position,
            const char* op);
-  /// Checks the indices too, and finds the offsets.
+  /// Checks the indices too, and computes the offsets.
   void locate(const Tensor& array, std::span<const Tensor> indices, IndexMode mode, const char* op);
 
-  /// The rest's dimensions (shape or strides of the array) with `middle` put in position.
+  /// Returns the remaining dimensions of `array`, a list of sizes or strides, with `middle` inserted at
+  /// `position`.
   Shape with(const Shape& array, const Shape& middle) const;
-  /// The array's dimensions without the axes.
+  /// Returns the dimensions of `array` without the axes.
   Shape rest(const Shape& array) const;
 };
 

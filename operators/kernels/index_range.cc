@@ -15,7 +15,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 template <class I>
 bool outside(const I* p, int64_t n, int64_t lowest, int64_t size) {
-  // In I's range: what is beyond it no index can be.
+  // The limits in I's range: no index lies beyond it.
   const I low = static_cast<I>(std::max<int64_t>(lowest, std::numeric_limits<I>::min()));
   const I high = static_cast<I>(std::min<int64_t>(size - 1, std::numeric_limits<I>::max()));
   const hn::ScalableTag<I> d;

@@ -1,4 +1,4 @@
-// Functions that the C library computes, element by element; float32 in float64, rounded once.
+// Functions computed by the C library, element by element; float32 in float64, rounded once.
 #include <cmath>
 #include <numbers>
 
@@ -11,7 +11,7 @@ namespace {
 
 double softplus(double x) { return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 double gelu(double x) {
-  // The limit, where the product would be infinity times 0.
+  // Returns the limit, because the product would be infinity times 0.
   if (x < -40) return std::isinf(x) ? -0.0 : x * 0.0;
   return x * (0.5 * std::erfc(-x / std::numbers::sqrt2));
 }
@@ -47,10 +47,10 @@ Row find_unary(UnaryOp op) {
   }
 }
 
-// Floating point.
+// Floating point:
 
 double gelu_backward(double head, double x) {
-  const double at = std::fmax(-40.0, std::fmin(40.0, x));  // (there it is 0 or 1)
+  const double at = std::fmax(-40.0, std::fmin(40.0, x));  // at these limits the function has reached 0 or 1
   const double slope = 0.5 * std::erfc(-at / std::numbers::sqrt2) +
                        at * std::exp(-0.5 * at * at) * (0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
   return head * (std::isnan(x) ? x : slope);
@@ -69,7 +69,7 @@ struct Floating {
   static T gelu_backward(T a, T b) { return static_cast<T>(mx::kernels::gelu_backward(a, b)); }
 };
 
-// Integers. `Wide` holds every quotient, so that nothing traps.
+// Integers. `Wide` can hold every quotient, so that nothing traps.
 template <class T>
 struct Integral {
   static T fmod(T a, T b) { return b == 0 || b == minus_one() ? T{0} : static_cast<T>(a % b); }
@@ -98,7 +98,8 @@ struct Integral {
   }
 
  private:
-  // The divisor whose quotient may overflow; of unsigned types there is none, and 0 is taken care of before.
+  // The divisor for which the quotient may overflow. Unsigned types have none: 0, which is handled before,
+  // replaces it.
   static constexpr T minus_one() { return std::is_signed_v<T> ? static_cast<T>(-1) : T{0}; }
 };
 

@@ -20,7 +20,7 @@ double total_of(std::vector<double>& values) {
   return result;
 }
 
-/// What forward and backward share: checked arguments, labels and weights as plain numbers.
+/// Shared by forward and backward: the checked arguments, with labels and weights as plain numbers.
 class Problem {
  public:
   Problem(const char* op, const Tensor& x, const Tensor& target, const Tensor* weight,
@@ -56,7 +56,7 @@ class Problem {
              x.shape, ", got ", target.shape);
   }
 
-  /// What mean divides by.
+  /// Returns the divisor of the mean.
   double divisor() const {
     if (probabilities) return static_cast<double>(rows);
     std::vector<double> counted(static_cast<size_t>(rows));
@@ -82,7 +82,7 @@ class Problem {
   int64_t classes = 0, rows = 0;
   Shape rows_shape;
   std::vector<double> weights;  // one per class
-  std::vector<int64_t> labels;  // one per row, -1 for one to ignore; empty for distributions
+  std::vector<int64_t> labels;  // one per row, -1 if the row is ignored; empty for distributions
 
  private:
   void take_weights(const char* op, const Tensor* weight) {
@@ -124,7 +124,7 @@ class Problem {
   }
 };
 
-// A computes; sums over classes are in double, where smoothing and distributions would else lose digits.
+// Computes in A. Sums over classes are in double; otherwise smoothing and distributions would lose digits.
 template <class A>
 double row_loss(const Problem& p, const A* x, const A* target, int64_t row) {
   const int64_t label = p.probabilities ? 0 : p.labels[static_cast<size_t>(row)];
@@ -143,7 +143,7 @@ double row_loss(const Problem& p, const A* x, const A* target, int64_t row) {
   return p.weights[static_cast<size_t>(label)] * (level - static_cast<double>(x[label]));
 }
 
-/// scale is the gradient of this row's loss.
+/// `scale` is the gradient of this row's loss.
 template <class A>
 void row_gradient(const Problem& p, const A* x, const A* target, A* dx, int64_t row, double scale) {
   const int64_t label = p.probabilities ? 0 : p.labels[static_cast<size_t>(row)];
@@ -153,7 +153,7 @@ void row_gradient(const Problem& p, const A* x, const A* target, A* dx, int64_t 
   }
   const double share = p.smoothing / static_cast<double>(p.classes), kept = 1 - p.smoothing;
   const double* const w = p.weights.data();
-  double mass = 0;  // the sum of the target's weighted distribution
+  double mass = 0;  // the sum of the target distribution times the weights
   if (p.probabilities) {
     for (int64_t c = 0; c < p.classes; ++c) mass += w[c] * (kept * static_cast<double>(target[c]) + share);
   } else {
@@ -174,7 +174,7 @@ void row_gradient(const Problem& p, const A* x, const A* target, A* dx, int64_t 
   dx[label] -= static_cast<A>(scale * kept * w[label]);
 }
 
-/// Labels are no rows of the scores' shape; the scores stand in for them.
+/// Labels do not have the shape of the scores, so the scores replace them as an operand.
 const Tensor& target_rows(const Problem& p) { return p.probabilities ? p.target_ : p.x_; }
 
 template <class A>

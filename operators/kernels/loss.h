@@ -1,16 +1,16 @@
 // Losses of classification: cross entropy from logits, and the negative log-likelihood of log-probabilities.
 //
-// Definitions are PyTorch's (torch.nn.functional.cross_entropy, nll_loss). With classes along `axis`, for
-// each place r of the other axes ("row"), label y, weights w (ones when there are none), smoothing e and C
-// classes:
+// Definitions are those of PyTorch (torch.nn.functional.cross_entropy, nll_loss). Classes are along `axis`,
+// and each index r of the other axes is a row. With its label y, the weights w (all 1 if there are none), the
+// smoothing e and C classes:
 //   loss[r] = (1 - e) w[y] (L - x[y]) + e / C sum_c w[c] (L - x[c]),  L = log(sum_c exp(x[c]))
-// and with a distribution t for target
+// and with a distribution t as target
 //   loss[r] = sum_c w[c] ((1 - e) t[c] + e / C) (L - x[c]).
-// Rows with the label ignore_index count as nothing. mean divides by the sum of w[y] of the rows that count,
-// or by the number of rows where the target is a distribution; of no rows it is NaN.
+// Rows with the label ignore_index are ignored. mean divides by the sum of w[y] over the rows that are not
+// ignored, or by the number of rows if the target is a distribution; over no rows it is NaN.
 //
-// f16 and bf16 are computed in f32; losses of rows are added as in reduce.h, in f64. The same input gives the
-// same bits at any number of threads. No operand may overlap a result.
+// f16 and bf16 are computed in f32. The losses of rows are added as in reduce.h, in f64. The same input gives
+// the same bits at any number of threads. No operand may overlap a result.
 #pragma once
 
 #include <cstdint>
@@ -28,21 +28,21 @@ struct CrossEntropyOptions {
   LossReduction reduction = LossReduction::mean;
 };
 
-/// loss: of rank 0, or of the logits' shape without `axis` for LossReduction::none; floating point.
-/// target: integer labels of the logits' shape without `axis`, or a floating-point distribution of their
-/// shape. weight: null, or one number per class, contiguous in one dimension. Throws InvalidArgument for
-/// wrong shapes and types, a smoothing outside 0 .. 1, and a label that is no class and not ignore_index (the
-/// message names it, its position and the number of classes).
+/// loss has rank 0, or the logits' shape without `axis` for LossReduction::none, and a floating-point type.
+/// target is integer labels of the logits' shape without `axis`, or a floating-point distribution of the
+/// logits' shape. weight is null, or contiguous with one dimension and one number per class. Throws
+/// InvalidArgument for wrong shapes and types, a smoothing outside 0 .. 1, and a label that is neither a
+/// class nor ignore_index; the message names the label, its position and the number of classes.
 void cross_entropy(const Tensor& loss, const Tensor& logits, const Tensor& target,
                    const Tensor* weight = nullptr, const CrossEntropyOptions& options = {});
 
-/// The gradient with respect to the logits, given that of the loss (of the loss's shape). Recomputes what it
-/// needs from the logits.
+/// Computes the gradient with respect to the logits from the gradient of the loss, which has the loss's
+/// shape. Recomputes the intermediate values from the logits.
 void cross_entropy_backward(const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
                             const Tensor& target, const Tensor* weight = nullptr,
                             const CrossEntropyOptions& options = {});
 
-/// The same with L = 0: `x` are log-probabilities. Labels only, no smoothing.
+/// The same with L = 0, because `x` are log-probabilities. Labels only, no smoothing.
 void nll(const Tensor& loss, const Tensor& x, const Tensor& target, const Tensor* weight = nullptr,
          const CrossEntropyOptions& options = {});
 void nll_backward(const Tensor& dx, const Tensor& dloss, const Tensor& x, const Tensor& target,

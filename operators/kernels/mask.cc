@@ -17,13 +17,13 @@ bool is_set(T value) {
   return convert<bool>(value);
 }
 
-/// How many of n elements are set.
+/// Returns the number of set elements among n.
 template <class T>
 int64_t count_set(const T* p, int64_t step, int64_t n) {
   int64_t count = 0;
   if constexpr (sizeof(T) == 1) {
     if (step == 1) {
-      // Eight bytes at a time, each with a counter of its own byte: 255 rounds fit into it.
+      // Counts eight bytes at a time in one-byte counters, which can hold 255 rounds.
       constexpr uint64_t kLow = 0x0101010101010101, kRest = 0x7f7f7f7f7f7f7f7f;
       const auto* const bytes = reinterpret_cast<const unsigned char*>(p);
       int64_t i = 0;
@@ -32,7 +32,7 @@ int64_t count_set(const T* p, int64_t step, int64_t n) {
         for (int round = 0; round < 255 && i + 8 <= n; ++round, i += 8) {
           uint64_t word;
           std::memcpy(&word, bytes + i, sizeof(word));
-          // The top bit of each byte that is not 0, moved to the lowest.
+          // Sets the lowest bit of each byte that is not 0.
           counters += ((((word & kRest) + kRest) | word) >> 7) & kLow;
         }
         constexpr uint64_t kEven = 0x00ff00ff00ff00ff;
@@ -47,8 +47,8 @@ int64_t count_set(const T* p, int64_t step, int64_t n) {
   return count;
 }
 
-/// How many set elements come before each piece of kLoopGrain elements in row-major order; the last entry is
-/// the number of them all.
+/// Returns the number of set elements before each piece of kLoopGrain elements in row-major order; the last
+/// entry is the total.
 template <class T>
 std::vector<int64_t> count_before(const Tensor& source) {
   const Tensor order = row_major_order(source.shape);
@@ -72,14 +72,14 @@ void check_mask(const Tensor& mask, const Shape& shape, const char* op) {
   detail::check_shape(mask.shape, shape, "a mask", op);
 }
 
-/// The operand whose elements a masked call walks in their own order, next to one walked with the mask.
+/// select copies from `spread` to `packed`, scatter from `packed` to `spread`.
 enum class Direction : uint8_t { select, scatter };
 
-/// Elements that are collected before they are written on.
+/// Elements that are collected in a buffer before they are written to the result.
 constexpr int64_t kCollected = 1024;
 
-/// packed[0], packed[step], .. = the elements of `spread` where the mask is set. Returns how many. Without a
-/// branch for each element, which a processor could not predict.
+/// packed[0], packed[step], ... = the elements of `spread` where the mask is set. Returns their number. Has
+/// no branch per element, because branch prediction would fail on it.
 template <class T>
 int64_t select_run(T* packed, int64_t step, const T* spread, int64_t spread_step, const bool* mask,
                    int64_t mask_step, int64_t n) {
@@ -99,14 +99,14 @@ int64_t select_run(T* packed, int64_t step, const T* spread, int64_t spread_step
   return all;
 }
 
-/// The way back, for a run with `count` set elements.
+/// The inverse of select_run(), for a run with `count` set elements.
 template <class T>
 void scatter_run(const T* packed, int64_t step, int64_t count, T* spread, int64_t spread_step,
                  const bool* mask, int64_t mask_step, int64_t n) {
   if (count == 0) return;
   int64_t next = 0;
   for (int64_t i = 0; i < n; ++i) {
-    // Behind the last one nothing is taken, and nothing there may be read.
+    // After the last set element the index stays within bounds; the value is not used.
     const T value = packed[std::min(next, count - 1) * step];
     const bool set = mask[i * mask_step];
     T& element = spread[i * spread_step];
@@ -115,7 +115,7 @@ void scatter_run(const T* packed, int64_t step, int64_t count, T* spread, int64_
   }
 }
 
-/// packed[k] <-> spread[position of the k-th set element].
+/// Copies between packed[k] and the k-th set element of `spread`, in the given direction.
 void move_masked(const Tensor& packed, const Tensor& spread, const Tensor& mask,
                  const std::vector<int64_t>& before, Direction direction) {
   const Tensor order = row_major_order(spread.shape);
@@ -129,7 +129,8 @@ void move_masked(const Tensor& packed, const Tensor& spread, const Tensor& mask,
       const size_t piece = static_cast<size_t>(begin / kLoopGrain);
       const int64_t first = before[piece], count = before[piece + 1] - first;
       if (count == 0) return;
-      // The packed elements in a row of their own, unless they are at one distance from each other.
+      // Unless the packed elements are at one fixed distance from each other, goes through a contiguous copy
+      // of them.
       std::vector<T> copy;
       T* next = packed.as<T>() + first * ps;
       int64_t step = ps;

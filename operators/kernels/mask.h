@@ -1,8 +1,8 @@
-// Choosing elements by a mask, on the CPU.
+// Selecting elements by a mask, on the CPU.
 //
-// Masks are of dtype bool and have the shape of what they choose from; strides of 0 broadcast them. "In
-// order" is row-major order, whatever the strides. Large calls run on several threads; results do not depend
-// on them. Targets must not overlap their inputs.
+// Masks have dtype bool and the shape of the array that they apply to; strides of 0 broadcast them. "In
+// order" means row-major order, whatever the strides. Large calls run on several threads; results do not
+// depend on the number of threads. Targets must not overlap their inputs.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,21 @@
 
 namespace mx::kernels {
 
-/// How many elements are not zero (NaN is not); for a mask: how many are set. Any dtype.
+/// Returns the number of elements that are not zero; NaN counts. For a mask: the number of set elements. Any
+/// dtype.
 int64_t count_nonzero(const Tensor& source);
 
-/// target (count_nonzero(source), rank) of i64: the indices of those elements, in order.
+/// target (count_nonzero(source), rank) of i64: the indices of the elements that are not zero, in order.
 void nonzero(const Tensor& target, const Tensor& source);
 
 /// target (count_nonzero(mask),) = the elements of source where the mask is set, in order.
 void masked_select(const Tensor& target, const Tensor& source, const Tensor& mask);
 
-/// target = the elements of source in order, where the mask is set; the others stay. source, of any shape,
-/// may have more elements than are used.
+/// Writes the elements of source, in order, to the elements of target where the mask is set; the others keep
+/// their values. source has any shape and may have more elements than are used.
 void masked_scatter(const Tensor& target, const Tensor& mask, const Tensor& source);
 
-/// target = value where the mask is set, converted as by fill().
+/// target = value, converted as by fill(), where the mask is set.
 void masked_fill(const Tensor& target, const Tensor& mask, double value);
 void masked_fill(const Tensor& target, const Tensor& mask, int64_t value);
 

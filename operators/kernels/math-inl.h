@@ -1,13 +1,14 @@
 // Elementary functions on vectors, for the files that are compiled once per instruction set.
 //
 // Each function here is a type with
-//   of(d, x)      the vector function, right within its domain,
-//   inside(d, x)  the mask of the elements that are in it,
-//   scalar(x)     the C library's answer for the others: NaN, infinities, what is out of range,
-// on vectors of double; math_f32-inl.h has some on vectors of float. A function of float32 that is not among
-// those is computed in double and rounded once.
+//   of(d, x)      the vector function, accurate within its domain,
+//   inside(d, x)  the mask of the elements that are in the domain,
+//   scalar(x)     the C library's result for the others: NaN, infinities, values out of range,
+// on vectors of double; math_f32-inl.h has some functions on vectors of float. A function of float32 that is
+// not among those is computed in double and rounded once.
 //
-// Built on Highway's contrib/math; the others by range reduction and polynomials fitted at Chebyshev points.
+// Some are built on Highway's contrib/math, the others by range reduction and polynomials fitted at Chebyshev
+// points.
 #if defined(MX_OPERATORS_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #  ifdef MX_OPERATORS_MATH_INL_H_
 #    undef MX_OPERATORS_MATH_INL_H_
@@ -32,7 +33,7 @@ HWY_INLINE hn::Mask<D> within(D d, V x, double limit) {
   return hn::Le(hn::Abs(x), hn::Set(d, limit));
 }
 
-/// The polynomial with these coefficients, highest first.
+/// Evaluates the polynomial with these coefficients, highest power first.
 template <class D, class V, size_t N>
 HWY_INLINE V horner(D d, V x, const double (&c)[N]) {
   V sum = hn::Set(d, static_cast<hn::TFromD<D>>(c[0]));
@@ -40,7 +41,7 @@ HWY_INLINE V horner(D d, V x, const double (&c)[N]) {
   return sum;
 }
 
-// Below this, Highway's exp loses to underflow; above, to overflow.
+// Beyond these limits Highway's exp underflows or overflows.
 constexpr double kExpLimit = 700;
 
 struct Exp {
@@ -213,8 +214,7 @@ struct Atanh {
   static double scalar(double x) { return std::atanh(x); }
 };
 
-/// 1 / (1 + exp(-x)), times `factor`: written so that exp never overflows and small results keep their
-/// digits.
+/// factor / (1 + exp(-x)), written so that exp never overflows and small results keep their digits.
 template <class D, class V>
 HWY_INLINE V logistic(D d, V x, V factor) {
   const V one = hn::Set(d, 1), e = hn::Exp(d, hn::Neg(hn::Abs(x)));
@@ -223,7 +223,7 @@ HWY_INLINE V logistic(D d, V x, V factor) {
 }
 
 inline double scalar_logistic(double x, double factor) {
-  // By halves where exp(x) would be subnormal and short of digits.
+  // Squares exp(-|x| / 2), because exp(-|x|) may be subnormal, with few digits.
   const double half = std::exp(-0.5 * std::fabs(x));
   if (x < 0) return half == 0 ? std::copysign(0.0, factor) : half * factor * half / (1 + half * half);
   return factor / (1 + half * half);
@@ -266,7 +266,7 @@ struct Softplus : Exp {
   static double scalar(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
 };
 
-// For float32 results only: right to about 1e-11.
+// For float32 results only: accurate to about 1e-11.
 
 struct Exp2 : Exp {
   template <class D, class V>
@@ -289,7 +289,7 @@ HWY_INLINE V erfc_positive(D d, V z) {
   return hn::Div(hn::Mul(hn::Exp(d, hn::Neg(hn::Mul(z, z))), horner(d, t, c)), hn::MulAdd(two, z, one));
 }
 
-/// erf(x) / x for |x| <= 1, of x^2.
+/// erf(x) / x for |x| <= 1, as a function of x^2.
 template <class D, class V>
 HWY_INLINE V erf_slope(D d, V square) {
   constexpr double c[] = {1.0589380641075019e-6,   -1.3909340021874599e-5, 0.0001195656256820733,
@@ -344,7 +344,7 @@ struct Gelu {
   }
 };
 
-/// The function of one vector; what is outside of its domain, by the C library.
+/// Applies F to a vector. Elements outside F's domain are computed by the C library.
 template <class F, class D, class V>
 HWY_INLINE V patched(D d, V x) {
   const V y = F::of(d, x);

@@ -1,10 +1,11 @@
-// Elementary functions on vectors of float: the ones that programs spend their time in. See math-inl.h for
-// what each type has. Within 2 units in the last place; special values without leaving the vectors.
+// Elementary functions on vectors of float: those that programs use most. The members of each type are
+// described in math-inl.h. Results are within 2 units in the last place; special values are handled in
+// vectors too.
 //
-// exp: n = round(x / ln 2), the rest by a polynomial of degree 6, times 2^n. log: x = 2^e m with m around 1,
-// a polynomial in m - 1. softplus: exp, and a polynomial for log(1 + e) on [0, 1]. tanh: piecewise
-// polynomials (tanh_table.h) where a vector looks up its coefficients in one instruction, and elsewhere a
-// polynomial and exp. Polynomials fitted at Chebyshev points.
+// exp: n = round(x / ln 2); a polynomial of degree 6 for the remainder, times 2^n. log: x = 2^e m with m
+// around 1; a polynomial in m - 1. softplus: exp, and a polynomial for log(1 + e) on [0, 1]. tanh: piecewise
+// polynomials (tanh_table.h) if one instruction can look up a vector of coefficients, otherwise a polynomial
+// and exp. The polynomials are fitted at Chebyshev points.
 #if defined(MX_OPERATORS_MATH_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #  ifdef MX_OPERATORS_MATH_F32_INL_H_
 #    undef MX_OPERATORS_MATH_F32_INL_H_
@@ -21,16 +22,17 @@
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
 
-// ln 2 in two parts; the first has few bits, so that its products with exponents are exact.
+// ln 2 in two parts. The first has few bits, so that its products with exponents are exact.
 constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440054690583e-4f;
 
 struct ExpFloat {
-  /// With a second argument, much smaller, exp(x + low): for what needs more digits than a float has.
+  /// With a second argument `low`, which is much smaller than x: exp(x + low), for arguments that need more
+  /// digits than a float has.
   template <class D, class V, class... Low>
   static HWY_INLINE V of(D d, V x, Low... low) {
-    // Beyond these the result is 0 or infinity anyway.
+    // Beyond these limits the result is 0 or infinity.
     x = at_least(hn::Set(d, -104.5f), at_most(hn::Set(d, 89.f), x));
-    // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits.
+    // Adding 1.5 * 2^23 puts the nearest integer into the lowest bits.
     const V magic = hn::Set(d, 12582912.f);
     const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), magic);
     const V n = hn::Sub(shifted, magic);
@@ -48,7 +50,7 @@ struct ExpFloat {
 #  if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     return V{_mm512_scalef_ps(y.raw, n.raw)};
 #  else
-    // In two steps, as 2^n alone may not be a normal number.
+    // Multiplies in two steps, because 2^n alone may not be a normal number.
     const hn::RebindToSigned<D> di;
     const auto e = hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, magic));
     const auto half = hn::ShiftRight<1>(e);
@@ -60,7 +62,7 @@ struct ExpFloat {
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> inside(D d, V) {
-    return hn::FirstN(d, hn::Lanes(d));  // everything
+    return hn::FirstN(d, hn::Lanes(d));  // all lanes
   }
   static float scalar(float x) { return x; }
 };
@@ -73,7 +75,7 @@ struct LogFloat : ExpFloat {
     const V scaled = hn::IfThenElse(tiny, hn::Mul(x, hn::Set(d, 8388608.f)), x);
     const V less = hn::IfThenElseZero(tiny, hn::Set(d, 23.f));
     const auto bits = hn::BitCast(di, scaled);
-    // The exponent of the power of two for which m is in [sqrt(1/2), sqrt(2)).
+    // The exponent e of the power of two for which m is in [sqrt(1/2), sqrt(2)).
     const auto e = hn::ShiftRight<23>(hn::Sub(bits, hn::Set(di, 0x3f3504f3)));
     const V m = hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(e)));
     const V f = hn::Sub(m, hn::Set(d, 1.f));
@@ -86,7 +88,8 @@ struct LogFloat : ExpFloat {
     y = hn::MulAdd(n, hn::Set(d, kLn2Low), y);
     y = hn::NegMulAdd(hn::Set(d, 0.5f), square, y);
     y = hn::MulAdd(n, hn::Set(d, kLn2High), hn::Add(f, y));
-    // Infinity and NaN are their own logarithms; 0 has minus infinity, what is below has none.
+    // The logarithm of infinity and NaN is the operand itself, that of 0 is minus infinity, that of a
+    // negative number is NaN.
     const V infinity = hn::Set(d, std::numeric_limits<float>::infinity());
     y = hn::IfThenElse(hn::Lt(x, infinity), y, x);
     y = hn::IfThenElse(hn::Eq(x, hn::Zero(d)), hn::Neg(infinity), y);
@@ -110,7 +113,7 @@ struct TanhFloat : ExpFloat {
     V y = look(6);
     for (int row = 5; row > 0; --row) y = hn::MulAdd(y, t, look(row));
 #  else
-    // Near 0 an odd polynomial, beyond it 1 - 2 / (exp(2x) + 1), which would lose digits near 0.
+    // Near 0 an odd polynomial; elsewhere 1 - 2 / (exp(2x) + 1), which would lose digits near 0.
     constexpr double c[] = {-0.006096714165981964, 0.02099717899913318, -0.05385090957852817,
                             0.1333276973697644, -0.33333328944134255};
     const V square = hn::Mul(size, size);
@@ -124,12 +127,13 @@ struct TanhFloat : ExpFloat {
   }
 };
 
-/// 1 / q for q of common size.
+/// 1 / q, for q far from the limits of the type's range.
 template <class D, class V>
 HWY_INLINE V inverse_of(D d, V q) {
   const V one = hn::Set(d, 1.f);
 #  if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  // 14 bits, doubled by a step of Newton's method: a third of the time of a division.
+  // An approximation with 14 bits, which a step of Newton's method doubles: a third of the time of a
+  // division.
   const V r = hn::ApproximateReciprocal(q);
   return hn::MulAdd(hn::NegMulAdd(q, r, one), r, r);
 #  else
@@ -165,7 +169,7 @@ struct SiluFloat {
   static HWY_INLINE V of(D d, V x) {
     return hn::Mul(x, SigmoidFloat::of(d, x));
   }
-  // Below, exp has too few digits left.
+  // For smaller x, exp has too few digits left.
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> inside(D d, V x) {
     return hn::Gt(x, hn::Set(d, -80.f));
@@ -173,9 +177,9 @@ struct SiluFloat {
   static float scalar(float x) { return static_cast<float>(Silu::scalar(x)); }
 };
 
-/// The integral of the normal distribution up to x, which is for a = |x|
-/// exp(-a^2 / 2) P(t) / (a + 3.5) up to -a, t = 1 - 7 / (a + 3.5), and 1 less that up to a; near 0, 1/2
-/// and an odd polynomial. `bell` becomes exp(-x^2 / 2).
+/// The distribution function of the normal distribution. With a = |x|: up to -a it is exp(-a^2 / 2) P(t) / (a
+/// + 3.5), t = 1 - 7 / (a + 3.5); up to a, 1 minus that. Near 0 it is 1/2 plus an odd polynomial. `bell`
+/// becomes exp(-x^2 / 2).
 struct NormalFloat {
   template <class D, class V>
   static HWY_INLINE V integral(D d, V x, V& bell) {
@@ -194,7 +198,7 @@ struct NormalFloat {
     bell = ExpFloat::of(d, high, low);
     const V tail = hn::Mul(hn::Mul(bell, p), inverse);
     const V far = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(hn::Set(d, 1.f), tail));
-    // Around 0 an odd polynomial keeps more digits.
+    // Near 0 an odd polynomial keeps more digits.
     constexpr double near[] = {-7.66053817138e-6, 0.000113502296193, -0.0011863439888,
                                0.00997332848126,  -0.0664903605672,  0.398942280131};
     const V close = hn::MulAdd(a, hn::CopySign(horner(d, hn::Mul(a, a), near), x), hn::Set(d, 0.5f));
@@ -202,14 +206,14 @@ struct NormalFloat {
   }
 };
 
-/// x times that integral.
+/// x times the distribution function of the normal distribution.
 struct GeluFloat {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x) {
     V bell;
     return hn::Mul(x, NormalFloat::integral(d, x, bell));
   }
-  // Below, exp has too few digits left.
+  // For smaller x, exp has too few digits left.
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> inside(D d, V x) {
     return hn::Gt(x, hn::Set(d, -12.5f));

@@ -1,14 +1,15 @@
-// Functions on vectors of double that Highway's contrib/math does not have, or not with the digits that
+// Functions on vectors of double that Highway's contrib/math lacks, or computes with fewer digits than
 // float64 needs: powers, cube roots, angles, remainders, the logarithm of the gamma function.
 //
-// A logarithm whose product with an exponent keeps all digits needs more of them than a double has: it is a
-// pair of doubles, the second much smaller. Polynomials are fitted at Chebyshev points. Unary functions have
-// the members that math-inl.h names; functions of two operands have
-//   of(d, a, b)      the vector function, right within its domain,
-//   inside(d, a, b)  the mask of the elements that are in it,
-//   scalar(a, b)     the C library's answer for the others.
-// Error bounds without fused multiply-add are larger: find_row of binary_vector.cc leaves those to the C
-// library that need it.
+// If a logarithm is multiplied by an exponent, the product keeps all digits only if the logarithm has more
+// digits than a double. So it is a pair of doubles, the second much smaller than the first. Polynomials are
+// fitted at Chebyshev points. Unary functions have the members that math-inl.h describes; functions of two
+// operands have
+//   of(d, a, b)      the vector function, accurate within its domain,
+//   inside(d, a, b)  the mask of the elements that are in the domain,
+//   scalar(a, b)     the C library's result for the others.
+// Without fused multiply-add the errors are larger: the functions that need it are then computed by the C
+// library (find_row of binary_vector.cc).
 #if defined(MX_OPERATORS_MATH_PAIR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #  ifdef MX_OPERATORS_MATH_PAIR_INL_H_
 #    undef MX_OPERATORS_MATH_PAIR_INL_H_
@@ -26,31 +27,31 @@
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
 
-// ln 2 in two parts; the first has 42 bits, so that its products with exponents are exact.
+// ln 2 in two parts. The first has 42 bits, so that its products with exponents are exact.
 constexpr double kLn2Upper = 0x1.62e42fefa4000p-1, kLn2Lower = -0x1.8432a1b0e2634p-43;
 
-/// Everything: for functions that treat special values themselves.
+/// A mask of all lanes, for functions that handle special values themselves.
 template <class D>
 HWY_INLINE hn::Mask<D> all_inside(D d) {
   return hn::FirstN(d, hn::Lanes(d));
 }
 
-/// 2^n for whole n from -1022 to 1023.
+/// 2^n for integers n from -1022 to 1023.
 template <class D, class V>
 HWY_INLINE V two_to(D d, V n) {
   const hn::RebindToUnsigned<D> du;
-  // The sum has n + 1023 in its lowest bits.
+  // The lowest bits of the sum hold n + 1023.
   return hn::BitCast(d, hn::ShiftLeft<52>(hn::BitCast(du, hn::Add(n, hn::Set(d, 0x1p52 + 1023)))));
 }
 
-/// A number below 2^52 in the lowest bits of a lane, as a double.
+/// Converts integers below 2^52, in the lowest bits of the lanes, to double.
 template <class D, class VU>
 HWY_INLINE hn::Vec<D> from_small(D d, VU bits) {
   const hn::RebindToUnsigned<D> du;
   return hn::Sub(hn::BitCast(d, hn::Or(bits, hn::BitCast(du, hn::Set(d, 0x1p52)))), hn::Set(d, 0x1p52));
 }
 
-/// x = 2^e m with m from sqrt(1/2) to sqrt(2), for finite x > 0.
+/// Splits x = 2^e m with m from sqrt(1/2) to sqrt(2), for finite x > 0.
 template <class D, class V>
 HWY_INLINE void split_exponent(D d, V x, V& m, V& e) {
   const hn::RebindToUnsigned<D> du;
@@ -63,7 +64,7 @@ HWY_INLINE void split_exponent(D d, V x, V& m, V& e) {
   m = hn::BitCast(d, hn::Sub(bits, hn::Sub(hn::And(shifted, hn::Set(du, 0xfff0000000000000u)), one)));
 }
 
-/// log(x) = high + low, right to about 2^-68 relative to it, for finite x > 0. Needs fused multiply-add.
+/// log(x) = high + low, with a relative error of about 2^-68, for finite x > 0. Needs fused multiply-add.
 template <class D, class V>
 HWY_INLINE void log_pair(D d, V x, V& high, V& low) {
   // With t = (m - 1) / (m + 1): log m = 2t + 2/3 t^3 + t^5 Q(t^2). The first two terms are pairs.
@@ -85,7 +86,7 @@ HWY_INLINE void log_pair(D d, V x, V& high, V& low) {
                           0.13333296483973291, 0.1538461576181261,  0.18181818179652515,
                           0.22222222222228445, 0.28571428571428565, 0.4};
   const V rest = hn::Mul(hn::Mul(c, s), horner(d, s, q));
-  // The larger first; the difference to each rounded sum goes into the low part.
+  // Adds the larger terms first; the rounding error of each sum goes into the low part.
   const V upper = hn::Mul(e, hn::Set(d, kLn2Upper)), twice = hn::Add(t, t);
   const V first = hn::Add(upper, twice), first_low = hn::Sub(twice, hn::Sub(first, upper));
   const V second = hn::Add(first, p), second_low = hn::Sub(p, hn::Sub(second, first));
@@ -95,10 +96,10 @@ HWY_INLINE void log_pair(D d, V x, V& high, V& low) {
   low = hn::Sub(small, hn::Sub(high, second));
 }
 
-/// exp(x + low), |low| much smaller than 1.
+/// exp(x + low), for |low| much smaller than 1.
 template <class D, class V>
 HWY_INLINE V exp_pair(D d, V x, V low) {
-  // Beyond these the result is 0 or infinity anyway.
+  // Beyond these limits the result is 0 or infinity.
   x = hn::Max(hn::Set(d, -760), hn::Min(hn::Set(d, 760), x));
   const V n = hn::Round(hn::Mul(x, hn::Set(d, 1.4426950408889634)));
   V r = hn::NegMulAdd(n, hn::Set(d, kLn2Upper), x);
@@ -115,12 +116,12 @@ HWY_INLINE V exp_pair(D d, V x, V low) {
                           0.16666666666666671,
                           0.5};
   const V y = hn::Add(hn::Set(d, 1), hn::MulAdd(hn::Mul(r, r), horner(d, r, c), r));
-  // In two steps, as 2^n alone may not be a normal number; only the second one rounds.
+  // Multiplies in two steps, because 2^n alone may not be a normal number. Only the second step rounds.
   const V half = hn::Floor(hn::Mul(n, hn::Set(d, 0.5)));
   return hn::Mul(hn::Mul(y, two_to(d, half)), two_to(d, hn::Sub(n, half)));
 }
 
-/// Gives `result` the sign that a power of a negative x has, NaN where y is no whole number.
+/// Gives `result` the sign that a power of a negative x has; the result is NaN if y is not an integer.
 template <class D, class V>
 HWY_INLINE V with_sign_of_power(D d, V result, V x, V y) {
   const auto negative = hn::Lt(x, hn::Zero(d));
@@ -132,7 +133,7 @@ HWY_INLINE V with_sign_of_power(D d, V result, V x, V y) {
   return hn::IfThenElse(negative, hn::IfThenElse(whole, signed_result, nan), result);
 }
 
-/// Zeros, infinities and NaN have rules of their own, which the C library knows.
+/// Powers of zeros, infinities and NaN follow special rules, which the C library implements.
 struct PowerDomain {
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> inside(D d, V x, V y) {
@@ -142,14 +143,14 @@ struct PowerDomain {
   static double scalar(double x, double y) { return std::pow(x, y); }
 };
 
-/// For float32 results: one double is enough for the logarithm.
+/// For float32 results: a single double is precise enough for the logarithm.
 struct PowerFloat : PowerDomain {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x, V y) {
     const auto common = inside(d, x, y);
     const V exponent =
         hn::Mul(hn::IfThenElseZero(common, y), hn::Log(d, hn::IfThenElse(common, hn::Abs(x), hn::Set(d, 1))));
-    // (Beyond these the result is 0 or infinity as a float.)
+    // Beyond these limits the result is 0 or infinity as a float.
     const V result = hn::Exp(d, hn::Max(hn::Set(d, -700), hn::Min(hn::Set(d, 700), exponent)));
     return with_sign_of_power(d, result, x, y);
   }
@@ -164,13 +165,13 @@ struct Power : PowerDomain {
     log_pair(d, hn::IfThenElse(common, hn::Abs(x), hn::Set(d, 1)), high, low);
     const V exponent = hn::Mul(y, high);
     const V rest = hn::MulAdd(y, low, hn::MulSub(y, high, exponent));
-    // (Where the product overflows, the rest of it is no number.)
+    // If the product overflows, its remainder is NaN.
     const auto moderate = hn::Lt(hn::Abs(exponent), hn::Set(d, 760));
     return with_sign_of_power(d, exp_pair(d, exponent, hn::IfThenElseZero(moderate, rest)), x, y);
   }
 };
 
-/// From 1 / cbrt(m) by a polynomial and a step of third order; the last step sees the exact residual.
+/// From 1 / cbrt(m), by a polynomial and an iteration of third order; the last step uses the exact residual.
 struct CubeRoot {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x) {
@@ -208,8 +209,8 @@ struct CubeRoot {
   static double scalar(double x) { return std::cbrt(x); }
 };
 
-/// The angle of the point (x, y): the arc tangent of a number of at most tan(pi / 8), and a multiple of pi
-/// / 4.
+/// The angle of the point (x, y): the arc tangent of a number of at most tan(pi / 8), plus a multiple of pi /
+/// 4.
 struct ArcTangent2 {
   template <class D, class V>
   static HWY_INLINE V of(D d, V y, V x) {
@@ -217,11 +218,11 @@ struct ArcTangent2 {
     V up = hn::Abs(y), along = hn::Abs(x);
     const auto steep = hn::Gt(up, along);
     V small = hn::IfThenElse(steep, along, up), large = hn::IfThenElse(steep, up, along);
-    // Neither does their sum overflow, nor their quotient become NaN.
+    // Scaled down, so that their sum does not overflow and their quotient is not NaN.
     const auto huge = hn::Gt(large, hn::Set(d, 1e300));
     small = hn::IfThenElse(huge, hn::Mul(small, hn::Set(d, 0.25)), small);
     large = hn::IfThenElse(huge, hn::Mul(large, hn::Set(d, 0.25)), large);
-    const auto same = hn::Eq(small, large);  // infinities and zeros, too
+    const auto same = hn::Eq(small, large);  // includes infinities and zeros
     const V numerator = hn::IfThenElse(hn::And(same, hn::Gt(large, zero)), one, small);
     const V denominator = hn::IfThenElse(same, one, large);
     const auto far = hn::Gt(numerator, hn::Mul(denominator, hn::Set(d, 0.41421356237309503)));
@@ -233,7 +234,7 @@ struct ArcTangent2 {
                             -0.14285714285659807,  0.19999999999999804,   -0.33333333333333333};
     const V square = hn::Mul(z, z);
     const V angle = hn::MulAdd(hn::Mul(z, square), horner(d, square, c), z);
-    // Quarters of pi, which are exact in 48 bits, and whether the angle is taken from them.
+    // The multiple of pi / 4, which is exact in 48 bits, and whether the angle is subtracted from it.
     V quarters = hn::IfThenElseZero(far, one);
     quarters = hn::IfThenElse(steep, hn::Sub(hn::Set(d, 2), quarters), quarters);
     const auto behind = hn::Lt(hn::CopySign(one, x), zero);
@@ -241,7 +242,7 @@ struct ArcTangent2 {
     const V turned = hn::IfThenElse(hn::Xor(steep, behind), hn::Neg(angle), angle);
     const V low = hn::MulAdd(quarters, hn::Set(d, -0x1.ee59d9cceba40p-51), turned);
     const V result = hn::MulAdd(quarters, hn::Set(d, 0x1.921fb54442d20p-1), low);
-    // (The terms of 0 quarters would lose the sign of -0; that of y is put on last anyway.)
+    // With 0 quarters the sum would lose the sign of -0; CopySign restores the sign of y.
     return hn::IfThenElse(hn::Or(hn::IsNaN(x), hn::IsNaN(y)), hn::Add(x, y), hn::CopySign(result, y));
   }
   template <class D, class V>
@@ -256,7 +257,7 @@ struct Hypotenuse {
   static HWY_INLINE V of(D d, V a, V b) {
     const V x = hn::Abs(a), y = hn::Abs(b), infinity = hn::Set(d, kInfinity);
     const V large = hn::Max(x, y), small = hn::Min(x, y);
-    // Scaled so that squares are normal numbers.
+    // Scaled so that the squares are normal numbers.
     const auto huge = hn::Gt(large, hn::Set(d, 0x1p500)), tiny = hn::Lt(large, hn::Set(d, 0x1p-450));
     const V one = hn::Set(d, 1), up = hn::Set(d, 0x1p600), down = hn::Set(d, 0x1p-600);
     const V scale = hn::IfThenElse(huge, down, hn::IfThenElse(tiny, up, one));
@@ -281,7 +282,7 @@ struct LogAddExp {
     const V sum = hn::Add(high, hn::Log1p(d, hn::Exp(d, hn::Max(way, hn::Set(d, -700)))));
     return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), hn::Add(a, b), sum);
   }
-  /// Where the smaller term is subnormal it counts only beside numbers around 0.
+  /// If the smaller term is subnormal, it only matters for numbers near 0.
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> inside(D d, V a, V b) {
     const V high = hn::Max(a, b), low = hn::Min(a, b);
@@ -290,24 +291,25 @@ struct LogAddExp {
   static double scalar(double a, double b) { return log_add_exp(a, b); }
 };
 
-/// Quotients for which the remainder is exact: of floats as doubles, because their product with the divisor
-/// is exact; of doubles, because that product is fused with the difference.
+/// The largest quotients for which the remainder is exact. For floats, computed as doubles, the product of
+/// quotient and divisor is exact; for doubles, a fused multiply-add computes product and difference without
+/// rounding between.
 constexpr double kFloatQuotients = 0x1p28, kDoubleQuotients = 0x1p52;
 
-/// |a| = quotient |b| + rest, the quotient whole and the rest from 0 to below |b|.
+/// a| = quotient |b| + rest, with an integer quotient and 0 <= rest < |b|.
 template <class D, class V>
 HWY_INLINE void divide(D d, V a, V b, V& quotient, V& rest) {
   const V size = hn::Abs(b), zero = hn::Zero(d);
   rest = hn::Abs(a);
   quotient = hn::Floor(hn::Div(rest, size));
   rest = hn::IfThenElse(hn::Eq(quotient, zero), rest, hn::NegMulAdd(quotient, size, rest));
-  // The division may have been rounded up to the next whole number.
+  // The division may have been rounded up to the next integer.
   const auto over = hn::Lt(rest, zero);
   rest = hn::IfThenElse(over, hn::Add(rest, size), rest);
   quotient = hn::IfThenElse(over, hn::Sub(quotient, hn::Set(d, 1)), quotient);
 }
 
-/// Is one of them negative, the other not?
+/// Returns the lanes in which exactly one of a and b is negative.
 template <class D, class V>
 HWY_INLINE hn::Mask<D> opposite(D d, V a, V b) {
   return hn::Xor(hn::Lt(a, hn::Zero(d)), hn::Lt(b, hn::Zero(d)));
@@ -322,7 +324,7 @@ struct TruncatedRest {
     divide(d, a, b, quotient, rest);
     return hn::CopySign(rest, a);
   }
-  /// False for NaN: of the operands, of 0 / 0, of two infinities.
+  /// False for a NaN result: of NaN operands, of 0 / 0, of two infinities.
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> inside(D d, V a, V b) {
     return hn::Lt(hn::Abs(hn::Div(a, b)), hn::Set(d, kSingle ? kFloatQuotients : kDoubleQuotients));
@@ -358,7 +360,7 @@ struct FlooredQuotient : TruncatedRest<kSingle> {
 struct Exp2Pair {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x) {
-    // The fraction times ln 2, as the pair's low part.
+    // The fraction times ln 2 is the low part of the pair.
     const V at = hn::Max(hn::Set(d, -1090), hn::Min(hn::Set(d, 1090), x));
     const V n = hn::Round(at), f = hn::Sub(at, n), ln2 = hn::Set(d, 0.69314718055994531);
     const V half = hn::Floor(hn::Mul(n, hn::Set(d, 0.5)));
@@ -372,15 +374,15 @@ struct Exp2Pair {
   static double scalar(double x) { return std::exp2(x); }
 };
 
-/// lgamma(a) for a > 0. Up to 3: (a - 1)(a - 2) times a polynomial, which has both zeros exactly; below 1
-/// from the next number, with log a; up to 8 from 2 to 3, with the logarithm of a product; then Stirling's
-/// series.
+/// lgamma(a) for a > 0. Below 1: from lgamma(a + 1) and log a. Up to 3: (a - 1)(a - 2) times a polynomial,
+/// which has both zeros exactly. Up to 8: reduced to the range from 2 to 3, plus the logarithm of a product.
+/// Beyond: Stirling's series.
 template <class D, class V>
 HWY_INLINE V log_gamma_positive(D d, V a) {
   const V one = hn::Set(d, 1), three = hn::Set(d, 3), eight = hn::Set(d, 8);
   const auto below = hn::Lt(a, one), beyond = hn::Ge(a, eight);
   const auto middle = hn::And(hn::Ge(a, three), hn::Lt(a, eight));
-  // The product (a - 1) ... (a - j), with j such that a - j is from 2 to 3.
+  // The product (a - 1) ... (a - j), with the j for which a - j is from 2 to 3.
   V product = one, b = a;
   if (!hn::AllFalse(d, middle)) {
     for (int i = 0; i < 5; ++i) {
@@ -401,11 +403,11 @@ HWY_INLINE V log_gamma_positive(D d, V a) {
       3.816939247900922e-5,  -8.3095320514340095e-5, 0.00018255255959379247, -0.00040570737671834024,
       0.0009153769302041063, -0.0021081308352055113, 0.0049986411642421742,  -0.012384192193336402,
       0.032965000621168138,  -0.10031730167435421,   0.42278433509846704};
-  // (The sum makes +0 of -0.)
+  // Adding 0 turns -0 into +0.
   const V near = hn::MulAdd(hn::Mul(b, t), horner(d, t, h), hn::Zero(d));
   const auto plain = hn::AndNot(hn::Or(hn::Or(below, beyond), middle), hn::Eq(a, a));
   if (hn::AllTrue(d, plain)) return near;
-  // (Zeros and infinities give what logarithms of them should.)
+  // For zeros and infinities the logarithms give the right results.
   const V log = hn::Log(d, hn::IfThenElse(middle, product, hn::IfThenElse(plain, one, a)));
   const V inverse = hn::Div(one, a);
   constexpr double s[] = {0.0050659053601561324,   -0.001890382993887715,  0.00084147008525031473,
@@ -418,7 +420,8 @@ HWY_INLINE V log_gamma_positive(D d, V a) {
   return hn::IfThenElse(beyond, far, y);
 }
 
-/// For float64. Below 0 the function has a zero beside every pole, where only the C library keeps the digits.
+/// For float64. For negative numbers there is a zero near every pole, where only the C library keeps the
+/// digits.
 struct LogGamma {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x) {
@@ -431,7 +434,8 @@ struct LogGamma {
   static double scalar(double x) { return log_gamma(x); }
 };
 
-/// For float32 results: lgamma(-a) = log(pi / (a |sin(pi a)|)) - lgamma(a), which as a double is good enough.
+/// For float32 results: lgamma(-a) = log(pi / (a |sin(pi a)|)) - lgamma(a), which is accurate enough in
+/// double.
 struct LogGammaFloat : LogGamma {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x) {
@@ -446,7 +450,7 @@ struct LogGammaFloat : LogGamma {
     const V turned = hn::Sub(hn::Log(d, hn::Div(hn::Set(d, 3.1415926535897932), hn::Mul(a, sine))), y);
     return hn::IfThenElse(negative, turned, y);
   }
-  /// Whole numbers that are not positive are poles.
+  /// Integers that are not positive are poles.
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> inside(D d, V x) {
     const auto whole = hn::Eq(hn::Round(x), x), positive = hn::Gt(x, hn::Zero(d));
@@ -454,7 +458,7 @@ struct LogGammaFloat : LogGamma {
   }
 };
 
-/// The function of two vectors; what is outside of its domain, by the C library.
+/// Applies F to two vectors. Elements outside F's domain are computed by the C library.
 template <class F, class D, class V>
 HWY_INLINE V patched(D d, V a, V b) {
   const V y = F::of(d, a, b);

@@ -1,4 +1,4 @@
-// Minimum and maximum that let NaN through. Included once per instruction set.
+// Minimum and maximum that propagate NaN. Included once per instruction set.
 #if defined(MX_MIN_MAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #  ifdef MX_MIN_MAX_INL_H_
 #    undef MX_MIN_MAX_INL_H_
@@ -13,9 +13,9 @@ namespace mx::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// min(limit, x), and NaN where x is NaN. The limit is a number. The instructions of x86 return their second
-/// operand there, those of ARM a NaN; Highway's emulation, which processors without AVX2 may run, returns the
-/// limit.
+/// min(limit, x), and NaN if x is NaN. Precondition: the limit is not NaN. In this case the instructions of
+/// x86 return their second operand and those of ARM return NaN. Highway's emulation, which processors without
+/// AVX2 may use, returns the limit.
 template <class V>
 HWY_INLINE V at_most(V limit, V x) {
 #  if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
@@ -25,7 +25,7 @@ HWY_INLINE V at_most(V limit, V x) {
 #  endif
 }
 
-/// max(limit, x), and NaN where x is NaN.
+/// max(limit, x), and NaN if x is NaN. Precondition: the limit is not NaN.
 template <class V>
 HWY_INLINE V at_least(V limit, V x) {
 #  if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR

@@ -14,7 +14,7 @@ double polynomial(const double (&coefficients)[kTerms], double x) {
   return value;
 }
 
-// Numerators and denominators by AS 241's names: the middle, the tails, the far tails.
+// Numerators and denominators with the names of AS 241: the centre, the tails, the far tails.
 constexpr double kA[] = {3.3871328727963666080e0,  1.3314166789178437745e+2, 1.9715909503065514427e+3,
                          1.3731693765509461125e+4, 4.5921953931549871457e+4, 6.7265770927008700853e+4,
                          3.3430575583588128105e+4, 2.5090809287301226727e+3};
@@ -51,8 +51,8 @@ constexpr double kF[] = {1.0,
 
 }  // namespace
 
-// The quantile of p = (1 + x) / 2, over sqrt(2). p - 1/2 is x / 2, and the smaller of p and 1 - p is (1 -
-// |x|) / 2, both without loss.
+// The quantile of p = (1 + x) / 2, divided by sqrt(2). p - 1/2 is x / 2, and the smaller of p and 1 - p is (1
+// - |x|) / 2; both are computed without cancellation.
 double erf_inverse(double x) {
   const double size = std::fabs(x);
   if (!(size < 1))

@@ -6,7 +6,7 @@
 
 namespace mx::kernels {
 
-/// erf(erf_inverse(x)) = x: infinite at -1 and 1, NaN beyond and for NaN.
+/// Returns the inverse of erf: infinite at -1 and 1, NaN beyond them and for NaN.
 double erf_inverse(double x);
 
 }  // namespace mx::kernels

@@ -1,7 +1,7 @@
-// Philox4x32-10: random words as a function of a key and a counter, without any state.
+// Philox4x32-10: random words as a pure function of a key and a counter.
 //
 // Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011; the constants
-// are the paper's. It passes BigCrush; every counter of 128 bits gives 128 bits of its own.
+// are the paper's. It passes BigCrush. Different counters of 128 bits give different results of 128 bits.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ constexpr PhiloxWords philox(PhiloxWords counter, uint32_t key0, uint32_t key1) 
   return counter;
 }
 
-/// The words of one block of a stream. `kind` keeps apart streams that use the same seed and positions but
-/// other numbers of words per element, `attempt` those of repeated tries.
+/// Returns the words of one block of a stream. `kind` separates streams that use the same seed and positions
+/// but different numbers of words per element; `attempt` separates repeated attempts.
 constexpr PhiloxWords philox_block(uint64_t seed, uint64_t block, uint32_t kind, uint32_t attempt = 0) {
   return philox({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), kind, attempt},
                 static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));

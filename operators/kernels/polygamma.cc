@@ -1,5 +1,5 @@
 // digamma: reflection for negative x, recurrence up to 10, then the asymptotic series. Higher orders:
-// (-1)^(n+1) n! zeta(n + 1, x), the Hurwitz zeta function by the sum of Euler and Maclaurin.
+// (-1)^(n+1) n! zeta(n + 1, x), with the Hurwitz zeta function by Euler-Maclaurin summation.
 // Source: NIST Digital Library of Mathematical Functions, 5.11.2, 5.15, 25.11.
 #include "operators/kernels/polygamma.h"
 
@@ -25,7 +25,7 @@ constexpr double kBernoulli[] = {1. / 6,       -1. / 30, 1. / 42,       -1. / 30
 double digamma(double x) {
   if (x == 0) return std::copysign(kInfinity, -x);
   if (x < 0) {
-    const double rest = x - std::trunc(x);  // exact, and the tangent has the period 1
+    const double rest = x - std::trunc(x);  // exact, and the tangent has period 1
     return rest == 0 ? kNan : digamma(1 - x) - std::numbers::pi / std::tan(std::numbers::pi * rest);
   }
   double shift = 0;
@@ -36,20 +36,20 @@ double digamma(double x) {
   return shift + (std::isinf(x) ? x : std::log(x) - 0.5 / x + series);
 }
 
-/// unit^s times the sum over k >= 0 of (k + x)^-s, for x >= unit > 0 and s >= 2. At most some dozens of
-/// terms, however large s is.
+/// Returns unit^s times the sum over k >= 0 of (k + x)^-s, for x >= unit > 0 and s >= 2. Needs at most a few
+/// dozen terms, however large s is.
 double hurwitz_zeta(double s, double x, double unit) {
   if (std::isinf(x)) return 0;
   const auto power = [&](double k) { return std::exp(-s * std::log1p((x - unit + k) / unit)); };
   double sum = 0, k = 0;
-  // The series below converges where x is not much smaller than s. The terms before that fall at least as
-  // fast as exp(-k s / (10 + s)), and their sum may be complete earlier.
+  // The Euler-Maclaurin series converges if x is not much smaller than s, so the first terms are added
+  // directly. They fall at least as fast as exp(-k s / (10 + s)), and their sum may already be complete.
   for (; x + k < 10 + s; ++k) {
     const double term = power(k);
     sum += term;
     if (term <= sum * 1e-18) return sum;
   }
-  // The rest as an integral, with the terms that correct it.
+  // The remaining terms: an integral, and its correction terms.
   const double last = power(k);
   x += k;
   sum += last * (x / (s - 1)) + last / 2;
@@ -64,14 +64,15 @@ double hurwitz_zeta(double s, double x, double unit) {
   return sum;
 }
 
-/// n! x^-(n + 1) times a factor of common size. Neither the factorial nor the power need be in range.
+/// Returns n! x^-(n + 1) times a factor of moderate size. The factorial and the power may both be out of
+/// range.
 double factorial_over_power(int64_t order, double x, double factor) {
   const double n = static_cast<double>(order);
   if (order <= 170) {
     const double half = std::pow(x, -(n + 1) / 2);
     return half * (std::tgamma(n + 1) * factor) * half;
   }
-  // Stirling's formula. The result is in range only where x is near n / e, so that the logarithms cancel.
+  // Stirling's formula. The result is in range only if x is near n / e, where the logarithms cancel.
   const double log = n * (std::log(n / x) - 1) + 0.5 * std::log(2 * std::numbers::pi * n) - std::log(x) +
                      (1. / 12 - (1. / 360 - 1. / (1260 * n * n)) / (n * n)) / n;
   return std::exp(log) * factor;
@@ -89,13 +90,13 @@ double polygamma(int64_t order, double x) {
     const double size = factorial_over_power(order, x, hurwitz_zeta(s, x, x));
     return odd ? size : -size;
   }
-  // The terms below 0 are, turned round, the difference of two such sums. All three in the largest term's
-  // unit.
-  const double above = x - std::floor(x), up = std::ceil(x) - x;  // to the whole numbers on both sides
+  // The sum over the terms below 0, reversed, is the difference of two such sums. All three are computed in
+  // units of the largest term.
+  const double above = x - std::floor(x), up = std::ceil(x) - x;  // distances to the integers on both sides
   const double unit = std::min(above, up);
   const double right = hurwitz_zeta(s, above, unit), left = hurwitz_zeta(s, up, unit);
   const double beyond = hurwitz_zeta(s, 1 - x, unit);
-  // (For even orders halfway between whole numbers the first two cancel, and the third is all there is.)
+  // For even orders, halfway between integers, the first two cancel and only the third remains.
   const double sum = odd ? right + (left - beyond) : (right - left) + beyond;
   const double size = sum == 0 ? sum : factorial_over_power(order, unit, sum);
   return odd ? size : -size;
@@ -107,7 +108,7 @@ void polygamma(const Tensor& out, const Tensor& in, int64_t order) {
            out.shape);
   MX_CHECK(order >= 0, InvalidArgument, "[polygamma] expected an order of 0 or more, got ", order);
   const LoopPlan<2> plan({&out, &in});
-  // (An element is as dear as dozens of additions.)
+  // An element costs as much as dozens of additions.
   const auto body = [&](const int64_t* at, int64_t n) {
     constexpr int64_t kRun = 256;
     double buffer[kRun];

@@ -21,7 +21,7 @@ void check_floating(const Tensor& target, const char* op) {
            target.dtype);
 }
 
-/// f(tag) for the floating types.
+/// Calls f(tag) for a floating-point type.
 template <class F>
 void visit_floating(DType type, const F& f) {
   visit(type, [&](auto tag) {
@@ -29,13 +29,13 @@ void visit_floating(DType type, const F& f) {
   });
 }
 
-/// f64 is made from 53 bits, the others from 24.
+/// f64 is generated from 53 bits in double, the others from 24 bits in float.
 template <class T>
 using Made = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <class T>
 constexpr int kWords = std::is_same_v<T, double> ? 2 : 1;
 
-/// The neighbour of a finite number, upwards or downwards.
+/// Returns the adjacent number of a finite one, upwards or downwards.
 template <class T>
 T neighbour(T value, bool up) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -83,7 +83,7 @@ void random_uniform(const Tensor& target, double low, double high, uint64_t seed
            "[random_uniform] expected finite limits, low < high, got ", low, " and ", high);
   visit_floating(target.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    // The first and last number of the type inside; rounding must not lead out.
+    // The first and the last number of the type in the interval, so that rounding does not leave it.
     T first = convert<T>(low), last = convert<T>(high);
     if (double(first) < low) first = neighbour(first, true);
     if (double(last) >= high) last = neighbour(last, false);
@@ -99,7 +99,7 @@ void random_uniform(const Tensor& target, double low, double high, uint64_t seed
                                             });
       return;
     }
-    // The width of the interval may be more than a double holds; half of it is not.
+    // The width of the interval may overflow a double; half of it does not.
     const double half = high / 2 - low / 2;
     fill_converted<T, kWords<T>, Made<T>>(
         target, seed, offset, kUniform, [&](T& element, Made<T> u, int64_t) {
@@ -183,7 +183,8 @@ void random_permutation(const Tensor& target, uint64_t seed, uint64_t offset) {
     T* const t = target.as<T>();
     if (n == 0) return;
     t[0] = T(0);
-    // Inside out: element i goes to a place among the first i + 1, what was there to place i.
+    // Fisher-Yates, inside out: element i goes to a random place among the first i + 1, and the value there
+    // moves to place i.
     detail::Chunk<2, uint64_t> chunk;
     for (int64_t begin = 0; begin < n; begin += detail::kRandomChunk) {
       const int64_t count = std::min(detail::kRandomChunk, n - begin);
@@ -220,7 +221,7 @@ void random_categorical(const Tensor& target, const Tensor& weights, bool logits
   if (row_count == 0 || samples == 0) return;
   MX_CHECK(n > 0, InvalidArgument, "[", op, "] expected something to choose from, got weights of shape ",
            weights.shape);
-  // All rows first, so that a bad one leaves the target as it was.
+  // Checks all rows before the target is written, so that an error leaves it unchanged.
   std::vector<double> sums(static_cast<size_t>(row_count * n));
   visit_floating(weights.dtype, [&](auto tag) {
     using W = typename decltype(tag)::type;
@@ -252,8 +253,8 @@ void random_categorical(const Tensor& target, const Tensor& weights, bool logits
     using T = typename decltype(tag)::type;
     fill_converted<T, 2, double>(target, seed, offset, kUniform, [&](T& element, double u, int64_t i) {
       const double* first = sums.data() + i / samples * n;
-      // The first sum beyond the point: its weight is not 0. Rounding up to the total itself must not pass
-      // it.
+      // The first cumulative sum beyond the point, so that its weight is not 0. The point must be below the
+      // total, even after rounding up.
       const double point = std::min(u * first[n - 1], std::nextafter(first[n - 1], 0.0));
       element = convert<T>(static_cast<int64_t>(std::upper_bound(first, first + n, point) - first));
     });

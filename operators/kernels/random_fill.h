@@ -1,4 +1,4 @@
-// How a tensor is filled from positions of a random stream: used by the files behind random.h only.
+// Filling a tensor from positions of a random stream. Used only by the sources of random.h.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,11 @@
 
 namespace mx::kernels::detail {
 
-/// Elements that are made at once: small enough for the first-level cache, a multiple of any vector.
+/// Elements that are generated at once: few enough for the first-level cache, and a multiple of every vector
+/// width.
 inline constexpr int64_t kRandomChunk = 1024;
 
-/// Values of positions [first, first + n), n <= kRandomChunk, in `values`; W words per element.
+/// Generates the values of positions [first, first + n), n <= kRandomChunk, from W words per element.
 /// convert(words, n, values) is one of the functions of random_words.h.
 template <int W, class V>
 class Chunk {
@@ -35,8 +36,9 @@ class Chunk {
   alignas(64) V values_[kRandomChunk + 8 + kVectorSlack];
 };
 
-/// Calls make(first, n) -> pointer to n values for pieces of the target in row-major order, and then
-/// put(element, value, i) for each, where i is its row-major index.
+/// For pieces of the target in row-major order, calls make(first, n), which returns a pointer to n values,
+/// and then put(element, value, i) for each element, where i is its row-major index. Each thread calls
+/// maker() for a `make` of its own.
 template <class T, class Maker, class Put>
 void fill_elements(const Tensor& target, uint64_t offset, const Put& put, const Maker& maker) {
   const Tensor order = row_major_order(target.shape);
@@ -49,7 +51,7 @@ void fill_elements(const Tensor& target, uint64_t offset, const Put& put, const 
       const auto* value = make(offset + static_cast<uint64_t>(i), n);
       for_each_run<2>(plan, i, i + n, [&](const int64_t* at, int64_t count) {
         T* t = target.as<T>() + at[1];
-        if (ts == 1 && ls == 1) {  // a loop that becomes vectors
+        if (ts == 1 && ls == 1) {  // the compiler vectorises this loop
           for (int64_t k = 0; k < count; ++k) put(t[k], value[k], at[0] + k);
         } else {
           for (int64_t k = 0; k < count; ++k) put(t[k * ts], value[k], at[0] + k * ls);
@@ -60,7 +62,7 @@ void fill_elements(const Tensor& target, uint64_t offset, const Put& put, const 
   });
 }
 
-/// The same for W words per element turned into values of type V by `convert`.
+/// The same for values of type V that `convert` makes from W words per element.
 template <class T, int W, class V, class Convert, class Put>
 void fill_converted(const Tensor& target, uint64_t seed, uint64_t offset, const Convert& convert,
                     const Put& put) {
@@ -71,7 +73,7 @@ void fill_converted(const Tensor& target, uint64_t seed, uint64_t offset, const 
   });
 }
 
-/// As many random numbers as one element needs, for methods that reject.
+/// An unlimited stream of random numbers for one element, for methods that reject.
 class ElementStream {
  public:
   ElementStream(uint64_t seed, uint64_t position, uint32_t kind)
@@ -84,7 +86,7 @@ class ElementStream {
     half_ ^= 1;
     return result;
   }
-  /// In (0, 1).
+  /// Returns a number in (0, 1).
   double uniform() { return (static_cast<double>(next() >> 11) + 0.5) * 0x1p-53; }
 
  private:
@@ -95,10 +97,10 @@ class ElementStream {
   PhiloxWords words_{};
 };
 
-// Kinds of streams beyond those for W words per element, whose kind is W.
+// Kinds of streams beside those with W words per element, whose kind is W.
 inline constexpr uint32_t kRetryKind = 3, kElementKind = 4;
 
-/// A whole number below `range`, from 64 random bits and, rarely, more from the retry stream.
+/// Returns an integer below `range`, from 64 random bits and, rarely, more from the retry stream.
 inline uint64_t bounded(uint64_t bits, uint64_t range, uint64_t seed, uint64_t position) {
   unsigned __int128 product = static_cast<unsigned __int128>(bits) * range;
   if (static_cast<uint64_t>(product) < range) {

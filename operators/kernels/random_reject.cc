@@ -1,4 +1,4 @@
-// The distributions of random.h that need a number of tries that is not known before.
+// The distributions of random.h for which the number of random numbers is not known beforehand.
 #include <cmath>
 #include <limits>
 
@@ -13,7 +13,7 @@ namespace {
 
 using detail::ElementStream;
 
-/// target[i] = draw(stream of its own).
+/// target[i] = draw(the stream of element i).
 template <class Draw>
 void fill_drawn(const Tensor& target, uint64_t seed, uint64_t offset, const Draw& draw) {
   visit(target.dtype, [&](auto tag) {
@@ -38,7 +38,7 @@ double normal(ElementStream& stream) {
 }
 
 double gamma(ElementStream& stream, double shape) {
-  // Below 1: that of shape + 1 times a power of a uniform number.
+  // For a shape below 1: the result for shape + 1, times a power of a uniform number.
   const double larger = shape < 1 ? shape + 1 : shape;
   const double d = larger - 1.0 / 3, c = 1 / std::sqrt(9 * d);
   for (;;) {
@@ -73,18 +73,19 @@ double poisson(ElementStream& stream, double mean) {
   }
 }
 
-/// log(k!) less Stirling's approximation: log_gamma(k + 1) - (k + 1/2) log(k + 1) + (k + 1) - log(2 pi) / 2.
+/// Returns log(k!) minus Stirling's approximation: log_gamma(k + 1) - (k + 1/2) log(k + 1) + (k + 1) - log(2
+/// pi) / 2.
 double stirling_rest(double k) {
-  if (k < 10)  // (the series is not exact enough there)
+  if (k < 10)  // the series is not accurate enough there
     return log_gamma(k + 1) - (k + 0.5) * std::log(k + 1) + (k + 1) - 0.91893853320467274178;
   const double n = k + 1, square = n * n;
   return (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / n;
 }
 
-/// For probabilities up to 1/2.
+/// Precondition: p <= 1/2.
 double binomial(ElementStream& stream, double trials, double p) {
   if (trials * p < 10) {
-    // Each gap from one success to the next is geometric.
+    // The gaps between successes are geometric.
     const double log_failure = std::log1p(-p);
     double used = 0, count = 0;
     for (;;) {

@@ -5,7 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "operators/kernels/random_words.cc"
 #include <hwy/foreach_target.h>
-// After the line above, which includes this file once per target.
+// Must follow foreach_target.h, which includes this file once per target.
 #include <hwy/highway.h>
 
 #include <hwy/contrib/math/math-inl.h>
@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::detail::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// At most this many lanes, so that the slack has a bound on processors with vectors of any length.
+// At most this many lanes: on processors with scalable vectors the slack needs a bound.
 using Words = hn::CappedTag<uint32_t, 16>;
 using Longs = hn::CappedTag<uint64_t, 8>;
 using Floats = hn::CappedTag<float, 16>;
@@ -74,7 +74,7 @@ void uniform32(const uint32_t* words, int64_t n, float* values) {
   }
 }
 
-/// Pairs of words as one number each, the first word below.
+/// Loads pairs of words as 64-bit numbers; the first word is the low half.
 HWY_INLINE hn::Vec<Longs> load_longs(const uint32_t* words) {
   const Longs d;
 #if HWY_TARGET == HWY_SCALAR
@@ -86,7 +86,7 @@ HWY_INLINE hn::Vec<Longs> load_longs(const uint32_t* words) {
 #endif
 }
 
-/// The same, below 2^53.
+/// The upper 53 bits of each, as double.
 HWY_INLINE hn::Vec<Doubles> load53(const uint32_t* words) {
   const Doubles d;
   const hn::RebindToSigned<Doubles> di;
@@ -123,7 +123,8 @@ void normal32(const uint32_t* words, int64_t n, float* values) {
   for (int64_t i = 0; i < n; i += 2 * lanes) {
     hn::Vec<decltype(du)> a, b;
     hn::LoadInterleaved2(du, words + i, a, b);
-    // 31 bits, of which a float keeps the leading 24: the small ones, which make the tail, are all there.
+    // 31 bits. A float keeps their leading 24, so that small numbers, which make up the tail, keep all their
+    // bits.
     const auto whole = hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<1>(a)));
     const auto uniform = hn::Mul(hn::Add(whole, hn::Set(d, 0.5f)), hn::Set(d, 0x1p-31f));
     const auto angle =

@@ -26,10 +26,10 @@ constexpr const char* kReduceNames[] = {
     "sum", "prod",          "mean",        "max",     "min",     "argmax",    "argmin", "any",
     "all", "count_nonzero", "sum_squares", "sum_abs", "max_abs", "logsumexp", "var",    "std"};
 
-// Elements that one task folds: a power of two times a piece, so that the tree over pieces is the same
-// whether tasks share it or not.
+// Elements that one task folds: a power of two times a piece, so that the tree over the pieces is the same
+// whether or not it is split into tasks.
 constexpr int64_t kTaskElements = 65536;
-// Columns that are folded together; their states stay in the first-level cache.
+// Columns that are folded together, few enough for their states to stay in the first-level cache.
 constexpr int64_t kTaskColumns = 1024;
 
 Fold fold_of(ReduceOp op) {
@@ -66,7 +66,7 @@ Fold fold_of(ReduceOp op) {
   return Fold::moments;
 }
 
-/// What one call reduces, and how its states become elements of the result.
+/// The reduction of one call, and the conversion of its states to elements of the result.
 struct Job {
   ReduceOp op;
   Fold fold;
@@ -77,7 +77,7 @@ struct Job {
   DType out_type;
 };
 
-/// The state of a reduction over nothing.
+/// Returns the state of a reduction over no elements.
 template <class A>
 FoldState<A> nothing(Fold fold) {
   if (fold == Fold::prod) return {A{1}, 0, 0};
@@ -88,14 +88,14 @@ FoldState<A> nothing(Fold fold) {
   return {0, 0, 0};
 }
 
-/// states[0] becomes the fold of all n of them: neighbours first, then neighbouring pairs, and so on.
+/// Combines all n states into states[0]: first neighbours, then neighbouring pairs, and so on.
 template <class A>
 void join_tree(Fold fold, FoldState<A>* states, int64_t n) {
   for (int64_t step = 1; step < n; step *= 2)
     for (int64_t i = 0; i + step < n; i += 2 * step) detail::combine(fold, states[i], states[i + step]);
 }
 
-/// The value that a state stands for. Integers stay exact, so the two kinds have a function each.
+/// Returns the value of a state. Integers must stay exact, so they have a function of their own.
 template <class A>
 A value_of(const Job& job, const FoldState<A>& s) {
   if constexpr (std::is_floating_point_v<A>) {
@@ -123,7 +123,7 @@ int64_t count_of(const Job& job, int64_t i) {
   return i;
 }
 
-/// Writes n results, `stride` elements of the output apart.
+/// Writes n results, which are `stride` elements apart in the output.
 template <class A>
 void store(const Job& job, int64_t first, int64_t stride, const FoldState<A>* states, int64_t n) {
   const bool counts = job.fold == Fold::count_nonzero || job.fold == Fold::argmax || job.fold == Fold::argmin;
@@ -135,7 +135,7 @@ void store(const Job& job, int64_t first, int64_t stride, const FoldState<A>* st
       for (int64_t i = 0; i < here; ++i) values[i] = count_of(job, states[done + i].i);
       store_run(job.out, job.out_type, first + done * stride, stride, values, here);
     } else if (job.op == ReduceOp::mean && std::is_integral_v<A>) {
-      // Exact sum, one rounding.
+      // The sum is exact, so there is only one rounding.
       double values[kBatch];
       for (int64_t i = 0; i < here; ++i)
         values[i] = static_cast<double>(states[done + i].a) / static_cast<double>(job.plan.reduced_count);
@@ -148,15 +148,15 @@ void store(const Job& job, int64_t first, int64_t stride, const FoldState<A>* st
   }
 }
 
-/// Whether elements of the input can be read in place as A.
+/// Returns true if elements of the input can be read in place as A.
 template <class A>
 bool in_place(const Tensor& in) {
   return (std::is_same_v<A, int64_t> && in.dtype == i64) || (std::is_same_v<A, float> && in.dtype == f32) ||
          (std::is_same_v<A, double> && in.dtype == f64);
 }
 
-/// Folds elements [begin, end) of one output's reduced elements, at most kTaskElements, beginning at a
-/// multiple of kFoldElements.
+/// Folds the reduced elements [begin, end) of one output: at most kTaskElements, from a multiple of
+/// kFoldElements on.
 template <class A>
 FoldState<A> fold_range(const Job& job, int64_t base, int64_t begin, int64_t end) {
   const ReducePlan& plan = job.plan;
@@ -197,7 +197,7 @@ FoldState<A> fold_range(const Job& job, int64_t base, int64_t begin, int64_t end
   return states[0];
 }
 
-/// Each output by itself: the reduced elements are the ones close together in memory.
+/// Reduces each output by itself, because the reduced elements are close together in memory.
 template <class A>
 void reduce_rows(const Job& job) {
   const ReducePlan& plan = job.plan;
@@ -236,7 +236,7 @@ void reduce_rows(const Job& job) {
   });
 }
 
-/// Zeros; few of them without an allocation.
+/// An array of zeros; a small one needs no allocation.
 template <class T>
 class Zeros {
  public:
@@ -255,7 +255,7 @@ class Zeros {
   std::unique_ptr<T[]> many_;
 };
 
-/// States of `columns` columns for several pieces of rows, with room for one set each.
+/// States of `columns` columns, for several pieces of rows.
 template <class A>
 class ColumnBuffer {
  public:
@@ -272,7 +272,7 @@ class ColumnBuffer {
   mutable Zeros<int64_t> i_;
 };
 
-/// Folds rows [begin, end) of columns that start at element `base`; `out` gets the result.
+/// Folds rows [begin, end) of the columns that start at element `base`, into `out`.
 template <class A>
 void fold_row_range(const Job& job, int64_t base, int64_t columns, int64_t begin, int64_t end,
                     const ColumnStates<A>& out) {
@@ -316,13 +316,13 @@ void store_columns(const Job& job, int64_t first_output, const ColumnStates<A>& 
   }
 }
 
-/// Adjacent outputs together: they are closer in memory than the reduced elements.
+/// Reduces adjacent outputs together, because they are closer in memory than the reduced elements.
 template <class A>
 void reduce_columns(const Job& job) {
   const ReducePlan& plan = job.plan;
   const int64_t run = plan.kept.shape[0], lines = plan.kept_count / run;
   const int64_t parts = (run + kTaskColumns - 1) / kTaskColumns, width = std::min(run, kTaskColumns);
-  // A task has whole pieces of rows, a power of two of them.
+  // A task has whole pieces of rows, and a power of two of them.
   int64_t rows_each = kFoldRows;
   while (rows_each * width < kTaskElements) rows_each *= 2;
   const int64_t blocks = (plan.reduced_count + rows_each - 1) / rows_each;
@@ -433,8 +433,8 @@ void reduce(ReduceOp op, const Tensor& out, const Tensor& in, const Shape& axes,
            "] expected at least one element to choose from, got shape ", in.shape, " and axes ", axes);
   if (job.plan.kept_count == 0) return;
   const bool real = job.fold == Fold::logsumexp || job.fold == Fold::moments;
-  // A mean of integers is computed from them, whatever its type: in double where a sum of i64 might wrap,
-  // from an exact sum of the narrower types.
+  // A mean of integers is computed from the integers, whatever the result's type: in double if a sum of i64
+  // might wrap, from an exact sum for narrower types.
   const bool mean_of_integers = op == ReduceOp::mean && !is_floating(in.dtype);
   const DType type = mean_of_integers ? in.dtype : options.in.value_or(in.dtype);
   if (type == f64 || (!is_floating(type) && (real || (mean_of_integers && type == i64)))) {

@@ -1,10 +1,10 @@
 // Reductions on the CPU: any set of axes, any strides, any types.
 //
-// f16 and bf16 are accumulated in f32, integers and bool in i64 (modulo 2^64); var, std and logsumexp of
-// integers and the mean of i64 in f64 (sums of narrower integers are exact). Floating-point sums are trees
-// over pieces of 1024 elements, or 64 rows, so that the rounding error grows with the logarithm of the count.
-// What is combined with what follows from shape and strides alone: the same input gives the same bits at any
-// number of threads.
+// f16 and bf16 are accumulated in f32, integers and bool in i64 (modulo 2^64). var, std and logsumexp of
+// integers and the mean of i64 are computed in f64; the sums of narrower integers are exact. Floating-point
+// sums are trees over pieces of 1024 elements, or 64 rows, so the rounding error grows with the logarithm of
+// the count. The shape of the tree depends only on shape and strides, so the same input gives the same bits
+// at any number of threads.
 //
 // Source of the tree: Higham, "The accuracy of floating point summation", 1993 (pairwise summation, blocked).
 #pragma once
@@ -20,13 +20,13 @@ enum class ReduceOp {
   sum,
   prod,
   mean,
-  max,  ///< NaN if there is one, as for min and max_abs
+  max,  ///< NaN if any element is NaN; so do min and max_abs
   min,
-  argmax,  ///< the first place of the maximum in row-major order of the reduced axes; a NaN is the maximum
+  argmax,  ///< index of the first maximum in row-major order of the reduced axes; a NaN is the maximum
   argmin,
   any,
   all,
-  count_nonzero,  ///< NaN counts
+  count_nonzero,  ///< a NaN counts
   sum_squares,
   sum_abs,
   max_abs,
@@ -35,12 +35,12 @@ enum class ReduceOp {
   std,
 };
 
-/// "sum", ...
+/// Returns the name: "sum", ...
 const char* to_string(ReduceOp op);
 
-/// The type of the result: bool_ for any and all; i64 for argmax, argmin, count_nonzero, and for sum, prod,
-/// sum_squares, sum_abs and max_abs of integers and bool; f32 for mean, logsumexp, var and std of those; else
-/// the type of the input.
+/// Returns the type of the result: bool_ for any and all; i64 for argmax, argmin, count_nonzero, and for sum,
+/// prod, sum_squares, sum_abs and max_abs of integers and bool; f32 for mean, logsumexp, var and std of
+/// integers and bool; otherwise the type of the input.
 DType reduce_result(ReduceOp op, DType in);
 
 struct ReduceOptions {
@@ -49,16 +49,16 @@ struct ReduceOptions {
   std::optional<DType> in{};
 };
 
-/// in.shape without `axes`, or with 1 in their place. No axes means all of them. Throws InvalidArgument for
-/// an axis out of range or given twice.
+/// Returns in.shape without `axes`, or with sizes of 1 in their place. An empty list of axes means all axes.
+/// Throws InvalidArgument for an axis out of range or given twice.
 Shape reduce_shape(ReduceOp op, const Shape& in, const Shape& axes, bool keep_dims);
 
-/// out = op(in) over `axes` (all when there are none). out.shape is reduce_shape() with or without the ones.
-/// out may have any type: the result is converted to it once.
+/// out = op(in) over `axes`; an empty list means all axes. out.shape is reduce_shape() with or without
+/// keep_dims. out may have any type: the result is converted to it once.
 ///
-/// Of nothing: sum 0, prod 1, any false, all true, count_nonzero, sum_squares, sum_abs and max_abs 0,
-/// logsumexp -inf, mean, var and std NaN; max, min, argmax and argmin throw InvalidArgument. Throws
-/// InvalidArgument for a wrong shape. out must not overlap in. Runs on several threads when large.
+/// Over no elements: sum 0, prod 1, any false, all true; count_nonzero, sum_squares, sum_abs and max_abs 0;
+/// logsumexp -inf; mean, var and std NaN; max, min, argmax and argmin throw InvalidArgument. Throws
+/// InvalidArgument for a wrong shape. out must not overlap in. Runs on several threads if large.
 void reduce(ReduceOp op, const Tensor& out, const Tensor& in, const Shape& axes,
             const ReduceOptions& options = {});
 

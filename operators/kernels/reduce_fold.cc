@@ -107,7 +107,7 @@ int64_t count_row(const T* x, int64_t n) {
   return count;
 }
 
-/// Where `value`, which is there, is first; a NaN is where any NaN is.
+/// Returns the index of the first element equal to `value`, which must occur; for NaN, that of the first NaN.
 template <class T>
 int64_t find_row(const T* x, int64_t n, T value) {
   const hn::ScalableTag<T> d;
@@ -166,7 +166,7 @@ FoldState<T> fold_one(Fold fold, const T* HWY_RESTRICT x, int64_t n, int64_t fir
   return {mean, sum_with(DistanceStep<T>(mean), x, n), n};
 }
 
-// Integers: plain loops; sums and products wrap, which is exact modulo 2^64.
+// Integers use plain loops; sums and products wrap, so they are exact modulo 2^64.
 FoldState<int64_t> fold_one(Fold fold, const int64_t* HWY_RESTRICT x, int64_t n, int64_t first) {
   uint64_t total = fold == Fold::prod ? 1 : 0;
   int64_t best = x[0], index = 0;
@@ -295,7 +295,7 @@ void combine(Fold fold, FoldState<A>& l, const FoldState<A>& r) {
       return;
     case Fold::logsumexp:
       if constexpr (std::is_floating_point_v<A>) {
-        // NaN and infinity carry over as they are; -inf has nothing to add.
+        // NaN and infinity propagate; a maximum of -inf adds nothing.
         if (l.a != l.a || r.a == -std::numeric_limits<A>::infinity()) return;
         if (r.a != r.a || l.a == -std::numeric_limits<A>::infinity()) {
           l = r;

@@ -1,7 +1,8 @@
-// Folds of contiguous pieces, the vectorised inside of reductions. Used by reduce.cc alone.
+// Folds of contiguous pieces: the vectorised inner part of reductions. Used by reduce.cc alone.
 //
-// A piece is folded into a state; states of neighbouring pieces are combined, the left one first. A is the
-// type in which a reduction is computed: float (f32, f16, bf16), double (f64) or int64_t (integers and bool).
+// Each piece is folded into a state; the states of neighbouring pieces are combined, the left one first. A is
+// the type in which a reduction is computed: float (f32, f16, bf16), double (f64) or int64_t (integers and
+// bool).
 #pragma once
 
 #include <cstdint>
@@ -23,16 +24,16 @@ enum class Fold {
   moments,
 };
 
-/// What each fold keeps: a value in `a`; counts in `i`; argmax and argmin the value in `a` and its index in
-/// `i`; logsumexp the maximum in `a` and the sum of exp(x - a) in `b`; moments the mean in `a`, the sum of
-/// squared distances from it in `b`, the number of elements in `i`.
+/// The state of a fold. Values are in `a`, counts in `i`. argmax and argmin: the value in `a` and its index
+/// in `i`. logsumexp: the maximum in `a` and the sum of exp(x - a) in `b`. moments: the mean in `a`, the sum
+/// of squared distances from it in `b`, the number of elements in `i`.
 template <class A>
 struct FoldState {
   A a, b;
   int64_t i;
 };
 
-/// The same for adjacent columns.
+/// The states of adjacent columns.
 template <class A>
 struct ColumnStates {
   A* a;
@@ -40,22 +41,22 @@ struct ColumnStates {
   int64_t* i;
 };
 
-/// Elements of a row, and rows of a column, that are folded at once.
+/// Numbers of elements of a row, and of rows of a column, that are folded at once.
 inline constexpr int64_t kFoldElements = 1024;
 inline constexpr int64_t kFoldRows = 64;
 
-/// out[r] is the fold of x[r * stride .. r * stride + n), n > 0, for `rows` values of r. The first element of
-/// row r has the index first_index + r * index_step. logsumexp and moments are not for int64_t.
+/// out[r] is the fold of x[r * stride .. r * stride + n), n > 0, for each r below `rows`. The first element
+/// of row r has the index first_index + r * index_step. logsumexp and moments are not available for int64_t.
 template <class A>
 void fold_rows(Fold fold, const A* x, int64_t rows, int64_t stride, int64_t n, int64_t first_index,
                int64_t index_step, FoldState<A>* out);
 
-/// out[c] is the fold of rows[0][c], rows[1][c], ...; indices count from first_index. rows > 0.
+/// out[c] is the fold of rows[0][c], ..., rows[n - 1][c]; indices count from first_index. n > 0.
 template <class A>
 void fold_columns(Fold fold, const A* const* rows, int64_t n, int64_t columns, int64_t first_index,
                   const ColumnStates<A>& out);
 
-/// left = left, then right.
+/// Combines the states: `left` becomes the fold of left's elements followed by right's.
 template <class A>
 void combine(Fold fold, FoldState<A>& left, const FoldState<A>& right);
 template <class A>

@@ -15,7 +15,7 @@ namespace mx::kernels::HWY_NAMESPACE {
 using detail::ColumnStates;
 using detail::Fold;
 
-// Column folds of integers, elementwise over the columns: the compiler vectorises them as they stand.
+// Column folds of integers, elementwise over the columns, in loops that the compiler vectorises.
 
 template <class A>
 struct Plus {
@@ -52,7 +52,7 @@ struct Size {
   }
 };
 
-/// out[c] = the rows' map(x) joined as a tree of eight and eight.
+/// out[c] = the fold of map(x) over the rows, eight rows at a time as a tree.
 template <class A, class Join, class Map>
 HWY_NOINLINE void columns_with(const A* const* rows, int64_t n, int64_t columns, A* HWY_RESTRICT out) {
   const Join join;
@@ -76,7 +76,7 @@ HWY_NOINLINE void columns_with(const A* const* rows, int64_t n, int64_t columns,
   }
 }
 
-// Floating point goes through vectors explicitly: the compiler gives up at the comparisons with NaN.
+// Floating point uses explicit vectors, because the compiler does not vectorise the comparisons with NaN.
 
 struct JoinSum {
   template <class D, class V>
@@ -121,7 +121,7 @@ struct MapSize {
   }
 };
 
-/// out = out joined with the tree of eight rows, from column c on.
+/// Returns `out` joined with the tree of eight rows.
 template <class D, class Join, class Map, class Load, class V = hn::Vec<D>>
 HWY_INLINE V join_eight(D d, const Join& join, const Map& map, const Load& load, V out) {
   const V low = join(d, join(d, map(load(0)), map(load(1))), join(d, map(load(2)), map(load(3))));
@@ -129,7 +129,7 @@ HWY_INLINE V join_eight(D d, const Join& join, const Map& map, const Load& load,
   return join(d, out, join(d, low, high));
 }
 
-/// The same as columns_with() for float and double.
+/// columns_with() for float and double.
 template <class A, class Join, class Map>
 HWY_NOINLINE void vector_columns(const A* const* rows, int64_t n, int64_t columns, A* HWY_RESTRICT out) {
   const Join join;
@@ -177,7 +177,7 @@ HWY_NOINLINE void columns_best(const A* const* rows, int64_t n, int64_t columns,
   }
 }
 
-/// The same for float and double; the numbers of rows fit either type.
+/// The same for float and double; A can represent the row numbers exactly.
 template <class A, bool kMax>
 HWY_NOINLINE void vector_columns_best(const A* const* rows, int64_t n, int64_t columns, int64_t first,
                                       const ColumnStates<A>& out) {
@@ -221,7 +221,7 @@ HWY_NOINLINE void columns_logsumexp(const A* const* rows, int64_t n, int64_t col
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), whole = columns / lanes * lanes,
                 rest = columns - whole;
   const auto infinity = hn::Set(d, std::numeric_limits<A>::infinity());
-  // Where the maximum is infinite only it decides; the sum just must not become NaN.
+  // If the maximum is infinite, it alone determines the result, but the sum must not become NaN.
   const auto term = [&](auto x, auto top) {
     return exp_of(d, hn::Sub(x, hn::IfThenElse(hn::Eq(hn::Abs(top), infinity), hn::Zero(d), top)));
   };

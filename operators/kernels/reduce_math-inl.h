@@ -1,6 +1,5 @@
-// Vector pieces that reductions, softmax, losses and updates share: exp, loads and stores of 16-bit floats,
-// folds of a row. Included once per instruction set, between HWY_BEFORE_NAMESPACE of the including file's
-// own.
+// Vector code that reductions, softmax, losses and updates share: exp, loads and stores of 16-bit floats,
+// folds of a row. Included once per instruction set, before HWY_BEFORE_NAMESPACE of the including file.
 #if defined(MX_OPERATORS_KERNELS_REDUCE_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #  ifdef MX_OPERATORS_KERNELS_REDUCE_MATH_INL_H_
 #    undef MX_OPERATORS_KERNELS_REDUCE_MATH_INL_H_
@@ -20,9 +19,9 @@ HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// exp(x), within 2 units in the last place; NaN stays NaN, 0 and infinity beyond the range, subnormal
-/// results are kept. Cody-Waite reduction to |r| <= ln(2) / 2, then the Taylor series as long as the type
-/// sees it.
+/// exp(x), within 2 units in the last place. NaN stays NaN; beyond the range the result is 0 or infinity;
+/// subnormal results are kept. Cody-Waite reduction to |r| <= ln(2) / 2, then the Taylor series to the
+/// precision of the type.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_of(D d, V x) {
   using T = hn::TFromD<D>;
@@ -47,7 +46,7 @@ HWY_INLINE V exp_of(D d, V x) {
   }
   for (double f : {720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0})
     p = hn::MulAdd(p, r, hn::Set(d, static_cast<T>(1.0 / f)));
-  // 2^n in two steps: one would leave the range of exponents at both ends.
+  // Multiplies by 2^n in two steps, because 2^n alone would leave the range of exponents at both ends.
   const auto whole = hn::ConvertTo(di, n);
   const auto half = hn::ShiftRight<1>(whole);
   const auto bias = hn::Set(di, kBias);
@@ -56,7 +55,7 @@ HWY_INLINE V exp_of(D d, V x) {
   return hn::IfThenElse(hn::IsNaN(x), x, hn::Mul(hn::Mul(p, first), second));
 }
 
-// Where an instruction multiplies by a power of two, which keeps NaN as it is.
+// True if an instruction multiplies by a power of two. It keeps NaN.
 #  if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 inline constexpr bool kScales = true;
 template <class D, class V>
@@ -67,12 +66,12 @@ HWY_INLINE V times_power_of_2(D, V x, V n) {
 inline constexpr bool kScales = false;
 #  endif
 
-/// Does exp_below() leave NaN as it is?
+/// True if exp_below() of NaN is NaN.
 template <class T>
 inline constexpr bool kExpBelowKeepsNan = kScales || sizeof(T) == 8;
 
-/// exp(x) for x <= 0 (or -infinity; NaN: see kExpBelowKeepsNan): fewer steps, and 0 below about 2^-125. The
-/// error is below one unit in the last place.
+/// exp(x) for x <= 0 or -infinity; for NaN see kExpBelowKeepsNan. Takes fewer steps than exp_of(); the result
+/// is 0 below about 2^-125. The error is below one unit in the last place.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_below(D d, V x) {
   using T = hn::TFromD<D>;
@@ -80,13 +79,14 @@ HWY_INLINE V exp_below(D d, V x) {
   if constexpr (sizeof(T) == 8) {
     return exp_of(d, x);
   } else {
-    // Added to 1.5 * 2^23, a product leaves its nearest integer in the last bits.
+    // Adding 1.5 * 2^23 to a product puts its nearest integer into the lowest bits.
     const V shift = hn::Set(d, 12582912.f);
     const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896340736f), shift);
     const V n = hn::Sub(shifted, shift);
     const V r =
         hn::NegMulAdd(n, hn::Set(d, -2.12194440054690583e-4f), hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x));
-    // Fitted to exp on |r| <= ln(2) / 2 for the least relative error, with the last two coefficients 1.
+    // Fitted to exp on |r| <= ln(2) / 2 for the smallest relative error, with the last two coefficients equal
+    // to 1.
     V p = hn::Set(d, 1.381459878757596e-3f);
     for (float f :
          {8.3687175065279e-3f, 4.168838899254799e-2f, 1.666652113199234e-1f, 4.999999403953552e-1f, 1.f, 1.f})
@@ -95,21 +95,21 @@ HWY_INLINE V exp_below(D d, V x) {
     if constexpr (kScales) {
       return hn::IfThenZeroElse(small, times_power_of_2(d, p, n));
     } else {
-      // times 2^n: the exponents are added. Where x is too small for that, the result is not used.
+      // Multiplies by 2^n by adding the exponents. If x is too small for that, the result is not used.
       const auto power = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
       return hn::IfThenZeroElse(small, hn::BitCast(d, hn::Add(hn::BitCast(di, p), power)));
     }
   }
 }
 
-// Where masked loads and stores never touch what their mask leaves out, not even to fault.
+// True if masked loads and stores never access the lanes outside their mask, so that these cannot fault.
 #  if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
 inline constexpr bool kMasks = true;
 #  else
 inline constexpr bool kMasks = false;
 #  endif
 
-/// Loads n < lanes elements, the rest filled with `fill`.
+/// Loads n < lanes elements; the other lanes are `fill`.
 template <class D, class T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> load_tail(D d, const T* x, int64_t n, T fill) {
   if constexpr (kMasks && sizeof(T) >= 4) {
@@ -136,8 +136,8 @@ HWY_INLINE void store_tail(D d, V v, T* to, int64_t n) {
   }
 }
 
-/// Folds a row: four accumulators, combined in a fixed order. Op has neutral(), step(d, accumulator, x) and
-/// merge(d, a, b).
+/// Folds a row with four accumulators, which are combined in a fixed order. Op has neutral(), step(d,
+/// accumulator, x) and merge(d, a, b).
 template <class D, class Op, class T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> fold_row(D d, const Op& op, const T* HWY_RESTRICT x, int64_t n, hn::Vec<D> start) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -170,7 +170,7 @@ struct SumStep {
   }
 };
 
-/// The larger one, or NaN where either is.
+/// The larger one, or NaN if either is NaN.
 template <class D, class V>
 HWY_INLINE V max_or_nan(D, V acc, V x) {
   return hn::IfThenElse(hn::Or(hn::Gt(x, acc), hn::IsNaN(x)), x, acc);
@@ -198,7 +198,7 @@ HWY_INLINE T sum_row(D d, const T* x, int64_t n) {
   return hn::GetLane(hn::SumOfLanes(d, fold_row(d, SumStep<T>{}, x, n, hn::Zero(d))));
 }
 
-/// The largest lane, NaN if one is.
+/// The largest lane, NaN if one is NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE hn::TFromD<D> max_of_lanes(D d, V v) {
   using T = hn::TFromD<D>;
@@ -206,7 +206,7 @@ HWY_INLINE hn::TFromD<D> max_of_lanes(D d, V v) {
   return hn::GetLane(hn::MaxOfLanes(d, v));
 }
 
-/// Where a or b is NaN.
+/// The lanes in which a or b is NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE hn::Mask<D> nan_in_either([[maybe_unused]] D d, V a, V b) {
 #  if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
@@ -220,8 +220,8 @@ HWY_INLINE hn::Mask<D> nan_in_either([[maybe_unused]] D d, V a, V b) {
 #  endif
 }
 
-/// The largest (or smallest) of a row, NaN if one is: NaN is looked for beside the fold, for two vectors at
-/// once.
+/// The largest (or smallest) element of a row, NaN if one is NaN. The search for NaN is separate from the
+/// fold and tests two vectors at once.
 template <bool kLargest, class D, class T = hn::TFromD<D>>
 HWY_INLINE T extreme_of_row(D d, const T* HWY_RESTRICT x, int64_t n) {
   const auto pick = [](auto a, auto b) { return kLargest ? hn::Max(a, b) : hn::Min(a, b); };
@@ -255,7 +255,7 @@ HWY_INLINE T max_row(D d, const T* x, int64_t n) {
   return extreme_of_row<true>(d, x, n);
 }
 
-/// Of a row with NaN, any of its numbers or NaN.
+/// Maximum that may drop NaN: for a row with NaN the result is NaN or one of the numbers.
 template <class T>
 struct AnyMaxStep {
   T neutral() const { return -std::numeric_limits<T>::infinity(); }
@@ -269,7 +269,8 @@ struct AnyMaxStep {
   }
 };
 
-/// The largest of a row, for exp_below() of the differences to it: where there is NaN, their sum becomes NaN.
+/// The largest element of a row, to be subtracted before exp_below(). If the row has a NaN, the sum of those
+/// exponentials is NaN, whatever this returns.
 template <class D, class T = hn::TFromD<D>>
 HWY_INLINE T exp_shift_of_row(D d, const T* x, int64_t n) {
   if constexpr (kExpBelowKeepsNan<T>) {

@@ -10,10 +10,12 @@ struct Dim {
   int64_t size, in, out;
 };
 
-/// Distance in memory; repeated elements go outermost, where they cost nothing.
+/// Returns the distance in memory. Broadcast dimensions count as the largest and become outermost, where they
+/// cost nothing.
 int64_t distance(const Dim& dim) { return dim.in == 0 ? INT64_MAX : dim.in < 0 ? -dim.in : dim.in; }
 
-/// Stable, closest first. By insertion: there are few, and std::stable_sort allocates.
+/// A stable sort, smallest distance first. It is an insertion sort, because there are few dimensions and
+/// std::stable_sort allocates.
 void sort_by_distance(Dim* dims, int n) {
   for (int i = 1; i < n; ++i)
     for (int k = i; k > 0 && distance(dims[k]) < distance(dims[k - 1]); --k) std::swap(dims[k], dims[k - 1]);

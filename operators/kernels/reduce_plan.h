@@ -1,5 +1,6 @@
-// How the dimensions of a reduction are walked: those that stay and those that are reduced, each joined where
-// memory allows and ordered so that the closest elements come first.
+// The order in which a reduction walks its dimensions, the kept and the reduced ones. Of each kind,
+// dimensions are merged if their layout in memory allows it, and ordered so that the smallest strides are
+// innermost.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace mx::kernels {
 
-/// Joined dimensions; number 0 is the innermost. There is always one.
+/// Merged dimensions; number 0 is the innermost. There is at least one.
 struct WalkedDims {
   int rank = 0;
   int64_t shape[kMaxRank];
@@ -32,14 +33,15 @@ struct WalkedDims {
 struct ReducePlan {
   WalkedDims kept, reduced;
   int64_t kept_count = 1, reduced_count = 1;
-  int64_t in_offset = 0, out_offset = 0;  ///< of the first element in walking order
+  int64_t in_offset = 0, out_offset = 0;  ///< of the first element in this order
 
-  /// `axes` are normalised and ascending; out has the kept dimensions, with or without ones for the others.
-  /// `ordered` keeps the reduced dimensions in row-major order, which argmax needs; otherwise memory decides.
+  /// `axes` are normalised and ascending. out has the kept dimensions; reduced ones are missing or have size
+  /// 1. With `ordered` the reduced dimensions keep row-major order, which argmax needs; otherwise strides
+  /// decide.
   ReducePlan(const Tensor& in, const Tensor& out, const Shape& axes, bool ordered);
 
-  /// Whether outputs that lie side by side should be computed together: when the reduced elements are further
-  /// apart than they, and there are enough of them to fill vectors.
+  /// Returns true if adjacent outputs should be computed together: if the reduced elements are further apart
+  /// in memory than the outputs, and there are enough outputs to fill vectors.
   bool by_columns() const;
 };
 

@@ -1,5 +1,5 @@
-// Runs of elements of any type to and from the type in which a kernel computes: float for f32, f16 and bf16,
-// double for f64 (and where a kernel asks for it), int64_t for integers and bool.
+// Conversion of runs of elements to and from the type in which a kernel computes: float for f32, f16 and
+// bf16, double for f64 (and for other types if a kernel asks for it), int64_t for integers and bool.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,13 @@ using Accumulator = std::conditional_t<std::is_same_v<T, double>, double,
 template <class A>
 void load_run(A* to, const void* data, DType type, int64_t first, int64_t stride, int64_t n);
 
-/// The way back: rounds to nearest (f16, bf16, f32), and as convert() does for the others.
+/// The inverse of load_run(): rounds to nearest for f16, bf16 and f32, and converts like convert() for the
+/// others.
 template <class A>
 void store_run(void* data, DType type, int64_t first, int64_t stride, const A* from, int64_t n);
 
-/// `rows` rows of n elements each, `row_stride` apart in the array and `pitch` apart in the buffer. Walks
-/// memory in the order of its smaller stride.
+/// Loads or stores `rows` rows of n elements each, `row_stride` apart in the array and `pitch` apart in the
+/// buffer. Accesses memory in the order of the smaller stride.
 template <class A>
 void load_rows(A* to, int64_t pitch, const void* data, DType type, int64_t first, int64_t stride, int64_t n,
                int64_t row_stride, int64_t rows);

@@ -1,7 +1,8 @@
-// A loop over the rows of arrays of one shape: all elements along one axis, for each place in the others.
+// A loop over the rows of arrays of one shape. A row is all elements along one axis at one index of the other
+// axes.
 //
-// A kernel sees rows of consecutive elements in its type of computation. Operands that are not so in memory
-// pass through a buffer, several rows together so that each cache line is read once.
+// A kernel gets rows of consecutive elements in its type of computation. Operands that have another layout or
+// type are copied through a buffer, several rows at a time so that each cache line is read once.
 #pragma once
 
 #include <algorithm>
@@ -19,11 +20,11 @@ struct RowOperand {
   bool reads, writes;
 };
 
-/// Where the rows of N arrays are. Rows are numbered in row-major order of the other axes.
+/// Finds the rows of N arrays. Rows are numbered in row-major order of the other axes.
 template <int N>
 class RowPlan {
  public:
-  /// The axis is normalised; a rank of 0 is one row of one element.
+  /// The axis is normalised. An array of rank 0 is one row of one element.
   RowPlan(const std::array<RowOperand, N>& operands, int axis) {
     const Tensor& like = *operands[0].tensor;
     for (int i = 0; i < like.rank(); ++i) {
@@ -39,14 +40,14 @@ class RowPlan {
       rank_ = 1;
     }
     n = like.rank() == 0 ? 1 : like.shape[axis];
-    // The stride of an axis of one element says nothing.
+    // If the axis has one element, its stride has no meaning and counts as 1.
     for (size_t k = 0; k < N; ++k) stride[k] = n <= 1 ? 1 : operands[k].tensor->strides[axis];
   }
 
   int64_t rows = 1, n = 1;
   std::array<int64_t, N> stride;  ///< along the axis
 
-  /// Rows that follow each other at a fixed distance, beginning with `row`.
+  /// Returns how many rows from `row` on are a fixed distance apart.
   int64_t together(int64_t row) const { return shape_[rank_ - 1] - row % shape_[rank_ - 1]; }
   int64_t row_stride(size_t operand) const { return strides_[operand][rank_ - 1]; }
   std::array<int64_t, N> offsets(int64_t row) const {
@@ -69,20 +70,20 @@ struct NothingToFinish {
   void operator()() const {}
 };
 
-/// Rows of one operand that a kernel gets together.
+/// Rows of one operand that a kernel gets in one call.
 template <class A>
 struct RowBlock {
   A* first;
-  int64_t step;  ///< from each row to the next
+  int64_t step;  ///< distance between rows
   A* operator[](int64_t row) const { return first + row * step; }
 };
 
 inline constexpr int64_t kMostRows = 16;
 
-/// Calls kernel(blocks, n, row, count) with blocks[k] rows of n elements of operand k, `count` of them (at
-/// most kMostRows) from `row` on, for all rows, on several threads when there are many elements; finish()
-/// after the last rows that a thread does in one go. A: float, double or int64_t. Operands may be the same
-/// array.
+/// Calls kernel(blocks, n, row, count) until all rows are done: blocks[k] holds `count` rows (at most
+/// kMostRows), from `row` on, of n elements of operand k. If there are many elements, runs on several
+/// threads; each calls finish() at the end of each range of rows. A: float, double or int64_t. Operands may
+/// be the same array.
 template <class A, int N, class Kernel, class Finish = NothingToFinish>
 void for_each_row_block(const std::array<RowOperand, N>& operands, int axis, const Kernel& kernel,
                         const Finish& finish = {}) {
@@ -95,7 +96,7 @@ void for_each_row_block(const std::array<RowOperand, N>& operands, int axis, con
     direct[k] = operands[k].tensor->dtype == dtype_of<A> && plan.stride[k] == 1;
     all_direct = all_direct && direct[k];
   }
-  // A gap between buffered rows keeps them out of each other's cache sets.
+  // The padding keeps buffered rows from falling into the same cache sets.
   const int64_t n = plan.n, pitch = (n + 15) / 16 * 16 + 16;
   const int64_t block = std::clamp<int64_t>(2 * kElements / n, 1, kMostRows);
   const int64_t grain = std::max<int64_t>(block, kElements / n / block * block);
@@ -129,7 +130,7 @@ void for_each_row_block(const std::array<RowOperand, N>& operands, int axis, con
   });
 }
 
-/// The same with kernel(rows, n, row) for each row, rows[k] being its elements in operand k.
+/// The same with kernel(rows, n, row) for each row; rows[k] points to its elements in operand k.
 template <class A, int N, class Kernel>
 void for_each_row(const std::array<RowOperand, N>& operands, int axis, const Kernel& kernel) {
   for_each_row_block<A, N>(

@@ -9,14 +9,15 @@
 namespace mx::kernels {
 namespace {
 
-/// Elements of a block: with three operands of eight bytes and the result, still within the nearest cache.
+/// Elements per block: a block of three operands of eight bytes and of the result still fits into the
+/// first-level cache.
 constexpr int64_t kBlock = 1024;
 
 /// How an operand reaches the row function.
 enum class Way : uint8_t {
-  direct,    ///< it is a row already
-  repeated,  ///< one element, written to a block once
-  gathered,  ///< converted or collected, block by block
+  direct,    ///< it already is a row
+  repeated,  ///< one element, copied to fill a block once
+  gathered,  ///< converted or copied, block by block
 };
 
 template <int N>
@@ -27,9 +28,9 @@ struct Walk {
   std::array<int64_t, N + 1> steps;
   std::array<Way, N> ways;
   std::array<ConvertRow, N> load;
-  ConvertRow store;  // null when the row function writes the result itself
+  ConvertRow store;  // null if the row function writes the result itself
   bool stream;
-  bool streams_itself;  // by the pass's own function
+  bool streams_itself;  // with the pass's own function
   bool blocks;
 
   Walk(const RowPass<N>& p, const Tensor& o, const std::array<const Tensor*, N>& i,
@@ -55,8 +56,8 @@ struct Walk {
     blocks = blocks || stream || !plain;
   }
 
-  /// The pass's own stores, but for what lies in front of the first whole line and behind the last. `rows`
-  /// are the operands, the repeated ones a block long.
+  /// Runs the pass's streaming function on whole cache lines, and its normal function on the elements before
+  /// and after them. `rows` are the operands; a repeated one is a block long.
   void run_past_caches(char* to, const void** rows, int64_t n) const {
     const auto bytes = static_cast<int64_t>(size_of(out->dtype));
     const int64_t line = kStreamAlignment / bytes;
@@ -118,19 +119,19 @@ struct Walk {
   }
 };
 
-/// Rows of the result that are too short to be worth a call each, because an operand is broadcast along them
-/// or across them. Many of them together are one row.
+/// Returns true if the rows of the result are short because an operand is broadcast along or across them, so
+/// that a call per row would be too slow. Then many rows together are processed as one.
 template <int N>
 bool short_rows(const RowPass<N>& pass, const Tensor& out, const LoopPlan<N + 1>& plan) {
   int64_t most = 64;  // columns
   for (int k = 1; k <= N; ++k)
-    if (plan.strides[k][0] == 0) most = 16;  // one element for a row is written out as often as it is wanted
+    if (plan.strides[k][0] == 0) most = 16;  // one element per row is copied for every column
   return plan.rank > 1 && plan.shape[0] <= most && plan.shape[1] >= 16 && out.dtype == pass.out &&
          plan.strides[0][0] == 1 && plan.strides[0][1] == plan.shape[0];
 }
 
-/// Elements (r, j), `rows` times `columns`, of an operand, one after the other and converted: a block's part
-/// of it. Steps in elements.
+/// Writes `rows` times `columns` elements (r, j) of an operand, contiguous and converted, to a block. Steps
+/// are in elements.
 void expand(char* to, DType to_type, const char* from, DType from_type, int64_t row_step, int64_t column_step,
             int64_t rows, int64_t columns, ConvertRow load) {
   const auto to_bytes = static_cast<int64_t>(size_of(to_type));

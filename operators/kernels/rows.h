@@ -1,8 +1,8 @@
-// Elementwise operations, as rows: a function over contiguous elements of one type is all that an operation
-// has to bring; this turns any layout and any types of the operands into such rows.
+// Elementwise operations by rows. An operation supplies a row function, which computes contiguous elements of
+// one type. The functions here apply it to operands of any layout and type.
 //
-// What a row function finds in its operands, it computes the same way at every position: then results depend
-// on neither the layout nor how the work was split.
+// A row function must compute an element the same way at every position. Then the results depend neither on
+// the layout nor on how the work is split.
 #pragma once
 
 #include <array>
@@ -16,25 +16,26 @@ namespace mx::kernels {
 /// out[i] = f(in[0][i], in[1][i], ...) for n contiguous elements; out may be one of the inputs.
 using Row = void (*)(void* out, const void* const* in, int64_t n);
 
-/// A row function, the types that it reads and writes.
+/// A row function, and the types that it writes and reads.
 template <int N>
 struct RowPass {
   Row row;
   DType out;
   std::array<DType, N> in;
-  /// Null, or the same with stores past the caches: `out` lies at a multiple of kStreamAlignment bytes, n
-  /// elements are a multiple of that, and no input overlaps it. The caller ends with stream_fence().
+  /// Null, or a variant with non-temporal stores. Preconditions: `out` is aligned to kStreamAlignment bytes,
+  /// the n elements are a multiple of that many bytes, and no input overlaps `out`. The caller must call
+  /// stream_fence() at the end.
   Row stream = nullptr;
 };
 
 inline constexpr int64_t kStreamAlignment = 64;
 
-/// For functions that store past the caches: fetches what they read some thousand elements later, so that
-/// computing does not wait for memory, nor the stores for computing.
+/// For functions with non-temporal stores: prefetches the operands some thousand elements ahead. Otherwise
+/// computing would wait for loads, and the stores would wait for computing.
 inline void prefetch_ahead(const void* at) { __builtin_prefetch(static_cast<const char*>(at) + 8192); }
 
-/// Runs the pass over `out` and the operands, which all have out's shape; operands of other types are
-/// converted through blocks that stay in the nearest cache. On several threads when large.
+/// Runs the pass over `out` and the operands, which all have out's shape. Operands of other types are
+/// converted in blocks that fit into the first-level cache. Runs on several threads if large.
 template <int N>
 void walk_rows(const RowPass<N>& pass, const Tensor& out, const std::array<const Tensor*, N>& in);
 
@@ -42,8 +43,8 @@ extern template void walk_rows<1>(const RowPass<1>&, const Tensor&, const std::a
 extern template void walk_rows<2>(const RowPass<2>&, const Tensor&, const std::array<const Tensor*, 2>&);
 extern template void walk_rows<3>(const RowPass<3>&, const Tensor&, const std::array<const Tensor*, 3>&);
 
-/// The same for what is most frequent, without making a plan: everything contiguous, of the same shape, of
-/// the pass's own types, and small. False when it is something else, and then nothing has happened.
+/// A fast path without a plan for the most frequent case: all operands are contiguous, small, of the same
+/// shape and of the pass's own types. In any other case returns false and does nothing.
 template <class... In>
 inline bool run_small(Row row, DType out_type, DType in_type, const Tensor& out, const In&... in) {
   if (out.dtype != out_type || ((in.dtype != in_type) || ...)) return false;

@@ -1,5 +1,5 @@
-// Functions of two numbers by the C library: for elements that the vector functions leave out, and for
-// instruction sets without vector functions.
+// Functions of two numbers based on the C library: for elements that the vector functions do not cover, and
+// for instruction sets without vector functions.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace mx::kernels {
 
-/// The remainder with the sign of b, as Python; NaN for b = 0.
+/// The remainder with the sign of b, as in Python; NaN for b = 0.
 template <class T>
 T floored_mod(T a, T b) {
   const T rest = std::fmod(a, b);
@@ -15,7 +15,7 @@ T floored_mod(T a, T b) {
   return (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-/// The floor of a / b, whole even where the division rounds.
+/// The floor of a / b; an integer even if the division rounds.
 template <class T>
 T floored_quotient(T a, T b) {
   if (b == 0) return a / b;
@@ -29,7 +29,7 @@ T floored_quotient(T a, T b) {
 
 /// log(exp(a) + exp(b)).
 inline double log_add_exp(double a, double b) {
-  if (a == b) return a + std::numbers::ln2;  // infinities as well
+  if (a == b) return a + std::numbers::ln2;  // includes infinities
   const double high = std::fmax(a, b), low = std::fmin(a, b);
   return std::isnan(a) || std::isnan(b) ? a + b : high + std::log1p(std::exp(low - high));
 }

@@ -58,27 +58,27 @@ struct LogSumExp {
   }
 };
 
-/// May the elements of a row be taken in groups, op(carry, op(a, b)) for op(op(carry, a), b)? Products of a
-/// few elements may overflow where the running product does not.
+/// True if the elements of a row may be combined in groups: op(carry, op(a, b)) for op(op(carry, a), b). Not
+/// for products: the product of a few elements may overflow although the running product does not.
 template <class Op>
 inline constexpr bool kGroups = false;
 template <class A>
 inline constexpr bool kGroups<Sum<A>> = true;
 
-/// What has been walked so far: from where the row began, and from where the piece did.
+/// The totals so far, from the beginning of the row and of the piece.
 template <class A>
 struct Carry {
   A row, piece;
 };
 
-/// y = scan of x, on from carry.row. y may be x. carry.piece is kept with kPiece only.
+/// y = scan of x, continued from carry.row. y may be x. carry.piece is updated only with kPiece.
 template <bool kPiece, bool kExclusive, bool kReverse, class A, class Op>
 void scan_elements(const Op& op, const A* x, A* y, int64_t n, Carry<A>& carry) {
   const auto at = [n](int64_t k) { return kReverse ? n - 1 - k : k; };
   Carry<A> so_far = carry;
   int64_t k = 0;
   if constexpr (kGroups<Op>) {
-    // Within a group nothing waits for the carry.
+    // Within a group no operation depends on the carry, so they can run in parallel.
     constexpr int64_t kGroup = 8;
     for (; k + kGroup <= n; k += kGroup) {
       A sums[kGroup];
@@ -110,11 +110,11 @@ void scan_run(const Op& op, const A* x, A* y, int64_t n, Carry<A>& carry, const 
   }
 }
 
-// A part of a row that stays in the first-level cache, a multiple of the groups.
+// A part of a row that fits into the first-level cache; a multiple of the group size.
 constexpr int64_t kScanChunk = 2048;
 
-/// Elements [begin, end) of a row that is at `from` in `in` and at `to` in `out`, which may be missing; in
-/// chunks.
+/// Scans elements [begin, end) of a row in chunks. The row begins at `from` in `in` and at `to` in `out`; if
+/// `out` is null, only the carry is computed.
 template <bool kPiece, class A, class Op>
 void scan_piece(const Op& op, const Tensor& in, int64_t from, int64_t from_stride, const Tensor* out,
                 int64_t to, int64_t to_stride, int64_t begin, int64_t end, Carry<A>& carry,
@@ -129,8 +129,9 @@ void scan_piece(const Op& op, const Tensor& in, int64_t from, int64_t from_strid
   }
 }
 
-/// Rows in pieces. What a piece begins with is folded from the totals of those before it, whether they are
-/// known beforehand (from a walk of its own, so that the pieces can be shared) or come on the way.
+/// Scans rows in pieces. The start value of a piece is folded from the totals of the pieces before it. If
+/// there are few rows, a first pass computes all totals, so that threads can share the pieces; otherwise a
+/// thread computes the totals along with the row.
 template <class A, class Op>
 void scan_long(const Op& op, const RowPlan<2>& plan, const Tensor& out, const Tensor& in,
                const ScanOptions& options) {
@@ -146,7 +147,8 @@ void scan_long(const Op& op, const RowPlan<2>& plan, const Tensor& out, const Te
   };
   constexpr std::true_type kWithTotal;
   constexpr std::false_type kWithout;
-  // (Products go along with the row: the total of a piece may overflow where nothing else does.)
+  // Products carry the running product instead: the total of a piece may overflow although the running
+  // product does not.
   constexpr bool kAlong = std::is_same_v<Op, Prod<A>>;
   if (kAlong || plan.rows >= parallel_width()) {
     parallel_for(plan.rows, 1, [&](int64_t row, int64_t) {
@@ -192,7 +194,7 @@ void scan_with(const Op& op, const Tensor& out, const Tensor& in, int axis, cons
   });
 }
 
-/// The ends of what the input's type can hold.
+/// The lowest and the highest value of the input's type.
 template <class A>
 A lowest(DType in) {
   if constexpr (std::is_floating_point_v<A>) return -std::numeric_limits<A>::infinity();

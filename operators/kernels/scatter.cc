@@ -1,10 +1,9 @@
-// The writing half of index.h.
+// Writing at indices (index.h).
 //
-// Blocks (index_update, put_nd, embedding_gradient): small ones are written in the order of the updates, by
-// one thread. For large ones the updates are ordered by the block that they go to, stably, and every block is
-// written by one thread at a time, its updates in order.
-// Lanes (scatter): elements that differ off the axis never meet, so these are shared out, each with all of
-// its updates in order.
+// Blocks (index_update, put_nd, embedding_gradient): one thread writes small blocks in the order of the
+// updates. For large ones the updates are sorted by the block that they change, stably; a block is written by
+// one thread at a time, with its updates in order. Lanes (scatter): elements that differ off the axis are
+// never combined, so threads share the lanes, each with all its updates in order.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -25,11 +24,11 @@ namespace {
 using detail::Advanced;
 using detail::Resolve;
 
-/// What a value is while others are combined with it.
+/// The type in which values are combined.
 template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
 
-/// What is only moved needs no more of a type than its size.
+/// Values that are only moved need a type of the same size.
 template <class T>
 using Bits = std::conditional_t<
     sizeof(T) == 1, uint8_t,
@@ -42,7 +41,7 @@ T combine(T a, T b) {
   } else if constexpr (std::is_same_v<T, bool>) {
     return how == Scatter::add || how == Scatter::max ? a || b : a && b;
   } else if constexpr (how == Scatter::add || how == Scatter::mul) {
-    if constexpr (std::is_integral_v<T>) {  // modulo 2^bits, without the overflow that C++ does not define
+    if constexpr (std::is_integral_v<T>) {  // modulo 2^bits; signed overflow would be undefined
       using U = std::conditional_t<sizeof(T) < sizeof(uint32_t), uint32_t, std::make_unsigned_t<T>>;
       const U x = static_cast<U>(a), y = static_cast<U>(b);
       return static_cast<T>(how == Scatter::add ? x + y : x * y);
@@ -52,7 +51,7 @@ T combine(T a, T b) {
   } else {
     if constexpr (std::is_floating_point_v<T>)
       if (std::isnan(a)) return a;
-    // Where the comparison fails because b is NaN, b it is.
+    // If the comparison fails because b is NaN, the result is b.
     return how == Scatter::max ? (a >= b ? a : b) : (a <= b ? a : b);
   }
 }
@@ -73,7 +72,7 @@ void visit_how(Scatter how, F&& f) {
   }
 }
 
-/// f.operator()<T, how>() for elements of that type, or of its size where they are only moved.
+/// Calls f.operator()<T, how>() for elements of that type; T only has the same size if they are only moved.
 template <class F>
 void visit_kind(DType dtype, Scatter how, const F& f) {
   visit(dtype, [&](auto tag) {
@@ -85,7 +84,7 @@ void visit_kind(DType dtype, Scatter how, const F& f) {
   });
 }
 
-/// Updates in the order of their blocks: those of group g are order[starts[g]] .. order[starts[g + 1] - 1].
+/// Updates sorted by block: those of group g are order[starts[g]] .. order[starts[g + 1] - 1].
 struct Groups {
   std::vector<int64_t> order, starts;
 
@@ -100,7 +99,7 @@ struct Groups {
     if (!offsets.empty()) {
       const auto [low, high] = std::minmax_element(offsets.begin(), offsets.end());
       const int64_t first = *low;
-      // Blocks lie at multiples of some distance: rows of a table, most often.
+      // Blocks lie at multiples of some distance, because most often they are the rows of a table.
       int64_t unit = 0;
       for (int64_t offset : offsets) unit = unit == 1 ? 1 : std::gcd(unit, offset - first);
       const uint64_t buckets = unit == 0 ? 1
@@ -127,18 +126,18 @@ struct Groups {
   }
 };
 
-/// Elements of a block that are combined in one go: a part of the first-level cache.
+/// Elements of a block that are combined at once; they take a part of the first-level cache.
 constexpr int64_t kChunk = 1024;
 
-/// A run of elements of one block, with the same run of every update that goes there, in order. `target`
-/// points at its first element, `updates` at the first of an update that would start at 0.
+/// A run of elements of one block, with the same run of every update of this block, in order. `target` points
+/// at its first element, `updates` at the first element of an update with start 0.
 struct BlockRun {
   void* target;
   int64_t target_stride;
   const void* updates;
   int64_t updates_stride;
-  std::span<const int64_t> which;  // the updates
-  const int64_t* starts;           // of all updates
+  std::span<const int64_t> which;  // the updates of this block
+  const int64_t* starts;           // start of every update
   int64_t n;                       // at most kChunk
 };
 
@@ -178,8 +177,8 @@ UpdateRun update_run_of(DType dtype, Scatter how) {
   return found;
 }
 
-/// Block b of `updates` meets the block of `target` that begins at offsets[b]. Both blocks have target.shape;
-/// starts[b] is where that of the updates begins.
+/// Combines block b of `updates` with the block of `target` that begins at offsets[b]. Both blocks have
+/// target.shape; starts[b] is where the update's block begins.
 void update_blocks(const Tensor& target, const Tensor& updates, const std::vector<int64_t>& offsets,
                    const std::vector<int64_t>& starts, Scatter how) {
   const LoopPlan<2> plan({&target, &updates});
@@ -204,11 +203,11 @@ void update_blocks(const Tensor& target, const Tensor& updates, const std::vecto
   });
 }
 
-/// Sums and products of 16-bit floats are kept in float: the target's elements are floats then.
+/// True for sums and products: those of 16-bit floats are accumulated in a float copy of the target.
 constexpr bool is_sum(Scatter how) { return how == Scatter::add || how == Scatter::mul; }
 bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
-/// n lanes of `length` elements each; the strides are those from lane to lane and along a lane.
+/// n lanes of `length` elements each. strides[0] is the distance between lanes, strides[1] that along a lane.
 struct LaneRun {
   void* target;
   int64_t target_strides[2];
@@ -217,8 +216,7 @@ struct LaneRun {
   const void* updates;
   int64_t updates_strides[2];
   int64_t n, length;
-  bool
-      along_lanes;  // which loop is the inner one; each element sees its updates in the same order either way
+  bool along_lanes;  // the inner loop runs along the lane; either way each element gets its updates in order
   Resolve resolve;
 };
 
@@ -240,7 +238,7 @@ void scatter_run(const LaneRun& run) {
          from[i * run.updates_strides[0] + j * run.updates_strides[1]]);
   };
   if (run.index_strides[0] == 0 && run.n > 1) {
-    // One index for all lanes.
+    // All lanes have the same index.
     const int64_t ts = run.target_strides[0], us = run.updates_strides[0];
     for (int64_t j = 0; j < run.length; ++j) {
       T* const t = to + run.resolve(run.index[j * run.index_strides[1]]) * run.target_strides[1];
@@ -266,7 +264,7 @@ ScatterRun scatter_run_of(DType dtype, Scatter how) {
   return found;
 }
 
-/// `indices` are i64.
+/// Precondition: `indices` are i64.
 void scatter_lanes(const Tensor& target, const Tensor& indices, const Tensor& updates, int axis,
                    const Resolve& resolve, ScatterRun scatter) {
   const int64_t length = indices.shape[axis];
@@ -287,7 +285,7 @@ void scatter_lanes(const Tensor& target, const Tensor& indices, const Tensor& up
                 .length = length,
                 .along_lanes = false,
                 .resolve = resolve};
-  // Along whatever lies closer together.
+  // The inner loop runs along the smaller stride of the indices.
   lanes.along_lanes =
       std::abs(lanes.index_strides[1]) <= std::abs(lanes.index_strides[0]) || plan.shape[0] == 1;
   const auto run = [&](const int64_t* at, int64_t n) {
@@ -301,17 +299,17 @@ void scatter_lanes(const Tensor& target, const Tensor& indices, const Tensor& up
   if (length > 0) parallel_runs<3>(plan, run, std::max(int64_t{1}, kLoopGrain / length));
 }
 
-/// Elements of a block up to which grouping the updates by block costs more than it saves.
+/// Size of a block up to which sorting the updates by block costs more than it saves.
 constexpr int64_t kSmallBlock = 16;
 
-/// Where blocks begin in the target, one for each index: at resolve(index) * step.
+/// The start of a block in the target for each index: resolve(index) * step.
 struct Places {
   Tensor index;  ///< i32 or i64
   int64_t step;
   Resolve resolve;
 };
 
-/// Where one array of indices, or several together, point. The offsets of several become those of `way`.
+/// Returns the places of one array of indices, or of several together, whose offsets are stored in `way`.
 Places places_of(const Tensor& target, Advanced& way, std::span<const Tensor> indices, IndexMode mode,
                  const char* op) {
   if (way.axes.size() == 1) {
@@ -321,13 +319,14 @@ Places places_of(const Tensor& target, Advanced& way, std::span<const Tensor> in
     return {indices[0].broadcast(way.shape), target.strides[axis], {target.shape[axis], mode}};
   }
   way.locate(target, indices, mode, op);
-  // Offsets are distances already, negative ones too: a size of 0 leaves them as they are.
+  // The offsets, which may be negative, are already distances in memory. With a size of 0 Resolve leaves them
+  // unchanged.
   return {
       {way.offsets.data(), DType::i64, way.shape, contiguous_strides(way.shape)}, 1, {0, IndexMode::raise}};
 }
 
-/// Blocks of block.shape[0] elements each, in the order of the updates, by one thread: a store costs less
-/// than finding out to which thread it belongs. `updates` has the shape of where.index.
+/// One thread updates blocks of block.shape[0] elements each, in the order of the updates: a store costs less
+/// than assigning it to a thread. `updates` has the shape of where.index.
 void update_in_order(const Tensor& target, const LoopPlan<2>& block, const Tensor& updates,
                      const Places& where, ScatterRun scatter) {
   const Tensor order = row_major_order(where.index.shape);
@@ -367,7 +366,7 @@ void update_in_order(const Tensor& target, const LoopPlan<2>& block, const Tenso
   });
 }
 
-/// The updates' strides along the dimensions of the indices, and along the others.
+/// The strides of the updates along the dimensions of the indices, and along the others.
 struct UpdateStrides {
   Strides middle, rest;
 };
@@ -381,7 +380,7 @@ UpdateStrides split_strides(const Tensor& updates, const Advanced& way) {
   return s;
 }
 
-/// Does it if the blocks are small; false if they are not, and then nothing has happened.
+/// Performs the update if the blocks are small. Otherwise returns false and does nothing.
 bool update_small(const Tensor& target, Advanced& way, std::span<const Tensor> indices, const Tensor& updates,
                   const UpdateStrides& strides, Scatter how, IndexMode mode, const char* op) {
   const Tensor block{target.data, target.dtype, way.rest(target.shape), way.rest(target.strides)};
@@ -389,7 +388,7 @@ bool update_small(const Tensor& target, Advanced& way, std::span<const Tensor> i
   const LoopPlan<2> plan({&block, &from});
   if (plan.numel > kSmallBlock || plan.rank > 1) return false;
   if (target.dtype == updates.dtype && is_half(target.dtype) && is_sum(how)) {
-    // Copying the whole target pays if it is not much larger than what is added.
+    // A float copy of the whole target pays off only if the target is not much larger than the updates.
     if (target.numel() > 16 * updates.numel()) return false;
     std::vector<float> wide(static_cast<size_t>(target.numel()));
     const Tensor sums{wide.data(), DType::f32, target.shape, contiguous_strides(target.shape)};
@@ -405,7 +404,7 @@ bool update_small(const Tensor& target, Advanced& way, std::span<const Tensor> i
   return true;
 }
 
-/// `updates` has target's shape with way.shape in the place of the axes.
+/// `updates` has the target's shape with way.shape in place of the axes.
 void update_advanced(const Tensor& target, Advanced& way, std::span<const Tensor> indices,
                      const Tensor& updates, Scatter how, IndexMode mode, const char* op) {
   const UpdateStrides strides = split_strides(updates, way);

@@ -1,12 +1,12 @@
-// Which vector instructions the kernels run on.
+// The vector instructions that the kernels use.
 #pragma once
 
 #include <string>
 
 namespace mx::kernels {
 
-/// The instruction set that run-time dispatch picks on this processor, as Highway names it: "AVX3_ZEN4",
-/// "AVX2", "NEON", ...
+/// Returns the instruction set that run-time dispatch selects on this processor, by Highway's name:
+/// "AVX3_ZEN4", "AVX2", "NEON", ...
 std::string simd_target();
 
 }  // namespace mx::kernels

@@ -21,7 +21,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
 
-/// y = exp(x - shift), and vectors of it added up. y may be x.
+/// y = exp(x - shift); returns the sum in the lanes of a vector. y may be x.
 template <class T, class D = hn::ScalableTag<T>>
 HWY_INLINE hn::Vec<D> exp_and_sum(const T* x, T* y, int64_t n, T shift) {
   const D d;
@@ -67,9 +67,10 @@ void scale_row(const T* from, T* to, int64_t n, T scale, bool stream) {
   for (; i < n; ++i) to[i] = from[i] * scale;
 }
 
-/// Rows of so few vectors that their exponentials stay in registers. Folding the lanes of a vector takes as
-/// long as all else that a row needs, and what waits for it stands in the way of other rows: so the next
-/// row's maximum is found before this one's exponentials, and the last one's results are stored behind them.
+/// Softmax for rows of so few vectors that their exponentials stay in registers. Folding the lanes of a
+/// vector takes as long as the rest of a row, and the instructions that depend on it would delay the other
+/// rows. So the next row's maximum is computed before the exponentials of this row, and the previous row's
+/// results are stored after them.
 template <int kVectors, class T>
 void softmax_in_registers(const RowBlock<T>& x, const RowBlock<T>& y, int64_t count, bool stream) {
   const hn::ScalableTag<T> d;
@@ -105,7 +106,7 @@ void softmax_in_registers(const RowBlock<T>& x, const RowBlock<T>& y, int64_t co
     for (int k = 0; k < kVectors; ++k) {
       v[k] = exp_below(d, hn::Sub(hn::LoadU(d, from + k * lanes), top));
       if (stream)
-        hwy::Prefetch(from + count * x.step + k * lanes);  // (the rows after these come from memory)
+        hwy::Prefetch(from + count * x.step + k * lanes);  // the next block of rows comes from memory
     }
     if (r > 0) store();
     const V total = hn::SumOfLanes(d, fold(v, [](V a, V b) HWY_ATTR { return hn::Add(a, b); }));
@@ -116,9 +117,9 @@ void softmax_in_registers(const RowBlock<T>& x, const RowBlock<T>& y, int64_t co
   store();
 }
 
-/// The rows of a block, step by step: within a step no row waits for another, so that the processor works on
-/// several at once while a row's maximum or sum is being folded. With `scratch` the exponentials go there and
-/// the results past the caches.
+/// Softmax of a block's rows, one step after the other for all rows. Within a step the rows are independent,
+/// so that the processor works on several while the maximum or sum of a row is being folded. With `scratch`,
+/// the exponentials are written there, and the results with non-temporal stores.
 template <class T>
 void softmax_rows(const RowBlock<T>& x, const RowBlock<T>& y, int64_t n, int64_t count, T* scratch) {
   const hn::ScalableTag<T> d;
@@ -128,7 +129,7 @@ void softmax_rows(const RowBlock<T>& x, const RowBlock<T>& y, int64_t n, int64_t
   HWY_ALIGN T totals[kMostRows * (HWY_MAX_BYTES / sizeof(T))];
   for (int64_t r = 0; r < count; ++r) top[r] = exp_shift_of_row(d, x[r], n);
   for (int64_t r = 0; r < count; ++r) {
-    if (scratch != nullptr)  // the rows after these come from memory
+    if (scratch != nullptr)  // the next block of rows comes from memory
       for (int64_t i = 0; i < n; i += 64 / static_cast<int64_t>(sizeof(T)))
         hwy::Prefetch(x[r] + count * x.step + i);
     hn::Store(exp_and_sum(x[r], exps[r], n, std::isfinite(top[r]) ? top[r] : T{0}), d, totals + r * lanes);
@@ -144,7 +145,7 @@ void softmax_rows(const RowBlock<T>& x, const RowBlock<T>& y, int64_t n, int64_t
   }
 }
 
-/// The sum of exp(x - top).
+/// Returns the sum of exp(x - top).
 template <class T>
 HWY_INLINE T sum_of_exp(const T* x, int64_t n, T top) {
   const hn::ScalableTag<T> d;
@@ -174,7 +175,8 @@ T logsumexp_row_of(const T* x, int64_t n) {
 template <class T>
 void log_softmax_row(const T* x, T* y, int64_t n) {
   const hn::ScalableTag<T> d;
-  // Two subtractions: far from 0, the maximum plus the logarithm would round the latter away.
+  // Subtracts maximum and logarithm one after the other: if the maximum is large, their sum would round the
+  // logarithm away.
   T top = exp_shift_of_row(d, x, n), rest = 0;
   if (std::isfinite(top)) {
     rest = std::log(sum_of_exp(x, n, top));
@@ -199,7 +201,7 @@ void exp_row_of(const T* x, T* y, int64_t n, T shift, T scale) {
   if (i < n) store_tail(d, hn::Mul(exp_of(d, hn::Sub(load_tail(d, x + i, n - i, T{0}), s)), f), y + i, n - i);
 }
 
-/// Log: dx = dy - exp(y) * sum(dy). Else: dx = y * (dy - sum(dy * y)).
+/// kLog: dx = dy - exp(y) * sum(dy). Otherwise: dx = y * (dy - sum(dy * y)).
 template <class T, bool kLog>
 void backward_row(const T* dy, const T* y, T* dx, int64_t n) {
   const hn::ScalableTag<T> d;
@@ -325,7 +327,7 @@ void softmax(const Tensor& y, const Tensor& x, int64_t axis) {
         HWY_DYNAMIC_DISPATCH(softmax_f32)(rows[0], rows[1], n, count, stream ? scratch : nullptr);
       },
       [&] {
-        if (large) hwy::FlushStream();  // such stores are ordered with others by this thread alone
+        if (large) hwy::FlushStream();  // only this thread can order its non-temporal stores
       });
 }
 

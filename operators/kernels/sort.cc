@@ -13,7 +13,7 @@
 namespace mx::kernels {
 namespace {
 
-/// Elements of a row from which on its loops, not the rows, are shared among threads.
+/// Length from which on threads share the loops of a row instead of the rows.
 constexpr int64_t kLongRow = 32768;
 
 template <class T>
@@ -23,14 +23,14 @@ struct Row {
   T& operator[](int64_t i) const { return data[i * step]; }
 };
 
-/// Sorts rows of n elements of type T, one at a time; long ones on several threads.
+/// Sorts rows of n elements of type T, one at a time; a long row on several threads.
 template <class T>
 class RowSorter {
  public:
   RowSorter(int64_t n, int64_t k, bool descending) : n_(n), k_(k), descending_(descending) {}
 
-  /// Without a word about where they came from. False, and nothing is written, if there are equals that look
-  /// different (0 and -0, NaNs): those have to keep their order.
+  /// Sorts the values without their indices. Returns false, and writes nothing, if some equal elements differ
+  /// in their bits (0 and -0, NaNs), because these must keep their order.
   bool sort_values(const Row<T>& target, const Row<const T>& source) {
     if constexpr (sizeof(T) == 1) {
       count_values(target, source);
@@ -59,7 +59,8 @@ class RowSorter {
     }
   }
 
-  /// take(i, index) for each i < k: the i-th of the sorted order stands at `index`. From several threads.
+  /// Calls take(i, index) for each i < k, where `index` is the position of the i-th element in sorted order.
+  /// The calls come from several threads.
   template <class Take>
   void sort_indices(const Row<const T>& source, const Take& take) {
     visit_packed<T>(n_, [&](auto packing) {
@@ -80,7 +81,7 @@ class RowSorter {
   }
 
  private:
-  // As many of each as there were.
+  // Counting sort.
   void count_values(const Row<T>& target, const Row<const T>& source) {
     std::array<int64_t, 256> counts{};
     for (int64_t i = 0; i < n_; ++i) ++counts[raw_key(source[i])];
@@ -111,11 +112,11 @@ void sort_rows(const Tensor* values, const Tensor* indices, const Tensor& source
   const auto row_of = [&]<class U>(const Tensor& t, int64_t row, U* data) {
     return Row<U>{data + place_of(row, rows, without(t.strides, axis)), t.strides[axis]};
   };
-  // Few long rows: threads inside a row. Many short ones: a row is one thread's.
+  // For few long rows, threads share a row; of many short rows, each is sorted by one thread.
   const int64_t grain = n > kLongRow ? rows.numel() : std::max(int64_t{1}, kLoopGrain / 8 / n);
   parallel_for(rows.numel(), grain, [&](int64_t begin, int64_t end) {
     RowSorter<T> sorter(n, k, descending);
-    std::unique_ptr<T[]> copy;  // the target of values may be the source
+    std::unique_ptr<T[]> copy;  // because the target of values may be the source
     for (int64_t row = begin; row < end; ++row) {
       const Row<const T> from = row_of(source, row, static_cast<const T*>(source.as<T>()));
       Row<T> to{};
@@ -161,14 +162,14 @@ void sort_any(const Tensor* values, const Tensor* indices, const Tensor& source,
   });
 }
 
-/// How many of n sorted elements come before `key`: none of its equals, or all of them.
+/// Returns how many of n sorted elements come before `key`; kBehind counts the elements equal to it too.
 template <bool kBehind, class T>
 int64_t count_before(const T* sorted, int64_t step, int64_t n, BitsOf<T> key) {
   const auto before = [&](int64_t i) {
     const BitsOf<T> there = key_of(sorted[i * step], false);
     return kBehind ? there <= key : there < key;
   };
-  // Halves without branches, which nobody could foresee.
+  // Bisection without branches, which could not be predicted.
   int64_t at = 0;
   for (int64_t left = n; left > 0;) {
     const int64_t half = (left + 1) / 2;

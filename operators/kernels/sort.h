@@ -1,10 +1,11 @@
 // Sorting on the CPU: sort, argsort, topk, unique, searchsorted.
 //
-// The order is that of the numbers, with NaN last, ascending or descending; -0 equals 0, and all NaNs are one
-// another's equals. Equal elements stay in the order in which they came, descending too. Any dtype, any
-// strides; targets must not overlap their inputs, except that a target of values may be the source itself.
-// Rows are shared among threads, and a long row is sorted in as many pieces as there are threads, which are
-// merged pairwise: there is one right order, so results depend on nothing else. Any thread may call.
+// The order is numeric with NaN last, both ascending and descending. -0 equals 0, and all NaNs are equal.
+// Sorting is stable: equal elements keep their order, in descending order too. Any dtype, any strides.
+// Targets must not overlap their inputs, except that a target of values may be the source itself. Rows are
+// shared among threads. A long row is sorted in as many pieces as there are threads, which are then merged
+// pairwise. Only one result is correct, so it does not depend on the number of threads. Thread-safety: any
+// thread may call.
 #pragma once
 
 #include <cstdint>
@@ -17,40 +18,44 @@ namespace mx::kernels {
 /// target = source sorted along `axis`; same shape and dtype.
 void sort(const Tensor& target, const Tensor& source, int64_t axis, bool descending = false);
 
-/// target (i32 or i64) = the indices that sort it.
+/// target (i32 or i64) = the indices that sort `source` along `axis`.
 void argsort(const Tensor& target, const Tensor& source, int64_t axis, bool descending = false);
 
-/// The first k of the sorted order along `axis`, where k is the targets' size there: the largest (NaNs come
-/// only when there is nothing else) or the smallest, and their indices (i32 or i64). Either target may be
-/// null.
+/// Writes the first k elements of the sorted order along `axis` and their indices (i32 or i64), where k is
+/// the targets' size along the axis. `largest` selects the largest elements, otherwise the smallest; NaNs are
+/// taken only if there are not enough numbers. Either target may be null.
 void topk(const Tensor* values, const Tensor* indices, const Tensor& source, int64_t axis,
           bool largest = true);
 
-/// target (i32 or i64, shape of `values`) = where `values` would have to be inserted into `sorted` (n,)
-/// ascending so that it stays sorted: before its equals, or behind them. As numpy.searchsorted.
+/// target (i32 or i64, shape of `values`) = the index at which each value would have to be inserted into
+/// `sorted` (n,), which is ascending, to keep it sorted: before equal elements, or after them if `behind`. As
+/// numpy.searchsorted.
 void searchsorted(const Tensor& target, const Tensor& sorted, const Tensor& values, bool behind = false);
 
-/// The different elements of an array, as numpy.unique finds them (all NaNs are one). Reads the source when
-/// made and again in values(); it must stay as it is between the two.
+/// The distinct elements of an array, as in numpy.unique; all NaNs are one element. Reads the source in the
+/// constructor and again in values(): the source must not change in between.
 class Unique {
  public:
   explicit Unique(const Tensor& source);
 
-  /// How many there are: the size of the targets below, which are of rank 1 unless said otherwise.
+  /// Returns the number of distinct elements. It is the size of the targets below, which have rank 1 unless
+  /// said otherwise.
   int64_t count() const { return static_cast<int64_t>(starts_.size()) - 1; }
-  /// They, ascending; of the source's dtype. Of equals with different bits, that which came first.
+  /// Writes the distinct elements, ascending, in the source's dtype. If equal elements have different bits,
+  /// the first one is taken.
   void values(const Tensor& target) const;
-  /// Row-major index of the first of each; i32 or i64.
+  /// Writes the row-major index of the first occurrence of each; i32 or i64.
   void first(const Tensor& target) const;
-  /// For each element of the source which of them it is; i32 or i64 of the source's shape.
+  /// Writes, for each element of the source, its index among the distinct ones; i32 or i64 of the source's
+  /// shape.
   void inverse(const Tensor& target) const;
-  /// How often each occurs; i32 or i64.
+  /// Writes how often each occurs; i32 or i64.
   void counts(const Tensor& target) const;
 
  private:
   Tensor source_;
   std::vector<int64_t> order_;   // row-major indices, sorted by value
-  std::vector<int64_t> starts_;  // where in order_ each different value begins, and the end
+  std::vector<int64_t> starts_;  // position in order_ at which each distinct value begins, and the end
 };
 
 }  // namespace mx::kernels

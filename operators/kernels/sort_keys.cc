@@ -8,9 +8,9 @@
 namespace mx::kernels {
 namespace {
 
-/// Fewer are sorted faster than a vector quicksort begins.
+/// Up to this number, std::sort is faster than the start of a vector quicksort.
 constexpr int64_t kFew = 24;
-/// Keys that a thread should have for itself.
+/// The least number of keys for each thread.
 constexpr int64_t kLeastPiece = 65536;
 constexpr int64_t kMergeGrain = 32768;
 
@@ -23,7 +23,7 @@ void sort_alone(const hwy::Sorter& sorter, K* keys, int64_t n) {
   }
 }
 
-/// How many of the first k keys of the merged order come from `left`.
+/// Returns how many of the first k keys of the merged order come from `left`.
 template <class K>
 int64_t split(const K* left, int64_t left_size, const K* right, int64_t right_size, int64_t k) {
   int64_t low = std::max(int64_t{0}, k - right_size), high = std::min(k, left_size);
@@ -38,7 +38,7 @@ int64_t split(const K* left, int64_t left_size, const K* right, int64_t right_si
   return low;
 }
 
-// Which comes next cannot be foreseen: no branches.
+// Without branches on which key comes next, because they could not be predicted.
 template <class K>
 void merge(const K* left, const K* left_end, const K* right, const K* right_end, K* out) {
   while (left != left_end && right != right_end) {
@@ -50,11 +50,11 @@ void merge(const K* left, const K* left_end, const K* right, const K* right_end,
   std::copy(right, right_end, std::copy(left, left_end, out));
 }
 
-/// Sorted pieces of `width` keys, two by two.
+/// Merges sorted pieces of `width` keys pairwise.
 template <class K>
 void merge_neighbours(const Keys<K>& from, Keys<K>& to, int64_t width) {
   const int64_t n = from.n;
-  // (A piece of the result never spans two pairs.)
+  // A piece of the result never spans two pairs.
   const int64_t grain = std::min(width, kMergeGrain);
   const int64_t pieces_of_a_pair = (2 * width + grain - 1) / grain;
   const int64_t pairs = (n + 2 * width - 1) / (2 * width);

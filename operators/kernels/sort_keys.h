@@ -1,8 +1,9 @@
-// Keys: unsigned numbers that order as elements do, alone or together with where the element stands, and
-// sorting them.
+// Sort keys: unsigned numbers whose order is that of the elements, alone or combined with the element's
+// index; and sorting them.
 //
-// Sorting itself is Highway's vector quicksort; on several threads, pieces of it are merged. Keys that are
-// equal are the same in every bit, so there is one sorted order and results depend on nothing else.
+// Keys are sorted by Highway's vector quicksort; several threads sort pieces, which are then merged. Equal
+// keys are identical in every bit, so only one sorted order exists and results do not depend on the number of
+// threads.
 #pragma once
 
 #include <hwy/base.h>
@@ -39,8 +40,8 @@ inline constexpr uint16_t kInfinityBits<bfloat16> = 0x7f80;
 template <class T>
 inline constexpr bool kOfFloating = kInfinityBits<T> != 0;
 
-/// Orders as the numbers, -0 before 0, and each NaN somewhere beyond the infinities. element_of_key() is its
-/// inverse.
+/// Returns a key with the order of the numbers: -0 before 0, and each NaN beyond one of the infinities.
+/// element_of_key() is the inverse.
 template <class T>
 BitsOf<T> raw_key(T value) {
   using Bits = BitsOf<T>;
@@ -61,7 +62,8 @@ T element_of_key(BitsOf<T> key) {
   }
 }
 
-/// NaN or -0: equal to what has other bits, or in another place than its raw key says.
+/// Returns true for NaN and -0: they equal elements with other bits, or their place differs from that of
+/// their raw key.
 template <class T>
 bool is_special(T value) {
   if constexpr (kOfFloating<T>) {
@@ -72,7 +74,8 @@ bool is_special(T value) {
   }
 }
 
-/// Equal for what is equal: -0 as 0, and all NaNs alike, behind everything else in either direction.
+/// Returns the same key for equal elements: -0 has the key of 0, and all NaNs have one key, which is last in
+/// either direction.
 template <class T>
 BitsOf<T> key_of(T value, bool descending) {
   using Bits = BitsOf<T>;
@@ -85,10 +88,10 @@ BitsOf<T> key_of(T value, bool descending) {
   return descending ? static_cast<Bits>(~key) : key;
 }
 
-/// A key and an index in one number. No two are equal.
+/// A key and an index in one number. The index makes all of them different.
 struct Packed64 {
   using Number = uint64_t;
-  static constexpr int64_t kMost = int64_t{1} << 32;  // elements
+  static constexpr int64_t kMost = int64_t{1} << 32;  // the largest number of elements
   static Number make(uint32_t key, int64_t index) {
     return uint64_t{key} << 32 | static_cast<uint64_t>(index);
   }
@@ -108,7 +111,7 @@ struct Packed128 {
   static bool same_key(const Number& a, const Number& b) { return a.hi == b.hi; }
 };
 
-/// Calls f with the packing that does for n elements of type T.
+/// Calls f with the smallest packing that suffices for n elements of type T.
 template <class T, class F>
 void visit_packed(int64_t n, F&& f) {
   if constexpr (sizeof(T) <= 4) {
@@ -117,7 +120,7 @@ void visit_packed(int64_t n, F&& f) {
   f(Packed128());
 }
 
-/// Numbers to sort; not initialised.
+/// An array of keys; not initialised.
 template <class K>
 struct Keys {
   explicit Keys(int64_t count) : n(count), data(new K[static_cast<size_t>(count)]) {}
@@ -130,10 +133,10 @@ struct Keys {
   std::unique_ptr<K[]> data;
 };
 
-/// Sorts, ascending. One thread at a time may use it; many keys are sorted on several.
+/// Sorts in ascending order, many keys on several threads. Thread-safety: one thread at a time.
 class KeySorter {
  public:
-  /// The first `count` keys only, without the rest being lost.
+  /// Sorts the `count` smallest keys to the front. The other keys follow in any order; none is lost.
   template <class K>
   void sort_first(Keys<K>& keys, int64_t count);
   template <class K>

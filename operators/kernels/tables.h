@@ -1,5 +1,5 @@
-// Between the entry points of elementwise operations and the files that hold their row functions. Each
-// returns null for what it does not have.
+// Connects the entry points of elementwise operations with the files of their row functions. Each function
+// returns null if its file has no row function for the arguments.
 #pragma once
 
 #include "operators/kernels/binary.h"
@@ -8,25 +8,26 @@
 
 namespace mx::kernels {
 
-/// The type that rows are computed in: the halves have none of their own.
+/// Returns the type in which rows are computed: f32 for f16 and bf16, otherwise the type itself.
 inline DType row_type(DType type) { return type == DType::f16 || type == DType::bf16 ? DType::f32 : type; }
 
-/// Exact in every instruction set (IEEE 754 or integers): the compiler makes the vectors.
+/// Functions with the same bits in every instruction set (IEEE 754 or integers); vectorised by the compiler.
 Row unary_exact_row(UnaryOp op, DType computing);
 Row binary_exact_row(BinaryOp op, DType computing);
-/// Written with explicit vectors.
+/// Functions written with explicit vectors.
 Row unary_f32_row(UnaryOp op);
 Row unary_f64_row(UnaryOp op);
 Row binary_vector_row(BinaryOp op, DType computing);
-/// RowPass::stream, where that gains.
+/// Functions for RowPass::stream, if non-temporal stores are faster.
 Row unary_stream_row(UnaryOp op, DType computing);
 Row binary_stream_row(BinaryOp op, DType computing);
-/// By the C library, element by element.
+/// Functions of the C library, element by element.
 Row unary_library_row(UnaryOp op, DType computing);
 Row binary_library_row(BinaryOp op, DType computing);
-/// x to the power of that exponent, of one operand; null where it is none of those that multiply.
+/// x to the power of `exponent`, as a function of one operand; null unless multiplications, divisions and
+/// roots compute it.
 Row power_row(DType computing, double exponent);
-/// condition (bool), a, b; and x, low, high.
+/// Operands: condition (bool), a, b; and x, low, high.
 Row where_row(DType type);
 Row clamp_row(DType type);
 

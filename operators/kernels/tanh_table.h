@@ -1,10 +1,10 @@
 // Piecewise polynomials for tanh(|x|) in float32, for vector units that look up 32 floats in one instruction.
 //
-// Four segments to the octave from 2^-4 to 16; the column is the low five bits of the bits of |x| shifted
-// right by 21. Row 0 is where the segment begins, rows 1 to 6 are the coefficients of powers of the distance
-// from there, fitted at Chebyshev points (largest relative error 1.3e-8). Everything below 2^-4 shares the
-// first segment, which begins at 0 and has an exact slope of 1, so that small values and zeros come out
-// exactly.
+// Each octave from 2^-4 to 16 has four segments. The column is the lowest five bits of the bits of |x|
+// shifted right by 21. Row 0 is the start of the segment; rows 1 to 6 are the coefficients of the powers of
+// the distance from it, fitted at Chebyshev points (largest relative error 1.3e-8). All |x| below 2^-4 share
+// the first segment, which begins at 0 and has a slope of exactly 1, so that zeros and small values are
+// exact.
 #pragma once
 
 namespace mx::kernels {

@@ -18,7 +18,7 @@ static_assert(sizeof(kUnaryNames) / sizeof(*kUnaryNames) == kUnaryOps);
 constexpr bool of_floating(UnaryOp op) { return op >= UnaryOp::exp && op <= UnaryOp::gelu_tanh; }
 constexpr bool to_bool(UnaryOp op) { return op >= UnaryOp::logical_not; }
 
-// The type that the row function reads.
+// Returns the type that the row function reads.
 DType computing_type(UnaryOp op, DType in) {
   if (in == DType::f16 || in == DType::bf16) return DType::f32;
   return of_floating(op) && !is_floating(in) ? DType::f32 : in;

@@ -1,11 +1,11 @@
 // Elementwise functions of one operand on the CPU.
 //
-// Every element's bits depend on its value and on the processor's instruction set alone: not on the layout,
-// the position, the number of threads, or whether the result is written in place.
+// The bits of an element of the result depend only on the operand's value and on the processor's instruction
+// set, not on the layout, the position, the number of threads, or whether the result is written in place.
 //
 // Accuracy of float32: within 2 units in the last place of the exact result; silu within 3, gelu within 5; a
-// quarter more on processors that do not multiply and add in one instruction. Of float64: within 4, except
-// gelu and gelu_tanh, whose far negative tails amplify the rounding of the exponent. float16 and bfloat16 are
+// quarter more on processors without fused multiply-add. Of float64: within 4, except gelu and gelu_tanh for
+// large negative numbers, where the rounding error of the exponent is amplified. float16 and bfloat16 are
 // computed in float32 and rounded once. Special values are those of C's <cmath>. Integers wrap on overflow:
 // abs and neg of the smallest value are that value.
 #pragma once
@@ -17,18 +17,18 @@
 namespace mx::kernels {
 
 enum class UnaryOp : uint8_t {
-  // Same type; of bool where that has a meaning (see unary_supports).
+  // The result has the operand's type. bool only if the operation has a meaning for it (see unary_supports).
   copy,
   neg,
   abs,
-  sign,  ///< -1, 0, 1; NaN of NaN
+  sign,  ///< -1, 0, 1; NaN for NaN
   square,
-  relu,  ///< max(x, 0); NaN of NaN
+  relu,  ///< max(x, 0); NaN for NaN
   floor,
   ceil,
   round,  ///< to nearest, ties to even
   trunc,
-  // Floating point; integers and bool are converted to float32 first.
+  // The result is of floating point; integers and bool are converted to float32 first.
   exp,
   exp2,
   expm1,
@@ -60,9 +60,9 @@ enum class UnaryOp : uint8_t {
   silu,       ///< x * sigmoid(x)
   gelu,       ///< x * (1 + erf(x / sqrt(2))) / 2
   gelu_tanh,  ///< x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2
-  // Integers and bool.
-  bitwise_not,  ///< of bool: not
-  // Any type in, bool out.
+  // Integers and bool:
+  bitwise_not,  ///< for bool: not
+  // Any type as operand; the result is bool:
   logical_not,
   isnan,
   isinf,
@@ -72,16 +72,16 @@ enum class UnaryOp : uint8_t {
 
 inline constexpr int kUnaryOps = static_cast<int>(UnaryOp::signbit) + 1;
 
-/// "exp", ...
+/// Returns the name: "exp", ...
 const char* to_string(UnaryOp op);
 
-/// Whether the operation takes elements of this type.
+/// Returns true if the operation accepts elements of this type.
 bool unary_supports(UnaryOp op, DType in);
-/// The type of its result.
+/// Returns the type of the operation's result.
 DType unary_result(UnaryOp op, DType in);
 
-/// out[i] = op(in[i]). Same shape, out.dtype == unary_result(op, in.dtype); out may be the same elements as
-/// in, in the same order, but must not overlap it otherwise. Runs on several threads when large. Throws
+/// out[i] = op(in[i]). Same shape, out.dtype == unary_result(op, in.dtype). out may be the same elements as
+/// in, in the same order, but must not overlap it otherwise. Runs on several threads if large. Throws
 /// InvalidArgument.
 void unary(UnaryOp op, const Tensor& out, const Tensor& in);
 

@@ -1,5 +1,5 @@
-// Functions of one operand that every instruction set computes alike. Plain loops: the compiler makes vectors
-// of them once for each instruction set, and cannot change a bit.
+// Functions of one operand with the same bits in every instruction set. They are plain loops, which the
+// compiler vectorises once for each instruction set without changing a bit.
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
 
-// Arithmetic that wraps: in the unsigned type of the same width.
+// Wrapping arithmetic, in the unsigned type of the same width.
 template <class T>
 using Wrapping = typename std::conditional_t<std::is_floating_point_v<T>, std::type_identity<T>,
                                              std::make_unsigned<T>>::type;
@@ -64,7 +64,7 @@ struct Square {
     if constexpr (std::is_floating_point_v<T>) {
       return x * x;
     } else {
-      // 64 bits, as narrower unsigned types would be promoted to int, which overflows.
+      // 64 bits, because narrower unsigned types would be promoted to int, which overflows.
       const auto wide = static_cast<uint64_t>(static_cast<Wrapping<T>>(x));
       return static_cast<T>(static_cast<Wrapping<T>>(wide * wide));
     }
@@ -159,7 +159,7 @@ struct SignBit {
     }
   }
 };
-// What integers have only one answer to.
+// Predicates with the same answer for every integer.
 struct Never {
   template <class T>
   static HWY_INLINE uint8_t of(T) {
@@ -178,7 +178,7 @@ void row(void* out, const void* const* in, int64_t n) {
   using To = decltype(F::of(T{}));
   To* const to = static_cast<To*>(out);
   const T* const x = static_cast<const T*>(in[0]);
-  // Either the same elements or none: no element depends on one that was written before it.
+  // The arrays are the same or do not overlap: no element depends on one that was written before it.
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) to[i] = F::of(x[i]);
 }
@@ -248,7 +248,7 @@ Row find_unary(UnaryOp op, DType computing) {
       break;
   }
   if (computing != DType::bool_) return nullptr;
-  // The bytes 0 and 1.
+  // bool: the bytes 0 and 1.
   if (op == UnaryOp::bitwise_not || op == UnaryOp::logical_not) return row<LogicalNot, uint8_t>;
   if (op == UnaryOp::neg || op == UnaryOp::sign) return nullptr;
   return find_any<uint8_t>(op);

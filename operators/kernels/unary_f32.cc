@@ -12,14 +12,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
 
-/// In float: F of math_f32-inl.h.
+/// F of math_f32-inl.h, in float.
 template <class F>
 struct Single {
   using D = hn::ScalableTag<float>;
   static HWY_INLINE hn::Vec<D> of(D d, hn::Vec<D> x) { return patched<F>(d, x); }
 };
 
-/// In double, rounded once: F of math-inl.h.
+/// F of math-inl.h, in double, rounded once.
 template <class F>
 struct Doubled {
   using Wide = hn::ScalableTag<double>;
@@ -39,7 +39,7 @@ void row_f32(void* out, const void* const* in, int64_t n) {
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) hn::StoreU(F::of(d, hn::LoadU(d, x + i)), d, to + i);
   if (i == n) return;
-  // The rest through the same instructions.
+  // The remainder goes through the same instructions.
   HWY_ALIGN float rest[hn::MaxLanes(d)];
   for (int64_t k = 0; k < lanes; ++k) rest[k] = i + k < n ? x[i + k] : 1.f;
   hn::Store(F::of(d, hn::Load(d, rest)), d, rest);
@@ -58,7 +58,7 @@ void stream_f32(void* out, const void* const* in, int64_t n) {
   }
 }
 
-// Functions whose results take about as long to store as to compute.
+// Functions for which storing the results takes about as long as computing them.
 Row find_f32_stream(UnaryOp op) {
   switch (op) {
     case UnaryOp::exp:

@@ -20,7 +20,7 @@ void row_f64(void* out, const void* const* in, int64_t n) {
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) hn::StoreU(patched<F>(d, hn::LoadU(d, x + i)), d, to + i);
   if (i == n) return;
-  // The rest through the same instructions.
+  // The remainder goes through the same instructions.
   HWY_ALIGN double rest[hn::MaxLanes(d)];
   for (int64_t k = 0; k < lanes; ++k) rest[k] = i + k < n ? x[i + k] : 1.0;
   hn::Store(patched<F>(d, hn::Load(d, rest)), d, rest);

@@ -1,4 +1,4 @@
-// The different elements of an array.
+// The distinct elements of an array.
 #include <algorithm>
 #include <numeric>
 
@@ -12,7 +12,7 @@
 namespace mx::kernels {
 namespace {
 
-/// The keys of all elements, with their row-major indices.
+/// Returns the keys of all elements, with their row-major indices.
 template <class P, class T>
 Keys<typename P::Number> keys_of(const Tensor& source) {
   Keys<typename P::Number> keys(source.numel());
@@ -29,7 +29,7 @@ Keys<typename P::Number> keys_of(const Tensor& source) {
   return keys;
 }
 
-/// target[i] = value(i) for a target of indices of rank 1.
+/// target[i] = value(i), for a target of indices of rank 1.
 template <class F>
 void write_indices(const Tensor& target, int64_t n, int64_t largest, const char* op, const F& value) {
   detail::check_index_target(target, largest, "indices", op);
@@ -52,7 +52,7 @@ Unique::Unique(const Tensor& source) : source_(source) {
       using P = decltype(packing);
       Keys<typename P::Number> keys = keys_of<P, T>(source);
       KeySorter().sort(keys);
-      // How many begin in each piece, then where they go.
+      // Counts the distinct elements that begin in each piece, then computes where each piece writes them.
       const int64_t pieces = (n + kLoopGrain - 1) / kLoopGrain;
       std::vector<int64_t> begun(static_cast<size_t>(pieces) + 1);
       const auto begins = [&](int64_t i) { return i == 0 || !P::same_key(keys[i], keys[i - 1]); };

@@ -23,14 +23,14 @@ double scalar(const char* op, const char* what, const Tensor& t) {
   return t.dtype == f32 ? static_cast<double>(*t.as<float>()) : *t.as<double>();
 }
 
-/// Where each tensor begins in the sequence of all elements.
+/// Returns where each tensor begins in the sequence of all elements.
 std::vector<int64_t> starts_of(std::span<const Tensor> tensors) {
   std::vector<int64_t> starts{0};
   for (const Tensor& t : tensors) starts.push_back(starts.back() + t.numel());
   return starts;
 }
 
-/// Calls body(tensor, first, n) for the parts of tensors in elements [begin, end) of the sequence.
+/// Calls body(tensor, first, n) for each part of a tensor within elements [begin, end) of the sequence.
 template <class Body>
 void for_each_part(const std::vector<int64_t>& starts, int64_t begin, int64_t end, const Body& body) {
   auto at = static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), begin) - starts.begin()) - 1;
@@ -55,7 +55,8 @@ void check_list(const char* op, const char* what, std::span<const Tensor> list,
   }
 }
 
-/// The same for every rule: rule(i, w, g, state0, state1, n) on runs of parameter i that fit the caches.
+/// The loop of every rule: calls rule(i, w, g, state0, state1, n) on runs of parameter i that fit into the
+/// caches.
 template <class T, class Rule>
 void update_as(const UpdateLists& lists, std::span<const Tensor> state0, std::span<const Tensor> state1,
                const Rule& rule) {
@@ -103,7 +104,7 @@ detail::GradientRule gradient_rule(const char* op, const UpdateCommon& common, b
   return {maximize ? -scale : scale, common.clip, common.weight_decay};
 }
 
-/// The number of each parameter's step, or one for all, or none where nobody says.
+/// Returns the step number of each parameter, or one number for all, or none without counts and step.
 std::vector<double> step_numbers(const char* op, size_t parameters, const Tensor* step,
                                  const UpdateCommon& common) {
   std::vector<double> numbers;
@@ -135,7 +136,7 @@ void count(const UpdateCommon& common, const std::vector<double>& numbers) {
     common.counts->as<double>()[common.rows.empty() ? static_cast<int64_t>(i) : common.rows[i]] = numbers[i];
 }
 
-/// One rule for all parameters, or one for each: make(t).
+/// Returns make(t) for each step number t: one rule for all parameters, or one for each.
 template <class Make>
 auto rules_for(const std::vector<double>& numbers, const Make& make) {
   std::vector<decltype(make(1.0))> rules;

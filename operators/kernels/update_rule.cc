@@ -22,7 +22,7 @@ template <class D, class V = hn::Vec<D>>
 HWY_INLINE V gradient_of(D d, const GradientRule& rule, V g, V w) {
   g = hn::Mul(g, set(d, rule.scale));
   if (rule.clip > 0) {
-    // A NaN stays one; which operand a minimum returns for it depends on the instruction set.
+    // A NaN must stay NaN, but the operand that a minimum returns for NaN depends on the instruction set.
     const V limit = set(d, rule.clip), limited = hn::Max(hn::Neg(limit), hn::Min(limit, g));
     g = hn::IfThenElse(hn::IsNaN(g), g, limited);
   }

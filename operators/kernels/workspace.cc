@@ -23,7 +23,7 @@ void* thread_workspace(size_t bytes) {
   Buffer& buffer = mx::detail::thread_kept<Buffer, Buffer>();
   if (bytes > buffer.bytes) {
     const size_t rounded = (bytes + 4095) / 4096 * 4096;
-    std::free(buffer.data);  // first, so that the two are never held together
+    std::free(buffer.data);  // first, so that both buffers are never held together
     buffer.bytes = 0;
     buffer.data = std::aligned_alloc(kAlignment, rounded);
     MX_CHECK(buffer.data != nullptr, OutOfMemory, "[workspace] expected ", rounded,

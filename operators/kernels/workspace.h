@@ -5,10 +5,10 @@
 
 namespace mx::kernels {
 
-/// At least `bytes` bytes, aligned to 64, of this thread; valid until the thread's next call. Kept for the
-/// next one, so that a steady state allocates nothing. The contents are undefined. A caller must not run
-/// other kernels while it uses the memory: no parallel_for in between. May be called by destructors that run
-/// at the thread's end, and after them. Throws OutOfMemory.
+/// Returns at least `bytes` bytes of the calling thread's memory, aligned to 64, with undefined contents. The
+/// memory is valid until the thread's next call, which reuses it, so that a steady state allocates nothing.
+/// Precondition: the caller runs no other kernels, and hence no parallel_for, while it uses the memory. May
+/// be called by destructors that run at the thread's end, and after them. Throws OutOfMemory.
 void* thread_workspace(size_t bytes);
 
 }  // namespace mx::kernels
