@@ -95,8 +95,8 @@ struct Operator {
   /// True if every array that `gradient` sets is new or belongs to the context. False if it may set an array
   /// that other code keeps, which the backward pass must not overwrite.
   bool gradient_gives_new = true;
-  /// Replaces the kernel: runs at the call, and makes the outputs that infer() declared by calling other
-  /// operators.
+  /// Replaces the kernel: runs at the call, and calls other operators to make the outputs that infer()
+  /// declared.
   std::vector<NDArray> (*compose)(const Attrs& attrs, std::span<const NDArray> inputs) = nullptr;
   /// Returns samples that vary every attribute and the shapes that matter. Null for the families of this
   /// source tree; their samples are in a library that only tests and benchmarks link

@@ -10,8 +10,8 @@
 
 namespace mx {
 
-/// Returns for each element of x, as bool, if it is an element of `test`, which may have any shape; the
-/// opposite if `invert` is set.
+/// Returns an array of bool of x's shape: true for elements of x that are in `test`, or, if `invert` is set,
+/// for elements that are not. `test` may have any shape.
 NDArray isin(const Arg& x, const NDArray& test, bool invert = false);
 NDArray union1d(const Arg& a, const NDArray& b);      ///< in a or b
 NDArray intersect1d(const Arg& a, const NDArray& b);  ///< in both
