@@ -1,4 +1,4 @@
-// Several index arrays at once, masks, and what a[indices] calls.
+// Indexing with several index arrays, masks, and the functions that a[indices] calls.
 #include "engine/base/check.h"
 #include "ndarray/hooks.h"
 #include "ndarray/kernels/copy.h"
@@ -23,7 +23,7 @@ bool widens(const Shape& from, const Shape& to, const char* op) {
 
 // gather_nd and put_nd
 
-/// The shape of x[indices], where the indices are the inputs from `first` on.
+/// Returns the shape of x[indices]; the indices are the inputs from `first` on.
 Shape indexed_shape(InferContext& c, size_t first, const Shape& axes, int64_t position) {
   std::vector<Tensor> indices;
   for (size_t i = first; i < c.inputs(); ++i) {
@@ -164,7 +164,7 @@ const Operator kMaskedScatter = {
     .in_place = 1,
     .sized_by_values = true};
 
-/// How many elements a mask chooses: waits for it.
+/// Returns the number of elements that a mask selects. Waits for the mask.
 int64_t count_of(const NDArray& mask, std::source_location where) {
   return call(kMaskCount, {}, {mask, where}).item<int64_t>();
 }
@@ -175,7 +175,7 @@ std::vector<NDArray> with_indices(std::vector<NDArray> inputs, std::span<const N
   return inputs;
 }
 
-/// The dimensions that have an array, and those arrays.
+/// Returns the arrays of indices, and sets `axes` to their dimensions.
 std::vector<NDArray> split(const detail::AdvancedIndex& index, Shape& axes) {
   std::vector<NDArray> arrays;
   for (size_t i = 0; i < index.indices.size(); ++i) {
@@ -188,7 +188,8 @@ std::vector<NDArray> split(const detail::AdvancedIndex& index, Shape& axes) {
   return arrays;
 }
 
-/// The mask of an index that is nothing else, as arrays of positions.
+/// Returns the index with its mask replaced by arrays of positions. Precondition: the index has a mask and no
+/// other arrays.
 detail::AdvancedIndex with_positions(const detail::AdvancedIndex& index) {
   detail::AdvancedIndex result;
   result.base = index.base;
@@ -227,13 +228,13 @@ Shape hook_gather_shape(const detail::AdvancedIndex& index) {
 
 void hook_put(const detail::AdvancedIndex& index, const NDArray& values, std::source_location where) {
   NDArray base = index.base;
-  // Leading dimensions of 1 are in nobody's way, as in other assignments.
+  // Leading dimensions of size 1 are dropped, as in other assignments.
   NDArray source = values.to(base.context(), where);
   const int rank = hook_gather_shape(index).rank();
   while (source.rank() > rank && source.shape()[0] == 1) source = source.squeeze(0);
   if (index.mask.defined()) {
     if (source.numel() == 1) {
-      // Neither positions nor their number matter: one pass over the array.
+      // For a single value the positions are not needed: one pass over the array with where() is enough.
       Shape wide = index.mask.shape();
       while (index.mask_axis + wide.rank() < base.rank()) wide.push_back(1);
       const NDArray inputs[] = {index.mask.reshape(wide), source.to(base.dtype(), where).reshape({}), base};

@@ -35,7 +35,7 @@ NDArray diag(const Arg& x, int64_t k) {
   MX_CHECK(k != INT64_MIN && !__builtin_add_overflow(length, std::abs(k), &size), InvalidArgument,
            "[diag] expected a diagonal of a matrix that can be addressed, got ", k);
   checked_numel({size, size}, size_of(a.dtype()), "diag");
-  // columns[j] is the element that the diagonal has in column j.
+  // columns[j] is the element of the diagonal in column j.
   const NDArray columns = pad(x, {std::max<int64_t>(k, 0), std::max<int64_t>(-k, 0)});
   const NDArray place = arange(0, size, 1, i64, a.context(), x.where);
   const NDArray on_diagonal = equal(sub({place, x.where}, place.expand_dims(1)), k);

@@ -1,7 +1,7 @@
-// AxisList: axes as attributes keep them. Internal.
+// AxisList: a compact list of axes for attributes. Internal.
 //
-// A Shape holds its numbers in 104 bytes, because sizes need 64 bits each. Attributes of up to 48 bytes lie
-// inside Attrs without an allocation, and axes need 16 bits each: the attributes of a reduction fit.
+// A Shape takes 104 bytes, because sizes need 64 bits each. Attrs stores attributes of up to 48 bytes without
+// an allocation. Axes need only 16 bits each, so with an AxisList the attributes of a reduction fit.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace mx::detail {
 class AxisList {
  public:
   AxisList() = default;
-  /// Throws InvalidArgument for numbers beyond 16 bits, which are axes of no array.
+  /// Throws InvalidArgument for a number that does not fit 16 bits; no array has such an axis.
   AxisList(const Shape& axes);
   AxisList(std::initializer_list<int64_t> axes)
       : AxisList(Shape(std::span<const int64_t>(axes.begin(), axes.size()))) {}
@@ -31,7 +31,7 @@ class AxisList {
   int16_t axes_[kMaxRank]{};
 };
 
-// A field of attributes, as a Shape is.
+// Makes an AxisList usable as a field of attributes; other code sees it as a Shape.
 inline AttrValue attr_to_value(const AxisList& value) { return attr_to_value(Shape(value)); }
 inline void attr_from_value(AxisList& target, const AttrValue& value, const char* name) {
   Shape axes;

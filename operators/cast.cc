@@ -9,7 +9,7 @@ void infer(InferContext& c) { c.output(c.shape(0), c.attr<CastAttrs>().dtype); }
 
 void run(const KernelArgs& args) { kernels::copy(args.out[0], args.in[0]); }
 
-// (Converted to the type of x on the way.)
+// set() converts the head to the type of x.
 void gradient(GradientContext& g) { g.set(0, g.head()); }
 
 const Operator kCast = {.kernel = {"cast", run, nullptr, 4096},

@@ -1,5 +1,5 @@
-// Conversion to another type as an operator with a record, for graphs and for finding it by name. It gives
-// what NDArray::to(dtype) gives.
+// Conversion to another type as an operator with a record, so that graphs can hold it and it can be found by
+// name. The values are those of NDArray::to(dtype).
 #pragma once
 
 #include "operators/operator.h"
@@ -14,9 +14,9 @@ struct CastAttrs {
   }
 };
 
-/// Floating-point numbers to integers: towards 0, what does not fit becomes the nearest that does, and NaN 0;
-/// integers to narrower ones: modulo their range; to bool: is it not 0? The gradient goes back in the type of
-/// x. A new array, even of the same type.
+/// Converts x to `dtype`; returns a new array, even if the type is the same.
+/// Floating point to integers: rounds towards 0, saturates at the limits of the type, and NaN becomes 0.
+/// Integers to narrower integers: wraps. To bool: true if not 0. The gradient has the type of x.
 NDArray cast(const Arg& x, DType dtype);
 
 }  // namespace mx

@@ -1,10 +1,10 @@
-// CloneScope: how a module of any type, also one that a program defines, is copied with parameters of its
-// own. Internal.
+// CloneScope: deep copies of modules of any type, also of types that a program defines: the copy has
+// parameters of its own. Internal.
 //
 // Copying a handle (a Parameter, a module) shares what it refers to. While a CloneScope lives, copying one on
-// the same thread makes a new object instead. A second copy of the same original gives that new object again.
-// So the ordinary copy constructor of a struct copies everything that its members refer to, each once, and
-// what was shared among the originals is shared among the copies.
+// the same thread makes a new object instead. A second copy of the same original returns that new object
+// again. So the ordinary copy constructor of a struct copies every object that its members refer to exactly
+// once, and objects that the originals shared are shared among the copies.
 #pragma once
 
 #include <memory>
@@ -21,11 +21,11 @@ class CloneScope {
   CloneScope(const CloneScope&) = delete;
   CloneScope& operator=(const CloneScope&) = delete;
 
-  /// The scope of this thread; null if copies share.
+  /// Returns the innermost scope of this thread; null outside of any scope, where copies share.
   static CloneScope* active() { return current; }
 
-  /// Returns the copy of `original`. The first call makes an empty T, registers it, and fills it by
-  /// set(made, original): an object that refers back to itself finds its copy.
+  /// Returns the copy of `original`. The first call makes an empty T, registers it, and then fills it by
+  /// set(made, original). Because it is registered first, an object that refers to itself finds its copy.
   template <class T, class Set>
   std::shared_ptr<T> copy_of(const std::shared_ptr<T>& original, const Set& set) {
     if (original == nullptr) return nullptr;
@@ -33,7 +33,7 @@ class CloneScope {
       return std::static_pointer_cast<T>(found->second);
     auto made = std::make_shared<T>();
     copies_.emplace(original.get(), made);
-    copies_.emplace(made.get(), made);  // copying the copy gives it again
+    copies_.emplace(made.get(), made);  // copying the copy returns it again
     originals_.push_back(original);
     set(*made, *original);
     return made;

@@ -8,20 +8,21 @@
 namespace mx {
 namespace {
 
-/// The type in which two arrays are compared: integers and floating point meet in f64, which holds more
-/// integers than f32 does.
+/// Returns the type in which two arrays are compared. An integer and a floating-point array are compared in
+/// f64, which represents more integers exactly than f32.
 DType compared_type(DType a, DType b) {
   if (a == b) return a;
   return is_floating(a) != is_floating(b) ? f64 : promote(a, b);
 }
 
-/// The type in which differences are taken.
+/// Returns the type in which differences are computed.
 DType difference_type(DType a, DType b) {
   const DType type = promote(a, b);
   return !is_floating(type) || is_floating(a) != is_floating(b) ? f64 : promote(type, f32);
 }
 
-/// A number next to an array of floating point takes its type, as in arithmetic; next to integers it is f64.
+/// Returns the operand as an array. A number next to a floating-point array takes the type of that array, as
+/// in arithmetic; next to integers it is f64.
 NDArray compared_operand(const Operand& x, const Operand& other) {
   if (x.is_array()) return x.array();
   MX_CHECK(other.is_array(), InvalidArgument,
@@ -41,7 +42,7 @@ NDArray isclose(const Operand& a, const Operand& b, const Tolerance& tolerance) 
   const std::source_location place = a.is_array() ? a.where() : b.where();
   const DType type = difference_type(x.dtype(), y.dtype());
   const bool whole = !is_floating(x.dtype()) && !is_floating(y.dtype());
-  const NDArray same = equal({x, place}, y);  // of integers exactly, beyond 2^53 too
+  const NDArray same = equal({x, place}, y);  // exact for integers, also above 2^53
   x = x.to(type, place);
   y = y.to(type, place);
   const NDArray margin = add({abs({y, place}) * tolerance.rtol, place}, tolerance.atol);

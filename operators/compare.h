@@ -1,4 +1,4 @@
-// Are arrays equal, or nearly so? As numpy.isclose, allclose and array_equal.
+// Comparisons for equality, exact or within a tolerance: numpy.isclose, allclose and array_equal.
 #pragma once
 
 #include "operators/operand.h"
@@ -10,17 +10,17 @@ namespace mx {
 struct Tolerance {
   double rtol = 1e-5;      ///< relative to the magnitude of the second operand
   double atol = 1e-8;      ///< absolute
-  bool equal_nan = false;  ///< does NaN equal NaN?
+  bool equal_nan = false;  ///< if true, NaN equals NaN
 };
 
-/// |a - b| <= atol + rtol * |b|, element by element: bool, shapes broadcast. Equal infinities are close,
-/// others are not; NaN is close to nothing without equal_nan. Integers are compared in f64, f16 and bf16 in
-/// f32. Throws InvalidArgument for a tolerance that is negative or NaN.
+/// Returns |a - b| <= atol + rtol * |b|, element by element, as bool; shapes broadcast. An infinity is close
+/// only to an equal infinity. NaN is close to nothing, unless equal_nan is set. Integers are compared in f64,
+/// f16 and bf16 in f32. Throws InvalidArgument for a tolerance that is negative or NaN.
 NDArray isclose(const Operand& a, const Operand& b, const Tolerance& tolerance = {});
-/// Are all elements close? Waits. True for arrays without elements.
+/// Returns true if all elements are close; true for arrays without elements. Waits for the arrays.
 bool allclose(const Operand& a, const Operand& b, const Tolerance& tolerance = {});
-/// Do both have one shape and equal elements? Waits, unless the shapes differ. Types may differ: an integer
-/// and a floating-point array are compared in f64.
+/// Returns true if both have the same shape and equal elements. Waits, unless the shapes differ. Types may
+/// differ: an integer and a floating-point array are compared in f64.
 bool array_equal(const Arg& a, const NDArray& b, bool equal_nan = false);
 
 }  // namespace mx

@@ -1,4 +1,4 @@
-// Operators from user code, inside the tree or outside.
+// Operators defined by user code, inside or outside of this source tree.
 //
 //   struct Axpy : CustomOp {
 //     double a = 1;                                   // attributes are members, listed in fields()
@@ -11,24 +11,22 @@
 //   };
 //   NDArray z = custom<Axpy>({x, y}, {{"a", 2.0}});
 //
-// What the struct has:
-//   record()      the name, the documentation, the inputs; and whatever else of Operator it wants to say
+// Members of the struct:
+//   record()      returns the name, the documentation and the inputs. It may set other fields of Operator
 //                 (outputs, updates, in_place, work, samples, dtypes, kernel.direct_work ...).
-//   infer(c)      shapes and types of the outputs, from those of the inputs; throws for what does not fit.
+//   infer(c)      sets shapes and types of the outputs from those of the inputs; throws if they do not fit.
 //   and one or more of
-//   forward(args)       a kernel of the CPU and of virtual devices; runs in the engine, in any thread
-//   forward_cuda(args)  a kernel of a GPU, which enqueues on args.device->native_stream()
-//   compose(inputs)     instead of kernels: std::vector<NDArray> from a span of NDArray, by calling other
+//   forward(args)       the kernel for the CPU and for virtual devices; runs in the engine, in any thread
+//   forward_cuda(args)  the kernel for a GPU; enqueues on args.device->native_stream()
+//   compose(inputs)     replaces kernels: makes std::vector<NDArray> from a span of NDArray by calling other
 //                       operators; runs at the call, on any device
-//   gradient(g)   sets d(loss)/d(input i) in a GradientContext; may be left out. It may look at all inputs
-//   and
-//                 outputs; record() can say which it needs (Operator::gradient_uses), and others are not
-//                 kept.
+//   gradient(g)   sets d(loss)/d(input i) in a GradientContext; optional. It may read all inputs and
+//                 outputs. If record() sets Operator::gradient_uses, only the listed values are kept.
 // All are const: one object holds the attributes of one call and is copied with it.
 //
-// An exception of any type out of forward() or compose() becomes the error of the outputs, one out of infer()
-// is thrown by the call as InvalidArgument or what it was. The operator is in the registry, with the name,
-// from its first call on, or from register_custom<Op>() on: graphs and files find it there.
+// An exception of any type that leaves forward() or compose() becomes the error of the outputs. An exception
+// that leaves infer() is thrown by the call, as InvalidArgument or as its own type. The first call, or
+// register_custom<Op>(), puts the operator into the registry, where graphs and files find it by name.
 #pragma once
 
 #include <concepts>
@@ -42,7 +40,7 @@
 
 namespace mx {
 
-/// The base of all of them; without members of its own.
+/// The base class of custom operators; it has no data members.
 struct CustomOp {
   template <class V>
   static void fields(V&&) {}
@@ -102,13 +100,13 @@ Operator make_custom() {
   return op;
 }
 
-/// The only output; throws InvalidArgument when there are others.
+/// Returns the only output. Throws InvalidArgument if there are more.
 NDArray only_output(const Operator& op, std::vector<NDArray> outputs);
 
 }  // namespace detail
 
-/// The operator's record, put into the registry now if it is not there yet. Throws InvalidArgument when
-/// another operator has the name.
+/// Returns the operator's record. The first call puts it into the registry, and throws InvalidArgument if
+/// another operator has the same name.
 template <class Op>
 const Operator& register_custom() {
   static const Operator op = detail::make_custom<Op>();
@@ -117,8 +115,8 @@ const Operator& register_custom() {
   return op;
 }
 
-/// Calls it with attributes by name; those that are not named have the values of a default-constructed Op.
-/// Throws InvalidArgument for names and types of attributes that it does not have.
+/// Calls the operator with attributes by name. Attributes that are not named have the values of a
+/// default-constructed Op. Throws InvalidArgument for an attribute of an unknown name or of the wrong type.
 template <class Op>
 std::vector<NDArray> custom_all(const std::vector<NDArray>& inputs, const AttrMap& attrs = {},
                                 std::source_location where = std::source_location::current()) {

@@ -13,14 +13,15 @@
 namespace mx {
 namespace {
 
-// A dimension's name: a letter's code, or kFirstEllipsis + its distance from the end for one of "...".
+// A label names a dimension: the code of a letter, or for a dimension of "..." kFirstEllipsis plus its
+// distance from the end.
 constexpr int kFirstEllipsis = 128, kLabels = kFirstEllipsis + kMaxRank;
 using Labels = std::vector<int>;
 using LabelSet = std::bitset<kLabels>;
 
 struct Term {
   NDArray array;
-  Labels labels;  // one per dimension, each once
+  Labels labels;  // one per dimension, all different
 };
 
 struct Equation {
@@ -36,8 +37,8 @@ std::string label_text(int label) {
   return label < kFirstEllipsis ? std::string("'") + static_cast<char>(label) + "'" : "'...'";
 }
 
-/// The labels of one operand of that rank, or of the result (`rank` -1). In an operand "..." stands for the
-/// dimensions that have no letter, and `ellipsis` becomes the largest number of those; in the result it
+/// Returns the labels of one operand of rank `rank`, or of the result if `rank` is -1. In an operand, "..."
+/// stands for the dimensions without a letter, and `ellipsis` is raised to their number. In the result, "..."
 /// stands for `ellipsis` dimensions.
 Labels parse_labels(const std::string& text, const std::string& all, int rank, int& ellipsis) {
   Labels labels;
@@ -103,7 +104,7 @@ Equation parse_equation(const std::string& subscripts, std::span<const NDArray> 
              label_text(label), again ? " once behind '->'" : " before '->' too", ", got \"", subscripts,
              '"');
   }
-  // As NumPy: dimensions of "..." are not summed because the result leaves them out.
+  // As in NumPy, dimensions of "..." are never summed, so a result without them is an error.
   const bool dropped = ellipsis > 0 && text.substr(arrow + 2).find("...") == std::string::npos;
   MX_CHECK(!dropped, InvalidArgument, "[einsum] expected '...' behind '->' as before it, got \"", subscripts,
            '"');
@@ -127,8 +128,8 @@ std::array<int64_t, kLabels> sizes_of(const Equation& equation, std::span<const 
   return sizes;
 }
 
-/// The operand with each label once: a repeated label becomes a diagonal, and a dimension of 1 that
-/// broadcasts is dropped.
+/// Returns the operand with each label once: a repeated label becomes a diagonal, and a dimension of size 1
+/// that broadcasts is dropped.
 Term prepared_term(const NDArray& operand, const Labels& labels, const std::array<int64_t, kLabels>& sizes,
                    const std::string& subscripts) {
   Term term{operand, labels};
@@ -156,7 +157,7 @@ Term prepared_term(const NDArray& operand, const Labels& labels, const std::arra
   return term;
 }
 
-/// The sum over the dimensions whose labels are not kept.
+/// Returns the sum over the dimensions whose labels are not kept.
 Term summed(const Term& term, const LabelSet& kept, std::source_location where) {
   Axes axes;
   Labels rest;
@@ -173,8 +174,8 @@ Term summed(const Term& term, const LabelSet& kept, std::source_location where) 
   return {sum({term.array, where}, axes, false, type), rest};
 }
 
-/// The term with its dimensions in the order of `labels`, which holds all of its labels. A label that the
-/// term lacks becomes a dimension of size 1.
+/// Returns the term with its dimensions in the order of `labels`, which must contain all labels of the term.
+/// A label that the term lacks becomes a dimension of size 1.
 NDArray arranged(const Term& term, const Labels& labels) {
   Shape order;
   for (int label : labels) {
@@ -193,7 +194,7 @@ int64_t size_of_labels(const Labels& labels, const std::array<int64_t, kLabels>&
   return product;
 }
 
-/// The product of two terms, summed over the labels that both have and that are not kept.
+/// Returns the product of two terms, summed over the labels that both have and that are not kept.
 Term contracted(Term a, Term b, const LabelSet& kept, const std::array<int64_t, kLabels>& sizes,
                 std::source_location where) {
   LabelSet in_a, in_b;
@@ -230,7 +231,7 @@ Term contracted(Term a, Term b, const LabelSet& kept, const std::array<int64_t, 
   return {product.reshape(shape, where), result};
 }
 
-/// The number of multiplications that a pair needs.
+/// Returns the number of multiplications that a pair of terms needs.
 double pair_cost(const Term& a, const Term& b, const std::array<int64_t, kLabels>& sizes) {
   double cost = 1;
   for (int label : a.labels) cost *= static_cast<double>(sizes[static_cast<size_t>(label)]);

@@ -1,21 +1,21 @@
-// einsum: products and sums of arrays by the names of their dimensions.
+// einsum: sums of products of arrays, written with a letter for each dimension.
 //
 //   einsum("ij,jk->ik", a, b)       // a product of matrices
 //   einsum("bij,bjk->bik", a, b)    // of each pair of them
 //   einsum("ii", a)                 // a trace
 //   einsum("...i,i->...", a, v)     // with every vector of a
 //
-// A letter names a dimension, the same letter the same size (1 broadcasts). Letters behind "->" are kept, in
-// that order; the products are summed over the others. Without "->" the letters that come once are kept, in
-// the order of their codes (capitals first). "..." stands for any number of dimensions, which broadcast.
-// Spaces mean nothing. As numpy.einsum.
+// A letter names a dimension. Dimensions with the same letter must have the same size; size 1 broadcasts. The
+// letters after "->" are the dimensions of the result, in that order; the products are summed over all other
+// letters. Without "->" the result has the letters that occur once, in the order of their codes (capitals
+// first). "..." stands for any number of dimensions, which broadcast. Spaces are ignored. As numpy.einsum.
 //
-// Two operands that share a summed letter are multiplied by matmul; of more than two, the pair with the
-// fewest products is multiplied first. So sums may be added in another order than in a plain loop. Types are
-// promoted and results have that type: integers wrap, bool is "or of ands". Where nothing is computed
-// ("ij->ji") the result is a view of the operand.
+// Two operands that share a summed letter are multiplied by matmul. Of more than two operands, the pair with
+// the fewest multiplications comes first. So sums may be added in another order than in a plain loop. Types
+// are promoted, and the result has the promoted type; integers wrap, and for bool the result is the "or" of
+// "and"s. If nothing is computed ("ij->ji"), the result is a view of the operand.
 //
-// Throws InvalidArgument for text that is none of this, and for shapes that do not fit it.
+// Throws InvalidArgument if the text has another form, or if the shapes do not fit it.
 #pragma once
 
 #include <concepts>
@@ -29,7 +29,7 @@
 
 namespace mx {
 
-/// The text, and the place of the call, which errors name.
+/// The subscripts, and the source location of the call for error messages.
 struct EinsumText {
   std::string text;
   std::source_location where;

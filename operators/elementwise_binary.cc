@@ -94,7 +94,8 @@ void run(const KernelArgs& args) {
   kernels::binary(kOp, out, wide_a, wide_b);
 }
 
-/// `with_number`: of the form with a number, which makes integers of bool.
+/// Returns the types of the first operand. `with_number`: for the form with a number, which also takes bool
+/// if the operator takes i64, because an integer number promotes bool to i64.
 template <BinaryOp kOp>
 std::vector<DType> dtypes(bool with_number = false) {
   std::vector<DType> list;
@@ -105,7 +106,7 @@ std::vector<DType> dtypes(bool with_number = false) {
   return list;
 }
 
-/// Where f64 costs more than the other types.
+/// Work of an operator for which f64 costs more than the other types.
 template <BinaryOp kOp>
 int64_t work(const InferContext& c) {
   static const int64_t weight = detail::element_cost(kOp).f64_weight;
@@ -144,10 +145,10 @@ constexpr size_t index_of(BinaryOp op) {
 
 constexpr bool compares(BinaryOp op) { return op >= BinaryOp::equal && op <= BinaryOp::logical_xor; }
 
-/// Throws InvalidArgument where the number is beyond an integer type, unless the result is never the number:
-/// the minimum of an element and a number above all of them is the element.
+/// Throws InvalidArgument if the number does not fit an integer type, unless the result can never be the
+/// number: the minimum of an element and a number above the range of the type is the element.
 void check_number(BinaryOp op, const Scalar& number, DType computing, const char* name) {
-  if (is_floating(computing)) return;  // (rounded, to infinity if need be)
+  if (is_floating(computing)) return;  // the number is rounded, and may become infinite
   if ((op == BinaryOp::maximum || op == BinaryOp::fmax) && below_all(number, computing)) return;
   if ((op == BinaryOp::minimum || op == BinaryOp::fmin) && above_all(number, computing)) return;
   check_fits(number, computing, name);
@@ -223,7 +224,7 @@ const View& apply_in_place(View&& a, const Operand& b) {
   if (a.advanced()) {
     std::move(a) = Arg(apply<kOp>(Operand(a, b.where()), b), b.where());
   } else {
-    // One operation: nobody gets between reading and writing.
+    // One operation reads and writes, so no other thread can write to the array in between.
     apply_in_place<kOp>(static_cast<NDArray&>(a), b);
   }
   return a;

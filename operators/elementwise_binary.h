@@ -1,18 +1,19 @@
 // Elementwise operators of two operands: arithmetic, comparison, logic, bits.
 //
-// Shapes broadcast as in NumPy, types are promoted as in PyTorch (dtype.h), and a C++ number gives way to the
-// array's type unless its category is higher. A number is an attribute of the call, not an array: `x + 1` is
-// one operation, recorded with its number. Each operator has a second record for it, "add_scalar" and so on.
+// Shapes broadcast as in NumPy, and types are promoted as in PyTorch (dtype.h). A C++ number is converted to
+// the array's type, unless the number's category is higher. A number is an attribute of the call, not an
+// array: `x + 1` is one operation, recorded with its number. Each operator has a second record for this form
+// ("add_scalar" and so on).
 //
-// Comparisons with numbers are exact, whatever the types: of u8, x < 256 is true everywhere. (A
-// floating-point number meets floating-point elements in their type, so that x == 0.1 is true of f32 elements
-// 0.1f.) In all other operators a number must fit the integer type that it is computed in: x + 300 of u8
-// throws, and so does maximum(x, 300), but minimum(x, 300) is x. In floating point it is rounded, to infinity
-// if need be.
+// Comparisons with numbers are exact for all types: for u8, x < 256 is true everywhere. One exception: next
+// to floating-point elements, a floating-point number is first converted to their type, so that x == 0.1 is
+// true for the f32 element 0.1f. In all other operators a number must fit the integer type of the
+// computation: for u8, x + 300 and maximum(x, 300) throw, but minimum(x, 300) is x. In floating point the
+// number is rounded, and may become infinite.
 //
 // All throw InvalidArgument for shapes that do not broadcast, types that the operator does not take, numbers
-// that do not fit, and arrays on different devices. Special values, integer overflow and division by zero are
-// as operators/kernels/binary.h says.
+// that do not fit, and arrays on different devices. operators/kernels/binary.h defines special values,
+// integer overflow and division by zero.
 #pragma once
 
 #include "operators/operand.h"
@@ -28,9 +29,9 @@ NDArray floor_div(const Operand& a, const Operand& b);
 NDArray mod(const Operand& a, const Operand& b);   ///< with the sign of the divisor
 NDArray fmod(const Operand& a, const Operand& b);  ///< with the sign of the dividend
 NDArray pow(const Operand& a, const Operand& b);
-NDArray maximum(const Operand& a, const Operand& b);  ///< NaN if either is
+NDArray maximum(const Operand& a, const Operand& b);  ///< NaN if either operand is NaN
 NDArray minimum(const Operand& a, const Operand& b);
-NDArray fmax(const Operand& a, const Operand& b);  ///< the other if one is NaN
+NDArray fmax(const Operand& a, const Operand& b);  ///< if one operand is NaN, the other one
 NDArray fmin(const Operand& a, const Operand& b);
 NDArray atan2(const Operand& y, const Operand& x);
 NDArray hypot(const Operand& a, const Operand& b);
@@ -53,8 +54,8 @@ NDArray bitwise_xor(const Operand& a, const Operand& b);
 NDArray left_shift(const Operand& a, const Operand& b);
 NDArray right_shift(const Operand& a, const Operand& b);
 
-// d(loss)/dx from d(loss)/dy, for y = relu(x), tanh(x) and sigmoid(x) from y, and for y = silu(x), gelu(x)
-// and gelu_tanh(x) from x.
+// d(loss)/dx from dy = d(loss)/dy. The second operand is the result y for relu, tanh and sigmoid, and the
+// input x for silu, gelu and gelu_tanh.
 NDArray relu_backward(const Operand& dy, const Operand& y);
 NDArray tanh_backward(const Operand& dy, const Operand& y);
 NDArray sigmoid_backward(const Operand& dy, const Operand& y);
@@ -62,8 +63,8 @@ NDArray silu_backward(const Operand& dy, const Operand& x);
 NDArray gelu_backward(const Operand& dy, const Operand& x);
 NDArray gelu_tanh_backward(const Operand& dy, const Operand& x);
 
-/// -target log(x) - (1 - target) log(1 - x), logarithms at least -100: what bce_loss reduces. Its derivative
-/// is PyTorch's, which is finite where x is 0 or 1.
+/// Returns -target log(x) - (1 - target) log(1 - x) for each element, without the reduction of bce_loss.
+/// Logarithms are at least -100. The derivative is PyTorch's, which is finite where x is 0 or 1.
 NDArray binary_cross_entropy(const Operand& x, const Operand& target);
 
 inline NDArray operator+(const Operand& a, const Operand& b) { return add(a, b); }
@@ -83,7 +84,7 @@ inline NDArray operator^(const Operand& a, const Operand& b) { return bitwise_xo
 inline NDArray operator<<(const NDArray& a, const Operand& b) { return left_shift(a, b); }
 inline NDArray operator>>(const NDArray& a, const Operand& b) { return right_shift(a, b); }
 
-// In place: the array keeps its type and shape; InvalidArgument when the result does not fit.
+// In place: the array keeps its type and shape. Throw InvalidArgument if the result does not fit.
 NDArray& operator+=(NDArray& a, const Operand& b);
 NDArray& operator-=(NDArray& a, const Operand& b);
 NDArray& operator*=(NDArray& a, const Operand& b);
@@ -105,8 +106,8 @@ inline NDArray operator|=(NDArray&& a, const Operand& b) { return a |= b; }
 inline NDArray operator^=(NDArray&& a, const Operand& b) { return a ^= b; }
 inline NDArray operator<<=(NDArray&& a, const Operand& b) { return a <<= b; }
 inline NDArray operator>>=(NDArray&& a, const Operand& b) { return a >>= b; }
-// The same for a[i] += b, also with arrays in the index. (A view that has a name is an NDArray like any
-// other.)
+// The same for a[i] += b, also with arrays in the index. A named view is an NDArray and uses the overloads
+// above.
 const View& operator+=(View&& a, const Operand& b);
 const View& operator-=(View&& a, const Operand& b);
 const View& operator*=(View&& a, const Operand& b);

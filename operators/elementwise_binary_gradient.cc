@@ -1,6 +1,6 @@
-// Gradients of functions of two operands. At kinks they are PyTorch's: equals share the gradient of maximum
-// and minimum, and the first operand has that of fmax and fmin. Nothing divides by 0 on the way to a
-// derivative that is 0, in first and in higher order.
+// Gradients of functions of two operands. At kinks they are PyTorch's: equal operands of maximum and minimum
+// share the gradient; for fmax and fmin the first operand gets it. If a derivative is 0, its computation does
+// not divide by 0, in first and in higher order.
 #include <cmath>
 #include <numbers>
 
@@ -28,7 +28,7 @@ class G {
 
   const NDArray& head() const { return context_.head(); }
   const NDArray& output() const { return context_.output(); }
-  /// Never of the number.
+  /// Returns true if the gradient of operand i is needed; never for the number.
   bool wanted(size_t i) const {
     return number_ == nullptr ? context_.wanted(i) : i == array_ && context_.wanted(0);
   }
@@ -38,7 +38,7 @@ class G {
     if (is_number(i)) return *number_;
     return array(i);
   }
-  /// The operand that is wanted, or one of two arrays.
+  /// Returns operand i of a call with two arrays, or the only array.
   const NDArray& array(size_t i) const { return context_.input(number_ == nullptr ? i : 0); }
   const Shape& input_shape(size_t i) const { return context_.input_shape(number_ == nullptr ? i : 0); }
   void set(size_t i, const NDArray& gradient) { context_.set(number_ == nullptr ? i : 0, gradient); }
@@ -46,10 +46,10 @@ class G {
  private:
   GradientContext& context_;
   const Scalar* number_ = nullptr;
-  size_t array_ = 0;  // which operand is the array
+  size_t array_ = 0;  // index of the operand that is the array
 };
 
-/// -x for the gradient of input i; summed first where that is less work.
+/// Returns -x for the gradient of input i. It is summed to the shape of the input first, which is less work.
 NDArray negative(const G& g, size_t i, const NDArray& x) { return -sum_to(x, g.input_shape(i)); }
 
 void gradient_add(G& g) {
@@ -80,11 +80,11 @@ void gradient_mod(G& g) {
 
 void gradient_fmod(G& g) {
   if (g.wanted(0)) g.set(0, g.head());
-  // (The quotient is whole but for rounding.)
+  // The quotient is an integer except for rounding errors.
   if (g.wanted(1)) g.set(1, negative(g, 1, g.head() * round((g.input(0) - g.output()) / g.input(1))));
 }
 
-// b a^(b - 1), where b is a number.
+// b a^(b - 1) for a number b.
 void gradient_pow_number(G& g) {
   const Scalar& b = g.number();
   if (b.real() == 0) return g.set(0, zeros_like(g.head()));
@@ -95,7 +95,7 @@ void gradient_pow_number(G& g) {
   g.set(0, g.head() * ((less.real() == 1 ? a : pow(a, less)) * b));
 }
 
-// a^b log(a), where a is a number; it goes to 0 with a where b is not negative.
+// a^b log(a) for a number a. It goes to 0 with a if b is not negative.
 void gradient_number_pow(G& g) {
   const double a = g.number().real();
   const NDArray part = g.head() * g.output();
@@ -108,12 +108,12 @@ void gradient_pow(G& g) {
   if (!g.wanted(0) && !g.wanted(1)) return;
   const NDArray &a = g.array(0), &b = g.array(1);
   if (g.wanted(0)) {
-    // b a^(b - 1); 0, and not 0 times infinity, where both are 0.
+    // b a^(b - 1). Where both are 0, the exponent 0 makes it 0 instead of 0 times infinity.
     const NDArray exponent = where(logical_and(a == 0, b == 0), 0, b - 1);
     g.set(0, g.head() * (b * pow(a, exponent)));
   }
   if (g.wanted(1)) {
-    // a^b log(a), which goes to 0 with a.
+    // a^b log(a), which goes to 0 with a; base 1 makes it 0 there instead of 0 times infinity.
     const NDArray base = where(logical_and(a == 0, b >= 0), 1, a.to(g.head().dtype()));
     g.set(1, g.head() * (g.output() * log(base)));
   }
@@ -143,7 +143,7 @@ void gradient_number_extreme(G& g) {
 void gradient_atan2(G& g) {
   const Operand y = g.input(0), x = g.input(1);
   const NDArray length = hypot(y, x);
-  // 0 at the origin.
+  // The gradient at the origin is 0.
   const NDArray divisor = where(length == 0, kInfinity, length), part = g.head() / divisor;
   if (g.wanted(0)) g.set(0, part * (x / divisor));
   if (g.wanted(1)) g.set(1, negative(g, 1, part * (y / divisor)));
@@ -167,13 +167,13 @@ void gradient_copysign(G& g) {
 
 void gradient_logaddexp(G& g) {
   const Operand a = g.input(0), b = g.input(1);
-  // Of exp(a) + exp(b) = 0 neither has a part.
+  // If exp(a) + exp(b) is 0, both gradients are 0.
   const NDArray none = g.output() == -kInfinity;
   if (g.wanted(0)) g.set(0, g.head() * sigmoid(where(none, -kInfinity, a - b)));
   if (g.wanted(1)) g.set(1, g.head() * sigmoid(where(none, -kInfinity, b - a)));
 }
 
-// Derivatives of activations: linear in the first operand.
+// Derivatives of activations. They are linear in the first operand.
 
 void gradient_relu_backward(G& g) {
   if (g.wanted(0)) g.set(0, relu_backward(g.head(), g.input(1)));
@@ -214,7 +214,7 @@ void gradient_gelu_tanh_backward(G& g) {
   if (g.wanted(0)) g.set(0, gelu_tanh_backward(g.head(), g.input(1)));
   if (!g.wanted(1)) return;
   const NDArray& x = g.array(1);
-  // Of x sigmoid(z(x)), z = k (x + c x^3).
+  // The second derivative of x sigmoid(z(x)), z = k (x + c x^3).
   constexpr double k = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi, c = 0.044715;
   const NDArray xx = square(x), s = sigmoid((xx * c + 1) * x * k);
   const NDArray first = xx * (3 * c * k) + k, second = x * (6 * c * k);
@@ -222,7 +222,7 @@ void gradient_gelu_tanh_backward(G& g) {
 }
 
 void gradient_binary_cross_entropy(G& g) {
-  // PyTorch's bound, where the type has it.
+  // PyTorch's lower bound 1e-12, if the type can represent it.
   const double least = g.head().dtype() == f16 ? 6e-8 : 1e-12;
   if (g.wanted(0)) {
     const NDArray& x = g.array(0);
@@ -250,8 +250,8 @@ void with_number(GradientContext& context) {
   F(g);
 }
 
-// What the gradient of the array looks at, where the other operand is a number: the array, or the result, or
-// both, for a number on the right and for one on the left.
+// Values that the gradient of the array reads if the other operand is a number: the array, the result, or
+// both, for a number on the right and for a number on the left.
 constexpr GradientUses kArray{.inputs = 1}, kResult{.outputs = 1}, kArrayAndResult{.inputs = 1, .outputs = 1};
 
 template <const GradientUses& kRight, const GradientUses& kLeft>
@@ -315,7 +315,7 @@ BinaryGradients binary_gradient(BinaryOp op) {
     case BinaryOp::binary_cross_entropy:
       return gradients_of<gradient_binary_cross_entropy, kArray, kNothing>(kBoth);
     default:
-      return {};  // results that are not floating point, and nextafter, which is no function of numbers
+      return {};  // results that are not floating point, and nextafter, which is not differentiable
   }
 }
 

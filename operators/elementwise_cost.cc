@@ -10,7 +10,7 @@ using kernels::UnaryOp;
 
 constexpr int64_t kDirectNanoseconds = 2000, kMostElements = 4096;
 
-/// Nanoseconds for a thousand elements: of the slowest type other than f64, and of f64.
+/// Nanoseconds for a thousand elements: for the slowest type other than f64, and for f64.
 template <class Op>
 struct Measured {
   Op op;
@@ -18,7 +18,7 @@ struct Measured {
 };
 
 // Measured with direct_bench --table (docs/performance.md names the processor), operands between -4 and 4 of
-// both signs. Functions without a line compute 4096 elements of any type in two microseconds.
+// both signs. Functions that are not listed compute 4096 elements of any type in two microseconds.
 constexpr Measured<UnaryOp> kUnary[] = {
     {UnaryOp::exp, 200, 650},         {UnaryOp::exp2, 850, 850},       {UnaryOp::expm1, 1000, 750},
     {UnaryOp::log, 400, 3300},        {UnaryOp::log2, 2650, 2600},     {UnaryOp::log10, 4200, 4200},

@@ -1,4 +1,5 @@
-// How many elements of an elementwise function the caller may compute itself: see docs/operators.md.
+// Limits for direct calls: the number of elements up to which the calling thread computes an elementwise
+// function itself. See docs/operators.md.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +10,10 @@
 namespace mx::detail {
 
 struct ElementCost {
-  /// Elements that take about two microseconds on one thread, of the slowest type other than f64; at most
-  /// 4096. (Kernel::direct_work)
+  /// The number of elements that one thread computes in about two microseconds, for the slowest type other
+  /// than f64; at most 4096. For Kernel::direct_work.
   int64_t direct_elements;
-  /// As how many of them an element of f64 counts (Operator::work).
+  /// The cost of an f64 element in such elements. For Operator::work.
   int64_t f64_weight;
 };
 

@@ -7,15 +7,15 @@
 //   }
 //   NDArray softsign(const Arg& x) { return call(record(), {}, x); }
 //
-// and either a line in operators/CMakeLists.txt with detail::OperatorFamily family_softsign(), or outside the
-// tree register_operator(record()). With it come shape and type inference, broadcasting, every layout, all
-// element types, parallel loops, in-place use, numbers as operands, samples, and the tests and documents that
-// are made from the registry.
+// In this source tree, also define detail::OperatorFamily family_softsign() and add a line to
+// operators/CMakeLists.txt; elsewhere call register_operator(record()). The record provides shape and type
+// inference, broadcasting, every layout, all element types, parallel loops, in-place use, numbers as
+// operands, samples, and the tests and documents that are generated from the registry.
 //
-// The function is a lambda without captures, for float and for double. f16, bf16, integers and bool are
-// computed in float, and rounded once. It may return bool: then the result is of bool. Types of two operands
-// are promoted; integers give f32. An element's result depends on its operands alone. Derivatives may be
-// given beside the function.
+// The function is a lambda without captures that accepts float and double. f16, bf16, integers and bool are
+// computed in float and rounded once. If the function returns bool, the result is of bool. Types of two
+// operands are promoted; integers give f32. An element's result depends only on its operands. Derivatives may
+// be passed after the function.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ namespace detail {
 template <class F, class... T>
 inline constexpr bool kPredicate = std::is_same_v<std::invoke_result_t<F, T...>, bool>;
 
-/// Of T, kInputs times.
+/// Returns true if F returns bool for kInputs arguments of type T.
 template <class T, class F, size_t kInputs>
 constexpr bool is_predicate() {
   if constexpr (kInputs == 1) {
@@ -45,7 +45,7 @@ constexpr bool is_predicate() {
   }
 }
 
-/// out[i] = f(in[0][i], ...) for n elements side by side; out may be one of the inputs.
+/// Sets out[i] = f(in[0][i], ...) for n contiguous elements; out may be one of the inputs.
 template <class T, class F, size_t kInputs>
 [[gnu::always_inline]] inline void elementwise_loop(void* out, const void* const* in, int64_t n) {
   using To = std::conditional_t<is_predicate<T, F, kInputs>(), bool, T>;
@@ -53,7 +53,7 @@ template <class T, class F, size_t kInputs>
   const T* const x = static_cast<const T*>(in[0]);
   const T* const y = static_cast<const T*>(in[kInputs - 1]);
   const F f{};
-  // Either the same elements or none: no element depends on one that was written before it.
+  // out is either equal to an input or disjoint from it, so no iteration reads what an earlier one wrote.
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
     if constexpr (kInputs == 1) {
@@ -64,13 +64,15 @@ template <class T, class F, size_t kInputs>
   }
 }
 
-/// The widest vectors that this processor has, of those that the rows below are compiled for.
+/// The instruction sets that the rows below are compiled for; widest_vectors() returns the widest one that
+/// this processor has.
 enum class Vectors : uint8_t { baseline, avx2, avx512 };
 Vectors widest_vectors();
 
-// The same loop for each instruction set, with the function inlined into it. A product and a sum must not be
-// joined in the vectors and kept apart in what is left over; and sqrt, floor and comparisons become vectors
-// only without errno and traps, which nobody reads.
+// The same loop for each instruction set, with the function inlined. fp-contract=off: otherwise a product and
+// a sum could be fused in the vector loop and not in its remainder, so an element's result would depend on
+// its position. no-math-errno and no-trapping-math: without them sqrt, floor and comparisons are not
+// vectorized, and no caller reads errno or the traps.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 template <class T, class F, size_t kInputs>
 [[gnu::flatten, gnu::optimize("O3", "no-math-errno", "no-trapping-math", "fp-contract=off"),
@@ -111,7 +113,7 @@ void row_baseline(void* out, const void* const* in, int64_t n) {
 }
 #endif
 
-/// The row of each `Vectors`.
+/// Returns the row function for each value of `Vectors`.
 template <class T, class F, size_t kInputs>
 constexpr std::array<kernels::Row, 3> elementwise_rows() {
 #if defined(__x86_64__)
@@ -121,7 +123,7 @@ constexpr std::array<kernels::Row, 3> elementwise_rows() {
 #endif
 }
 
-/// out = f(in...), with inputs of out's shape, computed in T.
+/// Sets out = f(in...), computed in T. Precondition: the inputs have out's shape.
 template <class T, class F, size_t kInputs>
 void run_elementwise(const Tensor& out, const std::array<Tensor, kInputs>& in) {
   constexpr int kCount = static_cast<int>(kInputs);
@@ -141,7 +143,7 @@ void run_elementwise(const Tensor& out, const std::array<Tensor, kInputs>& in) {
   kernels::walk_rows<kCount>(pass, out, operands);
 }
 
-/// The type in which the operands meet; f32 for integers.
+/// Returns the promoted type of the operands; f32 for integers.
 DType computing_type(const InferContext& c);
 void infer_elementwise(InferContext& c, bool predicate);
 
@@ -159,7 +161,7 @@ void elementwise_kernel(const KernelArgs& args) {
   wide ? run_elementwise<double, F, kInputs>(out, in) : run_elementwise<float, F, kInputs>(out, in);
 }
 
-/// The gradient of input i: the head times a derivative.
+/// Sets the gradient of input i to the head times the derivative.
 void set_product(GradientContext& g, size_t i, const NDArray& derivative);
 
 std::vector<Sample> unary_samples();
@@ -185,14 +187,14 @@ Operator elementwise_operator(const char* name, const char* doc, bool predicate)
 
 }  // namespace detail
 
-/// The record of f(x). `name` and `doc` must live as long as the record.
+/// Returns the record of f(x). `name` and `doc` must live as long as the record.
 template <class F>
 Operator unary_operator(const char* name, const char* doc, F) {
   static_assert(std::invocable<F, float> && std::invocable<F, double>, "expected f(float) and f(double)");
   return detail::elementwise_operator<F, 1>(name, doc, detail::kPredicate<F, float>);
 }
 
-/// The record of f(a, b).
+/// Returns the record of f(a, b).
 template <class F>
 Operator binary_operator(const char* name, const char* doc, F) {
   static_assert(std::invocable<F, float, float> && std::invocable<F, double, double>,
@@ -200,9 +202,9 @@ Operator binary_operator(const char* name, const char* doc, F) {
   return detail::elementwise_operator<F, 2>(name, doc, detail::kPredicate<F, float, float>);
 }
 
-/// The same with the derivative, a function of arrays that is made of operators, so that there are
-/// derivatives of every order: unary_operator("cube", "x^3.", [](auto x) { return x * x * x; },
-///                                [](const NDArray& x) { return square(x) * 3; })
+/// The same with the derivative. It is a function of arrays that calls operators, so that derivatives of
+/// every order exist: unary_operator("cube", "x^3.", [](auto x) { return x * x * x; },
+///                             [](const NDArray& x) { return square(x) * 3; })
 template <class F, class D>
 Operator unary_operator(const char* name, const char* doc, F f, D) {
   static_assert(std::is_invocable_r_v<NDArray, D, const NDArray&>,
@@ -213,7 +215,7 @@ Operator unary_operator(const char* name, const char* doc, F f, D) {
   return op;
 }
 
-/// The same with the derivatives with respect to a and to b, functions of both.
+/// The same with the derivatives with respect to a and to b; both are functions of a and b.
 template <class F, class A, class B>
 Operator binary_operator(const char* name, const char* doc, F f, A, B) {
   static_assert(std::is_invocable_r_v<NDArray, A, const NDArray&, const NDArray&> &&
@@ -228,7 +230,7 @@ Operator binary_operator(const char* name, const char* doc, F f, A, B) {
   return op;
 }
 
-/// Calls an elementwise operator of two operands, of which one may be a number.
+/// Calls an elementwise operator of two operands; one of them may be a number.
 NDArray call_binary(const Operator& op, const Operand& a, const Operand& b);
 
 }  // namespace mx

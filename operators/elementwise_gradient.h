@@ -15,7 +15,7 @@ struct ElementwiseGradient {
 struct BinaryGradients {
   ElementwiseGradient arrays;                                 ///< of two arrays
   void (*number)(GradientContext&) = nullptr;                 ///< of an array and a number (NumberAttrs)
-  GradientUses (*number_uses)(const Attrs& attrs) = nullptr;  ///< what that looks at
+  GradientUses (*number_uses)(const Attrs& attrs) = nullptr;  ///< values that `number` reads
 };
 
 ElementwiseGradient unary_gradient(kernels::UnaryOp op);

@@ -87,7 +87,7 @@ std::vector<DType> dtypes() {
   return list;
 }
 
-/// Where f64 costs more than the other types.
+/// Work of an operator for which f64 costs more than the other types.
 template <UnaryOp kOp>
 int64_t work(const InferContext& c) {
   static const int64_t weight = detail::element_cost(kOp).f64_weight;

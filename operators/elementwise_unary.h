@@ -1,7 +1,7 @@
 // Elementwise operators of one operand.
 //
-// Floating-point functions of integers and bool give f32; accuracy and special values are as
-// operators/kernels/unary.h says. All throw InvalidArgument for types that they do not take.
+// Floating-point functions of integers and bool give f32. operators/kernels/unary.h states accuracy and
+// special values. All throw InvalidArgument for types that they do not take.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ NDArray square(const Arg& x);       ///< x * x.
 NDArray relu(const Arg& x);         ///< max(x, 0).
 NDArray floor(const Arg& x);        ///< The largest integer that is not above x.
 NDArray ceil(const Arg& x);         ///< The smallest integer that is not below x.
-NDArray round(const Arg& x);        ///< The nearest integer; halves go to the even one.
+NDArray round(const Arg& x);        ///< The nearest integer; ties go to the even one.
 NDArray trunc(const Arg& x);        ///< x without its fraction.
 NDArray exp(const Arg& x);          ///< e to the power of x.
 NDArray exp2(const Arg& x);         ///< 2 to the power of x.
@@ -51,19 +51,20 @@ NDArray softplus(const Arg& x);     ///< log(1 + exp(x)).
 NDArray silu(const Arg& x);         ///< x * sigmoid(x).
 NDArray gelu(const Arg& x);         ///< x * (1 + erf(x / sqrt(2))) / 2.
 NDArray gelu_tanh(const Arg& x);    ///< gelu with the tanh approximation.
-NDArray bitwise_not(const Arg& x);  ///< All bits inverted; of bool, not.
-NDArray logical_not(const Arg& x);  ///< Is x zero?
-NDArray isnan(const Arg& x);        ///< Is x not a number?
-NDArray isinf(const Arg& x);        ///< Is x infinite?
-NDArray isfinite(const Arg& x);     ///< Is x neither infinite nor NaN?
-NDArray signbit(const Arg& x);      ///< Does x have a minus sign?
+NDArray bitwise_not(const Arg& x);  ///< All bits inverted; for bool, logical not.
+NDArray logical_not(const Arg& x);  ///< True if x is zero.
+NDArray isnan(const Arg& x);        ///< True if x is NaN.
+NDArray isinf(const Arg& x);        ///< True if x is infinite.
+NDArray isfinite(const Arg& x);     ///< True if x is neither infinite nor NaN.
+NDArray signbit(const Arg& x);      ///< True if the sign bit of x is set.
 
-/// The derivative of that order of digamma; 0: digamma.
+/// Returns the derivative of digamma of that order; order 0 is digamma.
 NDArray polygamma(const Arg& x, int64_t order);
 
 inline NDArray operator-(const Arg& x) { return neg(x); }
 inline NDArray operator~(const Arg& x) { return bitwise_not(x); }
-/// (Not of an Arg: that an array converts to bool would be as near.)
+/// Takes an NDArray, not an Arg: with an Arg, the conversion of an array to bool would be an equally good
+/// match, and the call ambiguous.
 inline NDArray operator!(const NDArray& x) { return logical_not(x); }
 
 }  // namespace mx

@@ -1,5 +1,6 @@
-// Gradients of functions of one operand. At kinks they are PyTorch's: 0 for relu and abs at 0. Where the
-// result says what the derivative is, the operand is not looked at, so that it need not be kept.
+// Gradients of functions of one operand. At kinks they are PyTorch's: 0 for relu and abs at 0. If the
+// derivative can be computed from the result, the gradient does not read the operand, so the operand need not
+// be kept.
 #include <numbers>
 
 #include "operators/elementwise_binary.h"
@@ -18,10 +19,10 @@ constexpr GradientUses kNeither{}, kOperand{.inputs = 1}, kResult{.outputs = 1};
 constexpr double kLn2 = std::numbers::ln2, kLn10 = std::numbers::ln10,
                  kErfSlope = 2 * std::numbers::inv_sqrtpi;
 
-/// exp(-x^2) times a number.
+/// Returns exp(-x^2) * factor.
 NDArray bell(const NDArray& x, double factor) { return exp(-square(x)) * factor; }
 
-/// (1 - x) (1 + x): 1 - x^2 with all digits near 1.
+/// Returns (1 - x) (1 + x), which is 1 - x^2 without cancellation near 1.
 NDArray below_one(const NDArray& x) { return (1 - x) * (x + 1); }
 
 }  // namespace

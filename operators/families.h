@@ -1,5 +1,5 @@
-// The families that are built in: a table that the build generates from the list in operators/CMakeLists.txt,
-// so that a static library loses none of them. Internal.
+// The table of built-in operator families. The build generates it from the list in operators/CMakeLists.txt;
+// because the table refers to every family, the linker of a static library drops none. Internal.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,5 @@
-// Gradients of the operators of fill_ops.cc: where an element went to several places, those come together.
+// Gradients of the operators of fill_ops.cc. The gradient of an element that was copied to several places is
+// the sum of the gradients of its copies.
 #include "operators/fill_records.h"
 #include "operators/indexing.h"
 #include "operators/reduce.h"
@@ -12,7 +13,7 @@ int64_t product(const Shape& shape, int begin, int end) {
   return n;
 }
 
-/// One dimension without its border, whose elements are added to those that they were copied from.
+/// Removes the border of one dimension, and adds its elements to the elements that they were copied from.
 NDArray folded(const NDArray& head, int d, int64_t before, int64_t n, int64_t after, PadMode mode) {
   const NDArray inner = head.slice(d, Slice{before, before + n});
   if (mode == PadMode::constant || before + after == 0) return inner;

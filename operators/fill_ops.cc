@@ -1,4 +1,4 @@
-// Operators that make an array out of copies of pieces of another: pad, tile, repeat, roll, triangles.
+// Operators that copy parts of one array into a new one: pad, tile, repeat, roll, triangles.
 #include <algorithm>
 
 #include "engine/base/check.h"
@@ -60,7 +60,7 @@ void run_pad(const KernelArgs& args) {
   }
   kernels::copy(inner, x);
   if (out.numel() == 0) return;
-  // Dimension by dimension: planes outside are copies of planes that are there already.
+  // One dimension after the other: each plane of the border is a copy of a plane that is already filled.
   for (int d = 0; d < x.rank(); ++d) {
     Tensor wide = out;
     for (int later = d + 1; later < x.rank(); ++later)
@@ -100,7 +100,7 @@ void run_tile(const KernelArgs& args) {
   Tensor block = out;
   for (int d = 0; d < out.rank(); ++d) block.shape[d] = x.shape[d];
   kernels::copy(block, x);
-  // What is there doubles until it reaches the end.
+  // Copies the filled part behind itself, which doubles it until the dimension is full.
   for (int d = out.rank() - 1; d >= 0; --d) {
     int64_t done = block.shape[d];
     while (done < out.shape[d]) {

@@ -59,11 +59,12 @@ struct TriangleAttrs {
   }
 };
 
-/// From an operator's attribute. Throws InvalidArgument, naming `op`, for another text.
+/// Converts an operator's attribute. Throws InvalidArgument, naming `op`, if the text is not a mode.
 PadMode pad_mode(const std::string& text, const char* op);
-/// Which of n elements stands at position i, which may be outside; not for PadMode::constant.
+/// Returns the index in [0, n) of the element that padding puts at position i, which may be outside of [0,
+/// n). Precondition: the mode is not PadMode::constant.
 int64_t pad_source(int64_t i, int64_t n, PadMode mode);
-/// a - n floor(a / n), n > 0.
+/// Returns a - n floor(a / n). Precondition: n > 0.
 int64_t modulo(int64_t a, int64_t n);
 
 void gradient_pad(GradientContext& g);

@@ -35,7 +35,7 @@ void check_positive(const char* op, const char* what, double value) {
            " above 0, got ", value);
 }
 
-/// The default generators of one engine.
+/// The default generators of one engine. The mutex guards the other members.
 struct Defaults {
   std::mutex mutex;
   uint64_t seed = 0;

@@ -1,4 +1,4 @@
-// Generator::beta and choice, which are made of other draws, and binomial.
+// Generator::beta and choice, which combine other draws, and binomial.
 #include <cmath>
 
 #include "engine/base/check.h"
@@ -13,9 +13,9 @@
 namespace mx {
 namespace {
 
-/// The logarithm of a gamma variable. With a small shape parameter a the variable itself underflows, so its
-/// logarithm is made directly: gamma(a) is distributed as gamma(a + 1) * u^(1 / a) with u uniform, and log(u)
-/// is minus an exponential variable.
+/// Returns logarithms of gamma variables. With a small shape parameter a the variable itself underflows, so
+/// its logarithm is computed directly: gamma(a) is distributed as gamma(a + 1) * u^(1 / a) with u uniform,
+/// and log(u) is minus an exponential variable.
 NDArray log_of_gamma(Generator& generator, double shape_parameter, const Shape& shape,
                      std::source_location where) {
   const NDArray larger = generator.gamma(shape_parameter + 1, 1, shape, f64, where);
@@ -23,8 +23,8 @@ NDArray log_of_gamma(Generator& generator, double shape_parameter, const Shape& 
   return log({larger, where}) - power;
 }
 
-/// `count` numbers below n, none twice, in proportion to the weights: the places of the smallest exponential
-/// variables with the weights as rates (Efraimidis and Spirakis, 2006).
+/// Returns `count` different numbers below n, drawn in proportion to the weights: the indices of the smallest
+/// among n exponential variables with the weights as rates (Efraimidis and Spirakis, 2006).
 NDArray weighted_without_replacement(Generator& generator, const NDArray& weights, int64_t n, int64_t count,
                                      std::source_location where) {
   const auto possible = count_nonzero({weights, where}).item<int64_t>();
@@ -76,7 +76,7 @@ NDArray Generator::choice(int64_t n, const Shape& shape, bool replace, const NDA
     chosen = weighted_without_replacement(*this, weights, n, count, where);
   } else {
     chosen = permutation(n, where);
-    if (count < n) chosen = chosen.slice(0, {0, count}).clone(where);  // not to keep all n
+    if (count < n) chosen = chosen.slice(0, {0, count}).clone(where);  // frees the memory of all n
   }
   return chosen.reshape(shape, where);
 }

@@ -1,13 +1,14 @@
-// GradientContext: what the gradient of an operator is made from.
+// GradientContext: the argument of an operator's gradient function.
 //
-// A gradient calls operators, so that it has a gradient itself:
+// A gradient function calls operators, so that its result can be differentiated too:
 //
 //   void gradient_mul(GradientContext& g) {
 //     if (g.wanted(0)) g.set(0, g.head() * g.input(1));
 //     if (g.wanted(1)) g.set(1, g.head() * g.input(0));
 //   }
 //
-// and its record says which values it looks at, so that no others are kept until then (GradientUses).
+// The operator's record lists the values that the gradient reads (GradientUses). No other values are kept for
+// the backward pass.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +22,24 @@ namespace mx {
 
 struct Operator;
 
-/// Which values a gradient looks at; of the others it sees shape and type. Bits beyond the 64th: none.
+/// The inputs and outputs whose values a gradient reads, one bit for each. Of the others it sees only shape
+/// and type. Inputs and outputs from index 64 on have no bit, so their values are not kept.
 struct GradientUses {
   uint64_t inputs = 0;
   uint64_t outputs = 0;
-  /// The gradient of an input does not look at this input itself: where it alone is asked for, its value is
-  /// not kept (products).
+  /// True if the gradient of an input does not read that input itself, as for products. If only this input
+  /// requires a gradient, its value is not kept.
   bool crosswise = false;
 
   bool operator==(const GradientUses&) const = default;
 };
-/// For gradients that say nothing: all values are kept.
+/// For gradients that do not list what they read: all values are kept.
 inline constexpr GradientUses kUsesAll{~uint64_t{0}, ~uint64_t{0}, false};
 
 class GradientContext {
  public:
-  /// `inputs` and `outputs` that are not used have their shape and type and no values; an empty handle among
-  /// the inputs has those of head 0. `results`: one empty handle per input.
+  /// Unused `inputs` and `outputs` have shape and type but no values. An empty handle among the inputs stands
+  /// for the shape and type of head 0. `results`: one empty handle per input.
   GradientContext(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
                   std::span<const NDArray> outputs, std::span<const NDArray> heads,
                   std::span<const uint8_t> wanted, std::span<NDArray> results)
@@ -56,22 +58,23 @@ class GradientContext {
     return attrs_.get<T>();
   }
 
-  /// Values. Throw InvalidState when the record does not say that they are used.
+  /// Return values. Throw InvalidState if the record does not list them as used.
   const NDArray& input(size_t i) const;
   const NDArray& output(size_t i = 0) const;
   const Shape& input_shape(size_t i) const { return known(i).shape(); }
   DType input_dtype(size_t i) const { return known(i).dtype(); }
 
-  /// d(loss)/d(output i). An empty handle when nothing depends on it, which is possible only where there are
-  /// several outputs.
+  /// Returns d(loss)/d(output i); an empty handle if the loss does not depend on that output, which is
+  /// possible only if the operator has several outputs.
   const NDArray& head(size_t i = 0) const { return heads_[i]; }
-  /// The same, zeros instead of an empty handle.
+  /// The same, but zeros instead of an empty handle.
   NDArray head_or_zeros(size_t i) const;
 
-  /// Is the gradient of input i asked for?
+  /// Returns true if the gradient of input i is needed.
   bool wanted(size_t i) const { return wanted_[i] != 0; }
-  /// Sets it. One of a shape that input i was broadcast to is summed, one of another floating-point type is
-  /// converted. An input that is not set has a gradient of zero.
+  /// Sets the gradient of input i. If it has the shape that input i was broadcast to, it is summed to the
+  /// shape of the input. If it has another floating-point type, it is converted. The gradient of an input
+  /// that is not set is zero.
   void set(size_t i, const NDArray& gradient);
 
  private:
@@ -84,16 +87,17 @@ class GradientContext {
   std::span<NDArray> results_;
 };
 
-/// The gradient of an operator whose derivative is zero wherever it has one (floor, sign).
+/// The gradient of an operator whose derivative is zero wherever it exists (floor, sign).
 void zero_gradient(GradientContext& g);
 
-/// x summed over the dimensions in which `shape` was broadcast to x's shape. Throws InvalidArgument when it
-/// was not.
+/// Returns x summed over the dimensions in which `shape` was broadcast to x's shape. Throws InvalidArgument
+/// if `shape` does not broadcast to x's shape.
 NDArray sum_to(const NDArray& x, const Shape& shape);
 
 namespace detail {
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
-/// Zeros as a view of one element, for operators that begin with a copy of an array of zeros.
+/// Returns zeros as a broadcast view of one element, for operators that begin with a copy of an array of
+/// zeros.
 NDArray zeros_view(const Shape& shape, DType dtype, Context context);
 }  // namespace detail
 

@@ -18,7 +18,7 @@ DType weight_sum_type(const NDArray& weights) {
   return !weights.defined() ? i64 : is_floating(weights.dtype()) ? weights.dtype() : f64;
 }
 
-/// The sums of the weights (each 1 if there are none) at places 0 .. count - 1.
+/// Returns the sums of the weights at the places 0 .. count - 1; without weights each weight is 1.
 NDArray totals_at(const NDArray& places, const NDArray& weights, int64_t count, std::source_location where) {
   const Context context = places.context();
   const DType type = weight_sum_type(weights);
@@ -27,13 +27,13 @@ NDArray totals_at(const NDArray& places, const NDArray& weights, int64_t count, 
   return index_add({totals, where}, places, added, 0);
 }
 
-/// Returns true if the edges ascend, false if they descend. Throws InvalidArgument for all others, and for
-/// descending edges unless `may_descend`.
+/// Returns true if the edges ascend, false if they descend. Throws InvalidArgument if they do neither, or if
+/// they descend and `may_descend` is false.
 bool edges_ascend(const char* op, const NDArray& edges, bool may_descend) {
   MX_CHECK(edges.rank() == 1, InvalidArgument, "[", op, "] expected edges of rank 1, got shape ",
            edges.shape());
   const auto ordered = [](const auto& list) {
-    const auto wrong = [](auto a, auto b) { return !(a <= b); };  // NaN is in no order
+    const auto wrong = [](auto a, auto b) { return !(a <= b); };  // true if one is NaN
     if (std::adjacent_find(list.begin(), list.end(), wrong) == list.end()) return 1;
     const auto wrong_down = [](auto a, auto b) { return !(a >= b); };
     return std::adjacent_find(list.begin(), list.end(), wrong_down) == list.end() ? -1 : 0;
@@ -51,8 +51,8 @@ Histogram count_between(const Arg& x, const NDArray& edges, const NDArray& weigh
   if (weights.defined())
     MX_CHECK(weights.shape() == x.array.shape(), InvalidArgument,
              "[histogram] expected weights of x's shape ", x.array.shape(), ", got ", weights.shape());
-  // Bin i is counted at place i + 1. Places 0 and bins + 1 collect what is outside; NaN sorts last, so it is
-  // counted at bins + 1.
+  // Bin i is counted at place i + 1. Places 0 and bins + 1 count the elements outside of the range. NaN sorts
+  // last, so it is counted at bins + 1.
   NDArray place = searchsorted({edges, x.where}, values, true);
   const NDArray last = edges.select(0, bins);
   place = mx::where(equal({values, x.where}, last.to(promote(values.dtype(), edges.dtype()))), bins, place);
@@ -64,7 +64,7 @@ Histogram count_between(const Arg& x, const NDArray& edges, const NDArray& weigh
   return {div({counts.to(type, x.where), x.where}, mul(width, sum(counts).to(type))), edges};
 }
 
-/// Edges are not narrower than f32, and for integers f64.
+/// Returns the type of the edges: x's type, but f32 for narrower types, and f64 for integers.
 DType edge_type(DType type) { return is_floating(type) ? promote(type, f32) : f64; }
 
 }  // namespace
@@ -103,7 +103,7 @@ Histogram histogram(const Arg& x, const HistogramOptions& options) {
   }
   MX_CHECK(std::isfinite(low) && std::isfinite(high) && low <= high, InvalidArgument,
            "[histogram] expected a finite, ascending range, got from ", low, " to ", high);
-  if (low == high) {  // as NumPy: a range around the only number
+  if (low == high) {  // as in NumPy: a range around the only value
     low -= 0.5;
     high += 0.5;
   }

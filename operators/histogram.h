@@ -1,4 +1,4 @@
-// Counting: how often numbers fall into bins.
+// Counts of numbers in bins.
 #pragma once
 
 #include <cstdint>
@@ -9,35 +9,37 @@
 
 namespace mx {
 
-/// How often 0, 1, 2, ... come in x, an array of rank 1 of integers that are not negative: i64 (n,), where n
-/// is one more than the largest, and at least `min_length`; as numpy.bincount. With weights, of x's shape,
-/// the sums of those: of their type, or f64 for integers. Waits for x. Throws InvalidArgument for a negative
-/// number.
+/// Counts the occurrences of 0, 1, 2, ... in x, a vector of non-negative integers, as numpy.bincount. The
+/// result is i64 (n,), where n is one more than the largest element, and at least `min_length`. With weights
+/// of x's shape, the result holds sums of weights instead, in their type, or in f64 for integer weights.
+/// Waits for x. Throws InvalidArgument for a negative number.
 NDArray bincount(const Arg& x, const NDArray& weights = {}, int64_t min_length = 0);
 
 struct HistogramOptions {
   int64_t bins = 10;
-  /// The ends of the first and the last bin; none: the smallest and the largest element, for which it waits.
+  /// The lower end of the first bin and the upper end of the last one. If empty, the smallest and the largest
+  /// element; the call then waits for x.
   std::optional<std::pair<double, double>> range{};
   NDArray weights{};     ///< of x's shape
   bool density = false;  ///< divide by the total and by the widths of the bins
 };
 struct Histogram {
-  NDArray counts;  ///< (bins,): i64; of the weights' type, for integers f64; with density a floating type
-  NDArray edges;   ///< (bins + 1,), ascending: of x's type, f64 for integers, f32 for narrower types
+  NDArray counts;  ///< (bins,): i64; with weights their type, f64 for integers; with density floating point
+  NDArray edges;   ///< (bins + 1,), ascending: x's type, but f64 for integers and f32 for f16 and bf16
 };
-/// How many elements of x, of any shape, are in each bin; as numpy.histogram. A bin holds its lower end and
-/// not its upper one, but for the last bin, which holds both. What is outside the range, and NaN, is not
-/// counted. Throws InvalidArgument for a range that is not finite (also one found in x) or not ascending.
+/// Counts the elements of x, of any shape, in each bin, as numpy.histogram. A bin includes its lower end and
+/// excludes its upper end; the last bin includes both. Elements outside of the range and NaN are not counted.
+/// Throws InvalidArgument for a range that is not finite (also one found in x) or not ascending.
 Histogram histogram(const Arg& x, const HistogramOptions& options = {});
-/// The same with bins between given edges, (bins + 1,), ascending. Waits for the edges.
+/// The same with bins between the given edges, (bins + 1,), ascending. Waits for the edges.
 Histogram histogram(const Arg& x, const NDArray& edges, const NDArray& weights = {}, bool density = false);
 
-/// In which bin each element of x is: i with edges[i - 1] <= x < edges[i]; with `right` edges[i - 1] < x <=
-/// edges[i]; 0 before the first edge, as many as there are edges behind the last. Of descending edges
-/// edges[i - 1] > x >= edges[i], and with `right` edges[i - 1] >= x > edges[i]. i64 of x's shape, as
-/// numpy.digitize (torch.bucketize means the opposite with `right`). Waits for the edges, and throws
-/// InvalidArgument where they neither ascend nor descend.
+/// Returns the bin of each element of x, i64 of x's shape, as numpy.digitize. Bin i holds
+///   for ascending edges   edges[i - 1] <= x < edges[i], with `right` edges[i - 1] < x <= edges[i];
+///   for descending edges  edges[i - 1] > x >= edges[i], with `right` edges[i - 1] >= x > edges[i].
+/// The bin is 0 before the first edge, and the number of edges after the last one. The `right` of
+/// torch.bucketize has the opposite meaning. Waits for the edges. Throws InvalidArgument if the edges neither
+/// ascend nor descend.
 NDArray digitize(const Arg& x, const NDArray& edges, bool right = false);
 
 }  // namespace mx

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kDirectElements = 1024, kDirectTaken = 4096, kDirectUpdates = 256;
 
-/// How much there is to do when only some of x is read.
+/// Returns the work of an operator that reads only some elements of x.
 int64_t work_of_result(const InferContext& c) {
   return std::max(c.output_shape(0).numel(), c.shape(1).numel());
 }

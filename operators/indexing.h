@@ -1,17 +1,17 @@
-// Operators that read and write at indices, and choose by masks.
+// Operators that read and write at indices, and select by masks.
 //
 // Including this header (or operators/operators.h) makes a[indices], a[{colon, indices}], a[mask] and
 // assignments to them work as in NumPy: see NDArray::operator[].
 //
-// Indices are integers; negative ones count from the end. What is wrong with shapes and types is thrown at
-// the call; an index out of range is found when the operation runs, so the error comes out of waiting for the
-// result (InvalidArgument; it names the first such index, its position, the axis and the axis's size), and
-// nothing has been written then. Where several indices name one element, `set` leaves the last in row-major
-// order, and the others combine in that order: results do not depend on threads.
+// Indices are integers; negative ones count from the end. The call throws if shapes or types are wrong. An
+// index out of range is found when the operation runs: waiting for the result then throws InvalidArgument,
+// which names the first such index, its position, the axis and the axis's size, and nothing has been written.
+// If several indices refer to one element, `set` keeps the last value in row-major order, and the other modes
+// combine the values in that order, so results do not depend on the number of threads.
 //
 // Functions that end in `_` change their first argument; the others return a new array. Values are converted
-// to the array's type. nonzero, argwhere and masked_select wait for their mask, because the size of what they
-// return depends on it.
+// to the array's type. nonzero, argwhere and masked_select wait for their mask, because the size of their
+// result depends on it.
 #pragma once
 
 #include <cstdint>
@@ -28,23 +28,23 @@ namespace mx {
 using kernels::IndexMode;
 using kernels::Scatter;
 
-/// x[.., indices, ..] along `axis`, whose place the dimensions of `indices` take; as numpy.take.
+/// Returns x[.., indices, ..], as numpy.take. The dimensions of `indices` replace the dimension `axis`.
 NDArray take(const Arg& x, const NDArray& indices, int64_t axis = 0, IndexMode mode = IndexMode::raise);
-/// y[.., j, ..] = x[.., indices[.., j, ..], ..], as torch.gather: `indices` has x's rank and is nowhere
-/// larger but along `axis`.
+/// Returns y[.., j, ..] = x[.., indices[.., j, ..], ..], as torch.gather. `indices` has x's rank, and may be
+/// larger than x only along `axis`.
 NDArray gather(const Arg& x, const NDArray& indices, int64_t axis);
-/// The same, where x and `indices` broadcast but along `axis`; as numpy.take_along_axis.
+/// The same, but x and `indices` broadcast in all dimensions except `axis`; as numpy.take_along_axis.
 NDArray take_along_axis(const Arg& x, const NDArray& indices, int64_t axis);
 
-/// x with x[.., indices[.., j, ..], ..] set to updates[.., j, ..] or combined with it, as torch.scatter;
-/// `updates` broadcasts to the shape of `indices`.
+/// Returns x with x[.., indices[.., j, ..], ..] set to updates[.., j, ..] or combined with it, as
+/// torch.scatter. `updates` broadcasts to the shape of `indices`.
 NDArray scatter(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis,
                 Scatter how = Scatter::set);
 NDArray& scatter_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis,
                   Scatter how = Scatter::set, std::source_location where = std::source_location::current());
 
-/// x with updates[.., j, ..] combined into x[.., indices[j], ..]; `indices` (n,), `updates` broadcasts to x's
-/// shape with n along `axis`.
+/// Returns x with updates[.., j, ..] combined into x[.., indices[j], ..]. `indices` is (n,); `updates`
+/// broadcasts to x's shape with n along `axis`.
 NDArray index_update(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis, Scatter how);
 NDArray index_add(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis = 0);
 NDArray index_copy(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis = 0);
@@ -53,36 +53,39 @@ NDArray& index_add_(NDArray& x, const NDArray& indices, const NDArray& updates, 
 NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis = 0,
                      std::source_location where = std::source_location::current());
 
-/// (.., classes): 1 where the last index is indices[..], else 0. Indices must not be negative.
+/// Returns an array (.., classes) that is 1 where the last index equals indices[..], and 0 elsewhere. Indices
+/// must not be negative.
 NDArray one_hot(const Arg& indices, int64_t classes, DType dtype = f32);
-/// table[indices[..], :] of a table (rows, width).
+/// Returns table[indices[..], :] for a table (rows, width).
 NDArray embedding(const Arg& table, const NDArray& indices);
-/// The gradient of embedding with respect to a table of that many rows: the sum, for each row, of `head`
-/// where the row was taken. Row `skip_row` (padding; -1: none) gets 0.
+/// Returns the gradient of embedding with respect to a table of `rows` rows: each row is the sum of `head`
+/// over the positions where that row was taken. Row `skip_row` (padding; -1: none) gets 0.
 NDArray embedding_gradient(const Arg& indices, const NDArray& head, int64_t rows, int64_t skip_row = -1);
 
-/// x[..] with arrays of indices at `axes` (ascending) and ":" elsewhere: what x[{..}] is made of. The
-/// dimensions of the indices, broadcast together, come where the axes are if those are neighbours, else
-/// first; `position` >= 0 puts them before that dimension of the rest.
+/// Returns x[..] with arrays of indices at `axes` (ascending) and ":" elsewhere; x[{..}] calls it. The
+/// indices are broadcast together. If `axes` are adjacent, the dimensions of the indices replace them;
+/// otherwise they come first. `position` >= 0 puts them before that dimension of the remaining ones.
 NDArray gather_nd(const Arg& x, std::span<const NDArray> indices, const Shape& axes, int64_t position = -1);
-/// x with values written there; `values` broadcasts to the shape of gather_nd's result.
+/// Returns x with values written at these indices; `values` broadcasts to the shape of gather_nd's result.
 NDArray put_nd(const Arg& x, std::span<const NDArray> indices, const Shape& axes, const NDArray& values,
                Scatter how = Scatter::set, int64_t position = -1);
 NDArray& put_nd_(NDArray& x, std::span<const NDArray> indices, const Shape& axes, const NDArray& values,
                  Scatter how = Scatter::set, int64_t position = -1,
                  std::source_location where = std::source_location::current());
 
-/// The elements of x where the mask is true, in row-major order, (n,). Broadcasts both. Waits for the mask.
+/// Returns the elements of x where the mask is true, (n,), in row-major order. x and the mask broadcast.
+/// Waits for the mask.
 NDArray masked_select(const Arg& x, const NDArray& mask);
-/// x with the elements where the mask is true replaced by those of `source`, taken one after the other; the
-/// mask broadcasts to x. More elements than are used may be there; too few fail the operation.
+/// Returns x with the elements where the mask is true replaced by the elements of `source`, in order. The
+/// mask broadcasts to x. `source` may have more elements than are used; if it has too few, the operation
+/// fails.
 NDArray masked_scatter(const Arg& x, const NDArray& mask, const NDArray& source);
 NDArray& masked_scatter_(NDArray& x, const NDArray& mask, const NDArray& source,
                          std::source_location where = std::source_location::current());
 
-/// The indices of the elements that are not 0, in row-major order: i64 (n, rank). Waits.
+/// Returns the indices of the elements that are not 0, in row-major order: i64 (n, rank). Waits for x.
 NDArray argwhere(const Arg& x);
-/// The same as one array (n,) per dimension, as numpy.nonzero. Waits.
+/// The same as one array (n,) per dimension, as numpy.nonzero. Waits for x.
 std::vector<NDArray> nonzero(const Arg& x);
 
 std::string to_string(IndexMode mode);
@@ -90,19 +93,21 @@ std::string to_string(Scatter how);
 
 namespace detail {
 
-/// From an operator's attribute. Throw InvalidArgument, naming `op`, for another text.
+/// Convert an operator's attribute. Throw InvalidArgument, naming `op`, if the text is not a mode.
 IndexMode index_mode(const std::string& text, const char* op);
 Scatter scatter_how(const std::string& text, const char* op);
 
-/// Indices as the kernels take them: i32 or i64. Throws InvalidArgument for bool and floating-point numbers.
+/// Returns indices in a type that the kernels take, i32 or i64. Throws InvalidArgument for bool and
+/// floating-point numbers.
 NDArray as_indices(const NDArray& indices, const char* op,
                    std::source_location where = std::source_location::current());
-/// For infer functions: input i must be i32 or i64.
+/// Throws InvalidArgument if input i is not i32 or i64. For infer functions.
 void check_index_type(const InferContext& c, size_t i);
 
-/// Fills the hooks for indexing with arrays (ndarray/hooks.h). May be called again.
+/// Installs the hooks for indexing with arrays (ndarray/hooks.h). May be called again.
 bool install_indexing();
-/// Here, so that a program that includes this has them, from a static library too.
+/// Defined in the header, so that every program that includes it installs the hooks, even if it links a
+/// static library.
 inline const bool kIndexingInstalled = install_indexing();
 
 }  // namespace detail

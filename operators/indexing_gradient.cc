@@ -1,6 +1,6 @@
-// Gradients of reading at indices add up at those indices, and gradients of writing are read there. Of
-// several values that met at one place each gets its own part: of `set` the last one all of it, of `max` and
-// `min` those that are as large as the result equal shares.
+// Gradients of indexed operators. If an operator reads at indices, its gradient is added at these indices; if
+// it writes at indices, its gradient is read there. If several updates go to one place: for `set` the last
+// one gets the gradient; for `max` and `min` those that equal the result share it equally.
 #include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
 #include "operators/indexing_records.h"
@@ -16,7 +16,8 @@ NDArray zeros_for(const GradientContext& g, size_t i) {
   return zeros_view(g.input_shape(i), g.head().dtype(), g.head().context());
 }
 
-// What an operator that writes does with an array, and how the places that it writes to are read.
+// One struct for each writing operator: write() applies the operator to an array, read() reads the places
+// that it writes to.
 
 struct Scattering {
   const NDArray& indices;
@@ -52,15 +53,16 @@ void gradient_set(GradientContext& g, size_t updates, const Place& at) {
   if (g.wanted(0)) g.set(0, at.write(head, zeros_view({}, head.dtype(), context), Scatter::set));
   if (!g.wanted(updates)) return;
   const NDArray there = at.read(head);
-  // An update counts when the last number that was written where it goes is its own.
+  // Each update writes its number to its place. If the number is still there after all writes, the update was
+  // the last one at that place.
   const NDArray numbers = arange(0, there.numel(), 1, i64, context).reshape(there.shape());
   const NDArray last = at.read(at.write(zeros_view(head.shape(), i64, context), numbers, Scatter::set));
   g.set(updates, where(last == numbers, there, 0));
 }
 
-/// For each update the product of the others that go to the same place, without a division, which
-/// zeros would not allow and further derivatives would not see: those before it and those behind it, with the
-/// updates in the order of their places.
+/// Returns for each update the product of the other updates to the same place. With the updates sorted by
+/// place, it is the product of those before it times the product of those after it. A division of the total
+/// product would fail for zeros and give wrong higher derivatives.
 NDArray products_of_others(const NDArray& places, const NDArray& updates) {
   const NDArray order = argsort(places), place = take(places, order), u = take(updates, order);
   const NDArray number = arange(0, places.numel(), 1, i64, places.context());
@@ -192,7 +194,8 @@ void gradient_masked_scatter(GradientContext& g) {
   const NDArray &head = g.head(), &mask = g.input(1);
   if (g.wanted(0)) g.set(0, where(mask, 0, head));
   if (!g.wanted(2)) return;
-  // How many the mask chooses is not known: each has its number, and what is not chosen goes behind them.
+  // The number of selected elements is not known here. Each selected element goes to the place of its number,
+  // and all others to the extra place `count`.
   const Shape& shape = g.input_shape(2);
   const int64_t count = shape.numel();
   const NDArray chosen = mask.broadcast_to(head.shape()).flatten();

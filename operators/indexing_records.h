@@ -1,4 +1,4 @@
-// The attributes of the operators that index, and their gradients. Internal.
+// The attributes of the indexing operators, and their gradients. Internal.
 #pragma once
 
 #include <cstdint>
@@ -101,7 +101,8 @@ void gradient_put_nd(GradientContext& g);
 void gradient_masked_select(GradientContext& g);
 void gradient_masked_scatter(GradientContext& g);
 
-/// What those of scatter and index_update look at, and that of put_nd: for `set` and `add` only indices.
+/// Return the values that the gradients of scatter and index_update, and that of put_nd, read. For `set` and
+/// `add` these are only the indices.
 GradientUses uses_of_update(const Attrs& attrs);
 GradientUses uses_of_put_nd(const Attrs& attrs);
 

@@ -13,7 +13,7 @@ using kernels::LossReduction;
 
 namespace {
 
-// Rows are few and dear: a loss is direct only when it is tiny.
+// A row is expensive, so only tiny losses run directly in the calling thread.
 constexpr int64_t kDirectElements = 128;
 
 LossReduction reduction_of(const std::string& name, const char* op) {

@@ -68,7 +68,7 @@ struct HingeAttrs {
   }
 };
 
-/// The attributes of the gradients of all of them.
+/// The attributes of the backward operator, which serves all losses.
 struct BackwardAttrs {
   std::string loss = "mse";
   double parameter = 0;
@@ -87,7 +87,7 @@ struct BackwardAttrs {
 const char* const kLossNames[] = {"mse",    "l1",         "huber", "smooth_l1",      "bce", "bce_with_logits",
                                   "kl_div", "kl_div_log", "hinge", "hinge_embedding"};
 
-// What the losses' attributes mean; these throw for what they cannot mean.
+// Conversion of the losses' attributes. Throw InvalidArgument for invalid values.
 
 template <ElementwiseLoss kLoss>
 LossCall meaning(const LossAttrs& a, const char*) {

@@ -1,5 +1,6 @@
-// With respect to x the gradient of a loss is one operator. The rest (targets, weights, second derivatives)
-// follows the definition in other operators. Names as in operators/kernels/elementwise_loss.h.
+// The gradient of a loss with respect to x is one operator. The other gradients (targets, weights, second
+// derivatives) are composed of operators as in their definition. Names are those of
+// operators/kernels/elementwise_loss.h.
 #include "operators/loss_elementwise_gradient.h"
 
 #include "operators/elementwise_binary.h"
@@ -21,17 +22,17 @@ struct Operands {
 };
 
 NDArray variance(const NDArray& p) { return maximum(p * (1 - p), p.dtype() == f16 ? 6e-8 : 1e-12); }
-/// (w - 1) y; an empty handle for w = 1.
+/// Returns (w - 1) y; an empty handle if there is no weight w.
 NDArray beyond_one(const Operands& o, const NDArray& y) { return o.w.defined() ? (o.w - 1) * y : NDArray(); }
 NDArray plus(const NDArray& a, const NDArray& b) { return b.defined() ? a + b : a; }
-/// y where the margin is not kept.
+/// Returns y where the margin is violated, 0 elsewhere.
 NDArray inside(const LossCall& c, const Operands& o, const NDArray& y) {
   return where(c.parameter - o.x * o.t > 0, y, 0);
 }
-/// 1 where the loss is a square.
+/// Returns 1 where the loss is quadratic, 0 elsewhere.
 NDArray near(const LossCall& c, const Operands& o) { return (abs(o.x - o.t) < c.parameter).to(o.x.dtype()); }
 
-/// d/dt; an empty handle for zero.
+/// Returns d(loss)/dt; an empty handle for zero.
 NDArray by_target(const LossCall& c, const Operands& o) {
   const auto& [x, t, w] = o;
   switch (c.loss) {
@@ -52,7 +53,7 @@ NDArray by_target(const LossCall& c, const Operands& o) {
   }
 }
 
-/// d/dx of d/dx; an empty handle for zero.
+/// Returns the second derivative in x; an empty handle for zero.
 NDArray curvature(const LossCall& c, const Operands& o) {
   const auto& [x, t, w] = o;
   switch (c.loss) {
@@ -63,7 +64,7 @@ NDArray curvature(const LossCall& c, const Operands& o) {
     case ElementwiseLoss::smooth_l1:
       return near(c, o) * (1 / c.parameter);
     case ElementwiseLoss::bce: {
-      // Of (x - t) / v, v = x (1 - x).
+      // The derivative of (x - t) / v, v = x (1 - x).
       const NDArray v = variance(x);
       return 1 / v - (x - t) * where(x * (1 - x) < v, 0, 1 - 2 * x) / square(v);
     }
@@ -76,7 +77,7 @@ NDArray curvature(const LossCall& c, const Operands& o) {
   }
 }
 
-/// d/dt of d/dx; an empty handle for zero.
+/// Returns the derivative of d(loss)/dx in t; an empty handle for zero.
 NDArray slope_by_target(const LossCall& c, const Operands& o) {
   const auto& [x, t, w] = o;
   switch (c.loss) {
@@ -99,7 +100,7 @@ NDArray slope_by_target(const LossCall& c, const Operands& o) {
   }
 }
 
-/// Is the loss one of x - t?
+/// Returns true if the loss is a function of x - t.
 bool of_difference(ElementwiseLoss loss) { return loss <= ElementwiseLoss::smooth_l1; }
 
 }  // namespace

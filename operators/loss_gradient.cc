@@ -1,10 +1,11 @@
-// With respect to the scores the gradient of a loss is one operator, its backward operator. The rest (targets
-// that are distributions, weights, second derivatives) follows the definition in other operators. With p =
-// softmax(x), log p its logarithm, w the classes' weights and q the shares that classes have in a row,
+// The gradient of a loss with respect to the scores is one operator, its backward operator. The other
+// gradients (targets that are distributions, weights, second derivatives) are composed of operators as in
+// their definition. With p = softmax(x), log p its logarithm, w the class weights and q the target
+// distribution of a row after smoothing,
 //   loss = sum over rows of scale sum_c w[c] q[c] (-log p[c]),
 //   d(loss)/dx[c] = scale (p[c] sum_k w[k] q[k] - w[c] q[c]),
-// where scale is the head, for the mean over the sum of the rows' weights. nll_loss has x in place of log p,
-// and no p.
+// where scale is the head; for the mean it is divided by the sum of the rows' weights. nll_loss has x in
+// place of log p, and no p.
 #include "operators/loss_gradient.h"
 
 #include "operators/elementwise_binary.h"
@@ -24,8 +25,9 @@ inline constexpr bool kLogits = std::is_same_v<A, CrossEntropyAttrs>;
 double smoothing_of(const CrossEntropyAttrs& attrs) { return attrs.label_smoothing; }
 double smoothing_of(const NllAttrs&) { return 0; }
 
-/// A call's operands: scores, target and weight are the inputs from `first` on, `head` is the gradient of the
-/// loss. Everything is made when it is asked for, with the shape of the scores or one that broadcasts to it.
+/// The operands of a call. Scores, target and weight are the inputs from `first` on; `head` is the gradient
+/// of the loss. Members compute their result at each call; it has the shape of the scores or broadcasts to
+/// it.
 template <class A>
 class Problem {
  public:
@@ -42,33 +44,33 @@ class Problem {
   const NDArray& scores() const { return x_; }
   int axis() const { return axis_; }
 
-  /// The target as a distribution.
+  /// Returns the target as a distribution, without smoothing.
   NDArray own() const {
     if (!labels()) return target_;
     const NDArray valid = where(counted(), target_, 0);
     return one_hot(valid, x_.shape()[axis_], x_.dtype()).move_axis(-1, axis_) * counted().expand_dims(axis_);
   }
-  /// q
+  /// Returns q.
   NDArray shares() const {
     const double smoothing = smoothing_of(attrs_);
     if (smoothing == 0) return own();
     const NDArray smooth = own() * kept() + smoothing / static_cast<double>(x_.shape()[axis_]);
     return labels() ? smooth * counted().expand_dims(axis_) : smooth;
   }
-  /// x times w
+  /// Returns x times w.
   NDArray weighted(const NDArray& x) const {
     if (!weight_.defined()) return x;
     Shape shape = Shape::filled(x_.rank(), 1);
     shape[axis_] = x_.shape()[axis_];
     return x * weight_.reshape(shape);
   }
-  /// What the mean divides by.
+  /// Returns x, divided by the divisor of the mean if the reduction is "mean".
   NDArray divided(const NDArray& x) const {
     if (attrs_.reduction != "mean") return x;
     if (by_weight()) return x / sum(weighted(own()));
     return x * (static_cast<double>(x_.shape()[axis_]) / static_cast<double>(x_.numel()));
   }
-  /// The gradient of each row's loss.
+  /// Returns the gradient of each row's loss.
   NDArray scale() const { return each() ? head_.expand_dims(axis_) : divided(head_); }
   NDArray log_probabilities() const { return kLogits<A> ? log_softmax(x_, axis_) : x_; }
 
@@ -89,7 +91,8 @@ class Problem {
   const NDArray& target() const { return target_; }
 
  private:
-  // Which rows count. (Narrow types of labels need not have the number.)
+  // Returns true for rows that are not ignored. Compares in i64, because a narrow type of labels may not be
+  // able to hold ignore_index.
   NDArray counted() const { return target_.to(i64) != attrs_.ignore_index; }
 
   const A& attrs_;
@@ -111,12 +114,12 @@ void gradient_loss(GradientContext& g) {
   }
   const bool target = g.wanted(1) && !p.labels(), weight = g.inputs() > 2 && g.wanted(2);
   if (!target && !weight) return;
-  const NDArray costs = p.scale() * -p.log_probabilities();  // of a share of 1
+  const NDArray costs = p.scale() * -p.log_probabilities();  // for q = 1
   if (target) g.set(1, p.weighted(costs) * p.kept());
   if (!weight) return;
   const NDArray shared = costs * p.shares();
   NDArray result = p.by_class(shared);
-  // More weight divides the whole loss by more.
+  // The weights are also in the divisor of the mean.
   if (p.by_weight()) result = result - p.by_class(p.divided(p.own())) * sum(p.weighted(shared));
   g.set(2, result);
 }
@@ -132,7 +135,7 @@ void gradient_backward(GradientContext& g) {
     probabilities = softmax(p.scores(), p.axis());
     mean_head = p.by_row(head * probabilities);
   }
-  // What a share adds to the sum of head times result.
+  // The derivative of sum(head * result) in w q, without the scale.
   const NDArray worth = kLogits<A> ? mean_head - head : -head;
   if (g.wanted(0)) {
     const NDArray rows = p.weighted(shares) * worth;

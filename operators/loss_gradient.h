@@ -1,4 +1,4 @@
-// The gradients of the losses of classification and of their backward operators. Internal.
+// The gradients of the classification losses and of their backward operators. Internal.
 #pragma once
 
 #include "operators/gradient.h"

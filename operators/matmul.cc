@@ -14,15 +14,16 @@ namespace {
 
 using detail::Converted;
 
-// Multiplications; a few microseconds with the packing around them. (Handing it to a worker and waiting costs
-// a tenth of that; two threads would gain nothing.)
+// Number of multiplications up to which the calling thread computes a product itself; they take a few
+// microseconds with the packing. Handing such a product to a worker and waiting costs a tenth of that, and a
+// second thread would not make it faster.
 constexpr int64_t kDirectProducts = 1 << 18;
 
-/// How the shapes of a product come apart: batch x (m, k) x (k, n).
+/// The sizes of a product: batch x (m, k) x (k, n).
 struct Parts {
-  Shape batch;  // of both, broadcast
+  Shape batch;  // the batch dimensions of both, broadcast
   int64_t m = 1, k = 0, n = 1;
-  bool row = false, column = false;  // a or b is a vector
+  bool row = false, column = false;  // row: a is a vector; column: b is a vector
 
   Shape result() const {
     Shape shape = batch;
@@ -55,8 +56,8 @@ Parts take_apart(const Shape& a, const Shape& b, const char* op) {
   return p;
 }
 
-// Broadcast operands may have more elements than memory has bytes: not in int64_t. Integers are multiplied
-// without the vectors that floating point has.
+// Returns the cost in multiplications. Computed in double, because broadcast operands may have more elements
+// than int64_t can count. The factor 8 is for integers, whose kernel is not vectorized.
 int64_t products(DType dtype, double batch, int64_t m, int64_t n, int64_t k) {
   const double count = (is_floating(dtype) ? 1. : 8.) * batch * static_cast<double>(m) *
                        static_cast<double>(n) * static_cast<double>(std::max<int64_t>(k, 1));
@@ -72,7 +73,7 @@ int64_t work_matmul(const InferContext& c) {
   return products(c.output_dtype(0), static_cast<double>(p.batch.numel()), p.m, p.n, p.k);
 }
 
-/// The strides of an operand's stack over the batch.
+/// Returns the strides of an operand over the batch dimensions.
 Strides batch_strides(const Tensor& operand, const Shape& batch) {
   Strides own = operand.strides;
   own.resize(std::max(operand.rank() - 2, 0));
@@ -85,7 +86,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const kernels
   kernels::Matrix left{a.data, p.row ? 0 : a.strides[ra - 2], a.strides[ra - 1]};
   const kernels::Matrix right{b.data, p.column ? b.strides[0] : b.strides[rb - 2],
                               p.column ? 1 : b.strides[rb - 1]};
-  // Where the result's last two dimensions are; those of a vector are left out.
+  // The strides of the result's rows and columns; the result has no such dimension for a vector.
   int last = out.rank();
   const int64_t c_col = p.column ? 1 : out.strides[--last];
   int64_t c_row = p.row ? p.n : out.strides[--last];
@@ -96,7 +97,8 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const kernels
     for (int i = 0; i < p.batch.rank(); ++i)
       if (p.batch[i] != 1) dims[count++] = {p.batch[i], as[i], bs[i], out.strides[i]};
   }
-  // A stack whose matrices follow each other like rows, times one matrix, is one larger matrix.
+  // If the matrices of a stack are contiguous like rows and are multiplied by one matrix, the stack is
+  // treated as one larger matrix.
   while (count > 0 && !p.row) {
     const kernels::BatchDim& dim = dims[count - 1];
     if (p.m == 1) {
@@ -178,7 +180,7 @@ int64_t work_addmm(const InferContext& c) {
 void run_addmm(const KernelArgs& args) {
   const AddmmAttrs& attrs = args.attr<AddmmAttrs>();
   const Tensor &out = args.out[0], &c = args.in[0];
-  // gemm itself does not read C then.
+  // With beta = 0 gemm does not read C.
   if (attrs.beta != 0) kernels::copy(out, c.broadcast(out.shape));
   multiply(out, *Converted(args.in[1], out.dtype), *Converted(args.in[2], out.dtype),
            {.alpha = attrs.alpha, .beta = attrs.beta});

@@ -1,9 +1,9 @@
 // Products of matrices and vectors.
 //
-// Views (transposed, sliced, broadcast) are read where they are, without copies. Types are promoted as in
-// dtype.h; f16 and bf16 are accumulated in f32 and rounded once, integers wrap, bool is "or of ands"
-// (operators/kernels/gemm.h). A sum of no products is 0. All throw InvalidArgument for shapes that do not
-// fit, with both of them.
+// Views (transposed, sliced, broadcast) are read in place, without copies. Types are promoted as in dtype.h.
+// f16 and bf16 are accumulated in f32 and rounded once; integers wrap; for bool, "and" replaces the product
+// and "or" the sum (operators/kernels/gemm.h). A sum of no products is 0. All throw InvalidArgument for
+// shapes that do not fit; the message names both.
 #pragma once
 
 #include "operators/operator.h"
@@ -20,21 +20,22 @@ struct AddmmAttrs {
   }
 };
 
-/// As NumPy's matmul: the last two dimensions are matrices (m, k) and (k, n), those before them broadcast. A
-/// vector is a row on the left and a column on the right, and that dimension is not in the result. Rank 0 is
-/// not allowed.
+/// The matrix product, as NumPy's matmul: the last two dimensions are matrices (m, k) and (k, n), and the
+/// other dimensions broadcast. A vector on the left is a row, a vector on the right is a column; the result
+/// does not have that dimension. Rank 0 is not allowed.
 NDArray matmul(const Arg& a, const NDArray& b);
 
-/// x weight' + bias: x (..., in), weight (out, in), bias (out,) give (..., out).
+/// x weight' + bias, where weight' is the transpose: x (..., in), weight (out, in) and bias (out,) give
+/// (..., out).
 NDArray linear(const Arg& x, const NDArray& weight);
 NDArray linear(const Arg& x, const NDArray& weight, const NDArray& bias);
 
-/// The inner product of two vectors of one length.
+/// The inner product of two vectors of the same length.
 NDArray dot(const Arg& a, const NDArray& b);
-/// (m,) and (n,) give (m, n): the product of every pair.
+/// The outer product: (m,) and (n,) give (m, n), the product of every pair.
 NDArray outer(const Arg& a, const NDArray& b);
-/// beta * c + alpha * a b for matrices a (m, k) and b (k, n); c broadcasts to (m, n). For integers alpha and
-/// beta lose their fractions.
+/// beta * c + alpha * a b for matrices a (m, k) and b (k, n); c broadcasts to (m, n). For integers, alpha and
+/// beta are truncated.
 NDArray addmm(const Arg& c, const NDArray& a, const NDArray& b, RealArg alpha = 1, RealArg beta = 1);
 
 }  // namespace mx

@@ -1,5 +1,5 @@
-// Gradients of products are products, of transposed views. A stack that is multiplied by one matrix is one
-// larger matrix here too: nothing is computed for each member and then summed.
+// Gradients of products are products of transposed views. A stack that is multiplied by one matrix is treated
+// as one larger matrix here too, so no gradients per member are computed and then summed.
 #include "operators/matmul_gradient.h"
 
 #include "operators/elementwise_binary.h"
@@ -10,20 +10,20 @@ namespace {
 
 NDArray transposed(const NDArray& x) { return x.swap_axes(-2, -1); }
 
-/// A stack of matrices as one matrix.
+/// Returns a stack of matrices as one matrix.
 NDArray rows(const NDArray& x) {
   int64_t count = 1;
   for (int i = 0; i + 1 < x.rank(); ++i) count *= x.shape()[i];
   return x.rank() == 2 ? x : x.reshape({count, x.shape().back()});
 }
 
-/// (.., m, k) times (k,)
+/// The gradient of (.., m, k) times (k,).
 void gradient_matrix_vector(GradientContext& g) {
   if (g.wanted(0)) g.set(0, g.head().expand_dims(-1) * g.input(1));
   if (g.wanted(1)) g.set(1, matmul(g.head().flatten(), rows(g.input(0))));
 }
 
-/// (k,) times (.., k, n)
+/// The gradient of (k,) times (.., k, n).
 void gradient_vector_matrix(GradientContext& g) {
   const NDArray& head = g.head();
   if (g.wanted(0)) {

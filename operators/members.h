@@ -1,4 +1,4 @@
-// NDArray's members that are functions of operators: x.sum(), x.mean(1), x.sort(). Including this header (or
+// Members of NDArray that call operators: x.sum(), x.mean(1), x.sort(). Including this header (or
 // operators/operators.h) makes them work.
 #pragma once
 
@@ -6,7 +6,8 @@ namespace mx::detail {
 
 /// Fills the table of ndarray/members.h. May be called again.
 bool install_members();
-/// Here, so that a program that includes this has them, from a static library too.
+/// Defined in the header, so that every program that includes it installs the members, even if it links a
+/// static library.
 inline const bool kMembersInstalled = install_members();
 
 }  // namespace mx::detail

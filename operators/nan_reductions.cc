@@ -12,13 +12,13 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
-/// x with another value where it is NaN. The gradient there is 0.
+/// Returns x with NaN replaced by `value`. The gradient there is 0.
 NDArray without_nan(const Arg& x, double value) { return mx::where({isnan(x), x.where}, value, x.array); }
 
-/// The type in which sums of x's elements are kept: a sum of f16 has the range of f32.
+/// Returns the type in which elements are summed: a sum of f16 has the range of f32.
 DType sum_type(DType type) { return promote(type, f32); }
 
-/// How many elements are not NaN, in a type that the sum can be divided by.
+/// Returns the number of elements that are not NaN, in a type that the sum can be divided by.
 NDArray count_of_numbers(const Arg& x, const Axes& axes, bool keep_dims) {
   return count_nonzero({logical_not({isnan(x), x.where}), x.where}, axes, keep_dims);
 }
@@ -29,7 +29,7 @@ NDArray mean_of_numbers(const Arg& x, const Axes& axes, bool keep_dims) {
   return div({total, x.where}, count_of_numbers(x, axes, keep_dims).to(wide, x.where));
 }
 
-/// The extreme of the elements that are not NaN; NaN where there are none.
+/// Returns the extreme of the elements that are not NaN; NaN where there are none.
 NDArray extreme(NDArray (*choose)(const Arg&, const Axes&, bool), double worst, const Arg& x,
                 const Axes& axes, bool keep_dims) {
   const NDArray found = choose({without_nan(x, worst), x.where}, axes, keep_dims);
@@ -66,8 +66,8 @@ NDArray nanmin(const Arg& x, const Axes& axes, bool keep_dims) {
                  keep_dims);
 }
 
-// The place of the first element that equals the extreme. Replacing NaN by -inf and taking argmax could give
-// the place of a NaN where all numbers are -inf.
+// Returns the index of the first element that equals the extreme. If NaN were replaced by -inf, argmax could
+// return the index of a NaN where all numbers are -inf.
 NDArray nanargmax(const Arg& x, const Axes& axes, bool keep_dims) {
   if (!is_floating(x.array.dtype())) return argmax(x, axes, keep_dims);
   const NDArray largest = nanmax(x, axes, true);
@@ -83,7 +83,7 @@ NDArray nanargmin(const Arg& x, const Axes& axes, bool keep_dims) {
 NDArray nanvar(const Arg& x, const Axes& axes, double correction, bool keep_dims) {
   if (!is_floating(x.array.dtype())) return var(x, axes, correction, keep_dims);
   const DType wide = sum_type(x.array.dtype());
-  // The NaNs are replaced before anything is computed with them: 0 times NaN would be their gradient.
+  // NaNs are replaced before any computation; otherwise their gradient would be 0 times NaN.
   const NDArray values = without_nan(x, 0).to(wide, x.where);
   const NDArray distance = mx::where({isnan(x), x.where}, 0, values - mean_of_numbers(x, axes, true));
   const NDArray total = sum({square({distance, x.where}), x.where}, axes, keep_dims);

@@ -1,5 +1,5 @@
-// A number among the operands of an elementwise operator: it is an attribute of the call, not an array.
-// Internal.
+// The attributes of an elementwise operator with a number as an operand: the number is an attribute of the
+// call, not an array. Internal.
 #pragma once
 
 #include "ndarray/scalar.h"
@@ -7,7 +7,7 @@
 
 namespace mx {
 
-/// Of the form of a binary operator that takes an array and a number.
+/// The attributes of a binary operator's form that takes an array and a number.
 struct NumberAttrs {
   Scalar number;
   bool left = false;

@@ -1,4 +1,5 @@
-// Operand: an array or a C++ number, as an argument of an elementwise operator, with the place of the call.
+// Operand: an array or a C++ number as an argument of an elementwise operator, with the source location of
+// the call.
 #pragma once
 
 #include <concepts>
@@ -9,7 +10,7 @@
 
 namespace mx {
 
-/// Lives no longer than the call.
+/// Refers to the array, so it must not outlive the call.
 class Operand {
  public:
   Operand(const NDArray& array, std::source_location where = std::source_location::current())
@@ -26,8 +27,9 @@ class Operand {
   const Scalar& number() const { return number_; }
   std::source_location where() const { return where_; }
 
-  /// The array, or the number as one of the type and on the device in which it meets `other`: for operators
-  /// that have no form with a number. Throws InvalidArgument for one that this type cannot hold.
+  /// Returns the array, or the number as an array: of the type to which it is promoted beside `other`, and on
+  /// the device of `other`. For operators that have no form with a number. Throws InvalidArgument if the type
+  /// cannot hold the number.
   NDArray with(const Operand& other, const char* op) const;
 
  private:

@@ -19,7 +19,8 @@ bool ends_with(const char* text, const char* end) {
   return n >= m && std::strcmp(text + n - m, end) == 0;
 }
 
-// Adds what infer() cannot know: all operands, and the place of the call.
+// Rethrows the current exception with the inputs and the source location of the call, which infer() does not
+// know.
 [[noreturn]] void rethrow_at_call(const Operator& op, std::span<ArrayImpl* const> inputs,
                                   std::source_location where) {
   std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
@@ -30,7 +31,7 @@ bool ends_with(const char* text, const char* end) {
 }
 
 void check_call(const Operator& op, const Attrs& attrs, size_t n) {
-  if (n == op.inputs.size() && attrs.type() == op.attrs) return;  // all of those that have names
+  if (n == op.inputs.size() && attrs.type() == op.attrs) return;  // common case: exactly the named inputs
   const size_t least = op.min_inputs(), most = op.max_inputs();
   MX_CHECK(n >= least && n <= most, InvalidArgument, "[", op.name(), "] expected ", least,
            most == least      ? ""
@@ -40,7 +41,7 @@ void check_call(const Operator& op, const Attrs& attrs, size_t n) {
   MX_CHECK(attrs.type() == op.attrs, InvalidArgument, "[", op.name(), "] expected its own attributes");
 }
 
-// What infer() says about a call; returns its device.
+// Checks a call and runs shape inference; returns the device of the call.
 Context check_and_infer(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
                         InferContext& infer, std::source_location where) {
   try {
@@ -53,7 +54,8 @@ Context check_and_infer(const Operator& op, const Attrs& attrs, std::span<ArrayI
   }
 }
 
-// About how many element operations there are: what the record says, else the largest array.
+// Returns the approximate number of element operations: from the record's `work`, else the size of the
+// largest array.
 int64_t work_of(const Operator& op, const InferContext& infer, std::span<ArrayImpl* const> inputs) {
   if (op.work != nullptr) return op.work(infer);
   if (op.elementwise) return infer.output_shape(0).numel();
@@ -65,7 +67,7 @@ int64_t work_of(const Operator& op, const InferContext& infer, std::span<ArrayIm
 
 constexpr size_t kFew = 8;
 
-// The arrays of one call: few without an allocation.
+// The arrays of one call; up to kFew without an allocation.
 class Arrays {
  public:
   explicit Arrays(size_t n) : size_(n) {
@@ -87,7 +89,7 @@ bool any_recorded(std::span<ArrayImpl* const> arrays) {
   return std::any_of(arrays.begin(), arrays.end(), [](const ArrayImpl* a) { return a->recorded(); });
 }
 
-// The common path. take() gets each output; it and the caller keep them.
+// The common path. Passes each output to take(), which must keep it alive until invoke() returns.
 template <class Take>
 void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
             std::source_location where, bool recorded, const Take& take) {
@@ -113,7 +115,8 @@ void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> 
   if (recorded) detail::operator_hooks().record(op, attrs, inputs, outputs.span(), where);
 }
 
-// An operator made of others. What goes wrong inside belongs to its outputs, as with a kernel.
+// Calls an operator that is composed of others. An exception of compose() becomes the error of the outputs,
+// as with a kernel.
 std::vector<NDArray> call_composed(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
                                    std::source_location where) {
   std::vector<ArrayImpl*> arrays;
@@ -145,7 +148,7 @@ std::vector<NDArray> call_composed(const Operator& op, const Attrs& attrs, std::
   return outputs;
 }
 
-// Takes the call over when an input belongs to a graph.
+// Returns true if an input belongs to a graph; the graph has then handled the call.
 bool call_symbolic(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
                    std::source_location where, std::vector<NDArray>& outputs) {
   const detail::OperatorHooks& hooks = detail::operator_hooks();
@@ -171,7 +174,7 @@ NDArray call_one(const Operator& op, const Attrs& attrs, std::span<const NDArray
     }
   }
   Ref<ArrayImpl> result;
-  std::vector<Ref<ArrayImpl>> others;  // that the caller does not want: the operation needs them
+  std::vector<Ref<ArrayImpl>> others;  // outputs that the caller does not get, kept alive for the launch
   invoke(op, attrs, {arrays, inputs.size()}, where, recorded, [&](Ref<ArrayImpl> made) {
     if (result) {
       others.push_back(std::move(made));
@@ -237,8 +240,8 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
   bool direct = target.plain() && op.compose == nullptr;
   for (const ArrayImpl* array : arrays) direct = direct && array->plain();
   if (direct) {
-    // Straight into the memory where the result is what is there, and no input is read after it was
-    // overwritten.
+    // Writes directly into the target if the result has its shape, type and device, and if no input would be
+    // read after it was overwritten.
     InferContext infer(op, arrays, attrs);
     const Context context = check_and_infer(op, attrs, arrays, infer, where);
     direct = infer.outputs() == 1 && infer.output_shape(0) == target.shape &&
@@ -261,7 +264,8 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
       return;
     }
   }
-  // What the gradient will look at must not be overwritten.
+  // Values that the gradient reads must not be overwritten, so inputs that share memory with the target are
+  // copied.
   std::vector<NDArray> kept;
   if (any_recorded(arrays)) {
     const GradientUses uses = op.uses(attrs);

@@ -1,9 +1,9 @@
-// Operator: everything that is known of one operator, in one record.
+// Operator: a record with everything that is known about one operator.
 //
-// A family of operators is one file: records, and for each a public function that calls it. From the record
-// follow the errors at the call, the dtype coverage, the reference page, the benchmark entry, and the tests
-// that hold for every operator (tests/operators/registry_*). What a new one needs is listed in
-// CONTRIBUTING.md.
+// A family of operators is one file with records, and for each record a public function that calls it. The
+// record determines the errors at the call, the dtype coverage, the reference page, the benchmark entry, and
+// the tests that run for every operator (tests/operators/registry_*). CONTRIBUTING.md lists the steps to add
+// one.
 //
 //   struct SoftmaxAttrs { int64_t axis = -1;  ... fields ... };
 //   const Operator kSoftmax = {.kernel = {"softmax", run_softmax}, .doc = "...", .inputs = {"x"}, ...};
@@ -28,7 +28,8 @@ namespace mx {
 
 struct Operator;
 
-/// What shape inference sees and says. It may look at shapes, dtypes and attributes, never at values.
+/// The argument of shape inference: the inputs, and the outputs that inference adds. Inference may read
+/// shapes, dtypes and attributes, never values.
 class InferContext {
  public:
   InferContext(const Operator& op, std::span<detail::ArrayImpl* const> inputs, const Attrs& attrs)
@@ -73,48 +74,51 @@ struct Sample {
   std::vector<NDArray> inputs;
   Attrs attrs{};
   std::string label{};         ///< "axis=0 of (2, 3)"
-  bool differentiable = true;  ///< false where the function has a kink or a jump at these values
+  bool differentiable = true;  ///< false if the function has a kink or a jump at these values
 };
 
 struct Operator {
   Kernel kernel;
   const char* doc = "";
   const char* family = "";
-  /// Names of the inputs; the last may end in "..." and stands for any number, or in "?" and may be left out.
+  /// Names of the inputs. If the last one ends in "...", it stands for any number of inputs; if it ends in
+  /// "?", it is optional.
   std::vector<const char*> inputs{};
   std::vector<const char*> outputs{"y"};
   const AttrType* attrs = nullptr;
   void (*infer)(InferContext&) = nullptr;
-  /// Sets d(loss)/d(input i) for the inputs that are wanted. Null: not differentiable.
+  /// Sets d(loss)/d(input i) for the inputs that need it. Null: not differentiable.
   void (*gradient)(GradientContext&) = nullptr;
-  GradientUses gradient_uses{};  ///< what it looks at
-  /// What it looks at with these attributes, where that is less; null: gradient_uses.
+  GradientUses gradient_uses{};  ///< the values that `gradient` reads
+  /// Returns the values that `gradient` reads with these attributes, if they are fewer; null: gradient_uses.
   GradientUses (*narrowed_uses)(const Attrs& attrs) = nullptr;
-  /// What it sets is new or an array of the context: nothing that somebody else keeps.
+  /// True if every array that `gradient` sets is new or belongs to the context. False if it may set an array
+  /// that other code keeps, which the backward pass must not overwrite.
   bool gradient_gives_new = true;
-  /// Instead of a kernel: makes the outputs that infer() says from calls of other operators, when it is
-  /// called.
+  /// Replaces the kernel: runs at the call, and calls other operators to make the outputs that infer()
+  /// declared.
   std::vector<NDArray> (*compose)(const Attrs& attrs, std::span<const NDArray> inputs) = nullptr;
-  /// Vary every attribute, and the shapes that matter. Null for families of the tree, whose samples are in a
-  /// library that only tests and benchmarks link (operators/samples/samples.h).
+  /// Returns samples that vary every attribute and the shapes that matter. Null for the families of this
+  /// source tree; their samples are in a library that only tests and benchmarks link
+  /// (operators/samples/samples.h).
   std::vector<Sample> (*samples)() = nullptr;
   /// The types that inputs[0] may have, for tests and documents; empty: all.
   std::vector<DType> dtypes{};
-  /// About how many element operations a call is; null: the largest array's elements.
+  /// Returns the approximate number of element operations of a call; null: the size of the largest array.
   int64_t (*work)(const InferContext&) = nullptr;
-  /// Bit i: output 0 may be put into input i's memory when both have the same shape and type.
+  /// Bit i: output 0 may use input i's memory if both have the same shape and type.
   uint64_t in_place = 0;
-  /// Bit i: input i is changed.
+  /// Bit i: the kernel changes input i.
   uint64_t updates = 0;
-  /// One element of each input gives one element of the output: may be fused.
+  /// Each element of the output depends on one element of each input, so the operator may be fused.
   bool elementwise = false;
-  /// Sizes of an input or of the output must agree with the inputs' values.
+  /// True if the size of an input or of the output must agree with the inputs' values.
   bool sized_by_values = false;
-  /// The result depends on a random state among the inputs.
+  /// True if the result depends on a random state among the inputs.
   bool random = false;
 
   const char* name() const { return kernel.name; }
-  /// What the gradient of a call with these attributes looks at.
+  /// Returns the values that the gradient of a call with these attributes reads.
   GradientUses uses(const Attrs& given) const { return narrowed_uses ? narrowed_uses(given) : gradient_uses; }
   size_t min_inputs() const;
   size_t max_inputs() const;  ///< SIZE_MAX: any number
@@ -122,40 +126,41 @@ struct Operator {
 
 inline const char* InferContext::name() const { return op_.name(); }
 
-/// Calls an operator: checks, infers, makes the outputs and launches. Throws InvalidArgument at once for what
-/// can be known from shapes, types and attributes; what only values show comes out of waiting for the result.
+/// Calls an operator: checks, infers, makes the outputs and launches. Throws InvalidArgument at once for
+/// errors in shapes, types and attributes. If values are wrong, waiting for the result throws.
 NDArray call(const Operator& op, const Attrs& attrs, const Arg& a);
 NDArray call(const Operator& op, const Attrs& attrs, const Arg& a, const NDArray& b);
 NDArray call(const Operator& op, const Attrs& attrs, const Arg& a, const NDArray& b, const NDArray& c);
 std::vector<NDArray> call(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
                           std::source_location where = std::source_location::current());
 
-/// The same into an existing array, of any layout and type, that may overlap the inputs (a += b).
+/// Calls an operator with an existing array as output. It may have any layout and type, and may overlap the
+/// inputs (a += b).
 void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
                std::source_location where = std::source_location::current());
 
-/// By name: for graphs, files and front ends. Null when there is none.
+/// Returns the operator of that name, for graphs, files and front ends; null if there is none.
 const Operator* find_operator(const std::string& name);
-/// All of them, by family and then in the order of the family's file.
+/// Returns all operators, by family, and within a family in the order of its file.
 std::vector<const Operator*> all_operators();
-/// Adds one from outside; it must live as long as the process. Throws InvalidArgument when the name is taken
-/// or a part is missing.
+/// Adds an operator that is not in this source tree; the record must live as long as the process. Throws
+/// InvalidArgument if the name is taken or a part of the record is missing.
 void register_operator(const Operator& op);
 
-/// What a family's file exports.
+/// The records of one family; a family's file exports a function that returns them.
 using OperatorFamily = std::vector<const Operator*>;
 
 namespace detail {
 
-/// What automatic differentiation and graphs do when an operator meets an array of theirs.
+/// Callbacks of automatic differentiation and of graphs, for calls with recorded or symbolic inputs.
 struct OperatorHooks {
-  /// True when it took the call over: an input is symbolic.
+  /// Returns true if an input is symbolic; the hook has then handled the call.
   bool (*symbolic)(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
                    std::vector<NDArray>& outputs, std::source_location where) = nullptr;
-  /// Before a call that changes inputs (Operator::updates) of which one is recorded; throws when that is not
-  /// possible.
+  /// Runs before a call that changes inputs (Operator::updates) if an input is recorded. Throws if the change
+  /// is not allowed.
   void (*updating)(const Operator& op, std::span<ArrayImpl* const> inputs) = nullptr;
-  /// After a call with an input that is recorded.
+  /// Runs after a call with a recorded input.
   void (*record)(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
                  std::span<ArrayImpl* const> outputs, std::source_location where) = nullptr;
 };

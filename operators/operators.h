@@ -1,4 +1,4 @@
-// All families of operators. Only includes.
+// Includes all families of operators.
 #pragma once
 
 #include "operators/arrange.h"

@@ -8,7 +8,7 @@
 
 namespace mx {
 
-/// The place itself. A place that was tied leads to the other one, and has no array.
+/// The slot of a Parameter. A slot that was tied refers to the other slot, and has no array.
 struct detail::Slot {
   NDArray value;
   std::shared_ptr<Slot> other;

@@ -1,4 +1,4 @@
-// Parameter: the place of a module in which an array stands; and lists of them, which optimisers take.
+// Parameter: a slot of a module that holds an array; and lists of Parameters, which optimisers take.
 //
 //   struct Scale : nn::Module {
 //     Parameter factor;
@@ -6,14 +6,14 @@
 //     NDArray forward(const NDArray& x) { return x * factor; }
 //   };
 //
-// A Parameter is a handle: copies mean the same place. Shape, type and device of an NDArray never change, so
-// moving a module to a device or to another type puts another array into the place. Every holder of the
-// Parameter sees the new array; an NDArray that was taken from the place earlier does not. Modules,
-// optimisers and trainers therefore keep Parameters, not NDArrays. A buffer (an array that belongs to a
-// module and is not trained) has such a place as well.
+// A Parameter is a handle: copies refer to the same slot. Shape, type and device of an NDArray never change,
+// so moving a module to a device or to another type puts another array into the slot. Every copy of the
+// Parameter refers to the new array; an NDArray that was taken from the slot earlier keeps the old one.
+// Modules, optimisers and trainers therefore keep Parameters, not NDArrays. A buffer (an array that belongs
+// to a module and is not trained) has such a slot as well.
 //
-// A Parameter may be given wherever a function takes an array. Thread-safety: any threads may read; none may
-// while the module is moved or the Parameter is tied.
+// A Parameter may be passed wherever a function takes an array. Thread-safety: any number of threads may read
+// a Parameter at once, but not while its module is moved or the Parameter is tied.
 #pragma once
 
 #include <cstdint>
@@ -32,15 +32,17 @@ namespace mx {
 
 namespace detail {
 struct Slot;
-/// Does backward() leave a gradient in this array? It must require one and not be the result of operations.
+/// Returns true if backward() stores a gradient in this array: the array requires one, and is not the result
+/// of an operation.
 bool trains(const NDArray& array);
 }  // namespace detail
 
 class Parameter {
  public:
-  /// No place: what a layer without a bias has. Only defined(), copying and assigning are allowed.
+  /// Makes a Parameter without a slot, such as the bias of a layer that has none. Only defined(), copying and
+  /// assigning are allowed.
   Parameter() = default;
-  /// A place of its own in which this very array stands, with its gradient.
+  /// Makes a new slot that holds this very array, with its gradient.
   explicit Parameter(const NDArray& array);
   Parameter(const Parameter& other);
   Parameter& operator=(Parameter other) noexcept {
@@ -50,12 +52,12 @@ class Parameter {
   ~Parameter() = default;
 
   bool defined() const { return slot_ != nullptr; }
-  /// The array that stands there now. Throws InvalidArgument if there is no place.
+  /// Returns the array that is in the slot now. Throws InvalidArgument if there is no slot.
   const NDArray& array() const;
   operator const NDArray&() const { return array(); }
   operator Arg() const { return Arg(array()); }
   operator Operand() const { return Operand(array()); }
-  /// The other members of the array: p->reshape({-1}).
+  /// Gives access to the other members of the array: p->reshape({-1}).
   const NDArray* operator->() const { return &array(); }
 
   const Shape& shape() const { return array().shape(); }
@@ -73,27 +75,27 @@ class Parameter {
     return array().to_vector<T>();
   }
 
-  /// Makes this place that of `other` (weights that an encoder and a decoder share): both show the same
-  /// array, which is one parameter for optimisers and has both names in a state_dict. The array that stood
-  /// here is dropped. Throws InvalidArgument, and changes nothing, if shapes or types differ.
+  /// Makes this Parameter refer to the slot of `other`, for example for weights that an encoder and a decoder
+  /// share. Optimisers see one parameter; a state_dict lists it under both names. The array that was in this
+  /// slot is released. Throws InvalidArgument, and changes nothing, if shapes or types differ.
   void tie(const Parameter& other);
-  /// Do both mean the same place?
+  /// Returns true if both refer to the same slot.
   bool same_as(const Parameter& other) const { return identity() == other.identity(); }
 
   // For modules.
-  /// A new place for the same memory, without what was recorded of it. Throws InvalidArgument for an empty
-  /// handle.
+  /// Returns a new slot for the same memory, detached from recorded operations. Throws InvalidArgument for an
+  /// empty handle.
   static Parameter make(const NDArray& value);
-  /// Puts another array there.
+  /// Puts another array into the slot.
   void replace(const NDArray& value) const;
-  /// Equal for all Parameters that mean this place, until it is tied.
+  /// Returns a pointer that is equal for all Parameters of this slot. It changes if the Parameter is tied.
   const void* identity() const;
 
  private:
   std::shared_ptr<detail::Slot> slot_;
 };
 
-/// A parameter with its name in the model that listed it ("0.weight"); empty: none.
+/// A parameter with its name in the model that listed it ("0.weight"); the name may be empty.
 ///
 ///   for (const auto& [name, parameter] : net.parameters()) ...
 class NamedParameter : public Parameter {
@@ -105,7 +107,8 @@ class NamedParameter : public Parameter {
 
   std::string name;
 
-  /// For structured bindings: the name, and this, so that a list it is added to keeps the name.
+  /// For structured bindings: element 0 is the name, element 1 is this object. Element 1 has the name too, so
+  /// a list to which it is added keeps the name.
   template <size_t I>
   const auto& get() const {
     if constexpr (I == 0) {
@@ -116,14 +119,15 @@ class NamedParameter : public Parameter {
   }
 };
 
-/// Parameters with their names, in an order: those of a module, or a program's own.
+/// An ordered list of parameters with their names, from a module or made by a program.
 ///
 ///   Parameters all = net.parameters();
 ///   const auto is_bias = [](const NamedParameter& p) { return p.name.ends_with("bias"); };
 ///   optim::AdamW opt(all.where(std::not_fn(is_bias)), {.weight_decay = 0.1});
 ///   opt.add_group(all.where(is_bias), {.weight_decay = 0});
 ///
-/// Arrays get places of their own: a list that is made of NDArrays does not see a module being moved.
+/// Each NDArray in a list gets a slot of its own, so a list that is made of NDArrays does not follow a module
+/// that is moved.
 class Parameters : public std::vector<NamedParameter> {
  public:
   using Base = std::vector<NamedParameter>;
@@ -134,18 +138,18 @@ class Parameters : public std::vector<NamedParameter> {
   Parameters(const NamedArrays& arrays);
 
   using Base::at;
-  /// The first with that name. Throws InvalidArgument, with the names there are.
+  /// Returns the first parameter with that name. Throws InvalidArgument, listing the names, if there is none.
   const NamedParameter& at(const std::string& name) const;
-  /// Those for which the predicate holds, in their order.
+  /// Returns the parameters for which the predicate holds, in their order.
   Parameters where(const std::function<bool(const NamedParameter&)>& predicate) const;
 
-  /// The arrays that stand in the places now.
+  /// Converts to the arrays that are in the slots now.
   operator std::vector<NDArray>() const { return {begin(), end()}; }
   operator NamedArrays() const;
 };
 
-/// Throws InvalidArgument for a name under which no array can be saved: one that is not UTF-8, and
-/// "__metadata__", which a safetensors file uses itself. `op` begins the message.
+/// Throws InvalidArgument for a name under which no array can be saved: a name that is not UTF-8, or
+/// "__metadata__", which the safetensors format reserves. `op` begins the message.
 void check_saveable_name(const std::string& name, const char* op);
 
 }  // namespace mx

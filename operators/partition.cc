@@ -30,7 +30,7 @@ NDArray lexsort(std::span<const NDArray> keys, int64_t axis, std::source_locatio
   for (const NDArray& key : keys)
     MX_CHECK(key.shape() == keys[0].shape(), InvalidArgument, "[lexsort] expected keys of one shape, got ",
              keys[0].shape(), " and ", key.shape());
-  // Sorting keeps the order of equals: the most important key comes last.
+  // Sorting is stable, so the keys are sorted from the least to the most important one.
   NDArray order = argsort({keys[0], where}, axis);
   for (const NDArray& key : keys.subspan(1))
     order = gather({order, where}, argsort({gather({key, where}, order, axis), where}, axis), axis);

@@ -1,4 +1,4 @@
-// Orders that are partly or jointly given: partition, argpartition, lexsort.
+// Partial sorting and sorting by several keys: partition, argpartition, lexsort.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,15 @@
 
 namespace mx {
 
-/// Along the axis: the element that sorting would put at place `kth`, none larger before it and none smaller
-/// behind it; as numpy.partition. Here the others are in order too, which NumPy leaves open. NaN is last.
-/// kth counts from the end if it is negative. Throws InvalidArgument for a kth that is not on the axis.
+/// Returns x partitioned along the axis, as numpy.partition: position `kth` holds the element that sorting
+/// would put there, no element before it is larger, and no element after it is smaller. Here the other
+/// elements are sorted too, which NumPy does not promise. NaN is last. A negative kth counts from the end.
+/// Throws InvalidArgument if kth is out of range.
 NDArray partition(const Arg& x, int64_t kth, int64_t axis = -1);
-/// The indices along the axis that give so.
+/// Returns the indices along the axis that partition x.
 NDArray argpartition(const Arg& x, int64_t kth, int64_t axis = -1);
-/// The indices along the axis that sort by the last key, among its equals by the one before it, and so on;
-/// as numpy.lexsort. The keys have one shape.
+/// Returns the indices along the axis that sort by the last key; elements that are equal in it are sorted by
+/// the key before it, and so on, as numpy.lexsort. The keys have the same shape.
 NDArray lexsort(std::span<const NDArray> keys, int64_t axis = -1,
                 std::source_location where = std::source_location::current());
 NDArray lexsort(std::initializer_list<NDArray> keys, int64_t axis = -1,

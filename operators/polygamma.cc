@@ -1,4 +1,4 @@
-// The derivatives of lgamma.
+// The operator polygamma: higher derivatives of lgamma.
 #include "operators/kernels/polygamma.h"
 
 #include <limits>

@@ -11,10 +11,10 @@
 namespace mx {
 namespace {
 
-/// The most differences that cdist holds in memory at once, in elements.
+/// The largest number of differences that cdist has in memory at once, in elements.
 constexpr int64_t kDifferenceElements = int64_t{1} << 22;
 
-/// x as a matrix: its dimensions `axes` joined to one, and the others joined to the other.
+/// x as a matrix: the dimensions `axes` are joined into one dimension, all others into the other one.
 struct Folded {
   NDArray matrix;  // (others, axes), or (axes, others)
   Shape others;

@@ -15,9 +15,9 @@
 namespace mx {
 namespace {
 
-/// x with the reduced dimensions as its last one, sorted along it, and the shape of the result.
+/// x with the reduced dimensions joined into the last one and sorted along it, and the shape of the result.
 struct SortedCells {
-  NDArray values;  // in the type that is computed in
+  NDArray values;  // in the type of the computation
   Shape kept;      // the result's shape
   std::source_location where;
 };
@@ -63,7 +63,7 @@ Between place_between(double position, int64_t count, Interpolation how) {
     case Interpolation::higher:
       return fraction > 0 ? Between{high, high, 0} : Between{low, low, 0};
     case Interpolation::nearest: {
-      const auto nearest = static_cast<int64_t>(std::nearbyint(position));  // halves to the even one
+      const auto nearest = static_cast<int64_t>(std::nearbyint(position));  // ties to even
       return {nearest, nearest, 0};
     }
     case Interpolation::midpoint:
@@ -74,8 +74,8 @@ Between place_between(double position, int64_t count, Interpolation how) {
   return {low, high, fraction};
 }
 
-/// low + weight * (high - low). Between equal infinities it is that infinity, not NaN. The weight 1/2 has a
-/// form of its own, which cannot overflow.
+/// Returns low + weight * (high - low). Between equal infinities it is that infinity, not NaN. The weight 1/2
+/// has a separate formula, which cannot overflow.
 NDArray mixed(const NDArray& low, const NDArray& high, const Operand& weight) {
   if (!weight.is_array() && weight.number().real() == 0.5) return low * 0.5 + high * 0.5;
   return mx::where(logical_and(isinf(low), low == high), low, lerp(low, high, weight));
@@ -89,12 +89,12 @@ NDArray quantile_of(const SortedCells& cells, double q, Interpolation how) {
   const Between at = place_between(q * static_cast<double>(count - 1), count, how);
   NDArray result = x.select(-1, at.low);
   if (at.weight > 0) result = mixed(result, x.select(-1, at.high), at.weight);
-  const NDArray last = x.select(-1, count - 1);  // where all NaNs are
+  const NDArray last = x.select(-1, count - 1);  // NaN if there is one: sorting puts NaN last
   return mx::where(isnan(last), last, result).reshape(cells.kept, cells.where);
 }
 
-/// The same without the NaNs, which sorting has put last. Each cell has its own number of them, so positions
-/// are arrays here.
+/// The same without the NaNs, which sorting has put last. Each cell has a different number of NaNs, so the
+/// positions are arrays here.
 NDArray nanquantile_of(const SortedCells& cells, double q, Interpolation how) {
   const NDArray& x = cells.values;
   if (x.shape().back() == 0) return quantile_of(cells, q, how);

@@ -1,4 +1,4 @@
-// Records. Generators are in generator.cc.
+// Records of the random operators. Generators are in generator.cc.
 #include "operators/random.h"
 
 #include "engine/base/check.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kDirectElements = 512, kDirectSlow = 64;
 
-/// What the kernels are called with.
+/// A key, as the kernels take it.
 struct Place {
   uint64_t seed, offset;
 
@@ -45,7 +45,7 @@ void run_key(const KernelArgs& args) {
                                      static_cast<uint64_t>(args.attr<KeyAttrs>().count));
 }
 
-// Distributions: f(target, attrs, seed, offset).
+// Distributions. A Fill function is called as f(target, attrs, seed, offset).
 
 using Fill = void (*)(const Tensor&, const FillAttrs&, uint64_t, uint64_t);
 
@@ -157,7 +157,7 @@ void infer_dropout(InferContext& c) {
   c.output(c.shape(0), bool_);
 }
 
-/// What a kept element is multiplied by.
+/// Returns the factor of elements that are kept.
 double dropout_scale(const DropoutAttrs& attrs) { return attrs.p < 1 ? 1 / (1 - attrs.p) : 0; }
 
 void gradient_dropout(GradientContext& g) {
@@ -170,7 +170,7 @@ void run_dropout(const KernelArgs& args) {
   const Tensor &y = args.out[0], &mask = args.out[1], &x = args.in[0];
   const auto& attrs = args.attr<DropoutAttrs>();
   kernels::random_bernoulli(mask, 1 - attrs.p, place.seed, place.offset);
-  // What is not kept is computed too: a branch on chance is guessed wrongly half of the time.
+  // Dropped elements are computed too: a branch on a random bit is often mispredicted.
   double scale = dropout_scale(attrs), zero = 0;
   auto factor = static_cast<float>(scale);
   const Strides same = Shape::filled(y.rank(), 0);

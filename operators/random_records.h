@@ -1,7 +1,8 @@
 // The records of the random operators, for generator.cc. Internal.
 //
-// All but random_key are functions of a key, which random_key takes from a generator's state. So an operation
-// that fails does not take its generator with it, and those of one generator need not wait for each other.
+// random_key takes a key from a generator's state; all other operators are functions of a key. So an
+// operation that fails does not poison its generator, and operations of one generator need not wait for each
+// other.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ using kernels::ReduceOp;
 
 namespace {
 
-// About two microseconds of work each.
+// Numbers of elements that take about two microseconds.
 constexpr int64_t kDirectSimple = 4096, kDirectSlow = 1024;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -107,8 +107,8 @@ void run_total(const KernelArgs& args) {
   const TotalAttrs& attrs = args.attr<TotalAttrs>();
   const Tensor& in = args.in[0];
   if (attrs.dtype && is_floating(in.dtype) && !is_floating(*attrs.dtype) && *attrs.dtype != i64) {
-    // What does not fit is cut off in each element, not in the result (i64 is what sums of integers are kept
-    // in).
+    // Elements that do not fit the integer type saturate one by one, before they are accumulated. i64 needs
+    // no separate conversion, because the kernel accumulates integers in i64.
     const detail::Temporary converted(*attrs.dtype, in.shape);
     kernels::copy(*converted, in);
     kernels::reduce(kOp, args.out[0], *converted, attrs.axes);
@@ -140,8 +140,8 @@ Tensor number(const double& value, const Shape& like) {
   return {const_cast<double*>(&value), f64, like, Strides::filled(like.rank(), 0)};
 }
 
-// Sums of powers overflow a narrow type, and integers, long before their root does: in between the numbers
-// are f64, or f32 where the input has not more digits than that.
+// A sum of powers can overflow a narrow type or an integer type even if its root does not. So intermediate
+// results are f32 for f32, f16 and bf16, and f64 for f64 and integers.
 void run_norm(const KernelArgs& args) {
   const NormAttrs& attrs = args.attr<NormAttrs>();
   const Tensor &in = args.in[0], &out = args.out[0];
@@ -173,7 +173,7 @@ void run_norm(const KernelArgs& args) {
   kernels::copy(out, *total);
 }
 
-// A power is as dear as dozens of additions.
+// A power costs as much as dozens of additions.
 int64_t work_norm(const InferContext& c) {
   const double p = c.attr<NormAttrs>().p;
   const bool plain = is_floating(c.dtype(0)) && (p == 0 || p == 1 || p == 2 || p == kInfinity);

@@ -1,16 +1,18 @@
-// Reductions: one number from all elements, or one for each place in the dimensions that are kept.
+// Reductions over all dimensions or over some of them.
 //
-// `axes` is one dimension, a list of different ones, or nothing for all; negative ones count from the end.
-// keep_dims leaves dimensions of size 1 in their place, so that the result broadcasts against the input.
-// Types: f16 and bf16 are accumulated in f32; sum and prod of integers and bool are i64, modulo 2^64; mean,
-// var, stddev, norm and logsumexp of those are accumulated without wrapping, in f64 where a sum of i64 might,
-// and are f32. sum, prod and mean with a `dtype` have that type, and the
-// elements are converted before anything is computed: a sum of f16 has the range of f32, one of i64 that of
-// f64. Of no elements: sum 0, prod 1, any false, all true, count_nonzero 0, norm 0, logsumexp -inf, mean, var
-// and stddev NaN.
+// `axes` is one dimension, a list of different dimensions, or empty for all; negative ones count from the
+// end. keep_dims keeps reduced dimensions with size 1, so that the result broadcasts against the input.
 //
-// All throw InvalidArgument for an axis that is out of range or given twice; max, min, argmax and argmin also
-// where there is nothing to choose from.
+// Types: f16 and bf16 are accumulated in f32. sum and prod of integers and bool are i64, modulo 2^64. mean,
+// var, stddev, norm and logsumexp of integers and bool are f32; they are accumulated without wrapping, in f64
+// if a sum in i64 could wrap. With a `dtype`, sum, prod and mean have that type, and elements are converted
+// before the computation: with f32 a sum of f16 has the range of f32, with f64 a sum of i64 that of f64.
+//
+// For no elements: sum 0, prod 1, any false, all true, count_nonzero 0, norm 0, logsumexp -inf; mean, var and
+// stddev NaN.
+//
+// All throw InvalidArgument for an axis that is out of range or given twice. max, min, argmax and argmin also
+// throw it for a reduction of no elements.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +35,7 @@ struct ReduceAttrs {
   }
 };
 
-/// Of sum, prod and mean.
+/// The attributes of sum, prod and mean.
 struct TotalAttrs {
   detail::AxisList axes;
   bool keep_dims = false;
@@ -70,29 +72,32 @@ struct NormAttrs {
   }
 };
 
-/// With a dtype (for mean a floating-point one, and bool for none): computed in that.
+/// `dtype`: the type of the computation and of the result. It must not be bool; for mean it must be floating
+/// point.
 NDArray sum(const Arg& x, const Axes& axes = {}, bool keep_dims = false, std::optional<DType> dtype = {});
 NDArray prod(const Arg& x, const Axes& axes = {}, bool keep_dims = false, std::optional<DType> dtype = {});
 NDArray mean(const Arg& x, const Axes& axes = {}, bool keep_dims = false, std::optional<DType> dtype = {});
-NDArray max(const Arg& x, const Axes& axes = {}, bool keep_dims = false);  ///< NaN if there is one
+NDArray max(const Arg& x, const Axes& axes = {}, bool keep_dims = false);  ///< NaN if an element is NaN
 NDArray min(const Arg& x, const Axes& axes = {}, bool keep_dims = false);
-/// Where the maximum is: the first place in row-major order of the reduced dimensions. A NaN is the maximum.
+/// The index of the maximum, in row-major order of the reduced dimensions; of equal ones the first. NaN
+/// counts as the maximum.
 NDArray argmax(const Arg& x, const Axes& axes = {}, bool keep_dims = false);
 NDArray argmin(const Arg& x, const Axes& axes = {}, bool keep_dims = false);
 NDArray any(const Arg& x, const Axes& axes = {}, bool keep_dims = false);
 NDArray all(const Arg& x, const Axes& axes = {}, bool keep_dims = false);
 NDArray count_nonzero(const Arg& x, const Axes& axes = {}, bool keep_dims = false);
-/// log(sum(exp(x))) without overflow on the way.
+/// log(sum(exp(x))), without overflow of intermediate results.
 NDArray logsumexp(const Arg& x, const Axes& axes = {}, bool keep_dims = false);
 
-/// The sum of squared distances from the mean, over max(0, count - correction): 1 for the estimate from a
-/// sample, 0 for the variance of these numbers.
+/// The variance: the sum of squared distances from the mean, divided by max(0, count - correction).
+/// Correction 1 estimates the variance from a sample; correction 0 is the variance of the elements
+/// themselves.
 NDArray var(const Arg& x, const Axes& axes = {}, RealArg correction = 1, bool keep_dims = false);
-/// The square root of var(). (A function `std` would hide the namespace.)
+/// The square root of var(). A function named `std` would hide the namespace std.
 NDArray stddev(const Arg& x, const Axes& axes = {}, RealArg correction = 1, bool keep_dims = false);
 
-/// (sum |x|^p)^(1/p). p = 0 counts what is not zero; infinity takes the largest magnitude, -infinity the
-/// smallest, which there must be.
+/// (sum |x|^p)^(1/p). p = 0: the number of elements that are not 0. p = infinity: the largest magnitude.
+/// p = -infinity: the smallest magnitude; throws InvalidArgument for a reduction of no elements.
 NDArray norm(const Arg& x, RealArg p = 2, const Axes& axes = {}, bool keep_dims = false);
 
 }  // namespace mx

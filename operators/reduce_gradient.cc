@@ -1,4 +1,4 @@
-// Gradients of reductions. What a reduction gave, and its gradient, is widened by views.
+// Gradients of reductions. Results and their gradients are broadcast to the input's shape as views.
 #include "operators/reduce_gradient.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using kernels::ReduceOp;
 
 namespace {
 
-/// The dimensions that are reduced, and the input's sizes.
+/// The reduced dimensions and the shape of the input.
 class Cut {
  public:
   Cut(const GradientContext& g, const Shape& axes)
@@ -28,7 +28,7 @@ class Cut {
     for (int64_t axis : axes_) n *= static_cast<double>(in_[static_cast<int>(axis)]);
     return n;
   }
-  /// A result, with or without them, as one with sizes of 1 in their place.
+  /// Returns a result, with or without the reduced dimensions, with size 1 in their place.
   NDArray kept(const NDArray& result) const {
     if (result.rank() == in_.rank()) return result;
     Shape shape = in_;
@@ -54,7 +54,7 @@ void gradient_mean(GradientContext& g) {
   g.set(0, cut.wide(g.head() * (1 / cut.count())));
 }
 
-/// Equals share.
+/// Elements that equal the extreme share the gradient equally.
 void gradient_extreme(GradientContext& g) {
   const Cut cut = cut_of(g);
   const NDArray chosen = g.input(0) == cut.kept(g.output());
@@ -64,12 +64,13 @@ void gradient_extreme(GradientContext& g) {
 
 void gradient_logsumexp(GradientContext& g) {
   const Cut cut = cut_of(g);
-  // Where the sum is of zeros only, nothing has a part in it.
+  // If the sum of exponentials is 0, the gradient is 0.
   const NDArray y = cut.kept(g.output());
   g.set(0, cut.kept(g.head()) * exp(g.input(0) - where(y == -kInfinity, 0, y)));
 }
 
-/// Each element's is the product of the others, from both sides: no division, which zeros would not allow.
+/// The derivative of each element is the product of the others: of those before it and those after it. A
+/// division of the total product would fail for zeros.
 void gradient_prod(GradientContext& g) {
   const Cut cut = cut_of<TotalAttrs>(g);
   const NDArray x = g.input(0).to(g.head().dtype());
@@ -79,7 +80,7 @@ void gradient_prod(GradientContext& g) {
   };
   if (axes.empty()) return g.set(0, g.head());
   if (axes.rank() == 1) return g.set(0, cut.kept(g.head()) * others(x, axes[0]));
-  // Several as one: behind the others, and joined.
+  // Several reduced dimensions are moved to the end and joined into one.
   Shape order, turned, back = Shape::filled(x.rank(), 0), joined;
   int64_t size = 1;
   for (int i = 0; i < x.rank(); ++i)
@@ -98,10 +99,11 @@ void gradient_prod(GradientContext& g) {
   g.set(0, cut.kept(g.head()) * products.reshape(turned).transpose(back));
 }
 
-/// x less its mean over the axes.
+/// Returns x minus its mean over the axes.
 NDArray centred(const NDArray& x, const Cut& cut) { return x - mean(x, cut.axes(), true); }
 
-/// sign(x), and a share of it for each of those that are as large as the norm.
+/// Returns sign(x) for the elements whose magnitude equals the norm, divided by their number, and 0 for
+/// others.
 NDArray extreme_signs(const NDArray& x, const NDArray& y, const Cut& cut) {
   const NDArray chosen = abs(x) == y;
   return where(chosen, sign(x) / sum(chosen, cut.axes(), true), 0);
@@ -125,7 +127,7 @@ ReduceGradient reduce_gradient(ReduceOp op) {
     case ReduceOp::logsumexp:
       return {gradient_logsumexp, {.inputs = 1, .outputs = 1}};
     default:
-      return {};  // the results are places and counts
+      return {};  // the results are indices, counts or bool
   }
 }
 
@@ -140,7 +142,7 @@ void gradient_stddev(GradientContext& g) {
   const auto& attrs = g.attr<VarianceAttrs>();
   const Cut cut(g, attrs.axes);
   const double divisor = std::max(0.0, cut.count() - attrs.correction);
-  // Of equal elements: 0.
+  // If all elements are equal, the gradient is 0.
   const NDArray y = where(g.output() == 0, kInfinity, g.output());
   g.set(0, cut.kept(g.head() / (y * divisor)) * centred(g.input(0), cut));
 }
@@ -148,7 +150,7 @@ void gradient_stddev(GradientContext& g) {
 void gradient_norm(GradientContext& g) {
   const auto& attrs = g.attr<NormAttrs>();
   const double p = attrs.p;
-  if (p == 0) return;  // a count
+  if (p == 0) return;  // the norm is a count
   const Cut cut(g, attrs.axes);
   const NDArray& x = g.input(0);
   const NDArray head = cut.kept(g.head());
@@ -157,7 +159,7 @@ void gradient_norm(GradientContext& g) {
   if (std::isinf(p)) return g.set(0, head * extreme_signs(x, y, cut));
   const NDArray nothing = y == 0;
   if (p == 2) return g.set(0, x * (head / where(nothing, kInfinity, y)));
-  // sign(x) (|x| / y)^(p - 1), and 0 where x is 0: the power may be infinite there.
+  // sign(x) (|x| / y)^(p - 1), and 0 where x is 0, because the power may be infinite there.
   const NDArray size = where(x == 0, 1, abs(x) / where(nothing, 1, y));
   g.set(0, where(nothing, 0, head) * (sign(x) * pow(size, p - 1)));
 }

@@ -11,9 +11,9 @@ struct ReduceGradient {
   GradientUses uses{};
 };
 
-/// Of those with ReduceAttrs.
+/// The gradient of an operator with ReduceAttrs.
 ReduceGradient reduce_gradient(kernels::ReduceOp op);
-/// A result of an operator with ReduceAttrs with sizes of 1 for the reduced dimensions.
+/// Returns a result of an operator with ReduceAttrs, with size 1 for the reduced dimensions.
 NDArray with_reduced_dims(const GradientContext& g, const NDArray& result);
 void gradient_var(GradientContext& g);
 void gradient_stddev(GradientContext& g);

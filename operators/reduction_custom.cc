@@ -17,7 +17,8 @@ FoldJob::FoldJob(const Tensor& input, const Tensor& output, const Shape& axes)
   const int64_t line = std::max<int64_t>(1, plan.kept.shape[0]);
   tiles_per_line = (line + kFoldTile - 1) / kFoldTile;
   tiles = plan.kept_count / line * tiles_per_line;
-  // Blocks are whole runs, and follow from shape and layout alone.
+  // Blocks consist of whole runs. Their size depends only on shape and layout, so results do not depend on
+  // the number of threads.
   block = kFoldTask;
   while (columns && block > kFoldRun && block * width > kFoldTask) block /= 2;
   blocks = std::max<int64_t>(1, (plan.reduced_count + block - 1) / block);

@@ -1,4 +1,4 @@
-// A new reduction from a struct that takes in one element after the other, in one file:
+// A new reduction from a struct that accumulates one element after the other, in one file:
 //
 //   template <class T>
 //   struct SumOfSquares {
@@ -15,24 +15,21 @@
 //     return call(record(), ReduceAttrs{axes, keep_dims}, x);
 //   }
 //
-// and either a line in operators/CMakeLists.txt with detail::OperatorFamily family_sum_of_squares(), or
-// outside the tree register_operator(record()). With it come axes and keep_dims as sum() has them, shape and
-// type inference, every layout, all element types, parallel loops, samples, and the tests and documents that
-// are made from the registry.
+// In this source tree, also define detail::OperatorFamily family_sum_of_squares() and add a line to
+// operators/CMakeLists.txt; elsewhere call register_operator(record()). The record provides axes and
+// keep_dims as in sum(), shape and type inference, every layout, all element types, parallel loops, samples,
+// and the tests and documents that are generated from the registry.
 //
 // The struct is the state of one result, for T = float and double. f64, integers and bool are computed in
-// double, f32, f16 and bf16 in float.
-//   State()           of no elements
-//   add(x)            takes in one more element
-//   join(other)       takes in what another state has taken in
-//   result(count)     the result, of `count` elements. A T gives the type of the input, f32 for integers;
-//   bool
-//                     and int64_t give bool and i64.
-//   kNeedsElements    may be left out; a `static constexpr bool` of true refuses a reduction of no elements
-//   when
-//                     it is called
-// Elements come in an order that depends on shape and layout, never on the number of threads; runs of them
-// are joined as a tree, so that the error of a sum grows with the logarithm of the count.
+// double; f32, f16 and bf16 in float.
+//   State()           the state of no elements
+//   add(x)            accumulates one element
+//   join(other)       accumulates the elements of another state
+//   result(count)     returns the result of `count` elements. If it returns T, the result has the type of the
+//                     input, or f32 for integers; if it returns bool or int64_t, the result is bool or i64.
+//   kNeedsElements    optional `static constexpr bool`; if true, a call that reduces no elements throws
+// The order in which elements are accumulated depends on shape and layout, never on the number of threads.
+// Runs of elements are joined as a tree, so the error of a sum grows with the logarithm of the count.
 #pragma once
 
 #include <algorithm>
@@ -51,19 +48,18 @@ namespace mx {
 
 namespace detail {
 
-/// A run is folded at once, with kFoldLanes states side by side. A tile is the outputs that a task computes
-/// together; a task takes in about kFoldTask elements.
+/// A run of elements is accumulated in kFoldLanes independent states. A tile is a group of adjacent outputs
+/// that one task computes together. A task accumulates about kFoldTask elements.
 inline constexpr int64_t kFoldRun = 256, kFoldLanes = 8, kFoldTile = 64, kFoldTask = 16384;
 
-/// Joins states two and two: the first with the second, the third with the fourth, then these pairs, and so
-/// on.
+/// Joins states pairwise: the first with the second, the third with the fourth, then these pairs, and so on.
 template <class State>
 void join_pairs(State* states, int64_t n, int64_t stride = 1) {
   for (int64_t step = 1; step < n; step *= 2)
     for (int64_t i = 0; i + step < n; i += 2 * step) states[i * stride].join(states[(i + step) * stride]);
 }
 
-/// `n` elements side by side, at most kFoldRun.
+/// Returns the state of `n` contiguous elements. Precondition: n <= kFoldRun.
 template <class State, class T>
 State fold_run(const T* x, int64_t n) {
   State states[kFoldLanes];
@@ -75,15 +71,17 @@ State fold_run(const T* x, int64_t n) {
   return states[0];
 }
 
-/// What one call folds. `tiles` divide each line of outputs that lie side by side, `blocks` the elements of
-/// an output.
+/// The division of one call into tasks: each line of adjacent outputs is split into tiles, and the elements
+/// of an output into `blocks`.
 struct FoldJob {
   FoldJob(const Tensor& in, const Tensor& out, const Shape& axes);
 
   const Tensor& in;
   const Tensor& out;
   kernels::ReducePlan plan;
-  bool columns;  ///< a tile is walked row by row: its outputs lie closer in memory than the elements of one
+  /// True if a tile is read row by row, because neighbouring outputs are closer in memory than the elements
+  /// of one output.
+  bool columns;
   int64_t width, tiles_per_line, tiles, block, blocks;
 
   int64_t first_output(int64_t tile) const {
@@ -101,7 +99,8 @@ const T* run_of(const Tensor& x, int64_t first, int64_t stride, int64_t n, T* bu
   return buffer;
 }
 
-/// The elements [begin, end), at most kFoldTask, of the output whose first element is at `base`.
+/// Returns the state of the elements [begin, end), at most kFoldTask, of the output whose first element is at
+/// `base`.
 template <class State, class T>
 State fold_elements(const FoldJob& job, int64_t base, int64_t begin, int64_t end) {
   const kernels::WalkedDims& walked = job.plan.reduced;
@@ -127,7 +126,7 @@ State fold_elements(const FoldJob& job, int64_t base, int64_t begin, int64_t end
   return states[0];
 }
 
-/// The elements [begin, end) of each output of a tile, row by row. Rows are folded in runs, as elements are.
+/// Accumulates the elements [begin, end) of each output of a tile, row by row, in runs of kFoldRun rows.
 template <class State, class T>
 void fold_columns(const FoldJob& job, int64_t base, int64_t n, int64_t begin, int64_t end, State* states) {
   const int64_t stride = job.plan.kept.in[0];
@@ -215,7 +214,7 @@ constexpr bool needs_elements() {
   return false;
 }
 
-/// The result's type where it is not the elements'.
+/// The kind of the result's type: derived from the elements' type, bool, or i64.
 enum class ReductionResult { number, boolean, integer };
 
 template <class State>
@@ -226,7 +225,8 @@ constexpr ReductionResult reduction_result() {
 }
 
 void infer_reduction(InferContext& c, ReductionResult result, bool choosing);
-/// The gradient of the input: the head times derivative(x, y), y and the head with ones for the reduced axes.
+/// Sets the gradient of the input to the head times derivative(x, y); y and the head have size 1 in the
+/// reduced dimensions.
 void set_reduced(GradientContext& g, NDArray (*derivative)(const NDArray& x, const NDArray& y));
 std::vector<Sample> reduction_samples();
 
@@ -240,7 +240,7 @@ concept Reduction = std::default_initializable<State> &&
 
 }  // namespace detail
 
-/// The record of a reduction. `name` and `doc` must live as long as the record.
+/// Returns the record of a reduction. `name` and `doc` must live as long as the record.
 template <template <class> class State>
 Operator reduction_operator(const char* name, const char* doc) {
   static_assert(detail::Reduction<State<float>, float> && detail::Reduction<State<double>, double>,
@@ -261,8 +261,8 @@ Operator reduction_operator(const char* name, const char* doc) {
   return op;
 }
 
-/// The same with the derivative of the result y with respect to an element x, a lambda without captures that
-/// is made of operators, so that there are derivatives of every order. y broadcasts against x:
+/// The same with the derivative of the result y with respect to an element x. It is a lambda without captures
+/// that calls operators, so that derivatives of every order exist. y broadcasts against x:
 ///   reduction_operator<SumOfSquares>("sum_of_squares", "The sum of squares.",
 ///                                    [](const NDArray& x, const NDArray&) { return x * 2; })
 template <template <class> class State, class D>

@@ -1,8 +1,7 @@
 // mx_reference: writes the reference pages of the operators from their records.
 //
 //   mx_reference DIRECTORY          writes DIRECTORY/README.md and a page per family
-//   mx_reference --check DIRECTORY  fails, and says which, when pages there are missing, differ or are too
-//   many
+//   mx_reference --check DIRECTORY  fails, naming the pages, if pages are missing, superfluous or different
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -32,7 +31,7 @@ std::string joined(const std::vector<std::string>& words, const char* separator 
   return text;
 }
 
-// In a table or in running text.
+// Escapes a text for a table or for a paragraph.
 std::string escaped(const std::string& text) {
   std::string result;
   for (char c : text) {
@@ -50,7 +49,7 @@ std::string signature(const Operator& op) {
          joined({op.outputs.begin(), op.outputs.end()});
 }
 
-// The names of the inputs whose bits are set.
+// Returns the names of the inputs whose bits are set.
 std::string inputs_of(const Operator& op, uint64_t bits) {
   std::vector<std::string> names;
   for (size_t i = 0; i < op.inputs.size() && i < 64; ++i)

@@ -26,7 +26,7 @@ struct Registry {
   }
 };
 
-// Never destroyed: operators may be looked up by what static destructors do.
+// Never destroyed, because static destructors may look operators up.
 Registry& registry() {
   static Registry* made = [] {
     auto* r = new Registry;

@@ -88,7 +88,8 @@ NDArray apply(const Arg& x, int64_t axis, bool exclusive, bool reverse) {
   return call(record<static_cast<size_t>(kOp)>(), ScanAttrs{axis, exclusive, reverse}, x);
 }
 
-// (A running total of integers is i64: modulo the range of a narrower type it is the total in that type.)
+// A scan of integers is computed in i64. Converting the result to a narrower type takes it modulo the range
+// of that type, which is the same as a scan in that type.
 template <ScanOp kOp>
 NDArray apply(const Arg& x, const ScanAttrs& attrs, std::optional<DType> dtype) {
   const auto scan = [&](const Arg& a) { return apply<kOp>(a, attrs.axis, attrs.exclusive, attrs.reverse); };

@@ -1,6 +1,6 @@
-// Gradients of scans. Those of products and of log-sum-exp are linear recurrences against the direction of
-// the scan: nothing is divided by an element or subtracted from a total, so that zeros, infinities and large
-// numbers do no harm, in derivatives of any order.
+// Gradients of scans. Those of products and of log-sum-exp are linear recurrences in the opposite direction
+// of the scan. They do not divide by an element and do not subtract from a total, so they are correct for
+// zeros, infinities and large numbers, in derivatives of any order.
 #include "operators/scan_gradient.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using kernels::ScanOp;
 
 namespace {
 
-/// The way of a scan along its axis, and neighbours on it.
+/// The axis and direction of a scan.
 struct Way {
   int axis;
   int64_t n;
@@ -32,13 +32,14 @@ struct Way {
   explicit Way(const GradientContext& g)
       : Way(g, g.attr<ScanAttrs>().axis, g.attr<ScanAttrs>().exclusive, g.attr<ScanAttrs>().reverse) {}
 
-  /// Each element that of the place before it; `fill` at the first.
+  /// In the direction of the scan, before(x)[i] is x[i - 1] and behind(x)[i] is x[i + 1]; `fill` where there
+  /// is no such element.
   NDArray before(const NDArray& x, double fill = 0) const { return shifted(x, !reverse, fill); }
   NDArray behind(const NDArray& x, double fill = 0) const { return shifted(x, reverse, fill); }
-  /// All but the first, and all but the last.
+  /// rest() returns all elements but the first, start() all but the last.
   NDArray rest(const NDArray& x) const { return x.slice(axis, reverse ? Slice{0, n - 1} : Slice{1, n}); }
   NDArray start(const NDArray& x) const { return x.slice(axis, reverse ? Slice{1, n} : Slice{0, n - 1}); }
-  /// y[i] = a[i] y[the one behind] + b[i].
+  /// Returns y[i] = a[i] y[i + 1] + b[i], against the direction of the scan.
   NDArray back(const NDArray& a, const NDArray& b) const { return linear_recurrence(a, b, axis, !reverse); }
 
  private:
@@ -49,7 +50,8 @@ struct Way {
   }
 };
 
-/// A scan of one element is that element, or what it begins with.
+/// Handles a scan of rank 0 or of no elements; returns false for others. A scan of one element is that
+/// element, or if exclusive the neutral element.
 bool of_number(GradientContext& g, const Way& way) {
   if (g.input_shape(0).rank() > 0 && g.input_shape(0).numel() > 0) return false;
   if (!way.exclusive) g.set(0, g.head());
@@ -61,7 +63,7 @@ void gradient_cumsum(GradientContext& g) {
   g.set(0, cumsum(g.head(), way.axis, way.exclusive, !way.reverse));
 }
 
-// An element's factor is the product of those before it, times
+// The gradient of element i is the product of the elements before it, times
 // head[i] + x[i + 1] (head[i + 1] + x[i + 2] (..)).
 void gradient_cumprod(GradientContext& g) {
   const Way way(g);
@@ -72,19 +74,19 @@ void gradient_cumprod(GradientContext& g) {
         way.exclusive ? y * way.back(factors, way.behind(head)) : way.before(y, 1) * way.back(factors, head));
 }
 
-// As for products: y[i] and what comes behind share exp(y[i] - y[i + 1]).
+// As for products, with the factors exp(y[i] - y[i + 1]): the share of y[i] in y[i + 1].
 void gradient_logcumsumexp(GradientContext& g) {
   const Way way(g);
   if (of_number(g, way)) return;
   const NDArray &x = g.input(0), &y = g.output(), &head = g.head();
-  // What -infinity comes from has no part in anything.
+  // If a total is -infinity, the gradients of its elements through it are 0.
   const NDArray total = where(y == -kInfinity, 0, y), next = way.behind(total, kInfinity);
   const NDArray shares = exp(y - next);
   g.set(0, way.exclusive ? exp(x - next) * way.back(way.behind(shares), way.behind(head))
                          : exp(x - total) * way.back(shares, head));
 }
 
-// The gradient goes to the latest of the elements that are as large as the largest so far.
+// The gradient goes to the last of the elements that equal the extreme so far.
 template <bool kLargest>
 void gradient_extreme(GradientContext& g) {
   const Way way(g);
@@ -122,7 +124,8 @@ ScanGradient scan_gradient(ScanOp op) {
   return {};
 }
 
-// A gradient of y[i] is one of b[i], and a[i + 1] times that one of y[i + 1]'s.
+// The total gradient of y[i], which is also that of b[i], is head[i] plus a[i + 1] times the total gradient
+// of y[i + 1].
 void gradient_linear_recurrence(GradientContext& g) {
   const auto& attrs = g.attr<RecurrenceAttrs>();
   const Way way(g, attrs.axis, false, attrs.reverse);

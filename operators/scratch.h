@@ -1,11 +1,12 @@
-// What a kernel may ask for while it runs: memory for intermediate results, and resources that are made once.
+// Resources for a kernel while it runs: memory for intermediate results, and objects that are made once and
+// kept.
 //
 //   void run(const KernelArgs& args) {
 //     Scratch sums(args, bytes);                           // gone when run() returns
 //     Handle& handle = kernel_resource<Handle>(args);      // the same one at the next call
 //
-// A kernel that needs a buffer of this thread alone, and calls nothing in between that may need one too, has
-// kernels::thread_workspace (operators/kernels/workspace.h), which is cheaper.
+// kernels::thread_workspace (operators/kernels/workspace.h) is cheaper. A kernel may use it for a buffer that
+// only its own thread uses, if nothing that it calls meanwhile uses the workspace too.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +17,9 @@
 
 namespace mx {
 
-/// `bytes` bytes with any content, aligned to 64: of the host for kernels that run there (those of the CPU
-/// and of virtual devices), else of the GPU, in the order of the kernel's stream. From the device's pool, so
-/// that a steady state allocates nothing. May be used in parallel loops. Throws OutOfMemory.
+/// `bytes` bytes of uninitialized memory, aligned to 64 bytes. It is host memory for kernels of the CPU and
+/// of virtual devices, and GPU memory in the order of the kernel's stream for kernels of a GPU. It comes from
+/// the device's pool, so a steady state allocates nothing. May be used in parallel loops. Throws OutOfMemory.
 class Scratch {
  public:
   Scratch(const KernelArgs& args, size_t bytes);
@@ -38,11 +39,12 @@ class Scratch {
   void* data_;
 };
 
-/// A library's handle, a plan, a table: one T for each thread, and on a GPU for each of its streams, made at
-/// the first use, as T(args) if it can be made so, else as T(). It lives as long as the thread.
+/// Returns an object that is kept between calls, such as a library's handle, a plan or a table. There is one
+/// T for each thread, and on a GPU one for each thread and stream. The first use makes it, as T(args) if T
+/// has such a constructor, else as T(). It lives as long as the thread.
 template <class T>
 T& kernel_resource(const KernelArgs& args) {
-  // Per thread, so that nobody shares one: most libraries do not let two threads use a handle at once.
+  // One per thread, because most libraries do not allow two threads to use one handle at once.
   std::map<void*, T>& made = detail::thread_kept<std::map<void*, T>, T>();
   void* const key = args.stream == nullptr ? nullptr : args.device->native_stream();
   const auto found = made.find(key);

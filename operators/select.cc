@@ -42,7 +42,7 @@ void gradient_where(GradientContext& g) {
   if (g.wanted(2)) g.set(2, where(condition, 0, g.head()));
 }
 
-// At the limits it is x that gets the gradient; where they are crossed, all is the upper one's.
+// If x equals a limit, x gets the gradient. If low > high, `high` gets it.
 void gradient_clamp(GradientContext& g) {
   const NDArray &x = g.input(0), &low = g.input(1), &high = g.input(2);
   if (g.wanted(0)) g.set(0, where(clamp(x, low, high) == x, g.head(), 0));
@@ -52,7 +52,7 @@ void gradient_clamp(GradientContext& g) {
 
 // The forms with numbers.
 
-/// A missing number is an array among the inputs.
+/// A number that is not set is an array among the inputs.
 struct WhereNumbers {
   std::optional<Scalar> a, b;
   template <class V>
@@ -123,7 +123,7 @@ void run_clamp_numbers(const KernelArgs& args) {
   kernels::clamp(args.out[0], args.in[0], low, high);
 }
 
-// As of arrays.
+// The same as for arrays.
 void gradient_clamp_numbers(GradientContext& g) {
   const NDArray& x = g.input(0);
   if (g.wanted(0)) g.set(0, where(clamped(x, g.attr<ClampNumbers>()) == x, g.head(), 0));
@@ -181,7 +181,8 @@ const Operator kClamp = {
 
 NDArray clamped(const Arg& x, const ClampNumbers& limits) { return call(kClampNumbers, limits, x); }
 
-/// The limit as an array beside x. One beyond an integer type on its own side limits as the type's end does.
+/// Returns the limit as an array for use with x. A lower limit below the range of an integer type, or an
+/// upper limit above it, is replaced by the end of the range.
 NDArray limit_array(const Operand& limit, bool is_low, const Arg& x) {
   if (limit.is_array()) return limit.array();
   const DType dtype = promote_weak(x.array.dtype(), limit.number().category());
@@ -213,7 +214,8 @@ NDArray clamp(const Arg& x, const Operand& low, const Operand& high) {
   if (!low.is_array() && !high.is_array()) return clamped(x, {low.number(), high.number()});
   return call(kClamp, {}, x, limit_array(low, true, x), limit_array(high, false, x));
 }
-// Of floating point not maximum() and minimum(): where x is the limit, the gradient is x's alone.
+// Floating point does not use maximum() and minimum(), which would share the gradient where x equals the
+// limit; here x gets all of it.
 NDArray clamp_min(const Arg& x, const Operand& low) {
   if (!low.is_array()) return clamped(x, {low.number(), {}});
   if (!is_floating(x.array.dtype())) return maximum({x.array, x.where}, low);
@@ -230,7 +232,7 @@ NDArray lerp(const Arg& a, const NDArray& b, const Operand& weight) {
   const NDArray way = sub({b, a.where}, a.array);
   const auto from_a = [&] { return add({a.array, a.where}, mul(weight, way)); };
   const auto from_b = [&] { return sub(b, mul(sub(1, weight), way)); };
-  // From the nearer end, so that both are met exactly.
+  // Computed from the nearer end, so that the result is exact for the weights 0 and 1.
   if (!weight.is_array()) {
     if (weight.number().real() < 0.5) return from_a();
     const double rest = 1 - weight.number().real();

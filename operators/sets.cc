@@ -9,12 +9,13 @@
 namespace mx {
 namespace {
 
-/// f32 does not hold all integers that an i32 or i64 does.
+/// Returns the type in which two sets are compared. An integer and a floating-point type give f64, because
+/// f32 does not represent all values of i32 and i64.
 DType element_type_of_both(DType a, DType b) {
   return a != b && is_floating(a) != is_floating(b) ? f64 : promote(a, b);
 }
 
-/// Two vectors of the different elements, in one type.
+/// The distinct elements of two arrays, as vectors of one type.
 struct TwoSets {
   NDArray a, b;
 

@@ -1,15 +1,17 @@
-// Sets: arrays as collections of different numbers, as NumPy's functions of the same names.
+// Set operations on arrays, as NumPy's functions of the same names.
 //
-// Types are promoted as for arithmetic, but that integers and floating point meet in f64. Results are of rank
-// 1, each number once, ascending. NaN is in no array (isin, intersect1d, setdiff1d), and union1d has it once.
-// All but isin wait, because the size of the result depends on the values.
+// Types are promoted as for arithmetic, except that an integer and a floating-point array are promoted to
+// f64. Results have rank 1 and hold each number once, ascending. For isin, intersect1d and setdiff1d a NaN
+// equals nothing; union1d returns NaN at most once. All but isin wait, because the size of the result depends
+// on the values.
 #pragma once
 
 #include "operators/operator.h"
 
 namespace mx {
 
-/// Is each element of x among those of `test`, of any shape? bool of x's shape.
+/// Returns an array of bool of x's shape: true for elements of x that are in `test`, or, if `invert` is set,
+/// for elements that are not. `test` may have any shape.
 NDArray isin(const Arg& x, const NDArray& test, bool invert = false);
 NDArray union1d(const Arg& a, const NDArray& b);      ///< in a or b
 NDArray intersect1d(const Arg& a, const NDArray& b);  ///< in both

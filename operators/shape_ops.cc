@@ -1,4 +1,5 @@
-// Joining, cutting and the functions made of views. What fills an array from one other is in fill_ops.cc.
+// Joining, splitting, and functions that return views. Operators that fill an array from one other array are
+// in fill_ops.cc.
 #include "operators/shape_ops.h"
 
 #include <algorithm>
@@ -60,7 +61,7 @@ void run_concat(const KernelArgs& args) {
 
 int64_t work_concat(const InferContext& c) { return c.output_shape(0).numel(); }
 
-// Views of the head.
+// The gradients are views of the head.
 void gradient_concat(GradientContext& g) {
   const NDArray& head = g.head();
   const int axis = normalize_axis(g.attr<AxisAttrs>().axis, head.rank(), "concat");

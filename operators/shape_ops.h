@@ -1,8 +1,8 @@
-// Operators that move elements: joining, cutting, padding, repeating.
+// Operators that move elements: joining, splitting, padding, repeating.
 //
-// Functions marked "view" share memory with their argument; the others return new arrays. Types that differ
-// are promoted as in PyTorch. All throw InvalidArgument for axes, sizes and shapes that do not fit; axes may
-// be negative.
+// Functions marked "view" share memory with their argument; the others return new arrays. Different types are
+// promoted as in PyTorch. All throw InvalidArgument for axes, sizes and shapes that do not fit; axes may be
+// negative.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@
 
 namespace mx {
 
-/// One behind the other along an axis that exists; the other sizes must be equal.
+/// Joins arrays along an existing axis; the other sizes must be equal.
 NDArray concat(std::span<const NDArray> arrays, IntArg axis = 0,
                std::source_location where = std::source_location::current());
-/// One behind the other along a new axis; the shapes must be equal.
+/// Joins arrays along a new axis; the shapes must be equal.
 NDArray stack(std::span<const NDArray> arrays, IntArg axis = 0,
               std::source_location where = std::source_location::current());
-/// As in NumPy: concat along the second axis, of vectors along the first; concat of at least matrices.
+/// As in NumPy. hstack joins along the second axis, vectors along the first. vstack joins along the first
+/// axis; vectors become rows.
 NDArray hstack(std::span<const NDArray> arrays, std::source_location where = std::source_location::current());
 NDArray vstack(std::span<const NDArray> arrays, std::source_location where = std::source_location::current());
 
@@ -45,45 +46,47 @@ NDArray hstack(const NDArray& a, const NDArray& b,
 NDArray vstack(const NDArray& a, const NDArray& b,
                std::source_location where = std::source_location::current());
 
-/// `parts` equal pieces; the size must be a multiple. Copies, made by one operation; slice() gives views.
+/// Splits into `parts` equal pieces; the size must be a multiple of `parts`. The pieces are copies, made by
+/// one operation; slice() returns views.
 std::vector<NDArray> split(const Arg& x, int64_t parts, IntArg axis = 0);
-/// Pieces of those sizes, which must add up.
+/// Splits into pieces of these sizes, which must add up to the size of the axis.
 std::vector<NDArray> split(const Arg& x, const std::vector<int64_t>& sizes, IntArg axis = 0);
-/// At most `parts` pieces of equal size, but for the last, which may be smaller; as torch.chunk.
+/// Splits into at most `parts` pieces of equal size; the last one may be smaller. As torch.chunk.
 std::vector<NDArray> chunk(const Arg& x, int64_t parts, IntArg axis = 0);
 
-/// What stands beyond the edge. constant: a value; edge: the outermost element; reflect: mirrored without it;
-/// symmetric: mirrored with it; wrap: from the other side. As numpy.pad; but for `constant` the dimension
-/// must not be empty.
+/// The source of the padding, as in numpy.pad. constant: a value; edge: the outermost element; reflect:
+/// mirrored without the outermost element; symmetric: mirrored with it; wrap: elements from the other side.
+/// All modes but `constant` need a dimension that is not empty.
 enum class PadMode : uint8_t { constant, edge, reflect, symmetric, wrap };
 std::string to_string(PadMode mode);
-/// `widths`: how much before and after, for each dimension: {before0, after0, before1, ..}.
+/// Pads x. `widths`: the numbers of elements before and after, for each dimension: {before0, after0, before1,
+/// ..}.
 NDArray pad(const Arg& x, const std::vector<int64_t>& widths, PadMode mode = PadMode::constant,
             Scalar value = 0);
 
-/// View. In reverse along those axes; none given: all.
+/// View. Reverses the order along these axes; empty `axes`: all.
 NDArray flip(const NDArray& x, const Shape& axes = {});
-/// As often along each dimension as `repeats` says; the shorter of shape and repeats is filled up with 1 in
-/// front; as numpy.tile.
+/// Repeats x along each dimension, as numpy.tile. The shorter of shape and `repeats` is extended with 1 in
+/// front.
 NDArray tile(const Arg& x, const Shape& repeats);
-/// Each entry along the axis that often, as numpy.repeat.
+/// Repeats each entry along the axis `count` times, as numpy.repeat.
 NDArray repeat(const Arg& x, int64_t count, IntArg axis = 0);
-/// Entry i counts[i] times.
+/// Repeats entry i counts[i] times.
 NDArray repeat(const Arg& x, const std::vector<int64_t>& counts, IntArg axis = 0);
-/// The same with counts in an array, for which it waits.
+/// The same with the counts in an array; waits for it.
 NDArray repeat(const Arg& x, const NDArray& counts, IntArg axis = 0);
-/// Shifted towards the end, what falls off comes in at the beginning; no axes: as if flat. As numpy.roll.
+/// Shifts elements cyclically towards the end, as numpy.roll. Empty `axes`: x is shifted as if it were flat.
 NDArray roll(const Arg& x, const Shape& shifts, const Shape& axes = {});
 
-/// The part of each matrix (the last two dimensions) on and below the diagonal `k` (above is positive), with
-/// 0 elsewhere; and on and above.
+/// tril: the part of each matrix (the last two dimensions) on and below diagonal `k`, with 0 elsewhere. triu:
+/// the part on and above it. k is positive above the main diagonal.
 NDArray tril(const Arg& x, IntArg k = 0);
 NDArray triu(const Arg& x, IntArg k = 0);
 
-/// Views of one shape, that to which all broadcast. Not for writing.
+/// Views of the arrays, all broadcast to one shape. Do not write to them.
 std::vector<NDArray> broadcast_arrays(std::span<const NDArray> arrays);
-/// Views: the coordinates of a grid made of vectors. With "xy" the first two dimensions change places; "ij"
-/// keeps the order. As numpy.meshgrid. Not for writing.
+/// Views: the coordinates of a grid made of vectors, as numpy.meshgrid. "ij" keeps the order of the
+/// dimensions, "xy" swaps the first two. Do not write to them.
 std::vector<NDArray> meshgrid(std::span<const NDArray> vectors, const std::string& indexing = "xy");
 
 // Members as functions.

@@ -42,7 +42,7 @@ void gradient_log_softmax(GradientContext& g) {
   g.set(0, log_softmax_backward(g.head(), g.output(), g.attr<SoftmaxAttrs>().axis));
 }
 
-/// The sum along the axis, in its place.
+/// Returns the sum along the axis, which keeps size 1.
 NDArray total(const GradientContext& g, const NDArray& x) {
   return x.rank() == 0 ? x : sum(x, g.attr<SoftmaxAttrs>().axis, true);
 }

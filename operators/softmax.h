@@ -1,8 +1,8 @@
-// Softmax and its logarithm along an axis, and what their gradients are made of.
+// Softmax and its logarithm along an axis, and the operators of their gradients.
 //
-// Stable: the largest element of a row is subtracted first. A row that holds NaN or +infinity, or is
-// -infinity throughout, gives NaN. f16 and bf16 are computed in f32. All throw InvalidArgument for types that
-// are not floating point and an axis out of range (a rank of 0 has axis 0).
+// The largest element of a row is subtracted first, so exp() does not overflow. A row that has a NaN or
+// +infinity, or only -infinity, gives NaN. f16 and bf16 are computed in f32. All throw InvalidArgument for
+// types that are not floating point and for an axis out of range (a rank of 0 has axis 0).
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ struct SoftmaxAttrs {
 NDArray softmax(const Arg& x, IntArg axis = -1);
 NDArray log_softmax(const Arg& x, IntArg axis = -1);
 
-/// d(loss)/dx from d(loss)/dy and y = softmax(x), of one shape.
+/// Returns d(loss)/dx from dy = d(loss)/dy and y = softmax(x), which have the same shape.
 NDArray softmax_backward(const Arg& dy, const NDArray& y, IntArg axis = -1);
-/// The same where y = log_softmax(x).
+/// The same for y = log_softmax(x).
 NDArray log_softmax_backward(const Arg& dy, const NDArray& y, IntArg axis = -1);
 
 }  // namespace mx

@@ -61,7 +61,7 @@ void run_argsort(const KernelArgs& args) {
   kernels::argsort(args.out[0], args.in[0], attrs.axis, attrs.descending);
 }
 
-/// A gradient of chosen elements, back at their places.
+/// Returns the gradient of the input from the gradient of selected elements.
 NDArray put_back(const GradientContext& g, const NDArray& indices, int64_t axis) {
   const NDArray& head = g.head(0);
   return scatter(detail::zeros_view(g.input_shape(0), head.dtype(), head.context()), indices, head, axis,
@@ -93,7 +93,8 @@ void run_topk(const KernelArgs& args) {
   kernels::topk(&args.out[0], &args.out[1], args.in[0], attrs.axis, attrs.largest);
 }
 
-// Its outputs have room for as many values as there are elements; the last one says how many there are.
+// The outputs have room for as many values as the input has elements. The last output is the number of
+// values.
 void infer_unique(InferContext& c) {
   const int64_t n = c.shape(0).numel();
   c.output({n}, c.dtype(0));
@@ -115,7 +116,7 @@ void run_unique(const KernelArgs& args) {
   found.inverse(args.out[2]);
   found.counts(cut(3));
   *args.out[4].as<int64_t>() = found.count();
-  // No element without a value: the rest repeats nothing that was in this memory before.
+  // Fills the unused elements, so that the outputs show no earlier contents of the memory.
   for (size_t i : {size_t{0}, size_t{1}, size_t{3}}) {
     const Tensor& out = args.out[i];
     const int64_t rest = out.numel() - found.count();
@@ -199,7 +200,7 @@ TopK topk(const Arg& x, int64_t k, IntArg axis, bool largest) {
 UniqueResult unique(const Arg& x) {
   const std::vector<NDArray> all = call(kUnique, {}, {&x.array, 1}, x.where);
   const int64_t n = all[4].item<int64_t>();
-  // Copies, so that nobody keeps room for elements that were not there.
+  // Copies free the unused part of the outputs.
   const auto cut = [&](size_t i) {
     return all[i].numel() == n ? all[i] : all[i].slice(0, {0, n}).clone(x.where);
   };

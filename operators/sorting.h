@@ -1,8 +1,8 @@
 // Operators that sort and search.
 //
-// The order is that of the numbers, NaN last, ascending or descending; -0 equals 0, and all NaNs equal each
-// other. Equals keep their order (descending too), so there is one right answer. Indices are i64. All throw
-// InvalidArgument for axes and shapes that do not fit.
+// NaN is last, ascending and descending. -0 equals 0, and all NaNs are equal. Sorting is stable, also if
+// descending, so the result is unique. Indices are i64. All throw InvalidArgument for axes and shapes that do
+// not fit.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,30 @@
 namespace mx {
 
 NDArray sort(const Arg& x, IntArg axis = -1, bool descending = false);
-/// The indices along the axis that sort x.
+/// Returns the indices along the axis that sort x.
 NDArray argsort(const Arg& x, IntArg axis = -1, bool descending = false);
 
 struct TopK {
   NDArray values;
   NDArray indices;
 };
-/// The k largest (NaNs only when there is nothing else) or smallest along the axis, in order, and where they
-/// are.
+/// Returns the k largest or smallest elements along the axis, in order, and their indices. NaNs are included
+/// only if there are fewer than k other elements.
 TopK topk(const Arg& x, int64_t k, IntArg axis = -1, bool largest = true);
 
 struct UniqueResult {
-  NDArray values;   ///< (n,): the different elements, ascending; of equals with different bits the first
-  NDArray first;    ///< (n,): where each comes first, in row-major order
-  NDArray inverse;  ///< x's shape: which of the values each element is
-  NDArray counts;   ///< (n,): how often each comes
+  NDArray values;   ///< (n,): the distinct elements, ascending; of equal ones with different bits the first
+  NDArray first;    ///< (n,): the index of the first occurrence of each value, in row-major order
+  NDArray inverse;  ///< x's shape: for each element the index into `values`
+  NDArray counts;   ///< (n,): the number of occurrences of each value
 };
-/// As numpy.unique. Waits, because the size of the result depends on the values.
+/// Returns the distinct elements, as numpy.unique. Waits, because the size of the result depends on the
+/// values.
 UniqueResult unique(const Arg& x);
 
-/// Where each of `values` would have to be put into `sorted` (n,), ascending, so that it stays sorted: before
-/// its equals or behind them; i64 of values' shape. As numpy.searchsorted.
+/// Returns the positions at which `values` can be inserted into `sorted` (n,), ascending, so that it stays
+/// sorted: before equal elements, or after them if `behind` is set. i64 of values' shape, as
+/// numpy.searchsorted.
 NDArray searchsorted(const Arg& sorted, const NDArray& values, bool behind = false);
 
 }  // namespace mx

@@ -22,7 +22,7 @@ const Operator& erfinv_record() {
     Operator made = unary_operator(
         "erfinv", "The inverse of erf.",
         [](auto x) { return static_cast<decltype(x)>(kernels::erf_inverse(static_cast<double>(x))); },
-        // sqrt(pi) / 2 * exp(y^2)
+        // The derivative: sqrt(pi) / 2 * exp(y^2).
         [](const NDArray& x) { return exp(square(erfinv(x))) * 0.88622692545275801; });
     made.samples = [] {
       const NDArray x = array({{0.75f, -0.3f, 0.5f}, {-0.9f, 0.015625f, 0.6f}});
@@ -62,7 +62,7 @@ const Operator& xlogy_record() {
         [](auto x, auto y) {
           return x == 0 && !std::isnan(y) ? static_cast<decltype(x)>(0) : x * std::log(y);
         },
-        // With a = 0 and b <= 0 there is no derivative in a; it is 0, as in PyTorch.
+        // For a = 0 and b <= 0 the derivative in a does not exist; it is set to 0, as in PyTorch.
         [](const NDArray& x, const NDArray& y) {
           const NDArray none = logical_and(x == 0, y <= 0);
           return mx::where(none, 0, log(mx::where(none, 1, y)));
@@ -81,7 +81,8 @@ const Operator& xlogy_record() {
   return op;
 }
 
-/// |value|, which for the smallest integer of a type only the unsigned type holds.
+/// Returns |value|, unsigned, because the magnitude of the smallest signed integer does not fit the signed
+/// type.
 template <class T>
 uint64_t magnitude(T value) {
   return value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
@@ -148,7 +149,7 @@ Operator whole_operator(const char* name, const char* doc) {
 const Operator kGcd = whole_operator<GreatestDivisor>("gcd", "The greatest common divisor; of 0 and 0: 0.");
 const Operator kLcm = whole_operator<LeastMultiple>("lcm", "The least common multiple; 0 if one is 0.");
 
-/// Integers to the nearest multiple of 10^digits, halves to the even multiple.
+/// Rounds integers to the nearest multiple of 10^digits, ties to the even multiple.
 NDArray rounded_integers(const Arg& x, int64_t digits) {
   int64_t unit = 1;
   for (int64_t i = 0; i < digits; ++i) unit *= 10;
@@ -186,11 +187,13 @@ NDArray round(const Arg& x, int64_t decimals) {
     return decimals >= 0 ? x.array : rounded_integers(x, -decimals);
   }
   const NDArray wide = x.array.to(promote(type, f32), x.where);
-  // The unit of more decimals is no number of the type: then all are 0, or have no such decimals.
+  // For more decimals than `most`, 10^|decimals| is not finite in the type. Then no number has such decimals,
+  // or for negative decimals all finite numbers round to 0.
   const int64_t most = wide.dtype() == f64 ? 308 : 38;
   if (decimals > most) return x.array;
   if (decimals < -most) return mx::where({isfinite(x), x.where}, 0, x.array.detach());
-  // 10^-n is not exact in binary, 10^n is (up to 10^22): so it divides instead of multiplying.
+  // 10^-n is not exact in binary, but 10^n is, up to 10^22. So it divides by 10^n instead of multiplying by
+  // 10^-n.
   const double unit = std::pow(10.0, std::abs(static_cast<double>(decimals)));
   const NDArray scaled = decimals < 0 ? wide / unit : wide * unit;
   const NDArray whole = round(Arg(scaled, x.where));

@@ -1,5 +1,5 @@
-// Elementwise functions beside those of elementwise_unary.h and elementwise_binary.h, with the names of NumPy
-// and SciPy.
+// More elementwise functions, with the names of NumPy and SciPy. See also elementwise_unary.h and
+// elementwise_binary.h.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,28 @@ namespace mx {
 
 /// The inverse of erf: infinite at -1 and 1, NaN beyond. Integers give f32.
 NDArray erfinv(const Arg& x);
-/// log(x / (1 - x)): infinite at 0 and 1, NaN beyond; with `eps` of x cut to [eps, 1 - eps].
+/// log(x / (1 - x)): infinite at 0 and 1, NaN beyond. With `eps`, x is first clamped to [eps, 1 - eps].
 NDArray logit(const Arg& x, std::optional<double> eps = {});
 /// x * log(y), and 0 where x is 0 and y is not NaN.
 NDArray xlogy(const Operand& x, const Operand& y);
 
-/// The greatest common divisor and the least common multiple, not negative; of 0 and 0: 0. For integers; what
-/// the type does not hold wraps. Shapes broadcast.
+/// The greatest common divisor and the least common multiple of integers; not negative; 0 for 0 and 0. A
+/// result that does not fit the type wraps. Shapes broadcast.
 NDArray gcd(const Operand& a, const Operand& b);
 NDArray lcm(const Operand& a, const Operand& b);
 
-/// The nearest number with that many decimals, halves to the even one; with -2 the nearest multiple of 100.
-/// Multiplies, rounds and divides in x's type, f32 for narrower ones, as NumPy does; a number that is too
-/// large to have decimals stays what it is. Integers with decimals below 0 are rounded exactly, and wrap;
-/// others stay what they are. Throws InvalidArgument for less than -18 decimals of integers.
+/// Rounds to that many decimals, ties to even; -2 rounds to multiples of 100. Floating point is multiplied,
+/// rounded and divided in x's type, or in f32 for f16 and bf16, as NumPy does; a number that is too large to
+/// have decimals is returned unchanged. Integers are rounded exactly if `decimals` is negative, and may wrap;
+/// otherwise they are returned unchanged. Throws InvalidArgument for integers with less than -18 decimals.
 NDArray round(const Arg& x, int64_t decimals);
 
 struct NanToNumOptions {
   double nan = 0;
   std::optional<double> posinf{};  ///< none: the largest number of the type
-  std::optional<double> neginf{};  ///< none: the smallest
+  std::optional<double> neginf{};  ///< none: the smallest number of the type
 };
-/// x with numbers instead of NaN and infinities. The gradient is 0 there.
+/// Returns x with NaN and infinities replaced by numbers. The gradient of replaced elements is 0.
 NDArray nan_to_num(const Arg& x, const NanToNumOptions& options = {});
 
 }  // namespace mx

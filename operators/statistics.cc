@@ -11,11 +11,11 @@
 namespace mx {
 namespace {
 
-/// The type that is computed in: f64 for integers, f32 for f16 and bf16.
+/// Returns the type of the computation: f64 for integers, f32 for f16 and bf16.
 DType statistics_type(DType type) { return is_floating(type) ? promote(type, f32) : f64; }
 DType statistics_result(DType type) { return is_floating(type) ? type : f32; }
 
-/// The weights of observations in the type that is computed in.
+/// Returns the weights of observations in the type of the computation.
 NDArray observation_weights(const NDArray& weights, const char* name, int64_t n, DType type,
                             std::source_location place) {
   MX_CHECK(weights.shape() == Shape({n}), InvalidArgument, "[cov] expected ", name, " of shape ", Shape({n}),
@@ -52,7 +52,8 @@ NDArray wide_covariance(const Arg& x, const CovOptions& options, const char* op)
   } else {
     const NDArray total = sum({weights, x.where});
     const NDArray centred = sub({values, x.where}, sum(values * weights, 1, true) / total);
-    // numpy.cov's normalisation: aweights are relative, so they do not add to the number of observations.
+    // The normalization of numpy.cov: aweights are relative, so they do not add to the number of
+    // observations.
     const NDArray lost = options.aweights.defined()
                              ? sum(weights * options.aweights.to(type, x.where)) / total * options.correction
                              : full({}, options.correction, type, given.context());

@@ -1,4 +1,4 @@
-// Temporary: memory for the length of one call of a kernel on the CPU.
+// Temporary: memory for the duration of one kernel call on the CPU.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace mx::detail {
 
-/// A contiguous tensor and its memory, without a value.
+/// A contiguous tensor that owns its uninitialized memory.
 class Temporary {
  public:
   Temporary(DType dtype, const Shape& shape)
@@ -22,7 +22,7 @@ class Temporary {
   Tensor tensor_;
 };
 
-/// A tensor with elements of a type: itself where it has that type already, else a converted copy.
+/// A tensor in a given type: the tensor itself if it already has that type, else a converted copy.
 class Converted {
  public:
   Converted(const Tensor& tensor, DType dtype) : tensor_(tensor) {

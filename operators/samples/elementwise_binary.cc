@@ -10,27 +10,27 @@ namespace {
 
 using kernels::BinaryOp;
 
-/// Has the function derivatives in both operands at the sample of that number?
+/// Returns true if the function is differentiable in both operands at the sample of that number.
 bool smooth_binary(BinaryOp op, int sample) {
   switch (op) {
     case BinaryOp::floor_div:
     case BinaryOp::mod:
     case BinaryOp::fmod:
-      return sample == 3;  // in the others quotients are whole
+      return sample == 3;  // in the others some quotients are integers
     case BinaryOp::maximum:
     case BinaryOp::minimum:
     case BinaryOp::fmax:
     case BinaryOp::fmin:
-      return sample != 2;  // there are equals
+      return sample != 2;  // it has equal operands
     case BinaryOp::pow:
-      return false;  // bases below 0
+      return false;  // some bases are negative
     default:
       return true;
   }
 }
 
 std::vector<Sample> samples_binary(BinaryOp op) {
-  // Those that floating point is nothing for get integers.
+  // Operators that do not take floating point get integers.
   const DType dtype = kernels::binary_supports(op, f32) ? f32 : i32;
   const NDArray y = array({{2.f, 1.f, -1.5f}, {0.5f, 4.f, -3.f}}).to(dtype);
   const NDArray column = array({{3.f}, {2.f}, {-1.f}}).to(dtype);
@@ -56,7 +56,7 @@ std::vector<Sample> samples_number(BinaryOp op) {
     return {{{x}, NumberAttrs{2}, "number=2"}, {{x.transpose()}, NumberAttrs{3, true}, "number=3, left"}};
   if (op == BinaryOp::pow || op == BinaryOp::binary_cross_entropy)
     x = array({{0.75f, 0.3f, 0.5f}, {0.9f, 0.15f, 0.6f}});
-  // No quotient is an integer, and no element equals a number, except for the number 3.
+  // With these numbers no quotient is an integer and no element equals the number, except for the number 3.
   const double left = op == BinaryOp::binary_cross_entropy ? 0.2 : 3.2;
   std::vector<Sample> list = {
       {{x}, NumberAttrs{2.5}, "number=2.5"},

@@ -9,7 +9,7 @@ using kernels::UnaryOp;
 
 enum class Range { unit, above_one, below_zero };
 
-/// Has the function a derivative at the sample's elements, which are in that range?
+/// Returns true if the function is differentiable at the sample's elements, which are in that range.
 bool smooth_unary(UnaryOp op, Range range) {
   switch (op) {
     case UnaryOp::acosh:
@@ -25,15 +25,16 @@ bool smooth_unary(UnaryOp op, Range range) {
     case UnaryOp::rsqrt:
       return range != Range::below_zero;
     case UnaryOp::round:
-      return range == Range::below_zero;  // (the others have halves)
+      return range == Range::below_zero;  // the others have ties
     default:
       return true;
   }
 }
 
-// Where most of these functions are defined; acosh and those defined near 0 only see the other samples.
+// The elements of x are in the domain of most of these functions. acosh is only defined for the sample above
+// 1; asin, acos and atanh are only defined for the others.
 std::vector<Sample> samples_unary(UnaryOp op) {
-  // Those that floating point is nothing for get integers.
+  // Operators that do not take floating point get integers.
   const bool whole = !kernels::unary_supports(op, f32);
   const NDArray x = array({{0.75f, 0.3f, 0.5f}, {0.9f, 0.15f, 0.6f}});
   const auto typed = [&](const NDArray& a) { return whole ? (a * 100.f).to(i32) : a; };

@@ -34,7 +34,7 @@ std::vector<Sample> samples_nll() {
           {{x.transpose(), labels}, A{0, -100, "sum"}, "axis=0, reduction=sum"}};
 }
 
-// Each sample with a gradient of the loss in front.
+// Returns the samples with a gradient of the loss as the first input.
 std::vector<Sample> with_gradient(std::vector<Sample> list, bool (*none)(const Attrs&),
                                   int64_t (*axis)(const Attrs&)) {
   for (Sample& sample : list) {

@@ -18,7 +18,7 @@ NDArray sample_shares() { return array({{0.5f, 0.125f, 0.375f}, {0.25f, 0.625f, 
 
 NDArray sample_sides() { return array({{1.f, -1.f, 1.f}, {-1.f, -1.f, 1.f}}); }
 
-/// Values of attributes, and with each way to reduce.
+/// Returns a sample for each reduction, with the given values of the other attributes.
 std::vector<Sample> each_reduction(const char* op, const NDArray& x, const NDArray& target,
                                    AttrMap values = {}) {
   std::vector<Sample> result;
@@ -72,7 +72,7 @@ std::vector<Sample> samples_hinge(const char* op) {
   result.push_back({{sample_x(), sample_sides()}, attrs_of(op, {}), "margin=1"});
   return result;
 }
-// (A target that is one of two values has no derivative.)
+// There is no derivative in the target, which has only two values.
 std::vector<Sample> samples_hinge_embedding() {
   std::vector<Sample> result = samples_hinge("hinge_embedding_loss");
   for (Sample& sample : result) sample.inputs[1] = sample.inputs[1].to(i32);
@@ -88,7 +88,7 @@ Attrs backward_attrs(const char* loss, double parameter, const char* reduction) 
 const char* const kLossNames[] = {"mse",    "l1",         "huber", "smooth_l1",      "bce", "bce_with_logits",
                                   "kl_div", "kl_div_log", "hinge", "hinge_embedding"};
 
-/// Of every loss, with each way to reduce.
+/// Returns samples of every loss with each reduction.
 std::vector<Sample> samples_elementwise_backward() {
   std::vector<Sample> result;
   for (int loss = 0; loss < static_cast<int>(std::size(kLossNames)); ++loss) {

@@ -1,8 +1,8 @@
 // Samples of operators: inputs with which every operator is tested and measured.
 //
-// They stand apart from the operators, in a library that tests and benchmarks link (mx::operator_samples):
-// programs that only compute do not carry them. The record of an operator may have samples of its own
-// (Operator::samples), as those from outside the tree have; those come first.
+// They are in a separate library, mx::operator_samples, which only tests and benchmarks link, so programs do
+// not contain them. A record may have samples of its own (Operator::samples), as records from outside of this
+// source tree do; those take precedence.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace mx {
 
-/// Varies every attribute, and the shapes that matter. Empty for an operator that has no samples.
+/// Returns samples that vary every attribute and the shapes that matter; empty if the operator has none.
 std::vector<Sample> samples_of(const Operator& op);
 bool has_samples(const Operator& op);
 

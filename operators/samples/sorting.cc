@@ -3,7 +3,7 @@
 namespace mx::detail {
 namespace {
 
-// (argsort has the attributes of sort.)
+// The attributes of sort, which argsort has too.
 Attrs sorting(int64_t axis, bool descending) {
   return attrs_of("sort", {{"axis", axis}, {"descending", descending}});
 }

@@ -1,4 +1,4 @@
-// Where the families' samples are collected. Internal.
+// The table that collects the samples of all families. Internal.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace mx::detail {
 
-/// By the operator's name.
+/// Functions that make samples, by the operator's name.
 using SampleTable = std::map<std::string, std::function<std::vector<Sample>()>>;
 
 void add_advanced_indexing_samples(SampleTable& table);
@@ -31,7 +31,7 @@ void add_shape_ops_samples(SampleTable& table);
 void add_softmax_samples(SampleTable& table);
 void add_sorting_samples(SampleTable& table);
 
-/// Attributes of an operator whose type is its own file's.
+/// Makes the attributes of an operator whose attribute type is defined in its source file.
 Attrs attrs_of(const char* op, const AttrMap& values);
 
 }  // namespace mx::detail
