@@ -20,10 +20,10 @@ constexpr GradientUses kNothing{}, kBoth{.inputs = 3}, kCrosswise{.inputs = 3, .
     kSecond{.inputs = 2}, kBothAndResult{.inputs = 3, .outputs = 1};
 
 /// The gradient of a call with two operands, of which one may be a number: one formula serves both forms.
-class G {
+class PairGradient {
  public:
-  explicit G(GradientContext& context) : context_(context) {}
-  G(GradientContext& context, const NumberAttrs& attrs)
+  explicit PairGradient(GradientContext& context) : context_(context) {}
+  PairGradient(GradientContext& context, const NumberAttrs& attrs)
       : context_(context), number_(&attrs.number), array_(attrs.left ? 1 : 0) {}
 
   const NDArray& head() const { return context_.head(); }
@@ -50,42 +50,42 @@ class G {
 };
 
 /// Returns -x for the gradient of input i. It is summed to the shape of the input first, which is less work.
-NDArray negative(const G& g, size_t i, const NDArray& x) { return -sum_to(x, g.input_shape(i)); }
+NDArray negative(const PairGradient& g, size_t i, const NDArray& x) { return -sum_to(x, g.input_shape(i)); }
 
-void gradient_add(G& g) {
+void gradient_add(PairGradient& g) {
   if (g.wanted(0)) g.set(0, g.head());
   if (g.wanted(1)) g.set(1, g.head());
 }
 
-void gradient_sub(G& g) {
+void gradient_sub(PairGradient& g) {
   if (g.wanted(0)) g.set(0, g.head());
   if (g.wanted(1)) g.set(1, negative(g, 1, g.head()));
 }
 
-void gradient_mul(G& g) {
+void gradient_mul(PairGradient& g) {
   if (g.wanted(0)) g.set(0, g.head() * g.input(1));
   if (g.wanted(1)) g.set(1, g.head() * g.input(0));
 }
 
-void gradient_div(G& g) {
+void gradient_div(PairGradient& g) {
   const NDArray part = g.head() / g.input(1);
   if (g.wanted(0)) g.set(0, part);
   if (g.wanted(1)) g.set(1, negative(g, 1, part * g.output()));
 }
 
-void gradient_mod(G& g) {
+void gradient_mod(PairGradient& g) {
   if (g.wanted(0)) g.set(0, g.head());
   if (g.wanted(1)) g.set(1, negative(g, 1, g.head() * floor_div(g.input(0), g.input(1))));
 }
 
-void gradient_fmod(G& g) {
+void gradient_fmod(PairGradient& g) {
   if (g.wanted(0)) g.set(0, g.head());
   // The quotient is an integer except for rounding errors.
   if (g.wanted(1)) g.set(1, negative(g, 1, g.head() * round((g.input(0) - g.output()) / g.input(1))));
 }
 
 // b a^(b - 1) for a number b.
-void gradient_pow_number(G& g) {
+void gradient_pow_number(PairGradient& g) {
   const Scalar& b = g.number();
   if (b.real() == 0) return g.set(0, zeros_like(g.head()));
   if (b.real() == 1) return g.set(0, g.head());
@@ -96,13 +96,13 @@ void gradient_pow_number(G& g) {
 }
 
 // a^b log(a) for a number a. It goes to 0 with a if b is not negative.
-void gradient_number_pow(G& g) {
+void gradient_number_pow(PairGradient& g) {
   const double a = g.number().real();
   const NDArray part = g.head() * g.output();
   g.set(1, a == 0 ? part * where(g.array(1) >= 0, 0., -kInfinity) : part * std::log(a));
 }
 
-void gradient_pow(G& g) {
+void gradient_pow(PairGradient& g) {
   if (g.is_number(1) && g.wanted(0)) return gradient_pow_number(g);
   if (g.is_number(0) && g.wanted(1)) return gradient_number_pow(g);
   if (!g.wanted(0) && !g.wanted(1)) return;
@@ -120,7 +120,7 @@ void gradient_pow(G& g) {
 }
 
 template <bool kLarger>
-void gradient_extreme(G& g) {
+void gradient_extreme(PairGradient& g) {
   const Operand a = g.input(0), b = g.input(1);
   const NDArray shared = where(a == b, g.head() * 0.5, g.head());
   if (g.wanted(0)) g.set(0, where(kLarger ? a < b : a > b, 0, shared));
@@ -128,7 +128,7 @@ void gradient_extreme(G& g) {
 }
 
 template <bool kLarger>
-void gradient_number_extreme(G& g) {
+void gradient_number_extreme(PairGradient& g) {
   const Operand a = g.input(0), b = g.input(1);
   NDArray first = kLarger ? a >= b : a <= b;
   if (b.is_array()) {
@@ -140,7 +140,7 @@ void gradient_number_extreme(G& g) {
   if (g.wanted(1)) g.set(1, where(first, 0, g.head()));
 }
 
-void gradient_atan2(G& g) {
+void gradient_atan2(PairGradient& g) {
   const Operand y = g.input(0), x = g.input(1);
   const NDArray length = hypot(y, x);
   // The gradient at the origin is 0.
@@ -149,13 +149,13 @@ void gradient_atan2(G& g) {
   if (g.wanted(1)) g.set(1, negative(g, 1, part * (y / divisor)));
 }
 
-void gradient_hypot(G& g) {
+void gradient_hypot(PairGradient& g) {
   const NDArray divisor = where(g.output() == 0, kInfinity, g.output());
   if (g.wanted(0)) g.set(0, g.head() * (g.input(0) / divisor));
   if (g.wanted(1)) g.set(1, g.head() * (g.input(1) / divisor));
 }
 
-void gradient_copysign(G& g) {
+void gradient_copysign(PairGradient& g) {
   if (!g.wanted(0)) return;
   const NDArray slope = sign(g.array(0));
   if (g.is_number(1)) {
@@ -165,7 +165,7 @@ void gradient_copysign(G& g) {
   }
 }
 
-void gradient_logaddexp(G& g) {
+void gradient_logaddexp(PairGradient& g) {
   const Operand a = g.input(0), b = g.input(1);
   // If exp(a) + exp(b) is 0, both gradients are 0.
   const NDArray none = g.output() == -kInfinity;
@@ -175,25 +175,25 @@ void gradient_logaddexp(G& g) {
 
 // Derivatives of activations. They are linear in the first operand.
 
-void gradient_relu_backward(G& g) {
+void gradient_relu_backward(PairGradient& g) {
   if (g.wanted(0)) g.set(0, relu_backward(g.head(), g.input(1)));
 }
 
-void gradient_tanh_backward(G& g) {
+void gradient_tanh_backward(PairGradient& g) {
   if (g.wanted(0)) g.set(0, tanh_backward(g.head(), g.input(1)));
   if (!g.wanted(1)) return;
   const NDArray& y = g.array(1);
   g.set(1, g.head() * g.input(0) * (y * -2));
 }
 
-void gradient_sigmoid_backward(G& g) {
+void gradient_sigmoid_backward(PairGradient& g) {
   if (g.wanted(0)) g.set(0, sigmoid_backward(g.head(), g.input(1)));
   if (!g.wanted(1)) return;
   const NDArray& y = g.array(1);
   g.set(1, g.head() * g.input(0) * (1 - y * 2));
 }
 
-void gradient_silu_backward(G& g) {
+void gradient_silu_backward(PairGradient& g) {
   if (g.wanted(0)) g.set(0, silu_backward(g.head(), g.input(1)));
   if (!g.wanted(1)) return;
   const NDArray& x = g.array(1);
@@ -201,7 +201,7 @@ void gradient_silu_backward(G& g) {
   g.set(1, g.head() * g.input(0) * (s * (1 - s) * (x * (1 - s * 2) + 2)));
 }
 
-void gradient_gelu_backward(G& g) {
+void gradient_gelu_backward(PairGradient& g) {
   if (g.wanted(0)) g.set(0, gelu_backward(g.head(), g.input(1)));
   if (!g.wanted(1)) return;
   const NDArray& x = g.array(1);
@@ -210,7 +210,7 @@ void gradient_gelu_backward(G& g) {
   g.set(1, g.head() * g.input(0) * (exp(xx * -0.5) * (2 - xx) * kDensity));
 }
 
-void gradient_gelu_tanh_backward(G& g) {
+void gradient_gelu_tanh_backward(PairGradient& g) {
   if (g.wanted(0)) g.set(0, gelu_tanh_backward(g.head(), g.input(1)));
   if (!g.wanted(1)) return;
   const NDArray& x = g.array(1);
@@ -221,7 +221,7 @@ void gradient_gelu_tanh_backward(G& g) {
   g.set(1, g.head() * g.input(0) * (s * (1 - s) * (first * 2 + x * ((1 - s * 2) * square(first) + second))));
 }
 
-void gradient_binary_cross_entropy(G& g) {
+void gradient_binary_cross_entropy(PairGradient& g) {
   // PyTorch's lower bound 1e-12, if the type can represent it.
   const double least = g.head().dtype() == f16 ? 6e-8 : 1e-12;
   if (g.wanted(0)) {
@@ -239,27 +239,28 @@ void gradient_binary_cross_entropy(G& g) {
   }
 }
 
-template <void (*F)(G&)>
+template <void (*F)(PairGradient&)>
 void with_arrays(GradientContext& context) {
-  G g(context);
+  PairGradient g(context);
   F(g);
 }
-template <void (*F)(G&)>
+template <void (*F)(PairGradient&)>
 void with_number(GradientContext& context) {
-  G g(context, context.attr<NumberAttrs>());
+  PairGradient g(context, context.attr<NumberAttrs>());
   F(g);
 }
 
 // Values that the gradient of the array reads if the other operand is a number: the array, the result, or
 // both, for a number on the right and for a number on the left.
-constexpr GradientUses kArray{.inputs = 1}, kResult{.outputs = 1}, kArrayAndResult{.inputs = 1, .outputs = 1};
+constexpr GradientUses kOfArray{.inputs = 1}, kOfResult{.outputs = 1},
+    kOfArrayAndResult{.inputs = 1, .outputs = 1};
 
 template <const GradientUses& kRight, const GradientUses& kLeft>
 GradientUses uses_by_side(const Attrs& attrs) {
   return attrs.get<NumberAttrs>().left ? kLeft : kRight;
 }
 
-template <void (*F)(G&), const GradientUses& kRight = kNothing, const GradientUses& kLeft = kRight>
+template <void (*F)(PairGradient&), const GradientUses& kRight = kNothing, const GradientUses& kLeft = kRight>
 BinaryGradients gradients_of(const GradientUses& arrays) {
   return {{with_arrays<F>, arrays}, with_number<F>, uses_by_side<kRight, kLeft>};
 }
@@ -275,45 +276,45 @@ BinaryGradients binary_gradient(BinaryOp op) {
     case BinaryOp::mul:
       return gradients_of<gradient_mul>(kCrosswise);
     case BinaryOp::div:
-      return gradients_of<gradient_div, kNothing, kArrayAndResult>({.inputs = 2, .outputs = 1});
+      return gradients_of<gradient_div, kNothing, kOfArrayAndResult>({.inputs = 2, .outputs = 1});
     case BinaryOp::floor_div:
       return {{zero_gradient, kNothing}, zero_gradient, uses_by_side<kNothing, kNothing>};
     case BinaryOp::mod:
-      return gradients_of<gradient_mod, kNothing, kArray>(kBoth);
+      return gradients_of<gradient_mod, kNothing, kOfArray>(kBoth);
     case BinaryOp::fmod:
-      return gradients_of<gradient_fmod, kNothing, kArrayAndResult>(kBothAndResult);
+      return gradients_of<gradient_fmod, kNothing, kOfArrayAndResult>(kBothAndResult);
     case BinaryOp::pow:
-      return gradients_of<gradient_pow, kArray, kArrayAndResult>(kBothAndResult);
+      return gradients_of<gradient_pow, kOfArray, kOfArrayAndResult>(kBothAndResult);
     case BinaryOp::maximum:
-      return gradients_of<gradient_extreme<true>, kArray>(kBoth);
+      return gradients_of<gradient_extreme<true>, kOfArray>(kBoth);
     case BinaryOp::minimum:
-      return gradients_of<gradient_extreme<false>, kArray>(kBoth);
+      return gradients_of<gradient_extreme<false>, kOfArray>(kBoth);
     case BinaryOp::fmax:
-      return gradients_of<gradient_number_extreme<true>, kArray>(kBoth);
+      return gradients_of<gradient_number_extreme<true>, kOfArray>(kBoth);
     case BinaryOp::fmin:
-      return gradients_of<gradient_number_extreme<false>, kArray>(kBoth);
+      return gradients_of<gradient_number_extreme<false>, kOfArray>(kBoth);
     case BinaryOp::atan2:
-      return gradients_of<gradient_atan2, kArray>(kBoth);
+      return gradients_of<gradient_atan2, kOfArray>(kBoth);
     case BinaryOp::hypot:
-      return gradients_of<gradient_hypot, kArrayAndResult>(kBothAndResult);
+      return gradients_of<gradient_hypot, kOfArrayAndResult>(kBothAndResult);
     case BinaryOp::copysign:
-      return gradients_of<gradient_copysign, kArray, kNothing>(kBoth);
+      return gradients_of<gradient_copysign, kOfArray, kNothing>(kBoth);
     case BinaryOp::logaddexp:
-      return gradients_of<gradient_logaddexp, kArrayAndResult>(kBothAndResult);
+      return gradients_of<gradient_logaddexp, kOfArrayAndResult>(kBothAndResult);
     case BinaryOp::relu_backward:
       return gradients_of<gradient_relu_backward>(kSecond);
     case BinaryOp::tanh_backward:
-      return gradients_of<gradient_tanh_backward, kNothing, kArray>(kBoth);
+      return gradients_of<gradient_tanh_backward, kNothing, kOfArray>(kBoth);
     case BinaryOp::sigmoid_backward:
-      return gradients_of<gradient_sigmoid_backward, kNothing, kArray>(kBoth);
+      return gradients_of<gradient_sigmoid_backward, kNothing, kOfArray>(kBoth);
     case BinaryOp::silu_backward:
-      return gradients_of<gradient_silu_backward, kNothing, kArray>(kBoth);
+      return gradients_of<gradient_silu_backward, kNothing, kOfArray>(kBoth);
     case BinaryOp::gelu_backward:
-      return gradients_of<gradient_gelu_backward, kNothing, kArray>(kBoth);
+      return gradients_of<gradient_gelu_backward, kNothing, kOfArray>(kBoth);
     case BinaryOp::gelu_tanh_backward:
-      return gradients_of<gradient_gelu_tanh_backward, kNothing, kArray>(kBoth);
+      return gradients_of<gradient_gelu_tanh_backward, kNothing, kOfArray>(kBoth);
     case BinaryOp::binary_cross_entropy:
-      return gradients_of<gradient_binary_cross_entropy, kArray, kNothing>(kBoth);
+      return gradients_of<gradient_binary_cross_entropy, kOfArray, kNothing>(kBoth);
     default:
       return {};  // results that are not floating point, and nextafter, which is not differentiable
   }
