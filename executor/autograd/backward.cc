@@ -13,7 +13,7 @@
 namespace mx::detail {
 namespace {
 
-// Arrays of a few inputs or outputs without an allocation.
+// An array of n elements, without a heap allocation for small n.
 template <class T>
 class Few {
  public:
@@ -29,13 +29,13 @@ class Few {
   std::vector<T> many_;
 };
 
-// A gradient on its way. `own`: nobody else has the array.
+// A gradient of an output of a node. `own`: the array is not shared, so it may be changed in place.
 struct Head {
   NDArray array;
   bool own = false;
 };
 
-// Which gradients grad() asks for, and which nodes lead there.
+// The edges whose gradients gradients_of() computes, and the nodes that lead to them.
 class Targets {
  public:
   void add(Edge edge) {
@@ -44,7 +44,7 @@ class Targets {
     edges_.push_back(std::move(edge));
     found_.emplace_back();
   }
-  /// Finds out which nodes below one lead to a target. Without recursion: chains may be long.
+  /// Finds out which nodes reachable from `from` lead to a target. Not recursive, since chains may be long.
   void search(Node* from) {
     std::vector<std::pair<Node*, size_t>> path;
     const auto enter = [&](Node* node) {
@@ -72,9 +72,9 @@ class Targets {
     const auto known = leads_.find(node);
     return known != leads_.end() && known->second;
   }
-  /// Were there leaves that are no targets, among what was searched?
+  /// Returns true if the search has reached leaves that are not targets.
   bool others() const { return others_; }
-  /// Keeps what arrived for targets at a node.
+  /// Stores the gradients of those targets that are outputs of this node.
   void take(const Node& node, std::span<Head> heads) {
     if (!nodes_.contains(&node)) return;
     for (size_t i = 0; i < edges_.size(); ++i) {
@@ -95,8 +95,8 @@ class Targets {
   bool others_ = false;
 };
 
-// One going back. Nodes come in the order of their numbers, the largest first, so that all that a node's
-// outputs went into have come before it.
+// One backward pass. Nodes are visited in the order of their numbers, the largest first. So a node is visited
+// after all nodes that used its outputs, when its gradients are complete.
 class Pass {
  public:
   Pass(const BackwardOptions& options, Targets* targets)
@@ -135,8 +135,8 @@ class Pass {
  private:
   struct Pending {
     Ref<Node> node;
-    Head head;                // of a single output
-    std::vector<Head> heads;  // of several
+    Head head;                // if the node has a single output
+    std::vector<Head> heads;  // if it has several
   };
   struct Entry {
     uint64_t order;
@@ -147,10 +147,10 @@ class Pass {
     }
   };
 
-  // The entry of this pass for a node. A node's slot belongs to one pass at a time, and other passes find
-  // their entries in elsewhere_. An entry stays where it began: the slot may become free between two
-  // contributions, when the other pass visits the node, and taking it then would split the gradient over two
-  // entries.
+  // Returns the entry of this pass for a node. The slot in the node belongs to one pass at a time; other
+  // passes find their entries in elsewhere_. elsewhere_ is searched before the slot is acquired: the other
+  // pass may free the slot between two contributions of this one, and acquiring it then would split the
+  // gradient over two entries.
   Pending& pending_of(const Ref<Node>& node) {
     if (node->pass.load(std::memory_order_relaxed) == this) return pending_[node->place_in_pass];
     if (!elsewhere_.empty())
@@ -220,7 +220,7 @@ class Pass {
     if (!keep_) node.release();
   }
 
-  // Has nobody else an array that back() gave?
+  // Returns true if `result`, a result of back(), is not shared.
   static bool is_own(const NDArray& result, const Node& node, std::span<const Head> heads,
                      std::span<const NDArray> results) {
     const ArrayImpl* const array = result.ref().get();
@@ -238,11 +238,11 @@ class Pass {
   std::vector<Pending> pending_;
   std::vector<size_t> free_;
   std::priority_queue<Entry> queue_;
-  std::unordered_map<const Node*, size_t> elsewhere_;  // entries of nodes whose slot was another pass's
+  std::unordered_map<const Node*, size_t> elsewhere_;  // entries of nodes whose slot belonged to another pass
   uint64_t arrivals_ = 0;
 };
 
-// The head of an output: what was given, or one.
+// Returns the head of an output: the given array, or 1 if there is none and the output has one element.
 Head head_of(const NDArray& output, const NDArray& given, const char* op) {
   if (!given.defined()) {
     MX_CHECK(output.numel() == 1, InvalidArgument, "[", op,
