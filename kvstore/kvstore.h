@@ -3,7 +3,7 @@
 //   std::shared_ptr<KVStore> kv = KVStore::create("device");
 //   kv->init("w0", weight);
 //   kv->push("w0", {gradient_of_gpu0, gradient_of_gpu1}, {.priority = -layer});   // adds them up
-//   kv->pull("w0", {on_gpu0, on_gpu1});                                          // what is stored, to each
+//   kv->pull("w0", {on_gpu0, on_gpu1});                                          // copies the sum to both
 //
 // Every call returns at once: it pushes operations with the given priority. The engine orders them by the
 // arrays that they read and write. So the sum of one layer's gradients runs while those of the next are being

@@ -8,7 +8,7 @@
 //   Block block(64);
 //   NDArray y = block(x);                 // forward(), and the hooks
 //   Block same = block;                   // the same parameters
-//   Block other = block.clone();          // parameters of its own
+//   Block other = block.clone();          // its own parameters
 //
 // A module is a handle, as NDArray is: copies share parameters, buffers, parts, hooks and the training flag;
 // to() and load_state_dict() change what all copies see. Other members of a struct (numbers, NDArrays that it
@@ -16,8 +16,8 @@
 //
 // A struct registers its parts by add(), its parameters by add_parameter() and its buffers by add_buffer(),
 // in its constructor. Assigning another module to a member later does not register that module. Hold modules
-// and parameters as values, also in std::vector, std::optional or AnyModule: clone() does not find what is
-// held by pointer or reference.
+// and parameters as values, also in std::vector, std::optional or AnyModule: clone() does not find
+// modules and parameters that are held by pointer or reference.
 //
 // Names are those of PyTorch: "0.weight" is the parameter "weight" of the part "0".
 //

@@ -20,8 +20,10 @@
 //
 //   nn::Trainer trainer(net.parameters(), [](const Parameters& all) {
 //     const auto is_bias = [](const NamedParameter& p) { return p.name.ends_with("bias"); };
-//     auto optimizer = std::make_unique<optim::AdamW>(all.where(is_bias), optim::AdamWOptions{.weight_decay =
-//     0}); optimizer->add_group(all.where(std::not_fn(is_bias)), {.weight_decay = 0.1}); return optimizer;
+//     auto optimizer =
+//         std::make_unique<optim::AdamW>(all.where(is_bias), optim::AdamWOptions{.weight_decay = 0});
+//     optimizer->add_group(all.where(std::not_fn(is_bias)), {.weight_decay = 0.1});
+//     return optimizer;
 //   });
 //
 // A trainer holds Parameters, so a module may be moved after its trainer was created.

@@ -59,7 +59,7 @@ struct LoaderOptions {
 /// The position of a loader in its epochs: plain numbers, which a program saves with the model.
 struct LoaderState {
   int64_t epoch = 0;
-  int64_t position = 0;  ///< batches of the epoch that have been handed out
+  int64_t position = 0;  ///< number of batches of the epoch that the program has received
   // restore() requires these to be equal to the loader's.
   int64_t seed = 0, samples = 0, batch_size = 0, shard = 0, shards = 0;
   bool shuffle = false, drop_last = false;
