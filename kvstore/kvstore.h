@@ -1,22 +1,22 @@
-// KVStore: named arrays that several devices, and later several processes, share.
+// KVStore: named arrays that are shared by several devices, and later by several processes.
 //
 //   std::shared_ptr<KVStore> kv = KVStore::create("device");
 //   kv->init("w0", weight);
 //   kv->push("w0", {gradient_of_gpu0, gradient_of_gpu1}, {.priority = -layer});   // adds them up
-//   kv->pull("w0", {on_gpu0, on_gpu1});                                          // what is stored, to each
+//   kv->pull("w0", {on_gpu0, on_gpu1});                                          // copies the sum to both
 //
-// Every call returns at once: it pushes operations that are ordered by the arrays that they read and write,
-// with the priority that is given. So the sum of one layer runs while the gradients of the next are being
-// computed. Values are added up in the order of the list: results repeat bit for bit.
+// Every call returns at once: it pushes operations with the given priority. The engine orders them by the
+// arrays that they read and write. So the sum of one layer's gradients runs while those of the next are being
+// computed. Values are added in the order of the list, so results are reproducible bit for bit.
 //
-// Sums are made and kept in f32 for values of f16 and bf16, in i64 for integers and bool, else in the values'
-// own type: they neither overflow nor are rounded on the way. pull() converts into the type of the array that
-// it fills, so a sum that f16 cannot hold is pulled into an array of f32.
+// Sums are computed and stored in f32 for values of f16 and bf16, in i64 for integers and bool, and otherwise
+// in the type of the values. So a short type neither overflows nor is rounded after each addition. pull()
+// converts to the type of the array that it fills; pull a sum that f16 cannot hold into an f32 array.
 //
-// Errors of use (an unknown key, another shape) are thrown by the call. Errors of values are thrown by
-// waiting for what was pulled.
+// A call throws for a wrong use, such as an unknown key or another shape. Errors of values are thrown by
+// waiting for the pulled arrays.
 //
-// Thread-safety: any thread may call anything; calls for one key take effect in the order of the calls.
+// Thread-safety: any thread may call any function; calls for one key take effect in the order of the calls.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +30,16 @@
 namespace mx {
 
 struct KVOptions {
-  int64_t priority = 0;  ///< higher first among ready operations; clamped to the engine's -32768..32767
+  int64_t priority = 0;  ///< ready operations of higher priority run first; clamped to -32768..32767
 };
 
 class KVStore {
  public:
-  /// "local": sums on the CPU. "device": sums on the devices that the values are on; each key has its home on
-  /// one of them, spread so that all hold about as many bytes. Throws InvalidArgument for others, with the
-  /// names there are.
+  /// Creates a store. "local" computes sums on the CPU. "device" computes them on the devices of the values:
+  /// each key has one of these devices as its home, chosen so that all devices store about the same number of
+  /// bytes. Throws InvalidArgument for another type; the message lists the types.
   static std::shared_ptr<KVStore> create(const std::string& type = "local");
-  /// The types that create() knows.
+  /// Returns the types that create() accepts.
   static std::vector<std::string> types();
 
   /// One array, or one from each device.
@@ -64,27 +64,30 @@ class KVStore {
   /// Removes a key; earlier calls for it still complete. init() may add it again. Throws InvalidArgument for
   /// a key that does not exist.
   virtual void erase(const std::string& key) = 0;
-  /// Adds the values up. The stored array becomes the sum; or the updater changes it by the sum.
+  /// Adds the values. Replaces the stored array by the sum; if there is an updater, that changes the stored
+  /// array instead.
   virtual void push(const std::string& key, const Values& values, const KVOptions& options = {}) = 0;
   /// Copies the stored array into each of `outs`, converting types.
   virtual void pull(const std::string& key, const Values& outs, const KVOptions& options = {}) = 0;
-  /// push() and pull() of the values themselves.
+  /// Calls push() with `values`, then pull() with `outs`.
   void pushpull(const std::string& key, const Values& values, const Values& outs,
                 const KVOptions& options = {});
-  /// init() and pull().
+  /// Calls init(), then pull().
   void broadcast(const std::string& key, const NDArray& value, const Values& outs,
                  const KVOptions& options = {});
 
-  /// Called by push() instead of replacing: changes `stored` in place by the sum of what was pushed, by
-  /// calling operators. Both have the type in which sums are kept. Runs inside of push() and must not call
-  /// the store. An empty function: replace again.
+  /// A function that push() calls instead of replacing the stored array. It calls operators that change
+  /// `stored` in place, given the sum of the pushed values. Both arrays have the type in which sums are
+  /// stored. It runs inside of push(), which holds a lock, so it must not call the store. An empty function
+  /// restores the replacement.
   using Updater = std::function<void(const std::string& key, const NDArray& sum, NDArray& stored)>;
   virtual void set_updater(Updater updater) = 0;
 
-  /// The number of this process among those that share the store, and how many there are.
+  /// The number of this process among those that share the store, and the number of these processes.
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Blocks until all processes have called it and the operations of all their earlier calls have ended.
+  /// Blocks until all processes have called barrier() and the operations of all their earlier calls have
+  /// ended.
   virtual void barrier() = 0;
 
  protected:

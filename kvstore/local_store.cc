@@ -10,13 +10,13 @@
 namespace mx::detail {
 namespace {
 
-/// The engine's priority that is nearest to this one.
+/// Clamps a priority to the range of the engine's priorities.
 int engine_priority(int64_t priority) {
   return static_cast<int>(std::clamp(priority, int64_t{INT16_MIN}, int64_t{INT16_MAX}));
 }
 
-/// The type in which values of a type are added up and kept: wide enough that sums neither overflow nor are
-/// rounded after each value.
+/// Returns the type in which values of a type are added and stored. It is wide enough that a sum of a short
+/// type neither overflows nor is rounded after each value.
 DType sum_type(DType type) {
   if (!is_floating(type)) return i64;
   return type == f64 ? f64 : f32;
@@ -46,11 +46,11 @@ void LocalStore::erase(const std::string& key) {
   std::lock_guard lock(mutex_);
   const Entry& old = entry(key, "erase");
   if (old.placed) bytes_at_[concat(old.stored.context())] -= old.stored.bytes();
-  entries_.erase(key);  // operations that were pushed hold the array
+  entries_.erase(key);  // operations in flight own the array
 }
 
-// The first push gives a key its home: of the devices that the values are on, the one with the fewest stored
-// bytes so far.
+// Called by push(). The first push of a key chooses its home: the device of the values that has the fewest
+// stored bytes so far.
 void LocalStore::place(Entry& entry, const std::vector<NDArray>& values) {
   if (place_ == SumPlace::host || entry.placed) return;
   const NDArray* best = nullptr;
@@ -77,12 +77,13 @@ void LocalStore::push(const std::string& key, const Values& values, const KVOpti
   const Context home = entry.stored.context();
   DType type = sum_type(list[0].dtype());
   for (const NDArray& value : list) type = promote(type, sum_type(value.dtype()));
-  // Values travel in their own type and are widened at home.
+  // Values are copied in their own type and converted on the home device, so that fewer bytes are
+  // transferred.
   NDArray sum = list[0].to(home).to(type);
   for (size_t i = 1; i < list.size(); ++i) {
     const NDArray value = list[i].to(home).to(type);
     if (i == 1) {
-      sum = sum + value;  // a new array: `sum` may be the caller's array
+      sum = sum + value;  // not +=: `sum` may still be the caller's array
     } else {
       sum += value;
     }

@@ -1,4 +1,4 @@
-// Stores within one process: "local" and "device". Internal; users have KVStore::create().
+// The stores of one process: "local" and "device". Internal; users call KVStore::create().
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace mx::detail {
 
-/// Where values are added up.
+/// Where values are added: on the CPU or on the devices of the values.
 enum class SumPlace { host, devices };
 
 class LocalStore final : public KVStore {
@@ -29,8 +29,8 @@ class LocalStore final : public KVStore {
 
  private:
   struct Entry {
-    NDArray stored;       // of the type in which values are added up
-    bool placed = false;  // has its home
+    NDArray stored;       // in the type of sums
+    bool placed = false;  // true if the key has its home device
   };
 
   Entry& entry(const std::string& key, const char* op);
@@ -38,9 +38,10 @@ class LocalStore final : public KVStore {
 
   const std::string type_;
   const SumPlace place_;
-  std::mutex mutex_;  // held while a call pushes its operations, so that they are in the order of the calls
+  std::mutex
+      mutex_;  // held while a call pushes its operations, so that operations are in the order of the calls
   std::map<std::string, Entry> entries_;
-  std::map<std::string, size_t> bytes_at_;  // of keys that have their home, by the device's name
+  std::map<std::string, size_t> bytes_at_;  // stored bytes of placed keys, by the name of the device
   Updater updater_;
 };
 

@@ -10,7 +10,8 @@ namespace {
 
 NDArray positive(const Arg& x) { return greater({x.array, x.where}, 0); }
 
-/// exp(x) - 1 where x is not positive, and its gradient; 0 elsewhere, so that nothing overflows there.
+/// Returns exp(x) - 1 where x is not positive, and 0 elsewhere. Positive x are replaced before exp(): it
+/// would overflow, and an infinite gradient times 0 would be NaN.
 NDArray expm1_below(const NDArray& above, const NDArray& x) { return expm1(where(above, 0, x)); }
 
 }  // namespace
@@ -40,7 +41,7 @@ NDArray elu(const Arg& x, double alpha) {
   return where({above, x.where}, x.array, expm1_below(above, x.array) * alpha);
 }
 
-// Source of the numbers: Klambauer et al., "Self-Normalizing Neural Networks", 2017.
+// Source of the constants: Klambauer et al., "Self-Normalizing Neural Networks", 2017.
 NDArray selu(const Arg& x) {
   return elu(x, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946;
 }

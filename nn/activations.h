@@ -1,7 +1,9 @@
-// Activations, as torch.nn defines them: functions that operators do not have already, and modules of all.
+// Activations as torch.nn defines them: a module for each, and a function for each that is not an operator
+// already.
 //
-// The functions are made of operators and have gradients; those of leaky_relu, prelu, elu, selu and celu at 0
-// are those of the left side. They throw InvalidArgument for what their operators do not take.
+// The functions are composed of operators, so they are differentiable. At 0 the gradients of leaky_relu,
+// prelu, elu, selu and celu are the left derivatives. A function throws InvalidArgument for an argument that
+// one of its operators rejects.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +15,20 @@
 
 namespace mx::nn {
 
-/// x where it is above 0, else slope x.
+/// x if x > 0, otherwise slope x.
 NDArray leaky_relu(const Arg& x, double slope = 0.01);
-/// The same, with a slope that is trained: one number, or one per entry of dimension 1.
+/// leaky_relu with a trainable slope: one number, or one per entry of dimension 1.
 NDArray prelu(const Arg& x, const NDArray& slope);
-/// x where it is above 0, else alpha (exp(x) - 1).
+/// x if x > 0, otherwise alpha (exp(x) - 1).
 NDArray elu(const Arg& x, double alpha = 1);
-/// elu with the alpha and the factor that keep mean 0 and variance 1.
+/// A scaled elu, with the alpha and the scale that preserve mean 0 and variance 1.
 NDArray selu(const Arg& x);
-/// x where it is above 0, else alpha (exp(x / alpha) - 1).
+/// x if x > 0, otherwise alpha (exp(x / alpha) - 1).
 NDArray celu(const Arg& x, double alpha = 1);
-/// x limited to [low, high]; relu6 to [0, 6].
+/// x clamped to [low, high]; relu6 clamps to [0, 6].
 NDArray hardtanh(const Arg& x, double low = -1, double high = 1);
 NDArray relu6(const Arg& x);
-/// x / 6 + 1 / 2 limited to [0, 1]; and x times that.
+/// hardsigmoid is x / 6 + 1 / 2 clamped to [0, 1]; hardswish is x hardsigmoid(x).
 NDArray hardsigmoid(const Arg& x);
 NDArray hardswish(const Arg& x);
 /// x tanh(softplus(x)).
@@ -37,10 +39,11 @@ NDArray log_sigmoid(const Arg& x);
 NDArray softsign(const Arg& x);
 /// log(1 + exp(beta x)) / beta.
 NDArray scaled_softplus(const Arg& x, double beta);
-/// The first half of dimension `axis` times the sigmoid of the second. Throws InvalidArgument when it is odd.
+/// The first half of dimension `axis` times the sigmoid of the second half. Throws InvalidArgument if the
+/// size of the dimension is odd.
 NDArray glu(const Arg& x, IntArg axis = -1);
 
-/// A module of a function of one array.
+/// A module that applies a function of one array.
 template <class Self, NDArray (*kFunction)(const Arg&)>
 class FunctionModule : public ModuleOf<Self> {
  public:
@@ -59,7 +62,7 @@ class Hardswish : public FunctionModule<Hardswish, hardswish> {};
 class Tanh : public FunctionModule<Tanh, mx::tanh> {};
 class Softsign : public FunctionModule<Softsign, softsign> {};
 
-/// A module of a function with one number.
+/// A module that applies a function of an array and one number.
 template <class Self, NDArray (*kFunction)(const Arg&, double)>
 class ScaledModule : public ModuleOf<Self> {
  public:
@@ -90,7 +93,7 @@ class Softplus : public ScaledModule<Softplus, scaled_softplus> {
   explicit Softplus(double beta = 1) : ScaledModule(beta) {}
 };
 
-/// A module of a function along an axis.
+/// A module that applies a function along an axis.
 template <class Self, NDArray (*kFunction)(const Arg&, IntArg)>
 class AxisModule : public ModuleOf<Self> {
  public:
@@ -119,7 +122,7 @@ class GLU : public AxisModule<GLU, glu> {
 
 class GELU : public ModuleOf<GELU> {
  public:
-  /// "none", or "tanh" for the approximation; else InvalidArgument.
+  /// `approximate` is "none" or "tanh" (the tanh approximation). Throws InvalidArgument for another value.
   explicit GELU(const std::string& approximate = "none");
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
@@ -139,7 +142,7 @@ class Hardtanh : public ModuleOf<Hardtanh> {
   double low_, high_;
 };
 
-/// Parameter: weight (count,), the slopes, at first `initial`.
+/// Parameter: weight (count,), the slopes; each is initialised to `initial`.
 class PReLU : public ModuleOf<PReLU> {
  public:
   explicit PReLU(int64_t count = 1, double initial = 0.25);

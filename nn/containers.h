@@ -1,4 +1,4 @@
-// Modules made of modules: one after the other, and around.
+// Modules made of other modules: Sequential and Residual.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace mx::nn {
 
-/// One after the other.
+/// Applies modules in order: the output of each is the input of the next.
 ///
 ///   nn::Sequential net{nn::Linear{784, 64}, nn::ReLU{}, Block{64}, nn::Linear{64, 10}};    // "0", "1", ..
 ///   nn::Sequential named{{"hidden", nn::Linear{784, 64}}, {"act", nn::ReLU{}}};
 ///
-/// Any type of module fits. Of nothing it is the identity. (From a single Sequential it is a copy;
-/// push_back() nests.)
+/// It holds modules of any type. An empty Sequential is the identity. A Sequential constructed from one other
+/// Sequential is a copy of it; to nest one, use push_back().
 class Sequential : public ModuleOf<Sequential> {
  public:
   Sequential() = default;
@@ -34,29 +34,29 @@ class Sequential : public ModuleOf<Sequential> {
 
   NDArray forward(const NDArray& x) override;
 
-  /// Behind the last, with its number as name or another one. Throws InvalidArgument for a name that is taken
-  /// and a module that contains this one.
+  /// Appends a module; without `name`, its number is its name. Throws InvalidArgument if the name is taken,
+  /// or if `module` contains this one.
   Sequential& push_back(const AnyModule& module);
   Sequential& push_back(const std::string& name, const AnyModule& module);
 
   int64_t size() const { return static_cast<int64_t>(children().size()); }
-  /// Number i; negative counts from the end. Throws InvalidArgument.
+  /// Module number i; a negative i counts from the end. Throws InvalidArgument if there is none.
   const AnyModule& operator[](int64_t i) const;
-  /// The same, which must be an M: net.at<nn::Linear>(0).weight. Throws InvalidArgument.
+  /// Module number i as an M: net.at<nn::Linear>(0).weight. Throws InvalidArgument if it has another type.
   template <class M>
   M& at(int64_t i) const {
     const AnyModule& module = (*this)[i];
     if (M* found = module.as<M>()) return *found;
     throw_other_type(i, *module, typeid(M));
   }
-  /// Those from `first` up to but without `last`, with their names: another Sequential of the same modules.
+  /// Returns a Sequential of the modules [first, last), with their names. The modules are shared, not cloned.
   Sequential slice(int64_t first, int64_t last) const;
 
  private:
   [[noreturn]] static void throw_other_type(int64_t i, const Module& got, const std::type_info& expected);
 };
 
-/// shortcut(x) + body(x); without a shortcut x + body(x). The parts are "body" and "shortcut".
+/// shortcut(x) + body(x), or x + body(x) without a shortcut. The parts are named "body" and "shortcut".
 class Residual : public ModuleOf<Residual> {
  public:
   explicit Residual(const AnyModule& body);

@@ -9,14 +9,15 @@
 
 namespace mx::nn {
 
-/// In training each element is 0 with probability p, and else x / (1 - p); otherwise x. Whether it is
-/// training says training(), and before that the thread's TrainMode or PredictMode.
+/// In training mode, sets each element to 0 with probability p and scales the others by 1 / (1 - p). In
+/// predict mode, returns x. The mode is the thread's `TrainMode` or `PredictMode` scope if there is one,
+/// otherwise the module's training() flag.
 ///
-/// The numbers come from the default generator of x's device, or from the one given, which must be of x's
-/// device; copies and clones draw from the same one.
+/// Random numbers come from `generator`, which must be on x's device, or else from the default generator of
+/// that device. Copies and clones draw from the same generator.
 class Dropout : public ModuleOf<Dropout> {
  public:
-  /// Throws InvalidArgument unless p is from 0 to 1.
+  /// Throws InvalidArgument unless 0 <= p <= 1.
   explicit Dropout(double p = 0.5, std::optional<Generator> generator = {});
   NDArray forward(const NDArray& x) override;
   double p() const { return p_; }

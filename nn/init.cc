@@ -1,4 +1,5 @@
-// Initialisers that are operations on arrays, and rules. Those computed by the host are in init_host.cc.
+// Initialisers that push operations on arrays, and mixed(). Those that compute on the calling thread are in
+// init_host.cc.
 #include "nn/init.h"
 
 #include <cmath>
@@ -11,7 +12,7 @@
 namespace mx::nn::init {
 namespace {
 
-/// The type that numbers for an array are drawn in.
+/// Returns the type in which random numbers for an array of type `dtype` are drawn.
 DType drawn_type(DType dtype) { return dtype == f64 ? f64 : f32; }
 
 void check_floating(const NDArray& a, const char* op) {

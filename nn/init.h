@@ -1,20 +1,19 @@
-// Initialisers: values that arrays of weights start with. Those of torch.nn.init, and Apache MXNet's bilinear
-// and mixed ones.
+// Initialisers for arrays of weights: those of torch.nn.init, and Apache MXNet's bilinear and mixed.
 //
 //   nn::init::xavier_uniform_(fc.weight);
 //   nn::init::mixed(net, {{"bias$", nn::init::zeros_}, {"", [](NDArray w) { nn::init::orthogonal_(w); }}});
 //
-// All set the array in place, without being recorded, and return it. They may be given any view, on any
-// device. Random ones draw from `generator`, by default the default generator of the CPU, wherever the array
-// is: the numbers depend on the generator, on shape and type, and on nothing else. f16 and bf16 get the
-// rounded numbers of f32. Arrays without elements stay as they are.
+// Each one sets the array in place, without recording, and returns it. The array may be any view, on any
+// device. Random initialisers draw from `generator`; the default is the CPU's default generator, whatever the
+// array's device. So the values depend only on the generator, the shape and the type. f16 and bf16 arrays get
+// the values of f32, rounded. An array without elements is left unchanged.
 //
-// They return before the values are there, but for trunc_normal_, orthogonal_ and sparse_, which compute on
-// the calling thread and wait for their random numbers. All throw InvalidArgument for shapes and numbers that
-// make no sense, before anything is drawn or set.
+// They return before the values are computed, except trunc_normal_, orthogonal_ and sparse_: these compute on
+// the calling thread and wait for their random numbers. All throw InvalidArgument for an invalid shape or
+// number, before anything is drawn or set.
 //
-// `fan`: how many inputs (fan_in) and outputs (fan_out) an element of the result depends on; a weight is
-// (out, in, kernel...), as in Linear and convolutions.
+// fan_in and fan_out are the numbers of inputs and outputs that one element of a layer is connected to. They
+// follow from the shape of the weight, which is (out, in, kernel...) as in Linear and convolutions.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +36,9 @@ NDArray constant_(NDArray a, double value);
 /// Uniform in [low, high), low <= high.
 NDArray uniform_(NDArray a, double low = 0, double high = 1, Generator* generator = nullptr);
 NDArray normal_(NDArray a, double mean = 0, double deviation = 1, Generator* generator = nullptr);
-/// normal_ under the condition that low <= value <= high, low < high: any interval, also far outside and
-/// without ends (infinity). Beyond 37 deviations all values are the end that is nearest to the mean.
+/// The normal distribution truncated to [low, high], low < high. The interval may lie far from the mean, and
+/// its ends may be infinite. If it lies more than 37 deviations from the mean, every value is the end nearest
+/// to the mean.
 NDArray trunc_normal_(NDArray a, double mean = 0, double deviation = 1, double low = -2, double high = 2,
                       Generator* generator = nullptr);
 
@@ -47,41 +47,41 @@ struct Fans {
 };
 /// Throws InvalidArgument for a shape of fewer than two dimensions.
 Fans fans_of(const Shape& shape);
-/// The factor that keeps the variance through a nonlinearity, by torch's name: "linear", "conv1d" and so on
-/// and "sigmoid" 1, "tanh" 5/3, "relu" sqrt(2), "leaky_relu" sqrt(2 / (1 + parameter^2)), "selu" 3/4. Throws
-/// InvalidArgument for others.
+/// Returns the gain that preserves the variance through a nonlinearity, which has torch's name: 1 for
+/// "linear", "conv1d" and so on and "sigmoid", 5/3 for "tanh", sqrt(2) for "relu", sqrt(2 / (1 +
+/// parameter^2)) for "leaky_relu", 3/4 for "selu". Throws InvalidArgument for another name.
 double calculate_gain(const std::string& nonlinearity, double parameter = 0.01);
 
-/// Uniform with the bound gain sqrt(6 / (fan_in + fan_out)); normal with the deviation
-/// gain sqrt(2 / (fan_in + fan_out)). Source: Glorot and Bengio, 2010.
+/// xavier_uniform_ is uniform with the bound gain sqrt(6 / (fan_in + fan_out)). xavier_normal_ is normal with
+/// the deviation gain sqrt(2 / (fan_in + fan_out)). Source: Glorot and Bengio, 2010.
 NDArray xavier_uniform_(NDArray a, double gain = 1, Generator* generator = nullptr);
 NDArray xavier_normal_(NDArray a, double gain = 1, Generator* generator = nullptr);
 
 struct KaimingOptions {
-  double a = 0;                 ///< the slope of leaky_relu
-  std::string mode = "fan_in";  ///< or "fan_out", or "fan_avg", their mean
+  double a = 0;                 ///< slope of leaky_relu
+  std::string mode = "fan_in";  ///< "fan_in", "fan_out", or "fan_avg" for the mean of both
   std::string nonlinearity = "leaky_relu";
 };
-/// Uniform with the bound gain sqrt(3 / fan); normal with the deviation gain / sqrt(fan). Source: He et al.,
-/// 2015.
+/// kaiming_uniform_ is uniform with the bound gain sqrt(3 / fan). kaiming_normal_ is normal with the
+/// deviation gain / sqrt(fan). Source: He et al., 2015.
 NDArray kaiming_uniform_(NDArray a, const KaimingOptions& options = {}, Generator* generator = nullptr);
 NDArray kaiming_normal_(NDArray a, const KaimingOptions& options = {}, Generator* generator = nullptr);
 
-/// Rows, or columns where those are fewer, that are orthogonal to each other and of length gain: Q of a
-/// random normal matrix, which makes every direction as likely. Dimensions after the first count as columns.
-/// Source: Saxe et al., 2013; Mezzadri, 2007, for the signs. On another instruction set the last digits may
-/// differ.
+/// Makes the rows, or the columns if there are fewer of them, orthogonal to each other and of length gain.
+/// They come from the Q factor of a random normal matrix, so all directions are equally likely. Dimensions
+/// after the first count as columns. On another instruction set the last digits may differ. Source: Saxe et
+/// al., 2013; Mezzadri, 2007, for the signs.
 NDArray orthogonal_(NDArray a, double gain = 1, Generator* generator = nullptr);
-/// Ones on the diagonal of a matrix, zeros elsewhere.
+/// Sets a matrix to ones on the diagonal and zeros elsewhere.
 NDArray eye_(NDArray a);
-/// The identity as a convolution: weights of 3 to 5 dimensions pass as many channels as they can, in each of
-/// `groups` groups, which must divide the number of outputs.
+/// Sets the weight of a convolution, of 3 to 5 dimensions, to the identity: in each of `groups` groups, as
+/// many channels as possible are passed through. `groups` must divide the number of output channels.
 NDArray dirac_(NDArray a, int64_t groups = 1);
-/// A matrix of which in each column the fraction `sparsity`, rounded up to whole elements, is 0, chosen at
-/// random; the others are normal with that deviation.
+/// In each column of a matrix, sets randomly chosen elements to 0: the fraction `sparsity` of them, rounded
+/// up to whole elements. The other elements are normal with mean 0 and that deviation.
 NDArray sparse_(NDArray a, double sparsity, double deviation = 0.01, Generator* generator = nullptr);
-/// Bilinear interpolation as the kernel of a transposed convolution: the last two dimensions get the outer
-/// product of two triangles, symmetric ones, the same in all channels. 4 dimensions. Source: Long et al.,
+/// Sets the weight of a transposed convolution, of 4 dimensions, so that it interpolates bilinearly. In every
+/// channel the last two dimensions are the outer product of two symmetric triangles. Source: Long et al.,
 /// "Fully Convolutional Networks for Semantic Segmentation", 2015.
 NDArray bilinear_(NDArray a);
 
@@ -89,11 +89,11 @@ NDArray bilinear_(NDArray a);
 using Initializer = std::function<void(NDArray)>;
 
 struct Rule {
-  std::string pattern;  ///< an ECMAScript expression, found anywhere in the name; "" fits all
+  std::string pattern;  ///< an ECMAScript regular expression, searched in the name; "" matches every name
   Initializer initializer;
 };
-/// Sets each parameter of a module by the first rule that fits its name. Throws InvalidArgument, before
-/// anything is set, for patterns that do not parse and names that no rule fits, all of them.
+/// Sets each parameter of a module by the first rule that matches its name. Throws InvalidArgument if a
+/// pattern does not parse, or if names match no rule; it lists all these names. Nothing is set in that case.
 void mixed(const Module& module, const std::vector<Rule>& rules);
 
 }  // namespace init

@@ -1,4 +1,4 @@
-// Initialisers that the host computes, in f64.
+// Initialisers that compute on the calling thread, in f64.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,7 +14,7 @@
 namespace mx::nn::init {
 namespace {
 
-/// About this many are worth a thread.
+/// The grain of parallel_for: about this many quantiles are worth a thread.
 constexpr int64_t kQuantiles = 1024;
 
 void set_values(NDArray& a, const std::vector<double>& values) {
@@ -32,7 +32,7 @@ NDArray trunc_normal_(NDArray a, double mean, double deviation, double low, doub
            "[trunc_normal_] expected a finite mean and a deviation above 0, got ", mean, " and ", deviation);
   MX_CHECK(low < high, InvalidArgument, "[trunc_normal_] expected low < high, got ", low, " and ", high);
   if (a.numel() == 0) return a;
-  // Probabilities near 0 are exact and those near 1 are not: an interval above the mean is mirrored.
+  // Probabilities are precise near 0 but not near 1. So an interval above the mean is mirrored to below it.
   const double left = (low - mean) / deviation, right = (high - mean) / deviation;
   const bool mirrored = left > 0;
   const double from = mirrored ? -right : left, to = mirrored ? -left : right;
@@ -41,7 +41,8 @@ NDArray trunc_normal_(NDArray a, double mean, double deviation, double low, doub
   parallel_for(static_cast<int64_t>(values.size()), kQuantiles, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       double& x = values[static_cast<size_t>(i)];
-      // Where probabilities vanish, what counts is the end near the mean.
+      // If all probabilities of the interval underflow to 0, the clamp below yields its end nearest to the
+      // mean.
       const double p = std::max(first + (last - first) * x, std::numeric_limits<double>::min());
       x = std::clamp(detail::normal_quantile(p), from, to);
       x = std::clamp(mean + deviation * (mirrored ? -x : x), low, high);
@@ -57,8 +58,8 @@ NDArray orthogonal_(NDArray a, double gain, Generator* generator) {
            ' ', a.shape());
   if (a.numel() == 0) return a;
   const int64_t rows = a.shape()[0], columns = a.numel() / rows;
-  // Row-major is columns one behind the other of the transposed matrix: that is what a wide one needs, and a
-  // tall one is turned over.
+  // orthonormalise() takes a column-major matrix with rows >= columns. A wide row-major matrix has the same
+  // layout as its transpose in column-major, so it can be used as it is. A tall one is transposed first.
   const bool wide = columns >= rows;
   const NDArray random = generator_or_default(generator).randn({rows, columns}, f64);
   std::vector<double> q = (wide ? random : random.transpose()).to_vector<double>();

@@ -15,15 +15,16 @@ struct LinearOptions {
   DType dtype = f32;
 };
 
-/// (.., in) to (.., out). Parameters: weight (out, in), bias (out,), both uniform in [-b, b) with
-/// b = 1 / sqrt(in), as torch.nn.Linear; drawn from the default generator of the CPU whatever the device.
+/// Maps (.., in) to (.., out). Parameters: weight (out, in) and bias (out,). Both are initialised uniformly
+/// in [-b, b) with b = 1 / sqrt(in), as in torch.nn.Linear. The numbers come from the CPU's default generator
+/// on every device.
 class Linear : public ModuleOf<Linear> {
  public:
-  /// Throws InvalidArgument for sizes that are negative and types that are not floating point.
+  /// Throws InvalidArgument for a negative size and for a type that is not floating point.
   Linear(int64_t in, int64_t out, const LinearOptions& options = {});
 
   NDArray forward(const NDArray& x) override;
-  /// Draws the parameters anew.
+  /// Initialises the parameters again.
   void reset_parameters(Generator* generator = nullptr);
 
   int64_t in_features() const { return weight.shape()[1]; }
@@ -31,7 +32,7 @@ class Linear : public ModuleOf<Linear> {
   std::string extra() const override;
 
   Parameter weight;
-  Parameter bias;  ///< not defined() without one
+  Parameter bias;  ///< not defined() if LinearOptions::bias is false
 };
 
 }  // namespace mx::nn

@@ -4,7 +4,7 @@
 namespace mx::nn {
 namespace {
 
-/// The options without the weight, which has a place of its own.
+/// Returns the options without the weight: the module keeps that as a buffer.
 ClassLossOptions without_weight(ClassLossOptions options) {
   options.weight = NDArray();
   return options;
@@ -15,7 +15,8 @@ ClassLossOptions with_weight(ClassLossOptions options, const Parameter& weight) 
   return options;
 }
 
-// x itself. A mean of nothing is NaN, which would go into every weight: training learns of it here.
+// Returns x. Throws InvalidArgument if x is empty and the reduction is a mean: the mean would be NaN, and an
+// optimiser would write NaN into every weight.
 const NDArray& not_empty(const char* module, const NDArray& x, const std::string& reduction) {
   const bool mean = reduction == "mean" || reduction == "batchmean";
   MX_CHECK(!mean || x.numel() > 0, InvalidArgument, "[", module,

@@ -1,11 +1,11 @@
-// Losses, as torch.nn defines them: functions, and modules of all.
+// Losses as torch.nn defines them: a function and a module for each.
 //
 //   NDArray l = nn::cross_entropy(logits, labels, {.label_smoothing = 0.1});
 //   nn::CrossEntropyLoss loss({.label_smoothing = 0.1});   NDArray same = loss(logits, labels);
 //
-// `reduction` is "none", "mean" or "sum". All throw InvalidArgument for shapes, types and options that do not
-// fit; modules when they are called. The mean of an empty batch is NaN, as in PyTorch, where a function takes
-// it; a module, which stands in a loop of training, throws InvalidArgument instead.
+// `reduction` is "none", "mean" or "sum". Shapes, types and options that do not fit throw InvalidArgument; a
+// module throws when it is called. A function that accepts an empty batch returns NaN for its mean, as
+// PyTorch does. A module throws InvalidArgument instead: in a training loop the NaN would reach every weight.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace mx::nn {
 
-// Those of operators/loss.h.
+// The losses of operators/loss.h.
 using mx::bce_loss;
 using mx::bce_with_logits;
 using mx::cross_entropy;
@@ -31,7 +31,7 @@ using mx::mse_loss;
 using mx::nll_loss;
 using mx::smooth_l1_loss;
 
-/// The p-norm of a - b + eps along the last dimension: (.., n) and (.., n) give (..).
+/// Returns the p-norm of a - b + eps along the last dimension: (..) for two arrays (.., n).
 NDArray pairwise_distance(const Arg& a, const NDArray& b, double p = 2, double eps = 1e-6);
 /// a . b / (max(|a|, eps) max(|b|, eps)) along `axis`.
 NDArray cosine_similarity(const Arg& a, const NDArray& b, int64_t axis = 1, double eps = 1e-8);
@@ -40,21 +40,21 @@ struct TripletOptions {
   double margin = 1;
   double p = 2;
   double eps = 1e-6;
-  bool swap = false;  ///< the negative counts from where it is nearer: the anchor or the positive
+  bool swap = false;  ///< d(positive, negative) replaces d(anchor, negative) where it is smaller
   std::string reduction = "mean";
 };
-/// max(0, d(anchor, positive) - d(anchor, negative) + margin), d the pairwise_distance.
+/// max(0, d(anchor, positive) - d(anchor, negative) + margin), where d is pairwise_distance().
 NDArray triplet_margin_loss(const Arg& anchor, const NDArray& positive, const NDArray& negative,
                             const TripletOptions& options = {});
-/// 1 - cos(a, b) where the target is 1, max(0, cos(a, b) - margin) where it is -1; a and b (n, features) or
-/// (features,), the target (n,) or (). The cosine is a . b / sqrt((a . a + e) (b . b + e)), e = 1e-12.
+/// 1 - cos(a, b) where the target is 1, max(0, cos(a, b) - margin) where it is -1. a and b are (n, features)
+/// or (features,), the target is (n,) or (). The cosine is a . b / sqrt((a . a + e) (b . b + e)), e = 1e-12.
 NDArray cosine_embedding_loss(const Arg& a, const NDArray& b, const NDArray& target, double margin = 0,
                               const std::string& reduction = "mean");
-/// max(0, margin - target (a - b)) for targets of 1 (a is to be larger) and -1.
+/// max(0, margin - target (a - b)). The target is 1 if a should be larger, and -1 if b should be.
 NDArray margin_ranking_loss(const Arg& a, const NDArray& b, const NDArray& target, double margin = 0,
                             const std::string& reduction = "mean");
 
-// Modules. Called with what the function is called with; hooks see these arrays.
+// Modules. A call takes the same arrays as the function, and hooks receive these arrays.
 
 /// A loss of two arrays. Self has `NDArray loss(x, target)`.
 template <class Self>
@@ -77,7 +77,7 @@ class TripleLossModule : public ModuleOf<Self> {
   }
 };
 
-/// Class weights are the buffer "weight".
+/// The class weights are the buffer "weight".
 class CrossEntropyLoss : public LossModule<CrossEntropyLoss> {
  public:
   explicit CrossEntropyLoss(const ClassLossOptions& options = {});
@@ -88,7 +88,7 @@ class CrossEntropyLoss : public LossModule<CrossEntropyLoss> {
   Parameter weight_;
 };
 
-/// From log-probabilities. Class weights are the buffer "weight".
+/// Takes log-probabilities. The class weights are the buffer "weight".
 class NLLLoss : public LossModule<NLLLoss> {
  public:
   explicit NLLLoss(const ClassLossOptions& options = {});
@@ -99,7 +99,7 @@ class NLLLoss : public LossModule<NLLLoss> {
   Parameter weight_;
 };
 
-/// From probabilities.
+/// Takes probabilities.
 class BCELoss : public LossModule<BCELoss> {
  public:
   explicit BCELoss(const std::string& reduction = "mean") : reduction_(reduction) {}
@@ -109,7 +109,7 @@ class BCELoss : public LossModule<BCELoss> {
   std::string reduction_;
 };
 
-/// The weight of positives is the buffer "pos_weight".
+/// Takes logits. The weight of positive targets is the buffer "pos_weight".
 class BCEWithLogitsLoss : public LossModule<BCEWithLogitsLoss> {
  public:
   explicit BCEWithLogitsLoss(const std::string& reduction = "mean", const NDArray& pos_weight = {});

@@ -17,7 +17,7 @@ using mx::detail::CloneScope;
 namespace {
 
 void set_state_copy(ModuleState& made, const ModuleState& original) {
-  // The CloneScope is active: what is copied here becomes other parameters and other parts.
+  // The CloneScope is active, so the parameters and parts copied here become clones.
   made.arrays = original.arrays;
   made.children = original.children;
   made.name = original.name;
@@ -62,13 +62,14 @@ HookHandle add_hook(const std::shared_ptr<ModuleState>& module,
   });
 }
 
-/// What f() returns; an InvalidArgument gets a line with the module's name.
+/// Returns f(). If it throws InvalidArgument, appends a line with the module's name to the message.
 template <class F>
 auto named(const Module& module, const F& f) {
   try {
     return f();
   } catch (const InvalidArgument& e) {
-    if (typeid(e) != typeid(InvalidArgument)) throw;  // a type of the program, which may carry more than text
+    // A derived type of the program may carry more than text, so it is not replaced.
+    if (typeid(e) != typeid(InvalidArgument)) throw;
     throw InvalidArgument(std::string(e.what()) + "\n  in " + detail::title(module));
   }
 }
@@ -130,7 +131,7 @@ NDArray Module::forward(const NDArray&) {
 }
 
 NDArray Module::operator()(const NDArray& x) const {
-  // A handle: const says nothing about what it refers to.
+  // A module is a handle, so const does not apply to the shared state. forward() is not const.
   Module& self = const_cast<Module&>(*this);
   if (!state_->hooked.load(std::memory_order_acquire) && !CallWatch::active()) [[likely]]
     return named(*this, [&] { return self.forward(x); });

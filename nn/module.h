@@ -8,7 +8,7 @@
 //   Block block(64);
 //   NDArray y = block(x);                 // forward(), and the hooks
 //   Block same = block;                   // the same parameters
-//   Block other = block.clone();          // parameters of its own
+//   Block other = block.clone();          // its own parameters
 //
 // A module is a handle, as NDArray is: copies share parameters, buffers, parts, hooks and the training flag;
 // to() and load_state_dict() change what all copies see. Other members of a struct (numbers, NDArrays that it
@@ -16,8 +16,8 @@
 //
 // A struct registers its parts by add(), its parameters by add_parameter() and its buffers by add_buffer(),
 // in its constructor. Assigning another module to a member later does not register that module. Hold modules
-// and parameters as values, also in std::vector, std::optional or AnyModule: clone() does not find what is
-// held by pointer or reference.
+// and parameters as values, also in std::vector, std::optional or AnyModule: clone() does not find
+// modules and parameters that are held by pointer or reference.
 //
 // Names are those of PyTorch: "0.weight" is the parameter "weight" of the part "0".
 //
@@ -60,14 +60,15 @@ std::string short_name(const std::type_info& type);
 [[noreturn]] void throw_not_whole(const char* op, const Module& module, const std::type_info& as);
 }  // namespace detail
 
-/// Is M a type of modules that can be held as a value?
+/// True if M is a type derived from Module, so that it can be held as a value.
 template <class M>
 inline constexpr bool kIsModule = std::is_base_of_v<Module, M> && !std::is_same_v<Module, M>;
 
-/// Sees a call's inputs before forward(), and may replace them.
+/// Receives a call's inputs before forward(), and may replace them.
 using ForwardPreHook = std::function<void(const Module&, std::vector<NDArray>& inputs)>;
-/// Sees a call's inputs and outputs, and may replace the outputs. A hook must not hold its own module, which
-/// would keep it alive for ever; it is passed the module.
+/// Receives a call's inputs and outputs after forward(), and may replace the outputs. A hook must not own its
+/// module: the module owns the hook, so neither would ever be freed. The hook receives the module as an
+/// argument.
 using ForwardHook =
     std::function<void(const Module&, std::span<const NDArray> inputs, std::vector<NDArray>& outputs)>;
 
@@ -76,7 +77,7 @@ using mx::HookHandle;
 struct LoadOptions {
   bool strict = true;  ///< false: missing and unexpected names are skipped and reported
 };
-/// What a load with LoadOptions::strict = false has skipped.
+/// The names that a load with LoadOptions::strict = false has skipped.
 struct LoadReport {
   std::vector<std::string> missing;     ///< names of the module that were not loaded
   std::vector<std::string> unexpected;  ///< loaded names that the module does not have
@@ -86,65 +87,70 @@ class Module {
  public:
   virtual ~Module();
 
-  /// Runs the pre-hooks, forward() and the hooks. An InvalidArgument on the way out gets a line for each
-  /// module that it passes.
+  /// Runs the pre-hooks, forward() and the hooks. If one of them throws InvalidArgument, each enclosing
+  /// module appends a line with its name to the message.
   NDArray operator()(const NDArray& x) const;
-  /// What the module computes; to be overridden. Modules with other inputs or outputs define an operator() of
-  /// their own that calls run().
+  /// Computes the module's output; derived types override it. A module with other inputs or outputs defines
+  /// its own operator(), which calls run().
   virtual NDArray forward(const NDArray& x);
 
-  // Arrays. A parameter that has several names is listed under the first; in a state_dict under all.
+  // Arrays. A parameter with several names is listed under the first one only, but state_dict() lists all
+  // names.
 
   /// Parameters with their names, for optimisers and loops:
   /// `for (const auto& [name, p] : net.parameters())`, `for (const NDArray& p : net.parameters())`.
   Parameters parameters() const;
-  /// The same; PyTorch's name for it.
+  /// Same as parameters(): PyTorch's name for it.
   Parameters named_parameters() const { return parameters(); }
   std::vector<NDArray> buffers() const;
   NamedArrays named_buffers() const;
-  /// The parameter or buffer with that name ("0.weight"). Throws InvalidArgument, with the names there are.
+  /// Returns the parameter or buffer with that name ("0.weight"). Throws InvalidArgument if there is none;
+  /// the message lists the names.
   Parameter parameter(const std::string& name) const;
-  /// The number of elements of all parameters.
+  /// Returns the number of elements of all parameters.
   int64_t num_parameters() const;
 
-  /// Parameters and the buffers that are saved: the arrays themselves, detached. Their values are read in the
-  /// order of calls, by save_safetensors for example.
+  /// Returns the parameters and the persistent buffers: the arrays themselves, detached, not copies. A read,
+  /// by save_safetensors for example, takes the values that the calls before it have produced.
   NamedArrays state_dict() const;
-  /// Copies into the arrays of the module, converting types and devices (a type of higher category does not
-  /// fit). Throws one InvalidArgument that lists everything that does not fit, and the error of an array that
-  /// has failed; in both cases nothing is changed. Waits for `arrays`.
+  /// Copies `arrays` into the module's arrays and converts type and device; a type of a higher category
+  /// cannot be converted. Throws one InvalidArgument that lists all mismatches, or the error of a poisoned
+  /// array; in both cases nothing is changed. Waits for `arrays`.
   LoadReport load_state_dict(const NamedArrays& arrays, const LoadOptions& options = {});
-  /// Writes state_dict() as a safetensors file, and loads one. They also throw what save_safetensors and
-  /// load_safetensors throw.
+  /// save() writes state_dict() to a safetensors file, and load() loads one. They also throw what
+  /// save_safetensors and load_safetensors throw.
   void save(const std::string& path, const FileMetadata& metadata = {}) const;
   LoadReport load(const std::string& path, const LoadOptions& options = {});
 
   /// Moves parameters and buffers, with the parameters' gradients. Optimisers and trainers follow at their
-  /// next call. An NDArray taken from the module earlier is left behind and no longer requires a gradient.
-  /// Nothing is changed if the device does not exist.
+  /// next call. An NDArray taken from the module earlier stays on the old device and no longer requires a
+  /// gradient. If the device does not exist, nothing is changed.
   Module& to(Context context);
-  /// Converts those of floating-point type. Throws InvalidArgument for another type.
+  /// Converts parameters and buffers of floating-point type. Throws InvalidArgument if `dtype` is not one.
   Module& to(DType dtype);
   /// Sets whether operations on the parameters are recorded.
   Module& requires_grad_(bool on = true);
-  /// Parameters have no gradient afterwards.
+  /// Removes the parameters' gradients.
   void zero_grad();
 
-  /// Sets the mode of this module and of all in it.
+  /// Sets the mode of this module and of all modules in it.
   Module& train(bool on = true);
   Module& eval() { return train(false); }
-  /// What train() set last; true at first. A TrainMode or PredictMode scope of the thread takes precedence.
+  /// Returns the mode that train() set last; initially true. In a call, a TrainMode or PredictMode scope of
+  /// the thread takes precedence.
   bool training() const;
 
   // Parts.
 
   const std::vector<NamedModule>& children() const;
-  /// The part with that path ("0.fc1"). Throws InvalidArgument, with the names there are.
+  /// Returns the part with that path ("0.fc1"). Throws InvalidArgument if there is none; the message lists
+  /// the names.
   const AnyModule& child(const std::string& path) const;
-  /// This module as "" and all in it, those in front that contain others; each once. The pointers live as
-  /// long as this module.
+  /// Returns this module, under the name "", and all modules in it, each once; a module comes before its
+  /// parts. The pointers are valid as long as this module.
   std::vector<std::pair<std::string, Module*>> named_modules();
-  /// f of all modules in this one and then of itself; each once.
+  /// Calls f for all modules in this one, each once, and last for this module; parts come before their
+  /// module.
   Module& apply(const std::function<void(Module&)>& f);
 
   /// Hooks are called in the order in which they were registered. Copies share hooks; a clone has copies of
@@ -152,47 +158,47 @@ class Module {
   HookHandle register_forward_pre_hook(ForwardPreHook hook);
   HookHandle register_forward_hook(ForwardHook hook);
 
-  /// A table: every module's path and type, the shape of its output for this input, and the number of
-  /// elements of its own parameters. Runs the module without recording and in predict mode.
+  /// Returns a table with every module's path and type, the shape of its output for this input, and the
+  /// number of elements of its own parameters. Runs the module without recording and in predict mode.
   std::string summary(const NDArray& x) const;
-  /// The same for zeros, on the device of the first parameter.
+  /// Uses zeros of this shape as input, on the device of the first parameter.
   std::string summary(const Shape& x, DType dtype = f32) const;
-  /// Without shapes; runs nothing.
+  /// Returns the table without shapes; runs nothing.
   std::string summary() const;
 
-  /// The same module with parameters and buffers of its own, without gradients: `Block b = a.clone();`. Its
-  /// type must be written out; nn::clone(a) and ModuleOf<Block> know it.
+  /// Returns a copy with its own parameters and buffers, without gradients: `Block b = a.clone();`. The type
+  /// must be written out; nn::clone(a) and modules derived from ModuleOf<Block> deduce it.
   Cloned clone() const;
 
-  /// "Block": for errors, print and summary.
+  /// The name of the type ("Block") for errors, printing and summary().
   virtual std::string type_name() const;
-  /// "in=3, out=4": what print shows besides.
+  /// Further text for printing: "in=3, out=4".
   virtual std::string extra() const { return ""; }
 
-  /// The same for all copies.
+  /// Returns a pointer that is equal for all copies of a module, and differs for others.
   const void* identity() const { return state_.get(); }
 
  protected:
   Module();
-  // For derived types alone: a copy of the base would have lost forward().
+  // Protected: a copy of the base alone would lose forward().
   Module(const Module& other);
   Module& operator=(const Module& other);
 
-  // Registration. All throw InvalidArgument for names that are empty, taken or have a dot, and for names
-  // under which no file can hold an array (check_saveable_name). They return what they registered.
+  // Registration. All throw InvalidArgument for a name that is empty, taken or contains a dot, and for a name
+  // that a file cannot store (check_saveable_name). Those with a result return what they registered.
 
   Parameter add_parameter(const std::string& name, const NDArray& value, bool requires_grad = true);
-  /// `persistent`: is saved with the parameters.
+  /// A persistent buffer is part of state_dict().
   Parameter add_buffer(const std::string& name, const NDArray& value, bool persistent = true);
   /// A module may be part of several, but not of itself.
   template <class M>
   requires kIsModule<M> M add(const std::string& name, const M& module);
   void add(const std::string& name, const AnyModule& module);
 
-  /// training(), or what the thread's mode says.
+  /// Returns the mode of the thread's TrainMode or PredictMode scope if there is one, otherwise training().
   bool train_mode() const;
 
-  /// What operator() does, for other signatures: pre-hooks, body, hooks.
+  /// Runs the pre-hooks, `body` and the hooks: for an operator() with another signature.
   std::vector<NDArray> run(std::vector<NDArray> inputs,
                            const std::function<std::vector<NDArray>(std::span<const NDArray>)>& body) const;
 
@@ -202,8 +208,8 @@ class Module {
   std::shared_ptr<detail::ModuleState> state_;
 };
 
-/// A copy with parameters of its own, of any type of module. Throws InvalidArgument when `module` is more
-/// than an M.
+/// Returns a copy with its own parameters, for any type of module. Throws InvalidArgument if `module` is a
+/// reference to an object of a type derived from M: the derived part would be lost.
 template <class M>
 requires kIsModule<M> M clone(const M& module) {
   if (typeid(module) != typeid(M)) detail::throw_not_whole("clone", module, typeid(M));
@@ -211,13 +217,13 @@ requires kIsModule<M> M clone(const M& module) {
   return M(module);
 }
 
-/// What Module::clone() gives: becomes the module that it is assigned to. Lives no longer than the
-/// expression.
+/// The result of Module::clone(), which converts to the type of the variable that it initialises. Valid only
+/// within the expression.
 class Cloned {
  public:
   explicit Cloned(const Module& module) : module_(module) {}
   Cloned(const Cloned&) = delete;
-  /// Throws InvalidArgument when the module is not an M.
+  /// Throws InvalidArgument if the module is not exactly an M.
   template <class M>
   requires kIsModule<M>
   operator M() && {
@@ -229,11 +235,11 @@ class Cloned {
   const Module& module_;
 };
 
-/// A module of any type, as a value: what Sequential holds. Copies share it.
+/// A module of any type, as a value: the element type of Sequential. Copies share the module.
 class AnyModule {
  public:
-  /// Throws InvalidArgument when `module` is more than an M: through a reference to a base its own part would
-  /// be lost.
+  /// Throws InvalidArgument if `module` is a reference to an object of a type derived from M: the derived
+  /// part would be lost.
   template <class M>
   requires kIsModule<M> AnyModule(const M& module) {
     if (typeid(module) != typeid(M)) detail::throw_not_whole("AnyModule", module, typeid(M));
@@ -245,13 +251,13 @@ class AnyModule {
     return *this;
   }
 
-  /// A copy with parameters of its own.
+  /// Returns a copy with its own parameters.
   AnyModule clone() const;
 
   NDArray operator()(const NDArray& x) const { return held_->get()(x); }
   Module& operator*() const { return held_->get(); }
   Module* operator->() const { return &held_->get(); }
-  /// Null when it is not an M.
+  /// Returns the module as an M, or null if it is not one.
   template <class M>
   M* as() const {
     return dynamic_cast<M*>(&held_->get());
@@ -285,7 +291,7 @@ requires kIsModule<M> M Module::add(const std::string& name, const M& module) {
   return module;
 }
 
-/// A base for modules that know their type: what returns the module returns a Self.
+/// A base class for modules of type Self: functions that return the module return it as a Self.
 template <class Self>
 class ModuleOf : public Module {
  public:
@@ -301,7 +307,7 @@ class ModuleOf : public Module {
   static Self& self(Module& module) { return static_cast<Self&>(module); }
 };
 
-/// The tree of modules with their extra().
+/// Returns the tree of modules, each with its extra(), as text.
 std::string to_string(const Module& module);
 std::ostream& operator<<(std::ostream& out, const Module& module);
 

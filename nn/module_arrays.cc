@@ -1,4 +1,4 @@
-// What a module does with its arrays: listing, moving, saving and loading.
+// Functions of Module for its arrays: listing, moving, saving and loading.
 #include <optional>
 #include <set>
 #include <unordered_set>
@@ -15,8 +15,8 @@ using detail::ModuleState;
 
 namespace {
 
-/// Calls f(full name, entry) for all arrays. If `once`, a place that has several names is visited under the
-/// first only.
+/// Calls f(full name, entry) for all arrays. If `once`, a Parameter with several names is visited only under
+/// the first one.
 template <class F>
 void each_array(ModuleState& state, bool once, const F& f) {
   std::set<const void*> seen;
@@ -26,8 +26,8 @@ void each_array(ModuleState& state, bool once, const F& f) {
   });
 }
 
-/// Puts convert(array) into every place for which it returns an array, with the converted gradient. If one
-/// call throws, no place is changed.
+/// Replaces every array for which convert(array) returns one, and converts its gradient too. If one call
+/// throws, nothing is replaced.
 template <class F>
 void replace_arrays(ModuleState& state, const F& convert) {
   const NoGrad guard;
@@ -44,7 +44,8 @@ void replace_arrays(ModuleState& state, const F& convert) {
     changes.emplace_back(&entry.place, *std::move(after));
   });
   for (const auto& [place, array] : changes) {
-    // An array left behind does not train: an optimiser of arrays that still has it must not go on silently.
+    // The replaced array no longer requires a gradient. Otherwise an optimiser that holds the array itself
+    // would silently go on training it.
     if (NDArray before = place->array(); mx::detail::trains(before)) before.requires_grad_(false);
     place->replace(array);
   }
@@ -117,7 +118,8 @@ LoadReport Module::load_state_dict(const NamedArrays& arrays, const LoadOptions&
       plan.sources[i].wait();
       storages.insert(targets[i].array.impl().storage.get());
     }
-  // Sources may be arrays of this very model, under other names: they are read before the first is written.
+  // Sources may be arrays of this model under other names. Cloning them reads their values before any is
+  // written.
   for (NDArray& source : plan.sources)
     if (source.defined() && storages.contains(source.impl().storage.get())) source = source.clone();
   for (size_t i = 0; i < targets.size(); ++i)
@@ -127,7 +129,7 @@ LoadReport Module::load_state_dict(const NamedArrays& arrays, const LoadOptions&
 
 void Module::save(const std::string& path, const FileMetadata& metadata) const {
   FileMetadata all = metadata;
-  all.emplace("format", "pt");  // the names and layouts of PyTorch: some readers insist on being told
+  all.emplace("format", "pt");  // PyTorch's names and layouts; some readers require this entry
   save_safetensors(path, state_dict(), all);
 }
 

@@ -35,7 +35,8 @@ void print(const Module& module, const std::string& indent, std::string& text) {
 
 using Row = std::vector<std::string>;
 
-/// Columns as wide as they must be; the first two to the left, the others to the right.
+/// Formats rows as columns of minimal width. The first two columns are left-aligned, the others
+/// right-aligned.
 std::string table(const std::vector<Row>& rows) {
   std::vector<size_t> widths;
   for (const Row& row : rows) {
@@ -58,7 +59,7 @@ std::string table(const std::vector<Row>& rows) {
   return text;
 }
 
-/// The table, with what came out of each module if `shapes` is given.
+/// Returns the table; with the output shapes of each module if `shapes` is not null.
 std::string summarise(const Module& module, const std::map<const void*, std::string>* shapes) {
   std::vector<Row> rows = {shapes != nullptr ? Row{"module", "type", "output", "parameters"}
                                              : Row{"module", "type", "parameters"}};
@@ -100,7 +101,7 @@ std::string detail::short_name(const std::type_info& type) {
   const std::unique_ptr<char, void (*)(void*)> text(
       abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), std::free);
   const std::string full = status == 0 ? text.get() : type.name();
-  // Colons between brackets belong to arguments: "a::B<c::D>" is B<c::D>.
+  // Colons inside brackets belong to arguments: the short name of "a::B<c::D>" is "B<c::D>".
   size_t from = 0;
   int depth = 0;
   for (size_t i = 0; i < full.size(); ++i) {
@@ -143,7 +144,7 @@ std::string Module::summary(const NDArray& x) const {
         if (!text.empty()) text += ' ';
         text += to_string(output.shape());
       }
-      shapes.emplace(module.identity(), text);  // of the first call
+      shapes.emplace(module.identity(), text);  // keeps the shapes of the first call
     });
     const NoGrad guard;
     const PredictMode mode;

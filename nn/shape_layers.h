@@ -1,4 +1,4 @@
-// Layers that only look at an array in another way.
+// Layers that only change the shape of an array.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace mx::nn {
 
-/// What comes in.
+/// Returns its input.
 class Identity : public ModuleOf<Identity> {
  public:
   NDArray forward(const NDArray& x) override { return x; }
 };
 
-/// The dimensions from `first` to `last` as one, the others stay; negative ones count from the end. Throws
-/// InvalidArgument when they are not there or out of order.
+/// Merges the dimensions from `first` to `last` into one; negative numbers count from the end. A call throws
+/// InvalidArgument if the input does not have these dimensions, or if they are out of order.
 class Flatten : public ModuleOf<Flatten> {
  public:
   explicit Flatten(int64_t first = 1, int64_t last = -1) : first_(first), last_(last) {}
@@ -26,7 +26,7 @@ class Flatten : public ModuleOf<Flatten> {
   int64_t first_, last_;
 };
 
-/// The dimension `axis` as several of those sizes, of which one may be -1.
+/// Splits the dimension `axis` into several of these sizes; one of them may be -1.
 class Unflatten : public ModuleOf<Unflatten> {
  public:
   Unflatten(int64_t axis, const Shape& sizes) : axis_(axis), sizes_(sizes) {}

@@ -30,9 +30,9 @@ Trainer::Trainer(const Parameters& parameters, const OptimizerChoice& optimizer,
 
 namespace {
 
-// Every priority is above 0, that of the rest of training: when a layer's gradients have arrived from every
-// device, their sum runs before what is left of the backward pass. Among the sums, those go first that the
-// next forward pass needs first.
+// Every priority is above 0, the priority of the other operations of training. So when a layer's gradients
+// are ready on every device, their sum runs before the rest of the backward pass. Parameters that the next
+// forward pass needs first have the highest priority.
 int priority_of(size_t i, size_t count) { return static_cast<int>(count - std::min(count, i)); }
 
 void check_replicas(const std::vector<Parameters>& replicas, bool store) {
@@ -53,7 +53,7 @@ void check_replicas(const std::vector<Parameters>& replicas, bool store) {
   }
 }
 
-/// The place of each parameter of the optimiser in the replica.
+/// Returns, for each parameter of the optimiser, its index in the replica.
 std::vector<size_t> places_in(const Parameters& replica, const optim::Optimizer& optimizer) {
   std::map<const void*, size_t> places;
   for (size_t i = 0; i < replica.size(); ++i) places.emplace(&replica[i].array().impl(), i);
@@ -68,7 +68,8 @@ std::vector<size_t> places_in(const Parameters& replica, const optim::Optimizer&
   return result;
 }
 
-/// Sums of short types are kept in f32, where they do not overflow; optimisers take such gradients.
+/// Returns the type of the sum of gradients: f32 for f16 and bf16, in which a sum could overflow. Optimisers
+/// accept such gradients.
 DType gradient_type(const NDArray& parameter) { return parameter.dtype() == f64 ? f64 : f32; }
 
 }  // namespace
@@ -90,7 +91,8 @@ class Trainer::Keys {
     init(key, parameter);
     keys_.push_back({key, gradient_type(parameter)});
   }
-  /// The key of the optimiser's parameter k, with a stored array of the type that its sums have now.
+  /// Returns the key of the optimiser's parameter k. Its stored array has the parameter's current gradient
+  /// type.
   const std::string& key_for(size_t k, const NDArray& parameter) {
     Key& key = keys_[k];
     if (key.type != gradient_type(parameter)) {  // the model was converted
@@ -136,7 +138,8 @@ optim::Optimizer& Trainer::optimizer() {
   return *optimizer_;
 }
 
-/// The sum of the replicas' gradients of the optimiser's parameter k; an empty handle if none has one.
+/// Returns the sum of the replicas' gradients of the optimiser's parameter k, or an empty handle if no
+/// replica has a gradient.
 NDArray Trainer::sum_gradients(size_t k) {
   const size_t i = updated_[k];
   std::vector<NDArray> parts;
@@ -157,7 +160,7 @@ void Trainer::step() {
   if (store_ == nullptr) return optimizer().step();
   NoGrad pause;
   std::vector<NDArray> gradients(updated_.size());
-  // The backward pass ends with the first layers: the gradients of the last ones are there first.
+  // The backward pass computes the gradients of the last layers first, so their sums are pushed first.
   std::vector<size_t> order(updated_.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return updated_[a] > updated_[b]; });

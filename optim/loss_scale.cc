@@ -27,7 +27,7 @@ void run_update(const KernelArgs& args) {
     good = 0;
   } else if (++good >= static_cast<double>(options.interval)) {
     good = 0;
-    // A loss has f32 at least.
+    // The scale must stay in the range of f32, the narrowest type of a scaled loss.
     if (const double next = scale * options.growth; next <= std::numeric_limits<float>::max()) scale = next;
   }
   overflow = 0;
@@ -56,7 +56,8 @@ NDArray LossScale::operator()(const NDArray& loss) const {
   NDArray factor;
   {
     const NoGrad pause;
-    // A copy: the tape may keep it while the scale changes.
+    // A copy, because the graph may save it, and update() changes the scale before the backward pass reads
+    // it.
     factor = (type == f64 ? value().clone() : value().to(type)).to(loss.context());
   }
   return loss.to(type) * factor;
@@ -84,7 +85,7 @@ void LossScale::load_state_dict(const NamedArrays& state, std::source_location w
   const NamedArrays own = state_dict();
   const std::vector<NDArray> arrays = detail::matched("LossScale", own, state, where);
   const NoGrad pause;
-  // (all of it is written, which heals what an error has spoiled)
+  // The whole array is written, which also clears an error that has poisoned it.
   NDArray all = zeros({3}, f64, state_.context());
   all.select(0, 0).copy_from(arrays[0]);
   all.select(0, 1).copy_from(arrays[1]);

@@ -22,8 +22,8 @@ namespace mx::optim {
 
 struct LossScaleOptions {
   double scale = 65536;     ///< at the start; above 0
-  double growth = 2;        ///< factor after `interval` updates without an overflow; at least 1
-  double backoff = 0.5;     ///< factor after one with an overflow; above 0, at most 1
+  double growth = 2;        ///< factor after `interval` consecutive updates without an overflow; at least 1
+  double backoff = 0.5;     ///< factor after an update with an overflow; above 0, at most 1
   int64_t interval = 2000;  ///< 0: the scale is constant, gradients are not checked, no step is skipped
 };
 
@@ -31,29 +31,31 @@ struct LossScaleOptions {
 /// after the steps of all. Thread-safety: that of an array.
 class LossScale {
  public:
-  /// `context`: where the scale lives; best where the gradients are. Throws InvalidArgument.
+  /// `context` is the device of the scale, preferably that of the gradients. Throws InvalidArgument for an
+  /// option that is out of range.
   explicit LossScale(const LossScaleOptions& options = {}, Context context = cpu(),
                      std::source_location where = std::source_location::current());
 
   const LossScaleOptions& options() const { return options_; }
-  /// Are gradients checked, and the scale adapted?
+  /// Returns true if gradients are checked and the scale is adapted.
   bool dynamic() const { return options_.interval > 0; }
 
-  /// loss * scale, in the type of the loss, but f32 at least.
+  /// Returns loss * scale, in f64 if the loss is f64, otherwise in f32.
   NDArray operator()(const NDArray& loss) const;
-  /// Adapts the scale. To be called after the step.
+  /// Adapts the scale. Call it after the step.
   void update(std::source_location where = std::source_location::current());
-  /// The scale, f64 of rank 0; a view, which always shows the present value.
+  /// Returns the scale, f64 of rank 0, as a view, which always shows the current value.
   NDArray value() const;
 
-  /// "scale" and "good_steps", the number of consecutive updates without an overflow. The arrays are those in
-  /// use.
+  /// Returns "scale" and "good_steps", the number of consecutive updates without an overflow. The arrays are
+  /// views of the current state, not copies.
   NamedArrays state_dict() const;
-  /// Throws InvalidArgument, listing all that does not fit, before anything is changed.
+  /// Throws InvalidArgument, listing all mismatches, before anything is changed.
   void load_state_dict(const NamedArrays& state,
                        std::source_location where = std::source_location::current());
 
-  /// For optimisers: f64 of shape (3,): the scale, good steps in a row, 1 after an overflow.
+  /// For optimisers: f64 of shape (3,) with the scale, the number of consecutive good steps, and 1 after an
+  /// overflow.
   const NDArray& state() const { return state_; }
 
  private:

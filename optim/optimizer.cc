@@ -21,13 +21,14 @@ namespace {
 
 bool valid_factor(double factor) { return factor >= 0 && std::isfinite(factor); }
 
-/// Results of recorded operations never have a gradient of their own.
+/// Returns true if the array is the result of a recorded operation. Such an array has no gradient to step
+/// with.
 bool is_result(const NDArray& array) {
   return array.requires_grad() && mx::detail::hooks().is_leaf != nullptr &&
          !mx::detail::hooks().is_leaf(array);
 }
 
-/// Lists arrays that share memory: they would be changed twice in a step, or by two threads at once.
+/// Reports arrays that share memory: a step would update them twice, or from two threads at once.
 void check_distinct(Problems& problems, const Parameters& all) {
   std::vector<std::tuple<const Storage*, int64_t, int64_t, size_t>> ranges;  // first and last byte
   for (size_t i = 0; i < all.size(); ++i) {
@@ -60,7 +61,8 @@ Parameters Optimizer::with_names(const Parameters& added) const {
     const std::string number = std::to_string(parameters_.size() + named.size());
     std::string name = p.name.empty() ? number : p.name;
     while (!taken.insert(name).second) name += "@" + number;
-    // A layer's bias that was left out is no place at all.
+    // An undefined Parameter, such as the bias of a layer without one, becomes one with an empty handle,
+    // which check_arrays() reports.
     named.emplace_back(name, p.defined() ? static_cast<const Parameter&>(p) : Parameter(NDArray()));
   }
   return named;
@@ -121,7 +123,7 @@ const Optimizer::Group& Optimizer::group(size_t i) const {
   return groups_[i];
 }
 
-// Where parameters are.
+// Layout.
 
 const NDArray& Optimizer::weight(size_t parameter) const {
   const Place& place = layout_.places[parameter];
@@ -129,7 +131,7 @@ const NDArray& Optimizer::weight(size_t parameter) const {
   return shard.masters() ? shard.arrays.copies[place.row] : shard.arrays.parameters[place.row];
 }
 
-/// Adds the shards of one group, which is all[first] to all[last - 1], to the layout.
+/// Adds the shards of one group, whose parameters are all[first] to all[last - 1], to the layout.
 void Optimizer::lay_out(Layout& layout, size_t number, const Group& group, const Parameters& all,
                         size_t first, size_t last, const std::vector<Kept>& kept,
                         std::source_location where) const {
@@ -186,8 +188,8 @@ Optimizer::Kept Optimizer::kept_for(size_t parameter) const {
   return kept;
 }
 
-/// If a parameter's place has another array than before (its module was moved), lays everything out anew and
-/// moves the state along.
+/// If a Parameter has another array than in the layout, because its module was moved, makes a new layout and
+/// moves the state.
 void Optimizer::follow(std::source_location where) const {
   bool moved = false;
   for (size_t i = 0; i < parameters_.size() && !moved; ++i)
@@ -244,7 +246,7 @@ void Optimizer::step(const std::vector<NDArray>& gradients, std::source_location
       detail::gradient_factor(gradients, max_norm_, loss_scale_ ? &*loss_scale_ : nullptr, where);
   norm_ = factor.norm;
   for (Shard& shard : layout_.shards) {
-    struct DropGradients {  // they take as much memory as the parameters
+    struct DropGradients {  // gradients take as much memory as the parameters, so they are not kept
       Shard& shard;
       ~DropGradients() {
         shard.arrays.gradients.clear();
@@ -267,7 +269,7 @@ void Optimizer::zero_grad(bool in_place) {
     if (!in_place) {
       p.set_grad(NDArray());
     } else {
-      // A gradient that is the result of recorded operations is cut off from them: it is a plain zero now.
+      // A gradient that is the result of recorded operations is detached from them: it becomes a constant 0.
       if (g.requires_grad()) p.set_grad(g = g.detach());
       g.fill_(0);
     }

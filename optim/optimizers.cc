@@ -15,14 +15,14 @@ using detail::Problems;
 
 namespace {
 
-// False for NaN as well.
+// Returns true if 0 <= value < 1; false for NaN.
 bool is_fraction(double value) { return value >= 0 && value < 1; }
 
 void expect_at_least_0(Problems& problems, const char* name, double value) {
   if (!at_least_0(value)) problems.add("expected ", name, " of at least 0, got ", value);
 }
 
-/// The options that every rule has.
+/// Checks the options that all rules have.
 template <class Options>
 void check_common(Problems& problems, const Options& options) {
   expect_at_least_0(problems, "lr", options.lr);
@@ -96,7 +96,7 @@ template struct AdamMethod<true>;
 
 namespace {
 
-/// An optimiser from options by name. Lists everything that is wrong with them in one message.
+/// Makes an optimiser from named options. Throws one InvalidArgument that lists all problems with them.
 template <class Rule>
 std::unique_ptr<Optimizer> made(const Parameters& parameters, const AttrMap& map,
                                 std::source_location where) {

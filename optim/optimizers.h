@@ -6,9 +6,9 @@
 //
 //   auto opt = optim::make_optimizer("sgd", {{"lr", 0.1}, {"momentum", 0.9}}, parameters);
 //
-// Options have the names, the order and the defaults of torch.optim; what torch does not have comes last.
-// Constructors and add_group() throw InvalidArgument, listing all options that are out of range and all
-// parameters that cannot be.
+// Options have the names, the order and the defaults of torch.optim; options that torch does not have come
+// last. Constructors and add_group() throw InvalidArgument, listing all options that are out of range and all
+// invalid parameters.
 #pragma once
 
 #include <functional>
@@ -23,18 +23,18 @@
 
 namespace mx::optim {
 
-/// What a rule keeps for each parameter.
+/// The state that a rule keeps for each parameter.
 struct RuleState {
-  std::vector<std::string> names;  ///< of arrays like the parameter, zeros at the start
-  bool counts = false;             ///< the number of the parameter's step
+  std::vector<std::string> names;  ///< names of arrays of the parameter's shape, initially zero
+  bool counts = false;             ///< whether the number of the parameter's step is counted
 };
 
-/// The optimiser of a rule. A Rule has no members but these:
+/// The optimiser of a rule. A Rule has only these members:
 ///
 ///   using Options = ...;                                   // a struct with fields() (ndarray/attrs.h)
 ///   static constexpr const char* kName = "sgd";            // for make_optimizer() and messages
-///   static void check(detail::Problems&, const Options&);  // lists the options that are out of range
-///   static RuleState state(const Options&);                // what it keeps for each parameter
+///   static void check(detail::Problems&, const Options&);  // reports the options that are out of range
+///   static RuleState state(const Options&);                // the state that it keeps for each parameter
 ///   static void update(const UpdateArrays&, const UpdateState&, const UpdateNumbers&, const Options&,
 ///                      double weight_decay, std::source_location);  // with the group's weight decay
 template <class Rule>
@@ -108,7 +108,7 @@ struct SGDOptions {
 };
 
 /// w -= lr * u with u = momentum * u + (1 - dampening) * g; the first u is g. State: "momentum_buffer" and
-/// "step" with momentum, else none.
+/// "step" with momentum, otherwise none.
 struct SGDMethod {
   using Options = SGDOptions;
   static constexpr const char* kName = "sgd";
@@ -119,7 +119,8 @@ struct SGDMethod {
 };
 using SGD = RuleOptimizer<SGDMethod>;
 
-/// kDecoupled: the weight decay does not go through the moments.
+/// If kDecoupled, weight decay shrinks the parameter directly. Otherwise it is added to the gradient, and so
+/// to the moments.
 template <bool kDecoupled>
 struct AdamOptionsOf {
   double lr = 1e-3;
@@ -165,18 +166,19 @@ extern template struct AdamMethod<true>;
 using Adam = RuleOptimizer<AdamMethod<false>>;
 using AdamW = RuleOptimizer<AdamMethod<true>>;
 
-/// Makes an optimiser of a registered name: "sgd", "adam", "adamw". Options that are not given have their
-/// defaults; integers are numbers too. Throws InvalidArgument for a name that is not registered, and listing
-/// all options that are unknown, of another type or out of range. Any thread.
+/// Makes an optimiser by its registered name: "sgd", "adam", "adamw". Options that are not given have their
+/// defaults; an integer is accepted for a number. Throws InvalidArgument for a name that is not registered;
+/// also, listing all of them, for options that are unknown, of another type or out of range. Any thread may
+/// call.
 std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const AttrMap& options,
                                           const Parameters& parameters,
                                           std::source_location where = std::source_location::current());
 
 using OptimizerFactory = std::function<std::unique_ptr<Optimizer>(
     const Parameters& parameters, const AttrMap& options, std::source_location where)>;
-/// Adds a name. Throws InvalidArgument if it exists. Any thread.
+/// Registers a name. Throws InvalidArgument if it exists. Any thread may call.
 void register_optimizer(const std::string& name, OptimizerFactory factory);
-/// All names, sorted.
+/// Returns all registered names, sorted.
 std::vector<std::string> optimizer_names();
 
 }  // namespace mx::optim

@@ -45,7 +45,8 @@ ReduceOnPlateau::ReduceOnPlateau(Optimizer& optimizer, const ReduceOnPlateauOpti
   apply();
 }
 
-// With a relative threshold a best value of 0 or below moves the border the way torch moves it.
+// With a relative threshold the limit is best_ * (1 - t), or best_ * (1 + t) with maximize, also if best_ is
+// 0 or negative, as in torch. For a negative best_ the limit is then on the worse side of best_.
 bool ReduceOnPlateau::better(double value) const {
   const double t = options_.threshold;
   if (std::isinf(best_)) return options_.maximize ? value > best_ : value < best_;

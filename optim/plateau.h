@@ -1,4 +1,4 @@
-// ReduceOnPlateau: lowers learning rates when a value stops getting better.
+// ReduceOnPlateau: lowers learning rates when a value stops improving.
 //
 //   optim::ReduceOnPlateau schedule(opt, {.patience = 5});
 //   for (epochs) {
@@ -6,12 +6,13 @@
 //     schedule.step(validation_loss);
 //   }
 //
-// Unlike other schedules (schedule.h) it has no plan: each step is told what came out. A value is better when
-// it is below the best one so far by more than the threshold. After more than `patience` steps in a row that
-// were not better, every group's rate is multiplied by `factor`; then `cooldown` steps do not count as bad.
-// As with torch.optim.lr_scheduler.ReduceLROnPlateau. During the warm-up values are not looked at.
+// Unlike other schedules (schedule.h) it does not depend on the step number: each step gets a result, such as
+// the validation loss. A value is better if it is below the best one so far by more than the threshold. After
+// more than `patience` consecutive steps without a better value, every group's rate is multiplied by
+// `factor`; the next `cooldown` steps then do not count as bad. This is
+// torch.optim.lr_scheduler.ReduceLROnPlateau. Values are ignored during the warm-up.
 //
-// Lifetime, groups that are added later, and threads: as other schedules.
+// Lifetime, groups that are added later, and thread-safety are as for other schedules.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +26,14 @@ namespace mx::optim {
 
 struct ReduceOnPlateauOptions {
   bool maximize = false;     ///< larger values are better
-  double factor = 0.1;       ///< from 0 to below 1
+  double factor = 0.1;       ///< at least 0, below 1
   int64_t patience = 10;     ///< at least 0
-  double threshold = 1e-4;   ///< fraction of the best value; at least 0
-  bool absolute = false;     ///< the threshold is a difference
+  double threshold = 1e-4;   ///< a fraction of the best value; at least 0
+  bool absolute = false;     ///< the threshold is an absolute difference instead
   int64_t cooldown = 0;      ///< at least 0
-  double min_lr = 0;         ///< no lower, unless the rate is
-  double min_change = 1e-8;  ///< a change of the rate that is not larger is left out
-  int64_t warmup = 0;        ///< as other schedules
+  double min_lr = 0;         ///< the lowest rate; a rate that is already lower stays
+  double min_change = 1e-8;  ///< a rate stays if it would change by no more than this
+  int64_t warmup = 0;        ///< as for other schedules
   double warmup_start = 0;
 };
 
@@ -44,21 +45,22 @@ class ReduceOnPlateau {
   ReduceOnPlateau(const ReduceOnPlateau&) = delete;
   ReduceOnPlateau& operator=(const ReduceOnPlateau&) = delete;
 
-  /// One step further. A NaN is not better.
+  /// Goes one step further with this value. NaN is never better.
   void step(double value);
-  /// The same with the only element of a floating-point array; waits for it.
+  /// Takes the only element of a floating-point array as the value; waits for it.
   void step(const NDArray& value);
 
-  /// The group's rate now, without its multiplier.
+  /// Returns the group's current rate, without its multiplier.
   double learning_rate(size_t group = 0) const { return optimizer_.learning_rate(group); }
   int64_t steps_done() const { return step_; }
-  /// Infinite (negative, with `maximize`) before the first step that counts.
+  /// Returns the best value so far: infinity, or -infinity with `maximize`, before the first step after the
+  /// warm-up.
   double best() const { return best_; }
 
-  /// "step", "best", "bad_steps", "cooldown" and "rates". The arrays are copies.
+  /// Returns "step", "best", "bad_steps", "cooldown" and "rates". The arrays are copies.
   NamedArrays state_dict() const;
-  /// Sets the optimiser's rates too. Throws InvalidArgument, listing all that does not fit, before anything
-  /// is changed. Waits for the arrays.
+  /// Loads the state and sets the optimiser's rates. Throws InvalidArgument, listing all mismatches, before
+  /// anything is changed. Waits for the arrays.
   void load_state_dict(const NamedArrays& state,
                        std::source_location where = std::source_location::current());
 
@@ -72,8 +74,8 @@ class ReduceOnPlateau {
   int64_t step_ = 0;
   double best_;
   int64_t bad_steps_ = 0;
-  int64_t cooldown_ = 0;       // steps that still do not count as bad
-  std::vector<double> rates_;  // without the warm-up
+  int64_t cooldown_ = 0;       // number of further steps that do not count as bad
+  std::vector<double> rates_;  // without the factor of the warm-up
 };
 
 }  // namespace mx::optim

@@ -48,7 +48,7 @@ void check(Problems& problems, const PolyLROptions& options) {
                   options.power);
 }
 
-/// The name, when all options are in range.
+/// Returns `name`. Throws InvalidArgument, listing all options that are out of range.
 template <class Options>
 const char* checked(const char* name, const Options& options, std::source_location where) {
   Problems problems(name);
@@ -59,12 +59,12 @@ const char* checked(const char* name, const Options& options, std::source_locati
   return name;
 }
 
-/// base * factor, but no lower than min_lr; a base rate that is lower stays.
+/// Returns base * factor, but not less than min_lr. If the base rate is already lower, not less than that.
 double limited(double min_lr, double base, double factor) {
   return std::max(std::min(min_lr, base), base * factor);
 }
 
-/// How much of a schedule of `all` steps lies ahead: 1 to 0.
+/// Returns the fraction of a schedule of `all` steps that remains: 1 to 0.
 double ahead(int64_t step, int64_t all) {
   return static_cast<double>(all - std::min(step, all)) / static_cast<double>(all);
 }

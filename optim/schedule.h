@@ -1,4 +1,4 @@
-// Schedules: learning rates that follow a plan.
+// Schedules: set learning rates as functions of the step number.
 //
 //   optim::CosineLR schedule(opt, {.steps = 1000, .warmup = 50});
 //   for (...) {
@@ -42,26 +42,26 @@ class Schedule {
 
   /// Sets the rates of the next step. Returns at once.
   void step();
-  /// The group's present rate, without its multiplier.
+  /// Returns the group's current rate, without its multiplier.
   double learning_rate(size_t group = 0) const { return optimizer_.learning_rate(group); }
-  /// A group's rate in a step, which counts from 0.
+  /// Returns a group's rate in a step; steps count from 0.
   double rate_at(int64_t step, size_t group = 0) const;
-  /// How often step() has been called.
+  /// Returns how often step() has been called.
   int64_t steps_done() const { return step_; }
 
-  /// "step" and "base_rates". The arrays are copies.
+  /// Returns "step" and "base_rates". The arrays are copies.
   NamedArrays state_dict() const;
-  /// Loads them, and sets the optimiser's rates. Throws InvalidArgument, listing all that does not fit,
-  /// before anything is changed. Waits for the arrays.
+  /// Loads the state and sets the optimiser's rates. Throws InvalidArgument, listing all mismatches, before
+  /// anything is changed. Waits for the arrays.
   void load_state_dict(const NamedArrays& state,
                        std::source_location where = std::source_location::current());
 
  protected:
   /// `name` is for messages and must outlive the schedule.
   Schedule(const char* name, Optimizer& optimizer, int64_t warmup, double warmup_start);
-  /// The rate of a step after the warm-up.
+  /// Returns the rate of a step, which counts from the end of the warm-up.
   virtual double rate(double base, int64_t step) const = 0;
-  /// The end of each constructor: sets the rates of the current step.
+  /// Sets the rates of the current step. Each constructor of a derived class must end with it.
   void apply();
 
  private:

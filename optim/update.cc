@@ -19,16 +19,17 @@ using mx::detail::ArrayImpl;
 
 namespace {
 
-// About 2 us of work.
+// A call of up to this many elements takes about 2 us.
 constexpr int64_t kDirectElements = 1024;
 
-/// How the tensors of a call lie: in = gradients, learning rate, step?, scale?, skip?; out = parameters, each
-/// state, copies?, counts?.
+/// Describes the order of a call's tensors; the flags tell which of those with a `?` are present.
+///   in = gradients, learning rate, step?, scale?, skip?
+///   out = parameters, each state, copies?, counts?
 template <class Rule>
 struct UpdateAttrs {
   Rule rule;
   bool step = false, scale = false, skip = false, copies = false, counts = false;
-  std::vector<int64_t> rows = {};  // where in counts each parameter counts; none: all in their order
+  std::vector<int64_t> rows = {};  // index in counts of each parameter; empty: entry i is that of parameter i
   template <class V>
   static void fields(V&&) {}
 };
@@ -105,7 +106,7 @@ void check_counts(Problems& problems, const UpdateNumbers& numbers, const std::v
                    describe(counts));
 }
 
-// Two entries that share elements would be changed at once by two threads.
+// Reports entries that share memory: two threads would change the same elements at once.
 void check_overlaps(Problems& problems, const char* what, const std::vector<NDArray>& list) {
   struct Entry {
     const Storage* storage;
@@ -145,7 +146,7 @@ void check(const char* op, const UpdateArrays& arrays, const UpdateState& state,
   check_number(problems, "the scale", numbers.scale, false);
   check_number(problems, "whether to skip", numbers.skip, false);
   check_counts(problems, numbers, w);
-  problems.raise(where);  // below, the lists are as long as they must be
+  problems.raise(where);  // the checks below rely on lists of equal length
 
   const DType type = w.empty() || !w[0].defined() ? f32 : w[0].dtype();
   for (size_t i = 0; i < w.size(); ++i) {
@@ -185,7 +186,7 @@ void check(const char* op, const UpdateArrays& arrays, const UpdateState& state,
   problems.raise(where);
 }
 
-/// One launch for each device, in the order in which devices first appear.
+/// Launches one operation per device, in the order in which devices first appear.
 template <class Rule>
 void update(const Kernel& kernel, const UpdateArrays& arrays, const UpdateState& state,
             const UpdateNumbers& numbers, const Rule& rule, std::source_location where) {
@@ -199,7 +200,7 @@ void update(const Kernel& kernel, const UpdateArrays& arrays, const UpdateState&
   }
   for (const auto& [context, members] : groups) {
     UpdateAttrs<Rule> call{rule};
-    std::vector<NDArray> held;  // arrays made for this call
+    std::vector<NDArray> held;  // keeps the inputs alive until the launch
     std::vector<ArrayImpl*> in, out;
     const auto add = [&](NDArray array) {
       held.push_back(std::move(array));
@@ -235,7 +236,7 @@ void update(const Kernel& kernel, const UpdateArrays& arrays, const UpdateState&
             .attrs = &attrs,
             .inputs = in,
             .outputs = out,
-            .partial_outputs = true,  // their old values count
+            .partial_outputs = true,  // the kernel reads their old values
             .work = work,
             .where = where});
   }

@@ -25,14 +25,16 @@ namespace mx::optim {
 struct UpdateArrays {
   /// Updated in place. All f32 or all f64; contiguous; on any devices; no two may overlap.
   std::vector<NDArray> parameters;
-  /// Of the parameter's shape and device, any floating-point type. For an empty handle the parameter, its
-  /// state and its copy stay as they are.
+  /// Of the parameter's shape and device, of any floating-point type. For an empty handle the parameter, its
+  /// state and its copy stay unchanged.
   std::vector<NDArray> gradients;
-  /// Empty; or the model's weights, of any floating-point type, which get the parameters' rounded values.
+  /// Empty; or the model's weights, of any floating-point type, which are set to the parameters' rounded
+  /// values.
   std::vector<NDArray> copies{};
 };
 
-/// Optimiser state: the lists that a rule asks for, each with a zero array like every parameter at the start.
+/// Optimiser state: the lists that a rule requires. Each list has one array per parameter, of the parameter's
+/// shape, type and device, initially zero.
 using UpdateState = std::vector<std::vector<NDArray>>;
 
 /// Numbers that change from step to step: arrays of rank 0, f32 or f64, on any device. They are read when the
@@ -40,8 +42,8 @@ using UpdateState = std::vector<std::vector<NDArray>>;
 struct UpdateNumbers {
   NDArray learning_rate;
   NDArray step{};   ///< the number of this step, from 1
-  NDArray scale{};  ///< a factor of all gradients: 1 / loss scale, or what clip_scale() gives; none: 1
-  /// If it is not 0, nothing is changed. For gradients that are not finite (LossScale).
+  NDArray scale{};  ///< a factor of all gradients: 1 / loss scale, or clip_scale(); an empty handle means 1
+  /// If it is not 0, nothing is changed. Used if gradients are not finite (LossScale).
   NDArray skip{};
   /// Instead of `step`, for parameters of one device: f64 with one entry for each, the number of steps that
   /// the parameter has had. The operation adds 1 for every parameter with a gradient, and the result is the
@@ -60,8 +62,8 @@ struct SgdRule {
   double clip = 0;   ///< limit of each element of a gradient; 0: none
 };
 
-/// u = momentum * u + (1 - dampening) * g, w -= learning_rate * u. State: without momentum none, else {u}.
-/// With a step or counts the first step sets u = g, as torch does; without them u starts from its present
+/// u = momentum * u + (1 - dampening) * g, w -= learning_rate * u. State: {u} with momentum, otherwise none.
+/// With a step or counts the first step sets u = g, as in torch; without them u starts from its current
 /// value.
 void sgd_update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
                 const SgdRule& rule = {}, std::source_location where = std::source_location::current());
@@ -70,21 +72,22 @@ struct AdamRule {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0;
   bool maximize = false;
-  bool decoupled = false;  ///< AdamW: w shrinks by learning_rate * weight_decay, the gradient stays
+  bool decoupled = false;  ///< AdamW: w shrinks by learning_rate * weight_decay; the gradient is not changed
   bool bias_correction = true;
   double clip = 0;
 };
 
-/// State: {m, v}; the step or counts are required.
+/// Adam or AdamW. State: {m, v}. The step or counts are required.
 void adam_update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
                  const AdamRule& rule = {}, std::source_location where = std::source_location::current());
 
-/// The 2-norm of all elements of all arrays together, added in f64: an array of rank 0 on the first one's
-/// device, f64 if an array is, else f32. Empty handles count as zero; all empty: 0 on the CPU.
+/// Returns the 2-norm of all elements of all arrays together, accumulated in f64: an array of rank 0 on the
+/// first one's device, f64 if one of the arrays is f64, otherwise f32. Empty handles count as zero. If all
+/// are empty, the result is 0 on the CPU.
 NDArray global_norm(const std::vector<NDArray>& arrays,
                     std::source_location where = std::source_location::current());
 
-/// min(1, max_norm / (norm + 1e-6)), for UpdateNumbers::scale: clipping by global norm.
+/// Returns min(1, max_norm / (norm + 1e-6)), for clipping by the global norm with UpdateNumbers::scale.
 NDArray clip_scale(const NDArray& norm, double max_norm,
                    std::source_location where = std::source_location::current());
 

@@ -1,15 +1,16 @@
-// Automatic differentiation by recording (docs/autograd.md). What NDArray's members cannot say: gradients of
-// chosen arrays, several outputs at once, functions with a way back of their own.
+// Automatic differentiation by recording (docs/autograd.md). This header has what the members of NDArray do
+// not offer: gradients of chosen arrays, several outputs at once, functions with a hand-written backward
+// pass.
 //
 //   NDArray w = rand({3}).requires_grad_();
 //   NDArray loss = sum(exp(w) * w);
 //   loss.backward();                               // w.grad()
 //   NDArray g = gradients({loss2}, {w})[0];        // leaves w.grad() alone
 //
-// Thread-safety: several threads may record and go back at the same time, through common parts too when
-// retain_graph is set; gradients add up in the leaves in the order of arrival. An array that one thread
-// changes in place while it records must not be used by another thread at that moment: the value and the
-// graph are changed one after the other.
+// Thread-safety: several threads may record and run backward passes at the same time; through common parts of
+// a graph only if retain_graph is set. Leaves accumulate gradients in the order of their arrival. While one
+// thread changes an array in place and records that, no other thread may use the array: the value and the
+// graph are not changed at the same moment.
 #pragma once
 
 #include <functional>
@@ -28,8 +29,8 @@ namespace detail {
 class FunctionCall;
 }  // namespace detail
 
-/// backward() of several arrays together. `heads`: one per output, empty handles (or none at all) for outputs
-/// of one element.
+/// Runs one backward pass from several arrays. `heads` has one gradient per output, or none at all; an output
+/// of one element may have an empty handle.
 void backward(const std::vector<NDArray>& outputs, const std::vector<NDArray>& heads = {},
               const BackwardOptions& options = {});
 
@@ -37,17 +38,17 @@ struct GradientOptions {
   std::vector<NDArray> heads{};
   bool retain_graph = false;
   bool create_graph = false;
-  /// Empty handles for inputs that no output depends on; else that is an error.
+  /// Return empty handles for inputs that no output depends on, instead of throwing.
   bool allow_unused = false;
 };
 
-/// The gradients of the sum of all heads times outputs with respect to `inputs`, which may be results of
-/// recorded operations as well as leaves. Throws as NDArray::backward() does, and InvalidState for an unused
-/// input.
+/// Returns the gradients, with respect to `inputs`, of the sum of all heads times outputs. Inputs may be
+/// leaves or results of recorded operations. Throws as NDArray::backward() does, and InvalidState for an
+/// unused input.
 std::vector<NDArray> gradients(const std::vector<NDArray>& outputs, const std::vector<NDArray>& inputs,
                                const GradientOptions& options = {});
 
-/// A function whose way back is written by hand:
+/// A function with a hand-written backward pass:
 ///
 ///   struct Exp : Function {
 ///     std::vector<NDArray> forward(std::span<const NDArray> in) override {
@@ -61,32 +62,33 @@ std::vector<NDArray> gradients(const std::vector<NDArray>& outputs, const std::v
 ///   };
 ///   NDArray z = apply<Exp>({x})[0];
 ///
-/// Inputs and outputs that backward() needs go through save(). Gradients of gradients then flow through them,
-/// and a value that was changed in place in between is an error. Members hold what depends on no input:
-/// numbers, masks. For gradients of gradients an array in a member is a constant, unless it is an input or a
-/// view of one. A new object serves each call.
+/// Inputs and outputs that backward() needs are kept with save(). Then gradients of gradients flow through
+/// them, and it is an error if a value was changed in place in between. Members hold values that depend on no
+/// input, such as numbers and masks. For gradients of gradients, an array in a member is a constant, unless
+/// it is an input or a view of one. Each call creates a new object.
 class Function {
  public:
   virtual ~Function() = default;
-  /// Runs without recording. The inputs are handles of its own: they share the memory of the caller's arrays.
+  /// Computes the outputs. Runs without recording. The inputs are new handles, which share the memory of the
+  /// caller's arrays.
   virtual std::vector<NDArray> forward(std::span<const NDArray> inputs) = 0;
-  /// One gradient per input, an empty handle for zero. A head may be an empty handle where there are several
-  /// outputs. Runs recorded when gradients of gradients are asked for.
+  /// Returns one gradient per input; an empty handle means zero. If there are several outputs, a head may be
+  /// an empty handle. Is recorded if gradients of gradients are requested.
   virtual std::vector<NDArray> backward(std::span<const NDArray> heads) = 0;
 
  protected:
-  /// In forward(): keeps values until the last pass has gone through the call. They are inputs, outputs, or
-  /// views of them; of other arrays of floating point there is no gradient, and saved() says so when one
-  /// would be needed. A second call adds to the first.
+  /// To be called in forward(): keeps values until the last backward pass of the call. They should be inputs,
+  /// outputs or views of them. Other floating-point arrays have no gradient, and saved() throws InvalidState
+  /// if one would be needed. A second call adds to the first.
   void save(std::initializer_list<NDArray> values);
   void save(std::span<const NDArray> values);
-  /// In backward(): the value that was saved as number i. Throws InvalidArgument for an i that was not saved,
-  /// InvalidState when the value was changed in place since forward() returned, and outside of backward().
+  /// To be called in backward(): returns saved value i. Throws InvalidArgument if there is no such value, and
+  /// InvalidState if the value was changed in place since forward() returned, or outside of backward().
   const NDArray& saved(size_t i) const;
 
  private:
   friend class detail::FunctionCall;
-  std::vector<NDArray> to_save_;  // until forward() has returned
+  std::vector<NDArray> to_save_;  // the arguments of save(), until forward() has returned
 };
 
 namespace detail {
@@ -100,9 +102,10 @@ std::vector<NDArray> apply(const std::vector<NDArray>& inputs, Args&&... args) {
   return detail::apply_function(std::make_shared<F>(std::forward<Args>(args)...), inputs);
 }
 
-/// A function without a struct. `back` gets the heads and gives one gradient per input. What the closures
-/// capture lives as long as the graph of the result. An array that is captured and later changed in place, by
-/// an assignment of something that depends on the result, keeps itself alive: use a struct and save().
+/// Calls a function without a struct. `back` takes the heads and returns one gradient per input. Captures of
+/// the closures live as long as the graph of the result. Do not capture an array to which a value that
+/// depends on the result is assigned later: the array and the graph would own each other and never be freed.
+/// Use a struct and save() instead.
 std::vector<NDArray> apply(const std::vector<NDArray>& inputs,
                            const std::function<std::vector<NDArray>(std::span<const NDArray>)>& forward,
                            std::function<std::vector<NDArray>(std::span<const NDArray>)> back);

@@ -45,7 +45,7 @@ class Targets {
     edges_.push_back(std::move(edge));
     found_.emplace_back();
   }
-  /// Finds out which nodes below one lead to a target. Without recursion: chains may be long.
+  /// Finds out which nodes reachable from `from` lead to a target. Not recursive, since chains may be long.
   void search(Node* from) {
     std::vector<std::pair<Node*, size_t>> path;
     const auto enter = [&](Node* node) {
@@ -73,9 +73,9 @@ class Targets {
     const auto known = leads_.find(node);
     return known != leads_.end() && known->second;
   }
-  /// Were there leaves that are no targets, among what was searched?
+  /// Returns true if the search has reached leaves that are not targets.
   bool others() const { return others_; }
-  /// Keeps what arrived for targets at a node.
+  /// Stores the gradients of those targets that are outputs of this node.
   void take(const Node& node, std::span<Head> heads) {
     if (!nodes_.contains(&node)) return;
     for (size_t i = 0; i < edges_.size(); ++i) {
@@ -136,8 +136,8 @@ class Pass {
  private:
   struct Pending {
     Ref<Node> node;
-    Head head;                // of a single output
-    std::vector<Head> heads;  // of several
+    Head head;                // if the node has a single output
+    std::vector<Head> heads;  // if it has several
   };
   struct Entry {
     uint64_t order;
@@ -148,10 +148,10 @@ class Pass {
     }
   };
 
-  // The entry of this pass for a node. A node's slot belongs to one pass at a time, and other passes find
-  // their entries in elsewhere_. An entry stays where it began: the slot may become free between two
-  // contributions, when the other pass visits the node, and taking it then would split the gradient over two
-  // entries.
+  // Returns the entry of this pass for a node. The slot in the node belongs to one pass at a time; other
+  // passes find their entries in elsewhere_. elsewhere_ is searched before the slot is acquired: the other
+  // pass may free the slot between two contributions of this one, and acquiring it then would split the
+  // gradient over two entries.
   Pending& pending_of(const Ref<Node>& node) {
     if (node->pass.load(std::memory_order_relaxed) == this) return pending_[node->place_in_pass];
     if (!elsewhere_.empty())
@@ -238,7 +238,7 @@ class Pass {
   std::vector<Pending> pending_;
   std::vector<size_t> free_;
   std::priority_queue<Entry> queue_;
-  std::unordered_map<const Node*, size_t> elsewhere_;  // entries of nodes whose slot was another pass's
+  std::unordered_map<const Node*, size_t> elsewhere_;  // entries of nodes whose slot belonged to another pass
   uint64_t arrivals_ = 0;
 };
 

@@ -8,14 +8,15 @@
 
 namespace mx::detail {
 
-/// Adds gradients to the leaves that `outputs` depend on. `heads`: one per output, an empty handle for ones
-/// where the output has one element.
+/// Runs a backward pass, which adds gradients to the leaves that `outputs` depend on. `heads` has one array
+/// per output, or none at all; for an output of one element an empty handle means 1.
 void go_back(std::span<const NDArray> outputs, std::span<const NDArray> heads,
              const BackwardOptions& options);
 
-/// The gradients of `inputs`; leaves get none. An empty handle where no output depends on an input. `others`,
-/// where given (the inputs are leaves then), becomes whether the outputs depend on further leaves; if so, the
-/// gradients may too, and are recorded as with create_graph.
+/// Returns the gradients of `inputs`, and an empty handle for an input that no output depends on. Gradients
+/// of leaves are not changed. `others` may be given if the inputs are leaves: it is set to whether the
+/// outputs depend on further leaves. If they do, the gradients may depend on these too, so they are recorded
+/// as with create_graph.
 std::vector<NDArray> gradients_of(std::span<const NDArray> outputs, std::span<const NDArray> inputs,
                                   std::span<const NDArray> heads, BackwardOptions options,
                                   bool* others = nullptr);

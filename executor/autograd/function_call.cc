@@ -1,4 +1,4 @@
-// A call of a user's Function: what it saved, and how its backward() is run.
+// A call of a user's Function: keeps its saved values and runs its backward().
 #include "engine/base/check.h"
 #include "executor/autograd/autograd.h"
 #include "executor/autograd/function_node.h"
@@ -11,28 +11,29 @@ class FunctionCall {
  public:
   explicit FunctionCall(std::shared_ptr<Function> function) : function_(std::move(function)) {}
 
-  /// Runs forward(). The outputs that it returned are not those of the call: see record().
+  /// Runs forward() and returns its results. They are not yet the outputs of the call: see record().
   std::vector<NDArray> run(std::span<const NDArray> inputs) {
     const NoGrad pause;
     return function_->forward(inputs);
   }
-  /// Makes a node for the call, and outputs that lead to it. `inputs` are those that run() was given.
+  /// Makes a node for the call, and returns outputs with edges to it. `inputs` and `returned` are the
+  /// arguments and the results of run().
   static std::vector<NDArray> record(const std::shared_ptr<FunctionCall>& call,
                                      std::span<const NDArray> inputs, std::vector<Edge> edges,
                                      std::span<const NDArray> returned);
 
-  /// The saved values while the thread is inside of backward().
+  /// Makes the saved values available while the thread is inside of backward().
   class Scope;
   static const NDArray& saved(const Function& function, size_t i);
 
  private:
-  // A saved array by what it is a part of: an input, an output, or nothing of the call.
+  // The array that a saved value is, or is a view of: an input, an output, or another array.
   enum class Origin { input, output, other };
   struct Saved {
     SavedValue value;
     Origin origin;
     size_t index;
-    Ref<ArrayImpl> whole;  // the input or output itself, where the value is a view of it
+    Ref<ArrayImpl> whole;  // if the value is a view of an input or output: that array
   };
   struct Type {
     Shape shape;
@@ -48,7 +49,8 @@ class FunctionCall {
   std::vector<Type> types_;  // of the inputs
 };
 
-// The innermost backward() that this thread is inside of. Values are made when they are asked for.
+// The scope of a running backward(). Scopes of a thread form a stack, since backward() may call others.
+// Arrays of saved values are created on demand.
 class FunctionCall::Scope {
  public:
   Scope(const FunctionCall& call, const Step& step)
@@ -138,15 +140,17 @@ std::vector<NDArray> FunctionCall::record(const std::shared_ptr<FunctionCall>& c
                                           std::span<const NDArray> inputs, std::vector<Edge> edges,
                                           std::span<const NDArray> returned) {
   call->keep_values(inputs, returned);
-  // Inputs in members of the function have gradients too. These arrays belong to the call alone: what happens
-  // to the caller's arrays later does not reach them, so they cannot lead back to the node.
+  // The function may keep inputs in members, and they have gradients too. These arrays belong to the call
+  // alone: later changes to the caller's arrays do not affect them, so they cannot lead back to the node.
   for (size_t i = 0; i < inputs.size(); ++i)
     if (edges[i]) set_edge(inputs[i].impl(), edges[i].node, edges[i].output);
   const Ref<Node> node = make_node<FunctionNode>("Function", std::move(edges), returned.size(),
                                                  [call](const Step& step) { call->back(step); });
   std::vector<NDArray> outputs;
   for (size_t i = 0; i < returned.size(); ++i) {
-    // A new array: forward() may have returned an input, or keep an output, which must not lead to itself.
+    // A new array, because forward() may have returned an input, or the function may keep an output in a
+    // member. With an edge to the node, that output would own the node, which owns the function: neither
+    // would be freed.
     outputs.emplace_back(without_edge(returned[i].impl()));
     if (is_floating(outputs[i].dtype())) set_edge(outputs[i].impl(), node, static_cast<uint32_t>(i));
   }

@@ -6,7 +6,7 @@ namespace mx::detail {
 
 void FunctionNode::back(const Step& step) {
   if (!back_) throw_released(name_);
-  const Back back = back_;  // (its own release may come meanwhile)
+  const Back back = back_;  // a copy: release() may be called while it runs
   back(step);
 }
 

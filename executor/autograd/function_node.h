@@ -1,5 +1,5 @@
-// FunctionNode: a node whose way back is a closure. For what is not an operator: views, copies, assignments,
-// functions of users. Internal.
+// FunctionNode: a node whose backward function is a closure. Used for everything that is not an operator:
+// views, copies, assignments, functions of users. Internal.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ class FunctionNode : public Node {
  public:
   using Back = std::function<void(const Step&)>;
 
-  /// `name` lives as long as the process. `back` must not own an array that has a node.
+  /// `name` must live as long as the process. `back` must not own an array that has a node (node.h).
   FunctionNode(const char* name, std::vector<Edge> edges, size_t outputs, Back back)
       : name_(name), edges_(std::move(edges)), outputs_(outputs), back_(std::move(back)) {
     set_order();
@@ -38,11 +38,12 @@ Ref<Node> make_node(Args&&... args) {
   return Ref<Node>::adopt(new T(std::forward<Args>(args)...));
 }
 
-/// Records that `output` was made of one recorded input, and how a gradient of it becomes one of the input.
+/// Records that `output` was computed from one recorded input. `back` maps a gradient of the output to that
+/// of the input.
 void record_function(const char* name, const NDArray& input, const NDArray& output,
                      std::function<NDArray(const NDArray& head)> back);
 
-/// "expected a graph that has not been gone through ..."
+/// Throws InvalidState, because an earlier backward pass has released the graph's saved values.
 [[noreturn]] void throw_released(const char* name);
 
 }  // namespace mx::detail

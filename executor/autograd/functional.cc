@@ -10,8 +10,8 @@
 namespace mx::detail {
 namespace {
 
-// How many functions of this file this thread is inside of: gradients inside of another are differentiated
-// again.
+// The nesting depth of functions of this file on this thread. An inner gradient is differentiated by the
+// outer function, so it must be recorded.
 thread_local constinit int depth = 0;
 
 class Inside {
@@ -22,8 +22,8 @@ class Inside {
   Inside& operator=(const Inside&) = delete;
 };
 
-// The argument as an array whose gradient can be asked for: a leaf of its own, or, where the argument is
-// recorded itself, a result that leads to it.
+// Returns the argument as an array with respect to which gradients can be computed. If the argument is
+// recorded, this is a recorded copy, so gradients flow on to the argument. Otherwise it is a new leaf.
 NDArray variable(const NDArray& argument) {
   MX_CHECK(is_floating(argument.dtype()), InvalidArgument,
            "[grad] expected an argument of floating point, got ", argument.dtype());
@@ -36,11 +36,11 @@ NDArray variable(const NDArray& argument) {
   return x;
 }
 
-// Is what comes out recorded?
+// Whether the results are recorded, so that they can be differentiated again.
 enum class Again {
-  no,      // the caller does not record
-  others,  // where f has captured recorded arrays: only its graph can say
-  yes,     // inside of another function of this file, or an argument is recorded
+  no,      // no: the caller is not recording
+  others,  // only if f has captured recorded arrays, which its graph will show
+  yes,     // yes: inside of another function of this file, or because an argument is recorded
 };
 
 struct Evaluated {
@@ -63,7 +63,8 @@ Evaluated evaluate(const ArrayFunction& f, std::vector<NDArray> arguments, size_
   return {x, std::move(y), again};
 }
 
-// What `others` is found out to be stays for the value, and for further gradients.
+// If `again` is `others` and the graph has further leaves, sets it to `yes`. This then applies to the value
+// and to further gradients too.
 NDArray gradient(const NDArray& y, const NDArray& x, const NDArray& head, bool retain, Again& again) {
   if (!y.requires_grad()) return zeros_like(x);
   const bool create = again == Again::yes;

@@ -1,13 +1,13 @@
-// Functional differentiation: from a function of arrays the function of its gradient, which can be
-// differentiated again (after autograd and JAX).
+// Functional differentiation: turns a function of arrays into the function that computes its gradient, which
+// can be differentiated again. Modelled on autograd and JAX.
 //
 //   auto g = grad([](const NDArray& w, const NDArray& x) { return sum(tanh(matmul(x, w))); });
 //   NDArray gw = g(w, x);
 //   auto second = grad([&](const NDArray& w) { return sum(g(w, x)); });
 //
-// Arguments need no requires_grad_(), and get no .grad(). The function may capture recorded arrays, a module
-// for one; what comes out is recorded then, and gradients flow to them when it is itself differentiated.
-// Under NoGrad nothing that comes out is recorded.
+// Arguments need no requires_grad_(), and their grad() is not set. If the function captures recorded arrays,
+// for example a module, its results are recorded, and differentiating a result gives gradients of the
+// captured arrays too. Under NoGrad no result is recorded.
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ NDArray call_with(const F& f, const std::vector<NDArray>& a, std::index_sequence
   return f(a[kIndex]...);
 }
 
-/// f of arrays as a function of a list of them.
+/// Wraps f, a function of kArguments arrays, as a function of a list of arrays. The result refers to f.
 template <size_t kArguments, class F>
 ArrayFunction as_list(const F& f) {
   return
@@ -45,8 +45,8 @@ ArrayFunction as_list(const F& f) {
 
 }  // namespace detail
 
-/// The gradient of f, which returns one element, with respect to argument `argnum`. The result throws
-/// InvalidArgument when f returns more than one element or has no such argument.
+/// Returns a function that computes the gradient of f with respect to argument `argnum`. f must return one
+/// element. The function throws InvalidArgument if f returns more than one or has no such argument.
 template <class F>
 auto grad(F f, size_t argnum = 0) {
   return [f = std::move(f), argnum](const auto&... arguments) {
@@ -54,7 +54,7 @@ auto grad(F f, size_t argnum = 0) {
   };
 }
 
-/// The same with f's value, {value, grad}.
+/// Returns a function like grad()'s that also returns f's value: {value, grad}.
 template <class F>
 auto value_and_grad(F f, size_t argnum = 0) {
   return [f = std::move(f), argnum](const auto&... arguments) {
@@ -62,8 +62,8 @@ auto value_and_grad(F f, size_t argnum = 0) {
   };
 }
 
-/// All derivatives of an f with any number of elements: its shape, then the argument's. Goes back once per
-/// element of f.
+/// Returns a function that computes all derivatives of f, which may return any number of elements. The shape
+/// is that of f's result followed by the argument's. Runs one backward pass per element of the result.
 template <class F>
 auto jacobian(F f, size_t argnum = 0) {
   return [f = std::move(f), argnum](const auto&... arguments) {
@@ -71,8 +71,8 @@ auto jacobian(F f, size_t argnum = 0) {
   };
 }
 
-/// The product of the matrix of second derivatives of f, which returns one element, at x with v; without the
-/// matrix. f has one argument: of several, the others are captured,
+/// Returns the product of the Hessian of f at x with v, without computing the Hessian. f must return one
+/// element. f has one argument; a function of several arguments captures the others:
 ///   hvp([&](const NDArray& a) { return f(a, b); }, a, v)
 template <class F>
 NDArray hvp(const F& f, const NDArray& x, const NDArray& v) {

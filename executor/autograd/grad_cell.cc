@@ -25,11 +25,11 @@ void GradCell::set_grad(NDArray grad) {
       InvalidArgument, "[set_grad] expected a gradient like its array, ", dtype_, ' ', shape_, " on ",
       context_, ", got ", grad.dtype(), ' ', grad.shape(), " on ", grad.context());
   std::lock_guard lock(mutex_);
-  std::swap(grad_, grad);  // (the old one ends after the lock)
+  std::swap(grad_, grad);  // the old gradient is destroyed after the lock is released
 }
 
 void GradCell::accumulate(NDArray gradient, bool own) {
-  NDArray before;  // ends after the lock: it may be the last owner of a graph
+  NDArray before;  // destroyed after the lock is released: it may be the last owner of a graph
   std::lock_guard lock(mutex_);
   if (req_ == GradReq::null) return;
   if (grad_.defined() && req_ == GradReq::add) {

@@ -1,8 +1,9 @@
-// GradCell: where an array keeps its gradient. Internal.
+// GradCell: holds the gradient of an array. Internal.
 //
-// The array owns the cell; nodes only know it weakly. So a gradient whose own graph leads back to the array's
-// node (create_graph) makes no circle of owners: when the last handle to the array goes, its gradient and the
-// graph of that gradient go too. A pass that brings a gradient later finds no cell, and drops the gradient.
+// The array owns the cell; nodes hold weak pointers to it. With create_graph, the graph of a gradient may
+// lead back to the array's node; thanks to the weak pointers this is no cycle of owners. When the last handle
+// to the array is destroyed, its gradient and the graph of that gradient are destroyed too. A backward pass
+// that computes a gradient after that finds no cell and drops the gradient.
 #pragma once
 
 #include <memory>
@@ -18,9 +19,10 @@ class GradCell {
 
   void set_req(GradReq req);
   NDArray grad() const;
-  /// Throws InvalidArgument for a gradient unlike the array.
+  /// Throws InvalidArgument if the gradient's shape, type or device is not the array's.
   void set_grad(NDArray grad);
-  /// `own`: nobody else has the array `gradient`, so the cell may keep it. Recorded where the thread records.
+  /// Adds a gradient, or replaces the old one, as `req` says. If `own`, `gradient` is not shared, and the
+  /// cell may keep the array itself instead of a copy. The addition is recorded if the thread is recording.
   void accumulate(NDArray gradient, bool own);
 
  private:
@@ -32,9 +34,9 @@ class GradCell {
   NDArray grad_;
 };
 
-/// Gives the array a cell beside `edge`, the node that it leads to from now on.
+/// Sets the array's edge and its cell.
 void set_cell(ArrayImpl& array, const Edge& edge, std::shared_ptr<GradCell> cell);
-/// The cell of an array; null when there is none.
+/// Returns the cell of an array, or null if it has none.
 std::shared_ptr<GradCell> cell_of(const ArrayImpl& array);
 
 }  // namespace mx::detail

@@ -8,7 +8,7 @@
 
 namespace mx::detail {
 
-// Frees nodes one after the other: a chain of any length needs no deep stack.
+// Frees nodes in a loop instead of recursively. Otherwise freeing a long chain would overflow the stack.
 class Freeing {
  public:
   static void free(Node* node) noexcept {
@@ -55,7 +55,8 @@ HookHandle Node::attach(Attachment attachment) {
   return HookHandle([id, all = std::weak_ptr<Attachments>(attachments_)] {
     const std::shared_ptr<Attachments> attachments = all.lock();
     if (attachments == nullptr) return;
-    GradHook gone;  // ends after the lock: it may hold anything
+    // Destroyed after the lock is released: the destructor of a hook may run any code.
+    GradHook gone;
     std::lock_guard list_lock(attachments->mutex);
     std::vector<Attachment>& list = attachments->list;
     const auto it = std::ranges::find(list, id, &Attachment::id);
@@ -99,8 +100,8 @@ void init_edge(ArrayImpl& array, Ref<Node> node, uint32_t output) {
 
 namespace {
 
-// Stands between an array and its node where the array has a gradient of its own. In its place an array's
-// extension has this number for its output.
+// The extension of an array that has a cell is a CellEdge, which holds both the edge and the cell. The number
+// kWithCell in place of an output marks such an extension.
 constexpr uint32_t kWithCell = UINT32_MAX;
 
 struct CellEdge final : ArrayExtension {
@@ -110,15 +111,15 @@ struct CellEdge final : ArrayExtension {
   const std::shared_ptr<GradCell> cell;
 };
 
-// The node that an array itself leads to, whatever it is a view of.
+// Returns the edge that the extension of an array holds, without regard to the root of a view.
 Edge own_edge(const ArrayImpl::Extension& extension) {
   if (!extension.node) return {};
   if (extension.output == kWithCell) return static_cast<const CellEdge*>(extension.node.get())->edge;
   return {Ref<Node>(static_cast<Node*>(extension.node.get())), extension.output};
 }
 
-// The node of a view is a note of what it was for the root's node of that time. It is made anew when the root
-// has another node now.
+// Returns the edge of a view. Its extension caches a node that was made for the root's node of that time. If
+// the root has another node now, a new one is made.
 Edge edge_of_view(ArrayImpl& view) {
   for (;;) {
     const Edge root = edge_of(*view.base);
@@ -128,7 +129,7 @@ Edge edge_of_view(ArrayImpl& view) {
     if (edge && static_cast<const ViewNode*>(edge.node.get())->shows(root)) return edge;
     edge = {make_view_node(root, *view.base, view), 0};
     if (view.exchange_extension(known.node.get(), {Ref<ArrayExtension>(edge.node.get()), 0})) return edge;
-  }  // (another thread has made one meanwhile)
+  }  // if the exchange failed, another thread has set a node meanwhile
 }
 
 }  // namespace
@@ -144,7 +145,7 @@ void set_cell(ArrayImpl& array, const Edge& edge, std::shared_ptr<GradCell> cell
 }
 
 std::shared_ptr<GradCell> cell_of(const ArrayImpl& array) {
-  const Edge edge = edge_of(array);  // (a view drops its cell with the node of another time)
+  const Edge edge = edge_of(array);  // if the node of a view is out of date, this drops its cell too
   if (!edge) return nullptr;
   const ArrayImpl::Extension extension = array.extension();
   if (extension.node && extension.output == kWithCell)
@@ -164,7 +165,7 @@ NDArray with_edge(const ArrayImpl& array, const Edge& edge) {
 
 namespace {
 
-// Storage without memory, one per thread: nobody looks at it.
+// Returns a storage without memory, one per thread for the CPU. It can be shared, since it is never read.
 Ref<Storage> no_memory(Context context) {
   if (!context.is_cpu()) return Storage::make(0, context);
   static thread_local const Ref<Storage> none = Storage::make(0, cpu());

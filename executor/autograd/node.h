@@ -1,16 +1,16 @@
-// Node: what was recorded of one operation: which nodes made its inputs, and how a gradient goes back through
-// it. The nodes that an array leads to are its graph. Internal.
+// Node: the record of one operation: the nodes of its inputs, and the function that computes gradients of the
+// inputs from gradients of the outputs. All nodes reachable from an array are its graph. Internal.
 //
-// Who owns what. An array owns its node, a node owns the nodes of its inputs, and both own nothing in the
-// other direction:
+// Ownership. An array owns its node, and a node owns the nodes of its inputs. Nothing is owned in the other
+// direction:
 //
 //   array --> node --> nodes of inputs --> ...
 //     |         |
 //     |         +--> memory of saved values (SavedValue: storage and layout, without a node)
 //     +--> gradient (GradCell)
 //
-// An array's node changes when the array is changed in place. If a node owned an array, that array could
-// later lead to the node, and neither would ever be freed. So nodes keep memory, never arrays.
+// An array's node changes when the array is changed in place. If a node owned an array, a later change could
+// make the array lead to that node, and neither would ever be freed. So nodes own memory, never arrays.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ namespace mx::detail {
 class GradCell;
 class Node;
 
-/// Output `output` of `node`; no node: needs no gradient.
+/// Output `output` of `node`. An edge without a node means that no gradient is needed.
 struct Edge {
   Ref<Node> node;
   uint32_t output = 0;
@@ -39,12 +39,12 @@ struct Edge {
 
 /// One call of Node::back().
 struct Step {
-  Node& node;                       ///< whose back() it is
-  std::span<const NDArray> heads;   ///< one per output; an empty handle counts as zero
-  std::span<const uint8_t> wanted;  ///< one per input
-  std::span<NDArray> results;       ///< one per input, empty at first
-  bool keep;                        ///< saved values will be needed again
-  bool recorded;                    ///< the thread records: saved values must be those of the graph
+  Node& node;                       ///< the node whose back() is called
+  std::span<const NDArray> heads;   ///< gradients, one per output; an empty handle counts as zero
+  std::span<const uint8_t> wanted;  ///< one per input: not 0 if its gradient is wanted
+  std::span<NDArray> results;       ///< gradients, one per input; initially empty
+  bool keep;                        ///< saved values will be needed by a later pass
+  bool recorded;                    ///< the thread is recording: saved values must be arrays of the graph
 };
 
 class Node : public ArrayExtension {
@@ -55,19 +55,19 @@ class Node : public ArrayExtension {
   virtual const char* name() const = 0;
   virtual size_t outputs() const { return 1; }
   virtual std::span<const Edge> edges() const { return {}; }
-  /// Sets the results that are wanted. Throws InvalidState when a value that it needs was released or has
-  /// changed.
+  /// Computes the wanted results. Throws InvalidState if a value that it needs was released or changed.
   virtual void back(const Step& step) = 0;
   /// True if back() returns arrays that nothing else holds, apart from heads that it passes on.
   virtual bool returns_fresh_arrays() const { return false; }
   virtual bool leaf() const { return false; }
-  /// Drops what was saved for back().
+  /// Drops the values that were saved for back().
   virtual void release() noexcept {}
 
-  /// Larger than those of all nodes that it leads to; in one thread, larger than those of all before it.
+  /// Returns a number that is larger than those of all nodes reachable from this one, and than those of all
+  /// earlier nodes of the same thread.
   uint64_t order() const { return order_; }
 
-  /// What users have attached to an output: a hook, or a cell that keeps the gradient (retain_grad()).
+  /// Something that a user attached to an output: a hook, or a cell that keeps the gradient (retain_grad()).
   struct Attachment {
     uint32_t output;
     std::weak_ptr<GradCell> cell{};
@@ -75,20 +75,21 @@ class Node : public ArrayExtension {
     uint64_t id = 0;
   };
   HookHandle attach(Attachment attachment);
-  /// Calls the output's hooks in their order, then adds to the cells that retain the gradient. Returns the
-  /// gradient that goes on. `touched` becomes true when a hook has seen it.
+  /// Calls the output's hooks in order, then adds the gradient to the cells that retain it. Returns the
+  /// gradient with which the pass continues. Sets `touched` if a hook has received the gradient: the hook may
+  /// have kept it.
   NDArray apply_attachments(uint32_t output, NDArray head, bool& touched);
   bool attached() const { return has_attachments_.load(std::memory_order_acquire); }
 
-  /// The pass that keeps its gradient for this node in place `place_in_pass`. Other passes that reach the
-  /// node at the same time keep theirs in a map of their own.
+  /// The backward pass that stores its gradient for this node at index `place_in_pass`. Other passes that
+  /// reach the node at the same time store theirs in their own maps.
   std::atomic<const void*> pass{nullptr};
   uint32_t place_in_pass = 0;
 
  protected:
   Node() = default;
   virtual ~Node();
-  /// After edges are known.
+  /// Sets order(). Call it when the edges are set.
   void set_order();
   void end() noexcept final;
   virtual void free() noexcept { delete this; }
@@ -106,24 +107,24 @@ class Node : public ArrayExtension {
   friend class Freeing;
 };
 
-/// The node of an array with requires_grad_(): gradients end here.
+/// The node of an array with requires_grad_(): a leaf of the graph, which collects a gradient.
 class Leaf final : public Node {
  public:
-  Leaf() = default;  // its order is 0: it leads nowhere
+  Leaf() = default;  // its order is 0: it has no edges
   const char* name() const override { return "leaf"; }
   bool leaf() const override { return true; }
   void back(const Step&) override {}
 
-  /// Before anybody else knows the node.
+  /// Not thread-safe: to be called before the node is shared.
   void set_cell(const std::shared_ptr<GradCell>& cell) { cell_ = cell; }
-  /// Null when the array has gone.
+  /// Returns null if the array was destroyed.
   std::shared_ptr<GradCell> cell() const { return cell_.lock(); }
 
  private:
   std::weak_ptr<GradCell> cell_;
 };
 
-/// Makes an array an output of a node of its own.
+/// Makes the array an output of `node`. A view then has its own node instead of one derived from its root's.
 void set_edge(ArrayImpl& array, Ref<Node> node, uint32_t output);
 /// The same for an array that nobody else knows yet.
 void init_edge(ArrayImpl& array, Ref<Node> node, uint32_t output);
@@ -131,14 +132,14 @@ void init_edge(ArrayImpl& array, Ref<Node> node, uint32_t output);
 /// is first asked for and whenever its root has got another node since.
 Edge edge_of(const ArrayImpl& array);
 
-/// The array's memory as an array of the graph: the same value, output of `edge`.
+/// Returns a new array of the same memory that is an output of `edge`.
 NDArray with_edge(const ArrayImpl& array, const Edge& edge);
-/// The array's memory as an array without a node: what nodes may keep.
+/// Returns a new array of the same memory without a node: one that a node may own.
 Ref<ArrayImpl> without_edge(const ArrayImpl& array);
-/// Shape, type and device of an array without its memory.
+/// Returns an array with the same shape, type and device, without memory.
 Ref<ArrayImpl> shape_of(const ArrayImpl& array);
 
-/// A value as it was when it was saved.
+/// A value that a node saved, with the version of its memory at that time.
 struct SavedValue {
   Ref<ArrayImpl> array;  ///< without a node
   uint32_t version = 0;
@@ -146,7 +147,7 @@ struct SavedValue {
   SavedValue() = default;
   explicit SavedValue(const ArrayImpl& value)
       : array(without_edge(value)), version(value.storage->version()) {}
-  /// How often its memory has been changed since.
+  /// Returns how often its memory was changed since it was saved.
   uint32_t changes() const { return array->storage->version() - version; }
 };
 

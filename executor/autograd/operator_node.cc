@@ -25,7 +25,8 @@ void OperatorNode::free() noexcept {
   free_block(BlockKind::node, this);
 }
 
-// A value is kept where the gradient of another input looks at it, or its own does.
+// Returns true if the value of input i must be saved, because a gradient that will be needed reads it. With
+// `crosswise` uses, only the gradients of the other inputs read it.
 bool OperatorNode::saves_input(const GradientUses& uses, size_t i) const {
   if (!has_bit(uses.inputs, i)) return false;
   if (!uses.crosswise || !edges_[i]) return true;
@@ -118,7 +119,7 @@ void OperatorNode::back(const Step& step) {
   }
 }
 
-// Shapes and types stay: what needs no values can be gone through again.
+// Drops saved values, but keeps shapes and types. So a node that saves no values can be used by a later pass.
 void OperatorNode::release() noexcept {
   const GradientUses uses = op_.uses(attrs_);
   for (size_t i = 0; i < inputs_ + outputs_; ++i) {

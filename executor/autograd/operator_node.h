@@ -1,4 +1,4 @@
-// OperatorNode: a call of an operator on recorded arrays. Internal.
+// OperatorNode: the node of an operator call on recorded arrays. Internal.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,9 @@ class OperatorNode final : public Node {
   bool released_ = false;
   bool returns_fresh_arrays_;
   Edge* edges_;
-  // Inputs, then outputs: each a value that the gradient looks at, or only its shape and type (version 0), or
-  // (an input that is like output 0) nothing.
+  // Inputs, then outputs. An entry holds the value if the gradient reads it, otherwise only its shape and
+  // type (version 0). It is empty if the array has the shape and type of output 0 and that is the only
+  // output.
   SavedValue* saved_;
   Edge few_edges_[kInline];
   SavedValue few_saved_[kInline + 1];

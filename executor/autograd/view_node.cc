@@ -14,7 +14,7 @@ namespace {
 
 using Place = std::shared_ptr<const ViewPlace>;
 
-// The elements [low, high) of the memory that a layout spans.
+// The range [low, high) of elements of the memory that a layout spans.
 struct Span {
   int64_t low, high;
   explicit Span(const Layout& layout) : low(layout.offset), high(layout.offset + 1) {
@@ -25,7 +25,7 @@ struct Span {
   }
 };
 
-// Dimensions of more than one element, in the order of their strides, largest first.
+// Returns the dimensions of size other than 1, sorted by stride, the largest first.
 std::vector<int> by_stride(const Layout& layout) {
   std::vector<int> order;
   for (int i = 0; i < layout.shape.rank(); ++i)
@@ -35,7 +35,7 @@ std::vector<int> by_stride(const Layout& layout) {
   return order;
 }
 
-// Is it certain that no two elements share memory?
+// Returns true only if no two elements share memory. May return false although none do.
 bool apart(const Layout& layout) {
   const std::vector<int> order = by_stride(layout);
   int64_t reach = 0;
@@ -59,7 +59,7 @@ NDArray at(const NDArray& flat, const Layout& layout, int64_t low) {
 NDArray spread_values(const NDArray& head, const ViewPlace& place) {
   const Layout& root = place.root;
   if (same_order(place)) return head.reshape(root.shape);
-  // What broadcasting repeated comes together again.
+  // Sum the gradients of elements that broadcasting repeated.
   Layout view = place.view;
   Axes repeated;
   for (int i = 0; i < view.shape.rank(); ++i)
@@ -69,7 +69,7 @@ NDArray spread_values(const NDArray& head, const ViewPlace& place) {
     }
   const NDArray g = repeated.empty() ? head : sum(head, repeated, true);
   if (view.shape.numel() == root.shape.numel() && root.contiguous() && view.offset == root.offset) {
-    // All elements in another order of the dimensions?
+    // If the view only permutes the dimensions of the root, a transpose is enough.
     Layout turned = view;
     Shape order;
     for (int i = 0; i < view.shape.rank(); ++i)
@@ -108,7 +108,7 @@ NDArray pick_values(const NDArray& x, const ViewPlace& place) {
   return at(flat, view, span.low);
 }
 
-// Values without recording, then one node for them.
+// Computes values() without recording, then records one node for the result if x is recorded.
 template <class Values, class Back>
 NDArray recorded(const char* name, const NDArray& x, const Values& values, Back back) {
   const bool record = x.impl().recorded();
@@ -116,7 +116,8 @@ NDArray recorded(const char* name, const NDArray& x, const Values& values, Back 
   {
     NoGrad pause;
     result = values();
-    // Not x itself, which has a node, nor a view, which has none of its own.
+    // A new array, because the result may be x itself, which has a node, or a view, which takes its node from
+    // its root.
     if (record) result = NDArray(without_edge(result.impl()));
   }
   if (record) record_function(name, x, result, std::move(back));
@@ -148,7 +149,7 @@ Ref<Node> make_view_node(const Edge& edge, const ArrayImpl& root, const ArrayImp
   return make_node<ViewNode>(edge, std::make_shared<ViewPlace>(ViewPlace{Layout(root), Layout(view)}));
 }
 
-// Nothing is recorded of a view until it is used (edge_of).
+// Only checks: the node of a view is made when it is first needed (edge_of).
 void record_view(ArrayImpl&, ArrayImpl& view) {
   const Layout root(*view.base);
   MX_CHECK(root.contiguous() || apart(root), InvalidArgument,
@@ -169,7 +170,8 @@ void check_assignable(ArrayImpl& target, const char* op) {
 
 namespace {
 
-// What an assigned array was like: how a gradient of the elements that it was assigned to becomes its own.
+// The shape, type and device of an assigned array. gradient() converts a gradient of the assigned elements to
+// one of this array.
 struct Source {
   Shape shape;
   DType dtype;
@@ -178,7 +180,7 @@ struct Source {
   explicit Source(const ArrayImpl& array)
       : shape(array.shape), dtype(array.dtype), context(array.context()) {}
   NDArray gradient(const NDArray& head) const {
-    Shape summed = shape;  // (leading dimensions of 1 may be more than the target had)
+    Shape summed = shape;  // the source may have more leading dimensions of 1 than the target
     while (summed.rank() > head.rank()) summed.erase(0);
     return sum_to(head, summed).reshape(shape).to(dtype).to(context);
   }
@@ -190,14 +192,14 @@ NDArray zeros_at(const NDArray& head, const ViewPlace& place) {
   return rest;
 }
 
-// root = source
+// Makes the node of root = source.
 Ref<Node> make_assignment(const Edge& from, const Source& source) {
   return make_node<FunctionNode>("assign", std::vector<Edge>{from}, 1, [source](const Step& step) {
     if (step.wanted[0] != 0) step.results[0] = source.gradient(step.heads[0]);
   });
 }
 
-// root[place] = source, or a number.
+// Makes the node of root[place] = source, where the source may be a number.
 Ref<Node> make_assignment(const Edge& before, const Edge& from, const Source& source, const Place& place) {
   return make_node<FunctionNode>("assign", std::vector<Edge>{before, from}, 1,
                                  [source, place](const Step& step) {

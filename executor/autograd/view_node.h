@@ -1,18 +1,18 @@
-// Views of recorded arrays, and assignments to them. Internal.
+// Gradients of views of recorded arrays, and of assignments to them. Internal.
 //
-// A view is known by its place in the memory of its root (ArrayImpl::root): shapes, strides and offsets of
-// both. From that follows how a gradient of the view spreads over the root and how one of the root is picked
-// for the view, whatever views lie between.
+// A view is described by its place in the memory of its root (ArrayImpl::root): the shapes, strides and
+// offsets of both. These are enough to spread a gradient of the view over the root, and to pick the view's
+// elements from a gradient of the root. The views in between do not matter.
 //
-// Only the root has a node of its own. The node of a view is made when it is needed, from the root's node of
-// that time, and is valid as long as the root keeps that node (edge_of). So a view always has the gradient of
-// what it shows now, whatever happened to the root since the view was taken:
+// Only the root has a permanent node. The node of a view is created on demand from the root's current node,
+// and is valid until the root gets another node (edge_of). So the gradient of a view is always that of the
+// elements that it currently shows, even if the root was changed after the view was taken:
 //
-//   y = x * 2        y: mul
-//   v = y[0]         v: nothing yet
-//   v * 3            v: view of mul
-//   y.fill_(7)       y: nothing              v is not recorded any more
-//   y.copy_from(w)   y: assign               v * 3 makes v: view of assign
+//   y = x * 2        node of y: mul
+//   v = y[0]         node of v: none yet
+//   v * 3            node of v: view of mul
+//   y.fill_(7)       node of y: none         v is not recorded any more
+//   y.copy_from(w)   node of y: assign       the next v * 3 makes the node of v: view of assign
 #pragma once
 
 #include <cstdint>
@@ -36,23 +36,25 @@ struct ViewPlace {
   Layout root, view;
 };
 
-/// The gradient of the root: that of the view in its place, zeros elsewhere, sums where elements of the view
-/// share memory.
+/// Returns the gradient of the root for `head`, the gradient of the view: `head` at the place of the view,
+/// zeros elsewhere. If elements of the view share memory, their gradients are added.
 NDArray spread(const NDArray& head, const std::shared_ptr<const ViewPlace>& place);
-/// The elements of an array like the root that the view would show; a view of it where that is possible.
+/// Returns the elements at the place of the view in x, an array of the root's shape; as a view of x if
+/// possible.
 NDArray pick(const NDArray& x, const std::shared_ptr<const ViewPlace>& place);
 
 class ViewNode final : public FunctionNode {
  public:
   ViewNode(Edge root, std::shared_ptr<const ViewPlace> place);
-  /// Is it the view's node as long as the root's node is `root`?
+  /// Returns true if this node was made for `root`, the current edge of the root array, so that it is still
+  /// valid.
   bool shows(const Edge& root) const {
     return edges()[0].node.get() == root.node.get() && edges()[0].output == root.output;
   }
-  void release() noexcept override {}  // it keeps shapes only
+  void release() noexcept override {}  // nothing to release: the node keeps only shapes
 };
 
-/// The node of `view` while the node of `root` is `edge`.
+/// Makes the node of `view` for the current edge of `root`.
 Ref<Node> make_view_node(const Edge& edge, const ArrayImpl& root, const ArrayImpl& view);
 
 /// Hooks of ndarray/hooks.h.

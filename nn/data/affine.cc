@@ -18,12 +18,12 @@ namespace {
 
 constexpr double kDegree = 3.14159265358979323846 / 180;
 
-/// p -> l p + t, on coordinates about the image's centre, x to the right and y down.
+/// The map p -> l p + t. The origin is the image's centre; x points right and y points down.
 struct Map {
   double l[2][2] = {{1, 0}, {0, 1}};
   double t[2] = {0, 0};
 
-  /// `other` first, then this.
+  /// Returns the composition that applies `other` first, then this map.
   Map after(const Map& other) const {
     Map made;
     for (int i = 0; i < 2; ++i) {
@@ -34,7 +34,7 @@ struct Map {
   }
 };
 
-/// From the result of a step back to what it was given.
+/// Returns the inverse of a step: the map from places of its result to places of its input.
 Map inverse_step(const AffineStep& step, const mx::kernels::PhiloxWords& words) {
   const double u = unit_interval(words[0] | uint64_t{words[1]} << 32),
                v = unit_interval(words[2] | uint64_t{words[3]} << 32);

@@ -122,7 +122,7 @@ NDArray add_noise(const Arg& batch, const NDArray& indices, uint64_t key, uint32
 
 NDArray map_samples(const Arg& batch, const NDArray& indices, uint64_t key, uint32_t source,
                     std::shared_ptr<const SampleFunction> function) {
-  // Not in the registry: it means nothing without the function.
+  // Not in the registry: the operator cannot be called without the function.
   static const Operator op = mx::detail::make_custom<MapSamples>();
   MX_CHECK(function != nullptr && *function != nullptr, InvalidArgument,
            "[map_samples] expected a function, got none");

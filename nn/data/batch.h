@@ -1,10 +1,10 @@
-// Batch: what a loader hands out.
+// Batch: the element type of a loader's loop.
 //
 //   for (auto& [images, labels] : loader) ...
 //   for (data::Batch& batch : loader) use(batch[2], batch.indices());
 //
-// Arrays are handles: they may be kept, changed and assigned to. Their values may still be in flight. A batch
-// that was moved from throws InvalidState. Thread-safety: that of NDArray.
+// Its arrays are handles: the program may keep, change and assign them. Their values may still be in flight.
+// A batch that was moved from throws InvalidState. Thread-safety: that of NDArray.
 #pragma once
 
 #include <cstddef>
@@ -30,15 +30,15 @@ class Batch {
     if (arrays_.size() < 2) arrays_.resize(2);  // so that structured bindings of two names always work
   }
 
-  /// The data set's first two arrays; labels() is an empty handle if there is only one.
+  /// The data set's first two arrays; labels() is an empty handle if the data set has only one.
   NDArray& images() { return get<0>(); }
   const NDArray& images() const { return get<0>(); }
   NDArray& labels() { return get<1>(); }
   const NDArray& labels() const { return get<1>(); }
 
-  /// How many arrays the data set has.
+  /// Returns the number of arrays.
   size_t fields() const { return fields_; }
-  /// Throws InvalidArgument beyond fields().
+  /// Throws InvalidArgument unless field < fields().
   NDArray& operator[](size_t field) {
     check(field);
     return arrays_[field];
@@ -48,11 +48,11 @@ class Batch {
     return arrays_[field];
   }
 
-  /// The samples' numbers in the data set: i64 (n,) on the CPU.
+  /// Returns the samples' numbers in the data set: i64 (n,) on the CPU.
   const NDArray& indices() const { return indices_; }
-  /// How many samples there are.
+  /// Returns the number of samples.
   int64_t size() const { return indices_.defined() ? indices_.size(0) : 0; }
-  /// Which batch of which epoch it is, both from 0.
+  /// The number of the epoch, and the number of the batch in it; both count from 0.
   int64_t epoch() const { return epoch_; }
   int64_t number() const { return number_; }
 

@@ -45,7 +45,8 @@ struct FunctionDataset::Source {
 
 namespace {
 
-/// What an operator must know of a FunctionDataset; the source outlives the data set with it.
+/// The operator that reads samples of a FunctionDataset. It shares ownership of the source, so an operation
+/// in flight may outlive the data set.
 struct ReadSamples : CustomOp {
   std::shared_ptr<const void> owner;
   const FunctionDataset::Read* read = nullptr;

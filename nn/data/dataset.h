@@ -1,13 +1,12 @@
-// Data sets: numbered samples that come in batches of arrays.
+// Data sets: numbered samples, read in batches of arrays.
 //
 //   data::ArrayDataset train({images, labels});
 //   std::vector<data::Subset> parts = data::random_split(train, {50000, 10000}, /*seed=*/1);
 //
-// A batch is gathered by operations of the engine, so asking for one returns at once, and what is wrong with
-// a sample comes out of waiting for the batch. A loader (loader.h) chooses the samples.
+// A batch is gathered by operations of the engine. So gather() returns at once, and waiting for the batch
+// throws if a sample is invalid. A loader (loader.h) chooses the samples.
 //
-// Data sets are not changed after they have been made: any thread may use one, and what they are made of is
-// shared by copies.
+// Data sets are immutable: any thread may use one, and copies share their contents.
 #pragma once
 
 #include <concepts>
@@ -29,14 +28,14 @@ class Dataset {
 
   virtual int64_t size() const = 0;
 
-  /// The samples at `indices`, i64 (n,) on the CPU, each from 0 to size() - 1 (others fail the arrays):
-  /// arrays whose first dimension is n, as many and of the same types and other dimensions each time. Pushes
-  /// operations and returns at once; the values of `indices` may not be there yet, so it must not wait for
-  /// them.
+  /// Returns the samples at `indices`: arrays whose first dimension is n. Their number, types and other
+  /// dimensions are the same for every call. `indices` is i64 (n,) on the CPU, from 0 to size() - 1; another
+  /// index poisons the arrays. Pushes operations and returns at once. It must not wait for `indices`, whose
+  /// values may still be in flight.
   virtual std::vector<NDArray> gather(const NDArray& indices) const = 0;
 };
 
-/// A data set as an argument: one that is shared, or a value, which is moved to where it can be.
+/// A data set as an argument: a shared pointer, or a value, which is moved into one.
 class DatasetHandle : public std::shared_ptr<const Dataset> {
  public:
   template <std::derived_from<Dataset> D>
@@ -47,13 +46,13 @@ class DatasetHandle : public std::shared_ptr<const Dataset> {
   DatasetHandle(std::shared_ptr<const D> dataset) : shared_ptr(std::move(dataset)) {}
 };
 
-/// Sample i is entry i of each array.
+/// A data set of arrays: sample i is entry i of each array.
 class ArrayDataset final : public Dataset {
  public:
-  /// Arrays with the same first dimension, of any types, on any devices; a batch is where they are. Throws
-  /// InvalidArgument where sizes differ and when there is no array.
+  /// Takes arrays with the same first dimension, of any types, on any devices. The arrays of a batch are on
+  /// the same devices. Throws InvalidArgument if the sizes differ or there is no array.
   explicit ArrayDataset(std::vector<NDArray> arrays);
-  // Moving copies handles, so that a data set that was moved from is still one.
+  // There is no move constructor: a move copies the handles, so a data set that was moved from stays valid.
   ArrayDataset(const ArrayDataset&) = default;
   ArrayDataset& operator=(const ArrayDataset&) = default;
 
@@ -61,14 +60,14 @@ class ArrayDataset final : public Dataset {
   std::vector<NDArray> gather(const NDArray& indices) const override;
 
   size_t fields() const { return arrays_.size(); }
-  /// Throws InvalidArgument beyond fields().
+  /// Throws InvalidArgument unless field < fields().
   const NDArray& array(size_t field) const;
 
  private:
   std::vector<NDArray> arrays_;
 };
 
-/// What a function makes of the number of a sample.
+/// A data set whose samples a function computes from their numbers.
 class FunctionDataset final : public Dataset {
  public:
   /// One array of a batch, without the first dimension.
@@ -76,11 +75,12 @@ class FunctionDataset final : public Dataset {
     Shape shape;
     DType dtype = f32;
   };
-  /// Sets every element of one sample: a tensor per field, of its shape and type, contiguous. Called in the
-  /// engine, from several threads at once for different samples; what it throws fails the batch.
+  /// Sets every element of one sample: one contiguous tensor per field, of its shape and type. Called in the
+  /// engine, from several threads at once for different samples. If it throws, the batch is poisoned with the
+  /// exception.
   using Read = std::function<void(int64_t index, std::span<const Tensor> sample)>;
 
-  /// Throws InvalidArgument without fields or function, and for a negative size.
+  /// Throws InvalidArgument if there are no fields or no function, and for a negative size.
   FunctionDataset(int64_t size, std::vector<Field> fields, Read read);
   FunctionDataset(const FunctionDataset&) = default;
   FunctionDataset& operator=(const FunctionDataset&) = default;
@@ -94,7 +94,7 @@ class FunctionDataset final : public Dataset {
   std::shared_ptr<const Source> source_;
 };
 
-/// Some samples of another data set, in an order of their own.
+/// Selected samples of another data set, in a given order.
 class Subset final : public Dataset {
  public:
   /// Throws InvalidArgument for an index that the base does not have.
@@ -105,17 +105,18 @@ class Subset final : public Dataset {
   int64_t size() const override { return static_cast<int64_t>(indices_->size()); }
   std::vector<NDArray> gather(const NDArray& indices) const override;
 
-  /// Which samples of the base these are.
+  /// Returns the numbers of the samples in the base.
   const std::vector<int64_t>& indices() const { return *indices_; }
 
  private:
   DatasetHandle base_;
   std::shared_ptr<const std::vector<int64_t>> indices_;
-  NDArray map_;  // the same as an array
+  NDArray map_;  // indices_ as an array
 };
 
-/// Parts of these sizes, which must add up to the data set's (InvalidArgument); every sample is in exactly
-/// one. Which one depends on the seed and the sizes alone, on every platform.
+/// Splits a data set at random into parts of these sizes; every sample is in exactly one part. The result
+/// depends only on the seed and the sizes, and is the same on every platform. Throws InvalidArgument if the
+/// sizes do not add up to the size of the data set.
 std::vector<Subset> random_split(const DatasetHandle& dataset, const std::vector<int64_t>& sizes,
                                  int64_t seed);
 

@@ -11,7 +11,7 @@
 namespace mx::data {
 namespace {
 
-constexpr uint64_t kMaxZlibBytes = uint64_t{1} << 30;  // its counters have 32 bits
+constexpr uint64_t kMaxZlibBytes = uint64_t{1} << 30;  // zlib counts bytes in 32 bits
 
 }  // namespace
 
@@ -26,19 +26,19 @@ struct GzipReader::Inflate {
 
 GzipReader::GzipReader(io::Bytes file, std::string where)
     : where_(std::move(where)), rest_(file), inflate_(std::make_unique<Inflate>()) {
-  // 16: gzip's header and trailer, which zlib checks.
+  // + 16: the data has a gzip header and trailer, which zlib verifies.
   MX_CHECK(::inflateInit2(&inflate_->stream, MAX_WBITS + 16) == Z_OK, OutOfMemory, where_,
            ": expected memory to inflate with, got none");
 }
 
 GzipReader::~GzipReader() = default;
 
-// Behind the end of a member: is there another one?
+// Called at the end of a member. Returns true if another one follows, and prepares zlib for it.
 bool GzipReader::next_member() {
   z_stream& z = inflate_->stream;
   const uint64_t left = rest_.size() + z.avail_in;
   if (left == 0) return false;
-  // (what zlib was given and has not used lies directly before the rest)
+  // Bytes that zlib was given but has not consumed lie directly before rest_.
   const io::Bytes behind(rest_.data() - z.avail_in, left);
   MX_CHECK(is_gzip(behind), FormatError, where_, ": expected the end of the file behind ", position_,
            " bytes of content, got ", left, " bytes more");
@@ -64,7 +64,7 @@ size_t GzipReader::read(std::span<std::byte> out) {
     made += now;
     position_ += now;
     MX_CHECK(status != Z_MEM_ERROR, OutOfMemory, where_, ": expected memory to inflate with, got none");
-    // Z_BUF_ERROR: no progress was possible.
+    // Z_BUF_ERROR: no progress was possible, because the input has ended.
     MX_CHECK(status != Z_BUF_ERROR, FormatError, where_,
              ": expected compressed data to their end, got the end of the file after ", position_,
              " bytes of content");

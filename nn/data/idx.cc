@@ -24,7 +24,7 @@ DType element_type(int code, const std::string& where) {
       return u8;
     case 0x09:
       return i8;
-    case 0x0B:  // i16, which mxrun does not have
+    case 0x0B:  // i16, which is widened: mxrun has no such type
     case 0x0C:
       return i32;
     case 0x0D:
@@ -53,8 +53,8 @@ void from_big_endian(std::byte* data, uint64_t bytes) {
   }
 }
 
-// i16 as the file has them, in the upper half of the memory, to i32 in all of it: none is written over before
-// it has been read.
+// Converts big-endian i16, in the upper half of the memory, to i32, which fill all of it. Each i32 is written
+// at or below the i16 that it comes from, so no element is overwritten before it has been read.
 void widen_big_endian(std::byte* data, uint64_t bytes) {
   const std::byte* const from = data + bytes;
   for (uint64_t i = 0; i < bytes / sizeof(int16_t); ++i) {
@@ -65,7 +65,8 @@ void widen_big_endian(std::byte* data, uint64_t bytes) {
   }
 }
 
-// A new array with the elements that fill(memory) puts there, as the file has them.
+// Returns a new array. fill(memory) writes the elements in the format of the file; they are converted in
+// place.
 template <class Fill>
 NDArray make_array(const IdxHeader& header, const Fill& fill) {
   NDArray made = empty(header.shape, header.dtype);

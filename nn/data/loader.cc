@@ -9,7 +9,7 @@
 namespace mx::data {
 namespace {
 
-/// The number of the next epoch must be countable.
+/// The largest epoch, such that the number of the next one does not overflow.
 constexpr int64_t kMaxEpoch = INT64_MAX - 1;
 
 void check_options(const DatasetHandle& dataset, const LoaderOptions& o) {
@@ -27,7 +27,8 @@ void check_options(const DatasetHandle& dataset, const LoaderOptions& o) {
 
 Loader::Loader(DatasetHandle dataset, LoaderOptions options) {
   check_options(dataset, options);
-  // Starts the device now: from then on host memory is page-locked, which makes copies to it faster.
+  // Initialises the device now. Host memory allocated after that is page-locked, so copies to the device are
+  // faster.
   get_device(options.context);
   const OrderOptions order{dataset->size(), options.shuffle, options.seed, options.shard, options.shards};
   const int64_t samples = EpochOrder::shard_size(order), size = options.batch_size;

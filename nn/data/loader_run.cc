@@ -16,7 +16,7 @@ using mx::detail::ArrayUse;
 using mx::detail::PushedArrays;
 using mx::detail::Touch;
 
-// A copy of the first input. The second is only there to be waited for.
+// Copies the first input. The second input only makes the operation wait.
 void run_take_turn(const KernelArgs& args) { mx::kernels::copy(args.out[0], args.in[0]); }
 const Kernel kTakeTurn = {"take_turn", run_take_turn};
 
@@ -37,12 +37,13 @@ void Loader::Run::fill_queue() {
     queue_.push_back(prepare(pushed_, in_turn_));
 }
 
-// Operations on the batch that was handed out last have been pushed. Lets a later batch start behind them;
-// false when none of them is left.
+// Called when the program's operations on the last batch have been pushed. Pushes operations that update
+// turn_ when those have ended. Returns false if none of them is left, so that a later batch need not wait.
 //
-// An update of the batch's variable comes after all of them and changes nothing. Where the batch has failed
-// the update is skipped, and the turn with it, which must not fail the batches after it: the turn is
-// recovered, and each array has an update of its own, so that none is skipped because of another.
+// Each pushed operation updates the variable of one array of the batch, so it runs after all operations on
+// that array; it changes no value. If the array is poisoned, the engine skips the update and poisons turn_
+// too. turn_ is recovered, so that the error does not reach later batches. Each array has its own update, so
+// that a poisoned array does not skip the wait for the others.
 bool Loader::Run::end_turn() {
   Engine& engine = current_engine();
   bool busy = false;
@@ -84,7 +85,8 @@ NDArray Loader::Run::indices_of(int64_t number) const {
   return array(values);
 }
 
-// The same values, when the turn has come: what is made from them waits for that.
+// Returns a copy of the indices that becomes available after the turn. So every operation that reads it waits
+// for the turn.
 NDArray Loader::Run::in_its_turn(const NDArray& indices) const {
   NDArray made = empty(indices.shape(), i64);
   ArrayImpl* const in[] = {&indices.impl(), &turn_.impl()};

@@ -1,4 +1,4 @@
-// One pass through an epoch. Internal to the loader.
+// Loader::Run: one loop over an epoch. Internal to the loader.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace mx::data {
 
-/// What does not change: shared by a loader and its loops.
+/// The immutable part, shared by a loader and its loops.
 struct Loader::Core {
   DatasetHandle dataset;
   LoaderOptions options;
@@ -31,14 +31,14 @@ class Loader::Run {
   /// Pushes the first batches.
   Run(std::shared_ptr<const Core> core, int64_t epoch, int64_t position);
 
-  /// To the next batch. Rethrows what went wrong when it was pushed.
+  /// Advances to the next batch. Rethrows the exception if that batch could not be pushed.
   void next();
   bool at_end() const { return at_end_; }
   Batch& batch() { return current_; }
   const std::shared_ptr<Progress>& progress() const { return progress_; }
 
  private:
-  /// A batch on its way, or why there is none.
+  /// A batch in flight, or the exception that was thrown when it was pushed.
   struct Prepared {
     Batch batch;
     std::exception_ptr error;
@@ -55,10 +55,11 @@ class Loader::Run {
   EpochOrder order_;
   std::deque<Prepared> queue_;
   int64_t pushed_;        // the next batch to push
-  bool in_turn_ = false;  // must it wait for its turn?
+  bool in_turn_ = false;  // the next batch must wait for turn_
   Batch current_;
-  std::vector<NDArray> handed_out_;  // the arrays of current_, whatever the program assigns to those
-  /// Its variable's version is the last batch that has been computed with; never holds a value.
+  std::vector<NDArray> handed_out_;  // the arrays of current_, unaffected by assignments of the program
+  /// Orders loading behind computation: its variable is updated when the computation on a batch has ended,
+  /// and the operations that load a later batch read it. It never holds a value.
   NDArray turn_;
   bool at_end_ = false;
 };

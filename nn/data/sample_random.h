@@ -1,5 +1,5 @@
-// Random numbers of one sample, as a function of who it is: of a seed, the epoch and the sample's number. So
-// what becomes of a sample does not depend on its batch, on the order of batches, or on threads.
+// Random numbers of one sample, as a function of a seed, the epoch and the sample's number. So the changes to
+// a sample do not depend on its batch, on the order of batches, or on threads.
 //
 // Generator: Philox4x32-10 (operators/kernels/philox.h); integers are the same on every platform.
 #pragma once
@@ -11,10 +11,10 @@
 
 namespace mx::data {
 
-/// What random numbers are for: streams of different purposes are independent.
+/// The purpose of random numbers. Streams of different purposes are independent.
 enum class RandomPurpose : uint32_t { order = 0x6f726401, split = 0x6f726402, sample = 0x6f726403 };
 
-/// A key for one epoch of one seed.
+/// Returns the key for one epoch of one seed.
 inline uint64_t epoch_key(int64_t seed, int64_t epoch, RandomPurpose purpose) {
   const auto s = static_cast<uint64_t>(seed), e = static_cast<uint64_t>(epoch);
   const mx::kernels::PhiloxWords words = mx::kernels::philox(
@@ -23,7 +23,7 @@ inline uint64_t epoch_key(int64_t seed, int64_t epoch, RandomPurpose purpose) {
   return words[0] | uint64_t{words[1]} << 32;
 }
 
-/// 128 random bits of sample `index` for source number `source` of an epoch.
+/// Returns 128 random bits of sample `index` for source number `source` of an epoch.
 inline mx::kernels::PhiloxWords sample_words(uint64_t key, int64_t index, uint32_t source) {
   const auto i = static_cast<uint64_t>(index);
   return mx::kernels::philox({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), source, 1},
@@ -34,15 +34,15 @@ inline uint64_t sample_key(uint64_t key, int64_t index, uint32_t source) {
   return words[0] | uint64_t{words[1]} << 32;
 }
 
-/// In [0, 1), a multiple of 2^-53.
+/// Returns a number in [0, 1), a multiple of 2^-53.
 inline double unit_interval(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
-/// As many random numbers as somebody wants for one sample. A value; not thread-safe.
+/// An unlimited stream of random numbers for one sample. A value type; not thread-safe.
 class SampleRandom {
  public:
   explicit SampleRandom(uint64_t key) : key_(key) {}
 
-  /// 64 random bits.
+  /// Returns 64 random bits.
   uint64_t next() {
     if (half_ == 0)
       words_ = mx::kernels::philox_block(key_, block_++, static_cast<uint32_t>(RandomPurpose::sample));
@@ -51,16 +51,17 @@ class SampleRandom {
     half_ ^= 1;
     return bits;
   }
-  /// In [0, 1).
+  /// Returns a number in [0, 1).
   double uniform() { return unit_interval(next()); }
-  /// In [low, high).
+  /// Returns a number in [low, high).
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
-  /// With mean 0 and deviation 1 (Box and Muller).
+  /// Returns a normal number of mean 0 and deviation 1 (Box and Muller).
   double normal() {
     const double radius = std::sqrt(-2 * std::log(1 - uniform()));
     return radius * std::cos(6.283185307179586 * uniform());
   }
-  /// From 0 to n - 1, each as likely; n > 0. (Lemire, "Fast random integer generation in an interval", 2019.)
+  /// Returns a number from 0 to n - 1, all equally likely. Precondition: n > 0. Source: Lemire, "Fast random
+  /// integer generation in an interval", 2019.
   int64_t below(int64_t n) {
     const auto range = static_cast<uint64_t>(n);
     unsigned __int128 product = static_cast<unsigned __int128>(next()) * range;

@@ -39,7 +39,8 @@ Transform plain(F function) {
 
 NDArray as_floating(const NDArray& batch) { return is_floating(batch.dtype()) ? batch : batch.to(f32); }
 
-// (c, 1, 1) for a batch (n, c, h, w); of its type, so that it keeps that.
+// Returns the values in shape (c, 1, 1) for a batch (n, c, h, w), in the batch's type, so that the result of
+// an operation on both keeps that type.
 NDArray per_channel(const std::vector<double>& values, const NDArray& batch) {
   Shape shape = Shape::filled(batch.rank() - 1, 1);
   shape[0] = static_cast<int64_t>(values.size());
@@ -50,7 +51,7 @@ NDArray per_channel(const std::vector<double>& values, const NDArray& batch) {
 
 NDArray Transform::operator()(const NDArray& batch, const SampleIds& ids) const {
   NDArray result = batch;
-  SampleIds here = ids;  // where the batch is
+  SampleIds here = ids;  // with indices on the device of the batch
   uint32_t source = 0;
   for (const Part& part : parts_) {
     here.indices = ids.indices.to(result.context());
@@ -70,7 +71,8 @@ NDArray Transform::operator()(const NDArray& batch, const SampleIds& ids) const 
 void Transform::append(Part part) {
   MX_CHECK(!part.steps.empty() || part.apply != nullptr, InvalidArgument,
            "[Transform] expected a part with steps or a function, got one with neither");
-  // Maps that follow each other are one; a flip shows nothing of what is beyond the edge.
+  // Consecutive maps are combined into one if they have the same fill. Maps of flips only have no pixels
+  // beyond the edge, so their fill does not matter.
   if (!part.steps.empty() && !parts_.empty() && !parts_.back().steps.empty()) {
     Part& last = parts_.back();
     const auto only_flips = [](const Part& p) {

@@ -1,20 +1,20 @@
-// Transforms: what is done to each batch of a loader before the program sees it.
+// Transforms: changes that a loader applies to each batch before the program receives it.
 //
 //   data::Transform augment = data::compose({data::random_rotate(15), data::random_scale(0.9, 1.1),
 //                                            data::random_shift(2), data::add_noise(0.05),
 //                                            data::normalise({0.1307}, {0.3081})});
 //   data::Loader loader(data, {.batch_size = 64, .shuffle = true, .transform = augment});
 //
-// A transform is a value that knows what to do; it has no state. Applied to a batch it pushes operations and
-// returns at once. What random ones do to a sample is a function of the loader's seed, the epoch, the
-// sample's number in the data set and its place in the transform alone: not of the batch that the sample is
-// in, of shards, of the order, or of threads.
+// A transform is a value without mutable state. Applying one to a batch pushes operations and returns at
+// once. A random transform of a sample depends only on the loader's seed, the epoch, the sample's number in
+// the data set and the place of the step in the transform. It does not depend on the sample's batch, on
+// shards, on the order or on threads.
 //
-// Random shifts, rotations, scales and flips that follow each other are one resampling of the image, so it
-// loses sharpness once. Images are (n, .., height, width), f32 after it.
+// Consecutive random shifts, rotations, scales and flips are combined into one resampling of the image, so
+// the image loses sharpness only once. Images are (n, .., height, width), and f32 afterwards.
 //
-// Constructors throw InvalidArgument for limits that make no sense; applying throws it for batches of a shape
-// or type that does not fit. Any thread may use a transform.
+// Constructors throw InvalidArgument for invalid limits. Applying a transform throws it for a batch whose
+// shape or type does not fit. Any thread may use a transform.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@
 
 namespace mx::data {
 
-/// Who the samples of a batch are.
+/// The identity of the samples of a batch.
 struct SampleIds {
   NDArray indices;  ///< i64 (n,): their numbers in the data set
   int64_t seed = 0;
@@ -37,12 +37,12 @@ struct SampleIds {
 
 class Transform {
  public:
-  /// One part of a transform, whose random numbers come from the sources `source`, `source` + 1, ...
+  /// One part of a transform. Its random numbers come from the sources `source`, `source` + 1, ...
   struct Part {
-    /// Not empty: a random map of images.
+    /// If not empty, the part is a random affine map of images.
     std::vector<AffineStep> steps{};
     double fill = 0;
-    /// Otherwise.
+    /// Called if there are no steps.
     std::function<NDArray(const NDArray& batch, const SampleIds& ids, uint32_t source)> apply{};
   };
 
@@ -52,7 +52,7 @@ class Transform {
 
   NDArray operator()(const NDArray& batch, const SampleIds& ids) const;
 
-  /// This first, `next` on what comes out.
+  /// Returns the transform that applies this one first, then `next` to its result.
   Transform then(const Transform& next) const;
   bool empty() const { return parts_.empty(); }
 
@@ -62,35 +62,35 @@ class Transform {
   std::vector<Part> parts_;
 };
 
-/// One after the other.
+/// Returns the transform that applies these in order.
 Transform compose(std::initializer_list<Transform> transforms);
 
-/// u8 from 0 to 255 becomes f32 from 0 to 1; floating point stays as it is.
+/// Converts u8 from 0 to 255 to f32 from 0 to 1. Floating point stays unchanged.
 Transform to_float();
-/// (x - mean) / deviation. One number each for everything, or one per channel, which is dimension 1 of the
-/// batch. Types that are not floating point become f32.
+/// (x - mean) / deviation. Each has one number, or one per channel, which is dimension 1 of the batch. Types
+/// that are not floating point become f32.
 Transform normalise(const std::vector<double>& mean, const std::vector<double>& deviation);
-/// Samples of another shape with as many elements.
+/// Reshapes each sample to this shape, which must have as many elements.
 Transform reshape(const Shape& sample);
 
-/// Moves the content by up to `pixels` in each direction, not in whole pixels only. Beyond the edge is
-/// `fill`.
+/// Moves the content by up to `pixels` in each direction, also by fractions of a pixel. Pixels beyond the
+/// edge have the value `fill`.
 Transform random_shift(double pixels, double fill = 0);
-/// Turns it about the centre, by an angle from -degrees to degrees.
+/// Rotates the content about the centre, by an angle from -degrees to degrees.
 Transform random_rotate(double degrees, double fill = 0);
-/// Scales it about the centre, by a factor from low to high.
+/// Scales the content about the centre, by a factor from low to high.
 Transform random_scale(double low, double high, double fill = 0);
-/// Mirrors it left to right with that probability.
+/// Mirrors the content left to right with that probability.
 Transform random_flip(double probability = 0.5);
 
-/// Adds normal numbers; the result is f32.
+/// Adds normal random numbers; the result is f32.
 Transform add_noise(double deviation);
 
-/// A function of whole batches, made of calls of operators. Called when the batch is pushed; it must keep the
-/// number of samples.
+/// Applies a function of whole batches, which calls operators. It is called when the batch is pushed, and
+/// must keep the number of samples.
 Transform map_batch(std::function<NDArray(const NDArray& batch)> function);
 Transform map_batch(std::function<NDArray(const NDArray& batch, const SampleIds& ids)> function);
-/// A function of one sample, with random numbers of its own; it runs in the engine (augment.h).
+/// Applies a function of one sample, with its own random numbers; it runs in the engine (augment.h).
 Transform map_samples(SampleFunction function);
 
 }  // namespace mx::data

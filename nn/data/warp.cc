@@ -6,7 +6,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "nn/data/warp.cc"
 #include <hwy/foreach_target.h>
-// After the line above, which includes this file once per target.
+// Must follow foreach_target.h, which includes this file once per target.
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -16,8 +16,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Floats = hn::ScalableTag<float>;
 using Places = hn::RebindToSigned<Floats>;
 
-/// All rows of the target. `source` has a border of `fill`, one pixel wide before and two after each row and
-/// each column, and so a place within the border always has four pixels around it.
+/// Computes all rows of the target. `source` has a border of `fill`: one pixel before and two after each row
+/// and each column. So every position clamped to the border has four pixels around it.
 void warp_rows(float* target, const float* source, int64_t height, int64_t width, const double* matrix) {
   const Floats d;
   const Places di;
@@ -31,7 +31,7 @@ void warp_rows(float* target, const float* source, int64_t height, int64_t width
   const auto row = hn::Set(di, static_cast<int32_t>(pitch));
   for (int64_t y = 0; y < height; ++y) {
     const auto row_y = static_cast<double>(y);
-    // From the border's first pixel on.
+    // + 1: positions count from the first pixel of the border.
     const auto first_x = hn::Set(d, static_cast<float>(matrix[1] * row_y + matrix[2] + 1)),
                first_y = hn::Set(d, static_cast<float>(matrix[4] * row_y + matrix[5] + 1));
     for (int64_t x = 0; x < width; x += lanes) {

@@ -1,4 +1,4 @@
-// ModuleState: what the copies of a module share. Internal.
+// ModuleState: the state that all copies of a module share. Internal.
 #pragma once
 
 #include <atomic>
@@ -27,14 +27,15 @@ struct ModuleState {
     std::vector<std::pair<uint64_t, ForwardHook>> after;
   };
 
-  std::vector<Array> arrays;  // as registered, parameters and buffers mixed
+  std::vector<Array> arrays;  // in the order of registration, parameters and buffers mixed
   std::vector<NamedModule> children;
-  std::string name;  // in the module that it was added to last; empty: in none
+  std::string name;  // its name in the module that it was added to last; empty if there is none
   std::atomic<bool> training{true};
 
-  // Calls take the whole list, changes put another in its place: a hook may come or go while others run.
+  // A list of hooks is never changed: a call takes the whole list, and a change replaces it by a new one. So
+  // hooks may be added and removed while others run.
   std::atomic<bool> hooked{false};
-  mutable std::mutex mutex;  // of what follows
+  mutable std::mutex mutex;  // guards hooks and next_hook
   std::shared_ptr<const Hooks> hooks;
   uint64_t next_hook = 1;
 
@@ -43,10 +44,12 @@ struct ModuleState {
     std::lock_guard lock(mutex);
     return hooks;
   }
-  /// change(hooks) of a copy that becomes the list.
+  /// Calls change() with a copy of the list, which then replaces the list.
   template <class F>
   void change_hooks(const F& change) {
-    std::shared_ptr<const Hooks> old;  // ends after the lock: hooks may hold anything
+    // Destroyed after the lock is released: the destructor of a hook may run any code, even one that locks
+    // again.
+    std::shared_ptr<const Hooks> old;
     std::lock_guard lock(mutex);
     auto changed = hooks == nullptr ? std::make_shared<Hooks>() : std::make_shared<Hooks>(*hooks);
     change(*changed);
@@ -55,8 +58,8 @@ struct ModuleState {
   }
 };
 
-/// f(prefix, state) for a module and all in it, those in front that contain others. A module that is part of
-/// several comes several times, with prefixes that differ ("", "0.", "0.fc1.").
+/// Calls f(prefix, state) for a module and all modules in it; a module comes before its parts. A module that
+/// is part of several ones is visited several times, each time with another prefix ("", "0.", "0.fc1.").
 template <class F>
 void walk(ModuleState& state, const std::string& prefix, const F& f) {
   f(prefix, state);
@@ -64,10 +67,10 @@ void walk(ModuleState& state, const std::string& prefix, const F& f) {
     walk(ModuleState::of(*child.module), prefix + child.name + '.', f);
 }
 
-/// "fc1 (Linear)", for errors.
+/// Returns "fc1 (Linear)", for error messages.
 std::string title(const Module& module);
 
-/// While one lives, f sees every call of a module on this thread after its hooks have run.
+/// A scope in which f is called for every call of a module on this thread, after the module's hooks have run.
 class CallWatch {
  public:
   using Function = std::function<void(const Module&, std::span<const NDArray> outputs)>;

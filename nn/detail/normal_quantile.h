@@ -7,12 +7,12 @@
 
 namespace mx::nn::detail {
 
-/// P(X <= x); of small relative error where it is small.
+/// Returns P(X <= x), with a small relative error also where the probability is small.
 inline double normal_probability(double x) { return 0.5 * std::erfc(-x / std::numbers::sqrt2); }
 
-/// The x with P(X <= x) = p, -infinity and infinity for 0 and 1. Rational functions with a relative error of
-/// about 1e-9 and one step of Halley's method. Source: P. J. Acklam, "An algorithm for computing the inverse
-/// normal cumulative distribution function", 2003.
+/// Returns the x with P(X <= x) = p; -infinity for 0 and infinity for 1. Algorithm: rational functions with a
+/// relative error of about 1e-9, then one step of Halley's method. Source: P. J. Acklam, "An algorithm for
+/// computing the inverse normal cumulative distribution function", 2003.
 inline double normal_quantile(double p) {
   if (!(p > 0)) return -std::numeric_limits<double>::infinity();
   if (!(p < 1)) return std::numeric_limits<double>::infinity();

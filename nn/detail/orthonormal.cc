@@ -10,7 +10,8 @@ namespace {
 
 constexpr int64_t kPanel = 32;
 
-/// The order of additions is fixed; eight sums at a time keep the processor busy.
+/// Returns the dot product. The order of additions is fixed, so results are reproducible. Eight independent
+/// sums let the additions overlap.
 double dot(const double* a, const double* b, int64_t n) {
   double sums[8] = {};
   int64_t i = 0;
@@ -20,8 +21,7 @@ double dot(const double* a, const double* b, int64_t n) {
   return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
-/// Elements (row + i, column + j) of a matrix whose columns are `rows` apart; transposed: (row + j, column +
-/// i).
+/// The part of a column-major matrix of `rows` rows that begins at (row, column).
 struct Part {
   double* data;
   int64_t rows, row, column;
@@ -58,17 +58,18 @@ class Householder {
     return matrix.data() + column * rows_ + row;
   }
 
-  /// Reflections of the panel's columns, and T with their product I - V T V'.
+  /// Computes the reflections of the panel's columns, and T, so that the product of the reflections is I - V
+  /// T V'.
   void factor_panel(int64_t first) {
     const int64_t last = first + width(first);
-    double* const t = t_.data() + first * kPanel;  // columns kPanel apart
+    double* const t = t_.data() + first * kPanel;  // column-major, with kPanel rows
     for (int64_t k = first; k < last; ++k) {
       const int64_t n = rows_ - k;
       const double* const x = at(a_, k, k);
       double* const v = at(v_, k, k);
       const double length = std::sqrt(dot(x, x, n));
       std::copy(x, x + n, v);
-      // R's diagonal becomes -sign(x[0]) length: the sum in v[0] loses nothing.
+      // The diagonal of R becomes -sign(x[0]) length. With this sign the sum in v[0] has no cancellation.
       signs_[static_cast<size_t>(k)] = std::signbit(x[0]) ? 1 : -1;
       v[0] += std::copysign(length, x[0]);
       const double norm = std::sqrt(dot(v, v, n));
@@ -78,7 +79,7 @@ class Householder {
         const double twice = 2 * dot(v, y, n);
         for (int64_t i = 0; i < n; ++i) y[i] -= twice * v[i];
       }
-      // Column i of T: -2 T (V' v), and 2 on the diagonal.
+      // Column i of T is -2 T (V' v), with 2 on the diagonal.
       const int64_t i = k - first;
       double products[kPanel];
       for (int64_t j = 0; j < i; ++j) products[j] = dot(at(v_, k, first + j), v, n);
@@ -91,7 +92,8 @@ class Householder {
     }
   }
 
-  /// The columns of a_ from `column` on, multiplied by the panel's product or by its transpose.
+  /// Multiplies the columns of a_ from `column` on by the panel's product of reflections, or by its
+  /// transpose.
   void apply(int64_t first, int64_t column, bool transposed) {
     const int64_t b = width(first), n = rows_ - first, c = columns_ - column;
     if (c == 0) return;
@@ -107,7 +109,7 @@ class Householder {
   }
 
   std::vector<double>& a_;
-  std::vector<double> v_;  // reflection k: rows from k on of column k, of length 1
+  std::vector<double> v_;  // column k, from row k on: the unit vector of reflection k
   std::vector<double> signs_;
   std::vector<double> t_;
   std::vector<double> product_, scaled_;

@@ -1,4 +1,4 @@
-// Metrics of classes: TopK, Accuracy, ConfusionMatrix.
+// Metrics of classification: TopK, Accuracy, ConfusionMatrix.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -29,7 +29,7 @@ struct ClassAttrs {
   static void fields(V&&) {}
 };
 
-/// Does score a come before score b, whatever their classes?
+/// Returns true if score a ranks above score b, regardless of their classes.
 template <class T>
 bool above(T a, T b) {
   return a > b || (std::isnan(a) && !std::isnan(b));
@@ -54,7 +54,7 @@ struct Row {
       if (above(score(c), score(place))) place = c;
     return place;
   }
-  /// How many classes come before the label's.
+  /// Returns the number of classes that rank above the label's class.
   int64_t rank() const {
     const auto own = score(label);
     int64_t before = 0;
@@ -65,7 +65,7 @@ struct Row {
 };
 
 void check_labels(const Tensor& labels, int64_t classes, int64_t ignore, const char* op) {
-  // In row-major order, so that it is always the same label that is named.
+  // In row-major order, so that the error always names the first invalid label.
   const Tensor order{nullptr, i64, labels.shape, contiguous_strides(labels.shape)};
   const kernels::LoopPlan<2> plan({&order, &labels});
   const int64_t step = plan.strides[1][0];
@@ -79,7 +79,8 @@ void check_labels(const Tensor& labels, int64_t classes, int64_t ignore, const c
   });
 }
 
-/// For each run of rows count = make(), and then count(row) for those whose label counts; on several threads.
+/// Calls count = make() for each run of rows, on several threads, and count(row) for each row of the run
+/// whose label is not ignored.
 template <class Make>
 void for_each_row(const KernelArgs& args, const char* op, const Make& make) {
   const auto& attrs = args.attr<ClassAttrs>();
@@ -148,7 +149,8 @@ void run_confusion(const KernelArgs& args) {
 }
 const Kernel kConfusion = {"confusion_matrix", run_confusion, nullptr, kDirectElements};
 
-/// Adds to `counts` what a kernel makes of scores and labels. `classes` -1: any number from k on.
+/// Launches a kernel that adds the results of scores and labels to `counts`. If `classes` is -1, any number
+/// of classes of at least k is accepted.
 void add_counts(const Kernel& kernel, const NDArray& counts, const NDArray& logits, const NDArray& labels,
                 const ClassOptions& options, int64_t k, int64_t classes, std::source_location where) {
   const char* const op = kernel.name;
@@ -176,7 +178,7 @@ void add_counts(const Kernel& kernel, const NDArray& counts, const NDArray& logi
           .attrs = &attrs,
           .inputs = in,
           .outputs = out,
-          .partial_outputs = true,  // their old values count
+          .partial_outputs = true,  // the kernel adds to their old values
           .work = logits.numel(),
           .where = where});
 }
@@ -186,7 +188,7 @@ double ratio(int64_t part, int64_t whole) {
                     : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-/// A confusion matrix read once.
+/// The values of a confusion matrix, copied to the host.
 struct Table {
   std::vector<int64_t> counts;
   size_t n;

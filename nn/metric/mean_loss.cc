@@ -20,7 +20,7 @@ struct LossAttrs {
   static void fields(V&&) {}
 };
 
-// On one thread, in the order of memory: losses are few.
+// Runs on one thread, in the order of memory: a batch has few losses.
 void run_mean_loss(const KernelArgs& args) {
   const Tensor& loss = args.in[0];
   const auto samples = static_cast<double>(args.attr<LossAttrs>().samples);
@@ -58,7 +58,7 @@ void MeanLoss::update(const NDArray& loss, int64_t samples, std::source_location
           .attrs = &attrs,
           .inputs = in,
           .outputs = out,
-          .partial_outputs = true,  // their old values count
+          .partial_outputs = true,  // the kernel adds to their old values
           .work = loss.numel(),
           .where = where});
 }

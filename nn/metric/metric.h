@@ -1,16 +1,17 @@
-// Metrics: numbers about a model's results that add up batch by batch.
+// Metrics: statistics of a model's results, accumulated batch by batch.
 //
 //   metric::Accuracy accuracy;
 //   for (...) accuracy.update(logits, labels);     // returns at once
 //   std::cout << accuracy.value() << '\n';         // waits
 //
-// update() pushes operations that add to arrays of counts on the CPU; arguments may be on any devices, also
-// on different ones, and nothing is recorded for gradients. value() waits for all of them. What is wrong with
-// shapes and types is thrown by update(); a label that is no class comes out of value(), from then on until
-// reset().
+// update() pushes operations that add to arrays of counts on the CPU. Its arguments may be on any devices,
+// also on different ones, and nothing is recorded for gradients. value() waits for these operations. update()
+// throws if shapes or types do not fit. A label that is not a class is found when the operation runs: value()
+// throws from then on, until reset().
 //
-// Metrics are handles: a copy adds to the same counts. Thread-safety: that of NDArray; threads may update one
-// metric at once, and counts do not depend on their order (sums of losses do, in the last place).
+// Metrics are handles: a copy adds to the same counts. Thread-safety: that of NDArray. Several threads may
+// update one metric at once. Counts do not depend on the order of updates; sums of losses do, in the last
+// digit.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@
 
 namespace mx::metric {
 
-/// What a step of training or testing shows; those that a metric does not use may be empty handles.
+/// The results of one step of training or testing. Fields that a metric does not use may be empty handles.
 struct Observation {
   const NDArray& logits;
   const NDArray& labels;
@@ -36,34 +37,35 @@ class Metric {
  public:
   virtual ~Metric() = default;
   virtual void observe(const Observation& step, std::source_location where) = 0;
-  /// NaN before the first update.
+  /// Returns the metric of all updates; NaN before the first one. Waits for them.
   virtual double value() const = 0;
-  /// Forgets everything, errors too.
+  /// Removes all counts and errors.
   virtual void reset() = 0;
 };
 
 struct ClassOptions {
-  int64_t axis = -1;            ///< the dimension of the scores that counts the classes
-  int64_t ignore_index = -100;  ///< places with this label do not count
+  int64_t axis = -1;            ///< the dimension of the scores that has one entry per class
+  int64_t ignore_index = -100;  ///< entries with this label are not counted
 };
 
-/// How often the label is among the k classes with the highest scores. Of equal scores that of the lower
-/// class is higher; NaN is the highest.
+/// The fraction of labels that are among the k classes with the highest scores. If scores are equal, the
+/// lower class ranks higher. NaN ranks above all numbers.
 class TopK : public Metric {
  public:
   /// Throws InvalidArgument for k below 1.
   explicit TopK(int64_t k, const ClassOptions& options = {});
 
-  /// Scores of any floating type, e.g. (n, classes); labels of any integral type in their shape without the
-  /// axis, (n,).
+  /// Adds a batch: scores of any floating-point type, e.g. (n, classes), and labels of any integral type in
+  /// the shape of the scores without the axis, (n,).
   void update(const NDArray& logits, const NDArray& labels,
               std::source_location where = std::source_location::current());
   void observe(const Observation& step, std::source_location where) override {
     update(step.logits, step.labels, where);
   }
-  /// From 0 to 1.
+  /// Returns a number from 0 to 1; NaN before the first update.
   double value() const override;
-  /// How many labels have counted, and how many of them were hit. These wait.
+  /// count() is the number of labels, without ignored ones; hits() is how many of them were among the k. Both
+  /// wait.
   int64_t count() const;
   int64_t hits() const;
   void reset() override;
@@ -74,30 +76,30 @@ class TopK : public Metric {
   NDArray counts_;  // i64 (2,): hits, all
 };
 
-/// How often the label has the highest score.
+/// The fraction of labels whose class has the highest score.
 class Accuracy : public TopK {
  public:
   explicit Accuracy(const ClassOptions& options = {}) : TopK(1, options) {}
 };
 
-/// How often each class was taken for each.
+/// Counts, for each pair of classes, how often one is the label and the other is predicted.
 class ConfusionMatrix : public Metric {
  public:
   /// Throws InvalidArgument for fewer than 1 class.
   explicit ConfusionMatrix(int64_t classes, const ClassOptions& options = {});
 
-  /// As for TopK, with as many scores as there are classes.
+  /// Adds a batch as in TopK::update(), with as many scores as there are classes.
   void update(const NDArray& logits, const NDArray& labels,
               std::source_location where = std::source_location::current());
   void observe(const Observation& step, std::source_location where) override {
     update(step.logits, step.labels, where);
   }
-  /// i64 (classes, classes): row label, column prediction. A copy, as of now; does not wait.
+  /// Returns the counts, i64 (classes, classes): the row is the label, the column the prediction. The result
+  /// is a copy, which later updates do not change. Does not wait.
   NDArray matrix() const;
 
-  // These wait. The share of all that were right; and for each class, NaN where there is nothing to divide
-  // by: of those that were taken for it the share that is right, of those that are it the share that was
-  // found, and the harmonic mean of both.
+  // value() is the accuracy; the others are precision, recall and F1 per class. NaN if the denominator is 0.
+  // All of them wait.
   double value() const override;
   std::vector<double> precision() const;
   std::vector<double> recall() const;
@@ -115,38 +117,39 @@ class MeanLoss : public Metric {
  public:
   MeanLoss();
 
-  /// Every element of `loss`, of any floating type, is the mean over `samples` samples: 1 where there is a
-  /// loss for each, the batch's size for a mean over the batch. Added in f64. Throws InvalidArgument for
-  /// other types and `samples` below 1.
+  /// Adds losses. Every element of `loss`, of any floating-point type, is the mean over `samples` samples: 1
+  /// if each sample has its own loss, the batch size for a mean over the batch. Accumulates in f64. Throws
+  /// InvalidArgument for another type and for `samples` below 1.
   void update(const NDArray& loss, int64_t samples = 1,
               std::source_location where = std::source_location::current());
-  /// With as many samples as there are labels, where those are given and the loss is one number.
+  /// If there are labels and the loss is one number, `samples` is the number of labels.
   void observe(const Observation& step, std::source_location where) override;
   double value() const override;
   void reset() override;
 
  private:
-  NDArray sums_;  // f64 (2,): of losses, of samples
+  NDArray sums_;  // f64 (2,): the sum of losses, the number of samples
 };
 
-/// Several metrics by name, of the same steps.
+/// Several metrics of the same steps, each with a name.
 class Composite {
  public:
   Composite() = default;
-  /// Adds one; the caller may keep a copy of it, which shares its counts. Throws InvalidArgument when the
-  /// name is taken.
+  /// Adds a metric. A copy that the caller keeps shares its counts. Throws InvalidArgument if the name is
+  /// taken.
   template <class M>
   Composite& add(const std::string& name, M metric) {
     add_shared(name, std::make_shared<M>(std::move(metric)));
     return *this;
   }
 
-  /// Throws InvalidArgument, with the metric's name, where one of them needs what is not given.
+  /// Updates all metrics. Throws InvalidArgument, with the metric's name, if a metric needs an array that is
+  /// not given.
   void update(const NDArray& logits, const NDArray& labels, const NDArray& loss = {},
               std::source_location where = std::source_location::current());
-  /// In the order in which they were added. Waits.
+  /// Returns names and values, in the order in which the metrics were added. Waits.
   std::vector<std::pair<std::string, double>> values() const;
-  /// Throws InvalidArgument for a name that is not there.
+  /// Returns the value of one metric. Waits. Throws InvalidArgument for an unknown name.
   double value(const std::string& name) const;
   void reset();
 

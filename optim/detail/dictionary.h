@@ -1,4 +1,4 @@
-// Reading a state dictionary: everything that does not fit is found before anything is used. Internal.
+// Reading a state dictionary: all mismatches are found before anything is used. Internal.
 #pragma once
 
 #include <source_location>
@@ -9,9 +9,9 @@
 
 namespace mx::optim::detail {
 
-/// The arrays of `got` in the order of `expected`, whose arrays have the shapes and types that are expected.
-/// Throws InvalidArgument, listing all names that are missing, unexpected or come twice and all arrays of
-/// another shape or type. `what` is loaded: "adam", "StepLR".
+/// Returns the arrays of `got` in the order of `expected`, whose arrays have the expected shapes and types.
+/// Throws InvalidArgument, listing all names that are missing, unexpected or duplicate, and all arrays of
+/// another shape or type. `what` names the object that is loaded: "adam", "StepLR".
 std::vector<NDArray> matched(const std::string& what, const NamedArrays& expected, const NamedArrays& got,
                              std::source_location where);
 

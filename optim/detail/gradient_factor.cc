@@ -23,9 +23,9 @@ double number(const Tensor& t) {
   return t.dtype == f32 ? static_cast<double>(*t.as<float>()) : *t.as<double>();
 }
 
-// in: the state of the loss scale, and the norm of the scaled gradients, where somebody asks for it. out, all
-// f64: the factor, the norm, and whether to skip, where gradients are looked at; then the state is changed
-// too.
+// Inputs: the state of the loss scale, and, if it is needed, the norm of the scaled gradients. Outputs, all
+// f64: the factor; with a norm, the norm without the loss scale; with a dynamic loss scale, 1 if the step is
+// to be skipped. In the last case an overflow is also recorded in the state.
 void run_factor(const KernelArgs& args) {
   double* const state = args.in[0].as<double>();
   double factor = 1 / state[0];
@@ -40,7 +40,7 @@ void run_factor(const KernelArgs& args) {
   }
   *args.out[0].as<double>() = factor;
 }
-// (That gradients are not finite is no news here.)
+// Without the check of numerics: gradients that are not finite are expected here.
 const Kernel kFactor = {"gradient_factor", run_factor, nullptr, 1, false};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a step multiplies all gradients with: the loss scale taken back, and clipping by the global norm.
+// The factor by which a step multiplies all gradients: it undoes the loss scale and clips by the global norm.
 // Internal.
 #pragma once
 
@@ -9,14 +9,15 @@
 
 namespace mx::optim::detail {
 
-/// Arrays of rank 0; empty handles where nothing asks for them.
+/// Arrays of rank 0; those that are not needed are empty handles.
 struct GradientFactor {
-  NDArray scale;  ///< 1: no array
-  NDArray skip;   ///< not 0: the gradients are no use
-  NDArray norm;   ///< the global norm, without the loss scale
+  NDArray scale;  ///< the factor; an empty handle means 1
+  NDArray skip;   ///< not 0 if the gradients are not finite and the step must be skipped
+  NDArray norm;   ///< the global norm of the gradients, without the loss scale
 };
 
-/// `max_norm` 0: no limit. `loss_scale` may be null; it is told of an overflow.
+/// Computes the factor for these gradients. A `max_norm` of 0 means no limit. `loss_scale` may be null;
+/// otherwise an overflow is recorded in its state.
 GradientFactor gradient_factor(const std::vector<NDArray>& gradients, double max_norm,
                                const LossScale* loss_scale, std::source_location where);
 

@@ -1,4 +1,4 @@
-// Problems: what is wrong with the arguments of one call, all of it in one message. Internal.
+// Problems: collects all that is wrong with the arguments of one call into one message. Internal.
 #pragma once
 
 #include <cmath>
@@ -12,15 +12,17 @@ namespace mx::optim::detail {
 
 class Problems {
  public:
-  /// `op` is what messages begin with; it must outlive this.
+  /// Messages begin with `op`, which must outlive this object.
   explicit Problems(const char* op) : op_(op) {}
 
-  /// `parts` make one problem: "expected ..., got ...". They cost time: not to be made where there is none.
+  /// Adds one problem, the concatenation of `parts`: "expected ..., got ...". Call it only if there is a
+  /// problem, since making the parts takes time.
   template <class... Parts>
   void add(const Parts&... parts) {
     text_ += mx::detail::concat(text_.empty() ? "" : "; ", parts...);
   }
-  /// The same unless it holds, for what is checked once.
+  /// Adds a problem unless `holds`. The parts are always made, so use it only for checks that run once per
+  /// call.
   template <class... Parts>
   void expect(bool holds, const Parts&... parts) {
     if (!holds) add(parts...);
@@ -38,10 +40,10 @@ class Problems {
   std::string text_;
 };
 
-/// False for NaN and infinity as well.
+/// Returns true if the value is finite and at least 0; false for NaN.
 inline bool at_least_0(double value) { return value >= 0 && std::isfinite(value); }
 
-/// "f32 (2, 3) on cpu(0)".
+/// Returns "f32 (2, 3) on cpu(0)"; "nothing" for an empty handle.
 inline std::string describe(const NDArray& array) {
   return array.defined() ? mx::detail::concat(array.dtype(), ' ', array.shape(), " on ", array.context())
                          : "nothing";

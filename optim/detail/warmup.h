@@ -12,7 +12,7 @@ inline void check_warmup(Problems& problems, int64_t warmup, double start) {
   if (!(start >= 0 && start <= 1)) problems.add("expected warmup_start from 0 to 1, got ", start);
 }
 
-/// The factor of the base rate in a step below `warmup`.
+/// Returns the factor of the base rate in a step. Precondition: step < warmup.
 inline double warmup_factor(int64_t step, int64_t warmup, double start) {
   return start + (1 - start) * static_cast<double>(step) / static_cast<double>(warmup);
 }
