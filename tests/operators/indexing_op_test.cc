@@ -1,4 +1,5 @@
-// Operators at indices against plain loops, and indexing with arrays against NumPy (golden/make_indexing.py).
+// Operators at indices compared with plain loops, and indexing with arrays compared with NumPy
+// (golden/make_indexing.py).
 #include <gtest/gtest.h>
 
 #include <latch>
@@ -146,7 +147,7 @@ TEST(Embedding, IsRowsAndItsGradientTheirSums) {
   });
 }
 
-/// The element of the array that position `at` of x[indices] stands for.
+/// Returns the position in x of the element at position `at` of x[indices].
 Shape advanced_place(const OracleCase& c, size_t first, const Shape& at) {
   const Shape& x = c.in[0].shape;
   const std::vector<int64_t>& axes = c.list("axes");
@@ -247,7 +248,7 @@ TEST(Indexing, InPlaceFormsDoWhatTheOthersDo) {
   y = x.clone();
   scatter_(y, array<int64_t>({{2}, {0}}), full({}, 9, i64), 1, Scatter::mul);
   EXPECT_EQ((std::vector<float>{1, 2, 27, 36, 5, 6}), y.to_vector<float>());
-  // A view as the target, and updates from the same memory.
+  // The target is a view, and the updates are in the same memory.
   y = x.clone();
   NDArray t = y.transpose();
   index_add_(t, array<int64_t>({0, 2}), t[{Slice{0, 2}}]);
@@ -304,7 +305,7 @@ std::string hash_of(const NDArray& a) {
 }
 
 struct Entries {
-  std::vector<NDArray> arrays;  // referred to by the indices
+  std::vector<NDArray> arrays;  // the indices refer to these
   std::vector<Index> list;
 
   Entries(const std::vector<std::string>& texts, DType type) {
@@ -400,7 +401,8 @@ TEST(AdvancedIndexing, ReadsTheValuesOfNow) {
   EXPECT_FALSE(b.shares_memory(a));
 }
 
-// A named View (auto v = a[i]) has the values of its line, or says what to write: never later ones.
+// A named View (auto v = a[i]) either has the values at the time of its line or reports an error that says
+// what to write. It never has later values.
 TEST(AdvancedIndexing, AReadWithANameIsNeverOfLaterValues) {
   for (const Context context : {cpu(), virt(0)}) {
     const auto make = [&] { return arange(10).to(context); };
@@ -415,7 +417,7 @@ TEST(AdvancedIndexing, AReadWithANameIsNeverOfLaterValues) {
     auto used = a[i];
     EXPECT_EQ((std::vector<int64_t>{3, 3, 7}), used.to_vector<int64_t>());
     const View kept = View(a[i]);
-    const View copy(kept);  // reads
+    const View copy(kept);  // this conversion reads
     a += 100;
     refused(later, line);
     refused(later, line);
@@ -467,7 +469,7 @@ TEST(AdvancedIndexing, AReadOfWhatChangesUnseenIsOfItsLine) {
 TEST(AdvancedIndexing, AViewWithANameIsAHandle) {
   const NDArray a = arange(6), i = array<int64_t>({0, 1});
   auto v = a[i];
-  v += 10;  // what was read, not a
+  v += 10;  // changes the copy that was read, not a
   EXPECT_EQ((std::vector<int64_t>{10, 11}), v.to_vector<int64_t>());
   v = a[{Slice{4, {}}}];
   EXPECT_FALSE(v.advanced());
@@ -518,7 +520,7 @@ TEST(AdvancedIndexing, UpdatesWhatItPointsAt) {
   EXPECT_EQ(std::vector<float>(12, 3), a.to_vector<float>());
 }
 
-// Positions cost eight bytes for each element that is chosen, and dimension: an assignment needs none.
+// Positions need eight bytes per chosen element and dimension. An assignment by a mask needs none of them.
 TEST(AdvancedIndexing, AMaskIsNotTurnedIntoPositions) {
   if (!test::larger_operations_are_pushed()) GTEST_SKIP() << "one processor";
   Engine engine(test::options_for_counting());
@@ -536,7 +538,7 @@ TEST(AdvancedIndexing, AMaskIsNotTurnedIntoPositions) {
     engine.wait_all();
     return fewest;
   };
-  // Two each, and the deletion of what they made.
+  // Two operations each, and the deletion of their results.
   EXPECT_GE(3u, operations([&] { a[mask] = 0; })) << "count, choose";
   EXPECT_GE(3u, operations([&] { a[mask] = values; })) << "count, scatter";
   EXPECT_GE(4u, operations([&] { NDArray(a[mask]).wait(); })) << "count, select";
@@ -559,7 +561,7 @@ TEST(AdvancedIndexing, AMaskOfSomeDimensionsAssigns) {
   EXPECT_EQ((Shape{0}), NDArray(a[zeros({2, 3, 2}, bool_)]).shape());
   EXPECT_EQ((std::vector<float>{5, 6, 7, 7}), NDArray(a[pairs]).to_vector<float>());
   EXPECT_EQ((std::vector<float>{4, 6, 4, 7, 8, 9}), NDArray(a[{ellipsis, rows}]).to_vector<float>());
-  // Into a view with gaps and from behind, and of a half, and of what cannot be as many.
+  // Targets with gaps and in reverse order, f16 values, and a wrong number of values.
   NDArray back = a.slice(2, Slice{{}, {}, -1});
   back[back > 6.f] = -1;
   EXPECT_EQ((std::vector<float>{2, 4, 5, 6, 2, 4, -1, -1, -1, -1, -1, -1}), a.to_vector<float>());
@@ -582,7 +584,7 @@ TEST_P(IndexingEngine, GivesTheSame) {
   double sum = 0;
   uint64_t hash = 17;
   for (float x : a.to_vector<float>()) sum += x, hash = hash * 31 + static_cast<uint64_t>(x);
-  // The same by hand.
+  // The expected result, computed by hand.
   std::vector<float> m(60000);
   for (size_t i = 0; i < m.size(); ++i) m[i] = static_cast<float>(i);
   const auto row = [](size_t i) { return i * 37 % 200; };
