@@ -70,7 +70,7 @@ TEST(AutogradExamples, HooksSeeGradients) {
 TEST(AutogradExamples, ResultsMayBeChangedInPlace) {
   NDArray x = array({1.f, 2.f, 3.f}).requires_grad_(), v = array({5.f}).requires_grad_();
   NDArray y = x * 2;
-  y[0] = v[0];  // y no longer depends on x[0]
+  y[0] = v[0];  // x[0] has no part in y any more
   y *= y.clone();
   sum(y).backward();
   EXPECT_EQ((Values{0, 16, 24}), values(x.grad()));

@@ -1,5 +1,4 @@
-// Operators at indices compared with plain loops, and indexing with arrays compared with NumPy
-// (golden/make_indexing.py).
+// Compares operators at indices with plain loops, and array indexing with NumPy (golden/make_indexing.py).
 #include <gtest/gtest.h>
 
 #include <latch>
@@ -401,8 +400,7 @@ TEST(AdvancedIndexing, ReadsTheValuesOfNow) {
   EXPECT_FALSE(b.shares_memory(a));
 }
 
-// A named View (auto v = a[i]) either has the values at the time of its line or reports an error that says
-// what to write. It never has later values.
+// A named View (auto v = a[i]) has the values of its line or fails with a hint, but never has later values.
 TEST(AdvancedIndexing, AReadWithANameIsNeverOfLaterValues) {
   for (const Context context : {cpu(), virt(0)}) {
     const auto make = [&] { return arange(10).to(context); };
