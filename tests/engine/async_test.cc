@@ -205,8 +205,7 @@ TEST_P(Async, AnExceptionAfterTheTokenWasUsedChangesNothing) {
   e_.wait(v);
   e_.wait_all();
   EXPECT_EQ(1, seen);
-  EXPECT_EQ(1u,
-            log.count("too late"));  // the exception comes too late to fail the operation, so it is logged
+  EXPECT_EQ(1u, log.count("too late"));  // too late to fail the operation, so it is logged
 }
 
 // The function has thrown, but another thread still holds its token. The operation ends when the token is

@@ -80,8 +80,7 @@ TEST(StreamOrderErrors, AHostOperationIsSkippedWhenItsInputTurnsOutPoisoned) {
 
 TEST(StreamOrderErrors, AFunctionThatThrewOnTheHostKeepsItsOrder) {
   Rig rig(2);
-  rig.push(
-      {.writes = {0}, .context = fake(), .fails_on_host = true});  // fails after it has enqueued its work
+  rig.push({.writes = {0}, .context = fake(), .fails_on_host = true});  // after enqueuing its work
   EXPECT_EQ(rig.failure_of(0), "op0");
   rig.push({.writes = {0}, .context = fake(1)});
   EXPECT_EQ(rig.order.wait_count(), 1u);

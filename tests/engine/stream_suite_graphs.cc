@@ -41,8 +41,8 @@ Schedule run_graph(Engine& engine, StreamOps& ops, Context device, const Graph& 
   std::latch enqueued(static_cast<ptrdiff_t>(count));
   const uint64_t waits_before = engine.stats().stream_waits;
 
-  engine
-      .pause();  // so that all operations are pushed before the first is issued, however slow this thread is
+  // All operations must be pushed before the first is issued, however slow this thread is.
+  engine.pause();
   for (size_t i = 0; i < count; ++i) {
     std::vector<Var> reads;
     for (const int input : graph.inputs[i]) reads.push_back(vars[static_cast<size_t>(input)]);

@@ -107,8 +107,7 @@ TEST(AtomicFile, InterruptedCallsAreRepeated) {
   Faults none;
   save(folder / "a", none);
   for (size_t i = 0; i < none.calls.size(); ++i) {
-    if (none.calls[i] == "rename" || none.calls[i] == "fchmod")
-      continue;  // the system never interrupts these
+    if (none.calls[i] == "rename" || none.calls[i] == "fchmod") continue;  // never interrupted
     spill(folder / "a", kOld);
     Faults faults(static_cast<int>(i), EINTR);
     EXPECT_NO_THROW(save(folder / "a", faults)) << none.calls[i];

@@ -184,9 +184,7 @@ TEST(Module, AnOptimizerFollowsAModuleThatMoves) {
     optim::SGD optimizer(body.parameters(), {.lr = 0.1, .momentum = 0.9});
     optimizer.add_group(head.parameters(), {.lr = 0.2});
     for (int step = 0; step < 3; ++step) {
-      if (moves && step == 1)
-        body.to(
-            virt(0));  // only one of two groups moves; the other group alone would keep step() from failing
+      if (moves && step == 1) body.to(virt(0));  // not head: its arrays alone keep step() from failing
       optimizer.zero_grad();
       sum(head(body(inputs({2, 3}).to(body.fc1.weight.context())).to(cpu()))).backward();
       optimizer.step();
