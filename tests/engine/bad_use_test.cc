@@ -184,7 +184,7 @@ TEST_P(BadUse, AForkedChildIsToldSo) {
   ASSERT_EQ(child, waitpid(child, &status, 0));
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(0, WEXITSTATUS(status));
-  e_.push([] {}, {.updates = {v}});  // the parent process is not affected by the fork
+  e_.push([] {}, {.updates = {v}});  // the engine of the parent process still works after the fork
   e_.wait(v);
 }
 

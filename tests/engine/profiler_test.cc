@@ -87,8 +87,8 @@ TEST_F(Profiler, OverlappingOperationsOverlapOnTheirRows) {
   for (const json& event : events) {
     if (event["ph"] == "M" && event["name"] == "thread_name") rows.insert(event["tid"].get<int>());
   }
-  // Dependency arrows ("before -> left", "right -> after"): each must end on existing rows, at the slices it
-  // names.
+  // Arrows lead from "before" to "left" and "right", and from those to "after". Each must end on existing
+  // rows, at the slices it names.
   std::map<int, json> starts, ends;
   for (const json& event : events) {
     EXPECT_TRUE(!event.contains("tid") || rows.contains(event["tid"].get<int>())) << event;

@@ -119,7 +119,7 @@ TEST_P(StreamSuite, AForkJoinOfKWaitsTwiceForAllBranchesButOne) {
   }
 }
 
-// Only at the start may a stream be idle, because everything is enqueued before anything ends.
+// Everything is enqueued before anything ends, so no stream is idle after the first fork-join.
 TEST_P(StreamSuite, ForkJoinsInARowOverlapEachTime) {
   constexpr int kBranches = 6, kTimes = 5;
   Graph graph;

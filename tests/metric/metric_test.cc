@@ -118,7 +118,7 @@ TEST_P(MetricModes, ALabelThatIsNoClassComesOutOfValueUntilReset) {
     NDArray labels = zeros({rows}, i64);
     labels[2] = 4;
     metric.update(logits, labels);
-    metric.update(logits, zeros({rows}, i64));  // skipped: an earlier value of the metric failed
+    metric.update(logits, zeros({rows}, i64));  // skipped, because the previous update failed
     matrix.update(logits, labels);
     for (int i = 0; i < 2; ++i) {
       const std::string message = error_of<InvalidArgument>([&] { metric.value(); });
