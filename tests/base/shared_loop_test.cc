@@ -199,7 +199,7 @@ TEST(SharedLoop, WhoIsInAHurryHelpsOnlyWherePiecesAreShort) {
     EXPECT_EQ(seen, helped);
     return helped;
   };
-  // replaces an earlier measurement, which may be of another loop with the same hash
+  // Replaces an earlier measurement, which may be of another loop with the same hash.
   run_pieces_of(500, 12345);
   EXPECT_FALSE(run_pieces_of(500, 12345));
   // On a busy machine a short piece may take long, so try several times.

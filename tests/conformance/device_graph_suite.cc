@@ -130,7 +130,7 @@ TEST_P(DeviceSuite, GraphsCopyInBothDirections) {
   const NodeId second = builder->add(
       Nodes{first}, [&](Stream& s) { device().copy_async(y.get(), here, x.get(), here, kN * 4, s); });
   builder->add(Nodes{second}, [&](Stream& s) {
-    // a copy can be captured through either device
+    // A copy can be captured through either device.
     get_device(cpu()).copy_async(out.get(), cpu(), y.get(), here, kN * 4, s);
     device().copy_async(out.get(), cpu(), y.get(), here, 0, s);
   });

@@ -107,7 +107,7 @@ TEST_F(PoolTest, SmallBlocksDoNotLieBetweenLargeOnes) {
 
 TEST_F(PoolTest, SmallRequestsTakeLargeSegmentsWhenShort) {
   source.limit = 8 << 20;
-  // together with ASan's redzone this takes all the memory
+  // Together with ASan's redzone this takes all the memory.
   void* large = pool.allocate((8 << 20) - 64, nullptr);
   EXPECT_THROW(pool.allocate(64, nullptr), OutOfMemory);
   pool.free(large, nullptr);

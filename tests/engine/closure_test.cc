@@ -111,7 +111,7 @@ TEST_P(Closure, DestroyedOnceAndBeforeDependantsStart) {
                       {.writes = {v}});
       }
     }
-    // a write recovers the variable, so this operation always runs
+    // A write recovers the variable, so this operation always runs.
     e_.push([&] { seen = live.load(); }, {.writes = {v}});
     e_.wait(v);
     EXPECT_EQ(0, seen);

@@ -105,7 +105,7 @@ TEST_F(Priority, AnUrgentOperationOvertakesABatch) {
     e_.wait_all();
     for (int i = 50; i < 2000; i += 100) EXPECT_EQ(place_of(i) + 1, place_of(-i)) << i;
     std::erase_if(order_, [](int tag) { return tag < 0; });
-    // includes the operations that returned to the queue
+    // Includes the operations that returned to the queue.
     EXPECT_TRUE(std::is_sorted(order_.begin(), order_.end()));
     EXPECT_EQ(2000u, order_.size());
   }

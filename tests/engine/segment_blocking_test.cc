@@ -150,7 +150,7 @@ TEST(SegmentBlockingOfThree, AnOperationInAnotherParticipantsStackIsNeeded) {
     for (Var head : heads) e.push([&] { start.arrive_and_wait(); }, {.updates = {head}});
     for (size_t i = 0; i < 2 * kFan; ++i) {
       const size_t side = i / kFan;
-      // side 0 waits for all but the first operation of the other side; side 1 waits for all
+      // Side 0 waits for all but the first operation of the other side; side 1 waits for all.
       const int needed = side == 0 ? kFan - 1 : kFan;
       e.push(
           [&, side, needed] {

@@ -163,7 +163,7 @@ TEST_P(GraphSegments, ModeCheckNamesUndeclaredAccessesOfNodes) {
             run.read(secret);
           },
           {.writes = {a->var}, .context = device(), .name = "careless"});
-      // this node declares `secret`, the careless one does not
+      // This node declares `secret`, the careless one does not.
       engine_->push([](RunContext) {}, {.reads = {secret}, .context = device()});
     });
     segment.replay();

@@ -318,7 +318,7 @@ TEST_P(GraphSegments, MayBeDestroyedWhileAReplayIsPendingOnTheDevice) {
   engine.push([&](RunContext) { enqueued.count_down(); },
               {.reads = {b->var}, .writes = {other->var}, .context = device()});
   enqueued.wait();
-  // the segment is destroyed with the function of its replay
+  // The segment is destroyed with the function of its replay.
   while (held.use_count() > 1) std::this_thread::yield();
   EXPECT_EQ(in_use(), before + kN * sizeof(double));
   std::vector<std::unique_ptr<DeviceArray>> others;

@@ -12,7 +12,7 @@ using State = Rig::State;
 TEST(StreamOrderErrors, AFailurePoisonsExactlyWhatWasMadeFromIt) {
   Rig rig(5);
   rig.push({.writes = {0}, .context = fake(), .fails_on_device = true});
-  // already in flight when the failure is detected
+  // Already in flight when the failure is detected.
   rig.push({.reads = {0}, .writes = {1}, .context = fake(1)});
   rig.push({.updates = {0}, .context = fake()});
   rig.push({.reads = {1}, .writes = {2}, .context = fake()});
@@ -154,7 +154,7 @@ TEST(StreamOrderErrors, ALostDeviceIsNoExcuseToOvertakeAnother) {
   rig.push({.writes = {0}, .context = fake(0)});                // ordered after it, on a device that is lost
   fake_device(0).lose();
   rig.poll();
-  // only the first: the event of the lost write has completed, but operations before it have not
+  // Only the first: the event of the lost write has completed, but operations before it have not.
   EXPECT_EQ(rig.retired_count, 1);
   EXPECT_FALSE(rig.order.landed(rig.vars[0]));
   rig.finish();

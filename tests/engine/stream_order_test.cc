@@ -148,7 +148,7 @@ TEST(StreamOrder, ADominatedDependenceIsNotWaitedFor) {
   Rig rig(3, 4);
   rig.push({.writes = {0}, .context = fake(0)});
   rig.push({.reads = {0}, .writes = {1}, .context = fake(1)});
-  // needs both, but device 1 already waited for device 0
+  // Needs both, but device 1 already waited for device 0.
   rig.push({.reads = {0, 1}, .writes = {2}, .context = fake(2)});
   EXPECT_EQ(waits(rig), 2u);
 }

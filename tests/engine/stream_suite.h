@@ -23,7 +23,7 @@ namespace mx::test {
 struct StreamSuiteParam {
   std::string name;
   std::vector<Context> devices;  // at least one; tests that need only one device use the first
-  // set_up and tear_down run before and after each test, for instance to set delays
+  // set_up and tear_down run before and after each test, for instance to set delays.
   void (*set_up)() = nullptr;
   void (*tear_down)() = nullptr;
 };

@@ -148,7 +148,7 @@ TEST_P(StreamSuite, AValueThatFailedOnTheDeviceIsNotRecovered) {
         run.stream()->submit([](KernelContext&) { throw std::runtime_error("broken"); });
       },
       {.writes = {weight->var}, .context = device(), .name = "bad weight"});
-  // skipped at once, before the engine knows that the weight is poisoned as well
+  // Skipped at once, before the engine knows that the weight is poisoned as well.
   push_add(*weight, *bad, *weight);
   engine.recover(weight->var);
   gate->host_attends();

@@ -302,9 +302,8 @@ TEST(CompositeTest, UpdatesAllAndNamesThem) {
 TEST(Metrics, NothingIsRecorded) {
   const Scores scores(60, 6, 3);
   const NDArray logits = scores.logits();
-  logits.impl().flags |=
-      // a recorded operator call would need the tape, which is not linked into this test
-      mx::detail::kRecorded;
+  // A recorded operator call would need the tape, which is not linked into this test.
+  logits.impl().flags |= mx::detail::kRecorded;
   Accuracy accuracy;
   accuracy.update(logits, scores.targets());
   MeanLoss loss;

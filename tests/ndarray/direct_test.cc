@@ -276,7 +276,7 @@ TEST(Direct, IndependentOperationsOverlapWhileSmallOnesRun) {
     ArrayImpl* const outputs[] = {&x->impl()};
     launch({.kernel = &kMeeting, .outputs = outputs});
   }
-  // these neither wait for the meeting operations nor are waited for by them
+  // These neither wait for the meeting operations nor are waited for by them.
   for (int i = 0; i < 10; ++i) step(small);
   EXPECT_EQ(10.f, small[0].item<float>());
   three.arrive_and_wait();
@@ -314,7 +314,7 @@ TEST(Direct, WhereAllThreadsAreTakenTheCallerDoesWhatIsNotTooLarge) {
   EXPECT_EQ(1.f, done[3].item<float>());
   signature = {};
   const NDArray pushed = apply(kSigned, larger);
-  // both threads are blocked and this thread has not run it, so no thread has
+  // Both threads are blocked and this thread has not run it, so no thread has.
   EXPECT_EQ(std::thread::id(), signature);
   gate.open();
   EXPECT_EQ(1.f, pushed[3].item<float>());

@@ -75,7 +75,7 @@ TEST(AtomicFile, EveryCallThatFailsLeavesTheOldContentAndNoDebris) {
       // The calls after the rename flush the folder: open, fsync, close.
       const bool renamed = i + 3 >= calls.size();
       if (i + 1 == calls.size()) {
-        // an error of this close is ignored, because the folder was only read
+        // An error of this close is ignored, because the folder was only read.
         EXPECT_NO_THROW(save(path, faults));
       } else {
         const std::string message = error_of<FileError>([&] { save(path, faults); });

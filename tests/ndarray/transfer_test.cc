@@ -152,7 +152,7 @@ struct Usage {
 
 Usage usage() {
   wait_all();
-  // memory freed in the order of a stream is free once that stream's work has ended
+  // Memory freed in the order of a stream is free once that stream's work has ended.
   for (int i = 0; i < 2; ++i) {
     for (const Context context : {cpu(), virt(0), virt(1)}) {
       const NDArray last = ones({1}, f32, context);

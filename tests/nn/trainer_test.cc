@@ -107,7 +107,7 @@ std::unique_ptr<optim::Optimizer> head_first(const Parameters& all) {
 
 TEST(Trainer, GroupsInAnotherOrderGetTheirOwnGradients) {
   const auto run = [](const nn::OptimizerChoice& choice, const std::shared_ptr<KVStore>& store) {
-    // both layers have the same shapes, so a mix-up would not fail a shape check
+    // Both layers have the same shapes, so a mix-up would not fail a shape check.
     nn::Sequential net{nn::Linear{4, 4}, nn::Linear{4, 4}};
     nn::init::mixed(net, {{"", [](NDArray a) { nn::init::constant_(a, 0.25); }}});
     nn::Trainer trainer(net.parameters(), choice, store);

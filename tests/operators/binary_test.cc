@@ -101,7 +101,7 @@ void check_floating(double limit) {
   fill_values(b.tensor, 2);
   for (int i = 0; i < kernels::kBinaryOps; ++i) {
     const BinaryOp op = op_at(i);
-    // tested below
+    // Tested below.
     if (op == BinaryOp::floor_div || op == BinaryOp::mod || op == BinaryOp::nextafter) continue;
     if (op >= BinaryOp::relu_backward && op <= BinaryOp::binary_cross_entropy)
       continue;  // tested in gradient_rows_test.cc

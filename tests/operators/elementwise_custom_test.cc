@@ -111,7 +111,7 @@ TEST(ElementwiseCustom, EveryInstructionSetGivesTheSameBits) {
 
 TEST(ElementwiseCustom, LargeArraysHaveTheBitsOfSmallOnes) {
   const Operator op = unary_operator("cubic", "x^3 + 3x - 1.", [](auto x) { return x * x * x + x * 3 - 1; });
-  // larger than the caches, and computed by several threads
+  // Larger than the caches, and computed by several threads.
   const NDArray x = arange(0, 3000001, 1, f32) * 1e-3f;
   const NDArray y = call(op, {}, std::vector{x})[0];
   const std::vector<float> all = y.to_vector<float>();

@@ -222,7 +222,7 @@ TEST(Reduce, OfNothingGivesTheNeutralElementOrThrows) {
     EXPECT_TRUE(test::contains(message, kernels::to_string(op))) << message;
   }
   Array none(f32, {0, 3});
-  // no outputs, so no elements are missing
+  // No outputs, so no elements are missing.
   kernels::reduce(ReduceOp::max, none.t, Array(f32, {0, 5, 3}).t, {1});
 }
 

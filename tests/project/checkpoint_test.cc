@@ -43,7 +43,7 @@ class Dies : public io::FileOps {
   int fsync(int fd) override { return alive("fsync") ? io::FileOps::fsync(fd) : -1; }
   int close(int fd) override {
     const bool was_alive = alive("close");
-    // changes nothing on the disk, and the test process must not leak the descriptor
+    // Changes nothing on the disk, and the test process must not leak the descriptor.
     const int result = io::FileOps::close(fd);
     return was_alive ? result : -1;
   }

@@ -49,7 +49,7 @@ struct Exploration {
   uint64_t states = 0;      // distinct states in which there was a choice
   uint32_t longest = 0;     // steps of the longest schedule
   bool complete = false;    // nothing is left to explore (within the limit of preemptions)
-  // empty if there was none, otherwise the violation and the schedule that leads to it
+  // Empty if there was none, otherwise the violation and the schedule that leads to it.
   std::string violation;
 };
 

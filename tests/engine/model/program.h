@@ -14,10 +14,11 @@ using Touches = std::string;
 
 struct Program {
   std::vector<Touches> ops = {};
-  // the pusher of each operation; empty: all operations are there from the beginning
+  // The pusher of each operation; empty: all operations are there from the beginning.
   std::vector<int> pushers = {};
   uint32_t failing = 0;  // one bit per operation
-  // if pushers is empty: the operations are already in the queues of their variables, not in the ring
+  // If pushers is empty: true if the operations are already in the queues of their variables, not in the
+  // ring.
   bool linked = false;
   size_t ring = 4;
   int workers = 2;
