@@ -1,4 +1,4 @@
-# Finds the CUDA toolkit (12 or newer) with a compiler that works. Sets MX_HAVE_CUDA and enables the language.
+# Finds the CUDA toolkit (12 or newer) with a working compiler. Sets MX_HAVE_CUDA and enables the language.
 set(MX_HAVE_CUDA OFF)
 set(mx_cuda_problem "")
 if(NOT MX_CUDA STREQUAL "OFF")
@@ -6,14 +6,14 @@ if(NOT MX_CUDA STREQUAL "OFF")
   if(NOT CUDAToolkit_FOUND)
     set(mx_cuda_problem "no CUDA toolkit 12 or newer was found; expected nvcc on PATH or CUDAToolkit_ROOT")
   else()
-    # The compiler of the toolkit that was found, on PATH or not.
+    # Use the compiler of the toolkit that was found, even if it is not on PATH.
     if(NOT DEFINED ENV{CUDACXX} AND CUDAToolkit_NVCC_EXECUTABLE)
       set(ENV{CUDACXX} ${CUDAToolkit_NVCC_EXECUTABLE})
     endif()
     if(NOT CMAKE_CUDA_ARCHITECTURES)
       set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "CUDA architectures to compile for")
     endif()
-    # A toolkit may refuse this host compiler; AUTO then goes on without it instead of failing.
+    # A toolkit may refuse this host compiler; AUTO then continues without CUDA instead of failing.
     include(CheckLanguage)
     check_language(CUDA)
     if(CMAKE_CUDA_COMPILER)

@@ -1,6 +1,6 @@
-# Run after a test program was built, by mx_discover_suites(): asks PROGRAM for its suites and writes one test for each into
-# OUTPUT, with TIMEOUT seconds and LABEL. Of suites in ALONE each test is one. (No test counts as skipped: to know one by what
-# it prints would hide those of its suite that fail.)
+# Runs after a test program was built by mx_discover_suites(): asks PROGRAM for its suites and writes one test for each of
+# them into OUTPUT, with TIMEOUT seconds and LABEL. A suite in ALONE becomes one test per test case instead. No test counts
+# as skipped: ctest would recognise a skip by the output, which would hide failures in the same suite.
 cmake_minimum_required(VERSION 3.24)  # IN_LIST
 execute_process(COMMAND ${PROGRAM} --gtest_list_tests OUTPUT_VARIABLE listing RESULT_VARIABLE status)
 if(NOT status EQUAL 0)
@@ -15,7 +15,8 @@ function(add_filtered name filter)
   set(text "${text}" PARENT_SCOPE)
 endfunction()
 foreach(line IN LISTS lines)
-  # Suites begin at the margin and end in a dot, "Modes/Push." or "Typed<0>.  # TypeParam = int"; tests are indented.
+  # Names of suites start at the margin and end in a dot, as in "Modes/Push." or "Typed<0>.  # TypeParam =
+  # int"; names of tests are indented.
   if(line MATCHES "^([^ ]+)\\.( |$)")
     set(suite "${CMAKE_MATCH_1}")
     if(NOT suite IN_LIST ALONE)

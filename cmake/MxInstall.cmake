@@ -1,5 +1,5 @@
-# Install and export: after `cmake --install`, find_package(mx) gives one target per layer (mx::engine, ...)
-# and mx::mx, which is all of them.
+# Install and export. After `cmake --install`, find_package(mx) defines one target per layer (mx::engine, ...)
+# and mx::mx, which links all of them.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -15,10 +15,11 @@ install(TARGETS ${mx_libraries} mx_mx EXPORT mxTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
-# Headers keep the tree below include/mxrun, so that "engine/engine.h" and <mx/mx.h> read the same there.
+# The installed headers keep their folders below include/mxrun, so that "engine/engine.h" and <mx/mx.h>
+# resolve there as they do in the tree.
 foreach(layer engine comm ndarray operators optim executor kvstore nn)
   if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${layer})
-    # (operators/samples/ is for tests and benchmarks.)
+    # operators/samples/ is only for tests and benchmarks.
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer} DESTINATION include/mxrun FILES_MATCHING PATTERN "*.h"
       PATTERN "samples" EXCLUDE)
   endif()
@@ -30,7 +31,7 @@ install(EXPORT mxTargets NAMESPACE mx:: DESTINATION ${mx_package_dir})
 configure_package_config_file(
   ${PROJECT_SOURCE_DIR}/cmake/mxConfig.cmake.in ${PROJECT_BINARY_DIR}/mxConfig.cmake
   INSTALL_DESTINATION ${mx_package_dir})
-# Until 1.0 a minor version may change the surface.
+# Until 1.0, a minor version may change the public interface.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/mxConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/mxConfig.cmake ${PROJECT_BINARY_DIR}/mxConfigVersion.cmake
   DESTINATION ${mx_package_dir})

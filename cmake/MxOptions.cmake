@@ -12,42 +12,46 @@ find_program(MX_CCACHE ccache)
 if(MX_CCACHE)
   foreach(lang CXX CUDA)
     if(NOT DEFINED CMAKE_${lang}_COMPILER_LAUNCHER)
-      # Headers that are compiled beforehand (tests/CMakeLists.txt) are cached only when it may trust their macros.
+      # ccache caches compilations with precompiled headers (tests/CMakeLists.txt) only if it may ignore their
+      # macros.
       set(CMAKE_${lang}_COMPILER_LAUNCHER
         ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${MX_CCACHE})
     endif()
   endforeach()
 endif()
 
-# Sanitizers go on everything that this build compiles, not only on the layers: a container that is
-# checked in one translation unit and not in another gives false reports.
+# Sanitizers apply to everything that this build compiles, not only to the layers: a container that is checked
+# in one translation unit and not in another gives false reports.
 if(MX_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${MX_SANITIZE}>
     $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>
     $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>)
   if(MX_SANITIZE MATCHES "address" AND NOT MX_FUZZ)
-    # Dear to compile; what they would find is a null or wild access, which AddressSanitizer finds.
+    # These two checks are expensive to compile. They would find null and wild accesses, which
+    # AddressSanitizer finds as well.
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=null,object-size>)
   endif()
   add_link_options(-fsanitize=${MX_SANITIZE})
-  # Links test programs in a quarter of the time.
+  # lld links test programs in a quarter of the time.
   find_program(MX_LLD ld.lld)
   if(MX_LLD)
     add_link_options(-fuse-ld=lld)
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # The checks that sanitizers put in hide from the compiler what is initialised, and how large a string is.
+    # The checks that sanitizers insert prevent the compiler from seeing which variables are initialised and
+    # how large a string is, so these warnings would be false.
     foreach(warning maybe-uninitialized array-bounds stringop-overflow stringop-overread restrict)
       add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-${warning}>)
     endforeach()
   endif()
   if(MX_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # GCC warns that fences are not modelled; the code under the sanitizer has none that order data.
+    # GCC warns that ThreadSanitizer does not model fences. The code that is checked has no fences that order
+    # data.
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan>)
   endif()
 endif()
 
-# Coverage for libFuzzer goes on everything as well; the programs themselves add its main function.
+# libFuzzer's coverage also applies to everything; only the fuzz programs link its main function.
 if(MX_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     message(FATAL_ERROR "MX_FUZZ needs Clang, got ${CMAKE_CXX_COMPILER_ID}; use cmake --preset fuzz")
@@ -55,16 +59,16 @@ if(MX_FUZZ)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
 endif()
 
-# Warnings are for our own sources only, so they ride on a target.
+# Warnings apply only to our own sources, so they are properties of a target.
 add_library(mx_flags INTERFACE)
 target_compile_options(mx_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor>)
-# Position-independent code must otherwise leave every function replaceable from outside, which forbids
-# inlining within the libraries: 10% of an operation's instructions.
+# In position-independent code, every function can be replaced from outside by default. That forbids inlining
+# within the libraries and costs 10% of an operation's instructions.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(mx_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-semantic-interposition>)
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  # `#pragma GCC ivdep` is a hint that Clang does not know. (GCC, which does, warns of misspelt ones.)
+  # Clang does not know the hint `#pragma GCC ivdep`. GCC knows it and still warns of misspelt pragmas.
   target_compile_options(mx_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-pragmas>)
 endif()
 if(MX_WERROR)

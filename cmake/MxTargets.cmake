@@ -1,7 +1,7 @@
 # One library per layer, one test executable per layer.
 
-# Headers that most sources of a library read, read once. Only where many sources are compiled alone in spite of MX_UNITY, and
-# not in other builds, so that they show that each file includes what it uses.
+# Precompiles headers that most sources of a library include. Only in builds with MX_UNITY, for the libraries of which many
+# sources are still compiled separately. Other builds do without, so they show that each file includes what it uses.
 function(mx_headers_once target)
   if(NOT MX_UNITY)
     return()
@@ -14,17 +14,17 @@ function(mx_headers_once target)
   target_precompile_headers(${target} PRIVATE ${headers} ${own})
 endfunction()
 
-# Compiles the sources of a target several at a time: what they have in common is compiled once, which is half of what tests
-# and most of what sanitizer builds compile. So names in unnamed namespaces must not be repeated within a target, but for
-# sources with the property SKIP_UNITY_BUILD_INCLUSION, which are compiled alone.
+# Compiles the sources of a target several at a time. Their common headers are then compiled once; they are half of what
+# tests and most of what sanitizer builds compile. Names in unnamed namespaces must therefore be unique within a target,
+# except in sources with the property SKIP_UNITY_BUILD_INCLUSION, which are compiled separately.
 function(mx_unite target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # It takes sources that are included for headers.
+    # GCC mistakes the sources that are included in a unity file for headers.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
   endif()
   foreach(source IN LISTS ARGN)
-    # Highway compiles these sources several times over by their names.
+    # Highway includes these sources by name and compiles each several times, so they must stay separate.
     cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE path)
     if(EXISTS ${path})
       file(STRINGS ${path} self REGEX "HWY_TARGET_INCLUDE" LIMIT_COUNT 1)
@@ -36,8 +36,8 @@ function(mx_unite target)
 endfunction()
 
 # mx_add_library(<name> SOURCES ... DEPS ... [PRIVATE_DEPS ...])
-# Makes the static (or, with BUILD_SHARED_LIBS, shared) library mx_<name> with the alias mx::<name>.
-# Layers below go in DEPS, so that the link order is the layer order; scripts/check_layers.py checks it.
+# Adds the static (or, with BUILD_SHARED_LIBS, shared) library mx_<name> with the alias mx::<name>.
+# DEPS lists the layers below, so that the link order is the layer order; scripts/check_layers.py checks it.
 function(mx_add_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   set(target mx_${name})
@@ -59,12 +59,12 @@ function(mx_add_library name)
   set_property(GLOBAL APPEND PROPERTY MX_LIBRARIES ${target})
 endfunction()
 
-# Of the sources of tests and examples optimisation makes slow compiles and little else; the libraries keep it.
-# OPTIMISED: not so under sanitizers, because these sources do the work that takes the program's time.
+# For sources of tests and examples, optimisation makes compiles slow and gains little; the libraries stay optimised.
+# OPTIMISED: keep the optimisation under sanitizers, because these sources do most of the program's work.
 function(mx_compile_fast target)
   cmake_parse_arguments(ARG "OPTIMISED" "" "" ${ARGN})
   if(MX_SANITIZE MATCHES "undefined" AND NOT MX_FUZZ)
-    # A third of the compile time, for code that nobody ships.
+    # These checks take a third of the compile time, and this code is not shipped.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=undefined>)
   endif()
   if(MX_SANITIZE AND NOT ARG_OPTIMISED)
@@ -74,7 +74,8 @@ function(mx_compile_fast target)
   endif()
 endfunction()
 
-# Each suite of a GoogleTest executable becomes one test: to start a program with a sanitizer takes as long as most tests do.
+# Makes each suite of a GoogleTest executable one test, because starting a program with a sanitizer takes as
+# long as most tests.
 function(mx_discover_suites name label alone)
   set(file ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
   add_custom_command(TARGET ${name} POST_BUILD BYPRODUCTS ${file} VERBATIM
@@ -87,11 +88,11 @@ function(mx_discover_suites name label alone)
 endfunction()
 
 # mx_add_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds] [OPTIMISED] [SERIAL] [ALONE suite ...])
-# ALONE: suites whose tests need a process each, because they count what the process has made so far.
-# OPTIMISED: see mx_compile_fast. SERIAL: none of its tests starts a thread, nor does what they call: ThreadSanitizer has
-# nothing to find there, and the program is not built for it.
-# A GoogleTest executable in <build>/tests; each TEST (under sanitizers each suite) becomes one ctest entry. Its label begins
-# with the name of its folder, which is that of the layer, and ends with the labels given: ctest -L '^engine' -LE model.
+# ALONE: suites whose tests each need their own process, because they count everything that the process has created.
+# OPTIMISED: see mx_compile_fast. SERIAL: neither the tests nor the code they call starts a thread, so ThreadSanitizer
+# cannot find anything, and the program is not built for it.
+# Adds a GoogleTest executable in <build>/tests; each TEST (under sanitizers each suite) becomes one ctest entry. Its label
+# begins with the name of its folder, which is the layer's, and ends with the given labels: ctest -L '^engine' -LE model.
 function(mx_add_test name)
   cmake_parse_arguments(ARG "OPTIMISED;SERIAL" "TIMEOUT" "SOURCES;DEPS;LABELS;ALONE" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -113,20 +114,20 @@ function(mx_add_test name)
     return()
   endif()
   cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME folder)
-  # (One label of several words: lists do not survive what follows.)
+  # Several words are joined to one label, because the commands below do not preserve lists.
   list(JOIN ARG_LABELS "-" words)
   string(JOIN "-" label ${folder} ${words})
   if(MX_SANITIZE)
     mx_discover_suites(${name} ${label} "${ARG_ALONE}")
   else()
-    # A parameter has its name in the test already; its value as well would make names of several lines.
+    # The test name already contains the name of a parameter; its value would make names of several lines.
     gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS ${label})
   endif()
   set_property(GLOBAL APPEND PROPERTY MX_TEST_PROGRAMS ${name})
 endfunction()
 
 # mx_add_example(<name> SOURCES ... DEPS ...)
-# A program in <build>/examples.
+# Adds a program in <build>/examples.
 function(mx_add_example name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -135,8 +136,8 @@ function(mx_add_example name)
   mx_compile_fast(${name})
 endfunction()
 
-# The executables that a folder of the tree and its subfolders define, but for those that are told to stay here
-# (MX_STAYS_HERE), with whatever large library they measure.
+# Returns in `out` the executables that a folder of the tree and its subfolders define, except those with MX_STAYS_HERE,
+# which must stay on this machine together with a large library that they measure.
 function(mx_executables_in folder out)
   set(found "")
   get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
@@ -155,8 +156,8 @@ function(mx_executables_in folder out)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-# Writes <build>/programs.txt, one "tests <path>" or "benchmarks <path>" per line. scripts/gpu_bundle.sh
-# packs what it names, so that a new test or benchmark travels without another list to keep.
+# Writes <build>/programs.txt, one "tests <path>" or "benchmarks <path>" per line. scripts/gpu_bundle.sh packs these
+# programs, so a new test or benchmark needs no second list.
 function(mx_write_program_list)
   get_property(tests GLOBAL PROPERTY MX_TEST_PROGRAMS)
   set(benchmarks "")

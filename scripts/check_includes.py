@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Checks that sources include the standard headers whose names they use. Usage: check_includes.py [--fix] [ROOT]
 
-Standard headers include each other, and which ones differs between libraries and their versions: code that takes
-std::uint64_t from a neighbour of <cstdint> builds with one compiler and not with the next. The rules:
+Standard headers include each other, and the set differs between libraries and their versions. Code that gets
+std::uint64_t through another header than <cstdint> builds with one compiler and not with the next. The rules:
 
-  * a header includes the standard header of each name that it uses (the names below: not all that there are);
+  * a header includes the standard header of each name that it uses (only the names listed below);
   * any other source includes it, or includes a header of this tree that does, directly or through others.
 
-Prints one line per violation and exits 1 when there is any. --fix adds what headers miss, in alphabetical order.
+Prints one line per violation and exits 1 if there is any. --fix adds the missing includes, in alphabetical order.
 """
 
 import os
@@ -18,7 +18,8 @@ import check_layers
 
 HEADER = (".h", ".cuh")
 
-# What stands in a header that every library includes in another one because the standard says so.
+# Headers that every standard library includes in another one, because the standard requires their contents
+# there.
 BROUGHT_ALONG = {
     "cstddef": {"cstdlib", "cstdio", "cstring"},
     "cmath": {"complex"},
@@ -34,7 +35,7 @@ BROUGHT_ALONG = {
                 "variant", "vector"},
 }
 
-# Names of namespace std, by header.
+# Names of namespace std, by the header that declares them.
 NAMES = {
     "algorithm": "all_of any_of clamp copy copy_n count count_if equal fill fill_n find find_if for_each is_sorted"
     " lower_bound max max_element min min_element minmax none_of nth_element partial_sort remove_if reverse rotate sort"
@@ -116,7 +117,7 @@ NAMES = {
     "vector": "vector",
 }
 PATTERNS = {header: r"\bstd::(?:" + "|".join(names.split()) + r")\b" for header, names in NAMES.items()}
-# Names that are used without std:: as well.
+# Names that are also used without std::.
 PATTERNS["cstdint"] = (r"\bu?int(?:8|16|32|64|ptr|max|_(?:fast|least)(?:8|16|32|64))_t\b"
                        r"|\b(?:U?INT(?:8|16|32|64)_(?:MAX|MIN)|SIZE_MAX)\b")
 PATTERNS["cassert"] = r"\bassert\("
@@ -125,13 +126,14 @@ PATTERNS = {header: re.compile(pattern) for header, pattern in PATTERNS.items()}
 
 ANGLED = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
 QUOTED = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
-# A string may hold what looks like a comment, and a comment what looks like a string: what begins first counts.
+# A string may contain what looks like a comment, and a comment what looks like a string. The one that begins
+# first counts.
 NO_CODE = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/|^[ \t]*#[ \t]*include[^\n]*', re.DOTALL | re.MULTILINE)
 INSERT_BEFORE = re.compile(r"^(\s*#\s*)include ")
 
 
 def blank(match):
-    """As many lines as the match has, without its text."""
+    """Returns as many newlines as the match contains, without its text."""
     return "\n" * match.group().count("\n")
 
 
@@ -146,9 +148,9 @@ class Includes:
         self.reached = {}
 
     def through(self, path):
-        """The standard headers that a file of the tree includes, itself or through others of the tree."""
+        """Returns the standard headers that a file of the tree includes, directly or through other files of the tree."""
         if path not in self.reached:
-            self.reached[path] = found = set()  # (an include that leads back here adds nothing)
+            self.reached[path] = found = set()  # set before the recursion, so that a cycle of includes ends
             text = self.texts[path]
             found.update(ANGLED.findall(text))
             for name in QUOTED.findall(text):
@@ -161,7 +163,7 @@ class Includes:
         return self.reached[path]
 
     def missing(self, path):
-        """(header, line, name) for each standard header that the file uses and does not include."""
+        """Returns (header, line, name) for each standard header that the file uses but does not include."""
         text = self.texts[path]
         there = set(ANGLED.findall(text)) if path.endswith(HEADER) else self.through(path)
         code = NO_CODE.sub(blank, text)
@@ -173,7 +175,7 @@ class Includes:
                 yield header, code.count("\n", 0, use.start()) + 1, use.group().rstrip("(")
 
     def fix(self, path, header):
-        """Adds an include to the first block of standard headers, or makes one."""
+        """Adds an include to the first block of standard headers; creates the block if there is none."""
         lines = self.texts[path].split("\n")
         standard = [i for i, line in enumerate(lines) if re.match(r"\s*#\s*include <\w+>", line)]
         if standard:
@@ -190,7 +192,7 @@ class Includes:
                 new = ["", f"#include <{header}>"]
             elif path.endswith(HEADER):
                 new = [INSERT_BEFORE.match(lines[at]).group(1) + f"include <{header}>", ""]
-            else:  # a source includes first what it implements or tests
+            else:  # the first include of a source is the header that it implements or tests
                 at += 1
                 new = ["", f"#include <{header}>"]
         lines[at:at] = new

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Checks that the tree keeps its layers. Usage: check_layers.py [ROOT]
+"""Checks that the tree respects the order of its layers. Usage: check_layers.py [ROOT]
 
-Prints one line per violation, "path:line: what is wrong", and exits 1 when there is any. The rules:
+Prints one line per violation, "path:line: what is wrong", and exits 1 if there is any. The rules:
 
   * an include goes to the same layer or to one below, never up and never to a sibling; so does a DEPS entry of
     mx_add_library and of mx_add_test;
   * includes in quotes are written from the root of the tree and name a file that exists;
-  * only engine/device/registry.cc (and tests) see the concrete backends, engine/device/<backend>/;
+  * only engine/device/registry.cc (and tests) include the concrete backends, engine/device/<backend>/;
   * CUDA headers stay in engine/device/cuda/, in .cu files of operators/, tests/ and benchmarks/, and in
-    kvstore/nccl_*; no other file asks the preprocessor about CUDA;
-  * include/mx/ only includes;
+    kvstore/nccl_*; no other file tests CUDA macros;
+  * files in include/mx/ contain only includes;
   * no source file is longer than 600 lines.
 """
 
@@ -19,7 +19,7 @@ import sys
 
 MAX_LINES = 600
 
-# Rank of each layer: what stands on a line may include what stands on the lines before it.
+# Order of the layers: a layer may include the layers on earlier lines.
 ORDER = [
     ["engine/base"],
     ["engine/device"],
@@ -34,7 +34,7 @@ ORDER = [
 ]
 RANK = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}
 
-# What `mx::<name>` or `mx_add_library(<name> ...)` is, where the name is not the folder's.
+# The layer of library `mx::<name>` or `mx_add_library(<name> ...)`, if its name differs from the folder's.
 LIBRARY_LAYER = {
     "base": "engine/base",
     "device": "engine/device",
@@ -43,7 +43,7 @@ LIBRARY_LAYER = {
     "metric": "nn/metric",
 }
 
-# Folders of tests/ that see everything.
+# Folders of tests/ that may include every layer.
 FREE_TESTS = {"conformance", "support", "project"}
 
 SOURCE = (".h", ".cc", ".cu", ".cuh")
@@ -61,7 +61,7 @@ COMMAND = re.compile(r"mx_add_(library|test)\s*\(\s*(\w+)([^)]*)\)")
 
 
 def layer_of(path):
-    """The layer that a path of the tree belongs to, or None."""
+    """Returns the layer that a path of the tree belongs to, or None."""
     for layer in sorted(RANK, key=len, reverse=True):
         if path.startswith(layer + "/"):
             return layer
@@ -69,13 +69,13 @@ def layer_of(path):
 
 
 def backend_of(path):
-    """The concrete device backend that a path belongs to, or None."""
+    """Returns the concrete device backend that a path belongs to, or None."""
     parts = path.split("/")
     return parts[2] if parts[:2] == ["engine", "device"] and len(parts) > 3 else None
 
 
 def tested_layer(path):
-    """The layer whose tests a path of tests/ belongs to, or None for tests that see everything."""
+    """Returns the layer whose tests a path of tests/ belongs to, or None for tests that may include every layer."""
     parts = path.split("/")
     if len(parts) < 3 or parts[1] in FREE_TESTS:
         return None

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs a command of the README on a new machine: in a bare Debian (nothing but apt) with the committed files.
+# Runs a command of the README on a new machine: in a minimal Debian (only apt) with the committed files.
 # Usage: scripts/fresh_root.sh bookworm|trixie COMMAND [ARGUMENT...]
 #   for instance: scripts/fresh_root.sh trixie scripts/quickstart.sh
 #                 scripts/fresh_root.sh bookworm bash -c 'scripts/quickstart.sh && scripts/test.sh'
-# Ends with the exit status of the command. The system is removed afterwards, whatever happens.
-# MX_FRESH_MIRROR: where its packages come from; default: where this machine gets those of Debian, else mmdebstrap's own.
-# MX_FRESH_CCACHE: a folder of ccache, from which (and never to which) the compilers in there take results.
-# MX_FRESH_FOLDER: where the system is put, 4 GB; default: TMPDIR, else /var/tmp.
-# It needs root, and the right to mount: as root of a machine, or of a container with CAP_SYS_ADMIN.
+# Exits with the status of the command. The system is removed afterwards, whatever happens.
+# MX_FRESH_MIRROR: source of its packages; default: this machine's Debian mirror if it has one, else mmdebstrap's own.
+# MX_FRESH_CCACHE: a folder of ccache that the compilers in the system read from and never write to.
+# MX_FRESH_FOLDER: the folder for the system, 4 GB; default: TMPDIR, else /var/tmp.
+# Needs root and the right to mount: run it as root of a machine, or in a container with CAP_SYS_ADMIN.
 # shellcheck source=scripts/lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
@@ -43,21 +43,24 @@ fi
 for tool in mmdebstrap git; do
   if ! command -v "$tool" >/dev/null 2>&1; then die "$tool is missing; install the package $tool"; fi
 done
-# A namespace of mounts and processes: nothing stays mounted and nothing goes on when this ends, even when it is killed.
+# Separate mount and process namespaces: when the script ends, even if it is killed, nothing stays mounted and no process
+# continues.
 apart=(unshare --mount --pid --fork --kill-child --propagation private)
 if ! said=$("${apart[@]}" true 2>&1); then
   die "this process may not mount: $said. Run it as root of a machine, or give the container CAP_SYS_ADMIN" \
     "(docker run --cap-add SYS_ADMIN --security-opt apparmor=unconfined)"
 fi
 
-# This machine's source of Debian packages, without naming one: the first entry of Debian's main archive.
+# Prints this machine's source of Debian packages, so it needs no fixed name: the first entry of Debian's main
+# archive.
 host_mirror() {
   if ! command -v apt-get >/dev/null 2>&1; then return; fi
   apt-get indextargets --format '$(CODENAME)|$(SUITE)|$(ORIGIN)|$(COMPONENT)|$(REPO_URI)|$(RELEASE)' 'Created-By: Packages' 2>/dev/null |
     awk -F '|' '$4 == "main" && ($3 == "Debian" || $3 == "") && $6 ~ /^(bullseye|bookworm|trixie|forky|sid|(old|un)?stable|testing)$/ { print $5; exit }'
 }
 
-# How this machine reaches that source: proxies, and what is to be believed of its dates.
+# Prints the apt options with which this machine reaches that source: proxies, and how far its dates are
+# trusted.
 host_apt_options() {
   apt-config dump 2>/dev/null |
     grep -E '^Acquire::((https?|ftp)::Proxy(::[^ ]*)?|https::CaInfo|Check-Valid-Until|Check-Date|Retries) "..*";$' || true
@@ -83,18 +86,18 @@ options=()
 while IFS= read -r option; do
   if [ -n "$option" ]; then options+=("--aptopt=${option%;}"); fi
 done < <(host_apt_options)
-# (Without them a machine that gets its packages by TLS could not get any.)
+# Without them, a machine that gets its packages over TLS could not get any.
 case "$mirror" in https://*) options+=(--include=ca-certificates) ;; esac
 
 say "making a bare $suite"
-# An update archive beside the main one has a name that not every mirror serves, so the main one is all there is.
+# Update archives have names that not every mirror serves, so only the main archive is used.
 if ! mmdebstrap --quiet --mode=root --variant=apt "${options[@]}" "$suite" "$root" ${mirror:+"$mirror"} >"$folder/log" 2>&1; then
   cat "$folder/log" >&2
   die "mmdebstrap could not make $suite${mirror:+ from $mirror}. Without a network there are no packages; a release that" \
     "this machine's debian-archive-keyring does not know cannot be checked; MX_FRESH_MIRROR names another mirror"
 fi
 
-# The tree stands where it stands here: compilers that see the same command lines may share what they compiled.
+# The tree has the same path as outside. Compilers that see the same command lines can then share the cache.
 if [ -n "$(git -c safe.directory="$MX_ROOT" status --porcelain 2>/dev/null)" ]; then
   warn "changes that are not committed are left out"
 fi
@@ -107,7 +110,7 @@ if [ -n "${MX_FRESH_CCACHE-}" ]; then
   cache=(CCACHE_DIR=/root/.cache/ccache CCACHE_READONLY=1 CCACHE_TEMPDIR=/tmp)
 fi
 
-# What runs in the new namespaces, as root, with the paths as its arguments.
+# The script that runs in the new namespaces, as root, with the paths as its arguments.
 enter=$(
   cat <<'ENTER'
 set -eu

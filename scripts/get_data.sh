@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Fetches all of MNIST, 60,000 training and 10,000 test images (12 MB), and checks it: examples/data/mnist.sha256.
 # Usage: scripts/get_data.sh [FOLDER]    default: build/data/mnist; then train_mnist --data FOLDER
-# MX_DATA_URLS: where to look instead, one address after another, separated by spaces.
-# A file that is there and right is kept; one that is not right never gets its name.
+# MX_DATA_URLS: the addresses to try instead, one after another, separated by spaces.
+# A file that exists and is correct is kept; a file that is not correct never gets its final name.
 given=${1-}
-case "$given" in # (a path is the caller's, from where they are)
+case "$given" in # a relative path is relative to the caller's folder
   -h | --help)
     sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}"
     exit 0
@@ -44,7 +44,7 @@ sum_of() {
   printf '%s' "${line%% *}"
 }
 
-# get NAME SUM: from the first mirror that has the right file.
+# get NAME SUM: fetches the file from the first mirror that has it with the right checksum.
 get() {
   local name=$1 sum=$2 mirror found
   if [ -f "$folder/$name" ] && [ "$(sum_of "$folder/$name")" = "$sum" ]; then

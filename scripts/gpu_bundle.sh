@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packs programs with every shared library that a bare machine lacks into one folder that runs from anywhere,
-# on another distribution too, as long as its C library is not older than this one's.
+# Packs programs with every shared library that a minimal machine lacks into one folder that runs from anywhere,
+# also on another distribution if its C library is not older than this machine's.
 #
 #   scripts/gpu_bundle.sh [--preset NAME] [--no-build] [--out DIR]   the tests and benchmarks
 #   scripts/gpu_bundle.sh --program PATH... --out DIR                programs of your own
@@ -9,9 +9,9 @@
 #   --no-build      pack what is built already
 #   --out DIR       where to (default build/bundle); replaced when it is a bundle already
 #
-# In the folder: run.sh, lib/, tests/ and benchmarks/ or bin/, MANIFEST. The programs find lib/ by a path
-# relative to themselves. What stays out: the C library, which belongs to the system, and libcuda.so.1, which
-# belongs to the driver.
+# The folder contains run.sh, lib/, tests/ and benchmarks/ or bin/, and MANIFEST. The programs find lib/ by a path
+# relative to themselves. Not packed: the C library, which belongs to the system, and libcuda.so.1, which belongs
+# to the driver.
 caller=$PWD
 # shellcheck source=scripts/lib/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
@@ -47,7 +47,7 @@ if [ -e "$out" ] && [ ! -e "$out/MANIFEST" ]; then
   die "$out exists and is not a bundle; name a new folder"
 fi
 
-# "folder path" per program. Programs of the user are given; ours are listed by the build.
+# One "folder path" per program. The user's programs are arguments; ours are listed by the build.
 listing=()
 if [ ${#programs[@]} -gt 0 ]; then
   for program in "${programs[@]}"; do listing+=("bin $program"); done
@@ -69,7 +69,7 @@ is_of_system() {
   return 1
 }
 
-# The libraries that the loader finds for $1, transitively, as "soname path".
+# Prints the libraries that the loader finds for $1, transitively, as "soname path".
 closure() {
   local missing
   missing=$(ldd "$1" | awk '$3 == "not" { print $1 }' | grep -v '^libcuda\.so\.1$' || true)
@@ -77,7 +77,7 @@ closure() {
   ldd "$1" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }'
 }
 
-# What a library opens by name at run time, which the loader therefore does not list.
+# Prints the libraries that a library opens by name at run time, which the loader therefore does not list.
 opened_at_run_time() {
   local folder version
   folder=$(dirname "$2")
@@ -120,15 +120,15 @@ for entry in "${listing[@]}"; do
   cp -L -- "$path" "$target"
   chmod u+wx "$target"
   strip "$target"
-  # DT_RPATH, not DT_RUNPATH: it also holds for libraries that libraries need, and goes before
-  # LD_LIBRARY_PATH, so that a stray module of the host cannot get in between.
+  # DT_RPATH, not DT_RUNPATH: it also applies to the dependencies of libraries, and is searched before LD_LIBRARY_PATH, so
+  # a stray module of the host cannot take precedence.
   # shellcheck disable=SC2016  # $ORIGIN is for the loader
   patchelf --force-rpath --set-rpath '$ORIGIN/../lib' "$target"
 done
 
 shopt -s nullglob
 for library in "$out"/lib/*; do
-  # NVIDIA's find each other already, and may not be altered.
+  # NVIDIA's libraries find each other already, and may not be modified.
   case "$(basename "$library")" in
     libcudart.* | libcublas* | libcudnn* | libcufft* | libcurand* | libcusolver* | libcusparse* | libnv* | \
       libnccl*) continue ;;
@@ -138,7 +138,7 @@ for library in "$out"/lib/*; do
   patchelf --force-rpath --set-rpath '$ORIGIN' "$library"
 done
 
-# Every name must now be found without this machine's library folders in the search path.
+# Every library must now be found without this machine's library folders in the search path.
 for file in "$out"/{bin,tests,benchmarks,lib}/*; do
   while read -r soname; do
     if is_of_system "$soname" || [ -e "$out/lib/$soname" ]; then continue; fi

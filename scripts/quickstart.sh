@@ -6,7 +6,7 @@
 
 install_packages build
 
-# Tests and benchmarks are left out unless the build folder already has them: this is the short way.
+# Tests and benchmarks are left out unless the build folder already has them, to keep the first build short.
 options=()
 if [ ! -e build/release/CMakeCache.txt ]; then options=(-DMX_TESTS=OFF -DMX_BENCHMARKS=OFF); fi
 configure release "${options[@]}"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs what is in this bundle, from any folder, on a machine with nothing else installed.
+# Runs the programs of this bundle, from any folder, on a machine with nothing else installed.
 #
 #   run.sh tests|benchmarks|all [OUT]   logs, and benchmarks.jsonl, go to OUT (default ./bundle-results)
 #   run.sh NAME [arguments...]          one program of bin/, tests/ or benchmarks/
 #
-# Exit status 0 when every test program passed and every benchmark ended well. Tests that find no GPU skip
+# Exit status 0 if every test program passed and every benchmark succeeded. Tests that find no GPU skip
 # themselves; the table counts them.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -18,7 +18,7 @@ usage() {
 
 bad=0
 
-# How many lines of file $2 begin with the text $1.
+# Prints the number of lines of file $2 that begin with the text $1.
 count() { awk -v text="$1" 'index($0, text) == 1 { n++ } END { print n + 0 }' "$2"; }
 
 run_tests() {

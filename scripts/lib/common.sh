@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Shared by the scripts: where the tree is, how they talk, how they install what is missing.
+# Shared by the scripts: finds the root of the tree, prints messages, installs missing packages.
 # Source it; it changes to the root of the tree.
 set -euo pipefail
 
@@ -13,8 +13,8 @@ die() {
   exit 1
 }
 
-# As many compilers as processors, and one per 1.5 GB of memory that is free: large translation units on a
-# small machine would otherwise end in the out-of-memory killer.
+# Prints the number of compile jobs: one per processor, and at most one per 1.5 GB of free memory. Otherwise large
+# translation units on a small machine would end in the out-of-memory killer.
 build_jobs() {
   local cpus memory_kb by_memory
   cpus=$(nproc)
@@ -24,9 +24,9 @@ build_jobs() {
   echo $((cpus < by_memory ? cpus : by_memory))
 }
 
-# packages_for data|build|test|ci: packages, one per line: its name, how to see that it is there, what it is for.
-# The test is a command, several of which one is enough, or "@" for "ask dpkg". "test" has what "build" and "data"
-# have, "ci" what "test" has. The names are the same on Debian 12, Debian 13 and Ubuntu 24.04.
+# packages_for data|build|test|ci: prints packages, one per line: name, how to check that it is installed, purpose. The
+# check is a command, or several of which one is enough, or "@" for "ask dpkg". "test" includes "build" and "data", "ci"
+# includes "test". The names are the same on Debian 12, Debian 13 and Ubuntu 24.04.
 packages_for() {
   if [ "$1" != data ]; then
     cat <<'LIST'
@@ -75,7 +75,7 @@ is_there() {
   elif command -v dpkg-query >/dev/null 2>&1; then
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ]
   else
-    return 0 # not a Debian: the configure step finds out and says what it misses
+    return 0 # not a Debian: the configure step finds out what is missing and reports it
   fi
 }
 
@@ -89,7 +89,8 @@ as_root() {
   fi
 }
 
-# install_packages data|build|test|ci: installs what that needs and is missing; says nothing when nothing is.
+# install_packages data|build|test|ci: installs the missing packages for that purpose; prints nothing if none
+# is missing.
 install_packages() {
   local level=$1 package test why
   local missing=()

@@ -13,7 +13,7 @@
 namespace mx {
 namespace {
 
-/// Sets MX_NUM_THREADS (null: removes it) and puts back what was there.
+/// Sets MX_NUM_THREADS (null removes it) and restores the old value at the end.
 class NumThreads {
  public:
   explicit NumThreads(const char* value) {
@@ -42,7 +42,7 @@ TEST(UsableCpus, IsAtLeastOneAndWithinTheAffinityMask) {
 TEST(UsableCpus, FollowsTheAffinityOfTheCallingThread) {
   const NumThreads none(nullptr);
   int seen = 0;
-  std::thread pinned([&seen] {  // in a thread of its own: the mask dies with it
+  std::thread pinned([&seen] {  // in a separate thread, because the affinity mask ends with the thread
     cpu_set_t mask;
     CPU_ZERO(&mask);
     CPU_SET(sched_getcpu(), &mask);

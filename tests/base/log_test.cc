@@ -13,7 +13,7 @@ namespace {
 
 using Lines = std::vector<std::pair<LogLevel, std::string>>;
 
-/// Collects lines while alive. Calls of a sink are serialised by the log.
+/// Collects the logged lines during its lifetime. The log serialises the calls of a sink.
 class Capture {
  public:
   Capture()
@@ -88,7 +88,7 @@ TEST(Log, KeepsEveryLineOfManyThreads) {
   }
 }
 
-// The level is read once per process, so it is tested in a process of its own.
+// The level is read once per process, so this test runs in its own process.
 TEST(LogDeathTest, LevelComesFromTheEnvironment) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   ASSERT_EXIT(

@@ -1,4 +1,4 @@
-// SharedLoop: every piece once, whoever runs it.
+// SharedLoop: every piece runs exactly once, on any thread.
 #include "engine/base/shared_loop.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ void call(const void* body, int64_t begin, int64_t end) { (*static_cast<const Bo
 
 bool never() { return false; }
 
-/// Threads that look at offers all the time.
+/// Threads that poll for offered loops all the time.
 class Helpers {
  public:
   explicit Helpers(int count) {
@@ -48,7 +48,7 @@ class Helpers {
   std::vector<std::thread> threads_;
 };
 
-/// Runs a loop of n elements and counts how often each is run; the pieces are as they must be.
+/// Runs a loop of n elements; checks the bounds of the pieces and that each element is run once.
 void expect_each_once(int64_t n, int64_t grain, int threads) {
   std::vector<std::atomic<int>> times(static_cast<size_t>(n));
   const Body body = [&](int64_t begin, int64_t end) {
@@ -74,7 +74,7 @@ TEST(SharedLoop, RunsEveryPieceOnce) {
 TEST(SharedLoop, SeveralAtOnce) {
   const Helpers others(2);
   std::vector<std::thread> owners;
-  for (int t = 0; t < 20; ++t)  // more than there are places
+  for (int t = 0; t < 20; ++t)  // more owners than slots
     owners.emplace_back([t] {
       for (int i = 0; i < 50; ++i) expect_each_once(10 + t * 7 + i, 1 + i % 4, 2 + t % 3);
     });
@@ -82,7 +82,7 @@ TEST(SharedLoop, SeveralAtOnce) {
   EXPECT_FALSE(SharedLoop::offered());
 }
 
-// Two pieces that end only together need two threads.
+// Two pieces that wait for each other, so the loop needs two threads.
 TEST(SharedLoop, AThreadThatLooksTakesPart) {
   const Helpers other(1);
   for (int i = 0; i < 50; ++i) {
@@ -163,7 +163,7 @@ TEST(SharedLoop, TheFirstExceptionIsRethrownAndTheRestIsLeft) {
     } catch (const std::runtime_error& e) {
       EXPECT_EQ("at " + std::to_string(i), e.what());
     }
-    EXPECT_EQ(1, inside);  // nobody is in a piece any more but for the one that threw
+    EXPECT_EQ(1, inside);  // no thread is in a piece any more, except the one that threw
   }
 }
 
@@ -184,7 +184,7 @@ TEST(SharedLoop, OfOneInsideAnother) {
   }
 }
 
-// A thread that waits for something else helps only where that takes no long time.
+// A thread that waits for something else helps only with loops of short pieces.
 TEST(SharedLoop, WhoIsInAHurryHelpsOnlyWherePiecesAreShort) {
   const auto run_pieces_of = [](double us, int64_t grain) {
     const Body body = [us](int64_t, int64_t) { test::spin_for(us); };
@@ -199,9 +199,10 @@ TEST(SharedLoop, WhoIsInAHurryHelpsOnlyWherePiecesAreShort) {
     EXPECT_EQ(seen, helped);
     return helped;
   };
-  run_pieces_of(500, 12345);  // what is known before may be of another kind that falls together with this one
+  // Replaces an earlier measurement, which may be of another loop with the same hash.
+  run_pieces_of(500, 12345);
   EXPECT_FALSE(run_pieces_of(500, 12345));
-  // (On a busy machine a short piece may take long.)
+  // On a busy machine a short piece may take long, so try several times.
   bool helped = false;
   for (int i = 0; i < 1000 && !helped; ++i) helped = run_pieces_of(0, 54321);
   EXPECT_TRUE(helped);

@@ -40,7 +40,8 @@ TEST(ThreadKept, TagsTellApart) {
   }).join();
 }
 
-// Made before the first use, it goes after what a thread_local object would keep.
+// This object is constructed before the first use, so it is destroyed after any thread_local object that
+// keeps memory.
 TEST(ThreadKept, ServesTheDestructorsOfTheThreadAndGoesAfterThem) {
   struct Tag;
   struct Late {

@@ -1,4 +1,4 @@
-// How many threads can be started, where there is no lack of them.
+// The number of threads that can be started, on a machine that does not limit it.
 #include "engine/base/threads.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Copies: every direction, size and offset, bit for bit.
+// Copies in every direction, of every size and at every offset, are bit-exact.
 #include <algorithm>
 #include <numeric>
 #include <random>
@@ -21,7 +21,7 @@ std::vector<unsigned char> noise(size_t bytes, unsigned seed) {
 
 }  // namespace
 
-// Through the device, its peer and back; what lies around the copied range must not change.
+// Copies a range to the device, to its peer and back. The bytes around the copied range must not change.
 TEST_P(DeviceSuite, CopiesAreExactInEveryDirection) {
   Device& there = get_device(peer());
   auto s = stream();
@@ -64,7 +64,8 @@ TEST_P(DeviceSuite, CopiesRunInTheOrderOfTheirStream) {
 TEST_P(DeviceSuite, CopiesInAndOutDoNotHoldEachOther) {
   constexpr size_t kBytes = 1 << 16;
   auto in = stream(StreamKind::copy_in), out = stream(StreamKind::copy_out);
-  // Memory of cpu(0), because copies of other host memory may block the caller of some backends.
+  // Host memory is allocated from cpu(0), because some backends block the caller when they copy other host
+  // memory.
   Block<unsigned char> host_in(get_device(cpu()), kBytes), host_out(get_device(cpu()), kBytes);
   Block<unsigned char> a(device(), kBytes), b(device(), kBytes);
   auto in_done = event(), out_done = event();

@@ -1,5 +1,5 @@
-// Graphs: what is captured is what each launch does, in the order of the edges, and nobody else gets its
-// memory. Skipped where the backend has none.
+// Graphs: each launch repeats the captured work, in the order of the edges, and no other allocation gets the
+// memory of the graph. Skipped if the backend has no graphs.
 #include <algorithm>
 #include <numeric>
 #include <random>
@@ -22,9 +22,9 @@ Task failing(const char* text) {
 
 }  // namespace
 
-// Random graphs over a few blocks. Each node checks that its blocks hold the number of nodes that touched
-// them before, so a node that comes too early or too late is seen; the first nodes start from 0, so that each
-// launch finds and does the same.
+// Random graphs over a few blocks. Each node checks that its blocks hold the number of nodes that have
+// touched them before, so a node that runs too early or too late is detected. The first nodes reset the
+// blocks to 0, so every launch starts from the same state.
 TEST_P(DeviceSuite, GraphNodesRunAfterThoseThatTheyFollow) {
   constexpr size_t kBlocks = 6, kSize = 300;
   for (const unsigned seed : {1u, 2u, 3u, 4u}) {
@@ -84,7 +84,7 @@ TEST_P(DeviceSuite, AGraphIsLaunchedManyTimesOnAnyStreamOfItsDevice) {
   for (uint32_t i = 0; i < 40; ++i) {
     Stream& next = i % 3 == 0 ? *b : *a;
     next.wait(*e);
-    ops().check(next, x.get(), 100, 2 * i, wrong.get());  // a launch has its place among other work
+    ops().check(next, x.get(), 100, 2 * i, wrong.get());  // a launch is ordered with other work on its stream
     graph->launch(next);
     ops().add(next, x.get(), 100, 1);
     next.record(*e);
@@ -130,13 +130,14 @@ TEST_P(DeviceSuite, GraphsCopyInBothDirections) {
   const NodeId second = builder->add(
       Nodes{first}, [&](Stream& s) { device().copy_async(y.get(), here, x.get(), here, kN * 4, s); });
   builder->add(Nodes{second}, [&](Stream& s) {
-    get_device(cpu()).copy_async(out.get(), cpu(), y.get(), here, kN * 4, s);  // of whichever device
+    // A copy can be captured through either device.
+    get_device(cpu()).copy_async(out.get(), cpu(), y.get(), here, kN * 4, s);
     device().copy_async(out.get(), cpu(), y.get(), here, 0, s);
   });
   auto graph = builder->finish();
   auto s = stream();
   for (uint32_t launch = 0; launch < 3; ++launch) {
-    std::iota(in.get(), in.get() + kN, launch);  // what is there at the launch is what is copied
+    std::iota(in.get(), in.get() + kN, launch);  // a launch copies the contents at the time of the launch
     graph->launch(*s);
     s->synchronize();
     for (uint32_t i = 0; i < kN; ++i) ASSERT_EQ(out.get()[i], launch + i + 1000);
@@ -166,7 +167,8 @@ TEST_P(DeviceSuite, EmptyGraphsAndNodesDoNothing) {
   EXPECT_EQ(read(x.get()), 2u);
 }
 
-// Memory of a graph: its nodes pass values on in it, and nobody else is given it, freed or not.
+// The nodes of a graph pass values to each other in memory of the graph. No other allocation gets that
+// memory, whether it is freed or not.
 TEST_P(DeviceSuite, MemoryOfAGraphIsItsOwn) {
   constexpr size_t kN = 3000;
   const size_t before = device().memory_stats().in_use_bytes;
@@ -238,7 +240,7 @@ TEST_P(DeviceSuite, AGraphMayDieWhileItsLaunchesArePending) {
   b->synchronize();
   auto gate = ops().hold(*a);
   graph->launch(*a);
-  graph.reset();  // does not wait
+  graph.reset();  // destroying a graph does not wait for its launches
   EXPECT_EQ(device().memory_stats().in_use_bytes, before + kN * 4);
   std::vector<uint32_t*> others;
   for (int i = 0; i < 10; ++i) {
@@ -290,7 +292,7 @@ TEST_P(DeviceSuite, WhatAGraphCannotHoldIsRefused) {
   const auto refused = [&](const std::function<void(Stream&)>& call) {
     auto builder = device().new_graph_builder();
     EXPECT_THROW(builder->add({}, call), InvalidState);
-    EXPECT_THROW(builder->add({}, [](Stream&) {}), InvalidState);  // used up
+    EXPECT_THROW(builder->add({}, [](Stream&) {}), InvalidState);  // finish() may be called once
     EXPECT_THROW(builder->finish(), InvalidState);
   };
   auto e = event();
@@ -308,7 +310,7 @@ TEST_P(DeviceSuite, WhatAGraphCannotHoldIsRefused) {
   if (builder == nullptr) GTEST_SKIP() << "no graphs";
   EXPECT_THROW(builder->add(Nodes{0}, [](Stream&) {}), InvalidArgument);
   EXPECT_THROW(builder->add({}, nullptr), InvalidArgument);
-  EXPECT_EQ(builder->add({}, [](Stream&) {}), 0u);  // these are no failures of the builder
+  EXPECT_EQ(builder->add({}, [](Stream&) {}), 0u);  // the builder itself has not failed
   builder->finish();
   EXPECT_THROW(builder->finish(), InvalidState);
 }
@@ -370,7 +372,7 @@ TEST_P(DeviceSuite, ATaskThatFailsFailsTheCaptureOrEachLaunch) {
   }
 }
 
-// Threads capture at the same time, and others use the device meanwhile.
+// Several threads capture at the same time while others use the device.
 TEST_P(DeviceSuite, ThreadsCaptureAtTheSameTime) {
   auto probe = device().new_graph_builder();
   if (probe == nullptr) GTEST_SKIP() << "no graphs";

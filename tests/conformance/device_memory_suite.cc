@@ -1,4 +1,5 @@
-// Memory: nobody sees another block's data, reuse is neither early nor wasteful, the numbers add up.
+// Memory: no user sees the data of another block, a block is reused neither too early nor needlessly late,
+// and the statistics add up.
 #include <algorithm>
 #include <latch>
 #include <random>
@@ -35,8 +36,9 @@ TEST_P(DeviceSuite, MemoryIsAligned) {
   }
 }
 
-// Every block is filled with its own number and looked at before it is freed: on its own stream, or on
-// another one that is ordered after it. A block handed out early shows another's number.
+// Every block is filled with its own number, and the number is checked before the block is freed: on the
+// block's own stream, or on another stream that is ordered after it. A block that was reused too early shows
+// another block's number.
 TEST_P(DeviceSuite, NobodySeesAnotherBlocksData) {
   struct Live {
     uint32_t* data;
@@ -138,7 +140,7 @@ TEST_P(DeviceSuite, AReusedBlockRemembersTheUseBefore) {
   void* p = device().allocate(kBytes, s.get());
   device().free(p, s.get());
   void* again = device().allocate(kBytes, s.get());
-  device().free(again);  // unused, but the first use has not ended
+  device().free(again);  // never used, but the first use of the same memory has not ended
   void* q = device().allocate(kBytes);
   EXPECT_FALSE(overlap(p, kBytes, q, kBytes));
   again = device().allocate(kBytes, s.get());
@@ -185,7 +187,7 @@ TEST_P(DeviceSuite, FreeNeighboursCoalesce) {
   device().trim_memory();
   const uint64_t segments = device().memory_stats().backend_allocations;
   std::vector<void*> blocks;
-  // Until a second segment is begun, so that the first holds nothing but these.
+  // Allocates until the pool starts a second segment, so the first segment holds only these blocks.
   while (device().memory_stats().backend_allocations < segments + 2)
     blocks.push_back(device().allocate(1024));
   const size_t count = blocks.size();
@@ -244,11 +246,11 @@ TEST_P(DeviceSuite, WhatIsCachedAboveTheWatermarkGoesBackAfterTheWorkThatUsesIt)
     ops().fill(*s, p, kBytes / 4, round);
     ops().check(*s, p, kBytes / 4, round, wrong.get());
     device().free(p, s.get());
-    device().free(device().allocate(1));  // an occasion to give it back too early
+    device().free(device().allocate(1));  // gives the pool a chance to release the block too early
     EXPECT_GE(device().memory_stats().reserved_bytes, kBytes);
     gate->open();
     s->synchronize();
-    // The end of the work reaches the pool on a thread of the backend, or with the next allocation.
+    // The pool learns that the work has ended on a thread of the backend, or at the next allocation.
     while (device().memory_stats().cached_bytes > kWatermark) device().free(device().allocate(1));
   }
   EXPECT_EQ(read(wrong.get()), 0u);

@@ -18,7 +18,7 @@ Task failing_task(const char* text) {
   return [text](KernelContext&) { throw std::runtime_error(text); };
 }
 
-// The status that a notify() callback gets.
+// Returns the status passed to a notify() callback.
 std::exception_ptr notified(Stream& stream) {
   std::promise<std::exception_ptr> promise;
   auto future = promise.get_future();
@@ -80,7 +80,7 @@ TEST_P(DeviceSuite, AWaitKeepsTheGenerationItWasGiven) {
   a->record(*e);
   b->wait(*e);
   auto second = ops().hold(*a);
-  a->record(*e);  // a wait on a flag would now hold b behind the second gate
+  a->record(*e);  // if events were flags, b would now wait for the second gate too
   first->open();
   b->synchronize();
   EXPECT_EQ(e->query(), EventStatus::pending);
@@ -96,7 +96,7 @@ TEST_P(DeviceSuite, AWaitIsNotPassedByALaterRecordThatIsReached) {
   a->record(*e);
   b->wait(*e);
   b->record(*after);
-  c->record(*e);  // complete at once; b still waits for a
+  c->record(*e);  // this record completes at once; b still waits for a
   c->synchronize();
   EXPECT_EQ(e->query(), EventStatus::complete);
   EXPECT_EQ(after->query(), EventStatus::pending);
@@ -158,7 +158,7 @@ TEST_P(DeviceSuite, TwoStreamsRunAtTheSameTime) {
   if (!tasks_overlap()) GTEST_SKIP() << "tasks run on the calling thread";
   auto meet = std::make_shared<std::barrier<>>(2);
   auto a = stream(), b = stream();
-  for (int i = 0; i < 20; ++i) {  // hangs unless both run
+  for (int i = 0; i < 20; ++i) {  // hangs unless both streams run at the same time
     a->submit([meet](KernelContext&) { meet->arrive_and_wait(); });
     b->submit([meet](KernelContext&) { meet->arrive_and_wait(); });
   }

@@ -1,12 +1,13 @@
-// The conformance suite of devices: what the engine relies on, as properties that every backend must hold.
+// The conformance suite of devices: properties that every backend must have because the engine relies on
+// them.
 //
 // A backend joins with one line in a test program that compiles device_*_suite.cc into itself:
 //
 //   MX_DEVICE_CONFORMANCE(virt, mx::virt(0), mx::virt(1));
 //
-// where the second device is the peer of copies (the same one again if there is only one). Where the device
-// does not exist the tests are skipped. Tasks touch device memory through DeviceOps only; a backend whose
-// tasks cannot do it from host code passes its own as a third argument.
+// The second device is the peer of copies (the first device again if there is only one). The tests are
+// skipped if the device does not exist. Tasks touch device memory only through DeviceOps. A backend whose
+// tasks cannot access device memory from host code passes its own DeviceOps as a third argument.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@
 
 namespace mx::conformance {
 
-/// Holds a stream back until open() or its own end.
+/// Blocks a stream until open() is called or the gate is destroyed.
 class Gate {
  public:
   virtual ~Gate() = default;
@@ -34,16 +35,16 @@ class DeviceOps {
  public:
   virtual ~DeviceOps() = default;
 
-  /// Called before each test, to set up what the backend line wants (delays, say).
+  /// Called before each test; sets up what the backend needs (for instance, delays).
   virtual void prepare(Device& device) { (void)device; }
-  /// A submitted task runs on a thread that is not the submitter's.
+  /// Returns true if a submitted task runs on another thread than the submitter's.
   virtual bool tasks_run_on_own_threads() const { return true; }
 
   virtual void fill(Stream& stream, uint32_t* p, size_t n, uint32_t value);
   virtual void add(Stream& stream, uint32_t* p, size_t n, uint32_t delta);
-  /// Adds the number of p[i] != expected to *mismatches, which is device memory too.
+  /// Adds the number of elements p[i] != expected to *mismatches, which is in device memory as well.
   virtual void check(Stream& stream, const uint32_t* p, size_t n, uint32_t expected, uint32_t* mismatches);
-  /// Work submitted to the stream after this starts only once the gate opens.
+  /// Blocks the stream: work submitted to it after this call starts only when the gate opens.
   virtual std::unique_ptr<Gate> hold(Stream& stream);
 };
 
@@ -61,7 +62,7 @@ inline DeviceParam device_param(Context first, Context second, DeviceOps& ops = 
   return {first, second, &ops};
 }
 
-/// A block of device memory, freed without a stream: only when nothing uses it.
+/// A block of device memory. It is freed without a stream, so nothing may use it any more at that time.
 template <class T>
 class Block {
  public:
@@ -85,23 +86,23 @@ class DeviceSuite : public ::testing::TestWithParam<DeviceParam> {
   void SetUp() override;
 
   Device& device() { return get_device(GetParam().first); }
-  /// The other device, or the same again where there is one only.
+  /// Returns the other device, or the same device if there is only one.
   Context peer() const;
   DeviceOps& ops() { return *GetParam().ops; }
 
   std::unique_ptr<Stream> stream(StreamKind kind = StreamKind::compute) { return device().new_stream(kind); }
   std::unique_ptr<Event> event() { return device().new_event(); }
 
-  /// Copies of host data to a device and back, each finished on return.
+  /// Copy host data to a device or back. Each copy has finished on return.
   void upload(Device& to, void* target, const void* source, size_t bytes);
   void download(Device& from, void* target, const void* source, size_t bytes);
   uint32_t read(const uint32_t* p);
 
-  /// Skips the test where submitted tasks run on the calling thread.
+  /// Returns false, and skips the test, if submitted tasks run on the calling thread.
   bool tasks_overlap() { return ops().tasks_run_on_own_threads(); }
 };
 
-/// The text of the exception, empty for null.
+/// Returns the message of the exception; empty for null.
 std::string text_of(std::exception_ptr error);
 
 }  // namespace mx::conformance

@@ -1,4 +1,4 @@
-// Resampling under affine maps, held against bilinear interpolation in double; and random maps.
+// Resampling under affine maps, compared with bilinear interpolation in double; and random maps.
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
@@ -22,7 +22,7 @@ namespace {
 using test::contains;
 using test::error_of;
 using Kind = AffineStep::Kind;
-using Matrix = std::vector<double>;  // six numbers
+using Matrix = std::vector<double>;  // the six numbers of an affine map
 
 std::vector<float> random_pixels(int64_t n, uint32_t seed) {
   std::mt19937 random(seed);
@@ -31,7 +31,7 @@ std::vector<float> random_pixels(int64_t n, uint32_t seed) {
   return pixels;
 }
 
-/// What the image has at (x, y), in double.
+/// Returns the value of the image at (x, y), in double.
 double interpolate(const float* image, int64_t height, int64_t width, double x, double y, double fill) {
   const auto pixel = [&](double px, double py) {
     const bool inside =
@@ -107,7 +107,7 @@ void check_whole_pixels() {
     }
 }
 
-/// Runs f with each of the processor's instruction sets.
+/// Runs f with each instruction set that the processor supports.
 template <class F>
 void with_every_instruction_set(const F& f) {
   const int64_t supported = hwy::SupportedTargets();
@@ -206,7 +206,7 @@ TEST(RandomAffine, ShiftsAreUniformWithinTheirLimits) {
   }
   EXPECT_LT(low, -2.98);
   EXPECT_GT(high, 2.98);
-  EXPECT_NEAR(0, sum / (2 * kCount), 0.1);  // five deviations
+  EXPECT_NEAR(0, sum / (2 * kCount), 0.1);  // five standard deviations
   EXPECT_NEAR(0, product / kCount, 0.24);   // both directions are independent
 }
 
@@ -238,7 +238,7 @@ TEST(RandomAffine, RotatesScalesAndFlipsAboutTheCentre) {
   EXPECT_TRUE(flips > 180 && flips < 320) << flips;
 }
 
-// The way that directions are meant: a bright pixel right of the centre goes up, to the right, outwards.
+// Checks the signs of directions: a bright pixel right of the centre must move up, to the right, or outwards.
 TEST(RandomAffine, DirectionsAreThoseOfThePicture) {
   const int64_t side = 21;
   const auto where = [&](const AffineStep& step) {
@@ -256,7 +256,7 @@ TEST(RandomAffine, DirectionsAreThoseOfThePicture) {
   EXPECT_EQ((std::pair<int64_t, int64_t>(5, 10)), where({Kind::flip, 0, 1}));
 }
 
-// For a place of the result: first back through the last step.
+// To find the source of a place in the result, invert the last step first.
 TEST(RandomAffine, StepsAreAppliedInTheirOrder) {
   const std::vector<AffineStep> steps = {
       {Kind::rotate, -40, 40}, {Kind::shift, -5, 5}, {Kind::scale, 0.5, 2}, {Kind::flip, 0, 0.5}};

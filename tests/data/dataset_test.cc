@@ -1,4 +1,4 @@
-// Data sets: what they hold and how a batch of theirs is gathered.
+// Data sets: their contents, and how a batch is gathered from them.
 #include <gtest/gtest.h>
 
 #include <algorithm>

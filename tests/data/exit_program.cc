@@ -1,4 +1,4 @@
-// A program whose loader, iterator and batches outlive main, with copies to a device under way.
+// A program whose loader, iterator and batches outlive main, with copies to a device in flight.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -10,7 +10,7 @@ namespace {
 
 using namespace mx;
 
-// Made before the engine, destroyed after it has drained.
+// Constructed before the engine, so destroyed after the engine has drained.
 struct Outlives {
   std::unique_ptr<data::Loader> on_cpu, on_device;
   data::Loader::Iterator iterator, device_iterator;

@@ -1,4 +1,4 @@
-// IDX files made by hand.
+// IDX files built by hand.
 #pragma once
 
 #include <zlib.h>
@@ -12,7 +12,7 @@
 
 namespace mx::test {
 
-/// A header: the type's code, and the sizes.
+/// Returns a header: the code of the type, and the sizes.
 inline std::string idx_header(int type, const std::vector<uint32_t>& sizes) {
   std::string text{'\0', '\0', static_cast<char>(type), static_cast<char>(sizes.size())};
   for (uint32_t size : sizes)
@@ -20,7 +20,7 @@ inline std::string idx_header(int type, const std::vector<uint32_t>& sizes) {
   return text;
 }
 
-/// As `gzip` writes it.
+/// Returns the content compressed as `gzip` does.
 inline std::string gzipped(const std::string& content) {
   z_stream z{};
   deflateInit2(&z, 9, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY);

@@ -1,4 +1,4 @@
-// IDX files: what is read, and what is refused and why.
+// IDX files: the valid ones that are read, and the invalid ones that are refused, with the reason.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -26,14 +26,14 @@ std::string text(std::initializer_list<int> bytes) {
   return made;
 }
 
-// Both as it is and compressed.
+// Checks the file both uncompressed and compressed.
 template <class Check>
 void both_ways(const std::string& file, const Check& check) {
   check(decode_idx(as_bytes(file), "plain"));
   check(decode_idx(as_bytes(gzipped(file)), "packed"));
 }
 
-// The same refusal both ways; returns the message.
+// Expects the same error for the uncompressed and the compressed file; returns the message.
 std::string refused(const std::string& file) {
   const std::string packed = error_of<FormatError>([&] { decode_idx(as_bytes(gzipped(file)), "a/b.gz"); });
   EXPECT_TRUE(contains(packed, "[idx] 'a/b.gz'")) << packed;
@@ -119,9 +119,10 @@ TEST(Idx, RefusesSizesThatNoMemoryHolds) {
   const uint32_t most = 0xffffffff;
   EXPECT_TRUE(contains(refused(idx_header(14, {most, most})), "fewer than 2^63 bytes"));
   EXPECT_TRUE(contains(refused(idx_header(8, {most, most, most, most})), "fewer than 2^63 bytes"));
-  // Beside a zero the others count too.
+  // The other sizes count even if one size is zero.
   EXPECT_TRUE(contains(refused(idx_header(8, {0, most, most, most})), "fewer than 2^63 bytes"));
-  // These fit into numbers, and nothing of that size is allocated before the bytes are seen to be missing.
+  // The product of these sizes fits into an integer. The missing bytes must be detected before anything of
+  // that size is allocated.
   refused(idx_header(8, {most, most / 2}) + "x");
   refused(idx_header(8, {most}) + "x");
 }
@@ -146,7 +147,7 @@ TEST(Idx, DamageOfACompressedFileIsFound) {
   }
   error_of<FormatError>([&] { decode_idx(as_bytes(file + "behind"), "a"); });
   error_of<FormatError>([&] { decode_idx(as_bytes(file + std::string(1, '\0')), "a"); });
-  file[file.size() - 6] ^= 1;  // of the checksum
+  file[file.size() - 6] ^= 1;  // flips a bit of the checksum
   EXPECT_TRUE(contains(error_of<FormatError>([&] { decode_idx(as_bytes(file), "a"); }), "damage"));
 }
 

@@ -1,4 +1,4 @@
-// Batches on devices: the same bits, and memory that lives as long as it is used.
+// Batches on devices: the same bits as on the CPU, and memory that lives as long as it is used.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace {
 using test::contains;
 using test::error_of;
 
-constexpr int64_t kWidth = 500;  // beyond what lies inside a storage, and what runs at once
+constexpr int64_t kWidth = 500;  // too wide to be stored inside a storage or to run immediately
 
 ArrayDataset rows(int64_t n) {
   return ArrayDataset({(arange(n * kWidth).to(f32) * 0.001f).reshape({n, kWidth}), arange(n)});
@@ -36,7 +36,7 @@ LoaderOptions on(Context context, int64_t prefetch = 2) {
           .transform = add_noise(0.1)};
 }
 
-// Runs with slow devices too, so that operations pile up.
+// Also runs with slow devices, so that operations pile up.
 class LoaderDevice : public ::testing::TestWithParam<test::EngineCase> {
  protected:
   ~LoaderDevice() override {
@@ -86,7 +86,7 @@ TEST_P(LoaderDevice, LoopsMayBeLeftWithWorkUnderWay) {
   }
 }
 
-// The engine ends with batches, iterators and loaders still there and copies still under way.
+// The engine is destroyed while batches, iterators and loaders still exist and copies are in flight.
 TEST_P(LoaderDevice, AnEngineMayEndRightBehindALoop) {
   for (int round = 0; round < 5; ++round) {
     virtual_device(0).set_delay(static_cast<uint64_t>(round), 0, 300);
@@ -131,7 +131,7 @@ TEST_P(LoaderDevice, ACopyThatFailsFailsItsBatchAndNoOther) {
   EXPECT_EQ(4, number);
 }
 
-// Device memory is free again when everything has gone.
+// Device memory is free again after every object is destroyed.
 TEST(LoaderMemory, OfTheDeviceGoesBack) {
   const auto in_use = [] { return virtual_device(0).memory_stats().in_use_bytes; };
   const size_t before = in_use();
@@ -146,7 +146,7 @@ TEST(LoaderMemory, OfTheDeviceGoesBack) {
   EXPECT_EQ(before, in_use());
 }
 
-// A few batches at a time, though the program runs ahead of the device.
+// Only a few batches are in device memory at a time, even if the program runs ahead of the device.
 TEST(LoaderMemory, OfTheDeviceIsThatOfTheBatchesThatAreLoadedAhead) {
   Engine engine(test::threaded_case(2).options);
   EngineScope scope(engine);
@@ -163,7 +163,8 @@ TEST(LoaderMemory, OfTheDeviceIsThatOfTheBatchesThatAreLoadedAhead) {
   wait_all();
   virtual_device(2).set_delay(0, 0, 0);
   const size_t batch = 4 * kWidth * sizeof(float);
-  // Two batches that are loaded or computed with, and some whose memory is about to go; of a hundred.
+  // At most two batches that are loaded or used, and some whose memory is about to be released, of a hundred
+  // batches in all.
   EXPECT_LE(virtual_device(2).memory_stats().peak_in_use_bytes, before + 10 * batch);
 }
 

@@ -1,4 +1,4 @@
-// Loading goes on while the program computes, and not further ahead than it is told to.
+// Loading continues while the program computes, but not further ahead than `prefetch` allows.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace {
 
 using test::Hold;
 
-/// Counts which samples have been read.
+/// Records which samples have been read.
 struct Reads {
   std::vector<std::atomic<int>> counts;
   explicit Reads(int64_t n) : counts(static_cast<size_t>(n)) {}
@@ -32,7 +32,7 @@ FunctionDataset counted(const std::shared_ptr<Reads>& reads) {
                          });
 }
 
-/// Operations that read arrays, and end when they are let go.
+/// Operations that read arrays and end when they are released.
 class Holds {
  public:
   void on(const NDArray& array) {
@@ -54,7 +54,7 @@ class LoaderOverlap : public ::testing::TestWithParam<test::EngineCase> {
   Engine engine_{GetParam().options};
   EngineScope scope_{engine_};
 };
-// (In mode naive a push returns when its operation has ended.)
+// Not in mode naive, where a push returns only when its operation has ended.
 INSTANTIATE_TEST_SUITE_P(Modes, LoaderOverlap, ::testing::ValuesIn(test::worker_cases()), test::CaseName());
 
 TEST_P(LoaderOverlap, TheNextBatchesAreLoadedWhileOneIsComputedWith) {
@@ -65,10 +65,10 @@ TEST_P(LoaderOverlap, TheNextBatchesAreLoadedWhileOneIsComputedWith) {
     auto it = loader.begin();
     holds.on(it->images());
     for (int64_t k = 1; k <= prefetch; ++k) {
-      ++it;  // these are there although the first is still in use
+      ++it;  // these batches are available although the first one is still in use
       EXPECT_EQ(static_cast<float>(k), it->images().to_vector<float>()[0]);
     }
-    ++it;  // this one has to wait until the first has been computed with
+    ++it;  // this batch is loaded only after the computation on the first one has ended
     const NDArray later = it->images() + 1;
     EXPECT_EQ(0, reads->counts[static_cast<size_t>(prefetch) + 1].load());
     holds.release();
@@ -77,8 +77,8 @@ TEST_P(LoaderOverlap, TheNextBatchesAreLoadedWhileOneIsComputedWith) {
   }
 }
 
-// The same when the program never looks at a value: the whole epoch is pushed, and still only so many
-// batches are loaded.
+// The same if the program never reads a value: the whole epoch is pushed, but only the allowed number of
+// batches is loaded.
 TEST_P(LoaderOverlap, LoadingDoesNotRunAheadOfTheProgram) {
   for (int64_t prefetch : {0, 2}) {
     const auto reads = std::make_shared<Reads>(40);

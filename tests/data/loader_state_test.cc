@@ -1,4 +1,4 @@
-// Where a loader is can be saved, and restored in another one.
+// The position of a loader can be saved and restored in another loader.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -21,7 +21,7 @@ Loader make(int64_t prefetch = 2, int64_t seed = 5) {
       {.batch_size = 4, .shuffle = true, .seed = seed, .prefetch = prefetch, .transform = add_noise(1)});
 }
 
-/// A training whose state depends on every bit and on the order.
+/// A training run whose state depends on every bit and on the order.
 struct Training {
   NDArray sum = full({4}, 1.f);
   void step(const Batch& batch) {

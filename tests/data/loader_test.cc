@@ -1,4 +1,4 @@
-// Loaders: which samples come in which order, in every mode, and what is refused.
+// Loaders: the samples and their order in every mode, and invalid options that are refused.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -106,7 +106,7 @@ TEST_P(LoaderModes, ASampleThatFailsFailsItsBatchAndNoOther) {
     Loader loader(set, {.batch_size = 3, .prefetch = prefetch});
     std::vector<int64_t> good;
     for (auto& [images, labels] : loader) {
-      const NDArray used = images * 2;  // something pending that is skipped
+      const NDArray used = images * 2;  // a pending operation that will be skipped
       try {
         const std::vector<float> values = used.to_vector<float>();
         for (float value : values) good.push_back(static_cast<int64_t>(value) / 2);
@@ -120,7 +120,7 @@ TEST_P(LoaderModes, ASampleThatFailsFailsItsBatchAndNoOther) {
   }
 }
 
-// The transform of images fails; the labels of that batch are good, then and later.
+// If the transform of images fails, the labels of that batch stay good.
 TEST_P(LoaderModes, ATransformThatFailsLeavesTheOtherArraysGood) {
   for (int64_t prefetch : {0, 2}) {
     const Transform picky = map_samples([](const Tensor& sample, SampleRandom&) {
@@ -144,7 +144,8 @@ TEST_P(LoaderModes, ATransformThatFailsLeavesTheOtherArraysGood) {
   }
 }
 
-// Known when the batch is pushed, it is thrown at the step to that batch, however early it was pushed.
+// An error that is known when the batch is pushed is thrown at the step to that batch, however early it was
+// pushed.
 TEST_P(LoaderModes, AnErrorAtThePushComesAtTheStepToThatBatch) {
   for (int64_t prefetch : {0, 1, 5}) {
     int calls = 0;
@@ -157,7 +158,7 @@ TEST_P(LoaderModes, AnErrorAtThePushComesAtTheStepToThatBatch) {
     ++it;
     EXPECT_EQ(1, it->number());
     EXPECT_TRUE(contains(error_of<std::runtime_error>([&] { ++it; }), "third"));
-    ++it;  // goes on behind it
+    ++it;  // continues with the next batch
     EXPECT_EQ(3, it->number());
     EXPECT_EQ((std::vector<int64_t>{60, 70}), it->labels().to_vector<int64_t>());
     ++it;
@@ -236,7 +237,7 @@ TEST(LoaderBatches, AreTakenApartInEveryWay) {
   for (auto& [images, labels] : alone) {
     EXPECT_EQ(x.to_vector<int64_t>(), images.to_vector<int64_t>());
     EXPECT_FALSE(labels.defined());
-    images = images * 2;  // the names may be used again
+    images = images * 2;  // the loop variables may be assigned to
   }
   Loader three(ArrayDataset({x, x + 1, x + 2}), {.batch_size = 3});
   for (auto& batch : three) EXPECT_EQ((x + 2).to_vector<int64_t>(), batch[2].to_vector<int64_t>());

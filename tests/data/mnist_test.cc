@@ -1,4 +1,4 @@
-// The digits that come with the examples.
+// The digits that are shipped with the examples.
 #include <gtest/gtest.h>
 
 #include <zlib.h>
@@ -56,7 +56,7 @@ void check_set(Split split, int64_t size, uint32_t image_sum, uint32_t label_sum
   EXPECT_EQ(first, std::vector<int64_t>(labels.begin(), labels.begin() + 10));
 }
 
-// The checksums are those of the files' content, made with Python's gzip and zlib.
+// The checksums are of the files' contents, computed with Python's gzip and zlib.
 TEST_F(Mnist, TheTrainingSetIsThatOfTheFiles) {
   check_set(Split::train, 20000, 0xaf46190e, 0x169f440f, {5, 0, 4, 1, 9, 2, 1, 3, 1, 4});
 }

@@ -1,4 +1,4 @@
-// A data set whose samples say who they are, and what a loader makes of it.
+// A data set whose samples contain their own number, and the batches that a loader makes of it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace mx::test {
 
-/// Sample i: {i, i + 0.5} and the label 10 i.
+/// Returns a data set in which sample i is {i, i + 0.5} with label 10 i.
 inline data::ArrayDataset numbered(int64_t n) {
   const NDArray x = arange(n).to(f32).expand_dims(1);
   return data::ArrayDataset({x + array({0.f, 0.5f}), arange(n) * 10});
@@ -26,7 +26,8 @@ inline std::vector<int64_t> up_to(int64_t n) {
   return all;
 }
 
-/// The samples of the next epoch, batch by batch; checks that arrays hold what the indices say.
+/// Returns the sample numbers of the next epoch, batch by batch; checks that the arrays agree with the
+/// indices.
 inline std::vector<std::vector<int64_t>> epoch_of(data::Loader& loader) {
   std::vector<std::vector<int64_t>> batches;
   for (auto& [images, labels] : loader) {

@@ -1,4 +1,4 @@
-// In which order a loader takes the samples, and which shard takes which.
+// The order in which a loader takes the samples, and the samples of each shard.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -19,7 +19,8 @@ using test::joined;
 using test::numbered;
 using test::sorted;
 
-// What an independent Philox4x32-10 and Fisher-Yates give; so the order is the same everywhere.
+// The expected order comes from an independent Philox4x32-10 and Fisher-Yates shuffle, so the order is the
+// same on every platform.
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, uint32_t k0, uint32_t k1) {
   for (int i = 0; i < 10; ++i) {
     const uint64_t p = 0xD2511F53ull * c[0], q = 0xCD9E8D57ull * c[2];
@@ -122,7 +123,7 @@ TEST(LoaderShards, ASampleIsTransformedTheSameInEveryShardAndBatchSize) {
       EXPECT_EQ(reference.at(index), values);
 }
 
-// Whatever the numbers are: each place is reached by addition and one remainder.
+// For any sizes, each position is computed by one addition and one remainder, which do not overflow.
 TEST(LoaderOrder, SizesAndShardsOfAnyNumberDoNotOverflow) {
   constexpr int64_t kMost = INT64_MAX;
   for (const bool shuffle : {false, true}) {

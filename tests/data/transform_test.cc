@@ -1,4 +1,4 @@
-// Transforms: what they compute, and that a sample's result is its own.
+// Transforms: their results, and that the result of a sample does not depend on other samples.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -145,7 +145,7 @@ TEST(Transforms, WhatAFunctionOfSamplesThrowsFailsTheBatchAndNamesTheSample) {
   EXPECT_TRUE(contains(message, "too much") && contains(message, "sample 9")) << message;
 }
 
-// One resampling, of the maps that the steps give.
+// Consecutive maps are combined into one resampling.
 TEST(Transforms, MapsThatFollowEachOtherAreOneResampling) {
   const NDArray batch = random_images({3, 2, 12, 14});
   const Transform all = compose({random_rotate(30), random_scale(0.7, 1.4), random_flip(), random_shift(3)});
@@ -156,7 +156,7 @@ TEST(Transforms, MapsThatFollowEachOtherAreOneResampling) {
   const SampleIds who = ids({4, 0, 9}, 3, 2);
   const NDArray maps = random_affine(who.indices, epoch_key(3, 2, RandomPurpose::sample), 0, steps, 12, 14);
   EXPECT_EQ(warp_affine(batch, maps).to_vector<float>(), all(batch, who).to_vector<float>());
-  // Different values beyond the edge cannot be one.
+  // Maps with different values beyond the edge cannot be combined.
   const Transform two = compose({random_rotate(30, 1), random_shift(3, 0)});
   const NDArray first = warp_affine(
       batch, random_affine(who.indices, epoch_key(3, 2, RandomPurpose::sample), 0, {steps.data(), 1}, 12, 14),
@@ -184,7 +184,7 @@ Transform everything() {
                   })});
 }
 
-// The same bits for a sample in any batch, at any place in it, with any number of threads, in every mode.
+// A sample gets the same bits in any batch, at any position in it, with any number of threads, in every mode.
 TEST(Transforms, ASamplesResultIsItsOwn) {
   constexpr int64_t kSamples = 24, kPixels = 28 * 28;
   const std::vector<float> pixels = random_images({kSamples, 28, 28}).to_vector<float>();

@@ -1,11 +1,11 @@
-// The suite over the backends of the tree.
+// Runs the suite on the backends of the tree.
 #include "engine/device/virtual/virtual_device.h"
 #include "tests/conformance/device_suite.h"
 #include "tests/device/cuda_ops.h"
 
 namespace mx::conformance {
 
-// The same work in another order of events each time, so that luck hides nothing.
+// Runs the same work with a different order of events each time, so that a test cannot pass by a lucky order.
 class SlowVirtual final : public DeviceOps {
  public:
   void prepare(Device& device) override { static_cast<VirtualDevice&>(device).set_delay(11, 0, 60); }

@@ -21,7 +21,8 @@ __global__ void check_kernel(const uint32_t* p, size_t n, uint32_t expected, uin
   }
 }
 
-// Spins until the host opens; gives up after many seconds, so that a broken test cannot hang the GPU.
+// Spins until the host opens the gate. Gives up after many seconds, so that a broken test cannot hang the
+// GPU.
 __global__ void gate_kernel(const uint32_t* opened) {
   const cuda::atomic_ref<const uint32_t, cuda::thread_scope_system> flag(*opened);
   for (uint64_t looks = 0; looks < 50'000'000 && flag.load(cuda::memory_order_acquire) == 0; ++looks) {
@@ -43,7 +44,8 @@ class CudaGate final : public Gate {
         [flag = opened_](KernelContext& context) { gate_kernel<<<1, 1, 0, native(context)>>>(flag); });
     passed_ = stream.mark();
   }
-  // Freeing waits for the device, which may wait for another gate: the word is freed when it is unused only.
+  // Freeing the word waits for the device, which may be blocked by another gate. So the word is freed only
+  // when no kernel uses it.
   ~CudaGate() override {
     open();
     if (passed_->query() != EventStatus::pending) (void)cudaFreeHost(opened_);

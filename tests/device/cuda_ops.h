@@ -1,5 +1,5 @@
-// DeviceOps of GPUs: kernels of the test's own. Without CUDA at build time, those of the host, which are then
-// never called because there is no GPU to call them on.
+// DeviceOps of GPUs, implemented by kernels of the test. In a build without CUDA these are the DeviceOps of
+// the host; they are never called, because there is no GPU.
 #pragma once
 
 #include "tests/conformance/device_suite.h"

@@ -1,5 +1,5 @@
-// A backend that the tree does not know, made of public headers only: a host with a name of its own. It joins
-// the registry with one call and the conformance suite with one line.
+// A backend outside the tree that uses only public headers: the host under another name. One call adds it to
+// the registry and one line to the conformance suite.
 #include <cstdlib>
 #include <cstring>
 

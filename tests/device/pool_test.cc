@@ -1,4 +1,4 @@
-// The pool over a source whose memory and moods the test controls.
+// Tests the pool on a memory source that the test controls: its memory, its failures and its timing.
 #include "engine/device/pool.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ TEST_F(PoolTest, BlocksNeverOverlapWhateverTheSizes) {
   }
   EXPECT_EQ(pool.stats().reserved_bytes, source.reserved);
   for (const auto& [p, bytes] : live) pool.free(reinterpret_cast<void*>(p), nullptr);
-  // All blocks coalesced into their segments again, or some could not be released.
+  // All blocks coalesced into their segments again; otherwise some could not be released.
   EXPECT_EQ(pool.trim(), pool.stats().peak_reserved_bytes);
   EXPECT_EQ(source.reserved, 0u);
 }
@@ -107,7 +107,8 @@ TEST_F(PoolTest, SmallBlocksDoNotLieBetweenLargeOnes) {
 
 TEST_F(PoolTest, SmallRequestsTakeLargeSegmentsWhenShort) {
   source.limit = 8 << 20;
-  void* large = pool.allocate((8 << 20) - 64, nullptr);  // with ASan's redzone too it is all there is
+  // Together with ASan's redzone this takes all the memory.
+  void* large = pool.allocate((8 << 20) - 64, nullptr);
   EXPECT_THROW(pool.allocate(64, nullptr), OutOfMemory);
   pool.free(large, nullptr);
   void* half = pool.allocate(4 << 20, nullptr);
@@ -138,7 +139,8 @@ TEST_F(PoolTest, ForeignAndDoubleFreesAreIgnored) {
   EXPECT_THROW(pool.note_use(&local, *stream), InvalidArgument);
 }
 
-// Blocks of one stream that lie beside settled ones serve its larger requests without new memory.
+// A stream's free blocks merge with adjacent blocks whose use has ended, so a larger request of that stream
+// needs no new memory.
 TEST_F(PoolTest, AStreamJoinsItsBlocksWithSettledNeighbours) {
   auto stream = get_device(cpu()).new_stream();
   auto gate = conformance::host_ops().hold(*stream);
@@ -157,7 +159,7 @@ TEST_F(PoolTest, AStreamJoinsItsBlocksWithSettledNeighbours) {
   EXPECT_EQ(pool.trim(), pool.stats().peak_reserved_bytes);
 }
 
-// What a split leaves of a block in flight is in flight as well.
+// If a block in flight is split, the rest is in flight as well.
 TEST_F(PoolTest, TheRestOfASplitBlockStaysInFlight) {
   auto stream = get_device(cpu()).new_stream();
   auto gate = conformance::host_ops().hold(*stream);
@@ -174,7 +176,8 @@ TEST_F(PoolTest, TheRestOfASplitBlockStaysInFlight) {
   stream->synchronize();
 }
 
-// Neighbours of one stream merge at once; what they make is free when the later use has ended.
+// Adjacent free blocks of one stream merge at once. The merged block becomes free when the later of the two
+// uses has ended.
 TEST_F(PoolTest, MergedBlocksWaitForTheLaterUse) {
   auto stream = get_device(cpu()).new_stream();
   for (const bool later_block_first : {false, true}) {

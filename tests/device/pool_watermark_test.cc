@@ -1,4 +1,5 @@
-// The pool's watermark, over a source that says what it holds and when it got it back.
+// Tests the pool's watermark on a memory source that records what it has lent and when each segment was
+// returned.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -56,7 +57,8 @@ class PoolWatermark : public ::testing::Test {
   Pool pool{cpu(), source, {.host_accessible = true, .watermark = 40 * kMega}};
 };
 
-// After every call: not more is cached, except beside blocks in use, as found by looking at every segment.
+// After every call, the cache is not larger than the watermark, except for memory in segments that contain
+// blocks in use. The test checks every segment.
 TEST_F(PoolWatermark, OnlySegmentsThatHoldBlocksInUseKeepMoreCached) {
   std::mt19937_64 random(11);
   std::map<char*, size_t> live;
@@ -117,7 +119,8 @@ TEST_F(PoolWatermark, ASmallerOneTakesEffectAtOnce) {
   EXPECT_EQ(source.reserved, 0u);
 }
 
-// The end of the work alone does it, without another call of the pool; and not before.
+// Memory in flight is released as soon as its work has ended, without another call of the pool, and not
+// earlier.
 TEST_F(PoolWatermark, MemoryInFlightGoesBackWhenItsWorkHasEnded) {
   Device& device = get_device(cpu());
   auto first = device.new_stream(), second = device.new_stream();
@@ -165,7 +168,8 @@ TEST_F(PoolWatermark, BlocksUsedOnSeveralStreamsWaitForAllOfThem) {
   source.wait_until_at_most(40 * kMega);
 }
 
-// A driver that waits for its device in release() is not called from free() and not from a callback.
+// If release() of a driver may wait for its device, the pool calls it neither from free() nor from a
+// callback, but at the next allocation.
 TEST_F(PoolWatermark, ASourceThatMayWaitFollowsAtTheNextAllocation) {
   source.may_wait = true;
   auto stream = get_device(cpu()).new_stream();
@@ -244,7 +248,7 @@ TEST_F(WatermarkVariable, NamesWhatDoesNotParse) {
   }
 }
 
-// In a process of its own, because a device starts once.
+// Runs in its own process, because a device starts only once.
 TEST_F(WatermarkVariable, SetsTheDevicesThatStartAfterwards) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

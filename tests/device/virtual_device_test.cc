@@ -1,4 +1,4 @@
-// What only a simulated accelerator can show: memory that faults and is poisoned, delays that repeat, and
+// Features that only a simulated accelerator has: memory that faults and is poisoned, repeatable delays, and
 // failures on demand.
 #include "engine/device/virtual/virtual_device.h"
 
@@ -19,7 +19,7 @@ namespace mx {
 using conformance::host_ops;
 using conformance::text_of;
 
-// Each test has its device to itself and leaves it working.
+// Each test uses its own device and leaves it working.
 class VirtualDeviceTest : public ::testing::Test {
  protected:
   VirtualDevice& device = virtual_device(0);
@@ -41,12 +41,12 @@ class VirtualDeviceTest : public ::testing::Test {
   }
 };
 
-// The signal that ends a child which does `body`, or 0.
+// Returns the signal that ends a child process that calls `body`, or 0.
 template <class F>
 int signal_of_child(F body) {
   const pid_t child = test::fork_at_rest();
   if (child == 0) {
-    std::signal(SIGSEGV, SIG_DFL);  // no sanitizer's report
+    std::signal(SIGSEGV, SIG_DFL);  // no report of a sanitizer
     std::signal(SIGBUS, SIG_DFL);
     body();
     _exit(0);
@@ -141,7 +141,7 @@ TEST_F(VirtualDeviceTest, TheTraceTellsWhatRanWhere) {
   device.free(p, stream.get());
   stream->synchronize();
   const std::vector<VirtualTraceEntry> trace = device.stop_trace();
-  ASSERT_EQ(trace.size(), 2u);  // poisoning is no work of the program
+  ASSERT_EQ(trace.size(), 2u);  // poisoning memory does not count as work of the program
   EXPECT_EQ(trace[0].kind, HostWork::Kind::kernel);
   EXPECT_EQ(trace[1].kind, HostWork::Kind::copy);
   EXPECT_EQ(trace[1].bytes, 100u);
@@ -174,11 +174,12 @@ TEST_F(VirtualDeviceTest, CachedMemoryOfAnotherSizeIsGivenBackWhenShort) {
   std::vector<void*> small;
   for (int i = 0; i < 20; ++i) small.push_back(device.allocate(60'000, nullptr));
   for (void* p : small) device.free(p, nullptr);
-  void* p = device.allocate(2 << 20, nullptr);  // fits only without the small segments
+  void* p = device.allocate(2 << 20, nullptr);  // fits only after the small segments have been released
   device.free(p, nullptr);
 }
 
-// Neither refused nor early, and the host does not block: the stream does.
+// If memory is short, an allocation is neither refused nor served too early. The stream waits for the memory;
+// the host does not block.
 TEST_F(VirtualDeviceTest, WhenShortAStreamWaitsForAnothersMemory) {
   constexpr size_t kBytes = 1 << 20;
   auto other = device.new_stream(StreamKind::compute);
@@ -276,7 +277,7 @@ TEST_F(VirtualDeviceTest, ALostDeviceFailsEverythingAndHangsNothing) {
   stream->notify([&](std::exception_ptr error) { late.set_value(std::move(error)); });
   EXPECT_NE(late.get_future().get(), nullptr);
 
-  other->synchronize();  // it waited for the lost device
+  other->synchronize();  // it had waited for the lost device
   EXPECT_EQ(there->query(), EventStatus::complete);
   healthy.free(healthy.allocate(64, nullptr), nullptr);
 }
@@ -320,7 +321,7 @@ TEST_F(VirtualDeviceTest, ATaskMayUseMemoryThatItAllocatesOnItsOwnStream) {
   std::promise<bool> apart;
   auto gate = host_ops().hold(*stream);
   stream->submit([&](KernelContext& context) {
-    // p was freed behind this task, but the task after this one still reads it.
+    // p is freed after this task is submitted, but the task after this one still reads it.
     void* mine = context.device().allocate(4096, stream.get());
     apart.set_value(mine != p);
     context.device().free(mine, stream.get());

@@ -1,4 +1,4 @@
-// Graphs of virtual devices: what a test can see and do there only.
+// Graphs of virtual devices: behaviour that a test can observe or control only there.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class VirtualGraph : public ::testing::Test {
   std::unique_ptr<Stream> stream_;
 };
 
-// Of the orders that edges allow, launches take many, and only such.
+// Launches use many of the orders that the edges allow, and no others.
 TEST_F(VirtualGraph, LaunchesTakeManyLegalOrders) {
   auto order = std::make_shared<std::vector<int>>();
   const auto node = [&](int i) {
@@ -130,7 +130,7 @@ TEST_F(VirtualGraph, TasksAreCopiedForEachLaunchAndGoWithTheGraph) {
   auto graph = builder->finish();
   for (int i = 0; i < 3; ++i) graph->launch(*stream_);
   stream_->synchronize();
-  EXPECT_EQ(*held, 1);  // each launch starts with what was captured
+  EXPECT_EQ(*held, 1);  // each launch starts with a copy of the captured function
   stream_.reset();
   EXPECT_EQ(held.use_count(), 2);
   graph.reset();

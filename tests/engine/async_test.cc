@@ -1,4 +1,4 @@
-// Asynchronous operations: however and whenever the completion is used, or not used.
+// Asynchronous operations: the completion token may be used at any time, on any thread, or not at all.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -69,7 +69,8 @@ TEST_P(Async, CompletedByAnotherThread) {
   for (std::thread& t : threads) t.join();
 }
 
-// Another thread ends it while its function still runs: the dependants wait for the function all the same.
+// Another thread completes the operation while its function still runs. The dependants must still wait for
+// the function.
 TEST_P(Async, CompletedElsewhereBeforeTheFunctionReturns) {
   Var v = e_.new_var();
   bool returned = false, seen = false;
@@ -204,11 +205,11 @@ TEST_P(Async, AnExceptionAfterTheTokenWasUsedChangesNothing) {
   e_.wait(v);
   e_.wait_all();
   EXPECT_EQ(1, seen);
-  EXPECT_EQ(1u, log.count("too late"));  // it is not lost either
+  EXPECT_EQ(1u, log.count("too late"));  // too late to fail the operation, so it is logged
 }
 
-// The function has thrown, but its token lives on in another thread: the operation ends with the token, and
-// as a failure, since its outcome was decided by then.
+// The function has thrown, but another thread still holds its token. The operation ends when the token is
+// used, and as a failure, because the outcome was decided by the exception.
 TEST_P(Async, AnExceptionBeforeTheTokenIsUsedFailsIt) {
   Var v = e_.new_var();
   std::promise<Completion> handed;
@@ -221,10 +222,10 @@ TEST_P(Async, AnExceptionBeforeTheTokenIsUsedFailsIt) {
   EXPECT_FALSE(e_.wait(v, 0));
   std::future<Completion> future = handed.get_future();
   if (future.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    EXPECT_FALSE(e_.wait(v, 1));  // (fuzz: not started yet)
+    EXPECT_FALSE(e_.wait(v, 1));  // in mode fuzz the operation may not have started yet
   }
   Completion token = future.get();
-  // Long enough for a thread that was stopped between handing out the token and throwing.
+  // Long enough for a worker that was preempted between handing out the token and throwing.
   EXPECT_FALSE(e_.wait(v, 300));
   token.done();
   EXPECT_TRUE(contains(error_of<OperationError>([&] { e_.wait(v); }), "half done"));
@@ -254,8 +255,8 @@ TEST_P(Async, ShutdownWaitsForCompletion) {
   }
 }
 
-// The engine may go as soon as the last operation has ended, even if the thread that ended it is still on its
-// way out of Completion::done().
+// The engine may be destroyed as soon as the last operation has ended, even if the thread that ended it has
+// not yet returned from Completion::done().
 TEST_P(Async, TheEngineMayGoRightAfterTheLastCompletion) {
   for (int round = 0; round < 200; ++round) {
     Hold hold;
@@ -268,7 +269,7 @@ TEST_P(Async, TheEngineMayGoRightAfterTheLastCompletion) {
   }
 }
 
-// Others wait while the chain goes back and forth between workers and a completing thread.
+// Other threads wait while the chain alternates between workers and a completing thread.
 TEST_P(Async, ChainsThroughAnotherThreadWakeTheWaiter) {
   Var v = e_.new_var();
   std::mutex mutex;

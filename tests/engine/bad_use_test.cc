@@ -1,4 +1,4 @@
-// Wrong use is answered by a typed error, never by a hang or a crash.
+// Wrong use must produce a typed error, never a hang or a crash.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -63,7 +63,7 @@ TEST_P(BadUse, AfterShutdownPushesAreRefused) {
   Var v = e_.new_var();
   int value = 0;
   e_.push([&] { value = 1; }, {.writes = {v}});
-  e_.wait(v);  // this thread may have run it
+  e_.wait(v);  // this thread may have run the operation itself
   e_.push([&] { value = 2; }, {.writes = {v}});
   e_.shutdown();
   EXPECT_EQ(2, value);
@@ -184,7 +184,7 @@ TEST_P(BadUse, AForkedChildIsToldSo) {
   ASSERT_EQ(child, waitpid(child, &status, 0));
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(0, WEXITSTATUS(status));
-  e_.push([] {}, {.updates = {v}});  // the parent goes on
+  e_.push([] {}, {.updates = {v}});  // the engine of the parent process still works after the fork
   e_.wait(v);
 }
 
@@ -208,7 +208,7 @@ TEST_P(Watchdog, NamesARunningOperation) {
   Gate gate;
   Engine e(options());
   Var v = e.new_var();
-  std::thread pusher([&] {  // in naive mode the push is what blocks
+  std::thread pusher([&] {  // in naive mode the push itself blocks
     e.push([&] { gate.pass(); }, {.writes = {v}, .name = "stuck"});
     e.wait(v);
   });
@@ -234,7 +234,7 @@ TEST_P(Watchdog, NamesAnAsynchronousOperation) {
   pusher.join();
 }
 
-// What another thread's completion makes ready runs on that thread, long after the push.
+// An operation that another thread's completion makes ready runs on that thread, long after its push.
 TEST_P(Watchdog, NamesAnOperationThatACompletionStarts) {
   LogCapture log;
   Hold hold;

@@ -1,4 +1,4 @@
-// Bulk scopes: pushes submitted as one operation do what they do by themselves.
+// Bulk scopes: pushes that are submitted as one operation have the same effect as separate pushes.
 #include "engine/bulk.h"
 
 #include <gtest/gtest.h>
@@ -123,9 +123,9 @@ TEST_P(Bulk, WaitsSeeWhatWasPushedBefore) {
   Engine other(GetParam().options);
   e_.push([&] { ++n; }, {.updates = {v}});
   e_.push([&] { ++n; }, {.updates = {v}});
-  other.wait_all();  // what it does may depend on anything
+  other.wait_all();  // a wait on any engine submits the scope, because its operations may depend on anything
   EXPECT_EQ(21u, e_.stats().pushed);
-  e_.wait_all();  // the operations use this function's variables
+  e_.wait_all();  // the operations capture this function's variables
 }
 
 TEST_P(Bulk, AFailurePoisonsTheUnionAndNamesItsOperation) {
@@ -248,7 +248,7 @@ TEST_P(Bulk, ScopesNestAndLeaveOtherEnginesAlone) {
   EXPECT_EQ((std::vector<int>{1, 2, 3, 4, 5}), order);
 }
 
-// What is inside of an operation is in flight as well.
+// The operations inside a bulk operation count as in flight.
 TEST(BulkRunAhead, IsLimitedByTheOperationsCollected) {
   EngineOptions options = test::threaded_case(1).options;
   options.max_ops_in_flight = 200;
@@ -290,7 +290,8 @@ TEST_P(Bulk, RecordingIsUnaffected) {
   EXPECT_EQ(((1 * 10 + 1) + 2) * 10 + 5, n);
 }
 
-// A waiter with a scope runs somebody's operation: what that pushes is not the scope's.
+// A waiter that has a scope open runs an operation of another pusher. Pushes of that operation must not join
+// the waiter's scope.
 TEST_P(Bulk, OperationsThatTheThreadHelpsWithPushByThemselves) {
   Var v = e_.new_var(), w = e_.new_var();
   std::atomic<int> n{0};

@@ -19,7 +19,7 @@ class CheckMode : public ::testing::Test {
   Engine e_{test::mode_case(EngineMode::check, "check").options};
   Var a_ = e_.new_var("alpha"), b_ = e_.new_var("beta"), out_ = e_.new_var("out");
 
-  // What the operation's accesses lead to; "" if all is well.
+  // Returns the message of the error that the operation's accesses cause, or "" if there is none.
   template <class F>
   std::string verdict(F&& access, PushOptions options) {
     Var done = e_.new_var();

@@ -1,5 +1,5 @@
-// The life of an operation's function: built once, destroyed once, and before anything that depends on it
-// starts.
+// The lifetime of an operation's function: constructed once, destroyed once, and destroyed before any
+// dependant starts.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -23,7 +23,7 @@ using test::Hold;
 using Closure = test::EngineTest;
 INSTANTIATE_TEST_SUITE_P(Modes, Closure, ::testing::ValuesIn(test::all_cases()), test::CaseName());
 
-// Counts the objects that hold a value, however often they were copied or moved.
+// Counts the objects that hold a value, no matter how often they are copied or moved.
 struct Counted {
   explicit Counted(std::atomic<int>& counter) : live(&counter) { ++*live; }
   Counted(const Counted& other) : live(other.live) { ++*live; }
@@ -111,7 +111,8 @@ TEST_P(Closure, DestroyedOnceAndBeforeDependantsStart) {
                       {.writes = {v}});
       }
     }
-    e_.push([&] { seen = live.load(); }, {.writes = {v}});  // heals, so that it runs in any case
+    // A write recovers the variable, so this operation always runs.
+    e_.push([&] { seen = live.load(); }, {.writes = {v}});
     e_.wait(v);
     EXPECT_EQ(0, seen);
     EXPECT_EQ(0, live.load());
@@ -172,7 +173,7 @@ void expect_nothing_queued(Engine& e, const Fn& fn, int* copies_left) {
   EXPECT_EQ(pushed + 1, e.stats().pushed);
 }
 
-// Pushes when it is destroyed.
+// Pushes an operation in its destructor.
 struct PushesAtItsEnd {
   PushesAtItsEnd(Engine& engine, Var var, int& counter) : e(&engine), v(var), count(&counter) {}
   PushesAtItsEnd(PushesAtItsEnd&& other) noexcept
@@ -190,14 +191,14 @@ TEST_P(Closure, MayPushWhenItIsDestroyed) {
     Var counted = e_.new_var(), v = e_.new_var();
     int count = 0;
     for (int i = 0; i < 20; ++i) {
-      // One that runs, one that fails, one that is skipped.
+      // One operation that runs, one that fails, one that is skipped.
       e_.push([p = PushesAtItsEnd(e_, counted, count)] {}, {.writes = {v}, .context = context});
       e_.push([p = PushesAtItsEnd(e_, counted, count)] { throw std::runtime_error("fails"); },
               {.updates = {v}, .context = context});
       e_.push([p = PushesAtItsEnd(e_, counted, count)] {}, {.updates = {v}, .context = context});
     }
     EXPECT_THROW(e_.wait_all(), OperationError);
-    e_.wait_all();  // what the last of them pushed
+    e_.wait_all();  // waits for the operations that the last destructors pushed
     EXPECT_EQ(60, count);
     e_.delete_var(counted);
     e_.delete_var(v);

@@ -1,4 +1,4 @@
-// What holds in every mode: serial meaning, variables and their lists, handles, closures.
+// Properties that hold in every mode: serial meaning, variables and their lists, handles, closures.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ TEST_P(Contract, ResultIsThatOfPushOrder) {
   }
   EXPECT_EQ(sy, yv);
   EXPECT_EQ(sz, zv);
-  e_.wait_all();  // the last write to x
+  e_.wait_all();  // waits for the last write to x
 }
 
 TEST_P(Contract, UpdatesOfOneVariableRunInPushOrder) {
@@ -75,7 +75,8 @@ TEST_P(Contract, DuplicatesCountOnce) {
   EXPECT_EQ(3, n);
 }
 
-// A variable in several lists: no operation waits for itself, and the access is an update.
+// A variable may stand in several lists of one operation. The operation does not wait for itself, and the
+// access is an update.
 TEST_P(Contract, OverlappingListsMakeAnUpdate) {
   Var a = e_.new_var();
   std::vector<Var> others(9);
@@ -92,7 +93,8 @@ TEST_P(Contract, OverlappingListsMakeAnUpdate) {
   e_.wait(a);
   EXPECT_EQ(0b10101, value);
 
-  // Read plus write needs the old value: it is skipped when that is poisoned, where a write would heal.
+  // Read plus write needs the old value, so the operation is skipped if that value is poisoned. A write alone
+  // would recover the variable.
   for (const bool wide : {false, true}) {
     SCOPED_TRACE(wide);
     Var p = e_.new_var();
@@ -235,14 +237,14 @@ TEST_P(Contract, AHandleEndsWithItsVariable) {
   error_of<InvalidHandle>([&] { e_.wait(v, 0); });
   error_of<InvalidHandle>([&] { e_.recover(v); });
   error_of<InvalidHandle>([&] { e_.delete_var(v); });
-  // The block may serve again; the old handle stays dead.
+  // The variable's block may be reused; the old handle stays invalid.
   for (int i = 0; i < 2000; ++i) {
     Var fresh = e_.new_var();
     EXPECT_NE(v, fresh);
     e_.delete_var(fresh);
   }
   error_of<InvalidHandle>([&] { e_.push([] {}, {.reads = {v}}); });
-  // What the failed pushes named is untouched.
+  // The failed pushes left the other variables they named untouched.
   e_.push([] {}, {.updates = {w}});
   e_.wait(w);
   e_.delete_var(w);
@@ -264,7 +266,8 @@ TEST_P(Contract, NullAndForeignHandlesAreRefused) {
   other.wait(theirs);
 }
 
-// The size of a chain of pushes from inside operations is known only to itself.
+// Each operation of the chain pushes the next one, so the test cannot know when the chain ends except by
+// counting.
 TEST_P(Contract, OperationsMayPush) {
   Var v = e_.new_var();
   std::atomic<int> n{0};

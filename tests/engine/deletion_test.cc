@@ -1,6 +1,6 @@
-// Deleting a variable while it is pushed: between a push's look at its handles and its place in the program's
-// order another thread can delete one of them. The closure's constructor runs in between, and stands for that
-// thread here.
+// Deleting a variable during a push. A push first checks its handles and then takes its place in the
+// program's order; in between, another thread can delete one of the variables. The closure's copy constructor
+// runs in between, so here it plays the part of that thread.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace {
 using test::contains;
 using test::error_of;
 
-// A function that calls `meanwhile` when a push copies it.
+// A function object that calls `meanwhile` when a push copies it.
 struct Interrupted {
   std::function<void()> meanwhile, body;
   Interrupted(std::function<void()> at_copy, std::function<void()> f)
@@ -27,7 +27,7 @@ struct Interrupted {
   Interrupted(const Interrupted& other) : body(other.body) {
     if (other.meanwhile) other.meanwhile();
   }
-  // (A push of a temporary copies it, too.)
+  // A push of a temporary copies it as well.
   void operator()() const { body(); }
 };
 
@@ -35,7 +35,7 @@ using Deletion = test::EngineTest;
 INSTANTIATE_TEST_SUITE_P(Modes, Deletion, ::testing::ValuesIn(test::all_cases()), test::CaseName());
 
 TEST_P(Deletion, APushThatItOvertakesFailsAndLeavesTheMemorysNextVariableAlone) {
-  for (const size_t others : {0u, 1u, 9u}) {  // of the operation's variables
+  for (const size_t others : {0u, 1u, 9u}) {  // number of other variables of the operation
     SCOPED_TRACE(others);
     Var v = e_.new_var("gone"), out = e_.new_var(), fresh;
     std::vector<Var> reads;
@@ -47,7 +47,7 @@ TEST_P(Deletion, APushThatItOvertakesFailsAndLeavesTheMemorysNextVariableAlone) 
           e_.delete_var(v);
           e_.wait_all();
           fresh = e_.new_var();
-          e_.push_async(hold.operation(), {.writes = {fresh}});  // a writer that does not end yet
+          e_.push_async(hold.operation(), {.writes = {fresh}});  // a writer that stays in flight
         },
         [&] { ran = true; });
     e_.push(function, {.reads = reads, .writes = {v, out}, .name = "late"});
@@ -99,7 +99,8 @@ TEST_P(Deletion, ARecordingThatItOvertakesThrows) {
   EXPECT_EQ(0u, e_.stats().vars);
 }
 
-// The abandoned operation goes back to the engine that it came from, whatever engine its function used.
+// The abandoned operation must return to the engine that allocated it, even if its function used another
+// engine.
 TEST_P(Deletion, APushWhoseFunctionUsesAnotherEngineAndThrowsMixesNoMemory) {
   for (int i = 0; i < 100; ++i) {
     Engine other(test::threaded_case(1).options);

@@ -1,4 +1,5 @@
-// Epochs: a wait that closes an epoch ends with the operations before it, and with no later one.
+// Epochs: a wait that closes an epoch ends when the operations before it have ended, and does not wait for
+// later ones.
 #include "engine/detail/epochs.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ TEST(Epochs, ASecondWaitDoesNotJoinTheOpenEpoch) {
   const auto first = epochs.open();
   epochs.add(first);
   const uint64_t one = epochs.close();
-  const uint64_t two = epochs.close();  // nothing has been added in between
+  const uint64_t two = epochs.close();  // nothing was added in between
   epochs.add(epochs.open());            // later than both
   EXPECT_FALSE(epochs.over(two));
   EXPECT_TRUE(epochs.remove(first));
@@ -42,7 +43,7 @@ TEST(Epochs, AWaitForNothingIsOver) {
   EXPECT_TRUE(epochs.over(epochs.close()));
 }
 
-// An operation that does not end keeps one tag; those of the epochs behind it are used again.
+// An operation that never ends keeps one tag occupied. The tags of the epochs after it are still reused.
 TEST(Epochs, TagsOfEmptyEpochsAreUsedAgain) {
   Epochs epochs;
   const auto stuck = epochs.open();

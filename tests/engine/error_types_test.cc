@@ -1,4 +1,4 @@
-// Whatever a function throws comes out of wait() as an mx::Error of a known type.
+// Any exception that a function throws comes out of wait() as an mx::Error of a known type.
 #include <gtest/gtest.h>
 
 #include <exception>
@@ -24,8 +24,8 @@ struct OwnError : Error {
   using Error::Error;
 };
 
-// The three ways in which an operation can fail: its function throws, an asynchronous one throws, its token
-// is told.
+// An operation can fail in three ways: its function throws, an asynchronous function throws, or its token is
+// given an error.
 template <class E, class Thrown>
 void expect_type(Engine& e, const Thrown& thrown, const std::string& text) {
   for (int way = 0; way < 3; ++way) {

@@ -1,4 +1,4 @@
-// Errors: what a failing operation does to what it touched, to its dependants and to whoever waits.
+// Errors: the effect of a failing operation on the variables it touched, on its dependants and on waiters.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -56,8 +56,8 @@ TEST_P(Errors, EveryWaiterGetsIt) {
   error_of<OperationError>([&] { e_.wait(v, 1000); });
   std::thread([&] { EXPECT_EQ(first, error_of<OperationError>([&] { e_.wait(v); })); }).join();
   error_of<OperationError>([&] { e_.wait_all(); });
-  EXPECT_EQ(first, error_of<OperationError>([&] { e_.wait(v); }));  // wait_all heals nothing
-  e_.wait_all();                                                    // and does not repeat itself
+  EXPECT_EQ(first, error_of<OperationError>([&] { e_.wait(v); }));  // wait_all() recovers no variable
+  e_.wait_all();                                                    // and reports an error only once
 }
 
 TEST_P(Errors, EveryWaiterThatIsAlreadyWaitingGetsIt) {
@@ -120,7 +120,7 @@ TEST_P(Errors, AWriteHealsAnUpdateDoesNot) {
   e_.push(fail, {.writes = {v, w}});
   e_.push([&] { value += 1; }, {.updates = {v}});
   e_.push([&] { value += 10; },
-          {.reads = {w}, .writes = {v}});  // a write that is itself skipped heals nothing
+          {.reads = {w}, .writes = {v}});  // a write that is itself skipped recovers nothing
   error_of<OperationError>([&] { e_.wait(v); });
   EXPECT_EQ(0, value);
   e_.push([&] { value = 100; }, {.writes = {v}});
@@ -131,7 +131,7 @@ TEST_P(Errors, AWriteHealsAnUpdateDoesNot) {
   error_of<OperationError>([&] { e_.wait_all(); });
 }
 
-// The version is poisoned, not the variable: who read the version before it is fine.
+// The failure poisons a version, not the variable: a reader of the version before it is not affected.
 TEST_P(Errors, EarlierVersionsAreGood) {
   Var v = e_.new_var(), before = e_.new_var(), after = e_.new_var();
   int value = 0, copy = 0;
@@ -199,7 +199,7 @@ TEST_P(Errors, WhatAFailedOperationTouchedIsNotRecovered) {
   e_.push(fail, {.writes = {written}, .updates = {updated}});
   e_.push([] {}, {.reads = {written}, .writes = {skipped_write}});
   e_.push(fail, {.updates = {both}});
-  e_.push([] {}, {.updates = {both}});  // a skipped update on top does not make it recoverable
+  e_.push([] {}, {.updates = {both}});  // the skipped update after it does not make it recoverable
   for (Var v : {updated, written, skipped_write, both}) {
     e_.recover(v);
     error_of<OperationError>([&] { e_.wait(v); });
@@ -246,7 +246,7 @@ TEST_P(Errors, WaitAllReportsTheFirstAndHowMany) {
   EXPECT_FALSE(contains(later, "more")) << later;
 }
 
-// Skipped dependants are no errors of their own.
+// Skipped dependants do not count as errors of their own.
 TEST_P(Errors, WaitAllCountsRootsOnly) {
   Var v = e_.new_var();
   e_.push(fail, {.writes = {v}});
@@ -273,7 +273,7 @@ TEST_P(Errors, CancelSkipsWhatHasNotStarted) {
   error_of<Cancelled>([&] { e_.wait(updated); });
   error_of<Cancelled>([&] { e_.wait_all(); });
   EXPECT_FALSE(ran);
-  // What comes after is not cancelled; a skipped update is recovered.
+  // Later operations are not cancelled; the skipped update is recovered.
   e_.recover(updated);
   e_.push([&] { value *= 3; }, {.updates = {updated}});
   e_.push([&] { ran = true; }, {.writes = {written}});

@@ -1,4 +1,4 @@
-// A program that ends in the middle of things; what it does is its argument. exit_test runs it.
+// A program that exits while the engine is busy. Its argument selects what it does. exit_test runs it.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +19,8 @@ namespace {
 bool is_forked_child = false;
 }
 
-// LeakSanitizer would look for the parent's threads in a forked child, and take what they hold for leaks.
+// Turns LeakSanitizer off in a forked child: it would look for the parent's threads and report what they hold
+// as leaks.
 extern "C" int __lsan_is_turned_off() { return is_forked_child ? 1 : 0; }
 
 namespace {
@@ -28,7 +29,7 @@ using namespace mx;
 
 int count = 0;
 
-// Made before the engine, destroyed after it has drained.
+// Constructed before the engine, so destroyed after the engine has drained.
 struct Outlives {
   Var v;
   bool used = false;
@@ -56,7 +57,7 @@ void use_default_engine() {
   for (int i = 0; i < 1000; ++i) e.push([] { ++count; }, {.updates = {outlives.v}});
 }
 
-// Address space: what is mapped now and a little more; 0: no limit.
+// Limits the address space to what is mapped now plus `more_bytes`; 0 removes the limit.
 void limit_memory(size_t more_bytes) {
   long pages = 0;
   FILE* statm = std::fopen("/proc/self/statm", "r");
@@ -68,7 +69,8 @@ void limit_memory(size_t more_bytes) {
   if (setrlimit(RLIMIT_AS, &limit) != 0) std::abort();
 }
 
-// Pushes until f throws OutOfMemory; how many went well before. Any other exception ends the process.
+// Calls f until it throws OutOfMemory; returns the number of calls that succeeded. Any other exception ends
+// the process.
 template <class F>
 int until_out_of_memory(F&& push) {
   for (int n = 0;; ++n) {
@@ -104,7 +106,7 @@ void run_out_of_memory() {
   for (int i = 0; i < 100; ++i) e.push([] { ++count; }, {.updates = {v}});
   e.wait_all();
   expect(count == 200, "the engine was not usable");
-  // Operations, then variables, until there is no memory for more.
+  // Creates operations, then variables, until there is no memory for more.
   e.pause();
   const int queued = until_out_of_memory([&] { e.push([] { ++count; }, {.updates = {v}}); });
   expect(queued > 1000, "few operations found memory");
@@ -116,7 +118,7 @@ void run_out_of_memory() {
   e.delete_var(v);
 }
 
-// Of 64 threads the address space has room for some.
+// The address space has room for only some of 64 threads.
 void run_with_few_threads() {
   limit_memory(200 << 20);
   EngineOptions options = EngineOptions::from_environment();
@@ -190,7 +192,7 @@ int main(int, char** argv) {
     return 0;
   }
   if (what == "no threads") {
-    limit_memory(4 << 20);  // no thread's stack
+    limit_memory(4 << 20);  // too little for the stack of one thread
     try {
       Engine e({.threads = 64});
     } catch (const OutOfMemory&) {
@@ -208,7 +210,7 @@ int main(int, char** argv) {
     const pid_t child = test::fork_at_rest();
     if (child == 0) {
       is_forked_child = true;
-      std::exit(7);  // with all its destructors
+      std::exit(7);  // runs all destructors of the program
     }
     int status = 0;
     waitpid(child, &status, 0);

@@ -1,4 +1,4 @@
-// Processes end cleanly whatever the engine is doing: exit code 0 and not a word on any output.
+// Processes end cleanly whatever the engine is doing: exit code 0 and nothing on any output.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -19,7 +19,7 @@ namespace {
 
 using test::mode_case;
 
-// The order in which 200 operations run, ten variables being updated twenty times each.
+// Returns the order in which 200 operations run; ten variables are updated twenty times each.
 std::vector<int> order_of(uint64_t seed, bool devices = false) {
   Engine e(mode_case(EngineMode::fuzz, "fuzz", seed).options);
   std::vector<Var> vars(10);
@@ -65,7 +65,7 @@ TEST(FuzzMode, OrdersAreLegalAndNotAlwaysThatOfThePushes) {
   EXPECT_TRUE(differs);
 }
 
-// A program that waits for the effect of a push without asking the engine.
+// A program that polls for the effect of a push without calling the engine.
 TEST(FuzzMode, WhatNobodyWaitsForRunsAfterAWhile) {
   for (uint64_t seed : {1, 2, 3}) {
     Engine e(mode_case(EngineMode::fuzz, "fuzz", seed).options);
@@ -77,7 +77,7 @@ TEST(FuzzMode, WhatNobodyWaitsForRunsAfterAWhile) {
   }
 }
 
-// The environment chooses the mode of engines that are not told otherwise.
+// The environment variable sets the mode of engines whose options do not set one.
 TEST(FuzzMode, IsChosenByTheEnvironment) {
   setenv("MX_ENGINE", "fuzz:7", 1);
   const EngineOptions options = EngineOptions::from_environment();

@@ -1,5 +1,5 @@
-// Being inside an operation: the threads that help with its loops are inside it as well, and a thread that
-// runs operations on the way while it waits is not inside its own program.
+// The state "inside an operation". A thread that helps with a loop of an operation is inside that operation.
+// A thread that runs other operations during a wait is not inside its own program meanwhile.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -20,7 +20,8 @@ namespace {
 using test::contains;
 using test::error_of;
 
-// Runs f on the calling thread as a loop's owner would, and once on another thread that helps.
+// Runs a shared loop of two pieces, one on the calling thread and one on a helper thread, and calls f on the
+// helper.
 template <class F>
 void run_on_a_helper(const F& f) {
   struct State {
@@ -38,7 +39,7 @@ void run_on_a_helper(const F& f) {
         [](const void* body, int64_t, int64_t) {
           State& s = *static_cast<State*>(const_cast<void*>(body));
           ++s.arrived;
-          while (s.arrived < 2) std::this_thread::yield();  // a piece for each thread
+          while (s.arrived < 2) std::this_thread::yield();  // each thread gets one piece
           if (std::this_thread::get_id() != s.owner) s.f();
         },
         &state, 2);
@@ -70,7 +71,7 @@ TEST_P(Inside, WaitingOnAThreadThatHelpsThrows) {
   EXPECT_TRUE(contains(limited, "'looper'")) << limited;
 }
 
-// So does a thread that the owner has called, as oneTBB's do.
+// A wait also throws on a thread that the owner called, as with oneTBB's threads.
 TEST_P(Inside, WaitingOnAThreadThatWasCalledThrows) {
   Var v = e_.new_var();
   std::string message;
@@ -95,7 +96,7 @@ TEST_P(Inside, AHelperIsOutsideAgainWhenItHasHelped) {
   e_.push([&] { run_on_a_helper([&] { helper_thread = std::this_thread::get_id(); }); }, {.updates = {v}});
   e_.wait(v);
   EXPECT_NE(std::thread::id(), helper_thread);
-  e_.wait(v);  // whoever helped, this thread may still wait
+  e_.wait(v);  // no matter which thread helped, this thread may still wait
 }
 
 TEST(InsideThreaded, APushFromAHelperNeverBlocks) {
@@ -133,8 +134,8 @@ TEST(InsideChecked, AHelpersAccessIsComparedWithWhatTheOperationDeclared) {
   EXPECT_EQ("checked", bad);
 }
 
-// A thread that records for one engine and waits for another runs that one's operations on the way: what they
-// push is not recorded.
+// A thread that records for one engine and waits for another runs operations of the other engine during the
+// wait. Pushes of those operations must not be recorded.
 TEST_P(Inside, WhatRunsInAWaitIsNotRecordedByTheWaiter) {
   Engine recorder(test::mode_case(EngineMode::naive, "naive").options);
   Var v = e_.new_var();

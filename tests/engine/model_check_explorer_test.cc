@@ -1,4 +1,4 @@
-// The explorer itself: it runs every schedule, finds every outcome, and knows when a program cannot go on.
+// Tests of the explorer itself: it runs every schedule, finds every outcome, and detects a deadlock.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -10,7 +10,7 @@
 namespace mx::test::model {
 namespace {
 
-// Threads that count up by reading and writing, and so lose some.
+// Threads increment a counter by a separate read and write, so some increments are lost.
 class CountModel : public Model {
  public:
   CountModel(int threads, int rounds) : threads_(threads), rounds_(rounds) {}
@@ -30,7 +30,7 @@ class CountModel : public Model {
 
 TEST(ModelCheckExplorer, RunsEverySchedule) {
   MX_SKIP_MODEL();
-  // Two threads of n steps can be put in (2n)! / n!^2 orders, three in (3n)! / n!^3.
+  // Two threads of n steps have (2n)! / n!^2 interleavings, three threads (3n)! / n!^3.
   CountModel four(2, 2);
   EXPECT_EQ(explore(four, {.remember_states = false}).executions, 70u);
   CountModel six(2, 3);
@@ -63,7 +63,7 @@ TEST(ModelCheckExplorer, CountsPreemptions) {
   EXPECT_EQ(explore(one, {.preemptions = 1, .remember_states = false}).executions, 12u);
 }
 
-// Each of two threads waits until the other has gone on.
+// Each of two threads waits for the other: a deadlock.
 class WaitModel : public Model {
  public:
   explicit WaitModel(bool polls) : polls_(polls) {}

@@ -1,5 +1,5 @@
-// Two protocols of the engine whose lines cannot be run apart from it. These are models: the same operations
-// on the same kinds of atomics in the same order as in the functions named, without the rest.
+// Two protocols of the engine whose code cannot be run in isolation. These are models: the same operations on
+// the same kinds of atomics in the same order as in the named functions, and nothing else.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -14,13 +14,13 @@
 namespace mx::test::model {
 namespace {
 
-// A worker that leaves against a pusher that may rely on it.
+// A worker that leaves, against a pusher that may rely on that worker.
 //   pusher   EngineImpl::submit(), wake_after_submit(), start_worker()
 //   worker   EngineImpl::work(), step()
-// What is pushed must be taken by somebody, although workers leave whenever they find nothing.
+// Every pushed operation must be taken by some worker, although workers leave whenever they find nothing.
 enum class Leaving {
   as_shipped,
-  looks_too_early,  // at the ring before it says that it is gone
+  looks_too_early,  // the worker checks the ring before it announces that it is leaving
 };
 
 class LeaveModel : public Model {
@@ -49,7 +49,7 @@ class LeaveModel : public Model {
       ++pushers_gone_;
       return;
     }
-    // A oneTBB thread: it begins a worker for each call.
+    // A oneTBB thread: each call starts a worker on it.
     for (;;) {
       checkpoint(100);
       wait_until([this] { return started_ < calls_ || pushers_gone_ == pushers(); }, "wait for a call");
@@ -149,8 +149,8 @@ TEST(ModelCheckLeave, AWorkerThatLooksBeforeItLeavesIsFound) {
   expect_violation("a worker that looks too early", mutant);
 }
 
-// The end of an asynchronous operation: its function returns, its token is used, and the later of the two
-// ends it and sees what both have left.
+// The end of an asynchronous operation: its function returns and its token is used. The later of the two ends
+// the operation and must see the results of both.
 //   EngineImpl::run_async() with function_returned(), end_async(), finish_async()
 template <template <class> class Atomic>
 class TokenModel : public Model {

@@ -1,5 +1,6 @@
-// The variable queues, from the ring to the end of the operations: every small program, under every schedule
-// of pushers and workers (or, where it says so, under all with a few preemptions), has its serial meaning.
+// The variable queues, from the ring to the end of the operations. Every small program has its serial meaning
+// under every schedule of pushers and workers (or, where a test says so, under every schedule with a few
+// preemptions).
 #include <gtest/gtest.h>
 
 #include "tests/engine/model/mutant_dependency.h"
@@ -111,7 +112,7 @@ TEST(ModelCheckBatch, WhatIsTakenAwayFromAnOwnerAtWorkRunsAndEndsOnce) {
   two.expect_complete();
 }
 
-// What the processor may do to a claim without its fence: the look at the limit comes before the store.
+// The reordering that a processor may perform on a claim without a fence: the limit is read before the store.
 struct LateClaim : detail::BasicBatch<CheckedAtomic, NoFence> {
   bool claim_next(uint32_t ran) {
     const bool granted = limit.load() > ran;
@@ -142,7 +143,7 @@ struct Mutant {
   using Deps = MutantDependencyState<Sink, kMutation>;
 };
 
-// The first program of three operations on two variables for which the mutant is found, if any.
+// Returns the first program of three operations on two variables that detects the mutant, if any.
 template <Mutation kMutation>
 std::string found_in() {
   std::string found;

@@ -1,4 +1,4 @@
-// SubmitRing and BasicEngineLock, the shipped code, under every schedule of a few threads.
+// SubmitRing and BasicEngineLock, the production code, under every schedule of a few threads.
 #include <gtest/gtest.h>
 
 #include "tests/engine/model/report.h"
@@ -7,7 +7,7 @@
 namespace mx::test::model {
 namespace {
 
-// Threads that take the lock in turn, some by trying once.
+// Threads that acquire the lock in turn, some of them with a single attempt.
 template <template <class> class Atomic>
 class LockModel : public Model {
  public:

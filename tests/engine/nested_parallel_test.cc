@@ -1,4 +1,4 @@
-// The engine's workers are oneTBB's: an idle one serves the loops that operations run inside.
+// The engine's workers are threads of oneTBB, so an idle worker helps with the loops that operations run.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,7 +13,7 @@
 namespace mx {
 namespace {
 
-// Two iterations that end only together need two threads.
+// Two iterations that wait for each other, so the loop needs two threads.
 void meet_in_a_loop() {
   std::atomic<int> arrived{0};
   test::parallel_loop(2, [&](int) {
@@ -28,7 +28,7 @@ TEST(NestedParallel, ALoopInsideAnOperationGetsTwoThreads) {
   Engine e(test::threaded_case(2).options);
   Var v = e.new_var();
   for (int i = 0; i < 20; ++i) {
-    // Make both workers busy first, so that one has to go back.
+    // Make both workers busy first, so that one must return to oneTBB to serve the loop.
     for (int k = 0; k < 200; ++k) e.push([] {}, {.reads = {v}});
     e.push(meet_in_a_loop, {.updates = {v}});
     e.wait(v);
@@ -43,7 +43,7 @@ TEST(NestedParallel, ALoopOutsideOperationsGetsTwoThreadsToo) {
   for (int i = 0; i < 20; ++i) meet_in_a_loop();
 }
 
-/// Runs a shared loop of pieces in an operation, and waits for it, until `enough`.
+/// Runs a shared loop of pieces in an operation and waits for it, repeatedly until `enough`.
 template <class Piece, class Enough>
 void run_shared_loops(Engine& e, int pieces, const Piece& piece, const Enough& enough) {
   Var v = e.new_var();
@@ -73,7 +73,7 @@ TEST(NestedParallel, AWorkerWithoutWorkTakesPart) {
     while (arrived < 2) std::this_thread::yield();
   };
   e.push(meet);
-  e.push(meet);  // two workers are there now
+  e.push(meet);  // two workers are running now
   std::atomic<bool> met{false};
   std::atomic<std::thread::id> first{};
   run_shared_loops(
@@ -81,7 +81,7 @@ TEST(NestedParallel, AWorkerWithoutWorkTakesPart) {
       [&](int64_t begin) {
         const std::thread::id me = std::this_thread::get_id();
         if (begin == 0) first = me;
-        // (The waiter helps, too; it is not what is looked for, but does no harm.)
+        // The waiter helps with the loop as well. That is not what this test looks for, but does no harm.
         for (int i = 0; i < 1000 && first == me && !met; ++i) std::this_thread::yield();
         if (first != me && first != std::thread::id()) met = true;
       },
@@ -103,7 +103,8 @@ TEST(NestedParallel, AThreadThatWaitsTakesPartInShortLoops) {
       [&] { return helped.load(); });
 }
 
-/// An operation that runs a loop of four pieces of half a millisecond; who ran them, but for who ran it.
+/// An operation that runs a loop of four pieces of half a millisecond each. It records whether the thread
+/// that constructed it ran a piece of a loop that another thread owns.
 class LongLoop {
  public:
   void operator()() {
@@ -118,7 +119,7 @@ class LongLoop {
     loop.run(SharedLoop::kForever);
     loop.finish();
   }
-  /// Did the thread that made this take part in what another one ran?
+  /// Returns true if the constructing thread helped with a loop that another thread owns.
   bool helped() const { return helped_; }
 
  private:
@@ -136,7 +137,7 @@ TEST(NestedParallel, AThreadThatWaitsTakesPartInLongLoopsOfWhatItWaitsFor) {
     while (!loop.helped()) {
       std::atomic<bool> begun{false};
       e.push([&] { begun = true, loop(); }, {.updates = {v}});
-      while (!begun) std::this_thread::yield();  // it is not this thread that runs it
+      while (!begun) std::this_thread::yield();  // another thread runs the operation
       all ? e.wait_all() : e.wait(v);
     }
   }

@@ -1,4 +1,4 @@
-// An engine that is confined to one processor: nobody spins, and a pusher calls the monitor instead of a
+// An engine that is confined to one processor: no thread spins, and a pusher calls the monitor instead of a
 // worker.
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -16,7 +16,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::steady_clock;
 
-/// Runs f on a thread that has the first of this process's processors only.
+/// Runs f on a thread that is confined to the first processor of this process.
 template <class F>
 void on_one_processor(const F& f) {
   std::thread([&] {
@@ -31,7 +31,7 @@ void on_one_processor(const F& f) {
 }
 
 // The pusher neither waits nor pushes more, and the monitor falls asleep about a millisecond after the last
-// operation: a push in that moment must not be forgotten.
+// operation. A push at that moment must not be lost.
 TEST(OneProcessor, WhatNobodyWaitsForRuns) {
   on_one_processor([] {
     EngineOptions options;

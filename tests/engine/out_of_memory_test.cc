@@ -1,4 +1,4 @@
-// What has been pushed gets to run when the host has no memory left. A program of its own: it makes
+// Pushed operations run even if the host has no memory left. This is a separate program because it makes
 // operator new fail.
 #include <gtest/gtest.h>
 
@@ -19,14 +19,14 @@
 namespace {
 
 std::atomic<bool> no_memory{false};
-// The n-th allocation from now on, of this thread, fails; 0: none does.
+// The n-th allocation of this thread from now on fails; 0: none fails.
 thread_local int fail_at = 0;
 
 bool refuse() { return no_memory.load() || (fail_at > 0 && --fail_at == 0); }
 
 }  // namespace
 
-// Not inlined: GCC would see free() meet what it takes for the usual operator new.
+// Not inlined: otherwise GCC warns that memory from operator new is passed to free().
 [[gnu::noinline]] void* operator new(size_t bytes) {
   void* memory = refuse() ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
   if (memory == nullptr) throw std::bad_alloc();
@@ -49,8 +49,8 @@ using test::error_of;
 using test::Gate;
 using test::Hold;
 
-/// All the workers that the engine may call have been: oneTBB ends the process when a thread that it starts
-/// finds no memory.
+/// Starts all workers that the engine may call. Without this, oneTBB would end the process if a thread that
+/// it starts finds no memory.
 void start_workers(Engine& e) {
   const EngineMode mode = e.options().mode;
   if (mode == EngineMode::naive || mode == EngineMode::fuzz) return;
@@ -60,7 +60,7 @@ void start_workers(Engine& e) {
   while (e.stats().in_flight > 0) std::this_thread::yield();
 }
 
-/// No memory while it lives, and start_workers() has been called.
+/// During its lifetime there is no memory. Precondition: start_workers() has been called.
 struct Famine {
   Famine() { no_memory = true; }
   ~Famine() { no_memory = false; }
@@ -83,7 +83,7 @@ TEST_P(OutOfHostMemory, ReadyOperationsOfAnyPriorityRun) {
   {
     Famine famine;
     hold.release();
-    if (GetParam().options.mode == EngineMode::fuzz) e_.wait_all();  // nobody else runs them
+    if (GetParam().options.mode == EngineMode::fuzz) e_.wait_all();  // in mode fuzz no other thread runs them
     drain(e_);
   }
   EXPECT_EQ(5000, n.load());
@@ -155,14 +155,14 @@ TEST_P(OutOfHostMemory, CancelledOperationsEnd) {
   EXPECT_THROW(e_.wait_all(), Error);
 }
 
-// The first push of an engine calls its first worker.
+// The first push to an engine calls its first worker.
 TEST_P(OutOfHostMemory, TheFirstPushIsNotLost) {
   for (int round = 0; round < 10; ++round) {
     Engine e(GetParam().options);
     Var v = e.new_var();
     std::atomic<int> n{0};
     start_workers(e);
-    e.push([] {}, {.writes = {v}});  // (what is kept per thread)
+    e.push([] {}, {.writes = {v}});  // allocates the state that the engine keeps per thread
     e.wait_all();
     Famine famine;
     for (int i = 0; i < 10; ++i) e.push([&] { ++n; }, {.updates = {v}, .priority = i});
@@ -171,7 +171,7 @@ TEST_P(OutOfHostMemory, TheFirstPushIsNotLost) {
   }
 }
 
-// Operations of the CPU that wait for a device.
+// CPU operations that wait for a device.
 TEST_P(OutOfHostMemory, OperationsBehindADeviceRun) {
   const bool waits_for_devices =
       e_.options().mode == EngineMode::naive || e_.options().mode == EngineMode::fuzz;
@@ -203,7 +203,7 @@ TEST_P(OutOfHostMemory, AnEngineStartsOrSaysWhyNot) {
     fail_at = n;
     try {
       Engine e(GetParam().options);
-      started = fail_at > 0;  // nothing was refused
+      started = fail_at > 0;  // no allocation failed
       fail_at = 0;
       Var v = e.new_var();
       e.push([] {}, {.writes = {v}});
@@ -215,7 +215,7 @@ TEST_P(OutOfHostMemory, AnEngineStartsOrSaysWhyNot) {
   }
 }
 
-// Every refusal leaves the engine as it was.
+// Every failed push leaves the engine unchanged.
 TEST_P(OutOfHostMemory, APushIsQueuedOrSaysWhyNot) {
   int pushed = 0, refused = 0;
   std::atomic<int> n{0};
@@ -230,7 +230,7 @@ TEST_P(OutOfHostMemory, APushIsQueuedOrSaysWhyNot) {
       ++pushed;
     } catch (const OutOfMemory&) {
       ++refused;
-    } catch (const std::bad_alloc&) {  // the function's own
+    } catch (const std::bad_alloc&) {  // thrown by the copy of the function
       ++refused;
     }
     fail_at = 0;

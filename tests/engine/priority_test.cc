@@ -1,5 +1,5 @@
-// Priorities hold in every queue on the way: the submission ring, the ready queue, a worker's batch, the
-// lanes.
+// Priorities hold in every queue that an operation passes: the submission ring, the ready queue, a worker's
+// batch, the lanes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using test::Hold;
 
 class Priority : public ::testing::Test {
  protected:
-  // An operation that takes the only worker and holds it until open().
+  // Pushes an operation that blocks the only worker until open().
   void hold_worker() {
     e_.push([this] { gate_.pass(); }, {.priority = 100});
     gate_.entered();
@@ -65,7 +65,7 @@ TEST_F(Priority, FirstComeFirstServedWithinOne) {
   }
 }
 
-// The urgent operation comes last, behind more operations than any one look at the ring takes.
+// The urgent operation is pushed last, behind more operations than a worker drains from the ring at once.
 TEST_F(Priority, AnUrgentOperationOvertakesTheRing) {
   hold_worker();
   for (int i = 0; i < 3000; ++i) e_.push([this] { note(0); });
@@ -82,9 +82,9 @@ TEST_F(Priority, CommunicationOvertakesTheRing) {
   EXPECT_EQ(0u, place_of(1));
 }
 
-// An urgent operation that comes while a worker has a batch of short ones: the rest of the batch waits.
+// An urgent operation is pushed while a worker runs a batch of short ones. The rest of the batch must wait.
 TEST_F(Priority, AnUrgentOperationOvertakesABatch) {
-  for (int i = 0; i < 2000; ++i) e_.push([] {});  // teaches the engine that operations are short
+  for (int i = 0; i < 2000; ++i) e_.push([] {});  // lets the engine measure that the operations are short
   e_.wait_all();
   for (int priority : {0, -1}) {
     SCOPED_TRACE(priority);
@@ -105,14 +105,15 @@ TEST_F(Priority, AnUrgentOperationOvertakesABatch) {
     e_.wait_all();
     for (int i = 50; i < 2000; i += 100) EXPECT_EQ(place_of(i) + 1, place_of(-i)) << i;
     std::erase_if(order_, [](int tag) { return tag < 0; });
-    EXPECT_TRUE(std::is_sorted(order_.begin(), order_.end()));  // also what went back into the queue
+    // Includes the operations that returned to the queue.
+    EXPECT_TRUE(std::is_sorted(order_.begin(), order_.end()));
     EXPECT_EQ(2000u, order_.size());
   }
 }
 
 TEST_F(Priority, CommunicationIsNotStarvedByBusyWorkers) {
   hold_worker();
-  // The worker is in an operation that ends only after the communication did.
+  // The worker runs an operation that ends only after the communication has run.
   e_.push([this] { gate_.open(); }, {.lane = StreamKind::comm});
   e_.wait_all();
 }
@@ -122,7 +123,7 @@ TEST_F(Priority, ComputingIsNotStarvedByCommunication) {
   e_.push([&] { comm.pass(); }, {.lane = StreamKind::comm});
   comm.entered();
   for (int i = 0; i < 10; ++i) e_.push([] {}, {.lane = StreamKind::comm});
-  e_.push([&] { comm.open(); });  // the communication ends only after this did
+  e_.push([&] { comm.open(); });  // the communication operation ends only after this one has run
   while (e_.stats().in_flight > 0) std::this_thread::yield();
 }
 
@@ -134,7 +135,7 @@ TEST_F(Priority, WithinALaneToo) {
   for (int i = 0; i < 50; ++i) {
     e_.push([this, i] { note(i % 5); }, {.priority = i % 5, .lane = StreamKind::comm});
   }
-  // The other worker stays held and nobody helps by waiting: one thread runs the lane.
+  // The other worker stays blocked and no thread helps by waiting, so only one thread runs the lane.
   comm.open();
   while (e_.stats().in_flight > 1) std::this_thread::yield();
   gate_.open();

@@ -1,4 +1,5 @@
-// Seeing what ran: the trace is JSON that says what happened, the graph is Graphviz, the counters add up.
+// Observing what ran: the trace is JSON that describes the run, the graph is valid Graphviz, the counters add
+// up.
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
@@ -39,7 +40,7 @@ class Profiler : public ::testing::Test {
                              testing::UnitTest::GetInstance()->current_test_info()->name() + ".json";
     e_.write_trace(path);
     std::ifstream in(path);
-    json parsed = json::parse(in);  // throws if it is no JSON
+    json parsed = json::parse(in);  // throws if the file is not valid JSON
     std::remove(path.c_str());
     return parsed["traceEvents"];
   }
@@ -86,7 +87,8 @@ TEST_F(Profiler, OverlappingOperationsOverlapOnTheirRows) {
   for (const json& event : events) {
     if (event["ph"] == "M" && event["name"] == "thread_name") rows.insert(event["tid"].get<int>());
   }
-  // Arrows: before -> left, right -> after; each ends on rows that exist, at the slices it names.
+  // Arrows lead from "before" to "left" and "right", and from those to "after". Each must end on existing
+  // rows, at the slices it names.
   std::map<int, json> starts, ends;
   for (const json& event : events) {
     EXPECT_TRUE(!event.contains("tid") || rows.contains(event["tid"].get<int>())) << event;
@@ -118,7 +120,7 @@ TEST_F(Profiler, NodesOfAReplayAreOperationsWithArrows) {
     e_.push_async([](RunContext, Completion done) { done(); }, {.updates = {w}, .name = "by token"});
   });
   s.replay();
-  e_.wait_all();  // not traced, and takes no number from what is
+  e_.wait_all();  // not traced; must not use up a number of a traced operation
   e_.profiler_start();
   s.replay();
   e_.push([] {}, {.reads = {w}, .name = "after"});
@@ -171,7 +173,7 @@ TEST_F(Profiler, AnUnwritablePathIsAnError) {
   test::error_of<InvalidArgument>([&] { e_.write_trace("/nowhere/at/all.json"); });
 }
 
-// The disk is full, or a limit is reached.
+// The disk is full, or a file size limit is reached.
 TEST_F(Profiler, ATraceThatCannotBeWrittenLeavesTheOldFile) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(testing::TempDir()) / ("mx_traces_" + std::to_string(::getpid()));
@@ -241,7 +243,7 @@ TEST(Stats, AddUp) {
   e.push([] { throw 1; }, {.updates = {v}});
   for (int i = 0; i < 10; ++i) e.push([] {}, {.updates = {v}});
   test::error_of<OperationError>([&] { e.wait_all(); });
-  // (A worker whose operations others have brought to their end may still be on its way back.)
+  // A worker may still be returning although other threads have ended its operations.
   EngineStats stats = e.stats();
   for (; stats.running > 0; stats = e.stats()) std::this_thread::yield();
   EXPECT_EQ(111u, stats.pushed);

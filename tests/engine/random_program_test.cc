@@ -1,5 +1,5 @@
-// Random programs give, bit for bit, what a serial interpreter gives: in every mode, on the CPU and on
-// virtual devices, from one pushing thread and from many.
+// Random programs give bit for bit the results of a serial interpreter: in every mode, on the CPU and on
+// virtual devices, from one pushing thread and from several.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -25,7 +25,7 @@ using test::scaled_steps;
 using test::SerialInterpreter;
 using test::Step;
 
-// One program on one engine, pushed by one thread.
+// Runs one program on one engine, pushed by one thread.
 class Execution {
  public:
   Execution(Engine& engine, const RandomProgram& program)
@@ -43,7 +43,8 @@ class Execution {
     }
   }
 
-  /// look_every: wait for some variable now and then, and compare it; 0: never.
+  /// Pushes the program. After about every `look_every` steps, waits for some variable and compares it; 0:
+  /// never.
   void push_all(int look_every) {
     int countdown = look_every;
     for (const Step& step : program_.steps) {
@@ -108,7 +109,8 @@ class Execution {
               for (int v : step.writes) (*values)[static_cast<size_t>(v)] = 0xdead;
               for (int v : step.updates) (*values)[static_cast<size_t>(v)] = 0xdead;
             };
-            // On a device earlier readers may still be in flight: only its stream may touch the values.
+            // On a device, earlier readers may still be in flight, so only work on its stream may touch the
+            // values.
             if (rc.stream() == nullptr) {
               spoil();
             } else {
@@ -144,7 +146,7 @@ class Execution {
 void expect_drained(Engine& e) {
   try {
     e.wait_all();
-  } catch (const OperationError&) {  // the failures of the program
+  } catch (const OperationError&) {  // failures of the program itself
   }
   const EngineStats stats = e.stats();
   EXPECT_EQ(0u, stats.in_flight);
@@ -174,7 +176,7 @@ TEST_P(RandomPrograms, EqualSerialExecutionWhenLookedAtOnTheWay) {
   run_program(e_, {.seed = 11, .steps = scaled_steps(10'000)}, 17);
 }
 
-// Few variables: long queues, little parallelism. Many: the opposite.
+// Few variables give long queues and little parallelism; many variables give the opposite.
 TEST_P(RandomPrograms, EqualSerialExecutionAtAnyDensity) {
   run_program(e_, {.seed = 21, .steps = scaled_steps(10'000), .live_vars = 4}, 0);
   run_program(e_, {.seed = 22, .steps = scaled_steps(10'000), .live_vars = 1000}, 0);
@@ -188,7 +190,7 @@ TEST_P(RandomPrograms, EqualSerialExecutionOnVirtualDevices) {
   for (int d = 0; d < 2; ++d) virtual_device(d).set_delay(0, 0, 0);
 }
 
-// Each thread has a program over its own variables, and all go through the engine at once.
+// Each thread runs a program over its own variables, and all programs go through one engine at the same time.
 void run_eight_programs(Engine& e, int places, int steps) {
   constexpr size_t kThreads = 8;
   std::vector<RandomProgram> programs;
@@ -219,8 +221,7 @@ TEST_P(RandomPrograms, EqualSerialExecutionFromEightThreadsOnVirtualDevices) {
   for (int d = 0; d < 2; ++d) virtual_device(d).set_delay(0, 0, 0);
 }
 
-// In full length under the sanitizers too, which the others are not: once from one thread and once from
-// eight.
+// Run at full length even under sanitizers, unlike the other tests: once from one thread and once from eight.
 class WholeRandomPrograms : public ::testing::Test {
  protected:
   Engine e_{test::threaded_case(4).options};

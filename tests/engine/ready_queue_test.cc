@@ -1,4 +1,4 @@
-// The ready queue against a list that is searched from end to end.
+// Compares the ready queue with a list that is searched linearly.
 #include "engine/detail/ready_queue.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class Queue : public ::testing::Test {
 TEST_F(Queue, EqualsAModelUnderRandomUse) {
   std::mt19937 random(7);
   for (int round = 0; round < 50; ++round) {
-    std::vector<Op*> model;  // best first
+    std::vector<Op*> model;  // in the order in which operations must be popped
     const int priorities = 1 + round % 9;
     for (int step = 0; step < 2000; ++step) {
       const bool grow = random() % 100 < (step < 1000 ? 60u : 40u);
@@ -49,7 +49,7 @@ TEST_F(Queue, EqualsAModelUnderRandomUse) {
         model.erase(place);
       } else if (kind == 1) {
         const size_t wanted = random() % std::min<size_t>(model.size(), 8);
-        const auto among = [&](Op* op) {  // several would do: the best is to be taken
+        const auto among = [&](Op* op) {  // of several candidates, the first in the order must be taken
           return std::find(model.begin() + static_cast<std::ptrdiff_t>(wanted), model.end(), op) !=
                  model.end();
         };

@@ -1,4 +1,4 @@
-// Bounded run-ahead: a pusher is held back while something can finish, and never when nothing can.
+// Bounded run-ahead: a pusher is throttled while some operation can finish, and never if none can.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using test::Gate;
 using test::Hold;
 using test::spin_for;
 
-// Ten million take about three seconds on two processors; sanitizers and debug builds push fewer.
+// Ten million operations take about three seconds on two processors; sanitizers and debug builds push fewer.
 int64_t operations_to_push() {
   if (const char* text = std::getenv("MX_TEST_RUN_AHEAD_OPS")) return std::atoll(text);
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || !defined(NDEBUG)
@@ -60,7 +60,7 @@ TEST_P(RunAhead, MemoryStaysFlat) {
   const uint64_t late = e.stats().op_pool_bytes;
   e.wait_all();
   EXPECT_EQ(static_cast<uint64_t>(count), sum);
-  // A pusher looks at the limit every 64th time; caches of free operations come on top.
+  // A pusher checks the limit at every 64th push; the caches of free operations add to that.
   EXPECT_LE(most_in_flight, 4096u + 2 * 64);
   EXPECT_LE(late, early + (1 << 20));
   EXPECT_LE(late, uint64_t{4} << 20);
@@ -94,7 +94,7 @@ TEST_P(RunAhead, BytesAreLimitedToo) {
   Var v = e.new_var();
   uint64_t most = 0;
   int n = 0;
-  // Nothing ends before the pusher has been held, however fast the workers are.
+  // No operation ends before the pusher has been throttled, however fast the workers are.
   Gate gate;
   std::atomic<bool> all_pushed{false};
   std::jthread opener([&] {
@@ -115,7 +115,7 @@ TEST_P(RunAhead, BytesAreLimitedToo) {
   EXPECT_EQ(0u, e.stats().bytes_in_flight);
 }
 
-// Long before the limit: a few milliseconds of work are as far ahead as is good.
+// A pusher is throttled long before the limit: a backlog of a few milliseconds of work is enough.
 TEST(RunAheadOfShortOperations, IsHeldWhereItDoesGood) {
   if (usable_cpus() < 2) GTEST_SKIP() << "on one processor pushers are held by the ring";
   Engine e(test::threaded_case(2).options);
@@ -127,7 +127,7 @@ TEST(RunAheadOfShortOperations, IsHeldWhereItDoesGood) {
   e.wait_all();
 }
 
-// What is held in that way may be what the operations wait for.
+// The throttled pusher may be the thread that the operations wait for, so it must not be blocked.
 TEST(RunAheadOfShortOperations, IsNotHeldWhereNothingEnds) {
   Engine e(test::threaded_case(2).options);
   Var v = e.new_var();
@@ -143,7 +143,7 @@ TEST(RunAheadOfShortOperations, IsNotHeldWhereNothingEnds) {
   EXPECT_EQ(20'000, n);
 }
 
-// A single operation over the limit goes through.
+// A single operation that exceeds the limit is admitted.
 TEST_P(RunAhead, AnOperationLargerThanTheByteLimitRuns) {
   EngineOptions limited = options();
   limited.max_bytes_in_flight = 10;
@@ -155,8 +155,8 @@ TEST_P(RunAhead, AnOperationLargerThanTheByteLimitRuns) {
   EXPECT_EQ(10, n);
 }
 
-// Paused, nothing can finish before the pusher goes on: it must be let through, far beyond the limit and the
-// ring.
+// While the engine is paused, no operation can finish before the pusher continues. The pusher must be
+// admitted far beyond the limit and the size of the ring.
 TEST_P(RunAhead, APausedEngineAdmits) {
   EngineOptions limited = options();
   limited.max_ops_in_flight = 100;
@@ -172,7 +172,7 @@ TEST_P(RunAhead, APausedEngineAdmits) {
   EXPECT_EQ(20'000, n);
 }
 
-// Everything hangs on an operation that ends only when the pusher has gone on.
+// All operations depend on one that ends only after the pusher has continued.
 TEST_P(RunAhead, OperationsBehindAHeldOneAreAdmitted) {
   EngineOptions limited = options();
   limited.max_ops_in_flight = 100;
@@ -204,7 +204,7 @@ TEST_P(RunAhead, APushFromInsideAnOperationDoesNotBlock) {
   EXPECT_EQ(20'000, n);
 }
 
-// Asynchronous operations that another thread completes count as long as their tokens are out.
+// Asynchronous operations that another thread completes count until their tokens are used.
 TEST_P(RunAhead, OutstandingTokensAreLimited) {
   EngineOptions limited = options();
   limited.max_ops_in_flight = 256;
@@ -238,8 +238,8 @@ TEST_P(RunAhead, OutstandingTokensAreLimited) {
   EXPECT_LE(most, 256u + 2 * 64);
 }
 
-// No completion comes before the limit is passed: the pusher is held, and nothing is admitted, until one
-// does.
+// No completion arrives before the limit is exceeded. The pusher is throttled, and nothing more is admitted,
+// until one arrives.
 TEST_P(RunAhead, APusherWaitsForTheCompletionOfAnotherThread) {
   EngineOptions limited = options();
   limited.max_ops_in_flight = 64;
@@ -247,7 +247,7 @@ TEST_P(RunAhead, APusherWaitsForTheCompletionOfAnotherThread) {
   std::mutex mutex;
   std::vector<Completion> tokens;
   std::thread completer([&] {
-    // The counter says that the pusher is waiting.
+    // A nonzero counter shows that the pusher is waiting.
     while (e.stats().throttled == 0) std::this_thread::yield();
     for (bool all = false; !all;) {
       std::vector<Completion> some;
@@ -271,7 +271,7 @@ TEST_P(RunAhead, APusherWaitsForTheCompletionOfAnotherThread) {
   e.wait_all();
 }
 
-// The tokens are all with the thread that pushes: it is delayed, and not for ever.
+// The pushing thread holds all the tokens itself. It is delayed, but not forever.
 TEST_P(RunAhead, APusherThatHoldsTheTokensItselfIsAdmitted) {
   EngineOptions limited = options();
   limited.max_ops_in_flight = 100;
@@ -285,7 +285,8 @@ TEST_P(RunAhead, APusherThatHoldsTheTokensItselfIsAdmitted) {
   EXPECT_GE(e.stats().throttled, 1u);
 }
 
-// Deleting never waits, however much is in flight: the last use of an array may be anywhere.
+// Deleting never blocks, however many operations are in flight, because the last use of an array may be
+// anywhere in a program.
 TEST_P(RunAhead, DeletionDoesNotBlock) {
   EngineOptions limited = options();
   limited.max_ops_in_flight = 10;

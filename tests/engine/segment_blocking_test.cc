@@ -1,5 +1,5 @@
-// Operations of one replay may wait for each other, as long as there are threads for them: what a thread has
-// of a replay and has not started is in reach of the others while it is inside an operation.
+// Operations of one replay may wait for each other if there are enough threads. While a thread is inside an
+// operation, the other threads can steal the operations of the replay that it has but has not started.
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -36,7 +36,7 @@ std::vector<Var> new_vars(Engine& e, int n) {
   return vars;
 }
 
-// With this many threads (of which a waiter may be one) two operations can be inside at once.
+// With this number of threads (one of which may be a waiter), two operations can run at once.
 class SegmentBlocking : public ::testing::TestWithParam<int> {
  protected:
   Engine e_{test::threaded_case(GetParam()).options};
@@ -61,7 +61,7 @@ TEST_P(SegmentBlocking, TwoFirstOperationsMeet) {
   EXPECT_EQ(25, met);
 }
 
-// The waiter runs the replay itself, or one of its workers does; either way the other one helps.
+// Either the waiter or one of the workers runs the replay; in both cases the other thread helps.
 TEST_P(SegmentBlocking, AReplayThatAWaiterRuns) {
   const std::vector<Var> vars = new_vars(e_, 2);
   std::barrier meeting(2);
@@ -93,7 +93,7 @@ TEST_P(SegmentBlocking, ManyShortOperationsThenTwoThatMeet) {
   EXPECT_EQ(10 * kShort, n);
 }
 
-// All is ready at once: what meets lies anywhere among the roots.
+// All operations are ready at once. The two that wait for each other may be anywhere among the roots.
 TEST_P(SegmentBlocking, RootsFarApartMeet) {
   const std::vector<Var> vars = new_vars(e_, 2000);
   std::barrier meeting(2);
@@ -112,7 +112,7 @@ TEST_P(SegmentBlocking, RootsFarApartMeet) {
   EXPECT_EQ(10 * 1998, n.load());
 }
 
-// The first of many operations that were made ready together stays inside until all the others have run.
+// The first of many operations that became ready together does not return until all the others have run.
 TEST_P(SegmentBlocking, TheRestOfTheStackIsNeeded) {
   constexpr int kFan = 64;
   Var head = e_.new_var();
@@ -137,8 +137,9 @@ TEST_P(SegmentBlocking, TheRestOfTheStackIsNeeded) {
   e_.wait_all();
 }
 
-// Two participants have a stack each. The one stays inside an operation until the other's have run; that one
-// is inside an operation until the first has ended. So a third must take what lies there.
+// Two participants have one stack each. The first is blocked in an operation until the operations on the
+// second one's stack have run; the second is blocked in an operation until the first one's has ended. So a
+// third participant must steal the operations on the second stack.
 TEST(SegmentBlockingOfThree, AnOperationInAnotherParticipantsStackIsNeeded) {
   constexpr int kFan = 64;
   Engine e(test::threaded_case(3).options);
@@ -149,7 +150,8 @@ TEST(SegmentBlockingOfThree, AnOperationInAnotherParticipantsStackIsNeeded) {
     for (Var head : heads) e.push([&] { start.arrive_and_wait(); }, {.updates = {head}});
     for (size_t i = 0; i < 2 * kFan; ++i) {
       const size_t side = i / kFan;
-      const int needed = side == 0 ? kFan - 1 : kFan;  // the other side's but its first; all
+      // Side 0 waits for all but the first operation of the other side; side 1 waits for all.
+      const int needed = side == 0 ? kFan - 1 : kFan;
       e.push(
           [&, side, needed] {
             if (begun[side].fetch_add(1) == 0) {
@@ -179,7 +181,7 @@ TEST_P(SegmentBlocking, AnOperationOutsideTheReplayIsNeeded) {
   }
 }
 
-// Other operations keep coming until those of the replay have met.
+// Other operations keep being pushed until those of the replay have met.
 TEST_P(SegmentBlocking, OtherReadyOperationsDoNotKeepTheHelperAway) {
   const std::vector<Var> vars = new_vars(e_, 2);
   std::barrier meeting(2);
@@ -231,7 +233,7 @@ TEST_P(SegmentBlocking, AFailureWhileAnotherOperationWaits) {
   }
 }
 
-// One operation waits for another, which comes after a third that fails but does not depend on it.
+// One operation waits for another that comes after a failing operation but does not depend on it.
 TEST(SegmentBlockingOfThree, WhatAnOperationWaitsForRunsAfterAFailureElsewhere) {
   Engine e(test::threaded_case(3).options);
   const std::vector<Var> vars = new_vars(e, 4);
@@ -260,8 +262,9 @@ TEST(SegmentBlockingOfThree, WhatAnOperationWaitsForRunsAfterAFailureElsewhere) 
   EXPECT_EQ(0, behind.load());
 }
 
-// Random graphs in which some pairs of operations meet. Two threads are enough: the next pair comes only
-// behind this one. The first of a pair may begin long before what its partner waits for has run.
+// Random graphs in which some pairs of operations wait for each other. Two threads are enough, because each
+// pair depends on the previous pair. The first operation of a pair may start long before the predecessors of
+// its partner have run.
 void expect_pairs_meet(Engine& e, uint64_t seed, int replays) {
   SCOPED_TRACE(seed);
   const test::RandomProgram program =
@@ -314,7 +317,7 @@ TEST_P(SegmentBlocking, RandomPairsMeetInRandomGraphs) {
   for (uint64_t seed = 1; seed <= seeds && !HasFatalFailure(); ++seed) expect_pairs_meet(e_, seed, 5);
 }
 
-// A kernel, or a sandbox, that refuses membarrier(2).
+// Simulates a kernel or a sandbox that refuses membarrier(2).
 void refuse_membarrier() {
   sock_filter program[] = {
       {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},

@@ -1,4 +1,4 @@
-// Segments that replay as a graph of their device: failures, and what cannot be captured.
+// Segments that replay as a device graph: failures, and operations that cannot be captured.
 #include <latch>
 #include <stdexcept>
 
@@ -33,13 +33,13 @@ TEST_P(GraphSegments, ATaskThatFailsPoisonsAllThatTheReplayWrites) {
   for (const Var v : {a->var, b->var, after->var}) {
     const std::string text = message_of(v);
     EXPECT_TRUE(text.starts_with("[replay]") && contains(text, "broken")) << text;
-    EXPECT_TRUE(contains(text, "(pushed at ")) << text;  // where the first was
+    EXPECT_TRUE(contains(text, "(pushed at ")) << text;  // the place where the first node was pushed
   }
   EXPECT_EQ(values(*in), std::vector<double>(4, 1));
   EXPECT_EQ(engine.stats().failed, 1u);
   EXPECT_THROW(engine.wait_all(), Error);
   *fails = false;
-  segment.replay();  // writes all that it had poisoned
+  segment.replay();  // writes every variable that the failed replay had poisoned
   EXPECT_EQ(values(*a), std::vector<double>(4, 2));
   engine.wait(b->var);
 }
@@ -113,12 +113,12 @@ TEST_P(GraphSegments, AFunctionThatCannotBeCapturedReplaysWithoutAGraph) {
   segment.replay();
   engine.resume();
   EXPECT_EQ(values(*a), std::vector<double>(4, 4));
-  EXPECT_EQ(calls, 1 + 2 + 2);  // one that was captured for nothing
+  EXPECT_EQ(calls, 1 + 2 + 2);  // one call in a capture attempt that failed, then two per replay
   const uint64_t before = engine.stats().stream_ops;
   segment.replay();
   engine.wait_all();
   EXPECT_EQ(calls, 7);
-  EXPECT_EQ(engine.stats().stream_ops - before, 3u);  // from now on without a graph
+  EXPECT_EQ(engine.stats().stream_ops - before, 3u);  // later replays do not use a graph
   EXPECT_EQ(values(*a), std::vector<double>(4, 6));
   EXPECT_EQ(log.count("[marks]"), 1u);
 }
@@ -144,7 +144,7 @@ TEST_P(GraphSegments, InsideACapturedFunctionTheEngineAnswersAsInAnyOther) {
   push_fill(*b, 6);
   segment.replay();
   EXPECT_EQ(values(*a), std::vector<double>(4, 1));
-  EXPECT_EQ(values(*b), std::vector<double>(4, 6));  // pushing was done once
+  EXPECT_EQ(values(*b), std::vector<double>(4, 6));  // the second replay did not push the fill again
 }
 
 TEST_P(GraphSegments, ModeCheckNamesUndeclaredAccessesOfNodes) {
@@ -163,7 +163,8 @@ TEST_P(GraphSegments, ModeCheckNamesUndeclaredAccessesOfNodes) {
             run.read(secret);
           },
           {.writes = {a->var}, .context = device(), .name = "careless"});
-      engine_->push([](RunContext) {}, {.reads = {secret}, .context = device()});  // another node's
+      // This node declares `secret`, the careless one does not.
+      engine_->push([](RunContext) {}, {.reads = {secret}, .context = device()});
     });
     segment.replay();
     const std::string text = error_of<AccessError>([&] { engine_->wait(a->var); });
@@ -185,7 +186,7 @@ TEST_P(VirtualGraphSegments, AnInjectedKernelFailureHitsOneReplay) {
     push_fill(*a, 1);
     push_add(*a, *a, *b);
   });
-  virtual_device(0).fail_next_kernel(4);  // of the second replay; capturing submits nothing
+  virtual_device(0).fail_next_kernel(4);  // fails in the second replay; capturing submits nothing
   segment.replay();
   engine.wait_all();
   segment.replay();

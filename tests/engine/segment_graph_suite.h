@@ -1,4 +1,4 @@
-// The fixture of the tests of segments that replay as a graph of their device.
+// The fixture for tests of segments that replay as a device graph.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ class GraphSegments : public StreamSuite {
  protected:
   size_t in_use() const { return get_device(device()).memory_stats().in_use_bytes; }
 
-  /// Adds `one` to the array with a function that counts its calls. All must outlive the work.
+  /// Adds `one` to the array with a function that counts its calls. All arguments must outlive the work.
   void push_counted(const StreamArray& a, const StreamArray& one, std::atomic<int>& calls) {
     engine_->push(
         [this, &a, &one, &calls](RunContext run) {
@@ -24,7 +24,7 @@ class GraphSegments : public StreamSuite {
         {.reads = {one.var}, .updates = {a.var}, .context = device(), .name = "counted"});
   }
 
-  /// What a wait for the variable throws, or "".
+  /// Returns the message that a wait for the variable throws, or "".
   std::string message_of(Var var) {
     try {
       engine_->wait(var);

@@ -1,4 +1,4 @@
-// Segments that replay as a graph of their device: what they compute, in which order, at what cost.
+// Segments that replay as a device graph: results, order and cost.
 #include <cstring>
 #include <latch>
 #include <random>
@@ -27,7 +27,7 @@ INSTANTIATE_TEST_SUITE_P(
     name_of);
 INSTANTIATE_TEST_SUITE_P(Gpu, GraphSegments, ::testing::Values(StreamSuiteParam{"one", {gpu(0)}}), name_of);
 
-// Random programs of fills, sums and copies in both directions over a few arrays, against plain loops.
+// Compares random programs of fills, sums and copies in both directions over a few arrays with plain loops.
 TEST_P(GraphSegments, ReplaysEqualSerialExecutionBitForBit) {
   constexpr size_t kArrays = 6, kSize = 37;
   for (const unsigned seed : {1u, 2u, 3u, 4u, 5u}) {
@@ -104,10 +104,10 @@ TEST_P(GraphSegments, AReplayTakesItsPlaceAmongOperationsOfOtherStreamsAndDevice
   const Var host_var = engine.new_var();
   double expected_a = 0, expected_b = 0, expected_c = 0;
   for (int i = 0; i < 30; ++i) {
-    push_fill(*b, i);  // before it, on whatever stream
+    push_fill(*b, i);  // ordered before the replay, on any stream
     push_add(*a, *b, *a);
     segment.replay();
-    push_add(*c, *c, *c);  // after it
+    push_add(*c, *c, *c);  // ordered after the replay
     push_copy_out(*c, host, host_var);
     push_copy_in(host, host_var, *far);  // through the host to another device and back
     push_copy_out(*far, host, host_var);
@@ -150,7 +150,7 @@ TEST_P(GraphSegments, FunctionsAreCalledOnceWhenTheFirstReplayHasItsTurn) {
   push_fill(*one, 1);
   std::atomic<int> calls{0};
   const Var size = engine.new_var();
-  size_t elements = 0;  // made by an operation of the host, on which the segment depends
+  size_t elements = 0;  // computed by a host operation that the segment depends on
   Segment segment = engine.record([&] {
     push_counted(*a, *one, calls);
     push_counted(*a, *one, calls);
@@ -171,7 +171,7 @@ TEST_P(GraphSegments, FunctionsAreCalledOnceWhenTheFirstReplayHasItsTurn) {
   EXPECT_EQ(calls, 2);
 }
 
-// All replays are on the device's queue while the first still waits there.
+// All replays are enqueued on the device while the first one is still blocked there.
 TEST_P(GraphSegments, NoReplayWaitsForTheDevice) {
   Engine& engine = start();
   auto gate = ops().new_meeting(2);
@@ -318,7 +318,8 @@ TEST_P(GraphSegments, MayBeDestroyedWhileAReplayIsPendingOnTheDevice) {
   engine.push([&](RunContext) { enqueued.count_down(); },
               {.reads = {b->var}, .writes = {other->var}, .context = device()});
   enqueued.wait();
-  while (held.use_count() > 1) std::this_thread::yield();  // the segment goes with its replay's function
+  // The segment is destroyed with the function of its replay.
+  while (held.use_count() > 1) std::this_thread::yield();
   EXPECT_EQ(in_use(), before + kN * sizeof(double));
   std::vector<std::unique_ptr<DeviceArray>> others;
   for (int i = 0; i < 10; ++i) others.push_back(std::make_unique<DeviceArray>(device(), kN));

@@ -1,5 +1,5 @@
-// A replay of a segment that is not plain allocates nothing in steady state. A program of its own: it counts
-// what goes through operator new.
+// A replay of a segment that is not plain allocates nothing in steady state. This is a separate program
+// because it counts the calls of operator new.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -29,7 +29,7 @@ TEST_P(SegmentGroupAllocations, NoneInSteadyState) {
       e_.push([&] { ++n; }, {.updates = {v}});
     }
   });
-  // Now and then a worker is called or a queue grows: most rounds must do without either.
+  // Calling a worker or growing a queue allocates now and then. Most rounds must not allocate.
   int rounds_without = 0;
   for (int round = 0; round < 200; ++round) {
     const uint64_t before = allocations.load();

@@ -1,4 +1,4 @@
-// Replays of segments that are not plain, when something fails, is cancelled or is lost.
+// Replays of segments that are not plain, in the case of failures, cancellation and lost devices.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -23,11 +23,11 @@ using test::Hold;
 using SegmentGroupErrors = test::EngineTest;
 INSTANTIATE_TEST_SUITE_P(Modes, SegmentGroupErrors, ::testing::ValuesIn(test::all_cases()), test::CaseName());
 
-// Device work may be held back here.
+// The modes in which device work may be blocked.
 class SegmentGroupDevices : public test::EngineTest {
  protected:
   std::unique_ptr<test::Meeting> gate() { return test::stream_ops(virt(0)).new_meeting(2); }
-  /// Until so many operations are in flight.
+  /// Waits until at most `in_flight` operations are in flight.
   void drain_to(uint64_t in_flight) {
     Var v = e_.new_var();
     while (e_.stats().in_flight > in_flight) e_.push([] {}, {.writes = {v}}), e_.wait(v);
@@ -48,7 +48,7 @@ void fail_kernel(Stream& stream) {
 class Kind {
  public:
   const char* name;
-  /// Pushes the node that fails if `fails` says so.
+  /// Pushes the node that fails if `fails` is set.
   void (*push)(Engine&, const bool& fails, Var writes);
 };
 
@@ -210,7 +210,7 @@ TEST_P(SegmentGroupErrors, AReplayOverPoisonIsSkippedAndWhatItUpdatesCanBeRecove
   EXPECT_EQ(2, n);
 }
 
-// Each skipped replay ends the next one: no depth of stack must come of it.
+// Each skipped replay ends the next one. This must not recurse, or a long row would overflow the stack.
 TEST_P(SegmentGroupErrors, ALongRowOfReplaysIsSkipped) {
   Var in = e_.new_var(), out = e_.new_var();
   int n = 0;
@@ -226,7 +226,8 @@ TEST_P(SegmentGroupErrors, ALongRowOfReplaysIsSkipped) {
   EXPECT_EQ(0u, e_.stats().in_flight);
 }
 
-// An old failure of a variable that the segment writes before it reads it is not the segment's.
+// If the segment writes a variable before it reads it, an earlier failure of that variable does not fail the
+// segment.
 TEST_P(SegmentGroupErrors, WhatItWritesFirstMayHaveBeenPoisoned) {
   for (const Context where : {cpu(), virt(0)}) {
     Var v = e_.new_var(), out = e_.new_var();
@@ -312,7 +313,7 @@ TEST_P(SegmentGroupDevices, AFailureAfterTheEndPoisonsWhatCameFromIt) {
     e_.push([] {}, {.writes = {host}});
   });
   s.replay();
-  e_.wait(host);  // the replay has ended, its device work has not
+  e_.wait(host);  // the replay has ended, but its device work has not
   EXPECT_FALSE(e_.wait(bad, 0));
   EXPECT_FALSE(e_.wait(next, 0));
   EXPECT_FALSE(e_.wait_all(0));
@@ -327,7 +328,7 @@ TEST_P(SegmentGroupDevices, AFailureAfterTheEndPoisonsWhatCameFromIt) {
   EXPECT_TRUE(gate->all_met());
 }
 
-// Two nodes write a variable; the first of them ends on its device while the second has not.
+// Two nodes write a variable. The first has ended on its device, the second has not.
 TEST_P(SegmentGroupDevices, AVersionHasLandedWhenItsLastNodeHas) {
   auto first = this->gate(), second = this->gate();
   Var v = e_.new_var(), host = e_.new_var();
@@ -347,7 +348,7 @@ TEST_P(SegmentGroupDevices, AVersionHasLandedWhenItsLastNodeHas) {
   EXPECT_TRUE(first->all_met() && second->all_met());
 }
 
-// The same when the first has ended before the replay has.
+// The same, but the first node ends before the replay does.
 TEST_P(SegmentGroupDevices, AVersionHasLandedWhenItsLastNodeHasThoughAnotherDidEarlier) {
   auto first = this->gate(), reader = this->gate(), second = this->gate();
   Hold hold;
@@ -361,7 +362,7 @@ TEST_P(SegmentGroupDevices, AVersionHasLandedWhenItsLastNodeHasThoughAnotherDidE
           reading.count_down();
         },
         {.reads = {v}, .writes = {order}, .context = virt(1)});
-    // On the CPU: starts when the write has ended on its device.
+    // Runs on the CPU: it starts when the write has ended on its device.
     e_.push_async(
         [&, inner = hold.operation()](RunContext run, Completion done) {
           written.count_down();
@@ -376,7 +377,7 @@ TEST_P(SegmentGroupDevices, AVersionHasLandedWhenItsLastNodeHasThoughAnotherDidE
         {.updates = {v}, .context = virt(0)});
   });
   s.replay();
-  reading.wait();  // so that the engine goes on to keep what it knows of the variable on devices
+  reading.wait();  // from now on the engine must keep the variable's device state
   first->host_attends();
   written.wait();
   hold.release();
@@ -385,14 +386,14 @@ TEST_P(SegmentGroupDevices, AVersionHasLandedWhenItsLastNodeHasThoughAnotherDidE
   e_.push_async([](RunContext, Completion done) { done(); }, {.reads = {order}, .writes = {end}});
   EXPECT_FALSE(e_.wait(v, 0));
   reader->host_attends();
-  e_.wait(end);  // so the replay has ended
+  e_.wait(end);  // the replay has ended when this returns
   EXPECT_FALSE(e_.wait(v, 0));
   second->host_attends();
   e_.wait(v);
   EXPECT_TRUE(first->all_met() && reader->all_met() && second->all_met());
 }
 
-// A failure that is found while the replay holds what it reads.
+// A failure that is detected while the replay holds the variables that it reads.
 TEST_P(SegmentGroupDevices, AnInputThatFailsOnItsDeviceSkipsTheReplay) {
   auto gate = this->gate();
   Hold hold;
@@ -415,13 +416,13 @@ TEST_P(SegmentGroupDevices, AnInputThatFailsOnItsDeviceSkipsTheReplay) {
   for (Var v : {in, out, weight})
     EXPECT_TRUE(contains(error_of<OperationError>([&] { e_.wait(v); }), "[before]"));
   EXPECT_FALSE(ran);
-  e_.recover(weight);  // nothing has touched it
+  e_.recover(weight);  // the skipped replay left its value intact
   e_.wait(weight);
   error_of<OperationError>([&] { e_.wait_all(); });
   EXPECT_EQ(1u, e_.stats().failed);
 }
 
-// A version that the replay replaces turns out to be bad while the replay has the variable.
+// A version that the replay overwrites is found to be poisoned while the replay holds the variable.
 TEST_P(SegmentGroupDevices, TheFailureOfAReplacedVersionIsNotTheReplays) {
   auto gate = this->gate();
   Var v = e_.new_var(), w = e_.new_var(), out = e_.new_var();

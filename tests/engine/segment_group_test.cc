@@ -1,5 +1,5 @@
-// Segments with asynchronous operations, priorities, communication lanes and devices: a replay is one
-// operation to everybody else, and its nodes are operations like any others.
+// Segments with asynchronous operations, priorities, communication lanes and devices. From outside, a replay
+// is one operation; its nodes behave like other operations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ using test::Step;
 using SegmentGroups = test::EngineTest;
 INSTANTIATE_TEST_SUITE_P(Modes, SegmentGroups, ::testing::ValuesIn(test::all_cases()), test::CaseName());
 
-// Bodies may block, and device work may be held back, in these modes only.
+// The modes in which bodies may block and device work may be held back.
 class SegmentGroupsOnWorkers : public test::EngineTest {};
 INSTANTIATE_TEST_SUITE_P(Modes, SegmentGroupsOnWorkers, ::testing::ValuesIn(test::worker_cases()),
                          test::CaseName());
@@ -41,12 +41,12 @@ void until(Engine& e, Condition&& condition) {
   while (!condition()) {
     try {
       e.wait_all(1);
-    } catch (const Error&) {  // tests that look here expect it
+    } catch (const Error&) {  // tests that check for errors expect this one
     }
   }
 }
 
-// --- One operation from outside.
+// --- From outside, a replay is one operation.
 
 TEST_P(SegmentGroups, PushesOfOthersNeverComeBetweenItsNodes) {
   Var v = e_.new_var(), w = e_.new_var();
@@ -81,7 +81,7 @@ TEST_P(SegmentGroups, PushesOfOthersNeverComeBetweenItsNodes) {
   EXPECT_EQ(a, b);
   const EngineStats stats = e_.stats();
   EXPECT_EQ(stats.pushed, stats.completed);
-  EXPECT_EQ(5 * a, static_cast<int>(stats.pushed));  // a replay counts once
+  EXPECT_EQ(5 * a, static_cast<int>(stats.pushed));  // a replay counts as one operation
 }
 
 TEST_P(SegmentGroups, WaitingWithALimitEndsWithTheWholeReplay) {
@@ -94,7 +94,7 @@ TEST_P(SegmentGroups, WaitingWithALimitEndsWithTheWholeReplay) {
   });
   s.replay();
   until(e_, [&] { return ran.load(); });
-  EXPECT_FALSE(e_.wait(first, 0));  // its node has ended, the replay has not
+  EXPECT_FALSE(e_.wait(first, 0));  // its node has ended, but the replay has not
   EXPECT_FALSE(e_.wait(last, 1));
   EXPECT_FALSE(e_.wait_all(1));
   hold.release();
@@ -161,7 +161,7 @@ TEST_P(SegmentGroups, AReplayInsideARecordingIsRecorded) {
   EXPECT_EQ(((3 * 2 + 1) + 1) * 2 + 1, value);
 }
 
-// --- Its nodes as operations.
+// --- The nodes behave like operations.
 
 TEST_P(SegmentGroups, OperationsOfManyVariables) {
   std::vector<Var> vars(23);
@@ -193,7 +193,7 @@ TEST(SegmentGroupOrder, UrgentNodesComeFirst) {
     }
   });
   e.push_async(hold.operation(), {.writes = {gate}});
-  s.replay(1);  // the priority of the nodes that have none
+  s.replay(1);  // the priority of nodes that have none of their own
   hold.release();
   e.wait_all();
   for (int& priority : order) priority = priority == 0 ? 1 : priority;
@@ -272,7 +272,8 @@ TEST(SegmentGroupOrder, NodesMeetInsideAReplay) {
   e.wait_all();
 }
 
-// If the failure kept one of two that meet from running, the other would wait for ever.
+// If the failure kept one of two operations that wait for each other from running, the other would wait
+// forever.
 TEST(SegmentGroupOrder, NodesMeetAlthoughAnotherOneFailsMeanwhile) {
   Engine e(test::threaded_case(3).options);
   Var u = e.new_var(), v = e.new_var(), w = e.new_var();
@@ -342,7 +343,7 @@ TEST(SegmentGroupProfile, NodesAreInTheHistoryInTheOrderOfTheProgram) {
   s.replay();
   s.replay();
   e.push([] {}, {.reads = {v}, .name = "after"});
-  EXPECT_FALSE(e.wait_all(0));  // (all are queued, and none of the nodes has run)
+  EXPECT_FALSE(e.wait_all(0));  // all replays are queued, and no node has run
   hold.release();
   e.wait_all();
   std::ostringstream out;
@@ -383,7 +384,8 @@ std::vector<Var> handles(const std::vector<Var>& vars, const std::vector<int>& i
   return out;
 }
 
-// Over the CPU's two lanes and two devices, partly asynchronous. What fails does so only if `fails` is set.
+// Pushes a step on one of the CPU's two lanes or the two devices; some steps are asynchronous. A step that
+// may fail does so only if `fails` is set.
 void push_step(Engine& e, const Step& step, const std::vector<Var>& vars, std::vector<uint64_t>& values,
                const bool& fails) {
   const std::vector<Var> reads = handles(vars, step.reads), writes = handles(vars, step.writes),
@@ -447,8 +449,8 @@ TEST_P(SegmentGroups, ReplaysEqualExecutionOverLanesAndDevices) {
   for (int d = 0; d < 2; ++d) virtual_device(d).set_delay(0, 0, 0);
 }
 
-// Whatever fails, and wherever: a version that may come from a failed node is poisoned, and one that is not
-// poisoned is right.
+// For every failure, a version that may come from a failed node is poisoned, and a version that is not
+// poisoned has the right value.
 TEST_P(SegmentGroups, WhatAFailedReplayLeavesIsPoisonedOrRight) {
   for (uint64_t seed = 1; seed <= 20 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);

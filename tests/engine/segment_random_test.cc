@@ -1,5 +1,5 @@
-// Segments among everything else that touches their variables: random programs of replays, pushes, waits,
-// failures, recoveries and deletions give what a serial interpreter gives.
+// Segments mixed with other uses of their variables: random programs of replays, pushes, waits, failures,
+// recoveries and deletions give the results of a serial interpreter.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,8 +24,8 @@ namespace {
 using test::SerialInterpreter;
 using test::Step;
 
-// Whether the operation fails depends on what it reads, so that one replay of a segment fails and another
-// does not.
+// Returns true if the operation fails. This depends on the values it reads, so one replay of a segment may
+// fail and another not.
 bool fails_on(const Step& step, const std::vector<uint64_t>& values) {
   uint64_t hash = static_cast<uint64_t>(step.id) * 77;
   for (int v : step.reads) hash = test::mix(hash, values[static_cast<size_t>(v)]);
@@ -36,9 +36,9 @@ bool fails_on(const Step& step, const std::vector<uint64_t>& values) {
 struct Shape {
   int vars = 10;
   int segments = 3;
-  int links = 5;       // variables of an operation, about
-  int other_ops = 20;  // of 100 steps, about: pushes,
-  int looks = 10;      // and waits
+  int links = 5;       // variables per operation, on average
+  int other_ops = 20;  // pushes per 100 steps, on average
+  int looks = 10;      // waits per 100 steps, on average
 };
 
 class Program {
@@ -67,7 +67,7 @@ class Program {
         step_on(Step::Kind::recover, pick());
       } else if (kind == 190) {
         int& v = live_[static_cast<size_t>(below(shape_.vars))];
-        engine_.delete_var(vars_[static_cast<size_t>(v)]);  // (segments go on with it)
+        engine_.delete_var(vars_[static_cast<size_t>(v)]);  // segments keep using it
         v = create();
       } else if (kind == 191) {
         segments_[static_cast<size_t>(below(shape_.segments))] = record();
@@ -104,7 +104,7 @@ class Program {
   void drain() {
     try {
       engine_.wait_all();
-    } catch (const OperationError&) {  // the failures of the program
+    } catch (const OperationError&) {  // failures of the program itself
     }
   }
 
@@ -144,7 +144,7 @@ class Program {
     auto step = std::make_shared<Step>();
     step->id = next_id_++;
     for (int n = below(shape_.links); n > 0; --n) step->reads.push_back(pick());
-    const int style = below(3);  // only writes, only updates, both
+    const int style = below(3);  // only writes, only updates, or both
     for (int n = 1 + below(shape_.links); n > 0; --n) {
       const bool writes = style == 0 || (style == 2 && below(2) == 0);
       (writes ? step->writes : step->updates).push_back(pick());
@@ -175,7 +175,7 @@ class Program {
     push_step(step);
   }
 
-  // Poison spreads fast.
+  // Recovers variables, because poison spreads fast.
   void heal() {
     for (int v : live_) {
       if (oracle_.state(v).poison.empty() || below(4) == 0) continue;
@@ -187,7 +187,8 @@ class Program {
     }
   }
 
-  // One operation that computes, and others before and behind it, with the same access to each variable.
+  // Records one operation that computes, with other operations before and after it that access the same
+  // variables in the same way.
   Recorded record() {
     Recorded out{{}, make_step()};
     const Step& step = *out.step;
@@ -238,8 +239,8 @@ void expect_all_gone(Engine& e) {
   EngineStats stats = e.stats();
   EXPECT_EQ(0u, stats.in_flight);
   EXPECT_EQ(stats.pushed, stats.completed);
-  // The thread that ended a segment's last replay may be the last to hold the segment, and with it its
-  // variables: they go when it lets go, which nobody waits for.
+  // The thread that ended the last replay of a segment may hold the last reference to the segment and so to
+  // its variables. They are deleted when it releases the segment, and no wait covers that.
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (stats.vars != 0 && std::chrono::steady_clock::now() < limit) {
     std::this_thread::yield();
@@ -253,7 +254,7 @@ void expect_serial(Engine& e, uint64_t seed, const Shape& shape, int steps) {
   Program program(e, seed, shape, steps);
   program.run();
   program.check_all();
-  program.drain();  // (a segment that ends with its last replay deletes its variable behind that)
+  program.drain();  // a segment that ends with its last replay deletes its variable after that
   program.finish();
   expect_all_gone(e);
 }
@@ -263,7 +264,8 @@ TEST_P(RandomSegments, EqualSerialExecution) {
     expect_serial(e_, seed, {}, test::scaled_steps(1500));
 }
 
-// Hardly anybody but one segment: it keeps what it has. Or several that take it from each other.
+// Either almost only one segment uses the variables and keeps them, or several segments take them from each
+// other.
 TEST_P(RandomSegments, EqualSerialExecutionWithFewOthers) {
   for (uint64_t seed = 11; seed <= 16 && !HasFailure(); ++seed) {
     expect_serial(e_, seed, {.segments = 1, .other_ops = 4, .looks = 2}, test::scaled_steps(1500));
@@ -290,7 +292,8 @@ TEST_P(RandomSegments, EqualSerialExecutionFromTwoThreads) {
   expect_all_gone(e_);
 }
 
-// The first replay has failed, or been skipped, when the second one, pushed before that, has its turn.
+// The second replay is pushed early, but when its turn comes, the first one has already failed or been
+// skipped.
 TEST_P(RandomSegments, AReplayBehindOneThatFailedIsSkippedIfItUpdates) {
   for (const bool updates : {true, false}) {
     SCOPED_TRACE(updates);
@@ -339,7 +342,7 @@ TEST_P(RandomSegments, ReplaysThatWereCancelledPoison) {
   test::Hold hold;
   e_.push_async(hold.operation(), {.writes = {gate}});
   for (int i = 0; i < 3; ++i) s.replay();
-  do {  // until the first operation has begun; this thread runs none of it
+  do {  // wait until the first operation has begun; this thread runs none of them
     e_.wait_all(1);
   } while (e_.stats().ready > 0 || e_.stats().running > 0);
   e_.cancel();

@@ -1,4 +1,4 @@
-// Segments: a replay does what pushing the recorded operations does.
+// Segments: a replay has the same effect as pushing the recorded operations.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -32,7 +32,8 @@ std::vector<Var> handles(const std::vector<Var>& vars, const std::vector<int>& i
   return out;
 }
 
-// Plain, or with priorities, lanes and asynchronous operations among them.
+// Records and replays random programs; a program is plain, or includes priorities, lanes and asynchronous
+// operations.
 void expect_replay_equals_execution(Engine& e, uint64_t seed, bool plain, int steps, int replays) {
   SCOPED_TRACE(seed);
   const test::RandomProgram program = test::make_random_program(
@@ -142,7 +143,7 @@ TEST_P(Segments, AFailurePoisonsWithTheRootCause) {
   e_.wait(in);
   error_of<OperationError>([&] { e_.wait_all(); });
   fails = false;
-  s.replay();  // writes all that it had poisoned
+  s.replay();  // writes every variable that the failed replay had poisoned
   e_.wait(out);
   EXPECT_TRUE(ran);
 }
@@ -215,12 +216,12 @@ TEST_P(Segments, KeepsDeletedVariablesAlive) {
     });
     e_.delete_var(v);
     e_.delete_var(w);
-    std::vector<Var> others;  // which must not be given their blocks
+    std::vector<Var> others;  // these must not reuse the blocks of v and w
     for (int i = 0; i < 100; ++i) others.push_back(e_.new_var());
     Hold hold;
     e_.push_async(hold.operation(), {.updates = others});
     for (int i = 0; i < 10; ++i) s.replay();
-    while (value.load() < 20) e_.wait_all(1);  // the replays need nothing of the others
+    while (value.load() < 20) e_.wait_all(1);  // the replays do not depend on the others
     hold.release();
     e_.wait_all();
     for (Var o : others) e_.delete_var(o);
@@ -230,7 +231,7 @@ TEST_P(Segments, KeepsDeletedVariablesAlive) {
   EXPECT_EQ(before, e_.stats().vars);
 }
 
-// A temporary of the recorded program: made, used and deleted in it.
+// A temporary of the recorded program: created, used and deleted in it.
 TEST_P(Segments, KeepsVariablesThatTheProgramDeletes) {
   bool fails = false;
   Var out = e_.new_var();
@@ -254,7 +255,7 @@ TEST_P(Segments, KeepsVariablesThatTheProgramDeletes) {
   fails = true;
   s.replay();
   error_of<OperationError>([&] { e_.wait(out); });
-  for (Var v : others) e_.wait(v);  // none of them is that temporary
+  for (Var v : others) e_.wait(v);  // none of them reuses the block of the temporary
   error_of<OperationError>([&] { e_.wait_all(); });
 }
 
@@ -262,7 +263,7 @@ TEST_P(Segments, NestedRecordingThrows) {
   error_of<InvalidState>([&] { e_.record([&] { e_.record([] {}); }); });
   Var v = e_.new_var();
   int n = 0;
-  e_.push([&] { ++n; }, {.writes = {v}});  // and leaves the thread as it was
+  e_.push([&] { ++n; }, {.writes = {v}});  // the failed recording has ended, so this push is not recorded
   e_.wait(v);
   EXPECT_EQ(1, n);
 }
@@ -275,7 +276,7 @@ TEST_P(Segments, WaitingInsideARecordingThrows) {
     error_of<InvalidState>([&] { e_.wait(v, 1); });
     error_of<InvalidState>([&] { e_.wait_all(); });
     error_of<InvalidState>([&] { e_.recover(v); });
-    other.wait_all();  // not what is recorded
+    other.wait_all();  // does not wait for the recorded operations
   });
   e_.wait(v);
 }
@@ -336,7 +337,7 @@ TEST_P(Segments, AReplayInsideARecordingIsRecorded) {
   EXPECT_EQ(20, value);
 }
 
-// What is recorded is not in flight.
+// Recorded operations are not in flight.
 TEST_P(Segments, BytesOfARecordingDoNotCount) {
   Var v = e_.new_var();
   Segment segment = e_.record([&] { e_.push([] {}, {.updates = {v}, .bytes = 1000}); });
@@ -346,7 +347,7 @@ TEST_P(Segments, BytesOfARecordingDoNotCount) {
   EXPECT_EQ(0u, e_.stats().bytes_in_flight);
 }
 
-// Long operations of one replay use both workers.
+// Two workers share the long operations of one replay.
 TEST(SegmentSharing, TwoWorkersTakePart) {
   Engine e(test::threaded_case(2).options);
   Var first = e.new_var();
@@ -363,7 +364,8 @@ TEST(SegmentSharing, TwoWorkersTakePart) {
   e.wait_all();
 }
 
-// The program's handle is gone: the functions go with the last replay, whoever of its participants ends it.
+// The program no longer holds the segment, so the functions are destroyed with the last replay, no matter
+// which participant ends it.
 TEST(SegmentSharing, WhenTheLastReplayHasEndedTheFunctionsAreGone) {
   struct GoesSlowly {
     std::atomic<bool>& gone;
@@ -382,7 +384,7 @@ TEST(SegmentSharing, WhenTheLastReplayHasEndedTheFunctionsAreGone) {
       Segment s = e.record([&] {
         for (int k = 0; k < 6; ++k)
           e.push(
-              [&arrived, held] {  // each with another one
+              [&arrived, held] {  // each operation waits for a partner
                 const int couples = (++arrived + 1) / 2;
                 while (arrived < 2 * couples) std::this_thread::yield();
               },
@@ -393,7 +395,7 @@ TEST(SegmentSharing, WhenTheLastReplayHasEndedTheFunctionsAreGone) {
     }
     e.wait_all();
     ASSERT_TRUE(gone);
-    e.wait_all();  // for the end of the segment's variable
+    e.wait_all();  // waits for the deletion of the segment's variable
     ASSERT_EQ(0u, e.stats().vars);
   }
 }

@@ -1,5 +1,5 @@
-// What needs workers to be seen: readers share, writers exclude, a waiter is not held up by what is not its
-// own.
+// Properties that need several workers: readers share, writers exclude, and a waiter is not delayed by
+// unrelated operations.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -82,7 +82,7 @@ TEST_P(Sharing, WritersExclude) {
   EXPECT_EQ(0, violations.load());
 }
 
-// First come, first served: a reader that comes after a waiting writer does not overtake it.
+// First come, first served: a reader that is pushed after a waiting writer does not overtake it.
 TEST_P(Sharing, AReaderDoesNotOvertakeAWriter) {
   Gate gate;
   Var v = e_.new_var();
@@ -115,7 +115,7 @@ TEST_P(Sharing, WaitReturnsWhileUnrelatedWorkBlocks) {
   Var blocked = e_.new_var(), v = e_.new_var();
   e_.push([&] { gate.pass(); }, {.updates = {blocked}});
   gate.entered();
-  // Operations behind the blocked one, which nobody may mistake for a way to v.
+  // Operations behind the blocked one. The waiter must not run them as if v depended on them.
   for (int i = 0; i < 100; ++i) e_.push([] {}, {.updates = {blocked}});
   int value = 0;
   for (int i = 0; i < 100; ++i) e_.push([&] { ++value; }, {.updates = {v}});
@@ -125,8 +125,8 @@ TEST_P(Sharing, WaitReturnsWhileUnrelatedWorkBlocks) {
   e_.wait_all();
 }
 
-// Every worker is in a long operation, and the queue in front of the wanted one is full of more of them: the
-// waiter itself runs what it waits for, and nothing else.
+// Every worker is in a long operation, and more long operations stand in the queue before the wanted one. The
+// waiter runs exactly the operation it waits for.
 TEST_P(Sharing, AWaiterRunsOnlyWhatItWaitsFor) {
   Gate gate;
   Var v = e_.new_var(), w = e_.new_var();
@@ -145,11 +145,11 @@ TEST_P(Sharing, AWaiterRunsOnlyWhatItWaitsFor) {
   e_.wait_all();
 }
 
-// A short operation that was taken together with a long one is not hidden behind it.
+// A short operation that was taken in one batch with a long one can still be found by a waiter.
 TEST_P(Sharing, ALongOperationHidesNothing) {
   Var a = e_.new_var();
   for (int i = 0; i < 2000; ++i)
-    e_.push([] {}, {.reads = {a}});  // teaches the engine that operations are short
+    e_.push([] {}, {.reads = {a}});  // lets the engine measure that the operations are short
   e_.wait_all();
   for (int round = 0; round < 20; ++round) {
     Gate gate;

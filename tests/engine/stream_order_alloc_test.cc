@@ -1,5 +1,5 @@
-// StreamOrder allocates nothing per operation in steady state. A program of its own: it counts what goes
-// through operator new.
+// StreamOrder allocates nothing per operation in steady state. This is a separate program because it counts
+// the calls of operator new.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -49,7 +49,7 @@ TEST(StreamOrderAllocations, NoneInSteadyState) {
     order.plan(op, fake(), StreamKind::compute, issue);
     during += allocations - before;
     detail::StreamOrder::begin(issue);
-    detail::StreamOrder::end(issue);  // the fakes allocate
+    detail::StreamOrder::end(issue);  // not counted, because the fakes allocate here
     before = allocations;
     order.issued(op, issue, nullptr);
     during += allocations - before;

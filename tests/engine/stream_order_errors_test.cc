@@ -1,4 +1,4 @@
-// StreamOrder: what an error on a device poisons, and what it leaves alone.
+// StreamOrder: which variables an error on a device poisons, and which it does not.
 #include <gtest/gtest.h>
 
 #include "engine/base/error.h"
@@ -12,7 +12,8 @@ using State = Rig::State;
 TEST(StreamOrderErrors, AFailurePoisonsExactlyWhatWasMadeFromIt) {
   Rig rig(5);
   rig.push({.writes = {0}, .context = fake(), .fails_on_device = true});
-  rig.push({.reads = {0}, .writes = {1}, .context = fake(1)});  // in flight already
+  // Already in flight when the failure is detected.
+  rig.push({.reads = {0}, .writes = {1}, .context = fake(1)});
   rig.push({.updates = {0}, .context = fake()});
   rig.push({.reads = {1}, .writes = {2}, .context = fake()});
   rig.push({.writes = {3}, .context = fake()});
@@ -22,17 +23,17 @@ TEST(StreamOrderErrors, AFailurePoisonsExactlyWhatWasMadeFromIt) {
   EXPECT_EQ(rig.failure_of(3), "");
   EXPECT_EQ(rig.failed_count, 1);
   EXPECT_EQ(rig.inherited_count, 3);
-  // Known by now: what comes later is skipped.
+  // The failure is known by now, so later operations are skipped.
   EXPECT_EQ(rig.state(rig.push({.reads = {2}, .writes = {4}, .context = fake()})), State::skipped);
 }
 
 TEST(StreamOrderErrors, OrderAloneDoesNotPassAFailureOn) {
   Rig rig(3);
   rig.push({.writes = {0}, .context = fake(), .fails_on_device = true});
-  rig.push({.writes = {0}, .context = fake(1)});  // after it, but from nothing
+  rig.push({.writes = {0}, .context = fake(1)});  // ordered after the failure, but reads nothing poisoned
   rig.push({.reads = {0}, .writes = {1}, .context = fake()});
   rig.push({.reads = {1}, .writes = {2}, .context = fake(), .fails_on_device = true});
-  rig.push({.writes = {1}, .context = fake(1)});  // after a failing reader
+  rig.push({.writes = {1}, .context = fake(1)});  // ordered after a failing reader
   rig.finish();
   EXPECT_EQ(rig.failure_of(0), "");
   EXPECT_EQ(rig.failure_of(1), "");
@@ -55,7 +56,7 @@ TEST(StreamOrderErrors, AFailureIsRememberedUntilItsDependantsEnd) {
   Rig rig(3);
   rig.push({.writes = {0}, .context = fake(0), .fails_on_device = true});
   rig.push({.reads = {0}, .writes = {1}, .context = fake(1)});
-  rig.push({.writes = {0}, .context = fake(2)});  // heals the variable before the reader has ended
+  rig.push({.writes = {0}, .context = fake(2)});  // recovers the variable before the reader has ended
   while (fake_device(0).streams[0]->step()) {
   }
   rig.poll();
@@ -79,7 +80,7 @@ TEST(StreamOrderErrors, AHostOperationIsSkippedWhenItsInputTurnsOutPoisoned) {
 
 TEST(StreamOrderErrors, AFunctionThatThrewOnTheHostKeepsItsOrder) {
   Rig rig(2);
-  rig.push({.writes = {0}, .context = fake(), .fails_on_host = true});  // having enqueued its work
+  rig.push({.writes = {0}, .context = fake(), .fails_on_host = true});  // after enqueuing its work
   EXPECT_EQ(rig.failure_of(0), "op0");
   rig.push({.writes = {0}, .context = fake(1)});
   EXPECT_EQ(rig.order.wait_count(), 1u);
@@ -92,7 +93,7 @@ TEST(StreamOrderErrors, AFunctionThatThrewOnTheHostKeepsItsOrder) {
 TEST(StreamOrderErrors, ASkippedUpdateDoesNotMakeAFailedValueRecoverable) {
   Rig rig(3);
   rig.push({.writes = {0}, .context = cpu(), .fails_on_host = true});
-  rig.push({.writes = {1}, .context = fake(), .fails_on_device = true});  // found late
+  rig.push({.writes = {1}, .context = fake(), .fails_on_device = true});  // this failure is detected late
   const int update = rig.push({.reads = {0}, .updates = {1}, .context = fake()});
   EXPECT_EQ(rig.state(update), State::skipped);
   EXPECT_TRUE(rig.recoverable(1));
@@ -150,10 +151,11 @@ TEST(StreamOrderErrors, ALostDeviceIsNoExcuseToOvertakeAnother) {
   run_all_streams();
   rig.poll();
   rig.push({.reads = {0}, .writes = {1}, .context = fake(1)});  // still runs
-  rig.push({.writes = {0}, .context = fake(0)});                // ordered after it, on a device that goes
+  rig.push({.writes = {0}, .context = fake(0)});                // ordered after it, on a device that is lost
   fake_device(0).lose();
   rig.poll();
-  EXPECT_EQ(rig.retired_count, 1);  // the first; the event of the lost write has completed, but not its turn
+  // Only the first: the event of the lost write has completed, but operations before it have not.
+  EXPECT_EQ(rig.retired_count, 1);
   EXPECT_FALSE(rig.order.landed(rig.vars[0]));
   rig.finish();
   EXPECT_EQ(rig.failure_of(0), "op2");
@@ -180,7 +182,7 @@ TEST(StreamOrderErrors, DependantsLookThroughAnOperationThatCouldNotBeOrdered) {
     EXPECT_EQ(rig.failure_of(0), "") << in_record;
     EXPECT_EQ(rig.failure_of(1), "") << in_record;
     const int64_t first = value_of(0, 0, {});
-    EXPECT_EQ(rig.cells[1], value_of(1, 1, {first})) << in_record;  // nobody overtook the reader
+    EXPECT_EQ(rig.cells[1], value_of(1, 1, {first})) << in_record;  // no write overtook the reader
     EXPECT_EQ(rig.cells[0], value_of(3, 0, {})) << in_record;
     EXPECT_EQ(rig.retired_count, 4);
   }

@@ -1,5 +1,5 @@
-// Devices for tests of StreamOrder in which nothing happens until the test says so: a stream is a list of
-// items, and step() carries out the next one. Single-threaded and deterministic.
+// Fake devices for tests of StreamOrder. Nothing happens until the test says so: a stream is a list of items,
+// and step() executes the next one. Single-threaded and deterministic.
 #pragma once
 
 #include <algorithm>
@@ -71,13 +71,13 @@ class FakeStream : public Stream {
   void notify(std::function<void(std::exception_ptr)>) override {}
   void synchronize() override {}
 
-  /// Carries out the next item. False when there is none, or when it waits for another stream.
+  /// Executes the next item. Returns false if there is none or if it waits for another stream.
   bool step();
   bool empty() const { return items_.empty(); }
-  /// The device is lost: nothing more is carried out, all records fail.
+  /// Simulates the loss of the device: no further item is executed, and all records fail.
   void lose(std::exception_ptr error);
 
-  /// Everything ever enqueued. One of the two is set, or neither: a task.
+  /// Every item that was ever enqueued. At most one of the two fields is set; an item with neither is a task.
   struct Entry {
     std::shared_ptr<FakePoint> record;
     std::shared_ptr<EventPoint> wait;
@@ -92,7 +92,7 @@ class FakeStream : public Stream {
   FakeDevice& device_;
   StreamKind kind_;
   std::deque<Item> items_;
-  std::exception_ptr error_;  // of the tasks since the last record
+  std::exception_ptr error_;  // error of the tasks since the last record
 };
 
 class FakeDevice : public Device {
@@ -128,7 +128,7 @@ class FakeDevice : public Device {
     events_made = 0;
   }
 
-  std::vector<FakeStream*> streams;  // the living ones, in the order of their making
+  std::vector<FakeStream*> streams;  // existing streams in the order of their creation
   int events_made = 0;
   bool fail_streams = false;
   bool throw_on_wait = false;
@@ -221,7 +221,7 @@ inline std::vector<FakeStream*> fake_streams() {
   return all;
 }
 
-/// Carries out items of all streams until none can go on.
+/// Executes items of all streams until none can continue.
 inline void run_all_streams() {
   for (bool progress = true; progress;) {
     progress = false;
@@ -231,13 +231,13 @@ inline void run_all_streams() {
   }
 }
 
-/// Up to `steps` items of streams chosen at random.
+/// Executes up to `steps` items of streams chosen at random.
 inline void run_some_steps(std::mt19937& random, int steps) {
   const std::vector<FakeStream*> all = fake_streams();
   for (int i = 0; i < steps && !all.empty(); ++i) all[random() % all.size()]->step();
 }
 
-/// How long everything that was enqueued takes when a task takes one unit, streams are FIFOs, all streams run
+/// Returns the time that all enqueued items take if a task takes one unit, streams are FIFOs, all streams run
 /// at the same time, and waits are honoured.
 inline uint64_t makespan() {
   std::vector<FakeStream*> all = fake_streams();

@@ -1,5 +1,5 @@
-// StreamOrder against the serial program: random operations, on random devices, with random failures and
-// streams that move at random. The values and the poisoned variables must be those of serial execution.
+// Compares StreamOrder with the serial program: random operations on random devices, with random failures and
+// streams that advance at random. The values and the poisoned variables must be those of serial execution.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -13,7 +13,7 @@ namespace {
 constexpr int kVars = 7;
 
 struct Oracle {
-  std::vector<int64_t> cells = std::vector<int64_t>(kVars);  // last good values
+  std::vector<int64_t> cells = std::vector<int64_t>(kVars);  // the last values that are not poisoned
   std::vector<std::set<std::string>> causes = std::vector<std::set<std::string>>(kVars);
 
   void run(int op, const OpSpec& spec) {
@@ -24,7 +24,8 @@ struct Oracle {
         inherited.insert(of_var.begin(), of_var.end());
       }
     }
-    // On undefined data, an error on the device follows from the first one; what a function throws counts.
+    // If an input is poisoned, an error on the device is a consequence of the first error and does not count.
+    // An exception of the function does count.
     const bool fails = spec.fails_on_device || spec.fails_on_host;
     if (fails && (inherited.empty() || (spec.fails_on_host && !spec.context.is_cpu()))) {
       inherited.insert("op" + std::to_string(op));
@@ -57,7 +58,7 @@ OpSpec random_spec(std::mt19937& random, int failure_percent) {
     if (random() % 4 == 0) spec.lane = static_cast<StreamKind>(random() % 4);
   }
   if (static_cast<int>(random() % 100) < failure_percent) {
-    // An operation of the CPU, or half of the others, fails on the host.
+    // CPU operations, and half of the others, fail on the host.
     (spec.context.is_cpu() || random() % 2 ? spec.fails_on_host : spec.fails_on_device) = true;
   }
   return spec;

@@ -86,7 +86,8 @@ void Rig::run_ready() {
   if (running_) return;
   running_ = true;
   while (!ready_.empty() || !host_ready_.empty()) {
-    // An operation that has waited for its points may start without being asked again.
+    // An operation that was parked until its events completed starts without another call of
+    // order.host_may_start().
     const bool may_start = !host_ready_.empty();
     auto& queue = may_start ? host_ready_ : ready_;
     Op* op = queue.front();
@@ -147,7 +148,7 @@ void Rig::run_on_stream(Op* op, const OpSpec& spec, detail::StreamOrder::Issue& 
     auto inputs = std::make_shared<std::vector<int64_t>>();
     issue.stream->submit([this, &spec, inputs](KernelContext&) { *inputs = inputs_of(spec, cells); });
     issue.stream->submit([this, &spec, inputs, index](KernelContext&) {
-      // What was read must still be there: nothing may overwrite an input while an operation runs.
+      // The inputs must not have changed: no operation may overwrite an input of a running operation.
       const bool stable = *inputs == inputs_of(spec, cells);
       write_outputs(stable ? index : -index - 1, spec, *inputs, cells);
       if (spec.fails_on_device) throw std::runtime_error("device");

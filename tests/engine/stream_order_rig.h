@@ -1,6 +1,6 @@
-// A miniature engine around StreamOrder, for its tests: single-threaded, runs whatever is ready at once, and
-// never waits. Operations compute on one integer per variable, in two steps on the stream (read, then write),
-// so that any missing order between two of them shows in the values.
+// A miniature engine around StreamOrder, for its tests. It is single-threaded, runs ready operations at once
+// and never waits. Operations compute on one integer per variable, in two steps on the stream (read, then
+// write), so any missing order between two operations changes the values.
 #pragma once
 
 #include <cstdint>
@@ -23,27 +23,27 @@ struct OpSpec {
   StreamKind lane = StreamKind::compute;
   bool fails_on_device = false;
   bool fails_on_host = false;
-  bool by_token = false;  // ends when use_token() is called
+  bool by_token = false;  // the operation ends when use_token() is called
 };
 
 class Rig : public detail::StreamOrder::Listener {
  public:
-  /// `streams`: compute streams of each device.
+  /// `vars`: number of variables. `streams`: compute streams of each device.
   explicit Rig(int vars, int streams = 8);
   ~Rig() override;
 
-  /// Pushes an operation and runs what has become ready. Returns its number.
+  /// Pushes an operation and runs all ready operations. Returns its number.
   int push(OpSpec spec);
   /// Ends an operation that was pushed with by_token.
   void use_token(int op);
   bool poll() { return order.poll(); }
-  /// Streams and polls until nothing is outstanding.
+  /// Runs streams and polls until nothing is outstanding.
   void finish();
 
-  // What happened to an operation.
+  // The state of an operation.
   enum class State { waiting, parked, issued, host_done, skipped, failed };
   State state(int op) const { return states_.at(static_cast<size_t>(op)); }
-  /// The index of the stream it was issued to.
+  /// Returns the index of the stream that the operation was issued to.
   detail::StreamId stream_of(int op) const { return streams_.at(op); }
   std::string failure_of(int var) const;
   bool recoverable(int var) const { return vars[static_cast<size_t>(var)]->flags & detail::kVarRecoverable; }
@@ -52,10 +52,10 @@ class Rig : public detail::StreamOrder::Listener {
   std::vector<detail::VarBlock*> vars;
   std::vector<int64_t> cells;
   int retired_count = 0;
-  int failed_count = 0;     // retired with an error of its own
-  int inherited_count = 0;  // retired with another's
+  int failed_count = 0;     // operations retired with an error of their own
+  int inherited_count = 0;  // operations retired with the error of another one
   std::vector<detail::VarBlock*> maybe_landed_calls;
-  bool check_cause = true;  // skip operations with poisoned inputs before planning
+  bool check_cause = true;  // whether to skip operations with poisoned inputs before planning
   detail::StreamOrder order;
 
   // Sink of DependencyState.
@@ -89,10 +89,10 @@ class Rig : public detail::StreamOrder::Listener {
   bool running_ = false;
 };
 
-/// What operation `op` computes for variable `var` from the values of its inputs.
+/// Returns the value that operation `op` computes for variable `var` from its inputs.
 int64_t value_of(int op, int var, const std::vector<int64_t>& inputs);
 
-/// The values of the variables that an operation reads or updates.
+/// Returns the values of the variables that an operation reads or updates.
 std::vector<int64_t> inputs_of(const OpSpec& spec, const std::vector<int64_t>& cells);
 
 }  // namespace mx::test

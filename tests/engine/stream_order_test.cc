@@ -1,4 +1,4 @@
-// StreamOrder: event waits, stream choice and completion, on streams that move only when the test says so.
+// StreamOrder: event waits, stream choice and completion, on streams that advance only when the test says so.
 #include "engine/detail/stream_order.h"
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@ using State = Rig::State;
 
 uint64_t waits(const Rig& rig) { return rig.order.wait_count(); }
 
-// Everything is enqueued while nothing runs: the schedule is what the streams' orders and waits allow, and
-// each operation is two tasks long.
+// Expects the given schedule length. Everything is enqueued while nothing runs, so only the order of the
+// streams and their waits determine the schedule. Each operation is two tasks long.
 void expect_makespan(uint64_t operations_on_critical_path) {
   EXPECT_LE(static_cast<double>(makespan()), 1.1 * 2.0 * static_cast<double>(operations_on_critical_path));
 }
@@ -67,7 +67,7 @@ TEST(StreamOrder, ForkJoinWaitsOncePerOtherBranchOnEachSide) {
       for (int i = 1; i < k; ++i) branches.push_back(i);
       rig.push({.reads = branches, .updates = {k}, .context = fake()});
       expect_makespan(3);
-    } else {  // an operation of the rig has four variables at most: join two by two
+    } else {  // an operation of the rig has at most four variables, so join two at a time
       for (int i = 1; i < k; ++i) rig.push({.reads = {i}, .updates = {i + 1}, .context = fake()});
       expect_makespan(static_cast<uint64_t>(k + 1));
     }
@@ -127,7 +127,8 @@ TEST(StreamOrder, GridWaitsOncePerOperationBelowTheFirstRow) {
       rig.push(spec);
     }
   }
-  // Edges less those that a stream stands for: 2 n (n - 1) - (n n - n) for n streams.
+  // The number of edges minus those that the order within a stream already implies: 2 n (n - 1) - (n n - n)
+  // for n streams.
   EXPECT_EQ(waits(rig), static_cast<uint64_t>(n * (n - 1)));
   expect_makespan(2 * n - 1);
 }
@@ -147,7 +148,8 @@ TEST(StreamOrder, ADominatedDependenceIsNotWaitedFor) {
   Rig rig(3, 4);
   rig.push({.writes = {0}, .context = fake(0)});
   rig.push({.reads = {0}, .writes = {1}, .context = fake(1)});
-  rig.push({.reads = {0, 1}, .writes = {2}, .context = fake(2)});  // both, but device 1 comes after device 0
+  // Needs both, but device 1 already waited for device 0.
+  rig.push({.reads = {0, 1}, .writes = {2}, .context = fake(2)});
   EXPECT_EQ(waits(rig), 2u);
 }
 
@@ -166,7 +168,7 @@ TEST(StreamOrder, AWriteWaitsForReadersButReadersNotForEachOther) {
   rig.push({.reads = {0}, .writes = {1}, .context = fake(1)});
   rig.push({.reads = {0}, .writes = {2}, .context = fake(2)});
   EXPECT_EQ(waits(rig), 2u);
-  rig.push({.writes = {0}, .context = fake(3)});  // both readers; the writer lies before them
+  rig.push({.writes = {0}, .context = fake(3)});  // waits for both readers; the writer comes before them
   EXPECT_EQ(waits(rig), 4u);
 }
 
@@ -188,7 +190,7 @@ TEST(StreamOrder, LanesHaveStreamsOfTheirOwn) {
     EXPECT_EQ(fake_device().streams.back()->kind(), lane);
   }
   EXPECT_EQ(fake_device().streams.size(), 4u);
-  // One stream per direction, whatever is in flight on it.
+  // There is one copy stream per direction, however much is in flight on it.
   Rig other(4);
   for (i = 0; i < 4; ++i) other.push({.writes = {i}, .context = fake(1), .lane = StreamKind::copy_in});
   EXPECT_EQ(fake_device(1).streams.size(), 1u);

@@ -12,7 +12,7 @@ namespace mx::test {
 StreamArray::~StreamArray() {
   try {
     engine.wait_all();
-  } catch (...) {  // the test has looked at the errors that it expects
+  } catch (...) {  // the test has already checked the errors that it expects
   }
 }
 
@@ -126,8 +126,9 @@ TEST_P(StreamSuite, CopiesOverlapEachOtherAndComputeInBothDirections) {
 }
 
 TEST_P(StreamSuite, NoHostThreadIsHeldByAnOperationInFlight) {
-  // While the first stands still, everything after it is enqueued: by two workers, and far more operations
-  // than there are threads. (A GPU's driver takes some hundreds of launches per stream without blocking.)
+  // While the first operation is blocked, everything after it is enqueued by two workers, with far more
+  // operations than threads. The driver of a GPU accepts some hundreds of launches per stream without
+  // blocking.
   const int count = host_code() ? 4000 : 200;
   Engine& engine = start(2);
   auto gate = ops().new_meeting(2);
@@ -172,7 +173,7 @@ TEST_P(StreamSuite, AHostOperationStartsAfterTheDeviceHasEnded) {
   const Var done = engine.new_var();
   engine.push([&] { early = !opened; }, {.reads = {a->var}, .writes = {done}, .name = "host"});
   enqueued.wait();
-  // Other work goes on meanwhile, so that the engine has had its chance to start the operation too early.
+  // Other work runs meanwhile, so the engine has a chance to start the operation too early.
   const Var other = engine.new_var();
   for (int i = 0; i < 100; ++i) {
     engine.push([] {}, {.updates = {other}});
@@ -252,7 +253,7 @@ TEST_P(StreamSuite, MemoryOfOneOperationIsNotReusedWhileItRuns) {
 
 // --- Meaning.
 
-// Random operations on matrices that live on all devices; matrices on other devices are copied over first.
+// Random operations on matrices on all devices; a matrix on another device is copied over first.
 TEST_P(StreamSuite, MeansWhatTheSerialProgramMeans) {
   constexpr size_t kRows = 4, kSize = kRows * kRows, kArrays = 6;
   for (unsigned seed = 0; seed < 4; ++seed) {

@@ -1,5 +1,5 @@
-// Errors of operations on streams. What tasks throw stands for errors of the hardware; a GPU has no harmless
-// ones, so there only what functions throw is tested.
+// Errors of operations on streams. Exceptions of tasks play the part of hardware errors. A GPU has no
+// harmless hardware errors, so only exceptions of functions are tested there.
 #include <gtest/gtest.h>
 
 #include <latch>
@@ -73,22 +73,22 @@ TEST_P(StreamSuite, AnErrorOnOneStreamPoisonsExactlyWhatDependsOnIt) {
         run.stream()->submit([](KernelContext&) { throw std::runtime_error("broken"); });
       },
       {.writes = {a.var}, .context = device(), .name = "bad"});
-  // Enqueued before the error is there: they run on undefined data.
+  // These are enqueued before the error occurs, so they run on undefined data.
   engine.push([&](RunContext) { enqueued.count_down(); },
               {.reads = {a.var}, .writes = {arrays[1]->var}, .context = device(1), .name = "reader"});
   engine.push([&](RunContext) { enqueued.count_down(); },
               {.reads = {arrays[1]->var}, .updates = {arrays[2]->var}, .context = device(), .name = "next"});
   push_fill(*arrays[3], 3);
-  // Written after the reader, from nothing: order alone carries no error.
+  // Ordered after the reader, but reads nothing: order alone does not propagate an error.
   enqueued.wait();
   push_fill(*arrays[1], 1);
   gate->host_attends();
   EXPECT_TRUE(names(error_at(engine, a.var), "bad"));
-  EXPECT_TRUE(names(error_at(engine, a.var), "bad"));  // every waiter, not only the first
+  EXPECT_TRUE(names(error_at(engine, a.var), "bad"));  // every waiter gets the error, not only the first
   EXPECT_TRUE(names(error_at(engine, arrays[2]->var), "bad"));
   EXPECT_EQ(values(*arrays[1]), std::vector<double>(4, 1));
   EXPECT_EQ(values(*arrays[3]), std::vector<double>(4, 3));
-  // Known by now: dependants are skipped.
+  // The error is known by now, so dependants are skipped.
   push_fill(*arrays[4], 4);
   push_add(a, *arrays[3], *arrays[4]);
   EXPECT_TRUE(names(error_at(engine, arrays[4]->var), "bad"));
@@ -148,14 +148,16 @@ TEST_P(StreamSuite, AValueThatFailedOnTheDeviceIsNotRecovered) {
         run.stream()->submit([](KernelContext&) { throw std::runtime_error("broken"); });
       },
       {.writes = {weight->var}, .context = device(), .name = "bad weight"});
-  push_add(*weight, *bad, *weight);  // skipped at once, before it is known that the weight is bad as well
+  // Skipped at once, before the engine knows that the weight is poisoned as well.
+  push_add(*weight, *bad, *weight);
   engine.recover(weight->var);
   gate->host_attends();
   EXPECT_TRUE(names(error_at(engine, weight->var), "bad weight"));
   EXPECT_THROW(engine.wait_all(), Error);
 }
 
-// Counts down when the function that holds it is destroyed: also one that is skipped.
+// Returns an object that counts the latch down when the function that holds it is destroyed, even if the
+// function was skipped.
 std::shared_ptr<void> at_end(std::latch& latch) {
   return {nullptr, [&latch](void*) { latch.count_down(); }};
 }

@@ -1,8 +1,8 @@
-// Known graphs: as few event waits as there can be, and a schedule as short as the longest path.
+// Known graphs: the number of event waits is minimal, and the schedule is as short as the longest path.
 //
-// The schedule is judged by logic rather than by a clock: with the order in which the operations were put on
-// each stream, and unit durations, when does each of them end? All roots are held until everything has been
-// enqueued, so that nothing ends early and saves a wait.
+// The schedule is computed rather than timed: the test takes the order in which operations were put on each
+// stream, assumes unit durations and derives when each operation ends. All roots are blocked until everything
+// has been enqueued, because an operation that ends early would save a wait.
 #include <algorithm>
 #include <latch>
 #include <map>
@@ -15,7 +15,7 @@ namespace mx::test {
 namespace {
 
 struct Graph {
-  std::vector<std::vector<int>> inputs;  // of each node; earlier ones
+  std::vector<std::vector<int>> inputs;  // for each node, the earlier nodes that it reads
   int add(std::vector<int> nodes) {
     inputs.push_back(std::move(nodes));
     return static_cast<int>(inputs.size()) - 1;
@@ -41,7 +41,8 @@ Schedule run_graph(Engine& engine, StreamOps& ops, Context device, const Graph& 
   std::latch enqueued(static_cast<ptrdiff_t>(count));
   const uint64_t waits_before = engine.stats().stream_waits;
 
-  engine.pause();  // so that all is there before the first is issued, whatever the pace of this thread
+  // All operations must be pushed before the first is issued, however slow this thread is.
+  engine.pause();
   for (size_t i = 0; i < count; ++i) {
     std::vector<Var> reads;
     for (const int input : graph.inputs[i]) reads.push_back(vars[static_cast<size_t>(input)]);
@@ -118,7 +119,7 @@ TEST_P(StreamSuite, AForkJoinOfKWaitsTwiceForAllBranchesButOne) {
   }
 }
 
-// No stream is idle after the first, since everything is enqueued before anything ends.
+// Everything is enqueued before anything ends, so no stream is idle after the first fork-join.
 TEST_P(StreamSuite, ForkJoinsInARowOverlapEachTime) {
   constexpr int kBranches = 6, kTimes = 5;
   Graph graph;

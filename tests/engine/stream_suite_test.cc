@@ -1,4 +1,5 @@
-// The stream suite on the virtual device, quick and slow, and on GPUs; and what only virtual devices can do.
+// The stream suite on the virtual device (fast and slow) and on GPUs, and tests of features that only virtual
+// devices have.
 #include "tests/engine/stream_suite.h"
 
 #include "engine/base/error.h"
@@ -50,7 +51,7 @@ TEST_P(VirtualStreams, ALostDeviceFailsItsOwnAndLeavesTheOthersWorking) {
     gate->host_attends();
     EXPECT_THROW(engine.wait(a->var), DeviceError);
     EXPECT_THROW(engine.wait(c->var), DeviceError);
-    push_fill(*a, 2);  // refused from now on
+    push_fill(*a, 2);  // allocations fail from now on
     EXPECT_THROW(engine.wait(a->var), DeviceError);
     push_add(*b, *b, *d);
     EXPECT_EQ(values(*d), std::vector<double>(4, 2));
@@ -75,7 +76,8 @@ TEST_P(VirtualStreams, AnInjectedKernelErrorHitsOneOperation) {
   EXPECT_THROW(engine.wait_all(), DeviceError);
 }
 
-// It holds what it has got while it asks for what is not there, and others work on the device meanwhile.
+// An operation that runs out of memory holds its earlier allocations while it asks for more. Other operations
+// use the device meanwhile.
 TEST_P(VirtualStreams, AnOperationThatFindsNoMemoryFailsAndTheOthersGoOn) {
   Engine& engine = start(2);
   auto a = array(4), b = array(4), c = array(4);

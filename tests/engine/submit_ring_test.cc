@@ -1,4 +1,4 @@
-// SubmitRing: what it costs to find the place for an item, counted in looks at the ring.
+// SubmitRing: the cost of finding the slot of an item, counted in slots examined.
 #include "engine/detail/submit_ring.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,8 @@ class CountedAtomic {
 
 using Ring = detail::SubmitRing<int, CountedAtomic>;
 
-// A producer that slept while others pushed a million items neither walks over those, nor makes others do so.
+// A producer that slept while others pushed a million items does not walk over those, and does not make other
+// producers do so.
 TEST(SubmitRing, AProducerThatSleptDoesNotWalkOverWhatHasGone) {
   Ring ring(64);
   alignas(8) int item = 0;
@@ -75,7 +76,7 @@ TEST(WorkerPolicy, CallsOneWorkerForEachOperationThatHasNobody) {
   EXPECT_EQ(15, WorkerPolicy::to_call(15, 1, 16));
   EXPECT_EQ(3, WorkerPolicy::to_call(3, 1, 16));
   EXPECT_EQ(4, WorkerPolicy::to_call(100, 12, 16));
-  EXPECT_EQ(1, WorkerPolicy::to_call(100, 16, 16));  // the one beyond the limit, for devices
+  EXPECT_EQ(1, WorkerPolicy::to_call(100, 16, 16));  // one worker beyond the limit, for devices
   EXPECT_EQ(1, WorkerPolicy::to_call(0, 0, 16));
 }
 

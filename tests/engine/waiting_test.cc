@@ -1,5 +1,5 @@
-// Waiting: for exactly what was pushed before, not behind what has nothing to do with it, and with a limit
-// without running anything.
+// Waiting: a wait covers exactly the operations pushed before it, is not delayed by unrelated operations, and
+// with a time limit runs no operation.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -26,7 +26,7 @@ TEST_P(Waiting, ForAllDoesNotWaitForWhatIsPushedLater) {
   e_.push_async(before.operation());
   std::thread first([&] { e_.wait_all(); });
   test::until_waiting(e_, 1);
-  // It has closed the epoch of the first operation, and nothing is in the next one.
+  // The first wait has closed the epoch of the first operation, and the next epoch is empty.
   std::thread second([&] { e_.wait_all(); });
   test::until_waiting(e_, 2);
   e_.push_async(later.operation());
@@ -77,7 +77,7 @@ TEST_P(Waiting, WithALimitRunsNothing) {
   }
 }
 
-// Both threads of the engine are in operations that end only after the wait.
+// Both threads of the engine run operations that end only after the wait.
 class WaitingOutside : public ::testing::TestWithParam<int> {
  protected:
   void block_all_threads() {
@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Threads, WaitingOutside, ::testing::Values(1, 2, 4));
 TEST_P(WaitingOutside, RunsWhatIsReadyAndOnItsWay) {
   block_all_threads();
   Var a = e_.new_var(), b = e_.new_var();
-  for (int i = 0; i < 50; ++i) e_.push([] {});  // unrelated, and before it in the queue
+  for (int i = 0; i < 50; ++i) e_.push([] {});  // unrelated operations, before it in the queue
   e_.push([] {}, {.writes = {a}});
   e_.push([] {}, {.reads = {a}, .writes = {b}});
   e_.wait(b);
@@ -109,7 +109,7 @@ TEST_P(WaitingOutside, RunsWhatBecomesReadyWhileItSleeps) {
   Var a = e_.new_var(), b = e_.new_var();
   e_.push_async(hold.operation(), {.writes = {a}});
   e_.push([] {}, {.reads = {a}, .writes = {b}});
-  // The waiter issues the asynchronous operation, and then has nothing to do.
+  // The waiter issues the asynchronous operation and then has nothing to run.
   std::thread waiter([&] { e_.wait(b); });
   test::until_waiting(e_);
   hold.release();
@@ -127,7 +127,8 @@ TEST_P(WaitingOutside, IssuesTheWorkOfDevices) {
 }
 
 TEST_P(WaitingOutside, DoesNotRunBesideOperationsOnItsOwnWay) {
-  // As many related operations as threads: one more at the same time would be one too many.
+  // The threads already run as many related operations as there are threads; the waiter must not run one more
+  // at the same time.
   std::atomic<int> inside{0}, most{0};
   Var out = e_.new_var();
   std::vector<Var> parts;
@@ -148,7 +149,7 @@ TEST_P(WaitingOutside, DoesNotRunBesideOperationsOnItsOwnWay) {
   EXPECT_LE(most, GetParam());
 }
 
-// What users' exceptions own goes without the lock, whatever they then do with the engine.
+// The engine destroys users' exceptions without holding its lock, so their destructors may call the engine.
 struct Looks : std::runtime_error {
   explicit Looks(Engine& e) : std::runtime_error("looks"), engine(&e) {}
   Looks(const Looks&) = default;
@@ -173,7 +174,7 @@ void lose_errors(Engine& e) {
   for (int i = 0; i < 50; ++i) {
     e.push([&e] { throw E(e); }, {.writes = {v}});
     e.push([] {}, {.reads = {v}, .writes = {u}});
-    e.push([] {}, {.writes = {v, u}});  // heals
+    e.push([] {}, {.writes = {v, u}});  // the write recovers the variables
     try {
       e.wait_all();
       ADD_FAILURE() << "the error was lost";

@@ -237,8 +237,8 @@ TEST(Hooks, AreTakenAwayByTheirHandles) {
   x_hook.remove();
   HookHandle copy = first_hook;
   first_hook.remove();
-  copy.remove();        // the same hook: gone
-  first_hook.remove();  // twice
+  copy.remove();        // a copy of the handle removes the same hook
+  first_hook.remove();  // a second removal does nothing
   sum(y).backward({.retain_graph = true});
   EXPECT_EQ(1, of_x);
   EXPECT_EQ(1, first);

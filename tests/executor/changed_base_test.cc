@@ -1,4 +1,4 @@
-// Views whose base is changed after they were taken: a view has the gradient of what it shows now.
+// Views whose base is changed after they were taken. The gradient of a view is that of its current contents.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -14,8 +14,8 @@ namespace {
 
 using Doubles = std::vector<double>;
 
-// What changes y, an array of six elements in two rows, and what 10 * (the sum of its first row) then has for
-// a gradient with respect to x, of which y is twice.
+// A change of y = 2 x, an array of two rows with six elements, and the gradient with respect to x that 10 *
+// sum(first row of y) has after the change.
 struct Change {
   const char* what;
   std::function<void(NDArray& y)> change;
@@ -103,7 +103,7 @@ TEST(ChangedBase, AViewTakenBeforeHasTheGradientOfWhatItShows) {
     const NDArray x = two_rows().requires_grad_();
     NDArray y = x * 2;
     const NDArray row = y[0], of_row = row[{Slice{0, 3}}], all = y.transpose();
-    const NDArray used = row * 1;  // (so that the views have nodes before the change)
+    const NDArray used = row * 1;  // so that the views have graph nodes before the change
     c.change(y);
     for (const NDArray& view : {row, of_row, NDArray(all[{colon, 0}])}) {
       EXPECT_EQ(y[0].to_vector<double>(), view.to_vector<double>());
@@ -153,7 +153,7 @@ TEST(ChangedBase, AViewThatIsALeafIsTheBaseOfItsOwnViews) {
   leaf.requires_grad_();
   const NDArray part = leaf[1], of_part = part[{Slice{0, 1}}];
   const NDArray v = array({5.0}).requires_grad_();
-  base[{1, 2}] = v[0];  // another part of the memory, and recorded
+  base[{1, 2}] = v[0];  // a recorded change of another part of the memory
   (sum(part) + sum(of_part)).backward();
   EXPECT_EQ((Doubles{0, 0, 2, 1, 0, 0}), leaf.grad().to_vector<double>());
   leaf.requires_grad_(false);

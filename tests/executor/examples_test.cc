@@ -1,4 +1,4 @@
-// The code that docs/autograd.md shows; a test of the documents compares the two.
+// The code samples of docs/autograd.md. A test of the documents compares the two.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -96,7 +96,7 @@ TEST(AutogradExamples, FunctionsHaveAWayBackOfTheirOwn) {
   EXPECT_EQ((Values{2, 2}), values(x.grad()));
 }
 
-// The second derivative of sum(f(x)) at (1, 2), an element at a time.
+// Returns the second derivative of sum(f(x)) at x = (1, 2), one element at a time.
 Values second_derivative(const std::function<NDArray(const NDArray&)>& f) {
   const NDArray x = array({1.f, 2.f}).requires_grad_();
   const NDArray first = gradients({sum(f(x))}, {x}, {.create_graph = true})[0];
@@ -109,7 +109,7 @@ TEST(AutogradExamples, AllHaveSecondDerivatives) {
   EXPECT_EQ((Values{8, 10}), second_derivative([&](const NDArray& w) { return w * w * factor; }));
   EXPECT_EQ((Values{6, 12}), second_derivative([](const NDArray& x) { return x * x * x; }));
   EXPECT_EQ((Values{2, 0}), second_derivative([](const NDArray& x) {
-              NDArray y = x * 3;  // a hook that lets pass what is small
+              NDArray y = x * 3;  // a hook that clamps the gradient
               y.add_grad_hook([](const NDArray& g) { return clamp(g, -1, 1); });
               return y * y / 9;
             }));
@@ -146,7 +146,7 @@ TEST(AutogradExamples, FunctionsOfFunctions) {
   EXPECT_EQ((Values{6, 0, 0, 8}), values(h));
 }
 
-// A view that was taken of a plain array notices what its base was given later.
+// A view that was taken of a plain array reflects changes that are recorded in its base later.
 TEST(AutogradExamples, AViewTakenBeforeSeesWhatIsRecordedInItsBase) {
   NDArray x = array({2.f}).requires_grad_();
   NDArray all = zeros({3});

@@ -1,4 +1,4 @@
-// Functions with a way back of their own, and custom operators under recording.
+// Functions with a custom backward pass, and custom operators under recording.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -52,7 +52,7 @@ TEST(Function, RunsWithoutRecordingOfItsOwn) {
   struct Sees : Function {
     std::vector<NDArray> forward(std::span<const NDArray> in) override {
       EXPECT_FALSE(grad_enabled());
-      return {in[0]};  // the input itself
+      return {in[0]};  // returns the input itself, not a copy
     }
     std::vector<NDArray> backward(std::span<const NDArray> heads) override { return {heads[0] * 2}; }
   };
@@ -63,7 +63,7 @@ TEST(Function, RunsWithoutRecordingOfItsOwn) {
   EXPECT_FALSE(apply<Sees>({x.detach()})[0].requires_grad());
 }
 
-// The functions of the documentation, and others whose derivatives are known, as gradients of gradients.
+// The functions of the documentation, and others with known derivatives, as gradients of gradients.
 struct SavedExp : Function {
   std::vector<NDArray> forward(std::span<const NDArray> in) override {
     NDArray y = exp(in[0]);
@@ -83,7 +83,7 @@ struct SavedProduct : Function {  // saves both inputs, one of them as a view
             heads[0].defined() ? heads[0] * saved(0) : zeros_like(saved(0))};
   }
 };
-struct KeptInput : Function {  // a member instead of save()
+struct KeptInput : Function {  // keeps the input in a member instead of calling save()
   std::vector<NDArray> forward(std::span<const NDArray> in) override {
     x = in[0];
     row = in[0][0];
@@ -97,7 +97,7 @@ struct KeptInput : Function {  // a member instead of save()
   NDArray x, row;
 };
 
-// d/dx of a weighed sum of first derivatives, against finite differences of the first derivatives.
+// Compares d/dx of a weighted sum of first derivatives with finite differences of the first derivatives.
 void expect_second_derivative(const std::function<NDArray(const NDArray&)>& f, const Shape& shape) {
   test::expect_gradients(
       [&](const std::vector<NDArray>& a) {

@@ -1,4 +1,5 @@
-// What a node of a graph costs does not depend on how long the graph is: counted, not timed.
+// The number of allocations per graph node does not depend on the length of the graph. The test counts
+// allocations instead of measuring time.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -10,7 +11,8 @@
 namespace mx {
 namespace {
 
-/// Allocations per node of a chain: recording it, going back, and a gradient of a chosen array.
+/// Returns the allocations per node of a chain: for recording, for the backward pass, and for the gradient of
+/// a chosen array.
 double per_node(int length) {
   const NDArray x = ones({2}).requires_grad_();
   const uint64_t before = allocations.load();
@@ -27,7 +29,7 @@ double per_node(int length) {
 }
 
 TEST(GraphAllocations, ANodeOfALongChainCostsAsMuchAsOneOfAShortChain) {
-  per_node(1000);  // (fills the caches)
+  per_node(1000);  // fills the caches
   const double brief = per_node(1000), lengthy = per_node(100'000);
   EXPECT_LE(lengthy, 8 * brief) << brief << " allocations per node of a short chain";
 }

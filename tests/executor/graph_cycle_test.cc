@@ -1,5 +1,5 @@
-// No part of a graph owns itself in a circle: what is recorded and never gone back through goes with its
-// arrays. Programs that record and drop everything must stay flat.
+// Graphs contain no reference cycles: a recorded graph without a backward pass is destroyed with its arrays.
+// The memory of programs that record and drop everything must stay constant.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -33,7 +33,7 @@ const NDArray& weights() {
 }
 NDArray plain() { return test::some({kSide, kSide}, 5) * 1.0; }
 
-// Each records something and drops it.
+// Programs that each record a computation and drop it.
 std::vector<std::pair<const char*, std::function<void()>>> programs() {
   const auto w = [] { return weights(); };
   return {
@@ -126,7 +126,7 @@ TEST(GraphCycle, WhatIsRecordedAndDroppedLeavesNothingBehind) {
   for (const auto& [what, program] : programs()) {
     program();
     wait_all();
-    test::comes_down_to(0);  // (until nothing is on its way)
+    test::comes_down_to(0);  // waits until no operation is in flight
     const size_t before = test::live_bytes();
     constexpr int kTimes = 20;
     for (int i = 0; i < kTimes; ++i) program();

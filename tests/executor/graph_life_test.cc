@@ -1,4 +1,4 @@
-// How long graphs live, and how long they may be.
+// The lifetime of graphs, and their maximum length.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -30,8 +30,7 @@ TEST(GraphLife, AThousandStepsLeaveNothingBehind) {
   EXPECT_TRUE(comes_down_to(before)) << live_bytes() << " bytes instead of " << before;
 }
 
-// Each array has a variable as soon as an operation has touched it; those of arrays that are gone go with
-// them.
+// An array gets a variable when the first operation touches it. The variable is deleted with its array.
 TEST(GraphLife, AThousandStepsLeaveNoArraysBehind) {
   Engine engine{test::threaded_case(2).options};
   EngineScope scope(engine);
@@ -93,11 +92,11 @@ TEST(GraphLife, WhatTheGradientDoesNotLookAtIsNotKept) {
 
 TEST(GraphLife, AChainOfAHundredThousandNeedsNoDeepStack) {
   NDArray x = test::some({2}).requires_grad_();
-  std::thread([&] {  // with the usual stack of a thread
+  std::thread([&] {  // in a thread with the default stack size
     NDArray y = x;
     for (int i = 0; i < 100'000; ++i) y = y + 1.0;
     sum(y).backward();
-    NDArray g = gradients({sum(y * y)}, {x})[0];  // (additions keep no values)
+    NDArray g = gradients({sum(y * y)}, {x})[0];  // additions save no values
     NDArray unused = y;
     for (int i = 0; i < 100'000; ++i) unused = unused * 1.0;
   })

@@ -1,4 +1,4 @@
-// Changes in place: those that are recorded, and those that are found out.
+// In-place changes: the ones that are recorded, and the ones that are detected as errors.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -204,7 +204,7 @@ TEST(InPlaceGradient, AnExportForReadingIsNoChange) {
   tensor->deleter(tensor);
   loss.backward({}, {.retain_graph = true});
   EXPECT_EQ((std::vector<float>{18, 36}), x.grad().to_vector<float>());
-  tensor = to_dlpack(y);  // the consumer may have written
+  tensor = to_dlpack(y);  // the consumer may have written to the memory
   tensor->deleter(tensor);
   EXPECT_TRUE(contains(error_of<InvalidState>([&] { loss.backward(); }), "in place"));
 }

@@ -1,6 +1,6 @@
-// Random programs of views and changes in place, compared with what they mean: the same program written with
-// functions only, where a memory is a flat array, a view a list of places in it, and every change makes a new
-// array. Values and gradients of both must agree, for every view that was ever taken.
+// Compares random programs of views and in-place changes with their meaning. The meaning is the same program
+// written with pure functions only: a memory is a flat array, a view is a list of positions in it, and every
+// change makes a new array. Values and gradients of both must agree for every view that was ever taken.
 #include <gtest/gtest.h>
 
 #include <latch>
@@ -18,15 +18,15 @@ namespace {
 
 constexpr int64_t kRows = 3, kColumns = 4, kSize = kRows * kColumns;
 
-// The meaning. Reading and writing are products with matrices of zeros and ones, so that nothing that is
-// being tested is used.
+// The meaning of the program. Reads and writes are products with matrices of zeros and ones, so the reference
+// uses none of the features under test.
 struct Memory {
   NDArray flat;  // (kSize,)
 };
 
 struct Meant {
   size_t memory;
-  std::vector<int64_t> places;  // in the memory, row-major
+  std::vector<int64_t> places;  // positions in the memory, row-major
 
   NDArray matrix() const {
     std::vector<double> ones_at(places.size() * kSize, 0);
@@ -44,7 +44,7 @@ struct Meant {
   }
 };
 
-// An array of the program and what it means.
+// An array of the program and its meaning.
 struct Named {
   NDArray array;
   Meant meant;
@@ -59,7 +59,7 @@ class Program {
     make();
     for (int i = 0; i < steps; ++i) step();
   }
-  // A number to which every element of every array counts with a weight of its own.
+  // Returns a weighted sum over every element of every array; each element has its own weight.
   NDArray result() const {
     NDArray total = sum(x_) * 0.0;
     for (const Named& n : named_) total = total + sum(n.array.flatten() * weights(n.array.numel()));
@@ -78,7 +78,7 @@ class Program {
   Named& any() { return named_[choose(named_.size())]; }
   void note(const std::string& line) { text_ += line + "\n"; }
 
-  // A new memory: recorded or plain.
+  // Creates a new memory, either recorded or plain.
   void make() {
     std::vector<int64_t> places;
     for (int64_t i = 0; i < kSize; ++i) places.push_back(i);
@@ -93,7 +93,7 @@ class Program {
     note("make a recorded array " + std::to_string(named_.size() - 1));
   }
 
-  // A view of an array: the places follow an array of numbers through the same view.
+  // Takes a view of an array. The positions are found by taking the same view of an array of indices.
   void view() {
     const Named& from = any();
     NDArray places = array(from.meant.places).reshape(from.array.shape());
@@ -123,7 +123,7 @@ class Program {
     note("view " + std::to_string(named_.size() - 1) + " of kind " + std::to_string(kind));
   }
 
-  // What is written: for the program an array of the target's shape, for the meaning a flat one.
+  // The values to write: an array of the target's shape for the program, a flat one for the meaning.
   struct Values {
     NDArray array, meant;
   };
@@ -162,15 +162,15 @@ class Program {
     } else if (kind == 3 && target.array.rank() > 0) {
       target.array[{Ellipsis{}}] = values.array;
       target.meant.write(memories_, values.meant);
-    } else if (kind == 4 && target.array.rank() > 0) {  // an index in place of a slice
+    } else if (kind == 4 && target.array.rank() > 0) {  // an index array instead of a slice
       std::vector<int64_t> all;
       for (int64_t i = 0; i < shape[0]; ++i) all.push_back(i);
       target.array[array(all)] = values.array;
       target.meant.write(memories_, values.meant);
-    } else if (kind == 5) {  // a product, of copies: what a gradient looks at must not be changed
+    } else if (kind == 5) {  // a product of copies: arrays that a gradient reads must not be changed
       target.array.copy_from(values.array.clone() * target.array.clone());
       target.meant.write(memories_, values.meant * before);
-    } else if (kind == 6) {  // a mask
+    } else if (kind == 6) {  // a boolean mask
       const NDArray mask = test::some(shape, random_()) > 1.0;
       if (target.array.rank() == 0) return;
       target.array[mask] = 0.5;
@@ -200,7 +200,7 @@ class Program {
   std::string text_;
 };
 
-// Runs a program; compares the value and the gradient of x with what they should be.
+// Runs a program and compares the value and the gradient of x with those of its meaning.
 void compare(unsigned seed, int steps) {
   const NDArray values = test::some({kRows, kColumns}, seed);
   const NDArray x = values.clone().requires_grad_(), meant_x = values.clone().requires_grad_();

@@ -1,5 +1,5 @@
-// Gradients of the functions with NumPy's names: they are made of operators, so what is shown is that none of
-// those it is made of stops a gradient or spreads NaN.
+// Gradients of the functions with NumPy's names. They are composed of operators, so these tests show that
+// none of those operators stops a gradient or spreads NaN.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,14 +19,14 @@ using Made = std::function<NDArray(const Arrays&)>;
 
 const double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
-/// sum(weight * f), of any shape, against finite differences.
+/// Compares the gradients of sum(weight * f), where f may have any shape, with finite differences.
 void expect_gradients_through(const char* name, const Made& f, const Arrays& arguments) {
   SCOPED_TRACE(name);
   const NDArray weight = test::some(f(arguments).shape(), 9);
   test::expect_gradients([&](const Arrays& a) { return sum(f(a) * weight); }, arguments, 2e-6);
 }
 
-/// The gradient of sum(f(x)).
+/// Returns the gradient of sum(f(x)).
 std::vector<double> gradient_at(const std::function<NDArray(const NDArray&)>& f, const NDArray& at) {
   const NDArray x = at.clone().requires_grad_();
   sum(f(x)).backward();
@@ -111,7 +111,7 @@ TEST(NumpyGradients, OfProducts) {
                            {a3, b3, c});
   expect_gradients_through("diagonal", [](const Arrays& a) { return einsum("iij->j", a[0]); },
                            {test::some({2, 2, 3}, 4)});
-  // Equal rows have a distance of 0, and a gradient.
+  // Equal rows have distance 0, and the gradient there is 0, not NaN.
   EXPECT_EQ((std::vector<double>{0, 0}),
             gradient_at([](const NDArray& x) { return cdist(x, x.detach()); }, array({{1., 2.}})));
 }

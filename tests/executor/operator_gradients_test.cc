@@ -1,5 +1,5 @@
-// Gradients of recorded calls of all operators, differentiated again; and gradients of the functions that are
-// made of several.
+// Gradients of recorded calls of all operators, and derivatives of those gradients; and gradients of
+// functions that are composed of several operators.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ namespace {
 
 using test::Arrays;
 
-/// The arrays of floating point as leaves; the others as they are.
+/// Returns the arrays with the floating-point ones as leaves.
 Arrays leaves_of(const Arrays& arrays) {
   Arrays leaves;
   for (const NDArray& a : arrays)
@@ -25,8 +25,9 @@ Arrays leaves_of(const Arrays& arrays) {
   return leaves;
 }
 
-/// The gradients of sum(head * op(inputs)) with respect to the inputs, which are leaves, by going back
-/// through the recorded call; empty handles for those of integers, and where there is none.
+/// Returns the gradients of sum(head * op(inputs)) with respect to the inputs, which are leaves, by a
+/// backward pass through the recorded call. Handles are empty for integer inputs and for inputs without a
+/// gradient.
 Arrays recorded_gradients(const Operator& op, const Attrs& attrs, const Arrays& inputs, const Arrays& heads,
                           bool create_graph) {
   Arrays outputs, given, wanted;
@@ -49,8 +50,8 @@ Arrays recorded_gradients(const Operator& op, const Attrs& attrs, const Arrays& 
   return all;
 }
 
-// For each sample s = sum(weight * gradient), whose gradients with respect to inputs and heads come from
-// going back through the recorded gradient, against finite differences of the first gradient.
+// For each sample, s = sum(weight * gradient). Compares the gradients of s with respect to inputs and heads,
+// from a backward pass through the recorded gradient, with finite differences of the first gradient.
 TEST(OperatorGradients, OfGradientsAgreeWithFiniteDifferences) {
   int samples = 0;
   test::for_each_differentiable([&](const Operator& op, const Sample& sample) {
@@ -74,7 +75,7 @@ TEST(OperatorGradients, OfGradientsAgreeWithFiniteDifferences) {
       outputs.push_back(first[i]);
       weights.push_back(all_weights[i]);
     }
-    if (outputs.empty()) return;  // gradients of zero
+    if (outputs.empty()) return;  // all gradients are zero
     for (const NDArray& leaf : leaves)
       if (leaf.defined() && is_floating(leaf.dtype())) inputs.push_back(leaf);
     const Arrays second = gradients(outputs, inputs, {.heads = weights, .allow_unused = true});
@@ -97,7 +98,7 @@ TEST(OperatorGradients, OfGradientsAgreeWithFiniteDifferences) {
 
 using Composite = NDArray (*)(const Arrays& a);
 
-/// sum(weight * f): of any shape.
+/// Compares the gradients of sum(weight * f), where f may have any shape, with finite differences.
 void expect_gradients_of(const char* name, Composite f, const Arrays& arguments) {
   SCOPED_TRACE(name);
   const NDArray weight = test::some(f(arguments).shape(), 9);
@@ -221,7 +222,7 @@ TEST(OperatorGradients, OfFunctionsOfSeveralOperatorsAtKinks) {
   EXPECT_EQ(0, slope(number(0), [](const Arrays& a) { return norm(a[0]); }));
 }
 
-/// All second derivatives of f, which gives one element.
+/// Returns all second derivatives of f, which returns one element.
 std::vector<double> second_derivatives(const NDArray& x, Composite f) {
   const auto first = grad([f](const NDArray& a) { return f({a}); });
   return jacobian(first)(x).to_vector<double>();
@@ -231,7 +232,7 @@ TEST(OperatorGradients, SecondDerivativesWhereFormulasDivideByZero) {
   using Values = std::vector<double>;
   const NDArray zero = full({1}, 0., f64), zeros_of_two = zeros({2}, f64);
   constexpr double kInf = std::numeric_limits<double>::infinity();
-  // Of all that a product has but two factors.
+  // For a product, d2/dxi dxj is the product of all the other factors.
   const NDArray x = array({0., 2., 3.});
   EXPECT_EQ((Values{0, 3, 2, 3, 0, 0, 2, 0, 0}),
             second_derivatives(x, [](const Arrays& a) { return prod(a[0]); }));
@@ -241,7 +242,7 @@ TEST(OperatorGradients, SecondDerivativesWhereFormulasDivideByZero) {
   EXPECT_EQ((Values{0}), second_derivatives(zero, [](const Arrays& a) { return sum(pow(a[0], 3.)); }));
   EXPECT_EQ((Values{0}), second_derivatives(zero, [](const Arrays& a) { return sum(pow(a[0], 1.)); }));
   EXPECT_EQ((Values{0}), second_derivatives(zero, [](const Arrays& a) { return sum(pow(a[0], 0.)); }));
-  // There is none: 0, and no NaN that spreads.
+  // The second derivative does not exist here. The result must be 0, not a NaN that spreads.
   const Values none{0, 0, 0, 0};
   EXPECT_EQ(none, second_derivatives(zeros_of_two, [](const Arrays& a) { return norm(a[0]); }));
   EXPECT_EQ(none, second_derivatives(zeros_of_two, [](const Arrays& a) { return norm(a[0], 3); }));
@@ -254,15 +255,15 @@ TEST(OperatorGradients, SecondDerivativesWhereFormulasDivideByZero) {
   EXPECT_EQ(none, second_derivatives(nothing, [](const Arrays& a) { return sum(logcumsumexp(a[0])); }));
 }
 
-// Saturated probabilities do not spoil what they came from.
+// Saturated probabilities must not turn the gradient of their input into NaN or infinity.
 TEST(OperatorGradients, OfSureProbabilitiesStayFinite) {
   NDArray x = array({-1000.f, -100.f, 0.f, 100.f, 1000.f}).requires_grad_();
   bce_loss(sigmoid(x), array({0.f, 1.f, 1.f, 0.f, 1.f})).backward();
   for (double v : x.grad().to_vector<double>()) EXPECT_TRUE(std::isfinite(v)) << v;
 }
 
-// The record of an operator with a number has the number: no array is kept that could change, and the
-// gradient is one operation with the number again.
+// The graph node of an operator with a number stores the number. No array that could change is kept, and the
+// gradient is again one operation with the number.
 TEST(OperatorGradients, OfNumbersKeepNoValues) {
   NDArray x = test::some({4}, 1).requires_grad_();
   NDArray a = x * 2;
@@ -283,13 +284,13 @@ TEST(OperatorGradients, OfPowersOfNumbersAreProducts) {
   EXPECT_EQ((std::vector<double>{1, 1, 1}), slopes(x, 1));
   EXPECT_EQ((std::vector<double>{-4, 0, 6}), slopes(x, 2));
   EXPECT_EQ((std::vector<double>{12, 0, 27}), slopes(x, 3));
-  // 0 to the power of x goes to 0 with all its derivatives.
+  // 0 to the power of x tends to 0 together with all its derivatives.
   NDArray exponent = array({1., 2.}).requires_grad_();
   sum(pow(0, exponent)).backward();
   EXPECT_EQ((std::vector<double>{0, 0}), exponent.grad().to_vector<double>());
 }
 
-// A value that only other cases of an operator look at may change after the call.
+// A value that is needed only by other variants of the operator may change after the call.
 TEST(OperatorGradients, OfAssignmentsNeedNoOldValues) {
   NDArray x = test::some({4}, 1).requires_grad_(), u = test::some({2}, 2).requires_grad_();
   NDArray y = x * 2;

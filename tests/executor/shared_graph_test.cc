@@ -1,4 +1,4 @@
-// Several threads that go back through one retained graph, or that record on the same arrays.
+// Several threads that run a backward pass through one retained graph, or that record on the same arrays.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,17 +13,17 @@
 namespace mx {
 namespace {
 
-// Two passes, A and B, both bring two contributions to the node of `shared`. The hooks fix the order:
+// Two backward passes, A and B, both add two contributions to the node of `shared`. The hooks fix the order:
 //
 //   A: first contribution | waits ............. | second, visits and releases the node, ends
 //   B:                      first contribution  | waits until A has ended ................. | second
 //
-// B began while the node belonged to A, and must go on with what it began.
+// B started while A was using the node, and must continue with its own gradient state.
 TEST(SharedGraph, APassKeepsItsGradientWhenAnotherOneReleasesTheNodeMeanwhile) {
   thread_local bool is_first = false;
   const NDArray x = array({1.0}).requires_grad_();
   const NDArray shared = x * 2;
-  const NDArray late = shared * 1, early = shared * 5;  // (the latest node is gone through first)
+  const NDArray late = shared * 1, early = shared * 5;  // the backward pass visits the latest node first
   const NDArray y = late + early;
   std::latch first_contributed(1), second_contributed(1), first_ended(1);
   std::atomic<int> visits{0};
@@ -79,7 +79,7 @@ TEST(SharedGraph, ManyPassesThroughOneGraphAllGetTheWholeGradient) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// The view's node is made when the view is used first, here by several threads at once.
+// The view's graph node is created at the first use of the view, here by several threads at once.
 TEST(SharedGraph, SeveralThreadsMayUseAViewForTheFirstTime) {
   constexpr int kThreads = 4;
   for (int round = 0; round < 200; ++round) {

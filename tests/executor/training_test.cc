@@ -1,4 +1,4 @@
-// Optimisers with the gradients of the tape.
+// Optimisers with gradients from the backward pass.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -80,7 +80,7 @@ TEST(Training, AllOptimisersFindTheLine) {
   expect_learns<optim::Adam>(optim::AdamOptions{.lr = 0.2}, bf16, cpu(), 0.1);
 }
 
-// Gradients of 2^-26 are zero in f16; scaled they are not.
+// Gradients of 2^-26 underflow to zero in f16; with a loss scale they do not.
 TEST(Training, ALossScaleSavesSmallGradients) {
   const auto train = [](bool scaled) {
     NDArray w = ones({4}, f16).requires_grad_();
@@ -113,7 +113,7 @@ TEST(Training, ResultsAreNoParameters) {
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { optim::SGD opt({w, result}); }), "'1'"));
 }
 
-// The penalty on the gradient makes gradients that are recorded themselves; a step takes their values.
+// With create_graph, gradients are recorded themselves. A step uses only their values.
 TEST(Training, GradientsThatAreRecordedAreTakenAsTheyAre) {
   NDArray w = full({2}, 3).requires_grad_();
   optim::SGD opt({w}, {.lr = 0.125, .momentum = 0.5});
@@ -122,7 +122,7 @@ TEST(Training, GradientsThatAreRecordedAreTakenAsTheyAre) {
     sum(w * w).backward(BackwardOptions{.create_graph = true});
     opt.step();
   }
-  opt.zero_grad();  // the gradient's graph holds w, and w its gradient
+  opt.zero_grad();  // breaks a cycle: the gradient's graph holds w, and w holds its gradient
   // u = 6, w = 2.25; u = 3 + 4.5, w = 1.3125
   EXPECT_EQ(std::vector<float>(2, 1.3125f), w.to_vector<float>());
 }

@@ -1,4 +1,4 @@
-// Gradients through views: whatever the way to a view, its gradient lands where its elements are.
+// Gradients through views: however a view was made, its gradient reaches the elements that it shows.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace {
 
 using Map = std::function<NDArray(const NDArray&)>;
 
-// Weighs the elements, so that each must get its own gradient.
+// Weights the elements, so that each element must get its own gradient.
 NDArray weighed(const NDArray& y) {
   return sum(y * y.to_contiguous() *
              arange(1, static_cast<double>(y.numel()) + 1, 1, f64).reshape(y.shape()));

@@ -26,7 +26,8 @@ void require(bool condition, const char* what) {
   std::abort();
 }
 
-/// The elements, copied to memory of exactly their size, so that AddressSanitizer sees a byte too many.
+/// Returns the elements, copied to memory of exactly their size, so that AddressSanitizer detects an access
+/// one byte too far.
 std::vector<std::byte> elements(Bytes file, uint64_t offset, uint64_t bytes) {
   require(offset <= file.size() && bytes <= file.size() - offset, "a tensor lies within its file");
   const Bytes part = file.subspan(offset, bytes);

@@ -1,6 +1,6 @@
-// What a fuzzer calls, one function per reader. Each takes any bytes: it returns whether they were a valid
-// file, and ends the process when a promise of the reader is broken: an exception that is no mx::Error, a
-// tensor outside of the file, or content that does not survive being written and read again.
+// The entry points of the fuzzers, one function per reader. Each takes arbitrary bytes and returns whether
+// they were a valid file. It ends the process if the reader breaks a promise: an exception that is not an
+// mx::Error, a tensor outside the file, or contents that change when they are written and read again.
 #pragma once
 
 #include <cstddef>

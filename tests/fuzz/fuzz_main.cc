@@ -1,4 +1,4 @@
-// A libFuzzer program; MX_FUZZ_ENTRY names the reader.
+// The libFuzzer program. The macro MX_FUZZ_ENTRY names the reader.
 #include "tests/fuzz/entries.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);

@@ -1,5 +1,5 @@
-// The saved inputs of the fuzzers, in every build: each file through each reader, whole, cut anywhere, and
-// with any byte changed. A broken promise ends the program.
+// Replays the saved inputs of the fuzzers in every build. Each file goes through each reader: complete,
+// truncated anywhere, and with any byte changed. A broken promise ends the program.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ TEST(FuzzReplay, NoValidFileCanBeCutAnywhere) {
       const std::vector<std::byte> file = content(path);
       if (path.filename().string().rfind("valid_", 0) != 0 || file.size() > 4096) continue;
       for (size_t length = 0; length < file.size(); ++length) {
-        // A vector of its own: AddressSanitizer knows its end.
+        // A separate vector, so that AddressSanitizer detects reads past its end.
         const std::vector<std::byte> cut(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(length));
         EXPECT_FALSE(target.entry(cut)) << path << " cut to " << length << " bytes";
       }

@@ -1,4 +1,4 @@
-// What holds for every store within a process.
+// Properties of every store within a process.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -53,7 +53,7 @@ TEST_P(Store, PushReplacesByTheSumInTheOrderOfTheList) {
   EXPECT_EQ((Floats{1, 2, 4}), out.to_vector<float>());
 }
 
-// 60000 + 60000 is beyond f16, and 256 + 1 + 1 is 256 where each sum is rounded to bf16.
+// 60000 + 60000 exceeds f16, and in bf16 256 + 1 + 1 would stay 256 if each sum were rounded.
 TEST_P(Store, SumsOfShortTypesAreNotRoundedOnTheWay) {
   for (const DType type : {f16, bf16}) {
     kv_->init(to_string(type), zeros({2}, type));

@@ -1,4 +1,4 @@
-// Metrics, held against plain loops.
+// Metrics, compared with plain loops.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct Scores {
   NDArray logits() const { return from_data(values.data(), {n, classes}); }
   NDArray targets() const { return array(labels); }
 
-  /// The classes of a row from the best one down: by sorting.
+  /// Returns the classes of a row in order of descending score, by sorting.
   std::vector<int64_t> ranking(int64_t row) const {
     std::vector<int64_t> order;
     for (int64_t c = 0; c < classes; ++c) order.push_back(c);
@@ -118,7 +118,7 @@ TEST_P(MetricModes, ALabelThatIsNoClassComesOutOfValueUntilReset) {
     NDArray labels = zeros({rows}, i64);
     labels[2] = 4;
     metric.update(logits, labels);
-    metric.update(logits, zeros({rows}, i64));  // skipped: what came before is not known
+    metric.update(logits, zeros({rows}, i64));  // skipped, because the previous update failed
     matrix.update(logits, labels);
     for (int i = 0; i < 2; ++i) {
       const std::string message = error_of<InvalidArgument>([&] { metric.value(); });
@@ -297,12 +297,13 @@ TEST(CompositeTest, UpdatesAllAndNamesThem) {
   EXPECT_TRUE(std::isnan(all.value("loss")) && accuracy.count() == 0);
 }
 
-// What is recorded for gradients stays so and is not kept: the metric's operations are none of the tape's.
+// Updating a metric with arrays that are recorded for gradients records nothing and keeps nothing of the
+// graph.
 TEST(Metrics, NothingIsRecorded) {
   const Scores scores(60, 6, 3);
   const NDArray logits = scores.logits();
-  logits.impl().flags |=
-      mx::detail::kRecorded;  // a call of an operator would ask the tape, which is not linked
+  // A recorded operator call would need the tape, which is not linked into this test.
+  logits.impl().flags |= mx::detail::kRecorded;
   Accuracy accuracy;
   accuracy.update(logits, scores.targets());
   MeanLoss loss;

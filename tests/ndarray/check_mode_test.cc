@@ -1,4 +1,4 @@
-// Mode check: an operation pushed by hand that looks at an array which it has not declared.
+// Mode check: a hand-pushed operation that accesses an array that it has not declared.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -25,7 +25,7 @@ class ArrayCheckMode : public ::testing::Test {
     a_.wait();
     out_.wait();
   }
-  // What an operation that writes out_ comes to.
+  // Pushes an operation with this body that declares a write of out_.
   void push(std::function<void()> body) {
     e_.push(std::move(body), {.updates = {out_.var()}, .name = "sloppy"});
   }

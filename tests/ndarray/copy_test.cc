@@ -1,4 +1,4 @@
-// Copies between all types and layouts, against one conversion at a time.
+// Copies between all types and layouts, compared with the conversion of one element at a time.
 #include "ndarray/kernels/copy.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using test::first_difference;
 using test::Held;
 using test::make_tensor;
 
-/// Element by element, through convert().
+/// Copies element by element with convert().
 void copy_slowly(const Tensor& target, const Tensor& source) {
   visit(target.dtype, [&](auto t) {
     visit(source.dtype, [&](auto s) {
@@ -48,7 +48,7 @@ TEST(Copy, EveryPairOfTypesInEveryLayout) {
            {Shape{}, Shape{0}, Shape{3, 0}, Shape{83}, Shape{3, 17, 19}, Shape{3, 67, 71}})
         for (size_t i = 0; i < 6; ++i)
           for (const std::string& other : {std::string("contiguous"), test::layouts()[(i + 3) % 6]}) {
-            // The large shape is more than one tile; one layout of it is enough for each pair of types.
+            // The large shape exceeds one tile; one layout of it per pair of types is enough.
             if (shape.numel() > 10000 && to != from && i != (size_of(to) + size_of(from)) % 6) continue;
             ASSERT_NO_FATAL_FAILURE(expect_copied(to, from, shape, test::layouts()[i], other));
           }
@@ -75,7 +75,8 @@ TEST(Copy, EveryHalfBecomesAFloatAndReturns) {
   }
 }
 
-// Patterns at a fixed distance: all exponents, midpoints between halves, NaNs with any payload.
+// Bit patterns at a fixed distance cover all exponents, midpoints between f16 numbers, and NaNs with any
+// payload.
 TEST(Copy, FloatsRoundToTheNearestHalf) {
   constexpr int64_t n = 1 << 20;
   Held source = make_tensor(f32, {n});
@@ -104,7 +105,8 @@ TEST(Copy, BroadcastSourcesAreRepeated) {
   }
 }
 
-// Exchanged dimensions of every size around that of a tile, with others outside, between and reversed.
+// Exchanged dimensions of every size around that of a tile, with other dimensions outside, between and
+// reversed.
 TEST(Copy, TransposedCopiesHaveNoSeams) {
   for (const DType to : {u8, f16, f32, f64}) {
     for (const DType from : {to, i64, u8}) {
@@ -117,7 +119,7 @@ TEST(Copy, TransposedCopiesHaveNoSeams) {
         ASSERT_EQ(-1, first_difference(expected.tensor, target.tensor))
             << from << " to " << to << " " << shape;
         ASSERT_TRUE(untouched_between(target));
-        // Read backwards along the first dimension, which walks across.
+        // Reads the source backwards along its first dimension, which crosses the tiles.
         Tensor turned = source.tensor;
         turned.data = element_at(source.tensor, (shape[0] - 1) * (shape.numel() / shape[0]));
         turned.strides[0] = -turned.strides[0];
@@ -130,7 +132,7 @@ TEST(Copy, TransposedCopiesHaveNoSeams) {
   }
 }
 
-// Beyond the size from which results go past the caches, at every alignment.
+// Targets beyond the size from which results bypass the caches, at every alignment.
 TEST(Copy, VeryLargeTargetsAreWrittenCompletely) {
   const int64_t n = kernels::kStreamBytes / 4 + 40009;
   for (const DType from : {f32, u8}) {

@@ -1,5 +1,5 @@
-// Operations that run at once in the calling thread beside those that are pushed: the same results, errors
-// and order.
+// Operations that run immediately in the calling thread give the same results, errors and order as pushed
+// ones.
 #include <gtest/gtest.h>
 
 #include <barrier>
@@ -35,7 +35,7 @@ void run_increment(const KernelArgs& args) {
 }
 const Kernel kIncrement = {"increment", run_increment, nullptr, 100};
 
-// out = in, or an error when the first element is negative.
+// out = in, or an error if the first element is negative.
 void run_checked(const KernelArgs& args) {
   const float first = args.in[0].as<float>()[0];
   MX_CHECK(first >= 0, InvalidArgument, "expected a first element that is not negative, got ", first);
@@ -43,7 +43,7 @@ void run_checked(const KernelArgs& args) {
 }
 const Kernel kChecked = {"checked", run_checked, nullptr, 100};
 
-// in[0] is updated: x = x + 1, or an error when it is 13.
+// Updates in[0]: x = x + 1, or an error if it is 13.
 void run_step(const KernelArgs& args) {
   float* const x = args.in[0].as<float>();
   MX_CHECK(x[0] != 13.f, InvalidArgument, "expected a number without bad luck, got 13");
@@ -51,13 +51,13 @@ void run_step(const KernelArgs& args) {
 }
 const Kernel kStep = {"step", run_step, nullptr, 100};
 
-// in[0] is updated: x = x + 1.
+// Updates in[0]: x = x + 1.
 void run_count(const KernelArgs& args) {
   for (int64_t i = 0; i < args.in[0].numel(); ++i) args.in[0].as<float>()[i] += 1;
 }
 const Kernel kCount = {"count", run_count, nullptr, 100};
 
-// 1 / in: makes infinities.
+// out = 1 / in, which creates infinities.
 void run_invert(const KernelArgs& args) {
   for (int64_t i = 0; i < args.out[0].numel(); ++i)
     args.out[0].as<float>()[i] = 1 / args.in[0].as<float>()[i];
@@ -125,7 +125,7 @@ TEST_P(DirectModes, AnUpdateThatFailsPoisonsAndAWriteHeals) {
     step(x);
     step(x);
     error_of<InvalidArgument>([&] { x.wait(); });
-    x[0] = 1;  // a part of it: no cure
+    x[0] = 1;  // a write to a part does not recover the array
     error_of<InvalidArgument>([&] { x.wait(); });
     x.fill_(1);
     x.wait();
@@ -162,7 +162,7 @@ TEST_P(DirectModes, CheckedNumericsNameTheFirstOperator) {
       EXPECT_TRUE(contains(text, "[invert] expected finite values")) << text;
       EXPECT_TRUE(contains(text, "f32 (" + std::to_string(size) + ",)")) << text;
       EXPECT_TRUE(contains(text, "direct_test.cc:" + std::to_string(line))) << text;
-      // What is not finite already is nobody's fault.
+      // An operation is not blamed for values that were not finite before it.
       NDArray infinite = full({size}, std::numeric_limits<float>::infinity(), f32, context);
       EXPECT_EQ(std::numeric_limits<float>::infinity(), apply(kIncrement, infinite)[0].item<float>());
       error_of<NumericError>([&] { wait_all(); });
@@ -197,12 +197,12 @@ TEST_P(DirectModes, SmallOperationsKeepTheirPlaceAmongReplays) {
   Segment segment = e_.record([&] { update(kCount, x); });
   float expected = 0;
   for (int i = 0; i < 20; ++i) {
-    x.fill_(static_cast<float>(i));  // runs well, with nobody else
+    x.fill_(static_cast<float>(i));  // runs immediately: no other operation uses x
     x.wait();
     Hold hold;
     e_.push_async(hold.operation(), {.updates = {x.var()}, .name = "held"});
     segment.replay();
-    // Behind the replay, although no call of this program is pending.
+    // Must be ordered behind the replay, although no call of this program is pending.
     const NDArray seen = apply(kIncrement, x);
     x.fill_(50);
     hold.release();
@@ -261,7 +261,7 @@ TEST(Direct, ReadersOfDevicesHoldUpWritersUntilTheyHaveRead) {
   }
 }
 
-// Two kernels that wait for each other: they end only when both run at once.
+// Kernels that wait at this barrier end only when all of them run at once.
 std::barrier<>* meeting;
 void run_meeting(const KernelArgs&) { meeting->arrive_and_wait(); }
 const Kernel kMeeting = {"meeting", run_meeting};
@@ -276,14 +276,15 @@ TEST(Direct, IndependentOperationsOverlapWhileSmallOnesRun) {
     ArrayImpl* const outputs[] = {&x->impl()};
     launch({.kernel = &kMeeting, .outputs = outputs});
   }
-  for (int i = 0; i < 10; ++i) step(small);  // neither waits for those, nor is waited for
+  // These neither wait for the meeting operations nor are waited for by them.
+  for (int i = 0; i < 10; ++i) step(small);
   EXPECT_EQ(10.f, small[0].item<float>());
   three.arrive_and_wait();
   a.wait();
   b.wait();
 }
 
-// Who did it, for run_signed().
+// The thread that ran the operation; set by run_signed().
 std::thread::id signature;
 void run_signed(const KernelArgs& args) {
   signature = std::this_thread::get_id();
@@ -313,13 +314,14 @@ TEST(Direct, WhereAllThreadsAreTakenTheCallerDoesWhatIsNotTooLarge) {
   EXPECT_EQ(1.f, done[3].item<float>());
   signature = {};
   const NDArray pushed = apply(kSigned, larger);
-  EXPECT_EQ(std::thread::id(), signature);  // nobody can have run it, and this thread has not
+  // Both threads are blocked and this thread has not run it, so no thread has.
+  EXPECT_EQ(std::thread::id(), signature);
   gate.open();
   EXPECT_EQ(1.f, pushed[3].item<float>());
   waiter.join();
 }
 
-// Of 16 times this size it is still done by the caller if the other thread can help.
+// Up to 16 times this size the caller still runs the operation itself if the other thread can help.
 constexpr int64_t kShared = 4096;
 const Kernel kSharedLoop = {"shared_loop", run_increment, nullptr, kShared};
 
@@ -357,7 +359,7 @@ TEST(Direct, WhileTheOtherThreadLooksForWorkTheCallerDoesWhatIsNotTooLarge) {
   }
 }
 
-// With more callers than processors, now these and now the engine's threads do the work.
+// With more callers than processors, sometimes the callers and sometimes the engine's threads do the work.
 TEST(Direct, ManyCallersOfOneArrayLoseNothing) {
   Engine engine(test::threaded_case(2).options);
   NDArray shared, total;
@@ -399,7 +401,7 @@ TEST(Direct, ThreadsThatShareArraysLoseNothing) {
         for (int i = 0; i < 300; ++i) {
           update(kCount, small);
           if (i % 3 == 0) update(kCount, large);
-          // A part of the large one, small enough to run at once.
+          // A part of the large array, small enough to run immediately.
           if (i % 5 == 0) update(kCount, large[{Slice{10, 20}}]);
           if (i % 7 == 0) {
             EXPECT_GE(apply(kIncrement, small)[0].item<float>(), 1.f);

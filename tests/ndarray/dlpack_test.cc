@@ -1,4 +1,4 @@
-// Memory shared through DLPack: who owns it when, and what is refused.
+// Memory shared through DLPack: its owner at each time, and invalid tensors that are refused.
 #include "ndarray/dlpack.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using test::error_of;
 using test::Hold;
 using test::settle;
 
-/// A producer: counts how often what it gave away came back.
+/// A producer that counts how often its memory was returned to it.
 template <class Managed>
 struct Producer {
   std::vector<float> memory{0, 1, 2, 3, 4, 5, 6, 7};
@@ -115,14 +115,14 @@ TYPED_TEST(DlPackOwnership, WhatIsRefusedStaysTheCallers) {
   refused([](auto& p) { p.shape = {int64_t{1} << 40, int64_t{1} << 40}; }, "from_dlpack");
   refused([](auto& p) { p.managed.dl_tensor.data = nullptr; }, "null");
   refused([](auto& p) { p.managed.dl_tensor.byte_offset = 2; }, "multiples of 4");
-  // Layouts that no memory has.
+  // Layouts that no memory can have.
   constexpr int64_t kHuge = INT64_MAX / 2;
   refused([](auto& p) { p.strides = {kHuge, kHuge}; }, "address space");
   refused([](auto& p) { p.strides = {kHuge, 1}; }, "address space");
   refused([](auto& p) { p.strides = {3, INT64_MIN / 2}; }, "address space");
   refused([](auto& p) { p.strides = {-kHuge / 4, 1}; }, "address space");
   refused([](auto& p) { p.managed.dl_tensor.byte_offset = UINT64_MAX - 3; }, "address space");
-  // Elements of bool that are neither true nor false, the last one of a row among them.
+  // bool elements that are neither true nor false, among them the last one of a row.
   for (const auto& [place, stride] : {std::pair<size_t, int64_t>{0, 3}, {2, 3}, {10, 8}})
     refused(
         [&, place = place, stride = stride](auto& p) {
@@ -139,7 +139,7 @@ TYPED_TEST(DlPackOwnership, WhatIsRefusedStaysTheCallers) {
 TYPED_TEST(DlPackOwnership, BooleansThatAreOnesAreTaken) {
   Producer<TypeParam> producer;
   auto* const bytes = reinterpret_cast<uint8_t*>(producer.memory.data());
-  const uint8_t values[] = {1, 0, 1, 7, 1, 1, 0};  // between the rows is no element
+  const uint8_t values[] = {1, 0, 1, 7, 1, 1, 0};  // the 7 lies between the rows and is no element
   std::copy(std::begin(values), std::end(values), bytes);
   producer.managed.dl_tensor.dtype = {kDLBool, 8, 1};
   producer.strides = {4, 1};
@@ -184,7 +184,8 @@ TYPED_TEST(DlPackOwnership, AnArrayThatComesHomeIsTheSameArray) {
   EXPECT_EQ(x.var(), back.var());
 }
 
-// An external buffer with a producer's own counter: released although the array was exported meanwhile.
+// An external buffer with the producer's own reference count is released even if the array was exported
+// meanwhile.
 TYPED_TEST(DlPackOwnership, ExportsOfImportsHoldTheFirstOwner) {
   Producer<TypeParam> producer;
   TypeParam* managed = this->export_array(from_dlpack(&producer.managed));
@@ -223,7 +224,7 @@ TEST(DlPack, AnExportForReadingWaitsForWritersOnlyAndChangesNothing) {
   EXPECT_EQ(0U, managed->flags);
   EXPECT_NE(version, x.impl().storage->version()) << "from now on the consumer may write";
   managed->deleter(managed);
-  // Memory that nothing has used yet.
+  // Memory that has not been used yet.
   managed = to_dlpack(empty({3}), DLPackAccess::read_only);
   EXPECT_NE(nullptr, managed->dl_tensor.data);
   managed->deleter(managed);

@@ -1,4 +1,4 @@
-// The types of elements: conversions are right for every bit pattern, promotion is a lattice.
+// Element types: conversions are correct for every bit pattern, and promotion is a lattice.
 #include "ndarray/dtype.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace mx {
 namespace {
 
-// The binary16 nearest to a float, found by search among all of them: the oracle.
+// The oracle finds the binary16 nearest to a float by a search among all of them.
 TEST(Half, EveryValueComesBackAndMidpointsRoundToEven) {
   for (uint32_t bits = 0; bits < 0x7c00; ++bits) {
     const float value = detail::half_to_float(static_cast<uint16_t>(bits));

@@ -6,7 +6,7 @@
 
 namespace {
 
-// Made before the engine, destroyed after it has drained.
+// Constructed before the engine, so destroyed after the engine has drained.
 struct Outlives {
   mx::NDArray small, large, device, copied, pending;
   ~Outlives() {

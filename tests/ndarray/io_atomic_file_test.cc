@@ -1,4 +1,4 @@
-// Whatever fails and whenever, a name shows the old content or all of the new one.
+// Whichever call fails, the file name refers to either the complete old or the complete new content.
 #include "ndarray/io/atomic_file.h"
 
 #include <gtest/gtest.h>
@@ -72,10 +72,11 @@ TEST(AtomicFile, EveryCallThatFailsLeavesTheOldContentAndNoDebris) {
     for (int code : {EIO, ENOSPC, EROFS, EDQUOT}) {
       spill(path, kOld);
       Faults faults(static_cast<int>(i), code, 50'000);
-      // What comes after the rename is the flush of the folder: open, fsync, close.
+      // The calls after the rename flush the folder: open, fsync, close.
       const bool renamed = i + 3 >= calls.size();
       if (i + 1 == calls.size()) {
-        EXPECT_NO_THROW(save(path, faults));  // the close of a folder that was only read
+        // An error of this close is ignored, because the folder was only read.
+        EXPECT_NO_THROW(save(path, faults));
       } else {
         const std::string message = error_of<FileError>([&] { save(path, faults); });
         EXPECT_TRUE(contains(message, path)) << message;
@@ -106,7 +107,7 @@ TEST(AtomicFile, InterruptedCallsAreRepeated) {
   Faults none;
   save(folder / "a", none);
   for (size_t i = 0; i < none.calls.size(); ++i) {
-    if (none.calls[i] == "rename" || none.calls[i] == "fchmod") continue;  // these are never interrupted
+    if (none.calls[i] == "rename" || none.calls[i] == "fchmod") continue;  // never interrupted
     spill(folder / "a", kOld);
     Faults faults(static_cast<int>(i), EINTR);
     EXPECT_NO_THROW(save(folder / "a", faults)) << none.calls[i];
@@ -245,7 +246,7 @@ TEST(AtomicFile, NamesAsLongAsTheFileSystemAllowsAndNamesThatAreTaken) {
   EXPECT_TRUE(kNew == slurp(folder / "a"));
 }
 
-// The process ends by SIGKILL right before, or right after, each call in turn.
+// Kills the process by SIGKILL right before or right after each call in turn.
 class Killed : public FileOps {
  public:
   explicit Killed(int at) : at_(at) {}
@@ -294,7 +295,7 @@ TEST(AtomicFile, AProcessKilledAtAnyCallLeavesTheOldContentOrAllOfTheNew) {
 TEST(AtomicFile, TheLimitOfTheSystemItselfIsReported) {
   const TempFolder folder;
   spill(folder / "a", kOld);
-  // By default a signal ends a process that writes too much.
+  // By default, the system kills a process that exceeds the file size limit by a signal.
   for (const bool ignored : {false, true}) {
     const pid_t child = test::fork_at_rest();
     ASSERT_GE(child, 0);

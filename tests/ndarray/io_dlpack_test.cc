@@ -1,4 +1,4 @@
-// The layout of DLPack's structs, and types in both directions. And text checks that all readers share.
+// The layout of DLPack's structs, and types in both directions. Also the text checks that all readers share.
 #include "ndarray/io/dlpack_abi.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 using test::contains;
 using test::error_of;
 
-// Offsets that the specification's C declarations have on 64-bit systems.
+// The offsets of the specification's C declarations on 64-bit systems.
 TEST(DlPack, TheLayoutIsThatOfTheAbi) {
   EXPECT_EQ(8u, sizeof(DLDevice));
   EXPECT_EQ(4u, sizeof(DLDataType));

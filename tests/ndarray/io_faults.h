@@ -11,7 +11,7 @@
 
 namespace mx::test {
 
-/// Counts the calls that can fail and makes one of them fail; writes at most `most` bytes at once.
+/// Counts the calls that can fail and makes one of them fail. Writes at most `most` bytes per call.
 class Faults : public io::FileOps {
  public:
   explicit Faults(int fail_at = -1, int code = EIO, size_t most = SIZE_MAX)
@@ -27,7 +27,7 @@ class Faults : public io::FileOps {
   int fsync(int fd) override { return fails("fsync") ? -1 : io::FileOps::fsync(fd); }
   int close(int fd) override {
     const bool fail = fails("close");
-    const int result = io::FileOps::close(fd);  // closed in any case, as the system does
+    const int result = io::FileOps::close(fd);  // always closed, as on a real system
     if (fail) errno = code_;
     return fail ? -1 : result;
   }

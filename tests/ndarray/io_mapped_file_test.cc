@@ -1,4 +1,4 @@
-// The bytes of a file, mapped or read, and never beyond its end.
+// The bytes of a file, mapped or read. No access goes beyond its end.
 #include "ndarray/io/mapped_file.h"
 
 #include <gtest/gtest.h>

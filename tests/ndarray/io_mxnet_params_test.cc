@@ -1,4 +1,4 @@
-// .params of Apache MXNet: every version of the format, and a name in every refusal.
+// .params files of Apache MXNet: every version of the format, and error messages that contain the name.
 #include "ndarray/io/mxnet_params.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using test::bytes_of;
 using test::contains;
 using test::error_of;
 
-/// Little-endian numbers one behind the other.
+/// Returns the numbers in little-endian order, one after another.
 template <class... T>
 std::string pack(T... values) {
   std::string text;

@@ -1,4 +1,4 @@
-// .npy: what NumPy writes is read, in any order of bytes and dimensions; what is written is NumPy's, to the
+// .npy files: those of NumPy are read, in any order of bytes and dimensions; ours equal NumPy's byte for
 // byte.
 #include "ndarray/io/npy.h"
 
@@ -121,7 +121,7 @@ TEST(Npy, IntegersThatArraysDoNotHaveAreWidened) {
   EXPECT_EQ(in_memory<int64_t>({4294902144}), read(raw(dict("'>u4'", "False", "()"), two)));
   EXPECT_EQ(in_memory<int64_t>({INT64_MAX}),
             read(raw(dict("'<u8'", "False", "()"), in_memory<uint64_t>({INT64_MAX}))));
-  // (0, 0), (1, 0), (0, 1), (1, 1) in the file.
+  // Order of the elements in the file: (0, 0), (1, 0), (0, 1), (1, 1).
   EXPECT_EQ(in_memory<int32_t>({0, 2, 1, 3}),
             read(raw(dict("'<u2'", "True", "(2, 2)"), in_memory<uint16_t>({0, 1, 2, 3}))));
   const NpyHeader header = parse_npy(bytes_of(raw(dict("'<u2'", "False", "(2,)"), two)), "m");

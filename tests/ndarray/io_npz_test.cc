@@ -1,4 +1,5 @@
-// .npz: archives of NumPy and our own are read, damage is found, small files cannot inflate without end.
+// .npz files: archives of NumPy and our own are read, damage is detected, and small files cannot inflate
+// without limit.
 #include "ndarray/io/npz.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +31,7 @@ std::string content(const NpzReader& reader, size_t index) {
   return out;
 }
 
-/// Reads everything; must fail.
+/// Reads the whole archive, which must fail; returns the message.
 std::string refused_npz(const std::string& file, const ZipLimits& limits = {}) {
   const std::string message = error_of<FormatError>([&] {
     const NpzReader reader(bytes_of(file), "a.npz", limits);
@@ -56,7 +57,7 @@ std::string npy_of(const std::string& data) {
   return sink.take();
 }
 
-/// The text with the bytes at `offset` behind the begin of the last `magic` replaced.
+/// Returns the text with the bytes at `offset` after the start of the last `magic` replaced.
 std::string patched(std::string text, const std::string& magic, size_t offset, const std::string& bytes) {
   const size_t at = text.rfind(magic);
   EXPECT_NE(std::string::npos, at);
@@ -121,7 +122,7 @@ TEST(Npz, MoreMembersThanSixteenBitsCount) {
   EXPECT_EQ("069999", entries.back().name);
 }
 
-/// Takes gigabytes and keeps only what is not the large part.
+/// Accepts gigabytes but keeps only the small writes.
 class SkippingSink : public ByteSink {
  public:
   using ByteSink::write;
@@ -136,8 +137,8 @@ class SkippingSink : public ByteSink {
 };
 
 TEST(Npz, SizesBeyondFourGigabytesAreWrittenInTheLongForm) {
-  // One part many times over: as many bytes without the memory. Its checksum costs seconds, so one member
-  // only.
+  // One part repeated many times gives as many bytes without the memory. The checksum takes seconds, so there
+  // is only one member.
   const std::string mebibytes(size_t{1} << 26, '\0');
   const std::vector<Bytes> parts(65, bytes_of(mebibytes));
   const uint64_t total = 65 * mebibytes.size();
@@ -156,7 +157,7 @@ TEST(Npz, SizesBeyondFourGigabytesAreWrittenInTheLongForm) {
   EXPECT_EQ("\xff\xff\xff\xff\xff\xff\xff\xff", kept.substr(18, 8));  // sizes of the local header
   EXPECT_EQ(total, number(30 + 5 + 4));
   const size_t second = kept.rfind("behind");
-  EXPECT_EQ("\xff\xff\xff\xff", kept.substr(second - 4, 4));  // its offset
+  EXPECT_EQ("\xff\xff\xff\xff", kept.substr(second - 4, 4));  // the offset of the second member
   EXPECT_EQ(total + 30 + 5 + 20, number(second + 6 + 4 + 16));
 }
 
@@ -219,7 +220,7 @@ TEST(Npz, HostileArchivesAreRefusedWithTheReason) {
 }
 
 TEST(Npz, ContentThatInflatesToMoreOrLessThanItDeclaresIsRefused) {
-  // The header of the array is made to agree, so that only the stream itself can tell.
+  // The array's header is changed to match, so only the compressed stream can reveal the mismatch.
   const std::string honest = npy_of(std::string(1000, 'a'));
   for (const int64_t declared : {999, 1001}) {
     std::string member = honest;
@@ -252,7 +253,7 @@ TEST(Npz, MembersThatShareBytesAreRefused) {
   std::string file = one.substr(0, directory) + entry + entry + one.substr(directory + 51);
   file = patched(file, kEnd, 8, std::string("\2\0\2\0\x66\0\0\0", 8));
   EXPECT_TRUE(contains(refused_npz(file), "expected every member once, got 'x.npy' twice"));
-  // A second local header within the content of the first, as quoted archives have.
+  // The content of the first member contains another local header, as in archives that contain archives.
   const std::string inner = zip_of("y.npy", npy_of("abcd"));
   std::string outer = zip_of("x.npy", inner.substr(0, inner.find(kCentral)));
   const size_t outer_directory = outer.find(kCentral);

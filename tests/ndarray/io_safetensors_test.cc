@@ -1,5 +1,5 @@
-// safetensors: everything that is written is read back, equal bytes for equal content, and nothing hostile
-// passes.
+// safetensors: everything that is written can be read back, equal content gives equal bytes, and hostile
+// files are refused.
 #include "ndarray/io/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ TEST(Safetensors, EveryTypeAndShapeComesBack) {
   }
 }
 
-// Bytes that the reference implementation (safetensors 0.8) wrote for the same tensors.
+// The bytes that the reference implementation (safetensors 0.8) wrote for the same tensors.
 TEST(Safetensors, FilesAreThoseOfTheReferenceImplementation) {
   const std::string floats(16, '\0'), one("\1\0\0\0\0\0\0\0", 8);
   const TensorData tensors[] = {{"b", f32, {2, 2}, bytes_of(floats)},
@@ -192,7 +192,7 @@ TEST(Safetensors, PythonReadsWhatWeWriteAndWritesTheSameBytes) {
   const test::Samples samples;
   std::vector<TensorData> tensors;
   for (const TensorData& tensor : samples.tensors())
-    if (tensor.dtype != bf16) tensors.push_back(tensor);  // NumPy has none
+    if (tensor.dtype != bf16) tensors.push_back(tensor);  // NumPy has no bf16
   AtomicFile file(folder / "ours");
   write_safetensors(file, tensors, {{"format", "np"}});
   file.commit();

@@ -1,4 +1,4 @@
-// Tensors of every type and of many shapes, with contents that differ in every byte.
+// Tensors of every type and many shapes; their contents differ in every byte.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class Samples {
       content += static_cast<char>(dtype == DType::bool_ ? state_ >> 63 : state_ >> 56);
     }
     contents_.push_back(std::move(content));
-    // Names in no order, some beyond ASCII.
+    // Names in arbitrary order, some with non-ASCII characters.
     const size_t number = tensors_.size();
     tensors_.push_back({(number % 3 == 0 ? "w\xc3\xa9." : "layer/") + std::to_string(number * 7919 % 1000) +
                             "." + std::to_string(number),

@@ -1,4 +1,4 @@
-// A folder of its own for each test, and the files in it.
+// A separate temporary folder for each test, and the files in it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class TempFolder {
 
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
   const std::string& path() const { return path_; }
-  /// How many files are there.
+  /// Returns the number of files in the folder.
   size_t count() const {
     const std::filesystem::directory_iterator all(path_);
     return static_cast<size_t>(std::distance(begin(all), end(all)));
@@ -54,8 +54,8 @@ inline void spill(const std::string& path, const std::string& text) {
 
 inline io::Bytes bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-/// A Python with the packages that an interchange test needs, or "": $MX_TEST_PYTHON, else python3, else that
-/// of the system, which may not be the first one found.
+/// Returns a Python that has the packages of an interchange test, or "". Tries $MX_TEST_PYTHON, else python3,
+/// else the system's Python, which may not be the first one in the path.
 inline std::string python_with(const std::string& modules) {
   const char* const named = std::getenv("MX_TEST_PYTHON");
   std::vector<std::string> candidates = {"python3", "/usr/bin/python3"};
@@ -67,7 +67,7 @@ inline std::string python_with(const std::string& modules) {
   return "";
 }
 
-/// Runs a script; its standard error shows in the test's output. True when it ends with 0.
+/// Runs a script; its standard error appears in the test's output. Returns true if the exit code is 0.
 inline bool run_python(const std::string& python, const TempFolder& folder, const std::string& script) {
   const std::string path = folder / "script.py";
   spill(path, script);

@@ -1,4 +1,5 @@
-// set_check_numerics(): where the first value that is not finite is made. Operators are in direct_test.cc.
+// set_check_numerics(): finds the operation that creates the first value that is not finite. direct_test.cc
+// tests operators.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +19,7 @@ using test::error_of;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// x[0] = 1 / (x[0] - 1): infinite where it was 1.
+// x[0] = 1 / (x[0] - 1): infinite if x[0] was 1.
 void run_spoil(const KernelArgs& args) {
   float& first = args.in[0].as<float>()[0];
   first = 1 / (first - 1);

@@ -1,4 +1,5 @@
-// A failure that comes out of waiting names the place of the user's call, not one inside the library.
+// A failure that is thrown from a wait names the source location of the user's call, not one inside the
+// library.
 #include <gtest/gtest.h>
 
 #include <functional>

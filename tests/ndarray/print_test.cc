@@ -1,4 +1,5 @@
-// The text of arrays: that of NumPy, to the character. golden/make_print.py says how the cases were made.
+// The text of arrays equals NumPy's in every character. golden/make_print.py describes how the cases were
+// made.
 #include "ndarray/print.h"
 
 #include <gtest/gtest.h>
@@ -23,14 +24,14 @@ struct Case {
   DType dtype = f32;
   Shape shape;
   PrintOptions options;
-  std::vector<unsigned char> bytes;  // of all elements, row-major
+  std::vector<unsigned char> bytes;  // bytes of all elements, row-major
   std::string text;
 };
 
 void append_bits(std::vector<unsigned char>& bytes, uint64_t bits, size_t size) {
   const size_t end = bytes.size();
   bytes.resize(end + size);
-  // By value, not by byte order.
+  // Copies the value, so the byte order of the machine does not matter.
   if (size == 1) {
     bytes[end] = static_cast<unsigned char>(bits);
   } else if (size == 2) {
@@ -107,7 +108,7 @@ TEST(Print, FollowsStrides) {
 }
 
 TEST(Print, ASummaryReadsOnlyWhatItShows) {
-  // 10^12 elements of one: an array as large as an address.
+  // 10^12 elements that all refer to one number.
   std::vector<float> one{2.5f};
   const Tensor t{one.data(), f32, {1000000, 1000000}, {0, 0}};
   PrintOptions options;

@@ -1,4 +1,4 @@
-// Going through an array's first dimension.
+// Iteration over an array's first dimension.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using test::error_of;
 static_assert(std::random_access_iterator<RowIterator>);
 static_assert(std::sentinel_for<RowIterator, RowIterator>);
 static_assert(std::ranges::random_access_range<const NDArray>);
-// Algorithms that move elements would read rows that they have overwritten: they must not compile.
+// Algorithms that move elements would read rows that they have already overwritten, so they must not compile.
 static_assert(!std::indirectly_writable<RowIterator, NDArray>);
 static_assert(!std::permutable<RowIterator>);
 static_assert(!std::sortable<RowIterator, bool (*)(const NDArray&, const NDArray&)>);

@@ -1,5 +1,5 @@
-// Arrays to files and back: what is written is what the arrays show, in the order of calls, and a name always
-// shows a whole file.
+// Saving and loading arrays: a file contains the values at the time of the call, in the order of operations,
+// and a file name always refers to a complete file.
 #include "ndarray/save.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ using test::slurp;
 using test::spill;
 using test::TempFolder;
 
-/// The elements as they lie in memory, row-major.
+/// Returns the bytes of the elements, row-major.
 std::string bytes_of_array(const NDArray& array) {
   const NDArray whole = array.to(cpu()).clone();
   return visit(whole.dtype(), [&](auto tag) {
@@ -55,7 +55,7 @@ void expect_same(const NDArray& expected, const NDArray& got, const std::string&
   EXPECT_TRUE(bytes_of_array(expected) == bytes_of_array(got)) << name;
 }
 
-/// Every type and many shapes, zero-size and 0-d among them; and views.
+/// Arrays of every type and many shapes, including zero-size and 0-d ones; and views.
 NamedArrays samples() {
   static const test::Samples tensors;
   NamedArrays arrays;
@@ -146,7 +146,7 @@ TEST(Save, NamesThatAreNotThereAreListed) {
   EXPECT_EQ(nullptr, arrays.find("bias"));
 }
 
-// The value of the time of the call: later changes wait until it is written.
+// The file gets the values at the time of the call: later changes wait until they are written.
 TEST(Save, TakesItsPlaceInTheOrderOfOperations) {
   const TempFolder folder;
   NDArray x = zeros({1000, 10});
@@ -180,7 +180,7 @@ TEST(Save, EveryFaultOfTheSystemLeavesTheOldFile) {
   const std::string path = folder / "a";
   const NamedArrays arrays{{"x", arange(0, 50000, 1, f32)}, {"y", ones({3, 4}, f64)}};
   for (const Format& format : formats()) {
-    spill(path, "old content");  // an existing file costs a call more
+    spill(path, "old content");  // replacing an existing file takes one more call
     Faults none;
     format.save(path, arrays, none);
     const std::string whole = slurp(path);
@@ -190,7 +190,7 @@ TEST(Save, EveryFaultOfTheSystemLeavesTheOldFile) {
       Faults faults(static_cast<int>(i), ENOSPC);
       const std::string message = error_of<FileError>([&] { format.save(path, arrays, faults); });
       EXPECT_TRUE(contains(message, path)) << message;
-      // After the rename only the flush of the folder can fail.
+      // Only the flush of the folder can fail after the rename.
       const bool renamed = i + 3 >= none.calls.size();
       EXPECT_TRUE((renamed ? whole : "old content") == slurp(path))
           << format.name << ' ' << i << ' ' << testing::PrintToString(none.calls);
@@ -212,13 +212,12 @@ TEST(Save, ErrorsKeepTheirTypes) {
   EXPECT_FALSE(std::filesystem::exists(folder / "a"));
 }
 
-// The file's pages are the array's memory, and neither sees what happens to the other.
 TEST(Save, NamesThatNoFileCanHoldAreRefusedBeforeAnythingIsWaitedFor) {
   const TempFolder folder;
   const NDArray x = zeros({2});
   Hold hold;
   current_engine().push_async(hold.operation(), {.updates = {x.var()}, .name = "hold"});
-  // (These would wait for ever.)
+  // The names must be refused before any wait: x is held, so a wait would never end.
   for (const char* name : {"\xff", "__metadata__"})
     error_of<InvalidArgument>([&] { save_safetensors(folder / "a", {{name, x}}); });
   error_of<InvalidArgument>([&] { save_safetensors(folder / "a", {{"x", x}, {"x", x}}); });
@@ -265,7 +264,7 @@ TEST(Load, MapsPrivately) {
   x.fill_(7);
   x.wait();
   EXPECT_TRUE(before == slurp(path));
-  // The file is replaced, not changed: an array that is mapped stays as it was.
+  // Saving replaces the file instead of changing it, so an array that is mapped from it keeps its values.
   NDArray y = load_safetensors(path).at("x");
   save_safetensors(path, {{"x", zeros({1000})}});
   EXPECT_EQ(999.f, y.to_vector<float>()[999]);
@@ -273,7 +272,7 @@ TEST(Load, MapsPrivately) {
   EXPECT_EQ(998.f, y.to_vector<float>()[998]);
 }
 
-/// How often the process has mapped a file of that name.
+/// Returns how often the process has mapped a file of that name.
 size_t mappings(const std::string& path) {
   const std::string maps = slurp("/proc/self/maps");
   size_t count = 0;
@@ -302,7 +301,7 @@ TEST(Load, TheMappingGoesWithTheLastUse) {
 
 TEST(Load, WhatIsNotAlignedIsCopied) {
   const TempFolder folder;
-  // A header whose length puts the elements at 65 bytes: formats do not forbid that.
+  // A header whose length puts the elements at byte 65, which the format allows.
   const std::string text = R"({"x":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}}     )";
   std::string file(8, '\0');
   file[0] = static_cast<char>(text.size());
@@ -316,7 +315,7 @@ TEST(Load, WhatIsNotAlignedIsCopied) {
   EXPECT_EQ((std::vector<double>{1.5, -2.5}), x.to_vector<double>());
 }
 
-/// A list as Apache MXNet writes it, of one f32 array (2,) per name.
+/// Returns a list as Apache MXNet writes it, with one f32 array of shape (2,) per name.
 std::string params_file(const std::vector<std::string>& names) {
   std::string file;
   const auto number = [&](uint64_t value, size_t bytes) {

@@ -1,4 +1,4 @@
-// Numbers on their way into arrays, and out of them: exact, or refused.
+// Conversions of numbers into and out of arrays: exact, or refused.
 #include "ndarray/scalar.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ const Fit kFits[] = {
     {255, u8, true},
     {256, u8, false},
     {-1, u8, false},
-    {-0.5, u8, true},  // cut off to 0
+    {-0.5, u8, true},  // truncated to 0
     {-1.0, u8, false},
     {255.99, u8, true},
     {256.0, u8, false},
@@ -75,7 +75,8 @@ TEST(ScalarFits, WhatATypeHoldsAndNothingElse) {
     EXPECT_EQ(fit.fits, fits(fit.number, fit.dtype)) << fit.number << ' ' << fit.dtype;
 }
 
-// All that sets elements to a number takes what fits and refuses the rest, naming number and type.
+// Every function that sets elements to a number accepts a number that fits and refuses any other, naming
+// number and type.
 TEST(ScalarFits, EverythingThatStoresANumberRefusesOneThatDoesNotFit) {
   for (const Context context : {cpu(), virt(0)}) {
     for (const Fit& fit : kFits) {
@@ -110,7 +111,7 @@ TEST(ScalarFits, RangesStayInsideTheirType) {
                         +[] { linspace(-1, 5, 3, u8); }, +[] { arange(0, 100'000, 10'000, f16); }})
     EXPECT_TRUE(contains(error_of<InvalidArgument>(f), "can hold, got"));
   EXPECT_EQ(0, arange(300, 300, 1, u8).numel()) << "no element, no number that does not fit";
-  // The last element is the largest that there is.
+  // The last element is the largest that exists.
   EXPECT_EQ(INT64_MAX, arange(INT64_MIN, INT64_MAX, INT64_MAX)[-1].item<int64_t>() + 1);
 }
 

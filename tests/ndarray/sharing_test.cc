@@ -1,4 +1,4 @@
-// Host access to an array while operations on it are in flight or other threads use it: every access has one
+// Host access to an array while operations on it are in flight or other threads use it. Every access has one
 // place in the order of operations.
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ namespace {
 using detail::ArrayImpl;
 using test::Hold;
 
-// A storage's variable, and the count that goes with a push, are push_on()'s alone.
+// Only push_on() may use a storage's variable and the count that is kept for each push.
 template <class T>
 concept GivesItsVariable = requires(T& storage, Engine& engine) {
   storage.var(engine);
@@ -36,13 +36,13 @@ static_assert(!GivesItsVariable<Storage> && !LetsItselfBeCounted<Storage>);
 
 constexpr int64_t kSize = 64;
 
-// in[0] is updated: x = x + 1.
+// Updates in[0]: x = x + 1.
 void run_raise(const KernelArgs& args) {
   for (int64_t i = 0; i < args.in[0].numel(); ++i) args.in[0].as<float>()[i] += 1;
 }
 const Kernel kRaise = {"raise", run_raise, nullptr, 100};
 
-// in[0] is updated as by kRaise, but half of it before a gate and half behind it.
+// Updates in[0] like kRaise, but half of it before a gate and half after it.
 test::Gate* halfway = nullptr;
 void run_raise_in_halves(const KernelArgs& args) {
   float* const x = args.in[0].as<float>();
@@ -53,7 +53,7 @@ void run_raise_in_halves(const KernelArgs& args) {
 }
 const Kernel kRaiseInHalves = {"raise_in_halves", run_raise_in_halves, nullptr, 100};
 
-// out = in[0]; the other inputs are only waited for.
+// out = in[0]; the operation only waits for the other inputs.
 void run_take(const KernelArgs& args) {
   std::copy_n(args.in[0].as<float>(), args.in[0].numel(), args.out[0].as<float>());
 }
@@ -106,7 +106,7 @@ TEST(Sharing, AReaderWaitsForAWriterThatRunsInAnotherThread) {
         seen = x.to_vector<float>();
       }
     });
-    // A reader that does not wait for the writer pushes its read now; one that waits stays where it is.
+    // If the reader does not wait for the writer, it pushes its read now; if it waits, nothing is pushed.
     while (!reading) std::this_thread::yield();
     for (int i = 0; i < 2000 && engine.stats().pushed == pushed; ++i) std::this_thread::yield();
     if (engine.stats().pushed != pushed) engine.wait_all();
@@ -163,7 +163,7 @@ TEST(Sharing, MutableDataWaitsForReadersThatHaveNotRun) {
     // Reads x once the hold is released.
     NDArray seen = take_after(x, held);
     if (on_device) {
-      // The same for a device that reads memory of the host: both halves of a copy wait for the hold.
+      // The same if a device reads memory of the host: both halves of the copy wait for the hold.
       x = seen.clone();
       seen = x.to(virt(0));
     }

@@ -1,4 +1,5 @@
-// The ways in which a C++ program writes shapes, indices and numbers: each compiles and means what it says.
+// Tests that every way in which a C++ program writes shapes, indices and numbers compiles and has the
+// expected meaning.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -67,12 +68,12 @@ TEST(Surface, IndicesOfAnyKind) {
   EXPECT_EQ((Shape{2, 3, 4}), a[ellipsis].shape());
   EXPECT_EQ((Shape{1, 2, 3, 4}), a[newaxis].shape());
   EXPECT_EQ((Numbers{12, 0}), numbers_of(a[{Slice{{}, {}, -1}, 0, 0}]));
-  // Put together at run time.
+  // Indices that are collected at run time.
   std::vector<Index> entries = {1};
   entries.emplace_back(Slice{0, i});
   EXPECT_EQ((Shape{1, 4}), a[entries].shape());
   EXPECT_EQ((Numbers{12, 13, 14, 15}), numbers_of(a[std::span<const Index>(entries)]));
-  // Written through.
+  // An assignment through an indexed view.
   NDArray b = zeros({3, 2});
   b[Slice{1, 3}] = 5;
   b[{i, i}] = 7;

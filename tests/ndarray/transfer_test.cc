@@ -20,7 +20,7 @@ using test::Hold;
 
 struct Layout {
   const char* name;
-  NDArray (*view)(const NDArray& wide);  // of (6, 8), to (3, 4)
+  NDArray (*view)(const NDArray& wide);  // from shape (6, 8) to shape (3, 4)
 };
 
 const Layout kLayouts[] = {
@@ -106,7 +106,8 @@ TEST(Transfer, SourcesBroadcastToTheTarget) {
   }
 }
 
-// Whose memory nobody has touched yet, it is allocated by the copy: on its own device.
+// The source's memory is not allocated before its first use. The copy allocates it, on the source's own
+// device.
 TEST(Transfer, MemoryOfAnotherDeviceIsAllocatedThere) {
   wait_all();
   const size_t before = get_device(virt(0)).memory_stats().in_use_bytes;
@@ -120,9 +121,9 @@ TEST(Transfer, MemoryOfAnotherDeviceIsAllocatedThere) {
 TEST(Transfer, AWriteAfterACopyToADeviceDoesNotOvertakeIt) {
   for (int round = 0; round < 50; ++round) {
     NDArray a = zeros({20000}, i32);
-    a.fill_(round);  // pushed: large
+    a.fill_(round);  // pushed, because it is large
     const NDArray b = a.to(virt(0));
-    a[0] = -1;  // small: it would run at once if it might
+    a[0] = -1;  // small: must not run immediately, because the copy still reads a
     EXPECT_EQ(round, b[0].item<int>());
     EXPECT_EQ(-1, a[0].item<int>());
   }
@@ -136,7 +137,7 @@ TEST(Transfer, AWriteDoesNotOvertakeACopyThatWaitsBehindAnotherWrite) {
   target.wait();
   engine.push_async(hold.operation(), {.updates = {target.var()}, .name = "held"});
   a.fill_(1);           // pushed, and ends well before the copy may start
-  target.copy_from(a);  // held
+  target.copy_from(a);  // this copy is held
   a.wait();
   a[0] = 2;
   hold.release();
@@ -151,7 +152,8 @@ struct Usage {
 
 Usage usage() {
   wait_all();
-  for (int i = 0; i < 2; ++i) {  // what is freed in the order of a stream has been freed when that has ended
+  // Memory freed in the order of a stream is free once that stream's work has ended.
+  for (int i = 0; i < 2; ++i) {
     for (const Context context : {cpu(), virt(0), virt(1)}) {
       const NDArray last = ones({1}, f32, context);
       last.wait();

@@ -1,4 +1,4 @@
-// Operations pushed by hand on an array's variable keep their place among those on the array.
+// Hand-pushed operations on an array's variable keep their place in the order of the array's operations.
 #include <gtest/gtest.h>
 
 #include <vector>

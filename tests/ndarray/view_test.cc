@@ -1,5 +1,4 @@
-// Views: what NumPy says that random programs of view operations give (golden/make_views.py), and their
-// errors.
+// Views: random programs of view operations give NumPy's results (golden/make_views.py); and errors of views.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -115,7 +114,7 @@ std::string hash(const NDArray& a) {
   return text;
 }
 
-// A view that repeats elements must not be written: one of each is.
+// A view that repeats elements must not be written, so this writes one of each.
 void fill_once(const NDArray& view, const std::string& program) {
   NDArray once = view;
   for (int i = 0; i < view.rank(); ++i)
@@ -183,7 +182,7 @@ TEST(View, AssigningAHandleNamesAnotherArray) {
   EXPECT_EQ((std::vector<int64_t>{0, 1, 2}), b.to_vector<int64_t>());
 }
 
-// Assignment writes through a temporary only.
+// Assignment writes to the viewed array only if the view is a temporary.
 static_assert(std::is_assignable_v<View, const NDArray&> && std::is_assignable_v<View, int>);
 static_assert(std::is_assignable_v<View&, const NDArray&> && std::is_assignable_v<View&, View>);
 static_assert(!std::is_assignable_v<View&, int>, "a handle does not name a number");
@@ -238,7 +237,7 @@ TEST(View, OverlappingAssignmentIsAsIfCopiedFirst) {
     NDArray square = counting({4, 4}).to(context);
     square[{colon, colon}] = square.transpose();
     EXPECT_EQ(counting({4, 4}).transpose().to_vector<int64_t>(), square.to_vector<int64_t>());
-    square[{colon, colon}] = square[1];  // a row of its own, broadcast
+    square[{colon, colon}] = square[1];  // one of its own rows, broadcast
     EXPECT_EQ((std::vector<int64_t>{1, 5, 9, 13, 1, 5, 9, 13, 1, 5, 9, 13, 1, 5, 9, 13}),
               square.to_vector<int64_t>());
   }

@@ -1,4 +1,4 @@
-// What must not be written: a view whose elements are one in memory. Every thread would write all of it.
+// Views whose elements share memory must not be written: every thread would write all of it.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -35,7 +35,7 @@ TEST(WriteTarget, AViewThatRepeatsElementsIsRefusedByEveryFormOfWriting) {
       expect_refused(error_of<InvalidArgument>(write), op, "(1048576,)");
     };
     refused("copy_from", [&] { wide.copy_from(values); });
-    refused("copy_from", [&] { wide.copy_from(zeros({1 << 20})); });  // from a device, or to one
+    refused("copy_from", [&] { wide.copy_from(zeros({1 << 20})); });  // also for copies from or to a device
     refused("fill_", [&] { wide.fill_(3); });
     refused("assign", [&] { wide[{colon}] = values; });
     refused("assign", [&] { wide[{colon}] = values[{colon}]; });
@@ -55,7 +55,7 @@ TEST(WriteTarget, AViewThatRepeatsElementsIsRefusedByEveryFormOfWriting) {
 TEST(WriteTarget, ARowThatIsRepeatedIsRefusedAndAnEntryOfItIsNot) {
   NDArray rows = ones({3}).broadcast_to({4, 3});
   expect_refused(error_of<InvalidArgument>([&] { rows.fill_(2); }), "fill_", "(4, 3)");
-  rows[1] = 5;  // a plain row
+  rows[1] = 5;  // a row without repeated elements
   EXPECT_EQ((std::vector<float>{5, 5, 5}), rows[3].to_vector<float>());
   rows[{colon, 0}].reshape({4}).wait();
   expect_refused(error_of<InvalidArgument>([&] { rows[{colon, 0}] = 1; }), "fill_", "(4,)");

@@ -1,4 +1,4 @@
-// Calls: hooks, several threads, modes of the thread, printing and the summary, empty batches.
+// Calls of modules: hooks, several threads, modes of the thread, printing and the summary, empty batches.
 #include <gtest/gtest.h>
 
 #include <latch>
@@ -111,8 +111,8 @@ TEST(ModuleHooks, OfLossesSeeAllTheirArrays) {
   EXPECT_EQ(2u, inputs_seen);
 }
 
-// One model, several threads, each with its own inputs: the bits of a single thread, on a device too, also
-// while hooks come and go.
+// Several threads use one model, each with its own inputs. The results have the bits of a single thread, also
+// on a device, and while hooks are added and removed.
 TEST(ModuleThreads, InferenceGivesTheBitsOfOneThread) {
   constexpr int kThreads = 8, kCalls = 25;
   for (const Context context : {cpu(), virt(0)}) {

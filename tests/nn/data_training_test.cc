@@ -1,4 +1,4 @@
-// A model that learns from a loader, with its accuracy from a metric.
+// Trains a model from a loader and measures its accuracy with a metric.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Result {
   std::vector<float> weights;
 };
 
-/// Softmax regression, its gradient written by hand, for one epoch.
+/// Softmax regression with a hand-written gradient, for one epoch.
 Result train(int64_t prefetch, Context context) {
   data::Loader loader(
       data::mnist(MX_MNIST, data::Split::train),
@@ -54,7 +54,8 @@ TEST(LoaderTraining, LearnsTheDigitsWithTheSameBitsWhateverIsLoadedAheadAndWhere
   }
 }
 
-// Giving a batch's turn on changes nothing that a gradient may need, and a metric's update records nothing.
+// When the loader moves to the next batch, nothing that a gradient may need changes. Updating a metric
+// records nothing.
 TEST(LoaderTraining, GradientsMayBeAskedForBehindTheNextBatch) {
   const NDArray x = (arange(24 * 50).to(f32) * 0.01f).reshape({24, 50}), t = arange(24) % 10;
   data::Loader loader(data::ArrayDataset({x, t}), {.batch_size = 4, .prefetch = 1});

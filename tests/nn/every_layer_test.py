@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Tests over all layers leave none out. Usage: every_layer_test.py SOURCE_DIR
+"""Checks that the tests over all layers cover every layer. Usage: every_layer_test.py SOURCE_DIR
 
-Every class in nn/*.h that ModuleOf, or a template over it, is told about (`class X : public ...<X`) is named in
-tests/nn/layers.h, or, when it is a loss, in tests/nn/loss_test.cc.
+Every class in nn/*.h that ModuleOf, or a template over it, is told about (`class X : public ...<X`) must be named
+in tests/nn/layers.h or, if it is a loss, in tests/nn/loss_test.cc.
 """
 
 import glob

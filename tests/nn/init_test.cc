@@ -1,4 +1,4 @@
-// Initialisers: exact properties, statistics, formulas, the same numbers on every device.
+// Initialisers: exact properties, statistics, formulas, and the same numbers on every device.
 #include "nn/init.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ using test::content_of;
 using test::error_of;
 using test::Values;
 
-/// What the numbers of an array say of where they came from.
+/// Statistics that identify the distribution of an array's numbers.
 struct Statistics {
   double mean = 0, deviation = 0, smallest = 0, largest = 0;
 
@@ -132,7 +132,7 @@ TEST(Init, SetViewsInPlaceAndUnrecorded) {
     EXPECT_TRUE(same.shares_memory(parameter));
     EXPECT_TRUE(parameter.requires_grad());
     EXPECT_EQ(content_of(parameter), content_of(base.transpose()));
-    sum(parameter * 2).backward();  // still a leaf that nothing was recorded of
+    sum(parameter * 2).backward();  // the parameter is still a leaf without recorded operations
     EXPECT_TRUE(parameter.grad().defined());
   }
 }
@@ -202,8 +202,8 @@ TEST(Init, XavierAndKaimingFollowTheirFormulas) {
                 5.0 / 3 / std::sqrt(240.0));
 }
 
-// Q Q' = gain^2 I for wide ones, Q' Q for tall ones, at the rounding of f64; all dimensions behind the first
-// count.
+// Q Q' = gain^2 I for wide matrices and Q' Q for tall ones, within the rounding of f64. All dimensions after
+// the first form the second one.
 TEST(Init, OrthogonalOnesAreOrthogonal) {
   Generator g(1);
   for (const Shape& shape :
@@ -217,7 +217,7 @@ TEST(Init, OrthogonalOnesAreOrthogonal) {
     }
 }
 
-// Columns that depend on others, zeros among them, still become a basis; R has no negative diagonal.
+// Linearly dependent columns, zeros among them, still become a basis. R has no negative diagonal.
 TEST(Init, OrthonormalisingSurvivesColumnsThatDepend) {
   constexpr int64_t kRows = 90, kColumns = 70;
   Values a = test::values(test::numbers({kColumns, kRows}, f64));
@@ -236,8 +236,8 @@ TEST(Init, OrthonormalisingSurvivesColumnsThatDepend) {
   EXPECT_LT(max(abs(matmul(basis.transpose(), r) - before.transpose())).item<double>(), 1e-12);
 }
 
-// As likely in every direction: no bias in the mean, nor in the sign of the first element, which a plain QR
-// has.
+// All directions are equally likely: there is no bias in the mean or in the sign of the first element, as a
+// plain QR decomposition has.
 TEST(Init, OrthogonalOnesPreferNoDirection) {
   Generator g(1);
   constexpr int kDraws = 2000;
@@ -256,7 +256,7 @@ TEST(Init, OrthogonalOnesPreferNoDirection) {
 TEST(Init, TheNormalQuantileIsTheInverseOfTheProbability) {
   for (double x = -37; x <= 8; x += 0.0625) {
     const double p = nn::detail::normal_probability(x), found = nn::detail::normal_quantile(p);
-    // Near 1 a probability says less about x than its own digits.
+    // A probability close to 1 determines x to fewer digits than x has.
     const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::acos(-1.0));
     const double bound = std::max(1e-13 * std::max(1.0, std::abs(x)), x > 0 ? 2e-16 / density : 0);
     EXPECT_NEAR(x, found, bound);
@@ -272,7 +272,7 @@ TEST(Init, TruncatedNormalsStayInsideAndHaveTheirMean) {
     double mean, deviation, low, high, expected;
   };
   const auto truncated_mean = [](double a, double b) {
-    double weight = 0, total = 0;  // by quadrature
+    double weight = 0, total = 0;  // computed by quadrature
     constexpr int kSteps = 200000;
     for (int i = 0; i < kSteps; ++i) {
       const double x = a + (b - a) * (i + 0.5) / kSteps, density = std::exp((a * a - x * x) / 2);
@@ -347,7 +347,7 @@ TEST(Init, SparseOnesHaveTheirZerosInEveryColumn) {
   EXPECT_EQ(6, count_nonzero(init::sparse_(zeros({2, 3}), 0)).item<int64_t>());
 }
 
-// By hand: 4 wide is 1/4, 3/4, 3/4, 1/4; 3 wide is 1/2, 1, 1/2.
+// Computed by hand: width 4 gives 1/4, 3/4, 3/4, 1/4; width 3 gives 1/2, 1, 1/2.
 TEST(Init, BilinearOnesInterpolate) {
   const NDArray even = init::bilinear_(empty({2, 3, 4, 4})), odd = init::bilinear_(empty({1, 1, 3, 4}));
   const NDArray four = array({0.25f, 0.75f, 0.75f, 0.25f}), three = array({0.5f, 1.f, 0.5f});

@@ -1,4 +1,4 @@
-// Properties that hold for every layer, and what each activation computes.
+// Properties that hold for every layer, and the values of each activation.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -95,21 +95,22 @@ TEST_P(EveryLayer, ComputesInDouble) {
 }
 
 TEST_P(EveryLayer, TakesAnEmptyBatch) {
-  if (GetParam().name == "Softmax of the first") return;  // along which it is empty
+  if (GetParam().name == "Softmax of the first") return;  // its dimension would be empty
   Shape none = GetParam().input, shape = layer_(x_).shape();
   none[0] = 0;
   shape[0] = 0;
   EXPECT_EQ(shape, layer_(inputs(none)).shape());
 }
 
-// d(sum(w y)) of the input and of every parameter, by going back and by moving each number a little.
+// Compares the gradients of sum(w y) with respect to the input and every parameter: by a backward pass, and
+// by finite differences.
 TEST_P(EveryLayer, GradientsAgreeWithDifferences) {
   layer_->to(f64);
   NDArray x = inputs(GetParam().input, f64).clone();
   x.requires_grad_();
   const NDArray weights = inputs(layer_(x).shape(), f64) + 0.25;
   const auto loss = [&] {
-    manual_seed(7);  // drops the same elements again
+    manual_seed(7);  // so that dropout drops the same elements again
     return sum(layer_(x) * weights);
   };
   loss().backward();
@@ -204,7 +205,8 @@ TEST(Activations, AgreeWithTheirFormulas) {
   }
 }
 
-// Neither side of a choice may overflow where it is not chosen: its gradient would be NaN.
+// In a conditional formula neither branch may overflow where the other one is chosen: its gradient would be
+// NaN.
 TEST(Activations, StayFiniteFarOutWithTheirGradients) {
   for (const LayerCase& c : test::layer_cases()) {
     if (contains(c.name, "oftmax")) continue;  // -infinity is a logarithm there
@@ -261,7 +263,7 @@ TEST(Layers, LinearStartsAsPyTorchSays) {
     EXPECT_LE(max(abs(parameter)).item<float>(), 0.1f);
     EXPECT_GT(max(abs(parameter)).item<float>(), 0.099f);
   }
-  // Uniform in [-b, b): variance b^2 / 3.
+  // A uniform distribution in [-b, b) has variance b^2 / 3.
   EXPECT_NEAR(0.01 / 3, var(layer.weight).item<float>(), 5e-5);
   EXPECT_NEAR(0, mean(layer.weight).item<float>(), 2e-3);
 }
@@ -276,7 +278,7 @@ TEST(Layers, LinearSizesAndTypes) {
   EXPECT_THROW(nn::Linear(1, 2, {.dtype = i32}), InvalidArgument);
 }
 
-// The same numbers wherever the layer is made.
+// A layer gets the same initial numbers on every device.
 TEST(Layers, LinearStartsWithTheSameNumbersOnEveryDevice) {
   manual_seed(3);
   const nn::Linear here(5, 7);

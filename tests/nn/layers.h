@@ -1,4 +1,5 @@
-// Every layer with one input, as tests/nn/every_layer_test.py checks: what tests over all layers run over.
+// Every layer with one input, as tests/nn/every_layer_test.py checks. Tests over all layers iterate over this
+// list.
 #pragma once
 
 #include <functional>
@@ -11,7 +12,7 @@
 namespace mx::test {
 
 struct LayerCase {
-  std::string name;  ///< begins with the type's
+  std::string name;  ///< begins with the name of the type
   std::function<nn::AnyModule()> make;
   Shape input;
 };

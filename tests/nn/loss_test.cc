@@ -1,4 +1,4 @@
-// Loss functions that operators do not have, and modules of all.
+// Loss functions that are not operators, and the modules of all losses.
 #include "nn/losses.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using test::error_of;
 using test::inputs;
 using test::Values;
 
-/// Rows of a matrix.
+/// Returns the rows of a matrix.
 std::vector<Values> rows_of(const NDArray& a) {
   std::vector<Values> rows;
   for (int64_t i = 0; i < a.shape()[0]; ++i) rows.push_back(test::values(a[i]));
@@ -88,7 +88,7 @@ TEST_F(Losses, CosineEmbeddingAgreesWithItsDefinition) {
     test::expect_values(reduced(losses, reduction), nn::CosineEmbeddingLoss(0.25, reduction)(a_, b_, target),
                         reduction);
   }
-  // Of nothing at all the cosine is 0, and not NaN.
+  // The cosine of zero vectors is 0, not NaN.
   test::expect_values({1}, nn::cosine_embedding_loss(zeros({3}, f64), ones({3}, f64), ones({}, f64)), "zero");
 }
 
@@ -115,7 +115,7 @@ TEST_F(Losses, CosineSimilarityAgreesWithItsDefinition) {
   test::expect_values({0}, nn::cosine_similarity(zeros({3}, f64), ones({3}, f64), 0), "nothing");
 }
 
-// A module gives what its function gives, with every option handed on.
+// A module returns the result of its function and passes every option on.
 TEST_F(Losses, ModulesAreTheirFunctions) {
   const NDArray x = inputs({6, 4}), t = inputs({7, 4}).slice(0, {1, 7}), labels = arange(6) % 4,
                 p = sigmoid(x), q = softmax(t), signs = where(t > 0, 1.f, -1.f),
@@ -159,7 +159,7 @@ TEST_F(Losses, ClassWeightsAreBuffersThatMove) {
   EXPECT_EQ(content_of(y), content_of(copy(x, labels)));
 }
 
-// Minimising a loss of three arrays leads somewhere: gradients go through all of them.
+// Losses of three arrays have gradients with respect to all of them.
 TEST_F(Losses, GradientsOfTheThreeArrayLossesAgreeWithDifferences) {
   const NDArray signs = array<double>({1, -1, -1, 1}), all_signs = where(c_ > 0, 1, -1).to(f64);
   const std::function<NDArray(const NDArray&)> losses[] = {
@@ -185,7 +185,7 @@ TEST_F(Losses, GradientsOfTheThreeArrayLossesAgreeWithDifferences) {
   }
 }
 
-// A function gives PyTorch's NaN, a module says that the batch is empty.
+// For an empty batch, the function returns NaN, as in PyTorch; the module throws an error that says so.
 TEST_F(Losses, TheMeanOfAnEmptyBatchIsAnErrorOfTheModule) {
   const NDArray x = zeros({0, 3}), row = zeros({0}), labels = zeros({0}, i64);
   const auto refuses = [](const std::string& name, auto f) {

@@ -1,4 +1,4 @@
-// Modules that a program would write, for tests.
+// Modules as programs define them, for tests.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Block : nn::Module {
   NDArray forward(const NDArray& x) { return x + fc2(relu(fc1(x))); }
 };
 
-/// A parameter and two buffers of its own.
+/// A module with a parameter and two buffers of its own.
 struct Scale : nn::Module {
   nn::Parameter factor, calls, scratch;
   explicit Scale(int64_t d)
@@ -32,7 +32,7 @@ struct Scale : nn::Module {
   NDArray forward(const NDArray& x) { return x * factor; }
 };
 
-/// Parts wherever C++ lets one keep values.
+/// A module that keeps submodules in every kind of C++ member that can hold values.
 struct Deep : nn::Module {
   Block block;
   std::vector<nn::Linear> list;
@@ -65,7 +65,7 @@ inline nn::Sequential mlp() {
   return nn::Sequential{nn::Linear{3, 4}, nn::ReLU{}, Block{4}, nn::Linear{4, 2, {.bias = false}}};
 }
 
-/// Numbers that differ, the same in every run.
+/// Returns distinct numbers, the same in every run.
 inline NDArray inputs(const Shape& shape, DType dtype = f32) {
   return (sin(arange(shape.numel()).to(f64) * 1.7 + 0.3) * 1.5).to(dtype).reshape(shape);
 }
@@ -76,7 +76,7 @@ inline std::vector<std::string> names(const NamedArrays& arrays) {
   return list;
 }
 
-/// Every element of every array, in order.
+/// Returns every element of every array, in order.
 inline std::vector<double> all_values(const NamedArrays& arrays) {
   std::vector<double> list;
   for (const auto& entry : arrays)

@@ -1,4 +1,4 @@
-// What copies of a module share and clones do not; names; errors of registration.
+// State that copies of a module share and clones do not; names; errors of registration.
 #include "nn/module.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,8 @@ TEST(Module, AMemberAndTheContainerThatHoldsACopyAreOne) {
   EXPECT_EQ(virt(0), net(inputs({2, 4}).to(virt(0))).context());
 }
 
-// A clone of whatever a struct keeps, wherever it keeps it, computes the same, and has nothing in common.
+// A clone of a struct computes the same as the original and shares nothing with it, in whichever kind of
+// member the struct keeps its parts.
 TEST(Module, ClonesOfStructsComputeTheSameAndShareNothing) {
   const Deep a(4);
   const Deep b = a.clone();
@@ -93,8 +94,8 @@ TEST(Module, ClonesOfStructsComputeTheSameAndShareNothing) {
     EXPECT_TRUE(b.parameters()[i].requires_grad());
     EXPECT_FALSE(b.parameters()[i].grad().defined());
   }
-  // Each parameter of the clone for itself changes the clone's result (so it is the one that is used), and
-  // never the original's.
+  // Changing any single parameter of the clone changes the clone's result (so the clone uses it) and never
+  // the original's.
   for (NDArray parameter : b.parameters()) {
     const NoGrad pause;
     const NDArray result = b(x), value = parameter.clone();
@@ -133,7 +134,8 @@ TEST(Module, ClonesAreMadeInSeveralWays) {
   EXPECT_EQ(3, linear.in_features());
 }
 
-// Through a reference to a base a struct would lose its own part: that is an error, not a surprise.
+// A copy through a reference to a base class would lose the members of the derived struct. That is reported
+// as an error.
 TEST(Module, NothingIsSliced) {
   struct Larger : Block {
     using Block::Block;
@@ -168,13 +170,13 @@ TEST(Module, ToMovesParametersBuffersAndGradients) {
   EXPECT_EQ(gradient, scale.factor.grad().to_vector<double>());
   EXPECT_TRUE(scale.factor.array().requires_grad());
   EXPECT_FALSE(scale.calls.array().requires_grad());
-  sum(scale(inputs({2, 3}).to(virt(1)))).backward();  // adds to what has moved
+  sum(scale(inputs({2, 3}).to(virt(1)))).backward();  // accumulates into the gradient that was moved
   std::vector<double> twice = gradient;
   for (double& value : twice) value *= 2;
   EXPECT_EQ(twice, scale.factor.grad().to_vector<double>());
 }
 
-// Training what the model no longer has would go unnoticed.
+// Without this, an optimizer would silently train arrays that the model no longer uses.
 TEST(Module, AnOptimizerFollowsAModuleThatMoves) {
   const auto train = [](bool moves) {
     manual_seed(1);
@@ -182,8 +184,7 @@ TEST(Module, AnOptimizerFollowsAModuleThatMoves) {
     optim::SGD optimizer(body.parameters(), {.lr = 0.1, .momentum = 0.9});
     optimizer.add_group(head.parameters(), {.lr = 0.2});
     for (int step = 0; step < 3; ++step) {
-      if (moves && step == 1)
-        body.to(virt(0));  // one of two: the other alone would keep the step from failing
+      if (moves && step == 1) body.to(virt(0));  // not head: its arrays alone keep step() from failing
       optimizer.zero_grad();
       sum(head(body(inputs({2, 3}).to(body.fc1.weight.context())).to(cpu()))).backward();
       optimizer.step();
@@ -225,7 +226,7 @@ TEST(Module, ParametersAreListedWithTheirNames) {
   EXPECT_EQ(block.num_parameters(), elements);
 }
 
-// A name that no file can hold would be noticed at the first checkpoint.
+// Otherwise a name that no file can hold would be noticed only at the first checkpoint.
 TEST(Module, NamesThatCannotBeSavedAreRefused) {
   struct Open : nn::Module {
     using nn::Module::add;
@@ -243,7 +244,7 @@ TEST(Module, NamesThatCannotBeSavedAreRefused) {
   EXPECT_EQ(1u, load_safetensors(folder / "net.safetensors").size());
 }
 
-// A buffer may have become the result of recorded operations; in a copy it is plain.
+// A buffer may be the result of recorded operations; in a copy it is a plain array.
 TEST(Module, BuffersAreNeverParameters) {
   Scale scale(2);
   NDArray scratch = scale.scratch;
@@ -311,7 +312,7 @@ TEST(Module, ParametersOfTheirOwnStandWhereArraysDo) {
 TEST(Module, TiedParametersAreOne) {
   nn::Linear encoder(4, 6, {.bias = false});
   nn::Linear decoder(4, 6, {.bias = false});
-  const nn::Linear before = decoder;  // a copy made earlier sees it too
+  const nn::Linear before = decoder;  // an earlier copy sees the change too
   nn::Sequential net{{"encoder", encoder}, {"decoder", decoder}};
   decoder.weight.tie(encoder.weight);
   EXPECT_TRUE(before.weight.array().shares_memory(encoder.weight));
@@ -326,7 +327,7 @@ TEST(Module, TiedParametersAreOne) {
   EXPECT_TRUE(
       contains(error_of<InvalidArgument>([&] { other.weight.tie(encoder.weight); }),
                "[tie] expected a parameter of this one's shape and type, f32 (5, 4), got f64 (6, 4)"));
-  decoder.weight.tie(before.weight);  // already one
+  decoder.weight.tie(before.weight);  // the two are already tied
   EXPECT_EQ(1u, net.parameters().size());
 }
 
@@ -386,7 +387,7 @@ TEST(Module, RegistrationErrors) {
   EXPECT_EQ(std::vector<std::string>{"w"}, names(open.state_dict()));
 }
 
-// A parameter is a leaf, whatever the array was made by.
+// A parameter is a leaf, no matter how the array was made.
 TEST(Module, ParametersAreLeaves) {
   struct Own : nn::Module {
     nn::Parameter w;

@@ -1,4 +1,4 @@
-// state_dict, load_state_dict, save, load; the names and layouts of PyTorch.
+// state_dict, load_state_dict, save and load; names and layouts of PyTorch.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +28,7 @@ using test::names;
 using test::Scale;
 using test::TempFolder;
 
-// The files of tests/nn/golden, which hold what make_mlp.py says.
+// The files of tests/nn/golden; make_mlp.py documents their contents.
 const unsigned char kGoldenFile[] = {
 #include <golden_mlp_safetensors.inc>
 };
@@ -52,7 +52,7 @@ TEST(ModuleState, WeightsOfPyTorchGiveItsResults) {
     EXPECT_EQ(std::vector<float>(row.begin() + 3, row.end()), y) << "row " << rows;
   }
   EXPECT_EQ(5, rows);
-  // And back: the same file.
+  // Saving it again gives the same file.
   net.save(folder / "again.safetensors");
   EXPECT_TRUE(golden_file() == test::slurp(folder / "again.safetensors"));
 }
@@ -99,7 +99,7 @@ TEST(ModuleState, LoadingConvertsTypesAndDevices) {
   EXPECT_EQ(virt(1), c.parameters()[0].context());
 }
 
-// All that is wrong is said at once, and nothing is changed.
+// One error lists everything that does not fit, and nothing is changed.
 TEST(ModuleState, EverythingThatDoesNotFitIsListed) {
   nn::Sequential net{nn::Linear{3, 4}, Scale{2}};
   const std::vector<double> before = all_values(net.state_dict());
@@ -130,7 +130,7 @@ TEST(ModuleState, ALenientLoadReportsNames) {
   EXPECT_EQ(std::vector<std::string>{"2.weight"}, report.unexpected);
   EXPECT_EQ(std::vector<double>(4, 1.0), net.at<nn::Linear>(0).weight.array().to_vector<double>());
   EXPECT_EQ(rest, net.at<nn::Linear>(1).weight.array().to_vector<double>());
-  // A shape that does not fit is an error all the same.
+  // A shape that does not fit is still an error.
   EXPECT_TRUE(
       contains(error_of<InvalidArgument>([&] {
                  net.load_state_dict({{"0.weight", ones({2})}, {"0.bias", zeros({2})}}, {.strict = false});
@@ -151,7 +151,7 @@ TEST(ModuleState, AnArrayThatFailedComesOutBeforeAnythingIsChanged) {
   EXPECT_THROW(wait_all(), Error);
 }
 
-// What is loaded may be the model's own arrays, under other names too.
+// The loaded arrays may be the model's own arrays, even under other names.
 TEST(ModuleState, AModelsOwnArraysCanBeExchanged) {
   nn::Sequential net{nn::Linear{2, 2}, nn::Linear{2, 2}};
   const std::vector<double> before = all_values(net.state_dict());
@@ -179,7 +179,7 @@ TEST(ModuleState, OfNamesThatShareAnArrayOneIsEnough) {
 TEST(ModuleState, ALoadHasReadTheFileWhenItReturns) {
   const TempFolder folder;
   const std::string path = folder / "net.safetensors";
-  nn::Linear net{600, 700};  // too large to be copied by the thread that calls
+  nn::Linear net{600, 700};  // too large to be copied by the calling thread
   net.save(path);
   const std::vector<float> before = net.parameters()[0].to_vector<float>();
   net.parameters()[0].detach().fill_(0);
@@ -213,8 +213,8 @@ void expect_close(const NDArray& expected, const NDArray& got) {
   for (size_t i = 0; i < e.size(); ++i) EXPECT_NEAR(e[i], g[i], 1e-5 * (1 + std::abs(e[i]))) << i;
 }
 
-// A program that PyTorch's users would write loads our file with strict names, and computes what we do; we
-// load what it saves, and come to its outputs and gradients.
+// A typical PyTorch program loads our file with strict names and computes our results. We load the file it
+// saves, and get its outputs and gradients.
 const char kPyTorch[] = R"(
 import json, struct, torch
 
@@ -279,7 +279,7 @@ TEST(ModuleState, PyTorchAndWeReadEachOthersFiles) {
   }
 }
 
-// An update that has been pushed comes before what is saved, and one that comes later is not in it.
+// An update that was pushed before save() is in the file; a later one is not.
 TEST(ModuleState, SavingTakesTheValuesInTheOrderOfCalls) {
   const TempFolder folder;
   nn::Linear layer(100, 100);

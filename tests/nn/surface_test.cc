@@ -1,4 +1,4 @@
-// A program as users write one: the block, the network, one step of training, saving.
+// A complete user program: the block, the network, one training step, saving.
 #include <gtest/gtest.h>
 #include <mx/mx.h>
 
@@ -21,7 +21,7 @@ struct Block : nn::Module {
   NDArray forward(const NDArray& x) { return x + fc2(relu(fc1(x))); }
 };
 
-/// Two clouds of points, one label each.
+/// Returns two clouds of points, with one label each.
 std::pair<NDArray, NDArray> clouds(Context context) {
   Generator generator(1);
   const NDArray labels = arange(200) % 2;
@@ -29,7 +29,7 @@ std::pair<NDArray, NDArray> clouds(Context context) {
   return {images.to(context), labels.to(context)};
 }
 
-// Line by line as the documents promise it, on every device that there is; of the digits' epoch a part.
+// The loop of the documents, line by line, on every available device; only part of the epoch of digits.
 TEST(Surface, TheWholeLoopOfTrainingIsAProgram) {
   if (!std::filesystem::exists(MX_MNIST)) GTEST_SKIP() << MX_MNIST << " is not here";
   const test::TempFolder folder;
@@ -90,7 +90,7 @@ TEST(Surface, ModulesComposeTrainAndAreSaved) {
   }
 }
 
-// Two devices train in turn and do not meet: each gives the numbers of the CPU.
+// Two devices train in turn without affecting each other: each gives the numbers of the CPU.
 TEST(Surface, APenaltyOnTheGradientOfTheInputTrainsACapturedNetwork) {
   manual_seed(3);
   nn::Sequential net{nn::Linear{3, 4}, nn::Tanh{}, nn::Linear{4, 1}};
@@ -147,7 +147,7 @@ TEST(Surface, TwoDevicesTrainTheirOwnCopies) {
   }
 }
 
-// Designated initialisers in the order in which PyTorch's documentation lists the arguments.
+// Designated initialisers in the order of the arguments in PyTorch's documentation.
 TEST(Surface, OptionsHaveTheOrderOfPyTorch) {
   const nn::Linear linear(2, 3, {.bias = false, .context = cpu(), .dtype = f64});
   EXPECT_EQ(f64, linear.weight.dtype());

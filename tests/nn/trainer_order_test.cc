@@ -1,5 +1,5 @@
-// When the trainer's sums of gradients run: beside backward, and before what can wait. Shown by what ran
-// before what, not by times.
+// The trainer's sums of gradients run beside the backward pass, and before less urgent work. The test checks
+// the order of execution, not times.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -18,10 +18,10 @@
 namespace mx {
 namespace {
 
-/// An engine with one worker, and a list of what ran on it.
+/// An engine with one worker, and a log of the operations that ran on it.
 class TrainerOrder : public ::testing::Test {
  protected:
-  /// An operation that writes itself down.
+  /// Pushes an operation that adds its text to the log.
   void push_note(const std::string& text, const PushOptions& options) {
     engine_.push(
         [this, text] {
@@ -34,7 +34,7 @@ class TrainerOrder : public ::testing::Test {
     std::lock_guard lock(mutex_);
     return ran_;
   }
-  /// A store whose sums write themselves down, by the number of their parameter.
+  /// Returns a store whose sums add the number of their parameter to the log.
   std::shared_ptr<KVStore> noting_store(const std::string& type) {
     std::shared_ptr<KVStore> store = KVStore::create(type);
     store->set_updater([this](const std::string& key, const NDArray& sum, NDArray& stored) {

@@ -51,7 +51,7 @@ NDArray loss_of(nn::Sequential& net, const NDArray& x, const NDArray& t, int64_t
   return nn::cross_entropy(net(x), t, {.reduction = "sum"}) / static_cast<float>(rows);
 }
 
-// One device that goes through the same parts of each batch in the same order.
+// Returns the values after training on one device with the same parts of each batch in the same order.
 std::vector<std::vector<float>> accumulated(const nn::OptimizerChoice& choice, size_t parts, int64_t rows) {
   nn::Sequential net = make_net();
   nn::Trainer trainer(net.parameters(), choice);
@@ -97,7 +97,8 @@ TEST(Trainer, MakesTheOptimizerThatIsChosen) {
   EXPECT_LT(named.optimizer().learning_rate(), 0.25);
 }
 
-/// Two groups, the last parameters first, as a program writes it that treats the head apart.
+/// Returns an optimizer with two groups, the last parameters first, like a program that treats the head
+/// separately.
 std::unique_ptr<optim::Optimizer> head_first(const Parameters& all) {
   auto optimizer = std::make_unique<optim::SGD>(Parameters{all[3], all[2]}, optim::SGDOptions{.lr = 0.5});
   optimizer->add_group({all[1], all[0]}, {.lr = 0.25});
@@ -106,7 +107,8 @@ std::unique_ptr<optim::Optimizer> head_first(const Parameters& all) {
 
 TEST(Trainer, GroupsInAnotherOrderGetTheirOwnGradients) {
   const auto run = [](const nn::OptimizerChoice& choice, const std::shared_ptr<KVStore>& store) {
-    nn::Sequential net{nn::Linear{4, 4}, nn::Linear{4, 4}};  // shapes do not tell them apart
+    // Both layers have the same shapes, so a mix-up would not fail a shape check.
+    nn::Sequential net{nn::Linear{4, 4}, nn::Linear{4, 4}};
     nn::init::mixed(net, {{"", [](NDArray a) { nn::init::constant_(a, 0.25); }}});
     nn::Trainer trainer(net.parameters(), choice, store);
     for (const Batch& batch : batches(4)) {
@@ -272,7 +274,7 @@ TEST(Trainer, OfOneReplicaGoesThroughTheStore) {
   }
 }
 
-// docs/errors.md, rule 5, through the whole loop. The loop does not know better until it looks at the loss.
+// Rule 5 of docs/errors.md in a whole training loop. The loop notices the error only when it reads the loss.
 TEST(Trainer, ABadLabelCostsAStepAndNothingElse) {
   nn::Sequential net = make_net(), plain = make_net();
   nn::Trainer trainer(net.parameters(), optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
@@ -302,7 +304,7 @@ TEST(Trainer, ABadLabelCostsAStepAndNothingElse) {
   }
   EXPECT_EQ(values_of(plain), values_of(net)) << "as if the batch had not been";
   try {
-    wait_all();  // (the error has been seen)
+    wait_all();  // the error has been reported already
   } catch (const Error&) {
   }
 }

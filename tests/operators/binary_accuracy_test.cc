@@ -1,5 +1,5 @@
-// Powers, angles, remainders and their like over every bit pattern, at the limits of the range, and at
-// special values, against long double.
+// Powers, angles, remainders and similar functions over every bit pattern, at the limits of the range and at
+// special values, compared with long double.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +28,7 @@ Exact floored_mod(Exact a, Exact b) {
   return (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-/// Of operands whose quotient is below 2^50, and of special values as IEEE 754's division has them.
+/// Precondition: the quotient is below 2^50 in magnitude. Special values follow IEEE 754's division.
 Exact floored_quotient(Exact a, Exact b) {
   const Exact rest = std::fmod(a, b);
   if (b == 0 || std::isnan(rest)) return b == 0 ? a / b : rest;
@@ -65,7 +65,7 @@ Exact exact(BinaryOp op, Exact a, Exact b) {
 constexpr BinaryOp kOps[] = {BinaryOp::pow, BinaryOp::atan2,     BinaryOp::hypot,    BinaryOp::fmod,
                              BinaryOp::mod, BinaryOp::floor_div, BinaryOp::logaddexp};
 
-/// Units in the last place; a zero of the wrong sign is as far away as can be.
+/// Returns the distance in units in the last place; the largest distance for a zero of the wrong sign.
 template <class T>
 double distance(T got, Exact want) {
   if (std::isnan(want) || std::isnan(got)) return std::isnan(want) && std::isnan(got) ? 0 : 1e30;
@@ -114,10 +114,10 @@ void check(BinaryOp op, const std::vector<T>& a, const std::vector<T>& b, double
   for (size_t i = 0; i < a.size(); ++i) {
     const T got = out.tensor.as<T>()[i];
     const Exact want = exact(op, a[i], b[i]);
-    // A quotient beyond the digits of its type is not known to one unit.
+    // A quotient with more digits than its type has cannot be exact to one unit.
     if (op == BinaryOp::floor_div && std::isfinite(want) && std::fabs(want) > 0x1p50L) continue;
     if (op == BinaryOp::logaddexp && std::isfinite(want)) {
-      // Where the result is near 0 it is the difference of two larger numbers.
+      // A result near 0 is the difference of two larger numbers, so the error is relative to those.
       const Exact size = std::max({std::fabs(want), std::fabs(Exact{a[i]}), std::fabs(Exact{b[i]})});
       if (!std::isfinite(got)) {
         ASSERT_LE(distance(got, want), limit) << a[i] << ' ' << b[i];
@@ -158,7 +158,7 @@ void check_patterns() {
   for (int i = 0; i < 40000; ++i) {
     a.push_back(std::bit_cast<T>(static_cast<Bits>(random())));
     b.push_back(std::bit_cast<T>(static_cast<Bits>(random())));
-    // Of a's size, up to some binary orders.
+    // A number within some binary orders of magnitude of a.
     const T scale = std::ldexp(T(1), static_cast<int>(random() % 60) - 40);
     c.push_back(a.back() * scale * static_cast<T>(1 + static_cast<double>(random() % 1000) / 1000));
   }
@@ -174,14 +174,14 @@ TEST(BinaryAccuracy, AllBitPatternsKeepTheirDigits) {
   check_patterns<double>();
 }
 
-// The product of an exponent and a logarithm needs more digits than a double has.
+// pow needs the product of the exponent and the logarithm to more digits than a double has.
 TEST(BinaryAccuracy, PowersKeepTheirDigitsUpToTheLimitsOfTheRange) {
   std::mt19937_64 random(6);
   std::vector<double> a, b;
   for (int i = 0; i < 40000; ++i) {
     const double base =
         std::ldexp(1 + static_cast<double>(random() % 100000) / 100000, static_cast<int>(random() % 40) - 20);
-    const double target = static_cast<double>(random() % 1500) - 750;  // the result's logarithm
+    const double target = static_cast<double>(random() % 1500) - 750;  // the logarithm of the result
     a.push_back(i % 3 == 0 ? 1 + (base - 1) * 1e-9 : base);
     b.push_back(target / std::log(a.back()));
     if (i % 2 == 0) b.back() = std::round(b.back());
@@ -195,7 +195,7 @@ TEST(BinaryAccuracy, RemaindersAreExact) {
   std::vector<double> a, b;
   for (int i = 0; i < 40000; ++i) {
     b.push_back(std::ldexp(static_cast<double>(random() % 100000 + 1), static_cast<int>(random() % 20)));
-    // Whole multiples and their neighbours, where the quotient rounds to the next number.
+    // Whole multiples and their neighbours, for which the quotient rounds to the next whole number.
     const double whole = static_cast<double>(random() % (uint64_t{1} << (random() % 50)));
     a.push_back(std::nextafter(whole * b.back(), i % 3 == 0 ? 0 : i % 3 == 1 ? 1e300 : whole * b.back()));
     if (i % 2 == 0) a.back() = -a.back();

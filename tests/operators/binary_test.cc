@@ -1,5 +1,5 @@
-// Functions of two operands, where and clamp: IEEE and Python's rules, integers that never trap, and the same
-// bits wherever an element stands.
+// Functions of two operands, where and clamp: the rules of IEEE 754 and Python, integers that never trap, and
+// the same bits at every position of an element.
 #include "operators/kernels/binary.h"
 
 #include <gtest/gtest.h>
@@ -101,9 +101,10 @@ void check_floating(double limit) {
   fill_values(b.tensor, 2);
   for (int i = 0; i < kernels::kBinaryOps; ++i) {
     const BinaryOp op = op_at(i);
-    if (op == BinaryOp::floor_div || op == BinaryOp::mod || op == BinaryOp::nextafter) continue;  // below
+    // Tested below.
+    if (op == BinaryOp::floor_div || op == BinaryOp::mod || op == BinaryOp::nextafter) continue;
     if (op >= BinaryOp::relu_backward && op <= BinaryOp::binary_cross_entropy)
-      continue;  // gradient_rows_test.cc
+      continue;  // tested in gradient_rows_test.cc
     if (!kernels::binary_supports(op, dtype)) continue;
     Held out = make_tensor(kernels::binary_result(op, dtype), {n});
     binary(op, out.tensor, a.tensor, b.tensor);
@@ -116,7 +117,7 @@ void check_floating(double limit) {
       }
       const T z = out.tensor.as<T>()[k];
       if (op == BinaryOp::logaddexp && std::isfinite(x) && std::isfinite(y)) {
-        // Where the result is near 0 it is the difference of two larger numbers.
+        // A result near 0 is the difference of two larger numbers, so the error is relative to those.
         const Real size =
             std::max(std::fabs(exact(op, x, y)), Real{1}) + std::max(std::fabs(x), std::fabs(y));
         ASSERT_NEAR(static_cast<double>(z), static_cast<double>(exact(op, x, y)),
@@ -128,7 +129,7 @@ void check_floating(double limit) {
         continue;  // a zero of either sign
       const bool rounded_once =
           op != BinaryOp::pow && op != BinaryOp::atan2 && op != BinaryOp::hypot && op != BinaryOp::logaddexp;
-      // x86's long double gives a sum of two doubles rounded twice: the tolerance covers that.
+      // x86's long double rounds the sum of two doubles twice; the tolerance covers that.
       ASSERT_LE(ulps(z, exact(op, x, y)), rounded_once ? 0.51 : limit)
           << to_string(op) << " " << x << " " << y << " gave " << z;
     }
@@ -150,7 +151,7 @@ TEST(Binary, NanGoesThroughMaximumAndNotThroughFmax) {
   EXPECT_TRUE(std::isnan(of(BinaryOp::minimum, 1, kNan)));
   EXPECT_EQ(1, of(BinaryOp::fmax, kNan, 1));
   EXPECT_EQ(1, of(BinaryOp::fmin, 1, kNan));
-  // Python's rules, as NumPy has them.
+  // Python's rules, which NumPy follows.
   EXPECT_EQ(-4, of(BinaryOp::floor_div, -7, 2));
   EXPECT_EQ(1, of(BinaryOp::mod, -7, 2));
   EXPECT_EQ(-1, of(BinaryOp::mod, 7, -2));
@@ -167,7 +168,7 @@ TEST(Binary, NanGoesThroughMaximumAndNotThroughFmax) {
   EXPECT_NEAR(1000 + std::log(2.0), of(BinaryOp::logaddexp, 1000, 1000), 1e-12);
 }
 
-// The floor of the quotient and the rest put together give the dividend.
+// The floored quotient and the remainder together give the dividend.
 TEST(Binary, FloatingQuotientAndRestBelongTogether) {
   test::Values values(5);
   for (int i = 0; i < 5000; ++i) {
@@ -180,14 +181,14 @@ TEST(Binary, FloatingQuotientAndRestBelongTogether) {
     if (y == 0) continue;
     binary(BinaryOp::floor_div, q.tensor, a.tensor, b.tensor);
     binary(BinaryOp::mod, r.tensor, a.tensor, b.tensor);
-    ASSERT_EQ(std::floor(x / y), *q.tensor.as<double>()) << x << " " << y;  // exact in these
+    ASSERT_EQ(std::floor(x / y), *q.tensor.as<double>()) << x << " " << y;  // these numbers divide exactly
     ASSERT_EQ(x, *q.tensor.as<double>() * y + *r.tensor.as<double>()) << x << " " << y;
   }
 }
 
 Wide floor_of(Wide a, Wide b) { return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0); }
 
-/// In integers so wide that nothing overflows, then wrapped.
+/// Computes in integers so wide that nothing overflows, then wraps.
 template <class T>
 T integer(BinaryOp op, T x, T y) {
   const Wide a = x, b = y;
@@ -238,7 +239,7 @@ T integer(BinaryOp op, T x, T y) {
 template <class T>
 void check_integers() {
   const DType dtype = dtype_of<T>;
-  // All pairs of the narrow types.
+  // For the narrow types, all pairs of values.
   const int64_t n = sizeof(T) == 1 ? 65536 : 20011;
   Held a = make_tensor(dtype, {n}), b = make_tensor(dtype, {n});
   fill_values(a.tensor, 1);
@@ -320,7 +321,7 @@ TEST(Binary, BitsDependOnNeitherLayoutNorPlace) {
           Held a = make_tensor(dtype, shape, mine), b = make_tensor(dtype, shape, other);
           fill_values(a.tensor, 1);
           fill_values(b.tensor, 2);
-          // b as it is, and one row, one column, one element of it for all.
+          // b unchanged, then one row, one column and one element of it broadcast.
           for (int broadcast = 0; broadcast < 4; ++broadcast) {
             Tensor second = b.tensor;
             for (int k = 0; k < shape.rank(); ++k)
@@ -357,7 +358,7 @@ TEST(Binary, OperandsOfOtherTypesAreConverted) {
           using F = typename decltype(f)::type;
           using T = typename decltype(t)::type;
           for (int64_t k = 0; k < 1500; ++k) {
-            // What is computed in float32 need not pass through the narrower type first.
+            // A result computed in float32 may skip the conversion to the narrower type.
             const F x = a.tensor.as<F>()[k];
             converted.tensor.as<T>()[k] = convert<T>(x);
             if (to == bf16) {
@@ -391,8 +392,8 @@ TEST(Binary, LargeArraysHaveTheBitsOfTheirElements) {
   }
 }
 
-// Beyond the size from which results go past the caches, wherever their lines begin, and with one element of
-// an operand for all.
+// Arrays beyond the size from which results bypass the caches, at every alignment to a cache line, and with
+// one element of an operand broadcast.
 TEST(Binary, VeryLargeArraysHaveTheBitsOfSmallOnes) {
   constexpr int64_t n = (int64_t{9} << 18) + 13, kPeriod = 1000;
   const auto fill = [](Tensor& t, double factor) {

@@ -1,4 +1,5 @@
-// What a call of an operator allocates once the caches are warm: counted, not timed.
+// The number of allocations of an operator call once the caches are warm. The test counts them instead of
+// measuring time.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -11,7 +12,7 @@
 namespace mx {
 namespace {
 
-/// Allocations per call of f, after calls that fill the caches of blocks.
+/// Returns the allocations per call of f, after calls that fill the caches of blocks.
 double per_call(const std::function<void()>& f) {
   constexpr int kCalls = 100;
   for (int i = 0; i < kCalls; ++i) f();
@@ -44,8 +45,8 @@ TEST(CallAllocations, AReductionAllocatesNothing) {
   EXPECT_EQ(0, per_call([&] { sum(wide, 0); })) << "by columns";
 }
 
-// An index that is an array: the handle of the deferred read, the place that can be assigned to, lists of
-// indices, and the call. Attributes are not among them.
+// Indexing with an array allocates the handle of the deferred read, the place that can be assigned to, the
+// lists of indices, and the call, but no attributes.
 TEST(CallAllocations, AnIndexedReadAllocatesNoMoreThanItsLists) {
   const NDArray x = ones({4, 4}), rows = array<int64_t>({2, 0});
   EXPECT_LE(per_call([&] { NDArray(x[rows]).impl(); }), 13);

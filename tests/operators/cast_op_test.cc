@@ -22,7 +22,7 @@ Range range_of(DType type) {
   return {-0x1p63, 0x1p63};
 }
 
-// The nearest number with so many bits behind the leading one, ties to even.
+// Returns the nearest number with `bits` bits after the leading one; ties go to even.
 double rounded(double x, int bits) {
   if (x == 0 || !std::isfinite(x)) return x;
   const double unit = std::ldexp(1.0, std::ilogb(x) - bits);
@@ -31,7 +31,7 @@ double rounded(double x, int bits) {
 
 double expected(double x, DType from, DType to) {
   if (to == bool_) return x != 0;
-  if (to == f16) return rounded(x, 10);  // (no sample is outside of its range)
+  if (to == f16) return rounded(x, 10);  // no sample is outside the range of f16
   if (to == bf16) return rounded(x, 7);
   if (to == f32) return rounded(x, 23);
   if (to == f64) return x;

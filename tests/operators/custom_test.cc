@@ -1,4 +1,4 @@
-// Operators from user code: whatever the code does, it becomes results or errors of arrays.
+// Operators from user code: whatever the code does, the call gives results or errors of arrays.
 #include "operators/custom.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 using test::contains;
 using test::error_of;
 
-/// z = a * x + y, with every kind of attribute along.
+/// z = a * x + y, with an attribute of every kind.
 struct Axpy : CustomOp {
   double a = 1;
   int64_t times = 1;
@@ -57,7 +57,7 @@ struct Axpy : CustomOp {
   }
 };
 
-/// log(sum of both), from other operators.
+/// log(x + y), composed of other operators.
 struct LogSum : CustomOp {
   int64_t fail = 0;
   template <class V>

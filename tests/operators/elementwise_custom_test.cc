@@ -1,4 +1,4 @@
-// Operators that are one file each: what the file does not say comes from the record.
+// Operators that consist of one file each: everything that the file does not define comes from the record.
 #include "operators/elementwise_custom.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ TEST(ElementwiseCustom, SpecialValuesAreTheFunctions) {
   EXPECT_EQ(-1.0, v[5]);
 }
 
-// A position in the array, and what is beside it, must not show in an element's bits.
+// The bits of an element must not depend on its position in the array or on its neighbours.
 TEST(ElementwiseCustom, AnElementDependsOnItsOperandAlone) {
   const NDArray x = arange(0, 5000, 1, f32) / 77.f - 30.f;
   const std::vector<float> whole = softsign(x).to_vector<float>();
@@ -98,7 +98,8 @@ void expect_rows_agree(F) {
   }
 }
 
-// Vectors, what is left over, and every instruction set: also where a product and a sum could be joined.
+// Whole vectors, remainders and every instruction set must agree, even where a product and a sum could be
+// fused.
 TEST(ElementwiseCustom, EveryInstructionSetGivesTheSameBits) {
   const auto cubic = [](auto x) { return x * x * x + x * 3 - 1; };
   const auto choice = [](auto x) { return x < 0 ? x * x - 2 : std::sqrt(x) + x; };
@@ -110,7 +111,8 @@ TEST(ElementwiseCustom, EveryInstructionSetGivesTheSameBits) {
 
 TEST(ElementwiseCustom, LargeArraysHaveTheBitsOfSmallOnes) {
   const Operator op = unary_operator("cubic", "x^3 + 3x - 1.", [](auto x) { return x * x * x + x * 3 - 1; });
-  const NDArray x = arange(0, 3000001, 1, f32) * 1e-3f;  // past the caches, and by several threads
+  // Larger than the caches, and computed by several threads.
+  const NDArray x = arange(0, 3000001, 1, f32) * 1e-3f;
   const NDArray y = call(op, {}, std::vector{x})[0];
   const std::vector<float> all = y.to_vector<float>();
   for (int64_t i = 0; i < x.numel(); i += 99991) {

@@ -1,6 +1,6 @@
-// Every public elementwise function, called by its name, beside the plain function that the name promises: a
-// name that is wired to another operator shows here, however right both operators are. Accuracy is the
-// kernels' tests' matter.
+// Compares every public elementwise function, called by name, with the plain function that the name promises.
+// This detects a name that is wired to another operator, even if both operators are correct. The kernels'
+// tests check the accuracy.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace mx {
 namespace {
 
-// Where the plain function says what ours must.
+// The domains in which the plain function defines the expected result.
 bool anywhere(double) { return true; }
 bool finite(double x) { return std::isfinite(x); }
 bool positive(double x) { return finite(x) && x > 0; }
@@ -39,15 +39,15 @@ struct BinaryName {
 double logistic(double x) { return 1 / (1 + std::exp(-x)); }
 double normal_density(double x) { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi); }
 double normal_share(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; }
-// What gelu_tanh puts in normal_share's place, and its derivative.
+// gelu_tanh's approximation of normal_share, and its derivative.
 double near_share(double x) { return logistic(std::sqrt(8 / std::numbers::pi) * (x + 0.044715 * x * x * x)); }
 double near_density(double x) {
   const double s = near_share(x);
   return s * (1 - s) * std::sqrt(8 / std::numbers::pi) * (1 + 3 * 0.044715 * x * x);
 }
-double times(double x, double factor) { return factor == 0 ? 0 : x * factor; }  // of infinity too
+double times(double x, double factor) { return factor == 0 ? 0 : x * factor; }  // also if x is infinite
 
-// The sum over k >= 0 of 1 / (x + k)^2, its tail as an integral with its first corrections.
+// Returns the sum over k >= 0 of 1 / (x + k)^2. The tail is an integral with its first correction terms.
 double trigamma_of(double x) {
   double sum = 0;
   for (; x < 200; x += 1) sum += 1 / (x * x);
@@ -158,7 +158,7 @@ const BinaryName kBinaryNames[] = {
     {"logical_xor", logical_xor, [](double a, double b) { return (a != 0) != (b != 0) ? 1. : 0.; }},
 };
 
-// Of whole numbers.
+// For integers.
 struct BitName {
   const char* record;
   NDArray (*function)(const Operand&, const Operand&);
@@ -175,7 +175,7 @@ const BitName kBitNames[] = {
 
 NDArray typed(const test::Values& list, DType dtype) { return array(list).to(dtype); }
 
-// All of them are numbers of f32.
+// All of them are exact in f32.
 const test::Values kSpecial = {
     -test::kInfinity, -3.5,      -2, -1.5, -1, -0.75, -0.5, -0., 0, 0.25, 0.5, 1, 1.5, 2.5, 3, 10,
     test::kInfinity,  test::kNan};
@@ -274,7 +274,7 @@ TEST(ElementwiseNames, SignsAreThoseOfTheFunctions) {
 }
 
 TEST(ElementwiseNames, EveryElementwiseRecordIsHere) {
-  // The last five have their values in numpy_golden_test.cc.
+  // numpy_golden_test.cc tests the values of the last five.
   std::set<std::string> here = {"nextafter", "bitwise_not", "erfinv", "logit", "xlogy", "gcd", "lcm"};
   for (const UnaryName& entry : kUnaryNames) here.insert(entry.record);
   for (const BinaryName& entry : kBinaryNames) here.insert(entry.record);

@@ -31,7 +31,7 @@ TEST(First, LargeOnesGoThroughTheEngine) {
   EXPECT_EQ(24.f, (w.to(cpu())[{5, 5}].item<float>()));
 }
 
-// Numbers of 16 bits are operands of arrays, too; two of them are numbers.
+// 16-bit numbers are valid operands of arrays, too; two of them are plain numbers.
 template <class A, class B>
 void expect_numbers(A two, B three) {
   static_assert(std::is_same_v<float, decltype(two + three)>);

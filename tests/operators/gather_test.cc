@@ -1,4 +1,4 @@
-// Reading at indices, against loops over positions.
+// Reading at indices, compared with loops over positions.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -242,7 +242,8 @@ TEST(OneHot, RefusesClassesThatAreNotThere) {
             test::error_of<InvalidArgument>([&] { one_hot(*flat, *index); }));
 }
 
-// One index at each place of vectors and their rest; bounds beyond what an index can be.
+// Puts one index out of range at each position of the vectors and the remainder; the bounds include some
+// outside the range of the index type.
 template <class I>
 void check_range() {
   constexpr I kLeast = std::numeric_limits<I>::min(), kMost = std::numeric_limits<I>::max();
@@ -264,7 +265,7 @@ void check_range() {
         EXPECT_FALSE(outside(-10, 10)) << near;
       }
       index = kMost;
-      EXPECT_TRUE(outside(-int64_t{kMost}, kMost));  // the size is the first that is not inside
+      EXPECT_TRUE(outside(-int64_t{kMost}, kMost));  // the size is the first index that is out of range
       EXPECT_EQ(sizeof(I) == 8, outside(-(int64_t{1} << 40), int64_t{1} << 40));
       index = kLeast;
       EXPECT_EQ(sizeof(I) == 8, outside(-(int64_t{1} << 40), int64_t{1} << 40));

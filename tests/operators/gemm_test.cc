@@ -24,7 +24,7 @@ using kernels::gemm_batched;
 using kernels::GemmOptions;
 using kernels::Matrix;
 
-/// A matrix inside a buffer that is larger than it, so that strides of all kinds stay within it.
+/// A matrix inside a larger buffer, so that strides of all kinds stay within the buffer.
 template <class T>
 struct Operand {
   std::vector<T> data;
@@ -70,7 +70,7 @@ template <class T>
 struct Storage {
   using type = T;
 };
-// std::vector<bool> has no elements to point to.
+// A replacement for bool in vectors: std::vector<bool> has no addressable elements.
 struct Bool {
   bool value;
   Bool() = default;
@@ -111,7 +111,7 @@ Operand<typename Storage<T>::type> operand(int64_t rows, int64_t cols, Order lay
     case kBroadcastAll:
       break;
   }
-  // Nothing beyond the last element, so that AddressSanitizer sees reads past it.
+  // The buffer ends at the last element, so that AddressSanitizer detects reads past it.
   const int64_t last = m.origin + std::max<int64_t>(0, m.rs) * std::max<int64_t>(0, rows - 1) +
                        std::max<int64_t>(0, m.cs) * std::max<int64_t>(0, cols - 1);
   m.data.resize(rows > 0 && cols > 0 ? static_cast<size_t>(last + 1) : 0);
@@ -120,7 +120,7 @@ Operand<typename Storage<T>::type> operand(int64_t rows, int64_t cols, Order lay
   return m;
 }
 
-/// What a product of elements of T must be, and how far from it a result may be.
+/// The exact product of elements of T, and the tolerance of a result.
 template <class T, class S>
 void expect_product(int64_t m, int64_t n, int64_t k, const Operand<S>& a, const Operand<S>& b,
                     const Operand<S>& before, const Operand<S>& after, const GemmOptions& options,
@@ -163,7 +163,7 @@ void expect_product(int64_t m, int64_t n, int64_t k, const Operand<S>& a, const 
           sum += static_cast<double>(*add);
           size += std::abs(static_cast<double>(*add));
         }
-        // k + 3 roundings in the type of the sums (Higham, "Accuracy and Stability", 3.1), one in T.
+        // k + 3 roundings in the type of the sums (Higham, "Accuracy and Stability", 3.1), and one in T.
         const double eps_sum = std::is_same_v<T, double> ? 0x1p-53 : 0x1p-24;
         const double eps = std::is_same_v<T, float16> ? 0x1p-11 : std::is_same_v<T, bfloat16> ? 0x1p-8 : 0;
         const double bound =
@@ -192,7 +192,7 @@ void check(int64_t m, int64_t n, int64_t k, Order la, Order lb, Order lc, GemmOp
                            std::to_string(lb) + std::to_string(lc) + " alpha " +
                            std::to_string(options.alpha) + " beta " + std::to_string(options.beta);
   expect_product<T>(m, n, k, a, b, before, after, options, what);
-  // What is between the elements of C is not C's.
+  // The memory between the elements of C must not change.
   auto expected = before;
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) expected.at(i, j) = after.at(i, j);
@@ -225,7 +225,7 @@ TYPED_TEST_SUITE(GemmTyped, Types);
 TYPED_TEST(GemmTyped, AgreesWithAPlainLoopOnAnyShapeAndStrides) { check_random<TypeParam>(300); }
 
 TYPED_TEST(GemmTyped, AgreesWithAPlainLoopWhenBlocksAreCut) {
-  // Beyond the depth of a block (512 for f32, 256 for f64), and enough work for several threads.
+  // Larger than the depth of a block (512 for f32, 256 for f64), and enough work for several threads.
   check<TypeParam>(61, 130, 1031, kRows, kRows, kRows, {}, false);
   check<TypeParam>(61, 130, 513, kRows, kColumns, kPaddedRows, {2, 3, nullptr, 1}, true);
   check<TypeParam>(45, 70, 1030, kColumns, kRows, kColumns, {-1, 1, nullptr, 1}, true);
@@ -415,7 +415,7 @@ TEST(Gemm, ZeroTimesInfinityIsNotSkipped) {
 }
 
 TEST(Gemm, HalvesAreRoundedOnceAtTheEnd) {
-  // 2048 + 1 + 1: rounded at each step it would stay 2048 in f16, and 256 + 1 + 1 would stay 256 in bf16.
+  // 2048 + 1 + 1 would stay 2048 in f16 if each step were rounded, and 256 + 1 + 1 would stay 256 in bf16.
   const float16 a[] = {2048.F, 1.F, 1.F}, ones[] = {1.F, 1.F, 1.F};
   float16 c[1];
   gemm(f16, 1, 1, 3, {a, 3, 1}, {ones, 1, 1}, c, 1, 1);

@@ -1,5 +1,5 @@
-// Derivatives of activations times a head, and the binary cross entropy: near the exact ones, with the same
-// special values. That an element's bits do not depend on where it stands is in binary_test.cc.
+// Derivatives of activations times a head, and binary cross entropy: close to the exact values, with the same
+// special values. binary_test.cc checks that an element's bits do not depend on its position.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ using test::kInf;
 
 Real sigmoid(Real x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
 
-/// The derivative, of the result or of the operand.
+/// Returns the derivative as a function of the result or of the operand, whichever the op takes.
 Real slope(BinaryOp op, Real v) {
   switch (op) {
     case BinaryOp::relu_backward:
@@ -63,7 +63,7 @@ void check_slopes() {
   const DType dtype = dtype_of<T>;
   Held head = make_tensor(dtype, {n}), v = make_tensor(dtype, {n}), out = make_tensor(dtype, {n});
   for (BinaryOp op : kSlopes) {
-    // Results of tanh and sigmoid are not larger than 1.
+    // The results of tanh and sigmoid do not exceed 1.
     const double reach = op == BinaryOp::tanh_backward || op == BinaryOp::sigmoid_backward ? 1 : 45;
     for (int64_t i = 0; i < n; ++i) {
       head.tensor.as<T>()[i] = static_cast<T>(i % 7 - 3);
@@ -111,7 +111,7 @@ template <class T>
 void check_cross_entropy() {
   for (int i = 0; i <= 2000; ++i)
     for (double t : {0., 0.25, 1.}) {
-      // Close to both ends too.
+      // Also close to both ends of the interval.
       for (double x : {i / 2000., std::pow(10., -i / 40.), 1 - std::pow(2., -i / 40.)}) {
         const T p = static_cast<T>(x), target = static_cast<T>(t);
         const Real expected = cross_entropy(p, target);

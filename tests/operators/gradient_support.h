@@ -1,5 +1,5 @@
-// What the tests of operators' gradients share: samples in float64, heads, what a gradient sets, and finite
-// differences.
+// Helpers shared by the tests of operators' gradients: samples in float64, heads, calls of gradients, and
+// finite differences.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,10 +15,10 @@
 
 namespace mx::test {
 
-/// Several inputs, outputs or gradients; empty handles for what is not there.
+/// Several inputs, outputs or gradients. An empty handle means that an entry is absent.
 using Arrays = std::vector<NDArray>;
 
-/// The sample with all of its floating-point inputs in that type.
+/// Returns the sample with all floating-point inputs converted to `dtype`.
 inline Sample with_floats(const Sample& sample, DType dtype) {
   Sample converted = sample;
   for (NDArray& input : converted.inputs)
@@ -30,7 +30,7 @@ inline bool any_floating(const Arrays& arrays) {
   return std::any_of(arrays.begin(), arrays.end(), [](const NDArray& a) { return is_floating(a.dtype()); });
 }
 
-/// Numbers without order, which every floating-point type has, for the outputs that gradients come from.
+/// Returns pseudorandom heads, exact in every floating-point type, for the outputs that have gradients.
 inline Arrays heads_for(const Arrays& outputs) {
   Arrays heads;
   uint64_t state = 12345;
@@ -53,7 +53,7 @@ inline std::vector<uint8_t> floating_inputs(const Arrays& inputs) {
   return wanted;
 }
 
-/// What the gradient sets.
+/// Returns the gradients that the operator's gradient sets.
 inline Arrays gradients_of(const Operator& op, const Attrs& attrs, const Arrays& inputs,
                            const Arrays& outputs, const Arrays& heads, const std::vector<uint8_t>& wanted) {
   Arrays results(inputs.size());
@@ -62,14 +62,14 @@ inline Arrays gradients_of(const Operator& op, const Attrs& attrs, const Arrays&
   return results;
 }
 
-/// The same with heads_for(), for all inputs of floating point.
+/// The same with heads_for(), for all floating-point inputs.
 inline Arrays gradients_of(const Operator& op, const Sample& sample) {
   const Arrays outputs = call(op, sample.attrs, sample.inputs);
   return gradients_of(op, sample.attrs, sample.inputs, outputs, heads_for(outputs),
                       floating_inputs(sample.inputs));
 }
 
-/// sum(head * (high - low)); elements that are equal, infinities too, differ by 0.
+/// Returns sum(head * (high - low)). Equal elements, including infinities, differ by 0.
 inline double difference(const Arrays& heads, const Arrays& high, const Arrays& low) {
   double total = 0;
   for (size_t k = 0; k < heads.size(); ++k) {
@@ -81,8 +81,8 @@ inline double difference(const Arrays& heads, const Arrays& high, const Arrays& 
   return total;
 }
 
-/// d sum(head * f(inputs)) / d inputs[which], by central differences of two steps, from which that of a step
-/// of 0 is extrapolated. The input is in f64.
+/// Returns d sum(head * f(inputs)) / d inputs[which], by central differences with two step sizes,
+/// extrapolated to step 0. The input is in f64.
 template <class F>
 std::vector<double> finite_differences(const F& f, const Arrays& inputs, const Arrays& heads, size_t which) {
   std::vector<double> result;
@@ -105,7 +105,7 @@ std::vector<double> finite_differences(const F& f, const Arrays& inputs, const A
   return result;
 }
 
-/// An empty handle stands for zeros.
+/// Returns the gradient's values; zeros for an empty handle.
 inline std::vector<double> values_of(const NDArray& gradient, const NDArray& input) {
   return gradient.defined() ? gradient.to_vector<double>()
                             : std::vector<double>(static_cast<size_t>(input.numel()), 0.0);
@@ -119,7 +119,7 @@ inline void expect_near(const std::vector<double>& expected, const std::vector<d
         << what << ", element " << i;
 }
 
-/// The gradients of a sample against finite differences, in float64.
+/// Compares the gradients of a sample with finite differences, in float64.
 inline void expect_gradients(const Operator& op, const Sample& sample) {
   const Sample wide = with_floats(sample, f64);
   const Arrays outputs = call(op, wide.attrs, wide.inputs), heads = heads_for(outputs);
@@ -133,7 +133,7 @@ inline void expect_gradients(const Operator& op, const Sample& sample) {
   }
 }
 
-/// f(op, sample) for all samples with a derivative.
+/// Calls f(op, sample) for all samples with a derivative.
 template <class F>
 void for_each_differentiable(const F& f) {
   for_each_sample([&](const Operator& op, const Sample& sample) {

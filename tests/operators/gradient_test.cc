@@ -34,7 +34,7 @@ TEST(Gradient, AgreesWithFiniteDifferences) {
   EXPECT_GT(samples, 300);
 }
 
-// Each operand with one element for a dimension, or for all.
+// Each operand in turn has size 1 in one dimension, or in all.
 TEST(Gradient, OfBroadcastOperandsAgreesWithFiniteDifferences) {
   for_each_differentiable([](const Operator& op, const Sample& sample) {
     if (!op.elementwise || sample.inputs.size() < 2) return;
@@ -48,7 +48,8 @@ TEST(Gradient, OfBroadcastOperandsAgreesWithFiniteDifferences) {
           input = input.slice(d, Slice{0, 1});
         }
         SCOPED_TRACE(test::label(op, narrow));
-        // (Equals, and jumps, where there were none before.)
+        // Broadcasting makes operands equal or puts them on a jump, where finite differences fail. So shift
+        // them apart.
         const std::string name = op.name();
         if (name == "maximum" || name == "minimum" || name == "fmax" || name == "fmin" || name == "mod" ||
             name == "fmod" || name == "floor_div" || name == "clamp")
@@ -58,21 +59,21 @@ TEST(Gradient, OfBroadcastOperandsAgreesWithFiniteDifferences) {
   });
 }
 
-// Numbers that no gradient gives back unnoticed.
+// Returns values so unusual that a gradient that reads them gives a wrong result.
 NDArray garbage(const NDArray& like) {
   if (is_floating(like.dtype())) return full(like.shape(), std::nan(""), like.dtype());
   if (like.dtype() == bool_) return logical_not(like);
   return full(like.shape(), 100, like.dtype());
 }
 
-// What is kept for a gradient is what its record says, and no more: see OperatorNode.
+// A gradient reads only the values that its record lists, because only those are kept: see OperatorNode.
 TEST(Gradient, LooksAtNothingButWhatTheRecordSays) {
   for_each_differentiable([](const Operator& op, const Sample& sample) {
     const Arrays outputs = call(op, sample.attrs, sample.inputs), heads = heads_for(outputs);
     const std::vector<uint8_t> all = floating_inputs(sample.inputs);
     const Arrays expected = gradients_of(op, sample.attrs, sample.inputs, outputs, heads, all);
     const GradientUses uses = op.uses(sample.attrs);
-    // All of them, and each alone.
+    // Ask for all gradients, then for each one alone.
     for (size_t only = 0; only <= all.size(); ++only) {
       if (only > 0 && all[only - 1] == 0) continue;
       std::vector<uint8_t> wanted = all;
@@ -117,7 +118,7 @@ TEST(Gradient, HasTheShapeAndTypeOfItsInputInEveryType) {
     });
 }
 
-// Two operands of different types: each gradient has the type of its own.
+// With operands of different types, each gradient has the type of its own operand.
 TEST(Gradient, OfMixedTypesHasTheTypeOfEachInput) {
   for_each_differentiable([](const Operator& op, const Sample& sample) {
     if (!op.elementwise || sample.inputs.size() < 2) return;
@@ -180,8 +181,8 @@ TEST(Gradient, OfArraysWithoutElementsHasNone) {
   });
 }
 
-// What training spends its time in: how many operations on large arrays each gradient is. (Small ones run in
-// the calling thread, and are not counted.)
+// The number of operations on large arrays that each gradient needs, for the operators that dominate
+// training. Small operations run in the calling thread and are not counted.
 TEST(Gradient, OfWhatIsFrequentIsFewOperations) {
   if (!test::larger_operations_are_pushed()) GTEST_SKIP() << "one processor";
   Engine engine(test::options_for_counting());
@@ -236,7 +237,8 @@ TEST(Gradient, OfWhatIsFrequentIsFewOperations) {
   for (const Case& c : cases) {
     const Operator& op = *find_operator(c.name);
     const Arrays outputs = call(op, c.attrs, c.inputs), heads = heads_for(outputs);
-    // (An array that goes with its last operation is deleted by a push, which may come while we count.)
+    // A push deletes an array after its last operation and may come while the test counts, so it takes the
+    // minimum.
     uint64_t fewest = UINT64_MAX;
     for (int i = 0; i < 20 && fewest > c.operations; ++i) {
       engine.wait_all();
@@ -249,7 +251,7 @@ TEST(Gradient, OfWhatIsFrequentIsFewOperations) {
   }
 }
 
-// A record without a gradient is a decision.
+// If a record has no gradient, this must be a deliberate decision.
 TEST(Gradient, IsThereForAllOperatorsWithFloatingResultsBut) {
   const std::map<std::string, std::string> reasons = {
       {"nextafter", "a step in the numbers of a type is no function of real numbers"},

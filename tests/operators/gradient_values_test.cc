@@ -1,4 +1,4 @@
-// Gradients at kinks, and where a careless formula divides by zero: known values.
+// Known values of gradients at kinks and where a careless formula divides by zero.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ using Values = std::vector<double>;
 constexpr double kInf = std::numeric_limits<double>::infinity(),
                  kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// The gradients that ones as heads give, one list per input.
+/// Returns the gradients for heads of ones, one list per input.
 std::vector<Values> gradients(const char* name, const std::vector<NDArray>& inputs, const Attrs& attrs = {}) {
   const Operator& op = *find_operator(name);
   const std::vector<NDArray> outputs = call(op, attrs, inputs);
@@ -34,7 +34,7 @@ Values gradient(const char* name, const std::vector<NDArray>& inputs, const Attr
   return gradients(name, inputs, attrs)[0];
 }
 
-/// The same with attributes by name.
+/// The same, with attributes by name.
 Values gradient(const char* name, const std::vector<NDArray>& inputs, const AttrMap& attrs,
                 size_t which = 0) {
   return gradients(name, inputs, Attrs::from_map(find_operator(name)->attrs, attrs, name))[which];
@@ -75,7 +75,7 @@ TEST(GradientValues, OfTheLogarithmOfTheGammaFunction) {
   EXPECT_THROW(polygamma(row({1}), -1), InvalidArgument);
 }
 
-// Far out a derivative is 0 or 1, and no product of 0 and infinity.
+// For large magnitudes a derivative is 0 or 1, not the NaN of 0 times infinity.
 TEST(GradientValues, ActivationsFarOut) {
   const NDArray x = row({-kInf, -1e30, -50, 50, 1e30, kInf});
   for (const char* name : {"silu", "gelu", "gelu_tanh", "softplus", "relu"})
@@ -93,7 +93,7 @@ TEST(GradientValues, EqualsShareMaximumAndMinimum) {
   const NDArray a = row({1, 2, 3}), b = row({2, 2, 2});
   EXPECT_EQ((std::vector<Values>{{0, 0.5, 1}, {1, 0.5, 0}}), gradients("maximum", {a, b}));
   EXPECT_EQ((std::vector<Values>{{1, 0.5, 0}, {0, 0.5, 1}}), gradients("minimum", {a, b}));
-  // The first operand has it here, and the other one where this is no number.
+  // The first operand gets the gradient here; the other one gets it where the first is NaN.
   const NDArray c = row({1, 2, kNan, 3}), d = row({2, 2, 1, kNan});
   EXPECT_EQ((std::vector<Values>{{0, 1, 0, 1}, {1, 0, 1, 0}}), gradients("fmax", {c, d}));
   EXPECT_EQ((std::vector<Values>{{1, 1, 0, 1}, {0, 0, 1, 0}}), gradients("fmin", {c, d}));
@@ -102,7 +102,7 @@ TEST(GradientValues, EqualsShareMaximumAndMinimum) {
 TEST(GradientValues, AtItsLimitsClampPasses) {
   const NDArray x = row({-1, 0, 0.5, 1, 2}), low = full({}, 0, f64), high = full({}, 1, f64);
   EXPECT_EQ((std::vector<Values>{{0, 1, 1, 1, 0}, {1}, {1}}), gradients("clamp", {x, low, high}));
-  // Crossed: the upper limit is the result.
+  // Limits that are crossed: the upper limit is the result.
   EXPECT_EQ((std::vector<Values>{{0, 0, 0, 0, 0}, {0}, {5}}),
             gradients("clamp", {x, full({}, 7, f64), full({}, 6, f64)}));
 }
@@ -122,7 +122,7 @@ TEST(GradientValues, AnglesAndLengthsAtTheOrigin) {
   got = gradients("atan2", {zero, other});
   expect_values({0, 0.16}, got[0]);
   expect_values({0, -0.12}, got[1]);
-  // Squares of these do not exist.
+  // The squares of these numbers overflow.
   EXPECT_DOUBLE_EQ(0.5e-200, gradient("atan2", {row({1e200}), row({1e200})})[0]);
   expect_values({0, -1}, gradient("copysign", {row({0, 2}), row({1, -1})}));
 }
@@ -189,7 +189,7 @@ TEST(GradientValues, EqualElementsHaveNoDeviation) {
   expect_values({0, 0, 0}, gradient("var", {row({5, 5, 5})}, VarianceAttrs{}));
 }
 
-// The latest of equals.
+// Of equal elements, the last one gets the gradient.
 TEST(GradientValues, RunningExtremes) {
   const NDArray x = row({1, 3, 2, 3, 0});
   expect_values({1, 2, 0, 2, 0}, gradient("cummax", {x}, ScanAttrs{}));
@@ -210,13 +210,13 @@ TEST(GradientValues, OfSeveralUpdatesOfOneElement) {
     return std::pair(gradient("scatter", {x, at, updates}, attrs),
                      gradient("scatter", {x, at, updates}, attrs, 2));
   };
-  // The last one wins.
+  // The last update wins.
   EXPECT_EQ(std::pair(Values{0, 0, 1}, Values{0, 1, 1}), update("set", u));
   EXPECT_EQ(std::pair(Values{1, 1, 1}, Values{1, 1, 1}), update("add", u));
   EXPECT_EQ(std::pair(Values{7, 4, 1}, Values{4, 4, 1}), update("mul", u));
   EXPECT_EQ(std::pair(Values{7, 0, 1}, Values{6, 0, 1}), update("mul", row({0, 3, 7})));
   EXPECT_EQ(std::pair(Values{7, 0, 1}, Values{0, 0, 1}), update("mul", row({0, 0, 7})));
-  // Three equals.
+  // Three equal elements.
   const auto [own, theirs] = update("max", u);
   expect_values({0, 1 / 3., 1}, own);
   expect_values({1 / 3., 1 / 3., 1}, theirs);
@@ -250,7 +250,7 @@ TEST(GradientValues, OfDropoutIsItsMask) {
     const std::vector<NDArray> heads{ones_like(out[0]), {}};
     const auto got = test::gradients_of(op, attrs, in, out, heads, {1, 0});
     EXPECT_EQ(out[0].to_vector<double>(), got[0].to_vector<double>()) << p;
-    // Nobody asks for the values.
+    // The gradient of the values is not requested.
     EXPECT_FALSE(test::gradients_of(op, attrs, in, out, {NDArray(), NDArray()}, {1, 0})[0].defined());
   }
 }
@@ -264,7 +264,8 @@ TEST(GradientValues, OfPiecesOfWhichSomeAreNotUsed) {
   EXPECT_EQ((Values{0, 5, 7}), got[0].to_vector<double>());
 }
 
-// What an assignment to a part of an array makes of it must not need its old values: they are gone.
+// The gradient of an assignment to part of an array must not need the old values, because they are
+// overwritten.
 TEST(GradientValues, SettingAndAddingNeedOnlyIndices) {
   for (const char* name : {"scatter", "index_update", "put_nd"}) {
     const Operator& op = *find_operator(name);

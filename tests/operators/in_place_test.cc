@@ -1,4 +1,4 @@
-// Operators that write where an array lies: all forms of a += b, and what they must not write.
+// Operators that write into an existing array: all forms of a += b, and the memory that they must not write.
 #include <gtest/gtest.h>
 
 #include <string>

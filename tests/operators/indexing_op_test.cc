@@ -1,4 +1,4 @@
-// Operators at indices against plain loops.
+// Compares operators at indices with plain loops.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -136,7 +136,7 @@ TEST(Embedding, IsRowsAndItsGradientTheirSums) {
   });
 }
 
-/// The element of the array that position `at` of x[indices] stands for.
+/// Returns the position in x of the element at position `at` of x[indices].
 Shape advanced_place(const OracleCase& c, size_t first, const Shape& at) {
   const Shape& x = c.in[0].shape;
   const std::vector<int64_t>& axes = c.list("axes");
@@ -237,7 +237,7 @@ TEST(Indexing, InPlaceFormsDoWhatTheOthersDo) {
   y = x.clone();
   scatter_(y, array<int64_t>({{2}, {0}}), full({}, 9, i64), 1, Scatter::mul);
   EXPECT_EQ((std::vector<float>{1, 2, 27, 36, 5, 6}), y.to_vector<float>());
-  // A view as the target, and updates from the same memory.
+  // The target is a view, and the updates are in the same memory.
   y = x.clone();
   NDArray t = y.transpose();
   index_add_(t, array<int64_t>({0, 2}), t[{Slice{0, 2}}]);

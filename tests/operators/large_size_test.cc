@@ -1,5 +1,5 @@
-// Arrays of more elements than an int can count. Slow and large: left out where memory is short, and under
-// sanitizers.
+// Arrays with more elements than an int can count. The tests are slow and need much memory, so they are
+// skipped if memory is short and under sanitizers.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -74,7 +74,7 @@ TEST_F(LargeSize, TransposedCopiesAndRowsOfLargeMatrices) {
   EXPECT_EQ((std::vector<int64_t>{0, 7}), sum(x, 1).to_vector<int64_t>());
 }
 
-// What 32 bits cannot count: zip archives have other records for that.
+// Zip archives need other records for sizes beyond 32 bits.
 TEST_F(LargeSize, ArchivesOfMoreThanFourGibibytes) {
   constexpr int64_t kBytes = (int64_t{1} << 32) + 1000;
   const test::TempFolder folder;

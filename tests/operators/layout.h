@@ -1,4 +1,4 @@
-// Tensors of every layout for tests of kernels: the same elements, somewhere else in memory.
+// Tensors of every layout for tests of kernels: the same elements, arranged differently in memory.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +17,10 @@ namespace mx::testing {
 enum class Layout { contiguous, transposed, flipped, gaps, broadcast };
 inline constexpr Layout kLayouts[] = {Layout::contiguous, Layout::transposed, Layout::flipped, Layout::gaps,
                                       Layout::broadcast};
-/// Those that can be written.
+/// The layouts that can be written.
 inline constexpr Layout kTargets[] = {Layout::contiguous, Layout::transposed, Layout::flipped, Layout::gaps};
 
-/// A tensor and its memory. Elements between those of the tensor hold a pattern that intact() looks for.
+/// A tensor and its memory. The bytes between the elements hold a pattern, which intact() checks.
 class Owned {
  public:
   Owned(DType dtype, const Shape& shape, Layout layout = Layout::contiguous) {
@@ -84,7 +84,7 @@ void write(const Tensor& tensor, const std::vector<Value>& values) {
   });
 }
 
-/// Whole numbers from low to high.
+/// Writes random whole numbers from low to high.
 inline void write_random(const Tensor& tensor, int64_t low, int64_t high, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<int64_t> values(static_cast<size_t>(tensor.numel()));
@@ -93,7 +93,7 @@ inline void write_random(const Tensor& tensor, int64_t low, int64_t high, uint64
   write(tensor, values);
 }
 
-/// Where row-major element `i` of `shape` is.
+/// Returns the position of row-major element `i` of `shape`.
 inline Shape position(const Shape& shape, size_t i) {
   Shape at = shape;
   int64_t rest = static_cast<int64_t>(i);

@@ -27,7 +27,7 @@ struct Options {
   bool logits;
 };
 
-/// The definition, and its derivative when a gradient of the loss is given.
+/// The definition of the loss, and its derivative given a gradient of the loss.
 struct Oracle {
   Values loss, dx;
 };
@@ -46,7 +46,7 @@ Oracle class_loss(const NDArray& scores, const NDArray& target, const NDArray& w
   double divisor = 0, total = 0;
   struct Row {
     size_t first;
-    Values q;  // what the log-probabilities are multiplied by
+    Values q;  // the factors of the log-probabilities
   };
   std::vector<Row> rows;
   for (size_t i = 0; i < x.size(); ++i) {
@@ -123,7 +123,7 @@ TEST(LossOp, CrossEntropyIsNllOfLogSoftmax) {
   }
 }
 
-// By hand: uniform scores give the logarithm of the number of classes, whatever the smoothing.
+// Computed by hand: uniform scores give the logarithm of the number of classes, for any smoothing.
 TEST(LossOp, KnownValues) {
   const NDArray x = zeros({3, 4}, f64), labels = array<int64_t>({0, 1, 3});
   test::expect_values({std::log(4.0)}, cross_entropy(x, labels), "uniform");
@@ -239,7 +239,7 @@ TEST(LossOp, ElementwiseLossesAgreeWithTheirDefinitions) {
     }
 }
 
-/// A loss and its derivative with respect to x, with the weight of positives.
+/// A loss of one element and its derivative with respect to x, with the weight of positives.
 struct Pointwise {
   const char* name;  // in elementwise_loss_backward
   std::function<double(double x, double t, double w, double p)> of, slope;
@@ -284,7 +284,7 @@ double divisor_of(const std::string& reduction, const Shape& x) {
                                     : 1;
 }
 
-// By the names that the attributes have in files, as the records' structs are their own.
+// Reads attributes by their names in files, because the structs of the records are private.
 TEST(LossOp, ElementwiseLossesAgreeWithTheirDefinitionsForAllSamplesAndTypes) {
   const auto option = [](const AttrMap& attrs, const char* name, auto otherwise) {
     const auto found = attrs.find(name);
@@ -332,7 +332,7 @@ TEST(LossOp, ElementwiseLossesAgreeWithTheirDefinitionsForAllSamplesAndTypes) {
   });
 }
 
-// Every layout, type and length goes through blocks of its own.
+// Every layout, type and length is split into different blocks.
 TEST(LossOp, LargeElementwiseLossesAreTheSumOfTheirElements) {
   for (DType type : {f32, f64, bf16})
     for (int64_t n : {1, 63, 1024, 1025, 100000}) {
@@ -341,7 +341,7 @@ TEST(LossOp, LargeElementwiseLossesAreTheSumOfTheirElements) {
       double total = 0;
       for (double loss : each) total += loss;
       test::expect_values({total}, huber_loss(x, t, 0.5, "sum"), to_string(type), 16);
-      const NDArray pairs = stack({x, x}, 1);  // every other element
+      const NDArray pairs = stack({x, x}, 1);  // x is every other element of pairs
       EXPECT_EQ(huber_loss(x, t, 0.5, "sum").item<double>(),
                 huber_loss(pairs.select(1, 1), t, 0.5, "sum").item<double>());
     }

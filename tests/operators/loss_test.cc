@@ -1,4 +1,4 @@
-// Losses against their definitions in float64, gradients against differences of those.
+// Losses compared with their definitions in float64, and gradients with finite differences of those.
 #include "operators/kernels/loss.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using test::Array;
 
 constexpr LossReduction kReductions[] = {LossReduction::none, LossReduction::mean, LossReduction::sum};
 
-// A case with plain numbers: rows of scores, and for each row the weighted distribution that it is held to.
+// A test case in plain numbers: rows of scores, and for each row the weighted target distribution.
 struct Plain {
   int64_t rows, classes;
   std::vector<double> x, q;
@@ -43,7 +43,7 @@ struct Plain {
   }
 };
 
-// Where element (row, class) of an array with classes along `axis` is, in row-major order.
+// Returns the row-major index of element (row, class) of an array with classes along `axis`.
 int64_t element(const Shape& shape, int axis, int64_t row, int64_t c) {
   const int64_t step = contiguous_strides(shape)[axis];
   return row / step * step * shape[axis] + c * step + row % step;
@@ -186,7 +186,7 @@ TEST(CrossEntropy, TakesOneRowOfRankOneAndNoRows) {
   EXPECT_TRUE(std::isnan(loss.get(0)));
   kernels::cross_entropy(loss.t, none.t, labels.t, nullptr, {.reduction = LossReduction::sum});
   EXPECT_EQ(0.0, loss.get(0));
-  // The mean of rows that are all ignored.
+  // The mean over rows that are all ignored.
   label.set(0, -100);
   kernels::cross_entropy(loss.t, x.t, label.t);
   EXPECT_TRUE(std::isnan(loss.get(0)));

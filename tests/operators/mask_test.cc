@@ -1,4 +1,4 @@
-// Choosing by a mask, against loops in row-major order.
+// Selection by a mask, compared with loops in row-major order.
 #include "operators/kernels/mask.h"
 
 #include <gtest/gtest.h>

@@ -12,7 +12,8 @@ using test::error_of;
 using test::kNan;
 using test::Values;
 
-/// matmul element by element in doubles. bool counts as "or of ands", u8 and i8 wrap.
+/// Computes matmul element by element in doubles. For bool, a product sum is an "or" of "and"s; u8 and i8
+/// wrap.
 Values product(const NDArray& left, const NDArray& right, DType dtype) {
   NDArray a = left.rank() == 1 ? left.expand_dims(0) : left;
   NDArray b = right.rank() == 1 ? right.expand_dims(1) : right;
@@ -34,7 +35,7 @@ Values product(const NDArray& left, const NDArray& right, DType dtype) {
       at[batch + 1] = j;
       bt[batch] = j;
       bt[batch + 1] = column;
-      // Not broadcast: a size of 1 is index 0 all the same.
+      // These dimensions do not broadcast, but a size of 1 is index 0 in any case.
       sum += test::broadcast_value(a, x, at) * test::broadcast_value(b, y, bt);
     }
     if (dtype == bool_) sum = sum != 0;
@@ -68,7 +69,7 @@ TEST(MatmulOp, AgreesWithAPlainLoopForAllSamplesAndTypes) {
   });
   test::each_sample("addmm", [](const Operator& op, const Sample& s) {
     const NDArray y = call(op, s.attrs, s.inputs)[0];
-    if (!is_floating(y.dtype())) return;  // alpha = 0.5 has a test of its own
+    if (!is_floating(y.dtype())) return;  // a separate test covers alpha = 0.5
     const auto& attrs = s.attrs.get<AddmmAttrs>();
     Values want = product(s.inputs[1], s.inputs[2], f64);
     const Values c = test::values(s.inputs[0]);

@@ -1,5 +1,5 @@
-// Members are the functions of the same names, with the same arguments; and the overloads of those functions
-// that a C++ program reaches for.
+// Member functions do the same as the free functions of the same names, with the same arguments. Also the
+// overloads of those functions that C++ programs commonly use.
 #include <gtest/gtest.h>
 
 #include <string>

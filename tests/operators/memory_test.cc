@@ -1,5 +1,5 @@
-// Too much for the memory: sizes that no memory has are refused at the call; a device that has no more fails
-// the operation that asked, and nothing else.
+// Running out of memory. Sizes that no memory can hold are refused at the call. A device that has no memory
+// left fails only the operation that asked for it.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -37,7 +37,7 @@ TEST_P(OperatorMemory, AnOperatorThatFindsNoneFailsAtTheWaitAndSaysWhatItWas) {
   EXPECT_TRUE(contains(text, "[add]")) << text;
   EXPECT_TRUE(contains(text, "f32 (1024, 1024)")) << text;
   EXPECT_TRUE(contains(text, "memory_test.cc:" + std::to_string(line))) << text;
-  // What depends on it has the same error, and names it.
+  // Dependent operations have the same error and name it.
   const NDArray after = exp(sum_of_both);
   EXPECT_TRUE(contains(error_of<OutOfMemory>([&] { after.to_vector<float>(); }), "[add]"));
   EXPECT_THROW(e_.wait_all(), OutOfMemory);
@@ -49,7 +49,7 @@ TEST_P(OperatorMemory, EverythingElseGoesOnAndTheMemoryComesBack) {
   host.wait();
   const size_t before = get_device(virt(0)).memory_stats().in_use_bytes;
   {
-    // Room for two, and for the numbers that they are multiplied by.
+    // Room for two results, and for the numbers that x is multiplied by.
     const Shortage shortage(2 * kBytes + kBytes / 2);
     const NDArray first = x * 2, second = x * 3;
     first.wait();
@@ -63,7 +63,7 @@ TEST_P(OperatorMemory, EverythingElseGoesOnAndTheMemoryComesBack) {
       EXPECT_THROW(e_.wait_all(), OutOfMemory);
     }
     NDArray in_place = x;
-    in_place += 1;  // needs none
+    in_place += 1;  // needs no memory
     EXPECT_EQ(3, sum(first.to(cpu())).item<float>() / (4 * kElements / 3.f));
   }
   e_.wait_all();

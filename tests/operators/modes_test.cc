@@ -1,7 +1,8 @@
-// Random programs of array operations give the same bits in every engine, from one thread and from four.
+// Random programs of array operations give the same bits in every mode of the engine, from one thread and
+// from four.
 //
-// Small arrays (operations that run at once where they may), large ones (which are pushed) and parts of large
-// ones (small, on memory that is in use), on the CPU and on virtual devices.
+// The arrays are small ones (operations run immediately if possible), large ones (operations are pushed) and
+// parts of large ones (small, but on memory that is in use), on the CPU and on virtual devices.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -22,7 +23,7 @@ namespace {
 using test::Content;
 using test::content_of;
 
-constexpr int64_t kRows = 70, kRow = 80;  // 5600 elements: beyond what runs at once
+constexpr int64_t kRows = 70, kRow = 80;  // 5600 elements: too large to run immediately
 
 class Program {
  public:
@@ -52,7 +53,7 @@ class Program {
         x.copy_from(y);
         return;
       case 4:
-        x.copy_from(group[pick(4)]);  // maybe from another device
+        x.copy_from(group[pick(4)]);  // possibly from another device
         return;
       case 5:
         x.fill_(static_cast<double>(pick(100)) / 64);
@@ -141,7 +142,7 @@ TEST_P(Modes, ThreadsWithProgramsOfTheirOwnAndSharedSumsGiveTheSerialResult) {
         program.step();
         s += t + i;
         if (i % 4 == 0) l += 1;
-        l[i] += t;  // a row: runs at once if nobody uses the whole
+        l[i] += t;  // one row: runs immediately if no operation uses the whole array
         if (i % 8 == 0) d += i;
       }
       found[static_cast<size_t>(t)] = program.contents();

@@ -1,4 +1,5 @@
-// Operators of an array and a number: exact comparisons, numbers that do not fit, one operation, gradients.
+// Operators of an array and a number: exact comparisons, numbers that do not fit, a single operation,
+// gradients.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,7 +30,7 @@ constexpr int64_t kMost64 = std::numeric_limits<int64_t>::max(),
                   kLeast64 = std::numeric_limits<int64_t>::min();
 
 using Function = NDArray (*)(const Operand&, const Operand&);
-/// Every integer of 64 bits and every double is a long double on the machines that this runs on.
+/// On the machines that run this test, a long double represents every 64-bit integer and every double.
 using Wide = long double;
 static_assert(std::numeric_limits<Wide>::digits >= 64);
 
@@ -177,7 +178,7 @@ std::vector<Wide> exact_elements(DType dtype) {
   });
 }
 
-/// What the number means beside elements of that type.
+/// Returns the value that the number has next to elements of type `dtype`.
 Wide meaning(const Scalar& number, DType dtype) {
   if (!number.floating())
     return number.fits() ? static_cast<Wide>(number.integer()) : static_cast<Wide>(number.unsigned_integer());
@@ -219,7 +220,7 @@ TEST(NumberOperand, ComparisonsOfFloatsMeetTheNumberInTheirType) {
   }
 }
 
-// The form with a number gives what two arrays give, for numbers that the type has.
+// The form with a number gives the same results as two arrays, for numbers that the type can represent.
 TEST(NumberOperand, GivesWhatAnArrayOfTheNumberGives) {
   for (const Operator* op : all_operators()) {
     const std::string name = op->name();
@@ -297,7 +298,7 @@ TEST(NumberOperand, ThatDoesNotFitTheTypeOfTheResultThrows) {
   }
   EXPECT_THROW(randint(0, 257, {3}, u8), InvalidArgument);
   EXPECT_THROW(randint(-1, 3, {3}, u8), InvalidArgument);
-  // Of a view that is chosen by indices too.
+  // Assignments to a view that is chosen by indices check the number too.
   NDArray x = zeros({4}, u8);
   const NDArray index = array<int64_t>({0, 2});
   EXPECT_THROW(x[index] = 300, InvalidArgument);
@@ -330,7 +331,7 @@ TEST(NumberOperand, PromotionIsThatOfWeakNumbers) {
   EXPECT_EQ(bool_, (b | true).dtype());
   EXPECT_EQ(f32, (u / 2).dtype());
   EXPECT_EQ((test::Values{3, 3}), test::values(b + 2));
-  // The number of a half is that of its type of computation: 100000 is no infinity on the way.
+  // With f16 arrays the number has the type of computation, so 100000 does not become infinity.
   EXPECT_NEAR(100, (full({}, 1e-3, f16) * 1e5).item<double>(), 0.1);
   EXPECT_EQ((test::Values{test::kInfinity, test::kInfinity}), test::values(h * 1e39));
 }
@@ -388,7 +389,7 @@ TEST_P(NumberModes, AnInfinityAmongTheNumbersIsNotReportedAsMade) {
   EXPECT_THROW(e_.wait_all(), NumericError);
 }
 
-// No array is made of the number: the operation is the only one.
+// No array is made of the number, so the operation is the only one.
 TEST(NumberOperand, IsNoOperationOfItsOwn) {
   Engine engine;
   const EngineScope scope(engine);
@@ -421,7 +422,7 @@ TEST(NumberOperand, TwoNumbersAreNoOperands) {
 
 // Powers
 
-/// The distance in units in the last place of T.
+/// Returns the distance in units in the last place of T.
 template <class T>
 double units(T got, long double want) {
   if (std::isnan(want)) return std::isnan(got) ? 0 : test::kInfinity;
@@ -477,7 +478,7 @@ TEST(NumberPower, OfIntegersIsTheProduct) {
 // Reductions whose parameters are numbers.
 
 TEST(NumberMean, OfLargeIntegersDoesNotWrap) {
-  // Nanoseconds since 1970: a sum of ten is beyond an i64.
+  // Nanoseconds since 1970: the sum of ten exceeds an i64.
   const int64_t now = 1'700'000'000'000'000'000;
   std::vector<int64_t> stamps;
   for (int i = 0; i < 10; ++i) stamps.push_back(now + i * 1'000'000);
@@ -530,7 +531,7 @@ concept DropoutOf = requires(const NDArray& x, T... arguments) {
   dropout(x, arguments...);
 };
 
-// A flag in the place of a number does not compile; the number does.
+// A flag passed in place of a number must not compile; a number must.
 static_assert(Stddev<int, int, bool> && Stddev<int, double> && !Stddev<int, bool> && !Stddev<bool>);
 static_assert(Var<int, int, bool> && !Var<int, bool>);
 static_assert(Norm<int, int, bool> && Norm<double> && !Norm<bool>);

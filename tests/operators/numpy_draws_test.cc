@@ -1,4 +1,4 @@
-// beta, binomial and choice: their distributions against what mathematics says, and their promises.
+// beta, binomial and choice: their distributions compared with the theory, and their guarantees.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ Moments moments_of(const NDArray& x) {
   return {mean(wide).item<double>(), var(wide).item<double>()};
 }
 
-// Six standard errors of the mean; the variance to a few percent.
+// Checks the mean to six standard errors and the variance to a few percent.
 void expect_moments(double mean, double variance, const NDArray& x, const std::string& what) {
   const Moments found = moments_of(x);
   EXPECT_NEAR(mean, found.mean, 6 * std::sqrt(variance / static_cast<double>(x.numel())) + 1e-12) << what;
@@ -51,7 +51,8 @@ TEST(Draws, BinomialHasItsProbabilities) {
       ASSERT_TRUE(v >= 0 && v <= static_cast<double>(trials)) << v;
       ++times[static_cast<size_t>(v)];
     }
-    // Pearson's statistic over the values that are expected five times or more, the rest together.
+    // Pearson's statistic over the values with an expected count of at least five; the rest counts as one
+    // value.
     double statistic = 0, freedom = -1, rest_want = 0, rest_got = 0;
     for (int64_t k = 0; k <= trials; ++k) {
       const auto n = static_cast<double>(trials), i = static_cast<double>(k);
@@ -72,7 +73,7 @@ TEST(Draws, BinomialHasItsProbabilities) {
     }
     EXPECT_LT(statistic, freedom + 5 * std::sqrt(2 * freedom) + 5) << trials << ' ' << p;
   }
-  // Too many values to count.
+  // Too many values to count each of them.
   const int64_t many = int64_t{1} << 50;
   expect_moments(many * 0.25, many * 0.25 * 0.75, generator.binomial(many, 0.25, {kDraws}, f64), "2^50");
   expect_moments(3, 3, generator.binomial(many, 3 / static_cast<double>(many), {kDraws}), "rare");
@@ -116,7 +117,7 @@ TEST(Draws, ChoiceWithoutReplacementTakesNothingTwice) {
         test::values(generator.choice(6, {4}, false, array({1.f, 0.f, 2.f, 0.5f, 0.f, 9.f})));
     EXPECT_EQ((std::set<double>{0, 2, 3, 5}), (std::set<double>(weighted.begin(), weighted.end())));
   }
-  // The first one is drawn in proportion to the weights.
+  // The first one is drawn with probabilities proportional to the weights.
   const NDArray weights = array({1., 2., 5.});
   Values first(3);
   for (int i = 0; i < 3000; ++i)

@@ -1,4 +1,4 @@
-// The functions with NumPy's names give NumPy's values: golden/make_numpy.py made them.
+// The functions with NumPy's names give NumPy's values, which golden/make_numpy.py computed.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -50,7 +50,7 @@ const std::map<std::string, GoldenArray>& golden_arrays() {
   return all;
 }
 
-// Of f64 nearly all bits; sums may be in another order.
+// For f64, nearly all bits must agree; sums may be in another order.
 void expect_golden(const std::string& name, const NDArray& got, double tolerance = 1e-13) {
   SCOPED_TRACE(name);
   const auto found = golden_arrays().find(name);

@@ -1,5 +1,5 @@
-// What the functions with NumPy's names do at edges: nothing, one element, NaN, infinities, extremes of
-// integers, types of results, and calls that make no sense. Their usual values are in numpy_golden_test.cc.
+// Edge cases of the functions with NumPy's names: empty arrays, one element, NaN, infinities, extreme
+// integers, result types, and invalid calls. numpy_golden_test.cc tests their usual values.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ using test::kInfinity;
 using test::kNan;
 using test::Values;
 
-/// The call throws InvalidArgument with that text in it.
+/// Expects the call to throw InvalidArgument with a message that contains the text.
 template <class F>
 void expect_refused(const std::string& text, const F& f) {
   const std::string message = error_of<InvalidArgument>(f);
@@ -158,7 +158,7 @@ TEST(Counting, OfNothingAndOfWhatCannotBe) {
   expect_refused("finite, ascending range", [] { histogram(ones({2}), {.range = {{2, 1}}}); });
   expect_refused("edges that ascend", [] { histogram(ones({2}), array({2.f, 1.f})); });
   expect_refused("2 edges", [] { histogram(ones({2}), array({1.f})); });
-  // Timestamps keep their digits.
+  // Timestamps keep all their digits.
   const int64_t t = 1700000000000000;
   EXPECT_EQ((Values{1, 2}), test::values(histogram(array<int64_t>({t, t + 2, t + 3}), {.bins = 2}).counts));
 }
@@ -180,7 +180,7 @@ TEST(Statistics, AtEdges) {
   EXPECT_EQ((Shape{1, 3}), average(ones({2, 3}), ones({2}), 0, true).shape());
   expect_refused("3 weights for axis 1", [] { average(ones({2, 3}), ones({2}), 1); });
   expect_refused("weights of x's shape (2, 3)", [] { average(ones({2, 3}), ones({3})); });
-  EXPECT_EQ(-1, ptp(array<int8_t>({-128, 127})).item<int64_t>());  // as NumPy
+  EXPECT_EQ(-1, ptp(array<int8_t>({-128, 127})).item<int64_t>());  // as in NumPy
   expect_refused("at least one element", [] { ptp(zeros({0})); });
   EXPECT_EQ(0, cov(array({1.f, 2.f, 3.f})).rank());
   EXPECT_EQ(1, cov(array<int64_t>({1700000000, 1700000001, 1700000002})).item<float>());
@@ -231,7 +231,7 @@ TEST(Arrange, AtEdges) {
   expect_refused("[geomspace]", [] { geomspace(-1, 1, 3); });
 }
 
-/// The sum of products over all values of all labels, written out.
+/// Computes einsum as the sum of products over all values of all labels.
 Values einsum_by_hand(const std::string& inputs, const std::string& output,
                       const std::vector<NDArray>& operands) {
   std::map<char, int64_t> sizes;
@@ -306,7 +306,7 @@ TEST(Einsum, IsTheSumOfProductsThatItsTextSays) {
       EXPECT_EQ(want, y.shape());
       EXPECT_EQ(dtype, y.dtype());
       test::expect_values(einsum_by_hand(left, right, operands), y, all, 20);
-      // Layouts do not matter.
+      // The result does not depend on layouts.
       for (NDArray& operand : operands) operand = operand.transpose().clone().transpose();
       test::expect_values(einsum_by_hand(left, right, operands), einsum(all, operands), all, 20);
     }
@@ -319,7 +319,7 @@ TEST(Einsum, ImplicitOutputsEllipsesAndBroadcasting) {
     EXPECT_EQ(x.shape(), y.shape());
     EXPECT_TRUE(allclose(x, y)) << x << y;
   };
-  same(sum(matmul(a, b), 0), einsum("bij,bjk", a, b));  // b comes twice
+  same(sum(matmul(a, b), 0), einsum("bij,bjk", a, b));  // label b occurs in both operands
   same(matmul(a, b), einsum(" ... ij , ...jk -> ...ik ", a, b));
   same(a[0].transpose(), einsum("ba", a[0]));
   same(a[0].transpose(), einsum("bA", a[0]).transpose().transpose());
@@ -328,7 +328,7 @@ TEST(Einsum, ImplicitOutputsEllipsesAndBroadcasting) {
   same(matmul(a, ones({4}, f64)), einsum("...i,i", a, ones({4}, f64)));
   same(a * b[{colon, Slice{0, 1}, Slice{0, 4}}],
        einsum("...i,...i->...i", a, b[{colon, Slice{0, 1}, Slice{0, 4}}]));
-  // A size of 1 broadcasts, also where it is summed.
+  // A size of 1 broadcasts, even along a label that is summed.
   test::expect_values(einsum_by_hand("ij,jk", "ik", {a[0][{colon, Slice{0, 1}}], b[0]}),
                       einsum("ij,jk->ik", a[0][{colon, Slice{0, 1}}], b[0]), "1 against 4", 20);
   EXPECT_EQ((Shape{0, 2}), einsum("ij,jk->ik", zeros({0, 3}), zeros({3, 2})).shape());
@@ -386,7 +386,7 @@ TEST(Products, AtEdges) {
 }
 
 TEST(Products, DistancesOfManyRowsAreExactForNearOnes) {
-  // More differences than are made at once: the rows are cut.
+  // More differences than are computed at once, so the rows are split.
   const NDArray a = test::numbers({3000, 3}, f64), b = a + 1e-9;
   const NDArray d = cdist(a, b);
   EXPECT_EQ((Shape{3000, 3000}), d.shape());

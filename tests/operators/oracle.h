@@ -1,4 +1,5 @@
-// Arrays on the host as plain numbers, and the samples of an operator run against a plain function of them.
+// Arrays on the host as plain numbers, and a comparison of an operator's samples with a plain function of
+// such arrays.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +32,7 @@ struct Host {
   }
   double& operator[](const Shape& at) { return v[place(at)]; }
   double operator[](const Shape& at) const { return v[place(at)]; }
-  /// The element of the array that this broadcasts to.
+  /// Returns the element at position `at` of the shape that this array broadcasts to.
   double wide(const Shape& at) const {
     Shape own = shape;
     for (int d = 0; d < shape.rank(); ++d) own[d] = shape[d] == 1 ? 0 : at[d + at.rank() - shape.rank()];
@@ -39,7 +40,7 @@ struct Host {
   }
 };
 
-/// f(position) for all positions in row-major order.
+/// Calls f(position) for all positions in row-major order.
 template <class F>
 void each_position(const Shape& shape, const F& f) {
   Shape at = Shape::filled(shape.rank(), 0);
@@ -51,7 +52,7 @@ void each_position(const Shape& shape, const F& f) {
 
 inline int64_t axis_of(int64_t axis, int rank) { return axis < 0 ? axis + rank : axis; }
 
-/// What an integer type makes of a result that it may not hold: modulo its range.
+/// Returns the value reduced modulo the range of an integer type that may not hold it.
 inline double wrapped(double value, DType type) {
   const double range = type == i8 || type == u8 ? 256 : type == i32 ? 4294967296.0 : 0;
   if (range == 0) return value;
@@ -74,7 +75,7 @@ inline void expect_equal(const NDArray& got, const Host& expected, double tolera
 
 struct OracleCase {
   std::vector<NDArray> inputs;
-  std::vector<Host> in;  ///< the inputs' values
+  std::vector<Host> in;  ///< values of the inputs
   AttrMap attrs;
   DType dtype;  ///< of inputs[0]
   int64_t i(const char* name) const { return std::get<int64_t>(attrs.at(name)); }
@@ -86,7 +87,8 @@ struct OracleCase {
   }
 };
 
-/// Runs all samples of an operator, in all its types, against `oracle`. Inputs of f32 get the type too.
+/// Compares all samples of an operator, in all its types, with `oracle`. f32 inputs are converted to each
+/// type.
 inline void expect_samples(const char* name,
                            const std::function<std::vector<Host>(const OracleCase&)>& oracle,
                            double tolerance = 0) {

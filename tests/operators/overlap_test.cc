@@ -1,4 +1,4 @@
-// Work inside one operator and beside it at the same time.
+// Parallel work inside one operator, and between operators, at the same time.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -15,8 +15,8 @@ namespace {
 std::atomic<int> call_number{0}, waiting{0};
 std::atomic<bool> met{false};
 
-// The first thread of a call waits a while for a second one. (Not for ever: oneTBB allows parallelism and
-// promises none; a thread that it has sent to sleep may miss one loop.)
+// The first thread of a call waits for a second one, but not forever: oneTBB allows parallelism without
+// promising it, and a thread that it has put to sleep may miss one loop.
 const Operator& crowd() {
   static const Operator op =
       unary_operator("test_crowd", "x + 1, and notes when two threads are in it.", [](auto x) {

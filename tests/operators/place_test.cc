@@ -1,5 +1,5 @@
-// A failure that comes out of waiting names the place of the user's call, not one inside the library: calls
-// that are made of others, and those that are operators of the language.
+// A failure that is thrown from a wait names the source location of the user's call, not one inside the
+// library. This also holds for functions composed of several calls and for operators of the language.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -76,7 +76,8 @@ TEST_F(CallPlace, OfFunctionsThatChangeTheirArgument) {
   expect_here(e, __LINE__ - 1);
 }
 
-// Runs `call` with room for fewer results than it makes on the way, so that each of its steps fails once.
+// Runs `call` repeatedly with room for 0, 1, 2, ... results, until it succeeds, so that each of its steps
+// fails once.
 template <class Call>
 void expect_each_step_named(const Call& call, int line) {
   bool well = false;
@@ -106,7 +107,7 @@ TEST_F(CallPlace, OfRandomNumbers) {
   const NDArray half = full({kRoomElements}, 0.5, f32, v);
   half.wait();
   const Shape s{kRoomElements};
-  // A generator of its own each time: one whose state could not be advanced stays behind.
+  // Each call uses a new generator, because one whose state could not be advanced remains poisoned.
   std::vector<Generator> made;
   for (int i = 0; i < 64; ++i) made.emplace_back(1, v);
   for (Generator& g : made) g.state().wait();

@@ -1,4 +1,4 @@
-// The derivatives of lgamma: known values, and the equations that define them.
+// The derivatives of lgamma: known values, and their defining equations.
 #include "operators/kernels/polygamma.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST(Polygamma, KnownValues) {
   expect_close(-2 * kZeta3, polygamma(2, 1), 1);
   expect_close(-14 * kZeta3, polygamma(2, 0.5), 0.5);
   expect_close(std::pow(kPi, 4) / 15, polygamma(3, 1), 1);
-  EXPECT_NEAR(0, polygamma(0, 1.4616321449683623), 1e-14);  // where gamma is smallest
+  EXPECT_NEAR(0, polygamma(0, 1.4616321449683623), 1e-14);  // gamma has its minimum here
   EXPECT_EQ(kInf, polygamma(0, kInf));
   EXPECT_EQ(0, polygamma(1, kInf));
 }
@@ -72,7 +72,8 @@ TEST(Polygamma, IsTheDerivativeOfTheOneBefore) {
     }
 }
 
-// Computed with 200 digits. The factorials and powers are far outside of the range, their quotients are not.
+// Reference values computed with 200 digits. The factorials and powers are far outside the range of a double,
+// but their quotients are not.
 TEST(Polygamma, HighOrdersKeepTheDigitsThatTheirOperandHas) {
   const struct {
     int64_t order;

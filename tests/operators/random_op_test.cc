@@ -1,5 +1,5 @@
-// Random arrays: where their numbers come from, and what they do not depend on. The distributions themselves
-// are tested with the kernels (random_test.cc).
+// Random arrays: which state their numbers come from, and what they do not depend on. random_test.cc tests
+// the distributions with the kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using test::contains;
 using test::error_of;
 using test::Host;
 
-/// One of each, in a fixed order.
+/// Returns one array of each distribution, in a fixed order.
 std::vector<NDArray> all_of(Generator g, int64_t n) {
   const Context context = g.context();
   const NDArray p = full({n}, 0.25, f32, context);

@@ -1,5 +1,5 @@
-// Random numbers: the generator's known answers, the distributions, and that nothing but the position counts.
-// Seeds are fixed: a statistic that passes here passes always.
+// Random numbers: known answers of the generator, the distributions, and that a number depends only on its
+// position. Seeds are fixed, so a statistic that passes once always passes.
 #include "operators/kernels/random.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using namespace testing;
 
 using Values = std::vector<double>;
 
-// kat_vectors of Random123, philox4x32 10 rounds.
+// From kat_vectors of Random123, philox4x32 with 10 rounds.
 TEST(Philox, GivesTheKnownAnswers) {
   EXPECT_EQ((PhiloxWords{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}), philox({0, 0, 0, 0}, 0, 0));
   EXPECT_EQ((PhiloxWords{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}),
@@ -67,12 +67,12 @@ std::vector<std::pair<std::string, Fill>> fills(DType dtype) {
 TEST(Random, AnElementDependsOnItsPositionAlone) {
   for (DType dtype : kAllDTypes)
     for (const auto& [name, fill] : fills(dtype)) {
-      // Larger than several pieces of the parallel loop, and starting inside of a block.
+      // Larger than several pieces of the parallel loop, and starting inside a block.
       const int64_t n = 20001;
       const Owned whole(dtype, {n});
       fill(*whole, 42, 1000003);
       const Values expected = read(*whole);
-      // In parts of every alignment; continued where the part before ended.
+      // Generated in parts of every alignment, each continuing where the last one ended.
       Values parts;
       for (int64_t begin = 0, size = 1; begin < n; size = size * 2 + 1) {
         const int64_t count = std::min(size, n - begin);
@@ -97,8 +97,8 @@ TEST(Random, AnElementDependsOnItsPositionAlone) {
     }
 }
 
-/// The largest distance between the empirical and the given distribution function, times sqrt(n).
-/// Beyond 1.95 with a probability of 0.001 (Kolmogorov).
+/// Returns the largest distance between the empirical and the given distribution function, times sqrt(n). It
+/// exceeds 1.95 with a probability of 0.001 (Kolmogorov).
 template <class Cdf>
 double kolmogorov(Values values, const Cdf& cdf) {
   std::sort(values.begin(), values.end());
@@ -126,7 +126,8 @@ TEST(Random, ContinuousDistributionsAreTheirOwn) {
           << dtype << seed;
       random_exponential(*t, 2, seed, 0);
       EXPECT_LT(kolmogorov(read(*t), [](double x) { return -std::expm1(-2 * x); }), 1.95) << dtype << seed;
-      // Gamma of whole shapes has a closed form; that of 1/2 is half the square of a normal number.
+      // For whole shapes the gamma distribution has a closed form; for shape 1/2 it is half the square of a
+      // normal number.
       random_gamma(*t, 2, 3, seed, 0);
       EXPECT_LT(kolmogorov(read(*t), [](double x) { return 1 - std::exp(-x / 3) * (1 + x / 3); }), 1.95)
           << seed;
@@ -150,7 +151,7 @@ TEST(Random, MomentsAndNeighboursOfNormalNumbersAreThose) {
       products += x[i] * x[(i + 1) % x.size()];
       largest = std::max(largest, std::fabs(x[i]));
     }
-    // Four standard deviations of each.
+    // Four standard deviations of each moment.
     EXPECT_NEAR(0, sum / n, 4e-3);
     EXPECT_NEAR(1, squares / n, 4e-3 * std::sqrt(2));
     EXPECT_NEAR(0, cubes / n, 4e-3 * std::sqrt(15));
@@ -161,7 +162,7 @@ TEST(Random, MomentsAndNeighboursOfNormalNumbersAreThose) {
   }
 }
 
-// Box and Muller written with the library's functions.
+// The Box-Muller formula, written with the standard library's functions.
 TEST(Random, NormalNumbersAreThoseOfTheFormula) {
   const Owned t(f64, {2000});
   random_normal(*t, 0, 1, 5, 0);
@@ -180,7 +181,7 @@ TEST(Random, UniformStaysBelowItsUpperEnd) {
   const double limits[][2] = {{0, 1}, {0, 0.1}, {-1, 1}, {100, 100.5}, {-1e-4, 0}, {65000, 65504}};
   for (DType dtype : {f32, f64, f16, bf16})
     for (const auto& [low, high] : limits) {
-      if (dtype == bf16 && low == 100) continue;  // tested below: few numbers between
+      if (dtype == bf16 && low == 100) continue;  // tested below: bf16 has few numbers in between
       const Owned t(dtype, {100000});
       random_uniform(*t, low, high, 11, 3);
       for (double x : read(*t)) ASSERT_TRUE(low <= x && x < high) << dtype << ' ' << x;
@@ -196,7 +197,7 @@ TEST(Random, UniformStaysBelowItsUpperEnd) {
   for (double x : read(*grid)) ASSERT_EQ(0, std::fmod(x * 0x1p24, 1));
 }
 
-/// Chi-square of counts against probabilities, as a normal number (Wilson and Hilferty).
+/// Returns the chi-square statistic of counts, transformed to a normal number (Wilson and Hilferty).
 double chi_square(const std::vector<int64_t>& counts, const Values& probabilities, double n) {
   double sum = 0;
   for (size_t i = 0; i < counts.size(); ++i) {
@@ -226,7 +227,8 @@ TEST(Random, IntegersAreUniform) {
 }
 
 TEST(Random, IntegersOfAnyRangeHaveNoBias) {
-  // Of 3 * 2^62 numbers a multiplication without rejection would give every third twice as often.
+  // With a range of 3 * 2^62 numbers, a multiplication without rejection would yield every third number twice
+  // as often.
   const Owned t(i64, {100000});
   const int64_t low = INT64_MIN, high = INT64_MIN / 2 + INT64_MAX / 2 + 1 + (int64_t{1} << 62);
   random_integers(*t, low, high, 9, 0);
@@ -329,7 +331,7 @@ TEST(Random, PoissonCountsComeInProportion) {
   for (double mean : {0.5, 4.0, 9.9, 10.0, 30.0, 200.0}) {
     const Owned t(i32, {100000});
     random_poisson(*t, mean, 4, 0);
-    // Those with fewer than 20 expected go together at both ends.
+    // Values with an expected count below 20 are combined at both ends.
     const int64_t low = std::max<int64_t>(0, static_cast<int64_t>(mean - 2.5 * std::sqrt(mean)));
     const int64_t high = static_cast<int64_t>(mean + 2.5 * std::sqrt(mean)) + 1;
     Values p(static_cast<size_t>(high - low + 1), 0.0);

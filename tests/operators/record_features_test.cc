@@ -1,6 +1,6 @@
-// The record of an operator has room for what later operators need. Each of these is a small one that needs
-// one of them: state, randomness, several outputs, any number of inputs, values saved for the gradient, work
-// in place, scratch memory, a library's handle.
+// The record of an operator supports the features that later operators need. Each small operator here uses
+// one of them: state, randomness, several outputs, any number of inputs, values saved for the gradient,
+// in-place work, scratch memory, a library's handle.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 using test::contains;
 using test::error_of;
 
-// State that is updated: a running mean, as BatchNorm keeps one.
+// State that is updated: a running mean, as in BatchNorm.
 
 void run_running_mean(const KernelArgs& args) {
   const Tensor &x = args.in[0], &mean = args.in[1];
@@ -53,7 +53,7 @@ TEST(RecordFeatures, StateIsUpdatedInOrder) {
   EXPECT_EQ(2u, mean.impl().storage->version() - 1) << "two changes after the fill";
 }
 
-// Randomness: the state is an input, (seed, offset), and is moved on.
+// Randomness: the state (seed, offset) is an input and is advanced.
 
 void run_noise(const KernelArgs& args) {
   int64_t* const state = args.in[1].as<int64_t>();
@@ -77,7 +77,7 @@ TEST(RecordFeatures, RandomnessIsAStateAmongTheInputs) {
   EXPECT_EQ((std::vector<int64_t>{7, 300}), state.to_vector<int64_t>());
 }
 
-// Several outputs, one of them saved for the gradient: the largest element and where it was.
+// Several outputs, one of them saved for the gradient: the largest element and its position.
 
 void run_max_where(const KernelArgs& args) {
   const Tensor& x = args.in[0];
@@ -133,7 +133,7 @@ TEST(RecordFeatures, SeveralOutputsAndSavedValues) {
   EXPECT_EQ(9.f, call(kMaxWhere, {}, in[0]).item<float>()) << "who asks for one gets the first";
 }
 
-// Any number of inputs, and one that may be left out.
+// Any number of inputs, one of them optional.
 
 void run_add_all(const KernelArgs& args) {
   for (int64_t i = 0; i < args.out[0].numel(); ++i) {
@@ -215,7 +215,7 @@ TEST(RecordFeatures, ScratchMemoryOnEveryDevice) {
   EXPECT_EQ(5000.f, call(kMedian, {}, x.to(virt(0))).to(cpu()).item<float>());
 }
 
-// A library's handle: made once for each thread.
+// A library's handle: created once per thread.
 
 struct Handle {
   static inline std::atomic<int> made{0};

@@ -145,13 +145,13 @@ TEST(ReduceOp, TypesOfResults) {
 }
 
 TEST(ReduceOp, IsComputedInTheTypeThatIsAskedFor) {
-  // Beyond the ranges of f16 and i64, and below the digits of f32.
+  // Sums beyond the ranges of f16 and i64, and differences below the precision of f32.
   EXPECT_EQ((Values{120000}), test::values(sum(full({4}, 30000, f16), {}, false, f32)));
   EXPECT_EQ((Values{0x1p64}), test::values(sum(full({4}, int64_t{1} << 62, i64), {}, false, f64)));
   EXPECT_EQ((Values{16777217}), test::values(sum(array({16777216.f, 1.f}), {}, false, f64)));
   EXPECT_EQ((Values{0x1p100}), test::values(prod(full({10}, 1024, i32), {}, false, f64)));
   EXPECT_EQ((Values{16777217}), test::values(mean(array({16777216.f, 16777218.f}), {}, false, f64)));
-  // Converted first: 1 + 1, not 3.
+  // Elements are converted before the sum: 1 + 1, not 3.
   EXPECT_EQ((Values{2}), test::values(sum(array({1.5f, 1.5f}), {}, false, i32)));
   for (DType from : kAllDTypes)
     for (DType to : kAllDTypes) {
@@ -278,7 +278,7 @@ TEST(ScanOp, AgreesWithAPlainLoopForAllSamplesAndTypes) {
         }
         want[i] = state;
       }
-      // An integer wider than a double has no exact twin there: compare as doubles.
+      // An integer wider than a double has no exact counterpart in the oracle, so compare as doubles.
       test::expect_values(want, call(op, sample.attrs, sample.inputs)[0], sample.label, 8);
     });
 }
@@ -312,7 +312,7 @@ TEST(ScanOp, PublicFunctionsPassTheirOptions) {
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { cumsum(x, 2); }), "[cumsum] expected an axis"));
 }
 
-// In i32 and u8 what does not fit is cut off, in f64 nothing is rounded as in f32.
+// A requested type of i32 or u8 wraps; f64 is not rounded to f32 on the way.
 TEST(ScanOp, TotalsInATypeThatIsAskedFor) {
   const NDArray x = array<uint8_t>({200, 100, 3});
   EXPECT_EQ((Values{200, 44, 47}), test::values(cumsum(x, 0, false, false, u8)));

@@ -1,4 +1,4 @@
-// Reductions against plain loops in float64.
+// Reductions compared with plain loops in float64.
 #include "operators/kernels/reduce.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ constexpr ReduceOp kReductions[] = {
 using test::kInf;
 const double kNaN = std::nan("");
 
-// The elements that one output sees, in row-major order.
+// Returns, for each output, the elements it depends on, in row-major order.
 std::vector<std::vector<double>> groups(const Array& in, const Shape& axes) {
   const Shape out = kernels::reduce_shape(ReduceOp::sum, in.t.shape, axes, true);
   const Strides strides = contiguous_strides(out);
@@ -94,7 +94,7 @@ double oracle(ReduceOp op, const std::vector<double>& x, double correction) {
   return 0;
 }
 
-// `room` is the size of what was added: cancellation makes the sum smaller than its error.
+// `room` is the magnitude of the summands: after cancellation the sum may be smaller than its error.
 void expect_near(double expected, double got, double tolerance, double room, const std::string& what) {
   if (std::isnan(expected)) {
     EXPECT_TRUE(std::isnan(got)) << what << " expected NaN, got " << got;
@@ -133,9 +133,9 @@ TEST(Reduce, AgreesWithAPlainLoopForAllTypesLayoutsAndAxes) {
       Array in(type, shape, layout);
       in.fill_random(7);
       for (ReduceOp op : kReductions) {
-        // A product of many numbers leaves every range; it has a test of its own.
+        // A product of many numbers overflows every range; a separate test covers it.
         if (op == ReduceOp::prod) continue;
-        // A result that repeats elements would be written twice.
+        // An output with a broadcast layout would be written twice at the same place.
         const std::string out_layout = layout == std::string("broadcast") ? "contiguous" : layout;
         for (const Shape& axes : all_axes) check(op, in, axes, axes.rank() % 2 == 0, out_layout);
       }
@@ -158,7 +158,7 @@ TEST(Reduce, ProductsAgreeWithAPlainLoop) {
 }
 
 TEST(Reduce, PiecesOfEverySizeCountOnce) {
-  // Around the sizes of vectors, pieces and tasks.
+  // Sizes around those of vectors, pieces and tasks.
   for (int64_t n :
        {1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 1023, 1024, 1025, 4097, 65535, 65536, 65537, 200000}) {
     for (DType type : {f32, f64, i32, bool_}) {
@@ -222,7 +222,8 @@ TEST(Reduce, OfNothingGivesTheNeutralElementOrThrows) {
     EXPECT_TRUE(test::contains(message, kernels::to_string(op))) << message;
   }
   Array none(f32, {0, 3});
-  kernels::reduce(ReduceOp::max, none.t, Array(f32, {0, 5, 3}).t, {1});  // no outputs: nothing is missing
+  // No outputs, so no elements are missing.
+  kernels::reduce(ReduceOp::max, none.t, Array(f32, {0, 5, 3}).t, {1});
 }
 
 TEST(Reduce, WrongShapesAndAxesAreRefusedWithBothShapes) {
@@ -297,7 +298,7 @@ TEST(Reduce, TheErrorOfALongSumIsThatOfATree) {
   kernels::reduce(ReduceOp::sum, sums.t, column.t, {0});
   kernels::reduce(ReduceOp::sum, total.t, sums.t, {});
   EXPECT_NEAR(exact, total.get(0), exact * 4e-7);
-  // A plain loop in float32 is far off, so the bound above says something.
+  // A plain loop in float32 has a large error, so the bound above is meaningful.
   float plain = 0;
   for (int64_t i = 0; i < n; ++i) plain += x[i];
   EXPECT_GT(std::abs(plain - exact), exact * 4e-6);

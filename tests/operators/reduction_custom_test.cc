@@ -1,4 +1,4 @@
-// Reductions that are one file each, held against plain loops.
+// Reductions that consist of one file each, compared with plain loops.
 #include "operators/reduction_custom.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using test::contains;
 using test::error_of;
 
 template <class T>
-struct Spread {  // two numbers, and nothing without elements
+struct Spread {  // a state of two numbers; undefined without elements
   static constexpr bool kNeedsElements = true;
   T low = std::numeric_limits<T>::infinity(), high = -std::numeric_limits<T>::infinity();
   void add(T x) {
@@ -40,7 +40,7 @@ struct Spread {  // two numbers, and nothing without elements
 };
 
 template <class T>
-struct CountAbove {  // an integer
+struct CountAbove {  // the result is an integer
   int64_t n = 0;
   void add(T x) { n += x > 1; }
   void join(const CountAbove& other) { n += other.n; }
@@ -48,7 +48,7 @@ struct CountAbove {  // an integer
 };
 
 template <class T>
-struct AllPositive {  // a bool
+struct AllPositive {  // the result is a bool
   bool holds = true;
   void add(T x) { holds = holds && x > 0; }
   void join(const AllPositive& other) { holds = holds && other.holds; }
@@ -68,7 +68,7 @@ const Operator kCountAbove = reduction_operator<CountAbove>("test_count_above", 
 const Operator kAllPositive = reduction_operator<AllPositive>("test_all_positive", "Are all above 0?");
 const Operator kPlainSum = reduction_operator<PlainSum>("test_plain_sum", "The sum.");
 
-// The result for each place in the kept dimensions, from the list of its elements.
+// Returns the result for each position in the kept dimensions, computed from the list of its elements.
 std::vector<double> oracle(const NDArray& x, const Shape& axes,
                            const std::function<double(const std::vector<double>&)>& f) {
   const Shape dropped = normalize_axes(axes, x.rank(), "oracle");
@@ -103,7 +103,7 @@ void expect_values(const std::vector<double>& expected, const NDArray& got, doub
     ASSERT_NEAR(expected[i], values[i], relative * (std::abs(expected[i]) + 1e-6)) << i;
 }
 
-// All axes, of arrays whose dimensions lie in memory in every way.
+// All combinations of axes, of arrays with every memory layout.
 TEST(ReductionCustom, EveryTypeLayoutAndAxis) {
   const NDArray base = (arange(0, 3 * 70 * 40, 1, f32).reshape({3, 70, 40}) % 97.f) / 25.f - 1.5f;
   for (DType type : kAllDTypes) {
@@ -161,7 +161,7 @@ TEST(ReductionCustom, OfNoElements) {
   EXPECT_TRUE(contains(message, "test_spread") && contains(message, "(2, 0)")) << message;
 }
 
-// 1 + 2^24 times 1 in f32 stands still where it is added up one by one.
+// In f32 a serial sum of ones stops growing at 2^24.
 TEST(ReductionCustom, RunsAreJoinedAsATree) {
   const NDArray x = ones({1}).broadcast_to({(1 << 24) + (1 << 20)});
   EXPECT_EQ(float{(1 << 24) + (1 << 20)}, call(kPlainSum, ReduceAttrs{}, x).item<float>());

@@ -26,7 +26,7 @@ struct Strange {
   }
 };
 
-// f's error, or "" when there is none.
+// Returns the message of f's error, or "" if there is none.
 template <class F>
 std::string invalid_argument_of(const F& f) {
   try {
@@ -50,7 +50,8 @@ TEST(Registry, NamesAreFoundAndAreUnique) {
   EXPECT_EQ(nullptr, find_operator("no such operator"));
 }
 
-// Two microseconds of any of them, in the caller; what costs more per element counts more.
+// A function runs in the calling thread if the call takes at most about two microseconds; elements of
+// costlier functions count more.
 TEST(Registry, ElementwiseFunctionsRunDirectlyByWhatTheyCost) {
   const auto direct = [](const char* name) { return find_operator(name)->kernel.direct_work; };
   EXPECT_EQ(4096, direct("add"));

@@ -1,5 +1,5 @@
-// What operators refuse: every sample with one input of another shape or type works, or throws at the call
-// and names all operands.
+// Invalid inputs: if one input of a sample gets another shape or type, the operator either works or throws at
+// the call, with a message that names all operands.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,8 +16,8 @@ namespace {
 using test::for_each_sample;
 using test::is_updated;
 
-/// The array with one dimension a little larger, each in turn, with one dimension more, and with one less.
-/// All elements are elements of the array: as indices they still point somewhere.
+/// Returns variants of the array: each dimension in turn a little larger, one more dimension, and one fewer.
+/// All elements are elements of the array, so as indices they stay in range.
 std::vector<NDArray> reshaped(const NDArray& a) {
   std::vector<NDArray> list;
   for (int d = 0; d < a.rank(); ++d) {
@@ -33,7 +33,7 @@ std::vector<NDArray> reshaped(const NDArray& a) {
   return list;
 }
 
-/// How often an operator refused what it was given, and how often it did not.
+/// Counts how often an operator refused its inputs and how often it accepted them.
 struct Verdicts {
   int refused = 0, worked = 0;
 };
@@ -59,14 +59,15 @@ void expect_result_or_refusal(const Operator& op, const Attrs& attrs, std::vecto
     try {
       array.wait();
     } catch (const std::exception& e) {
-      // What only values show: a mask chooses another number of elements, an index has no element.
+      // Only values can show this error: a mask chooses another number of elements, or an index is out of
+      // range.
       EXPECT_TRUE(op.sized_by_values || test::contains(e.what(), "expected indices from"))
           << "was not refused at the call: " << e.what();
     }
   }
 }
 
-/// f(inputs) with each input of the sample replaced by each of others(input).
+/// Calls f(inputs) with each input of the sample replaced by each of others(input).
 template <class Others, class F>
 void for_each_replacement(const Sample& sample, const Others& others, const F& f) {
   for (size_t i = 0; i < sample.inputs.size(); ++i) {
@@ -92,7 +93,7 @@ TEST(RegistryRefusals, AnInputOfAnotherShapeWorksOrThrowsAtTheCall) {
       expect_result_or_refusal(op, sample.attrs, inputs, all[op.name()]);
     });
   });
-  // Whatever takes several arrays minds their shapes; most of the rest has an axis, or a rank.
+  // Every operator of several arrays checks their shapes; most of the others have an axis or a required rank.
   for (const auto& [name, verdicts] : all)
     EXPECT_TRUE(verdicts.refused > 0 || find_operator(name)->min_inputs() < 2) << name;
   EXPECT_GT(2 * refusing(all), static_cast<int>(all.size()));
@@ -111,7 +112,7 @@ TEST(RegistryRefusals, AnInputOfAnotherTypeWorksOrThrowsAtTheCall) {
       expect_result_or_refusal(op, sample.attrs, inputs, all[op.name()]);
     });
   });
-  // Indices, keys, masks, probabilities; numbers of most types are taken as they are.
+  // Indices, keys, masks and probabilities have a required type; numbers of most types are accepted.
   EXPECT_GT(5 * refusing(all), static_cast<int>(all.size()));
 }
 

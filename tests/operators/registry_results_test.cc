@@ -1,4 +1,4 @@
-// Results of all operators: the same bits on every device, in every engine, from every layout and in place.
+// Results of all operators: the same bits on every device, in every mode, for every layout and in place.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ using test::outcome;
 
 TEST(RegistryResults, WhatIsInferredIsWhatComesOut) {
   for_each_typed_sample([](const Operator& op, const Sample& sample) {
-    // Arrays without values: inference looks at none.
+    // Arrays without values, because inference must not read any.
     std::vector<NDArray> shells;
     std::vector<detail::ArrayImpl*> arrays;
     for (const NDArray& input : sample.inputs) shells.push_back(empty_like(input));
@@ -94,7 +94,8 @@ TEST(RegistryResults, EveryEngineGivesTheSameBits) {
   }
 }
 
-// A reduction adds in an order that follows from shape and strides: another layout may round differently.
+// The order of additions in a reduction depends on shape and strides, so another layout may round
+// differently.
 void expect_close(const Operator& op, const Attrs& attrs, const std::vector<NDArray>& plain,
                   const std::vector<NDArray>& laid_out) {
   const NDArray expected = call(op, attrs, plain).at(0), got = call(op, attrs, laid_out).at(0);
@@ -110,8 +111,8 @@ TEST(RegistryResults, LayoutsDoNotMatter) {
   for_each_typed_sample([](const Operator& op, const Sample& sample) {
     const size_t n = sample.inputs.size();
     for (const test::Layout layout : test::kAllLayouts) {
-      if (op.sized_by_values && layout == test::Layout::broadcast) continue;  // other values
-      // All of them, and each for itself.
+      if (op.sized_by_values && layout == test::Layout::broadcast) continue;  // changes the values
+      // Change the layout of all inputs, then of each one alone.
       for (size_t only = 0; only <= (n > 1 ? n : 0); ++only) {
         std::vector<NDArray> inputs = sample.inputs, plain = sample.inputs;
         for (size_t i = 0; i < n; ++i) {
@@ -153,7 +154,7 @@ TEST(RegistryResults, InPlaceGivesTheBitsOfOutOfPlace) {
   for_each_typed_sample([](const Operator& op, const Sample& sample) {
     const std::vector<Content> expected = outcome(op, sample.attrs, sample.inputs);
     const size_t updated = static_cast<size_t>(__builtin_popcountll(op.updates));
-    if (expected.size() != 1 + updated) return;  // several outputs
+    if (expected.size() != 1 + updated) return;  // skips operators with several outputs
     for (size_t i = 0; i < sample.inputs.size() && i < 64; ++i) {
       if (!has_bit(op.in_place, i)) continue;
       if (sample.inputs[i].shape() != expected[0].shape || sample.inputs[i].dtype() != expected[0].dtype)
@@ -183,7 +184,7 @@ TEST(RegistryResults, IntoAnArrayThatOverlapsAnInputIsAsIfCopiedFirst) {
     for (size_t i = 0; i < sample.inputs.size(); ++i) {
       const NDArray& input = sample.inputs[i];
       if (is_updated(op, i) || input.rank() == 0 || input.dtype() != expected[0].dtype) continue;
-      // One memory; the input begins at its first element, the result one element later.
+      // Both in one memory: the input begins at the first element, the result one element later.
       const int64_t size = std::max(input.numel(), expected[0].shape.numel()) + 1;
       const NDArray memory = zeros({size}, input.dtype());
       const auto part = [&](const Shape& shape, int64_t from) {

@@ -1,4 +1,5 @@
-// What the tests over all operators share: samples in every type and layout, and what a call gives, as bits.
+// Helpers shared by the tests over all operators: samples in every type and layout, and the results of a call
+// as bits.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +20,7 @@
 
 namespace mx::test {
 
-/// An array's content.
+/// The contents of an array.
 struct Content {
   DType dtype;
   Shape shape;
@@ -47,7 +48,7 @@ inline Content content_of(const NDArray& a) {
   return content;
 }
 
-/// What an operator's gradient sets for these inputs, all of them asked for.
+/// Returns the gradients that an operator sets for these inputs if all are requested.
 inline std::vector<NDArray> call_gradient(const Operator& op, const Attrs& attrs,
                                           const std::vector<NDArray>& inputs,
                                           const std::vector<NDArray>& outputs,
@@ -61,7 +62,7 @@ inline std::vector<NDArray> call_gradient(const Operator& op, const Attrs& attrs
 
 inline bool is_updated(const Operator& op, size_t i) { return has_bit(op.updates, i); }
 
-/// Calls with copies of what the operator updates; gives the outputs and, behind them, those copies.
+/// Calls the operator with copies of the inputs it updates; returns the outputs, followed by those copies.
 inline std::vector<Content> outcome(const Operator& op, const Attrs& attrs, std::vector<NDArray> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i)
     if (is_updated(op, i)) inputs[i] = inputs[i].clone();
@@ -78,15 +79,15 @@ inline std::string label(const Operator& op, const Sample& sample) {
   return text;
 }
 
-/// An error's text names the operator and all operands.
+/// Checks that an error's message names the operator and all operands.
 inline void expect_named(const Operator& op, const std::vector<NDArray>& inputs, const std::string& text) {
   EXPECT_TRUE(contains(text, std::string("[") + op.name() + "]")) << text;
   for (const NDArray& input : inputs)
     EXPECT_TRUE(contains(text, detail::concat(input.dtype(), ' ', input.shape()))) << text;
 }
 
-/// The sample with its first input as `dtype`, and with it the others that have the same type (but for what
-/// is updated).
+/// Returns the sample with its first input converted to `dtype`, together with the other inputs of the same
+/// type (except updated ones).
 inline Sample as_dtype(const Operator& op, const Sample& sample, DType dtype) {
   Sample converted = sample;
   if (sample.inputs.empty() || is_updated(op, 0)) return converted;
@@ -98,15 +99,15 @@ inline Sample as_dtype(const Operator& op, const Sample& sample, DType dtype) {
 }
 
 inline std::vector<DType> dtypes_of(const Operator& op) {
-  if (op.inputs.empty() || is_updated(op, 0)) return {f32};  // (as_dtype changes nothing)
+  if (op.inputs.empty() || is_updated(op, 0)) return {f32};  // as_dtype() changes nothing here
   return op.dtypes.empty() ? std::vector<DType>(kAllDTypes, kAllDTypes + kDTypes) : op.dtypes;
 }
 
-/// f(op, sample) for all of them, in their own types.
+/// Calls f(op, sample) for all samples in their own types.
 template <class F>
 void for_each_sample(const F& f) {
   for (const Operator* op : all_operators()) {
-    if (!has_samples(*op)) continue;  // (another test says so)
+    if (!has_samples(*op)) continue;  // another test reports this
     for (const Sample& sample : samples_of(*op)) {
       SCOPED_TRACE(label(*op, sample));
       f(*op, sample);
@@ -114,14 +115,14 @@ void for_each_sample(const F& f) {
   }
 }
 
-/// And in all types that the operator takes.
+/// The same in all types that the operator takes.
 template <class F>
 void for_each_typed_sample(const F& f) {
   for (const Operator* op : all_operators()) {
     if (!has_samples(*op)) continue;
     const std::vector<DType> dtypes = dtypes_of(*op);
     for (const Sample& sample : samples_of(*op)) {
-      if (op->sized_by_values) {  // other types round values away
+      if (op->sized_by_values) {  // conversion would round values away
         SCOPED_TRACE(label(*op, sample));
         f(*op, sample);
         continue;
@@ -139,7 +140,7 @@ enum class Layout { transposed, stepped, reversed, broadcast };
 inline constexpr Layout kAllLayouts[] = {Layout::transposed, Layout::stepped, Layout::reversed,
                                          Layout::broadcast};
 
-/// The same elements in another layout; for `broadcast` the first of each row everywhere.
+/// Returns the same elements in another layout; for `broadcast`, the first element of each row repeated.
 inline NDArray laid_out(const NDArray& a, Layout layout) {
   const int rank = a.rank();
   if (layout == Layout::broadcast) {

@@ -1,5 +1,5 @@
-// Inputs so large that parallel loops split: every operator gives the same bits on any number of threads, in
-// every engine and on a virtual device.
+// With inputs so large that parallel loops split, every operator gives the same bits on any number of
+// threads, in every mode and on a virtual device.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -22,7 +22,8 @@ using test::Content;
 using test::label;
 using test::outcome;
 
-// Of the largest array: some pieces of a loop, of f32 about 260000 elements. Under sanitizers just two or so.
+// The size of the largest array: several pieces of a loop, about 260000 f32 elements. Under sanitizers only
+// about two pieces.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr double kLargeBytes = 1 << 18;
 #else
@@ -34,7 +35,7 @@ struct LargeCase {
   Sample sample;
 };
 
-/// Their arrays are this thread's engine's.
+/// Returns the cases. Their arrays belong to the engine of the calling thread.
 std::vector<LargeCase> large_cases() {
   std::vector<LargeCase> list;
   for (const Operator* op : all_operators())
@@ -46,7 +47,8 @@ std::vector<Content> outcome_of(const LargeCase& c) {
   return outcome(*c.op, c.sample.attrs, c.sample.inputs);
 }
 
-/// A hash of the bits that each operator gives, by its case's label: all the bits would be many megabytes.
+/// Returns a hash of each operator's result, by the label of its case; the results themselves would take many
+/// megabytes.
 std::map<std::string, size_t> all_outcomes(const std::vector<LargeCase>& cases) {
   std::map<std::string, size_t> hashes;
   for (const LargeCase& c : cases) {
@@ -70,14 +72,14 @@ TEST(RegistryThreads, AlmostEveryOperatorHasALargeSample) {
   for (const Operator* op : all_operators()) without.insert(op->name());
   const std::vector<LargeCase> cases = large_cases();
   for (const LargeCase& c : cases) without.erase(c.op->name());
-  EXPECT_EQ((std::set<std::string>{"random_key"}), without);  // which makes two numbers
+  EXPECT_EQ((std::set<std::string>{"random_key"}), without);  // its result is always two numbers
   for (const LargeCase& c : cases) {
     const auto results = call(*c.op, c.sample.attrs, c.sample.inputs);
     EXPECT_GT(test::touched_bytes(*c.op, c.sample, results), kLargeBytes / 2) << c.op->name();
   }
 }
 
-// Operations run in the calling thread, and their loops take as many threads as they are allowed.
+// Operations run in the calling thread, and their loops use as many threads as they may.
 TEST(RegistryThreads, OneTwoAndFourThreadsGiveTheSameBits) {
   Engine engine(test::mode_case(EngineMode::naive, "naive").options);
   const EngineScope scope(engine);

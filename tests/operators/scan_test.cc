@@ -1,4 +1,4 @@
-// Scans against plain loops.
+// Scans compared with plain loops.
 #include "operators/kernels/scan.h"
 
 #include <gtest/gtest.h>
@@ -83,7 +83,7 @@ TEST(Scan, AgreesWithAPlainLoopForAllTypesLayoutsAxesAndOptions) {
       Array in(type, {3, 8, 19}, layout);
       in.fill_random(3);
       for (ScanOp op : kScans) {
-        // Integers overflow, and their neutral elements are not infinite: those have tests of their own.
+        // Integers overflow, and their neutral elements are not infinite; separate tests cover them.
         if (op == ScanOp::cumprod && !is_floating(type)) continue;
         for (int flags = 0; flags < 4; ++flags) {
           const kernels::ScanOptions options{(flags & 1) != 0, (flags & 2) != 0};
@@ -120,7 +120,7 @@ TEST(Scan, LongRowsAreCarriedFromPieceToPiece) {
   }
 }
 
-// The total of a piece overflows, and nothing that is asked for does.
+// The product of a piece overflows, although no requested result does.
 TEST(Scan, LongProductsAreThoseOfTheElementsBefore) {
   const int64_t n = 200'000;
   Array x(f64, {n}), y(f64, {n});

@@ -1,4 +1,4 @@
-// Writing at indices, against loops that do one update after the other.
+// Writing at indices, compared with loops that apply one update after another.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -42,7 +42,7 @@ int64_t from_front(double index, int64_t size) {
   return static_cast<int64_t>(index) + (index < 0 ? size : 0);
 }
 
-// Small numbers: no product or sum of them rounds or overflows in any type.
+// Writes small numbers: no product or sum of them rounds or overflows in any type.
 void write_small(const Tensor& t, uint64_t seed) { write_random(t, 0, 2, seed); }
 
 TEST(Scatter, UpdatesInTheOrderOfTheIndices) {
@@ -128,7 +128,7 @@ TEST(PutNd, UpdatesInTheOrderOfTheIndices) {
         }
 }
 
-// Sums of floats of very different sizes: another order of additions gives other bits.
+// Sums of floats of very different magnitudes: another order of additions gives other bits.
 TEST(IndexUpdate, LargeSumsHaveTheBitsOfTheSerialOrder) {
   for (int64_t columns : {1, 3, 16, 17, 64, 5000})
     for (DType type : {i32, i64}) {
@@ -154,7 +154,7 @@ TEST(IndexUpdate, LargeSumsHaveTheBitsOfTheSerialOrder) {
 }
 
 TEST(IndexUpdate, SumsOfHalvesAreKeptInFloatWhateverTheBlock) {
-  // The second target is so much larger than the updates that it is not copied.
+  // The second target is much larger than the updates, so it is not copied.
   for (const int64_t rows : {2, 100000})
     for (const int64_t columns : {1, 3, 20})
       for (DType dtype : {f16, bf16}) {
@@ -205,7 +205,7 @@ TEST(Scatter, LargeOnesHaveTheBitsOfTheSerialOrder) {
 
 TEST(Scatter, HalvesAreSummedInFloat) {
   for (DType dtype : {f16, bf16}) {
-    // One by one, 2048 (f16) or 256 (bf16) would swallow every further 1.
+    // Added one at a time, every further 1 would be lost at 2048 (f16) or 256 (bf16).
     const Owned target(dtype, {2}), updates(dtype, {4000}), index(i64, {4000});
     write(*updates, Values(4000, 1.0));
     write(*index, Values(4000, 1.0));
@@ -306,7 +306,7 @@ TEST(Embedding, ReadsRowsAndItsGradientAddsThemUp) {
       const Owned gradient(dtype, {3, 4, 5}, layout), back(dtype, {7, 5}, layout);
       write_random(*table, -50, 50, 1);
       write_random(*gradient, -9, 9, 2);
-      write_random(*back, -9, 9, 3);  // what was there goes
+      write_random(*back, -9, 9, 3);  // overwrites the old contents
       write_random(*index, -7, 6, 4);
       embedding(*out, *table, *index);
       embedding_gradient(*back, *index, *gradient, 2);

@@ -1,4 +1,4 @@
-// Operators that move elements, against plain loops.
+// Operators that move elements, compared with plain loops.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -126,7 +126,7 @@ TEST(Pad, PutsOutsideWhatItsModeSays) {
         int64_t i = at[d] - c.list("widths")[static_cast<size_t>(2 * d)];
         const int64_t n = x.shape[d];
         outside = outside || i < 0 || i >= n;
-        // Step by step: what is beyond an edge is folded back until it is inside.
+        // Step by step: an index beyond an edge is folded back until it is inside.
         while (mode == "wrap" && i < 0) i += n;
         while (mode == "wrap" && i >= n) i -= n;
         while (mode == "reflect" && (i < 0 || i >= n)) i = i < 0 ? -i : 2 * (n - 1) - i;

@@ -12,8 +12,8 @@ namespace {
 using namespace kernels;
 using namespace testing;
 
-// Rows too short for a call each are worked on together: with the same bits as on operands that were written
-// out in full before.
+// Rows too short for one call each are processed together, with the same bits as for operands that were
+// expanded in memory before.
 TEST(ShortRows, OfBroadcastOperandsAreThoseOfFullOnes) {
   for (const auto& [a_type, b_type, out_type] :
        {std::array{f32, f32, f32}, std::array{f64, f64, f64}, std::array{f16, f32, f32},
@@ -25,7 +25,7 @@ TEST(ShortRows, OfBroadcastOperandsAreThoseOfFullOnes) {
           const Owned a(a_type, shape, layout), b(b_type, shape);
           write_random(*a, 0, 100, 1);
           write_random(*b, 0, 100, 2);
-          Tensor repeated = *b;  // along one dimension, its first entry everywhere
+          Tensor repeated = *b;  // repeats the first entry along one dimension
           repeated.strides[fixed] = 0;
           const Owned full_a(a_type, shape), full_b(b_type, shape), out(out_type, shape),
               expected(out_type, shape);

@@ -13,7 +13,7 @@ using test::kInfinity;
 using test::kNan;
 using test::Values;
 
-/// Calls f(row) for the elements along the axis, in doubles; f changes them.
+/// Calls f(row) for the elements along the axis, in doubles; f modifies them. Returns the results.
 Values by_row(const NDArray& a, const NDArray& b, int64_t axis,
               const std::function<void(Values& a, const Values& b)>& f) {
   const Shape shape = a.rank() == 0 ? Shape{1} : a.shape();

@@ -1,4 +1,4 @@
-// Softmax and its relatives against plain loops in float64.
+// Softmax and related functions, compared with plain loops in float64.
 #include "operators/kernels/softmax.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using test::Array;
 
-// Calls f with the row-major numbers of the elements of each row.
+// Calls f with the row-major indices of the elements of each row.
 void each_row(const Shape& shape, int axis, const std::function<void(const std::vector<int64_t>&)>& f) {
   if (shape.rank() == 0) return f({0});
   const int64_t step = contiguous_strides(shape)[axis], n = shape[axis];
@@ -104,7 +104,7 @@ TEST(Softmax, HugeValuesDoNotOverflowAndTinyOnesBecomeZero) {
     x.fill([](int64_t i) { return i % 40 == 3 ? 1e30 : i % 40 == 4 ? -1e30 : static_cast<double>(i % 40); });
     kernels::softmax(y.t, x.t, 1);
     for (int64_t i = 0; i < 80; ++i) EXPECT_EQ(i % 40 == 3 ? 1.0 : 0.0, y.get(i));
-    // Far from 0 the differences count, not the sizes.
+    // Only the differences matter, even far from 0.
     x.fill([](int64_t i) { return 8192 + static_cast<double>(i % 2); });
     kernels::log_softmax(y.t, x.t, 1);
     EXPECT_NEAR(-std::log(20 + 20 * std::exp(1.0)), y.get(0), 1e-6);
@@ -116,7 +116,7 @@ TEST(Softmax, RowsWithoutAFiniteMaximumGiveNaN) {
   const auto check = [inf](DType type, int64_t n) {
     for (double bad : {-inf, inf, std::nan("")}) {
       Array x(type, {3, n}), y(type, {3, n}), sums(type, {3});
-      // The middle row only: wholly -inf, or one bad element.
+      // Only the middle row: entirely -inf, or one bad element.
       x.fill([&](int64_t i) { return i / n == 1 && (bad == -inf || i % n == 33) ? bad : 1; });
       for (bool log : {false, true}) {
         (log ? kernels::log_softmax : kernels::softmax)(y.t, x.t, 1);

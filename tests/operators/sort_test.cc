@@ -1,4 +1,4 @@
-// Sorting, against std::stable_sort of each row.
+// Sorting, compared with std::stable_sort of each row.
 #include "operators/kernels/sort.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ bool comes_before(double a, double b, bool descending) {
   return descending ? a > b : a < b;
 }
 
-/// The indices, along the axis, of the sorted order: same shape.
+/// Returns the indices along the axis in sorted order, in the same shape.
 Values argsort_oracle(const Values& values, const Shape& shape, int axis, bool descending) {
   Values result(values.size());
   for (size_t i = 0; i < values.size(); ++i) {
@@ -61,7 +61,7 @@ void write_any(const Tensor& t, uint64_t seed) {
   write(t, values);
 }
 
-/// Equal bit for bit, but for the kind of NaN.
+/// Expects bitwise equality, except for the kind of NaN.
 void expect_same(const Values& expected, const Values& got) {
   ASSERT_EQ(expected.size(), got.size());
   for (size_t i = 0; i < got.size(); ++i) {
@@ -127,7 +127,7 @@ TEST(Sort, LongRowsAreMergedInTheOneRightOrder) {
   }
 }
 
-// Pieces on threads of their own, and with equals that look different.
+// Long rows are sorted in pieces on several threads, with equal elements whose bits differ.
 TEST(Sort, VeryLongRowsAreTheSameForEveryTypeAndNumberOfThreads) {
   for (const DType dtype : kAllDTypes) {
     const int64_t n = 300'001;

@@ -1,4 +1,4 @@
-// Operators that sort and search, against plain loops.
+// Operators that sort and search, compared with plain loops.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,13 +20,13 @@ using test::expect_samples;
 using test::Host;
 using test::OracleCase;
 
-/// Before in ascending (descending) order, NaN last.
+/// Returns true if a comes before b in ascending (descending) order, with NaN last.
 bool comes_before(double a, double b, bool descending) {
   if (std::isnan(a) || std::isnan(b)) return !std::isnan(a) && std::isnan(b);
   return descending ? a > b : a < b;
 }
 
-/// values and indices along an axis, the first k of the order.
+/// Returns values and indices along an axis, the first k of the order.
 std::vector<Host> sorted(const Host& x, int axis, bool descending, int64_t k) {
   Shape shape = x.shape;
   shape[axis] = k;
@@ -120,7 +120,7 @@ TEST(Searchsorted, FindsThePlace) {
                                        : std::lower_bound(s.begin(), s.end(), c.in[1].v[i]);
       y.v[i] = static_cast<double>(place - s.begin());
     }
-    // Types that cannot hold the sample in order: not asked for.
+    // In a type that cannot hold the sample in order, the result is unspecified, so take the operator's own.
     if (!std::is_sorted(s.begin(), s.end())) y = Host(searchsorted(c.inputs[0], c.inputs[1], c.b("behind")));
     return std::vector<Host>{y};
   });

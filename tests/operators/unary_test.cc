@@ -1,5 +1,5 @@
-// Functions of one operand: right to a few units in the last place, and the same bits wherever an element
-// stands.
+// Functions of one operand: accurate to a few units in the last place, with the same bits at every position
+// of an element.
 #include "operators/kernels/unary.h"
 
 #include <gtest/gtest.h>
@@ -33,10 +33,10 @@ UnaryOp op_at(int i) { return static_cast<UnaryOp>(i); }
 
 Real sigmoid(Real x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
 
-// x times a factor that vanishes at minus infinity faster than x grows.
+// Returns x times a factor that vanishes at minus infinity faster than x grows.
 Real fading(Real x, Real factor) { return factor == 0 ? -0.0L : x * factor; }
 
-/// The exact function, in long double; -0 and 0 as in C.
+/// Returns the exact function in long double; signed zeros as in C.
 Real exact(UnaryOp op, Real x) {
   switch (op) {
     case UnaryOp::copy:
@@ -136,7 +136,8 @@ Real exact(UnaryOp op, Real x) {
   }
 }
 
-// Every bit pattern at a fixed distance, which meets all exponents; values of common size; special values.
+// Returns bit patterns at a fixed distance, which cover all exponents; values of common magnitude; special
+// values.
 template <class T>
 std::vector<T> samples() {
   using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
@@ -188,13 +189,13 @@ bool is_exact(UnaryOp op) {
   return op <= UnaryOp::trunc || op >= UnaryOp::bitwise_not || op == UnaryOp::sqrt;
 }
 
-/// The instruction set that is used where a test does not choose one.
+/// Returns the instruction set that is used if a test does not choose one.
 int64_t best_target() { return hwy::SupportedTargets() & -hwy::SupportedTargets(); }
 
-/// Units in the last place of float32 that the header promises.
+/// Returns the error limit that the header promises, in units in the last place of float32.
 double float32_limit(UnaryOp op, int64_t target = best_target()) {
   if (is_exact(op)) return 0.5001;
-  const bool fused = target <= HWY_AVX2 || HWY_ARCH_ARM;  // multiplication and addition round once
+  const bool fused = target <= HWY_AVX2 || HWY_ARCH_ARM;  // fused multiply-add rounds once
   return (op == UnaryOp::silu ? 3 : op == UnaryOp::gelu ? 5 : 2) + (fused ? 0 : 0.25);
 }
 
@@ -214,10 +215,11 @@ void check_row(UnaryOp op, kernels::Row row, double limit) {
   check_results(op, xs, results.data(), limit);
 }
 
-// unary() looks its functions up once, so the test asks for those of each instruction set itself.
+// unary() looks its functions up only once, so the test looks up those of each instruction set itself.
 TEST(Unary, EveryInstructionSetIsAsAccurate) {
   std::set<kernels::Row> checked;
-  // From the baseline up, so that those that are not compiled, which share its functions, come after it.
+  // In ascending order from the baseline: an instruction set that is not compiled shares the baseline's
+  // functions and so is skipped as already checked.
   int64_t target = 0;
   for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= ~target) {
     target = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rest)));
@@ -240,7 +242,7 @@ TEST(Unary, EveryInstructionSetIsAsAccurate) {
 TEST(Unary, Float64IsWithinFourUnitsInTheLastPlace) {
   for (int i = 0; i < kernels::kUnaryOps; ++i) {
     const UnaryOp op = op_at(i);
-    // Their tails amplify the rounding of the exponent; see below.
+    // In their tails the rounding of the exponent is amplified; see below.
     if (op == UnaryOp::gelu || op == UnaryOp::gelu_tanh) continue;
     check_accuracy<double>(op, is_exact(op) ? 0.5001 : 4);
   }
@@ -259,8 +261,8 @@ TEST(Unary, GeluOfFloat64IsRightRelativeToItsOperand) {
   }
 }
 
-// All of them; they are computed in float32 and rounded once, so at most half a unit and what float32 was
-// off.
+// All bit patterns. The functions are computed in float32 and rounded once, so the error is at most half a
+// unit plus the error of float32.
 TEST(Unary, HalvesAreRoundedOnce) {
   constexpr int64_t kAll = 65536;
   for (const DType dtype : {f16, bf16}) {
@@ -303,7 +305,7 @@ void check_integers() {
       } else if (result == bool_) {
         ASSERT_EQ(exact(op, static_cast<Real>(x)) != 0, out.tensor.as<bool>()[k]) << to_string(op) << +x;
       } else {
-        // In the unsigned type: what wraps.
+        // In the unsigned type, because it wraps.
         const auto u = static_cast<uint64_t>(x);
         const T expected = op == UnaryOp::neg           ? static_cast<T>(0 - u)
                            : op == UnaryOp::abs         ? static_cast<T>(x < 0 ? 0 - u : u)
@@ -392,7 +394,7 @@ TEST(Unary, LargeArraysHaveTheBitsOfTheirElements) {
       for (int64_t k = 0; k < kRows * kColumns; ++k)
         unary(op, element_of(alone.tensor, k), element_of(in.tensor, k));
       EXPECT_EQ(-1, first_difference(alone.tensor, out.tensor)) << to_string(op) << " of " << dtype;
-      // Broadcast: one row for all.
+      // One row, broadcast to all.
       Tensor repeated = in.tensor;
       repeated.strides[0] = 0;
       unary(op, out.tensor, repeated);
@@ -403,7 +405,7 @@ TEST(Unary, LargeArraysHaveTheBitsOfTheirElements) {
   }
 }
 
-// Beyond the size from which results go past the caches, wherever their lines begin.
+// Arrays beyond the size from which results bypass the caches, at every alignment to a cache line.
 TEST(Unary, VeryLargeArraysHaveTheBitsOfSmallOnes) {
   constexpr int64_t n = (int64_t{5} << 19) + 13, kPeriod = 1000;
   const auto fill = [](Tensor& t) {

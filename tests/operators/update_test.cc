@@ -1,4 +1,4 @@
-// Update rules against plain loops in float64, written from PyTorch's formulas.
+// Update rules compared with plain loops in float64, which are written from PyTorch's formulas.
 #include "operators/kernels/update.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using test::Array;
 
-// Sizes that put borders of tensors inside and on the borders of pieces, an empty one among them.
+// Sizes that put borders of tensors inside pieces and exactly on their borders; one tensor is empty.
 const std::vector<Shape> kShapes = {{3, 5}, {}, {16353}, {0, 4}, {16384}, {7}, {40'000}, {1}};
 
 struct Model {
@@ -159,7 +159,7 @@ TEST(Updates, CopiesGetTheRoundedMasters) {
   }
 }
 
-// Parameters at different steps in one call are what each would be in a call of its own.
+// Parameters with different step counts in one call get the same results as in separate calls.
 TEST(Updates, CountEachParametersSteps) {
   const auto run = [](Model& together, Model& apart, auto&& update) {
     Array counts(f64, {20});
@@ -255,7 +255,7 @@ TEST(TotalNorm, IsThatOfAllElementsTogether) {
     kernels::clip_scale(scale.t, norm.t, 1e9);
     EXPECT_EQ(1.0, scale.get(0));
   }
-  // The squares leave float's range; their sum is in double.
+  // The squares exceed float's range; their sum is in double.
   Array big(f32, {4});
   big.fill([](int64_t) { return 1e30; });
   const Scalar norm(0);

@@ -1,4 +1,5 @@
-// Arrays with known values, the same values in every layout, and comparison with numbers found otherwise.
+// Arrays with known values, the same values in every layout, and comparisons with independently computed
+// numbers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@ using Values = std::vector<double>;
 
 inline Values values(const NDArray& a) { return a.to_vector<double>(); }
 
-/// Normal numbers as that type has them; small whole ones for integers.
+/// Returns normally distributed numbers, rounded to the type; small whole numbers for integers.
 inline NDArray numbers(const Shape& shape, DType dtype, uint64_t seed = 1) {
   std::mt19937_64 engine(seed);
   std::normal_distribution<double> normal;
@@ -34,7 +35,7 @@ inline NDArray numbers(const Shape& shape, DType dtype, uint64_t seed = 1) {
   return from_data(list.data(), shape).to(dtype);
 }
 
-/// Relative to the largest magnitude on the way.
+/// Returns the tolerance relative to the largest intermediate magnitude.
 inline double tolerance(DType dtype) {
   switch (dtype) {
     case DType::f64:
@@ -65,7 +66,7 @@ inline void expect_values(const Values& want, const NDArray& got, const std::str
   }
 }
 
-/// The same elements elsewhere in memory: contiguous, the other order, gaps, backwards.
+/// Returns the same elements in other memory layouts: contiguous, transposed order, with gaps, reversed.
 inline std::vector<NDArray> layouts(const NDArray& x) {
   std::vector<NDArray> list = {x};
   if (x.rank() == 0 || x.numel() == 0) return list;
@@ -79,7 +80,7 @@ inline std::vector<NDArray> layouts(const NDArray& x) {
   return list;
 }
 
-/// The position of row-major element i.
+/// Returns the position of row-major element i.
 inline Shape place(const Shape& shape, int64_t i) {
   Shape at = shape;
   for (int d = shape.rank() - 1; d >= 0; --d) {
@@ -89,7 +90,7 @@ inline Shape place(const Shape& shape, int64_t i) {
   return at;
 }
 
-/// f over the elements of each cell, in row-major order of the reduced axes.
+/// Applies f to the elements of each cell, in row-major order of the reduced axes.
 inline Values fold(const NDArray& x, const Shape& axes, const std::function<double(const Values&)>& f) {
   const Shape& shape = x.shape();
   const Shape dropped = normalize_axes(axes, shape.rank(), "fold");
@@ -108,7 +109,7 @@ inline Values fold(const NDArray& x, const Shape& axes, const std::function<doub
   return result;
 }
 
-/// Element `at` of `x`, whose shape broadcasts to the one that `at` is a position in.
+/// Returns element `at` of `x`, whose shape broadcasts to the shape that `at` is a position in.
 inline double broadcast_value(const NDArray& x, const Values& list, const Shape& at) {
   int64_t i = 0;
   for (int d = 0; d < x.rank(); ++d)
@@ -116,8 +117,8 @@ inline double broadcast_value(const NDArray& x, const Values& list, const Shape&
   return list[static_cast<size_t>(i)];
 }
 
-/// Calls f(sample) for all samples of an operator in all its types: those of the inputs that are floating
-/// point are converted.
+/// Calls f(op, sample) for all samples of an operator in all its types; only floating-point inputs are
+/// converted.
 inline void each_sample(const char* name, const std::function<void(const Operator&, const Sample&)>& f) {
   const Operator* op = find_operator(name);
   ASSERT_NE(nullptr, op) << name;
@@ -126,7 +127,7 @@ inline void each_sample(const char* name, const std::function<void(const Operato
     for (Sample sample : samples_of(*op)) {
       for (NDArray& input : sample.inputs)
         if (is_floating(input.dtype())) {
-          // Layouts survive the conversion.
+          // Keep the layout through the conversion.
           NDArray converted = layouts(input.to(dtype))[input.contiguous() ? 0 : 1];
           input = converted;
         }

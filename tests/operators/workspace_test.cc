@@ -31,8 +31,8 @@ TEST(Workspace, EachThreadHasItsOwn) {
   EXPECT_NE(here, there);
 }
 
-// Uses the workspace when the thread ends. Made before the workspace is first used, it goes after whatever
-// the workspace keeps for the thread.
+// Uses the workspace when the thread ends. The object is constructed before the first use of the workspace,
+// so it is destroyed after the thread's workspace.
 struct Late {
   bool* worked = nullptr;
   ~Late() {

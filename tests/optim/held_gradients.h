@@ -1,5 +1,6 @@
 // Gradients without automatic differentiation, which is a layer above: requires_grad_(), grad() and
-// set_grad() keep what they are told. While it lives, what would have been recorded is counted.
+// set_grad() just store their values. During its lifetime the object counts the calls that would have been
+// recorded.
 #pragma once
 
 #include <map>
@@ -34,12 +35,12 @@ class HeldGradients {
   }
   HeldGradients(const HeldGradients&) = delete;
 
-  /// How much has been recorded since.
+  /// Returns the number of calls that would have been recorded so far.
   static int& recorded() {
     static int count = 0;
     return count;
   }
-  /// As the result of a recorded operation is.
+  /// Marks an array as the result of a recorded operation.
   static void mark_result(const NDArray& array) { array.impl().flags.fetch_or(detail::kRecorded); }
 
  private:

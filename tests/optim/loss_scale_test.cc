@@ -1,4 +1,4 @@
-// The loss scale: it cancels, it skips what overflowed, it grows and shrinks as it should.
+// The loss scale: it cancels out, it skips steps that overflowed, and it grows and shrinks as documented.
 #include "optim/loss_scale.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using test::error_of;
 using test::RandomNumbers;
 using test::values_of;
 
-// Powers of two change no bit of a gradient that is far from the ends of its range.
+// Scaling by a power of two changes no bit of a gradient that is far from the ends of its range.
 TEST(LossScale, Cancels) {
   const auto run = [](double factor, double max_norm, int64_t interval, Context context) {
     const NDArray w = RandomNumbers(1).array({50}, f32, context);
@@ -69,7 +69,7 @@ TEST(LossScale, AnOverflowIsSkippedAndHalvesTheScale) {
     EXPECT_EQ(0.0, opt.state_dict().at("state.a.step").item<double>());
   }
   EXPECT_EQ(2.0, step(1));
-  EXPECT_EQ(4.0, step(1));  // two good ones
+  EXPECT_EQ(4.0, step(1));  // two steps without overflow
   EXPECT_EQ(4.0, step(1));
   EXPECT_EQ(2.0, step(std::nanf("")));
   EXPECT_EQ(2.0, step(1));

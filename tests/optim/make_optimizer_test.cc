@@ -1,4 +1,5 @@
-// Optimisers by name: what a server makes from a name and a map is what a program makes from the struct.
+// Optimisers by name: a server that gets a name and a map builds the same optimiser as a program that uses
+// the struct.
 #include <gtest/gtest.h>
 
 #include "optim/optimizers.h"

@@ -1,5 +1,5 @@
-// Every optimiser over a thousand steps against the formulas in float64: two groups with options and
-// multipliers of their own, rates that change, gradients that are random and sometimes missing.
+// Compares a thousand steps of every optimiser with the formulas in float64: two groups with separate options
+// and multipliers, changing learning rates, and random gradients, some of them missing.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -16,14 +16,15 @@ using test::PlainParameter;
 using test::RandomNumbers;
 
 const std::vector<Shape> kShapes = {{}, {3}, {4, 5}, {0}, {2, 3, 3}, {17}};
-constexpr size_t kFirstGroup = 3;  // so many of them
+constexpr size_t kFirstGroup = 3;  // number of parameters in the first group
 
 struct Case {
   std::string name;
   std::function<void(DType, Context, double tolerance)> run;
 };
 
-/// Is there a gradient? One parameter of each group comes late, and one now and then.
+/// Returns true if the parameter has a gradient in this step. In each group one parameter gets its first
+/// gradient late, and one gets gradients only now and then.
 bool has_gradient(size_t parameter, int64_t step) {
   switch (parameter) {
     case 1:

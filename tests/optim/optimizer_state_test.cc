@@ -1,5 +1,5 @@
-// What optimisers and schedules save: training goes on from it with the same bits, and what does not fit is
-// named.
+// State of optimisers and schedules: training resumes from it with the same bits, and an entry that does not
+// fit is named in the error.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ using test::error_of;
 using test::RandomNumbers;
 using test::values_of;
 
-/// A training run that can be written to files and read from them.
+/// A training run that can be saved to files and loaded from them.
 struct Run {
   std::vector<NDArray> parameters;
   std::unique_ptr<Optimizer> opt;
@@ -94,7 +94,7 @@ void check_resume(DType type, const Make& make) {
   whole.steps(0, 40);
   half.steps(0, 17);
   save_safetensors(path, half.all());
-  resumed.steps(0, 3);  // whatever it did before
+  resumed.steps(0, 3);  // its earlier steps must not matter
   resumed.load(load_safetensors(path));
   EXPECT_EQ(half.bits(), resumed.bits());
   EXPECT_EQ(half.opt->learning_rate(), resumed.opt->learning_rate());
@@ -148,7 +148,7 @@ TEST(OptimizerState, IsWhatIsInUse) {
   const NamedArrays state = opt.state_dict();
   opt.step({ones({2})});
   EXPECT_EQ(1.0, state.at("state.0.step").item<double>());
-  opt.load_state_dict(state);  // to itself: nothing changes
+  opt.load_state_dict(state);  // loading its own state changes nothing
   EXPECT_EQ(1.0, state.at("state.0.step").item<double>());
   EXPECT_NEAR(0.1, state.at("state.0.exp_avg")[0].item<float>(), 1e-7);
 }
@@ -191,7 +191,7 @@ TEST(OptimizerState, AllThatDoesNotFitIsListedAndNothingIsChanged) {
   negative[0].second = full({}, -1, f64);
   message = error_of<InvalidArgument>([&] { opt.load_state_dict(negative); });
   EXPECT_TRUE(contains(message, "learning rate of at least 0, got -1")) << message;
-  // Without momentum there is no state to load.
+  // Without momentum, SGD has no state to load.
   SGD sgd({ones({2})});
   message = error_of<InvalidArgument>([&] { sgd.load_state_dict(good); });
   EXPECT_TRUE(contains(message, "[sgd]") && contains(message, "state.a.exp_avg f32 (2,) is unexpected"))

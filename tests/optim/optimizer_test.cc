@@ -1,5 +1,5 @@
-// What holds for every optimiser: which parameters change and which do not, one operation for each device,
-// nothing waits, nothing is recorded, what goes wrong.
+// Properties of every optimiser: which parameters change, one operation per device, no waits, nothing
+// recorded, and errors.
 #include "optim/optimizer.h"
 
 #include <gtest/gtest.h>
@@ -120,7 +120,7 @@ TEST(Optimizer, MultipliersStayOnTopOfTheRate) {
   EXPECT_EQ(0.0, opt.learning_rate());
 }
 
-/// Parameters of several types on several devices, and gradients for them.
+/// Parameters of several types on several devices, and their gradients.
 struct Spread {
   std::vector<NDArray> parameters;
   explicit Spread(const std::vector<Context>& contexts, DType type = f32) {
@@ -183,7 +183,7 @@ TEST(Optimizer, HalfWeightsFollowTheirMasters) {
       EXPECT_EQ(values_of({exact[i].to(type)}), values_of({model.parameters[i]})) << type << i;
       EXPECT_EQ(values_of({exact[i]}), values_of({state.at("state." + std::to_string(i) + ".master")}));
     }
-    // Somebody else changes a weight.
+    // The program changes a weight outside the optimiser.
     NDArray w = model.parameters[0];
     w.fill_(2);
     opt.sync_masters();
@@ -213,13 +213,13 @@ TEST(Optimizer, ReturnsBeforeAGradientIsThere) {
   test::Hold hold;
   current_engine().push_async(hold.operation(), {.updates = {g.var()}});
   opt.step({g});
-  opt.set_learning_rate(100);  // concerns the next step
+  opt.set_learning_rate(100);  // applies from the next step
   EXPECT_FALSE(w.wait(0));
   hold.release();
   EXPECT_EQ(Floats(3, 0.5), w.to_vector<float>());
 }
 
-// Each has its own parameters and its own thread; the gradients of both come from one array.
+// Each optimiser has its own parameters and its own thread; both use one shared array as a gradient.
 TEST(Optimizer, TwoWorkSideBySide) {
   const auto train = [](int which, const NDArray& shared) {
     RandomNumbers random(static_cast<uint64_t>(which) + 1);
@@ -306,7 +306,7 @@ TEST(Optimizer, AFailedGradientLeavesItsGroupWhereItWas) {
   error_of<InvalidArgument>([&] { a.wait(); });
   EXPECT_NEAR(0, b[2].item<float>(), 1e-6);
 
-  // The step is skipped as a whole, so going back is possible: the engine knows the last good values.
+  // The step is skipped as a whole, and the engine keeps the last good values, so restoring the state works.
   opt.load_state_dict(saved);
   NDArray(a).copy_from(full({3}, 0.5));
   EXPECT_EQ(1.0, opt.state_dict().at("state.a.step").item<double>());
@@ -375,7 +375,7 @@ TEST(Optimizer, OptionsThatCannotBeAreListed) {
   refused([&] { (void)opt.learning_rate(7); }, {"group below 2, got 7"});
 }
 
-// A module that is moved puts other arrays into its parameters' places.
+// Moving a module replaces the arrays of its parameters.
 TEST(Optimizer, FollowsParametersWithTheirState) {
   const auto run = [](DType type, bool moves, const auto& make) {
     const Spread model({cpu(), virt(1)}, type);
@@ -440,7 +440,7 @@ TEST(Optimizer, AParameterOfAnotherShapeIsNamed) {
   EXPECT_TRUE(contains(message, "expected parameter 'w' in its shape, (3,), got f32 (4,)")) << message;
 }
 
-// Two modules have parameters of the same names; a program adds both.
+// Two modules have parameters with the same names, and a program adds both.
 TEST(Optimizer, ParametersOfOneNameAreToldApart) {
   SGD opt({{"w", ones({2})}, {"b", ones({1})}}, {.momentum = 0.5});
   opt.add_group({{"w", ones({3})}, {"w@2", ones({4})}}, {.momentum = 0.5});
@@ -463,7 +463,7 @@ TEST(Optimizer, WeightDecayLeavesOutParametersByName) {
   EXPECT_EQ((std::vector<double>{0.5, 1, 1}), values_of(all));
 }
 
-/// w -= lr * sign(g), with what it was last in its state.
+/// w -= lr * sign(g); the last update is kept in the state.
 struct SignMethod {
   struct Options {
     double lr = 0.5, weight_decay = 0, max_norm = 0;
@@ -495,7 +495,7 @@ TEST(Optimizer, AProgramsOwnRuleIsOneStruct) {
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { opt.options(1); }), "group below 1, got 1"));
 }
 
-// Written in the order of the arguments in torch's documentation.
+// Options in the order of the arguments in torch's documentation.
 TEST(Optimizer, OptionsHaveTheOrderOfTorch) {
   const Parameters p{ones({2})};
   SGD(p, {.lr = 0.1,

@@ -1,4 +1,4 @@
-// The rules of the optimisers as loops in float64, written from the formulas of torch.optim. The oracle.
+// The oracle: the rules of the optimisers as loops in float64, written from the formulas of torch.optim.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct PlainParameter {
   explicit PlainParameter(std::vector<double> start = {}) : w(std::move(start)), s0(w.size()), s1(w.size()) {}
 };
 
-/// The gradient that a rule begins with.
+/// Returns the gradient that a rule starts with.
 template <class Options>
 double plain_gradient(const Options& o, double g, double w, double scale, double decay) {
   g *= o.maximize ? -scale : scale;
@@ -66,7 +66,7 @@ inline void plain_step(PlainParameter& p, const optim::AdamWOptions& o, const st
   plain_adam(p, o, gradient, rate * multipliers.lr, scale, 0, o.weight_decay * multipliers.weight_decay);
 }
 
-/// Numbers of the normal distribution, the same in every run; they can be written as f32 without a loss.
+/// Normally distributed numbers, the same in every run, that f32 represents exactly.
 class RandomNumbers {
  public:
   explicit RandomNumbers(uint64_t seed) : engine_(seed) {}
@@ -84,7 +84,7 @@ class RandomNumbers {
   std::normal_distribution<double> normal_;
 };
 
-/// All elements of all arrays, as they are.
+/// Returns all elements of all arrays, unchanged.
 inline std::vector<double> values_of(const std::vector<NDArray>& arrays) {
   std::vector<double> all;
   for (const NDArray& array : arrays) {

@@ -1,4 +1,4 @@
-// Schedules against the closed formulas, over all their steps and beyond.
+// Schedules compared with closed formulas, over all their steps and beyond the last one.
 #include "optim/schedule.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace {
 using test::contains;
 using test::error_of;
 
-/// What each step must be, from the base rate and the step's number.
+/// The expected rate of a step, from the base rate and the step's number.
 using Formula = std::function<double(double base, int64_t step)>;
 
 template <class Made, class Options>
@@ -47,7 +47,7 @@ void check_schedule(const Options& options, int64_t steps, const Formula& after_
     }
     schedule.step();
   }
-  // One that is made anew goes on from the dictionary.
+  // A new schedule continues from the dictionary.
   SGD other({ones({2})}, {.lr = 7});
   other.add_group({ones({2})}, {.lr = 8});
   other.add_group({ones({2})}, {.lr = 9});
@@ -60,7 +60,7 @@ void check_schedule(const Options& options, int64_t steps, const Formula& after_
   }
 }
 
-/// Without a warm-up, with one from nothing, and with one from somewhere.
+/// Checks the schedule without a warm-up, with one from 0, and with one from another rate.
 template <class Made, class Options>
 void check_with_warmups(Options options, int64_t steps, const Formula& formula,
                         const std::function<Formula(int64_t warmup)>& shorter = nullptr) {
@@ -119,7 +119,7 @@ TEST(Schedules, PolyLRFollowsItsFormula) {
                                });
 }
 
-// Numbers of torch 2: SequentialLR([LinearLR(start_factor=0.1, total_iters=5), X], milestones=[5]) with a
+// Values from torch 2: SequentialLR([LinearLR(start_factor=0.1, total_iters=5), X], milestones=[5]) with a
 // rate of 1.
 TEST(Schedules, AgreeWithTorch) {
   const auto rates = [](auto&& make) {
@@ -205,7 +205,7 @@ TEST(Schedules, OptionsThatCannotBeAreListed) {
   refused([&] { (void)schedule.rate_at(-1, 3); }, {"-1", "group below 1, got 3"});
 }
 
-/// Rates after each of these values.
+/// Returns the rates after each of these values.
 std::vector<double> plateau_rates(const ReduceOnPlateauOptions& options, const std::vector<double>& values,
                                   double start = 1) {
   SGD opt({ones({2})}, {.lr = start});
@@ -220,10 +220,10 @@ std::vector<double> plateau_rates(const ReduceOnPlateauOptions& options, const s
 
 TEST(ReduceOnPlateau, LowersRatesAfterBadSteps) {
   using Rates = std::vector<double>;
-  // The second bad step in a row is one too many; then the count begins anew.
+  // The second bad step in a row exceeds the patience; then the count restarts.
   EXPECT_EQ((Rates{1, 1, 0.5, 0.5, 0.25, 0.25, 0.25}),
             plateau_rates({.factor = 0.5, .patience = 1}, {5, 5, 5, 6, 7, 4, 4}));
-  // The change must be more than the threshold.
+  // Only a change greater than the threshold counts.
   EXPECT_EQ((Rates{1, 0.5, 0.5, 0.25}),
             plateau_rates({.factor = 0.5, .patience = 0, .threshold = 0.1}, {10, 9.5, 8.9, 8.1}));
   EXPECT_EQ(
@@ -231,7 +231,7 @@ TEST(ReduceOnPlateau, LowersRatesAfterBadSteps) {
       plateau_rates({.factor = 0.5, .patience = 0, .threshold = 1, .absolute = true}, {-10, -10.5, -11.5}));
   EXPECT_EQ((Rates{1, 1, 0.5, 0.25}),
             plateau_rates({.maximize = true, .factor = 0.5, .patience = 0}, {1, 2, 2, std::nan("")}));
-  // After a cut, bad steps do not count for a while.
+  // After a reduction, bad steps do not count during the cooldown.
   EXPECT_EQ((Rates{1, 0.5, 0.5, 0.5, 0.25}),
             plateau_rates({.factor = 0.5, .patience = 0, .cooldown = 2}, {1, 1, 1, 1, 1}));
   EXPECT_EQ((Rates{1, 0.5, 0.4, 0.4}),
@@ -239,7 +239,7 @@ TEST(ReduceOnPlateau, LowersRatesAfterBadSteps) {
   EXPECT_EQ((Rates{0.1, 0.1}), plateau_rates({.patience = 0, .min_lr = 0.4}, {1, 1}, 0.1));
   EXPECT_EQ((Rates{1, 0.5, 0.5}),
             plateau_rates({.factor = 0.5, .patience = 0, .min_change = 0.25}, {1, 1, 1}));
-  // Not before the warm-up is over.
+  // No reduction happens before the warm-up has ended.
   EXPECT_EQ(
       (Rates{0.625, 0.75, 0.875, 1, 1, 0.5}),
       plateau_rates({.factor = 0.5, .patience = 0, .warmup = 4, .warmup_start = 0.5}, {1, 2, 3, 4, 5, 6}));

@@ -1,4 +1,5 @@
-// Update rules on arrays: a thousand steps against the formulas written out in float64, and what is refused.
+// Update rules on arrays: a thousand steps compared with the formulas in float64, and invalid calls that are
+// refused.
 #include "optim/update.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,7 @@ NDArray made(const Shape& shape, DType type, const std::function<double(int64_t)
   return from_data(values.data(), shape).to(type);
 }
 
-/// What one parameter's element goes through, in float64.
+/// The state of one element of a parameter, in float64.
 struct Element {
   double w, s0 = 0, s1 = 0;
 };
@@ -103,7 +104,7 @@ std::vector<Case> cases() {
   };
 }
 
-// The learning rate changes on the way, in place, as a schedule does it.
+// Runs a case. The learning rate changes during the run, in place, as a schedule does it.
 void run_case(const Case& c, DType type, Context context, double tolerance) {
   UpdateArrays arrays;
   UpdateState state(c.adam ? 2 : c.sgd.momentum != 0 ? 1 : 0);
@@ -165,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(All, Rules, testing::Range<size_t>(0, cases().size()));
 
 TEST(Update, ADeviceGivesTheSame) { run_case(cases()[11], f64, virt(0), 1e-11); }
 
-/// Two parameters with everything that a rule may ask for.
+/// Two parameters with everything that a rule may need.
 struct Step {
   UpdateArrays arrays{{ones({3}), ones({2, 2})}, {ones({3}), full({2, 2}, 2)}};
   UpdateState velocity{{zeros({3}), zeros({2, 2})}};
@@ -196,8 +197,8 @@ TEST(Update, ParametersWithoutAGradientStayAsTheyAre) {
   EXPECT_EQ(0.f, global_norm({NDArray()}).item<float>());
 }
 
-// A parameter that comes late begins with its own first step; counts and all else change together or not at
-// all.
+// A parameter whose first gradient comes late starts with its own step 1. Its count and the rest of its state
+// change together or not at all.
 TEST(Update, CountsGoOnWithTheGradient) {
   for (const Context context : {cpu(), virt(0)}) {
     Step s;
@@ -248,7 +249,7 @@ TEST(Update, HundredsOfParametersAreOneOperation) {
               arrays.parameters[static_cast<size_t>(i)].to_vector<float>());
 }
 
-// Readers of the old values come first, and those of the new ones after.
+// Earlier readers get the old values, later readers the new ones.
 TEST(Update, IsOrderedWithItsNeighbours) {
   NDArray w = ones({5000});
   const NDArray g = ones({5000}), rate = full({}, 1);
@@ -307,7 +308,7 @@ TEST(Update, AStepThatIsNotFromOneIsAnErrorOfTheParameters) {
   s.numbers.step.fill_(0);
   adam_update(s.arrays, {s.velocity[0], {zeros({3}), zeros({2, 2})}}, s.numbers);
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { s.arrays.parameters[0].wait(); }), "step"));
-  test::settle();  // (the next test of this process waits for everything, too)
+  test::settle();  // the next test of this process waits for all operations as well
 }
 
 TEST(GlobalNorm, IsThatOfAllElementsTogether) {

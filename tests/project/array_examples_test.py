@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The small examples of arrays do what they say. Usage: ... CUSTOM_OP NUMPY_INTERCHANGE"""
+"""The small examples of arrays print the right results. Usage: ... CUSTOM_OP NUMPY_INTERCHANGE"""
 
 import os
 import struct

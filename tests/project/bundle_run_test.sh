@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh of a bundle reports what its programs did. Usage: bundle_run_test.sh SOURCE_DIR WORK_DIR
+# run.sh of a bundle reports the results of its programs. Usage: bundle_run_test.sh SOURCE_DIR WORK_DIR
 set -euo pipefail
 source=$1 work=$(realpath -m -- "$2")
 fail() { echo "FAIL: $*" >&2 && exit 1; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A bundled program carries all it needs: it runs from a moved folder with an empty environment, and every
+# A bundled program contains everything it needs: it runs from a moved folder with an empty environment, and every
 # library that is not the system's is found inside the bundle.
 # Usage: bundle_test.sh SOURCE_DIR WORK_DIR PROGRAM [arguments...]
 set -euo pipefail
@@ -25,7 +25,7 @@ grep -q 'libtbb\.so' <<<"$libraries" || fail "the program should link oneTBB; th
 (cd / && env -i "$work/moved/run.sh" "$(basename "$program")" "$@") || fail "run.sh does not run the program"
 if (cd / && env -i "$work/moved/run.sh" no_such_program) 2>/dev/null; then fail "run.sh accepts any name"; fi
 
-# What is not a bundle is not replaced.
+# A folder that is not a bundle must not be replaced.
 mkdir "$work/precious"
 if "$source/scripts/gpu_bundle.sh" --program "$program" --out "$work/precious" 2>/dev/null; then
   fail "it replaced a folder that is not a bundle"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""cart_pole has the right physics, and learns. Usage: ... PROGRAM SEEDS"""
+"""cart_pole simulates the right physics and learns. Usage: ... PROGRAM SEEDS"""
 
 import math
 import os
@@ -21,7 +21,7 @@ def run(*arguments, **environment):
 
 
 def traced(*arguments, **environment):
-    """The output, and the episodes: lists of (action, position, velocity, angle, spin)."""
+    """Returns the output and the episodes: lists of (action, position, velocity, angle, spin)."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "trace")
         result = run(*arguments, "--trace", path, **environment)
@@ -42,7 +42,7 @@ def next_state(action, x, v, angle, spin):
     """Lagrange's equations of cart and uniform rod, solved as two linear ones by Cramer's rule:
         (M + m) x" + m l cos(a) a" = F + m l sin(a) a'^2
         cos(a) x" + 4/3 l a"       = g sin(a)
-    and a step of Euler's method."""
+    followed by a step of Euler's method."""
     cart, pole, half, step = 1.0, 0.1, 0.5, 0.02
     force = 10.0 if action else -10.0
     a11, a12, b1 = cart + pole, pole * half * math.cos(angle), force + pole * half * math.sin(angle) * spin**2
@@ -76,7 +76,7 @@ class CartPole(unittest.TestCase):
                     if after is not None:
                         self.assertFalse(any(failed(after[1:])))
                         apart = max(apart, *(abs(a - b) for a, b in zip(after[1:], expected)))
-                    elif len(episode) < 200:  # it ended because it failed
+                    elif len(episode) < 200:  # the episode ended because the pole or the cart failed
                         position, angle = failed(expected)
                         self.assertTrue(position or angle)
                         by_position += position
@@ -96,7 +96,7 @@ class CartPole(unittest.TestCase):
                 self.assertEqual(int(solved.group(1)), len(lengths))
                 self.assertLessEqual(len(lengths), 1000)
                 self.assertGreaterEqual(sum(lengths[-100:]) / 100, 195)
-                self.assertLess(sum(lengths[:20]) / 20, 60)  # there was something to learn
+                self.assertLess(sum(lengths[:20]) / 20, 60)  # the untrained agent is bad, so it must have learnt
                 for count, said in re.findall(r"^ *(\d+) episodes: .*: (\S+)$", text, re.MULTILINE):
                     self.assertEqual(f"{sum(lengths[int(count) - 100 : int(count)]) / 100:.2f}", said)
                 fresh = re.search(r"^mean length of 100 new episodes: (\S+) of 200$", text, re.MULTILINE)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The check of standard includes finds what is missing, passes what is there, and mends. Usage: ... SCRIPT"""
+"""The check of standard includes reports missing includes, accepts complete ones, and --fix works. Usage: ... SCRIPT"""
 
 import os
 import subprocess

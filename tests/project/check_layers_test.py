@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The layer check finds each kind of violation, and passes what is allowed. Usage: ... SCRIPT"""
+"""The layer check finds each kind of violation and accepts what is allowed. Usage: ... SCRIPT"""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ class CheckLayers(unittest.TestCase):
             return subprocess.run([sys.executable, SCRIPT, root], capture_output=True, text=True, check=False)
 
     def assert_refused(self, path, text, *expected):
-        """The good tree with one bad file: that one is reported, once, with its place."""
+        """Checks that the good tree plus one bad file gives exactly one report, with the place in that file."""
         result = self.run_on({**GOOD, path: text})
         self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
         problems = [line for line in result.stdout.splitlines() if line.count(":") >= 2]

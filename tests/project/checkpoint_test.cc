@@ -1,4 +1,5 @@
-// A checkpoint's name shows the old one or the new one, wherever the process that writes it is stopped.
+// A checkpoint's file name refers to either the complete old or the complete new one, wherever the process
+// that writes it is stopped.
 #include "examples/digits/checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -23,8 +24,8 @@ using test::Faults;
 using test::slurp;
 using test::TempFolder;
 
-/// A process that dies: nothing reaches the disk from its call number `at` on, not even its cleaning up. Of a
-/// write that is the last call, half of the bytes do.
+/// Simulates a process that dies: from call number `at` on, nothing reaches the disk, not even cleanup. If
+/// the last call is a write, half of its bytes reach the disk.
 class Dies : public io::FileOps {
  public:
   explicit Dies(int at) : at_(at) {}
@@ -42,7 +43,8 @@ class Dies : public io::FileOps {
   int fsync(int fd) override { return alive("fsync") ? io::FileOps::fsync(fd) : -1; }
   int close(int fd) override {
     const bool was_alive = alive("close");
-    const int result = io::FileOps::close(fd);  // (changes nothing on the disk, and this process lives on)
+    // Changes nothing on the disk, and the test process must not leak the descriptor.
+    const int result = io::FileOps::close(fd);
     return was_alive ? result : -1;
   }
   int rename(const char* from, const char* to) override {
@@ -61,7 +63,7 @@ class Dies : public io::FileOps {
   int at_;
 };
 
-/// A disk that takes so many bytes in all.
+/// A disk that accepts a limited number of bytes in all.
 class FullDisk : public io::FileOps {
  public:
   explicit FullDisk(size_t bytes) : room_(bytes) {}
@@ -81,14 +83,14 @@ class FullDisk : public io::FileOps {
 
 Checkpoint sample(double value) {
   Checkpoint checkpoint;
-  // Larger and smaller than what a file collects before it writes.
+  // One array larger and one smaller than the buffer that a file collects before it writes.
   checkpoint.add("model", {{"weight", full({200, 300}, value)}, {"bias", full({7}, value)}});
   checkpoint.add("optimizer", {{"weight", full({200, 300}, value + 1)}, {"count", full({}, value, i64)}});
   checkpoint.set("options", "value=" + std::to_string(value));
   return checkpoint;
 }
 
-/// Whole, and that of `sample(value)`.
+/// Expects a complete checkpoint with the contents of `sample(value)`.
 void expect_sample(double value, const std::string& path, const std::string& where) {
   const Checkpoint back = Checkpoint::load(path);
   back.expect("options", "value=" + std::to_string(value));
@@ -134,7 +136,7 @@ TEST(Checkpoint, AProcessKilledAtAnyCallLeavesTheOldOneOrTheNewOne) {
     sample(1).save(path);
     const std::string old = slurp(path);
     Dies dies(static_cast<int>(at));
-    // (The close of the folder is the last call, and what it says does not matter.)
+    // The last call closes the folder; its result is ignored.
     if (at + 1 < none.calls.size()) {
       EXPECT_THROW(sample(2).save(path, dies), FileError) << at;
     } else {
@@ -143,7 +145,7 @@ TEST(Checkpoint, AProcessKilledAtAnyCallLeavesTheOldOneOrTheNewOne) {
     const bool replaced = static_cast<std::ptrdiff_t>(at) > renamed;
     expect_sample(replaced ? 2 : 1, path, "killed at " + none.calls[at] + ", call " + std::to_string(at));
     EXPECT_EQ(!replaced, old == slurp(path)) << at;
-    // What is left lying about is in nobody's way.
+    // Leftover files must not hinder a later save.
     sample(3).save(path);
     expect_sample(3, path, "saved after that");
   }
@@ -160,7 +162,7 @@ TEST(Checkpoint, EveryFailingCallIsReportedAndLeavesNothingBehind) {
     Faults faults(static_cast<int>(at), EIO);
     const std::string message = error_of<FileError>([&] { sample(2).save(path, faults); });
     EXPECT_TRUE(contains(message, path)) << message;
-    // After the rename only the flush of the folder can fail.
+    // Only the flush of the folder can fail after the rename.
     expect_sample(at + 3 >= none.calls.size() ? 2 : 1, path, none.calls[at]);
     EXPECT_EQ(1u, folder.count()) << none.calls[at];
   }

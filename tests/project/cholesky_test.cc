@@ -1,4 +1,5 @@
-// The kernels of the example against plain loops, and its residual against a damaged result.
+// Compares the kernels of the example with plain loops, and checks that the residual detects a damaged
+// result.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -75,7 +76,7 @@ class EverySimdKernel : public ::testing::TestWithParam<int> {};
 TEST_P(EverySimdKernel, ProductMatchesThePlainLoop) {
   const auto& kernels = detail::simd_kernels(GetParam());
   SCOPED_TRACE(kernels.name);
-  // Below, at and above the register block and the cache block, in each dimension.
+  // Sizes below, at and above the register block and the cache block, in each dimension.
   for (const auto [m, n, k] :
        {std::array<int64_t, 3>{1, 1, 1}, {16, 8, 32}, {17, 9, 3}, {33, 31, 257}, {7, 40, 600}}) {
     const Block a = random_block(m, k, 1), b = random_block(n, k, 2), c = random_block(m, n, 3);
@@ -172,12 +173,12 @@ TEST(Factorisation, FailureOfOneTileReachesTheCallerWithItsCause) {
   } catch (const mx::Error& e) {
     EXPECT_NE(std::string(e.what()).find("positive definite"), std::string::npos) << e.what();
   }
-  EXPECT_NO_THROW(engine.wait(vars(1, 0)));  // what does not depend on it is good
+  EXPECT_NO_THROW(engine.wait(vars(1, 0)));  // tiles that do not depend on the failure are good
   EXPECT_THROW(engine.wait_all(), mx::Error);
 }
 
 TEST(Factorisation, StepsKeepSerialOrderOfEveryTile) {
-  // potrf of a column comes before its trsm, and those before the updates that read them.
+  // The potrf of a column comes before its trsm, and the trsm before the updates that read its result.
   const std::vector<Step> list = steps(5);
   EXPECT_EQ(list.size(), 5u + 10 + 10 + 10);
   for (size_t s = 1; s < list.size(); ++s) EXPECT_LE(list[s - 1].k, list[s].k);

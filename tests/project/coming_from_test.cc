@@ -1,4 +1,4 @@
-// The code of docs/coming_from.md, row by row; a test of the documents compares the two.
+// The code of docs/coming_from.md, row by row. A test of the documents compares the two.
 #include <gtest/gtest.h>
 #include <mx/mx.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ std::vector<T> values(const NDArray& a) {
   return a.to_vector<T>();
 }
 
-/// The names that the rows share.
+/// The variables that the rows share.
 class ComingFrom : public ::testing::Test {
  protected:
   NDArray x = array({1.f, 5.f, 3.f, 4.f, 2.f, 6.f}).reshape({2, 3});

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""compare.py says who is faster, by medians, whichever way a unit points. Usage: ... COMPARE_PY"""
+"""compare.py finds the faster program by medians, for times and for rates. Usage: ... COMPARE_PY"""
 
 import json
 import os
@@ -31,7 +31,7 @@ class Compare(unittest.TestCase):
         return self.path(name)
 
     def program(self, name, *records):
-        """Prints its records, and writes down that it was started, and with what."""
+        """Writes a program that prints its records, and logs each start with its arguments."""
         with open(self.path(name), "w", encoding="utf-8") as file:
             file.write(f'#!/bin/sh\necho "{name} $*" >>"{self.path("started")}"\n')
             for r in records:

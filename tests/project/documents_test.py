@@ -15,7 +15,7 @@ def read(path):
 
 
 def prose(path):
-    """The text without code, in which `[](...)` is no link."""
+    """Returns the text without code, because `[](...)` is not a link in code."""
     return re.sub(r"```.*?```|`[^`\n]*`", "", read(path), flags=re.DOTALL)
 
 
@@ -88,7 +88,7 @@ class Documents(unittest.TestCase):
             self.assertEqual(ticked, bool(test), f"tick without test, or test without tick: {row}")
 
     def test_tests_that_documents_name_exist(self):
-        there = {}  # suite: its tests
+        there = {}  # test suite -> its tests
         for folder, _, files in os.walk(os.path.join(SOURCE, "tests")):
             for name in files:
                 if name.endswith((".cc", ".cu")):

@@ -1,9 +1,9 @@
-// To be preloaded: stops a program in the middle of writing a file, or takes the disk away from it. It counts
-// the calls by which io::AtomicFile writes: those on ".tmp" files and on folders that are flushed.
+// A library to preload. It kills a program while it writes a file, or simulates a full disk. It counts the
+// calls by which io::AtomicFile writes: those on ".tmp" files and on folders that are flushed.
 //
-// MX_TEST_KILL_AT=N: SIGKILL in place of the N-th of them, counted from 1; a write is done by half before.
-// MX_TEST_KILL_AT_FILE=N: SIGKILL before the N-th ".tmp" file is made.
-// MX_TEST_DISK_BYTES=N: so many bytes fit, then the disk is full.
+// MX_TEST_KILL_AT=N: SIGKILL instead of the N-th of these calls, counted from 1; half of a write is done
+// first. MX_TEST_KILL_AT_FILE=N: SIGKILL before the N-th ".tmp" file is created. MX_TEST_DISK_BYTES=N: the
+// disk is full after N bytes.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -45,7 +45,7 @@ void count() {
 }
 
 std::atomic<long>& room() {
-  static std::atomic<long> bytes{setting("MX_TEST_DISK_BYTES")};  // below 0: no limit
+  static std::atomic<long> bytes{setting("MX_TEST_DISK_BYTES")};  // negative: no limit
   return bytes;
 }
 

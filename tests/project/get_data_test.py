@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""get_data.sh leaves whole files or none, and says what went wrong. Usage: ... SOURCE_DIR
+"""get_data.sh leaves complete files or none, and reports errors. Usage: ... SOURCE_DIR
 
-It runs in a small tree of its own with a list of its own files, which a server on this host has.
+It runs in a small separate tree with its own list of files, which a server on this host provides.
 """
 
 import functools
@@ -22,7 +22,7 @@ FILES = {f"part-{i}.gz": bytes([i]) * (1000 * i + 1) for i in range(3)}
 
 
 class Server:
-    """Serves a folder; a file named "slow" in it begins and does not end."""
+    """Serves a folder; the transfer of a file named "slow" begins but never ends."""
 
     def __init__(self, folder):
         class Handler(http.server.SimpleHTTPRequestHandler):
@@ -77,7 +77,7 @@ class GetData(unittest.TestCase):
             file.write(content)
 
     def start(self, *arguments, urls=None, path=None):
-        # (A proxy would be asked for addresses of this host as well.)
+        # A proxy would also be asked for addresses of this host, so remove its settings.
         environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
         environment["PATH"] = path or os.environ["PATH"]
         return subprocess.Popen(
@@ -122,7 +122,7 @@ class GetData(unittest.TestCase):
         stamp = os.stat(kept).st_ino
         with open(os.path.join(self.target, "part-1.gz"), "wb") as file:
             file.write(b"cut")
-        os.remove(os.path.join(self.served, "part-0.gz"))  # not asked for
+        os.remove(os.path.join(self.served, "part-0.gz"))  # the script must not ask for this file
         result = self.run_to_end()
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(os.stat(kept).st_ino, stamp)
@@ -147,7 +147,7 @@ class GetData(unittest.TestCase):
         self.assertEqual(self.there(), FILES)
 
     def test_without_a_network_it_says_what_to_do(self):
-        with socket.socket() as unused:  # nobody listens there
+        with socket.socket() as unused:  # no server listens on this port
             unused.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{unused.getsockname()[1]}"
             result = self.run_to_end(urls=url)
@@ -175,7 +175,7 @@ class GetData(unittest.TestCase):
         self.assertIn(path, result.stderr)
 
     def test_where_nothing_fetches_it_installs_what_does(self):
-        """On a bare machine: a folder of commands without curl and wget, and an apt-get that adds curl to it."""
+        """Simulates a minimal machine: a folder of commands without curl and wget, and an apt-get that adds curl to it."""
         tools = os.path.join(self.tree, "tools")
         os.mkdir(tools)
         for name in "awk cat chmod dirname env mkdir mktemp mv rm sha256sum sync".split():
@@ -186,7 +186,7 @@ class GetData(unittest.TestCase):
                 file.write(f"#!{shutil.which('bash')}\n{text}\n")
             os.chmod(file.name, 0o755)
 
-        # What apt-get brings: a curl that copies from the folder that is served. It is called "... --output FILE -- ADDRESS".
+        # The curl that apt-get installs copies from the served folder. It is called with "... --output FILE -- ADDRESS".
         script("curl.new", f'{shutil.which("cp")} "{self.served}/${{@: -1}}" "${{@: -3:1}}"')
         script("id", "echo 0")
         script("dpkg-query", "echo installed")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The numbers of the lectures on gradients are those of closed formulas and of a computation by hand.
+"""The numbers of the lectures on gradients agree with closed formulas and with a computation by hand.
 Usage: ... DEFINE_BY_RUN FUNCTIONAL_GRAD TWO_OPTIMIZERS"""
 
 import math
@@ -114,12 +114,12 @@ class FunctionalGrad(Lecture):
         self.assertEqual(run(FUNCTIONAL_GRAD, "--x", "much").returncode, 2)
 
 
-FEATURES, HEAD = range(9), range(9, 13)  # where parameters stand in the list of all
+FEATURES, HEAD = range(9), range(9, 13)  # positions of the parameters in the list of all
 INPUTS = [((0, 0), 0), ((0, 1), 1), ((1, 0), 1), ((1, 1), 0)]
 
 
 def loss_and_gradient(p):
-    """p: weight (3, 2), bias (3,), weight (1, 3), bias (1,), one after the other."""
+    """p: weight (3, 2), bias (3,), weight (1, 3), bias (1,), concatenated."""
     loss, g = 0.0, [0.0] * 13
     for (a, b), y in INPUTS:
         h = [math.tanh(p[2 * i] * a + p[2 * i + 1] * b + p[6 + i]) for i in range(3)]
@@ -157,7 +157,7 @@ class ByHand:
 
 class TwoOptimizers(Lecture):
     def phases(self, *arguments):
-        """[(name, loss, all 13 parameters)]"""
+        """Returns [(name, loss, all 13 parameters)]."""
         text = output(TWO_OPTIMIZERS, *arguments)
         found = re.findall(r"^(\S.*): loss = (\S+)\n((?:  .+\n){4})", text, re.MULTILINE)
         self.assertEqual([name for name, _, _ in found], ["start", "features only", "head only", "both"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""hello_engine computes, checks itself, and says so by its exit status. Usage: ... PROGRAM"""
+"""hello_engine computes, checks its result, and reports that by its exit status. Usage: ... PROGRAM"""
 
 import json
 import os

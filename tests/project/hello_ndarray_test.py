@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""hello_ndarray prints d, and its trace shows b and c at the same time. Usage: ... PROGRAM"""
+"""hello_ndarray prints d, and its trace shows that b and c run at the same time. Usage: ... PROGRAM"""
 
 import json
 import os
@@ -38,7 +38,7 @@ class HelloNdarray(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "trace.json")
             overlaps = 0
-            # A machine with other work may give one thread its processor late, but hardly fifteen times.
+            # On a busy machine one thread may get its processor late, but hardly fifteen times.
             for _ in range(3):
                 result = run("--size", "2000", "--rounds", str(rounds), "--trace", path, MX_NUM_THREADS="2")
                 self.assertEqual(result.returncode, 0, result.stderr)
@@ -49,7 +49,7 @@ class HelloNdarray(unittest.TestCase):
                 self.assertEqual(len(muls), 2 * rounds)
                 for i in range(rounds):
                     first, second = adds[2 * i], adds[2 * i + 1]
-                    # a is there before either starts, and d starts when both have ended.
+                    # a has ended before b or c starts, and d starts after both have ended.
                     self.assertLessEqual(muls[2 * i][1], first[0] + 1)
                     self.assertLessEqual(max(first[1], second[1]), muls[2 * i + 1][0] + 1)
                     overlaps += first[1] > second[0]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The installed tree is complete: a program outside builds against it, wherever it was moved to.
+# The installed tree is complete: an outside program builds against it, even after the tree has been moved.
 # Usage: install_test.sh BUILD_DIR SOURCE_DIR WORK_DIR [options of the outside configure step...]
 set -euo pipefail
 build=$1 source=$2 work=$(realpath -m -- "$3")
@@ -9,7 +9,7 @@ rm -rf -- "$work"
 mkdir -p "$work"
 cmake --install "$build" --prefix "$work/first" >"$work/install.log"
 
-# Moved, so that a path of the build or of the first prefix cannot go unnoticed.
+# Move the tree, so that a path of the build or of the first prefix is detected.
 mv "$work/first" "$work/prefix"
 if grep -rlF -e "$build" -e "$source" -e "$work/first" "$work/prefix" --include='*.cmake'; then
   echo "FAIL: these installed files name the folders of this build" >&2

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The three ways of logistic_regression agree, with each other and with plain numbers. Usage: ... PROGRAM DATA"""
+"""The three ways of logistic_regression agree with each other and with plain Python. Usage: ... PROGRAM DATA"""
 
 import gzip
 import math
@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 PROGRAM = DATA = ""
-SHORT = "MX_TEST_SHORT" in os.environ  # a build with a sanitizer: the program is slow
+SHORT = "MX_TEST_SHORT" in os.environ  # set in sanitizer builds, where the program is slow
 
 
 def run(*arguments, data=None, **environment):
@@ -23,7 +23,7 @@ def run(*arguments, data=None, **environment):
 
 
 def table(text):
-    """{step: (define by run, functional, by hand)}"""
+    """Returns {step: (define by run, functional, by hand)}."""
     return {
         int(step): tuple(float(x) for x in rest.split())
         for step, rest in re.findall(r"^ *(\d+)((?:  +\d+\.\d+){3}) *$", text, re.MULTILINE)
@@ -35,7 +35,7 @@ def accuracies(text):
 
 
 def digits(kind, count):
-    """[(label, [(pixel, value), ...])], only the pixels that are not 0"""
+    """Returns [(label, [(pixel, value), ...])] with only the nonzero pixels."""
     with gzip.open(os.path.join(DATA, f"{kind}-images-idx3-ubyte.gz")) as file:
         images = file.read(16 + count * 784)[16:]
     with gzip.open(os.path.join(DATA, f"{kind}-labels-idx1-ubyte.gz")) as file:
@@ -47,7 +47,7 @@ def digits(kind, count):
 
 
 class Plain:
-    """The model in Python's own numbers."""
+    """The model, computed in plain Python."""
 
     def __init__(self):
         self.w = [[0.0] * 10 for _ in range(784)]
@@ -108,7 +108,7 @@ class LogisticRegression(unittest.TestCase):
         right = sum(s.index(max(s)) == label for label, s in
                     ((label, model.scores(pixels)) for label, pixels in digits("t10k", 10000)))
         for got in accuracies(result.stdout):
-            self.assertAlmostEqual(got, right / 10000, delta=0.00025)  # a near tie may fall the other way
+            self.assertAlmostEqual(got, right / 10000, delta=0.00025)  # a near tie may be decided differently
 
     def test_threads_and_modes_do_not_change_the_result(self):
         results = {

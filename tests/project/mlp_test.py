@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""mlp learns the digits, the same way every time. Usage: ... PROGRAM DATA"""
+"""mlp learns the digits, with the same results in every run. Usage: ... PROGRAM DATA"""
 
 import os
 import re

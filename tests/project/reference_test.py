@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The committed reference pages are those of the registry, and differences are found. Usage: ... MX_REFERENCE DOCS"""
+"""The committed reference pages match the registry, and differences are detected. Usage: ... MX_REFERENCE DOCS"""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""softmax_regression learns the digits, the same way every time. Usage: ... PROGRAM DATA"""
+"""softmax_regression learns the digits, with the same results in every run. Usage: ... PROGRAM DATA"""
 
 import os
 import re
@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 PROGRAM = DATA = ""
-SHORT = "MX_TEST_SHORT" in os.environ  # a build with a sanitizer: the program is slow
+SHORT = "MX_TEST_SHORT" in os.environ  # set in sanitizer builds, where the program is slow
 
 
 def run(*arguments, **environment):

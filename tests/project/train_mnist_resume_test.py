@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""train_mnist, stopped anywhere and resumed, ends with the bits of a run that was not stopped.
+"""train_mnist, stopped anywhere and resumed, ends with the same bits as an uninterrupted run.
 
 Usage: ... PROGRAM DATA FILE_CALLS (train_mnist_runs.py)
 """
@@ -33,8 +33,8 @@ class TrainMnistResumed(TrainMnistTest):
         return result
 
     def interrupted_after(self, epochs):
-        """Leaves the checkpoint that a run has after so many epochs: each writes one file."""
-        tried = 2  # files, at the start: checkpoint and curve
+        """Leaves the checkpoint of a run after the given number of epochs; each epoch writes one file."""
+        tried = 2  # files written at the start: checkpoint and curve
         result = self.run_to_end(*self.LONG, LD_PRELOAD=FILE_CALLS, MX_TEST_KILL_AT_FILE=str(tried + epochs + 1))
         self.assertEqual(result.returncode, -signal.SIGKILL, result.stderr)
         done = arrays_of(self.path("model"))[0]["progress.epoch"][2]
@@ -52,7 +52,7 @@ class TrainMnistResumed(TrainMnistTest):
                     with self.start(*self.LONG, "--resume") as process:
                         for _ in range(choose.randrange(self.EPOCHS)):
                             process.stderr.readline()
-                        try:  # no time at all, an epoch's, or those around the writing of a checkpoint
+                        try:  # wait for no time, for about an epoch, or until about the time of a checkpoint
                             process.wait(choose.choice([0, 0.001, 0.003, 0.01, 0.03, 0.1]) * choose.random())
                         except subprocess.TimeoutExpired:
                             process.kill()
@@ -79,7 +79,7 @@ class TrainMnistResumed(TrainMnistTest):
             os.remove(self.path("curve.svg"))
         else:
             self.fail("the program makes more calls than expected")
-        # Several calls before the rename, and several after it.
+        # Several calls come before the rename and several after it.
         replaced = [content == expected[0] for content in seen]
         self.assertEqual(replaced, sorted(replaced))
         self.assertGreater(replaced.count(False), 8)
@@ -89,7 +89,7 @@ class TrainMnistResumed(TrainMnistTest):
     def test_a_full_disk_is_an_error_that_costs_no_epoch_before_it(self):
         expected = self.uninterrupted()
         self.interrupted_after(2)
-        size = os.path.getsize(self.path("model"))  # (that of the next epoch is longer by a loss)
+        size = os.path.getsize(self.path("model"))  # the checkpoint of the next epoch is longer by one loss
         for room in [0, 1, 70000, size // 2, size - 1]:
             with self.subTest(room=room):
                 last = self.refused(*self.LONG, "--resume", LD_PRELOAD=FILE_CALLS, MX_TEST_DISK_BYTES=str(room))
@@ -102,12 +102,12 @@ class TrainMnistResumed(TrainMnistTest):
         arguments = ["--epochs", "6", "--batch", "50"]
         expected = self.train("expected", *arguments, *pair)
         for first, second in [(pair, one), (one, pair)]:
-            # A test that comes too late to stop the run tries again.
+            # If the run ends before the test can stop it, try again.
             stopped = False
             while not stopped:
                 with self.start(*arguments, "--save", "half", *first) as process:
                     process.stderr.readline()
-                    process.stderr.readline()  # the first epoch's checkpoint is there
+                    process.stderr.readline()  # the checkpoint of the first epoch exists now
                     process.kill()
                 stopped = process.returncode == -signal.SIGKILL
             got = self.train("half", *arguments, "--resume", *second)

@@ -1,7 +1,7 @@
-"""What the tests of train_mnist share: short data, and runs of the program in a folder of their own.
+"""Helpers shared by the tests of train_mnist: small data, and runs of the program in a separate folder.
 
 The scripts that import this are called with PROGRAM DATA FILE_CALLS; FILE_CALLS is the library of file_calls.cc, or
-"none": a build with a sanitizer, where the program is slow.
+"none" in sanitizer builds, where the program is slow.
 """
 
 import gzip
@@ -32,7 +32,7 @@ def write_small():
 
 
 def arrays_of(path):
-    """Name: (type, shape, bytes), and the texts beside them. The format is that of safetensors."""
+    """Returns {name: (type, shape, bytes)} of a safetensors file, and its metadata."""
     with open(path, "rb") as file:
         content = file.read()
     length = struct.unpack("<Q", content[:8])[0]
@@ -45,7 +45,7 @@ def arrays_of(path):
 
 
 def write_arrays(path, arrays, texts):
-    """The other way round: a well-formed file of whatever it is given."""
+    """The inverse: writes a well-formed file with the given contents."""
     header, data = {"__metadata__": texts}, b""
     for name, (dtype, shape, content) in arrays.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
@@ -62,7 +62,7 @@ def slurp(path):
 
 
 class TrainMnistTest(unittest.TestCase):
-    """Each test has a folder of its own, in which the program runs."""
+    """Each test runs the program in a separate folder."""
 
     @classmethod
     def setUpClass(cls):
@@ -93,7 +93,7 @@ class TrainMnistTest(unittest.TestCase):
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def train(self, name, *arguments, **keywords):
-        """The arrays of the checkpoint NAME after a run that must end well."""
+        """Returns the arrays of the checkpoint NAME after a run, which must succeed."""
         result = self.run_to_end("--save", name, *arguments, **keywords)
         self.assertEqual(result.returncode, 0, result.stderr)
         return arrays_of(self.path(name))[0]
@@ -104,13 +104,13 @@ class TrainMnistTest(unittest.TestCase):
             self.assertTrue(array == got[name], f"{name} differs")
 
     def refused(self, *arguments, **keywords):
-        """What a run that must fail with status 1 says at its end; every file is as before."""
+        """Returns the error message of a run, which must fail with status 1 and change no file."""
         before = self.files()
         result = self.run_to_end(*arguments, **keywords)
         self.assertEqual(result.returncode, 1, result.stderr)
         after = self.files()
         self.assertEqual(sorted(before), sorted(after))
-        self.assertTrue(before == after, "a file has changed")  # (assertEqual would show megabytes)
+        self.assertTrue(before == after, "a file has changed")  # assertEqual would print megabytes
         said = re.search(r"^train_mnist: .*\Z", result.stderr, re.DOTALL | re.MULTILINE)
         self.assertTrue(said, result.stderr)
         self.assertNotIn("test accuracy", result.stdout)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""train_mnist learns the digits, with the same bits wherever it runs, and says what it cannot do.
+"""train_mnist learns the digits, with the same bits wherever it runs, and reports what it cannot do.
 
 Usage: ... PROGRAM DATA FILE_CALLS (train_mnist_runs.py)
 """
@@ -18,7 +18,7 @@ from train_mnist_runs import DATA, PROGRAM, SANITIZED, SMALL, TrainMnistTest, ar
 
 
 def slices_of(path):
-    """(begin, end, row, name) of each operation of a trace, in the order of their begins; in microseconds."""
+    """Returns (begin, end, row, name) of each operation of a trace, ordered by begin; in microseconds."""
     with open(path, encoding="utf-8") as file:
         events = json.load(file)["traceEvents"]
     found = [e for e in events if e["ph"] == "X"]
@@ -26,7 +26,7 @@ def slices_of(path):
 
 
 def overlap(found, first, second):
-    """Did an operation of `first` and one of `second` run on different rows at the same time?"""
+    """Returns true if an operation of `first` and one of `second` ran on different rows at the same time."""
     return any(
         a[2] != b[2] and a[0] < b[1] and b[0] < a[1]
         for a in found
@@ -37,7 +37,7 @@ def overlap(found, first, second):
 
 
 class TrainMnist(TrainMnistTest):
-    # What it learns and says.
+    # Training and output.
 
     @unittest.skipIf(SANITIZED, "takes minutes with a sanitizer")
     def test_defaults_reach_98_percent(self):
@@ -74,7 +74,7 @@ class TrainMnist(TrainMnistTest):
         for default in ["examples/data/mnist", "cpu", "30", "64", "mnist.safetensors", "mnist_loss.svg"]:
             self.assertRegex(result.stdout, rf"=\s*{re.escape(default)}\s|\[{re.escape(default)}\]")
 
-    # The same bits.
+    # Reproducibility.
 
     def test_modes_threads_and_devices_do_not_change_a_bit(self):
         arguments = ["--epochs", "2", "--batch", "50", "--seed", "3"]
@@ -91,7 +91,7 @@ class TrainMnist(TrainMnistTest):
         self.assertFalse(expected["model.fc1.weight"] == other["model.fc1.weight"])
 
     def test_two_devices_give_the_bits_of_one_that_adds_up_two_parts(self):
-        # (Batches that do not divide make parts of different sizes.)
+        # A batch size that does not divide evenly gives parts of different sizes.
         for batch in ["33"] if SANITIZED else ["50", "33"]:
             arguments = ["--epochs", "2", "--batch", batch]
             expected = self.train("one", *arguments, "--parts", "2", MX_NUM_THREADS="1")
@@ -105,11 +105,11 @@ class TrainMnist(TrainMnistTest):
                 with self.subTest(batch=batch, device=device, mode=mode):
                     got = self.train("two", *arguments, "--device", device, MX_ENGINE=mode, MX_NUM_THREADS="2")
                     self.same(expected, got)
-            # Other sums: were the parts not made, all of the above would be no wonder.
+            # Without parts the sums differ; equal sums would mean that no parts were made.
             whole = self.train("whole", *arguments)
             self.assertFalse(expected["model.fc1.weight"] == whole["model.fc1.weight"])
 
-    # What cannot be done.
+    # Errors.
 
     def test_devices_that_are_not_there_are_refused(self):
         for device, expected in [
@@ -156,7 +156,7 @@ class TrainMnist(TrainMnistTest):
     def test_a_folder_that_takes_no_files_is_refused_before_training(self):
         for option in ["--save", "--curve", "--trace"]:
             with self.subTest(option=option):
-                result = self.run_to_end(option, "/proc/file")  # not even root may
+                result = self.run_to_end(option, "/proc/file")  # not even root may create this file
                 self.assertEqual(result.returncode, 1)
                 self.assertEqual(len(result.stderr.splitlines()), 1, "an epoch was trained")
                 self.assertIn("'/proc/file'", result.stderr)
@@ -183,7 +183,7 @@ class TrainMnist(TrainMnistTest):
         self.assertEqual(self.run_to_end(*arguments, "--resume").returncode, 0)
 
     def test_the_last_of_several_values_counts(self):
-        # As scripts/quickstart.sh calls it with options of the user's behind its own.
+        # The options that scripts/quickstart.sh passes, followed by options of the user.
         own = ["--save", "own", "--curve", "own.svg", "--trace", "own.json", "--epochs", "9"]
         users = ["--save", "model", "--curve", "curve.svg", "--trace", "trace.json", "--epochs", "1"]
         result = self.run_to_end(*own, *users)
@@ -195,10 +195,10 @@ class TrainMnist(TrainMnistTest):
         for wrong in [["--epochs", "0"], ["--batch", "x"], ["--rate", "-1"], ["--parts", "-1"], ["--unknown"]]:
             self.assertEqual(self.run_to_end(*wrong).returncode, 2, wrong)
 
-    # What it draws.
+    # Curves and traces.
 
     def test_the_curve_has_a_point_for_every_look_and_goes_down(self):
-        # 62 batches: a look after 50, and one at the end of the epoch.
+        # 62 batches: one point after 50, and one at the end of the epoch.
         self.assertEqual(self.run_to_end("--epochs", "3", "--batch", "16", "--curve", "c.svg").returncode, 0)
         root = ElementTree.parse(self.path("c.svg")).getroot()
         space = "{http://www.w3.org/2000/svg}"
@@ -210,7 +210,7 @@ class TrainMnist(TrainMnistTest):
         for x, y in points:
             self.assertTrue(0 < x < width and 0 < y < height, (x, y))
         self.assertEqual([x for x, _ in points], sorted({x for x, _ in points}))
-        self.assertGreater(points[-1][1], points[0][1])  # (y grows downwards)
+        self.assertGreater(points[-1][1], points[0][1])  # y grows downwards in SVG
         self.assertIn("training loss", [text.text for text in root.findall(space + "text")])
 
     def test_the_trace_is_one_that_perfetto_opens(self):
@@ -225,7 +225,7 @@ class TrainMnist(TrainMnistTest):
             self.assertIn(row, rows)
             self.assertTrue(e["name"])
             self.assertGreaterEqual(float(e["dur"]), 0)
-            # Operations of one row follow each other (times have three digits).
+            # Operations of one row do not overlap (times have three digits after the point).
             self.assertGreaterEqual(float(e["ts"]), last_end.get(row, 0) - 0.01)
             last_end[row] = float(e["ts"]) + float(e["dur"])
         arrows = {kind: sorted(e["id"] for e in events if e["ph"] == kind) for kind in "sf"}
@@ -234,9 +234,9 @@ class TrainMnist(TrainMnistTest):
         self.assertEqual({e["ph"] for e in events}, {"M", "X", "s", "f"})
 
     def test_the_trace_shows_loading_and_branches_of_backward_at_the_same_time(self):
-        # Two threads can do so at once. Other work may keep the machine from it, but hardly so often.
+        # Two threads can compute at the same time. On a busy machine they may not, but hardly in every attempt.
         computing = {"linear", "matmul", "cross_entropy", "sgd_update"}
-        backward = {"matmul", "sum", "relu_backward"}  # (matmul is only there: forward is linear)
+        backward = {"matmul", "sum", "relu_backward"}  # matmul is used only here: forward uses linear
         loading_overlaps = branches_overlap = False
         for _ in range(20):
             result = self.run_to_end("--epochs", "1", "--batch", "200", "--trace", "t.json", MX_NUM_THREADS="2")
@@ -250,7 +250,7 @@ class TrainMnist(TrainMnistTest):
         self.assertTrue(branches_overlap)
 
     def test_the_trace_shows_later_batches_being_loaded_between_steps(self):
-        # On one thread nothing overlaps, and still a batch is not loaded before its turn: three at most before a step.
+        # On one thread nothing overlaps, but a batch is still not loaded too early: at most three are loaded before a step.
         self.run_to_end("--epochs", "1", "--batch", "50", "--trace", "t.json", MX_NUM_THREADS="1")
         found = slices_of(self.path("t.json"))
         updates = [s for s in found if s[3] == "sgd_update"]

@@ -1,5 +1,5 @@
-// Two operations write one variable without declaring it, at the same time. Under ThreadSanitizer this must
-// be reported: what cmake/tsan.supp leaves out of oneTBB must not hide what operations do.
+// Two operations write one variable at the same time without declaring it. ThreadSanitizer must report this:
+// the suppressions of oneTBB in cmake/tsan.supp must not hide races of operations.
 #include <barrier>
 #include <cstdio>
 

@@ -1,4 +1,5 @@
-// Counts what operator new is asked for. It replaces operator new, so one file of a program includes it.
+// Counts the calls of operator new. This header replaces operator new, so only one file of a program may
+// include it.
 #pragma once
 
 #include <atomic>
@@ -10,7 +11,7 @@ namespace {
 std::atomic<uint64_t> allocations{0};
 }
 
-// Not inlined: GCC would see free() meet what it takes for the usual operator new.
+// Not inlined: otherwise GCC warns that memory from operator new is passed to free().
 [[gnu::noinline]] void* operator new(size_t bytes) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;

@@ -1,2 +1,2 @@
-// For the target whose headers are compiled beforehand (tests/CMakeLists.txt).
+// Main program of the target that precompiles the headers (tests/CMakeLists.txt).
 int main() { return 0; }

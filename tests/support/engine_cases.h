@@ -1,4 +1,4 @@
-// The ways to run an engine that a property must hold in, as parameters of a test suite.
+// The engine configurations in which a property must hold, as parameters of a test suite.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ inline EngineCase mode_case(EngineMode mode, const std::string& name, uint64_t s
   return c;
 }
 
-/// Operations run on workers, so a body may block without blocking who pushed it.
+/// Configurations in which operations run on workers, so a body may block without blocking the pusher.
 inline std::vector<EngineCase> worker_cases() {
   return {threaded_case(1), threaded_case(2), threaded_case(4), mode_case(EngineMode::check, "check")};
 }

@@ -1,4 +1,4 @@
-// What a piece of code throws, and what is logged meanwhile.
+// Captures the errors that a piece of code throws and the lines that are logged.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace mx::test {
 
-/// Not for each f: there are hundreds.
+/// Not a template over the callable: the tests have hundreds of them, and each would be compiled anew.
 template <class E>
 std::string error_of_call(void (*call)(void* f), void* f) {
   try {
@@ -44,7 +44,7 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// Takes the place of the log while it lives.
+/// Replaces the log sink during its lifetime.
 class LogCapture {
  public:
   LogCapture()
@@ -56,7 +56,7 @@ class LogCapture {
   ~LogCapture() { set_log_sink(before_); }
   LogCapture(const LogCapture&) = delete;
 
-  /// Blocks until a line with that part has been logged; returns it.
+  /// Blocks until a line that contains `part` has been logged; returns it.
   std::string wait_for(const std::string& part) {
     std::unique_lock lock(mutex_);
     for (size_t seen = 0;; ++seen) {
@@ -68,7 +68,7 @@ class LogCapture {
     std::lock_guard lock(mutex_);
     return lines_;
   }
-  /// How many lines have that part.
+  /// Returns the number of lines that contain `part`.
   size_t count(const std::string& part) const {
     size_t n = 0;
     for (const std::string& line : lines()) n += contains(line, part);

@@ -1,4 +1,4 @@
-// Does a variable hold, or fail with, what the serial oracle says?
+// Compares the value or failure of a variable with the result of the serial oracle.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,10 +12,11 @@
 
 namespace mx::test {
 
-/// What an operation of a random program throws when it fails.
+/// Returns the message that an operation of a random program throws when it fails.
 inline std::string failure_text(int step) { return "<step " + std::to_string(step) + ">"; }
 
-/// Waits for `var`, which is variable `v` of the oracle. `value` is what operations compute; read afterwards.
+/// Waits for `var`, which is variable `v` of the oracle, and compares. `value` is the location that
+/// operations write; it is read after the wait.
 inline void expect_state(Engine& engine, const SerialInterpreter& oracle, int v, Var var,
                          const uint64_t& value) {
   const SerialInterpreter::State& state = oracle.state(v);

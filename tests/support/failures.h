@@ -1,4 +1,4 @@
-// Arrays whose operation failed, and waiting in spite of them.
+// Arrays whose operation failed, and a wait that ignores failures.
 #pragma once
 
 #include <stdexcept>
@@ -7,7 +7,7 @@
 
 namespace mx::test {
 
-/// The operation that makes the array fails with "no such luck".
+/// Returns an array whose operation fails with "no such luck".
 inline NDArray failed_array(const Shape& shape = {3}) {
   static const Kernel fail = {"fail", [](const KernelArgs&) { throw std::runtime_error("no such luck"); }};
   NDArray array = empty(shape);
@@ -16,7 +16,7 @@ inline NDArray failed_array(const Shape& shape = {3}) {
   return array;
 }
 
-/// Everything has ended; what went wrong elsewhere is no concern of the test.
+/// Waits until all operations have ended. Ignores their failures, which other operations may have caused.
 inline void settle() {
   try {
     wait_all();

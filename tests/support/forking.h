@@ -9,10 +9,10 @@
 
 namespace mx::test {
 
-/// Returns when every other thread of the process sleeps. A child inherits locks in whatever state they are.
-/// The C library puts its own right, and the engine needs none there; but oneTBB's destructors, and the
-/// allocators and thread lists of sanitizers, may wait for ever for a lock that another thread had at the
-/// fork (a thread that has just been started, for one).
+/// Blocks until every other thread of the process sleeps. A forked child inherits locks in whatever state
+/// they are at the fork. The C library repairs its own locks, and the engine needs none in the child. But the
+/// destructors of oneTBB, and the allocators and thread lists of sanitizers, may wait forever for a lock that
+/// another thread (for instance, one that has just been started) held at the fork.
 inline void await_sleeping_threads() {
   for (bool busy = true; busy;) {
     busy = false;

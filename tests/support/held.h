@@ -1,5 +1,4 @@
-// Operations that a test holds back and lets go: the tools for making "still pending" certain without
-// sleeping.
+// Operations that a test blocks and releases. They make "still pending" certain without sleeping.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +18,7 @@ namespace mx::test {
 ///   hold.release();
 class Hold {
  public:
-  /// The function of the operation; may be called many times.
+  /// Returns the function of the operation; may be called many times.
   auto operation() const {
     return [state = state_](RunContext, Completion done) {
       std::unique_lock lock(state->mutex);
@@ -32,7 +31,7 @@ class Hold {
     };
   }
 
-  /// Ends the operation, also when it has not started yet.
+  /// Ends the operation, even if it has not started yet.
   void release() {
     Completion token;
     {
@@ -52,7 +51,8 @@ class Hold {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-/// A door that a blocking operation stands at. pass() blocks until open(); entered() until somebody is there.
+/// A gate for a blocking operation. pass() blocks until open() is called; entered() blocks until a thread is
+/// in pass().
 class Gate {
  public:
   void pass() {

@@ -1,5 +1,5 @@
-// Tensors for tests of kernels: in memory of their own, of every layout, with values that include the special
-// ones of their type.
+// Tensors for tests of kernels: each in its own memory, in every layout, with values that include the special
+// values of the type.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace mx::test {
 
-/// A tensor and the memory that it looks at. Bytes between and around its elements hold a pattern, so that a
-/// write beside them can be seen.
+/// A tensor and its memory. Bytes between and around the elements hold a pattern, so a write outside the
+/// elements is detected.
 struct Held {
   std::vector<unsigned char> memory;
   Tensor tensor;
@@ -50,7 +50,7 @@ inline Held make_tensor(DType dtype, const Shape& shape, const std::string& layo
     }
     if (elements == 0) start = 0;
   } else if ((layout == "transposed" || layout == "permuted") && rank > 1) {
-    // Column-major; or only the last two dimensions exchanged.
+    // Column-major, or only the last two dimensions exchanged.
     int64_t step = 1;
     if (layout == "transposed") {
       for (int i = 0; i < rank; ++i) {
@@ -69,7 +69,7 @@ inline Held make_tensor(DType dtype, const Shape& shape, const std::string& layo
   return held;
 }
 
-/// The address of the element with this row-major number.
+/// Returns the address of the element with row-major index `number`.
 inline void* element_at(const Tensor& tensor, int64_t number) {
   int64_t offset = 0;
   for (int i = tensor.rank() - 1; i >= 0; --i) {
@@ -79,12 +79,12 @@ inline void* element_at(const Tensor& tensor, int64_t number) {
   return tensor.as<char>() + offset * static_cast<int64_t>(size_of(tensor.dtype));
 }
 
-/// A tensor of one element: that with this row-major number.
+/// Returns a tensor of one element: the one with row-major index `number`.
 inline Tensor element_of(const Tensor& tensor, int64_t number) {
   return {element_at(tensor, number), tensor.dtype, {}, {}};
 }
 
-/// Special values first, then ever new bits of a fixed sequence.
+/// Yields the special values first, then pseudorandom bits of a fixed sequence.
 class Values {
  public:
   explicit Values(uint64_t seed = 1) : state_(seed * 0x9E3779B97F4A7C15u) {}
@@ -140,7 +140,7 @@ class Values {
   uint64_t state_, count_ = 0;
 };
 
-/// Gives every element a value.
+/// Assigns a value to every element.
 inline void fill_values(const Tensor& tensor, uint64_t seed = 1) {
   Values values(seed);
   visit(tensor.dtype, [&](auto tag) {
@@ -150,7 +150,7 @@ inline void fill_values(const Tensor& tensor, uint64_t seed = 1) {
   });
 }
 
-/// The element as a double (of int64, rounded).
+/// Returns the element as a double (int64 is rounded).
 inline double value_at(const Tensor& tensor, int64_t number) {
   return visit(tensor.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -158,7 +158,7 @@ inline double value_at(const Tensor& tensor, int64_t number) {
   });
 }
 
-/// The number of the first element that differs in a bit (NaNs are one value), or -1.
+/// Returns the row-major index of the first element that differs in a bit (all NaNs count as equal), or -1.
 inline int64_t first_difference(const Tensor& a, const Tensor& b) {
   const size_t size = size_of(a.dtype);
   for (int64_t i = 0; i < a.numel(); ++i) {
@@ -172,7 +172,7 @@ inline int64_t first_difference(const Tensor& a, const Tensor& b) {
   return -1;
 }
 
-/// Whether the bytes that belong to no element still hold the pattern.
+/// Returns true if the bytes that belong to no element still hold the pattern.
 inline bool untouched_between(const Held& held) {
   std::vector<bool> mine(held.memory.size());
   const Tensor& t = held.tensor;
@@ -186,15 +186,15 @@ inline bool untouched_between(const Held& held) {
   return true;
 }
 
-/// Distance in units in the last place of T (of a normal or subnormal result); 0 for equal infinities, NaN
-/// with NaN and zeros of one sign.
+/// Returns the distance in units in the last place of T (of a normal or subnormal result); 0 for equal
+/// infinities, for two NaNs and for zeros of one sign.
 template <class T>
 double ulps(T value, long double exact) {
   if (exact != exact || value != value) return exact != exact && value != value ? 0 : 1e30;
   const T rounded = static_cast<T>(exact);
   if (value == rounded) return std::signbit(value) == std::signbit(rounded) || value != 0 ? 0 : 1e30;
   if (std::isinf(value) || std::isinf(rounded)) {
-    // One step beyond the largest value.
+    // One unit in the last place beyond the largest value.
     const T limit = std::numeric_limits<T>::max();
     const bool beside =
         std::fabs(std::isinf(value) ? rounded : value) == limit && (value < 0) == (rounded < 0);

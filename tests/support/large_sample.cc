@@ -12,7 +12,7 @@
 namespace mx::test {
 namespace {
 
-/// What grows: all dimensions of one size, or an attribute.
+/// Describes what grows: all dimensions of one size, or an attribute.
 struct Growth {
   int64_t size = 0;
   std::string attribute{};
@@ -46,7 +46,7 @@ Sample grown(const Operator& op, const Sample& sample, const Growth& growth, int
     input = tile(input, repeats).to_contiguous();
     input.wait();
   }
-  // As many times the elements, as many times those that are chosen.
+  // Scale the number of chosen elements by the same factor as the number of elements.
   if (op.sized_by_values && has_attribute(sample, "count"))
     multiply_attribute(op, result, "count", result.inputs[0].numel() / sample.inputs[0].numel());
   return result;
@@ -70,7 +70,7 @@ std::vector<NDArray> results_of(const Operator& op, const Sample& sample) {
   return results;
 }
 
-/// The bytes that a call touches of each operand, and of each result.
+/// Returns the number of bytes that a call touches of each operand and of each result.
 std::vector<double> touched(const Operator& op, const Sample& sample, const std::vector<NDArray>& results) {
   int64_t most = std::numeric_limits<int64_t>::max();
   if (op.work != nullptr) {
@@ -98,13 +98,13 @@ std::optional<Sample> enlarged(const Operator& op, const Sample& sample, double 
         const std::vector<double> list = touched(op, larger, results_of(op, larger));
         return list.empty() ? 0 : *std::max_element(list.begin(), list.end());
       };
-      // What doubling does tells the power with which it grows.
+      // Bytes grow with a power of `times`. Compare two sizes to find its exponent.
       const double once = largest(4), twice = largest(8);
       if (once <= 0 || twice <= once) continue;
       const double times = 4 * std::pow(bytes / once, 1 / std::log2(twice / once));
       return grown(op, sample, growth, std::max<int64_t>(1, static_cast<int64_t>(times)));
     } catch (const Error&) {
-      // Another operand or an attribute does not fit then.
+      // With this growth, another operand or an attribute no longer fits.
       try {
         wait_all();
       } catch (const Error&) {

@@ -1,4 +1,4 @@
-// How much memory of the CPU arrays hold now, for tests of what programs leave behind.
+// The CPU memory that arrays hold now, for tests of what programs leave behind.
 #pragma once
 
 #include <thread>
@@ -10,8 +10,9 @@ namespace mx::test {
 
 inline size_t live_bytes() { return get_device(cpu()).memory_stats().in_use_bytes; }
 
-/// Waits for all operations, and until no more than `bytes` are held. An operation releases its memory on the
-/// thread that ran it, a moment after its result can be read. False when that does not happen.
+/// Waits for all operations, then until at most `bytes` are held. Returns false if that does not happen. The
+/// second wait is needed because an operation releases its memory on the thread that ran it, a moment after
+/// its result can be read.
 inline bool comes_down_to(size_t bytes) {
   wait_all();
   for (int i = 0; i < 100'000 && live_bytes() > bytes; ++i) std::this_thread::yield();

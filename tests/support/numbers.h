@@ -1,4 +1,4 @@
-// Numbers that tests name.
+// Named numbers for tests.
 #pragma once
 
 #include <limits>

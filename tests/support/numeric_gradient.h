@@ -1,4 +1,4 @@
-// Gradients by finite differences in float64, and what is compared with them.
+// Gradients by finite differences in float64, and their comparison with backward().
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,8 @@
 
 namespace mx::test {
 
-/// d(f)/d(x[i]) for all elements of arguments[which], f one element; arguments in f64.
+/// Returns d(f)/d(x[i]) for all elements x[i] of arguments[which]. f returns one element; the arguments are
+/// float64.
 inline std::vector<double> numeric_gradient(const std::function<NDArray(const std::vector<NDArray>&)>& f,
                                             const std::vector<NDArray>& arguments, size_t which,
                                             double step = 1e-5) {
@@ -44,7 +45,8 @@ inline void expect_close(const std::vector<double>& expected, const std::vector<
         << what << ", element " << i;
 }
 
-/// backward() of f, one element of f64 arguments, against finite differences of f, for all arguments.
+/// Compares backward() of f with finite differences for all arguments. f returns one element; the arguments
+/// are float64.
 inline void expect_gradients(const std::function<NDArray(const std::vector<NDArray>&)>& f,
                              const std::vector<NDArray>& arguments, double tolerance = 1e-6) {
   std::vector<NDArray> leaves;
@@ -58,7 +60,7 @@ inline void expect_gradients(const std::function<NDArray(const std::vector<NDArr
   }
 }
 
-/// Numbers between 0.3 and 1.7 without order.
+/// Returns pseudorandom numbers between 0.3 and 1.7.
 inline NDArray some(const Shape& shape, uint64_t seed = 1) {
   std::vector<double> values;
   uint64_t state = seed * 0x9e3779b97f4a7c15;

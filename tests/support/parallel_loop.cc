@@ -10,7 +10,7 @@
 namespace mx::test {
 
 void parallel_loop(int n, const std::function<void(int)>& body) {
-  MX_TSAN_RELEASE(&body);  // the edges that oneTBB makes: from here to each iteration, and back
+  MX_TSAN_RELEASE(&body);  // oneTBB's happens-before edges: from here to each iteration, and back
   tbb::this_task_arena::isolate([&] {
     tbb::parallel_for(
         tbb::blocked_range<int>(0, n, 1),

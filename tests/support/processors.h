@@ -1,4 +1,4 @@
-// For tests that count what is pushed.
+// Helpers for tests that count pushed operations.
 #pragma once
 
 #include "engine/base/cpus.h"
@@ -7,12 +7,12 @@
 
 namespace mx::test {
 
-/// Are operations pushed that are not small? With one processor they run in the calling thread
-/// (docs/ndarray.md), and counts of what was pushed say nothing.
+/// Returns true if operations that are not small are pushed. With one processor they run in the calling
+/// thread (docs/ndarray.md), so counts of pushed operations mean nothing.
 inline bool larger_operations_are_pushed() { return processors() > 1 || num_gpus() > 0; }
 
-/// An engine whose caller does only what is small itself: with two threads it also does what is not, while
-/// the other one looks for work.
+/// Returns options of an engine in which the calling thread itself runs only small operations. With two
+/// threads the caller would also run larger ones while the other thread looks for work.
 inline EngineOptions options_for_counting() {
   EngineOptions options;
   options.mode = EngineMode::threaded;

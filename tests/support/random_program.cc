@@ -24,7 +24,7 @@ void SerialInterpreter::run(const Step& step) {
 }
 
 void SerialInterpreter::run_op(const Step& step) {
-  // 1 read, 2 write, 3 both: an update, as is whatever stands in several lists.
+  // Bits: 1 read, 2 write. 3 is an update, and so is a variable that stands in several lists.
   std::map<int, int> access;
   for (int v : step.reads) access[v] |= 1;
   for (int v : step.writes) access[v] |= 2;
@@ -76,7 +76,7 @@ RandomProgram make_random_program(const RandomProgramOptions& options) {
   };
   const auto pick = [&] { return live[static_cast<size_t>(below(static_cast<int>(live.size())))]; };
   while (static_cast<int>(program.steps.size()) < options.steps) {
-    // Poison spreads fast; heal it now and then, so that most of the program computes something.
+    // Poison spreads fast. Recover it now and then, so that most of the program computes values.
     const auto poisoned =
         std::count_if(live.begin(), live.end(), [&](int v) { return !oracle.state(v).poison.empty(); });
     if (poisoned > options.live_vars / 3) {

@@ -1,8 +1,8 @@
-// Random programs, and what they mean when run one operation after the other.
+// Random programs, and their meaning when operations run one after another.
 //
-// The interpreter knows nothing of the engine: it keeps a value for each variable, and for a poisoned one
-// which failures it may come from. Values are hashes of all that went into them, so a single operation out
-// of order, lost or run twice changes them.
+// The interpreter is independent of the engine. It keeps a value for each variable and, for a poisoned
+// variable, the set of failures that the poison may come from. Values are hashes of everything that was
+// computed into them, so a single operation that runs out of order, not at all or twice changes them.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ struct Step {
   enum class Kind { op, recover, create, remove } kind = Kind::op;
   int id = 0;
   std::vector<int> reads, writes, updates;  // variables; may repeat and overlap
-  int var = 0;                              // of the other kinds
+  int var = 0;                              // for the other kinds
   bool fails = false;
   int spin_us = 0;
   int priority = 0;
   int place = 0;  // 0: CPU, 1: CPU's communication lane, 2 and more: virtual devices
 };
 
-/// What the operation does with the values; the only code that interpreter and engine share.
+/// Computes the operation on the values. This is the only code that the interpreter and the engine share.
 inline void compute(const Step& step, std::vector<uint64_t>& values) {
   uint64_t hash = static_cast<uint64_t>(step.id);
   for (int v : step.reads) hash = mix(hash, values[static_cast<size_t>(v)]);
@@ -44,7 +44,7 @@ inline void compute(const Step& step, std::vector<uint64_t>& values) {
 class SerialInterpreter {
  public:
   struct State {
-    std::set<int> poison;  // the steps whose failure it may carry; empty: good
+    std::set<int> poison;  // the steps whose failure the variable may carry; empty if its value is good
     bool recoverable = false;
     bool live = false;
   };
@@ -65,18 +65,18 @@ struct RandomProgramOptions {
   int steps = 10'000;
   int live_vars = 40;
   int places = 2;        // see Step::place
-  bool failures = true;  // and recoveries
+  bool failures = true;  // with failures and recoveries
 };
 
 struct RandomProgram {
   std::vector<Step> steps;
-  size_t vars = 0;  // ever made; the first live_vars exist at the start
+  size_t vars = 0;  // number of variables ever created; the first live_vars exist at the start
   int start_vars = 0;
 };
 
 RandomProgram make_random_program(const RandomProgramOptions& options);
 
-/// How many steps a test should run: fewer under a sanitizer.
+/// Returns the number of steps that a test should run: fewer under a sanitizer.
 constexpr int scaled_steps(int steps) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   return steps / 5;

@@ -1,4 +1,4 @@
-// A virtual device that has no more memory to give.
+// A virtual device that has run out of memory.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace mx::test {
 
-/// While it lives, virt(id) has `spare_bytes` beyond what is in use. Nothing of the device's is to be pending
-/// when it begins (wait_all()).
+/// During its lifetime, virt(id) has only `spare_bytes` beyond the memory in use. Precondition: no work of
+/// the device is pending at construction (call wait_all() first).
 class Shortage {
  public:
   explicit Shortage(size_t spare_bytes = 0, int id = 0)

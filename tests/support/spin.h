@@ -1,4 +1,4 @@
-// A body that takes its time without giving up the processor.
+// An operation body that runs for a given time without giving up the processor.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// What tests ask of a device of any kind: memory, a few operations on doubles, and two ways to meet it in the
-// middle of its work. Operations enqueue on a stream and return; they are meant to be called from operations
-// of the engine with RunContext::stream().
+// What tests need from a device of any kind: memory, a few operations on doubles, and two ways to synchronize
+// with the device in the middle of its work. The operations enqueue work on a stream and return. Operations
+// of the engine call them with RunContext::stream().
 #pragma once
 
 #include <cstddef>
@@ -28,43 +28,44 @@ class DeviceArray {
   double* data_;
 };
 
-/// Work that stops until `expected` pieces of work have got there: those of streams that attend() and the
-/// host. Gives up after some seconds, so that a test fails instead of hanging.
+/// Work that blocks until `expected` participants have arrived: streams that call attend(), and the host.
+/// Gives up after some seconds, so that a test fails instead of hanging.
 class Meeting {
  public:
   virtual ~Meeting() = default;
   virtual void attend(Stream& stream) = 0;
-  /// The host has come. Does not stop.
+  /// Counts the host as arrived. Does not block.
   virtual void host_attends() = 0;
-  /// How many have come so far. Never blocks.
+  /// Returns the number of arrivals so far. Never blocks.
   virtual int arrived() const = 0;
-  /// Nobody has given up.
+  /// Returns true if no participant has given up.
   virtual bool all_met() const = 0;
 };
 
-/// The operations of one kind of device. Element i of `out` depends on element i of the inputs; out may be
-/// one of them, except for matmul.
+/// The operations of one kind of device. Except in matmul, element i of `out` depends only on element i of
+/// the inputs, so `out` may be one of them.
 class StreamOps {
  public:
   virtual ~StreamOps() = default;
   virtual void fill(Stream& stream, double* out, size_t size, double value) = 0;
   virtual void add(Stream& stream, const double* a, const double* b, double* out, size_t size) = 0;
-  /// Square matrices of n rows.
+  /// Multiplies square matrices of n rows.
   virtual void matmul(Stream& stream, const double* a, const double* b, double* out, size_t n) = 0;
   virtual std::unique_ptr<Meeting> new_meeting(int expected) = 0;
 
-  /// Between devices, or the host, cpu().
+  /// Copies between devices, or between a device and the host, cpu().
   static void copy(Stream& stream, double* target, Context target_context, const double* source,
                    Context source_context, size_t size);
 };
 
-/// Throws DeviceError for a kind of device that this build has no operations for.
+/// Returns the operations for the kind of device of `context`. Throws DeviceError for a kind that this build
+/// has no operations for.
 StreamOps& stream_ops(Context context);
 
-/// Tasks are host code (the virtual device), so that a test may put any code into one.
+/// Returns true if tasks are host code (the virtual device), so a test may put any code into a task.
 bool runs_host_code(Context context);
 
-/// Those of GPUs: stream_ops_cuda.cu, or a stub that throws.
+/// Returns the operations of GPUs: stream_ops_cuda.cu, or a stub that throws.
 StreamOps& cuda_stream_ops();
 
 }  // namespace mx::test

@@ -1,4 +1,4 @@
-// The tests' operations as CUDA kernels. Sizes are small; the kernels are plain.
+// The tests' operations as CUDA kernels. Sizes are small, so the kernels are simple.
 #include <cuda_runtime.h>
 
 #include <atomic>
@@ -30,14 +30,14 @@ __global__ void matmul_kernel(const double* a, const double* b, double* out, siz
   const size_t step = size_t{gridDim.x} * blockDim.x;
   for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n * n; i += step) {
     double sum = 0;
-    // Rounded like the host's loop: no fused multiply-add.
+    // Rounds like the loop of the host: no fused multiply-add.
     for (size_t k = 0; k < n; ++k) sum = __dadd_rn(sum, __dmul_rn(a[i / n * n + k], b[k * n + i % n]));
     out[i] = sum;
   }
 }
 
-// In page-locked host memory that every device sees. Host and devices count apart: an atomic operation of the
-// one need not be atomic to the other.
+// Lives in page-locked host memory that every device sees. The host and the devices have separate counters,
+// because an atomic operation of one need not be atomic for the other.
 struct MeetingState {
   int expected;
   int arrived;
@@ -45,7 +45,8 @@ struct MeetingState {
   int gave_up;
 };
 
-// One thread. The limit, in nanoseconds of the device's timer, keeps a failing test from hanging.
+// Runs in one thread. The time limit, in nanoseconds of the device's timer, keeps a failing test from
+// hanging.
 __global__ void attend_kernel(MeetingState* state) {
   constexpr unsigned long long kLimit = 10'000'000'000ull;
   unsigned long long begin = 0, now = 0;

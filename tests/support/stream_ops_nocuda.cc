@@ -1,4 +1,4 @@
-// Stands in for stream_ops_cuda.cu in builds without the CUDA toolkit.
+// Replaces stream_ops_cuda.cu in builds without the CUDA toolkit.
 #include "engine/base/error.h"
 #include "tests/support/stream_ops.h"
 

@@ -1,4 +1,4 @@
-// Small arrays for tests of kernels: a buffer with a Tensor onto it, in several layouts.
+// Small arrays for tests of kernels: a buffer and a Tensor that views it, in several layouts.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace mx::test {
 
 /// Owns elements; `t` views them.
 struct Array {
-  struct alignas(64) Line {  // arrays of the library are aligned so, and some kernels look
+  struct alignas(64) Line {  // arrays of the library have this alignment, and some kernels check it
     char bytes[64] = {};
   };
   std::vector<Line> memory;
@@ -63,7 +63,7 @@ struct Array {
     }
     return at;
   }
-  /// Element number `linear` in row-major order.
+  /// Returns element number `linear` in row-major order.
   double get(int64_t linear) const {
     return visit(t.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
@@ -79,7 +79,8 @@ struct Array {
   void fill(const std::function<double(int64_t)>& value) {
     for (int64_t i = 0; i < t.numel(); ++i) set(i, value(i));
   }
-  /// Values of the normal distribution times `scale`; small integers for integer types.
+  /// Fills the array with values of the normal distribution times `scale`; with small integers for integer
+  /// types.
   void fill_random(uint64_t seed, double scale = 1) {
     std::mt19937_64 engine(seed);
     std::normal_distribution<double> normal;
@@ -101,7 +102,7 @@ struct Array {
 
 inline const char* const kLayouts[] = {"contiguous", "transposed", "negative", "padded", "broadcast"};
 
-/// How far a result computed in `type` may be from the exact one, relative to its size.
+/// Returns how far a result computed in `type` may be from the exact one, relative to its size.
 inline double tolerance(DType type) {
   switch (type) {
     case DType::f64:

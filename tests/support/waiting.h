@@ -1,4 +1,4 @@
-// Until threads of a test have got to where they wait in the engine.
+// Waits until threads of a test are blocked in a wait of the engine.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace mx::test {
 
-/// Blocks until so many threads are in wait() or wait_all(), for something that has not happened yet.
+/// Blocks until `threads` threads are in wait() or wait_all() for something that has not happened yet.
 inline void until_waiting(const Engine& engine, uint64_t threads = 1) {
   while (engine.stats().waiting < threads) std::this_thread::yield();
 }

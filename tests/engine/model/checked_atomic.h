@@ -1,5 +1,5 @@
-// CheckedAtomic: has the members of std::atomic that the engine uses, and lets the explorer decide who goes
-// on before each access. TornAtomic is a broken one, to show that a check can fail.
+// CheckedAtomic has the members of std::atomic that the engine uses. Before each access it lets the explorer
+// decide which thread continues. TornAtomic is deliberately broken, to show that a check can fail.
 #pragma once
 
 #include <atomic>
@@ -7,18 +7,18 @@
 
 namespace mx::test::model {
 
-/// A place in shared memory, known to the explorer from its construction to the next Model::reset().
+/// A location in shared memory. The explorer knows it from its construction until the next Model::reset().
 struct Cell {
   uint64_t bits = 0;
-  uint32_t changes = 0;  // how often its value has changed
+  uint32_t changes = 0;  // number of times that the value has changed
   uint32_t index = 0;
 
   explicit Cell(uint64_t initial);
   Cell(const Cell&) = delete;
 
-  // Each is one step of the thread; outside of threads it just happens.
+  // Each access is one step of the thread. Outside the threads of a model, an access is just performed.
   void before(const char* what) const;  // the scheduling point
-  void after(uint64_t seen) const;      // the thread has seen this value
+  void after(uint64_t seen) const;      // reports the value that the thread has seen
   void set(uint64_t value) {
     changes += bits != value;
     bits = value;
@@ -83,7 +83,7 @@ class CheckedAtomic {
   Cell cell_;
 };
 
-/// Its read-modify-writes are a read and a write, and others may run in between.
+/// Its read-modify-write operations are a separate read and write, so other threads may run in between.
 template <class T>
 class TornAtomic : public CheckedAtomic<T> {
  public:

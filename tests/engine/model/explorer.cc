@@ -13,20 +13,20 @@ namespace mx::test::model {
 
 namespace {
 
-constexpr uint32_t kMaxSteps = 20'000;  // of one execution: more is a loop that nobody ends
+constexpr uint32_t kMaxSteps = 20'000;  // steps of one execution; more means an endless loop
 constexpr int kNobody = -1;
 
-// Thrown at a scheduling point to end a thread of an execution that has failed.
+// Thrown at a scheduling point to end a thread after the execution has failed.
 struct Stop {};
 
-// A set of hashes that is cheap to empty while it is small.
+// A set of hashes that is cheap to clear while it is small.
 class HashSet {
  public:
   void clear() {
     slots_.assign(kSmall, 0);
     size_ = 0;
   }
-  /// False if it was there.
+  /// Inserts the hash; returns false if it was already present.
   bool insert(uint64_t hash) {
     if (hash == 0) hash = 1;
     if (size_ * 2 >= slots_.size()) grow();
@@ -60,12 +60,12 @@ struct Thread {
   std::unique_ptr<Fiber> fiber;
   bool finished = true;
   uint64_t observed = 0;
-  // What the next step waits for, if anything.
+  // The cell whose change the next step waits for; null if none.
   const Cell* changing = nullptr;
   uint32_t changes = 0;
   bool (*condition)(void*) = nullptr;
   void* argument = nullptr;
-  // The latest access.
+  // The cell that was accessed last.
   const Cell* accessed = nullptr;
   uint32_t changes_seen = 0;
 
@@ -76,7 +76,7 @@ struct Thread {
   }
 };
 
-// A decision: the threads that could go on, and which of them does.
+// A decision: the threads that could continue, and the one that was chosen.
 struct Choice {
   uint8_t options[kMaxThreads];
   uint8_t count = 0;
@@ -93,7 +93,7 @@ class Explorer {
   }
 
   static Explorer& instance() {
-    static auto* explorer = new Explorer;  // its stacks outlive every test
+    static auto* explorer = new Explorer;  // never destroyed, so its stacks outlive every test
     return *explorer;
   }
 
@@ -108,7 +108,7 @@ class Explorer {
       execute();
       ++result_.executions;
       if (!result_.violation.empty()) {
-        tracing_ = true;  // once more, with a record of every step
+        tracing_ = true;  // run it again, and record every step
         execute();
         tracing_ = false;
         result_.violation.append("\n").append(trace_.str());
@@ -178,7 +178,7 @@ class Explorer {
     threads_[thread].finished = true;
   }
 
-  // The thread has ended; when it is switched to again, a new execution has begun.
+  // Ends the thread. When the fiber is resumed, a new execution has begun.
   void leave(int thread) {
     const int next = stopping_ || starting_ ? kNobody : choose();
     current_ = next;
@@ -211,12 +211,12 @@ class Explorer {
     known_ = false;
     stopping_ = false;
     current_ = kNobody;
-    // Each to its first step: what comes before it touches nothing shared.
+    // Run each thread up to its first step; the code before it touches nothing shared.
     starting_ = true;
     for (int i = 0; i < count_; ++i) enter(i);
     starting_ = false;
     if (!stopping_) enter(choose());
-    // After a failure the others are stopped where they stand (if they have begun at all).
+    // After a failure, stop the other threads at their current step (if they have started at all).
     for (int i = 0; i < count_; ++i) {
       while (stopping_ && !threads_[i].finished) enter(i);
     }
@@ -237,7 +237,7 @@ class Explorer {
     current_ = kNobody;
   }
 
-  // Who takes the next step; kNobody when the execution is over.
+  // Returns the thread that takes the next step; kNobody if the execution is over.
   int choose() {
     const bool peeking = peek(true);
     const int next = choose_among_enabled();
@@ -271,8 +271,8 @@ class Explorer {
       preemptions_ += goes_on && made.chosen > 0;
       return made.options[made.chosen];
     }
-    // From a state that has been explored, the execution is only brought to its end: in turns after a
-    // while, so that a thread that polls lets the others go on.
+    // This state has been explored before, so the execution only needs to finish. The threads take turns
+    // every 64 steps, so that a polling thread does not starve the others.
     if (known_) return choice.options[steps_ % 64 == 0 ? (steps_ / 64) % choice.count : 0];
     if (tracing_ || (remember_ && !visited_.insert(state()))) {
       known_ = true;
@@ -287,7 +287,7 @@ class Explorer {
   uint64_t state() const {
     uint64_t hash = model_->digest();
     for (const Cell* cell : cells_) hash = mix(hash, cell->bits);
-    uint64_t sum = 0;  // threads of one group may change places
+    uint64_t sum = 0;  // a sum, because threads of one group are interchangeable
     for (int i = 0; i < count_; ++i) {
       const Thread& thread = threads_[i];
       const uint64_t waits = thread.changing == nullptr                   ? 0
@@ -322,7 +322,7 @@ class Explorer {
   std::vector<Choice> path_;
   size_t depth_ = 0;
   uint32_t steps_ = 0;
-  bool known_ = false;  // a state that has been explored before has been reached
+  bool known_ = false;  // the execution has reached a state that was explored before
   bool starting_ = false;
   bool stopping_ = false;
   bool peeking_ = false;

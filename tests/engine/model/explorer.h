@@ -1,19 +1,20 @@
 // The exhaustive checker: runs a small program of a few threads under every schedule.
 //
 // The threads are fibers. Each access to a CheckedAtomic (checked_atomic.h) is a scheduling point: there the
-// explorer decides who goes on. It runs the program again and again from its beginning, depth first over
-// those decisions, until no decision is left: stateless search, as in CHESS (Musuvathi et al. 2008), with
-// the states that have been seen remembered, so that two orders of independent steps are not both followed
+// explorer decides which thread continues. It runs the program repeatedly from the beginning, depth first
+// over those decisions, until no decision is left. This is stateless search as in CHESS (Musuvathi et al.
+// 2008), extended by a set of visited states, so that two orders of independent steps are not both followed
 // to their end.
 //
-// A state is: the value of every CheckedAtomic; Model::digest(), which stands for everything else the
-// threads share; and for each thread a digest of what it has observed since the last checkpoint(), since
-// threads are deterministic. It is kept as a 64-bit hash. Two different states of one hash would hide
-// schedules; with the ten million states of the largest case the chance is one in three hundred thousand.
+// A state consists of the value of every CheckedAtomic, of Model::digest() for everything else that the
+// threads share, and, for each thread, of a digest of the values it has observed since its last checkpoint().
+// The last part suffices because threads are deterministic. A state is kept as a 64-bit hash. If two
+// different states had the same hash, schedules would be missed; with the ten million states of the largest
+// case the probability is one in three hundred thousand.
 //
-// What is explored is sequential consistency. That the memory orders in the code suffice on machines with
-// weaker ones is argued where they stand, by what each acquire pairs with, and is tested by
-// ThreadSanitizer in the other tests of the engine. A weak compare-and-swap never fails without reason here.
+// The explorer assumes sequential consistency. Comments at the memory orders in the code argue, by the
+// release that each acquire pairs with, that they suffice on machines with weaker ordering; ThreadSanitizer
+// tests them in the other tests of the engine. A weak compare-and-swap never fails spuriously here.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +27,18 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual int threads() const = 0;  // at most kMaxThreads
-  /// Makes all shared state anew.
+  /// Constructs all shared state again.
   virtual void reset() = 0;
-  /// The body of a thread. It must not hold memory when it is stopped at a scheduling point by an exception.
+  /// The body of a thread. At a scheduling point it must not own memory that an exception would leak: the
+  /// explorer stops threads by an exception there.
   virtual void run(int thread) = 0;
-  /// Everything shared that is not a CheckedAtomic and on which the rest of the run, or a check, depends.
+  /// Returns a digest of all shared state that is not in a CheckedAtomic and that affects the rest of the run
+  /// or a check.
   virtual uint64_t digest() const { return 0; }
-  /// After all threads have ended; calls fail() if something is wrong.
+  /// Called after all threads have ended; calls fail() if something is wrong.
   virtual void check_end() {}
-  /// Threads of one group run the same code and are not told apart by anything shared.
+  /// Returns the group of a thread. Threads of one group run the same code, and no shared state distinguishes
+  /// them.
   virtual int group(int thread) const { return thread; }
 };
 
@@ -42,26 +46,28 @@ inline constexpr int kMaxThreads = 6;
 
 struct Exploration {
   uint64_t executions = 0;  // schedules that were run
-  uint64_t states = 0;      // different states in which there was a choice
-  uint32_t longest = 0;     // steps of the longest
-  bool complete = false;    // nothing is left to explore (within the number of preemptions)
-  std::string violation;    // empty if there was none, else what, and the schedule that leads there
+  uint64_t states = 0;      // distinct states in which there was a choice
+  uint32_t longest = 0;     // steps of the longest schedule
+  bool complete = false;    // nothing is left to explore (within the limit of preemptions)
+  // Empty if there was none, otherwise the violation and the schedule that leads to it.
+  std::string violation;
 };
 
 struct Limits {
-  /// How often a thread that could go on may be stopped for another in one execution; negative: any number.
-  /// For cases whose full space is too large: most errors need very few (Musuvathi and Qadeer 2007).
+  /// Maximum number of preemptions in one execution, that is, of switches away from a thread that could
+  /// continue; negative: no limit. For cases whose full space is too large: most errors need very few
+  /// preemptions (Musuvathi and Qadeer 2007).
   int preemptions = -1;
   uint64_t executions = 50'000'000;
-  bool remember_states = true;  // without, every schedule is run to its end
+  bool remember_states = true;  // if false, every schedule is run to its end
 };
 
-/// Explores until the end, the first violation, or a limit.
+/// Explores until all schedules have been run, a violation is found, or a limit is reached.
 Exploration explore(Model& model, Limits limits = {});
 
 // For the bodies of threads, and for check_end().
 
-/// Ends the run: a property does not hold.
+/// Ends the run and reports that a property does not hold.
 [[noreturn]] void fail(const std::string& what);
 inline void require(bool condition, const char* what) {
   if (!condition) fail(what);
@@ -69,34 +75,34 @@ inline void require(bool condition, const char* what) {
 
 // For the bodies of threads.
 
-/// A scheduling point that touches nothing: others may run here.
+/// A scheduling point without an access: other threads may run here.
 void point(const char* what);
 
-/// Stops until `condition()`, a function of shared state, holds.
+/// Blocks the thread until `condition()`, a function of shared state, holds.
 void wait_until(bool (*condition)(void*), void* argument, const char* what);
 template <class F>
 void wait_until(F&& condition, const char* what) {
   wait_until([](void* f) { return (*static_cast<F*>(f))(); }, &condition, what);
 }
 
-/// Tells the explorer a value that this thread has read from shared state other than CheckedAtomics.
+/// Tells the explorer a value that this thread has read from shared state other than a CheckedAtomic.
 void observe(uint64_t value);
 
-/// Promises that what the thread does from here on depends on `value`, the place in the code and shared
-/// state only, and on nothing else that it has read. Different places need different values.
+/// Promises that the thread's further behaviour depends only on `value`, its place in the code and shared
+/// state, and on nothing else that it has read. Different places need different values.
 void checkpoint(uint64_t value);
 
-/// For loops that try again: stops until the CheckedAtomic that was accessed last has another value than
-/// this thread has seen there.
+/// For retry loops: blocks until the CheckedAtomic that the thread accessed last has another value than the
+/// one it has seen there.
 void wait_for_change();
 
-/// BasicEngineLock's pause between two tries.
+/// The pause of BasicEngineLock between two attempts.
 struct CheckedBackoff {
   void operator()() { wait_for_change(); }
 };
 
-bool set_peeking(bool on);  // returns what was set before
-/// f(), and its accesses are no steps: to look at the state from within a thread.
+bool set_peeking(bool on);  // returns the previous setting
+/// Calls f() without counting its accesses as steps, so that a thread can inspect the state.
 template <class F>
 auto peek(F&& f) {
   const bool before = set_peeking(true);

@@ -1,4 +1,4 @@
-// longjmp() to another stack is what the checks of fortified libraries would take for an attack.
+// The checks of fortified libraries would report a longjmp() to another stack as an attack.
 #undef _FORTIFY_SOURCE
 
 #include "tests/engine/model/fiber.h"
@@ -41,7 +41,7 @@ void Fiber::begin() {
   const void* bottom = nullptr;
   size_t size = 0;
   __sanitizer_finish_switch_fiber(nullptr, &bottom, &size);
-  if (leaving->stack_ == nullptr) {  // only here can the bounds of the thread's own stack be learnt
+  if (leaving->stack_ == nullptr) {  // the bounds of the thread's own stack are known only here
     leaving->bottom_ = bottom;
     leaving->size_ = size;
   }

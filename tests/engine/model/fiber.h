@@ -1,6 +1,6 @@
-// Fiber: a function on a stack of its own, within one thread. For the model checker, which switches some
-// ten million times a second; a switch costs about ten nanoseconds because it saves no signal mask (except
-// under AddressSanitizer, which must be told of every switch).
+// A Fiber is a function that runs on its own stack within one thread. The model checker switches between
+// fibers about ten million times a second. A switch costs about ten nanoseconds because it saves no signal
+// mask (except under AddressSanitizer, which must be told of every switch).
 #pragma once
 
 #include <csetjmp>
@@ -13,13 +13,14 @@ namespace mx::test::model {
 
 class Fiber {
  public:
-  /// The calling thread's own stack.
+  /// Represents the calling thread with its own stack.
   Fiber() : started_(true) {}
-  /// A new stack. entry(argument) begins at the first switch to it and must never return.
+  /// Allocates a new stack. entry(argument) begins at the first switch to the fiber and must never return.
   Fiber(void (*entry)(void*), void* argument);
   Fiber(const Fiber&) = delete;
 
-  /// Leaves the running fiber, which must be `from`; returns when somebody switches back to `from`.
+  /// Switches from the running fiber, which must be `from`, to `to`. Returns when some fiber switches back to
+  /// `from`.
   static void switch_to(Fiber& from, Fiber& to);
 
  private:
@@ -32,7 +33,7 @@ class Fiber {
   bool started_;
   ucontext_t context_ = {};
   jmp_buf place_ = {};
-  // For AddressSanitizer: what belongs to this stack.
+  // AddressSanitizer's data of this stack.
   [[maybe_unused]] void* fake_stack_ = nullptr;
   const void* bottom_ = nullptr;
   size_t size_ = 0;

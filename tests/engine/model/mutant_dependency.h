@@ -1,4 +1,4 @@
-// Copies of DependencyState, each with one line wrong, to show that the checks of queue_model.h can fail.
+// Copies of DependencyState, each with one wrong line, to show that the checks of queue_model.h can fail.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 namespace mx::test::model {
 
 enum class Mutation {
-  none,                    // the copy itself must pass
-  writers_ignore_readers,  // on linking
+  none,                    // an unchanged copy, which must pass
+  writers_ignore_readers,  // when an operation is linked
   granted_writers_ignore_readers,
-  only_first_reader,  // of a run is granted
+  only_first_reader,  // only the first of several consecutive readers is granted
   no_next,            // completing an exclusive operation does not grant the next
   no_next_after_readers,
   lost_skip,         // a poisoned version is not noticed at the grant
-  readers_overtake,  // a reader is granted although writers wait
+  readers_overtake,  // a reader is granted although a writer waits before it
   updates_heal,      // a skipped update makes the version good
   writes_do_not_heal,
 };
@@ -96,7 +96,7 @@ class MutantDependencyState {
       granted(run, var);
       run = next;
     }
-    // A mutant that lets writers in beside readers does so here.
+    // A mutant that grants writers while readers are active does so here.
     if (is(Mutation::granted_writers_ignore_readers) && var->head != nullptr) grant_next(var);
   }
 

@@ -1,5 +1,5 @@
-// The small programs that the variable queues are checked with: what each operation touches and whether it
-// fails, and lists of all of them.
+// The small programs that check the variable queues: the accesses of each operation, the operations that
+// fail, and enumerations of all such programs.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +9,22 @@
 
 namespace mx::test::model {
 
-/// What an operation does with each variable: '.' nothing, 'r' reads, 'w' writes, 'u' updates.
+/// The accesses of an operation, one character per variable: '.' none, 'r' read, 'w' write, 'u' update.
 using Touches = std::string;
 
 struct Program {
   std::vector<Touches> ops = {};
-  std::vector<int> pushers = {};  // of each operation; empty: all are there from the beginning
-  uint32_t failing = 0;           // bit by operation
-  bool linked = false;            // if they are: in the queues of their variables already, else in the ring
+  // The pusher of each operation; empty: all operations are there from the beginning.
+  std::vector<int> pushers = {};
+  uint32_t failing = 0;  // one bit per operation
+  // If pushers is empty: true if the operations are already in the queues of their variables, not in the
+  // ring.
+  bool linked = false;
   size_t ring = 4;
   int workers = 2;
-  bool batches = false;   // workers take batches, else one operation
-  bool stubborn = false;  // a mutant: a failure does not end the batch
-  int scavenges = 0;      // how often one more thread takes from the workers what they have not begun
+  bool batches = false;   // workers take batches instead of single operations
+  bool stubborn = false;  // a mutant in which a failure does not end the batch
+  int scavenges = 0;      // how often an extra thread steals the operations that workers have not begun
 
   std::string text() const {
     std::string out;
@@ -32,8 +35,8 @@ struct Program {
   }
 };
 
-/// Calls f(ops) for every list of `ops` operations that touch at least one of `vars` variables, but for
-/// those that only call the variables by other names.
+/// Calls f(ops) for every list of `ops` operations that touch at least one of `vars` variables. Lists that
+/// differ only in the names of variables count as one.
 template <class F>
 void for_each_program(size_t ops, size_t vars, F&& f) {
   static constexpr char kAccess[] = {'.', 'r', 'w', 'u'};
@@ -61,7 +64,8 @@ void for_each_program(size_t ops, size_t vars, F&& f) {
   }
 }
 
-/// Calls f(failing) for every set of operations whose failure shows: those that write.
+/// Calls f(failing) for every set of operations whose failure is observable, that is, of operations that
+/// write.
 template <class F>
 void for_each_failing_set(const std::vector<Touches>& ops, F&& f) {
   for (uint32_t failing = 0; failing < 1u << ops.size(); ++failing) {

@@ -1,10 +1,10 @@
-// The shipped SubmitRing, BasicEngineLock, DependencyState, ReadyQueue and Batch, put together as the engine
-// does, under the explorer: pushers submit a small program, workers run it, and every operation must see
-// what it would see if the operations ran one after another in the order of the ring.
+// The production SubmitRing, BasicEngineLock, DependencyState, ReadyQueue and Batch, combined as in the
+// engine, under the explorer. Pushers submit a small program and workers run it. Every operation must see the
+// values it would see if the operations ran one after another in the order of the ring.
 //
 // The bodies of worker() and batch_worker() follow EngineImpl::step(), take() and run_batch() line by line,
-// without what is about time (spinning, sleeping, measuring) and devices. Executions are sequentially
-// consistent, so fences are left out.
+// without the parts that concern time (spinning, sleeping, measuring) and devices. Executions are
+// sequentially consistent, so fences are left out.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 
 namespace mx::test::model {
 
-/// For executions that are sequentially consistent as they are.
+/// An empty fence: the explorer's executions are already sequentially consistent.
 struct NoFence {
   static void light() {}
   static void heavy() {}
@@ -38,7 +38,7 @@ class QueueModel : public Model {
   }
 
   int threads() const override { return pushers_ + program_.workers + (program_.scavenges > 0); }
-  // Workers differ by their batches only.
+  // Workers differ only in their batches.
   int group(int thread) const override { return program_.batches || thread < pushers_ ? thread : pushers_; }
 
   void reset() override {
@@ -127,13 +127,13 @@ class QueueModel : public Model {
   // ---- DependencyState's sink ----
 
   void ready(detail::Op* op) {
-    if (op->flags & detail::kOpTaken) return;  // its worker runs it next
+    if (op->flags & detail::kOpTaken) return;  // the worker that took it runs it next
     ready_->push(op);
   }
   void written(detail::VarBlock*) { fail("nobody waits for a variable"); }
 
  private:
-  // What is really there, and who is at it.
+  // The actual value of a variable, and the operations that are accessing it.
   struct Fact {
     uint64_t value = 0;
     int readers = 0;
@@ -187,7 +187,7 @@ class QueueModel : public Model {
     }
   }
 
-  // A step under the lock: complete, drain, take one; then run it.
+  // One step under the lock: complete, drain, take one operation. Then the worker runs it.
   void worker() {
     detail::Op* finished = nullptr;
     for (;;) {
@@ -249,7 +249,7 @@ class QueueModel : public Model {
     if (ready_->empty()) {
       size = batch.extend(size);
     } else {
-      // (The engine leaves some for others; how many is about time.)
+      // The engine leaves some operations for other workers; how many depends on time.
       while (!ready_->empty()) batch.ops[size++] = ready_->pop();
     }
     ++running_;
@@ -304,7 +304,7 @@ class QueueModel : public Model {
     }
   }
 
-  // Whoever is first in a queue waits for somebody.
+  // The first operation of a queue must be waiting for another operation.
   void check_queues() {
     for (const detail::VarBlock& var : vars_) {
       if (var.head == nullptr || var.writing()) continue;
@@ -313,7 +313,7 @@ class QueueModel : public Model {
     }
   }
 
-  // False when it fails.
+  // Returns false if the operation fails.
   bool run_function(detail::Op* op) {
     const uint64_t i = index(op);
     require(++marks_[i].runs == 1, "an operation ran twice");

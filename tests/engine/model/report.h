@@ -1,4 +1,4 @@
-// What the tests of the model checker have in common.
+// Helpers shared by the tests of the model checker.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include "engine/base/annotations.h"
 #include "tests/engine/model/explorer.h"
 
-// ThreadSanitizer does not know the fibers, and has nothing to see in one thread. Under AddressSanitizer
-// everything is twenty times slower, so the largest cases are left to the other builds.
+// ThreadSanitizer does not know the fibers and cannot find anything in one thread. Under AddressSanitizer
+// everything is twenty times slower, so the largest cases run only in the other builds.
 #if defined(MX_TSAN)
 #  define MX_SKIP_MODEL() GTEST_SKIP() << "one thread of fibers: nothing for ThreadSanitizer"
 #else
@@ -33,7 +33,7 @@ inline void print(const char* what, const Exploration& result) {
               static_cast<unsigned long long>(result.states), result.longest);
 }
 
-/// Every schedule (within the limits) is explored and none violates anything.
+/// Expects that every schedule (within the limits) is explored and that none violates a property.
 inline void expect_complete(const char* what, Model& model, Limits limits = {}) {
   const Exploration result = explore(model, limits);
   print(what, result);
@@ -41,7 +41,7 @@ inline void expect_complete(const char* what, Model& model, Limits limits = {}) 
   EXPECT_TRUE(result.violation != "" || result.complete);
 }
 
-/// The model is broken on purpose, and the checker finds out.
+/// Expects the checker to find a violation in a model that is broken on purpose.
 inline void expect_violation(const char* what, Model& model) {
   const Exploration result = explore(model);
   print(what, result);

@@ -1,4 +1,4 @@
-// The shipped SubmitRing under the explorer: producers, consumers, and what must hold of them.
+// The production SubmitRing under the explorer: producers, consumers, and the properties that must hold.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace mx::test::model {
 
 struct RingShape {
   size_t capacity = 2;
-  std::vector<int> pushes = {1, 1};  // by producer
-  bool consumer = true;              // a thread that takes what comes
-  bool help = false;  // a producer that finds the ring full empties it itself, as submit_slowly() does
-  bool drain_to_tail = false;  // one more thread pushes once and then drains to the tail, as wait() does
+  std::vector<int> pushes = {1, 1};  // number of pushes of each producer
+  bool consumer = true;              // a thread that pops items
+  bool help = false;  // a producer that finds the ring full drains it itself, as submit_slowly() does
+  bool drain_to_tail = false;  // another thread pushes once and then drains to the tail, as wait() does
   size_t pop_limit = 2;
   bool ask_tail = false;  // producers ask for the tail after each push
 };
@@ -75,7 +75,7 @@ class RingModel : public Model {
  private:
   struct alignas(8) Item {
     uint64_t ticket = UINT64_MAX;
-    uint64_t before = 0;  // the items whose push had ended when the push of this one began
+    uint64_t before = 0;  // the items whose push had ended before the push of this item began
   };
   using Ring = detail::SubmitRing<Item, Atomic>;
 
@@ -126,7 +126,7 @@ class RingModel : public Model {
     }
   }
 
-  // Every place before the tail has been filled, so the ring never looks empty on the way there.
+  // Every slot before the tail has been filled, so the ring never looks empty before the tail.
   void drain_to_tail(size_t own) {
     checkpoint(400);
     lock_->lock();

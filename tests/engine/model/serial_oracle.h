@@ -1,4 +1,4 @@
-// What a program means: its operations, one after another.
+// The meaning of a program: the results of its operations when they run one after another.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace mx::test::model {
 inline constexpr int kModelOps = 5;
 inline constexpr int kModelVars = 3;
 
-/// A digest of what an operation reads; cells[i].value belongs to vars[i].
+/// Returns a digest of the values that an operation reads; cells[i].value belongs to vars[i].
 uint64_t inputs_of(detail::Op* op, const detail::VarBlock* vars, const auto* cells) {
   uint64_t inputs = 1;
   detail::for_each_link(op, [&](detail::Link& link) {
@@ -20,9 +20,9 @@ uint64_t inputs_of(detail::Op* op, const detail::VarBlock* vars, const auto* cel
   return inputs;
 }
 
-/// What must hold of an operation.
+/// The expected outcome of an operation.
 struct Expectation {
-  detail::Failure* cause = nullptr;  // not null: it is skipped, because of this
+  detail::Failure* cause = nullptr;  // if not null, the operation is skipped because of this failure
   uint64_t inputs = 0;
 };
 
@@ -34,8 +34,8 @@ struct SerialOracle {
   };
   Version versions[kModelVars];
 
-  /// Runs the next operation in the order of the ring. It writes mix(inputs, result) everywhere; if `failure`
-  /// is not null it fails, should it run.
+  /// Runs the next operation in the order of the ring. The operation writes mix(inputs, result) to every
+  /// variable it writes. If `failure` is not null, the operation fails with it unless it is skipped.
   Expectation run(detail::Op* op, const detail::VarBlock* vars, uint64_t result, detail::Failure* failure) {
     Expectation expected = {nullptr, inputs_of(op, vars, versions)};
     detail::for_each_link(op, [&](detail::Link& link) {

@@ -12,7 +12,7 @@
 
 namespace mx::test::model {
 
-/// Explores many programs, and reports them as one.
+/// Explores many programs and reports the results as one.
 class Sweep {
  public:
   Sweep(const char* what, Limits limits = {}) : what_(what), limits_(limits) { sum_.complete = true; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes print.txt: arrays, and the text that NumPy makes of them. Usage: make_print.py [CASES [SEED]] > print.txt
+"""Writes print.txt: arrays, and the text that NumPy prints for them. Usage: make_print.py [CASES [SEED]] > print.txt
 
 Made with NumPy 2.4.6 (pip install numpy==2.4.6) and the defaults. Older versions differ: before 2.3, float16 and
 float32 change to exponents only at 1e8. A case is
@@ -8,7 +8,7 @@ float32 change to exponents only at 1e8. A case is
     v <elements as their bits in hexadecimal; when there are too few, they start over>
     |<line of text>, as often as there are lines
 
-bf16 is written as the f32 of the same value, since NumPy has no such type.
+bf16 is written as the f32 of the same value, because NumPy has no bf16.
 """
 
 import sys
@@ -30,7 +30,7 @@ def bits(values, name):
 
 
 def bf16_only(values):
-    """Truncated to what bf16 holds."""
+    """Returns the values truncated to bf16."""
     return (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
@@ -53,21 +53,21 @@ def floats(rng, name, n):
     kind = rng.integers(0, 9)
     if kind == 0:
         values = rng.standard_normal(n)
-    elif kind == 1:  # few decimals
+    elif kind == 1:  # few decimal places
         values = np.round(rng.standard_normal(n) * 10 ** rng.integers(0, 4), int(rng.integers(0, 4)))
     elif kind == 2:  # every magnitude
         values = rng.standard_normal(n) * 10.0 ** rng.uniform(-top, top, n)
-    elif kind == 3:  # around a limit
+    elif kind == 3:  # around the limits of number formats
         values = rng.choice([1e-4, 9.9e-5, 0.1, 1, 999.5, 1000, 1001, 999999, 1e6, 99999999, 1e8], n)
         values = values * rng.choice([1, 1, -1], n)
     elif kind == 4:  # whole numbers
         values = rng.integers(-100, 1000, n).astype(float)
     elif kind == 5:  # one magnitude
         values = rng.uniform(1, 10, n) * 10.0 ** rng.integers(-min(top, 12), min(top, 12))
-    elif kind == 6:  # any bits at all
+    elif kind == 6:  # random bits
         raw = rng.integers(0, 256, n * np.dtype(dtype).itemsize, dtype=np.uint8)
         values = raw.view(dtype)
-    elif kind == 7:  # powers of two, where the neighbours are not equally far
+    elif kind == 7:  # powers of two, whose two neighbours are at different distances
         values = np.ldexp(rng.choice([1, -1], n), rng.integers(-20, 20, n))
     else:  # ties of the last digit
         values = rng.integers(-50, 50, n) / 8.0

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes views.txt: random programs of view operations, and what NumPy 2 makes of them.
+"""Writes views.txt: random programs of view operations, and their results in NumPy 2.
 
 Usage: make_views.py > views.txt
 
     base 2,3,4                the array 0, 1, ..., 23 of that shape
-    OP ARGUMENTS | SHAPE HASH the operation, the shape that it gives, and a hash of shape and elements
-    share 1 HASH              does the last view share memory with the base (2: it is empty)? The base after
-                              view[...] = -1, if so
+    OP ARGUMENTS | SHAPE HASH the operation, the shape of its result, and a hash of shape and elements
+    share 1 HASH              1 if the last view shares memory with the base (2: it is empty). Then a hash of
+                              the base after view[...] = -1
 
 Lists are comma-separated, "-" is the empty one. The hash is FNV-1a over the int64s of the shape and then of the
 elements in row-major order.
@@ -52,7 +52,7 @@ def op_index(r, a):
             entries.append(Ellipsis)
             words.append("e")
             ellipsis_at = -1
-            axis = -1  # sizes are unknown from here on: slices only
+            axis = -1  # from here on sizes are unknown, so only slices are possible
             continue
         kind = r.choice("isssn")
         if kind == "n":
@@ -73,7 +73,7 @@ def op_index(r, a):
             words.append("s" + slice_text(s))
         axis += axis >= 0
     if Ellipsis not in entries:
-        entries.append(Ellipsis)  # a view, also without dimensions
+        entries.append(Ellipsis)  # so that the result is a view even without dimensions
     return ",".join(words) or "-", a[tuple(entries)]
 
 
@@ -163,7 +163,7 @@ def op_broadcast(r, a):
     if np.prod(shape, dtype=int) > 200 or len(shape) > 8:
         return None
     strides = np.broadcast_to(a, shape).strides
-    return text(shape), np.lib.stride_tricks.as_strided(a, shape, strides)  # (may be written)
+    return text(shape), np.lib.stride_tricks.as_strided(a, shape, strides)  # may be written to
 
 
 def op_diagonal(r, a):
@@ -172,7 +172,7 @@ def op_diagonal(r, a):
     x, y = r.sample(range(a.ndim), 2)
     offset = r.randint(-3, 3)
     view = a.diagonal(offset, x, y)
-    if view.size:  # NumPy hands diagonals out read-only
+    if view.size:  # NumPy returns diagonals read-only
         corner = [slice(None)] * a.ndim
         corner[x if offset < 0 else y] = slice(abs(offset), None)
         view = np.lib.stride_tricks.as_strided(a[tuple(corner)], view.shape, view.strides)

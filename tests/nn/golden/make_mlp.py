@@ -4,9 +4,9 @@
     class Block(nn.Module):                       # fc1 and fc2: nn.Linear(4, 4); x + fc2(relu(fc1(x)))
     nn.Sequential(nn.Linear(3, 4), nn.ReLU(), Block(), nn.Linear(4, 2, bias=False))
 
-as safetensors.torch.save_file writes them, and what the model makes of five inputs. Nothing but the standard
-library: the bytes are put together here, and the forward pass is plain loops. All numbers are multiples of 1/8 that stay
-small, so float32 holds every step exactly.
+as safetensors.torch.save_file writes them, and the outputs of the model for five inputs. Uses only the standard
+library: this script assembles the bytes, and the forward pass is plain loops. All numbers are small multiples of 1/8,
+so float32 represents every step exactly.
 """
 
 import json
@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def numbers(count, step):
-    """Multiples of 1/8 between -1 and 1, in no pattern that a transposition would survive."""
+    """Returns multiples of 1/8 between -1 and 1, so irregular that a transposition would be detected."""
     return [((i * step * 7 + i * i * 3 + step) % 17 - 8) / 8 for i in range(count)]
 
 

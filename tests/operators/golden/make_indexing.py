@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Writes indexing.txt: what NumPy reads and writes at an index. Usage: make_indexing.py [CASES [SEED]] > indexing.txt
+"""Writes indexing.txt: NumPy reads and writes at an index. Usage: make_indexing.py [CASES [SEED]] > indexing.txt
 
-Made with NumPy 2.4.6 (pip install numpy==2.4.6). The indexed array is 0, 1, 2, .. of the shape given. A case is one
+Made with NumPy 2.4.6 (pip install numpy==2.4.6). The indexed array is 0, 1, 2, .. of the given shape. A case is one
 line:
 
-    <shape> <entry> <entry> .. = <shape of the result> <hash> <shape of what is assigned> <hash of the array then>
+    <shape> <entry> <entry> .. = <shape of the result> <hash> <shape of the assigned values> <hash of the array after it>
 
 Shapes are 2x3, or - without dimensions. Entries: 5 a number; 1:_:2 a slice; e an ellipsis; n a new axis;
-a2x2/0,1,-1,0 an array of integers; m3/101 a mask. What is assigned is -1, -2, -3, .. in its shape. The hash of
-numbers x begins at 17 and becomes hash * 1000003 + x, modulo 2^64.
+a2x2/0,1,-1,0 an array of integers; m3/101 a mask. The assigned values are -1, -2, -3, .. in their shape. The hash of
+the numbers x begins at 17 and becomes hash * 1000003 + x, modulo 2^64.
 """
 
 import random
@@ -33,7 +33,7 @@ def random_shape(rng, least, most, sizes=(1, 2, 2, 3, 3, 4)):
 
 
 def random_index(rng, shape):
-    """Pairs of a Python entry and its text; the arrays broadcast together more often than not."""
+    """Returns pairs of a Python entry and its text; the arrays usually broadcast together."""
     entries, d, ellipsis = [], 0, False
     together = random_shape(rng, 0, 2)
     while True:
@@ -92,7 +92,7 @@ def main():
             continue
         if result.ndim > 8:
             continue
-        # NumPy does not say what repeated places get, so they get all the same.
+        # NumPy does not specify which value a repeated place gets, so all values are equal.
         values_shape = ()
         if len(set(result.ravel().tolist())) == result.size:
             values_shape = tuple(n if rng.random() < 0.8 else 1 for n in result.shape)[rng.choice([0, 0, 0, 1]) :]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes numpy.txt: what NumPy and SciPy give for the functions of tests/operators/numpy_golden_test.cc.
+"""Writes numpy.txt: the results of NumPy and SciPy for the functions of tests/operators/numpy_golden_test.cc.
 
 A line is "name shape = values": the shape as sizes with commas ("-" for none), the values as Python writes a
-double. The inputs are made from formulas that the test has too. Made with NumPy 2.4.6 and SciPy 1.17.1:
+double. The test makes the same inputs from the same formulas. Made with NumPy 2.4.6 and SciPy 1.17.1:
 
     python3 make_numpy.py > numpy.txt
 """

@@ -1,4 +1,4 @@
-// A new structured operator is this file, and the declaration of its function.
+// A new structured operator needs only this file and the declaration of its function.
 #include "engine/base/check.h"
 #include "ndarray/kernels/parallel.h"
 #include "operators/kernels/row_convert.h"

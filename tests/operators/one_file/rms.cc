@@ -1,4 +1,4 @@
-// A new reduction is this file.
+// A new reduction needs only this file.
 #include <cmath>
 
 #include "operators/elementwise_binary.h"

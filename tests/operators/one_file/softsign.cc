@@ -1,4 +1,4 @@
-// A new elementwise operator is this file.
+// A new elementwise operator needs only this file.
 #include <cmath>
 
 #include "operators/elementwise_binary.h"

@@ -1,4 +1,4 @@
-// All of the library from outside: what its static parts need (oneTBB, zlib, Highway) comes with mx::mx.
+// Uses the whole library from outside: mx::mx must bring what its static parts need (oneTBB, zlib, Highway).
 #include <mx/mx.h>
 
 #include <cstdio>

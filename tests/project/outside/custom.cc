@@ -1,4 +1,4 @@
-// An operator that is defined outside of the tree, and a file of arrays.
+// Defines an operator outside the tree, and uses a file of arrays.
 #include <mx/mx.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Both spellings of the headers must work, and what they declare must link.
+// Both spellings of the header paths must work, and the functions that they declare must link.
 #include <mx/engine.h>
 
 #include <cstdio>
