@@ -86,8 +86,8 @@ class NumericError : public Error {
 std::string current_exception_text();
 
 /// The exception in flight with another message, made from its own text: of the same mx type, OutOfMemory for
-/// std::bad_alloc, and for anything else an OperationError. If there is no memory for that, the exception as it
-/// is. Call inside a catch block only.
+/// std::bad_alloc, and for anything else an OperationError. If there is no memory for that, the exception as
+/// it is. Call inside a catch block only.
 std::exception_ptr rewrite_current_exception(
     const std::function<std::string(const std::string& text)>& message);
 

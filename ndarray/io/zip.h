@@ -80,8 +80,8 @@ class ZipWriter {
   /// With `force_zip64` the long form is always written; for tests.
   explicit ZipWriter(ByteSink& sink, ZipMethod method = ZipMethod::stored, bool force_zip64 = false);
 
-  /// Writes one member; its content is the concatenation of the parts. Throws InvalidArgument for a name that is
-  /// not UTF-8, is longer than 65535 bytes or is a duplicate, and any exception of the sink.
+  /// Writes one member; its content is the concatenation of the parts. Throws InvalidArgument for a name that
+  /// is not UTF-8, is longer than 65535 bytes or is a duplicate, and any exception of the sink.
   void add(const std::string& name, std::span<const Bytes> parts);
   /// Writes the directory. Call it once, after the last member.
   void finish();
