@@ -115,7 +115,7 @@ class Engine {
 
   /// May the calling thread do the work of an operation itself, instead of pushing it, when nothing pending
   /// uses what it touches? True where nobody could tell: mode threaded, no profiler, history or watchdog that
-  /// would miss it, and pushes of this thread neither recorded nor collected.
+  /// would miss it, and no recording on this thread.
   bool direct() const;
   /// Do as many threads run operations as this engine has, and does somebody wait (and perhaps help)? Who
   /// asks had then better do the work of an operation itself, where direct() allows it. A hint.
@@ -146,7 +146,6 @@ class Engine {
   void write_dot(std::ostream& out) const;
 
  private:
-  friend class BulkScope;
   friend class Segment;
 
   template <class Fn, bool kAsync, class F>

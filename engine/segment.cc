@@ -175,7 +175,7 @@ void SegmentImpl::replay(int priority) {
   if (replay_as_graph(priority)) return;
   if (group_ != nullptr) return group_->replay(shared_from_this(), priority);
   ReplayFunction fn{shared_from_this()};
-  const bool recorded = current_task.recording != nullptr && current_task.recording_engine == &engine_;
+  const bool recorded = current_task.recording_engine == &engine_;
   if (!recorded && engine_.replay_keeping(*hold_, &kOpType<ReplayFunction, true>, priority,
                                           ops_[0]->cold().where, &construct_in<ReplayFunction>, &fn)) {
     return;

@@ -50,8 +50,6 @@
 
 namespace mx::detail {
 
-class Bulk;
-class BulkFunction;
 class SegmentGraph;
 class SegmentGroup;
 class SegmentImpl;
@@ -126,7 +124,6 @@ struct ThreadState {
   Op* cache = nullptr;
   uint32_t ring_engine = 0;  // id of the engine for whose ring this is SubmitRing's hint
   uint64_t ring_hint = 0;
-  Bulk* bulk = nullptr;  // of the innermost BulkScope
 };
 void register_engine(uint32_t id, EngineImpl* engine);
 void unregister_engine(uint32_t id);
@@ -142,8 +139,8 @@ inline bool inside_operation() {
 /// The operation that the thread is in; only if it is.
 Op* current_operation();
 
-/// While it lives, what this thread does counts as done inside operations of this engine, and is neither
-/// recorded nor collected: functions and their destructors run in it.
+/// While it lives, what this thread does counts as done inside operations of this engine, and is not
+/// recorded: functions and their destructors run in it.
 class InsideOperations {
  public:
   explicit InsideOperations(EngineImpl* engine) : working_for_(CurrentTask{.engine = engine}) {}
@@ -223,12 +220,6 @@ class EngineImpl final : public StreamOrder::Listener {
   void start_worker();
   bool inline_mode() const { return inline_mode_; }
 
-  /// Submits what a BulkScope of this thread has collected: before all that depends on it.
-  static void flush_bulk() noexcept {
-    if (tls.bulk != nullptr) [[unlikely]]
-      flush_collected();
-  }
-
   // Replays (segment_run.cc).
   bool attention() const { return attention_.load(std::memory_order_relaxed) != 0; }
   void begin_part(Participant& participant);
@@ -245,8 +236,6 @@ class EngineImpl final : public StreamOrder::Listener {
 
  private:
   friend class WorkerHost;
-  friend class Bulk;
-  friend class BulkFunction;
   friend class SegmentGraph;
   friend class SegmentGroup;
   friend class SegmentImpl;
@@ -255,9 +244,6 @@ class EngineImpl final : public StreamOrder::Listener {
   void pin(const std::vector<Link>& vars);
   void unpin(const std::vector<Link>& vars);
 
-  // bulk.cc
-  bool collect(Op* op);
-  static void flush_collected() noexcept;
   // hold.cc: for segments; they take the lock
   Hold* add_hold(std::unique_ptr<Hold> hold) noexcept;
   Hold** place_of_hold(const VarBlock* own);
@@ -271,7 +257,7 @@ class EngineImpl final : public StreamOrder::Listener {
   class LinkWriter;
   void push_links(const OpType* type, const std::vector<Link>& links, int priority, uint8_t device,
                   const char* name, const std::source_location& where, void (*construct)(Op*, void*),
-                  void* argument, uint64_t bytes = 0);
+                  void* argument);
   Op* allocate();
   Op* take_cached();  // the same, for the hot path
   void refill_cache();
@@ -310,7 +296,6 @@ class EngineImpl final : public StreamOrder::Listener {
   void sleep_throttled(uint64_t ticket, int64_t enough, const Over& over);
   void throttle(uint64_t ticket);
   void ease(uint64_t ticket);
-  void throttle_bulk();
   void admit_more();
 
   // state.cc; all under the lock
@@ -468,7 +453,6 @@ class EngineImpl final : public StreamOrder::Listener {
 
   // Written by pushers.
   alignas(64) std::atomic<uint64_t> bytes_pushed_{0};
-  std::atomic<int64_t> collected_{0};   // operations in flight inside of others (bulk.cc)
   std::atomic<uint32_t> throttled_{0};  // pushers asleep
   std::atomic<uint32_t> throttle_word_{0};
   std::atomic<uint64_t> stood_at_{UINT64_MAX};  // ended_ when a pusher had waited and none had ended

@@ -172,7 +172,6 @@ void EngineImpl::check_usable(const char* call) const {
 void EngineImpl::shutdown() {
   refuse_inside_operation("shutdown");
   if (forked()) return;
-  flush_bulk();
   if (shut_down_.exchange(true)) return;
   lock_.lock();
   paused_ = 0;
@@ -210,7 +209,6 @@ void EngineImpl::abandon() noexcept {
 
 void EngineImpl::pause() {
   check_usable("pause");
-  flush_bulk();
   lock_.lock();
   ++paused_;
   special_ = true;
@@ -219,7 +217,6 @@ void EngineImpl::pause() {
 }
 
 void EngineImpl::resume() {
-  flush_bulk();
   lock_.lock();
   const bool was_paused = paused_ > 0;
   if (was_paused && --paused_ == 0) paused_hint_.store(false);

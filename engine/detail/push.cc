@@ -324,9 +324,8 @@ inline void EngineImpl::submit(Op* op) {
 }
 
 void EngineImpl::end_push(Op* op) {
-  if (current_task.recording_engine == this) [[unlikely]] {
-    if (collect(op)) return;
-  }
+  if (current_task.recording_engine == this && op->device != kInternalLane) [[unlikely]]
+    return current_task.recording->add(op);
   submit(op);
   if (inline_mode_) [[unlikely]]
     run_inline(options_.mode == EngineMode::naive, true);
@@ -360,7 +359,7 @@ void EngineImpl::submit_slowly(Op* op, bool internal) {
 // A push whose links are known to be good: of a segment, which pins its variables.
 void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, int priority, uint8_t device,
                             const char* name, const std::source_location& where,
-                            void (*construct)(Op*, void*), void* argument, uint64_t bytes) {
+                            void (*construct)(Op*, void*), void* argument) {
   Op* op = allocate();
   op->type = type;
   op->set_header(type->async ? kOpAsync : 0, clamp_priority(priority), device);
@@ -370,10 +369,6 @@ void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, 
     LinkWriter writer(*this, op);
     for (const Link& link : links) writer.add(link.var(), link.access(), link.generation);
     construct(op, argument);
-    if (bytes != 0) {  // (begin_push() has counted them)
-      op->flags |= kOpHasBytes;
-      bytes_place(op) = bytes;
-    }
   } catch (...) {
     free_unsubmitted(op);
     throw;
@@ -419,7 +414,7 @@ void EngineImpl::delete_var(Var v) {
 
 void EngineImpl::recover(Var v, const std::source_location& where) {
   check_usable("recover");
-  MX_CHECK(current_task.recording == nullptr || current_task.recording_engine != this, InvalidState,
+  MX_CHECK(current_task.recording_engine != this, InvalidState,
            "[recover] expected to be called outside of record(), got a call while recording");
   check_var(v, "recover");
   push_internal(allocate(), &kRecoverType, v.block, v.generation, where);

@@ -12,8 +12,6 @@
 // millisecond of work per thread is as far ahead as any pusher needs to be (training a small network on two
 // processors: 450,000 samples/s with 65,536 operations, 490,000 with 1,024, at half the memory). No pusher is
 // held where operations do not end.
-#include <sched.h>
-
 #include <algorithm>
 
 #include "engine/base/clock.h"
@@ -33,8 +31,7 @@ constexpr int64_t kLeastRunAhead = 256;
 
 // More operations than `limit` that count against a pusher whose last one has this ticket?
 bool EngineImpl::many_in_flight(uint64_t ticket, int64_t limit) const {
-  const int64_t in_flight = static_cast<int64_t>(ticket - ended_.load(std::memory_order_relaxed)) +
-                            collected_.load(std::memory_order_relaxed);
+  const auto in_flight = static_cast<int64_t>(ticket - ended_.load(std::memory_order_relaxed));
   return in_flight > limit && ticket >= admitted_ops_.load(std::memory_order_relaxed);
 }
 
@@ -60,7 +57,7 @@ void EngineImpl::sleep_throttled(uint64_t ticket, int64_t enough, const Over& ov
   if (!many_in_flight(ticket, enough)) {
     wake_at_.store(0, std::memory_order_relaxed);  // at any end: it may be that of large ones
   } else {
-    const uint64_t at = ticket + static_cast<uint64_t>(collected_.load(std::memory_order_relaxed) - enough);
+    const uint64_t at = ticket - static_cast<uint64_t>(enough);
     uint64_t before = wake_at_.load(std::memory_order_relaxed);
     while (at < before && !wake_at_.compare_exchange_weak(before, at, std::memory_order_relaxed)) {
     }
@@ -120,20 +117,6 @@ void EngineImpl::ease(uint64_t ticket) {
     if (ended_.load(std::memory_order_relaxed) != before) continue;
     stood_at_.store(before, std::memory_order_relaxed);  // until one ends, pushers are not asked again
     return;
-  }
-}
-
-// On the only processor a pusher that fills the ring leaves it to a worker (submit_slowly). Operations that
-// were collected take up memory, not the ring: as many as fill the ring are as far as is good for the caches.
-void EngineImpl::throttle_bulk() {
-  throttle(ring_.head());
-  const auto over = [&] {
-    return collected_.load(std::memory_order_relaxed) > static_cast<int64_t>(ring_.capacity());
-  };
-  if (!single_ || inline_mode_ || inside_operation()) return;
-  for (int turn = 0; turn < 32 && over() && !paused_hint_.load(std::memory_order_relaxed); ++turn) {
-    if (active_.load(std::memory_order_relaxed) == 0) start_worker();
-    sched_yield();
   }
 }
 

@@ -102,7 +102,7 @@ void SegmentGroup::give_back(Op*& chain) noexcept {
 
 void SegmentGroup::replay(const std::shared_ptr<SegmentImpl>& segment, int priority) {
   const OpCold& first = segment->ops_[0]->cold();
-  if (current_task.recording == nullptr || current_task.recording_engine != &engine_) {
+  if (current_task.recording_engine != &engine_) {
     struct Argument {
       SegmentGroup* group;
       const std::shared_ptr<SegmentImpl>& segment;

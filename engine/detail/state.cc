@@ -264,7 +264,6 @@ void EngineImpl::wake_throttled() {
 
 void EngineImpl::cancel() {
   check_usable("cancel");
-  flush_bulk();
   const auto slabs = var_pool_.slabs();  // (what is pushed to variables of later ones comes after this call)
   lock_.lock();
   drain_to(ring_.tail());

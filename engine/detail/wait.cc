@@ -39,8 +39,7 @@ void EngineImpl::refuse_inside_operation(const char* call) const {
       HostStream::current() == nullptr, InvalidState, "[", call,
       "] expected to be called outside of operations, got a call inside a task of a stream: it could wait "
       "for itself; use push_async to go on when something is done");
-  MX_CHECK(current_task.recording == nullptr || current_task.recording_engine != this, InvalidState, "[",
-           call,
+  MX_CHECK(current_task.recording_engine != this, InvalidState, "[", call,
            "] expected to be called outside of record(), got a call while recording: nothing recorded runs "
            "before the segment is replayed");
   if (!inside_operation()) return;
@@ -55,7 +54,6 @@ bool EngineImpl::wait(Var v, int64_t timeout_ms) {
   refuse_inside_operation("wait");
   if (forked()) check_usable("wait");
   check_var(v, "wait");
-  flush_bulk();
   VarBlock* var = v.block;
   Waiter waiter;
   waiter.var = var;
@@ -128,7 +126,6 @@ bool EngineImpl::drain_all(int64_t timeout_ms) {
 bool EngineImpl::wait_all(int64_t timeout_ms) {
   refuse_inside_operation("wait_all");
   if (forked()) check_usable("wait_all");
-  flush_bulk();
   if (!drain_all(timeout_ms)) return false;
   lock_.lock();
   Failure* first = std::exchange(first_failure_, nullptr);
