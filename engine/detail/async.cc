@@ -113,7 +113,7 @@ void EngineImpl::finish_async(Op* op) {
   Failure* early = streams_ ? streams_->take_early_failure(op) : nullptr;
   if (early != nullptr && (op->flags & kOpFailed) == 0) {
     finish_op(op, Outcome::failed, early);  // (retired() has counted it)
-  } else if (thrown && (op->flags & kOpNode) == 0 && lanes_[op->device]->accelerator) {
+  } else if (thrown && (op->flags & kOpNode) == 0 && lanes_[op->device].accelerator) {
     Failure* own = op->failure();
     finish_op(op, Outcome::failed, own);  // (likewise, with what it had enqueued)
     own->release_later();

@@ -36,6 +36,7 @@
 #include "engine/base/futex.h"
 #include "engine/detail/batch.h"
 #include "engine/detail/dependency.h"
+#include "engine/detail/device_lanes.h"
 #include "engine/detail/epochs.h"
 #include "engine/detail/lock.h"
 #include "engine/detail/op.h"
@@ -57,10 +58,7 @@ class SegmentRun;
 class WorkerHost;
 struct Hold;
 
-inline constexpr uint8_t kInternalLane = 255;  // Op::device of what runs nothing: deletion, a group's replay
 inline constexpr size_t kDrainLimit = 64;
-
-struct Lane;
 
 struct alignas(64) Worker {
   Batch batch;
@@ -74,15 +72,6 @@ struct alignas(64) Worker {
   std::atomic<int64_t> running_since{0};  // ns
   int64_t reported = 0;                   // running_since of the last report
   Worker* next = nullptr;                 // of EngineImpl::workers_
-};
-
-/// Operations of one (context, kind of stream) that is not the CPU's compute lane.
-struct Lane {
-  Context context;
-  StreamKind kind = StreamKind::compute;
-  bool accelerator = false;
-  int issuer = -1;  // index of the Device's lanes that share one issuing token
-  ReadyQueue ready;
 };
 
 /// A thread that waits for a version of a variable, or (var == nullptr) for epochs. It lies on the stack of
@@ -278,6 +267,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void push_internal(Op* op, const OpType* type, VarBlock* var, uint64_t generation,
                      const std::source_location& where);
   uint8_t lane_index(Context context, StreamKind kind);
+  void make_streams();
   void wake_after_submit();
   void call_worker();
   void call_beyond_limit();
@@ -486,10 +476,6 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<int32_t> waiting_{0};  // threads in block(); others may read it
   uint32_t walk_ = 0;
   ReadyQueue comm_;  // operations of the CPU's communication lanes
-  std::vector<std::unique_ptr<Lane>> lanes_;
-  std::vector<char> issuing_;  // per device in use: an issuer is at work
-  size_t device_ready_ = 0;
-  size_t lane_turn_ = 0;
   Op* internal_ = nullptr;
   SegmentGroup* groups_ = nullptr;  // with a replay that runs
   Worker* workers_ = nullptr;       // all that were ever made
@@ -517,8 +503,7 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<int> completers_{0};  // threads inside Completion's functions
   std::mt19937_64 inline_random_;
   ParticipantRegistry participants_;
-  std::mutex lanes_mutex_;
-  std::atomic<size_t> lane_count_{0};
+  DeviceLanes lanes_;
 
   std::mutex monitor_mutex_;
   std::condition_variable monitor_wake_;

@@ -112,10 +112,6 @@ EngineImpl::EngineImpl(const EngineOptions& options)
   epilogue_->type = &kRecoverType;
   epilogue_->set_header(0, 0, 0);
   epilogue_->cold() = {"the end of an operation", std::source_location::current(), {nullptr}};
-  issuing_.reserve(kInternalLane + 1);
-  lanes_.reserve(kInternalLane + 1);
-  lanes_.push_back(std::make_unique<Lane>());  // the CPU's compute lane, which has queues of its own
-  lane_count_.store(1);
   random_.seed(options.seed);
   inline_random_.seed(options.seed ^ 0x9e3779b97f4a7c15);
   if (!inline_mode_) host_ = std::make_unique<WorkerHost>(threads_, most_threads_, [this] { work(); });
@@ -247,7 +243,7 @@ EngineStats EngineImpl::stats() {
   stats.skipped = skipped_ops_;
   stats.in_flight = stats.pushed - linked_directly_ - ended_count_;
   stats.bytes_in_flight = bytes_pushed_.load() - ended_bytes_;
-  stats.ready = ready_.size() + comm_.size() + device_ready_;
+  stats.ready = ready_.size() + comm_.size() + lanes_.ready();
   stats.running = static_cast<uint64_t>(running_);
   stats.waiting = static_cast<uint64_t>(waiting_.load(std::memory_order_relaxed));
   stats.worker_starts = worker_starts_;

@@ -67,7 +67,7 @@ void EngineImpl::monitor() {
       scavenge(true);
     }
     const bool pending =
-        inline_mode_ ? !ready_.empty() || !comm_.empty() || device_ready_ > 0 || ring_.maybe_nonempty()
+        inline_mode_ ? !ready_.empty() || !comm_.empty() || lanes_.ready() > 0 || ring_.maybe_nonempty()
                      : anything_to_take();
     // (What a device has just made ready may have nobody to run it.)
     const bool idle = !inline_mode_ && active_.load(std::memory_order_seq_cst) == 0;

@@ -421,43 +421,12 @@ void EngineImpl::recover(Var v, const std::source_location& where) {
 }
 
 uint8_t EngineImpl::lane_index(Context context, StreamKind kind) {
-  const size_t known = lane_count_.load(std::memory_order_acquire);
-  for (size_t i = 1; i < known; ++i) {
-    if (lanes_[i]->context == context && lanes_[i]->kind == kind) return static_cast<uint8_t>(i);
-  }
-  if (!context.is_cpu())
+  if (const uint8_t known = lanes_.find(context, kind)) return known;
+  if (!context.is_cpu()) {
     get_device(context);  // throws for a device that is not there, before anything changes
-  std::lock_guard guard(lanes_mutex_);
-  size_t index = 1;
-  while (index < lanes_.size() && !(lanes_[index]->context == context && lanes_[index]->kind == kind))
-    ++index;
-  if (index < lanes_.size()) return static_cast<uint8_t>(index);
-  MX_CHECK(index < kInternalLane, InvalidArgument, "[push] expected at most ", kInternalLane - 1,
-           " different devices and lanes in one engine");
-  // What allocates comes before the lock. (Lanes change under both locks, so that either is enough to read.)
-  auto lane = std::make_unique<Lane>();
-  lane->context = context;
-  lane->kind = kind;
-  lane->accelerator = !context.is_cpu();
-  std::unique_ptr<StreamOrder> streams;
-  if (lane->accelerator) {
-    if (!streams_) streams = std::make_unique<StreamOrder>(*this, options_.compute_streams);
-    for (auto& other : lanes_) {
-      if (other->accelerator && other->context == context) lane->issuer = other->issuer;
-    }
+    make_streams();       // (before any operation of an accelerator can be queued)
   }
-  lock_.lock();
-  if (lane->accelerator) {
-    if (streams) streams_ = std::move(streams);
-    if (lane->issuer < 0) {
-      lane->issuer = static_cast<int>(issuing_.size());
-      issuing_.push_back(0);  // (has room for every lane)
-    }
-  }
-  lanes_.push_back(std::move(lane));  // (likewise)
-  lane_count_.store(lanes_.size(), std::memory_order_release);
-  unlock();
-  return static_cast<uint8_t>(index);
+  return lanes_.find_or_add(context, kind, lock_);
 }
 
 }  // namespace mx::detail

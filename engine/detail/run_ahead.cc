@@ -85,7 +85,7 @@ void EngineImpl::throttle(uint64_t ticket) {
     lock_.lock();
     if (ring_.maybe_nonempty()) drain(kDrainLimit);
     const bool can_end = running_ > 0 || (!ready_.empty() && paused_ == 0) || !comm_.empty() ||
-                         device_ready_ > 0 || streams_busy_ || ring_.maybe_nonempty();
+                         lanes_.ready() > 0 || streams_busy_ || ring_.maybe_nonempty();
     const bool tokens = tokens_.load(std::memory_order_relaxed) > 0;
     if (can_end || !tokens) {
       stuck_since = 0;

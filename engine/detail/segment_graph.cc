@@ -47,9 +47,9 @@ std::unique_ptr<SegmentGraph> SegmentGraph::make(const SegmentImpl& segment) {
   EngineImpl& engine = segment.engine_;
   // Mode naive is the oracle: there every replay calls every function.
   if (segment.ops_.empty() || engine.options().mode == EngineMode::naive) return nullptr;
-  const Context context = engine.lanes_[segment.ops_.front()->device]->context;
+  const Context context = engine.lanes_[segment.ops_.front()->device].context;
   for (const Op* op : segment.ops_) {
-    const Lane& lane = *engine.lanes_[op->device];
+    const Lane& lane = engine.lanes_[op->device];
     if (op->type->async || !lane.accelerator || lane.context != context) return nullptr;
   }
   try {

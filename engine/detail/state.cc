@@ -99,10 +99,8 @@ void EngineImpl::ready_special(Op* op) {
     ready_.push(op);
     return;
   }
-  Lane& lane = *lanes_[op->device];
-  if (lane.accelerator) {
-    lane.ready.push(op);
-    ++device_ready_;
+  if (lanes_[op->device].accelerator) {
+    lanes_.push(op);
   } else {
     if (streams_busy_ && !streams_->host_may_start(op)) return;
     comm_.push(op);
@@ -239,7 +237,7 @@ void EngineImpl::unpin_locked(const std::vector<Link>& vars) {
 // Rare states: a pause, devices and other lanes, priorities, replays, bytes. They are looked at behind the
 // one flag `special_`, which is cleared here as soon as none of them is there.
 void EngineImpl::publish_special() {
-  size_t hint = device_ready_;
+  size_t hint = lanes_.ready();
   if (computing() < threads_) {
     hint += ready_.size();
     for (const SegmentRun* run = shared_runs_; run != nullptr; run = run->next_shared_)
@@ -252,7 +250,7 @@ void EngineImpl::publish_special() {
     urgent_shown_ = !urgent_shown_;
     attention_.fetch_add(urgent_shown_ ? 1u : ~0u, std::memory_order_relaxed);
   }
-  special_ = fuzz_ || paused_ > 0 || streams_busy_ || device_ready_ > 0 || !comm_.empty() ||
+  special_ = fuzz_ || paused_ > 0 || streams_busy_ || lanes_.ready() > 0 || !comm_.empty() ||
              communicating_ > 0 || shared_runs_ != nullptr || ready_.has_priorities() || urgent_shown_;
 }
 
@@ -275,7 +273,7 @@ void EngineImpl::cancel() {
   SegmentGroup::cancel_all(groups_);
   ready_.for_each(mark);
   comm_.for_each(mark);
-  for (auto& lane : lanes_) lane->ready.for_each(mark);
+  lanes_.for_each_ready(mark);
   if (streams_) streams_->for_each_parked(mark);
   VarPool::for_each(slabs, [&](VarBlock& var) {
     for (Link* link = var.head; link != nullptr; link = link->next) mark(op_of(link));

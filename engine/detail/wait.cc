@@ -318,9 +318,7 @@ bool EngineImpl::is_on_the_way(const Waiter& waiter) const {
 void EngineImpl::give_back(Worker& worker) {
   Batch& batch = worker.batch;
   if (worker.lane != nullptr) {
-    worker.lane->ready.push_front(batch.ops[0]);
-    ++device_ready_;
-    issuing_[static_cast<size_t>(worker.lane->issuer)] = 0;
+    lanes_.give_back(*worker.lane, batch.ops[0]);
     worker.lane = nullptr;
   } else if (worker.run != nullptr) {
     worker.run = nullptr;  // (not the last reference: shared_runs_ has one)

@@ -124,9 +124,7 @@ bool EngineImpl::anything_to_take() const {
     return true;
   if (communicating_ < threads_ && !comm_.empty()) return true;
   if (hurried_.load(std::memory_order_relaxed) > 0) return true;
-  return device_ready_ > 0 && std::any_of(lanes_.begin(), lanes_.end(), [this](const auto& lane) {
-           return lane->accelerator && !lane->ready.empty() && !issuing_[static_cast<size_t>(lane->issuer)];
-         });
+  return lanes_.can_issue();
 }
 
 void EngineImpl::work() {
@@ -318,7 +316,7 @@ size_t EngineImpl::take_special(Worker& worker) {
   }
   if (ready_.empty() && comm_.empty()) {
     drain(kDrainLimit);
-    if (device_ready_ > 0 && take_device_op(worker) > 0) {
+    if (take_device_op(worker) > 0) {
       start_batch(batch, 1);
       return 1;
     }
