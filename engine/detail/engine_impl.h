@@ -44,6 +44,7 @@
 #include "engine/detail/pools.h"
 #include "engine/detail/profiler.h"
 #include "engine/detail/ready_queue.h"
+#include "engine/detail/run_ahead.h"
 #include "engine/detail/stream_order.h"
 #include "engine/detail/submit_ring.h"
 #include "engine/detail/worker_policy.h"
@@ -279,14 +280,9 @@ class EngineImpl final : public StreamOrder::Listener {
   bool worker_on_its_way() const { return called_.load(std::memory_order_relaxed) > 0; }
 
   // run_ahead.cc
-  bool many_in_flight(uint64_t ticket, int64_t limit) const;
-  bool large_in_flight(uint64_t limit) const;
   int64_t good_run_ahead() const;
-  template <class Over>
-  void sleep_throttled(uint64_t ticket, int64_t enough, const Over& over);
   void throttle(uint64_t ticket);
   void ease(uint64_t ticket);
-  void admit_more();
 
   // state.cc; all under the lock
   void ready_special(Op* op);
@@ -296,7 +292,6 @@ class EngineImpl final : public StreamOrder::Listener {
   void complete_unusual(Op* op);
   void release_extras(Op* op);
   void publish_special();
-  void wake_throttled();
   void settle_internal();
   void give_var(VarBlock* var);
   void give_deleted_var(VarBlock* var);
@@ -401,7 +396,6 @@ class EngineImpl final : public StreamOrder::Listener {
   const bool fuzz_;
   const bool monitored_;        // there is a monitor
   const bool single_;           // the process has one processor: nobody spins
-  const bool limits_bytes_;     // there is a max_bytes_in_flight
   const uint64_t stuck_ticks_;  // after which an operation that goes on is a long one
   const int64_t batch_ticks_;   // how much work a worker takes at once, where there is more than enough
 
@@ -437,20 +431,7 @@ class EngineImpl final : public StreamOrder::Listener {
   alignas(64) std::atomic<uint32_t> attention_{0};  // running workers should come back to the lock
   std::atomic<uint32_t> hurried_{0};                // operations in the ring, or on the way there, that hurry
 
-  // Written once per step; read by pushers now and then.
-  alignas(64) std::atomic<uint64_t> ended_{0};  // operations that have ended
-  std::atomic<uint64_t> bytes_ended_{0};
-
-  // Written by pushers.
-  alignas(64) std::atomic<uint64_t> bytes_pushed_{0};
-  std::atomic<uint32_t> throttled_{0};  // pushers asleep
-  std::atomic<uint32_t> throttle_word_{0};
-  std::atomic<uint64_t> stood_at_{UINT64_MAX};  // ended_ when a pusher had waited and none had ended
-  std::atomic<uint64_t> wake_at_{UINT64_MAX};   // they are called when so many operations have ended
-  std::atomic<uint64_t> throttle_count_{0};
-  std::atomic<int64_t> tokens_{0};           // asynchronous operations that have begun and not ended
-  std::atomic<uint64_t> admitted_ops_{0};    // pushes up to this ticket, and
-  std::atomic<uint64_t> admitted_bytes_{0};  // this many bytes, do not wait: see admit_more()
+  RunAhead run_ahead_;
 
   alignas(64) EngineLock lock_;
   // ---- under the lock ----
@@ -465,9 +446,6 @@ class EngineImpl final : public StreamOrder::Listener {
   int running_ = 0;        // threads that run operations
   int communicating_ = 0;  // of these, in communication: neither keeps the other from its own threads
   uint64_t ended_count_ = 0;
-  uint64_t ended_bytes_ = 0;
-  uint64_t admitted_at_ = UINT64_MAX;  // ended_count_ at the last admit_more()
-  int admit_doublings_ = 0;
   Op* free_ops_ = nullptr;
   int free_count_ = 0;
   Epochs epochs_;

@@ -84,11 +84,11 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       fuzz_(options.mode == EngineMode::fuzz),
       monitored_(!inline_mode_ || fuzz_ || options.watchdog_ms > 0),
       single_(processors() == 1),
-      limits_bytes_(options.max_bytes_in_flight != UINT64_MAX),
       stuck_ticks_(static_cast<uint64_t>(10 * ticks_per_us())),
       batch_ticks_(static_cast<int64_t>(4 * ticks_per_us())),
       profiler_(static_cast<size_t>(std::max(0, options.history))),
-      ring_(kRingCapacity) {
+      ring_(kRingCapacity),
+      run_ahead_(options, threads_) {
   MX_CHECK(options.threads >= 0 && options.threads <= 4096, InvalidArgument,
            "[Engine] expected from 0 to 4096 threads, got ", options.threads);
   MX_CHECK(options.max_ops_in_flight > 0, InvalidArgument,
@@ -242,13 +242,13 @@ EngineStats EngineImpl::stats() {
   stats.failed = failed_ops_;
   stats.skipped = skipped_ops_;
   stats.in_flight = stats.pushed - linked_directly_ - ended_count_;
-  stats.bytes_in_flight = bytes_pushed_.load() - ended_bytes_;
+  stats.bytes_in_flight = run_ahead_.bytes_in_flight();
   stats.ready = ready_.size() + comm_.size() + lanes_.ready();
   stats.running = static_cast<uint64_t>(running_);
   stats.waiting = static_cast<uint64_t>(waiting_.load(std::memory_order_relaxed));
   stats.worker_starts = worker_starts_;
   stats.worker_steps = steps_;
-  stats.throttled = throttle_count_.load();
+  stats.throttled = run_ahead_.times_held();
   if (streams_) {
     stats.stream_ops = streams_->issued_count();
     stats.stream_waits = streams_->wait_count();

@@ -49,8 +49,8 @@ void EngineImpl::monitor() {
     guard.unlock();
     const int64_t now = now_ns();
     if (quick && !devices && now < next_full_look_ns &&
-        ended_.load(std::memory_order_relaxed) != seen_ended) {  // operations end: no need for the lock
-      seen_ended = ended_.load(std::memory_order_relaxed);
+        run_ahead_.ended_ops() != seen_ended) {  // operations end: no need for the lock
+      seen_ended = run_ahead_.ended_ops();
       guard.lock();
       continue;
     }

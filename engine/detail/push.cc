@@ -224,7 +224,7 @@ void EngineImpl::fill_rare(Op* op, const PushOptions& options) {
   if (options.bytes != 0) {
     op->flags |= kOpHasBytes;
     bytes_place(op) = options.bytes;
-    bytes_pushed_.fetch_add(options.bytes, std::memory_order_relaxed);
+    run_ahead_.bytes_pushed(options.bytes);
   }
 }
 
@@ -240,7 +240,7 @@ void EngineImpl::refuse_push(Op* op, const PushOptions& options, const std::sour
 
 void EngineImpl::forget_bytes(Op* op) noexcept {
   if ((op->flags & kOpHasBytes) == 0) return;
-  bytes_pushed_.fetch_sub(bytes_of(op), std::memory_order_relaxed);
+  run_ahead_.bytes_withdrawn(bytes_of(op));
   op->flags &= static_cast<uint8_t>(~kOpHasBytes);
 }
 
@@ -301,7 +301,7 @@ inline void EngineImpl::submit(Op* op) {
   bool other_lane = false;
   if (op->kind() != 0) [[unlikely]] {
     internal = op->device == kInternalLane && op->type != &kReplayGroupType;  // deleting never waits
-    has_bytes = limits_bytes_ && (op->flags & kOpHasBytes) != 0;
+    has_bytes = run_ahead_.limits_bytes() && (op->flags & kOpHasBytes) != 0;
     // (Where there is no worker yet, call_worker() calls one.)
     other_lane =
         op->device != 0 && op->device != kInternalLane && active_.load(std::memory_order_relaxed) > 0;

@@ -55,7 +55,7 @@ void EngineImpl::release_extras(Op* op) {
 void EngineImpl::complete_unusual(Op* op) {
   if (op->flags & kOpNode) return end_node(op);
   if (op->flags & kOpHasBytes) {
-    ended_bytes_ += bytes_of(op);
+    run_ahead_.bytes_ended(bytes_of(op));
     special_ = true;  // this once: to publish them
   }
   if (op->flags & kOpFailed) {
@@ -160,7 +160,7 @@ void EngineImpl::maybe_landed(VarBlock* var, StreamPoint point, Failure* failure
 }
 
 void EngineImpl::retired(uint16_t epoch, uint64_t bytes, Failure* failure, bool inherited) {
-  ended_bytes_ += bytes;
+  run_ahead_.bytes_ended(bytes);
   ++ended_count_;
   if (failure != nullptr) {
     if (inherited) {
@@ -245,19 +245,13 @@ void EngineImpl::publish_special() {
   }
   if (communicating_ < threads_) hint += comm_.size();
   ready_hint_.store(paused_ > 0 ? 0 : static_cast<uint32_t>(hint), std::memory_order_relaxed);
-  bytes_ended_.store(ended_bytes_, std::memory_order_relaxed);
+  run_ahead_.publish_bytes();
   if (ready_.urgent() != urgent_shown_) {
     urgent_shown_ = !urgent_shown_;
     attention_.fetch_add(urgent_shown_ ? 1u : ~0u, std::memory_order_relaxed);
   }
   special_ = fuzz_ || paused_ > 0 || streams_busy_ || lanes_.ready() > 0 || !comm_.empty() ||
              communicating_ > 0 || shared_runs_ != nullptr || ready_.has_priorities() || urgent_shown_;
-}
-
-void EngineImpl::wake_throttled() {
-  wake_at_.store(UINT64_MAX, std::memory_order_relaxed);  // those who sleep on say so again
-  throttle_word_.fetch_add(1, std::memory_order_seq_cst);
-  futex_wake(throttle_word_);
 }
 
 void EngineImpl::cancel() {

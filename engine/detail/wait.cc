@@ -278,7 +278,7 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
     }
     // While others bring operations to their end at a good pace, staying away from the lock and the lines
     // it guards is the best help.
-    const uint64_t ended = ended_.load(std::memory_order_relaxed);
+    const uint64_t ended = run_ahead_.ended_ops();
     flowing = !inline_mode_ && !single_ && ended != seen_ended &&
               active_.load(std::memory_order_relaxed) > 0 &&
               body_ticks_.load(std::memory_order_relaxed) < WorkerPolicy::kShortTicks;

@@ -468,7 +468,7 @@ bool EngineImpl::run_unusual(Worker& worker, Op*& slot, RunContext& context) {
 void EngineImpl::unlock_and_finish() {
   AfterLock after = std::exchange(after_, {});
   lock_.unlock();
-  if (throttled_.load(std::memory_order_relaxed) > 0) wake_throttled();
+  if (run_ahead_.sleepers()) run_ahead_.wake();
   finish_after_lock(after);
 }
 
