@@ -1,6 +1,9 @@
 // EngineImpl: the engine's state. Internal.
 //
-// Who does what, in which file:
+// It owns the engine's parts, each with a header that states its invariants and its locks: epochs
+// (epochs.h), how far pushers may be ahead (run_ahead.h), how many workers there are and should be
+// (worker_policy.h), lanes and who issues on them (device_lanes.h), the order of streams (stream_order.h), the
+// queues of the variables (dependency.h). What is left here is how they meet:
 //   push.cc     a pusher: builds an operation, submits it to the ring
 //   run_ahead.cc  and waits when too much is in flight
 //   state.cc    under the lock: drains the ring into DependencyState, completes operations, keeps counts
@@ -176,8 +179,8 @@ class EngineImpl final : public StreamOrder::Listener {
     return full_hint_.load(std::memory_order_relaxed) && waiting_.load(std::memory_order_relaxed) > 0;
   }
   bool second_thread_searches() const {
-    return threads_ == 2 && searching_.load(std::memory_order_relaxed) > 0 &&
-           ready_hint_.load(std::memory_order_relaxed) == 0 && !ring_.maybe_nonempty();
+    return threads_ == 2 && policy_.any_searching() && ready_hint_.load(std::memory_order_relaxed) == 0 &&
+           !ring_.maybe_nonempty();
   }
   void profile(bool on);
 
@@ -277,7 +280,6 @@ class EngineImpl final : public StreamOrder::Listener {
   bool lanes_wait() const {
     return full_hint_.load(std::memory_order_relaxed) && ready_hint_.load(std::memory_order_relaxed) > 0;
   }
-  bool worker_on_its_way() const { return called_.load(std::memory_order_relaxed) > 0; }
 
   // run_ahead.cc
   int64_t good_run_ahead() const;
@@ -329,7 +331,6 @@ class EngineImpl final : public StreamOrder::Listener {
   void start_batch(Batch& batch, size_t size);
   /// `all`: also what a worker that gets on with its batch has not started.
   void scavenge(bool all = false);
-  void set_body_ticks(int64_t ticks);
   void run_batch(Worker& worker, size_t size);
   bool run(Worker& worker, Op*& slot, RunContext& context);
   bool run_function(Op* op, RunContext& context);
@@ -346,8 +347,9 @@ class EngineImpl final : public StreamOrder::Listener {
   bool may_be_work() const;
   void help();
   bool anything_to_take() const;
-  int wanted_workers() const { return wanted_workers_.load(std::memory_order_relaxed); }
-  bool more_workers_wanted() const;
+  bool more_workers_wanted() const {
+    return policy_.more_wanted() && !paused_hint_.load(std::memory_order_relaxed);
+  }
   Worker* borrow_worker() noexcept;          // null: there is none that is free
   Worker* borrow_or_make_worker() noexcept;  // gives the lock up to make one; null without memory
   void return_worker(Worker& worker);
@@ -397,7 +399,6 @@ class EngineImpl final : public StreamOrder::Listener {
   const bool monitored_;        // there is a monitor
   const bool single_;           // the process has one processor: nobody spins
   const uint64_t stuck_ticks_;  // after which an operation that goes on is a long one
-  const int64_t batch_ticks_;   // how much work a worker takes at once, where there is more than enough
 
   std::atomic<bool> refusing_{false};   // pushes throw
   std::atomic<bool> shut_down_{false};  // shutdown() has begun
@@ -410,14 +411,10 @@ class EngineImpl final : public StreamOrder::Listener {
 
   alignas(64) SubmitRing<Op> ring_;
 
-  // Read by everybody at every push or search; written when a worker comes, leaves or searches, or when the
-  // length of the operations changes.
-  alignas(64) std::atomic<int32_t> active_{0};  // workers called from oneTBB and not gone
-  std::atomic<int32_t> called_{0};              // of these, not yet there
-  std::atomic<int32_t> searching_{0};           // of these, spinning for work
-  std::atomic<int64_t> body_ticks_{0};          // how long operations take, roughly
-  std::atomic<int32_t> wanted_workers_;         // how many of that length feed
-  std::atomic<bool> paused_hint_{false};
+  WorkerPolicy policy_;
+
+  // Read by everybody at every push or search; hardly ever written.
+  alignas(64) std::atomic<bool> paused_hint_{false};
   std::atomic<bool> streams_outstanding_{false};
   std::atomic<bool> direct_{false};        // see Engine::direct()
   std::atomic<bool> instrumented_{false};  // the profiler or the watchdog looks at every operation

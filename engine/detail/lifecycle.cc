@@ -85,9 +85,9 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       monitored_(!inline_mode_ || fuzz_ || options.watchdog_ms > 0),
       single_(processors() == 1),
       stuck_ticks_(static_cast<uint64_t>(10 * ticks_per_us())),
-      batch_ticks_(static_cast<int64_t>(4 * ticks_per_us())),
       profiler_(static_cast<size_t>(std::max(0, options.history))),
       ring_(kRingCapacity),
+      policy_(threads_, static_cast<int64_t>(4 * ticks_per_us())),
       run_ahead_(options, threads_) {
   MX_CHECK(options.threads >= 0 && options.threads <= 4096, InvalidArgument,
            "[Engine] expected from 0 to 4096 threads, got ", options.threads);
@@ -102,7 +102,6 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       "start engines after fork, or use exec");
   watch_forks();
   watch_exit();
-  set_body_ticks(0);
   prepare_failures();
   unobserved_.reserve(8);
   auto first_worker = std::make_unique<Worker>();  // so that there is always one

@@ -255,7 +255,7 @@ void EngineImpl::abandon_push(Op* op) noexcept {
 void EngineImpl::call_beyond_limit() {
   if (inline_mode_ || single_ || paused_hint_.load(std::memory_order_relaxed)) return;
   const auto attended = [this] {
-    return searching_.load(std::memory_order_relaxed) > 0 || worker_on_its_way() ||
+    return policy_.any_searching() || policy_.on_its_way() ||
            (hurried_.load(std::memory_order_relaxed) == 0 && !lanes_wait());
   };
   // Workers in short operations come back to the lock by themselves (see attention_), sooner than one that is
@@ -271,7 +271,7 @@ void EngineImpl::call_beyond_limit() {
 inline void EngineImpl::call_worker() {
   // The ring's swap and these loads are sequentially consistent, as are a leaving worker's decrement and its
   // last look at the ring: one of the two sees the other.
-  if (active_.load(std::memory_order_seq_cst) == 0) [[unlikely]] {
+  if (policy_.none_active()) [[unlikely]] {
     if (inline_mode_ || paused_hint_.load(std::memory_order_relaxed)) return;
     if (!single_) {
       start_worker();
@@ -280,7 +280,7 @@ inline void EngineImpl::call_worker() {
       // costs fifty times an operation. The monitor calls it if this thread does neither.
       wake_monitor();
     }
-  } else if (searching_.load(std::memory_order_relaxed) == 0 && more_workers_wanted()) [[unlikely]] {
+  } else if (!policy_.any_searching() && more_workers_wanted()) [[unlikely]] {
     start_worker();
   }
 }
@@ -303,8 +303,7 @@ inline void EngineImpl::submit(Op* op) {
     internal = op->device == kInternalLane && op->type != &kReplayGroupType;  // deleting never waits
     has_bytes = run_ahead_.limits_bytes() && (op->flags & kOpHasBytes) != 0;
     // (Where there is no worker yet, call_worker() calls one.)
-    other_lane =
-        op->device != 0 && op->device != kInternalLane && active_.load(std::memory_order_relaxed) > 0;
+    other_lane = op->device != 0 && op->device != kInternalLane && policy_.active() > 0;
     if (hurries(op)) {
       // A worker that has a batch, or older operations in front of it, is to look at the ring first. See
       // drain().
@@ -342,8 +341,8 @@ void EngineImpl::submit_slowly(Op* op, bool internal) {
       seen = head;
       turn = 0;
     }
-    if (turn < 32 && !inline_mode_ && (single_ || active_.load(std::memory_order_relaxed) > 0)) {
-      if (active_.load(std::memory_order_relaxed) == 0) start_worker();
+    if (turn < 32 && !inline_mode_ && (single_ || policy_.active() > 0)) {
+      if (policy_.active() == 0) start_worker();
       sched_yield();
       continue;
     }

@@ -106,9 +106,7 @@ void EngineImpl::throttle(uint64_t ticket) {
   }
 }
 
-int64_t EngineImpl::good_run_ahead() const {
-  return run_ahead_.good(body_ticks_.load(std::memory_order_relaxed));
-}
+int64_t EngineImpl::good_run_ahead() const { return run_ahead_.good(policy_.body_ticks()); }
 
 // Further ahead than is good, but not too far: waits as long as operations end.
 void EngineImpl::ease(uint64_t ticket) {

@@ -279,9 +279,8 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
     // While others bring operations to their end at a good pace, staying away from the lock and the lines
     // it guards is the best help.
     const uint64_t ended = run_ahead_.ended_ops();
-    flowing = !inline_mode_ && !single_ && ended != seen_ended &&
-              active_.load(std::memory_order_relaxed) > 0 &&
-              body_ticks_.load(std::memory_order_relaxed) < WorkerPolicy::kShortTicks;
+    flowing = !inline_mode_ && !single_ && ended != seen_ended && policy_.active() > 0 &&
+              policy_.body_ticks() < WorkerPolicy::kShortTicks;
     seen_ended = ended;
     if (flowing && waiter.word.load(std::memory_order_acquire) < Waiter::kWaking) {
       idle_since = 0;
@@ -378,8 +377,8 @@ size_t EngineImpl::take_for(Waiter& waiter, Worker& worker) {
 // Not while operations end at a good pace: a worker will come to it. Not at every look: the walk is not free.
 bool EngineImpl::may_run_beside(Waiter& waiter) {
   const uint64_t now = ticks();
-  const bool moving = waiter.seen_ended != ended_count_ &&
-                      body_ticks_.load(std::memory_order_relaxed) < static_cast<int64_t>(stuck_ticks_);
+  const bool moving =
+      waiter.seen_ended != ended_count_ && policy_.body_ticks() < static_cast<int64_t>(stuck_ticks_);
   if (waiter.seen_ticks == 0 || moving) {
     waiter.seen_ended = ended_count_;
     waiter.seen_ticks = now;
