@@ -75,6 +75,13 @@ void SegmentImpl::add(Op* op) {
   if (op->device != 0 || op->type->async || op->priority != 0) plain_ = false;
 }
 
+// (Not in push.cc: inlined into every push it would cost each some instructions.)
+bool EngineImpl::record(Op* op) {
+  if (op->device == kInternalLane) return false;
+  current_task.recording->add(op);
+  return true;
+}
+
 void SegmentImpl::finish(bool device_graph) {
   // What the segment does as a whole: a variable whose old value matters is updated, one that is replaced
   // first is written.

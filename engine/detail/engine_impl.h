@@ -237,6 +237,8 @@ class EngineImpl final : public StreamOrder::Listener {
   void pin(const std::vector<Link>& vars);
   void unpin(const std::vector<Link>& vars);
 
+  // segment.cc
+  bool record(Op* op);  // false: it is one that is not recorded
   // hold.cc: for segments; they take the lock
   Hold* add_hold(std::unique_ptr<Hold> hold) noexcept;
   Hold** place_of_hold(const VarBlock* own);

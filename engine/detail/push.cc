@@ -323,8 +323,9 @@ inline void EngineImpl::submit(Op* op) {
 }
 
 void EngineImpl::end_push(Op* op) {
-  if (current_task.recording_engine == this && op->device != kInternalLane) [[unlikely]]
-    return current_task.recording->add(op);
+  if (current_task.recording_engine == this) [[unlikely]] {
+    if (record(op)) return;
+  }
   submit(op);
   if (inline_mode_) [[unlikely]]
     run_inline(options_.mode == EngineMode::naive, true);
