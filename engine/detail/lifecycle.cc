@@ -118,13 +118,14 @@ EngineImpl::EngineImpl(const EngineOptions& options)
   instrumented_.store(options.watchdog_ms > 0);
   direct_.store(options.mode == EngineMode::threaded && options.watchdog_ms == 0 && options.history == 0);
   register_engine(id_, this);
+  workers_ = first_worker.get();  // before the monitor starts, which looks at it
   try {
     if (monitored_) start_monitor();
   } catch (...) {
     unregister_engine(id_);
     throw;
   }
-  workers_ = first_worker.release();
+  (void)first_worker.release();
 }
 
 EngineImpl::~EngineImpl() {
