@@ -2,8 +2,8 @@
 //
 // It owns the engine's parts, each with a header that states its invariants and its locks: epochs
 // (epochs.h), how far pushers may be ahead (run_ahead.h), how many workers there are and should be
-// (worker_policy.h), lanes and who issues on them (device_lanes.h), the order of streams (stream_order.h), the
-// queues of the variables (dependency.h). What is left here is how they meet:
+// (worker_policy.h), lanes and who issues on them (device_lanes.h), the order of streams (stream_order.h),
+// the queues of the variables (dependency.h). What is left here is how they meet:
 //   push.cc     a pusher: builds an operation, submits it to the ring
 //   run_ahead.cc  and waits when too much is in flight
 //   state.cc    under the lock: drains the ring into DependencyState, completes operations, keeps counts
