@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "engine/detail/engine_impl.h"
+#include "engine/detail/engine_load.h"
 #include "engine/detail/segment_impl.h"
 
 namespace mx {
@@ -59,11 +60,7 @@ void Engine::cancel() { impl_->cancel(); }
 void Engine::pause() { impl_->pause(); }
 void Engine::resume() { impl_->resume(); }
 bool Engine::direct() const { return impl_->direct(); }
-bool Engine::second_thread_searches() const { return impl_->second_thread_searches(); }
-bool Engine::crowded() const { return impl_->crowded(); }
-bool Engine::recording() const {
-  return detail::current_task.recording != nullptr && detail::current_task.recording_engine == impl_;
-}
+bool Engine::recording() const { return detail::current_task.recording_engine == impl_; }
 std::optional<std::string> Engine::undeclared_in(Var v, bool write) {
   return detail::EngineImpl::undeclared_in(v, write);
 }
@@ -80,18 +77,16 @@ Segment Engine::record(const std::function<void()>& program, const RecordOptions
   MX_CHECK(program != nullptr, InvalidArgument, "[record] expected a program to record, got a null function");
   MX_CHECK(detail::current_task.recording == nullptr, InvalidState,
            "[record] expected no recording in progress on this thread, got a nested one");
-  detail::EngineImpl::flush_bulk();
   auto segment = std::make_shared<detail::SegmentImpl>(*impl_);
   struct Recording {
-    Recording(detail::SegmentImpl* impl, detail::EngineImpl* engine)
-        : before(std::exchange(detail::current_task.recording_engine, engine)) {
+    Recording(detail::SegmentImpl* impl, detail::EngineImpl* engine) {
       detail::current_task.recording = impl;
+      detail::current_task.recording_engine = engine;
     }
     ~Recording() {
       detail::current_task.recording = nullptr;
-      detail::current_task.recording_engine = before;
+      detail::current_task.recording_engine = nullptr;
     }
-    detail::EngineImpl* before;  // of a BulkScope
   };
   {
     Recording recording(segment.get(), impl_);
@@ -99,6 +94,11 @@ Segment Engine::record(const std::function<void()>& program, const RecordOptions
   }
   segment->finish(options.device_graph);
   return Segment(std::move(segment));
+}
+
+bool detail::EngineLoad::crowded(const Engine& engine) { return engine.impl_->crowded(); }
+bool detail::EngineLoad::second_thread_searches(const Engine& engine) {
+  return engine.impl_->second_thread_searches();
 }
 
 const char* intern(const std::string& name) {

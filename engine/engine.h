@@ -39,6 +39,10 @@
 
 namespace mx {
 
+namespace detail {
+struct EngineLoad;
+}
+
 class Engine {
  public:
   /// The engine of the process, started on first use with EngineOptions::from_environment(). It drains when
@@ -115,15 +119,8 @@ class Engine {
 
   /// May the calling thread do the work of an operation itself, instead of pushing it, when nothing pending
   /// uses what it touches? True where nobody could tell: mode threaded, no profiler, history or watchdog that
-  /// would miss it, and pushes of this thread neither recorded nor collected.
+  /// would miss it, and no recording on this thread.
   bool direct() const;
-  /// Do as many threads run operations as this engine has, and does somebody wait (and perhaps help)? Who
-  /// asks had then better do the work of an operation itself, where direct() allows it. A hint.
-  bool crowded() const;
-  /// Does the second thread of an engine of two look for work that is not there? It then takes part in the
-  /// loops of an operation that the caller runs itself. False for any other number of threads: more had
-  /// better run several operations. A hint.
-  bool second_thread_searches() const;
   /// Does this thread record a segment of this engine? What it pushes then runs again with every replay.
   bool recording() const;
 
@@ -146,8 +143,8 @@ class Engine {
   void write_dot(std::ostream& out) const;
 
  private:
-  friend class BulkScope;
   friend class Segment;
+  friend struct detail::EngineLoad;  // engine/detail/engine_load.h
 
   template <class Fn, bool kAsync, class F>
   void push_closure(F&& fn, const PushOptions& options, const std::source_location& where) {

@@ -11,7 +11,6 @@ namespace mx {
 class Engine;
 namespace detail {
 struct Op;
-class BulkFunction;
 class EngineImpl;
 class SegmentGraph;
 class SegmentRun;
@@ -39,7 +38,6 @@ class RunContext {
   }
 
  private:
-  friend class detail::BulkFunction;
   friend class detail::EngineImpl;
   friend class detail::SegmentGraph;
   friend class detail::SegmentRun;

@@ -75,6 +75,13 @@ void SegmentImpl::add(Op* op) {
   if (op->device != 0 || op->type->async || op->priority != 0) plain_ = false;
 }
 
+// (Not in push.cc: inlined into every push it would cost each some instructions.)
+bool EngineImpl::record(Op* op) {
+  if (op->device == kInternalLane) return false;
+  current_task.recording->add(op);
+  return true;
+}
+
 void SegmentImpl::finish(bool device_graph) {
   // What the segment does as a whole: a variable whose old value matters is updated, one that is replaced
   // first is written.
@@ -122,7 +129,7 @@ void SegmentImpl::build_nodes() {
   };
   std::unordered_map<VarBlock*, History> vars;
   std::vector<std::pair<uint32_t, uint32_t>> edges;  // from, to
-  nodes_.resize(ops_.size() + 1);
+  nodes_.nodes.resize(ops_.size() + 1);
   std::vector<uint32_t> before;
   for (uint32_t i = 0; i < ops_.size(); ++i) {
     before.clear();
@@ -144,7 +151,7 @@ void SegmentImpl::build_nodes() {
     for (const uint32_t from : before) edges.emplace_back(from, i);
 
     Op* op = ops_[i];
-    Node& node = nodes_[i];
+    Node& node = nodes_.nodes[i];
     node.run = op->type->run;
     node.predecessors = static_cast<uint32_t>(before.size());
     if (op->type->copy_bytes > 0 && op->type->copy_bytes <= Node::kCopy) {
@@ -153,7 +160,7 @@ void SegmentImpl::build_nodes() {
       node.closure_address = op->closure();
       node.predecessors |= Node::kIndirect;
     }
-    if (before.empty()) roots_.push_back(i);
+    if (before.empty()) nodes_.roots.push_back(i);
   }
   MX_CHECK(edges.size() <= UINT32_MAX, InvalidArgument, "[record] expected at most ", UINT32_MAX,
            " dependences, got ", edges.size());
@@ -161,12 +168,12 @@ void SegmentImpl::build_nodes() {
   std::vector<uint32_t> next(ops_.size() + 1, 0);
   for (const auto& [from, to] : edges) ++next[from + 1];
   for (size_t i = 0; i < ops_.size(); ++i) next[i + 1] += next[i];
-  for (size_t i = 0; i <= ops_.size(); ++i) nodes_[i].successors = next[i];
-  edges_.resize(edges.size());
-  for (const auto& [from, to] : edges) edges_[next[from]++] = to;
-  waiting_ = std::make_unique<std::atomic<uint32_t>[]>(ops_.size());
+  for (size_t i = 0; i <= ops_.size(); ++i) nodes_.nodes[i].successors = next[i];
+  nodes_.edges.resize(edges.size());
+  for (const auto& [from, to] : edges) nodes_.edges[next[from]++] = to;
+  nodes_.waiting = std::make_unique<std::atomic<uint32_t>[]>(ops_.size());
   for (size_t i = 0; i < ops_.size(); ++i)
-    waiting_[i].store(nodes_[i].predecessor_count(), std::memory_order_relaxed);
+    nodes_.waiting[i].store(nodes_.nodes[i].predecessor_count(), std::memory_order_relaxed);
 }
 
 void SegmentImpl::replay(int priority) {
@@ -175,7 +182,7 @@ void SegmentImpl::replay(int priority) {
   if (replay_as_graph(priority)) return;
   if (group_ != nullptr) return group_->replay(shared_from_this(), priority);
   ReplayFunction fn{shared_from_this()};
-  const bool recorded = current_task.recording != nullptr && current_task.recording_engine == &engine_;
+  const bool recorded = current_task.recording_engine == &engine_;
   if (!recorded && engine_.replay_keeping(*hold_, &kOpType<ReplayFunction, true>, priority,
                                           ops_[0]->cold().where, &construct_in<ReplayFunction>, &fn)) {
     return;

@@ -12,6 +12,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/cpus.h"
+#include "engine/detail/engine_load.h"
 #include "engine/device/registry.h"
 #include "ndarray/detail/describe.h"
 #include "ndarray/detail/push_on.h"
@@ -378,9 +379,11 @@ bool launch_directly(const Launch& l) {
   if (within(direct_factor())) return run_directly(l);
   if (with_gpus()) return false;
   // (A loop of one piece is no help to share.)
-  if (within(kSharedFactor) && l.work > kernels::kLoopGrain && engine.second_thread_searches())
+  if (within(kSharedFactor) && l.work > kernels::kLoopGrain &&
+      detail::EngineLoad::second_thread_searches(engine))
     return run_directly(l);
-  if (!within(kCrowdedFactor) || (!engine.crowded() && !AtWork::on_the_other_processors())) return false;
+  if (!within(kCrowdedFactor) || (!detail::EngineLoad::crowded(engine) && !AtWork::on_the_other_processors()))
+    return false;
   const AtWork at_work;
   const SerialLoops serial_loops;
   return run_directly(l);

@@ -8,7 +8,6 @@
 #include "benchmarks/support/clock.h"
 #include "benchmarks/support/process.h"
 #include "benchmarks/support/report.h"
-#include "engine/bulk.h"
 
 namespace mx::bench {
 namespace {
@@ -98,39 +97,6 @@ void run_push_wait_var(const Job& job) {
   engine.delete_var(v);
 }
 
-// A chain of updates, pushed one by one or in bulk scopes of 32.
-double run_chain_ns(Engine& engine, uint32_t ops, bool bulk) {
-  const Var v = engine.new_var();
-  const auto push = [&] {
-    for (uint32_t i = 0; i < ops; ++i) engine.push([i](RunContext) { run_body(i); }, {.updates = {v}});
-  };
-  const int64_t start = now_ns();
-  if (bulk) {
-    BulkScope scope(engine, {.max_ops = 32});
-    push();
-  } else {
-    push();
-  }
-  engine.wait_all();
-  engine.delete_var(v);
-  return static_cast<double>(now_ns() - start);
-}
-
-void run_bulk(const Job& job) {
-  Engine engine(bench_options(job.threads));
-  if (job.verify) {
-    return emit_violations(job.case_name, make_pattern("chain", job.ops), true,
-                           [&] { run_chain_ns(engine, job.ops, true); });
-  }
-  std::vector<double> single, bulk;
-  for (int i = 0; i < (job.quick ? 2 : 7); ++i) {
-    single.push_back(run_chain_ns(engine, job.ops, false) / job.ops);
-    bulk.push_back(run_chain_ns(engine, job.ops, true) / job.ops);
-  }
-  emit("chain_single", median(single), "ns/op");
-  emit("chain_bulk", median(bulk), "ns/op");
-}
-
 }  // namespace
 
 void add_mx_cases(std::vector<Case>& all) {
@@ -138,7 +104,6 @@ void add_mx_cases(std::vector<Case>& all) {
   all.push_back({"bytes_per_pending_op", "memory", only_mx, run_bytes_per_pending_op});
   all.push_back({"rss_10M", "memory", only_mx, run_rss_10m});
   all.push_back({"temporaries", "memory", only_mx, run_temporaries, true});
-  all.push_back({"bulk", "basic", only_mx, run_bulk, true});
 }
 
 }  // namespace mx::bench

@@ -20,7 +20,7 @@ struct CurrentTask {
   const SegmentImpl* segment = nullptr;  // not null: the thread runs this segment's operation number `node`
   uint32_t node = 0;
   SegmentImpl* recording = nullptr;        // not null: pushes are recorded into it
-  EngineImpl* recording_engine = nullptr;  // whose pushes are recorded, or collected by a BulkScope
+  EngineImpl* recording_engine = nullptr;  // the engine of that segment; null with it
 };
 
 extern thread_local constinit CurrentTask current_task __attribute__((tls_model("initial-exec")));

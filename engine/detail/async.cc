@@ -66,7 +66,7 @@ void EngineImpl::run_async(Worker& worker, Op* op, int64_t begin_ns) {
 void EngineImpl::start_token(Op* op) {
   token_failure(op) = nullptr;
   op->link_a[1].token_failure = nullptr;  // early_failure()
-  tokens_.fetch_add(1, std::memory_order_relaxed);
+  run_ahead_.token_begins();
 }
 
 void EngineImpl::function_returned(Op* op) {
@@ -109,11 +109,11 @@ void EngineImpl::finish_async(Op* op) {
     async_since_.erase(op);
   }
   lock_.lock();
-  tokens_.fetch_sub(1, std::memory_order_relaxed);
+  run_ahead_.token_ends();
   Failure* early = streams_ ? streams_->take_early_failure(op) : nullptr;
   if (early != nullptr && (op->flags & kOpFailed) == 0) {
     finish_op(op, Outcome::failed, early);  // (retired() has counted it)
-  } else if (thrown && (op->flags & kOpNode) == 0 && lanes_[op->device]->accelerator) {
+  } else if (thrown && (op->flags & kOpNode) == 0 && lanes_[op->device].accelerator) {
     Failure* own = op->failure();
     finish_op(op, Outcome::failed, own);  // (likewise, with what it had enqueued)
     own->release_later();

@@ -1,6 +1,9 @@
 // EngineImpl: the engine's state. Internal.
 //
-// Who does what, in which file:
+// It owns the engine's parts, each with a header that states its invariants and its locks: epochs
+// (epochs.h), how far pushers may be ahead (run_ahead.h), how many workers there are and should be
+// (worker_policy.h), lanes and who issues on them (device_lanes.h), the order of streams (stream_order.h),
+// the queues of the variables (dependency.h). What is left here is how they meet:
 //   push.cc     a pusher: builds an operation, submits it to the ring
 //   run_ahead.cc  and waits when too much is in flight
 //   state.cc    under the lock: drains the ring into DependencyState, completes operations, keeps counts
@@ -36,6 +39,7 @@
 #include "engine/base/futex.h"
 #include "engine/detail/batch.h"
 #include "engine/detail/dependency.h"
+#include "engine/detail/device_lanes.h"
 #include "engine/detail/epochs.h"
 #include "engine/detail/lock.h"
 #include "engine/detail/op.h"
@@ -43,6 +47,7 @@
 #include "engine/detail/pools.h"
 #include "engine/detail/profiler.h"
 #include "engine/detail/ready_queue.h"
+#include "engine/detail/run_ahead.h"
 #include "engine/detail/stream_order.h"
 #include "engine/detail/submit_ring.h"
 #include "engine/detail/worker_policy.h"
@@ -50,8 +55,6 @@
 
 namespace mx::detail {
 
-class Bulk;
-class BulkFunction;
 class SegmentGraph;
 class SegmentGroup;
 class SegmentImpl;
@@ -59,10 +62,7 @@ class SegmentRun;
 class WorkerHost;
 struct Hold;
 
-inline constexpr uint8_t kInternalLane = 255;  // Op::device of what runs nothing: deletion, a group's replay
 inline constexpr size_t kDrainLimit = 64;
-
-struct Lane;
 
 struct alignas(64) Worker {
   Batch batch;
@@ -76,15 +76,6 @@ struct alignas(64) Worker {
   std::atomic<int64_t> running_since{0};  // ns
   int64_t reported = 0;                   // running_since of the last report
   Worker* next = nullptr;                 // of EngineImpl::workers_
-};
-
-/// Operations of one (context, kind of stream) that is not the CPU's compute lane.
-struct Lane {
-  Context context;
-  StreamKind kind = StreamKind::compute;
-  bool accelerator = false;
-  int issuer = -1;  // index of the Device's lanes that share one issuing token
-  ReadyQueue ready;
 };
 
 /// A thread that waits for a version of a variable, or (var == nullptr) for epochs. It lies on the stack of
@@ -126,7 +117,6 @@ struct ThreadState {
   Op* cache = nullptr;
   uint32_t ring_engine = 0;  // id of the engine for whose ring this is SubmitRing's hint
   uint64_t ring_hint = 0;
-  Bulk* bulk = nullptr;  // of the innermost BulkScope
 };
 void register_engine(uint32_t id, EngineImpl* engine);
 void unregister_engine(uint32_t id);
@@ -142,8 +132,8 @@ inline bool inside_operation() {
 /// The operation that the thread is in; only if it is.
 Op* current_operation();
 
-/// While it lives, what this thread does counts as done inside operations of this engine, and is neither
-/// recorded nor collected: functions and their destructors run in it.
+/// While it lives, what this thread does counts as done inside operations of this engine, and is not
+/// recorded: functions and their destructors run in it.
 class InsideOperations {
  public:
   explicit InsideOperations(EngineImpl* engine) : working_for_(CurrentTask{.engine = engine}) {}
@@ -189,8 +179,8 @@ class EngineImpl final : public StreamOrder::Listener {
     return full_hint_.load(std::memory_order_relaxed) && waiting_.load(std::memory_order_relaxed) > 0;
   }
   bool second_thread_searches() const {
-    return threads_ == 2 && searching_.load(std::memory_order_relaxed) > 0 &&
-           ready_hint_.load(std::memory_order_relaxed) == 0 && !ring_.maybe_nonempty();
+    return threads_ == 2 && policy_.any_searching() && ready_hint_.load(std::memory_order_relaxed) == 0 &&
+           !ring_.maybe_nonempty();
   }
   void profile(bool on);
 
@@ -223,12 +213,6 @@ class EngineImpl final : public StreamOrder::Listener {
   void start_worker();
   bool inline_mode() const { return inline_mode_; }
 
-  /// Submits what a BulkScope of this thread has collected: before all that depends on it.
-  static void flush_bulk() noexcept {
-    if (tls.bulk != nullptr) [[unlikely]]
-      flush_collected();
-  }
-
   // Replays (segment_run.cc).
   bool attention() const { return attention_.load(std::memory_order_relaxed) != 0; }
   void begin_part(Participant& participant);
@@ -245,8 +229,6 @@ class EngineImpl final : public StreamOrder::Listener {
 
  private:
   friend class WorkerHost;
-  friend class Bulk;
-  friend class BulkFunction;
   friend class SegmentGraph;
   friend class SegmentGroup;
   friend class SegmentImpl;
@@ -255,9 +237,8 @@ class EngineImpl final : public StreamOrder::Listener {
   void pin(const std::vector<Link>& vars);
   void unpin(const std::vector<Link>& vars);
 
-  // bulk.cc
-  bool collect(Op* op);
-  static void flush_collected() noexcept;
+  // segment.cc
+  bool record(Op* op);  // false: it is one that is not recorded
   // hold.cc: for segments; they take the lock
   Hold* add_hold(std::unique_ptr<Hold> hold) noexcept;
   Hold** place_of_hold(const VarBlock* own);
@@ -271,7 +252,7 @@ class EngineImpl final : public StreamOrder::Listener {
   class LinkWriter;
   void push_links(const OpType* type, const std::vector<Link>& links, int priority, uint8_t device,
                   const char* name, const std::source_location& where, void (*construct)(Op*, void*),
-                  void* argument, uint64_t bytes = 0);
+                  void* argument);
   Op* allocate();
   Op* take_cached();  // the same, for the hot path
   void refill_cache();
@@ -292,6 +273,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void push_internal(Op* op, const OpType* type, VarBlock* var, uint64_t generation,
                      const std::source_location& where);
   uint8_t lane_index(Context context, StreamKind kind);
+  void make_streams();
   void wake_after_submit();
   void call_worker();
   void call_beyond_limit();
@@ -300,18 +282,11 @@ class EngineImpl final : public StreamOrder::Listener {
   bool lanes_wait() const {
     return full_hint_.load(std::memory_order_relaxed) && ready_hint_.load(std::memory_order_relaxed) > 0;
   }
-  bool worker_on_its_way() const { return called_.load(std::memory_order_relaxed) > 0; }
 
   // run_ahead.cc
-  bool many_in_flight(uint64_t ticket, int64_t limit) const;
-  bool large_in_flight(uint64_t limit) const;
   int64_t good_run_ahead() const;
-  template <class Over>
-  void sleep_throttled(uint64_t ticket, int64_t enough, const Over& over);
   void throttle(uint64_t ticket);
   void ease(uint64_t ticket);
-  void throttle_bulk();
-  void admit_more();
 
   // state.cc; all under the lock
   void ready_special(Op* op);
@@ -321,7 +296,6 @@ class EngineImpl final : public StreamOrder::Listener {
   void complete_unusual(Op* op);
   void release_extras(Op* op);
   void publish_special();
-  void wake_throttled();
   void settle_internal();
   void give_var(VarBlock* var);
   void give_deleted_var(VarBlock* var);
@@ -359,7 +333,6 @@ class EngineImpl final : public StreamOrder::Listener {
   void start_batch(Batch& batch, size_t size);
   /// `all`: also what a worker that gets on with its batch has not started.
   void scavenge(bool all = false);
-  void set_body_ticks(int64_t ticks);
   void run_batch(Worker& worker, size_t size);
   bool run(Worker& worker, Op*& slot, RunContext& context);
   bool run_function(Op* op, RunContext& context);
@@ -376,8 +349,9 @@ class EngineImpl final : public StreamOrder::Listener {
   bool may_be_work() const;
   void help();
   bool anything_to_take() const;
-  int wanted_workers() const { return wanted_workers_.load(std::memory_order_relaxed); }
-  bool more_workers_wanted() const;
+  bool more_workers_wanted() const {
+    return policy_.more_wanted() && !paused_hint_.load(std::memory_order_relaxed);
+  }
   Worker* borrow_worker() noexcept;          // null: there is none that is free
   Worker* borrow_or_make_worker() noexcept;  // gives the lock up to make one; null without memory
   void return_worker(Worker& worker);
@@ -426,9 +400,7 @@ class EngineImpl final : public StreamOrder::Listener {
   const bool fuzz_;
   const bool monitored_;        // there is a monitor
   const bool single_;           // the process has one processor: nobody spins
-  const bool limits_bytes_;     // there is a max_bytes_in_flight
   const uint64_t stuck_ticks_;  // after which an operation that goes on is a long one
-  const int64_t batch_ticks_;   // how much work a worker takes at once, where there is more than enough
 
   std::atomic<bool> refusing_{false};   // pushes throw
   std::atomic<bool> shut_down_{false};  // shutdown() has begun
@@ -441,14 +413,10 @@ class EngineImpl final : public StreamOrder::Listener {
 
   alignas(64) SubmitRing<Op> ring_;
 
-  // Read by everybody at every push or search; written when a worker comes, leaves or searches, or when the
-  // length of the operations changes.
-  alignas(64) std::atomic<int32_t> active_{0};  // workers called from oneTBB and not gone
-  std::atomic<int32_t> called_{0};              // of these, not yet there
-  std::atomic<int32_t> searching_{0};           // of these, spinning for work
-  std::atomic<int64_t> body_ticks_{0};          // how long operations take, roughly
-  std::atomic<int32_t> wanted_workers_;         // how many of that length feed
-  std::atomic<bool> paused_hint_{false};
+  WorkerPolicy policy_;
+
+  // Read by everybody at every push or search; hardly ever written.
+  alignas(64) std::atomic<bool> paused_hint_{false};
   std::atomic<bool> streams_outstanding_{false};
   std::atomic<bool> direct_{false};        // see Engine::direct()
   std::atomic<bool> instrumented_{false};  // the profiler or the watchdog looks at every operation
@@ -462,21 +430,7 @@ class EngineImpl final : public StreamOrder::Listener {
   alignas(64) std::atomic<uint32_t> attention_{0};  // running workers should come back to the lock
   std::atomic<uint32_t> hurried_{0};                // operations in the ring, or on the way there, that hurry
 
-  // Written once per step; read by pushers now and then.
-  alignas(64) std::atomic<uint64_t> ended_{0};  // operations that have ended
-  std::atomic<uint64_t> bytes_ended_{0};
-
-  // Written by pushers.
-  alignas(64) std::atomic<uint64_t> bytes_pushed_{0};
-  std::atomic<int64_t> collected_{0};   // operations in flight inside of others (bulk.cc)
-  std::atomic<uint32_t> throttled_{0};  // pushers asleep
-  std::atomic<uint32_t> throttle_word_{0};
-  std::atomic<uint64_t> stood_at_{UINT64_MAX};  // ended_ when a pusher had waited and none had ended
-  std::atomic<uint64_t> wake_at_{UINT64_MAX};   // they are called when so many operations have ended
-  std::atomic<uint64_t> throttle_count_{0};
-  std::atomic<int64_t> tokens_{0};           // asynchronous operations that have begun and not ended
-  std::atomic<uint64_t> admitted_ops_{0};    // pushes up to this ticket, and
-  std::atomic<uint64_t> admitted_bytes_{0};  // this many bytes, do not wait: see admit_more()
+  RunAhead run_ahead_;
 
   alignas(64) EngineLock lock_;
   // ---- under the lock ----
@@ -491,9 +445,6 @@ class EngineImpl final : public StreamOrder::Listener {
   int running_ = 0;        // threads that run operations
   int communicating_ = 0;  // of these, in communication: neither keeps the other from its own threads
   uint64_t ended_count_ = 0;
-  uint64_t ended_bytes_ = 0;
-  uint64_t admitted_at_ = UINT64_MAX;  // ended_count_ at the last admit_more()
-  int admit_doublings_ = 0;
   Op* free_ops_ = nullptr;
   int free_count_ = 0;
   Epochs epochs_;
@@ -502,10 +453,6 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<int32_t> waiting_{0};  // threads in block(); others may read it
   uint32_t walk_ = 0;
   ReadyQueue comm_;  // operations of the CPU's communication lanes
-  std::vector<std::unique_ptr<Lane>> lanes_;
-  std::vector<char> issuing_;  // per device in use: an issuer is at work
-  size_t device_ready_ = 0;
-  size_t lane_turn_ = 0;
   Op* internal_ = nullptr;
   SegmentGroup* groups_ = nullptr;  // with a replay that runs
   Worker* workers_ = nullptr;       // all that were ever made
@@ -533,8 +480,7 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<int> completers_{0};  // threads inside Completion's functions
   std::mt19937_64 inline_random_;
   ParticipantRegistry participants_;
-  std::mutex lanes_mutex_;
-  std::atomic<size_t> lane_count_{0};
+  DeviceLanes lanes_;
 
   std::mutex monitor_mutex_;
   std::condition_variable monitor_wake_;

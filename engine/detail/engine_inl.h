@@ -56,13 +56,12 @@ inline void EngineImpl::unlock() {
     if (ready_hint_.load(std::memory_order_relaxed) != hint)
       ready_hint_.store(hint, std::memory_order_relaxed);
   }
-  ended_.store(ended_count_, std::memory_order_relaxed);
+  run_ahead_.publish_ended(ended_count_);
   if (after_.any() || Failure::dead != nullptr) [[unlikely]]
     return unlock_and_finish();
   lock_.unlock();
-  if (throttled_.load(std::memory_order_relaxed) > 0 &&
-      ended_.load(std::memory_order_relaxed) >= wake_at_.load(std::memory_order_relaxed)) [[unlikely]]
-    wake_throttled();
+  if (run_ahead_.to_wake()) [[unlikely]]
+    run_ahead_.wake();
 }
 
 inline void EngineImpl::start_batch(Batch& batch, size_t size) {

@@ -54,8 +54,6 @@ bool EngineImpl::replay_keeping(Hold& hold, const OpType* type, int priority,
                                 const std::source_location& where, void (*construct)(Op*, void*),
                                 void* argument) {
   if (profiler_.tracking()) return false;  // its arrows follow the links
-  if (current_task.recording_engine == this) [[unlikely]]
-    flush_collected();  // this thread's bulk scope; a replay comes behind what was pushed before
   throttle(ring_.head());
   // How many links it needs is known under the lock, and what they need is taken before: so look again with
   // more until it is enough.

@@ -8,27 +8,19 @@
 namespace mx::detail {
 
 size_t EngineImpl::take_device_op(Worker& worker) {
-  if (device_ready_ == 0) return 0;
-  const size_t lanes = lanes_.size();
-  Lane* best = nullptr;
-  for (size_t i = 0; i < lanes; ++i) {
-    // Lanes take turns; an urgent one, and communication, come first.
-    Lane& lane = *lanes_[(lane_turn_ + i) % lanes];
-    if (!lane.accelerator || lane.ready.empty() || issuing_[static_cast<size_t>(lane.issuer)]) continue;
-    if (best == nullptr || (lane.ready.urgent() && !best->ready.urgent()) ||
-        (lane.kind == StreamKind::comm && best->kind != StreamKind::comm && !best->ready.urgent())) {
-      best = &lane;
-    }
-  }
-  if (best == nullptr) return 0;
-  ++lane_turn_;
-  issuing_[static_cast<size_t>(best->issuer)] = 1;
-  --device_ready_;
-  worker.lane = best;
-  worker.batch.ops[0] = options_.mode == EngineMode::fuzz
-                            ? best->ready.pop_nth(random_() % best->ready.size())
-                            : best->ready.pop();
+  Lane* const lane = lanes_.begin_issue();
+  if (lane == nullptr) return 0;
+  worker.lane = lane;
+  worker.batch.ops[0] = fuzz_ ? lane->ready.pop_nth(random_() % lane->ready.size()) : lane->ready.pop();
   return 1;
+}
+
+// Once there, it stays until the engine ends.
+void EngineImpl::make_streams() {
+  auto streams = std::make_unique<StreamOrder>(*this, options_.compute_streams);  // (before the lock)
+  lock_.lock();
+  if (streams_ == nullptr) streams_.swap(streams);
+  unlock();
 }
 
 // Gives the lock up while it asks the devices.
@@ -151,7 +143,7 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
   }
 
   lock_.lock();
-  issuing_[static_cast<size_t>(lane.issuer)] = 0;
+  lanes_.end_issue(lane);
   if (planned) {
     streams_->issued(op, issue, failure);
     op->flags &= static_cast<uint8_t>(~kOpHasBytes);  // retired() counts them

@@ -84,11 +84,11 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       fuzz_(options.mode == EngineMode::fuzz),
       monitored_(!inline_mode_ || fuzz_ || options.watchdog_ms > 0),
       single_(processors() == 1),
-      limits_bytes_(options.max_bytes_in_flight != UINT64_MAX),
       stuck_ticks_(static_cast<uint64_t>(10 * ticks_per_us())),
-      batch_ticks_(static_cast<int64_t>(4 * ticks_per_us())),
       profiler_(static_cast<size_t>(std::max(0, options.history))),
-      ring_(kRingCapacity) {
+      ring_(kRingCapacity),
+      policy_(threads_, static_cast<int64_t>(4 * ticks_per_us())),
+      run_ahead_(options, threads_) {
   MX_CHECK(options.threads >= 0 && options.threads <= 4096, InvalidArgument,
            "[Engine] expected from 0 to 4096 threads, got ", options.threads);
   MX_CHECK(options.max_ops_in_flight > 0, InvalidArgument,
@@ -102,7 +102,6 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       "start engines after fork, or use exec");
   watch_forks();
   watch_exit();
-  set_body_ticks(0);
   prepare_failures();
   unobserved_.reserve(8);
   auto first_worker = std::make_unique<Worker>();  // so that there is always one
@@ -112,10 +111,6 @@ EngineImpl::EngineImpl(const EngineOptions& options)
   epilogue_->type = &kRecoverType;
   epilogue_->set_header(0, 0, 0);
   epilogue_->cold() = {"the end of an operation", std::source_location::current(), {nullptr}};
-  issuing_.reserve(kInternalLane + 1);
-  lanes_.reserve(kInternalLane + 1);
-  lanes_.push_back(std::make_unique<Lane>());  // the CPU's compute lane, which has queues of its own
-  lane_count_.store(1);
   random_.seed(options.seed);
   inline_random_.seed(options.seed ^ 0x9e3779b97f4a7c15);
   if (!inline_mode_) host_ = std::make_unique<WorkerHost>(threads_, most_threads_, [this] { work(); });
@@ -123,13 +118,14 @@ EngineImpl::EngineImpl(const EngineOptions& options)
   instrumented_.store(options.watchdog_ms > 0);
   direct_.store(options.mode == EngineMode::threaded && options.watchdog_ms == 0 && options.history == 0);
   register_engine(id_, this);
+  workers_ = first_worker.get();  // before the monitor starts, which looks at it
   try {
     if (monitored_) start_monitor();
   } catch (...) {
     unregister_engine(id_);
     throw;
   }
-  workers_ = first_worker.release();
+  (void)first_worker.release();
 }
 
 EngineImpl::~EngineImpl() {
@@ -172,7 +168,6 @@ void EngineImpl::check_usable(const char* call) const {
 void EngineImpl::shutdown() {
   refuse_inside_operation("shutdown");
   if (forked()) return;
-  flush_bulk();
   if (shut_down_.exchange(true)) return;
   lock_.lock();
   paused_ = 0;
@@ -210,7 +205,6 @@ void EngineImpl::abandon() noexcept {
 
 void EngineImpl::pause() {
   check_usable("pause");
-  flush_bulk();
   lock_.lock();
   ++paused_;
   special_ = true;
@@ -219,7 +213,6 @@ void EngineImpl::pause() {
 }
 
 void EngineImpl::resume() {
-  flush_bulk();
   lock_.lock();
   const bool was_paused = paused_ > 0;
   if (was_paused && --paused_ == 0) paused_hint_.store(false);
@@ -249,13 +242,13 @@ EngineStats EngineImpl::stats() {
   stats.failed = failed_ops_;
   stats.skipped = skipped_ops_;
   stats.in_flight = stats.pushed - linked_directly_ - ended_count_;
-  stats.bytes_in_flight = bytes_pushed_.load() - ended_bytes_;
-  stats.ready = ready_.size() + comm_.size() + device_ready_;
+  stats.bytes_in_flight = run_ahead_.bytes_in_flight();
+  stats.ready = ready_.size() + comm_.size() + lanes_.ready();
   stats.running = static_cast<uint64_t>(running_);
   stats.waiting = static_cast<uint64_t>(waiting_.load(std::memory_order_relaxed));
   stats.worker_starts = worker_starts_;
   stats.worker_steps = steps_;
-  stats.throttled = throttle_count_.load();
+  stats.throttled = run_ahead_.times_held();
   if (streams_) {
     stats.stream_ops = streams_->issued_count();
     stats.stream_waits = streams_->wait_count();

@@ -40,7 +40,7 @@ void EngineImpl::monitor() {
     // Where more workers could be called the monitor looks more often whether operations that were taken for
     // short ones are long. (Not with two threads: one is called already, and waking this thread ten times a
     // millisecond would cost it more than a late second worker.)
-    const int32_t active = active_.load(std::memory_order_relaxed);
+    const int active = policy_.active();
     const bool quick = threads_ > 2 && active > 0 && active < threads_ && !inline_mode_;
     monitor_wake_.wait_for(guard, devices && active == 0 ? std::chrono::microseconds(50)
                                   : quick                ? std::chrono::microseconds(100)
@@ -49,8 +49,8 @@ void EngineImpl::monitor() {
     guard.unlock();
     const int64_t now = now_ns();
     if (quick && !devices && now < next_full_look_ns &&
-        ended_.load(std::memory_order_relaxed) != seen_ended) {  // operations end: no need for the lock
-      seen_ended = ended_.load(std::memory_order_relaxed);
+        run_ahead_.ended_ops() != seen_ended) {  // operations end: no need for the lock
+      seen_ended = run_ahead_.ended_ops();
       guard.lock();
       continue;
     }
@@ -67,15 +67,13 @@ void EngineImpl::monitor() {
       scavenge(true);
     }
     const bool pending =
-        inline_mode_ ? !ready_.empty() || !comm_.empty() || device_ready_ > 0 || ring_.maybe_nonempty()
+        inline_mode_ ? !ready_.empty() || !comm_.empty() || lanes_.ready() > 0 || ring_.maybe_nonempty()
                      : anything_to_take();
     // (What a device has just made ready may have nobody to run it.)
-    const bool idle = !inline_mode_ && active_.load(std::memory_order_seq_cst) == 0;
-    const bool call =
-        pending && (stuck || idle) && paused_ == 0 && searching_.load(std::memory_order_relaxed) == 0;
-    const int calls = WorkerPolicy::to_call(ready_.size(), active_.load(std::memory_order_relaxed), threads_);
-    bool busy = running_ > 0 || active_.load(std::memory_order_seq_cst) > 0 || streams_busy_ ||
-                (inline_mode_ && pending);
+    const bool idle = !inline_mode_ && policy_.none_active();
+    const bool call = pending && (stuck || idle) && paused_ == 0 && !policy_.any_searching();
+    const int calls = WorkerPolicy::to_call(ready_.size(), policy_.active(), threads_);
+    bool busy = running_ > 0 || !policy_.none_active() || streams_busy_ || (inline_mode_ && pending);
     unlock();
     if (call) {
       if (inline_mode_) {
@@ -86,7 +84,7 @@ void EngineImpl::monitor() {
         // wait behind another in a batch.
         if (calls > 1 && running) {
           const auto quick_look = static_cast<int64_t>(100 * ticks_per_us());
-          set_body_ticks(std::max(body_ticks_.load(std::memory_order_relaxed), quick_look));
+          policy_.set_body_ticks(std::max(policy_.body_ticks(), quick_look));
         }
         for (int i = 0; i < calls; ++i) start_worker();
       }
@@ -114,8 +112,8 @@ void EngineImpl::monitor() {
     guard.lock();
     // A worker that was called meanwhile has seen the flag set, and told nobody.
     // (So has a thread that began a part of a replay.)
-    while (sleepy && active_.load(std::memory_order_seq_cst) == 0 && !streams_outstanding_.load() &&
-           !monitor_stop_ && participants_.empty() && !inline_asked_.load() &&
+    while (sleepy && policy_.none_active() && !streams_outstanding_.load() && !monitor_stop_ &&
+           participants_.empty() && !inline_asked_.load() &&
            !monitor_awake_.load(std::memory_order_seq_cst)) {
       monitor_wake_.wait(guard);
     }

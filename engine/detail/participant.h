@@ -32,7 +32,7 @@ struct alignas(64) Participant {
   std::atomic<uint64_t> inside{0};   // 0: between nodes; else the node it is in, counted from 1
   std::atomic<uint64_t> look_at{1};  // it looks up when it has run so many; 0: somebody wants its work
   std::vector<uint32_t> stack;       // the owner's; the run's mutex guards it while the owner is inside,
-  size_t root = 0;                   // and so with the roots: [root, root_end) of SegmentImpl::roots_
+  size_t root = 0;                   // and so with the roots: [root, root_end) of SegmentNodes::roots
   size_t root_end = 0;
   size_t ran = 0;  // the owner's
 

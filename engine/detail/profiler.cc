@@ -135,13 +135,6 @@ void Profiler::span(const std::string& row, const char* name, int64_t begin_ns, 
   spans_.push_back({0, row, name, nullptr, begin_ns, end_ns});
 }
 
-void Profiler::part(const char* name, int64_t begin_ns, int64_t end_ns) noexcept {
-  try {
-    span(concat("thread ", gettid()), name, begin_ns, end_ns);
-  } catch (const std::bad_alloc&) {
-  }
-}
-
 // A file appears as a whole or not at all, and what was there before stays until then. (A pipe or a device is
 // written to as it is.)
 void Profiler::write_trace(const std::string& path) const {

@@ -49,8 +49,6 @@ class Profiler {
   void released(const Op* op);
   /// A span that is no operation (a segment's node, a device's work).
   void span(const std::string& row, const char* name, int64_t begin_ns, int64_t end_ns);
-  /// A part of an operation, on the row of the calling thread.
-  void part(const char* name, int64_t begin_ns, int64_t end_ns) noexcept;
 
   void write_trace(const std::string& path) const;  // throws InvalidArgument
   void write_dot(std::ostream& out) const;

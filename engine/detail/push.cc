@@ -224,7 +224,7 @@ void EngineImpl::fill_rare(Op* op, const PushOptions& options) {
   if (options.bytes != 0) {
     op->flags |= kOpHasBytes;
     bytes_place(op) = options.bytes;
-    bytes_pushed_.fetch_add(options.bytes, std::memory_order_relaxed);
+    run_ahead_.bytes_pushed(options.bytes);
   }
 }
 
@@ -240,7 +240,7 @@ void EngineImpl::refuse_push(Op* op, const PushOptions& options, const std::sour
 
 void EngineImpl::forget_bytes(Op* op) noexcept {
   if ((op->flags & kOpHasBytes) == 0) return;
-  bytes_pushed_.fetch_sub(bytes_of(op), std::memory_order_relaxed);
+  run_ahead_.bytes_withdrawn(bytes_of(op));
   op->flags &= static_cast<uint8_t>(~kOpHasBytes);
 }
 
@@ -255,7 +255,7 @@ void EngineImpl::abandon_push(Op* op) noexcept {
 void EngineImpl::call_beyond_limit() {
   if (inline_mode_ || single_ || paused_hint_.load(std::memory_order_relaxed)) return;
   const auto attended = [this] {
-    return searching_.load(std::memory_order_relaxed) > 0 || worker_on_its_way() ||
+    return policy_.any_searching() || policy_.on_its_way() ||
            (hurried_.load(std::memory_order_relaxed) == 0 && !lanes_wait());
   };
   // Workers in short operations come back to the lock by themselves (see attention_), sooner than one that is
@@ -271,7 +271,7 @@ void EngineImpl::call_beyond_limit() {
 inline void EngineImpl::call_worker() {
   // The ring's swap and these loads are sequentially consistent, as are a leaving worker's decrement and its
   // last look at the ring: one of the two sees the other.
-  if (active_.load(std::memory_order_seq_cst) == 0) [[unlikely]] {
+  if (policy_.none_active()) [[unlikely]] {
     if (inline_mode_ || paused_hint_.load(std::memory_order_relaxed)) return;
     if (!single_) {
       start_worker();
@@ -280,7 +280,7 @@ inline void EngineImpl::call_worker() {
       // costs fifty times an operation. The monitor calls it if this thread does neither.
       wake_monitor();
     }
-  } else if (searching_.load(std::memory_order_relaxed) == 0 && more_workers_wanted()) [[unlikely]] {
+  } else if (!policy_.any_searching() && more_workers_wanted()) [[unlikely]] {
     start_worker();
   }
 }
@@ -301,10 +301,9 @@ inline void EngineImpl::submit(Op* op) {
   bool other_lane = false;
   if (op->kind() != 0) [[unlikely]] {
     internal = op->device == kInternalLane && op->type != &kReplayGroupType;  // deleting never waits
-    has_bytes = limits_bytes_ && (op->flags & kOpHasBytes) != 0;
+    has_bytes = run_ahead_.limits_bytes() && (op->flags & kOpHasBytes) != 0;
     // (Where there is no worker yet, call_worker() calls one.)
-    other_lane =
-        op->device != 0 && op->device != kInternalLane && active_.load(std::memory_order_relaxed) > 0;
+    other_lane = op->device != 0 && op->device != kInternalLane && policy_.active() > 0;
     if (hurries(op)) {
       // A worker that has a batch, or older operations in front of it, is to look at the ring first. See
       // drain().
@@ -325,7 +324,7 @@ inline void EngineImpl::submit(Op* op) {
 
 void EngineImpl::end_push(Op* op) {
   if (current_task.recording_engine == this) [[unlikely]] {
-    if (collect(op)) return;
+    if (record(op)) return;
   }
   submit(op);
   if (inline_mode_) [[unlikely]]
@@ -343,8 +342,8 @@ void EngineImpl::submit_slowly(Op* op, bool internal) {
       seen = head;
       turn = 0;
     }
-    if (turn < 32 && !inline_mode_ && (single_ || active_.load(std::memory_order_relaxed) > 0)) {
-      if (active_.load(std::memory_order_relaxed) == 0) start_worker();
+    if (turn < 32 && !inline_mode_ && (single_ || policy_.active() > 0)) {
+      if (policy_.active() == 0) start_worker();
       sched_yield();
       continue;
     }
@@ -360,7 +359,7 @@ void EngineImpl::submit_slowly(Op* op, bool internal) {
 // A push whose links are known to be good: of a segment, which pins its variables.
 void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, int priority, uint8_t device,
                             const char* name, const std::source_location& where,
-                            void (*construct)(Op*, void*), void* argument, uint64_t bytes) {
+                            void (*construct)(Op*, void*), void* argument) {
   Op* op = allocate();
   op->type = type;
   op->set_header(type->async ? kOpAsync : 0, clamp_priority(priority), device);
@@ -370,10 +369,6 @@ void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, 
     LinkWriter writer(*this, op);
     for (const Link& link : links) writer.add(link.var(), link.access(), link.generation);
     construct(op, argument);
-    if (bytes != 0) {  // (begin_push() has counted them)
-      op->flags |= kOpHasBytes;
-      bytes_place(op) = bytes;
-    }
   } catch (...) {
     free_unsubmitted(op);
     throw;
@@ -419,50 +414,19 @@ void EngineImpl::delete_var(Var v) {
 
 void EngineImpl::recover(Var v, const std::source_location& where) {
   check_usable("recover");
-  MX_CHECK(current_task.recording == nullptr || current_task.recording_engine != this, InvalidState,
+  MX_CHECK(current_task.recording_engine != this, InvalidState,
            "[recover] expected to be called outside of record(), got a call while recording");
   check_var(v, "recover");
   push_internal(allocate(), &kRecoverType, v.block, v.generation, where);
 }
 
 uint8_t EngineImpl::lane_index(Context context, StreamKind kind) {
-  const size_t known = lane_count_.load(std::memory_order_acquire);
-  for (size_t i = 1; i < known; ++i) {
-    if (lanes_[i]->context == context && lanes_[i]->kind == kind) return static_cast<uint8_t>(i);
-  }
-  if (!context.is_cpu())
+  if (const uint8_t known = lanes_.find(context, kind)) return known;
+  if (!context.is_cpu()) {
     get_device(context);  // throws for a device that is not there, before anything changes
-  std::lock_guard guard(lanes_mutex_);
-  size_t index = 1;
-  while (index < lanes_.size() && !(lanes_[index]->context == context && lanes_[index]->kind == kind))
-    ++index;
-  if (index < lanes_.size()) return static_cast<uint8_t>(index);
-  MX_CHECK(index < kInternalLane, InvalidArgument, "[push] expected at most ", kInternalLane - 1,
-           " different devices and lanes in one engine");
-  // What allocates comes before the lock. (Lanes change under both locks, so that either is enough to read.)
-  auto lane = std::make_unique<Lane>();
-  lane->context = context;
-  lane->kind = kind;
-  lane->accelerator = !context.is_cpu();
-  std::unique_ptr<StreamOrder> streams;
-  if (lane->accelerator) {
-    if (!streams_) streams = std::make_unique<StreamOrder>(*this, options_.compute_streams);
-    for (auto& other : lanes_) {
-      if (other->accelerator && other->context == context) lane->issuer = other->issuer;
-    }
+    make_streams();       // (before any operation of an accelerator can be queued)
   }
-  lock_.lock();
-  if (lane->accelerator) {
-    if (streams) streams_ = std::move(streams);
-    if (lane->issuer < 0) {
-      lane->issuer = static_cast<int>(issuing_.size());
-      issuing_.push_back(0);  // (has room for every lane)
-    }
-  }
-  lanes_.push_back(std::move(lane));  // (likewise)
-  lane_count_.store(lanes_.size(), std::memory_order_release);
-  unlock();
-  return static_cast<uint8_t>(index);
+  return lanes_.find_or_add(context, kind, lock_);
 }
 
 }  // namespace mx::detail

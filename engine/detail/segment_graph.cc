@@ -47,9 +47,9 @@ std::unique_ptr<SegmentGraph> SegmentGraph::make(const SegmentImpl& segment) {
   EngineImpl& engine = segment.engine_;
   // Mode naive is the oracle: there every replay calls every function.
   if (segment.ops_.empty() || engine.options().mode == EngineMode::naive) return nullptr;
-  const Context context = engine.lanes_[segment.ops_.front()->device]->context;
+  const Context context = engine.lanes_[segment.ops_.front()->device].context;
   for (const Op* op : segment.ops_) {
-    const Lane& lane = *engine.lanes_[op->device];
+    const Lane& lane = engine.lanes_[op->device];
     if (op->type->async || !lane.accelerator || lane.context != context) return nullptr;
   }
   try {
@@ -111,9 +111,7 @@ void SegmentGraph::capture(const SegmentImpl& segment, const RunContext& context
   if (builder == nullptr) builder = device_.new_graph_builder();
   std::vector<std::vector<GraphBuilder::NodeId>> after(segment.ops_.size());
   for (uint32_t from = 0; from < segment.ops_.size(); ++from) {
-    for (uint32_t i = segment.nodes_[from].successors; i < segment.nodes_[from + 1].successors; ++i) {
-      after[segment.edges_[i]].push_back(from);
-    }
+    segment.nodes_.for_each_successor(from, [&](uint32_t successor) { after[successor].push_back(from); });
   }
   for (uint32_t i = 0; i < segment.ops_.size(); ++i) {
     Op* op = segment.ops_[i];

@@ -47,20 +47,15 @@ SegmentGroup::SegmentGroup(EngineImpl& engine, SegmentImpl& segment) : engine_(e
   const size_t nodes = segment.ops_.size();
   shells_.reserve(nodes);
   doomed_.resize(nodes);
-  first_edge_.reserve(nodes + 1);
-  predecessors_.reserve(nodes);
-  for (const Node& node : segment.nodes_) first_edge_.push_back(node.successors);
   std::unordered_set<const VarBlock*> made;
   try {
     for (uint32_t i = 0; i < nodes; ++i) {
-      predecessors_.push_back(segment.nodes_[i].predecessor_count());
       make_shell(i, segment.ops_[i]);
       for_each_link(shells_[i], [&](Link& link) {
         if (!made.contains(link.var())) link.grant();
         if (link.exclusive()) made.insert(link.var());
       });
     }
-    waiting_ = predecessors_;
   } catch (...) {
     Op* chain = nullptr;
     give_back(chain);
@@ -102,7 +97,7 @@ void SegmentGroup::give_back(Op*& chain) noexcept {
 
 void SegmentGroup::replay(const std::shared_ptr<SegmentImpl>& segment, int priority) {
   const OpCold& first = segment->ops_[0]->cold();
-  if (current_task.recording == nullptr || current_task.recording_engine != &engine_) {
+  if (current_task.recording_engine != &engine_) {
     struct Argument {
       SegmentGroup* group;
       const std::shared_ptr<SegmentImpl>& segment;
@@ -160,7 +155,7 @@ void SegmentGroup::start(Op* replay) {
   engine_.groups_ = this;
   if (engine_.profiler_.tracking()) engine_.profiler_.replay_begins(replay, shells_);
   replay_of(replay).end = End::done;
-  for (const uint32_t root : segment_.roots_) give(root);
+  for (const uint32_t root : segment_.nodes_.roots) give(root);
 }
 
 // To the ready queues: all nodes before it have ended.
@@ -190,17 +185,12 @@ void SegmentGroup::ended(Op* op) {
   } else {
     state.ran = true;
   }
-  const uint32_t begin = first_edge_[node.index];
-  const uint32_t end = first_edge_[node.index + 1];
   // Those behind it are skipped one after the other, and nobody else: others may be waiting for each other.
-  const bool dooms = (op->flags & (kOpFailed | kOpSkip | kOpCancelled)) != 0;
-  for (uint32_t edge = begin; edge < end; ++edge) {
-    const uint32_t successor = segment_.edges_[edge];
-    if (dooms) doomed_[successor] = true;
-    if (--waiting_[successor] != 0) continue;
-    waiting_[successor] = predecessors_[successor];  // for the next replay
-    give(successor);
-  }
+  if (op->flags & (kOpFailed | kOpSkip | kOpCancelled))
+    segment_.nodes_.for_each_successor(node.index, [this](uint32_t successor) { doomed_[successor] = true; });
+  const NodeSource source = segment_.nodes_.source();
+  source.ended<false>(source.nodes[node.index].successors, source.nodes[node.index + 1].successors,
+                      [this](uint32_t successor) { give(successor); });
   if (--state.outstanding == 0) finish();
 }
 

@@ -99,11 +99,8 @@ class SegmentGroup {
 
   EngineImpl& engine_;
   SegmentImpl& segment_;
-  std::vector<Op*> shells_;           // by index of the node
-  std::vector<uint32_t> first_edge_;  // into SegmentImpl::edges_, one more than nodes
-  std::vector<uint32_t> predecessors_;
-  std::vector<uint32_t> waiting_;  // predecessors that have not ended
-  std::vector<bool> doomed_;       // nodes to be skipped: one before them failed or was skipped
+  std::vector<Op*> shells_;   // by index of the node
+  std::vector<bool> doomed_;  // nodes to be skipped: one before them failed or was skipped
   Op* replay_ = nullptr;
   std::atomic<bool> stopped_{false};
   uint32_t walk_ = 0;  // of the latest touches_marked(), and its answer

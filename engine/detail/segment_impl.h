@@ -1,10 +1,6 @@
 // SegmentImpl: a recorded program as a graph. Internal.
 //
-// A recorded operation stays the Op it was, with its links. For replays it has a node of 32 bytes, in program
-// order: what to call, the function itself if it is small and may be copied, and where its successors begin.
-// The counters of predecessors lie apart, four bytes each. So a replay reads memory forwards where the
-// program does, and a million operations fit 36 MB instead of 160: replaying is bound by the cache lines it
-// touches.
+// A recorded operation stays the Op it was, with its links. For replays it has a node (segment_nodes.h).
 #pragma once
 
 #include <atomic>
@@ -15,31 +11,13 @@
 #include "engine/detail/op.h"
 #include "engine/detail/pools.h"
 #include "engine/detail/segment_graph.h"
+#include "engine/detail/segment_nodes.h"
 
 namespace mx::detail {
 
 class EngineImpl;
 class SegmentGroup;
 struct Hold;
-
-struct Node {
-  static constexpr size_t kCopy = 16;
-  static constexpr uint32_t kIndirect = 1u << 31;
-
-  void (*run)(void* closure, const RunContext&, Completion*);
-  uint32_t
-      successors;  // where they begin in SegmentImpl::edges_; they end where those of the next node begin
-  uint32_t
-      predecessors;  // how many; with kIndirect if the closure's address is in `closure`, not the closure
-  union {
-    alignas(8) unsigned char closure[kCopy];
-    void* closure_address;
-  };
-
-  uint32_t predecessor_count() const { return predecessors & ~kIndirect; }
-  void* closure_place() { return predecessors & kIndirect ? closure_address : closure; }
-};
-static_assert(sizeof(Node) == 32);
 
 class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
  public:
@@ -59,7 +37,7 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   bool engine_gone() const { return memory_->engine_gone.load(std::memory_order_acquire); }
   size_t operations() const { return ops_.size(); }
   Op* operation(uint32_t index) const { return ops_[index]; }
-  size_t edges() const { return edges_.size(); }
+  size_t edges() const { return nodes_.edges.size(); }
 
  private:
   friend class SegmentGraph;
@@ -76,11 +54,8 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   std::vector<Link> pinned_;              // while recording
   std::vector<Link> outside_;             // the union of what the operations touch, and own_
   Hold* hold_ = nullptr;                  // the engine's; of a plain segment
-  std::vector<Node> nodes_;               // one more than operations
-  std::vector<uint32_t> edges_;
-  std::vector<uint32_t> roots_;
-  std::unique_ptr<std::atomic<uint32_t>[]> waiting_;  // predecessors not yet ended, of nodes with several
-  std::unique_ptr<SegmentGroup> group_;               // unless plain_
+  SegmentNodes nodes_;
+  std::unique_ptr<SegmentGroup> group_;  // unless plain_
   bool plain_ = true;  // only synchronous operations of the CPU's compute lane, without priorities
   bool finished_ = false;
   std::unique_ptr<SegmentGraph> graph_;  // null unless all operations are of one accelerator

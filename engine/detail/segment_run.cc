@@ -16,39 +16,19 @@ namespace {
 constexpr uint64_t kWorthSharing = 1000;
 constexpr uint32_t kNone = UINT32_MAX;
 
-struct Graph {
-  Node* nodes;
-  const uint32_t* edges;
-  std::atomic<uint32_t>* counters;
-};
-
 // A node has ended: those that waited for nothing else may run. Returns one of them; the others go on the
 // stack.
 template <bool kShared>
-inline uint32_t release(const Graph& graph, std::vector<uint32_t>& stack, uint32_t begin_edge,
+inline uint32_t release(const NodeSource& graph, std::vector<uint32_t>& stack, uint32_t begin_edge,
                         uint32_t end_edge) {
   uint32_t next = kNone;
-  for (uint32_t i = begin_edge; i < end_edge; ++i) {
-    const uint32_t successor = graph.edges[i];
-    const uint32_t predecessors = graph.nodes[successor].predecessor_count();
-    if (predecessors != 1) {
-      std::atomic<uint32_t>& counter = graph.counters[successor];
-      uint32_t waiting = 0;
-      if constexpr (kShared) {
-        waiting = counter.fetch_sub(1, std::memory_order_acq_rel) - 1;
-      } else {
-        waiting = counter.load(std::memory_order_relaxed) - 1;
-        counter.store(waiting, std::memory_order_relaxed);
-      }
-      if (waiting != 0) continue;
-      counter.store(predecessors, std::memory_order_relaxed);  // for the next replay
-    }
+  graph.ended<kShared>(begin_edge, end_edge, [&](uint32_t successor) {
     if (next == kNone) {
       next = successor;
     } else {
       stack.push_back(successor);
     }
-  }
+  });
   return next;
 }
 
@@ -73,7 +53,7 @@ void SegmentRun::start(const std::shared_ptr<SegmentImpl>& segment, Completion d
   Participant me(*run);
   me.stack = std::move(kept);
   me.stack.clear();
-  me.root_end = segment->roots_.size();
+  me.root_end = segment->nodes_.roots.size();
   run->take_part(me, false);
   kept = std::move(me.stack);
   run->leave(me.ran);
@@ -132,8 +112,8 @@ bool SegmentRun::skips(uint32_t index) const {
 // The node has failed or was skipped; called before it releases its successors.
 void SegmentRun::spoil_successors(uint32_t index) {
   if (spoilt_ == nullptr) return;
-  for (uint32_t i = segment_->nodes_[index].successors; i < segment_->nodes_[index + 1].successors; ++i)
-    spoilt_[segment_->edges_[i]].store(1, std::memory_order_relaxed);
+  segment_->nodes_.for_each_successor(
+      index, [this](uint32_t successor) { spoilt_[successor].store(1, std::memory_order_relaxed); });
 }
 
 // kShared: others take part, so counters are decremented atomically. Otherwise returns true when others do
@@ -145,10 +125,10 @@ bool SegmentRun::participate(Participant& me) {
   const bool check = engine.options().mode == EngineMode::check;
   RunContext context;
   context.check_ = check;
-  const uint32_t* const roots = segment_->roots_.data();
+  const uint32_t* const roots = segment_->nodes_.roots.data();
   const bool tracing = engine.profiler().tracing();
   const bool unusual = tracing || check;
-  const Graph graph{segment_->nodes_.data(), segment_->edges_.data(), segment_->waiting_.get()};
+  const NodeSource graph = segment_->nodes_.source();
   size_t ran = me.ran;
   if constexpr (kShared) look_up(me, UINT64_MAX);
   const uint64_t begin = ticks();

@@ -55,7 +55,7 @@ void EngineImpl::release_extras(Op* op) {
 void EngineImpl::complete_unusual(Op* op) {
   if (op->flags & kOpNode) return end_node(op);
   if (op->flags & kOpHasBytes) {
-    ended_bytes_ += bytes_of(op);
+    run_ahead_.bytes_ended(bytes_of(op));
     special_ = true;  // this once: to publish them
   }
   if (op->flags & kOpFailed) {
@@ -99,10 +99,8 @@ void EngineImpl::ready_special(Op* op) {
     ready_.push(op);
     return;
   }
-  Lane& lane = *lanes_[op->device];
-  if (lane.accelerator) {
-    lane.ready.push(op);
-    ++device_ready_;
+  if (lanes_[op->device].accelerator) {
+    lanes_.push(op);
   } else {
     if (streams_busy_ && !streams_->host_may_start(op)) return;
     comm_.push(op);
@@ -162,7 +160,7 @@ void EngineImpl::maybe_landed(VarBlock* var, StreamPoint point, Failure* failure
 }
 
 void EngineImpl::retired(uint16_t epoch, uint64_t bytes, Failure* failure, bool inherited) {
-  ended_bytes_ += bytes;
+  run_ahead_.bytes_ended(bytes);
   ++ended_count_;
   if (failure != nullptr) {
     if (inherited) {
@@ -239,7 +237,7 @@ void EngineImpl::unpin_locked(const std::vector<Link>& vars) {
 // Rare states: a pause, devices and other lanes, priorities, replays, bytes. They are looked at behind the
 // one flag `special_`, which is cleared here as soon as none of them is there.
 void EngineImpl::publish_special() {
-  size_t hint = device_ready_;
+  size_t hint = lanes_.ready();
   if (computing() < threads_) {
     hint += ready_.size();
     for (const SegmentRun* run = shared_runs_; run != nullptr; run = run->next_shared_)
@@ -247,24 +245,17 @@ void EngineImpl::publish_special() {
   }
   if (communicating_ < threads_) hint += comm_.size();
   ready_hint_.store(paused_ > 0 ? 0 : static_cast<uint32_t>(hint), std::memory_order_relaxed);
-  bytes_ended_.store(ended_bytes_, std::memory_order_relaxed);
+  run_ahead_.publish_bytes();
   if (ready_.urgent() != urgent_shown_) {
     urgent_shown_ = !urgent_shown_;
     attention_.fetch_add(urgent_shown_ ? 1u : ~0u, std::memory_order_relaxed);
   }
-  special_ = fuzz_ || paused_ > 0 || streams_busy_ || device_ready_ > 0 || !comm_.empty() ||
+  special_ = fuzz_ || paused_ > 0 || streams_busy_ || lanes_.ready() > 0 || !comm_.empty() ||
              communicating_ > 0 || shared_runs_ != nullptr || ready_.has_priorities() || urgent_shown_;
-}
-
-void EngineImpl::wake_throttled() {
-  wake_at_.store(UINT64_MAX, std::memory_order_relaxed);  // those who sleep on say so again
-  throttle_word_.fetch_add(1, std::memory_order_seq_cst);
-  futex_wake(throttle_word_);
 }
 
 void EngineImpl::cancel() {
   check_usable("cancel");
-  flush_bulk();
   const auto slabs = var_pool_.slabs();  // (what is pushed to variables of later ones comes after this call)
   lock_.lock();
   drain_to(ring_.tail());
@@ -276,7 +267,7 @@ void EngineImpl::cancel() {
   SegmentGroup::cancel_all(groups_);
   ready_.for_each(mark);
   comm_.for_each(mark);
-  for (auto& lane : lanes_) lane->ready.for_each(mark);
+  lanes_.for_each_ready(mark);
   if (streams_) streams_->for_each_parked(mark);
   VarPool::for_each(slabs, [&](VarBlock& var) {
     for (Link* link = var.head; link != nullptr; link = link->next) mark(op_of(link));

@@ -39,8 +39,7 @@ void EngineImpl::refuse_inside_operation(const char* call) const {
       HostStream::current() == nullptr, InvalidState, "[", call,
       "] expected to be called outside of operations, got a call inside a task of a stream: it could wait "
       "for itself; use push_async to go on when something is done");
-  MX_CHECK(current_task.recording == nullptr || current_task.recording_engine != this, InvalidState, "[",
-           call,
+  MX_CHECK(current_task.recording_engine != this, InvalidState, "[", call,
            "] expected to be called outside of record(), got a call while recording: nothing recorded runs "
            "before the segment is replayed");
   if (!inside_operation()) return;
@@ -55,7 +54,6 @@ bool EngineImpl::wait(Var v, int64_t timeout_ms) {
   refuse_inside_operation("wait");
   if (forked()) check_usable("wait");
   check_var(v, "wait");
-  flush_bulk();
   VarBlock* var = v.block;
   Waiter waiter;
   waiter.var = var;
@@ -128,7 +126,6 @@ bool EngineImpl::drain_all(int64_t timeout_ms) {
 bool EngineImpl::wait_all(int64_t timeout_ms) {
   refuse_inside_operation("wait_all");
   if (forked()) check_usable("wait_all");
-  flush_bulk();
   if (!drain_all(timeout_ms)) return false;
   lock_.lock();
   Failure* first = std::exchange(first_failure_, nullptr);
@@ -281,10 +278,9 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
     }
     // While others bring operations to their end at a good pace, staying away from the lock and the lines
     // it guards is the best help.
-    const uint64_t ended = ended_.load(std::memory_order_relaxed);
-    flowing = !inline_mode_ && !single_ && ended != seen_ended &&
-              active_.load(std::memory_order_relaxed) > 0 &&
-              body_ticks_.load(std::memory_order_relaxed) < WorkerPolicy::kShortTicks;
+    const uint64_t ended = run_ahead_.ended_ops();
+    flowing = !inline_mode_ && !single_ && ended != seen_ended && policy_.active() > 0 &&
+              policy_.body_ticks() < WorkerPolicy::kShortTicks;
     seen_ended = ended;
     if (flowing && waiter.word.load(std::memory_order_acquire) < Waiter::kWaking) {
       idle_since = 0;
@@ -321,9 +317,7 @@ bool EngineImpl::is_on_the_way(const Waiter& waiter) const {
 void EngineImpl::give_back(Worker& worker) {
   Batch& batch = worker.batch;
   if (worker.lane != nullptr) {
-    worker.lane->ready.push_front(batch.ops[0]);
-    ++device_ready_;
-    issuing_[static_cast<size_t>(worker.lane->issuer)] = 0;
+    lanes_.give_back(*worker.lane, batch.ops[0]);
     worker.lane = nullptr;
   } else if (worker.run != nullptr) {
     worker.run = nullptr;  // (not the last reference: shared_runs_ has one)
@@ -383,8 +377,8 @@ size_t EngineImpl::take_for(Waiter& waiter, Worker& worker) {
 // Not while operations end at a good pace: a worker will come to it. Not at every look: the walk is not free.
 bool EngineImpl::may_run_beside(Waiter& waiter) {
   const uint64_t now = ticks();
-  const bool moving = waiter.seen_ended != ended_count_ &&
-                      body_ticks_.load(std::memory_order_relaxed) < static_cast<int64_t>(stuck_ticks_);
+  const bool moving =
+      waiter.seen_ended != ended_count_ && policy_.body_ticks() < static_cast<int64_t>(stuck_ticks_);
   if (waiter.seen_ticks == 0 || moving) {
     waiter.seen_ended = ended_count_;
     waiter.seen_ticks = now;

@@ -53,9 +53,9 @@ SegmentRun* EngineImpl::run_that_wants_company() const {
 }
 
 void EngineImpl::call_company() {
-  if (searching_.load(std::memory_order_relaxed) > 0) {
+  if (policy_.any_searching()) {
     ready_hint_.store(1, std::memory_order_relaxed);  // (if there is nothing, who comes to look corrects it)
-  } else if (active_.load(std::memory_order_relaxed) < threads_) {
+  } else if (policy_.active() < threads_) {
     start_worker();
   }
 }
@@ -64,28 +64,13 @@ namespace {
 constexpr int64_t kShortTicks = WorkerPolicy::kShortTicks;
 }
 
-void EngineImpl::set_body_ticks(int64_t ticks) {
-  body_ticks_.store(ticks, std::memory_order_relaxed);
-  wanted_workers_.store(WorkerPolicy::wanted(ticks, threads_), std::memory_order_relaxed);
-}
-
-bool EngineImpl::more_workers_wanted() const {
-  return active_.load(std::memory_order_relaxed) < wanted_workers() &&
-         !paused_hint_.load(std::memory_order_relaxed);
-}
-
 void EngineImpl::start_worker() {
   if (inline_mode_) return;  // there are none
-  int32_t active = active_.load(std::memory_order_relaxed);
-  do {
-    if (active >= threads_ + 1) return;
-  } while (!active_.compare_exchange_weak(active, active + 1, std::memory_order_seq_cst));
-  called_.fetch_add(1, std::memory_order_relaxed);
+  if (!policy_.begin_call()) return;
   try {
     host_->call();
   } catch (const std::exception&) {  // no memory, or no thread
-    called_.fetch_sub(1, std::memory_order_relaxed);
-    active_.fetch_sub(1, std::memory_order_seq_cst);  // the monitor tries again as long as there is work
+    policy_.call_failed();           // the monitor tries again as long as there is work
   }
   if (!monitor_awake_.load(std::memory_order_seq_cst)) wake_monitor();
 }
@@ -124,17 +109,15 @@ bool EngineImpl::anything_to_take() const {
     return true;
   if (communicating_ < threads_ && !comm_.empty()) return true;
   if (hurried_.load(std::memory_order_relaxed) > 0) return true;
-  return device_ready_ > 0 && std::any_of(lanes_.begin(), lanes_.end(), [this](const auto& lane) {
-           return lane->accelerator && !lane->ready.empty() && !issuing_[static_cast<size_t>(lane->issuer)];
-         });
+  return lanes_.can_issue();
 }
 
 void EngineImpl::work() {
-  called_.fetch_sub(1, std::memory_order_relaxed);
+  policy_.arrive();
   lock_.lock();
   Worker* const borrowed = borrow_or_make_worker();
   if (borrowed == nullptr) {
-    active_.fetch_sub(1, std::memory_order_seq_cst);  // the monitor calls another
+    policy_.leave();  // the monitor calls another
     unlock();
     return;
   }
@@ -149,16 +132,15 @@ void EngineImpl::work() {
     }
     if (search()) continue;
     // Leave, then look once more: a pusher that saw this worker as active did not call another.
-    active_.fetch_sub(1, std::memory_order_seq_cst);
+    policy_.leave();
     lock_.lock();
     const bool work_left = anything_to_take();
-    const bool enough = active_.load(std::memory_order_seq_cst) >= std::max(1, wanted_workers());
-    if (!work_left || enough) {
+    if (!work_left || policy_.enough_others()) {
       return_worker(worker);
       unlock();
       return;
     }
-    active_.fetch_add(1, std::memory_order_seq_cst);
+    policy_.come_back();
     unlock();
   }
 }
@@ -172,17 +154,17 @@ bool EngineImpl::may_be_work() const {
 // Meanwhile nobody takes this thread for one that searches.
 void EngineImpl::help() {
   attention_.fetch_sub(1, std::memory_order_relaxed);
-  searching_.fetch_sub(1, std::memory_order_seq_cst);
+  policy_.end_search();
   SharedLoop::help(SharedLoop::Look::all, [this] { return may_be_work(); });
-  searching_.fetch_add(1, std::memory_order_seq_cst);
+  policy_.begin_search();
   attention_.fetch_add(1, std::memory_order_relaxed);
 }
 
 // Spins until there may be work; false when it is time to leave.
 bool EngineImpl::search() {
   if (single_ || paused_hint_.load(std::memory_order_relaxed)) return false;
-  if (active_.load(std::memory_order_relaxed) > wanted_workers()) return false;
-  searching_.fetch_add(1, std::memory_order_seq_cst);
+  if (policy_.too_many()) return false;
+  policy_.begin_search();
   attention_.fetch_add(1, std::memory_order_seq_cst);
   const SharedLoop::Look look(SharedLoop::Look::all);
   const uint64_t limit = static_cast<uint64_t>(ticks_per_us() * options_.spin_us);
@@ -198,7 +180,7 @@ bool EngineImpl::search() {
     if (SharedLoop::offered()) {
       help();
       begin = ticks();
-      if (active_.load(std::memory_order_relaxed) > wanted_workers()) break;
+      if (policy_.too_many()) break;
     }
     cpu_relax();
     if ((turn & 15) != 15) continue;
@@ -224,7 +206,7 @@ bool EngineImpl::search() {
     }
   }
   attention_.fetch_sub(1, std::memory_order_seq_cst);
-  searching_.fetch_sub(1, std::memory_order_seq_cst);
+  policy_.end_search();
   return found;
 }
 
@@ -233,11 +215,10 @@ size_t EngineImpl::step(Worker& worker) {
   ++steps_;
   finish_batch(worker);
   const size_t size = take(worker);
-  const bool call_more = !ready_.empty() && paused_ == 0 && searching_.load(std::memory_order_relaxed) == 0 &&
-                         more_workers_wanted();
+  const bool call_more = !ready_.empty() && paused_ == 0 && !policy_.any_searching() && more_workers_wanted();
   // Everybody is busy with long operations: communication does not wait for them.
-  const bool call_comm = special_ && !comm_.empty() && paused_ == 0 && running_ >= threads_ &&
-                         active_.load(std::memory_order_relaxed) == threads_;
+  const bool call_comm =
+      special_ && !comm_.empty() && paused_ == 0 && running_ >= threads_ && policy_.active() == threads_;
   unlock();
   if (call_more || call_comm) [[unlikely]]
     start_worker();
@@ -263,18 +244,15 @@ void EngineImpl::scavenge(bool all) {
 inline size_t EngineImpl::take_ready(Batch& batch) {
   size_t size = 1;
   batch.ops[0] = ready_.pop();
-  const int64_t each = body_ticks_.load(std::memory_order_relaxed);
-  if (each < batch_ticks_ && !ready_.urgent()) {
-    const bool are_short = each < kShortTicks;
-    if (are_short && ready_.empty()) {
+  const int64_t each = policy_.body_ticks();
+  if (policy_.worth_batching(each) && !ready_.urgent()) {
+    if (each < kShortTicks && ready_.empty()) {
       // A chain then visits the lock once for many links. (Other workers take it away again if they have
       // nothing to do, and a failure ends the batch.) Mode check reads links as the operation runs, which
       // must then have all its grants; with streams, grants are not all that an operation waits for.
       if (!check_mode_ && !streams_busy_) size = batch.extend(size);
     } else {
-      const size_t most =
-          are_short ? kMaxBatch : std::min<size_t>(kMaxBatch, static_cast<size_t>(batch_ticks_ / each));
-      const size_t want = std::min((ready_.size() + 1) / static_cast<size_t>(running_ + 2), most);
+      const size_t want = policy_.share(each, ready_.size(), running_, kMaxBatch);
       for (; size < want; ++size) batch.ops[size] = ready_.pop();
     }
   }
@@ -318,7 +296,7 @@ size_t EngineImpl::take_special(Worker& worker) {
   }
   if (ready_.empty() && comm_.empty()) {
     drain(kDrainLimit);
-    if (device_ready_ > 0 && take_device_op(worker) > 0) {
+    if (take_device_op(worker) > 0) {
       start_batch(batch, 1);
       return 1;
     }
@@ -365,7 +343,7 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
     return;
   }
   // The counter is read for a few batches only, while operations are short.
-  const int64_t typical = body_ticks_.load(std::memory_order_relaxed);
+  const int64_t typical = policy_.body_ticks();
   const bool timed = typical >= kShortTicks || (++worker.sample & 15) == 0;
   const uint64_t begin = timed ? ticks() : 0;
   uint32_t ran = 0;
@@ -387,10 +365,7 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
   current_task.operation = nullptr;
   // (Asynchronous operations have left the batch; how long they ran says nothing of the others.)
   if (timed && batch.ops[0] != nullptr) {
-    const int64_t each = static_cast<int64_t>(ticks() - begin) / ran;
-    // Falls slowly, rises at once: a long operation taken for a short one hides work behind it.
-    const int64_t next = each > typical ? each : (typical * 7 + each) / 8;
-    if (next != typical) set_body_ticks(next);
+    policy_.observe(typical, static_cast<int64_t>(ticks() - begin) / ran);
   }
 }
 
@@ -470,7 +445,7 @@ bool EngineImpl::run_unusual(Worker& worker, Op*& slot, RunContext& context) {
 void EngineImpl::unlock_and_finish() {
   AfterLock after = std::exchange(after_, {});
   lock_.unlock();
-  if (throttled_.load(std::memory_order_relaxed) > 0) wake_throttled();
+  if (run_ahead_.sleepers()) run_ahead_.wake();
   finish_after_lock(after);
 }
 

@@ -1,16 +1,24 @@
-// How many workers an engine calls. Internal; plain functions.
+// WorkerPolicy: how many workers an engine has at this moment, how many it should call, and how many
+// operations one of them takes at once. Internal.
 //
 // Linking and completing an operation under the lock takes about 60 ns. So empty operations feed one worker:
 // a second one would only contend for the lock. Operations of one microsecond feed a dozen.
+//
+// Locks: none; any thread may call any member. The counters of workers are changed with sequential
+// consistency where somebody relies on the order: a worker leaves and then looks at the ring once more, and a
+// pusher fills the ring and then asks none_active(); one of the two sees the other. The length of the
+// operations is a guess, so several threads may write it without harm.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 namespace mx::detail {
 
-struct WorkerPolicy {
+class alignas(64) WorkerPolicy {
+ public:
   /// An operation this short (in ticks, about a third of a microsecond) costs no more than handing it to
   /// another core.
   static constexpr int64_t kShortTicks = 1000;
@@ -27,6 +35,74 @@ struct WorkerPolicy {
     const auto free = static_cast<size_t>(std::max(0, threads - active));
     return std::max(1, static_cast<int>(std::min(ready, free)));
   }
+
+  /// `batch_ticks`: how much work a worker takes at once, where there is more than enough.
+  WorkerPolicy(int threads, int64_t batch_ticks) : threads_(threads), batch_ticks_(batch_ticks) {
+    set_body_ticks(0);
+  }
+
+  // ---- how long operations take, roughly ----
+  int64_t body_ticks() const { return body_ticks_.load(std::memory_order_relaxed); }
+  void set_body_ticks(int64_t ticks) {
+    body_ticks_.store(ticks, std::memory_order_relaxed);
+    wanted_.store(wanted(ticks, threads_), std::memory_order_relaxed);
+  }
+  /// Some have taken `each` on average, and `typical` was body_ticks() before. Falls slowly, rises at once: a
+  /// long operation taken for a short one hides work behind it.
+  void observe(int64_t typical, int64_t each) {
+    const int64_t next = each > typical ? each : (typical * 7 + each) / 8;
+    if (next != typical) set_body_ticks(next);
+  }
+  /// May a worker take several operations of this length at once?
+  bool worth_batching(int64_t each) const { return each < batch_ticks_; }
+  /// How many of `ready` operations, with `running` threads at work, leave enough for others; `most` at most.
+  size_t share(int64_t each, size_t ready, int running, size_t most) const {
+    if (each >= kShortTicks) most = std::min(most, static_cast<size_t>(batch_ticks_ / each));
+    return std::min((ready + 1) / static_cast<size_t>(running + 2), most);
+  }
+
+  // ---- how many workers there are, and should be ----
+  int active() const { return active_.load(std::memory_order_relaxed); }
+  bool none_active() const { return active_.load(std::memory_order_seq_cst) == 0; }
+  bool any_searching() const { return searching_.load(std::memory_order_relaxed) > 0; }
+  bool on_its_way() const { return called_.load(std::memory_order_relaxed) > 0; }
+  bool more_wanted() const { return active() < wanted_.load(std::memory_order_relaxed); }
+  bool too_many() const { return active() > wanted_.load(std::memory_order_relaxed); }
+
+  /// Counts one more, who is to be called now. False if there are as many as may be: one more than threads.
+  bool begin_call() {
+    int32_t active = active_.load(std::memory_order_relaxed);
+    do {
+      if (active >= threads_ + 1) return false;
+    } while (!active_.compare_exchange_weak(active, active + 1, std::memory_order_seq_cst));
+    called_.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+  void call_failed() {
+    called_.fetch_sub(1, std::memory_order_relaxed);
+    leave();
+  }
+  /// The one who was called is there.
+  void arrive() { called_.fetch_sub(1, std::memory_order_relaxed); }
+  void leave() { active_.fetch_sub(1, std::memory_order_seq_cst); }
+  /// After leave(): are there enough others, or must the one who left come_back()?
+  bool enough_others() const {
+    return active_.load(std::memory_order_seq_cst) >= std::max(1, wanted_.load(std::memory_order_relaxed));
+  }
+  void come_back() { active_.fetch_add(1, std::memory_order_seq_cst); }
+  void begin_search() { searching_.fetch_add(1, std::memory_order_seq_cst); }
+  void end_search() { searching_.fetch_sub(1, std::memory_order_seq_cst); }
+
+ private:
+  // Read at every push or search; written when a worker comes, leaves or searches, or when the length of the
+  // operations changes. Always 0 <= called_ <= active_ <= threads_ + 1, and searching_ <= active_ - called_.
+  std::atomic<int32_t> active_{0};     // workers called from oneTBB and not gone
+  std::atomic<int32_t> called_{0};     // of these, not yet there
+  std::atomic<int32_t> searching_{0};  // of these, spinning for work
+  std::atomic<int64_t> body_ticks_;    // how long operations take, roughly
+  std::atomic<int32_t> wanted_;        // wanted() of that length; from 1 to threads_
+  const int threads_;
+  const int64_t batch_ticks_;
 };
 
 }  // namespace mx::detail

@@ -3,6 +3,5 @@
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
-#include "engine/bulk.h"
 #include "engine/device/registry.h"
 #include "engine/engine.h"

@@ -115,6 +115,22 @@ TEST_P(RunAhead, BytesAreLimitedToo) {
   EXPECT_EQ(0u, e.stats().bytes_in_flight);
 }
 
+// Their bytes lie elsewhere.
+TEST_P(RunAhead, BytesOfOperationsWithManyVariablesAreCounted) {
+  Engine e(options());
+  std::vector<Var> vars(12);
+  for (Var& v : vars) v = e.new_var();
+  Hold hold;
+  e.push_async(hold.operation(), {.writes = {vars[0]}});
+  int n = 0;
+  for (int i = 0; i < 50; ++i) e.push([&] { ++n; }, {.updates = vars, .bytes = 100});
+  EXPECT_EQ(5000u, e.stats().bytes_in_flight);
+  hold.release();
+  e.wait_all();
+  EXPECT_EQ(50, n);
+  EXPECT_EQ(0u, e.stats().bytes_in_flight);
+}
+
 // A pusher is throttled long before the limit: a backlog of a few milliseconds of work is enough.
 TEST(RunAheadOfShortOperations, IsHeldWhereItDoesGood) {
   if (usable_cpus() < 2) GTEST_SKIP() << "on one processor pushers are held by the ring";

@@ -337,6 +337,30 @@ TEST_P(Segments, AReplayInsideARecordingIsRecorded) {
   EXPECT_EQ(20, value);
 }
 
+TEST_P(Segments, OtherEnginesGoOnWhileOneRecords) {
+  Engine other(GetParam().options);
+  Var v = e_.new_var(), w = other.new_var();
+  int recorded = 0, ran = 0;
+  Segment inner = other.record([&] { other.push([&] { ran += 10; }, {.updates = {w}}); });
+  Segment segment = e_.record([&] {
+    EXPECT_TRUE(e_.recording());
+    EXPECT_FALSE(other.recording());
+    e_.push([&] { ++recorded; }, {.updates = {v}});
+    other.push([&] { ++ran; }, {.updates = {w}});
+    inner.replay();
+    other.wait(w);
+    EXPECT_EQ(11, ran);
+    e_.delete_var(e_.new_var());
+  });
+  EXPECT_FALSE(e_.recording());
+  EXPECT_EQ(1u, segment.operations());
+  EXPECT_EQ(0, recorded);
+  segment.replay();
+  e_.wait(v);
+  EXPECT_EQ(1, recorded);
+  EXPECT_EQ(11, ran);
+}
+
 // Recorded operations are not in flight.
 TEST_P(Segments, BytesOfARecordingDoNotCount) {
   Var v = e_.new_var();

@@ -85,5 +85,38 @@ TEST(WorkerPolicy, EmptyOperationsFeedOneWorker) {
   EXPECT_EQ(16, detail::WorkerPolicy::wanted(1'000'000, 16));
 }
 
+TEST(WorkerPolicy, ALongOperationCountsAtOnceAndShortOnesLittleByLittle) {
+  detail::WorkerPolicy policy(16, 8000);
+  EXPECT_EQ(0, policy.body_ticks());
+  EXPECT_TRUE(policy.more_wanted());
+  policy.observe(0, 4000);
+  EXPECT_EQ(4000, policy.body_ticks());
+  policy.observe(4000, 0);
+  EXPECT_EQ(3500, policy.body_ticks());
+  EXPECT_EQ(2u, policy.share(4000, 100, 1, 64));  // as many as fit into a batch
+  EXPECT_EQ(64u, policy.share(0, 1000, 1, 64));
+  EXPECT_EQ(1u, policy.share(0, 5, 4, 64));  // the others have hands free
+}
+
+TEST(WorkerPolicy, CountsWhoIsCalledAndWhoLeaves) {
+  detail::WorkerPolicy policy(2, 8000);
+  EXPECT_TRUE(policy.none_active());
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(policy.begin_call());
+  EXPECT_FALSE(policy.begin_call()) << "one more than threads, and no more";
+  EXPECT_TRUE(policy.on_its_way());
+  policy.call_failed();
+  policy.arrive();
+  policy.arrive();
+  EXPECT_FALSE(policy.on_its_way());
+  EXPECT_EQ(2, policy.active());
+  EXPECT_TRUE(policy.too_many()) << "empty operations feed one";
+  policy.leave();
+  EXPECT_TRUE(policy.enough_others());
+  policy.leave();
+  EXPECT_FALSE(policy.enough_others());
+  policy.come_back();
+  EXPECT_FALSE(policy.none_active());
+}
+
 }  // namespace
 }  // namespace mx

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/base/cpus.h"
+#include "engine/detail/engine_load.h"
 #include "engine/engine.h"
 #include "ndarray/copy.h"
 #include "ndarray/launch.h"
@@ -24,6 +25,7 @@ namespace mx {
 namespace {
 
 using detail::ArrayImpl;
+using detail::EngineLoad;
 using test::contains;
 using test::error_of;
 using test::Hold;
@@ -300,14 +302,14 @@ TEST(Direct, WhereAllThreadsAreTakenTheCallerDoesWhatIsNotTooLarge) {
   const NDArray large = zeros({kLarge}), larger = zeros({10 * kLarge});
   large.wait();
   larger.wait();
-  EXPECT_FALSE(engine.crowded());
+  EXPECT_FALSE(EngineLoad::crowded(engine));
   test::Gate gate;
   const Var held[] = {engine.new_var(), engine.new_var()};
   for (const Var v : held) engine.push([&] { gate.pass(); }, {.updates = {v}});
   gate.entered(2);
-  EXPECT_FALSE(engine.crowded()) << "nobody waits for anything";
+  EXPECT_FALSE(EngineLoad::crowded(engine)) << "nobody waits for anything";
   std::thread waiter([&] { engine.wait(held[0]); });
-  while (!engine.crowded()) std::this_thread::yield();
+  while (!EngineLoad::crowded(engine)) std::this_thread::yield();
 
   const NDArray done = apply(kSigned, large);
   EXPECT_EQ(std::this_thread::get_id(), signature);
@@ -344,7 +346,8 @@ TEST(Direct, WhileTheOtherThreadLooksForWorkTheCallerDoesWhatIsNotTooLarge) {
       engine.delete_var(v);
       using std::chrono::steady_clock;
       const auto patience = steady_clock::now() + std::chrono::milliseconds(threads == 2 ? 100 : 0);
-      while (!engine.second_thread_searches() && steady_clock::now() < patience) std::this_thread::yield();
+      while (!EngineLoad::second_thread_searches(engine) && steady_clock::now() < patience)
+        std::this_thread::yield();
       const uint64_t before = engine.stats().pushed;
       const NDArray result = apply(kSharedLoop, medium);
       done_here = engine.stats().pushed == before;
