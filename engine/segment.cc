@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/make_room.h"
+#include "engine/detail/at_replay.h"
 #include "engine/detail/engine_impl.h"
 #include "engine/detail/hold.h"
 #include "engine/detail/segment_group.h"
@@ -103,6 +104,7 @@ void SegmentImpl::finish(bool device_graph) {
   engine_.pin(outside_);
   engine_.unpin(pinned_);
   pinned_.clear();
+  counted_ = {};
   finished_ = true;
   own_ = engine_.new_var();
   outside_.emplace_back().set(own_.block,
@@ -176,9 +178,23 @@ void SegmentImpl::build_nodes() {
     nodes_.waiting[i].store(nodes_.nodes[i].predecessor_count(), std::memory_order_relaxed);
 }
 
+void SegmentImpl::at_replay(const void* key, bool fresh, std::function<void()> changed) {
+  if (counted_.insert(key).second && !fresh) changed_.push_back(std::move(changed));
+}
+
+// Tells those who count what a replay changes. Recorded itself, it changes it again at each replay of that
+// segment.
+void SegmentImpl::count_changes() const {
+  if (changed_.empty()) return;
+  for (const auto& changed : changed_) changed();
+  if (current_task.recording != nullptr && current_task.recording_engine == &engine_)
+    current_task.recording->at_replay(this, false, [self = shared_from_this()] { self->count_changes(); });
+}
+
 void SegmentImpl::replay(int priority) {
   engine_.check_usable("replay");
   if (ops_.empty()) return;
+  count_changes();
   if (replay_as_graph(priority)) return;
   if (group_ != nullptr) return group_->replay(shared_from_this(), priority);
   ReplayFunction fn{shared_from_this()};
@@ -189,6 +205,10 @@ void SegmentImpl::replay(int priority) {
   }
   engine_.push_links(&kOpType<ReplayFunction, true>, outside_, priority, 0, "replay", ops_[0]->cold().where,
                      &construct_in<ReplayFunction>, &fn);
+}
+
+void at_replay(const void* key, bool fresh, std::function<void()> changed) {
+  current_task.recording->at_replay(key, fresh, std::move(changed));
 }
 
 }  // namespace detail

@@ -252,6 +252,7 @@ void* NDArray::host_data(DType dtype, bool write) const {
            array.context(), "; use to(cpu())");
   MX_CHECK(array.dtype == dtype, InvalidArgument, "[data] expected the array's element type ", array.dtype,
            ", got ", dtype);
+  if (write) detail::check_target(array, "mutable_data");
   check_declared(array, "data", write);
   wait();
   if (write) {

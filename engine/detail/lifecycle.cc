@@ -168,7 +168,12 @@ void EngineImpl::check_usable(const char* call) const {
 void EngineImpl::shutdown() {
   refuse_inside_operation("shutdown");
   if (forked()) return;
-  if (shut_down_.exchange(true)) return;
+  if (shut_down_.exchange(true)) {
+    // Another thread may still be draining, and a push that began before pushes were refused may have come
+    // late.
+    drain_all(-1);
+    return;
+  }
   lock_.lock();
   paused_ = 0;
   paused_hint_.store(false);

@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/detail/op.h"
@@ -30,6 +32,8 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   /// Ends the recording: turns links into edges. `device_graph`: see RecordOptions.
   void finish(bool device_graph);
   void replay(int priority);
+  /// While recording: see at_replay.h.
+  void at_replay(const void* key, bool fresh, std::function<void()> changed);
   /// The function of a replay as a graph.
   void run_graph(const RunContext& context) const;
 
@@ -44,6 +48,7 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   friend class SegmentGroup;
   friend class SegmentRun;
   void build_nodes();
+  void count_changes() const;
   bool replay_as_graph(int priority);  // false: not possible
 
   EngineImpl& engine_;
@@ -58,7 +63,9 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   std::unique_ptr<SegmentGroup> group_;  // unless plain_
   bool plain_ = true;  // only synchronous operations of the CPU's compute lane, without priorities
   bool finished_ = false;
-  std::unique_ptr<SegmentGraph> graph_;  // null unless all operations are of one accelerator
+  std::unordered_set<const void*> counted_;     // while recording: keys of at_replay()
+  std::vector<std::function<void()>> changed_;  // called by every replay
+  std::unique_ptr<SegmentGraph> graph_;         // null unless all operations are of one accelerator
 };
 
 }  // namespace mx::detail

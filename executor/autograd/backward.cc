@@ -81,7 +81,10 @@ class Targets {
     for (size_t i = 0; i < edges_.size(); ++i) {
       if (edges_[i].node.get() != &node) continue;
       Head& head = heads[edges_[i].output];
-      found_[i] = head.array;
+      // The caller may change what it gets in place: a gradient that something else has too, such as a head
+      // of the caller's or the gradient of another target, is copied, and so is one that repeats elements.
+      if (!head.array.defined()) continue;
+      found_[i] = head.own && !head.array.impl().repeats() ? head.array : head.array.clone();
       head.own = false;
     }
   }

@@ -1,5 +1,7 @@
 #include "ndarray/detail/push_on.h"
 
+#include "engine/detail/at_replay.h"
+
 namespace mx::detail {
 
 UseLists::UseLists(Engine& engine, std::span<const ArrayUse> uses) {
@@ -27,6 +29,15 @@ void UseLists::set(PushOptions& options) const {
 
 PushedArrays::PushedArrays(std::span<const ArrayUse> uses, const Engine& engine, bool on_device)
     : size_(static_cast<uint32_t>(uses.size())), recorded_(engine.recording()), on_device_(on_device) {
+  if (recorded_) [[unlikely]] {
+    // A replay changes again what the call has changed, and saved values must show that.
+    for (const ArrayUse& use : uses) {
+      if (use.touch == Touch::read) continue;
+      Storage& storage = *use.array->storage;
+      const bool fresh = storage.data() == nullptr && storage.version() <= 1;  // 1: this very call
+      at_replay(&storage, fresh, [kept = use.array->storage] { kept->bump_version(); });
+    }
+  }
   uintptr_t* words = inline_;
   if (size_ > kInline) {
     more_ = std::make_unique<uintptr_t[]>(size_);

@@ -78,6 +78,29 @@ TEST_P(BadUse, AfterShutdownPushesAreRefused) {
   e_.shutdown();
 }
 
+TEST(Shutdown, TheSecondOneWaitsForWhatTheFirstOneDrains) {
+  EngineOptions options;
+  options.threads = 2;
+  Engine e(options);
+  Gate gate;
+  std::atomic<bool> ended{false}, returned{false};
+  e.push([&] {
+    gate.pass();
+    ended = true;
+  });
+  std::thread first([&] { e.shutdown(); });
+  while (e.stats().waiting == 0) std::this_thread::yield();
+  std::thread opener([&] {
+    while (e.stats().waiting < 2 && !returned) std::this_thread::yield();
+    gate.open();
+  });
+  e.shutdown();
+  EXPECT_TRUE(ended);
+  returned = true;
+  first.join();
+  opener.join();
+}
+
 TEST_P(BadUse, OperationsMayPushWhileTheEngineDrains) {
   Hold hold;
   Var v = e_.new_var();

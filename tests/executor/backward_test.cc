@@ -90,6 +90,26 @@ TEST(Backward, LeavesDoNotShareAGradient) {
   EXPECT_EQ((std::vector<double>{1, 1, 1}), head.to_vector<double>());
 }
 
+TEST(Backward, ChosenGradientsShareNothing) {
+  const NDArray x = test::some({3}, 1).requires_grad_(), y = test::some({3}, 2).requires_grad_();
+  const NDArray head = ones({3}, f64), z = x + y;
+  for (const bool create_graph : {false, true}) {
+    std::vector<NDArray> g =
+        gradients({z}, {x, y, x, z}, {.heads = {head}, .retain_graph = true, .create_graph = create_graph});
+    for (NDArray& own : g) own *= 5;
+    for (const NDArray& own : g) EXPECT_EQ((std::vector<double>{5, 5, 5}), own.to_vector<double>());
+    EXPECT_EQ((std::vector<double>{1, 1, 1}), head.to_vector<double>());
+  }
+}
+
+TEST(Backward, ChosenGradientsMayBeChangedInPlace) {
+  const NDArray x = test::some({3}).requires_grad_();
+  NDArray g = gradients({sum(x)}, {x})[0];
+  EXPECT_TRUE(g.contiguous());
+  g[1] = 5;
+  EXPECT_EQ((std::vector<double>{1, 5, 1}), g.to_vector<double>());
+}
+
 TEST(Backward, ASecondTimeNeedsRetain) {
   NDArray x = test::some({3}).requires_grad_();
   const NDArray y = sum(exp(x));

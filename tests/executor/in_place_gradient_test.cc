@@ -209,6 +209,39 @@ TEST(InPlaceGradient, AnExportForReadingIsNoChange) {
   EXPECT_TRUE(contains(error_of<InvalidState>([&] { loss.backward(); }), "in place"));
 }
 
+TEST(InPlaceGradient, AReplayThatChangesASavedValueIsFound) {
+  for (const int64_t size : {2, 100'000}) {
+    const NDArray x = ones({size}).requires_grad_();
+    NDArray factor = full({size}, 2), unused = ones({size});
+    Engine& engine = Engine::get();
+    Segment change = engine.record([&] { factor += 1; });
+    Segment outer = engine.record([&] { change.replay(); });
+    Segment other = engine.record([&] { unused += 1; });
+    for (Segment* segment : {&change, &outer}) {
+      const NDArray loss = sum(x * factor);
+      other.replay();
+      loss.backward({}, {.retain_graph = true});
+      segment->replay();
+      EXPECT_TRUE(contains(error_of<InvalidState>([&] { loss.backward(); }), "in place"));
+    }
+    EXPECT_EQ(4, factor[0].item<float>());
+    EXPECT_EQ(2 + 3, x.grad()[size - 1].item<float>());
+  }
+}
+
+TEST(InPlaceGradient, WhatAReplayMakesMayBeDifferentiatedAfterIt) {
+  NDArray input = ones({2}), loss;
+  const NDArray w = array({2.f, 3.f}).requires_grad_();
+  const Segment forward = Engine::get().record([&] {
+    NDArray y = input * w;
+    y *= 2;
+    loss = sum(y * y);
+  });
+  Segment(forward).replay();
+  loss.backward({}, {.retain_graph = true});
+  EXPECT_EQ((std::vector<float>{16, 24}), w.grad().to_vector<float>());
+}
+
 TEST(InPlaceGradient, ChangesOfValuesThatNobodyNeedsAreNoMistake) {
   NDArray x = test::some({3}).requires_grad_();
   NDArray y = x * 2;

@@ -52,6 +52,15 @@ TEST(WriteTarget, AViewThatRepeatsElementsIsRefusedByEveryFormOfWriting) {
   }
 }
 
+TEST(WriteTarget, APointerForWritingToRepeatedElementsIsRefused) {
+  NDArray rows = ones({3}).broadcast_to({4, 3});
+  expect_refused(error_of<InvalidArgument>([&] { rows.mutable_data<float>(); }), "mutable_data", "(4, 3)");
+  EXPECT_EQ(1, rows.data<float>()[2]) << "reading is allowed";
+  NDArray row = rows[1];
+  row.mutable_data<float>()[0] = 5;
+  EXPECT_EQ(5, rows.to_vector<float>()[9]);
+}
+
 TEST(WriteTarget, ARowThatIsRepeatedIsRefusedAndAnEntryOfItIsNot) {
   NDArray rows = ones({3}).broadcast_to({4, 3});
   expect_refused(error_of<InvalidArgument>([&] { rows.fill_(2); }), "fill_", "(4, 3)");
