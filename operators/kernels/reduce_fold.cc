@@ -96,13 +96,15 @@ T prod_row(const T* x, int64_t n) {
   return result;
 }
 
+/// The number of elements that are not zero. The zeros are counted, because hn::Ne is false for NaN on some
+/// instruction sets, and a NaN is not zero.
 template <class T>
 int64_t count_row(const T* x, int64_t n) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t count = 0, i = 0;
   for (; i + lanes <= n; i += lanes)
-    count += static_cast<int64_t>(hn::CountTrue(d, hn::Ne(hn::LoadU(d, x + i), hn::Zero(d))));
+    count += lanes - static_cast<int64_t>(hn::CountTrue(d, hn::Eq(hn::LoadU(d, x + i), hn::Zero(d))));
   for (; i < n; ++i) count += x[i] != 0;
   return count;
 }

@@ -279,6 +279,19 @@ TEST(Reduce, TheFirstOfEqualsWins) {
   EXPECT_EQ(0.0, out.get(0));
 }
 
+TEST(Reduce, NaNIsNotZero) {
+  for (DType type : {f32, f64, f16, bf16}) {
+    for (int64_t bad : {0, 7, 31, 39}) {
+      for (double rest : {0.0, -0.0, 1.0}) {
+        Array in(type, {3, 40});
+        in.fill([&](int64_t i) { return i == 40 + bad ? kNaN : rest; });
+        for (ReduceOp op : {ReduceOp::any, ReduceOp::all, ReduceOp::count_nonzero})
+          for (const Shape& axes : {Shape{}, Shape{0}, Shape{1}}) check(op, in, axes, false);
+      }
+    }
+  }
+}
+
 TEST(Reduce, TheErrorOfALongSumIsThatOfATree) {
   const int64_t n = 10'000'000;
   Array in(f32, {n}), column(f32, {n / 20, 20});
