@@ -12,6 +12,7 @@
 #include "operators/operators.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
+#include "tests/support/processors.h"
 
 namespace mx {
 namespace {
@@ -144,7 +145,7 @@ TEST(AdvancedIndexing, AReadWithANameIsNeverOfLaterValues) {
     const auto refused = [&](const NDArray& v, int line) {
       const std::string text = error_of<InvalidState>([&] { v.to_vector<int64_t>(); });
       EXPECT_TRUE(contains(text, "write `NDArray b = a[indices]`")) << text;
-      EXPECT_TRUE(contains(text, "indexing_op_test.cc:" + std::to_string(line))) << text;
+      EXPECT_TRUE(contains(text, "advanced_indexing_test.cc:" + std::to_string(line))) << text;
     };
     auto later = a[i];
     const int line = __LINE__ - 1;
