@@ -96,8 +96,8 @@ void run(const KernelArgs& args) {
 
 /// `with_number`: of the form with a number, which makes integers of bool.
 template <BinaryOp kOp>
-std::vector<DType> dtypes(bool with_number = false) {
-  std::vector<DType> list;
+detail::RecordList<DType, kDTypes> dtypes(bool with_number = false) {
+  detail::RecordList<DType, kDTypes> list;
   for (DType dtype : kAllDTypes)
     if (kernels::binary_supports(kOp, dtype) || (floating_only(kOp) && !is_floating(dtype)) ||
         (with_number && dtype == bool_ && kernels::binary_supports(kOp, i64)))

@@ -6,7 +6,7 @@
 // CONTRIBUTING.md.
 //
 //   struct SoftmaxAttrs { int64_t axis = -1;  ... fields ... };
-//   const Operator kSoftmax = {.kernel = {"softmax", run_softmax}, .doc = "...", .inputs = {"x"}, ...};
+//   constexpr Operator kSoftmax = {.kernel = {"softmax", run_softmax}, .doc = "...", .inputs = {"x"}, ...};
 //   NDArray softmax(const Arg& x, int64_t axis) { return call(kSoftmax, SoftmaxAttrs{axis}, x); }
 #pragma once
 
@@ -23,6 +23,7 @@
 #include "ndarray/launch.h"
 #include "ndarray/ndarray.h"
 #include "operators/gradient.h"
+#include "operators/record_list.h"
 
 namespace mx {
 
@@ -76,13 +77,16 @@ struct Sample {
   bool differentiable = true;  ///< false where the function has a kink or a jump at these values
 };
 
+/// The names of inputs and outputs: at most 16.
+using RecordNames = detail::RecordList<const char*, 16>;
+
 struct Operator {
   Kernel kernel;
   const char* doc = "";
   const char* family = "";
   /// Names of the inputs; the last may end in "..." and stands for any number, or in "?" and may be left out.
-  std::vector<const char*> inputs{};
-  std::vector<const char*> outputs{"y"};
+  RecordNames inputs{};
+  RecordNames outputs{"y"};
   const AttrType* attrs = nullptr;
   void (*infer)(InferContext&) = nullptr;
   /// Sets d(loss)/d(input i) for the inputs that are wanted. Null: not differentiable.
@@ -99,7 +103,7 @@ struct Operator {
   /// library that only tests and benchmarks link (operators/samples/samples.h).
   std::vector<Sample> (*samples)() = nullptr;
   /// The types that inputs[0] may have, for tests and documents; empty: all.
-  std::vector<DType> dtypes{};
+  detail::RecordList<DType, kDTypes> dtypes{};
   /// About how many element operations a call is; null: the largest array's elements.
   int64_t (*work)(const InferContext&) = nullptr;
   /// Bit i: output 0 may be put into input i's memory when both have the same shape and type.
