@@ -47,8 +47,8 @@ struct ClassOptions {
   int64_t ignore_index = -100;  ///< places with this label do not count
 };
 
-/// How often the label is among the k classes with the highest scores. Of equal scores that of the lower
-/// class is higher; NaN is the highest.
+/// Top-k accuracy: the fraction of samples whose label is among the k classes with the highest scores. A tie
+/// goes to the class with the lower number; NaN ranks above every number.
 class TopK : public Metric {
  public:
   /// Throws InvalidArgument for k below 1.
@@ -74,13 +74,13 @@ class TopK : public Metric {
   NDArray counts_;  // i64 (2,): hits, all
 };
 
-/// How often the label has the highest score.
+/// Top-1 accuracy: the fraction of samples whose label has the highest score.
 class Accuracy : public TopK {
  public:
   explicit Accuracy(const ClassOptions& options = {}) : TopK(1, options) {}
 };
 
-/// How often each class was taken for each.
+/// Counts of (label, predicted class) pairs; the prediction is the class with the highest score.
 class ConfusionMatrix : public Metric {
  public:
   /// Throws InvalidArgument for fewer than 1 class.
@@ -95,13 +95,13 @@ class ConfusionMatrix : public Metric {
   /// i64 (classes, classes): row label, column prediction. A copy, as of now; does not wait.
   NDArray matrix() const;
 
-  // These wait. The share of all that were right; and for each class, NaN where there is nothing to divide
-  // by: of those that were taken for it the share that is right, of those that are it the share that was
-  // found, and the harmonic mean of both.
+  // The following wait.
+  /// The accuracy: correct predictions over all. NaN before the first update.
   double value() const override;
-  std::vector<double> precision() const;
-  std::vector<double> recall() const;
-  std::vector<double> f1() const;
+  // One entry per class; NaN where the denominator is 0.
+  std::vector<double> precision() const;  ///< correct predictions of the class / predictions of the class
+  std::vector<double> recall() const;     ///< correct predictions of the class / labels of the class
+  std::vector<double> f1() const;         ///< the harmonic mean of precision and recall
   void reset() override;
 
  private:
