@@ -113,16 +113,16 @@ class Engine {
   /// Records what `program` pushes to this engine, without running it, into a replayable segment.
   Segment record(const std::function<void()>& program, const RecordOptions& options = {});
 
-  /// May the calling thread do the work of an operation itself, instead of pushing it, when nothing pending
-  /// uses what it touches? True where nobody could tell: mode threaded, no profiler, history or watchdog that
-  /// would miss it, and pushes of this thread neither recorded nor collected.
+  /// Returns whether the calling thread may run an operation itself instead of pushing it, provided that no
+  /// pending operation uses its variables. True in mode threaded, if no profiler, history or watchdog is on
+  /// and the pushes of this thread are neither recorded nor collected; otherwise the difference would show.
   bool direct() const;
-  /// Do as many threads run operations as this engine has, and does somebody wait (and perhaps help)? Who
-  /// asks had then better do the work of an operation itself, where direct() allows it. A hint.
+  /// Returns whether every thread of the engine is running an operation and another thread is waiting. A
+  /// caller should then run its operation itself instead of pushing it, if direct() allows. A hint.
   bool crowded() const;
-  /// Does the second thread of an engine of two look for work that is not there? It then takes part in the
-  /// loops of an operation that the caller runs itself. False for any other number of threads: more had
-  /// better run several operations. A hint.
+  /// Returns whether the engine has two threads and the second one is polling for work. That thread joins the
+  /// parallel loops of an operation that the caller runs itself. Always false for another number of threads:
+  /// larger engines do better with one operation per thread. A hint.
   bool second_thread_searches() const;
   /// Does this thread record a segment of this engine? What it pushes then runs again with every replay.
   bool recording() const;

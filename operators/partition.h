@@ -14,7 +14,7 @@ namespace mx {
 /// behind it; as numpy.partition. Here the others are in order too, which NumPy leaves open. NaN is last.
 /// kth counts from the end if it is negative. Throws InvalidArgument for a kth that is not on the axis.
 NDArray partition(const Arg& x, int64_t kth, int64_t axis = -1);
-/// The indices along the axis that give so.
+/// The indices along the axis that partition() would select: x taken at them is partition(x, kth, axis).
 NDArray argpartition(const Arg& x, int64_t kth, int64_t axis = -1);
 /// The indices along the axis that sort by the last key, among its equals by the one before it, and so on;
 /// as numpy.lexsort. The keys have one shape.
