@@ -117,9 +117,9 @@ class Engine {
   /// Records what `program` pushes to this engine, without running it, into a replayable segment.
   Segment record(const std::function<void()>& program, const RecordOptions& options = {});
 
-  /// May the calling thread do the work of an operation itself, instead of pushing it, when nothing pending
-  /// uses what it touches? True where nobody could tell: mode threaded, no profiler, history or watchdog that
-  /// would miss it, and no recording on this thread.
+  /// Returns whether the calling thread may run an operation itself instead of pushing it, provided that no
+  /// pending operation uses its variables. True in mode threaded, if no profiler, history or watchdog is on
+  /// and the pushes of this thread are not recorded; otherwise the difference would show.
   bool direct() const;
   /// Does this thread record a segment of this engine? What it pushes then runs again with every replay.
   bool recording() const;

@@ -53,13 +53,14 @@ struct PrintOptions;
 enum class GradReq : uint8_t { null, write, add };
 
 struct BackwardOptions {
-  bool retain_graph = false;  ///< keep what was saved, so that it can be gone through once more
+  bool retain_graph = false;  ///< keep the saved values, so that a second backward pass is possible
   /// Record the backward pass too, so that gradients have gradients; implies retain_graph. What grad() holds
   /// then has a graph, which lives as long as that gradient.
   bool create_graph = false;
 };
 
-/// Sees a gradient on its way; what it returns takes its place, an empty handle leaves it.
+/// Called with a gradient during a backward pass. The array it returns replaces the gradient; an empty handle
+/// keeps it.
 using GradHook = std::function<NDArray(const NDArray& gradient)>;
 
 class NDArray {
@@ -224,7 +225,7 @@ class NDArray {
   /// depends on the array is recorded. false: nothing is recorded any more.
   NDArray& requires_grad_(bool on = true);
   NDArray& requires_grad_(GradReq req);
-  /// Is it recorded: did somebody say so, or does it depend on such an array?
+  /// Returns whether operations on it are recorded: after requires_grad_(), and for recorded results.
   bool requires_grad() const { return impl().marked(); }
   /// d(loss)/d(this), as backward() left it; an empty handle before.
   NDArray grad() const;
@@ -232,8 +233,8 @@ class NDArray {
   void set_grad(const NDArray& grad) const;
   /// Keeps the gradient of a result too.
   const NDArray& retain_grad() const;
-  /// Called with the gradient of this array whenever backward() or grad() comes by, on that thread; in the
-  /// order in which they were added. The handle takes it away again.
+  /// Calls the hook with this array's gradient in every backward pass (backward(), gradients(), grad()), on
+  /// the thread of the pass. Hooks run in the order in which they were added; the handle removes one.
   HookHandle add_grad_hook(GradHook hook) const;
   /// Adds d(this)/d(x) to x.grad() for every x with requires_grad_() that this depends on, by going back
   /// through what was recorded. `head` is d(loss)/d(this), and may be left out for one element. Returns when

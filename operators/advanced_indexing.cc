@@ -113,7 +113,7 @@ void run_masked_scatter(const KernelArgs& args) {
   kernels::masked_scatter(args.out[0], args.in[1].broadcast(args.out[0].shape), args.in[2]);
 }
 
-const Operator kGatherNd = {.kernel = {"gather_nd", run_gather_nd, nullptr, kDirectElements},
+constexpr Operator kGatherNd = {.kernel = {"gather_nd", run_gather_nd, nullptr, kDirectElements},
                             .doc = "x indexed by several arrays at once.",
                             .family = "indexing",
                             .inputs = {"x", "indices..."},
@@ -122,7 +122,7 @@ const Operator kGatherNd = {.kernel = {"gather_nd", run_gather_nd, nullptr, kDir
                             .gradient = detail::gradient_gather_nd,
                             .gradient_uses = {.inputs = ~uint64_t{1}},
                             .work = work_gather_nd};
-const Operator kPutNd = {.kernel = {"put_nd", run_put_nd, nullptr, kDirectUpdates},
+constexpr Operator kPutNd = {.kernel = {"put_nd", run_put_nd, nullptr, kDirectUpdates},
                          .doc = "x with what several arrays of indices point at set or combined.",
                          .family = "indexing",
                          .inputs = {"x", "values", "indices..."},
@@ -132,19 +132,19 @@ const Operator kPutNd = {.kernel = {"put_nd", run_put_nd, nullptr, kDirectUpdate
                          .gradient_uses = {.inputs = ~uint64_t{0}, .outputs = 1},
                          .narrowed_uses = detail::uses_of_put_nd,
                          .in_place = 1};
-const Operator kMaskCount = {.kernel = {"mask_count", run_mask_count, nullptr, kDirectElements},
+constexpr Operator kMaskCount = {.kernel = {"mask_count", run_mask_count, nullptr, kDirectElements},
                              .doc = "How many elements are not 0: the size of what a mask chooses.",
                              .family = "indexing",
                              .inputs = {"mask"},
                              .infer = infer_mask_count};
-const Operator kArgwhere = {.kernel = {"argwhere", run_argwhere, nullptr, kDirectElements},
+constexpr Operator kArgwhere = {.kernel = {"argwhere", run_argwhere, nullptr, kDirectElements},
                             .doc = "The indices of the elements that are not 0.",
                             .family = "indexing",
                             .inputs = {"x"},
                             .attrs = &kAttrType<CountAttrs>,
                             .infer = infer_argwhere,
                             .sized_by_values = true};
-const Operator kMaskedSelect = {.kernel = {"masked_select", run_masked_select, nullptr, kDirectElements},
+constexpr Operator kMaskedSelect = {.kernel = {"masked_select", run_masked_select, nullptr, kDirectElements},
                                 .doc = "The elements where a mask is true, in order.",
                                 .family = "indexing",
                                 .inputs = {"x", "mask"},
@@ -153,7 +153,7 @@ const Operator kMaskedSelect = {.kernel = {"masked_select", run_masked_select, n
                                 .gradient = detail::gradient_masked_select,
                                 .gradient_uses = {.inputs = 2},
                                 .sized_by_values = true};
-const Operator kMaskedScatter = {
+constexpr Operator kMaskedScatter = {
     .kernel = {"masked_scatter", run_masked_scatter, nullptr, kDirectElements},
     .doc = "x with the elements where a mask is true replaced by those of another array, in order.",
     .family = "indexing",

@@ -12,7 +12,7 @@ void run(const KernelArgs& args) { kernels::copy(args.out[0], args.in[0]); }
 // set() converts the head to the type of x.
 void gradient(GradientContext& g) { g.set(0, g.head()); }
 
-const Operator kCast = {.kernel = {"cast", run, nullptr, 4096},
+constexpr Operator kCast = {.kernel = {"cast", run, nullptr, 4096},
                         .doc = "The elements in another type.",
                         .family = "conversion",
                         .inputs = {"x"},

@@ -97,8 +97,8 @@ void run(const KernelArgs& args) {
 /// Returns the types of the first operand. `with_number`: for the form with a number, which also takes bool
 /// if the operator takes i64, because an integer number promotes bool to i64.
 template <BinaryOp kOp>
-std::vector<DType> dtypes(bool with_number = false) {
-  std::vector<DType> list;
+detail::RecordList<DType, kDTypes> dtypes(bool with_number = false) {
+  detail::RecordList<DType, kDTypes> list;
   for (DType dtype : kAllDTypes)
     if (kernels::binary_supports(kOp, dtype) || (floating_only(kOp) && !is_floating(dtype)) ||
         (with_number && dtype == bool_ && kernels::binary_supports(kOp, i64)))

@@ -175,7 +175,7 @@ Operator elementwise_operator(const char* name, const char* doc, bool predicate)
   op.kernel.direct_work = 64;  // the function may be slow
   op.doc = doc;
   op.family = "elementwise";
-  op.inputs = kInputs == 1 ? std::vector<const char*>{"x"} : std::vector<const char*>{"a", "b"};
+  op.inputs = kInputs == 1 ? RecordNames{"x"} : RecordNames{"a", "b"};
   op.infer = predicate ? +[](InferContext& c) { infer_elementwise(c, true); }
                        : +[](InferContext& c) { infer_elementwise(c, false); };
   op.samples = kInputs == 1 ? unary_samples : binary_samples;

@@ -80,8 +80,8 @@ void run(const KernelArgs& args) {
 }
 
 template <UnaryOp kOp>
-std::vector<DType> dtypes() {
-  std::vector<DType> list;
+detail::RecordList<DType, kDTypes> dtypes() {
+  detail::RecordList<DType, kDTypes> list;
   for (DType dtype : kAllDTypes)
     if (kernels::unary_supports(kOp, dtype)) list.push_back(dtype);
   return list;

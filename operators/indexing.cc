@@ -163,7 +163,7 @@ void run_embedding_gradient(const KernelArgs& args) {
                               args.attr<EmbeddingGradientAttrs>().skip_row);
 }
 
-const Operator kTake = {.kernel = {"take", run_take, nullptr, kDirectTaken},
+constexpr Operator kTake = {.kernel = {"take", run_take, nullptr, kDirectTaken},
                         .doc = "Entries of x at indices along one axis.",
                         .family = "indexing",
                         .inputs = {"x", "indices"},
@@ -172,7 +172,7 @@ const Operator kTake = {.kernel = {"take", run_take, nullptr, kDirectTaken},
                         .gradient = detail::gradient_take,
                         .gradient_uses = {.inputs = 2},
                         .work = work_of_result};
-const Operator kGather = {.kernel = {"gather", run_gather, nullptr, kDirectElements},
+constexpr Operator kGather = {.kernel = {"gather", run_gather, nullptr, kDirectElements},
                           .doc = "Elements of x, each at its own index along one axis.",
                           .family = "indexing",
                           .inputs = {"x", "indices"},
@@ -181,7 +181,7 @@ const Operator kGather = {.kernel = {"gather", run_gather, nullptr, kDirectEleme
                           .gradient = detail::gradient_gather,
                           .gradient_uses = {.inputs = 2},
                           .work = work_of_result};
-const Operator kScatter = {.kernel = {"scatter", run_scatter, nullptr, kDirectUpdates},
+constexpr Operator kScatter = {.kernel = {"scatter", run_scatter, nullptr, kDirectUpdates},
                            .doc = "x with elements, each at its own index along one axis, set or combined.",
                            .family = "indexing",
                            .inputs = {"x", "indices", "updates"},
@@ -191,7 +191,7 @@ const Operator kScatter = {.kernel = {"scatter", run_scatter, nullptr, kDirectUp
                            .gradient_uses = {.inputs = 7, .outputs = 1},
                            .narrowed_uses = detail::uses_of_update,
                            .in_place = 1};
-const Operator kIndexUpdate = {.kernel = {"index_update", run_index_update, nullptr, kDirectUpdates},
+constexpr Operator kIndexUpdate = {.kernel = {"index_update", run_index_update, nullptr, kDirectUpdates},
                                .doc = "x with entries at indices along one axis set or combined.",
                                .family = "indexing",
                                .inputs = {"x", "indices", "updates"},
@@ -201,14 +201,14 @@ const Operator kIndexUpdate = {.kernel = {"index_update", run_index_update, null
                                .gradient_uses = {.inputs = 7, .outputs = 1},
                                .narrowed_uses = detail::uses_of_update,
                                .in_place = 1};
-const Operator kOneHot = {.kernel = {"one_hot", run_one_hot, nullptr, kDirectElements},
+constexpr Operator kOneHot = {.kernel = {"one_hot", run_one_hot, nullptr, kDirectElements},
                           .doc = "1 at the index, 0 elsewhere, along a new last dimension.",
                           .family = "indexing",
                           .inputs = {"indices"},
                           .attrs = &kAttrType<OneHotAttrs>,
                           .infer = infer_one_hot,
                           .dtypes = {i32, i64}};
-const Operator kEmbedding = {.kernel = {"embedding", run_embedding, nullptr, kDirectElements},
+constexpr Operator kEmbedding = {.kernel = {"embedding", run_embedding, nullptr, kDirectElements},
                              .doc = "Rows of a table.",
                              .family = "indexing",
                              .inputs = {"table", "indices"},
@@ -216,7 +216,7 @@ const Operator kEmbedding = {.kernel = {"embedding", run_embedding, nullptr, kDi
                              .gradient = detail::gradient_embedding,
                              .gradient_uses = {.inputs = 2},
                              .work = work_of_result};
-const Operator kEmbeddingGradient = {
+constexpr Operator kEmbeddingGradient = {
     .kernel = {"embedding_gradient", run_embedding_gradient, nullptr, kDirectUpdates},
     .doc = "The gradient of embedding with respect to the table.",
     .family = "indexing",

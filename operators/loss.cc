@@ -52,7 +52,7 @@ Shape check_operands(InferContext& c, size_t first) {
            "] expected at least one class, got shape ", x);
   if (kDistributions && is_floating(labels)) {
     MX_CHECK(target == x, InvalidArgument, "[", c.name(), "] expected a distribution of the scores' shape ",
-             x, ", got ", target);
+             x, ", or integer labels of shape ", rows, ", got ", labels, " of shape ", target);
   } else {
     MX_CHECK(is_integral(labels), InvalidArgument, "[", c.name(), "] expected integer labels",
              kDistributions ? " or a floating-point distribution" : "", ", got ", labels);
@@ -94,9 +94,9 @@ void run_backward(const KernelArgs& args) {
           options_of(args.attr<A>(), "loss"));
 }
 
-const std::vector<DType> kFloating = {f32, f64, f16, bf16};
+constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
-const Operator kCrossEntropy = {
+constexpr Operator kCrossEntropy = {
     .kernel = {"cross_entropy", run<CrossEntropyAttrs, kernels::cross_entropy>, nullptr, kDirectElements},
     .doc = "The cross entropy of softmax(logits) against labels or a distribution.",
     .family = "loss",
@@ -109,7 +109,7 @@ const Operator kCrossEntropy = {
     .dtypes = kFloating,
 };
 
-const Operator kCrossEntropyBackward = {
+constexpr Operator kCrossEntropyBackward = {
     .kernel = {"cross_entropy_backward", run_backward<CrossEntropyAttrs, kernels::cross_entropy_backward>,
                nullptr, kDirectElements},
     .doc = "The gradient of cross_entropy with respect to the logits.",
@@ -123,7 +123,7 @@ const Operator kCrossEntropyBackward = {
     .dtypes = kFloating,
 };
 
-const Operator kNllLoss = {
+constexpr Operator kNllLoss = {
     .kernel = {"nll_loss", run<NllAttrs, kernels::nll>, nullptr, kDirectElements},
     .doc = "The negative log-probability of the labels.",
     .family = "loss",
@@ -136,7 +136,7 @@ const Operator kNllLoss = {
     .dtypes = kFloating,
 };
 
-const Operator kNllLossBackward = {
+constexpr Operator kNllLossBackward = {
     .kernel = {"nll_loss_backward", run_backward<NllAttrs, kernels::nll_backward>, nullptr, kDirectElements},
     .doc = "The gradient of nll_loss with respect to the log-probabilities.",
     .family = "loss",

@@ -189,7 +189,7 @@ void gradient_backward(GradientContext& g) {
 }
 
 template <class A, ElementwiseLoss kLoss>
-Operator record(const char* name, const char* doc) {
+constexpr Operator record(const char* name, const char* doc) {
   Operator op{.kernel = {name, run<A, kLoss>, nullptr, kDirectElements},
               .doc = doc,
               .family = "loss",
@@ -204,24 +204,24 @@ Operator record(const char* name, const char* doc) {
   return op;
 }
 
-const Operator kMse = record<LossAttrs, ElementwiseLoss::mse>("mse_loss", "(x - target)^2.");
-const Operator kL1 = record<LossAttrs, ElementwiseLoss::l1>("l1_loss", "|x - target|.");
-const Operator kHuber = record<HuberAttrs, ElementwiseLoss::huber>(
+constexpr Operator kMse = record<LossAttrs, ElementwiseLoss::mse>("mse_loss", "(x - target)^2.");
+constexpr Operator kL1 = record<LossAttrs, ElementwiseLoss::l1>("l1_loss", "|x - target|.");
+constexpr Operator kHuber = record<HuberAttrs, ElementwiseLoss::huber>(
     "huber_loss", "(x - target)^2 / 2 up to a distance of delta, delta (|x - target| - delta / 2) beyond.");
-const Operator kSmoothL1 = record<SmoothL1Attrs, ElementwiseLoss::smooth_l1>(
+constexpr Operator kSmoothL1 = record<SmoothL1Attrs, ElementwiseLoss::smooth_l1>(
     "smooth_l1_loss", "huber_loss / beta; l1_loss for beta = 0.");
-const Operator kBce = record<LossAttrs, ElementwiseLoss::bce>(
+constexpr Operator kBce = record<LossAttrs, ElementwiseLoss::bce>(
     "bce_loss", "The cross entropy of probabilities x, logarithms at least -100.");
-const Operator kBceWithLogits = record<LossAttrs, ElementwiseLoss::bce_with_logits>(
+constexpr Operator kBceWithLogits = record<LossAttrs, ElementwiseLoss::bce_with_logits>(
     "bce_with_logits", "The cross entropy of sigmoid(x); positives count pos_weight times.");
-const Operator kKlDiv = record<KlDivAttrs, ElementwiseLoss::kl_div>(
+constexpr Operator kKlDiv = record<KlDivAttrs, ElementwiseLoss::kl_div>(
     "kl_div", "target (log(target) - x) for log-probabilities x.");
-const Operator kHinge = record<HingeAttrs, ElementwiseLoss::hinge>(
+constexpr Operator kHinge = record<HingeAttrs, ElementwiseLoss::hinge>(
     "hinge_loss", "max(0, margin - x target) for targets of -1 and 1.");
-const Operator kHingeEmbedding = record<HingeAttrs, ElementwiseLoss::hinge_embedding>(
+constexpr Operator kHingeEmbedding = record<HingeAttrs, ElementwiseLoss::hinge_embedding>(
     "hinge_embedding_loss", "x where the target is 1, max(0, margin - x) where it is -1.");
 
-const Operator kBackward = {
+constexpr Operator kBackward = {
     .kernel = {"elementwise_loss_backward", run_backward, nullptr, kDirectElements},
     .doc = "The gradient of an elementwise loss with respect to x.",
     .family = "loss",

@@ -186,7 +186,7 @@ void run_addmm(const KernelArgs& args) {
            {.alpha = attrs.alpha, .beta = attrs.beta});
 }
 
-const Operator kMatmul = {
+constexpr Operator kMatmul = {
     .kernel = {"matmul", run_matmul, nullptr, kDirectProducts},
     .doc = "The product of matrices, vectors and stacks of matrices, as NumPy defines it.",
     .family = "matmul",
@@ -197,7 +197,7 @@ const Operator kMatmul = {
     .work = work_matmul,
 };
 
-const Operator kDot = {
+constexpr Operator kDot = {
     .kernel = {"dot", run_matmul, nullptr, kDirectProducts},
     .doc = "The inner product of two vectors.",
     .family = "matmul",
@@ -208,7 +208,7 @@ const Operator kDot = {
     .work = work_matmul,
 };
 
-const Operator kLinear = {
+constexpr Operator kLinear = {
     .kernel = {"linear", run_linear, nullptr, kDirectProducts},
     .doc = "x times the transposed weight (out, in), plus a bias (out,).",
     .family = "matmul",
@@ -219,7 +219,7 @@ const Operator kLinear = {
     .work = work_linear,
 };
 
-const Operator kAddmm = {
+constexpr Operator kAddmm = {
     .kernel = {"addmm", run_addmm, nullptr, kDirectProducts},
     .doc = "beta * c + alpha * a b.",
     .family = "matmul",

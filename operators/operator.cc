@@ -287,4 +287,9 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
   detail::assign(target, result.impl(), op.name(), where);
 }
 
+void detail::throw_record_list_full(size_t capacity) {
+  throw InvalidArgument(
+      detail::concat("[operator] expected a record with lists of at most ", capacity, " entries, got more"));
+}
+
 }  // namespace mx

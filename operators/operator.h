@@ -6,7 +6,7 @@
 // one.
 //
 //   struct SoftmaxAttrs { int64_t axis = -1;  ... fields ... };
-//   const Operator kSoftmax = {.kernel = {"softmax", run_softmax}, .doc = "...", .inputs = {"x"}, ...};
+//   constexpr Operator kSoftmax = {.kernel = {"softmax", run_softmax}, .doc = "...", .inputs = {"x"}, ...};
 //   NDArray softmax(const Arg& x, int64_t axis) { return call(kSoftmax, SoftmaxAttrs{axis}, x); }
 #pragma once
 
@@ -23,6 +23,7 @@
 #include "ndarray/launch.h"
 #include "ndarray/ndarray.h"
 #include "operators/gradient.h"
+#include "operators/record_list.h"
 
 namespace mx {
 
@@ -77,14 +78,17 @@ struct Sample {
   bool differentiable = true;  ///< false if the function has a kink or a jump at these values
 };
 
+/// The names of inputs and outputs: at most 16.
+using RecordNames = detail::RecordList<const char*, 16>;
+
 struct Operator {
   Kernel kernel;
   const char* doc = "";
   const char* family = "";
   /// Names of the inputs. If the last one ends in "...", it stands for any number of inputs; if it ends in
   /// "?", it is optional.
-  std::vector<const char*> inputs{};
-  std::vector<const char*> outputs{"y"};
+  RecordNames inputs{};
+  RecordNames outputs{"y"};
   const AttrType* attrs = nullptr;
   void (*infer)(InferContext&) = nullptr;
   /// Sets d(loss)/d(input i) for the inputs that need it. Null: not differentiable.
@@ -103,7 +107,7 @@ struct Operator {
   /// (operators/samples/samples.h).
   std::vector<Sample> (*samples)() = nullptr;
   /// The types that inputs[0] may have, for tests and documents; empty: all.
-  std::vector<DType> dtypes{};
+  detail::RecordList<DType, kDTypes> dtypes{};
   /// Returns the approximate number of element operations of a call; null: the size of the largest array.
   int64_t (*work)(const InferContext&) = nullptr;
   /// Bit i: output 0 may use input i's memory if both have the same shape and type.

@@ -5,6 +5,7 @@
 #include "ndarray/hooks.h"
 #include "ndarray/io/tensor_record.h"
 #include "operators/clone_scope.h"
+#include "operators/elementwise_binary.h"
 
 namespace mx {
 
@@ -52,6 +53,30 @@ const NDArray& Parameter::array() const {
   MX_CHECK(slot_ != nullptr, InvalidArgument,
            "[Parameter] expected a parameter of a module, got none (default-constructed)");
   return value_slot(*slot_).value;
+}
+
+const Parameter& Parameter::operator+=(const Operand& b) const {
+  NDArray a = array();
+  a += b;
+  return *this;
+}
+
+const Parameter& Parameter::operator-=(const Operand& b) const {
+  NDArray a = array();
+  a -= b;
+  return *this;
+}
+
+const Parameter& Parameter::operator*=(const Operand& b) const {
+  NDArray a = array();
+  a *= b;
+  return *this;
+}
+
+const Parameter& Parameter::operator/=(const Operand& b) const {
+  NDArray a = array();
+  a /= b;
+  return *this;
 }
 
 void Parameter::tie(const Parameter& other) {

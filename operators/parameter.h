@@ -16,6 +16,7 @@
 // a Parameter at once, but not while its module is moved or the Parameter is tied.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -57,7 +58,21 @@ class Parameter {
   operator const NDArray&() const { return array(); }
   operator Arg() const { return Arg(array()); }
   operator Operand() const { return Operand(array()); }
-  /// Gives access to the other members of the array: p->reshape({-1}).
+  /// A part of the array, as NDArray's operator[]: layer.weight[0], layer.weight[{0, colon}] = 1.
+  template <class I>
+  requires(!std::convertible_to<I, Arg> && requires(const NDArray& a, const I& i) { a[i]; }) View operator[](
+      const I& index) const {
+    return array()[index];
+  }
+  View operator[](std::initializer_list<Index> index) const { return array()[index]; }
+  View operator[](const Arg& index) const { return array()[index]; }
+  /// Change the array in place. Where it requires a gradient they need a NoGrad scope, as with an NDArray:
+  /// { NoGrad pause; for (const auto& [name, p] : net.parameters()) p -= 0.1 * p.grad(); }
+  const Parameter& operator+=(const Operand& b) const;
+  const Parameter& operator-=(const Operand& b) const;
+  const Parameter& operator*=(const Operand& b) const;
+  const Parameter& operator/=(const Operand& b) const;
+  /// The other members of the array: p->reshape({-1}).
   const NDArray* operator->() const { return &array(); }
 
   const Shape& shape() const { return array().shape(); }
@@ -73,6 +88,10 @@ class Parameter {
   template <class T>
   std::vector<T> to_vector() const {
     return array().to_vector<T>();
+  }
+  template <class T>
+  T item() const {
+    return array().item<T>();
   }
 
   /// Makes this Parameter refer to the slot of `other`, for example for weights that an encoder and a decoder

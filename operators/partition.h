@@ -15,7 +15,7 @@ namespace mx {
 /// elements are sorted too, which NumPy does not promise. NaN is last. A negative kth counts from the end.
 /// Throws InvalidArgument if kth is out of range.
 NDArray partition(const Arg& x, int64_t kth, int64_t axis = -1);
-/// Returns the indices along the axis that partition x.
+/// The indices along the axis that partition() would select: x taken at them is partition(x, kth, axis).
 NDArray argpartition(const Arg& x, int64_t kth, int64_t axis = -1);
 /// Returns the indices along the axis that sort by the last key; elements that are equal in it are sorted by
 /// the key before it, and so on, as numpy.lexsort. The keys have the same shape.

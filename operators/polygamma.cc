@@ -35,7 +35,7 @@ void gradient(GradientContext& g) {
   g.set(0, g.head() * polygamma(g.input(0), order + 1));
 }
 
-const Operator kPolygamma = {
+constexpr Operator kPolygamma = {
     .kernel = {"polygamma", run, nullptr, 32},
     .doc = "The derivative of that order of digamma, which is itself that of lgamma.",
     .family = "elementwise",

@@ -181,7 +181,7 @@ void run_dropout(const KernelArgs& args) {
 }
 
 template <Fill kFill>
-Operator fill_record(const char* name, const char* doc, int64_t direct) {
+constexpr Operator fill_record(const char* name, const char* doc, int64_t direct) {
   return {.kernel = {name, run_fill<kFill>, nullptr, direct},
           .doc = doc,
           .family = "random",
@@ -193,7 +193,7 @@ Operator fill_record(const char* name, const char* doc, int64_t direct) {
 
 }  // namespace
 
-const Operator kRandomKey = {.kernel = {"random_key", run_key, nullptr, kDirectElements},
+constexpr Operator kRandomKey = {.kernel = {"random_key", run_key, nullptr, kDirectElements},
                              .doc = "Takes positions of a generator's stream; changes its state.",
                              .family = "random",
                              .inputs = {"state"},
@@ -203,27 +203,27 @@ const Operator kRandomKey = {.kernel = {"random_key", run_key, nullptr, kDirectE
                              .dtypes = {i64},
                              .updates = 1,
                              .random = true};
-const Operator kUniform = fill_record<fill_uniform>("uniform", "Uniform numbers in [a, b).", kDirectElements);
-const Operator kNormal =
+constexpr Operator kUniform = fill_record<fill_uniform>("uniform", "Uniform numbers in [a, b).", kDirectElements);
+constexpr Operator kNormal =
     fill_record<fill_normal>("normal", "Normal numbers with mean a and deviation b.", kDirectSlow);
-const Operator kBernoulli =
+constexpr Operator kBernoulli =
     fill_record<fill_bernoulli>("bernoulli", "1 with probability a, else 0.", kDirectElements);
-const Operator kExponential =
+constexpr Operator kExponential =
     fill_record<fill_exponential>("exponential", "Exponential numbers with rate a.", kDirectSlow);
-const Operator kGamma = fill_record<fill_gamma>(
+constexpr Operator kGamma = fill_record<fill_gamma>(
     "gamma", "Gamma-distributed numbers with shape parameter a and scale b.", kDirectSlow);
-const Operator kPoisson =
+constexpr Operator kPoisson =
     fill_record<fill_poisson>("poisson", "Poisson-distributed numbers with mean a.", kDirectSlow);
-const Operator kBinomial = fill_record<fill_binomial>(
+constexpr Operator kBinomial = fill_record<fill_binomial>(
     "binomial", "How many of a trials succeed, each with probability b.", kDirectSlow);
-const Operator kRandint = {.kernel = {"randint", run_randint, nullptr, kDirectElements},
+constexpr Operator kRandint = {.kernel = {"randint", run_randint, nullptr, kDirectElements},
                            .doc = "Whole numbers in [low, high), each as likely.",
                            .family = "random",
                            .inputs = {"key"},
                            .attrs = &kAttrType<IntegerAttrs>,
                            .infer = infer_randint,
                            .dtypes = {i64}};
-const Operator kBernoulliOf = {.kernel = {"bernoulli_of", run_bernoulli_of, nullptr, kDirectElements},
+constexpr Operator kBernoulliOf = {.kernel = {"bernoulli_of", run_bernoulli_of, nullptr, kDirectElements},
                                .doc = "1 with the element's probability, else 0.",
                                .family = "random",
                                .inputs = {"probability", "key"},
@@ -231,21 +231,21 @@ const Operator kBernoulliOf = {.kernel = {"bernoulli_of", run_bernoulli_of, null
                                .infer = infer_bernoulli_of,
                                .gradient = zero_gradient,
                                .dtypes = {f32, f64, f16, bf16}};
-const Operator kPermutation = {.kernel = {"permutation", run_permutation, nullptr, kDirectElements},
+constexpr Operator kPermutation = {.kernel = {"permutation", run_permutation, nullptr, kDirectElements},
                                .doc = "0 .. count - 1 in random order.",
                                .family = "random",
                                .inputs = {"key"},
                                .attrs = &kAttrType<KeyAttrs>,
                                .infer = infer_permutation,
                                .dtypes = {i64}};
-const Operator kCategorical = {.kernel = {"categorical", run_categorical, nullptr, kDirectSlow},
+constexpr Operator kCategorical = {.kernel = {"categorical", run_categorical, nullptr, kDirectSlow},
                                .doc = "Indices drawn in proportion to weights.",
                                .family = "random",
                                .inputs = {"weights", "key"},
                                .attrs = &kAttrType<CategoricalAttrs>,
                                .infer = infer_categorical,
                                .dtypes = {f32, f64, f16, bf16}};
-const Operator kDropout = {
+constexpr Operator kDropout = {
     .kernel = {"dropout", run_dropout, nullptr, kDirectElements},
     .doc =
         "x / (1 - p) where the mask, which is made too, is true, which it is with probability 1 - p; else 0.",

@@ -200,7 +200,7 @@ const Operator& record() {
   return op;
 }
 
-const Operator kVar = {
+constexpr Operator kVar = {
     .kernel = {"var", run_variance<ReduceOp::var>, nullptr, kDirectSlow},
     .doc = "The sum of squared distances from the mean, over max(0, count - correction).",
     .family = "reduction",
@@ -211,7 +211,7 @@ const Operator kVar = {
     .gradient_uses = {.inputs = 1},
 };
 
-const Operator kStddev = {
+constexpr Operator kStddev = {
     .kernel = {"stddev", run_variance<ReduceOp::std>, nullptr, kDirectSlow},
     .doc = "The square root of var.",
     .family = "reduction",
@@ -222,7 +222,7 @@ const Operator kStddev = {
     .gradient_uses = {.inputs = 1, .outputs = 1},
 };
 
-const Operator kNorm = {
+constexpr Operator kNorm = {
     .kernel = {"norm", run_norm, nullptr, kDirectSlow},
     .doc = "(sum |x|^p)^(1/p).",
     .family = "reduction",

@@ -69,7 +69,7 @@ void run_recurrence(const KernelArgs& args) {
   kernels::linear_recurrence(args.out[0], args.in[0], args.in[1], attrs.axis, attrs.reverse);
 }
 
-const Operator kLinearRecurrence = {
+constexpr Operator kLinearRecurrence = {
     .kernel = {"linear_recurrence", run_recurrence, nullptr, 512},
     .doc = "y[i] = a[i] * y[i - 1] + b[i] along an axis, from y[0] = b[0].",
     .family = "scan",

@@ -129,7 +129,7 @@ void gradient_clamp_numbers(GradientContext& g) {
   if (g.wanted(0)) g.set(0, where(clamped(x, g.attr<ClampNumbers>()) == x, g.head(), 0));
 }
 
-const Operator kWhereNumbers = {
+constexpr Operator kWhereNumbers = {
     .kernel = {"where_scalar", run_where_numbers, nullptr, kDirectElements},
     .doc = "Where the condition is not zero a, elsewhere b, of which one or both are numbers.",
     .family = "select",
@@ -142,7 +142,7 @@ const Operator kWhereNumbers = {
     .elementwise = true,
 };
 
-const Operator kClampNumbers = {
+constexpr Operator kClampNumbers = {
     .kernel = {"clamp_scalar", run_clamp_numbers, nullptr, kDirectElements},
     .doc = "min(max(x, low), high) of numbers; NaN if one of the three is.",
     .family = "select",
@@ -155,7 +155,7 @@ const Operator kClampNumbers = {
     .elementwise = true,
 };
 
-const Operator kWhere = {
+constexpr Operator kWhere = {
     .kernel = {"where", run_where, nullptr, kDirectElements},
     .doc = "a where the condition is not zero, b elsewhere.",
     .family = "select",
@@ -167,7 +167,7 @@ const Operator kWhere = {
     .elementwise = true,
 };
 
-const Operator kClamp = {
+constexpr Operator kClamp = {
     .kernel = {"clamp", run_clamp, nullptr, kDirectElements},
     .doc = "min(max(x, low), high); NaN if one of the three is.",
     .family = "select",

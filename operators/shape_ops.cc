@@ -106,7 +106,7 @@ void gradient_split(GradientContext& g) {
   g.set(0, concat(heads, g.attr<SplitAttrs>().axis));
 }
 
-const Operator kConcat = {.kernel = {"concat", run_concat, nullptr, kDirectElements},
+constexpr Operator kConcat = {.kernel = {"concat", run_concat, nullptr, kDirectElements},
                           .doc = "Arrays one behind the other along an axis.",
                           .family = "shape",
                           .inputs = {"x", "more..."},
@@ -114,7 +114,7 @@ const Operator kConcat = {.kernel = {"concat", run_concat, nullptr, kDirectEleme
                           .infer = infer_concat,
                           .gradient = gradient_concat,
                           .work = work_concat};
-const Operator kSplit = {.kernel = {"split", run_split, nullptr, kDirectElements},
+constexpr Operator kSplit = {.kernel = {"split", run_split, nullptr, kDirectElements},
                          .doc = "Pieces of an array along an axis.",
                          .family = "shape",
                          .inputs = {"x"},

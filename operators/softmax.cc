@@ -61,9 +61,9 @@ void gradient_log_softmax_backward(GradientContext& g) {
   if (g.wanted(1)) g.set(1, -(shares * total(g, g.input(0))));
 }
 
-const std::vector<DType> kFloating = {f32, f64, f16, bf16};
+constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
-const Operator kSoftmax = {
+constexpr Operator kSoftmax = {
     .kernel = {"softmax", run<kernels::softmax>, nullptr, kDirectElements},
     .doc = "exp(x) / sum(exp(x)) along an axis.",
     .family = "softmax",
@@ -76,7 +76,7 @@ const Operator kSoftmax = {
     .in_place = 1,
 };
 
-const Operator kLogSoftmax = {
+constexpr Operator kLogSoftmax = {
     .kernel = {"log_softmax", run<kernels::log_softmax>, nullptr, kDirectElements},
     .doc = "x - log(sum(exp(x))) along an axis.",
     .family = "softmax",
@@ -89,7 +89,7 @@ const Operator kLogSoftmax = {
     .in_place = 1,
 };
 
-const Operator kSoftmaxBackward = {
+constexpr Operator kSoftmaxBackward = {
     .kernel = {"softmax_backward", run_backward<kernels::softmax_backward>, nullptr, kDirectElements},
     .doc = "y * (dy - sum(dy * y)): the gradient of softmax.",
     .family = "softmax",
@@ -103,7 +103,7 @@ const Operator kSoftmaxBackward = {
     .in_place = 3,
 };
 
-const Operator kLogSoftmaxBackward = {
+constexpr Operator kLogSoftmaxBackward = {
     .kernel = {"log_softmax_backward", run_backward<kernels::log_softmax_backward>, nullptr, kDirectElements},
     .doc = "dy - exp(y) * sum(dy): the gradient of log_softmax.",
     .family = "softmax",

@@ -140,7 +140,7 @@ void run_searchsorted(const KernelArgs& args) {
 
 int64_t work_searchsorted(const InferContext& c) { return c.shape(1).numel(); }
 
-const Operator kSort = {.kernel = {"sort", run_sort, nullptr, kDirectElements},
+constexpr Operator kSort = {.kernel = {"sort", run_sort, nullptr, kDirectElements},
                         .doc = "The elements along an axis in order.",
                         .family = "sorting",
                         .inputs = {"x"},
@@ -148,13 +148,13 @@ const Operator kSort = {.kernel = {"sort", run_sort, nullptr, kDirectElements},
                         .infer = infer_sort,
                         .gradient = gradient_sort,
                         .gradient_uses = {.inputs = 1}};
-const Operator kArgsort = {.kernel = {"argsort", run_argsort, nullptr, kDirectElements},
+constexpr Operator kArgsort = {.kernel = {"argsort", run_argsort, nullptr, kDirectElements},
                            .doc = "The indices along an axis that sort the elements.",
                            .family = "sorting",
                            .inputs = {"x"},
                            .attrs = &kAttrType<SortAttrs>,
                            .infer = infer_argsort};
-const Operator kTopK = {.kernel = {"topk", run_topk, nullptr, kDirectElements},
+constexpr Operator kTopK = {.kernel = {"topk", run_topk, nullptr, kDirectElements},
                         .doc = "The k largest or smallest elements along an axis, and their indices.",
                         .family = "sorting",
                         .inputs = {"x"},
@@ -163,14 +163,14 @@ const Operator kTopK = {.kernel = {"topk", run_topk, nullptr, kDirectElements},
                         .infer = infer_topk,
                         .gradient = gradient_topk,
                         .gradient_uses = {.outputs = 2}};
-const Operator kUnique = {
+constexpr Operator kUnique = {
     .kernel = {"unique", run_unique, nullptr, kDirectElements, false},
     .doc = "The different elements; the first `size` of each output count, the rest is 0.",
     .family = "sorting",
     .inputs = {"x"},
     .outputs = {"values", "first", "inverse", "counts", "size"},
     .infer = infer_unique};
-const Operator kSearchsorted = {.kernel = {"searchsorted", run_searchsorted, nullptr, kDirectElements},
+constexpr Operator kSearchsorted = {.kernel = {"searchsorted", run_searchsorted, nullptr, kDirectElements},
                                 .doc = "Where values belong in a sorted array.",
                                 .family = "sorting",
                                 .inputs = {"sorted", "values"},

@@ -134,7 +134,7 @@ std::vector<Sample> samples_whole() {
 }
 
 template <class F>
-Operator whole_operator(const char* name, const char* doc) {
+constexpr Operator whole_operator(const char* name, const char* doc) {
   return {.kernel = {name, run_whole<F>, nullptr, 64},
           .doc = doc,
           .family = "elementwise",
@@ -146,8 +146,8 @@ Operator whole_operator(const char* name, const char* doc) {
           .elementwise = true};
 }
 
-const Operator kGcd = whole_operator<GreatestDivisor>("gcd", "The greatest common divisor; of 0 and 0: 0.");
-const Operator kLcm = whole_operator<LeastMultiple>("lcm", "The least common multiple; 0 if one is 0.");
+constexpr Operator kGcd = whole_operator<GreatestDivisor>("gcd", "The greatest common divisor; of 0 and 0: 0.");
+constexpr Operator kLcm = whole_operator<LeastMultiple>("lcm", "The least common multiple; 0 if one is 0.");
 
 /// Rounds integers to the nearest multiple of 10^digits, ties to the even multiple.
 NDArray rounded_integers(const Arg& x, int64_t digits) {

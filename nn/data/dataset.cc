@@ -144,7 +144,8 @@ std::vector<Subset> random_split(const DatasetHandle& dataset, const std::vector
   for (int64_t size : sizes) {
     MX_CHECK(size >= 0 && size <= dataset->size() - total, InvalidArgument,
              "[random_split] expected sizes that add up to ", dataset->size(), ", got ",
-             size < 0 ? "a negative one" : "more");
+             size < 0 ? std::string("a negative one")
+                      : "at least " + std::to_string(total) + " + " + std::to_string(size));
     total += size;
   }
   MX_CHECK(total == dataset->size(), InvalidArgument, "[random_split] expected sizes that add up to ",

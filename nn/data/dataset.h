@@ -67,7 +67,12 @@ class ArrayDataset final : public Dataset {
   std::vector<NDArray> arrays_;
 };
 
-/// A data set whose samples a function computes from their numbers.
+/// Samples that a function computes or reads, given the sample's number:
+///
+///   data::FunctionDataset scans(100, {{.shape = {2, 3}, .dtype = f32}}, [](int64_t i, auto sample) {
+///     float* const pixels = sample[0].template as<float>();   // 6 contiguous numbers
+///     std::fill(pixels, pixels + 6, static_cast<float>(i));
+///   });
 class FunctionDataset final : public Dataset {
  public:
   /// One array of a batch, without the first dimension.

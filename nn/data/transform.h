@@ -28,7 +28,7 @@
 
 namespace mx::data {
 
-/// The identity of the samples of a batch.
+/// Identifies the samples of a batch, so that a random transform can derive each sample's random numbers.
 struct SampleIds {
   NDArray indices;  ///< i64 (n,): their numbers in the data set
   int64_t seed = 0;
@@ -39,10 +39,10 @@ class Transform {
  public:
   /// One part of a transform. Its random numbers come from the sources `source`, `source` + 1, ...
   struct Part {
-    /// If not empty, the part is a random affine map of images.
+    /// If not empty, this part resamples images by a random affine map; `apply` is then ignored.
     std::vector<AffineStep> steps{};
-    double fill = 0;
-    /// Called if there are no steps.
+    double fill = 0;  ///< value of pixels that come from outside the image
+    /// Used if `steps` is empty: the function of the whole batch.
     std::function<NDArray(const NDArray& batch, const SampleIds& ids, uint32_t source)> apply{};
   };
 
@@ -62,7 +62,7 @@ class Transform {
   std::vector<Part> parts_;
 };
 
-/// Returns the transform that applies these in order.
+/// A transform that applies the given ones in order.
 Transform compose(std::initializer_list<Transform> transforms);
 
 /// Converts u8 from 0 to 255 to f32 from 0 to 1. Floating point stays unchanged.

@@ -48,8 +48,8 @@ struct ClassOptions {
   int64_t ignore_index = -100;  ///< entries with this label are not counted
 };
 
-/// The fraction of labels that are among the k classes with the highest scores. If scores are equal, the
-/// lower class ranks higher. NaN ranks above all numbers.
+/// Top-k accuracy: the fraction of samples whose label is among the k classes with the highest scores. A tie
+/// goes to the class with the lower number; NaN ranks above every number.
 class TopK : public Metric {
  public:
   /// Throws InvalidArgument for k below 1.
@@ -76,13 +76,13 @@ class TopK : public Metric {
   NDArray counts_;  // i64 (2,): hits, all
 };
 
-/// The fraction of labels whose class has the highest score.
+/// Top-1 accuracy: the fraction of samples whose label has the highest score.
 class Accuracy : public TopK {
  public:
   explicit Accuracy(const ClassOptions& options = {}) : TopK(1, options) {}
 };
 
-/// Counts, for each pair of classes, how often one is the label and the other is predicted.
+/// Counts of (label, predicted class) pairs; the prediction is the class with the highest score.
 class ConfusionMatrix : public Metric {
  public:
   /// Throws InvalidArgument for fewer than 1 class.
@@ -98,12 +98,13 @@ class ConfusionMatrix : public Metric {
   /// is a copy, which later updates do not change. Does not wait.
   NDArray matrix() const;
 
-  // value() is the accuracy; the others are precision, recall and F1 per class. NaN if the denominator is 0.
-  // All of them wait.
+  // The following wait.
+  /// The accuracy: correct predictions over all. NaN before the first update.
   double value() const override;
-  std::vector<double> precision() const;
-  std::vector<double> recall() const;
-  std::vector<double> f1() const;
+  // One entry per class; NaN where the denominator is 0.
+  std::vector<double> precision() const;  ///< correct predictions of the class / predictions of the class
+  std::vector<double> recall() const;     ///< correct predictions of the class / labels of the class
+  std::vector<double> f1() const;         ///< the harmonic mean of precision and recall
   void reset() override;
 
  private:

@@ -32,7 +32,7 @@ class ComingFrom : public ::testing::Test {
 TEST_F(ComingFrom, Making) {
   NDArray a = array({1.f, 2.f});
   EXPECT_EQ((Values{1, 2}), values(a));
-  NDArray m = array({1.f, 2.f, 3.f, 4.f}).reshape({2, 2});
+  NDArray m = array({{1.f, 2.f}, {3.f, 4.f}});
   EXPECT_EQ((Shape{2, 2}), m.shape());
   NDArray z = zeros({2, 3}, i64);
   EXPECT_EQ(std::vector<int64_t>(6), values<int64_t>(z));
@@ -82,6 +82,10 @@ TEST_F(ComingFrom, Parts) {
   EXPECT_EQ((Values{7, 0, 7, 0, 0, 0}), values(y));
   NDArray c = where(mask, x, y);
   EXPECT_EQ((Values{7, 5, 7, 4, 0, 6}), values(c));
+  NDArray between = (x > 1) & (x < 5);
+  EXPECT_EQ(3, between.sum().item<int64_t>());
+  bool near = allclose(x, y, {.rtol = 1e-3});
+  EXPECT_FALSE(near);
 }
 
 TEST_F(ComingFrom, Shapes) {
@@ -152,6 +156,23 @@ TEST_F(ComingFrom, Training) {
   opt.step();
   schedule.step();
   EXPECT_LT(nn::cross_entropy(net(x), labels).item<float>(), loss.item<float>());
+  const NDArray t = ones_like(out);
+  NDArray bce = nn::bce_with_logits(out, t);
+  EXPECT_NEAR(-nn::log_sigmoid(out).mean().item<float>(), bce.item<float>(), 1e-6);
+  NDArray first = net.at<nn::Linear>(0).weight[0];
+  EXPECT_EQ((Shape{3}), first.shape());
+  data::Loader loader(data::ArrayDataset({x, y}), {.batch_size = 2, .shuffle = true});
+  for (auto& [a, b] : loader) EXPECT_EQ(a.shape(), b.shape());
+  optim::SGD limited(net.parameters(), {.lr = 0.1, .max_norm = 1});
+  limited.step();
+  EXPECT_GT(limited.gradient_norm().item<double>(), 0);
+  const NDArray before = first.clone();
+  const NDArray gradient = net.at<nn::Linear>(0).weight.grad()[0];
+  {
+    NoGrad pause;
+    for (const auto& [name, p] : net.parameters()) p -= 0.1 * p.grad();
+  }
+  EXPECT_TRUE(allclose(before - 0.1 * gradient, first));
   net.eval();
   EXPECT_FALSE(net.training());
 }
@@ -170,6 +191,10 @@ TEST_F(ComingFrom, Files) {
   net.save("net.safetensors");
   net.load("net.safetensors");
   EXPECT_EQ(first, values(net(x)));
+  optim::SGD opt(net.parameters(), {.lr = 0.1, .momentum = 0.9});
+  save_safetensors("opt.safetensors", opt.state_dict());
+  opt.load_state_dict(load_safetensors("opt.safetensors"));
+  EXPECT_EQ(0.1, opt.learning_rate());
   std::filesystem::current_path(before);
   std::filesystem::remove_all(folder);
 }
