@@ -30,24 +30,36 @@ Limits current_limits() {
   return {processes.rlim_cur, address_space.rlim_cur};
 }
 
-void* wait_for_end(void* end) {
-  // The C library's memory of a thread (an arena, tens of megabytes of address space) comes with its first
-  // use.
-  void* volatile used = std::malloc(1000);  // (volatile, or the compiler leaves it out)
+struct Probe {
+  std::atomic<uint32_t> running{0};  // threads that have used the heap
+  std::atomic<uint32_t> end{0};
+};
+
+void* wait_for_end(void* argument) {
+  auto& probe = *static_cast<Probe*>(argument);
+  // The C library maps the heap arena of a thread (tens of megabytes of address space) at the first use.
+  void* volatile used = std::malloc(1000);  // volatile, because the compiler removes the call otherwise
   std::free(used);
-  auto& word = *static_cast<std::atomic<uint32_t>*>(end);
-  while (word.load(std::memory_order_acquire) == 0) futex_wait(word, 0);
+  probe.running.fetch_add(1, std::memory_order_release);
+  futex_wake(probe.running);
+  while (probe.end.load(std::memory_order_acquire) == 0) futex_wait(probe.end, 0);
   return nullptr;
 }
 
-int start_and_end(int wanted) {
+// `one_by_one`: each thread has its heap arena before the next one starts. Otherwise all stacks could fit
+// although not all stacks and arenas do.
+int start_and_end(int wanted, bool one_by_one) {
   std::vector<pthread_t> threads(static_cast<size_t>(wanted));
-  std::atomic<uint32_t> end{0};
-  size_t started = 0;
-  while (started < threads.size() && pthread_create(&threads[started], nullptr, &wait_for_end, &end) == 0)
+  Probe probe;
+  uint32_t started = 0;
+  while (started < threads.size() && pthread_create(&threads[started], nullptr, &wait_for_end, &probe) == 0) {
     ++started;
-  end.store(1, std::memory_order_release);
-  futex_wake(end);
+    if (!one_by_one) continue;
+    for (uint32_t seen; (seen = probe.running.load(std::memory_order_acquire)) < started;)
+      futex_wait(probe.running, seen);
+  }
+  probe.end.store(1, std::memory_order_release);
+  futex_wake(probe.end);
   for (size_t i = 0; i < started; ++i) pthread_join(threads[i], nullptr);
   return static_cast<int>(started);
 }
@@ -62,8 +74,8 @@ int startable_threads(int wanted) {
   const Limits now = current_limits();
   if (!(now == limits)) known = 0;
   limits = now;
-  if (known < wanted) known = std::max(known, start_and_end(wanted));
-  // Where they end some room is left: threads take more than their stacks.
+  if (known < wanted) known = std::max(known, start_and_end(wanted, limits.address_space != RLIM_INFINITY));
+  // Leaves a reserve: running threads need more memory than the probe's threads did.
   return known < wanted ? known * 3 / 4 : wanted;
 }
 

@@ -1,4 +1,5 @@
 // A program that exits while the engine is busy. Its argument selects what it does. exit_test runs it.
+#include <malloc.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -120,6 +121,9 @@ void run_out_of_memory() {
 
 // The address space has room for only some of 64 threads.
 void run_with_few_threads() {
+  // While the C library makes the heap arena of a thread, it maps twice its size for a moment. Another thread
+  // that starts in that moment would find no room.
+  mallopt(M_ARENA_MAX, 1);
   limit_memory(200 << 20);
   EngineOptions options = EngineOptions::from_environment();
   options.threads = 64;
