@@ -120,7 +120,7 @@ TEST_P(Deletion, APushWhoseFunctionUsesAnotherEngineAndThrowsMixesNoMemory) {
 TEST(DeletionThreaded, RacesWithPushesOfAllKinds) {
   Engine e(test::threaded_case(2).options);
   for (int round = 0; round < 300; ++round) {
-    Var v = e.new_var(), fresh;
+    Var v = e.new_var();
     std::atomic<bool> go{false};
     std::thread pusher([&] {
       while (!go) {

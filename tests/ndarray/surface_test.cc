@@ -86,7 +86,7 @@ TEST(Surface, IndicesBeyondAnInt64AreOutOfRange) {
   const NDArray a = arange(4);
   const auto last = std::numeric_limits<size_t>::max();  // as an int64_t it would be -1, the last element
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { a[last]; }), "got 9223372036854775807"));
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { a[{last}]; }), "got 9223372036854775807"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { a[{Index(last)}]; }), "got 9223372036854775807"));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { a[std::numeric_limits<unsigned long long>::max()]; }),
                        "[index]"));
 }

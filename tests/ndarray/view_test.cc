@@ -209,7 +209,8 @@ TEST(View, AssigningToAViewWithANameNamesAnotherArray) {
   View other = x[0];
   std::swap(best, other);
   EXPECT_TRUE(best.shares_memory(x) && other.shares_memory(row));
-  best = best;
+  const View& alias = best;
+  best = alias;
   EXPECT_EQ((std::vector<int64_t>{0, 1}), best.to_vector<int64_t>());
   EXPECT_EQ(before, x.to_vector<int64_t>()) << "nothing has been written";
   x[0] = x[1] = row;

@@ -66,7 +66,7 @@ TEST(Registry, ElementwiseFunctionsRunDirectlyByWhatTheyCost) {
   const auto work = [&](DType type) {
     const NDArray x = ones({10, 10}, type);
     detail::ArrayImpl* const inputs[] = {&x.impl()};
-    const Attrs attrs;
+    const Attrs attrs{};
     InferContext c(gelu, inputs, attrs);
     gelu.infer(c);
     return gelu.work(c);
