@@ -135,9 +135,6 @@ void mixed(const Module& module, const std::vector<Rule>& rules) {
                             "\": " + e.what());
     }
   }
-  for (const Rule& rule : rules)
-    MX_CHECK(rule.initializer != nullptr, InvalidArgument, "[mixed] expected an initialiser for \"",
-             rule.pattern, "\", got an empty function");
   const Parameters parameters = module.parameters();
   std::vector<size_t> chosen;
   std::string without;
