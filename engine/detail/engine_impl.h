@@ -97,7 +97,7 @@ struct Waiter {
   std::atomic<uint32_t> word{kAwake};
 };
 
-/// What a thread has found to do while it held the lock, and does when it has released it.
+/// Work that a thread finds under the engine's lock and does after it has released the lock.
 struct AfterLock {
   Waiter* waiters = nullptr;  // to be released, through Waiter::next
   Op* chains = nullptr;       // operations for the pool, through OpPool::next_chain()
@@ -111,7 +111,7 @@ struct AfterLock {
   }
 };
 
-/// What else a thread keeps, besides its CurrentTask.
+/// The engine's state of a thread, besides its CurrentTask.
 struct ThreadState {
   uint32_t cache_engine = 0;  // id of the engine whose operations are cached
   Op* cache = nullptr;

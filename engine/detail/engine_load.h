@@ -1,6 +1,6 @@
-// EngineLoad: what an engine's threads do at this moment, for layers above that choose between pushing an
-// operation and doing its work themselves (where Engine::direct() allows it). Internal; any thread, no lock.
-// The answers are hints: they may be out of date when they arrive, and either choice is correct.
+// EngineLoad: the current load of an engine's threads. The layers above choose by it whether to push an
+// operation or to run it in the caller, if Engine::direct() allows that. Internal. Any thread may call it; it
+// takes no lock. The answers are hints: they may be out of date at once, and either choice is correct.
 #pragma once
 
 namespace mx {
@@ -10,12 +10,12 @@ class Engine;
 namespace detail {
 
 struct EngineLoad {
-  /// Do as many threads run operations as the engine has, and does somebody wait (and perhaps help)? Who asks
-  /// had then better do the work of an operation itself.
+  /// Returns true if every thread of the engine is running an operation and another thread is waiting. A
+  /// caller should then run its operation itself.
   static bool crowded(const Engine& engine);
-  /// Does the second thread of an engine of two look for work that is not there? It then takes part in the
-  /// loops of an operation that the caller runs itself. False for any other number of threads: more had
-  /// better run several operations.
+  /// Returns true if the engine has two threads and the second one is polling for work. That thread joins the
+  /// loops of an operation that the caller runs itself. False for any other number of threads: larger engines
+  /// do better with one operation per thread.
   static bool second_thread_searches(const Engine& engine);
 };
 

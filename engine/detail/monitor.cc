@@ -80,8 +80,8 @@ void EngineImpl::monitor() {
         // (A thread that runs something will go on by itself.)
         if (!running && ++quiet_turns > 1000) run_inline(true, false);
       } else {
-        // What has run for so long is no short operation: each worker that comes takes one, and none has to
-        // wait behind another in a batch.
+        // An operation that has run for so long is not short. Each worker that is called then takes a single
+        // operation, so that no operation waits behind another one in a batch.
         if (calls > 1 && running) {
           const auto quick_look = static_cast<int64_t>(100 * ticks_per_us());
           policy_.set_body_ticks(std::max(policy_.body_ticks(), quick_look));

@@ -274,7 +274,7 @@ struct alignas(64) VarBlock {
   StreamMarks* marks = nullptr;  // what streams still do with it (stream_order.h)
   union {
     Link* holder = nullptr;  // the writer or updater that was granted last
-    VarBlock* next_dead;     // on the way back to the pool
+    VarBlock* next_dead;     // the next block that is being returned to the pool
   };
 
   bool writing() const { return (flags & kVarWriting) != 0; }

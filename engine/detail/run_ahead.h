@@ -56,7 +56,7 @@ class RunAhead {
   bool stands() const { return ended_ops() == stood_at_.load(std::memory_order_relaxed); }
   void stood_at(uint64_t ended) { stood_at_.store(ended, std::memory_order_relaxed); }
 
-  // ---- who has released the engine's lock ----
+  // ---- called without the engine's lock ----
   bool sleepers() const { return sleepers_.load(std::memory_order_relaxed) > 0; }
   /// Is it time to wake them?
   bool to_wake() const { return sleepers() && ended_ops() >= wake_at_.load(std::memory_order_relaxed); }

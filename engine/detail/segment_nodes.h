@@ -48,7 +48,8 @@ struct NodeSource {
   std::atomic<uint32_t>* counters;
 
   /// A node with these edges has ended: calls ready(successor) for those that waited for nothing else.
-  /// kShared: several threads do so at once; what each did before is seen by who runs the successor.
+  /// kShared: several threads may call this at once. The thread that runs a successor sees everything that
+  /// the threads of its predecessors did before their calls.
   template <bool kShared, class F>
   void ended(uint32_t begin_edge, uint32_t end_edge, const F& ready) const {
     for (uint32_t i = begin_edge; i < end_edge; ++i) {

@@ -86,7 +86,7 @@ class StreamOrder {
     Failure* begin_failure = nullptr;  // what begin_error and
     Failure* end_failure = nullptr;    // an error of end() make of the operation
     StreamRecord* record = nullptr;
-    // What the device has been asked for beforehand: see Missing.
+    // Objects that were requested from the device before the lock was taken: see Missing.
     std::unique_ptr<DeviceState> device;
     std::unique_ptr<Stream> new_stream;
     std::unique_ptr<Event> new_event;
@@ -96,7 +96,7 @@ class StreamOrder {
     ~Issue();
   };
 
-  /// What try_plan() needs and only the device can give.
+  /// The object that try_plan() lacks and that only the device can make.
   enum class Missing : uint8_t { nothing, device, stream, event };
 
   StreamOrder(Listener& listener, int compute_streams);  // 0: DeviceProperties::compute_streams

@@ -159,7 +159,7 @@ struct DeviceState {
   void give_event(Event* event) noexcept { free_events.push_back(event); }
 };
 
-/// What a poll asks of one operation's device.
+/// The query that a poll sends to the device of one operation.
 struct StreamOrder::Query {
   StreamRecord* record = nullptr;
   EventStatus status = EventStatus::pending;
