@@ -13,13 +13,13 @@ void run(const KernelArgs& args) { kernels::copy(args.out[0], args.in[0]); }
 void gradient(GradientContext& g) { g.set(0, g.head()); }
 
 constexpr Operator kCast = {.kernel = {"cast", run, nullptr, 4096},
-                        .doc = "The elements in another type.",
-                        .family = "conversion",
-                        .inputs = {"x"},
-                        .attrs = &kAttrType<CastAttrs>,
-                        .infer = infer,
-                        .gradient = gradient,
-                        .elementwise = true};
+                            .doc = "The elements in another type.",
+                            .family = "conversion",
+                            .inputs = {"x"},
+                            .attrs = &kAttrType<CastAttrs>,
+                            .infer = infer,
+                            .gradient = gradient,
+                            .elementwise = true};
 
 }  // namespace
 

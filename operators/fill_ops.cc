@@ -217,47 +217,47 @@ void run_triangle(const KernelArgs& args) {
 }
 
 constexpr Operator kPad = {.kernel = {"pad", run_pad, nullptr, kDirectElements},
-                       .doc = "An array with a border of a constant, or of its own elements.",
-                       .family = "shape",
-                       .inputs = {"x"},
-                       .attrs = &kAttrType<PadAttrs>,
-                       .infer = infer_pad,
-                       .gradient = detail::gradient_pad};
+                           .doc = "An array with a border of a constant, or of its own elements.",
+                           .family = "shape",
+                           .inputs = {"x"},
+                           .attrs = &kAttrType<PadAttrs>,
+                           .infer = infer_pad,
+                           .gradient = detail::gradient_pad};
 constexpr Operator kTile = {.kernel = {"tile", run_tile, nullptr, kDirectElements},
-                        .doc = "Copies of an array side by side.",
-                        .family = "shape",
-                        .inputs = {"x"},
-                        .attrs = &kAttrType<TileAttrs>,
-                        .infer = infer_tile,
-                        .gradient = detail::gradient_tile};
+                            .doc = "Copies of an array side by side.",
+                            .family = "shape",
+                            .inputs = {"x"},
+                            .attrs = &kAttrType<TileAttrs>,
+                            .infer = infer_tile,
+                            .gradient = detail::gradient_tile};
 constexpr Operator kRepeat = {.kernel = {"repeat", run_repeat, nullptr, kDirectElements},
-                          .doc = "Each entry along an axis several times.",
-                          .family = "shape",
-                          .inputs = {"x"},
-                          .attrs = &kAttrType<RepeatAttrs>,
-                          .infer = infer_repeat,
-                          .gradient = detail::gradient_repeat};
+                              .doc = "Each entry along an axis several times.",
+                              .family = "shape",
+                              .inputs = {"x"},
+                              .attrs = &kAttrType<RepeatAttrs>,
+                              .infer = infer_repeat,
+                              .gradient = detail::gradient_repeat};
 constexpr Operator kRoll = {.kernel = {"roll", run_roll, nullptr, kDirectElements},
-                        .doc = "An array shifted in a circle.",
-                        .family = "shape",
-                        .inputs = {"x"},
-                        .attrs = &kAttrType<RollAttrs>,
-                        .infer = infer_roll,
-                        .gradient = detail::gradient_roll};
+                            .doc = "An array shifted in a circle.",
+                            .family = "shape",
+                            .inputs = {"x"},
+                            .attrs = &kAttrType<RollAttrs>,
+                            .infer = infer_roll,
+                            .gradient = detail::gradient_roll};
 constexpr Operator kTril = {.kernel = {"tril", run_triangle<true>, nullptr, kDirectElements},
-                        .doc = "Matrices with 0 above a diagonal.",
-                        .family = "shape",
-                        .inputs = {"x"},
-                        .attrs = &kAttrType<TriangleAttrs>,
-                        .infer = infer_triangle,
-                        .gradient = detail::gradient_tril};
+                            .doc = "Matrices with 0 above a diagonal.",
+                            .family = "shape",
+                            .inputs = {"x"},
+                            .attrs = &kAttrType<TriangleAttrs>,
+                            .infer = infer_triangle,
+                            .gradient = detail::gradient_tril};
 constexpr Operator kTriu = {.kernel = {"triu", run_triangle<false>, nullptr, kDirectElements},
-                        .doc = "Matrices with 0 below a diagonal.",
-                        .family = "shape",
-                        .inputs = {"x"},
-                        .attrs = &kAttrType<TriangleAttrs>,
-                        .infer = infer_triangle,
-                        .gradient = detail::gradient_triu};
+                            .doc = "Matrices with 0 below a diagonal.",
+                            .family = "shape",
+                            .inputs = {"x"},
+                            .attrs = &kAttrType<TriangleAttrs>,
+                            .infer = infer_triangle,
+                            .gradient = detail::gradient_triu};
 
 }  // namespace
 

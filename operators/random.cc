@@ -194,16 +194,17 @@ constexpr Operator fill_record(const char* name, const char* doc, int64_t direct
 }  // namespace
 
 constexpr Operator kRandomKey = {.kernel = {"random_key", run_key, nullptr, kDirectElements},
-                             .doc = "Takes positions of a generator's stream; changes its state.",
-                             .family = "random",
-                             .inputs = {"state"},
-                             .outputs = {"key"},
-                             .attrs = &kAttrType<KeyAttrs>,
-                             .infer = infer_key,
-                             .dtypes = {i64},
-                             .updates = 1,
-                             .random = true};
-constexpr Operator kUniform = fill_record<fill_uniform>("uniform", "Uniform numbers in [a, b).", kDirectElements);
+                                 .doc = "Takes positions of a generator's stream; changes its state.",
+                                 .family = "random",
+                                 .inputs = {"state"},
+                                 .outputs = {"key"},
+                                 .attrs = &kAttrType<KeyAttrs>,
+                                 .infer = infer_key,
+                                 .dtypes = {i64},
+                                 .updates = 1,
+                                 .random = true};
+constexpr Operator kUniform =
+    fill_record<fill_uniform>("uniform", "Uniform numbers in [a, b).", kDirectElements);
 constexpr Operator kNormal =
     fill_record<fill_normal>("normal", "Normal numbers with mean a and deviation b.", kDirectSlow);
 constexpr Operator kBernoulli =
@@ -217,34 +218,34 @@ constexpr Operator kPoisson =
 constexpr Operator kBinomial = fill_record<fill_binomial>(
     "binomial", "How many of a trials succeed, each with probability b.", kDirectSlow);
 constexpr Operator kRandint = {.kernel = {"randint", run_randint, nullptr, kDirectElements},
-                           .doc = "Whole numbers in [low, high), each as likely.",
-                           .family = "random",
-                           .inputs = {"key"},
-                           .attrs = &kAttrType<IntegerAttrs>,
-                           .infer = infer_randint,
-                           .dtypes = {i64}};
-constexpr Operator kBernoulliOf = {.kernel = {"bernoulli_of", run_bernoulli_of, nullptr, kDirectElements},
-                               .doc = "1 with the element's probability, else 0.",
-                               .family = "random",
-                               .inputs = {"probability", "key"},
-                               .attrs = &kAttrType<TypeAttrs>,
-                               .infer = infer_bernoulli_of,
-                               .gradient = zero_gradient,
-                               .dtypes = {f32, f64, f16, bf16}};
-constexpr Operator kPermutation = {.kernel = {"permutation", run_permutation, nullptr, kDirectElements},
-                               .doc = "0 .. count - 1 in random order.",
+                               .doc = "Whole numbers in [low, high), each as likely.",
                                .family = "random",
                                .inputs = {"key"},
-                               .attrs = &kAttrType<KeyAttrs>,
-                               .infer = infer_permutation,
+                               .attrs = &kAttrType<IntegerAttrs>,
+                               .infer = infer_randint,
                                .dtypes = {i64}};
+constexpr Operator kBernoulliOf = {.kernel = {"bernoulli_of", run_bernoulli_of, nullptr, kDirectElements},
+                                   .doc = "1 with the element's probability, else 0.",
+                                   .family = "random",
+                                   .inputs = {"probability", "key"},
+                                   .attrs = &kAttrType<TypeAttrs>,
+                                   .infer = infer_bernoulli_of,
+                                   .gradient = zero_gradient,
+                                   .dtypes = {f32, f64, f16, bf16}};
+constexpr Operator kPermutation = {.kernel = {"permutation", run_permutation, nullptr, kDirectElements},
+                                   .doc = "0 .. count - 1 in random order.",
+                                   .family = "random",
+                                   .inputs = {"key"},
+                                   .attrs = &kAttrType<KeyAttrs>,
+                                   .infer = infer_permutation,
+                                   .dtypes = {i64}};
 constexpr Operator kCategorical = {.kernel = {"categorical", run_categorical, nullptr, kDirectSlow},
-                               .doc = "Indices drawn in proportion to weights.",
-                               .family = "random",
-                               .inputs = {"weights", "key"},
-                               .attrs = &kAttrType<CategoricalAttrs>,
-                               .infer = infer_categorical,
-                               .dtypes = {f32, f64, f16, bf16}};
+                                   .doc = "Indices drawn in proportion to weights.",
+                                   .family = "random",
+                                   .inputs = {"weights", "key"},
+                                   .attrs = &kAttrType<CategoricalAttrs>,
+                                   .infer = infer_categorical,
+                                   .dtypes = {f32, f64, f16, bf16}};
 constexpr Operator kDropout = {
     .kernel = {"dropout", run_dropout, nullptr, kDirectElements},
     .doc =

@@ -107,21 +107,21 @@ void gradient_split(GradientContext& g) {
 }
 
 constexpr Operator kConcat = {.kernel = {"concat", run_concat, nullptr, kDirectElements},
-                          .doc = "Arrays one behind the other along an axis.",
-                          .family = "shape",
-                          .inputs = {"x", "more..."},
-                          .attrs = &kAttrType<AxisAttrs>,
-                          .infer = infer_concat,
-                          .gradient = gradient_concat,
-                          .work = work_concat};
+                              .doc = "Arrays one behind the other along an axis.",
+                              .family = "shape",
+                              .inputs = {"x", "more..."},
+                              .attrs = &kAttrType<AxisAttrs>,
+                              .infer = infer_concat,
+                              .gradient = gradient_concat,
+                              .work = work_concat};
 constexpr Operator kSplit = {.kernel = {"split", run_split, nullptr, kDirectElements},
-                         .doc = "Pieces of an array along an axis.",
-                         .family = "shape",
-                         .inputs = {"x"},
-                         .outputs = {"y..."},
-                         .attrs = &kAttrType<SplitAttrs>,
-                         .infer = infer_split,
-                         .gradient = gradient_split};
+                             .doc = "Pieces of an array along an axis.",
+                             .family = "shape",
+                             .inputs = {"x"},
+                             .outputs = {"y..."},
+                             .attrs = &kAttrType<SplitAttrs>,
+                             .infer = infer_split,
+                             .gradient = gradient_split};
 
 std::vector<NDArray> each(std::span<const NDArray> arrays, NDArray (*change)(const NDArray&)) {
   std::vector<NDArray> result;

@@ -141,28 +141,28 @@ void run_searchsorted(const KernelArgs& args) {
 int64_t work_searchsorted(const InferContext& c) { return c.shape(1).numel(); }
 
 constexpr Operator kSort = {.kernel = {"sort", run_sort, nullptr, kDirectElements},
-                        .doc = "The elements along an axis in order.",
-                        .family = "sorting",
-                        .inputs = {"x"},
-                        .attrs = &kAttrType<SortAttrs>,
-                        .infer = infer_sort,
-                        .gradient = gradient_sort,
-                        .gradient_uses = {.inputs = 1}};
+                            .doc = "The elements along an axis in order.",
+                            .family = "sorting",
+                            .inputs = {"x"},
+                            .attrs = &kAttrType<SortAttrs>,
+                            .infer = infer_sort,
+                            .gradient = gradient_sort,
+                            .gradient_uses = {.inputs = 1}};
 constexpr Operator kArgsort = {.kernel = {"argsort", run_argsort, nullptr, kDirectElements},
-                           .doc = "The indices along an axis that sort the elements.",
-                           .family = "sorting",
-                           .inputs = {"x"},
-                           .attrs = &kAttrType<SortAttrs>,
-                           .infer = infer_argsort};
+                               .doc = "The indices along an axis that sort the elements.",
+                               .family = "sorting",
+                               .inputs = {"x"},
+                               .attrs = &kAttrType<SortAttrs>,
+                               .infer = infer_argsort};
 constexpr Operator kTopK = {.kernel = {"topk", run_topk, nullptr, kDirectElements},
-                        .doc = "The k largest or smallest elements along an axis, and their indices.",
-                        .family = "sorting",
-                        .inputs = {"x"},
-                        .outputs = {"values", "indices"},
-                        .attrs = &kAttrType<TopKAttrs>,
-                        .infer = infer_topk,
-                        .gradient = gradient_topk,
-                        .gradient_uses = {.outputs = 2}};
+                            .doc = "The k largest or smallest elements along an axis, and their indices.",
+                            .family = "sorting",
+                            .inputs = {"x"},
+                            .outputs = {"values", "indices"},
+                            .attrs = &kAttrType<TopKAttrs>,
+                            .infer = infer_topk,
+                            .gradient = gradient_topk,
+                            .gradient_uses = {.outputs = 2}};
 constexpr Operator kUnique = {
     .kernel = {"unique", run_unique, nullptr, kDirectElements, false},
     .doc = "The different elements; the first `size` of each output count, the rest is 0.",
@@ -171,12 +171,12 @@ constexpr Operator kUnique = {
     .outputs = {"values", "first", "inverse", "counts", "size"},
     .infer = infer_unique};
 constexpr Operator kSearchsorted = {.kernel = {"searchsorted", run_searchsorted, nullptr, kDirectElements},
-                                .doc = "Where values belong in a sorted array.",
-                                .family = "sorting",
-                                .inputs = {"sorted", "values"},
-                                .attrs = &kAttrType<SearchAttrs>,
-                                .infer = infer_searchsorted,
-                                .work = work_searchsorted};
+                                    .doc = "Where values belong in a sorted array.",
+                                    .family = "sorting",
+                                    .inputs = {"sorted", "values"},
+                                    .attrs = &kAttrType<SearchAttrs>,
+                                    .infer = infer_searchsorted,
+                                    .work = work_searchsorted};
 
 }  // namespace
 

@@ -146,7 +146,8 @@ constexpr Operator whole_operator(const char* name, const char* doc) {
           .elementwise = true};
 }
 
-constexpr Operator kGcd = whole_operator<GreatestDivisor>("gcd", "The greatest common divisor; of 0 and 0: 0.");
+constexpr Operator kGcd =
+    whole_operator<GreatestDivisor>("gcd", "The greatest common divisor; of 0 and 0: 0.");
 constexpr Operator kLcm = whole_operator<LeastMultiple>("lcm", "The least common multiple; 0 if one is 0.");
 
 /// Rounds integers to the nearest multiple of 10^digits, ties to the even multiple.
