@@ -37,6 +37,13 @@ bool refuse() { return no_memory.load() || (fail_at > 0 && --fail_at == 0); }
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+// AddressSanitizer has its own versions of these two: memory from them could not be passed to free().
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return refuse() ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+}
+[[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t align, const std::nothrow_t&) noexcept {
+  return refuse() ? nullptr : std::aligned_alloc(static_cast<size_t>(align), bytes);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
