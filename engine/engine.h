@@ -129,7 +129,8 @@ class Engine {
   /// pending operation uses its variables. True in mode threaded, if no profiler, history or watchdog is on
   /// and the pushes of this thread are not recorded; otherwise the difference would show.
   bool direct() const;
-  /// Returns true if this thread is recording a segment of this engine. Each replay runs what it pushes now.
+  /// Returns true if this thread is recording a segment of this engine. The operations that the thread pushes
+  /// then run with every replay of that segment.
   bool recording() const;
 
   /// Returns the name of the operation that the calling thread runs, if its engine is in mode `check` and the

@@ -108,8 +108,7 @@ void SegmentImpl::finish(bool device_graph) {
   finished_ = true;
   own_ = engine_.new_var();
   outside_.emplace_back().set(own_.block,
-                              Access::write);  // a write, so that a failed replay does not make the next one
-                                               // be skipped, as it would with an update
+                              Access::write);  // with an update, a failed replay would poison the next one
   if (!plain_) return;
   auto hold = std::make_unique<Hold>();
   hold->own = own_.block;

@@ -16,9 +16,8 @@
 //     enqueue. Each replay repeats the captured work. What the functions do on the host (counting, pushing,
 //     choosing a size) does not happen again. RecordOptions{.device_graph = false} records a segment that
 //     calls its functions in each replay.
-//   - The functions may enqueue, copy, and allocate and free on their stream. Memory that they allocate
-//   belongs
-//     to the graph (GraphBuilder in device.h). Other memory must live as long as the segment is replayed.
+//   - The functions may enqueue, copy, and allocate and free on their stream. Memory that they allocate is
+//     the graph's (GraphBuilder in device.h). Other memory must live as long as the segment is replayed.
 //   - If a function does anything else with its stream (waits, records, synchronises), that call throws
 //     InvalidState. The segment then replays without a graph, that replay included, and a warning gives the
 //     reason. If a function throws anything else, the replay fails, and the next replay captures again.
