@@ -5,9 +5,10 @@
 
 namespace mx::detail {
 
-/// From inside record(): calls `changed` at every replay of the segment that the calling thread records,
-/// before it is queued. Only the first call for a `key` counts. `fresh`: nobody has seen the memory yet, so a
-/// replay makes its content and changes none, and `changed` is not called.
+/// Arranges that every replay of the segment that the calling thread is recording calls `changed` before it
+/// is queued. Only the first call for a `key` counts. With `fresh` nothing has read the memory yet: a replay
+/// then creates its content and does not change it, so `changed` is not called. Precondition: inside
+/// record().
 void at_replay(const void* key, bool fresh, std::function<void()> changed);
 
 }  // namespace mx::detail

@@ -1,5 +1,5 @@
-// The engine's hot path: what every operation passes through under the lock. Internal; included by the files
-// that run it, so that it is compiled into them.
+// The hot path of the engine: the code that runs for every operation under the lock. Internal; included by
+// the files that run it, so that it is inlined there.
 #pragma once
 
 #include <atomic>
@@ -46,7 +46,7 @@ inline void EngineImpl::complete(Op* op) {
 }
 
 inline void EngineImpl::unlock() {
-  // Tell the others what they read without the lock.
+  // Publish what other threads read without the lock.
   const bool full = computing() >= threads_;
   if (full_hint_.load(std::memory_order_relaxed) != full) full_hint_.store(full, std::memory_order_relaxed);
   if (special_) [[unlikely]] {
