@@ -27,7 +27,7 @@ namespace {
 
 constexpr int64_t kGraceNs = 100'000'000;
 constexpr int kMostDoublings = 20;
-// The soft limit per thread: the backlog in microseconds of work, but at least so many operations.
+// The soft limit per thread: the backlog in microseconds of work, and the least number of operations.
 constexpr double kGoodRunAheadUs = 1000;
 constexpr int64_t kLeastRunAhead = 256;
 

@@ -311,7 +311,7 @@ void EngineImpl::sleep(Waiter& waiter, int64_t limit_ns) {
   waiter.word.compare_exchange_strong(expected, Waiter::kAwake, std::memory_order_acq_rel);
 }
 
-// Returns true if this wait cannot end before what runs now has ended. That is so for wait_all(), and if one
+// Returns true if the operations that run now are taken to be on the way: for wait_all(), and if only one
 // thread runs operations and nothing else is ready or in flight on a device.
 bool EngineImpl::is_on_the_way(const Waiter& waiter) const {
   return waiter.var == nullptr ||
