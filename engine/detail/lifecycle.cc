@@ -1,4 +1,5 @@
-// Start, end, fork, and what the engine tells about itself.
+// The engine's construction, shutdown, behaviour after fork, pause and statistics, and the access checks of
+// mode `check`.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -27,8 +28,10 @@ std::atomic<uint32_t> next_engine_id{1};
 
 constexpr size_t kRingCapacity = 4096;
 
-// With fewer threads than were asked for where the system has no more; some are for the monitor, for loops
-// outside of operations and for what must not wait for the workers. `most` is what oneTBB may start.
+// Returns the number of threads for operations: as many as were asked for, or fewer, with a warning, if the
+// system cannot start enough. Leaves threads for the monitor, for loops outside of operations, and for the
+// worker that is called beyond the limit. Sets `most` to the number of threads that oneTBB may start. Throws
+// OutOfMemory if the system cannot start two threads.
 int affordable_threads(const EngineOptions& options, int& most) {
   const int wanted = options.threads > 0 ? options.threads : usable_cpus();
   const bool inline_mode = options.mode == EngineMode::naive || options.mode == EngineMode::fuzz;
@@ -51,9 +54,10 @@ void watch_forks() {
   (void)once;
 }
 
-// exit() inside an operation cannot go on to the destructors of static objects and of oneTBB: this thread is
-// one of oneTBB's, and others run operations. So the process ends here, with its status. (A function for
-// atexit() would not know that.)
+// If exit() is called inside an operation, the destructors of static objects and of oneTBB must not run: the
+// calling thread is one of oneTBB's, and other threads still run operations. So this handler ends the process
+// with the status that exit() was given. It is registered with on_exit(), because a handler of atexit() does
+// not get the status.
 void end_process(int status, void*) {
   if (EngineImpl::forked() || !inside_operation()) return;
   std::cout.flush();
@@ -104,7 +108,7 @@ EngineImpl::EngineImpl(const EngineOptions& options)
   watch_exit();
   prepare_failures();
   unobserved_.reserve(8);
-  auto first_worker = std::make_unique<Worker>();  // so that there is always one
+  auto first_worker = std::make_unique<Worker>();  // so that there is always one to borrow
   first_worker->row = worker_count_ = 1;
   epilogue_ = op_pool_.take_chain();
   op_pool_.give_chain(epilogue_->next());
@@ -118,7 +122,7 @@ EngineImpl::EngineImpl(const EngineOptions& options)
   instrumented_.store(options.watchdog_ms > 0);
   direct_.store(options.mode == EngineMode::threaded && options.watchdog_ms == 0 && options.history == 0);
   register_engine(id_, this);
-  workers_ = first_worker.get();  // before the monitor starts, which looks at it
+  workers_ = first_worker.get();  // set before the monitor starts, which reads it
   try {
     if (monitored_) start_monitor();
   } catch (...) {
@@ -137,7 +141,7 @@ EngineImpl::~EngineImpl() {
     monitor_wake_.notify_all();
   }
   if (monitor_thread_.joinable()) monitor_thread_.join();
-  if (host_) host_->join();  // before host_ changes: a worker on its way out may still call another
+  if (host_) host_->join();  // before host_ changes: a worker that is leaving may still call another
   host_.reset();
   if (tls.cache_engine == id_) {
     tls.cache = nullptr;
@@ -169,8 +173,8 @@ void EngineImpl::shutdown() {
   refuse_inside_operation("shutdown");
   if (forked()) return;
   if (shut_down_.exchange(true)) {
-    // Another thread may still be draining, and a push that began before pushes were refused may have come
-    // late.
+    // The thread that called shutdown() first may still be draining. And a push that began before pushes were
+    // refused may have been submitted after it had drained.
     drain_all(-1);
     return;
   }
@@ -179,7 +183,8 @@ void EngineImpl::shutdown() {
   paused_hint_.store(false);
   unlock();
   rouse();
-  // Operations may push while the engine drains; only when nothing is left are pushes refused.
+  // Operations may push while the engine drains. So pushes are refused after a drain, and the loop repeats if
+  // something was pushed between the two.
   for (bool drained = false; !drained;) {
     drain_all(-1);
     refusing_.store(true);
@@ -202,7 +207,9 @@ void EngineImpl::shutdown() {
 
 void EngineImpl::abandon() noexcept {
   lock_.lock();
-  ++paused_;  // (other threads may still push, as exit() may take a while: refusing would end them otherwise)
+  // Pauses instead of refusing pushes: exit() may take a while, in which other threads may still push. If
+  // their pushes threw, the exceptions could end the process with another status.
+  ++paused_;
   special_ = true;
   paused_hint_.store(true);
   unlock();
@@ -241,7 +248,8 @@ EngineStats EngineImpl::stats() {
   EngineStats stats;
   lock_.lock();
   stats.pushed = ring_.tail() + linked_directly_;
-  // (Below 0 while devices have more nodes of replays to end than operations have ended.)
+  // The sum is negative while devices have more nodes of replays in flight than operations have ended: plan()
+  // has subtracted each such node from ended_count_.
   stats.completed =
       static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(ended_count_ + linked_directly_)));
   stats.failed = failed_ops_;
@@ -266,7 +274,7 @@ EngineStats EngineImpl::stats() {
 
 namespace {
 
-// What an operation has said about a variable.
+// How an operation has declared its access to a variable.
 struct Declaration {
   bool declared = false;
   Access access = Access::read;

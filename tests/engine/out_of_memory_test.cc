@@ -118,7 +118,7 @@ TEST_P(OutOfHostMemory, FailuresPoisonAllTheSame) {
   EXPECT_EQ(1, n.load());
 }
 
-// Ends the shortage when the function that caused it goes, on the thread that ran it.
+// Ends the shortage on the thread that ran the function, when the function that caused it is destroyed.
 struct EndOfShortage {
   ~EndOfShortage() { fail_at = 0; }
 };
@@ -127,7 +127,7 @@ TEST_P(OutOfHostMemory, AnErrorThatCannotBeDescribedIsStillTheOperations) {
   start_workers(e_);
   const std::string words = "an index that is far outside of everything";
   const std::exception_ptr error = std::make_exception_ptr(InvalidArgument(words));
-  // (The first allocation is the record of the failure: without it nothing can be kept.)
+  // Starts at 2: the first allocation is the record of the failure, without which nothing can be kept.
   for (int n = 2; n < 12; ++n) {
     Var v = e_.new_var();
     e_.push(

@@ -115,7 +115,7 @@ TEST_P(RunAhead, BytesAreLimitedToo) {
   EXPECT_EQ(0u, e.stats().bytes_in_flight);
 }
 
-// Their bytes lie elsewhere.
+// The bytes of an operation with more than four variables are stored in its first ExtBlock.
 TEST_P(RunAhead, BytesOfOperationsWithManyVariablesAreCounted) {
   Engine e(options());
   std::vector<Var> vars(12);
