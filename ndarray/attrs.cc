@@ -166,8 +166,8 @@ Attrs::Attrs(Attrs&& other) noexcept : type_(std::exchange(other.type_, nullptr)
   } else if (type_->trivial) {
     std::memcpy(inline_, other.inline_, type_->bytes);
   } else {
-    type_->copy(inline_,
-                other.inline_);  // (strings and vectors: no attribute of this size throws but for memory)
+    // Attributes of this size hold strings and vectors, so the copy throws only if memory runs out.
+    type_->copy(inline_, other.inline_);
     type_->destroy(other.inline_);
   }
 }

@@ -27,7 +27,7 @@ LoadPlan plan_load(const std::vector<LoadTarget>& targets, const NamedArrays& gi
     if (!entries.emplace(name, &array).second) plan.problems.push_back(name + " comes twice");
     if (!array.defined()) plan.problems.push_back(name + " is an empty handle");
   }
-  std::set<const void*> loaded;  // places
+  std::set<const void*> loaded;  // LoadTarget::place of the targets that have an entry
   std::vector<const LoadTarget*> absent;
   for (const LoadTarget& target : targets) {
     plan.sources.emplace_back();

@@ -1,4 +1,4 @@
-// NDArray's members that are functions of operators/, through the table which that layer fills.
+// Members of NDArray that call functions of operators/, through the table that the operators layer fills.
 #include "ndarray/members.h"
 
 #include "engine/base/check.h"
