@@ -60,8 +60,7 @@ inline void EngineImpl::unlock() {
   if (after_.any() || Failure::dead != nullptr) [[unlikely]]
     return unlock_and_finish();
   lock_.unlock();
-  if (run_ahead_.to_wake()) [[unlikely]]
-    run_ahead_.wake();
+  run_ahead_.wake_if_due();
 }
 
 inline void EngineImpl::start_batch(Batch& batch, size_t size) {

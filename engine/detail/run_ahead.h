@@ -64,11 +64,18 @@ class RunAhead {
 
   // ---- called without the engine's lock ----
   bool sleepers() const { return sleepers_.load(std::memory_order_relaxed) > 0; }
-  /// Returns true if so many operations have ended that a sleeping pusher should be woken.
-  bool to_wake() const { return sleepers() && ended_ops() >= wake_at_.load(std::memory_order_relaxed); }
-  void wake();
+  /// Wakes the sleeping pushers if as many operations have ended as one of them waits for. Returns whether it
+  /// did. The engine calls this at every unlock; to wake a pusher any earlier costs two context switches, and
+  /// it sleeps again at once.
+  bool wake_if_due() {
+    if (!sleepers() || ended_ops() < wake_at_.load(std::memory_order_relaxed)) [[likely]]
+      return false;
+    wake();
+    return true;
+  }
 
  private:
+  void wake();
   bool large(uint64_t limit) const;
 
   const int64_t most_ops_;

@@ -455,7 +455,7 @@ bool EngineImpl::run_unusual(Worker& worker, Op*& slot, RunContext& context) {
 void EngineImpl::unlock_and_finish() {
   AfterLock after = std::exchange(after_, {});
   lock_.unlock();
-  if (run_ahead_.sleepers()) run_ahead_.wake();
+  run_ahead_.wake_if_due();
   finish_after_lock(after);
 }
 
