@@ -337,7 +337,7 @@ TEST(Module, WhatIsRegisteredIsFoundByPath) {
   EXPECT_TRUE(deep.parameter("tail.2.fc1.weight").same_as(deep.child("tail.2").as<Block>()->fc1.weight));
   EXPECT_TRUE(deep.parameter("maybe.calls").same_as(deep.maybe->calls));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { deep.child("tail.9"); }),
-                       "\"tail.9\" to lead through one of 0, 1, 2, got \"9\""));
+                       "the path \"tail.9\" to name one of the children 0, 1, 2, got \"9\""));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { deep.parameter("block.fc1"); }),
                        "block.fc1.weight, block.fc1.bias"));
   std::set<std::string> paths;
@@ -412,7 +412,8 @@ TEST(Module, ErrorsNameTheModulesTheyCameThrough) {
 TEST(Module, ATypeWithoutForwardSaysSo) {
   struct Silent : nn::Module {};
   const std::string text = error_of<InvalidState>([&] { Silent{}(ones({1})); });
-  EXPECT_TRUE(contains(text, "[Silent] expected a type with a forward(const NDArray&)")) << text;
+  EXPECT_TRUE(contains(text, "[Silent] expected the module type to override forward(const NDArray&)"))
+      << text;
 }
 
 }  // namespace
