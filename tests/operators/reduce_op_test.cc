@@ -173,7 +173,7 @@ TEST(ReduceOp, IsComputedInTheTypeThatIsAskedFor) {
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { mean(zeros({2}), {}, false, i32); }),
                        "[mean] expected a floating-point type for dtype, got i32"));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { sum(zeros({2}), {}, false, bool_); }),
-                       "[sum] expected a type of numbers for dtype, got bool"));
+                       "[sum] expected a numeric type for dtype, got bool"));
 }
 
 TEST(ReduceOp, OfNothing) {
@@ -327,7 +327,7 @@ TEST(ScanOp, TotalsInATypeThatIsAskedFor) {
     EXPECT_EQ(dtype, cumprod(y, 0, false, false, dtype).dtype());
   }
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { cumprod(x, 0, false, false, bool_); }),
-                       "[cumprod] expected a type of numbers for dtype, got bool"));
+                       "[cumprod] expected a numeric type for dtype, got bool"));
 }
 
 }  // namespace
