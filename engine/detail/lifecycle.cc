@@ -98,7 +98,7 @@ EngineImpl::EngineImpl(const EngineOptions& options)
            "[Engine] expected spin_us, watchdog_ms and history not to be negative, got ", options.spin_us,
            ", ", options.watchdog_ms, " and ", options.history);
   MX_CHECK(!forked(), InvalidState,
-           "[Engine] expected the process that loaded the library, got a child that it forked, in which the "
+           "[Engine] expected the process that loaded the library, got a forked child of it, in which the "
            "library's threads do not exist; create engines only after fork(), or call exec() in the child");
   watch_forks();
   watch_exit();
@@ -158,8 +158,8 @@ EngineImpl::~EngineImpl() {
 
 void EngineImpl::check_usable(const char* call) const {
   MX_CHECK(!forked(), InvalidState, "[", name_or_default(call),
-           "] expected the process that created the engine, got a child that it forked, in which the "
-           "engine's threads do not exist; create engines only after fork(), or call exec() in the child");
+           "] expected the process that created the engine, got a forked child of it, in which the engine's "
+           "threads do not exist; create engines only after fork(), or call exec() in the child");
   MX_CHECK(!refusing_.load(std::memory_order_relaxed) || (inside_operation() && current_task.engine == this),
            InvalidState, "[", name_or_default(call),
            "] expected a running engine, got one that was shut down");

@@ -222,7 +222,7 @@ TEST(Metrics, WhatDoesNotFitIsRefusedAtTheUpdate) {
   refuse(full({}, 1.f), zeros({2}, i64), "a dimension of classes");
   refuse(zeros({2, 3}), zeros({3}, i64), "expected integer labels of shape (2,) for logits (2, 3)");
   refuse(zeros({2, 3}), zeros({2, 1}, i64), "got i64 (2, 1)");
-  refuse(zeros({2, 3}), zeros({2}), "integral labels");
+  refuse(zeros({2, 3}), zeros({2}), "integer labels");
   refuse(zeros({2, 0}), zeros({2}, i64), "1 classes or more");
   error_of<InvalidArgument>([] { TopK(4).update(zeros({2, 3}), zeros({2}, i64)); });
   error_of<InvalidArgument>([] { Accuracy({.axis = 2}).update(zeros({2, 3}), zeros({2}, i64)); });

@@ -373,15 +373,17 @@ TEST(Module, RegistrationErrors) {
   const auto text = [](auto f) { return error_of<InvalidArgument>(f); };
   EXPECT_TRUE(contains(text([&] { open.add("", nn::Tanh{}); }), "[add] expected a name without dots"));
   EXPECT_TRUE(contains(text([&] { open.add("a.b", nn::Tanh{}); }), "got \"a.b\""));
-  EXPECT_TRUE(contains(text([&] { open.add("w", nn::Tanh{}); }), "does not have yet, got \"w\""));
+  EXPECT_TRUE(contains(text([&] { open.add("w", nn::Tanh{}); }), "is not used in the module yet, got \"w\""));
   EXPECT_TRUE(contains(text([&] { open.add_parameter("part", ones({1})); }), "[add_parameter]"));
   EXPECT_TRUE(contains(text([&] { open.add_buffer("w", ones({1})); }), "[add_buffer]"));
   EXPECT_TRUE(contains(text([&] { open.add_buffer("none", NDArray()); }), "got an empty handle"));
   EXPECT_TRUE(contains(text([&] { open.add_parameter("whole", ones({2}, i64)); }), "floating point"));
-  EXPECT_TRUE(contains(text([&] { open.add("self", open); }), "does not contain this one"));
+  EXPECT_TRUE(
+      contains(text([&] { open.add("self", open); }), "does not contain the module to which it is added"));
   nn::Sequential net{nn::Tanh{}};
   nn::Sequential outer{nn::Tanh{}, net};
-  EXPECT_TRUE(contains(text([&] { net.push_back(outer); }), "does not contain this one"));
+  EXPECT_TRUE(
+      contains(text([&] { net.push_back(outer); }), "does not contain the module to which it is added"));
   EXPECT_EQ(1, net.size());
   EXPECT_EQ(1u, open.children().size());
   EXPECT_EQ(std::vector<std::string>{"w"}, names(open.state_dict()));

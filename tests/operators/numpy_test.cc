@@ -172,8 +172,12 @@ TEST(Counting, DigitizeAtNanAndWithoutEdges) {
   EXPECT_EQ((Values{2, 0, 2}), test::values(digitize(array({NAN, -INFINITY, INFINITY}), edges)));
   EXPECT_EQ((Values{0, 0}), test::values(digitize(ones({2}), zeros({0}))));
   EXPECT_EQ(1, digitize(full({}, 0), edges).item<int64_t>());
-  expect_refused("ascend or descend", [] { digitize(ones({2}), array({0.f, 2.f, 1.f})); });
-  expect_refused("ascend or descend", [] { digitize(ones({2}), array({0.f, NAN, 1.f})); });
+  expect_refused("edges in ascending or descending order, got unsorted ones", [] {
+    digitize(ones({2}), array({0.f, 2.f, 1.f}));
+  });
+  expect_refused("edges in ascending or descending order, got unsorted ones", [] {
+    digitize(ones({2}), array({0.f, NAN, 1.f}));
+  });
   expect_refused("edges of rank 1", [] { digitize(ones({2}), ones({2, 2})); });
 }
 
@@ -356,7 +360,7 @@ TEST(Einsum, SaysWhatDoesNotFit) {
   expect_refused("expected 2 operands", [&] { einsum("ij,jk->ik", a); });
   expect_refused("rank 3", [&] { einsum("ijk->i", a); });
   expect_refused("rank 1 or more", [&] { einsum("i...->i...", full({}, 1)); });
-  expect_refused("'z' before '->' too", [&] { einsum("ij->iz", a); });
+  expect_refused("'z' to appear before '->' too", [&] { einsum("ij->iz", a); });
   expect_refused("'i' only once after '->'", [&] { einsum("ij->ii", a); });
   expect_refused("got '3'", [&] { einsum("i3->i", a); });
   expect_refused("one size for 'i' in \"ii\", got 2 and 3", [&] { einsum("ii", a); });

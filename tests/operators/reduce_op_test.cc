@@ -290,7 +290,8 @@ TEST(ScanOp, LinearRecurrenceRunsBothWays) {
   EXPECT_EQ((Values{1, 1, 1, 3, 3, 3}), test::values(linear_recurrence(a, b)));
   EXPECT_EQ(f64, linear_recurrence(a, b.to(f32)).dtype());
   EXPECT_EQ(5., linear_recurrence(full({}, 2, f64), full({}, 5, f64)).item<double>());
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { linear_recurrence(a, b[0]); }), "one shape"));
+  EXPECT_TRUE(
+      contains(error_of<InvalidArgument>([&] { linear_recurrence(a, b[0]); }), "a and b of the same shape"));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
                          linear_recurrence(a, arange(6).reshape({2, 3}));
                        }),
