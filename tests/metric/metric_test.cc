@@ -218,7 +218,7 @@ TEST(Metrics, WhatDoesNotFitIsRefusedAtTheUpdate) {
   };
   refuse({}, zeros({2}, i64), "got nothing and i64 (2,)");
   refuse(zeros({2, 3}), {}, "and nothing");
-  refuse(zeros({2, 3}, i32), zeros({2}, i64), "floating point");
+  refuse(zeros({2, 3}, i32), zeros({2}, i64), "floating-point logits");
   refuse(full({}, 1.f), zeros({2}, i64), "a dimension of classes");
   refuse(zeros({2, 3}), zeros({3}, i64), "expected integer labels of shape (2,) for logits (2, 3)");
   refuse(zeros({2, 3}), zeros({2, 1}, i64), "got i64 (2, 1)");

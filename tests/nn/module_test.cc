@@ -377,7 +377,7 @@ TEST(Module, RegistrationErrors) {
   EXPECT_TRUE(contains(text([&] { open.add_parameter("part", ones({1})); }), "[add_parameter]"));
   EXPECT_TRUE(contains(text([&] { open.add_buffer("w", ones({1})); }), "[add_buffer]"));
   EXPECT_TRUE(contains(text([&] { open.add_buffer("none", NDArray()); }), "got an empty handle"));
-  EXPECT_TRUE(contains(text([&] { open.add_parameter("whole", ones({2}, i64)); }), "floating point"));
+  EXPECT_TRUE(contains(text([&] { open.add_parameter("whole", ones({2}, i64)); }), "a floating-point type"));
   EXPECT_TRUE(
       contains(text([&] { open.add("self", open); }), "does not contain the module to which it is added"));
   nn::Sequential net{nn::Tanh{}};

@@ -371,8 +371,8 @@ TEST(Optimizer, OptionsThatCannotBeAreListed) {
   opt.add_group({ones({2})}, {});
   refused([&] { opt.set_learning_rate(-1); }, {"learning rate", "-1"});
   refused([&] { opt.set_learning_rate(nan); }, {"nan"});
-  refused([&] { opt.set_learning_rate(1, 2); }, {"group below 2, got 2"});
-  refused([&] { (void)opt.learning_rate(7); }, {"group below 2, got 7"});
+  refused([&] { opt.set_learning_rate(1, 2); }, {"group index below 2, got 2"});
+  refused([&] { (void)opt.learning_rate(7); }, {"group index below 2, got 7"});
 }
 
 // Moving a module replaces the arrays of its parameters.
@@ -492,7 +492,7 @@ TEST(Optimizer, AProgramsOwnRuleIsOneStruct) {
   EXPECT_EQ((std::vector<double>{1, 1}), values_of({opt.state_dict().at("state.w.last")}));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { opt.add_group({ones({1})}, {.lr = 0}); }),
                        "[sign] expected lr above 0"));
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { opt.options(1); }), "group below 1, got 1"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { opt.options(1); }), "group index below 1, got 1"));
 }
 
 // Options in the order of the arguments in torch's documentation.
