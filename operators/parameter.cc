@@ -82,7 +82,7 @@ const Parameter& Parameter::operator/=(const Operand& b) const {
 void Parameter::tie(const Parameter& other) {
   const NDArray &here = array(), &there = other.array();
   MX_CHECK(here.shape() == there.shape() && here.dtype() == there.dtype(), InvalidArgument,
-           "[tie] expected a parameter of this one's shape and type, ", here.dtype(), ' ', here.shape(),
+           "[tie] expected another parameter of the same type and shape, ", here.dtype(), ' ', here.shape(),
            ", got ", there.dtype(), ' ', there.shape());
   if (same_as(other)) return;
   const std::shared_ptr<Slot> from = root(slot_);

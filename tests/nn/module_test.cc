@@ -326,7 +326,7 @@ TEST(Module, TiedParametersAreOne) {
   nn::Linear other(4, 5);
   EXPECT_TRUE(
       contains(error_of<InvalidArgument>([&] { other.weight.tie(encoder.weight); }),
-               "[tie] expected a parameter of this one's shape and type, f32 (5, 4), got f64 (6, 4)"));
+               "[tie] expected another parameter of the same type and shape, f32 (5, 4), got f64 (6, 4)"));
   decoder.weight.tie(before.weight);  // the two are already tied
   EXPECT_EQ(1u, net.parameters().size());
 }
