@@ -160,9 +160,10 @@ void EngineImpl::watchdog(int64_t now) {
   }
   try {
     for (size_t i = 0; i < count; ++i) {
-      log(LogLevel::warning, concat("[", name_or_default(late[i].name), "] ", late[i].what, " for ",
-                                    (now - late[i].since) / 1'000'000, " ms, longer than the watchdog's ",
-                                    options_.watchdog_ms, " ms (pushed at ", place(late[i].where), ")"));
+      log(LogLevel::warning,
+          concat("[", name_or_default(late[i].name), "] ", late[i].what, " for ",
+                 (now - late[i].since) / 1'000'000, " ms, longer than the watchdog's limit of ",
+                 options_.watchdog_ms, " ms (pushed at ", place(late[i].where), ")"));
     }
   } catch (const std::bad_alloc&) {
     // Without memory, nothing is logged.
