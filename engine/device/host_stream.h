@@ -97,7 +97,7 @@ class HostStream final : public Stream {
     std::shared_ptr<EventPoint> point;  // HostPoint for record and mark
     std::function<void(std::exception_ptr)> callback;
   };
-  // Outlives the stream when a point that it stopped waiting for is reached later.
+  // Outlives the stream if a point is reached after the stream has stopped waiting for it.
   struct Waker {
     std::mutex mutex;
     std::condition_variable condition;

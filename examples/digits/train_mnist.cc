@@ -112,8 +112,8 @@ class Training {
   }
 
  private:
-  // Makes a temporary file beside `path`, as writing it does, and removes it: a folder that is missing or
-  // read-only is an error now, not after an epoch.
+  // Makes a temporary file in the folder of `path`, as a save does, and removes it: a folder that is missing
+  // or read-only is an error now, not after an epoch.
   static void require_writable(const std::string& path) { const io::AtomicFile probe(path); }
 
   // The loss of a batch: its mean over the samples. The parts go to their devices, or one after another to
