@@ -63,7 +63,7 @@ void SegmentRun::start(const std::shared_ptr<SegmentImpl>& segment, Completion d
 
 void SegmentRun::join() {
   if (!wants_company()) return;
-  // If the last participant has left, there is nothing to run, and the segment may be gone.
+  // If the last participant has left, there is nothing to run, and the segment may have been destroyed.
   size_t left = left_.load(std::memory_order_relaxed);
   do {
     if (left == 0) return;

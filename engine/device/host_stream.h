@@ -117,7 +117,7 @@ class HostStream final : public Stream {
   HostStreamOwner& owner_;
   const StreamKind kind_;
   const std::shared_ptr<Waker> waker_ = std::make_shared<Waker>();
-  const uint64_t process_;  // the number of forks on the way to the process that made the stream
+  const uint64_t process_;  // identifies the process that made the stream; a forked child has another number
 
   // Guarded by waker_->mutex.
   std::deque<Item> queue_;

@@ -1,8 +1,8 @@
 // The main job: a network of three layers learns to read handwritten digits.
 //
 // Loading, augmentation, forward, backward and update are operations of the engine; the loop only pushes them
-// and looks at the loss now and then. Results depend on the options and the seed alone: not on threads, nor
-// on whether the parts of a batch are computed on one device or on several, nor on how often training was
+// and occasionally reads the loss. Results depend only on the options and the seed: not on threads, nor on
+// whether the parts of a batch are computed on one device or on several, nor on how often training was
 // interrupted.
 #include <mx/mx.h>
 
@@ -80,7 +80,7 @@ class Training {
              ", an image in each, got ", parts_);
     require_writable(options.save);
     require_writable(options.curve);
-    // No trace, or one that goes to a pipe or a device, makes no new file.
+    // A trace that goes to a pipe or a device makes no new file, so it needs no check.
     if (!options.trace.empty() && !std::filesystem::is_other(options.trace)) require_writable(options.trace);
     manual_seed(static_cast<uint64_t>(options.seed));
     const data::DatasetHandle digits = data::mnist(options.data, data::Split::train, {.shape = {28, 28}});
@@ -116,8 +116,8 @@ class Training {
   // or read-only is an error now, not after an epoch.
   static void require_writable(const std::string& path) { const io::AtomicFile probe(path); }
 
-  // The loss of a batch: its mean over the samples. The parts go to their devices, or one after another to
-  // the one there is, whose gradients add up in the same order.
+  // Returns the loss of a batch: its mean over the samples. The parts are computed on their devices, or one
+  // after another on the only device, which adds up their gradients in the same order.
   NDArray step(const NDArray& images, const NDArray& labels, metric::Accuracy& accuracy) {
     trainer_->zero_grad();
     std::vector<Context> places = devices_;

@@ -223,7 +223,7 @@ class Pass {
     if (!keep_) node.release();
   }
 
-  // Is the array that back() returned held by this pass alone?
+  // Returns true if no other object holds the array that back() returned, so the pass may change it in place.
   static bool is_own(const NDArray& result, const Node& node, std::span<const Head> heads,
                      std::span<const NDArray> results) {
     const ArrayImpl* const array = result.ref().get();

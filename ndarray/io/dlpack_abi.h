@@ -1,7 +1,7 @@
 // DLPack 1.x: the structs with which array libraries share memory within a process. They are an ABI, so
 // names, numbers and layout are those of the specification. They are in a namespace of mxrun, so that a
-// program may include DLPack's own header as well; pointers convert by reinterpret_cast. Source:
-// https://dmlc.github.io/dlpack/latest/c_api.html
+// program may include DLPack's own header as well; pointers convert by reinterpret_cast.
+// Source: https://dmlc.github.io/dlpack/latest/c_api.html
 //
 // Strides are in elements. Before version 1.2 a null `strides` meant row-major; later it is not allowed for
 // ndim > 0. So exports should always have strides, and imports may have none.
