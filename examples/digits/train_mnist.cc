@@ -208,7 +208,7 @@ class Training {
     std::printf("resumed after epoch %lld\n", static_cast<long long>(epoch_));
   }
 
-  // A file that is whole may still hold what no run of these options has written.
+  // Rejects a checkpoint that is complete but cannot come from a run with these options.
   void restore_progress(const NamedArrays& progress) {
     const auto part = [&](const char* name, DType dtype, const Shape& shape) {
       const NDArray& array = progress.at(name);
@@ -233,7 +233,7 @@ class Training {
                "[checkpoint] expected finite weights in ", options_.save, ", got others in ", name);
   }
 
-  // What must be the same for a resumed run to be the one that was interrupted.
+  // Returns the settings that must be equal in a resumed run and in the interrupted one.
   std::string signature() const {
     return detail::concat("epochs=", options_.epochs, " batch=", options_.batch, " seed=", options_.seed,
                           " rate=", options_.rate, " parts=", parts_, " samples=", samples_);

@@ -42,7 +42,7 @@ class Poller {
     if (start) {
       try {
         start_thread("cuda", [this] { run(); }).detach();
-      } catch (...) {  // what has been added meanwhile waits for the next call
+      } catch (...) {  // callbacks that were added meanwhile wait for the next call
         const std::lock_guard lock(mutex_);
         started_ = false;
         throw;
