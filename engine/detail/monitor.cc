@@ -170,7 +170,7 @@ void EngineImpl::watchdog(int64_t now) {
   }
 }
 
-// Asks the monitor to run what is ready. For a timed wait, which runs no operations itself.
+// Asks the monitor to run the ready operations. Used by timed waits, which run no operations themselves.
 void EngineImpl::ask_for_inline_run() {
   if (!monitored_) return;  // mode naive: every operation that can run has run at its push
   inline_asked_.store(true);

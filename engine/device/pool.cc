@@ -163,8 +163,8 @@ PoolBlock* Pool::take_run(const Want& want, Reach reach) {
   return nullptr;
 }
 
-// Splits off what `want` leaves of the block. The remainder goes to `lane`, in the place of the block, or to
-// the lane that its clock selects.
+// Splits off the part of the block that `want` does not need. It goes to `lane`, in the place of the block,
+// or to the lane that its clock selects.
 PoolBlock* Pool::split(PoolBlock* block, const Want& want, PoolLane* lane, PoolBlock* before) {
   const size_t rest_bytes = block->bytes - want.bytes;
   if (rest_bytes < (block->segment_class == kSmall ? options_.alignment : kLargeRest)) return block;

@@ -1,8 +1,8 @@
 // The main job: a network of three layers learns to read handwritten digits.
 //
 // Loading, augmentation, forward, backward and update are operations of the engine; the loop only pushes them
-// and looks at the loss now and then. Results depend on the options and the seed alone: not on threads, nor
-// on whether the parts of a batch are computed on one device or on several, nor on how often training was
+// and occasionally reads the loss. Results depend only on the options and the seed: not on threads, nor on
+// whether the parts of a batch are computed on one device or on several, nor on how often training was
 // interrupted.
 #include <mx/mx.h>
 
@@ -80,7 +80,7 @@ class Training {
              ", an image in each, got ", parts_);
     require_writable(options.save);
     require_writable(options.curve);
-    // No trace, or one that goes to a pipe or a device, makes no new file.
+    // A trace that goes to a pipe or a device makes no new file, so it needs no check.
     if (!options.trace.empty() && !std::filesystem::is_other(options.trace)) require_writable(options.trace);
     manual_seed(static_cast<uint64_t>(options.seed));
     const data::DatasetHandle digits = data::mnist(options.data, data::Split::train, {.shape = {28, 28}});
@@ -112,12 +112,12 @@ class Training {
   }
 
  private:
-  // Makes a temporary file beside `path`, as writing it does, and removes it: a folder that is missing or
-  // read-only is an error now, not after an epoch.
+  // Makes a temporary file in the folder of `path`, as a save does, and removes it: a folder that is missing
+  // or read-only is an error now, not after an epoch.
   static void require_writable(const std::string& path) { const io::AtomicFile probe(path); }
 
-  // The loss of a batch: its mean over the samples. The parts go to their devices, or one after another to
-  // the one there is, whose gradients add up in the same order.
+  // Returns the loss of a batch: its mean over the samples. The parts are computed on their devices, or one
+  // after another on the only device, which adds up their gradients in the same order.
   NDArray step(const NDArray& images, const NDArray& labels, metric::Accuracy& accuracy) {
     trainer_->zero_grad();
     std::vector<Context> places = devices_;
@@ -208,7 +208,7 @@ class Training {
     std::printf("resumed after epoch %lld\n", static_cast<long long>(epoch_));
   }
 
-  // A file that is whole may still hold what no run of these options has written.
+  // Rejects a checkpoint that is complete but cannot come from a run with these options.
   void restore_progress(const NamedArrays& progress) {
     const auto part = [&](const char* name, DType dtype, const Shape& shape) {
       const NDArray& array = progress.at(name);
@@ -233,7 +233,7 @@ class Training {
                "[checkpoint] expected finite weights in ", options_.save, ", got NaN or infinity in ", name);
   }
 
-  // What must be the same for a resumed run to be the one that was interrupted.
+  // Returns the settings that must be equal in a resumed run and in the interrupted one.
   std::string signature() const {
     return detail::concat("epochs=", options_.epochs, " batch=", options_.batch, " seed=", options_.seed,
                           " rate=", options_.rate, " parts=", parts_, " samples=", samples_);

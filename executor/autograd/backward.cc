@@ -81,8 +81,8 @@ class Targets {
     for (size_t i = 0; i < edges_.size(); ++i) {
       if (edges_[i].node.get() != &node) continue;
       Head& head = heads[edges_[i].output];
-      // The caller may change what it gets in place: a gradient that something else has too, such as a head
-      // of the caller's or the gradient of another target, is copied, and so is one that repeats elements.
+      // The caller may change its gradient in place. So a gradient is copied if it is also used elsewhere
+      // (for example as a head of the caller or as the gradient of another target) or repeats elements.
       if (!head.array.defined()) continue;
       found_[i] = head.own && !head.array.impl().repeats() ? head.array : head.array.clone();
       head.own = false;
@@ -223,7 +223,7 @@ class Pass {
     if (!keep_) node.release();
   }
 
-  // Is the array that back() returned held by this pass alone?
+  // Returns true if no other object holds the array that back() returned, so the pass may change it in place.
   static bool is_own(const NDArray& result, const Node& node, std::span<const Head> heads,
                      std::span<const NDArray> results) {
     const ArrayImpl* const array = result.ref().get();

@@ -1,15 +1,18 @@
 // push_on(): pushes an operation that touches arrays' memory. Internal.
 //
-// It is the only way to push one. Small operations of the CPU run at once in the calling thread when nothing
-// in flight uses their memory (launch.h), so every storage must know what has been pushed on it and has not
-// run. push_on() counts the operation as pending at each storage before it is queued, and its closure owns
-// that count until it is destroyed. A storage gives its variable to nobody else. NDArray::var() is the one
-// exception, for operations pushed by hand: it makes the storage go through the engine for ever.
+// It is the only way to push such an operation. Small CPU operations run at once in the calling thread if
+// nothing in flight uses their memory (launch.h). So every storage counts the pushed operations that use it
+// and have not run. push_on() adds the operation to this count before the operation is queued, and the
+// operation's closure subtracts it when the closure is destroyed. No other code gets a storage's variable,
+// with one exception: NDArray::var(), for operations that a program pushes itself. After that call every
+// operation on the storage goes through the engine.
 //
-// Timeline of what goes wrong without the count. A read has been pushed and runs on a worker:
+// This would happen without the count. A read has been pushed and runs on a worker:
 //
 //   worker      [ reads x[0] .. x[31]              reads x[32] .. x[63] ]
 //   caller              x += 1 runs at once, because x looks unused
+//
+// The worker then reads old elements first and new ones afterwards.
 #pragma once
 
 #include <cstddef>
@@ -53,9 +56,9 @@ class UseLists {
 /// The arrays of a pushed operation, owned by its closure. Each storage of the CPU counts the operation as
 /// pending from construction to destruction.
 ///
-/// Destruction also says whether memory may be used directly afterwards. Storage that the operation has
-/// written is good when ran_well() was called, and tainted otherwise. After an operation of a device all
-/// memory of the host is tainted, also what was only read: the device may still be using it.
+/// The destructor also determines whether later operations may use the memory directly. A storage that the
+/// operation has written is good if ran_well() was called, and tainted otherwise. After an operation of a
+/// device all its host memory is tainted, even if it was only read, because the device may still be using it.
 class PushedArrays {
  public:
   PushedArrays(std::span<const ArrayUse> uses, const Engine& engine, bool on_device);
@@ -84,7 +87,7 @@ class PushedArrays {
   std::unique_ptr<uintptr_t[]> more_;
 };
 
-/// What the engine runs: the arrays, then the function that uses them. In one block of the cache.
+/// The arrays of an operation and the function that uses them, in one block of the block cache.
 template <class Body>
 struct PushedOperation {
   PushedArrays arrays;
@@ -99,7 +102,7 @@ struct PushedOperation {
   }
 };
 
-/// The engine's closure: one pointer, moved until it lies in the operation.
+/// The closure that the engine gets. It is one pointer, so moving it into the operation is cheap.
 template <class Body>
 class PushedPointer {
  public:
@@ -117,9 +120,9 @@ class PushedPointer {
   PushedOperation<Body>* operation_;
 };
 
-/// Pushes body(const RunContext&, PushedArrays&). `from` is the body, or what a Body is made from in place.
-/// `options` has no lists: they are made from `uses`. Waits until direct uses of the arrays, which are short,
-/// have ended. Throws what Engine::push throws.
+/// Pushes body(const RunContext&, PushedArrays&). `from` is the body, or an object from which the Body is
+/// constructed in place. `options` must have no lists of variables: they are made from `uses`. Waits until
+/// direct uses of the arrays, which are short, have ended. Throws any exception of Engine::push.
 template <class Body, class From>
 void push_on(Engine& engine, std::span<const ArrayUse> uses, From&& from, PushOptions options,
              std::source_location where) {

@@ -1,7 +1,8 @@
 // FileOps: the calls to the operating system that AtomicFile makes, as an object, so that a test can make any
-// of them fail. The way of LevelDB's Env, for as little as is needed here.
+// of them fail. A small version of the idea of LevelDB's Env.
 //
-// Each behaves as the call of the same name: the result, or -1 with errno set. Thread-safe.
+// Each function behaves as the system call of the same name: it returns the result, or -1 with errno set.
+// Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +22,7 @@ class FileOps {
   virtual int rename(const char* from, const char* to);
   virtual int unlink(const char* path);
 
-  /// The operating system itself.
+  /// Returns the object that calls the operating system.
   static FileOps& posix();
 };
 

@@ -2,12 +2,13 @@
 // Source: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 //
 // bf16: NumPy has no such type; with the package ml_dtypes it writes '<V2' (two opaque bytes) and reads that
-// back as `array.view(ml_dtypes.bfloat16)`. That is what is written here, and read ('|V2' and 'bfloat16'
-// too). Integers of types that mxrun does not have are read into the next wider one that it has: i2 and u2
-// into i32, u4 and u8 into i64, the last if they fit. Refused by name: objects (pickles, which could run
-// code), structured types, complex, dates, text, and numbers of 16 bytes (f16).
+// with `array.view(ml_dtypes.bfloat16)`. '<V2' is also written here, and '<V2', '|V2' and 'bfloat16' are
+// read. Integers of types that mxrun does not have are read into the next wider one that it has: i2 and u2
+// into i32, u4 and u8 into i64 (u8 only if the numbers fit). Rejected, with the type's name in the message:
+// objects (pickles, which could run code), structured types, complex, dates, text, and numbers of 16 bytes
+// (f16).
 //
-// The functions keep no state and may be called from any thread.
+// The functions have no state and may be called from any thread.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +22,10 @@ namespace mx::io {
 
 /// The longest header text that is read. NumPy's own default is 10,000.
 inline constexpr uint64_t kMaxNpyHeaderBytes = 1 << 20;
-/// As many bytes of a file are enough to hold any header that is read, magic and length included.
+/// The largest number of bytes that a header takes in the file, including magic and length.
 inline constexpr uint64_t kMaxNpyPrefixBytes = kMaxNpyHeaderBytes + 12;
 
-/// What the elements in a file are, if not those of the array.
+/// The type of the elements in the file, if it is not the array's type.
 enum class NpyStored : uint8_t { same, i16, u16, u32, u64 };
 
 struct NpyHeader {
@@ -33,22 +34,22 @@ struct NpyHeader {
   Shape shape;
   bool fortran_order = false;  ///< the first index varies fastest
   bool swapped = false;        ///< big-endian
-  uint64_t offset = 0;         ///< of the first element, from the begin of the file
+  uint64_t offset = 0;         ///< of the first element, from the start of the file
   uint64_t bytes = 0;          ///< of all elements in the file
 
-  /// Of all elements in the array.
+  /// Returns the bytes of all elements in the array.
   uint64_t array_bytes() const { return static_cast<uint64_t>(shape.numel()) * size_of(dtype); }
-  /// The elements lie in the file as they lie in an array.
+  /// Returns true if the elements in the file have the same bytes as the row-major array.
   bool direct() const {
     return stored == NpyStored::same && !swapped && (!fortran_order || shape.rank() < 2);
   }
 };
 
-/// Reads the header from the first bytes of a file, kMaxNpyPrefixBytes or all. Does not look at the elements,
-/// nor whether they are there. Throws FormatError.
+/// Reads the header from the first kMaxNpyPrefixBytes bytes of a file, or from all if there are fewer. Does
+/// not check whether the elements are there. Throws FormatError.
 NpyHeader parse_npy_prefix(Bytes begin, const std::string& path);
 
-/// The same for a whole file, whose elements must be there, and nothing behind them.
+/// The same for a whole file. Throws FormatError also if elements are missing or bytes follow them.
 NpyHeader parse_npy(Bytes file, const std::string& path);
 
 /// Copies the elements, `header.bytes` at `data`, to row-major order, the byte order of this machine and the
@@ -58,11 +59,11 @@ void convert_npy(const NpyHeader& header, Bytes data, std::span<std::byte> out, 
 
 enum class NpyVersion { v1, v2 };
 
-/// The header alone, for callers who have the data later.
+/// Returns the header alone, for callers that write the data later.
 std::string npy_header(DType dtype, const Shape& shape, NpyVersion version = NpyVersion::v1);
 
-/// A whole file, row-major, little-endian; the name is not used. Throws InvalidArgument where data and shape
-/// disagree, and what the sink throws.
+/// Writes a whole file, row-major, little-endian; the tensor's name is not used. Throws InvalidArgument if
+/// data and shape disagree, and any exception of the sink.
 void write_npy(ByteSink& sink, const TensorData& tensor, NpyVersion version = NpyVersion::v1);
 
 }  // namespace mx::io

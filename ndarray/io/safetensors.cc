@@ -16,8 +16,8 @@ namespace {
 constexpr const char* kMetadataKey = "__metadata__";
 constexpr uint64_t kLengthBytes = 8;
 
-/// The name of a type in the format, and its place in the order of the reference implementation, which is the
-/// order of its list of types (BOOL first, U64 last); the data of the last come first.
+/// The name of a type in the format, and its rank: its position in the reference implementation's list of
+/// types (BOOL first, U64 last). Data of types with a higher rank are written first.
 struct Spelling {
   const char* name;
   int rank;
@@ -79,7 +79,7 @@ std::string metadata_json(const Metadata& metadata) {
 /// Sorts the tensors by offset and checks that each begins where the previous one ends.
 void check_offsets(std::vector<detail::HeaderTensor>& tensors, uint64_t data_bytes,
                    const std::string& where) {
-  // Empty tensors share their offset with the one behind them. Stable, so that equal ones keep their order.
+  // An empty tensor has the same offset as the next one. A stable sort keeps the order of equal ones.
   std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
   });

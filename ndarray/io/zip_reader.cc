@@ -115,7 +115,7 @@ void apply_zip64(Bytes extra, ZipEntry& entry, uint64_t& header, const std::stri
     if (offset) header = numbers.number<uint64_t>("zip64 field");
     return;
   }
-  // 0xffffffff is a size as well, of 4 GiB less one.
+  // Without a zip64 field, 0xffffffff is an ordinary size (4 GiB less one byte).
 }
 
 void check_entry(const ZipEntry& entry, uint16_t flags, uint16_t method, const std::string& where) {
@@ -198,7 +198,7 @@ std::vector<ZipEntry> read_zip_directory(Bytes file, const std::string& path, co
     reader.take(comment_bytes, "comment");
     check_entry(entry, flags, method, place);
     if (entry.deflated) {
-      // Neither term is beyond 1032 times a file in memory... unless the file lies: the sum may not wrap.
+      // A damaged file may declare any size, so the sum is compared in a form that cannot wrap.
       MX_CHECK(entry.bytes <= limits.max_inflated_bytes &&
                    inflated_bytes <= limits.max_inflated_bytes - entry.bytes,
                FormatError, place, ": expected at most ", limits.max_inflated_bytes,
@@ -212,7 +212,7 @@ std::vector<ZipEntry> read_zip_directory(Bytes file, const std::string& path, co
   }
   MX_CHECK(reader.remaining() == 0, FormatError, where, ": expected a directory of ", directory.entries,
            " members, got ", reader.remaining(), " bytes more");
-  // Members that share bytes are how a small file holds any amount of data.
+  // Members must not share bytes: with overlaps a small file could inflate to any amount of data.
   std::sort(extents.begin(), extents.end(),
             [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < extents.size(); ++i)
@@ -263,7 +263,7 @@ size_t ZipStream::inflate_some(std::span<std::byte> out) {
     made += want - z.avail_out;
     inflate_->ended = status == Z_STREAM_END;
     MX_CHECK(status != Z_MEM_ERROR, OutOfMemory, where_, ": expected memory for decompression, got none");
-    // Z_BUF_ERROR: no progress was possible, the stream stops short of its end.
+    // Z_BUF_ERROR: no progress was possible, because the stream is truncated.
     MX_CHECK(status == Z_OK || status == Z_STREAM_END, FormatError, where_,
              ": expected data compressed with deflate, got damaged data near byte ", done_ + made, " of ",
              entry_.bytes, " (", z.msg != nullptr ? z.msg : "the data end too early", ")");

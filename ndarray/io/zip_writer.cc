@@ -15,7 +15,7 @@ using namespace detail;
 
 constexpr uint16_t kVersion = 20, kVersionZip64 = 45;
 constexpr uint16_t kMadeOnUnix = 3 << 8;
-// No clock: equal content gives equal files. 1980-01-01, the first day that the format can name.
+// The date is always 1980-01-01, the first that the format can express, so equal content gives equal files.
 constexpr uint16_t kTime = 0, kDate = 0x21;
 constexpr uint32_t kRegularFile = (0100000u | 0600u) << 16;
 constexpr size_t kChunkBytes = 1 << 18;

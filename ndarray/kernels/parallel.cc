@@ -61,10 +61,11 @@ int cpus() {
   return result;
 }
 
-// A thread that looks for work joins within this time (microseconds), or not for long.
+// A thread that searches for work joins a loop within this time (microseconds). If none has joined by then,
+// probably none is searching.
 constexpr double kPatienceUs = 10;
-// Who has just pushed an operation and begins to wait for it looks at its loops within this time. Two calls
-// of oneTBB, which would bring a thread too many, take longer.
+// A thread that has just pushed an operation and begins to wait for it looks at the operation's loops within
+// this time. Two calls of oneTBB take longer, and would wake one thread too many.
 constexpr double kArrivalUs = 2;
 
 uint64_t ticks_in(double us) { return static_cast<uint64_t>(us * ticks_per_us()); }
@@ -73,7 +74,7 @@ uint64_t ticks_in(double us) { return static_cast<uint64_t>(us * ticks_per_us())
 
 void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body) {
   const int64_t pieces = (n + grain - 1) / grain;
-  // On the only processor there is nobody to share with.
+  // With one processor there is no second thread with which to share the loop.
   const int threads =
       cpus() == 1 ? 1 : static_cast<int>(std::min<int64_t>(pieces, std::min(parallel_width(), cpus())));
   if (threads == 1) {

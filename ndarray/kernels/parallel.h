@@ -15,14 +15,15 @@ namespace detail {
 using LoopBody = void (*)(const void* body, int64_t begin, int64_t end);
 void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body);
 
-/// Not inlined, so that a loop's body is compiled once, for one piece as for many.
+/// Not inlined, so that a loop's body is compiled only once, for loops of one piece and of several.
 template <class Body>
 [[gnu::noinline]] void call_loop_body(const void* body, int64_t begin, int64_t end) {
   (*static_cast<const Body*>(body))(begin, end);
 }
 }  // namespace detail
 
-/// While it lives, loops of this thread stay in it: there are other operations for the other processors.
+/// Scope in which loops of this thread run in this thread alone, because the other processors have other
+/// operations to run.
 class SerialLoops {
  public:
   SerialLoops();

@@ -82,7 +82,7 @@ void update_as(const UpdateLists& lists, std::span<const Tensor> state0, std::sp
   });
 }
 
-/// Checks what every rule needs; returns false when there is nothing to do.
+/// Checks the arguments that all rules have in common. Returns false if there is nothing to do.
 bool check_lists(const char* op, const UpdateLists& lists, std::span<const Tensor> state0,
                  std::span<const Tensor> state1, const UpdateCommon& common) {
   if (lists.parameters.empty()) return false;

@@ -151,7 +151,7 @@ TEST(RunAheadOfShortOperations, ASleepingPusherIsWokenWhenEnoughHaveEnded) {
   ahead.publish_ended(500);
   ahead.wake_if_due();
   pusher.join();
-  EXPECT_FALSE(ahead.wake_if_due());  // nobody sleeps
+  EXPECT_FALSE(ahead.wake_if_due());  // no pusher sleeps
 }
 
 TEST(RunAheadOfShortOperations, IsHeldWhereItDoesGood) {

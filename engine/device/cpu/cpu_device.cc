@@ -25,9 +25,10 @@ std::string processor_name() {
   return "host processor";  // ARM's cpuinfo has no name
 }
 
-// The host's memory belongs to other programs too, and those of a cgroup are killed for what this one only
-// keeps: at most a quarter stays cached. Smaller would make big arrays that come and go touch new pages each
-// time, which costs more than filling them.
+// At most a quarter of the memory stays cached, because other programs need the host's memory too, and the
+// system kills programs of a cgroup if memory that this one only caches uses up the cgroup's limit. With a
+// much smaller part, large temporary arrays would touch new pages each time, which costs more than filling
+// them.
 constexpr size_t kCachedFraction = 4;
 
 class CpuDevice final : public Device, private HostStreamOwner {

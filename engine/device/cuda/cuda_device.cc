@@ -16,7 +16,7 @@ constexpr size_t kFlagsAtOnce = 64;
 
 DeviceProperties describe(int id) {
   const CudaGuard guard(id);
-  MX_CUDA(cudaSetDevice(id));  // the guard hides failures, and this is where a broken device shows
+  MX_CUDA(cudaSetDevice(id));  // reports a broken device; CudaGuard would ignore the error
   cudaDeviceProp properties{};
   MX_CUDA(cudaGetDeviceProperties(&properties, id));
   return {.name = properties.name,
@@ -26,7 +26,8 @@ DeviceProperties describe(int id) {
           .compute_streams = 4};
 }
 
-// Lets each of two devices reach the other's memory, where the hardware can; else CUDA stages the copies.
+// Lets each of two devices access the other's memory if the hardware supports it. Otherwise CUDA stages
+// copies.
 void enable_peers(int a, int b) {
   static std::mutex& mutex = *new std::mutex;
   static std::set<std::pair<int, int>>& done = *new std::set<std::pair<int, int>>;
@@ -38,7 +39,7 @@ void enable_peers(int a, int b) {
     const CaptureExempt exempt;
     if (cudaDeviceCanAccessPeer(&possible, from, to) != cudaSuccess || possible == 0 ||
         cudaDeviceEnablePeerAccess(to, 0) != cudaSuccess) {
-      (void)cudaGetLastError();  // already enabled by somebody else, or not possible: neither is an error
+      (void)cudaGetLastError();  // already enabled by other code, or not possible: neither is an error
     }
   }
 }

@@ -1,11 +1,11 @@
 // The virtual device: a simulated accelerator, for running and testing multi-device programs anywhere.
 //
-// It behaves like a GPU towards the scheduler: its streams run on their own, its memory faults when the host
-// touches it, it can be slow, full, fail or be lost. Tasks are host code and reach its memory through
-// KernelContext::ptr(). Copies need not be simulated at a speed; they can be.
+// To the scheduler it behaves like a GPU: its streams run asynchronously, its memory faults if the host
+// accesses it, and it can be slow, full, fail or be lost. Tasks are host code and access its memory through
+// KernelContext::ptr(). The speed of copies can be simulated; by default it is not.
 //
-// Thread-safety: the controls are safe from any thread. "From now" counts submissions, in the order in which
-// they are made, so that an injected failure hits the same piece of work in every run of one pusher.
+// Thread-safety: the controls are safe from any thread. "From now" counts submissions in their order. So with
+// one pusher, an injected failure hits the same piece of work in every run.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@
 
 namespace mx {
 
-/// For all virtual devices that start from now on.
+/// Options of the virtual devices that start after set_virtual_options().
 struct VirtualOptions {
   int devices = 8;                          ///< how many there are; default from MX_VIRTUAL_DEVICES
   size_t capacity_bytes = size_t{4} << 30;  ///< memory of each
@@ -34,7 +34,7 @@ struct VirtualOptions {
 };
 
 VirtualOptions virtual_options();
-/// Throws InvalidArgument. Devices that run already keep what they started with.
+/// Sets the options. Devices that have already started keep their options. Throws InvalidArgument.
 void set_virtual_options(const VirtualOptions& options);
 
 /// One kernel or copy, as it ran.
@@ -61,7 +61,7 @@ class VirtualDevice final : public Device, private HostStreamOwner {
                   size_t bytes, Stream& stream) override;
   std::unique_ptr<Stream> new_stream(StreamKind kind) override;
   std::unique_ptr<Event> new_event() override;
-  /// Each launch of a graph takes its nodes in another legal order, drawn from the seed of the delays.
+  /// Each launch of a graph runs the nodes in another legal order, drawn from the seed of the delays.
   std::unique_ptr<GraphBuilder> new_graph_builder() override;
   std::exception_ptr lost() const noexcept override;
   MemoryStats memory_stats() const override { return pool_.stats(); }
@@ -69,37 +69,39 @@ class VirtualDevice final : public Device, private HostStreamOwner {
   size_t trim_memory() override { return pool_.trim(); }
   void set_memory_watermark(size_t bytes) override { pool_.set_watermark(bytes); }
 
-  /// The n-th allocation from now (1 is the next) throws OutOfMemory; 0 takes the order back.
+  /// The n-th allocation from now (1 is the next) throws OutOfMemory; 0 cancels this.
   void fail_next_allocation(uint64_t n);
   /// The n-th copy or kernel submitted from now fails with DeviceError instead of running.
   void fail_next_copy(uint64_t n);
   void fail_next_kernel(uint64_t n);
 
-  /// The device is gone: what runs ends, what is queued does not run, all fails with DeviceError. Nothing
-  /// blocks, on this device or on streams of others that wait for it.
+  /// Makes the device lost: running work ends, queued work does not run, and all of it fails with
+  /// DeviceError. Neither this device nor streams of other devices that wait for it block.
   void lose();
-  /// Works again, with undefined memory. Only when its streams have drained.
+  /// Makes a lost device work again; the content of its memory is undefined. Precondition: its streams have
+  /// drained.
   void restore();
 
-  /// Delays from now on: a function of the seed, the place of the stream among the device's live streams
-  /// and the number of the work on that stream since this call. 0, 0 ends them. The order of the nodes of
-  /// graphs follows from the seed likewise, and from the number of the launch.
+  /// Sets the delays from now on; 0, 0 ends them. A delay is a function of the seed, the position of the
+  /// stream among the device's live streams, and the number of the work on that stream since this call. The
+  /// order of the nodes of graphs is a function of the seed and of the number of the launch.
   void set_delay(uint64_t seed, uint32_t min_us, uint32_t max_us);
 
-  /// What allocations can use in all from now on; blocks held already stay. properties() does not change.
+  /// Sets the memory that all allocations together can use from now on. Existing blocks stay, and
+  /// properties() does not change.
   void set_capacity(size_t bytes) { memory_.set_capacity(bytes); }
 
   void start_trace();
-  /// What ended since start_trace(), in the order of ending.
+  /// Returns the work that has ended since start_trace(), in the order of its end.
   std::vector<VirtualTraceEntry> stop_trace();
 
-  /// The address of the kernels' alias; for tests that look at memory without a stream.
+  /// Returns the address of the kernels' alias, for tests that read memory without a stream.
   const void* alias(const void* device_address) const {
     return static_cast<const char*>(device_address) + memory_.alias_offset();
   }
 
  private:
-  struct Slot {  // a live stream's place, from which its delays follow
+  struct Slot {  // the position of a live stream, which determines its delays
     HostStream* stream = nullptr;
     uint64_t work = 0;
   };
@@ -123,7 +125,8 @@ class VirtualDevice final : public Device, private HostStreamOwner {
   std::atomic<bool> is_lost_{false};
   std::atomic<bool> tracing_{false};
   std::mutex streams_mutex_;  // taken before mutex_ to change which streams slots_ holds
-  mutable std::mutex mutex_;  // guards what follows; a leaf: streams call lost() under their own lock
+  // Guards the members below. No other lock is taken under it, because streams call lost() under their own.
+  mutable std::mutex mutex_;
   std::exception_ptr lost_error_;
   uint64_t fail_allocation_ = 0;  // 0 is never, n the n-th from now
   uint64_t fail_copy_ = 0;
@@ -136,7 +139,8 @@ class VirtualDevice final : public Device, private HostStreamOwner {
   std::vector<VirtualTraceEntry> trace_;
 };
 
-/// The device, started if need be. Throws InvalidArgument when there are not so many.
+/// Returns the device and starts it if necessary. Throws InvalidArgument if there is no device of this
+/// number.
 VirtualDevice& virtual_device(int id);
 
 }  // namespace mx

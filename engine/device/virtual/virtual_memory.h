@@ -1,5 +1,5 @@
-// The memory of a virtual device: one range of addresses that the host may not touch, and another, the
-// kernels' alias, through which tasks reach the same pages of a memory file.
+// The memory of a virtual device: one range of addresses that the host cannot access, and another, the
+// kernels' alias, through which tasks access the same pages of a memory file.
 //
 // Thread-safety: safe from any thread.
 #pragma once
@@ -14,28 +14,29 @@
 
 namespace mx {
 
-/// Fresh and freed bytes of a virtual device hold this: as a float or a double, a huge negative number that
-/// no sensible program computes; as an index, one out of range.
+/// The value of fresh and freed bytes of a virtual device. Read as a float or a double, it is a huge negative
+/// number that no sensible program computes; read as an index, it is out of range.
 constexpr unsigned char kVirtualPoison = 0xFB;
 
 class VirtualMemory final : public MemorySource {
  public:
-  /// Reserves address space, not memory. Throws DeviceError when that fails.
+  /// Reserves address space, not memory. Throws DeviceError if that fails.
   explicit VirtualMemory(size_t capacity_bytes);
   ~VirtualMemory() override;
 
-  /// Null beyond the capacity. The segment is poisoned.
+  /// Returns a segment filled with kVirtualPoison; null beyond the capacity.
   void* reserve(size_t bytes) override;
   void release(void* segment, size_t bytes) noexcept override;
   size_t limit_bytes() const noexcept override { return capacity_.load(std::memory_order_relaxed); }
 
-  /// Poisons the block once the work of `users` has ended: the last of them to get there does it.
+  /// Fills the block with kVirtualPoison once the work of all `users` has ended; the last stream to reach
+  /// this point does it.
   void retire(void* block, size_t bytes, std::span<Stream* const> users) override;
 
-  /// At most the address space that was reserved at the start.
+  /// Sets the capacity, at most the address space that was reserved at the start.
   void set_capacity(size_t bytes);
 
-  /// What to add to a device address to get the kernels' alias.
+  /// Returns the difference between the kernels' alias and the device address of a byte.
   std::ptrdiff_t alias_offset() const noexcept { return alias_ - base_; }
   bool contains(const void* address, size_t bytes) const noexcept;
 
