@@ -14,6 +14,7 @@
 #  endif
 
 #  include <cmath>
+#  include <limits>
 
 #  include "operators/kernels/math_pair-inl.h"
 
