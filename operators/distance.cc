@@ -13,6 +13,7 @@
 #include "operators/reduce.h"
 #include "operators/select.h"
 #include "operators/shape_ops.h"
+#include "operators/temporary.h"
 
 namespace mx {
 namespace {
@@ -29,9 +30,8 @@ void infer_euclidean(InferContext& c) {
   const Shape &a = c.shape(0), &b = c.shape(1);
   MX_CHECK(a.rank() >= 2 && b.rank() >= 2 && a.back() == b.back(), InvalidArgument, "[", c.name(),
            "] expected rows of one size, (.., m, k) and (.., n, k), got shapes ", a, " and ", b);
-  const bool floats = c.dtype(0) == f32 || c.dtype(0) == f64;
-  MX_CHECK(floats && c.dtype(0) == c.dtype(1), InvalidArgument, "[", c.name(),
-           "] expected arrays of one type, f32 or f64, got ", c.dtype(0), " and ", c.dtype(1));
+  MX_CHECK(is_floating(c.dtype(0)) && c.dtype(0) == c.dtype(1), InvalidArgument, "[", c.name(),
+           "] expected arrays of one floating-point type, got ", c.dtype(0), " and ", c.dtype(1));
   Shape shape = broadcast_shapes(batch_of(a), batch_of(b), c.name());
   shape.push_back(a[a.rank() - 2]);
   shape.push_back(b[b.rank() - 2]);
@@ -42,8 +42,8 @@ int64_t work_euclidean(const InferContext& c) {
   return c.output_shape(0).numel() * std::max<int64_t>(1, c.shape(0).back());
 }
 
-void run_euclidean(const KernelArgs& args) {
-  const Tensor& out = args.out[0];
+/// Computes all matrices of the stacks. All operands have one type, f32 or f64.
+void compute(const Tensor& out, const Tensor& left, const Tensor& right) {
   const Shape batch = batch_of(out.shape);
   const auto matrices = [&](const Tensor& x) {
     Shape shape = batch;
@@ -51,7 +51,7 @@ void run_euclidean(const KernelArgs& args) {
     shape.push_back(x.shape[x.rank() - 1]);
     return x.broadcast(shape);
   };
-  const Tensor a = matrices(args.in[0]), b = matrices(args.in[1]);
+  const Tensor a = matrices(left), b = matrices(right);
   const auto matrix = [&](const Tensor& x, int64_t i) {
     const int r = batch.rank();
     const int64_t offset = place_of(i, batch, batch_of(x.strides));
@@ -63,6 +63,15 @@ void run_euclidean(const KernelArgs& args) {
   parallel_for(batch.numel(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) kernels::distances(matrix(out, i), matrix(a, i), matrix(b, i));
   });
+}
+
+/// f16 and bf16 are computed in f32 and rounded once.
+void run_euclidean(const KernelArgs& args) {
+  const Tensor& out = args.out[0];
+  if (out.dtype == f32 || out.dtype == f64) return compute(out, args.in[0], args.in[1]);
+  const detail::Temporary wide(f32, out.shape);
+  compute(*wide, *detail::Converted(args.in[0], f32), *detail::Converted(args.in[1], f32));
+  kernels::copy(out, *wide);
 }
 
 /// d|a - b| / da = (a - b) / |a - b|, and 0 where the distance is 0. The differences themselves are used here
@@ -94,7 +103,7 @@ constexpr Operator kEuclidean = {.kernel = {"euclidean", run_euclidean, nullptr,
                                  .infer = infer_euclidean,
                                  .gradient = gradient_euclidean,
                                  .gradient_uses = {.inputs = 3, .outputs = 1},
-                                 .dtypes = {f32, f64},
+                                 .dtypes = {f32, f64, f16, bf16},
                                  .work = work_euclidean};
 
 }  // namespace

@@ -143,7 +143,7 @@ NDArray cdist(const Arg& a, const NDArray& b, double p) {
            "[cdist] expected rows of one size, (.., m, k) and (.., n, k), got shapes ", x.shape(), " and ",
            b.shape());
   const DType type = promote(x.dtype(), b.dtype());
-  if (p == 2 && (type == f32 || type == f64))
+  if (p == 2 && is_floating(type))
     return detail::euclidean({x.to(type, a.where), a.where}, b.to(type, a.where));
   const NDArray columns = b.expand_dims(-3);
   const int64_t rows = x.size(-2);
