@@ -266,6 +266,24 @@ TEST(Unary, Float64IsWithinFourUnitsInTheLastPlace) {
   }
 }
 
+// There the remainder after subtracting a multiple of pi / 2 is small: it needs more digits than a double
+// has.
+TEST(Unary, TangentKeepsItsDigitsNearItsZerosAndPoles) {
+  std::vector<double> xs;
+  for (int64_t k = 1; k < (int64_t{1} << 29); k += 1 + k / 300) {
+    const auto x = static_cast<double>(static_cast<Real>(k) * std::numbers::pi_v<Real> / 2);
+    for (double near : {std::nextafter(x, 0), x, std::nextafter(x, 1e300)}) {
+      xs.push_back(near);
+      xs.push_back(-near);
+    }
+  }
+  const auto n = static_cast<int64_t>(xs.size());
+  Held in = make_tensor(f64, {n}), out = make_tensor(f64, {n});
+  std::memcpy(in.tensor.data, xs.data(), xs.size() * sizeof(double));
+  unary(UnaryOp::tan, out.tensor, in.tensor);
+  check_results(UnaryOp::tan, xs, out.tensor.as<double>(), 2);
+}
+
 TEST(Unary, GeluOfFloat64IsRightRelativeToItsOperand) {
   for (const UnaryOp op : {UnaryOp::gelu, UnaryOp::gelu_tanh}) {
     for (double x = -60; x < 60; x += 0.0037) {
