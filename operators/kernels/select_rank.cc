@@ -80,10 +80,12 @@ class RowSelector {
     const int64_t piece = piece_of(n_), pieces = (n_ + piece - 1) / piece;
     std::vector<std::array<int64_t, 3>> starts(static_cast<size_t>(pieces));
     parallel_for(n_, piece, [&](int64_t begin, int64_t end) {
+      const Bits* const keys = keys_.begin();
+      const Bits middle = pivot;
       int64_t smaller = 0, larger = 0;
       for (int64_t i = begin; i < end; ++i) {
-        smaller += keys_[i] < pivot ? 1 : 0;
-        larger += keys_[i] > pivot ? 1 : 0;
+        smaller += static_cast<int64_t>(keys[i] < middle);
+        larger += static_cast<int64_t>(keys[i] > middle);
       }
       starts[static_cast<size_t>(begin / piece)] = {smaller, end - begin - smaller - larger, larger};
     });
@@ -96,17 +98,21 @@ class RowSelector {
       }
     parallel_for(n_, piece, [&](int64_t begin, int64_t end) {
       std::array<int64_t, 3> next = starts[static_cast<size_t>(begin / piece)];
-      std::array<std::array<int64_t, kCollected>, 3> chosen;
+      const Bits* const keys = keys_.begin();
+      const Bits middle = pivot;
+      int64_t chosen[3][kCollected];
       for (int64_t done = begin; done < end; done += kCollected) {
         // Without a branch on the part, because it could not be predicted.
-        std::array<size_t, 3> count{};
+        size_t smaller = 0, equal = 0, larger = 0;
         for (int64_t i = done; i < std::min(done + kCollected, end); ++i) {
-          const Bits key = keys_[i];
-          for (size_t part = 0; part < 3; ++part) chosen[part][count[part]] = i;
-          count[0] += key < pivot ? 1 : 0;
-          count[1] += key == pivot ? 1 : 0;
-          count[2] += key > pivot ? 1 : 0;
+          chosen[0][smaller] = chosen[1][equal] = chosen[2][larger] = i;
+          const auto below = static_cast<size_t>(keys[i] < middle),
+                     above = static_cast<size_t>(keys[i] > middle);
+          smaller += below;
+          larger += above;
+          equal += 1 - below - above;
         }
+        const size_t count[3] = {smaller, equal, larger};
         for (size_t part = 0; part < 3; ++part)
           for (size_t i = 0; i < count[part]; ++i) target[next[part]++] = chosen[part][i];
       }
@@ -231,7 +237,7 @@ class RowSelector {
         size_t count = 0;
         for (int64_t i = done; i < std::min(done + kCollected, end); ++i) {
           chosen[count] = some[i];
-          count += number[digit_of(some[i], shift)] != 0 ? 1 : 0;
+          count += static_cast<size_t>(number[digit_of(some[i], shift)] != 0);
         }
         for (size_t i = 0; i < count; ++i) *next[number[digit_of(chosen[i], shift)] - 1]++ = chosen[i];
       }
