@@ -20,6 +20,9 @@ namespace {
 constexpr int kDigit = 12;
 /// Up to this number of elements, sorting their keys costs less than a histogram.
 constexpr int64_t kFew = 1024;
+/// Up to this number of places, and up to an eighth of the row, selecting them costs less than sorting the
+/// row with its indices.
+constexpr int64_t kFewPlaces = 8;
 /// The elements that a thread counts at a time: at least so many, in at most so many pieces.
 constexpr int64_t kLeastPiece = 65536, kMostPieces = 64;
 /// Indices that are collected in a buffer before they are sorted into buckets.
@@ -51,9 +54,10 @@ struct Bucket {
 template <class T>
 class RowSelector {
   using Bits = BitsOf<T>;
+  using SortKey = std::conditional_t<sizeof(Bits) == 1, uint16_t, Bits>;  // of a type that KeySorter takes
 
  public:
-  explicit RowSelector(int64_t n) : n_(n), keys_(n) {}
+  explicit RowSelector(int64_t n) : n_(n), keys_(n), few_(std::min(n, kFew)) {}
 
   void load(const SortRow<const T>& row) {
     parallel_for(n_, kLoopGrain, [&](int64_t begin, int64_t end) {
@@ -61,11 +65,20 @@ class RowSelector {
     });
   }
 
+  /// Writes the indices of the elements that sorting would put at these places.
+  void select(const SortRow<const int64_t>& places, int64_t count, const SortRow<int64_t>& target) {
+    wanted_.resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) wanted_[static_cast<size_t>(i)] = {places[i], i};
+    std::sort(wanted_.begin(), wanted_.end(),
+              [](const Wanted& a, const Wanted& b) { return a.place < b.place; });
+    select(wanted_, [&](int64_t slot, int64_t index) { target[slot] = index; });
+  }
+
   /// Calls take(slot, index) for each wanted place, with the index of the element that sorting would put
   /// there. Precondition: the places ascend.
   template <class Take>
   void select(std::span<const Wanted> wanted, const Take& take) {
-    if (static_cast<int64_t>(wanted.size()) > n_ / 8) {
+    if (static_cast<int64_t>(wanted.size()) > std::max(kFewPlaces, n_ / 8)) {
       sort_all(wanted, take);
     } else {
       descend({nullptr, n_}, 0, wanted, take);
@@ -157,14 +170,13 @@ class RowSelector {
   /// Sorts the keys alone, then looks for the element with the wanted key and its turn among equal ones.
   template <class Take>
   void sort_few(const Candidates& some, int64_t first, std::span<const Wanted> wanted, const Take& take) {
-    using K = std::conditional_t<sizeof(Bits) == 1, uint16_t, Bits>;
-    Keys<K> sorted(some.n);
-    for (int64_t i = 0; i < some.n; ++i) sorted[i] = keys_[some[i]];
-    sorter_.sort(sorted);
+    few_.n = some.n;
+    for (int64_t i = 0; i < some.n; ++i) few_[i] = keys_[some[i]];
+    sorter_.sort(few_);
     for (const Wanted& w : wanted) {
-      const K key = sorted[w.place - first];
-      const K* const equal = std::lower_bound(sorted.begin(), sorted.end(), key);
-      int64_t turn = w.place - first - (equal - sorted.begin()), i = 0;
+      const SortKey key = few_[w.place - first];
+      const SortKey* const equal = std::lower_bound(few_.begin(), few_.end(), key);
+      int64_t turn = w.place - first - (equal - few_.begin()), i = 0;
       while (keys_[some[i]] != key || turn-- > 0) ++i;
       take(w.slot, some[i]);
     }
@@ -247,6 +259,9 @@ class RowSelector {
 
   int64_t n_;
   Keys<Bits> keys_;
+  // Memory that rows share.
+  Keys<SortKey> few_;
+  std::vector<Wanted> wanted_;
   KeySorter sorter_;
 };
 
@@ -286,13 +301,7 @@ void argselect(const Tensor& target, const Tensor& source, const Tensor& places)
   const RowsAlong all_places(places, last), targets(target, last);
   const int64_t count = places.shape[last];
   each_row(source, last, [&](auto& selector, int64_t row) {
-    const SortRow<const int64_t> from = all_places.row<const int64_t>(row);
-    const SortRow<int64_t> to = targets.row<int64_t>(row);
-    std::vector<Wanted> wanted(static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) wanted[static_cast<size_t>(i)] = {from[i], i};
-    std::sort(wanted.begin(), wanted.end(),
-              [](const Wanted& a, const Wanted& b) { return a.place < b.place; });
-    selector.select(wanted, [&](int64_t slot, int64_t index) { to[slot] = index; });
+    selector.select(all_places.row<const int64_t>(row), count, targets.row<int64_t>(row));
   });
 }
 
