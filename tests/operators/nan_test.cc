@@ -185,6 +185,20 @@ void check_updates(DType type, int64_t at) {
   expect("adam");
 }
 
+// As torch.nn.utils.clip_grad_norm_: with a factor of 1 the step would change the parameters whose own
+// gradients are numbers, while the others become NaN.
+TEST(NaN, OfANormIsNaNInTheFactorThatLimitsIt) {
+  for (const DType type : {f32, f64}) {
+    Array norm(type, {}), scale(type, {});
+    norm.set(0, kNaN);
+    kernels::clip_scale(scale.t, norm.t, 1);
+    EXPECT_TRUE(std::isnan(scale.get(0)));
+    norm.set(0, std::numeric_limits<double>::infinity());
+    kernels::clip_scale(scale.t, norm.t, 1);
+    EXPECT_EQ(0, scale.get(0));
+  }
+}
+
 TEST(NaN, PassesThroughLossesAndUpdatesInEveryInstructionSet) {
   test::with_every_instruction_set([](int64_t) {
     for (const DType type : {f32, f64})
