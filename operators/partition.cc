@@ -2,27 +2,13 @@
 
 #include "engine/base/check.h"
 #include "operators/indexing.h"
-#include "operators/sorting.h"
 
 namespace mx {
-namespace {
-
-void check_kth(const char* op, const NDArray& x, int64_t kth, int64_t axis) {
-  const int64_t size = x.shape()[normalize_axis(axis, x.rank(), op)];
-  MX_CHECK(kth >= -size && kth < size, InvalidArgument, "[", op, "] expected kth from ", -size, " to ",
-           size - 1, " (axis ", axis, " of ", x.shape(), "), got ", kth);
-}
-
-}  // namespace
-
 NDArray partition(const Arg& x, int64_t kth, int64_t axis) {
-  check_kth("partition", x.array, kth, axis);
-  return sort(x, axis);
-}
-
-NDArray argpartition(const Arg& x, int64_t kth, int64_t axis) {
-  check_kth("argpartition", x.array, kth, axis);
-  return argsort(x, axis);
+  const int64_t size = x.array.shape()[normalize_axis(axis, x.array.rank(), "partition")];
+  MX_CHECK(kth >= -size && kth < size, InvalidArgument, "[partition] expected kth from ", -size, " to ",
+           size - 1, " (axis ", axis, " of ", x.array.shape(), "), got ", kth);
+  return gather(x, argpartition(x, kth, axis), axis);
 }
 
 NDArray lexsort(std::span<const NDArray> keys, int64_t axis, std::source_location where) {

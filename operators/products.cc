@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "operators/distance.h"
 #include "operators/elementwise_binary.h"
 #include "operators/matmul.h"
 #include "operators/reduce.h"
@@ -10,9 +11,6 @@
 
 namespace mx {
 namespace {
-
-/// The largest number of differences that cdist has in memory at once, in elements.
-constexpr int64_t kDifferenceElements = int64_t{1} << 22;
 
 /// x as a matrix: the dimensions `axes` are joined into one dimension, all others into the other one.
 struct Folded {
@@ -144,6 +142,9 @@ NDArray cdist(const Arg& a, const NDArray& b, double p) {
   MX_CHECK(x.rank() >= 2 && b.rank() >= 2 && x.shape().back() == b.shape().back(), InvalidArgument,
            "[cdist] expected rows of one size, (.., m, k) and (.., n, k), got shapes ", x.shape(), " and ",
            b.shape());
+  const DType type = promote(x.dtype(), b.dtype());
+  if (p == 2 && is_floating(type))
+    return detail::euclidean({x.to(type, a.where), a.where}, b.to(type, a.where));
   const NDArray columns = b.expand_dims(-3);
   const int64_t rows = x.size(-2);
   const auto distances = [&](const NDArray& some) {
@@ -151,9 +152,10 @@ NDArray cdist(const Arg& a, const NDArray& b, double p) {
   };
   Shape batch = x.shape(), other = b.shape();
   for (Shape* shape : {&batch, &other}) shape->resize(shape->rank() - 2);
-  const int64_t per_row =
-      std::max<int64_t>(1, broadcast_shapes(batch, other, "cdist").numel() * b.size(-2) * b.size(-1));
-  const int64_t step = std::max<int64_t>(1, kDifferenceElements / per_row);
+  Shape shape = broadcast_shapes(batch, other, "cdist");
+  shape.push_back(rows);
+  shape.push_back(b.size(-2));
+  const int64_t step = detail::distance_rows(shape, b.size(-1));
   if (rows <= step) return distances(x);
   std::vector<NDArray> parts;
   for (int64_t first = 0; first < rows; first += step)

@@ -25,9 +25,10 @@ NDArray cross(const Arg& a, const NDArray& b, int64_t axis = -1);
 /// The sum of a diagonal, as numpy.trace; i64 for integers and bool.
 NDArray trace(const Arg& x, int64_t offset = 0, int64_t axis1 = 0, int64_t axis2 = 1);
 /// The distances of all pairs of rows, as torch.cdist: a (.., m, k) and b (.., n, k) give (.., m, n). The
-/// differences themselves are squared, so distances of close rows do not suffer from cancellation. Memory for
-/// the differences is bounded, because only some rows of a are processed at a time. The gradient of a
-/// distance of 0 is 0.
+/// differences themselves are squared, so distances of close rows do not suffer from cancellation, as those
+/// of |a|^2 + |b|^2 - 2ab do. For p = 2 one kernel computes the distances of floating-point numbers.
+/// Otherwise the differences are in memory, for some rows of a at a time, so that it is bounded. The gradient
+/// of a distance of 0 is 0.
 NDArray cdist(const Arg& a, const NDArray& b, double p = 2);
 
 }  // namespace mx

@@ -15,14 +15,23 @@
 namespace mx {
 namespace {
 
-/// x with the reduced dimensions joined into the last one and sorted along it, and the shape of the result.
-struct SortedCells {
-  NDArray values;  // in the type of the computation
-  Shape kept;      // the result's shape
+/// x with the reduced dimensions joined into the last one, and the shape of the result.
+struct Cells {
+  NDArray values;
+  Shape kept;  // the result's shape
   std::source_location where;
+
+  DType type() const { return is_floating(values.dtype()) ? promote(values.dtype(), f32) : f64; }
+  /// The elements that sorting each cell would put at `places`, whose shape broadcasts to that of the result.
+  NDArray at(const NDArray& places) const {
+    Shape shape = values.shape();
+    shape[shape.rank() - 1] = places.shape().back();
+    const NDArray indices = argselect({values, where}, places.broadcast_to(shape));
+    return gather({values, where}, indices, -1).to(type(), where);
+  }
 };
 
-SortedCells sorted_cells(const char* op, const Arg& x, const Axes& axes, bool keep_dims) {
+Cells cells_of(const char* op, const Arg& x, const Axes& axes, bool keep_dims) {
   const Shape& shape = x.array.shape();
   const Shape reduced = normalize_axes(axes, shape.rank(), op);
   Shape order, outer, kept;
@@ -41,9 +50,7 @@ SortedCells sorted_cells(const char* op, const Arg& x, const Axes& axes, bool ke
   for (int64_t d : reduced) order.push_back(d);
   outer.push_back(count);
   const NDArray turned = shape.rank() == 0 ? x.array : x.array.transpose(order);
-  const NDArray cells = sort({turned.reshape(outer, x.where), x.where}, -1);
-  const DType type = x.array.dtype();
-  return {cells.to(is_floating(type) ? promote(type, f32) : f64, x.where), kept, x.where};
+  return {turned.reshape(outer, x.where), kept, x.where};
 }
 
 DType quantile_type(DType type) { return is_floating(type) ? type : f32; }
@@ -81,91 +88,120 @@ NDArray mixed(const NDArray& low, const NDArray& high, const Operand& weight) {
   return mx::where(logical_and(isinf(low), low == high), low, lerp(low, high, weight));
 }
 
-NDArray quantile_of(const SortedCells& cells, double q, Interpolation how) {
-  const NDArray& x = cells.values;
-  const int64_t count = x.shape().back();
-  if (count == 0)
-    return full(cells.kept, std::numeric_limits<double>::quiet_NaN(), x.dtype(), x.context(), cells.where);
-  const Between at = place_between(q * static_cast<double>(count - 1), count, how);
-  NDArray result = x.select(-1, at.low);
-  if (at.weight > 0) result = mixed(result, x.select(-1, at.high), at.weight);
-  const NDArray last = x.select(-1, count - 1);  // NaN if there is one: sorting puts NaN last
-  return mx::where(isnan(last), last, result).reshape(cells.kept, cells.where);
+using Shares = std::span<const double>;
+
+/// Returns one array for each share.
+std::vector<NDArray> quantiles_of(const Cells& cells, Shares shares, Interpolation how) {
+  const int64_t count = cells.values.shape().back();
+  std::vector<NDArray> results;
+  if (count == 0) {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    results.assign(shares.size(), full(cells.kept, nan, cells.type(), cells.values.context(), cells.where));
+    return results;
+  }
+  std::vector<Between> between;
+  std::vector<int64_t> places = {count - 1};  // NaN if there is one: sorting puts NaN last
+  for (double q : shares) {
+    between.push_back(place_between(q * static_cast<double>(count - 1), count, how));
+    places.push_back(between.back().low);
+    places.push_back(between.back().high);
+  }
+  const NDArray found = cells.at(array(places).to(cells.values.context(), cells.where));
+  const NDArray last = found.select(-1, 0);
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const auto at = static_cast<int64_t>(2 * i + 1);
+    NDArray result = found.select(-1, at);
+    if (between[i].weight > 0) result = mixed(result, found.select(-1, at + 1), between[i].weight);
+    results.push_back(mx::where(isnan(last), last, result).reshape(cells.kept, cells.where));
+  }
+  return results;
 }
 
-/// The same without the NaNs, which sorting has put last. Each cell has a different number of NaNs, so the
-/// positions are arrays here.
-NDArray nanquantile_of(const SortedCells& cells, double q, Interpolation how) {
+/// The same without the NaNs, which sorting would put last. Each cell has a different number of NaNs, so the
+/// places are arrays here.
+std::vector<NDArray> nanquantiles_of(const Cells& cells, Shares shares, Interpolation how) {
   const NDArray& x = cells.values;
-  if (x.shape().back() == 0) return quantile_of(cells, q, how);
-  const NDArray last = maximum(count_nonzero(logical_not(isnan(x)), -1, true) - 1, 0);
-  const NDArray position = last.to(f64) * q;
-  NDArray low = floor(position), high = minimum(low + 1, last.to(f64)), weight = position - low;
-  if (how == Interpolation::nearest) low = high = round(position);
-  if (how == Interpolation::lower) high = low;
-  if (how == Interpolation::higher) low = high = ceil(position);
-  NDArray result = gather(x, low.to(i64), -1);
-  if (how == Interpolation::midpoint) weight = mx::where(weight > 0, 0.5, zeros_like(weight));
-  if (how == Interpolation::midpoint || how == Interpolation::linear)
-    result = mixed(result, gather(x, high.to(i64), -1), weight.to(x.dtype()));
-  return result.reshape(cells.kept, cells.where);
+  if (x.shape().back() == 0 || shares.empty()) return quantiles_of(cells, shares, how);
+  const NDArray last = maximum(count_nonzero(logical_not(isnan(x)), -1, true) - 1, 0).to(f64);
+  std::vector<NDArray> places, weights;
+  for (double q : shares) {
+    const NDArray position = last * q;
+    NDArray low = floor(position), high = minimum(low + 1, last), weight = position - low;
+    if (how == Interpolation::nearest) low = high = round(position);
+    if (how == Interpolation::lower) high = low;
+    if (how == Interpolation::higher) low = high = ceil(position);
+    if (how == Interpolation::midpoint) weight = mx::where(weight > 0, 0.5, zeros_like(weight));
+    places.push_back(low);
+    places.push_back(high);
+    weights.push_back(weight.to(cells.type()));
+  }
+  const NDArray found = cells.at(concat(places, -1, cells.where).to(i64));
+  const bool mixes = how == Interpolation::midpoint || how == Interpolation::linear;
+  std::vector<NDArray> results;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const auto at = static_cast<int64_t>(2 * i);
+    const NDArray low = found.select(-1, at);
+    const NDArray result = mixes ? mixed(low, found.select(-1, at + 1), weights[i].select(-1, 0)) : low;
+    results.push_back(result.reshape(cells.kept, cells.where));
+  }
+  return results;
 }
 
-using QuantileOf = NDArray (*)(const SortedCells&, double, Interpolation);
+using QuantilesOf = std::vector<NDArray> (*)(const Cells&, Shares, Interpolation);
+
+/// Returns the function that ignores NaN, which only floating-point types have.
+QuantilesOf without_nan(const Arg& x) {
+  return is_floating(x.array.dtype()) ? nanquantiles_of : quantiles_of;
+}
 
 void check_share(const char* op, double q) {
   MX_CHECK(q >= 0 && q <= 1, InvalidArgument, "[", op, "] expected q from 0 to 1, got ", q);
 }
 
-NDArray one_quantile(const char* op, QuantileOf find, const Arg& x, double q, const Axes& axes,
+NDArray one_quantile(const char* op, QuantilesOf find, const Arg& x, double q, const Axes& axes,
                      bool keep_dims, Interpolation how) {
   check_share(op, q);
-  return find(sorted_cells(op, x, axes, keep_dims), q, how).to(quantile_type(x.array.dtype()), x.where);
+  return find(cells_of(op, x, axes, keep_dims), {&q, 1}, how)[0].to(quantile_type(x.array.dtype()), x.where);
 }
 
-NDArray several_quantiles(const char* op, QuantileOf find, const Arg& x, const std::vector<double>& q,
+NDArray several_quantiles(const char* op, QuantilesOf find, const Arg& x, const std::vector<double>& q,
                           const Axes& axes, bool keep_dims, Interpolation how) {
   for (double share : q) check_share(op, share);
-  const SortedCells cells = sorted_cells(op, x, axes, keep_dims);
+  const Cells cells = cells_of(op, x, axes, keep_dims);
   const DType type = quantile_type(x.array.dtype());
   if (q.empty()) {
     Shape nothing = cells.kept;
     nothing.insert(0, 0);
     return zeros(nothing, type, x.array.context(), x.where);
   }
-  std::vector<NDArray> results;
-  for (double share : q) results.push_back(find(cells, share, how));
-  return stack(results, 0, x.where).to(type, x.where);
+  return stack(find(cells, q, how), 0, x.where).to(type, x.where);
 }
 
 }  // namespace
 
 NDArray median(const Arg& x, const Axes& axes, bool keep_dims) {
-  return one_quantile("median", quantile_of, x, 0.5, axes, keep_dims, Interpolation::linear);
+  return one_quantile("median", quantiles_of, x, 0.5, axes, keep_dims, Interpolation::linear);
 }
 NDArray nanmedian(const Arg& x, const Axes& axes, bool keep_dims) {
-  const QuantileOf find = is_floating(x.array.dtype()) ? nanquantile_of : quantile_of;
-  return one_quantile("nanmedian", find, x, 0.5, axes, keep_dims, Interpolation::linear);
+  return one_quantile("nanmedian", without_nan(x), x, 0.5, axes, keep_dims, Interpolation::linear);
 }
 NDArray detail::quantile_at(const Arg& x, double q, const Axes& axes, bool keep_dims, Interpolation how) {
-  return one_quantile("quantile", quantile_of, x, q, axes, keep_dims, how);
+  return one_quantile("quantile", quantiles_of, x, q, axes, keep_dims, how);
 }
 NDArray detail::nanquantile_at(const Arg& x, double q, const Axes& axes, bool keep_dims, Interpolation how) {
-  const QuantileOf find = is_floating(x.array.dtype()) ? nanquantile_of : quantile_of;
-  return one_quantile("nanquantile", find, x, q, axes, keep_dims, how);
+  return one_quantile("nanquantile", without_nan(x), x, q, axes, keep_dims, how);
 }
 NDArray quantile(const Arg& x, const std::vector<double>& q, const Axes& axes, bool keep_dims,
                  Interpolation how) {
-  return several_quantiles("quantile", quantile_of, x, q, axes, keep_dims, how);
+  return several_quantiles("quantile", quantiles_of, x, q, axes, keep_dims, how);
 }
 NDArray nanquantile(const Arg& x, const std::vector<double>& q, const Axes& axes, bool keep_dims,
                     Interpolation how) {
-  const QuantileOf find = is_floating(x.array.dtype()) ? nanquantile_of : quantile_of;
-  return several_quantiles("nanquantile", find, x, q, axes, keep_dims, how);
+  return several_quantiles("nanquantile", without_nan(x), x, q, axes, keep_dims, how);
 }
 NDArray percentile(const Arg& x, double q, const Axes& axes, bool keep_dims, Interpolation how) {
   MX_CHECK(q >= 0 && q <= 100, InvalidArgument, "[percentile] expected q from 0 to 100, got ", q);
-  return one_quantile("percentile", quantile_of, x, q / 100, axes, keep_dims, how);
+  return one_quantile("percentile", quantiles_of, x, q / 100, axes, keep_dims, how);
 }
 
 }  // namespace mx

@@ -1,4 +1,5 @@
-// Medians and quantiles, from the sorted elements.
+// Medians and quantiles. The elements are selected, not sorted: for few quantiles the time is proportional to
+// the number of elements.
 //
 // Axes and keep_dims are those of reduce.h. The result has x's type; for integers and bool it is f32,
 // computed in f64. If an element is NaN, the result is NaN; functions whose names begin with "nan" ignore
@@ -41,7 +42,7 @@ requires std::is_arithmetic_v<T> NDArray nanquantile(const Arg& x, T q, const Ax
                                                      Interpolation how = Interpolation::linear) {
   return detail::nanquantile_at(x, static_cast<double>(q), axes, keep_dims, how);
 }
-/// Several quantiles from one sort, along a new first dimension.
+/// Several quantiles from one selection, along a new first dimension.
 NDArray quantile(const Arg& x, const std::vector<double>& q, const Axes& axes = {}, bool keep_dims = false,
                  Interpolation how = Interpolation::linear);
 NDArray nanquantile(const Arg& x, const std::vector<double>& q, const Axes& axes = {}, bool keep_dims = false,

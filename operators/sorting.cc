@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "operators/indexing.h"
+#include "operators/kernels/select_rank.h"
 #include "operators/kernels/sort.h"
 
 namespace mx {
@@ -30,6 +31,16 @@ struct TopKAttrs {
     v("k", &TopKAttrs::k, "the number of elements to return");
     v("axis", &TopKAttrs::axis, "the dimension to search along");
     v("largest", &TopKAttrs::largest, "true: the largest elements; false: the smallest");
+  }
+};
+
+struct PartitionAttrs {
+  int64_t kth = 0;
+  int64_t axis = -1;
+  template <class V>
+  static void fields(V&& v) {
+    v("kth", &PartitionAttrs::kth, "the place whose element divides the others; from the end if negative");
+    v("axis", &PartitionAttrs::axis, "the dimension that is divided");
   }
 };
 
@@ -60,6 +71,35 @@ void run_argsort(const KernelArgs& args) {
   const auto& attrs = args.attr<SortAttrs>();
   kernels::argsort(args.out[0], args.in[0], attrs.axis, attrs.descending);
 }
+
+void infer_argpartition(InferContext& c) {
+  const auto& attrs = c.attr<PartitionAttrs>();
+  const int64_t size = c.shape(0)[normalize_axis(attrs.axis, c.shape(0).rank(), c.name())];
+  MX_CHECK(attrs.kth >= -size && attrs.kth < size, InvalidArgument, "[", c.name(), "] expected kth from ",
+           -size, " to ", size - 1, " (axis ", attrs.axis, " of ", c.shape(0), "), got ", attrs.kth);
+  c.output(c.shape(0), i64);
+}
+
+void run_argpartition(const KernelArgs& args) {
+  const auto& attrs = args.attr<PartitionAttrs>();
+  const Tensor& x = args.in[0];
+  const int64_t size = x.shape[normalize_axis(attrs.axis, x.rank(), "argpartition")];
+  kernels::argpartition(args.out[0], x, attrs.axis, attrs.kth < 0 ? attrs.kth + size : attrs.kth);
+}
+
+void infer_argselect(InferContext& c) {
+  const Shape& x = c.shape(0);
+  const Shape& places = c.shape(1);
+  MX_CHECK(c.dtype(1) == i64, InvalidArgument, "[", c.name(), "] expected places of type i64, got ",
+           c.dtype(1));
+  bool fits = x.rank() > 0 && places.rank() == x.rank();
+  for (int d = 0; fits && d + 1 < x.rank(); ++d) fits = x[d] == places[d];
+  MX_CHECK(fits, InvalidArgument, "[", c.name(), "] expected places of x's shape ", x,
+           " except for the last dimension, got ", places);
+  c.output(places, i64);
+}
+
+void run_argselect(const KernelArgs& args) { kernels::argselect(args.out[0], args.in[0], args.in[1]); }
 
 /// Returns the gradient of the input from the gradient of selected elements.
 NDArray put_back(const GradientContext& g, const NDArray& indices, int64_t axis) {
@@ -155,6 +195,22 @@ constexpr Operator kArgsort = {
     .inputs = {"x"},
     .attrs = &kAttrType<SortAttrs>,
     .infer = infer_argsort};
+constexpr Operator kArgpartition = {
+    .kernel = {"argpartition", run_argpartition, nullptr, kDirectElements},
+    .doc =
+        "Indices along an axis that put the element of rank `kth` in its sorted position, with the smaller "
+        "elements before it and the larger ones after it.",
+    .family = "sorting",
+    .inputs = {"x"},
+    .attrs = &kAttrType<PartitionAttrs>,
+    .infer = infer_argpartition};
+constexpr Operator kArgselect = {
+    .kernel = {"argselect", run_argselect, nullptr, kDirectElements},
+    .doc =
+        "Indices along the last axis of the elements whose ranks in the sorted order are given by `places`.",
+    .family = "sorting",
+    .inputs = {"x", "places"},
+    .infer = infer_argselect};
 constexpr Operator kTopK = {
     .kernel = {"topk", run_topk, nullptr, kDirectElements},
     .doc = "The k largest or smallest elements along an axis, in order, and their indices.",
@@ -189,7 +245,9 @@ constexpr Operator kSearchsorted = {
 }  // namespace
 
 namespace detail {
-OperatorFamily family_sorting() { return {&kSort, &kArgsort, &kTopK, &kUnique, &kSearchsorted}; }
+OperatorFamily family_sorting() {
+  return {&kSort, &kArgsort, &kArgpartition, &kArgselect, &kTopK, &kUnique, &kSearchsorted};
+}
 }  // namespace detail
 
 NDArray sort(const Arg& x, IntArg axis, bool descending) {
@@ -199,6 +257,12 @@ NDArray sort(const Arg& x, IntArg axis, bool descending) {
 NDArray argsort(const Arg& x, IntArg axis, bool descending) {
   return call(kArgsort, SortAttrs{axis, descending}, x);
 }
+
+NDArray argpartition(const Arg& x, int64_t kth, IntArg axis) {
+  return call(kArgpartition, PartitionAttrs{kth, axis}, x);
+}
+
+NDArray argselect(const Arg& x, const NDArray& places) { return call(kArgselect, {}, x, places); }
 
 TopK topk(const Arg& x, int64_t k, IntArg axis, bool largest) {
   std::vector<NDArray> both = call(kTopK, TopKAttrs{k, axis, largest}, {&x.array, 1}, x.where);

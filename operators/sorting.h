@@ -16,6 +16,16 @@ NDArray sort(const Arg& x, IntArg axis = -1, bool descending = false);
 /// Returns the indices along the axis that sort x.
 NDArray argsort(const Arg& x, IntArg axis = -1, bool descending = false);
 
+/// Returns the indices along the axis that divide x at the element that sorting would put at place `kth`, as
+/// numpy.argpartition: first those smaller than it, then those equal to it, then the larger ones. Within each
+/// part the elements keep their order. Takes a time proportional to the number of elements. A negative kth
+/// counts from the end.
+NDArray argpartition(const Arg& x, int64_t kth, IntArg axis = -1);
+/// Returns the indices along the last axis of the elements that sorting would put at `places` (i64; x's shape
+/// with any size of the last dimension): take_along_axis(argsort(x), places, -1) without sorting. For few
+/// places the time is proportional to the number of elements.
+NDArray argselect(const Arg& x, const NDArray& places);
+
 struct TopK {
   NDArray values;
   NDArray indices;

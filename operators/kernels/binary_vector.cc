@@ -8,7 +8,7 @@
 #include <hwy/highway.h>
 
 #include "operators/kernels/math_f32-inl.h"
-#include "operators/kernels/math_pair-inl.h"
+#include "operators/kernels/math_f64-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
@@ -184,7 +184,11 @@ Row find_row(BinaryOp op, DType computing) {
     case BinaryOp::silu_backward:
       return single ? row<Direct<SiluBackward, float>> : row<Direct<SiluBackward, double>>;
     case BinaryOp::gelu_backward:
+#if HWY_NATIVE_FMA
+      return single ? row<Direct<GeluBackward, float>> : row<Direct<NormalGeluBackward, double>>;
+#else
       return single ? row<Direct<GeluBackward, float>> : nullptr;  // float64: see binary_library_row
+#endif
     case BinaryOp::gelu_tanh_backward:
       return single ? row<Direct<GeluTanhBackward, float>> : row<Direct<GeluTanhBackward, double>>;
     case BinaryOp::binary_cross_entropy:

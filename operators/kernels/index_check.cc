@@ -96,14 +96,19 @@ Advanced::Advanced(const Shape& array, std::span<const Tensor> indices, const Sh
   position = where >= 0 ? static_cast<int>(where) : neighbours ? static_cast<int>(axes[0]) : 0;
 }
 
-void Advanced::locate(const Tensor& array, std::span<const Tensor> indices, IndexMode mode, const char* op) {
-  const int64_t count = shape.numel();
+void Advanced::check(const Tensor& array, std::span<const Tensor> indices, IndexMode mode,
+                     const char* op) const {
+  // If there are no index combinations, no index is used and none can be out of range.
+  if (shape.numel() == 0) return;
   for (int k = 0; k < axes.rank(); ++k) {
     const int axis = static_cast<int>(axes[k]);
-    // If there are no index combinations, no index is used and none can be out of range.
-    if (count > 0)
-      check_indices(indices[static_cast<size_t>(k)], -array.shape[axis], array.shape[axis], axis, mode, op);
+    check_indices(indices[static_cast<size_t>(k)], -array.shape[axis], array.shape[axis], axis, mode, op);
   }
+}
+
+void Advanced::locate(const Tensor& array, std::span<const Tensor> indices, IndexMode mode, const char* op) {
+  check(array, indices, mode, op);
+  const int64_t count = shape.numel();
   offsets.assign(static_cast<size_t>(count), 0);
   const Tensor out{offsets.data(), DType::i64, shape, contiguous_strides(shape)};
   for (int k = 0; k < axes.rank(); ++k) {

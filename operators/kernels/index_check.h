@@ -44,7 +44,9 @@ struct Advanced {
   /// Checks shapes only; `offsets` stays empty.
   Advanced(const Shape& array, std::span<const Tensor> indices, const Shape& axes, int64_t position,
            const char* op);
-  /// Checks the indices too, and computes the offsets.
+  /// Checks the indices too.
+  void check(const Tensor& array, std::span<const Tensor> indices, IndexMode mode, const char* op) const;
+  /// Checks the indices and computes the offsets.
   void locate(const Tensor& array, std::span<const Tensor> indices, IndexMode mode, const char* op);
 
   /// Returns the remaining dimensions of `array`, a list of sizes or strides, with `middle` inserted at

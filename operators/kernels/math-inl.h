@@ -2,8 +2,8 @@
 //
 // Each function here is a type with
 //   of(d, x)      the vector function, accurate within its domain,
-//   inside(d, x)  the mask of the elements that are in the domain,
-//   scalar(x)     the C library's result for the others: NaN, infinities, values out of range,
+//   inside(d, x)  the mask of the elements that are in the domain; or inside(d, x, y), with the result of
+//   `of`, scalar(x)     the C library's result for the others: NaN, infinities, values out of range,
 // on vectors of double; math_f32-inl.h has some functions on vectors of float. A function of float32 that is
 // not among those is computed in double and rounded once.
 //
@@ -21,6 +21,8 @@
 
 #  include <cmath>
 #  include <limits>
+
+#  include "operators/kernels/min_max-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
@@ -175,7 +177,7 @@ struct Cosh : Exp {
 struct Tanh : Exp {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x) {
-    return hn::CopySign(hn::Tanh(d, hn::Min(hn::Abs(x), hn::Set(d, 30))), x);
+    return hn::CopySign(hn::Tanh(d, at_most(hn::Set(d, 30), hn::Abs(x))), x);
   }
   static double scalar(double x) { return std::tanh(x); }
 };
@@ -261,7 +263,7 @@ struct GeluTanh {
 struct Softplus : Exp {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x) {
-    return hn::Add(hn::Max(x, hn::Zero(d)), hn::Log1p(d, hn::Exp(d, hn::Neg(hn::Abs(x)))));
+    return hn::Add(at_least(hn::Zero(d), x), hn::Log1p(d, hn::Exp(d, hn::Neg(hn::Abs(x)))));
   }
   static double scalar(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
 };
@@ -301,7 +303,7 @@ HWY_INLINE V erf_slope(D d, V square) {
 struct Erf {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x) {
-    const V z = hn::Min(hn::Abs(x), hn::Set(d, 6));
+    const V z = at_most(hn::Set(d, 6), hn::Abs(x));
     const V far = hn::CopySign(hn::Sub(hn::Set(d, 1), erfc_positive(d, z)), x);
     return hn::IfThenElse(within(d, x, 1), hn::Mul(x, erf_slope(d, hn::Mul(x, x))), far);
   }
@@ -344,11 +346,22 @@ struct Gelu {
   }
 };
 
+/// The elements of the result y that are right: those in F's domain, which some functions know only
+/// afterwards.
+template <class F, class D, class V>
+HWY_INLINE hn::Mask<D> settled(D d, V x, [[maybe_unused]] V y) {
+  if constexpr (requires { F::inside(d, x, y); }) {
+    return F::inside(d, x, y);
+  } else {
+    return F::inside(d, x);
+  }
+}
+
 /// Applies F to a vector. Elements outside F's domain are computed by the C library.
 template <class F, class D, class V>
 HWY_INLINE V patched(D d, V x) {
   const V y = F::of(d, x);
-  const auto inside = F::inside(d, x);
+  const auto inside = settled<F>(d, x, y);
   if (HWY_LIKELY(hn::AllTrue(d, inside))) return y;
   using T = hn::TFromD<D>;
   HWY_ALIGN T xs[hn::MaxLanes(d)], ys[hn::MaxLanes(d)], keep[hn::MaxLanes(d)];

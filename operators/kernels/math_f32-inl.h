@@ -102,8 +102,8 @@ struct TanhFloat : ExpFloat {
   static HWY_INLINE V of(D d, V x) {
     const V size = hn::Abs(x);
 #  if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-    const V z = hn::Min(hn::Set(d, 15.99f), size);
-    const V key = hn::Max(hn::Set(d, 0.0625f), z);
+    const V z = at_most(hn::Set(d, 15.99f), size);
+    const V key = at_least(hn::Set(d, 0.0625f), z);
     const __m512i index = _mm512_srli_epi32(_mm512_castps_si512(key.raw), 21);
     const auto look = [&](int row) HWY_ATTR {
       return V{_mm512_permutex2var_ps(_mm512_loadu_ps(kTanhTable[row]), index,
@@ -160,7 +160,7 @@ struct SoftplusFloat : ExpFloat {
                             0.19956707952251837, -0.24996759908263924, 0.3333323734621399,
                             -0.4999999952222377};
     const V rest = hn::MulAdd(hn::Mul(e, e), horner(d, e, c), e);
-    return hn::Add(hn::Max(x, hn::Zero(d)), rest);
+    return hn::Add(at_least(hn::Zero(d), x), rest);
   }
 };
 

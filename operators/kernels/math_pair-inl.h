@@ -1,5 +1,6 @@
 // Functions on vectors of double that Highway's contrib/math lacks, or computes with fewer digits than
-// float64 needs: powers, cube roots, angles, remainders, the logarithm of the gamma function.
+// float64 needs: powers, cube roots, angles, remainders, the logarithm of the gamma function. More are in
+// math_f64-inl.h.
 //
 // If a logarithm is multiplied by an exponent, the product keeps all digits only if the logarithm has more
 // digits than a double. So it is a pair of doubles, the second much smaller than the first. Polynomials are
@@ -42,6 +43,14 @@ HWY_INLINE V two_to(D d, V n) {
   const hn::RebindToUnsigned<D> du;
   // The lowest bits of the sum hold n + 1023.
   return hn::BitCast(d, hn::ShiftLeft<52>(hn::BitCast(du, hn::Add(n, hn::Set(d, 0x1p52 + 1023)))));
+}
+
+/// x * 2^n, for integers n from -2044 to 2046. In two steps, because 2^n alone may not be a normal number.
+/// Only the second step rounds.
+template <class D, class V>
+HWY_INLINE V scaled(D d, V x, V n) {
+  const V half = hn::Floor(hn::Mul(n, hn::Set(d, 0.5)));
+  return hn::Mul(hn::Mul(x, two_to(d, half)), two_to(d, hn::Sub(n, half)));
 }
 
 /// Converts integers below 2^52, in the lowest bits of the lanes, to double.
@@ -96,14 +105,9 @@ HWY_INLINE void log_pair(D d, V x, V& high, V& low) {
   low = hn::Sub(small, hn::Sub(high, second));
 }
 
-/// exp(x + low), for |low| much smaller than 1.
+/// (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2.
 template <class D, class V>
-HWY_INLINE V exp_pair(D d, V x, V low) {
-  // Beyond these limits the result is 0 or infinity.
-  x = hn::Max(hn::Set(d, -760), hn::Min(hn::Set(d, 760), x));
-  const V n = hn::Round(hn::Mul(x, hn::Set(d, 1.4426950408889634)));
-  V r = hn::NegMulAdd(n, hn::Set(d, kLn2Upper), x);
-  r = hn::Add(hn::NegMulAdd(n, hn::Set(d, kLn2Lower), r), low);
+HWY_INLINE V exp_curve(D d, V r) {
   constexpr double c[] = {2.0914707069612353e-9,
                           2.510524515390137e-8,
                           2.7557273594799413e-7,
@@ -115,10 +119,19 @@ HWY_INLINE V exp_pair(D d, V x, V low) {
                           0.04166666666666667,
                           0.16666666666666671,
                           0.5};
-  const V y = hn::Add(hn::Set(d, 1), hn::MulAdd(hn::Mul(r, r), horner(d, r, c), r));
-  // Multiplies in two steps, because 2^n alone may not be a normal number. Only the second step rounds.
-  const V half = hn::Floor(hn::Mul(n, hn::Set(d, 0.5)));
-  return hn::Mul(hn::Mul(y, two_to(d, half)), two_to(d, hn::Sub(n, half)));
+  return horner(d, r, c);
+}
+
+/// exp(x + low), for |low| much smaller than 1.
+template <class D, class V>
+HWY_INLINE V exp_pair(D d, V x, V low) {
+  // Beyond these limits the result is 0 or infinity.
+  x = at_least(hn::Set(d, -760), at_most(hn::Set(d, 760), x));
+  const V n = hn::Round(hn::Mul(x, hn::Set(d, 1.4426950408889634)));
+  V r = hn::NegMulAdd(n, hn::Set(d, kLn2Upper), x);
+  r = hn::Add(hn::NegMulAdd(n, hn::Set(d, kLn2Lower), r), low);
+  const V y = hn::Add(hn::Set(d, 1), hn::MulAdd(hn::Mul(r, r), exp_curve(d, r), r));
+  return scaled(d, y, n);
 }
 
 /// Gives `result` the sign that a power of a negative x has; the result is NaN if y is not an integer.
@@ -151,7 +164,7 @@ struct PowerFloat : PowerDomain {
     const V exponent =
         hn::Mul(hn::IfThenElseZero(common, y), hn::Log(d, hn::IfThenElse(common, hn::Abs(x), hn::Set(d, 1))));
     // Beyond these limits the result is 0 or infinity as a float.
-    const V result = hn::Exp(d, hn::Max(hn::Set(d, -700), hn::Min(hn::Set(d, 700), exponent)));
+    const V result = hn::Exp(d, at_least(hn::Set(d, -700), at_most(hn::Set(d, 700), exponent)));
     return with_sign_of_power(d, result, x, y);
   }
 };
@@ -279,7 +292,7 @@ struct LogAddExp {
   static HWY_INLINE V of(D d, V a, V b) {
     const V high = hn::Max(a, b), low = hn::Min(a, b);
     const V way = hn::IfThenElseZero(hn::Ne(a, b), hn::Sub(low, high));
-    const V sum = hn::Add(high, hn::Log1p(d, hn::Exp(d, hn::Max(way, hn::Set(d, -700)))));
+    const V sum = hn::Add(high, hn::Log1p(d, hn::Exp(d, at_least(hn::Set(d, -700), way))));
     return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), hn::Add(a, b), sum);
   }
   /// If the smaller term is subnormal, it only matters for numbers near 0.
@@ -361,11 +374,9 @@ struct Exp2Pair {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x) {
     // The fraction times ln 2 is the low part of the pair.
-    const V at = hn::Max(hn::Set(d, -1090), hn::Min(hn::Set(d, 1090), x));
+    const V at = at_least(hn::Set(d, -1090), at_most(hn::Set(d, 1090), x));
     const V n = hn::Round(at), f = hn::Sub(at, n), ln2 = hn::Set(d, 0.69314718055994531);
-    const V half = hn::Floor(hn::Mul(n, hn::Set(d, 0.5)));
-    const V y = exp_pair(d, hn::Mul(f, ln2), hn::Zero(d));
-    return hn::Mul(hn::Mul(y, two_to(d, half)), two_to(d, hn::Sub(n, half)));
+    return scaled(d, exp_pair(d, hn::Mul(f, ln2), hn::Zero(d)), n);
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> inside(D d, V x) {
@@ -420,8 +431,8 @@ HWY_INLINE V log_gamma_positive(D d, V a) {
   return hn::IfThenElse(beyond, far, y);
 }
 
-/// For float64. For negative numbers there is a zero near every pole, where only the C library keeps the
-/// digits.
+/// For float64, without fused multiply-add. The C library computes the values for negative numbers, which
+/// have zeros near the poles.
 struct LogGamma {
   template <class D, class V>
   static HWY_INLINE V of(D d, V x) {

@@ -1,4 +1,8 @@
 // Minimum and maximum that propagate NaN. Included once per instruction set.
+//
+// Highway leaves open which operand its Min and Max return if one is NaN. The instructions of x86 return the
+// second operand. Those of 64-bit ARM and RISC-V, and Highway's emulation, return the number, so NaN would be
+// lost. The functions here compare and select where the instruction does not propagate NaN.
 #if defined(MX_MIN_MAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #  ifdef MX_MIN_MAX_INL_H_
 #    undef MX_MIN_MAX_INL_H_
@@ -13,26 +17,28 @@ namespace mx::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// min(limit, x), and NaN if x is NaN. Precondition: the limit is not NaN. In this case the instructions of
-/// x86 return their second operand and those of ARM return NaN. Highway's emulation, which processors without
-/// AVX2 may use, returns the limit.
+/// True if hn::Min and hn::Max return their second operand if one is NaN.
+inline constexpr bool kSecondOfNan =
+    HWY_ARCH_X86 != 0 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR;
+
+/// min(limit, x), and NaN if x is NaN. Precondition: the limit is not NaN.
 template <class V>
 HWY_INLINE V at_most(V limit, V x) {
-#  if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
-  return hn::IfThenElse(hn::Gt(x, limit), limit, x);
-#  else
-  return hn::Min(limit, x);
-#  endif
+  if constexpr (kSecondOfNan) {
+    return hn::Min(limit, x);
+  } else {
+    return hn::IfThenElse(hn::Gt(x, limit), limit, x);
+  }
 }
 
 /// max(limit, x), and NaN if x is NaN. Precondition: the limit is not NaN.
 template <class V>
 HWY_INLINE V at_least(V limit, V x) {
-#  if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
-  return hn::IfThenElse(hn::Lt(x, limit), limit, x);
-#  else
-  return hn::Max(limit, x);
-#  endif
+  if constexpr (kSecondOfNan) {
+    return hn::Max(limit, x);
+  } else {
+    return hn::IfThenElse(hn::Lt(x, limit), limit, x);
+  }
 }
 
 }  // namespace mx::kernels::HWY_NAMESPACE

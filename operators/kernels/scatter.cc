@@ -366,6 +366,48 @@ void update_in_order(const Tensor& target, const LoopPlan<2>& block, const Tenso
   });
 }
 
+/// The same with two arrays of indices, which have been checked. The offsets are computed for some elements
+/// at a time, so that they stay in the first-level cache.
+void update_pairs_in_order(const Tensor& target, const LoopPlan<2>& block, const Tensor& updates,
+                           const Advanced& way, std::span<const Tensor> indices, IndexMode mode,
+                           ScatterRun scatter) {
+  const Tensor order = row_major_order(way.shape);
+  const Tensor first = indices[0].broadcast(way.shape), second = indices[1].broadcast(way.shape);
+  const LoopPlan<4> plan({&order, &first, &second, &updates});
+  const int a = static_cast<int>(way.axes[0]), b = static_cast<int>(way.axes[1]);
+  const Resolve resolve_a{target.shape[a], mode}, resolve_b{target.shape[b], mode};
+  const int64_t step_a = target.strides[a], step_b = target.strides[b];
+  const int64_t skip_a = plan.strides[1][0], skip_b = plan.strides[2][0];
+  constexpr int64_t kOffsets = 512;
+  int64_t offsets[kOffsets];
+  LaneRun lanes{.target = target.data,
+                .target_strides = {block.strides[0][0], 1},
+                .index = offsets,
+                .index_strides = {0, 1},
+                .updates = nullptr,
+                .updates_strides = {block.strides[1][0], plan.strides[3][0]},
+                .n = block.shape[0],
+                .length = 0,
+                .along_lanes = block.shape[0] == 1,
+                .resolve = {0, IndexMode::raise}};  // with a size of 0 offsets are left unchanged
+  detail::visit_index(first.dtype, [&](auto type_a) {
+    detail::visit_index(second.dtype, [&](auto type_b) {
+      for_each_run<4>(plan, 0, plan.numel, [&](const int64_t* at, int64_t n) {
+        const auto* const i = first.as<typename decltype(type_a)::type>() + at[1];
+        const auto* const j = second.as<typename decltype(type_b)::type>() + at[2];
+        for (int64_t done = 0; done < n; done += kOffsets) {
+          lanes.length = std::min(kOffsets, n - done);
+          for (int64_t k = 0; k < lanes.length; ++k)
+            offsets[k] =
+                resolve_a(i[(done + k) * skip_a]) * step_a + resolve_b(j[(done + k) * skip_b]) * step_b;
+          lanes.updates = element_at(updates.data, updates.dtype, at[3] + done * lanes.updates_strides[1]);
+          scatter(lanes);
+        }
+      });
+    });
+  });
+}
+
 /// The strides of the updates along the dimensions of the indices, and along the others.
 struct UpdateStrides {
   Strides middle, rest;
@@ -397,10 +439,16 @@ bool update_small(const Tensor& target, Advanced& way, std::span<const Tensor> i
     copy(target, sums);
     return true;
   }
+  const Tensor values{updates.data, updates.dtype, way.shape, strides.middle};
+  const bool empty = plan.numel == 0 || way.shape.numel() == 0;
+  if (way.axes.size() == 2) {
+    way.check(target, indices, mode, op);
+    if (!empty)
+      update_pairs_in_order(target, plan, values, way, indices, mode, scatter_run_of(updates.dtype, how));
+    return true;
+  }
   const Places where = places_of(target, way, indices, mode, op);
-  if (plan.numel > 0 && way.shape.numel() > 0)
-    update_in_order(target, plan, {updates.data, updates.dtype, way.shape, strides.middle}, where,
-                    scatter_run_of(updates.dtype, how));
+  if (!empty) update_in_order(target, plan, values, where, scatter_run_of(updates.dtype, how));
   return true;
 }
 

@@ -9,19 +9,10 @@
 #include "ndarray/kernels/strided_loop.h"
 #include "operators/kernels/index_check.h"
 #include "operators/kernels/sort_keys.h"
+#include "operators/kernels/sort_rows.h"
 
 namespace mx::kernels {
 namespace {
-
-/// Length from which on threads share the loops of a row instead of the rows.
-constexpr int64_t kLongRow = 32768;
-
-template <class T>
-struct Row {
-  T* data;
-  int64_t step;
-  T& operator[](int64_t i) const { return data[i * step]; }
-};
 
 /// Sorts rows of n elements of type T, one at a time; a long row on several threads.
 template <class T>
@@ -31,7 +22,7 @@ class RowSorter {
 
   /// Sorts the values without their indices. Returns false, and writes nothing, if some equal elements differ
   /// in their bits (0 and -0, NaNs), because these must keep their order.
-  bool sort_values(const Row<T>& target, const Row<const T>& source) {
+  bool sort_values(const SortRow<T>& target, const SortRow<const T>& source) {
     if constexpr (sizeof(T) == 1) {
       count_values(target, source);
       return true;
@@ -62,7 +53,7 @@ class RowSorter {
   /// Calls take(i, index) for each i < k, where `index` is the position of the i-th element in sorted order.
   /// The calls come from several threads.
   template <class Take>
-  void sort_indices(const Row<const T>& source, const Take& take) {
+  void sort_indices(const SortRow<const T>& source, const Take& take) {
     visit_packed<T>(n_, [&](auto packing) {
       using P = decltype(packing);
       Keys<typename P::Number> keys(n_);
@@ -82,7 +73,7 @@ class RowSorter {
 
  private:
   // Counting sort.
-  void count_values(const Row<T>& target, const Row<const T>& source) {
+  void count_values(const SortRow<T>& target, const SortRow<const T>& source) {
     std::array<int64_t, 256> counts{};
     for (int64_t i = 0; i < n_; ++i) ++counts[raw_key(source[i])];
     int64_t at = 0;
@@ -97,30 +88,21 @@ class RowSorter {
   KeySorter sorter_;
 };
 
-Shape without(Shape shape, int axis) {
-  shape.erase(axis);
-  return shape;
-}
-
 /// Writes the first `k` of each sorted row.
 template <class T>
 void sort_rows(const Tensor* values, const Tensor* indices, const Tensor& source, int axis, int64_t k,
                bool descending) {
   const int64_t n = source.shape[axis];
   if (n == 0 || k == 0) return;
-  const Shape rows = without(source.shape, axis);
-  const auto row_of = [&]<class U>(const Tensor& t, int64_t row, U* data) {
-    return Row<U>{data + place_of(row, rows, without(t.strides, axis)), t.strides[axis]};
-  };
-  // For few long rows, threads share a row; of many short rows, each is sorted by one thread.
-  const int64_t grain = n > kLongRow ? rows.numel() : std::max(int64_t{1}, kLoopGrain / 8 / n);
-  parallel_for(rows.numel(), grain, [&](int64_t begin, int64_t end) {
+  const RowsAlong sources(source, axis);
+  const int64_t grain = rows_at_a_time(sources.count(), n);
+  parallel_for(sources.count(), grain, [&](int64_t begin, int64_t end) {
     RowSorter<T> sorter(n, k, descending);
     std::unique_ptr<T[]> copy;  // because the target of values may be the source
     for (int64_t row = begin; row < end; ++row) {
-      const Row<const T> from = row_of(source, row, static_cast<const T*>(source.as<T>()));
-      Row<T> to{};
-      if (values != nullptr) to = row_of(*values, row, values->as<T>());
+      const SortRow<const T> from = sources.row<const T>(row);
+      SortRow<T> to{};
+      if (values != nullptr) to = RowsAlong(*values, axis).row<T>(row);
       if (indices == nullptr && k == n && sorter.sort_values(to, from)) continue;
       if (values != nullptr) {
         if (copy == nullptr) copy.reset(new T[static_cast<size_t>(n)]);
@@ -135,7 +117,7 @@ void sort_rows(const Tensor* values, const Tensor* indices, const Tensor& source
       }
       detail::visit_index(indices->dtype, [&](auto tag) {
         using I = typename decltype(tag)::type;
-        const Row<I> places = row_of(*indices, row, indices->as<I>());
+        const SortRow<I> places = RowsAlong(*indices, axis).row<I>(row);
         sorter.sort_indices(from, [&](int64_t i, int64_t index) {
           places[i] = static_cast<I>(index);
           if (values != nullptr) to[i] = copy[static_cast<size_t>(index)];

@@ -6,7 +6,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "operators/kernels/math_pair-inl.h"
+#include "operators/kernels/math_f64-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
@@ -27,7 +27,31 @@ void row_f64(void* out, const void* const* in, int64_t n) {
   for (int64_t k = 0; i + k < n; ++k) to[i + k] = rest[k];
 }
 
+/// Functions that need fused multiply-add; otherwise null, and the C library computes them.
+Row find_fused([[maybe_unused]] UnaryOp op) {
+#if HWY_NATIVE_FMA
+  switch (op) {
+    case UnaryOp::tan:
+      return row_f64<Tangent>;
+    case UnaryOp::erf:
+      return row_f64<ErrorFunction>;
+    case UnaryOp::erfc:
+      return row_f64<ErrorComplement>;
+    case UnaryOp::lgamma:
+      return row_f64<LogGammaOfAny>;
+    case UnaryOp::softplus:
+      return row_f64<LogOfOnePlusExp>;
+    case UnaryOp::gelu:
+      return row_f64<NormalGelu>;
+    default:
+      break;
+  }
+#endif
+  return nullptr;
+}
+
 Row find_f64(UnaryOp op) {
+  if (const Row row = find_fused(op)) return row;
   switch (op) {
     case UnaryOp::exp:
       return row_f64<Exp>;

@@ -76,7 +76,8 @@ void adam_update(const UpdateLists& lists, std::span<const Tensor> m, std::span<
 /// floating-point type. It is NaN or infinite if one of the elements is.
 void total_norm(const Tensor& norm, std::span<const Tensor> tensors);
 
-/// scale = min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; both of rank 0.
+/// scale = min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; NaN for NaN. Both have rank
+/// 0.
 void clip_scale(const Tensor& scale, const Tensor& norm, double max_norm);
 
 }  // namespace mx::kernels

@@ -22,9 +22,8 @@ template <class D, class V = hn::Vec<D>>
 HWY_INLINE V gradient_of(D d, const GradientRule& rule, V g, V w) {
   g = hn::Mul(g, set(d, rule.scale));
   if (rule.clip > 0) {
-    // A NaN must stay NaN, but the operand that a minimum returns for NaN depends on the instruction set.
-    const V limit = set(d, rule.clip), limited = hn::Max(hn::Neg(limit), hn::Min(limit, g));
-    g = hn::IfThenElse(hn::IsNaN(g), g, limited);
+    const V limit = set(d, rule.clip);
+    g = at_least(hn::Neg(limit), at_most(limit, g));  // NaN stays NaN
   }
   return rule.weight_decay != 0 ? hn::MulAdd(w, set(d, rule.weight_decay), g) : g;
 }

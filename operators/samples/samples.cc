@@ -11,6 +11,7 @@ const detail::SampleTable& sample_table() {
     detail::SampleTable all;
     detail::add_advanced_indexing_samples(all);
     detail::add_cast_samples(all);
+    detail::add_distance_samples(all);
     detail::add_elementwise_binary_samples(all);
     detail::add_elementwise_unary_samples(all);
     detail::add_fill_ops_samples(all);

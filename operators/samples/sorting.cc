@@ -29,6 +29,23 @@ std::vector<Sample> samples_topk() {
           {{x.transpose()}, top(3, 0, true), "k=3, axis=0, transposed"}};
 }
 
+Attrs divided(int64_t kth, int64_t axis) { return attrs_of("argpartition", {{"kth", kth}, {"axis", axis}}); }
+
+std::vector<Sample> samples_argpartition() {
+  const NDArray x = sorted_matrix();
+  return {{{x}, divided(1, -1), "kth=1, axis=-1"},
+          {{x}, divided(-1, 0), "kth=-1, axis=0"},
+          {{x.transpose()}, divided(2, 0), "kth=2, axis=0, transposed"}};
+}
+
+std::vector<Sample> samples_argselect() {
+  const NDArray x = sorted_matrix();
+  const NDArray places = array<int64_t>({3, 0, 1});
+  return {{{x, places.broadcast_to({2, 3})}, {}, "the same places of each row"},
+          {{x, array<int64_t>({2, 1}).reshape({2, 1})}, {}, "one place"},
+          {{x.transpose(), zeros({4, 2}, i64)}, {}, "transposed"}};
+}
+
 std::vector<Sample> samples_unique() {
   const NDArray x = array({{1.5f, -2.f, 1.5f}, {3.f, -2.f, 2.f}});
   return {{{x}, {}, "a matrix", false}, {{x.transpose()}, {}, "transposed", false}};
@@ -45,6 +62,8 @@ std::vector<Sample> samples_searchsorted() {
 void add_sorting_samples(SampleTable& table) {
   table["sort"] = samples_sort;
   table["argsort"] = samples_sort;
+  table["argpartition"] = samples_argpartition;
+  table["argselect"] = samples_argselect;
   table["topk"] = samples_topk;
   table["unique"] = samples_unique;
   table["searchsorted"] = samples_searchsorted;

@@ -15,6 +15,7 @@ using SampleTable = std::map<std::string, std::function<std::vector<Sample>()>>;
 
 void add_advanced_indexing_samples(SampleTable& table);
 void add_cast_samples(SampleTable& table);
+void add_distance_samples(SampleTable& table);
 void add_elementwise_binary_samples(SampleTable& table);
 void add_elementwise_unary_samples(SampleTable& table);
 void add_fill_ops_samples(SampleTable& table);

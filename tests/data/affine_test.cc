@@ -1,6 +1,5 @@
 // Resampling under affine maps, compared with bilinear interpolation in double; and random maps.
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +13,7 @@
 #include "nn/data/sample_random.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
+#include "tests/support/instruction_sets.h"
 #include "tests/support/thread_limit.h"
 
 namespace mx::data {
@@ -107,23 +107,12 @@ void check_whole_pixels() {
     }
 }
 
-/// Runs f with each instruction set that the processor supports.
-template <class F>
-void with_every_instruction_set(const F& f) {
-  const int64_t supported = hwy::SupportedTargets();
-  for (int64_t rest = supported; rest != 0; rest &= rest - 1) {
-    const int64_t target = rest & -rest;
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    f();
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+TEST(WarpAffine, IsBilinearInterpolation) {
+  test::with_every_instruction_set([](int64_t) { check_interpolation(); });
 }
-
-TEST(WarpAffine, IsBilinearInterpolation) { with_every_instruction_set(check_interpolation); }
-TEST(WarpAffine, WholePixelsAreMovedExactly) { with_every_instruction_set(check_whole_pixels); }
+TEST(WarpAffine, WholePixelsAreMovedExactly) {
+  test::with_every_instruction_set([](int64_t) { check_whole_pixels(); });
+}
 
 TEST(WarpAffine, TakesAnyLayoutAndType) {
   const std::vector<float> pixels = random_pixels(4 * 6 * 5 * 7, 4);

@@ -111,6 +111,15 @@ TEST(NumpyGradients, OfProducts) {
                            {a3, b3, c});
   expect_gradients_through("diagonal", [](const Arrays& a) { return einsum("iij->j", a[0]); },
                            {test::some({2, 2, 3}, 4)});
+  // Stacks that are broadcast.
+  expect_gradients_through("stacks", [](const Arrays& a) { return cdist(a[0], a[1]); },
+                           {test::some({2, 1, 3, 2}, 5), test::some({3, 2, 2}, 6)});
+  // The gradient is a direction: the difference of close rows far from 0, divided by their distance.
+  const NDArray far = array({{1e6, 1e6}}), near = far + array({{3e-6, -4e-6}});
+  const auto direction = gradient_at([&](const NDArray& x) { return cdist(x, near); }, far);
+  const std::vector<double> gap = (far - near).to_vector<double>();
+  EXPECT_NEAR(gap[0] / std::hypot(gap[0], gap[1]), direction[0], 1e-14);
+  EXPECT_NEAR(gap[1] / std::hypot(gap[0], gap[1]), direction[1], 1e-14);
   // Equal rows have distance 0, and the gradient there is 0, not NaN.
   EXPECT_EQ((std::vector<double>{0, 0}),
             gradient_at([](const NDArray& x) { return cdist(x, x.detach()); }, array({{1., 2.}})));

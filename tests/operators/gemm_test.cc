@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
-#include <hwy/targets.h>
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,6 +13,7 @@
 
 #include "engine/base/error.h"
 #include "ndarray/kernels/convert.h"
+#include "tests/support/instruction_sets.h"
 
 namespace mx {
 namespace {
@@ -248,12 +248,7 @@ TYPED_TEST(GemmTyped, VectorsTimesMatricesAgreeWithAPlainLoop) {
 }
 
 TEST(Gemm, EveryInstructionSetGivesTheProduct) {
-  const int64_t supported = hwy::SupportedTargets();
-  for (int64_t rest = supported; rest != 0; rest &= rest - 1) {
-    const int64_t target = rest & -rest;
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  test::with_every_instruction_set([](int64_t) {
     check_random<float>(60);
     check_random<double>(60);
     check_random<float16>(60);
@@ -263,9 +258,7 @@ TEST(Gemm, EveryInstructionSetGivesTheProduct) {
     check_random<bool>(30);
     check<float>(61, 130, 1031, kRows, kColumns, kRows, {}, false);
     check<double>(61, 70, 531, kColumns, kRows, kRows, {}, false);
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  });
 }
 
 template <class T>

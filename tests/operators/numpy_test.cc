@@ -466,6 +466,55 @@ TEST(Sets, AtEdges) {
   EXPECT_EQ((Values{0, 1}), test::values(setxor1d(full({3, 1}, true, bool_), full({2}, false, bool_))));
 }
 
+/// The elements of x's rows in order, NaN last.
+NDArray sorted_rows(const NDArray& x) { return sort(x, -1); }
+
+TEST(Quantile, OfLongRowsIsThatOfTheSortedElements) {
+  for (DType type : {f64, f32, f16, i64}) {
+    for (bool holes : {false, true}) {
+      NDArray x = test::numbers({3, 4001}, type, 5);
+      if (holes && is_floating(type)) x = masked_fill(x, x > 0.8, kNan);
+      const NDArray sorted = sorted_rows(x);
+      const Values numbers = test::values(count_nonzero(logical_not(isnan(x)), 1));
+      for (double q : {0., 0.25, 0.5, 0.731, 1.}) {
+        const Values got = test::values(quantile(x, q, 1, false, Interpolation::lower));
+        const Values without = test::values(nanquantile(x, q, 1, false, Interpolation::lower));
+        for (int64_t row = 0; row < 3; ++row) {
+          const auto at = [&](double count) {
+            return sorted[{row, static_cast<int64_t>(std::floor(q * (count - 1)))}].item<double>();
+          };
+          const double own = numbers[static_cast<size_t>(row)];
+          const auto i = static_cast<size_t>(row);
+          if (own < 4001) {
+            EXPECT_TRUE(std::isnan(got[i])) << type << q;
+          } else {
+            EXPECT_EQ(at(4001), got[i]) << type << q;
+          }
+          EXPECT_EQ(at(own), without[i]) << type << q;
+        }
+      }
+    }
+  }
+  // Many at once, more than are worth a selection.
+  const NDArray x = test::numbers({2, 1000}, f64, 6);
+  std::vector<double> shares;
+  for (int i = 0; i <= 500; ++i) shares.push_back(i / 500.);
+  const NDArray all = quantile(x, shares, 1);
+  for (size_t i = 0; i < shares.size(); i += 37)
+    EXPECT_EQ(test::values(quantile(x, shares[i], 1)), test::values(all[static_cast<int64_t>(i)])) << i;
+  EXPECT_EQ(test::values(median(x)), test::values(quantile(x, {0.5})));
+}
+
+TEST(Partition, KeepsTheOrderOfTheOthers) {
+  const NDArray x = array({5., kNan, 2., 4., -0., 2., kNan, 0., 7.});
+  test::expect_values({2, -0., 2, 0, 4, 5, kNan, kNan, 7}, partition(x, 4), "behind 4: larger ones in order");
+  EXPECT_EQ((std::vector<int64_t>{2, 4, 5, 7, 3, 0, 1, 6, 8}), argpartition(x, 4).to_vector<int64_t>());
+  EXPECT_EQ((std::vector<int64_t>{0, 2, 3, 4, 5, 7, 8, 1, 6}), argpartition(x, -1).to_vector<int64_t>());
+  EXPECT_EQ((std::vector<int64_t>{4, 8, 1}), argselect(x, array<int64_t>({0, 6, 7})).to_vector<int64_t>());
+  expect_refused("[argselect] expected places of x's shape", [&] { argselect(x, zeros({1, 2}, i64)); });
+  expect_refused("[argselect] expected places of type i64", [&] { argselect(x, zeros({2})); });
+}
+
 TEST(Partition, PutsOneElementInItsPlace) {
   const NDArray x = test::numbers({5, 40}, f64);
   for (int64_t kth : {0, 17, 39, -1}) {

@@ -128,6 +128,32 @@ TEST(PutNd, UpdatesInTheOrderOfTheIndices) {
         }
 }
 
+// More indices than are handled at a time, of both types and in every layout; many of them name one element.
+TEST(PutNd, LongPairsOfIndicesAreUsedInTheirOrder) {
+  constexpr int64_t kCount = 3001;
+  uint64_t seed = 1;
+  for (DType first : {i32, i64})
+    for (DType second : {i32, i64})
+      for (Layout layout : kTargets)
+        for (Scatter how : {Scatter::set, Scatter::add}) {
+          const Owned target(f64, {37, 11}, layout), updates(f64, {kCount}, layout);
+          const Owned a(first, {kCount}, layout), b(second, {kCount}, layout);
+          write_random(*target, -9, 9, ++seed);
+          write_random(*updates, -99, 99, seed);
+          write_random(*a, -37, 36, seed);
+          write_random(*b, -11, 10, seed + 1000);
+          Values expected = read(*target);
+          const Values u = read(*updates), ia = read(*a), ib = read(*b);
+          for (size_t i = 0; i < u.size(); ++i) {
+            double& value = expected[linear(target->shape, {from_front(ia[i], 37), from_front(ib[i], 11)})];
+            value = meet(value, u[i], how, f64);
+          }
+          const Tensor both[2] = {*a, *b};
+          put_nd(*target, both, {0, 1}, *updates, how);
+          ASSERT_EQ(expected, read(*target)) << first << second << static_cast<int>(how);
+        }
+}
+
 // Sums of floats of very different magnitudes: another order of additions gives other bits.
 TEST(IndexUpdate, LargeSumsHaveTheBitsOfTheSerialOrder) {
   for (int64_t columns : {1, 3, 16, 17, 64, 5000})

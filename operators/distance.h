@@ -1,0 +1,17 @@
+// Distances of all pairs of rows, for cdist(). Internal.
+#pragma once
+
+#include <cstdint>
+
+#include "operators/operator.h"
+
+namespace mx::detail {
+
+/// The Euclidean distances of the rows of a (.., m, k) and b (.., n, k), of one floating-point type: (.., m, n).
+NDArray euclidean(const Arg& a, const NDArray& b);
+
+/// Returns how many rows of a result (.., m, n) may be computed at a time if the differences of all
+/// coordinates are in memory at once.
+int64_t distance_rows(const Shape& result, int64_t coordinates);
+
+}  // namespace mx::detail
