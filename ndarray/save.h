@@ -14,8 +14,9 @@
 // LoadMode says when the elements are read.
 //
 // All throw FileError when the system refuses, FormatError for damaged files, and InvalidArgument for paths
-// with a byte of value 0 and for names that come twice, are not UTF-8 or have a meaning in the format
-// ("__metadata__" in safetensors). Any thread may call, but no operation: saving waits.
+// with a byte of value 0 and for names that come twice, are not UTF-8, have a meaning in the format
+// ("__metadata__" in safetensors) or cannot be stored in it (with a byte of value 0 in .npz). Any thread may
+// call, but no operation: saving waits.
 #pragma once
 
 #include <initializer_list>

@@ -44,7 +44,8 @@ class NpzReader {
   std::vector<std::string> others_;
 };
 
-/// Throws InvalidArgument for names that come twice, are too long or are not UTF-8. Only names are looked at.
+/// Throws InvalidArgument for names that come twice, are too long, are not UTF-8 or have a byte of value 0.
+/// Only names are looked at.
 void check_npz_names(std::span<const TensorData> tensors);
 
 /// Writes a whole archive, in the order given. Throws as check_npz_names, InvalidArgument where data and

@@ -88,6 +88,9 @@ void ZipWriter::put(const std::string& bytes) {
 void check_zip_name(const std::string& name) {
   MX_CHECK(is_utf8(name) && name.size() <= kMax16, InvalidArgument,
            "[npz] expected a name of at most 65535 bytes of UTF-8, got ", in_quotes(name));
+  // Python's zipfile cuts a name off at the first such byte, so the array would have another name there.
+  MX_CHECK(name.find('\0') == std::string::npos, InvalidArgument,
+           "[npz] expected a name without bytes of value 0, got ", in_quotes(name));
 }
 
 void ZipWriter::add(const std::string& name, std::span<const Bytes> parts) {
