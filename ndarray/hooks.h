@@ -6,6 +6,7 @@
 #include <source_location>
 #include <vector>
 
+#include "ndarray/detail/fixed_list.h"
 #include "ndarray/ndarray.h"
 
 namespace mx::detail {
@@ -14,7 +15,7 @@ namespace mx::detail {
 /// integers, or an empty handle for "all of it". A mask that is the only array stays a mask.
 struct AdvancedIndex {
   NDArray base;
-  std::vector<NDArray> indices;
+  FixedList<NDArray, kMaxRank> indices;
   NDArray mask;            ///< of bools, over the dimensions from `mask_axis` on; empty: see `indices`
   int mask_axis = 0;       ///< the first of these dimensions
   int64_t mask_count = 0;  ///< how many elements of the mask are true

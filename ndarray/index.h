@@ -29,6 +29,12 @@ inline constexpr Slice colon{};
 inline constexpr Ellipsis ellipsis{};
 inline constexpr NewAxis newaxis{};
 
+namespace detail {
+/// A number between the brackets: any integer but bool, and what converts to one (an enumerator).
+template <class T>
+concept IndexNumber = std::convertible_to<T, int64_t> && !std::same_as<T, bool> && !std::floating_point<T>;
+}  // namespace detail
+
 /// One entry of an index. Arrays (of integers or of bool) are referred to, not held: an Index lives no longer
 /// than the call.
 class Index {
@@ -36,6 +42,7 @@ class Index {
   /// Any integer; one that an int64_t does not hold is out of range.
   template <class T>
   requires(std::integral<T> && !std::same_as<T, bool>) Index(T i) : value_(Extent(i).value) {}
+  Index(IntArg i) : value_(int64_t{i}) {}
   Index(const Slice& slice) : value_(slice) {}
   Index(Ellipsis e) : value_(e) {}
   Index(NewAxis n) : value_(n) {}

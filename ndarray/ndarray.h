@@ -85,7 +85,7 @@ class NDArray {
   }
   int rank() const { return shape().rank(); }
   int64_t numel() const { return shape().numel(); }
-  int64_t size(int64_t axis) const { return shape()[normalize_axis(axis, rank(), "size")]; }
+  int64_t size(IntArg axis) const { return shape()[normalize_axis(axis, rank(), "size")]; }
   size_t bytes() const { return static_cast<size_t>(numel()) * size_of(dtype()); }
   bool contiguous() const { return handle().contiguous(); }
   /// Do both share their memory?
@@ -93,11 +93,10 @@ class NDArray {
 
   // Views. They throw InvalidArgument for axes and sizes that do not fit.
 
-  /// Entry i of the first dimension, or of `axis`. Negative counts from the end.
-  View operator[](int64_t i) const;
-  /// The same: what an int64_t does not hold is out of range, not negative.
-  template <std::unsigned_integral T>
-  requires(sizeof(T) == sizeof(int64_t)) View operator[](T i) const;
+  /// Entry i of the first dimension. A negative i counts from the end; one that an int64_t does not hold is
+  /// out of range. It is a template so that the list of one number, a[{i}], calls the overload for lists.
+  template <detail::IndexNumber T>
+  View operator[](T i) const;
   template <std::same_as<bool> T>
   View operator[](T i) const = delete;
   /// a[Slice{0, 5}], a[colon], a[ellipsis], a[newaxis].
@@ -116,25 +115,25 @@ class NDArray {
   /// `row = e` only the name row. Throws InvalidArgument for an array of rank 0.
   RowIterator begin() const;
   RowIterator end() const;
-  NDArray select(int64_t axis, int64_t i) const;
-  NDArray slice(int64_t axis, const Slice& range) const;
+  NDArray select(IntArg axis, IntArg i) const;
+  NDArray slice(IntArg axis, const Slice& range) const;
   /// Dimensions in another order; none given: reversed.
   NDArray transpose(const Shape& axes = {}) const;
-  NDArray swap_axes(int64_t a, int64_t b) const;
-  NDArray move_axis(int64_t from, int64_t to) const;
-  NDArray expand_dims(int64_t axis) const;
+  NDArray swap_axes(IntArg a, IntArg b) const;
+  NDArray move_axis(IntArg from, IntArg to) const;
+  NDArray expand_dims(IntArg axis) const;
   /// Without the dimension `axis`, which must be 1; without an argument, without all that are 1.
-  NDArray squeeze(int64_t axis) const;
+  NDArray squeeze(IntArg axis) const;
   NDArray squeeze() const;
   NDArray broadcast_to(const Shape& shape) const;
-  NDArray diagonal(int64_t offset = 0, int64_t axis1 = 0, int64_t axis2 = 1) const;
+  NDArray diagonal(IntArg offset = 0, IntArg axis1 = 0, IntArg axis2 = 1) const;
   /// Same elements, other sizes; one of them may be -1. A view where the strides allow it, else a copy.
   NDArray reshape(const Shape& shape, std::source_location where = std::source_location::current()) const;
   NDArray flatten(std::source_location where = std::source_location::current()) const {
     return reshape({-1}, where);
   }
   /// The general view: the caller answers for it staying inside the memory (checked) and meaning something.
-  NDArray as_strided(const Shape& shape, const Strides& strides, int64_t offset) const;
+  NDArray as_strided(const Shape& shape, const Strides& strides, IntArg offset) const;
 
   // The functions of operators/ with these names, as members: x.mean(1) is mean(x, 1). (The function var() is
   // variance() here, because var() is the engine's variable.) They throw InvalidState in a program without
@@ -166,22 +165,17 @@ class NDArray {
               std::source_location where = std::source_location::current()) const;
   NDArray median(const Axes& axes = {}, bool keep_dims = false,
                  std::source_location where = std::source_location::current()) const;
-  NDArray variance(const Axes& axes = {}, double correction = 1, bool keep_dims = false,
+  NDArray variance(const Axes& axes = {}, RealArg correction = 1, bool keep_dims = false,
                    std::source_location where = std::source_location::current()) const;
-  NDArray stddev(const Axes& axes = {}, double correction = 1, bool keep_dims = false,
+  NDArray stddev(const Axes& axes = {}, RealArg correction = 1, bool keep_dims = false,
                  std::source_location where = std::source_location::current()) const;
-  /// keep_dims in the place of the correction.
-  template <std::same_as<bool> B>
-  NDArray variance(const Axes& axes, B, bool keep_dims = false) const = delete;
-  template <std::same_as<bool> B>
-  NDArray stddev(const Axes& axes, B, bool keep_dims = false) const = delete;
-  NDArray norm(double p = 2, const Axes& axes = {}, bool keep_dims = false,
+  NDArray norm(RealArg p = 2, const Axes& axes = {}, bool keep_dims = false,
                std::source_location where = std::source_location::current()) const;
-  NDArray cumsum(int64_t axis = 0, std::source_location where = std::source_location::current()) const;
-  NDArray cumprod(int64_t axis = 0, std::source_location where = std::source_location::current()) const;
-  NDArray sort(int64_t axis = -1, bool descending = false,
+  NDArray cumsum(IntArg axis = 0, std::source_location where = std::source_location::current()) const;
+  NDArray cumprod(IntArg axis = 0, std::source_location where = std::source_location::current()) const;
+  NDArray sort(IntArg axis = -1, bool descending = false,
                std::source_location where = std::source_location::current()) const;
-  NDArray argsort(int64_t axis = -1, bool descending = false,
+  NDArray argsort(IntArg axis = -1, bool descending = false,
                   std::source_location where = std::source_location::current()) const;
   NDArray abs(std::source_location where = std::source_location::current()) const;
   NDArray sign(std::source_location where = std::source_location::current()) const;
@@ -195,8 +189,9 @@ class NDArray {
   NDArray sigmoid(std::source_location where = std::source_location::current()) const;
   NDArray relu(std::source_location where = std::source_location::current()) const;
   NDArray pow(Scalar exponent, std::source_location where = std::source_location::current()) const;
+  NDArray clamp(Scalar low, Scalar high, std::source_location where = std::source_location::current()) const;
   NDArray clip(Scalar low, Scalar high, std::source_location where = std::source_location::current()) const;
-  NDArray round(int64_t decimals = 0, std::source_location where = std::source_location::current()) const;
+  NDArray round(IntArg decimals = 0, std::source_location where = std::source_location::current()) const;
   NDArray matmul(const NDArray& other, std::source_location where = std::source_location::current()) const;
   NDArray dot(const NDArray& other, std::source_location where = std::source_location::current()) const;
 
@@ -262,7 +257,7 @@ class NDArray {
   /// Blocks until the operations that set the array have ended; throws what went wrong with them.
   void wait() const;
   /// The same with a limit; false when it passed first.
-  bool wait(int64_t timeout_ms) const;
+  bool wait(IntArg timeout_ms) const;
 
   /// The first element in the host's memory. Valid as long as the array lives. Throws InvalidArgument on a
   /// device and for another T.
@@ -298,6 +293,7 @@ class NDArray {
   }
   [[noreturn]] static void throw_undefined();
   void resolve() const;
+  View entry(int64_t i) const;
   bool truth() const;
   /// Copies all elements as `dtype`, row-major, to `target`.
   void read(void* target, DType dtype, const char* op) const;
@@ -403,10 +399,10 @@ NDArray arange(Scalar start, Scalar stop, Scalar step = 1,
 NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context context = cpu(),
                std::source_location where = std::source_location::current());
 /// `count` numbers from start to stop, both included.
-NDArray linspace(double start, double stop, int64_t count, DType dtype = f32, Context context = cpu(),
+NDArray linspace(double start, double stop, IntArg count, DType dtype = f32, Context context = cpu(),
                  std::source_location where = std::source_location::current());
 /// Ones on the diagonal, zeros elsewhere; `columns` -1: as many as rows.
-NDArray eye(int64_t rows, int64_t columns = -1, DType dtype = f32, Context context = cpu(),
+NDArray eye(IntArg rows, IntArg columns = -1, DType dtype = f32, Context context = cpu(),
             std::source_location where = std::source_location::current());
 
 /// A number as an array of rank 0.

@@ -12,18 +12,21 @@
 #include <cstdint>
 #include <string>
 
+#include "ndarray/scalar.h"
 #include "ndarray/tensor.h"
 
 namespace mx {
 
 struct PrintOptions {
-  int precision = 8;         ///< digits after the point, at most
-  int64_t threshold = 1000;  ///< more elements than this are summarised
-  int64_t edge_items = 3;    ///< elements at each end of a dimension in a summary
-  int64_t line_width = 75;   ///< columns after which a row goes on in the next line
-  bool suppress = false;     ///< no scientific notation for the sake of small numbers
+  IntArg precision = 8;     ///< digits after the point, at most
+  IntArg threshold = 1000;  ///< more elements than this are summarised
+  IntArg edge_items = 3;    ///< elements at each end of a dimension in a summary
+  IntArg line_width = 75;   ///< columns after which a row goes on in the next line
+  bool suppress = false;    ///< no scientific notation for the sake of small numbers
 };
 
+/// `std::cout << std::setprecision(3) << a` ignores the precision of the stream: set PrintOptions::precision.
+///
 /// What `std::cout << a` and to_string(a) use, in the whole process, from now on; as numpy.set_printoptions.
 /// Throws InvalidArgument as format() does. Any thread may call.
 void set_print_options(const PrintOptions& options);

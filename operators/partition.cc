@@ -15,17 +15,17 @@ void check_kth(const char* op, const NDArray& x, int64_t kth, int64_t axis) {
 
 }  // namespace
 
-NDArray partition(const Arg& x, int64_t kth, int64_t axis) {
+NDArray partition(const Arg& x, IntArg kth, IntArg axis) {
   check_kth("partition", x.array, kth, axis);
   return sort(x, axis);
 }
 
-NDArray argpartition(const Arg& x, int64_t kth, int64_t axis) {
+NDArray argpartition(const Arg& x, IntArg kth, IntArg axis) {
   check_kth("argpartition", x.array, kth, axis);
   return argsort(x, axis);
 }
 
-NDArray lexsort(std::span<const NDArray> keys, int64_t axis, std::source_location where) {
+NDArray lexsort(std::span<const NDArray> keys, IntArg axis, std::source_location where) {
   MX_CHECK(!keys.empty(), InvalidArgument, "[lexsort] expected at least one key, got none");
   for (const NDArray& key : keys)
     MX_CHECK(key.shape() == keys[0].shape(), InvalidArgument, "[lexsort] expected keys of one shape, got ",
@@ -37,7 +37,7 @@ NDArray lexsort(std::span<const NDArray> keys, int64_t axis, std::source_locatio
   return order;
 }
 
-NDArray lexsort(std::initializer_list<NDArray> keys, int64_t axis, std::source_location where) {
+NDArray lexsort(std::initializer_list<NDArray> keys, IntArg axis, std::source_location where) {
   return lexsort(std::span<const NDArray>(keys.begin(), keys.size()), axis, where);
 }
 

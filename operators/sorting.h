@@ -1,8 +1,8 @@
 // Operators that sort and search.
 //
 // NaN is last, ascending and descending. -0 equals 0, and all NaNs are equal. Sorting is stable, also if
-// descending, so the result is unique. Indices are i64. All throw InvalidArgument for axes and shapes that do
-// not fit.
+// descending, so the result is unique. Indices are i64. sort, argsort and topk take an array of rank 0 as one
+// element along axis 0, as in PyTorch. All throw InvalidArgument for axes and shapes that do not fit.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct TopK {
 };
 /// Returns the k largest or smallest elements along the axis, in order, and their indices. NaNs are included
 /// only if there are fewer than k other elements.
-TopK topk(const Arg& x, int64_t k, IntArg axis = -1, bool largest = true);
+TopK topk(const Arg& x, IntArg k, IntArg axis = -1, bool largest = true);
 
 struct UniqueResult {
   NDArray values;   ///< (n,): the distinct elements, ascending; of equal ones with different bits the first
