@@ -16,9 +16,9 @@ class NDArray;
 /// start:stop:step, as in Python: numbers left out mean "from the beginning", "to the end" and 1; negative
 /// ones count from the end; what lies outside is cut off. The step must not be 0.
 struct Slice {
-  std::optional<int64_t> start{};
-  std::optional<int64_t> stop{};
-  int64_t step = 1;
+  std::optional<IntArg> start{};
+  std::optional<IntArg> stop{};
+  IntArg step = 1;
 };
 
 struct Ellipsis {};

@@ -42,7 +42,7 @@ Range cut(const Slice& slice, int64_t size) {
   // (-step may not exist as a number)
   if (!forward && start > stop)
     count = (start - stop - 1) / (slice.step == INT64_MIN ? INT64_MAX : -slice.step) + 1;
-  return {count > 0 ? start : 0, count > 1 ? slice.step : 1, count};
+  return {count > 0 ? start : 0, count > 1 ? int64_t{slice.step} : 1, count};
 }
 
 int64_t place_in(int64_t i, int64_t size, int64_t axis, const Shape& shape) {

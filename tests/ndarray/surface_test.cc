@@ -38,6 +38,11 @@ static_assert(IndexesArrays<int> && IndexesArrays<size_t> && IndexesArrays<uint3
 static_assert(!IndexesArrays<bool>, "a bool is no place");
 static_assert(!IndexesArrays<double>, "a fraction is no place");
 enum Place { kOne = 1 };
+template <class T>
+concept IsSliceEnd = requires(T end) {
+  Slice{0, end};
+};
+static_assert(IsSliceEnd<int> && IsSliceEnd<size_t> && !IsSliceEnd<bool>);
 static_assert(IsExtent<size_t> && IsExtent<int8_t> && IsExtent<long long>);
 static_assert(!IsExtent<double> && !IsExtent<bool>);
 
@@ -97,6 +102,13 @@ TEST(Surface, IndicesBeyondAnInt64AreOutOfRange) {
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { a[{Index(last)}]; }), "got 9223372036854775807"));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { a[std::numeric_limits<unsigned long long>::max()]; }),
                        "[index]"));
+}
+
+TEST(Surface, SlicesThatEndBeyondAnInt64EndAtTheLastElement) {
+  const NDArray a = arange(4);
+  EXPECT_EQ((Numbers{1, 2, 3}), numbers_of(a[Slice{1, std::string::npos}]));
+  EXPECT_EQ((Numbers{}), numbers_of(a[Slice{std::numeric_limits<size_t>::max(), {}}]));
+  EXPECT_EQ((Numbers{0}), numbers_of(a[Slice{{}, {}, std::numeric_limits<size_t>::max()}]));
 }
 
 TEST(Surface, ArraysFromRanges) {
