@@ -30,7 +30,7 @@
 namespace mx {
 
 struct KVOptions {
-  int64_t priority = 0;  ///< ready operations of higher priority run first; clamped to -32768..32767
+  IntArg priority = 0;  ///< ready operations of higher priority run first; clamped to -32768..32767
 };
 
 class KVStore {

@@ -17,6 +17,7 @@ class Axes : public Shape {
   Axes() = default;
   template <class T>
   requires(std::integral<T> && !std::same_as<T, bool>) Axes(T axis) : Shape{axis} {}
+  Axes(IntArg axis) : Shape{axis} {}
   Axes(std::initializer_list<Extent> axes) : Shape(axes) {}
   Axes(std::span<const int64_t> axes) : Shape(axes) {}
   Axes(const std::vector<int64_t>& axes) : Shape(axes) {}

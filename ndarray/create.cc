@@ -187,7 +187,7 @@ NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context cont
   return range(count, {floating, start, step}, dtype, context, "arange", where);
 }
 
-NDArray linspace(double start, double stop, int64_t count, DType dtype, Context context,
+NDArray linspace(double start, double stop, IntArg count, DType dtype, Context context,
                  std::source_location where) {
   MX_CHECK(count >= 0, InvalidArgument, "[linspace] expected a number of elements that is not negative, got ",
            count);
@@ -199,7 +199,7 @@ NDArray linspace(double start, double stop, int64_t count, DType dtype, Context 
   return made;
 }
 
-NDArray eye(int64_t rows, int64_t columns, DType dtype, Context context, std::source_location where) {
+NDArray eye(IntArg rows, IntArg columns, DType dtype, Context context, std::source_location where) {
   if (columns == -1) columns = rows;
   NDArray made = zeros({rows, columns}, dtype, context, where);
   if (rows > 0 && columns > 0) made.diagonal().fill_(1, where);

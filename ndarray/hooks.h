@@ -7,6 +7,7 @@
 #include <source_location>
 #include <vector>
 
+#include "ndarray/detail/fixed_list.h"
 #include "ndarray/ndarray.h"
 
 namespace mx::detail {
@@ -15,7 +16,7 @@ namespace mx::detail {
 /// integers, or an empty handle for the whole dimension. If a mask is the only array, it is kept as a mask.
 struct AdvancedIndex {
   NDArray base;
-  std::vector<NDArray> indices;
+  FixedList<NDArray, kMaxRank> indices;
   NDArray mask;            ///< bools, for the dimensions from `mask_axis` on; empty: `indices` is used
   int mask_axis = 0;       ///< the first of these dimensions
   int64_t mask_count = 0;  ///< the number of true elements

@@ -16,9 +16,9 @@ class NDArray;
 /// start:stop:step, as in Python. Omitted numbers mean "from the beginning", "to the end" and 1. Negative
 /// numbers count from the end. The range is clipped to the dimension. The step must not be 0.
 struct Slice {
-  std::optional<int64_t> start{};
-  std::optional<int64_t> stop{};
-  int64_t step = 1;
+  std::optional<IntArg> start{};
+  std::optional<IntArg> stop{};
+  IntArg step = 1;
 };
 
 struct Ellipsis {};
@@ -29,6 +29,12 @@ inline constexpr Slice colon{};
 inline constexpr Ellipsis ellipsis{};
 inline constexpr NewAxis newaxis{};
 
+namespace detail {
+/// A number between the brackets: any integer but bool, and types that convert to one (an enumerator).
+template <class T>
+concept IndexNumber = std::convertible_to<T, int64_t> && !std::same_as<T, bool> && !std::floating_point<T>;
+}  // namespace detail
+
 /// One entry of an index. For an array (of integers or of bool) it refers to the caller's handle, so an Index
 /// must not outlive that handle.
 class Index {
@@ -36,6 +42,7 @@ class Index {
   /// Accepts any integer; one that an int64_t cannot hold is out of range.
   template <class T>
   requires(std::integral<T> && !std::same_as<T, bool>) Index(T i) : value_(Extent(i).value) {}
+  Index(IntArg i) : value_(int64_t{i}) {}
   Index(const Slice& slice) : value_(slice) {}
   Index(Ellipsis e) : value_(e) {}
   Index(NewAxis n) : value_(n) {}

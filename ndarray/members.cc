@@ -56,27 +56,27 @@ NDArray NDArray::ptp(const Axes& axes, bool keep_dims, std::source_location wher
 NDArray NDArray::median(const Axes& axes, bool keep_dims, std::source_location where) const {
   return functions("median").median({*this, where}, axes, keep_dims);
 }
-NDArray NDArray::variance(const Axes& axes, double correction, bool keep_dims,
+NDArray NDArray::variance(const Axes& axes, RealArg correction, bool keep_dims,
                           std::source_location where) const {
   return functions("variance").variance({*this, where}, axes, correction, keep_dims);
 }
-NDArray NDArray::stddev(const Axes& axes, double correction, bool keep_dims,
+NDArray NDArray::stddev(const Axes& axes, RealArg correction, bool keep_dims,
                         std::source_location where) const {
   return functions("stddev").stddev({*this, where}, axes, correction, keep_dims);
 }
-NDArray NDArray::norm(double p, const Axes& axes, bool keep_dims, std::source_location where) const {
+NDArray NDArray::norm(RealArg p, const Axes& axes, bool keep_dims, std::source_location where) const {
   return functions("norm").norm({*this, where}, p, axes, keep_dims);
 }
-NDArray NDArray::cumsum(int64_t axis, std::source_location where) const {
+NDArray NDArray::cumsum(IntArg axis, std::source_location where) const {
   return functions("cumsum").cumsum({*this, where}, axis);
 }
-NDArray NDArray::cumprod(int64_t axis, std::source_location where) const {
+NDArray NDArray::cumprod(IntArg axis, std::source_location where) const {
   return functions("cumprod").cumprod({*this, where}, axis);
 }
-NDArray NDArray::sort(int64_t axis, bool descending, std::source_location where) const {
+NDArray NDArray::sort(IntArg axis, bool descending, std::source_location where) const {
   return functions("sort").sort({*this, where}, axis, descending);
 }
-NDArray NDArray::argsort(int64_t axis, bool descending, std::source_location where) const {
+NDArray NDArray::argsort(IntArg axis, bool descending, std::source_location where) const {
   return functions("argsort").argsort({*this, where}, axis, descending);
 }
 NDArray NDArray::abs(std::source_location where) const { return functions("abs").abs({*this, where}); }
@@ -97,10 +97,13 @@ NDArray NDArray::relu(std::source_location where) const { return functions("relu
 NDArray NDArray::pow(Scalar exponent, std::source_location where) const {
   return functions("pow").pow({*this, where}, exponent);
 }
+NDArray NDArray::clamp(Scalar low, Scalar high, std::source_location where) const {
+  return functions("clamp").clamp({*this, where}, low, high);
+}
 NDArray NDArray::clip(Scalar low, Scalar high, std::source_location where) const {
   return functions("clip").clip({*this, where}, low, high);
 }
-NDArray NDArray::round(int64_t decimals, std::source_location where) const {
+NDArray NDArray::round(IntArg decimals, std::source_location where) const {
   return functions("round").round({*this, where}, decimals);
 }
 NDArray NDArray::matmul(const NDArray& other, std::source_location where) const {

@@ -27,6 +27,7 @@ struct MemberFunctions {
   Sort sort, argsort;
   Unary abs, sign, square, sqrt, exp, log, sin, cos, tanh, sigmoid, relu;
   NDArray (*pow)(const Arg&, Scalar exponent);
+  NDArray (*clamp)(const Arg&, Scalar low, Scalar high);
   NDArray (*clip)(const Arg&, Scalar low, Scalar high);
   NDArray (*round)(const Arg&, int64_t decimals);
   Product matmul, dot;

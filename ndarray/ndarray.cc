@@ -127,7 +127,7 @@ NDArray NDArray::detach() const {
 }
 
 void NDArray::wait() const { impl().storage->wait(); }
-bool NDArray::wait(int64_t timeout_ms) const { return impl().storage->wait(timeout_ms); }
+bool NDArray::wait(IntArg timeout_ms) const { return impl().storage->wait(timeout_ms); }
 
 void wait_all() { current_engine().wait_all(); }
 

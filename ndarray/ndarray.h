@@ -85,7 +85,7 @@ class NDArray {
   }
   int rank() const { return shape().rank(); }
   int64_t numel() const { return shape().numel(); }
-  int64_t size(int64_t axis) const { return shape()[normalize_axis(axis, rank(), "size")]; }
+  int64_t size(IntArg axis) const { return shape()[normalize_axis(axis, rank(), "size")]; }
   size_t bytes() const { return static_cast<size_t>(numel()) * size_of(dtype()); }
   bool contiguous() const { return handle().contiguous(); }
   /// Returns true if both use the same storage, even if they have no element in common.
@@ -93,11 +93,11 @@ class NDArray {
 
   // Views. They throw InvalidArgument for axes, indices and sizes that do not fit the shape.
 
-  /// Returns entry i of the first dimension. A negative i counts from the end.
-  View operator[](int64_t i) const;
-  /// The same for unsigned integers. A number that an int64_t cannot hold is out of range, not negative.
-  template <std::unsigned_integral T>
-  requires(sizeof(T) == sizeof(int64_t)) View operator[](T i) const;
+  /// Returns entry i of the first dimension. A negative i counts from the end; a number that an int64_t
+  /// cannot hold is out of range. It is a template so that the list of one number, a[{i}], calls the overload
+  /// for lists.
+  template <detail::IndexNumber T>
+  View operator[](T i) const;
   template <std::same_as<bool> T>
   View operator[](T i) const = delete;
   /// a[Slice{0, 5}], a[colon], a[ellipsis], a[newaxis].
@@ -117,18 +117,18 @@ class NDArray {
   /// rank 0.
   RowIterator begin() const;
   RowIterator end() const;
-  NDArray select(int64_t axis, int64_t i) const;
-  NDArray slice(int64_t axis, const Slice& range) const;
+  NDArray select(IntArg axis, IntArg i) const;
+  NDArray slice(IntArg axis, const Slice& range) const;
   /// Returns a view with the dimensions in the order of `axes`; without axes, in reverse order.
   NDArray transpose(const Shape& axes = {}) const;
-  NDArray swap_axes(int64_t a, int64_t b) const;
-  NDArray move_axis(int64_t from, int64_t to) const;
-  NDArray expand_dims(int64_t axis) const;
+  NDArray swap_axes(IntArg a, IntArg b) const;
+  NDArray move_axis(IntArg from, IntArg to) const;
+  NDArray expand_dims(IntArg axis) const;
   /// Removes the dimension `axis`, whose size must be 1. Without an argument, removes all of size 1.
-  NDArray squeeze(int64_t axis) const;
+  NDArray squeeze(IntArg axis) const;
   NDArray squeeze() const;
   NDArray broadcast_to(const Shape& shape) const;
-  NDArray diagonal(int64_t offset = 0, int64_t axis1 = 0, int64_t axis2 = 1) const;
+  NDArray diagonal(IntArg offset = 0, IntArg axis1 = 0, IntArg axis2 = 1) const;
   /// Returns the same elements with other sizes. One size may be -1: it follows from the others. The result
   /// is a view if the strides allow it, otherwise a copy.
   NDArray reshape(const Shape& shape, std::source_location where = std::source_location::current()) const;
@@ -137,7 +137,7 @@ class NDArray {
   }
   /// Returns a view with any strides and offset, in elements from the start of the storage. Throws
   /// InvalidArgument if it would reach outside of the storage. Whether its elements overlap is not checked.
-  NDArray as_strided(const Shape& shape, const Strides& strides, int64_t offset) const;
+  NDArray as_strided(const Shape& shape, const Strides& strides, IntArg offset) const;
 
   // These members call the functions of operators/ with the same names: x.mean(1) is mean(x, 1). Only the
   // function var() has another name here, variance(), because the member var() returns the engine's variable.
@@ -169,22 +169,17 @@ class NDArray {
               std::source_location where = std::source_location::current()) const;
   NDArray median(const Axes& axes = {}, bool keep_dims = false,
                  std::source_location where = std::source_location::current()) const;
-  NDArray variance(const Axes& axes = {}, double correction = 1, bool keep_dims = false,
+  NDArray variance(const Axes& axes = {}, RealArg correction = 1, bool keep_dims = false,
                    std::source_location where = std::source_location::current()) const;
-  NDArray stddev(const Axes& axes = {}, double correction = 1, bool keep_dims = false,
+  NDArray stddev(const Axes& axes = {}, RealArg correction = 1, bool keep_dims = false,
                  std::source_location where = std::source_location::current()) const;
-  /// Deleted, because a bool in the position of the correction was meant as keep_dims.
-  template <std::same_as<bool> B>
-  NDArray variance(const Axes& axes, B, bool keep_dims = false) const = delete;
-  template <std::same_as<bool> B>
-  NDArray stddev(const Axes& axes, B, bool keep_dims = false) const = delete;
-  NDArray norm(double p = 2, const Axes& axes = {}, bool keep_dims = false,
+  NDArray norm(RealArg p = 2, const Axes& axes = {}, bool keep_dims = false,
                std::source_location where = std::source_location::current()) const;
-  NDArray cumsum(int64_t axis = 0, std::source_location where = std::source_location::current()) const;
-  NDArray cumprod(int64_t axis = 0, std::source_location where = std::source_location::current()) const;
-  NDArray sort(int64_t axis = -1, bool descending = false,
+  NDArray cumsum(IntArg axis = 0, std::source_location where = std::source_location::current()) const;
+  NDArray cumprod(IntArg axis = 0, std::source_location where = std::source_location::current()) const;
+  NDArray sort(IntArg axis = -1, bool descending = false,
                std::source_location where = std::source_location::current()) const;
-  NDArray argsort(int64_t axis = -1, bool descending = false,
+  NDArray argsort(IntArg axis = -1, bool descending = false,
                   std::source_location where = std::source_location::current()) const;
   NDArray abs(std::source_location where = std::source_location::current()) const;
   NDArray sign(std::source_location where = std::source_location::current()) const;
@@ -198,8 +193,9 @@ class NDArray {
   NDArray sigmoid(std::source_location where = std::source_location::current()) const;
   NDArray relu(std::source_location where = std::source_location::current()) const;
   NDArray pow(Scalar exponent, std::source_location where = std::source_location::current()) const;
+  NDArray clamp(Scalar low, Scalar high, std::source_location where = std::source_location::current()) const;
   NDArray clip(Scalar low, Scalar high, std::source_location where = std::source_location::current()) const;
-  NDArray round(int64_t decimals = 0, std::source_location where = std::source_location::current()) const;
+  NDArray round(IntArg decimals = 0, std::source_location where = std::source_location::current()) const;
   NDArray matmul(const NDArray& other, std::source_location where = std::source_location::current()) const;
   NDArray dot(const NDArray& other, std::source_location where = std::source_location::current()) const;
 
@@ -268,7 +264,7 @@ class NDArray {
   /// Blocks until the operations that set the array have ended. Throws the error if one failed.
   void wait() const;
   /// The same with a time limit. Returns false if the limit passes first.
-  bool wait(int64_t timeout_ms) const;
+  bool wait(IntArg timeout_ms) const;
 
   /// Returns the address of the first element in host memory. It is valid as long as the array lives. Throws
   /// InvalidArgument if the array is on a device, or if T is not its element type.
@@ -305,6 +301,7 @@ class NDArray {
   }
   [[noreturn]] static void throw_undefined();
   void resolve() const;
+  View entry(int64_t i) const;
   bool truth() const;
   /// Copies all elements to `target`, converted to `dtype`, in row-major order.
   void read(void* target, DType dtype, const char* op) const;
@@ -412,10 +409,10 @@ NDArray arange(Scalar start, Scalar stop, Scalar step = 1,
 NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context context = cpu(),
                std::source_location where = std::source_location::current());
 /// Returns `count` evenly spaced numbers from start to stop, both included.
-NDArray linspace(double start, double stop, int64_t count, DType dtype = f32, Context context = cpu(),
+NDArray linspace(double start, double stop, IntArg count, DType dtype = f32, Context context = cpu(),
                  std::source_location where = std::source_location::current());
 /// Returns a matrix with ones on the diagonal and zeros elsewhere. If `columns` is -1, it is square.
-NDArray eye(int64_t rows, int64_t columns = -1, DType dtype = f32, Context context = cpu(),
+NDArray eye(IntArg rows, IntArg columns = -1, DType dtype = f32, Context context = cpu(),
             std::source_location where = std::source_location::current());
 
 /// Returns a number as an array of rank 0.

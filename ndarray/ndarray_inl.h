@@ -46,9 +46,13 @@ E* NDArray::mutable_data() {
   return static_cast<E*>(host_data(dtype_of<E>, true));
 }
 
-template <std::unsigned_integral E>
-requires(sizeof(E) == sizeof(int64_t)) View NDArray::operator[](E i) const {
-  return (*this)[Extent(i).value];
+template <detail::IndexNumber E>
+View NDArray::operator[](E i) const {
+  if constexpr (std::integral<E>) {
+    return entry(Extent(i).value);
+  } else {
+    return entry(static_cast<int64_t>(i));
+  }
 }
 
 template <class E>

@@ -16,20 +16,24 @@
 #include <cstdint>
 #include <string>
 
+#include "ndarray/scalar.h"
 #include "ndarray/tensor.h"
 
 namespace mx {
 
 struct PrintOptions {
-  int precision = 8;         ///< digits after the point, at most
-  int64_t threshold = 1000;  ///< more elements than this are summarised
-  int64_t edge_items = 3;    ///< elements at each end of a dimension in a summary
-  int64_t line_width = 75;   ///< columns; longer rows are wrapped
-  bool suppress = false;     ///< no scientific notation because of small numbers
+  IntArg precision = 8;     ///< digits after the point, at most
+  IntArg threshold = 1000;  ///< more elements than this are summarised
+  IntArg edge_items = 3;    ///< elements at each end of a dimension in a summary
+  IntArg line_width = 75;   ///< columns; longer rows are wrapped
+  bool suppress = false;    ///< no scientific notation because of small numbers
 };
 
 /// Sets the options of `std::cout << a` and to_string(a) for the whole process, as numpy.set_printoptions
 /// does. Throws InvalidArgument as format() does. Any thread may call it.
+///
+/// The stream's own settings, such as std::setprecision(3), have no effect on arrays: set
+/// PrintOptions::precision instead.
 void set_print_options(const PrintOptions& options);
 PrintOptions print_options();
 

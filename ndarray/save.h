@@ -14,8 +14,9 @@
 // are used. LoadMode determines when the elements are read.
 //
 // All functions throw FileError if a system call fails, FormatError for damaged files, and InvalidArgument
-// for paths that contain a zero byte and for names that are duplicates, are not UTF-8 or are reserved by the
-// format ("__metadata__" in safetensors). Any thread may call them, but an operation may not: saving waits.
+// for paths that contain a zero byte and for names that are duplicates, are not UTF-8, are reserved by the
+// format ("__metadata__" in safetensors) or cannot be stored in it (with a zero byte in .npz). Any thread may
+// call them, but an operation may not: saving waits.
 #pragma once
 
 #include <initializer_list>

@@ -7,6 +7,7 @@
 #include <ostream>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "ndarray/dtype.h"
 
@@ -90,13 +91,17 @@ class RealArg {
   double value_;
 };
 
-/// An integer parameter of a function: an axis, a count. It accepts every integer but bool.
+/// An integer parameter of a function, or an integer option: an axis, a count. It accepts every integer but
+/// bool. An integer that an int64_t cannot hold becomes the largest int64_t, so that it is out of range and
+/// not negative.
 class IntArg {
  public:
   template <class T>
   requires(std::integral<T> && !std::same_as<T, bool>) constexpr IntArg(T value)
-      : value_(static_cast<int64_t>(value)) {}
+      : value_(std::in_range<int64_t>(value) ? static_cast<int64_t>(value) : INT64_MAX) {}
   constexpr operator int64_t() const { return value_; }
+  /// For options that a program changes or reads from a stream: `options.steps *= 2`, `in >> options.steps`.
+  constexpr operator int64_t&() & { return value_; }
 
  private:
   int64_t value_;

@@ -99,6 +99,8 @@ int64_t place_of(int64_t index, const Shape& shape, const Strides& strides) {
 }
 
 int normalize_axis(int64_t axis, int rank, const char* op) {
+  MX_CHECK(rank > 0, InvalidArgument, "[", op,
+           "] expected an array with dimensions, got one of rank 0, which has no axes, and axis ", axis);
   MX_CHECK(axis >= -rank && axis < rank, InvalidArgument, "[", op, "] expected an axis from ", -rank, " to ",
            rank - 1, " for ", rank, " dimensions, got ", axis);
   return static_cast<int>(axis < 0 ? axis + rank : axis);

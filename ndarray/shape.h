@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "ndarray/scalar.h"
+
 namespace mx {
 
 /// The most dimensions that an array may have.
@@ -27,6 +29,7 @@ struct Extent {
   template <class T>
   requires(std::integral<T> && !std::same_as<T, bool>) constexpr Extent(T v)
       : value(std::in_range<int64_t>(v) ? static_cast<int64_t>(v) : INT64_MAX) {}
+  constexpr Extent(IntArg v) : value(v) {}
 };
 
 class Shape {

@@ -42,7 +42,7 @@ Range cut(const Slice& slice, int64_t size) {
   // -INT64_MIN would overflow.
   if (!forward && start > stop)
     count = (start - stop - 1) / (slice.step == INT64_MIN ? INT64_MAX : -slice.step) + 1;
-  return {count > 0 ? start : 0, count > 1 ? slice.step : 1, count};
+  return {count > 0 ? start : 0, count > 1 ? int64_t{slice.step} : 1, count};
 }
 
 int64_t place_in(int64_t i, int64_t size, int64_t axis, const Shape& shape) {
@@ -148,7 +148,7 @@ View advanced(detail::AdvancedIndex index) {
 
 }  // namespace
 
-NDArray NDArray::as_strided(const Shape& shape, const Strides& strides, int64_t offset) const {
+NDArray NDArray::as_strided(const Shape& shape, const Strides& strides, IntArg offset) const {
   const ArrayImpl& base = impl();
   MX_CHECK(shape.rank() == strides.rank(), InvalidArgument,
            "[as_strided] expected a stride for each dimension of ", shape, ", got ", strides);
@@ -166,10 +166,10 @@ NDArray NDArray::as_strided(const Shape& shape, const Strides& strides, int64_t 
            "[as_strided] expected a view within the ", elements,
            " elements of the array's memory, got shape ", shape, ", strides ", strides, " and offset ",
            offset);
-  return make_view(*this, shape, strides, nothing ? 0 : offset);
+  return make_view(*this, shape, strides, nothing ? int64_t{0} : int64_t{offset});
 }
 
-NDArray NDArray::select(int64_t axis, int64_t i) const {
+NDArray NDArray::select(IntArg axis, IntArg i) const {
   const ArrayImpl& base = impl();
   const int d = normalize_axis(axis, rank(), "select");
   const int64_t place = place_in(i, base.shape[d], d, base.shape);
@@ -180,7 +180,7 @@ NDArray NDArray::select(int64_t axis, int64_t i) const {
   return make_view(*this, shape, strides, base.offset + place * base.strides[d]);
 }
 
-NDArray NDArray::slice(int64_t axis, const Slice& range) const {
+NDArray NDArray::slice(IntArg axis, const Slice& range) const {
   const ArrayImpl& base = impl();
   const int d = normalize_axis(axis, rank(), "slice");
   const Range r = cut(range, base.shape[d]);
@@ -210,14 +210,14 @@ NDArray NDArray::transpose(const Shape& axes) const {
   return make_view(*this, shape, strides, base.offset);
 }
 
-NDArray NDArray::swap_axes(int64_t a, int64_t b) const {
+NDArray NDArray::swap_axes(IntArg a, IntArg b) const {
   const int x = normalize_axis(a, rank(), "swap_axes"), y = normalize_axis(b, rank(), "swap_axes");
   Shape order;
   for (int i = 0; i < rank(); ++i) order.push_back(i == x ? y : i == y ? x : i);
   return rank() == 0 ? *this : transpose(order);
 }
 
-NDArray NDArray::move_axis(int64_t from, int64_t to) const {
+NDArray NDArray::move_axis(IntArg from, IntArg to) const {
   const int x = normalize_axis(from, rank(), "move_axis"), y = normalize_axis(to, rank(), "move_axis");
   Shape order;
   for (int i = 0; i < rank(); ++i)
@@ -226,7 +226,7 @@ NDArray NDArray::move_axis(int64_t from, int64_t to) const {
   return transpose(order);
 }
 
-NDArray NDArray::expand_dims(int64_t axis) const {
+NDArray NDArray::expand_dims(IntArg axis) const {
   const ArrayImpl& base = impl();
   const int d = normalize_axis(axis, rank() + 1, "expand_dims");
   Shape shape = base.shape;
@@ -236,7 +236,7 @@ NDArray NDArray::expand_dims(int64_t axis) const {
   return make_view(*this, shape, strides, base.offset);
 }
 
-NDArray NDArray::squeeze(int64_t axis) const {
+NDArray NDArray::squeeze(IntArg axis) const {
   const ArrayImpl& base = impl();
   const int d = normalize_axis(axis, rank(), "squeeze");
   MX_CHECK(base.shape[d] == 1, InvalidArgument, "[squeeze] expected a dimension of size 1 at axis ", axis,
@@ -268,11 +268,11 @@ NDArray NDArray::broadcast_to(const Shape& target) const {
   return make_view(*this, target, broadcast_strides(base.shape, base.strides, target), base.offset);
 }
 
-NDArray NDArray::diagonal(int64_t shift, int64_t axis1, int64_t axis2) const {
+NDArray NDArray::diagonal(IntArg offset, IntArg axis1, IntArg axis2) const {
   const ArrayImpl& base = impl();
   const int x = normalize_axis(axis1, rank(), "diagonal"), y = normalize_axis(axis2, rank(), "diagonal");
   MX_CHECK(x != y, InvalidArgument, "[diagonal] expected two different axes, got ", axis1, " and ", axis2);
-  shift = std::clamp(shift, -base.shape[x], base.shape[y]);
+  const int64_t shift = std::clamp<int64_t>(offset, -base.shape[x], base.shape[y]);
   const int64_t rows = base.shape[x] - (shift < 0 ? -shift : 0),
                 columns = base.shape[y] - (shift > 0 ? shift : 0);
   const int64_t count = std::max<int64_t>(0, std::min(rows, columns));
@@ -353,7 +353,7 @@ NDArray NDArray::reshape(const Shape& wanted, std::source_location where) const 
   return make_view(*this, shape, strides, base.offset);
 }
 
-View NDArray::operator[](int64_t i) const {
+View NDArray::entry(int64_t i) const {
   MX_CHECK(rank() > 0, InvalidArgument,
            "[index] expected an array of rank 1 or more, got one of rank 0 and index ", i);
   return View(select(0, i));
@@ -395,7 +395,7 @@ View NDArray::operator[](std::span<const Index> entries) const {
            " indices for shape ", base.shape, ", got ", consumed);
   const int rest = base.shape.rank() - consumed;
   Shape shape, strides;
-  std::vector<NDArray> indices;
+  detail::FixedList<NDArray, kMaxRank> indices;
   // The mask is the only array, and there is no number, which would count as an array of rank 0.
   const bool only_mask = array_count == 1 && numbers == 0;
   NDArray mask;
@@ -406,7 +406,7 @@ View NDArray::operator[](std::span<const Index> entries) const {
   const auto keep = [&](int64_t size, int64_t stride) {
     shape.push_back(size);
     strides.push_back(stride);
-    indices.emplace_back();
+    indices.push_back({});
   };
   const auto keep_all = [&](int n) {
     for (int k = 0; k < n; ++k, ++d) keep(base.shape[d], base.strides[d]);

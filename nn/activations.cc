@@ -87,7 +87,7 @@ Hardtanh::Hardtanh(double low, double high) : low_(low), high_(high) {
 }
 std::string Hardtanh::extra() const { return mx::detail::concat("low=", low_, ", high=", high_); }
 
-PReLU::PReLU(int64_t count, double initial) : weight(add_parameter("weight", full({count}, initial))) {}
+PReLU::PReLU(IntArg count, double initial) : weight(add_parameter("weight", full({count}, initial))) {}
 std::string PReLU::extra() const { return mx::detail::concat("count=", weight.numel()); }
 
 }  // namespace mx::nn

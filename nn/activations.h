@@ -109,15 +109,15 @@ class AxisModule : public ModuleOf<Self> {
 
 class Softmax : public AxisModule<Softmax, mx::softmax> {
  public:
-  explicit Softmax(int64_t axis = -1) : AxisModule(axis) {}
+  explicit Softmax(IntArg axis = -1) : AxisModule(axis) {}
 };
 class LogSoftmax : public AxisModule<LogSoftmax, mx::log_softmax> {
  public:
-  explicit LogSoftmax(int64_t axis = -1) : AxisModule(axis) {}
+  explicit LogSoftmax(IntArg axis = -1) : AxisModule(axis) {}
 };
 class GLU : public AxisModule<GLU, glu> {
  public:
-  explicit GLU(int64_t axis = -1) : AxisModule(axis) {}
+  explicit GLU(IntArg axis = -1) : AxisModule(axis) {}
 };
 
 class GELU : public ModuleOf<GELU> {
@@ -145,7 +145,7 @@ class Hardtanh : public ModuleOf<Hardtanh> {
 /// Parameter: weight (count,), the slopes; each is initialised to `initial`.
 class PReLU : public ModuleOf<PReLU> {
  public:
-  explicit PReLU(int64_t count = 1, double initial = 0.25);
+  explicit PReLU(IntArg count = 1, double initial = 0.25);
   NDArray forward(const NDArray& x) override { return prelu(x, weight); }
   std::string extra() const override;
 

@@ -28,14 +28,14 @@ Sequential& Sequential::push_back(const std::string& name, const AnyModule& modu
   return *this;
 }
 
-const AnyModule& Sequential::operator[](int64_t i) const {
-  const int64_t at = i < 0 ? i + size() : i;
+const AnyModule& Sequential::operator[](IntArg i) const {
+  const int64_t at = i < 0 ? i + size() : int64_t{i};
   MX_CHECK(at >= 0 && at < size(), InvalidArgument,
            "[Sequential] expected an index below the number of modules, ", size(), ", got ", i);
   return children()[static_cast<size_t>(at)].module;
 }
 
-Sequential Sequential::slice(int64_t first, int64_t last) const {
+Sequential Sequential::slice(IntArg first, IntArg last) const {
   MX_CHECK(first >= 0 && first <= last && last <= size(), InvalidArgument,
            "[slice] expected a range within the ", size(), " modules, got ", first, " to ", last);
   Sequential part;

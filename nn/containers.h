@@ -41,16 +41,16 @@ class Sequential : public ModuleOf<Sequential> {
 
   int64_t size() const { return static_cast<int64_t>(children().size()); }
   /// Module number i; a negative i counts from the end. Throws InvalidArgument if there is none.
-  const AnyModule& operator[](int64_t i) const;
+  const AnyModule& operator[](IntArg i) const;
   /// Module number i as an M: net.at<nn::Linear>(0).weight. Throws InvalidArgument if it has another type.
   template <class M>
-  M& at(int64_t i) const {
+  M& at(IntArg i) const {
     const AnyModule& module = (*this)[i];
     if (M* found = module.as<M>()) return *found;
     throw_other_type(i, *module, typeid(M));
   }
   /// Returns a Sequential of the modules [first, last), with their names. The modules are shared, not cloned.
-  Sequential slice(int64_t first, int64_t last) const;
+  Sequential slice(IntArg first, IntArg last) const;
 
  private:
   [[noreturn]] static void throw_other_type(int64_t i, const Module& got, const std::type_info& expected);

@@ -76,7 +76,7 @@ NDArray orthogonal_(NDArray a, double gain = 1, Generator* generator = nullptr);
 NDArray eye_(NDArray a);
 /// Sets the weight of a convolution, of 3 to 5 dimensions, to the identity: in each of `groups` groups, as
 /// many channels as possible are passed through. `groups` must divide the number of output channels.
-NDArray dirac_(NDArray a, int64_t groups = 1);
+NDArray dirac_(NDArray a, IntArg groups = 1);
 /// In each column of a matrix, sets randomly chosen elements to 0: the fraction `sparsity` of them, rounded
 /// up to whole elements. The other elements are normal with mean 0 and that deviation.
 NDArray sparse_(NDArray a, double sparsity, double deviation = 0.01, Generator* generator = nullptr);

@@ -83,7 +83,7 @@ NDArray eye_(NDArray a) {
   return a;
 }
 
-NDArray dirac_(NDArray a, int64_t groups) {
+NDArray dirac_(NDArray a, IntArg groups) {
   const Shape& shape = a.shape();
   MX_CHECK(shape.rank() >= 3 && shape.rank() <= 5, InvalidArgument,
            "[dirac_] expected a weight of 3 to 5 dimensions, got shape ", shape);

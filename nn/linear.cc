@@ -19,7 +19,7 @@ NDArray new_weight(int64_t in, int64_t out, const LinearOptions& options) {
 
 }  // namespace
 
-Linear::Linear(int64_t in, int64_t out, const LinearOptions& options)
+Linear::Linear(IntArg in, IntArg out, const LinearOptions& options)
     : weight(add_parameter("weight", new_weight(in, out, options))) {
   if (options.bias) bias = add_parameter("bias", empty({out}, options.dtype, options.context));
   reset_parameters();

@@ -1,6 +1,7 @@
 // Linear: x weight' + bias.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 
@@ -21,7 +22,11 @@ struct LinearOptions {
 class Linear : public ModuleOf<Linear> {
  public:
   /// Throws InvalidArgument for a negative size and for a type that is not floating point.
-  Linear(int64_t in, int64_t out, const LinearOptions& options = {});
+  Linear(IntArg in, IntArg out, const LinearOptions& options = {});
+  /// As in PyTorch: Linear(3, 2, false) has no bias. It is a template so that only a bool is taken for one.
+  template <std::same_as<bool> B>
+  Linear(IntArg in, IntArg out, B with_bias, Context context = cpu(), DType dtype = f32)
+      : Linear(in, out, LinearOptions{.bias = with_bias, .context = context, .dtype = dtype}) {}
 
   NDArray forward(const NDArray& x) override;
   /// Initialises the parameters again.

@@ -32,7 +32,7 @@ NDArray pairwise_distance(const Arg& a, const NDArray& b, double p, double eps) 
   return norm(sub({a.array, a.where}, b) + eps, p, -1);
 }
 
-NDArray cosine_similarity(const Arg& a, const NDArray& b, int64_t axis, double eps) {
+NDArray cosine_similarity(const Arg& a, const NDArray& b, IntArg axis, double eps) {
   const NDArray product = sum(mul({a.array, a.where}, b), axis);
   return product / (maximum(norm(a, 2, axis), eps) * maximum(norm(b, 2, axis), eps));
 }

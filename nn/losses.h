@@ -34,7 +34,7 @@ using mx::smooth_l1_loss;
 /// Returns the p-norm of a - b + eps along the last dimension: (..) for two arrays (.., n).
 NDArray pairwise_distance(const Arg& a, const NDArray& b, double p = 2, double eps = 1e-6);
 /// a . b / (max(|a|, eps) max(|b|, eps)) along `axis`.
-NDArray cosine_similarity(const Arg& a, const NDArray& b, int64_t axis = 1, double eps = 1e-8);
+NDArray cosine_similarity(const Arg& a, const NDArray& b, IntArg axis = 1, double eps = 1e-8);
 
 struct TripletOptions {
   double margin = 1;

@@ -18,7 +18,7 @@ class Identity : public ModuleOf<Identity> {
 /// InvalidArgument if the input does not have these dimensions, or if they are out of order.
 class Flatten : public ModuleOf<Flatten> {
  public:
-  explicit Flatten(int64_t first = 1, int64_t last = -1) : first_(first), last_(last) {}
+  explicit Flatten(IntArg first = 1, IntArg last = -1) : first_(first), last_(last) {}
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 
@@ -29,7 +29,7 @@ class Flatten : public ModuleOf<Flatten> {
 /// Splits the dimension `axis` into several of these sizes; one of them may be -1.
 class Unflatten : public ModuleOf<Unflatten> {
  public:
-  Unflatten(int64_t axis, const Shape& sizes) : axis_(axis), sizes_(sizes) {}
+  Unflatten(IntArg axis, const Shape& sizes) : axis_(axis), sizes_(sizes) {}
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 

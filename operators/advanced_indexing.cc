@@ -1,4 +1,9 @@
 // Indexing with several index arrays, masks, and the functions that a[indices] calls.
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
 #include "engine/base/check.h"
 #include "ndarray/hooks.h"
 #include "ndarray/kernels/copy.h"
@@ -17,6 +22,8 @@ namespace {
 
 constexpr int64_t kDirectElements = 1024, kDirectUpdates = 256;
 
+using IndexList = detail::FixedList<NDArray, kMaxRank>;
+
 bool widens(const Shape& from, const Shape& to, const char* op) {
   return from.rank() <= to.rank() && broadcast_shapes(from, to, op) == to;
 }
@@ -25,7 +32,7 @@ bool widens(const Shape& from, const Shape& to, const char* op) {
 
 /// Returns the shape of x[indices]; the indices are the inputs from `first` on.
 Shape indexed_shape(InferContext& c, size_t first, const Shape& axes, int64_t position) {
-  std::vector<Tensor> indices;
+  detail::FixedList<Tensor, kMaxRank> indices;
   for (size_t i = first; i < c.inputs(); ++i) {
     detail::check_index_type(c, i);
     indices.push_back({nullptr, c.dtype(i), c.shape(i), contiguous_strides(c.shape(i))});
@@ -179,15 +186,21 @@ int64_t count_of(const NDArray& mask, std::source_location where) {
   return call(kMaskCount, {}, {mask, where}).item<int64_t>();
 }
 
-std::vector<NDArray> with_indices(std::vector<NDArray> inputs, std::span<const NDArray> indices,
-                                  const char* op, std::source_location where) {
+/// The inputs of gather_nd and put_nd: at most two arrays before the indices.
+using Inputs = detail::FixedList<NDArray, kMaxRank + 2>;
+
+/// Appends the indices to the inputs, in a type that the kernels take.
+Inputs with_indices(std::initializer_list<NDArray> first, std::span<const NDArray> indices, const char* op,
+                    std::source_location where) {
+  Inputs inputs;
+  for (const NDArray& array : first) inputs.push_back(array);
   for (const NDArray& index : indices) inputs.push_back(detail::as_indices(index, op, where));
   return inputs;
 }
 
 /// Returns the arrays of indices, and sets `axes` to their dimensions.
-std::vector<NDArray> split(const detail::AdvancedIndex& index, Shape& axes) {
-  std::vector<NDArray> arrays;
+IndexList split(const detail::AdvancedIndex& index, Shape& axes) {
+  IndexList arrays;
   for (size_t i = 0; i < index.indices.size(); ++i) {
     if (!index.indices[i].defined()) continue;
     axes.push_back(static_cast<int64_t>(i));
@@ -205,7 +218,7 @@ detail::AdvancedIndex with_positions(const detail::AdvancedIndex& index) {
   result.base = index.base;
   result.separated = index.separated;
   result.where = index.where;
-  result.indices.resize(static_cast<size_t>(index.base.rank()));
+  result.indices.grow(static_cast<size_t>(index.base.rank()));
   size_t at = static_cast<size_t>(index.mask_axis);
   for (const NDArray& positions : nonzero({index.mask, index.where})) result.indices[at++] = positions;
   return result;
@@ -219,7 +232,7 @@ NDArray hook_gather(const detail::AdvancedIndex& index) {
     return call(kMaskedSelect, CountAttrs{index.mask_count}, {index.base, index.where}, index.mask);
   }
   Shape axes;
-  const std::vector<NDArray> arrays = split(index, axes);
+  const IndexList arrays = split(index, axes);
   return gather_nd({index.base, index.where}, arrays, axes, index.separated ? 0 : -1);
 }
 
@@ -231,7 +244,7 @@ Shape hook_gather_shape(const detail::AdvancedIndex& index) {
     return shape;
   }
   Shape axes;
-  std::vector<Tensor> indices;
+  detail::FixedList<Tensor, kMaxRank> indices;
   for (const NDArray& a : split(index, axes)) indices.push_back({nullptr, a.dtype(), a.shape(), a.strides()});
   return kernels::gather_nd_shape(index.base.shape(), indices, axes, index.separated ? 0 : -1);
 }
@@ -257,7 +270,7 @@ void hook_put(const detail::AdvancedIndex& index, const NDArray& values, std::so
     return;
   }
   Shape axes;
-  const std::vector<NDArray> arrays = split(index, axes);
+  const IndexList arrays = split(index, axes);
   put_nd_(base, arrays, axes, source, Scatter::set, index.separated ? 0 : -1, where);
 }
 
@@ -290,14 +303,16 @@ bool install_indexing() {
 
 }  // namespace detail
 
-NDArray gather_nd(const Arg& x, std::span<const NDArray> indices, const Shape& axes, int64_t position) {
-  return call(kGatherNd, GatherNdAttrs{axes, position},
-              with_indices({x.array}, indices, "gather_nd", x.where), x.where)
-      .at(0);
+NDArray gather_nd(const Arg& x, std::span<const NDArray> indices, const Shape& axes, IntArg position) {
+  const GatherNdAttrs attrs{axes, position};
+  // The call of one index array returns its only result without a vector.
+  if (indices.size() == 1)
+    return call(kGatherNd, attrs, x, detail::as_indices(indices[0], "gather_nd", x.where));
+  return call(kGatherNd, attrs, with_indices({x.array}, indices, "gather_nd", x.where), x.where).at(0);
 }
 
 NDArray put_nd(const Arg& x, std::span<const NDArray> indices, const Shape& axes, const NDArray& values,
-               Scatter how, int64_t position) {
+               Scatter how, IntArg position) {
   return call(kPutNd, PutNdAttrs{axes, position, to_string(how)},
               with_indices({x.array, values.to(x.array.dtype(), x.where)}, indices, "put_nd", x.where),
               x.where)
@@ -305,7 +320,7 @@ NDArray put_nd(const Arg& x, std::span<const NDArray> indices, const Shape& axes
 }
 
 NDArray& put_nd_(NDArray& x, std::span<const NDArray> indices, const Shape& axes, const NDArray& values,
-                 Scatter how, int64_t position, std::source_location where) {
+                 Scatter how, IntArg position, std::source_location where) {
   call_into(x, kPutNd, PutNdAttrs{axes, position, to_string(how)},
             with_indices({x, values.to(x.dtype(), where)}, indices, "put_nd", where), where);
   return x;

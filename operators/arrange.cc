@@ -11,7 +11,7 @@
 
 namespace mx {
 
-NDArray diff(const Arg& x, int64_t n, int64_t axis, const NDArray& prepend, const NDArray& append) {
+NDArray diff(const Arg& x, IntArg n, IntArg axis, const NDArray& prepend, const NDArray& append) {
   MX_CHECK(n >= 0, InvalidArgument, "[diff] expected a number of differences n of 0 or more, got ", n);
   const int d = normalize_axis(axis, x.array.rank(), "diff");
   std::vector<NDArray> joined;
@@ -26,7 +26,8 @@ NDArray diff(const Arg& x, int64_t n, int64_t axis, const NDArray& prepend, cons
   return result;
 }
 
-NDArray diag(const Arg& x, int64_t k) {
+NDArray diag(const Arg& x, IntArg diagonal) {
+  const int64_t k = diagonal;
   const NDArray& a = x.array;
   if (a.rank() == 2) return a.diagonal(k).clone(x.where);
   MX_CHECK(a.rank() == 1, InvalidArgument, "[diag] expected a vector or a matrix, got shape ", a.shape());
@@ -62,18 +63,18 @@ NDArray sliding_window(const NDArray& x, const Shape& window, const Shape& axes)
   return x.as_strided(shape, strides, x.impl().offset);
 }
 
-NDArray sliding_window(const NDArray& x, int64_t window, int64_t axis) {
+NDArray sliding_window(const NDArray& x, int64_t window, IntArg axis) {
   return sliding_window(x, Shape{window}, Shape{axis});
 }
 
-std::vector<NDArray> unbind(const NDArray& x, int64_t axis) {
+std::vector<NDArray> unbind(const NDArray& x, IntArg axis) {
   const int d = normalize_axis(axis, x.rank(), "unbind");
   std::vector<NDArray> entries;
   for (int64_t i = 0; i < x.shape()[d]; ++i) entries.push_back(x.select(d, i));
   return entries;
 }
 
-std::vector<NDArray> array_split(const Arg& x, int64_t parts, int64_t axis) {
+std::vector<NDArray> array_split(const Arg& x, IntArg parts, IntArg axis) {
   const int d = normalize_axis(axis, x.array.rank(), "array_split");
   MX_CHECK(parts > 0, InvalidArgument, "[array_split] expected a number of parts above 0, got ", parts);
   const int64_t size = x.array.shape()[d];
@@ -96,7 +97,7 @@ NDArray column_stack(std::initializer_list<NDArray> arrays, std::source_location
   return column_stack(std::span<const NDArray>(arrays.begin(), arrays.size()), where);
 }
 
-NDArray rot90(const NDArray& x, int64_t k, const Shape& axes) {
+NDArray rot90(const NDArray& x, IntArg k, const Shape& axes) {
   MX_CHECK(axes.rank() == 2, InvalidArgument, "[rot90] expected two axes, got ", axes);
   const int a = normalize_axis(axes[0], x.rank(), "rot90"), b = normalize_axis(axes[1], x.rank(), "rot90");
   MX_CHECK(a != b, InvalidArgument, "[rot90] expected two different axes, got ", axes);
@@ -112,13 +113,13 @@ NDArray rot90(const NDArray& x, int64_t k, const Shape& axes) {
   }
 }
 
-NDArray logspace(double start, double stop, int64_t count, double base, DType dtype, Context context,
+NDArray logspace(double start, double stop, IntArg count, double base, DType dtype, Context context,
                  std::source_location where) {
   const NDArray exponents = linspace(start, stop, count, f64, context, where);
   return pow({base, where}, exponents).to(dtype, where);
 }
 
-NDArray geomspace(double start, double stop, int64_t count, DType dtype, Context context,
+NDArray geomspace(double start, double stop, IntArg count, DType dtype, Context context,
                   std::source_location where) {
   MX_CHECK(std::isfinite(start) && std::isfinite(stop) && start * stop != 0 && (start < 0) == (stop < 0),
            InvalidArgument,

@@ -1,6 +1,9 @@
 // Comparisons for equality, exact or within a tolerance: numpy.isclose, allclose and array_equal.
 #pragma once
 
+#include <concepts>
+#include <type_traits>
+
 #include "operators/operand.h"
 #include "operators/operator.h"
 
@@ -19,6 +22,21 @@ struct Tolerance {
 NDArray isclose(const Operand& a, const Operand& b, const Tolerance& tolerance = {});
 /// Returns true if all elements are close; true for arrays without elements. Waits for the arrays.
 bool allclose(const Operand& a, const Operand& b, const Tolerance& tolerance = {});
+
+// With tolerances in the order of NumPy and PyTorch: allclose(a, b, 1e-3, 1e-3). Templates, so that a list in
+// braces means a Tolerance.
+template <class T>
+requires(std::is_arithmetic_v<T> && !std::same_as<T, bool>) NDArray
+    isclose(const Operand& a, const Operand& b, T rtol, RealArg atol = 1e-8, bool equal_nan = false) {
+  return isclose(a, b, Tolerance{static_cast<double>(rtol), atol, equal_nan});
+}
+template <class T>
+requires(std::is_arithmetic_v<T> && !std::same_as<T, bool>) bool allclose(const Operand& a, const Operand& b,
+                                                                          T rtol, RealArg atol = 1e-8,
+                                                                          bool equal_nan = false) {
+  return allclose(a, b, Tolerance{static_cast<double>(rtol), atol, equal_nan});
+}
+
 /// Returns true if both have the same shape and equal elements. Waits, unless the shapes differ. Types may
 /// differ: an integer and a floating-point array are compared in f64.
 bool array_equal(const Arg& a, const NDArray& b, bool equal_nan = false);

@@ -12,14 +12,6 @@ namespace mx {
 
 using kernels::BinaryOp;
 
-NDArray Operand::with(const Operand& other, const char* op) const {
-  if (is_array()) return array();
-  MX_CHECK(other.is_array(), InvalidArgument, "[", op,
-           "] expected an array among the operands, got two numbers");
-  const NDArray& array = other.array();
-  return scalar_array(number_, promote_weak(array.dtype(), number_.category()), array.context(), where_);
-}
-
 namespace {
 
 struct Entry {
@@ -126,6 +118,9 @@ int64_t work(const InferContext& c) {
 }
 
 template <size_t kIndex>
+const Operator& number_record();
+
+template <size_t kIndex>
 const Operator& record() {
   constexpr BinaryOp kOp = kEntries[kIndex].op;
   static const detail::ElementCost cost = detail::element_cost(kOp);
@@ -141,6 +136,7 @@ const Operator& record() {
       .work = cost.f64_weight > 1 ? work<kOp> : nullptr,
       .in_place = 3,
       .elementwise = true,
+      .number_form = &number_record<kIndex>(),
   };
   return op;
 }
@@ -211,13 +207,7 @@ const Operator& number_record() {
 
 template <BinaryOp kOp>
 NDArray apply(const Operand& a, const Operand& b) {
-  if (a.is_array() && b.is_array())
-    return call(record<index_of(kOp)>(), {}, {a.array(), a.where()}, b.array());
-  MX_CHECK(a.is_array() || b.is_array(), InvalidArgument, "[", kernels::to_string(kOp),
-           "] expected an array among the operands, got two numbers");
-  const bool left = b.is_array();
-  return call(number_record<index_of(kOp)>(), NumberAttrs{(left ? a : b).number(), left},
-              {(left ? b : a).array(), a.where()});
+  return call_binary(record<index_of(kOp)>(), a, b);
 }
 
 template <BinaryOp kOp>
@@ -244,7 +234,7 @@ const View& apply_in_place(View&& a, const Operand& b) {
 
 template <size_t... kIndex>
 OperatorFamily family(std::index_sequence<kIndex...>) {
-  return {&record<kIndex>()..., &number_record<kIndex>()...};
+  return {&record<kIndex>()...};
 }
 
 }  // namespace

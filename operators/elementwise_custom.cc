@@ -1,8 +1,28 @@
 #include "operators/elementwise_custom.h"
 
+#include <deque>
+#include <limits>
+#include <mutex>
+#include <string>
+
+#include "engine/base/check.h"
 #include "operators/elementwise_binary.h"
 
 namespace mx {
+namespace {
+
+void infer_with_number(InferContext& c, bool predicate) {
+  const DType type = promote_weak(c.dtype(0), c.attr<NumberAttrs>().number.category());
+  c.output(c.shape(0), predicate ? bool_ : is_floating(type) ? type : f32);
+}
+
+/// A record that is made while the program runs, with the texts that it refers to.
+struct KeptOperator {
+  std::string name, doc;
+  Operator op;
+};
+
+}  // namespace
 
 detail::Vectors detail::widest_vectors() {
 #if defined(__x86_64__)
@@ -44,9 +64,54 @@ std::vector<Sample> detail::binary_samples() {
           {{x, y[1][1]}, {}, "a number"}};
 }
 
+std::vector<Sample> detail::number_samples() {
+  const NDArray x = array({{1.5f, 2.f, 0.25f}, {3.f, 0.5f, 2.25f}});
+  return {{{x}, NumberAttrs{2.5}, "number=2.5"},
+          {{x.transpose()}, NumberAttrs{3.2, true}, "number on the left, transposed"},
+          {{x}, NumberAttrs{4}, "number=4"}};
+}
+
+NDArray detail::number_beside(const NDArray& x, const Scalar& number) {
+  const DType type = promote(x.dtype(), f32);
+  if (fits(number, type)) return scalar_array(number, type, x.context());
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return scalar_array(number.real() < 0 ? -kInfinity : kInfinity, type, x.context());
+}
+
+const Operator& detail::keep_number_form(const Operator& op, bool predicate,
+                                         void (*kernel)(const KernelArgs&),
+                                         void (*gradient)(GradientContext&)) {
+  static std::mutex mutex;
+  static auto* const kept = new std::deque<KeptOperator>;  // never destroyed: records outlive static objects
+  const std::lock_guard lock(mutex);
+  KeptOperator& form = kept->emplace_back();
+  form.name = std::string(op.name()) + "_scalar";
+  form.doc = std::string(op.doc) + " One operand is a number.";
+  form.op.kernel = {form.name.c_str(), kernel, nullptr, op.kernel.direct_work};
+  form.op.doc = form.doc.c_str();
+  form.op.family = "scalar";
+  form.op.inputs = {"x"};
+  form.op.attrs = &kAttrType<NumberAttrs>;
+  form.op.infer = predicate ? +[](InferContext& c) { infer_with_number(c, true); }
+                            : +[](InferContext& c) { infer_with_number(c, false); };
+  form.op.gradient = gradient;
+  form.op.gradient_uses = {.inputs = 1};
+  form.op.samples = number_samples;
+  form.op.dtypes = op.dtypes;
+  form.op.in_place = predicate ? 0 : 1;
+  form.op.elementwise = true;
+  return form.op;
+}
+
 NDArray call_binary(const Operator& op, const Operand& a, const Operand& b) {
   if (a.is_array() && b.is_array()) return call(op, {}, {a.array(), a.where()}, b.array());
-  return call(op, {}, {a.with(b, op.name()), a.where()}, b.with(a, op.name()));
+  MX_CHECK(a.is_array() || b.is_array(), InvalidArgument, "[", op.name(),
+           "] expected an array among the operands, got two numbers");
+  const bool left = b.is_array();
+  const Scalar& number = (left ? a : b).number();
+  MX_CHECK(op.number_form != nullptr, InvalidArgument, "[", op.name(),
+           "] expected two arrays, because the operator has no form with a number, got the number ", number);
+  return call(*op.number_form, NumberAttrs{number, left}, {(left ? b : a).array(), a.where()});
 }
 
 }  // namespace mx

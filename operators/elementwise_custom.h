@@ -16,6 +16,9 @@
 // computed in float and rounded once. If the function returns bool, the result is of bool. Types of two
 // operands are promoted; integers give f32. An element's result depends only on its operands. Derivatives may
 // be passed after the function.
+//
+// binary_operator() also makes the form with a number, "<name>_scalar", which call_binary() calls if one
+// operand is a number. The number is converted to the type of the computation, float or double.
 #pragma once
 
 #include <array>
@@ -25,6 +28,7 @@
 #include <vector>
 
 #include "operators/kernels/rows.h"
+#include "operators/number.h"
 #include "operators/operand.h"
 #include "operators/operator.h"
 
@@ -161,11 +165,53 @@ void elementwise_kernel(const KernelArgs& args) {
   wide ? run_elementwise<double, F, kInputs>(out, in) : run_elementwise<float, F, kInputs>(out, in);
 }
 
+template <class T, class F>
+void run_with_number(const Tensor& out, const Tensor& x, const NumberAttrs& attrs) {
+  const kernels::Element element(attrs.number, dtype_of<T>, out.shape);
+  run_elementwise<T, F, 2>(out, attrs.left ? std::array{*element, x} : std::array{x, *element});
+}
+
+template <class F>
+void number_kernel(const KernelArgs& args) {
+  const Tensor &out = args.out[0], &x = args.in[0];
+  const auto& attrs = args.attr<NumberAttrs>();
+  if (out.numel() == 0) return;
+  x.dtype == f64 ? run_with_number<double, F>(out, x, attrs) : run_with_number<float, F>(out, x, attrs);
+}
+
 /// Sets the gradient of input i to the head times the derivative.
 void set_product(GradientContext& g, size_t i, const NDArray& derivative);
 
+/// Sets the gradients of both operands. A: the derivative with respect to the first, B: to the second.
+template <class A, class B>
+void binary_product_gradient(GradientContext& g) {
+  if (g.wanted(0)) set_product(g, 0, A{}(g.input(0), g.input(1)));
+  if (g.wanted(1)) set_product(g, 1, B{}(g.input(0), g.input(1)));
+}
+
+/// Returns the number as an array for use with x in a derivative, of the type in which x is computed. A
+/// number that is too large for the type becomes infinite, as in the computation itself.
+NDArray number_beside(const NDArray& x, const Scalar& number);
+
+/// The same for the form with a number.
+template <class A, class B>
+void number_product_gradient(GradientContext& g) {
+  if (!g.wanted(0)) return;
+  const auto& attrs = g.attr<NumberAttrs>();
+  const NDArray& x = g.input(0);
+  const NDArray number = number_beside(x, attrs.number);
+  set_product(g, 0, attrs.left ? B{}(number, x) : A{}(x, number));
+}
+
 std::vector<Sample> unary_samples();
 std::vector<Sample> binary_samples();
+/// With positive elements and numbers, for which more functions are defined.
+std::vector<Sample> number_samples();
+
+/// Completes and keeps the form with a number of that operator: everything but the kernel and the gradient
+/// follows from the operator. The result lives as long as the process.
+const Operator& keep_number_form(const Operator& op, bool predicate, void (*kernel)(const KernelArgs&),
+                                 void (*gradient)(GradientContext&));
 
 template <class F, size_t kInputs>
 Operator elementwise_operator(const char* name, const char* doc, bool predicate) {
@@ -199,7 +245,10 @@ template <class F>
 Operator binary_operator(const char* name, const char* doc, F) {
   static_assert(std::invocable<F, float, float> && std::invocable<F, double, double>,
                 "expected f(float, float) and f(double, double)");
-  return detail::elementwise_operator<F, 2>(name, doc, detail::kPredicate<F, float, float>);
+  constexpr bool kPredicate = detail::kPredicate<F, float, float>;
+  Operator op = detail::elementwise_operator<F, 2>(name, doc, kPredicate);
+  op.number_form = &detail::keep_number_form(op, kPredicate, detail::number_kernel<F>, nullptr);
+  return op;
 }
 
 /// The same with the derivative. It is a function of arrays that calls operators, so that derivatives of
@@ -217,20 +266,17 @@ Operator unary_operator(const char* name, const char* doc, F f, D) {
 
 /// The same with the derivatives with respect to a and to b; both are functions of a and b.
 template <class F, class A, class B>
-Operator binary_operator(const char* name, const char* doc, F f, A, B) {
+Operator binary_operator(const char* name, const char* doc, F, A, B) {
   static_assert(std::is_invocable_r_v<NDArray, A, const NDArray&, const NDArray&> &&
                     std::is_invocable_r_v<NDArray, B, const NDArray&, const NDArray&>,
                 "expected NDArray derivative(const NDArray& a, const NDArray& b), one for each operand");
-  Operator op = binary_operator(name, doc, f);
-  op.gradient = [](GradientContext& g) {
-    if (g.wanted(0)) detail::set_product(g, 0, A{}(g.input(0), g.input(1)));
-    if (g.wanted(1)) detail::set_product(g, 1, B{}(g.input(0), g.input(1)));
-  };
+  constexpr bool kPredicate = detail::kPredicate<F, float, float>;
+  Operator op = detail::elementwise_operator<F, 2>(name, doc, kPredicate);
+  op.gradient = detail::binary_product_gradient<A, B>;
   op.gradient_uses = {.inputs = 3};
+  op.number_form = &detail::keep_number_form(op, kPredicate, detail::number_kernel<F>,
+                                             detail::number_product_gradient<A, B>);
   return op;
 }
-
-/// Calls an elementwise operator of two operands; one of them may be a number.
-NDArray call_binary(const Operator& op, const Operand& a, const Operand& b);
 
 }  // namespace mx

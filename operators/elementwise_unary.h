@@ -59,7 +59,7 @@ NDArray isfinite(const Arg& x);     ///< True if x is neither infinite nor NaN.
 NDArray signbit(const Arg& x);      ///< True if the sign bit of x is set.
 
 /// Returns the derivative of digamma of that order; order 0 is digamma.
-NDArray polygamma(const Arg& x, int64_t order);
+NDArray polygamma(const Arg& x, IntArg order);
 
 inline NDArray operator-(const Arg& x) { return neg(x); }
 inline NDArray operator~(const Arg& x) { return bitwise_not(x); }

@@ -324,6 +324,16 @@ NDArray pad(const Arg& x, const std::vector<int64_t>& widths, PadMode mode, Scal
   return call(kPad, PadAttrs{widths, to_string(mode), value}, x);
 }
 
+NDArray pad(const Arg& x, std::initializer_list<std::pair<IntArg, IntArg>> widths, PadMode mode,
+            Scalar value) {
+  std::vector<int64_t> flat;
+  for (const auto& [before, after] : widths) {
+    flat.push_back(before);
+    flat.push_back(after);
+  }
+  return pad(x, flat, mode, value);
+}
+
 NDArray tile(const Arg& x, const Shape& repeats) { return call(kTile, TileAttrs{repeats}, x); }
 
 NDArray repeat(const Arg& x, int64_t count, IntArg axis) {

@@ -70,7 +70,7 @@ Generator::Generator(uint64_t seed, Context context) : state_(state_of(seed).to(
 
 void Generator::seed(uint64_t seed, std::source_location where) { state_.copy_from(state_of(seed), where); }
 
-NDArray Generator::key(int64_t count, std::source_location where) {
+NDArray Generator::key(IntArg count, std::source_location where) {
   return call(detail::kRandomKey, KeyAttrs{count}, {state_, where});
 }
 
@@ -138,12 +138,12 @@ NDArray Generator::poisson(double mean, const Shape& shape, DType dtype, std::so
   return fill(*this, detail::kPoisson, mean, 0, shape, dtype, where);
 }
 
-NDArray Generator::permutation(int64_t n, std::source_location where) {
+NDArray Generator::permutation(IntArg n, std::source_location where) {
   checked_numel({n}, sizeof(int64_t), "permutation");
   return call(detail::kPermutation, KeyAttrs{n}, {key(n, where), where});
 }
 
-NDArray Generator::categorical(const Arg& weights, int64_t samples, bool logits) {
+NDArray Generator::categorical(const Arg& weights, IntArg samples, bool logits) {
   Shape rows = weights.array.shape();
   MX_CHECK(rows.rank() >= 1 && samples >= 0, InvalidArgument,
            "[categorical] expected weights (.., n) and samples of 0 or more, got shape ", rows, " and ",
@@ -202,10 +202,10 @@ NDArray gamma(double alpha, double scale, const Shape& shape, DType dtype, Conte
 NDArray poisson(double mean, const Shape& shape, DType dtype, Context context, std::source_location where) {
   return default_generator(context).poisson(mean, shape, dtype, where);
 }
-NDArray permutation(int64_t n, Context context, std::source_location where) {
+NDArray permutation(IntArg n, Context context, std::source_location where) {
   return default_generator(context).permutation(n, where);
 }
-NDArray categorical(const Arg& weights, int64_t samples, bool logits) {
+NDArray categorical(const Arg& weights, IntArg samples, bool logits) {
   return default_generator(weights.array.context()).categorical(weights, samples, logits);
 }
 NDArray shuffle(const Arg& x) { return default_generator(x.array.context()).shuffle(x); }

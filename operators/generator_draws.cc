@@ -57,7 +57,7 @@ NDArray Generator::binomial(int64_t trials, double probability, const Shape& sha
   return call(detail::kBinomial, attrs, {key(count, where), where});
 }
 
-NDArray Generator::choice(int64_t n, const Shape& shape, bool replace, const NDArray& weights,
+NDArray Generator::choice(IntArg n, const Shape& shape, bool replace, const NDArray& weights,
                           std::source_location where) {
   const int64_t count = checked_numel(shape, sizeof(int64_t), "choice");
   MX_CHECK(n >= 0 && (n > 0 || count == 0), InvalidArgument,
@@ -94,7 +94,7 @@ NDArray binomial(int64_t trials, double probability, const Shape& shape, DType d
                  std::source_location where) {
   return default_generator(context).binomial(trials, probability, shape, dtype, where);
 }
-NDArray choice(int64_t n, const Shape& shape, bool replace, const NDArray& weights,
+NDArray choice(IntArg n, const Shape& shape, bool replace, const NDArray& weights,
                std::source_location where) {
   const Context context = weights.defined() ? weights.context() : cpu();
   return default_generator(context).choice(n, shape, replace, weights, where);

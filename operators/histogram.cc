@@ -70,7 +70,7 @@ DType edge_type(DType type) { return is_floating(type) ? promote(type, f32) : f6
 
 }  // namespace
 
-NDArray bincount(const Arg& x, const NDArray& weights, int64_t min_length) {
+NDArray bincount(const Arg& x, const NDArray& weights, IntArg min_length) {
   const NDArray& values = x.array;
   MX_CHECK(values.rank() == 1 && !is_floating(values.dtype()), InvalidArgument,
            "[bincount] expected an array of integers of rank 1, got ", values.dtype(), ' ', values.shape());

@@ -1,6 +1,7 @@
 // Counts of numbers in bins.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -13,10 +14,10 @@ namespace mx {
 /// result is i64 (n,), where n is one more than the largest element, and at least `min_length`. With weights
 /// of x's shape, the result holds sums of weights instead, in their type, or in f64 for integer weights.
 /// Waits for x. Throws InvalidArgument for a negative number.
-NDArray bincount(const Arg& x, const NDArray& weights = {}, int64_t min_length = 0);
+NDArray bincount(const Arg& x, const NDArray& weights = {}, IntArg min_length = 0);
 
 struct HistogramOptions {
-  int64_t bins = 10;
+  IntArg bins = 10;
   /// The lower end of the first bin and the upper end of the last one. If empty, the smallest and the largest
   /// element; the call then waits for x.
   std::optional<std::pair<double, double>> range{};
@@ -31,6 +32,12 @@ struct Histogram {
 /// excludes its upper end; the last bin includes both. Elements outside of the range and NaN are not counted.
 /// Throws InvalidArgument for a range that is not finite (also one found in x) or not ascending.
 Histogram histogram(const Arg& x, const HistogramOptions& options = {});
+/// histogram(x, 4), histogram(x, 4, {{0, 1}}). A template so that a list in braces means options.
+template <std::integral T>
+requires(!std::same_as<T, bool>) Histogram
+    histogram(const Arg& x, T bins, const std::optional<std::pair<double, double>>& range = {}) {
+  return histogram(x, HistogramOptions{.bins = bins, .range = range});
+}
 /// The same with bins between the given edges, (bins + 1,), ascending. Waits for the edges.
 Histogram histogram(const Arg& x, const NDArray& edges, const NDArray& weights = {}, bool density = false);
 

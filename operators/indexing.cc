@@ -301,15 +301,15 @@ std::string to_string(Scatter how) {
   return "min";
 }
 
-NDArray take(const Arg& x, const NDArray& indices, int64_t axis, IndexMode mode) {
+NDArray take(const Arg& x, const NDArray& indices, IntArg axis, IndexMode mode) {
   return call(kTake, TakeAttrs{axis, to_string(mode)}, x, detail::as_indices(indices, "take", x.where));
 }
 
-NDArray gather(const Arg& x, const NDArray& indices, int64_t axis) {
+NDArray gather(const Arg& x, const NDArray& indices, IntArg axis) {
   return call(kGather, GatherAttrs{axis}, x, detail::as_indices(indices, "gather", x.where));
 }
 
-NDArray take_along_axis(const Arg& x, const NDArray& indices, int64_t axis) {
+NDArray take_along_axis(const Arg& x, const NDArray& indices, IntArg axis) {
   const char* const op = "take_along_axis";
   const NDArray& a = x.array;
   MX_CHECK(a.rank() == indices.rank(), InvalidArgument, "[", op, "] expected indices of x's rank ", a.rank(),
@@ -324,44 +324,43 @@ NDArray take_along_axis(const Arg& x, const NDArray& indices, int64_t axis) {
   return gather({a.broadcast_to(wide_x), x.where}, indices.broadcast_to(wide_indices), d);
 }
 
-NDArray scatter(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis, Scatter how) {
+NDArray scatter(const Arg& x, const NDArray& indices, const NDArray& updates, IntArg axis, Scatter how) {
   return call(kScatter, UpdateAttrs{axis, to_string(how)}, x, detail::as_indices(indices, "scatter", x.where),
               updates.to(x.array.dtype(), x.where));
 }
 
-NDArray& scatter_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis, Scatter how,
+NDArray& scatter_(NDArray& x, const NDArray& indices, const NDArray& updates, IntArg axis, Scatter how,
                   std::source_location where) {
   update_in_place(x, kScatter, indices, updates, axis, how, where);
   return x;
 }
 
-NDArray index_update(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis,
-                     Scatter how) {
+NDArray index_update(const Arg& x, const NDArray& indices, const NDArray& updates, IntArg axis, Scatter how) {
   return call(kIndexUpdate, UpdateAttrs{axis, to_string(how)}, x,
               detail::as_indices(indices, "index_update", x.where), updates.to(x.array.dtype(), x.where));
 }
 
-NDArray index_add(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis) {
+NDArray index_add(const Arg& x, const NDArray& indices, const NDArray& updates, IntArg axis) {
   return index_update(x, indices, updates, axis, Scatter::add);
 }
 
-NDArray index_copy(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis) {
+NDArray index_copy(const Arg& x, const NDArray& indices, const NDArray& updates, IntArg axis) {
   return index_update(x, indices, updates, axis, Scatter::set);
 }
 
-NDArray& index_add_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis,
+NDArray& index_add_(NDArray& x, const NDArray& indices, const NDArray& updates, IntArg axis,
                     std::source_location where) {
   update_in_place(x, kIndexUpdate, indices, updates, axis, Scatter::add, where);
   return x;
 }
 
-NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis,
+NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates, IntArg axis,
                      std::source_location where) {
   update_in_place(x, kIndexUpdate, indices, updates, axis, Scatter::set, where);
   return x;
 }
 
-NDArray one_hot(const Arg& indices, int64_t classes, DType dtype) {
+NDArray one_hot(const Arg& indices, IntArg classes, DType dtype) {
   const NDArray converted = detail::as_indices(indices.array, "one_hot", indices.where);
   return call(kOneHot, OneHotAttrs{classes, dtype}, {converted, indices.where});
 }
@@ -370,7 +369,7 @@ NDArray embedding(const Arg& table, const NDArray& indices) {
   return call(kEmbedding, {}, table, detail::as_indices(indices, "embedding", table.where));
 }
 
-NDArray embedding_gradient(const Arg& indices, const NDArray& head, int64_t rows, int64_t skip_row) {
+NDArray embedding_gradient(const Arg& indices, const NDArray& head, IntArg rows, IntArg skip_row) {
   const NDArray converted = detail::as_indices(indices.array, "embedding_gradient", indices.where);
   return call(kEmbeddingGradient, EmbeddingGradientAttrs{rows, skip_row}, {converted, indices.where}, head);
 }

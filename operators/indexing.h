@@ -29,48 +29,48 @@ using kernels::IndexMode;
 using kernels::Scatter;
 
 /// Returns x[.., indices, ..], as numpy.take. The dimensions of `indices` replace the dimension `axis`.
-NDArray take(const Arg& x, const NDArray& indices, int64_t axis = 0, IndexMode mode = IndexMode::raise);
+NDArray take(const Arg& x, const NDArray& indices, IntArg axis = 0, IndexMode mode = IndexMode::raise);
 /// Returns y[.., j, ..] = x[.., indices[.., j, ..], ..], as torch.gather. `indices` has x's rank, and may be
 /// larger than x only along `axis`.
-NDArray gather(const Arg& x, const NDArray& indices, int64_t axis);
+NDArray gather(const Arg& x, const NDArray& indices, IntArg axis);
 /// The same, but x and `indices` broadcast in all dimensions except `axis`; as numpy.take_along_axis.
-NDArray take_along_axis(const Arg& x, const NDArray& indices, int64_t axis);
+NDArray take_along_axis(const Arg& x, const NDArray& indices, IntArg axis);
 
 /// Returns x with x[.., indices[.., j, ..], ..] set to updates[.., j, ..] or combined with it, as
 /// torch.scatter. `updates` broadcasts to the shape of `indices`.
-NDArray scatter(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis,
+NDArray scatter(const Arg& x, const NDArray& indices, const NDArray& updates, IntArg axis,
                 Scatter how = Scatter::set);
-NDArray& scatter_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis,
+NDArray& scatter_(NDArray& x, const NDArray& indices, const NDArray& updates, IntArg axis,
                   Scatter how = Scatter::set, std::source_location where = std::source_location::current());
 
 /// Returns x with updates[.., j, ..] combined into x[.., indices[j], ..]. `indices` is (n,); `updates`
 /// broadcasts to x's shape with n along `axis`.
-NDArray index_update(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis, Scatter how);
-NDArray index_add(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis = 0);
-NDArray index_copy(const Arg& x, const NDArray& indices, const NDArray& updates, int64_t axis = 0);
-NDArray& index_add_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis = 0,
+NDArray index_update(const Arg& x, const NDArray& indices, const NDArray& updates, IntArg axis, Scatter how);
+NDArray index_add(const Arg& x, const NDArray& indices, const NDArray& updates, IntArg axis = 0);
+NDArray index_copy(const Arg& x, const NDArray& indices, const NDArray& updates, IntArg axis = 0);
+NDArray& index_add_(NDArray& x, const NDArray& indices, const NDArray& updates, IntArg axis = 0,
                     std::source_location where = std::source_location::current());
-NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates, int64_t axis = 0,
+NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates, IntArg axis = 0,
                      std::source_location where = std::source_location::current());
 
 /// Returns an array (.., classes) that is 1 where the last index equals indices[..], and 0 elsewhere. Indices
 /// must not be negative.
-NDArray one_hot(const Arg& indices, int64_t classes, DType dtype = f32);
+NDArray one_hot(const Arg& indices, IntArg classes, DType dtype = f32);
 /// Returns table[indices[..], :] for a table (rows, width).
 NDArray embedding(const Arg& table, const NDArray& indices);
 /// Returns the gradient of embedding with respect to a table of `rows` rows: each row is the sum of `head`
 /// over the positions where that row was taken. Row `skip_row` (padding; -1: none) gets 0.
-NDArray embedding_gradient(const Arg& indices, const NDArray& head, int64_t rows, int64_t skip_row = -1);
+NDArray embedding_gradient(const Arg& indices, const NDArray& head, IntArg rows, IntArg skip_row = -1);
 
 /// Returns x[..] with arrays of indices at `axes` (ascending) and ":" elsewhere; x[{..}] calls it. The
 /// indices are broadcast together. If `axes` are adjacent, the dimensions of the indices replace them;
 /// otherwise they come first. `position` >= 0 puts them before that dimension of the remaining ones.
-NDArray gather_nd(const Arg& x, std::span<const NDArray> indices, const Shape& axes, int64_t position = -1);
+NDArray gather_nd(const Arg& x, std::span<const NDArray> indices, const Shape& axes, IntArg position = -1);
 /// Returns x with values written at these indices; `values` broadcasts to the shape of gather_nd's result.
 NDArray put_nd(const Arg& x, std::span<const NDArray> indices, const Shape& axes, const NDArray& values,
-               Scatter how = Scatter::set, int64_t position = -1);
+               Scatter how = Scatter::set, IntArg position = -1);
 NDArray& put_nd_(NDArray& x, std::span<const NDArray> indices, const Shape& axes, const NDArray& values,
-                 Scatter how = Scatter::set, int64_t position = -1,
+                 Scatter how = Scatter::set, IntArg position = -1,
                  std::source_location where = std::source_location::current());
 
 /// Returns the elements of x where the mask is true, (n,), in row-major order. x and the mask broadcast.

@@ -44,10 +44,10 @@ struct NllAttrs {
 /// Example: cross_entropy(x, y, {.reduction = "sum", .label_smoothing = 0.1}). The order is PyTorch's.
 struct ClassLossOptions {
   NDArray weight{};  ///< one per class; an empty handle: all 1
-  int64_t ignore_index = -100;
+  IntArg ignore_index = -100;
   std::string reduction = "mean";
   double label_smoothing = 0;  ///< not for nll_loss
-  int64_t axis = 1;
+  IntArg axis = 1;
 };
 
 /// Returns the cross entropy of logits. The target is either integer labels, of the logits' shape without the

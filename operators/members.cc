@@ -53,6 +53,7 @@ const detail::MemberFunctions kMembers = {
         [](const Arg& x, Scalar e) {
           return mx::pow({x.array, x.where}, {e, x.where});
         },
+    .clamp = [](const Arg& x, Scalar low, Scalar high) { return mx::clamp(x, low, high); },
     .clip = [](const Arg& x, Scalar low, Scalar high) { return mx::clip(x, low, high); },
     .round = [](const Arg& x, int64_t d) { return d == 0 ? mx::round(x) : mx::round(x, d); },
     .matmul = [](const Arg& x, const NDArray& y) { return mx::matmul(x, y); },

@@ -1,8 +1,9 @@
-// The attributes of an elementwise operator with a number as an operand: the number is an attribute of the
+// The form of an elementwise operator that takes an array and a number: the number is an attribute of the
 // call, not an array. Internal.
 #pragma once
 
 #include "ndarray/scalar.h"
+#include "operators/kernels/element.h"
 #include "operators/operator.h"
 
 namespace mx {

@@ -10,6 +10,8 @@
 
 namespace mx {
 
+struct Operator;
+
 /// Refers to the array, so it must not outlive the call.
 class Operand {
  public:
@@ -27,15 +29,15 @@ class Operand {
   const Scalar& number() const { return number_; }
   std::source_location where() const { return where_; }
 
-  /// Returns the array, or the number as an array: of the type to which it is promoted with `other`, and on
-  /// the device of `other`. For operators that have no form with a number. Throws InvalidArgument if the type
-  /// cannot hold the number.
-  NDArray with(const Operand& other, const char* op) const;
-
  private:
   const NDArray* array_;
   Scalar number_;
   std::source_location where_;
 };
+
+/// Calls an operator of two operands. If one of them is a number, calls the operator's form with a number
+/// (Operator::number_form), so no array is made of the number. Throws InvalidArgument for two numbers, and
+/// for a number if the operator has no such form.
+NDArray call_binary(const Operator& op, const Operand& a, const Operand& b);
 
 }  // namespace mx

@@ -120,6 +120,9 @@ struct Operator {
   bool sized_by_values = false;
   /// True if the result depends on a random state among the inputs.
   bool random = false;
+  /// For an operator of two operands: the form that takes an array and a number (NumberAttrs of
+  /// operators/number.h), named "<name>_scalar". It is registered together with this record. Null: none.
+  const Operator* number_form = nullptr;
 
   const char* name() const { return kernel.name; }
   /// Returns the values that the gradient of a call with these attributes reads.
@@ -147,8 +150,8 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
 const Operator* find_operator(const std::string& name);
 /// Returns all operators, by family, and within a family in the order of its file.
 std::vector<const Operator*> all_operators();
-/// Adds an operator that is not in this source tree; the record must live as long as the process. Throws
-/// InvalidArgument if the name is taken or a part of the record is missing.
+/// Adds an operator that is not in this source tree, and its number_form; the record must live as long as the
+/// process. Throws InvalidArgument if the name is taken or a part of the record is missing.
 void register_operator(const Operator& op);
 
 /// The records of one family; a family's file exports a function that returns them.

@@ -4,14 +4,14 @@
 #include "operators/indexing.h"
 
 namespace mx {
-NDArray partition(const Arg& x, int64_t kth, int64_t axis) {
+NDArray partition(const Arg& x, IntArg kth, IntArg axis) {
   const int64_t size = x.array.shape()[normalize_axis(axis, x.array.rank(), "partition")];
   MX_CHECK(kth >= -size && kth < size, InvalidArgument, "[partition] expected kth from ", -size, " to ",
            size - 1, " (axis ", axis, " of ", x.array.shape(), "), got ", kth);
   return gather(x, argpartition(x, kth, axis), axis);
 }
 
-NDArray lexsort(std::span<const NDArray> keys, int64_t axis, std::source_location where) {
+NDArray lexsort(std::span<const NDArray> keys, IntArg axis, std::source_location where) {
   MX_CHECK(!keys.empty(), InvalidArgument, "[lexsort] expected at least one key, got none");
   for (const NDArray& key : keys)
     MX_CHECK(key.shape() == keys[0].shape(), InvalidArgument,
@@ -23,7 +23,7 @@ NDArray lexsort(std::span<const NDArray> keys, int64_t axis, std::source_locatio
   return order;
 }
 
-NDArray lexsort(std::initializer_list<NDArray> keys, int64_t axis, std::source_location where) {
+NDArray lexsort(std::initializer_list<NDArray> keys, IntArg axis, std::source_location where) {
   return lexsort(std::span<const NDArray>(keys.begin(), keys.size()), axis, where);
 }
 

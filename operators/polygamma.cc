@@ -56,7 +56,7 @@ namespace detail {
 OperatorFamily family_polygamma() { return {&kPolygamma}; }
 }  // namespace detail
 
-NDArray polygamma(const Arg& x, int64_t order) { return call(kPolygamma, PolygammaAttrs{order}, x); }
+NDArray polygamma(const Arg& x, IntArg order) { return call(kPolygamma, PolygammaAttrs{order}, x); }
 NDArray digamma(const Arg& x) { return polygamma(x, 0); }
 
 }  // namespace mx

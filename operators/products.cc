@@ -65,7 +65,7 @@ NDArray tensordot(const Arg& a, const NDArray& b, const Shape& axes_a, const Sha
   return matmul({left.matrix, a.where}, right.matrix).reshape(shape, a.where);
 }
 
-NDArray tensordot(const Arg& a, const NDArray& b, int64_t axes) {
+NDArray tensordot(const Arg& a, const NDArray& b, IntArg axes) {
   const int rank = a.array.rank();
   MX_CHECK(axes >= 0 && axes <= rank && axes <= b.rank(), InvalidArgument,
            "[tensordot] expected a number of axes from 0 to the smaller rank, got ", axes, " for shapes ",
@@ -110,7 +110,7 @@ NDArray kron(const Arg& a, const NDArray& b) {
       .reshape(product, a.where);
 }
 
-NDArray cross(const Arg& a, const NDArray& b, int64_t axis) {
+NDArray cross(const Arg& a, const NDArray& b, IntArg axis) {
   const NDArray pair[] = {a.array, b};
   for (const NDArray& x : pair)
     MX_CHECK(x.rank() > 0 && x.size(axis) == 3, InvalidArgument,
@@ -130,7 +130,7 @@ NDArray cross(const Arg& a, const NDArray& b, int64_t axis) {
   return stack(parts, axis, a.where);
 }
 
-NDArray trace(const Arg& x, int64_t offset, int64_t axis1, int64_t axis2) {
+NDArray trace(const Arg& x, IntArg offset, IntArg axis1, IntArg axis2) {
   MX_CHECK(x.array.rank() >= 2, InvalidArgument, "[trace] expected an array of rank 2 or more, got shape ",
            x.array.shape());
   return sum({x.array.diagonal(offset, axis1, axis2), x.where}, -1);

@@ -14,16 +14,16 @@ namespace mx {
 /// one.
 NDArray inner(const Arg& a, const NDArray& b);
 /// The sums of products over the last `axes` dimensions of a and the first `axes` of b, as numpy.tensordot.
-NDArray tensordot(const Arg& a, const NDArray& b, int64_t axes = 2);
+NDArray tensordot(const Arg& a, const NDArray& b, IntArg axes = 2);
 /// The same over the dimensions axes_a of a; each is paired with the dimension of b at its position in
 /// axes_b.
 NDArray tensordot(const Arg& a, const NDArray& b, const Shape& axes_a, const Shape& axes_b);
 /// The Kronecker product, as numpy.kron: each element of a is replaced by its product with b; up to rank 6.
 NDArray kron(const Arg& a, const NDArray& b);
 /// The cross product of vectors of 3 elements along `axis`; the other dimensions broadcast.
-NDArray cross(const Arg& a, const NDArray& b, int64_t axis = -1);
+NDArray cross(const Arg& a, const NDArray& b, IntArg axis = -1);
 /// The sum of a diagonal, as numpy.trace; i64 for integers and bool.
-NDArray trace(const Arg& x, int64_t offset = 0, int64_t axis1 = 0, int64_t axis2 = 1);
+NDArray trace(const Arg& x, IntArg offset = 0, IntArg axis1 = 0, IntArg axis2 = 1);
 /// The distances of all pairs of rows, as torch.cdist: a (.., m, k) and b (.., n, k) give (.., m, n). The
 /// differences themselves are squared, so distances of close rows do not suffer from cancellation, as those
 /// of |a|^2 + |b|^2 - 2ab do. For p = 2 one kernel computes the distances of floating-point numbers.

@@ -66,22 +66,22 @@ class Generator {
   /// (n,). Without `replace` all numbers are different; then it throws InvalidArgument if there are too few
   /// numbers, or too few with a weight above 0, and waits for the weights. As numpy.random.choice, but the
   /// weights need not add up to 1.
-  NDArray choice(int64_t n, const Shape& shape, bool replace = true, const NDArray& weights = {},
+  NDArray choice(IntArg n, const Shape& shape, bool replace = true, const NDArray& weights = {},
                  std::source_location where = std::source_location::current());
   /// Entries of the first dimension of x, chosen in the same way.
   NDArray choice(const Arg& x, const Shape& shape, bool replace = true, const NDArray& weights = {});
   /// The numbers 0 .. n - 1 in random order, i64 (n,).
-  NDArray permutation(int64_t n, std::source_location where = std::source_location::current());
+  NDArray permutation(IntArg n, std::source_location where = std::source_location::current());
   /// Indices into the last dimension of `weights` (.., n), i64 (.., samples), drawn with replacement in
   /// proportion to the weights. If `logits` is set, in proportion to their exponentials.
-  NDArray categorical(const Arg& weights, int64_t samples, bool logits = false);
+  NDArray categorical(const Arg& weights, IntArg samples, bool logits = false);
   /// shuffle: a copy with the entries of the first dimension in random order. shuffle_: in place.
   NDArray shuffle(const Arg& x);
   NDArray& shuffle_(NDArray& x, std::source_location where = std::source_location::current());
 
   /// Reserves `count` positions of the stream. Returns the seed and the first position, i64 (2,). Pass it as
   /// an input to operators that need random numbers.
-  NDArray key(int64_t count, std::source_location where = std::source_location::current());
+  NDArray key(IntArg count, std::source_location where = std::source_location::current());
 
  private:
   NDArray state_;
@@ -123,12 +123,12 @@ NDArray beta(double alpha, double beta, const Shape& shape, DType dtype = f32, C
 NDArray binomial(int64_t trials, double probability, const Shape& shape, DType dtype = i64,
                  Context context = cpu(), std::source_location where = std::source_location::current());
 /// Uses the weights' device if there are weights.
-NDArray choice(int64_t n, const Shape& shape, bool replace = true, const NDArray& weights = {},
+NDArray choice(IntArg n, const Shape& shape, bool replace = true, const NDArray& weights = {},
                std::source_location where = std::source_location::current());
 NDArray choice(const Arg& x, const Shape& shape, bool replace = true, const NDArray& weights = {});
-NDArray permutation(int64_t n, Context context = cpu(),
+NDArray permutation(IntArg n, Context context = cpu(),
                     std::source_location where = std::source_location::current());
-NDArray categorical(const Arg& weights, int64_t samples, bool logits = false);
+NDArray categorical(const Arg& weights, IntArg samples, bool logits = false);
 NDArray shuffle(const Arg& x);
 NDArray& shuffle_(NDArray& x, std::source_location where = std::source_location::current());
 

@@ -1,6 +1,7 @@
 // The table of operators by name.
 #include <map>
 #include <mutex>
+#include <span>
 
 #include "engine/base/check.h"
 #include "operators/families.h"
@@ -14,15 +15,29 @@ struct Registry {
   std::vector<const Operator*> list;
   std::map<std::string, const Operator*> by_name;
 
-  void add(const Operator& op) {
+  void check(const Operator& op) const {
     MX_CHECK(op.kernel.name != nullptr && op.kernel.name[0] != '\0', InvalidArgument,
              "[register_operator] expected an operator with a name, got one without");
     MX_CHECK(op.infer != nullptr && (op.kernel.cpu != nullptr || op.compose != nullptr), InvalidArgument,
              "[register_operator] expected '", op.name(),
              "' to have an infer function and either a CPU kernel or a compose function");
-    MX_CHECK(by_name.emplace(op.name(), &op).second, InvalidArgument,
+    MX_CHECK(!by_name.contains(op.name()), InvalidArgument,
              "[register_operator] expected a name that is not registered yet, got '", op.name(), "'");
+  }
+  void insert(const Operator& op) {
+    by_name.emplace(op.name(), &op);
     list.push_back(&op);
+  }
+  // Adds the operators, then their forms with a number, so that each kind stays together in the list. Checks
+  // an operator and its form before it adds either.
+  void add(std::span<const Operator* const> operators) {
+    for (const Operator* op : operators) {
+      check(*op);
+      if (op->number_form != nullptr) check(*op->number_form);
+      insert(*op);
+    }
+    for (const Operator* op : operators)
+      if (op->number_form != nullptr) insert(*op->number_form);
   }
 };
 
@@ -30,8 +45,7 @@ struct Registry {
 Registry& registry() {
   static Registry* made = [] {
     auto* r = new Registry;
-    for (const auto& family : detail::operator_families())
-      for (const Operator* op : family()) r->add(*op);
+    for (const auto& family : detail::operator_families()) r->add(family());
     return r;
   }();
   return *made;
@@ -55,7 +69,8 @@ std::vector<const Operator*> all_operators() {
 void register_operator(const Operator& op) {
   Registry& r = registry();
   std::lock_guard lock(r.mutex);
-  r.add(op);
+  const Operator* const one[] = {&op};
+  r.add(one);
 }
 
 }  // namespace mx

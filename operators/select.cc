@@ -1,5 +1,6 @@
 #include "operators/select.h"
 
+#include <cstdint>
 #include <limits>
 #include <optional>
 
@@ -8,6 +9,7 @@
 #include "operators/elementwise_unary.h"
 #include "operators/kernels/binary.h"
 #include "operators/kernels/element.h"
+#include "operators/kernels/tables.h"
 
 namespace mx {
 namespace {
@@ -42,13 +44,22 @@ void gradient_where(GradientContext& g) {
   if (g.wanted(2)) g.set(2, where(condition, 0, g.head()));
 }
 
-// If x equals a limit, x gets the gradient. If low > high, `high` gets it.
-void gradient_clamp(GradientContext& g) {
-  const NDArray &x = g.input(0), &low = g.input(1), &high = g.input(2);
+constexpr size_t kNoInput = SIZE_MAX;
+
+/// Sets the gradients of clamp(x, low, high), where x is input 0 and the limits are the inputs `low_input`
+/// and `high_input`, or numbers (kNoInput). If x equals a limit, x gets the gradient. If low > high, `high`
+/// gets it.
+void set_clamp_gradients(GradientContext& g, const Operand& low, size_t low_input, const Operand& high,
+                         size_t high_input) {
+  const NDArray& x = g.input(0);
   if (g.wanted(0)) g.set(0, where(clamp(x, low, high) == x, g.head(), 0));
-  if (g.wanted(1)) g.set(1, where(logical_and(x < low, low < high), g.head(), 0));
-  if (g.wanted(2)) g.set(2, where(logical_or(x > high, high < low), g.head(), 0));
+  if (low_input != kNoInput && g.wanted(low_input))
+    g.set(low_input, where(logical_and(less(x, low), less(low, high)), g.head(), 0));
+  if (high_input != kNoInput && g.wanted(high_input))
+    g.set(high_input, where(logical_or(greater(x, high), less(high, low)), g.head(), 0));
 }
+
+void gradient_clamp(GradientContext& g) { set_clamp_gradients(g, g.input(1), 1, g.input(2), 2); }
 
 // The forms with numbers.
 
@@ -62,12 +73,13 @@ struct WhereNumbers {
   }
 };
 
+/// A limit that is not set is the array `limit` if there is one, else there is no such limit.
 struct ClampNumbers {
   std::optional<Scalar> low, high;
   template <class V>
   static void fields(V&& v) {
-    v("low", &ClampNumbers::low, "the lower limit; none: no limit");
-    v("high", &ClampNumbers::high, "the upper limit; none: no limit");
+    v("low", &ClampNumbers::low, "the lower limit; none: `limit`");
+    v("high", &ClampNumbers::high, "the upper limit; none: `limit`");
   }
 };
 
@@ -109,24 +121,41 @@ void gradient_where_numbers(GradientContext& g) {
 void infer_clamp_numbers(InferContext& c) {
   const auto& [low, high] = c.attr<ClampNumbers>();
   DType dtype = c.dtype(0);
+  Shape shape = c.shape(0);
+  if (c.inputs() == 2) {
+    MX_CHECK(low.has_value() != high.has_value(), InvalidArgument, "[", c.name(),
+             "] expected one number beside an array of limits, got ", low ? "two" : "none");
+    dtype = promote(dtype, c.dtype(1));
+    shape = broadcast_shapes(shape, c.shape(1), c.name());
+  }
   for (const auto& limit : {low, high})
     if (limit) dtype = promote_weak(dtype, limit->category());
   if (!is_floating(dtype)) {
     if (low && !below_all(*low, dtype)) check_fits(*low, dtype, c.name());
     if (high && !above_all(*high, dtype)) check_fits(*high, dtype, c.name());
   }
-  c.output(c.shape(0), dtype);
+  c.output(shape, dtype);
 }
 
 void run_clamp_numbers(const KernelArgs& args) {
   const auto& [low, high] = args.attr<ClampNumbers>();
-  kernels::clamp(args.out[0], args.in[0], low, high);
+  const Tensor& out = args.out[0];
+  if (args.in.size() == 1) return kernels::clamp(out, args.in[0], low, high);
+  const kernels::Element number(low ? *low : *high, kernels::row_type(out.dtype), out.shape);
+  const Tensor x = args.in[0].broadcast(out.shape), limit = args.in[1].broadcast(out.shape);
+  kernels::clamp(out, x, low ? *number : limit, low ? limit : *number);
 }
 
-// The same as for arrays.
 void gradient_clamp_numbers(GradientContext& g) {
+  const auto& limits = g.attr<ClampNumbers>();
   const NDArray& x = g.input(0);
-  if (g.wanted(0)) g.set(0, where(clamped(x, g.attr<ClampNumbers>()) == x, g.head(), 0));
+  if (g.inputs() == 1) {
+    if (g.wanted(0)) g.set(0, where(clamped(x, limits) == x, g.head(), 0));
+  } else if (limits.low) {
+    set_clamp_gradients(g, *limits.low, kNoInput, g.input(1), 1);
+  } else {
+    set_clamp_gradients(g, g.input(1), 1, *limits.high, kNoInput);
+  }
 }
 
 constexpr Operator kWhereNumbers = {
@@ -145,15 +174,15 @@ constexpr Operator kWhereNumbers = {
 constexpr Operator kClampNumbers = {
     .kernel = {"clamp_scalar", run_clamp_numbers, nullptr, kDirectElements},
     .doc =
-        "Elements of x limited to the range between two numbers, min(max(x, low), high); NaN if one of the "
-        "three is NaN.",
+        "Elements of x limited to a range, min(max(x, low), high), where a limit is a number or the array "
+        "`limit`; NaN if one of the three is NaN.",
     .family = "select",
-    .inputs = {"x"},
+    .inputs = {"x", "limit?"},
     .attrs = &kAttrType<ClampNumbers>,
     .infer = infer_clamp_numbers,
     .gradient = gradient_clamp_numbers,
-    .gradient_uses = {.inputs = 1},
-    .in_place = 1,
+    .gradient_uses = {.inputs = 3},
+    .in_place = 3,
     .elementwise = true,
 };
 
@@ -185,19 +214,6 @@ constexpr Operator kClamp = {
 
 NDArray clamped(const Arg& x, const ClampNumbers& limits) { return call(kClampNumbers, limits, x); }
 
-/// Returns the limit as an array for use with x. A lower limit below the range of an integer type, or an
-/// upper limit above it, is replaced by the end of the range.
-NDArray limit_array(const Operand& limit, bool is_low, const Arg& x) {
-  if (limit.is_array()) return limit.array();
-  const DType dtype = promote_weak(x.array.dtype(), limit.number().category());
-  const bool beyond = is_low ? below_all(limit.number(), dtype) : above_all(limit.number(), dtype);
-  if (!beyond) return limit.with({x.array, x.where}, "clamp");
-  const int64_t end = is_low ? INT64_MIN : INT64_MAX;
-  return scalar_array(
-      visit(dtype, [end](auto tag) { return Scalar(Scalar(end).to<typename decltype(tag)::type>()); }), dtype,
-      x.array.context(), x.where);
-}
-
 }  // namespace
 
 namespace detail {
@@ -215,8 +231,10 @@ NDArray where(const Arg& condition, const Operand& a, const Operand& b) {
 }
 
 NDArray clamp(const Arg& x, const Operand& low, const Operand& high) {
-  if (!low.is_array() && !high.is_array()) return clamped(x, {low.number(), high.number()});
-  return call(kClamp, {}, x, limit_array(low, true, x), limit_array(high, false, x));
+  if (low.is_array() && high.is_array()) return call(kClamp, {}, x, low.array(), high.array());
+  if (low.is_array()) return call(kClampNumbers, ClampNumbers{{}, high.number()}, x, low.array());
+  if (high.is_array()) return call(kClampNumbers, ClampNumbers{low.number(), {}}, x, high.array());
+  return clamped(x, {low.number(), high.number()});
 }
 // Floating point does not use maximum() and minimum(), which would share the gradient where x equals the
 // limit; here x gets all of it.

@@ -207,7 +207,7 @@ std::vector<NDArray> split(const Arg& x, int64_t parts, IntArg axis) {
   return split(x, std::vector<int64_t>(static_cast<size_t>(parts), size / parts), d);
 }
 
-std::vector<NDArray> chunk(const Arg& x, int64_t parts, IntArg axis) {
+std::vector<NDArray> chunk(const Arg& x, IntArg parts, IntArg axis) {
   const int d = normalize_axis(axis, x.array.rank(), "chunk");
   MX_CHECK(parts > 0, InvalidArgument, "[chunk] expected a number of parts above 0, got ", parts);
   const int64_t size = x.array.shape()[d];
@@ -284,11 +284,11 @@ std::vector<NDArray> meshgrid(std::span<const NDArray> vectors, const std::strin
 NDArray reshape(const NDArray& x, const Shape& shape) { return x.reshape(shape); }
 NDArray flatten(const NDArray& x) { return x.flatten(); }
 NDArray transpose(const NDArray& x, const Shape& axes) { return x.transpose(axes); }
-NDArray swap_axes(const NDArray& x, int64_t a, int64_t b) { return x.swap_axes(a, b); }
-NDArray move_axis(const NDArray& x, int64_t from, int64_t to) { return x.move_axis(from, to); }
+NDArray swap_axes(const NDArray& x, IntArg a, IntArg b) { return x.swap_axes(a, b); }
+NDArray move_axis(const NDArray& x, IntArg from, IntArg to) { return x.move_axis(from, to); }
 NDArray squeeze(const NDArray& x) { return x.squeeze(); }
-NDArray squeeze(const NDArray& x, int64_t axis) { return x.squeeze(axis); }
-NDArray expand_dims(const NDArray& x, int64_t axis) { return x.expand_dims(axis); }
+NDArray squeeze(const NDArray& x, IntArg axis) { return x.squeeze(axis); }
+NDArray expand_dims(const NDArray& x, IntArg axis) { return x.expand_dims(axis); }
 NDArray broadcast_to(const NDArray& x, const Shape& shape) { return x.broadcast_to(shape); }
 
 }  // namespace mx

@@ -5,10 +5,13 @@
 // negative.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <initializer_list>
 #include <source_location>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "operators/operator.h"
@@ -49,10 +52,12 @@ NDArray vstack(const NDArray& a, const NDArray& b,
 /// Splits into `parts` equal pieces; the size must be a multiple of `parts`. The pieces are copies, made by
 /// one operation; slice() returns views.
 std::vector<NDArray> split(const Arg& x, int64_t parts, IntArg axis = 0);
+template <std::same_as<bool> B>
+std::vector<NDArray> split(const Arg& x, B parts, IntArg axis = 0) = delete;
 /// Splits into pieces of these sizes, which must add up to the size of the axis.
 std::vector<NDArray> split(const Arg& x, const std::vector<int64_t>& sizes, IntArg axis = 0);
 /// Splits into at most `parts` pieces of equal size; the last one may be smaller. As torch.chunk.
-std::vector<NDArray> chunk(const Arg& x, int64_t parts, IntArg axis = 0);
+std::vector<NDArray> chunk(const Arg& x, IntArg parts, IntArg axis = 0);
 
 /// The source of the padding, as in numpy.pad. constant: a value; edge: the outermost element; reflect:
 /// mirrored without the outermost element; symmetric: mirrored with it; wrap: elements from the other side.
@@ -63,6 +68,9 @@ std::string to_string(PadMode mode);
 /// ..}.
 NDArray pad(const Arg& x, const std::vector<int64_t>& widths, PadMode mode = PadMode::constant,
             Scalar value = 0);
+/// The same widths as one pair for each dimension: pad(x, {{1, 1}, {0, 2}}).
+NDArray pad(const Arg& x, std::initializer_list<std::pair<IntArg, IntArg>> widths,
+            PadMode mode = PadMode::constant, Scalar value = 0);
 
 /// View. Reverses the order along these axes; empty `axes`: all.
 NDArray flip(const NDArray& x, const Shape& axes = {});
@@ -71,6 +79,8 @@ NDArray flip(const NDArray& x, const Shape& axes = {});
 NDArray tile(const Arg& x, const Shape& repeats);
 /// Repeats each entry along the axis `count` times, as numpy.repeat.
 NDArray repeat(const Arg& x, int64_t count, IntArg axis = 0);
+template <std::same_as<bool> B>
+NDArray repeat(const Arg& x, B count, IntArg axis = 0) = delete;
 /// Repeats entry i counts[i] times.
 NDArray repeat(const Arg& x, const std::vector<int64_t>& counts, IntArg axis = 0);
 /// The same with the counts in an array; waits for it.
@@ -93,11 +103,11 @@ std::vector<NDArray> meshgrid(std::span<const NDArray> vectors, const std::strin
 NDArray reshape(const NDArray& x, const Shape& shape);
 NDArray flatten(const NDArray& x);
 NDArray transpose(const NDArray& x, const Shape& axes = {});
-NDArray swap_axes(const NDArray& x, int64_t a, int64_t b);
-NDArray move_axis(const NDArray& x, int64_t from, int64_t to);
+NDArray swap_axes(const NDArray& x, IntArg a, IntArg b);
+NDArray move_axis(const NDArray& x, IntArg from, IntArg to);
 NDArray squeeze(const NDArray& x);
-NDArray squeeze(const NDArray& x, int64_t axis);
-NDArray expand_dims(const NDArray& x, int64_t axis);
+NDArray squeeze(const NDArray& x, IntArg axis);
+NDArray expand_dims(const NDArray& x, IntArg axis);
 NDArray broadcast_to(const NDArray& x, const Shape& shape);
 
 }  // namespace mx

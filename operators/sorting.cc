@@ -1,5 +1,6 @@
 #include "operators/sorting.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/base/check.h"
@@ -52,24 +53,32 @@ struct SearchAttrs {
   }
 };
 
+/// Returns the axis of an operator that treats an array of rank 0 as one element along axis 0.
+int sorted_axis(int64_t axis, const Shape& shape, const char* op) {
+  return normalize_axis(axis, std::max(shape.rank(), 1), op);
+}
+
+/// Returns x, or for rank 0 a vector of its element: the kernels need an axis.
+Tensor with_axis(const Tensor& x) { return x.rank() > 0 ? x : Tensor{x.data, x.dtype, {1}, {1}}; }
+
 void infer_sort(InferContext& c) {
-  normalize_axis(c.attr<SortAttrs>().axis, c.shape(0).rank(), c.name());
+  sorted_axis(c.attr<SortAttrs>().axis, c.shape(0), c.name());
   c.output(c.shape(0), c.dtype(0));
 }
 
 void infer_argsort(InferContext& c) {
-  normalize_axis(c.attr<SortAttrs>().axis, c.shape(0).rank(), c.name());
+  sorted_axis(c.attr<SortAttrs>().axis, c.shape(0), c.name());
   c.output(c.shape(0), i64);
 }
 
 void run_sort(const KernelArgs& args) {
   const auto& attrs = args.attr<SortAttrs>();
-  kernels::sort(args.out[0], args.in[0], attrs.axis, attrs.descending);
+  kernels::sort(with_axis(args.out[0]), with_axis(args.in[0]), attrs.axis, attrs.descending);
 }
 
 void run_argsort(const KernelArgs& args) {
   const auto& attrs = args.attr<SortAttrs>();
-  kernels::argsort(args.out[0], args.in[0], attrs.axis, attrs.descending);
+  kernels::argsort(with_axis(args.out[0]), with_axis(args.in[0]), attrs.axis, attrs.descending);
 }
 
 void infer_argpartition(InferContext& c) {
@@ -104,6 +113,7 @@ void run_argselect(const KernelArgs& args) { kernels::argselect(args.out[0], arg
 /// Returns the gradient of the input from the gradient of selected elements.
 NDArray put_back(const GradientContext& g, const NDArray& indices, int64_t axis) {
   const NDArray& head = g.head(0);
+  if (head.rank() == 0) return head;
   return scatter(detail::zeros_view(g.input_shape(0), head.dtype(), head.context()), indices, head, axis,
                  Scatter::add);
 }
@@ -120,7 +130,13 @@ void gradient_topk(GradientContext& g) {
 void infer_topk(InferContext& c) {
   const auto& attrs = c.attr<TopKAttrs>();
   Shape shape = c.shape(0);
-  const int axis = normalize_axis(attrs.axis, shape.rank(), c.name());
+  const int axis = sorted_axis(attrs.axis, shape, c.name());
+  if (shape.rank() == 0) {
+    MX_CHECK(attrs.k == 1, InvalidArgument, "[", c.name(), "] expected k = 1 for an array of rank 0, got ",
+             attrs.k);
+    c.output(shape, c.dtype(0));
+    return c.output(shape, i64);
+  }
   MX_CHECK(attrs.k >= 0 && attrs.k <= shape[axis], InvalidArgument, "[", c.name(), "] expected k from 0 to ",
            shape[axis], " (axis ", axis, " of ", shape, "), got ", attrs.k);
   shape[axis] = attrs.k;
@@ -130,7 +146,8 @@ void infer_topk(InferContext& c) {
 
 void run_topk(const KernelArgs& args) {
   const auto& attrs = args.attr<TopKAttrs>();
-  kernels::topk(&args.out[0], &args.out[1], args.in[0], attrs.axis, attrs.largest);
+  const Tensor values = with_axis(args.out[0]), indices = with_axis(args.out[1]);
+  kernels::topk(&values, &indices, with_axis(args.in[0]), attrs.axis, attrs.largest);
 }
 
 // The outputs have room for as many values as the input has elements. The last output is the number of
@@ -258,13 +275,13 @@ NDArray argsort(const Arg& x, IntArg axis, bool descending) {
   return call(kArgsort, SortAttrs{axis, descending}, x);
 }
 
-NDArray argpartition(const Arg& x, int64_t kth, IntArg axis) {
+NDArray argpartition(const Arg& x, IntArg kth, IntArg axis) {
   return call(kArgpartition, PartitionAttrs{kth, axis}, x);
 }
 
 NDArray argselect(const Arg& x, const NDArray& places) { return call(kArgselect, {}, x, places); }
 
-TopK topk(const Arg& x, int64_t k, IntArg axis, bool largest) {
+TopK topk(const Arg& x, IntArg k, IntArg axis, bool largest) {
   std::vector<NDArray> both = call(kTopK, TopKAttrs{k, axis, largest}, {&x.array, 1}, x.where);
   return {std::move(both[0]), std::move(both[1])};
 }

@@ -1,8 +1,8 @@
 // Operators that sort and search.
 //
 // NaN is last, ascending and descending. -0 equals 0, and all NaNs are equal. Sorting is stable, also if
-// descending, so the result is unique. Indices are i64. All throw InvalidArgument for axes and shapes that do
-// not fit.
+// descending, so the result is unique. Indices are i64. sort, argsort and topk take an array of rank 0 as one
+// element along axis 0, as in PyTorch. All throw InvalidArgument for axes and shapes that do not fit.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ NDArray argsort(const Arg& x, IntArg axis = -1, bool descending = false);
 /// numpy.argpartition: first those smaller than it, then those equal to it, then the larger ones. Within each
 /// part the elements keep their order. Takes a time proportional to the number of elements. A negative kth
 /// counts from the end.
-NDArray argpartition(const Arg& x, int64_t kth, IntArg axis = -1);
+NDArray argpartition(const Arg& x, IntArg kth, IntArg axis = -1);
 /// Returns the indices along the last axis of the elements that sorting would put at `places` (i64; x's shape
 /// with any size of the last dimension): take_along_axis(argsort(x), places, -1) without sorting. For few
 /// places the time is proportional to the number of elements.
@@ -32,7 +32,7 @@ struct TopK {
 };
 /// Returns the k largest or smallest elements along the axis, in order, and their indices. NaNs are included
 /// only if there are fewer than k other elements.
-TopK topk(const Arg& x, int64_t k, IntArg axis = -1, bool largest = true);
+TopK topk(const Arg& x, IntArg k, IntArg axis = -1, bool largest = true);
 
 struct UniqueResult {
   NDArray values;   ///< (n,): the distinct elements, ascending; of equal ones with different bits the first

@@ -102,12 +102,17 @@ void infer_whole(InferContext& c) {
   c.output(broadcast_shapes(c.shape(0), c.shape(1), c.name()), type);
 }
 
+void infer_whole_number(InferContext& c) {
+  const Scalar& number = c.attr<NumberAttrs>().number;
+  MX_CHECK(is_integral(c.dtype(0)) && is_integral(number.category()), InvalidArgument, "[", c.name(),
+           "] expected integers, got ", c.dtype(0), " and the number ", number);
+  check_fits(number, c.dtype(0), c.name());
+  c.output(c.shape(0), c.dtype(0));
+}
+
+/// Sets out = F::of(x, y), element by element. Precondition: all have the same shape and type.
 template <class F>
-void run_whole(const KernelArgs& args) {
-  const Tensor& out = args.out[0];
-  if (out.numel() == 0) return;
-  const detail::Converted a(args.in[0], out.dtype), b(args.in[1], out.dtype);
-  const Tensor x = a->broadcast(out.shape), y = b->broadcast(out.shape);
+void run_whole(const Tensor& out, const Tensor& x, const Tensor& y) {
   const kernels::LoopPlan<3> plan({&out, &x, &y});
   visit(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -124,6 +129,23 @@ void run_whole(const KernelArgs& args) {
   });
 }
 
+template <class F>
+void run_whole_arrays(const KernelArgs& args) {
+  const Tensor& out = args.out[0];
+  if (out.numel() == 0) return;
+  const detail::Converted a(args.in[0], out.dtype), b(args.in[1], out.dtype);
+  run_whole<F>(out, a->broadcast(out.shape), b->broadcast(out.shape));
+}
+
+// The functions are symmetric, so it does not matter on which side the number stands.
+template <class F>
+void run_whole_number(const KernelArgs& args) {
+  const Tensor& out = args.out[0];
+  if (out.numel() == 0) return;
+  const kernels::Element number(args.attr<NumberAttrs>().number, out.dtype, out.shape);
+  run_whole<F>(out, args.in[0], *number);
+}
+
 std::vector<Sample> samples_whole() {
   const NDArray x = array<int64_t>({{12, -18, 0}, {7, 30, 64}}),
                 y = array<int64_t>({{8, 12, 5}, {-21, 45, 96}});
@@ -133,9 +155,28 @@ std::vector<Sample> samples_whole() {
           {{x, y[1][1]}, {}, "a number"}};
 }
 
+std::vector<Sample> samples_whole_number() {
+  const NDArray x = array<int64_t>({{12, -18, 0}, {7, 30, 64}});
+  return {{{x}, NumberAttrs{12}, "number=12"}, {{x.transpose()}, NumberAttrs{18, true}, "number=18, left"}};
+}
+
 template <class F>
-constexpr Operator whole_operator(const char* name, const char* doc) {
-  return {.kernel = {name, run_whole<F>, nullptr, 64},
+constexpr Operator whole_number_operator(const char* name, const char* doc) {
+  return {.kernel = {name, run_whole_number<F>, nullptr, 64},
+          .doc = doc,
+          .family = "scalar",
+          .inputs = {"x"},
+          .attrs = &kAttrType<NumberAttrs>,
+          .infer = infer_whole_number,
+          .samples = samples_whole_number,
+          .dtypes = {i8, u8, i32, i64},
+          .in_place = 1,
+          .elementwise = true};
+}
+
+template <class F>
+constexpr Operator whole_operator(const char* name, const char* doc, const Operator* number_form) {
+  return {.kernel = {name, run_whole_arrays<F>, nullptr, 64},
           .doc = doc,
           .family = "elementwise",
           .inputs = {"a", "b"},
@@ -143,13 +184,18 @@ constexpr Operator whole_operator(const char* name, const char* doc) {
           .samples = samples_whole,
           .dtypes = {i8, u8, i32, i64},
           .in_place = 3,
-          .elementwise = true};
+          .elementwise = true,
+          .number_form = number_form};
 }
 
-constexpr Operator kGcd =
-    whole_operator<GreatestDivisor>("gcd", "Greatest common divisor of integers; 0 if both are 0.");
-constexpr Operator kLcm =
-    whole_operator<LeastMultiple>("lcm", "Least common multiple of integers; 0 if one of them is 0.");
+constexpr Operator kGcdNumber = whole_number_operator<GreatestDivisor>(
+    "gcd_scalar", "The greatest common divisor; of 0 and 0: 0. One operand is a number.");
+constexpr Operator kLcmNumber = whole_number_operator<LeastMultiple>(
+    "lcm_scalar", "The least common multiple; 0 if one is 0. One operand is a number.");
+constexpr Operator kGcd = whole_operator<GreatestDivisor>(
+    "gcd", "Greatest common divisor of integers; 0 if both are 0.", &kGcdNumber);
+constexpr Operator kLcm = whole_operator<LeastMultiple>(
+    "lcm", "Least common multiple of integers; 0 if one of them is 0.", &kLcmNumber);
 
 /// Rounds integers to the nearest multiple of 10^digits, ties to the even multiple.
 NDArray rounded_integers(const Arg& x, int64_t digits) {
@@ -181,7 +227,7 @@ NDArray xlogy(const Operand& x, const Operand& y) { return call_binary(xlogy_rec
 NDArray gcd(const Operand& a, const Operand& b) { return call_binary(kGcd, a, b); }
 NDArray lcm(const Operand& a, const Operand& b) { return call_binary(kLcm, a, b); }
 
-NDArray round(const Arg& x, int64_t decimals) {
+NDArray round(const Arg& x, IntArg decimals) {
   const DType type = x.array.dtype();
   if (!is_floating(type)) {
     MX_CHECK(decimals >= -18, InvalidArgument, "[round] expected decimals of -18 or more for integers, got ",

@@ -27,7 +27,7 @@ NDArray lcm(const Operand& a, const Operand& b);
 /// rounded and divided in x's type, or in f32 for f16 and bf16, as NumPy does; a number that is too large to
 /// have decimals is returned unchanged. Integers are rounded exactly if `decimals` is negative, and may wrap;
 /// otherwise they are returned unchanged. Throws InvalidArgument for integers with less than -18 decimals.
-NDArray round(const Arg& x, int64_t decimals);
+NDArray round(const Arg& x, IntArg decimals);
 
 struct NanToNumOptions {
   double nan = 0;

@@ -21,10 +21,10 @@
 namespace mx::optim {
 
 struct LossScaleOptions {
-  double scale = 65536;     ///< at the start; above 0
-  double growth = 2;        ///< factor after `interval` consecutive updates without an overflow; at least 1
-  double backoff = 0.5;     ///< factor after an update with an overflow; above 0, at most 1
-  int64_t interval = 2000;  ///< 0: the scale is constant, gradients are not checked, no step is skipped
+  double scale = 65536;    ///< at the start; above 0
+  double growth = 2;       ///< factor after `interval` consecutive updates without an overflow; at least 1
+  double backoff = 0.5;    ///< factor after an update with an overflow; above 0, at most 1
+  IntArg interval = 2000;  ///< 0: the scale is constant, gradients are not checked, no step is skipped
 };
 
 /// A handle: copies share the scale. One scale may serve several optimisers of one loss: call update() once,

@@ -27,13 +27,13 @@ namespace mx::optim {
 struct ReduceOnPlateauOptions {
   bool maximize = false;     ///< larger values are better
   double factor = 0.1;       ///< at least 0, below 1
-  int64_t patience = 10;     ///< at least 0
+  IntArg patience = 10;      ///< at least 0
   double threshold = 1e-4;   ///< a fraction of the best value; at least 0
   bool absolute = false;     ///< the threshold is an absolute difference instead
-  int64_t cooldown = 0;      ///< at least 0
+  IntArg cooldown = 0;       ///< at least 0
   double min_lr = 0;         ///< the lowest rate; a rate that is already lower stays
   double min_change = 1e-8;  ///< a rate stays if it would change by no more than this
-  int64_t warmup = 0;        ///< as for other schedules
+  IntArg warmup = 0;         ///< as for other schedules
   double warmup_start = 0;
 };
 

@@ -76,10 +76,10 @@ class Schedule {
 };
 
 struct StepLROptions {
-  int64_t step_size = 1;  ///< at least 1
+  IntArg step_size = 1;  ///< at least 1
   double gamma = 0.1;
   double min_lr = 0;  ///< the lowest rate; a base rate below it stays
-  int64_t warmup = 0;
+  IntArg warmup = 0;
   double warmup_start = 0;
 };
 /// base * gamma^floor(t / step_size): the factor schedule of Apache MXNet.
@@ -97,7 +97,7 @@ struct MultiStepLROptions {
   std::vector<int64_t> milestones = {};  ///< ascending; duplicates count as often as they occur
   double gamma = 0.1;
   double min_lr = 0;
-  int64_t warmup = 0;
+  IntArg warmup = 0;
   double warmup_start = 0;
 };
 /// base * gamma^(number of milestones <= t).
@@ -114,7 +114,7 @@ class MultiStepLR final : public Schedule {
 struct ExponentialLROptions {
   double gamma = 0.9;
   double min_lr = 0;
-  int64_t warmup = 0;
+  IntArg warmup = 0;
   double warmup_start = 0;
 };
 /// base * gamma^t.
@@ -129,9 +129,9 @@ class ExponentialLR final : public Schedule {
 };
 
 struct CosineLROptions {
-  int64_t steps = 0;  ///< above warmup
+  IntArg steps = 0;  ///< above warmup
   double min_lr = 0;
-  int64_t warmup = 0;
+  IntArg warmup = 0;
   double warmup_start = 0;
 };
 /// min_lr + (base - min_lr) * (1 + cos(pi * t / T)) / 2.
@@ -146,10 +146,10 @@ class CosineLR final : public Schedule {
 };
 
 struct PolyLROptions {
-  int64_t steps = 0;  ///< above warmup
-  double power = 1;   ///< above 0; 1: a straight line
+  IntArg steps = 0;  ///< above warmup
+  double power = 1;  ///< above 0; 1: a straight line
   double min_lr = 0;
-  int64_t warmup = 0;
+  IntArg warmup = 0;
   double warmup_start = 0;
 };
 /// min_lr + (base - min_lr) * (1 - t / T)^power.

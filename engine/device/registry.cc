@@ -55,11 +55,29 @@ Registry& registry() {
   return *instance;
 }
 
+/// Returns the devices that can be opened, by kind: "cpu(0), virt(0) to virt(3)".
+std::string present_devices() {
+  std::string text;
+  for (int kind = 0; kind < kMaxKinds; ++kind) {
+    const int count = num_devices(static_cast<DeviceKind>(kind));
+    if (count == 0) continue;
+    const auto name = [kind](int id) {
+      return to_string(Context{static_cast<DeviceKind>(kind), static_cast<uint16_t>(id)});
+    };
+    text += (text.empty() ? "" : ", ") + name(0);
+    if (count > 1) text += " to " + name(count - 1);
+  }
+  return text;
+}
+
 Device& open(Context context) {
   Entry* entry = registry().find(context.kind);
   MX_CHECK(entry != nullptr, InvalidArgument, "[get_device] expected a registered kind of device, got kind ",
            static_cast<int>(context.kind));
   const int count = std::min(entry->backend.count(), kMaxDevices);
+  MX_CHECK(count > 0, InvalidArgument, "[get_device] expected a device that is present, got ",
+           to_string(context), ": this build or this machine has no device of kind ", entry->backend.name,
+           "; present: ", present_devices());
   MX_CHECK(context.id < count, InvalidArgument, "[get_device] expected one of the ", count,
            " devices of kind ", entry->backend.name, ", got ", to_string(context));
   std::atomic<Device*>& slot = registry().devices[static_cast<int>(context.kind)][context.id];

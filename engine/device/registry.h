@@ -24,7 +24,7 @@ struct Backend {
 DeviceKind register_backend(Backend backend);
 
 /// Returns the device and starts it if necessary. Throws InvalidArgument if the kind or the number does not
-/// exist; the message says how many devices there are.
+/// exist; the message says which devices there are.
 Device& get_device(Context context);
 
 /// Returns the number of devices of the kind; 0 if the kind is not built in or has no hardware.

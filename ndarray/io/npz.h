@@ -44,7 +44,8 @@ class NpzReader {
   std::vector<std::string> others_;
 };
 
-/// Throws InvalidArgument for names that are duplicates, too long or not UTF-8. Reads only the names.
+/// Throws InvalidArgument for names that are duplicates, too long or not UTF-8, or that contain a zero byte.
+/// Reads only the names.
 void check_npz_names(std::span<const TensorData> tensors);
 
 /// Writes a whole archive in the given order. Throws like check_npz_names, InvalidArgument if data and shape

@@ -69,7 +69,7 @@ class ZipStream {
 
 enum class ZipMethod { stored, deflated };
 
-/// Throws InvalidArgument for a name that no member can have: not UTF-8, or too long.
+/// Throws InvalidArgument for a name that no member can have: not UTF-8, too long, or with a byte of value 0.
 void check_zip_name(const std::string& name);
 
 /// Writes an archive in order; nothing is patched afterwards. The header in front of each member has its

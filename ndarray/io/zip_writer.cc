@@ -88,6 +88,9 @@ void ZipWriter::put(const std::string& bytes) {
 void check_zip_name(const std::string& name) {
   MX_CHECK(is_utf8(name) && name.size() <= kMax16, InvalidArgument,
            "[npz] expected a name in UTF-8 of at most 65535 bytes, got ", in_quotes(name));
+  // Python's zipfile cuts a name off at its first zero byte, so the array would have another name there.
+  MX_CHECK(name.find('\0') == std::string::npos, InvalidArgument,
+           "[npz] expected a name without zero bytes, got ", in_quotes(name));
 }
 
 void ZipWriter::add(const std::string& name, std::span<const Bytes> parts) {

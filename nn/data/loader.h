@@ -42,14 +42,14 @@
 namespace mx::data {
 
 struct LoaderOptions {
-  int64_t batch_size = 1;
+  IntArg batch_size = 1;
   bool shuffle = false;    ///< another order in each epoch
   bool drop_last = false;  ///< drop the last batch if it is not full
-  int64_t seed = 0;        ///< of the order and of random transforms
-  int64_t prefetch = 2;    ///< number of batches that are loaded during the computation on one
+  IntArg seed = 0;         ///< of the order and of random transforms
+  IntArg prefetch = 2;     ///< number of batches that are loaded during the computation on one
   /// The part of each epoch that this loader takes: all parts have the same size and together cover every
   /// sample (epoch_order.h).
-  int64_t shard = 0, shards = 1;
+  IntArg shard = 0, shards = 1;
   /// The device to which batches are copied after their transform. For a GPU, host memory is page-locked
   /// automatically: see docs/data.md.
   Context context = cpu();

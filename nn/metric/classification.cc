@@ -217,7 +217,7 @@ struct Table {
 
 }  // namespace
 
-TopK::TopK(int64_t k, const ClassOptions& options) : k_(k), options_(options), counts_(zeros({2}, i64)) {
+TopK::TopK(IntArg k, const ClassOptions& options) : k_(k), options_(options), counts_(zeros({2}, i64)) {
   MX_CHECK(k >= 1, InvalidArgument, "[top_k] expected k of 1 or more, got ", k);
 }
 
@@ -234,7 +234,7 @@ int64_t TopK::count() const { return counts_.to_vector<int64_t>()[1]; }
 int64_t TopK::hits() const { return counts_.to_vector<int64_t>()[0]; }
 void TopK::reset() { counts_.fill_(0); }
 
-ConfusionMatrix::ConfusionMatrix(int64_t classes, const ClassOptions& options)
+ConfusionMatrix::ConfusionMatrix(IntArg classes, const ClassOptions& options)
     : classes_(classes), options_(options) {
   MX_CHECK(classes >= 1, InvalidArgument, "[confusion_matrix] expected 1 class or more, got ", classes);
   counts_ = zeros({classes, classes}, i64);

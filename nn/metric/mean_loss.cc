@@ -45,7 +45,7 @@ const Kernel kMeanLoss = {"mean_loss", run_mean_loss, nullptr, 1024};
 
 MeanLoss::MeanLoss() : sums_(zeros({2}, f64)) {}
 
-void MeanLoss::update(const NDArray& loss, int64_t samples, std::source_location where) {
+void MeanLoss::update(const NDArray& loss, IntArg samples, std::source_location where) {
   MX_CHECK(loss.defined() && is_floating(loss.dtype()), InvalidArgument,
            "[mean_loss] expected a loss in floating point, got ", describe(loss));
   MX_CHECK(samples >= 1, InvalidArgument, "[mean_loss] expected 1 sample or more, got ", samples);

@@ -44,8 +44,8 @@ class Metric {
 };
 
 struct ClassOptions {
-  int64_t axis = -1;            ///< the dimension of the scores that has one entry per class
-  int64_t ignore_index = -100;  ///< entries with this label are not counted
+  IntArg axis = -1;            ///< the dimension of the scores that has one entry per class
+  IntArg ignore_index = -100;  ///< entries with this label are not counted
 };
 
 /// Top-k accuracy: the fraction of samples whose label is among the k classes with the highest scores. A tie
@@ -53,7 +53,7 @@ struct ClassOptions {
 class TopK : public Metric {
  public:
   /// Throws InvalidArgument for k below 1.
-  explicit TopK(int64_t k, const ClassOptions& options = {});
+  explicit TopK(IntArg k, const ClassOptions& options = {});
 
   /// Adds a batch: scores of any floating-point type, e.g. (n, classes), and labels of any integral type in
   /// the shape of the scores without the axis, (n,).
@@ -86,7 +86,7 @@ class Accuracy : public TopK {
 class ConfusionMatrix : public Metric {
  public:
   /// Throws InvalidArgument for fewer than 1 class.
-  explicit ConfusionMatrix(int64_t classes, const ClassOptions& options = {});
+  explicit ConfusionMatrix(IntArg classes, const ClassOptions& options = {});
 
   /// Adds a batch as in TopK::update(), with as many scores as there are classes.
   void update(const NDArray& logits, const NDArray& labels,
@@ -121,7 +121,7 @@ class MeanLoss : public Metric {
   /// Adds losses. Every element of `loss`, of any floating-point type, is the mean over `samples` samples: 1
   /// if each sample has its own loss, the batch size for a mean over the batch. Accumulates in f64. Throws
   /// InvalidArgument for another type and for `samples` below 1.
-  void update(const NDArray& loss, int64_t samples = 1,
+  void update(const NDArray& loss, IntArg samples = 1,
               std::source_location where = std::source_location::current());
   /// If there are labels and the loss is one number, `samples` is the number of labels.
   void observe(const Observation& step, std::source_location where) override;

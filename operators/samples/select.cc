@@ -34,7 +34,11 @@ std::vector<Sample> samples_clamp_numbers() {
   const auto limits = [](const AttrMap& values) { return attrs_of("clamp_scalar", values); };
   return {{{x}, limits({{"low", int64_t{0}}, {"high", int64_t{1}}}), "low=0, high=1"},
           {{x.transpose()}, limits({{"high", 1.75}}), "high=1.75, transposed"},
-          {{x}, limits({{"low", int64_t{1}}}), "low=1"}};
+          {{x}, limits({{"low", int64_t{1}}}), "low=1"},
+          {{x, array({-1.f, -1.f, 1.f})}, limits({{"high", 1.75}}), "a row of lower limits, high=1.75"},
+          {{x.transpose(), array({{2.25f}, {0.f}, {-2.5f}})},
+           limits({{"low", -1.5}}),
+           "transposed, low=-1.5, a column of upper limits"}};
 }
 
 }  // namespace

@@ -54,6 +54,16 @@ TEST(Registry, ADeviceThatIsNotThereIsNamedWithHowManyThereAre) {
     EXPECT_NE(std::string(e.what()).find(std::to_string(num_devices(DeviceKind::virt))), std::string::npos);
   }
   EXPECT_THROW(get_device(cpu(1)), InvalidArgument);
+  if (num_gpus() == 0) {
+    try {
+      get_device(gpu(0));
+      FAIL() << "expected InvalidArgument";
+    } catch (const InvalidArgument& e) {
+      const std::string text = e.what();
+      EXPECT_NE(text.find("no device of kind gpu"), std::string::npos) << text;
+      EXPECT_NE(text.find("present: cpu(0), virt(0) to virt("), std::string::npos) << text;
+    }
+  }
   EXPECT_THROW(get_device(gpu(num_gpus())), InvalidArgument);
   EXPECT_THROW(get_device({static_cast<DeviceKind>(9), 0}), InvalidArgument);
   EXPECT_THROW(get_device({static_cast<DeviceKind>(60000), 0}), InvalidArgument);

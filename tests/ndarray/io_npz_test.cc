@@ -274,6 +274,9 @@ TEST(Npz, NamesThatCannotBeWrittenAreRefused) {
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { write_npz(sink, twice); }), "'a.npy' twice"));
   const TensorData broken[] = {{"\xc3", u8, {0}, {}}};
   error_of<InvalidArgument>([&] { write_npz(sink, broken); });
+  // Python's zipfile would show both as "a.npy".
+  const TensorData cut[] = {a, {std::string("a\0b", 3), u8, {0}, {}}};
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { write_npz(sink, cut); }), "bytes of value 0"));
 }
 
 TEST(Npz, NumPyReadsWhatWeWriteAndWeReadWhatItWrites) {

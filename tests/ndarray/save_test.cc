@@ -224,10 +224,25 @@ TEST(Save, NamesThatNoFileCanHoldAreRefusedBeforeAnythingIsWaitedFor) {
   error_of<InvalidArgument>([&] { save_safetensors(folder / "a", {{"x", x}}, {{"\xff", ""}}); });
   error_of<InvalidArgument>([&] { save_npz(folder / "a", {{"\xff", x}}); });
   error_of<InvalidArgument>([&] { save_npz(folder / "a", {{"x", x}, {"x", x}}); });
+  const std::string zero("a\0b", 3);
+  const std::string text = error_of<InvalidArgument>([&] { save_npz(folder / "a", {{zero, x}}); });
+  EXPECT_TRUE(contains(text, "expected a name without bytes of value 0, got 'a\\x00b.npy'")) << text;
   error_of<InvalidArgument>([&] { save_npz(folder / "a", {{std::string(70'000, 'x'), x}}); });
   error_of<InvalidArgument>([&] { save_npy(folder / "a" + std::string(1, '\0'), x); });
   hold.release();
   EXPECT_EQ(0u, folder.count());
+}
+
+// JSON can hold such a name, so it comes back whole, and beside the name that it begins with.
+TEST(Save, SafetensorsKeepNamesWithAByteOfZero) {
+  const TempFolder folder;
+  const std::string zero("a\0b", 3);
+  save_safetensors(folder / "a", {{zero, full({1}, 1)}, {"a", full({1}, 2)}}, {{zero, zero}});
+  FileMetadata metadata;
+  const NamedArrays back = load_safetensors(folder / "a", &metadata);
+  EXPECT_EQ(1, back.at(zero).item<float>());
+  EXPECT_EQ(2, back.at("a").item<float>());
+  EXPECT_EQ(zero, metadata.at(zero));
 }
 
 TEST(Load, WhatHasBeenReadDoesNotNeedTheFile) {

@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstdint>
 #include <limits>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -146,6 +147,23 @@ TEST(Scalar, KeepsEveryNumberExactly) {
   EXPECT_EQ(bool_, Scalar(false).category());
   EXPECT_EQ(i64, Scalar(char{1}).category());
   EXPECT_EQ(f64, Scalar(bfloat16(1)).category());
+}
+
+static_assert(int64_t{IntArg(~uint64_t{0})} == INT64_MAX && int64_t{IntArg(int8_t{-1})} == -1);
+TEST(IntArg, IsUsedAsAnInteger) {
+  struct Options {
+    IntArg steps = 10;
+  } options{.steps = size_t{4}};
+  options.steps *= 2;
+  ++options.steps;
+  EXPECT_EQ(9, options.steps);
+  EXPECT_EQ(3, options.steps / 3);
+  std::istringstream("12") >> options.steps;
+  std::ostringstream text;
+  text << options.steps;
+  EXPECT_EQ("12", text.str());
+  options.steps = 7;
+  EXPECT_EQ(7, static_cast<double>(options.steps));
 }
 
 static_assert(std::convertible_to<int, RealArg> && std::convertible_to<float, RealArg> &&

@@ -36,6 +36,13 @@ static_assert(IndexesArrays<int> && IndexesArrays<size_t> && IndexesArrays<uint3
               IndexesArrays<short> && IndexesArrays<Slice> && IndexesArrays<Ellipsis> &&
               IndexesArrays<std::vector<Index>>);
 static_assert(!IndexesArrays<bool>, "a bool is no place");
+static_assert(!IndexesArrays<double>, "a fraction is no place");
+enum Place { kOne = 1 };
+template <class T>
+concept IsSliceEnd = requires(T end) {
+  Slice{0, end};
+};
+static_assert(IsSliceEnd<int> && IsSliceEnd<size_t> && !IsSliceEnd<bool>);
 static_assert(IsExtent<size_t> && IsExtent<int8_t> && IsExtent<long long>);
 static_assert(!IsExtent<double> && !IsExtent<bool>);
 
@@ -53,6 +60,7 @@ TEST(Surface, ShapesOfAnyIntegers) {
   EXPECT_EQ(INT64_MAX, Shape{std::numeric_limits<size_t>::max()}[0]);
   error_of<InvalidArgument>([] { zeros({std::numeric_limits<size_t>::max()}); });
   error_of<InvalidArgument>([] { zeros({4}).reshape({std::numeric_limits<size_t>::max()}); });
+  EXPECT_EQ((Shape{5, 2}), zeros({IntArg(middle), 2}).shape());
 }
 
 TEST(Surface, IndicesOfAnyKind) {
@@ -62,6 +70,11 @@ TEST(Surface, IndicesOfAnyKind) {
   const int16_t k = -1;
   EXPECT_EQ(23, (a[{i, j, k}].item<int64_t>()));
   EXPECT_EQ((Shape{3, 4}), a[i].shape());
+  // A list of one number is an index of one entry, for every integer type.
+  EXPECT_EQ((Shape{3, 4}), (a[{i}].shape()));
+  EXPECT_EQ(12, (a[{j - 1}][{0}][{size_t{0}}].item<int64_t>()));
+  EXPECT_EQ((Shape{3, 4}), a[kOne].shape());
+  EXPECT_EQ((Shape{3, 4}), a[IntArg(1)].shape());
   EXPECT_EQ(20, a[k][j][0].item<int64_t>());
   EXPECT_EQ((Shape{1, 3, 4}), (a[Slice{0, 1}].shape()));
   EXPECT_EQ((Shape{2, 3, 4}), a[colon].shape());
@@ -89,6 +102,13 @@ TEST(Surface, IndicesBeyondAnInt64AreOutOfRange) {
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { a[{Index(last)}]; }), "got 9223372036854775807"));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { a[std::numeric_limits<unsigned long long>::max()]; }),
                        "[index]"));
+}
+
+TEST(Surface, SlicesThatEndBeyondAnInt64EndAtTheLastElement) {
+  const NDArray a = arange(4);
+  EXPECT_EQ((Numbers{1, 2, 3}), numbers_of(a[Slice{1, std::string::npos}]));
+  EXPECT_EQ((Numbers{}), numbers_of(a[Slice{std::numeric_limits<size_t>::max(), {}}]));
+  EXPECT_EQ((Numbers{0}), numbers_of(a[Slice{{}, {}, std::numeric_limits<size_t>::max()}]));
 }
 
 TEST(Surface, ArraysFromRanges) {

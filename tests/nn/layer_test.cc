@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <concepts>
 #include <functional>
 #include <string>
 #include <vector>
@@ -275,6 +276,12 @@ TEST(Layers, LinearSizesAndTypes) {
   const nn::Linear half(8, 8, {.context = virt(0), .dtype = bf16});
   EXPECT_EQ(bf16, half(ones({1, 8}, bf16, virt(0))).dtype());
   EXPECT_THROW(nn::Linear(-1, 2), InvalidArgument);
+  const nn::Linear without(3, 2, false), with(3, 2, true), plain(3, 2, {}), named(3, 2, {.bias = false});
+  EXPECT_FALSE(without.bias.defined() || named.bias.defined());
+  EXPECT_TRUE(with.bias.defined() && plain.bias.defined());
+  EXPECT_EQ(f64, nn::Linear(3, 2, false, cpu(), f64).weight.dtype());
+  static_assert(!std::constructible_from<nn::Linear, int, int, int>, "only a bool says whether");
+  static_assert(!std::constructible_from<nn::Linear, bool, int>);
   EXPECT_THROW(nn::Linear(1, 2, {.dtype = i32}), InvalidArgument);
 }
 

@@ -181,6 +181,52 @@ TEST(ElementwiseCustom, DerivativesAreGivenBesideTheFunction) {
   EXPECT_EQ(nullptr, squared_distance().gradient);
 }
 
+// The form with a number computes the same function, in one operation, with the number as an attribute.
+TEST(ElementwiseCustom, ANumberIsAnAttributeOfTheCall) {
+  for (DType type : kAllDTypes) {
+    const NDArray x = array({{1.f, 2.f, 0.f}, {3.f, 5.f, 7.f}}).to(type).transpose();
+    const NDArray number = full({}, 2.5, f64);
+    const NDArray left = call_binary(squared_distance(), 2.5, x),
+                  right = call_binary(squared_distance(), x, 2.5);
+    EXPECT_EQ(is_floating(type) ? type : f32, right.dtype());
+    const NDArray want = call_binary(squared_distance(), x, number);
+    expect_near(want.to_vector<double>(), right, tolerance(type), to_string(type));
+    EXPECT_EQ(right.to_vector<double>(), left.to_vector<double>());
+  }
+  // A number has the type of the computation: f16 is computed in float, in which 65510 is not 65504.
+  EXPECT_EQ(36.f, call_binary(squared_distance(), full({}, 65504, f16), 65510).item<float>());
+  const std::string text = error_of<InvalidArgument>([] { call_binary(squared_distance(), 1, 2); });
+  EXPECT_TRUE(contains(text, "[squared_distance] expected an array among the operands, got two numbers"))
+      << text;
+  Operator without = squared_distance();
+  without.number_form = nullptr;
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { call_binary(without, ones({2}), 2); }),
+                       "the operator has no form with a number, got the number 2"));
+}
+
+TEST(ElementwiseCustom, TheFormWithANumberHasTheGradientOfItsArray) {
+  static const Operator log_ratio = binary_operator(
+      "log_ratio", "log(a / b).", [](auto a, auto b) { return std::log(a / b); },
+      [](const NDArray& a, const NDArray&) { return reciprocal(a); },
+      [](const NDArray&, const NDArray& b) { return -reciprocal(b); });
+  for (const Sample& sample : log_ratio.number_form->samples())
+    test::expect_gradients(*log_ratio.number_form, sample);
+  EXPECT_EQ(nullptr, squared_distance().number_form->gradient);
+}
+
+TEST(OneFile, TheRegistryTakesTheFormWithANumberToo) {
+  static const Operator op = binary_operator("pulled_apart", "a - b.", [](auto a, auto b) { return a - b; });
+  if (find_operator("pulled_apart") == nullptr) register_operator(op);
+  EXPECT_EQ(&op, find_operator("pulled_apart"));
+  const Operator* const form = find_operator("pulled_apart_scalar");
+  ASSERT_EQ(op.number_form, form);
+  EXPECT_STREQ("a - b. One operand is a number.", form->doc);
+  static Operator other = op;
+  other.kernel.name = "pulled_apart_again";
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([] { register_operator(other); }), "pulled_apart_scalar"));
+  EXPECT_EQ(nullptr, find_operator("pulled_apart_again")) << "neither, if one name is taken";
+}
+
 TEST(OneFile, TheRegistryTakesThem) {
   if (find_operator("softsign") == nullptr) register_operator(*detail::family_softsign()[0]);
   const Operator* op = find_operator("softsign");

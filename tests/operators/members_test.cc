@@ -68,6 +68,7 @@ TEST(Members, AreTheFunctionsOfTheSameNames) {
   expect_same("cumsum", cumsum(x, 1), x.cumsum(1));
   expect_same("cumprod", cumprod(x), x.cumprod());
   expect_same("sort", sort(x, 0, true), x.sort(0, true));
+  expect_same("clamp", clamp(x, 0.5, 2), x.clamp(0.5, 2));
   expect_same("argsort", argsort(x), x.argsort());
   expect_same("pow", pow(x, 2.5), x.pow(2.5));
   expect_same("clip", clip(x, 0.5, 2), x.clip(0.5, 2));

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -256,6 +255,29 @@ TEST(NumberOperand, HasAFormOfEveryBinaryOperator) {
   }
 }
 
+TEST(NumberOperand, HasAFormOfEveryElementwiseOperatorOfTwoOperands) {
+  int found = 0;
+  for (const Operator* op : all_operators()) {
+    if (std::string(op->family) != "elementwise" || op->inputs.size() != 2) continue;
+    ASSERT_NE(nullptr, op->number_form) << op->name();
+    EXPECT_EQ(op->number_form, find_operator(std::string(op->name()) + "_scalar"));
+    EXPECT_EQ(op->gradient == nullptr, op->number_form->gradient == nullptr) << op->name();
+    ++found;
+  }
+  EXPECT_GT(found, kernels::kBinaryOps) << "xlogy, gcd and lcm too";
+}
+
+TEST(NumberOperand, OfIntegerFunctionsIsAnInteger) {
+  const NDArray x = array<int64_t>({12, -18, 0, INT64_MIN});
+  EXPECT_EQ((test::Values{4, 2, 8, 8}), test::values(gcd(x, 8)));
+  EXPECT_EQ((test::Values{4, 2, 8, 8}), test::values(gcd(-8, x)));
+  EXPECT_EQ((test::Values{60, 90, 0}), test::values(lcm(x[Slice{0, 3}], 10 - 5)));
+  EXPECT_EQ(u8, gcd(ones({2}, u8), 255).dtype());
+  for (const auto& f : {+[] { gcd(ones({2}, i32), 1.5); }, +[] { lcm(1.5, ones({2}, i32)); },
+                        +[] { gcd(ones({2}), 2); }, +[] { gcd(ones({2}, bool_), 2); }})
+    EXPECT_TRUE(contains(error_of<InvalidArgument>(f), "expected integers"));
+}
+
 TEST(NumberOperand, ThatDoesNotFitTheTypeOfTheResultThrows) {
   struct Case {
     NDArray (*f)(const NDArray&);
@@ -285,11 +307,20 @@ TEST(NumberOperand, ThatDoesNotFitTheTypeOfTheResultThrows) {
          return pad(x, {1, 1}, PadMode::constant, 256);
        },
        u8, "256"},
+      {[](const NDArray& x) { return clamp(x, zeros_like(x) - 1, 300); }, i8, nullptr},
+      {[](const NDArray& x) { return clamp(x, -1, zeros_like(x)); }, u8, nullptr},
+      {[](const NDArray& x) { return clamp(x, 300, zeros_like(x)); }, u8, "300"},
+      {[](const NDArray& x) { return gcd(x, 300); }, u8, "300"},
+      {[](const NDArray& x) { return lcm(-1, x); }, u8, "-1"},
       {[](const NDArray& x) { return x.clone() += 300; }, u8, "300"},
       {[](const NDArray& x) { return x.clone() <<= -1; }, u8, "-1"},
   };
   for (const Case& c : cases) {
     const NDArray x = ones({3}, c.dtype);
+    if (c.number == nullptr) {  // a limit that limits nothing
+      EXPECT_EQ(c.dtype, c.f(x).dtype());
+      continue;
+    }
     const std::string text = error_of<InvalidArgument>([&] { c.f(x); });
     EXPECT_TRUE(contains(text, std::string("got ") + c.number)) << text;
     EXPECT_TRUE(
@@ -317,6 +348,10 @@ TEST(NumberOperand, ThatLimitsNothingLeavesTheElements) {
     EXPECT_EQ(same, test::values(y));
   }
   EXPECT_EQ((test::Values{10, 10, 200, 255}), test::values(clamp(u, 10, 256)));
+  // The number is compared in the type of the result, not in that of the first operand.
+  const NDArray low = array<int32_t>({280, 0, 0, 1000});
+  EXPECT_EQ((test::Values{280, 1, 200, 300}), test::values(clamp(u, low, 300)));
+  EXPECT_EQ(i32, clamp(u, low, 300).dtype());
   EXPECT_EQ(int64_t{kMost64}, clamp(full({}, kMost64, i64), 0, ~uint64_t{0}).item<int64_t>());
   EXPECT_EQ(bool_, clamp(full({2}, true, bool_), false, true).dtype());
   EXPECT_EQ((test::Values{0, 0}), test::values(clamp(array(std::vector<bool>{false, true}), false, false)));
@@ -393,7 +428,7 @@ TEST_P(NumberModes, AnInfinityAmongTheNumbersIsNotReportedAsMade) {
 TEST(NumberOperand, IsNoOperationOfItsOwn) {
   Engine engine;
   const EngineScope scope(engine);
-  const NDArray x = ones({8}, f32, virt(0)), mask = x > 0;
+  const NDArray x = ones({8}, f32, virt(0)), mask = x > 0, whole = ones({8}, i64, virt(0));
   NDArray y = ones({8}, f32, virt(0));
   x.wait();
   const auto operations = [&](const auto& f) {
@@ -407,6 +442,14 @@ TEST(NumberOperand, IsNoOperationOfItsOwn) {
   EXPECT_EQ(1u, operations([&] { return 1 - x; }));
   EXPECT_EQ(1u, operations([&] { return x < 2; }));
   EXPECT_EQ(1u, operations([&] { return clamp(x, 0, 1); }));
+  EXPECT_EQ(1u, operations([&] { return clamp(x, y, 1); }));
+  EXPECT_EQ(1u, operations([&] { return clamp(x, 0.5, y); }));
+  EXPECT_EQ(1u, operations([&] { return clamp_min(x, y); }));
+  EXPECT_EQ(1u, operations([&] { return xlogy(x, 2); }));
+  EXPECT_EQ(1u, operations([&] { return xlogy(2, x); }));
+  EXPECT_EQ(1u, operations([&] { return gcd(whole, 6); }));
+  EXPECT_EQ(1u, operations([&] { return lcm(6, whole); }));
+  EXPECT_EQ(6u, operations([&] { return isclose(x, 2); })) << "as many as it has steps";
   EXPECT_EQ(1u, operations([&] { return where(mask, x, 0); }));
   EXPECT_EQ(1u, operations([&] { return where(mask, 1, 0); }));
   EXPECT_EQ(1u, operations([&] { return masked_fill(x, mask, 0); }));
@@ -493,54 +536,6 @@ TEST(NumberMean, OfLargeIntegersDoesNotWrap) {
             mean(full({1000}, INT32_MAX, i32), {}, false, f64).item<double>());
   EXPECT_EQ(2.5, mean(array<int32_t>({2, 3}), {}, false, f16).item<double>()) << "not of rounded elements";
 }
-
-template <class... T>
-concept Stddev = requires(const NDArray& x, T... arguments) {
-  stddev(x, arguments...);
-};
-template <class... T>
-concept Var = requires(const NDArray& x, T... arguments) {
-  var(x, arguments...);
-};
-template <class... T>
-concept Norm = requires(const NDArray& x, T... arguments) {
-  norm(x, arguments...);
-};
-template <class... T>
-concept Sum = requires(const NDArray& x, T... arguments) {
-  sum(x, arguments...);
-};
-template <class... T>
-concept Sort = requires(const NDArray& x, T... arguments) {
-  sort(x, arguments...);
-};
-template <class... T>
-concept TopKOf = requires(const NDArray& x, T... arguments) {
-  topk(x, arguments...);
-};
-template <class... T>
-concept Cumsum = requires(const NDArray& x, T... arguments) {
-  cumsum(x, arguments...);
-};
-template <class... T>
-concept Softmax = requires(const NDArray& x, T... arguments) {
-  softmax(x, arguments...);
-};
-template <class... T>
-concept DropoutOf = requires(const NDArray& x, T... arguments) {
-  dropout(x, arguments...);
-};
-
-// A flag passed in place of a number must not compile; a number must.
-static_assert(Stddev<int, int, bool> && Stddev<int, double> && !Stddev<int, bool> && !Stddev<bool>);
-static_assert(Var<int, int, bool> && !Var<int, bool>);
-static_assert(Norm<int, int, bool> && Norm<double> && !Norm<bool>);
-static_assert(Sum<int, bool> && !Sum<bool>);
-static_assert(Sort<int, bool> && !Sort<bool>);
-static_assert(TopKOf<int, int, bool> && !TopKOf<int, bool>);
-static_assert(Cumsum<int, bool, bool> && !Cumsum<bool>);
-static_assert(Softmax<int> && !Softmax<bool>);
-static_assert(DropoutOf<double, bool> && !DropoutOf<bool>);
 
 }  // namespace
 }  // namespace mx

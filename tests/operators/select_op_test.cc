@@ -38,6 +38,20 @@ TEST(SelectOp, AgreesWithAPlainLoopForAllSamplesAndTypes) {
     const auto clamped = [](double x, double low, double high) { return std::min(std::max(x, low), high); };
     test::expect_values(of_three(y.shape(), s.inputs, clamped), y, s.label);
   });
+  test::each_sample("clamp_scalar", [](const Operator& op, const Sample& s) {
+    const NDArray y = call(op, s.attrs, s.inputs)[0];
+    // A limit that is not a number is the second input, or there is none.
+    const AttrMap attrs = s.attrs.to_map();
+    const auto limit = [&](const char* name, double none) {
+      if (const auto* real = std::get_if<double>(&attrs.at(name))) return full({}, *real, f64);
+      if (const auto* whole = std::get_if<int64_t>(&attrs.at(name))) return full({}, *whole, i64);
+      return s.inputs.size() == 2 ? s.inputs[1] : full({}, none, f64);
+    };
+    const auto clamped = [](double x, double low, double high) { return std::min(std::max(x, low), high); };
+    test::expect_values(
+        of_three(y.shape(), {s.inputs[0], limit("low", -kInfinity), limit("high", kInfinity)}, clamped), y,
+        s.label);
+  });
 }
 
 TEST(SelectOp, WhereBroadcastsPromotesAndTakesNumbers) {
@@ -77,6 +91,16 @@ TEST(SelectOp, ClampOfOneSideOfNanAndOfCrossedLimits) {
   EXPECT_EQ(f32, clamp(ones({2}, i32), 0.5, 2).dtype());
   EXPECT_EQ(i32, clamp(ones({2}, i32), 0, 2).dtype());
   EXPECT_EQ((Values{1, 2}), test::values(clamp(array<int64_t>({0, 5}), array<int64_t>({1, 1}), 2)));
+  const NDArray wide = clamp(x, zeros({2, 1}), 0.25);
+  EXPECT_EQ((Shape{2, 4}), wide.shape()) << "the limits broadcast";
+  test::expect_values({0, kNan, 0.25, 0.25, 0, kNan, 0.25, 0.25}, wide, "an array and a number");
+  const AttrMap two = {{"low", int64_t{0}}, {"high", int64_t{1}}};
+  const Operator& numbers = *find_operator("clamp_scalar");
+  for (const AttrMap& attrs : {AttrMap{}, two})
+    EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
+                           call(numbers, Attrs::from_map(numbers.attrs, attrs, "clamp_scalar"), x, x);
+                         }),
+                         "expected one number beside an array of limits"));
 }
 
 TEST(SelectOp, LerpMeetsBothEnds) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "operators/operators.h"
+#include "tests/operators/gradient_support.h"
 #include "tests/operators/oracle.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
@@ -71,7 +72,39 @@ TEST(Sort, SpecialValuesAndEqualsHaveOneOrder) {
   EXPECT_EQ(Shape({0, 3}), sort(ones({0, 3})).shape());
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { topk(x, 9); }), "k from 0 to 8"));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { sort(x, 1); }), "axis"));
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { sort(ones({})); }), "axis"));
+}
+
+TEST(Sort, AnArrayOfRankZeroIsOneElement) {
+  const NDArray x = full({}, 3);
+  for (int axis : {0, -1}) {
+    EXPECT_EQ(3, sort(x, axis).item<float>());
+    EXPECT_EQ(0, argsort(x, axis, true).item<int64_t>());
+    const TopK top = topk(x, 1, axis);
+    EXPECT_EQ(Shape{}, top.values.shape());
+    EXPECT_EQ(3, top.values.item<float>());
+    EXPECT_EQ(0, top.indices.item<int64_t>());
+  }
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { sort(x, 1); }), "axis from -1 to 0"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { topk(x, 2); }), "k = 1 for an array of rank 0"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { topk(x, 0); }), "k = 1"));
+  for (const char* name : {"sort", "topk"}) {
+    const Operator& op = *find_operator(name);
+    const Attrs attrs = Attrs::from_map(op.attrs, {}, name);
+    const std::vector<NDArray> in{x}, out = call(op, attrs, in);
+    std::vector<NDArray> heads{full({}, 7)};
+    if (out.size() == 2) heads.emplace_back();
+    EXPECT_EQ(7, test::gradients_of(op, attrs, in, out, heads, {1})[0].item<float>()) << name;
+  }
+}
+
+TEST(Take, AnArrayOfRankZeroHasNoAxis) {
+  const NDArray x = full({}, 3);
+  for (const auto& f :
+       {+[](const NDArray& a) { take(a, arange(1)); }, +[](const NDArray& a) { take(a, arange(1), -1); },
+        +[](const NDArray& a) { a.slice(0, {}); }, +[](const NDArray& a) { sum(a, 0); }}) {
+    const std::string text = error_of<InvalidArgument>([&] { f(x); });
+    EXPECT_TRUE(contains(text, "rank 0, which has no axes")) << text;
+  }
 }
 
 TEST(Unique, FindsEachOnce) {

@@ -63,6 +63,9 @@ TEST_F(ComingFrom, Looking) {
   ::testing::internal::CaptureStdout();
   std::cout << x << '\n';
   EXPECT_NE(::testing::internal::GetCapturedStdout().find('6'), std::string::npos);
+  set_print_options({.precision = 3});
+  EXPECT_EQ("[0.333]", to_string(array({1 / 3.f})));
+  set_print_options({});
 }
 
 TEST_F(ComingFrom, Parts) {
@@ -84,16 +87,23 @@ TEST_F(ComingFrom, Parts) {
   EXPECT_EQ((Values{7, 5, 7, 4, 0, 6}), values(c));
   NDArray between = (x > 1) & (x < 5);
   EXPECT_EQ(3, between.sum().item<int64_t>());
-  bool near = allclose(x, y, {.rtol = 1e-3});
-  EXPECT_FALSE(near);
+  bool near = allclose(x, y, {.rtol = 1e-3}), also = allclose(x, y, 1e-3, 1e-3);
+  EXPECT_FALSE(near || also);
+  NDArray limited = x.clamp(0, 1);
+  EXPECT_EQ(Values(6, 1), values(limited));
+  auto [counts, edges] = histogram(x, 4);
+  EXPECT_EQ((std::vector<int64_t>{2, 1, 1, 2}), values<int64_t>(counts));
+  EXPECT_EQ((Values{1, 2.25f, 3.5f, 4.75f, 6}), values(edges));
 }
 
 TEST_F(ComingFrom, Shapes) {
   NDArray q = x.reshape({3, -1});
   EXPECT_EQ((Shape{3, 2}), q.shape());
-  NDArray xt = x.transpose(), xp = x.transpose({1, 0});
+  NDArray xt = x.T(), xp = x.transpose({1, 0});
   EXPECT_EQ((Values{1, 4, 5, 2, 3, 6}), values(xt));
   EXPECT_EQ(values(xt), values(xp));
+  NDArray padded = pad(x, {{1, 1}, {0, 2}});
+  EXPECT_EQ((Shape{4, 5}), padded.shape());
   NDArray e = x.expand_dims(0);
   EXPECT_EQ((Shape{1, 2, 3}), e.shape());
   NDArray j = concat({x, y}, 1);
@@ -145,6 +155,8 @@ TEST_F(ComingFrom, Training) {
   manual_seed(1);
   nn::Linear layer{3, 4};
   EXPECT_EQ((Shape{2, 4}), layer(x).shape());
+  nn::Linear plain(3, 2, false);
+  EXPECT_FALSE(plain.bias.defined());
   nn::Sequential net{nn::Linear{3, 8}, nn::ReLU{}, nn::Linear{8, 2}};
   NDArray out = net(x);
   const NDArray labels = array({int64_t{0}, int64_t{1}});
@@ -173,6 +185,8 @@ TEST_F(ComingFrom, Training) {
     for (const auto& [name, p] : net.parameters()) p -= 0.1 * p.grad();
   }
   EXPECT_TRUE(allclose(before - 0.1 * gradient, first));
+  optim::Adam adam(net.parameters(), {.lr = 1e-3, .beta2 = 0.99});
+  EXPECT_EQ(0.99, adam.options().beta2);
   net.eval();
   EXPECT_FALSE(net.training());
 }
