@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "ndarray/axes.h"
 #include "operators/operator.h"
 
 namespace mx {
@@ -65,7 +66,7 @@ NDArray pad(const Arg& x, const std::vector<int64_t>& widths, PadMode mode = Pad
             Scalar value = 0);
 
 /// View. Reverses the order along these axes; empty `axes`: all.
-NDArray flip(const NDArray& x, const Shape& axes = {});
+NDArray flip(const NDArray& x, const Axes& axes = {});
 /// Repeats x along each dimension, as numpy.tile. The shorter of shape and `repeats` is extended with 1 in
 /// front.
 NDArray tile(const Arg& x, const Shape& repeats);
