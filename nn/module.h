@@ -194,6 +194,8 @@ class Module {
   template <class M>
   requires kIsModule<M> M add(const std::string& name, const M& module);
   void add(const std::string& name, const AnyModule& module);
+  /// For arrays: add_parameter() or add_buffer().
+  void add(const std::string& name, const NDArray& array) = delete;
 
   /// Returns the mode of the thread's TrainMode or PredictMode scope if there is one, otherwise training().
   bool train_mode() const;
