@@ -194,8 +194,7 @@ class Module {
   template <class M>
   requires kIsModule<M> M add(const std::string& name, const M& module);
   void add(const std::string& name, const AnyModule& module);
-  /// For arrays: add_parameter() or add_buffer().
-  void add(const std::string& name, const NDArray& array) = delete;
+  void add(const std::string& name, const NDArray&) = delete;  ///< use add_parameter() or add_buffer()
 
   /// Returns the mode of the thread's TrainMode or PredictMode scope if there is one, otherwise training().
   bool train_mode() const;
