@@ -129,6 +129,10 @@ const NDArray& NamedArrays::at(const std::string& name) const {
                                        names.empty() ? "(none)" : names, ", got ", io::in_quotes(name)));
 }
 
+bool NamedArrays::erase(const std::string& name) {
+  return std::erase_if(static_cast<Base&>(*this), [&](const auto& entry) { return entry.first == name; }) > 0;
+}
+
 void save_safetensors(const std::string& path, const NamedArrays& arrays, const FileMetadata& metadata,
                       io::FileOps& ops) {
   const auto check = [&](std::span<const TensorData> tensors) { io::plan_safetensors(tensors, metadata); };

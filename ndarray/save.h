@@ -49,6 +49,10 @@ class NamedArrays : public std::vector<std::pair<std::string, NDArray>> {
   const NDArray& at(const std::string& name) const;
   /// The same as at(): `load_npz("data.npz")["x"]`. It adds nothing; use emplace_back(name, array) to add.
   const NDArray& operator[](const std::string& name) const { return at(name); }
+
+  using Base::erase;
+  /// Removes the arrays with that name; returns false if there is none.
+  bool erase(const std::string& name);
 };
 
 /// Texts by name that a safetensors file has besides its arrays.

@@ -194,6 +194,7 @@ class Module {
   template <class M>
   requires kIsModule<M> M add(const std::string& name, const M& module);
   void add(const std::string& name, const AnyModule& module);
+  void add(const std::string& name, const NDArray&) = delete;  ///< use add_parameter() or add_buffer()
 
   /// Returns the mode of the thread's TrainMode or PredictMode scope if there is one, otherwise training().
   bool train_mode() const;

@@ -79,6 +79,18 @@ const Parameter& Parameter::operator/=(const Operand& b) const {
   return *this;
 }
 
+const Parameter& Parameter::copy_from(const NDArray& source, std::source_location where) const {
+  NDArray a = array();
+  a.copy_from(source, where);
+  return *this;
+}
+
+const Parameter& Parameter::fill_(Scalar value, std::source_location where) const {
+  NDArray a = array();
+  a.fill_(value, where);
+  return *this;
+}
+
 void Parameter::tie(const Parameter& other) {
   const NDArray &here = array(), &there = other.array();
   MX_CHECK(here.shape() == there.shape() && here.dtype() == there.dtype(), InvalidArgument,

@@ -22,6 +22,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,6 +74,9 @@ class Parameter {
   const Parameter& operator-=(const Operand& b) const;
   const Parameter& operator*=(const Operand& b) const;
   const Parameter& operator/=(const Operand& b) const;
+  const Parameter& copy_from(const NDArray& source,
+                             std::source_location where = std::source_location::current()) const;
+  const Parameter& fill_(Scalar value, std::source_location where = std::source_location::current()) const;
   /// The other members of the array: p->reshape({-1}).
   const NDArray* operator->() const { return &array(); }
 
@@ -82,6 +86,9 @@ class Parameter {
   int rank() const { return array().rank(); }
   int64_t numel() const { return array().numel(); }
   NDArray detach() const { return array().detach(); }
+  NDArray clone(std::source_location where = std::source_location::current()) const {
+    return array().clone(where);
+  }
   bool requires_grad() const { return array().requires_grad(); }
   NDArray grad() const { return array().grad(); }
   void set_grad(const NDArray& grad) const { array().set_grad(grad); }

@@ -177,6 +177,13 @@ NDArray several_quantiles(const char* op, QuantilesOf find, const Arg& x, const 
   return stack(find(cells, q, how), 0, x.where).to(type, x.where);
 }
 
+/// Returns the share that a percentage stands for.
+double share_of(double percentage) {
+  MX_CHECK(percentage >= 0 && percentage <= 100, InvalidArgument,
+           "[percentile] expected q from 0 to 100, got ", percentage);
+  return percentage / 100;
+}
+
 }  // namespace
 
 NDArray median(const Arg& x, const Axes& axes, bool keep_dims) {
@@ -199,9 +206,14 @@ NDArray nanquantile(const Arg& x, const std::vector<double>& q, const Axes& axes
                     Interpolation how) {
   return several_quantiles("nanquantile", without_nan(x), x, q, axes, keep_dims, how);
 }
-NDArray percentile(const Arg& x, double q, const Axes& axes, bool keep_dims, Interpolation how) {
-  MX_CHECK(q >= 0 && q <= 100, InvalidArgument, "[percentile] expected q from 0 to 100, got ", q);
-  return one_quantile("percentile", quantiles_of, x, q / 100, axes, keep_dims, how);
+NDArray detail::percentile_at(const Arg& x, double q, const Axes& axes, bool keep_dims, Interpolation how) {
+  return one_quantile("percentile", quantiles_of, x, share_of(q), axes, keep_dims, how);
+}
+NDArray percentile(const Arg& x, const std::vector<double>& q, const Axes& axes, bool keep_dims,
+                   Interpolation how) {
+  std::vector<double> shares(q.size());
+  std::transform(q.begin(), q.end(), shares.begin(), share_of);
+  return several_quantiles("percentile", quantiles_of, x, shares, axes, keep_dims, how);
 }
 
 }  // namespace mx

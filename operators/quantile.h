@@ -26,6 +26,7 @@ NDArray nanmedian(const Arg& x, const Axes& axes = {}, bool keep_dims = false);
 namespace detail {
 NDArray quantile_at(const Arg& x, double q, const Axes& axes, bool keep_dims, Interpolation how);
 NDArray nanquantile_at(const Arg& x, double q, const Axes& axes, bool keep_dims, Interpolation how);
+NDArray percentile_at(const Arg& x, double q, const Axes& axes, bool keep_dims, Interpolation how);
 }  // namespace detail
 
 /// The value below which the fraction q of the elements lies, as numpy.quantile. Throws InvalidArgument for q
@@ -47,8 +48,14 @@ NDArray quantile(const Arg& x, const std::vector<double>& q, const Axes& axes = 
                  Interpolation how = Interpolation::linear);
 NDArray nanquantile(const Arg& x, const std::vector<double>& q, const Axes& axes = {}, bool keep_dims = false,
                     Interpolation how = Interpolation::linear);
-/// quantile(x, q / 100, ...).
-NDArray percentile(const Arg& x, double q, const Axes& axes = {}, bool keep_dims = false,
+/// quantile(x, q / 100, ...), of one number or of several.
+template <class T>
+requires std::is_arithmetic_v<T> NDArray percentile(const Arg& x, T q, const Axes& axes = {},
+                                                    bool keep_dims = false,
+                                                    Interpolation how = Interpolation::linear) {
+  return detail::percentile_at(x, static_cast<double>(q), axes, keep_dims, how);
+}
+NDArray percentile(const Arg& x, const std::vector<double>& q, const Axes& axes = {}, bool keep_dims = false,
                    Interpolation how = Interpolation::linear);
 
 }  // namespace mx

@@ -218,7 +218,7 @@ std::vector<NDArray> chunk(const Arg& x, IntArg parts, IntArg axis) {
   return split(x, sizes, d);
 }
 
-NDArray flip(const NDArray& x, const Shape& axes) {
+NDArray flip(const NDArray& x, const Axes& axes) {
   NDArray result = x;
   if (x.rank() == 0 && axes.empty()) return result;
   for (int64_t axis : normalize_axes(axes, x.rank(), "flip")) result = result.slice(axis, Slice{{}, {}, -1});

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "ndarray/axes.h"
 #include "operators/operator.h"
 
 namespace mx {
@@ -73,7 +74,7 @@ NDArray pad(const Arg& x, std::initializer_list<std::pair<IntArg, IntArg>> width
             PadMode mode = PadMode::constant, Scalar value = 0);
 
 /// View. Reverses the order along these axes; empty `axes`: all.
-NDArray flip(const NDArray& x, const Shape& axes = {});
+NDArray flip(const NDArray& x, const Axes& axes = {});
 /// Repeats x along each dimension, as numpy.tile. The shorter of shape and `repeats` is extended with 1 in
 /// front.
 NDArray tile(const Arg& x, const Shape& repeats);

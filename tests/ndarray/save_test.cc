@@ -411,6 +411,16 @@ TEST(Save, NamedArraysAreReadByNameAndByPlace) {
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { arrays["c"]; }), "got 'c'"));
 }
 
+TEST(Save, NamedArraysAreRemovedByName) {
+  NamedArrays arrays = {{"a", arange(2)}, {"b", arange(3)}, {"a", arange(4)}};
+  EXPECT_TRUE(arrays.erase("a"));
+  EXPECT_FALSE(arrays.erase("a"));
+  ASSERT_EQ(1u, arrays.size());
+  EXPECT_EQ("b", arrays[0].first);
+  arrays.erase(arrays.begin());
+  EXPECT_TRUE(arrays.empty());
+}
+
 TEST(Save, ArchivesWithIntegersThatArraysDoNotHaveAreRead) {
   // np.savez("wide.npz", a=np.array([65535, 1], "<u2")) and the like, member by member.
   const TempFolder folder;

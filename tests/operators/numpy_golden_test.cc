@@ -117,6 +117,7 @@ TEST(NumpyGolden, Quantiles) {
   EXPECT_EQ(f32, median(formula_whole({4, 6}), 1).dtype());
   expect_golden("quantile/nan", quantile(h, 0.5, 1));
   EXPECT_EQ(test::values(quantile(x, 0.37, 1)), test::values(percentile(x, 37, 1)));
+  EXPECT_EQ(test::values(quantile(x, {0.25, 0.75}, 1)), test::values(percentile(x, {25, 75}, 1)));
 }
 
 TEST(NumpyGolden, Statistics) {

@@ -133,6 +133,7 @@ TEST(Quantile, RefusesWhatIsNoShare) {
   expect_refused("[quantile] expected q from 0 to 1, got 1.5", [] { quantile(ones({2}), 1.5); });
   expect_refused("got nan", [] { quantile(ones({2}), kNan); });
   expect_refused("[percentile]", [] { percentile(ones({2}), 101); });
+  expect_refused("[percentile] expected q from 0 to 100, got -1", [] { percentile(ones({2}), {50, -1}); });
   expect_refused("[median]", [] { median(ones({2}), 1); });
 }
 

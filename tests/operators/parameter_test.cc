@@ -26,5 +26,15 @@ TEST(Parameter, IsIndexedAndChangedAsItsArray) {
   EXPECT_EQ(5, Parameter(full({1, 1}, 5)).item<float>());
 }
 
+TEST(Parameter, IsCopiedAndFilledAsItsArray) {
+  const Parameter weight(array({1.f, 2.f}));
+  const NDArray before = weight.clone();
+  weight.copy_from(array({3, 4}));
+  EXPECT_EQ((std::vector<float>{3, 4}), weight.to_vector<float>());
+  weight.fill_(5).copy_from(weight.array() + 1);
+  EXPECT_EQ((std::vector<float>{6, 6}), weight.to_vector<float>());
+  EXPECT_EQ((std::vector<float>{1, 2}), before.to_vector<float>());
+}
+
 }  // namespace
 }  // namespace mx

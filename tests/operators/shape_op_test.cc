@@ -236,6 +236,7 @@ TEST(Views, ShareMemory) {
   NDArray x = arange(6).reshape({2, 3});
   EXPECT_EQ((std::vector<int64_t>{5, 4, 3, 2, 1, 0}), flip(x).to_vector<int64_t>());
   EXPECT_EQ((std::vector<int64_t>{2, 1, 0, 5, 4, 3}), flip(x, {-1}).to_vector<int64_t>());
+  EXPECT_EQ(flip(x, {0}).to_vector<int64_t>(), flip(x, 0).to_vector<int64_t>());
   EXPECT_EQ(7, flip(full({}, 7)).item<float>());
   EXPECT_TRUE(flip(x).shares_memory(x));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { flip(x, {2}); }), "axis"));

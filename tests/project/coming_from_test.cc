@@ -44,6 +44,11 @@ TEST_F(ComingFrom, Making) {
   NDArray n = randn({2, 3});
   manual_seed(7);
   EXPECT_EQ(values(randn({2, 3})), values(n));
+  NDArray order = permutation(5);
+  EXPECT_EQ((std::vector<int64_t>{0, 1, 2, 3, 4}), values<int64_t>(sort(order)));
+  NDArray p = array({0.f, 1.f});
+  NDArray drawn = categorical(p, 2);
+  EXPECT_EQ((std::vector<int64_t>{1, 1}), values<int64_t>(drawn));
 }
 
 TEST_F(ComingFrom, Looking) {
@@ -51,6 +56,9 @@ TEST_F(ComingFrom, Looking) {
   DType t = x.dtype();
   EXPECT_EQ((Shape{2, 3}), s);
   EXPECT_EQ(f32, t);
+  int64_t count = x.numel(), last = x.size(-1);
+  EXPECT_EQ(6, count);
+  EXPECT_EQ(3, last);
   NDArray h = x.to(f16);
   EXPECT_EQ(f16, h.dtype());
   NDArray d = x.to(virt(0));
@@ -151,6 +159,53 @@ TEST_F(ComingFrom, Gradients) {
   EXPECT_EQ((Shape{3, 3}), jac.shape());
 }
 
+TEST_F(ComingFrom, DividingReversingAndDifferentiatingTwice) {
+  NDArray half = floor_div(i, 2);
+  EXPECT_EQ((std::vector<int64_t>{0, 0, 0}), values<int64_t>(half));
+  EXPECT_EQ(f32, (i / 2).dtype());
+  NDArray turned = flip(x, 1);
+  EXPECT_EQ((Values{3, 5, 1, 6, 2, 4}), values(turned));
+  EXPECT_TRUE(turned.shares_memory(x));
+  NDArray band = percentile(x, {10, 90}, 0);
+  EXPECT_EQ(values(quantile(x, {0.1, 0.9}, 0)), values(band));
+  NDArray hes = jacobian(grad([](const NDArray& a) { return sum(exp(a)); }))(x[0]);
+  EXPECT_TRUE(allclose(diag(exp(x[0])), hes));
+  EXPECT_EQ(f64, (x * scalar_array(2, f64)).dtype());
+}
+
+TEST_F(ComingFrom, Modules) {
+  struct Scale : nn::Module {
+    Parameter f = add_parameter("f", ones({3}));
+    NDArray forward(const NDArray& x) override { return x * f; }
+  };
+  EXPECT_EQ(values(x), values(Scale()(x)));
+  struct Two : nn::Module {
+    nn::Linear fc = add("fc", nn::Linear{3, 3});
+    NDArray forward(const NDArray& x) override { return fc(fc(x)); }
+  };
+  const Two two;
+  EXPECT_EQ(2u, two.parameters().size());
+  EXPECT_EQ(values(two.fc(two.fc(x))), values(two(x)));
+
+  nn::Sequential net{nn::Linear{3, 8}, nn::ReLU{}, nn::Linear{8, 2}};
+  nn::init::xavier_uniform_(net.at<nn::Linear>(0).weight);
+  const Parameter p = net.parameter("2.weight");
+  const NDArray q = ones({2, 8}), before = p.clone();
+  {
+    NoGrad pause;
+    p.copy_from(q);
+  }
+  EXPECT_EQ(Values(16, 1), values(p));
+  EXPECT_NE(values(before), values(p));
+  NamedArrays state = nn::Sequential{nn::Linear{3, 8}, nn::ReLU{}, nn::Linear{8, 2}}.state_dict();
+  state.erase("2.weight");
+  net.load_state_dict(state, {.strict = false});
+  EXPECT_EQ(values(state["0.weight"]), values(net.parameter("0.weight")));
+  EXPECT_EQ(Values(16, 1), values(p));
+  net.requires_grad_(false);
+  EXPECT_FALSE(net(x).requires_grad());
+}
+
 TEST_F(ComingFrom, Training) {
   manual_seed(1);
   nn::Linear layer{3, 4};
@@ -175,6 +230,8 @@ TEST_F(ComingFrom, Training) {
   EXPECT_EQ((Shape{3}), first.shape());
   data::Loader loader(data::ArrayDataset({x, y}), {.batch_size = 2, .shuffle = true});
   for (auto& [a, b] : loader) EXPECT_EQ(a.shape(), b.shape());
+  int64_t steps = loader.batches();
+  EXPECT_EQ(1, steps);
   optim::SGD limited(net.parameters(), {.lr = 0.1, .max_norm = 1});
   limited.step();
   EXPECT_GT(limited.gradient_norm().item<double>(), 0);
