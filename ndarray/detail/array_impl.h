@@ -1,7 +1,7 @@
 // ArrayImpl: what an NDArray handle points to. Internal; operators and the layers above see it.
 //
 // Shape, strides, offset and type never change after construction: another view is another ArrayImpl over the
-// same Storage. So operations that have been pushed may go on reading them.
+// same Storage. So pushed operations read them without a lock.
 #pragma once
 
 #include <atomic>
@@ -20,40 +20,41 @@
 
 namespace mx::detail {
 
-/// What a layer above keeps with an array: the tape or a graph the node that makes it. Outputs of one node
-/// share it.
+/// Data of a layer above that an array owns: the node of the tape or of a graph that makes it. All outputs of
+/// a node share the node.
 struct ArrayExtension {
   std::atomic<uint32_t> refs{1};
   static void destroy(ArrayExtension* extension) noexcept { extension->end(); }
 
  protected:
-  virtual void end() noexcept = 0;  // the last owner has gone
+  virtual void end() noexcept = 0;  // called when there is no owner left
   ~ArrayExtension() = default;
 };
 
 struct ArrayImpl;
 
-/// The work that an array still needs before its value may be used: an indexed read that may turn out to be
-/// only the target of an assignment. It stays with the array when it is done, so that threads may look at it
-/// at any time.
+/// An indexed read that is deferred until the array's value is used, because `a[indices]` may be only the
+/// target of an assignment. The object stays with the array when the read is done, so that other threads may
+/// access it at any time.
 struct DeferredValue {
-  const Context context;  // of the array. fill() may give the array another storage, so ask here.
+  const Context context;  // of the array; its storage does not tell, because fill() may replace it
   std::recursive_mutex mutex;
 
   explicit DeferredValue(Context c) : context(c) {}
   virtual ~DeferredValue() = default;
-  /// Called with the mutex, once unless it throws.
+  /// Does the read. Called with the mutex held; called again only if it has thrown.
   virtual void fill(ArrayImpl& array) = 0;
 };
 
-/// Why an array is not a plain value: one test covers them all on the way to an operation.
+/// The states in which an array is not a plain value. They share one word, so the path to an operation tests
+/// all of them at once.
 enum ArrayFlags : uint8_t {
   kRecorded = 1,  // the array has a node of its own; a view of a recorded array does not have this flag
   kSymbolic = 2,  // a node of a graph
   kDeferred = 4,  // see DeferredValue
 };
 
-/// Does this thread record what it does with arrays that are recorded?
+/// True while this thread records its operations on recorded arrays.
 inline thread_local constinit bool recording __attribute__((tls_model("initial-exec"))) = true;
 
 struct ArrayImpl {
@@ -64,9 +65,9 @@ struct ArrayImpl {
   int64_t offset;  // of the first element, in elements from the start of the storage
   Ref<Storage> storage;
   std::unique_ptr<DeferredValue> deferred;  // set before any other thread knows the array
-  /// What this is a view of: the array that owns the history of the memory. That is an array that is no view,
-  /// or a view that had a node of its own (a leaf) when this view was taken. Empty for views of recorded
-  /// arrays made by a thread that does not record.
+  /// For a view: the array whose node stands for the memory that both share. It is an array that is not a
+  /// view, or a view that had a node of its own (a leaf) when this view was taken. Empty if this is not a
+  /// view, and for a view of a recorded array that was taken while its thread did not record.
   Ref<ArrayImpl> base;
   Shape shape;
   Strides strides;
@@ -82,12 +83,12 @@ struct ArrayImpl {
     free_block(BlockKind::array, array);
   }
 
-  /// What a layer above keeps with the array, and which of that node's outputs the array is.
+  /// The node that the array owns, and which of the node's outputs the array is.
   struct Extension {
     Ref<ArrayExtension> node;
     uint32_t output = 0;
   };
-  /// f(extension), which must be brief: it runs under a lock.
+  /// Returns f(extension). f must be brief, because it runs under a lock.
   template <class F>
   auto look_at_extension(const F& f) const {
     const ExtensionLock lock(*this);
@@ -96,7 +97,7 @@ struct ArrayImpl {
   Extension extension() const {
     return look_at_extension([](const Extension& e) { return e; });
   }
-  /// Sets the flag kRecorded too, or takes it away.
+  /// Replaces the extension. Sets the flag kRecorded if `own`, and clears it otherwise.
   void set_extension(Extension next, bool own) {
     const ExtensionLock lock(*this);
     std::swap(extension_, next);  // (the old one ends after the lock: it may be the last owner of a graph)
@@ -106,12 +107,14 @@ struct ArrayImpl {
       flags.fetch_and(static_cast<uint8_t>(~kRecorded), std::memory_order_relaxed);
     }
   }
-  /// The same, before anybody else knows the array: without locked instructions.
+  /// Sets the extension and the flag kRecorded, without atomic read-modify-writes. Precondition: no other
+  /// thread has access to the array yet.
   void init_extension(Extension next) {
     extension_ = std::move(next);
     flags.store(flags.load(std::memory_order_relaxed) | kRecorded, std::memory_order_relaxed);
   }
-  /// Leaves the flags alone. Does nothing and returns false when `expected` is no longer there.
+  /// Replaces the extension if its node is `expected`; otherwise does nothing and returns false. Keeps the
+  /// flags.
   bool exchange_extension(const ArrayExtension* expected, Extension next) {
     const ExtensionLock lock(*this);
     if (extension_.node.get() != expected) return false;
@@ -119,10 +122,10 @@ struct ArrayImpl {
     return true;
   }
 
-  /// Has it a node of its own?
+  /// Returns true if the array has a node that does not follow from that of its base.
   bool has_own_node() const { return (flags.load(std::memory_order_relaxed) & kRecorded) != 0; }
-  /// The array that owns the history of this one's memory: this one, unless it is a view without a node of
-  /// its own.
+  /// Returns the array whose node stands for this one's memory: this array, unless it is a view without a
+  /// node of its own.
   const ArrayImpl& root() const {
     const ArrayImpl* array = this;
     while (array->base && !array->has_own_node()) array = array->base.get();
@@ -130,10 +133,13 @@ struct ArrayImpl {
   }
   ArrayImpl& root() { return const_cast<ArrayImpl&>(std::as_const(*this).root()); }
 
-  /// Is it, or what it is a view of, recorded, whether this thread records or not?
+  /// Returns true if the array or the array that it is a view of has a node, whether this thread records or
+  /// not.
   bool marked() const { return root().has_own_node(); }
+  /// Returns true if operations of this thread on the array must be recorded.
   bool recorded() const { return recording && marked(); }
-  /// Nobody has to be told what happens to it.
+  /// Returns true if operations of this thread on the array need nothing but its values: it is neither
+  /// symbolic, nor deferred, nor recorded().
   bool plain() const {
     const uint8_t set = flags.load(std::memory_order_relaxed);
     if (set == 0 && !base) [[likely]]
@@ -142,10 +148,11 @@ struct ArrayImpl {
   }
   bool contiguous() const;
   Context context() const { return storage->context(); }
-  /// What a kernel sees of the array when its storage's memory is at `memory`.
+  /// Returns the tensor that kernels get for the array if its storage's memory is at `memory`.
   Tensor tensor(void* memory) const { return {element_at(memory, dtype, offset), dtype, shape, strides}; }
-  /// Does broadcasting let several elements have one place in memory? (What as_strided() lays over each other
-  /// is for its caller to know.)
+  /// Returns true if several elements have one address because a dimension is broadcast (stride 0). Overlaps
+  /// of other strides, which only as_strided() makes, are not detected; its caller must avoid writing to
+  /// them.
   bool repeats() const {
     bool repeated = false, nothing = false;
     for (int i = 0; i < shape.rank(); ++i) {
@@ -154,7 +161,8 @@ struct ArrayImpl {
     }
     return repeated && !nothing;
   }
-  /// All of the storage, each element once: an operation that sets it replaces the variable's whole value.
+  /// Returns true if the array consists of the whole storage, each element once. An operation that sets such
+  /// an array replaces the variable's whole value.
   bool covers_storage() const {
     return static_cast<size_t>(shape.numel()) * size_of(dtype) == storage->bytes() && contiguous();
   }
@@ -187,13 +195,16 @@ struct ByteRange {
 };
 ByteRange byte_range(const ArrayImpl& array);
 
-/// May the two share an element, other than each its own twin at the same place?
+/// Returns true if an element of one may have the address of an element of the other at another position.
+/// Compares the spanned bytes only, so it may return true for views that interleave. Returns false if
+/// same_elements().
 bool may_overlap(const ArrayImpl& a, const ArrayImpl& b);
 
-/// Are the two the very same elements in the same order?
+/// Returns true if the two arrays consist of the same elements in the same order.
 bool same_elements(const ArrayImpl& a, const ArrayImpl& b);
 
-/// Can one operation use memory of both? All contexts of the CPU share the host's memory.
+/// Returns true if one operation can use memory of both contexts. All contexts of the CPU share the host's
+/// memory.
 inline bool one_memory(Context a, Context b) { return a == b || (a.is_cpu() && b.is_cpu()); }
 
 }  // namespace mx::detail

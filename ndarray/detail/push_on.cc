@@ -5,14 +5,14 @@
 namespace mx::detail {
 
 UseLists::UseLists(Engine& engine, std::span<const ArrayUse> uses) {
-  const bool large = uses.size() > kFew;
+  const bool large = uses.size() > kInline;
   for (const ArrayUse& use : uses) {
     const auto list = static_cast<size_t>(use.touch);
     const Var var = use.array->storage->var(engine);
     if (large) {
-      many_[list].push_back(var);
+      more_[list].push_back(var);
     } else {
-      few_[list][count_[list]++] = var;
+      inline_[list][count_[list]++] = var;
     }
   }
 }
@@ -20,7 +20,7 @@ UseLists::UseLists(Engine& engine, std::span<const ArrayUse> uses) {
 void UseLists::set(PushOptions& options) const {
   const auto list = [&](Touch touch) {
     const auto i = static_cast<size_t>(touch);
-    return many_[i].empty() ? VarList(std::span<const Var>(few_[i], count_[i])) : VarList(many_[i]);
+    return more_[i].empty() ? VarList(std::span<const Var>(inline_[i], count_[i])) : VarList(more_[i]);
   };
   options.reads = list(Touch::read);
   options.writes = list(Touch::write);
@@ -47,7 +47,7 @@ PushedArrays::PushedArrays(std::span<const ArrayUse> uses, const Engine& engine,
     ArrayImpl* const array = Ref<ArrayImpl>(uses[i].array).leave();
     words[i] = reinterpret_cast<uintptr_t>(array) | static_cast<uintptr_t>(uses[i].touch);
     Storage& storage = *array->storage;
-    // A recorded operation is pending as long as its segment lives: replays do not ask.
+    // A recorded operation is pending as long as its segment lives, because a replay does not call push_on().
     if (recorded_ && uses[i].touch != Touch::read) storage.expect_unseen_writers();
     if (storage.on_cpu()) storage.begin_pending();
   }
@@ -61,7 +61,6 @@ PushedArrays::~PushedArrays() {
     if (on_device_) {
       storage.taint();
     } else if (touch(i) != Touch::read) {
-      // (Another operation of the segment may have failed its last replay.)
       ran_well_ ? storage.cleanse() : storage.taint();
     }
     storage.end_pending();
@@ -76,7 +75,7 @@ void PushedArrays::declare(const RunContext& context) const {
 }
 
 void wait_for_readers(ArrayImpl& array, const char* name) {
-  // An update comes after all of them, and changes nothing.
+  // An update is queued behind all of them. This one changes nothing.
   const ArrayUse use{&array, Touch::update};
   push_on(
       current_engine(), {&use, 1}, [](const RunContext&, PushedArrays& arrays) { arrays.ran_well(); },
