@@ -138,7 +138,7 @@ TEST(RunAheadOfShortOperations, ASleepingPusherIsWokenWhenEnoughHaveEnded) {
   constexpr uint64_t kTicket = 900;
   constexpr int64_t kEnough = 400;  // 500 must end
   std::thread pusher([&] {
-    const auto over = [&] { return ahead.many(kTicket, kEnough); };
+    const auto over = [&] { return ahead.ops_over(kTicket, kEnough); };
     while (over()) ahead.sleep(kTicket, kEnough, over);
   });
   while (!ahead.sleepers()) std::this_thread::yield();
