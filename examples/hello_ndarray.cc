@@ -1,5 +1,5 @@
-// The picture on every slide: b and c depend on a alone, so they run at the same time, and nothing waits but
-// the print. Then the same program on arrays that are large enough to see it in a trace.
+// b and c depend only on a, so they run at the same time, and only the line that prints waits. Then the same
+// program on arrays that are large enough to show that in a trace.
 #include <mx/mx.h>
 
 #include <cstdio>

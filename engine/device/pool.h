@@ -63,7 +63,8 @@ class MemorySource {
   virtual void* reserve(size_t bytes) = 0;
   virtual void release(void* segment, size_t bytes) noexcept = 0;
   virtual size_t limit_bytes() const noexcept = 0;
-  /// May release() wait for work of a device? Then it is only called where waiting is allowed.
+  /// Returns true if release() may wait for work of a device. Then it is called only where waiting is
+  /// allowed.
   virtual bool release_may_wait() const noexcept { return false; }
 
   /// Called by free() before it takes the points. The block is unused once the work submitted so far to all

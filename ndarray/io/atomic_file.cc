@@ -36,10 +36,11 @@ std::string name_of(const std::string& path) {
   return slash == std::string::npos ? path : path.substr(slash + 1);
 }
 
-constexpr int kMaxLinks = 40;  // as Linux follows
+constexpr int kMaxLinks = 40;  // the limit of Linux
 
-/// Where writing to `path` would put the bytes. Symbolic links are followed, because a rename would replace
-/// the link; of a link to nothing the target is what will be made. Throws FileError for links without an end.
+/// Returns the path of the file that writing to `path` would change. Symbolic links are followed, because a
+/// rename would replace the link. The target of a link need not exist. Throws FileError if links form a
+/// cycle.
 std::string resolved(const std::string& path) {
   std::string target = path;
   for (int links = 0; links <= kMaxLinks; ++links) {
@@ -83,10 +84,11 @@ class NoSizeSignal {
   bool was_pending_ = false, blocked_ = false;
 };
 
-/// Unique within this host for as long as the process lives; O_EXCL sees to the rest.
+/// Returns a name that no other call on this host returns while this process lives. Files that earlier
+/// processes or other hosts have left are detected by O_EXCL.
 std::string temporary_name(const std::string& target) {
   static std::atomic<uint64_t> counter{0};
-  // Room for the rest of the name within the 255 bytes that a file system allows.
+  // Leaves room for the rest of the name: file systems allow 255 bytes.
   const std::string name = name_of(target).substr(0, 200);
   const std::string number = std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1));
   const std::string folder = target.find('/') == std::string::npos ? "" : folder_of(target) + "/";
@@ -103,7 +105,8 @@ AtomicFile::AtomicFile(const std::string& path, FileOps& ops)
   target_ = resolved(path);
   struct stat old;
   const bool exists = ::stat(target_.c_str(), &old) == 0;
-  // The temporary file's name is short enough in any case, so this would be found out by the rename.
+  // The temporary file's name is always short enough. So without this check only commit() would find the
+  // error.
   if (!exists && errno == ENAMETOOLONG) fail("open", path_, ENAMETOOLONG);
   if (exists && !S_ISREG(old.st_mode))
     fail("open", path_, S_ISDIR(old.st_mode) ? EISDIR : 0, "expected a regular file to replace");
@@ -111,7 +114,7 @@ AtomicFile::AtomicFile(const std::string& path, FileOps& ops)
     temporary_ = temporary_name(target_);
     fd_ = ops_.open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd_ >= 0) break;
-    // Another process of that number, of the past or of another machine, has left the name behind.
+    // EEXIST: an earlier process, or one of another host, had the same number and left its file behind.
     const bool again = (errno == EEXIST && attempt < kNameAttempts) || errno == EINTR;
     if (!again) fail("open", path_, errno, "cannot make a temporary file beside it: " + temporary_);
   }
@@ -152,7 +155,7 @@ void AtomicFile::write_through(const std::byte* data, size_t bytes) {
     const ssize_t written = ops_.write(fd_, data, std::min(bytes, kMaxWriteBytes));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail("write", temporary_, errno);
-    // A device that takes nothing and says nothing would otherwise be asked for ever.
+    // Without this check the loop would not end if a device writes nothing and reports no error.
     if (written == 0) fail("write", temporary_, ENOSPC, "the system took no bytes");
     data += written;
     bytes -= static_cast<size_t>(written);
@@ -170,8 +173,8 @@ void AtomicFile::commit() {
   flush_buffer();
   while (ops_.fsync(fd_) != 0)
     if (errno != EINTR) fail("fsync", temporary_, errno);
-  // Network file systems report what they could not write as late as here. The descriptor is gone, whatever
-  // close says, so that it is never closed twice.
+  // Network file systems may report failed writes only at close(). The descriptor is closed even if close()
+  // fails, so it must not be closed again.
   const int closed = ops_.close(fd_);
   const int close_code = errno;
   if (closed != 0 && close_code != EINTR) {
@@ -197,7 +200,7 @@ void AtomicFile::flush_folder() {
     fd = ops_.open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
   } while (fd < 0 && errno == EINTR);
   if (fd < 0) {
-    // A folder that may be written and not read cannot be flushed; the rename itself has succeeded.
+    // A folder without the permission to read cannot be flushed. The rename itself has succeeded.
     if (errno == EACCES) return;
     throw FileError("fsync folder", folder, errno, note);
   }
@@ -207,7 +210,7 @@ void AtomicFile::flush_folder() {
     code = errno;
   } while (failed != 0 && code == EINTR);
   ops_.close(fd);
-  // EINVAL: this file system does not flush folders, and none of its users can do more.
+  // EINVAL: this file system cannot flush folders. That is not reported, because no caller could do better.
   if (failed != 0 && code != EINVAL) throw FileError("fsync folder", folder, code, note);
 }
 

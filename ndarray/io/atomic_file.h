@@ -1,22 +1,22 @@
-// AtomicFile: writes a file so that its name shows either the old content or all of the new one, whatever
-// fails and whenever the process or the machine stops.
+// AtomicFile: replaces a file as a whole. At any time its name refers either to the old content or to all of
+// the new content, whatever fails and whenever the process or the machine stops.
 //
 //   AtomicFile file(path);
 //   file.write(bytes);  ...
 //   file.commit();
 //
-// The bytes go to a new file in the same folder; commit() flushes it to the disk, gives it the name, and
-// flushes the folder. Without commit(), or when anything fails, the temporary file is removed and what was
-// there before stays. A process that is killed leaves its temporary file, ".NAME.<digits>.tmp", behind; it
-// may be deleted. Order of calls after: T. Pillai et al., "All File Systems Are Not Created Equal", OSDI
-// 2014.
+// The bytes are written to a temporary file in the same folder. commit() flushes that file to the disk,
+// renames it, and flushes the folder. Without commit(), or if a call fails, the temporary file is removed and
+// the old file stays. If the process is killed, its temporary file, ".NAME.<digits>.tmp", remains and may be
+// deleted. The order of these steps is that of T. Pillai et al., "All File Systems Are Not Created Equal",
+// OSDI 2014.
 //
 // A symbolic link is followed: the file that it names is replaced, or made if there is none. A replaced file
 // keeps its permissions; a new one gets 0666 less the umask. Owner, hard links and extended attributes are
 // those of a new file.
 //
-// Throws FileError, which names the call, the path, the system's text, and how many bytes had been written.
-// Not thread-safe; two objects may write the same path at once, and the last to commit wins.
+// Throws FileError, which has the call, the path, the system's text, and the number of bytes written.
+// Not thread-safe. Two objects may write the same path at once; the last commit() wins.
 #pragma once
 
 #include <cstddef>
@@ -44,12 +44,12 @@ class AtomicFile : public ByteSink {
   /// Throws FileError; after that only destruction is allowed.
   void write(Bytes bytes) override;
 
-  /// Makes the new content visible and durable. Throws FileError with the old content in place, with one
-  /// exception: when the flush of the folder fails (operation "fsync folder"), the new content is visible and
-  /// whole, but a crash of the machine may still bring the old one back.
+  /// Makes the new content visible and durable. If it throws FileError, the old content is in place, with one
+  /// exception: if the flush of the folder fails (operation "fsync folder"), all of the new content is
+  /// visible, but a crash of the machine may still bring the old content back.
   void commit();
 
-  /// Bytes given to write() so far.
+  /// Returns the number of bytes given to write() so far.
   uint64_t bytes() const { return bytes_; }
 
  private:

@@ -1,7 +1,7 @@
 // FileOps: the calls to the operating system that AtomicFile makes, as an object, so that a test can make any
-// of them fail. The way of LevelDB's Env, for as little as is needed here.
+// of them fail. LevelDB's Env serves the same purpose.
 //
-// Each behaves as the call of the same name: the result, or -1 with errno set. Thread-safe.
+// Each member returns what the call of the same name returns: the result, or -1 with errno set. Thread-safe.
 #pragma once
 
 #include <sys/types.h>

@@ -1,7 +1,7 @@
 // Errors of reading and writing files.
 //
-// FileError: the operating system refused something. FormatError: the bytes are not what the format says.
-// Both are immutable, as every mx::Error.
+// FileError: a call to the operating system failed. FormatError: the bytes violate the format. Both are
+// immutable, as every mx::Error.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ namespace mx {
 /// A call to the operating system failed. The message has everything that the accessors have.
 class FileError : public Error {
  public:
-  /// `code` is an errno value, or 0 when the file itself is not acceptable (a folder, a device); `detail` is
-  /// put behind the text of `code` and may be empty.
+  /// `code` is an errno value, or 0 if the file itself is not acceptable (a folder, a device). `detail` is
+  /// appended to the text of `code` and may be empty.
   FileError(const std::string& operation, const std::string& path, int code, const std::string& detail);
 
-  /// What was attempted: "open", "write", "fsync", "rename", ...
+  /// Returns the call that failed: "open", "write", "fsync", "rename", ...
   const std::string& operation() const { return operation_; }
   const std::string& path() const { return path_; }
   int code() const { return code_; }
@@ -28,16 +28,16 @@ class FileError : public Error {
   int code_;
 };
 
-/// A file is damaged, hostile, or of a kind that is not supported. The message says what was expected, what
-/// came, and where: the file, and the tensor or the byte offset within it.
+/// A file is damaged, malicious, or of a kind that is not supported. The message has the expected and the
+/// found value and the place: the file, and the tensor or the byte offset in it.
 class FormatError : public Error {
  public:
   using Error::Error;
 };
 
 namespace io {
-/// Throws InvalidArgument, naming `operation`, for a path that the system would cut short: it ends at the
-/// first byte of value 0.
+/// Throws InvalidArgument, naming `operation`, for a path with a byte of value 0, at which the system would
+/// truncate it.
 void check_path(const std::string& path, const char* operation);
 }  // namespace io
 

@@ -98,7 +98,7 @@ void MappedFile::map_or_read(int fd, uint64_t size, Access access, How how) {
   read_all(fd, size);
 }
 
-// The size is what the file says of itself; those of /proc say 0 and have content.
+// `size` is the size that the file system reports. It is 0 for files of /proc, although they have content.
 void MappedFile::read_all(int fd, uint64_t size) {
   size_t capacity = size > 0 ? size : kUnknownSizeBytes;
   for (;;) {
@@ -115,7 +115,7 @@ void MappedFile::read_all(int fd, uint64_t size) {
       if (got < 0)
         throw FileError("read", path_, errno,
                         std::to_string(bytes_) + " of " + std::to_string(size) + " bytes read");
-      if (got == 0) return;  // truncated since it was opened: the format's own checks will say so
+      if (got == 0) return;  // the file was truncated after it was opened: the format's checks report that
       bytes_ += static_cast<size_t>(got);
     }
     if (size > 0) return;

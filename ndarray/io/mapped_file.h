@@ -1,10 +1,11 @@
-// MappedFile: the bytes of a file in memory, mapped where that is possible and read where it is not.
+// MappedFile: the bytes of a file in memory. The file is mapped if the file system can do that, otherwise
+// read.
 //
-// The mapping is private: nothing that is done to the bytes ever reaches the file. Pages are loaded at first
-// use. Page-aligned at its begin. A file must not be truncated by others while it is mapped (the process
-// would get SIGBUS); AtomicFile never does that, it replaces.
+// The mapping is private: changes of the bytes never reach the file. Pages are loaded at first use. The first
+// byte is page-aligned. Another program must not truncate the file while it is mapped, because this process
+// would then get SIGBUS. AtomicFile does not truncate; it replaces the file.
 //
-// Thread-safe for reading. Movable, so that a shared_ptr can own it for all the arrays that look into it.
+// Thread-safe for reading. Movable, so that a shared_ptr can own it for all arrays that use its bytes.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +21,14 @@ class MappedFile {
  public:
   enum class Access {
     read_only,      ///< writing to the bytes is a segmentation fault
-    copy_on_write,  ///< writing is allowed and stays within this process
+    copy_on_write,  ///< writing is allowed; only this process sees the changes
   };
   enum class How {
-    map,   ///< map, or read when the file system cannot map
+    map,   ///< map, or read if the file system cannot map
     read,  ///< always read
   };
 
-  /// Throws FileError when the file cannot be opened, is no regular file, or cannot be read.
+  /// Throws FileError if the file cannot be opened, is not a regular file, or cannot be read.
   explicit MappedFile(const std::string& path, Access access = Access::read_only, How how = How::map);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
@@ -38,9 +39,9 @@ class MappedFile {
   bool mapped() const { return mapped_; }
 
   Bytes bytes() const { return {data_, bytes_}; }
-  /// `bytes` bytes from `offset` on. Throws FormatError when the file has no such bytes.
+  /// Returns `bytes` bytes from `offset` on. Throws FormatError if the file does not have all of them.
   Bytes bytes(uint64_t offset, uint64_t bytes) const;
-  /// The same, to be written to; throws InvalidState unless the file was opened copy_on_write.
+  /// The same, writable. Throws InvalidState unless the file was opened with copy_on_write.
   std::span<std::byte> writable(uint64_t offset, uint64_t bytes);
 
  private:

@@ -18,7 +18,7 @@ bool is_array(const std::string& name) {
   return name.size() >= kSuffixBytes && name.compare(name.size() - kSuffixBytes, kSuffixBytes, kSuffix) == 0;
 }
 
-/// The first bytes of a member, as many as its header needs: the length stands in the first 12.
+/// Returns the first bytes of a member, at least as many as its header has. The first 12 contain its length.
 std::vector<std::byte> read_prefix(Bytes file, const ZipEntry& entry, const std::string& path) {
   ZipStream stream(file, entry, path);
   std::vector<std::byte> prefix(std::min<uint64_t>(entry.bytes, kFirstPrefixBytes));
@@ -74,7 +74,7 @@ void NpzReader::read(size_t index, std::span<std::byte> out) const {
     if (header.dtype == DType::bool_) check_bools(out, "[npy] " + in_quotes(place));
     return;
   }
-  // Not a vector, which would fill it with zeros first.
+  // A vector would be filled with zeros first.
   const std::unique_ptr<std::byte[]> elements(new std::byte[header.bytes]);
   stream.read({elements.get(), header.bytes});
   stream.finish();

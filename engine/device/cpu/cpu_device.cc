@@ -25,9 +25,9 @@ std::string processor_name() {
   return "host processor";  // ARM's cpuinfo has no name
 }
 
-// The host's memory belongs to other programs too, and those of a cgroup are killed for what this one only
-// keeps: at most a quarter stays cached. Smaller would make big arrays that come and go touch new pages each
-// time, which costs more than filling them.
+// At most this fraction of the host's memory stays cached, because other programs need memory too, and
+// cached memory counts towards the limit of a cgroup. With a smaller cache, large arrays that are allocated
+// and freed repeatedly would touch new pages each time, which costs more than filling them.
 constexpr size_t kCachedFraction = 4;
 
 class CpuDevice final : public Device, private HostStreamOwner {

@@ -1,5 +1,5 @@
-// The CUDA backend as the registry sees it. With no CUDA toolkit at build time a stub defines the same two
-// functions, so that nothing else in the library asks whether CUDA is there.
+// The two functions of the CUDA backend that the registry calls. If there is no CUDA toolkit at build time, a
+// stub defines them, so the rest of the library is the same with and without CUDA.
 #pragma once
 
 #include <memory>

@@ -26,7 +26,8 @@ DeviceProperties describe(int id) {
           .compute_streams = 4};
 }
 
-// Lets each of two devices reach the other's memory, where the hardware can; else CUDA stages the copies.
+// Enables access of each of two devices to the other's memory, if the hardware can do that. Otherwise CUDA
+// stages the copies between them.
 void enable_peers(int a, int b) {
   static std::mutex& mutex = *new std::mutex;
   static std::set<std::pair<int, int>>& done = *new std::set<std::pair<int, int>>;
@@ -38,7 +39,7 @@ void enable_peers(int a, int b) {
     const CaptureExempt exempt;
     if (cudaDeviceCanAccessPeer(&possible, from, to) != cudaSuccess || possible == 0 ||
         cudaDeviceEnablePeerAccess(to, 0) != cudaSuccess) {
-      (void)cudaGetLastError();  // already enabled by somebody else, or not possible: neither is an error
+      (void)cudaGetLastError();  // already enabled, or not possible: neither is an error
     }
   }
 }

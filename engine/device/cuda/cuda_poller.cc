@@ -77,12 +77,13 @@ class Poller {
     }
   }
 
-  // Fires what is reached; whether anything was.
+  // Calls the callbacks of all points that have been reached. Returns whether there were any.
   bool look(std::list<Watch>& pending) {
     bool fired = false;
     waiting_.clear();
     for (auto it = pending.begin(); it != pending.end();) {
-      // A stream's first point that is not reached holds back its later ones, so that they fire in order.
+      // The first point of a stream that has not been reached holds back the stream's later points, so that
+      // their callbacks are called in order.
       const bool held = std::find(waiting_.begin(), waiting_.end(), it->stream) != waiting_.end();
       if (held || it->point->query() == EventStatus::pending) {
         if (!held) waiting_.push_back(it->stream);

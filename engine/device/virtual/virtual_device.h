@@ -1,11 +1,11 @@
 // The virtual device: a simulated accelerator, for running and testing multi-device programs anywhere.
 //
-// It behaves like a GPU towards the scheduler: its streams run on their own, its memory faults when the host
-// touches it, it can be slow, full, fail or be lost. Tasks are host code and reach its memory through
-// KernelContext::ptr(). Copies need not be simulated at a speed; they can be.
+// The scheduler cannot tell it from a GPU: its streams run on their own threads, an access of the host to its
+// memory is a segmentation fault, and it can be told to be slow, to be full, to fail and to be lost. Tasks
+// are host code; they access its memory through KernelContext::ptr(). Copies can be given a bandwidth.
 //
-// Thread-safety: the controls are safe from any thread. "From now" counts submissions, in the order in which
-// they are made, so that an injected failure hits the same piece of work in every run of one pusher.
+// Thread-safety: any thread may call any function. "From now" counts submissions in their order. So if one
+// thread pushes, an injected failure hits the same kernel or copy in every run.
 #pragma once
 
 #include <atomic>
@@ -23,9 +23,9 @@
 
 namespace mx {
 
-/// For all virtual devices that start from now on.
+/// Options of all virtual devices that start after set_virtual_options().
 struct VirtualOptions {
-  int devices = 8;                          ///< how many there are; default from MX_VIRTUAL_DEVICES
+  int devices = 8;                          ///< number of devices; default from MX_VIRTUAL_DEVICES
   size_t capacity_bytes = size_t{4} << 30;  ///< memory of each
   uint64_t seed = 0;                        ///< of the delays
   uint32_t min_delay_us = 0;                ///< before each kernel and copy, drawn from this range
@@ -34,10 +34,10 @@ struct VirtualOptions {
 };
 
 VirtualOptions virtual_options();
-/// Throws InvalidArgument. Devices that run already keep what they started with.
+/// Throws InvalidArgument for options out of range. Devices that already run keep their options.
 void set_virtual_options(const VirtualOptions& options);
 
-/// One kernel or copy, as it ran.
+/// One kernel or copy that has run.
 struct VirtualTraceEntry {
   Context device;
   uint64_t stream = 0;  ///< Stream::id()
@@ -61,7 +61,8 @@ class VirtualDevice final : public Device, private HostStreamOwner {
                   size_t bytes, Stream& stream) override;
   std::unique_ptr<Stream> new_stream(StreamKind kind) override;
   std::unique_ptr<Event> new_event() override;
-  /// Each launch of a graph takes its nodes in another legal order, drawn from the seed of the delays.
+  /// Each launch of a graph runs the nodes in a random legal order, which follows from the seed of the
+  /// delays.
   std::unique_ptr<GraphBuilder> new_graph_builder() override;
   std::exception_ptr lost() const noexcept override;
   MemoryStats memory_stats() const override { return pool_.stats(); }
@@ -69,31 +70,34 @@ class VirtualDevice final : public Device, private HostStreamOwner {
   size_t trim_memory() override { return pool_.trim(); }
   void set_memory_watermark(size_t bytes) override { pool_.set_watermark(bytes); }
 
-  /// The n-th allocation from now (1 is the next) throws OutOfMemory; 0 takes the order back.
+  /// Makes the n-th allocation from now throw OutOfMemory. 1 is the next one; 0 cancels an earlier call.
   void fail_next_allocation(uint64_t n);
-  /// The n-th copy or kernel submitted from now fails with DeviceError instead of running.
+  /// Make the n-th copy, or the n-th kernel, submitted from now fail with DeviceError instead of running.
   void fail_next_copy(uint64_t n);
   void fail_next_kernel(uint64_t n);
 
-  /// The device is gone: what runs ends, what is queued does not run, all fails with DeviceError. Nothing
-  /// blocks, on this device or on streams of others that wait for it.
+  /// Simulates the loss of the device. Work that runs ends, queued work does not run, and both fail with
+  /// DeviceError. Nothing blocks, neither on this device nor on streams of other devices that wait for it.
   void lose();
-  /// Works again, with undefined memory. Only when its streams have drained.
+  /// Makes a lost device work again; the content of its memory is undefined. Precondition: its streams have
+  /// drained.
   void restore();
 
-  /// Delays from now on: a function of the seed, the place of the stream among the device's live streams
-  /// and the number of the work on that stream since this call. 0, 0 ends them. The order of the nodes of
-  /// graphs follows from the seed likewise, and from the number of the launch.
+  /// Sets the range of the delays from now on; 0, 0 ends them. A delay is a function of the seed, the place
+  /// of the stream among the device's live streams, and the number of submissions to that stream since this
+  /// call. The order in which a launch of a graph runs the nodes is a function of the seed and the number of
+  /// the launch.
   void set_delay(uint64_t seed, uint32_t min_us, uint32_t max_us);
 
-  /// What allocations can use in all from now on; blocks held already stay. properties() does not change.
+  /// Sets how many bytes allocations can use in total from now on. Existing blocks stay valid, and
+  /// properties() does not change. Throws InvalidArgument for more than the capacity at the start.
   void set_capacity(size_t bytes) { memory_.set_capacity(bytes); }
 
   void start_trace();
-  /// What ended since start_trace(), in the order of ending.
+  /// Returns the kernels and copies that have ended since start_trace(), in the order in which they ended.
   std::vector<VirtualTraceEntry> stop_trace();
 
-  /// The address of the kernels' alias; for tests that look at memory without a stream.
+  /// Returns the address at which kernels access this address; for tests that read memory without a stream.
   const void* alias(const void* device_address) const {
     return static_cast<const char*>(device_address) + memory_.alias_offset();
   }
@@ -122,10 +126,11 @@ class VirtualDevice final : public Device, private HostStreamOwner {
 
   std::atomic<bool> is_lost_{false};
   std::atomic<bool> tracing_{false};
-  std::mutex streams_mutex_;  // taken before mutex_ to change which streams slots_ holds
-  mutable std::mutex mutex_;  // guards what follows; a leaf: streams call lost() under their own lock
+  std::mutex streams_mutex_;  // held, with mutex_, to add or remove a stream in slots_; taken before mutex_
+  // Guards the members below. No other lock is taken under it, because streams call lost() under their own.
+  mutable std::mutex mutex_;
   std::exception_ptr lost_error_;
-  uint64_t fail_allocation_ = 0;  // 0 is never, n the n-th from now
+  uint64_t fail_allocation_ = 0;  // n: the n-th allocation from now fails; 0: none
   uint64_t fail_copy_ = 0;
   uint64_t fail_kernel_ = 0;
   uint64_t seed_;
@@ -136,7 +141,7 @@ class VirtualDevice final : public Device, private HostStreamOwner {
   std::vector<VirtualTraceEntry> trace_;
 };
 
-/// The device, started if need be. Throws InvalidArgument when there are not so many.
+/// Returns the device; starts it if it does not run yet. Throws InvalidArgument if there is no such device.
 VirtualDevice& virtual_device(int id);
 
 }  // namespace mx

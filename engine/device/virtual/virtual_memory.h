@@ -1,7 +1,7 @@
-// The memory of a virtual device: one range of addresses that the host may not touch, and another, the
-// kernels' alias, through which tasks reach the same pages of a memory file.
+// The memory of a virtual device. A memory file is mapped twice: in a range of addresses that the host must
+// not access, and in a second range, the kernels' alias, through which tasks access the same pages.
 //
-// Thread-safety: safe from any thread.
+// Thread-safety: any thread may call any function.
 #pragma once
 
 #include <atomic>
@@ -14,28 +14,28 @@
 
 namespace mx {
 
-/// Fresh and freed bytes of a virtual device hold this: as a float or a double, a huge negative number that
-/// no sensible program computes; as an index, one out of range.
+/// The value of fresh and of freed bytes of a virtual device. As a float or a double it is a huge negative
+/// number, which no sensible program computes; as an index it is out of range.
 constexpr unsigned char kVirtualPoison = 0xFB;
 
 class VirtualMemory final : public MemorySource {
  public:
-  /// Reserves address space, not memory. Throws DeviceError when that fails.
+  /// Reserves address space, not memory. Throws DeviceError if that fails.
   explicit VirtualMemory(size_t capacity_bytes);
   ~VirtualMemory() override;
 
-  /// Null beyond the capacity. The segment is poisoned.
+  /// Returns a segment, filled with the poison, or null if the capacity would be exceeded.
   void* reserve(size_t bytes) override;
   void release(void* segment, size_t bytes) noexcept override;
   size_t limit_bytes() const noexcept override { return capacity_.load(std::memory_order_relaxed); }
 
-  /// Poisons the block once the work of `users` has ended: the last of them to get there does it.
+  /// Fills the block with the poison when the work of all `users` has ended.
   void retire(void* block, size_t bytes, std::span<Stream* const> users) override;
 
-  /// At most the address space that was reserved at the start.
+  /// Throws InvalidArgument for more than the address space that the constructor has reserved.
   void set_capacity(size_t bytes);
 
-  /// What to add to a device address to get the kernels' alias.
+  /// Returns the distance from a device address to the kernels' alias of it, in bytes.
   std::ptrdiff_t alias_offset() const noexcept { return alias_ - base_; }
   bool contains(const void* address, size_t bytes) const noexcept;
 
