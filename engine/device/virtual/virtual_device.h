@@ -90,7 +90,8 @@ class VirtualDevice final : public Device, private HostStreamOwner {
   void set_delay(uint64_t seed, uint32_t min_us, uint32_t max_us);
 
   /// Sets how many bytes allocations can use in total from now on. Existing blocks stay valid, and
-  /// properties() does not change. Throws InvalidArgument for more than the capacity at the start.
+  /// properties() does not change. Throws InvalidArgument for more than the address space reserved at the
+  /// start.
   void set_capacity(size_t bytes) { memory_.set_capacity(bytes); }
 
   void start_trace();
