@@ -74,6 +74,7 @@ uint64_t ticks_in(double us) { return static_cast<uint64_t>(us * ticks_per_us())
 }  // namespace
 
 void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body) {
+  grain = std::max(grain, n / INT32_MAX + 1);  // SharedLoop counts pieces in 32 bits
   const int64_t pieces = (n + grain - 1) / grain;
   // With one processor no other thread could run a piece at the same time.
   const int threads =
