@@ -1,5 +1,6 @@
-// index_bench: assignments and reads at masks and indices in user code, and a one-file operator beside a
-// built-in one, over a million and four million float32. Nanoseconds per element; each call is waited for.
+// index_bench: assignments and reads at masks and indices in user code, and a one-file operator compared with
+// a built-in one, over a million and four million float32. Nanoseconds per element, including the wait for
+// each call.
 //
 //   mask_assign     x[mask] = 0, half of the mask set
 //   mask_read       y = x[mask]

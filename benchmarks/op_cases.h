@@ -1,8 +1,8 @@
-// The cases of the operator benchmarks: one list for our own program and for every peer, so that figures
-// beside each other mean the same work.
+// The cases of the operator benchmarks: one list for our own program and for every peer, so that figures of
+// different libraries mean the same work.
 //
 //   <op>/<size>   elementwise, reductions, rows and the like. <size> is that of one float32 operand:
-//                 16KiB fits the first-level cache, 256KiB the second, 64MiB only memory. GB/s count the
+//                 16KiB fits the first-level cache, 256KiB the second, 64MiB no cache. GB/s count the
 //                 bytes that the operation must read and write, once.
 //   sgemm_<n>     c = a b with square float32 matrices, row-major; 2 n^3 operations.
 //

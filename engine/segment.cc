@@ -124,7 +124,7 @@ void SegmentImpl::finish(bool device_graph) {
 
 void SegmentImpl::build_nodes() {
   MX_CHECK(ops_.size() < Node::kIndirect, InvalidArgument, "[record] expected fewer than ", Node::kIndirect,
-           " operations, got ", ops_.size());
+           " recorded operations, got ", ops_.size());
   struct History {
     int64_t writer = -1;
     std::vector<uint32_t> readers;
@@ -165,7 +165,7 @@ void SegmentImpl::build_nodes() {
     if (before.empty()) nodes_.roots.push_back(i);
   }
   MX_CHECK(edges.size() <= UINT32_MAX, InvalidArgument, "[record] expected at most ", UINT32_MAX,
-           " dependences, got ", edges.size());
+           " dependencies between recorded operations, got ", edges.size());
   // Sorts the edges by the node where they start; the edges of one node stay in program order.
   std::vector<uint32_t> next(ops_.size() + 1, 0);
   for (const auto& [from, to] : edges) ++next[from + 1];

@@ -9,7 +9,7 @@ int main() {
   mx::Var va = engine.new_var(), vb = engine.new_var(), vs = engine.new_var();
 
   engine.push([&] { a = 20; }, {.writes = {va}, .name = "make a"});  // returns at once
-  engine.push([&] { b = 22; }, {.writes = {vb}, .name = "make b"});  // may run beside the first
+  engine.push([&] { b = 22; }, {.writes = {vb}, .name = "make b"});  // may run at the same time as the first
   engine.push([&] { sum = a + b; }, {.reads = {va, vb}, .writes = {vs}, .name = "add"});
 
   engine.wait(vs);  // the only line that waits; it throws if one of the operations has failed

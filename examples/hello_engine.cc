@@ -1,8 +1,9 @@
-// A real job on the engine alone: factorises a symmetric positive definite matrix, A = L L^T, tile by tile.
+// A real task for the engine without arrays: factorises a symmetric positive definite matrix, A = L L^T, tile
+// by tile.
 //
 // The program is a serial list of kernel calls (cholesky/factorise.cc). It runs twice: in order on one
-// thread, and through the engine, which is told only which tiles each call reads and updates. The results
-// must agree bit for bit, and L L^T must give A back; else the exit status is 1.
+// thread, and through the engine, which knows only which tiles each call reads and updates. The results
+// must agree bit for bit, and L L^T must equal A up to rounding; otherwise the exit status is 1.
 #include <mx/engine.h>
 #include <unistd.h>
 

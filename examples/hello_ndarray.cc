@@ -1,5 +1,5 @@
-// b and c depend only on a, so they run at the same time, and only the line that prints waits. Then the same
-// program on arrays that are large enough to show that in a trace.
+// The introductory example: b and c depend only on a, so they run at the same time, and only the print waits.
+// Then the same program runs on arrays that are large enough to show the overlap in a trace.
 #include <mx/mx.h>
 
 #include <cstdio>

@@ -205,8 +205,8 @@ Attrs Attrs::from_map(const AttrType* type, const AttrMap& map, const char* op) 
       if (field.name == name) found = &field;
       known += (known.empty() ? "" : ", ") + field.name;
     }
-    MX_CHECK(found != nullptr, InvalidArgument, "[", op, "] expected attributes out of ", known, ", got '",
-             name, "'");
+    MX_CHECK(found != nullptr, InvalidArgument, "[", op, "] expected one of the attributes ", known,
+             ", got '", name, "'");
     found->set(attrs.place(), value);
   }
   return attrs;

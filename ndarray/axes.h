@@ -1,4 +1,4 @@
-// Axes: the dimensions over which a reduction goes, as an argument.
+// Axes: an argument that lists the dimensions over which a reduction runs.
 #pragma once
 
 #include <concepts>

@@ -24,7 +24,7 @@ struct FillAttrs {
   Scalar value;
   template <class V>
   static void fields(V&& v) {
-    v("value", &FillAttrs::value, "what every element is set to");
+    v("value", &FillAttrs::value, "the value of all elements");
   }
 };
 
@@ -172,7 +172,8 @@ NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context cont
             ? (distance < 0 ? -distance : distance) / (s < 0 ? -s : s) + (distance % s != 0 ? 1 : 0)
             : 0;
     MX_CHECK(n < (static_cast<__int128>(1) << 62), InvalidArgument,
-             "[arange] expected fewer than 2^62 elements");
+             "[arange] expected fewer than 2^62 elements, got from ", start.integer(), " to ", stop.integer(),
+             " in steps of ", step.integer());
     count = static_cast<int64_t>(n);
   }
   if (count > 0) {

@@ -32,8 +32,9 @@ Managed* export_array(const NDArray& array, DLPackAccess access) {
            "[to_dlpack] expected an array of the CPU or a GPU, got one on ", context, "; use to(cpu())");
   constexpr bool kSaysSo = requires(Managed & managed) { managed.flags; };
   MX_CHECK(!impl.repeats() || kSaysSo, InvalidArgument,
-           "[to_dlpack] expected an array whose elements are all different, got a view of shape ", impl.shape,
-           " and strides ", impl.strides, "; use clone(), or a versioned tensor, which can be read-only");
+           "[to_dlpack] expected an array whose elements do not share memory, got a view of shape ",
+           impl.shape, " and strides ", impl.strides,
+           "; use clone(), or export a versioned tensor, which can be marked read-only");
   // A view that repeats elements must not be written.
   const bool read_only = impl.repeats() || access == DLPackAccess::read_only;
   if (read_only) {

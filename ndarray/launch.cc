@@ -296,8 +296,8 @@ bool check_numerics() { return numerics_checked().load(); }
 
 void detail::check_target(const ArrayImpl& target, const char* op) {
   MX_CHECK(!target.repeats(), InvalidArgument, "[", op,
-           "] expected a target whose elements are all different, got a view of shape ", target.shape,
-           " and strides ", target.strides, ", where several are one in memory; use clone()");
+           "] expected a target whose elements do not share memory, got a view of shape ", target.shape,
+           " and strides ", target.strides, "; use clone()");
 }
 
 Context common_context(const char* op, std::span<ArrayImpl* const> arrays) {
@@ -409,9 +409,9 @@ void launch(const Launch& l) {
   if (context.is_cpu()) {
     if (launch_directly(l)) return;
   } else {
-    MX_CHECK(context.kind != DeviceKind::gpu || l.kernel->cuda != nullptr, InvalidArgument, "[",
-             l.kernel->name,
-             "] expected an operator with a CUDA kernel, got one without; move the arrays to cpu() for it");
+    MX_CHECK(
+        context.kind != DeviceKind::gpu || l.kernel->cuda != nullptr, InvalidArgument, "[", l.kernel->name,
+        "] expected an operator with a CUDA kernel, got one without; move the arrays to cpu() to run it");
   }
   push(l, context);
 }

@@ -84,7 +84,8 @@ namespace {
 const detail::Hooks& autograd(const char* op) {
   const detail::Hooks& table = detail::hooks();
   MX_CHECK(table.backward != nullptr, InvalidState, "[", op,
-           "] expected automatic differentiation (executor/autograd/autograd.h, mx::executor)");
+           "] expected a program with automatic differentiation, got one without; include "
+           "executor/autograd/autograd.h and link mx::executor");
   return table;
 }
 
@@ -138,10 +139,10 @@ void check_declared(const ArrayImpl& array, const char* op, bool write) {
   const auto operation = array.storage->undeclared_in_operation(write);
   if (!operation) [[likely]]
     return;
-  throw AccessError(detail::concat("[", *operation, "] expected the array of ", array.dtype, ' ', array.shape,
-                                   " that it uses through ", op, "() among its ",
-                                   write ? "writes or updates" : "reads or updates",
-                                   ": an operation pushed by hand declares NDArray::var()"));
+  throw AccessError(detail::concat("[", *operation, "] expected the operation to declare the array of ",
+                                   array.dtype, ' ', array.shape, ", which it accesses through ", op,
+                                   "(), among its ", write ? "writes or updates" : "reads or updates",
+                                   "; pass NDArray::var() to the push"));
 }
 
 // A function that reads an array's elements in host memory. `here` is true if it runs on the thread that

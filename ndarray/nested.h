@@ -80,8 +80,8 @@ class Flattened {
   void add(const R& range, int level) {
     const auto n = static_cast<int64_t>(std::ranges::size(range));
     if (level == shape_.rank()) shape_.push_back(n);
-    MX_CHECK(shape_[level] == n, InvalidArgument, "[array] expected entries of one size, got ", shape_[level],
-             " and ", n, " numbers or entries");
+    MX_CHECK(shape_[level] == n, InvalidArgument,
+             "[array] expected nested lists of equal length, got lengths ", shape_[level], " and ", n);
     for (const auto& entry : range) {
       if constexpr (Nested<R>::kDepth == 1) {
         if constexpr (WidenedNumber<Number>) {

@@ -125,8 +125,8 @@ const NDArray& NamedArrays::at(const std::string& name) const {
   if (const NDArray* found = find(name)) return *found;
   std::string names;
   for (const auto& entry : *this) names += (names.empty() ? "" : ", ") + io::in_quotes(entry.first);
-  throw InvalidArgument(detail::concat("[NamedArrays] expected one of ", names.empty() ? "no names" : names,
-                                       ", got ", io::in_quotes(name)));
+  throw InvalidArgument(detail::concat("[NamedArrays] expected one of the names ",
+                                       names.empty() ? "(none)" : names, ", got ", io::in_quotes(name)));
 }
 
 void save_safetensors(const std::string& path, const NamedArrays& arrays, const FileMetadata& metadata,

@@ -57,7 +57,8 @@ Var Storage::var(Engine& engine) {
     uint32_t state = var_ready_.load(std::memory_order_acquire);
     if (state == kReady) {
       MX_CHECK(engine_ == &engine, InvalidState,
-               "[NDArray] expected an array of this thread's engine, got one that another engine works on");
+               "[NDArray] expected an array that only this thread's engine uses, got one that belongs to "
+               "another engine");
       return var_;
     }
     if (state == kNone && var_ready_.compare_exchange_weak(state, kMaking, std::memory_order_acquire)) {
@@ -124,7 +125,7 @@ void Storage::free_data(void* data) noexcept {
       (*release_)();
     } catch (...) {
       log(LogLevel::error,
-          "[NDArray] the function that releases outside memory threw: ", current_exception_text());
+          "[NDArray] the function that releases external memory threw: ", current_exception_text());
     }
     delete release_;
   } else if (data != nullptr && data != inline_) {

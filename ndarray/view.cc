@@ -29,7 +29,7 @@ struct Range {
 };
 
 Range cut(const Slice& slice, int64_t size) {
-  MX_CHECK(slice.step != 0, InvalidArgument, "[slice] expected a step other than 0");
+  MX_CHECK(slice.step != 0, InvalidArgument, "[slice] expected a step other than 0, got 0");
   const bool forward = slice.step > 0;
   const auto place = [&](int64_t i) {
     if (i < 0) i += size;
@@ -81,10 +81,10 @@ struct DeferredGather final : detail::DeferredValue {
   void fill(ArrayImpl& array) override {
     // The values at the time of the index no longer exist.
     MX_CHECK(changes == changes_of(index), InvalidState,
-             "[index] expected the result of an index with arrays to be used before the array or the indices "
-             "change, got a change after ",
+             "[index] expected the result of indexing with arrays to be used before the array or the indices "
+             "change, got a change after the indexing at ",
              index.where.file_name(), ':', index.where.line(),
-             "; write `NDArray b = a[indices]`, not `auto`, to read at once");
+             "; write `NDArray b = a[indices]`, not `auto`, to copy the elements at once");
     // A read that was deferred is not recorded, because no array was recorded at the time of the index.
     std::optional<NoGrad> unrecorded;
     if (!at_once) unrecorded.emplace();
@@ -130,7 +130,8 @@ struct PutTarget final : View::Target {
 View advanced(detail::AdvancedIndex index) {
   const detail::Hooks& hooks = detail::hooks();
   MX_CHECK(hooks.gather != nullptr, InvalidState,
-           "[index] expected the operators for indexing with arrays (operators/operators.h, mx::operators)");
+           "[index] expected a program with the operators for indexing with arrays, got one without; include "
+           "operators/operators.h and link mx::operators");
   const Shape shape = hooks.gather_shape(index);
   auto made = detail::new_array(shape, index.base.dtype(), index.base.context(), "index");
   auto gather = std::make_unique<DeferredGather>(index);
@@ -162,8 +163,9 @@ NDArray NDArray::as_strided(const Shape& shape, const Strides& strides, int64_t 
   }
   const auto elements = static_cast<int64_t>(base.storage->bytes() / size_of(base.dtype));
   MX_CHECK(nothing || (!overflow && low >= 0 && high < elements), InvalidArgument,
-           "[as_strided] expected a view inside the ", elements, " elements of the memory, got shape ", shape,
-           ", strides ", strides, " and offset ", offset);
+           "[as_strided] expected a view within the ", elements,
+           " elements of the array's memory, got shape ", shape, ", strides ", strides, " and offset ",
+           offset);
   return make_view(*this, shape, strides, nothing ? 0 : offset);
 }
 
@@ -297,18 +299,19 @@ NDArray NDArray::reshape(const Shape& wanted, std::source_location where) const 
       continue;
     }
     MX_CHECK(shape[i] >= 0, InvalidArgument,
-             "[reshape] expected sizes that are not negative, with one -1 at most, got ", wanted);
+             "[reshape] expected sizes of 0 or more, and at most one -1, got ", wanted);
     MX_CHECK(!__builtin_mul_overflow(known, shape[i], &known), InvalidArgument,
-             "[reshape] expected as many elements as in ", base.shape, ", got ", wanted);
+             "[reshape] expected a shape with as many elements as ", base.shape, ", got ", wanted);
   }
   const int64_t n = base.shape.numel();
   if (open >= 0) {
-    MX_CHECK(known != 0 && n % known == 0, InvalidArgument, "[reshape] expected sizes that divide the ", n,
-             " elements of ", base.shape, ", got ", wanted);
+    MX_CHECK(known != 0 && n % known == 0, InvalidArgument,
+             "[reshape] expected sizes whose product divides the ", n, " elements of ", base.shape, ", got ",
+             wanted);
     shape[open] = n / known;
   } else {
-    MX_CHECK(known == n, InvalidArgument, "[reshape] expected as many elements as in ", base.shape, ", got ",
-             wanted);
+    MX_CHECK(known == n, InvalidArgument, "[reshape] expected a shape with as many elements as ", base.shape,
+             ", got ", wanted);
   }
   if (base.contiguous()) return make_view(*this, shape, contiguous_strides(shape), base.offset);
   // Groups old and new dimensions into blocks with the same number of elements. A view is possible if the old
@@ -352,15 +355,14 @@ NDArray NDArray::reshape(const Shape& wanted, std::source_location where) const 
 
 View NDArray::operator[](int64_t i) const {
   MX_CHECK(rank() > 0, InvalidArgument,
-           "[index] expected an array with a dimension, got one of rank 0 and index ", i);
+           "[index] expected an array of rank 1 or more, got one of rank 0 and index ", i);
   return View(select(0, i));
 }
 
 View NDArray::operator[](const Arg& index) const { return (*this)[{Index(index.array, index.where)}]; }
 
 RowIterator NDArray::begin() const {
-  MX_CHECK(rank() > 0, InvalidArgument,
-           "[iterate] expected an array with a dimension to go through, got one of rank 0");
+  MX_CHECK(rank() > 0, InvalidArgument, "[iterate] expected an array of rank 1 or more, got one of rank 0");
   return {*this, 0};
 }
 
@@ -447,11 +449,11 @@ View NDArray::operator[](std::span<const Index> entries) const {
       }
       for (int k = 0; k < array.rank(); ++k)
         MX_CHECK(array.shape()[k] == base.shape[d + k], InvalidArgument,
-                 "[index] expected a mask of the sizes of ", base.shape, " from dimension ", d, " on, got ",
-                 array.shape());
-      MX_CHECK(
-          detail::hooks().nonzero != nullptr, InvalidState,
-          "[index] expected the operators for indexing with arrays (operators/operators.h, mx::operators)");
+                 "[index] expected a mask with the sizes of shape ", base.shape, " from dimension ", d,
+                 " on, got shape ", array.shape());
+      MX_CHECK(detail::hooks().nonzero != nullptr, InvalidState,
+               "[index] expected a program with the operators for indexing with arrays, got one without; "
+               "include operators/operators.h and link mx::operators");
       if (only_mask && array.rank() > 0) {
         mask = array.to(context(), where);
         mask_axis = shape.rank();

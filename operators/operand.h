@@ -27,7 +27,7 @@ class Operand {
   const Scalar& number() const { return number_; }
   std::source_location where() const { return where_; }
 
-  /// Returns the array, or the number as an array: of the type to which it is promoted beside `other`, and on
+  /// Returns the array, or the number as an array: of the type to which it is promoted with `other`, and on
   /// the device of `other`. For operators that have no form with a number. Throws InvalidArgument if the type
   /// cannot hold the number.
   NDArray with(const Operand& other, const char* op) const;

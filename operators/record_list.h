@@ -1,7 +1,7 @@
 // RecordList: a short list in an operator's record. Internal.
 //
-// A std::vector at namespace scope is filled by code that runs before main, in an order between files that
-// nobody knows. A RecordList of constants is filled by the compiler. So the records are complete when the
+// A std::vector at namespace scope is filled by code that runs before main, in an unspecified order between
+// files. A RecordList of constants is filled by the compiler. So the records are complete when the
 // constructor of a program's static object, a module for example, calls the first operator.
 #pragma once
 

@@ -1,8 +1,8 @@
 // Resources for a kernel while it runs: memory for intermediate results, and objects that are made once and
-// kept.
+// reused.
 //
 //   void run(const KernelArgs& args) {
-//     Scratch sums(args, bytes);                           // gone when run() returns
+//     Scratch sums(args, bytes);                           // freed when run() returns
 //     Handle& handle = kernel_resource<Handle>(args);      // the same one at the next call
 //
 // kernels::thread_workspace (operators/kernels/workspace.h) is cheaper. A kernel may use it for a buffer that

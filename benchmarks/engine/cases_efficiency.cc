@@ -1,5 +1,5 @@
 // Efficiency as a function of the length of the body: serial time / (threads x parallel time). Serial time is
-// measured in the same process right beside the parallel run, so that a drifting clock rate affects both.
+// measured in the same process directly before the parallel run, so a drifting clock rate affects both.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

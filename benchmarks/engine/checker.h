@@ -1,7 +1,7 @@
 // Checker: run by every operation when a benchmark verifies instead of timing. It knows the version of each
-// variable that an operation must find. It counts violations: a wrong version (order), a reader or writer
-// beside a writer (exclusion), a write that the next operation does not see (visibility), and an operation
-// that ran twice or never.
+// variable that an operation must find. It counts violations: a wrong version (order), a reader or writer at
+// the same time as a writer (exclusion), a write that the next operation does not see (visibility), and an
+// operation that ran twice or never.
 //
 // Its counters are relaxed on purpose. They order nothing, so checking does not repair an executor that fails
 // to order its operations, and a thread sanitizer detects the race on the plain payload.

@@ -34,7 +34,8 @@ struct OpSystem {
   /// prepare()'s call.
   std::function<OpCall(const OpCase&, int threads)> prepare_other{};
   std::vector<int> threads = {1, 2};
-  /// Limits run beside other programs' cases: if --cases names only these, all limits are measured.
+  /// True for the program of the limits. It runs together with other programs: if --cases names only their
+  /// cases, all limits are measured.
   bool limits = false;
 };
 

@@ -1,5 +1,5 @@
 // make_room(): reserves space for more elements, so that adding them later cannot fail. The cost is amortised
-// constant. reserve() alone grows only to the size that is asked for, which makes a loop quadratic.
+// constant. reserve() alone grows only to the requested size, which would make a loop quadratic.
 #pragma once
 
 #include <algorithm>

@@ -33,8 +33,8 @@ class SharedLoop {
   /// Runs the elements [begin, end) of `body`.
   using Call = void (*)(const void* body, int64_t begin, int64_t end);
   static constexpr uint64_t kForever = UINT64_MAX;
-  /// The length of the pieces of a kind of loop, as the latest loop of that kind has shown. A new kind counts
-  /// as not brief.
+  /// The length of the pieces of a kind of loop, as measured in the latest loop of that kind. A kind that has
+  /// not run yet counts as not brief.
   enum class Pieces : uint8_t { not_brief, brief };
 
   /// Offers the loop to at most `threads` participants, including the owner. n and grain are positive.

@@ -84,7 +84,7 @@ std::thread start_thread(const char* who, std::function<void()> f) {
     return std::thread(std::move(f));
   } catch (const std::system_error& e) {
     throw OutOfMemory(
-        detail::concat("[", who, "] expected one more thread, but the system has none: ", e.what()));
+        detail::concat("[", who, "] expected to start one more thread, but the system refused: ", e.what()));
   }
 }
 

@@ -15,7 +15,8 @@ namespace mx {
 /// process of the same user may take the threads meanwhile: this makes a failure unlikely, not impossible.
 int startable_threads(int wanted);
 
-/// Starts a thread that runs f. Throws OutOfMemory, naming `who` asked for it, if the system has none left.
+/// Starts a thread that runs f. Throws OutOfMemory if the system cannot start one; the message names `who`,
+/// the part of the library that needs the thread.
 std::thread start_thread(const char* who, std::function<void()> f);
 
 }  // namespace mx

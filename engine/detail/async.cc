@@ -48,7 +48,8 @@ void EngineImpl::run_async(Worker& worker, Op* op, int64_t begin_ns) {
   destroy_function(op);
   if (thrown != nullptr && (async_state(op).load(std::memory_order_acquire) & kCompleted) != 0 &&
       token_failure(op) == nullptr) {
-    log(LogLevel::error, "thrown after the completion was called, and ignored: ", thrown->text);
+    log(LogLevel::error,
+        "ignored an exception that an operation threw after it had called its Completion: ", thrown->text);
     std::exchange(thrown, nullptr)->release();
   }
   if (thrown != nullptr) {
@@ -88,7 +89,8 @@ void EngineImpl::end_async(Op* op, Failure* failure) {
 void EngineImpl::drop_async(Op* op) {
   Failure* failure = nullptr;
   try {
-    throw OperationError("expected its completion to be called, but it was dropped");
+    throw OperationError(
+        "expected the operation to call its Completion, but the Completion was destroyed without a call");
   } catch (...) {
     failure = failure_of_current_exception(op->cold().name, op->cold().where);
   }
@@ -150,12 +152,15 @@ Completion::~Completion() {
 }
 
 void Completion::fail(std::exception_ptr error) {
-  finish(error != nullptr ? error : std::make_exception_ptr(OperationError("failed without saying why")));
+  finish(error != nullptr ? error
+                          : std::make_exception_ptr(OperationError(
+                                "expected a reason for the failure, got a null exception pointer")));
 }
 
 void Completion::finish(std::exception_ptr error) {
-  MX_CHECK(op_ != nullptr, InvalidState,
-           "[completion] expected the first and only use, got a token that was used or moved from");
+  MX_CHECK(
+      op_ != nullptr, InvalidState,
+      "[completion] expected a Completion that is used once, got one that was already used or moved from");
   detail::Op* op = std::exchange(op_, nullptr);
   impl_->end_async(op,
                    error == nullptr ? nullptr : detail::failure_of(error, op->cold().name, op->cold().where));

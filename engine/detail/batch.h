@@ -131,8 +131,9 @@ struct alignas(64) BasicBatch {
     return now - seen_ticks >= age;
   }
 
-  /// Completes the operations that have run, and with `take` gives back those that the owner has not started.
-  /// Called under the lock by another thread than the owner, while the owner may run operations.
+  /// Completes the operations that have run. With `take` it also calls give_back for the operations that the
+  /// owner has not started. Called under the lock by another thread than the owner, while the owner may run
+  /// operations.
   template <class GiveBack, class Complete>
   void scavenge(bool take, GiveBack&& give_back, Complete&& complete) {
     // The load acquires, so a thread that sees a claim also sees that the operations before the claimed one
@@ -156,7 +157,7 @@ struct alignas(64) BasicBatch {
     return (op->flags & (kOpSkip | kOpCancelled | kOpWide | kOpAsync | kOpNode)) == 0;
   }
 
-  // Gives back the operations that were not run, last first, so that the ready queue has them in their order.
+  // Returns the operations that were not run to the ready queue, last first, so that they keep their order.
   // An operation that extend() has taken and that is not ready stays in the variable's queue.
   template <class GiveBack>
   void put_back(uint32_t from, GiveBack&& give_back) {

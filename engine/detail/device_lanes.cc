@@ -23,7 +23,7 @@ uint8_t DeviceLanes::find_or_add(Context context, StreamKind kind, EngineLock& e
   if (const uint8_t known = find(context, kind)) return known;
   const size_t index = lanes_.size();
   MX_CHECK(index < kInternalLane, InvalidArgument, "[push] expected at most ", kInternalLane - 1,
-           " different devices and lanes in one engine");
+           " different combinations of device and lane in one engine, got one more");
   auto lane = std::make_unique<Lane>();  // allocated before the engine's lock is taken
   lane->context = context;
   lane->kind = kind;

@@ -165,7 +165,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void pause();
   void resume();
   void shutdown();
-  /// Keeps operations from starting, for good. Called when the process or the engine ends inside an
+  /// Prevents all operations from starting from now on. Called when the process or the engine ends inside an
   /// operation, which cannot be waited for.
   void abandon() noexcept;
   EngineStats stats();
@@ -432,7 +432,7 @@ class EngineImpl final : public StreamOrder::Listener {
   std::atomic<bool> full_hint_{false};
 
   // Read by workers between two operations; written by pushers of urgent operations and by searching workers.
-  alignas(64) std::atomic<uint32_t> attention_{0};  // running workers should come back to the lock
+  alignas(64) std::atomic<uint32_t> attention_{0};  // not 0: running workers should acquire the lock soon
   std::atomic<uint32_t> hurried_{0};  // operations for which hurries() holds, in the ring or on the way there
 
   RunAhead run_ahead_;
@@ -445,7 +445,7 @@ class EngineImpl final : public StreamOrder::Listener {
   bool streams_busy_ = false;  // a device has work that the engine has not seen end
   bool special_ = false;       // one of the rare states holds: see publish_special()
   bool urgent_shown_ = false;  // an urgent operation is ready, and attention_ counts it
-  bool run_turn_ = false;      // a replay that wants company comes before ready operations
+  bool run_turn_ = false;  // the last choice preferred a shared replay to ready operations; they alternate
   int paused_ = 0;
   int running_ = 0;        // threads that run operations
   int communicating_ = 0;  // of these, threads in communication, which has its own limit of threads

@@ -87,7 +87,8 @@ Failure* failure_of_current_exception(const char* name, const std::source_locati
 
 Failure* failure_of(std::exception_ptr error, const char* name, const std::source_location& where) noexcept {
   try {
-    if (error == nullptr) throw OperationError("failed without saying why");
+    if (error == nullptr)
+      throw OperationError("expected a reason for the failure, got a null exception pointer");
     std::rethrow_exception(error);
   } catch (...) {
     return failure_of_current_exception(name, where);
@@ -96,7 +97,8 @@ Failure* failure_of(std::exception_ptr error, const char* name, const std::sourc
 
 Failure* failure_of_deleted(const char* name, const std::source_location& where) noexcept {
   try {
-    throw InvalidHandle("expected live variables, got one that was deleted before this operation was queued");
+    throw InvalidHandle(
+        "expected live variables, got one that was deleted before this operation entered the queue");
   } catch (...) {
     return failure_of_current_exception(name, where);
   }
@@ -104,7 +106,7 @@ Failure* failure_of_deleted(const char* name, const std::source_location& where)
 
 Failure* failure_of_cancelled(const char* name, const std::source_location& where) noexcept {
   try {
-    throw Cancelled("cancelled before it started");
+    throw Cancelled("cancelled before the operation started");
   } catch (...) {
     return failure_of_current_exception(name, where);
   }
@@ -126,7 +128,7 @@ void throw_no_memory(const char* name, const std::source_location& where) {
 
 void throw_null_function(const char* name, const std::source_location& where) {
   throw InvalidArgument(concat("[", name_or_default(name),
-                               "] expected a function to run, got a null one (pushed at ", place(where),
+                               "] expected a function to run, got an empty one (pushed at ", place(where),
                                ")"));
 }
 

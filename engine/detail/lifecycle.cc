@@ -39,12 +39,13 @@ int affordable_threads(const EngineOptions& options, int& most) {
   const int all = WorkerHost::most_started(wanted) + 1;
   const int startable = startable_threads(all);
   most = startable - 1;
-  MX_CHECK(most > 0, OutOfMemory, "[Engine] expected at least 2 more threads, but the system has ",
-           startable);
+  MX_CHECK(most > 0, OutOfMemory,
+           "[Engine] expected the system to allow at least 2 more threads, but it allows ", startable);
   const int threads = std::clamp(most - 1, 1, wanted);
   if (threads < wanted) {
     log(LogLevel::warning,
-        concat("[Engine] expected ", wanted, " threads, but the system has few left: runs with ", threads));
+        concat("[Engine] expected ", wanted,
+               " threads, but the system does not allow that many: running with ", threads));
   }
   return threads;
 }
@@ -100,10 +101,9 @@ EngineImpl::EngineImpl(const EngineOptions& options)
   MX_CHECK(options.spin_us >= 0 && options.watchdog_ms >= 0 && options.history >= 0, InvalidArgument,
            "[Engine] expected spin_us, watchdog_ms and history not to be negative, got ", options.spin_us,
            ", ", options.watchdog_ms, " and ", options.history);
-  MX_CHECK(
-      !forked(), InvalidState,
-      "[Engine] expected the process that loaded it, got a forked child, where its threads do not exist; "
-      "start engines after fork, or use exec");
+  MX_CHECK(!forked(), InvalidState,
+           "[Engine] expected the process that loaded the library, got a forked child of it, in which the "
+           "library's threads do not exist; create engines only after fork(), or call exec() in the child");
   watch_forks();
   watch_exit();
   prepare_failures();
@@ -162,8 +162,8 @@ EngineImpl::~EngineImpl() {
 
 void EngineImpl::check_usable(const char* call) const {
   MX_CHECK(!forked(), InvalidState, "[", name_or_default(call),
-           "] expected the process that started the engine, got a forked child, where its threads do not "
-           "exist; start engines after fork, or use exec");
+           "] expected the process that created the engine, got a forked child of it, in which the engine's "
+           "threads do not exist; create engines only after fork(), or call exec() in the child");
   MX_CHECK(!refusing_.load(std::memory_order_relaxed) || (inside_operation() && current_task.engine == this),
            InvalidState, "[", name_or_default(call),
            "] expected a running engine, got one that was shut down");
@@ -198,10 +198,11 @@ void EngineImpl::shutdown() {
   Failure* first = std::exchange(first_failure_, nullptr);
   unlock();
   for (Failure* failure : failures) {
-    if (!failure->observed.load()) log(LogLevel::error, "an error that nobody waited for: ", failure->text);
+    if (!failure->observed.load())
+      log(LogLevel::error, "an error that no wait has reported: ", failure->text);
     failure->release();
   }
-  if (more > 0) log(LogLevel::error, "and ", more, " more errors");
+  if (more > 0) log(LogLevel::error, "and ", more, " more errors that no wait has reported");
   if (first != nullptr) first->release();
 }
 
@@ -310,13 +311,14 @@ void EngineImpl::check_access(const Op* op, const Var& v, bool write) {
   if (said.allows(write) && VarPool::alive(v)) return;
   const char* name = v.block != nullptr ? VarPool::name_of(v.block) : nullptr;
   const char* wanted = write ? "writes or updates" : "reads or updates";
-  const char* has = !said.declared                 ? "neither"
-                    : said.access == Access::read  ? "reads"
-                    : said.access == Access::write ? "writes"
-                                                   : "updates";
+  const char* has = !said.declared                 ? "none of its lists"
+                    : said.access == Access::read  ? "its reads"
+                    : said.access == Access::write ? "its writes"
+                                                   : "its updates";
   throw AccessError(concat("[", name_or_default(const_cast<Op*>(op)->cold().name),
-                           "] expected the variable '", name != nullptr ? name : "unnamed", "' among its ",
-                           wanted, ", found it in ", has));
+                           "] expected the operation to declare the variable '",
+                           name != nullptr ? name : "unnamed", "' among its ", wanted,
+                           ", got it declared among ", has));
 }
 
 }  // namespace detail

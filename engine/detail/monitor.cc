@@ -160,16 +160,17 @@ void EngineImpl::watchdog(int64_t now) {
   }
   try {
     for (size_t i = 0; i < count; ++i) {
-      log(LogLevel::warning, concat("[", name_or_default(late[i].name), "] ", late[i].what, " for ",
-                                    (now - late[i].since) / 1'000'000, " ms, longer than the watchdog's ",
-                                    options_.watchdog_ms, " ms (pushed at ", place(late[i].where), ")"));
+      log(LogLevel::warning,
+          concat("[", name_or_default(late[i].name), "] ", late[i].what, " for ",
+                 (now - late[i].since) / 1'000'000, " ms, longer than the watchdog's limit of ",
+                 options_.watchdog_ms, " ms (pushed at ", place(late[i].where), ")"));
     }
   } catch (const std::bad_alloc&) {
     // Without memory, nothing is logged.
   }
 }
 
-// Asks the monitor to run what is ready. For a timed wait, which runs no operations itself.
+// Asks the monitor to run the ready operations. Used by timed waits, which run no operations themselves.
 void EngineImpl::ask_for_inline_run() {
   if (!monitored_) return;  // mode naive: every operation that can run has run at its push
   inline_asked_.store(true);

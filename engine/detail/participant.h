@@ -7,7 +7,7 @@
 // take only two nanoseconds. The protocol:
 //
 //   the owner, at each node:   inside = n; run the node; inside = 0; look_at reached? -> the run's mutex
-//   any other, now and then:   look_at = 0; heavy fence; under the run's mutex: inside != 0? -> take all
+//   any other, occasionally:   look_at = 0; heavy fence; under the run's mutex: inside != 0? -> take all
 //
 // If the other thread sees the owner inside, then the owner will see look_at == 0 when its node ends, before
 // it touches its stack, and will wait for the mutex. If the other thread sees the owner outside, it takes

@@ -162,7 +162,7 @@ void Profiler::write_trace(const std::string& path) const {
     if (!written) fs::remove(part, ignored);
     errno = reason;
   }
-  MX_CHECK(written, InvalidArgument, "[write_trace] could not write all of '", path,
+  MX_CHECK(written, InvalidArgument, "[write_trace] expected to write the whole of '", path,
            "': ", std::strerror(errno));
 }
 

@@ -435,7 +435,7 @@ void EngineImpl::delete_var(Var v) {
 void EngineImpl::recover(Var v, const std::source_location& where) {
   check_usable("recover");
   MX_CHECK(current_task.recording_engine != this, InvalidState,
-           "[recover] expected to be called outside of record(), got a call while recording");
+           "[recover] expected a call from outside of record(), got one from inside");
   check_var(v, "recover");
   push_internal(allocate(), &kRecoverType, v.block, v.generation, where);
 }

@@ -134,8 +134,9 @@ void SegmentGraph::capture(const SegmentImpl& segment, const RunContext& context
 
 void SegmentGraph::refuse(const char* name, const char* why) {
   state_.store(State::refused, std::memory_order_release);
-  log(LogLevel::warning, "[", name_or_default(name), "] expected an operation that a graph of ",
-      device_.context(), " can hold; its segment is replayed without one: ", why);
+  log(LogLevel::warning, "[", name_or_default(name),
+      "] expected an operation that can be captured in a graph of ", device_.context(),
+      "; its segment is replayed without a graph: ", why);
 }
 
 bool SegmentImpl::replay_as_graph(int priority) {

@@ -294,7 +294,8 @@ void EngineImpl::end_replays(Op* replays) {
         if (state.end == End::flagged && (op->flags & kOpCancelled)) {
           state.failure = failure_of_cancelled(cold.name, cold.where);
         } else if (state.end == End::cancelled) {
-          const auto error = std::make_exception_ptr(Cancelled("cancelled before all of it had started"));
+          const auto error = std::make_exception_ptr(
+              Cancelled("cancelled before all operations of the segment had started"));
           state.failure = failure_of(error, cold.name, cold.where);
           state.failure->observed.store(true, std::memory_order_relaxed);  // shutdown() need not log it
         }

@@ -63,7 +63,7 @@ void SegmentRun::start(const std::shared_ptr<SegmentImpl>& segment, Completion d
 
 void SegmentRun::join() {
   if (!wants_company()) return;
-  // If the last participant has left, there is nothing to run, and the segment may be gone.
+  // If the last participant has left, there is nothing to run, and the segment may have been destroyed.
   size_t left = left_.load(std::memory_order_relaxed);
   do {
     if (left == 0) return;
@@ -290,9 +290,9 @@ void SegmentRun::leave(size_t ran) {
   if (left_.fetch_sub(mine, std::memory_order_acq_rel) != mine) return;
   EngineImpl& engine = segment_->engine_;
   if (shared_) engine.withdraw_run(this);
-  // If the program has dropped the segment, its functions are destroyed here, so that what they hold is free
-  // when the replay has ended. The run itself may live longer: a worker that wanted to join it may still hold
-  // a reference.
+  // If the program has dropped the segment, its functions are destroyed here, so that the objects that they
+  // own are destroyed when the replay has ended. The run itself may live longer: a worker that wanted to join
+  // it may still hold a reference.
   engine.let_go(segment_, done_);
   Failure* failure = failure_.load(std::memory_order_acquire);
   if (failure == nullptr) {

@@ -57,7 +57,7 @@ struct StreamMarks {
 
 class StreamOrder {
  public:
-  /// Is told what poll() finds. Called under the engine's lock; must not call StreamOrder::poll().
+  /// Receives the results of poll(). Called under the engine's lock; must not call StreamOrder::poll().
   class Listener {
    public:
     virtual ~Listener() = default;

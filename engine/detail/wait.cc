@@ -35,19 +35,19 @@ constexpr int64_t kMostMs = 1'000'000'000'000;  // so that no deadline overflows
 void EngineImpl::refuse_inside_operation(const char* call) const {
   if (!inside_operation() && current_task.recording == nullptr && HostStream::current() == nullptr) [[likely]]
     return;
-  MX_CHECK(
-      HostStream::current() == nullptr, InvalidState, "[", call,
-      "] expected to be called outside of operations, got a call inside a task of a stream: it could wait "
-      "for itself; use push_async to go on when something is done");
+  MX_CHECK(HostStream::current() == nullptr, InvalidState, "[", call,
+           "] expected a call from outside of operations, got one from inside a task of a stream: the task "
+           "could wait for itself for ever; use push_async to continue when other work has finished");
   MX_CHECK(current_task.recording_engine != this, InvalidState, "[", call,
-           "] expected to be called outside of record(), got a call while recording: nothing recorded runs "
-           "before the segment is replayed");
+           "] expected a call from outside of record(), got one from inside: recorded operations do not run "
+           "until the segment is replayed");
   if (!inside_operation()) return;
   Op* op = current_task.segment != nullptr ? current_task.segment->operation(current_task.node)
                                            : current_task.operation;
-  throw InvalidState(concat("[", call, "] expected to be called outside of operations, got a call inside '",
+  throw InvalidState(concat("[", call, "] expected a call from outside of operations, got one from inside '",
                             name_or_default(op->cold().name), "' (pushed at ", place(op->cold().where),
-                            "): it could wait for itself; use push_async to go on when something is done"));
+                            "): the operation could wait for itself for ever; use push_async to continue "
+                            "when other work has finished"));
 }
 
 bool EngineImpl::wait(Var v, int64_t timeout_ms) {
@@ -97,8 +97,8 @@ bool EngineImpl::drain_all(int64_t timeout_ms) {
   while (!epochs_.has_room()) {
     const size_t size = epochs_.size();
     unlock();
-    MX_CHECK(size < Epochs::kMost, OutOfMemory, "[wait_all] expected operations of fewer than ",
-             Epochs::kMost, " earlier calls to be in flight, got that many");
+    MX_CHECK(size < Epochs::kMost, OutOfMemory, "[wait_all] expected fewer than ", Epochs::kMost,
+             " earlier calls whose operations are still in flight, got that many");
     std::vector<Epochs::Entry> larger(std::min(2 * size, Epochs::kMost));
     lock_.lock();
     epochs_.grow(larger);
@@ -138,7 +138,8 @@ bool EngineImpl::wait_all(int64_t timeout_ms) {
     std::exception_ptr error = first->error;
     first->release();
     if (count > 1)
-      error = with_note(error, concat("; and ", count - 1, " more failed since the last wait_all"));
+      error =
+          with_note(error, concat("; and ", count - 1, " more operations failed since the last wait_all"));
     std::rethrow_exception(error);
   }
   return true;

@@ -1,4 +1,4 @@
-// The device interface: what the engine asks of a CPU, a simulated accelerator or a GPU.
+// The device interface, which a CPU, a simulated accelerator or a GPU implements for the engine.
 //
 // A backend implements Device, Stream and Event and registers a factory (registry.h); the conformance suite
 // (tests/conformance/device_suite.h) says what each must do. The engine's stream-ordered scheduling is
@@ -69,21 +69,21 @@ using Task = std::function<void(KernelContext&)>;
 enum class EventStatus {
   unrecorded,  ///< never recorded
   pending,     ///< the work before the latest record has not ended
-  complete,    ///< it has ended well
-  failed,      ///< it has ended, and something in it failed: see Event::error()
+  complete,    ///< it has ended without an error
+  failed,      ///< it has ended, and some of it failed: see Event::error()
 };
 
-/// One generation of an event: a fixed point in one stream's order, reached once. Any stream, of any device
-/// of any kind, can wait for it; that is how streams of different backends are ordered.
+/// One generation of an event: a fixed point in one stream's order, reached once. Any stream of any device
+/// can wait for it; streams of different backends are ordered in this way.
 class EventPoint {
  public:
   virtual ~EventPoint() = default;
   /// pending, complete or failed. Never blocks.
   virtual EventStatus query() const noexcept = 0;
-  /// What failed; null unless query() == failed.
+  /// Returns the error of the work before the point; null unless query() == failed.
   virtual std::exception_ptr error() const noexcept = 0;
-  /// Calls back once when the point is reached, well or not: at once on the calling thread if it already
-  /// is, else from a thread of the backend. The callback must neither block nor throw.
+  /// Calls back once when the point is reached, with or without an error: at once on the calling thread if it
+  /// is already reached, otherwise from a thread of the backend. The callback must neither block nor throw.
   virtual void when_reached(std::function<void()> callback) = 0;
 };
 
@@ -103,7 +103,7 @@ class Event {
   virtual void set_latest(std::shared_ptr<EventPoint> point) = 0;
 };
 
-/// What a stream is for: copies have their own queues so that both directions overlap with compute.
+/// The purpose of a stream. Copies have their own queues so that both directions overlap with compute.
 enum class StreamKind : uint8_t { compute, copy_in, copy_out, comm };
 
 /// An in-order queue of work on one device. Calls return at once; none waits for the device except
@@ -114,14 +114,15 @@ class Stream {
   virtual Device& device() const = 0;
   virtual StreamKind kind() const = 0;
 
-  /// Unique in the process and never used again, so that a stream at a dead one's address is another.
+  /// Unique in the process and never reused, so a new stream at the address of a destroyed one is
+  /// distinguished from it.
   uint64_t id() const { return id_; }
 
   /// Appends a task. For a GPU the task runs at once on the calling thread and launches kernels on
   /// native_stream(); elsewhere it runs later on the stream's own thread.
   virtual void submit(Task task) = 0;
 
-  /// Appends a mark: the event's new generation completes when everything submitted before has.
+  /// Appends a mark: the event's new generation completes when all work submitted before it has ended.
   virtual void record(Event& event) = 0;
 
   /// Later work of this stream starts only after the event's latest generation *as of now*. An unrecorded
@@ -190,12 +191,12 @@ class DeviceGraph {
 ///     always, and the kernels that it launches are recorded; on other backends the task itself is recorded,
 ///     and a copy of it runs with each launch. If a task that runs at once throws, add() throws the
 ///     exception.
-///   - Device::allocate() returns memory that the graph owns; the pool gives it to nobody else while the
-///   graph
-///     lives. Nodes share it: a node may use memory that a node before it allocated. Device::free() has no
-///     effect until the graph is destroyed; this holds for memory from elsewhere that is freed here, too.
-///     Such memory must not be freed with another stream or without a stream. Device::note_use() does
-///     nothing: the caller of launch() keeps memory from elsewhere alive until the launch has ended.
+///   - Device::allocate() returns memory that the graph owns. The pool does not reuse it as long as the graph
+///     exists. Nodes share it: a node may use memory that a node before it allocated. Device::free() has no
+///     effect until the graph is destroyed; this includes memory that was allocated elsewhere, which the
+///     graph then owns. Memory that the graph owns must not be freed with another stream or without a stream.
+///     Device::note_use() does nothing: the caller of launch() must keep memory from elsewhere alive until
+///     the launch has ended.
 ///   - record(), wait(), wait_point(), mark(), notify(), synchronize() and DeviceGraph::launch() throw
 ///     InvalidState.
 /// Host memory that captured copies read or write must outlive the launches.
@@ -216,7 +217,7 @@ class GraphBuilder {
 
 struct DeviceProperties {
   std::string name;              ///< "NVIDIA H200", "virtual accelerator 0", the processor's name
-  size_t total_bytes = 0;        ///< memory that allocations can use in all
+  size_t total_bytes = 0;        ///< memory that all allocations together can use
   int compute_units = 0;         ///< processors, or multiprocessors
   bool host_accessible = false;  ///< the host may dereference its memory
   int compute_streams = 1;       ///< how many compute streams a scheduler should use at once
@@ -225,7 +226,7 @@ struct DeviceProperties {
 struct MemoryStats {
   size_t in_use_bytes = 0;       ///< allocated and not yet freed, as requested
   size_t reserved_bytes = 0;     ///< obtained from the backend: in use or cached
-  size_t peak_in_use_bytes = 0;  ///< the watermark since start or reset_peak()
+  size_t peak_in_use_bytes = 0;  ///< the maximum of in_use_bytes since start or reset_peak()
   size_t peak_reserved_bytes = 0;
   size_t in_flight_bytes = 0;        ///< freed, but work that uses the memory has not ended
   size_t cached_bytes = 0;           ///< reserved, and neither in use nor in flight
@@ -278,7 +279,7 @@ class Device {
 
   virtual MemoryStats memory_stats() const = 0;
   virtual void reset_peak_memory() = 0;
-  /// Returns cached blocks that no work uses to the backend; returns the bytes given back.
+  /// Releases cached blocks that no work uses to the backend. Returns the number of bytes released.
   virtual size_t trim_memory() = 0;
   /// Sets the upper limit of cached bytes (MemoryStats::watermark_bytes). Memory above it returns to the
   /// backend as soon as no work uses it; on a GPU, at the next allocate(). The initial value is

@@ -97,7 +97,7 @@ class HostStream final : public Stream {
     std::shared_ptr<EventPoint> point;  // HostPoint for record and mark
     std::function<void(std::exception_ptr)> callback;
   };
-  // Outlives the stream when a point that it stopped waiting for is reached later.
+  // Outlives the stream if a point is reached after the stream has stopped waiting for it.
   struct Waker {
     std::mutex mutex;
     std::condition_variable condition;
@@ -117,7 +117,7 @@ class HostStream final : public Stream {
   HostStreamOwner& owner_;
   const StreamKind kind_;
   const std::shared_ptr<Waker> waker_ = std::make_shared<Waker>();
-  const uint64_t process_;  // the number of forks on the way to the process that made the stream
+  const uint64_t process_;  // identifies the process that made the stream; a forked child has another number
 
   // Guarded by waker_->mutex.
   std::deque<Item> queue_;

@@ -54,22 +54,21 @@
 
 namespace mx {
 
-/// Where a pool gets its segments. Safe from any thread.
+/// The source of a pool's segments. Safe from any thread.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
 
-  /// `bytes` of memory, aligned to 4096 bytes, or null when there is not so much. Throws DeviceError.
+  /// Returns `bytes` of memory, aligned to 4096 bytes, or null if there is not so much. Throws DeviceError.
   virtual void* reserve(size_t bytes) = 0;
   virtual void release(void* segment, size_t bytes) noexcept = 0;
   virtual size_t limit_bytes() const noexcept = 0;
-  /// Returns true if release() may wait for work of a device. Then it is called only where waiting is
-  /// allowed.
+  /// Returns true if release() may wait for work of a device. The pool then calls it only where it may wait.
   virtual bool release_may_wait() const noexcept { return false; }
 
   /// Called by free() before it takes the points. The block is unused once the work submitted so far to all
-  /// `users` has ended (at once if there are none). Work that this call appends to them is waited for as
-  /// well.
+  /// `users` has ended (at once if there are none). The block also waits for work that this call appends to
+  /// these streams.
   virtual void retire(void* block, size_t bytes, std::span<Stream* const> users) {
     (void)block, (void)bytes, (void)users;
   }
@@ -79,13 +78,14 @@ struct PoolOptions {
   size_t alignment = 64;            ///< of every address; a power of two, at least 64
   size_t small_limit = 512 << 10;   ///< larger requests go to large segments
   size_t small_segment = 4 << 20;   ///< bytes of a segment for small requests
-  size_t large_segment = 32 << 20;  ///< the same for requests up to half of it; above, segments fit exactly
-  bool host_accessible = false;     ///< the host may touch free memory (to poison it under ASan)
+  size_t large_segment = 32 << 20;  ///< for large requests up to half of it; larger ones get an exact segment
+  bool host_accessible = false;     ///< the host may access free memory (to poison it under ASan)
   size_t watermark = SIZE_MAX;      ///< upper limit of cached bytes
 };
 
-/// The watermark that MX_POOL_WATERMARK names: bytes ("1500000"), or binary units ("512K", "512M", "2G",
-/// "1T"), or "unlimited". `otherwise` when it is not set. Throws InvalidArgument for anything else.
+/// Returns the watermark that MX_POOL_WATERMARK sets: bytes ("1500000"), or binary units ("512K", "512M",
+/// "2G", "1T"), or "unlimited". Returns `otherwise` if it is not set. Throws InvalidArgument for anything
+/// else.
 size_t watermark_from_environment(size_t otherwise);
 
 class Pool {

@@ -18,7 +18,7 @@
 namespace mx::pool_asan {
 
 #ifdef MX_POOL_ASAN
-constexpr size_t kRedzone = 64;  ///< bytes after a block; any access to them is an error
+constexpr size_t kRedzone = 64;  ///< bytes after a request that no code may access
 
 inline void allow(const void* base, size_t bytes, bool host_accessible) {
   if (host_accessible) ASAN_UNPOISON_MEMORY_REGION(base, bytes);

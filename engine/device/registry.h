@@ -20,7 +20,7 @@ struct Backend {
   std::function<std::unique_ptr<Device>(int id)> open;  ///< starts device id; throws DeviceError
 };
 
-/// Adds a backend and returns its kind. Throws InvalidArgument when the name is taken or a function is null.
+/// Adds a backend and returns its kind. Throws InvalidArgument if the name is taken or a function is null.
 DeviceKind register_backend(Backend backend);
 
 /// Returns the device and starts it if necessary. Throws InvalidArgument if the kind or the number does not
@@ -30,7 +30,7 @@ Device& get_device(Context context);
 /// Returns the number of devices of the kind; 0 if the kind is not built in or has no hardware.
 int num_devices(DeviceKind kind);
 
-/// Usable GPUs; 0 without hardware, driver or CUDA support. Never throws.
+/// Returns the number of usable GPUs; 0 without hardware, driver or CUDA support. Never throws.
 int num_gpus();
 
 }  // namespace mx

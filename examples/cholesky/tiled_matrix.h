@@ -38,10 +38,10 @@ class TiledMatrix {
 
 /// Writes tile (i, j) of the test matrix of order n: symmetric, pseudo-random in [-1, 1) off the diagonal and
 /// 2 sqrt(n) on it. The eigenvalues of such a matrix lie between 0.8 sqrt(n) and 3.2 sqrt(n) for large n
-/// (Wigner's semicircle), so it is positive definite, and no part of it is negligible beside another.
+/// (Wigner's semicircle), so it is positive definite, and no part of it is negligible compared with another.
 void fill_tile(int64_t n, int64_t tile_size, int64_t i, int64_t j, const Tile& out);
 
-/// Whether both hold the same bits.
+/// Returns true if both matrices have the same bits.
 bool same_bits(const TiledMatrix& a, const TiledMatrix& b);
 
 }  // namespace cholesky

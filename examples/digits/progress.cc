@@ -9,7 +9,7 @@ namespace mx::examples {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Number = long long;  // what printf knows
+using Number = long long;  // a type that printf has a format for
 
 }  // namespace
 

@@ -231,7 +231,7 @@ class Training {
                ", got ", loss);
     for (const auto& [name, parameter] : nets_[0].named_parameters())
       MX_CHECK(std::isfinite(sum(abs(parameter.detach())).item<float>()), InvalidArgument,
-               "[checkpoint] expected finite weights in ", options_.save, ", got others in ", name);
+               "[checkpoint] expected finite weights in ", options_.save, ", got NaN or infinity in ", name);
   }
 
   // Returns the settings that must be equal in an interrupted run and the run that resumes it.

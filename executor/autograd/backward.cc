@@ -81,8 +81,8 @@ class Targets {
     for (size_t i = 0; i < edges_.size(); ++i) {
       if (edges_[i].node.get() != &node) continue;
       Head& head = heads[edges_[i].output];
-      // The caller may change what it gets in place: a gradient that something else has too, such as a head
-      // of the caller's or the gradient of another target, is copied, and so is one that repeats elements.
+      // The caller may change its gradient in place. So a gradient is copied if it is also used elsewhere
+      // (for example as a head of the caller or as the gradient of another target) or repeats elements.
       if (!head.array.defined()) continue;
       found_[i] = head.own && !head.array.impl().repeats() ? head.array : head.array.clone();
       head.own = false;
@@ -223,7 +223,7 @@ class Pass {
     if (!keep_) node.release();
   }
 
-  // Is the array that back() returned held by this pass alone?
+  // Returns true if no other object holds the array that back() returned, so the pass may change it in place.
   static bool is_own(const NDArray& result, const Node& node, std::span<const Head> heads,
                      std::span<const NDArray> results) {
     const ArrayImpl* const array = result.ref().get();
@@ -249,14 +249,14 @@ class Pass {
 Head head_of(const NDArray& output, const NDArray& given, const char* op) {
   if (!given.defined()) {
     MX_CHECK(output.numel() == 1, InvalidArgument, "[", op,
-             "] expected a head gradient for an array of more than one element, got none for shape ",
+             "] expected a head gradient for an output of more than one element, got none for shape ",
              output.shape());
     return {ones_like(output), true};
   }
   MX_CHECK(given.shape() == output.shape(), InvalidArgument, "[", op,
            "] expected a head gradient of the array's shape ", output.shape(), ", got ", given.shape());
   MX_CHECK(is_floating(given.dtype()), InvalidArgument, "[", op,
-           "] expected a head gradient of floating point, got ", given.dtype());
+           "] expected a head gradient of a floating-point type, got ", given.dtype());
   MX_CHECK(given.context() == output.context(), InvalidArgument, "[", op,
            "] expected a head gradient on the array's device ", output.context(), ", got one on ",
            given.context());

@@ -1,4 +1,4 @@
-// The backward pass through what was recorded. Internal; users call NDArray::backward() and gradients().
+// The backward pass through recorded operations. Internal; users call NDArray::backward() and gradients().
 #pragma once
 
 #include <span>

@@ -21,9 +21,9 @@ void record_function(const char* name, const NDArray& input, const NDArray& outp
 }
 
 void throw_released(const char* name) {
-  throw InvalidState(
-      concat("[backward] expected a graph that has not been gone through, got one whose saved values of [",
-             name, "] were released by an earlier backward() or grad(); pass retain_graph to that one"));
+  throw InvalidState(concat(
+      "[backward] expected a graph that still has its saved values, got one whose saved values of [", name,
+      "] were released by an earlier backward() or grad(); pass retain_graph to the earlier call"));
 }
 
 }  // namespace mx::detail

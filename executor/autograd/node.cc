@@ -181,8 +181,8 @@ Ref<ArrayImpl> shape_of(const ArrayImpl& array) {
 
 void throw_changed(const SavedValue& value, const std::string& what, const std::string& when) {
   throw InvalidState(concat("[backward] expected ", what, ", ", value.array->dtype, ' ', value.array->shape,
-                            ", as it was when ", when, ", got one that was changed in place ",
-                            value.changes(), " times since; change a clone() instead"));
+                            ", to be unchanged since ", when, ", got one that was changed in place ",
+                            value.changes(), " times; change a clone() instead"));
 }
 
 }  // namespace mx::detail

@@ -126,10 +126,10 @@ class Leaf final : public Node {
 
 /// Makes the array an output of `node`. A view then has its own node instead of one derived from its root's.
 void set_edge(ArrayImpl& array, Ref<Node> node, uint32_t output);
-/// The same for an array that nobody else knows yet.
+/// The same for an array that no other thread can access yet.
 void init_edge(ArrayImpl& array, Ref<Node> node, uint32_t output);
-/// Where the array's gradient goes; empty when it is not recorded. The node of a view is made here, when it
-/// is first asked for and whenever its root has got another node since.
+/// Returns the node and the output to which the array's gradient flows; empty if the array is not recorded.
+/// The node of a view is made here, at the first call and again if its root has got another node since.
 Edge edge_of(const ArrayImpl& array);
 
 /// Returns a new array of the same memory that is an output of `edge`.

@@ -1,7 +1,8 @@
-// ArrayImpl: what an NDArray handle points to. Internal; operators and the layers above see it.
+// ArrayImpl: the object that an NDArray handle points to. Internal to this library: operators and the layers
+// above use it, programs do not.
 //
 // Shape, strides, offset and type never change after construction: another view is another ArrayImpl over the
-// same Storage. So pushed operations read them without a lock.
+// same Storage. So pushed operations may read them at any time.
 #pragma once
 
 #include <atomic>
@@ -20,41 +21,41 @@
 
 namespace mx::detail {
 
-/// Data of a layer above that an array owns: the node of the tape or of a graph that makes it. All outputs of
-/// a node share the node.
+/// Data that a layer above stores with an array: the node of the tape, or of a graph, that computes the
+/// array. The outputs of a node share one extension.
 struct ArrayExtension {
   std::atomic<uint32_t> refs{1};
   static void destroy(ArrayExtension* extension) noexcept { extension->end(); }
 
  protected:
-  virtual void end() noexcept = 0;  // called when there is no owner left
+  virtual void end() noexcept = 0;  // called when the last owner has been destroyed
   ~ArrayExtension() = default;
 };
 
 struct ArrayImpl;
 
-/// An indexed read that is deferred until the array's value is used, because `a[indices]` may be only the
-/// target of an assignment. The object stays with the array when the read is done, so that other threads may
-/// access it at any time.
+/// Work that must be done before the array's value is used: an indexed read. It is deferred because the array
+/// may turn out to be only the target of an assignment, which needs no read. The object stays with the array
+/// after the work is done, so that other threads may access it at any time.
 struct DeferredValue {
-  const Context context;  // of the array; its storage does not tell, because fill() may replace it
+  const Context context;  // of the array. fill() may give the array another storage, so ask here.
   std::recursive_mutex mutex;
 
   explicit DeferredValue(Context c) : context(c) {}
   virtual ~DeferredValue() = default;
-  /// Does the read. Called with the mutex held; called again only if it has thrown.
+  /// Computes the value. Called with the mutex held; called once, or again after it has thrown.
   virtual void fill(ArrayImpl& array) = 0;
 };
 
-/// The states in which an array is not a plain value. They share one word, so the path to an operation tests
-/// all of them at once.
+/// Reasons why an array is not a plain value. They are bits of one byte, so an operation tests them all at
+/// once.
 enum ArrayFlags : uint8_t {
   kRecorded = 1,  // the array has a node of its own; a view of a recorded array does not have this flag
   kSymbolic = 2,  // a node of a graph
   kDeferred = 4,  // see DeferredValue
 };
 
-/// True while this thread records its operations on recorded arrays.
+/// True if this thread records its operations on recorded arrays.
 inline thread_local constinit bool recording __attribute__((tls_model("initial-exec"))) = true;
 
 struct ArrayImpl {
@@ -65,9 +66,9 @@ struct ArrayImpl {
   int64_t offset;  // of the first element, in elements from the start of the storage
   Ref<Storage> storage;
   std::unique_ptr<DeferredValue> deferred;  // set before any other thread knows the array
-  /// For a view: the array whose node stands for the memory that both share. It is an array that is not a
-  /// view, or a view that had a node of its own (a leaf) when this view was taken. Empty if this is not a
-  /// view, and for a view of a recorded array that was taken while its thread did not record.
+  /// For a view: the array whose node describes how the memory was computed. That is an array that is no
+  /// view, or a view that had a node of its own (a leaf) when this view was taken. Empty for arrays that are
+  /// no views, and for views of recorded arrays made by a thread that does not record.
   Ref<ArrayImpl> base;
   Shape shape;
   Strides strides;
@@ -83,12 +84,12 @@ struct ArrayImpl {
     free_block(BlockKind::array, array);
   }
 
-  /// The node that the array owns, and which of the node's outputs the array is.
+  /// The node that a layer above stores with the array, and the number of the array among the node's outputs.
   struct Extension {
     Ref<ArrayExtension> node;
     uint32_t output = 0;
   };
-  /// Returns f(extension). f must be brief, because it runs under a lock.
+  /// Returns f(extension). f must be brief, because it runs under a spin lock.
   template <class F>
   auto look_at_extension(const F& f) const {
     const ExtensionLock lock(*this);
@@ -97,24 +98,25 @@ struct ArrayImpl {
   Extension extension() const {
     return look_at_extension([](const Extension& e) { return e; });
   }
-  /// Replaces the extension. Sets the flag kRecorded if `own`, and clears it otherwise.
+  /// Replaces the extension, and sets the flag kRecorded to `own`.
   void set_extension(Extension next, bool own) {
     const ExtensionLock lock(*this);
-    std::swap(extension_, next);  // (the old one ends after the lock: it may be the last owner of a graph)
+    // The old extension is destroyed with `next`, after the lock is released: it may own a whole graph.
+    std::swap(extension_, next);
     if (own) {
       flags.fetch_or(kRecorded, std::memory_order_relaxed);
     } else {
       flags.fetch_and(static_cast<uint8_t>(~kRecorded), std::memory_order_relaxed);
     }
   }
-  /// Sets the extension and the flag kRecorded, without atomic read-modify-writes. Precondition: no other
-  /// thread has access to the array yet.
+  /// Sets the extension and the flag kRecorded of an array that no other thread can access yet. Needs no
+  /// locked instructions.
   void init_extension(Extension next) {
     extension_ = std::move(next);
     flags.store(flags.load(std::memory_order_relaxed) | kRecorded, std::memory_order_relaxed);
   }
-  /// Replaces the extension if its node is `expected`; otherwise does nothing and returns false. Keeps the
-  /// flags.
+  /// Replaces the extension if its node is still `expected`; otherwise returns false. The flags do not
+  /// change.
   bool exchange_extension(const ArrayExtension* expected, Extension next) {
     const ExtensionLock lock(*this);
     if (extension_.node.get() != expected) return false;
@@ -122,10 +124,10 @@ struct ArrayImpl {
     return true;
   }
 
-  /// Returns true if the array has a node that does not follow from that of its base.
+  /// Returns true if the array has a node of its own. A view without one uses the node of its base.
   bool has_own_node() const { return (flags.load(std::memory_order_relaxed) & kRecorded) != 0; }
-  /// Returns the array whose node stands for this one's memory: this array, unless it is a view without a
-  /// node of its own.
+  /// Returns the array whose node describes this one's memory: this array, unless it is a view without a node
+  /// of its own.
   const ArrayImpl& root() const {
     const ArrayImpl* array = this;
     while (array->base && !array->has_own_node()) array = array->base.get();
@@ -133,13 +135,11 @@ struct ArrayImpl {
   }
   ArrayImpl& root() { return const_cast<ArrayImpl&>(std::as_const(*this).root()); }
 
-  /// Returns true if the array or the array that it is a view of has a node, whether this thread records or
-  /// not.
+  /// Returns true if the array, or the array of which it is a view, is recorded, even if this thread does not
+  /// record.
   bool marked() const { return root().has_own_node(); }
-  /// Returns true if operations of this thread on the array must be recorded.
   bool recorded() const { return recording && marked(); }
-  /// Returns true if operations of this thread on the array need nothing but its values: it is neither
-  /// symbolic, nor deferred, nor recorded().
+  /// Returns true if an operation on the array needs neither recording, nor a graph, nor a deferred read.
   bool plain() const {
     const uint8_t set = flags.load(std::memory_order_relaxed);
     if (set == 0 && !base) [[likely]]
@@ -148,11 +148,10 @@ struct ArrayImpl {
   }
   bool contiguous() const;
   Context context() const { return storage->context(); }
-  /// Returns the tensor that kernels get for the array if its storage's memory is at `memory`.
+  /// Returns the tensor that a kernel gets if the storage's memory is at `memory`.
   Tensor tensor(void* memory) const { return {element_at(memory, dtype, offset), dtype, shape, strides}; }
-  /// Returns true if several elements have one address because a dimension is broadcast (stride 0). Overlaps
-  /// of other strides, which only as_strided() makes, are not detected; its caller must avoid writing to
-  /// them.
+  /// Returns true if several elements share one place in memory because of broadcasting. Elements that
+  /// overlap because of as_strided() are not detected; its caller must know them.
   bool repeats() const {
     bool repeated = false, nothing = false;
     for (int i = 0; i < shape.rank(); ++i) {
@@ -161,14 +160,14 @@ struct ArrayImpl {
     }
     return repeated && !nothing;
   }
-  /// Returns true if the array consists of the whole storage, each element once. An operation that sets such
-  /// an array replaces the variable's whole value.
+  /// Returns true if the array contains each element of its storage once. An operation that writes such an
+  /// array replaces the variable's whole value.
   bool covers_storage() const {
     return static_cast<size_t>(shape.numel()) * size_of(dtype) == storage->bytes() && contiguous();
   }
 
  private:
-  // Held for a few instructions, while a count is taken or a pointer exchanged.
+  // A spin lock. Held for a few instructions, while a reference is added or a pointer exchanged.
   class ExtensionLock {
    public:
     explicit ExtensionLock(const ArrayImpl& array) : locked_(array.extension_locked) {
@@ -195,12 +194,11 @@ struct ByteRange {
 };
 ByteRange byte_range(const ArrayImpl& array);
 
-/// Returns true if an element of one may have the address of an element of the other at another position.
-/// Compares the spanned bytes only, so it may return true for views that interleave. Returns false if
-/// same_elements().
+/// Returns true if an element of one array may share memory with an element of the other at another index. So
+/// it returns false if the two arrays have the same elements in the same order.
 bool may_overlap(const ArrayImpl& a, const ArrayImpl& b);
 
-/// Returns true if the two arrays consist of the same elements in the same order.
+/// Returns true if both arrays consist of the same elements in the same order.
 bool same_elements(const ArrayImpl& a, const ArrayImpl& b);
 
 /// Returns true if one operation can use memory of both contexts. All contexts of the CPU share the host's

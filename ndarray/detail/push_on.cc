@@ -30,11 +30,12 @@ void UseLists::set(PushOptions& options) const {
 PushedArrays::PushedArrays(std::span<const ArrayUse> uses, const Engine& engine, bool on_device)
     : size_(static_cast<uint32_t>(uses.size())), recorded_(engine.recording()), on_device_(on_device) {
   if (recorded_) [[unlikely]] {
-    // A replay changes again what the call has changed, and saved values must show that.
+    // A replay changes the arrays again that this call writes. Bumping the version then makes a backward pass
+    // find that a saved value has changed.
     for (const ArrayUse& use : uses) {
       if (use.touch == Touch::read) continue;
       Storage& storage = *use.array->storage;
-      const bool fresh = storage.data() == nullptr && storage.version() <= 1;  // 1: this very call
+      const bool fresh = storage.data() == nullptr && storage.version() <= 1;  // 1: counts this call
       at_replay(&storage, fresh, [kept = use.array->storage] { kept->bump_version(); });
     }
   }
@@ -47,7 +48,8 @@ PushedArrays::PushedArrays(std::span<const ArrayUse> uses, const Engine& engine,
     ArrayImpl* const array = Ref<ArrayImpl>(uses[i].array).leave();
     words[i] = reinterpret_cast<uintptr_t>(array) | static_cast<uintptr_t>(uses[i].touch);
     Storage& storage = *array->storage;
-    // A recorded operation is pending as long as its segment lives, because a replay does not call push_on().
+    // A recorded operation counts as pending as long as its segment exists, because a replay does not count
+    // its operations again.
     if (recorded_ && uses[i].touch != Touch::read) storage.expect_unseen_writers();
     if (storage.on_cpu()) storage.begin_pending();
   }
@@ -61,6 +63,7 @@ PushedArrays::~PushedArrays() {
     if (on_device_) {
       storage.taint();
     } else if (touch(i) != Touch::read) {
+      // In a segment, ran_well_ is false: another operation may have made the last replay fail.
       ran_well_ ? storage.cleanse() : storage.taint();
     }
     storage.end_pending();
@@ -75,7 +78,7 @@ void PushedArrays::declare(const RunContext& context) const {
 }
 
 void wait_for_readers(ArrayImpl& array, const char* name) {
-  // An update is queued behind all of them. This one changes nothing.
+  // An empty update is ordered after all earlier operations on the memory, including those that only read.
   const ArrayUse use{&array, Touch::update};
   push_on(
       current_engine(), {&use, 1}, [](const RunContext&, PushedArrays& arrays) { arrays.ran_well(); },

@@ -1,17 +1,18 @@
 // push_on(): pushes an operation that touches arrays' memory. Internal.
 //
-// It is the only way to push one. A small operation of the CPU runs at once in the calling thread if no
-// operation in flight uses its memory (launch.h). So every storage must know which operations have been
-// pushed on it and have not run. push_on() counts the operation as pending at each of its storages before it
-// is queued. The operation's closure owns these counts and ends them when it is destroyed. No other code gets
-// a storage's variable, with one exception: NDArray::var() returns it, for operations that the program pushes
-// itself. From then on every operation on that storage is pushed.
+// It is the only way to push such an operation. Small CPU operations run at once in the calling thread if
+// nothing in flight uses their memory (launch.h). So every storage counts the pushed operations that use it
+// and have not run. push_on() adds the operation to this count before the operation is queued, and the
+// operation's closure subtracts it when the closure is destroyed. No other code gets a storage's variable,
+// with one exception: NDArray::var(), for operations that a program pushes itself. After that call every
+// operation on the storage goes through the engine.
 //
-// Without the count, the caller below would change elements that the worker has not read yet. A read has been
-// pushed and runs on a worker:
+// This would happen without the count. A read has been pushed and runs on a worker:
 //
 //   worker      [ reads x[0] .. x[31]              reads x[32] .. x[63] ]
 //   caller              x += 1 runs at once, because x looks unused
+//
+// The worker then reads old elements first and new ones afterwards.
 #pragma once
 
 #include <cstddef>
@@ -48,16 +49,16 @@ class UseLists {
  private:
   static constexpr size_t kInline = 16;
   Var inline_[3][kInline];
-  std::vector<Var> more_[3];  // used instead of inline_ if there are more than kInline arrays
-  size_t count_[3] = {};      // entries of inline_
+  std::vector<Var> more_[3];  // instead of inline_ when there are more
+  size_t count_[3] = {};
 };
 
 /// The arrays of a pushed operation, owned by its closure. Each storage of the CPU counts the operation as
 /// pending from construction to destruction.
 ///
-/// The destructor also sets whether the memory may be used directly afterwards. A storage that the operation
-/// has written is tainted unless ran_well() was called. After an operation of a device every storage of the
-/// host is tainted, even one that was only read, because the device may still be using it.
+/// The destructor also determines whether later operations may use the memory directly. A storage that the
+/// operation has written is good if ran_well() was called, and tainted otherwise. After an operation of a
+/// device all its host memory is tainted, even if it was only read, because the device may still be using it.
 class PushedArrays {
  public:
   PushedArrays(std::span<const ArrayUse> uses, const Engine& engine, bool on_device);
@@ -68,15 +69,14 @@ class PushedArrays {
   size_t size() const { return size_; }
   ArrayImpl& operator[](size_t i) const { return *reinterpret_cast<ArrayImpl*>(words()[i] & ~kTouchMask); }
   Touch touch(size_t i) const { return static_cast<Touch>(words()[i] & kTouchMask); }
-  /// Reports to the engine what the operation touches; for mode check.
+  /// In mode check: tells the engine what the operation touches.
   void declare(const RunContext& context) const;
-  /// Called when the operation has ended without an error. Has no effect in a recorded operation, because a
-  /// later replay of it may fail.
+  /// The operation's work has ended, here and without an error. A replay may still fail later, so a recorded
+  /// operation never makes memory good.
   void ran_well() { ran_well_ = !recorded_; }
 
  private:
-  // Each word is a pointer and, in its low bits, the touch. The low bits are free because blocks of arrays
-  // are aligned to 64 bytes.
+  // A pointer and its touch in one word: blocks of arrays are aligned to 64 bytes.
   static constexpr uintptr_t kTouchMask = 3;
   static constexpr size_t kInline = 8;
   const uintptr_t* words() const { return more_ != nullptr ? more_.get() : inline_; }
@@ -87,7 +87,7 @@ class PushedArrays {
   std::unique_ptr<uintptr_t[]> more_;
 };
 
-/// A pushed operation: its arrays, and the function that uses them. It lies in one block of the block cache.
+/// The arrays of an operation and the function that uses them, in one block of the block cache.
 template <class Body>
 struct PushedOperation {
   PushedArrays arrays;
@@ -102,7 +102,7 @@ struct PushedOperation {
   }
 };
 
-/// The closure that is given to the engine: one pointer, which owns the PushedOperation.
+/// The closure that the engine gets. It is one pointer, so moving it into the operation is cheap.
 template <class Body>
 class PushedPointer {
  public:
@@ -120,9 +120,9 @@ class PushedPointer {
   PushedOperation<Body>* operation_;
 };
 
-/// Pushes body(const RunContext&, PushedArrays&). `from` is the body, or an argument from which a Body is
-/// constructed in place. The lists of `options` are set from `uses`. Waits until direct uses of the arrays,
-/// which are short, have ended. Throws what Engine::push throws. Any thread may call it.
+/// Pushes body(const RunContext&, PushedArrays&). `from` is the body, or an object from which the Body is
+/// constructed in place. `options` must have no lists of variables: they are made from `uses`. Waits until
+/// direct uses of the arrays, which are short, have ended. Throws any exception of Engine::push.
 template <class Body, class From>
 void push_on(Engine& engine, std::span<const ArrayUse> uses, From&& from, PushOptions options,
              std::source_location where) {
@@ -147,9 +147,8 @@ void push_on(Engine& engine, std::span<const ArrayUse> uses, Body body, const Pu
   push_on<Body, Body>(engine, uses, std::move(body), options, where);
 }
 
-/// Blocks until all operations that were pushed on the array's memory have run, including those that only
-/// read it. Throws the array's error if an operation that should have set it has failed. `name` is for
-/// messages and traces.
+/// Blocks until all operations that were pushed on the array's memory have run, also those that only read it.
+/// Throws the error of one that should have set the array. `name` is for messages and traces.
 void wait_for_readers(ArrayImpl& array, const char* name);
 
 }  // namespace mx::detail

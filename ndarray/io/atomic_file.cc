@@ -36,11 +36,11 @@ std::string name_of(const std::string& path) {
   return slash == std::string::npos ? path : path.substr(slash + 1);
 }
 
-constexpr int kMaxLinks = 40;  // the limit of Linux
+constexpr int kMaxLinks = 40;  // Linux follows as many
 
-/// Returns the path of the file that writing to `path` would change. Symbolic links are followed, because a
-/// rename would replace the link. The target of a link need not exist. Throws FileError if links form a
-/// cycle.
+/// Returns the path of the file to replace. Symbolic links are followed, because a rename to `path` would
+/// replace the link. For a dangling link it is the link's target, which does not exist yet. Throws FileError
+/// for a loop of links.
 std::string resolved(const std::string& path) {
   std::string target = path;
   for (int links = 0; links <= kMaxLinks; ++links) {
@@ -71,7 +71,7 @@ class NoSizeSignal {
     if (!blocked_) return;
     const int code = errno;
     constexpr timespec kNow{0, 0};
-    // The signal of a failed write goes to the thread that wrote, and stays pending until it is taken.
+    // The signal of a failed write is pending in the writing thread until the thread accepts it here.
     if (!was_pending_) sigtimedwait(&signal_, nullptr, &kNow);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     errno = code;
@@ -84,11 +84,11 @@ class NoSizeSignal {
   bool was_pending_ = false, blocked_ = false;
 };
 
-/// Returns a name that no other call on this host returns while this process lives. Files that earlier
-/// processes or other hosts have left are detected by O_EXCL.
+/// Returns a name that no other object on this host uses while the process runs. O_EXCL finds collisions with
+/// older files and with other hosts.
 std::string temporary_name(const std::string& target) {
   static std::atomic<uint64_t> counter{0};
-  // Leaves room for the rest of the name: file systems allow 255 bytes.
+  // Room for the rest of the name within the 255 bytes that a file system allows.
   const std::string name = name_of(target).substr(0, 200);
   const std::string number = std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1));
   const std::string folder = target.find('/') == std::string::npos ? "" : folder_of(target) + "/";
@@ -105,8 +105,8 @@ AtomicFile::AtomicFile(const std::string& path, FileOps& ops)
   target_ = resolved(path);
   struct stat old;
   const bool exists = ::stat(target_.c_str(), &old) == 0;
-  // The temporary file's name is always short enough. So without this check only commit() would find the
-  // error.
+  // The temporary file's name is always short enough, so without this check only the rename would fail, after
+  // everything has been written.
   if (!exists && errno == ENAMETOOLONG) fail("open", path_, ENAMETOOLONG);
   if (exists && !S_ISREG(old.st_mode))
     fail("open", path_, S_ISDIR(old.st_mode) ? EISDIR : 0, "expected a regular file to replace");
@@ -114,9 +114,9 @@ AtomicFile::AtomicFile(const std::string& path, FileOps& ops)
     temporary_ = temporary_name(target_);
     fd_ = ops_.open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd_ >= 0) break;
-    // EEXIST: an earlier process, or one of another host, had the same number and left its file behind.
+    // A process with the same number, an earlier one or one of another machine, has left a file of this name.
     const bool again = (errno == EEXIST && attempt < kNameAttempts) || errno == EINTR;
-    if (!again) fail("open", path_, errno, "cannot make a temporary file beside it: " + temporary_);
+    if (!again) fail("open", path_, errno, "cannot make a temporary file in the same folder: " + temporary_);
   }
   if (exists && ops_.fchmod(fd_, old.st_mode & kPermissions) != 0) fail("chmod", temporary_, errno);
 }
@@ -155,8 +155,8 @@ void AtomicFile::write_through(const std::byte* data, size_t bytes) {
     const ssize_t written = ops_.write(fd_, data, std::min(bytes, kMaxWriteBytes));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail("write", temporary_, errno);
-    // Without this check the loop would not end if a device writes nothing and reports no error.
-    if (written == 0) fail("write", temporary_, ENOSPC, "the system took no bytes");
+    // A device that accepts no bytes and reports no error would otherwise make this loop endless.
+    if (written == 0) fail("write", temporary_, ENOSPC, "the system accepted no bytes");
     data += written;
     bytes -= static_cast<size_t>(written);
     on_file_ += static_cast<uint64_t>(written);
@@ -173,8 +173,8 @@ void AtomicFile::commit() {
   flush_buffer();
   while (ops_.fsync(fd_) != 0)
     if (errno != EINTR) fail("fsync", temporary_, errno);
-  // Network file systems may report failed writes only at close(). The descriptor is closed even if close()
-  // fails, so it must not be closed again.
+  // Network file systems may report a failed write only here. The descriptor is closed even if close()
+  // returns an error, so it must not be closed again.
   const int closed = ops_.close(fd_);
   const int close_code = errno;
   if (closed != 0 && close_code != EINTR) {
@@ -200,7 +200,7 @@ void AtomicFile::flush_folder() {
     fd = ops_.open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
   } while (fd < 0 && errno == EINTR);
   if (fd < 0) {
-    // A folder without the permission to read cannot be flushed. The rename itself has succeeded.
+    // A folder with permission to write but not to read cannot be flushed. The rename itself has succeeded.
     if (errno == EACCES) return;
     throw FileError("fsync folder", folder, errno, note);
   }
@@ -210,7 +210,7 @@ void AtomicFile::flush_folder() {
     code = errno;
   } while (failed != 0 && code == EINTR);
   ops_.close(fd);
-  // EINVAL: this file system cannot flush folders. That is not reported, because no caller could do better.
+  // EINVAL: this file system cannot flush folders, so nothing more can be done.
   if (failed != 0 && code != EINVAL) throw FileError("fsync folder", folder, code, note);
 }
 

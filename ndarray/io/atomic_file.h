@@ -1,22 +1,21 @@
-// AtomicFile: replaces a file as a whole. At any time its name refers either to the old content or to all of
-// the new content, whatever fails and whenever the process or the machine stops.
+// AtomicFile: writes a file so that its name always refers to either the old content or all of the new
+// content, even if a call fails or the process or the machine stops.
 //
 //   AtomicFile file(path);
 //   file.write(bytes);  ...
 //   file.commit();
 //
-// The bytes are written to a temporary file in the same folder. commit() flushes that file to the disk,
-// renames it, and flushes the folder. Without commit(), or if a call fails, the temporary file is removed and
-// the old file stays. If the process is killed, its temporary file, ".NAME.<digits>.tmp", remains and may be
-// deleted. The order of these steps is that of T. Pillai et al., "All File Systems Are Not Created Equal",
-// OSDI 2014.
+// The bytes are written to a new file in the same folder; commit() flushes it to the disk, renames it, and
+// flushes the folder. Without commit(), or if anything fails, the temporary file is removed and the old file
+// stays. A process that is killed leaves its temporary file, ".NAME.<digits>.tmp", behind; it may be deleted.
+// Source of the order of calls: T. Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014.
 //
-// A symbolic link is followed: the file that it names is replaced, or made if there is none. A replaced file
-// keeps its permissions; a new one gets 0666 less the umask. Owner, hard links and extended attributes are
-// those of a new file.
+// A symbolic link is followed: the file that it names is replaced, or created if there is none. A replaced
+// file keeps its permissions; a new one gets 0666 less the umask. Owner, hard links and extended attributes
+// are those of a new file.
 //
-// Throws FileError, which has the call, the path, the system's text, and the number of bytes written.
-// Not thread-safe. Two objects may write the same path at once; the last commit() wins.
+// Throws FileError, which names the call, the path, the system's text, and how many bytes had been written.
+// Not thread-safe. Two objects may write the same path at the same time; the last to commit wins.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +30,9 @@ namespace mx::io {
 
 class AtomicFile : public ByteSink {
  public:
-  /// Makes the temporary file. Throws FileError (no such folder, not permitted, read-only, not a regular
-  /// file, a name that is too long, links that lead back to themselves) and InvalidArgument for a path that
-  /// is empty or has a byte of value 0. `ops` must outlive the object.
+  /// Creates the temporary file. Throws FileError (no such folder, not permitted, read-only, not a regular
+  /// file, a name that is too long, a loop of links) and InvalidArgument for a path that is empty or has a
+  /// byte of value 0. `ops` must outlive the object.
   explicit AtomicFile(const std::string& path, FileOps& ops = FileOps::posix());
   /// Removes the temporary file unless commit() has returned.
   ~AtomicFile() override;
@@ -41,15 +40,15 @@ class AtomicFile : public ByteSink {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   using ByteSink::write;
-  /// Throws FileError; after that only destruction is allowed.
+  /// Appends bytes. Throws FileError; after that the object may only be destroyed.
   void write(Bytes bytes) override;
 
   /// Makes the new content visible and durable. If it throws FileError, the old content is in place, with one
-  /// exception: if the flush of the folder fails (operation "fsync folder"), all of the new content is
-  /// visible, but a crash of the machine may still bring the old content back.
+  /// exception: if the flush of the folder fails (operation "fsync folder"), the new content is visible and
+  /// complete, but after a crash of the machine the old content may be there again.
   void commit();
 
-  /// Returns the number of bytes given to write() so far.
+  /// Bytes given to write() so far.
   uint64_t bytes() const { return bytes_; }
 
  private:

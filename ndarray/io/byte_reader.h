@@ -20,7 +20,7 @@ class ByteReader {
   uint64_t position() const { return position_; }
   uint64_t remaining() const { return bytes_.size() - position_; }
 
-  /// The next `count` bytes. Throws FormatError naming `what` when there are fewer.
+  /// Returns the next `count` bytes and moves past them. Throws FormatError naming `what` if there are fewer.
   Bytes take(uint64_t count, const char* what) {
     MX_CHECK(count <= remaining(), FormatError, where_, ": expected ", count, " bytes of ", what,
              " at offset ", position_, ", got the end of the file after ", remaining());
@@ -29,7 +29,7 @@ class ByteReader {
     return part;
   }
 
-  /// A number in little-endian order.
+  /// Reads a little-endian number.
   template <class T>
   T number(const char* what) {
     static_assert(std::is_integral_v<T>);

@@ -1,4 +1,4 @@
-// ByteSink: where the writers of file formats put their bytes, in order. A file, or memory.
+// ByteSink: the output of the writers of file formats, a file or memory. Bytes are appended in order.
 //
 // Not thread-safe: one writer at a time.
 #pragma once

@@ -1,10 +1,10 @@
-// DLPack 1.x: the structs with which array libraries hand memory to each other within a process. Declared
-// here from the specification, because they are an ABI: names, numbers and layout are fixed. In a namespace
-// of ours, so that a program may include DLPack's own header as well; pointers convert by reinterpret_cast.
+// DLPack 1.x: the structs with which array libraries share memory within a process. They are an ABI, so
+// names, numbers and layout are those of the specification. They are in a namespace of mxrun, so that a
+// program may include DLPack's own header as well; pointers convert by reinterpret_cast.
 // Source: https://dmlc.github.io/dlpack/latest/c_api.html
 //
 // Strides are in elements. Before version 1.2 a null `strides` meant row-major; later it is not allowed for
-// ndim > 0. What is exported should always have strides; what is imported may have none.
+// ndim > 0. So exports should always have strides, and imports may have none.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace mx::dlpack {
 
-inline constexpr uint32_t kMajorVersion = 1;  ///< DLPACK_MAJOR_VERSION: what breaks the layout changes it
+inline constexpr uint32_t kMajorVersion = 1;  ///< DLPACK_MAJOR_VERSION; changes if the layout changes
 inline constexpr uint32_t kMinorVersion = 0;
 
 struct DLPackVersion {
@@ -82,8 +82,9 @@ inline constexpr uint64_t kFlagReadOnly = 1;           ///< DLPACK_FLAG_BITMASK_
 inline constexpr uint64_t kFlagIsCopied = 2;           ///< DLPACK_FLAG_BITMASK_IS_COPIED
 inline constexpr uint64_t kFlagSubbyteTypePadded = 4;  ///< DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
 
-/// The form of version 1.0 and later; capsules named "dltensor_versioned". Version and deleter stay where
-/// they are in every version, so that one of an unknown major version can be given back unread.
+/// The form of version 1.0 and later; capsules named "dltensor_versioned". Version and deleter are at the
+/// same place in every version, so a tensor of an unknown major version can be deleted without reading the
+/// rest.
 struct DLManagedTensorVersioned {
   DLPackVersion version;
   void* manager_ctx;
@@ -95,9 +96,10 @@ struct DLManagedTensorVersioned {
 static_assert(sizeof(void*) != 8 || (sizeof(DLTensor) == 48 && sizeof(DLManagedTensor) == 64 &&
                                      sizeof(DLManagedTensorVersioned) == 80));
 
-/// The type of an element; every DType has one.
+/// Returns the DLPack type of an element; every DType has one.
 DLDataType to_dlpack(DType dtype);
-/// Throws InvalidArgument for types that mxrun does not have, by name, and for vectors (lanes other than 1).
+/// Returns the type of an element. Throws InvalidArgument for vectors (lanes other than 1), and for types
+/// that mxrun does not have, which the message names.
 DType from_dlpack(DLDataType type);
 
 }  // namespace mx::dlpack

@@ -1,7 +1,8 @@
 // FileOps: the calls to the operating system that AtomicFile makes, as an object, so that a test can make any
-// of them fail. LevelDB's Env serves the same purpose.
+// of them fail. A small version of the idea of LevelDB's Env.
 //
-// Each member returns what the call of the same name returns: the result, or -1 with errno set. Thread-safe.
+// Each function behaves as the system call of the same name: it returns the result, or -1 with errno set.
+// Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +22,7 @@ class FileOps {
   virtual int rename(const char* from, const char* to);
   virtual int unlink(const char* path);
 
-  /// The operating system itself.
+  /// Returns the object that calls the operating system.
   static FileOps& posix();
 };
 

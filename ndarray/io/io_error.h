@@ -1,7 +1,7 @@
 // Errors of reading and writing files.
 //
-// FileError: a call to the operating system failed. FormatError: the bytes violate the format. Both are
-// immutable, as every mx::Error.
+// FileError: the operating system refused something. FormatError: the bytes are not what the format says.
+// Both are immutable, as every mx::Error.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class FileError : public Error {
   /// appended to the text of `code` and may be empty.
   FileError(const std::string& operation, const std::string& path, int code, const std::string& detail);
 
-  /// Returns the call that failed: "open", "write", "fsync", "rename", ...
+  /// The operation that failed: "open", "write", "fsync", "rename", ...
   const std::string& operation() const { return operation_; }
   const std::string& path() const { return path_; }
   int code() const { return code_; }
@@ -28,16 +28,16 @@ class FileError : public Error {
   int code_;
 };
 
-/// A file is damaged, malicious, or of a kind that is not supported. The message has the expected and the
-/// found value and the place: the file, and the tensor or the byte offset in it.
+/// A file is damaged, hostile, or of an unsupported kind. The message states the expected value, the actual
+/// value and the place: the file, and the tensor or the byte offset within it.
 class FormatError : public Error {
  public:
   using Error::Error;
 };
 
 namespace io {
-/// Throws InvalidArgument, naming `operation`, for a path with a byte of value 0, at which the system would
-/// truncate it.
+/// Throws InvalidArgument, naming `operation`, for a path that contains a byte of value 0: the system would
+/// end the path there.
 void check_path(const std::string& path, const char* operation);
 }  // namespace io
 

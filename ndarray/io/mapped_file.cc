@@ -98,7 +98,7 @@ void MappedFile::map_or_read(int fd, uint64_t size, Access access, How how) {
   read_all(fd, size);
 }
 
-// `size` is the size that the file system reports. It is 0 for files of /proc, although they have content.
+// `size` is the size that the system reports. Files in /proc report 0 and have content all the same.
 void MappedFile::read_all(int fd, uint64_t size) {
   size_t capacity = size > 0 ? size : kUnknownSizeBytes;
   for (;;) {
@@ -115,7 +115,7 @@ void MappedFile::read_all(int fd, uint64_t size) {
       if (got < 0)
         throw FileError("read", path_, errno,
                         std::to_string(bytes_) + " of " + std::to_string(size) + " bytes read");
-      if (got == 0) return;  // the file was truncated after it was opened: the format's checks report that
+      if (got == 0) return;  // the file was truncated after it was opened: the checks of its format detect it
       bytes_ += static_cast<size_t>(got);
     }
     if (size > 0) return;

@@ -1,11 +1,10 @@
-// MappedFile: the bytes of a file in memory. The file is mapped if the file system can do that, otherwise
-// read.
+// MappedFile: the bytes of a file in memory, mapped if that is possible and read otherwise.
 //
 // The mapping is private: changes of the bytes never reach the file. Pages are loaded at first use. The first
-// byte is page-aligned. Another program must not truncate the file while it is mapped, because this process
-// would then get SIGBUS. AtomicFile does not truncate; it replaces the file.
+// byte is page-aligned. The file must not be truncated while it is mapped, because the process would get
+// SIGBUS. AtomicFile never truncates a file; it replaces it.
 //
-// Thread-safe for reading. Movable, so that a shared_ptr can own it for all arrays that use its bytes.
+// Thread-safe for reading. Movable, so that a shared_ptr can own it for all arrays whose elements are in it.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +20,7 @@ class MappedFile {
  public:
   enum class Access {
     read_only,      ///< writing to the bytes is a segmentation fault
-    copy_on_write,  ///< writing is allowed; only this process sees the changes
+    copy_on_write,  ///< writing is allowed and stays within this process
   };
   enum class How {
     map,   ///< map, or read if the file system cannot map
@@ -39,9 +38,9 @@ class MappedFile {
   bool mapped() const { return mapped_; }
 
   Bytes bytes() const { return {data_, bytes_}; }
-  /// Returns `bytes` bytes from `offset` on. Throws FormatError if the file does not have all of them.
+  /// Returns `bytes` bytes from `offset` on. Throws FormatError if the file does not have them.
   Bytes bytes(uint64_t offset, uint64_t bytes) const;
-  /// The same, writable. Throws InvalidState unless the file was opened with copy_on_write.
+  /// The same for writing; throws InvalidState unless the file was opened copy_on_write.
   std::span<std::byte> writable(uint64_t offset, uint64_t bytes);
 
  private:

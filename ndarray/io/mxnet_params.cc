@@ -18,15 +18,15 @@ constexpr uint32_t kMagicV2 = 0xf993fac9;
 constexpr uint32_t kMagicV3 = 0xf993faca;
 constexpr int32_t kMaxStoredRank = 32;  // the largest rank that MXNet itself can make
 
-constexpr uint64_t kMinArrayBytes = 4;  // of an old one that is none
+constexpr uint64_t kMinArrayBytes = 4;  // an empty handle in the oldest form
 
 std::string hex(uint64_t number) {
   char text[17];
   return {text, std::to_chars(std::begin(text), std::end(text), number, 16).ptr};
 }
 
-/// An array of the file, or the reason why it cannot be read. A reason is reported once the array's name is
-/// known; the names are behind the arrays in the file.
+/// An array of the file, or the reason why it cannot be read. The error is thrown later, with the array's
+/// name: in the file, the names follow the arrays.
 struct Item {
   TensorRecord record;
   std::string refusal;
@@ -78,7 +78,7 @@ class Parser {
   MxnetParams parse(Bytes file) {
     const auto magic = reader_.number<uint64_t>("magic");
     MX_CHECK(magic == kListMagic, FormatError, where_,
-             ": expected a file that begins with 0x112, the mark of MXNet's lists of arrays, got 0x",
+             ": expected a file that begins with 0x112, the magic number of MXNet's lists of arrays, got 0x",
              hex(magic));
     reader_.number<uint64_t>("a reserved field");
     const auto count = reader_.number<uint64_t>("the number of arrays");
@@ -110,13 +110,13 @@ class Parser {
     for (uint64_t i = 0; i < count; ++i) {
       const auto length = reader_.number<uint64_t>("the length of a name");
       std::string name = reader_.text(length, "name");
-      MX_CHECK(is_utf8(name), FormatError, where_, ": expected names of UTF-8, got ", in_quotes(name));
+      MX_CHECK(is_utf8(name), FormatError, where_, ": expected names in UTF-8, got ", in_quotes(name));
       MX_CHECK(names.insert(name).second, FormatError, where_, ": expected every name once, got ",
                in_quotes(name), " twice");
       items[i].record.name = std::move(name);
     }
     MX_CHECK(reader_.remaining() == 0, FormatError, where_,
-             ": expected the end of the file behind the names, got ", reader_.remaining(), " bytes more");
+             ": expected the end of the file after the names, got ", reader_.remaining(), " bytes more");
     return count > 0;
   }
 
@@ -126,7 +126,7 @@ class Parser {
     return legacy(magic);
   }
 
-  /// Empty for an entry that is no array.
+  /// Reads the sizes of a shape. Returns an empty optional for an empty handle.
   std::optional<std::vector<int64_t>> sizes(int32_t rank, bool wide, bool numpy) {
     if (rank == 0 && !numpy) return {};
     if (rank == -1 && numpy) return {};
@@ -172,7 +172,7 @@ class Parser {
       return;
     }
     item.record.shape = Shape(dims);
-    // Sizes beside a zero count as well: the shape itself must be one that an array can have.
+    // Large sizes are rejected even if another size is 0: an array must be able to have the shape.
     checked_bytes(item.record.shape, item.record.dtype, place_);
   }
 
@@ -198,7 +198,7 @@ class Parser {
   Item modern(bool numpy) {
     Item item;
     const auto storage = reader_.number<int32_t>("storage type");
-    // -1: of no storage yet, which only a handle without shape has.
+    // -1: no storage type yet, which only an empty handle has.
     MX_CHECK(storage >= -1 && storage <= 2, FormatError, place_,
              ": expected the storage type 0 (dense), 1 (row_sparse) or 2 (csr), got ", storage);
     const int index_arrays = storage < 0 ? 0 : storage;

@@ -62,7 +62,7 @@ size_t stored_size(const NpyHeader& header) {
   return size_of(header.dtype);
 }
 
-/// Returns the reason why a type is not supported, for the common kinds.
+/// Returns the reason why a type is rejected, for the kinds of types that occur in practice.
 std::string refusal(const std::string& descr) {
   const char kind = descr.size() > 1 ? descr[1] : '?';
   switch (kind) {
@@ -100,7 +100,7 @@ void parse_type(const std::string& descr, NpyHeader& header, const std::string& 
   const bool one_byte = kind == "i1" || kind == "u1" || kind == "b1";
   for (DType dtype : kAllDTypes) {
     if (kind != descr_of(dtype) + 1) continue;
-    // '|' means that the elements have no byte order: they are single bytes or opaque.
+    // '|' means no byte order. It is valid only for single bytes and for opaque types.
     const bool opaque = kind == "V2";
     const bool valid = opaque ? order != '>' : one_byte || order != '|';
     MX_CHECK(valid, FormatError, where, ": expected ", opaque ? "'<V2' or '|V2'" : "'<' or '>' as byte order",
@@ -129,9 +129,8 @@ T swap_bytes(T value) {
   return value;
 }
 
-/// Copies elements of T in the file to elements of Out in the array. Writes contiguously and reads with the
-/// file's strides: in a transposition one of the two cannot be contiguous. Throws FormatError for a number
-/// that Out cannot hold.
+/// Copies elements of T in the file to elements of Out in the array. Writes in order and reads with strides;
+/// in a transposition, one of the two must use strides. Throws FormatError for a number that Out cannot hold.
 template <class T, class Out = T>
 void copy_elements(const NpyHeader& header, const std::byte* in, std::byte* out, const std::string& path) {
   const Shape& shape = header.shape;
@@ -200,7 +199,7 @@ NpyHeader parse_npy(Bytes file, const std::string& path) {
   const NpyHeader header = parse_npy_prefix(file, path);
   const uint64_t got = file.size() - header.offset;
   MX_CHECK(got == header.bytes, FormatError, "[npy] ", in_quotes(path), ": expected ", header.bytes,
-           " bytes behind the header for shape ", header.shape, " of ", header.dtype, ", got ", got);
+           " bytes after the header for shape ", header.shape, " of ", header.dtype, ", got ", got);
   if (header.dtype == DType::bool_) check_bools(file.subspan(header.offset), "[npy] " + in_quotes(path));
   return header;
 }
@@ -245,7 +244,7 @@ std::string npy_header(DType dtype, const Shape& shape, NpyVersion version) {
   if (!shape.empty()) dict.append(kGrowthDigits - std::to_string(shape[0]).size(), ' ');
   const size_t length_bytes = version == NpyVersion::v1 ? 2 : 4;
   const size_t before = kMagicBytes + 2 + length_bytes;
-  // NumPy pads by 64 bytes if none would be needed.
+  // Pads as NumPy does: if no padding is needed, it adds 64.
   dict.append(kAlignment - (before + dict.size() + 1) % kAlignment, ' ');
   dict += '\n';
   const auto length = static_cast<uint32_t>(dict.size());

@@ -18,7 +18,7 @@ bool is_array(const std::string& name) {
   return name.size() >= kSuffixBytes && name.compare(name.size() - kSuffixBytes, kSuffixBytes, kSuffix) == 0;
 }
 
-/// Returns the first bytes of a member, at least as many as its header has. The first 12 contain its length.
+/// Returns the first bytes of a member, as many as its header has. The first 12 contain the header's length.
 std::vector<std::byte> read_prefix(Bytes file, const ZipEntry& entry, const std::string& path) {
   ZipStream stream(file, entry, path);
   std::vector<std::byte> prefix(std::min<uint64_t>(entry.bytes, kFirstPrefixBytes));
@@ -50,7 +50,7 @@ NpzReader::NpzReader(Bytes file, const std::string& path, const ZipLimits& limit
     array.header = parse_npy_prefix(read_prefix(file, entry, path), place);
     const uint64_t got = entry.bytes - array.header.offset;
     MX_CHECK(got == array.header.bytes, FormatError, "[npy] ", in_quotes(place), ": expected ",
-             array.header.bytes, " bytes behind the header for shape ", array.header.shape, " of ",
+             array.header.bytes, " bytes after the header for shape ", array.header.shape, " of ",
              array.header.dtype, ", got ", got);
     array.entry = std::move(entry);
     arrays_.push_back(std::move(array));
@@ -74,7 +74,7 @@ void NpzReader::read(size_t index, std::span<std::byte> out) const {
     if (header.dtype == DType::bool_) check_bools(out, "[npy] " + in_quotes(place));
     return;
   }
-  // A vector would be filled with zeros first.
+  // A vector would first fill the memory with zeros.
   const std::unique_ptr<std::byte[]> elements(new std::byte[header.bytes]);
   stream.read({elements.get(), header.bytes});
   stream.finish();

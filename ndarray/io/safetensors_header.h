@@ -11,7 +11,7 @@
 
 namespace mx::io::detail {
 
-/// A tensor as the header describes it; the offsets count from the end of the header.
+/// A tensor as the header describes it; offsets are relative to the end of the header.
 struct HeaderTensor {
   std::string name;
   DType dtype = DType::f32;
@@ -24,10 +24,10 @@ struct Header {
   Metadata metadata;
 };
 
-/// Throws FormatError; `where` begins its message.
+/// Parses the header. Throws FormatError; its message begins with `where`.
 Header parse_header(std::string_view json, const std::string& where);
 
-/// Text as a JSON string, with the quotes. `text` must be UTF-8.
+/// Returns the text as a JSON string, with the quotes. `text` must be UTF-8.
 std::string json_string(const std::string& text);
 
 }  // namespace mx::io::detail

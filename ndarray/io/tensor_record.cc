@@ -13,7 +13,7 @@ uint64_t checked_bytes(const Shape& shape, DType dtype, const std::string& where
   for (int64_t dim : shape) {
     MX_CHECK(dim >= 0, FormatError, where, ": expected sizes that are not negative, got shape ", shape);
     empty = empty || dim == 0;
-    // As checked_numel does: sizes beside a zero count as well.
+    // As in checked_numel, large sizes are rejected even if another size is 0.
     overflow = overflow || __builtin_mul_overflow(bytes, std::max<int64_t>(dim, 1), &bytes);
   }
   MX_CHECK(!overflow, FormatError, where, ": expected fewer than 2^63 bytes, got shape ", shape, " of ",
@@ -64,7 +64,7 @@ std::string in_quotes(std::string_view text) {
   std::string out = "'";
   for (size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
-    // A cut falls between characters, so that the message stays valid.
+    // Cuts between characters, so that the message stays valid UTF-8.
     if (out.size() > kMaxBytes && (!valid || (c & 0xc0) != 0x80)) {
       out += "...";
       break;

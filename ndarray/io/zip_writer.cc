@@ -15,7 +15,7 @@ using namespace detail;
 
 constexpr uint16_t kVersion = 20, kVersionZip64 = 45;
 constexpr uint16_t kMadeOnUnix = 3 << 8;
-// No clock: equal content gives equal files. 1980-01-01, the first day that the format can name.
+// The date is always 1980-01-01, the first that the format can express, so equal content gives equal files.
 constexpr uint16_t kTime = 0, kDate = 0x21;
 constexpr uint32_t kRegularFile = (0100000u | 0600u) << 16;
 constexpr size_t kChunkBytes = 1 << 18;
@@ -33,7 +33,7 @@ class Deflater {
   Deflater() {
     MX_CHECK(
         ::deflateInit2(&z_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK,
-        OutOfMemory, "[npz] expected memory to deflate with, got none");
+        OutOfMemory, "[npz] expected memory for compression, got none");
   }
   ~Deflater() { ::deflateEnd(&z_); }
   Deflater(const Deflater&) = delete;
@@ -87,7 +87,7 @@ void ZipWriter::put(const std::string& bytes) {
 
 void check_zip_name(const std::string& name) {
   MX_CHECK(is_utf8(name) && name.size() <= kMax16, InvalidArgument,
-           "[npz] expected a name of at most 65535 bytes of UTF-8, got ", in_quotes(name));
+           "[npz] expected a name in UTF-8 of at most 65535 bytes, got ", in_quotes(name));
 }
 
 void ZipWriter::add(const std::string& name, std::span<const Bytes> parts) {

@@ -1,8 +1,8 @@
 // gemm: C = alpha * A B + beta * C + bias, for operands of any strides, one product or a batch of them.
 //
-// The kernels use the vector instructions of the processor at hand. Blocks of A and B, sized for the caches,
-// are copied into the order in which a register tile reads them, as in Goto and van de Geijn, "Anatomy of
-// High-Performance Matrix Multiplication" (ACM TOMS 34:3, 2008), and in BLIS.
+// The kernels use the vector instructions of the processor on which they run. Blocks of A and B, sized for
+// the caches, are copied into the order in which a register tile reads them, as in Goto and van de Geijn,
+// "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 34:3, 2008), and in BLIS.
 //
 // Arithmetic: f32 and f64 are computed in their own type; f16 and bf16 in f32, rounded once at the end.
 // Integers wrap in their own type, and the fractions of alpha and beta are dropped. For bool, addition is

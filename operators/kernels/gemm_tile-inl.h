@@ -30,8 +30,9 @@ inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(Lanes<T>()));
 template <class T>
 inline constexpr int kTileCols = 2 * kLanes<T>;
 
-/// Rows of a full tile: as many as fit into the registers with two accumulators each, beside two vectors of B
-/// and one element of A. Integers have small tiles, because larger ones would not be worth the code.
+/// Rows of a full tile: as many as fit into the registers with two accumulators each, in addition to two
+/// vectors of B and one element of A. Integers have small tiles, because larger ones would not be worth the
+/// code.
 #  if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
 template <class T>
 inline constexpr int kTileRows = std::is_floating_point_v<T> ? 14 : 4;

@@ -97,7 +97,7 @@ class ElementStream {
   PhiloxWords words_{};
 };
 
-// Kinds of streams beside those with W words per element, whose kind is W.
+// Kinds of streams, in addition to those with W words per element, whose kind is W.
 inline constexpr uint32_t kRetryKind = 3, kElementKind = 4;
 
 /// Returns an integer below `range`, from 64 random bits and, rarely, more from the retry stream.

@@ -1,4 +1,4 @@
-// Folds of contiguous pieces: the vectorised inner part of reductions. Used by reduce.cc alone.
+// Folds of contiguous pieces: the vectorised inner part of reductions. Used only by reduce.cc.
 //
 // Each piece is folded into a state; the states of neighbouring pieces are combined, the left one first. A is
 // the type in which a reduction is computed: float (f32, f16, bf16), double (f64) or int64_t (integers and

@@ -1,4 +1,4 @@
-// Vectorised update rules on runs of elements. Used by update.cc alone; the formulas are in update.h.
+// Vectorised update rules on runs of elements. Used only by update.cc; the formulas are in update.h.
 #pragma once
 
 #include <cstdint>

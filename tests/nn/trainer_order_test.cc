@@ -1,4 +1,4 @@
-// The trainer's sums of gradients run beside the backward pass, and before less urgent work. The test checks
+// The trainer's sums of gradients run during the backward pass, and before less urgent work. The test checks
 // the order of execution, not times.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Indexing with arrays against NumPy (golden/make_indexing.py), and what a read with a name may show.
+// Tests of indexing with arrays: results are compared with NumPy's (golden/make_indexing.py), and a named
+// read never shows later values.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -137,7 +138,8 @@ TEST(AdvancedIndexing, ReadsTheValuesOfNow) {
   EXPECT_FALSE(b.shares_memory(a));
 }
 
-// A named View (auto v = a[i]) has the values of its line, or says what to write: never later ones.
+// A named View (auto v = a[i]) either has the values at the time of its line, or throws an error that says
+// what to write instead. It never has later values.
 TEST(AdvancedIndexing, AReadWithANameIsNeverOfLaterValues) {
   for (const Context context : {cpu(), virt(0)}) {
     const auto make = [&] { return arange(10).to(context); };
@@ -152,7 +154,7 @@ TEST(AdvancedIndexing, AReadWithANameIsNeverOfLaterValues) {
     auto used = a[i];
     EXPECT_EQ((std::vector<int64_t>{3, 3, 7}), used.to_vector<int64_t>());
     const View kept = View(a[i]);
-    const View copy(kept);  // reads
+    const View copy(kept);  // the copy performs the read
     a += 100;
     refused(later, line);
     refused(later, line);
@@ -204,7 +206,7 @@ TEST(AdvancedIndexing, AReadOfWhatChangesUnseenIsOfItsLine) {
 TEST(AdvancedIndexing, AViewWithANameIsAHandle) {
   const NDArray a = arange(6), i = array<int64_t>({0, 1});
   auto v = a[i];
-  v += 10;  // what was read, not a
+  v += 10;  // changes the values that were read, not a
   EXPECT_EQ((std::vector<int64_t>{10, 11}), v.to_vector<int64_t>());
   v = a[{Slice{4, {}}}];
   EXPECT_FALSE(v.advanced());
@@ -255,7 +257,8 @@ TEST(AdvancedIndexing, UpdatesWhatItPointsAt) {
   EXPECT_EQ(std::vector<float>(12, 3), a.to_vector<float>());
 }
 
-// Positions cost eight bytes for each element that is chosen, and dimension: an assignment needs none.
+// Converting a mask to positions would take eight bytes per selected element and dimension. An assignment
+// does not need the positions.
 TEST(AdvancedIndexing, AMaskIsNotTurnedIntoPositions) {
   if (!test::larger_operations_are_pushed()) GTEST_SKIP() << "one processor";
   Engine engine(test::options_for_counting());
@@ -273,7 +276,7 @@ TEST(AdvancedIndexing, AMaskIsNotTurnedIntoPositions) {
     engine.wait_all();
     return fewest;
   };
-  // Two each, and the deletion of what they made.
+  // Two operations each, and the deletion of the temporary array.
   EXPECT_GE(3u, operations([&] { a[mask] = 0; })) << "count, choose";
   EXPECT_GE(3u, operations([&] { a[mask] = values; })) << "count, scatter";
   EXPECT_GE(4u, operations([&] { NDArray(a[mask]).wait(); })) << "count, select";
@@ -296,7 +299,7 @@ TEST(AdvancedIndexing, AMaskOfSomeDimensionsAssigns) {
   EXPECT_EQ((Shape{0}), NDArray(a[zeros({2, 3, 2}, bool_)]).shape());
   EXPECT_EQ((std::vector<float>{5, 6, 7, 7}), NDArray(a[pairs]).to_vector<float>());
   EXPECT_EQ((std::vector<float>{4, 6, 4, 7, 8, 9}), NDArray(a[{ellipsis, rows}]).to_vector<float>());
-  // Into a view with gaps and from behind, and of a half, and of what cannot be as many.
+  // Assigns to a reversed view and to an array of f16, and rejects values of a wrong number.
   NDArray back = a.slice(2, Slice{{}, {}, -1});
   back[back > 6.f] = -1;
   EXPECT_EQ((std::vector<float>{2, 4, 5, 6, 2, 4, -1, -1, -1, -1, -1, -1}), a.to_vector<float>());

@@ -1,4 +1,4 @@
-// What a Parameter does as the array that stands in it.
+// A Parameter can be used like the array in its slot.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -10,7 +10,7 @@
 namespace mx {
 namespace {
 
-// What each call says before main: the empty text, or the message of its error.
+// The result of each call before main: the empty text, or the message of its error.
 const std::map<std::string, std::string> kSaid = [] {
   const NDArray x = ones({2, 3}), labels = zeros({2}, i64), vector = ones({3});
   const std::map<std::string, std::function<NDArray()>> calls = {

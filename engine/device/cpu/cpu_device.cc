@@ -25,9 +25,10 @@ std::string processor_name() {
   return "host processor";  // ARM's cpuinfo has no name
 }
 
-// At most this fraction of the host's memory stays cached, because other programs need memory too, and
-// cached memory counts towards the limit of a cgroup. With a smaller cache, large arrays that are allocated
-// and freed repeatedly would touch new pages each time, which costs more than filling them.
+// At most a quarter of the memory stays cached, because other programs need the host's memory too, and the
+// system kills programs of a cgroup if memory that this one only caches uses up the cgroup's limit. With a
+// much smaller part, large temporary arrays would touch new pages each time, which costs more than filling
+// them.
 constexpr size_t kCachedFraction = 4;
 
 class CpuDevice final : public Device, private HostStreamOwner {
@@ -61,7 +62,7 @@ class CpuDevice final : public Device, private HostStreamOwner {
     if (bytes == 0) return;
     auto* host_stream = dynamic_cast<HostStream*>(&stream);
     MX_CHECK(host_stream != nullptr, InvalidArgument,
-             "[copy_async] expected a stream of cpu(0), got another kind");
+             "[copy_async] expected a stream of cpu(0), got a stream of another kind of device");
     host_stream->append(
         {.kind = HostWork::Kind::copy, .bytes = bytes, .injected = {}, .task = [=](KernelContext&) {
            std::memcpy(target, source, bytes);

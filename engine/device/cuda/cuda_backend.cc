@@ -9,8 +9,8 @@ namespace mx {
 
 namespace {
 
-// Page-locked memory belongs to a context: to that of the first GPU started, so that asking for it starts no
-// other. Portable memory is page-locked for all.
+// Page-locked memory belongs to the context of one GPU. That is the first GPU started, so that an allocation
+// does not start another one. Portable memory is page-locked for all GPUs.
 std::atomic<int> first_gpu{-1};
 
 void* allocate_pinned(size_t bytes) {
@@ -20,7 +20,7 @@ void* allocate_pinned(size_t bytes) {
   if (cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped) == cudaSuccess)
     return memory;
   (void)cudaGetLastError();
-  return nullptr;  // the caller takes pageable memory, which copies more slowly but as well
+  return nullptr;  // the caller then uses pageable memory, whose copies are correct but slower
 }
 
 void free_pinned(void* memory) {
@@ -32,7 +32,7 @@ void free_pinned(void* memory) {
 }  // namespace
 
 int cuda_device_count() {
-  // Asked once: the answer cannot change, and without a driver each try would search for it again.
+  // Called once: the result cannot change, and without a driver each call would search for the driver again.
   static const int count = [] {
     int devices = 0;
     if (cudaGetDeviceCount(&devices) == cudaSuccess) return devices;

@@ -1,5 +1,5 @@
-// The two functions of the CUDA backend that the registry calls. If there is no CUDA toolkit at build time, a
-// stub defines them, so the rest of the library is the same with and without CUDA.
+// The two functions of the CUDA backend that the registry calls. If there was no CUDA toolkit at build time,
+// a stub defines them, so no other code depends on whether CUDA was found.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace mx {
 
-/// Usable GPUs; 0 without hardware, driver or CUDA support. Never throws and never prints.
+/// Returns the number of usable GPUs; 0 without hardware, driver or CUDA support. Never throws, never prints.
 int cuda_device_count();
 
 /// Starts GPU `id`. Throws DeviceError.

@@ -16,7 +16,7 @@ constexpr size_t kFlagsAtOnce = 64;
 
 DeviceProperties describe(int id) {
   const CudaGuard guard(id);
-  MX_CUDA(cudaSetDevice(id));  // the guard hides failures, and this is where a broken device shows
+  MX_CUDA(cudaSetDevice(id));  // reports a broken device; CudaGuard would ignore the error
   cudaDeviceProp properties{};
   MX_CUDA(cudaGetDeviceProperties(&properties, id));
   return {.name = properties.name,
@@ -26,8 +26,8 @@ DeviceProperties describe(int id) {
           .compute_streams = 4};
 }
 
-// Enables access of each of two devices to the other's memory, if the hardware can do that. Otherwise CUDA
-// stages the copies between them.
+// Lets each of two devices access the other's memory if the hardware supports it. Otherwise CUDA stages
+// copies.
 void enable_peers(int a, int b) {
   static std::mutex& mutex = *new std::mutex;
   static std::set<std::pair<int, int>>& done = *new std::set<std::pair<int, int>>;
@@ -39,7 +39,7 @@ void enable_peers(int a, int b) {
     const CaptureExempt exempt;
     if (cudaDeviceCanAccessPeer(&possible, from, to) != cudaSuccess || possible == 0 ||
         cudaDeviceEnablePeerAccess(to, 0) != cudaSuccess) {
-      (void)cudaGetLastError();  // already enabled, or not possible: neither is an error
+      (void)cudaGetLastError();  // already enabled by other code, or not possible: neither is an error
     }
   }
 }
@@ -85,7 +85,7 @@ void CudaDevice::copy_async(void* target, Context target_context, const void* so
                             size_t bytes, Stream& stream) {
   for (const Context side : {target_context, source_context}) {
     MX_CHECK(side.is_cpu() || side.kind == DeviceKind::gpu, InvalidArgument,
-             "[copy_async] expected GPUs or cpu(0), got ", side);
+             "[copy_async] expected a copy between GPUs and cpu(0), got the device ", side);
   }
   if (bytes == 0) return;
   const int target_id = target_context.id, source_id = source_context.id;

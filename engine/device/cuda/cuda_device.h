@@ -1,7 +1,7 @@
 // A GPU through the CUDA runtime. Only this folder includes it; others use Device.
 //
 // Errors. Every call's error goes through failed(): a sticky one (is_sticky()) marks the device lost. From
-// then on its points count as failed, its streams run nothing, and the process and the other devices go on.
+// then on its points count as failed and its streams run nothing. The process and other devices continue.
 //
 // Copies of host memory that is not page-locked are correct, but CUDA stages them and may block the caller
 // for the time of the copy. cpu(0)'s memory is page-locked from the start of the first GPU on.

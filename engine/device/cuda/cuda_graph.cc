@@ -146,7 +146,8 @@ void CudaGraphBuilder::add_node(std::span<const NodeId> after, const std::functi
   if (size == 0) {
     MX_CUDA(cudaGraphAddEmptyNode(&node, graph_.get(), before.data(), before.size()));
   } else {
-    // (CUDA copies the child. What a child cannot hold, such as memory nodes, is an error here.)
+    // CUDA copies the child graph. Nodes that a child cannot contain, such as memory nodes, are an error
+    // here.
     code = cudaGraphAddChildGraphNode(&node, graph_.get(), before.data(), before.size(), work.get());
     if (code == cudaErrorNotSupported || code == cudaErrorInvalidValue) {
       (void)cudaGetLastError();

@@ -1,6 +1,6 @@
 // CUDA graphs. Private to engine/device/cuda/.
 //
-// Each node is captured by itself, in thread-local mode, and becomes a child graph: its edges are then those
+// Each node is captured separately, in thread-local mode, and becomes a child graph: its edges are then those
 // that the caller names, however the work inside was enqueued. Other threads are not restricted meanwhile.
 // The capturing thread must not make calls that CUDA considers unsafe (cudaMalloc, cudaFree, cudaEventQuery
 // and such). If this library needs one, it makes it under CaptureExempt (cuda_error.h). So memory can be

@@ -42,7 +42,7 @@ class Poller {
     if (start) {
       try {
         start_thread("cuda", [this] { run(); }).detach();
-      } catch (...) {  // what has been added meanwhile waits for the next call
+      } catch (...) {  // callbacks that were added meanwhile wait for the next call
         const std::lock_guard lock(mutex_);
         started_ = false;
         throw;
@@ -77,13 +77,12 @@ class Poller {
     }
   }
 
-  // Calls the callbacks of all points that have been reached. Returns whether there were any.
+  // Calls the callbacks of the points that are reached. Returns true if there was one.
   bool look(std::list<Watch>& pending) {
     bool fired = false;
     waiting_.clear();
     for (auto it = pending.begin(); it != pending.end();) {
-      // The first point of a stream that has not been reached holds back the stream's later points, so that
-      // their callbacks are called in order.
+      // A stream's first point that is not reached delays its later ones, so callbacks are called in order.
       const bool held = std::find(waiting_.begin(), waiting_.end(), it->stream) != waiting_.end();
       if (held || it->point->query() == EventStatus::pending) {
         if (!held) waiting_.push_back(it->stream);

@@ -1,10 +1,8 @@
-// Polls points in streams and calls a callback when one has been reached. One thread serves the whole
-// process.
+// Polls points and calls back when they are reached. One thread serves the whole process.
 //
 // Completion is polled because CUDA does not call host functions after a context error. The thread starts
-// with the first callback. While points are pending, it first spins briefly and yields, then queries them
-// every 20 to 50 us. It sleeps while none is pending. Like the devices, it is never stopped: it ends with the
-// process.
+// with the first callback. While a point is pending it spins briefly (yielding), then polls every 20 to 50
+// us. It sleeps while no point is pending. Like the devices, it is never stopped: it ends with the process.
 //
 // Thread-safety: safe from any thread.
 #pragma once

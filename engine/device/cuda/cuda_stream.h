@@ -1,7 +1,7 @@
 // Streams and points of a GPU. Private to engine/device/cuda/.
 //
-// submit() runs the task at once on the calling thread; what it launches runs in the order of the stream.
-// Calls from several threads need outside ordering, but for those that device.h names.
+// submit() runs the task at once on the calling thread; the kernels that it launches run in the order of the
+// stream. Calls from several threads need outside ordering, except those that device.h names.
 #pragma once
 
 #include <atomic>

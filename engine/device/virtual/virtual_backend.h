@@ -7,10 +7,10 @@
 
 namespace mx {
 
-/// VirtualOptions::devices.
+/// Returns VirtualOptions::devices.
 int virtual_device_count();
 
-/// Starts virtual device `id`. Throws DeviceError when its address space cannot be reserved.
+/// Starts virtual device `id`. Throws DeviceError if its address space cannot be reserved.
 std::unique_ptr<Device> open_virtual_device(int id);
 
 }  // namespace mx

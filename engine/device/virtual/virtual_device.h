@@ -1,11 +1,11 @@
 // The virtual device: a simulated accelerator, for running and testing multi-device programs anywhere.
 //
-// The scheduler cannot tell it from a GPU: its streams run on their own threads, an access of the host to its
-// memory is a segmentation fault, and it can be told to be slow, to be full, to fail and to be lost. Tasks
-// are host code; they access its memory through KernelContext::ptr(). Copies can be given a bandwidth.
+// To the scheduler it behaves like a GPU: its streams run asynchronously, its memory faults if the host
+// accesses it, and it can be slow, full, fail or be lost. Tasks are host code and access its memory through
+// KernelContext::ptr(). The speed of copies can be simulated; by default it is not.
 //
-// Thread-safety: any thread may call any function. "From now" counts submissions in their order. So if one
-// thread pushes, an injected failure hits the same kernel or copy in every run.
+// Thread-safety: the controls are safe from any thread. "From now" counts submissions in their order. So with
+// one pusher, an injected failure hits the same piece of work in every run.
 #pragma once
 
 #include <atomic>
@@ -23,9 +23,9 @@
 
 namespace mx {
 
-/// Options of all virtual devices that start after set_virtual_options().
+/// Options of the virtual devices that start after set_virtual_options().
 struct VirtualOptions {
-  int devices = 8;                          ///< number of devices; default from MX_VIRTUAL_DEVICES
+  int devices = 8;                          ///< how many there are; default from MX_VIRTUAL_DEVICES
   size_t capacity_bytes = size_t{4} << 30;  ///< memory of each
   uint64_t seed = 0;                        ///< of the delays
   uint32_t min_delay_us = 0;                ///< before each kernel and copy, drawn from this range
@@ -34,10 +34,10 @@ struct VirtualOptions {
 };
 
 VirtualOptions virtual_options();
-/// Throws InvalidArgument for options out of range. Devices that already run keep their options.
+/// Sets the options. Devices that have already started keep their options. Throws InvalidArgument.
 void set_virtual_options(const VirtualOptions& options);
 
-/// One kernel or copy that has run.
+/// One kernel or copy, as it ran.
 struct VirtualTraceEntry {
   Context device;
   uint64_t stream = 0;  ///< Stream::id()
@@ -61,8 +61,7 @@ class VirtualDevice final : public Device, private HostStreamOwner {
                   size_t bytes, Stream& stream) override;
   std::unique_ptr<Stream> new_stream(StreamKind kind) override;
   std::unique_ptr<Event> new_event() override;
-  /// Each launch of a graph runs the nodes in a random legal order, which follows from the seed of the
-  /// delays.
+  /// Each launch of a graph runs the nodes in another legal order, drawn from the seed of the delays.
   std::unique_ptr<GraphBuilder> new_graph_builder() override;
   std::exception_ptr lost() const noexcept override;
   MemoryStats memory_stats() const override { return pool_.stats(); }
@@ -70,41 +69,39 @@ class VirtualDevice final : public Device, private HostStreamOwner {
   size_t trim_memory() override { return pool_.trim(); }
   void set_memory_watermark(size_t bytes) override { pool_.set_watermark(bytes); }
 
-  /// Makes the n-th allocation from now throw OutOfMemory. 1 is the next one; 0 cancels an earlier call.
+  /// The n-th allocation from now (1 is the next) throws OutOfMemory; 0 cancels this.
   void fail_next_allocation(uint64_t n);
-  /// Make the n-th copy, or the n-th kernel, submitted from now fail with DeviceError instead of running.
+  /// The n-th copy or kernel submitted from now fails with DeviceError instead of running.
   void fail_next_copy(uint64_t n);
   void fail_next_kernel(uint64_t n);
 
-  /// Simulates the loss of the device. Work that runs ends, queued work does not run, and both fail with
-  /// DeviceError. Nothing blocks, neither on this device nor on streams of other devices that wait for it.
+  /// Makes the device lost: running work ends, queued work does not run, and all of it fails with
+  /// DeviceError. Neither this device nor streams of other devices that wait for it block.
   void lose();
   /// Makes a lost device work again; the content of its memory is undefined. Precondition: its streams have
   /// drained.
   void restore();
 
-  /// Sets the range of the delays from now on; 0, 0 ends them. A delay is a function of the seed, the place
-  /// of the stream among the device's live streams, and the number of submissions to that stream since this
-  /// call. The order in which a launch of a graph runs the nodes is a function of the seed and the number of
-  /// the launch.
+  /// Sets the delays from now on; 0, 0 ends them. A delay is a function of the seed, the position of the
+  /// stream among the device's live streams, and the number of the work on that stream since this call. The
+  /// order of the nodes of graphs is a function of the seed and of the number of the launch.
   void set_delay(uint64_t seed, uint32_t min_us, uint32_t max_us);
 
-  /// Sets how many bytes allocations can use in total from now on. Existing blocks stay valid, and
-  /// properties() does not change. Throws InvalidArgument for more than the address space reserved at the
-  /// start.
+  /// Sets the memory that all allocations together can use from now on. Existing blocks stay, and
+  /// properties() does not change.
   void set_capacity(size_t bytes) { memory_.set_capacity(bytes); }
 
   void start_trace();
-  /// Returns the kernels and copies that have ended since start_trace(), in the order in which they ended.
+  /// Returns the work that has ended since start_trace(), in the order of its end.
   std::vector<VirtualTraceEntry> stop_trace();
 
-  /// Returns the address at which kernels access this address; for tests that read memory without a stream.
+  /// Returns the address of the kernels' alias, for tests that read memory without a stream.
   const void* alias(const void* device_address) const {
     return static_cast<const char*>(device_address) + memory_.alias_offset();
   }
 
  private:
-  struct Slot {  // a live stream's place, from which its delays follow
+  struct Slot {  // the position of a live stream, which determines its delays
     HostStream* stream = nullptr;
     uint64_t work = 0;
   };
@@ -127,11 +124,11 @@ class VirtualDevice final : public Device, private HostStreamOwner {
 
   std::atomic<bool> is_lost_{false};
   std::atomic<bool> tracing_{false};
-  std::mutex streams_mutex_;  // held, with mutex_, to add or remove a stream in slots_; taken before mutex_
+  std::mutex streams_mutex_;  // taken before mutex_ to change which streams slots_ holds
   // Guards the members below. No other lock is taken under it, because streams call lost() under their own.
   mutable std::mutex mutex_;
   std::exception_ptr lost_error_;
-  uint64_t fail_allocation_ = 0;  // n: the n-th allocation from now fails; 0: none
+  uint64_t fail_allocation_ = 0;  // 0 is never, n the n-th from now
   uint64_t fail_copy_ = 0;
   uint64_t fail_kernel_ = 0;
   uint64_t seed_;
@@ -142,7 +139,8 @@ class VirtualDevice final : public Device, private HostStreamOwner {
   std::vector<VirtualTraceEntry> trace_;
 };
 
-/// Returns the device; starts it if it does not run yet. Throws InvalidArgument if there is no such device.
+/// Returns the device and starts it if necessary. Throws InvalidArgument if there is no device of this
+/// number.
 VirtualDevice& virtual_device(int id);
 
 }  // namespace mx

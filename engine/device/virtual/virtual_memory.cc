@@ -69,7 +69,7 @@ void* VirtualMemory::reserve(size_t bytes) {
 
 void VirtualMemory::release(void* segment, size_t bytes) noexcept {
   size_t offset = static_cast<size_t>(static_cast<char*>(segment) - base_);
-  // Gives the pages back to the system; the next use of the range finds and poisons new ones.
+  // Returns the pages to the system. The next use of the range gets new pages and poisons them.
   [[maybe_unused]] const int rc = fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                             static_cast<off_t>(offset), static_cast<off_t>(bytes));
   std::lock_guard lock(mutex_);

@@ -1,7 +1,7 @@
-// The memory of a virtual device. A memory file is mapped twice: in a range of addresses that the host must
-// not access, and in a second range, the kernels' alias, through which tasks access the same pages.
+// The memory of a virtual device: one range of addresses that the host cannot access, and another, the
+// kernels' alias, through which tasks access the same pages of a memory file.
 //
-// Thread-safety: any thread may call any function.
+// Thread-safety: safe from any thread.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@
 
 namespace mx {
 
-/// The value of fresh and of freed bytes of a virtual device. As a float or a double it is a huge negative
-/// number, which no sensible program computes; as an index it is out of range.
+/// The value of fresh and freed bytes of a virtual device. Read as a float or a double, it is a huge negative
+/// number that no sensible program computes; read as an index, it is out of range.
 constexpr unsigned char kVirtualPoison = 0xFB;
 
 class VirtualMemory final : public MemorySource {
@@ -24,18 +24,19 @@ class VirtualMemory final : public MemorySource {
   explicit VirtualMemory(size_t capacity_bytes);
   ~VirtualMemory() override;
 
-  /// Returns a segment, filled with the poison, or null if the capacity would be exceeded.
+  /// Returns a segment filled with kVirtualPoison; null beyond the capacity.
   void* reserve(size_t bytes) override;
   void release(void* segment, size_t bytes) noexcept override;
   size_t limit_bytes() const noexcept override { return capacity_.load(std::memory_order_relaxed); }
 
-  /// Fills the block with the poison when the work of all `users` has ended.
+  /// Fills the block with kVirtualPoison once the work of all `users` has ended; the last stream to reach
+  /// this point does it.
   void retire(void* block, size_t bytes, std::span<Stream* const> users) override;
 
-  /// Throws InvalidArgument for more than the address space that the constructor has reserved.
+  /// Sets the capacity, at most the address space that was reserved at the start.
   void set_capacity(size_t bytes);
 
-  /// Returns the distance from a device address to the kernels' alias of it, in bytes.
+  /// Returns the difference between the kernels' alias and the device address of a byte.
   std::ptrdiff_t alias_offset() const noexcept { return alias_ - base_; }
   bool contains(const void* address, size_t bytes) const noexcept;
 
