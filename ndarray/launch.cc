@@ -1,7 +1,6 @@
 #include "ndarray/launch.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>

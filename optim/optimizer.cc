@@ -1,7 +1,6 @@
 #include "optim/optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <tuple>
 
@@ -14,12 +13,11 @@
 
 namespace mx::optim {
 
+using detail::at_least_0;
 using detail::describe;
 using detail::Problems;
 
 namespace {
-
-bool valid_factor(double factor) { return factor >= 0 && std::isfinite(factor); }
 
 /// Returns true if the array is the result of a recorded operation. Such an array has no gradient to step
 /// with.
@@ -90,7 +88,7 @@ void Optimizer::check_group(Problems& problems, const Parameters& added, const G
     if (!io::is_utf8(p.name))
       problems.add("expected a parameter name in UTF-8, because state is saved under it, got ",
                    io::in_quotes(p.name));
-  if (!valid_factor(group.multipliers.lr) || !valid_factor(group.multipliers.weight_decay))
+  if (!at_least_0(group.multipliers.lr) || !at_least_0(group.multipliers.weight_decay))
     problems.add("expected multipliers of at least 0, got lr ", group.multipliers.lr, " and weight_decay ",
                  group.multipliers.weight_decay);
   if (group.max_norm > 0 && max_norm_ > 0 && group.max_norm != max_norm_)
@@ -283,7 +281,7 @@ void Optimizer::zero_grad(bool in_place) {
 double Optimizer::learning_rate(size_t group) const { return this->group(group).lr; }
 
 void Optimizer::check_rate(double rate) const {
-  MX_CHECK(valid_factor(rate), InvalidArgument, "[", name_, "] expected a learning rate of at least 0, got ",
+  MX_CHECK(at_least_0(rate), InvalidArgument, "[", name_, "] expected a learning rate of at least 0, got ",
            rate);
 }
 

@@ -18,8 +18,8 @@ import check_layers
 
 HEADER = (".h", ".cuh")
 
-# Headers that every standard library includes in another one, because the standard requires their contents
-# there.
+# For each header: the headers that provide its names too, in every standard library. For some pairs the standard
+# requires that; for the others it follows from the declarations that they must have.
 BROUGHT_ALONG = {
     "cstddef": {"cstdlib", "cstdio", "cstring"},
     "cmath": {"complex"},
@@ -129,7 +129,7 @@ QUOTED = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 # A string may contain what looks like a comment, and a comment what looks like a string. The one that begins
 # first counts.
 NO_CODE = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/|^[ \t]*#[ \t]*include[^\n]*', re.DOTALL | re.MULTILINE)
-INSERT_BEFORE = re.compile(r"^(\s*#\s*)include ")
+INCLUDE_LINE = re.compile(r"^(\s*#\s*)include ")
 
 
 def blank(match):
@@ -184,14 +184,14 @@ class Includes:
                 last += 1
             block = range(standard[0], last + 1)
             at = next((i for i in block if lines[i].split("<")[1] > header + ">"), last + 1)
-            new = [INSERT_BEFORE.match(lines[last]).group(1) + f"include <{header}>"]
+            new = [INCLUDE_LINE.match(lines[last]).group(1) + f"include <{header}>"]
         else:
-            at = next((i for i, line in enumerate(lines) if INSERT_BEFORE.match(line)), None)
+            at = next((i for i, line in enumerate(lines) if INCLUDE_LINE.match(line)), None)
             if at is None:
                 at = next(i for i, line in enumerate(lines) if line.startswith("#pragma once")) + 1
                 new = ["", f"#include <{header}>"]
             elif path.endswith(HEADER):
-                new = [INSERT_BEFORE.match(lines[at]).group(1) + f"include <{header}>", ""]
+                new = [INCLUDE_LINE.match(lines[at]).group(1) + f"include <{header}>", ""]
             else:  # the first include of a source is the header that it implements or tests
                 at += 1
                 new = ["", f"#include <{header}>"]

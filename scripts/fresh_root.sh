@@ -70,7 +70,7 @@ folder=$(mktemp -d "${MX_FRESH_FOLDER:-${TMPDIR:-/var/tmp}}/mx_fresh_${suite}.XX
 root=$folder/root
 child=
 clean_up() {
-  # What it has started ends with it; unshare itself ignores milder signals.
+  # unshare --kill-child ends every process that the command has started. It ignores signals other than KILL.
   if [ -n "$child" ]; then
     kill -KILL "$child" 2>/dev/null || true
     wait "$child" 2>/dev/null || true
@@ -86,7 +86,7 @@ options=()
 while IFS= read -r option; do
   if [ -n "$option" ]; then options+=("--aptopt=${option%;}"); fi
 done < <(host_apt_options)
-# Without them, a machine that gets its packages over TLS could not get any.
+# Without certificates the new system could not get packages over TLS.
 case "$mirror" in https://*) options+=(--include=ca-certificates) ;; esac
 
 say "making a bare $suite"
@@ -127,7 +127,7 @@ ENTER
 )
 say "running in it: $*"
 status=0
-# (In the background, so that a signal is noticed while it runs.)
+# In the background, because bash handles a signal only when its foreground command has ended.
 "${apart[@]}" bash -c "$enter" enter "$root" "$MX_ROOT" "${MX_FRESH_CCACHE-}" "${cache[@]}" "$@" <&0 &
 child=$!
 wait "$child" || status=$?

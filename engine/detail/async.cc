@@ -61,6 +61,9 @@ void EngineImpl::run_async(Worker& worker, Op* op, int64_t begin_ns) {
         op, [&] { return concat("worker ", row); }, begin_ns, now_ns(),
         thrown != nullptr ? "failed" : "started");
   }
+  // From the next line on another thread may end the operation and reuse its block. So the watchdog must no
+  // longer find it here.
+  worker.running.store(nullptr, std::memory_order_release);
   function_returned(op);
 }
 

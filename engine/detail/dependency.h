@@ -14,7 +14,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "engine/base/check.h"
 #include "engine/detail/failure.h"

@@ -287,9 +287,9 @@ class EngineImpl final : public StreamOrder::Listener {
   }
 
   // run_ahead.cc
-  int64_t good_run_ahead() const;
+  int64_t soft_limit() const;
   void throttle(uint64_t ticket);
-  void ease(uint64_t ticket);
+  void throttle_softly(uint64_t ticket);
 
   // state.cc; under the lock
   void ready_special(Op* op);

@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "engine/base/check.h"
+#include "engine/detail/device_lanes.h"
 #include "engine/detail/failure.h"
 #include "engine/detail/pools.h"
 
@@ -55,7 +56,7 @@ void Profiler::stop() {
 }
 
 void Profiler::linked(Op* op) noexcept {
-  if (op->device == 255) return;  // kInternalLane: an operation of the engine itself
+  if (op->device == kInternalLane) return;
   std::lock_guard lock(mutex_);
   try {
     ids_[op] = add_node(op);

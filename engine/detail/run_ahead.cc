@@ -9,11 +9,11 @@
 // admitted, and twice as many each time that this repeats. A program that keeps using its tokens stays
 // bounded, and a program that uses none before it has pushed everything is only delayed.
 //
-// The soft limit, see ease(). A queued operation occupies about a kilobyte of the caches with its record, its
-// closure and handles of arrays, and so evicts data that operations compute on. A backlog of one millisecond
-// of work per thread is as much as a pusher needs (training a small network on two processors: 450,000
-// samples/s with 65,536 operations in flight, 490,000 with 1,024, at half the memory). So a pusher that is
-// further ahead waits, but only while operations end.
+// The soft limit, see throttle_softly(). A queued operation occupies about a kilobyte of the caches with its
+// record, its closure and handles of arrays, and so evicts data that operations compute on. A backlog of one
+// millisecond of work per thread is as much as a pusher needs (training a small network on two processors:
+// 450,000 samples/s with 65,536 operations in flight, 490,000 with 1,024, at half the memory). So a pusher
+// that is further ahead waits, but only while operations end.
 #include "engine/detail/run_ahead.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace {
 constexpr int64_t kGraceNs = 100'000'000;
 constexpr int kMostDoublings = 20;
 // The soft limit per thread: the backlog in microseconds of work, and the least number of operations.
-constexpr double kGoodRunAheadUs = 1000;
+constexpr double kSoftLimitUs = 1000;
 constexpr int64_t kLeastRunAhead = 256;
 
 }  // namespace
@@ -39,21 +39,19 @@ RunAhead::RunAhead(const EngineOptions& options, int threads)
       threads_(std::max(2, threads)),  // one that pushes and one that runs
       limits_bytes_(options.max_bytes_in_flight != UINT64_MAX) {}
 
-// Returns true if more than `limit` operations are in flight and the ticket, that of the pusher's last
-// operation, has not been admitted by admit_more().
-bool RunAhead::many(uint64_t ticket, int64_t limit) const {
+bool RunAhead::ops_over(uint64_t ticket, int64_t limit) const {
   const auto in_flight = static_cast<int64_t>(ticket - ended_ops());
   return in_flight > limit && ticket >= admitted_ops_.load(std::memory_order_relaxed);
 }
 
-bool RunAhead::large(uint64_t limit) const {
+bool RunAhead::bytes_over(uint64_t limit) const {
   const uint64_t bytes = pushed_bytes_.load(std::memory_order_relaxed);
   return bytes - ended_bytes_.load(std::memory_order_relaxed) > limit &&
          bytes > admitted_bytes_.load(std::memory_order_relaxed);
 }
 
-int64_t RunAhead::good(int64_t body_ticks) const {
-  return std::clamp(threads_ * static_cast<int64_t>(kGoodRunAheadUs * ticks_per_us()) / (body_ticks + 1),
+int64_t RunAhead::soft_limit(int64_t body_ticks) const {
+  return std::clamp(threads_ * static_cast<int64_t>(kSoftLimitUs * ticks_per_us()) / (body_ticks + 1),
                     std::min(threads_ * kLeastRunAhead, most_ops_), most_ops_);
 }
 
@@ -79,11 +77,11 @@ void RunAhead::admit_more(uint64_t ended, uint64_t tail) {
 // operations that it would wait for may wait for that operation.
 void EngineImpl::throttle(uint64_t ticket) {
   if (!run_ahead_.over_limits(ticket)) [[likely]] {
-    if (run_ahead_.many(ticket, good_run_ahead())) ease(ticket);
+    if (run_ahead_.ops_over(ticket, soft_limit())) throttle_softly(ticket);
     return;
   }
   if (inside_operation() || inline_mode_) return;
-  run_ahead_.held();
+  run_ahead_.count_wait();
   wake_after_submit();
   const auto over = [&] { return run_ahead_.over_half(ticket); };
   uint64_t seen_ended = 0;
@@ -106,25 +104,25 @@ void EngineImpl::throttle(uint64_t ticket) {
     unlock();
     if (!can_end && !tokens) return;
     wake_after_submit();
-    run_ahead_.sleep(ticket, run_ahead_.half(), over);
+    run_ahead_.sleep(ticket, run_ahead_.half_of_ops(), over);
   }
 }
 
-int64_t EngineImpl::good_run_ahead() const { return run_ahead_.good(policy_.body_ticks()); }
+int64_t EngineImpl::soft_limit() const { return run_ahead_.soft_limit(policy_.body_ticks()); }
 
-// Applies the soft limit: waits until half of that is in flight, or until operations stop ending.
-void EngineImpl::ease(uint64_t ticket) {
+// Applies the soft limit: blocks until at most half of it is in flight, or until operations stop ending.
+void EngineImpl::throttle_softly(uint64_t ticket) {
   if (single_ || inline_mode_ || inside_operation()) return;
-  if (run_ahead_.stands()) return;
-  const int64_t enough = good_run_ahead() / 2;
-  run_ahead_.held();
+  if (run_ahead_.stalled()) return;
+  const int64_t enough = soft_limit() / 2;
+  run_ahead_.count_wait();
   wake_after_submit();
-  const auto over = [&] { return run_ahead_.many(ticket, enough); };
+  const auto over = [&] { return run_ahead_.ops_over(ticket, enough); };
   while (over()) {
     const uint64_t before = run_ahead_.ended_ops();
     run_ahead_.sleep(ticket, enough, over);
     if (run_ahead_.ended_ops() != before) continue;
-    run_ahead_.stood_at(before);  // pushers do not wait here again until an operation ends
+    run_ahead_.note_stall(before);  // pushers do not wait here again until an operation ends
     return;
   }
 }

@@ -1,8 +1,8 @@
 // RunAhead: how far pushers are ahead of the operations that have ended. A pusher that is too far ahead
 // sleeps here. Internal.
 //
-// This class only counts and compares. EngineImpl::throttle() and ease() decide, because they need the
-// engine's queues. run_ahead.cc describes the policy.
+// This class only counts and compares. EngineImpl::throttle() and throttle_softly() decide, because they need
+// the engine's queues. run_ahead.cc describes the policy.
 //
 // Locks: workers write what they publish under the engine's lock, and any thread reads it. What pushers write
 // needs no lock. The last group of members is under the engine's lock. No member takes a lock.
@@ -45,22 +45,26 @@ class RunAhead {
   uint64_t times_held() const { return times_held_.load(); }
 
   // ---- called by a pusher, with the ticket of its last operation; no lock ----
-  /// Returns true if more is in flight than the limits allow (over_half(): than half of them).
-  bool over_limits(uint64_t ticket) const { return many(ticket, most_ops_) || large(most_bytes_); }
-  bool over_half(uint64_t ticket) const { return many(ticket, most_ops_ / 2) || large(most_bytes_ / 2); }
-  int64_t half() const { return most_ops_ / 2; }
+  /// Return true if more is in flight than the limits allow, or than half of the limits.
+  bool over_limits(uint64_t ticket) const { return ops_over(ticket, most_ops_) || bytes_over(most_bytes_); }
+  bool over_half(uint64_t ticket) const {
+    return ops_over(ticket, most_ops_ / 2) || bytes_over(most_bytes_ / 2);
+  }
+  int64_t half_of_ops() const { return most_ops_ / 2; }
   /// Returns true if more than `limit` operations are in flight, and admit_more() has not admitted this one.
-  bool many(uint64_t ticket, int64_t limit) const;
-  /// Returns how many operations of this length a pusher may be ahead without waiting; see run_ahead.cc.
-  int64_t good(int64_t body_ticks) const;
+  bool ops_over(uint64_t ticket, int64_t limit) const;
+  /// Returns the soft limit: how many operations of this length a pusher may be ahead without waiting while
+  /// operations end. See run_ahead.cc.
+  int64_t soft_limit(int64_t body_ticks) const;
   /// Counts a push that had to wait.
-  void held() { times_held_.fetch_add(1, std::memory_order_relaxed); }
+  void count_wait() { times_held_.fetch_add(1, std::memory_order_relaxed); }
   /// If over() is true, sleeps until about `enough` operations are in flight, or for two milliseconds.
   template <class Over>
   void sleep(uint64_t ticket, int64_t enough, const Over& over);
-  /// Returns true if no operation has ended since a pusher slept in vain, which stood_at() records.
-  bool stands() const { return ended_ops() == stood_at_.load(std::memory_order_relaxed); }
-  void stood_at(uint64_t ended) { stood_at_.store(ended, std::memory_order_relaxed); }
+  /// Returns true if no operation has ended since note_stall(), which a pusher calls if none ended while it
+  /// slept. A pusher does not wait for the soft limit then, because the operations may be waiting for it.
+  bool stalled() const { return ended_ops() == stalled_at_.load(std::memory_order_relaxed); }
+  void note_stall(uint64_t ended) { stalled_at_.store(ended, std::memory_order_relaxed); }
 
   // ---- called without the engine's lock ----
   bool sleepers() const { return sleepers_.load(std::memory_order_relaxed) > 0; }
@@ -76,7 +80,7 @@ class RunAhead {
 
  private:
   void wake();
-  bool large(uint64_t limit) const;
+  bool bytes_over(uint64_t limit) const;
 
   const int64_t most_ops_;
   const uint64_t most_bytes_;
@@ -90,9 +94,9 @@ class RunAhead {
   // Written by pushers.
   alignas(64) std::atomic<uint64_t> pushed_bytes_{0};
   std::atomic<uint32_t> sleepers_{0};
-  std::atomic<uint32_t> word_{0};               // the futex of the sleepers; every wake() changes it
-  std::atomic<uint64_t> stood_at_{UINT64_MAX};  // ended_ops_ when a pusher had slept and none had ended
-  std::atomic<uint64_t> wake_at_{UINT64_MAX};   // the smallest ended_ops_ that a sleeper waits for
+  std::atomic<uint32_t> word_{0};                 // the futex of the sleepers; every wake() changes it
+  std::atomic<uint64_t> stalled_at_{UINT64_MAX};  // ended_ops_ when a pusher had slept and none had ended
+  std::atomic<uint64_t> wake_at_{UINT64_MAX};     // the smallest ended_ops_ that a sleeper waits for
   std::atomic<uint64_t> times_held_{0};
   std::atomic<int64_t> tokens_{0};           // asynchronous operations that have begun and not ended
   std::atomic<uint64_t> admitted_ops_{0};    // pushes up to this ticket, and
@@ -107,7 +111,7 @@ class RunAhead {
 template <class Over>
 void RunAhead::sleep(uint64_t ticket, int64_t enough, const Over& over) {
   const uint32_t word = word_.load(std::memory_order_seq_cst);
-  if (!many(ticket, enough)) {
+  if (!ops_over(ticket, enough)) {
     // The bytes are over their limit, and any operation that ends may have held many: wake at the next end.
     wake_at_.store(0, std::memory_order_relaxed);
   } else {

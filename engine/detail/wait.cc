@@ -5,7 +5,6 @@
 // only if there is nothing for it to run, because waking a sleeping thread costs some 20 us. A wait with a
 // time limit runs nothing, because any operation may take longer than the limit.
 #include <algorithm>
-#include <optional>
 
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"

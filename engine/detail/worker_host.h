@@ -6,7 +6,6 @@
 // that WorkerHost() needs.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 

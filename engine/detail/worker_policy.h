@@ -2,7 +2,7 @@
 // operations one of them takes at once. Internal.
 //
 // Linking and completing an operation under the lock takes about 60 ns. So empty operations occupy only one
-// worker: a second one would only contend for the lock. Operations of one microsecond occupy a dozen.
+// worker: a second one would only contend for the lock. Operations of one microsecond occupy a dozen or more.
 //
 // Locks: none; any thread may call any member. The counters of workers are changed with sequential
 // consistency where their order matters: a worker that leaves decrements active_ and then reads the ring once
@@ -23,9 +23,12 @@ class alignas(64) WorkerPolicy {
   /// another core.
   static constexpr int64_t kShortTicks = 1000;
 
+  /// The part of linking and completing an operation, in ticks, that only one worker at a time can do.
+  static constexpr int64_t kSerialTicks = 150;
+
   /// Returns how many workers operations of this length can occupy.
   static int wanted(int64_t body_ticks, int threads) {
-    return static_cast<int>(std::min<int64_t>(threads, 1 + body_ticks / 150));
+    return static_cast<int>(std::min<int64_t>(threads, 1 + body_ticks / kSerialTicks));
   }
 
   /// Returns how many workers to call at once if the running operations have turned out to be long and
@@ -57,7 +60,7 @@ class alignas(64) WorkerPolicy {
   /// Returns true if a worker may take several operations of this length at once.
   bool worth_batching(int64_t each) const { return each < batch_ticks_; }
   /// Returns how many of the `ready` operations a worker takes, so that enough remain for others while
-  /// `running` threads run operations. At most `most`.
+  /// `running` threads run operations. At most `most`. Precondition: worth_batching(each).
   size_t share(int64_t each, size_t ready, int running, size_t most) const {
     if (each >= kShortTicks) most = std::min(most, static_cast<size_t>(batch_ticks_ / each));
     return std::min((ready + 1) / static_cast<size_t>(running + 2), most);

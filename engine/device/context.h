@@ -11,8 +11,8 @@ namespace mx {
 /// when it registers (see registry.h).
 enum class DeviceKind : uint16_t { cpu = 0, gpu = 1, virt = 2, first_external = 16 };
 
-/// Names a device: its kind and its number within the kind. A plain value; making one neither checks that
-/// the device exists nor starts it (get_device() does).
+/// The name of a device: its kind and its number within the kind. Making a Context neither checks that the
+/// device exists nor starts it; get_device() does both.
 struct Context {
   DeviceKind kind = DeviceKind::cpu;
   uint16_t id = 0;

@@ -73,8 +73,13 @@ void HostStream::check_process() const {
 
 void HostStream::enqueue(Item item, std::unique_lock<std::mutex>& lock) {
   if (!thread_.joinable()) thread_ = start_thread("stream", [this] { thread_main(); });
-  if (item.kind != Item::Kind::record && item.kind != Item::Kind::mark) last_mark_ = nullptr;
   queue_.push_back(std::move(item));
+  // After the push, which may throw: a mark that is not in the queue would never be reached.
+  if (const Item& last = queue_.back(); last.kind == Item::Kind::mark) {
+    last_mark_ = last.point;
+  } else if (last.kind != Item::Kind::record) {
+    last_mark_ = nullptr;
+  }
   queued_.store(queue_.size(), std::memory_order_relaxed);
   const bool wake = sleeping_;
   sleeping_ = false;
@@ -115,7 +120,6 @@ std::shared_ptr<EventPoint> HostStream::mark() {
   if (queue_.empty() && !busy_) return reached;
   if (last_mark_ != nullptr) return last_mark_;
   auto point = std::make_shared<HostPoint>();
-  last_mark_ = point;
   enqueue({.kind = Item::Kind::mark, .work = {}, .point = point, .callback = {}}, lock);
   return point;
 }

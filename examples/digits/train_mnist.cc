@@ -1,9 +1,9 @@
 // The main job: a network of three layers learns to read handwritten digits.
 //
-// Loading, augmentation, forward, backward and update are operations of the engine; the loop only pushes them
-// and occasionally reads the loss. Results depend only on the options and the seed: not on threads, nor on
-// whether the parts of a batch are computed on one device or on several, nor on how often training was
-// interrupted.
+// Loading, augmentation, the forward pass, the backward pass and the update are operations of the engine. The
+// loop only pushes them and reads the loss every 50 batches. Results depend only on the options and the seed:
+// not on the number of threads, not on whether the parts of a batch are computed on one device or on several,
+// and not on how often training was interrupted.
 #include <mx/mx.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ struct Net : nn::Module {
   NDArray forward(const NDArray& x) { return fc3(relu(fc2(relu(fc1(x))))); }
 };
 
-// Small changes that leave a digit the same digit.
+// Small random changes, after which an image still shows the same digit.
 data::Transform augmentation() {
   return data::compose({data::random_rotate(10), data::random_scale(0.9, 1.1), data::random_shift(1.5),
                         data::normalise({0.1307}, {0.3081}), data::reshape({784})});
@@ -80,7 +80,7 @@ class Training {
              ", an image in each, got ", parts_);
     require_writable(options.save);
     require_writable(options.curve);
-    // A trace that goes to a pipe or a device makes no new file, so it needs no check.
+    // A trace that is written to a pipe or a device makes no new file.
     if (!options.trace.empty() && !std::filesystem::is_other(options.trace)) require_writable(options.trace);
     manual_seed(static_cast<uint64_t>(options.seed));
     const data::DatasetHandle digits = data::mnist(options.data, data::Split::train, {.shape = {28, 28}});
@@ -112,12 +112,12 @@ class Training {
   }
 
  private:
-  // Makes a temporary file in the folder of `path`, as a save does, and removes it: a folder that is missing
-  // or read-only is an error now, not after an epoch.
+  // Makes a temporary file beside `path`, as writing it does, and removes it. So a folder that is missing or
+  // read-only is an error at the start and not after an epoch.
   static void require_writable(const std::string& path) { const io::AtomicFile probe(path); }
 
-  // Returns the loss of a batch: its mean over the samples. The parts are computed on their devices, or one
-  // after another on the only device, which adds up their gradients in the same order.
+  // Runs one step and returns the loss of the batch: the mean over its samples. Each part is computed on its
+  // device. If there is one device, it computes all parts, and their gradients add up in the same order.
   NDArray step(const NDArray& images, const NDArray& labels, metric::Accuracy& accuracy) {
     trainer_->zero_grad();
     std::vector<Context> places = devices_;
@@ -169,9 +169,9 @@ class Training {
                                       " in epoch ", epoch_ + 1, "; try a smaller --rate"));
   }
 
-  // A few steps of the first epoch of this run, from the tenth or the last ones; called before each step and
-  // after the last one. Nothing waits before the first of them: the trace shows later batches being loaded
-  // meanwhile.
+  // Traces kSteps steps of the first epoch of this run: from step kFirst on, or the last ones if the epoch is
+  // shorter. Called before each step and after the last one. Does not wait before the first traced step, so
+  // the trace shows how later batches are loaded meanwhile.
   void trace(int64_t done, int64_t batches) {
     constexpr int64_t kFirst = 10, kSteps = 8;
     const int64_t first = std::clamp(batches - kSteps, int64_t{0}, kFirst);
@@ -208,7 +208,8 @@ class Training {
     std::printf("resumed after epoch %lld\n", static_cast<long long>(epoch_));
   }
 
-  // Rejects a checkpoint that is complete but cannot come from a run with these options.
+  // Checks the values, because a valid file may still have content that no run with these options has
+  // written.
   void restore_progress(const NamedArrays& progress) {
     const auto part = [&](const char* name, DType dtype, const Shape& shape) {
       const NDArray& array = progress.at(name);
@@ -233,13 +234,13 @@ class Training {
                "[checkpoint] expected finite weights in ", options_.save, ", got NaN or infinity in ", name);
   }
 
-  // Returns the settings that must be equal in a resumed run and in the interrupted one.
+  // Returns the settings that must be equal in an interrupted run and the run that resumes it.
   std::string signature() const {
     return detail::concat("epochs=", options_.epochs, " batch=", options_.batch, " seed=", options_.seed,
                           " rate=", options_.rate, " parts=", parts_, " samples=", samples_);
   }
 
-  static constexpr int64_t kLook = 50;  // batches between two looks at the loss
+  static constexpr int64_t kLook = 50;  // the loss is read every kLook batches
 
   const Options options_;
   const std::vector<Context> devices_;

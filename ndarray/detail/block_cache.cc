@@ -48,6 +48,15 @@ struct Janitor {
   }
 };
 
+// Makes this thread hand over its blocks at its end. Called before the thread caches its first block: blocks
+// that a thread takes along when it ends would never be used again.
+void begin_caching() {
+  thread_local Janitor janitor;
+  (void)&janitor;
+  life = Life::in_use;
+  for (Magazine& magazine : magazines) magazine.limit = kMagazine;
+}
+
 void* fresh(BlockKind kind) {
   void* block = std::aligned_alloc(64, kBlockBytes[static_cast<int>(kind)]);
   if (block == nullptr) throw std::bad_alloc();
@@ -58,6 +67,7 @@ void* fresh(BlockKind kind) {
 
 void* refill_magazine(BlockKind kind) {
   if (!kCacheBlocks) return fresh(kind);
+  if (life == Life::unused) begin_caching();
   Magazine& magazine = magazines[static_cast<int>(kind)];
   Depot& d = depot(kind);
   {
@@ -76,18 +86,13 @@ void* refill_magazine(BlockKind kind) {
   return block;
 }
 
-// Also called for the first block that a thread returns, because from then on the thread has blocks to hand
-// over at its end.
+// Also called for the first block that a thread returns, because the limit of its magazines is 0 until
+// begin_caching().
 void spill_magazine(BlockKind kind, void* block) noexcept {
   if (!kCacheBlocks) return std::free(block);
   Magazine& magazine = magazines[static_cast<int>(kind)];
   if (life == Life::over) return give(kind, &block, 1);
-  if (life == Life::unused) {
-    thread_local Janitor janitor;
-    (void)&janitor;
-    life = Life::in_use;
-    for (Magazine& m : magazines) m.limit = kMagazine;
-  }
+  if (life == Life::unused) begin_caching();
   if (magazine.size == kMagazine) {
     magazine.size -= kMagazine / 2;
     give(kind, magazine.blocks + magazine.size, kMagazine / 2);

@@ -5,14 +5,14 @@
 namespace mx::detail {
 
 UseLists::UseLists(Engine& engine, std::span<const ArrayUse> uses) {
-  const bool large = uses.size() > kFew;
+  const bool large = uses.size() > kInline;
   for (const ArrayUse& use : uses) {
     const auto list = static_cast<size_t>(use.touch);
     const Var var = use.array->storage->var(engine);
     if (large) {
-      many_[list].push_back(var);
+      more_[list].push_back(var);
     } else {
-      few_[list][count_[list]++] = var;
+      inline_[list][count_[list]++] = var;
     }
   }
 }
@@ -20,7 +20,7 @@ UseLists::UseLists(Engine& engine, std::span<const ArrayUse> uses) {
 void UseLists::set(PushOptions& options) const {
   const auto list = [&](Touch touch) {
     const auto i = static_cast<size_t>(touch);
-    return many_[i].empty() ? VarList(std::span<const Var>(few_[i], count_[i])) : VarList(many_[i]);
+    return more_[i].empty() ? VarList(std::span<const Var>(inline_[i], count_[i])) : VarList(more_[i]);
   };
   options.reads = list(Touch::read);
   options.writes = list(Touch::write);

@@ -47,9 +47,9 @@ class UseLists {
   void set(PushOptions& options) const;
 
  private:
-  static constexpr size_t kFew = 16;
-  Var few_[3][kFew];
-  std::vector<Var> many_[3];  // instead of few_ when there are more
+  static constexpr size_t kInline = 16;
+  Var inline_[3][kInline];
+  std::vector<Var> more_[3];  // instead of inline_ when there are more
   size_t count_[3] = {};
 };
 

@@ -33,7 +33,9 @@ namespace detail {
 
 namespace {
 
-// The edges that oneTBB makes: from before the loop to each participant, and back.
+// oneTBB orders the code before the loop before each participant, and each participant before the code after
+// the loop. ThreadSanitizer does not see that. The owner of the loop declares it by a Handover, and each
+// participant by a Participant with the same `edge`.
 class Handover {
  public:
   explicit Handover(const void* edge) : edge_(edge) { MX_TSAN_RELEASE(edge_); }
@@ -55,17 +57,16 @@ class Participant {
   const void* edge_;
 };
 
-/// usable_cpus(), which reads files, once.
+/// Returns usable_cpus(), which reads files, of the first call.
 int cpus() {
   static const int result = usable_cpus();
   return result;
 }
 
-// A thread that searches for work joins a loop within this time (microseconds). If none has joined by then,
-// probably none is searching.
+// If no searching thread has joined a loop after this time, none is likely to join soon.
 constexpr double kPatienceUs = 10;
-// A thread that has just pushed an operation and begins to wait for it looks at the operation's loops within
-// this time. Two calls of oneTBB take longer, and would wake one thread too many.
+// A thread that has just pushed this operation and begins to wait for it polls for loops within this time.
+// The loop waits for it, because asking oneTBB for threads takes longer and would add one thread too many.
 constexpr double kArrivalUs = 2;
 
 uint64_t ticks_in(double us) { return static_cast<uint64_t>(us * ticks_per_us()); }
@@ -73,8 +74,9 @@ uint64_t ticks_in(double us) { return static_cast<uint64_t>(us * ticks_per_us())
 }  // namespace
 
 void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body) {
+  grain = std::max(grain, n / INT32_MAX + 1);  // SharedLoop counts pieces in 32 bits
   const int64_t pieces = (n + grain - 1) / grain;
-  // With one processor there is no second thread with which to share the loop.
+  // With one processor no other thread could run a piece at the same time.
   const int threads =
       cpus() == 1 ? 1 : static_cast<int>(std::min<int64_t>(pieces, std::min(parallel_width(), cpus())));
   if (threads == 1) {

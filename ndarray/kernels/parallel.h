@@ -15,15 +15,15 @@ namespace detail {
 using LoopBody = void (*)(const void* body, int64_t begin, int64_t end);
 void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body);
 
-/// Not inlined, so that a loop's body is compiled only once, for loops of one piece and of several.
+/// Not inlined, so that a loop's body is compiled once and serves both a single piece and many.
 template <class Body>
 [[gnu::noinline]] void call_loop_body(const void* body, int64_t begin, int64_t end) {
   (*static_cast<const Body*>(body))(begin, end);
 }
 }  // namespace detail
 
-/// Scope in which loops of this thread run in this thread alone, because the other processors have other
-/// operations to run.
+/// While it exists, this thread runs its loops alone. Used if the other processors are busy with other
+/// operations.
 class SerialLoops {
  public:
   SerialLoops();
@@ -35,13 +35,14 @@ class SerialLoops {
   bool before_;
 };
 
-/// How many threads a loop of the calling thread can get at most, itself among them. For choosing pieces of
-/// work whose results do not depend on the choice; never for anything that shows in a result.
+/// Returns the largest number of threads that a loop of the calling thread can get, including itself. Use it
+/// only to choose between ways of splitting work that give the same bits.
 int parallel_width();
 
-/// Calls body(begin, end) for [0, grain), [grain, 2 * grain), ... up to n; at once for a single piece. The
-/// first exception out of a piece is rethrown when all that have started have ended; which pieces still run
-/// then is not defined.
+/// Calls body(begin, end) for [0, grain), [grain, 2 * grain), ... up to n; directly if there is a single
+/// piece. If these were more than INT32_MAX pieces, larger ones of equal size. Returns when all pieces have
+/// ended. If a piece throws, the first exception is rethrown when all pieces that have started have ended; it
+/// is unspecified which of the others run.
 template <class Body>
 void parallel_for(int64_t n, int64_t grain, const Body& body) {
   if (n <= grain) {

@@ -1,7 +1,6 @@
 #include "nn/data/dataset.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 
 #include "engine/base/check.h"

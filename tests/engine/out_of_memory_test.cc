@@ -6,6 +6,7 @@
 #include <barrier>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <new>
 #include <string>
 #include <thread>
@@ -247,6 +248,31 @@ TEST_P(OutOfHostMemory, APushIsQueuedOrSaysWhyNot) {
     EXPECT_EQ(pushed, n.load());
   }
   EXPECT_GT(refused, 0);
+}
+
+// A mark that could not be queued leaves the stream unchanged: later marks are reached.
+TEST(OutOfHostMemoryOfAStream, AMarkThatFailsIsNotGivenToALaterCaller) {
+  const auto stream = virtual_device(0).new_stream(StreamKind::compute);
+  Gate gate;
+  stream->submit([&](KernelContext&) { gate.pass(); });
+  gate.entered();
+  int refused = 0;
+  std::vector<std::shared_ptr<EventPoint>> points;
+  for (int i = 0; i < 64; ++i) {
+    stream->submit([](KernelContext&) {});
+    fail_at = 2;  // the queue's memory, if it has to grow; the first allocation is that of the point
+    try {
+      points.push_back(stream->mark());
+    } catch (const std::bad_alloc&) {
+      ++refused;
+    }
+    fail_at = 0;
+    points.push_back(stream->mark());
+  }
+  gate.open();
+  stream->synchronize();
+  EXPECT_GT(refused, 0);
+  for (const auto& point : points) EXPECT_EQ(EventStatus::complete, point->query());
 }
 
 }  // namespace

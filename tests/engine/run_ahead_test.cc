@@ -132,14 +132,13 @@ TEST_P(RunAhead, BytesOfOperationsWithManyVariablesAreCounted) {
   EXPECT_EQ(0u, e.stats().bytes_in_flight);
 }
 
-// A pusher is throttled long before the limit: a backlog of a few milliseconds of work is enough.
 // A pusher that is woken early sleeps again at once: training a small network took a fifth longer.
 TEST(RunAheadOfShortOperations, ASleepingPusherIsWokenWhenEnoughHaveEnded) {
   detail::RunAhead ahead({.max_ops_in_flight = 1000}, 2);
   constexpr uint64_t kTicket = 900;
   constexpr int64_t kEnough = 400;  // 500 must end
   std::thread pusher([&] {
-    const auto over = [&] { return ahead.many(kTicket, kEnough); };
+    const auto over = [&] { return ahead.ops_over(kTicket, kEnough); };
     while (over()) ahead.sleep(kTicket, kEnough, over);
   });
   while (!ahead.sleepers()) std::this_thread::yield();
@@ -147,13 +146,15 @@ TEST(RunAheadOfShortOperations, ASleepingPusherIsWokenWhenEnoughHaveEnded) {
     ahead.publish_ended(ended);
     EXPECT_FALSE(ahead.wake_if_due());
   }
-  // In mid-sleep or between two sleeps of the pusher: some call finds it asleep, or it sees by itself.
+  // The result of this call is not checked: the pusher may be between two sleeps, and then sees by itself
+  // that enough have ended.
   ahead.publish_ended(500);
   ahead.wake_if_due();
   pusher.join();
   EXPECT_FALSE(ahead.wake_if_due());  // no pusher sleeps
 }
 
+// A pusher is throttled long before the limit: a backlog of a few milliseconds of work is enough.
 TEST(RunAheadOfShortOperations, IsHeldWhereItDoesGood) {
   if (usable_cpus() < 2) GTEST_SKIP() << "on one processor pushers are held by the ring";
   Engine e(test::threaded_case(2).options);

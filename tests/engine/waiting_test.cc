@@ -77,7 +77,7 @@ TEST_P(Waiting, WithALimitRunsNothing) {
   }
 }
 
-// Both threads of the engine run operations that end only after the wait.
+// All threads of the engine run operations that end only after the wait.
 class WaitingOutside : public ::testing::TestWithParam<int> {
  protected:
   void block_all_threads() {

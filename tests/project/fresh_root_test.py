@@ -72,6 +72,17 @@ class FreshRoot(unittest.TestCase):
         self.assert_error("E: no such mirror", "trixie", "true")
         self.assert_error("could not make bookworm", "bookworm", "true")
 
+    def test_the_status_of_the_command_is_returned_and_the_system_removed(self):
+        self.tool("mmdebstrap", 'for a; do case $a in */root) mkdir -p "$a" ;; esac; done')
+        self.tool("mount", "")
+        # Shows the files of the system, then runs the command outside of it.
+        self.tool("chroot", 'ls "$1"; while [ "$1" != fresh ]; do shift; done; shift 2; exec "$@"')
+        os.symlink(shutil.which("ls"), os.path.join(self.tools, "ls"))
+        result = self.run_it("trixie", "bash", "-c", "exit 7")
+        self.assertEqual(result.returncode, 7, result.stdout + result.stderr)
+        self.assertIn(os.path.abspath(SOURCE).split(os.sep)[1], result.stdout.split())
+        self.assertEqual(os.listdir(self.made), [])
+
     def test_the_mirror_can_be_given(self):
         self.tool("mmdebstrap", f'echo "$*" >{self.made}.arguments; exit 1')
         self.run_it("trixie", "true", MX_FRESH_MIRROR="http://mirror.invalid/debian")

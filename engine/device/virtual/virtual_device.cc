@@ -82,7 +82,7 @@ void VirtualDevice::copy_async(void* target, Context target_context, const void*
   capture->append(std::move(work));
 }
 
-// The address under which this process reaches memory of `context`.
+// Returns the address at which this process can access memory of `context`.
 char* VirtualDevice::reach(const void* address, Context context, size_t bytes) const {
   char* pointer = static_cast<char*>(const_cast<void*>(address));
   if (context.is_cpu()) return pointer;
