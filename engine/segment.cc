@@ -45,9 +45,12 @@ SegmentImpl::~SegmentImpl() {
       } else {
         engine.unpin(outside_);
       }
-      engine.delete_var(own_);
     } else {
       engine.unpin(pinned_);
+    }
+    try {
+      engine.delete_var(own_);  // does nothing if finish() has not made it
+    } catch (const Error&) {    // without memory the variable stays until the engine ends
     }
     Op* chain = nullptr;
     for (Op* op : ops_) prepend_blocks(op, chain);
@@ -101,14 +104,16 @@ void SegmentImpl::finish(bool device_graph) {
   if (device_graph) graph_ = SegmentGraph::make(*this);
   build_nodes();
   if (!plain_) group_ = std::make_unique<SegmentGroup>(engine_, *this);
+  // From here to finished_ nothing throws: the destructor relies on it.
+  make_room(outside_);
+  own_ = engine_.new_var();
   engine_.pin(outside_);
   engine_.unpin(pinned_);
   pinned_.clear();
   counted_ = {};
+  // A write: with an update, a failed replay would poison the next one.
+  outside_.emplace_back().set(own_.block, Access::write);
   finished_ = true;
-  own_ = engine_.new_var();
-  outside_.emplace_back().set(own_.block,
-                              Access::write);  // with an update, a failed replay would poison the next one
   if (!plain_) return;
   auto hold = std::make_unique<Hold>();
   hold->own = own_.block;

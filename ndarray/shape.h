@@ -54,9 +54,9 @@ class Shape {
   size_t size() const { return static_cast<size_t>(rank_); }
   bool empty() const { return rank_ == 0; }
 
-  /// Precondition, not checked: 0 <= i < rank(). To count from the end see normalize_axis().
-  int64_t operator[](int i) const { return dims_[i]; }
-  int64_t& operator[](int i) { return dims_[i]; }
+  /// Returns entry i; a negative i counts from the end. Precondition, not checked: -rank() <= i < rank().
+  int64_t operator[](int i) const { return dims_[i < 0 ? i + rank_ : i]; }
+  int64_t& operator[](int i) { return dims_[i < 0 ? i + rank_ : i]; }
   int64_t back() const { return dims_[rank_ - 1]; }
 
   const int64_t* data() const { return dims_; }

@@ -82,9 +82,17 @@ void with_engine(uint32_t id, const std::function<void(EngineImpl&)>& f) {
   ++found->second.users;
   EngineImpl& engine = *found->second.engine;
   lock.unlock();
-  f(engine);
-  lock.lock();
-  if (--found->second.users == 0) table.unused.notify_all();
+  const auto leave = [&] {
+    lock.lock();
+    if (--found->second.users == 0) table.unused.notify_all();
+  };
+  try {
+    f(engine);
+  } catch (...) {
+    leave();  // otherwise the engine's destructor would wait for this call for ever
+    throw;
+  }
+  leave();
 }
 
 void EngineImpl::return_cache(uint32_t engine_id, Op* chain) {
