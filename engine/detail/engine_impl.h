@@ -263,8 +263,10 @@ class EngineImpl final : public StreamOrder::Listener {
   [[noreturn]] void refuse_var(const Var& v, const char* name) const;
   [[noreturn]] void refuse_push(Op* op, const PushOptions& options, const std::source_location& where);
   void submit(Op* op);
+  void submit_special(Op* op);
   void submit_slowly(Op* op, bool internal);
   uint64_t try_submit(Op* op);
+  uint64_t tail() const;
   /// Overtakes what is in the ring: urgent, or of another lane.
   static bool hurries(const Op* op) {
     if (op->device == kInternalLane) return op->type == &kReplayGroupType;

@@ -295,31 +295,43 @@ inline uint64_t EngineImpl::try_submit(Op* op) {
   return ring_.try_push(op, tls.ring_hint);
 }
 
+// The place in the ring after the last operation whose push happened before this call.
+uint64_t EngineImpl::tail() const { return ring_.tail(tls.ring_engine == id_ ? tls.ring_hint : 0); }
+
 inline void EngineImpl::submit(Op* op) {
-  bool internal = false;
-  bool has_bytes = false;
-  bool other_lane = false;
   if (op->kind() != 0) [[unlikely]] {
-    internal = op->device == kInternalLane && op->type != &kReplayGroupType;  // deleting never waits
-    has_bytes = run_ahead_.limits_bytes() && (op->flags & kOpHasBytes) != 0;
-    // (Where there is no worker yet, call_worker() calls one.)
-    other_lane = op->device != 0 && op->device != kInternalLane && policy_.active() > 0;
-    if (hurries(op)) {
-      // A worker that has a batch, or older operations in front of it, is to look at the ring first. See
-      // drain().
-      hurried_.fetch_add(1, std::memory_order_relaxed);
-      attention_.fetch_add(1, std::memory_order_relaxed);
-    }
+    submit_special(op);
+    return;
   }
   const uint64_t ticket = try_submit(op);
   if (ticket == SubmitRing<Op>::kFull) [[unlikely]] {
-    submit_slowly(op, internal);
-  } else if ((ticket & 63) == 0 || has_bytes) [[unlikely]] {
-    if (!internal) throttle(ticket);
+    submit_slowly(op, false);
+  } else if ((ticket & 63) == 0) [[unlikely]] {
+    throttle(ticket);
   }
   call_worker();
-  if (other_lane) [[unlikely]]
-    call_beyond_limit();
+}
+
+// Not inlined, so that ordinary operations do not save the registers that this function needs.
+[[gnu::noinline]] void EngineImpl::submit_special(Op* op) {
+  const bool internal = op->device == kInternalLane && op->type != &kReplayGroupType;  // deleting never waits
+  const bool has_bytes = run_ahead_.limits_bytes() && (op->flags & kOpHasBytes) != 0;
+  // (Where there is no worker yet, call_worker() calls one.)
+  const bool other_lane = op->device != 0 && op->device != kInternalLane && policy_.active() > 0;
+  if (hurries(op)) {
+    // A worker that has a batch, or older operations in front of it, is to look at the ring first. See
+    // drain().
+    hurried_.fetch_add(1, std::memory_order_relaxed);
+    attention_.fetch_add(1, std::memory_order_relaxed);
+  }
+  const uint64_t ticket = try_submit(op);
+  if (ticket == SubmitRing<Op>::kFull) {
+    submit_slowly(op, internal);
+  } else if (((ticket & 63) == 0 || has_bytes) && !internal) {
+    throttle(ticket);
+  }
+  call_worker();
+  if (other_lane) call_beyond_limit();
 }
 
 void EngineImpl::end_push(Op* op) {

@@ -62,9 +62,11 @@ class SubmitRing {
     }
   }
 
-  /// The place after the last item whose push happened before this call. Looks at every item that is there.
-  uint64_t tail() const {
+  /// Returns the place after the last item whose push happened before this call. Looks at every item that is
+  /// there, from the calling thread's `hint` on (see try_push()): all places before it have been filled.
+  uint64_t tail(uint64_t hint = 0) const {
     uint64_t ticket = head_.load(std::memory_order_acquire);
+    if (static_cast<int64_t>(hint - ticket) > 0) ticket = hint;
     while (ticket - head_.load(std::memory_order_acquire) <= mask_ ||
            static_cast<int64_t>(ticket - head_.load(std::memory_order_acquire)) < 0) {
       if (slots_[ticket & mask_].load(std::memory_order_acquire) == empty(ticket)) break;

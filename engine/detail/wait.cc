@@ -58,7 +58,7 @@ bool EngineImpl::wait(Var v, int64_t timeout_ms) {
   Waiter waiter;
   waiter.var = var;
   lock_.lock();
-  drain_to(ring_.tail());
+  drain_to(tail());
   if (var->generation != v.generation) [[unlikely]] {  // another thread has deleted it meanwhile
     unlock();
     refuse_var(v, "wait");
@@ -103,7 +103,7 @@ bool EngineImpl::drain_all(int64_t timeout_ms) {
     lock_.lock();
     epochs_.grow(larger);
   }
-  drain_to(ring_.tail());
+  drain_to(tail());
   waiter.end = epochs_.close();
   bool in_time = epochs_.over(waiter.end);
   if (!in_time) {

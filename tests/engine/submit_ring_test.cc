@@ -71,6 +71,24 @@ TEST(SubmitRing, OfManyItemsThatNobodyTakesOnlyTheFreePlacesAreLookedFor) {
   EXPECT_EQ(64u, ring.tail());
 }
 
+TEST(SubmitRing, TheEndIsLookedForBehindTheLastPushOfTheThread) {
+  Ring ring(1024);
+  alignas(8) int item = 0;
+  int* out[64];
+  uint64_t one = 0, two = 0;
+  for (int i = 0; i < 500; ++i) EXPECT_NE(Ring::kFull, ring.try_push(&item, one));
+  loads = 0;
+  EXPECT_EQ(500u, ring.tail(one));
+  EXPECT_LT(loads, 10u);
+  for (int i = 0; i < 3; ++i) EXPECT_NE(Ring::kFull, ring.try_push(&item, two));
+  EXPECT_EQ(503u, ring.tail(one));
+  // All items are taken: the end is the head, whatever the hint says.
+  while (ring.pop(out, 64) > 0) {
+  }
+  EXPECT_EQ(503u, ring.tail(one));
+  EXPECT_EQ(503u, ring.tail(two));
+}
+
 TEST(WorkerPolicy, CallsOneWorkerForEachOperationThatHasNobody) {
   using detail::WorkerPolicy;
   EXPECT_EQ(15, WorkerPolicy::to_call(15, 1, 16));
