@@ -207,6 +207,7 @@ class EngineImpl final : public StreamOrder::Listener {
 
   uint32_t id() const { return id_; }
   void check_usable(const char* call) const;
+  [[noreturn]] static void throw_shut_down(const char* call);
   void check_var(const Var& v, const char* call) const;
   int worker_limit() const { return threads_; }
   /// Calls a worker. Under the limit; no lock.
@@ -265,6 +266,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void submit(Op* op);
   void submit_special(Op* op);
   void submit_slowly(Op* op, bool internal);
+  bool refuse_if_late(Op* op, uint64_t ticket);
   uint64_t try_submit(Op* op);
   uint64_t tail() const;
   /// Overtakes what is in the ring: urgent, or of another lane.
@@ -404,7 +406,7 @@ class EngineImpl final : public StreamOrder::Listener {
   const bool single_;           // the process has one processor: nobody spins
   const uint64_t stuck_ticks_;  // after which an operation that goes on is a long one
 
-  std::atomic<bool> refusing_{false};   // pushes throw
+  std::atomic<bool> refusing_{false};   // pushes throw, except inside operations
   std::atomic<bool> shut_down_{false};  // shutdown() has begun
 
   const std::shared_ptr<OpPool> op_memory_ = std::make_shared<OpPool>();  // recorded segments have a share
@@ -465,6 +467,8 @@ class EngineImpl final : public StreamOrder::Listener {
   uint64_t failed_ops_ = 0, skipped_ops_ = 0, steps_ = 0, worker_starts_ = 0;
   std::vector<Failure*> unobserved_;
   std::array<Hold*, 256> holds_{};     // by a hash of the segment's own variable; chains through Hold::next
+  uint64_t closed_at_ = UINT64_MAX;    // operations from this place in the ring on are refused
+  uint64_t refused_ops_ = 0;           // of these, how many have been taken from the ring
   uint64_t linked_directly_ = 0;       // operations that did not pass the ring; ended_count_ leaves them out
   SegmentRun* shared_runs_ = nullptr;  // replays that would like company, oldest first
   std::mt19937_64 random_;

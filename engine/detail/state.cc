@@ -12,6 +12,12 @@ void EngineImpl::drain(size_t limit) {
   Op* ops[kDrainLimit];
   const size_t n = ring_.pop(ops, std::min(limit, kDrainLimit));
   if (n == 0) return;
+  if (closed_at_ != UINT64_MAX) [[unlikely]] {
+    // Their pushers refuse them, and may have freed them already.
+    refused_ops_ += n;
+    ended_count_ += n;
+    return;
+  }
   // The lines come from another core, and one miss after the other would cost more than all the rest: pop()
   // has asked for the first line of each; ask for everything else before using any of it.
   for (size_t i = 0; i < n; ++i) {
