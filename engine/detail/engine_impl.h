@@ -210,8 +210,9 @@ class EngineImpl final : public StreamOrder::Listener {
   [[noreturn]] static void throw_shut_down(const char* call);
   void check_var(const Var& v, const char* call) const;
   int worker_limit() const { return threads_; }
-  /// Calls a worker. Under the limit; no lock.
-  void start_worker();
+  /// Calls a worker. Under the limit; no lock. False if there are as many as may be, or none could be had.
+  /// `counter` is incremented before the worker can start.
+  bool start_worker(std::atomic<uint64_t>* counter = nullptr);
   bool inline_mode() const { return inline_mode_; }
 
   // Replays (segment_run.cc).
@@ -493,6 +494,7 @@ class EngineImpl final : public StreamOrder::Listener {
   std::thread monitor_thread_;
   bool monitor_stop_ = false;
   std::atomic<bool> monitor_awake_{false};
+  std::atomic<uint64_t> monitor_calls_{0};  // see EngineStats
 };
 
 }  // namespace mx::detail

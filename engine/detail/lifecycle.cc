@@ -254,6 +254,7 @@ EngineStats EngineImpl::stats() {
   stats.running = static_cast<uint64_t>(running_);
   stats.waiting = static_cast<uint64_t>(waiting_.load(std::memory_order_relaxed));
   stats.worker_starts = worker_starts_;
+  stats.monitor_calls = monitor_calls_.load(std::memory_order_relaxed);
   stats.worker_steps = steps_;
   stats.throttled = run_ahead_.times_held();
   if (streams_) {
