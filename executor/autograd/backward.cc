@@ -220,7 +220,6 @@ class Pass {
       const bool own = is_own(result, node, heads, results.span());
       add(edges[i], std::move(result), own);
     }
-    if (!keep_) node.release();
   }
 
   // Is the array that back() returned held by this pass alone?

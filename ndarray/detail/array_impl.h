@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "ndarray/detail/block_cache.h"
+#include "ndarray/detail/flag_lock.h"
 #include "ndarray/detail/ref.h"
 #include "ndarray/dtype.h"
 #include "ndarray/shape.h"
@@ -90,7 +90,7 @@ struct ArrayImpl {
   /// f(extension), which must be brief: it runs under a lock.
   template <class F>
   auto look_at_extension(const F& f) const {
-    const ExtensionLock lock(*this);
+    const FlagLock lock(extension_locked);
     return f(extension_);
   }
   Extension extension() const {
@@ -98,7 +98,7 @@ struct ArrayImpl {
   }
   /// Sets the flag kRecorded too, or takes it away.
   void set_extension(Extension next, bool own) {
-    const ExtensionLock lock(*this);
+    const FlagLock lock(extension_locked);
     std::swap(extension_, next);  // (the old one ends after the lock: it may be the last owner of a graph)
     if (own) {
       flags.fetch_or(kRecorded, std::memory_order_relaxed);
@@ -113,7 +113,7 @@ struct ArrayImpl {
   }
   /// Leaves the flags alone. Does nothing and returns false when `expected` is no longer there.
   bool exchange_extension(const ArrayExtension* expected, Extension next) {
-    const ExtensionLock lock(*this);
+    const FlagLock lock(extension_locked);
     if (extension_.node.get() != expected) return false;
     std::swap(extension_, next);
     return true;
@@ -160,20 +160,6 @@ struct ArrayImpl {
   }
 
  private:
-  // Held for a few instructions, while a count is taken or a pointer exchanged.
-  class ExtensionLock {
-   public:
-    explicit ExtensionLock(const ArrayImpl& array) : locked_(array.extension_locked) {
-      while (locked_.exchange(true, std::memory_order_acquire)) [[unlikely]] std::this_thread::yield();
-    }
-    ~ExtensionLock() { locked_.store(false, std::memory_order_release); }
-    ExtensionLock(const ExtensionLock&) = delete;
-    ExtensionLock& operator=(const ExtensionLock&) = delete;
-
-   private:
-    std::atomic<bool>& locked_;
-  };
-
   Extension extension_;
 
   ArrayImpl(Ref<Storage> s, DType d, const Shape& sh, const Strides& st, int64_t o)

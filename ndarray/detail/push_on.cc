@@ -31,11 +31,14 @@ PushedArrays::PushedArrays(std::span<const ArrayUse> uses, const Engine& engine,
     : size_(static_cast<uint32_t>(uses.size())), recorded_(engine.recording()), on_device_(on_device) {
   if (recorded_) [[unlikely]] {
     // A replay changes again what the call has changed, and saved values must show that.
+    Ref<ReplayCount> const segment(replays_of_recording());
     for (const ArrayUse& use : uses) {
       if (use.touch == Touch::read) continue;
       Storage& storage = *use.array->storage;
-      const bool fresh = storage.data() == nullptr && storage.version() <= 1;  // 1: this very call
-      at_replay(&storage, fresh, [kept = use.array->storage] { kept->bump_version(); });
+      // Nothing but this very call has changed it: the segment makes the content.
+      if (storage.version() <= 1 && !storage.has_unseen_writers()) storage.set_maker(segment);
+      if (storage.maker() != segment.get())
+        at_replay(&storage, [kept = use.array->storage] { kept->bump_version(); });
     }
   }
   uintptr_t* words = inline_;
