@@ -13,12 +13,13 @@
 namespace mx {
 
 Engine& Engine::get() {
-  // Never destroyed: arrays of static lifetime may be freed after it has drained at exit.
+  // Never destroyed: arrays of static lifetime may be freed after the engine has drained at exit.
   static Engine* engine = [] {
     auto* made = new Engine(EngineOptions::from_environment());
     std::atexit([] {
       if (detail::EngineImpl::forked()) return;
-      // exit() inside an operation, perhaps of another engine: waiting for it would never end.
+      // If exit() was called inside an operation, perhaps of another engine, waiting for it would never
+      // return.
       detail::inside_operation() ? get().impl_->abandon() : get().shutdown();
     });
     return made;
@@ -30,10 +31,11 @@ Engine::Engine(const EngineOptions& options) : impl_(new detail::EngineImpl(opti
 
 Engine::~Engine() {
   if (detail::EngineImpl::forked()) {
-    return;  // its threads are not in this process: there is nothing that could be ended well
+    return;  // the engine's threads do not exist in the child process, so nothing can be drained
   }
   if (detail::inside_operation()) {
-    // By exit() inside an operation, as a rule. It stays, since that operation cannot be waited for.
+    // Usually because the operation called exit(). That operation cannot be waited for, so the engine stays
+    // allocated.
     impl_->abandon();
     return;
   }

@@ -1,21 +1,24 @@
-// The engine: runs operations as soon as what they read and write allows, and with serial meaning.
+// The engine: runs each operation as soon as the variables that it reads and writes allow. The results are
+// those of running the operations one after another in push order.
 //
 //   Engine& e = Engine::get();
 //   Var a = e.new_var(), b = e.new_var();
 //   e.push([&](RunContext) { x = load(); },   {.writes = {a}, .name = "load"});
 //   e.push([&](RunContext) { y = f(x); },     {.reads = {a}, .writes = {b}, .name = "f"});
-//   e.wait(b);                                // rethrows what went wrong on the way to b
+//   e.wait(b);                                // rethrows the error that poisoned b, if any
 //
-// Contract: docs/engine.md. In short: any execution gives the result of running the operations in push
-// order; readers of a variable share it, writers and updaters exclude; a push returns at once; wait()
-// returns when the earlier writes have landed in memory.
+// Contract: docs/engine.md. In short: readers of a variable share it, a writer or updater has it alone. A
+// push returns without waiting for its operation. wait() returns when the earlier writes have landed in
+// memory.
 //
-// Thread-safety: every member may be called from any thread at any time, except that waiting (wait,
-// wait_all, shutdown) from inside an operation throws InvalidState, also on threads that help with its loops.
+// Thread-safety: any thread may call any member at any time, with one exception: inside an operation, wait,
+// wait_all and shutdown throw InvalidState. They also throw on a thread that helps with a loop of an
+// operation.
 //
-// Design: one submission ring, and plain dependency state under one lock that a worker takes once for a
-// batch of work (docs/engine.md tells why, with measurements). The variable queues follow Apache MXNet's
-// threaded engine in meaning (Chen et al., 2015), not in mechanism.
+// Design: operations are submitted to one ring. The dependency state is plain data under one lock, which a
+// worker takes once for a batch of operations (docs/engine.md gives the reasons, with measurements). The
+// queues of the variables have the semantics of Apache MXNet's threaded engine (Chen et al., 2015), but
+// another implementation.
 #pragma once
 
 #include <concepts>
@@ -45,31 +48,32 @@ struct EngineLoad;
 
 class Engine {
  public:
-  /// The engine of the process, started on first use with EngineOptions::from_environment(). It drains when
-  /// the process exits; variables deleted after that are ignored.
+  /// Returns the engine of the process. The first call starts it with EngineOptions::from_environment(). It
+  /// drains when the process exits; after that, deleting a variable does nothing.
   static Engine& get();
 
-  /// An engine of its own: own variables, workers and counters.
+  /// Starts an engine with variables, workers and counters of its own.
   explicit Engine(const EngineOptions& options = EngineOptions::from_environment());
-  /// shutdown(); errors that no caller has looked at are logged. Inside an operation, as when exit() is
-  /// called there, it waits for nothing: what has not started never will, and the engine's memory stays.
+  /// Calls shutdown(), and logs the errors that no caller has observed. Inside an operation, for instance if
+  /// the operation calls exit(), the destructor does not wait: operations that have not started never run,
+  /// and the engine's memory is not freed.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// A variable. Fresh ones do not block: they count as written. The name is for messages and must outlive
-  /// the engine.
+  /// Creates a variable. A new variable counts as written, so its first reader does not wait. The name is for
+  /// messages and must outlive the engine.
   Var new_var(const char* name = nullptr);
 
-  /// Ends the handle at once; the variable itself goes after its last pushed use. Never waits. A null handle
-  /// is ignored, a stale one throws InvalidHandle; after shutdown it does nothing.
+  /// Invalidates the handle at once, and frees the variable after its last pushed use. Never blocks. Ignores
+  /// a null handle, throws InvalidHandle for a stale one, and does nothing after shutdown.
   void delete_var(Var v);
 
-  /// Queues `fn(RunContext)` (or `fn()`) and returns. `fn` is destroyed after it has run, or when it is
-  /// skipped, before dependants start. Throws InvalidArgument (null function), InvalidHandle, InvalidState
-  /// (after shutdown, in a forked child), OutOfMemory; when it throws, nothing was queued. A push that
-  /// another thread's delete_var() of one of its variables overtakes may fail instead: the operation does not
-  /// run, and what it would have written is poisoned with InvalidHandle.
+  /// Queues `fn(RunContext)` (or `fn()`) and returns. `fn` is destroyed after it has run or has been skipped,
+  /// and before dependants start. Throws InvalidArgument (null function), InvalidHandle, InvalidState (after
+  /// shutdown, in a forked child) or OutOfMemory; a push that throws has queued nothing. If another thread
+  /// calls delete_var() for one of the variables during the push, the push may succeed and the operation
+  /// fail: it does not run, and what it would have written is poisoned with InvalidHandle.
   template <class F>
   void push(F&& fn, const PushOptions& options = {},
             std::source_location where = std::source_location::current()) {
@@ -79,8 +83,9 @@ class Engine {
     push_closure<Fn, false>(std::forward<F>(fn), options, where);
   }
 
-  /// Queues `fn(RunContext, Completion)`. The operation ends when the completion is called, from any thread,
-  /// then or later. An exception out of `fn` fails it, unless the completion was already used.
+  /// Queues `fn(RunContext, Completion)`. The operation ends when `fn` has returned and the completion has
+  /// been called, inside `fn` or later, from any thread. If `fn` throws, the operation fails, unless the
+  /// completion was already used.
   template <class F>
   void push_async(F&& fn, const PushOptions& options = {},
                   std::source_location where = std::source_location::current()) {
@@ -91,26 +96,29 @@ class Engine {
   }
 
   /// Blocks until every write pushed to `v` before this call has landed in memory; pending readers do not
-  /// delay it. Throws the root error if that version of `v` is poisoned. Meanwhile the calling thread may run
-  /// operations that this one depends on.
+  /// delay it. Throws the root cause if that version of `v` is poisoned. While it blocks, the calling thread
+  /// may run operations that those writes depend on.
   void wait(Var v);
-  /// The same with a limit; false when it passed first. Runs no operation, so that it keeps the limit.
+  /// The same with a time limit; returns false if the limit passes first. Runs no operation meanwhile,
+  /// because an operation could take longer than the limit.
   bool wait(Var v, int64_t timeout_ms);
 
   /// Blocks until everything pushed before this call has ended. Throws the first error since the last
-  /// wait_all(), with how many there were.
+  /// wait_all(); its message gives the number of further errors.
   void wait_all();
+  /// The same with a time limit; returns false if the limit passes first.
   bool wait_all(int64_t timeout_ms);
 
-  /// Queued like a push: when its turn comes, a variable that only *skipped updates* have poisoned is healed
-  /// and holds its last good value again. A variable whose writer itself failed stays poisoned.
+  /// Heals a variable that only *skipped updates* have poisoned: it holds its last good value again. A
+  /// variable whose writer itself failed stays poisoned. Queued like a push, and takes effect at its place in
+  /// push order.
   void recover(Var v, std::source_location where = std::source_location::current());
 
-  /// Skips everything pushed before this call that has not started; what it would have written is poisoned
-  /// with Cancelled.
+  /// Skips every operation pushed before this call that has not started, and poisons what it would have
+  /// written with Cancelled.
   void cancel();
 
-  /// While paused nothing new starts; pushing goes on. Calls nest.
+  /// Between pause() and the matching resume() no operation starts. Pushes are still accepted. Calls nest.
   void pause();
   void resume();
 
@@ -121,11 +129,13 @@ class Engine {
   /// pending operation uses its variables. True in mode threaded, if no profiler, history or watchdog is on
   /// and the pushes of this thread are not recorded; otherwise the difference would show.
   bool direct() const;
-  /// Does this thread record a segment of this engine? What it pushes then runs again with every replay.
+  /// Returns true if this thread is recording a segment of this engine. The operations that the thread pushes
+  /// then run with every replay of that segment.
   bool recording() const;
 
-  /// Inside an operation of an engine in mode `check` that has not declared `v` for reading (or writing): the
-  /// name of that operation; nothing in all other cases. For layers that use memory without waiting.
+  /// Returns the name of the operation that the calling thread runs, if its engine is in mode `check` and the
+  /// operation has not declared `v` for reading (`write`: for writing). Returns nullopt in all other cases.
+  /// For layers that use memory without waiting.
   static std::optional<std::string> undeclared_in(Var v, bool write);
 
   /// Drains, then refuses further pushes: when it returns, every push that did not throw has run. A push on
@@ -136,12 +146,13 @@ class Engine {
   const EngineOptions& options() const;
   EngineStats stats() const;
 
-  /// A trace of what ran: a row per thread and stream, arrows for dependencies. Opens in Perfetto. The file
-  /// is written as a whole or not at all; throws InvalidArgument with the reason.
+  /// profiler_start() begins a new trace and profiler_stop() ends it. write_trace() writes it to a file that
+  /// Perfetto opens: a row per thread and stream, arrows for dependencies. The file is written as a whole or
+  /// not at all; if it cannot be written, write_trace() throws InvalidArgument with the reason.
   void profiler_start();
   void profiler_stop();
   void write_trace(const std::string& path) const;
-  /// The last EngineOptions::history operations and their dependencies, in Graphviz's language.
+  /// Writes the last EngineOptions::history operations and their dependencies in Graphviz's language.
   void write_dot(std::ostream& out) const;
 
  private:
@@ -171,16 +182,17 @@ class Engine {
     end_push(op);
   }
 
-  // A push in three parts, so that the closure is built in place between the checks and the submission.
+  // The parts of a push. The closure is built in place after the checks of begin_push() and before end_push()
+  // submits the operation; if its constructor throws, abandon_push() takes the operation back.
   detail::Op* begin_push(const detail::OpType* type, const PushOptions& options,
                          const std::source_location& where);
   void abandon_push(detail::Op* op) noexcept;
   void end_push(detail::Op* op);
 
-  detail::EngineImpl* const impl_;  // owned; it stays when the destructor cannot drain
+  detail::EngineImpl* const impl_;  // owned; leaked if the destructor cannot drain
 };
 
-/// A name that outlives every engine: returns the one copy of `name` in the process.
+/// Returns the one copy of `name` in the process, which outlives every engine.
 const char* intern(const std::string& name);
 
 }  // namespace mx

@@ -1,4 +1,4 @@
-// What a push and an engine can be told, and what an engine tells about itself.
+// Options of a push, of a recording and of an engine, and the counters of an engine.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace mx {
 
-/// A plain value that converts from and to T. Members of PushOptions are such because GCC (12) clears an
-/// aggregate that has a default for a *scalar* member as a whole before it fills it in: 300 bytes at every
-/// push. A constructor that is not constexpr avoids that.
+/// A value that converts from and to T, for the members of PushOptions. If an aggregate has a default for a
+/// *scalar* member, GCC 12 clears the whole aggregate before it fills it in: 300 bytes at every push. The
+/// constructor of this class is not constexpr, which avoids that.
 template <class T>
 class Option {
  public:
@@ -24,8 +24,8 @@ class Option {
   T value_;
 };
 
-/// How an operation touches variables, where it runs and what it is called. A variable listed twice counts
-/// once; one that is read and written is updated.
+/// The variables of an operation, where it runs and its name. A variable listed twice counts once. A variable
+/// that is both read and written counts as updated.
 struct PushOptions {
   VarList reads{};    ///< shared with other readers
   VarList writes{};   ///< replaced as a whole: heals a poisoned variable
@@ -41,8 +41,8 @@ struct PushOptions {
 
 /// How a segment is recorded. See segment.h.
 struct RecordOptions {
-  /// Replay as a graph of the device where that is possible: the functions are called once, and what they
-  /// enqueued is what is replayed.
+  /// Replay as a graph of the device where that is possible: the functions are called once, and each replay
+  /// repeats the work that they enqueued.
   bool device_graph = true;
 };
 
@@ -58,13 +58,14 @@ struct EngineOptions {
   EngineMode mode = EngineMode::threaded;
   uint64_t seed = 0;  ///< of EngineMode::fuzz
   int threads = 0;    ///< CPU workers; 0: usable_cpus()
-  /// A push beyond it waits while something can finish, until half of it is left; one below it, too, as long
-  /// as operations end and a few milliseconds of them are waiting. Where only completion tokens can end
-  /// operations and none has ended for 100 ms (the pusher itself may hold them), as many operations again are
-  /// admitted, and twice as many each time that this repeats.
+  /// A push beyond this limit waits, as long as something can end, until half the limit is in flight. Below
+  /// the limit a push waits as well if about a millisecond of work per thread is queued (at least 256
+  /// operations per thread) and operations end. If only completion tokens can end operations and none has
+  /// ended for 100 ms, the pusher itself may hold the tokens: the engine then admits as many operations
+  /// again, and twice as many each time that this repeats.
   int64_t max_ops_in_flight = 1 << 16;
   uint64_t max_bytes_in_flight = UINT64_MAX;  ///< of PushOptions::bytes
-  int spin_us = 50;                           ///< how long an idle worker looks for work before it leaves
+  int spin_us = 50;                           ///< how long an idle worker spins for work before it leaves
   int watchdog_ms = 0;                        ///< warn about an operation that runs longer; 0: off
   int compute_streams = 0;                    ///< per accelerator; 0: what the device proposes
   int history = 0;                            ///< operations kept for write_dot()
@@ -74,18 +75,18 @@ struct EngineOptions {
   static EngineOptions from_environment();
 };
 
-/// Counters since the engine started. A snapshot: not one instant of all of them.
+/// Counters since the engine started. They are not all read at the same instant.
 struct EngineStats {
   uint64_t pushed = 0;
   uint64_t completed = 0;  ///< ended in any way
-  uint64_t failed = 0;     ///< of these, by their own error
-  uint64_t skipped = 0;    ///< of these, because something they read had failed, or cancelled
+  uint64_t failed = 0;     ///< of these, with an error of their own
+  uint64_t skipped = 0;    ///< of these, because of a poisoned input or cancel()
   uint64_t in_flight = 0;
   uint64_t bytes_in_flight = 0;
   uint64_t ready = 0;
   uint64_t running = 0;
   uint64_t waiting = 0;        ///< threads in wait() or wait_all() that could not return at once
-  uint64_t worker_starts = 0;  ///< times a worker was called from oneTBB
+  uint64_t worker_starts = 0;  ///< times a thread of oneTBB began to work for the engine
   uint64_t monitor_calls =
       0;  ///< times the monitor found ready operations that no worker took, and called some
   uint64_t worker_steps = 0;   ///< visits to the dependency state

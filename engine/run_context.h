@@ -1,4 +1,5 @@
-// RunContext: what a running operation knows of itself. Completion: how an asynchronous one ends.
+// RunContext: the context, the stream and the access checks of a running operation. Completion: the token
+// that ends an asynchronous operation.
 #pragma once
 
 #include <exception>
@@ -19,15 +20,15 @@ class SegmentRun;
 /// Given to an operation's function. Valid while that function runs, on its thread.
 class RunContext {
  public:
-  /// Where the operation was asked to run.
+  /// Returns the context that the push asked for.
   Context context() const { return context_; }
 
-  /// The stream to enqueue on: null for an operation of the CPU. The engine has already ordered it after
-  /// everything the operation depends on.
+  /// Returns the stream to enqueue on, or null for an operation of the CPU. The engine has already ordered
+  /// the stream after everything the operation depends on.
   Stream* stream() const { return stream_; }
 
-  /// In mode `check`: throws AccessError, naming the operation and the variable, when `v` was not declared
-  /// for reading (reads, updates) or writing (writes, updates). Free in the other modes.
+  /// In mode `check`: throws AccessError, naming the operation and the variable, if `v` was not declared for
+  /// reading (reads, updates) or writing (writes, updates). Does nothing in the other modes.
   void read(Var v) const {
     if (check_) [[unlikely]]
       check(v, false);
@@ -61,10 +62,11 @@ class Completion {
   Completion& operator=(const Completion&) = delete;
   ~Completion();
 
-  /// The operation ended well: its writes are visible.
+  /// Ends the operation successfully: its writes become visible.
   void done() { finish(nullptr); }
   void operator()() { done(); }
-  /// The operation failed: what it writes is poisoned with this error. Null counts as unknown error.
+  /// Ends the operation with an error, which poisons what the operation writes. A null pointer counts as an
+  /// unknown error.
   void fail(std::exception_ptr error);
 
   explicit operator bool() const { return op_ != nullptr; }

@@ -19,7 +19,7 @@ namespace detail {
 
 namespace {
 
-// A replay as the engine sees it.
+// The function of the operation that a replay is for the engine.
 struct ReplayFunction {
   std::shared_ptr<SegmentImpl> segment;
   void operator()(RunContext, Completion done) const { SegmentRun::start(segment, std::move(done)); }
@@ -42,7 +42,7 @@ SegmentImpl::~SegmentImpl() {
     if (finished_) {
       outside_.pop_back();
       if (hold_ != nullptr) {
-        engine.end_hold(*hold_);  // unpins when no replay is pending
+        engine.end_hold(*hold_);  // unpins once no replay is pending
       } else {
         engine.unpin(outside_);
       }
@@ -59,7 +59,7 @@ SegmentImpl::~SegmentImpl() {
 
 void SegmentImpl::add(Op* op) {
   try {
-    // Pinned at once: the program may delete a variable as soon as it has used it.
+    // Pinned now, because the program may delete a variable right after this push.
     std::vector<Link> links;
     for_each_link(op, [&](Link& link) { links.push_back(link); });
     make_room(pinned_, links.size());
@@ -73,11 +73,11 @@ void SegmentImpl::add(Op* op) {
     engine_.abandon_push(op);
     throw;
   }
-  engine_.forget_bytes(op);  // nothing is in flight: a replay has no bytes of its own
+  engine_.forget_bytes(op);  // a recorded operation is not in flight, and a replay has no bytes of its own
   if (op->device != 0 || op->type->async || op->priority != 0) plain_ = false;
 }
 
-// (Not in push.cc: inlined into every push it would cost each some instructions.)
+// Not in push.cc, because it would be inlined there and add instructions to every push.
 bool EngineImpl::record(Op* op) {
   if (op->device == kInternalLane) return false;
   current_task.recording->add(op);
@@ -85,8 +85,8 @@ bool EngineImpl::record(Op* op) {
 }
 
 void SegmentImpl::finish(bool device_graph) {
-  // What the segment does as a whole: a variable whose old value matters is updated, one that is replaced
-  // first is written.
+  // The segment's access to each variable: an update if an operation uses the variable's old value and an
+  // operation changes it, a write if the first operation on the variable replaces it.
   std::unordered_map<VarBlock*, size_t> place;
   for (Op* op : ops_) {
     for_each_link(op, [&](Link& link) {
@@ -109,7 +109,7 @@ void SegmentImpl::finish(bool device_graph) {
   finished_ = true;
   own_ = engine_.new_var();
   outside_.emplace_back().set(own_.block,
-                              Access::write);  // (not an update: a failed replay must not spoil it)
+                              Access::write);  // with an update, a failed replay would poison the next one
   if (!plain_) return;
   auto hold = std::make_unique<Hold>();
   hold->own = own_.block;
@@ -125,7 +125,7 @@ void SegmentImpl::finish(bool device_graph) {
 
 void SegmentImpl::build_nodes() {
   MX_CHECK(ops_.size() < Node::kIndirect, InvalidArgument, "[record] expected fewer than ", Node::kIndirect,
-           " operations, got ", ops_.size());
+           " recorded operations, got ", ops_.size());
   struct History {
     int64_t writer = -1;
     std::vector<uint32_t> readers;
@@ -166,8 +166,8 @@ void SegmentImpl::build_nodes() {
     if (before.empty()) nodes_.roots.push_back(i);
   }
   MX_CHECK(edges.size() <= UINT32_MAX, InvalidArgument, "[record] expected at most ", UINT32_MAX,
-           " dependences, got ", edges.size());
-  // By where they start; within that, in program order.
+           " dependencies between recorded operations, got ", edges.size());
+  // Sorts the edges by the node where they start; the edges of one node stay in program order.
   std::vector<uint32_t> next(ops_.size() + 1, 0);
   for (const auto& [from, to] : edges) ++next[from + 1];
   for (size_t i = 0; i < ops_.size(); ++i) next[i + 1] += next[i];
@@ -183,8 +183,8 @@ void SegmentImpl::at_replay(const void* key, std::function<void()> changed) {
   if (counted_.insert(key).second) changed_.push_back(std::move(changed));
 }
 
-// Tells those who count what a replay changes. Recorded itself, it changes it again at each replay of that
-// segment.
+// Calls the functions given to at_replay(). If this replay is itself being recorded into another segment,
+// they are called again at each replay of that segment.
 void SegmentImpl::count_changes() const {
   const bool makes_memory = replays_->refs.load(std::memory_order_relaxed) > 1;
   if (!makes_memory && changed_.empty()) return;

@@ -1,4 +1,4 @@
-// Var: the name of something that operations read and write, and VarList: a few of them.
+// Var: a handle of a variable, which operations read and write. VarList: the variables of one access list.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace detail {
 struct VarBlock;
 }
 
-/// A handle: copies name the same variable. Generation-tagged: a handle that outlives delete_var() is
-/// recognised and every use of it throws InvalidHandle. Plain value, safe to copy from any thread.
+/// A handle of a variable: copies refer to the same variable. The handle carries a generation, so that a use
+/// after delete_var() is recognised and throws InvalidHandle. A plain value that any thread may copy.
 struct Var {
   detail::VarBlock* block = nullptr;
   uint32_t generation = 0;
@@ -24,8 +24,8 @@ struct Var {
   friend bool operator==(const Var&, const Var&) = default;
 };
 
-/// The variables of one access list. Made from a braced list it owns copies (up to four without touching
-/// the heap); made from a container it refers to it, and the container must live until the call returns.
+/// The variables of one access list. A VarList made from a braced list owns copies; up to four need no heap
+/// memory. A VarList made from a container refers to the container, which must live until the call returns.
 class VarList {
  public:
   VarList() : data_(nullptr), size_(0) {}
@@ -77,7 +77,7 @@ class VarList {
   size_t size_;
   bool owns_heap_ = false;
   union {
-    Var inline_[kInline];  // left alone until used: most lists are empty, and a push makes three
+    Var inline_[kInline];  // uninitialised until used: most lists are empty, and a push makes three
   };
 };
 

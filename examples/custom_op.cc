@@ -20,7 +20,7 @@ struct Axpy : CustomOp {
 
   void infer(InferContext& c) const {
     if (!(c.shape(0) == c.shape(1)) || c.dtype(0) != f32 || c.dtype(1) != f32)
-      throw InvalidArgument("expected two arrays of f32 of one shape");
+      throw InvalidArgument("expected two arrays of f32 of the same shape");
     c.output(c.shape(0), f32);
   }
 

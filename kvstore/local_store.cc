@@ -27,7 +27,8 @@ DType sum_type(DType type) {
 LocalStore::Entry& LocalStore::entry(const std::string& key, const char* op) {
   const auto found = entries_.find(key);
   MX_CHECK(found != entries_.end(), InvalidArgument, "[", op,
-           "] expected a key that was given to init(), got \"", key, "\" among ", entries_.size(), " keys");
+           "] expected a key that was passed to init(), got \"", key, "\" in a store of ", entries_.size(),
+           " keys");
   return found->second;
 }
 
@@ -35,7 +36,7 @@ void LocalStore::init(const std::string& key, const NDArray& value) {
   NoGrad pause;
   std::lock_guard lock(mutex_);
   MX_CHECK(!entries_.contains(key), InvalidArgument, "[init] expected a new key, got \"", key,
-           "\", which is there with shape ", entries_.at(key).stored.shape());
+           "\", which already exists with shape ", entries_.at(key).stored.shape());
   NDArray stored =
       empty(value.shape(), sum_type(value.dtype()), place_ == SumPlace::host ? cpu() : value.context());
   stored.copy_from(value);

@@ -166,8 +166,8 @@ Attrs::Attrs(Attrs&& other) noexcept : type_(std::exchange(other.type_, nullptr)
   } else if (type_->trivial) {
     std::memcpy(inline_, other.inline_, type_->bytes);
   } else {
-    type_->copy(inline_,
-                other.inline_);  // (strings and vectors: no attribute of this size throws but for memory)
+    // Attributes of this size hold strings and vectors, so the copy throws only if memory runs out.
+    type_->copy(inline_, other.inline_);
     type_->destroy(other.inline_);
   }
 }
@@ -205,8 +205,8 @@ Attrs Attrs::from_map(const AttrType* type, const AttrMap& map, const char* op) 
       if (field.name == name) found = &field;
       known += (known.empty() ? "" : ", ") + field.name;
     }
-    MX_CHECK(found != nullptr, InvalidArgument, "[", op, "] expected attributes out of ", known, ", got '",
-             name, "'");
+    MX_CHECK(found != nullptr, InvalidArgument, "[", op, "] expected one of the attributes ", known,
+             ", got '", name, "'");
     found->set(attrs.place(), value);
   }
   return attrs;

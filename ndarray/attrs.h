@@ -1,4 +1,4 @@
-// Attrs: the typed attributes of one call of an operator, held without knowing their type.
+// Attrs: the attributes of one call of an operator, type-erased.
 //
 // An operator's attributes are a plain struct that lists its fields:
 //
@@ -10,7 +10,7 @@
 //     }
 //   };
 //
-// From that come the names for graphs and files, the defaults and the reference page. Fields may be bool,
+// The list provides names for graphs and files, defaults and the reference page. Fields may be bool,
 // int64_t, double, std::string, DType, Shape, Scalar, std::vector<int64_t>, std::vector<double>, and
 // std::optional of int64_t, DType and Scalar.
 #pragma once
@@ -34,8 +34,7 @@
 
 namespace mx {
 
-/// What a field can be when its type is not known. monostate: an empty optional; uint64_t: an integer of 2^63
-/// or more.
+/// The value of a field of any type. monostate: an empty optional; uint64_t: an integer of 2^63 or more.
 using AttrValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>,
                                std::vector<double>, uint64_t>;
 /// Fields by name.
@@ -53,7 +52,7 @@ struct AttrField {
   std::function<void(void*, const AttrValue&)> set;  ///< throws InvalidArgument for a value of another type
 };
 
-/// What is known of an attribute struct at run time.
+/// The description of an attribute struct at run time.
 struct AttrType {
   size_t bytes;
   bool trivial;  ///< may be copied as bytes, and needs no destructor
@@ -151,16 +150,17 @@ class Attrs {
     if (type_ != nullptr) clear();
   }
 
-  /// From names and values, defaults for what is not named. Throws InvalidArgument, naming `op`, for a name
-  /// that the type does not have (with those that it has) and a value of the wrong type.
+  /// Makes attributes from names and values; fields that are not named have their defaults. Throws
+  /// InvalidArgument for an unknown name (naming `op` and listing the known names) and for a value of the
+  /// wrong type.
   static Attrs from_map(const AttrType* type, const AttrMap& map, const char* op);
   AttrMap to_map() const;
-  /// False when a field holds an infinity or NaN.
+  /// Returns false if a field holds an infinity or NaN.
   bool all_finite() const;
 
   bool empty() const { return type_ == nullptr; }
   const AttrType* type() const { return type_; }
-  /// T must be the type that it was made from.
+  /// Precondition: T is the type from which this was made.
   template <class T>
   const T& get() const {
     MX_ASSERT(type_ == &kAttrType<T>);

@@ -1,4 +1,4 @@
-// Axes: which dimensions a reduction goes over, as an argument.
+// Axes: the dimensions over which a reduction goes, as an argument.
 #pragma once
 
 #include <concepts>
@@ -11,7 +11,7 @@
 
 namespace mx {
 
-/// One axis, several, or none, which means all: sum(x, 0), sum(x, {0, 2}), sum(x).
+/// One axis or several: sum(x, 0), sum(x, {0, 2}). None means all: sum(x).
 class Axes : public Shape {
  public:
   Axes() = default;

@@ -28,8 +28,8 @@ void launch_copy(ArrayImpl& target, ArrayImpl& source, bool fresh, std::source_l
           .where = where});
 }
 
-// The same elements read as `shape`. Leading dimensions of 1 are dropped if need be: a (1, 3) goes into a
-// (3,).
+// Returns the elements broadcast to `shape`. Drops leading dimensions of size 1 if there are too many, so
+// that a (1, 3) can be assigned to a (3,).
 Ref<ArrayImpl> broadcast(ArrayImpl& array, const Shape& shape, const char* op) {
   if (array.shape == shape) return Ref<ArrayImpl>(&array);
   Shape rest = array.shape;
@@ -44,7 +44,8 @@ Ref<ArrayImpl> broadcast(ArrayImpl& array, const Shape& shape, const char* op) {
                          array.offset);
 }
 
-// Contiguous to contiguous, same type and size, between devices or a device and the host.
+// Copies between two devices, or between a device and the host. Precondition: both arrays are contiguous and
+// have the same type and size.
 void carry(ArrayImpl& target, ArrayImpl& source, std::source_location where) {
   const Context to = target.context(), from = source.context();
   const Context runner = to.is_cpu() ? from : to;
@@ -57,7 +58,7 @@ void carry(ArrayImpl& target, ArrayImpl& source, std::source_location where) {
   options.bytes = bytes;
   const ArrayUse uses[] = {{&target, target.covers_storage() ? Touch::write : Touch::update},
                            {&source, Touch::read}};
-  if (engine.recording())  // memory that a captured graph allocates would go with the graph
+  if (engine.recording())  // memory that a captured graph allocates would be freed with the graph
     for (const ArrayUse& use : uses) use.array->storage->ensure(nullptr);
   push_on(
       engine, uses,
@@ -65,7 +66,7 @@ void carry(ArrayImpl& target, ArrayImpl& source, std::source_location where) {
         ArrayImpl &target_array = arrays[0], &source_array = arrays[1];
         Stream& stream = *c.stream();
         const auto address = [&stream](ArrayImpl& array) {
-          // Memory of another device, or of the host, is not this stream's to allocate.
+          // This stream cannot allocate memory of another device or of the host.
           Stream* const own = array.context() == stream.device().context() ? &stream : nullptr;
           return array.tensor(array.storage->ensure(own)).data;
         };
@@ -110,7 +111,8 @@ void assign_values(ArrayImpl& target, ArrayImpl& source, const char* op, std::so
     launch_copy(target, *from, false, where);
     return;
   }
-  // What travels has the target's type, is contiguous, and is not larger than it must be.
+  // The transferred copy is contiguous and has the target's type. It is broadcast only after the transfer, so
+  // that no more bytes than necessary are transferred.
   Ref<ArrayImpl> parcel(&source);
   if (!source.contiguous() || source.dtype != target.dtype)
     parcel = copy_to(source, target.dtype, source.context(), where).ref();

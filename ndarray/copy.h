@@ -1,4 +1,5 @@
-// Copies between arrays: types, shapes, devices. Used by NDArray's members and by operators.
+// Copies between arrays, with conversion, broadcasting and transfer between devices. Used by NDArray's
+// members and by operators.
 #pragma once
 
 #include <source_location>
@@ -7,16 +8,16 @@
 
 namespace mx::detail {
 
-/// target[...] = source, broadcast, converted and carried to target's device; overlapping memory counts as
-/// copied first. Recorded where one of them is. Throws InvalidArgument, naming `op`, when the shape does not
-/// broadcast to the target's or the target repeats elements, and InvalidState when a recorded target may not
-/// be changed.
+/// Performs target[...] = source: broadcasts, converts, and copies to the target's device. If the two
+/// overlap, the result is as if the source had been copied first. Recorded if one of them is recorded. Throws
+/// InvalidArgument, naming `op`, if the source does not broadcast to the target's shape or the target repeats
+/// elements. Throws InvalidState if a recorded target may not be changed.
 void assign(ArrayImpl& target, ArrayImpl& source, const char* op, std::source_location where);
 
-/// A contiguous array of that type on that device with the same elements; always new, not recorded.
+/// Returns a new contiguous array of that type on that device with the same elements. Not recorded.
 NDArray copy_to(ArrayImpl& source, DType dtype, Context context, std::source_location where);
 
-/// A contiguous array without a value.
+/// Returns a new contiguous array whose elements are not initialised.
 Ref<ArrayImpl> new_array(const Shape& shape, DType dtype, Context context, const char* op);
 
 }  // namespace mx::detail

@@ -1,4 +1,4 @@
-// Arrays from nothing, from numbers and from host memory.
+// Creation of arrays: filled with numbers, or from host memory.
 #include <cmath>
 #include <cstring>
 
@@ -24,7 +24,7 @@ struct FillAttrs {
   Scalar value;
   template <class V>
   static void fields(V&& v) {
-    v("value", &FillAttrs::value, "what every element is set to");
+    v("value", &FillAttrs::value, "the value of all elements");
   }
 };
 
@@ -42,7 +42,8 @@ void launch_fill(ArrayImpl& target, const Scalar& value, bool fresh, std::source
           .where = where});
 }
 
-// start + i * step for each i, in float64 or int64, then converted: no error adds up.
+// Element i is start + i * step, computed in float64 or int64 and then converted. So rounding errors do not
+// accumulate.
 struct RangeAttrs {
   bool floating = false;
   Scalar start, step;
@@ -61,7 +62,7 @@ void run_range(const KernelArgs& args) {
         if (range.floating) {
           p[i] = convert<T>(range.start.real() + static_cast<double>(i) * range.step.real());
         } else {
-          // (the steps may be too far for an integer where the sum is not)
+          // i * step may overflow even if the sum does not; unsigned arithmetic wraps to the right result.
           const uint64_t way = static_cast<uint64_t>(i) * static_cast<uint64_t>(range.step.integer());
           p[i] = convert<T>(static_cast<int64_t>(static_cast<uint64_t>(range.start.integer()) + way));
         }
@@ -151,7 +152,7 @@ NDArray arange(Scalar start, Scalar stop, Scalar step, std::source_location wher
 
 NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context context,
                std::source_location where) {
-  // (Numbers that no i64 holds are counted with as doubles.)
+  // Numbers that an i64 cannot hold are computed as doubles.
   const bool floating =
       start.floating() || stop.floating() || step.floating() || !start.fits() || !stop.fits() || !step.fits();
   MX_CHECK(step.real() != 0 && std::isfinite(start.real()) && std::isfinite(stop.real()) &&
@@ -163,7 +164,7 @@ NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context cont
            start.real(), " to ", stop.real(), " in steps of ", step.real());
   int64_t count = length > 0 ? static_cast<int64_t>(length) : 0;
   if (!floating) {
-    // Exactly, also beyond 2^53.
+    // Exact, also above 2^53.
     const __int128 distance = static_cast<__int128>(stop.integer()) - start.integer();
     const __int128 s = step.integer();
     const __int128 n =
@@ -171,12 +172,13 @@ NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context cont
             ? (distance < 0 ? -distance : distance) / (s < 0 ? -s : s) + (distance % s != 0 ? 1 : 0)
             : 0;
     MX_CHECK(n < (static_cast<__int128>(1) << 62), InvalidArgument,
-             "[arange] expected fewer than 2^62 elements");
+             "[arange] expected fewer than 2^62 elements, got from ", start.integer(), " to ", stop.integer(),
+             " in steps of ", step.integer());
     count = static_cast<int64_t>(n);
   }
   if (count > 0) {
     check_fits(start, dtype, "arange");
-    // Exact: between two numbers that an i64 holds.
+    // An i64 can hold the last element, because it lies between start and stop.
     const auto last =
         static_cast<__int128>(start.integer()) + static_cast<__int128>(count - 1) * step.integer();
     const double real_last = start.real() + static_cast<double>(count - 1) * step.real();
@@ -193,7 +195,7 @@ NDArray linspace(double start, double stop, int64_t count, DType dtype, Context 
   if (count > 1) check_fits(stop, dtype, "linspace");
   const double step = count > 1 ? (stop - start) / static_cast<double>(count - 1) : 0;
   NDArray made = range(count, {true, start, step}, dtype, context, "linspace", where);
-  if (count > 1) made.select(0, count - 1).fill_(stop, where);  // not a rounding beside it
+  if (count > 1) made.select(0, count - 1).fill_(stop, where);  // exactly `stop`, without a rounding error
   return made;
 }
 
@@ -209,7 +211,8 @@ NDArray detail::from_host(const void* data, DType dtype, const Shape& shape, Con
   Ref<ArrayImpl> made = new_array(shape, dtype, cpu(), "array");
   MX_CHECK(data != nullptr || made->storage->bytes() == 0, InvalidArgument,
            "[array] expected the address of the elements, got null for shape ", shape);
-  // Nothing else knows the memory, and it must be read before this returns.
+  // No other handle to the new memory exists, so it can be written without an operation. `data` must be read
+  // before this returns.
   if (const size_t bytes = made->storage->bytes(); bytes > 0)
     std::memcpy(made->storage->ensure(nullptr), data, bytes);
   return NDArray(std::move(made)).to(context, where);
@@ -230,7 +233,7 @@ std::pair<int64_t, int64_t> detail::check_extent(const void* data, DType dtype, 
     overflow = overflow || __builtin_mul_overflow(shape[i] - 1, strides[i], &reach) ||
                __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high);
   }
-  // All of it must have an address: from that of the first byte to that behind the last.
+  // Every byte must have an address, from the first one to the one past the last.
   const auto size = static_cast<int64_t>(size_of(dtype));
   const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data));
   int64_t first = 0, last = 0;
@@ -250,7 +253,7 @@ NDArray from_external(void* data, DType dtype, const Shape& shape, const Strides
   char* const first = static_cast<char*>(data) + low * size;
   Ref<Storage> memory =
       Storage::wrap(first, static_cast<size_t>((high - low + 1) * size), std::move(release));
-  memory->expect_unseen_writers();  // those of its owner
+  memory->expect_unseen_writers();  // the owner of the memory may write it
   return NDArray(ArrayImpl::make(std::move(memory), dtype, shape, strides, -low));
 }
 

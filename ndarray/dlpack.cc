@@ -13,7 +13,7 @@ using namespace dlpack;
 
 namespace {
 
-/// What an exported tensor owns.
+/// The data that an exported tensor owns.
 template <class Managed>
 struct Export {
   Managed managed;
@@ -32,9 +32,10 @@ Managed* export_array(const NDArray& array, DLPackAccess access) {
            "[to_dlpack] expected an array of the CPU or a GPU, got one on ", context, "; use to(cpu())");
   constexpr bool kSaysSo = requires(Managed & managed) { managed.flags; };
   MX_CHECK(!impl.repeats() || kSaysSo, InvalidArgument,
-           "[to_dlpack] expected an array whose elements are all different, got a view of shape ", impl.shape,
-           " and strides ", impl.strides, "; use clone(), or a versioned tensor, which can be read-only");
-  // Where broadcasting repeats elements, nothing may write.
+           "[to_dlpack] expected an array whose elements do not share memory, got a view of shape ",
+           impl.shape, " and strides ", impl.strides,
+           "; use clone(), or export a versioned tensor, which can be marked read-only");
+  // A view that repeats elements must not be written.
   const bool read_only = impl.repeats() || access == DLPackAccess::read_only;
   if (read_only) {
     array.wait();
@@ -55,7 +56,7 @@ Managed* export_array(const NDArray& array, DLPackAccess access) {
   managed.deleter = &Export<Managed>::release;
   DLTensor& tensor = managed.dl_tensor;
   void* const memory = impl.storage->ensure(nullptr);
-  // An address of its own rather than an offset: not every consumer looks at byte_offset.
+  // The address includes the offset, because some consumers ignore byte_offset.
   tensor.data = impl.shape.numel() == 0 ? nullptr : impl.tensor(memory).data;
   tensor.device = context.is_cpu() ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, context.id};
   tensor.ndim = impl.shape.rank();
@@ -71,7 +72,7 @@ void give_back(Managed* managed) {
   if (managed->deleter != nullptr) managed->deleter(managed);
 }
 
-/// A bool in C++ has only two values; a byte of another is undefined behaviour.
+/// Throws InvalidArgument for bytes other than 0 and 1: to read them as bool is undefined behaviour in C++.
 void check_bools(const Tensor& tensor) {
   const Tensor bytes{tensor.data, DType::u8, tensor.shape, tensor.strides};
   const kernels::LoopPlan<1> plan({&bytes});
@@ -88,7 +89,7 @@ void check_bools(const Tensor& tensor) {
 template <class Managed>
 NDArray import_array(Managed* managed, bool read_only) {
   if (managed->deleter == &Export<Managed>::release) {
-    // One of ours: the same array, so that its operations stay in order.
+    // The tensor was made by to_dlpack(): return the same array, so that operations on it stay in order.
     NDArray array = static_cast<Export<Managed>*>(managed->manager_ctx)->array;
     give_back(managed);
     return array;

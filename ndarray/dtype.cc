@@ -28,7 +28,7 @@ DType promote(DType a, DType b) {
   if (b == DType::bool_) return a;
   if (is_floating(a) && is_floating(b)) {
     if (a == DType::f64 || b == DType::f64) return DType::f64;
-    return DType::f32;  // also what f16 and bf16 meet in
+    return DType::f32;  // also for f16 with bf16
   }
   if (is_floating(a)) return a;
   if (is_floating(b)) return b;
@@ -38,7 +38,7 @@ DType promote(DType a, DType b) {
 
 DType promote_weak(DType array, DType scalar) {
   if (category(scalar) <= category(array)) return array;
-  // The scalar decides the category only: its own width is that of the default type.
+  // The scalar determines only the category; the width is that of the category's default type.
   return is_floating(scalar) ? DType::f32 : DType::i64;
 }
 

@@ -1,8 +1,8 @@
-// DType: what the elements of an array are, and how two of them combine.
+// DType: the type of an array's elements, and type promotion.
 //
-// Promotion follows PyTorch: bool < integers < floating point; within a category the wider type wins,
-// u8 with i8 gives i16's nearest here, i32; f16 with bf16 gives f32. Scalars are weak: they matter only when
-// their category is higher than the array's.
+// Promotion follows PyTorch: bool < integers < floating point. Within a category the wider type wins. u8 with
+// i8 gives i32, because there is no i16 here; f16 with bf16 gives f32. Scalars are weak: a scalar changes the
+// type only if its category is higher than the array's.
 // Source: https://pytorch.org/docs/stable/tensor_attributes.html ("Type promotion").
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace mx {
 
-/// The numbers are those of no file format: files and DLPack translate.
+/// The enumerators do not have the numbers of any file format; the code for files and DLPack translates them.
 enum class DType : uint8_t { f32, f64, f16, bf16, i8, u8, i32, i64, bool_ };
 
 inline constexpr DType f32 = DType::f32;
@@ -40,18 +40,18 @@ constexpr size_t size_of(DType type) {
 
 constexpr bool is_floating(DType type) { return type <= DType::bf16; }
 constexpr bool is_integral(DType type) { return type >= DType::i8 && type <= DType::i64; }
-/// 0 for bool, 1 for integers, 2 for floating types: a higher category holds what the lower ones mean.
+/// Returns 0 for bool, 1 for integers, 2 for floating-point types. Promotion yields the higher category.
 constexpr int category(DType type) { return is_floating(type) ? 2 : is_integral(type) ? 1 : 0; }
 
 /// "f32", ..., "bool".
 const char* to_string(DType type);
 std::ostream& operator<<(std::ostream& out, DType type);
-/// The type with that name. Throws InvalidArgument with the list of names.
+/// Returns the type with that name. Throws InvalidArgument, listing the names, if there is none.
 DType dtype_from_string(const std::string& name);
 
-/// The type in which two arrays meet.
+/// Returns the type in which an operation on two arrays is computed.
 DType promote(DType a, DType b);
-/// The same, where `scalar` is the type of a weak operand.
+/// The same for an array and a weak operand of type `scalar`.
 DType promote_weak(DType array, DType scalar);
 
 namespace detail {
@@ -111,8 +111,8 @@ struct TypeTag {
 };
 }  // namespace detail
 
-/// Calls f(tag) where `typename decltype(tag)::type` is the C++ type of the elements, and returns what it
-/// returns. One function instead of a macro at every kernel.
+/// Calls f(tag), where `typename decltype(tag)::type` is the C++ type of the elements, and returns its
+/// result. Kernels use it instead of macros.
 template <class F>
 decltype(auto) visit(DType type, F&& f) {
   switch (type) {
@@ -138,7 +138,7 @@ decltype(auto) visit(DType type, F&& f) {
   return f(detail::TypeTag<bool>{});
 }
 
-/// The same with an unsigned integer of the type's size: for what only moves elements.
+/// The same with an unsigned integer of the type's size, for code that only moves elements.
 template <class F>
 decltype(auto) visit_size(DType type, F&& f) {
   switch (size_of(type)) {

@@ -1,4 +1,4 @@
-// What a thread does with arrays that require gradients: record operations on them or not, and whether layers
+// Modes of a thread: whether operations on arrays that require gradients are recorded, and whether layers
 // that behave differently in training (dropout) train or predict.
 //
 //   {
@@ -6,8 +6,8 @@
 //     w -= 0.1 * w.grad();
 //   }
 //
-// All are scopes of one thread: they end in the reverse order of their beginning, on the thread that began
-// them. Threads start with recording on and no mode.
+// Every class here is a scope of one thread. Scopes must end on the thread that began them, in reverse order.
+// A new thread records, and has no training mode.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@
 
 namespace mx {
 
-/// Does this thread record operations on arrays that require gradients?
+/// Returns true if this thread records operations on arrays that require gradients.
 inline bool grad_enabled() { return detail::recording; }
 
 namespace detail {
@@ -47,18 +47,18 @@ class ModeScope {
 
 }  // namespace detail
 
-/// Pauses recording: results do not require gradients, and arrays that do may be changed in place.
+/// Pauses recording: results do not require gradients, and arrays that require them may be changed in place.
 class NoGrad : detail::RecordingScope {
  public:
   NoGrad() : RecordingScope(false) {}
 };
-/// Records inside of a NoGrad.
+/// Resumes recording inside a NoGrad scope.
 class EnableGrad : detail::RecordingScope {
  public:
   EnableGrad() : RecordingScope(true) {}
 };
 
-/// Layers train (TrainMode) or predict (PredictMode) on this thread, whatever each of them is set to.
+/// Make layers train (TrainMode) or predict (PredictMode) on this thread, whatever their own flags are.
 class TrainMode : detail::ModeScope {
  public:
   TrainMode() : ModeScope(true) {}
@@ -67,7 +67,8 @@ class PredictMode : detail::ModeScope {
  public:
   PredictMode() : ModeScope(false) {}
 };
-/// What the innermost of them says; empty outside of any.
+/// Returns true inside a TrainMode scope and false inside a PredictMode scope; the innermost one counts.
+/// Empty outside of both.
 inline std::optional<bool> mode_override() { return detail::training_mode; }
 
 }  // namespace mx

@@ -23,7 +23,7 @@ inline uint16_t float_to_half(float value) {
                                  (magnitude > 0x7f800000 ? 0x200 | ((magnitude >> 13) & 0x3ff) : 0));
   if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // rounds beyond 65504
   if (magnitude < 0x38800000) {
-    // Subnormal: adding 0.5 puts the wanted bits, correctly rounded, at the end of the sum's mantissa.
+    // Subnormal: adding 0.5 moves the result's bits, correctly rounded, to the end of the sum's mantissa.
     const float sum = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(sum) - 0x3f000000));
   }
@@ -72,8 +72,8 @@ struct bfloat16 {
 template <class T>
 concept HalfFloat = std::same_as<T, float16> || std::same_as<T, bfloat16>;
 
-// As floats. Said here because operators of arrays take such numbers as well: without these, two of them
-// could be added and compared in two ways.
+// Arithmetic and comparisons in float. Without these functions `a + b` and `a == b` would be ambiguous,
+// because operators of arrays accept such numbers too.
 template <HalfFloat A, HalfFloat B>
 float operator+(A a, B b) {
   return static_cast<float>(a) + static_cast<float>(b);

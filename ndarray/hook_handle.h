@@ -1,4 +1,4 @@
-// A hook that somebody has registered: on an array's gradient or on a module.
+// HookHandle: removes a hook that was added to an array's gradient or to a module.
 #pragma once
 
 #include <functional>
@@ -6,15 +6,17 @@
 
 namespace mx {
 
-/// Takes a hook away again. The hook stays when the handle goes, and the handle keeps nothing alive. Copies
-/// name the same hook. remove() may be called from any thread, also from the hook itself.
+/// A handle of a hook. Destroying the handle does not remove the hook, and the handle keeps nothing alive.
+/// Copies refer to the same hook. remove() may be called from any thread, and from the hook itself.
 class HookHandle {
  public:
   HookHandle() = default;
-  /// For who registers: `remove` does nothing where the hook, or what it was on, is gone.
+  /// For code that adds hooks. `remove` must do nothing if the hook, or its array or module, no longer
+  /// exists.
   explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
 
-  /// What begins later does not call the hook. Nothing the second time.
+  /// Removes the hook. Backward passes and calls of the module that begin later do not call it. A second call
+  /// has no effect.
   void remove() {
     if (const auto remove = std::exchange(remove_, nullptr)) remove();
   }

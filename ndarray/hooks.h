@@ -1,4 +1,5 @@
-// What layers above add to NDArray's members. One table, filled by those layers when they are linked.
+// Hooks: the table of functions of layers above that NDArray's members call. Those layers fill it if they are
+// linked.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +11,19 @@
 
 namespace mx::detail {
 
-/// An advanced index, after the basic part has been applied: for each dimension of `base` an array of
-/// integers, or an empty handle for "all of it". A mask that is the only array stays a mask.
+/// An advanced index after its basic part has been applied. For each dimension of `base` there is an array of
+/// integers, or an empty handle for the whole dimension. If a mask is the only array, it is kept as a mask.
 struct AdvancedIndex {
   NDArray base;
   std::vector<NDArray> indices;
-  NDArray mask;            ///< of bools, over the dimensions from `mask_axis` on; empty: see `indices`
+  NDArray mask;            ///< bools, for the dimensions from `mask_axis` on; empty: `indices` is used
   int mask_axis = 0;       ///< the first of these dimensions
-  int64_t mask_count = 0;  ///< how many elements of the mask are true
-  /// An ellipsis for no dimension stands between two arrays: then they do not count as neighbours.
+  int64_t mask_count = 0;  ///< the number of true elements
+  /// An ellipsis that stands for no dimension is between two arrays, so they do not count as adjacent.
   bool separated = false;
   std::source_location where;  ///< of the call that indexed
 
-  /// Calls f(array) for every array whose values the index looks at.
+  /// Calls f(array) for every array whose values the index reads.
   template <class F>
   void each_array(const F& f) const {
     f(base);
@@ -35,29 +36,31 @@ struct AdvancedIndex {
 struct MemberFunctions;
 
 struct Hooks {
-  /// base[indices], as NumPy orders the result's dimensions.
+  /// Returns base[indices], with the result's dimensions in NumPy's order.
   NDArray (*gather)(const AdvancedIndex&) = nullptr;
-  /// base[indices] = values; values broadcast.
+  /// Performs base[indices] = values; values broadcast.
   void (*put)(const AdvancedIndex&, const NDArray& values, std::source_location where) = nullptr;
-  /// How many elements of a bool array are true; waits.
+  /// Returns the number of true elements of a bool array. Waits.
   int64_t (*count)(const NDArray& mask, std::source_location where) = nullptr;
-  /// The positions of a bool array's true elements, an i64 array per dimension; waits.
+  /// Returns the positions of a bool array's true elements, as one i64 array per dimension. Waits.
   std::vector<NDArray> (*nonzero)(const NDArray& mask, std::source_location where) = nullptr;
-  /// The shape of gather's result, found without looking at values.
+  /// Returns the shape of gather's result, without reading values.
   Shape (*gather_shape)(const AdvancedIndex&) = nullptr;
 
   /// x.sum() and so on (ndarray/members.h).
   const MemberFunctions* members = nullptr;
 
-  // Automatic differentiation. All are called only where the thread records and an array is recorded.
+  // Automatic differentiation. The following four are called only if the thread records and one of the arrays
+  // is recorded.
 
-  /// `view` looks at `base`'s memory, or at that of what `base` is a view of.
+  /// Called after `view` was made as a view of `base`, which may be a view itself.
   void (*viewed)(ArrayImpl& base, ArrayImpl& view) = nullptr;
-  /// `copy` has the elements of `source`, perhaps of another type or on another device.
+  /// Called after `copy` was made with the elements of `source`, possibly of another type or on another
+  /// device.
   void (*copied)(ArrayImpl& source, ArrayImpl& copy) = nullptr;
-  /// target[...] = source is going to happen (source null: a number). Throws when that is not possible.
+  /// Called before target[...] = source. Throws if the assignment is not allowed.
   void (*assigning)(ArrayImpl& target, const char* op) = nullptr;
-  /// It has happened.
+  /// Called after the assignment. `source` is null if a number was assigned.
   void (*assigned)(ArrayImpl& target, ArrayImpl* source) = nullptr;
 
   // NDArray's members of the same names.

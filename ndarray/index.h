@@ -1,4 +1,4 @@
-// What may stand between the brackets of an array: numbers, slices, ellipsis, new axes, arrays.
+// Index: what an array can be indexed with: numbers, slices, ellipsis, new axes, arrays.
 #pragma once
 
 #include <concepts>
@@ -13,8 +13,8 @@ namespace mx {
 
 class NDArray;
 
-/// start:stop:step, as in Python: numbers left out mean "from the beginning", "to the end" and 1; negative
-/// ones count from the end; what lies outside is cut off. The step must not be 0.
+/// start:stop:step, as in Python. Omitted numbers mean "from the beginning", "to the end" and 1. Negative
+/// numbers count from the end. The range is clipped to the dimension. The step must not be 0.
 struct Slice {
   std::optional<int64_t> start{};
   std::optional<int64_t> stop{};
@@ -29,11 +29,11 @@ inline constexpr Slice colon{};
 inline constexpr Ellipsis ellipsis{};
 inline constexpr NewAxis newaxis{};
 
-/// One entry of an index. Arrays (of integers or of bool) are referred to, not held: an Index lives no longer
-/// than the call.
+/// One entry of an index. For an array (of integers or of bool) it refers to the caller's handle, so an Index
+/// must not outlive that handle.
 class Index {
  public:
-  /// Any integer; one that an int64_t does not hold is out of range.
+  /// Accepts any integer; one that an int64_t cannot hold is out of range.
   template <class T>
   requires(std::integral<T> && !std::same_as<T, bool>) Index(T i) : value_(Extent(i).value) {}
   Index(const Slice& slice) : value_(slice) {}
@@ -44,7 +44,8 @@ class Index {
 
   using Value = std::variant<int64_t, Slice, Ellipsis, NewAxis, const NDArray*>;
   const Value& value() const { return value_; }
-  /// The place of the call, if it is an array: only what reads one can fail later.
+  /// Returns the source location of the call, for an array. Only a read with an array can fail after the
+  /// call.
   std::source_location where() const { return where_; }
 
  private:

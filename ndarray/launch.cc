@@ -35,7 +35,7 @@ std::atomic<bool>& numerics_checked() {
   return on;
 }
 
-/// A few tensors without an allocation, many with one.
+/// A list of tensors. A short one needs no allocation.
 class Tensors {
  public:
   explicit Tensors(size_t n) {
@@ -43,7 +43,8 @@ class Tensors {
     data_ = more_ != nullptr ? more_.get() : reinterpret_cast<Tensor*>(inline_);
   }
   Tensor* data() { return data_; }
-  // Not initialised before it is set: two shapes each.
+  // Constructs tensor i. The constructor of the list leaves inline tensors uninitialised, to avoid setting
+  // two shapes for each of them twice.
   void set(size_t i, const ArrayImpl& array, void* memory) { ::new (data_ + i) Tensor(array.tensor(memory)); }
 
  private:
@@ -72,13 +73,14 @@ bool all_finite(const Tensor& tensor) {
   });
 }
 
-// Runs a kernel on host-visible tensors; where numerics are checked, looks at what went in and came out.
+// Runs a kernel on tensors that the host can access. If numerics are checked, throws NumericError for results
+// that are not finite although the inputs are.
 void run_on_host(const Kernel& kernel, const KernelArgs& args, uint64_t updated) {
   if (!numerics_checked().load(std::memory_order_relaxed) || !kernel.check_numerics) [[likely]] {
     kernel.cpu(args);
     return;
   }
-  // An infinity among the attributes was asked for.
+  // An infinite attribute is intended, so its results are not reported.
   bool finite_before = args.attrs == nullptr || args.attrs->all_finite();
   for (const Tensor& tensor : args.in) finite_before = finite_before && all_finite(tensor);
   kernel.cpu(args);
@@ -102,7 +104,8 @@ void run_on_host(const Kernel& kernel, const KernelArgs& args, uint64_t updated)
   }
 }
 
-// The array's memory, allocated if there is none; running out of it names what it was for.
+// Returns the array's memory; allocates it if there is none. An OutOfMemory error names the array's type and
+// shape.
 void* memory_of(const ArrayImpl& array, Stream* stream) {
   try {
     return array.storage->ensure(stream);
@@ -113,8 +116,8 @@ void* memory_of(const ArrayImpl& array, Stream* stream) {
   }
 }
 
-// What a task of a device needs after the operation that enqueued it has gone. The memory outlives it: it is
-// freed in the order of streams.
+// The data of a task on a device's stream, which may run after the operation that enqueued it has ended. The
+// arrays' memory is valid until then, because it is freed in stream order.
 struct DeviceCall {
   const Kernel* kernel;
   Attrs attrs;
@@ -125,7 +128,7 @@ struct DeviceCall {
 
   void run(KernelContext& context) {
     const bool host = context.device().context().kind != DeviceKind::gpu;
-    std::vector<Tensor> local = tensors;  // (a captured task runs again)
+    std::vector<Tensor> local = tensors;  // a copy, because a captured task runs again
     for (Tensor& tensor : local) tensor.data = context.ptr(tensor.data);
     const std::span<const Tensor> all(local);
     const KernelArgs args{all.first(inputs), all.subspan(inputs), &attrs, &context, host ? nullptr : stream};
@@ -137,7 +140,7 @@ struct DeviceCall {
   }
 };
 
-// What a pushed operation does: runs the kernel here, or enqueues it on the operation's stream.
+// The body of a pushed operation: runs the kernel on this thread, or enqueues it on the operation's stream.
 class PushedKernel {
  public:
   explicit PushedKernel(const Launch& launch)
@@ -173,7 +176,7 @@ class PushedKernel {
   Attrs attrs_;
 };
 
-// Storages in direct use by this call; lets go of them when it ends.
+// The storages that this call uses directly. The destructor ends the uses.
 class DirectUse {
  public:
   ~DirectUse() {
@@ -196,13 +199,13 @@ class DirectUse {
   }
 
  private:
-  static constexpr size_t kMost = 64;  // (an update of many parameters has as many)
+  static constexpr size_t kMost = 64;  // enough for an update of many parameters
   size_t readers_ = 0, writers_ = 0;
   Storage* read_[kMost];
   Storage* written_[kMost];
 };
 
-// False when it has to be pushed. Then nothing has happened.
+// Returns false if the operation has to be pushed; it has had no effect then.
 bool run_directly(const Launch& l) {
   const size_t n = l.inputs.size() + l.outputs.size();
   std::exception_ptr error;
@@ -238,7 +241,7 @@ bool run_directly(const Launch& l) {
   return true;
 }
 
-// How the operation uses its arrays: a few without an allocation, many with one.
+// How the operation uses its arrays. A short list needs no allocation.
 class Uses {
  public:
   explicit Uses(size_t most) {
@@ -255,7 +258,7 @@ class Uses {
     for (size_t i = 0; i < l.inputs.size(); ++i)
       add(l.inputs[i], has_bit(l.updated_inputs, i) ? Touch::update : Touch::read);
   }
-  // An output that fills its whole storage replaces the variable's value.
+  // An output that fills its whole storage replaces the variable's value, so it is a write, not an update.
   void add_outputs(const Launch& l) {
     for (ArrayImpl* array : l.outputs)
       add(array, !l.partial_outputs && array->covers_storage() ? Touch::write : Touch::update);
@@ -274,7 +277,8 @@ class Uses {
 void push(const Launch& l, Context context) {
   Engine& engine = current_engine();
   if (!context.is_cpu() && engine.recording()) [[unlikely]] {
-    // What is allocated while a device's graph is captured belongs to the graph; arrays live longer.
+    // Memory that is allocated while a device's graph is captured belongs to the graph, and the arrays may
+    // outlive the graph. So it is allocated before.
     for (ArrayImpl* array : l.inputs) array->storage->ensure(nullptr);
     for (ArrayImpl* array : l.outputs) array->storage->ensure(nullptr);
   }
@@ -293,8 +297,8 @@ bool check_numerics() { return numerics_checked().load(); }
 
 void detail::check_target(const ArrayImpl& target, const char* op) {
   MX_CHECK(!target.repeats(), InvalidArgument, "[", op,
-           "] expected a target whose elements are all different, got a view of shape ", target.shape,
-           " and strides ", target.strides, ", where several are one in memory; use clone()");
+           "] expected a target whose elements do not share memory, got a view of shape ", target.shape,
+           " and strides ", target.strides, "; use clone()");
 }
 
 Context common_context(const char* op, std::span<ArrayImpl* const> arrays) {
@@ -332,15 +336,16 @@ Context context_of(const Launch& l) {
 }
 
 // An operation that is larger than Kernel::direct_work runs in the calling thread in three cases, each with a
-// factor that bounds its size. It is pushed if there is a GPU: the caller might be late with the GPU's work.
+// factor that bounds its size. If there is a GPU it is always pushed, because running it would delay the
+// caller's submission of work to the GPU.
 
-// One processor: no operation of the CPU runs beside the calling thread anyway, and what one operation leaves
-// in the caches is still there for the next.
+// There is one processor. No operation of the CPU could run in parallel with the calling thread anyway, and
+// the data of one operation is still in the cache for the next one.
 constexpr int64_t kAloneFactor = 1024;
-// The second thread of an engine of two searches for work: it takes part in the loop of what the caller runs.
-// That saves the half microsecond of a push and a wait.
+// The engine has two threads and the second one is polling for work. It joins the loop of the operation that
+// the caller runs, which saves the half microsecond of a push and a wait.
 constexpr int64_t kSharedFactor = 16;
-// As many threads call as there are processors: each runs its own operations, up to about 100 us.
+// As many threads call operations as there are processors. Each runs its own, up to about 100 us.
 constexpr int64_t kCrowdedFactor = 32;
 
 bool with_gpus() {
@@ -352,7 +357,7 @@ int64_t direct_factor() {
   return result;
 }
 
-// Counts the threads that run operations of the third case now.
+// Counts the threads that are currently running operations of the third case.
 class AtWork {
  public:
   AtWork() { count().fetch_add(1, std::memory_order_relaxed); }
@@ -378,7 +383,7 @@ bool launch_directly(const Launch& l) {
   if (!engine.direct()) return false;
   if (within(direct_factor())) return run_directly(l);
   if (with_gpus()) return false;
-  // (A loop of one piece is no help to share.)
+  // A loop of a single piece cannot be shared.
   if (within(kSharedFactor) && l.work > kernels::kLoopGrain &&
       detail::EngineLoad::second_thread_searches(engine))
     return run_directly(l);
@@ -405,9 +410,9 @@ void launch(const Launch& l) {
   if (context.is_cpu()) {
     if (launch_directly(l)) return;
   } else {
-    MX_CHECK(context.kind != DeviceKind::gpu || l.kernel->cuda != nullptr, InvalidArgument, "[",
-             l.kernel->name,
-             "] expected an operator with a CUDA kernel, got one without; move the arrays to cpu() for it");
+    MX_CHECK(
+        context.kind != DeviceKind::gpu || l.kernel->cuda != nullptr, InvalidArgument, "[", l.kernel->name,
+        "] expected an operator with a CUDA kernel, got one without; move the arrays to cpu() to run it");
   }
   push(l, context);
 }

@@ -1,9 +1,9 @@
-// launch(): how any operation on arrays comes to run. It is the one place where arrays meet the engine.
+// launch(): runs an operation on arrays, directly or through the engine. Every operator starts here.
 //
-// A small operation of the CPU whose arrays nobody else is using, or is going to use earlier, runs at once in
-// the calling thread; every other one is pushed to the engine with its arrays' variables. Both give the same
-// result, the same errors (an error never comes out of launch(), but out of waiting for what the operation
-// should have written) and the same order.
+// A small operation of the CPU runs directly in the calling thread if no other thread uses its arrays and no
+// pending operation conflicts with it. Every other operation is pushed to the engine with its arrays'
+// variables. Both ways give the same results, the same order and the same errors: an error of the operation
+// is not thrown by launch(), but by waits for the arrays that the operation should have written.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@
 
 namespace mx {
 
-/// What a kernel is called with.
+/// The arguments of a kernel.
 struct KernelArgs {
-  std::span<const Tensor> in;   ///< the inputs; those that are updated may be written
-  std::span<const Tensor> out;  ///< the outputs, in place ones among them, allocated
+  std::span<const Tensor> in;   ///< the inputs; inputs that are updated may be written
+  std::span<const Tensor> out;  ///< the outputs, allocated, including those that are computed in place
   const Attrs* attrs = nullptr;
   KernelContext* device = nullptr;  ///< null for the CPU
   Stream* stream = nullptr;         ///< of a GPU: for memory in the stream's order (see operators/scratch.h)
@@ -31,22 +31,22 @@ struct KernelArgs {
   }
 };
 
-/// Runs on the CPU, or enqueues on KernelContext::native_stream(). May throw anything.
+/// Computes on the CPU, or enqueues on KernelContext::native_stream(). May throw any exception.
 using KernelFn = void (*)(const KernelArgs&);
 
-/// What launch() must know of an operation's code. Lives as long as the process.
+/// The code of an operation, with its properties. Must live as long as the process.
 struct Kernel {
   const char* name;
-  KernelFn cpu = nullptr;   ///< also of virtual devices
-  KernelFn cuda = nullptr;  ///< null: not on a GPU
-  /// Runs at once when Launch::work is at most this, and may where it is some times more and the caller has
-  /// the time (docs/ndarray.md); 0: never.
+  KernelFn cpu = nullptr;   ///< also for virtual devices
+  KernelFn cuda = nullptr;  ///< null: cannot run on a GPU
+  /// The operation may run directly if Launch::work is at most this. Larger ones may too, in the cases that
+  /// docs/ndarray.md lists. 0: never.
   int64_t direct_work = 0;
-  /// Sees non-finite values in what it writes reported when MX_CHECK_NUMERICS is on.
+  /// Non-finite values in its results are errors if MX_CHECK_NUMERICS is on.
   bool check_numerics = true;
 };
 
-/// Is bit i of a set of up to 64 arrays set? What comes after the 64th is in no set.
+/// Returns true if bit i of a set of up to 64 arrays is set. Arrays after the 64th are in no set.
 constexpr bool has_bit(uint64_t set, size_t i) { return i < 64 && (set >> i & 1) != 0; }
 
 struct Launch {
@@ -55,32 +55,34 @@ struct Launch {
   std::span<detail::ArrayImpl* const> inputs{};
   std::span<detail::ArrayImpl* const> outputs{};
   uint64_t updated_inputs = 0;       ///< bit i: inputs[i] is changed
-  uint64_t fresh_outputs = 0;        ///< bit i: outputs[i] has just been made: nobody else can know it
-  bool partial_outputs = false;      ///< an output keeps what the operation does not set
-  int64_t work = 0;                  ///< about how many element operations there are
-  const Context* context = nullptr;  ///< where all arrays are known to be; null: found out
+  uint64_t fresh_outputs = 0;        ///< bit i: outputs[i] is new, and no other thread has a handle to it
+  bool partial_outputs = false;      ///< the outputs keep the elements that the operation does not set
+  int64_t work = 0;                  ///< the approximate number of element operations
+  const Context* context = nullptr;  ///< the device of all arrays; null: launch() finds it
   std::source_location where = std::source_location::current();
 };
 
-/// Throws InvalidArgument when the arrays are on several devices, there is no kernel for the device, or what
-/// is written is a view that repeats elements, and what Engine::push throws. All arrays must have been read
-/// (Arg, or NDArray::plain).
+/// Runs or pushes the operation. Precondition: no array has a deferred read; NDArray::impl() does such reads.
+/// Throws InvalidArgument if the arrays are on several devices, if there is no kernel for the device, or if a
+/// written array is a view that repeats elements. Throws what Engine::push throws.
 void launch(const Launch& launch);
 
 namespace detail {
 /// Throws InvalidArgument, naming `op`, for an array that must not be written because several of its elements
-/// are one in memory. launch() checks all that it writes; who does something before that checks first.
+/// share one address. launch() checks all arrays that it writes; code that acts before its launch() must
+/// check first.
 void check_target(const ArrayImpl& target, const char* op);
 }  // namespace detail
 
-/// Fails what the operation should have written with `error`, as if it had been pushed and had thrown it.
+/// Poisons the arrays that the operation should have written with `error`, as if it had been pushed and had
+/// thrown it.
 void launch_failure(const Launch& launch, std::exception_ptr error);
 
-/// The device of an operation on these arrays: where all are. Throws InvalidArgument naming two that differ.
+/// Returns the device of the arrays. Throws InvalidArgument, naming two of them, if they are on several.
 Context common_context(const char* op, std::span<detail::ArrayImpl* const> arrays);
 
-/// Stop at the operation that makes the first value that is not finite, from finite ones. Set by
-/// MX_CHECK_NUMERICS=1, or here.
+/// Turns the check of numerics on or off: the first operation that computes a non-finite value from finite
+/// ones then fails with NumericError. The environment variable MX_CHECK_NUMERICS=1 turns it on.
 void set_check_numerics(bool on);
 bool check_numerics();
 

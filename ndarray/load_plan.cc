@@ -24,10 +24,10 @@ LoadPlan plan_load(const std::vector<LoadTarget>& targets, const NamedArrays& gi
   LoadPlan plan;
   std::map<std::string, const NDArray*> entries;
   for (const auto& [name, array] : given) {
-    if (!entries.emplace(name, &array).second) plan.problems.push_back(name + " comes twice");
+    if (!entries.emplace(name, &array).second) plan.problems.push_back(name + " is given twice");
     if (!array.defined()) plan.problems.push_back(name + " is an empty handle");
   }
-  std::set<const void*> loaded;  // places
+  std::set<const void*> loaded;  // LoadTarget::place of the targets that have an entry
   std::vector<const LoadTarget*> absent;
   for (const LoadTarget& target : targets) {
     plan.sources.emplace_back();

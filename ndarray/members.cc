@@ -1,4 +1,4 @@
-// NDArray's members that are functions of operators/, through the table which that layer fills.
+// Members of NDArray that call functions of operators/, through the table that the operators layer fills.
 #include "ndarray/members.h"
 
 #include "engine/base/check.h"
@@ -10,7 +10,8 @@ namespace {
 const detail::MemberFunctions& functions(const char* name) {
   const detail::MemberFunctions* const table = detail::hooks().members;
   MX_CHECK(table != nullptr, InvalidState, "[", name,
-           "] expected the operators (operators/operators.h, mx::operators)");
+           "] expected a program with the operators, got one without; include operators/operators.h and link "
+           "mx::operators");
   return *table;
 }
 

@@ -1,5 +1,5 @@
-// The table behind NDArray's members that are functions of operators/: x.sum(), x.sort(). Filled by that
-// layer (operators/members.cc); each entry is the function of the same name there. Internal.
+// The table of functions of operators/ that NDArray's members call: x.sum(), x.sort(). The operators layer
+// fills it (operators/members.cc); each entry is the function with the same name. Internal.
 #pragma once
 
 #include <cstdint>

@@ -30,8 +30,9 @@ void NDArray::throw_undefined() {
 }
 
 void NDArray::resolve() const {
-  // Other threads that ask for the value wait here. If filling fails, the array stays as it is, and the next
-  // caller gets the error, too. (Recursive: a push may run other operations while it waits for room.)
+  // Other threads that need the value block here. If fill() throws, the array stays deferred, and the next
+  // caller gets the error too. The mutex is recursive, because a push may run other operations on this thread
+  // while it waits for room.
   detail::DeferredValue& deferred = *impl_->deferred;
   const std::lock_guard lock(deferred.mutex);
   if ((impl_->flags.load(std::memory_order_relaxed) & detail::kDeferred) == 0) return;
@@ -83,7 +84,8 @@ namespace {
 const detail::Hooks& autograd(const char* op) {
   const detail::Hooks& table = detail::hooks();
   MX_CHECK(table.backward != nullptr, InvalidState, "[", op,
-           "] expected automatic differentiation (executor/autograd/autograd.h, mx::executor)");
+           "] expected a program with automatic differentiation, got one without; include "
+           "executor/autograd/autograd.h and link mx::executor");
   return table;
 }
 
@@ -131,19 +133,21 @@ void wait_all() { current_engine().wait_all(); }
 
 namespace {
 
-// In mode `check`: inside an operation, memory that the operation has not declared may change at any time.
+// In mode `check`, throws AccessError inside an operation that has not declared the array: the memory may
+// change at any time.
 void check_declared(const ArrayImpl& array, const char* op, bool write) {
   const auto operation = array.storage->undeclared_in_operation(write);
   if (!operation) [[likely]]
     return;
-  throw AccessError(detail::concat("[", *operation, "] expected the array of ", array.dtype, ' ', array.shape,
-                                   " that it uses through ", op, "() among its ",
-                                   write ? "writes or updates" : "reads or updates",
-                                   ": an operation pushed by hand declares NDArray::var()"));
+  throw AccessError(detail::concat("[", *operation, "] expected the operation to declare the array of ",
+                                   array.dtype, ' ', array.shape, ", which it accesses through ", op,
+                                   "(), among its ", write ? "writes or updates" : "reads or updates",
+                                   "; pass NDArray::var() to the push"));
 }
 
-// A look at an array's elements in the host's memory. `here`: in the thread that asked. If not, the operation
-// may still run after the caller's wait has thrown: the function owns what it uses then.
+// A function that reads an array's elements in host memory. `here` is true if it runs on the thread that
+// called with_elements(). Otherwise it runs in an operation, possibly after the caller's wait has thrown, so
+// it must own everything that it uses.
 using Look = std::function<void(const Tensor& elements, bool here)>;
 
 struct LookAttrs {
@@ -164,7 +168,7 @@ const Kernel& look_kernel(const std::string& op) {
   return kernels[3];
 }
 
-// Calls look(elements, here). Returns `here`.
+// Calls look(elements, here) and returns `here`.
 template <class F>
 bool with_elements(const NDArray& a, const char* op, F look) {
   check_declared(a.impl(), op, false);
@@ -180,7 +184,7 @@ bool with_elements(const NDArray& a, const char* op, F look) {
     look(from.tensor(from.storage->ensure(nullptr)), true);
     return true;
   }
-  // Another thread writes, or a device may use the memory: read in the order of operations.
+  // Another thread is writing, or a device may be using the memory, so an operation reads it in order.
   const NDArray done = empty({0});
   const Attrs attrs = LookAttrs{std::make_shared<Look>(std::move(look))};
   ArrayImpl* const inputs[] = {&from};
@@ -257,7 +261,7 @@ void* NDArray::host_data(DType dtype, bool write) const {
   wait();
   if (write) {
     array.storage->expect_unseen_writers();
-    // Operations that were called before may not have read the array yet.
+    // Earlier operations may not have read the array yet.
     if (!array.storage->quiet()) detail::wait_for_readers(array, "mutable_data");
     array.storage->bump_version();
   }

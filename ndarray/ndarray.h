@@ -1,20 +1,20 @@
-// NDArray: an array of numbers of one type, on one device, computed when it is needed.
+// NDArray: an array of numbers of one type on one device. Operations on it run asynchronously.
 //
 //   NDArray a = ones({2, 3}) * 2;       // returns at once
-//   a[0] = 7;                           // so does this, and it is ordered after what came before
-//   std::cout << a << '\n';             // waits
+//   a[0] = 7;                           // returns at once; takes effect after the product
+//   std::cout << a << '\n';             // waits for both
 //
-// A handle: copying one makes another name of the same array, and `x = e` gives the name x to another array,
-// also where x was made by indexing (`NDArray row = a[0]; row = e`). `a[i] = e`, `a += e` and functions that
-// end in `_` change the array for every handle to it. clone() copies. Views (slices, transposes, reshapes)
-// share memory with their base. Operands may overlap: results are as if they had been copied first.
+// An NDArray is a handle: a copy of it refers to the same array. `x = e` makes x refer to another array, even
+// if x was made by indexing (`NDArray row = a[0]; row = e`). `a[i] = e`, `a += e` and functions whose names
+// end in `_` change the array for every handle to it. clone() copies the elements. Views (slices, transposes,
+// reshapes) share memory with their base. Operands may overlap: results are as if they had been copied first.
 //
-// Reading values (item, to_vector, printing, data) waits for the operations that make them, and throws the
-// error of the one that failed. Everything else returns at once.
+// Functions that read values (item, to_vector, printing, data) wait for the operations that compute them, and
+// throw the error if one failed. All other functions return at once.
 //
-// Thread-safety: as for std::shared_ptr. One handle must not be assigned while another thread uses it; any
-// number of handles to one array may be used from any threads, and operations take effect in the order in
-// which they were called.
+// Thread-safety: as for std::shared_ptr. A handle must not be assigned while another thread uses it. Any
+// number of handles to one array may be used from any threads. Operations take effect in the order in which
+// they are called.
 #pragma once
 
 #include <atomic>
@@ -49,13 +49,13 @@ class RowIterator;
 struct Arg;
 struct PrintOptions;
 
-/// What backward() does with the gradient of an array: replace what is there, add to it, or nothing.
+/// How backward() stores the gradient of a leaf: null: not at all; write: replaces grad(); add: adds to it.
 enum class GradReq : uint8_t { null, write, add };
 
 struct BackwardOptions {
   bool retain_graph = false;  ///< keep the saved values, so that a second backward pass is possible
-  /// Record the backward pass too, so that gradients have gradients; implies retain_graph. What grad() holds
-  /// then has a graph, which lives as long as that gradient.
+  /// Record the backward pass too, so that the gradients can be differentiated; implies retain_graph. The
+  /// array in grad() then has a graph of its own, which lives as long as that gradient.
   bool create_graph = false;
 };
 
@@ -65,12 +65,12 @@ using GradHook = std::function<NDArray(const NDArray& gradient)>;
 
 class NDArray {
  public:
-  /// No array: only assigning, copying, defined() and destroying are allowed.
+  /// Makes an empty handle. Only assignment, copying, destruction and defined() are allowed on it.
   NDArray() = default;
   NDArray(const NDArray&) = default;
   NDArray(NDArray&&) = default;
-  /// Names another array. Not for a temporary, of which nothing would remain: `a.transpose() = e` does not
-  /// compile; write a.transpose().copy_from(e).
+  /// Makes this handle refer to another array. On a temporary this would have no effect, so
+  /// `a.transpose() = e` does not compile; write a.transpose().copy_from(e).
   NDArray& operator=(const NDArray&) & = default;
   NDArray& operator=(NDArray&&) & = default;
 
@@ -88,14 +88,14 @@ class NDArray {
   int64_t size(int64_t axis) const { return shape()[normalize_axis(axis, rank(), "size")]; }
   size_t bytes() const { return static_cast<size_t>(numel()) * size_of(dtype()); }
   bool contiguous() const { return handle().contiguous(); }
-  /// Do both share their memory?
+  /// Returns true if both use the same storage, even if they have no element in common.
   bool shares_memory(const NDArray& other) const;
 
-  // Views. They throw InvalidArgument for axes and sizes that do not fit.
+  // Views. They throw InvalidArgument for axes, indices and sizes that do not fit the shape.
 
-  /// Entry i of the first dimension, or of `axis`. Negative counts from the end.
+  /// Returns entry i of the first dimension. A negative i counts from the end.
   View operator[](int64_t i) const;
-  /// The same: what an int64_t does not hold is out of range, not negative.
+  /// The same for unsigned integers. A number that an int64_t cannot hold is out of range, not negative.
   template <std::unsigned_integral T>
   requires(sizeof(T) == sizeof(int64_t)) View operator[](T i) const;
   template <std::same_as<bool> T>
@@ -104,43 +104,46 @@ class NDArray {
   template <class T>
   requires(std::same_as<T, Slice> || std::same_as<T, Ellipsis> || std::same_as<T, NewAxis>) View operator[](
       const T& entry) const;
-  /// One entry per dimension: a[{0, colon, Slice{1, 5}}]. With arrays among them it is advanced indexing as
-  /// NumPy defines it, whose result is a copy (assigning to it still changes this array).
+  /// Indexes with one entry per dimension: a[{0, colon, Slice{1, 5}}]. If an entry is an array, this is
+  /// NumPy's advanced indexing: the result is a copy, but a[{rows, 0}] = e writes into this array.
   View operator[](std::initializer_list<Index> index) const;
-  /// The same from entries that a program has put together.
+  /// The same for a list of entries that is built at run time.
   View operator[](std::span<const Index> index) const;
-  /// Advanced indexing with one array: integers pick rows, bool (of this shape, or of its first dimensions)
-  /// picks elements.
+  /// Advanced indexing with one array. Integers select rows. A bool array, which has this shape or the sizes
+  /// of its first dimensions, selects elements.
   View operator[](const Arg& index) const;
-  /// The entries of the first dimension, as views: `for (NDArray row : a) row.fill_(0)` changes a, and
-  /// `row = e` only the name row. Throws InvalidArgument for an array of rank 0.
+  /// Iterate over the entries of the first dimension, as views. In `for (NDArray row : a)`, row.fill_(0)
+  /// changes a, and `row = e` only makes row refer to another array. Throws InvalidArgument for an array of
+  /// rank 0.
   RowIterator begin() const;
   RowIterator end() const;
   NDArray select(int64_t axis, int64_t i) const;
   NDArray slice(int64_t axis, const Slice& range) const;
-  /// Dimensions in another order; none given: reversed.
+  /// Returns a view with the dimensions in the order of `axes`; without axes, in reverse order.
   NDArray transpose(const Shape& axes = {}) const;
   NDArray swap_axes(int64_t a, int64_t b) const;
   NDArray move_axis(int64_t from, int64_t to) const;
   NDArray expand_dims(int64_t axis) const;
-  /// Without the dimension `axis`, which must be 1; without an argument, without all that are 1.
+  /// Removes the dimension `axis`, whose size must be 1. Without an argument, removes all of size 1.
   NDArray squeeze(int64_t axis) const;
   NDArray squeeze() const;
   NDArray broadcast_to(const Shape& shape) const;
   NDArray diagonal(int64_t offset = 0, int64_t axis1 = 0, int64_t axis2 = 1) const;
-  /// Same elements, other sizes; one of them may be -1. A view where the strides allow it, else a copy.
+  /// Returns the same elements with other sizes. One size may be -1: it follows from the others. The result
+  /// is a view if the strides allow it, otherwise a copy.
   NDArray reshape(const Shape& shape, std::source_location where = std::source_location::current()) const;
   NDArray flatten(std::source_location where = std::source_location::current()) const {
     return reshape({-1}, where);
   }
-  /// The general view: the caller answers for it staying inside the memory (checked) and meaning something.
+  /// Returns a view with any strides and offset, in elements from the start of the storage. Throws
+  /// InvalidArgument if it would reach outside of the storage. Whether its elements overlap is not checked.
   NDArray as_strided(const Shape& shape, const Strides& strides, int64_t offset) const;
 
-  // The functions of operators/ with these names, as members: x.mean(1) is mean(x, 1). (The function var() is
-  // variance() here, because var() is the engine's variable.) They throw InvalidState in a program without
-  // operators (operators/operators.h).
+  // These members call the functions of operators/ with the same names: x.mean(1) is mean(x, 1). Only the
+  // function var() has another name here, variance(), because the member var() returns the engine's variable.
+  // They throw InvalidState if the program does not link the operators (operators/operators.h).
 
-  /// transpose(): a view.
+  /// Returns transpose(), which is a view.
   NDArray T() const { return transpose(); }
   NDArray sum(const Axes& axes = {}, bool keep_dims = false, std::optional<DType> dtype = {},
               std::source_location where = std::source_location::current()) const;
@@ -170,7 +173,7 @@ class NDArray {
                    std::source_location where = std::source_location::current()) const;
   NDArray stddev(const Axes& axes = {}, double correction = 1, bool keep_dims = false,
                  std::source_location where = std::source_location::current()) const;
-  /// keep_dims in the place of the correction.
+  /// Deleted, because a bool in the position of the correction was meant as keep_dims.
   template <std::same_as<bool> B>
   NDArray variance(const Axes& axes, B, bool keep_dims = false) const = delete;
   template <std::same_as<bool> B>
@@ -203,85 +206,89 @@ class NDArray {
   // Copies.
 
   NDArray clone(std::source_location where = std::source_location::current()) const;
-  /// This array if it is contiguous, else a contiguous copy.
+  /// Returns this array if it is contiguous, otherwise a contiguous copy.
   NDArray to_contiguous(std::source_location where = std::source_location::current()) const;
-  /// On that device: this array if it is there already.
+  /// Returns this array if it is on that device, otherwise a copy there.
   NDArray to(Context context, std::source_location where = std::source_location::current()) const;
-  /// With elements of that type: this array if it has them already.
+  /// Returns this array if it has that type, otherwise a converted copy.
   NDArray to(DType dtype, std::source_location where = std::source_location::current()) const;
 
-  // Changes in place. Types and devices are converted, shapes broadcast to this one's.
+  // Changes in place. The source is converted to this array's type, broadcast to its shape and copied to its
+  // device.
 
   NDArray& copy_from(const NDArray& source, std::source_location where = std::source_location::current());
-  /// Throws InvalidArgument, which names the number and the type, for a number that dtype() cannot hold
-  /// (fits() in scalar.h); so do `a[i] = number` and full().
+  /// Sets every element. Throws InvalidArgument, naming the number and the type, if dtype() cannot hold the
+  /// number (fits() in scalar.h). `a[i] = number` and full() throw in the same cases.
   NDArray& fill_(Scalar value, std::source_location where = std::source_location::current());
 
-  // Gradients (docs/autograd.md). They throw InvalidState when automatic differentiation is not linked
+  // Gradients (docs/autograd.md). They throw InvalidState if automatic differentiation is not linked
   // (executor/autograd/autograd.h, mx::executor).
 
-  /// From now on operations on this array are recorded, and backward() brings its gradient. For arrays of
-  /// floating point that are not results of recorded operations. GradReq::null: it brings none, but what
-  /// depends on the array is recorded. false: nothing is recorded any more.
+  /// Makes the array a leaf: operations on it are recorded from now on, and backward() sets its gradient.
+  /// With GradReq::null the array gets no gradient, but operations on it are recorded. `false` ends the
+  /// recording. Throws InvalidArgument if the array is not floating-point. For leaves and plain arrays only:
+  /// a result of a recorded operation is recorded anyway, and `false` throws InvalidState for it.
   NDArray& requires_grad_(bool on = true);
   NDArray& requires_grad_(GradReq req);
   /// Returns whether operations on it are recorded: after requires_grad_(), and for recorded results.
   bool requires_grad() const { return impl().marked(); }
-  /// d(loss)/d(this), as backward() left it; an empty handle before.
+  /// Returns d(loss)/d(this), as backward() stored it; an empty handle if there is none.
   NDArray grad() const;
-  /// An empty handle: none.
+  /// Replaces the gradient of a leaf. An empty handle removes it. Throws InvalidState if this is not a leaf.
   void set_grad(const NDArray& grad) const;
-  /// Keeps the gradient of a result too.
+  /// Makes backward() store the gradient of this array even though the array is a result and not a leaf.
   const NDArray& retain_grad() const;
   /// Calls the hook with this array's gradient in every backward pass (backward(), gradients(), grad()), on
   /// the thread of the pass. Hooks run in the order in which they were added; the handle removes one.
   HookHandle add_grad_hook(GradHook hook) const;
-  /// Adds d(this)/d(x) to x.grad() for every x with requires_grad_() that this depends on, by going back
-  /// through what was recorded. `head` is d(loss)/d(this), and may be left out for one element. Returns when
-  /// everything is pushed. Throws InvalidArgument for a head that does not fit, InvalidState when nothing was
-  /// recorded, when it has been gone through before, and when a value that is needed has been changed in
-  /// place since.
+  /// Runs a backward pass over the recorded operations: adds d(this)/d(x) to x.grad() for every leaf x on
+  /// which this array depends. `head` is d(loss)/d(this); it may be omitted if this array has one element.
+  /// Returns when everything is pushed. Throws InvalidArgument for a head that does not fit. Throws
+  /// InvalidState if nothing was recorded, if an earlier pass has released the saved values, or if a saved
+  /// value that is needed has been changed in place since.
   void backward(const NDArray& head = {}, const BackwardOptions& options = {}) const;
   void backward(const BackwardOptions& options) const { backward({}, options); }
-  /// The same memory, not recorded.
+  /// Returns an array over the same memory that is not recorded.
   NDArray detach() const;
 
-  // Values: these wait.
+  // Values: these functions wait.
 
-  /// The only element. Throws InvalidArgument when there are more or none, when T is not what dtype()
-  /// converts to without loss of category (an array of floats has no item<int>()), and when T cannot hold the
-  /// value (300 as uint8_t, 1e300 as float).
+  /// Returns the only element. Throws InvalidArgument if there is not exactly one, if T has a lower category
+  /// than dtype() (an array of floats has no item<int>()), or if T cannot hold the value (300 as uint8_t,
+  /// 1e300 as float).
   template <class T>
   T item() const;
-  /// All elements in row-major order, converted to T.
+  /// Returns all elements in row-major order, converted to T.
   template <class T>
   std::vector<T> to_vector() const;
-  /// Is the only element not zero? For conditions.
+  /// Returns true if the only element is not zero. For conditions. Throws InvalidArgument if there is not
+  /// exactly one element.
   explicit operator bool() const { return truth(); }
 
-  /// Blocks until the operations that set the array have ended; throws what went wrong with them.
+  /// Blocks until the operations that set the array have ended. Throws the error if one failed.
   void wait() const;
-  /// The same with a limit; false when it passed first.
+  /// The same with a time limit. Returns false if the limit passes first.
   bool wait(int64_t timeout_ms) const;
 
-  /// The first element in the host's memory. Valid as long as the array lives. Throws InvalidArgument on a
-  /// device and for another T.
+  /// Returns the address of the first element in host memory. It is valid as long as the array lives. Throws
+  /// InvalidArgument if the array is on a device, or if T is not its element type.
   ///
-  /// data() waits for the operations called before that set the array, mutable_data() also for those that
-  /// read it. So what they do is as if it came before the use of the pointer. Operations that are called
-  /// later may run while the pointer is used: the caller waits for them, or asks for the pointer again.
+  /// data() waits for earlier operations that set the array, mutable_data() also for those that read it. So
+  /// all of them take effect before the pointer is used. Later operations may run while the pointer is in
+  /// use: the caller must wait for them, or call the function again.
   template <class T>
   const T* data() const;
   template <class T>
   T* mutable_data();
 
-  /// The engine's variable of the memory, for operations pushed by hand. From then on every operation on the
-  /// memory is pushed, small ones too, so that all keep their order.
+  /// Returns the engine's variable of the memory, for operations that the program pushes itself. From then on
+  /// every operation on the memory is pushed, even a small one, so that they all keep their order.
   Var var() const;
 
   // For operators and the layers above.
   explicit NDArray(detail::Ref<detail::ArrayImpl> impl) : impl_(std::move(impl)) {}
-  /// Ready to be used by an operation. Throws InvalidArgument when there is no array.
+  /// Returns the array for use by an operation; a deferred read is done first. Throws InvalidArgument for an
+  /// empty handle.
   detail::ArrayImpl& impl() const {
     detail::ArrayImpl& array = handle();
     if ((array.flags.load(std::memory_order_acquire) & detail::kDeferred) != 0) [[unlikely]]
@@ -299,16 +306,16 @@ class NDArray {
   [[noreturn]] static void throw_undefined();
   void resolve() const;
   bool truth() const;
-  /// Copies all elements as `dtype`, row-major, to `target`.
+  /// Copies all elements to `target`, converted to `dtype`, in row-major order.
   void read(void* target, DType dtype, const char* op) const;
-  /// The only element as `dtype`, to `target`.
+  /// Copies the only element to `target`, converted to `dtype`.
   void read_item(void* target, DType dtype) const;
   void* host_data(DType dtype, bool write) const;
 
   detail::Ref<detail::ArrayImpl> impl_;
 };
 
-/// An array argument and the place of the call, which errors name.
+/// An array argument with the source location of the call, which errors name.
 struct Arg {
   const NDArray& array;
   std::source_location where;
@@ -316,7 +323,7 @@ struct Arg {
   Arg(const NDArray& a, std::source_location w = std::source_location::current()) : array(a), where(w) {}
 };
 
-/// A number as an argument, and the place of the call.
+/// A number as an argument, with the source location of the call.
 struct NumberArg {
   Scalar number;
   std::source_location where;
@@ -327,21 +334,21 @@ struct NumberArg {
       : number(n), where(w) {}
 };
 
-/// What indexing gives: an array, and, as long as it has no name, a place that can be assigned to.
+/// The result of indexing. It is an array; as a temporary it is also the target of an assignment.
 ///
 ///   a[i] = e;   a[i] += e;         // write into a
-///   auto row = a[0];               // a handle, as NDArray row = a[0] is
-///   row = a[2];                    // names another array, and changes neither
-///   row.fill_(3);  row.copy_from(e);  row += 1;   // change the array that row is: for a[0] the memory of a
+///   auto row = a[0];               // a handle, like NDArray row = a[0]
+///   row = a[2];                    // makes row refer to another array; changes no elements
+///   row.fill_(3);  row.copy_from(e);  row += 1;   // change the elements of row, which belong to a
 ///
-/// The result of an index with arrays is a copy, so the last line changes nothing in `a` then. A handle of
-/// another type (NDArray b = a[indices]) has the values of that line. A View that keeps its name (auto b =
-/// a[indices]) is read when it is first used, because `a[indices] = e` needs no reading. If `a` or the
-/// indices have been changed by then, using it throws InvalidState.
+/// If the index contains arrays, the result is a copy, so the last line does not change `a`. `NDArray b =
+/// a[indices]` reads the elements at once. `auto b = a[indices]` makes a View, which reads them at its first
+/// use, because `a[indices] = e` needs no read. If `a` or the indices have been changed by then, the use
+/// throws InvalidState.
 class View : public NDArray {
  public:
   explicit View(NDArray view) : NDArray(std::move(view)) {}
-  /// A copy stays, so what an index with arrays reads is read now.
+  /// A copy outlives the expression, so a deferred read of an index with arrays is done now.
   View(const View& other);
   View(View&&) = default;
   ~View() {
@@ -352,20 +359,22 @@ class View : public NDArray {
   const View& operator=(const Arg& source) &&;
   const View& operator=(const NumberArg& value) &&;
 
-  /// Names another array.
+  /// Makes this handle refer to another array.
   View& operator=(const NDArray& array) &;
   View& operator=(const View& other) &;
   View& operator=(View&& other) &;
 
-  /// Is it the result of indexing with arrays, so that changing its memory does not change the base?
+  /// Returns true if the index contains arrays. The elements are then a copy: changing them does not change
+  /// the base.
   bool advanced() const { return target_ != nullptr; }
 
-  /// Where an index with arrays puts what is assigned. Internal.
+  /// Performs assignments to an index with arrays. Internal.
   struct Target {
     virtual ~Target() = default;
     virtual void assign(const NDArray& source, std::source_location where) = 0;
     virtual void assign(const NumberArg& value) = 0;
-    /// The last View goes; `handles` of them to the array are its own.
+    /// Called when the last View is destroyed, which owns `handles` handles to the result. If there are other
+    /// handles, the deferred read is done now.
     virtual void settle(uint32_t handles) noexcept = 0;
   };
   View(NDArray view, std::shared_ptr<Target> target) : NDArray(std::move(view)), target_(std::move(target)) {}
@@ -374,10 +383,10 @@ class View : public NDArray {
   std::shared_ptr<Target> target_;
 };
 
-// Creation. Sizes that are negative or too large throw InvalidArgument; memory is allocated when it is first
-// used.
+// Creation. Throws InvalidArgument for sizes that are negative or too large. Memory is allocated at its first
+// use.
 
-/// Elements with any value.
+/// Returns an array whose elements are not initialised.
 NDArray empty(const Shape& shape, DType dtype = f32, Context context = cpu());
 NDArray zeros(const Shape& shape, DType dtype = f32, Context context = cpu(),
               std::source_location where = std::source_location::current());
@@ -390,60 +399,61 @@ NDArray zeros_like(const NDArray& a, std::source_location where = std::source_lo
 NDArray ones_like(const NDArray& a, std::source_location where = std::source_location::current());
 NDArray full_like(const NDArray& a, Scalar value,
                   std::source_location where = std::source_location::current());
-/// 0, 1, ..., stop - 1; i64, or f32 when a number given is not an integer.
+/// Returns 0, 1, ..., stop - 1, of type i64, or f32 if a given number is floating-point.
 NDArray arange(Scalar stop, std::source_location where = std::source_location::current());
-/// The same of a given type: arange(10, f32), arange(2, 10, f32).
+/// The same with a given type: arange(10, f32), arange(2, 10, f32).
 NDArray arange(Scalar stop, DType dtype, Context context = cpu(),
                std::source_location where = std::source_location::current());
 NDArray arange(Scalar start, Scalar stop, DType dtype, Context context = cpu(),
                std::source_location where = std::source_location::current());
-/// start, start + step, ... before stop.
+/// Returns start, start + step, ..., up to but not including stop.
 NDArray arange(Scalar start, Scalar stop, Scalar step = 1,
                std::source_location where = std::source_location::current());
 NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context context = cpu(),
                std::source_location where = std::source_location::current());
-/// `count` numbers from start to stop, both included.
+/// Returns `count` evenly spaced numbers from start to stop, both included.
 NDArray linspace(double start, double stop, int64_t count, DType dtype = f32, Context context = cpu(),
                  std::source_location where = std::source_location::current());
-/// Ones on the diagonal, zeros elsewhere; `columns` -1: as many as rows.
+/// Returns a matrix with ones on the diagonal and zeros elsewhere. If `columns` is -1, it is square.
 NDArray eye(int64_t rows, int64_t columns = -1, DType dtype = f32, Context context = cpu(),
             std::source_location where = std::source_location::current());
 
-/// A number as an array of rank 0.
+/// Returns a number as an array of rank 0.
 NDArray scalar_array(Scalar value, DType dtype, Context context = cpu(),
                      std::source_location where = std::source_location::current());
 
 namespace detail {
-/// Throws InvalidArgument, naming `op`, if elements of that layout would lie outside the address space.
-/// Returns the first and the last element's distance from `data`, in elements.
+/// Returns the distances of the lowest and the highest element in memory from `data`, in elements. Throws
+/// InvalidArgument, naming `op`, if elements of that layout would lie outside the address space.
 std::pair<int64_t, int64_t> check_extent(const void* data, DType dtype, const Shape& shape,
                                          const Strides& strides, const char* op);
 NDArray from_host(const void* data, DType dtype, const Shape& shape, Context context,
                   std::source_location where = std::source_location::current());
 }  // namespace detail
 
-/// A copy of host memory: row-major elements.
+/// Returns a copy of elements in host memory, which are in row-major order.
 template <class T>
 NDArray from_data(const T* data, const Shape& shape, Context context = cpu(),
                   std::source_location where = std::source_location::current()) {
   return detail::from_host(data, dtype_of<T>, shape, context, where);
 }
-/// A copy of a range of numbers (std::vector, std::array, std::span, ...), or of ranges of them, which must
-/// be of one size: array(std::vector<std::vector<float>>{...}). Numbers of a type that arrays do not have
-/// become the next wider one: uint16_t i32, size_t i64; InvalidArgument for those of 2^63 or more.
+/// Returns a copy of a range of numbers (std::vector, std::array, std::span, ...), or of a range of ranges of
+/// the same size: array(std::vector<std::vector<float>>{...}). Numbers of a type that arrays do not have
+/// become the next wider type: uint16_t becomes i32, size_t becomes i64. Throws InvalidArgument for a number
+/// of 2^63 or more.
 template <class R>
 requires detail::NestedRange<R> NDArray array(const R& values, Context context = cpu(),
                                               std::source_location where = std::source_location::current());
-/// The same numbers, row-major, with another shape, which must have as many elements: array(v, {2, 3}).
+/// The same, in row-major order, with a shape that must have as many elements: array(v, {2, 3}).
 template <class R>
 requires detail::NestedRange<R> NDArray array(const R& values, const Shape& shape, Context context = cpu(),
                                               std::source_location where = std::source_location::current());
-/// array<bool>(std::vector<bool>{...}): the type of the numbers said.
+/// The same with the type of the numbers given: array<bool>(std::vector<bool>{...}).
 template <class T>
 requires detail::HostNumber<T> NDArray array(const std::vector<T>& values, Context context = cpu(),
                                              std::source_location where = std::source_location::current());
-/// array({1.f, 2.f}); the element type is that of the numbers. Rows that differ in length throw
-/// InvalidArgument.
+/// The same for numbers in braces: array({1.f, 2.f}). The element type is that of the numbers. Throws
+/// InvalidArgument for rows that differ in length.
 template <class T>
 NDArray array(std::initializer_list<T> values) {
   return array(std::span<const T>(values.begin(), values.size()));
@@ -457,13 +467,13 @@ NDArray array(std::initializer_list<std::initializer_list<T>> rows);
 template <class T>
 NDArray array(std::initializer_list<std::initializer_list<std::initializer_list<T>>> planes);
 
-/// Host memory as an array, without a copy. `release` is called once, from any thread, after the last use;
-/// not at all if this throws. Elements of bool must be 0 or 1. Throws InvalidArgument for null, and for
-/// shapes and strides that reach beyond the address space.
+/// Returns an array over host memory, without a copy. `release` is called once, from any thread, after the
+/// last use; it is not called if this throws. Elements of bool must be 0 or 1. Throws InvalidArgument for
+/// null, and for shapes and strides that reach beyond the address space.
 NDArray from_external(void* data, DType dtype, const Shape& shape, const Strides& strides,
                       std::function<void()> release);
 
-/// As NumPy prints, with the process's options or others (print.h); waits.
+/// Prints as NumPy does, with the options of the process or with the given ones (print.h). Waits.
 std::ostream& operator<<(std::ostream& out, const NDArray& a);
 std::string to_string(const NDArray& a);
 std::string to_string(const NDArray& a, const PrintOptions& options);

@@ -13,7 +13,7 @@
 
 namespace mx {
 
-// (E, not T: that is a member.)
+// The template parameter is E, because NDArray has a member T.
 
 template <class E>
 E NDArray::item() const {

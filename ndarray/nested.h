@@ -1,4 +1,5 @@
-// What array() takes: ranges of numbers, ranges of such ranges, and so on, as one list of elements. Internal.
+// The arguments of array(): ranges of numbers, ranges of such ranges, and so on, flattened to one list of
+// elements. Internal.
 #pragma once
 
 #include <concepts>
@@ -19,8 +20,8 @@ concept HasDType = requires {
   DTypeOf<std::remove_cv_t<T>>::value;
 };
 
-/// Integers of other types become the next wider type that arrays have: int16_t and uint16_t i32, the other
-/// unsigned ones i64.
+/// Integer types that arrays do not have. They become the next wider type that arrays have: int16_t and
+/// uint16_t become i32, the other unsigned types become i64.
 template <class T>
 concept WidenedNumber =
     !HasDType<T> && (std::same_as<T, short> || std::same_as<T, unsigned short> || std::same_as<T, unsigned> ||
@@ -29,7 +30,7 @@ concept WidenedNumber =
 template <class T>
 concept HostNumber = HasDType<T> || WidenedNumber<T>;
 
-/// In what elements of T are kept: a vector of bool has no memory of bools.
+/// The type in which elements of T are stored. Not bool, because std::vector<bool> is not an array of bools.
 template <class T>
 using HostElement = std::conditional_t<
     std::is_same_v<T, bool>, uint8_t,
@@ -38,7 +39,7 @@ using HostElement = std::conditional_t<
 template <class T>
 inline constexpr DType kHostDType = std::is_same_v<T, bool> ? bool_ : dtype_of<HostElement<T>>;
 
-/// The numbers at the bottom of ranges of ranges, and how many ranges there are above one.
+/// The type of the numbers in nested ranges, and the depth of the nesting.
 template <class R>
 struct Nested {
   using Number = R;
@@ -57,19 +58,19 @@ template <class R>
 concept NestedRange = Nested<R>::kDepth >
 0 && HostNumber<typename Nested<R>::Number>;
 
-/// One whose memory can be copied as it is.
+/// A range of numbers whose memory can be copied as it is.
 template <class R>
 concept PlainRange =
     Nested<R>::kDepth == 1 && std::ranges::contiguous_range<const R>&& HasDType<typename Nested<R>::Number>;
 
-/// Elements of nested ranges, row-major. Throws InvalidArgument for ranges that differ in size.
+/// The elements of nested ranges in row-major order. Throws InvalidArgument for ranges that differ in size.
 template <class Number>
 class Flattened {
  public:
   template <class R>
   explicit Flattened(const R& range) {
     add(range, 0);
-    shape_.resize(Nested<R>::kDepth, 0);  // nothing was seen below an empty range
+    shape_.resize(Nested<R>::kDepth, 0);  // levels below an empty range have size 0
   }
   const Shape& shape() const { return shape_; }
   const std::vector<HostElement<Number>>& elements() const { return elements_; }
@@ -79,8 +80,8 @@ class Flattened {
   void add(const R& range, int level) {
     const auto n = static_cast<int64_t>(std::ranges::size(range));
     if (level == shape_.rank()) shape_.push_back(n);
-    MX_CHECK(shape_[level] == n, InvalidArgument, "[array] expected entries of one size, got ", shape_[level],
-             " and ", n, " numbers or entries");
+    MX_CHECK(shape_[level] == n, InvalidArgument,
+             "[array] expected nested lists of equal length, got lengths ", shape_[level], " and ", n);
     for (const auto& entry : range) {
       if constexpr (Nested<R>::kDepth == 1) {
         if constexpr (WidenedNumber<Number>) {

@@ -19,7 +19,7 @@ std::string padded_left(const std::string& text, size_t width) {
   return std::string(width > text.size() ? width - text.size() : 0, ' ') + text;
 }
 
-/// Which elements are written, and where the lines break.
+/// Determines which elements are written, and where lines break.
 class Layout {
  public:
   Layout(const Tensor& tensor, const PrintOptions& options)
@@ -27,10 +27,10 @@ class Layout {
     collect(0, 0);
   }
 
-  /// Distances from the first element, in the order in which they are written.
+  /// Returns the written elements' distances from the first one, in the order in which they are written.
   const std::vector<int64_t>& offsets() const { return offsets_; }
 
-  /// `words` are the texts of those elements.
+  /// Returns the text of the array. `words` are the texts of the elements at offsets().
   std::string text(const std::vector<std::string>& words) {
     word_ = words.data();
     return block(0, " ", options_.line_width);
@@ -39,7 +39,7 @@ class Layout {
  private:
   bool shortened(int axis) const { return summary_ && tensor_.shape[axis] > 2 * options_.edge_items; }
 
-  /// Calls visit(i) for the indices that are written, and skip() where others are left out.
+  /// Calls visit(i) for each index that is written, and skip() once if others are omitted.
   template <class Visit, class Skip>
   void each(int axis, const Visit& visit, const Skip& skip) const {
     const int64_t n = tensor_.shape[axis], edge = options_.edge_items;
@@ -67,7 +67,7 @@ class Layout {
     if (axis == tensor_.rank() - 1) {
       std::string line = indent;
       const auto add = [&](const std::string& word) {
-        // A line of its own would not make a word shorter that is too long for any line.
+        // A word that is alone on its line gets no line break before it, even if it is too long.
         if (static_cast<int64_t>(line.size() + word.size()) > width - 1 && line.size() > indent.size()) {
           text += line.erase(line.find_last_not_of(' ') + 1) + '\n';
           line = indent;
@@ -105,7 +105,7 @@ class Layout {
   const std::string* word_ = nullptr;
 };
 
-/// A quotient as the type itself rounds it.
+/// Returns the quotient, rounded to the type.
 template <class T>
 T quotient(T a, T b) {
   if constexpr (std::is_same_v<T, float16>) {
@@ -115,8 +115,8 @@ T quotient(T a, T b) {
   }
 }
 
-/// From which largest number on an array is written with exponents: 10 to the digits that the type holds, at
-/// most 8.
+/// An array is written with exponents if its largest absolute value is at least this: 10 to the number of
+/// digits that the type holds, at most 8.
 template <class T>
 constexpr double kCutoff = 1e8;
 template <>
@@ -137,7 +137,7 @@ bool wants_exponents(const std::vector<T>& finite, bool suppress) {
   }
   if (!any) return false;
   if (double(largest) >= kCutoff<T>) return true;
-  // The limits are numbers of the array's own type.
+  // The limits are rounded to the array's type.
   return !suppress && (smallest < static_cast<T>(0.0001) || quotient(largest, smallest) > T(1000));
 }
 
@@ -150,7 +150,7 @@ std::vector<std::string> float_words(const std::vector<T>& values, const PrintOp
     negative_infinity |= std::isinf(value) && value < T{};
   }
   const bool exponents = wants_exponents(finite, options.suppress);
-  // Widths before and after the point, over the whole array.
+  // The largest widths before and after the point in the whole array.
   size_t left = 0, right = 0, exponent_digits = 0;
   int precision = options.precision;
   std::vector<std::string> texts;
@@ -221,7 +221,7 @@ std::string format_typed(const Tensor& tensor, const PrintOptions& options) {
   std::vector<std::string> words;
   if constexpr (std::is_integral_v<T>) {
     for (int64_t offset : layout.offsets()) words.push_back(element_text(data[offset]));
-    // Columns are as wide as "False" even where there is none.
+    // Columns are as wide as "False" even if all elements are true.
     if constexpr (std::is_same_v<T, bool>) words.push_back("False");
     words = aligned(std::move(words));
   } else {
@@ -248,7 +248,7 @@ void check_options(const char* op, const PrintOptions& options) {
 }
 
 std::mutex options_mutex;
-PrintOptions process_options;  // under options_mutex
+PrintOptions process_options;  // guarded by options_mutex
 
 }  // namespace
 

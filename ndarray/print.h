@@ -1,10 +1,14 @@
 // format: an array as text, as NumPy's str() writes it.
 //
-// The text is that of NumPy 2.4 with `floatmode="maxprec"` and `sign="-"`, to the character: numbers of one
-// width in columns, the fewest digits that tell a number apart from its neighbours of the same type but no
-// more than `precision` after the point, scientific notation for the whole array when its largest or smallest
-// numbers ask for it, "..." in the middle of long dimensions, a blank line between matrices. bf16 is written
-// as the f32 of the same value. An array without dimensions is written like a scalar, with all its digits.
+// The text is that of NumPy 2.4 with `floatmode="maxprec"` and `sign="-"`, to the character:
+//   - Numbers are in columns of one width.
+//   - A number has the fewest digits that distinguish it from its neighbours of the same type, but at most
+//     `precision` after the point.
+//   - The whole array is in scientific notation if its largest or smallest numbers require it.
+//   - Long dimensions have "..." in the middle, and matrices have a blank line between them.
+//   - An array of rank 0 is written like a scalar, with all its digits.
+// bf16, which NumPy does not have, is written as the f32 of the same value.
+//
 // Source: the text of NumPy's documentation of array2string and set_printoptions, and its output
 // (tests/ndarray/golden).
 #pragma once
@@ -20,16 +24,16 @@ struct PrintOptions {
   int precision = 8;         ///< digits after the point, at most
   int64_t threshold = 1000;  ///< more elements than this are summarised
   int64_t edge_items = 3;    ///< elements at each end of a dimension in a summary
-  int64_t line_width = 75;   ///< columns after which a row goes on in the next line
-  bool suppress = false;     ///< no scientific notation for the sake of small numbers
+  int64_t line_width = 75;   ///< columns; longer rows are wrapped
+  bool suppress = false;     ///< no scientific notation because of small numbers
 };
 
-/// What `std::cout << a` and to_string(a) use, in the whole process, from now on; as numpy.set_printoptions.
-/// Throws InvalidArgument as format() does. Any thread may call.
+/// Sets the options of `std::cout << a` and to_string(a) for the whole process, as numpy.set_printoptions
+/// does. Throws InvalidArgument as format() does. Any thread may call it.
 void set_print_options(const PrintOptions& options);
 PrintOptions print_options();
 
-/// Other options while it lives: PrintOptionsScope scope({.precision = 3}).
+/// Sets the options of the process while the scope lives: PrintOptionsScope scope({.precision = 3}).
 class PrintOptionsScope {
  public:
   explicit PrintOptionsScope(const PrintOptions& options) : before_(print_options()) {
@@ -43,9 +47,9 @@ class PrintOptionsScope {
   PrintOptions before_;
 };
 
-/// The text, without a newline at its end. Reads the elements on the calling thread; they must be in the
-/// host's memory and nobody may be writing them. Throws InvalidArgument for a negative precision, threshold
-/// or line width, for fewer than one edge item, and for a precision beyond 100.
+/// Returns the text, without a newline at its end. Reads the elements on the calling thread. Precondition:
+/// they are in host memory, and no other thread writes them meanwhile. Throws InvalidArgument for a negative
+/// precision, threshold or line width, for fewer than one edge item, and for a precision above 100.
 std::string format(const Tensor& tensor, const PrintOptions& options = {});
 
 }  // namespace mx

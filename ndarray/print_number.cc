@@ -13,7 +13,7 @@ namespace {
 // Enough for the largest double without exponent and 100 digits after the point.
 constexpr int kTextSize = 512;
 
-/// Takes "d.ddde+xx" apart.
+/// Parses "d.ddde+xx".
 Decimal parse_scientific(const char* begin, const char* end) {
   Decimal result;
   const char* const e = std::find(begin, end, 'e');
@@ -21,12 +21,12 @@ Decimal parse_scientific(const char* begin, const char* end) {
     if (*c != '.') result.digits += *c;
   while (result.digits.size() > 1 && result.digits.back() == '0') result.digits.pop_back();
   const char* number = e + 1;
-  if (*number == '+') ++number;  // from_chars takes no plus
+  if (*number == '+') ++number;  // from_chars accepts no plus sign
   std::from_chars(number, end, result.exponent);
   return result;
 }
 
-/// Whether float16 reads `value` as the positive number `half`.
+/// Returns true if `value` rounds to `half`, a positive number.
 bool reads_as(double value, float16 half) {
   const double self = float(half);
   float16 above = half, below = half;
@@ -34,7 +34,7 @@ bool reads_as(double value, float16 half) {
   --below.bits;
   const double next = half.bits == 0x7bff ? 65536.0 : double{float(above)};
   const double low = (self + float(below)) / 2, high = (self + next) / 2;
-  const bool even = (half.bits & 1) == 0;  // ties go to it
+  const bool even = (half.bits & 1) == 0;  // then ties round to it
   return (low < value && value < high) || (even && (value == low || value == high));
 }
 
@@ -45,7 +45,7 @@ std::string exponent_text(int exponent) {
   return std::string(exponent < 0 ? "e-" : "e+") + (number.size() < 2 ? "0" : "") + number;
 }
 
-/// The digits with the point in its place: "12.5", "3.", "0.05".
+/// Returns the digits with the decimal point inserted: "12.5", "3.", "0.05".
 std::string place_point(const Decimal& decimal) {
   const int count = static_cast<int>(decimal.digits.size());
   if (decimal.exponent < 0)
@@ -56,7 +56,7 @@ std::string place_point(const Decimal& decimal) {
   return text.insert(static_cast<size_t>(decimal.exponent + 1), 1, '.');
 }
 
-/// Below and from which absolute value a scalar is written with an exponent.
+/// A scalar whose absolute value is at least this is written with an exponent.
 template <class T>
 constexpr double kScalarCutoff = 1e16;
 template <>
@@ -73,15 +73,15 @@ Decimal shortest_decimal(T value) {
     const float16 half(std::fabs(float(value)));
     const double exact = float(half);
     if (exact == 0) return {"0", 0};
-    // Five digits are enough for eleven bits.
+    // Five digits identify any number of eleven bits.
     for (int precision = 0;; ++precision) {
       const char* end =
           std::to_chars(text, text + kTextSize, exact, std::chars_format::scientific, precision).ptr;
       double read = 0;
       std::from_chars(text, end, read);
       if (precision == 4 || reads_as(read, half)) return parse_scientific(text, end);
-      // Above a power of two there is twice the room as below: the nearest decimal may be outside where the
-      // next one up is inside (0.01563 for 0.015625).
+      // The decimals that round to a power of two extend twice as far above it as below. So the nearest
+      // decimal may not round to it although the next larger one does (0.01563 for 0.015625).
       char* const last = std::find(text, text + kTextSize, 'e') - 1;
       if (*last < '0' || *last >= '9' || read > exact) continue;
       ++*last;
@@ -115,8 +115,9 @@ std::string scientific(T value, int precision, bool all) {
   const double exact = value;
   Decimal decimal = shortest_decimal(value);
   const int fraction = static_cast<int>(decimal.digits.size()) - 1;
-  // The two agree on the digits that matter; where the shortest form ends earlier, the exact value goes on
-  // with digits that are not zero.
+  // The shortest form is used only if it has exactly the digits that are wanted. If it has too many, the
+  // exact value is rounded. If it has too few and `all` is set, the exact value provides further digits,
+  // which are not all zero.
   if (fraction > precision || (all && fraction < precision)) {
     char text[kTextSize];
     const char* end =

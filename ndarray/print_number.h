@@ -1,4 +1,4 @@
-// Decimal text of floating-point numbers: the pieces from which format() builds its columns.
+// Decimal text of floating-point numbers, for the columns of format().
 #pragma once
 
 #include <string>
@@ -7,27 +7,27 @@
 
 namespace mx::detail {
 
-/// |value| as 0 or d.ddd * 10^exponent: the fewest digits that no other number of type T is nearer to.
+/// |value| as 0 or d.ddd * 10^exponent, with the fewest digits such that no other number of type T is nearer.
 struct Decimal {
   std::string digits;  ///< without a point, no zeros at the end
   int exponent = 0;
 };
 
-/// T is float, double or float16; the value is finite.
+/// Precondition of this and the next two functions: the value is finite. T is float, double or float16.
 template <class T>
 Decimal shortest_decimal(T value);
 
-/// "-12.5", "3.", "0.": at most `precision` digits after the point, rounded from the exact value when the
-/// shortest form has more; no zeros at the end.
+/// Returns "-12.5", "3.", "0.": at most `precision` digits after the point, and no zeros at the end. If the
+/// shortest form has more digits, the exact value is rounded.
 template <class T>
 std::string positional(T value, int precision);
 
-/// "1.25e-07": the fraction has at most `precision` digits; exactly so many, with those of the exact value,
-/// when `all` is set.
+/// Returns "1.25e-07". The fraction has at most `precision` digits; if `all` is set, it has exactly so many,
+/// which are those of the exact value.
 template <class T>
 std::string scientific(T value, int precision, bool all);
 
-/// "1.5", "2.0", "1e+16", "nan": as a number by itself is written.
+/// Returns "1.5", "2.0", "1e+16", "nan": the text of a scalar.
 template <class T>
 std::string scalar_text(T value);
 

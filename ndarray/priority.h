@@ -1,4 +1,4 @@
-// PriorityScope: operations on arrays that this thread calls while it lives have a priority.
+// PriorityScope: gives a priority to the operations on arrays that a thread calls.
 #pragma once
 
 namespace mx {
@@ -7,8 +7,8 @@ namespace detail {
 inline thread_local constinit int launch_priority = 0;
 }  // namespace detail
 
-/// Among operations that could run, those of higher priority come first (PushOptions::priority). A scope of
-/// one thread; the innermost counts.
+/// Sets the priority of operations that this thread calls while the scope lives. Among operations that are
+/// ready, those of higher priority start first (PushOptions::priority). The innermost scope counts.
 class PriorityScope {
  public:
   explicit PriorityScope(int priority) : before_(detail::launch_priority) {

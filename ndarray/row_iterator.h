@@ -1,5 +1,5 @@
-// Going through an array's first dimension: for (const NDArray& row : a), and the standard's algorithms that
-// only read (find_if, for_each, views::reverse).
+// RowIterator: iterates over an array's first dimension, in for (const NDArray& row : a) and in standard
+// algorithms that only read (find_if, for_each, views::reverse).
 //
 // Part of ndarray.h, which includes it.
 #pragma once
@@ -14,20 +14,20 @@
 
 namespace mx {
 
-/// Points to a[i], a handle that is made when it is asked for. Owns a handle to the array, so it may outlive
-/// others. Iterators of different arrays must not be compared. Dereferencing throws InvalidArgument for an i
-/// that a does not have.
+/// Points to a[i]; each dereference makes a new handle. The iterator owns a handle to the array, so it may
+/// outlive other handles. Iterators of different arrays must not be compared. Dereferencing throws
+/// InvalidArgument if i is out of range.
 ///
-/// Rows change through their members (row.fill_(0)), not by assignment through the iterator: a handle taken
-/// out of a row is not a copy of it, and an algorithm that moves elements (sort, reverse, rotate) would read
-/// what it has overwritten. So they do not compile. To reorder rows, index: a[order].
+/// Rows are changed through their members (row.fill_(0)), not by assignment through the iterator. Algorithms
+/// that move elements (sort, reverse, rotate) do not compile: a handle to a row is not a copy of it, so they
+/// would read elements that they have overwritten. To reorder rows, index: a[order].
 class RowIterator {
  public:
   using value_type = NDArray;
   using difference_type = std::ptrdiff_t;
   using reference = NDArray;
   using pointer = void;
-  using iterator_category = std::input_iterator_tag;  // of C++17, where a reference must be one
+  using iterator_category = std::input_iterator_tag;  // C++17: a stronger one needs a real reference
   using iterator_concept = std::random_access_iterator_tag;
 
   RowIterator() = default;

@@ -26,15 +26,15 @@ using io::TensorData;
 
 namespace {
 
-// Writing. It is an operation that reads the arrays, so it has a place in the order of operations, sees no
-// half of a later one, and is skipped when one of the arrays has failed.
+// Writing. An operation that reads the arrays writes the file. So the file is written in the order of
+// operations, contains no part of a later change, and is not written if one of the arrays has failed.
 
 struct WriteJob {
   std::vector<TensorData> tensors;  // without data until the operation runs
   std::function<void(io::ByteSink&, std::span<const TensorData>)> format;
   std::string path;
   io::FileOps* ops;
-  std::exception_ptr error;  // as it was thrown: an operation's own error would lose its type
+  std::exception_ptr error;  // as it was thrown; as the operation's error it would lose its type
 };
 
 struct WriteAttrs {
@@ -60,7 +60,7 @@ void run_write(const KernelArgs& args) {
 }
 const Kernel kWrite = {"save", run_write, nullptr, 0, false};
 
-/// What a format has to say about names, types and shapes; the tensors have no data.
+/// A format's check of names, types and shapes. The tensors have no data.
 using Check = std::function<void(std::span<const TensorData>)>;
 
 void write(const char* op, const std::string& path, const NamedArrays& arrays, io::FileOps& ops,
@@ -90,7 +90,7 @@ void write(const char* op, const std::string& path, const NamedArrays& arrays, i
 
 // Reading.
 
-/// `bytes` of `file` as an array: what is there, if it is aligned, else a copy.
+/// Returns `bytes` of `file` as an array: over the file's memory if it is aligned, otherwise a copy.
 NDArray array_of(const std::shared_ptr<MappedFile>& file, DType dtype, const Shape& shape, uint64_t offset,
                  uint64_t bytes) {
   if (bytes == 0) return empty(shape, dtype);
@@ -105,7 +105,7 @@ std::shared_ptr<MappedFile> open(const std::string& path, LoadMode mode) {
                                       mode == LoadMode::map ? MappedFile::How::map : MappedFile::How::read);
 }
 
-/// A new array and its memory, to which no other handle exists yet.
+/// Returns a new array and its memory, to which no other handle exists yet.
 std::pair<NDArray, std::span<std::byte>> fresh(DType dtype, const Shape& shape, const char* op) {
   Ref<ArrayImpl> made = detail::new_array(shape, dtype, cpu(), op);
   auto* const memory = static_cast<std::byte*>(made->storage->ensure(nullptr));
@@ -125,8 +125,8 @@ const NDArray& NamedArrays::at(const std::string& name) const {
   if (const NDArray* found = find(name)) return *found;
   std::string names;
   for (const auto& entry : *this) names += (names.empty() ? "" : ", ") + io::in_quotes(entry.first);
-  throw InvalidArgument(detail::concat("[NamedArrays] expected one of ", names.empty() ? "no names" : names,
-                                       ", got ", io::in_quotes(name)));
+  throw InvalidArgument(detail::concat("[NamedArrays] expected one of the names ",
+                                       names.empty() ? "(none)" : names, ", got ", io::in_quotes(name)));
 }
 
 void save_safetensors(const std::string& path, const NamedArrays& arrays, const FileMetadata& metadata,
@@ -158,7 +158,7 @@ void save_npy(const std::string& path, const NDArray& array, io::FileOps& ops) {
 NDArray load_npy(const std::string& path, LoadMode mode) {
   const std::shared_ptr<MappedFile> file = open(path, mode);
   const io::NpyHeader header = io::parse_npy(file->bytes(), path);
-  // Of bool every byte is looked at, so there is nothing to gain.
+  // Every byte of a bool array is checked, so mapping the file would save nothing.
   if (header.direct() && header.dtype != bool_)
     return array_of(file, header.dtype, header.shape, header.offset, header.bytes);
   auto [array, memory] = fresh(header.dtype, header.shape, "load_npy");

@@ -3,19 +3,19 @@
 //   save_safetensors("net.safetensors", {{"w", w}, {"b", b}});
 //   NDArray w = load_safetensors("net.safetensors").at("w");
 //
-// Saving takes the values in the order of calls, as reading them does: it waits for the operations pushed
-// before it, and returns when the file is on the disk. The error of an array comes out before anything is
-// written. Writing is atomic (io/atomic_file.h): the name shows the old content or all of the new one. Views
-// and arrays of devices are written as what they show.
+// A save writes the values that result from the operations called before it. It waits for them, and returns
+// when the file is on the disk. If one of the arrays has failed, it throws that error before anything is
+// written. Writing is atomic (io/atomic_file.h): the path refers to the whole old content or the whole new
+// one. Arrays may be views, and may be on devices; their elements are written.
 //
-// Names are checked before anything is waited for or written.
+// Names are checked before the save waits or writes.
 //
-// Loading gives arrays of the CPU, in the order of the file. Everything a file claims is checked first.
-// LoadMode says when the elements are read.
+// Loading returns arrays on the CPU, in the order of the file. All claims of a file are checked before they
+// are used. LoadMode determines when the elements are read.
 //
-// All throw FileError when the system refuses, FormatError for damaged files, and InvalidArgument for paths
-// with a byte of value 0 and for names that come twice, are not UTF-8 or have a meaning in the format
-// ("__metadata__" in safetensors). Any thread may call, but no operation: saving waits.
+// All functions throw FileError if a system call fails, FormatError for damaged files, and InvalidArgument
+// for paths that contain a zero byte and for names that are duplicates, are not UTF-8 or are reserved by the
+// format ("__metadata__" in safetensors). Any thread may call them, but an operation may not: saving waits.
 #pragma once
 
 #include <initializer_list>
@@ -30,7 +30,7 @@
 
 namespace mx {
 
-/// Arrays with names, in an order.
+/// An ordered list of arrays with names.
 class NamedArrays : public std::vector<std::pair<std::string, NDArray>> {
  public:
   using Base = std::vector<std::pair<std::string, NDArray>>;
@@ -42,33 +42,33 @@ class NamedArrays : public std::vector<std::pair<std::string, NDArray>> {
   using Base::at;
   using Base::operator[];
 
-  /// The first with that name, or null.
+  /// Returns the first array with that name, or null.
   const NDArray* find(const std::string& name) const;
-  /// The same; throws InvalidArgument, with the names that there are.
+  /// Returns the first array with that name. Throws InvalidArgument, listing the names, if there is none.
   const NDArray& at(const std::string& name) const;
-  /// The same: `load_npz("data.npz")["x"]`. For reading; arrays are added with emplace_back(name, array).
+  /// The same as at(): `load_npz("data.npz")["x"]`. It adds nothing; use emplace_back(name, array) to add.
   const NDArray& operator[](const std::string& name) const { return at(name); }
 };
 
-/// Texts that a safetensors file carries beside its arrays.
+/// Texts by name that a safetensors file has besides its arrays.
 using FileMetadata = std::map<std::string, std::string>;
 
-/// `ops`: the calls to the operating system, for tests.
+/// `ops` are the system calls; tests replace them.
 void save_safetensors(const std::string& path, const NamedArrays& arrays, const FileMetadata& metadata = {},
                       io::FileOps& ops = io::FileOps::posix());
 
 enum class LoadMode {
-  /// Where the file's bytes can be an array as they are (same byte order, aligned, not compressed) they are
-  /// mapped, privately: pages are read when they are first used, changing the array does not change the file,
-  /// and the mapping goes with the last array. The file must not be truncated until then: the process would
-  /// get SIGBUS. Saving over it is fine.
+  /// Bytes that can be used as an array without conversion (same byte order, aligned, not compressed) are
+  /// mapped privately: a page is read at its first use, and changing the array does not change the file. The
+  /// mapping lives as long as an array that uses it. Until then the file must not be truncated, because the
+  /// process would get SIGBUS. Saving to the same path is allowed.
   map,
-  /// All elements have been read when the load returns; nothing that happens to the file later matters. For
-  /// loads whose result is copied, too.
+  /// All elements have been read when the load returns, so later changes of the file have no effect. Also for
+  /// loads whose result is copied anyway.
   read,
 };
 
-/// `metadata`, if it is given, is set to the file's.
+/// `metadata`, if it is not null, is set to the metadata of the file.
 NamedArrays load_safetensors(const std::string& path, FileMetadata* metadata = nullptr,
                              LoadMode mode = LoadMode::map);
 
@@ -77,11 +77,11 @@ NDArray load_npy(const std::string& path, LoadMode mode = LoadMode::map);
 
 void save_npz(const std::string& path, const NamedArrays& arrays, bool compressed = false,
               io::FileOps& ops = io::FileOps::posix());
-/// Members that are no arrays are left out. All elements have been read on return.
+/// Skips members that are not arrays. All elements have been read on return.
 NamedArrays load_npz(const std::string& path);
 
-/// What mx.nd.save, save_parameters and save_checkpoint of Apache MXNet wrote. Names lose their "arg:" and
-/// "aux:" unless `full_names`; arrays without names get "0", "1", ...
+/// Loads a file that mx.nd.save, save_parameters or save_checkpoint of Apache MXNet wrote. Removes the
+/// prefixes "arg:" and "aux:" of names unless `full_names` is set; arrays without names get "0", "1", ...
 NamedArrays load_mxnet_params(const std::string& path, bool full_names = false,
                               LoadMode mode = LoadMode::map);
 

@@ -13,7 +13,8 @@ namespace {
 template <class T>
 bool is_below(const Scalar& number) {
   if (number.floating()) {
-    // (A fraction is cut off: -0.5 is 0 to an unsigned type. The least value of i64 minus 1 is itself here.)
+    // Fractions are truncated, so -0.5 is 0 and not below an unsigned type. For i64, kLeast - 1 rounds to
+    // kLeast, which is therefore excluded.
     constexpr auto kLeast = static_cast<double>(std::numeric_limits<T>::min());
     return number.real() <= kLeast - 1 && number.real() != kLeast;
   }
@@ -22,7 +23,7 @@ bool is_below(const Scalar& number) {
 
 template <class T>
 bool is_above(const Scalar& number) {
-  // (2^63 for i64, whose largest value is no double.)
+  // For i64 the limit is 2^63: its largest value is not a double, and rounds to 2^63.
   if (number.floating()) return number.real() >= static_cast<double>(std::numeric_limits<T>::max()) + 1;
   return !number.fits() || number.integer() > static_cast<int64_t>(std::numeric_limits<T>::max());
 }
@@ -78,7 +79,7 @@ bool above_all(const Scalar& number, DType dtype) {
 }
 
 bool fits(const Scalar& number, DType dtype) {
-  // Every type has the small numbers, which are the frequent ones.
+  // Frequent case: every type can hold small numbers.
   if (!number.floating() && number.fits() && number.integer() >= 0 && number.integer() <= 127) return true;
   if (is_integral(dtype))
     return !below_all(number, dtype) && !above_all(number, dtype) && !std::isnan(number.real());

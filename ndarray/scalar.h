@@ -1,4 +1,4 @@
-// Scalar: a C++ number on its way into an operation on arrays.
+// Scalar: a C++ number as an operand of operations on arrays.
 #pragma once
 
 #include <bit>
@@ -12,8 +12,8 @@
 
 namespace mx {
 
-/// The exact value of a bool, an integer of up to 64 bits or a floating-point number. Type promotion looks at
-/// the category only.
+/// The exact value of a bool, an integer of up to 64 bits or a floating-point number. Type promotion uses
+/// only its category.
 class Scalar {
  public:
   Scalar() = default;
@@ -33,26 +33,27 @@ class Scalar {
   Scalar(float16 value) : Scalar(static_cast<float>(value)) {}
   Scalar(bfloat16 value) : Scalar(static_cast<float>(value)) {}
 
-  /// bool_, i64 or f64.
+  /// Returns bool_, i64 or f64.
   DType category() const {
     return kind_ == Kind::real ? DType::f64 : kind_ == Kind::boolean ? DType::bool_ : DType::i64;
   }
   bool floating() const { return kind_ == Kind::real; }
-  /// The nearest double.
+  /// Returns the nearest double.
   double real() const {
     if (kind_ == Kind::real) return std::bit_cast<double>(bits_);
     return kind_ == Kind::large ? static_cast<double>(bits_) : static_cast<double>(integer());
   }
-  /// 0 for a floating-point number, and where fits() says no.
+  /// Returns the integer; 0 for a floating-point number, and if fits() is false.
   int64_t integer() const { return floating() || !fits() ? 0 : static_cast<int64_t>(bits_); }
-  /// Is it one that an int64_t holds, if it is an integer? If not, unsigned_integer() has it.
+  /// Returns false for an integer that an int64_t cannot hold; unsigned_integer() returns it.
   bool fits() const { return kind_ != Kind::large; }
-  /// An integer of 2^63 or more; only where fits() says no.
+  /// Returns an integer of 2^63 or more. Precondition: fits() is false.
   uint64_t unsigned_integer() const { return bits_; }
   bool truth() const { return floating() ? real() != 0 : bits_ != 0; }
 
-  /// A number of that type as T, which must be able to hold it but for rounding: integers out of range become
-  /// the nearest that T has, fractions of integers are cut off, NaN becomes the integer 0. bool: its truth.
+  /// Converts to T. A floating-point T rounds. An integer T saturates numbers out of range, truncates
+  /// fractions, and converts NaN to 0. bool is true for every number but 0. Use mx::fits() first if a changed
+  /// value would be an error.
   template <class T>
   T to() const;
 
@@ -62,13 +63,13 @@ class Scalar {
   Kind kind_ = Kind::integer;
 };
 
-/// Can an element of that type be set to the number? An integer type takes what is in its range, and cuts off
-/// fractions; a floating-point type takes everything that does not become infinite by rounding; bool takes
-/// everything, as its truth.
+/// Returns true if an element of that type can be set to the number. An integer type accepts numbers in its
+/// range and truncates fractions. A floating-point type accepts every number that does not become infinite by
+/// rounding. bool accepts every number.
 bool fits(const Scalar& number, DType dtype);
-/// Throws InvalidArgument, which names `op`, the number and the type, where fits() says no.
+/// Throws InvalidArgument, naming `op`, the number and the type, if fits() is false.
 void check_fits(const Scalar& number, DType dtype, const char* op);
-/// Below all values of an integer type, or above?
+/// Return true if the number is below, or above, all values of an integer type; false for other types.
 bool below_all(const Scalar& number, DType dtype);
 bool above_all(const Scalar& number, DType dtype);
 
@@ -76,8 +77,8 @@ bool above_all(const Scalar& number, DType dtype);
 std::string to_string(const Scalar& number);
 std::ostream& operator<<(std::ostream& out, const Scalar& number);
 
-/// A floating-point parameter of a function. It takes every number but bool: a bool there is a flag that
-/// stands in the wrong place, as in stddev(x, 1, true), and does not compile.
+/// A floating-point parameter of a function. It accepts every number but bool: a bool is a flag in the wrong
+/// position, as in stddev(x, 1, true), and does not compile.
 class RealArg {
  public:
   template <class T>
@@ -89,7 +90,7 @@ class RealArg {
   double value_;
 };
 
-/// An integer parameter of a function: an axis, a count. It takes every integer but bool.
+/// An integer parameter of a function: an axis, a count. It accepts every integer but bool.
 class IntArg {
  public:
   template <class T>

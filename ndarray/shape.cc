@@ -68,7 +68,7 @@ int64_t checked_numel(const Shape& shape, size_t element_bytes, const char* op) 
   for (int64_t dim : shape) {
     MX_CHECK(dim >= 0, InvalidArgument, "[", op, "] expected sizes that are not negative, got ", shape);
     empty = empty || dim == 0;
-    // Sizes beside a zero count as well: a view may take the zero away.
+    // The other sizes must not overflow even if one size is 0, because a view may remove that dimension.
     overflow = overflow || __builtin_mul_overflow(n, std::max<int64_t>(dim, 1), &n);
   }
   int64_t bytes = 0;

@@ -1,6 +1,7 @@
 // Shape: the sizes of an array's dimensions; also used for strides, axes and other short lists of int64.
 //
-// Holds up to kMaxRank numbers in place: making, copying and comparing one never allocates. A plain value.
+// A plain value that holds up to kMaxRank numbers inline, so it is made, copied and compared without an
+// allocation.
 #pragma once
 
 #include <concepts>
@@ -18,9 +19,8 @@ namespace mx {
 /// The most dimensions that an array may have.
 inline constexpr int kMaxRank = 12;
 
-/// A number between the braces of a shape, of any integer type: zeros({v.size(), 3}). One that an int64_t
-/// does not hold becomes its largest, which is too large or out of range wherever it is used, and not
-/// negative.
+/// A number in a braced shape, of any integer type: zeros({v.size(), 3}). A number that an int64_t cannot
+/// hold becomes INT64_MAX, which is too large or out of range wherever it is used; it never becomes negative.
 struct Extent {
   int64_t value;
 
@@ -44,14 +44,14 @@ class Shape {
     copy(other);
     return *this;
   }
-  /// `rank` times the same number. Throws InvalidArgument beyond kMaxRank.
+  /// Returns `rank` times the same number. Throws InvalidArgument beyond kMaxRank.
   static Shape filled(int rank, int64_t value);
 
   int rank() const { return rank_; }
   size_t size() const { return static_cast<size_t>(rank_); }
   bool empty() const { return rank_ == 0; }
 
-  /// No check; -1 is not the last one here (see normalize_axis).
+  /// Precondition, not checked: 0 <= i < rank(). To count from the end see normalize_axis().
   int64_t operator[](int i) const { return dims_[i]; }
   int64_t& operator[](int i) { return dims_[i]; }
   int64_t back() const { return dims_[rank_ - 1]; }
@@ -68,8 +68,8 @@ class Shape {
   void erase(int position);
   void resize(int rank, int64_t value = 0);
 
-  /// The product; 1 for rank 0. The sizes of an existing array never overflow it; for others see
-  /// checked_numel().
+  /// Returns the product of the sizes; 1 for rank 0. It does not overflow for the shape of an existing array;
+  /// for other shapes see checked_numel().
   int64_t numel() const {
     int64_t n = 1;
     for (int i = 0; i < rank_; ++i) n *= dims_[i];
@@ -86,40 +86,43 @@ class Shape {
  private:
   Shape(const int64_t* dims, size_t rank);
   void copy(const Shape& other) {
-    std::memcpy(dims_, other.dims_, 4 * sizeof(int64_t));  // of a fixed size: two instructions, not a call
+    std::memcpy(dims_, other.dims_, 4 * sizeof(int64_t));  // a constant size: two instructions, no call
     for (int i = 4; i < rank_; ++i) dims_[i] = other.dims_[i];
   }
 
   int32_t rank_;
-  int64_t dims_[kMaxRank];  // those beyond rank_ are never read
+  int64_t dims_[kMaxRank];  // the values beyond rank_ are unspecified
 };
 
-/// Distances in elements, one per dimension; 0 where a dimension is broadcast, negative where it is flipped.
+/// Distances in elements, one per dimension: 0 if the dimension is broadcast, negative if it is flipped.
 using Strides = Shape;
 
 /// "(2, 3)", "(4,)", "()", as NumPy writes them.
 std::string to_string(const Shape& shape);
 std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
-/// The number of elements. Throws InvalidArgument, beginning with "[op]", for a negative size and when the
-/// elements, of `element_bytes` each, are more than an int64_t can address.
+/// Returns the number of elements. Throws InvalidArgument, whose message begins with "[op]", for a negative
+/// size, and if the elements, of `element_bytes` each, have 2^63 bytes or more.
 int64_t checked_numel(const Shape& shape, size_t element_bytes, const char* op);
 
-/// Strides of row-major order.
+/// Returns the strides of row-major order.
 Strides contiguous_strides(const Shape& shape);
-/// Distance of the element with this row-major index from the first one.
+/// Returns the distance from the first element to the one with this row-major index, in elements.
 int64_t place_of(int64_t index, const Shape& shape, const Strides& strides);
 
-/// The axis counted from the front; accepts -rank .. rank-1. Throws InvalidArgument naming `op`.
+/// Returns the axis counted from the front. Throws InvalidArgument, naming `op`, unless it is in
+/// -rank .. rank-1.
 int normalize_axis(int64_t axis, int rank, const char* op);
-/// All of them, without duplicates, ascending. An empty list means every axis.
+/// Returns the normalized axes in ascending order; every axis for an empty list. Throws InvalidArgument,
+/// naming `op`, for an axis out of range and for duplicates.
 Shape normalize_axes(const Shape& axes, int rank, const char* op);
 
-/// The shape that both broadcast to, by NumPy's rule. Throws InvalidArgument with both shapes.
+/// Returns the shape to which both broadcast, by NumPy's rule. Throws InvalidArgument, naming `op` and both
+/// shapes, if there is none.
 Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op);
 
-/// The strides with which an array of `shape` and `strides` is read as one of `target`; `shape` must
-/// broadcast to `target`.
+/// Returns the strides with which an array of `shape` and `strides` is read as one of shape `target`.
+/// Precondition: `shape` broadcasts to `target`.
 Strides broadcast_strides(const Shape& shape, const Strides& strides, const Shape& target);
 
 }  // namespace mx

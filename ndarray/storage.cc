@@ -57,7 +57,8 @@ Var Storage::var(Engine& engine) {
     uint32_t state = var_ready_.load(std::memory_order_acquire);
     if (state == kReady) {
       MX_CHECK(engine_ == &engine, InvalidState,
-               "[NDArray] expected an array of this thread's engine, got one that another engine works on");
+               "[NDArray] expected an array that only this thread's engine uses, got one that belongs to "
+               "another engine");
       return var_;
     }
     if (state == kNone && var_ready_.compare_exchange_weak(state, kMaking, std::memory_order_acquire)) {
@@ -99,8 +100,8 @@ bool Storage::wait(int64_t timeout_ms) {
 }
 
 std::optional<std::string> Storage::undeclared_in_operation(bool write) const {
-  // Memory without a variable has never met the engine: the operation has made it itself, or it never
-  // changes.
+  // Memory without a variable was never used through the engine: the operation has made it itself, or it
+  // never changes.
   return has_var() ? Engine::undeclared_in(var_, write) : std::nullopt;
 }
 
@@ -110,7 +111,7 @@ void* Storage::allocate(Stream* stream) {
     data_.store(inline_, std::memory_order_release);
     return inline_;
   }
-  // Two readers may both be the first to use memory that has never been written.
+  // Two readers may allocate at the same time, if the memory has never been written.
   while (allocating_.exchange(true, std::memory_order_acquire)) sched_yield();
   void* data = data_.load(std::memory_order_relaxed);
   try {
@@ -130,7 +131,7 @@ void Storage::free_data(void* data) noexcept {
       (*release_)();
     } catch (...) {
       log(LogLevel::error,
-          "[NDArray] the function that releases outside memory threw: ", current_exception_text());
+          "[NDArray] the function that releases external memory threw: ", current_exception_text());
     }
     delete release_;
   } else if (data != nullptr && data != inline_) {
@@ -140,7 +141,7 @@ void Storage::free_data(void* data) noexcept {
 
 namespace {
 
-// Frees the memory of a device in its turn, in the order of the stream that it gets.
+// The operation that frees memory of a device, in the order of the stream on which it runs.
 struct FreeOnDevice {
   using RunsEvenWhenCancelled = void;
   Device* device;
@@ -149,14 +150,14 @@ struct FreeOnDevice {
   FreeOnDevice(Device* d, void* p) : device(d), data(p) {}
   FreeOnDevice(FreeOnDevice&& other) noexcept
       : device(other.device), data(std::exchange(other.data, nullptr)) {}
-  // Never run: the device is lost, or the engine has ended, and nothing uses the memory any more.
+  // If the operation did not run, the device is lost or the engine has ended, so nothing uses the memory.
   ~FreeOnDevice() { device->free(data); }
   void operator()(RunContext c) { device->free(std::exchange(data, nullptr), c.stream()); }
 };
 
 }  // namespace
 
-// Ends a storage of the CPU after the devices' work on it.
+// The operation that destroys a storage of the CPU after devices have finished their work on it.
 struct Storage::Ending {
   using RunsEvenWhenCancelled = void;
   Storage* storage;
@@ -176,14 +177,14 @@ void Storage::end(Storage* storage) noexcept {
   detail::free_block(detail::BlockKind::storage, storage);
 }
 
-// The last owner has gone, so nothing that is still to run on the CPU uses the storage (operations own what
-// they use until they have run); on a device it may be in use.
+// Called when there is no owner left. Operations own their storages until they have run, so no operation of
+// the CPU uses this one any more. A device may still use it.
 void Storage::destroy(Storage* storage) noexcept {
   if (storage->var_ready_.load(std::memory_order_acquire) != kReady) return end(storage);
   Engine& engine = *storage->engine_;
   const Var var = storage->var_;
   const bool tainted = (storage->state_.load(std::memory_order_relaxed) & (kTainted | kShared)) != 0;
-  // A push that fails (the engine has ended) destroys what was to be pushed, and that frees.
+  // If the engine has ended, the push fails and destroys the job, whose destructor frees the memory.
   const auto try_push = [&](auto&& job, Context context) {
     try {
       engine.push(std::forward<decltype(job)>(job), {.writes = {var}, .context = context, .name = "free"});

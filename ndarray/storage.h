@@ -1,20 +1,20 @@
-// Storage: the memory that an array and its views share, and the engine's variable that stands for it.
+// Storage: the memory that an array and its views share, with its variable in the engine.
 //
 // Memory is allocated by the first operation that uses it, on the stream of that operation. The variable is
-// made when an operation is first pushed: an array whose operations all run at once in the calling thread
-// never meets the engine.
+// created when an operation is first pushed. If all operations on an array run directly in the calling
+// thread, the array never uses the engine.
 //
-// Running at once ("direct"). For memory of the CPU, `state_` counts the operations that are pushed and have
-// not run (pending) and the threads that use the memory directly. Direct use is allowed only while nothing
-// pending conflicts. A push waits until direct uses, which are short (launch.cc), have ended. So a direct use
-// has the place in the order that it would have had if it had been pushed.
+// Direct execution. For memory of the CPU, `state_` counts the pushed operations that have not run (pending)
+// and the threads that use the memory directly. Direct use is allowed only if no pending operation conflicts
+// with it. A push waits until direct uses, which are short (launch.cc), have ended. So a direct use takes
+// effect at the same point of the order as if it had been pushed.
 //
-// A storage is *tainted* when its last writer failed or was skipped, and while a device may still be using
-// it. Operations on it then go through the engine, which knows about errors and streams, until an operation
-// of the CPU with exclusive access has run well.
+// A storage is *tainted* if its last writer failed or was skipped, or if a device may still be using it.
+// Operations on it then go through the engine, which knows about errors and streams, until an operation of
+// the CPU with exclusive access has succeeded.
 //
-// Every push is counted, because detail::push_on() is the only code that can get at the variable. The one
-// exception is shared_var(), after which nothing is direct any more.
+// Every push is counted, because only detail::push_on() can access the variable. The one exception is
+// shared_var(): after a call of it, every operation on the storage is pushed.
 //
 // Thread-safety: all members may be called from any thread.
 #pragma once
@@ -33,11 +33,11 @@
 
 namespace mx {
 
-/// The engine that arrays use: that of the innermost EngineScope of this thread, else Engine::get().
+/// Returns the engine that arrays use: that of this thread's innermost EngineScope, otherwise Engine::get().
 Engine& current_engine();
 
-/// Sets the engine of this thread's arrays while it lives. Arrays must not outlive an engine other than
-/// Engine::get() that they have been used with.
+/// Sets the engine that arrays use on this thread while the scope lives. An array must not outlive an engine
+/// with which it was used, unless that is Engine::get().
 class EngineScope {
  public:
   explicit EngineScope(Engine& engine);
@@ -45,8 +45,8 @@ class EngineScope {
   EngineScope(const EngineScope&) = delete;
   EngineScope& operator=(const EngineScope&) = delete;
 
-  /// What the layers above keep for this thread's innermost scope, destroyed when the scope ends, and so
-  /// before its engine; null outside of any. Internal.
+  /// Returns the pointer that layers above may set for this thread's innermost scope; null outside of any
+  /// scope. Its object is released when the scope ends, and so before the engine. Internal.
   static std::shared_ptr<void>* kept();
 
  private:
@@ -63,39 +63,40 @@ class UseLists;
 
 class Storage {
  public:
-  /// Throws InvalidArgument for a device that does not exist.
+  /// Makes a storage without memory. Throws InvalidArgument for a device that does not exist.
   static detail::Ref<Storage> make(size_t bytes, Context context);
-  /// Over memory of the CPU that somebody else owns; `release` is called once, from any thread, when the last
-  /// use has ended.
+  /// Makes a storage over host memory that it does not own. `release` is called once, from any thread, when
+  /// the last use has ended.
   static detail::Ref<Storage> wrap(void* data, size_t bytes, std::function<void()> release);
 
   size_t bytes() const { return bytes_; }
   Context context() const { return context_; }
   bool on_cpu() const { return context_.is_cpu(); }
 
-  /// The variable, for operations pushed by hand. Nobody counts those, so from now on every operation on
-  /// this memory goes through the engine. Waits until direct uses have ended. Throws InvalidState when
-  /// another engine has made the variable.
+  /// Returns the variable, for operations that the program pushes itself. Those are not counted, so from now
+  /// on every operation on this memory goes through the engine. Waits until direct uses have ended. Throws
+  /// InvalidState if another engine created the variable.
   Var shared_var(Engine& engine);
 
-  /// Blocks until the operations that were pushed to set the content have run; throws what went wrong with
-  /// them.
+  /// Blocks until the operations that were pushed to set the content have run. Throws the error if one
+  /// failed.
   void wait();
-  /// The same with a limit; false when it passed first.
+  /// The same with a time limit. Returns false if the limit passes first.
   bool wait(int64_t timeout_ms);
-  /// Inside an operation in mode check that has not declared this memory: the name of that operation.
+  /// Returns the name of the current operation if it runs in mode check and has not declared this memory.
   std::optional<std::string> undeclared_in_operation(bool write) const;
 
-  /// The memory; null if no operation has used it.
+  /// Returns the memory; null if no operation has used it.
   void* data() const { return data_.load(std::memory_order_acquire); }
-  /// The memory, allocated on `stream` (null: for the host, at once) if there is none. Throws OutOfMemory.
+  /// Returns the memory; allocates it on `stream` (null: for the host, at once) if there is none. Throws
+  /// OutOfMemory.
   void* ensure(Stream* stream) {
     void* data = data_.load(std::memory_order_acquire);
     return data != nullptr ? data : allocate(stream);
   }
 
-  /// How often an operation has changed the content since the storage was made; for finding changes of values
-  /// that were saved. Each replay of the segment that makes the content counts as a change.
+  /// Returns how many operations have changed the content. Used to detect changes of saved values. Each
+  /// replay of the segment that makes the content counts as a change.
   uint32_t version() const {
     const detail::ReplayCount* const segment = maker();
     const uint32_t own = version_.load(std::memory_order_relaxed);
@@ -108,12 +109,12 @@ class Storage {
   /// Does nothing if a maker is known.
   void set_maker(const detail::Ref<detail::ReplayCount>& segment);
 
-  /// May the content change without bump_version()? True once something has the variable, a host pointer or
-  /// the memory itself, or a recorded segment writes it. Never becomes false again.
+  /// Returns true if the content may change without bump_version(): the variable, a host pointer or the
+  /// memory itself has been handed out, or a recorded segment writes it. Never becomes false again.
   bool has_unseen_writers() const { return unseen_writers_.load(std::memory_order_relaxed); }
   void expect_unseen_writers() { unseen_writers_.store(true, std::memory_order_relaxed); }
 
-  // Direct use, of memory of the CPU only. try_ functions return false when the operation must be pushed.
+  // Direct use; for memory of the CPU only. The try_ functions return false if the operation must be pushed.
   bool try_read() {
     uint64_t state = state_.load(std::memory_order_relaxed);
     while ((state & ~kReaders) == 0)
@@ -126,7 +127,8 @@ class Storage {
     return state_.compare_exchange_strong(state, kWriter, std::memory_order_acquire);
   }
   void end_write() { state_.fetch_sub(kWriter, std::memory_order_release); }
-  /// Has every pushed operation run, and well, and is no thread writing?
+  /// Returns true if every pushed operation has succeeded and no thread is writing directly. Always false
+  /// after shared_var().
   bool quiet() const { return (state_.load(std::memory_order_acquire) & ~kReaders) == 0; }
 
   std::atomic<uint32_t> refs{1};
@@ -147,12 +149,12 @@ class Storage {
 
   // For push_on().
 
-  /// The variable, made now if there is none. Throws InvalidState when another engine has made it.
+  /// Returns the variable; creates it if there is none. Throws InvalidState if another engine created it.
   Var var(Engine& engine);
   bool has_var() const { return var_ready_.load(std::memory_order_acquire) == kReady; }
   /// Precondition: has_var().
   Var known_var() const { return var_; }
-  /// Before a push; waits until direct uses have ended.
+  /// Counts an operation as pending, before its push. Waits until direct uses have ended.
   void begin_pending() { wait_for_direct_uses(state_.fetch_add(kPending, std::memory_order_acquire)); }
   void end_pending() { state_.fetch_sub(kPending, std::memory_order_release); }
   void taint() { state_.fetch_or(kTainted, std::memory_order_relaxed); }
@@ -174,7 +176,7 @@ class Storage {
   std::atomic<uint64_t> state_{0};
   std::atomic<void*> data_{nullptr};
   size_t bytes_;
-  Device* device_;  // null: the memory is somebody else's
+  Device* device_;  // null: the storage does not own the memory (wrap())
   Engine* engine_ = nullptr;
   Var var_;
   std::atomic<uint32_t> var_ready_{kNone};

@@ -1,4 +1,4 @@
-// Tensor: what a kernel sees of an array: an address, a type, sizes and strides. Owns nothing.
+// Tensor: a kernel's view of an array: an address, a type, sizes and strides. It owns nothing.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace mx {
 
-/// The address of an element, counted from the one at `data`; null where there is no memory.
+/// Returns the address of an element, counted from the one at `data`; null if there is no memory.
 inline void* element_at(const void* data, DType type, int64_t index) {
   return data == nullptr
              ? nullptr
@@ -16,7 +16,7 @@ inline void* element_at(const void* data, DType type, int64_t index) {
 }
 
 struct Tensor {
-  void* data = nullptr;  ///< of the first element, as the running kernel may use it; null when there is none
+  void* data = nullptr;  ///< the first element, at an address that is valid in the kernel; may be null
   DType dtype = DType::f32;
   Shape shape;
   Strides strides;  ///< in elements
@@ -27,10 +27,10 @@ struct Tensor {
   }
   int rank() const { return shape.rank(); }
   int64_t numel() const { return shape.numel(); }
-  /// Row-major without gaps (dimensions of one element do not count).
+  /// Returns true if the elements are in row-major order without gaps. Dimensions of size 1 do not count.
   bool contiguous() const { return is_contiguous(shape, strides); }
 
-  /// `size` entries from `first` on along an axis: the same memory.
+  /// Returns `size` entries from `first` on along an axis, over the same memory.
   Tensor narrowed(int axis, int64_t first, int64_t size) const {
     Tensor result = *this;
     result.shape[axis] = size;
@@ -38,7 +38,7 @@ struct Tensor {
     return result;
   }
 
-  /// Read with that shape, which this one's must broadcast to: the same memory.
+  /// Returns the same memory broadcast to `target`. Precondition: this shape broadcasts to it.
   Tensor broadcast(const Shape& target) const {
     if (shape == target) return *this;
     return {data, dtype, target, broadcast_strides(shape, strides, target)};

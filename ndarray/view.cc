@@ -23,13 +23,13 @@ NDArray make_view(const NDArray& base, const Shape& shape, const Strides& stride
   return view;
 }
 
-// A slice cut to a dimension of `size` elements.
+// A slice, clipped to a dimension.
 struct Range {
   int64_t start, step, count;
 };
 
 Range cut(const Slice& slice, int64_t size) {
-  MX_CHECK(slice.step != 0, InvalidArgument, "[slice] expected a step other than 0");
+  MX_CHECK(slice.step != 0, InvalidArgument, "[slice] expected a step other than 0, got 0");
   const bool forward = slice.step > 0;
   const auto place = [&](int64_t i) {
     if (i < 0) i += size;
@@ -39,7 +39,7 @@ Range cut(const Slice& slice, int64_t size) {
   const int64_t stop = slice.stop ? place(*slice.stop) : forward ? size : -1;
   int64_t count = 0;
   if (forward && stop > start) count = (stop - start - 1) / slice.step + 1;
-  // (-step may not exist as a number)
+  // -INT64_MIN would overflow.
   if (!forward && start > stop)
     count = (start - stop - 1) / (slice.step == INT64_MIN ? INT64_MAX : -slice.step) + 1;
   return {count > 0 ? start : 0, count > 1 ? slice.step : 1, count};
@@ -51,15 +51,16 @@ int64_t place_in(int64_t i, int64_t size, int64_t axis, const Shape& shape) {
   return i < 0 ? i + size : i;
 }
 
-/// How often the arrays of an index have been changed: the sum grows with each change of any of them.
+/// Returns how many changes the arrays of an index have had in total.
 uint64_t changes_of(const detail::AdvancedIndex& index) {
   uint64_t sum = 0;
   index.each_array([&](const NDArray& array) { sum += array.impl().storage->version(); });
   return sum;
 }
 
-/// Must the index be read at its line? If one of its arrays may change without being counted; and if one is
-/// recorded, because whether the read is recorded is also decided at its line.
+/// Returns true if the read must not be deferred: one of the arrays may change without being counted, or one
+/// is recorded. In the second case the thread's mode at the time of the index decides if the read is
+/// recorded.
 bool reads_at_once(const detail::AdvancedIndex& index) {
   bool at_once = false;
   index.each_array([&](const NDArray& array) {
@@ -68,28 +69,28 @@ bool reads_at_once(const detail::AdvancedIndex& index) {
   return at_once;
 }
 
-/// An indexed read that is computed when its value is used.
+/// An indexed read that is done when its value is first used.
 struct DeferredGather final : detail::DeferredValue {
   detail::AdvancedIndex index;
   const bool at_once;
-  uint64_t changes;  // of the index's arrays at the line of the index
+  uint64_t changes;  // changes_of(index) at the time of the index
 
   explicit DeferredGather(const detail::AdvancedIndex& i)
       : DeferredValue(i.base.context()), index(i), at_once(reads_at_once(i)), changes(changes_of(i)) {}
 
   void fill(ArrayImpl& array) override {
-    // The line's values are gone.
+    // The values at the time of the index no longer exist.
     MX_CHECK(changes == changes_of(index), InvalidState,
-             "[index] expected the result of an index with arrays to be used before the array or the indices "
-             "change, got a change after ",
+             "[index] expected the result of indexing with arrays to be used before the array or the indices "
+             "change, got a change after the indexing at ",
              index.where.file_name(), ':', index.where.line(),
-             "; write `NDArray b = a[indices]`, not `auto`, to read at once");
-    // At the line of a read that was put off nothing was recorded.
+             "; write `NDArray b = a[indices]`, not `auto`, to copy the elements at once");
+    // A read that was deferred is not recorded, because no array was recorded at the time of the index.
     std::optional<NoGrad> unrecorded;
     if (!at_once) unrecorded.emplace();
     const NDArray value = detail::hooks().gather(index);
     ArrayImpl& made = value.impl();
-    // Nothing has seen the array's memory yet: it can as well be that of the value.
+    // No other code has used the array's memory yet, so the array can take over the memory of the value.
     if (made.offset == array.offset && made.strides == array.strides && made.context() == context) {
       array.storage = made.storage;
       if (made.recorded()) array.set_extension(made.extension(), true);
@@ -106,7 +107,7 @@ struct PutTarget final : View::Target {
 
   void assign(const NDArray& source, std::source_location where) override {
     detail::hooks().put(index, source, where);
-    // The value of the assignment is what is there now: `b = (a[i] = c)`.
+    // In `b = (a[i] = c)`, b is read after the assignment, so this change does not invalidate the read.
     auto& deferred = static_cast<DeferredGather&>(*result->deferred);
     const std::lock_guard lock(deferred.mutex);
     if (waits()) deferred.changes = changes_of(index);
@@ -120,7 +121,7 @@ struct PutTarget final : View::Target {
     try {
       NDArray(result).impl();
     } catch (...) {
-      // It stays deferred: its next use gets the error.
+      // The array stays deferred, and its next use throws the error.
     }
   }
   bool waits() const { return (result->flags.load(std::memory_order_acquire) & detail::kDeferred) != 0; }
@@ -129,7 +130,8 @@ struct PutTarget final : View::Target {
 View advanced(detail::AdvancedIndex index) {
   const detail::Hooks& hooks = detail::hooks();
   MX_CHECK(hooks.gather != nullptr, InvalidState,
-           "[index] expected the operators for indexing with arrays (operators/operators.h, mx::operators)");
+           "[index] expected a program with the operators for indexing with arrays, got one without; include "
+           "operators/operators.h and link mx::operators");
   const Shape shape = hooks.gather_shape(index);
   auto made = detail::new_array(shape, index.base.dtype(), index.base.context(), "index");
   auto gather = std::make_unique<DeferredGather>(index);
@@ -161,8 +163,9 @@ NDArray NDArray::as_strided(const Shape& shape, const Strides& strides, int64_t 
   }
   const auto elements = static_cast<int64_t>(base.storage->bytes() / size_of(base.dtype));
   MX_CHECK(nothing || (!overflow && low >= 0 && high < elements), InvalidArgument,
-           "[as_strided] expected a view inside the ", elements, " elements of the memory, got shape ", shape,
-           ", strides ", strides, " and offset ", offset);
+           "[as_strided] expected a view within the ", elements,
+           " elements of the array's memory, got shape ", shape, ", strides ", strides, " and offset ",
+           offset);
   return make_view(*this, shape, strides, nothing ? 0 : offset);
 }
 
@@ -296,21 +299,23 @@ NDArray NDArray::reshape(const Shape& wanted, std::source_location where) const 
       continue;
     }
     MX_CHECK(shape[i] >= 0, InvalidArgument,
-             "[reshape] expected sizes that are not negative, with one -1 at most, got ", wanted);
+             "[reshape] expected sizes of 0 or more, and at most one -1, got ", wanted);
     MX_CHECK(!__builtin_mul_overflow(known, shape[i], &known), InvalidArgument,
-             "[reshape] expected as many elements as in ", base.shape, ", got ", wanted);
+             "[reshape] expected a shape with as many elements as ", base.shape, ", got ", wanted);
   }
   const int64_t n = base.shape.numel();
   if (open >= 0) {
-    MX_CHECK(known != 0 && n % known == 0, InvalidArgument, "[reshape] expected sizes that divide the ", n,
-             " elements of ", base.shape, ", got ", wanted);
+    MX_CHECK(known != 0 && n % known == 0, InvalidArgument,
+             "[reshape] expected sizes whose product divides the ", n, " elements of ", base.shape, ", got ",
+             wanted);
     shape[open] = n / known;
   } else {
-    MX_CHECK(known == n, InvalidArgument, "[reshape] expected as many elements as in ", base.shape, ", got ",
-             wanted);
+    MX_CHECK(known == n, InvalidArgument, "[reshape] expected a shape with as many elements as ", base.shape,
+             ", got ", wanted);
   }
   if (base.contiguous()) return make_view(*this, shape, contiguous_strides(shape), base.offset);
-  // Blocks of old dimensions that lie without gaps can be cut anew; each new block must match one of them.
+  // Groups old and new dimensions into blocks with the same number of elements. A view is possible if the old
+  // dimensions of each block lie in memory without gaps, because then the new ones can divide the block.
   Strides strides = Strides::filled(shape.rank(), 1);
   bool fits = n > 0;
   int i = 0, j = 0;
@@ -350,15 +355,14 @@ NDArray NDArray::reshape(const Shape& wanted, std::source_location where) const 
 
 View NDArray::operator[](int64_t i) const {
   MX_CHECK(rank() > 0, InvalidArgument,
-           "[index] expected an array with a dimension, got one of rank 0 and index ", i);
+           "[index] expected an array of rank 1 or more, got one of rank 0 and index ", i);
   return View(select(0, i));
 }
 
 View NDArray::operator[](const Arg& index) const { return (*this)[{Index(index.array, index.where)}]; }
 
 RowIterator NDArray::begin() const {
-  MX_CHECK(rank() > 0, InvalidArgument,
-           "[iterate] expected an array with a dimension to go through, got one of rank 0");
+  MX_CHECK(rank() > 0, InvalidArgument, "[iterate] expected an array of rank 1 or more, got one of rank 0");
   return {*this, 0};
 }
 
@@ -392,7 +396,7 @@ View NDArray::operator[](std::span<const Index> entries) const {
   const int rest = base.shape.rank() - consumed;
   Shape shape, strides;
   std::vector<NDArray> indices;
-  // A mask alone, without numbers beside it that would be arrays of rank 0.
+  // The mask is the only array, and there is no number, which would count as an array of rank 0.
   const bool only_mask = array_count == 1 && numbers == 0;
   NDArray mask;
   int mask_axis = 0;
@@ -413,8 +417,8 @@ View NDArray::operator[](std::span<const Index> entries) const {
     separated = separated || (empty_ellipsis && advances);
     if (const int64_t* i = std::get_if<int64_t>(&entry.value())) {
       offset += place_in(*i, base.shape[d], d, base.shape) * base.strides[d];
-      // Beside arrays a number is an array of rank 0: where it stands decides where the result's dimensions
-      // go.
+      // If there are arrays, a number counts as an array of rank 0: its position affects the order of the
+      // result's dimensions.
       if (arrays) {
         offset -= place_in(*i, base.shape[d], d, base.shape) * base.strides[d];
         keep(base.shape[d], base.strides[d]);
@@ -445,11 +449,11 @@ View NDArray::operator[](std::span<const Index> entries) const {
       }
       for (int k = 0; k < array.rank(); ++k)
         MX_CHECK(array.shape()[k] == base.shape[d + k], InvalidArgument,
-                 "[index] expected a mask of the sizes of ", base.shape, " from dimension ", d, " on, got ",
-                 array.shape());
-      MX_CHECK(
-          detail::hooks().nonzero != nullptr, InvalidState,
-          "[index] expected the operators for indexing with arrays (operators/operators.h, mx::operators)");
+                 "[index] expected a mask with the sizes of shape ", base.shape, " from dimension ", d,
+                 " on, got shape ", array.shape());
+      MX_CHECK(detail::hooks().nonzero != nullptr, InvalidState,
+               "[index] expected a program with the operators for indexing with arrays, got one without; "
+               "include operators/operators.h and link mx::operators");
       if (only_mask && array.rank() > 0) {
         mask = array.to(context(), where);
         mask_axis = shape.rank();
@@ -488,7 +492,7 @@ View& View::operator=(const NDArray& array) & { return *this = View(array); }
 View& View::operator=(const View& other) & { return *this = View(other); }
 
 View& View::operator=(View&& other) & {
-  View before = std::move(*this);  // its last handle may go
+  View before = std::move(*this);  // destroyed on return; it may be the last View of its target
   NDArray::operator=(std::move(other));
   target_ = std::move(other.target_);
   return *this;

@@ -25,7 +25,7 @@ NDArray prelu(const Arg& x, const NDArray& slope) {
   MX_CHECK(slope.rank() == 1, InvalidArgument, "[prelu] expected slopes of shape (n,), got ", slope.shape());
   const int64_t n = slope.numel();
   MX_CHECK(n == 1 || (shape.rank() >= 2 && shape[1] == n), InvalidArgument,
-           "[prelu] expected one slope, or one per entry of dimension 1 of ", shape, ", got ", n);
+           "[prelu] expected one slope, or as many as dimension 1 of shape ", shape, " has entries, got ", n);
   NDArray by_channel = slope;
   if (n != 1) {
     Shape aligned = Shape::filled(shape.rank() - 1, 1);
@@ -47,7 +47,7 @@ NDArray selu(const Arg& x) {
 }
 
 NDArray celu(const Arg& x, double alpha) {
-  MX_CHECK(alpha != 0, InvalidArgument, "[celu] expected an alpha other than 0");
+  MX_CHECK(alpha != 0, InvalidArgument, "[celu] expected an alpha other than 0, got 0");
   const NDArray above = positive(x);
   return where({above, x.where}, x.array, expm1_below(above, x.array / alpha) * alpha);
 }
@@ -61,7 +61,7 @@ NDArray log_sigmoid(const Arg& x) { return -softplus(-x.array); }
 NDArray softsign(const Arg& x) { return x.array / (abs(x) + 1); }
 
 NDArray scaled_softplus(const Arg& x, double beta) {
-  MX_CHECK(beta != 0, InvalidArgument, "[softplus] expected a beta other than 0");
+  MX_CHECK(beta != 0, InvalidArgument, "[softplus] expected a beta other than 0, got 0");
   return beta == 1 ? softplus(x) : softplus(x.array * beta) / beta;
 }
 
@@ -76,8 +76,8 @@ NDArray glu(const Arg& x, IntArg axis) {
 std::string detail::number_extra(const char* what, double number) { return mx::detail::concat(what, number); }
 
 GELU::GELU(const std::string& approximate) : tanh_(approximate == "tanh") {
-  MX_CHECK(tanh_ || approximate == "none", InvalidArgument, "[GELU] expected \"none\" or \"tanh\", got \"",
-           approximate, '"');
+  MX_CHECK(tanh_ || approximate == "none", InvalidArgument,
+           "[GELU] expected the approximation \"none\" or \"tanh\", got \"", approximate, '"');
 }
 NDArray GELU::forward(const NDArray& x) {
   const Arg input = detail::at_call(x);

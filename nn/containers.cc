@@ -32,14 +32,14 @@ Sequential& Sequential::push_back(const std::string& name, const AnyModule& modu
 
 const AnyModule& Sequential::operator[](int64_t i) const {
   const int64_t at = i < 0 ? i + size() : i;
-  MX_CHECK(at >= 0 && at < size(), InvalidArgument, "[Sequential] expected an index into ", size(),
-           " modules, got ", i);
+  MX_CHECK(at >= 0 && at < size(), InvalidArgument,
+           "[Sequential] expected an index below the number of modules, ", size(), ", got ", i);
   return children()[static_cast<size_t>(at)].module;
 }
 
 Sequential Sequential::slice(int64_t first, int64_t last) const {
-  MX_CHECK(first >= 0 && first <= last && last <= size(), InvalidArgument, "[slice] expected a range of ",
-           size(), " modules, got ", first, " to ", last);
+  MX_CHECK(first >= 0 && first <= last && last <= size(), InvalidArgument,
+           "[slice] expected a range within the ", size(), " modules, got ", first, " to ", last);
   Sequential part;
   for (int64_t i = first; i < last; ++i) {
     const NamedModule& entry = children()[static_cast<size_t>(i)];

@@ -16,8 +16,8 @@ namespace {
 DType drawn_type(DType dtype) { return dtype == f64 ? f64 : f32; }
 
 void check_floating(const NDArray& a, const char* op) {
-  MX_CHECK(is_floating(a.dtype()), InvalidArgument, "[", op, "] expected an array of floating point, got ",
-           a.dtype());
+  MX_CHECK(is_floating(a.dtype()), InvalidArgument, "[", op,
+           "] expected an array of a floating-point type, got ", a.dtype());
 }
 
 NDArray set_uniform(NDArray a, double low, double high, Generator* generator, const char* op) {
@@ -126,8 +126,8 @@ NDArray kaiming_normal_(NDArray a, const KaimingOptions& options, Generator* gen
 void mixed(const Module& module, const std::vector<Rule>& rules) {
   std::vector<std::regex> patterns;
   for (const Rule& rule : rules) {
-    MX_CHECK(rule.initializer, InvalidArgument, "[mixed] expected an initializer for \"", rule.pattern,
-             "\", got an empty function");
+    MX_CHECK(rule.initializer, InvalidArgument, "[mixed] expected an initializer for the pattern \"",
+             rule.pattern, "\", got an empty function");
     try {
       patterns.emplace_back(rule.pattern);
     } catch (const std::regex_error& e) {

@@ -22,7 +22,7 @@ ClassLossOptions with_weight(ClassLossOptions options, const Parameter& weight) 
 Arg not_empty(const char* module, const NDArray& x, const std::string& reduction) {
   const bool mean = reduction == "mean" || reduction == "batchmean";
   MX_CHECK(!mean || x.numel() > 0, InvalidArgument, "[", module,
-           "] expected a batch with elements to take the mean of, got shape ", x.shape());
+           "] expected a batch with at least one element, of which to take the mean, got shape ", x.shape());
   return detail::at_call(x);
 }
 

@@ -12,8 +12,8 @@ namespace {
 
 void check_shapes(const char* op, const Arg& a, const NDArray& b, const char* names) {
   MX_CHECK(a.array.shape() == b.shape(), InvalidArgument, "[", op, "] expected ", names,
-           " of one shape, got ", a.array.shape(), " and ", b.shape(), " (called at ", a.where.file_name(),
-           ':', a.where.line(), ')');
+           " of the same shape, got ", a.array.shape(), " and ", b.shape(), " (called at ",
+           a.where.file_name(), ':', a.where.line(), ')');
 }
 
 void check_reduction(const char* op, const std::string& reduction) {

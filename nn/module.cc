@@ -41,7 +41,7 @@ void check_name(const ModuleState& state, const std::string& name, const char* o
   const auto named = [&](const auto& entry) { return entry.name == name; };
   MX_CHECK(std::none_of(state.arrays.begin(), state.arrays.end(), named) &&
                std::none_of(state.children.begin(), state.children.end(), named),
-           InvalidArgument, "[", op, "] expected a name that the module does not have yet, got \"", name,
+           InvalidArgument, "[", op, "] expected a name that is not used in the module yet, got \"", name,
            '"');
 }
 
@@ -132,7 +132,8 @@ void Module::add(const std::string& name, const AnyModule& module) {
   ModuleState& added = ModuleState::of(*module);
   detail::walk(added, "", [&](const std::string&, const ModuleState& state) {
     MX_CHECK(&state != state_.get(), InvalidArgument,
-             "[add] expected a module that does not contain this one, got \"", name, '"');
+             "[add] expected a module that does not contain the module to which it is added, got \"", name,
+             '"');
   });
   state_->children.push_back({name, module});
   added.name = name;
@@ -142,7 +143,8 @@ void Module::add(const std::string& name, const AnyModule& module) {
 
 NDArray Module::forward(const NDArray&) {
   throw InvalidState("[" + type_name() +
-                     "] expected a type with a forward(const NDArray&), not const, got one without");
+                     "] expected the module type to override forward(const NDArray&), which is not a const "
+                     "function, got a type that does not");
 }
 
 NDArray Module::operator()(const NDArray& x, std::source_location where) const {
@@ -156,12 +158,12 @@ NDArray Module::operator()(const NDArray& x, std::source_location where) const {
       {x},
       [&](std::span<const NDArray> inputs) {
         MX_CHECK(inputs.size() == 1, InvalidArgument, "[", type_name(),
-                 "] expected a pre-hook to leave one input, got ", inputs.size());
+                 "] expected one input after the pre-hooks, got ", inputs.size());
         return std::vector<NDArray>{self.forward(inputs[0])};
       },
       where);
   MX_CHECK(outputs.size() == 1, InvalidArgument, "[", type_name(),
-           "] expected a hook to leave one output, got ", outputs.size());
+           "] expected one output after the hooks, got ", outputs.size());
   return outputs[0];
 }
 
@@ -217,8 +219,8 @@ const AnyModule& Module::child(const std::string& path) const {
       if (child.name == name) found = &child.module;
       names += (names.empty() ? "" : ", ") + child.name;
     }
-    MX_CHECK(found != nullptr, InvalidArgument, "[child] expected \"", path, "\" to lead through one of ",
-             names.empty() ? "no parts" : names, ", got \"", name, '"');
+    MX_CHECK(found != nullptr, InvalidArgument, "[child] expected the path \"", path,
+             "\" to name one of the children ", names.empty() ? "(none)" : names, ", got \"", name, '"');
     if (dot == path.size()) return *found;
     at = &ModuleState::of(**found);
     from = dot + 1;

@@ -82,8 +82,8 @@ Parameter Module::parameter(const std::string& name) const {
     if (full == name) found = entry.place;
     names += (names.empty() ? "" : ", ") + full;
   });
-  MX_CHECK(found.defined(), InvalidArgument, "[parameter] expected one of ", names.empty() ? "none" : names,
-           ", got \"", name, '"');
+  MX_CHECK(found.defined(), InvalidArgument, "[parameter] expected one of the names ",
+           names.empty() ? "(none)" : names, ", got \"", name, '"');
   return found;
 }
 

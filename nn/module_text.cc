@@ -120,7 +120,7 @@ std::string detail::title(const Module& module) {
 void detail::throw_not_whole(const char* op, const Module& module, const std::type_info& as) {
   throw InvalidArgument(mx::detail::concat("[", op, "] expected a ", detail::short_name(as), ", got a ",
                                            detail::short_name(typeid(module)),
-                                           ", of which a part would be lost"));
+                                           ", whose other members would be lost in the copy"));
 }
 
 std::string Module::type_name() const { return detail::short_name(typeid(*this)); }

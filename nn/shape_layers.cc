@@ -9,8 +9,8 @@ NDArray Flatten::forward(const NDArray& x) {
   if (x.rank() == 0 && first_ <= 0 && last_ <= 0) return x.reshape({1}, detail::call_site());
   const int first = normalize_axis(first_, x.rank(), "Flatten"),
             last = normalize_axis(last_, x.rank(), "Flatten");
-  MX_CHECK(first <= last, InvalidArgument, "[Flatten] expected dimensions from ", first_, " to ", last_,
-           " in order, got shape ", x.shape());
+  MX_CHECK(first <= last, InvalidArgument, "[Flatten] expected a first dimension ", first_,
+           " that is not after the last one, ", last_, ", got shape ", x.shape());
   Shape shape;
   int64_t together = 1;
   for (int d = 0; d < x.rank(); ++d) {
@@ -30,7 +30,8 @@ NDArray Unflatten::forward(const NDArray& x) {
   int unknown = 0;
   for (int64_t part : sizes_) (part == -1 ? unknown += 1 : known *= part);
   MX_CHECK(unknown <= 1 && (unknown == 0 ? known == size : known > 0 && size % known == 0), InvalidArgument,
-           "[Unflatten] expected a dimension of ", sizes_, " together, got ", size, " in shape ", x.shape());
+           "[Unflatten] expected a dimension whose size is the product of ", sizes_, ", got ", size,
+           " in shape ", x.shape());
   Shape shape;
   for (int d = 0; d < x.rank(); ++d) {
     if (d != axis) shape.push_back(x.shape()[d]);

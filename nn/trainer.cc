@@ -39,7 +39,7 @@ void check_replicas(const std::vector<Parameters>& replicas, bool store) {
   MX_CHECK(!replicas.empty() && !replicas[0].empty(), InvalidArgument,
            "[Trainer] expected a replica with parameters, got none");
   MX_CHECK(replicas.size() == 1 || store, InvalidArgument, "[Trainer] expected a store for ", replicas.size(),
-           " replicas, got none; KVStore::create(\"device\")");
+           " replicas, got none; pass KVStore::create(\"device\")");
   const Parameters& first = replicas[0];
   for (size_t r = 1; r < replicas.size(); ++r) {
     MX_CHECK(replicas[r].size() == first.size(), InvalidArgument, "[Trainer] expected ", first.size(),
@@ -60,9 +60,10 @@ std::vector<size_t> places_in(const Parameters& replica, const optim::Optimizer&
   std::vector<size_t> result;
   for (const NamedParameter& parameter : optimizer.parameters()) {
     const auto found = places.find(&parameter.array().impl());
-    MX_CHECK(found != places.end(), InvalidArgument,
-             "[Trainer] expected an optimiser of the replica's parameters, got one that has '",
-             parameter.name, "' besides");
+    MX_CHECK(
+        found != places.end(), InvalidArgument,
+        "[Trainer] expected an optimiser that holds only the replica's parameters, got one that also holds '",
+        parameter.name, "'");
     result.push_back(found->second);
   }
   return result;

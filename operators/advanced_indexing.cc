@@ -113,17 +113,22 @@ void run_masked_scatter(const KernelArgs& args) {
   kernels::masked_scatter(args.out[0], args.in[1].broadcast(args.out[0].shape), args.in[2]);
 }
 
-constexpr Operator kGatherNd = {.kernel = {"gather_nd", run_gather_nd, nullptr, kDirectElements},
-                                .doc = "x indexed by several arrays at once.",
-                                .family = "indexing",
-                                .inputs = {"x", "indices..."},
-                                .attrs = &kAttrType<GatherNdAttrs>,
-                                .infer = infer_gather_nd,
-                                .gradient = detail::gradient_gather_nd,
-                                .gradient_uses = {.inputs = ~uint64_t{1}},
-                                .work = work_gather_nd};
+constexpr Operator kGatherNd = {
+    .kernel = {"gather_nd", run_gather_nd, nullptr, kDirectElements},
+    .doc =
+        "Elements of x at positions given by several index arrays, as x[i, j] in NumPy. The index arrays "
+        "broadcast together, and their dimensions replace the dimensions `axes` of x.",
+    .family = "indexing",
+    .inputs = {"x", "indices..."},
+    .attrs = &kAttrType<GatherNdAttrs>,
+    .infer = infer_gather_nd,
+    .gradient = detail::gradient_gather_nd,
+    .gradient_uses = {.inputs = ~uint64_t{1}},
+    .work = work_gather_nd};
 constexpr Operator kPutNd = {.kernel = {"put_nd", run_put_nd, nullptr, kDirectUpdates},
-                             .doc = "x with what several arrays of indices point at set or combined.",
+                             .doc =
+                                 "Copy of x in which the elements at positions given by several index arrays "
+                                 "are set to `values`, or combined with them.",
                              .family = "indexing",
                              .inputs = {"x", "values", "indices..."},
                              .attrs = &kAttrType<PutNdAttrs>,
@@ -132,30 +137,35 @@ constexpr Operator kPutNd = {.kernel = {"put_nd", run_put_nd, nullptr, kDirectUp
                              .gradient_uses = {.inputs = ~uint64_t{0}, .outputs = 1},
                              .narrowed_uses = detail::uses_of_put_nd,
                              .in_place = 1};
-constexpr Operator kMaskCount = {.kernel = {"mask_count", run_mask_count, nullptr, kDirectElements},
-                                 .doc = "How many elements are not 0: the size of what a mask chooses.",
-                                 .family = "indexing",
-                                 .inputs = {"mask"},
-                                 .infer = infer_mask_count};
-constexpr Operator kArgwhere = {.kernel = {"argwhere", run_argwhere, nullptr, kDirectElements},
-                                .doc = "The indices of the elements that are not 0.",
-                                .family = "indexing",
-                                .inputs = {"x"},
-                                .attrs = &kAttrType<CountAttrs>,
-                                .infer = infer_argwhere,
-                                .sized_by_values = true};
-constexpr Operator kMaskedSelect = {.kernel = {"masked_select", run_masked_select, nullptr, kDirectElements},
-                                    .doc = "The elements where a mask is true, in order.",
-                                    .family = "indexing",
-                                    .inputs = {"x", "mask"},
-                                    .attrs = &kAttrType<CountAttrs>,
-                                    .infer = infer_masked_select,
-                                    .gradient = detail::gradient_masked_select,
-                                    .gradient_uses = {.inputs = 2},
-                                    .sized_by_values = true};
+constexpr Operator kMaskCount = {
+    .kernel = {"mask_count", run_mask_count, nullptr, kDirectElements},
+    .doc = "Number of elements that are not zero, i64 of shape (): the size of a selection with this mask.",
+    .family = "indexing",
+    .inputs = {"mask"},
+    .infer = infer_mask_count};
+constexpr Operator kArgwhere = {
+    .kernel = {"argwhere", run_argwhere, nullptr, kDirectElements},
+    .doc = "Indices of the elements that are not zero, in row-major order: i64 of shape (count, rank).",
+    .family = "indexing",
+    .inputs = {"x"},
+    .attrs = &kAttrType<CountAttrs>,
+    .infer = infer_argwhere,
+    .sized_by_values = true};
+constexpr Operator kMaskedSelect = {
+    .kernel = {"masked_select", run_masked_select, nullptr, kDirectElements},
+    .doc = "Elements of x where the mask is true, in row-major order: shape (count,).",
+    .family = "indexing",
+    .inputs = {"x", "mask"},
+    .attrs = &kAttrType<CountAttrs>,
+    .infer = infer_masked_select,
+    .gradient = detail::gradient_masked_select,
+    .gradient_uses = {.inputs = 2},
+    .sized_by_values = true};
 constexpr Operator kMaskedScatter = {
     .kernel = {"masked_scatter", run_masked_scatter, nullptr, kDirectElements},
-    .doc = "x with the elements where a mask is true replaced by those of another array, in order.",
+    .doc =
+        "Copy of x in which the elements where the mask is true are replaced by the elements of `source`, "
+        "one after the other in row-major order.",
     .family = "indexing",
     .inputs = {"x", "mask", "source"},
     .infer = infer_masked_scatter,
@@ -184,7 +194,7 @@ std::vector<NDArray> split(const detail::AdvancedIndex& index, Shape& axes) {
     arrays.push_back(detail::as_indices(index.indices[i], "index", index.where));
   }
   MX_CHECK(!arrays.empty(), InvalidArgument,
-           "[index] expected a mask with a dimension, got one of rank 0; use where()");
+           "[index] expected a mask of rank 1 or more, got one of rank 0; use where()");
   return arrays;
 }
 

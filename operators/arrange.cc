@@ -12,7 +12,7 @@
 namespace mx {
 
 NDArray diff(const Arg& x, int64_t n, int64_t axis, const NDArray& prepend, const NDArray& append) {
-  MX_CHECK(n >= 0, InvalidArgument, "[diff] expected to be repeated 0 times or more, got ", n);
+  MX_CHECK(n >= 0, InvalidArgument, "[diff] expected a number of differences n of 0 or more, got ", n);
   const int d = normalize_axis(axis, x.array.rank(), "diff");
   std::vector<NDArray> joined;
   if (prepend.defined()) joined.push_back(prepend);
@@ -33,7 +33,7 @@ NDArray diag(const Arg& x, int64_t k) {
   const int64_t length = a.numel();
   int64_t size = 0;
   MX_CHECK(k != INT64_MIN && !__builtin_add_overflow(length, std::abs(k), &size), InvalidArgument,
-           "[diag] expected a diagonal of a matrix that can be addressed, got ", k);
+           "[diag] expected a diagonal k for which the size of the matrix is below 2^63, got ", k);
   checked_numel({size, size}, size_of(a.dtype()), "diag");
   // columns[j] is the element of the diagonal in column j.
   const NDArray columns = pad(x, {std::max<int64_t>(k, 0), std::max<int64_t>(-k, 0)});
@@ -121,7 +121,8 @@ NDArray logspace(double start, double stop, int64_t count, double base, DType dt
 NDArray geomspace(double start, double stop, int64_t count, DType dtype, Context context,
                   std::source_location where) {
   MX_CHECK(std::isfinite(start) && std::isfinite(stop) && start * stop != 0 && (start < 0) == (stop < 0),
-           InvalidArgument, "[geomspace] expected finite ends of one sign, not 0, got ", start, " and ",
+           InvalidArgument,
+           "[geomspace] expected finite numbers start and stop of the same sign, not 0, got ", start, " and ",
            stop);
   const NDArray logarithms =
       linspace(std::log(std::abs(start)), std::log(std::abs(stop)), count, f64, context, where);

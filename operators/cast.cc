@@ -13,7 +13,7 @@ void run(const KernelArgs& args) { kernels::copy(args.out[0], args.in[0]); }
 void gradient(GradientContext& g) { g.set(0, g.head()); }
 
 constexpr Operator kCast = {.kernel = {"cast", run, nullptr, 4096},
-                            .doc = "The elements in another type.",
+                            .doc = "Elements of x converted to another type.",
                             .family = "conversion",
                             .inputs = {"x"},
                             .attrs = &kAttrType<CastAttrs>,

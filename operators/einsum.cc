@@ -101,13 +101,13 @@ Equation parse_equation(const std::string& subscripts, std::span<const NDArray> 
     const bool again = std::find(equation.output.begin(), equation.output.begin() + static_cast<int64_t>(i),
                                  label) != equation.output.begin() + static_cast<int64_t>(i);
     MX_CHECK(!again && times[static_cast<size_t>(label)] > 0, InvalidArgument, "[einsum] expected ",
-             label_text(label), again ? " once behind '->'" : " before '->' too", ", got \"", subscripts,
-             '"');
+             label_text(label), again ? " only once after '->'" : " to appear before '->' too", ", got \"",
+             subscripts, '"');
   }
   // As in NumPy, dimensions of "..." are never summed, so a result without them is an error.
   const bool dropped = ellipsis > 0 && text.substr(arrow + 2).find("...") == std::string::npos;
-  MX_CHECK(!dropped, InvalidArgument, "[einsum] expected '...' behind '->' as before it, got \"", subscripts,
-           '"');
+  MX_CHECK(!dropped, InvalidArgument, "[einsum] expected '...' after '->' as well as before it, got \"",
+           subscripts, '"');
   return equation;
 }
 

@@ -30,45 +30,55 @@ struct Entry {
 
 // In the order of the reference page.
 constexpr Entry kEntries[] = {
-    {BinaryOp::add, "a + b; \"or\" of bool."},
-    {BinaryOp::sub, "a - b."},
-    {BinaryOp::mul, "a * b; \"and\" of bool."},
-    {BinaryOp::div, "a / b, in floating point."},
-    {BinaryOp::floor_div, "The floor of a / b."},
-    {BinaryOp::mod, "The remainder of floor_div: it has the sign of b."},
-    {BinaryOp::fmod, "The remainder of division towards zero: it has the sign of a."},
-    {BinaryOp::pow, "a to the power of b."},
-    {BinaryOp::maximum, "The larger one; NaN if either is."},
-    {BinaryOp::minimum, "The smaller one; NaN if either is."},
-    {BinaryOp::fmax, "The larger one; the other if one is NaN."},
-    {BinaryOp::fmin, "The smaller one; the other if one is NaN."},
-    {BinaryOp::atan2, "The angle of the point (b, a), from -pi to pi."},
-    {BinaryOp::hypot, "sqrt(a^2 + b^2) without overflow on the way."},
-    {BinaryOp::copysign, "The magnitude of a with the sign of b."},
-    {BinaryOp::nextafter, "The next number after a in the direction of b."},
-    {BinaryOp::logaddexp, "log(exp(a) + exp(b)) without overflow on the way."},
-    {BinaryOp::relu_backward, "dy where y > 0, else 0: the gradient of relu.", "dy", "y"},
-    {BinaryOp::tanh_backward, "dy * (1 - y^2): the gradient of tanh.", "dy", "y"},
-    {BinaryOp::sigmoid_backward, "dy * y * (1 - y): the gradient of sigmoid.", "dy", "y"},
-    {BinaryOp::silu_backward, "dy times the derivative of silu at x.", "dy", "x"},
-    {BinaryOp::gelu_backward, "dy times the derivative of gelu at x.", "dy", "x"},
-    {BinaryOp::gelu_tanh_backward, "dy times the derivative of gelu_tanh at x.", "dy", "x"},
+    {BinaryOp::add, "Sum a + b; logical or for bool."},
+    {BinaryOp::sub, "Difference a - b."},
+    {BinaryOp::mul, "Product a * b; logical and for bool."},
+    {BinaryOp::div, "Quotient a / b in floating point; integers give f32."},
+    {BinaryOp::floor_div, "Quotient rounded down, floor(a / b)."},
+    {BinaryOp::mod, "Remainder of floor_div, a - b * floor(a / b); it has the sign of b."},
+    {BinaryOp::fmod, "Remainder of the division rounded towards zero; it has the sign of a."},
+    {BinaryOp::pow, "Power: a raised to the exponent b."},
+    {BinaryOp::maximum, "Maximum of a and b; NaN if either is NaN."},
+    {BinaryOp::minimum, "Minimum of a and b; NaN if either is NaN."},
+    {BinaryOp::fmax, "Maximum of a and b; if one of them is NaN, the other one."},
+    {BinaryOp::fmin, "Minimum of a and b; if one of them is NaN, the other one."},
+    {BinaryOp::atan2, "Angle of the point with x = b and y = a, in radians from -pi to pi."},
+    {BinaryOp::hypot, "Length of the hypotenuse, sqrt(a^2 + b^2), without intermediate overflow."},
+    {BinaryOp::copysign, "Number with the magnitude of a and the sign of b."},
+    {BinaryOp::nextafter, "Next representable number after a in the direction of b."},
+    {BinaryOp::logaddexp,
+     "Logarithm of the sum of exponentials, log(exp(a) + exp(b)), without intermediate overflow."},
+    {BinaryOp::relu_backward,
+     "Gradient of relu with respect to its input: dy where the output y > 0, else 0.", "dy", "y"},
+    {BinaryOp::tanh_backward,
+     "Gradient of tanh with respect to its input, from the output y: dy * (1 - y^2).", "dy", "y"},
+    {BinaryOp::sigmoid_backward,
+     "Gradient of sigmoid with respect to its input, from the output y: dy * y * (1 - y).", "dy", "y"},
+    {BinaryOp::silu_backward, "Gradient of silu with respect to its input: dy times the derivative at x.",
+     "dy", "x"},
+    {BinaryOp::gelu_backward, "Gradient of gelu with respect to its input: dy times the derivative at x.",
+     "dy", "x"},
+    {BinaryOp::gelu_tanh_backward,
+     "Gradient of gelu_tanh with respect to its input: dy times the derivative at x.", "dy", "x"},
     {BinaryOp::binary_cross_entropy,
-     "-target * log(x) - (1 - target) * log(1 - x), logarithms at least -100.", "x", "target"},
-    {BinaryOp::equal, "Is a equal to b?"},
-    {BinaryOp::not_equal, "Is a different from b?"},
-    {BinaryOp::less, "Is a less than b?"},
-    {BinaryOp::less_equal, "Is a at most b?"},
-    {BinaryOp::greater, "Is a greater than b?"},
-    {BinaryOp::greater_equal, "Is a at least b?"},
-    {BinaryOp::logical_and, "Are both not zero?"},
-    {BinaryOp::logical_or, "Is one not zero?"},
-    {BinaryOp::logical_xor, "Is exactly one not zero?"},
-    {BinaryOp::bitwise_and, "The bits that both have."},
-    {BinaryOp::bitwise_or, "The bits that one has."},
-    {BinaryOp::bitwise_xor, "The bits that exactly one has."},
-    {BinaryOp::left_shift, "a * 2^b."},
-    {BinaryOp::right_shift, "The floor of a / 2^b."},
+     "Binary cross entropy of each element, -target * log(x) - (1 - target) * log(1 - x), without reduction. "
+     "Logarithms are clamped to at least -100.",
+     "x", "target"},
+    {BinaryOp::equal, "True where a is equal to b."},
+    {BinaryOp::not_equal, "True where a is not equal to b."},
+    {BinaryOp::less, "True where a is less than b."},
+    {BinaryOp::less_equal, "True where a is less than or equal to b."},
+    {BinaryOp::greater, "True where a is greater than b."},
+    {BinaryOp::greater_equal, "True where a is greater than or equal to b."},
+    {BinaryOp::logical_and, "True where a and b are both not zero."},
+    {BinaryOp::logical_or, "True where at least one of a and b is not zero."},
+    {BinaryOp::logical_xor, "True where exactly one of a and b is not zero."},
+    {BinaryOp::bitwise_and, "Bitwise and; for bool, logical and."},
+    {BinaryOp::bitwise_or, "Bitwise or; for bool, logical or."},
+    {BinaryOp::bitwise_xor, "Bitwise exclusive or; for bool, logical exclusive or."},
+    {BinaryOp::left_shift,
+     "Left shift of a by b bits, a * 2^b; 0 if b is negative or not below the width of the type."},
+    {BinaryOp::right_shift, "Arithmetic right shift of a by b bits, floor(a / 2^b)."},
 };
 
 bool floating_only(BinaryOp op) {
@@ -81,7 +91,7 @@ void infer(InferContext& c) {
   static const bool floating = floating_only(kOp);
   if (floating && !is_floating(computing)) computing = f32;
   MX_CHECK(kernels::binary_supports(kOp, computing), InvalidArgument, "[", c.name(),
-           "] expected types that it can compute with, got ", c.dtype(0), " and ", c.dtype(1));
+           "] expected element types that the operator supports, got ", c.dtype(0), " and ", c.dtype(1));
   c.output(broadcast_shapes(c.shape(0), c.shape(1), c.name()), kernels::binary_result(kOp, computing));
 }
 
@@ -162,7 +172,8 @@ void infer_number(InferContext& c) {
   static const bool floating = floating_only(kOp);
   if (floating && !is_floating(computing)) computing = f32;
   MX_CHECK(kernels::binary_supports(kOp, computing), InvalidArgument, "[", c.name(),
-           "] expected a type and a number that it can compute with, got ", c.dtype(0), " and ", number);
+           "] expected an element type and a number that the operator supports, got ", c.dtype(0), " and ",
+           number);
   check_number(kOp, number, computing, c.name());
   c.output(c.shape(0), computing);
 }
@@ -177,7 +188,8 @@ template <size_t kIndex>
 const Operator& number_record() {
   constexpr BinaryOp kOp = kEntries[kIndex].op;
   static const std::string name = std::string(kernels::to_string(kOp)) + "_scalar";
-  static const std::string doc = std::string(kEntries[kIndex].doc) + " One operand is a number.";
+  static const std::string doc =
+      std::string(kEntries[kIndex].doc) + " One operand is x, the other one is the attribute `number`.";
   static const detail::ElementCost cost = detail::element_cost(kOp);
   static const Operator op = {
       .kernel = {name.c_str(), run_number<kOp>, nullptr, cost.direct_elements},

@@ -34,12 +34,13 @@ void infer_pad(InferContext& c) {
     const int64_t before = attrs.widths[static_cast<size_t>(2 * d)],
                   after = attrs.widths[static_cast<size_t>(2 * d + 1)];
     MX_CHECK(before >= 0 && after >= 0, InvalidArgument, "[", c.name(),
-             "] expected widths that are not negative, got ", to_string(AttrValue(attrs.widths)));
+             "] expected widths of 0 or more, got ", to_string(AttrValue(attrs.widths)));
     MX_CHECK(mode == PadMode::constant || shape[d] > 0 || before + after == 0, InvalidArgument, "[", c.name(),
-             "] expected something to take the padding of dimension ", d, " from, got shape ", c.shape(0));
+             "] expected at least one element along dimension ", d,
+             ", from which its padding is copied, got shape ", c.shape(0));
     MX_CHECK(!__builtin_add_overflow(shape[d], before, &shape[d]) &&
                  !__builtin_add_overflow(shape[d], after, &shape[d]),
-             InvalidArgument, "[", c.name(), "] expected sizes with a sum, got widths ",
+             InvalidArgument, "[", c.name(), "] expected padded sizes below 2^63, got widths ",
              to_string(AttrValue(attrs.widths)));
   }
   if (mode == PadMode::constant) check_fits(attrs.value, c.dtype(0), c.name());
@@ -84,7 +85,7 @@ void infer_tile(InferContext& c) {
   while (times.rank() < shape.rank()) times.insert(0, 1);
   for (int d = 0; d < shape.rank(); ++d)
     MX_CHECK(times[d] >= 0 && !__builtin_mul_overflow(shape[d], times[d], &shape[d]), InvalidArgument, "[",
-             c.name(), "] expected repeats that are not negative and not too large, got ", repeats, " for ",
+             c.name(), "] expected repeats of 0 or more that give sizes below 2^63, got ", repeats, " for ",
              c.shape(0));
   c.output(shape, c.dtype(0));
 }
@@ -120,8 +121,8 @@ void infer_repeat(InferContext& c) {
            ", got shape ", c.shape(0));
   Shape shape = c.shape(0);
   MX_CHECK(attrs.count >= 0 && !__builtin_mul_overflow(shape[axis], attrs.count, &shape[axis]),
-           InvalidArgument, "[", c.name(), "] expected a count that is not negative and not too large, got ",
-           attrs.count);
+           InvalidArgument, "[", c.name(),
+           "] expected a count of 0 or more that gives a size below 2^63, got ", attrs.count);
   c.output(shape, c.dtype(0));
 }
 
@@ -173,8 +174,8 @@ void run_roll(const KernelArgs& args) {
 // Triangles
 
 void infer_triangle(InferContext& c) {
-  MX_CHECK(c.shape(0).rank() >= 2, InvalidArgument, "[", c.name(), "] expected matrices, got shape ",
-           c.shape(0));
+  MX_CHECK(c.shape(0).rank() >= 2, InvalidArgument, "[", c.name(),
+           "] expected matrices (rank 2 or more), got shape ", c.shape(0));
   c.output(c.shape(0), c.dtype(0));
 }
 
@@ -216,48 +217,53 @@ void run_triangle(const KernelArgs& args) {
   });
 }
 
-constexpr Operator kPad = {.kernel = {"pad", run_pad, nullptr, kDirectElements},
-                           .doc = "An array with a border of a constant, or of its own elements.",
-                           .family = "shape",
-                           .inputs = {"x"},
-                           .attrs = &kAttrType<PadAttrs>,
-                           .infer = infer_pad,
-                           .gradient = detail::gradient_pad};
+constexpr Operator kPad = {
+    .kernel = {"pad", run_pad, nullptr, kDirectElements},
+    .doc = "Array x with a border added, filled with a constant or with elements of x.",
+    .family = "shape",
+    .inputs = {"x"},
+    .attrs = &kAttrType<PadAttrs>,
+    .infer = infer_pad,
+    .gradient = detail::gradient_pad};
 constexpr Operator kTile = {.kernel = {"tile", run_tile, nullptr, kDirectElements},
-                            .doc = "Copies of an array side by side.",
+                            .doc = "Array x repeated as a whole along each dimension.",
                             .family = "shape",
                             .inputs = {"x"},
                             .attrs = &kAttrType<TileAttrs>,
                             .infer = infer_tile,
                             .gradient = detail::gradient_tile};
 constexpr Operator kRepeat = {.kernel = {"repeat", run_repeat, nullptr, kDirectElements},
-                              .doc = "Each entry along an axis several times.",
+                              .doc = "Array x with each entry along an axis repeated `count` times.",
                               .family = "shape",
                               .inputs = {"x"},
                               .attrs = &kAttrType<RepeatAttrs>,
                               .infer = infer_repeat,
                               .gradient = detail::gradient_repeat};
-constexpr Operator kRoll = {.kernel = {"roll", run_roll, nullptr, kDirectElements},
-                            .doc = "An array shifted in a circle.",
-                            .family = "shape",
-                            .inputs = {"x"},
-                            .attrs = &kAttrType<RollAttrs>,
-                            .infer = infer_roll,
-                            .gradient = detail::gradient_roll};
-constexpr Operator kTril = {.kernel = {"tril", run_triangle<true>, nullptr, kDirectElements},
-                            .doc = "Matrices with 0 above a diagonal.",
-                            .family = "shape",
-                            .inputs = {"x"},
-                            .attrs = &kAttrType<TriangleAttrs>,
-                            .infer = infer_triangle,
-                            .gradient = detail::gradient_tril};
-constexpr Operator kTriu = {.kernel = {"triu", run_triangle<false>, nullptr, kDirectElements},
-                            .doc = "Matrices with 0 below a diagonal.",
-                            .family = "shape",
-                            .inputs = {"x"},
-                            .attrs = &kAttrType<TriangleAttrs>,
-                            .infer = infer_triangle,
-                            .gradient = detail::gradient_triu};
+constexpr Operator kRoll = {
+    .kernel = {"roll", run_roll, nullptr, kDirectElements},
+    .doc =
+        "Array x with its elements shifted along axes; elements shifted past the end continue at the start.",
+    .family = "shape",
+    .inputs = {"x"},
+    .attrs = &kAttrType<RollAttrs>,
+    .infer = infer_roll,
+    .gradient = detail::gradient_roll};
+constexpr Operator kTril = {
+    .kernel = {"tril", run_triangle<true>, nullptr, kDirectElements},
+    .doc = "Lower triangles of matrices (.., m, n): elements above diagonal k are set to 0.",
+    .family = "shape",
+    .inputs = {"x"},
+    .attrs = &kAttrType<TriangleAttrs>,
+    .infer = infer_triangle,
+    .gradient = detail::gradient_tril};
+constexpr Operator kTriu = {
+    .kernel = {"triu", run_triangle<false>, nullptr, kDirectElements},
+    .doc = "Upper triangles of matrices (.., m, n): elements below diagonal k are set to 0.",
+    .family = "shape",
+    .inputs = {"x"},
+    .attrs = &kAttrType<TriangleAttrs>,
+    .infer = infer_triangle,
+    .gradient = detail::gradient_triu};
 
 }  // namespace
 
@@ -326,7 +332,8 @@ NDArray repeat(const Arg& x, int64_t count, IntArg axis) {
 
 NDArray roll(const Arg& x, const Shape& shifts, const Shape& axes) {
   if (!axes.empty()) return call(kRoll, RollAttrs{shifts, axes}, x);
-  MX_CHECK(shifts.rank() == 1, InvalidArgument, "[roll] expected one shift without axes, got ", shifts);
+  MX_CHECK(shifts.rank() == 1, InvalidArgument, "[roll] expected a single shift if no axes are given, got ",
+           shifts);
   const NDArray flat = x.array.flatten();
   return call(kRoll, RollAttrs{shifts, {0}}, {flat, x.where}).reshape(x.array.shape());
 }

@@ -17,9 +17,10 @@ struct PadAttrs {
   Scalar value;
   template <class V>
   static void fields(V&& v) {
-    v("widths", &PadAttrs::widths, "elements before and after, for each dimension");
-    v("mode", &PadAttrs::mode, "what is put there: constant, edge, reflect, symmetric, wrap");
-    v("value", &PadAttrs::value, "the constant");
+    v("widths", &PadAttrs::widths, "the numbers of elements added before and after, for each dimension");
+    v("mode", &PadAttrs::mode,
+      "the content of the border: constant, edge, reflect, symmetric or wrap, as in numpy.pad");
+    v("value", &PadAttrs::value, "the constant of mode constant");
   }
 };
 
@@ -27,7 +28,7 @@ struct TileAttrs {
   Shape repeats;
   template <class V>
   static void fields(V&& v) {
-    v("repeats", &TileAttrs::repeats, "how often, along each dimension of the result");
+    v("repeats", &TileAttrs::repeats, "the number of copies along each dimension of the result");
   }
 };
 
@@ -36,8 +37,8 @@ struct RepeatAttrs {
   int64_t axis = 0;
   template <class V>
   static void fields(V&& v) {
-    v("count", &RepeatAttrs::count, "how often each entry comes");
-    v("axis", &RepeatAttrs::axis, "the dimension");
+    v("count", &RepeatAttrs::count, "the number of times that each entry is repeated");
+    v("axis", &RepeatAttrs::axis, "the dimension whose entries are repeated");
   }
 };
 
@@ -46,8 +47,8 @@ struct RollAttrs {
   Shape axes;
   template <class V>
   static void fields(V&& v) {
-    v("shifts", &RollAttrs::shifts, "by how much, towards the end");
-    v("axes", &RollAttrs::axes, "along which dimension each shift is; several of one dimension add up");
+    v("shifts", &RollAttrs::shifts, "the number of places to shift towards the end, for each of the axes");
+    v("axes", &RollAttrs::axes, "the dimension of each shift; shifts of the same dimension add up");
   }
 };
 
@@ -55,7 +56,7 @@ struct TriangleAttrs {
   int64_t k = 0;
   template <class V>
   static void fields(V&& v) {
-    v("k", &TriangleAttrs::k, "the diagonal: positive above the main one");
+    v("k", &TriangleAttrs::k, "the diagonal: 0 is the main one, positive numbers are above it");
   }
 };
 

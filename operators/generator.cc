@@ -132,7 +132,7 @@ NDArray Generator::gamma(double alpha, double scale, const Shape& shape, DType d
 }
 
 NDArray Generator::poisson(double mean, const Shape& shape, DType dtype, std::source_location where) {
-  MX_CHECK(dtype != bool_, InvalidArgument, "[poisson] expected a type for numbers, got bool");
+  MX_CHECK(dtype != bool_, InvalidArgument, "[poisson] expected a numeric type, got bool");
   MX_CHECK(std::isfinite(mean) && mean >= 0, InvalidArgument,
            "[poisson] expected a finite mean of 0 or more, got ", mean);
   return fill(*this, detail::kPoisson, mean, 0, shape, dtype, where);
@@ -154,7 +154,7 @@ NDArray Generator::categorical(const Arg& weights, int64_t samples, bool logits)
 }
 
 NDArray Generator::shuffle(const Arg& x) {
-  MX_CHECK(x.array.rank() >= 1, InvalidArgument, "[shuffle] expected an array with a dimension, got rank 0");
+  MX_CHECK(x.array.rank() >= 1, InvalidArgument, "[shuffle] expected an array of rank 1 or more, got rank 0");
   return take(x, permutation(x.array.shape()[0], x.where), 0);
 }
 

@@ -28,8 +28,8 @@ NDArray log_of_gamma(Generator& generator, double shape_parameter, const Shape& 
 NDArray weighted_without_replacement(Generator& generator, const NDArray& weights, int64_t n, int64_t count,
                                      std::source_location where) {
   const auto possible = count_nonzero({weights, where}).item<int64_t>();
-  MX_CHECK(count <= possible, InvalidArgument, "[choice] expected at most ", possible,
-           " numbers, as many as have a weight above 0, got ", count);
+  MX_CHECK(count <= possible, InvalidArgument, "[choice] expected to draw at most ", possible,
+           " numbers without replacement, because only so many have a weight above 0, got ", count);
   const NDArray waiting = generator.exponential(1, {n}, f64, where) / weights.to(f64, where);
   return topk({waiting, where}, count, 0, false).indices;
 }
@@ -47,7 +47,7 @@ NDArray Generator::beta(double alpha, double beta, const Shape& shape, DType dty
 
 NDArray Generator::binomial(int64_t trials, double probability, const Shape& shape, DType dtype,
                             std::source_location where) {
-  MX_CHECK(dtype != bool_, InvalidArgument, "[binomial] expected a type for numbers, got bool");
+  MX_CHECK(dtype != bool_, InvalidArgument, "[binomial] expected a numeric type, got bool");
   MX_CHECK(trials >= 0 && trials <= int64_t{1} << 53, InvalidArgument,
            "[binomial] expected 0 to 2^53 trials, got ", trials);
   MX_CHECK(probability >= 0 && probability <= 1, InvalidArgument,
@@ -61,12 +61,12 @@ NDArray Generator::choice(int64_t n, const Shape& shape, bool replace, const NDA
                           std::source_location where) {
   const int64_t count = checked_numel(shape, sizeof(int64_t), "choice");
   MX_CHECK(n >= 0 && (n > 0 || count == 0), InvalidArgument,
-           "[choice] expected something to choose from, got n ", n, " for shape ", shape);
+           "[choice] expected at least one number to choose from, got n = ", n, " for shape ", shape);
   MX_CHECK(!weights.defined() || (weights.shape() == Shape({n}) && is_floating(weights.dtype())),
            InvalidArgument, "[choice] expected floating-point weights of shape ", Shape({n}), ", got ",
            weights.defined() ? detail::concat(weights.dtype(), ' ', weights.shape()) : "none");
   MX_CHECK(replace || count <= n, InvalidArgument, "[choice] expected at most ", n,
-           " numbers without replacement, got shape ", shape);
+           " numbers to be drawn without replacement, got shape ", shape);
   if (count == 0) return zeros(shape, i64, context(), where);
   if (replace && !weights.defined()) return randint(0, n, shape, i64, where);
   NDArray chosen;
@@ -82,7 +82,7 @@ NDArray Generator::choice(int64_t n, const Shape& shape, bool replace, const NDA
 }
 
 NDArray Generator::choice(const Arg& x, const Shape& shape, bool replace, const NDArray& weights) {
-  MX_CHECK(x.array.rank() >= 1, InvalidArgument, "[choice] expected an array with a dimension, got rank 0");
+  MX_CHECK(x.array.rank() >= 1, InvalidArgument, "[choice] expected an array of rank 1 or more, got rank 0");
   return take(x, choice(x.array.shape()[0], shape, replace, weights, x.where), 0);
 }
 

@@ -8,13 +8,17 @@ namespace mx {
 
 const NDArray& GradientContext::input(size_t i) const {
   MX_CHECK(has_bit(op_.uses(attrs_).inputs, i), InvalidState, "[", op_.name(),
-           "] expected a gradient that looks at the inputs its record says, got a look at input ", i);
+           "] expected the gradient function to read only the inputs that the record lists in gradient_uses, "
+           "got a read of input ",
+           i);
   return inputs_[i];
 }
 
 const NDArray& GradientContext::output(size_t i) const {
   MX_CHECK(has_bit(op_.uses(attrs_).outputs, i), InvalidState, "[", op_.name(),
-           "] expected a gradient that looks at the outputs its record says, got a look at output ", i);
+           "] expected the gradient function to read only the outputs that the record lists in "
+           "gradient_uses, got a read of output ",
+           i);
   return outputs_[i];
 }
 

@@ -40,8 +40,9 @@ bool edges_ascend(const char* op, const NDArray& edges, bool may_descend) {
   };
   const int order =
       is_floating(edges.dtype()) ? ordered(edges.to_vector<double>()) : ordered(edges.to_vector<int64_t>());
-  MX_CHECK(order > 0 || (order < 0 && may_descend), InvalidArgument, "[", op, "] expected edges that ascend",
-           may_descend ? " or descend" : "", ", got ", order < 0 ? "descending ones" : "others");
+  MX_CHECK(order > 0 || (order < 0 && may_descend), InvalidArgument, "[", op, "] expected edges in ascending",
+           may_descend ? " or descending" : "", " order, got ",
+           order < 0 ? "descending ones" : "unsorted ones");
   return order > 0;
 }
 
@@ -72,7 +73,7 @@ DType edge_type(DType type) { return is_floating(type) ? promote(type, f32) : f6
 NDArray bincount(const Arg& x, const NDArray& weights, int64_t min_length) {
   const NDArray& values = x.array;
   MX_CHECK(values.rank() == 1 && !is_floating(values.dtype()), InvalidArgument,
-           "[bincount] expected an array of integers and rank 1, got ", values.dtype(), ' ', values.shape());
+           "[bincount] expected an array of integers of rank 1, got ", values.dtype(), ' ', values.shape());
   MX_CHECK(min_length >= 0, InvalidArgument, "[bincount] expected a min_length of 0 or more, got ",
            min_length);
   MX_CHECK(!weights.defined() || weights.shape() == values.shape(), InvalidArgument,
@@ -81,8 +82,7 @@ NDArray bincount(const Arg& x, const NDArray& weights, int64_t min_length) {
   int64_t count = min_length;
   if (values.numel() > 0) {
     const auto smallest = min(x).item<int64_t>(), largest = max(x).item<int64_t>();
-    MX_CHECK(smallest >= 0, InvalidArgument, "[bincount] expected numbers that are not negative, got ",
-             smallest);
+    MX_CHECK(smallest >= 0, InvalidArgument, "[bincount] expected numbers of 0 or more, got ", smallest);
     MX_CHECK(largest < INT64_MAX, InvalidArgument, "[bincount] expected numbers below 2^63 - 1, got ",
              largest);
     count = std::max(count, largest + 1);
@@ -102,7 +102,7 @@ Histogram histogram(const Arg& x, const HistogramOptions& options) {
     high = max(x).to(f64).item<double>();
   }
   MX_CHECK(std::isfinite(low) && std::isfinite(high) && low <= high, InvalidArgument,
-           "[histogram] expected a finite, ascending range, got from ", low, " to ", high);
+           "[histogram] expected a finite range, low <= high, got from ", low, " to ", high);
   if (low == high) {  // as in NumPy: a range around the only value
     low -= 0.5;
     high += 0.5;

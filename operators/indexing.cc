@@ -61,8 +61,8 @@ void infer_gather(InferContext& c) {
   const int axis = normalize_axis(c.attr<GatherAttrs>().axis, c.shape(0).rank(), c.name());
   bool fits = c.shape(1).rank() == c.shape(0).rank();
   for (int i = 0; fits && i < c.shape(0).rank(); ++i) fits = i == axis || c.shape(1)[i] <= c.shape(0)[i];
-  MX_CHECK(fits, InvalidArgument, "[", c.name(), "] expected indices that fit into ", c.shape(0),
-           " except along axis ", axis, ", got ", c.shape(1));
+  MX_CHECK(fits, InvalidArgument, "[", c.name(), "] expected indices no larger than shape ", c.shape(0),
+           " except along axis ", axis, ", got shape ", c.shape(1));
   c.output(c.shape(1), c.dtype(0));
 }
 
@@ -80,8 +80,8 @@ void infer_scatter(InferContext& c) {
   const int axis = normalize_axis(attrs.axis, c.shape(0).rank(), c.name());
   bool fits = c.shape(1).rank() == c.shape(0).rank();
   for (int i = 0; fits && i < c.shape(0).rank(); ++i) fits = i == axis || c.shape(1)[i] <= c.shape(0)[i];
-  MX_CHECK(fits, InvalidArgument, "[", c.name(), "] expected indices that fit into ", c.shape(0),
-           " except along axis ", axis, ", got ", c.shape(1));
+  MX_CHECK(fits, InvalidArgument, "[", c.name(), "] expected indices no larger than shape ", c.shape(0),
+           " except along axis ", axis, ", got shape ", c.shape(1));
   check_widens(c, 2, c.shape(1));
   c.output(c.shape(0), c.dtype(0));
 }
@@ -127,7 +127,7 @@ void infer_one_hot(InferContext& c) {
   const auto& attrs = c.attr<OneHotAttrs>();
   detail::check_index_type(c, 0);
   MX_CHECK(attrs.classes >= 0, InvalidArgument, "[", c.name(),
-           "] expected a number of classes that is not negative, got ", attrs.classes);
+           "] expected a number of classes of 0 or more, got ", attrs.classes);
   Shape shape = c.shape(0);
   shape.push_back(attrs.classes);
   c.output(shape, attrs.dtype);
@@ -151,9 +151,9 @@ void infer_embedding_gradient(InferContext& c) {
   bool fits = head.rank() == indices.rank() + 1;
   for (int i = 0; fits && i < indices.rank(); ++i) fits = head[i] == indices[i];
   MX_CHECK(fits, InvalidArgument, "[", c.name(), "] expected a head of the indices' shape ", indices,
-           " and one more dimension, got ", head);
+           " followed by one more dimension, got shape ", head);
   MX_CHECK(attrs.rows >= 0 && attrs.skip_row < attrs.rows, InvalidArgument, "[", c.name(),
-           "] expected rows that are not negative and a row to skip among them, got ", attrs.rows, " and ",
+           "] expected rows of 0 or more and skip_row below rows, got rows ", attrs.rows, " and skip_row ",
            attrs.skip_row);
   c.output({attrs.rows, head.back()}, c.dtype(1));
 }
@@ -163,17 +163,20 @@ void run_embedding_gradient(const KernelArgs& args) {
                               args.attr<EmbeddingGradientAttrs>().skip_row);
 }
 
-constexpr Operator kTake = {.kernel = {"take", run_take, nullptr, kDirectTaken},
-                            .doc = "Entries of x at indices along one axis.",
-                            .family = "indexing",
-                            .inputs = {"x", "indices"},
-                            .attrs = &kAttrType<TakeAttrs>,
-                            .infer = infer_take,
-                            .gradient = detail::gradient_take,
-                            .gradient_uses = {.inputs = 2},
-                            .work = work_of_result};
+constexpr Operator kTake = {
+    .kernel = {"take", run_take, nullptr, kDirectTaken},
+    .doc = "Entries of x at `indices` along one axis. The dimensions of `indices` replace that axis.",
+    .family = "indexing",
+    .inputs = {"x", "indices"},
+    .attrs = &kAttrType<TakeAttrs>,
+    .infer = infer_take,
+    .gradient = detail::gradient_take,
+    .gradient_uses = {.inputs = 2},
+    .work = work_of_result};
 constexpr Operator kGather = {.kernel = {"gather", run_gather, nullptr, kDirectElements},
-                              .doc = "Elements of x, each at its own index along one axis.",
+                              .doc =
+                                  "Elements of x, each at an index of its own along one axis: y[.., j, ..] = "
+                                  "x[.., indices[.., j, ..], ..].",
                               .family = "indexing",
                               .inputs = {"x", "indices"},
                               .attrs = &kAttrType<GatherAttrs>,
@@ -183,7 +186,8 @@ constexpr Operator kGather = {.kernel = {"gather", run_gather, nullptr, kDirectE
                               .work = work_of_result};
 constexpr Operator kScatter = {
     .kernel = {"scatter", run_scatter, nullptr, kDirectUpdates},
-    .doc = "x with elements, each at its own index along one axis, set or combined.",
+    .doc =
+        "Copy of x in which x[.., indices[.., j, ..], ..] is set to updates[.., j, ..], or combined with it.",
     .family = "indexing",
     .inputs = {"x", "indices", "updates"},
     .attrs = &kAttrType<UpdateAttrs>,
@@ -193,7 +197,9 @@ constexpr Operator kScatter = {
     .narrowed_uses = detail::uses_of_update,
     .in_place = 1};
 constexpr Operator kIndexUpdate = {.kernel = {"index_update", run_index_update, nullptr, kDirectUpdates},
-                                   .doc = "x with entries at indices along one axis set or combined.",
+                                   .doc =
+                                       "Copy of x in which the entries at `indices` (n,) along one axis are "
+                                       "set to the entries of `updates`, or combined with them.",
                                    .family = "indexing",
                                    .inputs = {"x", "indices", "updates"},
                                    .attrs = &kAttrType<UpdateAttrs>,
@@ -202,15 +208,17 @@ constexpr Operator kIndexUpdate = {.kernel = {"index_update", run_index_update, 
                                    .gradient_uses = {.inputs = 7, .outputs = 1},
                                    .narrowed_uses = detail::uses_of_update,
                                    .in_place = 1};
-constexpr Operator kOneHot = {.kernel = {"one_hot", run_one_hot, nullptr, kDirectElements},
-                              .doc = "1 at the index, 0 elsewhere, along a new last dimension.",
-                              .family = "indexing",
-                              .inputs = {"indices"},
-                              .attrs = &kAttrType<OneHotAttrs>,
-                              .infer = infer_one_hot,
-                              .dtypes = {i32, i64}};
+constexpr Operator kOneHot = {
+    .kernel = {"one_hot", run_one_hot, nullptr, kDirectElements},
+    .doc =
+        "One-hot encoding along a new last dimension: 1 at the position that the index gives, 0 elsewhere.",
+    .family = "indexing",
+    .inputs = {"indices"},
+    .attrs = &kAttrType<OneHotAttrs>,
+    .infer = infer_one_hot,
+    .dtypes = {i32, i64}};
 constexpr Operator kEmbedding = {.kernel = {"embedding", run_embedding, nullptr, kDirectElements},
-                                 .doc = "Rows of a table.",
+                                 .doc = "Rows of a table (rows, width) at `indices`: shape (.., width).",
                                  .family = "indexing",
                                  .inputs = {"table", "indices"},
                                  .infer = infer_embedding,
@@ -219,7 +227,9 @@ constexpr Operator kEmbedding = {.kernel = {"embedding", run_embedding, nullptr,
                                  .work = work_of_result};
 constexpr Operator kEmbeddingGradient = {
     .kernel = {"embedding_gradient", run_embedding_gradient, nullptr, kDirectUpdates},
-    .doc = "The gradient of embedding with respect to the table.",
+    .doc =
+        "Gradient of embedding with respect to the table: for each row, the sum of `head` over the positions "
+        "that took this row.",
     .family = "indexing",
     .inputs = {"indices", "head"},
     .attrs = &kAttrType<EmbeddingGradientAttrs>,
@@ -254,7 +264,7 @@ Scatter scatter_how(const std::string& text, const char* op) {
   for (Scatter how : {Scatter::set, Scatter::add, Scatter::mul, Scatter::max, Scatter::min})
     if (text == to_string(how)) return how;
   throw InvalidArgument(
-      concat("[", op, "] expected how to be set, add, mul, max or min, got \"", text, "\""));
+      concat("[", op, "] expected the update mode set, add, mul, max or min, got \"", text, "\""));
 }
 
 NDArray as_indices(const NDArray& indices, const char* op, std::source_location where) {

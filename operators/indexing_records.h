@@ -15,8 +15,10 @@ struct TakeAttrs {
   std::string mode = "raise";
   template <class V>
   static void fields(V&& v) {
-    v("axis", &TakeAttrs::axis, "the dimension that the indices point into");
-    v("mode", &TakeAttrs::mode, "an index out of range: \"raise\" an error, \"clip\" it or \"wrap\" it");
+    v("axis", &TakeAttrs::axis, "the dimension of x that the indices refer to");
+    v("mode", &TakeAttrs::mode,
+      "the treatment of an index out of range: \"raise\" an error, \"clip\" it to the nearest valid one, or "
+      "\"wrap\" it modulo the size");
   }
 };
 
@@ -24,7 +26,7 @@ struct GatherAttrs {
   int64_t axis = 0;
   template <class V>
   static void fields(V&& v) {
-    v("axis", &GatherAttrs::axis, "the dimension that the indices point into");
+    v("axis", &GatherAttrs::axis, "the dimension of x that the indices refer to");
   }
 };
 
@@ -33,8 +35,9 @@ struct UpdateAttrs {
   std::string how = "set";
   template <class V>
   static void fields(V&& v) {
-    v("axis", &UpdateAttrs::axis, "the dimension that the indices point into");
-    v("how", &UpdateAttrs::how, "how an update meets what is there: set, add, mul, max, min");
+    v("axis", &UpdateAttrs::axis, "the dimension of x that the indices refer to");
+    v("how", &UpdateAttrs::how,
+      "how an update is combined with the element of x: set (replaces it), add, mul, max or min");
   }
 };
 
@@ -53,8 +56,9 @@ struct EmbeddingGradientAttrs {
   int64_t skip_row = -1;
   template <class V>
   static void fields(V&& v) {
-    v("rows", &EmbeddingGradientAttrs::rows, "rows of the table");
-    v("skip_row", &EmbeddingGradientAttrs::skip_row, "the row of the padding, which gets 0; -1: none");
+    v("rows", &EmbeddingGradientAttrs::rows, "the number of rows of the table");
+    v("skip_row", &EmbeddingGradientAttrs::skip_row,
+      "the row that stands for padding, whose gradient is 0; -1: none");
   }
 };
 
@@ -63,9 +67,9 @@ struct GatherNdAttrs {
   int64_t position = -1;
   template <class V>
   static void fields(V&& v) {
-    v("axes", &GatherNdAttrs::axes, "the dimensions that the arrays of indices point into, ascending");
+    v("axes", &GatherNdAttrs::axes, "the dimensions of x that the index arrays refer to, ascending");
     v("position", &GatherNdAttrs::position,
-      "before which of the other dimensions those of the indices go; -1: as in NumPy");
+      "the position of the index dimensions among the other dimensions of x; -1: as in NumPy");
   }
 };
 
@@ -75,10 +79,11 @@ struct PutNdAttrs {
   std::string how = "set";
   template <class V>
   static void fields(V&& v) {
-    v("axes", &PutNdAttrs::axes, "the dimensions that the arrays of indices point into, ascending");
+    v("axes", &PutNdAttrs::axes, "the dimensions of x that the index arrays refer to, ascending");
     v("position", &PutNdAttrs::position,
-      "before which of the other dimensions those of the indices go; -1: as in NumPy");
-    v("how", &PutNdAttrs::how, "how a value meets what is there: set, add, mul, max, min");
+      "the position of the index dimensions among the other dimensions of x; -1: as in NumPy");
+    v("how", &PutNdAttrs::how,
+      "how a value is combined with the element of x: set (replaces it), add, mul, max or min");
   }
 };
 
@@ -86,7 +91,7 @@ struct CountAttrs {
   int64_t count = 0;
   template <class V>
   static void fields(V&& v) {
-    v("count", &CountAttrs::count, "how many elements are chosen");
+    v("count", &CountAttrs::count, "the number of elements that are not zero");
   }
 };
 

@@ -40,8 +40,7 @@ Shape check_operands(InferContext& c, size_t first) {
   const Shape &x = c.shape(first), &target = c.shape(first + 1);
   const DType labels = c.dtype(first + 1);
   MX_CHECK(x.rank() >= 1 && is_floating(c.dtype(first)), InvalidArgument, "[", c.name(),
-           "] expected floating-point scores with a dimension of classes, got ", c.dtype(first), " of shape ",
-           x);
+           "] expected floating-point scores of rank 1 or more, got ", c.dtype(first), " of shape ", x);
   const double smoothing = smoothing_of(attrs);
   MX_CHECK(smoothing >= 0 && smoothing <= 1, InvalidArgument, "[", c.name(),
            "] expected a label_smoothing from 0 to 1, got ", smoothing);
@@ -98,7 +97,9 @@ constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
 constexpr Operator kCrossEntropy = {
     .kernel = {"cross_entropy", run<CrossEntropyAttrs, kernels::cross_entropy>, nullptr, kDirectElements},
-    .doc = "The cross entropy of softmax(logits) against labels or a distribution.",
+    .doc =
+        "Cross entropy between softmax(logits) and the target: class labels, or a distribution over the "
+        "classes.",
     .family = "loss",
     .inputs = {"logits", "target", "weight?"},
     .outputs = {"loss"},
@@ -112,7 +113,7 @@ constexpr Operator kCrossEntropy = {
 constexpr Operator kCrossEntropyBackward = {
     .kernel = {"cross_entropy_backward", run_backward<CrossEntropyAttrs, kernels::cross_entropy_backward>,
                nullptr, kDirectElements},
-    .doc = "The gradient of cross_entropy with respect to the logits.",
+    .doc = "Gradient of cross_entropy with respect to the logits.",
     .family = "loss",
     .inputs = {"dloss", "logits", "target", "weight?"},
     .outputs = {"dlogits"},
@@ -125,7 +126,7 @@ constexpr Operator kCrossEntropyBackward = {
 
 constexpr Operator kNllLoss = {
     .kernel = {"nll_loss", run<NllAttrs, kernels::nll>, nullptr, kDirectElements},
-    .doc = "The negative log-probability of the labels.",
+    .doc = "Negative log-likelihood of the labels, from log-probabilities.",
     .family = "loss",
     .inputs = {"log_probabilities", "labels", "weight?"},
     .outputs = {"loss"},
@@ -138,7 +139,7 @@ constexpr Operator kNllLoss = {
 
 constexpr Operator kNllLossBackward = {
     .kernel = {"nll_loss_backward", run_backward<NllAttrs, kernels::nll_backward>, nullptr, kDirectElements},
-    .doc = "The gradient of nll_loss with respect to the log-probabilities.",
+    .doc = "Gradient of nll_loss with respect to the log-probabilities.",
     .family = "loss",
     .inputs = {"dloss", "log_probabilities", "labels", "weight?"},
     .outputs = {"dx"},

@@ -20,10 +20,12 @@ struct CrossEntropyAttrs {
   std::string reduction = "mean";
   template <class V>
   static void fields(V&& v) {
-    v("axis", &CrossEntropyAttrs::axis, "the dimension of the classes; scores of rank 1 are one row");
-    v("ignore_index", &CrossEntropyAttrs::ignore_index, "the label of places that do not count");
-    v("label_smoothing", &CrossEntropyAttrs::label_smoothing, "the share that all classes get, 0 to 1");
-    v("reduction", &CrossEntropyAttrs::reduction, "\"none\", \"mean\" (over the weights) or \"sum\"");
+    v("axis", &CrossEntropyAttrs::axis,
+      "the dimension of the classes; scores of rank 1 are those of one sample");
+    v("ignore_index", &CrossEntropyAttrs::ignore_index, "the label that excludes its position from the loss");
+    v("label_smoothing", &CrossEntropyAttrs::label_smoothing,
+      "the share of the probability spread evenly over all classes, 0 to 1");
+    v("reduction", &CrossEntropyAttrs::reduction, "\"none\", \"mean\" (weighted by class) or \"sum\"");
   }
 };
 
@@ -33,9 +35,9 @@ struct NllAttrs {
   std::string reduction = "mean";
   template <class V>
   static void fields(V&& v) {
-    v("axis", &NllAttrs::axis, "the dimension of the classes; scores of rank 1 are one row");
-    v("ignore_index", &NllAttrs::ignore_index, "the label of places that do not count");
-    v("reduction", &NllAttrs::reduction, "\"none\", \"mean\" (over the weights) or \"sum\"");
+    v("axis", &NllAttrs::axis, "the dimension of the classes; scores of rank 1 are those of one sample");
+    v("ignore_index", &NllAttrs::ignore_index, "the label that excludes its position from the loss");
+    v("reduction", &NllAttrs::reduction, "\"none\", \"mean\" (weighted by class) or \"sum\"");
   }
 };
 

@@ -17,7 +17,7 @@ using kernels::ElementwiseLoss;
 // About 2 us of work.
 constexpr int64_t kDirectElements = 1024;
 
-const char* const kReductionDoc = "\"none\", \"mean\" or \"sum\"";
+const char* const kReductionDoc = "\"none\" (one loss per element), \"mean\" or \"sum\"";
 
 struct LossAttrs {
   std::string reduction = "mean";
@@ -32,7 +32,7 @@ struct HuberAttrs {
   std::string reduction = "mean";
   template <class V>
   static void fields(V&& v) {
-    v("delta", &HuberAttrs::delta, "the distance from which on the loss is linear, above 0");
+    v("delta", &HuberAttrs::delta, "the largest |x - target| for which the loss is quadratic; above 0");
     v("reduction", &HuberAttrs::reduction, kReductionDoc);
   }
 };
@@ -42,7 +42,8 @@ struct SmoothL1Attrs {
   std::string reduction = "mean";
   template <class V>
   static void fields(V&& v) {
-    v("beta", &SmoothL1Attrs::beta, "the distance from which on the loss is linear; 0: everywhere");
+    v("beta", &SmoothL1Attrs::beta,
+      "the |x - target| from which on the loss is linear; 0: linear everywhere");
     v("reduction", &SmoothL1Attrs::reduction, kReductionDoc);
   }
 };
@@ -53,8 +54,10 @@ struct KlDivAttrs {
   template <class V>
   static void fields(V&& v) {
     v("reduction", &KlDivAttrs::reduction,
-      "\"none\", \"mean\", \"sum\" or \"batchmean\" (the sum over the size of the first dimension)");
-    v("log_target", &KlDivAttrs::log_target, "the target is the logarithm of the probabilities");
+      "\"none\" (one loss per element), \"mean\", \"sum\" or \"batchmean\" (the sum divided by the size of "
+      "the first dimension)");
+    v("log_target", &KlDivAttrs::log_target,
+      "true: the target holds log-probabilities; false: probabilities");
   }
 };
 
@@ -63,7 +66,7 @@ struct HingeAttrs {
   std::string reduction = "mean";
   template <class V>
   static void fields(V&& v) {
-    v("margin", &HingeAttrs::margin, "from which on nothing is lost");
+    v("margin", &HingeAttrs::margin, "the margin, at which the loss becomes 0");
     v("reduction", &HingeAttrs::reduction, kReductionDoc);
   }
 };
@@ -79,8 +82,8 @@ struct BackwardAttrs {
       "\"mse\", \"l1\", \"huber\", \"smooth_l1\", \"bce\", \"bce_with_logits\", \"kl_div\", \"kl_div_log\", "
       "\"hinge\" or "
       "\"hinge_embedding\"");
-    v("parameter", &BackwardAttrs::parameter, "delta, beta or margin");
-    v("reduction", &BackwardAttrs::reduction, "as the loss's");
+    v("parameter", &BackwardAttrs::parameter, "the delta, beta or margin of the loss");
+    v("reduction", &BackwardAttrs::reduction, "the reduction of the loss");
   }
 };
 /// In the order of ElementwiseLoss.
@@ -129,15 +132,15 @@ Shape check_operands(const InferContext& c, size_t first, const LossCall& call) 
            InvalidArgument, "[", c.name(), "] expected \"none\", \"mean\"", by_batch ? ", \"batchmean\"" : "",
            " or \"sum\" for the reduction, got \"", reduction, '"');
   MX_CHECK(reduction != "batchmean" || x.rank() > 0, InvalidArgument, "[", c.name(),
-           "] expected a first dimension for the reduction \"batchmean\", got rank 0");
+           "] expected rank 1 or more for the reduction \"batchmean\", got rank 0");
   MX_CHECK(is_floating(c.dtype(first)), InvalidArgument, "[", c.name(),
-           "] expected an input of floating point, got ", c.dtype(first), " of shape ", x);
+           "] expected a floating-point input, got ", c.dtype(first), " of shape ", x);
   MX_CHECK(c.shape(first + 1) == x, InvalidArgument, "[", c.name(),
            "] expected a target of the input's shape ", x, ", got ", c.shape(first + 1));
   if (c.inputs() > first + 2) {
     const Shape& weight = c.shape(first + 2);
     MX_CHECK(call.loss == ElementwiseLoss::bce_with_logits, InvalidArgument, "[", c.name(),
-             "] expected no weight for a loss other than bce_with_logits");
+             "] expected a pos_weight only for bce_with_logits, got one for another loss");
     MX_CHECK(broadcast_shapes(weight, x, c.name()) == x, InvalidArgument, "[", c.name(),
              "] expected a pos_weight that broadcasts to ", x, ", got ", weight);
   }
@@ -204,26 +207,32 @@ constexpr Operator record(const char* name, const char* doc) {
   return op;
 }
 
-constexpr Operator kMse = record<LossAttrs, ElementwiseLoss::mse>("mse_loss", "(x - target)^2.");
-constexpr Operator kL1 = record<LossAttrs, ElementwiseLoss::l1>("l1_loss", "|x - target|.");
-constexpr Operator kHuber = record<HuberAttrs, ElementwiseLoss::huber>(
-    "huber_loss", "(x - target)^2 / 2 up to a distance of delta, delta (|x - target| - delta / 2) beyond.");
+constexpr Operator kMse =
+    record<LossAttrs, ElementwiseLoss::mse>("mse_loss", "Squared error (x - target)^2.");
+constexpr Operator kL1 = record<LossAttrs, ElementwiseLoss::l1>("l1_loss", "Absolute error |x - target|.");
+constexpr Operator kHuber =
+    record<HuberAttrs, ElementwiseLoss::huber>("huber_loss",
+                                               "Huber loss: (x - target)^2 / 2 where |x - target| is at most "
+                                               "delta, else delta * (|x - target| - delta / 2).");
 constexpr Operator kSmoothL1 = record<SmoothL1Attrs, ElementwiseLoss::smooth_l1>(
-    "smooth_l1_loss", "huber_loss / beta; l1_loss for beta = 0.");
+    "smooth_l1_loss", "Smooth L1 loss: huber_loss with delta = beta, divided by beta; l1_loss if beta is 0.");
 constexpr Operator kBce = record<LossAttrs, ElementwiseLoss::bce>(
-    "bce_loss", "The cross entropy of probabilities x, logarithms at least -100.");
+    "bce_loss", "Binary cross entropy of probabilities x. Logarithms are clamped to at least -100.");
 constexpr Operator kBceWithLogits = record<LossAttrs, ElementwiseLoss::bce_with_logits>(
-    "bce_with_logits", "The cross entropy of sigmoid(x); positives count pos_weight times.");
+    "bce_with_logits",
+    "Binary cross entropy of sigmoid(x), without overflow. The term of the target 1 is multiplied by "
+    "pos_weight.");
 constexpr Operator kKlDiv = record<KlDivAttrs, ElementwiseLoss::kl_div>(
-    "kl_div", "target (log(target) - x) for log-probabilities x.");
+    "kl_div", "Kullback-Leibler divergence of log-probabilities x: target * (log(target) - x).");
 constexpr Operator kHinge = record<HingeAttrs, ElementwiseLoss::hinge>(
-    "hinge_loss", "max(0, margin - x target) for targets of -1 and 1.");
+    "hinge_loss", "Hinge loss: max(0, margin - x * target), for targets of -1 and 1.");
 constexpr Operator kHingeEmbedding = record<HingeAttrs, ElementwiseLoss::hinge_embedding>(
-    "hinge_embedding_loss", "x where the target is 1, max(0, margin - x) where it is -1.");
+    "hinge_embedding_loss",
+    "Hinge embedding loss: x where the target is 1, max(0, margin - x) where it is -1.");
 
 constexpr Operator kBackward = {
     .kernel = {"elementwise_loss_backward", run_backward, nullptr, kDirectElements},
-    .doc = "The gradient of an elementwise loss with respect to x.",
+    .doc = "Gradient of an elementwise loss with respect to x.",
     .family = "loss",
     .inputs = {"dloss", "x", "target", "pos_weight?"},
     .outputs = {"dx"},

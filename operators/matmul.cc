@@ -50,8 +50,9 @@ Parts take_apart(const Shape& a, const Shape& b, const char* op) {
   if (!p.column) p.n = b.back();
   const int64_t rows = p.column ? b[0] : b[b.rank() - 2];
   MX_CHECK(p.k == rows, InvalidArgument, "[", op,
-           "] expected the last dimension of the left operand to be the ", p.column ? "" : "next to ",
-           "last of the right one, got shapes ", a, " and ", b, " (sizes ", p.k, " and ", rows, ")");
+           "] expected the last dimension of the left operand to equal the ", p.column ? "" : "second to ",
+           "last dimension of the right operand, got shapes ", a, " and ", b, " (sizes ", p.k, " and ", rows,
+           ")");
   if (a.rank() > 2 || b.rank() > 2) p.batch = broadcast_shapes(without_matrix(a), without_matrix(b), op);
   return p;
 }
@@ -125,7 +126,7 @@ void run_matmul(const KernelArgs& args) {
 
 void infer_dot(InferContext& c) {
   MX_CHECK(c.shape(0).rank() == 1 && c.shape(0) == c.shape(1), InvalidArgument,
-           "[dot] expected two vectors of one length, got shapes ", c.shape(0), " and ", c.shape(1));
+           "[dot] expected two vectors of the same length, got shapes ", c.shape(0), " and ", c.shape(1));
   c.output({}, promote(c.dtype(0), c.dtype(1)));
 }
 
@@ -188,7 +189,9 @@ void run_addmm(const KernelArgs& args) {
 
 constexpr Operator kMatmul = {
     .kernel = {"matmul", run_matmul, nullptr, kDirectProducts},
-    .doc = "The product of matrices, vectors and stacks of matrices, as NumPy defines it.",
+    .doc =
+        "Matrix product of a (.., m, k) and b (.., k, n): shape (.., m, n). Leading dimensions broadcast; "
+        "vectors are treated as in NumPy.",
     .family = "matmul",
     .inputs = {"a", "b"},
     .infer = infer_matmul,
@@ -199,7 +202,7 @@ constexpr Operator kMatmul = {
 
 constexpr Operator kDot = {
     .kernel = {"dot", run_matmul, nullptr, kDirectProducts},
-    .doc = "The inner product of two vectors.",
+    .doc = "Inner product of two vectors of the same length.",
     .family = "matmul",
     .inputs = {"a", "b"},
     .infer = infer_dot,
@@ -210,7 +213,8 @@ constexpr Operator kDot = {
 
 constexpr Operator kLinear = {
     .kernel = {"linear", run_linear, nullptr, kDirectProducts},
-    .doc = "x times the transposed weight (out, in), plus a bias (out,).",
+    .doc =
+        "Affine map: x (.., in) times the transpose of weight (out, in), plus bias (out,), gives (.., out).",
     .family = "matmul",
     .inputs = {"x", "weight", "bias?"},
     .infer = infer_linear,
@@ -221,7 +225,7 @@ constexpr Operator kLinear = {
 
 constexpr Operator kAddmm = {
     .kernel = {"addmm", run_addmm, nullptr, kDirectProducts},
-    .doc = "beta * c + alpha * a b.",
+    .doc = "Sum beta * c + alpha * matmul(a, b) for matrices a (m, k) and b (k, n); c broadcasts to (m, n).",
     .family = "matmul",
     .inputs = {"c", "a", "b"},
     .attrs = &kAttrType<AddmmAttrs>,

@@ -15,8 +15,8 @@ struct AddmmAttrs {
   double beta = 1;
   template <class V>
   static void fields(V&& v) {
-    v("alpha", &AddmmAttrs::alpha, "the product is multiplied by it");
-    v("beta", &AddmmAttrs::beta, "c is multiplied by it; 0: c is not read");
+    v("alpha", &AddmmAttrs::alpha, "the factor of the matrix product");
+    v("beta", &AddmmAttrs::beta, "the factor of c; 0: c is not read");
   }
 };
 

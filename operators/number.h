@@ -13,8 +13,8 @@ struct NumberAttrs {
   bool left = false;
   template <class V>
   static void fields(V&& v) {
-    v("number", &NumberAttrs::number, "the other operand");
-    v("left", &NumberAttrs::left, "is the number the first operand?");
+    v("number", &NumberAttrs::number, "the operand that is a number");
+    v("left", &NumberAttrs::left, "true: the number is the first operand; false: the second");
   }
 };
 

@@ -38,7 +38,8 @@ void check_call(const Operator& op, const Attrs& attrs, size_t n) {
            : most == SIZE_MAX ? " or more"
                               : detail::concat(" to ", most),
            " inputs, got ", n);
-  MX_CHECK(attrs.type() == op.attrs, InvalidArgument, "[", op.name(), "] expected its own attributes");
+  MX_CHECK(attrs.type() == op.attrs, InvalidArgument, "[", op.name(),
+           "] expected attributes of the operator's own type, got attributes of another type");
 }
 
 // Checks a call and runs shape inference; returns the device of the call.
@@ -127,11 +128,11 @@ std::vector<NDArray> call_composed(const Operator& op, const Attrs& attrs, std::
   try {
     std::vector<NDArray> outputs = op.compose(attrs, inputs);
     MX_CHECK(outputs.size() == infer.outputs(), InvalidArgument, "[", op.name(), "] expected ",
-             infer.outputs(), " outputs from compose(), as infer() says, got ", outputs.size());
+             infer.outputs(), " outputs from compose(), as infer() declares, got ", outputs.size());
     for (size_t i = 0; i < outputs.size(); ++i)
       MX_CHECK(outputs[i].shape() == infer.output_shape(i) && outputs[i].dtype() == infer.output_dtype(i),
                InvalidArgument, "[", op.name(), "] expected output ", i, " of compose() as ",
-               infer.output_dtype(i), ' ', infer.output_shape(i), ", as infer() says, got ",
+               infer.output_dtype(i), ' ', infer.output_shape(i), ", as infer() declares, got ",
                outputs[i].dtype(), ' ', outputs[i].shape());
     return outputs;
   } catch (...) {

@@ -82,7 +82,7 @@ const Parameter& Parameter::operator/=(const Operand& b) const {
 void Parameter::tie(const Parameter& other) {
   const NDArray &here = array(), &there = other.array();
   MX_CHECK(here.shape() == there.shape() && here.dtype() == there.dtype(), InvalidArgument,
-           "[tie] expected a parameter of this one's shape and type, ", here.dtype(), ' ', here.shape(),
+           "[tie] expected another parameter of the same type and shape, ", here.dtype(), ' ', here.shape(),
            ", got ", there.dtype(), ' ', there.shape());
   if (same_as(other)) return;
   const std::shared_ptr<Slot> from = root(slot_);
@@ -109,8 +109,8 @@ const NamedParameter& Parameters::at(const std::string& name) const {
     if (parameter.name == name) return parameter;
     names += (names.empty() ? "" : ", ") + parameter.name;
   }
-  throw InvalidArgument(
-      detail::concat("[Parameters] expected one of ", names.empty() ? "none" : names, ", got \"", name, '"'));
+  throw InvalidArgument(detail::concat("[Parameters] expected one of the names ",
+                                       names.empty() ? "(none)" : names, ", got \"", name, '"'));
 }
 
 Parameters Parameters::where(const std::function<bool(const NamedParameter&)>& predicate) const {
@@ -130,7 +130,7 @@ void check_saveable_name(const std::string& name, const char* op) {
   MX_CHECK(io::is_utf8(name), InvalidArgument, "[", op, "] expected a name in UTF-8, got ",
            io::in_quotes(name));
   MX_CHECK(name != "__metadata__", InvalidArgument, "[", op,
-           "] expected a name that a safetensors file does not use itself, got \"__metadata__\"");
+           "] expected a name that the safetensors format does not reserve, got \"__metadata__\"");
 }
 
 }  // namespace mx

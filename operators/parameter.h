@@ -1,4 +1,5 @@
-// Parameter: a slot of a module that holds an array; and lists of Parameters, which optimisers take.
+// Parameter: a handle to a slot of a module, which holds an array; and lists of Parameters, which optimisers
+// take.
 //
 //   struct Scale : nn::Module {
 //     Parameter factor;
@@ -6,7 +7,7 @@
 //     NDArray forward(const NDArray& x) { return x * factor; }
 //   };
 //
-// A Parameter is a handle: copies refer to the same slot. Shape, type and device of an NDArray never change,
+// Copies of a Parameter refer to the same slot. The shape, type and device of an NDArray never change,
 // so moving a module to a device or to another type puts another array into the slot. Every copy of the
 // Parameter refers to the new array; an NDArray that was taken from the slot earlier keeps the old one.
 // Modules, optimisers and trainers therefore keep Parameters, not NDArrays. A buffer (an array that belongs

@@ -28,8 +28,8 @@ NDArray argpartition(const Arg& x, int64_t kth, int64_t axis) {
 NDArray lexsort(std::span<const NDArray> keys, int64_t axis, std::source_location where) {
   MX_CHECK(!keys.empty(), InvalidArgument, "[lexsort] expected at least one key, got none");
   for (const NDArray& key : keys)
-    MX_CHECK(key.shape() == keys[0].shape(), InvalidArgument, "[lexsort] expected keys of one shape, got ",
-             keys[0].shape(), " and ", key.shape());
+    MX_CHECK(key.shape() == keys[0].shape(), InvalidArgument,
+             "[lexsort] expected keys of the same shape, got ", keys[0].shape(), " and ", key.shape());
   // Sorting is stable, so the keys are sorted from the least to the most important one.
   NDArray order = argsort({keys[0], where}, axis);
   for (const NDArray& key : keys.subspan(1))

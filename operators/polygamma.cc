@@ -14,7 +14,7 @@ struct PolygammaAttrs {
   int64_t order = 0;
   template <class V>
   static void fields(V&& v) {
-    v("order", &PolygammaAttrs::order, "which derivative of digamma");
+    v("order", &PolygammaAttrs::order, "the order of the derivative; 0: digamma itself");
   }
 };
 
@@ -37,7 +37,9 @@ void gradient(GradientContext& g) {
 
 constexpr Operator kPolygamma = {
     .kernel = {"polygamma", run, nullptr, 32},
-    .doc = "The derivative of that order of digamma, which is itself that of lgamma.",
+    .doc =
+        "Polygamma function: the derivative of digamma of the given order. Digamma is the derivative of "
+        "lgamma.",
     .family = "elementwise",
     .inputs = {"x"},
     .attrs = &kAttrType<PolygammaAttrs>,

@@ -70,7 +70,7 @@ NDArray tensordot(const Arg& a, const NDArray& b, const Shape& axes_a, const Sha
 NDArray tensordot(const Arg& a, const NDArray& b, int64_t axes) {
   const int rank = a.array.rank();
   MX_CHECK(axes >= 0 && axes <= rank && axes <= b.rank(), InvalidArgument,
-           "[tensordot] expected a number of axes that both have, got ", axes, " for shapes ",
+           "[tensordot] expected a number of axes from 0 to the smaller rank, got ", axes, " for shapes ",
            a.array.shape(), " and ", b.shape());
   Shape last, first;
   for (int64_t i = 0; i < axes; ++i) {
@@ -83,7 +83,8 @@ NDArray tensordot(const Arg& a, const NDArray& b, int64_t axes) {
 NDArray inner(const Arg& a, const NDArray& b) {
   if (a.array.rank() == 0 || b.rank() == 0) return mul({a.array, a.where}, b);
   MX_CHECK(a.array.shape().back() == b.shape().back(), InvalidArgument,
-           "[inner] expected last dimensions of one size, got shapes ", a.array.shape(), " and ", b.shape());
+           "[inner] expected last dimensions of the same size, got shapes ", a.array.shape(), " and ",
+           b.shape());
   return tensordot(a, b, Shape{-1}, Shape{-1});
 }
 
@@ -104,7 +105,7 @@ NDArray kron(const Arg& a, const NDArray& b) {
     inside.push_back(n);
     int64_t both = 0;
     MX_CHECK(!__builtin_mul_overflow(m, n, &both), InvalidArgument,
-             "[kron] expected sizes with a product, got ", m, " and ", n);
+             "[kron] expected sizes whose product is below 2^63, got ", m, " and ", n);
     product.push_back(both);
   }
   return mul({a.array.reshape(outer, a.where), a.where}, b.reshape(inside, a.where))
@@ -114,15 +115,14 @@ NDArray kron(const Arg& a, const NDArray& b) {
 NDArray cross(const Arg& a, const NDArray& b, int64_t axis) {
   const NDArray pair[] = {a.array, b};
   for (const NDArray& x : pair)
-    MX_CHECK(x.rank() > 0 && x.size(axis) == 3, InvalidArgument, "[cross] expected vectors of 3 along axis ",
-             axis, ", got shapes ", a.array.shape(), " and ", b.shape());
+    MX_CHECK(x.rank() > 0 && x.size(axis) == 3, InvalidArgument,
+             "[cross] expected vectors of 3 elements along axis ", axis, ", got shapes ", a.array.shape(),
+             " and ", b.shape());
   const std::vector<NDArray> wide = broadcast_arrays(pair);
   const NDArray &x = wide[0], &y = wide[1];
-  MX_CHECK(
-      x.size(axis) == 3, InvalidArgument,
-      "[cross] expected vectors along one axis of both, counted from the end where the ranks differ, got "
-      "axis ",
-      axis, " of shapes ", a.array.shape(), " and ", b.shape());
+  MX_CHECK(x.size(axis) == 3, InvalidArgument,
+           "[cross] expected an axis that is the same dimension of both arrays after broadcasting, got axis ",
+           axis, " of shapes ", a.array.shape(), " and ", b.shape());
   std::vector<NDArray> parts;
   for (int64_t i = 0; i < 3; ++i) {
     const int64_t j = (i + 1) % 3, k = (i + 2) % 3;

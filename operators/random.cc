@@ -30,8 +30,7 @@ void check_key(const InferContext& c, size_t i) {
 void infer_key(InferContext& c) {
   check_key(c, 0);
   const int64_t count = c.attr<KeyAttrs>().count;
-  MX_CHECK(count >= 0, InvalidArgument, "[", c.name(), "] expected a count that is not negative, got ",
-           count);
+  MX_CHECK(count >= 0, InvalidArgument, "[", c.name(), "] expected a count of 0 or more, got ", count);
   c.output({2}, i64);
 }
 
@@ -118,7 +117,7 @@ void run_bernoulli_of(const KernelArgs& args) {
 void infer_permutation(InferContext& c) {
   check_key(c, 0);
   const int64_t n = c.attr<KeyAttrs>().count;
-  MX_CHECK(n >= 0, InvalidArgument, "[", c.name(), "] expected a size that is not negative, got ", n);
+  MX_CHECK(n >= 0, InvalidArgument, "[", c.name(), "] expected a size of 0 or more, got ", n);
   c.output({n}, i64);
 }
 
@@ -134,7 +133,7 @@ void infer_categorical(InferContext& c) {
   MX_CHECK(shape.rank() >= 1 && is_floating(c.dtype(0)), InvalidArgument, "[", c.name(),
            "] expected weights (.., n) of a floating type, got ", c.dtype(0), " ", shape);
   MX_CHECK(attrs.samples >= 0, InvalidArgument, "[", c.name(),
-           "] expected a number of samples that is not negative, got ", attrs.samples);
+           "] expected a number of samples of 0 or more, got ", attrs.samples);
   shape[shape.rank() - 1] = attrs.samples;
   c.output(shape, i64);
 }
@@ -194,7 +193,9 @@ constexpr Operator fill_record(const char* name, const char* doc, int64_t direct
 }  // namespace
 
 constexpr Operator kRandomKey = {.kernel = {"random_key", run_key, nullptr, kDirectElements},
-                                 .doc = "Takes positions of a generator's stream; changes its state.",
+                                 .doc =
+                                     "Reserves `count` positions of a generator's stream and advances the "
+                                     "generator's state. The key holds the seed and the first position.",
                                  .family = "random",
                                  .inputs = {"state"},
                                  .outputs = {"key"},
@@ -204,60 +205,66 @@ constexpr Operator kRandomKey = {.kernel = {"random_key", run_key, nullptr, kDir
                                  .updates = 1,
                                  .random = true};
 constexpr Operator kUniform =
-    fill_record<fill_uniform>("uniform", "Uniform numbers in [a, b).", kDirectElements);
-constexpr Operator kNormal =
-    fill_record<fill_normal>("normal", "Normal numbers with mean a and deviation b.", kDirectSlow);
-constexpr Operator kBernoulli =
-    fill_record<fill_bernoulli>("bernoulli", "1 with probability a, else 0.", kDirectElements);
-constexpr Operator kExponential =
-    fill_record<fill_exponential>("exponential", "Exponential numbers with rate a.", kDirectSlow);
+    fill_record<fill_uniform>("uniform", "Uniformly distributed numbers in [a, b).", kDirectElements);
+constexpr Operator kNormal = fill_record<fill_normal>(
+    "normal", "Normally distributed numbers with mean a and standard deviation b.", kDirectSlow);
+constexpr Operator kBernoulli = fill_record<fill_bernoulli>(
+    "bernoulli", "Bernoulli samples: 1 with probability a, else 0.", kDirectElements);
+constexpr Operator kExponential = fill_record<fill_exponential>(
+    "exponential", "Exponentially distributed numbers with rate a (mean 1 / a).", kDirectSlow);
 constexpr Operator kGamma = fill_record<fill_gamma>(
     "gamma", "Gamma-distributed numbers with shape parameter a and scale b.", kDirectSlow);
 constexpr Operator kPoisson =
     fill_record<fill_poisson>("poisson", "Poisson-distributed numbers with mean a.", kDirectSlow);
 constexpr Operator kBinomial = fill_record<fill_binomial>(
-    "binomial", "How many of a trials succeed, each with probability b.", kDirectSlow);
+    "binomial", "Binomially distributed numbers: successes in a trials with success probability b.",
+    kDirectSlow);
 constexpr Operator kRandint = {.kernel = {"randint", run_randint, nullptr, kDirectElements},
-                               .doc = "Whole numbers in [low, high), each as likely.",
+                               .doc = "Uniformly distributed integers in [low, high).",
                                .family = "random",
                                .inputs = {"key"},
                                .attrs = &kAttrType<IntegerAttrs>,
                                .infer = infer_randint,
                                .dtypes = {i64}};
-constexpr Operator kBernoulliOf = {.kernel = {"bernoulli_of", run_bernoulli_of, nullptr, kDirectElements},
-                                   .doc = "1 with the element's probability, else 0.",
-                                   .family = "random",
-                                   .inputs = {"probability", "key"},
-                                   .attrs = &kAttrType<TypeAttrs>,
-                                   .infer = infer_bernoulli_of,
-                                   .gradient = zero_gradient,
-                                   .dtypes = {f32, f64, f16, bf16}};
-constexpr Operator kPermutation = {.kernel = {"permutation", run_permutation, nullptr, kDirectElements},
-                                   .doc = "0 .. count - 1 in random order.",
-                                   .family = "random",
-                                   .inputs = {"key"},
-                                   .attrs = &kAttrType<KeyAttrs>,
-                                   .infer = infer_permutation,
-                                   .dtypes = {i64}};
-constexpr Operator kCategorical = {.kernel = {"categorical", run_categorical, nullptr, kDirectSlow},
-                                   .doc = "Indices drawn in proportion to weights.",
-                                   .family = "random",
-                                   .inputs = {"weights", "key"},
-                                   .attrs = &kAttrType<CategoricalAttrs>,
-                                   .infer = infer_categorical,
-                                   .dtypes = {f32, f64, f16, bf16}};
-constexpr Operator kDropout = {
-    .kernel = {"dropout", run_dropout, nullptr, kDirectElements},
-    .doc =
-        "x / (1 - p) where the mask, which is made too, is true, which it is with probability 1 - p; else 0.",
+constexpr Operator kBernoulliOf = {
+    .kernel = {"bernoulli_of", run_bernoulli_of, nullptr, kDirectElements},
+    .doc = "Bernoulli samples with one probability per element: 1 with that probability, else 0.",
     .family = "random",
-    .inputs = {"x", "key"},
-    .outputs = {"y", "mask"},
-    .attrs = &kAttrType<DropoutAttrs>,
-    .infer = infer_dropout,
-    .gradient = gradient_dropout,
-    .gradient_uses = {.outputs = 2},
+    .inputs = {"probability", "key"},
+    .attrs = &kAttrType<TypeAttrs>,
+    .infer = infer_bernoulli_of,
+    .gradient = zero_gradient,
     .dtypes = {f32, f64, f16, bf16}};
+constexpr Operator kPermutation = {
+    .kernel = {"permutation", run_permutation, nullptr, kDirectElements},
+    .doc = "Random permutation of the integers from 0 to count - 1, i64 of shape (count,).",
+    .family = "random",
+    .inputs = {"key"},
+    .attrs = &kAttrType<KeyAttrs>,
+    .infer = infer_permutation,
+    .dtypes = {i64}};
+constexpr Operator kCategorical = {
+    .kernel = {"categorical", run_categorical, nullptr, kDirectSlow},
+    .doc =
+        "Indices into the last dimension of weights (.., n), drawn with replacement in proportion to the "
+        "weights: i64 of shape (.., samples).",
+    .family = "random",
+    .inputs = {"weights", "key"},
+    .attrs = &kAttrType<CategoricalAttrs>,
+    .infer = infer_categorical,
+    .dtypes = {f32, f64, f16, bf16}};
+constexpr Operator kDropout = {.kernel = {"dropout", run_dropout, nullptr, kDirectElements},
+                               .doc =
+                                   "Dropout: each element of x is set to 0 with probability p, and divided "
+                                   "by 1 - p otherwise. The mask is true for the elements that were kept.",
+                               .family = "random",
+                               .inputs = {"x", "key"},
+                               .outputs = {"y", "mask"},
+                               .attrs = &kAttrType<DropoutAttrs>,
+                               .infer = infer_dropout,
+                               .gradient = gradient_dropout,
+                               .gradient_uses = {.outputs = 2},
+                               .dtypes = {f32, f64, f16, bf16}};
 
 OperatorFamily family_random() {
   return {&kRandomKey, &kUniform, &kNormal,   &kRandint,     &kBernoulli,   &kBernoulliOf, &kExponential,

@@ -15,7 +15,7 @@ struct KeyAttrs {
   int64_t count = 0;
   template <class V>
   static void fields(V&& v) {
-    v("count", &KeyAttrs::count, "how many elements");
+    v("count", &KeyAttrs::count, "the number of random elements");
   }
 };
 
@@ -27,7 +27,7 @@ struct FillAttrs {
   template <class V>
   static void fields(V&& v) {
     v("shape", &FillAttrs::shape, "the shape of the result");
-    v("dtype", &FillAttrs::dtype, "its type");
+    v("dtype", &FillAttrs::dtype, "the type of the result");
     v("a", &FillAttrs::a, "the distribution's first parameter");
     v("b", &FillAttrs::b, "the distribution's second parameter");
   }
@@ -41,9 +41,9 @@ struct IntegerAttrs {
   template <class V>
   static void fields(V&& v) {
     v("shape", &IntegerAttrs::shape, "the shape of the result");
-    v("dtype", &IntegerAttrs::dtype, "its type");
-    v("low", &IntegerAttrs::low, "the smallest number");
-    v("high", &IntegerAttrs::high, "one more than the largest");
+    v("dtype", &IntegerAttrs::dtype, "the type of the result");
+    v("low", &IntegerAttrs::low, "the lower limit, included");
+    v("high", &IntegerAttrs::high, "the upper limit, not included");
   }
 };
 
@@ -60,8 +60,8 @@ struct CategoricalAttrs {
   bool logits = false;
   template <class V>
   static void fields(V&& v) {
-    v("samples", &CategoricalAttrs::samples, "how many per row");
-    v("logits", &CategoricalAttrs::logits, "the weights are the exponentials of what is given");
+    v("samples", &CategoricalAttrs::samples, "the number of samples per row of weights");
+    v("logits", &CategoricalAttrs::logits, "true: the input holds logits, the logarithms of the weights");
   }
 };
 
@@ -69,7 +69,7 @@ struct DropoutAttrs {
   double p = 0.5;
   template <class V>
   static void fields(V&& v) {
-    v("p", &DropoutAttrs::p, "the probability of an element to become 0");
+    v("p", &DropoutAttrs::p, "the probability of setting an element to 0");
   }
 };
 

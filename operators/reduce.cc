@@ -33,17 +33,22 @@ struct Entry {
 
 // In the order of the reference page.
 constexpr Entry kEntries[] = {
-    {ReduceOp::sum, "The sum."},
-    {ReduceOp::prod, "The product."},
-    {ReduceOp::mean, "The mean."},
-    {ReduceOp::max, "The largest element; NaN if there is one."},
-    {ReduceOp::min, "The smallest element; NaN if there is one."},
-    {ReduceOp::argmax, "Where the largest element is: its first place in row-major order."},
-    {ReduceOp::argmin, "Where the smallest element is: its first place in row-major order."},
-    {ReduceOp::any, "Is one not zero?"},
-    {ReduceOp::all, "Is none zero?"},
-    {ReduceOp::count_nonzero, "How many are not zero."},
-    {ReduceOp::logsumexp, "log(sum(exp(x))) without overflow on the way."},
+    {ReduceOp::sum, "Sum of the elements."},
+    {ReduceOp::prod, "Product of the elements."},
+    {ReduceOp::mean, "Arithmetic mean of the elements."},
+    {ReduceOp::max, "Largest element; NaN if an element is NaN."},
+    {ReduceOp::min, "Smallest element; NaN if an element is NaN."},
+    {ReduceOp::argmax,
+     "Index of the largest element in the row-major order of the reduced dimensions; of equal elements the "
+     "first."},
+    {ReduceOp::argmin,
+     "Index of the smallest element in the row-major order of the reduced dimensions; of equal elements the "
+     "first."},
+    {ReduceOp::any, "True if at least one element is not zero."},
+    {ReduceOp::all, "True if all elements are not zero."},
+    {ReduceOp::count_nonzero, "Number of elements that are not zero."},
+    {ReduceOp::logsumexp,
+     "Logarithm of the sum of exponentials, log(sum(exp(x))), without intermediate overflow."},
 };
 
 bool chooses(ReduceOp op) {
@@ -96,7 +101,7 @@ void infer_total(InferContext& c) {
   const TotalAttrs& attrs = c.attr<TotalAttrs>();
   const bool real = kOp == ReduceOp::mean;
   MX_CHECK(!attrs.dtype || (real ? is_floating(*attrs.dtype) : *attrs.dtype != bool_), InvalidArgument, "[",
-           c.name(), "] expected a ", real ? "floating-point type" : "type of numbers", " for dtype, got ",
+           c.name(), "] expected a ", real ? "floating-point type" : "numeric type", " for dtype, got ",
            *attrs.dtype);
   c.output(reduced_shape(c, attrs.axes, attrs.keep_dims, false),
            attrs.dtype.value_or(kernels::reduce_result(kOp, c.dtype(0))));
@@ -202,7 +207,7 @@ const Operator& record() {
 
 constexpr Operator kVar = {
     .kernel = {"var", run_variance<ReduceOp::var>, nullptr, kDirectSlow},
-    .doc = "The sum of squared distances from the mean, over max(0, count - correction).",
+    .doc = "Variance: the sum of squared deviations from the mean, divided by max(0, count - correction).",
     .family = "reduction",
     .inputs = {"x"},
     .attrs = &kAttrType<VarianceAttrs>,
@@ -213,7 +218,7 @@ constexpr Operator kVar = {
 
 constexpr Operator kStddev = {
     .kernel = {"stddev", run_variance<ReduceOp::std>, nullptr, kDirectSlow},
-    .doc = "The square root of var.",
+    .doc = "Standard deviation: the square root of var.",
     .family = "reduction",
     .inputs = {"x"},
     .attrs = &kAttrType<VarianceAttrs>,
@@ -224,7 +229,7 @@ constexpr Operator kStddev = {
 
 constexpr Operator kNorm = {
     .kernel = {"norm", run_norm, nullptr, kDirectSlow},
-    .doc = "(sum |x|^p)^(1/p).",
+    .doc = "Vector norm of order p, (sum |x|^p)^(1/p).",
     .family = "reduction",
     .inputs = {"x"},
     .attrs = &kAttrType<NormAttrs>,

@@ -30,8 +30,8 @@ struct ReduceAttrs {
   bool keep_dims = false;
   template <class V>
   static void fields(V&& v) {
-    v("axes", &ReduceAttrs::axes, "the dimensions that are reduced; none: all");
-    v("keep_dims", &ReduceAttrs::keep_dims, "leave dimensions of size 1 in their place");
+    v("axes", &ReduceAttrs::axes, "the dimensions to reduce; empty: all");
+    v("keep_dims", &ReduceAttrs::keep_dims, "true: reduced dimensions are kept with size 1");
   }
 };
 
@@ -42,9 +42,9 @@ struct TotalAttrs {
   std::optional<DType> dtype{};
   template <class V>
   static void fields(V&& v) {
-    v("axes", &TotalAttrs::axes, "the dimensions that are reduced; none: all");
-    v("keep_dims", &TotalAttrs::keep_dims, "leave dimensions of size 1 in their place");
-    v("dtype", &TotalAttrs::dtype, "the type of the result, in which it is computed");
+    v("axes", &TotalAttrs::axes, "the dimensions to reduce; empty: all");
+    v("keep_dims", &TotalAttrs::keep_dims, "true: reduced dimensions are kept with size 1");
+    v("dtype", &TotalAttrs::dtype, "the type of the computation and of the result; none: from the type of x");
   }
 };
 
@@ -54,9 +54,10 @@ struct VarianceAttrs {
   bool keep_dims = false;
   template <class V>
   static void fields(V&& v) {
-    v("axes", &VarianceAttrs::axes, "the dimensions that are reduced; none: all");
-    v("correction", &VarianceAttrs::correction, "taken from the number of elements before dividing by it");
-    v("keep_dims", &VarianceAttrs::keep_dims, "leave dimensions of size 1 in their place");
+    v("axes", &VarianceAttrs::axes, "the dimensions to reduce; empty: all");
+    v("correction", &VarianceAttrs::correction,
+      "the number subtracted from the count of elements in the divisor");
+    v("keep_dims", &VarianceAttrs::keep_dims, "true: reduced dimensions are kept with size 1");
   }
 };
 
@@ -66,9 +67,9 @@ struct NormAttrs {
   bool keep_dims = false;
   template <class V>
   static void fields(V&& v) {
-    v("axes", &NormAttrs::axes, "the dimensions that are reduced; none: all");
-    v("p", &NormAttrs::p, "the exponent; inf and -inf: the largest and the smallest magnitude");
-    v("keep_dims", &NormAttrs::keep_dims, "leave dimensions of size 1 in their place");
+    v("axes", &NormAttrs::axes, "the dimensions to reduce; empty: all");
+    v("p", &NormAttrs::p, "the order of the norm; inf and -inf: the largest and the smallest magnitude");
+    v("keep_dims", &NormAttrs::keep_dims, "true: reduced dimensions are kept with size 1");
   }
 };
 

@@ -16,12 +16,12 @@ struct Registry {
 
   void add(const Operator& op) {
     MX_CHECK(op.kernel.name != nullptr && op.kernel.name[0] != '\0', InvalidArgument,
-             "[register_operator] expected an operator with a name");
+             "[register_operator] expected an operator with a name, got one without");
     MX_CHECK(op.infer != nullptr && (op.kernel.cpu != nullptr || op.compose != nullptr), InvalidArgument,
              "[register_operator] expected '", op.name(),
-             "' with an infer function, and a kernel for the CPU or a composition");
+             "' to have an infer function and either a CPU kernel or a compose function");
     MX_CHECK(by_name.emplace(op.name(), &op).second, InvalidArgument,
-             "[register_operator] expected a name that is not taken, got '", op.name(), "'");
+             "[register_operator] expected a name that is not registered yet, got '", op.name(), "'");
     list.push_back(&op);
   }
 };

@@ -19,11 +19,11 @@ struct Entry {
 
 // In the order of the reference page.
 constexpr Entry kEntries[] = {
-    {ScanOp::cumsum, "The running sum."},
-    {ScanOp::cumprod, "The running product."},
-    {ScanOp::cummax, "The largest so far; NaN from the first one on."},
-    {ScanOp::cummin, "The smallest so far; NaN from the first one on."},
-    {ScanOp::logcumsumexp, "The logarithm of the running sum of exp(x)."},
+    {ScanOp::cumsum, "Cumulative sum along an axis."},
+    {ScanOp::cumprod, "Cumulative product along an axis."},
+    {ScanOp::cummax, "Cumulative maximum along an axis; NaN from the first NaN on."},
+    {ScanOp::cummin, "Cumulative minimum along an axis; NaN from the first NaN on."},
+    {ScanOp::logcumsumexp, "Logarithm of the cumulative sum of exp(x) along an axis."},
 };
 
 template <ScanOp kOp>
@@ -59,7 +59,7 @@ void infer_recurrence(InferContext& c) {
   MX_CHECK(is_floating(c.dtype(0)) && is_floating(c.dtype(1)), InvalidArgument, "[", c.name(),
            "] expected floating-point elements, got ", c.dtype(0), " and ", c.dtype(1));
   MX_CHECK(c.shape(0) == c.shape(1), InvalidArgument, "[", c.name(),
-           "] expected factors and terms of one shape, got ", c.shape(0), " and ", c.shape(1));
+           "] expected a and b of the same shape, got ", c.shape(0), " and ", c.shape(1));
   normalize_axis(c.attr<RecurrenceAttrs>().axis, std::max(c.shape(0).rank(), 1), c.name());
   c.output(c.shape(0), promote(c.dtype(0), c.dtype(1)));
 }
@@ -71,7 +71,7 @@ void run_recurrence(const KernelArgs& args) {
 
 constexpr Operator kLinearRecurrence = {
     .kernel = {"linear_recurrence", run_recurrence, nullptr, 512},
-    .doc = "y[i] = a[i] * y[i - 1] + b[i] along an axis, from y[0] = b[0].",
+    .doc = "Linear recurrence y[i] = a[i] * y[i - 1] + b[i] along an axis, with y[0] = b[0].",
     .family = "scan",
     .inputs = {"a", "b"},
     .attrs = &kAttrType<RecurrenceAttrs>,
@@ -95,7 +95,7 @@ NDArray apply(const Arg& x, const ScanAttrs& attrs, std::optional<DType> dtype) 
   const auto scan = [&](const Arg& a) { return apply<kOp>(a, attrs.axis, attrs.exclusive, attrs.reverse); };
   if (!dtype) return scan(x);
   MX_CHECK(*dtype != bool_, InvalidArgument, "[", kernels::to_string(kOp),
-           "] expected a type of numbers for dtype, got bool");
+           "] expected a numeric type for dtype, got bool");
   return scan({x.array.to(*dtype, x.where), x.where}).to(*dtype, x.where);
 }
 

@@ -19,9 +19,9 @@ struct ScanAttrs {
   bool reverse = false;
   template <class V>
   static void fields(V&& v) {
-    v("axis", &ScanAttrs::axis, "the dimension along which it runs");
-    v("exclusive", &ScanAttrs::exclusive, "without the element itself");
-    v("reverse", &ScanAttrs::reverse, "from the end to the front");
+    v("axis", &ScanAttrs::axis, "the dimension of the scan");
+    v("exclusive", &ScanAttrs::exclusive, "true: each result leaves out the element at its own position");
+    v("reverse", &ScanAttrs::reverse, "true: the scan runs from the end to the start");
   }
 };
 
@@ -30,8 +30,8 @@ struct RecurrenceAttrs {
   bool reverse = false;
   template <class V>
   static void fields(V&& v) {
-    v("axis", &RecurrenceAttrs::axis, "the dimension along which it runs");
-    v("reverse", &RecurrenceAttrs::reverse, "from the end to the front");
+    v("axis", &RecurrenceAttrs::axis, "the dimension of the scan");
+    v("reverse", &RecurrenceAttrs::reverse, "true: the scan runs from the end to the start");
   }
 };
 

@@ -57,8 +57,8 @@ struct WhereNumbers {
   std::optional<Scalar> a, b;
   template <class V>
   static void fields(V&& v) {
-    v("a", &WhereNumbers::a, "what is taken where the condition holds; none: x");
-    v("b", &WhereNumbers::b, "what is taken elsewhere; none: x");
+    v("a", &WhereNumbers::a, "the number used where the condition is not zero; none: the elements of x");
+    v("b", &WhereNumbers::b, "the number used elsewhere; none: the elements of x");
   }
 };
 
@@ -66,8 +66,8 @@ struct ClampNumbers {
   std::optional<Scalar> low, high;
   template <class V>
   static void fields(V&& v) {
-    v("low", &ClampNumbers::low, "the lower limit");
-    v("high", &ClampNumbers::high, "the upper limit");
+    v("low", &ClampNumbers::low, "the lower limit; none: no limit");
+    v("high", &ClampNumbers::high, "the upper limit; none: no limit");
   }
 };
 
@@ -76,7 +76,7 @@ NDArray clamped(const Arg& x, const ClampNumbers& limits);
 void infer_where_numbers(InferContext& c) {
   const auto& [a, b] = c.attr<WhereNumbers>();
   MX_CHECK((a || b) && c.inputs() == (a && b ? 1 : 2), InvalidArgument, "[", c.name(),
-           "] expected a number and an array to choose from, or two numbers, got ", c.inputs() - 1,
+           "] expected a number and an array to select from, or two numbers, got ", c.inputs() - 1,
            " arrays and ", (a ? 1 : 0) + (b ? 1 : 0), " numbers");
   if (a && b) {
     DType dtype = promote(a->category(), b->category());
@@ -131,7 +131,7 @@ void gradient_clamp_numbers(GradientContext& g) {
 
 constexpr Operator kWhereNumbers = {
     .kernel = {"where_scalar", run_where_numbers, nullptr, kDirectElements},
-    .doc = "Where the condition is not zero a, elsewhere b, of which one or both are numbers.",
+    .doc = "Selection as by where, with a number in place of a, of b, or of both.",
     .family = "select",
     .inputs = {"condition", "x?"},
     .attrs = &kAttrType<WhereNumbers>,
@@ -144,7 +144,9 @@ constexpr Operator kWhereNumbers = {
 
 constexpr Operator kClampNumbers = {
     .kernel = {"clamp_scalar", run_clamp_numbers, nullptr, kDirectElements},
-    .doc = "min(max(x, low), high) of numbers; NaN if one of the three is.",
+    .doc =
+        "Elements of x limited to the range between two numbers, min(max(x, low), high); NaN if one of the "
+        "three is NaN.",
     .family = "select",
     .inputs = {"x"},
     .attrs = &kAttrType<ClampNumbers>,
@@ -157,7 +159,7 @@ constexpr Operator kClampNumbers = {
 
 constexpr Operator kWhere = {
     .kernel = {"where", run_where, nullptr, kDirectElements},
-    .doc = "a where the condition is not zero, b elsewhere.",
+    .doc = "Elements of a where the condition is not zero, elements of b elsewhere.",
     .family = "select",
     .inputs = {"condition", "a", "b"},
     .infer = infer_where,
@@ -169,7 +171,9 @@ constexpr Operator kWhere = {
 
 constexpr Operator kClamp = {
     .kernel = {"clamp", run_clamp, nullptr, kDirectElements},
-    .doc = "min(max(x, low), high); NaN if one of the three is.",
+    .doc =
+        "Elements of x limited to the range from low to high, min(max(x, low), high); NaN if one of the "
+        "three is NaN.",
     .family = "select",
     .inputs = {"x", "low", "high"},
     .infer = infer_clamp,

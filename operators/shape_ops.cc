@@ -27,8 +27,8 @@ struct SplitAttrs {
   int64_t axis = 0;
   template <class V>
   static void fields(V&& v) {
-    v("sizes", &SplitAttrs::sizes, "the pieces' sizes");
-    v("axis", &SplitAttrs::axis, "the dimension that is cut");
+    v("sizes", &SplitAttrs::sizes, "the sizes of the pieces, which add up to the size of the dimension");
+    v("axis", &SplitAttrs::axis, "the dimension to split");
   }
 };
 
@@ -41,9 +41,9 @@ void infer_concat(InferContext& c) {
     bool fits = other.rank() == shape.rank();
     for (int d = 0; fits && d < shape.rank(); ++d) fits = d == axis || other[d] == shape[d];
     MX_CHECK(fits, InvalidArgument, "[", c.name(), "] expected shapes that are equal except along axis ",
-             axis, ", got ", c.shape(0), " and, as input ", i, ", ", other);
+             axis, ", got ", c.shape(0), " for input 0 and, for input ", i, ", ", other);
     MX_CHECK(!__builtin_add_overflow(shape[axis], other[axis], &shape[axis]), InvalidArgument, "[", c.name(),
-             "] expected sizes with a sum, got ", shape[axis], " and ", other[axis]);
+             "] expected sizes whose sum is below 2^63, got ", shape[axis], " and ", other[axis]);
     dtype = promote(dtype, c.dtype(i));
   }
   c.output(shape, dtype);
@@ -82,7 +82,7 @@ void infer_split(InferContext& c) {
     if (rest < 0) break;
   }
   MX_CHECK(rest == 0 && !attrs.sizes.empty(), InvalidArgument, "[", c.name(),
-           "] expected sizes that are not negative and add up to ", c.shape(0)[axis], " (axis ", axis, " of ",
+           "] expected sizes of 0 or more that add up to ", c.shape(0)[axis], " (axis ", axis, " of ",
            c.shape(0), "), got ", to_string(AttrValue(attrs.sizes)));
   Shape shape = c.shape(0);
   for (int64_t size : attrs.sizes) {
@@ -107,7 +107,7 @@ void gradient_split(GradientContext& g) {
 }
 
 constexpr Operator kConcat = {.kernel = {"concat", run_concat, nullptr, kDirectElements},
-                              .doc = "Arrays one behind the other along an axis.",
+                              .doc = "Arrays joined along an existing axis; all other dimensions are equal.",
                               .family = "shape",
                               .inputs = {"x", "more..."},
                               .attrs = &kAttrType<AxisAttrs>,
@@ -115,7 +115,7 @@ constexpr Operator kConcat = {.kernel = {"concat", run_concat, nullptr, kDirectE
                               .gradient = gradient_concat,
                               .work = work_concat};
 constexpr Operator kSplit = {.kernel = {"split", run_split, nullptr, kDirectElements},
-                             .doc = "Pieces of an array along an axis.",
+                             .doc = "Consecutive pieces of x along an axis.",
                              .family = "shape",
                              .inputs = {"x"},
                              .outputs = {"y..."},
@@ -148,8 +148,8 @@ NDArray stack(std::span<const NDArray> arrays, IntArg axis, std::source_location
   const int d = normalize_axis(axis, arrays[0].rank() + 1, "stack");
   std::vector<NDArray> views;
   for (const NDArray& a : arrays) {
-    MX_CHECK(a.shape() == arrays[0].shape(), InvalidArgument, "[stack] expected arrays of one shape, got ",
-             arrays[0].shape(), " and ", a.shape());
+    MX_CHECK(a.shape() == arrays[0].shape(), InvalidArgument,
+             "[stack] expected arrays of the same shape, got ", arrays[0].shape(), " and ", a.shape());
     views.push_back(a.expand_dims(d));
   }
   return concat(views, d, where);
@@ -233,8 +233,8 @@ NDArray repeat(const Arg& x, const std::vector<int64_t>& counts, IntArg axis) {
   int64_t total = 0;
   for (size_t i = 0; i < counts.size(); ++i)
     MX_CHECK(counts[i] >= 0 && !__builtin_add_overflow(total, counts[i], &total), InvalidArgument,
-             "[repeat] expected counts that are not negative and together not too large, got ", counts[i],
-             " at position ", i);
+             "[repeat] expected counts of 0 or more with a sum below 2^63, got ", counts[i], " at position ",
+             i);
   Shape shape = x.array.shape();
   shape[d] = total;
   checked_numel(shape, size_of(x.array.dtype()), "repeat");

@@ -19,7 +19,7 @@ void infer(InferContext& c) {
              "] expected floating-point elements, got ", c.dtype(i));
   if (c.inputs() == 2)
     MX_CHECK(c.shape(0) == c.shape(1), InvalidArgument, "[", c.name(),
-             "] expected dy and y of one shape, got ", c.shape(0), " and ", c.shape(1));
+             "] expected dy and y of the same shape, got ", c.shape(0), " and ", c.shape(1));
   normalize_axis(c.attr<SoftmaxAttrs>().axis, std::max(c.shape(0).rank(), 1), c.name());
   c.output(c.shape(0), c.inputs() == 2 ? promote(c.dtype(0), c.dtype(1)) : c.dtype(0));
 }
@@ -65,7 +65,7 @@ constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
 constexpr Operator kSoftmax = {
     .kernel = {"softmax", run<kernels::softmax>, nullptr, kDirectElements},
-    .doc = "exp(x) / sum(exp(x)) along an axis.",
+    .doc = "Softmax along an axis, exp(x) / sum(exp(x)).",
     .family = "softmax",
     .inputs = {"x"},
     .attrs = &kAttrType<SoftmaxAttrs>,
@@ -78,7 +78,7 @@ constexpr Operator kSoftmax = {
 
 constexpr Operator kLogSoftmax = {
     .kernel = {"log_softmax", run<kernels::log_softmax>, nullptr, kDirectElements},
-    .doc = "x - log(sum(exp(x))) along an axis.",
+    .doc = "Logarithm of softmax along an axis, x - log(sum(exp(x))).",
     .family = "softmax",
     .inputs = {"x"},
     .attrs = &kAttrType<SoftmaxAttrs>,
@@ -91,7 +91,7 @@ constexpr Operator kLogSoftmax = {
 
 constexpr Operator kSoftmaxBackward = {
     .kernel = {"softmax_backward", run_backward<kernels::softmax_backward>, nullptr, kDirectElements},
-    .doc = "y * (dy - sum(dy * y)): the gradient of softmax.",
+    .doc = "Gradient of softmax with respect to its input, from the output y: y * (dy - sum(dy * y)).",
     .family = "softmax",
     .inputs = {"dy", "y"},
     .outputs = {"dx"},
@@ -105,7 +105,7 @@ constexpr Operator kSoftmaxBackward = {
 
 constexpr Operator kLogSoftmaxBackward = {
     .kernel = {"log_softmax_backward", run_backward<kernels::log_softmax_backward>, nullptr, kDirectElements},
-    .doc = "dy - exp(y) * sum(dy): the gradient of log_softmax.",
+    .doc = "Gradient of log_softmax with respect to its input, from the output y: dy - exp(y) * sum(dy).",
     .family = "softmax",
     .inputs = {"dy", "y"},
     .outputs = {"dx"},

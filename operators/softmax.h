@@ -15,7 +15,7 @@ struct SoftmaxAttrs {
   int64_t axis = -1;
   template <class V>
   static void fields(V&& v) {
-    v("axis", &SoftmaxAttrs::axis, "the dimension along which the result sums to one");
+    v("axis", &SoftmaxAttrs::axis, "the dimension of the sums");
   }
 };
 

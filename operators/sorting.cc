@@ -16,8 +16,8 @@ struct SortAttrs {
   bool descending = false;
   template <class V>
   static void fields(V&& v) {
-    v("axis", &SortAttrs::axis, "the dimension that is sorted");
-    v("descending", &SortAttrs::descending, "the largest first");
+    v("axis", &SortAttrs::axis, "the dimension to sort along");
+    v("descending", &SortAttrs::descending, "true: the largest element first");
   }
 };
 
@@ -27,9 +27,9 @@ struct TopKAttrs {
   bool largest = true;
   template <class V>
   static void fields(V&& v) {
-    v("k", &TopKAttrs::k, "how many");
-    v("axis", &TopKAttrs::axis, "the dimension that is searched");
-    v("largest", &TopKAttrs::largest, "the largest, or else the smallest");
+    v("k", &TopKAttrs::k, "the number of elements to return");
+    v("axis", &TopKAttrs::axis, "the dimension to search along");
+    v("largest", &TopKAttrs::largest, "true: the largest elements; false: the smallest");
   }
 };
 
@@ -37,7 +37,7 @@ struct SearchAttrs {
   bool behind = false;
   template <class V>
   static void fields(V&& v) {
-    v("behind", &SearchAttrs::behind, "behind equals, or else before them");
+    v("behind", &SearchAttrs::behind, "true: after equal elements; false: before them");
   }
 };
 
@@ -129,8 +129,8 @@ void run_unique(const KernelArgs& args) {
 void infer_searchsorted(InferContext& c) {
   MX_CHECK(c.shape(0).rank() == 1, InvalidArgument, "[", c.name(),
            "] expected a sorted array of rank 1, got shape ", c.shape(0));
-  MX_CHECK(c.dtype(0) == c.dtype(1), InvalidArgument, "[", c.name(), "] expected arrays of one type, got ",
-           c.dtype(0), " and ", c.dtype(1));
+  MX_CHECK(c.dtype(0) == c.dtype(1), InvalidArgument, "[", c.name(),
+           "] expected arrays of the same type, got ", c.dtype(0), " and ", c.dtype(1));
   c.output(c.shape(1), i64);
 }
 
@@ -141,42 +141,50 @@ void run_searchsorted(const KernelArgs& args) {
 int64_t work_searchsorted(const InferContext& c) { return c.shape(1).numel(); }
 
 constexpr Operator kSort = {.kernel = {"sort", run_sort, nullptr, kDirectElements},
-                            .doc = "The elements along an axis in order.",
+                            .doc = "Elements of x sorted along an axis. Sorting is stable, and NaN is last.",
                             .family = "sorting",
                             .inputs = {"x"},
                             .attrs = &kAttrType<SortAttrs>,
                             .infer = infer_sort,
                             .gradient = gradient_sort,
                             .gradient_uses = {.inputs = 1}};
-constexpr Operator kArgsort = {.kernel = {"argsort", run_argsort, nullptr, kDirectElements},
-                               .doc = "The indices along an axis that sort the elements.",
-                               .family = "sorting",
-                               .inputs = {"x"},
-                               .attrs = &kAttrType<SortAttrs>,
-                               .infer = infer_argsort};
-constexpr Operator kTopK = {.kernel = {"topk", run_topk, nullptr, kDirectElements},
-                            .doc = "The k largest or smallest elements along an axis, and their indices.",
-                            .family = "sorting",
-                            .inputs = {"x"},
-                            .outputs = {"values", "indices"},
-                            .attrs = &kAttrType<TopKAttrs>,
-                            .infer = infer_topk,
-                            .gradient = gradient_topk,
-                            .gradient_uses = {.outputs = 2}};
+constexpr Operator kArgsort = {
+    .kernel = {"argsort", run_argsort, nullptr, kDirectElements},
+    .doc = "Indices that sort x along an axis. Sorting is stable, and NaN is last.",
+    .family = "sorting",
+    .inputs = {"x"},
+    .attrs = &kAttrType<SortAttrs>,
+    .infer = infer_argsort};
+constexpr Operator kTopK = {
+    .kernel = {"topk", run_topk, nullptr, kDirectElements},
+    .doc = "The k largest or smallest elements along an axis, in order, and their indices.",
+    .family = "sorting",
+    .inputs = {"x"},
+    .outputs = {"values", "indices"},
+    .attrs = &kAttrType<TopKAttrs>,
+    .infer = infer_topk,
+    .gradient = gradient_topk,
+    .gradient_uses = {.outputs = 2}};
 constexpr Operator kUnique = {
     .kernel = {"unique", run_unique, nullptr, kDirectElements, false},
-    .doc = "The different elements; the first `size` of each output count, the rest is 0.",
+    .doc =
+        "Distinct elements in ascending order, the index of the first occurrence of each, for each element "
+        "of x the index of its value, and the number of occurrences. Only the first `size` elements of "
+        "`values`, `first` and `counts` are used; the others are 0.",
     .family = "sorting",
     .inputs = {"x"},
     .outputs = {"values", "first", "inverse", "counts", "size"},
     .infer = infer_unique};
-constexpr Operator kSearchsorted = {.kernel = {"searchsorted", run_searchsorted, nullptr, kDirectElements},
-                                    .doc = "Where values belong in a sorted array.",
-                                    .family = "sorting",
-                                    .inputs = {"sorted", "values"},
-                                    .attrs = &kAttrType<SearchAttrs>,
-                                    .infer = infer_searchsorted,
-                                    .work = work_searchsorted};
+constexpr Operator kSearchsorted = {
+    .kernel = {"searchsorted", run_searchsorted, nullptr, kDirectElements},
+    .doc =
+        "Positions at which `values` can be inserted into the ascending array `sorted` (n,) so that it stays "
+        "sorted: i64 of the shape of `values`.",
+    .family = "sorting",
+    .inputs = {"sorted", "values"},
+    .attrs = &kAttrType<SearchAttrs>,
+    .infer = infer_searchsorted,
+    .work = work_searchsorted};
 
 }  // namespace
 

@@ -20,7 +20,7 @@ namespace {
 const Operator& erfinv_record() {
   static const Operator op = [] {
     Operator made = unary_operator(
-        "erfinv", "The inverse of erf.",
+        "erfinv", "Inverse of the error function.",
         [](auto x) { return static_cast<decltype(x)>(kernels::erf_inverse(static_cast<double>(x))); },
         // The derivative: sqrt(pi) / 2 * exp(y^2).
         [](const NDArray& x) { return exp(square(erfinv(x))) * 0.88622692545275801; });
@@ -37,7 +37,7 @@ const Operator& erfinv_record() {
 const Operator& logit_record() {
   static const Operator op = [] {
     Operator made = unary_operator(
-        "logit", "log(x / (1 - x)).",
+        "logit", "Log-odds of a probability, log(x / (1 - x)).",
         [](auto x) {
           // Near 1/2 the quotient is near 1, and its logarithm loses digits; 2x - 1 is exact there.
           const auto one = static_cast<decltype(x)>(1);
@@ -58,7 +58,7 @@ const Operator& logit_record() {
 const Operator& xlogy_record() {
   static const Operator op = [] {
     Operator made = binary_operator(
-        "xlogy", "a * log(b), and 0 where a is 0 and b is not NaN.",
+        "xlogy", "Product a * log(b); 0 where a is 0 and b is not NaN.",
         [](auto x, auto y) {
           return x == 0 && !std::isnan(y) ? static_cast<decltype(x)>(0) : x * std::log(y);
         },
@@ -147,8 +147,9 @@ constexpr Operator whole_operator(const char* name, const char* doc) {
 }
 
 constexpr Operator kGcd =
-    whole_operator<GreatestDivisor>("gcd", "The greatest common divisor; of 0 and 0: 0.");
-constexpr Operator kLcm = whole_operator<LeastMultiple>("lcm", "The least common multiple; 0 if one is 0.");
+    whole_operator<GreatestDivisor>("gcd", "Greatest common divisor of integers; 0 if both are 0.");
+constexpr Operator kLcm =
+    whole_operator<LeastMultiple>("lcm", "Least common multiple of integers; 0 if one of them is 0.");
 
 /// Rounds integers to the nearest multiple of 10^digits, ties to the even multiple.
 NDArray rounded_integers(const Arg& x, int64_t digits) {
@@ -183,7 +184,7 @@ NDArray lcm(const Operand& a, const Operand& b) { return call_binary(kLcm, a, b)
 NDArray round(const Arg& x, int64_t decimals) {
   const DType type = x.array.dtype();
   if (!is_floating(type)) {
-    MX_CHECK(decimals >= -18, InvalidArgument, "[round] expected decimals from -18 for integers, got ",
+    MX_CHECK(decimals >= -18, InvalidArgument, "[round] expected decimals of -18 or more for integers, got ",
              decimals);
     return decimals >= 0 ? x.array : rounded_integers(x, -decimals);
   }

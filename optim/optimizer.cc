@@ -43,7 +43,7 @@ void check_distinct(Problems& problems, const Parameters& all) {
     const auto& [storage_b, first_b, last_b, b] = ranges[i];
     if (storage_a == storage_b && first_b < last_a)
       problems.add("expected each parameter once, got '", all[std::min(a, b)].name, "' and '",
-                   all[std::max(a, b)].name, "' in the same memory");
+                   all[std::max(a, b)].name, "', which share memory");
   }
 }
 
@@ -73,13 +73,13 @@ void Optimizer::check_arrays(Problems& problems, const Parameters& all, size_t f
     const NDArray& p = all[i];
     const std::string& name = all[i].name;
     if (!p.defined() || !is_floating(p.dtype()) || !p.contiguous())
-      problems.add("expected parameter '", name, "' contiguous, in floating point, got ", describe(p),
-                   p.defined() && !p.contiguous() ? " with gaps" : "");
+      problems.add("expected parameter '", name, "' to be contiguous and of a floating-point type, got ",
+                   describe(p), p.defined() && !p.contiguous() ? ", which is not contiguous" : "");
     else if (is_result(p))
-      problems.add("expected parameter '", name, "' not to be the result of a recorded operation, got one, ",
-                   describe(p));
+      problems.add("expected parameter '", name,
+                   "' not to be the result of a recorded operation, got such a result, ", describe(p));
     else if (i < layout_.places.size() && p.shape() != weight(i).shape())
-      problems.add("expected parameter '", name, "' in its shape, ", weight(i).shape(), ", got ",
+      problems.add("expected parameter '", name, "' to keep its shape, ", weight(i).shape(), ", got ",
                    describe(p));
   }
   check_distinct(problems, all);
@@ -88,13 +88,14 @@ void Optimizer::check_arrays(Problems& problems, const Parameters& all, size_t f
 void Optimizer::check_group(Problems& problems, const Parameters& added, const Group& group) const {
   for (const NamedParameter& p : added)
     if (!io::is_utf8(p.name))
-      problems.add("expected names in UTF-8, under which state can be saved, got ", io::in_quotes(p.name));
+      problems.add("expected a parameter name in UTF-8, because state is saved under it, got ",
+                   io::in_quotes(p.name));
   if (!valid_factor(group.multipliers.lr) || !valid_factor(group.multipliers.weight_decay))
     problems.add("expected multipliers of at least 0, got lr ", group.multipliers.lr, " and weight_decay ",
                  group.multipliers.weight_decay);
   if (group.max_norm > 0 && max_norm_ > 0 && group.max_norm != max_norm_)
-    problems.add("expected max_norm as in the other groups, since it limits all together, ", max_norm_,
-                 ", or 0, got ", group.max_norm);
+    problems.add("expected the max_norm of the other groups, ", max_norm_,
+                 ", or 0, because it limits all gradients together, got ", group.max_norm);
 }
 
 void Optimizer::add(const Parameters& parameters, const Group& group, std::source_location where) {
@@ -118,7 +119,7 @@ void Optimizer::add(const Parameters& parameters, const Group& group, std::sourc
 }
 
 const Optimizer::Group& Optimizer::group(size_t i) const {
-  MX_CHECK(i < groups_.size(), InvalidArgument, "[", name_, "] expected a group below ", groups_.size(),
+  MX_CHECK(i < groups_.size(), InvalidArgument, "[", name_, "] expected a group index below ", groups_.size(),
            ", got ", i);
   return groups_[i];
 }
@@ -219,7 +220,8 @@ void Optimizer::check_gradients(const std::vector<NDArray>& gradients, std::sour
     const NDArray &g = gradients[i], &p = parameters_[i];
     if (g.defined() && (g.shape() != p.shape() || !is_floating(g.dtype()) || g.context() != p.context()))
       problems.add("expected the gradient of '", parameters_[i].name,
-                   "' in floating point like its parameter, ", describe(p), ", got ", describe(g));
+                   "' in floating point, with the shape and device of its parameter, ", describe(p), ", got ",
+                   describe(g));
   }
   problems.raise(where);
 }

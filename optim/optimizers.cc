@@ -38,11 +38,12 @@ void SGDMethod::check(Problems& problems, const Options& options) {
   expect_at_least_0(problems, "momentum", options.momentum);
   if (!std::isfinite(options.dampening)) problems.add("expected a finite dampening, got ", options.dampening);
   if (options.nesterov && !(options.momentum > 0))
-    problems.add("expected momentum above 0 for nesterov, got ", options.momentum);
+    problems.add("expected a momentum above 0 with nesterov, got ", options.momentum);
   if ((options.nesterov || options.ema) && options.dampening != 0)
-    problems.add("expected no dampening for ", options.ema ? "ema" : "nesterov", ", got ", options.dampening);
+    problems.add("expected a dampening of 0 with ", options.ema ? "ema" : "nesterov", ", got ",
+                 options.dampening);
   if (options.ema && !(options.momentum < 1))
-    problems.add("expected momentum below 1 for ema, got ", options.momentum);
+    problems.add("expected a momentum below 1 with ema, got ", options.momentum);
 }
 
 RuleState SGDMethod::state(const Options& options) {
@@ -114,11 +115,11 @@ std::unique_ptr<Optimizer> made(const Parameters& parameters, const AttrMap& map
     try {
       found->set(&options, value);
     } catch (const InvalidArgument&) {
-      problems.add("expected '", name, "' as ", found->type, ", got ", to_string(value));
+      problems.add("expected a value of type ", found->type, " for '", name, "', got ", to_string(value));
     }
   }
   for (const AttrField& field : fields) known += (known.empty() ? "" : ", ") + field.name;
-  if (!unknown.empty()) problems.add("expected options out of ", known, ", got ", unknown);
+  if (!unknown.empty()) problems.add("expected options among ", known, ", got ", unknown);
   Rule::check(problems, options);
   problems.raise(where);
   return std::make_unique<RuleOptimizer<Rule>>(parameters, options, where);

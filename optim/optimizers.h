@@ -98,12 +98,13 @@ struct SGDOptions {
     v("lr", &SGDOptions::lr, "learning rate");
     v("momentum", &SGDOptions::momentum, "momentum factor");
     v("dampening", &SGDOptions::dampening, "dampening of the momentum");
-    v("weight_decay", &SGDOptions::weight_decay, "factor of the parameter that is added to its gradient");
+    v("weight_decay", &SGDOptions::weight_decay,
+      "L2 penalty: this factor times the parameter is added to its gradient");
     v("nesterov", &SGDOptions::nesterov, "Nesterov momentum");
-    v("maximize", &SGDOptions::maximize, "go up instead of down");
-    v("ema", &SGDOptions::ema, "the momentum is an exponential moving average");
-    v("clip", &SGDOptions::clip, "limit of each element of a gradient, 0: none");
-    v("max_norm", &SGDOptions::max_norm, "limit of the norm of all gradients, 0: none");
+    v("maximize", &SGDOptions::maximize, "maximise the loss instead of minimising it");
+    v("ema", &SGDOptions::ema, "the momentum is an exponential moving average of the gradients");
+    v("clip", &SGDOptions::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
+    v("max_norm", &SGDOptions::max_norm, "limit for the norm of all gradients together; 0: no limit");
   }
 };
 
@@ -138,14 +139,14 @@ struct AdamOptionsOf {
     v("lr", &AdamOptionsOf::lr, "learning rate");
     v("beta1", &AdamOptionsOf::beta1, "decay rate of the first moment");
     v("beta2", &AdamOptionsOf::beta2, "decay rate of the second moment");
-    v("eps", &AdamOptionsOf::eps, "added to the root of the second moment");
+    v("eps", &AdamOptionsOf::eps, "added to the square root of the second moment");
     v("weight_decay", &AdamOptionsOf::weight_decay,
-      kDecoupled ? "the parameter shrinks by lr times this"
-                 : "factor of the parameter that is added to its gradient");
-    v("maximize", &AdamOptionsOf::maximize, "go up instead of down");
-    v("bias_correction", &AdamOptionsOf::bias_correction, "correct the moments for starting at zero");
-    v("clip", &AdamOptionsOf::clip, "limit of each element of a gradient, 0: none");
-    v("max_norm", &AdamOptionsOf::max_norm, "limit of the norm of all gradients, 0: none");
+      kDecoupled ? "decoupled weight decay: the parameter shrinks by lr times this factor"
+                 : "L2 penalty: this factor times the parameter is added to its gradient");
+    v("maximize", &AdamOptionsOf::maximize, "maximise the loss instead of minimising it");
+    v("bias_correction", &AdamOptionsOf::bias_correction, "correct the bias of moments that start at zero");
+    v("clip", &AdamOptionsOf::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
+    v("max_norm", &AdamOptionsOf::max_norm, "limit for the norm of all gradients together; 0: no limit");
   }
 };
 using AdamOptions = AdamOptionsOf<false>;

@@ -92,7 +92,7 @@ void ReduceOnPlateau::step(double value) {
 
 void ReduceOnPlateau::step(const NDArray& value) {
   MX_CHECK(is_floating(value.dtype()) && value.numel() == 1, InvalidArgument, "[", kName,
-           "] expected one number in floating point, got ", detail::describe(value));
+           "] expected one floating-point number, got ", detail::describe(value));
   step(value.to_vector<double>()[0]);
 }
 

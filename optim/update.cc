@@ -97,7 +97,7 @@ void check_counts(Problems& problems, const UpdateNumbers& numbers, const std::v
   const NDArray& counts = numbers.counts;
   if (!counts.defined()) return;
   const auto n = static_cast<int64_t>(parameters.size());
-  problems.expect(!numbers.step.defined(), "expected the step or counts, got both");
+  problems.expect(!numbers.step.defined(), "expected either the step or the counts, got both");
   if (counts.dtype() != f64 || counts.shape() != Shape{n} || !counts.contiguous())
     problems.add("expected counts as contiguous f64 ", Shape{n}, ", got ", describe(counts));
   for (const NDArray& w : parameters)
@@ -125,7 +125,7 @@ void check_overlaps(Problems& problems, const char* what, const std::vector<NDAr
     const Entry &a = entries[i - 1], &b = entries[i];
     if (a.storage == b.storage && a.range.last > b.range.first)
       problems.add("expected ", what, " that do not overlap, got ", std::min(a.index, b.index), " and ",
-                   std::max(a.index, b.index), " in the same memory");
+                   std::max(a.index, b.index), ", which share memory");
   }
 }
 
@@ -134,8 +134,8 @@ void check(const char* op, const UpdateArrays& arrays, const UpdateState& state,
   Problems problems(op);
   const std::vector<NDArray>& w = arrays.parameters;
   const auto check_count = [&](const char* what, size_t count) {
-    problems.expect(count == w.size(), "expected one of the ", what, " for each of ", w.size(),
-                    " parameters, got ", count);
+    problems.expect(count == w.size(), "expected as many ", what, " as there are parameters, ", w.size(),
+                    ", got ", count);
   };
   check_count("gradients", arrays.gradients.size());
   if (!arrays.copies.empty()) check_count("copies", arrays.copies.size());
@@ -144,7 +144,7 @@ void check(const char* op, const UpdateArrays& arrays, const UpdateState& state,
   check_number(problems, "the learning rate", numbers.learning_rate, true);
   check_number(problems, "the step", numbers.step, step_required && !numbers.counts.defined());
   check_number(problems, "the scale", numbers.scale, false);
-  check_number(problems, "whether to skip", numbers.skip, false);
+  check_number(problems, "the skip flag", numbers.skip, false);
   check_counts(problems, numbers, w);
   problems.raise(where);  // the checks below rely on lists of equal length
 
@@ -156,26 +156,29 @@ void check(const char* op, const UpdateArrays& arrays, const UpdateState& state,
     }
     if ((type != f32 && type != f64) || w[i].dtype() != type || !w[i].contiguous())
       problems.add("expected parameter ", i, " as contiguous ", type == f64 ? "f64" : "f32", ", got ",
-                   describe(w[i]), w[i].contiguous() ? "" : " with gaps");
+                   describe(w[i]), w[i].contiguous() ? "" : ", which is not contiguous");
     if (w[i].impl().recorded())
-      problems.add("expected parameter ", i, " not to be recorded while it is changed, got ", describe(w[i]),
-                   " that requires a gradient; use NoGrad");
+      problems.add("expected parameter ", i, " not to require a gradient while it is changed, got ",
+                   describe(w[i]), ", which does; use NoGrad");
     const NDArray& g = arrays.gradients[i];
     if (g.defined() && (g.shape() != w[i].shape() || !is_floating(g.dtype()) || !same_place(g, w[i])))
-      problems.add("expected gradient ", i, " in floating point like its parameter, ", describe(w[i]),
+      problems.add("expected gradient ", i,
+                   " in floating point, with the shape and device of its parameter, ", describe(w[i]),
                    ", got ", describe(g));
     for (const auto& list : state) {
       const NDArray& s = list[i];
       if (!s.defined() || s.shape() != w[i].shape() || s.dtype() != type || !s.contiguous() ||
           !same_place(s, w[i]))
-        problems.add("expected the state of parameter ", i, " contiguous as ", describe(w[i]), ", got ",
-                     describe(s));
+        problems.add("expected the state of parameter ", i,
+                     " to be contiguous, with the type, shape and device of the parameter, ", describe(w[i]),
+                     ", got ", describe(s));
     }
     if (arrays.copies.empty()) continue;
     const NDArray& copy = arrays.copies[i];
     if (!copy.defined() || copy.shape() != w[i].shape() || !is_floating(copy.dtype()) || !copy.contiguous() ||
         !same_place(copy, w[i]))
-      problems.add("expected the copy of parameter ", i, " contiguous, in floating point, like ",
+      problems.add("expected the copy of parameter ", i,
+                   " to be contiguous, in floating point, with the shape and device of the parameter, ",
                    describe(w[i]), ", got ", describe(copy));
   }
   std::vector<NDArray> changed = w;
@@ -281,7 +284,7 @@ void sgd_update(const UpdateArrays& arrays, const UpdateState& state, const Upda
                 const SgdRule& rule, std::source_location where) {
   check("sgd_update", arrays, state, rule.momentum != 0 ? 1 : 0, numbers, false, where);
   MX_CHECK(!rule.nesterov || rule.momentum != 0, InvalidArgument,
-           "[sgd_update] expected momentum for nesterov, got 0");
+           "[sgd_update] expected a momentum other than 0 with nesterov, got 0");
   update(kSgd, arrays, state, numbers, rule, where);
 }
 

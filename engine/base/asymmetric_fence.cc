@@ -7,12 +7,13 @@
 namespace mx {
 namespace detail {
 
-// Decided before main(), and before any engine can exist: until then it is false, which is always right.
+// Set before main(), and before any engine can exist. Until then it is false, which is always correct, since
+// both sides then use full fences.
 const bool light_fences_are_free =
     syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 
 void full_fence() {
-  // (Not atomic_thread_fence, of which ThreadSanitizer knows nothing.)
+  // A read-modify-write, because ThreadSanitizer does not support atomic_thread_fence.
   static std::atomic<int> place{0};
   place.fetch_add(0, std::memory_order_seq_cst);
 #if !defined(__SANITIZE_THREAD__)

@@ -1,9 +1,9 @@
-// A pair of fences for two threads that each write one place and then read the other's (Dekker's pattern),
-// when one of them does so at every operation and the other hardly ever: the light side pays nothing, the
-// heavy side makes the kernel interrupt every thread of the process that runs (a microsecond or two).
+// A pair of fences for two threads that each write one place and then read the other's (Dekker's pattern), if
+// one thread does so often and the other rarely. The light fence, for the frequent side, costs nothing. The
+// heavy fence makes the kernel interrupt every running thread of the process (a microsecond or two).
 //
 // If both sides have written, passed their fence and read, at least one of them has seen the other's write.
-// Nothing else is promised: data that one side hands to the other needs acquire and release as always.
+// There is no other guarantee: data that one side hands to the other needs acquire and release as usual.
 //
 // Where the kernel has no membarrier(2) with MEMBARRIER_CMD_PRIVATE_EXPEDITED (Linux 4.14), both sides are
 // full fences. Source: liburcu's and Folly's asymmetric fences.
@@ -18,7 +18,7 @@ extern const bool light_fences_are_free;
 void full_fence();
 }  // namespace detail
 
-/// A type, so that what is built on it can be checked with others. Any thread may call either.
+/// Thread-safe. A type, so that the exhaustive checker (tests/engine/model) can replace it by its own.
 struct AsymmetricFence {
   /// For the side that passes often.
   static void light() {
@@ -30,7 +30,8 @@ struct AsymmetricFence {
   /// For the side that passes rarely.
   static void heavy();
 
-  /// Does light() only keep the compiler from reordering? If not, it is a full fence, and heavy() is no more.
+  /// Returns true if light() only keeps the compiler from reordering. If false, both light() and heavy() are
+  /// full fences.
   static bool light_is_free() { return detail::light_fences_are_free; }
 };
 

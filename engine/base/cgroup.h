@@ -1,4 +1,4 @@
-// Where the limits of this process's cgroup are written.
+// The folders of the files that hold the limits of this process's cgroup.
 #pragma once
 
 #include <iosfwd>
@@ -7,11 +7,11 @@
 
 namespace mx {
 
-/// The folders of the process's cgroup and of those above it, up to the root, in every hierarchy that has the
-/// controller ("cpu", "memory"): version 2 has one for all, version 1 one each. They need not exist: a
-/// container sees only its own. Thread-safe.
+/// Returns the folders of the process's cgroup and of its ancestors, up to the root, in every hierarchy that
+/// has the controller ("cpu", "memory"). cgroup version 2 has one hierarchy for all controllers, version 1
+/// one for each. The folders need not exist, because a container sees only its own. Thread-safe.
 std::vector<std::string> cgroup_folders(const std::string& controller);
-/// The same for the text of a /proc/PID/cgroup.
+/// The same for the given text of a /proc/PID/cgroup.
 std::vector<std::string> cgroup_folders(const std::string& controller, std::istream& groups);
 
 }  // namespace mx

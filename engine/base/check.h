@@ -1,4 +1,4 @@
-// MX_CHECK: preconditions of public functions, with a message that says what was expected and what came.
+// MX_CHECK: preconditions of public functions, with a message that says what was expected and what was got.
 //
 //   MX_CHECK(n > 0, InvalidArgument, "[full] expected a positive size, got ", n);
 //
@@ -38,14 +38,15 @@ MessagePart message_part(const T& value) {
 
 std::string concat_parts(std::initializer_list<MessagePart> parts);
 
-/// The parts one after the other, as a stream shows them. Little is compiled for each call: there are many.
+/// Returns the parts as a stream prints them, one after another. The work is in concat_parts(), so that each
+/// of the many calls adds little code.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   return concat_parts({message_part(parts)...});
 }
 
-/// Ends the process after printing the text: an invariant of the library itself is broken, and going on
-/// would deliver wrong results.
+/// Prints the condition and its place, and aborts the process: an invariant of the library itself is broken,
+/// so continuing would give wrong results.
 [[noreturn]] void invariant_failed(const char* condition, const char* file, int line);
 
 }  // namespace mx::detail

@@ -1,4 +1,4 @@
-// Time stamps. `ticks()` is the processor's counter where there is one (about 10 ns to read); `now_ns()` the
+// Time stamps. `ticks()` reads the processor's counter where there is one (about 10 ns), `now_ns()` reads the
 // monotonic clock.
 #pragma once
 
@@ -25,7 +25,7 @@ inline uint64_t ticks() {
 #endif
 }
 
-/// Ticks per microsecond, measured once (takes about a millisecond).
+/// Returns the ticks per microsecond. The first call measures them, which takes about a millisecond.
 double ticks_per_us();
 
 }  // namespace mx

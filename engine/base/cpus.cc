@@ -16,7 +16,7 @@ namespace mx {
 
 namespace {
 
-// The quota of one cgroup folder in processors, or infinity.
+// Returns the quota of one cgroup folder in processors, or infinity if it has none.
 double quota_of(const std::string& folder) {
   if (std::ifstream file(folder + "/cpu.max"); file) {
     std::string quota;
@@ -31,7 +31,7 @@ double quota_of(const std::string& folder) {
   return INFINITY;
 }
 
-// The smallest quota on the way from this process's cgroup to the root of the hierarchy.
+// Returns the smallest quota of this process's cgroup and its ancestors.
 double cgroup_cpus() {
   double best = INFINITY;
   for (const std::string& folder : cgroup_folders("cpu")) best = std::min(best, quota_of(folder));
@@ -41,7 +41,7 @@ double cgroup_cpus() {
 }  // namespace
 
 int processors() {
-  // The mask of a machine with more than 1024 processors does not fit cpu_set_t: grow until it does.
+  // The mask of a machine with more than 1024 processors does not fit into cpu_set_t: enlarge the set.
   for (int cpus = CPU_SETSIZE; cpus <= (1 << 20); cpus *= 2) {
     cpu_set_t* set = CPU_ALLOC(cpus);
     if (set == nullptr) break;

@@ -1,18 +1,20 @@
-// How many processors this process may use, and what a spinning thread does between looks.
+// How many processors this process may use, and the pauses of spin loops.
 #pragma once
 
 #include <sched.h>
 
 namespace mx {
 
-/// The processors that this process can use at once: its affinity mask, cut by the cgroup's CPU quota
-/// (v1 and v2, rounded up). At least 1. MX_NUM_THREADS overrides it. Read once per call.
+/// Returns the number of processors that this process can use at once: those of its affinity mask, but no
+/// more than the cgroup's CPU quota (v1 and v2, rounded up). At least 1. MX_NUM_THREADS overrides it. Each
+/// call reads all of them anew.
 int usable_cpus();
 
-/// The processors of this process's affinity mask, whatever its quota or MX_NUM_THREADS. At least 1.
+/// Returns the number of processors of this process's affinity mask, regardless of its quota and of
+/// MX_NUM_THREADS. At least 1.
 int processors();
 
-/// One pause of a spin loop: tells the processor, does not enter the kernel.
+/// One pause of a spin loop: a hint to the processor, without entering the kernel.
 inline void cpu_relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -21,8 +23,8 @@ inline void cpu_relax() {
 #endif
 }
 
-/// Looks until done() holds: spins for some microseconds, then lets others have this processor between looks,
-/// since one of them may be who it waits for. For waits that end soon.
+/// Spins until done() returns true. After some microseconds it yields between two calls of done(), because
+/// the thread that it waits for may need this processor. For waits that end soon.
 template <class Done>
 void spin_until(const Done& done) {
   for (int patience = 1000; !done();) {

@@ -1,9 +1,9 @@
-// CurrentTask: what a thread is working for. Internal.
+// CurrentTask: the operation that a thread works for. Internal.
 //
-// An operation's own thread and the threads that help with its loops carry the same CurrentTask. So a wait, a
-// push or an access is judged the same way on all of them: waiting throws, pushing never blocks, and mode
-// `check` compares accesses with what the operation declared. The types belong to the engine; this layer only
-// hands the pointers on.
+// The thread that runs an operation and the threads that help with its loops have the same CurrentTask. So
+// the same rules hold on all of them: waiting throws, pushing never blocks, and mode `check` compares
+// accesses with what the operation declared. The types belong to the engine; this layer only passes the
+// pointers on.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct CurrentTask {
 
 extern thread_local constinit CurrentTask current_task __attribute__((tls_model("initial-exec")));
 
-/// While it lives, the calling thread works for `task`. What the thread pushes meanwhile is not recorded:
-/// only the thread that called record() records.
+/// While this object lives, the calling thread works for `task`, and its pushes are not recorded: only the
+/// thread that called record() records.
 class WorkingFor {
  public:
   explicit WorkingFor(const CurrentTask& task) : before_(current_task) {

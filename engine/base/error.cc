@@ -18,7 +18,7 @@ std::string demangle(const char* name) {
   return status == 0 ? text.get() : name;
 }
 
-// An OperationError that carries the exception it came from.
+// An OperationError with the original exception nested in it.
 class ForeignError : public OperationError, public std::nested_exception {
  public:
   using OperationError::OperationError;
@@ -45,7 +45,7 @@ std::string current_exception_text() {
 
 namespace {
 
-// Most derived types first.
+// Derived types are caught before their bases.
 std::exception_ptr rewritten(const std::function<std::string(const std::string& text)>& message) {
   try {
     throw;

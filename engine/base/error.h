@@ -1,8 +1,7 @@
 // The tree of exceptions that mx throws.
 //
-// Every error of the library derives from mx::Error, so that `catch (const mx::Error&)` is enough for a
-// caller who does not care which one it is. A message says what was expected, what came and where:
-// "[name] expected ..., got ...".
+// Every error of the library derives from mx::Error, so `catch (const mx::Error&)` catches them all. A
+// message says where the error is, what was expected and what was got: "[name] expected ..., got ...".
 //
 // Thread-safety: exception objects are immutable after construction; one object may be rethrown by many
 // threads at once (that is how the engine hands one root cause to every waiter).
@@ -76,18 +75,18 @@ class AccessError : public Error {
   using Error::Error;
 };
 
-/// An operation made a value that is not finite from finite ones, where that is checked.
+/// An operation produced a value that is not finite from finite inputs, while that is checked.
 class NumericError : public Error {
  public:
   using Error::Error;
 };
 
-/// The text of the exception in flight, whatever its type. Call inside a catch block only.
+/// Returns the text of the current exception, whatever its type. Precondition: called inside a catch block.
 std::string current_exception_text();
 
-/// The exception in flight with another message, made from its own text: of the same mx type, OutOfMemory for
-/// std::bad_alloc, and for anything else an OperationError. If there is no memory for that, the exception as
-/// it is. Call inside a catch block only.
+/// Returns the current exception with the message that `message` makes from its text. An mx error keeps its
+/// type, std::bad_alloc becomes OutOfMemory, and anything else becomes an OperationError. Without memory for
+/// that, returns the exception unchanged. Precondition: called inside a catch block.
 std::exception_ptr rewrite_current_exception(
     const std::function<std::string(const std::string& text)>& message);
 

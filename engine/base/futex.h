@@ -1,4 +1,4 @@
-// Sleeping on an atomic word, with a limit. Linux.
+// Sleeping on an atomic word, with a time limit. Linux.
 #pragma once
 
 #include <linux/futex.h>

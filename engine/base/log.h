@@ -14,7 +14,7 @@ enum class LogLevel { error = 0, warning = 1, info = 2, debug = 3 };
 
 using LogSink = std::function<void(LogLevel, const std::string& line)>;
 
-/// Replaces the sink (an empty one restores standard error). Returns the sink before.
+/// Replaces the sink; an empty one restores standard error. Returns the previous sink.
 LogSink set_log_sink(LogSink sink);
 
 bool log_enabled(LogLevel level);

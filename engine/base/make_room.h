@@ -1,5 +1,5 @@
-// Room for more elements before something that must not fail, at amortised constant cost (reserve() alone
-// grows by what is asked for, which makes a loop quadratic).
+// make_room(): reserves space for more elements, so that adding them later cannot fail. The cost is amortised
+// constant. reserve() alone grows only to the size that is asked for, which makes a loop quadratic.
 #pragma once
 
 #include <algorithm>

@@ -13,8 +13,8 @@ namespace {
 // Pieces that end within this time (microseconds) are short.
 constexpr double kBriefUs = 50;
 
-// By the address of the function and the size of a piece; kinds that fall together are guessed wrongly now
-// and then, which costs a little time.
+// A kind of loop is a hash of its function and the size of a piece. If two kinds collide, their lengths are
+// sometimes guessed wrongly, which costs a little time.
 constexpr size_t kKinds = 1024;
 std::atomic<SharedLoop::Pieces> kinds[kKinds];
 
@@ -32,7 +32,7 @@ constinit SharedLoop::Place SharedLoop::places_[kPlaces];
 
 SharedLoop::SharedLoop(int64_t n, int64_t grain, Call call, const void* body, int threads)
     : n_(n),
-      grain_(std::max(grain, n / INT32_MAX + 1)),  // (pieces are counted in 32 bits)
+      grain_(std::max(grain, n / INT32_MAX + 1)),  // because pieces are counted in 32 bits
       call_(call),
       body_(body),
       seats_(static_cast<uint32_t>(threads)),
@@ -55,19 +55,20 @@ SharedLoop::SharedLoop(int64_t n, int64_t grain, Call call, const void* body, in
 void SharedLoop::wait_for_others() {
   if (place_ == nullptr) return;
   withdraw();
-  // Who has seen the loop has said so before, or sees that it is gone.
+  // A helper increments `inside` before it reads the loop pointer. So either the owner sees the increment, or
+  // the helper sees the null pointer.
   spin_until([&] { return place_->inside.load(std::memory_order_seq_cst) == 0; });
   std::exchange(place_, nullptr)->taken.store(false, std::memory_order_release);
 }
 
-// The owner may end while others are about to do this, but not while one of them is inside.
+// Any participant may call this. wait_for_others() keeps the loop alive as long as a helper is inside.
 void SharedLoop::withdraw() {
   SharedLoop* self = this;
   if (place_->loop.compare_exchange_strong(self, nullptr, std::memory_order_seq_cst))
     offered_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// Of its own run from the front, of another one from the back.
+// Takes a piece from the front of the participant's own run, or else from the back of another run.
 bool SharedLoop::take(uint32_t seat, uint32_t& piece) {
   for (uint32_t i = 0; i < runs_; ++i) {
     const std::atomic_ref<uint64_t> run(left_[(seat + i) % runs_].bounds);
@@ -99,7 +100,8 @@ bool SharedLoop::attended(uint64_t patience) const {
   const auto looking = [](Look::At at) { return looking_[at].load(std::memory_order_relaxed); };
   if (brief_) return looking(Look::all) + looking(Look::brief) > 0;
   const uint64_t begin = ticks();
-  // Who looks comes as soon as it has a processor, which calling another thread would take from it.
+  // A helper that is already polling joins as soon as it is scheduled. Calling another thread now would only
+  // take a processor away from it.
   while (joined_.load(std::memory_order_relaxed) < seats_ &&
          looking(Look::all) + 1 < static_cast<int>(seats_)) {
     if (ticks() - begin > patience) return false;
@@ -152,7 +154,7 @@ bool SharedLoop::help(Look::At at, bool (*stop)(const void*), const void* argume
           if (stop(argument)) break;
         }
       }
-      loop->joined_.fetch_sub(1, std::memory_order_relaxed);  // this thread or another one may come back
+      loop->joined_.fetch_sub(1, std::memory_order_relaxed);  // frees the seat for this or another thread
     }
     place.inside.fetch_sub(1, std::memory_order_release);
     if (stop(argument)) break;

@@ -1,20 +1,21 @@
-// SharedLoop: a loop inside an operation, offered to the threads that are looking for work at that moment.
+// SharedLoop: a loop inside an operation, offered to the threads that are polling for work at that moment.
 //
-// Calling a thread through oneTBB costs about as much as a loop of a few microseconds takes. A worker of the
-// engine that has nothing to do spins before it goes back to oneTBB, and sees an offered loop within tens of
+// Calling a thread through oneTBB costs about as much as a loop of a few microseconds takes. An idle worker
+// of the engine spins before it returns its thread to oneTBB, and sees an offered loop within tens of
 // nanoseconds.
 //
 //   SharedLoop loop(n, grain, call, body, threads);   // offered from here on
 //   loop.run(SharedLoop::kForever);                   // the owner takes part
 //   loop.finish();                                    // all pieces have ended; throws what one threw
 //
-// The pieces are [0, grain), [grain, 2 * grain), ... and do not depend on who runs them. Each participant has
-// a run of neighbouring pieces of its own, the same in every loop of as many pieces, and takes from the
-// others' when that is done: so what a thread has in its cache is what it gets again.
+// The pieces are [0, grain), [grain, 2 * grain), ... whichever threads run them. Each participant has a run
+// of neighbouring pieces, the same in every loop with as many pieces, so that it gets the data that its cache
+// already holds. A participant whose run is empty takes pieces from the runs of others.
 //
-// A thread that takes part works for the owner's operation (current_task.h) while it is in a piece.
+// A participant works for the owner's operation (current_task.h) while it is in a piece.
 //
-// Thread-safety: a loop belongs to the thread that made it; help() and offered() from any thread.
+// Thread-safety: the thread that makes a loop is its owner, and only the owner calls its members, except that
+// a thread called by the owner may call join(). Any thread may call help() and offered().
 #pragma once
 
 #include <array>
@@ -32,34 +33,34 @@ class SharedLoop {
   /// Runs the elements [begin, end) of `body`.
   using Call = void (*)(const void* body, int64_t begin, int64_t end);
   static constexpr uint64_t kForever = UINT64_MAX;
-  /// What is known of the pieces of a kind of loop, from the latest one; of a new kind, that they may be
-  /// long.
+  /// The length of the pieces of a kind of loop, as the latest loop of that kind has shown. A new kind counts
+  /// as not brief.
   enum class Pieces : uint8_t { not_brief, brief };
 
-  /// For `threads` participants at most, the owner among them. n and grain are positive.
+  /// Offers the loop to at most `threads` participants, including the owner. n and grain are positive.
   SharedLoop(int64_t n, int64_t grain, Call call, const void* body, int threads);
   SharedLoop(const SharedLoop&) = delete;
   SharedLoop& operator=(const SharedLoop&) = delete;
   ~SharedLoop() { wait_for_others(); }
 
-  /// Takes pieces until none is left, and returns true; false when after `patience` ticks there still are
-  /// some and fewer threads have come than were wanted.
+  /// Runs pieces on the owner's thread until none is left, and returns true. Returns false if after
+  /// `patience` ticks pieces are left and fewer threads have joined than were wanted.
   bool run(uint64_t patience);
-  /// Takes pieces until none is left, on a thread that the owner has called, or on its own. The owner's seat
-  /// is 0.
+  /// Runs pieces until none is left, on a thread that the owner has called or on the owner's own. The owner's
+  /// seat is 0.
   void join(uint32_t seat);
-  /// Waits for the pieces that others are in. The first exception out of a piece is rethrown.
+  /// Waits for the pieces that other threads are in. Rethrows the first exception that a piece threw.
   void finish();
 
-  /// Can the owner begin without calling threads? Where pieces are short: is there a thread that would see
-  /// this loop and may take part? Where they may be long: do as many look, or have as many come,
-  /// as are wanted? For that this gives them `patience` ticks.
+  /// Returns true if the owner can begin without calling threads. If the pieces are short, that is so if some
+  /// thread polls that may take part in this loop. If they may be long, as many threads as are wanted must
+  /// poll or have joined; the owner waits up to `patience` ticks for that.
   bool attended(uint64_t patience) const;
-  /// Is there a loop that may want help?
+  /// Returns true if there may be a loop that wants help.
   static bool offered() { return offered_.load(std::memory_order_relaxed) > 0; }
 
-  /// What its thread looks at: offers of all loops, or only of those whose pieces are known to be short,
-  /// since the latest loop of that kind had such ones.
+  /// The offers that a thread polls for while this object lives: `all` loops, or only `brief` ones, whose
+  /// pieces were short in the latest loop of that kind.
   class Look {
    public:
     enum At : int8_t { all, brief, nothing };
@@ -80,8 +81,8 @@ class SharedLoop {
     At at_ = nothing;
   };
 
-  /// Takes part in what is offered until there is nothing left, or stop() between two pieces. Returns whether
-  /// it ran any piece.
+  /// Takes part in the offered loops until no piece is left, or until stop() returns true between two pieces.
+  /// Returns whether it ran any piece.
   template <class Stop>
   static bool help(Look::At at, const Stop& stop) {
     return help(
@@ -91,13 +92,13 @@ class SharedLoop {
  private:
   static constexpr int kRuns = 16;
   static constexpr int kPlaces = 16;
-  /// Pieces [begin, end) that nobody has taken: begin in the upper half.
+  /// The pieces [begin, end) of a run that are not yet taken; `begin` is the upper half of `bounds`.
   struct alignas(64) Run {
-    uint64_t bounds;  // atomically
+    uint64_t bounds;  // accessed atomically
   };
   struct alignas(64) Place {
     std::atomic<SharedLoop*> loop{nullptr};
-    std::atomic<uint32_t> inside{0};  // who looks at it
+    std::atomic<uint32_t> inside{0};  // threads that may be using `loop`
     std::atomic<bool> taken{false};
   };
 
@@ -110,16 +111,16 @@ class SharedLoop {
   const int64_t n_, grain_;
   const Call call_;
   const void* const body_;
-  const uint32_t seats_;        // participants
+  const uint32_t seats_;        // participants that are wanted
   const uint32_t runs_;         // of pieces, one for each of the first participants
   std::atomic<Pieces>& known_;  // of loops of this kind
   const bool brief_;
-  const detail::CurrentTask task_ = detail::current_task;  // the owner's, for those who take part
+  const detail::CurrentTask task_ = detail::current_task;  // the owner's, also for the other participants
   Place* place_ = nullptr;
   std::array<Run, kRuns> left_;
   std::atomic<uint32_t> joined_{1};
   std::mutex mutex_;
-  std::exception_ptr thrown_;  // the first
+  std::exception_ptr thrown_;  // the first exception
 
   alignas(64) static inline std::atomic<int> looking_[2] = {0, 0};
   alignas(64) static inline std::atomic<int> offered_{0};

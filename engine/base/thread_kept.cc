@@ -9,7 +9,7 @@ namespace {
 
 thread_local constinit ThreadKept* first = nullptr;
 
-// Called again, a few times, when a destructor called here has asked for something to be kept.
+// If a destructor called here keeps another object, pthread calls this again, a few times at most.
 void delete_all(void*) {
   while (first != nullptr) {
     ThreadKept* const kept = first;

@@ -1,8 +1,9 @@
-// thread_kept<T>(): a T that each thread keeps for itself, usable as long as the thread runs code.
+// thread_kept<T>(): one T per thread, usable as long as the thread runs code.
 //
-// A thread_local object with a destructor must not be used after the thread's destructors have run; but
-// destructors may use the engine, and on the thread that ends the process it runs what is left after them.
-// Here the thread's T goes after all of them, and one that is asked for still later goes later.
+// A thread_local object must not be used after its destructor has run. But destructors of other objects may
+// still use the engine then; on the thread that ends the process, so may those of static objects. The T of
+// thread_kept() is deleted after all thread_local objects of the thread. If it is asked for again after that,
+// a new one is made, and deleted later.
 #pragma once
 
 #include <memory>
@@ -17,11 +18,11 @@ struct ThreadKept {
   ThreadKept* next = nullptr;
 };
 
-/// Deletes `kept` when the thread has ended and its thread_local objects are gone. What the thread that ends
-/// the process keeps stays until then. Throws std::system_error if the system has no room for thread data.
+/// Deletes `kept` at the end of the calling thread, after its thread_local objects. The objects of the thread
+/// that ends the process are never deleted. Throws std::system_error if pthread has no room for the object.
 void delete_at_thread_end(ThreadKept* kept);
 
-/// Tag tells apart those of one type.
+/// Returns the calling thread's T. Each Tag has its own object.
 template <class T, class Tag>
 T& thread_kept() {
   struct Kept;

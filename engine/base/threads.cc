@@ -46,8 +46,8 @@ void* wait_for_end(void* argument) {
   return nullptr;
 }
 
-// `one_by_one`: each thread has its heap arena before the next one starts. Otherwise all stacks could fit
-// although not all stacks and arenas do.
+// Returns how many threads could be started. With `one_by_one` each thread has its heap arena before the next
+// one starts; without it, all stacks could fit although the stacks and the arenas together do not.
 int start_and_end(int wanted, bool one_by_one) {
   std::vector<pthread_t> threads(static_cast<size_t>(wanted));
   Probe probe;
@@ -84,7 +84,7 @@ std::thread start_thread(const char* who, std::function<void()> f) {
     return std::thread(std::move(f));
   } catch (const std::system_error& e) {
     throw OutOfMemory(
-        detail::concat("[", who, "] expected one more thread, but the system has none: ", e.what()));
+        detail::concat("[", who, "] expected to start one more thread, but the system refused: ", e.what()));
   }
 }
 

@@ -1,4 +1,4 @@
-// Starting threads where the system may have none left: a limit of processes, of a cgroup, of address space.
+// Starting threads where a limit on processes, of a cgroup or on address space may leave none to start.
 #pragma once
 
 #include <functional>
@@ -6,15 +6,16 @@
 
 namespace mx {
 
-/// How many threads this process can start now, up to `wanted`: starts them, so that all live at the same
-/// time, and lets them end. If there are fewer, a quarter of them is left out as a reserve. What it has found
-/// is kept for later calls as long as the process's limits stay the same.
+/// Returns how many threads this process can start now, at most `wanted`. To find out, it starts threads that
+/// all live at the same time, and lets them end. If it can start fewer than `wanted`, it returns three
+/// quarters of them and leaves the rest as a reserve. It remembers the number as long as the process's limits
+/// stay the same.
 ///
-/// For libraries that start threads later and cannot cope if there is none, as oneTBB. Another process of the
-/// same user may take the threads meanwhile: this makes failure unlikely, not impossible.
+/// For libraries that start threads later and cannot handle a failure to start one, such as oneTBB. Another
+/// process of the same user may take the threads meanwhile: this makes a failure unlikely, not impossible.
 int startable_threads(int wanted);
 
-/// A thread that runs f. Throws OutOfMemory, naming `who` wants it, if the system has none.
+/// Starts a thread that runs f. Throws OutOfMemory, naming `who` asked for it, if the system has none left.
 std::thread start_thread(const char* who, std::function<void()> f);
 
 }  // namespace mx

@@ -1,9 +1,9 @@
-// Operations that end by a completion token.
+// Asynchronous operations, which end by a completion token.
 //
-// Two things must have happened before such an operation ends: its function has returned (and been
-// destroyed), and its token has been used. They may come in either order and on different threads; the
-// second one ends it. `Op::pending`, which is 0 once the operation is ready, holds the two bits meanwhile,
-// and `Op::next()`, unused while it runs, the token's failure.
+// Such an operation ends when its function has returned and been destroyed and its token has been used. The
+// two events may happen in either order and on different threads; the thread of the later one ends the
+// operation. While the operation runs, `Op::pending` is free (0 once the operation is ready) and holds one
+// bit for each event; `Op::next()` is free too and holds the token's failure.
 #include <utility>
 
 #include "engine/base/clock.h"
@@ -30,7 +30,7 @@ void EngineImpl::run_async(Worker& worker, Op* op, int64_t begin_ns) {
     try {
       async_since_[op] = now_ns();
     } catch (const std::bad_alloc&) {
-      // Then the watchdog does not see this one.
+      // Without memory, the watchdog does not observe this operation.
     }
   }
   const uint32_t row = worker.row;
@@ -48,7 +48,8 @@ void EngineImpl::run_async(Worker& worker, Op* op, int64_t begin_ns) {
   destroy_function(op);
   if (thrown != nullptr && (async_state(op).load(std::memory_order_acquire) & kCompleted) != 0 &&
       token_failure(op) == nullptr) {
-    log(LogLevel::error, "thrown after the completion was called, and ignored: ", thrown->text);
+    log(LogLevel::error,
+        "ignored an exception that an operation threw after it had called its Completion: ", thrown->text);
     std::exchange(thrown, nullptr)->release();
   }
   if (thrown != nullptr) {
@@ -74,8 +75,9 @@ void EngineImpl::function_returned(Op* op) {
 }
 
 void EngineImpl::end_async(Op* op, Failure* failure) {
-  completers_.fetch_add(
-      1, std::memory_order_relaxed);  // the engine may end with this operation, see ~EngineImpl
+  // When the operation has ended, another thread may destroy the engine. ~EngineImpl waits for completers_ to
+  // be 0, so that the engine lives until the end of this function.
+  completers_.fetch_add(1, std::memory_order_relaxed);
   token_failure(op) = failure;
   if (async_state(op).fetch_or(kCompleted, std::memory_order_acq_rel) & kReturned) finish_async(op);
   completers_.fetch_sub(1, std::memory_order_release);
@@ -84,14 +86,16 @@ void EngineImpl::end_async(Op* op, Failure* failure) {
 void EngineImpl::drop_async(Op* op) {
   Failure* failure = nullptr;
   try {
-    throw OperationError("expected its completion to be called, but it was dropped");
+    throw OperationError(
+        "expected the operation to call its Completion, but the Completion was destroyed without a call");
   } catch (...) {
     failure = failure_of_current_exception(op->cold().name, op->cold().where);
   }
   end_async(op, failure);
 }
 
-// What the function threw counts more than what became of its token (dropped, as a rule, by the throw).
+// If the function threw, its exception is the operation's failure and the token's failure is ignored: the
+// throw itself usually drops the token.
 void EngineImpl::finish_async(Op* op) {
   Failure* failure = token_failure(op);
   const bool thrown = (op->flags & kOpFailed) != 0;
@@ -112,10 +116,10 @@ void EngineImpl::finish_async(Op* op) {
   run_ahead_.token_ends();
   Failure* early = streams_ ? streams_->take_early_failure(op) : nullptr;
   if (early != nullptr && (op->flags & kOpFailed) == 0) {
-    finish_op(op, Outcome::failed, early);  // (retired() has counted it)
+    finish_op(op, Outcome::failed, early);  // retired() has counted this failure
   } else if (thrown && (op->flags & kOpNode) == 0 && lanes_[op->device].accelerator) {
     Failure* own = op->failure();
-    finish_op(op, Outcome::failed, own);  // (likewise, with what it had enqueued)
+    finish_op(op, Outcome::failed, own);  // retired() counts it with the enqueued work
     own->release_later();
   } else {
     complete(op);
@@ -145,12 +149,15 @@ Completion::~Completion() {
 }
 
 void Completion::fail(std::exception_ptr error) {
-  finish(error != nullptr ? error : std::make_exception_ptr(OperationError("failed without saying why")));
+  finish(error != nullptr ? error
+                          : std::make_exception_ptr(OperationError(
+                                "expected a reason for the failure, got a null exception pointer")));
 }
 
 void Completion::finish(std::exception_ptr error) {
-  MX_CHECK(op_ != nullptr, InvalidState,
-           "[completion] expected the first and only use, got a token that was used or moved from");
+  MX_CHECK(
+      op_ != nullptr, InvalidState,
+      "[completion] expected a Completion that is used once, got one that was already used or moved from");
   detail::Op* op = std::exchange(op_, nullptr);
   impl_->end_async(op,
                    error == nullptr ? nullptr : detail::failure_of(error, op->cold().name, op->cold().where));

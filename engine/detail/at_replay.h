@@ -20,15 +20,16 @@ struct ReplayCount {
   static void destroy(ReplayCount* count) noexcept { delete count; }
 };
 
-/// From inside record(): calls `changed` at every replay of the segment that the calling thread records,
-/// before it is queued. Only the first call for a `key` counts.
+/// Arranges that every replay of the segment that the calling thread is recording calls `changed` before it
+/// is queued. Only the first call for a `key` counts. Precondition: inside record().
 void at_replay(const void* key, std::function<void()> changed);
 
 /// The count of the segment that the calling thread records; null if it records none.
 ReplayCount* replays_of_recording();
 
-/// From inside record(): does each replay of the recorded segment make the memory again that the segment of
-/// `maker` makes? Yes if it is that segment, or if that one has been replayed in this recording.
+/// Returns true if each replay of the segment that the calling thread is recording makes the memory again
+/// that the segment of `maker` makes: it is that segment, or that one has been replayed in this recording.
+/// Precondition: inside record().
 bool recording_repeats(const ReplayCount& maker);
 
 }  // namespace mx::detail

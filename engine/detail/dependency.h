@@ -1,15 +1,16 @@
-// DependencyState: who waits for whom. Internal; plain data, used under the engine's lock.
+// DependencyState: which operations wait for which. Internal; plain data, used under the engine's lock.
 //
 // Each variable has a first-come-first-served queue of links. At any time either any number of readers or
-// one writer (or updater) has been *granted*; an operation whose links are all granted is ready. Completing
-// it takes its grants back and grants the next in line: one writer, or the whole run of readers up to the
-// next writer. Because operations are linked one after another, all their links at once, no cycle can form.
+// one writer (or updater) has been *granted*. An operation is ready if all its links are granted. Completing
+// an operation releases its grants and grants the next links in the queue: one writer, or all readers up to
+// the next writer. Operations are linked one after another, each with all its links at once, so no cycle of
+// waiting operations can form.
 //
-// A variable's version is poisoned by the failure of the operation that should have made it. A link that
-// reads or updates a poisoned version marks its operation to be skipped; since the link has been granted,
-// the version cannot change before the operation completes.
+// A version of a variable is poisoned if the operation that should have made it has failed. A link that
+// reads or updates a poisoned version marks its operation to be skipped. The version cannot change before
+// that operation completes, because the link has been granted.
 //
-// Source of the queue's meaning: Apache MXNet's threaded engine (Chen et al. 2015).
+// The queues have the semantics of Apache MXNet's threaded engine (Chen et al. 2015).
 #pragma once
 
 #include <cstdint>
@@ -28,20 +29,21 @@ enum class Outcome : uint8_t {
   skipped,  // it never ran: what it updates keeps its old value
 };
 
-/// Sink: what DependencyState tells its owner, while it is in the middle of a change:
-///   void ready(Op*)               every link has been granted
-///   void written(VarBlock*)       a watched variable has got a new version
-/// and, if variables are deleted while others push:
-///   void deleted_before(Op*, Link&)   the link's handle ended at an earlier operation: name another variable
+/// Sink: the functions of the owner that DependencyState calls. It calls them in the middle of a change:
+///   void ready(Op*)               every link of the operation has been granted
+///   void written(VarBlock*)       a watched variable has a new version
+/// and, if variables can be deleted while other threads push:
+///   void deleted_before(Op*, Link&)   an earlier operation has ended the link's handle: the sink must set
+///                                     another variable
 /// and, if there are segments that keep variables (hold.h):
-///   void give_up(VarBlock*)       something else wants a kept variable
-///   void replayed(VarBlock*, Outcome, Failure*)   the variable of a segment has got a new version
+///   void give_up(VarBlock*)       an operation needs a variable that a segment keeps
+///   void replayed(VarBlock*, Outcome, Failure*)   a segment's own variable has a new version
 template <class Sink>
 class DependencyState {
  public:
   explicit DependencyState(Sink& sink) : sink_(sink) {}
 
-  /// Queues the operation at all its variables; the order of calls is the order of the program.
+  /// Queues the operation at all its variables. The order of the calls is the push order.
   void link(Op* op) {
     uint32_t waiting = 0;
     const bool wide = (op->flags & kOpWide) != 0;
@@ -54,7 +56,7 @@ class DependencyState {
     if (waiting == 0) sink_.ready(op);
   }
 
-  /// Takes the grants of an operation back. `failure` is null for Outcome::done.
+  /// Releases the grants of an operation that has ended. `failure` is null for Outcome::done.
   void complete(Op* op, Outcome outcome, Failure* failure) {
     for_each_link(op, [&](Link& link) {
       VarBlock* var = link.var();
@@ -77,28 +79,31 @@ class DependencyState {
     });
   }
 
-  /// A segment keeps a variable: nobody has it, nobody waits for it, and it is not poisoned.
+  /// Returns true if a segment may keep the variable: no operation has been granted it or waits for it, and
+  /// it is not poisoned.
   static bool may_keep(const VarBlock* var) {
     return var->head == nullptr && !var->writing() && var->readers == 0 && var->failure == nullptr;
   }
+  /// Makes the segment keep the link's variable. Precondition: may_keep().
   static void keep(Link& link) {
     VarBlock* var = link.var();
     var->flags |= kVarWriting | kVarKept;
     var->holder = &link;
     link.grant();
   }
-  /// It no longer does; nobody waits.
+  /// Ends keep(). Precondition: no operation waits for the variable.
   static void stop_keeping(Link& link) {
     link.var()->flags &= static_cast<uint8_t>(~(kVarWriting | kVarKept));
     link.ungrant();
   }
-  /// A kept variable is wanted while a replay is pending: from now on it counts as a write of that.
+  /// Called when an operation needs a kept variable while a replay is pending. From now on the grant counts
+  /// as a write by that replay.
   static void lose(Link& link) {
     VarBlock* var = link.var();
     var->flags = static_cast<uint8_t>((var->flags & ~kVarKept) | kVarLost);
     ++var->writes_linked;
   }
-  /// That replay has ended.
+  /// Releases a variable given to lose(), when that replay has ended.
   void return_lost(Link& link) {
     VarBlock* var = link.var();
     link.ungrant();
@@ -108,13 +113,13 @@ class DependencyState {
       sink_.written(var);
     if (var->head != nullptr) grant_next(var);
   }
-  /// What the end of a replay does to the version of a variable that was kept for it.
+  /// Poisons or heals the version of a kept variable as the end of a replay requires.
   static void settle_kept(Link& link, Outcome outcome, Failure* failure) {
     if (outcome != Outcome::done || link.var()->failure != nullptr)
       settle(link.var(), link.access(), outcome, failure);
   }
 
-  /// Why the operation is to be skipped: the first poisoned version that it reads or updates.
+  /// Returns the failure of the first poisoned version that the operation reads or updates, or null.
   static Failure* cause_of(Op* op) {
     Failure* cause = nullptr;
     for_each_link(op, [&](Link& link) {
@@ -123,7 +128,7 @@ class DependencyState {
     return cause;
   }
 
-  /// Poisons a version, or with null heals it.
+  /// Poisons the variable's version with the failure; with null, heals it.
   static void set_failure(VarBlock* var, Failure* failure, bool recoverable) {
     if (failure != nullptr) failure->retain();
     if (var->failure != nullptr) var->failure->release_later();
@@ -133,7 +138,7 @@ class DependencyState {
   }
 
  private:
-  // Is the link granted at once?
+  // Returns true if the link is granted at once.
   bool enqueue(Op* op, Link& link) {
     if constexpr (requires { sink_.deleted_before(op, link); }) {
       if (link.generation != link.var()->generation && link.generation != Link::kAnyGeneration) [[unlikely]]
@@ -173,7 +178,8 @@ class DependencyState {
       granted(link, var);
       return;
     }
-    // Detach the whole run of readers before any of them is granted: a grant reuses the link.
+    // Detach all these readers before any of them is granted, because a ready operation reuses the `next`
+    // fields of its links.
     Link* run = link;
     do {
       ++var->readers;

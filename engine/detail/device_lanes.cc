@@ -23,8 +23,8 @@ uint8_t DeviceLanes::find_or_add(Context context, StreamKind kind, EngineLock& e
   if (const uint8_t known = find(context, kind)) return known;
   const size_t index = lanes_.size();
   MX_CHECK(index < kInternalLane, InvalidArgument, "[push] expected at most ", kInternalLane - 1,
-           " different devices and lanes in one engine");
-  auto lane = std::make_unique<Lane>();  // (what allocates comes before the lock)
+           " different combinations of device and lane in one engine, got one more");
+  auto lane = std::make_unique<Lane>();  // allocated before the engine's lock is taken
   lane->context = context;
   lane->kind = kind;
   lane->accelerator = !context.is_cpu();
@@ -44,7 +44,7 @@ uint8_t DeviceLanes::find_or_add(Context context, StreamKind kind, EngineLock& e
   return static_cast<uint8_t>(index);
 }
 
-// Lanes take turns; an urgent one, and communication, come first.
+// Lanes take turns. A lane with an urgent operation comes first, then a communication lane.
 Lane* DeviceLanes::begin_issue() {
   if (ready_ == 0) return nullptr;
   const size_t lanes = lanes_.size();

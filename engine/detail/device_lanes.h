@@ -1,13 +1,14 @@
-// DeviceLanes: what an engine knows of the devices and lanes that operations are pushed to. Internal.
+// DeviceLanes: the devices and lanes that operations are pushed to. Internal.
 //
-// A lane is one (context, kind of stream); an operation names it by its index, Op::device. Lane 0 is the
-// CPU's compute lane, which has the engine's own queue, as the CPU's communication lanes share another. The
-// operations of an accelerator stand in their lane until a worker issues them: one worker per device at a
-// time, so that each stream gets its operations in the order of its clock.
+// A lane is a pair (context, kind of stream). An operation refers to it by its index, Op::device. Lane 0 is
+// the CPU's compute lane. Its ready operations are in EngineImpl::ready_, those of the CPU's communication
+// lanes in EngineImpl::comm_. The ready operations of an accelerator are in their lane until a worker issues
+// them. Only one worker at a time issues for a device, so that each stream gets its operations in the order
+// of its clock.
 //
-// Locks: lanes are added under both the mutex and the engine's lock, and never change or go. So either lock
-// is enough to look at all of them, and find() and operator[] need none. Everything else is called under the
-// engine's lock.
+// Locks: lanes are added under both the mutex and the engine's lock, and are never changed or removed. So
+// either lock is enough to read all of them, and find() and operator[] need none. All other members are
+// called under the engine's lock.
 #pragma once
 
 #include <algorithm>
@@ -25,14 +26,15 @@
 
 namespace mx::detail {
 
-inline constexpr uint8_t kInternalLane = 255;  // Op::device of what runs nothing: deletion, a group's replay
+// Op::device of operations that run no function: delete_var(), recover(), and the replay of a group.
+inline constexpr uint8_t kInternalLane = 255;
 
 struct Lane {
   Context context;
   StreamKind kind = StreamKind::compute;
   bool accelerator = false;
-  int issuer = -1;   // of an accelerator: index into issuing_, the same for all lanes of one device
-  ReadyQueue ready;  // of an accelerator; the only member that changes, under the engine's lock
+  int issuer = -1;   // accelerators only: index into issuing_, the same for all lanes of one device
+  ReadyQueue ready;  // accelerators only; under the engine's lock. The other members never change.
 };
 
 class DeviceLanes {
@@ -40,32 +42,32 @@ class DeviceLanes {
   DeviceLanes();
 
   // ---- any thread, no lock ----
-  /// The index of that lane; 0, which is the CPU's compute lane, if there is none yet.
+  /// Returns the index of that lane, or 0, the index of the CPU's compute lane, if it does not exist yet.
   uint8_t find(Context context, StreamKind kind) const;
-  /// Likewise; adds it if there is none. Takes the engine's lock. Throws InvalidArgument (too many),
-  /// bad_alloc.
+  /// Returns the index of that lane, and adds the lane if it does not exist yet. Takes the engine's lock.
+  /// Throws InvalidArgument if there are too many lanes, and bad_alloc.
   uint8_t find_or_add(Context context, StreamKind kind, EngineLock& engine_lock);
   const Lane& operator[](size_t index) const { return *lanes_[index]; }
 
   // ---- under the engine's lock ----
-  /// An operation of an accelerator is ready.
+  /// Adds a ready operation of an accelerator to its lane.
   void push(Op* op) {
     lanes_[op->device]->ready.push(op);
     ++ready_;
   }
-  /// How many are.
+  /// The number of ready operations in all lanes.
   size_t ready() const { return ready_; }
-  /// Could somebody issue one of them now?
+  /// Returns true if a worker could issue one of them now.
   bool can_issue() const {
     return ready_ > 0 && std::any_of(lanes_.begin(), lanes_.end(), [this](const auto& lane) {
              return lane->accelerator && !lane->ready.empty() && !issuing_[issuer_of(*lane)];
            });
   }
-  /// The lane that is to issue next, or null. The caller takes one operation out of Lane::ready, and is the
-  /// only issuer of that device until end_issue().
+  /// Returns the lane that issues next, or null. The caller must take one operation out of Lane::ready, and
+  /// is the only issuer of that device until end_issue().
   Lane* begin_issue();
   void end_issue(const Lane& lane) { issuing_[issuer_of(lane)] = 0; }
-  /// Instead of end_issue(): the operation has not begun, and is the next of its lane again.
+  /// Puts an operation that has not begun back to the front of its lane. Called instead of end_issue().
   void give_back(Lane& lane, Op* op) {
     lane.ready.push_front(op);
     ++ready_;
@@ -79,13 +81,13 @@ class DeviceLanes {
  private:
   static size_t issuer_of(const Lane& lane) { return static_cast<size_t>(lane.issuer); }
 
-  std::mutex mutex_;                          // who adds a lane
-  std::vector<std::unique_ptr<Lane>> lanes_;  // has room for all there can be, so it never moves
-  std::atomic<size_t> count_{1};              // lanes_.size(): the first so many are complete
+  std::mutex mutex_;                          // held to add a lane
+  std::vector<std::unique_ptr<Lane>> lanes_;  // reserved for the most lanes possible, so it never reallocates
+  std::atomic<size_t> count_{1};              // the number of lanes that any thread may read without a lock
   // ---- under the engine's lock ----
-  std::vector<char> issuing_;  // per issuer: a worker is at it; has room for all, too
+  std::vector<char> issuing_;  // per issuer: 1 while a worker issues; reserved like lanes_
   size_t ready_ = 0;           // the sum of the sizes of Lane::ready
-  size_t turn_ = 0;            // where begin_issue() begins to look, so that lanes take turns
+  size_t turn_ = 0;            // where begin_issue() begins its search, so that lanes take turns
 };
 
 }  // namespace mx::detail

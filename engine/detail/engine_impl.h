@@ -1,22 +1,22 @@
 // EngineImpl: the engine's state. Internal.
 //
 // It owns the engine's parts, each with a header that states its invariants and its locks: epochs
-// (epochs.h), how far pushers may be ahead (run_ahead.h), how many workers there are and should be
-// (worker_policy.h), lanes and who issues on them (device_lanes.h), the order of streams (stream_order.h),
-// the queues of the variables (dependency.h). What is left here is how they meet:
-//   push.cc     a pusher: builds an operation, submits it to the ring
-//   run_ahead.cc  and waits when too much is in flight
-//   state.cc    under the lock: drains the ring into DependencyState, completes operations, keeps counts
-//   worker.cc   a worker on oneTBB: step (under the lock), run (outside it), search, leave
-//   issue.cc    operations of accelerators: one issuer per device at a time
-//   hold.cc     what segments keep between their replays
-//   wait.cc     waiters, and the help they give on the way to what they wait for
-//   monitor.cc  the thread that looks after long operations and polled devices
+// (epochs.h), the run-ahead limits of pushers (run_ahead.h), the number of workers (worker_policy.h), lanes
+// and their issuers (device_lanes.h), the order of streams (stream_order.h), the queues of the variables
+// (dependency.h). EngineImpl connects them:
+//   push.cc       a pusher builds an operation and submits it to the ring,
+//   run_ahead.cc  and waits if too much is in flight
+//   state.cc      under the lock: drains the ring into DependencyState, completes operations, keeps counts
+//   worker.cc     a worker on oneTBB: step (under the lock), run (outside it), search, leave
+//   issue.cc      operations of accelerators: one issuer per device at a time
+//   hold.cc       variables that segments keep between their replays
+//   wait.cc       waiters, and the operations that they run while they wait
+//   monitor.cc    the thread that watches long operations and polls devices
 //
-// Two rules keep it free of deadlock: nothing waits while it holds the lock, and nothing calls out of the
-// engine under it: no user code (functions, destructors, exceptions), no slab is allocated, no thread woken,
-// no device asked. What is found to do under the lock is collected in AfterLock and done by unlock().
-// assert_no_engine_lock() checks it in debug and sanitizer builds.
+// Two rules prevent deadlock. No thread blocks while it holds the lock. No thread calls out of the engine
+// while it holds the lock: it runs no user code (functions, destructors, exceptions), allocates no slab,
+// wakes no thread and asks no device. It collects such work in AfterLock, and unlock() does it. In debug and
+// sanitizer builds assert_no_engine_lock() checks the second rule.
 #pragma once
 
 #include <array>
@@ -66,31 +66,31 @@ inline constexpr size_t kDrainLimit = 64;
 
 struct alignas(64) Worker {
   Batch batch;
-  std::shared_ptr<SegmentRun> run;    // not null: take part in this replay instead of a batch
+  std::shared_ptr<SegmentRun> run;    // not null: the worker joins this replay instead of running a batch
   Lane* lane = nullptr;               // not null: the batch is one operation to issue on this lane's device
   bool in_use = false;                // under the lock
   bool communicates = false;          // under the lock: its batch is from comm_
-  uint32_t row = 0;                   // in traces
-  uint32_t sample = 0;                // counts batches, some of which are timed
+  uint32_t row = 0;                   // its row in traces
+  uint32_t sample = 0;                // counts batches; short ones are timed once in 16
   std::atomic<Op*> running{nullptr};  // for the watchdog; written only while it is on
   std::atomic<int64_t> running_since{0};  // ns
-  int64_t reported = 0;                   // running_since of the last report
+  int64_t reported = 0;                   // running_since at the watchdog's last report
   Worker* next = nullptr;                 // of EngineImpl::workers_
 };
 
-/// A thread that waits for a version of a variable, or (var == nullptr) for epochs. It lies on the stack of
-/// that thread, which keeps it until `word` is kReleased.
+/// A thread that waits for a version of a variable, or (var == nullptr) for epochs. It is on the stack of
+/// that thread, which must not return from the wait before `word` is kReleased.
 struct Waiter {
   VarBlock* var = nullptr;
   uint32_t target = 0;         // VarBlock::writes_done to reach
-  uint64_t end = 0;            // of the epochs: see Epochs::over()
-  bool written = false;        // the target is reached; the version's landing may still be awaited
+  uint64_t end = 0;            // the end of the epochs: see Epochs::over()
+  bool written = false;        // the target is reached, but a device may still be writing the version
   bool finished = false;       // under the lock
   bool recoverable = false;    // the failure is that of skipped updates only
-  Failure* failure = nullptr;  // of that version, whatever became of later ones; retained
-  StreamPoint landing;         // awaited, once written
+  Failure* failure = nullptr;  // of the awaited version, not of later ones; retained
+  StreamPoint landing;         // once `written`: the point at which the version is in memory
   Waiter* next = nullptr;
-  uint64_t seen_ended = 0;  // EngineImpl::ended_count_ at the last look, and when it had changed
+  uint64_t seen_ended = 0;  // for may_run_beside(): EngineImpl::ended_count_ at its last look, and the time
   uint64_t seen_ticks = 0;
 
   static constexpr uint32_t kAwake = 0, kAsleep = 1, kWaking = 2, kReleased = 3;
@@ -115,30 +115,30 @@ struct AfterLock {
 struct ThreadState {
   uint32_t cache_engine = 0;  // id of the engine whose operations are cached
   Op* cache = nullptr;
-  uint32_t ring_engine = 0;  // id of the engine for whose ring this is SubmitRing's hint
+  uint32_t ring_engine = 0;  // id of the engine to whose ring ring_hint belongs
   uint64_t ring_hint = 0;
 };
 void register_engine(uint32_t id, EngineImpl* engine);
 void unregister_engine(uint32_t id);
-/// Calls f with the engine of that id, if it still lives; it cannot go meanwhile.
+/// Calls f with the engine of that id if it still exists. The engine is not destroyed during the call.
 void with_engine(uint32_t id, const std::function<void(EngineImpl&)>& f);
 extern constinit std::atomic<bool> in_forked_child;
 extern thread_local constinit ThreadState tls __attribute__((tls_model("initial-exec")));
 
-/// Is this thread inside an operation of some engine?
+/// Returns true if this thread is inside an operation of any engine.
 inline bool inside_operation() {
   return current_task.operation != nullptr || current_task.segment != nullptr;
 }
-/// The operation that the thread is in; only if it is.
+/// Returns the operation that the thread is in. Precondition: inside_operation().
 Op* current_operation();
 
-/// While it lives, what this thread does counts as done inside operations of this engine, and is not
-/// recorded: functions and their destructors run in it.
+/// While this object lives, the thread counts as inside an operation of the engine, and its pushes are not
+/// recorded. For code that calls functions of operations or their destructors.
 class InsideOperations {
  public:
   explicit InsideOperations(EngineImpl* engine) : working_for_(CurrentTask{.engine = engine}) {}
   InsideOperations(const InsideOperations&) = delete;
-  /// From here on it is this one.
+  /// From now on the thread counts as inside `op`.
   void enter(Op* op) { current_task.operation = op; }
 
  private:
@@ -150,12 +150,12 @@ class EngineImpl final : public StreamOrder::Listener {
   explicit EngineImpl(const EngineOptions& options);
   ~EngineImpl() override;
 
-  // Engine's members.
+  // The members of Engine.
   Var new_var(const char* name = nullptr);
   void delete_var(Var v);
   Op* begin_push(const OpType* type, const PushOptions& options, const std::source_location& where);
   void abandon_push(Op* op) noexcept;
-  /// An operation that is not submitted holds no bytes.
+  /// Releases the bytes of an operation that is not submitted.
   void forget_bytes(Op* op) noexcept;
   void end_push(Op* op);
   bool wait(Var v, int64_t timeout_ms);
@@ -165,8 +165,8 @@ class EngineImpl final : public StreamOrder::Listener {
   void pause();
   void resume();
   void shutdown();
-  /// For the end of the process, or of the engine, inside one of its operations: which cannot be waited for.
-  /// Nothing starts any more.
+  /// Keeps operations from starting, for good. Called when the process or the engine ends inside an
+  /// operation, which cannot be waited for.
   void abandon() noexcept;
   EngineStats stats();
   const EngineOptions& options() const { return options_; }
@@ -184,15 +184,16 @@ class EngineImpl final : public StreamOrder::Listener {
   }
   void profile(bool on);
 
-  // Completion's.
+  // For Completion.
   void end_async(Op* op, Failure* failure);
-  /// Lets go of a segment, which may be the last use of its functions, inside the operation of the token.
+  /// Releases a reference to a segment. If it is the last one, the destructors of the segment's functions
+  /// count as part of the token's operation.
   void let_go(std::shared_ptr<SegmentImpl>& segment, const Completion& token);
   void drop_async(Op* op);
   static void check_access(const Op* op, const Var& v, bool write);
   static std::optional<std::string> undeclared_in(const Var& v, bool write);
 
-  // DependencyState's sink; under the lock.
+  // The sink of DependencyState; under the lock.
   void ready(Op* op) {
     if (op->ordinary() && !streams_busy_) [[likely]] {
       ready_.push(op);
@@ -210,8 +211,8 @@ class EngineImpl final : public StreamOrder::Listener {
   [[noreturn]] static void throw_shut_down(const char* call);
   void check_var(const Var& v, const char* call) const;
   int worker_limit() const { return threads_; }
-  /// Calls a worker. Under the limit; no lock. False if there are as many as may be, or none could be had.
-  /// `counter` is incremented before the worker can start.
+  /// Calls a worker, unless as many as WorkerPolicy allows have been called. No lock. Returns false if none
+  /// was called. `counter` is incremented before the worker can start.
   bool start_worker(std::atomic<uint64_t>* counter = nullptr);
   bool inline_mode() const { return inline_mode_; }
 
@@ -222,10 +223,10 @@ class EngineImpl final : public StreamOrder::Listener {
   void offer_run(std::shared_ptr<SegmentRun> run);
   void withdraw_run(SegmentRun* run);
   void call_company();
-  SegmentRun* run_that_wants_company() const;  // under the lock; null: none does
+  SegmentRun* run_that_wants_company() const;  // under the lock; null if none does
   void give_ops(Op* chain) noexcept { op_pool_.give_chain(chain); }
 
-  /// Gives the cached operations of an ending thread back, if the engine still lives.
+  /// Returns the cached operations of an ending thread to the pool, if the engine still exists.
   static void return_cache(uint32_t engine_id, Op* chain);
   static bool forked() { return in_forked_child.load(std::memory_order_relaxed); }
 
@@ -235,12 +236,12 @@ class EngineImpl final : public StreamOrder::Listener {
   friend class SegmentGroup;
   friend class SegmentImpl;
 
-  // for segments (state.cc); they take the lock
+  // state.cc: for segments; they take the lock
   void pin(const std::vector<Link>& vars);
   void unpin(const std::vector<Link>& vars);
 
   // segment.cc
-  bool record(Op* op);  // false: it is one that is not recorded
+  bool record(Op* op);  // returns false for an operation that is never recorded
   // hold.cc: for segments; they take the lock
   Hold* add_hold(std::unique_ptr<Hold> hold) noexcept;
   Hold** place_of_hold(const VarBlock* own);
@@ -270,7 +271,7 @@ class EngineImpl final : public StreamOrder::Listener {
   bool refuse_if_late(Op* op, uint64_t ticket);
   uint64_t try_submit(Op* op);
   uint64_t tail() const;
-  /// Overtakes what is in the ring: urgent, or of another lane.
+  /// Returns true if the operation must not wait behind others in the ring: it is urgent, or of another lane.
   static bool hurries(const Op* op) {
     if (op->device == kInternalLane) return op->type == &kReplayGroupType;
     return op->device != 0 || op->priority > 0;
@@ -282,8 +283,8 @@ class EngineImpl final : public StreamOrder::Listener {
   void wake_after_submit();
   void call_worker();
   void call_beyond_limit();
-  /// Is something of a device or of a communication lane ready beside as many operations as may compute?
-  /// (ready_hint_ then counts nothing else.)
+  /// Returns true if as many operations compute as may, and operations of devices or communication lanes are
+  /// ready (full_hint_ means that ready_hint_ counts only those).
   bool lanes_wait() const {
     return full_hint_.load(std::memory_order_relaxed) && ready_hint_.load(std::memory_order_relaxed) > 0;
   }
@@ -293,7 +294,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void throttle(uint64_t ticket);
   void ease(uint64_t ticket);
 
-  // state.cc; all under the lock
+  // state.cc; under the lock
   void ready_special(Op* op);
   void drain(size_t limit);
   void drain_to(uint64_t tail);
@@ -315,7 +316,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void retired(uint16_t epoch, uint64_t bytes, Failure* failure, bool inherited) override;
   void maybe_landed(VarBlock* var, StreamPoint point, Failure* failure) override;
 
-  // segment_group.cc; under the lock, but for end_replays()
+  // segment_group.cc; under the lock, except end_replays()
   void start_replay(Op* replay);
   void end_node(Op* op);
   void node_failed(Op* replay, Failure* failure, bool inherited) override;
@@ -336,7 +337,8 @@ class EngineImpl final : public StreamOrder::Listener {
   void end_communication(Worker& worker);
   size_t take_ready(Batch& batch);
   void start_batch(Batch& batch, size_t size);
-  /// `all`: also what a worker that gets on with its batch has not started.
+  /// Completes what other workers have run. Takes away what a worker has not started, if that worker is stuck
+  /// in an operation; with `all`, from every worker.
   void scavenge(bool all = false);
   void run_batch(Worker& worker, size_t size);
   bool run(Worker& worker, Op*& slot, RunContext& context);
@@ -357,8 +359,8 @@ class EngineImpl final : public StreamOrder::Listener {
   bool more_workers_wanted() const {
     return policy_.more_wanted() && !paused_hint_.load(std::memory_order_relaxed);
   }
-  Worker* borrow_worker() noexcept;          // null: there is none that is free
-  Worker* borrow_or_make_worker() noexcept;  // gives the lock up to make one; null without memory
+  Worker* borrow_worker() noexcept;          // null if all are in use
+  Worker* borrow_or_make_worker() noexcept;  // releases the lock to make one; null without memory
   void return_worker(Worker& worker);
 
   // issue.cc
@@ -386,7 +388,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void remove_waiter(Waiter& waiter);
   void refuse_inside_operation(const char* call) const;
 
-  // inline modes (naive, fuzz): the pusher and waiters run everything themselves
+  // The inline modes (naive, fuzz), in which pushers and waiters run everything themselves.
   void run_inline(bool all, bool wait_for_turn);
   void ask_for_inline_run();
 
@@ -398,19 +400,19 @@ class EngineImpl final : public StreamOrder::Listener {
 
   const EngineOptions options_;
   const uint32_t id_;
-  int most_threads_ = 4096;  // that oneTBB may start
+  int most_threads_ = 4096;  // the most threads that oneTBB may start
   const int threads_;
   const bool inline_mode_;
   const bool check_mode_;
   const bool fuzz_;
-  const bool monitored_;        // there is a monitor
-  const bool single_;           // the process has one processor: nobody spins
-  const uint64_t stuck_ticks_;  // after which an operation that goes on is a long one
+  const bool monitored_;        // there is a monitor thread
+  const bool single_;           // the process has one processor, so no thread spins
+  const uint64_t stuck_ticks_;  // an operation that runs for longer counts as long
 
   std::atomic<bool> refusing_{false};   // pushes throw, except inside operations
   std::atomic<bool> shut_down_{false};  // shutdown() has begun
 
-  const std::shared_ptr<OpPool> op_memory_ = std::make_shared<OpPool>();  // recorded segments have a share
+  const std::shared_ptr<OpPool> op_memory_ = std::make_shared<OpPool>();  // shared with recorded segments
   OpPool& op_pool_ = *op_memory_;
   VarPool var_pool_;
   Profiler profiler_;
@@ -420,7 +422,7 @@ class EngineImpl final : public StreamOrder::Listener {
 
   WorkerPolicy policy_;
 
-  // Read by everybody at every push or search; hardly ever written.
+  // Read by every thread at every push or search; rarely written.
   alignas(64) std::atomic<bool> paused_hint_{false};
   std::atomic<bool> streams_outstanding_{false};
   std::atomic<bool> direct_{false};        // see Engine::direct()
@@ -428,12 +430,13 @@ class EngineImpl final : public StreamOrder::Listener {
 
   // Written at many unlocks.
   alignas(64) std::atomic<uint32_t> ready_hint_{0};  // ready operations, as of the last unlock
-  // As many operations compute as may: a worker that ends one takes the next itself.
+  // Set while as many operations compute as may. A worker that ends one takes the next itself, so a pusher
+  // need not wake another.
   std::atomic<bool> full_hint_{false};
 
   // Read by workers between two operations; written by pushers of urgent operations and by searching workers.
   alignas(64) std::atomic<uint32_t> attention_{0};  // running workers should come back to the lock
-  std::atomic<uint32_t> hurried_{0};                // operations in the ring, or on the way there, that hurry
+  std::atomic<uint32_t> hurried_{0};  // operations for which hurries() holds, in the ring or on the way there
 
   RunAhead run_ahead_;
 
@@ -442,25 +445,25 @@ class EngineImpl final : public StreamOrder::Listener {
   DependencyState<EngineImpl> deps_{*this};
   ReadyQueue ready_;
   AfterLock after_;
-  bool streams_busy_ = false;  // a device has work that the engine has not seen the end of
-  bool special_ = false;       // something rare is there: see publish_special()
-  bool urgent_shown_ = false;  // attention_ counts the urgent operation that is ready
-  bool run_turn_ = false;      // a replay that would like company comes before ready operations
+  bool streams_busy_ = false;  // a device has work that the engine has not seen end
+  bool special_ = false;       // one of the rare states holds: see publish_special()
+  bool urgent_shown_ = false;  // an urgent operation is ready, and attention_ counts it
+  bool run_turn_ = false;      // a replay that wants company comes before ready operations
   int paused_ = 0;
   int running_ = 0;        // threads that run operations
-  int communicating_ = 0;  // of these, in communication: neither keeps the other from its own threads
+  int communicating_ = 0;  // of these, threads in communication, which has its own limit of threads
   uint64_t ended_count_ = 0;
   Op* free_ops_ = nullptr;
   int free_count_ = 0;
   Epochs epochs_;
   Waiter* epoch_waiters_ = nullptr;
   Waiter* var_waiters_ = nullptr;
-  std::atomic<int32_t> waiting_{0};  // threads in block(); others may read it
+  std::atomic<int32_t> waiting_{0};  // threads in block(); read without the lock
   uint32_t walk_ = 0;
   ReadyQueue comm_;  // operations of the CPU's communication lanes
   Op* internal_ = nullptr;
-  SegmentGroup* groups_ = nullptr;  // with a replay that runs
-  Worker* workers_ = nullptr;       // all that were ever made
+  SegmentGroup* groups_ = nullptr;  // groups with a running replay
+  Worker* workers_ = nullptr;       // all workers ever made
   uint32_t worker_count_ = 0;
   std::unique_ptr<StreamOrder> streams_;
   Failure* first_failure_ = nullptr;
@@ -470,21 +473,21 @@ class EngineImpl final : public StreamOrder::Listener {
   std::array<Hold*, 256> holds_{};     // by a hash of the segment's own variable; chains through Hold::next
   uint64_t closed_at_ = UINT64_MAX;    // operations from this place in the ring on are refused
   uint64_t refused_ops_ = 0;           // of these, how many have been taken from the ring
-  uint64_t linked_directly_ = 0;       // operations that did not pass the ring; ended_count_ leaves them out
-  SegmentRun* shared_runs_ = nullptr;  // replays that would like company, oldest first
+  uint64_t linked_directly_ = 0;       // operations that did not pass the ring; ended_count_ excludes them
+  SegmentRun* shared_runs_ = nullptr;  // replays that other workers may join, oldest first
   std::mt19937_64 random_;
   // ---- end ----
 
-  VarBlock nowhere_;        // stands in links for a variable that was deleted before the operation
-  Op* epilogue_ = nullptr;  // the operation that destructors count as inside of, between two others
+  VarBlock nowhere_;  // replaces, in a link, a variable that was deleted before the operation was queued
+  Op* epilogue_ = nullptr;  // destructors that run between two operations count as inside this one
 
-  std::mutex watch_mutex_;                        // with a watchdog
+  std::mutex watch_mutex_;                        // guards async_since_, which only a watchdog needs
   std::unordered_map<Op*, int64_t> async_since_;  // asynchronous operations that have begun
 
-  std::mutex inline_mutex_;                // naive and fuzz: one executor at a time
-  std::atomic<bool> inline_asked_{false};  // the monitor is to run what is ready
-  std::atomic<bool> inline_again_{false};
-  std::atomic<int> completers_{0};  // threads inside Completion's functions
+  std::mutex inline_mutex_;                // inline modes: held by the one thread that runs operations
+  std::atomic<bool> inline_asked_{false};  // asks the monitor to run what is ready
+  std::atomic<bool> inline_again_{false};  // tells the executor to look for ready operations once more
+  std::atomic<int> completers_{0};         // threads inside end_async()
   std::mt19937_64 inline_random_;
   ParticipantRegistry participants_;
   DeviceLanes lanes_;

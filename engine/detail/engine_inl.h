@@ -1,5 +1,5 @@
-// The engine's hot path: what every operation passes through under the lock. Internal; included by the files
-// that run it, so that it is compiled into them.
+// The hot path of the engine: the code that runs for every operation under the lock. Internal; included by
+// the files that run it, so that it is inlined there.
 #pragma once
 
 #include <atomic>
@@ -46,7 +46,7 @@ inline void EngineImpl::complete(Op* op) {
 }
 
 inline void EngineImpl::unlock() {
-  // Tell the others what they read without the lock.
+  // Publish what other threads read without the lock.
   const bool full = computing() >= threads_;
   if (full_hint_.load(std::memory_order_relaxed) != full) full_hint_.store(full, std::memory_order_relaxed);
   if (special_) [[unlikely]] {
@@ -60,8 +60,7 @@ inline void EngineImpl::unlock() {
   if (after_.any() || Failure::dead != nullptr) [[unlikely]]
     return unlock_and_finish();
   lock_.unlock();
-  if (run_ahead_.to_wake()) [[unlikely]]
-    run_ahead_.wake();
+  run_ahead_.wake_if_due();
 }
 
 inline void EngineImpl::start_batch(Batch& batch, size_t size) {

@@ -35,17 +35,17 @@ class Epochs {
     free_from(1);
   }
 
-  /// The open epoch.
+  /// Returns the open epoch.
   Tag open() const { return open_; }
   void add(Tag epoch, uint32_t operations = 1) { entries_[epoch].in_flight += operations; }
-  /// An operation of the epoch has ended. True if a wait may be over now.
+  /// Removes an operation that has ended. Returns true if a wait may be over now.
   bool remove(Tag epoch) { return --entries_[epoch].in_flight == 0 && epoch != open_ && retire(epoch); }
 
-  /// Everything that has been added belongs to the wait whose end is returned; what is added from now on does
-  /// not. Needs has_room().
+  /// Closes the open epoch and returns the end of a wait for all operations added so far; see over().
+  /// Operations added later do not belong to that wait. Precondition: has_room().
   uint64_t close() {
     const uint64_t order = entries_[open_].order;
-    if (entries_[open_].in_flight == 0) return order - 1;  // only what is older counts
+    if (entries_[open_].in_flight == 0) return order - 1;  // only older epochs have operations
     const Tag fresh = free_;
     free_ = entries_[fresh].next;
     entries_[fresh] = {0, kNone, open_, order + 1};
@@ -53,14 +53,16 @@ class Epochs {
     open_ = fresh;
     return order;
   }
-  /// Has everything ended that belongs to the wait for which close() returned `end`?
+  /// Returns true if all operations have ended that belong to the wait for which close() returned `end`.
   bool over(uint64_t end) const { return entries_[oldest_].order > end; }
   bool none_in_flight() const { return oldest_ == open_ && entries_[open_].in_flight == 0; }
 
-  /// Is there a tag for one more epoch? If not: make a vector of more entries, without the lock, and grow().
+  /// Returns true if there is a tag for one more epoch. If not, the caller makes a vector of more entries,
+  /// without the lock, and calls grow().
   bool has_room() const { return free_ != kNone; }
   size_t size() const { return entries_.size(); }
-  /// Takes the memory of `larger` and leaves the old one in it. Does nothing if it is not larger.
+  /// Moves the entries into the memory of `larger`, and leaves the old memory in it. Does nothing if it is
+  /// not larger than the present one.
   void grow(std::vector<Entry>& larger) {
     if (larger.size() <= entries_.size()) return;
     const size_t before = entries_.size();
@@ -80,12 +82,12 @@ class Epochs {
     }
   }
 
-  // A closed epoch has become empty. Returns whether it was the oldest.
+  // Frees the tag of a closed epoch that has become empty. Returns whether it was the oldest epoch.
   bool retire(Tag epoch) {
     const Entry& gone = entries_[epoch];
     const bool was_oldest = epoch == oldest_;
     (was_oldest ? oldest_ : entries_[gone.previous].next) = gone.next;
-    entries_[gone.next].previous = gone.previous;  // (the open one is behind it)
+    entries_[gone.next].previous = gone.previous;  // `next` exists, because the open epoch is younger
     entries_[epoch].next = free_;
     free_ = epoch;
     return was_oldest;

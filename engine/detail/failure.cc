@@ -11,7 +11,8 @@ namespace mx::detail {
 
 namespace {
 
-// What stands for a failure whose description found no memory: made beforehand, and never released.
+// Returns the failure that is used if there is no memory to describe the actual one. It is made beforehand,
+// by prepare_failures(), and never deleted.
 Failure* undescribed() {
   static Failure* failure = [] {
     auto* made = new Failure;
@@ -31,7 +32,7 @@ thread_local constinit Failure* Failure::dead = nullptr;
 
 void free_dead_failures() {
   assert_no_engine_lock();
-  while (Failure::dead != nullptr) {  // (a destructor that runs here may leave more)
+  while (Failure::dead != nullptr) {  // a destructor that runs here may add more
     Failure* const failure = Failure::dead;
     Failure::dead = failure->next_dead;
     delete failure;
@@ -62,18 +63,19 @@ Failure* failure_of_current_exception(const char* name, const std::source_locati
   try {
     auto failure = std::make_unique<Failure>();
     const auto message = [&](const std::string& text) {
-      // By strings: a stream that finds no memory cuts the text short and says nothing.
+      // Built with std::string, which throws if there is no memory. A stream would truncate the text
+      // silently.
       std::string head(1, '[');
       head.append(name_or_default(name)).append("] ");
-      // What an operation checks itself may begin with its name already.
+      // The message of an operation's own check may begin with the operation's name already.
       failure->text = (text.starts_with(head) ? "" : head) + text + " (pushed at " + where.file_name() + ":" +
                       std::to_string(where.line()) + ")";
       return failure->text;
     };
-    failure->error = rewrite_current_exception(std::cref(message));  // (the function itself would allocate)
+    failure->error = rewrite_current_exception(std::cref(message));  // a copy of it would allocate
     if (failure->text.empty()) {
-      // No memory for the name and the place. Waiters still get what the operation has thrown, if it is of a
-      // type that they expect.
+      // There was no memory for the name and the place. Waiters still get the exception that the operation
+      // threw if it is an mx::Error, the type that they expect.
       if (!is_mx_error(failure->error)) return undescribed();
       failure->text = "(no memory)";  // short enough to need none
     }
@@ -85,7 +87,8 @@ Failure* failure_of_current_exception(const char* name, const std::source_locati
 
 Failure* failure_of(std::exception_ptr error, const char* name, const std::source_location& where) noexcept {
   try {
-    if (error == nullptr) throw OperationError("failed without saying why");
+    if (error == nullptr)
+      throw OperationError("expected a reason for the failure, got a null exception pointer");
     std::rethrow_exception(error);
   } catch (...) {
     return failure_of_current_exception(name, where);
@@ -94,7 +97,8 @@ Failure* failure_of(std::exception_ptr error, const char* name, const std::sourc
 
 Failure* failure_of_deleted(const char* name, const std::source_location& where) noexcept {
   try {
-    throw InvalidHandle("expected live variables, got one that was deleted before this operation was queued");
+    throw InvalidHandle(
+        "expected live variables, got one that was deleted before this operation entered the queue");
   } catch (...) {
     return failure_of_current_exception(name, where);
   }
@@ -102,7 +106,7 @@ Failure* failure_of_deleted(const char* name, const std::source_location& where)
 
 Failure* failure_of_cancelled(const char* name, const std::source_location& where) noexcept {
   try {
-    throw Cancelled("cancelled before it started");
+    throw Cancelled("cancelled before the operation started");
   } catch (...) {
     return failure_of_current_exception(name, where);
   }
@@ -124,7 +128,7 @@ void throw_no_memory(const char* name, const std::source_location& where) {
 
 void throw_null_function(const char* name, const std::source_location& where) {
   throw InvalidArgument(concat("[", name_or_default(name),
-                               "] expected a function to run, got a null one (pushed at ", place(where),
+                               "] expected a function to run, got an empty one (pushed at ", place(where),
                                ")"));
 }
 

@@ -12,8 +12,9 @@ namespace {
 
 constexpr uint32_t kMaxPatience = 1024;
 
-// Is it worth trying to keep variables for this replay? When most of what was kept has been taken away since
-// the last one it is not, for a while.
+// Returns true if this replay should try to keep variables. Returns false for this replay and the next
+// `patience` ones if more variables have been taken away since the last replay than are still kept. Each such
+// case doubles `patience`, up to kMaxPatience; each true halves it.
 bool worth_keeping(Hold& hold) {
   const size_t taken = std::exchange(hold.taken_away, 0);
   if (hold.rest > 0) {
@@ -31,7 +32,8 @@ bool worth_keeping(Hold& hold) {
 
 }  // namespace
 
-// The pointer in holds_ to the hold with that variable, or the null one at the end of its chain.
+// Returns the place in holds_ that points to the hold of the variable `own`, or the null pointer at the end
+// of its chain if there is no such hold.
 Hold** EngineImpl::place_of_hold(const VarBlock* own) {
   const size_t hash = reinterpret_cast<uintptr_t>(own) / sizeof(VarBlock) * 0x9e3779b97f4a7c15 >> 56;
   Hold** place = &holds_[hash % holds_.size()];
@@ -48,15 +50,16 @@ Hold* EngineImpl::add_hold(std::unique_ptr<Hold> hold) noexcept {
   return added;
 }
 
-// A replay that is linked here and now, since what it links depends on what the segment keeps. False: it is
-// to be pushed in the normal way, linked to everything. The argument is used only if it is true.
+// Links a replay immediately instead of pushing it through the ring, because the variables to link depend on
+// which ones the segment keeps at this moment. Returns false if the caller has to push the replay in the
+// normal way, linked to all variables; then `argument` has not been used.
 bool EngineImpl::replay_keeping(Hold& hold, const OpType* type, int priority,
                                 const std::source_location& where, void (*construct)(Op*, void*),
                                 void* argument) {
-  if (profiler_.tracking()) return false;  // its arrows follow the links
+  if (profiler_.tracking()) return false;  // its trace shows dependences by links, so all links are needed
   throttle(ring_.head());
-  // How many links it needs is known under the lock, and what they need is taken before: so look again with
-  // more until it is enough.
+  // The number of links is known only under the lock, but the memory for them must be allocated before the
+  // lock is taken. So the loop tries again with more blocks until they suffice.
   Op* op = nullptr;
   Op* blocks = nullptr;
   size_t have = 0;
@@ -80,7 +83,7 @@ bool EngineImpl::replay_keeping(Hold& hold, const OpType* type, int priority,
       throw_no_memory("replay", where);
     }
     lock_.lock();
-    drain_to(ring_.tail());                       // what was pushed before
+    drain_to(ring_.tail());                       // earlier pushes precede the replay in program order
     if (closed_at_ != UINT64_MAX) [[unlikely]] {  // since this call began
       unlock();
       free_unsubmitted(op);
@@ -105,7 +108,8 @@ bool EngineImpl::replay_keeping(Hold& hold, const OpType* type, int priority,
     const Link& link = hold.vars[i];
     if (!deps_.may_keep(link.var())) writer.add(link.var(), link.access());
   }
-  // The last one, so that replayed() comes when the replay is done with all others.
+  // Added last: links are completed in order, so replayed() is called after all other links of the replay
+  // have been completed.
   writer.add(hold.own, hold.updates > 0 ? Access::update : Access::write);
   construct(op, argument);
   size_t left = 0;
@@ -121,7 +125,7 @@ bool EngineImpl::replay_keeping(Hold& hold, const OpType* type, int priority,
   hold.missing.resize(left);
   op->epoch = epochs_.open();
   epochs_.add(op->epoch);
-  --ended_count_;  // counts what has passed the ring
+  --ended_count_;  // it counts only operations that passed the ring: cancels the end of this one
   ++linked_directly_;
   deps_.link(op);
   if (internal_ != nullptr) settle_internal();
@@ -138,7 +142,7 @@ void EngineImpl::give_up(VarBlock* var) {
   const auto index = static_cast<uint32_t>(&link - hold.vars.data());
   ++hold.taken_away;
   hold.updates -= link.access() == Access::update;
-  hold.missing.push_back(index);  // (there is room)
+  hold.missing.push_back(index);  // never allocates: its capacity is vars.size()
   if (hold.pending()) {
     deps_.lose(link);
     hold.lost.push_back({index, hold.own->writes_linked});
@@ -169,7 +173,7 @@ void EngineImpl::replayed(VarBlock* own, Outcome outcome, Failure* failure) {
   if (hold.over) remove_hold(hold);
 }
 
-// With no replay pending, so that nobody waits for what is kept.
+// Precondition: no replay is pending, so no operation waits for a kept variable.
 void EngineImpl::keep_nothing(Hold& hold) {
   hold.missing.clear();
   for (uint32_t i = 0; i < hold.vars.size(); ++i) {

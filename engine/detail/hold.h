@@ -1,20 +1,21 @@
 // Hold: the variables that a segment keeps between its replays. Internal; under the engine's lock.
 //
 // Linking a replay to every variable that the segment touches costs about as much as running a short node per
-// variable. So a replay is linked only to what it reads and to a variable of the segment's own, which every
-// replay writes; the variables that it writes or updates the segment keeps. A kept variable looks, to
-// everybody else, as if a writer had been granted that does not end (VarFlags::kVarKept). When anything else
-// wants it, it is given up: at once if no replay is pending, else when the last replay linked so far has
-// ended (until then kVarLost). The next replay then links it in the normal way, and a later one takes it
-// again if it finds it free.
+// variable. So a replay is linked only to the variables that it reads and to one variable of the segment's
+// own, which every replay writes. The segment keeps the variables that it writes or updates. To all other
+// operations a kept variable looks as if it were granted to a writer that does not end (VarFlags::kVarKept).
 //
-// Which replay is pending and which was the last is told by the counters of the segment's own variable: each
-// replay is one write of it.
+// When another operation needs a kept variable, the segment gives it up: at once if no replay is pending,
+// else when the last replay linked so far has ended (kVarLost until then). The next replay is linked to that
+// variable as usual. A later replay keeps it again if it is free.
 //
-// Poison. A replay that fails poisons what is kept as it would poison what it had linked, and the next one
-// may have been linked already. That one must be skipped if it updates any such variable; so it updates, not
-// writes, the segment's own variable when the segment keeps a variable that it updates. When the last pending
-// replay has ended and anything kept is poisoned, all is given up.
+// Each replay is one write of the segment's own variable. So the counters of that variable tell whether a
+// replay is pending, and which one was the last.
+//
+// Poison. A replay that fails poisons the kept variables as it would poison linked ones. The next replay may
+// already be linked, and must be skipped if it updates a poisoned variable. Therefore a replay updates the
+// segment's own variable, instead of writing it, if the segment keeps a variable that it updates. When the
+// last pending replay has ended and a kept variable is poisoned, the segment gives up all of them.
 #pragma once
 
 #include <cstdint>
@@ -32,18 +33,19 @@ struct Hold {
 
   VarBlock* own = nullptr;
   Hold* next = nullptr;           // of EngineImpl::holds_
-  std::vector<Link> reads;        // what the segment only reads
-  std::vector<Link> vars;         // what it writes or updates; granted: kept, or lost and not yet given up
-  std::vector<uint32_t> missing;  // of these, not kept
-  std::vector<Lost> lost;         // of the missing, those that wait for a replay; in the order of `until`
-  size_t updates = 0;             // kept variables that the segment updates
-  bool poisoned = false;          // a granted one is
-  bool over = false;              // the segment is gone
+  std::vector<Link> reads;        // variables that the segment only reads
+  std::vector<Link> vars;         // those it writes or updates; granted if kept, or lost and not yet returned
+  std::vector<uint32_t> missing;  // indices of those in `vars` that are not kept
+  std::vector<Lost> lost;  // of the missing, those returned when a replay ends; in the order of `until`
+  size_t updates = 0;      // kept variables that the segment updates
+  bool poisoned = false;   // one of the granted variables is poisoned
+  bool over = false;       // the segment has been destroyed
 
-  // Who shares its variables with others would take and lose them in turns.
-  size_t taken_away = 0;  // since the latest replay
-  uint32_t rest = 0;      // replays to do without
-  uint32_t patience = 0;  // how many the next time
+  // A segment that shares its variables with other operations would keep and lose them in turns. If most were
+  // taken away since the latest replay, the next `rest` replays keep nothing.
+  size_t taken_away = 0;  // variables given up since the latest replay
+  uint32_t rest = 0;      // replays still to be linked to everything
+  uint32_t patience = 0;  // the latest start of `rest`: doubled when that is set, halved when a replay keeps
 
   bool pending() const { return own->writes_linked != own->writes_done; }
   size_t kept() const { return vars.size() - missing.size(); }

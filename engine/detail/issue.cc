@@ -1,5 +1,5 @@
-// Operations of accelerators: planned under the lock, enqueued outside it by one issuer per device at a
-// time, so that each stream gets its operations in the order of its clock.
+// Operations of accelerators. They are planned under the lock and enqueued outside it, by one issuer per
+// device at a time, so that each stream gets its operations in the order of its clock.
 #include "engine/base/clock.h"
 #include "engine/base/thread_kept.h"
 #include "engine/detail/engine_inl.h"
@@ -15,15 +15,15 @@ size_t EngineImpl::take_device_op(Worker& worker) {
   return 1;
 }
 
-// Once there, it stays until the engine ends.
+// Creates streams_ if there is none yet. It then stays until the engine ends.
 void EngineImpl::make_streams() {
-  auto streams = std::make_unique<StreamOrder>(*this, options_.compute_streams);  // (before the lock)
+  auto streams = std::make_unique<StreamOrder>(*this, options_.compute_streams);  // allocated before the lock
   lock_.lock();
   if (streams_ == nullptr) streams_.swap(streams);
   unlock();
 }
 
-// Gives the lock up while it asks the devices.
+// Called under the lock; releases it while it queries the devices.
 void EngineImpl::poll_devices() {
   if (streams_ == nullptr) return;
   if (streams_->begin_poll()) {
@@ -37,8 +37,9 @@ void EngineImpl::poll_devices() {
   streams_outstanding_.store(streams_busy_, std::memory_order_relaxed);
 }
 
-// Gives the operation a place on a stream. False: it is to be skipped, or `failure` says why it cannot be
-// had. No lock; what only the device can give is got before the lock is taken.
+// Gives the operation a place on a stream. Returns false if the operation is to be skipped, or if it cannot
+// be planned; in the latter case sets `failure`. Called without the lock: objects that only the device can
+// make are requested while the lock is not held.
 bool EngineImpl::plan(Op* op, const Lane& lane, StreamOrder::Issue& issue, Failure*& failure) {
   const bool node = (op->flags & kOpNode) != 0;
   std::exception_ptr error;
@@ -51,7 +52,7 @@ bool EngineImpl::plan(Op* op, const Lane& lane, StreamOrder::Issue& issue, Failu
   for (;;) {
     auto missing = StreamOrder::Missing::nothing;
     lock_.lock();
-    // A device may have failed since the operation was granted what it reads.
+    // A device may have failed after the operation was granted the variables that it reads.
     if (deps_.cause_of(op) != nullptr || (node && node_of(op).group->stopped())) op->flags |= kOpSkip;
     const bool skip = (op->flags & (kOpSkip | kOpCancelled)) != 0;
     if (!skip && error == nullptr) {
@@ -66,7 +67,8 @@ bool EngineImpl::plan(Op* op, const Lane& lane, StreamOrder::Issue& issue, Failu
       streams_busy_ = special_ = true;
       streams_outstanding_.store(true, std::memory_order_relaxed);
       if (op->type->async || node) {
-        // It ends twice: on the device, and by its token; or it counts only now, beside its replay.
+        // retired() counts an end on the device that has not been added yet. An asynchronous operation ends a
+        // second time, by its token; a node of a replay was not added when its replay was pushed.
         epochs_.add(op->epoch);
         --ended_count_;
       }
@@ -130,7 +132,7 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
     StreamOrder::end(issue);
   }
   const bool ends_by_token = async && planned && issue.begin_error == nullptr;
-  // What its destructor does counts as done inside the operation: it may push.
+  // The function's destructor may push. Its pushes count as made inside the operation.
   current_task.operation = op;
   current_task.engine = this;
   destroy_function(op);
@@ -146,7 +148,7 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
   lanes_.end_issue(lane);
   if (planned) {
     streams_->issued(op, issue, failure);
-    op->flags &= static_cast<uint8_t>(~kOpHasBytes);  // retired() counts them
+    op->flags &= static_cast<uint8_t>(~kOpHasBytes);  // retired() subtracts its bytes
     if (node && failure != nullptr) node_failed(node_of(op).group->replay(), failure, false);
     if (async && !node && !ends_by_token) {
       epoch_done(op->epoch);
@@ -156,7 +158,7 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
   if (!planned || (node && !ends_by_token)) {
     complete(op);
   } else if (!ends_by_token) {
-    // The rest of its end comes from the device: retired() counts it.
+    // Only releases the operations that depend on this one. It ends on the device, and retired() counts that.
     finish_op(op, failure != nullptr ? Outcome::failed : Outcome::done, failure, false);
     if (failure != nullptr) failure->release_later();
   }
@@ -165,7 +167,8 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
   issue.begin_error = nullptr;
   if (ends_by_token) function_returned(op);
   if (inline_mode_ && planned) {
-    // Random schedules are repeatable only if the devices' pace has no part in them.
+    // A random schedule is repeatable only if it does not depend on the speed of the devices. So wait until
+    // their work has ended.
     if (issue.stream != nullptr) {
       lock_.lock();
       while (streams_->outstanding()) {

@@ -1,4 +1,5 @@
-// Start, end, fork, and what the engine tells about itself.
+// The engine's construction, shutdown, behaviour after fork, pause and statistics, and the access checks of
+// mode `check`.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -27,8 +28,10 @@ std::atomic<uint32_t> next_engine_id{1};
 
 constexpr size_t kRingCapacity = 4096;
 
-// With fewer threads than were asked for where the system has no more; some are for the monitor, for loops
-// outside of operations and for what must not wait for the workers. `most` is what oneTBB may start.
+// Returns the number of threads for operations: as many as were asked for, or fewer, with a warning, if the
+// system cannot start enough. Leaves threads for the monitor, for loops outside of operations, and for the
+// worker that is called beyond the limit. Sets `most` to the number of threads that oneTBB may start. Throws
+// OutOfMemory if the system cannot start two threads.
 int affordable_threads(const EngineOptions& options, int& most) {
   const int wanted = options.threads > 0 ? options.threads : usable_cpus();
   const bool inline_mode = options.mode == EngineMode::naive || options.mode == EngineMode::fuzz;
@@ -36,12 +39,13 @@ int affordable_threads(const EngineOptions& options, int& most) {
   const int all = WorkerHost::most_started(wanted) + 1;
   const int startable = startable_threads(all);
   most = startable - 1;
-  MX_CHECK(most > 0, OutOfMemory, "[Engine] expected at least 2 more threads, but the system has ",
-           startable);
+  MX_CHECK(most > 0, OutOfMemory,
+           "[Engine] expected the system to allow at least 2 more threads, but it allows ", startable);
   const int threads = std::clamp(most - 1, 1, wanted);
   if (threads < wanted) {
     log(LogLevel::warning,
-        concat("[Engine] expected ", wanted, " threads, but the system has few left: runs with ", threads));
+        concat("[Engine] expected ", wanted,
+               " threads, but the system does not allow that many: running with ", threads));
   }
   return threads;
 }
@@ -51,9 +55,10 @@ void watch_forks() {
   (void)once;
 }
 
-// exit() inside an operation cannot go on to the destructors of static objects and of oneTBB: this thread is
-// one of oneTBB's, and others run operations. So the process ends here, with its status. (A function for
-// atexit() would not know that.)
+// If exit() is called inside an operation, the destructors of static objects and of oneTBB must not run: the
+// calling thread is one of oneTBB's, and other threads still run operations. So this handler ends the process
+// with the status that exit() was given. It is registered with on_exit(), because a handler of atexit() does
+// not get the status.
 void end_process(int status, void*) {
   if (EngineImpl::forked() || !inside_operation()) return;
   std::cout.flush();
@@ -96,15 +101,14 @@ EngineImpl::EngineImpl(const EngineOptions& options)
   MX_CHECK(options.spin_us >= 0 && options.watchdog_ms >= 0 && options.history >= 0, InvalidArgument,
            "[Engine] expected spin_us, watchdog_ms and history not to be negative, got ", options.spin_us,
            ", ", options.watchdog_ms, " and ", options.history);
-  MX_CHECK(
-      !forked(), InvalidState,
-      "[Engine] expected the process that loaded it, got a forked child, where its threads do not exist; "
-      "start engines after fork, or use exec");
+  MX_CHECK(!forked(), InvalidState,
+           "[Engine] expected the process that loaded the library, got a forked child of it, in which the "
+           "library's threads do not exist; create engines only after fork(), or call exec() in the child");
   watch_forks();
   watch_exit();
   prepare_failures();
   unobserved_.reserve(8);
-  auto first_worker = std::make_unique<Worker>();  // so that there is always one
+  auto first_worker = std::make_unique<Worker>();  // so that there is always one to borrow
   first_worker->row = worker_count_ = 1;
   epilogue_ = op_pool_.take_chain();
   op_pool_.give_chain(epilogue_->next());
@@ -118,7 +122,7 @@ EngineImpl::EngineImpl(const EngineOptions& options)
   instrumented_.store(options.watchdog_ms > 0);
   direct_.store(options.mode == EngineMode::threaded && options.watchdog_ms == 0 && options.history == 0);
   register_engine(id_, this);
-  workers_ = first_worker.get();  // before the monitor starts, which looks at it
+  workers_ = first_worker.get();  // set before the monitor starts, which reads it
   try {
     if (monitored_) start_monitor();
   } catch (...) {
@@ -137,7 +141,7 @@ EngineImpl::~EngineImpl() {
     monitor_wake_.notify_all();
   }
   if (monitor_thread_.joinable()) monitor_thread_.join();
-  if (host_) host_->join();  // before host_ changes: a worker on its way out may still call another
+  if (host_) host_->join();  // before host_ changes: a worker that is leaving may still call another
   host_.reset();
   if (tls.cache_engine == id_) {
     tls.cache = nullptr;
@@ -158,8 +162,8 @@ EngineImpl::~EngineImpl() {
 
 void EngineImpl::check_usable(const char* call) const {
   MX_CHECK(!forked(), InvalidState, "[", name_or_default(call),
-           "] expected the process that started the engine, got a forked child, where its threads do not "
-           "exist; start engines after fork, or use exec");
+           "] expected the process that created the engine, got a forked child of it, in which the engine's "
+           "threads do not exist; create engines only after fork(), or call exec() in the child");
   if (refusing_.load(std::memory_order_relaxed) && !(inside_operation() && current_task.engine == this))
     throw_shut_down(call);
 }
@@ -179,8 +183,9 @@ void EngineImpl::shutdown() {
     unlock();
     rouse();
   }
-  // Operations may push while the engine drains; only when nothing is left are pushes refused. A call that
-  // finds another thread at this does the same, so that it returns no sooner.
+  // Operations may push while the engine drains. So pushes are refused after a drain, and the loop repeats if
+  // something was pushed between the two. A call that finds another thread in this loop runs it as well, so
+  // that it does not return earlier.
   for (bool drained = false; !drained;) {
     drain_all(-1);
     refusing_.store(true, std::memory_order_seq_cst);
@@ -195,16 +200,19 @@ void EngineImpl::shutdown() {
   Failure* first = std::exchange(first_failure_, nullptr);
   unlock();
   for (Failure* failure : failures) {
-    if (!failure->observed.load()) log(LogLevel::error, "an error that nobody waited for: ", failure->text);
+    if (!failure->observed.load())
+      log(LogLevel::error, "an error that no wait has reported: ", failure->text);
     failure->release();
   }
-  if (more > 0) log(LogLevel::error, "and ", more, " more errors");
+  if (more > 0) log(LogLevel::error, "and ", more, " more errors that no wait has reported");
   if (first != nullptr) first->release();
 }
 
 void EngineImpl::abandon() noexcept {
   lock_.lock();
-  ++paused_;  // (other threads may still push, as exit() may take a while: refusing would end them otherwise)
+  // Pauses instead of refusing pushes: exit() may take a while, in which other threads may still push. If
+  // their pushes threw, the exceptions could end the process with another status.
+  ++paused_;
   special_ = true;
   paused_hint_.store(true);
   unlock();
@@ -243,7 +251,8 @@ EngineStats EngineImpl::stats() {
   EngineStats stats;
   lock_.lock();
   stats.pushed = ring_.tail() - refused_ops_ + linked_directly_;
-  // (Below 0 while devices have more nodes of replays to end than operations have ended.)
+  // The sum is negative while devices have more nodes of replays in flight than operations have ended: plan()
+  // has subtracted each such node from ended_count_.
   stats.completed = static_cast<uint64_t>(
       std::max<int64_t>(0, static_cast<int64_t>(ended_count_ - refused_ops_ + linked_directly_)));
   stats.failed = failed_ops_;
@@ -269,7 +278,7 @@ EngineStats EngineImpl::stats() {
 
 namespace {
 
-// What an operation has said about a variable.
+// How an operation has declared its access to a variable.
 struct Declaration {
   bool declared = false;
   Access access = Access::read;
@@ -305,13 +314,14 @@ void EngineImpl::check_access(const Op* op, const Var& v, bool write) {
   if (said.allows(write) && VarPool::alive(v)) return;
   const char* name = v.block != nullptr ? VarPool::name_of(v.block) : nullptr;
   const char* wanted = write ? "writes or updates" : "reads or updates";
-  const char* has = !said.declared                 ? "neither"
-                    : said.access == Access::read  ? "reads"
-                    : said.access == Access::write ? "writes"
-                                                   : "updates";
+  const char* has = !said.declared                 ? "none of its lists"
+                    : said.access == Access::read  ? "its reads"
+                    : said.access == Access::write ? "its writes"
+                                                   : "its updates";
   throw AccessError(concat("[", name_or_default(const_cast<Op*>(op)->cold().name),
-                           "] expected the variable '", name != nullptr ? name : "unnamed", "' among its ",
-                           wanted, ", found it in ", has));
+                           "] expected the operation to declare the variable '",
+                           name != nullptr ? name : "unnamed", "' among its ", wanted,
+                           ", got it declared among ", has));
 }
 
 }  // namespace detail

@@ -7,20 +7,20 @@
 
 namespace mx::detail {
 
-// Appends links to an operation, in blocks of their own beyond the fourth.
+// Appends links to an operation. Links beyond the fourth go into ExtBlocks.
 class EngineImpl::LinkWriter {
  public:
   LinkWriter(EngineImpl& engine, Op* op) : engine_(engine), op_(op) {}
-  /// With blocks that were taken before: for a caller that holds the lock. They are linked by Op::next();
-  /// what is not needed stays.
+  /// Takes ExtBlocks from `blocks`, a list linked by Op::next(), instead of allocating them. For a caller
+  /// that holds the lock. Unused blocks stay in the list.
   LinkWriter(EngineImpl& engine, Op* op, Op*& blocks) : engine_(engine), op_(op), blocks_(&blocks) {}
 
-  /// How many blocks an operation of so many links needs.
+  /// Returns the number of ExtBlocks that an operation with this many links needs.
   static size_t blocks_for(size_t links) {
     return links <= kInlineLinks ? 0 : (links - kInlineLinks + kLinksPerExt - 1) / kLinksPerExt;
   }
 
-  /// `generation`: of the handle, if the variable may be deleted before the operation is queued.
+  /// `generation` is that of the handle, if the variable may be deleted before the operation is queued.
   void add(VarBlock* var, Access access, uint64_t generation = Link::kAnyGeneration) {
     Link& link = next();
     link.set(var, access);

@@ -1,9 +1,9 @@
 // EngineLock: the lock around the dependency state. Internal.
 //
-// Held for tens to hundreds of nanoseconds, never across user code. A thread that does not get it spins,
-// then yields (the holder may have been preempted on this very core), then sleeps in short turns; so the
-// holder has nothing to announce and releasing is one store. A mutex of the C library costs a second
-// read-modify-write for every release, which is a fifth of the budget of an operation.
+// A thread holds the lock for tens to hundreds of nanoseconds, and never while user code runs. A thread that
+// does not get the lock spins, then yields (the holder may have been preempted on this very core), then
+// sleeps for short periods. No thread needs to be woken, so a release is one store. A mutex of the C library
+// needs a second read-modify-write for each release, which is a fifth of the budget of an operation.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace mx::detail {
 
-/// What a thread that does not get the lock does between two tries.
+/// The pause of a contending thread between two tries.
 class LockBackoff {
  public:
   void operator()() {
@@ -38,7 +38,7 @@ class LockBackoff {
   int turn_ = 0;
 };
 
-/// The parameters are for the exhaustive checker (tests/engine/model), which brings its own.
+/// The template parameters are for the exhaustive checker (tests/engine/model), which passes its own types.
 template <template <class> class Atomic = std::atomic, class Backoff = LockBackoff>
 class BasicEngineLock {
  public:
@@ -66,7 +66,8 @@ class BasicEngineLock {
 
 using SpinLock = BasicEngineLock<>;
 
-/// The lock of an engine. In builds with assertions it is counted, for assert_no_engine_lock().
+/// The lock of an engine. In builds with assertions it counts the locks of each thread, for
+/// assert_no_engine_lock().
 class EngineLock {
  public:
   bool try_lock() {

@@ -1,10 +1,12 @@
-// The monitor: a thread that is asleep while the engine is idle, and while it is not looks in every
-// millisecond for what nobody else sees: an operation that was taken for a short one and hides work behind
-// it, an operation of a replay that waits for another of the same replay, a device whose end nobody polls, an
-// operation that does not end.
+// The monitor: a thread that sleeps while the engine is idle. While the engine is busy, it wakes every
+// millisecond and looks for states that no other thread notices:
+//   - an operation that was expected to be short and delays the operations behind it in a batch,
+//   - an operation of a replay that waits for another operation of the same replay,
+//   - work on a device that has ended while no thread polls,
+//   - an operation that does not end (the watchdog).
 //
-// Also the inline modes, in which there are no workers: in fuzz mode the monitor is the last resort, and in
-// both it is there for the watchdog.
+// Also the inline modes, naive and fuzz, which have no workers. In mode fuzz the monitor runs operations as a
+// last resort, and in both modes it serves the watchdog.
 #include <algorithm>
 #include <array>
 
@@ -16,8 +18,8 @@
 
 namespace mx::detail {
 
-// With the engine, not with its first work: a push that has been submitted must not fail for want of a
-// thread.
+// Called when the engine is constructed, not at its first operation: a push that has been submitted must not
+// fail because no thread can be started.
 void EngineImpl::start_monitor() {
   monitor_thread_ = start_thread("Engine", [this] { monitor(); });
 }
@@ -37,9 +39,9 @@ void EngineImpl::monitor() {
   int64_t next_full_look_ns = 0;
   for (;;) {
     const bool devices = streams_outstanding_.load(std::memory_order_relaxed);
-    // Where more workers could be called the monitor looks more often whether operations that were taken for
-    // short ones are long. (Not with two threads: one is called already, and waking this thread ten times a
-    // millisecond would cost it more than a late second worker.)
+    // If more workers could be called, the monitor looks more often whether operations that were expected to
+    // be short are long. Not with two threads: one worker is active already, and waking the monitor ten times
+    // a millisecond would cost that worker more than calling the second one late.
     const int active = policy_.active();
     const bool quick = threads_ > 2 && active > 0 && active < threads_ && !inline_mode_;
     monitor_wake_.wait_for(guard, devices && active == 0 ? std::chrono::microseconds(50)
@@ -69,7 +71,7 @@ void EngineImpl::monitor() {
     const bool pending =
         inline_mode_ ? !ready_.empty() || !comm_.empty() || lanes_.ready() > 0 || ring_.maybe_nonempty()
                      : anything_to_take();
-    // (What a device has just made ready may have nobody to run it.)
+    // If a device has just made operations ready, there may be no worker to run them.
     const bool idle = !inline_mode_ && policy_.none_active();
     const bool call = pending && (stuck || idle) && paused_ == 0 && !policy_.any_searching();
     const int calls = WorkerPolicy::to_call(ready_.size(), policy_.active(), threads_);
@@ -77,7 +79,8 @@ void EngineImpl::monitor() {
     unlock();
     if (call) {
       if (inline_mode_) {
-        // (A thread that runs something will go on by itself.)
+        // A thread that runs an operation goes on with the next one. So the monitor steps in only if no
+        // thread runs one for 1000 turns.
         if (!running && ++quiet_turns > 1000) run_inline(true, false);
       } else {
         // An operation that has run for so long is not short. Each worker that is called then takes a single
@@ -105,14 +108,15 @@ void EngineImpl::monitor() {
     bool sleepy = !busy;
     if (sleepy) {
       monitor_awake_.store(false, std::memory_order_seq_cst);
-      // On the only processor a pusher calls nobody but this thread, and not as long as it is awake.
+      // With a single processor, a pusher calls only this thread, and only if monitor_awake_ is false. So
+      // look for operations that were pushed before it was cleared.
       lock_.lock();
       sleepy = inline_mode_ || !anything_to_take();
       unlock();
     }
     guard.lock();
-    // A worker that was called meanwhile has seen the flag set, and told nobody.
-    // (So has a thread that began a part of a replay.)
+    // A worker that was called before monitor_awake_ was cleared saw it set and did not wake this thread. The
+    // same holds for a thread that began to take part in a replay. So sleep only if there is none of them.
     while (sleepy && policy_.none_active() && !streams_outstanding_.load() && !monitor_stop_ &&
            participants_.empty() && !inline_asked_.load() &&
            !monitor_awake_.load(std::memory_order_seq_cst)) {
@@ -131,7 +135,8 @@ void EngineImpl::watchdog(int64_t now) {
     int64_t since;
     const char* what;
   };
-  // (Described after the locks. What finds no place is reported the next time.)
+  // Collected under the locks and described after them. Operations that find no place in the array are
+  // reported at the next call.
   std::array<Late, 32> late;
   size_t count = 0;
   const auto note = [&](Op* op, int64_t since, const char* what) {
@@ -156,26 +161,28 @@ void EngineImpl::watchdog(int64_t now) {
   }
   try {
     for (size_t i = 0; i < count; ++i) {
-      log(LogLevel::warning, concat("[", name_or_default(late[i].name), "] ", late[i].what, " for ",
-                                    (now - late[i].since) / 1'000'000, " ms, longer than the watchdog's ",
-                                    options_.watchdog_ms, " ms (pushed at ", place(late[i].where), ")"));
+      log(LogLevel::warning,
+          concat("[", name_or_default(late[i].name), "] ", late[i].what, " for ",
+                 (now - late[i].since) / 1'000'000, " ms, longer than the watchdog's limit of ",
+                 options_.watchdog_ms, " ms (pushed at ", place(late[i].where), ")"));
     }
   } catch (const std::bad_alloc&) {
-    // Without memory nothing is said.
+    // Without memory, nothing is logged.
   }
 }
 
-// For a timed wait, which runs nothing itself.
+// Asks the monitor to run what is ready. For a timed wait, which runs no operations itself.
 void EngineImpl::ask_for_inline_run() {
-  if (!monitored_) return;  // (naive: everything that can run has run at its push)
+  if (!monitored_) return;  // mode naive: every operation that can run has run at its push
   inline_asked_.store(true);
   wake_monitor();
 }
 
-// Naive: everything that is ready runs. Fuzz: at a push a few operations, at a wait everything.
+// Runs ready operations on the calling thread: all of them, or, without `all`, a random number from 0 to 3.
+// Mode naive always runs all; mode fuzz runs a few at a push and all at a wait.
 void EngineImpl::run_inline(bool all, bool wait_for_turn) {
   if (inside_operation()) return;
-  const WorkingFor outside(CurrentTask{});  // what runs here is not recorded with what this thread records
+  const WorkingFor outside(CurrentTask{});  // pushes made here are not part of what this thread records
   if (!monitor_awake_.load(std::memory_order_relaxed)) wake_monitor();
   std::unique_lock guard(inline_mutex_, std::try_to_lock);
   if (!guard.owns_lock()) {
@@ -183,13 +190,13 @@ void EngineImpl::run_inline(bool all, bool wait_for_turn) {
     if (wait_for_turn) {
       guard.lock();
     } else if (!guard.try_lock()) {
-      return;  // the executor looks at the flag after it has let go of the mutex
+      return;  // the executor checks inline_again_ after it has released the mutex
     }
   }
   for (;;) {
     inline_again_.store(false);
     lock_.lock();
-    Worker& worker = *borrow_worker();  // (one executor at a time: the constructor has made its worker)
+    Worker& worker = *borrow_worker();  // not null: one executor at a time, and the constructor made a worker
     unlock();
     for (int64_t count = all ? INT64_MAX : static_cast<int64_t>(inline_random_() % 4); count > 0; --count) {
       const size_t size = step(worker);

@@ -27,7 +27,8 @@ OpPool::~OpPool() {
   for (void* slab : slabs_) std::free(slab);
 }
 
-// Chains in address order: a pusher then walks forward through memory. Returns them linked by next_chain().
+// Makes a slab of operations and returns them as chains, linked by next_chain(). The chains are in address
+// order, so that a pusher walks forward through memory.
 Op* OpPool::make_slab() {
   std::vector<void*> room;
   char* slab = static_cast<char*>(new_slab("pending operations"));
@@ -43,7 +44,7 @@ Op* OpPool::make_slab() {
     chains = next;
     if (begin == 0) break;
   }
-  // The list of slabs may have to grow: that, too, not under the mutex.
+  // The list of slabs may have to grow; its memory, too, is allocated without the mutex.
   for (;;) {
     std::unique_lock lock(mutex_);
     if (slabs_.size() < slabs_.capacity()) {
@@ -105,7 +106,8 @@ VarPool::~VarPool() {
   }
 }
 
-// With making_: nobody else makes the lists longer meanwhile. What allocates comes before mutex_.
+// Precondition: the caller holds making_, so that no other thread makes the lists longer. Everything is
+// allocated before mutex_ is taken.
 void VarPool::add_slab() {
   std::vector<VarBlock*> more_free;
   std::vector<Slab*> more_slabs;
@@ -160,7 +162,7 @@ void VarPool::give_all(VarBlock* vars) {
   while (vars != nullptr) {
     VarBlock* const var = vars;
     vars = next_dead(var);
-    free_.push_back(var);  // (there is room for all)
+    free_.push_back(var);  // never allocates: there is room for all blocks
   }
 }
 

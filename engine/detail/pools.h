@@ -1,7 +1,8 @@
-// OpPool and VarPool: memory of the two hot records. Internal.
+// OpPool and VarPool: the memory of the two hot records. Internal.
 //
-// Both take 64 KiB slabs aligned to their size, so that an address leads to its slab's header. Nothing is
-// given back before the engine goes: that is what makes a stale handle safe to look at.
+// Both allocate 64 KiB slabs aligned to their size, so that the slab of an address is found by masking it. No
+// slab is freed before the engine is destroyed. Without that, checking a stale handle would read freed
+// memory.
 #pragma once
 
 #include <atomic>
@@ -14,8 +15,8 @@
 
 namespace mx::detail {
 
-/// Operations move in chains of kChain, so that the pool's mutex is taken once for many of them: pushers
-/// take chains into a cache of their thread, the engine returns chains as operations complete.
+/// Operations move in chains of kChain, so that the pool's mutex is taken once for many of them. A pusher
+/// takes a chain into its thread's cache. The engine returns chains as operations complete.
 class OpPool {
  public:
   static constexpr int kChain = 64;
@@ -23,35 +24,35 @@ class OpPool {
   OpPool(const OpPool&) = delete;
   ~OpPool();
 
-  /// A chain of up to kChain operations linked by next(). Throws OutOfMemory.
+  /// Returns a chain of up to kChain operations linked by next(). Throws OutOfMemory.
   Op* take_chain();
-  /// Any length; null is ignored.
+  /// Returns a chain of any length to the pool. Ignores null.
   void give_chain(Op* chain) noexcept;
-  /// Several chains, linked by next_chain().
+  /// Returns several chains, linked by next_chain(), to the pool.
   void give_chains(Op* chains) noexcept;
   static Op*& next_chain(Op* chain) { return chain->cold().next_chain; }
   size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
-  std::atomic<bool> engine_gone{false};  // what recorded segments still have of it is this pool
+  std::atomic<bool> engine_gone{false};  // the engine is destroyed; recorded segments keep the pool alive
 
  private:
   Op* make_slab();
 
-  std::mutex mutex_;  // (nothing is allocated under it)
+  std::mutex mutex_;  // nothing is allocated under it
   Op* chains_ = nullptr;
   std::vector<void*> slabs_;
   std::atomic<size_t> bytes_{0};
 };
 
-/// Variables. The generations sit together in the slab's header, apart from the blocks: pushers read them on
-/// every push, workers write the blocks all the time, and the two must not share lines.
+/// Variables. The generations are together in the slab's header, apart from the blocks: pushers read the
+/// generations at every push while workers write the blocks, so the two must not share cache lines.
 class VarPool {
  public:
   static constexpr size_t kVarsPerSlab = 896;
   struct Slab {
     std::atomic<uint32_t> generations[kVarsPerSlab];
-    uint32_t pins[kVarsPerSlab];      // by segments; under the engine's lock
-    std::atomic<const char**> names;  // of the variables that have one
+    uint32_t pins[kVarsPerSlab];      // how many segments pin each; under the engine's lock
+    std::atomic<const char**> names;  // null until a variable of the slab has a name
     char pad[kSlabBytes - kVarsPerSlab * (sizeof(VarBlock) + 2 * sizeof(uint32_t)) - sizeof(void*)];
     VarBlock vars[kVarsPerSlab];
   };
@@ -61,7 +62,7 @@ class VarPool {
   VarPool(const VarPool&) = delete;
   ~VarPool();
 
-  /// Throws OutOfMemory. The name may be null.
+  /// Returns the block of a new variable. Throws OutOfMemory. The name may be null.
   VarBlock* take(const char* name);
   static const char* name_of(const VarBlock* var) {
     auto* slab = static_cast<Slab*>(slab_of(var));
@@ -72,17 +73,17 @@ class VarPool {
     auto* slab = static_cast<Slab*>(slab_of(var));
     return slab->pins[var - slab->vars];
   }
-  /// Ends the generation of a handle; false when it had ended already.
+  /// Ends the generation of a handle. Returns false if it had already ended.
   static bool end_generation(const Var& v) {
     uint32_t expected = v.generation;
     return generation_of(v.block).compare_exchange_strong(expected, expected + 1, std::memory_order_relaxed);
   }
-  /// The variable is no more, and its block on the way to give_all(). Any thread.
+  /// Counts a variable as freed, before its block is given to give_all(). Any thread.
   void end_life() { live_.fetch_sub(1, std::memory_order_relaxed); }
-  /// Blocks of such variables, linked by next_dead(): they may serve new ones (their generations have been
-  /// ended).
+  /// Makes the blocks of freed variables, linked by next_dead(), available for new ones. Precondition: their
+  /// generations have been ended.
   void give_all(VarBlock* vars);
-  /// Of a variable that is about to be given back.
+  /// The next block in a list for give_all().
   static VarBlock*& next_dead(VarBlock* var) { return var->next_dead; }
 
   static std::atomic<uint32_t>& generation_of(const VarBlock* var) {
@@ -93,7 +94,7 @@ class VarPool {
     return generation_of(v.block).load(std::memory_order_relaxed) == v.generation;
   }
   size_t live() const { return live_.load(std::memory_order_relaxed); }
-  /// All slabs that there are now. Slabs stay until the pool goes.
+  /// Returns all present slabs. Slabs exist until the pool is destroyed.
   std::vector<Slab*> slabs() {
     const std::lock_guard making(making_);
     return slabs_;
@@ -109,8 +110,8 @@ class VarPool {
  private:
   void add_slab();
 
-  std::mutex mutex_;   // (nothing is allocated under it)
-  std::mutex making_;  // of the thread that makes a slab; taken before mutex_
+  std::mutex mutex_;   // nothing is allocated under it
+  std::mutex making_;  // held while a thread makes a slab; taken before mutex_
   std::vector<VarBlock*> free_;
   std::vector<Slab*> slabs_;
   std::atomic<size_t> live_{0};

@@ -1,11 +1,12 @@
 // PriorityTree: ready operations that have a priority, best first. Internal; used under the engine's lock.
 //
-// A treap (Seidel and Aragon, Randomized Search Trees, 1996) through the operations themselves: an operation
-// that is ready stands in no queue, so the `next` fields of its four links are free (also of those that it
-// does not use). An operation that was submitted must get to run, hence nothing is allocated here.
+// An intrusive treap (Seidel and Aragon, Randomized Search Trees, 1996). A ready operation is in no queue of
+// a variable, so the `next` fields of its four links, including unused links, hold the pointers of the tree.
+// So nothing is allocated: an operation that has been submitted must run even without memory.
 //
-// In the tree's order comes the higher priority first, and of equals the smaller sequence number. The first
-// is at hand; insertion and removal take logarithmic time on average, a step to the next one constant time.
+// The order is by priority, higher first, then by sequence number, smaller first. The first operation is
+// known at once. Insertion and removal take logarithmic time on average, a step to the next operation
+// constant time.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +20,10 @@ class PriorityTree {
  public:
   bool empty() const { return root_ == nullptr; }
   size_t size() const { return size_; }
-  /// The best, null when there is none.
+  /// Returns the best operation, or null if the tree is empty.
   Op* first() const { return first_; }
 
-  /// `sequence` is its own among those of its priority.
+  /// Adds an operation. `sequence` must be unique among the operations of its priority.
   void insert(Op* op, int64_t sequence) {
     left(op) = right(op) = nullptr;
     sequence_of(op) = sequence;
@@ -47,7 +48,7 @@ class PriorityTree {
 
   void remove(Op* op) {
     if (op == first_) first_ = after(op);
-    // Down to where at most one child is left, which takes its place.
+    // Move it down until it has at most one child, which then takes its place.
     while (left(op) != nullptr && right(op) != nullptr) {
       rotate_up(weight(left(op)) < weight(right(op)) ? right(op) : left(op));
     }
@@ -57,7 +58,7 @@ class PriorityTree {
     --size_;
   }
 
-  /// The next best, null after the last.
+  /// Returns the next best operation after `op`, or null after the last.
   static Op* after(Op* op) {
     if (Op* at = right(op); at != nullptr) {
       while (left(at) != nullptr) at = left(at);
@@ -76,7 +77,7 @@ class PriorityTree {
   static Op*& right(Op* op) { return op->link_a[1].next_op; }
   static Op*& parent(Op* op) { return op->link_b[0].next_op; }
   static int64_t& sequence_of(Op* op) { return op->link_b[1].sequence; }
-  // Shuffled sequence numbers stand for the random numbers of a treap: a run of a program is repeatable.
+  // A hash of the sequence number, instead of the random number of a treap, so that runs are repeatable.
   static uint64_t weight(Op* op) {
     const uint64_t x = static_cast<uint64_t>(sequence_of(op)) * 0x9e3779b97f4a7c15;
     return (x ^ (x >> 32)) * 0xd6e8feb86659fd93;
@@ -89,7 +90,7 @@ class PriorityTree {
     Op* above = parent(op);
     return above == nullptr ? root_ : left(above) == op ? left(above) : right(above);
   }
-  // Exchanges an operation with its parent, which becomes its child.
+  // Rotates an operation above its parent, which becomes its child.
   void rotate_up(Op* op) {
     Op* above = parent(op);
     place_of(above) = op;

@@ -21,7 +21,7 @@ namespace mx::detail {
 
 namespace {
 
-// A JSON string, which is a Graphviz string too.
+// Returns the text as a JSON string, which is also a valid Graphviz string.
 std::string quoted(const std::string& text) {
   std::ostringstream out;
   out << '"';
@@ -55,7 +55,7 @@ void Profiler::stop() {
 }
 
 void Profiler::linked(Op* op) noexcept {
-  if (op->device == 255) return;  // the engine's own
+  if (op->device == 255) return;  // kInternalLane: an operation of the engine itself
   std::lock_guard lock(mutex_);
   try {
     ids_[op] = add_node(op);
@@ -69,7 +69,7 @@ void Profiler::linked(const Op* replay, const std::vector<Op*>& nodes) noexcept 
     ids_[replay] = next_id_;
     for (Op* op : nodes) add_node(op);
   } catch (const std::bad_alloc&) {
-    ids_.erase(replay);  // as if nobody had looked
+    ids_.erase(replay);  // as if tracking had been off
   }
 }
 
@@ -79,7 +79,7 @@ void Profiler::replay_begins(const Op* replay, const std::vector<Op*>& nodes) no
   uint64_t id = found != ids_.end() ? found->second : 0;
   for (Op* op : nodes) {
     ids_.erase(op);
-    if (id == 0) continue;  // nobody looked when it was linked
+    if (id == 0) continue;  // tracking was off when the replay was linked
     try {
       ids_[op] = id++;
     } catch (const std::bad_alloc&) {
@@ -87,7 +87,7 @@ void Profiler::replay_begins(const Op* replay, const std::vector<Op*>& nodes) no
   }
 }
 
-// (Its mutex is held.)
+// Precondition: mutex_ is held. Returns the node's id.
 uint64_t Profiler::add_node(Op* op) {
   Node node;
   node.id = next_id_++;
@@ -135,8 +135,8 @@ void Profiler::span(const std::string& row, const char* name, int64_t begin_ns, 
   spans_.push_back({0, row, name, nullptr, begin_ns, end_ns});
 }
 
-// A file appears as a whole or not at all, and what was there before stays until then. (A pipe or a device is
-// written to as it is.)
+// Writes a temporary file and renames it, so that the file is either complete or unchanged. A pipe or a
+// device is written to directly.
 void Profiler::write_trace(const std::string& path) const {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -161,7 +161,7 @@ void Profiler::write_trace(const std::string& path) const {
     if (!written) fs::remove(part, ignored);
     errno = reason;
   }
-  MX_CHECK(written, InvalidArgument, "[write_trace] could not write all of '", path,
+  MX_CHECK(written, InvalidArgument, "[write_trace] expected to write the whole of '", path,
            "': ", std::strerror(errno));
 }
 
@@ -192,7 +192,7 @@ void Profiler::write_events(std::ostream& out, const std::deque<Node>& nodes,
     if (span.outcome != nullptr) out << ",\"outcome\":" << quoted(span.outcome);
     out << "}}";
   }
-  // An arrow starts inside the slice it comes from and ends at the start of the one it points to.
+  // An arrow starts inside the slice of the earlier operation and ends at the start of the later one's.
   uint64_t arrow = 0;
   for (const Node& node : nodes) {
     const auto to = spans.find(node.id);

@@ -1,8 +1,8 @@
-// Profiler: what ran when, on which row, and what depended on what. Internal.
+// Profiler: records when and on which row each operation ran, and the dependencies between them. Internal.
 //
-// Off, it costs one load per operation. On, it keeps every operation in memory until the next start.
-// Thread-safe; nothing is written to a file under its mutex, which the engine takes under its lock. What
-// finds no memory is missing from the trace; no operation fails for it.
+// While it is off, it costs one load per operation. While it is on, it keeps every operation in memory until
+// the next start. Thread-safe. No file is written under its mutex, because the engine takes that under its
+// lock. An entry for which there is no memory is missing from the trace; the operation does not fail.
 #pragma once
 
 #include <atomic>
@@ -21,23 +21,23 @@ namespace mx::detail {
 
 class Profiler {
  public:
-  /// history: how many operations write_dot() shows; 0: none are kept.
+  /// `history` is the number of operations that write_dot() shows; 0: none are kept.
   explicit Profiler(size_t history) : history_(history), tracking_(history > 0) {}
 
   bool tracing() const { return tracing_.load(std::memory_order_relaxed); }
-  /// Dependences are to be told: tracing, or a history is kept.
+  /// Returns true if dependencies are recorded: while tracing, or if a history is kept.
   bool tracking() const { return tracking_.load(std::memory_order_relaxed); }
 
   void start();
   void stop();
 
-  /// The operation takes its place in the program's order.
+  /// Records an operation and its dependencies, when it is linked. Calls must be in the order of the program.
   void linked(Op* op) noexcept;
   /// The same for the nodes of a replay, which run as operations later: see replay_begins().
   void linked(const Op* replay, const std::vector<Op*>& nodes) noexcept;
-  /// From now on `nodes` are those that were linked for this replay.
+  /// Assigns what linked() has recorded for this replay to `nodes`, which now run for it.
   void replay_begins(const Op* replay, const std::vector<Op*>& nodes) noexcept;
-  /// It ran on the row that row() names. Times from now_ns().
+  /// Records that the operation ran, on the row that row() names. The times are of now_ns().
   template <class Row>
   void ran(const Op* op, Row&& row, int64_t begin_ns, int64_t end_ns, const char* outcome) noexcept {
     try {
@@ -45,9 +45,9 @@ class Profiler {
     } catch (const std::bad_alloc&) {
     }
   }
-  /// Its memory will be used again.
+  /// Forgets the address of an operation, because its memory will be reused.
   void released(const Op* op);
-  /// A span that is no operation (a segment's node, a device's work).
+  /// Records a span that is not an operation: a segment's node, or work of a device.
   void span(const std::string& row, const char* name, int64_t begin_ns, int64_t end_ns);
 
   void write_trace(const std::string& path) const;  // throws InvalidArgument
@@ -60,7 +60,7 @@ class Profiler {
     uint64_t id = 0;
     const char* name = nullptr;
     std::string where;
-    std::vector<uint64_t> after;  // ids it depends on directly
+    std::vector<uint64_t> after;  // ids of its direct dependencies
   };
   struct Span {
     uint64_t id = 0;  // 0: none
@@ -84,7 +84,7 @@ class Profiler {
   uint64_t next_id_ = 1;
   std::unordered_map<const Op*, uint64_t> ids_;
   std::unordered_map<const VarBlock*, VarHistory> vars_;
-  std::deque<Node> nodes_;  // in order of id; all of them while tracing, else the last history_
+  std::deque<Node> nodes_;  // by id; all of them while tracing, else the last history_
   std::vector<Span> spans_;
 };
 

@@ -1,4 +1,4 @@
-// What a pusher does: builds an operation, submits it, and waits when too much is in flight.
+// The pusher's side: it builds an operation, submits it, and waits if too much is in flight.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -19,10 +19,11 @@ thread_local constinit ThreadState tls;
 
 namespace {
 
-// A worker in short operations comes back to the lock within this time.
+// A worker that runs short operations takes the lock again within this time.
 constexpr double kComeBackUs = 2;
 
-// Engines by id, for threads that end with operations of theirs in the cache.
+// Engines by id. A thread that ends returns its cached operations through this table, if their engine still
+// exists.
 struct EngineTable {
   struct Entry {
     EngineImpl* engine = nullptr;
@@ -38,8 +39,8 @@ EngineTable& engine_table() {
   return *table;
 }
 
-// Gives the cache of an ending thread back. Touched only where the cache is refilled, so that the hot path
-// reads a thread-local without a constructor.
+// Returns the cached operations of a thread that ends. Accessed only when the cache is refilled, so that the
+// hot path reads a thread_local without a constructor.
 struct CacheJanitor {
   bool armed = false;
   ~CacheJanitor() {
@@ -50,8 +51,8 @@ struct CacheJanitor {
 };
 thread_local CacheJanitor janitor;
 
-// The same variable in several places of one operation is one link: read and write make an update, and two
-// writes a write.
+// Merges an access into the link of the same variable: equal accesses stay what they are, different ones
+// become an update.
 void merge(Link& into, Access access) {
   if (into.access() != access) into.set(into.var(), Access::update);
 }
@@ -73,7 +74,7 @@ void unregister_engine(uint32_t id) {
 }
 
 void with_engine(uint32_t id, const std::function<void(EngineImpl&)>& f) {
-  // Not under the mutex: f may run operations (in the inline modes), which may come here again.
+  // f is called without the mutex: in the inline modes it may run operations, which may call this function.
   EngineTable& table = engine_table();
   std::unique_lock lock(table.mutex);
   const auto found = table.engines.find(id);
@@ -90,7 +91,7 @@ void EngineImpl::return_cache(uint32_t engine_id, Op* chain) {
   with_engine(engine_id, [&](EngineImpl& engine) { engine.op_pool_.give_chain(chain); });
 }
 
-// Makes sure that this thread's cache holds an operation of this engine.
+// Replaces the thread's cache by operations of this engine. Throws OutOfMemory.
 void EngineImpl::refill_cache() {
   janitor.armed = true;
   if (tls.cache != nullptr) return_cache(tls.cache_engine, tls.cache);
@@ -110,7 +111,8 @@ inline Op* EngineImpl::take_cached() {
   return op;
 }
 
-// (The constructor of a function may have used another engine, and this thread's cache is of that one now.)
+// If the function's constructor has used another engine, the thread's cache now belongs to that engine. Then
+// the operation is returned to the pool.
 void EngineImpl::free_unsubmitted(Op* op) noexcept {
   if (tls.cache_engine == id_) return prepend_blocks(op, tls.cache);
   Op* chain = nullptr;
@@ -131,12 +133,13 @@ void EngineImpl::refuse_var(const Var& v, const char* name) const {
   throw InvalidHandle(concat("[", call, "] expected a live variable, got one that was deleted"));
 }
 
-// Up to kInlineLinks variables: each is looked for among those before it.
+// Fills the links of an operation of up to kInlineLinks variables. Compares each variable with those before
+// it to find duplicates.
 inline void EngineImpl::fill_links(Op* op, const PushOptions& options) {
   size_t n = 0;
   const auto add = [&](const VarList& list, Access access) {
     for (const Var& v : list) {
-      // (An engine's id is never 0, so a null handle is not of this engine.)
+      // An engine's id is never 0, so a null handle fails the first test and is not dereferenced.
       if (v.engine != id_ || !VarPool::alive(v)) [[unlikely]]
         refuse_var(v, options.name);
       const uintptr_t block = reinterpret_cast<uintptr_t>(v.block);
@@ -161,7 +164,8 @@ inline void EngineImpl::fill_links(Op* op, const PushOptions& options) {
   op->links = static_cast<uint8_t>(n);
 }
 
-// Any number: sorted, and neighbours merged. The buffer stays with the thread.
+// Fills the links of an operation of any number of variables: sorts them and merges equal neighbours. The
+// thread keeps the buffer for its next call.
 void EngineImpl::fill_many_links(Op* op, const PushOptions& options) {
   struct Tag;
   std::vector<Link>& all = thread_kept<std::vector<Link>, Tag>();
@@ -228,7 +232,8 @@ void EngineImpl::fill_rare(Op* op, const PushOptions& options) {
   }
 }
 
-// In a handler: what begin_push() has begun is undone, and the caller is told why.
+// Called in an exception handler. Undoes what begin_push() has done and rethrows the exception; a
+// std::bad_alloc becomes an OutOfMemory that names the operation.
 void EngineImpl::refuse_push(Op* op, const PushOptions& options, const std::source_location& where) {
   if (op != nullptr) free_unsubmitted(op);
   try {
@@ -249,17 +254,17 @@ void EngineImpl::abandon_push(Op* op) noexcept {
   free_unsubmitted(op);
 }
 
-// For an operation of a device or of a communication lane that has been pushed, or become ready, while no
-// worker looks for work. It is not to wait until an operation of the CPU ends, however long that is: a worker
-// beyond the number of threads takes it.
+// Called when an operation of a device or of a communication lane has been pushed or has become ready. If no
+// worker is about to take it, calls one beyond the number of threads. Otherwise the operation would wait
+// until some operation of the CPU ends, however long that takes.
 void EngineImpl::call_beyond_limit() {
   if (inline_mode_ || single_ || paused_hint_.load(std::memory_order_relaxed)) return;
   const auto attended = [this] {
     return policy_.any_searching() || policy_.on_its_way() ||
            (hurried_.load(std::memory_order_relaxed) == 0 && !lanes_wait());
   };
-  // Workers in short operations come back to the lock by themselves (see attention_), sooner than one that is
-  // called.
+  // A worker that runs short operations sees attention_ and takes the lock again sooner than a worker that is
+  // called. So give the running workers that time first.
   const uint64_t begin = ticks();
   while (ticks() - begin < static_cast<uint64_t>(kComeBackUs * ticks_per_us())) {
     if (attended()) return;
@@ -269,15 +274,16 @@ void EngineImpl::call_beyond_limit() {
 }
 
 inline void EngineImpl::call_worker() {
-  // The ring's swap and these loads are sequentially consistent, as are a leaving worker's decrement and its
-  // last look at the ring: one of the two sees the other.
+  // The ring's compare-and-swap and the load in none_active() are sequentially consistent, and so are a
+  // leaving worker's decrement and its last look at the ring. So either this thread sees that the worker has
+  // left, or the worker sees the operation.
   if (policy_.none_active()) [[unlikely]] {
     if (inline_mode_ || paused_hint_.load(std::memory_order_relaxed)) return;
     if (!single_) {
       start_worker();
     } else if (!monitor_awake_.load(std::memory_order_seq_cst)) {
-      // On the only processor a worker gains nothing as long as this thread pushes or waits, and calling it
-      // costs fifty times an operation. The monitor calls it if this thread does neither.
+      // With a single processor, a worker gains nothing while this thread pushes or waits, and calling one
+      // costs as much as fifty operations. If this thread does neither, the monitor calls a worker.
       wake_monitor();
     }
   } else if (!policy_.any_searching() && more_workers_wanted()) [[unlikely]] {
@@ -295,7 +301,7 @@ inline uint64_t EngineImpl::try_submit(Op* op) {
   return ring_.try_push(op, tls.ring_hint);
 }
 
-// The place in the ring after the last operation whose push happened before this call.
+// Returns the place in the ring after the last operation whose push happened before this call.
 uint64_t EngineImpl::tail() const { return ring_.tail(tls.ring_engine == id_ ? tls.ring_hint : 0); }
 
 inline void EngineImpl::submit(Op* op) {
@@ -318,13 +324,14 @@ inline void EngineImpl::submit(Op* op) {
 
 // Not inlined, so that ordinary operations do not save the registers that this function needs.
 [[gnu::noinline]] void EngineImpl::submit_special(Op* op) {
-  const bool internal = op->device == kInternalLane && op->type != &kReplayGroupType;  // deleting never waits
+  // Deletions and recoveries never wait.
+  const bool internal = op->device == kInternalLane && op->type != &kReplayGroupType;
   const bool has_bytes = run_ahead_.limits_bytes() && (op->flags & kOpHasBytes) != 0;
-  // (Where there is no worker yet, call_worker() calls one.)
+  // Without an active worker, call_worker() below calls one, which is enough.
   const bool other_lane = op->device != 0 && op->device != kInternalLane && policy_.active() > 0;
   if (hurries(op)) {
-    // A worker that has a batch, or older operations in front of it, is to look at the ring first. See
-    // drain().
+    // Makes workers look at the ring before they go on with their batch or take older operations. drain()
+    // subtracts both counts again.
     hurried_.fetch_add(1, std::memory_order_relaxed);
     attention_.fetch_add(1, std::memory_order_relaxed);
   }
@@ -350,8 +357,8 @@ void EngineImpl::end_push(Op* op) {
 }
 
 void EngineImpl::submit_slowly(Op* op, bool internal) {
-  // Workers empty the ring as long as they pass by. If they do not (all are in long operations, or the
-  // engine is paused), the pusher does it.
+  // Workers drain the ring whenever they take the lock. If none does, because all are in long operations or
+  // the engine is paused, the pusher drains it.
   uint64_t seen = ring_.head();
   for (int turn = 0;; ++turn) {
     if (const uint64_t ticket = try_submit(op); ticket != SubmitRing<Op>::kFull) {
@@ -398,7 +405,8 @@ void EngineImpl::submit_slowly(Op* op, bool internal) {
   return true;
 }
 
-// A push whose links are known to be good: of a segment, which pins its variables.
+// Pushes an operation with links that need no check, because they are those of a segment, which pins its
+// variables.
 void EngineImpl::push_links(const OpType* type, const std::vector<Link>& links, int priority, uint8_t device,
                             const char* name, const std::source_location& where,
                             void (*construct)(Op*, void*), void* argument) {
@@ -457,7 +465,7 @@ void EngineImpl::delete_var(Var v) {
 void EngineImpl::recover(Var v, const std::source_location& where) {
   check_usable("recover");
   MX_CHECK(current_task.recording_engine != this, InvalidState,
-           "[recover] expected to be called outside of record(), got a call while recording");
+           "[recover] expected a call from outside of record(), got one from inside");
   check_var(v, "recover");
   push_internal(allocate(), &kRecoverType, v.block, v.generation, where);
 }
@@ -466,7 +474,7 @@ uint8_t EngineImpl::lane_index(Context context, StreamKind kind) {
   if (const uint8_t known = lanes_.find(context, kind)) return known;
   if (!context.is_cpu()) {
     get_device(context);  // throws for a device that is not there, before anything changes
-    make_streams();       // (before any operation of an accelerator can be queued)
+    make_streams();       // needed before any operation of an accelerator is queued
   }
   return lanes_.find_or_add(context, kind, lock_);
 }

@@ -1,7 +1,8 @@
 // ReadyQueue: operations that may run, best first. Internal; used under the engine's lock.
 //
-// Higher priority first, and first come first served within one. Priority 0, the common case, is a list
-// through the operations themselves; the others stand in a tree, likewise. Nothing is allocated.
+// Higher priorities come first; operations of one priority are first come, first served. Operations of
+// priority 0, the common case, are in an intrusive list, all others in an intrusive tree. Nothing is
+// allocated.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ class ReadyQueue {
  public:
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
-  /// Something of a priority above 0 is there.
+  /// Returns true if there is an operation of a priority above 0.
   bool urgent() const { return !tree_.empty() && tree_.first()->priority > 0; }
 
   bool has_priorities() const { return !tree_.empty(); }
@@ -32,7 +33,7 @@ class ReadyQueue {
     }
   }
 
-  /// Back to the front: an operation that was taken and not started.
+  /// Puts back an operation that was taken and not started, before all others of its priority.
   void push_front(Op* op) {
     ++size_;
     if (op->priority != 0) {
@@ -53,7 +54,8 @@ class ReadyQueue {
     return op;
   }
 
-  /// The n-th of size() in no particular order, 0-based; for random schedules.
+  /// Removes and returns the n-th operation, counted from 0, in no particular order. For random schedules.
+  /// Precondition: n < size().
   Op* pop_nth(size_t n) {
     if (n < tree_.size()) {
       Op* op = tree_.first();
@@ -66,8 +68,8 @@ class ReadyQueue {
     return take_behind(before);
   }
 
-  /// Removes and returns the best for which f(op) holds, or null; looks at the first `limit` of the urgent
-  /// ones, of the list and of the rest.
+  /// Removes and returns the best operation for which f(op) is true, or null. Tries at most `limit`
+  /// operations each of those with a priority above 0, of priority 0, and below 0.
   template <class F>
   Op* pop_if(size_t limit, F&& f) {
     Op* op = tree_.first();
@@ -79,7 +81,7 @@ class ReadyQueue {
     for (size_t i = 0; listed != nullptr && i < limit; ++i, before = listed, listed = listed->next()) {
       if (f(listed)) return take_behind(before);
     }
-    // (Where there are more urgent ones than the limit, those below 0 are out of reach as well.)
+    // If there are more urgent operations than the limit, those below 0 are not tried either.
     for (size_t i = 0; op != nullptr && op->priority < 0 && i < limit; ++i, op = PriorityTree::after(op)) {
       if (f(op)) return take(op);
     }
@@ -98,7 +100,7 @@ class ReadyQueue {
     tree_.remove(op);
     return op;
   }
-  // The one behind `before` in the list; the first behind null.
+  // Removes and returns the operation after `before` in the list, or the first if `before` is null.
   Op* take_behind(Op* before) {
     --size_;
     Op*& place = before == nullptr ? head_ : before->next();

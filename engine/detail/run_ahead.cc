@@ -1,17 +1,19 @@
-// Bounded run-ahead: how a pusher is held back.
+// Bounded run-ahead: how long a pusher waits when it is far ahead of the operations that have ended.
 //
-// A pusher waits when more than the limits is in flight and something can end, until half of that is left:
-// one that went on with the first place that comes free would wake for every operation, on a processor that
-// the workers need. An asynchronous operation that has begun can end, but maybe only by the very thread that
-// would wait here: so where nothing else can end and nothing has for a while, some more operations are
-// admitted, and each further such while admits twice as many. A program whose completions flow stays bounded,
-// and one that completes nothing before it has pushed everything is only delayed.
+// The limits of EngineOptions, see throttle(). If more is in flight than they allow and something can end, a
+// pusher waits until half of that is left. If it waited only for the next operation to end, it would wake for
+// every operation, on a processor that the workers need.
 //
-// Below the limits a pusher is held back where it does good: what is queued has its operations, closures and
-// arrays' handles in the caches, about a kilobyte each, and takes them from what the operations compute on. A
-// millisecond of work per thread is as far ahead as any pusher needs to be (training a small network on two
-// processors: 450,000 samples/s with 65,536 operations, 490,000 with 1,024, at half the memory). No pusher is
-// held where operations do not end.
+// An asynchronous operation that has begun can end, but perhaps only the waiting pusher would use its token.
+// So if nothing else can end and nothing has ended for a while, as many operations again as the limit are
+// admitted, and twice as many each time that this repeats. A program that keeps using its tokens stays
+// bounded, and a program that uses none before it has pushed everything is only delayed.
+//
+// The soft limit, see ease(). A queued operation occupies about a kilobyte of the caches with its record, its
+// closure and handles of arrays, and so evicts data that operations compute on. A backlog of one millisecond
+// of work per thread is as much as a pusher needs (training a small network on two processors: 450,000
+// samples/s with 65,536 operations in flight, 490,000 with 1,024, at half the memory). So a pusher that is
+// further ahead waits, but only while operations end.
 #include "engine/detail/run_ahead.h"
 
 #include <algorithm>
@@ -25,7 +27,7 @@ namespace {
 
 constexpr int64_t kGraceNs = 100'000'000;
 constexpr int kMostDoublings = 20;
-// How much work per thread a pusher may be ahead without waiting, in microseconds and in operations.
+// The soft limit per thread: the backlog in microseconds of work, and the least number of operations.
 constexpr double kGoodRunAheadUs = 1000;
 constexpr int64_t kLeastRunAhead = 256;
 
@@ -34,10 +36,11 @@ constexpr int64_t kLeastRunAhead = 256;
 RunAhead::RunAhead(const EngineOptions& options, int threads)
     : most_ops_(options.max_ops_in_flight),
       most_bytes_(options.max_bytes_in_flight),
-      threads_(std::max(2, threads)),  // (one that pushes and one that runs)
+      threads_(std::max(2, threads)),  // one that pushes and one that runs
       limits_bytes_(options.max_bytes_in_flight != UINT64_MAX) {}
 
-// More operations than `limit` that count against a pusher whose last one has this ticket?
+// Returns true if more than `limit` operations are in flight and the ticket, that of the pusher's last
+// operation, has not been admitted by admit_more().
 bool RunAhead::many(uint64_t ticket, int64_t limit) const {
   const auto in_flight = static_cast<int64_t>(ticket - ended_ops());
   return in_flight > limit && ticket >= admitted_ops_.load(std::memory_order_relaxed);
@@ -55,7 +58,7 @@ int64_t RunAhead::good(int64_t body_ticks) const {
 }
 
 void RunAhead::wake() {
-  wake_at_.store(UINT64_MAX, std::memory_order_relaxed);  // those who sleep on say so again
+  wake_at_.store(UINT64_MAX, std::memory_order_relaxed);  // a pusher that sleeps again sets it again
   word_.fetch_add(1, std::memory_order_seq_cst);
   futex_wake(word_);
 }
@@ -72,7 +75,8 @@ void RunAhead::admit_more(uint64_t ended, uint64_t tail) {
                         std::memory_order_relaxed);
 }
 
-// A push from inside an operation never blocks: what it waits for may wait for that operation.
+// Blocks a pusher while too much is in flight. A push from inside an operation never blocks, because the
+// operations that it would wait for may wait for that operation.
 void EngineImpl::throttle(uint64_t ticket) {
   if (!run_ahead_.over_limits(ticket)) [[likely]] {
     if (run_ahead_.many(ticket, good_run_ahead())) ease(ticket);
@@ -108,7 +112,7 @@ void EngineImpl::throttle(uint64_t ticket) {
 
 int64_t EngineImpl::good_run_ahead() const { return run_ahead_.good(policy_.body_ticks()); }
 
-// Further ahead than is good, but not too far: waits as long as operations end.
+// Applies the soft limit: waits until half of that is in flight, or until operations stop ending.
 void EngineImpl::ease(uint64_t ticket) {
   if (single_ || inline_mode_ || inside_operation()) return;
   if (run_ahead_.stands()) return;
@@ -120,7 +124,7 @@ void EngineImpl::ease(uint64_t ticket) {
     const uint64_t before = run_ahead_.ended_ops();
     run_ahead_.sleep(ticket, enough, over);
     if (run_ahead_.ended_ops() != before) continue;
-    run_ahead_.stood_at(before);  // until one ends, pushers are not asked again
+    run_ahead_.stood_at(before);  // pushers do not wait here again until an operation ends
     return;
   }
 }

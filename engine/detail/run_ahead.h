@@ -1,12 +1,15 @@
-// RunAhead: how far pushers are ahead of what has ended, and their sleep when that is too far. Internal.
+// RunAhead: how far pushers are ahead of the operations that have ended. A pusher that is too far ahead
+// sleeps here. Internal.
 //
-// It counts and tells; EngineImpl::throttle() and ease() decide, since they look at the engine's queues
-// (run_ahead.cc tells the policy).
+// This class only counts and compares. EngineImpl::throttle() and ease() decide, because they need the
+// engine's queues. run_ahead.cc describes the policy.
 //
-// Locks: what workers publish is written under the engine's lock and read by anybody; what pushers write
-// needs no lock; the last group is under the engine's lock. No member takes a lock. A pusher that is about to
-// sleep says so (sleepers_) and then looks once more, and who ends operations publishes and then looks for
-// sleepers: in the worst case, as the latter pays for no fence, a pusher sleeps its two milliseconds.
+// Locks: workers write what they publish under the engine's lock, and any thread reads it. What pushers write
+// needs no lock. The last group of members is under the engine's lock. No member takes a lock.
+//
+// A pusher that is about to sleep increments sleepers_ and then checks the limits once more. A thread that
+// ends operations publishes that and then checks sleepers_, without a fence. So a wake-up can be missed; the
+// pusher then sleeps for two milliseconds.
 #pragma once
 
 #include <atomic>
@@ -26,8 +29,9 @@ class RunAhead {
   uint64_t bytes_in_flight() const { return pushed_bytes_.load() - ended_bytes_locked_; }
   void publish_ended(uint64_t ops) { ended_ops_.store(ops, std::memory_order_relaxed); }
   void publish_bytes() { ended_bytes_.store(ended_bytes_locked_, std::memory_order_relaxed); }
-  /// Nothing can end, and `ended` operations have: as many again as the limits say may be pushed, behind the
-  /// ticket `tail`; twice as many each time that this repeats while none ends.
+  /// Admits as many operations and bytes again as the limits allow, after the ticket `tail`. Called if
+  /// nothing can end; `ended` operations have ended so far. If none has ended since the last call, admits
+  /// twice as many as that call did.
   void admit_more(uint64_t ended, uint64_t tail);
 
   // ---- any thread, no lock ----
@@ -40,29 +44,38 @@ class RunAhead {
   bool tokens() const { return tokens_.load(std::memory_order_relaxed) > 0; }
   uint64_t times_held() const { return times_held_.load(); }
 
-  // ---- a pusher whose last operation has this ticket; no lock ----
-  /// Is more in flight than the limits allow, or than half of them?
+  // ---- called by a pusher, with the ticket of its last operation; no lock ----
+  /// Returns true if more is in flight than the limits allow (over_half(): than half of them).
   bool over_limits(uint64_t ticket) const { return many(ticket, most_ops_) || large(most_bytes_); }
   bool over_half(uint64_t ticket) const { return many(ticket, most_ops_ / 2) || large(most_bytes_ / 2); }
   int64_t half() const { return most_ops_ / 2; }
+  /// Returns true if more than `limit` operations are in flight, and admit_more() has not admitted this one.
   bool many(uint64_t ticket, int64_t limit) const;
-  /// So many operations of this length are a good stretch of work.
+  /// Returns how many operations of this length a pusher may be ahead without waiting; see run_ahead.cc.
   int64_t good(int64_t body_ticks) const;
+  /// Counts a push that had to wait.
   void held() { times_held_.fetch_add(1, std::memory_order_relaxed); }
-  /// Sleeps as long as over() is true, until about `enough` are left or for two milliseconds.
+  /// If over() is true, sleeps until about `enough` operations are in flight, or for two milliseconds.
   template <class Over>
   void sleep(uint64_t ticket, int64_t enough, const Over& over);
-  /// Has nothing ended since a pusher waited in vain?
+  /// Returns true if no operation has ended since a pusher slept in vain, which stood_at() records.
   bool stands() const { return ended_ops() == stood_at_.load(std::memory_order_relaxed); }
   void stood_at(uint64_t ended) { stood_at_.store(ended, std::memory_order_relaxed); }
 
   // ---- called without the engine's lock ----
   bool sleepers() const { return sleepers_.load(std::memory_order_relaxed) > 0; }
-  /// Is it time to wake them?
-  bool to_wake() const { return sleepers() && ended_ops() >= wake_at_.load(std::memory_order_relaxed); }
-  void wake();
+  /// Wakes the sleeping pushers if as many operations have ended as one of them waits for. Returns whether it
+  /// did. The engine calls this at every unlock; to wake a pusher any earlier costs two context switches, and
+  /// it sleeps again at once.
+  bool wake_if_due() {
+    if (!sleepers() || ended_ops() < wake_at_.load(std::memory_order_relaxed)) [[likely]]
+      return false;
+    wake();
+    return true;
+  }
 
  private:
+  void wake();
   bool large(uint64_t limit) const;
 
   const int64_t most_ops_;
@@ -70,16 +83,16 @@ class RunAhead {
   const int threads_;
   const bool limits_bytes_;
 
-  // Published at every unlock (the bytes: where some have ended); read by pushers now and then.
+  // Published at every unlock (the bytes only if some have ended); read by pushers from time to time.
   alignas(64) std::atomic<uint64_t> ended_ops_{0};
   std::atomic<uint64_t> ended_bytes_{0};  // <= pushed_bytes_
 
   // Written by pushers.
   alignas(64) std::atomic<uint64_t> pushed_bytes_{0};
   std::atomic<uint32_t> sleepers_{0};
-  std::atomic<uint32_t> word_{0};               // they sleep on it; it changes at every wake()
-  std::atomic<uint64_t> stood_at_{UINT64_MAX};  // ended_ops_ when a pusher had waited and none had ended
-  std::atomic<uint64_t> wake_at_{UINT64_MAX};   // the least of what the sleepers wait for: as many have ended
+  std::atomic<uint32_t> word_{0};               // the futex of the sleepers; every wake() changes it
+  std::atomic<uint64_t> stood_at_{UINT64_MAX};  // ended_ops_ when a pusher had slept and none had ended
+  std::atomic<uint64_t> wake_at_{UINT64_MAX};   // the smallest ended_ops_ that a sleeper waits for
   std::atomic<uint64_t> times_held_{0};
   std::atomic<int64_t> tokens_{0};           // asynchronous operations that have begun and not ended
   std::atomic<uint64_t> admitted_ops_{0};    // pushes up to this ticket, and
@@ -88,14 +101,15 @@ class RunAhead {
   // Under the engine's lock.
   alignas(64) uint64_t ended_bytes_locked_ = 0;  // what ended_bytes_ publishes
   uint64_t admitted_at_ = UINT64_MAX;            // operations that had ended at the last admit_more()
-  int doublings_ = 0;                            // how often it has been repeated since one ended
+  int doublings_ = 0;                            // calls of admit_more() since one ended, after the first
 };
 
 template <class Over>
 void RunAhead::sleep(uint64_t ticket, int64_t enough, const Over& over) {
   const uint32_t word = word_.load(std::memory_order_seq_cst);
   if (!many(ticket, enough)) {
-    wake_at_.store(0, std::memory_order_relaxed);  // at any end: it may be that of large ones
+    // The bytes are over their limit, and any operation that ends may have held many: wake at the next end.
+    wake_at_.store(0, std::memory_order_relaxed);
   } else {
     const uint64_t at = ticket - static_cast<uint64_t>(enough);
     uint64_t before = wake_at_.load(std::memory_order_relaxed);

@@ -17,7 +17,8 @@ struct GraphReplayFunction {
   void operator()(RunContext context) const { segment->run_graph(context); }
 };
 
-// This thread is inside a recorded operation: calls that are not allowed there say so, with its name.
+// While it lives, the thread counts as inside a recorded operation: calls that are not allowed there throw
+// errors with the operation's name.
 class InsideNode {
  public:
   InsideNode(const SegmentImpl& segment, uint32_t index)
@@ -45,7 +46,7 @@ class InsideNode {
 
 std::unique_ptr<SegmentGraph> SegmentGraph::make(const SegmentImpl& segment) {
   EngineImpl& engine = segment.engine_;
-  // Mode naive is the oracle: there every replay calls every function.
+  // Mode naive is the reference that tests compare with: every replay calls every function there.
   if (segment.ops_.empty() || engine.options().mode == EngineMode::naive) return nullptr;
   const Context context = engine.lanes_[segment.ops_.front()->device].context;
   for (const Op* op : segment.ops_) {
@@ -55,7 +56,7 @@ std::unique_ptr<SegmentGraph> SegmentGraph::make(const SegmentImpl& segment) {
   try {
     return std::make_unique<SegmentGraph>(get_device(context),
                                           engine.lane_index(context, StreamKind::compute));
-  } catch (const InvalidArgument&) {  // only copies so far, and no room for one more lane
+  } catch (const InvalidArgument&) {  // there is no compute lane yet, and no room for one more lane
     return nullptr;
   }
 }
@@ -68,7 +69,7 @@ bool SegmentGraph::wanted() {
     try {
       builder_ = device_.new_graph_builder();
     } catch (const Error&) {
-      return false;  // the operations will find out what is wrong with the device, each for itself
+      return false;  // each operation will report the device's error itself
     }
     state_.store(builder_ != nullptr ? State::wanted : State::refused, std::memory_order_release);
   }
@@ -77,7 +78,7 @@ bool SegmentGraph::wanted() {
 
 void SegmentGraph::run(const SegmentImpl& segment, const RunContext& context) {
   Stream& stream = *context.stream();
-  // (Where another graph is being captured, this segment is a part of it.)
+  // If the stream is capturing another graph, this segment becomes a part of that one.
   if (!stream.capturing() && graph_ == nullptr && state_.load() != State::refused) capture(segment, context);
   if (!stream.capturing() && graph_ != nullptr) {
     graph_->launch(stream);
@@ -133,8 +134,9 @@ void SegmentGraph::capture(const SegmentImpl& segment, const RunContext& context
 
 void SegmentGraph::refuse(const char* name, const char* why) {
   state_.store(State::refused, std::memory_order_release);
-  log(LogLevel::warning, "[", name_or_default(name), "] expected an operation that a graph of ",
-      device_.context(), " can hold; its segment is replayed without one: ", why);
+  log(LogLevel::warning, "[", name_or_default(name),
+      "] expected an operation that can be captured in a graph of ", device_.context(),
+      "; its segment is replayed without a graph: ", why);
 }
 
 bool SegmentImpl::replay_as_graph(int priority) {

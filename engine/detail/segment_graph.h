@@ -1,14 +1,13 @@
 // SegmentGraph: a segment of one accelerator as a graph of that device (DeviceGraph). Internal.
 //
-// A replay is then one operation on a stream of the device's compute lane. The first to be issued calls the
-// recorded functions, once each and in program order, with a stream that captures what they enqueue; from
-// then on replays only launch the graph. Capturing is left to the issue, rather than done when the replay is
-// pushed, because only then has the host code that the segment depends on run: functions may read what it
-// made.
+// A replay is then one operation on a stream of the device's compute lane. When the first replay is issued,
+// it calls the recorded functions, once each and in program order, with a stream that captures what they
+// enqueue. Later replays only launch the graph. Functions are captured when the replay is issued, not when it
+// is pushed, because they may read what earlier host operations produce, and those have run only then.
 //
-// A function that the capture cannot hold makes a segment that is replayed in the other way ever after.
-// Replays that have been pushed as a graph by then call the functions in program order on their own stream,
-// which is what the graph would have done, one after another.
+// If a function cannot be captured, the segment is replayed without a graph from then on. Replays that were
+// already pushed as a graph call the functions in program order on their own stream. The result is the same,
+// but the nodes run one after another.
 #pragma once
 
 #include <atomic>
@@ -26,26 +25,27 @@ class SegmentImpl;
 
 class SegmentGraph {
  public:
-  /// Null unless all operations are synchronous ones of one accelerator, in a mode that uses graphs. Does
-  /// nothing with the device.
+  /// Returns null unless all operations are synchronous ones of one accelerator and the mode uses graphs.
+  /// Does not call the device.
   static std::unique_ptr<SegmentGraph> make(const SegmentImpl& segment);
 
   SegmentGraph(Device& device, uint8_t lane) : device_(device), lane_(lane) {}
 
-  /// Should the next replay be pushed as a graph? Any thread.
+  /// Returns true if the next replay should be pushed as a graph. Any thread.
   bool wanted();
-  /// The lane that replays are pushed to, as in Op::device.
+  /// Returns the lane that replays are pushed to, as in Op::device.
   uint8_t lane() const { return lane_; }
 
-  /// The function of a replay: enqueues it on context.stream(). Calls follow one another, since replays do.
-  /// Throws what the recorded functions throw, with their names; the next call captures again then.
+  /// The function of a replay: enqueues the replay on context.stream(). Calls never overlap, because replays
+  /// of one segment do not. Throws what a recorded function throws, with the operation's name in the message;
+  /// the next call then captures again.
   void run(const SegmentImpl& segment, const RunContext& context);
 
  private:
   enum class State : uint8_t {
     untried,
     wanted,   // the device has graphs
-    refused,  // it has none, or cannot capture this segment
+    refused,  // the device has no graphs, or cannot capture this segment
   };
 
   void capture(const SegmentImpl& segment, const RunContext& context);
@@ -57,7 +57,7 @@ class SegmentGraph {
   std::atomic<State> state_{State::untried};
   std::mutex mutex_;                       // guards builder_
   std::unique_ptr<GraphBuilder> builder_;  // for the first capture
-  std::unique_ptr<DeviceGraph> graph_;     // touched by run() only
+  std::unique_ptr<DeviceGraph> graph_;     // used by run() only
 };
 
 }  // namespace mx::detail

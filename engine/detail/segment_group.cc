@@ -18,11 +18,12 @@ void run_node(void* closure, const RunContext& context, Completion* done) {
   op->type->run(op->closure(), context, done);
 }
 
-// (The recorded function stays: nothing to destroy.)
+// A node destroys nothing: the recorded function is needed for the next replay.
 constexpr OpType kNodeType = {&run_node, nullptr, false, 0};
 constexpr OpType kAsyncNodeType = {&run_node, nullptr, true, 0};
 
-// One operation of a segment that is replayed inside the recording of another one.
+// The function of one operation of a segment that is replayed while another segment is recorded: then the
+// operations are recorded one by one.
 struct NodeFunction {
   std::shared_ptr<SegmentImpl> segment;
   Op* node;
@@ -86,7 +87,7 @@ void SegmentGroup::make_shell(uint32_t index, Op* recorded) {
       block->links[i].set(from->links[i].var(), from->links[i].access());
     *place = block;
     place = &block->next_block;
-    op->flags |= kOpWide;  // (now, and not before: what was made can be given back)
+    op->flags |= kOpWide;  // only now, so that give_back() can return an unfinished shell
   }
 }
 
@@ -158,7 +159,7 @@ void SegmentGroup::start(Op* replay) {
   for (const uint32_t root : segment_.nodes_.roots) give(root);
 }
 
-// To the ready queues: all nodes before it have ended.
+// Puts a node into the ready queues. Precondition: all nodes before it in the graph have ended.
 void SegmentGroup::give(uint32_t index) {
   Op* op = shells_[index];
   const int16_t priority = node_of(op).recorded->priority;
@@ -185,7 +186,8 @@ void SegmentGroup::ended(Op* op) {
   } else {
     state.ran = true;
   }
-  // Those behind it are skipped one after the other, and nobody else: others may be waiting for each other.
+  // Only the nodes that depend on this one are skipped, each when its turn comes. All others still run,
+  // because nodes that run may wait for them.
   if (op->flags & (kOpFailed | kOpSkip | kOpCancelled))
     segment_.nodes_.for_each_successor(node.index, [this](uint32_t successor) { doomed_[successor] = true; });
   const NodeSource source = segment_.nodes_.source();
@@ -209,8 +211,8 @@ void SegmentGroup::cancel_all(SegmentGroup* first) {
   }
 }
 
-// All nodes that have started have ended, and no other one will. The replay ends after the lock: it may be
-// the last to hold the segment, and so the functions.
+// Called when all nodes that have started have ended and no other one will start. The replay ends after the
+// lock is released: it may hold the last reference to the segment, and then destroys the user's functions.
 void SegmentGroup::finish() {
   ReplayClosure& state = replay_of(replay_);
   if (state.failure == nullptr && state.cancelled && state.skipped) state.end = End::cancelled;
@@ -226,7 +228,7 @@ void SegmentGroup::finish() {
 }
 
 void EngineImpl::start_replay(Op* replay) {
-  // (A device may have failed since it was granted what it reads.)
+  // A device may have failed after the replay was granted the variables that it reads.
   if (deps_.cause_of(replay) != nullptr) replay->flags |= kOpSkip;
   ReplayClosure& state = replay_of(replay);
   if ((replay->flags & (kOpSkip | kOpCancelled)) == 0) {
@@ -244,8 +246,8 @@ void EngineImpl::node_failed(Op* replay, Failure* failure, bool inherited) {
   ReplayClosure& state = replay_of(replay);
   state.ran = true;
   SegmentGroup::fail(replay, failure, inherited ? End::inherited : End::counted);
-  // What depends on it has been given to the queues as if it had gone well. (The last node may have ended,
-  // and only the replay's own end be to come.)
+  // The nodes that depend on it have been put into the queues as after a success, so the group has to stop.
+  // If the last node has ended and only the end of the replay itself is missing, there is no group any more.
   if (state.group != nullptr) state.group->stop();
 }
 
@@ -279,11 +281,11 @@ void EngineImpl::end_replay(Op* replay) {
   failure->release_later();
 }
 
-// No lock.
+// Called without the lock.
 void EngineImpl::end_replays(Op* replays) {
   while (replays != nullptr) {
     {
-      InsideOperations inside(this);  // what the destructors of functions do
+      InsideOperations inside(this);  // destructors of functions run inside their operation
       for (Op* op = replays; op != nullptr; op = op->next()) {
         inside.enter(op);
         ReplayClosure& state = replay_of(op);
@@ -292,9 +294,10 @@ void EngineImpl::end_replays(Op* replays) {
         if (state.end == End::flagged && (op->flags & kOpCancelled)) {
           state.failure = failure_of_cancelled(cold.name, cold.where);
         } else if (state.end == End::cancelled) {
-          const auto error = std::make_exception_ptr(Cancelled("cancelled before all of it had started"));
+          const auto error = std::make_exception_ptr(
+              Cancelled("cancelled before all operations of the segment had started"));
           state.failure = failure_of(error, cold.name, cold.where);
-          state.failure->observed.store(true, std::memory_order_relaxed);  // the caller of cancel() knows
+          state.failure->observed.store(true, std::memory_order_relaxed);  // shutdown() need not log it
         }
       }
     }
@@ -305,7 +308,7 @@ void EngineImpl::end_replays(Op* replays) {
       end_replay(op);
     }
     if (internal_ != nullptr) settle_internal();
-    // (Taken here, so that a long row of replays needs no deep stack.)
+    // Taken here, because unlock() would call this function recursively, once for each replay in a long row.
     replays = std::exchange(after_.replays, nullptr);
     unlock();
   }

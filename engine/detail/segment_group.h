@@ -1,19 +1,22 @@
 // SegmentGroup: replays of a segment whose operations are not all plain. Internal.
 //
-// From outside a replay is one operation, R: it is queued at the union of what the segment touches and holds
-// it until all its nodes have ended, so that nobody else's operations come between them. R itself runs
-// nothing. When it is granted, its nodes go through the engine's ready queues, lanes and streams as
-// operations of their own, each as soon as the nodes before it in the precomputed graph have ended.
+// To other operations a replay is one operation, R. It is queued at all variables that the segment uses and
+// holds them until all its nodes have ended, so that no other operation runs between two nodes. R itself runs
+// no function. When all its links are granted, its nodes go through the engine's ready queues, lanes and
+// streams as separate operations, each as soon as the nodes before it in the precomputed graph have ended.
 //
-// A node is a *shell*: an Op with copies of the recorded links, made once per segment (replays of one segment
-// never overlap) and never queued at the variables. Its type calls the recorded function where it lies. In a
-// shell's links, Link::granted() means: the value found comes from outside, as no earlier node writes it.
+// A node is a *shell*: an Op with copies of the recorded links, never queued at the variables. Shells are
+// made once per segment, since replays of one segment never overlap. The shell's type calls the recorded
+// function in its place in the recorded Op. In a shell's links, Link::granted() means that no earlier node
+// writes the variable, so that its value comes from outside the replay.
 //
-// How a node ends: on the CPU when its function has returned (and its token has been used), on an accelerator
-// when it is enqueued. R ends with the last of them; what devices still do then is remembered per variable,
-// as usual. The first failure of a node is the replay's: nodes that have not started are skipped, and R
-// fails. That holds for failures that a device reports until R ends. Later ones poison what was made from
-// them, as for any operation that is enqueued.
+// A node of the CPU ends when its function has returned and its token, if it has one, has been used. A node
+// of an accelerator ends when it is enqueued. R ends with the last node. Work of devices that is then still
+// in flight is recorded per variable, as for any operation.
+//
+// The first failure of a node fails the replay. The nodes behind that node are skipped, and R fails. If a
+// device has failed, all nodes that have not started are skipped. This holds for failures that devices report
+// before R ends. Later failures poison what was made from the failed work, as for any enqueued operation.
 //
 // All members are called under the engine's lock unless they say otherwise.
 #pragma once
@@ -33,7 +36,7 @@ class Profiler;
 class SegmentGroup;
 class SegmentImpl;
 
-/// What lies in the closure of a shell.
+/// The contents of a shell's closure.
 struct NodeClosure {
   Failure* failure;  // Op::failure_of_run
   SegmentGroup* group;
@@ -42,23 +45,23 @@ struct NodeClosure {
 };
 inline NodeClosure& node_of(Op* op) { return *static_cast<NodeClosure*>(op->closure()); }
 
-/// What lies in the closure of R.
+/// The contents of the closure of R.
 struct ReplayClosure {
   enum class End : uint8_t {
-    flagged,    // it never started, as its flags say
+    flagged,    // it never started; its flags give the reason
     done,       //
-    failed,     // a node did
-    counted,    // likewise, on a device, where retired() counts it
-    inherited,  // something that the segment reads turned out to be poisoned
+    failed,     // a node failed
+    counted,    // a node failed on a device; retired() counts the failure
+    inherited,  // a version that the segment reads is poisoned
     cancelled,
   };
-  Failure* failure = nullptr;     // Op::failure_of_run; the first of a node
+  Failure* failure = nullptr;     // Op::failure_of_run; the first failure of a node
   SegmentGroup* group = nullptr;  // while nodes run
   std::shared_ptr<SegmentImpl> segment;
   uint32_t outstanding = 0;  // nodes given to the queues that have not ended
   End end = End::flagged;
-  bool ran = false;      // the function of some node was called
-  bool skipped = false;  // some node was not, or will not be
+  bool ran = false;      // the function of a node was called
+  bool skipped = false;  // a node was skipped
   bool cancelled = false;
 };
 static_assert(sizeof(NodeClosure) <= kClosureBytes && sizeof(ReplayClosure) <= kClosureBytes);
@@ -66,30 +69,30 @@ inline ReplayClosure& replay_of(Op* op) { return *static_cast<ReplayClosure*>(op
 
 class SegmentGroup {
  public:
-  /// Of a segment whose graph is built. Throws OutOfMemory. No lock.
+  /// Precondition: the graph of the segment is built. Throws OutOfMemory. No lock.
   SegmentGroup(EngineImpl& engine, SegmentImpl& segment);
   SegmentGroup(const SegmentGroup&) = delete;
-  /// The shells go back to the engine, if it still lives, in front of `chain`. No lock.
+  /// Prepends the shells to `chain`, which the caller returns to the pool. No lock.
   void give_back(Op*& chain) noexcept;
 
-  /// Pushes a replay; while recording, the operations one by one instead. No lock.
+  /// Pushes a replay. While the thread records, pushes the segment's operations one by one instead. No lock.
   void replay(const std::shared_ptr<SegmentImpl>& segment, int priority);
 
-  /// The replay that runs.
+  /// Returns the running replay.
   Op* replay() const { return replay_; }
   ReplayRef replay_ref() const;
-  /// Nodes that have not started are to be skipped: cancelled, or a device has failed. Any thread.
+  /// Makes nodes that have not started be skipped, after cancel() or the failure of a device. Any thread.
   void stop() { stopped_.store(true, std::memory_order_relaxed); }
   bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
-  /// Does the segment touch a variable with this mark (wait.cc)?
+  /// Returns true if the segment uses a variable with this mark (wait.cc).
   bool touches_marked(uint32_t walk);
 
   void start(Op* replay);
   void ended(Op* node);
   static void fail(Op* replay, Failure* failure, ReplayClosure::End end);
-  /// Every replay that runs, from `first` on.
+  /// Cancels the running replays of all groups in the list that begins with `first`.
   static void cancel_all(SegmentGroup* first);
-  /// A replay takes its place in the order of the program: so do its nodes.
+  /// Tells the profiler that a replay, and with it its nodes, has been linked.
   static void linked(Profiler& profiler, const Op* replay);
 
  private:
@@ -100,10 +103,10 @@ class SegmentGroup {
   EngineImpl& engine_;
   SegmentImpl& segment_;
   std::vector<Op*> shells_;   // by index of the node
-  std::vector<bool> doomed_;  // nodes to be skipped: one before them failed or was skipped
+  std::vector<bool> doomed_;  // nodes to be skipped, because a predecessor has failed or was skipped
   Op* replay_ = nullptr;
   std::atomic<bool> stopped_{false};
-  uint32_t walk_ = 0;  // of the latest touches_marked(), and its answer
+  uint32_t walk_ = 0;  // argument and result of the latest touches_marked()
   bool marked_ = false;
   SegmentGroup* next_ = nullptr;  // of EngineImpl::groups_
   SegmentGroup* previous_ = nullptr;

@@ -1,6 +1,6 @@
 // SegmentImpl: a recorded program as a graph. Internal.
 //
-// A recorded operation stays the Op it was, with its links. For replays it has a node (segment_nodes.h).
+// A recorded operation keeps its Op and its links. For replays it has a node (segment_nodes.h).
 #pragma once
 
 #include <atomic>
@@ -28,9 +28,9 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   ~SegmentImpl();
   SegmentImpl(const SegmentImpl&) = delete;
 
-  /// Takes an operation while recording; when it throws, the operation is gone.
+  /// Adds an operation to the recording. If it throws, it has freed the operation.
   void add(Op* op);
-  /// Ends the recording: turns links into edges. `device_graph`: see RecordOptions.
+  /// Ends the recording and builds the graph from the links. `device_graph`: see RecordOptions.
   void finish(bool device_graph);
   void replay(int priority);
   /// While recording: see at_replay.h.
@@ -52,22 +52,22 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   friend class SegmentRun;
   void build_nodes();
   void count_changes() const;
-  bool replay_as_graph(int priority);  // false: not possible
+  bool replay_as_graph(int priority);  // returns false if that is not possible
 
   EngineImpl& engine_;
   const uint32_t engine_id_;
-  const std::shared_ptr<OpPool> memory_;  // of ops_, which may outlive the engine
+  const std::shared_ptr<OpPool> memory_;  // the memory of ops_, which may outlive the engine
   std::vector<Op*> ops_;                  // in program order
-  Var own_;                               // updated by every replay, so that two of them never overlap
-  std::vector<Link> pinned_;              // while recording
-  std::vector<Link> outside_;             // the union of what the operations touch, and own_
-  Hold* hold_ = nullptr;                  // the engine's; of a plain segment
+  Var own_;                               // written by every replay, so that two replays never overlap
+  std::vector<Link> pinned_;              // while recording: the links of all operations
+  std::vector<Link> outside_;             // all variables of the operations, and own_
+  Hold* hold_ = nullptr;                  // of a plain segment; owned by the engine
   SegmentNodes nodes_;
   std::unique_ptr<SegmentGroup> group_;  // unless plain_
   bool plain_ = true;  // only synchronous operations of the CPU's compute lane, without priorities
   bool finished_ = false;
   ReplayCount* const replays_ = new ReplayCount;  // shared with the memory that the segment makes
-  std::unordered_set<const void*> counted_;       // while recording: keys of at_replay()
+  std::unordered_set<const void*> counted_;       // while recording: the keys of at_replay()
   std::vector<std::function<void()>> changed_;    // called by every replay
   std::unique_ptr<SegmentGraph> graph_;           // null unless all operations are of one accelerator
 };

@@ -1,16 +1,17 @@
-// SegmentNodes: the graph of a segment, and what a replay of it has still to run. Internal.
+// SegmentNodes: the graph of a segment, and the counters that tell which nodes of a replay may run. Internal.
 //
-// Both ways to replay take their nodes from here: SegmentRun, which runs plain operations itself, and
-// SegmentGroup, which gives nodes to the engine's queues. Each begins with the roots, and tells for every
-// node that has ended which ones may run next.
+// Both kinds of replay use it: SegmentRun, which runs plain operations itself, and SegmentGroup, which gives
+// nodes to the engine's queues. Each begins with the roots, and calls NodeSource::ended() for every node that
+// has ended to get the nodes that may run next.
 //
-// A node has 32 bytes, in program order: what to call, the function itself if it is small and may be copied,
-// and where its successors begin. The counters of predecessors lie apart, four bytes each. So a replay reads
-// memory forwards where the program does, and a million operations fit 36 MB instead of 160: replaying is
-// bound by the cache lines it touches.
+// A node has 32 bytes: the function to call, the closure itself if it is small and may be copied, and the
+// place where its successors begin. Nodes are in program order. The counters of predecessors are in an array
+// of their own, four bytes each. So a replay reads memory forwards where the program does, and a million
+// operations need 36 MB instead of 160. The speed of a replay is bound by the cache lines that it reads.
 //
-// Locks: built once, then only the counters change. Replays of one segment never overlap. Within one, ended()
-// without kShared is for one thread at a time (the only participant of a run, or the engine's lock).
+// Locks: the graph is built once, then only the counters change. Replays of one segment never overlap. Within
+// one replay, only one thread at a time may call ended() without kShared: the only participant of a run, or
+// the holder of the engine's lock.
 #pragma once
 
 #include <atomic>
@@ -28,7 +29,7 @@ struct Node {
   static constexpr uint32_t kIndirect = 1u << 31;
 
   void (*run)(void* closure, const RunContext&, Completion*);
-  uint32_t successors;  // where they begin in the edges; they end where those of the next node begin
+  uint32_t successors;  // where they begin in the edges; they end where the next node's begin
   uint32_t
       predecessors;  // how many; with kIndirect if the closure's address is in `closure`, not the closure
   union {
@@ -41,15 +42,15 @@ struct Node {
 };
 static_assert(sizeof(Node) == 32);
 
-/// Where a replay finds the graph: for loops of a few nanoseconds, which keep it in registers.
+/// The addresses of the graph's arrays, which loops of a few nanoseconds per node keep in registers.
 struct NodeSource {
   Node* nodes;
   const uint32_t* edges;
   std::atomic<uint32_t>* counters;
 
-  /// A node with these edges has ended: calls ready(successor) for those that waited for nothing else.
-  /// kShared: several threads may call this at once. The thread that runs a successor sees everything that
-  /// the threads of its predecessors did before their calls.
+  /// Called when the node with these edges has ended. Calls ready(successor) for each successor that waits
+  /// for no other node. With kShared several threads may call this at once, and the thread that runs a
+  /// successor sees everything that the threads of its predecessors did before their calls.
   template <bool kShared, class F>
   void ended(uint32_t begin_edge, uint32_t end_edge, const F& ready) const {
     for (uint32_t i = begin_edge; i < end_edge; ++i) {
@@ -73,10 +74,10 @@ struct NodeSource {
 };
 
 struct SegmentNodes {
-  std::vector<Node> nodes;      // one more than operations
+  std::vector<Node> nodes;      // one per operation, and one for the end of the last node's successors
   std::vector<uint32_t> edges;  // the successors of each node, in program order
   std::vector<uint32_t> roots;  // nodes without predecessors
-  // Predecessors not yet ended, of nodes with several; between two replays all of them.
+  // For nodes with several predecessors: how many of these have not ended; between replays, their number.
   std::unique_ptr<std::atomic<uint32_t>[]> waiting;
 
   NodeSource source() { return {nodes.data(), edges.data(), waiting.get()}; }

@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kWorthSharing = 1000;
 constexpr uint32_t kNone = UINT32_MAX;
 
-// A node has ended: those that waited for nothing else may run. Returns one of them; the others go on the
+// Called when a node has ended. Returns a successor that may run now, or kNone; pushes the others on the
 // stack.
 template <bool kShared>
 inline uint32_t release(const NodeSource& graph, std::vector<uint32_t>& stack, uint32_t begin_edge,
@@ -32,7 +32,8 @@ inline uint32_t release(const NodeSource& graph, std::vector<uint32_t>& stack, u
   return next;
 }
 
-// How the owner tells where it is: see participant.h. What it did before is seen by who sees that.
+// Publishes where the owner is, see participant.h. A thread that reads the value also sees everything that
+// the owner did before.
 template <bool kFenced>
 inline void tell(std::atomic<uint64_t>& inside, uint64_t value) {
   if constexpr (kFenced) {
@@ -47,7 +48,8 @@ inline void tell(std::atomic<uint64_t>& inside, uint64_t value) {
 
 void SegmentRun::start(const std::shared_ptr<SegmentImpl>& segment, Completion done) {
   const auto run = std::shared_ptr<SegmentRun>(new SegmentRun(segment, std::move(done)));
-  // Kept between replays, and taken while in use, since a node may lead to another replay on this thread.
+  // The thread keeps this memory between replays. It is moved out while in use, because a node may start
+  // another replay on this thread.
   struct Tag;
   std::vector<uint32_t>& kept = thread_kept<std::vector<uint32_t>, Tag>();
   Participant me(*run);
@@ -61,7 +63,7 @@ void SegmentRun::start(const std::shared_ptr<SegmentImpl>& segment, Completion d
 
 void SegmentRun::join() {
   if (!wants_company()) return;
-  // Who comes when the last participant has left finds nothing, not even the segment.
+  // If the last participant has left, there is nothing to run, and the segment may be gone.
   size_t left = left_.load(std::memory_order_relaxed);
   do {
     if (left == 0) return;
@@ -80,7 +82,7 @@ void SegmentRun::take_part(Participant& me, bool shared) {
     Participant& me;
     ~End() { engine.end_part(me); }
   } const end{engine, me};
-  // (A template argument each: the loop is a few nanoseconds long.)
+  // Template arguments, because an iteration of the loop takes only a few nanoseconds.
   if (AsymmetricFence::light_is_free()) {
     if (shared || participate<false, false>(me)) participate<true, false>(me);
   } else {
@@ -96,28 +98,30 @@ void SegmentRun::fail(uint32_t index) {
     failure->release();
     return;
   }
-  // (Without memory for it, everything that has not started is skipped.)
+  // If there is no memory for it, all nodes that have not started are skipped.
   const size_t nodes = segment_->ops_.size();
   spoilt_.reset(new (std::nothrow) std::atomic<uint8_t>[nodes]());
   failure_.store(failure, std::memory_order_release);
 }
 
-// After a failure: is the node to be skipped, because it comes behind one that failed? The others run, since
-// an operation that runs may wait for them.
+// Returns true if the node is to be skipped, because it depends on one that failed. The other nodes run even
+// after a failure, because a running operation may wait for them.
 bool SegmentRun::skips(uint32_t index) const {
   if (failure_.load(std::memory_order_acquire) == nullptr) return false;
   return spoilt_ == nullptr || spoilt_[index].load(std::memory_order_relaxed) != 0;
 }
 
-// The node has failed or was skipped; called before it releases its successors.
+// Marks the successors of a node that has failed or was skipped. Called before the node releases them.
 void SegmentRun::spoil_successors(uint32_t index) {
   if (spoilt_ == nullptr) return;
   segment_->nodes_.for_each_successor(
       index, [this](uint32_t successor) { spoilt_[successor].store(1, std::memory_order_relaxed); });
 }
 
-// kShared: others take part, so counters are decremented atomically. Otherwise returns true when others do
-// from now on, with the state left in `me`.
+// Runs nodes until this thread finds none. With kShared, other threads take part, so counters are decremented
+// atomically. Without it, returns true as soon as other threads take part; the caller then goes on with
+// kShared and with the state in `me`. kFenced: the owner publishes where it is by an exchange, see
+// participant.h.
 template <bool kShared, bool kFenced>
 bool SegmentRun::participate(Participant& me) {
   EngineImpl& engine = segment_->engine_;
@@ -208,8 +212,9 @@ bool SegmentRun::participate(Participant& me) {
   return converted;
 }
 
-// Agrees with those who want the participant's work. Returns whether the run is shared; if not, the
-// participant looks up again when it has run `look_at` nodes.
+// Called by the participant when it has run me.look_at nodes. It looks up again after `look_at` nodes. If
+// another thread has asked for its work (me.look_at is 0), waits until that thread has taken it, and returns
+// whether the run is shared; otherwise returns false.
 bool SegmentRun::look_up(Participant& me, uint64_t look_at) {
   uint64_t expected = me.look_at.load(std::memory_order_relaxed);
   if (expected != 0 && me.look_at.compare_exchange_strong(expected, look_at)) return false;
@@ -218,14 +223,14 @@ bool SegmentRun::look_up(Participant& me, uint64_t look_at) {
   return shared_;
 }
 
-// Under the mutex, with something offered: so nobody can have come to the end of the run.
+// Precondition: the mutex is held and something is offered, so the run cannot have ended.
 void SegmentRun::share() {
   if (shared_) return;
   shared_ = true;
   segment_->engine_.offer_run(shared_from_this());
 }
 
-// Half of what this participant has goes to the others.
+// Offers half of this participant's nodes and roots to other threads.
 void SegmentRun::offer(Participant& me) {
   {
     std::lock_guard lock(mutex_);
@@ -244,7 +249,7 @@ void SegmentRun::offer(Participant& me) {
 
 bool SegmentRun::rob(Participant& participant) {
   std::lock_guard lock(mutex_);
-  if (participant.look_at.load(std::memory_order_relaxed) != 0) return false;  // it has been out and looked
+  if (participant.look_at.load(std::memory_order_relaxed) != 0) return false;  // it has looked up since
   if (participant.inside.load(std::memory_order_seq_cst) == 0) return false;
   if (participant.stack.empty() && participant.root == participant.root_end) return false;
   make_room(pool_, participant.stack.size());
@@ -281,12 +286,13 @@ bool SegmentRun::take_offered(Participant& me) {
 void SegmentRun::count_offered() { offered_.store(pool_.size() + ranges_.size(), std::memory_order_relaxed); }
 
 void SegmentRun::leave(size_t ran) {
-  const size_t mine = ran + 1;  // and the participant
+  const size_t mine = ran + 1;  // its nodes and the participant itself
   if (left_.fetch_sub(mine, std::memory_order_acq_rel) != mine) return;
   EngineImpl& engine = segment_->engine_;
   if (shared_) engine.withdraw_run(this);
-  // If the program has dropped the segment, its functions go now: when the replay has ended, what they hold
-  // is free. (This run may be held for longer by who wanted to join it.)
+  // If the program has dropped the segment, its functions are destroyed here, so that what they hold is free
+  // when the replay has ended. The run itself may live longer: a worker that wanted to join it may still hold
+  // a reference.
   engine.let_go(segment_, done_);
   Failure* failure = failure_.load(std::memory_order_acquire);
   if (failure == nullptr) {
@@ -324,7 +330,7 @@ bool ParticipantRegistry::rescue() {
       try {
         found |= p->run.rob(*p);
       } catch (const std::bad_alloc&) {
-        p->left = 0;  // the next turn tries again
+        p->left = 0;  // no memory: the next call tries again
       }
     }
   }

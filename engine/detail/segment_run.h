@@ -1,4 +1,4 @@
-// SegmentRun: one replay of a segment on one worker or more. Internal.
+// SegmentRun: one replay of a segment of plain operations, on one or more workers. Internal.
 #pragma once
 
 #include <atomic>
@@ -18,17 +18,18 @@ struct Failure;
 
 class SegmentRun : public std::enable_shared_from_this<SegmentRun> {
  public:
-  /// Runs the segment on this thread, and on others that join. Returns when there is nothing left for this
-  /// thread; `done` is called by the last participant.
+  /// Runs the segment on this thread and on other workers that join. Returns when no node is left for this
+  /// thread. The last participant to leave calls `done`.
   static void start(const std::shared_ptr<SegmentImpl>& segment, Completion done);
 
-  /// Another worker takes part as long as there is something to take. No lock held.
+  /// Takes part in the run on another worker, as long as nodes are offered. Called without locks.
   void join();
-  /// Is there anything a newcomer could take?
+  /// Returns true if nodes are offered to other workers.
   bool wants_company() const { return offered_.load(std::memory_order_relaxed) > 0; }
 
-  /// Offers to others all that a participant has, whose look_at is 0, if it is inside a node. Returns whether
-  /// there was anything. The participant cannot go meanwhile: the registry's lock is held.
+  /// Takes the nodes that a participant has not started and offers them to other workers, if the participant
+  /// is inside a node and its look_at is still 0. Returns whether there were any. Preconditions: the caller
+  /// has set look_at to 0, and holds the registry's lock, so that the participant is not destroyed meanwhile.
   bool rob(Participant& participant);
 
  private:
@@ -53,17 +54,17 @@ class SegmentRun : public std::enable_shared_from_this<SegmentRun> {
 
   std::shared_ptr<SegmentImpl> segment_;  // until the last participant leaves
   Completion done_;
-  std::atomic<size_t> left_;                // participants, and nodes of which no participant has yet left
-  std::atomic<Failure*> failure_{nullptr};  // the first
+  std::atomic<size_t> left_;                // participants, and nodes not yet run by one that has left
+  std::atomic<Failure*> failure_{nullptr};  // the first failure of a node
   std::unique_ptr<std::atomic<uint8_t>[]>
-      spoilt_;  // written before failure_: per node, whether it comes behind one that failed
+      spoilt_;  // written before failure_: per node, whether a predecessor has failed or was skipped
   std::atomic<size_t> offered_{0};
   std::mutex mutex_;
   // ---- under the mutex ----
-  std::vector<uint32_t> pool_;  // offered to others: nodes,
-  std::vector<Range> ranges_;   // and roots
-  bool shared_ = false;         // the engine knows of it, and counters are decremented atomically
-  // ---- under the engine's lock, while it knows of it ----
+  std::vector<uint32_t> pool_;  // nodes offered to other workers,
+  std::vector<Range> ranges_;   // and ranges of roots
+  bool shared_ = false;         // it is in EngineImpl::shared_runs_, and counters are decremented atomically
+  // ---- under the engine's lock, while it is in EngineImpl::shared_runs_ ----
   SegmentRun* next_shared_ = nullptr;
   std::shared_ptr<SegmentRun> self_;
 };

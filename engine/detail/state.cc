@@ -1,5 +1,5 @@
-// The part of the engine that runs under its lock: from the ring into the queues of the variables, and out
-// of them again.
+// The part of the engine that runs under its lock: moves operations from the ring into the queues of the
+// variables, and completes them.
 #include <algorithm>
 
 #include "engine/detail/engine_inl.h"
@@ -18,15 +18,16 @@ void EngineImpl::drain(size_t limit) {
     ended_count_ += n;
     return;
   }
-  // The lines come from another core, and one miss after the other would cost more than all the rest: pop()
-  // has asked for the first line of each; ask for everything else before using any of it.
+  // The operations' cache lines come from another core, and serial cache misses would cost more than all the
+  // other work here. pop() has prefetched the first line of each operation. Prefetch the variables and the
+  // second lines before any of them is used.
   for (size_t i = 0; i < n; ++i) {
     for (size_t k = 0; k < ops[i]->links && k < 2; ++k) __builtin_prefetch(ops[i]->link(k).var(), 1);
     if (ops[i]->links > 2) __builtin_prefetch(reinterpret_cast<char*>(ops[i]) + 64, 1);
   }
   const bool tracking = profiler_.tracking();
   const uint16_t epoch = epochs_.open();
-  epochs_.add(epoch, static_cast<uint32_t>(n));  // (all at once: nothing ends before the last is linked)
+  epochs_.add(epoch, static_cast<uint32_t>(n));  // all at once: none can end before the last is linked
   for (size_t i = 0; i < n; ++i) {
     Op* op = ops[i];
     op->epoch = epoch;
@@ -37,7 +38,7 @@ void EngineImpl::drain(size_t limit) {
         hurried_.fetch_sub(1, std::memory_order_relaxed);
         attention_.fetch_sub(1, std::memory_order_relaxed);
       }
-      // From here on in the order of the program, handles to the variable are stale.
+      // Handles to the variable are stale from this point of the program order on.
       if (op->type == &kDeleteType) ++op->link(0).var()->generation;
     }
     deps_.link(op);
@@ -46,8 +47,8 @@ void EngineImpl::drain(size_t limit) {
     settle_internal();
 }
 
-// A push that has looked at its handles can be overtaken by a deletion of one of the variables. The memory of
-// the variable may serve another one by now: so the operation is not queued there, and fails.
+// A deletion may overtake a push that has already checked its handles. By now the memory of the deleted
+// variable may belong to another variable. So the operation is not queued there, and fails.
 void EngineImpl::deleted_before(Op* op, Link& link) {
   link.set(&nowhere_, Access::read);
   if (op->device != kInternalLane) mark_stale(op);
@@ -62,7 +63,7 @@ void EngineImpl::complete_unusual(Op* op) {
   if (op->flags & kOpNode) return end_node(op);
   if (op->flags & kOpHasBytes) {
     run_ahead_.bytes_ended(bytes_of(op));
-    special_ = true;  // this once: to publish them
+    special_ = true;  // so that the next unlock() publishes the bytes
   }
   if (op->flags & kOpFailed) {
     Failure* failure = op->failure();
@@ -72,7 +73,7 @@ void EngineImpl::complete_unusual(Op* op) {
     failure->release_later();
   } else if (op->flags & kOpCancelled) {
     Failure* failure = op->failure();                          // made by the thread that found it cancelled
-    failure->observed.store(true, std::memory_order_relaxed);  // the caller of cancel() knows
+    failure->observed.store(true, std::memory_order_relaxed);  // shutdown() need not log it
     ++skipped_ops_;
     count_error(failure);
     finish_op(op, Outcome::skipped, failure);
@@ -93,7 +94,7 @@ void EngineImpl::drain_to(uint64_t tail) {
 }
 
 void EngineImpl::ready_special(Op* op) {
-  if (op->flags & kOpTaken) return;  // its worker runs it next
+  if (op->flags & kOpTaken) return;  // it is in a worker's batch, which runs it next
   if (op->device == kInternalLane) {
     op->next() = internal_;
     internal_ = op;
@@ -121,7 +122,7 @@ void EngineImpl::count_error(Failure* failure) {
     failure->retain();
     first_failure_ = failure;
   }
-  if (unobserved_.size() < unobserved_.capacity()) {  // (reserved: nothing is allocated here)
+  if (unobserved_.size() < unobserved_.capacity()) {  // reserved: nothing is allocated under the lock
     failure->retain();
     unobserved_.push_back(failure);
   }
@@ -198,7 +199,8 @@ void EngineImpl::settle_internal() {
   }
 }
 
-// Not before the last pin, and the last thread that waits for a version of it to land.
+// Returns a deleted variable to the pool if no segment pins it and no thread waits for it. Called again when
+// the last pin is removed and when the last such thread has finished.
 void EngineImpl::give_deleted_var(VarBlock* var) {
   if ((var->flags & (kVarDeleted | kVarWatched | kVarPinned)) == kVarDeleted) give_var(var);
 }
@@ -240,8 +242,9 @@ void EngineImpl::unpin_locked(const std::vector<Link>& vars) {
   }
 }
 
-// Rare states: a pause, devices and other lanes, priorities, replays, bytes. They are looked at behind the
-// one flag `special_`, which is cleared here as soon as none of them is there.
+// Rare states: a pause, devices and other lanes, priorities, replays, bytes. All of them are checked behind
+// the one flag `special_`, so that the common path pays for a single branch. Cleared here as soon as none
+// applies.
 void EngineImpl::publish_special() {
   size_t hint = lanes_.ready();
   if (computing() < threads_) {
@@ -262,7 +265,8 @@ void EngineImpl::publish_special() {
 
 void EngineImpl::cancel() {
   check_usable("cancel");
-  const auto slabs = var_pool_.slabs();  // (what is pushed to variables of later ones comes after this call)
+  // Operations on variables of slabs that are made later are pushed after this call, and are not cancelled.
+  const auto slabs = var_pool_.slabs();
   lock_.lock();
   drain_to(ring_.tail());
   scavenge(true);

@@ -51,7 +51,7 @@ Event* DeviceState::take_event(std::unique_ptr<Event>& fresh) {
 }
 
 StreamOrder::State::~State() {
-  streams.clear();  // drains them, before what they record into goes
+  streams.clear();  // drains them before the events that they record are destroyed
   for (StreamRecord& record : records.all()) {
     if (record.failure != nullptr) record.failure->release();
     if (record.end_failure != nullptr) record.end_failure->release();
@@ -128,8 +128,8 @@ ClockVector* StreamOrder::State::new_clocks(const ClockVector& from) {
   return clocks;
 }
 
-// The version that a node makes is its replay's: that of an earlier node of the same replay, if it has not
-// retired, is not what the variable will hold.
+// All nodes of a replay that write a variable make the same version of it, the replay's. So if an earlier
+// node of this replay wrote the variable and has not retired, its write is not what the variable will hold.
 void StreamOrder::State::supersede(StreamMarks* var_marks, const StreamRecord* record) {
   StreamRecord* before = live(var_marks->write);
   if (before == nullptr || before->replay != record->replay) return;
@@ -191,7 +191,7 @@ void StreamOrder::supply(Missing missing, Context context, StreamKind lane, Issu
 
 StreamOrder::Missing StreamOrder::try_plan(Op* op, Context context, StreamKind lane, Issue& issue) {
   State& state = *state_;
-  // First what can fail.
+  // Everything that can fail comes first, so that a failure changes nothing.
   DeviceState* const known = state.find_device(context);
   if (known == nullptr && issue.device == nullptr) return Missing::device;
   DeviceState& device = known != nullptr ? *known : *state.devices.emplace_back(std::move(issue.device));
@@ -312,8 +312,9 @@ void StreamOrder::issued(Op* op, Issue& issue, Failure* failure) {
     record->failure = std::exchange(issue.begin_failure, nullptr);
   }
   if (issue.begin_error != nullptr) [[unlikely]] {
-    // The stream is ordered after no more than before; the points that it should have waited for are in the
-    // record's dependences, and whoever depends on it looks there.
+    // The stream could not wait, so it is ordered after no more points than before. The points that it should
+    // have waited for are in the record's dependences. gather() looks there for operations that depend on
+    // this one.
     record->is_broken = true;
     const StreamRecord* before = state.live({stream.id, record->clock - 1});
     state.unref(record->clocks);

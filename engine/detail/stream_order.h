@@ -1,20 +1,21 @@
 // StreamOrder: orders operations on streams of accelerators without ever blocking the host. Internal.
 //
-// An operation of an accelerator releases its dependants when it has been *enqueued*. What still happens on
-// the device is remembered per variable as points in streams: the point of its last write, and the points of
-// the reads since. When the next operation that touches the variable is planned, each point it depends on is
-//   - nothing to do, if the point is on the same stream, has ended, or the stream is already ordered after it
+// An operation of an accelerator releases its dependants when it has been *enqueued*. Its work that is still
+// in flight on the device is recorded per variable as points in streams: the point of the variable's last
+// write, and the points of the reads since. When the next operation on the variable is planned, each point
+// that it depends on costs
+//   - nothing, if the point is on the same stream, has ended, or the stream is already ordered after it
 //     (known from vector clocks, also through third streams), or
 //   - one event wait.
-// An operation of the CPU starts only when the points it depends on have ended; who polls, see poll().
+// An operation of the CPU starts only when the points that it depends on have ended, which poll() finds out.
 //
 // Errors: a failure on the device is found when the operation retires. Then exactly the versions that were
-// made from it are poisoned: data dependences (reads and updates) pass a failure on, order-only ones (a
-// write after anything) do not. The cause of an operation's failure is, first of these that there is: what
-// its function threw, the root cause of a version it read or updated (what it does on undefined data is no
-// error of its own), its own error on the device.
+// made from its results are poisoned: data dependences (reads and updates) pass a failure on, order-only
+// dependences (a write after any access) do not. The cause of an operation's failure is the first of these
+// that exists: what its function threw; the root cause of a version that it read or updated, since an error
+// on undefined data is not its own; its own error on the device.
 //
-// All members are called under the engine's lock, except begin() and end(). Sources: vector clocks after
+// All members are called under the engine's lock unless they say otherwise. Sources: vector clocks after
 // Fidge and Mattern; event waits inferred from per-datum last writer and readers as in CUDASTF.
 // Parts: stream_order.cc (plan to issued), stream_order_choice.cc (which stream, which waits),
 // stream_order_retire.cc (poll and what it finds), stream_order_state.h (their data).
@@ -43,50 +44,51 @@ struct StreamPoint {
   bool operator==(const StreamPoint&) const = default;
 };
 
-/// What streams still do with a variable. Lives from the first operation planned on it until no operation in
-/// flight touches it; then the variable has none.
+/// A variable's accesses that are in flight on streams. Exists from the first operation planned on the
+/// variable until no operation in flight uses the variable.
 struct StreamMarks {
-  StreamPoint write;               // clock 0: nothing
-  std::vector<StreamPoint> reads;  // since that write, at most one per stream
-  VarBlock* var = nullptr;         // null: the variable is gone
-  uint32_t refs = 0;               // operations in flight that touch the variable
+  StreamPoint write;               // the last write; clock 0: none
+  std::vector<StreamPoint> reads;  // the reads since that write, at most one per stream
+  VarBlock* var = nullptr;         // null: the variable has been deleted
+  uint32_t refs = 0;               // operations in flight that use the variable
   uint32_t landed = 0;             // the newest version known to be in memory
-  bool watched = false;            // landed() has said no
+  bool watched = false;            // landed() has returned false since the last maybe_landed()
 };
 
 class StreamOrder {
  public:
-  /// What poll() finds. Called under the engine's lock; must not call back into StreamOrder::poll().
+  /// Is told what poll() finds. Called under the engine's lock; must not call StreamOrder::poll().
   class Listener {
    public:
     virtual ~Listener() = default;
-    /// A CPU operation that host_may_start() refused may start now. Poisoned inputs have set kOpSkip.
+    /// A CPU operation for which StreamOrder::host_may_start() has returned false may start now. kOpSkip is
+    /// set if an input is poisoned.
     virtual void host_may_start(Op* op) = 0;
-    /// An issued operation has ended on its device (failure: its own or inherited; null if it went well).
-    /// `inherited`: it did not fail itself. A failure that was given to issued() comes here again, with
-    /// inherited false. The versions it made have been poisoned before this call.
+    /// An issued operation has ended on its device. `failure` is its own or an inherited one, or null if it
+    /// succeeded. `inherited` is true if it did not fail itself. A failure that was given to issued() is
+    /// passed here again, with `inherited` false. The versions that it made are already poisoned.
     virtual void retired(uint16_t epoch, uint64_t bytes, Failure* failure, bool inherited) = 0;
-    /// A write to this variable, for which landed() has said no, has ended at that point (failure: as for
-    /// retired(); it is what the version made there came to, even if others have replaced it). What landed()
-    /// refused may have ended with it: ask again.
+    /// A write to this variable, for which landed() has returned false, has ended at that point. `failure` is
+    /// as for retired(), and is that of the version made there, even if later writes have replaced the
+    /// version. The listener must call landed() again, because what it waits for may have landed.
     virtual void maybe_landed(VarBlock* var, StreamPoint point, Failure* failure) = 0;
     /// A node of a replay that has not ended has failed on its device (segment_group.h): the replay fails
-    /// with it. retired() follows.
+    /// with this failure. retired() follows.
     virtual void node_failed(Op* /*replay*/, Failure* /*failure*/, bool /*inherited*/) {}
   };
 
-  /// One operation between plan() and issued(). Reusable; after issued() it holds nothing.
+  /// One operation between plan() and issued(). Reusable: after issued() it owns nothing.
   struct Issue {
     Stream* stream = nullptr;
     StreamId id = 0;
     uint64_t clock = 0;
-    std::vector<const Event*> waits;   // to wait for, in this order
+    std::vector<const Event*> waits;   // the events to wait for, in this order
     Event* event = nullptr;            // recorded by end()
-    std::exception_ptr begin_error;    // from the device
-    Failure* begin_failure = nullptr;  // what begin_error and
-    Failure* end_failure = nullptr;    // an error of end() make of the operation
+    std::exception_ptr begin_error;    // thrown by the device in begin()
+    Failure* begin_failure = nullptr;  // the operation's failure because of begin_error
+    Failure* end_failure = nullptr;    // the operation's failure because of an error in end()
     StreamRecord* record = nullptr;
-    // Objects that were requested from the device before the lock was taken: see Missing.
+    // Objects that supply() has made without the lock: see Missing.
     std::unique_ptr<DeviceState> device;
     std::unique_ptr<Stream> new_stream;
     std::unique_ptr<Event> new_event;
@@ -103,13 +105,13 @@ class StreamOrder {
   ~StreamOrder();
   StreamOrder(const StreamOrder&) = delete;
 
-  /// Chooses a stream of the device's lane, gives the operation the next point on it, decides its event
-  /// waits and marks its variables. Throws DeviceError when the device or its streams cannot be had; then
-  /// nothing has changed. The caller skips an operation with a poisoned input beforehand; one that is planned
-  /// all the same inherits the cause.
+  /// Chooses a stream of the device's lane, gives the operation the next point on it, decides its event waits
+  /// and records the point at its variables. Throws DeviceError if the device is lost or cannot make a stream
+  /// or event; then nothing has changed. The caller should have skipped an operation with a poisoned input;
+  /// if such an operation is planned, it inherits the cause.
   void plan(Op* op, Context context, StreamKind lane, Issue& issue);
-  /// The parts of plan(), for a caller that must not ask a device under the lock. supply() and
-  /// throw_if_lost() are called without it, and throw what the device throws.
+  /// The parts of plan(), for a caller that must not call a device under the lock. supply() and
+  /// throw_if_lost() are called without the lock, and throw what the device throws.
   ///   throw_if_lost(context); while ((missing = try_plan(...)) != Missing::nothing) supply(missing, ...);
   Missing try_plan(Op* op, Context context, StreamKind lane, Issue& issue);
   void supply(Missing missing, Context context, StreamKind lane, Issue& issue);
@@ -117,51 +119,52 @@ class StreamOrder {
 
   /// Enqueues the waits. No lock; calls on one stream must not overlap.
   static void begin(Issue& issue);
-  /// Records the operation's event. No lock. To be called also after a begin_error.
+  /// Records the operation's event. No lock. Must be called also after a begin_error.
   static void end(Issue& issue);
 
-  /// The operation is on its stream. `failure`: its function threw on the host (then its versions are
-  /// poisoned by the engine now, and the work it had enqueued is waited for all the same). To be called just
-  /// before DependencyState::complete(), in one hold of the lock; an asynchronous operation is completed
-  /// later, see take_early_failure().
+  /// Called when the operation has been enqueued. `failure` is what its function threw on the host, or null;
+  /// with a failure the engine poisons the operation's versions now, but the work that it has enqueued is
+  /// still waited for. Must be called right before DependencyState::complete(), without releasing the lock in
+  /// between. An asynchronous operation is completed later; see take_early_failure().
   void issued(Op* op, Issue& issue, Failure* failure);
 
-  /// An asynchronous operation (on a stream; or another whose early_failure() is null) whose token has been
-  /// used is about to be completed: what its work on the device has failed with meanwhile, to be released by
-  /// the caller; else null. With a failure it completes as Outcome::failed (it has been counted by
-  /// retired()).
+  /// Returns the failure of the device's work of an asynchronous operation, if that ended before the
+  /// operation's token was used, or null. The caller owns the reference. Called when the token has been used,
+  /// before the operation is completed; with a failure it is completed as Outcome::failed, and retired() has
+  /// counted it. For an asynchronous operation of the CPU, early_failure() must be null.
   Failure* take_early_failure(Op* op);
 
-  /// May this CPU operation, granted at all its variables, start? False: it is kept, and the listener gets
-  /// it when it may. True or then, poisoned inputs have set kOpSkip.
+  /// Returns true if this CPU operation, all of whose links are granted, may start. If not, it is kept until
+  /// it may, and then given to the listener. When it may start, kOpSkip is set if an input is poisoned.
   bool host_may_start(Op* op);
 
-  /// Calls f(Op*) for every operation of the CPU that host_may_start() has refused and not yet released; for
-  /// some more than once.
+  /// Calls f(Op*) for every CPU operation that host_may_start() has kept and not yet given to the listener;
+  /// for some of them more than once.
   template <class F>
   void for_each_parked(F&& f) {
     for_each_parked([](Op* op, void* g) { (*static_cast<std::remove_reference_t<F>*>(g))(op); },
                     const_cast<void*>(static_cast<const void*>(&f)));
   }
 
-  /// Has the last write of the variable landed? False: maybe_landed() will tell when to ask again.
+  /// Returns true if the last write of the variable has landed in memory. If false, Listener::maybe_landed()
+  /// is called when the caller should ask again.
   bool landed(VarBlock* var) { return landed(var, var->writes_done); }
-  /// The same for the write that made `version` (a value that writes_done has had), or a later one: a waiter
-  /// that asks for its own version is not delayed by writes that keep coming.
+  /// The same for the write that made `version` (a value that writes_done has had), or a later one. A waiter
+  /// that asks for its own version is not delayed by a steady flow of later writes.
   bool landed(VarBlock* var, uint32_t version);
 
-  /// Retires what has ended. Queries at most one event per stream beyond those that have. Returns true while
-  /// anything is outstanding.
+  /// Retires the operations that have ended. On each stream it queries their events, and at most one that has
+  /// not ended. Returns true while any operation is outstanding.
   bool poll();
-  /// The parts of poll(), for a caller that must not ask a device under the lock:
+  /// The parts of poll(), for a caller that must not call a device under the lock:
   ///   if (begin_poll()) { do { unlock; query(); lock; } while (continue_poll()); }
-  /// One thread polls at a time: begin_poll() is false if there is nothing to ask, or another thread polls.
+  /// One thread polls at a time: begin_poll() returns false if there is no query or another thread polls.
   bool begin_poll();
   void query();          // without the lock
-  bool continue_poll();  // retires what has ended; false: the poll is over
+  bool continue_poll();  // retires what has ended; returns false if the poll is over
   bool outstanding() const { return outstanding_ != 0; }
 
-  /// The variable is gone: forgets its marks.
+  /// Drops the marks of a variable that is being deleted.
   void forget(VarBlock* var);
 
   uint64_t issued_count() const { return issued_count_; }

@@ -1,10 +1,12 @@
-// StreamOrder: which points an operation depends on, which stream it gets and what that stream waits for.
+// StreamOrder: finds the points that an operation depends on, the stream it gets, and the events that this
+// stream waits for.
 //
-// An operation that is the first to follow the last one enqueued on some stream continues there: no wait, and
-// nothing is serialised that need not be. In a fork the first branch continues on the producer's stream (then
-// the producer is no tail any more), each other branch takes a stream of its own with one wait; the join
-// continues on one branch's stream and waits for the others. In general, where streams suffice, the number of
-// waits is that of the edges (after transitive reduction) less those that a stream's order stands for.
+// If an operation depends on the tail of a stream, the last operation enqueued there, it continues on that
+// stream: it needs no wait for it, and nothing is serialised unnecessarily. In a fork, the first branch
+// continues on the producer's stream; then the producer is no longer a tail, and each other branch takes a
+// stream of its own with one wait. A join continues on the stream of one branch and waits for the others. In
+// general, if there are enough streams, the number of waits is the number of edges after transitive
+// reduction, less the edges that the order of a stream implies.
 #include <algorithm>
 #include <tuple>
 
@@ -60,7 +62,7 @@ void StreamOrder::State::reduce() {
     kept.data |= dependence.data;
   }
   if (front.size() < 2) return;
-  // Being ordered after is transitive, so a point that is dropped is not needed to drop others.
+  // "Ordered after" is transitive, so a point that has been dropped is not needed to drop others.
   size_t kept = 0;
   for (size_t i = 0; i < front.size(); ++i) {
     const StreamRecord& record = *front[i].record;
@@ -92,8 +94,9 @@ StreamState* StreamOrder::State::choose(DeviceState& device, StreamKind lane_kin
   DeviceState::Lane& lane = device.lanes[static_cast<size_t>(lane_kind)];
   if (lane.limit == 1 && !lane.streams.empty()) return lane.streams.front();
 
-  // The tail of a stream: of several, one whose result is read rather than merely waited for (it is warm in
-  // the caches of that stream's processors), then the latest planned (it likely ends last).
+  // Returns a stream whose tail is one of the candidates, or null. Prefers a tail whose result the operation
+  // reads, because that is in the caches of the stream's processors. Among equals, prefers the tail that was
+  // planned last, because it probably ends last.
   const auto best_tail = [&](const std::vector<Dependence>& candidates) {
     const Dependence* best = nullptr;
     for (const Dependence& candidate : candidates) {
@@ -114,8 +117,9 @@ StreamState* StreamOrder::State::choose(DeviceState& device, StreamKind lane_kin
   if (lane.streams.size() < lane.limit) return nullptr;
   if (StreamState* stream = best_tail(gathered)) return stream;
 
-  // All are busy with something else: where it can begin first, then where it waits for least. (Not where
-  // fewest are queued: an operation that waits long counts for as much as one that runs.)
+  // All streams are busy with other operations. Take the one where the operation can begin first; among
+  // equals, the one with the fewest waits, then with the fewest operations in flight. That number does not
+  // come first, because it counts an operation that waits for a long time like one that runs.
   const uint64_t ready = ready_step();
   const auto cost = [&](const StreamState& stream) {
     return std::tuple(std::max(ready, first_step(stream)), waits_on(stream), stream.load());

@@ -1,7 +1,8 @@
-// StreamOrder: finding out what has ended, and telling those who wait for it.
+// StreamOrder: finds the operations that have ended on their devices, and notifies the operations and threads
+// that wait for them.
 //
 // An operation retires after everything that it depends on, and after the operations before it on its stream.
-// So a point that has retired needs no further look at what came before it, even on a lost device, whose
+// So if a point has retired, everything before it has retired too. This holds even on a lost device, where
 // events fail at once while the work of other devices that they were ordered after goes on.
 #include <algorithm>
 #include <new>
@@ -19,7 +20,8 @@ namespace {
 
 struct NoSink {};
 
-// The operation that makes the version has not been completed: its token has not been used.
+// Returns true if the operation that makes the version has not been completed, because its token has not been
+// used.
 bool is_early(const Touch& touch) {
   return static_cast<int32_t>(touch.marks->var->writes_done - touch.version) < 0;
 }
@@ -28,11 +30,12 @@ bool is_early(const Touch& touch) {
 void poison(const Touch& touch, const StreamRecord& record) {
   VarBlock* var = touch.marks->var;
   if (var->writes_done == touch.version) {
-    // (The first failure of a replay is the one that it gives to all it writes.)
+    // A replay poisons everything that it writes with its first failure.
     if (var->failure == record.failure || (var->failure != nullptr && record.replay.op != nullptr)) return;
   } else {
-    // Later operations have ended. Either one has replaced the value, or all were skipped: then the memory
-    // still holds what this one left, and must not be recovered as a good value.
+    // Later operations have ended. If one of them has replaced the value, there is nothing to poison. If all
+    // were skipped, the memory still holds what this one left, and recover() must not take it for a good
+    // value.
     const StreamPoint write = touch.marks->write;
     const bool replaced = write.stream != record.stream->id || write.clock != record.clock;
     if (replaced || (var->failure != nullptr && (var->flags & kVarRecoverable) == 0)) return;
@@ -94,13 +97,14 @@ bool StreamOrder::landed(VarBlock* var, uint32_t version) {
   StreamMarks* marks = var->marks;
   if (marks == nullptr) return true;
   if (static_cast<int32_t>(marks->landed - version) >= 0) return true;  // versions wrap
-  // Versions that no stream made (their operations were skipped) are in memory with the last that one made.
+  // A version that no stream made, because its operation was skipped, has landed when the last version that a
+  // stream made has landed.
   if (state_->live(marks->write) == nullptr) return true;
   marks->watched = true;
   return false;
 }
 
-// `own_failure`: with which its device has ended it.
+// `own_failure`: the failure that its device reports, or null.
 void StreamOrder::retire(StreamRecord* record, Failure* own_failure) {
   State& state = *state_;
   for (const Dependence& dependence : record->dependences) {
@@ -120,7 +124,8 @@ void StreamOrder::retire(StreamRecord* record, Failure* own_failure) {
   state.now_step = std::max(state.now_step, record->step);
   --outstanding_;
   bool early = false;
-  // A replay that still runs fails as a whole, and says itself when its versions are there.
+  // While a replay runs, the failure of a node fails the whole replay. Its versions are made only when it
+  // ends, so nothing is marked as landed or poisoned here.
   const bool ongoing = record->replay.ongoing();
   if (ongoing && failure != nullptr) listener_.node_failed(record->replay.op, failure, record->inherited);
   for (const Touch& touch : record->touches) {
@@ -138,7 +143,7 @@ void StreamOrder::retire(StreamRecord* record, Failure* own_failure) {
     early_failure(record->op) = failure;
   }
 
-  // From here on others are told; the record stays until the end of this function.
+  // Notify the listener. The record stays valid until the end of this function.
   listener_.retired(record->epoch, record->bytes, failure, record->inherited);
   for (HostWait* wait : record->host_waits) {
     if (--wait->remaining != 0) continue;
@@ -186,8 +191,8 @@ bool StreamOrder::begin_poll() {
   return true;
 }
 
-// The first operations of each stream that have been issued and whose dependences have retired: only those
-// can retire now. None of a stream whose head this poll has found pending.
+// Collects, for each stream, the first operations that have been issued and whose dependences have retired:
+// only those can retire now. Leaves out streams whose first operation this poll has found pending.
 void StreamOrder::gather_queries() {
   constexpr uint64_t kAhead = 8;  // so that one round retires several
   State& state = *state_;
@@ -209,8 +214,8 @@ void StreamOrder::gather_queries() {
   }
 }
 
-// No operation that is asked about can retire meanwhile, since only the thread that polls retires; so its
-// event keeps its generation, and its name and place do not change.
+// Called without the lock. Only the polling thread retires operations, so those that it asks about cannot
+// retire meanwhile: their events keep their generation, and their names and places do not change.
 void StreamOrder::query() {
   assert_no_engine_lock();
   State& state = *state_;
@@ -219,7 +224,8 @@ void StreamOrder::query() {
     Query& query = state.queries[i];
     StreamRecord& record = *query.record;
     if (record.stream == pending) continue;
-    // An event that was never recorded means that end() was forgotten: better an error than no end.
+    // If the event was never recorded, end() was not called. That is reported as an error, because otherwise
+    // the operation would never end.
     query.status = record.event != nullptr ? record.event->query() : EventStatus::failed;
     if (query.status == EventStatus::pending) {
       pending = record.stream;
@@ -247,7 +253,7 @@ bool StreamOrder::continue_poll() {
     if (query.failure != nullptr) query.failure->release_later();
     query.failure = nullptr;
   }
-  // Streams that only wait for points of other streams to retire are looked at again while any point does.
+  // If an operation has retired, look again: operations of other streams may have waited only for that.
   if (progress) gather_queries();
   if (progress && state.query_count > 0) return true;
   state.polling = false;

@@ -1,16 +1,16 @@
-// SubmitRing: where pushers leave operations, in one agreed order. Internal.
+// SubmitRing: the queue to which pushers submit operations, in one total order. Internal.
 //
-// A bounded queue of many producers and one consumer at a time (whoever holds the engine's lock). The order
-// of the queue is the order of the program: a push that happens before another, on whatever threads, comes
+// A bounded queue of many producers and one consumer at a time, the holder of the engine's lock. The order of
+// the queue is the order of the program: if one push happens before another, on whatever threads, it comes
 // first.
 //
-// A producer claims the place itself: the first slot that is empty *for its round* becomes its operation by
-// one compare-and-swap. So there is no moment between a claim and a store in which a preempted producer
-// holds up everybody behind it, as with a ticket counter. Where to look first each producer remembers itself
-// (the place behind its own last item): no word that all producers write can be moved back by one that was
-// preempted.
-// An empty slot holds the ticket it waits for, (ticket << 1) | 1, so a producer that slept through a whole
-// round fails its swap instead of writing into the wrong place.
+// A producer claims a slot and stores its operation by the same compare-and-swap, in the first slot that is
+// empty *for its round*. So there is no moment between a claim and a store in which a preempted producer
+// delays all later ones, as with a ticket counter. Each producer remembers where to begin: the place after
+// its own last item. There is no shared position, which a preempted producer could move back.
+//
+// An empty slot holds the ticket it waits for, (ticket << 1) | 1. So if a producer sleeps through a whole
+// round, its swap fails instead of writing into the wrong place.
 //
 // The template parameter lets the exhaustive checker (tests/engine/model_check_ring_test.cc) run this very
 // code on atomics that it schedules.
@@ -32,19 +32,19 @@ class SubmitRing {
 
   size_t capacity() const { return mask_ + 1; }
 
-  /// Any thread. Returns the item's place in the order, or kFull. `hint` is the calling thread's: 0 at its
-  /// first push to this ring, and kept from one push to the next.
+  /// Adds an item. Returns its place in the order, or kFull. Any thread. `hint` belongs to the calling
+  /// thread: 0 at its first push to this ring, and kept from one push to the next.
   uint64_t try_push(T* item, uint64_t& hint) {
     uint64_t ticket = hint;
     for (;;) {
-      // The head must be read before the slot: then the slot is known to have left the round before. A
-      // producer that reads another one's known_head_ must see what that one saw (acquire, release), or it
-      // could take the round before for this one and leave a hole behind.
+      // The head must be read before the slot: then the slot is known to be past its previous round. A
+      // producer that reads known_head_ must see what the producer that wrote it saw (acquire, release).
+      // Otherwise it could mistake the previous round for this one and leave a hole in the order.
       if (ticket - known_head_.load(std::memory_order_acquire) > mask_) {
         const uint64_t head = head_.load(std::memory_order_acquire);
         known_head_.store(head, std::memory_order_release);
         if (static_cast<int64_t>(ticket - head) < 0) {
-          ticket = head;  // everything before has been consumed
+          ticket = head;  // all places before the head have been consumed
         } else if (ticket - head > mask_) {
           hint = ticket;
           return kFull;
@@ -54,7 +54,7 @@ class SubmitRing {
       uintptr_t seen = slot.load(std::memory_order_relaxed);
       if (seen == empty(ticket) &&
           slot.compare_exchange_strong(seen, reinterpret_cast<uintptr_t>(item), std::memory_order_seq_cst)) {
-        // (Sequentially consistent for wake_after_submit(), which must not look past it.)
+        // Sequentially consistent, so that the loads of wake_after_submit() are not ordered before it.
         hint = ticket + 1;
         return ticket;
       }
@@ -62,8 +62,9 @@ class SubmitRing {
     }
   }
 
-  /// Returns the place after the last item whose push happened before this call. Looks at every item that is
-  /// there, from the calling thread's `hint` on (see try_push()): all places before it have been filled.
+  /// Returns the place after the last item whose push happened before this call. Reads the slots
+  /// of the items in the ring, from the calling thread's `hint` on (see try_push()): all earlier slots are
+  /// full.
   uint64_t tail(uint64_t hint = 0) const {
     uint64_t ticket = head_.load(std::memory_order_acquire);
     if (static_cast<int64_t>(hint - ticket) > 0) ticket = hint;
@@ -75,13 +76,13 @@ class SubmitRing {
     return ticket;
   }
 
-  /// Is there an item to take? Any thread; the answer may be old.
+  /// Returns true if there is an item to take. Any thread; the answer may be out of date.
   bool maybe_nonempty() const {
     const uint64_t head = head_.load(std::memory_order_relaxed);
     return (slots_[head & mask_].load(std::memory_order_seq_cst) & 1) == 0;
   }
 
-  /// Consumer. Takes up to `limit` items in order; returns how many.
+  /// Takes up to `limit` items in order, and returns how many. Called by the consumer only.
   size_t pop(T** out, size_t limit) {
     uint64_t head = head_.load(std::memory_order_relaxed);
     const size_t mask = mask_;
@@ -92,14 +93,14 @@ class SubmitRing {
       const uintptr_t value = slot.load(std::memory_order_acquire);
       if (value & 1) break;
       out[n] = reinterpret_cast<T*>(value);
-      __builtin_prefetch(out[n], 1);  // it comes from another core, and is wanted next
+      __builtin_prefetch(out[n], 1);  // it is in another core's cache, and needed next
       slot.store(empty(head + mask + 1), std::memory_order_release);
     }
     if (n > 0) head_.store(head, std::memory_order_release);
     return n;
   }
 
-  /// How many items have been taken.
+  /// Returns how many items have been taken.
   uint64_t head() const { return head_.load(std::memory_order_acquire); }
 
   static constexpr uint64_t kFull = UINT64_MAX;
@@ -109,7 +110,8 @@ class SubmitRing {
 
   const size_t mask_;
   std::unique_ptr<Atomic<uintptr_t>[]> slots_;
-  // Written by producers, once a round: an old value of head_, which spares them the line of the consumer.
+  // A past value of head_, which a producer updates once a round, so that producers need not read the
+  // consumer's cache line at every push.
   alignas(64) Atomic<uint64_t> known_head_{0};
   // Written by the consumer.
   alignas(64) Atomic<uint64_t> head_{0};

@@ -1,9 +1,9 @@
-// Waiting, and the work a waiter does on the way.
+// Waiting, and the work that a waiter does meanwhile.
 //
-// A waiter sleeps only when there is nothing it can do: a thread that sleeps costs some 20 us to wake. It
-// runs ready operations that what it waits for depends on, never others, so that unrelated long work cannot
-// delay it. For wait_all() everything is on the way. A wait with a limit runs nothing: any operation may take
-// longer than there is time.
+// A waiter runs ready operations that its result depends on (they are "on its way"), and never others, so
+// that unrelated long work cannot delay it. For wait_all() every operation is on the way. A waiter sleeps
+// only if there is nothing for it to run, because waking a sleeping thread costs some 20 us. A wait with a
+// time limit runs nothing, because any operation may take longer than the limit.
 #include <algorithm>
 #include <optional>
 
@@ -20,12 +20,13 @@ namespace mx::detail {
 
 namespace {
 
-// How far a waiter looks for operations on its way: links seen, and ready operations tried.
+// Limits of the search for operations on the way: the links that the walk visits, and the ready operations
+// that are tried.
 constexpr int kWalkLimit = 512;
 constexpr size_t kReadyLimit = 64;
 
-// A waiter that sleeps looks again after this time, and twice as long each time that it finds nothing: so it
-// is late by no more than it has waited already.
+// A waiter first sleeps for kFirstNapNs, and twice as long each time that it finds nothing, up to kLastNapNs.
+// So it is late by no more than the time that it has already waited.
 constexpr int64_t kFirstNapNs = 1'000'000;
 constexpr int64_t kLastNapNs = 64'000'000;
 constexpr int64_t kMostMs = 1'000'000'000'000;  // so that no deadline overflows
@@ -35,19 +36,19 @@ constexpr int64_t kMostMs = 1'000'000'000'000;  // so that no deadline overflows
 void EngineImpl::refuse_inside_operation(const char* call) const {
   if (!inside_operation() && current_task.recording == nullptr && HostStream::current() == nullptr) [[likely]]
     return;
-  MX_CHECK(
-      HostStream::current() == nullptr, InvalidState, "[", call,
-      "] expected to be called outside of operations, got a call inside a task of a stream: it could wait "
-      "for itself; use push_async to go on when something is done");
+  MX_CHECK(HostStream::current() == nullptr, InvalidState, "[", call,
+           "] expected a call from outside of operations, got one from inside a task of a stream: the task "
+           "could wait for itself for ever; use push_async to continue when other work has finished");
   MX_CHECK(current_task.recording_engine != this, InvalidState, "[", call,
-           "] expected to be called outside of record(), got a call while recording: nothing recorded runs "
-           "before the segment is replayed");
+           "] expected a call from outside of record(), got one from inside: recorded operations do not run "
+           "until the segment is replayed");
   if (!inside_operation()) return;
   Op* op = current_task.segment != nullptr ? current_task.segment->operation(current_task.node)
                                            : current_task.operation;
-  throw InvalidState(concat("[", call, "] expected to be called outside of operations, got a call inside '",
+  throw InvalidState(concat("[", call, "] expected a call from outside of operations, got one from inside '",
                             name_or_default(op->cold().name), "' (pushed at ", place(op->cold().where),
-                            "): it could wait for itself; use push_async to go on when something is done"));
+                            "): the operation could wait for itself for ever; use push_async to continue "
+                            "when other work has finished"));
 }
 
 bool EngineImpl::wait(Var v, int64_t timeout_ms) {
@@ -90,15 +91,15 @@ bool EngineImpl::wait(Var v, int64_t timeout_ms) {
   return true;
 }
 
-// wait_all() without a word about errors.
+// wait_all() without reporting errors.
 bool EngineImpl::drain_all(int64_t timeout_ms) {
   Waiter waiter;
   lock_.lock();
   while (!epochs_.has_room()) {
     const size_t size = epochs_.size();
     unlock();
-    MX_CHECK(size < Epochs::kMost, OutOfMemory, "[wait_all] expected operations of fewer than ",
-             Epochs::kMost, " earlier calls to be in flight, got that many");
+    MX_CHECK(size < Epochs::kMost, OutOfMemory, "[wait_all] expected fewer than ", Epochs::kMost,
+             " earlier calls whose operations are still in flight, got that many");
     std::vector<Epochs::Entry> larger(std::min(2 * size, Epochs::kMost));
     lock_.lock();
     epochs_.grow(larger);
@@ -138,14 +139,15 @@ bool EngineImpl::wait_all(int64_t timeout_ms) {
     std::exception_ptr error = first->error;
     first->release();
     if (count > 1)
-      error = with_note(error, concat("; and ", count - 1, " more failed since the last wait_all"));
+      error =
+          with_note(error, concat("; and ", count - 1, " more operations failed since the last wait_all"));
     std::rethrow_exception(error);
   }
   return true;
 }
 
-// The version that the waiter waits for is what the variable holds now: later ones do not concern it. What a
-// device still does for it may fail; then maybe_landed() tells.
+// Called when the variable holds the version that the waiter waits for; later versions do not concern the
+// waiter. A device may still be working on this version and may fail; maybe_landed() reports that.
 void EngineImpl::version_made(Waiter& waiter) {
   VarBlock* var = waiter.var;
   waiter.written = true;
@@ -163,11 +165,12 @@ void EngineImpl::finish_waiter(Waiter& waiter) {
   if (waiter.finished) return;
   waiter.finished = true;
   remove_waiter(waiter);
-  waiter.next = after_.waiters;  // its thread is woken after the lock
+  waiter.next = after_.waiters;  // unlock() wakes its thread
   after_.waiters = &waiter;
 }
 
-// Without the lock. A waiter may go as soon as it is released: nothing touches it afterwards.
+// Called without the lock. A Waiter lies on the stack of its thread, which may return as soon as `word` is
+// kReleased. So nothing touches the Waiter afterwards.
 void EngineImpl::release_waiters(Waiter* first) {
   while (first != nullptr) {
     Waiter& waiter = *first;
@@ -197,15 +200,16 @@ void EngineImpl::remove_waiter(Waiter& waiter) {
   give_deleted_var(waiter.var);
 }
 
-// Called and left with the lock held; false when the time is over.
+// Blocks until the waiter is finished; returns false if the time is over before that. Called with the lock
+// held, and returns with the lock held.
 bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
   using Look = SharedLoop::Look;
   const bool timed = timeout_ms >= 0;
   const int64_t deadline = timed ? now_ns() + std::min(timeout_ms, kMostMs) * 1'000'000 : INT64_MAX;
-  // A timed wait runs nothing. In the inline modes run_inline() has a worker. Without memory for one, this
-  // thread waits and does not help.
+  // A timed wait runs nothing, and in the inline modes run_inline() borrows a worker itself. If there is no
+  // memory for a worker, this thread waits without helping.
   Worker* const worker = inline_mode_ || timed ? nullptr : borrow_or_make_worker();
-  const WorkingFor outside(CurrentTask{});  // what runs here is not recorded with what this thread records
+  const WorkingFor outside(CurrentTask{});  // pushes made here are not part of what this thread records
   add_waiting(1);
   uint64_t idle_since = 0;
   uint64_t seen_ended = ended_count_;
@@ -226,7 +230,7 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       poll_devices();
     }
     if (waiter.finished) {
-      if (size > 0) give_back(*worker);  // the look for work has found the end of the wait as well
+      if (size > 0) give_back(*worker);  // take_for() has ended the wait as well
       break;
     }
     const bool on_the_way = !timed && is_on_the_way(waiter);
@@ -240,7 +244,7 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       finish_batch(*worker);
       continue;
     }
-    // Nothing to do here. Look on for a while, then sleep.
+    // There is nothing to run. Keep looking for a while, then sleep.
     const uint64_t now = ticks();
     if (idle_since == 0) idle_since = now;
     const bool patient = single_ || static_cast<double>(now - idle_since) > ticks_per_us() * options_.spin_us;
@@ -253,21 +257,22 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       look.set(Look::nothing);
       if (single_ && !inline_mode_ &&
           (ready_hint_.load(std::memory_order_relaxed) > 0 || ring_.maybe_nonempty())) {
-        start_worker();  // this thread leaves the processor
+        start_worker();  // this thread is about to leave the processor to it
       } else {
         rouse();
       }
-      // An untimed waiter comes back now and then: what it waits for may have become ready while all workers
-      // are in long operations that have nothing to do with it. (In the inline modes what another thread's
-      // completion has made ready is the waiter's to run, or to ask the monitor for.)
+      // An untimed waiter wakes now and then: an operation on its way may have become ready while all workers
+      // are in long operations that are unrelated to it. In the inline modes, if another thread's completion
+      // has made operations ready, the waiter runs them or asks the monitor to do so.
       const int64_t nap = inline_mode_ ? kFirstNapNs : timed ? INT64_MAX : nap_ns;
       sleep(waiter, std::min(nap, deadline - now_ns()));
       nap_ns = std::min(2 * nap_ns, kLastNapNs);
       idle_since = 0;
     } else {
       const auto finished = [&] { return waiter.word.load(std::memory_order_relaxed) >= Waiter::kWaking; };
-      // Loops whose pieces are long may be those of an operation that has nothing to do with this wait, and
-      // one piece may take longer than there is time.
+      // A loop with long pieces may belong to an operation that is unrelated to this wait. So the waiter
+      // helps with long pieces only if the running operation is on its way. A timed waiter helps with none,
+      // because one piece may take longer than the time that is left.
       if (!single_ && !inline_mode_ && !timed) look.set(on_the_way ? Look::all : Look::brief);
       for (int i = 0; i < 64 && !finished(); ++i) {
         if (look.at() != Look::nothing && SharedLoop::offered() && SharedLoop::help(look.at(), finished))
@@ -276,8 +281,8 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
       }
       sched_yield();
     }
-    // While others bring operations to their end at a good pace, staying away from the lock and the lines
-    // it guards is the best help.
+    // While other threads complete operations at a good pace, this thread helps best by not contending for
+    // the lock and for the cache lines that it guards.
     const uint64_t ended = run_ahead_.ended_ops();
     flowing = !inline_mode_ && !single_ && ended != seen_ended && policy_.active() > 0 &&
               policy_.body_ticks() < WorkerPolicy::kShortTicks;
@@ -289,14 +294,14 @@ bool EngineImpl::block(Waiter& waiter, int64_t timeout_ms) {
   }
   add_waiting(-1);
   if (worker != nullptr) return_worker(*worker);
-  if (after_.waiters == &waiter) {  // this thread itself has found the end: nobody has to wake it
+  if (after_.waiters == &waiter) {  // this thread itself has found the end, so it needs no wake-up
     after_.waiters = waiter.next;
     waiter.word.store(Waiter::kReleased, std::memory_order_relaxed);
   }
   return in_time;
 }
 
-// Without the lock.
+// Sleeps until the waiter is woken, or for at most limit_ns. Called without the lock.
 void EngineImpl::sleep(Waiter& waiter, int64_t limit_ns) {
   uint32_t expected = Waiter::kAwake;
   if (limit_ns <= 0 ||
@@ -307,20 +312,21 @@ void EngineImpl::sleep(Waiter& waiter, int64_t limit_ns) {
   waiter.word.compare_exchange_strong(expected, Waiter::kAwake, std::memory_order_acq_rel);
 }
 
-// Must what runs now end before this wait can? Nothing else is going on: then it is what it waits for.
+// Returns true if the operations that run now are taken to be on the way: for wait_all(), and if only one
+// thread runs operations and nothing else is ready or in flight on a device.
 bool EngineImpl::is_on_the_way(const Waiter& waiter) const {
   return waiter.var == nullptr ||
          (running_ == 1 && ready_.empty() && comm_.empty() && paused_ == 0 && !streams_busy_);
 }
 
-// Undoes a take(): nothing of the batch has begun.
+// Undoes take() or take_for(). Precondition: no operation of the batch has begun.
 void EngineImpl::give_back(Worker& worker) {
   Batch& batch = worker.batch;
   if (worker.lane != nullptr) {
     lanes_.give_back(*worker.lane, batch.ops[0]);
     worker.lane = nullptr;
   } else if (worker.run != nullptr) {
-    worker.run = nullptr;  // (not the last reference: shared_runs_ has one)
+    worker.run = nullptr;  // destroys nothing under the lock: shared_runs_ has another reference
   } else {
     ReadyQueue& queue = worker.communicates ? comm_ : ready_;
     batch.undo([&queue](Op* op) { queue.push_front(op); });
@@ -333,7 +339,7 @@ void EngineImpl::give_back(Worker& worker) {
 size_t EngineImpl::take_for(Waiter& waiter, Worker& worker) {
   if (waiter.var == nullptr) return take(worker);
   if (paused_ > 0) return 0;
-  if (streams_busy_) poll_devices();  // (which gives the lock up)
+  if (streams_busy_) poll_devices();  // releases the lock meanwhile
   if (ready_.empty() && comm_.empty()) {
     drain(kDrainLimit);
     if (ready_.empty() && running_ > 0) scavenge();
@@ -346,7 +352,8 @@ size_t EngineImpl::take_for(Waiter& waiter, Worker& worker) {
   if (!full || may_run_beside(waiter)) {
     mark_ancestors(waiter.var);
     const auto on_the_way = [this](Op* candidate) { return is_marked(candidate); };
-    // Operations that have nothing to do with this wait do not count: it would be delayed by them.
+    // Running operations that are unrelated to this wait do not count against the number of threads, because
+    // the wait would be delayed by them.
     const bool may_compute = !full || related_running() < threads_;
     if (may_compute) op = ready_.pop_if(kReadyLimit, on_the_way);
     if (op == nullptr && communicating_ < threads_) {
@@ -358,23 +365,25 @@ size_t EngineImpl::take_for(Waiter& waiter, Worker& worker) {
       }
     }
     if (op == nullptr && may_compute && running_ > 0) {
-      // What it waits for may be hidden behind a long operation in somebody's batch.
+      // An operation on the way may be behind a long operation in a worker's batch.
       scavenge();
       if (waiter.finished) return 0;
       op = ready_.pop_if(kReadyLimit, on_the_way);
     }
   }
+  // If there is none, issue an operation of a device, even one that is not on the way: issuing is short.
   if (op != nullptr) {
     batch.ops[0] = op;
   } else if (!take_device_op(worker)) {
-    return 0;  // (issuing is short: any operation of a device may be on the way)
+    return 0;
   }
   start_batch(batch, 1);
   return 1;
 }
 
-// As many operations run as there are threads. May the waiter look whether one that is ready is on its way?
-// Not while operations end at a good pace: a worker will come to it. Not at every look: the walk is not free.
+// Precondition: as many operations run as there are threads. Returns true if the waiter may search for a
+// ready operation on its way. Returns false while operations end at a good pace, because a worker will soon
+// take that operation, and if the last search was a short time ago, because the walk is not free.
 bool EngineImpl::may_run_beside(Waiter& waiter) {
   const uint64_t now = ticks();
   const bool moving =
@@ -389,7 +398,7 @@ bool EngineImpl::may_run_beside(Waiter& waiter) {
   return true;
 }
 
-// After mark_ancestors(): does what we wait for depend on this operation, which is ready or runs?
+// Returns true if the wait depends on this operation, which is ready or runs. Precondition: mark_ancestors().
 bool EngineImpl::is_marked(Op* op) {
   if (flags_of(op) & kOpNode) return node_of(op).group->touches_marked(walk_);
   bool found = false;
@@ -397,8 +406,8 @@ bool EngineImpl::is_marked(Op* op) {
   return found;
 }
 
-// Of the operations that run, those that what we wait for depends on. (An operation that has left its batch,
-// which ends by itself, is not known, and does not count.)
+// Returns how many running operations the wait depends on. Precondition: mark_ancestors(). An operation that
+// has left its batch is not known here and does not count.
 int EngineImpl::related_running() {
   int related = 0;
   for (Worker* worker = workers_; worker != nullptr; worker = worker->next) {
@@ -409,12 +418,13 @@ int EngineImpl::related_running() {
   return related;
 }
 
-// Marks the variables behind which something on the way to `var` waits, backwards from its queue.
+// Walks backwards from the queue of `var` through the operations that it depends on, and marks the variables
+// that these operations wait for. Visits about kWalkLimit links at most.
 void EngineImpl::mark_ancestors(VarBlock* var) {
   ++walk_;
   struct Place {
     VarBlock* var;
-    const Link* until;  // only what stands before it in the queue is an ancestor
+    const Link* until;  // only links before this one in the queue are ancestors
   };
   Place stack[64];
   int depth = 0;
@@ -435,7 +445,8 @@ void EngineImpl::mark_ancestors(VarBlock* var) {
   while (depth > 0 && budget > 0) {
     const Place place = stack[--depth];
     if (place.var->flags & (kVarKept | kVarLost)) {
-      visit(place.var->holder->hold->own, nullptr);  // (all its replays, some more than are on the way)
+      // Visits all replays of the segment, although some may not be on the way.
+      visit(place.var->holder->hold->own, nullptr);
     } else if (place.var->writing()) {
       expand(op_of(place.var->holder));
     }
@@ -447,7 +458,7 @@ void EngineImpl::mark_ancestors(VarBlock* var) {
   }
 }
 
-// After a change: if there is work that no worker looks for, one is called.
+// Called after a change of the state: calls a worker if there is work that no worker looks for.
 void EngineImpl::rouse() {
   if (inline_mode_) return;
   if (ready_hint_.load(std::memory_order_relaxed) > 0 || ring_.maybe_nonempty()) wake_after_submit();

@@ -1,4 +1,4 @@
-// A worker: one visit to the dependency state for a batch of operations, then the operations.
+// A worker: it takes a batch of operations under the lock, then runs them without it.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -14,7 +14,8 @@
 
 namespace mx::detail {
 
-// With one thread there is nobody to help, and in the inline modes neither.
+// Registers a participant, so that the monitor can offer its work to other threads. With one thread and in
+// the inline modes there are no other threads.
 void EngineImpl::begin_part(Participant& participant) {
   if (threads_ == 1 || inline_mode_) return;
   participants_.add(participant);
@@ -41,7 +42,7 @@ void EngineImpl::withdraw_run(SegmentRun* run) {
   SegmentRun** place = &shared_runs_;
   while (*place != run) place = &(*place)->next_shared_;
   *place = run->next_shared_;
-  // If this is the last use, the run ends after the lock.
+  // If this is the last reference, the run is destroyed at the end of this function, after the lock.
   const std::shared_ptr<SegmentRun> keep = std::move(run->self_);
   unlock();
 }
@@ -54,7 +55,8 @@ SegmentRun* EngineImpl::run_that_wants_company() const {
 
 void EngineImpl::call_company() {
   if (policy_.any_searching()) {
-    ready_hint_.store(1, std::memory_order_relaxed);  // (if there is nothing, who comes to look corrects it)
+    // If nothing is there, the worker that looks corrects the hint.
+    ready_hint_.store(1, std::memory_order_relaxed);
   } else if (policy_.active() < threads_) {
     start_worker();
   }
@@ -65,7 +67,7 @@ constexpr int64_t kShortTicks = WorkerPolicy::kShortTicks;
 }
 
 bool EngineImpl::start_worker(std::atomic<uint64_t>* counter) {
-  if (inline_mode_) return false;  // there are none
+  if (inline_mode_) return false;  // these modes have no workers
   if (!policy_.begin_call()) return false;
   if (counter != nullptr) counter->fetch_add(1, std::memory_order_relaxed);
   bool called = true;
@@ -104,8 +106,8 @@ Worker* EngineImpl::borrow_or_make_worker() noexcept {
 
 void EngineImpl::return_worker(Worker& worker) { worker.in_use = false; }
 
-// For a worker that comes now; what those who run operations will take themselves when they are done does not
-// count, or it would come again and again for nothing.
+// Returns true if there is work for a worker that is called now. Work that the running workers will take
+// themselves when they finish does not count: otherwise a worker would be called for it again and again.
 bool EngineImpl::anything_to_take() const {
   if (paused_ > 0) return false;
   if (computing() < threads_ &&
@@ -121,7 +123,7 @@ void EngineImpl::work() {
   lock_.lock();
   Worker* const borrowed = borrow_or_make_worker();
   if (borrowed == nullptr) {
-    policy_.leave();  // the monitor calls another
+    policy_.leave();  // no memory: the monitor calls another worker
     unlock();
     return;
   }
@@ -135,7 +137,7 @@ void EngineImpl::work() {
       continue;
     }
     if (search()) continue;
-    // Leave, then look once more: a pusher that saw this worker as active did not call another.
+    // Leave, then look once more: a pusher that still saw this worker as active has called no other.
     policy_.leave();
     lock_.lock();
     const bool work_left = anything_to_take();
@@ -154,8 +156,8 @@ bool EngineImpl::may_be_work() const {
          (ring_.maybe_nonempty() && !full_hint_.load(std::memory_order_relaxed));
 }
 
-// From a search into the loops of operations that others run, as long as there is nothing else to do.
-// Meanwhile nobody takes this thread for one that searches.
+// Called during a search: helps with shared loops of operations that other threads run, until there may be
+// other work. Meanwhile the thread does not count as searching, so that pushers do not rely on it.
 void EngineImpl::help() {
   attention_.fetch_sub(1, std::memory_order_relaxed);
   policy_.end_search();
@@ -164,7 +166,7 @@ void EngineImpl::help() {
   attention_.fetch_add(1, std::memory_order_relaxed);
 }
 
-// Spins until there may be work; false when it is time to leave.
+// Spins until there may be work. Returns false if the worker should leave.
 bool EngineImpl::search() {
   if (single_ || paused_hint_.load(std::memory_order_relaxed)) return false;
   if (policy_.too_many()) return false;
@@ -192,17 +194,17 @@ bool EngineImpl::search() {
     if (streams_outstanding_.load(std::memory_order_relaxed) && lock_.try_lock()) {
       poll_devices();
       unlock();
-      continue;  // the devices' work is on its way back: stay
+      continue;  // stay: devices have work in flight, and its end may make operations ready
     }
     const uint64_t now = ticks();
     if (!looked && now - begin > stuck_ticks_ && lock_.try_lock()) {
-      // What has not moved since take() looked is hidden behind a long operation.
+      // Nothing has become ready since take() looked. So operations may be behind a long one in a batch.
       looked = true;
       if (running_ > 0) scavenge();
       unlock();
     }
     if (now - begin > limit) {
-      // As long as others find work there will be more.
+      // While operations are still taken from the ring, more will come.
       const uint64_t new_head = ring_.head();
       if (new_head == head) break;
       head = new_head;
@@ -220,7 +222,7 @@ size_t EngineImpl::step(Worker& worker) {
   finish_batch(worker);
   const size_t size = take(worker);
   const bool call_more = !ready_.empty() && paused_ == 0 && !policy_.any_searching() && more_workers_wanted();
-  // Everybody is busy with long operations: communication does not wait for them.
+  // All threads are busy. Call one more worker, so that communication does not wait for a long operation.
   const bool call_comm =
       special_ && !comm_.empty() && paused_ == 0 && running_ >= threads_ && policy_.active() == threads_;
   unlock();
@@ -229,13 +231,15 @@ size_t EngineImpl::step(Worker& worker) {
   return size;
 }
 
-// Takes from the others what they have ended but not brought, and what they have taken but not started.
+// Completes the operations that other workers have run but not completed yet, and takes back operations that
+// they have taken but not started.
 void EngineImpl::scavenge(bool all) {
   const uint64_t now = ticks();
   for (Worker* other = workers_; other != nullptr; other = other->next) {
     Batch& batch = other->batch;
     if (!other->in_use || batch.size == 0) continue;
-    // (Taking away from an owner that is about to come by itself would cost more than it gains.)
+    // If the worker makes progress, it will take the lock itself soon; to take its operations away would cost
+    // more than it gains.
     const bool take = batch.size > 1 && (batch.stuck(now, stuck_ticks_) || all);
     batch.scavenge(
         take, [this](Op* op) { ready_.push_front(op); }, [this](Op* op) { complete(op); });
@@ -244,16 +248,18 @@ void EngineImpl::scavenge(bool all) {
     settle_internal();
 }
 
-// Of what is ready, and there is something: one, or as many short ones as leave enough for others.
+// Precondition: ready_ is not empty. Takes one operation, or several if they are short and enough remain for
+// the other workers.
 inline size_t EngineImpl::take_ready(Batch& batch) {
   size_t size = 1;
   batch.ops[0] = ready_.pop();
   const int64_t each = policy_.body_ticks();
   if (policy_.worth_batching(each) && !ready_.urgent()) {
     if (each < kShortTicks && ready_.empty()) {
-      // A chain then visits the lock once for many links. (Other workers take it away again if they have
-      // nothing to do, and a failure ends the batch.) Mode check reads links as the operation runs, which
-      // must then have all its grants; with streams, grants are not all that an operation waits for.
+      // Take the chain of operations that wait only for this batch, so that the lock is taken once for many
+      // of them. Workers that have nothing to do can take them back, and a failure ends the batch. Not in
+      // mode check: it reads an operation's links while it runs, and they must all be granted then. Not with
+      // streams: there an operation waits for more than its grants.
       if (!check_mode_ && !streams_busy_) size = batch.extend(size);
     } else {
       const size_t want = policy_.share(each, ready_.size(), running_, kMaxBatch);
@@ -282,7 +288,7 @@ size_t EngineImpl::take(Worker& worker) {
   return take_ready(worker.batch);
 }
 
-// The same with everything that is rarely there: a pause, devices, lanes, priorities, replays, chance.
+// take() with all rare states: a pause, devices, lanes, priorities, replays, random schedules.
 size_t EngineImpl::take_special(Worker& worker) {
   Batch& batch = worker.batch;
   worker.lane = nullptr;
@@ -291,7 +297,7 @@ size_t EngineImpl::take_special(Worker& worker) {
     return 0;
   }
   if (streams_busy_) {
-    poll_devices();  // (which gives the lock up)
+    poll_devices();  // releases the lock meanwhile
     if (paused_ > 0) return 0;
   }
   if (take_device_op(worker) > 0) {
@@ -320,7 +326,8 @@ size_t EngineImpl::take_special(Worker& worker) {
     return 1;
   }
   if (computing() >= threads_) return 0;
-  // In turns: an operation of the replay may wait for one that it offers, however much else is ready.
+  // Ready operations and shared replays take turns. A running operation of a replay may wait for one that the
+  // replay offers, so a replay must get workers no matter how much else is ready.
   run_turn_ = !run_turn_;
   if (ready_.empty() || (run_turn_ && !ready_.urgent())) {
     if (SegmentRun* run = run_that_wants_company()) {
@@ -346,7 +353,7 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
     batch.mark_done(1);
     return;
   }
-  // The counter is read for a few batches only, while operations are short.
+  // While operations are short, only every 16th batch is timed, which saves reads of the tick counter.
   const int64_t typical = policy_.body_ticks();
   const bool timed = typical >= kShortTicks || (++worker.sample & 15) == 0;
   const uint64_t begin = timed ? ticks() : 0;
@@ -355,25 +362,25 @@ void EngineImpl::run_batch(Worker& worker, size_t size) {
   context.check_ = check_mode_;
   current_task.engine = this;
   do {
-    // (The first has been claimed under the lock.)
+    // start() has claimed the first one under the lock.
     if (ran > 0 && !batch.claim_next(ran)) break;
     const bool well = run(worker, batch.ops[ran], context);
     ++ran;
     if (!well) [[unlikely]] {
       batch.mark_failed(ran);
-      break;  // what stands behind it may have to be skipped
+      break;  // the operations behind it may have to be skipped
     }
     batch.mark_done(ran);
-    // Come back early when others look for work or something urgent is there.
+    // End the batch early if other workers look for work or an urgent operation is there.
   } while (ran < size && attention_.load(std::memory_order_relaxed) == 0);
   current_task.operation = nullptr;
-  // (Asynchronous operations have left the batch; how long they ran says nothing of the others.)
+  // An asynchronous operation has left the batch, and its run time says nothing about the other operations.
   if (timed && batch.ops[0] != nullptr) {
     policy_.observe(typical, static_cast<int64_t>(ticks() - begin) / ran);
   }
 }
 
-// False when it failed.
+// Runs one operation. Returns false if it failed.
 inline bool EngineImpl::run(Worker& worker, Op*& slot, RunContext& context) {
   Op* op = slot;
   current_task.operation = op;
@@ -384,9 +391,10 @@ inline bool EngineImpl::run(Worker& worker, Op*& slot, RunContext& context) {
   return run_function(op, context);
 }
 
-// An operation that has not started and never will: makes the failure that it ends with, if that is not one
-// of a variable that it reads. After its function has been destroyed. (For a node of a replay the replay does
-// it.)
+// Makes the failure of an operation that will never start, because it was cancelled or one of its variables
+// was deleted. Does nothing if the operation is skipped for a poisoned variable, whose failure it gets, or is
+// a node, whose replay makes the failure. Precondition: its function has been destroyed, because the failure
+// is stored in place of the closure.
 void EngineImpl::describe_unstarted(Op* op) noexcept {
   if (op->flags & kOpNode) return;
   const OpCold& cold = op->cold();
@@ -397,7 +405,8 @@ void EngineImpl::describe_unstarted(Op* op) noexcept {
   }
 }
 
-// Runs and destroys the function of a synchronous operation. False: it failed, and the failure is left in it.
+// Runs and destroys the function of a synchronous operation. Returns false if it failed; then the operation
+// holds the failure.
 inline bool EngineImpl::run_function(Op* op, RunContext& context) {
   assert_no_engine_lock();
   context.op_ = op;
@@ -414,7 +423,8 @@ inline bool EngineImpl::run_function(Op* op, RunContext& context) {
   return failure == nullptr;
 }
 
-// Skipped, asynchronous or a node of a replay, or watched by the profiler or the watchdog.
+// run() for an operation that is skipped, cancelled, asynchronous or a node of a replay, and for every
+// operation while the profiler or the watchdog is on.
 bool EngineImpl::run_unusual(Worker& worker, Op*& slot, RunContext& context) {
   bool well = true;
   Op* op = slot;
@@ -424,7 +434,7 @@ bool EngineImpl::run_unusual(Worker& worker, Op*& slot, RunContext& context) {
   const char* outcome = "ran";
   bool async = false;
   if ((op->flags & kOpNode) && node_of(op).group->stopped()) {
-    const uint8_t flags = op->flags | kOpSkip;  // (a waiter may be looking at it)
+    const uint8_t flags = op->flags | kOpSkip;  // a waiter may be reading it
     std::atomic_ref<uint8_t>(op->flags).store(flags, std::memory_order_relaxed);
   }
   if (op->flags & (kOpSkip | kOpCancelled)) {
@@ -433,7 +443,7 @@ bool EngineImpl::run_unusual(Worker& worker, Op*& slot, RunContext& context) {
     outcome = op->flags & kOpCancelled ? "cancelled" : "skipped";
   } else if (op->type->async) {
     async = true;
-    Batch::leave(slot);  // its completion ends it, maybe before this line is left
+    Batch::leave(slot);  // its token ends it, possibly before run_async() returns
     run_async(worker, op, profiler_.tracing() ? begin_ns : 0);
   } else {
     well = run_function(op, context);
@@ -449,7 +459,7 @@ bool EngineImpl::run_unusual(Worker& worker, Op*& slot, RunContext& context) {
 void EngineImpl::unlock_and_finish() {
   AfterLock after = std::exchange(after_, {});
   lock_.unlock();
-  if (run_ahead_.sleepers()) run_ahead_.wake();
+  run_ahead_.wake_if_due();
   finish_after_lock(after);
 }
 
@@ -458,8 +468,8 @@ void EngineImpl::finish_after_lock(AfterLock& after) {
   if (after.vars != nullptr) var_pool_.give_all(after.vars);
   while (after.holds != nullptr) delete std::exchange(after.holds, after.holds->next);
   if (Failure::dead != nullptr) {
-    // Exceptions of users go here, and what they own. It may push; if it waited, it could wait for what only
-    // this thread runs.
+    // Destroys exceptions of users and what they own. Their destructors may push. They must not wait, because
+    // they could wait for operations that only this thread would run; inside an operation a wait throws.
     InsideOperations inside(this);
     inside.enter(epilogue_);
     free_dead_failures();

@@ -31,7 +31,7 @@ struct WorkerHost::State {
     arena.initialize();
   }
 
-  tbb::global_control parallelism;  // (it counts the thread that uses oneTBB, which oneTBB need not start)
+  tbb::global_control parallelism;  // counts the thread that uses oneTBB, which oneTBB need not start
   tbb::task_arena arena;
   std::function<void()> work;
   std::atomic<uint32_t> calls{0};  // queued or running
@@ -47,7 +47,7 @@ int WorkerHost::most_started(int threads) { return static_cast<int>(parallelism_
 void WorkerHost::call() {
   State* state = state_.get();
   state->calls.fetch_add(1, std::memory_order_relaxed);
-  MX_TSAN_RELEASE(state);  // (this file is compiled without the sanitizer: see annotations.h)
+  MX_TSAN_RELEASE(state);  // this file is compiled without the sanitizer: see annotations.h
   MX_TSAN_IGNORE_WRITES_BEGIN();
   try {
     state->arena.enqueue([state] {
@@ -57,7 +57,8 @@ void WorkerHost::call() {
       if (state->calls.fetch_sub(1, std::memory_order_acq_rel) == 1) futex_wake(state->calls);
     });
   } catch (const std::runtime_error&) {
-    // oneTBB could start no thread for it. The task is queued all the same, for a thread that it has already.
+    // oneTBB could not start a thread for the task. The task is queued nevertheless, and one of the threads
+    // that exist already will run it.
   } catch (...) {
     MX_TSAN_IGNORE_WRITES_END();
     if (state->calls.fetch_sub(1, std::memory_order_acq_rel) == 1) futex_wake(state->calls);

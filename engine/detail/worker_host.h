@@ -1,8 +1,9 @@
 // WorkerHost: the oneTBB arena that lends its threads to the engine's workers. Internal.
 //
-// A worker is a task of the arena that loops until there has been nothing to do for a while, and then goes
-// back to oneTBB, so that parallel loops inside operations get the threads. oneTBB alone would give a machine
-// of n processors n - 1 workers (it counts the main thread); the global_control here makes them n.
+// A worker is a task of the arena that loops until there has been no work for a while. Then it returns its
+// thread to oneTBB, so that parallel loops inside operations can use it. By default oneTBB has n - 1 workers
+// on a machine of n processors, because it counts the main thread; the global_control here allows the threads
+// that WorkerHost() needs.
 #pragma once
 
 #include <atomic>
@@ -13,15 +14,16 @@ namespace mx::detail {
 
 class WorkerHost {
  public:
-  /// `threads` workers, and one more that is called for what must not wait for them. oneTBB is kept from
-  /// starting more than `most` threads in the whole process.
+  /// Makes room for `threads` workers, and for one more that is called for work that must not wait for them.
+  /// Keeps oneTBB from starting more than `most` threads in the whole process.
   WorkerHost(int threads, int most, std::function<void()> work);
   ~WorkerHost();
 
-  /// How many threads oneTBB may start in this process, for an engine with so many or for other loops.
+  /// Returns how many threads oneTBB may start in this process for an engine with `threads` workers,
+  /// including those for other loops.
   static int most_started(int threads);
 
-  /// Runs work() on a thread of the arena, soon. Throws std::bad_alloc; then it does not.
+  /// Queues a call of work() on a thread of the arena. If it throws std::bad_alloc, nothing was queued.
   void call();
   /// Blocks until no call is queued or running.
   void join();

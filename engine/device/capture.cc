@@ -18,7 +18,8 @@ GraphMemory::~GraphMemory() try {
     end->when_reached([blocks = blocks_]() mutable { blocks = nullptr; });
   }
 } catch (...) {
-  log(LogLevel::error, "[graph] freed memory before its use had ended: ", current_exception_text());
+  log(LogLevel::error, "[graph] freed memory while work that uses it may still have been in flight: ",
+      current_exception_text());
 }
 
 void* GraphMemory::allocate(Pool& pool, size_t bytes) {
@@ -43,21 +44,23 @@ void GraphMemory::launched(Stream& stream) {
 }
 
 void CapturingStream::refuse(const char* call) const {
-  throw InvalidState(detail::concat("[", call, "] expected a stream that runs its work, got one of ",
-                                    device_.context(), " that captures a graph"));
+  throw InvalidState(detail::concat("[", call, "] expected a stream that executes its work, got a stream of ",
+                                    device_.context(), " that is capturing a graph"));
 }
 
 void CapturingBuilder::check_usable(const char* call) const {
-  MX_CHECK(usable_, InvalidState, "[", call, "] expected a builder of graphs that goes on, got one of ",
-           device_.context(), " that has failed, finished, or is adding a node");
+  MX_CHECK(usable_, InvalidState, "[", call, "] expected a graph builder in use, got one of ",
+           device_.context(), " that has failed, has finished or is already adding a node");
 }
 
 GraphBuilder::NodeId CapturingBuilder::add(std::span<const NodeId> after,
                                            const std::function<void(Stream&)>& enqueue) {
   check_usable("add");
-  MX_CHECK(enqueue, InvalidArgument, "[add] expected a function that enqueues, got an empty one");
+  MX_CHECK(enqueue, InvalidArgument,
+           "[add] expected a function that enqueues the work of the node, got an empty one");
   for (const NodeId id : after) {
-    MX_CHECK(id < nodes_, InvalidArgument, "[add] expected one of the ", nodes_, " nodes before, got ", id);
+    MX_CHECK(id < nodes_, InvalidArgument, "[add] expected dependencies among the ", nodes_,
+             " nodes added before, got node ", id);
   }
   if (std::exception_ptr lost = device_.lost()) std::rethrow_exception(lost);
   usable_ = false;
@@ -74,7 +77,7 @@ std::unique_ptr<DeviceGraph> CapturingBuilder::finish() {
 
 void check_launch(const Device& device, Stream& stream) {
   MX_CHECK(!stream.capturing(), InvalidState,
-           "[launch] expected a stream that runs its work, got one that captures a graph");
+           "[launch] expected a stream that executes its work, got one that is capturing a graph");
   MX_CHECK(&stream.device() == &device, InvalidArgument, "[launch] expected a stream of ", device.context(),
            ", got one of ", stream.device().context());
 }

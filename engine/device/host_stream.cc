@@ -122,7 +122,8 @@ std::shared_ptr<EventPoint> HostStream::mark() {
 
 void HostStream::wait_point(std::shared_ptr<EventPoint> point) {
   check_process();
-  MX_CHECK(point != nullptr, InvalidArgument, "[wait_point] expected a point, got null");
+  MX_CHECK(point != nullptr, InvalidArgument,
+           "[wait_point] expected a point of a stream, got a null pointer");
   if (point->query() != EventStatus::pending) return;
   std::unique_lock lock(waker_->mutex);
   enqueue({.kind = Item::Kind::wait, .work = {}, .point = std::move(point), .callback = {}}, lock);
@@ -138,8 +139,8 @@ void HostStream::notify(std::function<void(std::exception_ptr)> callback) {
 void HostStream::synchronize() {
   check_process();
   MX_CHECK(current_stream != this, InvalidState,
-           "[synchronize] expected a call from outside the stream, got one "
-           "from a task of it, which would wait for itself");
+           "[synchronize] expected a call from outside the stream, got one from a task of the stream, which "
+           "would wait for itself");
   std::exception_ptr error;
   std::unique_lock lock(waker_->mutex);
   if (queue_.empty() && !busy_) {

@@ -329,20 +329,21 @@ size_t Pool::trim() {
 }
 
 void Pool::throw_exhausted(const Want& want) const {
-  throw OutOfMemory(detail::concat("[", context_, "] expected room for ", want.asked,
-                                   " bytes, got none: in use ", stats_.in_use_bytes, ", in flight ",
-                                   stats_.in_flight_bytes, ", reserved ", stats_.reserved_bytes, ", limit ",
-                                   source_.limit_bytes(),
-                                   want.stream == 0 && stats_.in_flight_bytes > 0
-                                       ? " (memory in flight serves requests that name a stream only)"
-                                       : ""));
+  throw OutOfMemory(
+      detail::concat("[", context_, "] expected free memory for ", want.asked, " bytes, got none: in use ",
+                     stats_.in_use_bytes, ", in flight ", stats_.in_flight_bytes, ", reserved ",
+                     stats_.reserved_bytes, ", limit ", source_.limit_bytes(),
+                     want.stream == 0 && stats_.in_flight_bytes > 0
+                         ? " (memory in flight can only be reused by requests that name a stream)"
+                         : ""));
 }
 
 void Pool::note_use(void* pointer, Stream& stream) {
   if (pointer == nullptr || stream.capturing()) return;
   std::scoped_lock lock(users_mutex_, mutex_);
   PoolBlock* block = used_.find(pointer);
-  MX_CHECK(block != nullptr, InvalidArgument, "[note_use] expected memory of ", context_, ", got ", pointer);
+  MX_CHECK(block != nullptr, InvalidArgument, "[note_use] expected the address of an allocation of ",
+           context_, ", got ", pointer);
   std::vector<Stream*>& users = block->users;
   if (std::find(users.begin(), users.end(), &stream) != users.end()) return;
   users.push_back(&stream);
@@ -393,7 +394,7 @@ void Pool::free(void* pointer, Stream* stream) noexcept try {
   }
   keep_watermark(MayWait::no);
 } catch (...) {
-  log(LogLevel::error, "[free] lost a block of ", context_, ": ", current_exception_text());
+  log(LogLevel::error, "[free] could not free a block of ", context_, ": ", current_exception_text());
 }
 
 MemoryStats Pool::stats() const {

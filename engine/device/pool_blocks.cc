@@ -148,7 +148,8 @@ void Pool::forget(Stream& stream) noexcept try {
     it = block->users.empty() ? noted_.erase(it) : std::next(it);
   }
 } catch (...) {
-  log(LogLevel::error, "[stream] could not leave the pool of ", context_, ": ", current_exception_text());
+  log(LogLevel::error, "[stream] could not remove a destroyed stream from the memory pool of ", context_,
+      ": ", current_exception_text());
 }
 
 }  // namespace mx

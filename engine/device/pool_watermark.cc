@@ -25,11 +25,10 @@ size_t watermark_from_environment(size_t otherwise) {
     shift = 10 * (static_cast<unsigned>(kUnits.find(unit[0])) + 1);
     unit = {};
   }
-  MX_CHECK(
-      error == std::errc{} && unit.empty() && number <= SIZE_MAX >> shift, InvalidArgument,
-      "[MX_POOL_WATERMARK] expected a number of bytes, as in 1500000, 512K, 512M, 2G or 1T, or unlimited, "
-      "got '",
-      text, "'");
+  MX_CHECK(error == std::errc{} && unit.empty() && number <= SIZE_MAX >> shift, InvalidArgument,
+           "[MX_POOL_WATERMARK] expected a number of bytes such as 1500000, 512K, 512M, 2G or 1T, or the "
+           "word unlimited, got '",
+           text, "'");
   return number << shift;
 }
 
@@ -59,7 +58,8 @@ void Pool::keep_watermark(MayWait may_wait) noexcept try {
   }
   for (const Watched& lane : watched) watch(watch_, lane);
 } catch (...) {
-  log(LogLevel::error, "[pool] could not give memory of ", context_, " back: ", current_exception_text());
+  log(LogLevel::error, "[pool] could not release cached memory of ", context_, ": ",
+      current_exception_text());
 }
 
 // Detaches one unused segment that exceeds the watermark, if there is one. Segments that are larger than the

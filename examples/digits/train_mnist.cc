@@ -230,7 +230,7 @@ class Training {
                ", got ", loss);
     for (const auto& [name, parameter] : nets_[0].named_parameters())
       MX_CHECK(std::isfinite(sum(abs(parameter.detach())).item<float>()), InvalidArgument,
-               "[checkpoint] expected finite weights in ", options_.save, ", got others in ", name);
+               "[checkpoint] expected finite weights in ", options_.save, ", got NaN or infinity in ", name);
   }
 
   // What must be the same for a resumed run to be the one that was interrupted.

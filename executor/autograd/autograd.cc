@@ -19,7 +19,7 @@ namespace {
 void hook_requires_grad(const NDArray& array, GradReq req) {
   ArrayImpl& impl = array.impl();
   MX_CHECK(is_floating(impl.dtype), InvalidArgument,
-           "[requires_grad_] expected an array of floating point, got one of ", impl.dtype);
+           "[requires_grad_] expected an array of a floating-point type, got one of ", impl.dtype);
   if (const Edge edge = detail::edge_of(impl); !edge) {
     const auto cell = std::make_shared<GradCell>(impl, req);
     const auto leaf = detail::make_node<detail::Leaf>();
@@ -42,8 +42,7 @@ NDArray hook_grad(const NDArray& array) {
 
 void hook_set_grad(const NDArray& array, const NDArray& grad) {
   MX_CHECK(array.requires_grad() && hook_is_leaf(array), InvalidState,
-           "[set_grad] expected an array with requires_grad_(), got one of shape ", array.shape(),
-           " without");
+           "[set_grad] expected an array with requires_grad_(), got one without, of shape ", array.shape());
   if (const auto cell = detail::cell_of(array.impl())) cell->set_grad(grad);
 }
 
@@ -92,8 +91,8 @@ std::vector<NDArray> gradients(const std::vector<NDArray>& outputs, const std::v
                            {.retain_graph = options.retain_graph, .create_graph = options.create_graph});
   for (size_t i = 0; i < found.size() && !options.allow_unused; ++i)
     MX_CHECK(found[i].defined(), InvalidState,
-             "[gradients] expected inputs that the outputs depend on, input ", i, " of shape ",
-             inputs[i].shape(), " is not used; set allow_unused if that is meant");
+             "[gradients] expected inputs that the outputs depend on, got input ", i, " of shape ",
+             inputs[i].shape(), ", which is not used; set allow_unused if this is intended");
   return found;
 }
 

@@ -248,14 +248,14 @@ class Pass {
 Head head_of(const NDArray& output, const NDArray& given, const char* op) {
   if (!given.defined()) {
     MX_CHECK(output.numel() == 1, InvalidArgument, "[", op,
-             "] expected a head gradient for an array of more than one element, got none for shape ",
+             "] expected a head gradient for an output of more than one element, got none for shape ",
              output.shape());
     return {ones_like(output), true};
   }
   MX_CHECK(given.shape() == output.shape(), InvalidArgument, "[", op,
            "] expected a head gradient of the array's shape ", output.shape(), ", got ", given.shape());
   MX_CHECK(is_floating(given.dtype()), InvalidArgument, "[", op,
-           "] expected a head gradient of floating point, got ", given.dtype());
+           "] expected a head gradient of a floating-point type, got ", given.dtype());
   MX_CHECK(given.context() == output.context(), InvalidArgument, "[", op,
            "] expected a head gradient on the array's device ", output.context(), ", got one on ",
            given.context());

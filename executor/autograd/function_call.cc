@@ -75,8 +75,8 @@ const NDArray& FunctionCall::saved(const Function& function, size_t i) {
   Scope* scope = Scope::innermost;
   while (scope != nullptr && scope->call_.function_.get() != &function) scope = scope->outer_;
   MX_CHECK(scope != nullptr, InvalidState,
-           "[Function] expected saved() to be called in backward(), got a call outside of it");
-  MX_CHECK(i < scope->values_.size(), InvalidArgument, "[Function] expected a number of the ",
+           "[Function] expected a call of saved() from inside backward(), got one from outside");
+  MX_CHECK(i < scope->values_.size(), InvalidArgument, "[Function] expected the index of one of the ",
            scope->values_.size(), " values that forward() saved, got ", i);
   NDArray& value = scope->values_[i];
   if (!value.defined()) value = scope->call_.value(i, scope->step_);
@@ -111,11 +111,12 @@ NDArray FunctionCall::value(size_t i, const Step& step) const {
   if (const uint32_t changes = saved.value.changes(array); changes != 0)
     throw_changed(array, changes, concat("value ", i, " that [Function] saved"), "forward() returned");
   if (!step.recorded || !is_floating(array.dtype)) return NDArray(saved.value.array);
-  MX_CHECK(saved.origin != Origin::other, InvalidState, "[Function] expected value ", i,
-           " that forward() saved to be an input, an output or a view of one, because gradients of gradients "
-           "are asked for, got another array of ",
-           array.dtype, ' ', array.shape,
-           "; return it as a further output, compute it in backward(), or keep a constant in a member");
+  MX_CHECK(
+      saved.origin != Origin::other, InvalidState, "[Function] expected value ", i,
+      " that forward() saved to be an input, an output or a view of one, because second derivatives are "
+      "requested, got another array of ",
+      array.dtype, ' ', array.shape,
+      "; return it as another output, compute it in backward(), or keep it in a member if it is a constant");
   const Edge edge = saved.origin == Origin::input
                         ? step.node.edges()[saved.index]
                         : Edge{Ref<Node>(&step.node), static_cast<uint32_t>(saved.index)};
@@ -131,7 +132,8 @@ void FunctionCall::back(const Step& step) const {
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined()) continue;
     MX_CHECK(gradients[i].shape() == types_[i].shape, InvalidArgument, "[Function] expected gradient ", i,
-             " of backward() in the input's shape ", types_[i].shape, ", got ", gradients[i].shape());
+             " from backward() to have the input's shape ", types_[i].shape, ", got shape ",
+             gradients[i].shape());
     step.results[i] = gradients[i].to(types_[i].dtype);
   }
 }

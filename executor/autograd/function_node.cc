@@ -37,11 +37,10 @@ void record_function(const char* name, const NDArray& input, const NDArray& outp
 }
 
 void throw_released(const char* name) {
-  throw InvalidState(
-      concat("[backward] expected a graph that no other backward() or grad() has freed, got one whose saved "
-             "values of [",
-             name, "] another call has released, before this one or at the same time; pass retain_graph to ",
-             "that call"));
+  throw InvalidState(concat(
+      "[backward] expected a graph that still has its saved values, got one whose saved values of [", name,
+      "] another backward() or grad() has released, before this one or at the same time; pass "
+      "retain_graph to that call"));
 }
 
 }  // namespace mx::detail

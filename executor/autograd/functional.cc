@@ -26,7 +26,7 @@ class Inside {
 // recorded, this is a recorded copy, so gradients flow on to the argument. Otherwise it is a new leaf.
 NDArray variable(const NDArray& argument) {
   MX_CHECK(is_floating(argument.dtype()), InvalidArgument,
-           "[grad] expected an argument of floating point, got ", argument.dtype());
+           "[grad] expected an argument of a floating-point type, got ", argument.dtype());
   NDArray x = argument.detach();
   if (argument.impl().recorded()) {
     record_function("argument", argument, x, [](const NDArray& head) { return head; });

@@ -22,8 +22,9 @@ NDArray GradCell::grad() const {
 void GradCell::set_grad(NDArray grad) {
   MX_CHECK(
       !grad.defined() || (grad.shape() == shape_ && grad.dtype() == dtype_ && grad.context() == context_),
-      InvalidArgument, "[set_grad] expected a gradient like its array, ", dtype_, ' ', shape_, " on ",
-      context_, ", got ", grad.dtype(), ' ', grad.shape(), " on ", grad.context());
+      InvalidArgument, "[set_grad] expected a gradient with the type, shape and device of its array, ",
+      dtype_, ' ', shape_, " on ", context_, ", got ", grad.dtype(), ' ', grad.shape(), " on ",
+      grad.context());
   std::lock_guard lock(mutex_);
   std::swap(grad_, grad);  // the old gradient is destroyed after the lock is released
 }

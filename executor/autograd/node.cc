@@ -190,8 +190,8 @@ void SavedValue::leave_out_replays() {
 void throw_changed(const ArrayImpl& value, uint32_t changes, const std::string& what,
                    const std::string& when) {
   throw InvalidState(concat("[backward] expected ", what, ", ", value.dtype, ' ', value.shape,
-                            ", as it was when ", when, ", got one that was changed in place ", changes,
-                            " times since; change a clone() instead"));
+                            ", to be unchanged since ", when, ", got one that was changed in place ", changes,
+                            " times; change a clone() instead"));
 }
 
 }  // namespace mx::detail

@@ -63,6 +63,7 @@ class Node : public ArrayExtension {
   /// True if back() returns arrays that nothing else holds, apart from heads that it passes on.
   virtual bool returns_fresh_arrays() const { return false; }
   virtual bool leaf() const { return false; }
+
   /// Returns a number that is larger than those of all nodes reachable from this one, and than those of all
   /// earlier nodes of the same thread.
   uint64_t order() const { return order_; }

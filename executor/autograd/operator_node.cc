@@ -115,8 +115,9 @@ void OperatorNode::check_unchanged(size_t i, const ArrayImpl& value) const {
 }
 
 void OperatorNode::back(const Step& step) {
-  MX_CHECK(op_.gradient != nullptr, InvalidArgument, "[backward] expected operators with gradients, got [",
-           op_.name(), "] without one, called at ", where_.file_name(), ':', where_.line());
+  MX_CHECK(op_.gradient != nullptr, InvalidArgument,
+           "[backward] expected operators that have gradients, got [", op_.name(),
+           "], which has none, called at ", where_.file_name(), ':', where_.line());
   constexpr size_t kFew = 8;
   NDArray few[kFew];
   std::vector<NDArray> many;
@@ -165,8 +166,9 @@ void record_call(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* co
 void check_update(const Operator& op, std::span<ArrayImpl* const> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i)
     MX_CHECK(!has_bit(op.updates, i) || !inputs[i]->recorded(), InvalidState, "[", op.name(),
-             "] expected input ", i, ", which it changes, not to be recorded, got one of shape ",
-             inputs[i]->shape, " that requires a gradient; use NoGrad");
+             "] expected input ", i,
+             ", which the operator changes in place, not to require a gradient, got one of shape ",
+             inputs[i]->shape, " that does; use NoGrad");
 }
 
 }  // namespace mx::detail

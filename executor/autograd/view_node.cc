@@ -162,7 +162,7 @@ void check_assignable(ArrayImpl& target, const char* op) {
   const Edge edge = edge_of(root);
   MX_CHECK(!edge || !edge.node->leaf(), InvalidState, "[", op,
            "] expected an array that may be changed in place, got one of shape ", root.shape,
-           " with requires_grad_() while recording; use NoGrad, or detach()");
+           " with requires_grad_(), which must not be changed while recording; use NoGrad, or detach()");
   MX_CHECK(&root == &target || Layout(root).contiguous() || !is_floating(target.dtype), InvalidState, "[", op,
            "] expected a view of a contiguous array while recording, got one of shape ", root.shape,
            " with strides ", root.strides);

@@ -113,7 +113,7 @@ AtomicFile::AtomicFile(const std::string& path, FileOps& ops)
     if (fd_ >= 0) break;
     // Another process of that number, of the past or of another machine, has left the name behind.
     const bool again = (errno == EEXIST && attempt < kNameAttempts) || errno == EINTR;
-    if (!again) fail("open", path_, errno, "cannot make a temporary file beside it: " + temporary_);
+    if (!again) fail("open", path_, errno, "cannot make a temporary file in the same folder: " + temporary_);
   }
   if (exists && ops_.fchmod(fd_, old.st_mode & kPermissions) != 0) fail("chmod", temporary_, errno);
 }
@@ -153,7 +153,7 @@ void AtomicFile::write_through(const std::byte* data, size_t bytes) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail("write", temporary_, errno);
     // A device that takes nothing and says nothing would otherwise be asked for ever.
-    if (written == 0) fail("write", temporary_, ENOSPC, "the system took no bytes");
+    if (written == 0) fail("write", temporary_, ENOSPC, "the system accepted no bytes");
     data += written;
     bytes -= static_cast<size_t>(written);
     on_file_ += static_cast<uint64_t>(written);

@@ -78,7 +78,7 @@ class Parser {
   MxnetParams parse(Bytes file) {
     const auto magic = reader_.number<uint64_t>("magic");
     MX_CHECK(magic == kListMagic, FormatError, where_,
-             ": expected a file that begins with 0x112, the mark of MXNet's lists of arrays, got 0x",
+             ": expected a file that begins with 0x112, the magic number of MXNet's lists of arrays, got 0x",
              hex(magic));
     reader_.number<uint64_t>("a reserved field");
     const auto count = reader_.number<uint64_t>("the number of arrays");
@@ -110,13 +110,13 @@ class Parser {
     for (uint64_t i = 0; i < count; ++i) {
       const auto length = reader_.number<uint64_t>("the length of a name");
       std::string name = reader_.text(length, "name");
-      MX_CHECK(is_utf8(name), FormatError, where_, ": expected names of UTF-8, got ", in_quotes(name));
+      MX_CHECK(is_utf8(name), FormatError, where_, ": expected names in UTF-8, got ", in_quotes(name));
       MX_CHECK(names.insert(name).second, FormatError, where_, ": expected every name once, got ",
                in_quotes(name), " twice");
       items[i].record.name = std::move(name);
     }
     MX_CHECK(reader_.remaining() == 0, FormatError, where_,
-             ": expected the end of the file behind the names, got ", reader_.remaining(), " bytes more");
+             ": expected the end of the file after the names, got ", reader_.remaining(), " bytes more");
     return count > 0;
   }
 

@@ -199,7 +199,7 @@ NpyHeader parse_npy(Bytes file, const std::string& path) {
   const NpyHeader header = parse_npy_prefix(file, path);
   const uint64_t got = file.size() - header.offset;
   MX_CHECK(got == header.bytes, FormatError, "[npy] ", in_quotes(path), ": expected ", header.bytes,
-           " bytes behind the header for shape ", header.shape, " of ", header.dtype, ", got ", got);
+           " bytes after the header for shape ", header.shape, " of ", header.dtype, ", got ", got);
   if (header.dtype == DType::bool_) check_bools(file.subspan(header.offset), "[npy] " + in_quotes(path));
   return header;
 }

@@ -38,7 +38,7 @@ class Parser {
       }
     }
     skip_space();
-    if (position_ != text_.size()) fail("nothing behind the dictionary", found());
+    if (position_ != text_.size()) fail("nothing after the dictionary", found());
     if (!descr || !order || !shape)
       fail("the keys 'descr', 'fortran_order' and 'shape'", std::string("no '") +
                                                                 (!descr   ? "descr"
@@ -85,7 +85,7 @@ class Parser {
     const char quote = position_ < text_.size() ? text_[position_] : 0;
     if (quote != '\'' && quote != '"') fail("a string", found());
     const size_t end = text_.find(quote, position_ + 1);
-    if (end == std::string_view::npos) fail("the end of a string", "the end");
+    if (end == std::string_view::npos) fail("a closing quote", "the end of the header");
     const std::string_view value = text_.substr(position_ + 1, end - position_ - 1);
     // NumPy writes no escapes, so their meaning is not defined here.
     if (value.find('\\') != std::string_view::npos) fail("a string without escapes", in_quotes(value));
@@ -117,10 +117,10 @@ class Parser {
     while (position_ < text_.size() && text_[position_] >= '0' && text_[position_] <= '9') {
       const int digit = text_[position_] - '0';
       if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, digit, &value))
-        fail("a size below 2^63", "more");
+        fail("a size below 2^63", "a larger one");
       ++position_;
     }
-    if (position_ == begin) fail("a size that is not negative", found());
+    if (position_ == begin) fail("a size of 0 or more", found());
     // Python 2 wrote long numbers with an L at the end.
     if (position_ < text_.size() && text_[position_] == 'L') ++position_;
     return value;
@@ -135,7 +135,7 @@ class Parser {
       const bool comma = accept(',');
       if (comma) continue;
       // "(3)" is a number in Python, not a tuple.
-      if (shape.rank() == 1) fail("',' in a tuple of one", found());
+      if (shape.rank() == 1) fail("',' after the only element of a tuple", found());
       expect(')');
       break;
     }

@@ -50,7 +50,7 @@ NpzReader::NpzReader(Bytes file, const std::string& path, const ZipLimits& limit
     array.header = parse_npy_prefix(read_prefix(file, entry, path), place);
     const uint64_t got = entry.bytes - array.header.offset;
     MX_CHECK(got == array.header.bytes, FormatError, "[npy] ", in_quotes(place), ": expected ",
-             array.header.bytes, " bytes behind the header for shape ", array.header.shape, " of ",
+             array.header.bytes, " bytes after the header for shape ", array.header.shape, " of ",
              array.header.dtype, ", got ", got);
     array.entry = std::move(entry);
     arrays_.push_back(std::move(array));

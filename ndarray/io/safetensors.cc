@@ -90,16 +90,16 @@ void check_offsets(std::vector<detail::HeaderTensor>& tensors, uint64_t data_byt
     MX_CHECK(tensor.begin <= tensor.end, FormatError, place, ": expected ascending data_offsets, got ",
              offsets());
     MX_CHECK(tensor.end <= data_bytes, FormatError, place, ": expected data_offsets within the ", data_bytes,
-             " bytes behind the header, got ", offsets());
-    MX_CHECK(tensor.begin == end, FormatError, place, ": expected data from ", end,
-             " on, without gap or overlap, got data_offsets ", offsets());
+             " bytes after the header, got ", offsets());
+    MX_CHECK(tensor.begin == end, FormatError, place, ": expected data that begin at ", end,
+             ", without gap or overlap, got data_offsets ", offsets());
     const uint64_t expected = checked_bytes(tensor.shape, tensor.dtype, place);
     MX_CHECK(tensor.end - tensor.begin == expected, FormatError, place, ": expected ", expected,
              " bytes for shape ", tensor.shape, " of ", tensor.dtype, ", got ", tensor.end - tensor.begin);
     end = tensor.end;
   }
-  MX_CHECK(end == data_bytes, FormatError, where, ": expected ", end,
-           " bytes of data behind the header, got ", data_bytes);
+  MX_CHECK(end == data_bytes, FormatError, where, ": expected ", end, " bytes of data after the header, got ",
+           data_bytes);
 }
 
 }  // namespace
@@ -134,8 +134,9 @@ SafetensorsLayout plan_safetensors(std::span<const TensorData> tensors, const Me
   std::unordered_set<std::string> names;
   for (const TensorData& tensor : tensors) {
     check_text(tensor.name, "name of a tensor");
-    MX_CHECK(tensor.name != kMetadataKey, InvalidArgument, "[safetensors] expected names other than '",
-             kMetadataKey, "', got it");
+    MX_CHECK(tensor.name != kMetadataKey, InvalidArgument,
+             "[safetensors] expected tensor names other than the reserved name '", kMetadataKey,
+             "', got a tensor of that name");
     MX_CHECK(names.insert(tensor.name).second, InvalidArgument,
              "[safetensors] expected every name once, got ", in_quotes(tensor.name), " twice");
   }

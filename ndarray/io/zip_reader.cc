@@ -42,12 +42,14 @@ uint64_t find_end(Bytes file, const std::string& where) {
     std::memcpy(&comment, file.data() + position + kEndBytes - 2, sizeof(comment));
     if (position + kEndBytes + comment == file.size()) return position;
   }
-  throw FormatError(where + ": expected the directory of a zip archive at the end, got none in " +
-                    std::to_string(file.size()) + " bytes");
+  throw FormatError(
+      where + ": expected a zip archive, which ends with a directory of its members, got no directory in " +
+      std::to_string(file.size()) + " bytes");
 }
 
 void check_volumes(bool one, const std::string& where) {
-  MX_CHECK(one, FormatError, where, ": expected an archive of one volume, got a part of several");
+  MX_CHECK(one, FormatError, where,
+           ": expected a zip archive in one file, got a part of one that is split into several files");
 }
 
 void read_end64(Bytes file, uint64_t end, Directory& directory, const std::string& where) {
@@ -118,16 +120,16 @@ void apply_zip64(Bytes extra, ZipEntry& entry, uint64_t& header, const std::stri
 
 void check_entry(const ZipEntry& entry, uint16_t flags, uint16_t method, const std::string& where) {
   MX_CHECK((flags & (kFlagEncrypted | kFlagStrongEncryption | kFlagMasked)) == 0, FormatError, where,
-           ": expected a member that is not encrypted, got an encrypted one");
+           ": expected a member without encryption, got an encrypted one");
   MX_CHECK(method == kMethodStored || method == kMethodDeflated, FormatError, where,
-           ": expected a member stored (0) or deflated (8), got method ", method);
+           ": expected the compression method 0 (stored) or 8 (deflate), got method ", method);
   if (!entry.deflated) {
     MX_CHECK(entry.bytes == entry.stored_bytes, FormatError, where, ": expected a stored member of ",
              entry.bytes, " bytes, got ", entry.stored_bytes);
   } else {
-    MX_CHECK(entry.bytes / kMaxDeflateRatio <= entry.stored_bytes, FormatError, where, ": expected at most ",
-             kMaxDeflateRatio, " times the ", entry.stored_bytes, " bytes that are stored, got ",
-             entry.bytes);
+    MX_CHECK(entry.bytes / kMaxDeflateRatio <= entry.stored_bytes, FormatError, where,
+             ": expected content of at most ", kMaxDeflateRatio, " times the ", entry.stored_bytes,
+             " compressed bytes, got ", entry.bytes);
   }
 }
 
@@ -139,7 +141,7 @@ struct Extent {
 /// Finds where the content begins: the local header repeats the name and has an extra field of its own.
 Extent locate(Bytes file, uint64_t header, uint64_t directory, ZipEntry& entry, const std::string& where) {
   MX_CHECK(header <= directory && kLocalBytes <= directory - header, FormatError, where,
-           ": expected a header in front of the directory at ", directory, ", got offset ", header);
+           ": expected a member before the directory at offset ", directory, ", got one at offset ", header);
   ByteReader reader(file.first(directory), where);
   reader.seek(header, "header");
   MX_CHECK(reader.number<uint32_t>("header") == kLocalMagic, FormatError, where,
@@ -148,8 +150,8 @@ Extent locate(Bytes file, uint64_t header, uint64_t directory, ZipEntry& entry, 
   const auto name_bytes = reader.number<uint16_t>("header");
   const auto extra_bytes = reader.number<uint16_t>("header");
   const std::string name = reader.text(name_bytes, "name");
-  MX_CHECK(name == entry.name, FormatError, where, ": expected the name of the directory in the header, got ",
-           in_quotes(name));
+  MX_CHECK(name == entry.name, FormatError, where,
+           ": expected the same name in the member's header as in the directory, got ", in_quotes(name));
   reader.take(extra_bytes, "extra field");
   entry.offset = reader.position();
   reader.take(entry.stored_bytes, "content");
@@ -189,7 +191,7 @@ std::vector<ZipEntry> read_zip_directory(Bytes file, const std::string& path, co
     entry.name = reader.text(name_bytes, "name");
     const std::string place = where + ": member " + in_quotes(entry.name);
     check_volumes(volume == 0, place);
-    MX_CHECK(is_utf8(entry.name), FormatError, place, ": expected a name of UTF-8, got another encoding");
+    MX_CHECK(is_utf8(entry.name), FormatError, place, ": expected a name in UTF-8, got another encoding");
     MX_CHECK(names.insert(entry.name).second, FormatError, where, ": expected every member once, got ",
              in_quotes(entry.name), " twice");
     apply_zip64(reader.take(extra_bytes, "extra field"), entry, header, place);
@@ -200,7 +202,7 @@ std::vector<ZipEntry> read_zip_directory(Bytes file, const std::string& path, co
       MX_CHECK(entry.bytes <= limits.max_inflated_bytes &&
                    inflated_bytes <= limits.max_inflated_bytes - entry.bytes,
                FormatError, place, ": expected at most ", limits.max_inflated_bytes,
-               " bytes of compressed content in all (ZipLimits::max_inflated_bytes), got more");
+               " bytes of decompressed content in total (ZipLimits::max_inflated_bytes), got more");
       inflated_bytes += entry.bytes;
     }
     Extent extent = locate(file, header, directory.offset, entry, place);
@@ -238,7 +240,7 @@ ZipStream::ZipStream(Bytes file, const ZipEntry& entry, const std::string& path)
   state->rest = input_;
   // Negative: a bare stream, without zlib's own header.
   MX_CHECK(::inflateInit2(&state->stream, -MAX_WBITS) == Z_OK, OutOfMemory, where_,
-           ": expected memory to inflate with, got none");
+           ": expected memory for decompression, got none");
   inflate_ = std::move(state);
 }
 
@@ -260,11 +262,11 @@ size_t ZipStream::inflate_some(std::span<std::byte> out) {
     const int status = ::inflate(&z, Z_NO_FLUSH);
     made += want - z.avail_out;
     inflate_->ended = status == Z_STREAM_END;
-    MX_CHECK(status != Z_MEM_ERROR, OutOfMemory, where_, ": expected memory to inflate with, got none");
+    MX_CHECK(status != Z_MEM_ERROR, OutOfMemory, where_, ": expected memory for decompression, got none");
     // Z_BUF_ERROR: no progress was possible, the stream stops short of its end.
     MX_CHECK(status == Z_OK || status == Z_STREAM_END, FormatError, where_,
-             ": expected deflated data, got damage near byte ", done_ + made, " of ", entry_.bytes, " (",
-             z.msg != nullptr ? z.msg : "the data stop too early", ")");
+             ": expected data compressed with deflate, got damaged data near byte ", done_ + made, " of ",
+             entry_.bytes, " (", z.msg != nullptr ? z.msg : "the data end too early", ")");
   }
   return made;
 }

@@ -33,7 +33,7 @@ class Deflater {
   Deflater() {
     MX_CHECK(
         ::deflateInit2(&z_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK,
-        OutOfMemory, "[npz] expected memory to deflate with, got none");
+        OutOfMemory, "[npz] expected memory for compression, got none");
   }
   ~Deflater() { ::deflateEnd(&z_); }
   Deflater(const Deflater&) = delete;
@@ -87,7 +87,7 @@ void ZipWriter::put(const std::string& bytes) {
 
 void check_zip_name(const std::string& name) {
   MX_CHECK(is_utf8(name) && name.size() <= kMax16, InvalidArgument,
-           "[npz] expected a name of at most 65535 bytes of UTF-8, got ", in_quotes(name));
+           "[npz] expected a name in UTF-8 of at most 65535 bytes, got ", in_quotes(name));
 }
 
 void ZipWriter::add(const std::string& name, std::span<const Bytes> parts) {

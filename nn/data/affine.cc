@@ -69,18 +69,20 @@ struct RandomAffine : CustomOp {
 
   template <class V>
   static void fields(V&& v) {
-    v("key", &RandomAffine::key, "of the seed and the epoch");
-    v("source", &RandomAffine::source, "the number of the first step's random numbers");
-    v("height", &RandomAffine::height, "of an image, in pixels");
-    v("width", &RandomAffine::width, "of an image, in pixels");
-    v("kinds", &RandomAffine::kinds, "of the steps: 0 shift, 1 rotate, 2 scale, 3 flip");
-    v("low", &RandomAffine::low, "the smallest value of each step");
-    v("high", &RandomAffine::high, "the largest value of each step");
+    v("key", &RandomAffine::key, "the key derived from the seed and the epoch");
+    v("source", &RandomAffine::source, "the number of the first step's source of random numbers");
+    v("height", &RandomAffine::height, "the height of an image in pixels");
+    v("width", &RandomAffine::width, "the width of an image in pixels");
+    v("kinds", &RandomAffine::kinds, "the kind of each step: 0 shift, 1 rotate, 2 scale, 3 flip");
+    v("low", &RandomAffine::low, "the lower limit of each step's parameter");
+    v("high", &RandomAffine::high, "the upper limit of each step's parameter");
   }
 
   static Operator record() {
     return {.kernel = {"random_affine"},
-            .doc = "A random affine map for each sample, from the result's places to the source's.",
+            .doc =
+                "Random affine map for each sample, from positions in the result to positions in the source: "
+                "f64 (n, 2, 3).",
             .inputs = {"indices"},
             .outputs = {"matrices"}};
   }
@@ -91,8 +93,8 @@ struct RandomAffine : CustomOp {
     MX_CHECK(c.dtype(0) == i64 && c.shape(0).rank() == 1, InvalidArgument,
              "[random_affine] expected indices in i64 of rank 1, got ", c.dtype(0), " of shape ", c.shape(0));
     MX_CHECK(kinds.size() == low.size() && kinds.size() == high.size(), InvalidArgument,
-             "[random_affine] expected limits for each of ", kinds.size(), " steps, got ", low.size(),
-             " and ", high.size());
+             "[random_affine] expected a lower and an upper limit for each of ", kinds.size(), " steps, got ",
+             low.size(), " and ", high.size());
     for (size_t i = 0; i < kinds.size(); ++i) check_step(i);
     c.output({c.shape(0)[0], 2, 3}, f64);
   }
@@ -123,10 +125,10 @@ struct RandomAffine : CustomOp {
     MX_CHECK(kinds[i] >= 0 && kinds[i] <= static_cast<int64_t>(AffineStep::Kind::flip), InvalidArgument,
              "[random_affine] expected a kind of step from 0 to 3, got ", kinds[i]);
     MX_CHECK(std::isfinite(low[i]) && std::isfinite(high[i]) && low[i] <= high[i], InvalidArgument,
-             "[random_affine] expected finite limits, the smaller first, got ", low[i], " and ", high[i]);
+             "[random_affine] expected finite limits, low <= high, got ", low[i], " and ", high[i]);
     const AffineStep::Kind kind = step(i).kind;
     MX_CHECK(kind != AffineStep::Kind::scale || low[i] > 0, InvalidArgument,
-             "[random_affine] expected factors above 0, got ", low[i]);
+             "[random_affine] expected scale factors above 0, got ", low[i]);
     MX_CHECK(kind != AffineStep::Kind::flip || (high[i] >= 0 && high[i] <= 1), InvalidArgument,
              "[random_affine] expected a probability from 0 to 1, got ", high[i]);
   }
@@ -137,12 +139,12 @@ struct WarpAffine : CustomOp {
 
   template <class V>
   static void fields(V&& v) {
-    v("fill", &WarpAffine::fill, "what is beyond the edge");
+    v("fill", &WarpAffine::fill, "the value of pixels beyond the edge of an image");
   }
 
   static Operator record() {
     return {.kernel = {"warp_affine"},
-            .doc = "Images resampled bilinearly, each under an affine map of its own.",
+            .doc = "Images resampled with bilinear interpolation, each with an affine map of its own.",
             .inputs = {"images", "matrices"}};
   }
 
@@ -200,8 +202,8 @@ struct WarpAffine : CustomOp {
           const double entry = matrices.as<const double>()[i * matrices.strides[0] + r * matrices.strides[1] +
                                                            k * matrices.strides[2]];
           MX_CHECK(std::abs(entry) <= kMostWarpEntry, InvalidArgument,
-                   "[warp_affine] expected finite numbers of at most ", kMostWarpEntry,
-                   " in the matrices, got ", entry, " in that of sample ", i);
+                   "[warp_affine] expected matrices of finite numbers of at most ", kMostWarpEntry, ", got ",
+                   entry, " in the matrix of sample ", i);
           made.push_back(entry);
         }
     return made;

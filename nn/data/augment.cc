@@ -16,8 +16,8 @@ namespace {
 void infer_like_batch(InferContext& c) {
   MX_CHECK(c.shape(0).rank() >= 1 && c.dtype(1) == i64 && c.shape(1) == (Shape{c.shape(0)[0]}),
            InvalidArgument, "[", c.name(),
-           "] expected a batch (n, ..) and its samples' numbers in i64 (n,), got shape ", c.shape(0), " and ",
-           c.dtype(1), " of shape ", c.shape(1));
+           "] expected a batch (n, ..) and the indices of its samples, i64 (n,), got shape ", c.shape(0),
+           " and ", c.dtype(1), " of shape ", c.shape(1));
   c.output(c.shape(0), c.dtype(0));
 }
 
@@ -31,14 +31,16 @@ struct AddNoise : CustomOp {
 
   template <class V>
   static void fields(V&& v) {
-    v("key", &AddNoise::key, "of the seed and the epoch");
-    v("source", &AddNoise::source, "the number of these random numbers");
-    v("deviation", &AddNoise::deviation, "of the noise");
+    v("key", &AddNoise::key, "the key derived from the seed and the epoch");
+    v("source", &AddNoise::source, "the number of this source of random numbers");
+    v("deviation", &AddNoise::deviation, "the standard deviation of the noise");
   }
 
   static Operator record() {
     return {.kernel = {"add_noise"},
-            .doc = "A batch plus normal noise, a function of each sample's number.",
+            .doc =
+                "Batch plus normally distributed noise, which depends only on the key, the source and each "
+                "sample's index.",
             .inputs = {"batch", "indices"}};
   }
 
@@ -81,7 +83,7 @@ struct MapSamples : CustomOp {
 
   static Operator record() {
     return {.kernel = {"map_samples"},
-            .doc = "A batch changed sample by sample by a function of the program.",
+            .doc = "Batch in which a user function has changed each sample.",
             .inputs = {"batch", "indices"}};
   }
 
@@ -104,7 +106,7 @@ struct MapSamples : CustomOp {
       (*function)(sample, random);
     } catch (...) {
       std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
-        return mx::detail::concat(text, " (while sample ", index, " was changed)");
+        return mx::detail::concat(text, " (in the function given to map_samples, for sample ", index, ")");
       }));
     }
   }
@@ -125,7 +127,7 @@ NDArray map_samples(const Arg& batch, const NDArray& indices, uint64_t key, uint
   // Not in the registry: the operator cannot be called without the function.
   static const Operator op = mx::detail::make_custom<MapSamples>();
   MX_CHECK(function != nullptr && *function != nullptr, InvalidArgument,
-           "[map_samples] expected a function, got none");
+           "[map_samples] expected a function, got an empty one");
   MapSamples attrs;
   attrs.function = std::move(function);
   attrs.key = static_cast<int64_t>(key);

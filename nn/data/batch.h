@@ -79,7 +79,8 @@ class Batch {
   }
   void check(size_t field) const {
     check_whole();
-    MX_CHECK(field < fields_, InvalidArgument, "[Batch] expected a field below ", fields_, ", got ", field);
+    MX_CHECK(field < fields_, InvalidArgument, "[Batch] expected a field index below ", fields_, ", got ",
+             field);
   }
 
   size_t fields_;

@@ -32,8 +32,8 @@ std::vector<NDArray> ArrayDataset::gather(const NDArray& indices) const {
 }
 
 const NDArray& ArrayDataset::array(size_t field) const {
-  MX_CHECK(field < arrays_.size(), InvalidArgument, "[ArrayDataset] expected a field below ", arrays_.size(),
-           ", got ", field);
+  MX_CHECK(field < arrays_.size(), InvalidArgument, "[ArrayDataset] expected a field index below ",
+           arrays_.size(), ", got ", field);
   return arrays_[field];
 }
 
@@ -55,7 +55,7 @@ struct ReadSamples : CustomOp {
 
   static Operator record() {
     return {.kernel = {"read_samples"},
-            .doc = "The samples that a function makes of their numbers.",
+            .doc = "Samples that a user function reads for the given indices.",
             .inputs = {"indices"}};
   }
   void infer(InferContext& c) const {
@@ -71,7 +71,8 @@ struct ReadSamples : CustomOp {
     const int64_t n = indices.shape[0];
     for (int64_t i = 0; i < n; ++i)
       MX_CHECK(index(i) >= 0 && index(i) < size, InvalidArgument,
-               "[read_samples] expected indices from 0 to ", size - 1, ", got ", index(i), " at ", i);
+               "[read_samples] expected indices from 0 to ", size - 1, ", got ", index(i), " at position ",
+               i);
     parallel_for(n, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) read_one(args, i, index(i));
     });
@@ -106,7 +107,8 @@ const Operator& read_samples() {
 FunctionDataset::FunctionDataset(int64_t size, std::vector<Field> fields, Read read) : size_(size) {
   MX_CHECK(size >= 0, InvalidArgument, "[FunctionDataset] expected a size that is not negative, got ", size);
   MX_CHECK(!fields.empty(), InvalidArgument, "[FunctionDataset] expected at least one field, got none");
-  MX_CHECK(read != nullptr, InvalidArgument, "[FunctionDataset] expected a function, got none");
+  MX_CHECK(read != nullptr, InvalidArgument,
+           "[FunctionDataset] expected a function that reads samples, got an empty one");
   for (const Field& field : fields) checked_numel(field.shape, size_of(field.dtype), "FunctionDataset");
   source_ = std::make_shared<const Source>(Source{size, std::move(fields), std::move(read)});
 }
@@ -128,7 +130,8 @@ Subset::Subset(DatasetHandle base, std::vector<int64_t> indices) : base_(std::mo
   MX_CHECK(base_ != nullptr, InvalidArgument, "[Subset] expected a data set, got an empty pointer");
   for (size_t i = 0; i < indices.size(); ++i)
     MX_CHECK(indices[i] >= 0 && indices[i] < base_->size(), InvalidArgument,
-             "[Subset] expected indices from 0 to ", base_->size() - 1, ", got ", indices[i], " at ", i);
+             "[Subset] expected indices from 0 to ", base_->size() - 1, ", got ", indices[i], " at position ",
+             i);
   map_ = mx::array(indices);
   indices_ = std::make_shared<const std::vector<int64_t>>(std::move(indices));
 }

@@ -28,7 +28,7 @@ GzipReader::GzipReader(io::Bytes file, std::string where)
     : where_(std::move(where)), rest_(file), inflate_(std::make_unique<Inflate>()) {
   // + 16: the data has a gzip header and trailer, which zlib verifies.
   MX_CHECK(::inflateInit2(&inflate_->stream, MAX_WBITS + 16) == Z_OK, OutOfMemory, where_,
-           ": expected memory to inflate with, got none");
+           ": expected memory for decompression, got none");
 }
 
 GzipReader::~GzipReader() = default;
@@ -40,7 +40,7 @@ bool GzipReader::next_member() {
   if (left == 0) return false;
   // Bytes that zlib was given but has not consumed lie directly before rest_.
   const io::Bytes behind(rest_.data() - z.avail_in, left);
-  MX_CHECK(is_gzip(behind), FormatError, where_, ": expected the end of the file behind ", position_,
+  MX_CHECK(is_gzip(behind), FormatError, where_, ": expected the end of the file after ", position_,
            " bytes of content, got ", left, " bytes more");
   ::inflateReset(&z);
   return true;
@@ -63,14 +63,14 @@ size_t GzipReader::read(std::span<std::byte> out) {
     const uint64_t now = want - z.avail_out;
     made += now;
     position_ += now;
-    MX_CHECK(status != Z_MEM_ERROR, OutOfMemory, where_, ": expected memory to inflate with, got none");
+    MX_CHECK(status != Z_MEM_ERROR, OutOfMemory, where_, ": expected memory for decompression, got none");
     // Z_BUF_ERROR: no progress was possible, because the input has ended.
     MX_CHECK(status != Z_BUF_ERROR, FormatError, where_,
-             ": expected compressed data to their end, got the end of the file after ", position_,
+             ": expected the rest of the compressed data, got the end of the file after ", position_,
              " bytes of content");
     MX_CHECK(status == Z_OK || status == Z_STREAM_END, FormatError, where_,
-             ": expected data compressed with gzip, got damage near byte ", position_, " of the content (",
-             z.msg != nullptr ? z.msg : "a dictionary is asked for", ")");
+             ": expected data compressed with gzip, got damaged data near byte ", position_,
+             " of the content (", z.msg != nullptr ? z.msg : "a preset dictionary is required", ")");
     if (status == Z_STREAM_END) ended_ = !next_member();
   }
   return made;

@@ -17,7 +17,7 @@ void check_options(const DatasetHandle& dataset, const LoaderOptions& o) {
   MX_CHECK(dataset->size() > 0, InvalidArgument,
            "[Loader] expected a data set with samples, got one of size ", dataset->size());
   MX_CHECK(o.batch_size > 0, InvalidArgument, "[Loader] expected a batch size above 0, got ", o.batch_size);
-  MX_CHECK(o.prefetch >= 0, InvalidArgument, "[Loader] expected to prefetch 0 batches or more, got ",
+  MX_CHECK(o.prefetch >= 0, InvalidArgument, "[Loader] expected a prefetch of 0 batches or more, got ",
            o.prefetch);
   MX_CHECK(o.shards > 0 && o.shard >= 0 && o.shard < o.shards, InvalidArgument,
            "[Loader] expected a shard below the number of shards, got ", o.shard, " of ", o.shards);
@@ -33,8 +33,8 @@ Loader::Loader(DatasetHandle dataset, LoaderOptions options) {
   const OrderOptions order{dataset->size(), options.shuffle, options.seed, options.shard, options.shards};
   const int64_t samples = EpochOrder::shard_size(order), size = options.batch_size;
   const int64_t batches = samples / size + (!options.drop_last && samples % size != 0 ? 1 : 0);
-  MX_CHECK(batches > 0, InvalidArgument, "[Loader] expected batches of at most ", samples,
-           " samples if a last one that is not full is dropped, got ", size);
+  MX_CHECK(batches > 0, InvalidArgument, "[Loader] expected a batch size of at most ", samples,
+           ", the number of samples, with drop_last, got ", size);
   core_ = std::make_shared<const Core>(Core{std::move(dataset), std::move(options), order, samples, batches});
 }
 
@@ -90,8 +90,8 @@ void Loader::restore(const LoaderState& state) {
            state.shards, ", seed ", state.seed, ", shuffle ", state.shuffle, ", drop_last ", state.drop_last);
   MX_CHECK(
       state.epoch >= 0 && state.epoch <= kMaxEpoch && state.position >= 0 && state.position < core_->batches,
-      InvalidArgument, "[Loader] expected a position from 0 to ", core_->batches - 1,
-      " in an epoch from 0 to ", kMaxEpoch, ", got ", state.position, " in ", state.epoch);
+      InvalidArgument, "[Loader] expected a state at a batch from 0 to ", core_->batches - 1,
+      " of an epoch from 0 to ", kMaxEpoch, ", got batch ", state.position, " of epoch ", state.epoch);
   progress_.reset();
   next_epoch_ = state.epoch;
   next_position_ = state.position;

@@ -46,7 +46,7 @@ ArrayDataset mnist(const std::string& folder, Split split, const MnistOptions& o
   const uint8_t* const label = labels.array.data<uint8_t>();
   for (int64_t i = 0; i < n; ++i)
     MX_CHECK(label[i] < kClasses, FormatError, "[mnist] '", labels.path, "': expected labels from 0 to ",
-             kClasses - 1, ", got ", static_cast<int>(label[i]), " at ", i);
+             kClasses - 1, ", got ", static_cast<int>(label[i]), " at position ", i);
   Shape shape = options.shape;
   shape.insert(0, n);
   NDArray pixels = images.array.to(f32);

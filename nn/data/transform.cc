@@ -23,7 +23,7 @@ NDArray apply_affine(const Transform::Part& part, const NDArray& batch, const Sa
 
 Transform geometry(AffineStep::Kind kind, double low, double high, double fill, const char* op) {
   MX_CHECK(std::isfinite(low) && std::isfinite(high) && low <= high && std::isfinite(fill), InvalidArgument,
-           "[", op, "] expected finite numbers, the smaller first, got ", low, " and ", high);
+           "[", op, "] expected finite limits, low <= high, got ", low, " and ", high);
   Transform::Part part;
   part.steps.push_back({kind, low, high});
   part.fill = fill;
@@ -70,7 +70,7 @@ NDArray Transform::operator()(const NDArray& batch, const SampleIds& ids) const 
 
 void Transform::append(Part part) {
   MX_CHECK(!part.steps.empty() || part.apply != nullptr, InvalidArgument,
-           "[Transform] expected a part with steps or a function, got one with neither");
+           "[Transform] expected a part that has steps or a function, got one with neither");
   // Consecutive maps are combined into one if they have the same fill. Maps of flips only have no pixels
   // beyond the edge, so their fill does not matter.
   if (!part.steps.empty() && !parts_.empty() && !parts_.back().steps.empty()) {
@@ -151,7 +151,7 @@ Transform random_rotate(double degrees, double fill) {
 }
 
 Transform random_scale(double low, double high, double fill) {
-  MX_CHECK(low > 0, InvalidArgument, "[random_scale] expected factors above 0, got ", low);
+  MX_CHECK(low > 0, InvalidArgument, "[random_scale] expected scale factors above 0, got ", low);
   return geometry(AffineStep::Kind::scale, low, high, fill, "random_scale");
 }
 
@@ -171,21 +171,21 @@ Transform add_noise(double deviation) {
 }
 
 Transform map_batch(std::function<NDArray(const NDArray&)> function) {
-  MX_CHECK(function != nullptr, InvalidArgument, "[map_batch] expected a function, got none");
+  MX_CHECK(function != nullptr, InvalidArgument, "[map_batch] expected a function, got an empty one");
   return plain([function = std::move(function)](const NDArray& batch, const SampleIds&, uint32_t) {
     return function(batch);
   });
 }
 
 Transform map_batch(std::function<NDArray(const NDArray&, const SampleIds&)> function) {
-  MX_CHECK(function != nullptr, InvalidArgument, "[map_batch] expected a function, got none");
+  MX_CHECK(function != nullptr, InvalidArgument, "[map_batch] expected a function, got an empty one");
   return plain([function = std::move(function)](const NDArray& batch, const SampleIds& ids, uint32_t) {
     return function(batch, ids);
   });
 }
 
 Transform map_samples(SampleFunction function) {
-  MX_CHECK(function != nullptr, InvalidArgument, "[map_samples] expected a function, got none");
+  MX_CHECK(function != nullptr, InvalidArgument, "[map_samples] expected a function, got an empty one");
   return plain([shared = std::make_shared<const SampleFunction>(std::move(function))](
                    const NDArray& batch, const SampleIds& ids, uint32_t source) {
     const uint64_t key = epoch_key(ids.seed, ids.epoch, RandomPurpose::sample);

@@ -73,7 +73,7 @@ void check_labels(const Tensor& labels, int64_t classes, int64_t ignore, const c
     for (int64_t i = 0; i < n; ++i) {
       const int64_t label = labels.as<const int64_t>()[at[1] + i * step];
       MX_CHECK((label >= 0 && label < classes) || label == ignore, InvalidArgument, "[", op,
-               "] expected labels from 0 to ", classes - 1, " or ", ignore, ", got ", label, " at place ",
+               "] expected labels from 0 to ", classes - 1, " or ", ignore, ", got ", label, " at position ",
                at[0] + i * plan.strides[0][0]);
     }
   });
@@ -157,12 +157,13 @@ void add_counts(const Kernel& kernel, const NDArray& counts, const NDArray& logi
   MX_CHECK(logits.defined() && labels.defined(), InvalidArgument, "[", op,
            "] expected logits and labels, got ", describe(logits), " and ", describe(labels));
   MX_CHECK(is_floating(logits.dtype()) && logits.rank() >= 1, InvalidArgument, "[", op,
-           "] expected logits in floating point with a dimension of classes, got ", describe(logits));
+           "] expected floating-point logits of rank 1 or more, with a dimension of classes, got ",
+           describe(logits));
   const int axis = normalize_axis(options.axis, logits.rank(), op);
   Shape rows = logits.shape();
   rows.erase(axis);
   MX_CHECK(is_integral(labels.dtype()) && labels.shape() == rows, InvalidArgument, "[", op,
-           "] expected integral labels of shape ", rows, " for logits ", logits.shape(),
+           "] expected integer labels of shape ", rows, " for logits ", logits.shape(),
            " with classes in dimension ", axis, ", got ", describe(labels));
   const int64_t got = logits.size(axis);
   MX_CHECK(classes == -1 ? got >= k : got == classes, InvalidArgument, "[", op, "] expected ",

@@ -8,7 +8,8 @@ namespace mx::metric {
 
 void Composite::add_shared(const std::string& name, std::shared_ptr<Metric> metric) {
   for (const auto& entry : metrics_)
-    MX_CHECK(entry.first != name, InvalidArgument, "[Composite] expected a new name, got '", name, "' again");
+    MX_CHECK(entry.first != name, InvalidArgument, "[Composite] expected names that differ, got '", name,
+             "' twice");
   metrics_.emplace_back(name, std::move(metric));
 }
 
@@ -34,8 +35,8 @@ std::vector<std::pair<std::string, double>> Composite::values() const {
 double Composite::value(const std::string& name) const {
   const auto found =
       std::find_if(metrics_.begin(), metrics_.end(), [&](const auto& m) { return m.first == name; });
-  MX_CHECK(found != metrics_.end(), InvalidArgument, "[Composite] expected the name of a metric, got '", name,
-           "'");
+  MX_CHECK(found != metrics_.end(), InvalidArgument,
+           "[Composite] expected the name of one of its metrics, got '", name, "'");
   return found->second->value();
 }
 

@@ -81,7 +81,8 @@ void check_shape(const char* op, const Tensor& out, const Tensor& in) {
 void check(BinaryOp op, Row row, DType computing, const Tensor& out, const Tensor& a, const Tensor& b) {
   MX_CHECK(!to_bool(op) || out.dtype == DType::bool_, InvalidArgument, "[", to_string(op),
            "] expected a result of bool, got ", out.dtype);
-  MX_CHECK(row != nullptr, InvalidArgument, "[", to_string(op), "] expected another type than ", computing);
+  MX_CHECK(row != nullptr, InvalidArgument, "[", to_string(op),
+           "] expected an element type that the operator supports, got ", computing);
   check_shape(to_string(op), out, a);
   check_shape(to_string(op), out, b);
 }

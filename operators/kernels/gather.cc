@@ -112,8 +112,8 @@ void gather(const Tensor& target, const Tensor& source, const Tensor& indices, i
            source.rank(), ", got shape ", indices.shape);
   for (int i = 0; i < source.rank(); ++i)
     MX_CHECK(i == at || indices.shape[i] <= source.shape[i], InvalidArgument,
-             "[gather] expected indices that fit into ", source.shape, " except along axis ", at, ", got ",
-             indices.shape);
+             "[gather] expected indices no larger than shape ", source.shape, " except along axis ", at,
+             ", got shape ", indices.shape);
   detail::check_indices(indices, -source.shape[at], source.shape[at], at, mode, "gather");
   Tensor from{source.data, source.dtype, target.shape, source.strides};
   from.strides[at] = 0;

@@ -73,7 +73,7 @@ Product checked(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, c
   MX_CHECK(m >= 0 && n >= 0 && k >= 0, InvalidArgument, "[gemm] expected sizes of at least 0, got m = ", m,
            ", n = ", n, ", k = ", k);
   MX_CHECK(m == 0 || n == 0 || ((m == 1 || c_row_stride != 0) && (n == 1 || c_col_stride != 0)),
-           InvalidArgument, "[gemm] expected every element of C at an address of its own, got strides (",
+           InvalidArgument, "[gemm] expected elements of C that do not share memory, got strides (",
            c_row_stride, ", ", c_col_stride, ") for a shape of (", m, ", ", n, ")");
   Product p;  // assigned field by field: a braced list would clear it first, which takes as long as a small
               // product
@@ -179,8 +179,8 @@ void gemm_batched(DType dtype, std::span<const BatchDim> batch, int64_t m, int64
   for (const BatchDim& dim : batch) {
     MX_CHECK(dim.size >= 0, InvalidArgument, "[gemm] expected batch sizes of at least 0, got ", dim.size);
     MX_CHECK(dim.size <= 1 || dim.c_stride != 0, InvalidArgument,
-             "[gemm] expected every product of a batch to have a C of its own, got a stride of 0 for ",
-             dim.size, " products");
+             "[gemm] expected a separate C for every product of a batch, got a stride of 0 for ", dim.size,
+             " products");
     products *= dim.size;
   }
   const Product first = checked(dtype, m, n, k, a, b, c, c_row_stride, c_col_stride, options);

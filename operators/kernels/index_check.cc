@@ -27,7 +27,9 @@ int64_t index_at(const Tensor& indices, int64_t offset) {
                                              " into axis ", axis, " of size ", size, ", got ", index,
                                              " at position ", position));
   }
-  throw InvalidArgument("the indices changed while they were read");
+  throw InvalidArgument(
+      "expected indices that do not change during the operation, got an index that was changed by other "
+      "code");
 }
 
 }  // namespace
@@ -37,7 +39,7 @@ void check_indices(const Tensor& indices, int64_t lowest, int64_t size, int axis
   MX_CHECK(indices.dtype == DType::i32 || indices.dtype == DType::i64, InvalidArgument, "[", op,
            "] expected indices of type i32 or i64, got ", indices.dtype);
   if (indices.numel() == 0) return;
-  MX_CHECK(size > 0, InvalidArgument, "[", op, "] expected no indices into axis ", axis, " of size 0, got ",
+  MX_CHECK(size > 0, InvalidArgument, "[", op, "] expected no indices for axis ", axis, " of size 0, got ",
            indices.numel());
   if (mode != IndexMode::raise) return;
   std::atomic<bool> bad = false;
@@ -67,8 +69,8 @@ void check_index_target(const Tensor& target, int64_t largest, const char* what,
 }
 
 void check_same_dtype(const Tensor& a, const Tensor& b, const char* op) {
-  MX_CHECK(a.dtype == b.dtype, InvalidArgument, "[", op, "] expected one dtype, got ", a.dtype, " and ",
-           b.dtype);
+  MX_CHECK(a.dtype == b.dtype, InvalidArgument, "[", op, "] expected arrays of the same type, got ", a.dtype,
+           " and ", b.dtype);
 }
 
 void check_shape(const Shape& got, const Shape& expected, const char* what, const char* op) {

@@ -30,8 +30,7 @@ class Problem {
         from_logits(logits),
         smoothing(options.label_smoothing),
         reduction(options.reduction) {
-    MX_CHECK(x.rank() >= 1, InvalidArgument, "[", op,
-             "] expected scores with a dimension of classes, got rank 0");
+    MX_CHECK(x.rank() >= 1, InvalidArgument, "[", op, "] expected scores of rank 1 or more, got rank 0");
     MX_CHECK(is_floating(x.dtype), InvalidArgument, "[", op, "] expected floating-point scores, got ",
              x.dtype);
     MX_CHECK(smoothing >= 0 && smoothing <= 1, InvalidArgument, "[", op,

@@ -229,8 +229,8 @@ void masked_scatter(const Tensor& target, const Tensor& mask, const Tensor& sour
   check_mask(mask, target.shape, "masked_scatter");
   const std::vector<int64_t> before = count_before<bool>(mask);
   MX_CHECK(source.numel() >= before.back(), InvalidArgument,
-           "[masked_scatter] expected a source of at least ", before.back(), " elements, got shape ",
-           source.shape);
+           "[masked_scatter] expected a source of at least ", before.back(),
+           " elements, one for each true element of the mask, got shape ", source.shape);
   move_masked(source, target, mask, before, Direction::scatter);
 }
 

@@ -88,8 +88,8 @@ void random_uniform(const Tensor& target, double low, double high, uint64_t seed
     if (double(first) < low) first = neighbour(first, true);
     if (double(last) >= high) last = neighbour(last, false);
     MX_CHECK(std::isfinite(double(first)) && std::isfinite(double(last)) && first <= last, InvalidArgument,
-             "[random_uniform] expected limits with numbers of type ", target.dtype, " between them, got ",
-             low, " and ", high);
+             "[random_uniform] expected limits between which there are numbers of type ", target.dtype,
+             ", got ", low, " and ", high);
     if (low == 0 && high == 1) {
       fill_converted<T, kWords<T>, Made<T>>(target, seed, offset, kUniform,
                                             [&](T& element, Made<T> u, int64_t) {
@@ -163,8 +163,8 @@ void random_integers(const Tensor& target, int64_t low, int64_t high, uint64_t s
     using T = typename decltype(tag)::type;
     if constexpr (std::is_integral_v<T>) {
       MX_CHECK(low >= std::numeric_limits<T>::min() && high - 1 <= std::numeric_limits<T>::max(),
-               InvalidArgument, "[random_integers] expected limits that ", target.dtype, " holds, got ", low,
-               " and ", high);
+               InvalidArgument, "[random_integers] expected limits that ", target.dtype, " can hold, got ",
+               low, " and ", high);
       fill_converted<T, 2, uint64_t>(target, seed, offset, kBits, [&](T& element, uint64_t bits, int64_t i) {
         const uint64_t k = detail::bounded(bits, range, seed, offset + static_cast<uint64_t>(i));
         element = static_cast<T>(static_cast<int64_t>(static_cast<uint64_t>(low) + k));
@@ -209,8 +209,8 @@ void random_categorical(const Tensor& target, const Tensor& weights, bool logits
            "] expected weights (.., n) and a target (.., samples), got shapes ", weights.shape, " and ",
            target.shape);
   for (int i = 0; i + 1 < rank; ++i)
-    MX_CHECK(target.shape[i] == weights.shape[i], InvalidArgument, "[", op, "] expected a target like ",
-             weights.shape, " but for the last axis, got ", target.shape);
+    MX_CHECK(target.shape[i] == weights.shape[i], InvalidArgument, "[", op, "] expected a target of shape ",
+             weights.shape, " except for the last dimension, got ", target.shape);
   const int64_t n = weights.shape.back(), samples = target.shape.back();
   detail::check_index_target(target, n - 1, "a target", op);
   Shape rows = weights.shape;
@@ -219,7 +219,7 @@ void random_categorical(const Tensor& target, const Tensor& weights, bool logits
   row_strides.resize(rank - 1);
   const int64_t row_count = rows.numel();
   if (row_count == 0 || samples == 0) return;
-  MX_CHECK(n > 0, InvalidArgument, "[", op, "] expected something to choose from, got weights of shape ",
+  MX_CHECK(n > 0, InvalidArgument, "[", op, "] expected at least one weight per row, got weights of shape ",
            weights.shape);
   // Checks all rows before the target is written, so that an error leaves it unchanged.
   std::vector<double> sums(static_cast<size_t>(row_count * n));
@@ -234,15 +234,14 @@ void random_categorical(const Tensor& target, const Tensor& weights, bool logits
         largest = -std::numeric_limits<double>::infinity();
         for (int64_t i = 0; i < n; ++i) largest = std::max(largest, static_cast<double>(w[i * step]));
         MX_CHECK(std::isfinite(largest), InvalidArgument, "[", op,
-                 "] expected a largest logit that is finite, got ", largest, " in row ", row);
+                 "] expected the largest logit of each row to be finite, got ", largest, " in row ", row);
       }
       double total = 0;
       for (int64_t i = 0; i < n; ++i) {
         const double value = static_cast<double>(w[i * step]);
         const double weight = logits ? std::exp(value - largest) : value;
         MX_CHECK(weight >= 0 && std::isfinite(weight), InvalidArgument, "[", op,
-                 "] expected weights that are finite and not negative, got ", value, " at ", i, " of row ",
-                 row);
+                 "] expected finite weights of 0 or more, got ", value, " at index ", i, " of row ", row);
         sum[i] = total += weight;
       }
       MX_CHECK(total > 0 && std::isfinite(total), InvalidArgument, "[", op,

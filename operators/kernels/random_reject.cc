@@ -127,7 +127,7 @@ void random_gamma(const Tensor& target, double shape, double scale, uint64_t see
 
 void random_poisson(const Tensor& target, double mean, uint64_t seed, uint64_t offset) {
   MX_CHECK(target.dtype != DType::bool_, InvalidArgument,
-           "[random_poisson] expected a target of numbers, got bool");
+           "[random_poisson] expected a target of a numeric type, got bool");
   MX_CHECK(std::isfinite(mean) && mean >= 0, InvalidArgument,
            "[random_poisson] expected a finite mean of 0 or more, got ", mean);
   fill_drawn(target, seed, offset,
@@ -137,7 +137,7 @@ void random_poisson(const Tensor& target, double mean, uint64_t seed, uint64_t o
 void random_binomial(const Tensor& target, int64_t trials, double probability, uint64_t seed,
                      uint64_t offset) {
   MX_CHECK(target.dtype != DType::bool_, InvalidArgument,
-           "[random_binomial] expected a target of numbers, got bool");
+           "[random_binomial] expected a target of a numeric type, got bool");
   MX_CHECK(trials >= 0 && trials <= int64_t{1} << 53, InvalidArgument,
            "[random_binomial] expected 0 to 2^53 trials, got ", trials);
   MX_CHECK(probability >= 0 && probability <= 1, InvalidArgument,

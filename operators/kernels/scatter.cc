@@ -434,8 +434,8 @@ void scatter(const Tensor& target, const Tensor& indices, const Tensor& updates,
            target.rank(), ", got shape ", indices.shape);
   for (int i = 0; i < target.rank(); ++i)
     MX_CHECK(i == at || indices.shape[i] <= target.shape[i], InvalidArgument,
-             "[scatter] expected indices that fit into ", target.shape, " except along axis ", at, ", got ",
-             indices.shape);
+             "[scatter] expected indices no larger than shape ", target.shape, " except along axis ", at,
+             ", got shape ", indices.shape);
   detail::check_indices(indices, -target.shape[at], target.shape[at], at, mode, "scatter");
   if (indices.numel() == 0) return;
   const Resolve resolve{target.shape[at], mode};

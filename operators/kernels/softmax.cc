@@ -289,7 +289,7 @@ constexpr int64_t kScratchBytes = 16384;
 int check(const char* op, std::initializer_list<const Tensor*> operands, int64_t axis) {
   const Tensor& first = **operands.begin();
   for (const Tensor* t : operands) {
-    MX_CHECK(t->shape == first.shape, InvalidArgument, "[", op, "] expected operands of one shape, got ",
+    MX_CHECK(t->shape == first.shape, InvalidArgument, "[", op, "] expected operands of the same shape, got ",
              first.shape, " and ", t->shape);
     MX_CHECK(is_floating(t->dtype), InvalidArgument, "[", op, "] expected a floating-point type, got ",
              t->dtype);

@@ -196,8 +196,8 @@ void topk(const Tensor* values, const Tensor* indices, const Tensor& source, int
   const Tensor* const target = values != nullptr ? values : indices;
   if (target == nullptr) return;
   MX_CHECK(target->rank() == source.rank() && target->shape[at] <= source.shape[at], InvalidArgument,
-           "[topk] expected targets like ", source.shape, " with at most ", source.shape[at], " along axis ",
-           at, ", got ", target->shape);
+           "[topk] expected targets of shape ", source.shape, ", with at most ", source.shape[at],
+           " elements along axis ", at, ", got ", target->shape);
   sort_any(values, indices, source, at, target->shape[at], largest, "topk");
 }
 

@@ -52,7 +52,8 @@ Row row_of(UnaryOp op, DType in) {
 }
 
 void check(UnaryOp op, Row row, DType result, const Tensor& out, const Tensor& in) {
-  MX_CHECK(row != nullptr, InvalidArgument, "[", to_string(op), "] expected another type than ", in.dtype);
+  MX_CHECK(row != nullptr, InvalidArgument, "[", to_string(op),
+           "] expected an element type that the operator supports, got ", in.dtype);
   MX_CHECK(out.dtype == result, InvalidArgument, "[", to_string(op), "] expected a result of ", result,
            " from ", in.dtype, ", got ", out.dtype);
   MX_CHECK(out.shape == in.shape, InvalidArgument, "[", to_string(op), "] expected a result of shape ",

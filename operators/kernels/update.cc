@@ -43,8 +43,8 @@ void for_each_part(const std::vector<int64_t>& starts, int64_t begin, int64_t en
 
 void check_list(const char* op, const char* what, std::span<const Tensor> list,
                 std::span<const Tensor> parameters, bool same_type) {
-  MX_CHECK(list.size() == parameters.size(), InvalidArgument, "[", op, "] expected one of the ", what,
-           " for each of ", parameters.size(), " parameters, got ", list.size());
+  MX_CHECK(list.size() == parameters.size(), InvalidArgument, "[", op, "] expected as many ", what,
+           " as there are parameters, ", parameters.size(), ", got ", list.size());
   for (size_t i = 0; i < list.size(); ++i) {
     MX_CHECK(list[i].numel() == parameters[i].numel() && list[i].contiguous(), InvalidArgument, "[", op,
              "] expected the ", what, " of parameter ", i, " to be contiguous, of shape ",
@@ -126,7 +126,7 @@ std::vector<double> step_numbers(const char* op, size_t parameters, const Tensor
     }
   }
   for (const double t : numbers)
-    MX_CHECK(t >= 1, InvalidArgument, "[", op, "] expected a step of at least 1, got ", t);
+    MX_CHECK(t >= 1, InvalidArgument, "[", op, "] expected a step number of at least 1, got ", t);
   return numbers;
 }
 
@@ -165,7 +165,7 @@ void run(const UpdateLists& lists, std::span<const Tensor> state0, std::span<con
 }
 
 bool skipped(const char* op, const UpdateCommon& common) {
-  return common.skip != nullptr && scalar(op, "whether to skip", *common.skip) != 0;
+  return common.skip != nullptr && scalar(op, "the skip flag", *common.skip) != 0;
 }
 
 }  // namespace
@@ -174,10 +174,11 @@ void sgd_update(const UpdateLists& lists, std::span<const Tensor> velocity, cons
                 const SgdOptions& options) {
   if (!check_lists("sgd", lists, velocity, {}, common)) return;
   MX_CHECK((options.momentum != 0) == !velocity.empty(), InvalidArgument,
-           "[sgd] expected a velocity for each parameter with momentum and none without, got momentum ",
+           "[sgd] expected a velocity for each parameter if the momentum is not 0, and none otherwise, got "
+           "momentum ",
            options.momentum, " and ", velocity.size(), " velocities");
   MX_CHECK(!options.nesterov || options.momentum != 0, InvalidArgument,
-           "[sgd] expected momentum for nesterov, got 0");
+           "[sgd] expected a momentum other than 0 with nesterov, got 0");
   if (skipped("sgd", common)) return;
   std::vector<double> numbers = step_numbers("sgd", lists.parameters.size(), options.step, common);
   if (numbers.empty()) numbers.push_back(0);
@@ -201,7 +202,7 @@ void adam_update(const UpdateLists& lists, std::span<const Tensor> m, std::span<
   check_list("adam", "first moments", m, lists.parameters, true);
   check_list("adam", "second moments", v, lists.parameters, true);
   MX_CHECK(options.step != nullptr || common.counts != nullptr, InvalidArgument,
-           "[adam] expected the number of the step, got none");
+           "[adam] expected the step number or the step counts, got neither");
   const double rate = scalar("adam", "the learning rate", common.learning_rate);
   if (skipped("adam", common)) return;
   const std::vector<double> numbers = step_numbers("adam", lists.parameters.size(), options.step, common);

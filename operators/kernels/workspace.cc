@@ -27,7 +27,7 @@ void* thread_workspace(size_t bytes) {
     buffer.bytes = 0;
     buffer.data = std::aligned_alloc(kAlignment, rounded);
     MX_CHECK(buffer.data != nullptr, OutOfMemory, "[workspace] expected ", rounded,
-             " bytes of memory, got none");
+             " bytes of scratch memory, got none");
     buffer.bytes = rounded;
   }
   return buffer.data;

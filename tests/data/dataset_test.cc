@@ -113,7 +113,7 @@ TEST(SubsetTest, IsTheSamplesThatAreNamed) {
   EXPECT_EQ((std::vector<int64_t>{5, 8, 2}), set.gather(indices({3, 0, 1}))[0].to_vector<int64_t>());
   const Subset inner(set, {0, 3});
   EXPECT_EQ((std::vector<int64_t>{8, 5}), inner.gather(indices({0, 1}))[0].to_vector<int64_t>());
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { Subset(set, {0, 4}); }), "got 4 at 1"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { Subset(set, {0, 4}); }), "got 4 at position 1"));
   error_of<InvalidArgument>([&] { Subset(set, {-1}); });
 }
 

@@ -111,7 +111,7 @@ TEST(LoaderState, TheLastEpochIsTheLastThatCanBeCounted) {
   Loader loader = make();
   LoaderState state = loader.state();
   state.epoch = INT64_MAX;
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { loader.restore(state); }), "in an epoch from 0 to"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { loader.restore(state); }), "of an epoch from 0 to"));
   state.epoch = INT64_MAX - 2;
   loader.restore(state);
   EXPECT_EQ(INT64_MAX - 2, loader.begin()->epoch());

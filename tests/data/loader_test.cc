@@ -264,8 +264,9 @@ TEST(LoaderOptionsTest, ThatMakeNoSenseAreRefused) {
   refuse({.shard = 2, .shards = 2}, "got 2 of 2");
   refuse({.shard = -1, .shards = 2}, "got -1 of 2");
   refuse({.shards = 0}, "got 0 of 0");
-  refuse({.batch_size = 11, .drop_last = true}, "expected batches of at most 10 samples");
-  refuse({.batch_size = 6, .drop_last = true, .shards = 2}, "expected batches of at most 5 samples");
+  refuse({.batch_size = 11, .drop_last = true}, "expected a batch size of at most 10, the number of samples");
+  refuse({.batch_size = 6, .drop_last = true, .shards = 2},
+         "expected a batch size of at most 5, the number of samples");
   refuse({.context = virt(1000)}, "virt");
   EXPECT_TRUE(contains(error_of<InvalidArgument>([] { Loader(numbered(0), {.batch_size = 1}); }), "size 0"));
   error_of<InvalidArgument>([] { Loader(std::shared_ptr<ArrayDataset>(), {}); });

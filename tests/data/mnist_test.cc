@@ -93,7 +93,7 @@ TEST(MnistFiles, ThatDoNotFitAreNamed) {
   spill(labels, idx_header(8, {2}) + std::string(2, '\1'));
   EXPECT_TRUE(contains(message(), "expected as many labels as images, got 2 and 1"));
   spill(labels, idx_header(8, {1}) + std::string(1, '\n'));
-  EXPECT_TRUE(contains(message(), "expected labels from 0 to 9, got 10 at 0"));
+  EXPECT_TRUE(contains(message(), "expected labels from 0 to 9, got 10 at position 0"));
   spill(labels, idx_header(8, {1, 1}) + std::string(1, '\1'));
   EXPECT_TRUE(contains(message(), "expected bytes in 1 dimension, got u8 of shape (1, 1)"));
   spill(labels, idx_header(8, {1}) + std::string(1, '\1'));

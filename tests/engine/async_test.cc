@@ -105,7 +105,7 @@ TEST_P(Async, DroppedIsAnError) {
   e_.push_async([](RunContext, Completion) {}, {.writes = {v}, .name = "careless"});
   const std::string text = error_of<OperationError>([&] { e_.wait(v); });
   EXPECT_TRUE(contains(text, "[careless]")) << text;
-  EXPECT_TRUE(contains(text, "dropped")) << text;
+  EXPECT_TRUE(contains(text, "destroyed without a call")) << text;
 
   Var w = e_.new_var();
   std::thread thread;
@@ -115,7 +115,7 @@ TEST_P(Async, DroppedIsAnError) {
         thread = std::thread([callback = std::move(callback)]() mutable { callback.reset(); });
       },
       {.writes = {w}, .name = "careless"});
-  EXPECT_TRUE(contains(error_of<OperationError>([&] { e_.wait(w); }), "dropped"));
+  EXPECT_TRUE(contains(error_of<OperationError>([&] { e_.wait(w); }), "destroyed without a call"));
   thread.join();
   error_of<OperationError>([&] { e_.wait_all(); });
 }
@@ -123,7 +123,7 @@ TEST_P(Async, DroppedIsAnError) {
 TEST_P(Async, OverwrittenIsDropped) {
   Var v = e_.new_var();
   e_.push_async([](RunContext, Completion done) { done = Completion(); }, {.writes = {v}});
-  EXPECT_TRUE(contains(error_of<OperationError>([&] { e_.wait(v); }), "dropped"));
+  EXPECT_TRUE(contains(error_of<OperationError>([&] { e_.wait(v); }), "destroyed without a call"));
   error_of<OperationError>([&] { e_.wait_all(); });
 }
 

@@ -70,7 +70,7 @@ TEST(FewThreads, AreUsedAsFarAsThereAreAny) {
     const Result result = run("few threads", mode);
     EXPECT_EQ(0, result.status);
     const bool workers = mode[0] == 't' || mode[0] == 'c';
-    EXPECT_EQ(workers, result.output.find("runs with") != std::string::npos) << result.output;
+    EXPECT_EQ(workers, result.output.find("running with") != std::string::npos) << result.output;
   }
 }
 

@@ -37,6 +37,13 @@ bool refuse() { return no_memory.load() || (fail_at > 0 && --fail_at == 0); }
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+// AddressSanitizer has its own versions of these two: memory from them could not be passed to free().
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return refuse() ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+}
+[[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t align, const std::nothrow_t&) noexcept {
+  return refuse() ? nullptr : std::aligned_alloc(static_cast<size_t>(align), bytes);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
@@ -111,7 +118,7 @@ TEST_P(OutOfHostMemory, FailuresPoisonAllTheSame) {
   EXPECT_EQ(1, n.load());
 }
 
-// Ends the shortage when the function that caused it goes, on the thread that ran it.
+// Ends the shortage on the thread that ran the function, when the function that caused it is destroyed.
 struct EndOfShortage {
   ~EndOfShortage() { fail_at = 0; }
 };
@@ -120,7 +127,7 @@ TEST_P(OutOfHostMemory, AnErrorThatCannotBeDescribedIsStillTheOperations) {
   start_workers(e_);
   const std::string words = "an index that is far outside of everything";
   const std::exception_ptr error = std::make_exception_ptr(InvalidArgument(words));
-  // (The first allocation is the record of the failure: without it nothing can be kept.)
+  // Starts at 2: the first allocation is the record of the failure, without which nothing can be kept.
   for (int n = 2; n < 12; ++n) {
     Var v = e_.new_var();
     e_.push(

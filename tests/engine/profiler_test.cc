@@ -192,7 +192,7 @@ TEST_F(Profiler, ATraceThatCannotBeWrittenLeavesTheOldFile) {
   const std::string message = test::error_of<InvalidArgument>([&] { e_.write_trace(path); });
   ASSERT_EQ(0, ::setrlimit(RLIMIT_FSIZE, &before));
   std::signal(SIGXFSZ, handler);
-  EXPECT_NE(std::string::npos, message.find("could not write all of")) << message;
+  EXPECT_NE(std::string::npos, message.find("expected to write the whole of")) << message;
   const auto content = [&] {
     std::ostringstream text;
     text << std::ifstream(path).rdbuf();

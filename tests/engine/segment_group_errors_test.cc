@@ -169,7 +169,7 @@ TEST_P(SegmentGroupErrors, AFailingNodeFailsTheWholeReplayAndTheNextWriteHeals) 
       EXPECT_EQ(1, ran_outside);
       const std::string all = error_of<OperationError>([&] { e_.wait_all(); });
       EXPECT_TRUE(contains(all, "[bad]")) << all;
-      EXPECT_FALSE(contains(all, "more failed")) << all;
+      EXPECT_FALSE(contains(all, "more operations failed")) << all;
       EXPECT_EQ(failed + 1, e_.stats().failed);
       EXPECT_EQ(0u, e_.stats().in_flight);
     }

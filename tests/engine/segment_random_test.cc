@@ -254,7 +254,7 @@ void expect_serial(Engine& e, uint64_t seed, const Shape& shape, int steps) {
   Program program(e, seed, shape, steps);
   program.run();
   program.check_all();
-  program.drain();  // a segment that ends with its last replay deletes its variable after that
+  program.drain();  // a segment that is destroyed with its last replay deletes its own variable afterwards
   program.finish();
   expect_all_gone(e);
 }

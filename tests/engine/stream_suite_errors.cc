@@ -54,7 +54,7 @@ TEST_P(StreamSuite, AnAsynchronousFunctionThatThrowsFailsOnce) {
     engine.wait_all();
     ADD_FAILURE() << "expected the error";
   } catch (const Error& e) {
-    EXPECT_EQ(std::string(e.what()).find("more failed"), std::string::npos) << e.what();
+    EXPECT_EQ(std::string(e.what()).find("more operations failed"), std::string::npos) << e.what();
   }
   EXPECT_EQ(engine.stats().failed, 1u);
 }

@@ -113,7 +113,7 @@ TEST(WorkerPolicy, ALongOperationCountsAtOnceAndShortOnesLittleByLittle) {
   EXPECT_EQ(3500, policy.body_ticks());
   EXPECT_EQ(2u, policy.share(4000, 100, 1, 64));  // as many as fit into a batch
   EXPECT_EQ(64u, policy.share(0, 1000, 1, 64));
-  EXPECT_EQ(1u, policy.share(0, 5, 4, 64));  // the others have hands free
+  EXPECT_EQ(1u, policy.share(0, 5, 4, 64));  // the other threads can take the rest
 }
 
 TEST(WorkerPolicy, CountsWhoIsCalledAndWhoLeaves) {

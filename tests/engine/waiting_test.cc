@@ -199,9 +199,8 @@ void lose_errors(Engine& e) {
 TEST_P(Waiting, ExceptionsThatUseTheEngineWhenTheyGo) {
   lose_errors<Looks>(e_);
   lose_errors<Owns>(e_);
-  e_.push([] {});
-  e_.wait_all();
-  EXPECT_EQ(0u, e_.stats().vars);
+  // A worker destroys an exception after it has unlocked the engine, so the wait may return a little earlier.
+  while (e_.stats().vars > 0) std::this_thread::yield();
 }
 
 TEST(Cancel, ReachesOperationsThatWaitForADevice) {

@@ -122,7 +122,7 @@ TEST_P(MetricModes, ALabelThatIsNoClassComesOutOfValueUntilReset) {
     matrix.update(logits, labels);
     for (int i = 0; i < 2; ++i) {
       const std::string message = error_of<InvalidArgument>([&] { metric.value(); });
-      EXPECT_TRUE(contains(message, "expected labels from 0 to 3 or -100, got 4 at place 2")) << message;
+      EXPECT_TRUE(contains(message, "expected labels from 0 to 3 or -100, got 4 at position 2")) << message;
       error_of<InvalidArgument>([&] { matrix.value(); });
     }
     metric.reset();
@@ -218,11 +218,11 @@ TEST(Metrics, WhatDoesNotFitIsRefusedAtTheUpdate) {
   };
   refuse({}, zeros({2}, i64), "got nothing and i64 (2,)");
   refuse(zeros({2, 3}), {}, "and nothing");
-  refuse(zeros({2, 3}, i32), zeros({2}, i64), "floating point");
+  refuse(zeros({2, 3}, i32), zeros({2}, i64), "floating-point logits");
   refuse(full({}, 1.f), zeros({2}, i64), "a dimension of classes");
-  refuse(zeros({2, 3}), zeros({3}, i64), "expected integral labels of shape (2,) for logits (2, 3)");
+  refuse(zeros({2, 3}), zeros({3}, i64), "expected integer labels of shape (2,) for logits (2, 3)");
   refuse(zeros({2, 3}), zeros({2, 1}, i64), "got i64 (2, 1)");
-  refuse(zeros({2, 3}), zeros({2}), "integral labels");
+  refuse(zeros({2, 3}), zeros({2}), "integer labels");
   refuse(zeros({2, 0}), zeros({2}, i64), "1 classes or more");
   error_of<InvalidArgument>([] { TopK(4).update(zeros({2, 3}), zeros({2}, i64)); });
   error_of<InvalidArgument>([] { Accuracy({.axis = 2}).update(zeros({2, 3}), zeros({2}, i64)); });

@@ -32,7 +32,7 @@ class ArrayCheckMode : public ::testing::Test {
   void expect_found(std::function<void()> body, const std::string& how) {
     push(std::move(body));
     const std::string text = error_of<AccessError>([&] { out_.wait(); });
-    EXPECT_TRUE(contains(text, "[sloppy] expected the array of f64 (1,)")) << text;
+    EXPECT_TRUE(contains(text, "[sloppy] expected the operation to declare the array of f64 (1,)")) << text;
     EXPECT_TRUE(contains(text, how)) << text;
     EXPECT_TRUE(contains(text, "check_mode_test.cc:")) << text;
     EXPECT_THROW(e_.wait_all(), AccessError);
@@ -41,12 +41,12 @@ class ArrayCheckMode : public ::testing::Test {
 };
 
 TEST_F(ArrayCheckMode, ReadingAnUndeclaredArrayIsReported) {
-  expect_found([a = a_] { a.item<double>(); }, "item() among its reads or updates");
-  expect_found([a = a_] { a.to_vector<double>(); }, "to_vector() among its reads or updates");
-  expect_found([a = a_] { a.data<double>(); }, "data() among its reads or updates");
-  expect_found([a = a_]() mutable { a.mutable_data<double>(); }, "data() among its writes or updates");
-  expect_found([a = a_] { to_string(a); }, "print() among its reads or updates");
-  expect_found([a = a_] { static_cast<void>(static_cast<bool>(a)); }, "bool() among its reads or updates");
+  expect_found([a = a_] { a.item<double>(); }, "item(), among its reads or updates");
+  expect_found([a = a_] { a.to_vector<double>(); }, "to_vector(), among its reads or updates");
+  expect_found([a = a_] { a.data<double>(); }, "data(), among its reads or updates");
+  expect_found([a = a_]() mutable { a.mutable_data<double>(); }, "data(), among its writes or updates");
+  expect_found([a = a_] { to_string(a); }, "print(), among its reads or updates");
+  expect_found([a = a_] { static_cast<void>(static_cast<bool>(a)); }, "bool(), among its reads or updates");
 }
 
 TEST_F(ArrayCheckMode, RecordedOperationsToo) {
@@ -57,7 +57,7 @@ TEST_F(ArrayCheckMode, RecordedOperationsToo) {
   });
   s.replay();
   const std::string text = error_of<AccessError>([&] { out_.wait(); });
-  EXPECT_TRUE(contains(text, "[sloppy] expected the array of f64 (1,)")) << text;
+  EXPECT_TRUE(contains(text, "[sloppy] expected the operation to declare the array of f64 (1,)")) << text;
   EXPECT_THROW(e_.wait_all(), AccessError);
 }
 

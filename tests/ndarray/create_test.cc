@@ -126,7 +126,7 @@ TEST(Create, LiteralsKeepTheirTypeAndRowsMustHaveOneLength) {
   const NDArray cube = array({{{1., 2.}}, {{3., 4.}}});
   EXPECT_EQ(Shape({2, 1, 2}), cube.shape());
   EXPECT_EQ((std::vector<double>{1, 2, 3, 4}), cube.to_vector<double>());
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([] { array({{1, 2}, {3}}); }), "got 2 and 1"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([] { array({{1, 2}, {3}}); }), "got lengths 2 and 1"));
   error_of<InvalidArgument>([] { array({{{1, 2}, {3, 4}}, {{5, 6}}}); });
   error_of<InvalidArgument>([] { array({{{1, 2}, {3}}}); });
 }

@@ -142,7 +142,7 @@ TEST(AtomicFile, TheErrorNamesCallPathReasonAndBytes) {
 TEST(AtomicFile, ADeviceThatTakesNothingIsFull) {
   const TempFolder folder;
   Faults faults(-1, 0, 0);
-  EXPECT_TRUE(contains(error_of<FileError>([&] { save(folder / "a", faults); }), "took no bytes"));
+  EXPECT_TRUE(contains(error_of<FileError>([&] { save(folder / "a", faults); }), "accepted no bytes"));
 }
 
 TEST(AtomicFile, WithoutCommitNothingHappens) {

@@ -189,8 +189,8 @@ TEST(MxnetParams, HostileFilesAreRefusedWithTheReason) {
       {list({v2(-1, 1, "a")}, {}), "expected an element type of 0 to 12, got -1"},
       {list({good}, {"a", "b"}), "expected no names or 1, one for each array, got 2"},
       {list({good, good}, {"a", "a"}), "expected every name once, got 'a' twice"},
-      {list({good}, {"\xff"}), "expected names of UTF-8"},
-      {list({good}, {"a"}) + "x", "expected the end of the file behind the names, got 1 bytes more"},
+      {list({good}, {"\xff"}), "expected names in UTF-8"},
+      {list({good}, {"a"}) + "x", "expected the end of the file after the names, got 1 bytes more"},
       {list({good}, {}).substr(0, 60), "got the end of the file"},
   };
   for (const auto& [file, expected] : cases) {

@@ -97,9 +97,9 @@ TEST(Safetensors, HostileHeadersAreRefusedWithTheReason) {
   } cases[] = {
       {one("\"U8\"", "[2]", "[0,3]"), "abc", "tensor 'x': expected 2 bytes for shape (2,) of u8, got 3"},
       {one("\"U8\"", "[2]", "[2,0]"), "ab", "expected ascending data_offsets, got [2,0]"},
-      {one("\"U8\"", "[2]", "[1,3]"), "abc", "expected data from 0 on, without gap or overlap"},
-      {one("\"U8\"", "[9]", "[0,9]"), "ab", "expected data_offsets within the 2 bytes behind the header"},
-      {one("\"U8\"", "[2]", "[0,2]"), "abc", "expected 2 bytes of data behind the header, got 3"},
+      {one("\"U8\"", "[2]", "[1,3]"), "abc", "expected data that begin at 0, without gap or overlap"},
+      {one("\"U8\"", "[9]", "[0,9]"), "ab", "expected data_offsets within the 2 bytes after the header"},
+      {one("\"U8\"", "[2]", "[0,2]"), "abc", "expected 2 bytes of data after the header, got 3"},
       {one("\"F64\"", "[4611686018427387904,4]", "[0,0]"), "", "expected fewer than 2^63 bytes"},
       {one("\"F64\"", "[0,4611686018427387904,4]", "[0,0]"), "", "expected fewer than 2^63 bytes"},
       {one("\"U8\"", "[9223372036854775808]", "[0,0]"), "", "expected a size below 2^63"},

@@ -131,7 +131,7 @@ TEST(Surface, ArraysFromNestedRanges) {
   EXPECT_TRUE(contains(error_of<InvalidArgument>([] {
                          array(std::vector<std::vector<float>>{{1, 2}, {3}});
                        }),
-                       "[array] expected entries of one size, got 2 and 1"));
+                       "[array] expected nested lists of equal length, got lengths 2 and 1"));
 }
 
 TEST(Surface, NumbersThatArraysDoNotHaveAreWidened) {
@@ -156,7 +156,8 @@ TEST(Surface, RangesOfAType) {
 }
 
 TEST(Surface, MembersOfOtherLayersSayWhatIsMissing) {
-  EXPECT_TRUE(contains(error_of<InvalidState>([] { ones({2}).sum(); }), "[sum] expected the operators"));
+  EXPECT_TRUE(contains(error_of<InvalidState>([] { ones({2}).sum(); }),
+                       "[sum] expected a program with the operators"));
   EXPECT_EQ((Shape{3, 2}), zeros({2, 3}).T().shape());
 }
 

@@ -96,10 +96,12 @@ TEST(ModuleHooks, ThatChangeHowManyArraysThereAreAreErrors) {
   nn::Tanh layer;
   nn::HookHandle hook =
       layer.register_forward_pre_hook([](const nn::Module&, std::vector<NDArray>& in) { in.clear(); });
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { layer(ones({1})); }), "[Tanh] expected a pre-hook"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { layer(ones({1})); }),
+                       "[Tanh] expected one input after the pre-hooks"));
   hook.remove();
   layer.register_forward_hook([](const nn::Module&, auto, std::vector<NDArray>& out) { out.clear(); });
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { layer(ones({1})); }), "[Tanh] expected a hook"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { layer(ones({1})); }),
+                       "[Tanh] expected one output after the hooks"));
 }
 
 TEST(ModuleHooks, OfLossesSeeAllTheirArrays) {
@@ -234,7 +236,8 @@ TEST(Sequentials, HoldAnyModules) {
   EXPECT_EQ("2", net.children()[2].name);
   EXPECT_TRUE(
       contains(error_of<InvalidArgument>([&] { net.at<Block>(0); }), "module 0 to be a Block, got a Linear"));
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { net[4]; }), "an index into 4 modules, got 4"));
+  EXPECT_TRUE(
+      contains(error_of<InvalidArgument>([&] { net[4]; }), "an index below the number of modules, 4, got 4"));
   EXPECT_THROW(net.push_back("act", nn::Tanh{}), InvalidArgument);
   const NDArray x = inputs({2, 2});
   const nn::Sequential front = net.slice(0, 2), back = net.slice(2, 4);

@@ -189,7 +189,8 @@ TEST_F(Losses, GradientsOfTheThreeArrayLossesAgreeWithDifferences) {
 TEST_F(Losses, TheMeanOfAnEmptyBatchIsAnErrorOfTheModule) {
   const NDArray x = zeros({0, 3}), row = zeros({0}), labels = zeros({0}, i64);
   const auto refuses = [](const std::string& name, auto f) {
-    EXPECT_TRUE(contains(error_of<InvalidArgument>(f), "[" + name + "] expected a batch with elements"));
+    EXPECT_TRUE(
+        contains(error_of<InvalidArgument>(f), "[" + name + "] expected a batch with at least one element"));
   };
   refuses("CrossEntropyLoss", [&] { nn::CrossEntropyLoss()(x, labels); });
   refuses("NLLLoss", [&] { nn::NLLLoss()(x, labels); });
@@ -215,11 +216,12 @@ TEST_F(Losses, TheMeanOfAnEmptyBatchIsAnErrorOfTheModule) {
 TEST_F(Losses, ErrorsNameWhatCame) {
   const NDArray x = ones({3, 2}), y = ones({3});
   const auto text = [](auto f) { return error_of<InvalidArgument>(f); };
-  EXPECT_TRUE(contains(text([&] { nn::triplet_margin_loss(x, y, x); }), "anchor and positive of one shape"));
+  EXPECT_TRUE(
+      contains(text([&] { nn::triplet_margin_loss(x, y, x); }), "anchor and positive of the same shape"));
   EXPECT_TRUE(contains(text([&] { nn::triplet_margin_loss(x, x, y); }), "got (3, 2) and (3,)"));
   EXPECT_TRUE(contains(text([&] { nn::triplet_margin_loss(x, x, x, {.reduction = "avg"}); }), "\"avg\""));
   EXPECT_TRUE(contains(text([&] { nn::cosine_embedding_loss(x, x, x); }), "a target (n,)"));
-  EXPECT_TRUE(contains(text([&] { nn::cosine_embedding_loss(x, y, y); }), "two inputs of one shape"));
+  EXPECT_TRUE(contains(text([&] { nn::cosine_embedding_loss(x, y, y); }), "two inputs of the same shape"));
   EXPECT_TRUE(contains(text([&] { nn::margin_ranking_loss(x, x, y); }), "inputs and target"));
   EXPECT_TRUE(contains(text([&] { nn::MSELoss("avg")(x, x); }), "\n  in MSELoss"));
 }

@@ -330,7 +330,7 @@ TEST(Module, TiedParametersAreOne) {
   nn::Linear other(4, 5);
   EXPECT_TRUE(
       contains(error_of<InvalidArgument>([&] { other.weight.tie(encoder.weight); }),
-               "[tie] expected a parameter of this one's shape and type, f32 (5, 4), got f64 (6, 4)"));
+               "[tie] expected another parameter of the same type and shape, f32 (5, 4), got f64 (6, 4)"));
   decoder.weight.tie(before.weight);  // the two are already tied
   EXPECT_EQ(1u, net.parameters().size());
 }
@@ -341,7 +341,7 @@ TEST(Module, WhatIsRegisteredIsFoundByPath) {
   EXPECT_TRUE(deep.parameter("tail.2.fc1.weight").same_as(deep.child("tail.2").as<Block>()->fc1.weight));
   EXPECT_TRUE(deep.parameter("maybe.calls").same_as(deep.maybe->calls));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { deep.child("tail.9"); }),
-                       "\"tail.9\" to lead through one of 0, 1, 2, got \"9\""));
+                       "the path \"tail.9\" to name one of the children 0, 1, 2, got \"9\""));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { deep.parameter("block.fc1"); }),
                        "block.fc1.weight, block.fc1.bias"));
   std::set<std::string> paths;
@@ -377,15 +377,17 @@ TEST(Module, RegistrationErrors) {
   const auto text = [](auto f) { return error_of<InvalidArgument>(f); };
   EXPECT_TRUE(contains(text([&] { open.add("", nn::Tanh{}); }), "[add] expected a name without dots"));
   EXPECT_TRUE(contains(text([&] { open.add("a.b", nn::Tanh{}); }), "got \"a.b\""));
-  EXPECT_TRUE(contains(text([&] { open.add("w", nn::Tanh{}); }), "does not have yet, got \"w\""));
+  EXPECT_TRUE(contains(text([&] { open.add("w", nn::Tanh{}); }), "is not used in the module yet, got \"w\""));
   EXPECT_TRUE(contains(text([&] { open.add_parameter("part", ones({1})); }), "[add_parameter]"));
   EXPECT_TRUE(contains(text([&] { open.add_buffer("w", ones({1})); }), "[add_buffer]"));
   EXPECT_TRUE(contains(text([&] { open.add_buffer("none", NDArray()); }), "got an empty handle"));
-  EXPECT_TRUE(contains(text([&] { open.add_parameter("whole", ones({2}, i64)); }), "floating point"));
-  EXPECT_TRUE(contains(text([&] { open.add("self", open); }), "does not contain this one"));
+  EXPECT_TRUE(contains(text([&] { open.add_parameter("whole", ones({2}, i64)); }), "a floating-point type"));
+  EXPECT_TRUE(
+      contains(text([&] { open.add("self", open); }), "does not contain the module to which it is added"));
   nn::Sequential net{nn::Tanh{}};
   nn::Sequential outer{nn::Tanh{}, net};
-  EXPECT_TRUE(contains(text([&] { net.push_back(outer); }), "does not contain this one"));
+  EXPECT_TRUE(
+      contains(text([&] { net.push_back(outer); }), "does not contain the module to which it is added"));
   EXPECT_EQ(1, net.size());
   EXPECT_EQ(1u, open.children().size());
   EXPECT_EQ(std::vector<std::string>{"w"}, names(open.state_dict()));
@@ -506,7 +508,8 @@ TEST(Module, AFunctionCalledAfterAModuleNamesItsOwnLine) {
 TEST(Module, ATypeWithoutForwardSaysSo) {
   struct Silent : nn::Module {};
   const std::string text = error_of<InvalidState>([&] { Silent{}(ones({1})); });
-  EXPECT_TRUE(contains(text, "[Silent] expected a type with a forward(const NDArray&)")) << text;
+  EXPECT_TRUE(contains(text, "[Silent] expected the module type to override forward(const NDArray&)"))
+      << text;
 }
 
 }  // namespace

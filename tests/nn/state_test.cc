@@ -113,7 +113,7 @@ TEST(ModuleState, EverythingThatDoesNotFitIsListed) {
                          {"empty", NDArray()}});
   });
   for (const char* part : {"[load_state_dict] expected the arrays of Sequential, got 7 problems:",
-                           "\n  0.weight: expected f32 (4, 3), got f32 (3, 4)", "\n  1.factor comes twice",
+                           "\n  0.weight: expected f32 (4, 3), got f32 (3, 4)", "\n  1.factor is given twice",
                            "\n  1.calls: expected i64 (), got f32 ()", "\n  0.bias f32 (4,) is missing",
                            "\n  1.scratch f32 (2,) is unexpected", "\n  head f64 (1,) is unexpected",
                            "\n  empty is an empty handle"})

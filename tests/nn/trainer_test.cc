@@ -327,7 +327,7 @@ TEST(Trainer, AnOptimizerOfOthersIsRefused) {
   nn::Sequential net = make_net(), other = make_net();
   const auto of_others = [&](const Parameters&) { return std::make_unique<optim::SGD>(other.parameters()); };
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { nn::Trainer(net.parameters(), of_others); }),
-                       "the replica's parameters, got one that has '0.weight' besides"));
+                       "the replica's parameters, got one that also holds '0.weight'"));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { nn::OptimizerChoice{nn::OptimizerChoice::Make()}; }),
                        "an empty one"));
 }

@@ -39,7 +39,7 @@ struct Axpy : CustomOp {
   }
   void infer(InferContext& c) const {
     MX_CHECK(c.shape(0) == c.shape(1) && c.dtype(0) == f32 && c.dtype(1) == f32, InvalidArgument,
-             "expected two arrays of f32 of one shape");
+             "expected two arrays of f32 of the same shape");
     c.output(c.shape(0), f32);
   }
   void forward(const KernelArgs& args) const {
@@ -168,7 +168,7 @@ TEST(Custom, CompositionsRunOnEveryDevice) {
 
 TEST(Custom, WhatGoesWrongInACompositionBelongsToItsOutputs) {
   const NDArray a = array({1.f, 2.f}), b = array({{0.f}, {1.f}});
-  const char* const words[] = {"a string", "as infer() says, got f32 (2,)", "got 0", "far out"};
+  const char* const words[] = {"a string", "as infer() declares, got f32 (2,)", "got 0", "far out"};
   for (int64_t fail = 1; fail <= 4; ++fail) {
     if (fail == 4) continue;
     const NDArray y = custom<LogSum>({a, b}, {{"fail", fail}});

@@ -111,7 +111,7 @@ TEST(Take, RefusesAnIndexOutOfRangeByNameAndPlace) {
   EXPECT_EQ("[take] expected indices from -3 to 2 into axis 1 of size 3, got -4 at position (0, 1)",
             test::error_of<InvalidArgument>(run));
   const Owned empty(f32, {0}), out(f32, {2, 2});
-  EXPECT_EQ("[take] expected no indices into axis 0 of size 0, got 4",
+  EXPECT_EQ("[take] expected no indices for axis 0 of size 0, got 4",
             test::error_of<InvalidArgument>([&] { take(*out, *empty, *index, 0, IndexMode::wrap); }));
 }
 
@@ -120,7 +120,7 @@ TEST(Take, RefusesWhatDoesNotFit) {
   write(*index, Values{0, 0});
   EXPECT_EQ("[take] expected a target of shape (2, 3), got (4, 2)",
             test::error_of<InvalidArgument>([&] { take(*target, *source, *index, 0); }));
-  EXPECT_EQ("[take] expected one dtype, got f64 and f32",
+  EXPECT_EQ("[take] expected arrays of the same type, got f64 and f32",
             test::error_of<InvalidArgument>([&] { take(*other, *source, *index, 1); }));
   EXPECT_EQ("[take] expected indices of type i32 or i64, got f32",
             test::error_of<InvalidArgument>([&] { take(*target, *source, *real, 1); }));
@@ -154,7 +154,7 @@ TEST(Gather, ReadsWhatALoopReads) {
 TEST(Gather, RefusesWhatDoesNotFit) {
   const Owned source(f32, {2, 3}), index(i64, {3, 1}), target(f32, {3, 1}), flat(i64, {2}), row(f32, {2});
   write(*index, Values{0, 0, 0});
-  EXPECT_EQ("[gather] expected indices that fit into (2, 3) except along axis 1, got (3, 1)",
+  EXPECT_EQ("[gather] expected indices no larger than shape (2, 3) except along axis 1, got shape (3, 1)",
             test::error_of<InvalidArgument>([&] { gather(*target, *source, *index, 1); }));
   EXPECT_EQ("[gather] expected indices of rank 2, got shape (2,)",
             test::error_of<InvalidArgument>([&] { gather(*row, *source, *flat, 1); }));

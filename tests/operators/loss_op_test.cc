@@ -160,7 +160,7 @@ TEST(LossOp, ErrorsNameWhatCame) {
   EXPECT_TRUE(contains(text([&] { l1_loss(x, x, "batchmean"); }), "[l1_loss]"));
   EXPECT_TRUE(contains(text([&] { huber_loss(x, x, 0); }), "above 0"));
   EXPECT_TRUE(contains(text([&] { smooth_l1_loss(x, x, -1); }), "at least 0"));
-  EXPECT_TRUE(contains(text([&] { mse_loss(labels, labels); }), "floating point, got i64"));
+  EXPECT_TRUE(contains(text([&] { mse_loss(labels, labels); }), "expected a floating-point input, got i64"));
   EXPECT_TRUE(contains(text([&] { kl_div(full({}, 1.f), full({}, 1.f), "batchmean"); }), "got rank 0"));
   EXPECT_TRUE(contains(text([&] {
                          bce_with_logits(x, x, "mean", zeros({2, 2, 3}));

@@ -109,10 +109,12 @@ TEST(Masked, RefusesWhatDoesNotFit) {
             text([&] { masked_fill(*a, *bytes, 1.0); }));
   EXPECT_EQ("[masked_select] expected a target of shape (4,), got (1,)",
             text([&] { masked_select(*small, *a, *mask); }));
-  EXPECT_EQ("[masked_select] expected one dtype, got f64 and f32",
+  EXPECT_EQ("[masked_select] expected arrays of the same type, got f64 and f32",
             text([&] { masked_select(*doubles, *a, *mask); }));
-  EXPECT_EQ("[masked_scatter] expected a source of at least 4 elements, got shape (1,)",
-            text([&] { masked_scatter(*a, *mask, *small); }));
+  EXPECT_EQ(
+      "[masked_scatter] expected a source of at least 4 elements, one for each true element of the mask, got "
+      "shape (1,)",
+      text([&] { masked_scatter(*a, *mask, *small); }));
   EXPECT_EQ("[nonzero] expected a target of type i64, got i32", text([&] { nonzero(*rows, *a); }));
   EXPECT_EQ("[nonzero] expected a target of shape (4, 2), got (3, 2)", text([&] { nonzero(*few, *a); }));
 }

@@ -139,7 +139,8 @@ TEST(Draws, ChoiceTakesEntriesAndWeights) {
   EXPECT_NEAR(7500, counts[0].item<double>(), 500);
   EXPECT_EQ((Shape{}), choice(5, {}).shape());
   EXPECT_TRUE(contains(error_of<InvalidArgument>([] { choice(3, {4}, false); }), "at most 3"));
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([] { choice(0, {1}); }), "something to choose from"));
+  EXPECT_TRUE(
+      contains(error_of<InvalidArgument>([] { choice(0, {1}); }), "at least one number to choose from"));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([] { choice(3, {1}, true, ones({2})); }), "shape (3,)"));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([] {
                          choice(2, {2}, false, array({1.f, 0.f}));

@@ -361,8 +361,9 @@ TEST(Random, RefusesWhatMakesNoSense) {
             text([&] { random_uniform(*f, 1, 1, 1, 1); }));
   EXPECT_EQ("[random_uniform] expected finite limits, low < high, got 0 and inf",
             text([&] { random_uniform(*f, 0, inf, 1, 1); }));
-  EXPECT_EQ("[random_uniform] expected limits with numbers of type f16 between them, got 1.0001 and 1.0002",
-            text([&] { random_uniform(*h, 1.0001, 1.0002, 1, 1); }));
+  EXPECT_EQ(
+      "[random_uniform] expected limits between which there are numbers of type f16, got 1.0001 and 1.0002",
+      text([&] { random_uniform(*h, 1.0001, 1.0002, 1, 1); }));
   EXPECT_EQ("[random_normal] expected a finite mean and a deviation of 0 or more, got 0 and -1",
             text([&] { random_normal(*f, 0, -1, 1, 1); }));
   EXPECT_NE("", text([&] { random_normal(*f, nan, 1, 1, 1); }));
@@ -379,7 +380,7 @@ TEST(Random, RefusesWhatMakesNoSense) {
             text([&] { random_integers(*f, 0, 2, 1, 1); }));
   EXPECT_EQ("[random_integers] expected low < high, got 2 and 2",
             text([&] { random_integers(*i, 2, 2, 1, 1); }));
-  EXPECT_EQ("[random_integers] expected limits that i32 holds, got 0 and 4294967296",
+  EXPECT_EQ("[random_integers] expected limits that i32 can hold, got 0 and 4294967296",
             text([&] { random_integers(*i, 0, int64_t{1} << 32, 1, 1); }));
   EXPECT_EQ("[random_permutation] expected a target of rank 1, got shape (2, 4)",
             text([&] { random_permutation(*t, 1, 1); }));
@@ -389,17 +390,17 @@ TEST(Random, RefusesWhatMakesNoSense) {
             text([&] { random_gamma(*f, 0, 1, 1, 1); }));
   EXPECT_EQ("[random_poisson] expected a finite mean of 0 or more, got -1",
             text([&] { random_poisson(*f, -1, 1, 1); }));
-  EXPECT_EQ("[random_poisson] expected a target of numbers, got bool",
+  EXPECT_EQ("[random_poisson] expected a target of a numeric type, got bool",
             text([&] { random_poisson(*b, 1, 1, 1); }));
   write(*t, Values(8, -7.0));
   write(*w, Values{1, 2, 3, 1, -1, 2});
-  EXPECT_EQ("[random_categorical] expected weights that are finite and not negative, got -1 at 1 of row 1",
+  EXPECT_EQ("[random_categorical] expected finite weights of 0 or more, got -1 at index 1 of row 1",
             text([&] { random_categorical(*t, *w, false, 1, 1); }));
   write(*w, Values{1, 2, 3, 0, 0, 0});
   EXPECT_EQ("[random_categorical] expected weights with a finite sum above 0, got 0 in row 1",
             text([&] { random_categorical(*t, *w, false, 1, 1); }));
   write(*w, Values{1, 2, 3, -inf, -inf, -inf});
-  EXPECT_EQ("[random_categorical] expected a largest logit that is finite, got -inf in row 1",
+  EXPECT_EQ("[random_categorical] expected the largest logit of each row to be finite, got -inf in row 1",
             text([&] { random_categorical(*t, *w, true, 1, 1); }));
   EXPECT_EQ(Values(8, -7.0), read(*t));
   EXPECT_EQ(

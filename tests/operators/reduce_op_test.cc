@@ -173,7 +173,7 @@ TEST(ReduceOp, IsComputedInTheTypeThatIsAskedFor) {
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { mean(zeros({2}), {}, false, i32); }),
                        "[mean] expected a floating-point type for dtype, got i32"));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { sum(zeros({2}), {}, false, bool_); }),
-                       "[sum] expected a type of numbers for dtype, got bool"));
+                       "[sum] expected a numeric type for dtype, got bool"));
 }
 
 TEST(ReduceOp, OfNothing) {
@@ -290,7 +290,8 @@ TEST(ScanOp, LinearRecurrenceRunsBothWays) {
   EXPECT_EQ((Values{1, 1, 1, 3, 3, 3}), test::values(linear_recurrence(a, b)));
   EXPECT_EQ(f64, linear_recurrence(a, b.to(f32)).dtype());
   EXPECT_EQ(5., linear_recurrence(full({}, 2, f64), full({}, 5, f64)).item<double>());
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { linear_recurrence(a, b[0]); }), "one shape"));
+  EXPECT_TRUE(
+      contains(error_of<InvalidArgument>([&] { linear_recurrence(a, b[0]); }), "a and b of the same shape"));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
                          linear_recurrence(a, arange(6).reshape({2, 3}));
                        }),
@@ -327,7 +328,7 @@ TEST(ScanOp, TotalsInATypeThatIsAskedFor) {
     EXPECT_EQ(dtype, cumprod(y, 0, false, false, dtype).dtype());
   }
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { cumprod(x, 0, false, false, bool_); }),
-                       "[cumprod] expected a type of numbers for dtype, got bool"));
+                       "[cumprod] expected a numeric type for dtype, got bool"));
 }
 
 }  // namespace

@@ -271,7 +271,7 @@ TEST(Scatter, RefusesWhatDoesNotFit) {
   const Owned target(f32, {2, 3}), updates(f32, {3, 3}), index(i64, {3, 3}), flat(i64, {3}), row(f32, {3});
   write(*index, Values(9, 0.0));
   write(*flat, Values(3, 0.0));
-  EXPECT_EQ("[scatter] expected indices that fit into (2, 3) except along axis 1, got (3, 3)",
+  EXPECT_EQ("[scatter] expected indices no larger than shape (2, 3) except along axis 1, got shape (3, 3)",
             test::error_of<InvalidArgument>([&] { scatter(*target, *index, *updates, 1); }));
   EXPECT_EQ("[scatter] expected updates of shape (3,), got (3, 3)",
             test::error_of<InvalidArgument>([&] { scatter(*target, *flat, *updates, 1); }));

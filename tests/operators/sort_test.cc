@@ -281,18 +281,18 @@ TEST(Sort, RefusesWhatDoesNotFit) {
   write(*a, Values{1, 2, 3, 4, 5, 6});
   const auto text = [](auto call) { return test::error_of<InvalidArgument>(call); };
   EXPECT_EQ("[sort] expected values of shape (2, 3), got (3, 2)", text([&] { sort(*b, *a, 1); }));
-  EXPECT_EQ("[sort] expected one dtype, got f64 and f32", text([&] { sort(*d, *a, 1); }));
+  EXPECT_EQ("[sort] expected arrays of the same type, got f64 and f32", text([&] { sort(*d, *a, 1); }));
   EXPECT_NE("", text([&] { sort(*a, *a, 2); }));
   EXPECT_EQ("[argsort] expected indices of type i32 or i64, got f32", text([&] { argsort(*index, *a, 1); }));
   EXPECT_EQ("[argsort] expected indices of shape (2, 3), got (2, 2)", text([&] { argsort(*other, *a, 1); }));
-  EXPECT_EQ("[topk] expected targets like (2, 3) with at most 3 along axis 1, got (2, 4)",
+  EXPECT_EQ("[topk] expected targets of shape (2, 3), with at most 3 elements along axis 1, got (2, 4)",
             text([&] { topk(&*big, nullptr, *a, 1); }));
   EXPECT_EQ("[topk] expected indices of shape (2, 3), got (2, 2)", text([&] { topk(&*a, &*other, *a, 1); }));
   EXPECT_EQ("[searchsorted] expected a sorted array of rank 1, got shape (2, 3)",
             text([&] { searchsorted(*where, *a, *a); }));
   EXPECT_EQ("[searchsorted] expected a target of shape (2, 3), got (2, 2)",
             text([&] { searchsorted(*other, *flat, *a); }));
-  EXPECT_EQ("[searchsorted] expected one dtype, got f32 and f64",
+  EXPECT_EQ("[searchsorted] expected arrays of the same type, got f32 and f64",
             text([&] { searchsorted(*where, *flat, *d); }));
   const Unique unique(*a);
   EXPECT_EQ("[unique] expected a target of shape (6,), got (2, 3)", text([&] { unique.values(*a); }));

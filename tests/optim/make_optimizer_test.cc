@@ -48,8 +48,8 @@ TEST(MakeOptimizer, AllThatIsWrongIsListed) {
         {start()});
   });
   for (const char* part :
-       {"[sgd]", "'lr' as float, got \"fast\"", "momentum of at least 0, got -1", "'nesterov' as bool",
-        "got 'speed', 'up'", "weight_decay", "make_optimizer_test.cc"})
+       {"[sgd]", "of type float for 'lr', got \"fast\"", "momentum of at least 0, got -1",
+        "of type bool for 'nesterov'", "got 'speed', 'up'", "weight_decay", "make_optimizer_test.cc"})
     EXPECT_TRUE(contains(message, part)) << part << " in " << message;
   message = error_of<InvalidArgument>([] { make_optimizer("sdg", {}, {start()}); });
   EXPECT_TRUE(contains(message, "adam, adamw, sgd")) << message;

@@ -176,7 +176,7 @@ TEST(OptimizerState, AllThatDoesNotFitIsListedAndNothingIsChanged) {
   std::string message = error_of<InvalidArgument>([&] { opt.load_state_dict(bad); });
   for (const char* part : {"[adam] expected the arrays of a state_dict of adam, got 7 problems:",
                            "\n  state.b.step f64 () is missing", "\n  extra f32 () is unexpected",
-                           "\n  state.c.step f64 () is unexpected", "\n  state.a.step comes twice",
+                           "\n  state.c.step f64 () is unexpected", "\n  state.a.step is given twice",
                            "\n  state.a.exp_avg: expected f32 (2,), got f32 (3,)",
                            "\n  state.a.exp_avg_sq: expected f32 (2,), got f64 (2,)",
                            "\n  state.b.exp_avg is an empty handle", "optimizer_state_test.cc"})

@@ -320,8 +320,8 @@ TEST(Optimizer, ParametersThatCannotBeAreListed) {
   std::string message = error_of<InvalidArgument>([&] {
     SGD opt({{"fc.weight", w}, {"i", ones({2}, i32)}, {"gap", w.transpose()}, {"none", e}});
   });
-  for (const char* part : {"[sgd]", "'i'", "i32", "'gap'", "with gaps", "'none'", "nothing",
-                           "'fc.weight' and 'gap' in the same memory", "optimizer_test.cc"})
+  for (const char* part : {"[sgd]", "'i'", "i32", "'gap'", "which is not contiguous", "'none'", "nothing",
+                           "'fc.weight' and 'gap', which share memory", "optimizer_test.cc"})
     EXPECT_TRUE(contains(message, part)) << part << " in " << message;
 
   message = error_of<InvalidArgument>([&] { Adam opt({ones({2}), w, w}); });
@@ -336,7 +336,7 @@ TEST(Optimizer, ParametersThatCannotBeAreListed) {
   message = error_of<InvalidArgument>([&] { opt.add_group({{"\xff", ones({2})}}, {}); });
   EXPECT_TRUE(contains(message, "UTF-8")) << message;
   message = error_of<InvalidArgument>([&] { opt.add_group({Parameter()}, {}); });
-  EXPECT_TRUE(contains(message, "'1' contiguous, in floating point, got nothing")) << message;
+  EXPECT_TRUE(contains(message, "'1' to be contiguous and of a floating-point type, got nothing")) << message;
   EXPECT_EQ(1u, opt.groups());
   EXPECT_EQ(1u, opt.parameters().size());
 
@@ -359,9 +359,9 @@ TEST(Optimizer, OptionsThatCannotBeAreListed) {
       {"[sgd]", "lr of at least 0, got -1", "momentum", "nan", "dampening", "weight_decay", "-2", "clip",
        "-3"});
   refused([&] { SGD opt(p, {.dampening = 0.5, .nesterov = true, .max_norm = -1}); },
-          {"max_norm", "momentum above 0 for nesterov", "no dampening for nesterov"});
+          {"max_norm", "momentum above 0 with nesterov", "a dampening of 0 with nesterov"});
   refused([&] { SGD opt(p, {.momentum = 1, .dampening = 0.5, .ema = true}); },
-          {"momentum below 1 for ema", "no dampening for ema"});
+          {"momentum below 1 with ema", "a dampening of 0 with ema"});
   refused([&] { Adam opt(p, {.lr = infinite, .beta1 = 1, .beta2 = -0.1, .eps = nan}); },
           {"[adam]", "lr", "beta1", "beta2", "eps"});
   refused([&] { AdamW opt(p, {.weight_decay = -1}); }, {"[adamw]", "weight_decay"});
@@ -371,8 +371,8 @@ TEST(Optimizer, OptionsThatCannotBeAreListed) {
   opt.add_group({ones({2})}, {});
   refused([&] { opt.set_learning_rate(-1); }, {"learning rate", "-1"});
   refused([&] { opt.set_learning_rate(nan); }, {"nan"});
-  refused([&] { opt.set_learning_rate(1, 2); }, {"group below 2, got 2"});
-  refused([&] { (void)opt.learning_rate(7); }, {"group below 2, got 7"});
+  refused([&] { opt.set_learning_rate(1, 2); }, {"group index below 2, got 2"});
+  refused([&] { (void)opt.learning_rate(7); }, {"group index below 2, got 7"});
 }
 
 // Moving a module replaces the arrays of its parameters.
@@ -437,7 +437,7 @@ TEST(Optimizer, AParameterOfAnotherShapeIsNamed) {
   SGD opt({{"w", place}}, {.momentum = 0.5});
   place.replace(ones({4}));
   const std::string message = error_of<InvalidArgument>([&] { opt.step({ones({4})}); });
-  EXPECT_TRUE(contains(message, "expected parameter 'w' in its shape, (3,), got f32 (4,)")) << message;
+  EXPECT_TRUE(contains(message, "expected parameter 'w' to keep its shape, (3,), got f32 (4,)")) << message;
 }
 
 // Two modules have parameters with the same names, and a program adds both.
@@ -492,7 +492,7 @@ TEST(Optimizer, AProgramsOwnRuleIsOneStruct) {
   EXPECT_EQ((std::vector<double>{1, 1}), values_of({opt.state_dict().at("state.w.last")}));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { opt.add_group({ones({1})}, {.lr = 0}); }),
                        "[sign] expected lr above 0"));
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { opt.options(1); }), "group below 1, got 1"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { opt.options(1); }), "group index below 1, got 1"));
 }
 
 // Options in the order of the arguments in torch's documentation.

@@ -284,16 +284,17 @@ TEST(Update, AllThatDoesNotFitIsListedAndNothingIsChanged) {
   refused([](Step& t) { t.numbers.step = NDArray(); }, "the step");
   refused([](Step& t) { t.numbers.learning_rate = ones({1}); }, "the learning rate");
   refused([](Step& t) { t.numbers.scale = full({}, 1, i64); }, "the scale");
-  refused([](Step& t) { t.numbers.skip = ones({1}); }, "whether to skip");
-  refused([](Step& t) { t.numbers.counts = zeros({2}, f64); }, "the step or counts");
+  refused([](Step& t) { t.numbers.skip = ones({1}); }, "the skip flag");
+  refused([](Step& t) { t.numbers.counts = zeros({2}, f64); }, "either the step or the counts");
   refused([](Step& t) { t.numbers.counts = zeros({2}); }, "counts as contiguous f64 (2,), got f32 (2,)");
   refused([](Step& t) { t.numbers.counts = zeros({3}, f64); }, "f64 (3,)");
   refused([](Step& t) { t.numbers.counts = zeros({2}, f64, virt(0)); }, "counts on the device");
-  refused([](Step& t) { t.arrays.gradients.pop_back(); }, "for each of 2 parameters, got 1");
+  refused([](Step& t) { t.arrays.gradients.pop_back(); },
+          "as many gradients as there are parameters, 2, got 1");
   refused([](Step& t) { t.velocity[0].pop_back(); }, "state");
   refused([](Step& t) { t.arrays.gradients[0] = ones({3}, f32, virt(0)); }, "virt(0)");
   refused([](Step& t) { t.arrays.parameters[1] = ones({2, 2}, f64); }, "parameter 1");
-  refused([](Step& t) { t.arrays.parameters[1] = ones({2, 3}).transpose(); }, "with gaps");
+  refused([](Step& t) { t.arrays.parameters[1] = ones({2, 3}).transpose(); }, "which is not contiguous");
   refused([](Step& t) { t.arrays.parameters[0] = NDArray(); }, "empty handle");
   refused([](Step& t) { t.velocity[0][0] = t.arrays.parameters[0]; }, "overlap");
   refused([](Step& t) { t.arrays.copies = {zeros({3}, f16), zeros({2, 2}, i32)}; }, "copy of parameter 1");

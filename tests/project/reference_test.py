@@ -31,12 +31,12 @@ class Reference(unittest.TestCase):
             self.assertIn("## add\n\n`add(a, b) -> y`", text)
             with open(page, "a", encoding="utf-8") as file:
                 file.write("more\n")
-            self.assertIn("elementwise.md is not what", run("--check", pages).stderr)
+            self.assertIn("elementwise.md differs from the operator records", run("--check", pages).stderr)
             os.remove(page)
             self.assertIn("elementwise.md is missing", run("--check", pages).stderr)
             self.assertEqual(0, run(pages).returncode)
             open(os.path.join(pages, "old.md"), "w").close()
-            self.assertIn("old.md belongs to no family", run("--check", pages).stderr)
+            self.assertIn("old.md belongs to no operator family", run("--check", pages).stderr)
 
     def test_wrong_use_is_explained(self):
         self.assertEqual(2, run().returncode)

@@ -61,7 +61,7 @@ class CpuDevice final : public Device, private HostStreamOwner {
     if (bytes == 0) return;
     auto* host_stream = dynamic_cast<HostStream*>(&stream);
     MX_CHECK(host_stream != nullptr, InvalidArgument,
-             "[copy_async] expected a stream of cpu(0), got another kind");
+             "[copy_async] expected a stream of cpu(0), got a stream of another kind of device");
     host_stream->append(
         {.kind = HostWork::Kind::copy, .bytes = bytes, .injected = {}, .task = [=](KernelContext&) {
            std::memcpy(target, source, bytes);

@@ -84,7 +84,7 @@ void CudaDevice::copy_async(void* target, Context target_context, const void* so
                             size_t bytes, Stream& stream) {
   for (const Context side : {target_context, source_context}) {
     MX_CHECK(side.is_cpu() || side.kind == DeviceKind::gpu, InvalidArgument,
-             "[copy_async] expected GPUs or cpu(0), got ", side);
+             "[copy_async] expected a copy between GPUs and cpu(0), got the device ", side);
   }
   if (bytes == 0) return;
   const int target_id = target_context.id, source_id = source_context.id;

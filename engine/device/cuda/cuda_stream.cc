@@ -153,7 +153,8 @@ std::shared_ptr<EventPoint> CudaStream::mark() {
 }
 
 void CudaStream::wait_point(std::shared_ptr<EventPoint> point) {
-  MX_CHECK(point != nullptr, InvalidArgument, "[wait_point] expected a point, got null");
+  MX_CHECK(point != nullptr, InvalidArgument,
+           "[wait_point] expected a point of a stream, got a null pointer");
   if (point->query() != EventStatus::pending || device_.lost() != nullptr) return;
   begin_append(0);
   const auto* mine = dynamic_cast<const CudaPoint*>(point.get());
@@ -177,9 +178,8 @@ void CudaStream::wait_point(std::shared_ptr<EventPoint> point) {
 void CudaStream::wait_for_host(std::shared_ptr<EventPoint> point) {
   const auto wait_value = stream_wait_value();
   MX_CHECK(wait_value != nullptr, DeviceError,
-           "[wait] expected a driver with stream memory operations, got one "
-           "without: ",
-           device_.context(), " cannot wait for another kind of device");
+           "[wait] expected a CUDA driver with stream memory operations, got one without; ",
+           device_.context(), " needs them to wait for another kind of device");
   const CudaGuard guard(device_.id());
   uint32_t* flag = device_.take_flag();
   void* address = nullptr;
@@ -217,8 +217,8 @@ void CudaStream::notify(std::function<void(std::exception_ptr)> callback) {
 
 void CudaStream::synchronize() {
   MX_CHECK(current_stream != this, InvalidState,
-           "[synchronize] expected a call from outside the stream, got one "
-           "from a task of it");
+           "[synchronize] expected a call from outside the stream, got one from a task of the stream, which "
+           "would wait for itself");
   std::exception_ptr error;
   if (device_.lost() == nullptr) {
     const CudaGuard guard(device_.id());

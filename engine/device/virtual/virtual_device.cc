@@ -55,7 +55,7 @@ void* VirtualDevice::allocate(size_t bytes, Stream* stream) {
     std::lock_guard lock(mutex_);
     fail = count_down(fail_allocation_);
   }
-  MX_CHECK(!fail, OutOfMemory, "[", context(), "] expected room for ", bytes,
+  MX_CHECK(!fail, OutOfMemory, "[", context(), "] expected free memory for ", bytes,
            " bytes, got an injected allocation failure");
   return pool_.allocate(bytes, HostStream::current() == stream ? nullptr : stream);
 }
@@ -89,8 +89,8 @@ char* VirtualDevice::reach(const void* address, Context context, size_t bytes) c
   MX_CHECK(context.kind == DeviceKind::virt, InvalidArgument,
            "[copy_async] expected a virtual device or cpu(0), got ", context);
   const VirtualMemory& memory = context.id == id_ ? memory_ : virtual_device(context.id).memory_;
-  MX_CHECK(memory.contains(address, bytes), InvalidArgument, "[copy_async] expected ", bytes, " bytes of ",
-           context, ", got the address ", address);
+  MX_CHECK(memory.contains(address, bytes), InvalidArgument, "[copy_async] expected ", bytes,
+           " bytes in the memory of ", context, ", got the address ", address);
   return pointer + memory.alias_offset();
 }
 
@@ -171,7 +171,7 @@ void VirtualDevice::admit(HostStream&, HostWork& work) {
   std::lock_guard lock(mutex_);
   if (!count_down(copy ? fail_copy_ : fail_kernel_)) return;
   work.injected = std::make_exception_ptr(DeviceError(detail::concat(
-      "[", context(), "] expected the ", copy ? "copy" : "kernel", " to work, got an injected failure")));
+      "[", context(), "] expected the ", copy ? "copy" : "kernel", " to succeed, got an injected failure")));
 }
 
 void VirtualDevice::run(HostStream& stream, HostWork& work, KernelContext& context) {

@@ -12,7 +12,7 @@ struct CenterAttrs {
   int64_t axis = -1;
   template <class V>
   static void fields(V&& v) {
-    v("axis", &CenterAttrs::axis, "the dimension whose mean is taken away");
+    v("axis", &CenterAttrs::axis, "the dimension along which the mean is subtracted");
   }
 };
 
@@ -57,7 +57,7 @@ std::vector<Sample> samples() {
 
 const Operator& record() {
   static const Operator op = {.kernel = {"center", run},
-                              .doc = "x less its mean along an axis.",
+                              .doc = "Difference of x and its mean along an axis.",
                               .family = "reduction",
                               .inputs = {"x"},
                               .attrs = &kAttrType<CenterAttrs>,
