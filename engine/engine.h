@@ -138,7 +138,9 @@ class Engine {
   /// For layers that use memory without waiting.
   static std::optional<std::string> undeclared_in(Var v, bool write);
 
-  /// Drains, then refuses further pushes. Idempotent.
+  /// Drains, then refuses further pushes: when it returns, every push that did not throw has run. A push on
+  /// another thread that shutdown() overtakes throws InvalidState; its function is destroyed and never runs.
+  /// Idempotent.
   void shutdown();
 
   const EngineOptions& options() const;

@@ -53,9 +53,9 @@ std::string EngineStats::to_string() const {
   out << "pushed " << pushed << ", completed " << completed << " (" << failed << " failed, " << skipped
       << " skipped), in flight " << in_flight << " (" << bytes_in_flight << " bytes), ready " << ready
       << ", running " << running << ", waiting " << waiting << ", throttled " << throttled
-      << ", worker starts " << worker_starts << " and steps " << worker_steps << ", stream operations "
-      << stream_ops << " and waits " << stream_waits << ", variables " << vars << ", pool " << op_pool_bytes
-      << " bytes";
+      << ", worker starts " << worker_starts << ", calls of the monitor " << monitor_calls
+      << ", worker steps " << worker_steps << ", stream operations " << stream_ops << " and waits "
+      << stream_waits << ", variables " << vars << ", pool " << op_pool_bytes << " bytes";
   return out.str();
 }
 

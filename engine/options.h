@@ -87,6 +87,8 @@ struct EngineStats {
   uint64_t running = 0;
   uint64_t waiting = 0;        ///< threads in wait() or wait_all() that could not return at once
   uint64_t worker_starts = 0;  ///< times a thread of oneTBB began to work for the engine
+  uint64_t monitor_calls =
+      0;  ///< times the monitor found ready operations that no worker took, and called some
   uint64_t worker_steps = 0;   ///< visits to the dependency state
   uint64_t throttled = 0;      ///< pushes that had to wait
   uint64_t stream_ops = 0;     ///< operations enqueued on streams

@@ -36,6 +36,7 @@ SegmentImpl::SegmentImpl(EngineImpl& engine)
     : engine_(engine), engine_id_(engine.id()), memory_(engine.op_memory_) {}
 
 SegmentImpl::~SegmentImpl() {
+  if (replays_->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) ReplayCount::destroy(replays_);
   for (Op* op : ops_) destroy_function(op);
   with_engine(engine_id_, [&](EngineImpl& engine) {
     if (finished_) {
@@ -183,17 +184,19 @@ void SegmentImpl::build_nodes() {
     nodes_.waiting[i].store(nodes_.nodes[i].predecessor_count(), std::memory_order_relaxed);
 }
 
-void SegmentImpl::at_replay(const void* key, bool fresh, std::function<void()> changed) {
-  if (counted_.insert(key).second && !fresh) changed_.push_back(std::move(changed));
+void SegmentImpl::at_replay(const void* key, std::function<void()> changed) {
+  if (counted_.insert(key).second) changed_.push_back(std::move(changed));
 }
 
 // Calls the functions given to at_replay(). If this replay is itself being recorded into another segment,
 // they are called again at each replay of that segment.
 void SegmentImpl::count_changes() const {
-  if (changed_.empty()) return;
+  const bool makes_memory = replays_->refs.load(std::memory_order_relaxed) > 1;
+  if (!makes_memory && changed_.empty()) return;
+  if (makes_memory) replays_->replays.fetch_add(1, std::memory_order_relaxed);
   for (const auto& changed : changed_) changed();
   if (current_task.recording != nullptr && current_task.recording_engine == &engine_)
-    current_task.recording->at_replay(this, false, [self = shared_from_this()] { self->count_changes(); });
+    current_task.recording->at_replay(replays_, [self = shared_from_this()] { self->count_changes(); });
 }
 
 void SegmentImpl::replay(int priority) {
@@ -212,9 +215,15 @@ void SegmentImpl::replay(int priority) {
                      &construct_in<ReplayFunction>, &fn);
 }
 
-void at_replay(const void* key, bool fresh, std::function<void()> changed) {
-  current_task.recording->at_replay(key, fresh, std::move(changed));
+void at_replay(const void* key, std::function<void()> changed) {
+  current_task.recording->at_replay(key, std::move(changed));
 }
+
+ReplayCount* replays_of_recording() {
+  return current_task.recording != nullptr ? current_task.recording->replays() : nullptr;
+}
+
+bool recording_repeats(const ReplayCount& maker) { return current_task.recording->repeats(maker); }
 
 }  // namespace detail
 

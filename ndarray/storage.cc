@@ -76,6 +76,12 @@ Var Storage::var(Engine& engine) {
   }
 }
 
+void Storage::set_maker(const detail::Ref<detail::ReplayCount>& segment) {
+  detail::Ref<detail::ReplayCount> mine = segment;
+  detail::ReplayCount* none = nullptr;
+  if (maker_.compare_exchange_strong(none, mine.get(), std::memory_order_acq_rel)) mine.leave();
+}
+
 Var Storage::shared_var(Engine& engine) {
   const Var result = var(engine);
   expect_unseen_writers();
@@ -166,6 +172,7 @@ struct Storage::Ending {
 
 void Storage::end(Storage* storage) noexcept {
   storage->free_data(storage->data());
+  detail::Ref<detail::ReplayCount>::release(storage->maker_.load(std::memory_order_relaxed));
   std::destroy_at(storage);
   detail::free_block(detail::BlockKind::storage, storage);
 }

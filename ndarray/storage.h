@@ -27,6 +27,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/detail/at_replay.h"
 #include "engine/engine.h"
 #include "ndarray/detail/ref.h"
 
@@ -94,9 +95,19 @@ class Storage {
     return data != nullptr ? data : allocate(stream);
   }
 
-  /// Returns how many operations have changed the content. Used to detect changes of saved values.
-  uint32_t version() const { return version_.load(std::memory_order_relaxed); }
+  /// Returns how many operations have changed the content. Used to detect changes of saved values. Each
+  /// replay of the segment that makes the content counts as a change.
+  uint32_t version() const {
+    const detail::ReplayCount* const segment = maker();
+    const uint32_t own = version_.load(std::memory_order_relaxed);
+    return segment == nullptr ? own : own + segment->replays.load(std::memory_order_relaxed);
+  }
   void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
+
+  /// Counts the replays of the segment that makes the content; null if no segment does.
+  const detail::ReplayCount* maker() const { return maker_.load(std::memory_order_acquire); }
+  /// Does nothing if a maker is known.
+  void set_maker(const detail::Ref<detail::ReplayCount>& segment);
 
   /// Returns true if the content may change without bump_version(): the variable, a host pointer or the
   /// memory itself has been handed out, or a recorded segment writes it. Never becomes false again.
@@ -170,6 +181,7 @@ class Storage {
   Var var_;
   std::atomic<uint32_t> var_ready_{kNone};
   std::atomic<uint32_t> version_{0};
+  std::atomic<detail::ReplayCount*> maker_{nullptr};  // owns a reference
   std::atomic<bool> allocating_{false};
   std::atomic<bool> unseen_writers_{false};
   std::function<void()>* release_ = nullptr;

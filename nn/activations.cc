@@ -79,7 +79,10 @@ GELU::GELU(const std::string& approximate) : tanh_(approximate == "tanh") {
   MX_CHECK(tanh_ || approximate == "none", InvalidArgument,
            "[GELU] expected the approximation \"none\" or \"tanh\", got \"", approximate, '"');
 }
-NDArray GELU::forward(const NDArray& x) { return tanh_ ? gelu_tanh(x) : gelu(x); }
+NDArray GELU::forward(const NDArray& x) {
+  const Arg input = detail::at_call(x);
+  return tanh_ ? gelu_tanh(input) : gelu(input);
+}
 std::string GELU::extra() const { return tanh_ ? "approximate=tanh" : ""; }
 
 Hardtanh::Hardtanh(double low, double high) : low_(low), high_(high) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 
+#include "nn/detail/call_site.h"
 #include "nn/module.h"
 #include "operators/elementwise_unary.h"
 #include "operators/softmax.h"
@@ -47,7 +48,7 @@ NDArray glu(const Arg& x, IntArg axis = -1);
 template <class Self, NDArray (*kFunction)(const Arg&)>
 class FunctionModule : public ModuleOf<Self> {
  public:
-  NDArray forward(const NDArray& x) override { return kFunction(x); }
+  NDArray forward(const NDArray& x) override { return kFunction(detail::at_call(x)); }
 };
 
 class ReLU : public FunctionModule<ReLU, mx::relu> {};
@@ -66,7 +67,7 @@ class Softsign : public FunctionModule<Softsign, softsign> {};
 template <class Self, NDArray (*kFunction)(const Arg&, double)>
 class ScaledModule : public ModuleOf<Self> {
  public:
-  NDArray forward(const NDArray& x) override { return kFunction(x, number_); }
+  NDArray forward(const NDArray& x) override { return kFunction(detail::at_call(x), number_); }
   std::string extra() const override;
 
  protected:
@@ -97,7 +98,7 @@ class Softplus : public ScaledModule<Softplus, scaled_softplus> {
 template <class Self, NDArray (*kFunction)(const Arg&, IntArg)>
 class AxisModule : public ModuleOf<Self> {
  public:
-  NDArray forward(const NDArray& x) override { return kFunction(x, axis_); }
+  NDArray forward(const NDArray& x) override { return kFunction(detail::at_call(x), axis_); }
   std::string extra() const override;
 
  protected:
@@ -135,7 +136,7 @@ class Hardtanh : public ModuleOf<Hardtanh> {
  public:
   /// Throws InvalidArgument unless low < high.
   explicit Hardtanh(double low = -1, double high = 1);
-  NDArray forward(const NDArray& x) override { return hardtanh(x, low_, high_); }
+  NDArray forward(const NDArray& x) override { return hardtanh(detail::at_call(x), low_, high_); }
   std::string extra() const override;
 
  private:
@@ -146,7 +147,7 @@ class Hardtanh : public ModuleOf<Hardtanh> {
 class PReLU : public ModuleOf<PReLU> {
  public:
   explicit PReLU(IntArg count = 1, double initial = 0.25);
-  NDArray forward(const NDArray& x) override { return prelu(x, weight); }
+  NDArray forward(const NDArray& x) override { return prelu(detail::at_call(x), weight); }
   std::string extra() const override;
 
   Parameter weight;

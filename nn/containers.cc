@@ -1,6 +1,7 @@
 #include "nn/containers.h"
 
 #include "engine/base/check.h"
+#include "nn/detail/call_site.h"
 #include "operators/elementwise_binary.h"
 
 namespace mx::nn {
@@ -15,7 +16,8 @@ Sequential::Sequential(const std::vector<AnyModule>& modules) {
 
 NDArray Sequential::forward(const NDArray& x) {
   NDArray y = x;
-  for (const NamedModule& entry : children()) y = entry.module(y);
+  const std::source_location where = detail::call_site();
+  for (const NamedModule& entry : children()) y = entry.module(y, where);
   return y;
 }
 
@@ -59,8 +61,9 @@ Residual::Residual(const AnyModule& body, const AnyModule& shortcut) : body_(bod
 }
 
 NDArray Residual::forward(const NDArray& x) {
-  const NDArray y = body_(x);
-  return (shortcut_ ? (*shortcut_)(x) : x) + y;
+  const std::source_location where = detail::call_site();
+  const NDArray y = body_(x, where);
+  return mx::add({shortcut_ ? (*shortcut_)(x, where) : x, where}, y);
 }
 
 }  // namespace mx::nn

@@ -1,6 +1,7 @@
 #include "nn/dropout.h"
 
 #include "engine/base/check.h"
+#include "nn/detail/call_site.h"
 
 namespace mx::nn {
 
@@ -9,7 +10,7 @@ Dropout::Dropout(double p, std::optional<Generator> generator) : p_(p), generato
 }
 
 NDArray Dropout::forward(const NDArray& x) {
-  return dropout(x, p_, train_mode() && p_ > 0, generator_ ? &*generator_ : nullptr);
+  return dropout(detail::at_call(x), p_, train_mode() && p_ > 0, generator_ ? &*generator_ : nullptr);
 }
 
 std::string Dropout::extra() const { return mx::detail::concat("p=", p_); }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/base/check.h"
+#include "nn/detail/call_site.h"
 #include "nn/init.h"
 #include "operators/matmul.h"
 
@@ -26,7 +27,8 @@ Linear::Linear(IntArg in, IntArg out, const LinearOptions& options)
 }
 
 NDArray Linear::forward(const NDArray& x) {
-  return bias.defined() ? linear(x, weight, bias) : linear(x, weight);
+  const Arg input = detail::at_call(x);
+  return bias.defined() ? linear(input, weight, bias) : linear(input, weight);
 }
 
 void Linear::reset_parameters(Generator* generator) {

@@ -1,4 +1,5 @@
 #include "engine/base/check.h"
+#include "nn/detail/call_site.h"
 #include "nn/losses.h"
 
 namespace mx::nn {
@@ -15,13 +16,14 @@ ClassLossOptions with_weight(ClassLossOptions options, const Parameter& weight) 
   return options;
 }
 
-// Returns x. Throws InvalidArgument if x is empty and the reduction is a mean: the mean would be NaN, and an
-// optimiser would write NaN into every weight.
-const NDArray& not_empty(const char* module, const NDArray& x, const std::string& reduction) {
+// Returns x, as the argument of a loss that is called on behalf of the module's caller. Throws
+// InvalidArgument if x is empty and the reduction is a mean: the mean would be NaN, and an optimiser would
+// write NaN into every weight.
+Arg not_empty(const char* module, const NDArray& x, const std::string& reduction) {
   const bool mean = reduction == "mean" || reduction == "batchmean";
   MX_CHECK(!mean || x.numel() > 0, InvalidArgument, "[", module,
            "] expected a batch with at least one element, of which to take the mean, got shape ", x.shape());
-  return x;
+  return detail::at_call(x);
 }
 
 }  // namespace

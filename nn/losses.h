@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <source_location>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,20 +61,24 @@ NDArray margin_ranking_loss(const Arg& a, const NDArray& b, const NDArray& targe
 template <class Self>
 class LossModule : public ModuleOf<Self> {
  public:
-  NDArray operator()(const NDArray& x, const NDArray& target) const {
-    return this->run({x, target}, [this](std::span<const NDArray> in) {
+  NDArray operator()(const NDArray& x, const NDArray& target,
+                     std::source_location where = std::source_location::current()) const {
+    const auto body = [this](std::span<const NDArray> in) {
       return std::vector<NDArray>{static_cast<const Self*>(this)->loss(in[0], in[1])};
-    })[0];
+    };
+    return this->run({x, target}, body, where)[0];
   }
 };
 /// A loss of three arrays.
 template <class Self>
 class TripleLossModule : public ModuleOf<Self> {
  public:
-  NDArray operator()(const NDArray& a, const NDArray& b, const NDArray& c) const {
-    return this->run({a, b, c}, [this](std::span<const NDArray> in) {
+  NDArray operator()(const NDArray& a, const NDArray& b, const NDArray& c,
+                     std::source_location where = std::source_location::current()) const {
+    const auto body = [this](std::span<const NDArray> in) {
       return std::vector<NDArray>{static_cast<const Self*>(this)->loss(in[0], in[1], in[2])};
-    })[0];
+    };
+    return this->run({a, b, c}, body, where)[0];
   }
 };
 

@@ -6,10 +6,12 @@
 
 #include "engine/base/check.h"
 #include "executor/autograd/autograd.h"  // links it: parameters require gradients
+#include "nn/detail/call_site.h"
 #include "nn/detail/module_state.h"
 
 namespace mx::nn {
 
+using detail::CallSite;
 using detail::CallWatch;
 using detail::ModuleState;
 using mx::detail::CloneScope;
@@ -62,15 +64,28 @@ HookHandle add_hook(const std::shared_ptr<ModuleState>& module,
   });
 }
 
-/// Returns f(). If it throws InvalidArgument, appends a line with the module's name to the message.
+// True if the error has exactly this type of the library. A derived type of the program may carry more than
+// text, so it must not be replaced.
+bool is_plain(const Error& error) {
+  const std::type_info& type = typeid(error);
+  const auto any_of = [&]<class... E>() { return ((type == typeid(E)) || ...); };
+  return any_of.operator()<InvalidArgument, InvalidHandle, InvalidState, OutOfMemory, DeviceError, Timeout,
+                           Cancelled, OperationError, AccessError, NumericError>();
+}
+
+/// Returns f(). If it throws an error of the library, appends a line with the module's name and call to the
+/// message.
 template <class F>
-auto named(const Module& module, const F& f) {
+auto named(const Module& module, const CallSite& site, const F& f) {
   try {
     return f();
-  } catch (const InvalidArgument& e) {
-    // A derived type of the program may carry more than text, so it is not replaced.
-    if (typeid(e) != typeid(InvalidArgument)) throw;
-    throw InvalidArgument(std::string(e.what()) + "\n  in " + detail::title(module));
+  } catch (const Error& e) {
+    if (!is_plain(e)) throw;
+    std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
+      const std::string line = text + "\n  in " + detail::title(module);
+      if (site.passed_on()) return line;
+      return mx::detail::concat(line, ", called at ", site.where().file_name(), ':', site.where().line());
+    }));
   }
 }
 
@@ -132,25 +147,31 @@ NDArray Module::forward(const NDArray&) {
                      "function, got a type that does not");
 }
 
-NDArray Module::operator()(const NDArray& x) const {
+NDArray Module::operator()(const NDArray& x, std::source_location where) const {
   // A module is a handle, so const does not apply to the shared state. forward() is not const.
   Module& self = const_cast<Module&>(*this);
-  if (!state_->hooked.load(std::memory_order_acquire) && !CallWatch::active()) [[likely]]
-    return named(*this, [&] { return self.forward(x); });
-  const std::vector<NDArray> outputs = run({x}, [&](std::span<const NDArray> inputs) {
-    MX_CHECK(inputs.size() == 1, InvalidArgument, "[", type_name(),
-             "] expected one input after the pre-hooks, got ", inputs.size());
-    return std::vector<NDArray>{self.forward(inputs[0])};
-  });
+  if (!state_->hooked.load(std::memory_order_acquire) && !CallWatch::active()) [[likely]] {
+    const CallSite site(where);
+    return named(*this, site, [&] { return self.forward(x); });
+  }
+  const std::vector<NDArray> outputs = run(
+      {x},
+      [&](std::span<const NDArray> inputs) {
+        MX_CHECK(inputs.size() == 1, InvalidArgument, "[", type_name(),
+                 "] expected one input after the pre-hooks, got ", inputs.size());
+        return std::vector<NDArray>{self.forward(inputs[0])};
+      },
+      where);
   MX_CHECK(outputs.size() == 1, InvalidArgument, "[", type_name(),
            "] expected one output after the hooks, got ", outputs.size());
   return outputs[0];
 }
 
-std::vector<NDArray> Module::run(
-    std::vector<NDArray> inputs,
-    const std::function<std::vector<NDArray>(std::span<const NDArray>)>& body) const {
-  return named(*this, [&] {
+std::vector<NDArray> Module::run(std::vector<NDArray> inputs,
+                                 const std::function<std::vector<NDArray>(std::span<const NDArray>)>& body,
+                                 std::source_location where) const {
+  const CallSite site(where);
+  return named(*this, site, [&] {
     std::shared_ptr<const ModuleState::Hooks> hooks;
     if (state_->hooked.load(std::memory_order_acquire)) hooks = state_->current_hooks();
     if (hooks != nullptr)

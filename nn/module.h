@@ -32,6 +32,7 @@
 #include <functional>
 #include <iosfwd>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -87,9 +88,10 @@ class Module {
  public:
   virtual ~Module();
 
-  /// Runs the pre-hooks, forward() and the hooks. If one of them throws InvalidArgument, each enclosing
-  /// module appends a line with its name to the message.
-  NDArray operator()(const NDArray& x) const;
+  /// Runs the pre-hooks, forward() and the hooks. If one of them throws an error of the library, each
+  /// enclosing module appends a line to the message, with its name and the line of the program that called it
+  /// (`where`). Errors of library layers that appear later, when an operation runs, name that line too.
+  NDArray operator()(const NDArray& x, std::source_location where = std::source_location::current()) const;
   /// Computes the module's output; derived types override it. A module with other inputs or outputs defines
   /// its own operator(), which calls run().
   virtual NDArray forward(const NDArray& x);
@@ -199,9 +201,11 @@ class Module {
   /// Returns the mode of the thread's TrainMode or PredictMode scope if there is one, otherwise training().
   bool train_mode() const;
 
-  /// Runs the pre-hooks, `body` and the hooks: for an operator() with another signature.
+  /// Runs the pre-hooks, `body` and the hooks: for an operator() with another signature. `where`: the line
+  /// that called that operator(), for errors.
   std::vector<NDArray> run(std::vector<NDArray> inputs,
-                           const std::function<std::vector<NDArray>(std::span<const NDArray>)>& body) const;
+                           const std::function<std::vector<NDArray>(std::span<const NDArray>)>& body,
+                           std::source_location where = std::source_location::current()) const;
 
  private:
   friend struct detail::ModuleState;
@@ -255,7 +259,9 @@ class AnyModule {
   /// Returns a copy with its own parameters.
   AnyModule clone() const;
 
-  NDArray operator()(const NDArray& x) const { return held_->get()(x); }
+  NDArray operator()(const NDArray& x, std::source_location where = std::source_location::current()) const {
+    return held_->get()(x, where);
+  }
   Module& operator*() const { return held_->get(); }
   Module* operator->() const { return &held_->get(); }
   /// Returns the module as an M, or null if it is not one.

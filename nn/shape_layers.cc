@@ -1,11 +1,12 @@
 #include "nn/shape_layers.h"
 
 #include "engine/base/check.h"
+#include "nn/detail/call_site.h"
 
 namespace mx::nn {
 
 NDArray Flatten::forward(const NDArray& x) {
-  if (x.rank() == 0 && first_ <= 0 && last_ <= 0) return x.reshape({1});
+  if (x.rank() == 0 && first_ <= 0 && last_ <= 0) return x.reshape({1}, detail::call_site());
   const int first = normalize_axis(first_, x.rank(), "Flatten"),
             last = normalize_axis(last_, x.rank(), "Flatten");
   MX_CHECK(first <= last, InvalidArgument, "[Flatten] expected a first dimension ", first_,
@@ -17,7 +18,7 @@ NDArray Flatten::forward(const NDArray& x) {
     if (d < first || d > last) shape.push_back(x.shape()[d]);
     if (d == last) shape.push_back(together);
   }
-  return x.reshape(shape);
+  return x.reshape(shape, detail::call_site());
 }
 
 std::string Flatten::extra() const { return mx::detail::concat("first=", first_, ", last=", last_); }
@@ -37,7 +38,7 @@ NDArray Unflatten::forward(const NDArray& x) {
     for (int i = 0; d == axis && i < sizes_.rank(); ++i)
       shape.push_back(sizes_[i] == -1 ? size / known : sizes_[i]);
   }
-  return x.reshape(shape);
+  return x.reshape(shape, detail::call_site());
 }
 
 std::string Unflatten::extra() const { return mx::detail::concat("axis=", axis_, ", sizes=", sizes_); }

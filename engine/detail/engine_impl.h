@@ -208,10 +208,12 @@ class EngineImpl final : public StreamOrder::Listener {
 
   uint32_t id() const { return id_; }
   void check_usable(const char* call) const;
+  [[noreturn]] static void throw_shut_down(const char* call);
   void check_var(const Var& v, const char* call) const;
   int worker_limit() const { return threads_; }
-  /// Calls a worker, unless as many as WorkerPolicy allows have been called. No lock.
-  void start_worker();
+  /// Calls a worker, unless as many as WorkerPolicy allows have been called. No lock. Returns false if none
+  /// was called. `counter` is incremented before the worker can start.
+  bool start_worker(std::atomic<uint64_t>* counter = nullptr);
   bool inline_mode() const { return inline_mode_; }
 
   // Replays (segment_run.cc).
@@ -266,6 +268,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void submit(Op* op);
   void submit_special(Op* op);
   void submit_slowly(Op* op, bool internal);
+  bool refuse_if_late(Op* op, uint64_t ticket);
   uint64_t try_submit(Op* op);
   uint64_t tail() const;
   /// Returns true if the operation must not wait behind others in the ring: it is urgent, or of another lane.
@@ -406,7 +409,7 @@ class EngineImpl final : public StreamOrder::Listener {
   const bool single_;           // the process has one processor, so no thread spins
   const uint64_t stuck_ticks_;  // an operation that runs for longer counts as long
 
-  std::atomic<bool> refusing_{false};   // pushes throw
+  std::atomic<bool> refusing_{false};   // pushes throw, except inside operations
   std::atomic<bool> shut_down_{false};  // shutdown() has begun
 
   const std::shared_ptr<OpPool> op_memory_ = std::make_shared<OpPool>();  // shared with recorded segments
@@ -468,6 +471,8 @@ class EngineImpl final : public StreamOrder::Listener {
   uint64_t failed_ops_ = 0, skipped_ops_ = 0, steps_ = 0, worker_starts_ = 0;
   std::vector<Failure*> unobserved_;
   std::array<Hold*, 256> holds_{};     // by a hash of the segment's own variable; chains through Hold::next
+  uint64_t closed_at_ = UINT64_MAX;    // operations from this place in the ring on are refused
+  uint64_t refused_ops_ = 0;           // of these, how many have been taken from the ring
   uint64_t linked_directly_ = 0;       // operations that did not pass the ring; ended_count_ excludes them
   SegmentRun* shared_runs_ = nullptr;  // replays that other workers may join, oldest first
   std::mt19937_64 random_;
@@ -492,6 +497,7 @@ class EngineImpl final : public StreamOrder::Listener {
   std::thread monitor_thread_;
   bool monitor_stop_ = false;
   std::atomic<bool> monitor_awake_{false};
+  std::atomic<uint64_t> monitor_calls_{0};  // see EngineStats
 };
 
 }  // namespace mx::detail

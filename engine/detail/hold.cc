@@ -83,7 +83,13 @@ bool EngineImpl::replay_keeping(Hold& hold, const OpType* type, int priority,
       throw_no_memory("replay", where);
     }
     lock_.lock();
-    drain_to(ring_.tail());  // earlier pushes precede the replay in program order
+    drain_to(ring_.tail());                       // earlier pushes precede the replay in program order
+    if (closed_at_ != UINT64_MAX) [[unlikely]] {  // since this call began
+      unlock();
+      free_unsubmitted(op);
+      give_ops(blocks);
+      throw_shut_down("replay");
+    }
     if (streams_busy_ || !worth_keeping(hold)) {
       unlock();
       free_unsubmitted(op);

@@ -164,32 +164,34 @@ void EngineImpl::check_usable(const char* call) const {
   MX_CHECK(!forked(), InvalidState, "[", name_or_default(call),
            "] expected the process that created the engine, got a forked child of it, in which the engine's "
            "threads do not exist; create engines only after fork(), or call exec() in the child");
-  MX_CHECK(!refusing_.load(std::memory_order_relaxed) || (inside_operation() && current_task.engine == this),
-           InvalidState, "[", name_or_default(call),
-           "] expected a running engine, got one that was shut down");
+  if (refusing_.load(std::memory_order_relaxed) && !(inside_operation() && current_task.engine == this))
+    throw_shut_down(call);
+}
+
+void EngineImpl::throw_shut_down(const char* call) {
+  throw InvalidState(
+      concat("[", name_or_default(call), "] expected a running engine, got one that was shut down"));
 }
 
 void EngineImpl::shutdown() {
   refuse_inside_operation("shutdown");
   if (forked()) return;
-  if (shut_down_.exchange(true)) {
-    // The thread that called shutdown() first may still be draining. And a push that began before pushes were
-    // refused may have been submitted after it had drained.
-    drain_all(-1);
-    return;
+  if (!shut_down_.exchange(true)) {
+    lock_.lock();
+    paused_ = 0;
+    paused_hint_.store(false);
+    unlock();
+    rouse();
   }
-  lock_.lock();
-  paused_ = 0;
-  paused_hint_.store(false);
-  unlock();
-  rouse();
   // Operations may push while the engine drains. So pushes are refused after a drain, and the loop repeats if
-  // something was pushed between the two.
+  // something was pushed between the two. A call that finds another thread in this loop runs it as well, so
+  // that it does not return earlier.
   for (bool drained = false; !drained;) {
     drain_all(-1);
-    refusing_.store(true);
+    refusing_.store(true, std::memory_order_seq_cst);
     lock_.lock();
     drained = !ring_.maybe_nonempty() && epochs_.none_in_flight();
+    if (drained && closed_at_ == UINT64_MAX) closed_at_ = ring_.head();
     unlock();
   }
   lock_.lock();
@@ -248,19 +250,20 @@ void EngineImpl::profile(bool on) {
 EngineStats EngineImpl::stats() {
   EngineStats stats;
   lock_.lock();
-  stats.pushed = ring_.tail() + linked_directly_;
+  stats.pushed = ring_.tail() - refused_ops_ + linked_directly_;
   // The sum is negative while devices have more nodes of replays in flight than operations have ended: plan()
   // has subtracted each such node from ended_count_.
-  stats.completed =
-      static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(ended_count_ + linked_directly_)));
+  stats.completed = static_cast<uint64_t>(
+      std::max<int64_t>(0, static_cast<int64_t>(ended_count_ - refused_ops_ + linked_directly_)));
   stats.failed = failed_ops_;
   stats.skipped = skipped_ops_;
-  stats.in_flight = stats.pushed - linked_directly_ - ended_count_;
+  stats.in_flight = stats.pushed - linked_directly_ - (ended_count_ - refused_ops_);
   stats.bytes_in_flight = run_ahead_.bytes_in_flight();
   stats.ready = ready_.size() + comm_.size() + lanes_.ready();
   stats.running = static_cast<uint64_t>(running_);
   stats.waiting = static_cast<uint64_t>(waiting_.load(std::memory_order_relaxed));
   stats.worker_starts = worker_starts_;
+  stats.monitor_calls = monitor_calls_.load(std::memory_order_relaxed);
   stats.worker_steps = steps_;
   stats.throttled = run_ahead_.times_held();
   if (streams_) {

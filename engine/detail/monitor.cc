@@ -89,7 +89,8 @@ void EngineImpl::monitor() {
           const auto quick_look = static_cast<int64_t>(100 * ticks_per_us());
           policy_.set_body_ticks(std::max(policy_.body_ticks(), quick_look));
         }
-        for (int i = 0; i < calls; ++i) start_worker();
+        bool called = false;
+        for (int i = 0; i < calls; ++i) called |= start_worker(called ? nullptr : &monitor_calls_);
       }
     } else {
       quiet_turns = 0;

@@ -320,6 +320,10 @@ inline void EngineImpl::submit(Op* op) {
   const uint64_t ticket = try_submit(op);
   if (ticket == SubmitRing<Op>::kFull) [[unlikely]] {
     submit_slowly(op, false);
+  } else if (refusing_.load(std::memory_order_seq_cst)) [[unlikely]] {
+    // The ring's swap and this load are sequentially consistent, as are the store in shutdown() and its last
+    // look at the ring. So either shutdown() sees the operation there, or this thread sees the flag.
+    if (refuse_if_late(op, ticket)) return;
   } else if ((ticket & 63) == 0) [[unlikely]] {
     throttle(ticket);
   }
@@ -342,6 +346,8 @@ inline void EngineImpl::submit(Op* op) {
   const uint64_t ticket = try_submit(op);
   if (ticket == SubmitRing<Op>::kFull) {
     submit_slowly(op, internal);
+  } else if (refusing_.load(std::memory_order_seq_cst)) {  // see submit()
+    if (refuse_if_late(op, ticket)) return;
   } else if (((ticket & 63) == 0 || has_bytes) && !internal) {
     throttle(ticket);
   }
@@ -363,7 +369,10 @@ void EngineImpl::submit_slowly(Op* op, bool internal) {
   // the engine is paused, the pusher drains it.
   uint64_t seen = ring_.head();
   for (int turn = 0;; ++turn) {
-    if (try_submit(op) != SubmitRing<Op>::kFull) break;
+    if (const uint64_t ticket = try_submit(op); ticket != SubmitRing<Op>::kFull) {
+      if (refusing_.load(std::memory_order_seq_cst)) refuse_if_late(op, ticket);
+      return;
+    }
     const uint64_t head = ring_.head();
     if (head != seen && !inline_mode_) {
       seen = head;
@@ -381,6 +390,27 @@ void EngineImpl::submit_slowly(Op* op, bool internal) {
     wake_after_submit();
     if (!inside_operation() && !internal) throttle(ring_.head());
   }
+}
+
+// If shutdown() has returned, or will, without the operation that has this place in the ring: throws, except
+// for a deletion, for which it returns true. The operation will be taken from the ring but not touched
+// (drain()), so it still belongs to this thread. Otherwise the operation may have run and gone. (Not inlined,
+// so that an ordinary push does not save the registers that this function needs.)
+[[gnu::noinline]] bool EngineImpl::refuse_if_late(Op* op, uint64_t ticket) {
+  lock_.lock();
+  const bool late = ticket >= closed_at_;
+  unlock();
+  if (!late) return false;
+  const char* const name = op->cold().name;
+  const bool deletes = op->type == &kDeleteType;
+  if (hurries(op)) {
+    hurried_.fetch_sub(1, std::memory_order_relaxed);
+    attention_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  destroy_function(op);
+  abandon_push(op);
+  if (!deletes) throw_shut_down(name);
+  return true;
 }
 
 // Pushes an operation with links that need no check, because they are those of a segment, which pins its

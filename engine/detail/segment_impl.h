@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "engine/detail/at_replay.h"
 #include "engine/detail/op.h"
 #include "engine/detail/pools.h"
 #include "engine/detail/segment_graph.h"
@@ -33,7 +34,9 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   void finish(bool device_graph);
   void replay(int priority);
   /// While recording: see at_replay.h.
-  void at_replay(const void* key, bool fresh, std::function<void()> changed);
+  void at_replay(const void* key, std::function<void()> changed);
+  bool repeats(const ReplayCount& maker) const { return &maker == replays_ || counted_.contains(&maker); }
+  ReplayCount* replays() const { return replays_; }
   /// The function of a replay as a graph.
   void run_graph(const RunContext& context) const;
 
@@ -63,9 +66,10 @@ class SegmentImpl : public std::enable_shared_from_this<SegmentImpl> {
   std::unique_ptr<SegmentGroup> group_;  // unless plain_
   bool plain_ = true;  // only synchronous operations of the CPU's compute lane, without priorities
   bool finished_ = false;
-  std::unordered_set<const void*> counted_;     // while recording: the keys of at_replay()
-  std::vector<std::function<void()>> changed_;  // called by every replay
-  std::unique_ptr<SegmentGraph> graph_;         // null unless all operations are of one accelerator
+  ReplayCount* const replays_ = new ReplayCount;  // shared with the memory that the segment makes
+  std::unordered_set<const void*> counted_;       // while recording: the keys of at_replay()
+  std::vector<std::function<void()>> changed_;    // called by every replay
+  std::unique_ptr<SegmentGraph> graph_;           // null unless all operations are of one accelerator
 };
 
 }  // namespace mx::detail

@@ -12,6 +12,12 @@ void EngineImpl::drain(size_t limit) {
   Op* ops[kDrainLimit];
   const size_t n = ring_.pop(ops, std::min(limit, kDrainLimit));
   if (n == 0) return;
+  if (closed_at_ != UINT64_MAX) [[unlikely]] {
+    // Their pushers refuse them, and may have freed them already.
+    refused_ops_ += n;
+    ended_count_ += n;
+    return;
+  }
   // The operations' cache lines come from another core, and serial cache misses would cost more than all the
   // other work here. pop() has prefetched the first line of each operation. Prefetch the variables and the
   // second lines before any of them is used.

@@ -66,15 +66,19 @@ namespace {
 constexpr int64_t kShortTicks = WorkerPolicy::kShortTicks;
 }
 
-void EngineImpl::start_worker() {
-  if (inline_mode_) return;  // these modes have no workers
-  if (!policy_.begin_call()) return;
+bool EngineImpl::start_worker(std::atomic<uint64_t>* counter) {
+  if (inline_mode_) return false;  // these modes have no workers
+  if (!policy_.begin_call()) return false;
+  if (counter != nullptr) counter->fetch_add(1, std::memory_order_relaxed);
+  bool called = true;
   try {
     host_->call();
   } catch (const std::exception&) {  // no memory, or no thread
     policy_.call_failed();           // the monitor tries again as long as there is work
+    called = false;
   }
   if (!monitor_awake_.load(std::memory_order_seq_cst)) wake_monitor();
+  return called;
 }
 
 Worker* EngineImpl::borrow_worker() noexcept {

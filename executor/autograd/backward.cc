@@ -220,7 +220,6 @@ class Pass {
       const bool own = is_own(result, node, heads, results.span());
       add(edges[i], std::move(result), own);
     }
-    if (!keep_) node.release();
   }
 
   // Returns true if no other object holds the array that back() returned, so the pass may change it in place.

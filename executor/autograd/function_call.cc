@@ -108,8 +108,8 @@ void FunctionCall::keep_values(std::span<const NDArray> inputs, std::span<const 
 NDArray FunctionCall::value(size_t i, const Step& step) const {
   const Saved& saved = saved_[i];
   const ArrayImpl& array = *saved.value.array;
-  if (saved.value.changes() != 0)
-    throw_changed(saved.value, concat("value ", i, " that [Function] saved"), "forward() returned");
+  if (const uint32_t changes = saved.value.changes(array); changes != 0)
+    throw_changed(array, changes, concat("value ", i, " that [Function] saved"), "forward() returned");
   if (!step.recorded || !is_floating(array.dtype)) return NDArray(saved.value.array);
   MX_CHECK(
       saved.origin != Origin::other, InvalidState, "[Function] expected value ", i,

@@ -5,9 +5,25 @@
 namespace mx::detail {
 
 void FunctionNode::back(const Step& step) {
-  if (!back_) throw_released(name_);
-  const Back back = back_;  // a copy: release() may be called while it runs
-  back(step);
+  Back back;
+  {
+    const FlagLock lock(saved_locked_);
+    if (step.keep) {
+      back = back_;
+    } else {
+      back.swap(back_);
+    }
+  }
+  if (!back) throw_released(name_);
+  try {
+    back(step);
+  } catch (...) {
+    if (!step.keep) {
+      const FlagLock lock(saved_locked_);
+      back_.swap(back);
+    }
+    throw;
+  }
 }
 
 void record_function(const char* name, const NDArray& input, const NDArray& output,
@@ -23,7 +39,8 @@ void record_function(const char* name, const NDArray& input, const NDArray& outp
 void throw_released(const char* name) {
   throw InvalidState(concat(
       "[backward] expected a graph that still has its saved values, got one whose saved values of [", name,
-      "] were released by an earlier backward() or grad(); pass retain_graph to the earlier call"));
+      "] another backward() or grad() has released, before this one or at the same time; pass "
+      "retain_graph to that call"));
 }
 
 }  // namespace mx::detail

@@ -24,13 +24,16 @@ class FunctionNode : public Node {
   size_t outputs() const override { return outputs_; }
   std::span<const Edge> edges() const override { return edges_; }
   void back(const Step& step) override;
-  void release() noexcept override { back_ = nullptr; }
+
+ protected:
+  /// For nodes whose back() never takes the closure out of the node.
+  const Back& closure() const { return back_; }
 
  private:
   const char* name_;
   std::vector<Edge> edges_;
   size_t outputs_;
-  Back back_;
+  Back back_;  // empty: a call of back() has taken it; guarded by saved_locked_
 };
 
 template <class T, class... Args>
@@ -43,7 +46,7 @@ Ref<Node> make_node(Args&&... args) {
 void record_function(const char* name, const NDArray& input, const NDArray& output,
                      std::function<NDArray(const NDArray& head)> back);
 
-/// Throws InvalidState, because an earlier backward pass has released the graph's saved values.
+/// Throws InvalidState, because another backward pass has taken the graph's saved values.
 [[noreturn]] void throw_released(const char* name);
 
 }  // namespace mx::detail

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "engine/detail/at_replay.h"
 #include "executor/autograd/grad_cell.h"
 #include "executor/autograd/view_node.h"
 
@@ -179,10 +180,18 @@ Ref<ArrayImpl> shape_of(const ArrayImpl& array) {
                          Strides::filled(array.shape.rank(), 0), 0);
 }
 
-void throw_changed(const SavedValue& value, const std::string& what, const std::string& when) {
-  throw InvalidState(concat("[backward] expected ", what, ", ", value.array->dtype, ' ', value.array->shape,
-                            ", to be unchanged since ", when, ", got one that was changed in place ",
-                            value.changes(), " times; change a clone() instead"));
+void SavedValue::leave_out_replays() {
+  ReplayCount* const here = replays_of_recording();
+  if (here == nullptr || !recording_repeats(*array->storage->maker())) return;
+  remade_by = Ref<ReplayCount>(here);
+  version -= here->replays.load(std::memory_order_relaxed);
+}
+
+void throw_changed(const ArrayImpl& value, uint32_t changes, const std::string& what,
+                   const std::string& when) {
+  throw InvalidState(concat("[backward] expected ", what, ", ", value.dtype, ' ', value.shape,
+                            ", to be unchanged since ", when, ", got one that was changed in place ", changes,
+                            " times; change a clone() instead"));
 }
 
 }  // namespace mx::detail

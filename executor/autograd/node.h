@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "ndarray/detail/array_impl.h"
+#include "ndarray/detail/flag_lock.h"
 #include "ndarray/ndarray.h"
 
 namespace mx::detail {
@@ -55,13 +56,13 @@ class Node : public ArrayExtension {
   virtual const char* name() const = 0;
   virtual size_t outputs() const { return 1; }
   virtual std::span<const Edge> edges() const { return {}; }
-  /// Computes the wanted results. Throws InvalidState if a value that it needs was released or changed.
+  /// Computes the wanted results. Unless Step::keep is set, it takes the saved values out of the node, so
+  /// that they are freed when it returns; if it throws, it puts them back. Throws InvalidState if a value was
+  /// changed, or if another call has taken the values. Several threads may call it at once.
   virtual void back(const Step& step) = 0;
   /// True if back() returns arrays that nothing else holds, apart from heads that it passes on.
   virtual bool returns_fresh_arrays() const { return false; }
   virtual bool leaf() const { return false; }
-  /// Drops the values that were saved for back().
-  virtual void release() noexcept {}
 
   /// Returns a number that is larger than those of all nodes reachable from this one, and than those of all
   /// earlier nodes of the same thread.
@@ -93,6 +94,9 @@ class Node : public ArrayExtension {
   void set_order();
   void end() noexcept final;
   virtual void free() noexcept { delete this; }
+
+  /// Of a FlagLock that guards what back() takes out of the node.
+  std::atomic<bool> saved_locked_{false};
 
  private:
   struct Attachments {
@@ -140,18 +144,39 @@ Ref<ArrayImpl> without_edge(const ArrayImpl& array);
 Ref<ArrayImpl> shape_of(const ArrayImpl& array);
 
 /// A value that a node saved, with the version of its memory at that time.
+///
+/// A value may be saved while a segment is recorded, in memory that each replay of the segment makes again:
+///
+///   Segment s = engine.record([&] { h = exp(x);  y = h * h; });   // the product saves h
+///   s.replay();                                                   // h gets its first content
+///   y.backward(...);                                              // and that is what the gradient reads
+///
+/// Then replays of that segment are no changes: the value is always that of the last one. For a value that
+/// was saved outside of the recording, or in the recording of another segment, each replay is a change.
 struct SavedValue {
   Ref<ArrayImpl> array;  ///< without a node
   uint32_t version = 0;
+  Ref<ReplayCount> remade_by;  ///< counts replays that are no changes; null if every replay is one
 
   SavedValue() = default;
   explicit SavedValue(const ArrayImpl& value)
-      : array(without_edge(value)), version(value.storage->version()) {}
-  /// Returns how often its memory was changed since it was saved.
-  uint32_t changes() const { return array->storage->version() - version; }
+      : array(without_edge(value)), version(value.storage->version()) {
+    if (value.storage->maker() != nullptr) [[unlikely]]
+      leave_out_replays();
+  }
+  /// Returns how often its memory was changed since it was saved. `value` is `array`, which may have been
+  /// moved away.
+  uint32_t changes(const ArrayImpl& value) const {
+    const uint32_t now = value.storage->version() - version;
+    return remade_by ? now - remade_by->replays.load(std::memory_order_relaxed) : now;
+  }
+
+ private:
+  void leave_out_replays();
 };
 
 /// Throws InvalidState: "[backward] expected WHAT as it was WHEN, got one that was changed in place ...".
-[[noreturn]] void throw_changed(const SavedValue& value, const std::string& what, const std::string& when);
+[[noreturn]] void throw_changed(const ArrayImpl& value, uint32_t changes, const std::string& what,
+                                const std::string& when);
 
 }  // namespace mx::detail

@@ -62,6 +62,7 @@ OperatorNode::OperatorNode(const Operator& op, const Attrs& attrs, std::span<Arr
     const ArrayImpl& input = *inputs[i];
     if (saves_input(uses, i)) {
       saved_[i] = SavedValue(input);
+      saves_values_ = true;
     } else if (outputs_ != 1 || input.dtype != first.dtype || !(input.shape == first.shape)) {
       saved_[i].array = shape_of(input);
     }
@@ -70,25 +71,53 @@ OperatorNode::OperatorNode(const Operator& op, const Attrs& attrs, std::span<Arr
     const ArrayImpl& output = *outputs[i];
     if (has_bit(uses.outputs, i)) {
       saved_[inputs_ + i] = SavedValue(output);
+      saves_values_ = true;
     } else if (outputs_ != 1) {
       saved_[inputs_ + i].array = shape_of(output);
     }
   }
 }
 
-NDArray OperatorNode::value(const SavedValue& saved, const Edge& edge, const char* kind, size_t i,
-                            const Step& step) const {
-  if (saved.changes() != 0)
-    throw_changed(saved, concat(kind, ' ', i, " of [", op_.name(), ']'),
-                  concat("the operator was called at ", where_.file_name(), ':', where_.line()));
-  return step.recorded ? with_edge(*saved.array, edge) : NDArray(saved.array);
+// Copies what was saved to `values`. Without `keep` the values themselves are moved there, so that no other
+// call can get them; shapes and types stay, since the gradient of a node without values may be computed
+// again.
+void OperatorNode::get_saved(const GradientUses& uses, bool keep, NDArray* values) {
+  const size_t n = inputs_ + outputs_;
+  const auto get_all = [&](bool move) {
+    for (size_t i = 0; i < n; ++i) {
+      if (!saved_[i].array) continue;
+      values[i] = move && saves(uses, i) ? NDArray(std::move(saved_[i].array)) : NDArray(saved_[i].array);
+    }
+  };
+  if (!saves_values_) return get_all(false);
+  const FlagLock lock(saved_locked_);
+  if (released_) throw_released(op_.name());
+  get_all(!keep);
+  released_ = !keep;
+}
+
+void OperatorNode::put_back(const GradientUses& uses, NDArray* values) noexcept {
+  if (!saves_values_) return;
+  const FlagLock lock(saved_locked_);
+  for (size_t i = 0; i < inputs_ + outputs_; ++i)
+    if (values[i].defined() && saves(uses, i)) saved_[i].array = values[i].ref();
+  released_ = false;
+}
+
+// `value`: what saved_[i] holds, or held until it was taken.
+void OperatorNode::check_unchanged(size_t i, const ArrayImpl& value) const {
+  const uint32_t changes = saved_[i].changes(value);
+  if (changes == 0) return;
+  const bool input = i < inputs_;
+  throw_changed(value, changes,
+                concat(input ? "input " : "output ", input ? i : i - inputs_, " of [", op_.name(), ']'),
+                concat("the operator was called at ", where_.file_name(), ':', where_.line()));
 }
 
 void OperatorNode::back(const Step& step) {
   MX_CHECK(op_.gradient != nullptr, InvalidArgument,
            "[backward] expected operators that have gradients, got [", op_.name(),
            "], which has none, called at ", where_.file_name(), ':', where_.line());
-  if (released_) throw_released(op_.name());
   constexpr size_t kFew = 8;
   NDArray few[kFew];
   std::vector<NDArray> many;
@@ -96,38 +125,30 @@ void OperatorNode::back(const Step& step) {
   if (n > kFew) many.resize(n);
   NDArray* const values = n > kFew ? many.data() : few;
   const GradientUses uses = op_.uses(attrs_);
-  for (size_t i = 0; i < inputs_; ++i) {
-    if (!saved_[i].array) continue;
-    values[i] =
-        saves_input(uses, i) ? value(saved_[i], edges_[i], "input", i, step) : NDArray(saved_[i].array);
-  }
-  for (size_t i = 0; i < outputs_; ++i) {
-    const SavedValue& saved = saved_[inputs_ + i];
-    if (!saved.array) continue;
-    const Edge self{is_floating(saved.array->dtype) ? Ref<Node>(this) : nullptr, static_cast<uint32_t>(i)};
-    values[inputs_ + i] =
-        has_bit(uses.outputs, i) ? value(saved, self, "output", i, step) : NDArray(saved.array);
-  }
-  GradientContext context(op_, attrs_, {values, inputs_}, {values + inputs_, outputs_}, step.heads,
-                          step.wanted, step.results);
+  get_saved(uses, step.keep, values);
+  bool called = false;
   try {
+    for (size_t i = 0; i < n; ++i) {
+      if (!values[i].defined() || !saves(uses, i)) continue;
+      const ArrayImpl& value = values[i].impl();
+      check_unchanged(i, value);
+      if (!step.recorded) continue;
+      Edge edge = i < inputs_ ? edges_[i] : Edge{};
+      if (i >= inputs_ && is_floating(value.dtype))
+        edge = {Ref<Node>(this), static_cast<uint32_t>(i - inputs_)};
+      values[i] = with_edge(value, edge);
+    }
+    GradientContext context(op_, attrs_, {values, inputs_}, {values + inputs_, outputs_}, step.heads,
+                            step.wanted, step.results);
+    called = true;
     op_.gradient(context);
   } catch (...) {
+    if (!step.keep) put_back(uses, values);
+    if (!called) throw;
     std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
       return concat(text, " (in the gradient of [", op_.name(), "], called at ", where_.file_name(), ':',
                     where_.line(), ')');
     }));
-  }
-}
-
-// Drops saved values, but keeps shapes and types. So a node that saves no values can be used by a later pass.
-void OperatorNode::release() noexcept {
-  const GradientUses uses = op_.uses(attrs_);
-  for (size_t i = 0; i < inputs_ + outputs_; ++i) {
-    if (!saved_[i].array || !(i < inputs_ ? saves_input(uses, i) : has_bit(uses.outputs, i - inputs_)))
-      continue;
-    saved_[i].array = nullptr;
-    released_ = true;
   }
 }
 

@@ -22,7 +22,6 @@ class OperatorNode final : public Node {
   std::span<const Edge> edges() const override { return {edges_, inputs_}; }
   void back(const Step& step) override;
   bool returns_fresh_arrays() const override { return returns_fresh_arrays_; }
-  void release() noexcept override;
 
  private:
   OperatorNode(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
@@ -31,8 +30,13 @@ class OperatorNode final : public Node {
   void free() noexcept override;
 
   bool saves_input(const GradientUses& uses, size_t i) const;
-  NDArray value(const SavedValue& saved, const Edge& edge, const char* kind, size_t i,
-                const Step& step) const;
+  /// Whether saved_[i] holds a value that the gradient reads, rather than a shape and a type only.
+  bool saves(const GradientUses& uses, size_t i) const {
+    return i < inputs_ ? saves_input(uses, i) : has_bit(uses.outputs, i - inputs_);
+  }
+  void get_saved(const GradientUses& uses, bool keep, NDArray* values);
+  void put_back(const GradientUses& uses, NDArray* values) noexcept;
+  void check_unchanged(size_t i, const ArrayImpl& value) const;
 
   static constexpr size_t kInline = 3;
   struct More {
@@ -44,12 +48,13 @@ class OperatorNode final : public Node {
   Attrs attrs_;
   std::source_location where_;
   uint32_t inputs_, outputs_;
-  bool released_ = false;
+  bool saves_values_ = false;  // set by the constructor
+  bool released_ = false;      // a call of back() has taken the values; guarded by saved_locked_
   bool returns_fresh_arrays_;
   Edge* edges_;
   // Inputs, then outputs. An entry holds the value if the gradient reads it, otherwise only its shape and
   // type (version 0). It is empty if the array has the shape and type of output 0 and that is the only
-  // output.
+  // output. The values are guarded by saved_locked_; shapes and types never change.
   SavedValue* saved_;
   Edge few_edges_[kInline];
   SavedValue few_saved_[kInline + 1];

@@ -51,7 +51,8 @@ class ViewNode final : public FunctionNode {
   bool shows(const Edge& root) const {
     return edges()[0].node.get() == root.node.get() && edges()[0].output == root.output;
   }
-  void release() noexcept override {}  // nothing to release: the node keeps only shapes
+  /// Takes nothing out of the node, which keeps only shapes: further passes may go through it.
+  void back(const Step& step) override { closure()(step); }
 };
 
 /// Makes the node of `view` for the current edge of `root`.

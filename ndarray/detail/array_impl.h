@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "ndarray/detail/block_cache.h"
+#include "ndarray/detail/flag_lock.h"
 #include "ndarray/detail/ref.h"
 #include "ndarray/dtype.h"
 #include "ndarray/shape.h"
@@ -92,7 +92,7 @@ struct ArrayImpl {
   /// Returns f(extension). f must be brief, because it runs under a spin lock.
   template <class F>
   auto look_at_extension(const F& f) const {
-    const ExtensionLock lock(*this);
+    const FlagLock lock(extension_locked);
     return f(extension_);
   }
   Extension extension() const {
@@ -100,7 +100,7 @@ struct ArrayImpl {
   }
   /// Replaces the extension, and sets the flag kRecorded to `own`.
   void set_extension(Extension next, bool own) {
-    const ExtensionLock lock(*this);
+    const FlagLock lock(extension_locked);
     // The old extension is destroyed with `next`, after the lock is released: it may own a whole graph.
     std::swap(extension_, next);
     if (own) {
@@ -118,7 +118,7 @@ struct ArrayImpl {
   /// Replaces the extension if its node is still `expected`; otherwise returns false. The flags do not
   /// change.
   bool exchange_extension(const ArrayExtension* expected, Extension next) {
-    const ExtensionLock lock(*this);
+    const FlagLock lock(extension_locked);
     if (extension_.node.get() != expected) return false;
     std::swap(extension_, next);
     return true;
@@ -167,20 +167,6 @@ struct ArrayImpl {
   }
 
  private:
-  // A spin lock. Held for a few instructions, while a reference is added or a pointer exchanged.
-  class ExtensionLock {
-   public:
-    explicit ExtensionLock(const ArrayImpl& array) : locked_(array.extension_locked) {
-      while (locked_.exchange(true, std::memory_order_acquire)) [[unlikely]] std::this_thread::yield();
-    }
-    ~ExtensionLock() { locked_.store(false, std::memory_order_release); }
-    ExtensionLock(const ExtensionLock&) = delete;
-    ExtensionLock& operator=(const ExtensionLock&) = delete;
-
-   private:
-    std::atomic<bool>& locked_;
-  };
-
   Extension extension_;
 
   ArrayImpl(Ref<Storage> s, DType d, const Shape& sh, const Strides& st, int64_t o)

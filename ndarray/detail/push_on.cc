@@ -32,11 +32,14 @@ PushedArrays::PushedArrays(std::span<const ArrayUse> uses, const Engine& engine,
   if (recorded_) [[unlikely]] {
     // A replay changes the arrays again that this call writes. Bumping the version then makes a backward pass
     // find that a saved value has changed.
+    Ref<ReplayCount> const segment(replays_of_recording());
     for (const ArrayUse& use : uses) {
       if (use.touch == Touch::read) continue;
       Storage& storage = *use.array->storage;
-      const bool fresh = storage.data() == nullptr && storage.version() <= 1;  // 1: counts this call
-      at_replay(&storage, fresh, [kept = use.array->storage] { kept->bump_version(); });
+      // If no other call has changed the storage, the segment makes its content.
+      if (storage.version() <= 1 && !storage.has_unseen_writers()) storage.set_maker(segment);
+      if (storage.maker() != segment.get())
+        at_replay(&storage, [kept = use.array->storage] { kept->bump_version(); });
     }
   }
   uintptr_t* words = inline_;

@@ -1,6 +1,7 @@
 // In-place changes: the ones that are recorded, and the ones that are detected as errors.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "executor/autograd/autograd.h"
@@ -240,6 +241,81 @@ TEST(InPlaceGradient, WhatAReplayMakesMayBeDifferentiatedAfterIt) {
   Segment(forward).replay();
   loss.backward({}, {.retain_graph = true});
   EXPECT_EQ((std::vector<float>{16, 24}), w.grad().to_vector<float>());
+}
+
+// The segment makes the memory of `made` itself. A gradient that was recorded outside of it has saved one of
+// its values, which the next replay replaces.
+TEST(InPlaceGradient, AReplayThatMakesASavedValueAgainIsFound) {
+  for (const Context context : {cpu(), virt(0)}) {
+    for (const int64_t size : {2, 100'000}) {
+      NDArray input = full({size}, 2, f32, context), made, more;
+      Segment segment = Engine::get().record([&] {
+        made = input * 3;
+        more = made + 1;
+        more *= 2;
+      });
+      segment.replay();
+      const NDArray x = ones({size}, f32, context).requires_grad_();
+      const NDArray of_made = sum(x * made), of_more = sum(x * more), of_view = sum(x[0] * made[1]);
+      of_made.backward({}, {.retain_graph = true});
+      of_more.backward({}, {.retain_graph = true});
+      of_view.backward({}, {.retain_graph = true});
+      EXPECT_EQ(6 + 14 + 6, x.grad()[0].item<float>());
+      input += 1;
+      segment.replay();
+      EXPECT_EQ(9, made[0].item<float>());
+      for (const NDArray& loss : {of_made, of_more, of_view})
+        EXPECT_TRUE(contains(error_of<InvalidState>([&] { loss.backward(); }), "changed in place"));
+      const NDArray again = sum(x * made);
+      again.backward();
+      EXPECT_EQ(26 + 9, x.grad()[0].item<float>());
+    }
+  }
+}
+
+// What is recorded in the segment follows its replays, also on a device, and if the segment is replayed
+// inside of another recording.
+TEST(InPlaceGradient, WhatIsRecordedInASegmentFollowsItsReplays) {
+  for (const Context context : {cpu(), virt(0)}) {
+    const NDArray w = full({2}, 3, f32, context).requires_grad_();
+    NDArray made, loss, outer_loss;
+    Engine& engine = Engine::get();
+    Segment inner = engine.record([&] {
+      made = w * 2;
+      loss = sum(made * made);
+    });
+    for (int i = 0; i < 3; ++i) {
+      w.set_grad({});
+      inner.replay();
+      loss.backward({}, {.retain_graph = true});
+      EXPECT_EQ(24, w.grad()[1].item<float>());
+    }
+    Segment outer = engine.record([&] {
+      inner.replay();
+      outer_loss = sum(exp(w) * made);
+    });
+    outer.replay();
+    outer.replay();
+    outer_loss.backward({}, {.retain_graph = true});
+    loss.backward({}, {.retain_graph = true});
+    EXPECT_NEAR(24 + 24 + std::exp(3.) * (6 + 2), w.grad()[1].item<float>(), 1e-3);
+    inner.replay();  // replaces what the operations of `outer` have read
+    EXPECT_TRUE(contains(error_of<InvalidState>([&] { outer_loss.backward(); }), "changed in place"));
+    loss.backward();
+  }
+}
+
+// Between two segments of which neither contains the other, a replay of one is a change for what the other
+// has saved, whatever the order of the replays.
+TEST(InPlaceGradient, AReplayIsAChangeForWhatAnotherSegmentHasSaved) {
+  const NDArray w = array({1.f, 2.f}).requires_grad_();
+  NDArray input = ones({2}), made, loss;
+  Engine& engine = Engine::get();
+  Segment first = engine.record([&] { made = input * 3; });
+  Segment second = engine.record([&] { loss = sum(w * made); });
+  first.replay();
+  second.replay();
+  EXPECT_TRUE(contains(error_of<InvalidState>([&] { loss.backward(); }), "changed in place"));
 }
 
 TEST(InPlaceGradient, ChangesOfValuesThatNobodyNeedsAreNoMistake) {

@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <set>
+#include <source_location>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ndarray/grad_mode.h"
@@ -408,7 +412,97 @@ TEST(Module, ErrorsNameTheModulesTheyCameThrough) {
   const nn::Sequential net{nn::Linear{3, 4}, Block{5}};
   const std::string text = error_of<InvalidArgument>([&] { net(ones({2, 3})); });
   EXPECT_TRUE(contains(text, "[linear] expected")) << text;
-  EXPECT_TRUE(contains(text, "\n  in fc1 (Linear)\n  in 1 (Block)\n  in Sequential")) << text;
+  EXPECT_TRUE(contains(text, "\n  in fc1 (Linear), called at ")) << text;
+  EXPECT_TRUE(contains(text, "\n  in 1 (Block)\n  in Sequential, called at ")) << text;
+}
+
+// Returns "FILE:LINE" of the caller, with `lines` added to the line.
+std::string place(int lines = 0, std::source_location here = std::source_location::current()) {
+  return std::string(here.file_name()) + ':' + std::to_string(static_cast<int>(here.line()) + lines);
+}
+
+// A layer's own source lines say nothing to the program that called it.
+TEST(Module, ErrorsOfLayersNameTheLineOfTheProgram) {
+  struct Outer : nn::Module {
+    nn::Linear layer{3, 4};
+    std::string* line = nullptr;
+    NDArray forward(const NDArray& x) override {
+      *line = place(1);
+      return layer(x);
+    }
+  };
+  const nn::Sequential deep{nn::Tanh{}, nn::Residual(nn::Linear{3, 3})};
+  const std::string at = place(1);
+  const std::string in_container = error_of<InvalidArgument>([&] { deep(ones({2, 4})); });
+  EXPECT_TRUE(contains(in_container, "; called at " + at + ")\n  in body (Linear)\n  in 1 (Residual)\n"))
+      << in_container;
+  EXPECT_TRUE(in_container.ends_with("\n  in Sequential, called at " + at)) << in_container;
+
+  Outer own;
+  std::string inside;
+  own.line = &inside;
+  const nn::Sequential net{own};
+  const std::string outside = place(1);
+  const std::string text = error_of<InvalidArgument>([&] { net(ones({2, 4})); });
+  EXPECT_TRUE(contains(text, "; called at " + inside + ")\n  in Linear, called at " + inside +
+                                 "\n  in 0 (Outer)\n  in Sequential, called at " + outside))
+      << text;
+  EXPECT_FALSE(contains(in_container + text, "linear.cc") || contains(in_container + text, "containers.cc"))
+      << in_container << text;
+}
+
+TEST(Module, LaterErrorsOfLayersNameTheLineOfTheProgramToo) {
+  const nn::CrossEntropyLoss loss;
+  const NDArray logits = ones({2, 3});
+  const std::string at = place(1);
+  const NDArray of_bad_label = loss(logits, array<int64_t>({0, 7}));
+  const std::string when_run = error_of<InvalidArgument>([&] { of_bad_label.wait(); });
+  EXPECT_TRUE(contains(when_run, at)) << when_run;
+
+  const nn::Sequential net{nn::Tanh{}};
+  NDArray x = ones({2}).requires_grad_();
+  const std::string call = place(1);
+  NDArray y = net(x);
+  {
+    const NoGrad pause;
+    y += 1;
+  }
+  const std::string backward = error_of<InvalidState>([&] { sum(y).backward(); });
+  EXPECT_TRUE(contains(backward, call)) << backward;
+}
+
+// Other errors than those of arguments are named too, and keep their type. Those of the program are not
+// touched.
+TEST(Module, ErrorsOfAllTypesOfTheLibraryNameTheModule) {
+  struct Throws : nn::Module {
+    std::function<void()> f;
+    explicit Throws(std::function<void()> g) : f(std::move(g)) {}
+    NDArray forward(const NDArray& x) override {
+      f();
+      return x;
+    }
+  };
+  struct OwnError : InvalidArgument {
+    using InvalidArgument::InvalidArgument;
+  };
+  const NDArray x = ones({1});
+  const auto call = [&](std::function<void()> f) { nn::Sequential{Throws(std::move(f))}(x); };
+  for (const std::string& text : {error_of<InvalidState>([&] { call([] { throw InvalidState("one"); }); }),
+                                  error_of<OutOfMemory>([&] { call([] { throw OutOfMemory("two"); }); }),
+                                  error_of<NumericError>([&] { call([] { throw NumericError("three"); }); })})
+    EXPECT_TRUE(contains(text, "\n  in 0 (Throws)\n  in Sequential, called at ")) << text;
+  EXPECT_EQ("four", error_of<OwnError>([&] { call([] { throw OwnError("four"); }); }));
+  EXPECT_EQ("five", error_of<std::runtime_error>([&] { call([] { throw std::runtime_error("five"); }); }));
+}
+
+// A call in one module does not leave its line behind.
+TEST(Module, AFunctionCalledAfterAModuleNamesItsOwnLine) {
+  const nn::Linear layer(3, 3);
+  error_of<InvalidArgument>([&] { layer(ones({2, 4})); });
+  const std::string at = place(1);
+  const std::string text = error_of<InvalidArgument>([&] { nn::Linear(layer).forward(ones({2, 4})); });
+  EXPECT_FALSE(contains(text, at)) << "forward() is not told its caller: " << text;
+  EXPECT_TRUE(contains(text, "linear.cc")) << text;
 }
 
 TEST(Module, ATypeWithoutForwardSaysSo) {
