@@ -2,8 +2,10 @@
 
 #include <map>
 #include <set>
+#include <unordered_set>
 
 #include "engine/base/check.h"
+#include "ndarray/grad_mode.h"
 
 namespace mx::detail {
 namespace {
@@ -67,6 +69,18 @@ void LoadPlan::raise(const std::string& op, const std::string& what, bool strict
   if (where != nullptr) text += concat("\n(called at ", where->file_name(), ':', where->line(), ')');
   throw InvalidArgument(concat("[", op, "] expected the arrays of ", what, ", got ", all.size(),
                                all.size() == 1 ? " problem:" : " problems:", text));
+}
+
+void LoadPlan::read_sources(const std::vector<LoadTarget>& targets) {
+  const NoGrad pause;
+  std::unordered_set<const Storage*> written;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (!sources[i].defined()) continue;
+    sources[i].wait();
+    written.insert(targets[i].array.impl().storage.get());
+  }
+  for (NDArray& source : sources)
+    if (source.defined() && written.contains(source.impl().storage.get())) source = source.clone();
 }
 
 }  // namespace mx::detail

@@ -36,6 +36,11 @@ struct LoadPlan {
   void raise(const std::string& op, const std::string& what, bool strict,
              const std::source_location* where = nullptr) const;
 
+  /// Prepares the sources for being copied into the targets of plan_load(). Waits for them, so the error of a
+  /// poisoned source is thrown before anything is changed. Copies those that share memory with a target, so
+  /// that an object's own arrays can be exchanged.
+  void read_sources(const std::vector<LoadTarget>& targets);
+
   std::vector<std::string> problems;  ///< messages that are raised even if not `strict`
   std::vector<std::string> absences;  ///< messages on missing and unexpected names
 };

@@ -128,7 +128,7 @@ void* Storage::allocate(Stream* stream) {
 void Storage::free_data(void* data) noexcept {
   if (release_ != nullptr) {
     try {
-      (*release_)();
+      if (*release_) (*release_)();
     } catch (...) {
       log(LogLevel::error,
           "[NDArray] the function that releases external memory threw: ", current_exception_text());

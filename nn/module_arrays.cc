@@ -1,7 +1,6 @@
 // Functions of Module for its arrays: listing, moving, saving and loading.
 #include <optional>
 #include <set>
-#include <unordered_set>
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
@@ -112,16 +111,7 @@ LoadReport Module::load_state_dict(const NamedArrays& arrays, const LoadOptions&
   mx::detail::LoadPlan plan = mx::detail::plan_load(targets, arrays, mx::detail::LoadTypes::converts);
   plan.raise("load_state_dict", type_name(), options.strict);
   const NoGrad guard;
-  std::unordered_set<const Storage*> storages;
-  for (size_t i = 0; i < targets.size(); ++i)
-    if (plan.sources[i].defined()) {
-      plan.sources[i].wait();
-      storages.insert(targets[i].array.impl().storage.get());
-    }
-  // Sources may be arrays of this model under other names. Cloning them reads their values before any is
-  // written.
-  for (NDArray& source : plan.sources)
-    if (source.defined() && storages.contains(source.impl().storage.get())) source = source.clone();
+  plan.read_sources(targets);
   for (size_t i = 0; i < targets.size(); ++i)
     if (plan.sources[i].defined()) targets[i].array.copy_from(plan.sources[i]);
   return {std::move(plan.missing), std::move(plan.unexpected)};

@@ -41,7 +41,8 @@ void check_replicas(const std::vector<Parameters>& replicas, bool store) {
   MX_CHECK(replicas.size() == 1 || store, InvalidArgument, "[Trainer] expected a store for ", replicas.size(),
            " replicas, got none; pass KVStore::create(\"device\")");
   const Parameters& first = replicas[0];
-  for (size_t r = 1; r < replicas.size(); ++r) {
+  std::map<const void*, size_t> owners;  // the replica of each array
+  for (size_t r = 0; r < replicas.size(); ++r) {
     MX_CHECK(replicas[r].size() == first.size(), InvalidArgument, "[Trainer] expected ", first.size(),
              " parameters in every replica, got ", replicas[r].size(), " in replica ", r);
     for (size_t i = 0; i < first.size(); ++i) {
@@ -49,6 +50,12 @@ void check_replicas(const std::vector<Parameters>& replicas, bool store) {
       MX_CHECK(got.shape() == expected.shape() && got.dtype() == expected.dtype(), InvalidArgument,
                "[Trainer] expected parameter ", i, " of replica ", r, " as ", expected.dtype(), ' ',
                expected.shape(), ", got ", got.dtype(), ' ', got.shape());
+      const auto [owner, added] = owners.emplace(&got.impl(), r);
+      MX_CHECK(added || owner->second == r, InvalidArgument,
+               "[Trainer] expected replicas with parameters of their own, got parameter ", i,
+               " in the replicas ", owner->second, " and ", r,
+               "; a copy of a module is another handle of it, "
+               "nn::clone() makes a replica");
     }
   }
 }

@@ -81,8 +81,9 @@ class Trainer {
   Trainer(const Parameters& parameters, const OptimizerChoice& optimizer,
           std::shared_ptr<KVStore> store = nullptr);
   /// Trains several replicas: one list for each, with the same parameters in the same order. Throws
-  /// InvalidArgument if the lists differ in number, shape or type, if there are several replicas and no
-  /// store, and if the optimiser has parameters that the first replica does not have.
+  /// InvalidArgument if the lists differ in number, shape or type, if two replicas share a parameter, if
+  /// there are several replicas and no store, and if the optimiser has parameters that the first replica does
+  /// not have.
   Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice& optimizer,
           std::shared_ptr<KVStore> store);
   Trainer(Trainer&&) noexcept = default;

@@ -7,7 +7,8 @@
 
 namespace mx::detail {
 
-/// The Euclidean distances of the rows of a (.., m, k) and b (.., n, k), of one floating-point type: (.., m, n).
+/// The Euclidean distances of the rows of a (.., m, k) and b (.., n, k), of one floating-point type: (.., m,
+/// n).
 NDArray euclidean(const Arg& a, const NDArray& b);
 
 /// Returns how many rows of a result (.., m, n) may be computed at a time if the differences of all

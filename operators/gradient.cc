@@ -27,6 +27,8 @@ NDArray GradientContext::head_or_zeros(size_t i) const {
 }
 
 void GradientContext::set(size_t i, const NDArray& gradient) {
+  MX_CHECK(i < results_.size(), InvalidArgument, "[", op_.name(), "] expected the gradient of one of the ",
+           results_.size(), " inputs, got one of input ", i);
   const NDArray& like = known(i);
   NDArray result = gradient.shape() == like.shape() ? gradient : sum_to(gradient, like.shape());
   results_[i] = result.dtype() == like.dtype() ? std::move(result) : result.to(like.dtype());

@@ -50,7 +50,8 @@ class LossScale {
   /// Returns "scale" and "good_steps", the number of consecutive updates without an overflow. The arrays are
   /// views of the current state, not copies.
   NamedArrays state_dict() const;
-  /// Throws InvalidArgument, listing all mismatches, before anything is changed.
+  /// Throws InvalidArgument, listing all mismatches, and the error of a poisoned array, before anything is
+  /// changed. Waits for `state`.
   void load_state_dict(const NamedArrays& state,
                        std::source_location where = std::source_location::current());
 

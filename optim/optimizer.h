@@ -108,8 +108,8 @@ class Optimizer {
   /// clone() to keep their values.
   NamedArrays state_dict() const;
   /// Loads arrays from any device. Throws InvalidArgument, listing all that are missing, unknown or of
-  /// another shape or type, before anything is changed. Waits for the learning rates. Clears errors that have
-  /// poisoned the state.
+  /// another shape or type, and the error of a poisoned array, before anything is changed. Waits for `state`.
+  /// Clears errors that have poisoned the state of this optimiser.
   void load_state_dict(const NamedArrays& state,
                        std::source_location where = std::source_location::current());
 

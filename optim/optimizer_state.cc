@@ -40,8 +40,7 @@ void Optimizer::load_state_dict(const NamedArrays& state, std::source_location w
 
   for (size_t g = 0; g < groups_.size(); ++g) set_rate(g, rates[g]);
   // Counts are collected and then written as whole arrays. Writing single rows would not clear an error that
-  // has poisoned an array. Also, `state` may consist of this optimiser's own arrays, which must be read
-  // first.
+  // has poisoned an array.
   std::vector<Shard>& shards = layout_.shards;
   std::vector<NDArray> counts(shards.size());
   for (size_t s = 0; s < shards.size(); ++s)

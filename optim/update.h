@@ -87,8 +87,8 @@ void adam_update(const UpdateArrays& arrays, const UpdateState& state, const Upd
 NDArray global_norm(const std::vector<NDArray>& arrays,
                     std::source_location where = std::source_location::current());
 
-/// Returns min(1, max_norm / (norm + 1e-6)), NaN for NaN, for clipping by the global norm with
-/// UpdateNumbers::scale.
+/// Returns min(1, max_norm / (norm + 1e-6)), for clipping by the global norm with UpdateNumbers::scale. NaN
+/// if the norm is NaN, as in torch.
 NDArray clip_scale(const NDArray& norm, double max_norm,
                    std::source_location where = std::source_location::current());
 

@@ -191,6 +191,7 @@ bool EngineImpl::search() {
     cpu_relax();
     if ((turn & 15) != 15) continue;
     sched_yield();
+    if (refusing_.load(std::memory_order_relaxed)) break;  // the engine was shut down: nothing will come
     if (streams_outstanding_.load(std::memory_order_relaxed) && lock_.try_lock()) {
       poll_devices();
       unlock();

@@ -242,6 +242,10 @@ class Reader : public nlohmann::json_sax<json> {
 }  // namespace
 
 Header parse_header(std::string_view text, const std::string& where) {
+  // The parser takes a byte of value 0 for the end of the text.
+  const size_t zero = text.find('\0');
+  MX_CHECK(zero == std::string_view::npos, FormatError, where,
+           ": expected a header of UTF-8 JSON, got a byte of value 0, byte ", zero, " of the header");
   Reader reader(where);
   json::sax_parse(text.begin(), text.end(), &reader);
   return reader.take();

@@ -149,7 +149,10 @@ void random_bernoulli(const Tensor& target, const Tensor& probability, uint64_t 
     using P = typename decltype(tag)::type;
     bernoulli(target, seed, offset, [&](int64_t i) {
       const int64_t place = contiguous ? i : place_of(i, target.shape, probability.strides);
-      return static_cast<double>(probability.as<P>()[place]);
+      const auto p = static_cast<double>(probability.as<P>()[place]);
+      MX_CHECK(p >= 0 && p <= 1, InvalidArgument,
+               "[random_bernoulli] expected probabilities from 0 to 1, got ", p, " at element ", i);
+      return p;
     });
   });
 }

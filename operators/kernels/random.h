@@ -29,8 +29,7 @@ void random_exponential(const Tensor& target, double rate, uint64_t seed, uint64
 
 /// 1 with the given probability, else 0; any dtype. The probability is exact to 2^-53.
 void random_bernoulli(const Tensor& target, double probability, uint64_t seed, uint64_t offset);
-/// The same with one probability per element: floating, of target's shape. Probabilities of 1 and more give
-/// 1, negative ones and NaN give 0.
+/// The same with one probability per element: floating, of target's shape, each from 0 to 1.
 void random_bernoulli(const Tensor& target, const Tensor& probability, uint64_t seed, uint64_t offset);
 
 /// Integers in [low, high), all exactly equally likely (Lemire, "Fast random integer generation in an

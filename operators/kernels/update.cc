@@ -255,8 +255,8 @@ void total_norm(const Tensor& norm, std::span<const Tensor> tensors) {
 }
 
 void clip_scale(const Tensor& scale, const Tensor& norm, double max_norm) {
-  // A NaN as first operand is the result.
-  const double value = std::min(max_norm / (scalar("clip_scale", "the norm", norm) + 1e-6), 1.0);
+  const double ratio = max_norm / (scalar("clip_scale", "the norm", norm) + 1e-6);
+  const double value = ratio > 1 ? 1 : ratio;  // NaN if the norm is NaN
   MX_CHECK(scale.rank() == 0 && is_floating(scale.dtype), InvalidArgument,
            "[clip_scale] expected a floating-point result of rank 0, got ", scale.dtype, " of shape ",
            scale.shape);

@@ -8,8 +8,9 @@ std::vector<NDArray> matched(const std::string& what, const NamedArrays& expecte
                              std::source_location where) {
   std::vector<mx::detail::LoadTarget> targets;
   for (const auto& [name, array] : expected) targets.push_back({name, array});
-  const mx::detail::LoadPlan plan = mx::detail::plan_load(targets, got, mx::detail::LoadTypes::same);
+  mx::detail::LoadPlan plan = mx::detail::plan_load(targets, got, mx::detail::LoadTypes::same);
   plan.raise(what, "a state_dict of " + what, true, &where);
+  plan.read_sources(targets);
   return plan.sources;
 }
 

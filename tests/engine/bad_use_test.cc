@@ -101,6 +101,15 @@ TEST(Shutdown, TheSecondOneWaitsForWhatTheFirstOneDrains) {
   opener.join();
 }
 
+TEST(Shutdown, DoesNotWaitForWorkersThatSearchForWork) {
+  EngineOptions options;
+  options.threads = 2;
+  options.spin_us = INT32_MAX;  // half an hour
+  Engine e(options);
+  for (int i = 0; i < 100; ++i) e.push([] {});
+  e.wait_all();
+}
+
 TEST_P(BadUse, OperationsMayPushWhileTheEngineDrains) {
   Hold hold;
   Var v = e_.new_var();

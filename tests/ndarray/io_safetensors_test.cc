@@ -125,6 +125,8 @@ TEST(Safetensors, HostileHeadersAreRefusedWithTheReason) {
       {"{", "", "expected a header of UTF-8 JSON"},
       {"{}x", "", "expected a header of UTF-8 JSON"},
       {"{} {}", "", "expected a header of UTF-8 JSON"},
+      {std::string("{}\0", 3), "", "expected a header of UTF-8 JSON"},
+      {std::string("{}\0{", 4), "", "expected a header of UTF-8 JSON"},
       {"{\"\xff\":1}", "", "expected a header of UTF-8 JSON"},
       {"{\"\xed\xa0\x80\":1}", "", "expected a header of UTF-8 JSON"},
       {"[1]", "", "expected a header that begins with '{'"},

@@ -209,6 +209,13 @@ TEST(Memory, OutsideMemoryIsReleasedOnceAfterItsLastUse) {
   EXPECT_EQ(3.f, memory[7 * 200]);
 }
 
+TEST(Memory, OutsideMemoryNeedsNoFunctionThatReleasesIt) {
+  test::LogCapture log;
+  float memory[3] = {1, 2, 3};
+  { EXPECT_EQ(3.f, from_external(memory, f32, {3}, {1}, {})[2].item<float>()); }
+  EXPECT_TRUE(log.lines().empty());
+}
+
 TEST(Memory, OutsideMemoryMayLieBackwards) {
   int values[] = {1, 2, 3, 4, 5, 6};
   NDArray a = from_external(values + 5, i32, {3, 2}, {-2, -1}, [] {});

@@ -321,6 +321,12 @@ TEST(Trainer, BadUseIsNamed) {
                          nn::Trainer({net.parameters(), other.parameters()}, options, KVStore::create());
                        }),
                        "replica 1"));
+  // Handles of one module are not replicas: its gradients would be counted twice.
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
+                         nn::Trainer({net.parameters(), net.clone().parameters(), net.parameters()}, options,
+                                     KVStore::create());
+                       }),
+                       "parameter 0 in the replicas 0 and 2"));
 }
 
 TEST(Trainer, AnOptimizerOfOthersIsRefused) {

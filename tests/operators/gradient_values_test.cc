@@ -291,5 +291,15 @@ TEST(GradientValues, WhatIsNotInTheRecordIsNotSeen) {
   EXPECT_THROW(test::gradients_of(op, {}, in, out, heads, {1}), InvalidState);
 }
 
+TEST(GradientValues, AGradientOfAnInputThatIsNotThereIsRefused) {
+  static const Operator op = [] {
+    Operator copy = *find_operator("exp");
+    copy.gradient = [](GradientContext& g) { g.set(1, g.head()); };
+    return copy;
+  }();
+  const std::vector<NDArray> in{row({1})}, out = call(op, {}, in), heads{row({1})};
+  EXPECT_THROW(test::gradients_of(op, {}, in, out, heads, {1}), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace mx

@@ -265,20 +265,31 @@ TEST(Random, BernoulliTakesAProbabilityPerElement) {
   for (Layout layout : kLayouts) {
     const Owned t(f32, {300, 7}, Layout::gaps), p(f32, {300, 7}, layout), same(f32, {300, 7});
     Values probabilities;
-    for (int i = 0; i < 2100; ++i) probabilities.push_back(i % 7 == 5 ? std::nan("") : (i % 7) * 0.25 - 0.25);
+    for (int i = 0; i < 2100; ++i)
+      probabilities.push_back(i % 7 == 6 ? 1 : i % 7 < 2 ? 0 : (i % 7 - 1) * 0.25);
     write(*p, probabilities);
     random_bernoulli(*t, *p, 3, 9);
     const Values x = read(*t);
     for (size_t i = 0; i < x.size(); ++i) {
-      if (i % 7 < 2 || i % 7 == 5) {
+      if (i % 7 < 2) {
         ASSERT_EQ(0, x[i]);
-      } else if (i % 7 == 6) {
+      } else if (i % 7 >= 5) {
         ASSERT_EQ(1, x[i]);
       }
     }
     random_bernoulli(*same, 0.5, 3, 9);  // the same positions with one probability for all
     const Values y = read(*same);
     for (size_t i = 3; i < x.size(); i += 7) ASSERT_EQ(y[i], x[i]);
+  }
+}
+
+TEST(Random, ProbabilitiesOutsideOf0To1AreRefused) {
+  const Owned t(f32, {3}), p(f64, {3});
+  for (const double wrong : {-0.25, 1.25, std::nan(""), 1.0 / 0.0}) {
+    write(*p, Values{0.5, wrong, 0.5});
+    const std::string text = test::error_of<InvalidArgument>([&] { random_bernoulli(*t, *p, 3, 9); });
+    EXPECT_TRUE(test::contains(text, "probabilities from 0 to 1") && test::contains(text, "at element 1"))
+        << text;
   }
 }
 

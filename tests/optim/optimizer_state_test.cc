@@ -11,6 +11,7 @@
 #include "optim/schedule.h"
 #include "tests/optim/plain_rules.h"
 #include "tests/support/errors.h"
+#include "tests/support/failures.h"
 
 namespace mx::optim {
 namespace {
@@ -151,6 +152,44 @@ TEST(OptimizerState, IsWhatIsInUse) {
   opt.load_state_dict(state);  // loading its own state changes nothing
   EXPECT_EQ(1.0, state.at("state.0.step").item<double>());
   EXPECT_NEAR(0.1, state.at("state.0.exp_avg")[0].item<float>(), 1e-7);
+}
+
+// The loaded arrays may be the optimiser's own, even under other names.
+TEST(OptimizerState, ItsOwnArraysCanBeExchanged) {
+  Adam opt({{"a", ones({2})}, {"b", ones({2})}});
+  opt.step({full({2}, 10), NDArray()});
+  NamedArrays state = opt.state_dict();
+  const size_t half = (state.size() - 1) / 2;  // the first entry is the learning rate
+  std::vector<std::vector<double>> before;
+  for (const auto& [name, array] : state) before.push_back(array.to_vector<double>());
+  for (size_t i = 1; i <= half; ++i) std::swap(state[i].second, state[i + half].second);
+  opt.load_state_dict(state);
+  const NamedArrays after = opt.state_dict();
+  for (size_t i = 1; i <= half; ++i) {
+    EXPECT_EQ(before[i + half], after[i].second.to_vector<double>()) << after[i].first;
+    EXPECT_EQ(before[i], after[i + half].second.to_vector<double>()) << after[i + half].first;
+  }
+}
+
+TEST(OptimizerState, AnArrayThatFailedComesOutBeforeAnythingIsChanged) {
+  Adam opt({{"a", ones({3})}}, {.lr = 0.5});
+  LossScale scale({.scale = 4});
+  NamedArrays bad, bad_scale;
+  for (const auto& [name, array] : opt.state_dict()) bad.emplace_back(name, full_like(array, 9));
+  bad.back().second = test::failed_array({3});
+  EXPECT_TRUE(contains(error_of<Error>([&] { opt.load_state_dict(bad); }), "no such luck"));
+  for (const auto& [name, array] : opt.state_dict()) {
+    const bool rate = name == "group.0.learning_rate";
+    EXPECT_EQ(std::vector<double>(static_cast<size_t>(array.numel()), rate ? 0.5 : 0),
+              array.to_vector<double>())
+        << name;
+  }
+  EXPECT_EQ(0.5, opt.learning_rate());
+  for (const auto& [name, array] : scale.state_dict())
+    bad_scale.emplace_back(name, test::failed_array(array.shape()).to(array.dtype()));
+  EXPECT_TRUE(contains(error_of<Error>([&] { scale.load_state_dict(bad_scale); }), "no such luck"));
+  EXPECT_EQ(4.0, scale.value().item<double>());
+  test::settle();
 }
 
 TEST(OptimizerState, AllThatDoesNotFitIsListedAndNothingIsChanged) {

@@ -322,6 +322,8 @@ TEST(GlobalNorm, IsThatOfAllElementsTogether) {
   EXPECT_DOUBLE_EQ(std::sqrt(squares), norm.item<double>());
   EXPECT_EQ(1.f, clip_scale(full({}, 0.5), 1).item<float>());
   EXPECT_NEAR(0.5, clip_scale(full({}, 2, f64), 1).item<double>(), 1e-6);
+  EXPECT_EQ(0.f, clip_scale(full({}, INFINITY), 1).item<float>());
+  EXPECT_TRUE(std::isnan(clip_scale(full({}, NAN), 1).item<float>()));
 }
 
 }  // namespace
