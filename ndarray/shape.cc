@@ -27,6 +27,12 @@ Shape Shape::filled(int rank, int64_t value) {
   return shape;
 }
 
+int Shape::from_end(int i) const {
+  MX_CHECK(i >= -rank_, InvalidArgument, "[shape] expected an index from ", -rank_, " to ", rank_ - 1,
+           " into the shape ", *this, ", got ", i);
+  return i + rank_;
+}
+
 void Shape::push_back(int64_t value) {
   check_rank(size() + 1);
   dims_[rank_++] = value;

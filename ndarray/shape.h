@@ -54,9 +54,10 @@ class Shape {
   size_t size() const { return static_cast<size_t>(rank_); }
   bool empty() const { return rank_ == 0; }
 
-  /// Returns entry i; a negative i counts from the end. Precondition, not checked: -rank() <= i < rank().
-  int64_t operator[](int i) const { return dims_[i < 0 ? i + rank_ : i]; }
-  int64_t& operator[](int i) { return dims_[i < 0 ? i + rank_ : i]; }
+  /// Returns entry i; a negative i counts from the end. Throws InvalidArgument for i < -rank(). Precondition,
+  /// not checked: i < rank().
+  int64_t operator[](int i) const { return dims_[i < 0 ? from_end(i) : i]; }
+  int64_t& operator[](int i) { return dims_[i < 0 ? from_end(i) : i]; }
   int64_t back() const { return dims_[rank_ - 1]; }
 
   const int64_t* data() const { return dims_; }
@@ -88,6 +89,7 @@ class Shape {
 
  private:
   Shape(const int64_t* dims, size_t rank);
+  int from_end(int i) const;
   void copy(const Shape& other) {
     std::memcpy(dims_, other.dims_, 4 * sizeof(int64_t));  // a constant size: two instructions, no call
     for (int i = 4; i < rank_; ++i) dims_[i] = other.dims_[i];

@@ -492,6 +492,7 @@ View& View::operator=(const NDArray& array) & { return *this = View(array); }
 View& View::operator=(const View& other) & { return *this = View(other); }
 
 View& View::operator=(View&& other) & {
+  if (this == &other) return *this;
   View before = std::move(*this);  // destroyed on return; it may be the last View of its target
   NDArray::operator=(std::move(other));
   target_ = std::move(other.target_);

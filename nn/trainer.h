@@ -42,6 +42,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/check.h"
 #include "kvstore/kvstore.h"
 #include "ndarray/ndarray.h"
 #include "operators/parameter.h"
@@ -120,9 +121,11 @@ class Trainer {
 /// parts have one row more. Throws InvalidArgument for fewer rows than devices.
 std::vector<NDArray> split_batch(const NDArray& batch, const std::vector<Context>& devices);
 
-/// Moves the model to the first device, and returns it with clones of it on the others.
+/// Moves the model to the first device, and returns it with clones of it on the others. Throws
+/// InvalidArgument if there is no device.
 template <class M>
 std::vector<M> replicate(M& model, const std::vector<Context>& devices) {
+  MX_CHECK(!devices.empty(), InvalidArgument, "[replicate] expected at least one device, got none");
   std::vector<M> replicas{model};
   for (size_t i = 1; i < devices.size(); ++i) replicas.push_back(clone(model));
   for (size_t i = 0; i < devices.size(); ++i) replicas[i].to(devices[i]);

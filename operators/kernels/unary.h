@@ -5,7 +5,7 @@
 //
 // Accuracy of float32: within 2 units in the last place of the exact result; silu within 3, gelu within 5; a
 // quarter more on processors without fused multiply-add. Of float64: within 2 for tan, erf, erfc, softplus
-// and gelu, otherwise within 4; near the zeros of lgamma below 0 the C library computes it, within 6. The
+// and gelu, otherwise within 4; near the zeros of lgamma below 0 the C library computes it, within 7. The
 // rounding error of the exponent is amplified in gelu_tanh of large negative numbers, and without fused
 // multiply-add in erfc and gelu. float16 and bfloat16 are computed in float32 and rounded once. Special
 // values are those of C's <cmath>. Integers wrap on overflow: abs and neg of the smallest value are that

@@ -189,6 +189,26 @@ static_assert(!std::is_assignable_v<View&, int>, "a handle does not name a numbe
 static_assert(!std::is_assignable_v<const View&, const NDArray&>);
 static_assert(!std::is_assignable_v<NDArray, const NDArray&>, "a.transpose() = b would do nothing");
 
+TEST(Shape, NegativeIndicesCountFromTheEnd) {
+  const Shape shape = zeros({2, 3, 4}).shape();
+  EXPECT_EQ(4, shape[-1]);
+  EXPECT_EQ(2, shape[-3]);
+  Shape changed = shape;
+  changed[-1] = 7;
+  EXPECT_EQ((Shape{2, 3, 7}), changed);
+  error_of<InvalidArgument>([&] { (void)shape[-4]; });
+}
+
+TEST(View, AssignedToItselfKeepsItsArray) {
+  NDArray a = array({1.f, 2.f});
+  auto v = a[0];
+  auto& same = v;
+  v = same;
+  EXPECT_EQ(1.f, v.item<float>());
+  v = std::move(same);
+  EXPECT_EQ(1.f, v.item<float>());
+}
+
 TEST(View, AssigningToAViewWithANameNamesAnotherArray) {
   const NDArray x = counting({3, 2}), row = array<int64_t>({7, 8});
   const std::vector<int64_t> before = x.to_vector<int64_t>();

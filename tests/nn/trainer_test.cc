@@ -163,6 +163,11 @@ TEST(Trainer, WhatTheOptimizerLeavesOutStays) {
   EXPECT_EQ(values_of(nets[0]), after);
 }
 
+TEST(Replicate, RefusesAnEmptyListOfDevices) {
+  nn::Linear layer(2, 1);
+  error_of<InvalidArgument>([&] { nn::replicate(layer, {}); });
+}
+
 TEST(Trainer, AModelMayMoveAfterItsTrainerWasMade) {
   const auto run = [](bool store, bool moves) {
     nn::Sequential net = make_net();
