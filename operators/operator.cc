@@ -98,6 +98,9 @@ void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> 
   const Context context = check_and_infer(op, attrs, inputs, infer, where);
   if (recorded && op.updates != 0) detail::operator_hooks().updating(op, inputs);
   const size_t n = infer.outputs();
+  MX_CHECK(n > 0 || op.outputs.empty(), InvalidArgument, "[", op.name(),
+           "] expected an infer function that adds an output, got none (called at ", where.file_name(), ':',
+           where.line(), ')');
   Arrays outputs(n);
   for (size_t i = 0; i < n; ++i) {
     Ref<ArrayImpl> made = detail::new_array(infer.output_shape(i), infer.output_dtype(i), context, op.name());

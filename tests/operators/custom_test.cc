@@ -154,6 +154,18 @@ TEST(Custom, ExceptionsOfAnyTypeBecomeErrorsOfTheArrays) {
   EXPECT_EQ(2.f, custom<Axpy>({x, x})[0].item<float>()) << "the inputs are as they were";
 }
 
+/// Its infer() forgets the output, which forward() would write.
+struct Forgetful : CustomOp {
+  static Operator record() { return {.kernel = {"test_forgetful"}, .doc = "No output.", .inputs = {"x"}}; }
+  void infer(InferContext&) const {}
+  void forward(const KernelArgs& args) const { args.out[0].as<float>()[0] = 1; }
+};
+
+TEST(Custom, AnOperatorThatDeclaresNoOutputIsRefusedBeforeItRuns) {
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { custom_all<Forgetful>({ones({2})}); }),
+                       "[test_forgetful] expected an infer function that adds an output"));
+}
+
 TEST(Custom, CompositionsRunOnEveryDevice) {
   const NDArray a = array({1.f, 2.f}), b = array({{0.f}, {1.f}});
   const NDArray y = custom<LogSum>({a, b});
