@@ -295,7 +295,7 @@ void set_check_numerics(bool on) { numerics_checked().store(on); }
 bool check_numerics() { return numerics_checked().load(); }
 
 void detail::check_target(const ArrayImpl& target, const char* op) {
-  MX_CHECK(!target.repeats(), InvalidArgument, "[", op,
+  MX_CHECK(!target.may_overlap(), InvalidArgument, "[", op,
            "] expected a target whose elements do not share memory, got a view of shape ", target.shape,
            " and strides ", target.strides, "; use clone()");
 }

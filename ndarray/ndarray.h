@@ -136,7 +136,8 @@ class NDArray {
     return reshape({-1}, where);
   }
   /// Returns a view with any strides and offset, in elements from the start of the storage. Throws
-  /// InvalidArgument if it would reach outside of the storage. Whether its elements overlap is not checked.
+  /// InvalidArgument if it would reach outside of the storage. If its elements may overlap, writing to it
+  /// throws.
   NDArray as_strided(const Shape& shape, const Strides& strides, IntArg offset) const;
 
   // These members call the functions of operators/ with the same names: x.mean(1) is mean(x, 1). Only the

@@ -24,8 +24,8 @@ NDArray diff(const Arg& x, IntArg n = 1, IntArg axis = -1, const NDArray& prepen
 NDArray diag(const Arg& x, IntArg k = 0);
 
 /// View. All windows of `window` elements along an axis, as a new last dimension; the size of the axis
-/// becomes `size - window + 1`. As numpy.lib.stride_tricks.sliding_window_view. Windows overlap, so do not
-/// write to it.
+/// becomes `size - window + 1`. As numpy.lib.stride_tricks.sliding_window_view. Windows overlap, so
+/// writing to them throws InvalidArgument.
 NDArray sliding_window(const NDArray& x, int64_t window, IntArg axis = -1);
 template <std::same_as<bool> B>
 NDArray sliding_window(const NDArray& x, B window, IntArg axis = -1) = delete;

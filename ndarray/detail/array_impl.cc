@@ -1,10 +1,36 @@
 #include "ndarray/detail/array_impl.h"
 
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <span>
+
 #include "ndarray/tensor.h"
 
 namespace mx::detail {
 
 bool ArrayImpl::contiguous() const { return Tensor::is_contiguous(shape, strides); }
+
+// The same as may_overlap(), with the dimensions in ascending order of the lengths of their strides.
+bool ArrayImpl::may_overlap_in_any_order() const {
+  struct Dimension {
+    int64_t stride, size;
+  };
+  std::array<Dimension, kMaxRank> dimensions;
+  int n = 0;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] == 0) return false;
+    if (shape[i] > 1) dimensions[static_cast<size_t>(n++)] = {std::abs(strides[i]), shape[i]};
+  }
+  const auto used = std::span(dimensions).first(static_cast<size_t>(n));
+  std::ranges::sort(used, {}, &Dimension::stride);
+  int64_t reach = 0;
+  for (const auto& [stride, size] : used) {
+    if (stride <= reach) return true;
+    reach += (size - 1) * stride;
+  }
+  return false;
+}
 
 ByteRange byte_range(const ArrayImpl& array) {
   int64_t low = array.offset, high = array.offset;

@@ -150,8 +150,8 @@ struct ArrayImpl {
   Context context() const { return storage->context(); }
   /// Returns the tensor that a kernel gets if the storage's memory is at `memory`.
   Tensor tensor(void* memory) const { return {element_at(memory, dtype, offset), dtype, shape, strides}; }
-  /// Returns true if several elements share one place in memory because of broadcasting. Elements that
-  /// overlap because of as_strided() are not detected; its caller must know them.
+  /// Returns true if several elements share one place in memory because of broadcasting. For elements that
+  /// overlap because of as_strided() or sliding_window() see may_overlap().
   bool repeats() const {
     bool repeated = false, nothing = false;
     for (int i = 0; i < shape.rank(); ++i) {
@@ -160,6 +160,18 @@ struct ArrayImpl {
     }
     return repeated && !nothing;
   }
+  /// Returns false if each element has a place in memory of its own. That is so if the dimensions are nested:
+  /// in some order of the dimensions, each stride is longer than all that the dimensions before it reach.
+  /// Views other than those of as_strided() and sliding_window() are nested unless they are broadcast.
+  bool may_overlap() const {
+    int64_t reach = 0;
+    for (int i = shape.rank() - 1; i >= 0; --i) {
+      if (shape[i] == 1) continue;
+      if (strides[i] <= reach || shape[i] == 0) return may_overlap_in_any_order();
+      reach += (shape[i] - 1) * strides[i];
+    }
+    return false;
+  }
   /// Returns true if the array contains each element of its storage once. An operation that writes such an
   /// array replaces the variable's whole value.
   bool covers_storage() const {
@@ -167,6 +179,8 @@ struct ArrayImpl {
   }
 
  private:
+  bool may_overlap_in_any_order() const;
+
   Extension extension_;
 
   ArrayImpl(Ref<Storage> s, DType d, const Shape& sh, const Strides& st, int64_t o)

@@ -52,6 +52,34 @@ TEST(WriteTarget, AViewThatRepeatsElementsIsRefusedByEveryFormOfWriting) {
   }
 }
 
+TEST(WriteTarget, AViewWhoseElementsOverlapIsRefused) {
+  const NDArray x = arange(12, f32);
+  NDArray windows = x.as_strided({10, 3}, {1, 1}, 0);
+  expect_refused(error_of<InvalidArgument>([&] { windows += 1; }), "add_scalar", "(10, 3)");
+  expect_refused(error_of<InvalidArgument>([&] {
+                   windows.copy_from(zeros({10, 3}));
+                 }),
+                 "copy_from", "(10, 3)");
+  NDArray same = x.as_strided({2, 2}, {0, 1}, 0), back = x.as_strided({4, 2}, {-1, 1}, 3);
+  expect_refused(error_of<InvalidArgument>([&] { same.fill_(1); }), "fill_", "(2, 2)");
+  expect_refused(error_of<InvalidArgument>([&] { back.fill_(1); }), "fill_", "(4, 2)");
+  EXPECT_EQ(3, x[3].item<float>()) << "nothing has been written";
+}
+
+// No view whose elements have places of their own is refused.
+TEST(WriteTarget, ViewsOfDistinctElementsAreWritten) {
+  const NDArray x = zeros({3, 4, 5});
+  x.transpose().fill_(1);
+  x.transpose({2, 0, 1})[{colon, Slice{0, 2}}] = 2;
+  x.slice(1, {.step = -2}).fill_(3);
+  x[{colon, colon, Slice{.start = 1, .step = 2}}].transpose().fill_(4);
+  x.diagonal().fill_(5);
+  x.as_strided({6, 2}, {10, 5}, 0).fill_(6);
+  x.as_strided({0, 3}, {0, 0}, 0).fill_(7);
+  x.reshape({60, 1}).broadcast_to({60, 1}).fill_(8);
+  EXPECT_EQ(8 * 60, x.to_vector<float>()[0] * 60);
+}
+
 TEST(WriteTarget, APointerForWritingToRepeatedElementsIsRefused) {
   NDArray rows = ones({3}).broadcast_to({4, 3});
   expect_refused(error_of<InvalidArgument>([&] { rows.mutable_data<float>(); }), "mutable_data", "(4, 3)");
