@@ -68,8 +68,9 @@ class Parameter {
   }
   View operator[](std::initializer_list<Index> index) const { return array()[index]; }
   View operator[](const Arg& index) const { return array()[index]; }
-  /// Change the array in place. Where it requires a gradient they need a NoGrad scope, as with an NDArray:
-  /// { NoGrad pause; for (const auto& [name, p] : net.parameters()) p -= 0.1 * p.grad(); }
+  /// These operators change the array in place. If the array requires a gradient, they need a NoGrad scope,
+  /// as those of NDArray do: { NoGrad pause; for (const auto& [name, p] : net.parameters()) p -= 0.1 *
+  /// p.grad(); }
   const Parameter& operator+=(const Operand& b) const;
   const Parameter& operator-=(const Operand& b) const;
   const Parameter& operator*=(const Operand& b) const;

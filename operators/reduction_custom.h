@@ -29,7 +29,8 @@
 //                     input, or f32 for integers; if it returns bool or int64_t, the result is bool or i64.
 //   kNeedsElements    optional `static constexpr bool`; if true, a call that reduces no elements throws
 // The order in which elements are accumulated depends on shape and layout, never on the number of threads.
-// Runs of elements are joined as a tree, so the error of a sum grows with the logarithm of the count.
+// Elements are accumulated in runs, and the results of runs are joined, mostly as a tree. So the error of a
+// sum grows much more slowly than with the number of elements.
 #pragma once
 
 #include <algorithm>

@@ -222,8 +222,7 @@ struct CubeRoot {
   static double scalar(double x) { return std::cbrt(x); }
 };
 
-/// The angle of the point (x, y): the arc tangent of a number of at most tan(pi / 8), plus a multiple of pi /
-/// 4.
+/// The angle of the point (x, y): the arc tangent of a number of at most tan(pi/8), plus a multiple of pi/4.
 struct ArcTangent2 {
   template <class D, class V>
   static HWY_INLINE V of(D d, V y, V x) {
@@ -309,7 +308,7 @@ struct LogAddExp {
 /// rounding between.
 constexpr double kFloatQuotients = 0x1p28, kDoubleQuotients = 0x1p52;
 
-/// a| = quotient |b| + rest, with an integer quotient and 0 <= rest < |b|.
+/// Computes |a| = quotient * |b| + rest, with an integer quotient and 0 <= rest < |b|.
 template <class D, class V>
 HWY_INLINE void divide(D d, V a, V b, V& quotient, V& rest) {
   const V size = hn::Abs(b), zero = hn::Zero(d);
