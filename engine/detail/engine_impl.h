@@ -370,7 +370,12 @@ class EngineImpl final : public StreamOrder::Listener {
   void poll_devices();
 
   // wait.cc
-  bool drain_all(int64_t timeout_ms);
+  struct Failures {
+    Failure* first = nullptr;
+    uint64_t count = 0;
+  };
+  Failures take_failures();
+  bool drain_all(int64_t timeout_ms, Failures* failures = nullptr);
   bool block(Waiter& waiter, int64_t timeout_ms);
   static void sleep(Waiter& waiter, int64_t limit_ns);
   size_t take_for(Waiter& waiter, Worker& worker);

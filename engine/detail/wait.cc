@@ -90,8 +90,16 @@ bool EngineImpl::wait(Var v, int64_t timeout_ms) {
   return true;
 }
 
-// wait_all() without reporting errors.
-bool EngineImpl::drain_all(int64_t timeout_ms) {
+// Precondition: the lock is held. Counts the failures since the last call as seen.
+EngineImpl::Failures EngineImpl::take_failures() {
+  for (Failure* failure : unobserved_) failure->release_later();
+  unobserved_.clear();
+  return {std::exchange(first_failure_, nullptr), std::exchange(failures_, 0)};
+}
+
+// wait_all() without reporting errors. If `failures` is given, they are taken under the lock that is held
+// anyway.
+bool EngineImpl::drain_all(int64_t timeout_ms, Failures* failures) {
   Waiter waiter;
   lock_.lock();
   while (!epochs_.has_room()) {
@@ -111,6 +119,7 @@ bool EngineImpl::drain_all(int64_t timeout_ms) {
     epoch_waiters_ = &waiter;
     in_time = block(waiter, timeout_ms);
     if (in_time) {
+      if (failures != nullptr) *failures = take_failures();
       unlock();
       rouse();
       await_release(waiter);
@@ -118,6 +127,7 @@ bool EngineImpl::drain_all(int64_t timeout_ms) {
     }
     remove_waiter(waiter);
   }
+  if (in_time && failures != nullptr) *failures = take_failures();
   unlock();
   rouse();
   return in_time;
@@ -126,14 +136,10 @@ bool EngineImpl::drain_all(int64_t timeout_ms) {
 bool EngineImpl::wait_all(int64_t timeout_ms) {
   refuse_inside_operation("wait_all");
   if (forked()) check_usable("wait_all");
-  if (!drain_all(timeout_ms)) return false;
-  lock_.lock();
-  Failure* first = std::exchange(first_failure_, nullptr);
-  const uint64_t count = std::exchange(failures_, 0);
-  for (Failure* failure : unobserved_) failure->release_later();
-  unobserved_.clear();
-  unlock();
-  if (first != nullptr) {
+  Failures failures;
+  if (!drain_all(timeout_ms, &failures)) return false;
+  const auto [first, count] = failures;
+  if (first != nullptr) [[unlikely]] {
     first->observed.store(true, std::memory_order_relaxed);
     std::exception_ptr error = first->error;
     first->release();
