@@ -19,12 +19,12 @@ namespace {
 /// Bits of a key that one histogram counts: its counters fit into the first-level cache.
 constexpr int kDigit = 12;
 /// Up to this number of elements, sorting their keys costs less than a histogram.
-constexpr int64_t kFew = 1024;
+constexpr int64_t kFewElements = 1024;
 /// Up to this number of places, and up to an eighth of the row, selecting them costs less than sorting the
 /// row with its indices.
 constexpr int64_t kFewPlaces = 8;
 /// The elements that a thread counts at a time: at least so many, in at most so many pieces.
-constexpr int64_t kLeastPiece = 65536, kMostPieces = 64;
+constexpr int64_t kLeastSelectPiece = 65536, kMostPieces = 64;
 /// Indices that are collected in a buffer before they are sorted into buckets.
 constexpr int64_t kCollected = 1024;
 
@@ -57,7 +57,7 @@ class RowSelector {
   using SortKey = std::conditional_t<sizeof(Bits) == 1, uint16_t, Bits>;  // of a type that KeySorter takes
 
  public:
-  explicit RowSelector(int64_t n) : n_(n), keys_(n), few_(std::min(n, kFew)) {}
+  explicit RowSelector(int64_t n) : n_(n), keys_(n), few_(std::min(n, kFewElements)) {}
 
   void load(const SortRow<const T>& row) {
     parallel_for(n_, kLoopGrain, [&](int64_t begin, int64_t end) {
@@ -133,7 +133,9 @@ class RowSelector {
   }
 
  private:
-  static int64_t piece_of(int64_t n) { return std::max(kLeastPiece, (n + kMostPieces - 1) / kMostPieces); }
+  static int64_t piece_of(int64_t n) {
+    return std::max(kLeastSelectPiece, (n + kMostPieces - 1) / kMostPieces);
+  }
 
   /// For so many places that sorting the whole row costs less.
   template <class Take>
@@ -150,7 +152,7 @@ class RowSelector {
   /// Selects among the candidates; the smallest of them has the place `first`.
   template <class Take>
   void descend(const Candidates& some, int64_t first, std::span<const Wanted> wanted, const Take& take) {
-    if (some.n <= kFew) return sort_few(some, first, wanted, take);
+    if (some.n <= kFewElements) return sort_few(some, first, wanted, take);
     const int bits = different_bits(some);
     if (bits == 0) {
       for (const Wanted& w : wanted) take(w.slot, some[w.place - first]);
