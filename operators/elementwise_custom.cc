@@ -1,12 +1,12 @@
 #include "operators/elementwise_custom.h"
 
 #include <deque>
-#include <limits>
 #include <mutex>
 #include <string>
 
 #include "engine/base/check.h"
 #include "operators/elementwise_binary.h"
+#include "operators/gradient.h"
 
 namespace mx {
 namespace {
@@ -74,8 +74,7 @@ std::vector<Sample> detail::number_samples() {
 NDArray detail::number_beside(const NDArray& x, const Scalar& number) {
   const DType type = promote(x.dtype(), f32);
   if (fits(number, type)) return scalar_array(number, type, x.context());
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  return scalar_array(number.real() < 0 ? -kInfinity : kInfinity, type, x.context());
+  return scalar_array(number.real() < 0 ? -detail::kInfinity : detail::kInfinity, type, x.context());
 }
 
 const Operator& detail::keep_number_form(const Operator& op, bool predicate,
