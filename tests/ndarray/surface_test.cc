@@ -61,6 +61,7 @@ TEST(Surface, ShapesOfAnyIntegers) {
   error_of<InvalidArgument>([] { zeros({std::numeric_limits<size_t>::max()}); });
   error_of<InvalidArgument>([] { zeros({4}).reshape({std::numeric_limits<size_t>::max()}); });
   EXPECT_EQ((Shape{5, 2}), zeros({IntArg(middle), 2}).shape());
+  EXPECT_EQ((Shape{7, 1}), zeros({'\a', kOne}).shape());
 }
 
 TEST(Surface, IndicesOfAnyKind) {
@@ -74,6 +75,11 @@ TEST(Surface, IndicesOfAnyKind) {
   EXPECT_EQ((Shape{3, 4}), (a[{i}].shape()));
   EXPECT_EQ(12, (a[{j - 1}][{0}][{size_t{0}}].item<int64_t>()));
   EXPECT_EQ((Shape{3, 4}), a[kOne].shape());
+  EXPECT_EQ(16, (a[{kOne, kOne, kOne - 1}].item<int64_t>()));
+  EXPECT_EQ(99, arange(100)['c'].item<int64_t>());
+  EXPECT_EQ((Shape{3, 4}), a[{'\1'}].shape());
+  EXPECT_EQ((Shape{1, 3, 4}), (a[Slice{kOne}].shape()));
+  EXPECT_EQ(3, a.size(kOne));
   EXPECT_EQ((Shape{3, 4}), a[IntArg(1)].shape());
   EXPECT_EQ(20, a[k][j][0].item<int64_t>());
   EXPECT_EQ((Shape{1, 3, 4}), (a[Slice{0, 1}].shape()));
