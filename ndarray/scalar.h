@@ -94,8 +94,8 @@ class RealArg {
 namespace detail {
 /// An integer of any type but bool, or an enumerator that is a number without a cast: enum { batch, time }.
 template <class T>
-concept IntegerNumber =
-    (std::integral<T> || (std::is_enum_v<T> && std::convertible_to<T, int64_t>)) && !std::same_as<T, bool>;
+concept IntegerNumber = (std::integral<T> || (std::is_enum_v<T> && std::convertible_to<T, int64_t>)) &&
+                        !std::same_as<T, bool>;
 /// Returns the number; the largest int64_t if an int64_t cannot hold it.
 template <IntegerNumber T>
 constexpr int64_t int64_of(T number) {

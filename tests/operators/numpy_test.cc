@@ -472,7 +472,8 @@ NDArray sorted_rows(const NDArray& x) { return sort(x, -1); }
 
 TEST(Quantile, WithoutNansTakesNothingFromTheInfinityBehindItsPlace) {
   test::expect_values({2}, nanmedian(array({1., 2., kInfinity})), "the next element is infinite");
-  const NDArray x = array({{-kInfinity, 0., kInfinity}, {-kInfinity, -kInfinity, kNan}, {0., kInfinity, kNan}});
+  const NDArray x =
+      array({{-kInfinity, 0., kInfinity}, {-kInfinity, -kInfinity, kNan}, {0., kInfinity, kNan}});
   test::expect_values({0, -kInfinity, kInfinity}, nanmedian(x, 1), "nanmedian");
   test::expect_values({-kInfinity, -kInfinity, 0}, nanquantile(x, 0, 1), "the smallest");
   test::expect_values({kInfinity, -kInfinity, kInfinity}, nanquantile(x, 1, 1), "the largest");
