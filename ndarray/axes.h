@@ -1,7 +1,6 @@
 // Axes: an argument that lists the dimensions over which a reduction runs.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -15,8 +14,8 @@ namespace mx {
 class Axes : public Shape {
  public:
   Axes() = default;
-  template <class T>
-  requires(std::integral<T> && !std::same_as<T, bool>) Axes(T axis) : Shape{axis} {}
+  template <detail::IntegerNumber T>
+  Axes(T axis) : Shape{axis} {}
   Axes(IntArg axis) : Shape{axis} {}
   Axes(std::initializer_list<Extent> axes) : Shape(axes) {}
   Axes(std::span<const int64_t> axes) : Shape(axes) {}

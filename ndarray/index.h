@@ -40,8 +40,8 @@ concept IndexNumber = std::convertible_to<T, int64_t> && !std::same_as<T, bool> 
 class Index {
  public:
   /// Accepts any integer; one that an int64_t cannot hold is out of range.
-  template <class T>
-  requires(std::integral<T> && !std::same_as<T, bool>) Index(T i) : value_(Extent(i).value) {}
+  template <detail::IntegerNumber T>
+  Index(T i) : value_(detail::int64_of(i)) {}
   Index(IntArg i) : value_(int64_t{i}) {}
   Index(const Slice& slice) : value_(slice) {}
   Index(Ellipsis e) : value_(e) {}

@@ -48,8 +48,8 @@ E* NDArray::mutable_data() {
 
 template <detail::IndexNumber E>
 View NDArray::operator[](E i) const {
-  if constexpr (std::integral<E>) {
-    return entry(Extent(i).value);
+  if constexpr (detail::IntegerNumber<E>) {
+    return entry(detail::int64_of(i));
   } else {
     return entry(static_cast<int64_t>(i));
   }

@@ -91,14 +91,26 @@ class RealArg {
   double value_;
 };
 
+namespace detail {
+/// An integer of any type but bool, or an enumerator that is a number without a cast: enum { batch, time }.
+template <class T>
+concept IntegerNumber = (std::integral<T> || (std::is_enum_v<T> && std::convertible_to<T, int64_t>)) &&
+                        !std::same_as<T, bool>;
+/// Returns the number; the largest int64_t if an int64_t cannot hold it.
+template <IntegerNumber T>
+constexpr int64_t int64_of(T number) {
+  // +: in_range() takes neither characters nor enumerators.
+  return std::in_range<int64_t>(+number) ? static_cast<int64_t>(number) : INT64_MAX;
+}
+}  // namespace detail
+
 /// An integer parameter of a function, or an integer option: an axis, a count. It accepts every integer but
-/// bool. An integer that an int64_t cannot hold becomes the largest int64_t, so that it is out of range and
-/// not negative.
+/// bool, and enumerators that convert to integers. An integer that an int64_t cannot hold becomes the largest
+/// int64_t, so that it is out of range and not negative.
 class IntArg {
  public:
-  template <class T>
-  requires(std::integral<T> && !std::same_as<T, bool>) constexpr IntArg(T value)
-      : value_(std::in_range<int64_t>(value) ? static_cast<int64_t>(value) : INT64_MAX) {}
+  template <detail::IntegerNumber T>
+  constexpr IntArg(T value) : value_(detail::int64_of(value)) {}
   constexpr operator int64_t() const { return value_; }
   /// For options that a program changes or reads from a stream: `options.steps *= 2`, `in >> options.steps`.
   constexpr operator int64_t&() & { return value_; }

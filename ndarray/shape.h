@@ -4,14 +4,12 @@
 // allocation.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
 #include <iosfwd>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ndarray/scalar.h"
@@ -26,9 +24,8 @@ inline constexpr int kMaxRank = 12;
 struct Extent {
   int64_t value;
 
-  template <class T>
-  requires(std::integral<T> && !std::same_as<T, bool>) constexpr Extent(T v)
-      : value(std::in_range<int64_t>(v) ? static_cast<int64_t>(v) : INT64_MAX) {}
+  template <detail::IntegerNumber T>
+  constexpr Extent(T v) : value(detail::int64_of(v)) {}
   constexpr Extent(IntArg v) : value(v) {}
 };
 

@@ -11,14 +11,22 @@
 
 namespace mx::nn {
 
-OptimizerChoice::OptimizerChoice(const optim::SGDOptions& options)
-    : make_([options](const Parameters& p) { return std::make_unique<optim::SGD>(p, options); }) {}
-OptimizerChoice::OptimizerChoice(const optim::AdamOptions& options)
-    : make_([options](const Parameters& p) { return std::make_unique<optim::Adam>(p, options); }) {}
-OptimizerChoice::OptimizerChoice(const optim::AdamWOptions& options)
-    : make_([options](const Parameters& p) { return std::make_unique<optim::AdamW>(p, options); }) {}
-OptimizerChoice::OptimizerChoice(const std::string& name, const AttrMap& options)
-    : make_([name, options](const Parameters& p) { return optim::make_optimizer(name, options, p); }) {}
+OptimizerChoice::OptimizerChoice(const optim::SGDOptions& options, std::source_location where)
+    : make_([options, where](const Parameters& p) {
+        return std::make_unique<optim::SGD>(p, options, where);
+      }) {}
+OptimizerChoice::OptimizerChoice(const optim::AdamOptions& options, std::source_location where)
+    : make_([options, where](const Parameters& p) {
+        return std::make_unique<optim::Adam>(p, options, where);
+      }) {}
+OptimizerChoice::OptimizerChoice(const optim::AdamWOptions& options, std::source_location where)
+    : make_([options, where](const Parameters& p) {
+        return std::make_unique<optim::AdamW>(p, options, where);
+      }) {}
+OptimizerChoice::OptimizerChoice(const std::string& name, const AttrMap& options, std::source_location where)
+    : make_([name, options, where](const Parameters& p) {
+        return optim::make_optimizer(name, options, p, where);
+      }) {}
 OptimizerChoice::OptimizerChoice(Make make) : make_(std::move(make)) {
   MX_CHECK(make_ != nullptr, InvalidArgument,
            "[Trainer] expected a function that makes an optimiser, got an empty one");

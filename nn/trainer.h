@@ -37,6 +37,7 @@
 
 #include <functional>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -50,15 +51,19 @@
 
 namespace mx::nn {
 
-/// The optimiser that a trainer creates.
+/// The optimiser that a trainer creates. Its errors name the line `where`, which chose the options.
 class OptimizerChoice {
  public:
   using Make = std::function<std::unique_ptr<optim::Optimizer>(const Parameters&)>;
-  OptimizerChoice(const optim::SGDOptions& options);
-  OptimizerChoice(const optim::AdamOptions& options);
-  OptimizerChoice(const optim::AdamWOptions& options);
+  OptimizerChoice(const optim::SGDOptions& options,
+                  std::source_location where = std::source_location::current());
+  OptimizerChoice(const optim::AdamOptions& options,
+                  std::source_location where = std::source_location::current());
+  OptimizerChoice(const optim::AdamWOptions& options,
+                  std::source_location where = std::source_location::current());
   /// Chooses an optimiser by its name; see optim::make_optimizer().
-  OptimizerChoice(const std::string& name, const AttrMap& options);
+  OptimizerChoice(const std::string& name, const AttrMap& options,
+                  std::source_location where = std::source_location::current());
   /// Chooses a function that creates the optimiser from the parameters of the first replica. Parameters that
   /// the function leaves out are not updated. Throws InvalidArgument for an empty function.
   OptimizerChoice(Make make);

@@ -85,7 +85,9 @@ Between place_between(double position, int64_t count, Interpolation how) {
 /// has a separate formula, which cannot overflow.
 NDArray mixed(const NDArray& low, const NDArray& high, const Operand& weight) {
   if (!weight.is_array() && weight.number().real() == 0.5) return low * 0.5 + high * 0.5;
-  return mx::where(logical_and(isinf(low), low == high), low, lerp(low, high, weight));
+  const NDArray between = mx::where(logical_and(isinf(low), low == high), low, lerp(low, high, weight));
+  if (!weight.is_array()) return between;
+  return mx::where(weight.array() == 0.5, low * 0.5 + high * 0.5, between);
 }
 
 using Shares = std::span<const double>;
@@ -126,7 +128,8 @@ std::vector<NDArray> nanquantiles_of(const Cells& cells, Shares shares, Interpol
   std::vector<NDArray> places, weights;
   for (double q : shares) {
     const NDArray position = last * q;
-    NDArray low = floor(position), high = minimum(low + 1, last), weight = position - low;
+    // At a whole position both are the same element: the next one could be infinite, and 0 * inf is NaN.
+    NDArray low = floor(position), high = ceil(position), weight = position - low;
     if (how == Interpolation::nearest) low = high = round(position);
     if (how == Interpolation::lower) high = low;
     if (how == Interpolation::higher) low = high = ceil(position);

@@ -78,6 +78,11 @@ NDArray flip(const NDArray& x, const Axes& axes = {});
 /// Repeats x along each dimension, as numpy.tile. The shorter of shape and `repeats` is extended with 1 in
 /// front.
 NDArray tile(const Arg& x, const Shape& repeats);
+/// tile(x, 2). A template so that a list of one number means the function for lists.
+template <detail::IntegerNumber T>
+NDArray tile(const Arg& x, T repeats) {
+  return tile(x, Shape{repeats});
+}
 /// Repeats each entry along the axis `count` times, as numpy.repeat.
 NDArray repeat(const Arg& x, int64_t count, IntArg axis = 0);
 template <std::same_as<bool> B>
@@ -88,6 +93,11 @@ NDArray repeat(const Arg& x, const std::vector<int64_t>& counts, IntArg axis = 0
 NDArray repeat(const Arg& x, const NDArray& counts, IntArg axis = 0);
 /// Shifts elements cyclically towards the end, as numpy.roll. Empty `axes`: x is shifted as if it were flat.
 NDArray roll(const Arg& x, const Shape& shifts, const Shape& axes = {});
+/// roll(x, 1), roll(x, 1, 0).
+template <detail::IntegerNumber T>
+NDArray roll(const Arg& x, T shift, const Axes& axes = {}) {
+  return roll(x, Shape{shift}, axes);
+}
 
 /// tril: the part of each matrix (the last two dimensions) on and below diagonal `k`, with 0 elsewhere. triu:
 /// the part on and above it. k is positive above the main diagonal.

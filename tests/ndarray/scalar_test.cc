@@ -166,6 +166,12 @@ TEST(IntArg, IsUsedAsAnInteger) {
   EXPECT_EQ(7, static_cast<double>(options.steps));
 }
 
+// Characters and enumerators are numbers in C++.
+enum Axis { kBatch, kTime };
+enum class Scoped { kOne = 1 };
+static_assert(int64_t{IntArg('c')} == 99 && int64_t{IntArg(kTime)} == 1 && int64_t{IntArg(L'c')} == 99 &&
+              !std::convertible_to<Scoped, IntArg>);
+
 static_assert(std::convertible_to<int, RealArg> && std::convertible_to<float, RealArg> &&
               !std::convertible_to<bool, RealArg>);
 static_assert(std::convertible_to<int, IntArg> && std::convertible_to<size_t, IntArg> &&

@@ -38,6 +38,7 @@ static_assert(IndexesArrays<int> && IndexesArrays<size_t> && IndexesArrays<uint3
 static_assert(!IndexesArrays<bool>, "a bool is no place");
 static_assert(!IndexesArrays<double>, "a fraction is no place");
 enum Place { kOne = 1 };
+enum Far : uint64_t { kFar = UINT64_MAX };
 template <class T>
 concept IsSliceEnd = requires(T end) {
   Slice{0, end};
@@ -61,6 +62,7 @@ TEST(Surface, ShapesOfAnyIntegers) {
   error_of<InvalidArgument>([] { zeros({std::numeric_limits<size_t>::max()}); });
   error_of<InvalidArgument>([] { zeros({4}).reshape({std::numeric_limits<size_t>::max()}); });
   EXPECT_EQ((Shape{5, 2}), zeros({IntArg(middle), 2}).shape());
+  EXPECT_EQ((Shape{7, 1}), zeros({'\a', kOne}).shape());
 }
 
 TEST(Surface, IndicesOfAnyKind) {
@@ -74,6 +76,12 @@ TEST(Surface, IndicesOfAnyKind) {
   EXPECT_EQ((Shape{3, 4}), (a[{i}].shape()));
   EXPECT_EQ(12, (a[{j - 1}][{0}][{size_t{0}}].item<int64_t>()));
   EXPECT_EQ((Shape{3, 4}), a[kOne].shape());
+  EXPECT_EQ(16, (a[{kOne, kOne, kOne - 1}].item<int64_t>()));
+  EXPECT_EQ(99, arange(100)['c'].item<int64_t>());
+  error_of<InvalidArgument>([&] { a[kFar]; });
+  EXPECT_EQ((Shape{3, 4}), a[{'\1'}].shape());
+  EXPECT_EQ((Shape{1, 3, 4}), (a[Slice{kOne}].shape()));
+  EXPECT_EQ(3, a.size(kOne));
   EXPECT_EQ((Shape{3, 4}), a[IntArg(1)].shape());
   EXPECT_EQ(20, a[k][j][0].item<int64_t>());
   EXPECT_EQ((Shape{1, 3, 4}), (a[Slice{0, 1}].shape()));

@@ -343,6 +343,17 @@ TEST(Trainer, AnOptimizerOfOthersIsRefused) {
                        "an empty one"));
 }
 
+TEST(Trainer, ErrorsOfOptionsNameTheLineThatChoseThem) {
+  nn::Sequential net = make_net();
+  EXPECT_TRUE(
+      contains(error_of<InvalidArgument>([&] { nn::Trainer(net.parameters(), optim::SGDOptions{.lr = -1}); }),
+               "trainer_test.cc"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
+                         nn::Trainer(net.parameters(), {"adam", {{"lr", -1.}}});
+                       }),
+                       "trainer_test.cc"));
+}
+
 TEST(Trainer, OneThatWasMovedFromSaysSo) {
   nn::Sequential net = make_net();
   nn::Trainer trainer(net.parameters(), optim::SGDOptions{});

@@ -470,6 +470,18 @@ TEST(Sets, AtEdges) {
 /// The elements of x's rows in order, NaN last.
 NDArray sorted_rows(const NDArray& x) { return sort(x, -1); }
 
+TEST(Quantile, WithoutNansTakesNothingFromTheInfinityBehindItsPlace) {
+  test::expect_values({2}, nanmedian(array({1., 2., kInfinity})), "the next element is infinite");
+  const NDArray x =
+      array({{-kInfinity, 0., kInfinity}, {-kInfinity, -kInfinity, kNan}, {0., kInfinity, kNan}});
+  test::expect_values({0, -kInfinity, kInfinity}, nanmedian(x, 1), "nanmedian");
+  test::expect_values({-kInfinity, -kInfinity, 0}, nanquantile(x, 0, 1), "the smallest");
+  test::expect_values({kInfinity, -kInfinity, kInfinity}, nanquantile(x, 1, 1), "the largest");
+  test::expect_values({kInfinity, -kInfinity, kInfinity},
+                      nanquantile(x, 0.75, 1, false, Interpolation::midpoint), "midpoint");
+  test::expect_values({0}, nanmedian(array({-1.5e308, 1.5e308, kNan})), "the difference is too large");
+}
+
 TEST(Quantile, OfLongRowsIsThatOfTheSortedElements) {
   for (DType type : {f64, f32, f16, i64}) {
     for (bool holes : {false, true}) {

@@ -165,6 +165,7 @@ TEST(Tile, RepeatsTheWhole) {
   });
   EXPECT_EQ(std::vector<float>(7, 1), tile(ones({}), {7}).to_vector<float>());
   EXPECT_EQ(100000, tile(ones({1}), {100000}).numel());
+  EXPECT_EQ((Shape{2, 9}), tile(ones({2, 3}), size_t{3}).shape());
 }
 
 TEST(Repeat, RepeatsEntries) {
@@ -206,6 +207,8 @@ TEST(Roll, ShiftsInACircle) {
   EXPECT_EQ((std::vector<int64_t>{4, 5, 0, 1, 2, 3}),
             roll(arange(6).reshape({2, 3}), {2}).to_vector<int64_t>());
   EXPECT_EQ((std::vector<int64_t>{2, 0, 1}), roll(arange(3), {INT64_MAX}, {0}).to_vector<int64_t>());
+  EXPECT_EQ((std::vector<int64_t>{2, 0, 1}), roll(arange(3), 1).to_vector<int64_t>());
+  EXPECT_EQ((std::vector<int64_t>{1, 0, 3, 2}), roll(arange(4).reshape({2, 2}), -1, 1).to_vector<int64_t>());
   EXPECT_EQ(0, roll(ones({0, 3}), {1, 1}, {0, 1}).numel());
 }
 
