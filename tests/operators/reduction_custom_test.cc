@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "tests/operators/gradient_support.h"
 #include "tests/support/errors.h"
