@@ -416,13 +416,14 @@ View NDArray::operator[](std::span<const Index> entries) const {
                           std::holds_alternative<const NDArray*>(entry.value());
     separated = separated || (empty_ellipsis && advances);
     if (const int64_t* i = std::get_if<int64_t>(&entry.value())) {
-      offset += place_in(*i, base.shape[d], d, base.shape) * base.strides[d];
-      // If there are arrays, a number counts as an array of rank 0: its position affects the order of the
-      // result's dimensions.
+      const int64_t place = place_in(*i, base.shape[d], d, base.shape);
       if (arrays) {
-        offset -= place_in(*i, base.shape[d], d, base.shape) * base.strides[d];
+        // If there are arrays, a number counts as an array of rank 0: its position affects the order of the
+        // result's dimensions.
         keep(base.shape[d], base.strides[d]);
         indices.back() = scalar_array(*i, i64, context(), where);
+      } else {
+        offset += place * base.strides[d];
       }
       ++d;
     } else if (const Slice* slice = std::get_if<Slice>(&entry.value())) {

@@ -27,14 +27,9 @@ Shape batch_of(const Shape& shape) {
 }
 
 void infer_euclidean(InferContext& c) {
-  const Shape &a = c.shape(0), &b = c.shape(1);
-  MX_CHECK(a.rank() >= 2 && b.rank() >= 2 && a.back() == b.back(), InvalidArgument, "[", c.name(),
-           "] expected rows of one size, (.., m, k) and (.., n, k), got shapes ", a, " and ", b);
+  const Shape shape = detail::distance_shape(c.shape(0), c.shape(1), c.name());
   MX_CHECK(is_floating(c.dtype(0)) && c.dtype(0) == c.dtype(1), InvalidArgument, "[", c.name(),
            "] expected arrays of one floating-point type, got ", c.dtype(0), " and ", c.dtype(1));
-  Shape shape = broadcast_shapes(batch_of(a), batch_of(b), c.name());
-  shape.push_back(a[a.rank() - 2]);
-  shape.push_back(b[b.rank() - 2]);
   c.output(shape, c.dtype(0));
 }
 
@@ -112,6 +107,15 @@ constexpr Operator kEuclidean = {
 namespace detail {
 
 OperatorFamily family_distance() { return {&kEuclidean}; }
+
+Shape distance_shape(const Shape& a, const Shape& b, const char* op) {
+  MX_CHECK(a.rank() >= 2 && b.rank() >= 2 && a.back() == b.back(), InvalidArgument, "[", op,
+           "] expected rows of one size, (.., m, k) and (.., n, k), got shapes ", a, " and ", b);
+  Shape shape = broadcast_shapes(batch_of(a), batch_of(b), op);
+  shape.push_back(a[-2]);
+  shape.push_back(b[-2]);
+  return shape;
+}
 
 int64_t distance_rows(const Shape& result, int64_t coordinates) {
   constexpr int64_t kDifferenceElements = int64_t{1} << 22;

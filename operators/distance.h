@@ -11,6 +11,10 @@ namespace mx::detail {
 /// n).
 NDArray euclidean(const Arg& a, const NDArray& b);
 
+/// Returns the shape (.., m, n) of the distances of rows (.., m, k) and (.., n, k), whose leading dimensions
+/// broadcast. Throws InvalidArgument, naming `op`, if there is none.
+Shape distance_shape(const Shape& a, const Shape& b, const char* op);
+
 /// Returns how many rows of a result (.., m, n) may be computed at a time if the differences of all
 /// coordinates are in memory at once.
 int64_t distance_rows(const Shape& result, int64_t coordinates);

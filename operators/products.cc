@@ -139,9 +139,7 @@ NDArray trace(const Arg& x, IntArg offset, IntArg axis1, IntArg axis2) {
 NDArray cdist(const Arg& a, const NDArray& b, double p) {
   const NDArray& x = a.array;
   MX_CHECK(p >= 0, InvalidArgument, "[cdist] expected a p of 0 or more, got ", p);
-  MX_CHECK(x.rank() >= 2 && b.rank() >= 2 && x.shape().back() == b.shape().back(), InvalidArgument,
-           "[cdist] expected rows of one size, (.., m, k) and (.., n, k), got shapes ", x.shape(), " and ",
-           b.shape());
+  const Shape shape = detail::distance_shape(x.shape(), b.shape(), "cdist");
   const DType type = promote(x.dtype(), b.dtype());
   if (p == 2 && is_floating(type))
     return detail::euclidean({x.to(type, a.where), a.where}, b.to(type, a.where));
@@ -150,11 +148,6 @@ NDArray cdist(const Arg& a, const NDArray& b, double p) {
   const auto distances = [&](const NDArray& some) {
     return norm({sub({some.expand_dims(-2), a.where}, columns), a.where}, p, -1);
   };
-  Shape batch = x.shape(), other = b.shape();
-  for (Shape* shape : {&batch, &other}) shape->resize(shape->rank() - 2);
-  Shape shape = broadcast_shapes(batch, other, "cdist");
-  shape.push_back(rows);
-  shape.push_back(b.size(-2));
   const int64_t step = detail::distance_rows(shape, b.size(-1));
   if (rows <= step) return distances(x);
   std::vector<NDArray> parts;

@@ -267,6 +267,7 @@ class EngineImpl final : public StreamOrder::Listener {
   [[noreturn]] void refuse_push(Op* op, const PushOptions& options, const std::source_location& where);
   void submit(Op* op);
   void submit_special(Op* op);
+  bool enter_ring(Op* op, bool internal, bool has_bytes);
   void submit_slowly(Op* op, bool internal);
   bool refuse_if_late(Op* op, uint64_t ticket);
   uint64_t try_submit(Op* op);

@@ -312,22 +312,30 @@ inline uint64_t EngineImpl::try_submit(Op* op) {
 // Returns the place in the ring after the last operation whose push happened before this call.
 uint64_t EngineImpl::tail() const { return ring_.tail(tls.ring_engine == id_ ? tls.ring_hint : 0); }
 
-inline void EngineImpl::submit(Op* op) {
-  if (op->kind() != 0) [[unlikely]] {
-    submit_special(op);
-    return;
-  }
+// Puts the operation into the ring and sees to it that a worker comes. Returns false if shutdown() has
+// overtaken a deletion, which is dropped then; throws if it has overtaken another operation. Always inlined,
+// so that an ordinary operation pays nothing for the two conditions.
+[[gnu::always_inline]] inline bool EngineImpl::enter_ring(Op* op, bool internal, bool has_bytes) {
   const uint64_t ticket = try_submit(op);
   if (ticket == SubmitRing<Op>::kFull) [[unlikely]] {
-    submit_slowly(op, false);
+    submit_slowly(op, internal);
   } else if (refusing_.load(std::memory_order_seq_cst)) [[unlikely]] {
     // The ring's swap and this load are sequentially consistent, as are the store in shutdown() and its last
     // look at the ring. So either shutdown() sees the operation there, or this thread sees the flag.
-    if (refuse_if_late(op, ticket)) return;
-  } else if ((ticket & 63) == 0) [[unlikely]] {
+    if (refuse_if_late(op, ticket)) return false;
+  } else if (((ticket & 63) == 0 || has_bytes) && !internal) [[unlikely]] {
     throttle(ticket);
   }
   call_worker();
+  return true;
+}
+
+inline void EngineImpl::submit(Op* op) {
+  if (op->kind() != 0) [[unlikely]] {
+    submit_special(op);
+  } else {
+    enter_ring(op, false, false);
+  }
 }
 
 // Not inlined, so that ordinary operations do not save the registers that this function needs.
@@ -335,7 +343,7 @@ inline void EngineImpl::submit(Op* op) {
   // Deletions and recoveries never wait.
   const bool internal = op->device == kInternalLane && op->type != &kReplayGroupType;
   const bool has_bytes = run_ahead_.limits_bytes() && (op->flags & kOpHasBytes) != 0;
-  // Without an active worker, call_worker() below calls one, which is enough.
+  // Without an active worker, enter_ring() calls one, which is enough.
   const bool other_lane = op->device != 0 && op->device != kInternalLane && policy_.active() > 0;
   if (hurries(op)) {
     // Makes workers look at the ring before they go on with their batch or take older operations. drain()
@@ -343,16 +351,7 @@ inline void EngineImpl::submit(Op* op) {
     hurried_.fetch_add(1, std::memory_order_relaxed);
     attention_.fetch_add(1, std::memory_order_relaxed);
   }
-  const uint64_t ticket = try_submit(op);
-  if (ticket == SubmitRing<Op>::kFull) {
-    submit_slowly(op, internal);
-  } else if (refusing_.load(std::memory_order_seq_cst)) {  // see submit()
-    if (refuse_if_late(op, ticket)) return;
-  } else if (((ticket & 63) == 0 || has_bytes) && !internal) {
-    throttle(ticket);
-  }
-  call_worker();
-  if (other_lane) call_beyond_limit();
+  if (enter_ring(op, internal, has_bytes) && other_lane) call_beyond_limit();
 }
 
 void EngineImpl::end_push(Op* op) {

@@ -1,5 +1,5 @@
-// Who calls workers, and how many at once. These properties decide how late an operation starts; the tests
-// show them by schedules and by counts, not by the clock.
+// The engine calls workers when operations become ready, and in proportion to them. This determines how soon
+// an operation starts. The tests show it by schedules and counts, not by the clock.
 #include <gtest/gtest.h>
 
 #include <algorithm>

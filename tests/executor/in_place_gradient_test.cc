@@ -273,8 +273,9 @@ TEST(InPlaceGradient, AReplayThatMakesASavedValueAgainIsFound) {
   }
 }
 
-// What is recorded in the segment follows its replays, also on a device, and if the segment is replayed
-// inside of another recording.
+// If a gradient is recorded inside a segment, a replay of the segment computes the loss and its gradient
+// again, so no saved value is out of date. This holds on a device too, and if another segment replays the
+// segment.
 TEST(InPlaceGradient, WhatIsRecordedInASegmentFollowsItsReplays) {
   for (const Context context : {cpu(), virt(0)}) {
     const NDArray w = full({2}, 3, f32, context).requires_grad_();

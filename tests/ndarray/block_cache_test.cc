@@ -32,14 +32,20 @@ void free_all(const std::vector<void*>& blocks) {
   for (void* block : blocks) free_block(kKind, block);
 }
 
-TEST(BlockCache, AThreadThatEndsHandsOverTheBlocksThatItHasFreed) {
-  if (!detail::kCacheBlocks) GTEST_SKIP() << "every block is an allocation of its own";
+/// Returns the blocks that a thread has allocated and freed before it ended.
+std::set<void*> freed_by_a_thread() {
   std::set<void*> freed;
   on_another_thread([&] {
     const std::vector<void*> blocks = allocate(kMagazine);
     freed.insert(blocks.begin(), blocks.end());
     free_all(blocks);
   });
+  return freed;
+}
+
+TEST(BlockCache, AThreadThatEndsHandsOverTheBlocksThatItHasFreed) {
+  if (!detail::kCacheBlocks) GTEST_SKIP() << "every block is an allocation of its own";
+  const std::set<void*> freed = freed_by_a_thread();
   on_another_thread([&] {
     const std::vector<void*> blocks = allocate(kMagazine);
     EXPECT_EQ(freed, std::set<void*>(blocks.begin(), blocks.end()));
@@ -51,12 +57,7 @@ TEST(BlockCache, AThreadThatEndsHandsOverTheBlocksThatItHasFreed) {
 // that it has taken from the shared list and has not used must not be lost.
 TEST(BlockCache, AThreadThatOnlyAllocatesHandsOverTheBlocksThatItHasNotUsed) {
   if (!detail::kCacheBlocks) GTEST_SKIP() << "every block is an allocation of its own";
-  std::set<void*> freed;
-  on_another_thread([&] {
-    const std::vector<void*> blocks = allocate(kMagazine);
-    freed.insert(blocks.begin(), blocks.end());
-    free_all(blocks);
-  });
+  std::set<void*> freed = freed_by_a_thread();
   void* used = nullptr;
   on_another_thread([&] { used = new_block(kKind); });
   EXPECT_EQ(1u, freed.erase(used));

@@ -15,18 +15,10 @@
 namespace mx {
 namespace {
 
-using test::contains;
-using test::error_of;
+using test::expect_error;
 using test::kInfinity;
 using test::kNan;
 using test::Values;
-
-/// Expects the call to throw InvalidArgument with a message that contains the text.
-template <class F>
-void expect_refused(const std::string& text, const F& f) {
-  const std::string message = error_of<InvalidArgument>(f);
-  EXPECT_TRUE(contains(message, text)) << message;
-}
 
 TEST(Compare, CloseIsSymmetricOnlyInTheAbsolutePart) {
   const NDArray a = array({1., 1., 0., 100.}), b = array({1. + 1e-6, 1. + 1e-4, 1e-9, 101.});
@@ -61,10 +53,11 @@ TEST(Compare, IntegersAreComparedBeyondFloatingPoint) {
 }
 
 TEST(Compare, CloseRefusesWhatIsNoTolerance) {
-  expect_refused("[isclose] expected tolerances", [] { isclose(ones({1}), 1, {.rtol = -1}); });
-  expect_refused("[isclose] expected tolerances", [] { isclose(ones({1}), 1, {.atol = kNan}); });
-  expect_refused("two numbers", [] { allclose(1, 1); });
-  expect_refused("(2,)", [] { allclose(ones({2}), ones({3})); });
+  expect_error<InvalidArgument>("[isclose] expected tolerances", [] { isclose(ones({1}), 1, {.rtol = -1}); });
+  expect_error<InvalidArgument>("[isclose] expected tolerances",
+                                [] { isclose(ones({1}), 1, {.atol = kNan}); });
+  expect_error<InvalidArgument>("two numbers", [] { allclose(1, 1); });
+  expect_error<InvalidArgument>("(2,)", [] { allclose(ones({2}), ones({3})); });
 }
 
 TEST(Compare, ArraysAreEqualInShapeAndElements) {
@@ -98,7 +91,7 @@ TEST(NanReductions, WhereNothingIsANumber) {
 TEST(NanReductions, OfNothingOfOneAndOfOtherTypes) {
   EXPECT_EQ(0, nansum(zeros({0})).item<float>());
   EXPECT_TRUE(std::isnan(nanmean(zeros({0})).item<float>()));
-  expect_refused("at least one element", [] { nanmax(zeros({0})); });
+  expect_error<InvalidArgument>("at least one element", [] { nanmax(zeros({0})); });
   EXPECT_EQ(3, nanmax(full({}, 3)).item<float>());
   EXPECT_EQ(i64, nansum(ones({2}, i32)).dtype());
   EXPECT_EQ(2, nansum(ones({2}, i32)).item<int64_t>());
@@ -106,7 +99,7 @@ TEST(NanReductions, OfNothingOfOneAndOfOtherTypes) {
   EXPECT_EQ(f16, nanmean(ones({2}, f16)).dtype());
   test::expect_values({60000}, nanmean(full({3}, 60000, f16)), "a sum beyond f16");
   EXPECT_EQ(f64, nanvar(ones({3}, f64)).dtype());
-  expect_refused("axis", [] { nansum(ones({2}), 1); });
+  expect_error<InvalidArgument>("axis", [] { nansum(ones({2}), 1); });
 }
 
 TEST(Quantile, AtEdges) {
@@ -130,11 +123,14 @@ TEST(Quantile, AtEdges) {
 }
 
 TEST(Quantile, RefusesWhatIsNoShare) {
-  expect_refused("[quantile] expected q from 0 to 1, got 1.5", [] { quantile(ones({2}), 1.5); });
-  expect_refused("got nan", [] { quantile(ones({2}), kNan); });
-  expect_refused("[percentile]", [] { percentile(ones({2}), 101); });
-  expect_refused("[percentile] expected q from 0 to 100, got -1", [] { percentile(ones({2}), {50, -1}); });
-  expect_refused("[median]", [] { median(ones({2}), 1); });
+  expect_error<InvalidArgument>("[quantile] expected q from 0 to 1, got 1.5",
+                                [] { quantile(ones({2}), 1.5); });
+  expect_error<InvalidArgument>("got nan", [] { quantile(ones({2}), kNan); });
+  expect_error<InvalidArgument>("[percentile]", [] { percentile(ones({2}), 101); });
+  expect_error<InvalidArgument>("[percentile] expected q from 0 to 100, got -1", [] {
+    percentile(ones({2}), {50, -1});
+  });
+  expect_error<InvalidArgument>("[median]", [] { median(ones({2}), 1); });
 }
 
 TEST(Counting, OfNothingAndOfWhatCannotBe) {
@@ -143,26 +139,28 @@ TEST(Counting, OfNothingAndOfWhatCannotBe) {
   EXPECT_EQ(i64, bincount(ones({2}, u8)).dtype());
   EXPECT_EQ(f64, bincount(ones({2}, i64), ones({2}, i32)).dtype());
   EXPECT_EQ(f32, bincount(ones({2}, i64), ones({2})).dtype());
-  expect_refused("[bincount] expected numbers of 0 or more, got -1", [] {
+  expect_error<InvalidArgument>("[bincount] expected numbers of 0 or more, got -1", [] {
     bincount(array<int64_t>({3, -1}));
   });
-  expect_refused("an array of integers of rank 1", [] { bincount(ones({2})); });
-  expect_refused("weights of x's shape (2,)", [] { bincount(ones({2}, i64), ones({3})); });
-  expect_refused("2^63", [] { bincount(array<int64_t>({INT64_MAX})); });
+  expect_error<InvalidArgument>("an array of integers of rank 1", [] { bincount(ones({2})); });
+  expect_error<InvalidArgument>("weights of x's shape (2,)", [] { bincount(ones({2}, i64), ones({3})); });
+  expect_error<InvalidArgument>("2^63", [] { bincount(array<int64_t>({INT64_MAX})); });
   EXPECT_EQ((Values{0, 0}), test::values(histogram(zeros({0}), {.bins = 2}).counts));
   EXPECT_EQ((Values{0, 1}), test::values(histogram(zeros({0}), {.bins = 1}).edges));
   EXPECT_EQ((Values{2.5, 3.5}), test::values(histogram(full({4}, 3), {.bins = 1}).edges));
   EXPECT_EQ(4, histogram(full({4}, 3), {.bins = 1}).counts.item<int64_t>());
   EXPECT_EQ(f64, histogram(arange(3)).edges.dtype());
   EXPECT_EQ(f32, histogram(arange(3.f)).edges.dtype());
-  expect_refused("1 bin or more", [] { histogram(ones({2}), {.bins = 0}); });
-  expect_refused("1 bin or more", [] { histogram(ones({2}), {.bins = INT64_MAX}); });
-  expect_refused("a finite range, low <= high", [] { histogram(array({1.f, NAN})); });
-  expect_refused("a finite range, low <= high", [] { histogram(ones({2}), {.range = {{2, 1}}}); });
-  expect_refused("edges in ascending order, got descending ones", [] {
+  expect_error<InvalidArgument>("1 bin or more", [] { histogram(ones({2}), {.bins = 0}); });
+  expect_error<InvalidArgument>("1 bin or more", [] { histogram(ones({2}), {.bins = INT64_MAX}); });
+  expect_error<InvalidArgument>("a finite range, low <= high", [] { histogram(array({1.f, NAN})); });
+  expect_error<InvalidArgument>("a finite range, low <= high", [] {
+    histogram(ones({2}), {.range = {{2, 1}}});
+  });
+  expect_error<InvalidArgument>("edges in ascending order, got descending ones", [] {
     histogram(ones({2}), array({2.f, 1.f}));
   });
-  expect_refused("2 edges", [] { histogram(ones({2}), array({1.f})); });
+  expect_error<InvalidArgument>("2 edges", [] { histogram(ones({2}), array({1.f})); });
   // Timestamps keep all their digits.
   const int64_t t = 1700000000000000;
   EXPECT_EQ((Values{1, 2}), test::values(histogram(array<int64_t>({t, t + 2, t + 3}), {.bins = 2}).counts));
@@ -173,13 +171,13 @@ TEST(Counting, DigitizeAtNanAndWithoutEdges) {
   EXPECT_EQ((Values{2, 0, 2}), test::values(digitize(array({NAN, -INFINITY, INFINITY}), edges)));
   EXPECT_EQ((Values{0, 0}), test::values(digitize(ones({2}), zeros({0}))));
   EXPECT_EQ(1, digitize(full({}, 0), edges).item<int64_t>());
-  expect_refused("edges in ascending or descending order, got unsorted ones", [] {
+  expect_error<InvalidArgument>("edges in ascending or descending order, got unsorted ones", [] {
     digitize(ones({2}), array({0.f, 2.f, 1.f}));
   });
-  expect_refused("edges in ascending or descending order, got unsorted ones", [] {
+  expect_error<InvalidArgument>("edges in ascending or descending order, got unsorted ones", [] {
     digitize(ones({2}), array({0.f, NAN, 1.f}));
   });
-  expect_refused("edges of rank 1", [] { digitize(ones({2}), ones({2, 2})); });
+  expect_error<InvalidArgument>("edges of rank 1", [] { digitize(ones({2}), ones({2, 2})); });
 }
 
 TEST(Statistics, AtEdges) {
@@ -187,18 +185,22 @@ TEST(Statistics, AtEdges) {
   EXPECT_EQ(f32, average(arange(3), arange(3)).dtype());
   EXPECT_TRUE(std::isnan(average(ones({2}), zeros({2})).item<float>()));
   EXPECT_EQ((Shape{1, 3}), average(ones({2, 3}), ones({2}), 0, true).shape());
-  expect_refused("3 weights for axis 1", [] { average(ones({2, 3}), ones({2}), 1); });
-  expect_refused("weights of x's shape (2, 3)", [] { average(ones({2, 3}), ones({3})); });
+  expect_error<InvalidArgument>("3 weights for axis 1", [] { average(ones({2, 3}), ones({2}), 1); });
+  expect_error<InvalidArgument>("weights of x's shape (2, 3)", [] { average(ones({2, 3}), ones({3})); });
   EXPECT_EQ(-1, ptp(array<int8_t>({-128, 127})).item<int64_t>());  // as in NumPy
-  expect_refused("at least one element", [] { ptp(zeros({0})); });
+  expect_error<InvalidArgument>("at least one element", [] { ptp(zeros({0})); });
   EXPECT_EQ(0, cov(array({1.f, 2.f, 3.f})).rank());
   EXPECT_EQ(1, cov(array<int64_t>({1700000000, 1700000001, 1700000002})).item<float>());
   EXPECT_TRUE(std::isnan(cov(array({1.f})).item<float>()));
   test::expect_values({1, kNan, kNan, kNan}, corrcoef(array({{1.f, 2.f}, {5.f, 5.f}})), "a constant");
   EXPECT_EQ(1, corrcoef(array({1.f, 2.f})).item<float>());
-  expect_refused("[cov] expected an array of rank 2", [] { cov(ones({2, 2, 2})); });
-  expect_refused("[cov] expected aweights of shape (3,)", [] { cov(ones({2, 3}), {.aweights = ones({2})}); });
-  expect_refused("fweights of an integer type", [] { cov(ones({2, 3}), {.fweights = ones({3})}); });
+  expect_error<InvalidArgument>("[cov] expected an array of rank 2", [] { cov(ones({2, 2, 2})); });
+  expect_error<InvalidArgument>("[cov] expected aweights of shape (3,)", [] {
+    cov(ones({2, 3}), {.aweights = ones({2})});
+  });
+  expect_error<InvalidArgument>("fweights of an integer type", [] {
+    cov(ones({2, 3}), {.fweights = ones({3})});
+  });
 }
 
 TEST(Arrange, AtEdges) {
@@ -208,36 +210,36 @@ TEST(Arrange, AtEdges) {
   EXPECT_EQ(bool_, diff(array(std::vector<bool>{true, false})).dtype());
   EXPECT_EQ(255, diff(array<uint8_t>({1, 0})).item<int64_t>());
   EXPECT_EQ((Values{1, 2}), test::values(diff(array({1., 2.}), 0)));
-  expect_refused("[diff]", [] { diff(full({}, 1)); });
-  expect_refused("[diff] expected a number of differences", [] { diff(ones({2}), -1); });
+  expect_error<InvalidArgument>("[diff]", [] { diff(full({}, 1)); });
+  expect_error<InvalidArgument>("[diff] expected a number of differences", [] { diff(ones({2}), -1); });
   EXPECT_EQ((Shape{0, 0}), diag(zeros({0})).shape());
   EXPECT_EQ((Shape{2, 2}), diag(zeros({0}), -2).shape());
   test::expect_values({kNan, 0, 0, kInfinity}, diag(array({kNan, kInfinity})), "nothing spreads");
   EXPECT_EQ((Shape{0}), diag(ones({2, 3}), 7).shape());
-  expect_refused("vector or a matrix", [] { diag(ones({2, 2, 2})); });
-  expect_refused("[diag]", [] { diag(ones({2}), INT64_MIN); });
-  expect_refused("[diag]", [] { diag(ones({2}), INT64_MAX); });
+  expect_error<InvalidArgument>("vector or a matrix", [] { diag(ones({2, 2, 2})); });
+  expect_error<InvalidArgument>("[diag]", [] { diag(ones({2}), INT64_MIN); });
+  expect_error<InvalidArgument>("[diag]", [] { diag(ones({2}), INT64_MAX); });
   EXPECT_EQ((Shape{1, 3}), sliding_window(ones({3}), 3).shape());
   EXPECT_EQ((Shape{4, 0}), sliding_window(ones({3}), 0).shape());
   const NDArray base = arange(5);
   EXPECT_TRUE(sliding_window(base, 2).shares_memory(base));
-  expect_refused("window of 0 to 3", [] { sliding_window(ones({3}), 4); });
-  expect_refused("window of 0 to 3", [] { sliding_window(ones({3}), -1); });
-  expect_refused("for each of the 2 axes", [] { sliding_window(ones({3, 3}), Shape{2}); });
+  expect_error<InvalidArgument>("window of 0 to 3", [] { sliding_window(ones({3}), 4); });
+  expect_error<InvalidArgument>("window of 0 to 3", [] { sliding_window(ones({3}), -1); });
+  expect_error<InvalidArgument>("for each of the 2 axes", [] { sliding_window(ones({3, 3}), Shape{2}); });
   EXPECT_EQ(0u, unbind(zeros({2, 0}), 1).size());
   const std::vector<NDArray> columns = unbind(arange(6).reshape({2, 3}), -1);
   ASSERT_EQ(3u, columns.size());
   EXPECT_EQ((Values{1, 4}), test::values(columns[1]));
   EXPECT_EQ((Shape{0}), array_split(ones({1}), 3)[2].shape());
-  expect_refused("[array_split]", [] { array_split(ones({3}), 0); });
+  expect_error<InvalidArgument>("[array_split]", [] { array_split(ones({3}), 0); });
   EXPECT_EQ((Values{3, 0, 4, 1, 5, 2}), test::values(rot90(arange(6).reshape({2, 3}), INT64_MIN + 3)));
-  expect_refused("two different axes", [] { rot90(ones({2, 2}), 1, {0, -2}); });
-  expect_refused("[rot90]", [] { rot90(ones({2})); });
+  expect_error<InvalidArgument>("two different axes", [] { rot90(ones({2, 2}), 1, {0, -2}); });
+  expect_error<InvalidArgument>("[rot90]", [] { rot90(ones({2})); });
   EXPECT_EQ(0, logspace(0, 1, 0).numel());
   EXPECT_EQ((Values{1000}), test::values(geomspace(1000, 1, 1, f64)));
   EXPECT_EQ(1e-300, geomspace(1e-300, 1e300, 3, f64)[0].item<double>());
-  expect_refused("[geomspace]", [] { geomspace(0, 1, 3); });
-  expect_refused("[geomspace]", [] { geomspace(-1, 1, 3); });
+  expect_error<InvalidArgument>("[geomspace]", [] { geomspace(0, 1, 3); });
+  expect_error<InvalidArgument>("[geomspace]", [] { geomspace(-1, 1, 3); });
 }
 
 /// Computes einsum as the sum of products over all values of all labels.
@@ -357,41 +359,50 @@ TEST(Einsum, TypesAreThoseOfTheOperands) {
 
 TEST(Einsum, SaysWhatDoesNotFit) {
   const NDArray a = ones({2, 3}), b = ones({4, 5});
-  expect_refused("one size for 'j' in \"ij,jk->ik\", got 3 and 4", [&] { einsum("ij,jk->ik", a, b); });
-  expect_refused("expected 2 operands", [&] { einsum("ij,jk->ik", a); });
-  expect_refused("rank 3", [&] { einsum("ijk->i", a); });
-  expect_refused("rank 1 or more", [&] { einsum("i...->i...", full({}, 1)); });
-  expect_refused("'z' to appear before '->' too", [&] { einsum("ij->iz", a); });
-  expect_refused("'i' only once after '->'", [&] { einsum("ij->ii", a); });
-  expect_refused("got '3'", [&] { einsum("i3->i", a); });
-  expect_refused("one size for 'i' in \"ii\", got 2 and 3", [&] { einsum("ii", a); });
-  expect_refused("equal sizes for 'i'", [&] { einsum("ii", ones({1, 3})); });
-  expect_refused("'...' after '->'", [&] { einsum("...j->j", a); });
-  expect_refused("at least one operand", [&] { einsum("", std::vector<NDArray>{}); });
-  expect_refused("got '.'", [&] { einsum("..i->i", a); });
+  expect_error<InvalidArgument>("one size for 'j' in \"ij,jk->ik\", got 3 and 4",
+                                [&] { einsum("ij,jk->ik", a, b); });
+  expect_error<InvalidArgument>("expected 2 operands", [&] { einsum("ij,jk->ik", a); });
+  expect_error<InvalidArgument>("rank 3", [&] { einsum("ijk->i", a); });
+  expect_error<InvalidArgument>("rank 1 or more", [&] { einsum("i...->i...", full({}, 1)); });
+  expect_error<InvalidArgument>("'z' to appear before '->' too", [&] { einsum("ij->iz", a); });
+  expect_error<InvalidArgument>("'i' only once after '->'", [&] { einsum("ij->ii", a); });
+  expect_error<InvalidArgument>("got '3'", [&] { einsum("i3->i", a); });
+  expect_error<InvalidArgument>("one size for 'i' in \"ii\", got 2 and 3", [&] { einsum("ii", a); });
+  expect_error<InvalidArgument>("equal sizes for 'i'", [&] { einsum("ii", ones({1, 3})); });
+  expect_error<InvalidArgument>("'...' after '->'", [&] { einsum("...j->j", a); });
+  expect_error<InvalidArgument>("at least one operand", [&] { einsum("", std::vector<NDArray>{}); });
+  expect_error<InvalidArgument>("got '.'", [&] { einsum("..i->i", a); });
 }
 
 TEST(Products, AtEdges) {
   test::expect_values({2, 4}, inner(array({1., 2.}), full({}, 2)), "a number");
-  expect_refused("[inner] expected last dimensions of the same size", [] { inner(ones({2}), ones({3})); });
-  expect_refused("[tensordot] expected equal sizes", [] { tensordot(ones({2, 3}), ones({2, 3}), 1); });
-  expect_refused("a number of axes from 0 to the smaller rank", [] { tensordot(ones({2}), ones({2}), 2); });
-  expect_refused("each axis once", [] { tensordot(ones({2, 2}), ones({2, 2}), {0, 0}, {0, 1}); });
+  expect_error<InvalidArgument>("[inner] expected last dimensions of the same size",
+                                [] { inner(ones({2}), ones({3})); });
+  expect_error<InvalidArgument>("[tensordot] expected equal sizes", [] {
+    tensordot(ones({2, 3}), ones({2, 3}), 1);
+  });
+  expect_error<InvalidArgument>("a number of axes from 0 to the smaller rank",
+                                [] { tensordot(ones({2}), ones({2}), 2); });
+  expect_error<InvalidArgument>("each axis once", [] {
+    tensordot(ones({2, 2}), ones({2, 2}), {0, 0}, {0, 1});
+  });
   EXPECT_EQ((Shape{}), tensordot(ones({2, 3}), ones({2, 3})).shape());
   EXPECT_EQ(0, tensordot(ones({0}), ones({0}), 1).item<float>());
   EXPECT_EQ(6, kron(full({}, 2), full({}, 3)).item<float>());
   EXPECT_EQ((Shape{0, 6}), kron(ones({0, 2}), ones({2, 3})).shape());
-  expect_refused("rank 6 at most", [] { kron(ones({1, 1, 1, 1, 1, 1, 1}), ones({1})); });
-  expect_refused("vectors of 3", [] { cross(ones({2}), ones({2})); });
+  expect_error<InvalidArgument>("rank 6 at most", [] { kron(ones({1, 1, 1, 1, 1, 1, 1}), ones({1})); });
+  expect_error<InvalidArgument>("vectors of 3", [] { cross(ones({2}), ones({2})); });
   EXPECT_EQ((Shape{4, 2, 3}), cross(ones({4, 1, 3}), ones({2, 3})).shape());
   EXPECT_EQ(i64, trace(ones({2, 2}, i32)).dtype());
   EXPECT_EQ(0, trace(ones({2, 2}), 5).item<float>());
-  expect_refused("[trace]", [] { trace(ones({2})); });
+  expect_error<InvalidArgument>("[trace]", [] { trace(ones({2})); });
   EXPECT_EQ((Shape{0, 2}), cdist(ones({0, 3}), ones({2, 3})).shape());
   test::expect_values({0, 0}, cdist(ones({1, 0}), ones({2, 0})), "no coordinates");
   EXPECT_EQ((Shape{5, 2, 4}), cdist(ones({5, 2, 3}), ones({4, 3})).shape());
-  expect_refused("[cdist] expected rows of one size", [] { cdist(ones({2, 3}), ones({2, 2})); });
-  expect_refused("p of 0 or more", [] { cdist(ones({2, 3}), ones({2, 3}), -1); });
+  expect_error<InvalidArgument>("[cdist] expected rows of one size", [] {
+    cdist(ones({2, 3}), ones({2, 2}));
+  });
+  expect_error<InvalidArgument>("p of 0 or more", [] { cdist(ones({2, 3}), ones({2, 3}), -1); });
 }
 
 TEST(Products, DistancesOfManyRowsAreExactForNearOnes) {
@@ -420,7 +431,7 @@ TEST(Special, InverseOfErfIsOne) {
 
 TEST(Special, LogitOfCutNumbers) {
   test::expect_values({std::log(0.1 / 0.9), std::log(9)}, logit(array({-1., 2.}), 0.1), "eps");
-  expect_refused("[logit] expected an eps", [] { logit(ones({1}), 0.7); });
+  expect_error<InvalidArgument>("[logit] expected an eps", [] { logit(ones({1}), 0.7); });
 }
 
 TEST(Special, DivisorsOfExtremes) {
@@ -430,8 +441,9 @@ TEST(Special, DivisorsOfExtremes) {
   EXPECT_EQ(i32, gcd(ones({2}, u8), ones({2}, i8)).dtype());
   EXPECT_EQ(6, gcd(full({}, 250, u8), full({}, -6, i8)).item<int64_t>() * 3);
   EXPECT_EQ((Shape{2, 3}), lcm(ones({2, 1}, i64), ones({3}, i64)).shape());
-  expect_refused("[gcd] expected integers", [] { gcd(ones({2}), ones({2})); });
-  expect_refused("[lcm] expected integers", [] { lcm(ones({2}, i64), full({2}, true, bool_)); });
+  expect_error<InvalidArgument>("[gcd] expected integers", [] { gcd(ones({2}), ones({2})); });
+  expect_error<InvalidArgument>("[lcm] expected integers",
+                                [] { lcm(ones({2}, i64), full({2}, true, bool_)); });
 }
 
 TEST(Special, RoundsToDecimals) {
@@ -441,8 +453,10 @@ TEST(Special, RoundsToDecimals) {
   EXPECT_EQ((Values{127, -100}), test::values(round(array<int8_t>({127, -100}), 0)));
   EXPECT_EQ((Values{0, -100}), test::values(round(array<int8_t>({50, -120}), -2)));
   EXPECT_EQ(5000000000000000000, round(array<int64_t>({5000000000000000001}), -18).item<int64_t>());
-  expect_refused("[round] expected decimals of -18 or more", [] { round(ones({1}, i64), -19); });
-  expect_refused("[round] expected decimals of -18 or more", [] { round(ones({1}, i64), INT64_MIN); });
+  expect_error<InvalidArgument>("[round] expected decimals of -18 or more",
+                                [] { round(ones({1}, i64), -19); });
+  expect_error<InvalidArgument>("[round] expected decimals of -18 or more",
+                                [] { round(ones({1}, i64), INT64_MIN); });
   test::expect_values({1.5}, round(full({}, 1.5), INT64_MAX), "more decimals than there are");
   test::expect_values({0}, round(full({}, 1.5), -40), "no multiple but 0");
   EXPECT_EQ(1200, round(full({}, 1234.f), -2).item<float>());

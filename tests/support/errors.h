@@ -44,6 +44,13 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+/// Runs f, which must throw an E with a message that contains `part`.
+template <class E, class F>
+void expect_error(const std::string& part, const F& f) {
+  const std::string message = error_of<E>(f);
+  EXPECT_TRUE(contains(message, part)) << message;
+}
+
 /// Replaces the log sink during its lifetime.
 class LogCapture {
  public:
