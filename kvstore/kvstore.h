@@ -1,17 +1,33 @@
-// KVStore: named arrays that are shared by several devices, and later by several processes.
+// KVStore: named arrays that are shared by several devices and by several processes.
 //
 //   std::shared_ptr<KVStore> kv = KVStore::create("device");
 //   kv->init("w0", weight);
 //   kv->push("w0", {gradient_of_gpu0, gradient_of_gpu1}, {.priority = -layer});   // adds them up
 //   kv->pull("w0", {on_gpu0, on_gpu1});                                          // copies the sum to both
 //
+// Types of stores:
+//   "local"             one process; sums on the CPU
+//   "device"            one process; sums on the devices of the values
+//   "dist_allreduce"    all workers of a job, which combine their values among themselves
+//   "dist_device_sync"  the same; the values of one process are first added on their devices
+//   "dist_sync"         all workers of a job; servers add up one value of each worker per round
+//   "dist_async"        servers apply the value of each worker as it comes
+//   "mpi", "nccl"       like dist_allreduce, over MPI or NCCL
+//
 // Every call returns at once: it pushes operations with the given priority. The engine orders them by the
 // arrays that they read and write. So the sum of one layer's gradients runs while those of the next are being
-// computed. Values are added in the order of the list, so results are reproducible bit for bit.
+// computed. Values are added in the order of the list, and then in the order of the ranks, so results are
+// reproducible bit for bit, however the values are spread over devices and processes.
 //
 // Sums are computed and stored in f32 for values of f16 and bf16, in i64 for integers and bool, and otherwise
 // in the type of the values. So a short type neither overflows nor is rounded after each addition. pull()
 // converts to the type of the array that it fills; pull a sum that f16 cannot hold into an f32 array.
+//
+// Keys are names or numbers; the number 3 and the name "3" are the same key.
+//
+// Stores of several processes: all workers make the same calls, in the same order. At the first use of a key,
+// shapes and types are compared between all processes before data moves; a difference is a ProtocolError that
+// names the ranks and the key.
 //
 // A call throws for a wrong use, such as an unknown key or another shape. Errors of values are thrown by
 // waiting for the pulled arrays.
@@ -23,24 +39,60 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "ndarray/attrs.h"
 #include "ndarray/ndarray.h"
 
 namespace mx {
 
+/// How the values of one call are combined. Applies to all values: of the list and of all processes.
+enum class KVReduce : uint8_t { sum, mean };
+
 struct KVOptions {
-  IntArg priority = 0;  ///< ready operations of higher priority run first; clamped to -32768..32767
+  IntArg priority = 0;     ///< ready operations of higher priority run first; clamped to -32768..32767
+  int64_t timeout_ms = 0;  ///< of communication between processes; 0: that of the store
+  KVReduce reduce = KVReduce::sum;
+  bool accumulate_f32 = true;  ///< false: f16 and bf16 are added in their own type
+};
+
+/// Options of a store; those that do not concern its type are ignored.
+struct KVStoreOptions {
+  int64_t timeout_ms = 0;              ///< of each call between processes; 0: that of the job
+  int64_t fuse_bytes = 4 << 20;        ///< small keys are combined to messages of up to this size
+  int64_t cut_bytes = 4 << 20;         ///< larger keys are cut to pieces of this size
+  int64_t bytes_in_flight = 16 << 20;  ///< bound of the bytes that wait to be sent
+  bool any_order = false;              ///< true: sums in another order than that of the ranks, if faster
+  int64_t check_every = 0;  ///< compares checksums of the parameters between processes every so many steps
+  int64_t staleness = -1;   ///< dist_async: a worker may be at most so many pushes ahead; -1: unbounded
+};
+
+/// A name or a number.
+class KVKey {
+ public:
+  KVKey(std::string name) : name_(std::move(name)) {}
+  KVKey(const char* name) : name_(name) {}
+  template <class T>
+  requires(std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char>) KVKey(T number)
+      : name_(std::to_string(number)) {}
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;
 };
 
 class KVStore {
  public:
-  /// Creates a store. "local" computes sums on the CPU. "device" computes them on the devices of the values:
-  /// each key has one of these devices as its home, chosen so that all devices store about the same number of
-  /// bytes. Throws InvalidArgument for another type; the message lists the types.
-  static std::shared_ptr<KVStore> create(const std::string& type = "local");
+  /// Creates a store. Throws InvalidArgument for another type; the message lists the types. Stores of several
+  /// processes are created by all workers, in the same order; this may wait for the others and throw Timeout.
+  static std::shared_ptr<KVStore> create(const std::string& type = "local",
+                                         const KVStoreOptions& options = {});
   /// Returns the types that create() accepts.
   static std::vector<std::string> types();
+  using Maker = std::function<std::shared_ptr<KVStore>(const KVStoreOptions& options)>;
+  /// Adds a type. Throws InvalidArgument if it exists.
+  static void register_type(const std::string& type, Maker maker);
 
   /// One array, or one from each device.
   class Values {
@@ -59,36 +111,72 @@ class KVStore {
   KVStore& operator=(const KVStore&) = delete;
 
   virtual const std::string& type() const = 0;
-  /// Stores a copy of `value` under a new key. Throws InvalidArgument for a key that exists.
-  virtual void init(const std::string& key, const NDArray& value) = 0;
+  /// Stores a copy of `value` under a new key; in stores of several processes that of rank 0, copied to all.
+  /// Throws InvalidArgument for a key that exists.
+  virtual void init(const KVKey& key, const NDArray& value) = 0;
   /// Removes a key; earlier calls for it still complete. init() may add it again. Throws InvalidArgument for
   /// a key that does not exist.
-  virtual void erase(const std::string& key) = 0;
-  /// Adds the values. Replaces the stored array by the sum; if there is an updater, that changes the stored
-  /// array instead.
-  virtual void push(const std::string& key, const Values& values, const KVOptions& options = {}) = 0;
+  virtual void erase(const KVKey& key) = 0;
+  /// Adds the values. Replaces the stored array by the sum; if there is an updater or an optimiser, that
+  /// changes the stored array instead.
+  virtual void push(const KVKey& key, const Values& values, const KVOptions& options = {}) = 0;
   /// Copies the stored array into each of `outs`, converting types.
-  virtual void pull(const std::string& key, const Values& outs, const KVOptions& options = {}) = 0;
-  /// Calls push() with `values`, then pull() with `outs`.
-  void pushpull(const std::string& key, const Values& values, const Values& outs,
-                const KVOptions& options = {});
-  /// Calls init(), then pull().
-  void broadcast(const std::string& key, const NDArray& value, const Values& outs,
-                 const KVOptions& options = {});
+  virtual void pull(const KVKey& key, const Values& outs, const KVOptions& options = {}) = 0;
+  /// Like push() with `values[i]` and pull() with `outs[i]` for each key, in the order of the list. A store
+  /// may combine the keys to larger messages. Throws InvalidArgument if the lists differ in length.
+  virtual void pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,
+                        const std::vector<Values>& outs, const KVOptions& options = {});
+  void pushpull(const KVKey& key, const Values& values, const Values& outs, const KVOptions& options = {});
+  /// Calls init(), then pull(), for each key.
+  virtual void broadcast(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
+                         const std::vector<Values>& outs, const KVOptions& options = {});
+  void broadcast(const KVKey& key, const NDArray& value, const Values& outs, const KVOptions& options = {});
+  /// Sums over all processes (and each list) into `outs`; stores nothing, and needs no init(). The keys name
+  /// the values in errors and pair them between the processes. The building block of nn::Trainer. The default
+  /// adds up the lists, for stores of one process.
+  virtual void allreduce(const std::vector<KVKey>& keys, const std::vector<Values>& values,
+                         const std::vector<NDArray>& outs, const KVOptions& options = {});
+  /// Copies the values of process 0 into those of all others, in place; stores nothing. The default does
+  /// nothing, for stores of one process.
+  virtual void broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
+                                    const KVOptions& options = {});
 
   /// A function that push() calls instead of replacing the stored array. It calls operators that change
   /// `stored` in place, given the sum of the pushed values. Both arrays have the type in which sums are
   /// stored. It runs inside of push(), which holds a lock, so it must not call the store. An empty function
-  /// restores the replacement.
+  /// restores the replacement. Throws InvalidState in stores with servers, which take set_optimizer() only.
   using Updater = std::function<void(const std::string& key, const NDArray& sum, NDArray& stored)>;
   virtual void set_updater(Updater updater) = 0;
+  /// Sets an updater that is an optimiser: push() applies the sum as a gradient to the stored array. `name`
+  /// and `options` are those of optim::make_optimizer(). Throws InvalidArgument for unknown ones. Replaces
+  /// the updater. With servers, they keep the state of the optimiser.
+  virtual void set_optimizer(const std::string& name, const AttrMap& options) = 0;
+  /// Changes an option of the optimiser, such as "lr". Takes effect after all earlier pushes.
+  virtual void set_optimizer_option(const std::string& option, double value) = 0;
+  /// Sets how values are compressed before they are sent: "none", the default. Throws InvalidArgument for
+  /// another name; the message lists them.
+  virtual void set_compression(const std::string& name, const AttrMap& options = {});
+
+  /// Writes all stored arrays and the state of the optimiser to a file; process 0 writes. Blocks.
+  virtual void save(const std::string& path) = 0;
+  /// Reads what save() wrote; process 0 reads. Throws InvalidArgument, before anything has changed, if keys,
+  /// shapes or types differ. Blocks.
+  virtual void load(const std::string& path) = 0;
 
   /// The number of this process among those that share the store, and the number of these processes.
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// The number of restarts of the group before this one. Parameters must be loaded again in a new epoch.
+  virtual int64_t epoch() const { return 0; }
+  /// Calls `changed(epoch)` at once, and whenever the epoch changes.
+  virtual void on_epoch(std::function<void(int64_t epoch)> changed) { changed(epoch()); }
   /// Blocks until all processes have called barrier() and the operations of all their earlier calls have
-  /// ended.
-  virtual void barrier() = 0;
+  /// ended. Throws Timeout, naming the processes that did not come, after `timeout_ms` (0: that of the
+  /// store).
+  virtual void barrier(int64_t timeout_ms = 0) = 0;
+  /// Pushes the barrier as an operation that updates `token`, and returns at once: operations that use the
+  /// token afterwards run when all processes have passed.
+  virtual void push_barrier(const NDArray& token, const KVOptions& options = {}) = 0;
 
  protected:
   KVStore() = default;

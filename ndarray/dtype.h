@@ -12,7 +12,7 @@
 #include <string>
 #include <type_traits>
 
-#include "ndarray/half.h"
+#include "engine/base/half.h"
 
 namespace mx {
 

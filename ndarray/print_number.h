@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ndarray/half.h"
+#include "engine/base/half.h"
 
 namespace mx::detail {
 

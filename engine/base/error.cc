@@ -69,6 +69,14 @@ std::exception_ptr rewritten(const std::function<std::string(const std::string& 
     return std::make_exception_ptr(AccessError(message(e.what())));
   } catch (const NumericError& e) {
     return std::make_exception_ptr(NumericError(message(e.what())));
+  } catch (const PeerLost& e) {
+    return std::make_exception_ptr(PeerLost(message(e.what())));
+  } catch (const ProtocolError& e) {
+    return std::make_exception_ptr(ProtocolError(message(e.what())));
+  } catch (const AuthenticationError& e) {
+    return std::make_exception_ptr(AuthenticationError(message(e.what())));
+  } catch (const CommunicationError& e) {
+    return std::make_exception_ptr(CommunicationError(message(e.what())));
   } catch (const OperationError& e) {
     return std::make_exception_ptr(OperationError(message(e.what())));
   } catch (const std::bad_alloc& e) {

@@ -75,6 +75,31 @@ class AccessError : public Error {
   using Error::Error;
 };
 
+/// Communication between processes failed.
+class CommunicationError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Another process of the job is lost: it ended, its connection broke, or it sends no heartbeats. The message
+/// names its rank and host.
+class PeerLost : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
+};
+
+/// Processes disagree: other calls, shapes or types, or a message that is malformed.
+class ProtocolError : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
+};
+
+/// A process could not show that it belongs to the job.
+class AuthenticationError : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
+};
+
 /// An operation produced a value that is not finite from finite inputs, while that is checked.
 class NumericError : public Error {
  public:

@@ -5,7 +5,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "ndarray/half.h"
+#include "engine/base/half.h"
 
 namespace mx {
 

@@ -12,7 +12,7 @@
 #  include <cstring>
 #  include <type_traits>
 
-#  include "ndarray/half.h"
+#  include "engine/base/half.h"
 #  include "operators/kernels/gemm_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();

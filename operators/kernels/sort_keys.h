@@ -15,7 +15,7 @@
 #include <memory>
 #include <type_traits>
 
-#include "ndarray/half.h"
+#include "engine/base/half.h"
 
 namespace mx::kernels {
 

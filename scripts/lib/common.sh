@@ -39,6 +39,8 @@ libcli11-dev|@|command-line options of the examples
 libhwy-dev|@|vector kernels with run-time dispatch
 zlib1g-dev|@|compression and checksums of .npz files
 nlohmann-json3-dev|@|JSON of safetensors files
+libboost1.81-dev/libboost-dev|@|Boost.Asio, the network of distributed jobs
+libssl-dev|@|OpenSSL, proves that a process belongs to the job
 LIST
   fi
   if [ "$1" = build ]; then return; fi
@@ -64,8 +66,10 @@ mmdebstrap|mmdebstrap|makes bare systems to build in
 LIST
 }
 
+knows_package() { apt-cache show --no-all-versions "$1" 2>/dev/null | grep -q '^Package:'; }
+
 is_there() {
-  local package=$1 test=$2 command commands
+  local package=$1 test=$2 command commands name names
   if [ "$test" != @ ]; then
     IFS=, read -r -a commands <<<"$test"
     for command in "${commands[@]}"; do
@@ -73,7 +77,15 @@ is_there() {
     done
     return 1
   elif command -v dpkg-query >/dev/null 2>&1; then
-    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ]
+    IFS=/ read -r -a names <<<"$package"
+    for name in "${names[@]}"; do
+      if [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ]; then
+        # A later name may be installed where the first one is needed, in an older version.
+        [ "$name" = "${names[0]}" ] || ! knows_package "${names[0]}" || continue
+        return 0
+      fi
+    done
+    return 1
   else
     return 0 # not a Debian: the configure step finds out what is missing and reports it
   fi
@@ -106,6 +118,13 @@ install_packages() {
     die "no apt-get here; install the equivalents of: ${missing[*]}"
   fi
   as_root apt-get update -q
+  local i
+  for i in "${!missing[@]}"; do
+    package=${missing[$i]}
+    if [ "$package" != "${package%%/*}" ]; then
+      if knows_package "${package%%/*}"; then missing[i]=${package%%/*}; else missing[i]=${package#*/}; fi
+    fi
+  done
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
 }
 

@@ -1,0 +1,45 @@
+// Place: which part of a job this process is.
+//
+// A process is started by mxrun, or directly by mpirun, srun or as a pod of a Kubernetes Indexed Job; each
+// exports other variables. find_place() reads them. Without any of them the process is alone: rank 0 of 1.
+//
+// Thread-safety: any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace mx::comm {
+
+enum class Role : uint8_t { worker, server };
+
+struct Place {
+  std::string started_by = "nothing";  ///< "mxrun", "mpirun", "srun", "kubernetes" or "nothing"
+  Role role = Role::worker;
+  int rank = 0, size = 1;              ///< among the processes of this role
+  int local_rank = 0, local_size = 1;  ///< among those of this host and role
+  int node = 0;
+  int servers = 0;          ///< number of servers of the job
+  int64_t epoch = 0;        ///< 0 for the first start of the group, one more after each restart
+  int64_t incarnation = 0;  ///< differs for each process of the job that ever ran
+  int64_t restarts = 0;
+  std::string job;         ///< name of the job
+  std::string rendezvous;  ///< "host:port"; empty if there is none
+  std::string interface;   ///< name of the network interface to listen at; empty: loopback
+  int64_t timeout_ms = 60000;
+  int64_t heartbeat_ms = 500;
+  int64_t dead_after_ms = 5000;  ///< a process without heartbeats for so long is lost
+};
+
+/// Looks up an environment variable.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+
+/// Returns the place of this process. Throws InvalidArgument if the variables contradict each other or are
+/// malformed; the message names them and their values.
+Place find_place(const Environment& environment);
+/// The same with the environment of the process.
+Place find_place();
+
+}  // namespace mx::comm

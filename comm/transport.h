@@ -1,0 +1,44 @@
+// Transport: ordered messages between the ranks of a group. The collectives of comm/collectives.h run on it.
+// Internal.
+//
+// Between two ranks, messages arrive in the order in which they were sent. Sender and receiver know the size
+// of each message, so a message is only its bytes. Buffers stay valid until finish() returns.
+//
+//   transport.post_send(1, data, bytes);
+//   transport.post_receive(1, other, bytes);
+//   transport.finish(deadline);   // both have ended
+//
+// Thread-safety: one thread at a time, except abort(), which any thread may call.
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <string>
+
+#include "comm/deadline.h"
+
+namespace mx::comm {
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual const std::string& type() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string host(int rank) const = 0;
+
+  /// Queues a message. Never blocks. `peer` is another rank.
+  virtual void post_send(int peer, const void* data, size_t bytes) = 0;
+  virtual void post_receive(int peer, void* data, size_t bytes) = 0;
+  /// Blocks until the oldest message that was posted for receiving from `peer` and has not yet been awaited
+  /// is complete. Sends progress meanwhile. Throws PeerLost if a peer is lost, Timeout (which names the ranks
+  /// that have not delivered) after the deadline, and the reason of abort().
+  virtual void await_receive(int peer, Deadline deadline) = 0;
+  /// Blocks until everything posted has ended. Throws like await_receive().
+  virtual void finish(Deadline deadline) = 0;
+  /// Makes the running and every later call throw `reason`. Safe from any thread; the first reason counts.
+  virtual void abort(std::exception_ptr reason) = 0;
+};
+
+}  // namespace mx::comm

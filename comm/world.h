@@ -1,0 +1,33 @@
+// The group of all workers of the job, and the job's rendezvous.
+//
+// Thread-safety: any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/communicator.h"
+#include "comm/place.h"
+#include "comm/rendezvous.h"
+
+namespace mx::comm {
+
+/// Returns the place of this process, found at the first call.
+const Place& place();
+
+/// Returns the group of all workers of the job. The first call connects them and so is collective; it throws
+/// Timeout naming the ranks that did not come. A process that is alone gets a group of one. The transport is
+/// that of `MX_TRANSPORT` ("auto", "shm", "tcp", "mpi", "nccl"): by default shared memory if all workers are
+/// on one host, and TCP otherwise.
+std::shared_ptr<Communicator> world();
+/// Makes another group of the same workers. All must call it in the same order.
+std::shared_ptr<Communicator> new_group(const std::string& transport = "auto");
+
+/// Returns the connection to the job's rendezvous, which also sends the heartbeats of this process; null if
+/// the process is alone.
+std::shared_ptr<Rendezvous> rendezvous();
+
+/// Tells the heartbeats which step the program is at. Errors of other ranks name it.
+void report_step(int64_t step);
+
+}  // namespace mx::comm
