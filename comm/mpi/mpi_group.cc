@@ -43,14 +43,12 @@ MPI_Datatype mpi_type(Type type) {
       return MPI_FLOAT;
     case Type::f64:
       return MPI_DOUBLE;
-    case Type::i8:
-      return MPI_INT8_T;
-    case Type::u8:
-      return MPI_UINT8_T;
     case Type::i32:
       return MPI_INT32_T;
     case Type::i64:
       return MPI_INT64_T;
+    case Type::i8:
+    case Type::u8:
     case Type::f16:
     case Type::bf16:
       break;
