@@ -4,7 +4,9 @@ add_library(mx_hosts STATIC
   ${CMAKE_CURRENT_LIST_DIR}/hosts/hosts.cc
   ${CMAKE_CURRENT_LIST_DIR}/hosts/node_list.cc
   ${CMAKE_CURRENT_LIST_DIR}/hosts/placement.cc
-  ${CMAKE_CURRENT_LIST_DIR}/hosts/text.cc)
+  ${CMAKE_CURRENT_LIST_DIR}/hosts/text.cc
+  ${CMAKE_CURRENT_LIST_DIR}/manifest/kubernetes.cc
+  ${CMAKE_CURRENT_LIST_DIR}/manifest/yaml.cc)
 add_library(mx::hosts ALIAS mx_hosts)
 target_include_directories(mx_hosts PUBLIC ${PROJECT_SOURCE_DIR})
 target_compile_features(mx_hosts PUBLIC cxx_std_20)

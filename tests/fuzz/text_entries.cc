@@ -31,7 +31,7 @@ bool accepted_text(std::span<const std::byte> bytes, F&& parse) {
     const std::string_view message = e.what();
     require_of_text(message.starts_with("[mxrun] "), "a message begins with the program's name");
     for (char c : message) require_of_text(c >= 0x20 && c < 0x7f, "a message is one printable line");
-    require_of_text(message.size() < 600, "a message is short");
+    require_of_text(message.size() < 1000, "a message is short");
     return false;
   }
 }
