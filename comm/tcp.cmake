@@ -1,0 +1,3 @@
+list(APPEND mx_comm_sources
+  place.cc
+  tcp/tcp_transport.cc)
