@@ -63,7 +63,8 @@ class Handshake {
   struct Actions {
     std::string send;
     bool done = false;
-    /// AuthenticationError: wrong secret, other job or epoch or rank. ProtocolError: garbage, other version.
+    /// AuthenticationError: wrong secret, other job or epoch or rank. ProtocolError: garbage, other version
+    /// or purpose. PeerLost: the connection ended.
     std::exception_ptr failure;
   };
 
@@ -100,8 +101,8 @@ class Handshake {
   std::exception_ptr refusal(const Message& message) const;
   /// Compares the remote's identity with this one; returns a reason to refuse it, or 0.
   uint8_t compare(const Message& message, std::exception_ptr& failure) const;
-  bool mac_is_right(const Message& message);
-  std::array<uint8_t, kMacBytes> mac(const char* label, std::span<const uint8_t> message) const;
+  bool mac_is_right() const;
+  std::array<uint8_t, kMacBytes> mac(std::span<const uint8_t> message) const;
 
   const Side side_;
   Identity self_;
