@@ -5,8 +5,11 @@ add_library(mx_hosts STATIC
   ${CMAKE_CURRENT_LIST_DIR}/hosts/node_list.cc
   ${CMAKE_CURRENT_LIST_DIR}/hosts/placement.cc
   ${CMAKE_CURRENT_LIST_DIR}/hosts/text.cc
+  ${CMAKE_CURRENT_LIST_DIR}/launchers/agent_side.cc
+  ${CMAKE_CURRENT_LIST_DIR}/launchers/check.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/commands.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/rendezvous_channel.cc
+  ${CMAKE_CURRENT_LIST_DIR}/launchers/select.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/session.cc
   ${CMAKE_CURRENT_LIST_DIR}/manifest/kubernetes.cc
   ${CMAKE_CURRENT_LIST_DIR}/manifest/yaml.cc)
