@@ -90,9 +90,8 @@ class Agent {
 
   // Waits for something to happen, and handles everything that has.
   void step() {
-    std::vector<pollfd> watched{{signal_fd_, POLLIN, 0},
-                                {channel_->readable_fd(), POLLIN, 0},
-                                {guardian_fd_, POLLIN, 0}};
+    std::vector<pollfd> watched{
+        {signal_fd_, POLLIN, 0}, {channel_->readable_fd(), POLLIN, 0}, {guardian_fd_, POLLIN, 0}};
     for (Outlet* outlet : {&out_, &err_}) {
       if (!outlet->empty()) watched.push_back({outlet->fd(), POLLOUT, 0});
     }

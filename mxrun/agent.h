@@ -9,7 +9,8 @@
 // Messages to the agent, JSON objects with the member "op":
 //   run {plan}                starts the processes of the plan
 //   signal {number}           sends a signal to all process groups
-//   stop {first, grace_ms, servers}  sends `first` (SIGINT or SIGTERM) and SIGKILL after the grace; after a SIGINT,
+//   stop {first, grace_ms, servers}  sends `first` (SIGINT or SIGTERM) and SIGKILL after the grace; after a
+//   SIGINT,
 //                             SIGTERM at half of the grace. Only to servers if `servers` is true.
 //   kill                      sends SIGKILL to everything
 //   kill_process {role, rank} sends SIGKILL to the process group of one process

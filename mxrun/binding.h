@@ -13,8 +13,8 @@ using Core = std::vector<int>;
 /// Returns the cores of this process's affinity mask, in the order of their first processors.
 std::vector<Core> usable_cores();
 
-/// Returns for each of `workers` workers the processors that are its own: neighbouring cores, as evenly many as
-/// possible, the first workers one more. Empty if there are fewer cores than workers.
+/// Returns for each of `workers` workers the processors that are its own: neighbouring cores, as evenly many
+/// as possible, the first workers one more. Empty if there are fewer cores than workers.
 std::vector<std::vector<int>> share_cores(const std::vector<Core>& cores, int workers);
 
 /// Returns how many threads each of `workers` workers should use if they share `cpus` processors; at least 1.

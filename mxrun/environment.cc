@@ -64,7 +64,7 @@ std::vector<std::string> rank_environment(const NodePlan& plan, const RankPlan& 
   std::map<std::string, std::string> all;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const char* const equals = std::strchr(*variable, '=');
-    if (equals != nullptr) all[std::string(*variable, equals)] = equals + 1;
+    if (equals != nullptr) all[std::string(*variable, static_cast<size_t>(equals - *variable))] = equals + 1;
   }
   // Variables of a job around this one would name a descriptor or a rendezvous that is not this job's.
   all.erase("MX_SECRET_FD");

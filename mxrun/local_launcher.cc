@@ -42,7 +42,7 @@ class LocalLauncher : public Launcher {
              "[mxrun] cannot make a socket for the agent: ", strerror(errno));
     // The name that tools such as ps show; the file is that of the running program, even if it was replaced.
     const std::string fd = std::to_string(kAgentFd);
-    const char* const argv[] = {"mxrun",    "--agent", "--job-id",   command.job.c_str(),
+    const char* const argv[] = {"mxrun",      "--agent",  "--job-id", command.job.c_str(),
                                 "--agent-fd", fd.c_str(), nullptr};
     const bool sigpipe_ignored = command.sigpipe_ignored;
     const pid_t pid = fork();

@@ -114,7 +114,8 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   text("--nproc-per-node", &options->per_node, "workers on each node: a number, auto, gpu or cpu", "N");
   text("-H,--host", &options->hosts, "hosts with their slots", "HOST[:SLOTS],...");
   text("--hostfile", &options->hostfile, "file of hosts, one per line: HOST slots=N", "FILE");
-  text("--launcher", &options->launcher, "what starts the agents (default auto)", "auto|local|ssh|slurm|mpi|k8s")
+  text("--launcher", &options->launcher, "what starts the agents (default auto)",
+       "auto|local|ssh|slurm|mpi|k8s")
       ->check(CLI::IsMember({"auto", "local", "ssh", "slurm", "mpi", "k8s"}));
   text("--bind", &texts->bind, "bind workers to cores of their own (default core)", "core|none")
       ->check(CLI::IsMember({"core", "none"}));
@@ -125,13 +126,14 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   rendezvous("--rdzv", &options->rendezvous, "where mxrun listens (default: loopback, any free port)",
              "HOST:PORT");
   rendezvous("--job-id", &options->job, "name of the job (default: made up)", "NAME");
-  rendezvous("--secret-file", &options->secret_file, "file (0600) with the secret of the job (default: made up)",
-             "FILE");
+  rendezvous("--secret-file", &options->secret_file,
+             "file (0600) with the secret of the job (default: made up)", "FILE");
   rendezvous("--timeout", &texts->timeout, "longest time that any call waits (default 60)", "SECONDS");
   rendezvous("--start-timeout", &texts->start_timeout, "time for the agents to come (default: --timeout)",
              "SECONDS");
   rendezvous("--heartbeat", &texts->heartbeat, "time between heartbeats (default 0.5)", "SECONDS");
-  rendezvous("--dead-after", &texts->dead_after, "silence after which a process is lost (default 5)", "SECONDS");
+  rendezvous("--dead-after", &texts->dead_after, "silence after which a process is lost (default 5)",
+             "SECONDS");
   rendezvous("--grace", &texts->grace, "time between SIGTERM and SIGKILL (default 10)", "SECONDS");
 
   const auto faults = [app](const char* names, std::string* value, const char* help, const char* kind) {
@@ -150,7 +152,8 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   CLI::Option* no_tag = app->add_flag("--no-tag-output", texts->no_tag, "print lines as they are");
   tag->group(output)->excludes(no_tag);
   no_tag->group(output);
-  app->add_flag("--timestamp-output", options->timestamp_output, "begin each line with the time")->group(output);
+  app->add_flag("--timestamp-output", options->timestamp_output, "begin each line with the time")
+      ->group(output);
   app->add_option("--ranks", options->ranks, "print only the output of these ranks: 0,2-3")
       ->type_name("LIST")
       ->group(output);
@@ -201,28 +204,34 @@ Parsed parse_options(int argc, const char* const* argv) {
   CLI::App app("Starts the processes of a program on one or many machines, and ends them together.", "mxrun");
   app.get_formatter()->column_width(34);
   app.set_version_flag("--version", "mxrun " MX_VERSION);
-  app.footer("Exit code: that of the first process that failed, or 128 + its signal; 2 usage, 69 rendezvous,\n"
-             "71 port taken, 77 authentication, 78 configuration, 124 timeout, 126 cannot execute,\n"
-             "127 not found, 130 and 143 interrupted.");
+  app.footer(
+      "Exit code: that of the first process that failed, or 128 + its signal; 2 usage, 69 rendezvous,\n"
+      "71 port taken, 77 authentication, 78 configuration, 124 timeout, 126 cannot execute,\n"
+      "127 not found, 130 and 143 interrupted.");
   add_options(&app, &parsed.options, &texts);
-  app.add_option("program", parsed.options.program, "the program and its arguments")->group("");
-  app.usage("Usage: mxrun [OPTIONS] PROGRAM [ARGUMENTS...]");
-  // Everything after the program belongs to the program.
-  app.positionals_at_end(true);
+  // The first argument that is none of mxrun's is the program; everything after it belongs to the program.
   app.prefix_command();
   try {
     app.parse(argc, argv);
     if (texts.bind == "none") parsed.options.bind = false;
     if (texts.restart == "group") parsed.options.restart = Restart::group;
     read_texts(texts, &parsed.options);
-    const std::vector<std::string> rest = app.remaining();
-    parsed.options.program.insert(parsed.options.program.end(), rest.begin(), rest.end());
+    parsed.options.program = app.remaining();
+    if (!parsed.options.program.empty() && parsed.options.program[0] == "--") {
+      parsed.options.program.erase(parsed.options.program.begin());
+    } else if (!parsed.options.program.empty()) {
+      MX_CHECK(parsed.options.program[0].substr(0, 1) != "-", InvalidArgument,
+               "expected an option of mxrun, got ", parsed.options.program[0], "; see mxrun --help");
+    }
     const Options& options = parsed.options;
     MX_CHECK(!options.program.empty() || options.agent || options.tune || !options.completion.empty(),
              InvalidArgument, "expected a program to run, got none; try: mxrun -n 2 ./program");
   } catch (const CLI::CallForHelp&) {
     parsed.exit_code = 0;
     parsed.text = app.help();
+    const std::string usage = "[OPTIONS]";
+    const size_t at = parsed.text.find(usage);
+    if (at != std::string::npos) parsed.text.replace(at, usage.size(), usage + " PROGRAM [ARGUMENTS...]");
   } catch (const CLI::CallForVersion&) {
     parsed.exit_code = 0;
     parsed.text = std::string("mxrun ") + MX_VERSION + "\n";

@@ -116,8 +116,8 @@ NodePlan plan_from_json(const std::string& text) {
     from.at("shown").get_to(plan.output.shown);
     return plan;
   } catch (const std::exception& error) {
-    throw ProtocolError(mx::detail::concat("[mxrun] expected the plan of a node, got ",
-                                           text.substr(0, 80), " (", error.what(), ")"));
+    throw ProtocolError(mx::detail::concat("[mxrun] expected the plan of a node, got ", text.substr(0, 80),
+                                           " (", error.what(), ")"));
   }
 }
 

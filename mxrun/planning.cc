@@ -1,10 +1,6 @@
 #include "mxrun/planning.h"
 
-#include <limits.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -12,6 +8,7 @@
 #include "engine/base/check.h"
 #include "engine/base/cpus.h"
 #include "mxrun/environment.h"
+#include "mxrun/hosts/placement.h"
 
 namespace mx::launch {
 namespace {
@@ -34,18 +31,7 @@ std::string absolute(const std::string& path) {
 }  // namespace
 
 int workers_per_node(const std::string& text) {
-  if (text == "cpu") return usable_cpus();
-  if (text == "gpu" || text == "auto") {
-    const int gpus = count_gpus();
-    MX_CHECK(gpus > 0 || text == "auto", InvalidArgument,
-             "--nproc-per-node gpu: expected at least one GPU on this machine, got none; use cpu or a number");
-    return gpus > 0 ? gpus : usable_cpus();
-  }
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  MX_CHECK(error == std::errc() && end == text.data() + text.size() && number > 0, InvalidArgument,
-           "--nproc-per-node: expected a positive number, auto, gpu or cpu, got ", text);
-  return number;
+  return processes_on_node(parse_processes_per_node(text), usable_cpus(), count_gpus());
 }
 
 std::vector<Host> local_hosts(const Options& options) {
@@ -54,41 +40,40 @@ std::vector<Host> local_hosts(const Options& options) {
   int workers = options.workers;
   if (!options.per_node.empty()) {
     const int per_node = workers_per_node(options.per_node);
-    MX_CHECK(workers == 0 || workers == per_node, InvalidArgument, "-n and --nproc-per-node disagree: expected ",
-             per_node, " processes on one node, got -n ", workers);
+    MX_CHECK(workers == 0 || workers == per_node, InvalidArgument,
+             "-n and --nproc-per-node disagree: expected ", per_node, " processes on one node, got -n ",
+             workers);
     workers = per_node;
   }
-  return {{"localhost", std::max(1, workers)}};
+  return {{"localhost", std::max(1, workers) + options.servers}};
 }
 
 std::vector<NodePlan> plan_nodes(const Options& options, const std::vector<Host>& hosts) {
   int slots = 0;
   for (const Host& host : hosts) slots += host.slots;
-  const int workers = options.workers > 0 ? options.workers : slots;
-  MX_CHECK(workers <= slots, InvalidArgument, "-n: expected at most ", slots,
-           " processes, the slots of the nodes, got ", workers, "; raise the slots or lower -n");
+  const int workers = options.workers > 0 ? options.workers : std::max(1, slots - options.servers);
   const std::vector<int> shown = parse_rank_list(options.ranks);
   for (const int rank : shown) {
     MX_CHECK(rank < workers, InvalidArgument, "--ranks: expected ranks below ", workers, ", got ", rank);
   }
   std::vector<NodePlan> nodes;
-  int next = 0;
-  for (const Host& host : hosts) {
-    if (next == workers && static_cast<int>(nodes.size()) >= options.min_nodes) break;
+  for (const HostPlan& host : place_on_hosts(hosts, workers, options.servers)) {
     NodePlan plan;
     plan.job = options.job;
     plan.node = static_cast<int>(nodes.size());
-    plan.host = host.name;
+    plan.host = host.host;
     plan.argv = options.program;
     plan.folder = std::filesystem::current_path().string();
     plan.environment = options.environment;
     plan.workers = workers;
     plan.servers = options.servers;
-    plan.local_workers = std::min(host.slots, workers - next);
-    plan.local_servers = 0;
-    for (int local = 0; local < plan.local_workers; ++local) {
-      plan.ranks.push_back({Role::worker, next++, local, 0});
+    for (const int rank : host.ranks) {
+      plan.ranks.push_back({Role::worker, rank, static_cast<int>(plan.ranks.size()), 0});
     }
+    plan.local_workers = static_cast<int>(host.ranks.size());
+    plan.local_servers = 0;
+    for (const int server : host.servers)
+      plan.ranks.push_back({Role::server, server, plan.local_servers++, 0});
     plan.bind = options.bind;
     plan.timeout_ms = options.timeout_ms;
     plan.heartbeat_ms = options.heartbeat_ms;
@@ -100,10 +85,6 @@ std::vector<NodePlan> plan_nodes(const Options& options, const std::vector<Host>
     plan.output.tee = options.tee || options.log_dir.empty();
     plan.output.shown = shown;
     nodes.push_back(std::move(plan));
-  }
-  for (int server = 0; server < options.servers; ++server) {
-    NodePlan& node = nodes[static_cast<size_t>(server) % nodes.size()];
-    node.ranks.push_back({Role::server, server, node.local_servers++, 0});
   }
   for (NodePlan& node : nodes) node.nodes = static_cast<int>(nodes.size());
   return nodes;
@@ -117,7 +98,8 @@ void number_incarnations(std::vector<NodePlan>* nodes, int64_t* next) {
 
 std::string describe(const std::vector<NodePlan>& nodes) {
   std::string text = "job " + nodes[0].job + ": " + std::to_string(nodes[0].workers) + " workers, " +
-                     std::to_string(nodes[0].servers) + " servers, " + std::to_string(nodes.size()) + " nodes\n";
+                     std::to_string(nodes[0].servers) + " servers, " + std::to_string(nodes.size()) +
+                     " nodes\n";
   text += "command:";
   for (const std::string& argument : nodes[0].argv) text += " " + argument;
   text += "\n";

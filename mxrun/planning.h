@@ -6,16 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "mxrun/hosts/hosts.h"
 #include "mxrun/options.h"
 #include "mxrun/plan.h"
 
 namespace mx::launch {
-
-/// A node and how many workers it takes.
-struct Host {
-  std::string name;
-  int slots = 1;
-};
 
 /// Returns how many workers `--nproc-per-node` asks for on this machine: a number, "cpu" (the cores that this
 /// process may use), "gpu", or "auto" (GPUs if there are any, else cores). Throws InvalidArgument.
@@ -25,8 +20,8 @@ int workers_per_node(const std::string& text);
 /// contradict each other.
 std::vector<Host> local_hosts(const Options& options);
 
-/// Distributes the workers over the hosts, filling one after the other, and the servers in turn. Throws
-/// InvalidArgument if there are fewer slots than workers. The plans lack rendezvous and secret.
+/// Makes the plans of the nodes that get a process: see place_on_hosts(). The plans lack rendezvous and
+/// secret. Throws InvalidArgument if there are fewer slots than processes.
 std::vector<NodePlan> plan_nodes(const Options& options, const std::vector<Host>& hosts);
 
 /// Numbers the processes of all nodes for the next start of the group.

@@ -88,16 +88,16 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return result;
 }
 
-
 // Explains why exec() or chdir() failed.
 void explain(const SpawnRequest& request, char step, int number, Spawned* result) {
   result->exit_code = number == ENOENT || number == ENOTDIR ? 127 : 126;
   if (step == 'd') {
     result->exit_code = 126;
-    result->problem = mx::detail::concat("cannot enter the working folder ", request.folder, ": ", strerror(number));
+    result->problem =
+        mx::detail::concat("cannot enter the working folder ", request.folder, ": ", strerror(number));
   } else if (number == ENOENT) {
-    result->problem = mx::detail::concat(request.path,
-                                         ": it, or the interpreter that it names, was not found; check the path");
+    result->problem = mx::detail::concat(
+        request.path, ": it, or the interpreter that it names, was not found; check the path");
   } else if (number == ENOEXEC) {
     result->problem = mx::detail::concat(
         request.path, " is no program for this machine; a script needs a first line such as #!/bin/sh");

@@ -43,7 +43,8 @@ struct Spawned {
 /// No file descriptors but 0, 1, 2 and the secret reach it. Returns after exec() succeeded or failed.
 Spawned spawn(const SpawnRequest& request);
 
-/// Remembers whether SIGPIPE was ignored, and ignores it: a reader of the output that ends must not end mxrun.
+/// Remembers whether SIGPIPE was ignored, and ignores it: a reader of the output that ends must not end
+/// mxrun.
 void ignore_sigpipe();
 
 /// Creates a pipe with both ends close-on-exec. Throws OutOfMemory if the system has none left.

@@ -52,8 +52,10 @@ json json_of(const Failure& failure) {
               {"signal", failure.signal},
               {"reason", failure.reason}};
   if (failure.rank >= 0) {
-    result.update(
-        {{"role", role_name(failure.role)}, {"rank", failure.rank}, {"pid", failure.pid}, {"stderr", failure.tail}});
+    result.update({{"role", role_name(failure.role)},
+                   {"rank", failure.rank},
+                   {"pid", failure.pid},
+                   {"stderr", failure.tail}});
   }
   return result;
 }
@@ -83,7 +85,8 @@ std::string failure_block(const Failure& failure, const std::vector<std::string>
   std::string what;
   if (failure.rank >= 0) {
     what = process_name(failure.role, failure.rank) + " on " + failure.host;
-    if (failure.pid >= 0) what += " (node " + std::to_string(failure.node) + ", pid " + std::to_string(failure.pid) + ")";
+    if (failure.pid >= 0)
+      what += " (node " + std::to_string(failure.node) + ", pid " + std::to_string(failure.pid) + ")";
   } else {
     what = "node " + std::to_string(failure.node) + " (" + failure.host + ")";
   }
@@ -122,7 +125,8 @@ Report::Report(const Options& options, const std::vector<NodePlan>& nodes)
     std::error_code error;
     std::filesystem::create_directories(options.log_dir, error);
     MX_CHECK(!error && access(options.log_dir.c_str(), W_OK) == 0, InvalidArgument,
-             "--log-dir: cannot write into ", options.log_dir, ": ", error ? error.message() : strerror(errno));
+             "--log-dir: cannot write into ", options.log_dir, ": ",
+             error ? error.message() : strerror(errno));
   }
 }
 
@@ -187,7 +191,8 @@ void Report::restarting(int64_t epoch, int64_t restarts) {
 
 void Report::job_ended(int exit_code, const std::string& result, const std::vector<ProcessRecord>& processes,
                        int64_t restarts) {
-  write_line({{{"event", "job_ended"}, {"exit_code", exit_code}, {"result", result}, {"restarts", restarts}}});
+  write_line(
+      {{{"event", "job_ended"}, {"exit_code", exit_code}, {"result", result}, {"restarts", restarts}}});
   write_job(result, exit_code, processes, restarts);
 }
 
@@ -204,10 +209,18 @@ void Report::write_job(const std::string& result, int exit_code, const std::vect
                      {"servers", node.local_servers}});
   }
   for (const ProcessRecord& process : processes) all.push_back(json_of(process));
-  json job{{"job", options_.job},      {"argv", options_.program}, {"launcher", launcher_},
-           {"folder", nodes_[0].folder}, {"workers", nodes_[0].workers}, {"servers", nodes_[0].servers},
-           {"rendezvous", rendezvous_}, {"begin", begin_},          {"result", result},
-           {"restarts", restarts},      {"nodes", nodes},           {"processes", all}};
+  json job{{"job", options_.job},
+           {"argv", options_.program},
+           {"launcher", launcher_},
+           {"folder", nodes_[0].folder},
+           {"workers", nodes_[0].workers},
+           {"servers", nodes_[0].servers},
+           {"rendezvous", rendezvous_},
+           {"begin", begin_},
+           {"result", result},
+           {"restarts", restarts},
+           {"nodes", nodes},
+           {"processes", all}};
   if (exit_code >= 0) {
     job.update({{"exit_code", exit_code}, {"end", utc_now()}, {"seconds", seconds()}});
   }

@@ -33,12 +33,13 @@ std::string secret_from_file(const std::string& path) {
   const ssize_t size = read(fd, text, sizeof(text));
   close(fd);
   MX_CHECK(known && (info.st_mode & 077) == 0, AuthenticationError,
-           "--secret-file: expected a file that only its owner can read, got ", path, "; try: chmod 600 ", path);
+           "--secret-file: expected a file that only its owner can read, got ", path, "; try: chmod 600 ",
+           path);
   std::string secret(text, size > 0 ? static_cast<size_t>(size) : 0);
   if (!secret.empty() && secret.back() == '\n') secret.pop_back();
   MX_CHECK(!secret.empty() && secret.size() <= 1024 && secret.find('\n') == std::string::npos,
-           AuthenticationError, "--secret-file: expected one line of 1 to 1024 bytes, got ", size, " bytes in ",
-           path);
+           AuthenticationError, "--secret-file: expected one line of 1 to 1024 bytes, got ", size,
+           " bytes in ", path);
   return secret;
 }
 

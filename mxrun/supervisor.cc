@@ -237,8 +237,7 @@ bool Supervisor::workers_succeeded() const {
 }
 
 bool Supervisor::group_over() const {
-  return std::all_of(nodes_.begin(), nodes_.end(),
-                     [](const Node& node) { return node.gone || node.ended; });
+  return std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.gone || node.ended; });
 }
 
 void Supervisor::fail(Failure failure) {
@@ -379,10 +378,7 @@ void Supervisor::handle_exit(Node* node, const json& message) {
   if (!failure_.has_value() && interrupted_ == 0 && !servers_told_ && workers_succeeded() &&
       job_.options.servers > 0) {
     servers_told_ = true;
-    say_all({{"op", "stop"},
-             {"first", SIGTERM},
-             {"grace_ms", job_.options.grace_ms},
-             {"servers", true}});
+    say_all({{"op", "stop"}, {"first", SIGTERM}, {"grace_ms", job_.options.grace_ms}, {"servers", true}});
   }
 }
 
@@ -454,14 +450,16 @@ void Supervisor::check_times() {
       if (!node.ready) missing += (missing.empty() ? "" : ", ") + node.plan->host;
     }
     print(mx::detail::concat("mxrun: expected the agents of all nodes within ", start_timeout_ms(),
-                             " ms, got none from: ", missing, "; raise --start-timeout or check the nodes\n"));
+                             " ms, got none from: ", missing,
+                             "; raise --start-timeout or check the nodes\n"));
     kill_all();
     for (Node& node : nodes_) node.ended = true;
   }
   for (Node& node : nodes_) {
     if (node.gone_at.has_value() && node.gone_at->passed()) lose_node(&node, "its agent ended");
     if (node.ready && !node.gone && !node.ended && node.silent_at.passed()) {
-      lose_node(&node, mx::detail::concat("its agent has not answered for ", job_.options.dead_after_ms, " ms"));
+      lose_node(&node,
+                mx::detail::concat("its agent has not answered for ", job_.options.dead_after_ms, " ms"));
     }
   }
   if (ping_at_.passed()) {
@@ -509,10 +507,11 @@ void Supervisor::end_agents() {
   const auto running = [this] {
     return std::any_of(carriers_.begin(), carriers_.end(), [this](const CarrierState& state) {
       // The carrier of a lost agent may never end by itself.
-      return !state.ended && std::any_of(state.carrier.nodes.begin(), state.carrier.nodes.end(), [this](int node) {
-        const Node& at = nodes_[static_cast<size_t>(node)];
-        return !at.gone || at.channel == nullptr || at.channel->closed();
-      });
+      return !state.ended &&
+             std::any_of(state.carrier.nodes.begin(), state.carrier.nodes.end(), [this](int node) {
+               const Node& at = nodes_[static_cast<size_t>(node)];
+               return !at.gone || at.channel == nullptr || at.channel->closed();
+             });
     });
   };
   while (running() && !deadline.passed()) {
@@ -563,7 +562,11 @@ int Supervisor::finish() {
   } else if (interrupted_ != 0) {
     code = 128 + interrupted_;
     result = "interrupted";
-    print(mx::detail::concat("mxrun: ended by ", interrupted_ == SIGINT ? "SIGINT" : interrupted_ == SIGTERM ? "SIGTERM" : "SIGHUP", "\n"));
+    print(mx::detail::concat("mxrun: ended by ",
+                             interrupted_ == SIGINT    ? "SIGINT"
+                             : interrupted_ == SIGTERM ? "SIGTERM"
+                                                       : "SIGHUP",
+                             "\n"));
   } else if (failure_.has_value()) {
     code = failure_->code;
     result = "failed";
