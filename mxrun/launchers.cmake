@@ -1,15 +1,14 @@
-# Hosts, placement, manifests and launchers: a library that only the program and the tests link.
+# Hosts, placement, manifests and the processes of launchers: a library that only mxrun and the tests link.
+# These sources need the library above it, and so belong to that.
+set(mx_launcher_sources launchers/agent_side.cc launchers/check.cc launchers/select.cc)
 find_package(nlohmann_json 3 REQUIRED)
 add_library(mx_hosts STATIC
   ${CMAKE_CURRENT_LIST_DIR}/hosts/hosts.cc
   ${CMAKE_CURRENT_LIST_DIR}/hosts/node_list.cc
   ${CMAKE_CURRENT_LIST_DIR}/hosts/placement.cc
   ${CMAKE_CURRENT_LIST_DIR}/hosts/text.cc
-  ${CMAKE_CURRENT_LIST_DIR}/launchers/agent_side.cc
-  ${CMAKE_CURRENT_LIST_DIR}/launchers/check.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/commands.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/rendezvous_channel.cc
-  ${CMAKE_CURRENT_LIST_DIR}/launchers/select.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/session.cc
   ${CMAKE_CURRENT_LIST_DIR}/manifest/kubernetes.cc
   ${CMAKE_CURRENT_LIST_DIR}/manifest/yaml.cc)

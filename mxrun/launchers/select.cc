@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "comm/net/interface.h"
@@ -139,11 +141,8 @@ class CarrierLauncher final : public Launcher {
   std::string name() const override { return selection_.launcher; }
   bool remote() const override { return true; }
   std::unique_ptr<Session> start(const std::vector<NodePlan>& nodes, const AgentCommand& command) override {
-    const bool from_input = command.secret_file.empty();
-    const auto line = [&](int node) { return command.line(node, from_input); };
-    std::string input;
-    if (from_input) input = hexadecimal(command.secret) + "\n";
-    return start_carriers(carrier_commands(selection_, nodes, line), input);
+    const auto line = [&](int node) { return command.line(node, true); };
+    return start_carriers(carrier_commands(selection_, nodes, line), hexadecimal(command.secret) + "\n");
   }
 
  private:
@@ -210,6 +209,13 @@ std::vector<CarrierCommand> carrier_commands(const Selection& selection, const s
 std::unique_ptr<Launcher> make_launcher(const Selection& selection) {
   if (selection.launcher == "local") return local_launcher();
   return std::make_unique<CarrierLauncher>(selection);
+}
+
+std::string program_on_nodes(const Lookup& lookup) {
+  if (const std::optional<std::string> path = lookup("MX_MXRUN")) return *path;
+  std::error_code none;
+  const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe", none);
+  return none ? "mxrun" : own.string();
 }
 
 ListenAt listen_address(const Options& options, const Selection& selection) {

@@ -40,6 +40,10 @@ std::unique_ptr<Launcher> make_launcher(const Selection& selection);
 std::vector<CarrierCommand> carrier_commands(const Selection& selection, const std::vector<NodePlan>& nodes,
                                              const NodeLine& line);
 
+/// Returns the path of mxrun on the nodes: MX_MXRUN, or the path of this program, which should be the same
+/// everywhere.
+std::string program_on_nodes(const Lookup& lookup = own_variable);
+
 /// Where the rendezvous listens.
 struct ListenAt {
   std::string address = "127.0.0.1";  ///< numeric
