@@ -5,7 +5,9 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -48,7 +50,7 @@ struct JobRendezvous::State {
       : server(server_options(settings)),
         client(client_options(settings, server.address()), comm::Deadline::after_ms(10000)) {}
   ~State() {
-    client.unwatch(watch);
+    if (watch.has_value()) client.unwatch(*watch);
     close(event);
   }
 
@@ -66,7 +68,7 @@ struct JobRendezvous::State {
   std::vector<LostRank> found;
   comm::RendezvousServer server;
   comm::RendezvousClient client;
-  uint64_t watch = 0;
+  std::optional<uint64_t> watch;
 };
 
 JobRendezvous::JobRendezvous(const Settings& settings) : state_(std::make_unique<State>(settings)) {
@@ -81,7 +83,7 @@ comm::Rendezvous* JobRendezvous::table() { return &state_->client; }
 
 void JobRendezvous::set_epoch(int64_t epoch) {
   state_->server.set_epoch(epoch);
-  if (state_->watch != 0) state_->client.unwatch(state_->watch);
+  if (state_->watch.has_value()) state_->client.unwatch(*state_->watch);
   state_->watch = state_->client.watch(
       comm::lost_prefix(epoch),
       [state = state_.get()](std::string_view key, std::string_view value) { state->lost(key, value); });
@@ -89,8 +91,8 @@ void JobRendezvous::set_epoch(int64_t epoch) {
 
 void JobRendezvous::put_lost(int64_t epoch, comm::Role role, int rank, const std::string& host,
                              const std::string& reason) {
-  const comm::LostProcess lost{
-      epoch, role == comm::Role::server ? "server" : "worker", rank, host, -1, reason};
+  const comm::LostProcess lost{epoch, role == comm::Role::server ? "server" : "worker", rank, host, -1,
+                               reason};
   try {
     state_->client.put(comm::lost_key(lost), comm::lost_value(lost));
   } catch (const Error&) {

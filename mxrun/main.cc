@@ -120,11 +120,13 @@ int start(Options options) {
   const FoundProgram program = find_program(options.program[0], path_variable(options), "");
   if (program.exit_code != 0) return complain(program.exit_code, program.problem);
   job.secret = options.secret_file.empty() ? new_secret() : secret_from_file(options.secret_file);
-  if (options.check) {
+  job.options = std::move(options);
+  choose_listen_address(&job);
+  if (job.options.check) {
+    check_listen_address(job);
     std::printf("mxrun: %s can be started on %zu node(s)\n", program.path.c_str(), job.nodes.size());
     return 0;
   }
-  job.options = std::move(options);
   const std::unique_ptr<Launcher> launcher = local_launcher();
   return run_job(std::move(job), *launcher);
 }
@@ -138,6 +140,8 @@ int run(int argc, const char* const* argv) {
   try {
     if (parsed.options.agent) return run_agent_mode(parsed.options);
     return start(std::move(parsed.options));
+  } catch (const BindFailed& error) {
+    return complain(kExitBind, error.what());
   } catch (const AuthenticationError& error) {
     return complain(kExitAuthentication, error.what());
   } catch (const std::exception& error) {

@@ -179,6 +179,7 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--completion", options->completion, "print the completion script of a shell")
       ->type_name("bash|zsh|fish")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  app->allow_config_extras(CLI::config_extras_mode::error);
   app->set_config("--config", "", "read options from a file, NAME=VALUE per line")->type_name("FILE");
 
   const char* const hidden = "";

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "comm/deadline.h"
+#include "comm/net/interface.h"
 #include "engine/base/check.h"
 #include "mxrun/descendants.h"
 #include "mxrun/job_rendezvous.h"
@@ -64,6 +65,22 @@ int free_port() {
   }
   if (fd >= 0) close(fd);
   return port;
+}
+
+std::unique_ptr<JobRendezvous> open_rendezvous(const Job& job) {
+  JobRendezvous::Settings settings;
+  settings.job = job.options.job;
+  settings.secret = job.secret;
+  settings.address = job.listen_address;
+  settings.port = static_cast<uint16_t>(job.listen_port);
+  settings.heartbeat_ms = job.options.heartbeat_ms;
+  settings.dead_after_ms = job.options.dead_after_ms;
+  try {
+    return std::make_unique<JobRendezvous>(settings);
+  } catch (const CommunicationError& error) {
+    throw BindFailed(mx::detail::concat("--rdzv: cannot listen at ", job.listen_address, ":", job.listen_port,
+                                        ": ", error.what()));
+  }
 }
 
 struct Node {
@@ -177,14 +194,7 @@ void Supervisor::set_up_signals() {
 }
 
 void Supervisor::start_agents() {
-  JobRendezvous::Settings settings;
-  settings.job = job_.options.job;
-  settings.secret = job_.secret;
-  settings.address = job_.listen_address;
-  settings.port = static_cast<uint16_t>(job_.listen_port);
-  settings.heartbeat_ms = job_.options.heartbeat_ms;
-  settings.dead_after_ms = job_.options.dead_after_ms;
-  rendezvous_ = std::make_unique<JobRendezvous>(settings);
+  rendezvous_ = open_rendezvous(job_);
   const int master_port = free_port();
   for (NodePlan& plan : job_.nodes) {
     plan.rendezvous = rendezvous_->address();
@@ -621,12 +631,28 @@ int Supervisor::run() {
 
 }  // namespace
 
+void choose_listen_address(Job* job) {
+  if (job->options.rendezvous.empty()) return;
+  try {
+    const comm::Endpoint endpoint = comm::parse_endpoint(job->options.rendezvous, true);
+    job->listen_address = comm::address_of_interface(endpoint.host);
+    job->listen_port = endpoint.port;
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(std::string("--rdzv: ") + error.what());
+  }
+}
+
+void check_listen_address(const Job& job) { open_rendezvous(job); }
+
 int run_job(Job job, Launcher& launcher) {
   try {
     return Supervisor(std::move(job), launcher).run();
   } catch (const InvalidArgument& error) {
     print(std::string("mxrun: ") + error.what() + "\n");
     return kExitConfiguration;
+  } catch (const BindFailed& error) {
+    print(std::string("mxrun: ") + error.what() + "\n");
+    return kExitBind;
   } catch (const CommunicationError& error) {
     print(std::string("mxrun: ") + error.what() + "\n");
     return kExitRendezvous;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "mxrun/launcher.h"
 #include "mxrun/options.h"
 #include "mxrun/plan.h"
@@ -26,6 +27,15 @@ struct Job {
   std::string secret;
   std::string listen_address = "127.0.0.1";  ///< numeric; where the rendezvous listens
   int listen_port = 0;
+};
+
+/// Fills in where the rendezvous of `job` listens, from --rdzv or loopback. Throws InvalidArgument.
+void choose_listen_address(Job* job);
+/// Tries whether the rendezvous can listen there. Throws BindFailed if not.
+void check_listen_address(const Job& job);
+class BindFailed : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
 };
 
 /// Runs a job to its end and returns the exit code of mxrun. Prints what went wrong to standard error.
