@@ -23,6 +23,8 @@
 #include "engine/base/check.h"
 #include "mxrun/descendants.h"
 #include "mxrun/job_rendezvous.h"
+#include "mxrun/launchers/rendezvous_channel.h"
+#include "mxrun/launchers/select.h"
 #include "mxrun/planning.h"
 #include "mxrun/process.h"
 #include "mxrun/report.h"
@@ -119,6 +121,12 @@ class Supervisor {
     return job_.options.start_timeout_ms > 0 ? job_.options.start_timeout_ms : job_.options.timeout_ms;
   }
 
+  /// Agents on other machines are asked less often: the rendezvous keeps every message.
+  int64_t ping_interval_ms() const {
+    const int64_t heartbeat_ms = job_.options.heartbeat_ms;
+    return launcher_.remote() ? std::max(heartbeat_ms, job_.options.dead_after_ms / 2) : heartbeat_ms;
+  }
+
   void set_up_signals();
   void start_agents();
   void start_group();
@@ -194,7 +202,7 @@ void Supervisor::start_agents() {
     plan.secret = job_.secret;
   }
   AgentCommand command;
-  command.program = launcher_.remote() ? "mxrun" : "/proc/self/exe";
+  command.program = launcher_.remote() ? program_on_nodes() : "/proc/self/exe";
   command.rendezvous = rendezvous_->address();
   command.job = job_.options.job;
   command.secret = job_.secret;
@@ -208,6 +216,13 @@ void Supervisor::start_agents() {
     node.plan = &job_.nodes[i];
     node.host = job_.nodes[i].host;
     node.channel = session_->take_channel(static_cast<int>(i));
+    if (node.channel == nullptr) {
+      const ChannelPrefixes prefixes = channel_prefixes(static_cast<int>(i));
+      // The table belongs to rendezvous_, which outlives the nodes.
+      node.channel = std::make_unique<RendezvousChannel>(
+          std::shared_ptr<comm::Rendezvous>(std::shared_ptr<void>(), rendezvous_->table()), prefixes.to_agent,
+          prefixes.from_agent);
+    }
     nodes_.push_back(std::move(node));
   }
 }
@@ -304,7 +319,7 @@ void Supervisor::take_signals() {
 void Supervisor::take_messages(Node* node) {
   if (node->channel == nullptr || node->gone) return;
   for (std::string text; node->channel->receive(&text);) {
-    node->silent_at = Deadline::after_ms(job_.options.dead_after_ms + job_.options.heartbeat_ms);
+    node->silent_at = Deadline::after_ms(job_.options.dead_after_ms + ping_interval_ms());
     handle(node, json::parse(text));
   }
   if (node->channel->closed()) lose_node(node, "its agent ended");
@@ -476,7 +491,7 @@ void Supervisor::check_times() {
     for (Node& node : nodes_) {
       if (node.ready) say(&node, {{"op", "ping"}});
     }
-    ping_at_ = Deadline::after_ms(job_.options.heartbeat_ms);
+    ping_at_ = Deadline::after_ms(ping_interval_ms());
   }
   if (stop_at_.has_value() && stop_at_->passed()) stop_all(SIGTERM);
   if (give_up_at_.has_value() && give_up_at_->passed()) {
