@@ -84,25 +84,17 @@ std::string Group::host(int rank) const {
   return {control.host, strnlen(control.host, sizeof(control.host))};
 }
 
-void Group::interrupt(std::exception_ptr reason) {
-  std::string text = "aborted";
-  try {
-    std::rethrow_exception(reason);
-  } catch (...) {
-    text = current_exception_text();
-  }
-  peers_.interrupt(std::move(reason));
-  peers_.leave(text, -1);
-}
+void Group::interrupt(std::exception_ptr reason) { peers_.interrupt(std::move(reason)); }
 
 void Group::execute(const Request& request, Deadline deadline) {
   try {
     dispatch(request, deadline);
   } catch (const PeerLost& error) {
-    peers_.leave(error.what(), peers_.lost_rank());
+    if (!peers_.interrupted()) peers_.leave(error.what(), peers_.lost_rank());
     throw;
   } catch (...) {
-    peers_.leave(current_exception_text(), -1);
+    // An abort concerns this rank only; the others learn of it when its communicator or its process ends.
+    if (!peers_.interrupted()) peers_.leave(current_exception_text(), -1);
     throw;
   }
 }

@@ -41,7 +41,8 @@ class Group {
   ~Group();
 
   void join(const std::string& host, Deadline deadline) { peers_.join(host, deadline); }
-  /// Does one call. After an error the other ranks learn that this one is gone.
+  /// Does one call. After an error, except the reason of interrupt(), the other ranks learn that this one is
+  /// gone.
   void execute(const Request& request, Deadline deadline);
   void interrupt(std::exception_ptr reason);
   std::shared_ptr<void> allocate(size_t bytes, Deadline deadline);
