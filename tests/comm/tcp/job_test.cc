@@ -113,8 +113,9 @@ TEST(Job, NamesTheWorkersThatDidNotCome) {
   Place place = job_place(0, 3, server->address());
   place.timeout_ms = 300;
   Job job(place);
-  test::expect_error<Timeout>("from 1, 2", [&] { job.world(); });
-  test::expect_error<Timeout>("from 1, 2", [&] { job.world(); });  // the same again, at once
+  test::expect_error<Timeout>("rank 1, rank 2", [&] { job.world(); });
+  test::expect_error<Timeout>("rank 1, rank 2", [&] { job.world(); });  // the same again, at once
+  test::expect_error<Timeout>("from 1, 2", [&] { job.new_group("tcp"); });
 }
 
 TEST(Job, AMissingRendezvousIsAnError) {
@@ -155,13 +156,6 @@ TEST(Job, UnderSrunRankZeroRunsTheRendezvousUntilAllHaveLeft) {
     EXPECT_EQ(sum_over(*job.world(), 1), 3);
     job.leave(true);
   });
-}
-
-TEST(Job, UnderMpirunTheModuleIsMissing) {
-  Place place = job_place(0, 2, "");
-  place.started_by = "mpirun";
-  Job job(place);
-  test::expect_error<InvalidState>("mpi", [&] { job.world(); });
 }
 
 TEST(Start, FindsTheFirstNodeOfAList) {
