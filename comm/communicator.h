@@ -124,7 +124,7 @@ class Communicator {
   void receive(void* out, size_t count, Type type, int peer, const CallOptions& options = {});
   void barrier(const CallOptions& options = {});
   /// Starts the request and waits for its end. Ignores `request.done`.
-  void run(Request request);
+  virtual void run(Request request);
 
  protected:
   Communicator() = default;

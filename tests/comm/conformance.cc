@@ -1,0 +1,353 @@
+#include "tests/comm/conformance.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "comm/fold.h"
+#include "engine/base/error.h"
+#include "engine/base/half.h"
+
+namespace mx::comm {
+
+std::string conformance_name(const ::testing::TestParamInfo<ConformanceCase>& info) {
+  return info.param.name;
+}
+
+std::vector<std::exception_ptr> run_ranks(const std::vector<std::shared_ptr<Communicator>>& group,
+                                          const std::function<void(int, Communicator&)>& f) {
+  std::vector<std::exception_ptr> errors(group.size());
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < group.size(); ++r)
+    threads.emplace_back([&, r] {
+      try {
+        f(static_cast<int>(r), *group[r]);
+      } catch (...) {
+        errors[r] = std::current_exception();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  return errors;
+}
+
+void expect_ranks(const std::vector<std::shared_ptr<Communicator>>& group,
+                  const std::function<void(int, Communicator&)>& f) {
+  const auto errors = run_ranks(group, f);
+  for (size_t r = 0; r < errors.size(); ++r)
+    EXPECT_EQ(errors[r], nullptr) << "rank " << r << " of " << errors.size() << ": " << error_text(errors[r]);
+}
+
+std::string error_text(const std::exception_ptr& error) {
+  if (!error) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (...) {
+    return current_exception_text();
+  }
+}
+
+namespace {
+
+template <class F>
+void visit_conformance_type(Type type, F f) {
+  switch (type) {
+    case Type::f32:
+      return f(float{});
+    case Type::f64:
+      return f(double{});
+    case Type::f16:
+      return f(float16{});
+    case Type::bf16:
+      return f(bfloat16{});
+    case Type::i8:
+      return f(int8_t{});
+    case Type::u8:
+      return f(uint8_t{});
+    case Type::i32:
+      return f(int32_t{});
+    case Type::i64:
+      return f(int64_t{});
+  }
+}
+
+using Bytes = std::vector<unsigned char>;
+
+std::vector<Bytes> rows_of(Type type, size_t count, int ranks, uint64_t seed) {
+  std::vector<Bytes> rows;
+  for (int r = 0; r < ranks; ++r) rows.push_back(test_data(type, count, r, seed));
+  return rows;
+}
+
+std::string where(const char* what, Type type, size_t count, int rank, int ranks) {
+  return std::string(what) + " of " + std::to_string(count) + " x " + to_string(type) + " on rank " +
+         std::to_string(rank) + " of " + std::to_string(ranks);
+}
+
+// Buffers start with bytes that differ from every result, so that a result that was not written is found.
+Bytes fresh(size_t bytes) { return Bytes(bytes, 0xA5); }
+
+void expect_near(const Bytes& got, const Bytes& expected, Type type, const std::string& at) {
+  ASSERT_EQ(got.size(), expected.size());
+  visit_conformance_type(type, [&](auto element) {
+    using T = decltype(element);
+    const auto* a = reinterpret_cast<const T*>(got.data());
+    const auto* b = reinterpret_cast<const T*>(expected.data());
+    for (size_t i = 0; i < got.size() / sizeof(T); ++i) {
+      const double tolerance = std::is_integral_v<T> ? 0
+                               : sizeof(T) == 2      ? 0.1
+                               : sizeof(T) == 4      ? 1e-4
+                                                     : 1e-12;
+      ASSERT_NEAR(
+          static_cast<double>(static_cast<std::conditional_t<HalfFloat<T>, float, T>>(a[i])),
+          static_cast<double>(static_cast<std::conditional_t<HalfFloat<T>, float, T>>(b[i])),
+          tolerance * std::max(1., std::abs(static_cast<double>(
+                                       static_cast<std::conditional_t<HalfFloat<T>, float, T>>(b[i])))))
+          << at << ", element " << i;
+    }
+  });
+}
+
+size_t large_count(Type type, double scale) {
+  return static_cast<size_t>(scale * 600'000) / size_of(type) + 1;
+}
+
+std::vector<size_t> counts_of(Type type, double scale) { return {0, 1, 7, 1025, large_count(type, scale)}; }
+
+// Runs f(group, ranks) for groups of 1 to 9 ranks.
+void for_groups(const ConformanceCase& c,
+                const std::function<void(const std::vector<std::shared_ptr<Communicator>>&, int)>& f) {
+  for (int ranks = 1; ranks <= c.most_ranks; ++ranks) {
+    const auto group = c.make(ranks);
+    ASSERT_EQ(group.size(), static_cast<size_t>(ranks));
+    f(group, ranks);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+constexpr int64_t kShortMs = 300;
+
+}  // namespace
+
+std::vector<unsigned char> test_data(Type type, size_t count, int rank, uint64_t seed) {
+  std::mt19937_64 random(seed * 1000 + static_cast<uint64_t>(rank));
+  Bytes bytes(count * size_of(type));
+  visit_conformance_type(type, [&](auto element) {
+    using T = decltype(element);
+    for (size_t i = 0; i < count; ++i) {
+      T value;
+      const uint64_t bits = random();
+      if constexpr (std::is_integral_v<T>)
+        value = static_cast<T>(bits);
+      else
+        value = static_cast<T>(static_cast<float>(static_cast<double>(bits % 65521) / 32768. - 1.));
+      std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
+    }
+  });
+  return bytes;
+}
+
+std::vector<unsigned char> serial_fold(const std::vector<std::vector<unsigned char>>& rows, Type type,
+                                       Reduction reduction) {
+  Bytes out = rows[0];
+  std::vector<const void*> inputs;
+  for (const auto& row : rows) inputs.push_back(row.data());
+  fold_ranks(out.data(), inputs.data(), static_cast<int>(rows.size()), out.size() / size_of(type), type,
+             reduction);
+  return out;
+}
+
+TEST_P(Conformance, KnowsItsRanks) {
+  for_groups(GetParam(), [&](const auto& group, int ranks) {
+    for (int r = 0; r < ranks; ++r) {
+      const Communicator& member = *group[static_cast<size_t>(r)];
+      EXPECT_EQ(member.rank(), r);
+      EXPECT_EQ(member.size(), ranks);
+      EXPECT_FALSE(member.type().empty());
+      EXPECT_FALSE(member.host(0).empty());
+      EXPECT_EQ(member.host(0), group[0]->host(0));
+      EXPECT_GT(member.default_timeout_ms(), 0);
+      EXPECT_EQ(member.failure(), nullptr);
+    }
+  });
+}
+
+TEST_P(Conformance, AllreduceIsTheSerialFold) {
+  for_groups(GetParam(), [&](const auto& group, int ranks) {
+    for (const Type type : kAllTypes)
+      for (const size_t count : counts_of(type, GetParam().size_scale)) {
+        const auto rows = rows_of(type, count, ranks, count + 1);
+        const Bytes expected = serial_fold(rows, type);
+        expect_ranks(group, [&](int rank, Communicator& member) {
+          Bytes in = rows[static_cast<size_t>(rank)], out = fresh(in.size());
+          member.allreduce(in.data(), out.data(), count, type);
+          EXPECT_EQ(out, expected) << where("allreduce", type, count, rank, ranks);
+          EXPECT_EQ(in, rows[static_cast<size_t>(rank)]) << "the input is unchanged";
+          member.allreduce(in.data(), in.data(), count, type);
+          EXPECT_EQ(in, expected) << where("allreduce in place", type, count, rank, ranks);
+        });
+      }
+  });
+}
+
+TEST_P(Conformance, AllreduceTakesMinimaAndMaxima) {
+  for_groups(GetParam(), [&](const auto& group, int ranks) {
+    for (const Reduction reduction : {Reduction::min, Reduction::max})
+      for (const size_t count : {size_t{3}, size_t{40'001}}) {
+        const Type type = count == 3 ? Type::i8 : Type::f32;
+        const auto rows = rows_of(type, count, ranks, 5);
+        const Bytes expected = serial_fold(rows, type, reduction);
+        expect_ranks(group, [&](int rank, Communicator& member) {
+          Bytes out = fresh(expected.size());
+          CallOptions options;
+          options.reduction = reduction;
+          member.allreduce(rows[static_cast<size_t>(rank)].data(), out.data(), count, type, options);
+          EXPECT_EQ(out, expected) << where(to_string(reduction), type, count, rank, ranks);
+        });
+      }
+  });
+}
+
+TEST_P(Conformance, AllreduceInAnyOrderIsTheSameOnAllRanks) {
+  for_groups(GetParam(), [&](const auto& group, int ranks) {
+    for (const Type type : {Type::f32, Type::f64, Type::bf16, Type::f16, Type::i32})
+      for (const size_t count : {size_t{5}, size_t{10'007}, large_count(type, GetParam().size_scale)}) {
+        const auto rows = rows_of(type, count, ranks, 9);
+        const Bytes expected = serial_fold(rows, type);
+        std::vector<Bytes> results(rows.size());
+        expect_ranks(group, [&](int rank, Communicator& member) {
+          Bytes out = fresh(expected.size());
+          CallOptions options;
+          options.order = Order::any;
+          member.allreduce(rows[static_cast<size_t>(rank)].data(), out.data(), count, type, options);
+          expect_near(out, expected, type, where("allreduce in any order", type, count, rank, ranks));
+          results[static_cast<size_t>(rank)] = std::move(out);
+        });
+        for (const Bytes& result : results) EXPECT_EQ(result, results[0]) << "all ranks get equal results";
+      }
+  });
+}
+
+TEST_P(Conformance, ReduceScatterIsASliceOfTheSerialFold) {
+  for_groups(GetParam(), [&](const auto& group, int ranks) {
+    for (const Type type : kAllTypes)
+      for (const size_t count : counts_of(type, GetParam().size_scale)) {
+        const auto rows = rows_of(type, count, ranks, count + 2);
+        const Bytes sum = serial_fold(rows, type);
+        expect_ranks(group, [&](int rank, Communicator& member) {
+          const Slice slice = slice_of(count, ranks, rank);
+          const auto* begin = sum.data() + slice.begin * size_of(type);
+          const Bytes expected(begin, begin + slice.count * size_of(type));
+          Bytes in = rows[static_cast<size_t>(rank)], out = fresh(expected.size());
+          member.reduce_scatter(in.data(), out.data(), count, type);
+          EXPECT_EQ(out, expected) << where("reduce_scatter", type, count, rank, ranks);
+          EXPECT_EQ(in, rows[static_cast<size_t>(rank)]) << "the input is unchanged";
+          unsigned char* const place = in.data() + slice.begin * size_of(type);
+          member.reduce_scatter(in.data(), place, count, type);
+          EXPECT_EQ(Bytes(place, place + expected.size()), expected)
+              << where("reduce_scatter in place", type, count, rank, ranks);
+        });
+      }
+  });
+}
+
+TEST_P(Conformance, AllgatherJoinsTheSlices) {
+  for_groups(GetParam(), [&](const auto& group, int ranks) {
+    for (const Type type : {Type::u8, Type::f16, Type::f32, Type::i64})
+      for (const size_t count : counts_of(type, GetParam().size_scale)) {
+        const Bytes whole = test_data(type, count, 0, count + 3);
+        expect_ranks(group, [&](int rank, Communicator& member) {
+          const Slice slice = slice_of(count, ranks, rank);
+          const auto* begin = whole.data() + slice.begin * size_of(type);
+          const Bytes in(begin, begin + slice.count * size_of(type));
+          Bytes out = fresh(whole.size());
+          member.allgather(in.data(), out.data(), count, type);
+          EXPECT_EQ(out, whole) << where("allgather", type, count, rank, ranks);
+          out = fresh(whole.size());
+          unsigned char* const place = out.data() + slice.begin * size_of(type);
+          std::copy(in.begin(), in.end(), place);
+          member.allgather(place, out.data(), count, type);
+          EXPECT_EQ(out, whole) << where("allgather in place", type, count, rank, ranks);
+        });
+      }
+  });
+}
+
+TEST_P(Conformance, BroadcastCopiesTheRoot) {
+  for_groups(GetParam(), [&](const auto& group, int ranks) {
+    for (const Type type : {Type::i8, Type::f32, Type::f64})
+      for (const size_t count : counts_of(type, GetParam().size_scale))
+        for (const int root : {0, ranks / 2, ranks - 1}) {
+          const Bytes data = test_data(type, count, root, count + 4);
+          expect_ranks(group, [&](int rank, Communicator& member) {
+            Bytes out = fresh(data.size());
+            if (rank == root && count % 2 == 1) {
+              out = data;  // in place
+              member.broadcast(out.data(), out.data(), count, type, root);
+            } else {
+              member.broadcast(rank == root ? data.data() : nullptr, out.data(), count, type, root);
+            }
+            EXPECT_EQ(out, data) << where("broadcast", type, count, rank, ranks) << " from " << root;
+          });
+        }
+  });
+}
+
+TEST_P(Conformance, AllToAllTransposesTheBlocks) {
+  for_groups(GetParam(), [&](const auto& group, int ranks) {
+    for (const Type type : {Type::u8, Type::f32, Type::f64})
+      for (const size_t count :
+           {size_t{0}, size_t{1}, size_t{33}, large_count(type, GetParam().size_scale / 8)}) {
+        const size_t block = count * size_of(type), size = static_cast<size_t>(ranks);
+        const auto rows = rows_of(type, count * size, ranks, count + 5);
+        expect_ranks(group, [&](int rank, Communicator& member) {
+          const size_t me = static_cast<size_t>(rank);
+          Bytes in = rows[me], out = fresh(in.size());
+          member.all_to_all(in.data(), out.data(), count, type);
+          Bytes expected;
+          for (const Bytes& row : rows)
+            expected.insert(expected.end(), row.begin() + static_cast<ptrdiff_t>(me * block),
+                            row.begin() + static_cast<ptrdiff_t>((me + 1) * block));
+          EXPECT_EQ(out, expected) << where("all_to_all", type, count, rank, ranks);
+          member.all_to_all(in.data(), in.data(), count, type);
+          EXPECT_EQ(in, expected) << where("all_to_all in place", type, count, rank, ranks);
+        });
+      }
+  });
+}
+
+TEST_P(Conformance, SendMatchesReceive) {
+  for_groups(GetParam(), [&](const auto& group, int ranks) {
+    if (ranks == 1) return;
+    for (const Type type : {Type::u8, Type::f32})
+      for (const size_t count : counts_of(type, GetParam().size_scale))
+        expect_ranks(group, [&](int rank, Communicator& member) {
+          // Around the ring: rank 0 sends first, the others after they have received.
+          const Bytes data = test_data(type, count, 0, count + 6);
+          Bytes got = fresh(data.size());
+          if (rank == 0) member.send(data.data(), count, type, 1);
+          member.receive(got.data(), count, type, (rank + ranks - 1) % ranks);
+          EXPECT_EQ(got, data) << where("receive", type, count, rank, ranks);
+          if (rank != 0) member.send(got.data(), count, type, (rank + 1) % ranks);
+        });
+  });
+}
+
+TEST_P(Conformance, BarrierWaitsForAll) {
+  for_groups(GetParam(), [&](const auto& group, int ranks) {
+    std::vector<std::atomic<int>> reached(static_cast<size_t>(ranks));
+    expect_ranks(group, [&](int rank, Communicator& member) {
+      for (int round = 1; round <= 20; ++round) {
+        reached[static_cast<size_t>(rank)] = round;
+        member.barrier();
+        for (const auto& other : reached) EXPECT_GE(other.load(), round);
+        member.barrier();
+      }
+    });
+  });
+}
+
+}  // namespace mx::comm

@@ -1,0 +1,4 @@
+mx_add_test(comm_core_test
+  SOURCES
+    core/fold_test.cc
+  DEPS mx::comm)
