@@ -1,0 +1,263 @@
+#include "comm/net/socket.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "comm/net/bytes.h"
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+
+namespace mx::comm {
+namespace {
+
+constexpr int64_t kRetryMs = 20;  // between two attempts to connect
+
+using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+/// Resolves a name; the addresses are null if that fails.
+Addresses resolve(const Endpoint& endpoint, int flags, int& error) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  error = getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &list);
+  if (error != 0) list = nullptr;
+  return {list, [](addrinfo* l) {
+            if (l) freeaddrinfo(l);
+          }};
+}
+
+/// Waits for events; returns whether there are some before the deadline.
+bool wait_for(int fd, short events, Deadline deadline) {
+  for (;;) {
+    pollfd entry{fd, events, 0};
+    const int ms = static_cast<int>(std::min<int64_t>(deadline.left_ms(), 1000 * 3600));
+    const int n = poll(&entry, 1, ms);
+    if (n > 0) return true;
+    if (n < 0)
+      MX_CHECK(errno == EINTR || errno == EAGAIN, CommunicationError, "[socket] expected to wait, got ",
+               std::strerror(errno));
+    if (n == 0 && deadline.passed()) return false;
+  }
+}
+
+Endpoint endpoint_of(const sockaddr_storage& address, socklen_t bytes) {
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), bytes, host, sizeof host, port, sizeof port,
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return {"unknown", 0};
+  return {host, static_cast<uint16_t>(std::strtoul(port, nullptr, 10))};
+}
+
+Endpoint local_endpoint(int fd) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0 ? endpoint_of(address, bytes)
+                                                                             : Endpoint{"unknown", 0};
+}
+
+Endpoint remote_endpoint(int fd) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  return getpeername(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0 ? endpoint_of(address, bytes)
+                                                                             : Endpoint{"unknown", 0};
+}
+
+/// One attempt. Returns the error, or 0.
+int connect_once(const addrinfo& address, Deadline deadline, Fd& out) {
+  Fd socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return errno;
+  prepare_socket(socket.get());
+  if (connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS && errno != EINTR) return errno;
+    if (!wait_for(socket.get(), POLLOUT, deadline)) return ETIMEDOUT;
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) return errno;
+    if (error != 0) return error;
+  }
+  // If nobody listens at a port of this host, the system may choose that very port for this side, and the
+  // socket is then connected to itself.
+  if (local_endpoint(socket.get()) == remote_endpoint(socket.get())) return ECONNREFUSED;
+  out = std::move(socket);
+  return 0;
+}
+
+bool may_pass(int error) {
+  switch (error) {
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case EHOSTDOWN:
+    case ETIMEDOUT:
+    case EADDRNOTAVAIL:
+    case EAGAIN:
+    case EINTR:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void Fd::reset(int fd) {
+  if (fd_ >= 0) close(fd_);
+  fd_ = fd;
+}
+
+void prepare_socket(int fd) {
+  const int one = 1, idle = 30, interval = 10, probes = 3;
+  // Not all of them exist for sockets of the AF_UNIX family; a failure only makes such a socket slower.
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+#ifdef TCP_KEEPIDLE
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+#endif
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+  fcntl(fd, F_SETFD, fcntl(fd, F_GETFD) | FD_CLOEXEC);
+}
+
+std::string peer_of(const Fd& socket) {
+  const Endpoint endpoint = remote_endpoint(socket.get());
+  return endpoint.port == 0 ? "unknown" : to_string(endpoint);
+}
+
+Listener listen_at(const std::string& address, uint16_t port, int backlog) {
+  const Endpoint wanted{address, port};
+  MX_CHECK(!address.empty() && !is_wildcard(address), InvalidArgument,
+           "[listen] expected the address of one interface, got the wildcard address ", quoted(address));
+  int error = 0;
+  const Addresses list = resolve(wanted, AI_NUMERICHOST | AI_PASSIVE, error);
+  MX_CHECK(list, InvalidArgument, "[listen] expected a numeric address, got ", quoted(address));
+  Fd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  MX_CHECK(socket, CommunicationError, "[listen] expected a socket, got ", std::strerror(errno));
+  const int one = 1;
+  // Only with a fixed port: a port that the system chooses must belong to nobody else, not even in TIME_WAIT.
+  if (port != 0) setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  MX_CHECK(bind(socket.get(), list->ai_addr, list->ai_addrlen) == 0 && listen(socket.get(), backlog) == 0,
+           CommunicationError, "[listen] expected to listen at ", to_string(wanted), ", got ",
+           std::strerror(errno));
+  const Endpoint bound = local_endpoint(socket.get());
+  return {std::move(socket), {address, bound.port}};
+}
+
+Fd accept_one(const Fd& listener, Deadline deadline) {
+  for (;;) {
+    Fd socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket) {
+      prepare_socket(socket.get());
+      return socket;
+    }
+    // A connection that ended before it was accepted is not an error of the listener.
+    if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO) continue;
+    MX_CHECK(errno == EAGAIN || errno == EWOULDBLOCK, CommunicationError,
+             "[accept] expected a connection, got ", std::strerror(errno));
+    MX_CHECK(wait_for(listener.get(), POLLIN, deadline), Timeout, "[accept] expected a connection at ",
+             to_string(local_endpoint(listener.get())), ", got none until the deadline");
+  }
+}
+
+Fd connect_to(const Endpoint& endpoint, Deadline deadline) {
+  std::string last = "no attempt";
+  do {
+    int error = 0;
+    const Addresses list = resolve(endpoint, 0, error);
+    if (!list) {
+      last = gai_strerror(error);
+      MX_CHECK(error == EAI_AGAIN || error == EAI_NONAME, CommunicationError,
+               "[connect] expected the address of ", quoted(endpoint.host), ", got: ", last);
+    }
+    for (const addrinfo* address = list.get(); address; address = address->ai_next) {
+      Fd socket;
+      error = connect_once(*address, deadline, socket);
+      if (error == 0) return socket;
+      last = std::strerror(error);
+      MX_CHECK(may_pass(error), CommunicationError, "[connect] expected a connection to ",
+               to_string(endpoint), ", got: ", last);
+    }
+    poll(nullptr, 0, static_cast<int>(std::min(kRetryMs, deadline.left_ms())));
+  } while (!deadline.passed());
+  throw Timeout(mx::detail::concat("[connect] expected a connection to ", to_string(endpoint),
+                                   " until the deadline, got: ", last));
+}
+
+void send_all(const Fd& socket, std::span<const std::byte> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t n = send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n > 0) {
+      bytes = bytes.subspan(static_cast<size_t>(n));
+      continue;
+    }
+    if (n < 0 && errno == EINTR) continue;
+    MX_CHECK(n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK), PeerLost, "[send] expected to send ",
+             bytes.size(), " bytes to ", peer_of(socket), ", got: ", std::strerror(errno));
+    MX_CHECK(wait_for(socket.get(), POLLOUT, deadline), Timeout, "[send] expected ", peer_of(socket),
+             " to take ", bytes.size(), " bytes until the deadline, got none taken");
+  }
+}
+
+void receive_exactly(const Fd& socket, std::span<std::byte> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t n = recv(socket.get(), bytes.data(), bytes.size(), 0);
+    if (n > 0) {
+      bytes = bytes.subspan(static_cast<size_t>(n));
+      continue;
+    }
+    if (n < 0 && errno == EINTR) continue;
+    MX_CHECK(n != 0, PeerLost, "[receive] expected ", bytes.size(), " bytes from ", peer_of(socket),
+             ", got the end of the connection");
+    MX_CHECK(errno == EAGAIN || errno == EWOULDBLOCK, PeerLost, "[receive] expected ", bytes.size(),
+             " bytes from ", peer_of(socket), ", got: ", std::strerror(errno));
+    MX_CHECK(wait_for(socket.get(), POLLIN, deadline), Timeout, "[receive] expected ", bytes.size(),
+             " bytes from ", peer_of(socket), " until the deadline, got none");
+  }
+}
+
+RemoteIdentity handshake_on(const Fd& socket, Handshake::Side side, const Identity& self, Deadline deadline,
+                            const std::string& peer, std::optional<int32_t> expected_rank) {
+  const Deadline until = earlier(deadline, Deadline::after_ms(kHandshakeTimeoutMs));
+  Handshake handshake(side, self, random_nonce(), expected_rank);
+  std::array<std::byte, Handshake::kMessageBytes> buffer;
+  try {
+    Handshake::Actions actions = handshake.start();
+    for (;;) {
+      // A remote that refuses at once may have closed its side already; its reason is still to be read.
+      const bool must_send = !actions.failure;
+      try {
+        send_all(socket, std::as_bytes(std::span(actions.send)), until);
+      } catch (const PeerLost&) {
+        if (must_send && handshake.done()) throw;
+      }
+      if (actions.failure) std::rethrow_exception(actions.failure);
+      if (actions.done) return handshake.remote();
+      // Part by part, because garbage and other versions are recognised by their first bytes.
+      const size_t wanted = std::min<size_t>(handshake.wanted(), buffer.size());
+      const size_t part = wanted == Handshake::kMessageBytes ? 8 : wanted;
+      receive_exactly(socket, std::span(buffer).first(part), until);
+      actions = handshake.receive(std::span(buffer).first(part));
+    }
+  } catch (const Error&) {
+    std::rethrow_exception(
+        rewrite_current_exception([&](const std::string& text) { return text + " (" + peer + ")"; }));
+  }
+}
+
+}  // namespace mx::comm

@@ -1,0 +1,78 @@
+// Sockets with deadlines, for the simple paths: connecting, accepting, the handshake.
+//
+// All sockets are non-blocking and closed on exec, and have TCP_NODELAY and keep-alive. Functions wait with
+// poll() until their deadline and then throw Timeout. They throw PeerLost if the connection ends, and
+// CommunicationError for other errors of the system.
+//
+// Thread-safety: any thread; one thread at a time sends on a socket, and one receives.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "comm/deadline.h"
+#include "comm/net/handshake.h"
+#include "comm/net/interface.h"
+
+namespace mx::comm {
+
+/// Owns a file descriptor.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  Fd& operator=(Fd&& other) noexcept {
+    reset(other.release());
+    return *this;
+  }
+  ~Fd() { reset(); }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int release() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+  void reset(int fd = -1);
+
+ private:
+  int fd_ = -1;
+};
+
+struct Listener {
+  Fd socket;
+  Endpoint at;  ///< the address, and the port that was bound
+};
+
+/// The time limit of a handshake, so that a silent stranger does not hold a connection.
+inline constexpr int64_t kHandshakeTimeoutMs = 5000;
+
+/// Listens at a numeric address. Port 0: one that the system chooses. Throws InvalidArgument for a wildcard
+/// address, CommunicationError naming the address if the port is taken.
+Listener listen_at(const std::string& address, uint16_t port = 0, int backlog = 128);
+
+/// Accepts one connection.
+Fd accept_one(const Fd& listener, Deadline deadline);
+
+/// Connects. Nobody listens yet, or the host is not reachable: tries again until the deadline.
+Fd connect_to(const Endpoint& endpoint, Deadline deadline);
+
+void send_all(const Fd& socket, std::span<const std::byte> bytes, Deadline deadline);
+void receive_exactly(const Fd& socket, std::span<std::byte> bytes, Deadline deadline);
+
+/// Runs the handshake, within the deadline and kHandshakeTimeoutMs. `peer` names the other side in messages.
+/// Throws its failure, PeerLost if the connection ends, or Timeout.
+RemoteIdentity handshake_on(const Fd& socket, Handshake::Side side, const Identity& self, Deadline deadline,
+                            const std::string& peer, std::optional<int32_t> expected_rank = std::nullopt);
+
+/// Sets TCP_NODELAY, keep-alive, non-blocking and close-on-exec.
+void prepare_socket(int fd);
+/// Returns the address of the other side, or "unknown".
+std::string peer_of(const Fd& socket);
+
+}  // namespace mx::comm
