@@ -1,7 +1,8 @@
 #include "kvstore/server/fold.h"
 
-#include <cstring>
+#include <type_traits>
 
+#include "comm/fold.h"
 #include "engine/base/check.h"
 #include "engine/base/half.h"
 
@@ -31,46 +32,19 @@ void with_elements(comm::Type type, std::byte* data, F&& f) {
   }
 }
 
-template <class T>
-inline constexpr bool kShortFloat = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
-
 bool is_short_float(comm::Type type) { return type == comm::Type::f16 || type == comm::Type::bf16; }
 
-template <class T>
-T sum_of_two(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {  // wraps, as the sums of arrays do
-    return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));
-  } else {
-    return a + b;
-  }
-}
-
-void add_to(comm::Type type, const Bytes& sum, const Bytes& value) {
-  const size_t count = sum.size / comm::size_of(type);
-  with_elements(type, sum.data, [&]<class T>(T* __restrict out) {
-    const T* __restrict in = reinterpret_cast<const T*>(value.data);
-    if constexpr (!kShortFloat<T>)
-      for (size_t i = 0; i < count; ++i) out[i] = sum_of_two(out[i], in[i]);
-  });
-}
-
 void fold_short(comm::Type type, const std::vector<Bytes>& values) {
-  const size_t count = values[0].size / comm::size_of(type);
-  with_elements(type, values[0].data, [&]<class T>(T* out) {
-    if constexpr (kShortFloat<T>)
-      for (size_t i = 0; i < count; ++i) {
-        float sum = static_cast<float>(out[i]);
-        for (size_t k = 1; k < values.size(); ++k)
-          sum += static_cast<float>(reinterpret_cast<const T*>(values[k].data)[i]);
-        out[i] = T(sum);
-      }
-  });
+  std::vector<const void*> inputs;
+  for (const Bytes& value : values) inputs.push_back(value.data);
+  comm::fold_ranks(values[0].data, inputs.data(), static_cast<int>(inputs.size()),
+                   values[0].size / comm::size_of(type), type, comm::Reduction::sum);
 }
 
 void divide(comm::Type type, const Bytes& sum, uint64_t divisor) {
   const size_t count = sum.size / comm::size_of(type);
   with_elements(type, sum.data, [&]<class T>(T* out) {
-    if constexpr (kShortFloat<T>) {
+    if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) {
       for (size_t i = 0; i < count; ++i) out[i] = T(static_cast<float>(out[i]) / static_cast<float>(divisor));
     } else {
       for (size_t i = 0; i < count; ++i) out[i] = static_cast<T>(out[i] / static_cast<T>(divisor));
@@ -88,7 +62,8 @@ void RankSum::add(size_t i, Bytes value) {
   if (is_short_float(type_)) return;
   if (folded_ == 0 && present_[0]) folded_ = 1;
   for (; folded_ > 0 && folded_ < values_.size() && present_[folded_]; ++folded_) {
-    add_to(type_, values_[0], values_[folded_]);
+    comm::fold(comm::Reduction::sum, type_, values_[0].data, values_[folded_].data,
+               values_[0].size / comm::size_of(type_));
     values_[folded_] = Bytes();
   }
 }
