@@ -8,7 +8,7 @@ Prints one line per violation, "path:line: what is wrong", and exits 1 if there 
   * includes in quotes are written from the root of the tree and name a file that exists;
   * only engine/device/registry.cc (and tests) include the concrete backends, engine/device/<backend>/;
   * CUDA headers stay in engine/device/cuda/, in .cu files of operators/, tests/ and benchmarks/, and in
-    kvstore/nccl_*; no other file tests CUDA macros;
+    comm/nccl/; no other file tests CUDA macros;
   * files in include/mx/ contain only includes;
   * no source file is longer than 600 lines.
 """
@@ -92,7 +92,7 @@ def may_use_cuda(path):
         return True
     if path.startswith(("operators/", "tests/", "benchmarks/")):
         return path.endswith((".cu", ".cuh")) or "/device/cuda/" in path
-    return re.match(r"kvstore/nccl_[^/]*$", path) is not None
+    return path.startswith("comm/nccl/")
 
 
 class Checker:

@@ -21,6 +21,8 @@ void check_options(const DatasetHandle& dataset, const LoaderOptions& o) {
            o.prefetch);
   MX_CHECK(o.shards > 0 && o.shard >= 0 && o.shard < o.shards, InvalidArgument,
            "[Loader] expected a shard below the number of shards, got ", o.shard, " of ", o.shards);
+  MX_CHECK(o.parts > 0 && o.part >= 0 && o.part < o.parts, InvalidArgument,
+           "[Loader] expected a part below the number of parts, got ", o.part, " of ", o.parts);
 }
 
 }  // namespace
@@ -35,6 +37,10 @@ Loader::Loader(DatasetHandle dataset, LoaderOptions options) {
   const int64_t batches = samples / size + (!options.drop_last && samples % size != 0 ? 1 : 0);
   MX_CHECK(batches > 0, InvalidArgument, "[Loader] expected a batch size of at most ", samples,
            ", the number of samples, with drop_last, got ", size);
+  const int64_t last = options.drop_last || samples % size == 0 ? size : samples % size;
+  MX_CHECK(last >= options.parts, InvalidArgument, "[Loader] expected batches of at least ", options.parts,
+           " samples, one for each part, got a batch of ", last,
+           last < size ? "; drop_last leaves out the last batch, which is not full" : "");
   core_ = std::make_shared<const Core>(Core{std::move(dataset), std::move(options), order, samples, batches});
 }
 

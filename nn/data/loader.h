@@ -50,6 +50,9 @@ struct LoaderOptions {
   /// The part of each epoch that this loader takes: all parts have the same size and together cover every
   /// sample (epoch_order.h).
   IntArg shard = 0, shards = 1;
+  /// The part of each batch that this loader takes, cut as nn::split_batch() cuts. The workers of a job use
+  /// loaders that differ in `part` only: together they take the batches of one loader without parts.
+  IntArg part = 0, parts = 1;
   /// The device to which batches are copied after their transform. For a GPU, host memory is page-locked
   /// automatically: see docs/data.md.
   Context context = cpu();
@@ -82,7 +85,7 @@ class Loader {
   Iterator begin();
   std::default_sentinel_t end() const { return {}; }
 
-  /// The numbers of batches and of samples in each epoch of this shard.
+  /// The numbers of batches and of samples in each epoch of this shard, of all parts together.
   int64_t batches() const;
   int64_t samples() const;
   const LoaderOptions& options() const;

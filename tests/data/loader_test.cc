@@ -53,6 +53,38 @@ TEST_P(LoaderModes, EverySampleComesOnceInEachEpoch) {
     }
 }
 
+TEST_P(LoaderModes, PartsTogetherAreTheBatchesOfOneLoader) {
+  for (const int64_t parts : {1, 2, 3, 4})
+    for (const bool shuffle : {false, true}) {
+      const LoaderOptions options{.batch_size = 6, .shuffle = shuffle, .seed = 5};
+      Loader whole(numbered(22), options);
+      std::vector<std::vector<int64_t>> together(4);
+      for (int64_t part = 0; part < parts; ++part) {
+        LoaderOptions own = options;
+        own.part = part;
+        own.parts = parts;
+        Loader loader(numbered(22), own);
+        EXPECT_EQ(4, loader.batches());
+        EXPECT_EQ(22, loader.samples());
+        const auto batches = epoch_of(loader);
+        ASSERT_EQ(4u, batches.size());
+        for (size_t k = 0; k < 4; ++k) {
+          const auto rows = static_cast<int64_t>(k < 3 ? 6 : 4);
+          EXPECT_EQ(rows / parts + (part < rows % parts ? 1 : 0), static_cast<int64_t>(batches[k].size()));
+          together[k].insert(together[k].end(), batches[k].begin(), batches[k].end());
+        }
+      }
+      EXPECT_EQ(epoch_of(whole), together) << parts << " parts, shuffle " << shuffle;
+    }
+}
+
+TEST_P(LoaderModes, PartsThatCannotBeTakenAreRefused) {
+  EXPECT_TRUE(contains(error_of([] { Loader(numbered(8), {.batch_size = 4, .part = 2, .parts = 2}); }),
+                       "got 2 of 2"));
+  EXPECT_TRUE(contains(error_of([] { Loader(numbered(9), {.batch_size = 4, .parts = 2}); }), "drop_last"));
+  EXPECT_NO_THROW(Loader(numbered(9), {.batch_size = 4, .drop_last = true, .parts = 2}));
+}
+
 TEST_P(LoaderModes, PrefetchingDoesNotChangeABit) {
   const Transform augment = compose({reshape({1, 2}), random_shift(1), add_noise(0.5)});
   std::vector<std::vector<float>> results;

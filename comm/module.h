@@ -1,0 +1,54 @@
+// Modules: shared libraries that bring a communicator over a library that programs should not depend on.
+//
+// "mpi" and "nccl" are modules. A program is neither linked with MPI nor with NCCL, so it starts on machines
+// without them. load_module() opens the library on first use, and says what is missing if it cannot.
+//
+// Modules are looked for in the folders of the environment variable MX_MODULE_PATH (separated by colons),
+// then in `../modules` and `../lib/mx` beside the program, and then in the folder into which mx was
+// installed.
+//
+// Thread-safety: any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/place.h"
+#include "comm/rendezvous.h"
+
+namespace mx::comm {
+
+/// What a module needs to make a communicator.
+struct ModuleRequest {
+  Place place;
+  Rendezvous* rendezvous = nullptr;  ///< may be null for "mpi", which has an exchange of its own
+  std::string key;                   ///< unique name of the group among the entries of the rendezvous
+  int64_t timeout_ms = 60000;        ///< default time limit of calls, and of making the group
+};
+
+class Module {
+ public:
+  virtual ~Module() = default;
+  /// Changes when modules and programs no longer fit together.
+  virtual int interface_version() const = 0;
+  /// Makes a group of all workers. A collective call. Throws CommunicationError.
+  virtual std::shared_ptr<Communicator> make(const ModuleRequest& request) = 0;
+  /// Returns the value of the first worker on every worker. A collective call, before there is a rendezvous.
+  /// Throws InvalidState in modules without an exchange of their own.
+  virtual std::string share_from_first(const Place& place, const std::string& value) = 0;
+};
+
+inline constexpr int kModuleInterface = 1;
+/// The function that each module exports; returns an object that lives as long as the process.
+inline constexpr const char* kModuleFunction = "mx_comm_module";
+
+/// Returns the module "mpi" or "nccl". Throws InvalidState if it cannot be loaded; the message lists the
+/// places and what was wrong at each.
+Module& load_module(const std::string& name);
+/// The folders in which load_module() looks, in this order.
+std::vector<std::string> module_folders();
+
+}  // namespace mx::comm

@@ -1,0 +1,180 @@
+#include "comm/mpi/mpi_thread.h"
+
+#include <mpi.h>
+
+#include <cstdlib>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace mx::comm {
+
+void check_mpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  int error_class = MPI_ERR_OTHER;
+  MPI_Error_class(code, &error_class);
+  MPI_Error_string(code, text, &length);
+  const std::string message = mx::detail::concat(
+      "[mpi] expected ", call, " to succeed, got: ", std::string(text, static_cast<size_t>(length)));
+  if (error_class == MPI_ERR_TRUNCATE)
+    throw ProtocolError(message + "; another process makes a different call");
+  throw CommunicationError(message);
+}
+
+MpiThread& MpiThread::get() {
+  // Never destroyed: the thread may be blocked in MPI when the process ends.
+  static MpiThread& thread = *new MpiThread;
+  return thread;
+}
+
+MpiThread::MpiThread() {
+  std::thread([this] { serve(); }).detach();
+  std::thread([this] { watch(); }).detach();
+  run([this] { initialise(); }, Deadline::after_ms(120000), "MPI_Init_thread");
+  if (own_) std::atexit(&MpiThread::finalise);
+}
+
+void MpiThread::initialise() {
+  int there = 0, finalised = 0;
+  MPI_Finalized(&finalised);
+  MX_CHECK(!finalised, InvalidState, "[mpi] expected MPI to be usable, but it has been finalised");
+  MPI_Initialized(&there);
+  int level = MPI_THREAD_SINGLE;
+  if (there) {
+    MPI_Query_thread(&level);
+    MX_CHECK(level >= MPI_THREAD_SERIALIZED, InvalidState,
+             "[mpi] expected the program to have called MPI_Init_thread with MPI_THREAD_SERIALIZED or more, "
+             "because a thread of mx makes the calls; got a lower level");
+    return;
+  }
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level), "MPI_Init_thread");
+  own_ = true;
+}
+
+void MpiThread::add(Job job) {
+  std::exception_ptr error;
+  {
+    std::lock_guard lock(mutex_);
+    error = failure_;
+    if (!error && closing_)
+      error = std::make_exception_ptr(InvalidState("[mpi] the process is ending; MPI has been finalised"));
+    if (!error) {
+      jobs_.push_back(std::move(job));
+      changed_.notify_all();
+      return;
+    }
+  }
+  job.done(error);
+}
+
+void MpiThread::run(std::function<void()> function, Deadline deadline, const std::string& what) {
+  struct Result {
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool over = false;
+    std::exception_ptr error;
+  };
+  // Shared, because the job may stay behind.
+  auto result = std::make_shared<Result>();
+  add({std::move(function),
+       [result](std::exception_ptr error) {
+         std::lock_guard lock(result->mutex);
+         result->error = std::move(error);
+         result->over = true;
+         result->ended.notify_one();
+       },
+       deadline, what});
+  std::unique_lock lock(result->mutex);
+  result->ended.wait(lock, [&] { return result->over; });
+  if (result->error) std::rethrow_exception(result->error);
+}
+
+void MpiThread::serve() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return !jobs_.empty() || closing_ || failure_; });
+    if (failure_) break;
+    if (jobs_.empty()) {  // closing
+      lock.unlock();
+      MPI_Finalize();
+      lock.lock();
+      break;
+    }
+    current_ = std::move(jobs_.front());
+    jobs_.pop_front();
+    const std::function<void()> function = std::move(current_.run);
+    running_ = true;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      function();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    running_ = false;
+    const auto done = std::exchange(current_.done, nullptr);
+    lock.unlock();
+    if (done) done(std::move(error));
+    lock.lock();
+  }
+  closed_ = true;
+  changed_.notify_all();
+}
+
+// Fails the running job when it misses its deadline. Polls, so that jobs pay nothing for it.
+void MpiThread::watch() {
+  std::unique_lock lock(mutex_);
+  while (!closed_ && !failure_) {
+    if (!running_ && jobs_.empty()) {
+      changed_.wait(lock);
+    } else if (running_ && current_.done && current_.deadline.passed()) {
+      auto reason =
+          std::make_exception_ptr(Timeout(mx::detail::concat("[mpi] ", current_.what,
+                                                             " did not end in time; another process is "
+                                                             "lost, stuck, or makes other calls")));
+      lock.unlock();
+      abort(std::move(reason));
+      return;
+    } else {
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      lock.lock();
+    }
+  }
+}
+
+void MpiThread::abort(std::exception_ptr reason) {
+  std::deque<Job> jobs;
+  std::function<void(std::exception_ptr)> done;
+  {
+    std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_ = reason;
+    jobs.swap(jobs_);
+    done = std::exchange(current_.done, nullptr);
+    changed_.notify_all();
+  }
+  if (done) done(reason);
+  for (Job& job : jobs) job.done(reason);
+}
+
+std::exception_ptr MpiThread::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+// Runs when the process ends. After a failure MPI is not finalised: that would wait for the other processes.
+void MpiThread::finalise() {
+  MpiThread& thread = get();
+  std::unique_lock lock(thread.mutex_);
+  thread.closing_ = true;
+  thread.changed_.notify_all();
+  thread.changed_.wait_for(lock, std::chrono::seconds(30), [&] { return thread.closed_ || thread.failure_; });
+}
+
+}  // namespace mx::comm

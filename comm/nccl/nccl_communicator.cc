@@ -1,0 +1,378 @@
+#include "comm/nccl/nccl_communicator.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "comm/fold.h"
+#include "engine/base/check.h"
+
+namespace mx::comm {
+namespace {
+
+void check_cuda(cudaError_t error, const char* call) {
+  if (error != cudaSuccess)
+    throw DeviceError(
+        mx::detail::concat("[nccl] expected ", call, " to succeed, got: ", cudaGetErrorString(error)));
+}
+
+bool is_on_device(const void* data) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
+    cudaGetLastError();  // plain host memory: forget the error
+    return false;
+  }
+  return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+}
+
+ncclDataType_t nccl_type(Type type) {
+  switch (type) {
+    case Type::f32:
+      return ncclFloat32;
+    case Type::f64:
+      return ncclFloat64;
+    case Type::f16:
+      return ncclFloat16;
+    case Type::bf16:
+      return ncclBfloat16;
+    case Type::i8:
+      return ncclInt8;
+    case Type::u8:
+      return ncclUint8;
+    case Type::i32:
+      return ncclInt32;
+    case Type::i64:
+      return ncclInt64;
+  }
+  return ncclFloat32;
+}
+
+ncclRedOp_t nccl_op(Reduction reduction) {
+  if (reduction == Reduction::min) return ncclMin;
+  return reduction == Reduction::max ? ncclMax : ncclSum;
+}
+
+std::string hex(const char* data, size_t bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (size_t i = 0; i < bytes; ++i) {
+    const auto byte = static_cast<unsigned char>(data[i]);
+    text += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return text;
+}
+
+void unhex(const std::string& text, char* data, size_t bytes) {
+  MX_CHECK(text.size() == 2 * bytes, ProtocolError, "[nccl] expected an id of ", 2 * bytes, " digits, got ",
+           text.size());
+  for (size_t i = 0; i < bytes; ++i)
+    data[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+}
+
+char* at(void* base, size_t bytes) { return static_cast<char*>(base) + bytes; }
+const char* at(const void* base, size_t bytes) { return static_cast<const char*>(base) + bytes; }
+
+// The communicators of the process, which fail together.
+std::mutex all_mutex;
+std::set<NcclCommunicator*>& all() {
+  static std::set<NcclCommunicator*>& set = *new std::set<NcclCommunicator*>;
+  return set;
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(const ModuleRequest& request)
+    : rank_(request.place.rank),
+      size_(request.place.size),
+      timeout_ms_(request.timeout_ms),
+      deadline_(Deadline::after_ms(request.timeout_ms)),
+      running_("the making of a group") {
+  MX_CHECK(request.rendezvous != nullptr, InvalidState,
+           "[nccl] expected a rendezvous, through which processes exchange NCCL's id, got none; start the "
+           "program with mxrun");
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
+  MX_CHECK(devices > 0, InvalidState, "[nccl] expected a GPU, got none on this host");
+  device_ = request.place.local_rank % devices;
+  check_cuda(cudaSetDevice(device_), "cudaSetDevice");
+  check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  Rendezvous& rendezvous = *request.rendezvous;
+  rendezvous.put(request.key + "/host/" + std::to_string(rank_), name);
+  for (int r = 0; r < size_; ++r)
+    hosts_.push_back(rendezvous.get(request.key + "/host/" + std::to_string(r), deadline_));
+  ncclUniqueId id{};
+  if (rank_ == 0) {
+    check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    rendezvous.put(request.key + "/id", hex(id.internal, sizeof id.internal));
+  } else {
+    unhex(rendezvous.get(request.key + "/id", deadline_), id.internal, sizeof id.internal);
+  }
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  check_nccl(ncclCommInitRankConfig(&comm_, size_, id, rank_, &config), "ncclCommInitRankConfig");
+  wait_for_nccl();
+  std::lock_guard lock(all_mutex);
+  all().insert(this);
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  finish_calls();
+  {
+    std::lock_guard lock(all_mutex);
+    all().erase(this);
+  }
+  if (failure() != nullptr) {
+    abandon();
+    return;
+  }
+  cudaSetDevice(device_);
+  ncclCommFinalize(comm_);
+  ncclCommDestroy(comm_);
+  for (auto& [memory, bytes] : rooms_) cudaFree(memory);
+  cudaEventDestroy(event_);
+  cudaStreamDestroy(stream_);
+}
+
+const std::string& NcclCommunicator::type() const {
+  static const std::string name = "nccl";
+  return name;
+}
+
+void NcclCommunicator::check_alive() const {
+  if (interrupted_.load(std::memory_order_acquire)) {
+    std::lock_guard lock(mutex_);
+    std::rethrow_exception(reason_);
+  }
+  if (deadline_.passed())
+    throw Timeout(mx::detail::concat("[nccl] ", running_,
+                                     " did not end in time; another process is lost, stuck, "
+                                     "or makes other calls"));
+}
+
+void NcclCommunicator::check_nccl(ncclResult_t result, const char* call) {
+  if (result == ncclInProgress) return wait_for_nccl();
+  if (result == ncclSuccess) return;
+  throw CommunicationError(mx::detail::concat("[nccl] expected ", call, " to succeed, got: ",
+                                              ncclGetErrorString(result), ": ", ncclGetLastError(comm_)));
+}
+
+// Polls until NCCL has processed the last call.
+void NcclCommunicator::wait_for_nccl() {
+  for (;;) {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t result = ncclCommGetAsyncError(comm_, &state);
+    if (result == ncclSuccess && state == ncclSuccess) return;
+    if (result != ncclSuccess || state != ncclInProgress)
+      throw CommunicationError(mx::detail::concat("[nccl] ", running_, " failed: ", ncclGetErrorString(state),
+                                                  ": ", ncclGetLastError(comm_)));
+    check_alive();
+    std::this_thread::yield();
+  }
+}
+
+// Polls the stream, so that a lost process is noticed while a kernel of NCCL waits for it.
+void NcclCommunicator::wait_for_stream() {
+  check_cuda(cudaEventRecord(event_, stream_), "cudaEventRecord");
+  for (;;) {
+    const cudaError_t state = cudaEventQuery(event_);
+    if (state == cudaSuccess) return;
+    if (state != cudaErrorNotReady) check_cuda(state, "a kernel of NCCL");
+    ncclResult_t asynchronous = ncclSuccess;
+    ncclCommGetAsyncError(comm_, &asynchronous);
+    if (asynchronous != ncclSuccess && asynchronous != ncclInProgress)
+      check_nccl(asynchronous, running_.c_str());
+    check_alive();
+    std::this_thread::yield();
+  }
+}
+
+void NcclCommunicator::execute(const Request& request, Deadline deadline) {
+  deadline_ = deadline;
+  running_ = describe(request);
+  check_alive();
+  check_cuda(cudaSetDevice(device_), "cudaSetDevice");
+  try {
+    run_request(request);
+    wait_for_stream();
+  } catch (...) {
+    const std::exception_ptr reason = std::current_exception();
+    // All groups are marked before the first one is aborted.
+    std::vector<NcclCommunicator*> others;
+    {
+      std::lock_guard lock(all_mutex);
+      others.assign(all().begin(), all().end());
+      for (NcclCommunicator* other : others)
+        if (other != this) other->interrupt(reason);
+    }
+    abandon();
+    throw;
+  }
+}
+
+void NcclCommunicator::interrupt(std::exception_ptr reason) {
+  std::lock_guard lock(mutex_);
+  if (reason_ == nullptr) reason_ = std::move(reason);
+  interrupted_.store(true, std::memory_order_release);
+}
+
+// Aborts NCCL's communicator on a thread of its own, because the call may wait for other processes.
+void NcclCommunicator::abandon() {
+  if (const ncclComm_t comm = std::exchange(comm_, nullptr); comm != nullptr)
+    std::thread([comm] { ncclCommAbort(comm); }).detach();
+}
+
+void NcclCommunicator::run_request(const Request& request) {
+  const size_t width = size_of(request.type), bytes = request.count * width;
+  const size_t ranks = static_cast<size_t>(size_);
+  const size_t slice = slice_of(request.count, size_, rank_).count * width;
+  switch (request.collective) {
+    case Collective::allreduce:
+      return request.options.order == Order::any ? allreduce_any(request) : allreduce_in_rank_order(request);
+    case Collective::reduce_scatter: {
+      const void* in = on_device(request.in, bytes, 0);
+      void* out = for_result(request.out, slice, 1);
+      fold_slice(request, in, out);
+      return to_user(out, request.out, slice);
+    }
+    case Collective::allgather: {
+      const void* in = on_device(request.in, slice, 0);
+      void* out = for_result(request.out, bytes, 1);
+      gather_slices(request, in, out);
+      return to_user(out, request.out, bytes);
+    }
+    case Collective::broadcast: {
+      const void* in = rank_ == request.peer ? on_device(request.in, bytes, 0) : nullptr;
+      void* out = for_result(request.out, bytes, 1);
+      check_nccl(ncclBroadcast(in, out, bytes, ncclUint8, request.peer, comm_, stream_), "ncclBroadcast");
+      return to_user(out, request.out, bytes);
+    }
+    case Collective::all_to_all: {
+      const auto* in = static_cast<const char*>(on_device(request.in, ranks * bytes, 0));
+      void* const result = for_result(request.out, ranks * bytes, 1);
+      char* out = static_cast<char*>(in == result ? room(2, ranks * bytes) : result);
+      std::vector<Part> parts;
+      for (int r = 0; r < size_; ++r) {
+        const size_t begin = static_cast<size_t>(r) * bytes;
+        parts.push_back({in + begin, out + begin, bytes, bytes, r});
+      }
+      exchange(parts);
+      if (out != result)
+        check_cuda(cudaMemcpyAsync(result, out, ranks * bytes, cudaMemcpyDeviceToDevice, stream_),
+                   "cudaMemcpy");
+      return to_user(result, request.out, ranks * bytes);
+    }
+    case Collective::barrier: {
+      void* flag = room(0, 4);
+      return check_nccl(ncclAllReduce(flag, flag, 1, ncclInt32, ncclMax, comm_, stream_), "ncclAllReduce");
+    }
+    case Collective::send:
+      return exchange({{on_device(request.in, bytes, 0), nullptr, bytes, 0, request.peer}});
+    case Collective::receive: {
+      void* out = for_result(request.out, bytes, 1);
+      exchange({{nullptr, out, 0, bytes, request.peer}});
+      return to_user(out, request.out, bytes);
+    }
+  }
+}
+
+void NcclCommunicator::allreduce_any(const Request& request) {
+  const size_t bytes = request.count * size_of(request.type);
+  const void* in = on_device(request.in, bytes, 0);
+  void* out = for_result(request.out, bytes, 1);
+  check_nccl(ncclAllReduce(in, out, request.count, nccl_type(request.type),
+                           nccl_op(request.options.reduction), comm_, stream_),
+             "ncclAllReduce");
+  to_user(out, request.out, bytes);
+}
+
+void NcclCommunicator::allreduce_in_rank_order(const Request& request) {
+  const size_t width = size_of(request.type), bytes = request.count * width;
+  const void* in = on_device(request.in, bytes, 0);
+  void* out = for_result(request.out, bytes, 1);
+  const Slice mine = slice_of(request.count, size_, rank_);
+  void* folded = room(3, mine.count * width);
+  fold_slice(request, in, folded);
+  gather_slices(request, folded, out);
+  to_user(out, request.out, bytes);
+}
+
+// Receives the own slice of all ranks, folds it on the host, and copies the result to `out` on the device.
+void NcclCommunicator::fold_slice(const Request& request, const void* in, void* out) {
+  const size_t width = size_of(request.type), ranks = static_cast<size_t>(size_);
+  const size_t bytes = slice_of(request.count, size_, rank_).count * width;
+  void* const received = room(2, ranks * bytes);
+  std::vector<Part> parts;
+  for (int r = 0; r < size_; ++r) {
+    const Slice theirs = slice_of(request.count, size_, r);
+    parts.push_back({at(in, theirs.begin * width), at(received, static_cast<size_t>(r) * bytes),
+                     theirs.count * width, bytes, r});
+  }
+  exchange(parts);
+  std::vector<char> host(ranks * bytes);
+  check_cuda(cudaMemcpyAsync(host.data(), received, host.size(), cudaMemcpyDeviceToHost, stream_),
+             "cudaMemcpy");
+  wait_for_stream();
+  std::vector<const void*> values;
+  for (size_t r = 0; r < ranks; ++r) values.push_back(host.data() + r * bytes);
+  fold_ranks(host.data(), values.data(), size_, bytes / width, request.type, request.options.reduction);
+  check_cuda(cudaMemcpyAsync(out, host.data(), bytes, cudaMemcpyHostToDevice, stream_), "cudaMemcpy");
+  wait_for_stream();
+}
+
+void NcclCommunicator::gather_slices(const Request& request, const void* in, void* out) {
+  const size_t width = size_of(request.type);
+  const Slice mine = slice_of(request.count, size_, rank_);
+  std::vector<Part> parts;
+  for (int r = 0; r < size_; ++r) {
+    const Slice theirs = slice_of(request.count, size_, r);
+    parts.push_back({in, at(out, theirs.begin * width), mine.count * width, theirs.count * width, r});
+  }
+  exchange(parts);
+}
+
+void NcclCommunicator::exchange(const std::vector<Part>& parts) {
+  check_nccl(ncclGroupStart(), "ncclGroupStart");
+  for (const Part& part : parts) {
+    if (part.in_bytes > 0)
+      check_nccl(ncclSend(part.in, part.in_bytes, ncclUint8, part.peer, comm_, stream_), "ncclSend");
+    if (part.out_bytes > 0)
+      check_nccl(ncclRecv(part.out, part.out_bytes, ncclUint8, part.peer, comm_, stream_), "ncclRecv");
+  }
+  check_nccl(ncclGroupEnd(), "ncclGroupEnd");
+}
+
+void* NcclCommunicator::room(size_t slot, size_t bytes) {
+  if (rooms_.size() <= slot) rooms_.resize(slot + 1);
+  auto& [memory, size] = rooms_[slot];
+  if (size < bytes || memory == nullptr) {
+    if (memory != nullptr) check_cuda(cudaFree(memory), "cudaFree");
+    memory = nullptr;
+    check_cuda(cudaMalloc(&memory, std::max(bytes, size_t{256})), "cudaMalloc");
+    size = bytes;
+  }
+  return memory;
+}
+
+const void* NcclCommunicator::on_device(const void* data, size_t bytes, size_t slot) {
+  if (bytes == 0 || is_on_device(data)) return data;
+  void* const copy = room(slot, bytes);
+  check_cuda(cudaMemcpyAsync(copy, data, bytes, cudaMemcpyHostToDevice, stream_), "cudaMemcpy");
+  return copy;
+}
+
+void* NcclCommunicator::for_result(void* data, size_t bytes, size_t slot) {
+  return bytes == 0 || is_on_device(data) ? data : room(slot, bytes);
+}
+
+void NcclCommunicator::to_user(const void* from, void* to, size_t bytes) {
+  if (from != to && bytes > 0)
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpy");
+}
+
+}  // namespace mx::comm

@@ -1,0 +1,50 @@
+#include "mxrun/hosts/text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+
+namespace mx::launch::text {
+
+std::optional<int> parse_number(std::string_view digits) {
+  if (digits.empty() || digits.size() > 9) return std::nullopt;
+  for (char c : digits)
+    if (c < '0' || c > '9') return std::nullopt;
+  int value = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  return value;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r";
+  const size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+std::string quoted(std::string_view text) {
+  constexpr size_t kLongest = 80;
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string out = "'";
+  for (char c : text.substr(0, kLongest)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f)
+      out += c;
+    else
+      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+  }
+  if (text.size() > kLongest) out += "...";
+  return out + "'";
+}
+
+std::vector<std::string_view> words(std::string_view line) {
+  std::vector<std::string_view> found;
+  for (size_t at = 0; (at = line.find_first_not_of(" \t\r", at)) != std::string_view::npos;) {
+    const size_t end = std::min(line.find_first_of(" \t\r", at), line.size());
+    found.push_back(line.substr(at, end - at));
+    at = end;
+  }
+  return found;
+}
+
+}  // namespace mx::launch::text

@@ -1,0 +1,20 @@
+// Small helpers of the parsers in this folder.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mx::launch::text {
+
+/// Returns the number if `digits` are 1 to 9 decimal digits and nothing else.
+std::optional<int> parse_number(std::string_view digits);
+/// Returns the text without spaces, tabs and carriage returns at both ends.
+std::string_view trimmed(std::string_view text);
+/// Returns the text in quotes for a message: unprintable characters escaped, and cut after 80 characters.
+std::string quoted(std::string_view text);
+/// Returns the words between spaces and tabs.
+std::vector<std::string_view> words(std::string_view line);
+
+}  // namespace mx::launch::text

@@ -1,0 +1,20 @@
+mx_add_test(comm_module_test SOURCES module_test.cc DEPS mx::comm SERIAL)
+
+# Open MPI keeps memory until the process ends, and sanitizers report that.
+find_program(MX_MPIRUN mpirun)
+if(TARGET mx_comm_mpi AND MX_MPIRUN AND NOT MX_SANITIZE)
+  add_executable(comm_mpi_program mpi_program.cc)
+  set_target_properties(comm_mpi_program PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_link_libraries(comm_mpi_program PRIVATE mx::comm mx_flags)
+  add_dependencies(comm_mpi_program mx_comm_mpi)
+  foreach(case "1" "2" "3" "5" "2 mismatch" "3 timeout")
+    separate_arguments(words UNIX_COMMAND "${case}")
+    string(REPLACE " " "_" name "${case}")
+    list(GET words 0 ranks)
+    list(REMOVE_AT words 0)
+    add_test(NAME Comm.mpi_with_${name}
+      COMMAND ${MX_MPIRUN} --oversubscribe --allow-run-as-root -n ${ranks} $<TARGET_FILE:comm_mpi_program> ${words})
+    set_tests_properties(Comm.mpi_with_${name} PROPERTIES TIMEOUT 300 LABELS comm PROCESSORS 2
+      PASS_REGULAR_EXPRESSION "rank 0 of ${ranks}: passed" FAIL_REGULAR_EXPRESSION "FAILED;failed:")
+  endforeach()
+endif()
