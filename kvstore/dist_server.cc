@@ -23,7 +23,8 @@ uint64_t piece_bytes(const KVStoreOptions& options) {
 
 /// Returns whether answers can be received straight into the array.
 bool receives(const NDArray& array, DType type) {
-  return array.context().is_cpu() && array.dtype() == type && array.contiguous() && !array.impl().may_overlap();
+  return array.context().is_cpu() && array.dtype() == type && array.contiguous() &&
+         !array.impl().may_overlap();
 }
 
 /// Returns whether two contiguous arrays are the same elements.
@@ -121,8 +122,9 @@ void DistServerStore::remove_places(const Key& key) {
 
 DistServerStore::Key& DistServerStore::find(const std::string& name, const char* op) {
   const auto found = keys_.find(name);
-  MX_CHECK(found != keys_.end(), InvalidArgument, "[", op, "] expected a key that was passed to init(), got \"",
-           name, "\" in a store of ", keys_.size(), " keys");
+  MX_CHECK(found != keys_.end(), InvalidArgument, "[", op,
+           "] expected a key that was passed to init(), got \"", name, "\" in a store of ", keys_.size(),
+           " keys");
   return *found->second;
 }
 
@@ -143,7 +145,7 @@ DistServerStore::DistServerStore(std::string type, const KVStoreOptions& options
   body.staleness = options.staleness;
   body.piece_bytes = piece_bytes(options);
   push_control("open", kv::Kind::open, kv::Bytes::of(encode(body)), 0, true, 0, nullptr, 0);
-  wait_for_control("KVStore");
+  wait_for_control();
 }
 
 DistServerStore::~DistServerStore() = default;
@@ -158,7 +160,7 @@ void DistServerStore::run(const KeyPtr& key, const char* name, Access access, in
   for (const NDArray& array : access.reads) reads.push_back(array.var());
   for (const NDArray& array : access.fills)
     (array.impl().covers_storage() ? writes : updates).push_back(array.var());
-  (access.heals ? writes : updates).push_back(key->order.get());
+  (access.heals ? writes : updates).push_back(key->order->get());
   // An array may be read and filled: then it is updated.
   std::vector<Var> only_reads;
   for (const Var& var : reads) {
@@ -216,21 +218,25 @@ void DistServerStore::init(const KVKey& key, const NDArray& value) {
 void DistServerStore::erase(const KVKey& key) {
   const std::lock_guard lock(mutex_);
   find(key.name(), "erase");
-  const KeyPtr old = keys_.at(key.name());
-  run(old, "kvstore erase", {.heals = true}, 0,
-      [old](const Done& done) { old->send({.kind = kv::Kind::erase}, done); });
-  remove_places(*old);
+  run_erase(keys_.at(key.name()), true);
   keys_.erase(key.name());
 }
 
+void DistServerStore::run_erase(const KeyPtr& key, bool heals) {
+  run(key, "kvstore erase", {.heals = heals}, 0,
+      [key](const Done& done) { key->send({.kind = kv::Kind::erase}, done); });
+  remove_places(*key);
+}
+
 /// Returns what this worker sends: the sum of its values. `divisor` is set to that of the whole sum.
-NDArray DistServerStore::local_sum(const Key& key, const std::vector<NDArray>& values, const KVOptions& options,
-                                   uint64_t& divisor) const {
+NDArray DistServerStore::local_sum(const Key& key, const std::vector<NDArray>& values,
+                                   const KVOptions& options, uint64_t& divisor) const {
   check_values("push", key.body.name, values, key.shape);
   divisor = 0;
   if (options.reduce == KVReduce::mean) {
     MX_CHECK(is_floating(sum_type(values)), InvalidArgument,
-             "[KVStore] expected values in floating point for the mean of key \"", key.body.name, "\", got integers");
+             "[KVStore] expected values in floating point for the mean of key \"", key.body.name,
+             "\", got integers");
     divisor = values.size() * static_cast<uint64_t>(type_ == "dist_sync" ? size() : 1);
   }
   const DType type = sum_type(values, options.accumulate_f32);
@@ -311,18 +317,14 @@ void DistServerStore::pushpull(const std::vector<KVKey>& keys, const std::vector
 
 /// Returns the key of allreduce() with this name. Another shape or type than the last time makes another key.
 DistServerStore::KeyPtr DistServerStore::sum_key(const std::string& name, const Shape& shape, DType type) {
-  const auto found = sums_.find(name);
-  if (found != sums_.end()) {
-    const KeyPtr old = found->second;
-    if (old->shape == shape && old->type == type) return old;
-    run(old, "kvstore erase", {.heals = true}, 0,
-        [old](const Done& done) { old->send({.kind = kv::Kind::erase}, done); });
-    remove_places(*old);
-    sums_.erase(found);
-  }
-  const KeyPtr made = add_key(name, shape, type, {.type = kv::to_comm_type(type), .stored = false});
-  sums_.emplace(name, made);
-  return made;
+  KeyPtr& key = sums_[name];
+  if (key != nullptr && key->shape == shape && key->type == type) return key;
+  const KeyPtr old = key;
+  if (old != nullptr) run_erase(old, false);
+  key = add_key(name, shape, type, {.type = kv::to_comm_type(type), .stored = false});
+  // If the other workers do not change the shape, erasing fails, and the new key with it.
+  if (old != nullptr) key->order = old->order;
+  return key;
 }
 
 void DistServerStore::allreduce(const std::vector<KVKey>& keys, const std::vector<Values>& values,
@@ -339,7 +341,8 @@ void DistServerStore::allreduce(const std::vector<KVKey>& keys, const std::vecto
     const DType type = sum_type(list, options.accumulate_f32);
     const bool mean = options.reduce == KVReduce::mean;
     MX_CHECK(!mean || is_floating(type), InvalidArgument,
-             "[KVStore] expected values in floating point for the mean of key \"", keys[i].name(), "\", got integers");
+             "[KVStore] expected values in floating point for the mean of key \"", keys[i].name(),
+             "\", got integers");
     const KeyPtr key = sum_key(keys[i].name(), outs[i].shape(), type);
     const NDArray sum = sum_values(list, cpu(), type).to_contiguous();
     const uint64_t divisor = mean ? list.size() * static_cast<uint64_t>(size()) : 0;
@@ -363,9 +366,7 @@ void DistServerStore::broadcast_from_first(const std::vector<KVKey>& keys, const
     } else {
       exchange(key, kv::Kind::pull, "kvstore broadcast", {}, {values[i]}, 0, options);
     }
-    run(key, "kvstore erase", {.heals = true}, 0,
-        [key](const Done& done) { key->send({.kind = kv::Kind::erase}, done); });
-    remove_places(*key);
+    run_erase(key, true);
   }
 }
 
@@ -378,8 +379,8 @@ void DistServerStore::push_control(const char* name, kv::Kind kind, kv::Bytes bo
   if (token != nullptr) updates.push_back(token->var());
   const std::vector<Var> writes{core_->order.get()};
   current_engine().push_async(
-      [core = core_, kind, body = std::move(body), number, all_servers, timeout_ms, name](RunContext,
-                                                                                         Completion completion) {
+      [core = core_, kind, body = std::move(body), number, all_servers, timeout_ms, name](
+          RunContext, Completion completion) {
         auto end = std::make_shared<Completion>(std::move(completion));
         const size_t servers = all_servers ? core->control_sequence.size() : 1;
         const Done each = kv::after_all(servers, [end](std::exception_ptr error) {
@@ -404,7 +405,7 @@ void DistServerStore::push_control(const char* name, kv::Kind kind, kv::Bytes bo
 }
 
 /// Waits for the last control, and throws its error.
-void DistServerStore::wait_for_control(const char*) { current_engine().wait(core_->order.get()); }
+void DistServerStore::wait_for_control() { current_engine().wait(core_->order.get()); }
 
 void DistServerStore::set_updater(Updater) {
   throw InvalidState(concat("[set_updater] expected a store without servers, got \"", type_,
@@ -414,8 +415,8 @@ void DistServerStore::set_updater(Updater) {
 void DistServerStore::set_optimizer(const std::string& name, const AttrMap& options) {
   kv::Shard(nullptr).set_optimizer({name, options});  // throws for what servers refuse
   const std::lock_guard lock(mutex_);
-  push_control("set_optimizer", kv::Kind::set_optimizer, kv::Bytes::of(encode(kv::OptionsBody{name, options})), 0,
-               true, 0, nullptr, 0);
+  push_control("set_optimizer", kv::Kind::set_optimizer,
+               kv::Bytes::of(encode(kv::OptionsBody{name, options})), 0, true, 0, nullptr, 0);
   optimizer_ = name;
   optimizer_options_ = options;
 }
@@ -435,7 +436,7 @@ void DistServerStore::barrier(int64_t timeout_ms) {
     const std::lock_guard lock(mutex_);
     push_control("barrier", kv::Kind::barrier, kv::Bytes(), 0, false, timeout_ms, nullptr, 0);
   }
-  wait_for_control("barrier");
+  wait_for_control();
 }
 
 void DistServerStore::push_barrier(const NDArray& token, const KVOptions& options) {

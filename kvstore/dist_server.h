@@ -67,11 +67,12 @@ class DistServerStore final : public KVStore {
   /// What an operation of a key does: sends requests, and calls `done` when they are answered.
   using Work = std::function<void(const Done& done)>;
   struct Access {
-    std::vector<NDArray> reads, fills;  ///< `fills` are overwritten
-    bool heals = false;                 ///< runs even if the key is poisoned
+    std::vector<NDArray> reads{}, fills{};  ///< `fills` are overwritten
+    bool heals = false;                     ///< runs even if the key is poisoned
   };
 
   KeyPtr add_key(const std::string& name, const Shape& shape, DType type, kv::KeyBody body);
+  void run_erase(const KeyPtr& key, bool heals);
   void remove_places(const Key& key);
   Key& find(const std::string& name, const char* op);
   KeyPtr sum_key(const std::string& name, const Shape& shape, DType type);
@@ -82,8 +83,8 @@ class DistServerStore final : public KVStore {
                 const std::vector<NDArray>& outs, uint64_t divisor, const KVOptions& options);
   NDArray local_sum(const Key& key, const std::vector<NDArray>& values, const KVOptions& options,
                     uint64_t& divisor) const;
-  void wait_for_control(const char* op);
-  void finish_together(const std::exception_ptr& error, const char* op);
+  void wait_for_control();
+  void finish_together(const std::exception_ptr& error);
   void save_first(const std::string& path);
   void load_first(const std::string& path);
   NamedArrays state_of(const KeyPtr& key);

@@ -37,7 +37,9 @@ struct DistServerStore::Core {
   int rank() const { return servers->options().identity.rank; }
   int workers() const { return servers->options().workers; }
   int64_t timeout_ms(int64_t of_call) const {
-    return of_call > 0 ? of_call : options.timeout_ms > 0 ? options.timeout_ms : servers->options().timeout_ms;
+    return of_call > 0              ? of_call
+           : options.timeout_ms > 0 ? options.timeout_ms
+                                    : servers->options().timeout_ms;
   }
 };
 
@@ -56,7 +58,8 @@ struct DistServerStore::Key {
   DType type;
   std::vector<Piece> pieces;
   bool declared = false;
-  OrderVar order;
+  /// All operations of the key update it. A key that takes the place of another one continues its order.
+  std::shared_ptr<OrderVar> order = std::make_shared<OrderVar>();
 
   size_t bytes() const { return body.count * comm::size_of(body.type); }
 

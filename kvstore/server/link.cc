@@ -16,9 +16,9 @@ namespace mx::kv {
 namespace {
 
 constexpr size_t kSpareBytes = 32 * 1024;
-constexpr size_t kBatchBytes = 1 << 20;      // a batch with so many bytes is not extended
+constexpr size_t kBatchBytes = 1 << 20;  // a batch with so many bytes is not extended
 constexpr size_t kBatchMessages = 64;
-constexpr size_t kBytesPerRead = 16 << 20;   // then other links have their turn
+constexpr size_t kBytesPerRead = 16 << 20;  // then other links have their turn
 
 [[noreturn]] void throw_broken(const char* what, int error) {
   const std::string text = mx::detail::concat("[kvstore] expected to ", what, ", got ", std::strerror(error));

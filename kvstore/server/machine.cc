@@ -12,7 +12,8 @@ namespace {
 constexpr size_t kMostKeys = size_t{1} << 22;
 
 bool is_control(Kind kind) {
-  return kind == Kind::open || kind == Kind::set_optimizer || kind == Kind::set_option || kind == Kind::barrier;
+  return kind == Kind::open || kind == Kind::set_optimizer || kind == Kind::set_option ||
+         kind == Kind::barrier;
 }
 
 bool has_elements(Kind kind) {
@@ -45,8 +46,8 @@ uint64_t Machine::largest_body(const Header& header) const {
            header.key, " before a ", to_string(header.kind), " of ", header.bytes, " bytes");
   const uint64_t bytes = Key::bytes_of(*body);
   if (header.kind == Kind::set_state) return 4 * bytes + kLargestText;
-  MX_CHECK(header.bytes == bytes, ProtocolError, "[kvstore] expected a ", to_string(header.kind), " of ", bytes,
-           " bytes for ", describe(*body), " from worker ", header.worker, ", got ", header.bytes);
+  MX_CHECK(header.bytes == bytes, ProtocolError, "[kvstore] expected a ", to_string(header.kind), " of ",
+           bytes, " bytes for ", describe(*body), " from worker ", header.worker, ", got ", header.bytes);
   return bytes;
 }
 
@@ -64,10 +65,10 @@ void Machine::receive(ConnectionId connection, Message message, Outbox& out) {
   auto found = keys_.find(header.key);
   if (found == keys_.end()) {
     if (failure_ != nullptr || header.kind != Kind::declare || keys_.size() >= kMostKeys) {
-      const std::exception_ptr error =
-          failure_ != nullptr ? failure_
-                              : std::make_exception_ptr(InvalidArgument(mx::detail::concat(
-                                    "[kvstore] expected a declared key, got key ", header.key)));
+      const std::exception_ptr error = failure_ != nullptr
+                                           ? failure_
+                                           : std::make_exception_ptr(InvalidArgument(mx::detail::concat(
+                                                 "[kvstore] expected a declared key, got key ", header.key)));
       send(header, Kind::refusal, static_cast<uint8_t>(code_of(error)), Bytes::of(text_of(error)), out);
       return;
     }
@@ -185,8 +186,8 @@ void Machine::run_control(Outbox& out) {
       const Request& other = control_[w].requests.front();
       const bool same =
           other.header.kind == kind && (kind == Kind::barrier || other.body.text() == first.body.text());
-      MX_CHECK(same, ProtocolError, "[kvstore] expected the same call from all workers, got ", to_string(kind),
-               " from worker 0 and ", to_string(other.header.kind),
+      MX_CHECK(same, ProtocolError, "[kvstore] expected the same call from all workers, got ",
+               to_string(kind), " from worker 0 and ", to_string(other.header.kind),
                other.header.kind == kind ? " with other arguments" : "", " from worker ", w);
     }
     if (kind == Kind::set_optimizer) {
@@ -203,8 +204,8 @@ void Machine::run_control(Outbox& out) {
       for (const Line& line : control_) {
         const Request& request = line.requests.front();
         if (!request.body.empty())
-          std::rethrow_exception(make_error(static_cast<uint8_t>(request.header.number),
-                                            std::string(request.body.text())));
+          std::rethrow_exception(
+              make_error(static_cast<uint8_t>(request.header.number), std::string(request.body.text())));
       }
     }
     for (Line& line : control_) answer(line, Bytes(), out);

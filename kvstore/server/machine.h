@@ -53,7 +53,8 @@ class Updater {
   virtual void set_option(const std::string& name, double value) = 0;
   /// Returns the new value of a key. `value` is the one that the last update() of the key returned, unless
   /// forget_value() was called since.
-  virtual Bytes update(uint32_t key, const KeyBody& description, const Bytes& value, const Bytes& gradient) = 0;
+  virtual Bytes update(uint32_t key, const KeyBody& description, const Bytes& value,
+                       const Bytes& gradient) = 0;
   virtual void forget_value(uint32_t key) = 0;
   virtual void erase(uint32_t key) = 0;
   /// Returns the state for a key; nothing before its first update.
@@ -127,6 +128,7 @@ class Machine {
   bool step_round(uint32_t number, Key& key, uint32_t worker, Outbox& out);
   bool step_declare(Key& key, uint32_t worker, Outbox& out);
   bool step_push(uint32_t number, Key& key, uint32_t worker, Outbox& out);
+  bool differs(Key& key, uint32_t worker, Outbox& out);
   void apply(uint32_t number, Key& key, Bytes sum);
   bool too_far_ahead(const Key& key, uint32_t worker) const;
   void fail_key(Key& key, const std::exception_ptr& error, Outbox& out);

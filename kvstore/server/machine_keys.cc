@@ -45,8 +45,8 @@ bool Machine::step(uint32_t number, Key& key, uint32_t worker, Outbox& out) {
         answer(line, key.value, out);
         return true;
       case Kind::init:
-        MX_CHECK(!key.has_value && key.body().stored, InvalidArgument,
-                 "[init] expected a new key, got ", describe(key.body()));
+        MX_CHECK(!key.has_value && key.body().stored, InvalidArgument, "[init] expected a new key, got ",
+                 describe(key.body()));
         [[fallthrough]];
       case Kind::set_value:
         key.value = std::move(request.body);
@@ -64,7 +64,8 @@ bool Machine::step(uint32_t number, Key& key, uint32_t worker, Outbox& out) {
       case Kind::erase:
         return step_round(number, key, worker, out);
       default:
-        throw ProtocolError(mx::detail::concat("[kvstore] expected a request for a key, got a ", to_string(kind)));
+        throw ProtocolError(
+            mx::detail::concat("[kvstore] expected a request for a key, got a ", to_string(kind)));
     }
   } catch (...) {
     refuse(line, std::current_exception(), out);
@@ -77,8 +78,9 @@ bool Machine::step_declare(Key& key, uint32_t worker, Outbox& out) {
   KeyBody body = decode_key(line.requests.front().body.text());
   MX_CHECK(!key.declared[worker], ProtocolError, "[kvstore] expected a new key, got ", describe(body),
            ", which worker ", worker, " has declared as ", describe(*key.declared[worker]));
-  MX_CHECK(Key::bytes_of(body) <= config_->piece_bytes, ProtocolError, "[kvstore] expected pieces of at most ",
-           config_->piece_bytes, " bytes, got ", Key::bytes_of(body), " of ", describe(body));
+  MX_CHECK(Key::bytes_of(body) <= config_->piece_bytes, ProtocolError,
+           "[kvstore] expected pieces of at most ", config_->piece_bytes, " bytes, got ", Key::bytes_of(body),
+           " of ", describe(body));
   line.requests.front().waiting = true;
   key.declared[worker] = std::move(body);
   for (uint32_t w = 0; w < workers_.size(); ++w) {
@@ -104,6 +106,7 @@ bool Machine::step_declare(Key& key, uint32_t worker, Outbox& out) {
 /// Removes the key when all workers have asked for it.
 bool Machine::step_round(uint32_t number, Key& key, uint32_t worker, Outbox& out) {
   key.lines[worker].requests.front().waiting = true;
+  if (differs(key, worker, out)) return true;
   for (const Line& line : key.lines)
     if (line.requests.empty() || line.requests.front().header.kind != Kind::erase) return false;
   for (Line& line : key.lines) answer(line, Bytes(), out);
@@ -121,6 +124,7 @@ bool Machine::step_push(uint32_t number, Key& key, uint32_t worker, Outbox& out)
              " in a round of ", describe(key.body()));
     request.waiting = true;
     key.divisor = std::max(key.divisor, request.header.number);
+    if (differs(key, worker, out)) return true;
     key.sum->add(worker, std::move(request.body));
     if (!key.sum->complete()) return false;
     try {
@@ -143,6 +147,24 @@ bool Machine::step_push(uint32_t number, Key& key, uint32_t worker, Outbox& out)
   apply(number, key, one.take(request.header.number));
   answer(line, wants_value ? key.value : Bytes(), out);
   return true;
+}
+
+/// Fails the key, and returns true, if a worker wants to erase it while another one waits for its push.
+bool Machine::differs(Key& key, uint32_t worker, Outbox& out) {
+  const bool erases = key.lines[worker].requests.front().header.kind == Kind::erase;
+  for (size_t w = 0; w < key.lines.size(); ++w) {
+    if (key.lines[w].requests.empty() || !key.lines[w].requests.front().waiting) continue;
+    const Kind other = key.lines[w].requests.front().header.kind;
+    if ((other == Kind::erase) == erases) continue;
+    fail_key(key,
+             std::make_exception_ptr(ProtocolError(mx::detail::concat(
+                 "[kvstore] expected the same call from all workers for ", describe(key.body()), ", got ",
+                 to_string(key.lines[worker].requests.front().header.kind), " from worker ", worker, " and ",
+                 to_string(other), " from worker ", w))),
+             out);
+    return true;
+  }
+  return false;
 }
 
 void Machine::apply(uint32_t number, Key& key, Bytes sum) {

@@ -129,7 +129,8 @@ void Server::State::poll_once() {
     entries.push_back({connection.link->fd(), events, 0});
     ids.push_back(id);
   }
-  const int ready = ::poll(entries.data(), entries.size(), static_cast<int>(std::min<int64_t>(wait_ms, 60000)));
+  const int ready =
+      ::poll(entries.data(), entries.size(), static_cast<int>(std::min<int64_t>(wait_ms, 60000)));
   MX_CHECK(ready >= 0 || errno == EINTR, CommunicationError, "[kvstore] expected to wait, got ",
            std::strerror(errno));
   if (ready < 0) return;
@@ -149,7 +150,8 @@ void Server::State::poll_once() {
   }
   for (size_t i = 0; i < ids.size(); ++i, ++at) {
     const auto found = connections.find(ids[i]);
-    if (found != connections.end() && !serve(ids[i], found->second, entries[at].revents)) connections.erase(ids[i]);
+    if (found != connections.end() && !serve(ids[i], found->second, entries[at].revents))
+      connections.erase(ids[i]);
   }
   if (entries[1].revents != 0) accept_strangers();
 }
@@ -163,7 +165,9 @@ void Server::State::accept_strangers() {
     strangers.push_back({std::move(socket),
                          std::make_unique<comm::Handshake>(comm::Handshake::Side::acceptor, options.identity,
                                                            comm::random_nonce()),
-                         comm::Deadline::after_ms(options.handshake_timeout_ms), {}, false});
+                         comm::Deadline::after_ms(options.handshake_timeout_ms),
+                         {},
+                         false});
   }
 }
 
@@ -207,9 +211,9 @@ void Server::State::admit(Stranger& stranger) {
   Connection& connection = connections[id];
   connection.worker = worker;
   connection.peer = comm::peer_of(stranger.socket);
-  connection.link = std::make_unique<Link>(std::move(stranger.socket), [this, &connection](const Header& header) {
-    return accept(connection, header);
-  });
+  connection.link = std::make_unique<Link>(
+      std::move(stranger.socket),
+      [this, &connection](const Header& header) { return accept(connection, header); });
 }
 
 Machine& Server::State::machine(uint16_t store) {
@@ -225,9 +229,10 @@ Machine& Server::State::machine(uint16_t store) {
 /// Returns memory for a body after the header has been checked.
 Bytes Server::State::accept(const Connection& connection, const Header& header) {
   MX_CHECK(static_cast<int64_t>(header.worker) == connection.worker, ProtocolError,
-           "[kvstore] expected messages of worker ", connection.worker, ", got one of worker ", header.worker);
-  MX_CHECK(header.store < kMostStores, ProtocolError, "[kvstore] expected a store below ", kMostStores, ", got ",
-           header.store);
+           "[kvstore] expected messages of worker ", connection.worker, ", got one of worker ",
+           header.worker);
+  MX_CHECK(header.store < kMostStores, ProtocolError, "[kvstore] expected a store below ", kMostStores,
+           ", got ", header.store);
   const uint64_t largest = machine(header.store).largest_body(header);
   MX_CHECK(header.bytes <= largest, ProtocolError, "[kvstore] expected a body of at most ", largest,
            " bytes in a ", to_string(header.kind), ", got ", header.bytes);

@@ -75,9 +75,9 @@ struct ServerGroup::State {
   uint64_t watch = 0;
 
   std::mutex mutex;
-  bool ending = false;           // guarded by mutex
-  std::exception_ptr failure;    // guarded by mutex
-  bool dead = false;             // all links are closed; thread of the group only
+  bool ending = false;         // guarded by mutex
+  std::exception_ptr failure;  // guarded by mutex
+  bool dead = false;           // all links are closed; thread of the group only
   std::thread thread;
 };
 
@@ -89,10 +89,11 @@ ServerGroup::ServerGroup(ServerGroupOptions options) : state_(std::make_unique<S
   state_->thread = std::thread([state = state_.get()] { state->run(); });
   if (state_->options.rendezvous != nullptr)
     state_->watch = state_->options.rendezvous->watch(
-        comm::lost_prefix(state_->options.identity.epoch), [this](std::string_view key, std::string_view value) {
-          fail(std::make_exception_ptr(PeerLost(mx::detail::concat(
-              "[kvstore] expected all processes of the job to live, got a loss: ",
-              to_string(comm::parse_lost(key, value))))));
+        comm::lost_prefix(state_->options.identity.epoch),
+        [this](std::string_view key, std::string_view value) {
+          fail(std::make_exception_ptr(
+              PeerLost(mx::detail::concat("[kvstore] expected all processes of the job to live, got a loss: ",
+                                          to_string(comm::parse_lost(key, value))))));
         });
 }
 
@@ -117,7 +118,8 @@ void ServerGroup::start(int server, Call call) {
     std::lock_guard lock(state_->mutex);
     failure = state_->failure;
     if (failure == nullptr && state_->ending)
-      failure = std::make_exception_ptr(InvalidState("[kvstore] expected a call before the end of the program"));
+      failure =
+          std::make_exception_ptr(InvalidState("[kvstore] expected a call before the end of the program"));
     if (failure == nullptr) state_->peers[static_cast<size_t>(server)].fresh.push_back(std::move(call));
   }
   if (failure != nullptr) return call.done(Bytes(), failure);
@@ -212,11 +214,14 @@ void ServerGroup::State::poll_once() {
         end_all(error);
         break;
       }
-      const std::string what = peer.pending.empty() ? "" : ", during the " + peer.pending.begin()->second.call.what;
-      const ErrorCode code = code_of(error) == ErrorCode::protocol ? ErrorCode::protocol : ErrorCode::peer_lost;
-      end_all(make_error(static_cast<uint8_t>(code),
-                         mx::detail::concat("[kvstore] expected ", name_of(static_cast<int>(s)),
-                                            " to live, got a broken connection", what, ": ", text_of(error))));
+      const std::string what =
+          peer.pending.empty() ? "" : ", during the " + peer.pending.begin()->second.call.what;
+      const ErrorCode code =
+          code_of(error) == ErrorCode::protocol ? ErrorCode::protocol : ErrorCode::peer_lost;
+      end_all(
+          make_error(static_cast<uint8_t>(code),
+                     mx::detail::concat("[kvstore] expected ", name_of(static_cast<int>(s)),
+                                        " to live, got a broken connection", what, ": ", text_of(error))));
     }
   }
   if (!dead) expire();
@@ -252,9 +257,10 @@ void ServerGroup::State::expire() {
       if (!pending.deadline.passed()) continue;
       const Call& call = pending.call;
       const int64_t timeout_ms = call.timeout_ms > 0 ? call.timeout_ms : options.timeout_ms;
-      expired = Expired{mx::detail::concat("[kvstore] expected the ", call.what, " to end within ", timeout_ms,
-                                           " ms, got no answer of ", name_of(static_cast<int>(s))),
-                        static_cast<int>(s), comm::Deadline::after_ms(kMissingMs)};
+      expired =
+          Expired{mx::detail::concat("[kvstore] expected the ", call.what, " to end within ", timeout_ms,
+                                     " ms, got no answer of ", name_of(static_cast<int>(s))),
+                  static_cast<int>(s), comm::Deadline::after_ms(kMissingMs)};
       Message message;
       message.header = {.kind = Kind::missing,
                         .store = call.header.store,
@@ -293,7 +299,8 @@ void ServerGroup::State::take(int server, Message message) {
   const auto found = peer.pending.find(key_of(header));
   if (found == peer.pending.end()) {
     // The server refuses what it cannot assign to a request, and disconnects.
-    if (header.kind == Kind::refusal) std::rethrow_exception(make_error(header.flags, std::string(message.body.text())));
+    if (header.kind == Kind::refusal)
+      std::rethrow_exception(make_error(header.flags, std::string(message.body.text())));
     return;
   }
   Call call = std::move(found->second.call);
@@ -327,7 +334,8 @@ void ServerGroup::State::end_all(const std::exception_ptr& reason) {
   }
 }
 
-std::function<void(std::exception_ptr)> after_all(size_t calls, std::function<void(std::exception_ptr)> then) {
+std::function<void(std::exception_ptr)> after_all(size_t calls,
+                                                  std::function<void(std::exception_ptr)> then) {
   struct Left {
     std::mutex mutex;
     size_t calls;

@@ -2,7 +2,8 @@
 // Internal.
 //
 //   kv::ServerGroup group(options);
-//   group.start(0, {.header = {.kind = Kind::pull, .key = 3, .sequence = 7}, .into = buffer, .into_bytes = 4096,
+//   group.start(0, {.header = {.kind = Kind::pull, .key = 3, .sequence = 7}, .into = buffer, .into_bytes =
+//   4096,
 //                   .done = [](Bytes, std::exception_ptr error) { ... }});
 //
 // A thread of the group sends requests, those of the highest priority first, and receives answers straight
@@ -73,8 +74,8 @@ class ServerGroup {
   std::unique_ptr<State> state_;
 };
 
-/// Returns a function to be called `calls` times, with errors or null pointers. The last call calls `then` with
-/// the first error. Calls `then` at once for 0 calls.
+/// Returns a function to be called `calls` times, with errors or null pointers. The last call calls `then`
+/// with the first error. Calls `then` at once for 0 calls.
 std::function<void(std::exception_ptr)> after_all(size_t calls, std::function<void(std::exception_ptr)> then);
 
 }  // namespace mx::kv

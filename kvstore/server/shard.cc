@@ -41,8 +41,8 @@ comm::Type to_comm_type(DType type) {
 }
 
 Shard::Entry Shard::make(const KeyBody& description) const {
-  MX_CHECK(is_floating(to_dtype(description.type)), InvalidArgument, "[push] expected key \"", description.name,
-           "\" in floating point, because the store has the optimiser '", name_, "', got ",
+  MX_CHECK(is_floating(to_dtype(description.type)), InvalidArgument, "[push] expected key \"",
+           description.name, "\" in floating point, because the store has the optimiser '", name_, "', got ",
            comm::to_string(description.type));
   Entry made;
   made.value = empty({static_cast<int64_t>(description.count)}, to_dtype(description.type));
@@ -67,8 +67,8 @@ void Shard::set_optimizer(const OptionsBody& optimizer) {
   if (!optimizer.name.empty()) {
     optim::make_optimizer(optimizer.name, optimizer.options, Parameters{});  // throws for what is unknown
     const auto norm = optimizer.options.find("max_norm");
-    const bool limits =
-        norm != optimizer.options.end() && norm->second != AttrValue(0.0) && norm->second != AttrValue(int64_t{0});
+    const bool limits = norm != optimizer.options.end() && norm->second != AttrValue(0.0) &&
+                        norm->second != AttrValue(int64_t{0});
     MX_CHECK(!limits, InvalidArgument, "[set_optimizer] expected no limit of the norm with servers, each of ",
              "which sees only a part of the gradients, got max_norm = ", mx::to_string(norm->second));
   }
@@ -155,8 +155,8 @@ void Shard::set_state(uint32_t key, const KeyBody& description, const Bytes& val
   for (const StateArray& array : state) {
     const Bytes elements = Bytes::of(array.elements);
     const NDArray flat = array_over(elements, array.type).clone();
-    MX_CHECK(!array.scalar || flat.numel() == 1, InvalidArgument, "[load] expected one number for '", array.name,
-             "' of key \"", description.name, "\", got ", flat.numel());
+    MX_CHECK(!array.scalar || flat.numel() == 1, InvalidArgument, "[load] expected one number for '",
+             array.name, "' of key \"", description.name, "\", got ", flat.numel());
     arrays.emplace_back(array.name, array.scalar ? flat.reshape({}) : flat);
   }
   made.optimizer->load_state_dict(arrays);

@@ -14,7 +14,8 @@ static_assert(std::endian::native == std::endian::little, "elements are sent as 
 
 template <class T>
 void put_at(std::byte* at, T value) {
-  for (size_t i = 0; i < sizeof(T); ++i) at[i] = static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i));
+  for (size_t i = 0; i < sizeof(T); ++i)
+    at[i] = static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i));
 }
 
 template <class T>
@@ -160,10 +161,10 @@ AttrValue get_option(BodyReader& reader) {
 }  // namespace
 
 const char* to_string(Kind kind) {
-  constexpr const char* names[] = {"?",         "open",          "declare",    "init",    "push",      "pull",
-                                   "pushpull",  "erase",         "set_optimizer", "set_option", "barrier",
-                                   "get_state", "set_state",     "set_value",  "missing", "farewell",  "answer",
-                                   "refusal"};
+  constexpr const char* names[] = {"?",        "open",      "declare",   "init",          "push",
+                                   "pull",     "pushpull",  "erase",     "set_optimizer", "set_option",
+                                   "barrier",  "get_state", "set_state", "set_value",     "missing",
+                                   "farewell", "answer",    "refusal"};
   const auto index = static_cast<size_t>(kind);
   return index < std::size(names) ? names[index] : names[0];
 }
@@ -305,7 +306,9 @@ OpenBody decode_open(std::string_view bytes) {
 
 std::string encode(const KeyBody& body) {
   BodyWriter writer;
-  writer.string(body.name).number(static_cast<uint8_t>(body.type)).number(static_cast<uint32_t>(body.shape.size()));
+  writer.string(body.name)
+      .number(static_cast<uint8_t>(body.type))
+      .number(static_cast<uint32_t>(body.shape.size()));
   for (int64_t size : body.shape) writer.number(size);
   writer.number(body.begin).number(body.count).number(static_cast<uint8_t>(body.stored ? 1 : 0));
   return writer.take();
@@ -320,8 +323,10 @@ KeyBody decode_key(std::string_view bytes) {
   uint64_t elements = 1;
   for (int64_t& size : key.shape) {
     size = reader.number<int64_t>();
-    const bool fits = size >= 0 && (size == 0 || elements <= (uint64_t{1} << 60) / static_cast<uint64_t>(size));
-    MX_CHECK(fits, ProtocolError, "[kvstore] expected a possible shape of key '", key.name, "', got size ", size);
+    const bool fits =
+        size >= 0 && (size == 0 || elements <= (uint64_t{1} << 60) / static_cast<uint64_t>(size));
+    MX_CHECK(fits, ProtocolError, "[kvstore] expected a possible shape of key '", key.name, "', got size ",
+             size);
     elements *= static_cast<uint64_t>(size);
   }
   key.begin = reader.number<uint64_t>();
@@ -329,8 +334,8 @@ KeyBody decode_key(std::string_view bytes) {
   key.stored = reader.boolean();
   reader.end();
   MX_CHECK(key.begin <= elements && key.count <= elements - key.begin, ProtocolError,
-           "[kvstore] expected a piece within the ", elements, " elements of key '", key.name, "', got ", key.count,
-           " from ", key.begin);
+           "[kvstore] expected a piece within the ", elements, " elements of key '", key.name, "', got ",
+           key.count, " from ", key.begin);
   return key;
 }
 
@@ -341,8 +346,8 @@ std::string describe(const KeyBody& key) {
 }
 
 std::string encode(const OptionsBody& body) {
-  MX_CHECK(body.options.size() <= kMostOptions, InvalidArgument, "[set_optimizer] expected at most ", kMostOptions,
-           " options, got ", body.options.size());
+  MX_CHECK(body.options.size() <= kMostOptions, InvalidArgument, "[set_optimizer] expected at most ",
+           kMostOptions, " options, got ", body.options.size());
   BodyWriter writer;
   writer.string(body.name).number(static_cast<uint32_t>(body.options.size()));
   for (const auto& [name, value] : body.options) put_option(writer, name, value);
@@ -384,8 +389,8 @@ std::vector<StateArray> decode_state(std::string_view bytes) {
     array.scalar = reader.boolean();
     array.elements = std::string(reader.blob());
     MX_CHECK(array.elements.size() % comm::size_of(array.type) == 0, ProtocolError,
-             "[kvstore] expected whole elements of ", comm::to_string(array.type), ", got ", array.elements.size(),
-             " bytes");
+             "[kvstore] expected whole elements of ", comm::to_string(array.type), ", got ",
+             array.elements.size(), " bytes");
     state.push_back(std::move(array));
   }
   reader.end();

@@ -126,12 +126,12 @@ OpenBody decode_open(std::string_view bytes);
 
 /// The description of a key, or of the piece of a key that a server holds.
 struct KeyBody {
-  std::string name;
+  std::string name{};
   comm::Type type = comm::Type::f32;
-  std::vector<int64_t> shape;  ///< of the whole key
-  uint64_t begin = 0;          ///< first element of the piece
-  uint64_t count = 0;          ///< elements of the piece
-  bool stored = true;          ///< false: only sums pass through it (allreduce); no optimiser is applied
+  std::vector<int64_t> shape{};  ///< of the whole key
+  uint64_t begin = 0;            ///< first element of the piece
+  uint64_t count = 0;            ///< elements of the piece
+  bool stored = true;            ///< false: only sums pass through it (allreduce); no optimiser is applied
 };
 std::string encode(const KeyBody& body);
 KeyBody decode_key(std::string_view bytes);

@@ -1,0 +1,13 @@
+# The servers, and the stores that use them.
+list(APPEND mx_kvstore_sources
+  dist_server.cc
+  dist_server_file.cc
+  server/bytes.cc
+  server/fold.cc
+  server/link.cc
+  server/machine.cc
+  server/machine_keys.cc
+  server/server.cc
+  server/server_group.cc
+  server/shard.cc
+  server/wire.cc)
