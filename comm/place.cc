@@ -193,7 +193,10 @@ Place find_place(const Environment& environment) {
   const Role role = read_role(v);
   const auto workers = v.number("MX_WORLD_SIZE", 1, kMostRanks);
   const auto servers = v.number("MX_NUM_SERVERS", 0, kMostRanks);
-  // A server counts among the servers; MX_WORLD_SIZE is the number of workers in every process.
+  const auto named_workers = v.number("MX_NUM_WORKERS", 1, kMostRanks);
+  if (role == Role::worker) check_equal(workers, named_workers);
+  // A server counts among the servers. Its MX_WORLD_SIZE is their number under mxrun, and that of the workers
+  // in a pod, therefore MX_NUM_SERVERS counts.
   const Claim mx{"mxrun",
                  v.number("MX_RANK", 0, kMostRanks),
                  role == Role::server && servers ? servers : workers,
@@ -213,7 +216,7 @@ Place find_place(const Environment& environment) {
   if (claim) {
     check_equal(mx.rank, claim->rank);
     if (role == Role::worker) check_equal(mx.size, claim->size);
-    if (!claim->size) claim->size = mx.size;
+    if (!claim->size || role == Role::server) claim->size = mx.size;
     MX_CHECK(claim->size, InvalidArgument, "[place] expected MX_WORLD_SIZE to say how many processes run, ",
              "because ", quoted(*claim->rank), " says that this is one of several, got none");
   } else if (mx.rank) {
@@ -244,7 +247,11 @@ Place find_place(const Environment& environment) {
              quoted(*claim->size));
     if (claim->node) place.node = static_cast<int>(claim->node->value);
   }
-  place.workers = role == Role::server && workers ? static_cast<int>(workers->value) : place.size;
+  place.workers = place.size;
+  if (role == Role::server) {
+    const auto said = named_workers ? named_workers : workers;
+    if (said) place.workers = static_cast<int>(said->value);
+  }
   read_options(v, place);
 
   // The names that other frameworks use. mxrun exports them, too.

@@ -131,7 +131,7 @@ void TcpTransport::run_until(Done done, Deadline deadline) {
       if (deadline.passed()) time_out();
     } else if (Clock::now() >= sleep_at) {
       sleep(deadline);
-    } else if (options_.yield) {
+    } else {
       ::sched_yield();
     }
   }

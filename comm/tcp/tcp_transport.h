@@ -38,9 +38,9 @@ struct TcpPeer {
 struct TcpOptions {
   /// Returns why a rank was lost, as a whole sentence for the error, or "" if nothing is known.
   std::function<std::string(int rank)> explain_loss;
-  /// Gives up the processor between two looks at the sockets. Set it if ranks outnumber cores.
-  bool yield = false;
-  int64_t spin_us = 40;  ///< how long a call that waits polls before it sleeps
+  /// How long a call that waits polls before it sleeps. Between two looks at the sockets it yields the
+  /// processor: the rank it waits for, or a computation, may need the same core.
+  int64_t spin_us = 40;
   /// The most bytes of one system call. Tests choose few, to cut messages in every place.
   size_t most_bytes_per_call = size_t{1} << 20;
 };

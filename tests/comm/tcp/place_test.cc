@@ -81,6 +81,18 @@ TEST(Place, AServerCountsAmongTheServers) {
   EXPECT_EQ(place.rank, 1);
   EXPECT_EQ(place.size, 2);
   EXPECT_EQ(place.workers, 8);
+  const Place said = place_of(with(
+      kMxrun, {{"MX_ROLE", "server"}, {"MX_RANK", "1"}, {"MX_WORLD_SIZE", "2"}, {"MX_NUM_WORKERS", "8"}}));
+  EXPECT_EQ(said.size, 2);
+  EXPECT_EQ(said.workers, 8);
+  const Place pod = place_of({{"MX_ROLE", "server"},
+                              {"JOB_COMPLETION_INDEX", "1"},
+                              {"MX_WORLD_SIZE", "4"},
+                              {"MX_NUM_SERVERS", "2"},
+                              {"MX_RDZV", "job-0.svc:29400"}});
+  EXPECT_EQ(pod.rank, 1);
+  EXPECT_EQ(pod.size, 2);
+  EXPECT_EQ(pod.workers, 4);
   expect_refused(with(kMxrun, {{"MX_ROLE", "server"}, {"MX_RANK", "2"}}), {"MX_RANK=2", "MX_NUM_SERVERS=2"});
 }
 

@@ -47,7 +47,6 @@ TEST(TcpTransport, DeliversMessagesOfAllSizesInOrder) {
     for (const int size : {2, 3, 5}) {
       TcpOptions options;
       options.most_bytes_per_call = most;
-      options.yield = true;
       auto group = tcp_group(size, options);
       on_ranks(size, [&](int rank) {
         std::vector<std::vector<uint8_t>> out, in;
@@ -217,7 +216,6 @@ TEST(TcpTransport, SeededDelaysChangeNothing) {
     const int size = 2 + static_cast<int>(seed % 3);
     TcpOptions options;
     options.spin_us = seed % 2 == 0 ? 0 : 40;
-    options.yield = true;
     options.most_bytes_per_call = 1 + seed * 997;
     auto group = tcp_group(size, options);
     on_ranks(size, [&](int rank) {
