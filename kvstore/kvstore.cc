@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "engine/base/check.h"
+#include "kvstore/dist_server.h"
 #include "kvstore/local_store.h"
 #include "kvstore/sum.h"
 #include "ndarray/grad_mode.h"
@@ -24,6 +25,10 @@ struct TypeRegistry {
     types.emplace_back("device", [](const KVStoreOptions& options) {
       return std::make_shared<detail::LocalStore>("device", detail::SumPlace::devices, options);
     });
+    for (const char* type : {"dist_sync", "dist_async"})
+      types.emplace_back(type, [type](const KVStoreOptions& options) {
+        return detail::make_dist_server_store(type, options);
+      });
   }
 };
 

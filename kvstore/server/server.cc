@@ -92,6 +92,8 @@ void Server::stop() {
   state_->wake.signal();
 }
 
+bool Server::stopped() const { return state_->stopped.load(); }
+
 void Server::report_lost(const std::string& text) {
   {
     std::lock_guard lock(state_->reports_mutex);
@@ -103,7 +105,7 @@ void Server::report_lost(const std::string& text) {
 bool Server::State::run() {
   for (;;) {
     if (stopped.load()) return false;
-    if (static_cast<int>(departed.size()) >= options.workers) {
+    if (options.workers > 0 && static_cast<int>(departed.size()) >= options.workers) {
       // The last answers may still be on their way.
       bool pending = false;
       for (auto& [id, connection] : connections) pending = pending || connection.link->wants_to_write();
@@ -206,7 +208,7 @@ bool Server::State::serve(Stranger& stranger, short events) {
 
 void Server::State::admit(Stranger& stranger) {
   const int32_t worker = stranger.handshake->remote().rank;
-  if (worker < 0 || worker >= options.workers) return;
+  if (worker < 0 || (options.workers > 0 && worker >= options.workers)) return;
   const ConnectionId id = next_id++;
   Connection& connection = connections[id];
   connection.worker = worker;
@@ -285,7 +287,9 @@ void Server::State::take(ConnectionId id, Connection& connection, Message messag
     }
     return;
   }
-  machine(message.header.store).receive(id, std::move(message), out);
+  Machine& machine = this->machine(message.header.store);
+  machine.receive(id, std::move(message), out);
+  if (options.workers == 0) options.workers = static_cast<int>(machine.workers());
   deliver(out);
 }
 

@@ -27,7 +27,7 @@ struct ServerOptions {
   int number = 0;
   comm::Identity identity;            ///< its rank and purpose are ignored
   std::string address = "127.0.0.1";  ///< numeric; see comm::address_of_interface()
-  int workers = 1;                    ///< of the job
+  int workers = 0;                    ///< of the job; 0: the first worker tells their number
   int64_t handshake_timeout_ms = 5000;
   size_t max_handshakes = 256;  ///< at a time; a further one ends the oldest
 };
@@ -45,6 +45,8 @@ class Server {
   bool run();
   /// Ends run(). Safe from any thread and from signal handlers.
   void stop();
+  /// Returns whether stop() was called.
+  bool stopped() const;
   /// A worker is lost, says the rendezvous. `text` names it.
   void report_lost(const std::string& text);
 

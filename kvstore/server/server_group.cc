@@ -39,7 +39,7 @@ struct ServerGroup::State {
   };
   /// Used by the thread of the group only, except `fresh`.
   struct Peer {
-    std::string address;
+    std::string address, host;
     std::unique_ptr<Link> link;
     std::map<CallKey, Pending> pending;
     std::vector<Call> fresh;  // guarded by mutex
@@ -60,7 +60,9 @@ struct ServerGroup::State {
   void take(int server, Message message);
   void end_all(const std::exception_ptr& reason);
   std::string name_of(int server) const {
-    return mx::detail::concat("server ", server, " at ", peers[static_cast<size_t>(server)].address);
+    const Peer& peer = peers[static_cast<size_t>(server)];
+    return mx::detail::concat("server ", server, peer.host.empty() ? "" : " on host ", peer.host, " at ",
+                              peer.address);
   }
   std::exception_ptr current_failure() {
     std::lock_guard lock(mutex);
@@ -78,6 +80,7 @@ struct ServerGroup::State {
   bool ending = false;         // guarded by mutex
   std::exception_ptr failure;  // guarded by mutex
   bool dead = false;           // all links are closed; thread of the group only
+  std::once_flag left;
   std::thread thread;
 };
 
@@ -97,14 +100,18 @@ ServerGroup::ServerGroup(ServerGroupOptions options) : state_(std::make_unique<S
         });
 }
 
-ServerGroup::~ServerGroup() {
-  if (state_->options.rendezvous != nullptr) state_->options.rendezvous->unwatch(state_->watch);
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->ending = true;
-  }
-  state_->wake.signal();
-  state_->thread.join();
+ServerGroup::~ServerGroup() { leave(); }
+
+void ServerGroup::leave() noexcept {
+  std::call_once(state_->left, [this] {
+    if (state_->options.rendezvous != nullptr) state_->options.rendezvous->unwatch(state_->watch);
+    {
+      std::lock_guard lock(state_->mutex);
+      state_->ending = true;
+    }
+    state_->wake.signal();
+    state_->thread.join();
+  });
 }
 
 int ServerGroup::servers() const { return static_cast<int>(state_->peers.size()); }
@@ -138,7 +145,10 @@ void ServerGroup::fail(std::exception_ptr reason) {
 void ServerGroup::State::connect(comm::Deadline deadline) {
   for (size_t s = 0; s < peers.size(); ++s) {
     Peer& peer = peers[s];
-    peer.address = options.servers[s];
+    const std::string& text = options.servers[s];
+    const size_t space = text.find(' ');
+    peer.address = text.substr(0, space);
+    if (space != std::string::npos) peer.host = text.substr(space + 1);
     comm::Fd socket = comm::connect_to(comm::parse_endpoint(peer.address), deadline);
     comm::handshake_on(socket, comm::Handshake::Side::connector, options.identity, deadline,
                        name_of(static_cast<int>(s)));

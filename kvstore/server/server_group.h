@@ -35,7 +35,7 @@ struct ServerGroupOptions {
   comm::Identity identity;  ///< of this worker; its purpose is ignored
   uint64_t incarnation = 0;
   int workers = 1;
-  std::vector<std::string> servers;  ///< addresses, "host:port"
+  std::vector<std::string> servers;  ///< "host:port", or "host:port name of the host"
   int64_t timeout_ms = 60000;
   /// Reports lost processes; may be null.
   std::shared_ptr<comm::Rendezvous> rendezvous;
@@ -56,9 +56,10 @@ class ServerGroup {
  public:
   /// Connects to all servers. Throws Timeout, PeerLost or AuthenticationError.
   explicit ServerGroup(ServerGroupOptions options);
+  ~ServerGroup();  // calls leave()
   /// Sends a farewell to all servers, so that they know that this worker ends as it should. Requests that are
-  /// not complete fail.
-  ~ServerGroup();
+  /// not complete, and later ones, fail.
+  void leave() noexcept;
 
   int servers() const;
   const ServerGroupOptions& options() const;
