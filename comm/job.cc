@@ -104,8 +104,7 @@ void Job::on_lost(std::string_view key, std::string_view value) {
   std::string text;
   try {
     const LostProcess lost = parse_lost(key, value);
-    text = mx::detail::concat("[job] expected every process to stay, got a lost ", lost.role, ": ",
-                              to_string(lost));
+    text = mx::detail::concat("[job] expected every process to stay, got a lost process: ", to_string(lost));
   } catch (const Error& error) {
     text = mx::detail::concat("[job] expected every process to stay, got a loss that is malformed: ",
                               error.what());

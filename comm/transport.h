@@ -2,7 +2,15 @@
 // Internal.
 //
 // Between two ranks, messages arrive in the order in which they were sent. Sender and receiver know the size
-// of each message, so a message is only its bytes. Buffers stay valid until finish() returns.
+// of each message, so a message is only its bytes. Buffers stay valid until finish() returns. Messages have
+// at least one byte.
+//
+// After await_receive() or finish() has thrown, the transport touches no buffer any more, and no later call
+// succeeds. What a rank sent before still reaches the others if they post receives for it: a rank that finds
+// a mistake tells the others by a last message, and they must be able to read it although that rank is gone.
+//
+// Small messages that are posted one after the other for one peer should travel together: a call with little
+// data posts its header and its data that way.
 //
 //   transport.post_send(1, data, bytes);
 //   transport.post_receive(1, other, bytes);

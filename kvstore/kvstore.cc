@@ -126,6 +126,16 @@ void KVStore::broadcast_from_first(const std::vector<KVKey>& keys, const std::ve
   detail::check_lengths("broadcast_from_first", keys.size(), values.size(), "a value");
 }
 
+void KVStore::sum_slices(const KVKey&, const NDArray&, const KVOptions&) {}
+void KVStore::gather_slices(const KVKey&, const NDArray&, const KVOptions&) {}
+
+NDArray KVStore::buffer(int64_t elements, DType dtype) { return empty({elements}, dtype); }
+
+void KVStore::check_equal(const std::vector<KVKey>& keys, const std::vector<NDArray>& values, const NDArray&,
+                          const KVOptions&) {
+  detail::check_lengths("check_equal", keys.size(), values.size(), "a value");
+}
+
 void KVStore::set_compression(const std::string& name, const AttrMap&) {
   MX_CHECK(name == "none", InvalidArgument, "[set_compression] expected a compression among none, got \"",
            name, '"');

@@ -34,6 +34,7 @@ class LocalStore final : public KVStore {
   void load(const std::string& path) override;
   int rank() const override { return 0; }
   int size() const override { return 1; }
+  KVStoreOptions options() const override { return options_; }
   void barrier(int64_t timeout_ms) override;
   void push_barrier(const NDArray& token, const KVOptions& options) override;
 

@@ -128,8 +128,6 @@ void for_groups(const ConformanceCase& c,
   }
 }
 
-constexpr int64_t kShortMs = 300;
-
 }  // namespace
 
 std::vector<unsigned char> test_data(Type type, size_t count, int rank, uint64_t seed) {

@@ -1,0 +1,126 @@
+#include "comm/call.h"
+
+#include "engine/base/check.h"
+
+namespace mx::comm {
+
+namespace {
+
+// How long a rank that has found a mismatch tries to tell the others.
+constexpr int64_t kFarewellMs = 200;
+constexpr std::align_val_t kScratchAlignment{64};
+
+}  // namespace
+
+unsigned char* Workspace::scratch(size_t bytes) {
+  if (bytes > scratch_bytes_) {
+    release();
+    scratch_ = static_cast<unsigned char*>(::operator new(bytes, kScratchAlignment));
+    scratch_bytes_ = bytes;
+  }
+  return scratch_;
+}
+
+void Workspace::release() {
+  if (scratch_ != nullptr) ::operator delete(scratch_, kScratchAlignment);
+  scratch_ = nullptr;
+  scratch_bytes_ = 0;
+}
+
+Call::Call(Transport& transport, Workspace& workspace, const Request& request, uint64_t number,
+           uint8_t algorithm, Deadline deadline)
+    : transport_(transport),
+      workspace_(workspace),
+      request_(request),
+      deadline_(deadline),
+      rank_(transport.rank()),
+      size_(transport.size()),
+      width_(size_of(request.type)) {
+  workspace_.own = CallHeader::of(request, number, algorithm);
+  for (Workspace::Peer& peer : workspace_.peers) peer = {};
+}
+
+Call::Ticket Call::receive(int peer, void* data, size_t bytes) {
+  Workspace::Peer& state = workspace_.peers[static_cast<size_t>(peer)];
+  if (bytes > 0) {
+    transport_.post_receive(peer, data, bytes);
+    ++state.posted;
+  }
+  return state.posted;
+}
+
+void Call::await(int peer, Ticket ticket) {
+  Workspace::Peer& state = workspace_.peers[static_cast<size_t>(peer)];
+  while (state.awaited < ticket) {
+    transport_.await_receive(peer, deadline_);
+    ++state.awaited;
+  }
+}
+
+void Call::finish() {
+  transport_.finish(deadline_);
+  for (Workspace::Peer& peer : workspace_.peers) peer.awaited = peer.posted;
+}
+
+void Call::send_header(int peer) {
+  workspace_.peers[static_cast<size_t>(peer)].header_sent = true;
+  send(peer, &workspace_.own, sizeof(CallHeader));
+}
+
+Call::Ticket Call::receive_header(int peer) {
+  return receive(peer, &workspace_.headers[static_cast<size_t>(peer)], sizeof(CallHeader));
+}
+
+void Call::check_header(int peer, Ticket ticket) {
+  await(peer, ticket);
+  const CallHeader& got = workspace_.headers[static_cast<size_t>(peer)];
+  if (!workspace_.own.matches(got)) [[unlikely]]
+    fail_mismatch(peer, got);
+}
+
+void Call::exchange_headers() {
+  for (int step = 1; step < size_; ++step) {
+    const int to = (rank_ + step) % size_, from = (rank_ + size_ - step) % size_;
+    send_header(to);
+    receive_header(from);
+  }
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_) check_header(peer, 1);
+}
+
+void Call::fail_mismatch(int peer, const CallHeader& got) {
+  const char* const name = to_string(request_.collective);
+  MX_CHECK(got.failed == 0, ProtocolError, "[", name,
+           "] expected the same call on all ranks, got an error on rank ", peer, " on ",
+           transport_.host(peer), ": ", got.describe(), "; this is rank ", rank_, " on ",
+           transport_.host(rank_), ", ", workspace_.own.describe());
+  throw ProtocolError(mx::detail::concat("[", name, "] expected the same call on all ranks, got ",
+                                         workspace_.own.describe(), " on rank ", rank_, " on ",
+                                         transport_.host(rank_), " and ", got.describe(), " on rank ", peer,
+                                         " on ", transport_.host(peer)));
+}
+
+void Call::give_up(const std::exception_ptr& error, bool tell) noexcept {
+  try {
+    if (tell) {
+      try {
+        std::rethrow_exception(error);
+      } catch (...) {
+        workspace_.failure = CallHeader::failure(current_exception_text());
+      }
+      for (int peer = 0; peer < size_; ++peer)
+        if (peer != rank_ && !workspace_.peers[static_cast<size_t>(peer)].header_sent)
+          send(peer, &workspace_.failure, sizeof(CallHeader));
+      // The deadline passes if receives are posted that nobody answers; the headers are on their way then.
+      transport_.finish(Deadline::after_ms(kFarewellMs));
+    }
+  } catch (...) {  // the error that is known already comes first
+  }
+  try {
+    transport_.abort(error);
+    transport_.finish(Deadline::after_ms(0));
+  } catch (...) {
+  }
+}
+
+}  // namespace mx::comm

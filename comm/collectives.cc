@@ -1,0 +1,87 @@
+#include "comm/collectives.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "comm/algorithms.h"
+#include "engine/base/error.h"
+
+namespace mx::comm {
+
+namespace {
+
+int count_hosts(const Transport& transport) {
+  std::vector<std::string> hosts;
+  for (int rank = 0; rank < transport.size(); ++rank) hosts.push_back(transport.host(rank));
+  std::sort(hosts.begin(), hosts.end());
+  return static_cast<int>(std::unique(hosts.begin(), hosts.end()) - hosts.begin());
+}
+
+}  // namespace
+
+Collectives::Collectives(Transport& transport)
+    : transport_(transport),
+      workspace_(transport.size()),
+      model_(transport.size(), count_hosts(transport)),
+      point_calls_(static_cast<size_t>(transport.size())) {}
+
+Algorithm Collectives::algorithm_of(const Request& request) const {
+  if (request.collective != Collective::allreduce) return Algorithm::gather;
+  if (algorithm_ && (request.options.order == Order::any || folds_by_rank(*algorithm_))) return *algorithm_;
+  return model_.choose(request.count * size_of(request.type), request.options.order);
+}
+
+void Collectives::run(const Request& request, Deadline deadline) {
+  if (transport_.size() == 1) return run_alone(request);
+  const bool point = request.collective == Collective::send || request.collective == Collective::receive;
+  const uint64_t number = point ? ++point_calls_[static_cast<size_t>(request.peer)] : ++calls_;
+  const Algorithm algorithm = algorithm_of(request);
+  Call call(transport_, workspace_, request, number, static_cast<uint8_t>(algorithm), deadline);
+  try {
+    run_together(call, algorithm);
+  } catch (const ProtocolError&) {
+    call.give_up(std::current_exception(), true);
+    throw;
+  } catch (...) {
+    call.give_up(std::current_exception(), false);
+    throw;
+  }
+}
+
+void Collectives::run_alone(const Request& request) {
+  if (request.collective == Collective::barrier || request.count == 0 || request.out == request.in) return;
+  std::memmove(request.out, request.in, request.count * size_of(request.type));
+}
+
+void Collectives::run_together(Call& call, Algorithm algorithm) {
+  switch (call.request().collective) {
+    case Collective::allreduce:
+      switch (algorithm) {
+        case Algorithm::gather:
+          return allreduce_gather(call);
+        case Algorithm::direct:
+          return allreduce_direct(call);
+        case Algorithm::ring:
+          return allreduce_ring(call);
+        case Algorithm::two_level:
+          return allreduce_two_level(call);
+      }
+      return;
+    case Collective::reduce_scatter:
+      return reduce_scatter_direct(call);
+    case Collective::allgather:
+      return allgather_direct(call);
+    case Collective::broadcast:
+      return broadcast_tree(call);
+    case Collective::all_to_all:
+      return all_to_all_direct(call);
+    case Collective::barrier:
+      return barrier_dissemination(call);
+    case Collective::send:
+    case Collective::receive:
+      return point_to_point(call);
+  }
+}
+
+}  // namespace mx::comm

@@ -1,0 +1,7 @@
+mx_add_test(comm_shm_test
+  SOURCES
+    shm/bootstrap_test.cc
+    shm/equality_test.cc
+    shm/forked_ranks.cc
+    shm/process_test.cc
+  DEPS mx::comm)

@@ -1,0 +1,25 @@
+// The conformance suite with groups of threads: as the cost model chooses, and with random pauses.
+#include "tests/comm/conformance.h"
+#include "comm/threads/thread_group.h"
+
+namespace mx::comm {
+namespace {
+
+ConformanceCase with_delays(uint64_t seed) {
+  ConformanceCase c{"delays" + std::to_string(seed), [seed](int ranks) {
+                      ThreadTransportOptions options;
+                      options.delay_seed = seed;
+                      return make_thread_group(ranks, 60'000, options);
+                    }};
+  c.most_ranks = 4;
+  return c;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Threads, Conformance,
+    ::testing::Values(ConformanceCase{"plain", [](int ranks) { return make_thread_group(ranks); }},
+                      with_delays(1)),
+    conformance_name);
+
+}  // namespace
+}  // namespace mx::comm
