@@ -152,6 +152,7 @@ DistServerStore::~DistServerStore() = default;
 
 int DistServerStore::rank() const { return core_->rank(); }
 int DistServerStore::size() const { return core_->workers(); }
+KVStoreOptions DistServerStore::options() const { return core_->options; }
 int64_t DistServerStore::epoch() const { return core_->servers->options().identity.epoch; }
 
 /// Pushes an operation of a key.
@@ -368,6 +369,10 @@ void DistServerStore::broadcast_from_first(const std::vector<KVKey>& keys, const
     }
     run_erase(key, true);
   }
+}
+
+void DistServerStore::sum_slices(const KVKey& key, const NDArray& flat, const KVOptions& options) {
+  allreduce({key}, {Values(flat)}, {flat}, options);
 }
 
 // Calls of all workers together.

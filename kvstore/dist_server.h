@@ -48,6 +48,8 @@ class DistServerStore final : public KVStore {
                  const std::vector<NDArray>& outs, const KVOptions& options) override;
   void broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                             const KVOptions& options) override;
+  /// Each worker gets the whole sum, so its slice is everything: the default of slice_of().
+  void sum_slices(const KVKey& key, const NDArray& flat, const KVOptions& options) override;
   void set_updater(Updater updater) override;
   void set_optimizer(const std::string& name, const AttrMap& options) override;
   void set_optimizer_option(const std::string& option, double value) override;
@@ -55,6 +57,7 @@ class DistServerStore final : public KVStore {
   void load(const std::string& path) override;
   int rank() const override;
   int size() const override;
+  KVStoreOptions options() const override;
   int64_t epoch() const override;
   void barrier(int64_t timeout_ms) override;
   void push_barrier(const NDArray& token, const KVOptions& options) override;
