@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -41,10 +43,14 @@ const std::string& job_secret() {
   return secret;
 }
 
-std::string read_secret(int descriptor, const std::string& name) {
+std::string read_secret(int descriptor, const std::string& name, Deadline deadline) {
   std::array<char, kLongestSecret + 3> buffer{};  // "\r\n" and one byte too many
   size_t filled = 0;
   while (filled < buffer.size()) {
+    pollfd entry{descriptor, POLLIN, 0};
+    const int ready = poll(&entry, 1, static_cast<int>(std::min<int64_t>(deadline.left_ms(), 1000 * 3600)));
+    if (ready < 0 && errno == EINTR) continue;
+    MX_CHECK(ready != 0, Timeout, "[secret] expected the end of ", name, " until the deadline, got none");
     const ssize_t n = read(descriptor, buffer.data() + filled, buffer.size() - filled);
     if (n < 0 && errno == EINTR) continue;
     MX_CHECK(n >= 0, InvalidArgument, "[secret] expected to read ", name, ", got ", std::strerror(errno));

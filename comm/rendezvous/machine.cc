@@ -86,8 +86,8 @@ void RendezvousMachine::tick(int64_t now_ms) {
   }
 }
 
-void RendezvousMachine::excuse(int64_t ms) {
-  for (auto& [id, client] : clients_) client.heard_ms += ms;
+void RendezvousMachine::excuse(int64_t ms, int64_t now_ms) {
+  for (auto& [id, client] : clients_) client.heard_ms = std::min(client.heard_ms + ms, now_ms);
 }
 
 std::optional<int64_t> RendezvousMachine::next_tick_ms() const {

@@ -358,7 +358,7 @@ void RendezvousServer::State::schedule_tick() {
     if (error) return;
     const int64_t then = steady_ms();
     // After a stop of this process, the heartbeats of that time are still unread.
-    if (then - at > kServerLateMs) machine.excuse(then - at);
+    if (then - at > kServerLateMs) machine.excuse(then - at, then);
     machine.tick(then);
     perform();
     schedule_tick();
