@@ -34,6 +34,7 @@ int run_remote_agent(const Options& options) {
   // The ranks listen at the interface through which this machine reaches the rendezvous.
   const std::string interface = interface_towards(options.rendezvous);
   if (!interface.empty()) setenv("MX_INTERFACE", interface.c_str(), 0);
+  forget_task_variables();
   AgentOptions agent;
   agent.connect = [&] { return connect_agent(options, node, secret); };
   return run_agent(agent);
