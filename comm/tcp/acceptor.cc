@@ -33,7 +33,9 @@ struct TcpAcceptor::Guest {
       : socket(std::move(fd)),
         handshake(Handshake::Side::acceptor, self, random_nonce()),
         deadline(until),
-        from(peer_of(socket)) {}
+        from(peer_of(socket)) {
+    handshake.start();
+  }
 
   Fd socket;
   Handshake handshake;

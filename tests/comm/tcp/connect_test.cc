@@ -63,8 +63,9 @@ std::string text_of(const std::exception_ptr& error) {
 void expect_connected(std::vector<Outcome>& outcomes) {
   const int size = static_cast<int>(outcomes.size());
   std::vector<std::thread> threads;
+  for (Outcome& outcome : outcomes)
+    if (outcome.error) std::rethrow_exception(outcome.error);
   for (int rank = 0; rank < size; ++rank) {
-    ASSERT_TRUE(outcomes[static_cast<size_t>(rank)].transport);
     threads.emplace_back([&, rank] {
       TcpTransport& self = *outcomes[static_cast<size_t>(rank)].transport;
       std::vector<int> got(static_cast<size_t>(size), rank);

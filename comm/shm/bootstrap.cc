@@ -1,0 +1,245 @@
+#include "comm/shm/bootstrap.h"
+
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/check.h"
+
+namespace mx::comm::shm {
+namespace {
+
+constexpr size_t kTokenBytes = 32;
+constexpr size_t kMostPending = 64;  // connections that have not shown the token
+
+struct Hello {
+  char token[2 * kTokenBytes];
+  int32_t rank;
+};
+
+struct Answer {
+  uint64_t window_bytes;
+  uint32_t files;  // number of descriptors that come with the message
+};
+
+std::string to_hex(std::string_view bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const char c : bytes) {
+    text += kDigits[static_cast<uint8_t>(c) >> 4];
+    text += kDigits[static_cast<uint8_t>(c) & 15];
+  }
+  return text;
+}
+
+std::optional<std::string> from_hex(std::string_view text) {
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+  };
+  if (text.size() % 2 != 0) return std::nullopt;
+  std::string bytes;
+  for (size_t i = 0; i < text.size(); i += 2) {
+    const int high = digit(text[i]), low = digit(text[i + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
+    bytes += static_cast<char>(high * 16 + low);
+  }
+  return bytes;
+}
+
+std::string random_token() {
+  char bytes[kTokenBytes];
+  MX_CHECK(getrandom(bytes, sizeof(bytes), 0) == static_cast<ssize_t>(sizeof(bytes)), CommunicationError,
+           "[shm] expected random bytes, got: ", std::strerror(errno));
+  return to_hex({bytes, sizeof(bytes)});
+}
+
+// Takes the same time wherever the texts differ.
+bool equal_secrets(const char* a, const char* b, size_t bytes) {
+  unsigned difference = 0;
+  for (size_t i = 0; i < bytes; ++i)
+    difference |= static_cast<unsigned>(static_cast<uint8_t>(a[i]) ^ static_cast<uint8_t>(b[i]));
+  return difference == 0;
+}
+
+bool same_user(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+int wait_ms(Deadline deadline) { return static_cast<int>(std::min<int64_t>(deadline.left_ms(), 1000)); }
+
+void send_files(int socket, const SharedFiles& files) {
+  int descriptors[2] = {files.region.get(), files.arena.get()};
+  Answer answer{};
+  answer.window_bytes = files.window_bytes;
+  answer.files = files.arena ? 2 : 1;
+  iovec part{&answer, sizeof(answer)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(descriptors))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = CMSG_SPACE(answer.files * sizeof(int));
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(answer.files * sizeof(int));
+  std::memcpy(CMSG_DATA(header), descriptors, answer.files * sizeof(int));
+  MX_CHECK(sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(answer)),
+           CommunicationError,
+           "[shm] expected to pass the shared memory to another rank, got: ", std::strerror(errno));
+}
+
+SharedFiles receive_files(int socket) {
+  Answer answer{};
+  iovec part{&answer, sizeof(answer)};
+  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  const ssize_t bytes = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  std::vector<Descriptor> received;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t at = 0; CMSG_LEN(at + sizeof(int)) <= header->cmsg_len; at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header) + at, sizeof(fd));
+      received.emplace_back(fd);
+    }
+  }
+  MX_CHECK(
+      bytes == static_cast<ssize_t>(sizeof(answer)) && !received.empty() && received.size() == answer.files,
+      AuthenticationError,
+      "[shm] expected the shared memory from rank 0, which closed the connection instead");
+  SharedFiles files;
+  files.window_bytes = answer.window_bytes;
+  files.region = std::move(received[0]);
+  if (received.size() > 1) files.arena = std::move(received[1]);
+  return files;
+}
+
+Descriptor new_socket(int flags) {
+  Descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+  MX_CHECK(made, CommunicationError, "[shm] expected an AF_UNIX socket, got: ", std::strerror(errno));
+  return made;
+}
+
+struct Address {
+  sockaddr_un name{};
+  socklen_t length = 0;
+};
+
+// Binds to an abstract address that the kernel chooses. It vanishes with the socket.
+std::string listen_anywhere(int socket) {
+  Address address;
+  address.name.sun_family = AF_UNIX;
+  auto* const name = reinterpret_cast<sockaddr*>(&address.name);
+  bool ok = bind(socket, name, sizeof(sa_family_t)) == 0 && listen(socket, 128) == 0;
+  address.length = sizeof(address.name);
+  ok = ok && getsockname(socket, name, &address.length) == 0 &&
+       address.length > offsetof(sockaddr_un, sun_path);
+  MX_CHECK(ok, CommunicationError, "[shm] expected an AF_UNIX address, got: ", std::strerror(errno));
+  return {address.name.sun_path, address.length - offsetof(sockaddr_un, sun_path)};
+}
+
+}  // namespace
+
+void pass_failure(const std::string& reason, Rendezvous& rendezvous, const std::string& key) {
+  rendezvous.put(key + "/shm", "none " + reason.substr(0, 1000));
+}
+
+void pass_files(const SharedFiles& files, int size, Rendezvous& rendezvous, const std::string& key,
+                Deadline deadline) {
+  const Descriptor listener = new_socket(SOCK_NONBLOCK);
+  const std::string address = listen_anywhere(listener.get());
+  const std::string token = random_token();
+  rendezvous.put(key + "/shm", "at " + to_hex(address) + " " + token);
+
+  std::vector<bool> came(static_cast<size_t>(size), false);
+  came[0] = true;
+  std::vector<Descriptor> pending;  // accepted, without a message so far
+  while (std::find(came.begin(), came.end(), false) != came.end()) {
+    if (deadline.passed()) {
+      std::string missing;
+      for (int r = 0; r < size; ++r)
+        if (!came[static_cast<size_t>(r)])
+          missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(r);
+      throw Timeout(
+          "[shm] expected all ranks of this host to join within the time limit, still waiting for " +
+          missing);
+    }
+    std::vector<pollfd> waits;
+    for (const Descriptor& connection : pending) waits.push_back({connection.get(), POLLIN, 0});
+    if (pending.size() < kMostPending) waits.push_back({listener.get(), POLLIN, 0});
+    poll(waits.data(), waits.size(), wait_ms(deadline));
+    for (size_t i = pending.size(); i-- > 0;) {
+      if (waits[i].revents == 0) continue;
+      const Descriptor connection = std::move(pending[i]);
+      pending.erase(pending.begin() + static_cast<ptrdiff_t>(i));
+      Hello hello{};
+      const ssize_t bytes = recv(connection.get(), &hello, sizeof(hello), MSG_DONTWAIT);
+      const bool valid = bytes == static_cast<ssize_t>(sizeof(hello)) && hello.rank > 0 &&
+                         hello.rank < size && equal_secrets(hello.token, token.data(), sizeof(hello.token));
+      if (!valid || came[static_cast<size_t>(hello.rank)]) continue;
+      send_files(connection.get(), files);
+      came[static_cast<size_t>(hello.rank)] = true;
+    }
+    if (waits.back().fd != listener.get() || waits.back().revents == 0) continue;
+    Descriptor connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (connection && same_user(connection.get())) pending.push_back(std::move(connection));
+  }
+}
+
+SharedFiles take_files(int rank, Rendezvous& rendezvous, const std::string& key, Deadline deadline) {
+  const std::string entry = rendezvous.get(key + "/shm", deadline);
+  MX_CHECK(entry.rfind("none ", 0) != 0, CommunicationError,
+           "[shm] no shared memory on rank 0: ", entry.substr(5));
+  const size_t space = entry.find(' ', 3);
+  const auto address = entry.rfind("at ", 0) == 0 && space != std::string::npos
+                           ? from_hex(std::string_view(entry).substr(3, space - 3))
+                           : std::nullopt;
+  Address server;
+  Hello hello{};
+  const bool valid = address && !address->empty() && address->size() <= sizeof(server.name.sun_path) &&
+                     entry.size() - space - 1 == sizeof(hello.token);
+  MX_CHECK(valid, ProtocolError, "[shm] expected an address and a token from rank 0, got ", entry.size(),
+           " bytes");
+  server.name.sun_family = AF_UNIX;
+  std::memcpy(server.name.sun_path, address->data(), address->size());
+  server.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address->size());
+  std::memcpy(hello.token, entry.data() + space + 1, sizeof(hello.token));
+  hello.rank = rank;
+
+  const Descriptor connection = new_socket(0);
+  const int connected =
+      connect(connection.get(), reinterpret_cast<const sockaddr*>(&server.name), server.length);
+  MX_CHECK(connected == 0, CommunicationError,
+           "[shm] expected to reach rank 0 through an AF_UNIX socket of this ",
+           "host, got: ", std::strerror(errno));
+  MX_CHECK(same_user(connection.get()), AuthenticationError,
+           "[shm] expected rank 0 to run as the same user, got another one");
+  MX_CHECK(
+      ::send(connection.get(), &hello, sizeof(hello), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(hello)),
+      CommunicationError, "[shm] expected to send to rank 0, got: ", std::strerror(errno));
+  for (;;) {
+    pollfd wait{connection.get(), POLLIN, 0};
+    if (poll(&wait, 1, wait_ms(deadline)) > 0) return receive_files(connection.get());
+    MX_CHECK(!deadline.passed(), Timeout,
+             "[shm] expected the shared memory from rank 0 within the time limit");
+  }
+}
+
+}  // namespace mx::comm::shm

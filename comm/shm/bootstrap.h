@@ -1,0 +1,34 @@
+// How the ranks of a host get the descriptors of their shared memory from rank 0. Internal.
+//
+// Rank 0 listens at an abstract AF_UNIX address that the kernel chooses, and publishes the address and a
+// random token. Each other rank connects and sends the token and its rank in one message; rank 0 answers with
+// the descriptors. Both check that the other process belongs to the same user. Connections that do not know
+// the token are closed and otherwise ignored.
+//
+// Thread-safety: functions without state.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "comm/deadline.h"
+#include "comm/rendezvous.h"
+#include "comm/shm/descriptor.h"
+
+namespace mx::comm::shm {
+
+struct SharedFiles {
+  Descriptor region, arena;   ///< `arena` is empty if the kernel refused it
+  uint64_t window_bytes = 0;  ///< of the arena, per rank
+};
+
+/// Rank 0: passes the files to all others. Throws Timeout naming the ranks that did not come.
+void pass_files(const SharedFiles& files, int size, Rendezvous& rendezvous, const std::string& key,
+                Deadline deadline);
+/// Rank 0: tells the others that there is no shared memory, so that they do not wait.
+void pass_failure(const std::string& reason, Rendezvous& rendezvous, const std::string& key);
+/// The other ranks. Throws CommunicationError with rank 0's reason if it has no shared memory, or if it
+/// cannot be reached, Timeout, and AuthenticationError.
+SharedFiles take_files(int rank, Rendezvous& rendezvous, const std::string& key, Deadline deadline);
+
+}  // namespace mx::comm::shm

@@ -1,0 +1,278 @@
+#include "comm/shm/peers.h"
+
+#include <linux/futex.h>
+#include <poll.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "engine/base/check.h"
+#include "engine/base/cpus.h"
+
+namespace mx::comm::shm {
+namespace {
+
+using Clock = Deadline::Clock;
+constexpr auto kPollTime = std::chrono::microseconds(30);
+constexpr auto kYieldTime = std::chrono::microseconds(300);
+constexpr int64_t kNapMs = 50;
+
+#ifndef SYS_pidfd_open
+#  define SYS_pidfd_open 434
+#endif
+
+// Unlike the futexes of engine/base/futex.h, these are shared by processes.
+void shared_futex_wait(std::atomic<uint32_t>& word, uint32_t expected, int64_t timeout_ms) {
+  const timespec limit{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000};
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, expected, &limit, nullptr, 0);
+}
+
+void shared_futex_wake(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+struct ProcessStatus {
+  char state = 0;       // 0: there is no such process
+  int64_t started = 0;  // ticks since the start of the host
+};
+
+// Reads fields 3 and 22 of /proc/<process>/stat. The second field is a name in parentheses, which may itself
+// contain any character.
+ProcessStatus process_status(int64_t process) {
+  const std::string path = "/proc/" + std::to_string(process) + "/stat";
+  std::FILE* const file = std::fopen(path.c_str(), "re");
+  if (file == nullptr) return {};
+  char text[1024];
+  const size_t length = std::fread(text, 1, sizeof(text) - 1, file);
+  std::fclose(file);
+  text[length] = 0;
+  const char* at = std::strrchr(text, ')');
+  if (at == nullptr || at[1] != ' ') return {};
+  at += 2;
+  ProcessStatus status;
+  status.state = *at;
+  for (int field = 3; field < 22 && at != nullptr; ++field) {
+    at = std::strchr(at, ' ');
+    if (at != nullptr) ++at;
+  }
+  if (at != nullptr) status.started = std::strtoll(at, nullptr, 10);
+  return status;
+}
+
+void copy_text(char* to, size_t room, const std::string& from) {
+  const size_t length = std::min(room - 1, from.size());
+  std::memcpy(to, from.data(), length);
+  to[length] = 0;
+}
+
+// Texts in the region come from another process, so they may lack the final 0.
+std::string text_of(const char* from, size_t room) { return {from, strnlen(from, room)}; }
+
+}  // namespace
+
+Peers::Peers(Region& region, int rank)
+    : region_(region), rank_(rank), processes_(static_cast<size_t>(region.size())) {}
+
+Peers::~Peers() { leave("", -1); }
+
+void Peers::join(const std::string& host, Deadline deadline) {
+  Control& own = region_.control(rank_);
+  MX_CHECK(own.joined.load() == 0, ProtocolError, "[shm] expected one process as rank ", rank_,
+           ", got a second one");
+  own.process = getpid();
+  own.started = process_status(own.process).started;
+  copy_text(own.host, sizeof(own.host), host);
+  sched_getaffinity(0, sizeof(own.cpus), &own.cpus);
+  own.state.store(State::present);
+  publish(own.joined, 1);
+  wait_all(Counter::joined, 1, {"shm", nullptr, deadline, 0});
+
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  for (int peer = 0; peer < region_.size(); ++peer) {
+    const Control& other = region_.control(peer);
+    CPU_OR(&cpus, &cpus, &other.cpus);
+    if (other.process == own.process) continue;
+    Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(other.process), 0)));
+    // The number could already belong to another process, which is then younger.
+    if (process_status(other.process).started == other.started)
+      processes_[static_cast<size_t>(peer)] = std::move(process);
+  }
+  crowded_ = region_.size() > CPU_COUNT(&cpus);
+}
+
+std::atomic<uint64_t>& Peers::value(int peer, Counter counter, uint64_t target) const {
+  Control& control = region_.control(peer);
+  switch (counter) {
+    case Counter::joined:
+      return control.joined;
+    case Counter::entry:
+      return control.entries[target & 1].number;
+    case Counter::phase:
+      return control.phase;
+    case Counter::allocation:
+      return control.allocations[target & 1].number;
+    case Counter::sending:
+      return region_.channel(peer, rank_).sending.number;
+    case Counter::receiving:
+      return region_.channel(rank_, peer).receiving.number;
+    case Counter::sent:
+      return region_.channel(peer, rank_).sent;
+    case Counter::taken:
+      break;
+  }
+  return region_.channel(rank_, peer).taken;
+}
+
+void Peers::wait_long(int peer, Counter counter, uint64_t target, const Context& context) {
+  const std::atomic<uint64_t>& word = value(peer, counter, target);
+  const auto reached = [&] { return word.load(std::memory_order_acquire) >= target; };
+  const Clock::time_point start = Clock::now();
+  if (!crowded_) {
+    do {
+      for (int i = 0; i < 32; ++i) {
+        if (reached()) return;
+        cpu_relax();
+      }
+      check_interrupt();
+    } while (Clock::now() - start < kPollTime);
+  }
+  do {
+    sched_yield();
+    if (reached()) return;
+    check_interrupt();
+  } while (Clock::now() - start < kYieldTime);
+  for (;;) {
+    check_lost(peer, counter, target, context);
+    if (reached()) return;
+    check_interrupt();
+    if (context.deadline.passed()) throw_timeout(peer, counter, target, context);
+    sleep(peer, counter, target, context);
+    if (reached()) return;
+  }
+}
+
+void Peers::sleep(int peer, Counter counter, uint64_t target, const Context& context) {
+  Bed& bed = region_.control(rank_).beds[context.bed];
+  const uint32_t bell = bed.bell.load(std::memory_order_seq_cst);
+  bed.waits_for.store(peer, std::memory_order_seq_cst);
+  region_.sleepers().fetch_add(1, std::memory_order_seq_cst);
+  if (value(peer, counter, target).load(std::memory_order_seq_cst) < target &&
+      !interrupted_.load(std::memory_order_seq_cst) &&
+      region_.control(peer).state.load(std::memory_order_seq_cst) <= State::present)
+    shared_futex_wait(bed.bell, bell, std::clamp<int64_t>(context.deadline.left_ms(), 1, kNapMs));
+  region_.sleepers().fetch_sub(1, std::memory_order_seq_cst);
+  bed.waits_for.store(-1, std::memory_order_relaxed);
+}
+
+void Peers::wake() {
+  for (int peer = 0; peer < region_.size(); ++peer) {
+    for (Bed& bed : region_.control(peer).beds) {
+      if (bed.waits_for.load(std::memory_order_seq_cst) != rank_) continue;
+      bed.bell.fetch_add(1, std::memory_order_seq_cst);
+      shared_futex_wake(bed.bell);
+    }
+  }
+}
+
+void Peers::check_interrupt() {
+  if (!interrupted_.load(std::memory_order_acquire)) return;
+  std::lock_guard lock(mutex_);
+  std::rethrow_exception(reason_);
+}
+
+void Peers::interrupt(std::exception_ptr reason) {
+  {
+    std::lock_guard lock(mutex_);
+    if (reason_) return;
+    reason_ = std::move(reason);
+  }
+  interrupted_.store(true, std::memory_order_seq_cst);
+  for (Bed& bed : region_.control(rank_).beds) {
+    bed.bell.fetch_add(1, std::memory_order_seq_cst);
+    shared_futex_wake(bed.bell);
+  }
+}
+
+void Peers::leave(const std::string& reason, int lost) noexcept {
+  if (left_.exchange(true)) return;
+  Control& own = region_.control(rank_);
+  if (own.state.load() != State::present) return;  // it never joined
+  own.lost_rank = lost;
+  copy_text(own.reason, sizeof(own.reason), reason);
+  own.state.store(reason.empty() ? State::left : State::failed, std::memory_order_seq_cst);
+  if (region_.sleepers().load(std::memory_order_seq_cst) != 0) wake();
+}
+
+bool Peers::ended(int peer) const {
+  const Control& control = region_.control(peer);
+  if (control.process == 0 || control.process == getpid()) return false;
+  if (const Descriptor& process = processes_[static_cast<size_t>(peer)]) {
+    pollfd readable{process.get(), POLLIN, 0};
+    return poll(&readable, 1, 0) == 1;
+  }
+  const ProcessStatus status = process_status(control.process);
+  return status.state == 0 || status.state == 'Z' || status.state == 'X' || status.started != control.started;
+}
+
+void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context& context) {
+  const bool pair = counter >= Counter::sending;
+  const std::string during = context.request != nullptr ? " during " + describe(*context.request)
+                                                        : std::string(" during ") + context.op;
+  const auto lost = [&](int rank, const std::string& how) {
+    lost_rank_.store(rank);
+    throw PeerLost(mx::detail::concat("[", context.op, "] ", name(rank), " ", how, during));
+  };
+  // A rank may have reached the target before it ended, so the counter is read after the state.
+  const auto missing = [&](int rank) {
+    return value(rank, counter, target).load(std::memory_order_acquire) < target;
+  };
+  // First the processes that have ended, because they are the cause if others have failed.
+  for (int i = 0; i < region_.size(); ++i) {
+    if (i == rank_ || (pair && i != peer) || !missing(i)) continue;
+    // A rank that is about to join has not yet written all that ended() reads.
+    if (counter != Counter::joined && ended(i) && missing(i)) {
+      const bool left = region_.control(i).state.load() >= State::left;
+      lost(i, left ? "left the group and ended" : "ended");
+    }
+  }
+  for (int i = 0; i < region_.size(); ++i) {
+    if (i == rank_ || (pair && i != peer) || !missing(i)) continue;
+    const Control& control = region_.control(i);
+    const State state = control.state.load(std::memory_order_acquire);
+    if (state < State::left || !missing(i)) continue;
+    if (state == State::left) lost(i, "left the group");
+    const std::string reason = text_of(control.reason, sizeof(control.reason));
+    const int cause = control.lost_rank;
+    if (cause >= 0 && cause < region_.size() && cause != rank_)
+      lost(cause, mx::detail::concat("is lost, as ", name(i), " reported: ", reason, ","));
+    lost(i, mx::detail::concat("failed: ", reason, ","));
+  }
+}
+
+void Peers::throw_timeout(int peer, Counter counter, uint64_t target, const Context& context) const {
+  std::string missing;
+  const bool pair = counter >= Counter::sending;
+  for (int i = 0; i < region_.size(); ++i) {
+    if (i == rank_ || (pair && i != peer)) continue;
+    if (value(i, counter, target).load(std::memory_order_acquire) >= target) continue;
+    missing += (missing.empty() ? "" : ", ") + name(i);
+  }
+  if (missing.empty()) missing = name(peer) + ", which came too late";
+  throw Timeout(mx::detail::concat(
+      "[", context.op, "] expected all ranks within the time limit, still waiting for ", missing,
+      context.request != nullptr ? " in " + describe(*context.request) : std::string(" to join")));
+}
+
+std::string Peers::name(int peer) const {
+  const Control& control = region_.control(peer);
+  if (control.joined.load(std::memory_order_acquire) == 0) return "rank " + std::to_string(peer);
+  return mx::detail::concat("rank ", peer, " on host ", text_of(control.host, sizeof(control.host)),
+                            " (process ", control.process, ")");
+}
+
+}  // namespace mx::comm::shm

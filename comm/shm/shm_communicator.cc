@@ -1,0 +1,128 @@
+#include "comm/shm/shm_communicator.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "comm/queued_communicator.h"
+#include "comm/shm/bootstrap.h"
+#include "comm/shm/group.h"
+#include "engine/base/check.h"
+
+namespace mx::comm {
+namespace {
+
+class ShmCommunicator final : public QueuedCommunicator {
+ public:
+  ShmCommunicator(int region, shm::Descriptor arena, size_t window_bytes, int rank, int size,
+                  const ShmOptions& options)
+      : rank_(rank),
+        size_(size),
+        timeout_ms_(options.timeout_ms),
+        group_(region, shm::Arena::map(std::move(arena), rank, size, window_bytes), rank, size) {}
+  ~ShmCommunicator() override { finish_calls(); }
+
+  void join(const std::string& host, Deadline deadline) { group_.join(host, deadline); }
+
+  const std::string& type() const override {
+    static const std::string name = "shm";
+    return name;
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string host(int rank) const override {
+    MX_CHECK(rank >= 0 && rank < size_, InvalidArgument, "[host] expected a rank among 0..", size_ - 1,
+             ", got ", rank);
+    return group_.host(rank);
+  }
+  int64_t default_timeout_ms() const override { return timeout_ms_; }
+
+  std::shared_ptr<void> allocate(size_t bytes) override {
+    if (const std::exception_ptr error = failure()) std::rethrow_exception(error);
+    std::shared_ptr<void> memory = group_.allocate(bytes, Deadline::after_ms(timeout_ms_));
+    return memory != nullptr ? memory : Communicator::allocate(bytes);
+  }
+
+ protected:
+  void execute(const Request& request, Deadline deadline) override { group_.execute(request, deadline); }
+  void interrupt(std::exception_ptr reason) override { group_.interrupt(std::move(reason)); }
+
+ private:
+  const int rank_, size_;
+  const int64_t timeout_ms_;
+  shm::Group group_;
+};
+
+std::string shm_host_name(const ShmOptions& options) {
+  if (!options.host.empty()) return options.host;
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+shm::SharedFiles make_shm_files(int size, const ShmOptions& options) {
+  shm::SharedFiles files;
+  files.window_bytes = options.arena_window_bytes > 0 ? (options.arena_window_bytes + 4095) / 4096 * 4096
+                                                      : shm::Arena::default_window(size);
+  files.region = shm::Region::create(size);
+  files.arena = shm::Arena::create(size, files.window_bytes);
+  return files;
+}
+
+void check_shm_group(int rank, int size) {
+  constexpr int kMostRanks = 1024;
+  MX_CHECK(size >= 1 && size <= kMostRanks, InvalidArgument, "[shm] expected 1 to ", kMostRanks,
+           " ranks, got ", size);
+  MX_CHECK(rank >= 0 && rank < size, InvalidArgument, "[shm] expected a rank among 0..", size - 1, ", got ",
+           rank);
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> make_shm_communicator(int rank, int size, Rendezvous& rendezvous,
+                                                    const std::string& key, const ShmOptions& options) {
+  check_shm_group(rank, size);
+  const Deadline deadline = Deadline::after_ms(options.join_timeout_ms);
+  shm::SharedFiles files;
+  if (rank == 0) {
+    try {
+      files = make_shm_files(size, options);
+    } catch (const Error& error) {
+      shm::pass_failure(error.what(), rendezvous, key);
+      throw;
+    }
+    shm::pass_files(files, size, rendezvous, key, deadline);
+  } else {
+    files = shm::take_files(rank, rendezvous, key, deadline);
+  }
+  auto made = std::make_shared<ShmCommunicator>(files.region.get(), std::move(files.arena),
+                                                files.window_bytes, rank, size, options);
+  made->join(shm_host_name(options), deadline);
+  return made;
+}
+
+struct ShmGroup::Memory {
+  shm::SharedFiles files;
+  int size;
+  ShmOptions options;
+};
+
+ShmGroup::ShmGroup(int size, const ShmOptions& options)
+    : memory_((check_shm_group(0, size), new Memory{make_shm_files(size, options), size, options})) {}
+
+ShmGroup::~ShmGroup() = default;
+
+std::shared_ptr<Communicator> ShmGroup::join(int rank) const {
+  check_shm_group(rank, memory_->size);
+  shm::Descriptor arena;
+  if (memory_->files.arena) arena = shm::Descriptor(fcntl(memory_->files.arena.get(), F_DUPFD_CLOEXEC, 0));
+  auto made =
+      std::make_shared<ShmCommunicator>(memory_->files.region.get(), std::move(arena),
+                                        memory_->files.window_bytes, rank, memory_->size, memory_->options);
+  made->join(shm_host_name(memory_->options), Deadline::after_ms(memory_->options.join_timeout_ms));
+  return made;
+}
+
+}  // namespace mx::comm
