@@ -18,9 +18,9 @@ namespace {
 using test::contains;
 using test::error_of;
 using test::on_ranks;
-using Values = std::vector<std::vector<float>>;
+using ParameterValues = std::vector<std::vector<float>>;
 
-constexpr int64_t kRows = 12;
+constexpr int64_t kBatchRows = 12;
 
 /// A network with a buffer, whose values depend on the rank.
 struct Counted : nn::Module {
@@ -39,21 +39,22 @@ struct Counted : nn::Module {
 NDArray part_loss(Counted& net, int64_t step, int part, int parts) {
   const uint64_t seed = 20 + static_cast<uint64_t>(step);
   std::vector<int64_t> labels;
-  for (int64_t r = 0; r < kRows; ++r) labels.push_back((r + step) % 3);
+  for (int64_t r = 0; r < kBatchRows; ++r) labels.push_back((r + step) % 3);
   const std::vector<Context> here(static_cast<size_t>(parts), cpu());
-  const NDArray x = nn::split_batch(test::some({kRows, 6}, seed).to(f32), here)[static_cast<size_t>(part)];
+  const NDArray x =
+      nn::split_batch(test::some({kBatchRows, 6}, seed).to(f32), here)[static_cast<size_t>(part)];
   const NDArray t = nn::split_batch(array(labels), here)[static_cast<size_t>(part)];
-  return nn::cross_entropy(net(x), t, {.reduction = "sum"}) / static_cast<float>(kRows);
+  return nn::cross_entropy(net(x), t, {.reduction = "sum"}) / static_cast<float>(kBatchRows);
 }
 
-Values values_of(const NamedArrays& arrays) {
-  Values values;
+ParameterValues values_of(const NamedArrays& arrays) {
+  ParameterValues values;
   for (const auto& [name, array] : arrays) values.push_back(array.to(f32).to_vector<float>());
   return values;
 }
 
 struct Outcome {
-  Values parameters, state;
+  ParameterValues parameters, state;
 };
 Outcome outcome_of(Counted& net, nn::Trainer& trainer) {
   return {values_of(net.state_dict()), values_of(trainer.state_dict())};
