@@ -18,7 +18,7 @@ namespace {
 
 using Clock = Deadline::Clock;
 constexpr auto kPollTime = std::chrono::microseconds(30);
-constexpr auto kYieldTime = std::chrono::microseconds(300);
+constexpr auto kYieldTime = std::chrono::microseconds(100);
 constexpr int64_t kNapMs = 50;
 
 #ifndef SYS_pidfd_open
