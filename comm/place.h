@@ -21,6 +21,7 @@ struct Place {
   int rank = 0, size = 1;              ///< among the processes of this role
   int local_rank = 0, local_size = 1;  ///< among those of this host and role
   int node = 0;
+  int workers = 1;          ///< number of workers of the job; for a worker, equal to size
   int servers = 0;          ///< number of servers of the job
   int64_t epoch = 0;        ///< 0 for the first start of the group, one more after each restart
   int64_t incarnation = 0;  ///< differs for each process of the job that ever ran

@@ -1,57 +1,159 @@
 #include "kvstore/kvstore.h"
 
+#include <map>
+#include <mutex>
+
+#include "comm/world.h"
 #include "engine/base/check.h"
+#include "kvstore/dist_allreduce.h"
+#include "kvstore/dist_server.h"
 #include "kvstore/local_store.h"
+#include "kvstore/sum.h"
+#include "ndarray/grad_mode.h"
+#include "ndarray/priority.h"
 
 namespace mx {
 namespace {
 
-using Maker = std::shared_ptr<KVStore> (*)();
+/// The registered types, in the order in which messages list them.
+struct TypeRegistry {
+  std::mutex mutex;
+  std::vector<std::pair<std::string, KVStore::Maker>> types;
 
-struct Type {
-  const char* name;
-  Maker make;
+  TypeRegistry() {
+    types.emplace_back("local", [](const KVStoreOptions& options) {
+      return std::make_shared<detail::LocalStore>("local", detail::SumPlace::host, options);
+    });
+    types.emplace_back("device", [](const KVStoreOptions& options) {
+      return std::make_shared<detail::LocalStore>("device", detail::SumPlace::devices, options);
+    });
+    add_dist("dist_allreduce", "auto", detail::SumPlace::host);
+    add_dist("dist_device_sync", "auto", detail::SumPlace::devices);
+    add_dist("mpi", "mpi", detail::SumPlace::devices);
+    add_dist("nccl", "nccl", detail::SumPlace::devices);
+    for (const char* type : {"dist_sync", "dist_async"})
+      types.emplace_back(type, [type](const KVStoreOptions& options) {
+        return detail::make_dist_server_store(type, options);
+      });
+  }
+
+ private:
+  // Each store has a group of its own, because all calls of a group are in one order.
+  void add_dist(const char* type, const char* transport, detail::SumPlace place) {
+    types.emplace_back(type, [type, transport, place](const KVStoreOptions& options) {
+      return std::make_shared<detail::DistAllreduce>(type, comm::new_group(transport), place, options,
+                                                     comm::place().epoch);
+    });
+  }
 };
 
-constexpr Type kTypes[] = {
-    {"local",
-     []() -> std::shared_ptr<KVStore> {
-       return std::make_shared<detail::LocalStore>("local", detail::SumPlace::host);
-     }},
-    {"device",
-     []() -> std::shared_ptr<KVStore> {
-       return std::make_shared<detail::LocalStore>("device", detail::SumPlace::devices);
-     }},
-};
+TypeRegistry& type_registry() {
+  static TypeRegistry& instance = *new TypeRegistry;  // never destroyed: static destructors may create stores
+  return instance;
+}
 
 }  // namespace
 
 std::vector<std::string> KVStore::types() {
+  TypeRegistry& all = type_registry();
+  const std::lock_guard lock(all.mutex);
   std::vector<std::string> names;
-  for (const Type& type : kTypes) names.emplace_back(type.name);
+  for (const auto& entry : all.types) names.push_back(entry.first);
   return names;
 }
 
-std::shared_ptr<KVStore> KVStore::create(const std::string& type) {
+void KVStore::register_type(const std::string& type, Maker maker) {
+  MX_CHECK(!type.empty() && maker != nullptr, InvalidArgument,
+           "[register_type] expected a name and a function, got \"", type, "\" and ",
+           maker != nullptr ? "one" : "none");
+  TypeRegistry& all = type_registry();
+  const std::lock_guard lock(all.mutex);
+  for (const auto& entry : all.types)
+    MX_CHECK(entry.first != type, InvalidArgument, "[register_type] expected a new type, got \"", type, '"');
+  all.types.emplace_back(type, std::move(maker));
+}
+
+std::shared_ptr<KVStore> KVStore::create(const std::string& type, const KVStoreOptions& options) {
+  Maker maker;
   std::string known;
-  for (const Type& candidate : kTypes) {
-    if (type == candidate.name) return candidate.make();
-    known += (known.empty() ? "" : ", ") + std::string(candidate.name);
+  {
+    TypeRegistry& all = type_registry();
+    const std::lock_guard lock(all.mutex);
+    for (const auto& [name, make] : all.types) {
+      if (type == name) maker = make;
+      known += (known.empty() ? "" : ", ") + name;
+    }
   }
-  throw InvalidArgument(
-      detail::concat("[KVStore] expected a type of store among ", known, ", got \"", type, '"'));
+  MX_CHECK(maker != nullptr, InvalidArgument, "[KVStore] expected a type of store among ", known, ", got \"",
+           type, '"');
+  return maker(options);  // without the lock: the maker may wait for other processes
 }
 
-void KVStore::pushpull(const std::string& key, const Values& values, const Values& outs,
-                       const KVOptions& options) {
-  push(key, values, options);
-  pull(key, outs, options);
+void KVStore::pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,
+                       const std::vector<Values>& outs, const KVOptions& options) {
+  detail::check_lengths("pushpull", keys.size(), values.size(), "values");
+  detail::check_lengths("pushpull", keys.size(), outs.size(), "arrays to fill");
+  for (size_t i = 0; i < keys.size(); ++i) {
+    push(keys[i], values[i], options);
+    pull(keys[i], outs[i], options);
+  }
 }
 
-void KVStore::broadcast(const std::string& key, const NDArray& value, const Values& outs,
+void KVStore::pushpull(const KVKey& key, const Values& values, const Values& outs, const KVOptions& options) {
+  pushpull(std::vector<KVKey>{key}, std::vector<Values>{values}, std::vector<Values>{outs}, options);
+}
+
+void KVStore::broadcast(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
+                        const std::vector<Values>& outs, const KVOptions& options) {
+  detail::check_lengths("broadcast", keys.size(), values.size(), "a value");
+  detail::check_lengths("broadcast", keys.size(), outs.size(), "arrays to fill");
+  for (size_t i = 0; i < keys.size(); ++i) {
+    init(keys[i], values[i]);
+    pull(keys[i], outs[i], options);
+  }
+}
+
+void KVStore::broadcast(const KVKey& key, const NDArray& value, const Values& outs,
                         const KVOptions& options) {
-  init(key, value);
-  pull(key, outs, options);
+  broadcast(std::vector<KVKey>{key}, std::vector<NDArray>{value}, std::vector<Values>{outs}, options);
+}
+
+void KVStore::allreduce(const std::vector<KVKey>& keys, const std::vector<Values>& values,
+                        const std::vector<NDArray>& outs, const KVOptions& options) {
+  detail::check_lengths("allreduce", keys.size(), values.size(), "values");
+  detail::check_lengths("allreduce", keys.size(), outs.size(), "an array to fill");
+  const NoGrad pause;
+  const PriorityScope priority(detail::engine_priority(options.priority));
+  for (size_t i = 0; i < keys.size(); ++i)
+    detail::check_values("allreduce", keys[i].name(), values[i].list(), outs[i].shape());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const std::vector<NDArray>& list = values[i].list();
+    NDArray out = outs[i];
+    NDArray sum = detail::sum_values(list, out.context(), detail::sum_type(list, options.accumulate_f32));
+    if (options.reduce == KVReduce::mean)
+      sum = detail::mean_of(sum, static_cast<int64_t>(list.size()), keys[i].name());
+    if (&sum.impl() != &out.impl()) out.copy_from(sum);
+  }
+}
+
+void KVStore::broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
+                                   const KVOptions&) {
+  detail::check_lengths("broadcast_from_first", keys.size(), values.size(), "a value");
+}
+
+void KVStore::sum_slices(const KVKey&, const NDArray&, const KVOptions&) {}
+void KVStore::gather_slices(const KVKey&, const NDArray&, const KVOptions&) {}
+
+NDArray KVStore::buffer(int64_t elements, DType dtype) { return empty({elements}, dtype); }
+
+void KVStore::check_equal(const std::vector<KVKey>& keys, const std::vector<NDArray>& values, const NDArray&,
+                          const KVOptions&) {
+  detail::check_lengths("check_equal", keys.size(), values.size(), "a value");
+}
+
+void KVStore::set_compression(const std::string& name, const AttrMap&) {
+  MX_CHECK(name == "none", InvalidArgument, "[set_compression] expected a compression among none, got \"",
+           name, '"');
 }
 
 }  // namespace mx

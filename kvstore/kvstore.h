@@ -35,6 +35,7 @@
 // Thread-safety: any thread may call any function; calls for one key take effect in the order of the calls.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -141,6 +142,23 @@ class KVStore {
   virtual void broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                                     const KVOptions& options = {});
 
+  // Building blocks of nn::Trainer with a sharded optimiser. `flat` is contiguous, of rank 1; both calls
+  // change it in place. The defaults do nothing, for stores of one process.
+
+  /// Returns the part of `elements` elements that belongs to this process: all parts together are the whole.
+  virtual Slice slice_of(int64_t elements) const { return {0, elements}; }
+  /// Sums over all processes. Afterwards the slice of this process holds the sum, and the rest is undefined.
+  virtual void sum_slices(const KVKey& key, const NDArray& flat, const KVOptions& options = {});
+  /// Copies the slice of each process to all others.
+  virtual void gather_slices(const KVKey& key, const NDArray& flat, const KVOptions& options = {});
+  /// Returns an array of rank 1 in memory from which this store sums with the fewest copies. All processes
+  /// call it with the same arguments, in the same order. May block.
+  virtual NDArray buffer(int64_t elements, DType dtype);
+  /// Compares checksums of the values between all processes. Returns at once; an operation that updates
+  /// `token` fails with ProtocolError, which names the processes and the key of the first difference.
+  virtual void check_equal(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
+                           const NDArray& token, const KVOptions& options = {});
+
   /// A function that push() calls instead of replacing the stored array. It calls operators that change
   /// `stored` in place, given the sum of the pushed values. Both arrays have the type in which sums are
   /// stored. It runs inside of push(), which holds a lock, so it must not call the store. An empty function
@@ -166,6 +184,10 @@ class KVStore {
   /// The number of this process among those that share the store, and the number of these processes.
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// Returns 0, 1, 2, ...: a number for each trainer that uses the store.
+  int64_t next_trainer() { return trainers_.fetch_add(1); }
+  /// Returns the options with which the store was created.
+  virtual KVStoreOptions options() const { return {}; }
   /// The number of restarts of the group before this one. Parameters must be loaded again in a new epoch.
   virtual int64_t epoch() const { return 0; }
   /// Calls `changed(epoch)` at once, and whenever the epoch changes.
@@ -180,6 +202,9 @@ class KVStore {
 
  protected:
   KVStore() = default;
+
+ private:
+  std::atomic<int64_t> trainers_{0};
 };
 
 }  // namespace mx

@@ -1,58 +1,32 @@
 #include "kvstore/local_store.h"
 
-#include <algorithm>
-
 #include "engine/base/check.h"
+#include "kvstore/sum.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/priority.h"
-#include "operators/elementwise_binary.h"
 
 namespace mx::detail {
-namespace {
 
-/// Clamps a priority to the range of the engine's priorities.
-int engine_priority(int64_t priority) {
-  return static_cast<int>(std::clamp(priority, int64_t{INT16_MIN}, int64_t{INT16_MAX}));
-}
-
-/// Returns the type in which values of a type are added and stored. It is wide enough that a sum of a short
-/// type neither overflows nor is rounded after each value.
-DType sum_type(DType type) {
-  if (!is_floating(type)) return i64;
-  return type == f64 ? f64 : f32;
-}
-
-}  // namespace
-
-LocalStore::Entry& LocalStore::entry(const std::string& key, const char* op) {
-  const auto found = entries_.find(key);
-  MX_CHECK(found != entries_.end(), InvalidArgument, "[", op,
-           "] expected a key that was passed to init(), got \"", key, "\" in a store of ", entries_.size(),
-           " keys");
-  return found->second;
-}
-
-void LocalStore::init(const std::string& key, const NDArray& value) {
-  NoGrad pause;
-  std::lock_guard lock(mutex_);
-  MX_CHECK(!entries_.contains(key), InvalidArgument, "[init] expected a new key, got \"", key,
-           "\", which already exists with shape ", entries_.at(key).stored.shape());
+void LocalStore::init(const KVKey& key, const NDArray& value) {
+  const NoGrad pause;
+  const std::lock_guard lock(mutex_);
+  table_.check_new(key.name());
   NDArray stored =
       empty(value.shape(), sum_type(value.dtype()), place_ == SumPlace::host ? cpu() : value.context());
   stored.copy_from(value);
-  entries_.emplace(key, Entry{std::move(stored)});
+  table_.add(key.name(), std::move(stored));
 }
 
-void LocalStore::erase(const std::string& key) {
-  std::lock_guard lock(mutex_);
-  const Entry& old = entry(key, "erase");
+void LocalStore::erase(const KVKey& key) {
+  const std::lock_guard lock(mutex_);
+  const StoreTable::Entry& old = table_.at(key.name(), "erase");
   if (old.placed) bytes_at_[concat(old.stored.context())] -= old.stored.bytes();
-  entries_.erase(key);  // operations in flight own the array
+  table_.erase(key.name());
 }
 
 // Called by push(). The first push of a key chooses its home: the device of the values that has the fewest
 // stored bytes so far.
-void LocalStore::place(Entry& entry, const std::vector<NDArray>& values) {
+void LocalStore::place(StoreTable::Entry& entry, const std::vector<NDArray>& values) {
   if (place_ == SumPlace::host || entry.placed) return;
   const NDArray* best = nullptr;
   for (const NDArray& value : values)
@@ -63,54 +37,66 @@ void LocalStore::place(Entry& entry, const std::vector<NDArray>& values) {
   entry.placed = true;
 }
 
-void LocalStore::push(const std::string& key, const Values& values, const KVOptions& options) {
-  NoGrad pause;
+void LocalStore::push(const KVKey& key, const Values& values, const KVOptions& options) {
+  const NoGrad pause;
   const PriorityScope priority(engine_priority(options.priority));
-  std::lock_guard lock(mutex_);
-  Entry& entry = this->entry(key, "push");
-  const std::vector<NDArray>& list = values.list();
-  MX_CHECK(!list.empty(), InvalidArgument, "[push] expected one value or more for key \"", key,
-           "\", got none");
-  for (size_t i = 0; i < list.size(); ++i)
-    MX_CHECK(list[i].shape() == entry.stored.shape(), InvalidArgument, "[push] expected values of the shape ",
-             entry.stored.shape(), " of key \"", key, "\", got value ", i, " of shape ", list[i].shape());
-  place(entry, list);
-  const Context home = entry.stored.context();
-  DType type = sum_type(list[0].dtype());
-  for (const NDArray& value : list) type = promote(type, sum_type(value.dtype()));
-  // Values are copied in their own type and converted on the home device, so that fewer bytes are
-  // transferred.
-  NDArray sum = list[0].to(home).to(type);
-  for (size_t i = 1; i < list.size(); ++i) {
-    const NDArray value = list[i].to(home).to(type);
-    if (i == 1) {
-      sum = sum + value;  // not +=: `sum` may still be the caller's array
-    } else {
-      sum += value;
-    }
-  }
-  if (updater_) {
-    updater_(key, sum, entry.stored);
-  } else {
-    entry.stored.copy_from(sum);
-  }
+  const std::lock_guard lock(mutex_);
+  StoreTable::Entry& entry = table_.at(key.name(), "push");
+  check_values("push", key.name(), values.list(), entry.stored.shape());
+  place(entry, values.list());
+  NDArray sum =
+      sum_values(values.list(), entry.stored.context(), sum_type(values.list(), options.accumulate_f32));
+  if (options.reduce == KVReduce::mean)
+    sum = mean_of(sum, static_cast<int64_t>(values.list().size()), key.name());
+  table_.apply(key.name(), entry, sum.to(sum_type(sum.dtype())));
 }
 
-void LocalStore::pull(const std::string& key, const Values& outs, const KVOptions& options) {
-  NoGrad pause;
+void LocalStore::pull(const KVKey& key, const Values& outs, const KVOptions& options) {
+  const NoGrad pause;
   const PriorityScope priority(engine_priority(options.priority));
-  std::lock_guard lock(mutex_);
-  const Entry& entry = this->entry(key, "pull");
-  for (size_t i = 0; i < outs.list().size(); ++i)
-    MX_CHECK(outs.list()[i].shape() == entry.stored.shape(), InvalidArgument,
-             "[pull] expected arrays of the shape ", entry.stored.shape(), " of key \"", key,
-             "\", got array ", i, " of shape ", outs.list()[i].shape());
-  for (NDArray out : outs.list()) out.copy_from(entry.stored);
+  const std::lock_guard lock(mutex_);
+  table_.pull(key.name(), outs);
 }
 
 void LocalStore::set_updater(Updater updater) {
-  std::lock_guard lock(mutex_);
-  updater_ = std::move(updater);
+  const std::lock_guard lock(mutex_);
+  table_.set_updater(std::move(updater));
+}
+
+void LocalStore::set_optimizer(const std::string& name, const AttrMap& options) {
+  const std::lock_guard lock(mutex_);
+  table_.set_optimizer(name, options);
+}
+
+void LocalStore::set_optimizer_option(const std::string& option, double value) {
+  const std::lock_guard lock(mutex_);
+  table_.set_optimizer_option(option, value);
+}
+
+void LocalStore::save(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  FileMetadata metadata;
+  const NamedArrays arrays = table_.state(metadata);
+  save_safetensors(path, arrays, metadata);
+}
+
+void LocalStore::load(const std::string& path) {
+  FileMetadata metadata;
+  const NamedArrays arrays = load_safetensors(path, &metadata, LoadMode::read);
+  const std::lock_guard lock(mutex_);
+  table_.load(arrays, metadata, path);
+}
+
+void LocalStore::barrier(int64_t timeout_ms) {
+  if (timeout_ms == 0) timeout_ms = options_.timeout_ms;
+  if (timeout_ms <= 0) return wait_all();
+  MX_CHECK(current_engine().wait_all(timeout_ms), Timeout, "[barrier] expected all operations to end within ",
+           timeout_ms, " ms, got ", current_engine().stats().in_flight, " in flight");
+}
+
+void LocalStore::push_barrier(const NDArray& token, const KVOptions& options) {
+  current_engine().push(
+      [] {}, {.updates = {token.var()}, .priority = engine_priority(options.priority), .name = "barrier"});
 }
 
 }  // namespace mx::detail

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kvstore/kvstore.h"
+#include "kvstore/store_table.h"
 
 namespace mx::detail {
 
@@ -15,34 +16,38 @@ enum class SumPlace { host, devices };
 
 class LocalStore final : public KVStore {
  public:
-  LocalStore(std::string type, SumPlace place) : type_(std::move(type)), place_(place) {}
+  LocalStore(std::string type, SumPlace place, const KVStoreOptions& options)
+      : type_(std::move(type)), place_(place), options_(options) {}
+
+  using KVStore::broadcast;
+  using KVStore::pushpull;
 
   const std::string& type() const override { return type_; }
-  void init(const std::string& key, const NDArray& value) override;
-  void erase(const std::string& key) override;
-  void push(const std::string& key, const Values& values, const KVOptions& options) override;
-  void pull(const std::string& key, const Values& outs, const KVOptions& options) override;
+  void init(const KVKey& key, const NDArray& value) override;
+  void erase(const KVKey& key) override;
+  void push(const KVKey& key, const Values& values, const KVOptions& options) override;
+  void pull(const KVKey& key, const Values& outs, const KVOptions& options) override;
   void set_updater(Updater updater) override;
+  void set_optimizer(const std::string& name, const AttrMap& options) override;
+  void set_optimizer_option(const std::string& option, double value) override;
+  void save(const std::string& path) override;
+  void load(const std::string& path) override;
   int rank() const override { return 0; }
   int size() const override { return 1; }
-  void barrier() override { wait_all(); }
+  KVStoreOptions options() const override { return options_; }
+  void barrier(int64_t timeout_ms) override;
+  void push_barrier(const NDArray& token, const KVOptions& options) override;
 
  private:
-  struct Entry {
-    NDArray stored;       // in the type of sums
-    bool placed = false;  // true if the key has its home device
-  };
-
-  Entry& entry(const std::string& key, const char* op);
-  void place(Entry& entry, const std::vector<NDArray>& values);
+  void place(StoreTable::Entry& entry, const std::vector<NDArray>& values);
 
   const std::string type_;
   const SumPlace place_;
+  const KVStoreOptions options_;
   std::mutex
       mutex_;  // held while a call pushes its operations, so that operations are in the order of the calls
-  std::map<std::string, Entry> entries_;
+  StoreTable table_;
   std::map<std::string, size_t> bytes_at_;  // stored bytes of placed keys, by the name of the device
-  Updater updater_;
 };
 
 }  // namespace mx::detail

@@ -23,6 +23,7 @@ struct Options {
   std::string hosts;     ///< -H host:slots,...
   std::string hostfile;
   std::string launcher = "auto";
+  std::vector<std::string> kubernetes;  ///< --k8s KEY=VALUE,... for manifests
 
   std::string rendezvous;  ///< --rdzv host:port at which mxrun listens; empty: loopback, any free port
   std::string job;         ///< --job-id; empty: made up

@@ -10,7 +10,7 @@ install_packages build
 options=()
 if [ ! -e build/release/CMakeCache.txt ]; then options=(-DMX_TESTS=OFF -DMX_BENCHMARKS=OFF); fi
 configure release "${options[@]}"
-build release --target hello_engine first_program hello_ndarray train_mnist
+build release --target hello_engine first_program hello_ndarray train_mnist mxrun
 
 say "the 20-line program of the README"
 build/release/examples/first_program
@@ -24,4 +24,8 @@ build/release/examples/hello_ndarray --trace build/release/hello_ndarray.trace.j
 say "the main job: a network learns to read handwritten digits"
 build/release/examples/train_mnist --save build/release/mnist.safetensors --curve build/release/mnist_loss.svg \
   --trace build/release/train_mnist.trace.json "$@"
+say "two processes, each with half of every batch; they end with the same weights as one process with --parts 2"
+build/release/mxrun -n 2 build/release/examples/train_mnist --epochs 3 --save build/release/mnist_two.safetensors \
+  --curve build/release/mnist_two_loss.svg
+
 say "done; scripts/test.sh runs the tests, README.md says where to go next"

@@ -26,8 +26,8 @@ static_assert(kJobAt + Identity::kLongestJob == kPurposeAt);
 static_assert(kPurposeAt + Identity::kLongestPurpose == kNonceAt);
 static_assert(kMacAt + Handshake::kMacBytes == Handshake::kMessageBytes);
 
-enum Kind : uint8_t { kHello = 1, kAnswer = 2, kProof = 3, kAccept = 4, kRefuse = 5 };
-enum Reason : uint8_t {
+enum HandshakeKind : uint8_t { kHello = 1, kAnswer = 2, kProof = 3, kAccept = 4, kRefuse = 5 };
+enum HandshakeReason : uint8_t {
   kNoReason,
   kOtherVersion,
   kOtherJob,
@@ -43,7 +43,7 @@ std::exception_ptr handshake_error(const Parts&... parts) {
   return std::make_exception_ptr(E(mx::detail::concat("[handshake] ", parts...)));
 }
 
-const char* hint(uint8_t reason) {
+const char* refusal_hint(uint8_t reason) {
   switch (reason) {
     case kOtherVersion:
       return "; both sides must run the same version of mxrun";
@@ -133,7 +133,7 @@ Handshake::Actions Handshake::receive(std::span<const std::byte> bytes) {
     if (version != kVersion)
       return fail(
           handshake_error<ProtocolError>("expected version ", kVersion, " of the protocol, got version ",
-                                         version, hint(kOtherVersion)),
+                                         version, refusal_hint(kOtherVersion)),
           kOtherVersion);
   }
   if (filled_ < kMessageBytes) return {};
@@ -231,7 +231,7 @@ Handshake::Actions Handshake::fail(std::exception_ptr failure, uint8_t answer_re
 uint8_t Handshake::compare(const Message& message, std::exception_ptr& failure) const {
   if (message.job != self_.job) {
     failure = handshake_error<AuthenticationError>("expected job ", quoted(self_.job), ", got job ",
-                                                   quoted(message.job), hint(kOtherJob));
+                                                   quoted(message.job), refusal_hint(kOtherJob));
     return kOtherJob;
   }
   if (message.purpose != self_.purpose) {
@@ -242,7 +242,7 @@ uint8_t Handshake::compare(const Message& message, std::exception_ptr& failure) 
   if (message.epoch != self_.epoch && message.epoch != kAnyEpoch && self_.epoch != kAnyEpoch) {
     failure =
         handshake_error<AuthenticationError>("expected epoch ", self_.epoch, " of job ", quoted(self_.job),
-                                             ", got epoch ", message.epoch, hint(kOtherEpoch));
+                                             ", got epoch ", message.epoch, refusal_hint(kOtherEpoch));
     return kOtherEpoch;
   }
   if (expected_rank_ && message.rank != *expected_rank_) {
@@ -258,15 +258,15 @@ std::exception_ptr Handshake::refusal(const Message& m) const {
     case kOtherVersion:
       return handshake_error<ProtocolError>("the other side refused this one: it expected version ",
                                             m.version, " of the protocol, got version ", kVersion,
-                                            hint(m.reason));
+                                            refusal_hint(m.reason));
     case kOtherJob:
       return handshake_error<AuthenticationError>("the other side refused this one: it expected job ",
                                                   quoted(m.job), ", got job ", quoted(self_.job),
-                                                  hint(m.reason));
+                                                  refusal_hint(m.reason));
     case kOtherEpoch:
       return handshake_error<AuthenticationError>("the other side refused this one: it expected epoch ",
                                                   m.epoch, " of job ", quoted(m.job), ", got epoch ",
-                                                  self_.epoch, hint(m.reason));
+                                                  self_.epoch, refusal_hint(m.reason));
     case kOtherPurpose:
       return handshake_error<ProtocolError>("the other side refused this one: it expected a connection for ",
                                             quoted(m.purpose), ", got one for ", quoted(self_.purpose));

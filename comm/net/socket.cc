@@ -22,12 +22,12 @@
 namespace mx::comm {
 namespace {
 
-constexpr int64_t kRetryMs = 20;  // between two attempts to connect
+constexpr int64_t kConnectRetryMs = 20;  // between two attempts to connect
 
-using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
 /// Resolves a name; the addresses are null if that fails.
-Addresses resolve(const Endpoint& endpoint, int flags, int& error) {
+AddressList resolve_endpoint(const Endpoint& endpoint, int flags, int& error) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -41,7 +41,7 @@ Addresses resolve(const Endpoint& endpoint, int flags, int& error) {
 }
 
 /// Waits for events; returns whether there are some before the deadline.
-bool wait_for(int fd, short events, Deadline deadline) {
+bool wait_socket(int fd, short events, Deadline deadline) {
   for (;;) {
     pollfd entry{fd, events, 0};
     const int ms = static_cast<int>(std::min<int64_t>(deadline.left_ms(), 1000 * 3600));
@@ -83,7 +83,7 @@ int connect_once(const addrinfo& address, Deadline deadline, Fd& out) {
   prepare_socket(socket.get());
   if (connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) return errno;
-    if (!wait_for(socket.get(), POLLOUT, deadline)) return ETIMEDOUT;
+    if (!wait_socket(socket.get(), POLLOUT, deadline)) return ETIMEDOUT;
     int error = 0;
     socklen_t bytes = sizeof error;
     if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) return errno;
@@ -96,7 +96,7 @@ int connect_once(const addrinfo& address, Deadline deadline, Fd& out) {
   return 0;
 }
 
-bool may_pass(int error) {
+bool may_pass_later(int error) {
   switch (error) {
     case ECONNREFUSED:
     case ECONNRESET:
@@ -145,7 +145,7 @@ Listener listen_at(const std::string& address, uint16_t port, int backlog) {
   MX_CHECK(!address.empty() && !is_wildcard(address), InvalidArgument,
            "[listen] expected the address of one interface, got the wildcard address ", quoted(address));
   int error = 0;
-  const Addresses list = resolve(wanted, AI_NUMERICHOST | AI_PASSIVE, error);
+  const AddressList list = resolve_endpoint(wanted, AI_NUMERICHOST | AI_PASSIVE, error);
   MX_CHECK(list, InvalidArgument, "[listen] expected a numeric address, got ", quoted(address));
   Fd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   MX_CHECK(socket, CommunicationError, "[listen] expected a socket, got ", std::strerror(errno));
@@ -170,7 +170,7 @@ Fd accept_one(const Fd& listener, Deadline deadline) {
     if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO) continue;
     MX_CHECK(errno == EAGAIN || errno == EWOULDBLOCK, CommunicationError,
              "[accept] expected a connection, got ", std::strerror(errno));
-    MX_CHECK(wait_for(listener.get(), POLLIN, deadline), Timeout, "[accept] expected a connection at ",
+    MX_CHECK(wait_socket(listener.get(), POLLIN, deadline), Timeout, "[accept] expected a connection at ",
              to_string(local_endpoint(listener.get())), ", got none until the deadline");
   }
 }
@@ -179,7 +179,7 @@ Fd connect_to(const Endpoint& endpoint, Deadline deadline) {
   std::string last = "no attempt";
   do {
     int error = 0;
-    const Addresses list = resolve(endpoint, 0, error);
+    const AddressList list = resolve_endpoint(endpoint, 0, error);
     if (!list) {
       last = gai_strerror(error);
       MX_CHECK(error == EAI_AGAIN || error == EAI_NONAME, CommunicationError,
@@ -190,10 +190,10 @@ Fd connect_to(const Endpoint& endpoint, Deadline deadline) {
       error = connect_once(*address, deadline, socket);
       if (error == 0) return socket;
       last = std::strerror(error);
-      MX_CHECK(may_pass(error), CommunicationError, "[connect] expected a connection to ",
+      MX_CHECK(may_pass_later(error), CommunicationError, "[connect] expected a connection to ",
                to_string(endpoint), ", got: ", last);
     }
-    poll(nullptr, 0, static_cast<int>(std::min(kRetryMs, deadline.left_ms())));
+    poll(nullptr, 0, static_cast<int>(std::min(kConnectRetryMs, deadline.left_ms())));
   } while (!deadline.passed());
   throw Timeout(mx::detail::concat("[connect] expected a connection to ", to_string(endpoint),
                                    " until the deadline, got: ", last));
@@ -209,7 +209,7 @@ void send_all(const Fd& socket, std::span<const std::byte> bytes, Deadline deadl
     if (n < 0 && errno == EINTR) continue;
     MX_CHECK(n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK), PeerLost, "[send] expected to send ",
              bytes.size(), " bytes to ", peer_of(socket), ", got: ", std::strerror(errno));
-    MX_CHECK(wait_for(socket.get(), POLLOUT, deadline), Timeout, "[send] expected ", peer_of(socket),
+    MX_CHECK(wait_socket(socket.get(), POLLOUT, deadline), Timeout, "[send] expected ", peer_of(socket),
              " to take ", bytes.size(), " bytes until the deadline, got none taken");
   }
 }
@@ -226,7 +226,7 @@ void receive_exactly(const Fd& socket, std::span<std::byte> bytes, Deadline dead
              ", got the end of the connection");
     MX_CHECK(errno == EAGAIN || errno == EWOULDBLOCK, PeerLost, "[receive] expected ", bytes.size(),
              " bytes from ", peer_of(socket), ", got: ", std::strerror(errno));
-    MX_CHECK(wait_for(socket.get(), POLLIN, deadline), Timeout, "[receive] expected ", bytes.size(),
+    MX_CHECK(wait_socket(socket.get(), POLLIN, deadline), Timeout, "[receive] expected ", bytes.size(),
              " bytes from ", peer_of(socket), " until the deadline, got none");
   }
 }

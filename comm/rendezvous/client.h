@@ -16,11 +16,11 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "comm/deadline.h"
 #include "comm/net/handshake.h"
 #include "comm/rendezvous.h"
+#include "comm/rendezvous/lost.h"
 
 namespace mx::comm {
 
@@ -65,25 +65,5 @@ class RendezvousClient final : public Rendezvous {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-/// What a rendezvous publishes about a lost process.
-struct LostProcess {
-  int64_t epoch = 0;
-  std::string role;
-  int32_t rank = 0;
-  std::string host;
-  int64_t step = 0;  ///< of its last heartbeat
-  std::string reason;
-};
-
-/// "<epoch>/lost/": the prefix of the entries of lost processes; the key is "<epoch>/lost/<role><rank>", the
-/// value "<host>\n<step>\n<reason>".
-std::string lost_prefix(int64_t epoch);
-std::string lost_key(const LostProcess& lost);
-std::string lost_value(const LostProcess& lost);
-/// Throws ProtocolError if the entry is malformed.
-LostProcess parse_lost(std::string_view key, std::string_view value);
-/// "rank 3 on host n1, at step 17: no heartbeat for 5000 ms" for messages.
-std::string to_string(const LostProcess& lost);
 
 }  // namespace mx::comm

@@ -6,7 +6,7 @@
 // It listens at one address, never at a wildcard. Nothing of a connection is looked at before its handshake,
 // which has a deadline. Clients that break the protocol are disconnected, and others do not notice. A client
 // with a rank that sends no heartbeats, or whose connection ends without a farewell, is published as lost:
-// see lost_prefix() in client.h.
+// see lost.h.
 //
 // Thread-safety: any thread may call any function. The server has one thread of its own.
 #pragma once

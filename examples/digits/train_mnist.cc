@@ -2,8 +2,11 @@
 //
 // Loading, augmentation, the forward pass, the backward pass and the update are operations of the engine. The
 // loop only pushes them and reads the loss every 50 batches. Results depend only on the options and the seed:
-// not on the number of threads, not on whether the parts of a batch are computed on one device or on several,
-// and not on how often training was interrupted.
+// not on the number of threads, not on whether the parts of a batch are computed on one device, on several,
+// or by several processes, and not on how often training was interrupted.
+//
+// Several processes, each of which computes one part of every batch and writes the same file as one process
+// with --parts 4:   mxrun -n 4 train_mnist
 #include <mx/mx.h>
 
 #include <algorithm>
@@ -15,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/place.h"
+#include "comm/world.h"
 #include "examples/digits/checkpoint.h"
 #include "examples/digits/loss_curve.h"
 #include "examples/digits/progress.h"
@@ -33,12 +38,14 @@ struct Options {
   std::string save = "mnist.safetensors";
   std::string curve = "mnist_loss.svg";
   std::string trace;
+  std::string kvstore = "auto";
   int64_t epochs = 30;
   int64_t batch = 64;
   int64_t parts = 0;
   int64_t seed = 1;
   double rate = 0.05;
   bool resume = false;
+  bool shard_optimizer = false;
 };
 
 struct Net : nn::Module {
@@ -68,18 +75,36 @@ double test_accuracy(Net& net, const data::DatasetHandle& digits, Context device
   return accuracy.value();
 }
 
+// Returns the store through which gradients are added up; null if there is one device and one process.
+std::shared_ptr<KVStore> make_store(const Options& options, size_t devices) {
+  if (options.kvstore != "auto") return KVStore::create(options.kvstore);
+  const comm::Place& place = comm::place();
+  if (place.servers > 0) return KVStore::create("dist_sync");  // a server stays in this call
+  if (place.size > 1) return KVStore::create("dist_allreduce");
+  return devices > 1 ? KVStore::create("device") : nullptr;
+}
+
 class Training {
  public:
   explicit Training(const Options& options)
       : options_(options),
         devices_(examples::parse_devices(options.device)),
-        parts_(options.parts > 0 ? options.parts : static_cast<int64_t>(devices_.size())) {
-    MX_CHECK(devices_.size() == 1 || parts_ == static_cast<int64_t>(devices_.size()), InvalidArgument,
-             "[--parts] expected one part for each of the ", devices_.size(), " devices, got ", parts_);
+        store_(make_store(options, devices_.size())),
+        rank_(store_ ? store_->rank() : 0),
+        processes_(store_ ? store_->size() : 1),
+        parts_(options.parts > 0 ? options.parts : processes_ * static_cast<int64_t>(devices_.size())) {
+    MX_CHECK(devices_.size() == 1 || processes_ == 1, InvalidArgument,
+             "[--device] expected one device for each of the ", processes_, " processes, got ",
+             devices_.size());
+    const auto places = processes_ * static_cast<int64_t>(devices_.size());
+    MX_CHECK(places == 1 || parts_ == places, InvalidArgument, "[--parts] expected one part for each of the ",
+             places, processes_ > 1 ? " processes, got " : " devices, got ", parts_);
     MX_CHECK(parts_ <= options.batch, InvalidArgument, "[--parts] expected at most ", options.batch,
              ", an image in each, got ", parts_);
-    require_writable(options.save);
-    require_writable(options.curve);
+    if (rank_ == 0) {
+      require_writable(options.save);
+      require_writable(options.curve);
+    }
     // A trace that is written to a pipe or a device makes no new file.
     if (!options.trace.empty() && !std::filesystem::is_other(options.trace)) require_writable(options.trace);
     manual_seed(static_cast<uint64_t>(options.seed));
@@ -89,22 +114,25 @@ class Training {
                                                 .shuffle = true,
                                                 .drop_last = true,
                                                 .seed = options.seed,
+                                                .part = rank_,
+                                                .parts = processes_,
                                                 .context = devices_.size() == 1 ? devices_[0] : cpu(),
                                                 .transform = augmentation()});
     Net net;
     nets_ = nn::replicate(net, devices_);
-    trainer_.emplace(nn::parameters_of(nets_), optim::SGDOptions{.lr = options.rate, .momentum = 0.9},
-                     devices_.size() > 1 ? KVStore::create("device") : nullptr);
+    trainer_.emplace(nn::parameters_of(nets_), optim::SGDOptions{.lr = options.rate, .momentum = 0.9}, store_,
+                     nn::TrainerOptions{.shard_optimizer = options.shard_optimizer});
     const int64_t steps = options.epochs * loader_->batches();
     schedule_.emplace(trainer_->optimizer(), optim::CosineLROptions{.steps = steps, .warmup = steps / 20});
   }
 
   void run() {
-    if (options_.resume && std::filesystem::exists(options_.save)) resume();
+    if (options_.resume && checkpoint_exists()) resume();
     for (; epoch_ < options_.epochs; ++epoch_) {
       train_epoch();
       save();
     }
+    if (rank_ != 0) return;
     examples::write_loss_curve(options_.curve, losses_);
     const data::DatasetHandle digits = data::mnist(options_.data, data::Split::test, {.shape = {28, 28}});
     std::printf("model: %s, loss curve: %s\n", options_.save.c_str(), options_.curve.c_str());
@@ -116,18 +144,32 @@ class Training {
   // read-only is an error at the start and not after an epoch.
   static void require_writable(const std::string& path) { const io::AtomicFile probe(path); }
 
-  // Runs one step and returns the loss of the batch: the mean over its samples. Each part is computed on its
-  // device. If there is one device, it computes all parts, and their gradients add up in the same order.
+  // Returns true if there is a checkpoint. All processes read it, so it must be there for all of them.
+  bool checkpoint_exists() {
+    const bool here = std::filesystem::exists(options_.save);
+    if (processes_ == 1) return here;
+    NDArray found = array({here ? 1.f : 0.f});
+    store_->allreduce({"checkpoint"}, {found}, {found});
+    const auto count = static_cast<int>(found.item<float>());
+    MX_CHECK(count == 0 || count == processes_, InvalidArgument, "[--resume] expected ", options_.save,
+             " for all ", processes_, " processes, got it for ", count,
+             "; it must be in a folder that all hosts share");
+    return count > 0;
+  }
+
+  // Runs one step and returns this process's share of the loss of the batch, which is the mean over the
+  // samples of all processes. Each part is computed on its device. If there is one device, it computes all
+  // parts, and their gradients add up in the same order.
   NDArray step(const NDArray& images, const NDArray& labels, metric::Accuracy& accuracy) {
     trainer_->zero_grad();
     std::vector<Context> places = devices_;
-    places.resize(static_cast<size_t>(parts_), devices_[0]);
+    places.resize(static_cast<size_t>(parts_ / processes_), devices_[0]);
     const auto x = nn::split_batch(images, places), t = nn::split_batch(labels, places);
     NDArray loss;
     for (size_t k = 0; k < places.size(); ++k) {
       const NDArray logits = nets_[k % nets_.size()](x[k]);
       const NDArray part =
-          nn::cross_entropy(logits, t[k], {.reduction = "sum"}) / static_cast<float>(images.size(0));
+          nn::cross_entropy(logits, t[k], {.reduction = "sum"}) / static_cast<float>(options_.batch);
       part.backward();
       accuracy.update(logits, t[k]);
       const NDArray here = part.detach().to(devices_[0]);
@@ -141,26 +183,33 @@ class Training {
   void train_epoch() {
     const int64_t batches = loader_->batches();
     examples::Progress progress(epoch_ + 1, options_.epochs, batches, options_.batch);
-    metric::MeanLoss mean;
-    metric::Accuracy accuracy;
-    NDArray recent;
-    int64_t done = 0, looked = 0;
+    metric::Accuracy accuracy;  // of this process's parts
+    std::vector<NDArray> recent;
+    double total = 0;
+    int64_t done = 0;
     for (auto& [images, labels] : *loader_) {
       trace(done, batches);
-      const NDArray loss = step(images, labels, accuracy);
-      mean.update(loss, images.size(0));
-      const NDArray here = loss.to(cpu());
-      recent = recent.defined() ? recent + here : here;
+      recent.push_back(step(images, labels, accuracy).to(cpu()));
       if (++done % kLook != 0 && done != batches) continue;
-      losses_.push_back(expect_finite(recent.item<float>() / static_cast<double>(done - looked)));
-      looked = done;
-      recent = {};
-      progress.show(done, losses_.back(), accuracy.value());
+      const float sum = sum_of(recent);
+      total += sum;
+      losses_.push_back(expect_finite(sum / static_cast<double>(recent.size())));
+      recent.clear();
+      if (rank_ == 0) progress.show(done, losses_.back(), accuracy.value());
     }
     trace(done, batches);
     for (const NDArray& parameter : nets_[0].parameters())
       expect_finite(sum(abs(parameter.detach())).item<float>());
-    progress.epoch_done(mean.value(), accuracy.value());
+    if (rank_ == 0) progress.epoch_done(total / static_cast<double>(batches), accuracy.value());
+  }
+
+  // Returns the sum of the losses of several steps. The shares of the processes are added up first.
+  float sum_of(const std::vector<NDArray>& losses) {
+    NDArray all = stack(losses);
+    if (processes_ > 1) store_->allreduce({"loss"}, {all}, {all});
+    float sum = 0;
+    for (const float loss : all.to_vector<float>()) sum += loss;
+    return sum;
   }
 
   double expect_finite(double value) const {
@@ -175,7 +224,7 @@ class Training {
   void trace(int64_t done, int64_t batches) {
     constexpr int64_t kFirst = 10, kSteps = 8;
     const int64_t first = std::clamp(batches - kSteps, int64_t{0}, kFirst);
-    if (traced_ || options_.trace.empty()) return;
+    if (traced_ || options_.trace.empty() || rank_ != 0) return;
     if (done == first) Engine::get().profiler_start();
     if (done != std::min(first + kSteps, batches)) return;
     wait_all();
@@ -185,9 +234,11 @@ class Training {
   }
 
   void save() {
+    const NamedArrays state = trainer_->state_dict();  // each process may have a part of it
+    if (rank_ != 0) return;
     Checkpoint checkpoint;
     checkpoint.add("model", nets_[0].state_dict());
-    checkpoint.add("optimizer", trainer_->optimizer().state_dict());
+    checkpoint.add("optimizer", state);
     checkpoint.add("schedule", schedule_->state_dict());
     checkpoint.add("progress", {{"epoch", full({}, epoch_ + 1, i64)}, {"losses", array(losses_)}});
     checkpoint.set("options", signature());
@@ -199,13 +250,13 @@ class Training {
     checkpoint.expect("options", signature());
     nets_[0].load_state_dict(checkpoint.part("model"));
     trainer_->synchronise();
-    trainer_->optimizer().load_state_dict(checkpoint.part("optimizer"));
+    trainer_->load_state_dict(checkpoint.part("optimizer"));
     schedule_->load_state_dict(checkpoint.part("schedule"));
     restore_progress(checkpoint.part("progress"));
     data::LoaderState state = loader_->state();
     state.epoch = epoch_;
     loader_->restore(state);
-    std::printf("resumed after epoch %lld\n", static_cast<long long>(epoch_));
+    if (rank_ == 0) std::printf("resumed after epoch %lld\n", static_cast<long long>(epoch_));
   }
 
   // Checks the values, because a valid file may still have content that no run with these options has
@@ -244,6 +295,8 @@ class Training {
 
   const Options options_;
   const std::vector<Context> devices_;
+  const std::shared_ptr<KVStore> store_;
+  const int rank_, processes_;
   const int64_t parts_;  // of each batch
   int64_t samples_ = 0;
   std::optional<data::Loader> loader_;
@@ -266,10 +319,13 @@ int main(int argc, char** argv) {
   line.option("--batch", &options.batch, "images in a step").within(1, 20000);
   line.option("--parts", &options.parts, "of each batch, added up in order; 0: one for each device")
       .at_least(0);
+  line.option("--kvstore", &options.kvstore, "type of store; auto: by how the program was started");
   line.option("--rate", &options.rate, "highest learning rate").positive();
   line.option("--seed", &options.seed, "of everything that is random").at_least(0);
   line.option("--save", &options.save, "checkpoint, written after each epoch");
   line.flag("--resume", options.resume, "go on from the checkpoint, if there is one");
+  line.flag("--shard-optimizer", options.shard_optimizer,
+            "several processes: each keeps a part of the optimiser's state");
   line.option("--curve", &options.curve, "loss curve, an SVG picture");
   line.option("--trace", &options.trace, "trace of a few steps, for Perfetto");
   if (const auto status = line.parse(argc, argv)) return *status;

@@ -137,7 +137,7 @@ Json container(const ManifestOptions& o, const std::string& role) {
   if (o.gpus > 0 && role == "worker") resources["nvidia.com/gpu"] = std::to_string(o.gpus);
   Json made = {{"name", role}, {"image", o.image}, {"command", command}};
   made["env"] = container_environment(o, role);
-  made["ports"] = Json::array({{{"name", "rendezvous"}, {"containerPort", o.port}}});
+  made["ports"] = Json::array({{{"name", "rendezvous"}, {"containerPort", o.port}, {"protocol", "TCP"}}});
   made["resources"] = {{"requests", resources}, {"limits", resources}};
   made["securityContext"] = {{"allowPrivilegeEscalation", false},
                              {"capabilities", {{"drop", Json::array({"ALL"})}}}};
@@ -173,7 +173,7 @@ Json headless_service(const ManifestOptions& o) {
             // Pods look each other up before they are ready.
             {"publishNotReadyAddresses", true},
             {"selector", {{"mxrun/job", o.name}}},
-            {"ports", Json::array({{{"name", "rendezvous"}, {"port", o.port}}})}}}};
+            {"ports", Json::array({{{"name", "rendezvous"}, {"port", o.port}, {"protocol", "TCP"}}})}}}};
 }
 
 Json indexed_job(const ManifestOptions& o) {

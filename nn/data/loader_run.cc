@@ -81,10 +81,10 @@ void Loader::Run::next() {
 NDArray Loader::Run::indices_of(int64_t number) const {
   const LoaderOptions& options = core_->options;
   const int64_t begin = number * options.batch_size;
-  const int64_t rows = std::min<int64_t>(options.batch_size, core_->samples - begin);
+  const int64_t rows = std::min(int64_t{options.batch_size}, core_->samples - begin);
   // The first rows % parts parts have one row more.
   const int64_t each = rows / options.parts, more = rows % options.parts;
-  const int64_t first = begin + options.part * each + std::min<int64_t>(options.part, more);
+  const int64_t first = begin + options.part * each + std::min(int64_t{options.part}, more);
   std::vector<int64_t> values(static_cast<size_t>(each + (options.part < more ? 1 : 0)));
   for (size_t i = 0; i < values.size(); ++i) values[i] = order_.at(first + static_cast<int64_t>(i));
   return array(values);

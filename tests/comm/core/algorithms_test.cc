@@ -72,14 +72,16 @@ TEST_P(AllreduceAlgorithm, AddsWithRandomPauses) {
     for (const int ranks : {2, 3, 4}) expect_sums(ranks, Type::f32, kPieceBytes + 11, seed);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Threads, AllreduceAlgorithm,
-    testing::Values(AlgorithmCase{Algorithm::gather, 9}, AlgorithmCase{Algorithm::direct, 9},
-                    AlgorithmCase{Algorithm::ring, 9}, AlgorithmCase{Algorithm::two_level, 2},
-                    AlgorithmCase{Algorithm::two_level, 3}),
-    [](const auto& parameter) {
-      return std::string(to_string(parameter.param.algorithm)) + std::to_string(parameter.param.ranks_per_host);
-    });
+INSTANTIATE_TEST_SUITE_P(Threads, AllreduceAlgorithm,
+                         testing::Values(AlgorithmCase{Algorithm::gather, 9},
+                                         AlgorithmCase{Algorithm::direct, 9},
+                                         AlgorithmCase{Algorithm::ring, 9},
+                                         AlgorithmCase{Algorithm::two_level, 2},
+                                         AlgorithmCase{Algorithm::two_level, 3}),
+                         [](const auto& parameter) {
+                           return std::string(to_string(parameter.param.algorithm)) +
+                                  std::to_string(parameter.param.ranks_per_host);
+                         });
 
 }  // namespace
 }  // namespace mx::comm

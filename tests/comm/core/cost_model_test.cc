@@ -42,7 +42,9 @@ TEST(CostModel, InterpolatesBetweenMeasuredSizes) {
   model.set_samples({{2000, {30, 3, 1, -1}}, {1000, {10, 2, 1, -1}}});
   EXPECT_DOUBLE_EQ(model.predict_us(Algorithm::gather, 10), 10);
   EXPECT_DOUBLE_EQ(model.predict_us(Algorithm::gather, 1500), 20);
-  EXPECT_DOUBLE_EQ(model.predict_us(Algorithm::gather, 4000), 60);
+  EXPECT_DOUBLE_EQ(model.predict_us(Algorithm::gather, 4000), 70);
+  EXPECT_DOUBLE_EQ(model.predict_us(Algorithm::ring, 4000), 1.5)
+      << "time grows even if the measurement says it does not";
 }
 
 TEST(CostModel, IsMeasuredAlikeOnAllRanks) {

@@ -1,0 +1,274 @@
+#include "comm/job.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <typeinfo>
+#include <utility>
+
+#include "comm/module.h"
+#include "comm/net/interface.h"
+#include "comm/net/secret.h"
+#include "comm/start.h"
+#include "engine/base/check.h"
+#include "engine/base/log.h"
+
+namespace mx::comm {
+
+namespace {
+
+/// How long a rank that sees a broken connection waits for the rendezvous to tell the cause.
+constexpr std::chrono::milliseconds kExplainWait{150};
+
+bool several_hosts(const Place& place) { return place.local_size < place.size; }
+
+}  // namespace
+
+Job::Job(Place place) : place_(std::move(place)), host_(host_name()) {}
+
+Job::~Job() { leave(false); }
+
+Identity Job::identity() const {
+  Identity self;
+  self.job = place_.job.substr(0, Identity::kLongestJob);
+  self.secret = secret_.empty() ? secret_of_job() : secret_;
+  self.epoch = place_.epoch;
+  self.rank = place_.rank;
+  MX_CHECK(!several_hosts(place_) || !self.secret.empty(), InvalidArgument,
+           "[job] expected a secret, because the ", place_.size, " processes run on several hosts (",
+           place_.local_size,
+           " on this one), got none; mxrun makes one, otherwise MX_SECRET_FILE names a file with one");
+  return self;
+}
+
+std::string Job::listen_address() {
+  if (!place_.interface.empty()) return address_of_interface(place_.interface);
+  if (!several_hosts(place_)) return address_of_interface("");
+  const std::string address =
+      address_towards(parse_endpoint(address_), Deadline::after_ms(place_.timeout_ms));
+  MX_CHECK(!is_loopback(address), InvalidArgument,
+           "[job] expected an address that other hosts reach, because the processes run on several, got ",
+           address, " towards ", address_, "; MX_INTERFACE names an interface");
+  return address;
+}
+
+std::string Job::find_rendezvous(Deadline deadline) {
+  if (place_.started_by == "mxrun" || place_.started_by == "nothing") return place_.rendezvous;
+  if (place_.started_by == "mpirun" && place_.rendezvous.empty()) return share_rendezvous(deadline);
+  const Endpoint at = rendezvous_of_rank_zero(place_, [](const std::string& name) {
+    const char* const value = std::getenv(name.c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  });
+  if (place_.rank != 0 || place_.role != Role::worker) return to_string(at);
+  return start_rendezvous(at.host, at.port, deadline);
+}
+
+std::string Job::start_rendezvous(const std::string& host, uint16_t port, Deadline deadline) {
+  RendezvousServerOptions options;
+  options.self = identity();
+  options.address =
+      place_.interface.empty() ? resolve(host, deadline) : address_of_interface(place_.interface);
+  MX_CHECK(!several_hosts(place_) || !place_.interface.empty() || !is_loopback(options.address),
+           InvalidArgument, "[job] expected an address of '", host, "' that other hosts reach, got ",
+           options.address, "; MX_INTERFACE names an interface");
+  options.port = port;
+  options.dead_after_ms = place_.dead_after_ms;
+  server_ = std::make_unique<RendezvousServer>(std::move(options));
+  return server_->address();
+}
+
+/// mpirun passes no address to its processes, but MPI itself can: rank 0 tells the others the address, and a
+/// secret if there is none. The first character is '+', or '-' before the error of rank 0.
+std::string Job::share_rendezvous(Deadline deadline) {
+  Module& mpi = load_module("mpi");
+  std::string text;
+  std::exception_ptr failure;
+  if (place_.rank == 0) try {
+      secret_ = secret_of_job();
+      if (secret_.empty()) secret_ = random_secret();
+      const std::string address =
+          start_rendezvous(several_hosts(place_) ? host_ : std::string("127.0.0.1"), 0, deadline);
+      text = "+" + address + "\n" + secret_;
+    } catch (const std::exception& error) {
+      failure = std::current_exception();
+      text = std::string("-") + error.what();
+    }
+  text = mpi.share_from_first(place_, text);
+  if (failure) std::rethrow_exception(failure);
+  const size_t cut = text.find('\n');
+  MX_CHECK(!text.empty() && text[0] == '+' && cut != std::string::npos, CommunicationError,
+           "[job] expected the address of the rendezvous from rank 0, got its error: ",
+           text.empty() ? text : text.substr(1));
+  secret_ = text.substr(cut + 1);
+  return text.substr(1, cut - 1);
+}
+
+std::shared_ptr<Rendezvous> Job::rendezvous() {
+  std::lock_guard making(making_);
+  if (client_) return client_;
+  MX_CHECK(!left_, InvalidState, "[rendezvous] expected a running process, got one that ends");
+  if (place_.size == 1 && place_.rendezvous.empty()) return nullptr;
+  const Deadline deadline = Deadline::after_ms(place_.timeout_ms);
+  RendezvousClientOptions options;
+  if (address_.empty()) address_ = find_rendezvous(deadline);
+  options.self = identity();
+  options.address = address_;
+  options.host = host_;
+  options.role = place_.role == Role::worker ? "worker" : "server";
+  options.heartbeat_ms = place_.heartbeat_ms;
+  options.dead_after_ms = place_.dead_after_ms;
+  options.on_broken = [this](std::exception_ptr error) { fail(std::move(error)); };
+  auto client = std::make_shared<RendezvousClient>(std::move(options), deadline);
+  {
+    std::lock_guard lock(mutex_);
+    client_ = client;
+    client_->set_step(step_);
+  }
+  watch_ = client->watch(lost_prefix(place_.epoch),
+                         [this](std::string_view key, std::string_view value) { on_lost(key, value); });
+  return client_;
+}
+
+void Job::on_lost(std::string_view key, std::string_view value) {
+  std::string text;
+  try {
+    const LostProcess lost = parse_lost(key, value);
+    text = mx::detail::concat("[job] expected every process to stay, got a lost process: ", to_string(lost));
+  } catch (const Error& error) {
+    text = mx::detail::concat("[job] expected every process to stay, got a loss that is malformed: ",
+                              error.what());
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (!loss_) loss_ = text;
+  }
+  fail(std::make_exception_ptr(PeerLost(text)));
+}
+
+void Job::fail(std::exception_ptr error) {
+  std::vector<std::shared_ptr<Communicator>> groups;
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = error;
+    for (const auto& held : groups_)
+      if (auto group = held.lock()) groups.push_back(std::move(group));
+  }
+  lost_.notify_all();
+  for (const auto& group : groups) group->abort(error);
+}
+
+std::string Job::explain_loss(int) {
+  std::unique_lock lock(mutex_);
+  lost_.wait_for(lock, kExplainWait, [this] { return failure_ != nullptr; });
+  return loss_.value_or("");
+}
+
+void Job::check() {
+  std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+std::shared_ptr<Communicator> Job::make_group(const std::string& transport, const std::string& key) {
+  MX_CHECK(place_.role == Role::worker, InvalidState, "[world] expected a worker, got server ", place_.rank,
+           ": groups have workers only");
+  std::string name = transport;
+  const char* const chosen = std::getenv("MX_TRANSPORT");
+  if (name == "auto" && chosen != nullptr && *chosen != '\0') name = chosen;
+  const bool choose = name == "auto";
+  if (choose) name = several_hosts(place_) ? "tcp" : "shm";
+  const GroupMaker make = find_transport(name);
+  std::shared_ptr<Communicator> group;
+  if (place_.size == 1) {
+    group = make_group_of_one(host_, place_.timeout_ms);
+  } else {
+    GroupRequest request;
+    request.place = place_;
+    request.rendezvous = rendezvous();
+    std::lock_guard making(making_);
+    request.key = key;
+    request.host = host_;
+    request.address = listen_address();
+    request.self = identity();
+    request.timeout_ms = place_.timeout_ms;
+    request.explain_loss = [this](int rank) { return explain_loss(rank); };
+    request.check = [this] { check(); };
+    try {
+      group = make(request);
+    } catch (const CommunicationError& error) {
+      // Only this type says, to all ranks, that the host does not give them shared memory. The derived types
+      // are losses and strangers.
+      if (!choose || name != "shm" || typeid(error) != typeid(CommunicationError)) throw;
+      log(LogLevel::warning, mx::detail::concat("[world] no shared memory, so TCP is used: ", error.what()));
+      group = make_tcp_group(request);
+    }
+  }
+  std::exception_ptr failure;
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(groups_, [](const auto& held) { return held.expired(); });
+    groups_.push_back(group);
+    failure = failure_;
+  }
+  if (failure) group->abort(failure);
+  return group;
+}
+
+std::shared_ptr<Communicator> Job::world() {
+  std::lock_guard one_by_one(groups_making_);
+  if (world_failure_) std::rethrow_exception(world_failure_);
+  if (world_) return world_;
+  MX_CHECK(!left_, InvalidState, "[world] expected a running process, got one that ends");
+  try {
+    return world_ = make_group("auto", "world");
+  } catch (...) {
+    // Other ranks may have been connected already, so a second attempt could not succeed.
+    world_failure_ = std::current_exception();
+    throw;
+  }
+}
+
+std::shared_ptr<Communicator> Job::new_group(const std::string& transport) {
+  std::lock_guard one_by_one(groups_making_);
+  MX_CHECK(!left_, InvalidState, "[new_group] expected a running process, got one that ends");
+  return make_group(transport, "group" + std::to_string(next_group_++));
+}
+
+void Job::report_step(int64_t step) {
+  std::lock_guard lock(mutex_);
+  step_ = step;
+  if (client_) client_->set_step(step);
+}
+
+void Job::leave(bool success) noexcept try {
+  // Another thread may be connecting, which takes as long as its deadline. The end of the process does not
+  // wait for it.
+  std::unique_lock one_by_one(groups_making_, std::try_to_lock);
+  std::unique_lock making(making_, std::try_to_lock);
+  if (!one_by_one || !making || left_) return;
+  left_ = true;
+  if (!success && world_)
+    world_->abort(
+        std::make_exception_ptr(InvalidState("[world] expected a running process, got one that ends")));
+  world_.reset();
+  std::shared_ptr<RendezvousClient> client;
+  {
+    std::lock_guard lock(mutex_);
+    client = std::exchange(client_, nullptr);
+  }
+  if (client) {
+    client->unwatch(watch_);
+    if (success) client->farewell();
+    client.reset();
+  }
+  if (server_ && success) {
+    const Deadline deadline = Deadline::after_ms(place_.timeout_ms);
+    while (server_->counts().connections > 0 && !deadline.passed()) ::poll(nullptr, 0, 2);
+  }
+  server_.reset();
+} catch (...) {
+  // At the end of the process nobody is left to report to.
+}
+
+}  // namespace mx::comm

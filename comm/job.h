@@ -1,0 +1,86 @@
+// Job: what this process knows of the job that it belongs to. One object per process, behind comm/world.h.
+//
+// It connects to the rendezvous (and runs it, if nobody else does), watches for lost processes, makes groups
+// and aborts them all if a process is lost.
+//
+// At the end of the process. The destructors of static objects may still run operations of the default
+// engine, which drains at exit; they may use the groups. Therefore Job is never destroyed. leave() runs at
+// exit after the engine has drained: it ends the groups and says farewell to the rendezvous, so that the end
+// is not published as a loss.
+//
+// Thread-safety: any thread may call any function.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/deadline.h"
+#include "comm/place.h"
+#include "comm/rendezvous.h"
+#include "comm/rendezvous/client.h"
+#include "comm/rendezvous/server.h"
+#include "comm/transports.h"
+
+namespace mx::comm {
+
+class Job {
+ public:
+  explicit Job(Place place);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  const Place& place() const { return place_; }
+  std::shared_ptr<Rendezvous> rendezvous();
+  std::shared_ptr<Communicator> world();
+  std::shared_ptr<Communicator> new_group(const std::string& transport);
+  void report_step(int64_t step);
+  /// Ends the groups that nobody else holds. Then says farewell if `success`. A process that runs the
+  /// rendezvous waits, at most the job's time limit, until all others have left. Later calls throw.
+  void leave(bool success) noexcept;
+
+ private:
+  Identity identity() const;
+  std::string listen_address();
+  std::string find_rendezvous(Deadline deadline);
+  std::string share_rendezvous(Deadline deadline);
+  std::string start_rendezvous(const std::string& host, uint16_t port, Deadline deadline);
+  std::shared_ptr<Communicator> make_group(const std::string& transport, const std::string& key);
+  void on_lost(std::string_view key, std::string_view value);
+  /// Makes `error` the reason of all groups, present and later.
+  void fail(std::exception_ptr error);
+  std::string explain_loss(int rank);
+  void check();
+
+  const Place place_;
+  const std::string host_;
+
+  /// Held while a group is made, so that the groups of all ranks get equal numbers. Taken before making_.
+  std::mutex groups_making_;
+  std::mutex making_;                         ///< held while the connection is made. Taken before mutex_.
+  std::string address_;                       ///< of the rendezvous; guarded by making_
+  std::shared_ptr<RendezvousClient> client_;  ///< guarded by making_ and mutex_
+  std::unique_ptr<RendezvousServer> server_;  ///< guarded by making_
+  std::string secret_;                        ///< that MPI passed on, or empty; guarded by making_
+  uint64_t watch_ = 0;                        ///< guarded by making_
+  std::shared_ptr<Communicator> world_;       ///< guarded by groups_making_
+  std::exception_ptr world_failure_;          ///< guarded by groups_making_
+  int next_group_ = 1;                        ///< guarded by groups_making_
+  bool left_ = false;                         ///< written under both, read under one of them
+
+  std::mutex mutex_;
+  std::condition_variable lost_;
+  std::optional<std::string> loss_;                  ///< text of the first loss; guarded by mutex_
+  std::exception_ptr failure_;                       ///< guarded by mutex_
+  std::vector<std::weak_ptr<Communicator>> groups_;  ///< guarded by mutex_
+  int64_t step_ = 0;                                 ///< guarded by mutex_
+};
+
+}  // namespace mx::comm

@@ -1,0 +1,368 @@
+#include "comm/rendezvous/server.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <map>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "comm/net/bytes.h"
+#include "comm/net/socket.h"
+#include "comm/rendezvous/client.h"
+#include "comm/rendezvous/machine.h"
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+
+namespace mx::comm {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using tcp = asio::ip::tcp;
+using std::chrono::milliseconds;
+
+constexpr int64_t kDrainMs = 1000;        // how long the last message may take to reach a client
+constexpr int64_t kAcceptAgainMs = 100;   // after the process ran out of descriptors
+constexpr int64_t kLongestTickMs = 1000;  // between two looks at the clients
+constexpr int64_t kLateMs = 500;          // a tick that is so late means that this process was stopped
+
+int64_t steady_ms() {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+// The members are used by the server's thread only, except where they say so.
+struct RendezvousServer::State {
+  enum class Phase : uint8_t { handshake, open, draining };
+
+  struct Session {
+    Session(asio::io_context& io, uint64_t number, const Identity& self)
+        : id(number), socket(io), timer(io), handshake(Handshake::Side::acceptor, self, random_nonce()) {}
+
+    const uint64_t id;
+    tcp::socket socket;
+    asio::steady_timer timer;  // the end of the handshake, or of draining
+    Phase phase = Phase::handshake;
+    Handshake handshake;
+    FrameDecoder decoder;
+    std::array<std::byte, 8 * 1024> in;
+    std::string sending, next;  // being written, and to be written then
+    bool writing = false;
+  };
+  using SessionPtr = std::shared_ptr<Session>;
+
+  explicit State(RendezvousServerOptions o);
+
+  void accept_next();
+  void accept_all();
+  void admit(Fd socket);
+  void read(const SessionPtr& session);
+  void take(const SessionPtr& session, std::span<const std::byte> bytes);
+  void take_handshake(const SessionPtr& session, std::span<const std::byte> bytes);
+  void write(const SessionPtr& session);
+  /// Sends what is queued and then ends the connection.
+  void drain(const SessionPtr& session);
+  /// Ends the connection at once.
+  void drop(const SessionPtr& session);
+  /// The connection is at its end; tells the machine.
+  void ended(const SessionPtr& session, const std::string& reason);
+  /// Does what the machine asks for.
+  void perform();
+  void schedule_tick();
+
+  const RendezvousServerOptions options;
+  Identity self;
+  Listener listener;
+  std::string address;
+  asio::io_context io{1};
+  tcp::acceptor acceptor{io};
+  asio::steady_timer tick_timer{io}, accept_timer{io};
+  RendezvousMachine machine;
+  std::map<uint64_t, SessionPtr> sessions;
+  std::set<uint64_t> handshakes;  // of sessions, oldest first
+  uint64_t last_session = 0;
+  // Read by counts() on any thread.
+  std::atomic<size_t> connections{0}, open_handshakes{0};
+  std::atomic<uint64_t> refused{0}, broken_protocol{0}, lost{0};
+  std::thread thread;
+};
+
+RendezvousServer::State::State(RendezvousServerOptions o)
+    : options(std::move(o)),
+      self(options.self),
+      listener(listen_at(options.address, options.port, options.backlog)),
+      address(to_string(listener.at)),
+      machine({.dead_after_ms = options.dead_after_ms}) {
+  self.purpose = kRendezvousPurpose;
+  self.rank = -1;
+  if (self.epoch != kAnyEpoch) machine.set_epoch(self.epoch);
+  acceptor.assign(listener.at.host.find(':') == std::string::npos ? tcp::v4() : tcp::v6(),
+                  listener.socket.release());
+  acceptor.native_non_blocking(true);
+  accept_next();
+  schedule_tick();
+}
+
+RendezvousServer::RendezvousServer(RendezvousServerOptions options) {
+  MX_CHECK(options.dead_after_ms > 0 && options.handshake_timeout_ms > 0, InvalidArgument,
+           "[rendezvous] expected positive times, got dead_after ", options.dead_after_ms,
+           " ms and handshake ", options.handshake_timeout_ms, " ms");
+  state_ = std::make_unique<State>(std::move(options));
+  state_->thread = std::thread([state = state_.get()] { state->io.run(); });
+}
+
+RendezvousServer::~RendezvousServer() {
+  state_->io.stop();
+  state_->thread.join();
+}
+
+const std::string& RendezvousServer::address() const { return state_->address; }
+
+void RendezvousServer::set_epoch(int64_t epoch) {
+  // Waits, so that a process that is started after this call meets the new epoch.
+  std::promise<void> done;
+  asio::post(state_->io, [&] {
+    state_->self.epoch = epoch;
+    if (epoch != kAnyEpoch) state_->machine.set_epoch(epoch);
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+RendezvousServer::Counts RendezvousServer::counts() const {
+  return {state_->connections, state_->open_handshakes, state_->refused, state_->broken_protocol,
+          state_->lost};
+}
+
+// --- accepting ---
+
+void RendezvousServer::State::accept_next() {
+  acceptor.async_wait(tcp::acceptor::wait_read, [this](error_code error) {
+    if (!error) accept_all();
+  });
+}
+
+void RendezvousServer::State::accept_all() {
+  for (;;) {
+    // Not the accept of Asio, because that sets close-on-exec later: a process started in between would hold
+    // the connection open.
+    Fd socket(accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket) {
+      prepare_socket(socket.get());
+      admit(std::move(socket));
+      continue;
+    }
+    if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return accept_next();
+    // No descriptor or memory is left. The connection waits in the backlog until others have ended.
+    log(LogLevel::warning,
+        mx::detail::concat("[rendezvous] cannot accept at ", address, ": ", std::strerror(errno)));
+    accept_timer.expires_after(milliseconds(kAcceptAgainMs));
+    accept_timer.async_wait([this](error_code error) {
+      if (!error) accept_next();
+    });
+    return;
+  }
+}
+
+void RendezvousServer::State::admit(Fd socket) {
+  if (handshakes.size() >= options.max_handshakes) {
+    // Honest clients finish in milliseconds, so the oldest is the least likely to be one.
+    const SessionPtr oldest = sessions.at(*handshakes.begin());
+    ++refused;
+    drop(oldest);
+  }
+  const auto session = std::make_shared<Session>(io, ++last_session, self);
+  error_code error;
+  session->socket.assign(listener.at.host.find(':') == std::string::npos ? tcp::v4() : tcp::v6(),
+                         socket.release(), error);
+  if (error) return;
+  sessions[session->id] = session;
+  handshakes.insert(session->id);
+  open_handshakes = handshakes.size();
+  session->handshake.start();
+  session->timer.expires_after(milliseconds(options.handshake_timeout_ms));
+  session->timer.async_wait([this, session](error_code e) {
+    if (e || session->phase != Phase::handshake) return;
+    ++refused;
+    drop(session);
+  });
+  read(session);
+}
+
+// --- one connection ---
+
+void RendezvousServer::State::read(const SessionPtr& session) {
+  const size_t most = session->phase == Phase::handshake
+                          ? std::min(session->handshake.wanted(), session->in.size())
+                          : session->in.size();
+  session->socket.async_read_some(
+      asio::buffer(session->in.data(), most), [this, session](error_code error, size_t bytes) {
+        if (!sessions.contains(session->id)) return;
+        if (error)
+          return ended(session, error == asio::error::eof ? "its connection ended without a farewell"
+                                                          : "its connection broke: " + error.message());
+        take(session, std::span(session->in).first(bytes));
+        if (sessions.contains(session->id)) read(session);
+      });
+}
+
+void RendezvousServer::State::take(const SessionPtr& session, std::span<const std::byte> bytes) {
+  if (session->phase == Phase::handshake) return take_handshake(session, bytes);
+  if (session->phase == Phase::draining) return;  // what a refused client still says
+  try {
+    session->decoder.receive(bytes);
+  } catch (const ProtocolError& e) {
+    ++broken_protocol;
+    encode({FrameKind::error, 0, static_cast<int64_t>(ErrorCode::protocol), {}, e.what()}, session->next);
+    drain(session);
+    machine.disconnect(session->id, std::string("broke the protocol: ") + e.what());
+    return perform();
+  }
+  while (std::optional<Frame> frame = session->decoder.next())
+    machine.receive(session->id, std::move(*frame), steady_ms());
+  perform();
+}
+
+void RendezvousServer::State::take_handshake(const SessionPtr& session, std::span<const std::byte> bytes) {
+  const Handshake::Actions actions = session->handshake.receive(bytes);
+  session->next += actions.send;
+  if (actions.failure) {
+    ++refused;
+    return actions.send.empty() ? drop(session) : drain(session);
+  }
+  if (actions.done) {
+    handshakes.erase(session->id);
+    open_handshakes = handshakes.size();
+    session->timer.cancel();
+    if (connections >= options.max_connections) {
+      ++refused;
+      encode({FrameKind::error,
+              0,
+              static_cast<int64_t>(ErrorCode::invalid_state),
+              {},
+              mx::detail::concat("has no room for more than ", options.max_connections, " connections")},
+             session->next);
+      return drain(session);
+    }
+    session->phase = Phase::open;
+    ++connections;
+    machine.connect(session->id, session->handshake.remote(), steady_ms());
+  }
+  write(session);
+}
+
+void RendezvousServer::State::write(const SessionPtr& session) {
+  if (session->writing) return;
+  if (session->next.empty()) {
+    if (session->phase != Phase::draining) return;
+    // The reading goes on: closing a socket with unread bytes would destroy what was sent last.
+    error_code ignored;
+    session->socket.shutdown(tcp::socket::shutdown_send, ignored);
+    return;
+  }
+  session->sending = std::exchange(session->next, {});
+  session->writing = true;
+  asio::async_write(session->socket, asio::buffer(session->sending),
+                    [this, session](error_code error, size_t) {
+                      session->writing = false;
+                      // A broken connection is also noticed by the reading, which may still find the client's
+                      // last words.
+                      if (!error && sessions.contains(session->id)) write(session);
+                    });
+}
+
+void RendezvousServer::State::drain(const SessionPtr& session) {
+  if (session->phase == Phase::draining) return;
+  if (session->phase == Phase::open) --connections;
+  handshakes.erase(session->id);
+  open_handshakes = handshakes.size();
+  session->phase = Phase::draining;
+  session->timer.expires_after(milliseconds(kDrainMs));
+  session->timer.async_wait([this, session](error_code error) {
+    if (!error) drop(session);
+  });
+  write(session);
+}
+
+void RendezvousServer::State::drop(const SessionPtr& session) {
+  if (sessions.erase(session->id) == 0) return;
+  if (session->phase == Phase::open) --connections;
+  handshakes.erase(session->id);
+  open_handshakes = handshakes.size();
+  session->timer.cancel();
+  error_code ignored;
+  session->socket.close(ignored);
+}
+
+void RendezvousServer::State::ended(const SessionPtr& session, const std::string& reason) {
+  if (session->phase == Phase::handshake) ++refused;
+  drop(session);
+  machine.disconnect(session->id, reason);
+  perform();
+}
+
+void RendezvousServer::State::perform() {
+  for (;;) {
+    const RendezvousMachine::Actions actions = machine.take();
+    if (actions.send.empty() && actions.close.empty()) break;
+    std::set<uint64_t> written;
+    for (const auto& [to, frame] : actions.send) {
+      const auto found = sessions.find(to);
+      if (found == sessions.end()) continue;
+      encode(frame, found->second->next);
+      written.insert(to);
+    }
+    for (const uint64_t id : written) {
+      const auto found = sessions.find(id);
+      if (found == sessions.end()) continue;
+      const SessionPtr session = found->second;
+      write(session);
+      if (session->next.size() <= options.max_queued_bytes) continue;
+      drop(session);
+      machine.disconnect(
+          id, mx::detail::concat("it does not read: ", session->next.size(), " bytes wait for it"));
+    }
+    for (const uint64_t id : actions.close)
+      if (const auto found = sessions.find(id); found != sessions.end()) {
+        const SessionPtr session = found->second;
+        drain(session);
+      }
+  }
+  lost = machine.lost();
+}
+
+void RendezvousServer::State::schedule_tick() {
+  const int64_t now = steady_ms();
+  const int64_t latest = now + std::min(kLongestTickMs, options.dead_after_ms);
+  const int64_t at = std::clamp(machine.next_tick_ms().value_or(latest), now + 1, latest);
+  tick_timer.expires_after(milliseconds(at - now));
+  tick_timer.async_wait([this, at](error_code error) {
+    if (error) return;
+    const int64_t then = steady_ms();
+    // After a stop of this process, the heartbeats of that time are still unread.
+    if (then - at > kLateMs) machine.excuse(then - at);
+    machine.tick(then);
+    perform();
+    schedule_tick();
+  });
+}
+
+}  // namespace mx::comm

@@ -1,0 +1,129 @@
+#include "comm/start.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "comm/net/secret.h"
+#include "comm/net/socket.h"
+#include "engine/base/check.h"
+
+namespace mx::comm {
+
+namespace {
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+/// Returns null after the deadline.
+Addresses look_up(const Endpoint& endpoint, Deadline deadline, std::string& problem) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_DGRAM;
+  for (;;) {
+    addrinfo* found = nullptr;
+    const int error =
+        ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
+    if (error == 0 && found != nullptr) return {found, &::freeaddrinfo};
+    problem = ::gai_strerror(error);
+    if (deadline.passed()) return {nullptr, &::freeaddrinfo};
+    ::poll(nullptr, 0, 100);
+  }
+}
+
+std::string numeric(const sockaddr* address, socklen_t size) {
+  char text[NI_MAXHOST] = {};
+  const int error = ::getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  MX_CHECK(error == 0, CommunicationError, "[place] expected an address, got ", ::gai_strerror(error));
+  return text;
+}
+
+Addresses must_look_up(const Endpoint& endpoint, Deadline deadline) {
+  std::string problem;
+  Addresses found = look_up(endpoint, deadline, problem);
+  MX_CHECK(found, InvalidArgument, "[place] expected the address of host '", endpoint.host, "', got ",
+           problem, "; MX_RDZV=host:port names another one");
+  return found;
+}
+
+}  // namespace
+
+std::string secret_of_job() {
+  const std::string& handed = job_secret();
+  if (!handed.empty()) return handed;
+  const char* const path = std::getenv("MX_SECRET_FILE");
+  if (path == nullptr || *path == '\0') return "";
+  return read_secret_file(path);
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "unknown";
+  return name.data();
+}
+
+std::string first_node(const std::string& list) {
+  const auto malformed = [&](bool fine) {
+    MX_CHECK(fine, InvalidArgument, "[place] expected a list of nodes such as 'n[0-3,7]', got '", list, "'");
+  };
+  const size_t open = list.find_first_of("[,");
+  if (open == std::string::npos || list[open] == ',') {
+    const std::string name = list.substr(0, open);
+    malformed(!name.empty() && name.find(']') == std::string::npos);
+    return name;
+  }
+  const size_t close = list.find(']', open);
+  malformed(close != std::string::npos);
+  const size_t number_end = list.find_first_of("-,]", open + 1);
+  malformed(number_end > open + 1);
+  std::string name = list.substr(0, open) + list.substr(open + 1, number_end - open - 1);
+  // A further part of the name, which may have a list of its own: "rack[1-2]n[0-3]".
+  const std::string rest = list.substr(close + 1);
+  if (rest.empty() || rest[0] == ',') return name;
+  return name + first_node(rest);
+}
+
+uint16_t port_of_job(const std::string& job) {
+  uint32_t hash = 2166136261u;
+  for (const char c : job) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
+  return static_cast<uint16_t>(15000 + hash % 17000);
+}
+
+Endpoint rendezvous_of_rank_zero(const Place& place, const Environment& environment) {
+  if (!place.rendezvous.empty()) return parse_endpoint(place.rendezvous);
+  std::string host = "127.0.0.1";
+  if (place.local_size < place.size) {
+    const auto list = environment("SLURM_STEP_NODELIST");
+    MX_CHECK(list && !list->empty(), InvalidArgument,
+             "[place] expected MX_RDZV or SLURM_STEP_NODELIST to say where rank 0 is, got neither");
+    host = first_node(*list);
+  }
+  return {host, port_of_job(place.job)};
+}
+
+std::string resolve(const std::string& host, Deadline deadline) {
+  const Addresses found = must_look_up({host, 1}, deadline);
+  return numeric(found->ai_addr, found->ai_addrlen);
+}
+
+std::string address_towards(const Endpoint& remote, Deadline deadline) {
+  const Addresses found = must_look_up(remote, deadline);
+  const Fd socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  // connect() of a datagram socket only chooses the route.
+  MX_CHECK(socket && ::connect(socket.get(), found->ai_addr, found->ai_addrlen) == 0 &&
+               ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size) == 0,
+           CommunicationError, "[place] expected a route to ", to_string(remote), ", got ",
+           std::strerror(errno));
+  return numeric(reinterpret_cast<const sockaddr*>(&own), size);
+}
+
+}  // namespace mx::comm

@@ -1,0 +1,40 @@
+// Where the rendezvous of a job is if no mxrun has started it: under srun, in an Indexed Job, under mpirun.
+// Internal.
+//
+// Thread-safety: any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "comm/deadline.h"
+#include "comm/net/interface.h"
+#include "comm/place.h"
+
+namespace mx::comm {
+
+/// Returns the secret of the job: from MX_SECRET_FD, otherwise from the file MX_SECRET_FILE, otherwise "".
+std::string secret_of_job();
+
+/// Returns the name of this host.
+std::string host_name();
+
+/// Returns the first name in Slurm's list of nodes: "n[07-9,12],m1" gives "n07". Throws InvalidArgument if it
+/// is malformed.
+std::string first_node(const std::string& list);
+
+/// Returns a port between 15000 and 31999, below those that the system hands out, from the name of the job.
+uint16_t port_of_job(const std::string& job);
+
+/// Returns where rank 0 runs the rendezvous: MX_RDZV, and without it (under srun) the first node and the port
+/// of the job.
+Endpoint rendezvous_of_rank_zero(const Place& place, const Environment& environment);
+
+/// Returns the first address of a host name, as a number. Tries again until the deadline: the name of a pod
+/// appears a little after it. Throws InvalidArgument.
+std::string resolve(const std::string& host, Deadline deadline);
+
+/// Returns the address of this host from which it reaches a remote. No packet is sent.
+std::string address_towards(const Endpoint& remote, Deadline deadline);
+
+}  // namespace mx::comm

@@ -1,0 +1,173 @@
+#include "comm/tcp/acceptor.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <list>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/base/check.h"
+
+namespace mx::comm {
+
+namespace {
+
+/// Unauthenticated connections at a time, beyond the number of ranks. A further one ends the oldest.
+constexpr size_t kMostGuests = 256;
+constexpr int64_t kCheckEveryMs = 100;
+
+}  // namespace
+
+/// A connection whose handshake is running.
+struct TcpAcceptor::Guest {
+  Guest(Fd fd, const Identity& self, Deadline until)
+      : socket(std::move(fd)),
+        handshake(Handshake::Side::acceptor, self, random_nonce()),
+        deadline(until),
+        from(peer_of(socket)) {
+    handshake.start();
+  }
+
+  Fd socket;
+  Handshake handshake;
+  Deadline deadline;
+  std::string from;
+  bool over = false;
+};
+
+TcpAcceptor::TcpAcceptor(Listener listener, Identity self, int first, int last, Deadline deadline,
+                         std::function<void()> check)
+    : listener_(std::move(listener)),
+      self_(std::move(self)),
+      first_(first),
+      last_(last),
+      deadline_(deadline),
+      check_(std::move(check)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  MX_CHECK(wake_, CommunicationError, "[tcp] expected a new eventfd, got ", std::strerror(errno));
+  if (first <= last) thread_ = std::thread([this] { thread_main(); });
+}
+
+TcpAcceptor::~TcpAcceptor() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+  if (thread_.joinable()) thread_.join();
+}
+
+void TcpAcceptor::wait() {
+  if (thread_.joinable()) thread_.join();
+  std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+std::map<int, Fd> TcpAcceptor::take() {
+  std::lock_guard lock(mutex_);
+  return std::move(ranks_);
+}
+
+std::string TcpAcceptor::last_refusal() const {
+  std::lock_guard lock(mutex_);
+  return refusal_;
+}
+
+void TcpAcceptor::refuse(const Guest& guest, const std::string& why) {
+  std::lock_guard lock(mutex_);
+  refusal_ = "connection from " + guest.from + ": " + why;
+}
+
+void TcpAcceptor::serve(Guest& guest) {
+  std::array<std::byte, Handshake::kMessageBytes> bytes;
+  while (!guest.over) {
+    const size_t wanted = std::min(guest.handshake.wanted(), bytes.size());
+    const ssize_t got = ::recv(guest.socket.get(), bytes.data(), wanted, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+    const Handshake::Actions next =
+        got > 0 ? guest.handshake.receive(std::span(bytes.data(), static_cast<size_t>(got)))
+                : guest.handshake.closed();
+    // The messages of a handshake always fit into an empty socket buffer. A connection that takes less is
+    // treated like a broken one.
+    bool sent = true;
+    if (!next.send.empty())
+      sent = ::send(guest.socket.get(), next.send.data(), next.send.size(), MSG_DONTWAIT | MSG_NOSIGNAL) ==
+             static_cast<ssize_t>(next.send.size());
+    if (next.failure || !sent) {
+      guest.over = true;
+      try {
+        if (next.failure) std::rethrow_exception(next.failure);
+        refuse(guest, "it takes no bytes");
+      } catch (const std::exception& error) {
+        refuse(guest, error.what());
+      }
+    } else if (next.done) {
+      guest.over = true;
+      const int rank = guest.handshake.remote().rank;
+      if (rank < first_ || rank > last_) {
+        refuse(guest, "it has rank " + std::to_string(rank));
+        continue;
+      }
+      std::lock_guard lock(mutex_);
+      ranks_[rank] = std::move(guest.socket);
+    }
+  }
+}
+
+void TcpAcceptor::thread_main() try {
+  const size_t expected = static_cast<size_t>(last_ - first_ + 1);
+  std::list<Guest> guests;
+  std::vector<pollfd> polled;
+  for (;;) {
+    {
+      std::lock_guard lock(mutex_);
+      if (ranks_.size() == expected) return;
+    }
+    if (check_) check_();
+    Deadline next = check_ ? earlier(deadline_, Deadline::after_ms(kCheckEveryMs)) : deadline_;
+    polled.assign({{wake_.get(), POLLIN, 0}, {listener_.socket.get(), POLLIN, 0}});
+    for (const Guest& guest : guests) {
+      polled.push_back({guest.socket.get(), POLLIN, 0});
+      next = earlier(next, guest.deadline);
+    }
+    const int ready =
+        ::poll(polled.data(), polled.size(), static_cast<int>(std::min<int64_t>(next.left_ms(), 1 << 30)));
+    MX_CHECK(ready >= 0 || errno == EINTR, CommunicationError, "[tcp] expected poll() to wait, got ",
+             std::strerror(errno));
+    if (deadline_.passed() || (ready > 0 && polled[0].revents != 0)) return;
+    size_t place = 2;
+    for (Guest& guest : guests) {
+      if (ready > 0 && polled[place].revents != 0) serve(guest);
+      if (!guest.over && guest.deadline.passed()) {
+        guest.over = true;
+        refuse(guest, "it did not finish the handshake in time");
+      }
+      ++place;
+    }
+    guests.remove_if([](const Guest& guest) { return guest.over; });
+    if (ready > 0 && polled[1].revents != 0) {
+      const int fd = ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      // An error belongs to the connection, which is gone. Without descriptors, the guests' deadlines free
+      // some; until then the loop would spin, therefore the oldest guest leaves.
+      if (fd < 0 && (errno == EMFILE || errno == ENFILE) && !guests.empty()) guests.pop_front();
+      if (fd >= 0) {
+        Fd socket(fd);
+        prepare_socket(fd);
+        if (guests.size() >= kMostGuests + expected) guests.pop_front();
+        guests.emplace_back(std::move(socket), self_,
+                            earlier(deadline_, Deadline::after_ms(kHandshakeTimeoutMs)));
+      }
+    }
+  }
+} catch (...) {
+  std::lock_guard lock(mutex_);
+  failure_ = std::current_exception();
+}
+
+}  // namespace mx::comm

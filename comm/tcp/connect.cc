@@ -1,0 +1,114 @@
+#include "comm/tcp/connect.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "comm/net/socket.h"
+#include "comm/tcp/acceptor.h"
+#include "engine/base/check.h"
+
+namespace mx::comm {
+
+namespace {
+
+struct TcpAddress {
+  Endpoint at;
+  std::string host;
+};
+
+std::string tcp_address_key(const TcpGroup& group, int rank) {
+  return epoch_key(group.self.epoch, "tcp/" + group.key + "/" + std::to_string(rank));
+}
+
+/// Calls f with deadlines of a moment until it throws no Timeout, and group.check() in between.
+template <class F>
+auto in_steps(const TcpGroup& group, Deadline deadline, const F& f) {
+  for (;;) {
+    const Deadline moment = group.check ? earlier(deadline, Deadline::after_ms(200)) : deadline;
+    try {
+      return f(moment);
+    } catch (const Timeout&) {
+      if (deadline.passed()) throw;
+    }
+    group.check();
+  }
+}
+
+TcpAddress find_rank(const TcpGroup& group, int rank, Rendezvous& rendezvous, Deadline deadline) {
+  const std::string text = in_steps(
+      group, deadline, [&](Deadline moment) { return rendezvous.get(tcp_address_key(group, rank), moment); });
+  const size_t cut = text.find('\n');
+  MX_CHECK(cut != std::string::npos, ProtocolError, "[tcp] expected an address and a host of rank ", rank,
+           ", got '", text, "'");
+  return {parse_endpoint(text.substr(0, cut)), text.substr(cut + 1)};
+}
+
+Fd connect_to_rank(const TcpGroup& group, const Identity& self, int rank, const TcpAddress& to,
+                   Deadline deadline) {
+  const std::string name = "rank " + std::to_string(rank) + " on " + to.host;
+  for (;;) {
+    Fd socket = in_steps(group, deadline, [&](Deadline moment) { return connect_to(to.at, moment); });
+    try {
+      handshake_on(socket, Handshake::Side::connector, self, deadline, name, rank);
+      return socket;
+    } catch (const PeerLost& error) {
+      // The rank may have had too many strangers at once. If it is really gone, the deadline ends this loop,
+      // or the rendezvous reports the loss.
+      if (deadline.passed()) throw;
+    } catch (const Timeout&) {
+      if (deadline.passed())
+        throw Timeout(mx::detail::concat("[tcp] expected ", name, " (", to_string(to.at),
+                                         ") to answer the handshake of rank ", group.rank,
+                                         " in time, got nothing"));
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<TcpTransport> connect_tcp(const TcpGroup& group, Rendezvous& rendezvous, Deadline deadline,
+                                          TcpOptions options) {
+  MX_CHECK(group.rank >= 0 && group.rank < group.size, InvalidArgument, "[tcp] expected a rank among 0..",
+           group.size - 1, ", got ", group.rank);
+  Identity self = group.self;
+  self.rank = group.rank;
+  self.purpose = "tcp " + group.key;
+  TcpAcceptor acceptor(listen_at(group.address, 0, std::max(128, group.size)), self, group.rank + 1,
+                       group.size - 1, deadline, group.check);
+  rendezvous.put(tcp_address_key(group, group.rank), to_string(acceptor.at()) + "\n" + group.host);
+
+  std::vector<Fd> sockets(static_cast<size_t>(group.size));
+  std::vector<TcpPeer> peers(static_cast<size_t>(group.size));
+  peers[static_cast<size_t>(group.rank)].host = group.host;
+  for (int rank = 0; rank < group.rank; ++rank) {
+    TcpAddress to;
+    try {
+      to = find_rank(group, rank, rendezvous, deadline);
+    } catch (const Timeout&) {
+      throw Timeout(mx::detail::concat("[tcp] expected ", group.size, " ranks in group '", group.key,
+                                       "', got no address of rank ", rank, " in time on rank ", group.rank));
+    }
+    peers[static_cast<size_t>(rank)].host = to.host;
+    sockets[static_cast<size_t>(rank)] = connect_to_rank(group, self, rank, to, deadline);
+  }
+  acceptor.wait();
+  std::string missing;
+  for (auto& [rank, socket] : acceptor.take()) sockets[static_cast<size_t>(rank)] = std::move(socket);
+  for (int rank = group.rank + 1; rank < group.size; ++rank) {
+    if (!sockets[static_cast<size_t>(rank)]) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  if (!missing.empty()) {
+    const std::string refusal = acceptor.last_refusal();
+    throw Timeout(mx::detail::concat("[tcp] expected ", group.size, " ranks in group '", group.key,
+                                     "', got no connection in time on rank ", group.rank, " from ", missing,
+                                     refusal.empty() ? "" : "; last refused ", refusal));
+  }
+  for (int rank = group.rank + 1; rank < group.size; ++rank)
+    peers[static_cast<size_t>(rank)].host = find_rank(group, rank, rendezvous, deadline).host;
+  for (size_t rank = 0; rank < peers.size(); ++rank) peers[rank].fd = sockets[rank].release();
+  return std::make_unique<TcpTransport>(group.rank, std::move(peers), std::move(options));
+}
+
+}  // namespace mx::comm

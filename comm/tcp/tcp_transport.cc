@@ -1,0 +1,266 @@
+#include "comm/tcp/tcp_transport.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace mx::comm {
+
+namespace {
+
+constexpr int kGatheredMessages = 16;
+
+std::string tcp_error_text(int error) { return std::strerror(error); }
+
+std::string transferred_bytes(const MessageQueue& queue) {
+  return std::to_string(queue.front_done()) + " of " + std::to_string(queue.front_bytes()) + " bytes";
+}
+
+}  // namespace
+
+TcpTransport::TcpTransport(int rank, std::vector<TcpPeer> peers, TcpOptions options)
+    : rank_(rank), options_(std::move(options)) {
+  peers_.resize(peers.size());
+  for (size_t i = 0; i < peers.size(); ++i) {
+    peers_[i].fd = peers[i].fd;
+    peers_[i].host = std::move(peers[i].host);
+  }
+  try {
+    MX_CHECK(rank >= 0 && rank < size(), InvalidArgument, "[tcp] expected a rank among 0..", size() - 1,
+             ", got ", rank);
+    for (int i = 0; i < size(); ++i) {
+      if (i == rank) continue;
+      const int fd = peers_[i].fd;
+      MX_CHECK(fd >= 0, InvalidArgument, "[tcp] expected a connection to rank ", i, ", got none");
+      const int flags = ::fcntl(fd, F_GETFL);
+      MX_CHECK(flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0, CommunicationError,
+               "[tcp] expected a socket to rank ", i, ", got ", tcp_error_text(errno));
+      // Without this, the kernel holds a small message back until the one before it has been acknowledged.
+      // Not every stream socket has the option (tests use socket pairs), therefore a failure is ignored.
+      const int on = 1;
+      ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    }
+    wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    MX_CHECK(wake_ >= 0, CommunicationError, "[tcp] expected a new eventfd, got ", tcp_error_text(errno));
+    polled_.reserve(peers_.size() + 1);
+  } catch (...) {
+    close_all();
+    throw;
+  }
+}
+
+TcpTransport::~TcpTransport() { close_all(); }
+
+void TcpTransport::close_all() {
+  for (Peer& peer : peers_)
+    if (peer.fd >= 0) ::close(std::exchange(peer.fd, -1));
+  if (wake_ >= 0) ::close(std::exchange(wake_, -1));
+}
+
+const std::string& TcpTransport::type() const {
+  static const std::string name = "tcp";
+  return name;
+}
+
+std::string TcpTransport::host(int rank) const {
+  MX_CHECK(rank >= 0 && rank < size(), InvalidArgument, "[host] expected a rank among 0..", size() - 1,
+           ", got ", rank);
+  return peers_[static_cast<size_t>(rank)].host;
+}
+
+TcpTransport::Peer& TcpTransport::other(int peer, const char* call) {
+  MX_CHECK(peer >= 0 && peer < size() && peer != rank_, InvalidArgument, "[", call,
+           "] expected another rank among 0..", size() - 1, ", got ", peer, " on rank ", rank_);
+  throw_if_aborted();
+  return peers_[static_cast<size_t>(peer)];
+}
+
+void TcpTransport::post_send(int peer, const void* data, size_t bytes) {
+  // iovec has no const form; the bytes are only read.
+  other(peer, "post_send").sends.add(static_cast<std::byte*>(const_cast<void*>(data)), bytes);
+}
+
+void TcpTransport::post_receive(int peer, void* data, size_t bytes) {
+  other(peer, "post_receive").receives.add(static_cast<std::byte*>(data), bytes);
+}
+
+void TcpTransport::await_receive(int peer, Deadline deadline) {
+  Peer& from = other(peer, "await_receive");
+  MX_CHECK(from.awaited < from.receives.added(), InvalidState,
+           "[await_receive] expected a message that was posted for receiving from rank ", peer, ", got none");
+  run_until([&] { return from.awaited < from.receives.completed(); }, deadline);
+  ++from.awaited;
+}
+
+void TcpTransport::finish(Deadline deadline) {
+  throw_if_aborted();
+  run_until(
+      [&] {
+        return std::all_of(peers_.begin(), peers_.end(),
+                           [](const Peer& peer) { return peer.sends.empty() && peer.receives.empty(); });
+      },
+      deadline);
+  for (Peer& peer : peers_) peer.awaited = peer.receives.completed();
+}
+
+template <class Done>
+void TcpTransport::run_until(Done done, Deadline deadline) {
+  progress();
+  if (done()) return;
+  using Clock = std::chrono::steady_clock;
+  const auto spin = std::chrono::microseconds(options_.spin_us);
+  auto sleep_at = Clock::now() + spin;
+  for (;;) {
+    throw_if_aborted();
+    if (progress()) {
+      if (done()) return;
+      sleep_at = Clock::now() + spin;
+      // A long transfer may progress for ever without sleeping, so its deadline is checked here, too.
+      if (deadline.passed()) time_out();
+    } else if (Clock::now() >= sleep_at) {
+      sleep(deadline);
+    } else {
+      ::sched_yield();
+    }
+  }
+}
+
+bool TcpTransport::progress() {
+  bool any = false;
+  for (int i = 0; i < size(); ++i) {
+    Peer& peer = peers_[static_cast<size_t>(i)];
+    if (!peer.sends.empty()) any |= send_some(i, peer);
+    if (!peer.receives.empty()) any |= receive_some(i, peer);
+  }
+  return any;
+}
+
+bool TcpTransport::send_some(int rank, Peer& peer) {
+  iovec parts[kGatheredMessages];
+  size_t total = 0;
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen =
+      static_cast<size_t>(peer.sends.gather(parts, kGatheredMessages, options_.most_bytes_per_call, total));
+  const ssize_t sent = ::sendmsg(peer.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOBUFS) return false;
+    lose(rank, tcp_error_text(errno));
+  }
+  peer.sends.advance(static_cast<size_t>(sent));
+  return true;
+}
+
+bool TcpTransport::receive_some(int rank, Peer& peer) {
+  iovec parts[kGatheredMessages];
+  size_t total = 0;
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = static_cast<size_t>(
+      peer.receives.gather(parts, kGatheredMessages, options_.most_bytes_per_call, total));
+  const ssize_t received = ::recvmsg(peer.fd, &message, MSG_DONTWAIT);
+  if (received == 0) lose(rank, "it closed the connection");
+  if (received < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
+    lose(rank, tcp_error_text(errno));
+  }
+  peer.receives.advance(static_cast<size_t>(received));
+  return true;
+}
+
+void TcpTransport::sleep(Deadline deadline) {
+  polled_.clear();
+  polled_.push_back({wake_, POLLIN, 0});
+  for (const Peer& peer : peers_) {
+    const int events = (peer.sends.empty() ? 0 : POLLOUT) | (peer.receives.empty() ? 0 : POLLIN);
+    // A connection without anything posted is left out: poll() would report its end again and again.
+    if (events != 0) polled_.push_back({peer.fd, static_cast<short>(events), 0});
+  }
+  for (;;) {
+    const int64_t left_ms = deadline.left_ms();
+    if (left_ms == 0) time_out();
+    const int ready =
+        ::poll(polled_.data(), polled_.size(), static_cast<int>(std::min<int64_t>(left_ms, 1 << 30)));
+    if (ready > 0) return;
+    MX_CHECK(ready == 0 || errno == EINTR, CommunicationError, "[tcp] expected poll() to wait, got ",
+             tcp_error_text(errno));
+  }
+}
+
+void TcpTransport::abort(std::exception_ptr reason) {
+  {
+    std::lock_guard lock(mutex_);
+    if (reason_) return;
+    reason_ = std::move(reason);
+    aborted_.store(true, std::memory_order_release);
+  }
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
+}
+
+void TcpTransport::throw_if_aborted() const {
+  if (!aborted_.load(std::memory_order_acquire)) [[likely]]
+    return;
+  std::exception_ptr reason;
+  {
+    std::lock_guard lock(mutex_);
+    reason = reason_;
+  }
+  std::rethrow_exception(reason);
+}
+
+template <class Error>
+void TcpTransport::fail(const Error& error) {
+  abort(std::make_exception_ptr(error));
+  throw_if_aborted();
+  throw error;  // not reached
+}
+
+void TcpTransport::lose(int peer, const std::string& why) {
+  const std::string cause = options_.explain_loss ? options_.explain_loss(peer) : std::string();
+  throw_if_aborted();  // while the cause was looked for, somebody may have found it
+  if (!cause.empty()) fail(PeerLost(cause));
+  fail(PeerLost(mx::detail::concat("[tcp] expected rank ", peer, " on ", host(peer),
+                                   " to stay connected to rank ", rank_, ", got a lost connection: ", why,
+                                   others_closed(peer))));
+}
+
+std::string TcpTransport::others_closed(int except) const {
+  std::string text;
+  for (int i = 0; i < size(); ++i) {
+    if (i == except || i == rank_) continue;
+    pollfd look{peers_[static_cast<size_t>(i)].fd, POLLRDHUP, 0};
+    if (::poll(&look, 1, 0) <= 0) continue;
+    text += mx::detail::concat(text.empty() ? "; closed, too: rank " : ", rank ", i, " on ", host(i));
+  }
+  return text;
+}
+
+void TcpTransport::time_out() {
+  std::string missing;
+  for (int i = 0; i < size(); ++i) {
+    const Peer& peer = peers_[static_cast<size_t>(i)];
+    if (!peer.receives.empty())
+      missing += mx::detail::concat(missing.empty() ? "" : ", ", "rank ", i, " on ", peer.host, " (",
+                                    transferred_bytes(peer.receives), " received)");
+    else if (!peer.sends.empty())
+      missing += mx::detail::concat(missing.empty() ? "" : ", ", "rank ", i, " on ", peer.host, " (",
+                                    transferred_bytes(peer.sends), " of a message to it sent)");
+  }
+  fail(Timeout(mx::detail::concat("[tcp] expected messages before the deadline, got none in time on rank ",
+                                  rank_, " from ", missing)));
+}
+
+}  // namespace mx::comm

@@ -1,0 +1,106 @@
+#include "kvstore/collective_op.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "ndarray/storage.h"
+
+namespace mx::detail {
+
+comm::Type comm_type(DType type) {
+  switch (type) {
+    case DType::f32:
+      return comm::Type::f32;
+    case DType::f64:
+      return comm::Type::f64;
+    case DType::f16:
+      return comm::Type::f16;
+    case DType::bf16:
+      return comm::Type::bf16;
+    case DType::i8:
+      return comm::Type::i8;
+    case DType::u8:
+    case DType::bool_:
+      return comm::Type::u8;
+    case DType::i32:
+      return comm::Type::i32;
+    case DType::i64:
+      return comm::Type::i64;
+  }
+  throw InvalidArgument(concat("[KVStore] expected a type that can be sent, got ", type));
+}
+
+void* host_memory(const NDArray& array) {
+  const ArrayImpl& impl = array.impl();
+  return element_at(impl.storage->ensure(nullptr), impl.dtype, impl.offset);
+}
+
+namespace {
+
+/// The arrays of an operation in flight, and the token that ends it.
+struct CollectiveInFlight {
+  std::vector<NDArray> reads, writes;
+  Completion completion;
+};
+
+}  // namespace
+
+void push_collective(CallSequence& sequence, CollectiveOp op) {
+  Engine& engine = current_engine();
+  MX_CHECK(!engine.recording(), InvalidState, "[", op.name,
+           "] expected a call outside of a recorded program, got one for '", op.what, "' while recording");
+  std::vector<Var> reads, writes, updates;
+  for (const NDArray& array : op.reads) reads.push_back(array.var());
+  for (const NDArray& array : op.writes) {
+    const bool whole = array.bytes() == array.impl().storage->bytes();
+    (whole ? writes : updates).push_back(array.var());
+  }
+  CallSequence::Ticket ticket = sequence.take(op.what);
+  const PushOptions options{.reads = reads,
+                            .writes = writes,
+                            .updates = updates,
+                            .priority = op.priority,
+                            .name = op.name,
+                            .lane = StreamKind::comm};
+  engine.push_async(
+      [ticket = std::move(ticket), call = std::move(op.call), reads_of = std::move(op.reads),
+       writes_of = std::move(op.writes)](RunContext, Completion completion) mutable {
+        auto state = std::make_shared<CollectiveInFlight>();
+        state->reads = std::move(reads_of);
+        state->writes = std::move(writes_of);
+        state->completion = std::move(completion);
+        CallSequence::Call started = call();
+        call = nullptr;
+        started.done = [state](std::exception_ptr error) {
+          Completion end = std::move(state->completion);
+          state->reads.clear();
+          state->writes.clear();
+          if (error) {
+            end.fail(std::move(error));
+          } else {
+            end.done();
+          }
+        };
+        ticket.start(std::move(started));
+      },
+      options);
+}
+
+std::vector<comm::Request> cut_request(const comm::Request& request, int64_t cut_bytes) {
+  const size_t size = comm::size_of(request.type);
+  const size_t piece =
+      cut_bytes <= 0 ? request.count : std::max<size_t>(static_cast<size_t>(cut_bytes) / size, 1);
+  if (request.count <= piece) return {request};
+  std::vector<comm::Request> pieces;
+  for (size_t begin = 0; begin < request.count; begin += piece) {
+    comm::Request part = request;
+    part.count = std::min(piece, request.count - begin);
+    if (part.in != nullptr) part.in = static_cast<const char*>(request.in) + begin * size;
+    if (part.out != nullptr) part.out = static_cast<char*>(request.out) + begin * size;
+    pieces.push_back(std::move(part));
+  }
+  return pieces;
+}
+
+}  // namespace mx::detail

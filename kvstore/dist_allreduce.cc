@@ -1,0 +1,318 @@
+#include "kvstore/dist_allreduce.h"
+
+#include <functional>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "kvstore/collective_op.h"
+#include "kvstore/key_check.h"
+#include "kvstore/sum.h"
+#include "ndarray/grad_mode.h"
+#include "ndarray/priority.h"
+
+namespace mx::detail {
+namespace {
+
+std::vector<std::string> names_of(const std::vector<KVKey>& keys) {
+  std::vector<std::string> names;
+  names.reserve(keys.size());
+  for (const KVKey& key : keys) names.push_back(key.name());
+  return names;
+}
+
+/// Keys that are sent as one message: [begin, end).
+struct MessageRange {
+  size_t begin, end;
+};
+
+/// Cuts the list into messages: consecutive values of one type, together at most `fuse_bytes`. The list is
+/// equal on all ranks, so the messages are too.
+std::vector<MessageRange> messages_of(const std::vector<NDArray>& values, int64_t fuse_bytes) {
+  std::vector<MessageRange> messages;
+  size_t bytes = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t own = values[i].bytes();
+    const bool fits = !messages.empty() && values[i].dtype() == values[i - 1].dtype() &&
+                      bytes + own <= static_cast<size_t>(std::max<int64_t>(fuse_bytes, 0));
+    if (fits) {
+      messages.back().end = i + 1;
+      bytes += own;
+    } else {
+      messages.push_back({i, i + 1});
+      bytes = own;
+    }
+  }
+  return messages;
+}
+
+std::string name_of(const std::vector<std::string>& keys, MessageRange range) {
+  if (range.end == range.begin + 1) return keys[range.begin];
+  return concat(keys[range.begin], " to ", keys[range.end - 1], " (", range.end - range.begin, " keys)");
+}
+
+/// Parts of a flat buffer, each with the shape of one array.
+std::vector<NDArray> parts_of(const NDArray& buffer, const std::vector<NDArray>& like, MessageRange range) {
+  std::vector<NDArray> parts;
+  int64_t at = 0;
+  for (size_t i = range.begin; i < range.end; ++i) {
+    const int64_t count = like[i].numel();
+    parts.push_back(buffer.slice(0, mx::Slice{at, at + count}).reshape(like[i].shape()));
+    at += count;
+  }
+  return parts;
+}
+
+int64_t elements_of(const std::vector<NDArray>& arrays, MessageRange range) {
+  int64_t count = 0;
+  for (size_t i = range.begin; i < range.end; ++i) count += arrays[i].numel();
+  return count;
+}
+
+}  // namespace
+
+DistAllreduce::DistAllreduce(std::string type, std::shared_ptr<comm::Communicator> group, SumPlace place,
+                             const KVStoreOptions& options, int64_t epoch)
+    : type_(std::move(type)),
+      group_(std::move(group)),
+      place_(place),
+      options_(options),
+      epoch_(epoch),
+      sequence_(std::make_shared<CallSequence>(group_, options.bytes_in_flight)) {}
+
+comm::CallOptions DistAllreduce::call_options(const std::string& what, const KVOptions& options) const {
+  return {.timeout_ms = options.timeout_ms > 0 ? options.timeout_ms : options_.timeout_ms,
+          .order = options_.any_order ? comm::Order::any : comm::Order::rank,
+          .what = what};
+}
+
+void DistAllreduce::compare_new_keys(const char* op, const std::vector<std::string>& keys,
+                                     std::span<const NDArray> values, const KVOptions& options) {
+  if (size() == 1) return;
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const std::string line =
+        describe_key(keys[i], concat(values[i].dtype()).c_str(), concat(values[i].shape()));
+    std::string& known = known_[keys[i]];
+    if (known != line) lines.push_back(known = line);
+  }
+  if (lines.empty()) return;
+  CallSequence::Call call = compare_lines(op, std::move(lines), call_options("", options).timeout_ms);
+  call.done = [](const std::exception_ptr&) {};  // an error fails the calls that follow
+  sequence_->take("comparison of keys").start(std::move(call));
+}
+
+NDArray DistAllreduce::local_sum(const Values& values, const KVOptions& options) const {
+  const std::vector<NDArray>& list = values.list();
+  const Context home = place_ == SumPlace::host ? cpu() : list[0].context();
+  return sum_values(list, home, sum_type(list, options.accumulate_f32)).to(cpu()).to_contiguous();
+}
+
+NDArray DistAllreduce::sum_message(const Exchange& exchange, const std::string& what, const NDArray& value,
+                                   NDArray out) {
+  push_collective(
+      *sequence_,
+      {.name = exchange.op,
+       .what = what,
+       .reads = {value},
+       .writes = {out},
+       .priority = engine_priority(exchange.options.priority),
+       .call = [value, out, options = call_options(what, exchange.options), cut = options_.cut_bytes] {
+         const comm::Request whole{.collective = comm::Collective::allreduce,
+                                   .in = host_memory(value),
+                                   .out = host_memory(out),
+                                   .count = static_cast<size_t>(value.numel()),
+                                   .type = comm_type(value.dtype()),
+                                   .options = options,
+                                   .done = {}};
+         return CallSequence::Call{.requests = cut_request(whole, cut), .bytes = value.bytes()};
+       }});
+  return out;
+}
+
+std::vector<NDArray> DistAllreduce::sum_over_ranks(Exchange& exchange) {
+  if (size() == 1) return exchange.values;
+  std::vector<NDArray> sums(exchange.keys.size());
+  for (const MessageRange range : messages_of(exchange.values, options_.fuse_bytes)) {
+    const std::string what = name_of(exchange.keys, range);
+    const DType type = exchange.values[range.begin].dtype();
+    if (range.end == range.begin + 1) {
+      const NDArray& value = exchange.values[range.begin];
+      NDArray out = exchange.targets.empty() ? NDArray() : exchange.targets[range.begin];
+      const bool usable = out.defined() && out.context().is_cpu() && out.contiguous() &&
+                          out.dtype() == type && !out.requires_grad() &&
+                          (&out.impl() == &value.impl() || !out.shares_memory(value));
+      if (!usable) out = empty(value.shape(), type);
+      sums[range.begin] = sum_message(exchange, what, value, out);
+      continue;
+    }
+    const NDArray buffer = empty({elements_of(exchange.values, range)}, type);
+    std::vector<NDArray> parts = parts_of(buffer, exchange.values, range);
+    for (size_t i = range.begin; i < range.end; ++i) parts[i - range.begin].copy_from(exchange.values[i]);
+    sum_message(exchange, what, buffer, buffer);
+    for (size_t i = range.begin; i < range.end; ++i) sums[i] = parts[i - range.begin];
+  }
+  return sums;
+}
+
+void DistAllreduce::allreduce(const std::vector<KVKey>& keys, const std::vector<Values>& values,
+                              const std::vector<NDArray>& outs, const KVOptions& options) {
+  check_lengths("allreduce", keys.size(), values.size(), "values");
+  check_lengths("allreduce", keys.size(), outs.size(), "an array to fill");
+  for (size_t i = 0; i < keys.size(); ++i)
+    check_values("allreduce", keys[i].name(), values[i].list(), outs[i].shape());
+  const NoGrad pause;
+  const PriorityScope priority(engine_priority(options.priority));
+  const std::lock_guard lock(mutex_);
+  Exchange exchange{
+      .op = "allreduce", .keys = names_of(keys), .values = {}, .targets = {}, .options = options};
+  for (const Values& list : values) exchange.values.push_back(local_sum(list, options));
+  if (options.reduce == KVReduce::sum) exchange.targets = outs;
+  compare_new_keys("allreduce", exchange.keys, exchange.values, options);
+  const std::vector<NDArray> sums = sum_over_ranks(exchange);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    NDArray out = outs[i], sum = sums[i];
+    if (options.reduce == KVReduce::mean)
+      sum = mean_of(sum, static_cast<int64_t>(values[i].list().size()) * size(), keys[i].name());
+    if (&sum.impl() != &out.impl()) out.copy_from(sum);
+  }
+}
+
+void DistAllreduce::push(const KVKey& key, const Values& values, const KVOptions& options) {
+  pushpull({key}, {values}, {Values(std::vector<NDArray>())}, options);
+}
+
+void DistAllreduce::pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,
+                             const std::vector<Values>& outs, const KVOptions& options) {
+  check_lengths("pushpull", keys.size(), values.size(), "values");
+  check_lengths("pushpull", keys.size(), outs.size(), "arrays to fill");
+  const NoGrad pause;
+  const PriorityScope priority(engine_priority(options.priority));
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const Shape& shape = table_.at(keys[i].name(), "push").stored.shape();
+    check_values("push", keys[i].name(), values[i].list(), shape);
+    check_outs("pull", keys[i].name(), outs[i].list(), shape);
+  }
+  Exchange exchange{.op = "push", .keys = names_of(keys), .values = {}, .targets = {}, .options = options};
+  for (const Values& list : values) exchange.values.push_back(local_sum(list, options));
+  compare_new_keys("push", exchange.keys, exchange.values, options);
+  const std::vector<NDArray> sums = sum_over_ranks(exchange);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    NDArray sum = sums[i];
+    const std::string& key = keys[i].name();
+    if (options.reduce == KVReduce::mean)
+      sum = mean_of(sum, static_cast<int64_t>(values[i].list().size()) * size(), key);
+    table_.apply(key, table_.at(key, "push"), sum.to(sum_type(sum.dtype())));
+    if (!outs[i].list().empty()) table_.pull(key, outs[i]);
+  }
+}
+
+void DistAllreduce::pull(const KVKey& key, const Values& outs, const KVOptions& options) {
+  const NoGrad pause;
+  const PriorityScope priority(engine_priority(options.priority));
+  const std::lock_guard lock(mutex_);
+  table_.pull(key.name(), outs);
+}
+
+void DistAllreduce::broadcast_message(const std::string& what, const NDArray& buffer,
+                                      const KVOptions& options) {
+  CollectiveOp op{.name = "broadcast",
+                  .what = what,
+                  .priority = engine_priority(options.priority),
+                  .call = [buffer, call = call_options(what, options), cut = options_.cut_bytes] {
+                    void* const memory = host_memory(buffer);
+                    const comm::Request whole{.collective = comm::Collective::broadcast,
+                                              .in = memory,
+                                              .out = memory,
+                                              .count = static_cast<size_t>(buffer.numel()),
+                                              .type = comm_type(buffer.dtype()),
+                                              .options = call,
+                                              .done = {}};
+                    return CallSequence::Call{.requests = cut_request(whole, cut), .bytes = buffer.bytes()};
+                  }};
+  (rank() == 0 ? op.reads : op.writes).push_back(buffer);
+  push_collective(*sequence_, std::move(op));
+}
+
+void DistAllreduce::broadcast_all(const char* op, const std::vector<std::string>& keys,
+                                  const std::vector<NDArray>& arrays, const KVOptions& options) {
+  compare_new_keys(op, keys, arrays, options);
+  if (size() == 1) return;
+  for (const MessageRange range : messages_of(arrays, options_.fuse_bytes)) {
+    const NDArray buffer = empty({elements_of(arrays, range)}, arrays[range.begin].dtype());
+    std::vector<NDArray> parts = parts_of(buffer, arrays, range);
+    if (rank() == 0)
+      for (size_t i = range.begin; i < range.end; ++i) parts[i - range.begin].copy_from(arrays[i]);
+    broadcast_message(name_of(keys, range), buffer, options);
+    if (rank() == 0) continue;
+    for (size_t i = range.begin; i < range.end; ++i) NDArray(arrays[i]).copy_from(parts[i - range.begin]);
+  }
+}
+
+void DistAllreduce::broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
+                                         const KVOptions& options) {
+  check_lengths("broadcast_from_first", keys.size(), values.size(), "a value");
+  const NoGrad pause;
+  const PriorityScope priority(engine_priority(options.priority));
+  const std::lock_guard lock(mutex_);
+  broadcast_all("broadcast_from_first", names_of(keys), values, options);
+}
+
+void DistAllreduce::init_all(const char* op, const std::vector<std::string>& keys,
+                             const std::vector<NDArray>& values) {
+  std::vector<NDArray> stored;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    table_.check_new(keys[i]);
+    for (size_t k = 0; k < i; ++k)
+      MX_CHECK(keys[k] != keys[i], InvalidArgument, "[", op, "] expected each key once, got \"", keys[i],
+               "\" twice");
+  }
+  for (const NDArray& value : values) {
+    stored.push_back(empty(value.shape(), sum_type(value.dtype())));
+    stored.back().copy_from(value);
+  }
+  broadcast_all(op, keys, stored, {});
+  for (size_t i = 0; i < keys.size(); ++i) table_.add(keys[i], stored[i]);
+}
+
+void DistAllreduce::init(const KVKey& key, const NDArray& value) {
+  const NoGrad pause;
+  const std::lock_guard lock(mutex_);
+  init_all("init", {key.name()}, {value});
+}
+
+void DistAllreduce::broadcast(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
+                              const std::vector<Values>& outs, const KVOptions& options) {
+  check_lengths("broadcast", keys.size(), values.size(), "a value");
+  check_lengths("broadcast", keys.size(), outs.size(), "arrays to fill");
+  const NoGrad pause;
+  const PriorityScope priority(engine_priority(options.priority));
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < keys.size(); ++i)
+    check_outs("broadcast", keys[i].name(), outs[i].list(), values[i].shape());
+  init_all("broadcast", names_of(keys), values);
+  for (size_t i = 0; i < keys.size(); ++i) table_.pull(keys[i].name(), outs[i]);
+}
+
+void DistAllreduce::erase(const KVKey& key) {
+  const std::lock_guard lock(mutex_);
+  table_.at(key.name(), "erase");
+  table_.erase(key.name());
+}
+
+void DistAllreduce::set_updater(Updater updater) {
+  const std::lock_guard lock(mutex_);
+  table_.set_updater(std::move(updater));
+}
+
+void DistAllreduce::set_optimizer(const std::string& name, const AttrMap& options) {
+  const std::lock_guard lock(mutex_);
+  table_.set_optimizer(name, options);
+}
+
+void DistAllreduce::set_optimizer_option(const std::string& option, double value) {
+  const std::lock_guard lock(mutex_);
+  table_.set_optimizer_option(option, value);
+}
+
+}  // namespace mx::detail

@@ -1,0 +1,161 @@
+// DistAllreduce: barriers, and files that rank 0 writes and reads.
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "kvstore/collective_op.h"
+#include "kvstore/dist_allreduce.h"
+#include "kvstore/sum.h"
+#include "ndarray/grad_mode.h"
+#include "ndarray/io/io_error.h"
+#include "ndarray/io/mapped_file.h"
+#include "ndarray/io/safetensors.h"
+
+namespace mx::detail {
+namespace {
+
+/// The errors whose type survives the way to the other ranks.
+enum class ErrorKind : char { none, invalid_argument, invalid_state, file, format, out_of_memory, other };
+
+/// One character for the kind, then the text; empty for no error. A FileError has its code in between.
+std::string pack_error(const std::exception_ptr& error) {
+  if (!error) return {};
+  const auto pack = [](ErrorKind kind, const std::string& text) {
+    return std::string(1, static_cast<char>(kind)) + text;
+  };
+  try {
+    std::rethrow_exception(error);
+  } catch (const FileError& e) {
+    const int code = e.code();
+    std::string text(sizeof code, '\0');
+    std::memcpy(text.data(), &code, sizeof code);
+    return pack(ErrorKind::file, text + e.operation() + '\0' + e.path());
+  } catch (const FormatError& e) {
+    return pack(ErrorKind::format, e.what());
+  } catch (const InvalidArgument& e) {
+    return pack(ErrorKind::invalid_argument, e.what());
+  } catch (const InvalidState& e) {
+    return pack(ErrorKind::invalid_state, e.what());
+  } catch (const OutOfMemory& e) {
+    return pack(ErrorKind::out_of_memory, e.what());
+  } catch (const std::exception& e) {
+    return pack(ErrorKind::other, e.what());
+  }
+}
+
+[[noreturn]] void throw_packed(const std::string& packed) {
+  const std::string text = packed.substr(1);
+  switch (static_cast<ErrorKind>(packed[0])) {
+    case ErrorKind::file: {
+      int code = 0;
+      MX_CHECK(text.size() > sizeof code, ProtocolError, "[KVStore] expected an error of rank 0, got ",
+               text.size(), " bytes");
+      std::memcpy(&code, text.data(), sizeof code);
+      const size_t end = std::min(text.find('\0', sizeof code), text.size() - 1);
+      throw FileError(text.substr(sizeof code, end - sizeof code), text.substr(end + 1), code, "on rank 0");
+    }
+    case ErrorKind::format:
+      throw FormatError(text);
+    case ErrorKind::invalid_argument:
+      throw InvalidArgument(text);
+    case ErrorKind::invalid_state:
+      throw InvalidState(text);
+    case ErrorKind::out_of_memory:
+      throw OutOfMemory(text);
+    default:
+      throw Error(text);
+  }
+}
+
+}  // namespace
+
+void DistAllreduce::share_bytes(const std::string& what, std::string& bytes) {
+  const auto broadcast = [&](void* data, size_t count) {
+    sequence_->run(what, {.requests = {{.collective = comm::Collective::broadcast,
+                                        .in = data,
+                                        .out = data,
+                                        .count = count,
+                                        .type = comm::Type::u8,
+                                        .options = call_options(what, {}),
+                                        .done = {}}}});
+  };
+  uint64_t count = bytes.size();
+  broadcast(&count, sizeof count);
+  bytes.resize(count);
+  if (count > 0) broadcast(bytes.data(), count);
+}
+
+void DistAllreduce::on_first(const std::string& what, const std::function<void()>& work) {
+  std::exception_ptr error;
+  if (rank() == 0) {
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  std::string packed = pack_error(error);
+  share_bytes(what, packed);
+  if (error) std::rethrow_exception(error);
+  if (!packed.empty()) throw_packed(packed);
+}
+
+void DistAllreduce::save(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  on_first("save", [&] {
+    FileMetadata metadata;
+    const NamedArrays arrays = table_.state(metadata);
+    save_safetensors(path, arrays, metadata);
+  });
+}
+
+void DistAllreduce::load(const std::string& path) {
+  const NoGrad pause;
+  const std::lock_guard lock(mutex_);
+  std::string bytes;
+  on_first("load", [&] {
+    const io::MappedFile file(path, io::MappedFile::Access::read_only, io::MappedFile::How::read);
+    io::parse_safetensors(file.bytes(), path);
+    bytes.assign(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  });
+  share_bytes("load", bytes);
+  const io::Safetensors content = io::parse_safetensors(std::as_bytes(std::span(bytes)), path);
+  NamedArrays arrays;
+  for (const io::TensorRecord& record : content.tensors)
+    arrays.emplace_back(record.name,
+                        from_host(bytes.data() + record.offset, record.dtype, record.shape, cpu()));
+  table_.load(arrays, content.metadata, path);
+}
+
+void DistAllreduce::barrier(int64_t timeout_ms) {
+  std::exception_ptr error;
+  try {
+    wait_all();
+  } catch (...) {
+    error = std::current_exception();  // the others still wait for this rank
+  }
+  comm::Request request{.collective = comm::Collective::barrier,
+                        .options = call_options("barrier", {.timeout_ms = timeout_ms}),
+                        .done = {}};
+  sequence_->run("barrier", {.requests = {std::move(request)}});
+  if (error) std::rethrow_exception(error);
+}
+
+void DistAllreduce::push_barrier(const NDArray& token, const KVOptions& options) {
+  const std::lock_guard lock(mutex_);
+  push_collective(*sequence_, {.name = "barrier",
+                               .what = "barrier",
+                               .reads = {token},
+                               .writes = {token},
+                               .priority = engine_priority(options.priority),
+                               .call = [call = call_options("barrier", options)] {
+                                 comm::Request request{
+                                     .collective = comm::Collective::barrier, .options = call, .done = {}};
+                                 return CallSequence::Call{.requests = {std::move(request)}};
+                               }});
+}
+
+}  // namespace mx::detail

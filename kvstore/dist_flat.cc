@@ -1,0 +1,149 @@
+// DistAllreduce: flat buffers, their slices, and checksums.
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "kvstore/collective_op.h"
+#include "kvstore/dist_allreduce.h"
+#include "kvstore/key_check.h"
+#include "kvstore/sum.h"
+#include "ndarray/grad_mode.h"
+#include "ndarray/priority.h"
+
+namespace mx::detail {
+
+mx::Slice DistAllreduce::slice_of(int64_t elements) const {
+  const comm::Slice slice = comm::slice_of(static_cast<size_t>(elements), size(), rank());
+  return {static_cast<int64_t>(slice.begin), static_cast<int64_t>(slice.begin + slice.count)};
+}
+
+void DistAllreduce::in_slices(const char* op, comm::Collective collective, const KVKey& key,
+                              const NDArray& flat, const KVOptions& options) {
+  MX_CHECK(flat.rank() == 1 && flat.contiguous(), InvalidArgument, "[", op,
+           "] expected a contiguous array of rank 1 for key \"", key.name(), "\", got shape ", flat.shape());
+  const NoGrad pause;
+  const PriorityScope priority(engine_priority(options.priority));
+  const std::lock_guard lock(mutex_);
+  compare_new_keys(op, {key.name()}, {&flat, 1}, options);
+  if (size() == 1) return;
+  NDArray host = flat.to(cpu());
+  push_collective(*sequence_, {.name = op,
+                               .what = key.name(),
+                               .reads = {host},
+                               .writes = {host},
+                               .priority = engine_priority(options.priority),
+                               .call = [this_rank = rank(), ranks = size(), host, collective,
+                                        call = call_options(key.name(), options)] {
+                                 comm::Request request{.collective = collective,
+                                                       .in = host_memory(host),
+                                                       .out = host_memory(host),
+                                                       .count = static_cast<size_t>(host.numel()),
+                                                       .type = comm_type(host.dtype()),
+                                                       .options = call,
+                                                       .done = {}};
+                                 const size_t begin = comm::slice_of(request.count, ranks, this_rank).begin;
+                                 char* const own =
+                                     static_cast<char*>(request.out) + begin * comm::size_of(request.type);
+                                 if (collective == comm::Collective::reduce_scatter) {
+                                   request.out = own;
+                                 } else {
+                                   request.in = own;
+                                 }
+                                 return CallSequence::Call{.requests = {request}, .bytes = host.bytes()};
+                               }});
+  if (&host.impl() != &flat.impl()) NDArray(flat).copy_from(host);
+}
+
+void DistAllreduce::sum_slices(const KVKey& key, const NDArray& flat, const KVOptions& options) {
+  in_slices("sum_slices", comm::Collective::reduce_scatter, key, flat, options);
+}
+
+void DistAllreduce::gather_slices(const KVKey& key, const NDArray& flat, const KVOptions& options) {
+  in_slices("gather_slices", comm::Collective::allgather, key, flat, options);
+}
+
+NDArray DistAllreduce::buffer(int64_t elements, DType dtype) {
+  const std::lock_guard lock(mutex_);
+  // Allocation is a collective call, so no call of this store may be in flight on some ranks only.
+  sequence_->drain();
+  const size_t bytes = static_cast<size_t>(elements) * size_of(dtype);
+  std::shared_ptr<void> memory = group_->allocate(bytes > 0 ? bytes : 1);
+  void* const data = memory.get();
+  return from_external(data, dtype, {elements}, {1},
+                       [memory = std::move(memory)]() mutable { memory = nullptr; });
+}
+
+namespace {
+
+/// The checksums of all ranks: those of rank r begin at r * keys.
+struct ChecksumTable {
+  std::vector<std::string> keys;
+  std::vector<NDArray> values;
+  std::vector<uint64_t> sums;
+};
+
+/// Returns the error for the first key whose checksums differ, or null.
+std::exception_ptr checksum_error(const ChecksumTable& table, int ranks) {
+  const size_t keys = table.keys.size();
+  for (size_t k = 0; k < keys; ++k) {
+    std::string same, other;
+    for (size_t r = 0; r < static_cast<size_t>(ranks); ++r) {
+      std::string& list = table.sums[r * keys + k] == table.sums[k] ? same : other;
+      list += (list.empty() ? "" : ", ") + std::to_string(r);
+    }
+    if (other.empty()) continue;
+    return std::make_exception_ptr(ProtocolError(
+        concat("[check_equal] expected equal values of \"", table.keys[k],
+               "\" on all ranks, got other values on rank(s) ", other, " than on rank(s) ", same)));
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void DistAllreduce::check_equal(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
+                                const NDArray& token, const KVOptions& options) {
+  check_lengths("check_equal", keys.size(), values.size(), "a value");
+  if (size() == 1 || keys.empty()) return;
+  const NoGrad pause;
+  const PriorityScope priority(engine_priority(options.priority));
+  const std::lock_guard lock(mutex_);
+  auto table = std::make_shared<ChecksumTable>();
+  for (const KVKey& key : keys) table->keys.push_back(key.name());
+  // Copies, because operations that the engine runs for this call must not hand out the parameters'
+  // variables (NDArray::var()).
+  for (const NDArray& value : values)
+    table->values.push_back(value.context().is_cpu() ? value.clone() : value.to(cpu()).to_contiguous());
+  table->sums.resize(keys.size() * static_cast<size_t>(size()));
+  push_collective(
+      *sequence_,
+      {.name = "check_equal",
+       .what = "checksums",
+       .reads = table->values,
+       .writes = {token},
+       .priority = engine_priority(options.priority),
+       .call = [table, this_rank = rank(), ranks = size(), call = call_options("checksums", options)] {
+         uint64_t* const own = table->sums.data() + table->keys.size() * static_cast<size_t>(this_rank);
+         for (size_t k = 0; k < table->keys.size(); ++k)
+           own[k] = hash_bytes(host_memory(table->values[k]), table->values[k].bytes());
+         table->values.clear();
+         return CallSequence::Call{
+             .start = [table, ranks, call, own](comm::Communicator& group, CallSequence::Done done) {
+               comm::Request request{.collective = comm::Collective::allgather,
+                                     .in = own,
+                                     .out = table->sums.data(),
+                                     .count = table->sums.size(),
+                                     .type = comm::Type::i64,
+                                     .options = call,
+                                     .done = {}};
+               request.done = [table, ranks, done = std::move(done)](std::exception_ptr error) {
+                 done(error ? std::move(error) : checksum_error(*table, ranks));
+               };
+               group.start(std::move(request));
+             }};
+       }});
+}
+
+}  // namespace mx::detail

@@ -1,0 +1,150 @@
+#include "kvstore/store_table.h"
+
+#include "engine/base/check.h"
+#include "kvstore/sum.h"
+#include "ndarray/grad_mode.h"
+#include "optim/detail/dictionary.h"
+
+namespace mx::detail {
+namespace {
+
+constexpr const char* kFormat = "mxrun.kvstore.1";
+
+std::string array_name(const std::string& key) { return "array:" + key; }
+std::string state_prefix(const std::string& key) { return "state:" + key + ":"; }
+
+}  // namespace
+
+void StoreTable::check_new(const std::string& key) const {
+  const auto found = entries_.find(key);
+  MX_CHECK(found == entries_.end(), InvalidArgument, "[init] expected a new key, got \"", key,
+           "\", which already exists with shape ", found->second.stored.shape());
+}
+
+void StoreTable::add(const std::string& key, NDArray stored) {
+  entries_.emplace(key, Entry{std::move(stored)});
+}
+
+StoreTable::Entry& StoreTable::at(const std::string& key, const char* op) {
+  const auto found = entries_.find(key);
+  MX_CHECK(found != entries_.end(), InvalidArgument, "[", op,
+           "] expected a key that was passed to init(), got \"", key, "\" in a store of ", entries_.size(),
+           " keys");
+  return found->second;
+}
+
+std::unique_ptr<optim::Optimizer> StoreTable::make(const std::string& key, const NDArray& stored) const {
+  // The parameter's name is empty here, because state() names the key already.
+  MX_CHECK(is_floating(stored.dtype()), InvalidArgument, "[push] expected key \"", key,
+           "\" in floating point, because the store has the optimiser '", optimizer_, "', got ",
+           stored.dtype());
+  return optim::make_optimizer(optimizer_, options_, Parameters{NamedParameter("value", stored)});
+}
+
+void StoreTable::apply(const std::string& key, Entry& entry, const NDArray& sum) {
+  if (updater_) {
+    updater_(key, sum, entry.stored);
+  } else if (!optimizer_.empty()) {
+    if (entry.optimizer == nullptr) entry.optimizer = make(key, entry.stored);
+    entry.optimizer->step(std::vector<NDArray>{sum});
+  } else {
+    entry.stored.copy_from(sum);
+  }
+}
+
+void StoreTable::pull(const std::string& key, const KVStore::Values& outs) {
+  const Entry& entry = at(key, "pull");
+  check_outs("pull", key, outs.list(), entry.stored.shape());
+  for (NDArray out : outs.list()) out.copy_from(entry.stored);
+}
+
+void StoreTable::set_updater(KVStore::Updater updater) {
+  updater_ = std::move(updater);
+  optimizer_.clear();
+  options_.clear();
+  for (auto& [key, entry] : entries_) entry.optimizer = nullptr;
+}
+
+void StoreTable::set_optimizer(const std::string& name, const AttrMap& options) {
+  optim::make_optimizer(name, options, Parameters{});  // throws for a name or an option that is unknown
+  set_updater(nullptr);
+  optimizer_ = name;
+  options_ = options;
+}
+
+void StoreTable::set_optimizer_option(const std::string& option, double value) {
+  MX_CHECK(!optimizer_.empty(), InvalidState,
+           "[set_optimizer_option] expected a store with an optimiser (set_optimizer()), got '", option,
+           "' for a store without one");
+  AttrMap changed = options_;
+  changed[option] = value;
+  optim::make_optimizer(optimizer_, changed, Parameters{});
+  std::swap(options_, changed);
+  if (option == "lr") {
+    for (auto& [key, entry] : entries_)
+      if (entry.optimizer != nullptr) entry.optimizer->set_learning_rate(value);
+    return;
+  }
+  // Other options are fixed when an optimiser is made. New ones take over the state of the old ones.
+  try {
+    std::map<std::string, std::unique_ptr<optim::Optimizer>> made;
+    for (auto& [key, entry] : entries_) {
+      if (entry.optimizer == nullptr) continue;
+      auto& next = made[key] = make(key, entry.stored);
+      next->load_state_dict(entry.optimizer->state_dict());
+    }
+    for (auto& [key, next] : made) entries_.at(key).optimizer = std::move(next);
+  } catch (...) {
+    options_ = changed;
+    throw;
+  }
+}
+
+NamedArrays StoreTable::state(FileMetadata& metadata) {
+  metadata = {{"format", kFormat}, {"optimizer", optimizer_}};
+  NamedArrays arrays;
+  for (const auto& [key, entry] : entries_) arrays.emplace_back(array_name(key), entry.stored);
+  for (const auto& [key, entry] : entries_)
+    if (entry.optimizer != nullptr)
+      for (const auto& [name, array] : entry.optimizer->state_dict())
+        arrays.emplace_back(state_prefix(key) + name, array);
+  return arrays;
+}
+
+void StoreTable::load(const NamedArrays& arrays, const FileMetadata& metadata, const std::string& path) {
+  const NoGrad pause;
+  const auto text = [&](const char* name) {
+    const auto found = metadata.find(name);
+    return found == metadata.end() ? std::string() : found->second;
+  };
+  MX_CHECK(text("format") == kFormat, InvalidArgument, "[load] expected a file that KVStore::save() wrote, ",
+           kFormat, ", got \"", text("format"), "\" in '", path, "'");
+  MX_CHECK(text("optimizer") == optimizer_, InvalidArgument, "[load] expected the optimiser of the store, '",
+           optimizer_, "', got '", text("optimizer"), "' in '", path, "'");
+  // Optimisers are made for keys whose state the file has, and for no others, as when the file was written.
+  NamedArrays expected;
+  std::map<std::string, std::unique_ptr<optim::Optimizer>> made;
+  for (const auto& [key, entry] : entries_) expected.emplace_back(array_name(key), entry.stored);
+  for (const auto& [key, entry] : entries_) {
+    const std::string prefix = state_prefix(key);
+    bool has_state = false;
+    for (const auto& [name, array] : arrays) has_state = has_state || name.starts_with(prefix);
+    if (!has_state) continue;
+    auto& optimizer = made[key] = make(key, entry.stored);
+    for (const auto& [name, array] : optimizer->state_dict()) expected.emplace_back(prefix + name, array);
+  }
+  const std::vector<NDArray> loaded = optim::detail::matched("load", expected, arrays, {});
+  size_t at = 0;
+  for (auto& [key, entry] : entries_) entry.stored.copy_from(loaded[at++]);
+  for (auto& [key, entry] : entries_) {
+    entry.optimizer = nullptr;
+    const auto found = made.find(key);
+    if (found == made.end()) continue;
+    NamedArrays state;
+    for (const auto& [name, array] : found->second->state_dict()) state.emplace_back(name, loaded[at++]);
+    found->second->load_state_dict(state);
+    entry.optimizer = std::move(found->second);
+  }
+}
+
+}  // namespace mx::detail

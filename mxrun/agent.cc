@@ -1,0 +1,394 @@
+#include "mxrun/agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/deadline.h"
+#include "engine/base/check.h"
+#include "engine/base/cpus.h"
+#include "mxrun/binding.h"
+#include "mxrun/descendants.h"
+#include "mxrun/environment.h"
+#include "mxrun/guardian.h"
+#include "mxrun/output.h"
+#include "mxrun/plan.h"
+#include "mxrun/process.h"
+
+namespace mx::launch {
+namespace {
+
+using comm::Deadline;
+using nlohmann::json;
+
+constexpr int kSecretFd = 3;
+constexpr int kSweepMs = 10000;
+// What one stream may print before the others and the messages are looked at again.
+constexpr size_t kReadAtOnce = 256 << 10;
+
+struct RankProcess {
+  RankPlan plan;
+  pid_t pid = -1;
+  int pidfd = -1;
+  bool running = false;
+  std::unique_ptr<RankStream> out, err;
+};
+
+// A signal that is due at some time.
+struct DueSignal {
+  Deadline at;
+  int number;
+  bool servers_only;
+};
+
+class Agent {
+ public:
+  Agent(const AgentOptions& options, int guardian_fd)
+      : options_(options), guardian_fd_(guardian_fd), out_(STDOUT_FILENO), err_(STDERR_FILENO) {}
+
+  int run() {
+    setpgid(0, 0);
+    become_subreaper();
+    ignore_sigpipe();
+    signal(SIGCHLD, SIG_DFL);  // ignored, children would vanish without a status
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGCHLD);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+      if (!is_ignored(number)) sigaddset(&signals, number);
+    }
+    sigprocmask(SIG_BLOCK, &signals, nullptr);
+    signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    channel_ = options_.connect();
+    say({{"op", "hello"}, {"host", host_name()}, {"pid", getpid()}});
+    while (!finished_) step();
+    channel_.reset();
+    return 0;
+  }
+
+ private:
+  static std::string host_name() {
+    char name[256] = "";
+    gethostname(name, sizeof(name) - 1);
+    return name;
+  }
+
+  void say(const json& message) {
+    channel_->send(message.dump(-1, ' ', false, json::error_handler_t::replace));
+  }
+
+  // Waits for something to happen, and handles everything that has.
+  void step() {
+    std::vector<pollfd> watched{
+        {signal_fd_, POLLIN, 0}, {channel_->readable_fd(), POLLIN, 0}, {guardian_fd_, POLLIN, 0}};
+    for (Outlet* outlet : {&out_, &err_}) {
+      if (!outlet->empty()) watched.push_back({outlet->fd(), POLLOUT, 0});
+    }
+    for (const RankProcess& process : processes_) {
+      for (const RankStream* stream : {process.out.get(), process.err.get()}) {
+        if (stream != nullptr && stream->wants()) watched.push_back({stream->fd(), POLLIN, 0});
+      }
+      if (process.running && process.pidfd >= 0) watched.push_back({process.pidfd, POLLIN, 0});
+    }
+    int64_t wait_ms = ending_ ? 0 : 10000;
+    if (ending_ && (!out_.empty() || !err_.empty())) wait_ms = 10000;
+    for (const DueSignal& due : due_) wait_ms = std::min(wait_ms, due.at.left_ms());
+    poll(watched.data(), watched.size(), static_cast<int>(wait_ms));
+
+    if (watched[2].revents != 0) abandon();  // the guardian has been killed
+    for (const pollfd& entry : watched) {
+      if (entry.revents == 0) continue;
+      if (entry.fd == out_.fd() && !out_.empty()) out_.write_some();
+      if (entry.fd == err_.fd() && !err_.empty()) err_.write_some();
+    }
+    for (RankProcess& process : processes_) {
+      for (RankStream* stream : {process.out.get(), process.err.get()}) {
+        if (stream != nullptr && stream->wants()) stream->read_some(kReadAtOnce);
+      }
+    }
+    take_signals();
+    reap();
+    take_messages();
+    send_due_signals();
+    if (ending_) finish_group();
+  }
+
+  void take_signals() {
+    signalfd_siginfo info{};
+    while (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
+      if (info.ssi_signo == SIGCHLD) continue;
+      // Somebody, such as scancel, ends the agent itself.
+      if (asked_to_end_) {
+        kill_everything();
+      } else {
+        asked_to_end_ = true;
+        say({{"op", "asked_to_end"}, {"signal", info.ssi_signo}});
+        stop(SIGTERM, plan_.grace_ms, false);
+      }
+    }
+  }
+
+  void take_messages() {
+    for (std::string text; channel_->receive(&text);) {
+      const json message = json::parse(text);
+      const std::string op = message.at("op");
+      if (op == "run") {
+        start_group(plan_from_json(message.at("plan")));
+      } else if (op == "signal") {
+        signal_groups(message.at("number"), false);
+      } else if (op == "stop") {
+        stop(message.at("first"), message.at("grace_ms"), message.at("servers"));
+      } else if (op == "kill_process") {
+        for (const RankProcess& process : processes_) {
+          const bool meant = static_cast<int>(process.plan.role) == message.at("role").get<int>() &&
+                             process.plan.rank == message.at("rank").get<int>();
+          if (meant && process.running) kill(-process.pid, SIGKILL);
+        }
+      } else if (op == "kill") {
+        kill_everything();
+      } else if (op == "ping") {
+        say({{"op", "pong"}});
+      } else if (op == "bye") {
+        finished_ = true;
+        return;
+      }
+    }
+    if (channel_->closed()) abandon();
+  }
+
+  // The launcher or the guardian is gone, so the job is over: nobody would learn how it goes on.
+  [[noreturn]] void abandon() {
+    kill_descendants(kSweepMs, [](pid_t, int) {});
+    _exit(1);
+  }
+
+  void start_group(NodePlan plan) {
+    plan_ = std::move(plan);
+    processes_.clear();
+    due_.clear();
+    ending_ = false;
+    processes_.reserve(plan_.ranks.size());
+    if (!plan_.output.log_dir.empty()) mkdir(plan_.output.log_dir.c_str(), 0777);
+    const int cpus = usable_cpus();
+    // Sharing fewer processors than cores (a quota) is left to the kernel.
+    std::vector<std::vector<int>> shares;
+    if (plan_.bind && plan_.local_workers > 1 && cpus >= plan_.local_workers) {
+      shares = share_cores(usable_cores(), plan_.local_workers);
+    }
+    const char* path_variable = getenv("PATH");
+    for (const auto& [name, value] : plan_.environment) {
+      if (name == "PATH") path_variable = value.c_str();
+    }
+    const FoundProgram program = find_program(plan_.argv[0], path_variable, plan_.folder);
+    for (const RankPlan& rank : plan_.ranks) {
+      processes_.push_back(RankProcess{rank, -1, -1, false, nullptr, nullptr});
+      if (!start(&processes_.back(), program, shares, cpus)) break;
+    }
+    active_ = true;
+    ending_ = none_runs();
+  }
+
+  bool none_runs() const {
+    return std::none_of(processes_.begin(), processes_.end(),
+                        [](const RankProcess& process) { return process.running; });
+  }
+
+  bool start(RankProcess* process, const FoundProgram& program, const std::vector<std::vector<int>>& shares,
+             int cpus) {
+    const RankPlan& rank = process->plan;
+    Spawned spawned;
+    spawned.exit_code = program.exit_code;
+    spawned.problem = program.problem;
+    if (program.exit_code == 0) {
+      SpawnRequest request;
+      request.path = program.path;
+      request.argv = plan_.argv;
+      request.folder = plan_.folder;
+      request.keep_stdin = options_.forward_stdin && rank.role == Role::worker && rank.rank == 0;
+      int threads = threads_per_worker(cpus, plan_.local_workers);
+      if (rank.role == Role::worker && !shares.empty()) {
+        request.cpus = shares.at(static_cast<size_t>(rank.local_rank));
+        threads = static_cast<int>(request.cpus.size());
+      }
+      request.secret = plan_.secret;
+      request.secret_fd = plan_.secret.empty() ? -1 : kSecretFd;
+      request.environment = rank_environment(plan_, rank, threads, request.secret_fd);
+      spawned = spawn(request);
+    }
+    const json name{{"role", static_cast<int>(rank.role)}, {"rank", rank.rank}};
+    if (spawned.pid < 0) {
+      json message = name;
+      message.update({{"op", "failed"}, {"code", spawned.exit_code}, {"problem", spawned.problem}});
+      say(message);
+      return false;
+    }
+    process->pid = spawned.pid;
+    process->pidfd = spawned.pidfd;
+    process->running = true;
+    json message = name;
+    message.update({{"op", "started"}, {"pid", spawned.pid}});
+    say(message);
+    try {
+      process->out = std::make_unique<RankStream>(spawned.out_fd, &out_, settings(rank, false));
+      process->err = std::make_unique<RankStream>(spawned.err_fd, &err_, settings(rank, true));
+    } catch (const Error& error) {
+      message.update({{"op", "failed"}, {"code", 78}, {"problem", error.what()}});
+      say(message);
+      return false;
+    }
+    return true;
+  }
+
+  RankStream::Settings settings(const RankPlan& rank, bool is_stderr) const {
+    const OutputPlan& output = plan_.output;
+    const bool server = rank.role == Role::server;
+    RankStream::Settings result;
+    result.tag = output.tag;
+    result.timestamp = output.timestamp;
+    result.tee = output.tee;
+    result.keep_tail = is_stderr;
+    result.alone = plan_.workers + plan_.servers == 1 || output.shown.size() == 1;
+    result.shown = output.shown.empty() || (!server && std::find(output.shown.begin(), output.shown.end(),
+                                                                 rank.rank) != output.shown.end());
+    result.label = std::to_string(plan_.node) + ":" + (server ? "server" : "") + std::to_string(rank.rank);
+    if (!output.log_dir.empty()) {
+      result.log_path = output.log_dir + "/" + (server ? "server" : "rank") + std::to_string(rank.rank) +
+                        (plan_.epoch > 0 ? ".restart" + std::to_string(plan_.epoch) : "") +
+                        (is_stderr ? ".err" : ".out");
+    }
+    return result;
+  }
+
+  void reap() {
+    int status = 0;
+    for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) reaped(pid, status);
+  }
+
+  void reaped(pid_t pid, int status) {
+    for (RankProcess& process : processes_) {
+      if (process.pid != pid || !process.running) continue;
+      process.running = false;
+      if (process.pidfd >= 0) close(std::exchange(process.pidfd, -1));
+      // What the process wrote before its end; a pipe holds at most 1 MiB.
+      if (process.err != nullptr) process.err->read_some(1 << 20);
+      if (process.out != nullptr) process.out->read_some(1 << 20);
+      say({{"op", "exited"},
+           {"role", static_cast<int>(process.plan.role)},
+           {"rank", process.plan.rank},
+           {"code", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)},
+           {"signal", WIFSIGNALED(status) ? WTERMSIG(status) : 0},
+           {"tail", process.err != nullptr ? process.err->tail() : std::vector<std::string>{}}});
+    }
+    ending_ = active_ && none_runs();
+  }
+
+  // After the last process has ended: ends what they have left behind and prints what they have written.
+  void finish_group() {
+    for (const RankProcess& process : processes_) {
+      if (process.running) return;
+    }
+    if (!swept_) {
+      left_ = !kill_descendants(kSweepMs, [](pid_t, int) {});
+      swept_ = true;
+    }
+    bool open = false;
+    for (RankProcess& process : processes_) {
+      for (RankStream* stream : {process.out.get(), process.err.get()}) {
+        if (stream == nullptr || !stream->open()) continue;
+        // A process outside of the job may hold the other end, so the end of the stream may never come:
+        // what can be read now is all.
+        if (stream->wants() && !stream->read_some(kReadAtOnce)) stream->finish();
+        open = open || stream->open();
+      }
+    }
+    if (open || !out_.empty() || !err_.empty()) return;
+    processes_.clear();
+    due_.clear();
+    active_ = ending_ = swept_ = false;
+    say({{"op", "ended"}, {"left", left_}});
+  }
+
+  void stop(int first, int64_t grace_ms, bool servers_only) {
+    due_.clear();
+    signal_groups(first, servers_only);
+    if (first == SIGINT) {
+      due_.push_back({Deadline::after_ms(grace_ms / 2), SIGTERM, servers_only});
+    }
+    due_.push_back({Deadline::after_ms(grace_ms), SIGKILL, servers_only});
+  }
+
+  void send_due_signals() {
+    for (size_t i = 0; i < due_.size();) {
+      if (!due_[i].at.passed()) {
+        ++i;
+        continue;
+      }
+      const DueSignal due = due_[i];
+      due_.erase(due_.begin() + static_cast<ptrdiff_t>(i));
+      if (due.number == SIGKILL && !due.servers_only) {
+        kill_everything();
+      } else {
+        signal_groups(due.number, due.servers_only);
+      }
+    }
+  }
+
+  // The leader of a group is not reaped before its exit is seen here, so its number belongs to nobody else.
+  void signal_groups(int number, bool servers_only) {
+    for (const RankProcess& process : processes_) {
+      if (!process.running || (servers_only && process.plan.role != Role::server)) continue;
+      kill(-process.pid, number);
+      // A stopped process takes SIGTERM only after it continues.
+      if (number == SIGTERM || number == SIGINT) kill(-process.pid, SIGCONT);
+    }
+  }
+
+  void kill_everything() {
+    kill_descendants(kSweepMs, [this](pid_t pid, int status) { reaped(pid, status); });
+  }
+
+  const AgentOptions& options_;
+  const int guardian_fd_;
+  Outlet out_, err_;
+  int signal_fd_ = -1;
+  std::unique_ptr<Channel> channel_;
+  NodePlan plan_;
+  std::vector<RankProcess> processes_;
+  std::vector<DueSignal> due_;
+  bool active_ = false;  ///< between "run" and "ended"
+  bool ending_ = false;  ///< the last process has ended
+  bool swept_ = false, left_ = false;
+  bool asked_to_end_ = false;
+  bool finished_ = false;
+};
+
+}  // namespace
+
+int run_agent(const AgentOptions& options) {
+  return guard(options.channel_fd, [&options](int guardian_fd) {
+    try {
+      return Agent(options, guardian_fd).run();
+    } catch (const std::exception& error) {
+      const std::string text = std::string("mxrun: the agent of this node ends: ") + error.what() + "\n";
+      if (write(STDERR_FILENO, text.data(), text.size()) < 0) return 1;
+      kill_descendants(kSweepMs, [](pid_t, int) {});
+      return 69;
+    }
+  });
+}
+
+}  // namespace mx::launch

@@ -1,0 +1,112 @@
+#include "mxrun/job_rendezvous.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "comm/rendezvous/client.h"
+#include "comm/rendezvous/server.h"
+#include "engine/base/error.h"
+
+namespace mx::launch {
+namespace {
+
+comm::RendezvousServerOptions server_options(const JobRendezvous::Settings& settings) {
+  comm::RendezvousServerOptions options;
+  options.self.job = settings.job;
+  options.self.secret = settings.secret;
+  options.self.epoch = 0;
+  options.address = settings.address;
+  options.port = settings.port;
+  options.dead_after_ms = settings.dead_after_ms;
+  return options;
+}
+
+comm::RendezvousClientOptions client_options(const JobRendezvous::Settings& settings,
+                                             const std::string& address) {
+  comm::RendezvousClientOptions options;
+  options.address = address;
+  options.self.job = settings.job;
+  options.self.secret = settings.secret;
+  options.self.epoch = comm::kAnyEpoch;
+  options.host = "mxrun";
+  options.role = "launcher";
+  options.heartbeat_ms = settings.heartbeat_ms;
+  options.dead_after_ms = 0;
+  return options;
+}
+
+}  // namespace
+
+struct JobRendezvous::State {
+  explicit State(const Settings& settings)
+      : server(server_options(settings)),
+        client(client_options(settings, server.address()), comm::Deadline::after_ms(10000)) {}
+  ~State() {
+    if (watch.has_value()) client.unwatch(*watch);
+    close(event);
+  }
+
+  void lost(std::string_view key, std::string_view value) {
+    const comm::LostProcess process = comm::parse_lost(key, value);
+    const std::lock_guard lock(mutex);
+    found.push_back({process.epoch, process.role == "server" ? comm::Role::server : comm::Role::worker,
+                     process.rank, process.step, process.reason});
+    const uint64_t one = 1;
+    if (write(event, &one, sizeof(one)) < 0) return;  // the counter is full, so it is readable
+  }
+
+  const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  std::mutex mutex;
+  std::vector<LostRank> found;
+  comm::RendezvousServer server;
+  comm::RendezvousClient client;
+  std::optional<uint64_t> watch;
+};
+
+JobRendezvous::JobRendezvous(const Settings& settings) : state_(std::make_unique<State>(settings)) {
+  set_epoch(0);
+}
+
+JobRendezvous::~JobRendezvous() = default;
+
+const std::string& JobRendezvous::address() const { return state_->server.address(); }
+
+comm::Rendezvous* JobRendezvous::table() { return &state_->client; }
+
+void JobRendezvous::set_epoch(int64_t epoch) {
+  state_->server.set_epoch(epoch);
+  if (state_->watch.has_value()) state_->client.unwatch(*state_->watch);
+  state_->watch = state_->client.watch(
+      comm::lost_prefix(epoch),
+      [state = state_.get()](std::string_view key, std::string_view value) { state->lost(key, value); });
+}
+
+void JobRendezvous::put_lost(int64_t epoch, comm::Role role, int rank, const std::string& host,
+                             const std::string& reason) {
+  const comm::LostProcess lost{epoch, role == comm::Role::server ? "server" : "worker", rank, host, -1,
+                               reason};
+  try {
+    state_->client.put(comm::lost_key(lost), comm::lost_value(lost));
+  } catch (const Error&) {
+    // The rendezvous itself has seen the connection of the process break, and was faster.
+  }
+}
+
+int JobRendezvous::lost_fd() const { return state_->event; }
+
+std::vector<LostRank> JobRendezvous::take_lost() {
+  uint64_t count = 0;
+  if (read(state_->event, &count, sizeof(count)) < 0) return {};
+  const std::lock_guard lock(state_->mutex);
+  return std::exchange(state_->found, {});
+}
+
+}  // namespace mx::launch

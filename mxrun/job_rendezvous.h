@@ -1,0 +1,60 @@
+// The rendezvous that mxrun runs for a job, and what it learns from it.
+//
+// Thread-safety: one thread at a time. The rendezvous has threads of its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/place.h"
+
+namespace mx::comm {
+class Rendezvous;
+}
+
+namespace mx::launch {
+
+/// A process that the rendezvous has found lost: no heartbeats, or its connection broke.
+struct LostRank {
+  int64_t epoch = 0;
+  comm::Role role = comm::Role::worker;
+  int rank = 0;
+  int64_t step = -1;
+  std::string reason;
+};
+
+class JobRendezvous {
+ public:
+  struct Settings {
+    std::string job;
+    std::string secret;
+    std::string address = "127.0.0.1";  ///< to listen at; numeric, never a wildcard
+    uint16_t port = 0;                  ///< 0: any free one
+    int64_t heartbeat_ms = 500, dead_after_ms = 5000;
+  };
+
+  /// Listens. Throws CommunicationError if the port is taken, InvalidArgument for a bad address.
+  explicit JobRendezvous(const Settings& settings);
+  ~JobRendezvous();
+
+  /// "host:port" for MX_RDZV.
+  const std::string& address() const;
+  /// The table, for channels to agents on other machines.
+  comm::Rendezvous* table();
+  /// Admits processes of this epoch from now on.
+  void set_epoch(int64_t epoch);
+  /// Tells all processes of the epoch that one is lost, with what mxrun knows about its end.
+  void put_lost(int64_t epoch, comm::Role role, int rank, const std::string& host, const std::string& reason);
+
+  /// Readable when take_lost() has something new.
+  int lost_fd() const;
+  std::vector<LostRank> take_lost();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace mx::launch

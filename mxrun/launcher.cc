@@ -1,0 +1,20 @@
+#include "mxrun/launcher.h"
+
+#include <string>
+#include <vector>
+
+namespace mx::launch {
+
+std::vector<std::string> AgentCommand::line(int node, bool secret_from_input) const {
+  std::vector<std::string> line{program, "--agent", "--job-id", job, "--rdzv", rendezvous};
+  line.insert(line.end(), {"--agent-node", node < 0 ? "auto" : std::to_string(node)});
+  if (!interface.empty()) line.insert(line.end(), {"--interface", interface});
+  if (secret_from_input) {
+    line.push_back("--secret-stdin");
+  } else if (!secret_file.empty()) {
+    line.insert(line.end(), {"--secret-file", secret_file});
+  }
+  return line;
+}
+
+}  // namespace mx::launch

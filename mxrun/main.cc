@@ -1,0 +1,156 @@
+// mxrun: starts the processes of a program and ends them together. See docs/mxrun.md.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "comm/net/interface.h"
+#include "engine/base/error.h"
+#include "mxrun/agent.h"
+#include "mxrun/launcher.h"
+#include "mxrun/launchers/agent_side.h"
+#include "mxrun/launchers/select.h"
+#include "mxrun/manifest/kubernetes.h"
+#include "mxrun/options.h"
+#include "mxrun/planning.h"
+#include "mxrun/process.h"
+#include "mxrun/supervisor.h"
+
+namespace mx::launch {
+namespace {
+
+int complain(int exit_code, const std::string& text) {
+  std::fprintf(stderr, "mxrun: %s\n", text.c_str());
+  return exit_code;
+}
+
+/// The agent of another machine, started by ssh, srun or mpirun.
+int run_remote_agent(const Options& options) {
+  const int node = agent_node(options);
+  const std::string secret =
+      options.secret_stdin ? read_hexadecimal_secret(STDIN_FILENO) : secret_from_file(options.secret_file);
+  // The ranks listen at the interface through which this machine reaches the rendezvous.
+  const std::string interface = interface_towards(options.rendezvous);
+  if (!interface.empty()) setenv("MX_INTERFACE", interface.c_str(), 0);
+  forget_task_variables();
+  AgentOptions agent;
+  agent.connect = [&] { return connect_agent(options, node, secret); };
+  return run_agent(agent);
+}
+
+int run_agent_mode(const Options& options) {
+  AgentOptions agent;
+  if (options.agent_fd < 0) return run_remote_agent(options);
+  agent.channel_fd = options.agent_fd;
+  agent.forward_stdin = true;
+  agent.connect = [fd = options.agent_fd] { return socket_channel(fd); };
+  return run_agent(agent);
+}
+
+// The path that finds programs is the one that the ranks get.
+const char* path_variable(const Options& options) {
+  for (const auto& [name, value] : options.environment) {
+    if (name == "PATH") return value.c_str();
+  }
+  return std::getenv("PATH");
+}
+
+int print_manifests(const Options& options) {
+  if (!options.dry_run) {
+    return complain(kExitUsage,
+                    "--launcher k8s: expected --dry-run, which prints manifests; pass them to: kubectl "
+                    "apply -f -");
+  }
+  ManifestOptions manifest;
+  manifest.name = options.job;
+  for (const std::string& settings : options.kubernetes) read_kubernetes_settings(settings, manifest);
+  manifest.argv = options.program;
+  manifest.environment = options.environment;
+  manifest.workers = std::max(1, options.workers);
+  manifest.servers = options.servers;
+  manifest.timeout_ms = options.timeout_ms;
+  manifest.heartbeat_ms = options.heartbeat_ms;
+  manifest.dead_after_ms = options.dead_after_ms;
+  manifest.grace_ms = options.grace_ms;
+  std::fputs(kubernetes_manifests(manifest).c_str(), stdout);
+  return 0;
+}
+
+/// Prints the commands that a launcher would run, for --dry-run.
+void print_commands(const Options& options, const Selection& selection, const Job& job) {
+  AgentCommand agent;
+  agent.program = program_on_nodes();
+  agent.job = options.job;
+  agent.rendezvous =
+      comm::to_string(comm::Endpoint{job.listen_address, static_cast<uint16_t>(job.listen_port)});
+  for (const CarrierCommand& command :
+       carrier_commands(selection, job.nodes, [&](int node) { return agent.line(node, true); }))
+    std::printf("%s: %s\n", command.name.c_str(), shell_line(command.argv).c_str());
+}
+
+int start(Options options) {
+  if (options.job.empty()) {
+    options.job = "mx-" + std::to_string(getpid()) + "-" + new_secret().substr(0, 8);
+  }
+  if (options.launcher == "k8s") return print_manifests(options);
+  Job job;
+  Selection selection;
+  try {
+    selection = select_launcher(options);
+    job.nodes = plan_nodes(options, selection.hosts.empty() ? local_hosts(options) : selection.hosts);
+    const ListenAt at = listen_address(options, selection);
+    job.listen_address = at.address;
+    job.listen_port = at.port;
+  } catch (const InvalidArgument& error) {
+    return complain(kExitUsage, error.what());
+  }
+  if (options.dry_run) {
+    std::fputs(describe(job.nodes).c_str(), stdout);
+    print_commands(options, selection, job);
+    return 0;
+  }
+  if (selection.launcher != "local") {
+    if (options.check) return check_nodes(options, selection, job.nodes, program_on_nodes());
+    job.secret = options.secret_file.empty() ? new_secret() : secret_from_file(options.secret_file);
+    job.options = std::move(options);
+    return run_job(std::move(job), *make_launcher(selection));
+  }
+  // Found before anything starts, so that there is one message and not one per rank.
+  const FoundProgram program = find_program(options.program[0], path_variable(options), "");
+  if (program.exit_code != 0) return complain(program.exit_code, program.problem);
+  job.secret = options.secret_file.empty() ? new_secret() : secret_from_file(options.secret_file);
+  job.options = std::move(options);
+  choose_listen_address(&job);
+  if (job.options.check) {
+    check_listen_address(job);
+    std::printf("mxrun: %s can be started on %zu node(s)\n", program.path.c_str(), job.nodes.size());
+    return 0;
+  }
+  const std::unique_ptr<Launcher> launcher = local_launcher();
+  return run_job(std::move(job), *launcher);
+}
+
+int run(int argc, const char* const* argv) {
+  Parsed parsed = parse_options(argc, argv);
+  if (parsed.exit_code >= 0) {
+    std::fputs(parsed.text.c_str(), parsed.exit_code == 0 ? stdout : stderr);
+    return parsed.exit_code;
+  }
+  try {
+    if (parsed.options.agent) return run_agent_mode(parsed.options);
+    return start(std::move(parsed.options));
+  } catch (const BindFailed& error) {
+    return complain(kExitBind, error.what());
+  } catch (const AuthenticationError& error) {
+    return complain(kExitAuthentication, error.what());
+  } catch (const std::exception& error) {
+    return complain(kExitConfiguration, error.what());
+  }
+}
+
+}  // namespace
+}  // namespace mx::launch
+
+int main(int argc, char** argv) { return mx::launch::run(argc, argv); }

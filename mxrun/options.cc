@@ -1,0 +1,263 @@
+#include "mxrun/options.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "comm/deadline.h"
+#include "engine/base/check.h"
+
+namespace mx::launch {
+namespace {
+
+constexpr int kMostProcesses = 1 << 20;
+
+int whole_number(const std::string& text, const std::string& flag, int least, int most) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  MX_CHECK(error == std::errc() && end == text.data() + text.size() && number >= least && number <= most,
+           InvalidArgument, flag, ": expected a whole number from ", least, " to ", most, ", got ", text);
+  return number;
+}
+
+// Parses "10", "0.5", "10s", "500ms", "2m" or "1h": seconds unless there is a unit.
+int64_t duration_ms(const std::string& text, const std::string& flag) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  double scale = 0;
+  if (unit.empty() || unit == "s") scale = 1000;
+  if (unit == "ms") scale = 1;
+  if (unit == "m") scale = 60e3;
+  if (unit == "h") scale = 3600e3;
+  MX_CHECK(end != text.c_str() && scale > 0 && std::isfinite(number) && number >= 0 &&
+               number * scale <= static_cast<double>(comm::kLongestTimeoutMs),
+           InvalidArgument, flag, ": expected a time such as 10, 0.5s, 500ms or 2m, got ", text);
+  return static_cast<int64_t>(std::ceil(number * scale));
+}
+
+std::pair<std::string, std::string> variable(const std::string& text) {
+  const size_t equals = text.find('=');
+  const std::string name = text.substr(0, equals);
+  MX_CHECK(!name.empty(), InvalidArgument, "-x: expected NAME=VALUE or NAME, got ", text);
+  if (equals != std::string::npos) return {name, text.substr(equals + 1)};
+  const char* value = std::getenv(name.c_str());
+  MX_CHECK(value != nullptr, InvalidArgument, "-x: expected a variable that is set here, got ", name,
+           "; give it a value: -x ", name, "=VALUE");
+  return {name, value};
+}
+
+struct Texts {
+  std::string workers, servers, nodes, timeout, start_timeout, heartbeat, dead_after, grace, bind, restart,
+      max_restarts, agent_node;
+  std::vector<std::string> variables;
+  bool tag = false, no_tag = false;
+};
+
+// CLI11 describes; the numbers are parsed here, so that the messages name what was expected and what was got.
+void read_texts(const Texts& texts, Options* options) {
+  if (!texts.workers.empty()) options->workers = whole_number(texts.workers, "-n", 1, kMostProcesses);
+  if (!texts.servers.empty()) options->servers = whole_number(texts.servers, "-s", 0, kMostProcesses);
+  if (!texts.nodes.empty()) {
+    const size_t colon = texts.nodes.find(':');
+    options->nodes_given = true;
+    options->min_nodes = whole_number(texts.nodes.substr(0, colon), "--nnodes", 1, kMostProcesses);
+    options->max_nodes = options->min_nodes;
+    if (colon != std::string::npos) {
+      options->max_nodes =
+          whole_number(texts.nodes.substr(colon + 1), "--nnodes", options->min_nodes, kMostProcesses);
+    }
+  }
+  const auto duration = [](const std::string& text, const char* flag, int64_t* value) {
+    if (!text.empty()) *value = duration_ms(text, flag);
+  };
+  duration(texts.timeout, "--timeout", &options->timeout_ms);
+  duration(texts.start_timeout, "--start-timeout", &options->start_timeout_ms);
+  duration(texts.heartbeat, "--heartbeat", &options->heartbeat_ms);
+  duration(texts.dead_after, "--dead-after", &options->dead_after_ms);
+  duration(texts.grace, "--grace", &options->grace_ms);
+  MX_CHECK(options->timeout_ms > 0, InvalidArgument, "--timeout: expected more than 0, got ", texts.timeout);
+  MX_CHECK(options->heartbeat_ms > 0, InvalidArgument, "--heartbeat: expected more than 0, got ",
+           texts.heartbeat);
+  MX_CHECK(options->dead_after_ms >= 2 * options->heartbeat_ms, InvalidArgument,
+           "--dead-after: expected at least two heartbeats (", 2 * options->heartbeat_ms, " ms), got ",
+           options->dead_after_ms, " ms");
+  if (!texts.max_restarts.empty()) {
+    options->max_restarts = whole_number(texts.max_restarts, "--max-restarts", 0, 1 << 20);
+    MX_CHECK(options->restart != Restart::none || options->max_restarts == 0 || texts.restart.empty(),
+             InvalidArgument, "--max-restarts: expected --restart group with it, got --restart none");
+    if (texts.restart.empty() && options->max_restarts > 0) options->restart = Restart::group;
+  } else if (options->restart == Restart::group) {
+    options->max_restarts = 1;
+  }
+  for (const std::string& text : texts.variables) options->environment.push_back(variable(text));
+  if (texts.tag) options->tag_output = 1;
+  if (texts.no_tag) options->tag_output = 0;
+  if (!texts.agent_node.empty() && texts.agent_node != "auto") {
+    options->agent_node = whole_number(texts.agent_node, "--agent-node", 0, kMostProcesses);
+  }
+  parse_rank_list(options->ranks);
+  MX_CHECK(!options->tee || !options->log_dir.empty(), InvalidArgument,
+           "--tee: expected --log-dir with it, got none; without logs all output is printed anyway");
+}
+
+void add_options(CLI::App* app, Options* options, Texts* texts) {
+  const auto text = [app](const char* names, std::string* value, const char* help, const char* kind) {
+    return app->add_option(names, *value, help)->type_name(kind)->group("Placement");
+  };
+  text("-n,--np", &texts->workers, "number of worker processes (default: one per slot, or 1)", "N");
+  text("-s,--servers", &texts->servers, "number of parameter servers (default 0: allreduce)", "S");
+  text("--nnodes", &texts->nodes, "number of nodes, or the least and the most", "MIN[:MAX]");
+  text("--nproc-per-node", &options->per_node, "workers on each node: a number, auto, gpu or cpu", "N");
+  text("-H,--host", &options->hosts, "hosts with their slots", "HOST[:SLOTS],...");
+  text("--hostfile", &options->hostfile, "file of hosts, one per line: HOST slots=N", "FILE");
+  text("--launcher", &options->launcher, "what starts the agents (default auto)",
+       "auto|local|ssh|slurm|mpi|k8s")
+      ->check(CLI::IsMember({"auto", "local", "ssh", "slurm", "mpi", "k8s"}));
+  app->add_option(
+         "--k8s", options->kubernetes,
+         "for manifests: image, namespace, name, kind (job or jobset), port, interface, secret, cpu, "
+         "memory, gpus")
+      ->type_name("KEY=VALUE,...")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group("Placement");
+  text("--bind", &texts->bind, "bind workers to cores of their own (default core)", "core|none")
+      ->check(CLI::IsMember({"core", "none"}));
+
+  const auto rendezvous = [app](const char* names, std::string* value, const char* help, const char* kind) {
+    return app->add_option(names, *value, help)->type_name(kind)->group("Rendezvous and time limits");
+  };
+  rendezvous("--rdzv", &options->rendezvous, "where mxrun listens (default: loopback, any free port)",
+             "HOST:PORT");
+  rendezvous("--job-id", &options->job, "name of the job (default: made up)", "NAME");
+  rendezvous("--secret-file", &options->secret_file,
+             "file (0600) with the secret of the job (default: made up)", "FILE");
+  rendezvous("--timeout", &texts->timeout, "longest time that any call waits (default 60)", "SECONDS");
+  rendezvous("--start-timeout", &texts->start_timeout, "time for the agents to come (default: --timeout)",
+             "SECONDS");
+  rendezvous("--heartbeat", &texts->heartbeat, "time between heartbeats (default 0.5)", "SECONDS");
+  rendezvous("--dead-after", &texts->dead_after, "silence after which a process is lost (default 5)",
+             "SECONDS");
+  rendezvous("--grace", &texts->grace, "time between SIGTERM and SIGKILL (default 10)", "SECONDS");
+
+  const auto faults = [app](const char* names, std::string* value, const char* help, const char* kind) {
+    return app->add_option(names, *value, help)->type_name(kind)->group("Failures");
+  };
+  faults("--restart", &texts->restart, "what to start again after a failure (default none)", "none|group")
+      ->check(CLI::IsMember({"none", "group"}));
+  faults("--max-restarts", &texts->max_restarts, "how often, in the whole job (default 0)", "N");
+
+  const char* const output = "Output";
+  app->add_option("--log-dir", options->log_dir, "write the output of each rank, and job.json, here")
+      ->type_name("FOLDER")
+      ->group(output);
+  app->add_flag("--tee", options->tee, "with --log-dir: print the output, too")->group(output);
+  CLI::Option* tag = app->add_flag("--tag-output", texts->tag, "begin each line with [node:rank] (default)");
+  CLI::Option* no_tag = app->add_flag("--no-tag-output", texts->no_tag, "print lines as they are");
+  tag->group(output)->excludes(no_tag);
+  no_tag->group(output);
+  app->add_flag("--timestamp-output", options->timestamp_output, "begin each line with the time")
+      ->group(output);
+  app->add_option("--ranks", options->ranks, "print only the output of these ranks: 0,2-3")
+      ->type_name("LIST")
+      ->group(output);
+  app->add_option("--events", options->events, "write what happens, a line of JSON each")
+      ->type_name("FILE")
+      ->group(output);
+
+  app->add_option("-x", texts->variables, "set a variable for the program, or pass one on")
+      ->type_name("NAME[=VALUE]")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app->add_flag("--dry-run", options->dry_run, "print what would be started, and start nothing");
+  app->add_flag("--check", options->check, "check program, nodes and ports, and start nothing");
+  app->add_flag("--tune", options->tune, "measure the collectives and print the cost model");
+  app->add_option("--completion", options->completion, "print the completion script of a shell")
+      ->type_name("bash|zsh|fish")
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  app->allow_config_extras(CLI::config_extras_mode::error);
+  app->set_config("--config", "", "read options from a file, NAME=VALUE per line")->type_name("FILE");
+
+  const char* const hidden = "";
+  app->add_flag("--agent", options->agent)->group(hidden);
+  app->add_option("--agent-node", texts->agent_node)->group(hidden);
+  app->add_option("--agent-fd", options->agent_fd)->group(hidden);
+  app->add_flag("--secret-stdin", options->secret_stdin)->group(hidden);
+}
+
+}  // namespace
+
+std::vector<int> parse_rank_list(const std::string& text) {
+  std::vector<int> ranks;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    const size_t dash = part.find('-');
+    const int first = whole_number(part.substr(0, dash), "--ranks", 0, kMostProcesses);
+    const int last = dash == std::string::npos
+                         ? first
+                         : whole_number(part.substr(dash + 1), "--ranks", first, kMostProcesses);
+    for (int rank = first; rank <= last; ++rank) ranks.push_back(rank);
+    begin = end + 1;
+  }
+  return ranks;
+}
+
+Parsed parse_options(int argc, const char* const* argv) {
+  Parsed parsed;
+  Texts texts;
+  CLI::App app("Starts the processes of a program on one or many machines, and ends them together.", "mxrun");
+  app.get_formatter()->column_width(34);
+  app.set_version_flag("--version", "mxrun " MX_VERSION);
+  app.footer(
+      "Exit code: that of the first process that failed, or 128 + its signal; 2 usage, 69 rendezvous,\n"
+      "71 port taken, 77 authentication, 78 configuration, 124 timeout, 126 cannot execute,\n"
+      "127 not found, 130 and 143 interrupted.");
+  add_options(&app, &parsed.options, &texts);
+  // The first argument that is none of mxrun's is the program; everything after it belongs to the program.
+  app.prefix_command();
+  try {
+    app.parse(argc, argv);
+    if (texts.bind == "none") parsed.options.bind = false;
+    if (texts.restart == "group") parsed.options.restart = Restart::group;
+    read_texts(texts, &parsed.options);
+    parsed.options.program = app.remaining();
+    if (!parsed.options.program.empty() && parsed.options.program[0] == "--") {
+      parsed.options.program.erase(parsed.options.program.begin());
+    } else if (!parsed.options.program.empty()) {
+      MX_CHECK(parsed.options.program[0].substr(0, 1) != "-", InvalidArgument,
+               "expected an option of mxrun, got ", parsed.options.program[0], "; see mxrun --help");
+    }
+    const Options& options = parsed.options;
+    MX_CHECK(!options.program.empty() || options.agent || options.tune || !options.completion.empty(),
+             InvalidArgument, "expected a program to run, got none; try: mxrun -n 2 ./program");
+  } catch (const CLI::CallForHelp&) {
+    parsed.exit_code = 0;
+    parsed.text = app.help();
+    const std::string usage = "[OPTIONS]";
+    const size_t at = parsed.text.find(usage);
+    if (at != std::string::npos) parsed.text.replace(at, usage.size(), usage + " PROGRAM [ARGUMENTS...]");
+  } catch (const CLI::CallForVersion&) {
+    parsed.exit_code = 0;
+    parsed.text = std::string("mxrun ") + MX_VERSION + "\n";
+  } catch (const CLI::FileError& error) {
+    parsed.exit_code = 78;
+    parsed.text = std::string("mxrun: --config: ") + error.what() + "\n";
+  } catch (const CLI::ConfigError& error) {
+    parsed.exit_code = 78;
+    parsed.text = std::string("mxrun: --config: ") + error.what() + "\n";
+  } catch (const CLI::ParseError& error) {
+    parsed.exit_code = 2;
+    parsed.text = std::string("mxrun: ") + error.what() + "; see mxrun --help\n";
+  } catch (const InvalidArgument& error) {
+    parsed.exit_code = 2;
+    parsed.text = std::string("mxrun: ") + error.what() + "\n";
+  }
+  return parsed;
+}
+
+}  // namespace mx::launch

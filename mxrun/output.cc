@@ -1,0 +1,164 @@
+#include "mxrun/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/check.h"
+
+namespace mx::launch {
+namespace {
+
+// "2026-11-25T17:04:05.123 "
+std::string time_now() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm parts{};
+  localtime_r(&now.tv_sec, &parts);
+  char text[40], result[48];
+  strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(result, sizeof(result), "%s.%03d ", text, static_cast<int>(now.tv_nsec / 1000000));
+  return result;
+}
+
+void write_all(int fd, const char* text, size_t size) {
+  while (size > 0) {
+    const ssize_t done = write(fd, text, size);
+    if (done < 0) {
+      if (errno == EINTR) continue;
+      return;  // a full disk must not end the job
+    }
+    text += done;
+    size -= static_cast<size_t>(done);
+  }
+}
+
+}  // namespace
+
+Outlet::Outlet(int fd) : fd_(fd) {
+  struct stat info {};
+  file_ = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+void Outlet::add(const char* text, size_t size) {
+  if (broken_) return;
+  queue_.append(text, size);
+}
+
+void Outlet::write_some() {
+  // The descriptor is shared with other programs, so it cannot be made non-blocking. A pipe that poll() calls
+  // writable has room for PIPE_BUF bytes.
+  const size_t chunk = std::min<size_t>(queue_.size() - written_, file_ ? kLongestQueue : PIPE_BUF);
+  if (chunk == 0) return;
+  const ssize_t done = write(fd_, queue_.data() + written_, chunk);
+  if (done > 0) {
+    written_ += static_cast<size_t>(done);
+  } else if (done < 0 && errno != EINTR && errno != EAGAIN) {
+    broken_ = true;
+    written_ = queue_.size();
+  }
+  if (written_ == queue_.size()) {
+    queue_.clear();
+    written_ = 0;
+  } else if (written_ > kLongestQueue / 2) {
+    queue_.erase(0, written_);
+    written_ = 0;
+  }
+}
+
+RankStream::RankStream(int fd, Outlet* outlet, Settings settings)
+    : fd_(fd), outlet_(outlet), settings_(std::move(settings)) {
+  prints_ = settings_.shown && (settings_.tee || settings_.log_path.empty());
+  raw_ = settings_.alone && !settings_.tag && !settings_.timestamp;
+  if (!settings_.log_path.empty()) {
+    log_ = ::open(settings_.log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    MX_CHECK(log_ >= 0, InvalidArgument, "cannot write the log ", settings_.log_path, ": ", strerror(errno));
+  }
+}
+
+RankStream::~RankStream() {
+  if (fd_ >= 0) close(fd_);
+  if (log_ >= 0) close(log_);
+}
+
+bool RankStream::read_some(size_t limit) {
+  static char block[65536];
+  bool any = false;
+  for (size_t total = 0; fd_ >= 0 && total < limit;) {
+    const ssize_t got = read(fd_, block, std::min(sizeof(block), limit - total));
+    if (got > 0) {
+      any = true;
+      total += static_cast<size_t>(got);
+      consume(block, static_cast<size_t>(got));
+      // The reader of mxrun's output is gone: without anybody to read, the rank gets SIGPIPE as it would
+      // have without mxrun.
+      if (prints_ && outlet_->broken() && log_ < 0) finish();
+    } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+      finish();
+    } else if (errno == EAGAIN) {
+      break;
+    }
+  }
+  return any;
+}
+
+void RankStream::consume(const char* text, size_t size) {
+  if (log_ >= 0) write_all(log_, text, size);
+  if (raw_ && prints_) outlet_->add(text, size);
+  if (raw_ && !settings_.keep_tail) return;
+  const char* const end = text + size;
+  while (text < end) {
+    const auto* newline = static_cast<const char*>(std::memchr(text, '\n', static_cast<size_t>(end - text)));
+    const char* const stop = newline != nullptr ? newline : end;
+    if (newline != nullptr && partial_.empty()) {
+      line(text, static_cast<size_t>(stop - text));
+    } else {
+      partial_.append(text, stop);
+      if (newline != nullptr || partial_.size() >= kLongestLine) {
+        line(partial_.data(), partial_.size());
+        partial_.clear();
+      }
+    }
+    text = newline != nullptr ? newline + 1 : end;
+  }
+}
+
+void RankStream::line(const char* text, size_t size) {
+  if (settings_.keep_tail) {
+    tail_.emplace_back(text, std::min(size, kLongestTailLine));
+    if (tail_.size() > kTailLines) tail_.pop_front();
+  }
+  if (raw_ || !prints_) return;
+  std::string head;
+  if (settings_.timestamp) head = time_now();
+  if (settings_.tag) head += "[" + settings_.label + "] ";
+  outlet_->add(head.data(), head.size());
+  outlet_->add(text, size);
+  outlet_->add("\n", 1);
+}
+
+void RankStream::finish() {
+  if (fd_ < 0) return;
+  close(fd_);
+  fd_ = -1;
+  if (!partial_.empty()) line(partial_.data(), partial_.size());
+  partial_.clear();
+}
+
+std::vector<std::string> RankStream::tail() const {
+  std::vector<std::string> lines(tail_.begin(), tail_.end());
+  if (!partial_.empty()) lines.push_back(partial_.substr(0, kLongestTailLine));
+  return lines;
+}
+
+}  // namespace mx::launch

@@ -1,0 +1,33 @@
+// Which processes run where.
+//
+// Thread-safety: any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "mxrun/hosts/hosts.h"
+#include "mxrun/options.h"
+#include "mxrun/plan.h"
+
+namespace mx::launch {
+
+/// Returns how many workers `--nproc-per-node` asks for on this machine: a number, "cpu" (the cores that this
+/// process may use), "gpu", or "auto" (GPUs if there are any, else cores). Throws InvalidArgument.
+int workers_per_node(const std::string& text);
+
+/// Returns the one node of the local launcher, with all workers. Throws InvalidArgument if the options
+/// contradict each other.
+std::vector<Host> local_hosts(const Options& options);
+
+/// Makes the plans of the nodes that get a process: see place_on_hosts(). The plans lack rendezvous and
+/// secret. Throws InvalidArgument if there are fewer slots than processes.
+std::vector<NodePlan> plan_nodes(const Options& options, const std::vector<Host>& hosts);
+
+/// Numbers the processes of all nodes for the next start of the group.
+void number_incarnations(std::vector<NodePlan>* nodes, int64_t* next);
+
+/// A table for --dry-run: command, nodes, ranks and the variables that each process gets.
+std::string describe(const std::vector<NodePlan>& nodes);
+
+}  // namespace mx::launch

@@ -1,0 +1,235 @@
+#include "mxrun/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "mxrun/descendants.h"
+
+namespace mx::launch {
+namespace {
+
+bool sigpipe_was_ignored = false;
+
+// What the child does between fork() and exec(). Other threads may have held locks at the fork, so the child
+// allocates nothing and calls only functions that are safe in signal handlers.
+struct ChildSteps {
+  const char* path;
+  char* const* argv;
+  char* const* environment;
+  const char* folder;
+  pid_t parent;
+  bool keep_stdin;
+  const cpu_set_t* cpus;
+  size_t cpus_bytes;
+  int out, err, secret, secret_as, failure;
+
+  [[noreturn]] void run() const {
+    setpgid(0, 0);
+    // The kernel kills this process when the agent ends, however the agent ends.
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (getppid() != parent) _exit(127);
+    if (!keep_stdin) {
+      const int empty = open("/dev/null", O_RDONLY);
+      if (empty >= 0) dup2(empty, 0);
+      if (empty > 2) close(empty);
+    }
+    dup2(out, 1);
+    dup2(err, 2);
+    // Everything else closes at exec(), also what mxrun itself inherited.
+#ifdef SYS_close_range
+    syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
+#endif
+    if (secret >= 0) {
+      // dup2() of a descriptor to itself would keep it close-on-exec.
+      if (secret == secret_as) {
+        fcntl(secret, F_SETFD, 0);
+      } else {
+        dup2(secret, secret_as);
+      }
+    }
+    if (cpus != nullptr) sched_setaffinity(0, cpus_bytes, cpus);
+    if (*folder != '\0' && chdir(folder) != 0) fail('d');
+    if (!sigpipe_was_ignored) signal(SIGPIPE, SIG_DFL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    execve(path, argv, environment);
+    fail('x');
+  }
+
+  [[noreturn]] void fail(char step) const {
+    const int number = errno;
+    char message[1 + sizeof(number)];
+    message[0] = step;
+    std::memcpy(message + 1, &number, sizeof(number));
+    if (write(failure, message, sizeof(message)) < 0) _exit(126);
+    _exit(127);
+  }
+};
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (const std::string& text : strings) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+// Explains why exec() or chdir() failed.
+void explain(const SpawnRequest& request, char step, int number, Spawned* result) {
+  result->exit_code = number == ENOENT || number == ENOTDIR ? 127 : 126;
+  if (step == 'd') {
+    result->exit_code = 126;
+    result->problem =
+        mx::detail::concat("cannot enter the working folder ", request.folder, ": ", strerror(number));
+  } else if (number == ENOENT) {
+    result->problem = mx::detail::concat(
+        request.path, ": it, or the interpreter that it names, was not found; check the path");
+  } else if (number == ENOEXEC) {
+    result->problem = mx::detail::concat(
+        request.path, " is no program for this machine; a script needs a first line such as #!/bin/sh");
+  } else {
+    result->problem = mx::detail::concat("cannot execute ", request.path, ": ", strerror(number));
+  }
+}
+
+}  // namespace
+
+bool is_ignored(int signal_number) {
+  struct sigaction action {};
+  sigaction(signal_number, nullptr, &action);
+  return action.sa_handler == SIG_IGN;
+}
+
+void ignore_sigpipe() {
+  sigpipe_was_ignored = is_ignored(SIGPIPE);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+void make_pipe(int ends[2]) {
+  MX_CHECK(pipe2(ends, O_CLOEXEC) == 0, OutOfMemory, "[mxrun] expected a pipe, got: ", strerror(errno),
+           "; raise the limit of open files (ulimit -n)");
+}
+
+FoundProgram find_program(const std::string& name, const char* path_variable, const std::string& folder) {
+  FoundProgram denied;
+  const auto look_at = [&](const std::string& path) {
+    const std::string full = path.empty() || path[0] == '/' || folder.empty() ? path : folder + "/" + path;
+    struct stat info {};
+    if (stat(full.c_str(), &info) != 0) return false;
+    if (S_ISDIR(info.st_mode)) {
+      denied = {"", 126, full + " is a folder; name a program"};
+    } else if (access(full.c_str(), X_OK) != 0) {
+      denied = {"", 126, full + " is not executable; try: chmod +x " + path};
+    } else {
+      return true;
+    }
+    return false;
+  };
+  if (name.find('/') != std::string::npos) {
+    if (look_at(name)) return {name, 0, ""};
+    if (denied.exit_code != 0) return denied;
+    return {"", 127, name + " was not found; check the path"};
+  }
+  const std::string path = path_variable != nullptr ? path_variable : "/usr/local/bin:/usr/bin:/bin";
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find(':', begin), path.size());
+    const std::string part = end == begin ? "." : path.substr(begin, end - begin);
+    const std::string candidate = part + "/" + name;
+    if (look_at(candidate)) return {candidate, 0, ""};
+    begin = end + 1;
+  }
+  struct stat here {};
+  if (stat((folder.empty() ? name : folder + "/" + name).c_str(), &here) == 0 && S_ISREG(here.st_mode)) {
+    return {"", 127, name + " was not found in PATH; it is in this folder, so try: ./" + name};
+  }
+  // A folder of that name on the path is no program, and no reason to say so.
+  if (denied.exit_code != 0 && denied.problem.find("is a folder") == std::string::npos) return denied;
+  return {"", 127, name + " was not found in PATH; check its name"};
+}
+
+Spawned spawn(const SpawnRequest& request) {
+  Spawned result;
+  int out[2], err[2], failure[2], secret[2] = {-1, -1};
+  make_pipe(out);
+  make_pipe(err);
+  make_pipe(failure);
+  if (request.secret_fd >= 0) {
+    make_pipe(secret);
+    // A secret is much shorter than a pipe's buffer, so the write does not block.
+    if (write(secret[1], request.secret.data(), request.secret.size()) < 0) result.problem = "no secret";
+    close(secret[1]);
+  }
+  const std::vector<char*> argv = pointers(request.argv), environment = pointers(request.environment);
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  for (const int cpu : request.cpus) {
+    if (cpu < CPU_SETSIZE) CPU_SET(cpu, &cpus);
+  }
+  const ChildSteps steps{request.path.c_str(),
+                         argv.data(),
+                         environment.data(),
+                         request.folder.c_str(),
+                         getpid(),
+                         request.keep_stdin,
+                         request.cpus.empty() ? nullptr : &cpus,
+                         sizeof(cpus),
+                         out[1],
+                         err[1],
+                         secret[0],
+                         request.secret_fd,
+                         failure[1]};
+  const pid_t pid = fork();
+  if (pid == 0) steps.run();
+  const int fork_error = errno;
+  close(out[1]);
+  close(err[1]);
+  close(failure[1]);
+  if (secret[0] >= 0) close(secret[0]);
+  if (pid < 0) {
+    close(out[0]);
+    close(err[0]);
+    close(failure[0]);
+    result.exit_code = 126;
+    result.problem = mx::detail::concat("cannot start a process: ", strerror(fork_error));
+    return result;
+  }
+  setpgid(pid, pid);  // also here, so that a signal to the group right after this call finds it
+  char message[1 + sizeof(int)];
+  ssize_t got = 0;
+  do {
+    got = read(failure[0], message, sizeof(message));
+  } while (got < 0 && errno == EINTR);
+  close(failure[0]);
+  if (got == sizeof(message)) {
+    int number = 0;
+    std::memcpy(&number, message + 1, sizeof(number));
+    explain(request, message[0], number, &result);
+    waitpid(pid, nullptr, 0);
+    close(out[0]);
+    close(err[0]);
+    return result;
+  }
+  result.pid = pid;
+  result.pidfd = open_pidfd(pid);
+  fcntl(out[0], F_SETFL, O_NONBLOCK);
+  fcntl(err[0], F_SETFL, O_NONBLOCK);
+  result.out_fd = out[0];
+  result.err_fd = err[0];
+  return result;
+}
+
+}  // namespace mx::launch

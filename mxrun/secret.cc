@@ -1,0 +1,46 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+
+#include "engine/base/check.h"
+#include "mxrun/supervisor.h"
+
+namespace mx::launch {
+
+std::string new_secret() {
+  unsigned char bytes[32];
+  MX_CHECK(getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes), CommunicationError,
+           "[mxrun] the system has no random numbers: ", strerror(errno));
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
+std::string secret_from_file(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  MX_CHECK(fd >= 0, AuthenticationError, "--secret-file: cannot read ", path, ": ", strerror(errno));
+  struct stat info {};
+  char text[1025];
+  const bool known = fstat(fd, &info) == 0;
+  const ssize_t size = read(fd, text, sizeof(text));
+  close(fd);
+  MX_CHECK(known && (info.st_mode & 077) == 0, AuthenticationError,
+           "--secret-file: expected a file that only its owner can read, got ", path, "; try: chmod 600 ",
+           path);
+  std::string secret(text, size > 0 ? static_cast<size_t>(size) : 0);
+  if (!secret.empty() && secret.back() == '\n') secret.pop_back();
+  MX_CHECK(!secret.empty() && secret.size() <= 1024 && secret.find('\n') == std::string::npos,
+           AuthenticationError, "--secret-file: expected one line of 1 to 1024 bytes, got ", size,
+           " bytes in ", path);
+  return secret;
+}
+
+}  // namespace mx::launch

@@ -1,0 +1,49 @@
+// The supervisor: what mxrun itself does while a job runs.
+//
+// It starts the agents, sends them their plans, watches them and the rendezvous, and ends or restarts the
+// whole group at the first failure. The survivors get a second to report their own errors first.
+//
+// Thread-safety: one thread. It waits for all children of this process.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "mxrun/launcher.h"
+#include "mxrun/options.h"
+#include "mxrun/plan.h"
+
+namespace mx::launch {
+
+inline constexpr int kExitUsage = 2, kExitRendezvous = 69, kExitBind = 71, kExitAuthentication = 77,
+                     kExitConfiguration = 78, kExitTimeout = 124, kExitCannotExecute = 126,
+                     kExitNotFound = 127;
+
+struct Job {
+  Options options;
+  std::vector<NodePlan> nodes;
+  std::string secret;
+  std::string listen_address = "127.0.0.1";  ///< numeric; where the rendezvous listens
+  int listen_port = 0;
+};
+
+/// Fills in where the rendezvous of `job` listens, from --rdzv or loopback. Throws InvalidArgument.
+void choose_listen_address(Job* job);
+/// Tries whether the rendezvous can listen there. Throws BindFailed if not.
+void check_listen_address(const Job& job);
+class BindFailed : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
+};
+
+/// Runs a job to its end and returns the exit code of mxrun. Prints what went wrong to standard error.
+int run_job(Job job, Launcher& launcher);
+
+/// Returns 32 random bytes as hexadecimal digits.
+std::string new_secret();
+/// Returns the secret in a file. Throws InvalidArgument if the file is missing, empty, or readable by others.
+std::string secret_from_file(const std::string& path);
+
+}  // namespace mx::launch

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""The processes of a job get the environment, the processors and the input that mxrun promises. Usage: ... MXRUN"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import jobs
+
+# Prints what a rank sees, as JSON.
+LOOK = """
+import json, os, signal
+print(json.dumps({
+    "env": dict(os.environ), "cpus": sorted(os.sched_getaffinity(0)), "folder": os.getcwd(),
+    "fds": sorted(int(fd) for fd in os.listdir("/proc/self/fd")),
+    "blocked": [int(s) for s in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
+    "int_ignored": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
+    "group_is_own": os.getpgid(0) == os.getpid()}))
+"""
+
+
+class Environments(jobs.JobTest):
+    def look(self, *options, processes=1, **job_options):
+        job = self.run_job(*options, "--no-tag-output", sys.executable, "-c", LOOK, **job_options)
+        self.assertEqual(job.code, 0, job.stderr)
+        seen = [json.loads(line) for line in job.stdout.splitlines()]
+        self.assertEqual(len(seen), processes)
+        return sorted(seen, key=lambda one: (one["env"]["MX_ROLE"], int(one["env"]["MX_RANK"])))
+
+    def test_variables(self):
+        seen = self.look("-n", "3", "-s", "2", "--job-id", "job7", "--timeout", "7", "--heartbeat", "0.25",
+                         "--dead-after", "3s", processes=5)
+        for index, one in enumerate(seen):
+            env = one["env"]
+            server = index < 2
+            rank = index if server else index - 2
+            expected = {
+                "MX_ROLE": "server" if server else "worker", "MX_RANK": rank, "MX_WORLD_SIZE": 2 if server else 3,
+                "MX_LOCAL_RANK": rank, "MX_LOCAL_WORLD_SIZE": 2 if server else 3, "MX_NODE_RANK": 0, "MX_NUM_SERVERS": 2,
+                "MX_JOB_ID": "job7", "MX_EPOCH": 0, "MX_RESTART_COUNT": 0, "MX_TIMEOUT_MS": 7000, "MX_HEARTBEAT_MS": 250,
+                "MX_DEAD_AFTER_MS": 3000, "RANK": rank, "WORLD_SIZE": 2 if server else 3, "LOCAL_RANK": rank,
+                "MASTER_ADDR": "127.0.0.1", "DMLC_ROLE": "server" if server else "worker", "DMLC_NUM_WORKER": 3,
+                "DMLC_NUM_SERVER": 2, "DMLC_PS_ROOT_URI": "127.0.0.1",
+            }
+            self.assertEqual({name: env.get(name) for name in expected},
+                             {name: str(value) for name, value in expected.items()})
+            self.assertRegex(env["MX_RDZV"], r"^127\.0\.0\.1:\d+$")
+            self.assertEqual(env["DMLC_PS_ROOT_PORT"], env["MX_RDZV"].split(":")[1])
+            self.assertRegex(env["MASTER_PORT"], r"^\d+$")
+            self.assertTrue(env["MX_DEVICE"])
+            # 0, 1, 2, the secret, and the listing of the folder itself.
+            self.assertEqual(one["fds"][:4], [0, 1, 2, int(env["MX_SECRET_FD"])])
+            self.assertLessEqual(len(one["fds"]), 5)
+            self.assertEqual(one["blocked"], [])
+            self.assertTrue(one["group_is_own"])
+        self.assertEqual(len({one["env"]["MX_INCARNATION"] for one in seen}), 5)
+        self.assertEqual(len({one["env"]["MX_RDZV"] for one in seen}), 1)
+
+    def test_variables_of_the_user(self):
+        one = self.look("-x", "MX_TEST_A=1 2=3", "-x", "MX_TEST_B", "-x", "MX_NUM_THREADS=5", MX_TEST_B="from here")[0]
+        self.assertEqual(one["env"]["MX_TEST_A"], "1 2=3")
+        self.assertEqual(one["env"]["MX_TEST_B"], "from here")
+        self.assertEqual(one["env"]["MX_NUM_THREADS"], "5")
+
+    def test_arguments_after_the_program_are_the_programs(self):
+        job = self.run_job("-n", "1", "echo", "-n", "2", "--help", "--", "-x")
+        self.assertEqual(job.stdout, "2 --help -- -x")
+        job = self.run_job("-n", "1", "--", "echo", "--dry-run")
+        self.assertEqual(job.stdout, "--dry-run\n")
+
+    def test_workers_are_bound_to_cores_of_their_own(self):
+        cores = len(os.sched_getaffinity(0))
+        if cores < 2:
+            self.skipTest("needs two processors")
+        seen = self.look("-n", "2", processes=2)
+        if seen[0]["cpus"] == seen[1]["cpus"]:
+            self.skipTest("the processors are one core, or a quota allows less than two")
+        self.assertFalse(set(seen[0]["cpus"]) & set(seen[1]["cpus"]))
+        self.assertEqual(int(seen[0]["env"]["MX_NUM_THREADS"]), len(seen[0]["cpus"]))
+        everywhere = self.look("-n", "2", "--bind", "none", processes=2)
+        self.assertEqual(everywhere[0]["cpus"], everywhere[1]["cpus"])
+        self.assertEqual(len(everywhere[0]["cpus"]), cores)
+        self.assertGreaterEqual(int(everywhere[0]["env"]["MX_NUM_THREADS"]), 1)
+
+    def test_more_workers_than_cores_are_not_bound(self):
+        cores = len(os.sched_getaffinity(0))
+        if cores > 8:
+            self.skipTest("would need many processes")
+        seen = self.look("-n", str(cores + 1), processes=cores + 1)
+        self.assertEqual(len(seen[0]["cpus"]), cores)
+        self.assertEqual(seen[0]["env"]["MX_NUM_THREADS"], "1")
+
+    def test_processes_per_node(self):
+        self.assertEqual(len(self.look("--nproc-per-node", "2", processes=2)), 2)
+        job = self.run_job("--nproc-per-node", "cpu", "--dry-run", "true", MX_NUM_THREADS="3")
+        self.assertIn("3 workers", job.stdout)
+        self.assertIn("1 workers", self.run_job("--dry-run", "true").stdout)
+
+    def test_rank_0_reads_standard_input(self):
+        read, write = os.pipe()
+        os.write(write, b"hello\n")
+        os.close(write)
+        job = self.run_job("-n", "2", "sh", "-c", "cat; echo end", stdin=read)
+        os.close(read)
+        self.assertEqual(sorted(job.stdout.splitlines()), ["[0:0] end", "[0:0] hello", "[0:1] end"])
+
+    def test_an_ignored_interrupt_stays_ignored(self):
+        one = self.look(before=lambda: jobs.signal.signal(jobs.signal.SIGINT, jobs.signal.SIG_IGN))[0]
+        self.assertTrue(one["int_ignored"])
+        self.assertFalse(self.look()[0]["int_ignored"])
+
+    def test_a_variable_of_a_job_around_this_one_is_replaced(self):
+        job = self.run_job("-n", "1", jobs.MXRUN, "-n", "2", "--no-tag-output", "sh", "-c", "echo $MX_RDZV")
+        self.assertEqual(job.code, 0, job.stderr)
+        inner = job.stdout.split()
+        self.assertEqual(inner[0], inner[1])
+
+
+if __name__ == "__main__":
+    jobs.main()

@@ -1,0 +1,10 @@
+# The program mxrun, run as people run it.
+foreach(name usage environment output failures kills)
+  if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/${name}_test.py)
+    add_test(NAME Mxrun.${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/${name}_test.py $<TARGET_FILE:mxrun>)
+    set_tests_properties(Mxrun.${name} PROPERTIES LABELS mxrun TIMEOUT 600)
+    if(MX_SANITIZE)
+      set_tests_properties(Mxrun.${name} PROPERTIES ENVIRONMENT MX_TEST_SHORT=1)
+    endif()
+  endif()
+endforeach()

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Wrong usage of mxrun ends with its exit code and one clear line. Usage: ... MXRUN"""
+
+import os
+import socket
+
+import jobs
+
+
+class WrongUsage(jobs.JobTest):
+    def wrong(self, pattern, *arguments, code=2, **environment):
+        with self.subTest(arguments=arguments):
+            self.assert_one_line(self.run_job(*arguments, **environment), code, pattern)
+
+    def test_options_that_are_wrong(self):
+        self.wrong("expected a program")
+        self.wrong("expected a program", "-n", "2")
+        self.wrong("-n: expected a whole number.*got x", "-n", "x", "true")
+        self.wrong("-n: expected a whole number from 1.*got 0", "-n", "0", "true")
+        self.wrong("-n: .*got 2.5", "--np", "2.5", "true")
+        self.wrong("-s: .*got -1", "-s", "-1", "true")
+        self.wrong("expected an option of mxrun, got --nope", "--nope", "true")
+        self.wrong("--nnodes: .*got 0", "--nnodes", "0", "true")
+        self.wrong("--nnodes: .*got 2", "--nnodes", "2", "--launcher", "local", "true")
+        self.wrong(".*--?nproc-per-node.*got '?many", "--nproc-per-node", "many", "true")
+        self.wrong("-n and --nproc-per-node disagree", "-n", "3", "--nproc-per-node", "2", "true")
+        self.wrong("--launcher", "--launcher", "magic", "true")
+        self.wrong("--bind", "--bind", "socket", "true")
+        self.wrong("--restart", "--restart", "worker", "true")
+        self.wrong("--max-restarts: expected --restart group", "--restart", "none", "--max-restarts", "1", "true")
+        for flag in ("--timeout", "--start-timeout", "--heartbeat", "--dead-after", "--grace"):
+            self.wrong(f"{flag}: expected a time.*got soon", flag, "soon", "true")
+            self.wrong(f"{flag}: expected a time.*got -1", f"{flag}=-1", "true")
+        self.wrong("--timeout: expected more than 0", "--timeout", "0", "true")
+        self.wrong("--dead-after: expected at least two heartbeats", "--dead-after", "0.5", "true")
+        self.wrong("--ranks: .*got x", "--ranks", "x", "true")
+        self.wrong("--ranks: expected ranks below 2, got 2", "-n", "2", "--ranks", "0-2", "true")
+        self.wrong("--tee: expected --log-dir", "--tee", "true")
+        self.wrong("--?.*tag-output", "--tag-output", "--no-tag-output", "true")
+        self.wrong("-x: expected a variable that is set here, got MX_TEST_UNSET", "-x", "MX_TEST_UNSET", "true")
+        self.wrong("-x: expected NAME", "-x", "=1", "true")
+        self.wrong("--completion", "--completion", "tcsh")
+
+    def test_help_and_version(self):
+        job = self.run_job("--help")
+        self.assertEqual((job.code, job.stderr), (0, ""))
+        self.assertIn("Usage: ", job.stdout)
+        for flag in ("--np", "--servers", "--nnodes", "--nproc-per-node", "--host", "--hostfile", "--launcher", "--rdzv",
+                     "--job-id", "--start-timeout", "--timeout", "--bind", "--tune", "--max-restarts", "--restart",
+                     "--heartbeat", "--dead-after", "--grace", "--log-dir", "--tee", "--tag-output", "--no-tag-output",
+                     "--timestamp-output", "--ranks", "--events", "-x", "--config", "--dry-run", "--check",
+                     "--completion", "--secret-file"):
+            self.assertIn(flag, job.stdout)
+        self.assertNotIn("--agent", job.stdout)
+        self.assertRegex(self.run_job("--version").stdout, r"^mxrun \d+\.\d+\.\d+\n$")
+
+    def test_programs_that_cannot_be_started(self):
+        self.wrong("no_such_program was not found in PATH", "no_such_program", code=127)
+        self.wrong("./no/such was not found", "./no/such", code=127)
+        text = self.write("text", "hello\n", 0o644)
+        self.wrong(".*text is not executable; try: chmod \\+x", "-n", "4", text, code=126)
+        self.wrong(".* is a folder", self.folder, code=126)
+        script = self.write("script", "#!/no/such/interpreter\n")
+        job = self.run_job("-n", "3", script)
+        self.assertEqual(job.code, 127)
+        self.assertRegex(job.stderr, "^mxrun: first failure: rank 0 on .*: could not be started: .*interpreter")
+        binary = self.write("binary", "no program\n")
+        job = self.run_job("-n", "3", binary)
+        self.assertEqual(job.code, 126)
+        self.assertRegex(job.stderr, "#!/bin/sh")
+
+    def test_configuration(self):
+        self.wrong("--config", "--config", self.path("missing"), "true", code=78)
+        self.wrong("--config", "--config", self.write("bad", "no_such_option=1\n"), "true", code=78)
+        self.wrong("--events: cannot write", "--events", self.path("no/such/folder"), "true", code=78)
+        self.write("file", "")
+        self.wrong("--log-dir: cannot write", "--log-dir", self.path("file/below"), "true", code=78)
+        self.wrong("--rdzv", "--rdzv", "nonsense", "true", code=78)
+        self.wrong("--rdzv", "--rdzv", "0.0.0.0:0", "true", code=78)
+
+    def test_a_port_that_is_taken(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            self.wrong(f"--rdzv: cannot listen at 127.0.0.1:{port}", "--rdzv", f"127.0.0.1:{port}", "true", code=71)
+            self.wrong("--rdzv: cannot listen", "--rdzv", f"127.0.0.1:{port}", "--check", "true", code=71)
+
+    def test_secret_files(self):
+        self.wrong("--secret-file: cannot read", "--secret-file", self.path("missing"), "true", code=77)
+        open_to_all = self.write("open", "secret\n", 0o644)
+        self.wrong("--secret-file: expected a file that only its owner", "--secret-file", open_to_all, "true", code=77)
+        self.wrong("--secret-file: expected one line", "--secret-file", self.write("empty", "", 0o600), "true", code=77)
+        good = self.write("good", "the secret\n", 0o600)
+        job = self.run_job("--secret-file", good, "sh", "-c", 'cat <&"$MX_SECRET_FD"')
+        self.assertEqual((job.code, job.stdout.strip()), (0, "the secret"))
+
+
+class DryRuns(jobs.JobTest):
+    def test_dry_run_starts_nothing(self):
+        job = self.run_job("-n", "2", "-s", "1", "--job-id", "j1", "--dry-run", "touch", self.path("touched"))
+        self.assertEqual(job.code, 0, job.stderr)
+        self.assertIn("job j1", job.stdout)
+        self.assertIn("server 0", job.stdout)
+        self.assertRegex(job.stdout, "rank 1.*MX_WORLD_SIZE=2")
+        self.assertFalse(os.path.exists(self.path("touched")))
+
+    def test_check_starts_nothing(self):
+        job = self.run_job("-n", "2", "--check", "touch", self.path("touched"))
+        self.assertEqual(job.code, 0, job.stderr)
+        self.assertIn("touch", job.stdout)
+        self.assertFalse(os.path.exists(self.path("touched")))
+        self.assertEqual(self.run_job("--check", "no_such_program").code, 127)
+
+    def test_config_file(self):
+        config = self.write("config", "np=3\nlog-dir=%s\n" % self.path("logs"))
+        job = self.run_job("--config", config, "sh", "-c", "echo $WORLD_SIZE")
+        self.assertEqual(job.code, 0, job.stderr)
+        self.assertEqual(self.read("logs/rank2.out"), "3\n")
+
+
+if __name__ == "__main__":
+    jobs.main()
