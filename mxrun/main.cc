@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "comm/net/interface.h"
 #include "engine/base/error.h"
@@ -22,7 +23,9 @@ namespace mx::launch {
 namespace {
 
 int complain(int exit_code, const std::string& text) {
-  std::fprintf(stderr, "mxrun: %s\n", text.c_str());
+  constexpr std::string_view kPlace = "[mxrun] ";  // of errors; the line begins with the name anyway
+  const size_t from = text.starts_with(kPlace) ? kPlace.size() : 0;
+  std::fprintf(stderr, "mxrun: %s\n", text.c_str() + from);
   return exit_code;
 }
 

@@ -123,6 +123,7 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
          "memory, gpus")
       ->type_name("KEY=VALUE,...")
       ->expected(1)
+      ->allow_extra_args(false)  // the next word is the program
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group("Placement");
   text("--bind", &texts->bind, "bind workers to cores of their own (default core)", "core|none")
@@ -172,6 +173,7 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("-x", texts->variables, "set a variable for the program, or pass one on")
       ->type_name("NAME[=VALUE]")
       ->expected(1)
+      ->allow_extra_args(false)  // the next word is the program
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app->add_flag("--dry-run", options->dry_run, "print what would be started, and start nothing");
   app->add_flag("--check", options->check, "check program, nodes and ports, and start nothing");
