@@ -103,11 +103,15 @@ int start(Options options) {
   try {
     selection = select_launcher(options);
     job.nodes = plan_nodes(options, selection.hosts.empty() ? local_hosts(options) : selection.hosts);
+  } catch (const InvalidArgument& error) {
+    return complain(kExitUsage, error.what());
+  }
+  try {
     const ListenAt at = listen_address(options, selection);
     job.listen_address = at.address;
     job.listen_port = at.port;
   } catch (const InvalidArgument& error) {
-    return complain(kExitUsage, error.what());
+    return complain(kExitUsage, (options.rendezvous.empty() ? "" : "--rdzv: ") + std::string(error.what()));
   }
   if (options.dry_run) {
     std::fputs(describe(job.nodes).c_str(), stdout);
@@ -125,7 +129,6 @@ int start(Options options) {
   if (program.exit_code != 0) return complain(program.exit_code, program.problem);
   job.secret = options.secret_file.empty() ? new_secret() : secret_from_file(options.secret_file);
   job.options = std::move(options);
-  choose_listen_address(&job);
   if (job.options.check) {
     check_listen_address(job);
     std::printf("mxrun: %s can be started on %zu node(s)\n", program.path.c_str(), job.nodes.size());

@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "comm/deadline.h"
-#include "comm/net/interface.h"
 #include "engine/base/check.h"
 #include "mxrun/descendants.h"
 #include "mxrun/job_rendezvous.h"
@@ -630,17 +629,6 @@ int Supervisor::run() {
 }
 
 }  // namespace
-
-void choose_listen_address(Job* job) {
-  if (job->options.rendezvous.empty()) return;
-  try {
-    const comm::Endpoint endpoint = comm::parse_endpoint(job->options.rendezvous, true);
-    job->listen_address = comm::address_of_interface(endpoint.host);
-    job->listen_port = endpoint.port;
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(std::string("--rdzv: ") + error.what());
-  }
-}
 
 void check_listen_address(const Job& job) { open_rendezvous(job); }
 

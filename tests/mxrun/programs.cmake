@@ -1,4 +1,6 @@
 # The program mxrun, run as people run it.
+mx_add_test(mxrun_parts_test SOURCES parts_test.cc DEPS mx::mxrun SERIAL)
+mx_add_test(mxrun_supervisor_test SOURCES supervisor_test.cc DEPS mx::mxrun)
 foreach(name usage environment output failures kills)
   if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/${name}_test.py)
     add_test(NAME Mxrun.${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/${name}_test.py $<TARGET_FILE:mxrun>)
