@@ -68,7 +68,6 @@ int print_manifests(const Options& options) {
   }
   ManifestOptions manifest;
   manifest.name = options.job;
-  for (const std::string& settings : options.kubernetes) read_kubernetes_settings(settings, manifest);
   manifest.argv = options.program;
   manifest.environment = options.environment;
   manifest.workers = std::max(1, options.workers);
@@ -77,7 +76,12 @@ int print_manifests(const Options& options) {
   manifest.heartbeat_ms = options.heartbeat_ms;
   manifest.dead_after_ms = options.dead_after_ms;
   manifest.grace_ms = options.grace_ms;
-  std::fputs(kubernetes_manifests(manifest).c_str(), stdout);
+  try {
+    for (const std::string& settings : options.kubernetes) read_kubernetes_settings(settings, manifest);
+    std::fputs(kubernetes_manifests(manifest).c_str(), stdout);
+  } catch (const InvalidArgument& error) {
+    return complain(kExitUsage, error.what());
+  }
   return 0;
 }
 

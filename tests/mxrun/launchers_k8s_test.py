@@ -69,7 +69,7 @@ class Manifests(jobs.JobTest):
         for arguments, message in [
             (("--launcher", "k8s", "train"), "--dry-run"),
             (("--launcher", "k8s", "--dry-run", "--job-id", "digits", "train"), "--k8s image"),
-            ((*SETTINGS, "--job-id", "Not_A_Name", "train"), "--k8s name"),
+            ((*SETTINGS, "--k8s", "name=Not_A_Name", "train"), "--k8s name"),
             ((*SETTINGS, "--k8s", "color=red", "train"), "'color'"),
         ]:
             with self.subTest(arguments=arguments):
