@@ -6,10 +6,12 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "comm/net/interface.h"
 #include "engine/base/error.h"
 #include "mxrun/agent.h"
+#include "mxrun/completion.h"
 #include "mxrun/launcher.h"
 #include "mxrun/launchers/agent_side.h"
 #include "mxrun/launchers/select.h"
@@ -150,6 +152,13 @@ int run(int argc, const char* const* argv) {
   }
   try {
     if (parsed.options.agent) return run_agent_mode(parsed.options);
+    if (parsed.options.man || !parsed.options.completion.empty()) {
+      const std::vector<OptionHelp> table = option_table();
+      const std::string text =
+          parsed.options.man ? man_page(table) : completion_script(parsed.options.completion, table);
+      std::fputs(text.c_str(), stdout);
+      return 0;
+    }
     return start(std::move(parsed.options));
   } catch (const BindFailed& error) {
     return complain(kExitBind, error.what());
