@@ -36,7 +36,7 @@ using comm::Deadline;
 using nlohmann::json;
 
 constexpr int kSecretFd = 3;
-constexpr int kSweepMs = 10000;
+
 // What one stream may print before the others and the messages are looked at again.
 constexpr size_t kReadAtOnce = 256 << 10;
 

@@ -40,7 +40,6 @@ constexpr int64_t kSurvivorsMs = 1000;
 constexpr int64_t kExitNewsMs = 300;
 // Beyond the grace: for agents to clean up and to report it.
 constexpr int64_t kAgentMs = 10000;
-constexpr int kSweepMs = 10000;
 
 void print(const std::string& text) {
   for (size_t at = 0; at < text.size();) {
