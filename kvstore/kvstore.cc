@@ -6,6 +6,7 @@
 #include "comm/world.h"
 #include "engine/base/check.h"
 #include "kvstore/dist_allreduce.h"
+#include "kvstore/dist_server.h"
 #include "kvstore/local_store.h"
 #include "kvstore/sum.h"
 #include "ndarray/grad_mode.h"
@@ -30,6 +31,10 @@ struct TypeRegistry {
     add_dist("dist_device_sync", "auto", detail::SumPlace::devices);
     add_dist("mpi", "mpi", detail::SumPlace::devices);
     add_dist("nccl", "nccl", detail::SumPlace::devices);
+    for (const char* type : {"dist_sync", "dist_async"})
+      types.emplace_back(type, [type](const KVStoreOptions& options) {
+        return detail::make_dist_server_store(type, options);
+      });
   }
 
  private:

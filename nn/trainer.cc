@@ -6,6 +6,7 @@
 #include <numeric>
 #include <variant>
 
+#include "comm/world.h"
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/priority.h"
@@ -164,6 +165,7 @@ void Trainer::step() {
     step_in_process();
   }
   ++steps_;
+  if (several_processes()) comm::report_step(steps_);
   std::vector<size_t> places = updated_;
   std::sort(places.begin(), places.end());
   for (const size_t i : places) copy_to_replicas(i);
