@@ -1,5 +1,5 @@
 # The program mxrun, run as people run it.
-mx_add_test(mxrun_parts_test SOURCES parts_test.cc DEPS mx::mxrun SERIAL)
+mx_add_test(mxrun_parts_test SOURCES parts_test.cc first_cause_test.cc DEPS mx::mxrun SERIAL)
 mx_add_test(mxrun_supervisor_test SOURCES supervisor_test.cc DEPS mx::mxrun)
 
 add_executable(mxrun_rank_program rank_program.cc)
