@@ -5,11 +5,15 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <typeinfo>
 #include <utility>
 
+#include "comm/module.h"
 #include "comm/net/interface.h"
+#include "comm/net/secret.h"
 #include "comm/start.h"
 #include "engine/base/check.h"
+#include "engine/base/log.h"
 
 namespace mx::comm {
 
@@ -29,7 +33,7 @@ Job::~Job() { leave(false); }
 Identity Job::identity() const {
   Identity self;
   self.job = place_.job.substr(0, Identity::kLongestJob);
-  self.secret = secret_of_job();
+  self.secret = secret_.empty() ? secret_of_job() : secret_;
   self.epoch = place_.epoch;
   self.rank = place_.rank;
   MX_CHECK(!several_hosts(place_) || !self.secret.empty(), InvalidArgument,
@@ -52,26 +56,53 @@ std::string Job::listen_address() {
 
 std::string Job::find_rendezvous(Deadline deadline) {
   if (place_.started_by == "mxrun" || place_.started_by == "nothing") return place_.rendezvous;
-  MX_CHECK(
-      place_.started_by != "mpirun" || !place_.rendezvous.empty(), InvalidState,
-      "[job] expected the module 'mpi', through which processes that mpirun started find each other, got "
-      "none; MX_RDZV=host:port of rank 0 replaces it");
+  if (place_.started_by == "mpirun" && place_.rendezvous.empty()) return share_rendezvous(deadline);
   const Endpoint at = rendezvous_of_rank_zero(place_, [](const std::string& name) {
     const char* const value = std::getenv(name.c_str());
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   });
   if (place_.rank != 0 || place_.role != Role::worker) return to_string(at);
+  return start_rendezvous(at.host, at.port, deadline);
+}
+
+std::string Job::start_rendezvous(const std::string& host, uint16_t port, Deadline deadline) {
   RendezvousServerOptions options;
   options.self = identity();
   options.address =
-      place_.interface.empty() ? resolve(at.host, deadline) : address_of_interface(place_.interface);
+      place_.interface.empty() ? resolve(host, deadline) : address_of_interface(place_.interface);
   MX_CHECK(!several_hosts(place_) || !place_.interface.empty() || !is_loopback(options.address),
-           InvalidArgument, "[job] expected an address of '", at.host, "' that other hosts reach, got ",
+           InvalidArgument, "[job] expected an address of '", host, "' that other hosts reach, got ",
            options.address, "; MX_INTERFACE names an interface");
-  options.port = at.port;
+  options.port = port;
   options.dead_after_ms = place_.dead_after_ms;
   server_ = std::make_unique<RendezvousServer>(std::move(options));
   return server_->address();
+}
+
+/// mpirun passes no address to its processes, but MPI itself can: rank 0 tells the others the address, and a
+/// secret if there is none. The first character is '+', or '-' before the error of rank 0.
+std::string Job::share_rendezvous(Deadline deadline) {
+  Module& mpi = load_module("mpi");
+  std::string text;
+  std::exception_ptr failure;
+  if (place_.rank == 0) try {
+      secret_ = secret_of_job();
+      if (secret_.empty()) secret_ = random_secret();
+      const std::string address =
+          start_rendezvous(several_hosts(place_) ? host_ : std::string("127.0.0.1"), 0, deadline);
+      text = "+" + address + "\n" + secret_;
+    } catch (const std::exception& error) {
+      failure = std::current_exception();
+      text = std::string("-") + error.what();
+    }
+  text = mpi.share_from_first(place_, text);
+  if (failure) std::rethrow_exception(failure);
+  const size_t cut = text.find('\n');
+  MX_CHECK(!text.empty() && text[0] == '+' && cut != std::string::npos, CommunicationError,
+           "[job] expected the address of the rendezvous from rank 0, got its error: ",
+           text.empty() ? text : text.substr(1));
+  secret_ = text.substr(cut + 1);
+  return text.substr(1, cut - 1);
 }
 
 std::shared_ptr<Rendezvous> Job::rendezvous() {
@@ -81,8 +112,8 @@ std::shared_ptr<Rendezvous> Job::rendezvous() {
   if (place_.size == 1 && place_.rendezvous.empty()) return nullptr;
   const Deadline deadline = Deadline::after_ms(place_.timeout_ms);
   RendezvousClientOptions options;
+  if (address_.empty()) address_ = find_rendezvous(deadline);
   options.self = identity();
-  if (!server_) address_ = find_rendezvous(deadline);
   options.address = address_;
   options.host = host_;
   options.role = place_.role == Role::worker ? "worker" : "server";
@@ -145,7 +176,8 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
   std::string name = transport;
   const char* const chosen = std::getenv("MX_TRANSPORT");
   if (name == "auto" && chosen != nullptr && *chosen != '\0') name = chosen;
-  if (name == "auto") name = !several_hosts(place_) && has_transport("shm") ? "shm" : "tcp";
+  const bool choose = name == "auto";
+  if (choose) name = several_hosts(place_) ? "tcp" : "shm";
   const GroupMaker make = find_transport(name);
   std::shared_ptr<Communicator> group;
   if (place_.size == 1) {
@@ -162,7 +194,15 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
     request.timeout_ms = place_.timeout_ms;
     request.explain_loss = [this](int rank) { return explain_loss(rank); };
     request.check = [this] { check(); };
-    group = make(request);
+    try {
+      group = make(request);
+    } catch (const CommunicationError& error) {
+      // Only this type says, to all ranks, that the host does not give them shared memory. The derived types
+      // are losses and strangers.
+      if (!choose || name != "shm" || typeid(error) != typeid(CommunicationError)) throw;
+      log(LogLevel::warning, mx::detail::concat("[world] no shared memory, so TCP is used: ", error.what()));
+      group = make_tcp_group(request);
+    }
   }
   std::exception_ptr failure;
   {

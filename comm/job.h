@@ -50,6 +50,8 @@ class Job {
   Identity identity() const;
   std::string listen_address();
   std::string find_rendezvous(Deadline deadline);
+  std::string share_rendezvous(Deadline deadline);
+  std::string start_rendezvous(const std::string& host, uint16_t port, Deadline deadline);
   std::shared_ptr<Communicator> make_group(const std::string& transport, const std::string& key);
   void on_lost(std::string_view key, std::string_view value);
   /// Makes `error` the reason of all groups, present and later.
@@ -66,6 +68,7 @@ class Job {
   std::string address_;                       ///< of the rendezvous; guarded by making_
   std::shared_ptr<RendezvousClient> client_;  ///< guarded by making_ and mutex_
   std::unique_ptr<RendezvousServer> server_;  ///< guarded by making_
+  std::string secret_;                        ///< that MPI passed on, or empty; guarded by making_
   uint64_t watch_ = 0;                        ///< guarded by making_
   std::shared_ptr<Communicator> world_;       ///< guarded by groups_making_
   std::exception_ptr world_failure_;          ///< guarded by groups_making_

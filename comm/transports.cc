@@ -1,5 +1,7 @@
 #include "comm/transports.h"
 
+#include "comm/module.h"
+#include "comm/shm/shm_communicator.h"
 #include "engine/base/check.h"
 
 namespace mx::comm {
@@ -11,8 +13,31 @@ struct NamedTransport {
   GroupMaker make;
 };
 
+std::shared_ptr<Communicator> make_shm_group(const GroupRequest& request) {
+  MX_CHECK(request.place.local_size == request.place.size, InvalidArgument, "[world] expected all ",
+           request.place.size, " workers on one host for the transport 'shm', got ", request.place.local_size,
+           " on this one");
+  ShmOptions options;
+  options.timeout_ms = options.join_timeout_ms = request.timeout_ms;
+  options.host = request.host;
+  return make_shm_communicator(request.place.rank, request.place.size, *request.rendezvous,
+                               epoch_key(request.place.epoch, "shm/" + request.key), options);
+}
+
+std::shared_ptr<Communicator> make_module_group(const char* module, const GroupRequest& request) {
+  ModuleRequest made;
+  made.place = request.place;
+  made.rendezvous = request.rendezvous.get();
+  made.key = epoch_key(request.place.epoch, std::string(module) + "/" + request.key);
+  made.timeout_ms = request.timeout_ms;
+  return load_module(module).make(made);
+}
+
 constexpr NamedTransport kTransports[] = {
+    {"shm", make_shm_group},
     {"tcp", make_tcp_group},
+    {"mpi", [](const GroupRequest& request) { return make_module_group("mpi", request); }},
+    {"nccl", [](const GroupRequest& request) { return make_module_group("nccl", request); }},
 };
 
 }  // namespace
@@ -25,18 +50,6 @@ GroupMaker find_transport(const std::string& name) {
   }
   throw InvalidArgument(mx::detail::concat("[world] expected a transport among ", known, ", got '", name,
                                            "' (from MX_TRANSPORT or new_group())"));
-}
-
-bool has_transport(const std::string& name) {
-  for (const NamedTransport& transport : kTransports)
-    if (name == transport.name) return true;
-  return false;
-}
-
-std::vector<std::string> transport_names() {
-  std::vector<std::string> names;
-  for (const NamedTransport& transport : kTransports) names.emplace_back(transport.name);
-  return names;
 }
 
 }  // namespace mx::comm

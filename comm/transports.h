@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/net/handshake.h"
@@ -36,8 +35,6 @@ using GroupMaker = std::shared_ptr<Communicator> (*)(const GroupRequest& request
 /// Returns the maker of "tcp", "shm", ... Throws InvalidArgument for an unknown name; the message lists the
 /// known ones.
 GroupMaker find_transport(const std::string& name);
-bool has_transport(const std::string& name);
-std::vector<std::string> transport_names();
 
 // The makers. A new transport adds its function here and a line to the list in transports.cc.
 std::shared_ptr<Communicator> make_tcp_group(const GroupRequest& request);

@@ -3,8 +3,9 @@
 #include <map>
 #include <mutex>
 
+#include "comm/world.h"
 #include "engine/base/check.h"
-#include "kvstore/dist_server.h"
+#include "kvstore/dist_allreduce.h"
 #include "kvstore/local_store.h"
 #include "kvstore/sum.h"
 #include "ndarray/grad_mode.h"
@@ -25,10 +26,26 @@ struct TypeRegistry {
     types.emplace_back("device", [](const KVStoreOptions& options) {
       return std::make_shared<detail::LocalStore>("device", detail::SumPlace::devices, options);
     });
+<<<<<<< HEAD
     for (const char* type : {"dist_sync", "dist_async"})
       types.emplace_back(type, [type](const KVStoreOptions& options) {
         return detail::make_dist_server_store(type, options);
       });
+=======
+    add_dist("dist_allreduce", "auto", detail::SumPlace::host);
+    add_dist("dist_device_sync", "auto", detail::SumPlace::devices);
+    add_dist("mpi", "mpi", detail::SumPlace::devices);
+    add_dist("nccl", "nccl", detail::SumPlace::devices);
+  }
+
+ private:
+  // Each store has a group of its own, because all calls of a group are in one order.
+  void add_dist(const char* type, const char* transport, detail::SumPlace place) {
+    types.emplace_back(type, [type, transport, place](const KVStoreOptions& options) {
+      return std::make_shared<detail::DistAllreduce>(type, comm::new_group(transport), place, options,
+                                                     comm::place().epoch);
+    });
+>>>>>>> main
   }
 };
 

@@ -35,6 +35,7 @@
 // Thread-safety: any thread may call any function; calls for one key take effect in the order of the calls.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -183,6 +184,8 @@ class KVStore {
   /// The number of this process among those that share the store, and the number of these processes.
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// Returns 0, 1, 2, ...: a number for each trainer that uses the store.
+  int64_t next_trainer() { return trainers_.fetch_add(1); }
   /// Returns the options with which the store was created.
   virtual KVStoreOptions options() const { return {}; }
   /// The number of restarts of the group before this one. Parameters must be loaded again in a new epoch.
@@ -199,6 +202,9 @@ class KVStore {
 
  protected:
   KVStore() = default;
+
+ private:
+  std::atomic<int64_t> trainers_{0};
 };
 
 }  // namespace mx

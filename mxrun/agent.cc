@@ -67,7 +67,10 @@ class Agent {
     signal(SIGCHLD, SIG_DFL);  // ignored, children would vanish without a status
     sigset_t signals;
     sigemptyset(&signals);
-    for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, number);
+    sigaddset(&signals, SIGCHLD);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+      if (!is_ignored(number)) sigaddset(&signals, number);
+    }
     sigprocmask(SIG_BLOCK, &signals, nullptr);
     signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     channel_ = options_.connect();

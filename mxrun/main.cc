@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "comm/net/interface.h"
 #include "engine/base/error.h"
 #include "mxrun/agent.h"
-#include "comm/net/interface.h"
 #include "mxrun/launcher.h"
 #include "mxrun/launchers/agent_side.h"
 #include "mxrun/launchers/select.h"
@@ -29,11 +29,12 @@ int complain(int exit_code, const std::string& text) {
 /// The agent of another machine, started by ssh, srun or mpirun.
 int run_remote_agent(const Options& options) {
   const int node = agent_node(options);
-  const std::string secret = options.secret_stdin ? read_hexadecimal_secret(STDIN_FILENO)
-                                                  : secret_from_file(options.secret_file);
+  const std::string secret =
+      options.secret_stdin ? read_hexadecimal_secret(STDIN_FILENO) : secret_from_file(options.secret_file);
   // The ranks listen at the interface through which this machine reaches the rendezvous.
   const std::string interface = interface_towards(options.rendezvous);
   if (!interface.empty()) setenv("MX_INTERFACE", interface.c_str(), 0);
+  forget_task_variables();
   AgentOptions agent;
   agent.connect = [&] { return connect_agent(options, node, secret); };
   return run_agent(agent);
@@ -58,8 +59,9 @@ const char* path_variable(const Options& options) {
 
 int print_manifests(const Options& options) {
   if (!options.dry_run) {
-    return complain(kExitUsage, "--launcher k8s: expected --dry-run, which prints manifests; pass them to: kubectl "
-                                "apply -f -");
+    return complain(kExitUsage,
+                    "--launcher k8s: expected --dry-run, which prints manifests; pass them to: kubectl "
+                    "apply -f -");
   }
   ManifestOptions manifest;
   manifest.name = options.job;
@@ -81,10 +83,10 @@ void print_commands(const Options& options, const Selection& selection, const Jo
   AgentCommand agent;
   agent.program = program_on_nodes();
   agent.job = options.job;
-  agent.rendezvous = comm::to_string(
-      comm::Endpoint{job.listen_address, static_cast<uint16_t>(job.listen_port)});
-  for (const CarrierCommand& command : carrier_commands(
-           selection, job.nodes, [&](int node) { return agent.line(node, true); }))
+  agent.rendezvous =
+      comm::to_string(comm::Endpoint{job.listen_address, static_cast<uint16_t>(job.listen_port)});
+  for (const CarrierCommand& command :
+       carrier_commands(selection, job.nodes, [&](int node) { return agent.line(node, true); }))
     std::printf("%s: %s\n", command.name.c_str(), shell_line(command.argv).c_str());
 }
 

@@ -117,9 +117,10 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   text("--launcher", &options->launcher, "what starts the agents (default auto)",
        "auto|local|ssh|slurm|mpi|k8s")
       ->check(CLI::IsMember({"auto", "local", "ssh", "slurm", "mpi", "k8s"}));
-  app->add_option("--k8s", options->kubernetes,
-                  "for manifests: image, namespace, name, kind (job or jobset), port, interface, secret, cpu, "
-                  "memory, gpus")
+  app->add_option(
+         "--k8s", options->kubernetes,
+         "for manifests: image, namespace, name, kind (job or jobset), port, interface, secret, cpu, "
+         "memory, gpus")
       ->type_name("KEY=VALUE,...")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

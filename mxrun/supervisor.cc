@@ -180,15 +180,15 @@ void Supervisor::set_up_signals() {
   // A shell that ends with `exec mxrun` leaves its children to this process; they are no part of the job.
   sweep_ = waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD;
   become_subreaper();
-  struct sigaction before {};
-  sigaction(SIGPIPE, nullptr, &before);
-  sigpipe_ignored_ = before.sa_handler == SIG_IGN;
+  sigpipe_ignored_ = is_ignored(SIGPIPE);
   ignore_sigpipe();
   signal(SIGCHLD, SIG_DFL);
   sigset_t signals;
   sigemptyset(&signals);
-  // A signal that was ignored at the start, as under nohup, stays ignored.
-  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, number);
+  sigaddset(&signals, SIGCHLD);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    if (!is_ignored(number)) sigaddset(&signals, number);
+  }
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }

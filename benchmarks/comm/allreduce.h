@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
+
 namespace mx::bench {
 
 /// One rank of a system, in its process.
@@ -32,6 +34,10 @@ struct AllreduceSystem {
 
 /// The systems that run in forked processes. Append new ones here.
 std::vector<AllreduceSystem> allreduce_systems();
+/// Those over TCP connections of the loopback interface.
+std::vector<AllreduceSystem> tcp_systems();
+/// A rank of a communicator. `arena`: its buffers come from Communicator::allocate().
+std::unique_ptr<AllreduceRank> communicator_rank(std::shared_ptr<comm::Communicator> group, bool arena);
 
 /// Samples of one size on one rank: microseconds per call. Throws if a sum is wrong.
 std::vector<double> measure_allreduce(AllreduceRank& rank, int ranks, size_t bytes, bool adds, int rounds);

@@ -5,7 +5,9 @@
 //
 // Systems: mx_shm_arena and mx_shm (shared memory, with buffers from allocate() and others), bare (a loop
 // without any check: the limit), memory (a copy of as many bytes), openmpi (a program of its own, if MPI was
-// found). All systems run in turn, round after round, so that a machine that slows down slows all of them.
+// found), mx_tcp and openmpi_tcp (over the loopback interface), loopback (bare sockets that carry the bytes
+// of an allreduce: the limit of TCP). All systems run in turn, round after round, so that a machine that
+// slows down slows all of them.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -86,7 +88,7 @@ bool run_forked(const AllreduceSystem& system, int ranks, size_t most_bytes, int
 }
 
 #ifdef MX_BENCH_MPIRUN
-bool run_openmpi(int ranks, size_t most_bytes, int rounds, Samples& samples) {
+bool run_openmpi(const std::string& transports, int ranks, size_t most_bytes, int rounds, Samples& samples) {
   const std::string self = self_path();
   const std::string program = self.substr(0, self.rfind('/') + 1) + "allreduce_bench_mpi";
   const std::vector<std::string> argv = {MX_BENCH_MPIRUN,
@@ -96,7 +98,7 @@ bool run_openmpi(int ranks, size_t most_bytes, int rounds, Samples& samples) {
                                          "none",
                                          "--mca",
                                          "btl",
-                                         "self,vader",
+                                         transports,
                                          "-np",
                                          std::to_string(ranks),
                                          program,
@@ -135,7 +137,9 @@ int main(int argc, char** argv) {
       for (const AllreduceSystem& system : systems)
         if (wanted(system.name)) ok = run_forked(system, ranks, most, repeats, results[system.name]) && ok;
 #ifdef MX_BENCH_MPIRUN
-      if (wanted("openmpi")) ok = run_openmpi(ranks, most, repeats, results["openmpi"]) && ok;
+      for (const auto& [name, transports] :
+           {std::pair("openmpi", "self,vader"), std::pair("openmpi_tcp", "self,tcp")})
+        if (wanted(name)) ok = run_openmpi(transports, ranks, most, repeats, results[name]) && ok;
 #endif
     }
     for (const size_t bytes : kAllreduceBytes)

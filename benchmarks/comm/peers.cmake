@@ -1,5 +1,5 @@
 # allreduce_bench, and its ranks in Open MPI where it is installed.
-add_executable(allreduce_bench comm/allreduce_bench.cc comm/measure.cc comm/systems.cc)
+add_executable(allreduce_bench comm/allreduce_bench.cc comm/measure.cc comm/systems.cc comm/tcp_systems.cc)
 target_link_libraries(allreduce_bench PRIVATE mx_bench_support mx::comm mx_command_line mx_flags)
 
 set(MPI_CXX_SKIP_MPICXX TRUE)

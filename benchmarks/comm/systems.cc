@@ -42,7 +42,7 @@ AllreduceSystem shm_system(const std::string& name, bool arena) {
   return {name, [arena](int ranks) {
             auto memory = std::make_shared<comm::ShmGroup>(ranks);
             return [memory, arena](int rank) -> std::unique_ptr<AllreduceRank> {
-              return std::make_unique<CommunicatorRank>(memory->join(rank), arena);
+              return communicator_rank(memory->join(rank), arena);
             };
           }};
 }
@@ -172,9 +172,16 @@ AllreduceSystem shared_system(const std::string& name, bool adds) {
 
 }  // namespace
 
+std::unique_ptr<AllreduceRank> communicator_rank(std::shared_ptr<comm::Communicator> group, bool arena) {
+  return std::make_unique<CommunicatorRank>(std::move(group), arena);
+}
+
 std::vector<AllreduceSystem> allreduce_systems() {
-  return {shm_system("mx_shm_arena", true), shm_system("mx_shm", false),
-          shared_system<BareRank>("bare", true), shared_system<CopyRank>("memory", false)};
+  std::vector<AllreduceSystem> systems = {shm_system("mx_shm_arena", true), shm_system("mx_shm", false),
+                                          shared_system<BareRank>("bare", true),
+                                          shared_system<CopyRank>("memory", false)};
+  for (AllreduceSystem& system : tcp_systems()) systems.push_back(std::move(system));
+  return systems;
 }
 
 }  // namespace mx::bench

@@ -234,7 +234,8 @@ void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context
   // First the processes that have ended, because they are the cause if others have failed.
   for (int i = 0; i < region_.size(); ++i) {
     if (i == rank_ || (pair && i != peer) || !missing(i)) continue;
-    if (ended(i) && missing(i)) {
+    // A rank that is about to join has not yet written all that ended() reads.
+    if (counter != Counter::joined && ended(i) && missing(i)) {
       const bool left = region_.control(i).state.load() >= State::left;
       lost(i, left ? "left the group and ended" : "ended");
     }

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "comm/tcp/connect.h"
+#include "comm/transport_communicator.h"
 #include "comm/transports.h"
-#include "engine/base/check.h"
 
 namespace mx::comm {
 
@@ -22,7 +22,7 @@ std::shared_ptr<Communicator> make_tcp_group(const GroupRequest& request) {
   options.explain_loss = request.explain_loss;
   auto transport =
       connect_tcp(group, *request.rendezvous, Deadline::after_ms(request.timeout_ms), std::move(options));
-  throw InvalidState("TODO");
+  return std::make_shared<TransportCommunicator>(std::move(transport), request.timeout_ms);
 }
 
 }  // namespace mx::comm

@@ -112,16 +112,6 @@ std::string choose_name(const Options& options, const std::vector<Host>& hosts, 
   return number_of(lookup, "SLURM_JOB_NUM_NODES", 2) == 1 && lookup("SLURMD_NODENAME") ? "local" : "slurm";
 }
 
-/// Nodes that mpirun chooses: --nnodes, each with an equal share of the processes.
-std::vector<Host> unnamed_hosts(const Options& options) {
-  const int nodes = options.nodes_given ? options.min_nodes : 1;
-  const int processes = std::max(1, options.workers) + options.servers;
-  std::vector<Host> hosts;
-  for (int i = 0; i < nodes; ++i)
-    hosts.push_back({"node" + std::to_string(i), (processes + nodes - 1) / nodes});
-  return hosts;
-}
-
 std::string resolved(const std::string& host) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_family = AF_UNSPEC;
@@ -189,8 +179,9 @@ Selection select_launcher(const Options& options, const Lookup& lookup) {
     if (selection.hosts.empty()) selection.hosts = allocated_hosts(lookup);
     selection.program = lookup("MX_SRUN").value_or("srun");
   } else {
-    selection.hosts_known = !selection.hosts.empty();
-    if (!selection.hosts_known) selection.hosts = unnamed_hosts(options);
+    MX_CHECK(!selection.hosts.empty(), InvalidArgument,
+             "[mxrun] --launcher mpi: expected hosts, got none: give -H or --hostfile, such as ",
+             "--hostfile $PBS_NODEFILE");
     selection.program = lookup("MX_MPIRUN").value_or("mpirun");
   }
   keep_first_nodes(options, selection.hosts);
@@ -202,7 +193,7 @@ std::vector<CarrierCommand> carrier_commands(const Selection& selection, const s
                                              const NodeLine& line) {
   if (selection.launcher == "ssh") return ssh_commands(selection.program, nodes, line);
   if (selection.launcher == "slurm") return slurm_commands(selection.program, nodes, line);
-  if (selection.launcher == "mpi") return mpi_commands(selection.program, nodes, line, selection.hosts_known);
+  if (selection.launcher == "mpi") return mpi_commands(selection.program, nodes, line);
   return {};
 }
 
@@ -220,7 +211,7 @@ std::string program_on_nodes(const Lookup& lookup) {
 
 ListenAt listen_address(const Options& options, const Selection& selection) {
   ListenAt at;
-  const bool elsewhere = selection.launcher != "local" && selection.hosts_known &&
+  const bool elsewhere = selection.launcher != "local" &&
                          !std::all_of(selection.hosts.begin(), selection.hosts.end(),
                                       [](const Host& host) { return is_loopback_name(host.name); });
   if (options.rendezvous.empty()) {

@@ -24,7 +24,6 @@ std::optional<std::string> own_variable(const std::string& name);
 struct Selection {
   std::string launcher;     ///< "local", "ssh", "slurm" or "mpi"
   std::vector<Host> hosts;  ///< empty for "local"
-  bool hosts_known = true;  ///< false: mpirun chooses them, and the names are placeholders
   std::string program;      ///< the carrier with its first arguments: MX_SSH, MX_SRUN or MX_MPIRUN
 };
 

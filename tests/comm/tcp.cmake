@@ -1,1 +1,7 @@
-mx_add_test(comm_tcp_test SOURCES tcp/place_test.cc tcp/connect_test.cc tcp/tcp_transport_test.cc DEPS mx::comm)
+mx_add_test(comm_tcp_test SOURCES tcp/place_test.cc tcp/connect_test.cc tcp/job_test.cc tcp/tcp_transport_test.cc tcp/world_process_test.cc DEPS mx::comm)
+mx_add_test(comm_tcp_conformance_test
+  SOURCES
+    conformance.cc
+    conformance_failures.cc
+    tcp/conformance_test.cc
+  DEPS mx::comm)
