@@ -6,6 +6,7 @@
 #include "comm/world.h"
 #include "engine/base/check.h"
 #include "kvstore/dist_allreduce.h"
+#include "kvstore/dist_server.h"
 #include "kvstore/local_store.h"
 #include "kvstore/sum.h"
 #include "ndarray/grad_mode.h"
@@ -26,16 +27,14 @@ struct TypeRegistry {
     types.emplace_back("device", [](const KVStoreOptions& options) {
       return std::make_shared<detail::LocalStore>("device", detail::SumPlace::devices, options);
     });
-<<<<<<< HEAD
-    for (const char* type : {"dist_sync", "dist_async"})
-      types.emplace_back(type, [type](const KVStoreOptions& options) {
-        return detail::make_dist_server_store(type, options);
-      });
-=======
     add_dist("dist_allreduce", "auto", detail::SumPlace::host);
     add_dist("dist_device_sync", "auto", detail::SumPlace::devices);
     add_dist("mpi", "mpi", detail::SumPlace::devices);
     add_dist("nccl", "nccl", detail::SumPlace::devices);
+    for (const char* type : {"dist_sync", "dist_async"})
+      types.emplace_back(type, [type](const KVStoreOptions& options) {
+        return detail::make_dist_server_store(type, options);
+      });
   }
 
  private:
@@ -45,7 +44,6 @@ struct TypeRegistry {
       return std::make_shared<detail::DistAllreduce>(type, comm::new_group(transport), place, options,
                                                      comm::place().epoch);
     });
->>>>>>> main
   }
 };
 
