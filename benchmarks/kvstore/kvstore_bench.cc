@@ -3,10 +3,11 @@
 //
 //   kvstore_bench --rounds 20
 //
-// A round of a worker pushes an array and pulls the new value (pushpull): its bytes travel twice. The server
-// and the workers are processes of this host. Systems: "dist_sync"; "loopback": a process that sends back
-// each piece that it has received, with blocking reads and writes, the limit of the transport for a server
-// with one thread. Both run in turn, round after round, so that a machine that slows down slows both.
+// A round of the worker pushes 64 MB, as keys of one size, and pulls the new values (pushpull): the bytes
+// travel twice. The server and the worker are processes of this host. Systems: "dist_sync"; "loopback": a
+// process that sends back each piece that it has received, with blocking reads and writes, the limit of the
+// transport for a server with one thread. Both run in turn, round after round, so that a machine that slows
+// down slows both.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -32,7 +33,8 @@ namespace {
 using namespace mx;
 
 constexpr size_t kPiece = 4 << 20;
-constexpr size_t kSizes[] = {64 << 10, 1 << 20, 4 << 20, 64 << 20};
+constexpr size_t kBytes = 64 << 20;                                  // of a round
+constexpr size_t kSizes[] = {64 << 10, 1 << 20, 4 << 20, 64 << 20};  // of a key
 
 comm::Identity identity_of(int rank) {
   comm::Identity self;
@@ -85,10 +87,10 @@ void exchange(const comm::Fd& socket, std::vector<std::byte>& data) {
 }
 
 template <class F>
-double gigabytes_per_second(size_t bytes, int repeats, F&& round) {
+double gigabytes_per_second(F&& round) {
   const int64_t begin = bench::now_ns();
-  for (int i = 0; i < repeats; ++i) round();
-  return 2.0 * static_cast<double>(bytes) * repeats / static_cast<double>(bench::now_ns() - begin);
+  round();
+  return 2.0 * static_cast<double>(kBytes) / static_cast<double>(bench::now_ns() - begin);
 }
 
 [[noreturn]] void serve(kv::Server& server) {
@@ -114,18 +116,23 @@ int run(int rounds) {
   const std::shared_ptr<KVStore> store =
       std::make_shared<detail::DistServerStore>("dist_sync", KVStoreOptions{}, group);
   for (const size_t bytes : kSizes) {
-    NDArray value = ones({static_cast<int64_t>(bytes / sizeof(float))});
-    const std::string key = std::to_string(bytes);
-    store->init(key, value);
-    std::vector<std::byte> buffer(bytes, std::byte{1});
+    std::vector<KVKey> keys;
+    std::vector<NDArray> arrays;
+    std::vector<KVStore::Values> values;
+    for (size_t i = 0; i < kBytes / bytes; ++i) {
+      keys.emplace_back(std::to_string(bytes) + "/" + std::to_string(i));
+      arrays.push_back(ones({static_cast<int64_t>(bytes / sizeof(float))}));
+      values.emplace_back(arrays.back());
+      store->init(keys.back(), arrays.back());
+    }
+    std::vector<std::byte> buffer(kBytes, std::byte{1});
     std::vector<double> ours, theirs;
-    const int repeats = static_cast<int>(std::max<size_t>(1, (32 << 20) / bytes));
     for (int round = 0; round < rounds + 2; ++round) {
-      const double mine = gigabytes_per_second(bytes, repeats, [&] {
-        store->pushpull(key, value, value);
-        value.wait();
+      const double mine = gigabytes_per_second([&] {
+        store->pushpull(keys, values, values);
+        for (const NDArray& array : arrays) array.wait();
       });
-      const double limit = gigabytes_per_second(bytes, repeats, [&] { exchange(bare, buffer); });
+      const double limit = gigabytes_per_second([&] { exchange(bare, buffer); });
       if (round < 2) continue;
       ours.push_back(mine);
       theirs.push_back(limit);
@@ -137,8 +144,9 @@ int run(int rounds) {
                     .threads = 1,
                     .unit = "GB/s",
                     .value = bench::summarize(samples)});
-    bench::note("pushpull of " + std::to_string(bytes) + " bytes: " +
+    bench::note("keys of " + std::to_string(bytes) + " bytes: " +
                 std::to_string(100 * bench::median(ours) / bench::median(theirs)) + "% of the transport");
+    for (const KVKey& key : keys) store->erase(key);
   }
   group->leave();
   for (const pid_t child : children) kill(child, SIGKILL);
