@@ -207,7 +207,7 @@ void allreduce_ring(Call& call) {
   const int n = call.size(), me = call.rank(), next = (me + 1) % n, previous = (me + n - 1) % n;
   const size_t bytes = call.bytes(call.request().count);
   const size_t largest = call.bytes(call.slice(0).count), pieces = pieces_of(largest);
-  if (call.out() != call.in()) std::memcpy(call.out(), call.in(), bytes);
+  if (bytes > 0 && call.out() != call.in()) std::memcpy(call.out(), call.in(), bytes);
   // Two slices: while the pieces of one are folded, those of the next arrive.
   const size_t stride = (largest + 63) / 64 * 64;
   unsigned char* const scratch = call.workspace().scratch(2 * stride);

@@ -111,7 +111,7 @@ void expect_near(const Bytes& got, const Bytes& expected, Type type, const std::
 }
 
 size_t large_count(Type type, double scale) {
-  return static_cast<size_t>(scale * 600'000) / size_of(type) + 1;
+  return static_cast<size_t>(scale * 300'000) / size_of(type) + 1;
 }
 
 // What the ranks put in, and its serial fold.
