@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <iterator>
@@ -16,12 +15,6 @@ constexpr size_t kArenaPage = 4096;
 constexpr size_t kSmallestWindow = size_t{64} << 20;
 
 size_t whole_pages(size_t bytes) { return (bytes + kArenaPage - 1) / kArenaPage * kArenaPage; }
-
-// Beyond this limit the kernel would not only refuse to extend a file: it would send SIGXFSZ.
-bool within_file_limit(uint64_t end) {
-  rlimit limit{};
-  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && (limit.rlim_cur == RLIM_INFINITY || end <= limit.rlim_cur);
-}
 
 }  // namespace
 

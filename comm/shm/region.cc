@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -39,8 +40,16 @@ Layout layout_of(int size, size_t rank_bytes) {
 
 }  // namespace
 
+bool within_file_limit(uint64_t bytes) {
+  rlimit limit{};
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && (limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur);
+}
+
 Descriptor Region::create(int size) {
   const Layout layout = layout_of(size, kRankBytes);
+  MX_CHECK(within_file_limit(layout.bytes), CommunicationError, "[shm] expected to use ", layout.bytes,
+           " bytes of shared memory for ", size,
+           " ranks, got a lower limit of the size of files (ulimit -f)");
   Descriptor memory(memfd_create("mx-shm", MFD_CLOEXEC));
   MX_CHECK(memory, CommunicationError,
            "[shm] expected shared memory, memfd_create failed: ", std::strerror(errno));

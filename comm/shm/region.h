@@ -90,6 +90,10 @@ struct alignas(2 * kLine) Channel {
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
+/// Returns whether this process may make files of so many bytes. Beyond its limit the kernel would not only
+/// refuse: it would send SIGXFSZ.
+bool within_file_limit(uint64_t bytes);
+
 class Region {
  public:
   /// Makes the memory for a group. Throws CommunicationError if the kernel refuses.

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "comm/shm/shm_communicator.h"
+#include "engine/base/annotations.h"
 
 namespace mx::comm {
 namespace {
@@ -18,8 +19,15 @@ std::vector<std::shared_ptr<Communicator>> make_shm_group(int ranks) {
   return group;
 }
 
-INSTANTIATE_TEST_SUITE_P(Shm, Conformance, ::testing::Values(ConformanceCase{"shm", make_shm_group}),
-                         conformance_name);
+ConformanceCase shm_case() {
+  ConformanceCase c{"shm", make_shm_group};
+#ifdef MX_TSAN
+  c.most_ranks = 5;  // nine take a minute under ThreadSanitizer on two processors
+#endif
+  return c;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shm, Conformance, ::testing::Values(shm_case()), conformance_name);
 
 }  // namespace
 }  // namespace mx::comm

@@ -164,6 +164,19 @@ TEST(ShmProcesses, WithoutSharedMemoryOnOneRankAllUsePlainMemory) {
   }
 }
 
+TEST(ShmProcesses, ALimitOfTheSizeOfFilesIsAnErrorNotASignal) {
+  ForkedRanks ranks(1, {}, [](Communicator&, const ForkedRanks::Say& say) {
+    rlimit limit{4096, 4096};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      ShmGroup group(2);
+    } catch (const CommunicationError& error) {
+      say(error.what());
+    }
+  });
+  EXPECT_EQ(contains(ranks.line(0), "ulimit -f"), "");
+}
+
 TEST(ShmProcesses, NothingRemains) {
   const auto open_files = [] {
     const std::filesystem::directory_iterator files("/proc/self/fd");
