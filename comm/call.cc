@@ -94,10 +94,14 @@ void Call::fail_mismatch(int peer, const CallHeader& got) {
            "] expected the same call on all ranks, got an error on rank ", peer, " on ",
            transport_.host(peer), ": ", got.describe(), "; this is rank ", rank_, " on ",
            transport_.host(rank_), ", ", workspace_.own.describe());
-  throw ProtocolError(mx::detail::concat("[", name, "] expected the same call on all ranks, got ",
-                                         workspace_.own.describe(), " on rank ", rank_, " on ",
-                                         transport_.host(rank_), " and ", got.describe(), " on rank ", peer,
-                                         " on ", transport_.host(peer)));
+  const std::string mine = workspace_.own.describe(), theirs = got.describe();
+  const char* const hint = mine != theirs ? ""
+                           : workspace_.own.algorithm != got.algorithm
+                               ? "; the cost models of the ranks differ"
+                               : "; their names differ further behind";
+  throw ProtocolError(mx::detail::concat("[", name, "] expected the same call on all ranks, got ", mine,
+                                         " on rank ", rank_, " on ", transport_.host(rank_), " and ", theirs,
+                                         " on rank ", peer, " on ", transport_.host(peer), hint));
 }
 
 void Call::give_up(const std::exception_ptr& error, bool tell) noexcept {

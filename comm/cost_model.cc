@@ -68,7 +68,17 @@ double CostModel::predict_us(Algorithm algorithm, size_t bytes) const {
   while (right < samples_.size() && samples_[right].bytes < bytes) ++right;
   if (right == 0) return time_of(0);
   const size_t last = samples_.size() - 1;
-  if (right > last) return time_of(last) * size / static_cast<double>(samples_[last].bytes);
+  if (right > last) {
+    // Beyond the largest size, the time grows as between the two largest ones, but at least half as fast as
+    // in proportion to the bytes: a disturbed measurement could make it fall.
+    const double end = static_cast<double>(samples_[last].bytes);
+    double slope = time_of(last) / end;
+    if (last > 0) {
+      const double before = static_cast<double>(samples_[last - 1].bytes);
+      slope = std::max(slope / 2, (time_of(last) - time_of(last - 1)) / (end - before));
+    }
+    return time_of(last) + slope * (size - end);
+  }
   const double a = static_cast<double>(samples_[right - 1].bytes),
                b = static_cast<double>(samples_[right].bytes);
   return time_of(right - 1) + (time_of(right) - time_of(right - 1)) * (size - a) / (b - a);

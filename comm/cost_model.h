@@ -37,7 +37,7 @@ class CostModel {
     std::array<double, kAlgorithms> us{};
   };
   /// Replaces the model by a table of measured times, sorted by size. Times between two sizes are
-  /// interpolated; beyond the largest size, they grow with the bytes.
+  /// interpolated; beyond the largest size, they grow as between the two largest ones.
   void set_samples(std::vector<Sample> samples);
   const std::vector<Sample>& samples() const { return samples_; }
 

@@ -35,6 +35,7 @@
 // Thread-safety: any thread may call any function; calls for one key take effect in the order of the calls.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -142,7 +143,8 @@ class KVStore {
                                     const KVOptions& options = {});
 
   // Building blocks of nn::Trainer with a sharded optimiser. `flat` is contiguous, of rank 1; both calls
-  // change it in place. The defaults do nothing, for stores of one process.
+  // change it in place. The defaults do nothing with one process, and throw InvalidState with several, as in
+  // stores with servers.
 
   /// Returns the part of `elements` elements that belongs to this process: all parts together are the whole.
   virtual Slice slice_of(int64_t elements) const { return {0, elements}; }
@@ -183,6 +185,8 @@ class KVStore {
   /// The number of this process among those that share the store, and the number of these processes.
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// Returns 0, 1, 2, ...: a number for each trainer that uses the store.
+  int64_t next_trainer() { return trainers_.fetch_add(1); }
   /// Returns the options with which the store was created.
   virtual KVStoreOptions options() const { return {}; }
   /// The number of restarts of the group before this one. Parameters must be loaded again in a new epoch.
@@ -199,6 +203,11 @@ class KVStore {
 
  protected:
   KVStore() = default;
+
+ private:
+  void check_slices(const char* op) const;
+
+  std::atomic<int64_t> trainers_{0};
 };
 
 }  // namespace mx

@@ -1,14 +1,18 @@
 // mxrun: starts the processes of a program and ends them together. See docs/mxrun.md.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "comm/net/interface.h"
 #include "engine/base/error.h"
 #include "mxrun/agent.h"
-#include "comm/net/interface.h"
+#include "mxrun/completion.h"
 #include "mxrun/launcher.h"
 #include "mxrun/launchers/agent_side.h"
 #include "mxrun/launchers/select.h"
@@ -22,18 +26,21 @@ namespace mx::launch {
 namespace {
 
 int complain(int exit_code, const std::string& text) {
-  std::fprintf(stderr, "mxrun: %s\n", text.c_str());
+  constexpr std::string_view kPlace = "[mxrun] ";  // of errors; the line begins with the name anyway
+  const size_t from = text.starts_with(kPlace) ? kPlace.size() : 0;
+  std::fprintf(stderr, "mxrun: %s\n", text.c_str() + from);
   return exit_code;
 }
 
 /// The agent of another machine, started by ssh, srun or mpirun.
 int run_remote_agent(const Options& options) {
   const int node = agent_node(options);
-  const std::string secret = options.secret_stdin ? read_hexadecimal_secret(STDIN_FILENO)
-                                                  : secret_from_file(options.secret_file);
+  const std::string secret =
+      options.secret_stdin ? read_hexadecimal_secret(STDIN_FILENO) : secret_from_file(options.secret_file);
   // The ranks listen at the interface through which this machine reaches the rendezvous.
   const std::string interface = interface_towards(options.rendezvous);
   if (!interface.empty()) setenv("MX_INTERFACE", interface.c_str(), 0);
+  forget_task_variables();
   AgentOptions agent;
   agent.connect = [&] { return connect_agent(options, node, secret); };
   return run_agent(agent);
@@ -58,12 +65,12 @@ const char* path_variable(const Options& options) {
 
 int print_manifests(const Options& options) {
   if (!options.dry_run) {
-    return complain(kExitUsage, "--launcher k8s: expected --dry-run, which prints manifests; pass them to: kubectl "
-                                "apply -f -");
+    return complain(kExitUsage,
+                    "--launcher k8s: expected --dry-run, which prints manifests; pass them to: kubectl "
+                    "apply -f -");
   }
   ManifestOptions manifest;
   manifest.name = options.job;
-  for (const std::string& settings : options.kubernetes) read_kubernetes_settings(settings, manifest);
   manifest.argv = options.program;
   manifest.environment = options.environment;
   manifest.workers = std::max(1, options.workers);
@@ -72,7 +79,12 @@ int print_manifests(const Options& options) {
   manifest.heartbeat_ms = options.heartbeat_ms;
   manifest.dead_after_ms = options.dead_after_ms;
   manifest.grace_ms = options.grace_ms;
-  std::fputs(kubernetes_manifests(manifest).c_str(), stdout);
+  try {
+    for (const std::string& settings : options.kubernetes) read_kubernetes_settings(settings, manifest);
+    std::fputs(kubernetes_manifests(manifest).c_str(), stdout);
+  } catch (const InvalidArgument& error) {
+    return complain(kExitUsage, error.what());
+  }
   return 0;
 }
 
@@ -81,10 +93,10 @@ void print_commands(const Options& options, const Selection& selection, const Jo
   AgentCommand agent;
   agent.program = program_on_nodes();
   agent.job = options.job;
-  agent.rendezvous = comm::to_string(
-      comm::Endpoint{job.listen_address, static_cast<uint16_t>(job.listen_port)});
-  for (const CarrierCommand& command : carrier_commands(
-           selection, job.nodes, [&](int node) { return agent.line(node, true); }))
+  agent.rendezvous =
+      comm::to_string(comm::Endpoint{job.listen_address, static_cast<uint16_t>(job.listen_port)});
+  for (const CarrierCommand& command :
+       carrier_commands(selection, job.nodes, [&](int node) { return agent.line(node, true); }))
     std::printf("%s: %s\n", command.name.c_str(), shell_line(command.argv).c_str());
 }
 
@@ -98,11 +110,15 @@ int start(Options options) {
   try {
     selection = select_launcher(options);
     job.nodes = plan_nodes(options, selection.hosts.empty() ? local_hosts(options) : selection.hosts);
+  } catch (const InvalidArgument& error) {
+    return complain(kExitUsage, error.what());
+  }
+  try {
     const ListenAt at = listen_address(options, selection);
     job.listen_address = at.address;
     job.listen_port = at.port;
   } catch (const InvalidArgument& error) {
-    return complain(kExitUsage, error.what());
+    return complain(kExitUsage, (options.rendezvous.empty() ? "" : "--rdzv: ") + std::string(error.what()));
   }
   if (options.dry_run) {
     std::fputs(describe(job.nodes).c_str(), stdout);
@@ -120,7 +136,6 @@ int start(Options options) {
   if (program.exit_code != 0) return complain(program.exit_code, program.problem);
   job.secret = options.secret_file.empty() ? new_secret() : secret_from_file(options.secret_file);
   job.options = std::move(options);
-  choose_listen_address(&job);
   if (job.options.check) {
     check_listen_address(job);
     std::printf("mxrun: %s can be started on %zu node(s)\n", program.path.c_str(), job.nodes.size());
@@ -138,6 +153,13 @@ int run(int argc, const char* const* argv) {
   }
   try {
     if (parsed.options.agent) return run_agent_mode(parsed.options);
+    if (parsed.options.man || !parsed.options.completion.empty()) {
+      const std::vector<OptionHelp> table = option_table();
+      const std::string text =
+          parsed.options.man ? man_page(table) : completion_script(parsed.options.completion, table);
+      std::fputs(text.c_str(), stdout);
+      return 0;
+    }
     return start(std::move(parsed.options));
   } catch (const BindFailed& error) {
     return complain(kExitBind, error.what());

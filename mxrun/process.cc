@@ -108,10 +108,14 @@ void explain(const SpawnRequest& request, char step, int number, Spawned* result
 
 }  // namespace
 
+bool is_ignored(int signal_number) {
+  struct sigaction action {};
+  sigaction(signal_number, nullptr, &action);
+  return action.sa_handler == SIG_IGN;
+}
+
 void ignore_sigpipe() {
-  struct sigaction before {};
-  sigaction(SIGPIPE, nullptr, &before);
-  sigpipe_was_ignored = before.sa_handler == SIG_IGN;
+  sigpipe_was_ignored = is_ignored(SIGPIPE);
   signal(SIGPIPE, SIG_IGN);
 }
 

@@ -1,13 +1,16 @@
 #include "nn/trainer.h"
 
 #include <algorithm>
-#include <atomic>
+#include <cstdint>
 #include <map>
 #include <numeric>
+#include <variant>
 
+#include "comm/world.h"
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/priority.h"
+#include "nn/detail/gradient_buckets.h"
 
 namespace mx::nn {
 
@@ -33,15 +36,10 @@ OptimizerChoice::OptimizerChoice(Make make) : make_(std::move(make)) {
 }
 
 Trainer::Trainer(const Parameters& parameters, const OptimizerChoice& optimizer,
-                 std::shared_ptr<KVStore> store)
-    : Trainer(std::vector<Parameters>{parameters}, optimizer, std::move(store)) {}
+                 std::shared_ptr<KVStore> store, const TrainerOptions& options)
+    : Trainer(std::vector<Parameters>{parameters}, optimizer, std::move(store), options) {}
 
 namespace {
-
-// Every priority is above 0, the priority of the other operations of training. So when a layer's gradients
-// are ready on every device, their sum runs before the rest of the backward pass. Parameters that the next
-// forward pass needs first have the highest priority.
-int priority_of(size_t i, size_t count) { return static_cast<int>(count - std::min(count, i)); }
 
 void check_replicas(const std::vector<Parameters>& replicas, bool store) {
   MX_CHECK(!replicas.empty() && !replicas[0].empty(), InvalidArgument,
@@ -84,68 +82,48 @@ std::vector<size_t> places_in(const Parameters& replica, const optim::Optimizer&
   return result;
 }
 
-/// Returns the type of the sum of gradients: f32 for f16 and bf16, in which a sum could overflow. Optimisers
-/// accept such gradients.
-DType gradient_type(const NDArray& parameter) { return parameter.dtype() == f64 ? f64 : f32; }
+/// Throws InvalidArgument for options that need all gradients in one place.
+void check_sharded(const optim::Optimizer& optimizer) {
+  for (size_t g = 0; g < optimizer.groups(); ++g) {
+    const AttrMap options = optimizer.option_map(g);
+    const auto found = options.find("max_norm");
+    const double* const limit = found == options.end() ? nullptr : std::get_if<double>(&found->second);
+    MX_CHECK(limit == nullptr || *limit == 0, InvalidArgument,
+             "[Trainer] expected an optimiser without max_norm with shard_optimizer, got ", *limit);
+  }
+}
 
 }  // namespace
 
-class Trainer::Keys {
- public:
-  explicit Keys(std::shared_ptr<KVStore> store) : store_(std::move(store)) {
-    static std::atomic<uint64_t> made{0};
-    prefix_ = mx::detail::concat("Trainer ", made.fetch_add(1), ", parameter ");
-  }
-  ~Keys() {
-    for (const Key& key : keys_) store_->erase(key.name);
-  }
-  Keys(const Keys&) = delete;
-  Keys& operator=(const Keys&) = delete;
-
-  void add(const std::string& name, const NDArray& parameter) {
-    const std::string key = prefix_ + name;
-    init(key, parameter);
-    keys_.push_back({key, gradient_type(parameter)});
-  }
-  /// Returns the key of the optimiser's parameter k. Its stored array has the parameter's current gradient
-  /// type.
-  const std::string& key_for(size_t k, const NDArray& parameter) {
-    Key& key = keys_[k];
-    if (key.type != gradient_type(parameter)) {  // the model was converted
-      store_->erase(key.name);
-      init(key.name, parameter);
-      key.type = gradient_type(parameter);
-    }
-    return key.name;
-  }
-
- private:
-  struct Key {
-    std::string name;
-    DType type;
-  };
-
-  void init(const std::string& key, const NDArray& parameter) {
-    store_->init(key, zeros(parameter.shape(), gradient_type(parameter), parameter.context()));
-  }
-
-  std::shared_ptr<KVStore> store_;
-  std::string prefix_;
-  std::vector<Key> keys_;
-};
-
 Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice& optimizer,
-                 std::shared_ptr<KVStore> store)
-    : replicas_(replicas), store_(std::move(store)) {
+                 std::shared_ptr<KVStore> store, const TrainerOptions& options)
+    : replicas_(replicas), store_(std::move(store)), options_(options) {
   check_replicas(replicas_, store_ != nullptr);
-  const Parameters& first = replicas_[0];
-  optimizer_ = optimizer(first);
+  MX_CHECK(options.bucket_bytes >= 0 && options.check_every >= 0, InvalidArgument,
+           "[Trainer] expected bucket_bytes and check_every of at least 0, got ", options.bucket_bytes,
+           " and ", options.check_every);
+  options_.shard_optimizer = options.shard_optimizer && several_processes();
+  if (store_ != nullptr) {
+    if (options_.check_every == 0) options_.check_every = store_->options().check_every;
+    if (const int64_t number = store_->next_trainer(); number > 0)
+      prefix_ = mx::detail::concat("trainer ", number, ": ");
+  }
+  if (several_processes())
+    buckets_ = std::make_shared<detail::GradientBuckets>(
+        replicas_, store_,
+        detail::GradientBuckets::Options{
+            .prefix = prefix_, .bucket_bytes = options_.bucket_bytes, .sharded = options_.shard_optimizer});
+  const Parameters& trained = options_.shard_optimizer ? buckets_->portions() : replicas_[0];
+  optimizer_ = optimizer(trained);
   MX_CHECK(optimizer_ != nullptr, InvalidArgument, "[Trainer] expected an optimiser, got an empty pointer");
-  updated_ = places_in(first, *optimizer_);
+  updated_ = places_in(trained, *optimizer_);
   if (store_ == nullptr) return;
+  if (options_.shard_optimizer) {
+    check_sharded(*optimizer_);
+    split_updates(std::vector<bool>(replicas_[0].size(), true));
+  }
   sums_.resize(updated_.size());
-  keys_ = std::make_shared<Keys>(store_);
-  for (const NamedParameter& parameter : optimizer_->parameters()) keys_->add(parameter.name, parameter);
+  if (several_processes()) check_ = zeros({});
   synchronise();
 }
 
@@ -154,8 +132,13 @@ optim::Optimizer& Trainer::optimizer() {
   return *optimizer_;
 }
 
+std::string Trainer::key_of(size_t i) const {
+  const std::string& name = replicas_[0][i].name;
+  return prefix_ + (name.empty() ? std::to_string(i) : name);
+}
+
 /// Returns the sum of the replicas' gradients of the optimiser's parameter k, or an empty handle if no
-/// replica has a gradient.
+/// replica has a gradient. With one process.
 NDArray Trainer::sum_gradients(size_t k) {
   const size_t i = updated_[k];
   std::vector<NDArray> parts;
@@ -164,17 +147,33 @@ NDArray Trainer::sum_gradients(size_t k) {
   if (parts.empty()) return {};
   const NDArray& parameter = replicas_[0][i];
   NDArray& sum = sums_[k];
-  const DType type = gradient_type(parameter);
+  const DType type = detail::gradient_type(parameter);
   if (!sum.defined() || sum.context() != parameter.context() || sum.dtype() != type)
     sum = empty(parameter.shape(), type, parameter.context());
-  store_->pushpull(keys_->key_for(k, parameter), parts, sum,
-                   {.priority = priority_of(i, replicas_[0].size())});
+  store_->allreduce({key_of(i)}, {parts}, {sum},
+                    {.priority = detail::parameter_priority(i, replicas_[0].size())});
   return sum;
 }
 
 void Trainer::step() {
   if (store_ == nullptr) return optimizer().step();
-  NoGrad pause;
+  optimizer();  // throws if this trainer was moved from
+  const NoGrad pause;
+  if (several_processes()) {
+    step_across_processes();
+  } else {
+    step_in_process();
+  }
+  ++steps_;
+  if (several_processes()) comm::report_step(steps_);
+  std::vector<size_t> places = updated_;
+  std::sort(places.begin(), places.end());
+  for (const size_t i : places) copy_to_replicas(i);
+  check_parameters();
+}
+
+void Trainer::step_in_process() {
+  if (steps_ == 0) split_updates(std::vector<bool>(replicas_[0].size(), true));
   std::vector<NDArray> gradients(updated_.size());
   // The backward pass computes the gradients of the last layers first, so their sums are pushed first.
   std::vector<size_t> order(updated_.size());
@@ -182,18 +181,90 @@ void Trainer::step() {
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return updated_[a] > updated_[b]; });
   for (const size_t k : order) gradients[k] = sum_gradients(k);
   optimizer().step(gradients);
-  std::vector<size_t> places = updated_;
-  std::sort(places.begin(), places.end());
-  for (const size_t i : places) copy_to_replicas(i);
+}
+
+void Trainer::step_across_processes() {
+  std::vector<bool> updated(replicas_[0].size(), false);
+  for (const size_t i : updated_) updated[i] = true;
+  if (buckets_->follow(updated)) split_updates(updated);
+  const std::vector<NDArray> sums = buckets_->sum_gradients();
+  std::vector<NDArray> gradients;
+  for (const size_t i : updated_) gradients.push_back(sums[i]);
+  optimizer().step(gradients);
+  if (options_.shard_optimizer) buckets_->gather_parameters();
+}
+
+/// Makes the optimiser update one bucket after the other. With one process, the parameters are put into
+/// buckets for the update only.
+void Trainer::split_updates(const std::vector<bool>& included) {
+  const size_t count = replicas_[0].size();
+  std::vector<size_t> place(count, SIZE_MAX);  // of each parameter in the optimiser
+  for (size_t k = 0; k < updated_.size(); ++k) place[updated_[k]] = k;
+  std::vector<optim::Optimizer::Part> parts;
+  const auto add = [&](size_t i) {
+    if (place[i] != SIZE_MAX) parts.back().parameters.push_back(place[i]);
+  };
+  if (buckets_ != nullptr) {
+    for (const detail::GradientBucket& bucket : buckets_->buckets()) {
+      parts.push_back({.parameters = {}, .priority = bucket.priority});
+      for (const size_t i : bucket.members) add(i);
+    }
+  } else {
+    int64_t bytes = options_.bucket_bytes + 1;
+    for (size_t i = count; i-- > 0;) {
+      if (!included[i]) continue;
+      bytes += static_cast<int64_t>(replicas_[0][i].array().bytes());
+      if (bytes > options_.bucket_bytes) {
+        parts.push_back({});
+        bytes = static_cast<int64_t>(replicas_[0][i].array().bytes());
+      }
+      parts.back().priority = detail::parameter_priority(i, count);
+      add(i);
+    }
+  }
+  optimizer().set_parts(parts);
+}
+
+/// Throws the error of an earlier comparison, and pushes the next one if it is due.
+void Trainer::check_parameters() {
+  if (options_.check_every == 0 || !several_processes()) return;
+  check_.wait(0);  // throws if the comparison has ended with an error
+  if (steps_ % options_.check_every != 0) return;
+  check_.wait();
+  std::vector<KVKey> keys;
+  std::vector<NDArray> values;
+  for (size_t i = 0; i < replicas_[0].size(); ++i) {
+    keys.emplace_back(key_of(i));
+    values.push_back(replicas_[0][i].detach());
+  }
+  store_->check_equal(keys, values, check_);
 }
 
 void Trainer::synchronise() {
-  NoGrad pause;
+  const NoGrad pause;
+  if (several_processes()) {
+    std::vector<KVKey> keys;
+    std::vector<NDArray> values;
+    for (size_t i = 0; i < replicas_[0].size(); ++i) {
+      keys.emplace_back(key_of(i));
+      values.push_back(replicas_[0][i].detach());
+    }
+    if (options_.buffers)
+      for (const auto& [name, buffer] : options_.buffers()) {
+        keys.emplace_back(prefix_ + "buffer " + name);
+        values.push_back(buffer.detach());
+      }
+    store_->broadcast_from_first(keys, values, {.priority = detail::parameter_priority(0, keys.size())});
+    optimizer().sync_masters();
+    // Models that differ are an error here, on all processes, and not at some later wait.
+    store_->push_barrier(check_);
+    check_.wait();
+  }
   for (size_t i = 0; !replicas_.empty() && i < replicas_[0].size(); ++i) copy_to_replicas(i);
 }
 
 void Trainer::copy_to_replicas(size_t i) {
-  const PriorityScope priority(priority_of(i, replicas_[0].size()));
+  const PriorityScope priority(detail::parameter_priority(i, replicas_[0].size()));
   for (size_t r = 1; r < replicas_.size(); ++r) NDArray(replicas_[r][i]).copy_from(replicas_[0][i]);
 }
 

@@ -28,9 +28,24 @@
 //
 // A trainer holds Parameters, so a module may be moved after its trainer was created.
 //
-// Several trainers may share a store, also with other keys of the program: each trainer uses its own keys,
-// "Trainer <n>, parameter <name>", and erases them when it is destroyed. If several processes share the
-// store, all must create their trainers in the same order.
+// Several processes. If the store spans several processes, each trains its own replicas with its own part of
+// the batch. The parameters and buffers of process 0 are copied to all others when the trainer is created and
+// in synchronise(). step() sums the gradients over all processes, so all keep equal parameters, bit for bit
+// those of one process that accumulates the same parts in the order of the ranks. Gradients are summed in
+// buckets (TrainerOptions::bucket_bytes), the last layers first, while the backward pass goes on; the
+// optimiser updates bucket by bucket. The program must be the same in all processes: a parameter that has no
+// gradient in one of them contributes zeros. Parameters that require no gradient take no part.
+//
+//   std::shared_ptr<KVStore> kv = KVStore::create("dist_allreduce");
+//   nn::Trainer trainer(net, optim::AdamOptions{}, kv, {.shard_optimizer = true});
+//
+// A store is used for communication only; it keeps no copy of the parameters. The keys are the names of the
+// parameters ("0.weight"; without names their numbers); those of the second trainer on a store begin with
+// "trainer 1: ", and so on. If several processes share the store, all must create their trainers in the same
+// order.
+//
+// Failures. If the gradient of a parameter fails and there is a store, the parameters of its bucket stay
+// unchanged, with the error; other buckets may have been updated.
 //
 // Thread-safety: one thread at a time.
 #pragma once
@@ -46,6 +61,7 @@
 #include "engine/base/check.h"
 #include "kvstore/kvstore.h"
 #include "ndarray/ndarray.h"
+#include "nn/module.h"
 #include "operators/parameter.h"
 #include "optim/optimizers.h"
 
@@ -81,45 +97,92 @@ class OptimizerChoice {
   Make make_;
 };
 
+struct TrainerOptions {
+  int64_t bucket_bytes = 2 << 20;  ///< gradients that are summed and updated together; at least one parameter
+  /// With several processes: each keeps the optimiser's state of its part of the parameters only. It sums the
+  /// gradients of that part, updates it, and sends it to the others before the next forward pass. Results are
+  /// the same. Not with `max_norm` or a dynamic loss scale, and with one replica in each process.
+  bool shard_optimizer = false;
+  /// Compares checksums of the parameters between all processes every so many steps; 0: as the store's
+  /// option says. A later step() then throws ProtocolError, which names the parameter and the processes.
+  int64_t check_every = 0;
+  /// Returns the buffers of the model, which are copied from process 0 as the parameters are. Set by the
+  /// constructor that takes a module.
+  std::function<NamedArrays()> buffers{};
+};
+
+namespace detail {
+class GradientBuckets;
+}
+
 class Trainer {
  public:
   /// Trains one replica. If there is a store, the gradients go through it, as with several replicas.
   Trainer(const Parameters& parameters, const OptimizerChoice& optimizer,
-          std::shared_ptr<KVStore> store = nullptr);
+          std::shared_ptr<KVStore> store = nullptr, const TrainerOptions& options = {});
+  /// The same for the parameters of a module, and its buffers.
+  template <class M>
+  requires kIsModule<M> Trainer(const M& module, const OptimizerChoice& optimizer,
+                                std::shared_ptr<KVStore> store = nullptr, TrainerOptions options = {})
+      : Trainer(module.parameters(), optimizer, std::move(store), with_buffers(module, std::move(options))) {}
   /// Trains several replicas: one list for each, with the same parameters in the same order. Throws
   /// InvalidArgument if the lists differ in number, shape or type, if two replicas share a parameter, if
   /// there are several replicas and no store, and if the optimiser has parameters that the first replica does
-  /// not have.
+  /// not have. With several processes, throws what synchronise() throws.
   Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice& optimizer,
-          std::shared_ptr<KVStore> store);
+          std::shared_ptr<KVStore> store, const TrainerOptions& options = {});
   Trainer(Trainer&&) noexcept = default;
   Trainer& operator=(Trainer&&) noexcept = default;
 
   /// Sums the gradients, updates the first replica and copies its parameters to the others. Returns at once.
-  /// A parameter for which no replica has a gradient stays unchanged. Throws InvalidState for a trainer that
-  /// was moved from.
+  /// With one process, a parameter for which no replica has a gradient stays unchanged. Throws InvalidState
+  /// for a trainer that was moved from, and ProtocolError if parameters have diverged between processes.
   void step();
   /// Removes the gradients of all replicas.
   void zero_grad();
 
-  /// Returns the optimiser of the first replica's parameters, for schedules and checkpoints.
+  /// Returns the optimiser of the first replica's parameters, for schedules and checkpoints. With
+  /// shard_optimizer, it has the parts of this process only; use state_dict() for checkpoints.
   optim::Optimizer& optimizer();
+  /// The state of the optimiser as of one process: Optimizer::state_dict(). With shard_optimizer, both are
+  /// called by all processes; state_dict() returns copies of the parts of all, and load_state_dict() takes
+  /// the whole state.
+  NamedArrays state_dict();
+  void load_state_dict(const NamedArrays& state);
   size_t replicas() const { return replicas_.size(); }
-  /// Copies the first replica's parameters to the others. Call it after loading the first replica.
+  /// Copies the first replica's parameters to the others; before that, the parameters and buffers of process
+  /// 0 to all others. With several processes it waits for them, and throws ProtocolError, naming the first
+  /// parameter that differs, if they have other models. Call it after loading the first replica. Then load
+  /// the optimiser's state, in all processes: master copies of f16 and bf16 parameters are set to the
+  /// parameters.
   void synchronise();
 
  private:
-  class Keys;
+  template <class M>
+  static TrainerOptions with_buffers(const M& module, TrainerOptions options) {
+    if (!options.buffers) options.buffers = [module] { return module.named_buffers(); };
+    return options;
+  }
 
+  bool several_processes() const { return store_ != nullptr && store_->size() > 1; }
   NDArray sum_gradients(size_t parameter);
+  void step_in_process();
+  void step_across_processes();
+  void split_updates(const std::vector<bool>& included);
+  void check_parameters();
   void copy_to_replicas(size_t parameter);
+  std::string key_of(size_t parameter) const;
 
   std::vector<Parameters> replicas_;
   std::shared_ptr<KVStore> store_;
-  std::shared_ptr<Keys> keys_;  // of this trainer in the store
+  TrainerOptions options_;
+  std::string prefix_;                                // of keys
+  std::shared_ptr<detail::GradientBuckets> buckets_;  // with several processes
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::vector<size_t> updated_;  // entry k: index in a replica of the optimiser's parameter k
   std::vector<NDArray> sums_;    // sums of gradients, on the first replica's devices; created on first use
+  int64_t steps_ = 0;
+  NDArray check_;  // token of the last comparison of parameters
 };
 
 /// Splits a batch along its first dimension into one part per device. If the size is not divisible, the first

@@ -8,6 +8,7 @@
 #include "ndarray/grad_mode.h"
 #include "ndarray/hooks.h"
 #include "ndarray/io/tensor_record.h"
+#include "ndarray/priority.h"
 #include "optim/detail/gradient_factor.h"
 #include "optim/detail/problems.h"
 
@@ -141,12 +142,13 @@ void Optimizer::lay_out(Layout& layout, size_t number, const Group& group, const
     size_t s = first_shard;
     const auto holds = [&](const Shard& shard) {
       const NDArray& other = shard.masters() ? shard.arrays.copies[0] : shard.arrays.parameters[0];
-      return other.context() == p.context() && other.dtype() == p.dtype();
+      return other.context() == p.context() && other.dtype() == p.dtype() && shard.part == part_of(i);
     };
     while (s < layout.shards.size() && !holds(layout.shards[s])) ++s;
     if (s == layout.shards.size()) {
       Shard& made = layout.shards.emplace_back();
       made.group = number;
+      made.part = part_of(i);
       made.numbers.learning_rate = full({}, group.lr * group.multipliers.lr, f64, p.context());
       made.state.resize(group.state.size());
     }
@@ -197,6 +199,11 @@ void Optimizer::follow(std::source_location where) const {
   Problems problems(name_);
   check_arrays(problems, parameters_, 0);
   problems.raise(where);
+  renew_layout(where);
+}
+
+/// Makes a layout of the parameters' current arrays and parts, and moves the state.
+void Optimizer::renew_layout(std::source_location where) const {
   Layout layout;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const size_t last = g + 1 < groups_.size() ? begins_[g + 1] : parameters_.size();
@@ -245,19 +252,49 @@ void Optimizer::step(const std::vector<NDArray>& gradients, std::source_location
   const detail::GradientFactor factor =
       detail::gradient_factor(gradients, max_norm_, loss_scale_ ? &*loss_scale_ : nullptr, where);
   norm_ = factor.norm;
-  for (Shard& shard : layout_.shards) {
-    struct DropGradients {  // gradients take as much memory as the parameters, so they are not kept
-      Shard& shard;
-      ~DropGradients() {
-        shard.arrays.gradients.clear();
-        shard.numbers.scale = shard.numbers.skip = NDArray();
-      }
-    } const drop{shard};
-    for (size_t member : shard.members) shard.arrays.gradients.push_back(gradients[member]);
-    shard.numbers.scale = factor.scale;
-    shard.numbers.skip = factor.skip;
-    update(shard.group, shard.arrays, shard.state, shard.numbers, where);
+  for (size_t part = 0; part <= part_priorities_.size(); ++part) {
+    const PriorityScope priority(part > 0 ? part_priorities_[part - 1] : mx::detail::launch_priority);
+    for (Shard& shard : layout_.shards)
+      if (shard.part == part) step_shard(shard, gradients, factor.scale, factor.skip, where);
   }
+}
+
+void Optimizer::step_shard(Shard& shard, const std::vector<NDArray>& gradients, const NDArray& scale,
+                           const NDArray& skip, std::source_location where) const {
+  struct DropGradients {  // gradients take as much memory as the parameters, so they are not kept
+    Shard& shard;
+    ~DropGradients() {
+      shard.arrays.gradients.clear();
+      shard.numbers.scale = shard.numbers.skip = NDArray();
+    }
+  } const drop{shard};
+  for (size_t member : shard.members) shard.arrays.gradients.push_back(gradients[member]);
+  shard.numbers.scale = scale;
+  shard.numbers.skip = skip;
+  update(shard.group, shard.arrays, shard.state, shard.numbers, where);
+}
+
+void Optimizer::set_parts(const std::vector<Part>& parts, std::source_location where) {
+  const NoGrad pause;
+  Problems problems(name_);
+  std::vector<size_t> part_of(parameters_.size(), 0);
+  std::vector<int> priorities;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    priorities.push_back(parts[p].priority);
+    for (const size_t i : parts[p].parameters) {
+      if (i >= part_of.size() || part_of[i] != 0) {
+        problems.add("expected each of ", part_of.size(), " parameters in one part at most, got ", i,
+                     " in part ", p, i < part_of.size() ? " again" : "");
+        continue;
+      }
+      part_of[i] = p + 1;
+    }
+  }
+  problems.raise(where);
+  follow(where);
+  part_of_ = std::move(part_of);
+  part_priorities_ = std::move(priorities);
+  renew_layout(where);
 }
 
 void Optimizer::zero_grad(bool in_place) {

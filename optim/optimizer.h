@@ -81,6 +81,18 @@ class Optimizer {
   void step(const std::vector<NDArray>& gradients,
             std::source_location where = std::source_location::current());
 
+  /// A set of parameters that one step updates separately; see set_parts().
+  struct Part {
+    std::vector<size_t> parameters;  ///< indices in parameters()
+    int priority = 0;                ///< of the operations that update them
+  };
+  /// Splits the steps: each updates one part after the other, by operations of their own. So the update of a
+  /// part waits for the gradients of that part only, unless `max_norm` or a dynamic loss scale needs all.
+  /// Results are the same. If a gradient fails, only its part is skipped. Parameters that are in no part are
+  /// updated first. Throws InvalidArgument for an index that is out of range or listed twice.
+  void set_parts(const std::vector<Part>& parts,
+                 std::source_location where = std::source_location::current());
+
   /// Removes all gradients; if `in_place`, sets the existing ones to zero instead.
   void zero_grad(bool in_place = false);
 
@@ -135,9 +147,9 @@ class Optimizer {
   const Group& group(size_t i) const;
 
  private:
-  /// The parameters of a group that one operation updates: those on one device and of one type.
+  /// The parameters of a group that one operation updates: those of one part, on one device and of one type.
   struct Shard {
-    size_t group;
+    size_t group, part;
     std::vector<size_t> members;  // indices in parameters_
     UpdateArrays arrays;          // its gradients are set only during a step
     UpdateState state;
@@ -171,13 +183,19 @@ class Optimizer {
   const NDArray& weight(size_t parameter) const;
   Kept kept_for(size_t parameter) const;
   void follow(std::source_location where) const;
+  void renew_layout(std::source_location where) const;
+  size_t part_of(size_t parameter) const { return parameter < part_of_.size() ? part_of_[parameter] : 0; }
+  void step_shard(Shard& shard, const std::vector<NDArray>& gradients, const NDArray& scale,
+                  const NDArray& skip, std::source_location where) const;
 
   const char* name_;
   std::vector<Group> groups_;   // `lr` is the current rate
   std::vector<size_t> begins_;  // index in parameters_ of each group's first parameter
   double max_norm_ = 0;
   Parameters parameters_;
-  mutable Layout layout_;  // follow() updates it if parameters have moved
+  std::vector<size_t> part_of_;       // by parameter: 0: in no part, otherwise 1 + the index of the part
+  std::vector<int> part_priorities_;  // by the index of the part
+  mutable Layout layout_;             // follow() updates it if parameters have moved
   std::optional<LossScale> loss_scale_;
   NDArray norm_;
 };

@@ -36,6 +36,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
 
   /// Returns the offset of a buffer, or kNowhere if it is not in the arena.
   uint64_t offset_of(const void* buffer, size_t bytes) const;
+  bool has(const void* buffer, size_t bytes) const { return offset_of(buffer, bytes) != ~uint64_t{0}; }
   char* at(uint64_t offset) const { return base_ + offset; }
   /// Returns whether [offset, offset + bytes) lies within the arena.
   bool contains(uint64_t offset, size_t bytes) const { return offset <= bytes_ && bytes <= bytes_ - offset; }

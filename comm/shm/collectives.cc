@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <type_traits>
 
 #include "comm/fold.h"
 #include "comm/shm/group.h"
@@ -23,7 +24,10 @@ Slice part_of(size_t count, size_t element, int size, int rank) {
 }
 
 void copy(void* to, const void* from, size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+  if (to == from) return;
+  for (size_t done = 0; done < bytes; done += 4096)
+    std::memcpy(static_cast<char*>(to) + done, static_cast<const char*>(from) + done,
+                std::min<size_t>(4096, bytes - done));
 }
 
 // Chunk `index` of `count` elements, each chunk but the last of `each`.
@@ -32,14 +36,11 @@ Slice chunk_of(size_t count, size_t each, size_t index) {
   return {begin, std::min(each, count - begin)};
 }
 
-// Elements per chunk if at most `most` fit a buffer: small enough for about four chunks, so that the ranks
-// overlap their steps, but not smaller than 16 KiB.
+// Elements per chunk if at most `most` fit a buffer. Every step costs a wait, so chunks are as long as the
+// buffers.
 size_t chunk_elements(size_t count, size_t element, size_t most) {
-  const size_t least = std::max<size_t>(16 * 1024 / element, 1);
   const size_t line = kLine / element;
-  const size_t quarter = (count + 3) / 4;
-  const size_t each = std::min(std::max(quarter, least), most);
-  return std::min((each + line - 1) / line * line, most);
+  return std::min((count + line - 1) / line * line, most);
 }
 
 }  // namespace
@@ -80,12 +81,14 @@ void Group::pipeline(const Call& call, size_t chunks, const Stage& stage, const 
                      const Gather& gather) {
   // A wait at the end of step t shows that all ranks have ended it. So in step t + 1 the buffers that hold
   // chunk t - 1 (staged) and t - 2 (combined) are free: they were used up in step t.
-  const size_t steps = chunks + 2;
+  constexpr bool kGathers = !std::is_same_v<Gather, std::nullptr_t>;
+  const size_t steps = chunks + (kGathers ? 2 : 1);
   for (size_t t = 0; t < steps; ++t) {
     if (t > 0) peers_.wait_all(Counter::phase, phase_, call.context);
     if (t < chunks) stage(t);
     if (t >= 1 && t - 1 < chunks) combine(t - 1);
-    if (t >= 2) gather(t - 2);
+    if constexpr (kGathers)
+      if (t >= 2) gather(t - 2);
     if (t + 1 < steps) peers_.publish(region_.control(rank_).phase, ++phase_);
   }
 }
@@ -107,6 +110,7 @@ void Group::allreduce_direct(const Call& call) {
 }
 
 void Group::allreduce_staged(const Call& call) {
+  if (size_ == 2) return allreduce_staged_by_two(call);
   const Request& q = call.request;
   const char* const in = static_cast<const char*>(q.in);
   char* const out = static_cast<char*>(q.out);
@@ -139,6 +143,31 @@ void Group::allreduce_staged(const Call& call) {
           copy(out + (chunk.begin + part.begin) * element, region_.result(r, c), part.count * element);
         }
       });
+}
+
+// Of two ranks, each folds all. That moves as many bytes between the processors as if each folded a half and
+// passed on the result, with one step less.
+void Group::allreduce_staged_by_two(const Call& call) {
+  const Request& q = call.request;
+  const char* const in = static_cast<const char*>(q.in);
+  char* const out = static_cast<char*>(q.out);
+  const size_t element = call.element;
+  const size_t each = chunk_elements(q.count, element, kStageBytes / element);
+  const size_t chunks = (q.count + each - 1) / each;
+  pipeline(
+      call, chunks,
+      [&](size_t c) {
+        const Slice chunk = chunk_of(q.count, each, c);
+        copy(region_.stage(rank_, c), in + chunk.begin * element, chunk.count * element);
+      },
+      [&](size_t c) {
+        const Slice chunk = chunk_of(q.count, each, c);
+        for (int r = 0; r < size_; ++r)
+          inputs_[static_cast<size_t>(r)] = r == rank_ ? in + chunk.begin * element : region_.stage(r, c);
+        fold_ranks(out + chunk.begin * element, inputs_.data(), size_, chunk.count, q.type,
+                   q.options.reduction);
+      },
+      nullptr);
 }
 
 void Group::reduce_scatter_direct(const Call& call) {
@@ -182,7 +211,7 @@ void Group::reduce_scatter_staged(const Call& call) {
           fold_ranks(out + chunk.begin * element, inputs_.data(), size_, chunk.count, q.type,
                      q.options.reduction);
       },
-      [](size_t) {});
+      nullptr);
 }
 
 void Group::allgather_direct(const Call& call) {
@@ -217,7 +246,7 @@ void Group::allgather_staged(const Call& call) {
             copy(out + (slice.begin + chunk.begin) * element, region_.stage(r, c), chunk.count * element);
         }
       },
-      [](size_t) {});
+      nullptr);
 }
 
 void Group::broadcast(const Call& call) {
@@ -243,7 +272,7 @@ void Group::broadcast(const Call& call) {
         const Slice chunk = chunk_of(bytes, each, c);
         if (!root) copy(out + chunk.begin, region_.stage(q.peer, c), chunk.count);
       },
-      [](size_t) {});
+      nullptr);
 }
 
 void Group::all_to_all_direct(const Call& call) {
@@ -280,7 +309,7 @@ void Group::all_to_all_staged(const Call& call) {
             copy(out + static_cast<size_t>(r) * block + chunk.begin,
                  region_.stage(r, c) + static_cast<size_t>(rank_) * each, chunk.count);
       },
-      [](size_t) {});
+      nullptr);
 }
 
 }  // namespace mx::comm::shm

@@ -84,25 +84,17 @@ std::string Group::host(int rank) const {
   return {control.host, strnlen(control.host, sizeof(control.host))};
 }
 
-void Group::interrupt(std::exception_ptr reason) {
-  std::string text = "aborted";
-  try {
-    std::rethrow_exception(reason);
-  } catch (...) {
-    text = current_exception_text();
-  }
-  peers_.interrupt(std::move(reason));
-  peers_.leave(text, -1);
-}
+void Group::interrupt(std::exception_ptr reason) { peers_.interrupt(std::move(reason)); }
 
 void Group::execute(const Request& request, Deadline deadline) {
   try {
     dispatch(request, deadline);
   } catch (const PeerLost& error) {
-    peers_.leave(error.what(), peers_.lost_rank());
+    if (!peers_.interrupted()) peers_.leave(error.what(), peers_.lost_rank());
     throw;
   } catch (...) {
-    peers_.leave(current_exception_text(), -1);
+    // An abort concerns this rank only; the others learn of it when its communicator or its process ends.
+    if (!peers_.interrupted()) peers_.leave(current_exception_text(), -1);
     throw;
   }
 }
@@ -112,11 +104,10 @@ void Group::dispatch(const Request& request, Deadline deadline) {
   Call call{request, {to_string(request.collective), &request, deadline, 0}, size_of(request.type), false};
   if (request.collective == Collective::send) return send(call);
   if (request.collective == Collective::receive) return receive(call);
-  const size_t small = slot_bytes(request);
-  call.slots = small <= kSlotBytes;
+  call.slots = uses_slot(request);
   enter(call);
   if (request.count == 0 || request.collective == Collective::barrier) return;
-  if (call.slots) return combine_slots(call);
+  if (all_in_slots()) return combine_slots(call);
   const size_t ranks = static_cast<size_t>(size_);
   const size_t bytes = request.count * call.element;
   switch (request.collective) {
@@ -148,6 +139,19 @@ size_t Group::slot_bytes(const Request& request) const {
   }
 }
 
+bool Group::uses_slot(const Request& request) const {
+  const size_t bytes = slot_bytes(request);
+  if (request.collective != Collective::allreduce || bytes <= kArenaSlotBytes) return bytes <= kSlotBytes;
+  return bytes <= kSlotBytes &&
+         (arena_ == nullptr || !arena_->has(request.in, bytes) || !arena_->has(request.out, bytes));
+}
+
+bool Group::all_in_slots() const {
+  for (int peer = 0; peer < size_; ++peer)
+    if (entry(peer).slot == 0) return false;
+  return true;
+}
+
 void Group::enter(const Call& call) {
   const Request& request = call.request;
   ++number_;
@@ -158,6 +162,7 @@ void Group::enter(const Call& call) {
     if ((request.collective != Collective::broadcast || request.peer == rank_) && bytes > 0)
       std::memcpy(region_.slot(rank_, number_), request.in, bytes);
   }
+  entry(rank_).slot = call.slots;
   announce(entry(rank_), request, number_);
   peers_.wait_all(Counter::entry, number_, call.context);
   for (int peer = 1; peer < size_; ++peer) compare(entry(0), 0, entry(peer), peer, call.context.op);

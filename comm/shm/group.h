@@ -41,7 +41,8 @@ class Group {
   ~Group();
 
   void join(const std::string& host, Deadline deadline) { peers_.join(host, deadline); }
-  /// Does one call. After an error the other ranks learn that this one is gone.
+  /// Does one call. After an error, except the reason of interrupt(), the other ranks learn that this one is
+  /// gone.
   void execute(const Request& request, Deadline deadline);
   void interrupt(std::exception_ptr reason);
   std::shared_ptr<void> allocate(size_t bytes, Deadline deadline);
@@ -57,8 +58,11 @@ class Group {
   };
 
   void dispatch(const Request& request, Deadline deadline);
-  // What this rank puts into its slot for a call; more than kSlotBytes if the call does not use slots.
+  // The bytes that a call may put into a slot: the same on all ranks.
   size_t slot_bytes(const Request& request) const;
+  // Whether this rank uses its slot. Another rank may come to another answer; then none reads the slots.
+  bool uses_slot(const Request& request) const;
+  bool all_in_slots() const;
   // Copies the input to this rank's slot if the call uses slots, announces the call, and waits for and
   // compares the announcements of all ranks.
   void enter(const Call& call);
@@ -80,6 +84,7 @@ class Group {
   void combine_slots(const Call& call);
   void allreduce_direct(const Call& call);
   void allreduce_staged(const Call& call);
+  void allreduce_staged_by_two(const Call& call);
   void reduce_scatter_direct(const Call& call);
   void reduce_scatter_staged(const Call& call);
   void allgather_direct(const Call& call);
@@ -94,7 +99,8 @@ class Group {
   void receive(const Call& call);
   void alone(const Request& request);
 
-  // Runs the steps of a staged call. stage(c), combine(c) and gather(c) each work on chunk c.
+  // Runs the steps of a staged call. stage(c), combine(c) and gather(c) each work on chunk c; a null pointer
+  // for gather saves the last step.
   template <class Stage, class Combine, class Gather>
   void pipeline(const Call& call, size_t chunks, const Stage& stage, const Combine& combine,
                 const Gather& gather);

@@ -74,6 +74,7 @@ class Peers {
 
   /// Makes the running and every later wait throw `reason`.
   void interrupt(std::exception_ptr reason);
+  bool interrupted() const { return interrupted_.load(std::memory_order_acquire); }
   /// Marks this rank as gone, so that ranks that wait for it throw PeerLost. An empty reason means that it
   /// left in peace. `lost_rank` is the rank because of which it failed, or -1. Only the first call counts.
   void leave(const std::string& reason, int lost_rank) noexcept;

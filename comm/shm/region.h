@@ -27,8 +27,11 @@ namespace mx::comm::shm {
 inline constexpr size_t kLine = 64;
 /// Calls whose input has at most so many bytes put it into a slot before they announce themselves.
 inline constexpr size_t kSlotBytes = 16 * 1024;
-/// Bytes of one staging buffer. Two of the group's buffers should fit the second-level cache.
-inline constexpr size_t kStageBytes = 256 * 1024;
+/// Of buffers in the arena, an allreduce of more bytes does not use slots: a slot is copied to all ranks,
+/// while each rank reads only its part of the arena.
+inline constexpr size_t kArenaSlotBytes = 1024;
+/// Bytes of one staging buffer. The second-level cache of a processor holds some of them.
+inline constexpr size_t kStageBytes = 128 * 1024;
 /// Bytes of one buffer of a channel between two ranks.
 inline constexpr size_t kChannelBytes = 128 * 1024;
 inline constexpr size_t kWhatBytes = 64;
@@ -43,6 +46,7 @@ struct alignas(kLine) Entry {
   uint32_t what_bytes = 0;
   uint8_t collective = 0, type = 0, order = 0, reduction = 0;
   uint8_t overlaps = 0;  ///< `in` overlaps `out` such that no other rank may read or write them directly
+  uint8_t slot = 0;      ///< this rank's input is in its slot
   uint8_t arena = 0;     ///< this rank has mapped the arena
   alignas(kLine) char what[kWhatBytes] = {};  ///< the first bytes of the call's name
 };

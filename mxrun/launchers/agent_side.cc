@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -15,7 +16,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "comm/deadline.h"
 #include "comm/net/interface.h"
@@ -95,6 +98,21 @@ int agent_node(const Options& options, const Lookup& lookup) {
     return *number;
   }
   throw InvalidArgument("[mxrun] agent: expected --agent-node, or to be started by srun or mpirun");
+}
+
+void forget_task_variables() {
+  constexpr std::string_view kPrefixes[] = {
+      "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "OMPI_MCA_ess",  "OMPI_MCA_orte",
+      "OMPI_MCA_pmix",    "PMIX_",          "PMI_",          "SLURM_STEP",
+      "SLURM_PROCID",     "SLURM_LOCALID",  "SLURM_NODEID",  "SLURM_TASK_PID",
+      "SLURM_GTIDS",      "SLURM_SRUN_",    "SLURM_LAUNCH_", "SLURM_CPU_BIND"};
+  std::vector<std::string> found;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view entry = *variable;
+    for (const std::string_view prefix : kPrefixes)
+      if (entry.starts_with(prefix)) found.emplace_back(entry.substr(0, entry.find('=')));
+  }
+  for (const std::string& name : found) unsetenv(name.c_str());
 }
 
 std::string read_hexadecimal_secret(int descriptor) {

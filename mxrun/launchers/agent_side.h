@@ -17,6 +17,10 @@ namespace mx::launch {
 /// Throws InvalidArgument if there is none.
 int agent_node(const Options& options, const Lookup& lookup = own_variable);
 
+/// Removes the variables that srun and mpirun have set for the agent as their task. The ranks are no tasks of
+/// theirs: a rank that initialises MPI would take itself for the agent.
+void forget_task_variables();
+
 /// Reads the secret from a descriptor: a line of hexadecimal digits. Throws InvalidArgument if it is none.
 std::string read_hexadecimal_secret(int descriptor);
 

@@ -37,9 +37,9 @@ std::vector<CarrierCommand> ssh_commands(const std::string& program, const std::
                                          const NodeLine& line);
 std::vector<CarrierCommand> slurm_commands(const std::string& program, const std::vector<NodePlan>& nodes,
                                            const NodeLine& line);
-/// Hosts that are named get one agent each; if `hosts_known` is false, mpirun chooses them.
+/// One mpirun for each node: Open MPI passes its standard input, and with it the secret, to one process only.
 std::vector<CarrierCommand> mpi_commands(const std::string& program, const std::vector<NodePlan>& nodes,
-                                         const NodeLine& line, bool hosts_known);
+                                         const NodeLine& line);
 
 /// Starts the commands, each in a process group of its own with `input` as its standard input. Their output
 /// is that of this process. They get SIGTERM when the thread that starts them ends. Throws CommunicationError

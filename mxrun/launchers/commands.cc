@@ -90,12 +90,15 @@ std::vector<CarrierCommand> slurm_commands(const std::string& program, const std
 }
 
 std::vector<CarrierCommand> mpi_commands(const std::string& program, const std::vector<NodePlan>& nodes,
-                                         const NodeLine& line, bool hosts_known) {
-  CarrierCommand command{"mpirun", carrier_words(program), all_positions(nodes)};
-  append_words(command.argv, {"-n", std::to_string(nodes.size()), "--bind-to", "none", "--stdin", "all"});
-  if (hosts_known) append_words(command.argv, {"--host", joined_hosts(nodes, ":1"), "--map-by", "node"});
-  append_words(command.argv, line(-1));
-  return {command};
+                                         const NodeLine& line) {
+  std::vector<CarrierCommand> commands;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    CarrierCommand command{"mpirun " + nodes[i].host, carrier_words(program), {static_cast<int>(i)}};
+    append_words(command.argv, {"-n", "1", "--host", nodes[i].host, "--bind-to", "none"});
+    append_words(command.argv, line(static_cast<int>(i)));
+    commands.push_back(std::move(command));
+  }
+  return commands;
 }
 
 }  // namespace mx::launch

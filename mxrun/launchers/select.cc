@@ -23,8 +23,6 @@
 namespace mx::launch {
 namespace {
 
-using text::quoted;
-
 /// A name that means this machine everywhere: "localhost" or a loopback address.
 bool is_loopback_name(const std::string& name) {
   return name == "localhost" || name == "::1" || (name.starts_with("127.") && comm::is_loopback(name));
@@ -65,7 +63,7 @@ std::vector<Host> allocated_hosts(const Lookup& lookup) {
     if (!counts) continue;
     const std::vector<int> slots = parse_repeated_counts(*counts);
     MX_CHECK(slots.size() == hosts.size(), InvalidArgument, "[mxrun] expected one count for each node in ",
-             variable, ", got ", quoted(*counts), " for ", quoted(*list));
+             variable, ", got ", text::quoted(*counts), " for ", text::quoted(*list));
     for (size_t i = 0; i < hosts.size(); ++i) hosts[i].slots = std::clamp(slots[i], 1, kMostSlots);
     break;
   }
@@ -78,7 +76,7 @@ void set_slots(const Options& options, const std::string& launcher, std::vector<
   const ProcessesPerNode asked = parse_processes_per_node(options.per_node);
   MX_CHECK(asked.kind == ProcessesPerNode::Kind::number, InvalidArgument,
            "[mxrun] --nproc-per-node: expected a number with the launcher ", launcher, ", got ",
-           quoted(options.per_node), "; only the nodes know how many they have");
+           text::quoted(options.per_node), "; only the nodes know how many they have");
   for (Host& host : hosts) host.slots = asked.number;
 }
 
@@ -110,16 +108,6 @@ std::string choose_name(const Options& options, const std::vector<Host>& hosts, 
   if (!lookup("SLURM_JOB_ID") || !lookup("SLURM_JOB_NODELIST")) return "local";
   // A batch script on the only node needs no srun.
   return number_of(lookup, "SLURM_JOB_NUM_NODES", 2) == 1 && lookup("SLURMD_NODENAME") ? "local" : "slurm";
-}
-
-/// Nodes that mpirun chooses: --nnodes, each with an equal share of the processes.
-std::vector<Host> unnamed_hosts(const Options& options) {
-  const int nodes = options.nodes_given ? options.min_nodes : 1;
-  const int processes = std::max(1, options.workers) + options.servers;
-  std::vector<Host> hosts;
-  for (int i = 0; i < nodes; ++i)
-    hosts.push_back({"node" + std::to_string(i), (processes + nodes - 1) / nodes});
-  return hosts;
 }
 
 std::string resolved(const std::string& host) {
@@ -162,7 +150,7 @@ class CarrierLauncher final : public Launcher {
 
 std::optional<std::string> own_variable(const std::string& name) {
   const char* value = std::getenv(name.c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);
 }
 
 Selection select_launcher(const Options& options, const Lookup& lookup) {
@@ -176,7 +164,7 @@ Selection select_launcher(const Options& options, const Lookup& lookup) {
   if (selection.launcher == "local") {
     for (const Host& host : selection.hosts)
       MX_CHECK(is_loopback_name(host.name) || host.name == this_host(), InvalidArgument,
-               "[mxrun] --launcher local: expected no other hosts, got ", quoted(host.name));
+               "[mxrun] --launcher local: expected no other hosts, got ", text::quoted(host.name));
     MX_CHECK(selection.hosts.size() <= 1, InvalidArgument,
              "[mxrun] --launcher local: expected one host, got ", selection.hosts.size());
     return selection;
@@ -189,8 +177,9 @@ Selection select_launcher(const Options& options, const Lookup& lookup) {
     if (selection.hosts.empty()) selection.hosts = allocated_hosts(lookup);
     selection.program = lookup("MX_SRUN").value_or("srun");
   } else {
-    selection.hosts_known = !selection.hosts.empty();
-    if (!selection.hosts_known) selection.hosts = unnamed_hosts(options);
+    MX_CHECK(!selection.hosts.empty(), InvalidArgument,
+             "[mxrun] --launcher mpi: expected hosts, got none: give -H or --hostfile, such as ",
+             "--hostfile $PBS_NODEFILE");
     selection.program = lookup("MX_MPIRUN").value_or("mpirun");
   }
   keep_first_nodes(options, selection.hosts);
@@ -202,7 +191,7 @@ std::vector<CarrierCommand> carrier_commands(const Selection& selection, const s
                                              const NodeLine& line) {
   if (selection.launcher == "ssh") return ssh_commands(selection.program, nodes, line);
   if (selection.launcher == "slurm") return slurm_commands(selection.program, nodes, line);
-  if (selection.launcher == "mpi") return mpi_commands(selection.program, nodes, line, selection.hosts_known);
+  if (selection.launcher == "mpi") return mpi_commands(selection.program, nodes, line);
   return {};
 }
 
@@ -220,7 +209,7 @@ std::string program_on_nodes(const Lookup& lookup) {
 
 ListenAt listen_address(const Options& options, const Selection& selection) {
   ListenAt at;
-  const bool elsewhere = selection.launcher != "local" && selection.hosts_known &&
+  const bool elsewhere = selection.launcher != "local" &&
                          !std::all_of(selection.hosts.begin(), selection.hosts.end(),
                                       [](const Host& host) { return is_loopback_name(host.name); });
   if (options.rendezvous.empty()) {
@@ -235,8 +224,8 @@ ListenAt listen_address(const Options& options, const Selection& selection) {
       number == endpoint.host || if_nametoindex(endpoint.host.c_str()) != 0 ? endpoint.host : number);
   at.port = endpoint.port;
   MX_CHECK(!elsewhere || !comm::is_loopback(at.address), InvalidArgument,
-           "[mxrun] --rdzv: expected an address that other machines reach, got ", quoted(options.rendezvous),
-           ", which is ", at.address);
+           "[mxrun] --rdzv: expected an address that other machines reach, got ",
+           text::quoted(options.rendezvous), ", which is ", at.address);
   return at;
 }
 

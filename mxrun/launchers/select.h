@@ -18,13 +18,12 @@ namespace mx::launch {
 
 /// Looks up an environment variable.
 using Lookup = std::function<std::optional<std::string>(const std::string& name)>;
-/// That of this process.
+/// That of this process; an empty variable counts as none.
 std::optional<std::string> own_variable(const std::string& name);
 
 struct Selection {
   std::string launcher;     ///< "local", "ssh", "slurm" or "mpi"
   std::vector<Host> hosts;  ///< empty for "local"
-  bool hosts_known = true;  ///< false: mpirun chooses them, and the names are placeholders
   std::string program;      ///< the carrier with its first arguments: MX_SSH, MX_SRUN or MX_MPIRUN
 };
 

@@ -2,5 +2,8 @@ mx_add_test(comm_threads_test
   SOURCES
     conformance.cc
     conformance_failures.cc
+    core/algorithms_test.cc
+    core/cost_model_test.cc
     threads/conformance_test.cc
-  DEPS mx::comm)
+    threads/transport_test.cc
+  DEPS mx::comm OPTIMISED)

@@ -75,12 +75,13 @@ TEST(LauncherCommands, SrunGetsOneTaskPerNode) {
     EXPECT_TRUE(has_word(commands[0].argv, word)) << word;
 }
 
-TEST(LauncherCommands, MpirunGetsOneProcessPerNode) {
-  const auto known = mpi_commands("mpirun", two_nodes(), sample_line, true);
-  ASSERT_EQ(known.size(), 1u);
-  EXPECT_TRUE(has_word(known[0].argv, "n0:1,n1:1"));
-  EXPECT_FALSE(has_word(mpi_commands("mpirun", two_nodes(), sample_line, false)[0].argv, "--host"));
-  EXPECT_THROW(mpi_commands(" ", two_nodes(), sample_line, false), InvalidArgument);
+TEST(LauncherCommands, EachNodeGetsAnMpirun) {
+  const auto commands = mpi_commands("mpirun --oversubscribe", two_nodes(), sample_line);
+  ASSERT_EQ(commands.size(), 2u);
+  EXPECT_EQ(commands[1].nodes, std::vector<int>{1});
+  EXPECT_EQ(commands[1].argv, (Words{"mpirun", "--oversubscribe", "-n", "1", "--host", "n1", "--bind-to",
+                                     "none", "/opt/my apps/mxrun", "--agent-node", "1"}));
+  EXPECT_THROW(mpi_commands(" ", two_nodes(), sample_line), InvalidArgument);
 }
 
 TEST(Carriers, GetTheInputAndEndWithTheSession) {

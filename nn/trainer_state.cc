@@ -1,0 +1,79 @@
+// The state of a trainer's optimiser as of one process.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "ndarray/grad_mode.h"
+#include "nn/detail/gradient_buckets.h"
+#include "nn/trainer.h"
+
+namespace mx::nn {
+namespace {
+
+/// One entry of a state dictionary that belongs to a parameter: "state.<parameter>.<what>".
+struct StateEntry {
+  size_t place = SIZE_MAX;  // of the parameter in the replica; SIZE_MAX: the entry belongs to none
+  std::string what;
+};
+
+/// Finds the parameter of an entry. Only entries that have one element for each of the parameter are split
+/// between processes, so the number of the step is not.
+StateEntry entry_of(const std::string& name, const std::map<std::string, size_t>& places) {
+  constexpr const char* kState = "state.";
+  const size_t dot = name.find_last_of('.');
+  if (!name.starts_with(kState) || dot < std::string(kState).size()) return {};
+  const std::string what = name.substr(dot + 1);
+  const auto found = places.find(name.substr(std::string(kState).size(), dot - std::string(kState).size()));
+  if (found == places.end() || what == "step") return {};
+  return {found->second, what};
+}
+
+std::map<std::string, size_t> places_by_name(const optim::Optimizer& optimizer,
+                                             const std::vector<size_t>& updated) {
+  std::map<std::string, size_t> places;
+  for (size_t k = 0; k < updated.size(); ++k) places.emplace(optimizer.parameters()[k].name, updated[k]);
+  return places;
+}
+
+}  // namespace
+
+NamedArrays Trainer::state_dict() {
+  NamedArrays state = optimizer().state_dict();
+  if (!options_.shard_optimizer) return state;
+  const NoGrad pause;
+  const auto places = places_by_name(*optimizer_, updated_);
+  std::map<std::string, std::vector<NDArray>> portions;  // by what they are; one for each parameter
+  for (const auto& [name, array] : state) {
+    const StateEntry entry = entry_of(name, places);
+    if (entry.place == SIZE_MAX || !buckets_->in_bucket(entry.place)) continue;
+    auto& list = portions[entry.what];
+    list.resize(replicas_[0].size());
+    list[entry.place] = array;
+  }
+  std::map<std::string, std::vector<NDArray>> wholes;
+  for (const auto& [what, list] : portions) wholes[what] = buckets_->gather(what, list);
+  for (auto& [name, array] : state) {
+    const StateEntry entry = entry_of(name, places);
+    if (entry.place != SIZE_MAX && buckets_->in_bucket(entry.place)) array = wholes[entry.what][entry.place];
+  }
+  return state;
+}
+
+void Trainer::load_state_dict(const NamedArrays& state) {
+  if (!options_.shard_optimizer) return optimizer().load_state_dict(state);
+  const NoGrad pause;
+  const auto places = places_by_name(optimizer(), updated_);
+  NamedArrays own = state;
+  for (auto& [name, array] : own) {
+    const StateEntry entry = entry_of(name, places);
+    if (entry.place == SIZE_MAX || !buckets_->in_bucket(entry.place)) continue;
+    const Shape& shape = replicas_[0][entry.place].shape();
+    MX_CHECK(array.shape() == shape, InvalidArgument, "[Trainer] expected \"", name, "\" of the shape ",
+             shape, ", got ", array.shape());
+    array = buckets_->portion_of(entry.place, array.to_contiguous());
+  }
+  optimizer().load_state_dict(own);
+}
+
+}  // namespace mx::nn

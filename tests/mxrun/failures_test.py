@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""The first failure ends the job, is named, and decides the exit code; groups restart. Usage: ... MXRUN"""
+
+import json
+import os
+import signal
+import time
+
+import jobs
+
+HOST = os.uname().nodename
+# Waits without children of its own, so that only signals end it.
+WAIT = "exec sleep 1000"
+
+
+class Failures(jobs.JobTest):
+    def test_success(self):
+        for arguments in (["-n", "4"], ["-n", "2", "-s", "2"], []):
+            job = self.run_job(*arguments, "true")
+            self.assertEqual((job.code, job.stdout, job.stderr), (0, "", ""))
+
+    def test_starting_is_fast(self):
+        best = min(self.seconds("-n", "4", "true") for _ in range(5))
+        print(f"mxrun -n 4 true: {best * 1e3:.0f} ms")
+        self.assertLess(best, 5)
+
+    def seconds(self, *arguments):
+        begin = time.monotonic()
+        self.assertEqual(self.run_job(*arguments).code, 0)
+        return time.monotonic() - begin
+
+    def test_exit_code_of_the_first_failure(self):
+        job = self.run_job("-n", "3", "sh", "-c", f'[ "$MX_RANK" = 1 ] || {WAIT}; echo reason >&2; exit 7')
+        self.assertEqual(job.code, 7)
+        self.assertRegex(job.stderr, rf"mxrun: first failure: rank 1 on {HOST} \(node 0, pid \d+\): exit code 7\n")
+        self.assertIn("mxrun:   | reason\n", job.stderr)
+        self.assertNotIn("rank 0", job.stderr)
+
+    def test_signal_of_the_first_failure(self):
+        for number in (signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM):
+            job = self.run_job("-n", "2", "sh", "-c", f'[ "$MX_RANK" = 1 ] || {WAIT}; kill -{int(number)} $$')
+            self.assertEqual(job.code, 128 + number)
+            self.assertRegex(job.stderr, f"first failure: rank 1 on .*: killed by {number.name}")
+
+    def test_survivors_have_time_to_report(self):
+        self.write("rank", "#!/bin/sh\n"
+                   f'if [ "$MX_RANK" = 1 ]; then touch {self.path("died")}; exit 5; fi\n'
+                   f'while [ ! -e {self.path("died")} ]; do sleep 0.01; done\n'
+                   "sleep 0.1; echo rank 1 is lost >&2; exit 1\n")
+        job = self.run_job("-n", "3", self.path("rank"))
+        self.assertEqual(job.code, 5)
+        self.assertIn("[0:0] rank 1 is lost\n", job.stderr)
+        self.assertRegex(job.stderr, r"failed afterwards: rank [02] \(1\), rank [02] \(1\)\n")
+
+    def test_a_program_that_ignores_sigterm(self):
+        begin = time.monotonic()
+        job = self.run_job("-n", "2", "--grace", "0.5", "sh", "-c",
+                           'trap "" TERM; [ "$MX_RANK" = 0 ] && exit 3; while true; do sleep 1; done')
+        self.assertEqual(job.code, 3)
+        self.assertLess(time.monotonic() - begin, 10 * jobs.SLOW)
+
+    def test_sigterm_comes_before_sigkill(self):
+        job = self.run_job("-n", "2", "sh", "-c",
+                           f'trap "echo bye; exit 0" TERM; [ "$MX_RANK" = 0 ] && {{ sleep 0.2; exit 3; }}; '
+                           "while true; do sleep 0.1; done")
+        self.assertEqual(job.code, 3)
+        self.assertEqual(job.stdout, "[0:1] bye\n")
+
+    def test_an_early_end_without_failure(self):
+        job = self.run_job("-n", "2", "sh", "-c", '[ "$MX_RANK" = 0 ] && exit 0; sleep 0.5; echo done')
+        self.assertEqual((job.code, job.stdout), (0, "[0:1] done\n"))
+
+    def test_grandchildren_end_with_the_job(self):
+        for code in (0, 4):
+            job = self.run_job("-n", "2", "sh", "-c",
+                               f"sleep 1000 & setsid sleep 1000 & (setsid sh -c 'trap \"\" TERM HUP; sleep 1000' &) ; exit {code}")
+            self.assertEqual(job.code, code, job.stderr)
+
+    def test_an_agent_that_stops_answering(self):
+        job = self.start("-n", "2", "--heartbeat", "0.1", "--dead-after", "1", "sh", "-c", WAIT)
+        agent = jobs.wait_for(lambda: job.named("mxrun-agent"), "the agent")[0]
+        jobs.wait_for(lambda: len(job.named("sleep")) == 2, "the ranks")
+        os.kill(agent, signal.SIGSTOP)
+        job.finish()
+        self.assertEqual(job.code, 137)
+        self.assertRegex(job.stderr, rf"first failure: node 0 \({HOST}\): its agent has not answered for 1000 ms")
+        self.assert_nothing_left(job)
+
+
+class Servers(jobs.JobTest):
+    PROGRAM = '[ "$MX_ROLE" = worker ] && exit {code}; trap "echo saved; exit {end}" TERM; while true; do sleep 0.05; done'
+
+    def test_servers_are_told_to_end_after_the_workers(self):
+        for end in (0, 3):
+            job = self.run_job("-n", "2", "-s", "2", "sh", "-c", self.PROGRAM.format(code="0", end=end))
+            self.assertEqual(job.code, 0, job.stderr)
+            self.assertEqual(sorted(job.stdout.splitlines()), ["[0:server0] saved", "[0:server1] saved"])
+
+    def test_a_worker_fails(self):
+        job = self.run_job("-n", "2", "-s", "1", "sh", "-c", self.PROGRAM.format(code="$((MX_RANK * 6))", end=0))
+        self.assertEqual(job.code, 6)
+        self.assertIn("first failure: rank 1", job.stderr)
+
+    def test_a_server_fails(self):
+        job = self.run_job("-n", "2", "-s", "2", "sh", "-c",
+                           f'[ "$MX_ROLE$MX_RANK" = server1 ] && exit 8; {WAIT}')
+        self.assertEqual(job.code, 8)
+        self.assertIn("first failure: server 1", job.stderr)
+
+    def test_a_server_that_ignores_sigterm(self):
+        job = self.run_job("-n", "1", "-s", "1", "--grace", "0.3", "sh", "-c",
+                           '[ "$MX_ROLE" = worker ] && { sleep 0.3; exit 0; }; trap "" TERM; while true; do sleep 0.1; done')
+        self.assertEqual(job.code, 0, job.stderr)
+
+
+class Signals(jobs.JobTest):
+    def interrupted(self, number, program, *options, twice=False):
+        job = self.start("-n", "2", *options, "sh", "-c", f"{program}")
+        self.wait_for_ready(job)
+        os.kill(job.pid, number)
+        if twice:
+            self.wait_for_lines("got", 2)
+            os.kill(job.pid, number)
+        job.finish()
+        self.assert_nothing_left(job)
+        return job
+
+    def wait_for_ready(self, job):
+        jobs.wait_for(lambda: os.path.exists(self.path("ready0")) and os.path.exists(self.path("ready1")), "the ranks")
+
+    def trap(self, number, action):
+        return (f'trap "{action}" {number}; touch {self.path("ready")}$MX_RANK; '
+                "while true; do sleep 0.05; done")
+
+    def test_interrupt_is_passed_on(self):
+        job = self.interrupted(signal.SIGINT, self.trap("INT", "echo INT; exit 0"))
+        self.assertEqual(job.code, 130)
+        self.assertEqual(sorted(job.stdout.splitlines()), ["[0:0] INT", "[0:1] INT"])
+        self.assertEqual(job.stderr, "mxrun: ended by SIGINT\n")
+
+    def test_interrupt_then_term_then_kill(self):
+        job = self.interrupted(signal.SIGINT, 'trap "" INT; ' + self.trap("TERM", "echo TERM"), "--grace", "1")
+        self.assertEqual(job.code, 130)
+        self.assertEqual(sorted(job.stdout.splitlines()), ["[0:0] TERM", "[0:1] TERM"])
+
+    def test_term(self):
+        job = self.interrupted(signal.SIGTERM, self.trap("TERM", "echo TERM; exit 0"))
+        self.assertEqual(job.code, 143)
+        self.assertEqual(sorted(job.stdout.splitlines()), ["[0:0] TERM", "[0:1] TERM"])
+
+    def test_hangup(self):
+        self.assertEqual(self.interrupted(signal.SIGHUP, self.trap("TERM", "exit 0")).code, 129)
+
+    def test_twice_kills_at_once(self):
+        begin = time.monotonic()
+        job = self.interrupted(signal.SIGINT, 'trap "" TERM; ' + self.trap("INT", f"echo >> {self.path('got')}"),
+                               "--grace", "600", twice=True)
+        self.assertEqual(job.code, 130)
+        self.assertLess(time.monotonic() - begin, 60)
+
+    def test_ignored_interrupt_does_nothing(self):
+        job = self.start("-n", "2", "sh", "-c", f'touch {self.path("ready")}$MX_RANK; sleep 0.5',
+                         before=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+        self.wait_for_ready(job)
+        os.kill(job.pid, signal.SIGINT)
+        self.assertEqual(job.finish().code, 0, job.stderr)
+
+    def test_a_signal_to_the_agent_ends_the_job(self):
+        job = self.start("-n", "2", "sh", "-c", self.trap("TERM", "exit 0"))
+        self.wait_for_ready(job)
+        os.kill(job.named("mxrun-agent")[0], signal.SIGTERM)
+        self.assertEqual(job.finish().code, 143)
+        self.assert_nothing_left(job)
+
+
+class Restarts(jobs.JobTest):
+    SHOW = f'echo $MX_RANK $MX_EPOCH $MX_RESTART_COUNT $MX_INCARNATION >> {{}}; [ $MX_RANK = 1 ] || [ $MX_RESTART_COUNT -ge {{}} ] || {WAIT}; '
+
+    def test_the_group_starts_again(self):
+        show = self.SHOW.format(self.path("starts"), 2)
+        job = self.run_job("-n", "2", "--restart", "group", "--max-restarts", "3", "--log-dir", self.path("logs"),
+                           "--events", self.path("events"), "sh", "-c", show + "[ $MX_RESTART_COUNT = 2 ] || exit 7")
+        self.assertEqual(job.code, 0, job.stderr)
+        starts = [tuple(map(int, line.split())) for line in self.read("starts").splitlines()]
+        self.assertEqual(sorted(start[:3] for start in starts), [(0, 0, 0), (0, 1, 1), (0, 2, 2), (1, 0, 0), (1, 1, 1), (1, 2, 2)])
+        self.assertEqual(len({start[3] for start in starts}), 6)
+        self.assertIn("mxrun: restart 2 of 3", job.stderr)
+        self.assertIn("first failure: rank 1", job.stderr)
+        self.assertTrue(os.path.exists(self.path("logs/rank0.restart2.out")))
+        described = json.loads(self.read("logs/job.json"))
+        self.assertEqual((described["restarts"], len(described["processes"])), (2, 6))
+        self.assertEqual(self.read("events").count('"restart"'), 2)
+
+    def test_restarts_are_counted(self):
+        show = self.SHOW.format(self.path("starts"), 9)
+        job = self.run_job("-n", "2", "--max-restarts", "2", "sh", "-c", show + "exit $((7 + MX_RESTART_COUNT))")
+        self.assertEqual(job.code, 9)
+        self.assertEqual(len(self.read("starts").splitlines()), 6)
+
+    def test_no_restart_after_an_interrupt_or_without_the_option(self):
+        job = self.run_job("-n", "2", "sh", "-c", "exit 3")
+        self.assertEqual(job.code, 3)
+        self.assertNotIn("restart", job.stderr)
+        job = self.start("-n", "2", "--restart", "group", "sh", "-c", f'touch {self.path("ready")}$MX_RANK; {WAIT}')
+        jobs.wait_for(lambda: os.path.exists(self.path("ready1")), "the ranks")
+        os.kill(job.pid, signal.SIGINT)
+        self.assertEqual(job.finish().code, 130)
+        self.assertNotIn("restart", job.stderr)
+
+
+if __name__ == "__main__":
+    jobs.main()
