@@ -21,6 +21,10 @@ namespace mx::comm {
 namespace {
 
 constexpr int kGatheredMessages = 16;
+// If others used the processor for so long after a yield, the next waits sleep at once. Whoever sleeps in
+// poll() gets the processor when its message arrives; whoever yields gets it when all others have had a turn.
+constexpr std::chrono::microseconds kLongYield{300};
+constexpr int kCrowdedWaits = 256;
 
 std::string tcp_error_text(int error) { return std::strerror(error); }
 
@@ -120,7 +124,11 @@ void TcpTransport::run_until(Done done, Deadline deadline) {
   progress();
   if (done()) return;
   using Clock = std::chrono::steady_clock;
-  const auto spin = std::chrono::microseconds(options_.spin_us);
+  auto spin = std::chrono::microseconds(options_.spin_us);
+  if (crowded_waits_ > 0) {
+    --crowded_waits_;
+    spin = {};
+  }
   auto sleep_at = Clock::now() + spin;
   for (;;) {
     throw_if_aborted();
@@ -129,10 +137,11 @@ void TcpTransport::run_until(Done done, Deadline deadline) {
       sleep_at = Clock::now() + spin;
       // A long transfer may progress for ever without sleeping, so its deadline is checked here, too.
       if (deadline.passed()) time_out();
-    } else if (Clock::now() >= sleep_at) {
+    } else if (const auto now = Clock::now(); now >= sleep_at) {
       sleep(deadline);
     } else {
       ::sched_yield();
+      if (Clock::now() - now > kLongYield) crowded_waits_ = kCrowdedWaits;
     }
   }
 }

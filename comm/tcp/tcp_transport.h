@@ -39,7 +39,8 @@ struct TcpOptions {
   /// Returns why a rank was lost, as a whole sentence for the error, or "" if nothing is known.
   std::function<std::string(int rank)> explain_loss;
   /// How long a call that waits polls before it sleeps. Between two looks at the sockets it yields the
-  /// processor: the rank it waits for, or a computation, may need the same core.
+  /// processor: the rank it waits for, or a computation, may need the same core. If that takes long, the
+  /// next waits sleep at once.
   int64_t spin_us = 40;
   /// The most bytes of one system call. Tests choose few, to cut messages in every place.
   size_t most_bytes_per_call = size_t{1} << 20;
@@ -94,6 +95,7 @@ class TcpTransport final : public Transport {
   const TcpOptions options_;
   int wake_ = -1;  ///< eventfd, readable after abort()
   std::vector<pollfd> polled_;
+  int crowded_waits_ = 0;  ///< waits to come that do not poll, because a yield took long
 
   std::atomic<bool> aborted_{false};
   mutable std::mutex mutex_;
