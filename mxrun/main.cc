@@ -1,6 +1,7 @@
 // mxrun: starts the processes of a program and ends them together. See docs/mxrun.md.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
