@@ -6,6 +6,7 @@
 #include "comm/world.h"
 #include "engine/base/check.h"
 #include "kvstore/dist_allreduce.h"
+#include "kvstore/dist_server.h"
 #include "kvstore/local_store.h"
 #include "kvstore/sum.h"
 #include "ndarray/grad_mode.h"
@@ -30,6 +31,10 @@ struct TypeRegistry {
     add_dist("dist_device_sync", "auto", detail::SumPlace::devices);
     add_dist("mpi", "mpi", detail::SumPlace::devices);
     add_dist("nccl", "nccl", detail::SumPlace::devices);
+    for (const char* type : {"dist_sync", "dist_async"})
+      types.emplace_back(type, [type](const KVStoreOptions& options) {
+        return detail::make_dist_server_store(type, options);
+      });
   }
 
  private:
@@ -136,8 +141,13 @@ void KVStore::broadcast_from_first(const std::vector<KVKey>& keys, const std::ve
   detail::check_lengths("broadcast_from_first", keys.size(), values.size(), "a value");
 }
 
-void KVStore::sum_slices(const KVKey&, const NDArray&, const KVOptions&) {}
-void KVStore::gather_slices(const KVKey&, const NDArray&, const KVOptions&) {}
+void KVStore::sum_slices(const KVKey&, const NDArray&, const KVOptions&) { check_slices("sum_slices"); }
+void KVStore::gather_slices(const KVKey&, const NDArray&, const KVOptions&) { check_slices("gather_slices"); }
+
+void KVStore::check_slices(const char* op) const {
+  MX_CHECK(size() == 1, InvalidState, "[", op, "] expected a store without servers (shard_optimizer), got \"",
+           type(), '"');
+}
 
 NDArray KVStore::buffer(int64_t elements, DType dtype) { return empty({elements}, dtype); }
 

@@ -6,12 +6,15 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "comm/net/interface.h"
 #include "comm/transport_communicator.h"
 #include "comm/world.h"
 #include "engine/base/error.h"
 #include "mxrun/agent.h"
+#include "mxrun/completion.h"
 #include "mxrun/launcher.h"
 #include "mxrun/launchers/agent_side.h"
 #include "mxrun/launchers/select.h"
@@ -25,7 +28,9 @@ namespace mx::launch {
 namespace {
 
 int complain(int exit_code, const std::string& text) {
-  std::fprintf(stderr, "mxrun: %s\n", text.c_str());
+  constexpr std::string_view kPlace = "[mxrun] ";  // of errors; the line begins with the name anyway
+  const size_t from = text.starts_with(kPlace) ? kPlace.size() : 0;
+  std::fprintf(stderr, "mxrun: %s\n", text.c_str() + from);
   return exit_code;
 }
 
@@ -93,7 +98,6 @@ int print_manifests(const Options& options) {
   }
   ManifestOptions manifest;
   manifest.name = options.job;
-  for (const std::string& settings : options.kubernetes) read_kubernetes_settings(settings, manifest);
   manifest.argv = options.program;
   manifest.environment = options.environment;
   manifest.workers = std::max(1, options.workers);
@@ -102,7 +106,12 @@ int print_manifests(const Options& options) {
   manifest.heartbeat_ms = options.heartbeat_ms;
   manifest.dead_after_ms = options.dead_after_ms;
   manifest.grace_ms = options.grace_ms;
-  std::fputs(kubernetes_manifests(manifest).c_str(), stdout);
+  try {
+    for (const std::string& settings : options.kubernetes) read_kubernetes_settings(settings, manifest);
+    std::fputs(kubernetes_manifests(manifest).c_str(), stdout);
+  } catch (const InvalidArgument& error) {
+    return complain(kExitUsage, error.what());
+  }
   return 0;
 }
 
@@ -173,6 +182,13 @@ int run(int argc, const char* const* argv) {
     if (parsed.options.tune_rank) return run_tune_rank();
     if (parsed.options.tune) make_tune_job(&parsed.options);
     if (parsed.options.agent) return run_agent_mode(parsed.options);
+    if (parsed.options.man || !parsed.options.completion.empty()) {
+      const std::vector<OptionHelp> table = option_table();
+      const std::string text =
+          parsed.options.man ? man_page(table) : completion_script(parsed.options.completion, table);
+      std::fputs(text.c_str(), stdout);
+      return 0;
+    }
     return start(std::move(parsed.options));
   } catch (const BindFailed& error) {
     return complain(kExitBind, error.what());

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <variant>
 
+#include "comm/world.h"
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/priority.h"
@@ -164,6 +165,7 @@ void Trainer::step() {
     step_in_process();
   }
   ++steps_;
+  if (several_processes()) comm::report_step(steps_);
   std::vector<size_t> places = updated_;
   std::sort(places.begin(), places.end());
   for (const size_t i : places) copy_to_replicas(i);
@@ -254,6 +256,9 @@ void Trainer::synchronise() {
       }
     store_->broadcast_from_first(keys, values, {.priority = detail::parameter_priority(0, keys.size())});
     optimizer().sync_masters();
+    // Models that differ are an error here, on all processes, and not at some later wait.
+    store_->push_barrier(check_);
+    check_.wait();
   }
   for (size_t i = 0; !replicas_.empty() && i < replicas_[0].size(); ++i) copy_to_replicas(i);
 }

@@ -45,6 +45,7 @@ struct Options {
   int64_t seed = 1;
   double rate = 0.05;
   bool resume = false;
+  bool shard_optimizer = false;
 };
 
 struct Net : nn::Module {
@@ -119,8 +120,8 @@ class Training {
                                                 .transform = augmentation()});
     Net net;
     nets_ = nn::replicate(net, devices_);
-    trainer_.emplace(nn::parameters_of(nets_), optim::SGDOptions{.lr = options.rate, .momentum = 0.9},
-                     store_);
+    trainer_.emplace(nn::parameters_of(nets_), optim::SGDOptions{.lr = options.rate, .momentum = 0.9}, store_,
+                     nn::TrainerOptions{.shard_optimizer = options.shard_optimizer});
     const int64_t steps = options.epochs * loader_->batches();
     schedule_.emplace(trainer_->optimizer(), optim::CosineLROptions{.steps = steps, .warmup = steps / 20});
   }
@@ -129,7 +130,7 @@ class Training {
     if (options_.resume && checkpoint_exists()) resume();
     for (; epoch_ < options_.epochs; ++epoch_) {
       train_epoch();
-      if (rank_ == 0) save();
+      save();
     }
     if (rank_ != 0) return;
     examples::write_loss_curve(options_.curve, losses_);
@@ -233,9 +234,11 @@ class Training {
   }
 
   void save() {
+    const NamedArrays state = trainer_->state_dict();  // each process may have a part of it
+    if (rank_ != 0) return;
     Checkpoint checkpoint;
     checkpoint.add("model", nets_[0].state_dict());
-    checkpoint.add("optimizer", trainer_->optimizer().state_dict());
+    checkpoint.add("optimizer", state);
     checkpoint.add("schedule", schedule_->state_dict());
     checkpoint.add("progress", {{"epoch", full({}, epoch_ + 1, i64)}, {"losses", array(losses_)}});
     checkpoint.set("options", signature());
@@ -247,7 +250,7 @@ class Training {
     checkpoint.expect("options", signature());
     nets_[0].load_state_dict(checkpoint.part("model"));
     trainer_->synchronise();
-    trainer_->optimizer().load_state_dict(checkpoint.part("optimizer"));
+    trainer_->load_state_dict(checkpoint.part("optimizer"));
     schedule_->load_state_dict(checkpoint.part("schedule"));
     restore_progress(checkpoint.part("progress"));
     data::LoaderState state = loader_->state();
@@ -321,6 +324,8 @@ int main(int argc, char** argv) {
   line.option("--seed", &options.seed, "of everything that is random").at_least(0);
   line.option("--save", &options.save, "checkpoint, written after each epoch");
   line.flag("--resume", options.resume, "go on from the checkpoint, if there is one");
+  line.flag("--shard-optimizer", options.shard_optimizer,
+            "several processes: each keeps a part of the optimiser's state");
   line.option("--curve", &options.curve, "loss curve, an SVG picture");
   line.option("--trace", &options.trace, "trace of a few steps, for Perfetto");
   if (const auto status = line.parse(argc, argv)) return *status;

@@ -68,7 +68,7 @@ class TrainMnist(TrainMnistTest):
     def test_help_names_every_option_and_its_default(self):
         result = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=False)
         self.assertEqual(result.returncode, 0)
-        options = ["data", "device", "epochs", "batch", "parts", "kvstore", "rate", "seed", "save", "resume", "curve", "trace"]
+        options = ["data", "device", "epochs", "batch", "parts", "kvstore", "rate", "seed", "save", "resume", "shard", "curve", "trace"]
         self.assertEqual(re.findall(r"^  (?:-h,)?--(\w+)", result.stdout, re.MULTILINE), ["help", *options])
         # CLI11 2.3 prints "TEXT=cpu", 2.4 "TEXT [cpu]".
         for default in ["examples/data/mnist", "cpu", "30", "64", "mnist.safetensors", "mnist_loss.svg"]:

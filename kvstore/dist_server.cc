@@ -1,0 +1,469 @@
+#include "kvstore/dist_server.h"
+
+#include <algorithm>
+#include <future>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "kvstore/dist_server_key.h"
+#include "kvstore/server/shard.h"
+#include "kvstore/sum.h"
+#include "ndarray/grad_mode.h"
+#include "ndarray/priority.h"
+#include "optim/optimizers.h"
+
+namespace mx::detail {
+namespace {
+
+/// Returns the smallest size of pieces that servers accept.
+uint64_t piece_bytes(const KVStoreOptions& options) {
+  return static_cast<uint64_t>(std::clamp<int64_t>(options.cut_bytes, 1024, int64_t{1} << 29));
+}
+
+/// Returns whether answers can be received straight into the array.
+bool receives(const NDArray& array, DType type) {
+  return array.context().is_cpu() && array.dtype() == type && array.contiguous() &&
+         !array.impl().may_overlap();
+}
+
+/// Returns whether two contiguous arrays are the same elements.
+bool same_elements(const NDArray& a, const NDArray& b) {
+  return a.shares_memory(b) && a.impl().offset == b.impl().offset && a.bytes() == b.bytes();
+}
+
+std::string call_name(kv::Kind kind, const std::string& key) {
+  return concat(to_string(kind), " of '", key, "'");
+}
+
+}  // namespace
+
+// Keys.
+
+void DistServerStore::Key::send_piece(Piece& piece, const Request& request, kv::Bytes content,
+                                      std::function<void(kv::Bytes, std::exception_ptr)> done) {
+  kv::Call call;
+  call.header = {.kind = request.kind,
+                 .store = core->store,
+                 .key = piece.number,
+                 .sequence = ++piece.sequence,
+                 .number = request.number};
+  call.body = std::move(content);
+  call.priority = request.priority;
+  call.timeout_ms = core->timeout_ms(request.timeout_ms);
+  call.what = call_name(request.kind, body.name);
+  if (request.into != nullptr) {
+    const size_t size = comm::size_of(body.type);
+    call.into = request.into + piece.begin * size;
+    call.into_bytes = piece.count * size;
+  }
+  call.done = std::move(done);
+  core->servers->start(piece.server, std::move(call));
+}
+
+void DistServerStore::Key::send(const Request& request, const Done& done) {
+  const Done each = kv::after_all(pieces.size(), done);
+  const size_t size = comm::size_of(body.type);
+  for (Piece& piece : pieces) {
+    kv::Bytes content;
+    if (request.elements != nullptr)
+      content = kv::Bytes::borrowed(request.elements + piece.begin * size, piece.count * size);
+    send_piece(piece, request, std::move(content),
+               [each](const kv::Bytes&, std::exception_ptr error) { each(std::move(error)); });
+  }
+}
+
+void DistServerStore::Key::declare(int priority, int64_t timeout_ms, const Done& done,
+                                   std::function<void()> next) {
+  if (std::exchange(declared, true)) return next();
+  const Done each =
+      kv::after_all(pieces.size(), [done, next = std::move(next)](const std::exception_ptr& error) {
+        if (error != nullptr) return done(error);
+        next();
+      });
+  for (Piece& piece : pieces) {
+    kv::KeyBody part = body;
+    part.begin = piece.begin;
+    part.count = piece.count;
+    send_piece(piece, {.kind = kv::Kind::declare, .priority = priority, .timeout_ms = timeout_ms},
+               kv::Bytes::of(encode(part)),
+               [each](const kv::Bytes&, std::exception_ptr error) { each(std::move(error)); });
+  }
+}
+
+/// Makes a key and chooses the servers of its pieces.
+DistServerStore::KeyPtr DistServerStore::add_key(const std::string& name, const Shape& shape, DType type,
+                                                 kv::KeyBody body) {
+  auto key = std::make_shared<Key>();
+  key->core = core_;
+  body.name = name;
+  body.shape.assign(shape.begin(), shape.end());
+  body.count = static_cast<uint64_t>(shape.numel());
+  key->body = std::move(body);
+  key->shape = shape;
+  key->type = type;
+  const size_t size = comm::size_of(key->body.type);
+  const size_t most = std::max<size_t>(1, piece_bytes(core_->options) / size);
+  size_t begin = 0;
+  do {
+    const size_t count = std::min(most, key->body.count - begin);
+    const auto place = std::min_element(bytes_at_.begin(), bytes_at_.end());
+    *place += count * size;
+    key->pieces.push_back({static_cast<int>(place - bytes_at_.begin()), next_number_++, begin, count});
+    begin += count;
+  } while (begin < key->body.count);
+  return key;
+}
+
+void DistServerStore::remove_places(const Key& key) {
+  for (const Key::Piece& piece : key.pieces)
+    bytes_at_[static_cast<size_t>(piece.server)] -= piece.count * comm::size_of(key.body.type);
+}
+
+DistServerStore::Key& DistServerStore::find(const std::string& name, const char* op) {
+  const auto found = keys_.find(name);
+  MX_CHECK(found != keys_.end(), InvalidArgument, "[", op,
+           "] expected a key that was passed to init(), got \"", name, "\" in a store of ", keys_.size(),
+           " keys");
+  return *found->second;
+}
+
+// The store.
+
+DistServerStore::DistServerStore(std::string type, const KVStoreOptions& options,
+                                 std::shared_ptr<kv::ServerGroup> servers)
+    : type_(std::move(type)), core_(std::make_shared<Core>()) {
+  core_->servers = std::move(servers);
+  core_->store = core_->servers->new_store();
+  core_->options = options;
+  const auto count = static_cast<size_t>(core_->servers->servers());
+  core_->control_sequence.assign(count, 0);
+  bytes_at_.assign(count, 0);
+  kv::OpenBody body;
+  body.workers = static_cast<uint32_t>(core_->workers());
+  body.sync = type_ == "dist_sync";
+  body.staleness = options.staleness;
+  body.piece_bytes = piece_bytes(options);
+  run_control({.name = "open", .kind = kv::Kind::open, .body = kv::Bytes::of(encode(body))});
+}
+
+DistServerStore::~DistServerStore() = default;
+
+int DistServerStore::rank() const { return core_->rank(); }
+int DistServerStore::size() const { return core_->workers(); }
+KVStoreOptions DistServerStore::options() const { return core_->options; }
+int64_t DistServerStore::epoch() const { return core_->servers->options().identity.epoch; }
+
+/// Pushes an operation of a key.
+void DistServerStore::run(const KeyPtr& key, const char* name, Access access, int priority, Work work) {
+  std::vector<Var> reads{core_->order.get()}, writes, updates;
+  for (const NDArray& array : access.reads) reads.push_back(array.var());
+  for (const NDArray& array : access.fills)
+    (array.impl().covers_storage() ? writes : updates).push_back(array.var());
+  (access.heals ? writes : updates).push_back(key->order->get());
+  // An array may be read and filled: then it is updated.
+  std::vector<Var> only_reads;
+  for (const Var& var : reads) {
+    const auto written = std::find(writes.begin(), writes.end(), var);
+    if (written != writes.end()) {
+      updates.push_back(var);
+      writes.erase(written);
+    } else if (std::find(updates.begin(), updates.end(), var) == updates.end() &&
+               std::find(only_reads.begin(), only_reads.end(), var) == only_reads.end()) {
+      only_reads.push_back(var);
+    }
+  }
+  current_engine().push_async(
+      // The access keeps the arrays alive until the operation has ended.
+      [key, access = std::move(access), work = std::move(work)](RunContext, Completion completion) {
+        auto end = std::make_shared<Completion>(std::move(completion));
+        work([end, access](std::exception_ptr error) {
+          if (error != nullptr) {
+            end->fail(std::move(error));
+          } else {
+            end->done();
+          }
+        });
+      },
+      {.reads = only_reads,
+       .writes = writes,
+       .updates = updates,
+       .priority = priority,
+       .name = name,
+       .lane = StreamKind::comm});
+}
+
+void DistServerStore::init(const KVKey& key, const NDArray& value) {
+  const NoGrad pause;
+  const std::lock_guard lock(mutex_);
+  MX_CHECK(!keys_.contains(key.name()), InvalidArgument, "[init] expected a new key, got \"", key.name(),
+           "\", which already exists with shape ", keys_.at(key.name())->shape);
+  const DType type = sum_type(value.dtype());
+  const KeyPtr made = add_key(key.name(), value.shape(), type, {.type = kv::to_comm_type(type)});
+  NDArray first;
+  Access access;
+  if (rank() == 0) {
+    first = value.to(cpu()).to(type).to_contiguous();
+    access.reads = {first};
+  }
+  run(made, "kvstore init", std::move(access), 0, [made, first](const Done& done) {
+    made->declare(0, 0, done, [made, first, done] {
+      if (!first.defined()) return done(nullptr);
+      made->send({.kind = kv::Kind::init, .elements = elements_of(first)}, done);
+    });
+  });
+  keys_.emplace(key.name(), made);
+}
+
+void DistServerStore::erase(const KVKey& key) {
+  const std::lock_guard lock(mutex_);
+  find(key.name(), "erase");
+  run_erase(keys_.at(key.name()), true);
+  keys_.erase(key.name());
+}
+
+void DistServerStore::run_erase(const KeyPtr& key, bool heals) {
+  run(key, "kvstore erase", {.heals = heals}, 0,
+      [key](const Done& done) { key->send({.kind = kv::Kind::erase}, done); });
+  remove_places(*key);
+}
+
+/// Returns what this worker sends: the sum of its values. `divisor` is set to that of the whole sum.
+NDArray DistServerStore::local_sum(const Key& key, const std::vector<NDArray>& values,
+                                   const KVOptions& options, uint64_t& divisor) const {
+  check_values("push", key.body.name, values, key.shape);
+  divisor = 0;
+  if (options.reduce == KVReduce::mean) {
+    MX_CHECK(is_floating(sum_type(values)), InvalidArgument,
+             "[KVStore] expected values in floating point for the mean of key \"", key.body.name,
+             "\", got integers");
+    divisor = values.size() * static_cast<uint64_t>(type_ == "dist_sync" ? size() : 1);
+  }
+  const DType type = sum_type(values, options.accumulate_f32);
+  return sum_values(values, cpu(), type).to(key.type).to_contiguous();
+}
+
+/// Pushes `value` if it is defined, and pulls into `outs` if there are some.
+void DistServerStore::exchange(const KeyPtr& key, kv::Kind kind, const char* name, const NDArray& value,
+                               const std::vector<NDArray>& outs, uint64_t divisor, const KVOptions& options) {
+  Access access;
+  if (value.defined()) access.reads = {value};
+  NDArray result;
+  if (!outs.empty()) {
+    for (const NDArray& out : outs)
+      if (!result.defined() && receives(out, key->type) &&
+          (!value.defined() || !out.shares_memory(value) || same_elements(out, value)))
+        result = out;
+    if (!result.defined()) result = empty(key->shape, key->type);
+    access.fills = {result};
+  }
+  const int priority = engine_priority(options.priority);
+  run(key, name, std::move(access), priority,
+      [key, kind, value, result, divisor, priority, timeout_ms = options.timeout_ms](const Done& done) {
+        key->declare(priority, timeout_ms, done, [=] {
+          key->send({.kind = kind,
+                     .elements = value.defined() ? elements_of(value) : nullptr,
+                     .into = result.defined() ? elements_of(result) : nullptr,
+                     .number = divisor,
+                     .priority = priority,
+                     .timeout_ms = timeout_ms},
+                    done);
+        });
+      });
+  for (NDArray out : outs)
+    if (&out.impl() != &result.impl()) out.copy_from(result);
+}
+
+void DistServerStore::push(const KVKey& key, const Values& values, const KVOptions& options) {
+  const NoGrad pause;
+  const PriorityScope priority(engine_priority(options.priority));
+  const std::lock_guard lock(mutex_);
+  const Key& found = find(key.name(), "push");
+  uint64_t divisor = 0;
+  const NDArray sum = local_sum(found, values.list(), options, divisor);
+  exchange(keys_.at(key.name()), kv::Kind::push, "kvstore push", sum, {}, divisor, options);
+}
+
+void DistServerStore::pull(const KVKey& key, const Values& outs, const KVOptions& options) {
+  const NoGrad pause;
+  const PriorityScope priority(engine_priority(options.priority));
+  const std::lock_guard lock(mutex_);
+  const Key& found = find(key.name(), "pull");
+  check_outs("pull", key.name(), outs.list(), found.shape);
+  if (outs.list().empty()) return;
+  exchange(keys_.at(key.name()), kv::Kind::pull, "kvstore pull", {}, outs.list(), 0, options);
+}
+
+void DistServerStore::pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,
+                               const std::vector<Values>& outs, const KVOptions& options) {
+  check_lengths("pushpull", keys.size(), values.size(), "values");
+  check_lengths("pushpull", keys.size(), outs.size(), "arrays to fill");
+  const NoGrad pause;
+  const PriorityScope priority(engine_priority(options.priority));
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < keys.size(); ++i) {  // all is checked before anything is sent
+    const Key& found = find(keys[i].name(), "pushpull");
+    check_values("pushpull", keys[i].name(), values[i].list(), found.shape);
+    check_outs("pushpull", keys[i].name(), outs[i].list(), found.shape);
+  }
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const KeyPtr key = keys_.at(keys[i].name());
+    uint64_t divisor = 0;
+    const NDArray sum = local_sum(*key, values[i].list(), options, divisor);
+    const kv::Kind kind = outs[i].list().empty() ? kv::Kind::push : kv::Kind::pushpull;
+    exchange(key, kind, "kvstore pushpull", sum, outs[i].list(), divisor, options);
+  }
+}
+
+/// Returns the key of allreduce() with this name. Another shape or type than the last time makes another key.
+DistServerStore::KeyPtr DistServerStore::sum_key(const std::string& name, const Shape& shape, DType type) {
+  KeyPtr& key = sums_[name];
+  if (key != nullptr && key->shape == shape && key->type == type) return key;
+  const KeyPtr old = key;
+  if (old != nullptr) run_erase(old, false);
+  key = add_key(name, shape, type, {.type = kv::to_comm_type(type), .stored = false});
+  // If the other workers do not change the shape, erasing fails, and the new key with it.
+  if (old != nullptr) key->order = old->order;
+  return key;
+}
+
+void DistServerStore::allreduce(const std::vector<KVKey>& keys, const std::vector<Values>& values,
+                                const std::vector<NDArray>& outs, const KVOptions& options) {
+  check_lengths("allreduce", keys.size(), values.size(), "values");
+  check_lengths("allreduce", keys.size(), outs.size(), "an array to fill");
+  const NoGrad pause;
+  const PriorityScope priority(engine_priority(options.priority));
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < keys.size(); ++i)
+    check_values("allreduce", keys[i].name(), values[i].list(), outs[i].shape());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const std::vector<NDArray>& list = values[i].list();
+    const DType type = sum_type(list, options.accumulate_f32);
+    const bool mean = options.reduce == KVReduce::mean;
+    MX_CHECK(!mean || is_floating(type), InvalidArgument,
+             "[KVStore] expected values in floating point for the mean of key \"", keys[i].name(),
+             "\", got integers");
+    const KeyPtr key = sum_key(keys[i].name(), outs[i].shape(), type);
+    const NDArray sum = sum_values(list, cpu(), type).to_contiguous();
+    const uint64_t divisor = mean ? list.size() * static_cast<uint64_t>(size()) : 0;
+    exchange(key, kv::Kind::pushpull, "kvstore allreduce", sum, {outs[i]}, divisor, options);
+  }
+}
+
+void DistServerStore::broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
+                                           const KVOptions& options) {
+  check_lengths("broadcast_from_first", keys.size(), values.size(), "a value");
+  const NoGrad pause;
+  const PriorityScope priority(engine_priority(options.priority));
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const DType type = values[i].dtype();
+    const comm::Type sent = type == bool_ ? comm::Type::u8 : kv::to_comm_type(type);
+    const KeyPtr key = add_key(keys[i].name(), values[i].shape(), type, {.type = sent, .stored = false});
+    if (rank() == 0) {
+      const NDArray value = values[i].to(cpu()).to_contiguous();
+      exchange(key, kv::Kind::set_value, "kvstore broadcast", value, {}, 0, options);
+    } else {
+      exchange(key, kv::Kind::pull, "kvstore broadcast", {}, {values[i]}, 0, options);
+    }
+    run_erase(key, true);
+  }
+}
+
+void DistServerStore::sum_slices(const KVKey& key, const NDArray& flat, const KVOptions& options) {
+  allreduce({key}, {Values(flat)}, {flat}, options);
+}
+
+// Calls of all workers together.
+
+/// Pushes an operation that all other operations of this store precede or follow. If it fails, `result` gets
+/// the error. Without `result`, the error poisons all that follows.
+void DistServerStore::push_control(const Control& control, const NDArray* token, const Result& result) {
+  std::vector<Var> updates;
+  if (token != nullptr) updates.push_back(token->var());
+  const std::vector<Var> writes{core_->order.get()};
+  current_engine().push_async(
+      [core = core_, control, result](RunContext, Completion completion) {
+        auto end = std::make_shared<Completion>(std::move(completion));
+        const size_t servers = control.all_servers ? core->control_sequence.size() : 1;
+        const Done each = kv::after_all(servers, [end, result](std::exception_ptr error) {
+          if (error == nullptr) return end->done();
+          if (result == nullptr) return end->fail(std::move(error));
+          *result = std::move(error);
+          end->done();
+        });
+        for (size_t s = 0; s < servers; ++s) {
+          kv::Call call;
+          call.header = {.kind = control.kind,
+                         .store = core->store,
+                         .sequence = ++core->control_sequence[s],
+                         .number = control.number};
+          call.body = control.body;
+          call.priority = control.priority;
+          call.timeout_ms = core->timeout_ms(control.timeout_ms);
+          call.what = control.name;
+          call.done = [each](const kv::Bytes&, std::exception_ptr error) { each(std::move(error)); };
+          core->servers->start(static_cast<int>(s), std::move(call));
+        }
+      },
+      {.writes = writes,
+       .updates = updates,
+       .priority = control.priority,
+       .name = control.name,
+       .lane = StreamKind::comm});
+}
+
+/// Pushes a control, waits for it, and throws its error.
+void DistServerStore::run_control(const Control& control) {
+  const auto result = std::make_shared<std::exception_ptr>();
+  {
+    const std::lock_guard lock(mutex_);
+    push_control(control, nullptr, result);
+  }
+  current_engine().wait(core_->order.get());
+  if (*result != nullptr) std::rethrow_exception(*result);
+}
+
+void DistServerStore::set_updater(Updater) {
+  throw InvalidState(concat("[set_updater] expected a store without servers, got \"", type_,
+                            "\": servers run no code of workers; call set_optimizer()"));
+}
+
+void DistServerStore::set_optimizer(const std::string& name, const AttrMap& options) {
+  kv::Shard(nullptr).set_optimizer({name, options});  // throws for what servers refuse
+  const std::lock_guard lock(mutex_);
+  push_control({.name = "set_optimizer",
+                .kind = kv::Kind::set_optimizer,
+                .body = kv::Bytes::of(encode(kv::OptionsBody{name, options}))},
+               nullptr, nullptr);
+  optimizer_ = name;
+  optimizer_options_ = options;
+}
+
+void DistServerStore::set_optimizer_option(const std::string& option, double value) {
+  const std::lock_guard lock(mutex_);
+  kv::Shard shard(nullptr);
+  if (!optimizer_.empty()) shard.set_optimizer({optimizer_, optimizer_options_});
+  shard.set_option(option, value);  // throws for what servers refuse
+  push_control({.name = "set_optimizer_option",
+                .kind = kv::Kind::set_option,
+                .body = kv::Bytes::of(encode(kv::OptionsBody{"", {{option, value}}}))},
+               nullptr, nullptr);
+  optimizer_options_[option] = value;
+}
+
+void DistServerStore::barrier(int64_t timeout_ms) {
+  run_control({.name = "barrier", .kind = kv::Kind::barrier, .all_servers = false, .timeout_ms = timeout_ms});
+}
+
+void DistServerStore::push_barrier(const NDArray& token, const KVOptions& options) {
+  const std::lock_guard lock(mutex_);
+  push_control({.name = "barrier",
+                .kind = kv::Kind::barrier,
+                .all_servers = false,
+                .timeout_ms = options.timeout_ms,
+                .priority = engine_priority(options.priority)},
+               &token, nullptr);
+}
+
+}  // namespace mx::detail

@@ -1,0 +1,193 @@
+// Saving and loading of stores with servers. The format is that of the stores of one process
+// (StoreTable::state()), so files may be exchanged between the types of stores.
+#include <cstring>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "kvstore/dist_server.h"
+#include "kvstore/dist_server_key.h"
+#include "kvstore/server/shard.h"
+#include "ndarray/grad_mode.h"
+#include "optim/detail/dictionary.h"
+#include "optim/optimizers.h"
+
+namespace mx::detail {
+namespace {
+
+constexpr const char* kStoreFormat = "mxrun.kvstore.1";
+
+std::string stored_name(const std::string& key) { return "array:" + key; }
+std::string state_name(const std::string& key) { return "state:" + key + ":"; }
+
+/// Returns the elements of an array, from `begin` on. Waits for them.
+std::string elements_text(const NDArray& array, size_t begin, size_t count) {
+  const NDArray whole = array.to(cpu()).to_contiguous();
+  std::string text;
+  if (count == 0) return text;
+  visit(whole.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    text.assign(reinterpret_cast<const char*>(whole.data<T>() + begin), count * sizeof(T));
+  });
+  return text;
+}
+
+}  // namespace
+
+void DistServerStore::save(const std::string& path) {
+  barrier(0);
+  std::exception_ptr error;
+  if (rank() == 0) {
+    try {
+      save_first(path);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  finish_together(error);
+}
+
+void DistServerStore::load(const std::string& path) {
+  barrier(0);
+  std::exception_ptr error;
+  if (rank() == 0) {
+    try {
+      load_first(path);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  finish_together(error);
+}
+
+/// Waits for all workers, and throws the error of worker 0 on all of them.
+void DistServerStore::finish_together(const std::exception_ptr& error) {
+  kv::Bytes body;
+  uint64_t code = 0;
+  if (error != nullptr) {
+    body = kv::Bytes::of(kv::text_of(error).substr(0, kv::kLargestText));
+    code = static_cast<uint64_t>(kv::code_of(error));
+  }
+  try {
+    run_control(
+        {.name = "barrier", .kind = kv::Kind::barrier, .body = body, .number = code, .all_servers = false});
+  } catch (const Error&) {
+    if (error != nullptr) std::rethrow_exception(error);  // with its own type
+    throw;
+  }
+}
+
+/// Collects the state of the optimiser for a key from all of its pieces.
+NamedArrays DistServerStore::state_of(const KeyPtr& key) {
+  auto answers = std::make_shared<std::vector<kv::Bytes>>(key->pieces.size());
+  run(key, "kvstore save", {}, 0, [key, answers](const Done& done) {
+    const Done each = kv::after_all(key->pieces.size(), done);
+    for (size_t i = 0; i < key->pieces.size(); ++i)
+      key->send_piece(key->pieces[i], {.kind = kv::Kind::get_state}, kv::Bytes(),
+                      [answers, each, i](kv::Bytes answer, std::exception_ptr error) {
+                        (*answers)[i] = std::move(answer);
+                        each(std::move(error));
+                      });
+  });
+  current_engine().wait(key->order->get());
+  std::vector<kv::StateArray> whole;
+  for (size_t i = 0; i < answers->size(); ++i) {
+    std::vector<kv::StateArray> part = kv::decode_state((*answers)[i].text());
+    if (i == 0) {
+      whole = std::move(part);
+      continue;
+    }
+    MX_CHECK(part.size() == whole.size(), ProtocolError,
+             "[save] expected the same state of all pieces of key \"", key->body.name, "\", got ",
+             whole.size(), " and ", part.size(), " arrays");
+    for (size_t k = 0; k < part.size(); ++k)
+      if (!whole[k].scalar) whole[k].elements += part[k].elements;
+  }
+  NamedArrays arrays;
+  for (const kv::StateArray& array : whole) {
+    const Shape shape = array.scalar ? Shape{} : key->shape;
+    const DType type = kv::to_dtype(array.type);
+    MX_CHECK(array.elements.size() == static_cast<size_t>(shape.numel()) * size_of(type), ProtocolError,
+             "[save] expected state of shape ", shape, " for key \"", key->body.name, "\", got ",
+             array.elements.size(), " bytes");
+    arrays.emplace_back(array.name, from_host(array.elements.data(), type, shape, cpu(), {}));
+  }
+  return arrays;
+}
+
+void DistServerStore::save_first(const std::string& path) {
+  const NoGrad pause;
+  const std::lock_guard lock(mutex_);
+  NamedArrays arrays;
+  for (const auto& [name, key] : keys_) {
+    const NDArray value = empty(key->shape, key->type);
+    exchange(key, kv::Kind::pull, "kvstore save", {}, {value}, 0, {});
+    arrays.emplace_back(stored_name(name), value);
+  }
+  for (const auto& [name, key] : keys_)
+    for (const auto& [what, array] : state_of(key)) arrays.emplace_back(state_name(name) + what, array);
+  save_safetensors(path, arrays, {{"format", kStoreFormat}, {"optimizer", optimizer_}});
+}
+
+/// Replaces the value and the state of a key on its servers. Waits.
+void DistServerStore::set_state_of(const KeyPtr& key, const NDArray& value, const NamedArrays& state) {
+  exchange(key, kv::Kind::set_value, "kvstore load", value.to_contiguous(), {}, 0, {});
+  std::vector<kv::Bytes> bodies;
+  for (const Key::Piece& piece : key->pieces) {
+    std::vector<kv::StateArray> part;
+    for (const auto& [name, array] : state) {
+      kv::StateArray& out = part.emplace_back();
+      out.name = name;
+      out.type = kv::to_comm_type(array.dtype());
+      out.scalar = array.rank() == 0;
+      out.elements = out.scalar ? elements_text(array, 0, 1) : elements_text(array, piece.begin, piece.count);
+    }
+    bodies.push_back(kv::Bytes::of(encode(part)));
+  }
+  run(key, "kvstore load", {}, 0, [key, bodies](const Done& done) {
+    const Done each = kv::after_all(key->pieces.size(), done);
+    for (size_t i = 0; i < key->pieces.size(); ++i)
+      key->send_piece(key->pieces[i], {.kind = kv::Kind::set_state}, bodies[i],
+                      [each](const kv::Bytes&, std::exception_ptr error) { each(std::move(error)); });
+  });
+  current_engine().wait(key->order->get());
+}
+
+void DistServerStore::load_first(const std::string& path) {
+  const NoGrad pause;
+  FileMetadata metadata;
+  const NamedArrays arrays = load_safetensors(path, &metadata, LoadMode::read);
+  const std::lock_guard lock(mutex_);
+  MX_CHECK(metadata["format"] == kStoreFormat, InvalidArgument,
+           "[load] expected a file that KVStore::save() wrote, ", kStoreFormat, ", got \"",
+           metadata["format"], "\" in '", path, "'");
+  MX_CHECK(metadata["optimizer"] == optimizer_, InvalidArgument,
+           "[load] expected the optimiser of the store, '", optimizer_, "', got '", metadata["optimizer"],
+           "' in '", path, "'");
+  // All is compared with what the store expects before anything is sent.
+  NamedArrays expected;
+  std::map<std::string, std::vector<std::string>> states;  // names, by key
+  for (const auto& [name, key] : keys_)
+    expected.emplace_back(stored_name(name), empty(key->shape, key->type));
+  for (const auto& [name, key] : keys_) {
+    const std::string prefix = state_name(name);
+    bool has_state = false;
+    for (const auto& entry : arrays) has_state = has_state || entry.first.starts_with(prefix);
+    if (!has_state) continue;
+    const NDArray value = zeros(key->shape, key->type);
+    const auto optimizer =
+        optim::make_optimizer(optimizer_, optimizer_options_, Parameters{NamedParameter("value", value)});
+    for (const auto& [what, array] : optimizer->state_dict()) {
+      expected.emplace_back(prefix + what, array);
+      states[name].push_back(what);
+    }
+  }
+  const std::vector<NDArray> loaded = optim::detail::matched("load", expected, arrays, {});
+  size_t value = 0, state = keys_.size();
+  for (const auto& [name, key] : keys_) {
+    NamedArrays of_key;
+    for (const std::string& what : states[name]) of_key.emplace_back(what, loaded[state++]);
+    set_state_of(key, loaded[value++], of_key);
+  }
+}
+
+}  // namespace mx::detail

@@ -1,0 +1,263 @@
+#include "kvstore/server/machine.h"
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "kvstore/server/machine_key.h"
+
+namespace mx::kv {
+namespace {
+
+constexpr size_t kMostKeys = size_t{1} << 22;
+
+bool is_control(Kind kind) {
+  return kind == Kind::open || kind == Kind::set_optimizer || kind == Kind::set_option ||
+         kind == Kind::barrier;
+}
+
+bool has_elements(Kind kind) {
+  return kind == Kind::push || kind == Kind::pushpull || kind == Kind::init || kind == Kind::set_value;
+}
+
+bool only_from_first(Kind kind) {
+  return kind == Kind::init || kind == Kind::set_value || kind == Kind::set_state || kind == Kind::get_state;
+}
+
+}  // namespace
+
+Machine::Machine(std::shared_ptr<Updater> updater) : updater_(std::move(updater)) {}
+Machine::~Machine() = default;
+
+uint64_t Machine::version(uint32_t key) const {
+  const auto found = keys_.find(key);
+  return found == keys_.end() ? 0 : found->second->version;
+}
+
+uint64_t Machine::largest_body(const Header& header) const {
+  if (!has_elements(header.kind) && header.kind != Kind::set_state) return kLargestText;
+  const auto found = keys_.find(header.key);
+  const KeyBody* body = nullptr;
+  if (found != keys_.end() && header.worker < workers_.size() && found->second->declared[header.worker])
+    body = &*found->second->declared[header.worker];
+  // A failed store refuses every request. Bodies that are on their way must still be read.
+  if (body == nullptr && failure_ != nullptr && config_) return config_->piece_bytes;
+  MX_CHECK(body != nullptr, ProtocolError, "[kvstore] expected worker ", header.worker, " to declare key ",
+           header.key, " before a ", to_string(header.kind), " of ", header.bytes, " bytes");
+  const uint64_t bytes = Key::bytes_of(*body);
+  if (header.kind == Kind::set_state) return 4 * bytes + kLargestText;
+  MX_CHECK(header.bytes == bytes, ProtocolError, "[kvstore] expected a ", to_string(header.kind), " of ",
+           bytes, " bytes for ", describe(*body), " from worker ", header.worker, ", got ", header.bytes);
+  return bytes;
+}
+
+void Machine::receive(ConnectionId connection, Message message, Outbox& out) {
+  const Header header = message.header;
+  Worker* const worker = known_worker(connection, message, out);
+  if (worker == nullptr) return;
+  worker->connection = connection;
+  if (header.kind == Kind::missing) return report_missing(header, connection, out);
+  if (is_control(header.kind)) {
+    accept(control_[header.worker], std::move(message), out);
+    advance_control(out);
+    return;
+  }
+  auto found = keys_.find(header.key);
+  if (found == keys_.end()) {
+    if (failure_ != nullptr || header.kind != Kind::declare || keys_.size() >= kMostKeys) {
+      const std::exception_ptr error = failure_ != nullptr
+                                           ? failure_
+                                           : std::make_exception_ptr(InvalidArgument(mx::detail::concat(
+                                                 "[kvstore] expected a declared key, got key ", header.key)));
+      send(header, Kind::refusal, static_cast<uint8_t>(code_of(error)), Bytes::of(text_of(error)), out);
+      return;
+    }
+    found = keys_.emplace(header.key, std::make_unique<Key>(workers_.size())).first;
+  }
+  accept(found->second->lines[header.worker], std::move(message), out);
+  advance(header.key, out);
+}
+
+/// Returns the worker of a message; answers with a refusal and returns null if it is not one of the store.
+Machine::Worker* Machine::known_worker(ConnectionId connection, const Message& message, Outbox& out) {
+  const Header& header = message.header;
+  try {
+    MX_CHECK(header.kind != Kind::answer && header.kind != Kind::refusal && header.kind != Kind::farewell &&
+                 header.kind != Kind::abort,
+             ProtocolError, "[kvstore] expected a request, got a ", to_string(header.kind));
+    if (header.kind == Kind::open) open(message);
+    MX_CHECK(config_, ProtocolError, "[kvstore] expected worker ", header.worker,
+             " to open the store first, got a ", to_string(header.kind));
+    MX_CHECK(header.worker < workers_.size(), ProtocolError, "[kvstore] expected a worker below ",
+             workers_.size(), ", got ", header.worker);
+    Worker& worker = workers_[header.worker];
+    if (!worker.incarnation && header.kind == Kind::open) worker.incarnation = header.incarnation;
+    MX_CHECK(worker.incarnation == header.incarnation, InvalidState, "[kvstore] expected incarnation ",
+             worker.incarnation.value_or(0), " of worker ", header.worker, ", got ", header.incarnation,
+             ": this server belongs to an earlier start of the job");
+    MX_CHECK(header.worker == 0 || !only_from_first(header.kind), ProtocolError, "[kvstore] expected a ",
+             to_string(header.kind), " from worker 0 only, got one from worker ", header.worker);
+    return &worker;
+  } catch (...) {
+    const std::exception_ptr error = std::current_exception();
+    Header answer = header;
+    answer.kind = Kind::refusal;
+    answer.flags = static_cast<uint8_t>(code_of(error));
+    Bytes text = Bytes::of(text_of(error));
+    answer.bytes = text.size;
+    out.push_back({connection, {answer, std::move(text)}});
+    return nullptr;
+  }
+}
+
+void Machine::open(const Message& message) {
+  const OpenBody body = decode_open(message.body.text());
+  if (config_) return;  // compared when all have come
+  config_ = body;
+  workers_.resize(body.workers);
+  control_.resize(body.workers);
+}
+
+void Machine::accept(Line& line, Message message, Outbox& out) {
+  const Header header = message.header;
+  if (header.sequence <= line.accepted) return repeat(line, header, out);
+  if (header.sequence != line.accepted + 1) {
+    const std::string text =
+        mx::detail::concat("[kvstore] expected request ", line.accepted + 1, " of worker ", header.worker,
+                           " for key ", header.key, ", got ", header.sequence);
+    send(header, Kind::refusal, static_cast<uint8_t>(ErrorCode::protocol), Bytes::of(text), out);
+    return;
+  }
+  ++line.accepted;
+  line.requests.push_back({header, std::move(message.body)});
+  if (failure_ != nullptr) refuse(line, failure_, out);
+}
+
+/// Answers a repeated request. One that is not completed is answered later. Older ones than the last have
+/// been answered and are not awaited by anybody.
+void Machine::repeat(const Line& line, const Header& header, Outbox& out) {
+  if (header.sequence != line.completed) return;
+  if (!line.last_error.empty())
+    return send(header, Kind::refusal, line.last.flags, Bytes::of(line.last_error), out);
+  Bytes body;
+  const auto found = keys_.find(header.key);
+  if (found != keys_.end()) {
+    Key& key = *found->second;
+    if (header.kind == Kind::pull || header.kind == Kind::pushpull) body = key.value;
+    if (header.kind == Kind::get_state)
+      body = Bytes::of(encode(updater_->state(header.key, key.body(), key.value)));
+  }
+  send(header, Kind::answer, 0, std::move(body), out);
+}
+
+std::string Machine::missing_workers(const std::vector<Line>& lines, const char* what) const {
+  std::string text;
+  for (size_t w = 0; w < lines.size(); ++w)
+    if (lines[w].requests.empty()) text += (text.empty() ? "" : ", ") + std::to_string(w);
+  return text.empty() ? text : what + text;
+}
+
+/// Answers with the workers for which the requests of a key wait.
+void Machine::report_missing(const Header& header, ConnectionId connection, Outbox& out) {
+  std::string text;
+  if (header.number == 0) {
+    text = missing_workers(control_, "workers that did not come: ");
+  } else if (const auto found = keys_.find(static_cast<uint32_t>(header.number)); found != keys_.end()) {
+    text = missing_workers(found->second->lines, "workers that did not come: ");
+  }
+  Header answer = header;
+  answer.kind = Kind::answer;
+  Bytes body = Bytes::of(std::move(text));
+  answer.bytes = body.size;
+  out.push_back({connection, {answer, std::move(body)}});
+}
+
+void Machine::advance_control(Outbox& out) {
+  const auto has_request = [](const Line& line) { return !line.requests.empty(); };
+  while (std::all_of(control_.begin(), control_.end(), has_request)) run_control(out);
+}
+
+/// Runs the request that all workers have sent. Requests with the same content are the same; for barriers the
+/// content may differ.
+void Machine::run_control(Outbox& out) {
+  try {
+    const Request& first = control_[0].requests.front();
+    const Kind kind = first.header.kind;
+    for (size_t w = 1; w < control_.size(); ++w) {
+      const Request& other = control_[w].requests.front();
+      const bool same =
+          other.header.kind == kind && (kind == Kind::barrier || other.body.text() == first.body.text());
+      MX_CHECK(same, ProtocolError, "[kvstore] expected the same call from all workers, got ",
+               to_string(kind), " from worker 0 and ", to_string(other.header.kind),
+               other.header.kind == kind ? " with other arguments" : "", " from worker ", w);
+    }
+    if (kind == Kind::set_optimizer) {
+      updater_->set_optimizer(decode_options(first.body.text()));
+    } else if (kind == Kind::set_option) {
+      const OptionsBody body = decode_options(first.body.text());
+      for (const auto& [name, value] : body.options) {
+        const double* number = std::get_if<double>(&value);
+        MX_CHECK(number != nullptr, InvalidArgument, "[set_optimizer_option] expected a number for \"", name,
+                 "\", got ", mx::to_string(value));
+        updater_->set_option(name, *number);
+      }
+    } else if (kind == Kind::barrier) {
+      for (const Line& line : control_) {
+        const Request& request = line.requests.front();
+        if (!request.body.empty())
+          std::rethrow_exception(
+              make_error(static_cast<uint8_t>(request.header.number), std::string(request.body.text())));
+      }
+    }
+    for (Line& line : control_) answer(line, Bytes(), out);
+  } catch (...) {
+    const std::exception_ptr error = std::current_exception();
+    for (Line& line : control_) refuse(line, error, out);
+  }
+}
+
+void Machine::fail(const std::exception_ptr& error, Outbox& out) {
+  if (failure_ != nullptr) return;
+  failure_ = error;
+  const auto refuse_all = [&](std::vector<Line>& lines) {
+    for (Line& line : lines)
+      while (!line.requests.empty()) refuse(line, failure_, out);
+  };
+  refuse_all(control_);
+  for (auto& [number, key] : keys_) refuse_all(key->lines);
+}
+
+void Machine::departed(uint32_t worker, Outbox& out) {
+  if (worker >= workers_.size()) return;
+  workers_[worker].departed = true;
+  std::vector<uint32_t> numbers;
+  for (const auto& [number, key] : keys_) numbers.push_back(number);
+  for (uint32_t number : numbers) advance(number, out);
+}
+
+void Machine::answer(Line& line, Bytes body, Outbox& out) {
+  const Header header = line.requests.front().header;
+  line.requests.pop_front();
+  line.completed = header.sequence;
+  line.last_error.clear();
+  send(header, Kind::answer, 0, std::move(body), out);
+}
+
+void Machine::refuse(Line& line, const std::exception_ptr& error, Outbox& out) {
+  const Header header = line.requests.front().header;
+  line.requests.pop_front();
+  line.completed = header.sequence;
+  line.last_error = text_of(error);
+  line.last.flags = static_cast<uint8_t>(code_of(error));
+  send(header, Kind::refusal, line.last.flags, Bytes::of(line.last_error), out);
+}
+
+void Machine::send(const Header& request, Kind kind, uint8_t flags, Bytes body, Outbox& out) {
+  Header header = request;
+  header.kind = kind;
+  header.flags = flags;
+  header.bytes = body.size;
+  out.push_back({workers_[request.worker].connection, {header, std::move(body)}});
+}
+
+}  // namespace mx::kv

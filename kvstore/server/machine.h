@@ -1,0 +1,149 @@
+// Machine: one store on one server, as a state machine: (connection, message) in, messages out. It has no
+// socket, no clock and no thread. Internal.
+//
+//   kv::Machine machine(updater);
+//   kv::Outbox out;
+//   machine.receive(connection, std::move(message), out);
+//   for (kv::Outgoing& o : out) send(o.connection, std::move(o.message));
+//
+// A key here is a piece of a key of the program, or all of it. The workers choose the numbers of keys, all in
+// the same way.
+//
+// Identity. A request is identified by (worker, incarnation, key, sequence). The sequence counts the requests
+// of a worker for a key from 1; a worker sends the next one when it has the answer. The machine applies a
+// request once. A repeated request gets its answer again. A request of another incarnation than the first one
+// of the worker is refused.
+//
+// Rounds. With `sync`, a push waits until all workers 0..W-1 have pushed the key. The sum is the left fold
+// over the workers in the order of their numbers. It replaces the value, or the optimiser changes the value
+// with it; then all are answered. Otherwise each push is applied as it comes, unless its worker would get
+// more than `staleness` (at least 1) pushes of the key ahead of the slowest worker; then it waits.
+//
+// Declaring a key, opening, barriers and options wait for all workers too. If the workers' requests differ,
+// all are refused with a ProtocolError that contains two different ones.
+//
+// Errors are answers. A request that fails changes nothing.
+//
+// Thread-safety: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvstore/server/fold.h"
+#include "kvstore/server/wire.h"
+
+namespace mx::kv {
+
+/// Applies optimisers. shard.h has the one that uses mx::optim.
+class Updater {
+ public:
+  virtual ~Updater() = default;
+  /// Replaces the optimiser; the state of all keys is dropped. Throws InvalidArgument for unknown names and
+  /// options; nothing is changed then.
+  virtual void set_optimizer(const OptionsBody& optimizer) = 0;
+  virtual bool has_optimizer() const = 0;
+  /// Throws InvalidState without an optimiser.
+  virtual void set_option(const std::string& name, double value) = 0;
+  /// Returns the new value of a key. `value` is the one that the last update() of the key returned, unless
+  /// forget_value() was called since.
+  virtual Bytes update(uint32_t key, const KeyBody& description, const Bytes& value,
+                       const Bytes& gradient) = 0;
+  virtual void forget_value(uint32_t key) = 0;
+  virtual void erase(uint32_t key) = 0;
+  /// Returns the state for a key; nothing before its first update.
+  virtual std::vector<StateArray> state(uint32_t key, const KeyBody& description, const Bytes& value) = 0;
+  /// Nothing stands for the state before the first update. Throws InvalidArgument, before anything is
+  /// changed, if the arrays are not those of state().
+  virtual void set_state(uint32_t key, const KeyBody& description, const Bytes& value,
+                         const std::vector<StateArray>& state) = 0;
+};
+
+using ConnectionId = uint64_t;
+struct Outgoing {
+  ConnectionId connection;
+  Message message;
+};
+using Outbox = std::vector<Outgoing>;
+
+class Machine {
+ public:
+  explicit Machine(std::shared_ptr<Updater> updater);
+  ~Machine();
+
+  /// Returns how many bytes the body of a message with this header may have. For elements it is the exact
+  /// number. Throws ProtocolError for a message that cannot be right.
+  uint64_t largest_body(const Header& header) const;
+  void receive(ConnectionId connection, Message message, Outbox& out);
+  /// A worker is lost or fails: all requests, present and later, are refused with this error. The first one
+  /// counts.
+  void fail(const std::exception_ptr& error, Outbox& out);
+  /// A worker's process will send nothing more. It no longer holds back workers of an asynchronous store.
+  void departed(uint32_t worker, Outbox& out);
+  /// The number of workers; 0 before the first one has opened the store.
+  uint32_t workers() const { return config_ ? config_->workers : 0; }
+  /// The number of updates of a key; 0 for an unknown one. For tests.
+  uint64_t version(uint32_t key) const;
+
+ private:
+  struct Request {
+    Header header;
+    Bytes body;
+    bool waiting = false;  // has its place in a round
+  };
+  /// The requests of one worker for one key.
+  struct Line {
+    uint64_t accepted = 0, completed = 0;  // sequences
+    std::deque<Request> requests;          // accepted and not completed
+    Header last;                           // of the answer to `completed`
+    std::string last_error;                // not empty: it was a refusal
+  };
+  struct Worker {
+    std::optional<uint64_t> incarnation;
+    ConnectionId connection = 0;
+    bool departed = false;
+  };
+  struct Key;
+
+  void open(const Message& message);
+  Worker* known_worker(ConnectionId connection, const Message& message, Outbox& out);
+  void accept(Line& line, Message message, Outbox& out);
+  void repeat(const Line& line, const Header& header, Outbox& out);
+  void report_missing(const Header& header, ConnectionId connection, Outbox& out);
+  std::string missing_workers(const std::vector<Line>& lines, const char* what) const;
+
+  // Requests of all workers together: open, set_optimizer, set_option, barrier.
+  void advance_control(Outbox& out);
+  void run_control(Outbox& out);
+
+  // Requests for keys, in machine_keys.cc.
+  void advance(uint32_t number, Outbox& out);
+  bool step(uint32_t number, Key& key, uint32_t worker, Outbox& out);
+  bool step_round(uint32_t number, Key& key, uint32_t worker, Outbox& out);
+  bool step_declare(Key& key, uint32_t worker, Outbox& out);
+  bool step_push(uint32_t number, Key& key, uint32_t worker, Outbox& out);
+  bool differs(Key& key, uint32_t worker, Outbox& out);
+  void apply(uint32_t number, Key& key, Bytes sum);
+  bool too_far_ahead(const Key& key, uint32_t worker) const;
+  void fail_key(Key& key, const std::exception_ptr& error, Outbox& out);
+
+  // Answers to the first request of a line, which then is completed.
+  void answer(Line& line, Bytes body, Outbox& out);
+  void refuse(Line& line, const std::exception_ptr& error, Outbox& out);
+  void send(const Header& request, Kind kind, uint8_t flags, Bytes body, Outbox& out);
+
+  const std::shared_ptr<Updater> updater_;
+  std::optional<OpenBody> config_;
+  std::vector<Worker> workers_;
+  std::vector<Line> control_;
+  std::map<uint32_t, std::unique_ptr<Key>> keys_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace mx::kv

@@ -1,0 +1,32 @@
+// The state of one key in a Machine. Internal.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kvstore/server/machine.h"
+
+namespace mx::kv {
+
+struct Machine::Key {
+  explicit Key(size_t workers) : declared(workers), pushes(workers, 0), lines(workers) {}
+
+  /// Bytes of the piece, for the elements that a worker sends.
+  static uint64_t bytes_of(const KeyBody& body) { return body.count * comm::size_of(body.type); }
+
+  std::vector<std::optional<KeyBody>> declared;  // by worker
+  bool agreed = false;                           // all have declared the same
+  std::exception_ptr failure;                    // all requests are refused with it
+  Bytes value;
+  bool has_value = false;
+  uint64_t version = 0;
+  std::optional<RankSum> sum;    // of the current round; set when the workers have agreed
+  uint64_t divisor = 0;          // of the current round
+  std::vector<uint64_t> pushes;  // by worker, without `sync`
+  std::vector<Line> lines;       // by worker
+
+  const KeyBody& body() const { return *declared[0]; }  // once agreed
+};
+
+}  // namespace mx::kv

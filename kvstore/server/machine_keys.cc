@@ -1,0 +1,198 @@
+// The part of the machine that handles requests for keys.
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "kvstore/server/machine.h"
+#include "kvstore/server/machine_key.h"
+
+namespace mx::kv {
+
+/// Does all that can be done for a key now. One request may make others possible: the last push of a round
+/// completes those of all workers.
+void Machine::advance(uint32_t number, Outbox& out) {
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (uint32_t w = 0; w < workers_.size(); ++w) {
+      const auto found = keys_.find(number);  // step() may erase the key
+      if (found == keys_.end()) return;
+      if (found->second->lines[w].requests.empty()) continue;
+      progress = step(number, *found->second, w, out) || progress;
+    }
+  }
+}
+
+/// Tries to make progress with the first request of a worker. Returns false if it must wait.
+bool Machine::step(uint32_t number, Key& key, uint32_t worker, Outbox& out) {
+  Line& line = key.lines[worker];
+  Request& request = line.requests.front();
+  if (key.failure != nullptr) {
+    refuse(line, key.failure, out);
+    return true;
+  }
+  if (request.waiting) return false;
+  try {
+    const Kind kind = request.header.kind;
+    if (kind == Kind::declare) return step_declare(key, worker, out);
+    MX_CHECK(key.agreed, ProtocolError, "[kvstore] expected worker ", worker, " to wait until key ", number,
+             " is declared, got a ", to_string(kind));
+    switch (kind) {
+      case Kind::push:
+      case Kind::pushpull:
+        return step_push(number, key, worker, out);
+      case Kind::pull:
+        if (!key.has_value) return false;
+        answer(line, key.value, out);
+        return true;
+      case Kind::init:
+        MX_CHECK(!key.has_value && key.body().stored, InvalidArgument, "[init] expected a new key, got ",
+                 describe(key.body()));
+        [[fallthrough]];
+      case Kind::set_value:
+        key.value = std::move(request.body);
+        key.has_value = true;
+        updater_->forget_value(number);
+        answer(line, Bytes(), out);
+        return true;
+      case Kind::get_state:
+        answer(line, Bytes::of(encode(updater_->state(number, key.body(), key.value))), out);
+        return true;
+      case Kind::set_state:
+        updater_->set_state(number, key.body(), key.value, decode_state(request.body.text()));
+        answer(line, Bytes(), out);
+        return true;
+      case Kind::erase:
+        return step_round(number, key, worker, out);
+      default:
+        throw ProtocolError(
+            mx::detail::concat("[kvstore] expected a request for a key, got a ", to_string(kind)));
+    }
+  } catch (...) {
+    refuse(line, std::current_exception(), out);
+    return true;
+  }
+}
+
+bool Machine::step_declare(Key& key, uint32_t worker, Outbox& out) {
+  Line& line = key.lines[worker];
+  KeyBody body = decode_key(line.requests.front().body.text());
+  MX_CHECK(!key.declared[worker], ProtocolError, "[kvstore] expected a new key, got ", describe(body),
+           ", which worker ", worker, " has declared as ", describe(*key.declared[worker]));
+  MX_CHECK(Key::bytes_of(body) <= config_->piece_bytes, ProtocolError,
+           "[kvstore] expected pieces of at most ", config_->piece_bytes, " bytes, got ", Key::bytes_of(body),
+           " of ", describe(body));
+  line.requests.front().waiting = true;
+  key.declared[worker] = std::move(body);
+  for (uint32_t w = 0; w < workers_.size(); ++w) {
+    if (w == worker || !key.declared[w]) continue;
+    const KeyBody &mine = *key.declared[worker], &other = *key.declared[w];
+    const bool same = encode(mine) == encode(other);
+    if (same) continue;
+    fail_key(key,
+             std::make_exception_ptr(ProtocolError(mx::detail::concat(
+                 "[kvstore] expected the same array from all workers, got ", describe(mine), " from worker ",
+                 worker, " and ", describe(other), " from worker ", w))),
+             out);
+    return true;
+  }
+  for (const auto& declared : key.declared)
+    if (!declared) return false;
+  key.agreed = true;
+  key.sum.emplace(key.body().type, workers_.size());
+  for (Line& each : key.lines) answer(each, Bytes(), out);
+  return true;
+}
+
+/// Removes the key when all workers have asked for it.
+bool Machine::step_round(uint32_t number, Key& key, uint32_t worker, Outbox& out) {
+  key.lines[worker].requests.front().waiting = true;
+  if (differs(key, worker, out)) return true;
+  for (const Line& line : key.lines)
+    if (line.requests.empty() || line.requests.front().header.kind != Kind::erase) return false;
+  for (Line& line : key.lines) answer(line, Bytes(), out);
+  updater_->erase(number);
+  keys_.erase(number);
+  return true;
+}
+
+bool Machine::step_push(uint32_t number, Key& key, uint32_t worker, Outbox& out) {
+  Line& line = key.lines[worker];
+  Request& request = line.requests.front();
+  const bool wants_value = request.header.kind == Kind::pushpull;
+  if (config_->sync || !key.body().stored) {
+    MX_CHECK(key.sum->has(worker) == false, ProtocolError, "[kvstore] expected one push of worker ", worker,
+             " in a round of ", describe(key.body()));
+    request.waiting = true;
+    key.divisor = std::max(key.divisor, request.header.number);
+    if (differs(key, worker, out)) return true;
+    key.sum->add(worker, std::move(request.body));
+    if (!key.sum->complete()) return false;
+    try {
+      apply(number, key, key.sum->take(std::exchange(key.divisor, 0)));
+    } catch (...) {
+      const std::exception_ptr error = std::current_exception();
+      for (Line& each : key.lines) refuse(each, error, out);
+      return true;
+    }
+    for (Line& each : key.lines) {
+      const bool with_value = each.requests.front().header.kind == Kind::pushpull;
+      answer(each, with_value ? key.value : Bytes(), out);
+    }
+    return true;
+  }
+  if (!key.has_value || too_far_ahead(key, worker)) return false;
+  RankSum one(key.body().type, 1);
+  one.add(0, std::move(request.body));
+  ++key.pushes[worker];
+  apply(number, key, one.take(request.header.number));
+  answer(line, wants_value ? key.value : Bytes(), out);
+  return true;
+}
+
+/// Fails the key, and returns true, if a worker wants to erase it while another one waits for its push.
+bool Machine::differs(Key& key, uint32_t worker, Outbox& out) {
+  const bool erases = key.lines[worker].requests.front().header.kind == Kind::erase;
+  for (size_t w = 0; w < key.lines.size(); ++w) {
+    if (key.lines[w].requests.empty() || !key.lines[w].requests.front().waiting) continue;
+    const Kind other = key.lines[w].requests.front().header.kind;
+    if ((other == Kind::erase) == erases) continue;
+    fail_key(key,
+             std::make_exception_ptr(ProtocolError(mx::detail::concat(
+                 "[kvstore] expected the same call from all workers for ", describe(key.body()), ", got ",
+                 to_string(key.lines[worker].requests.front().header.kind), " from worker ", worker, " and ",
+                 to_string(other), " from worker ", w))),
+             out);
+    return true;
+  }
+  return false;
+}
+
+void Machine::apply(uint32_t number, Key& key, Bytes sum) {
+  if (key.body().stored && updater_->has_optimizer()) {
+    MX_CHECK(key.has_value, ProtocolError, "[kvstore] expected a value of ", describe(key.body()),
+             " before the first push, got none");
+    key.value = updater_->update(number, key.body(), key.value, sum);
+  } else {
+    key.value = std::move(sum);
+    if (key.body().stored) updater_->forget_value(number);
+  }
+  key.has_value = true;
+  ++key.version;
+}
+
+bool Machine::too_far_ahead(const Key& key, uint32_t worker) const {
+  if (config_->staleness < 0) return false;
+  const auto bound = static_cast<uint64_t>(std::max<int64_t>(config_->staleness, 1));
+  uint64_t slowest = key.pushes[worker];
+  for (size_t w = 0; w < workers_.size(); ++w)
+    if (!workers_[w].departed) slowest = std::min(slowest, key.pushes[w]);
+  return key.pushes[worker] + 1 > slowest + bound;
+}
+
+void Machine::fail_key(Key& key, const std::exception_ptr& error, Outbox& out) {
+  key.failure = error;
+  for (Line& line : key.lines)
+    while (!line.requests.empty()) refuse(line, error, out);
+}
+
+}  // namespace mx::kv

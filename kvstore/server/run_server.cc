@@ -1,0 +1,84 @@
+// The server of this process: found by its place, ended by SIGTERM.
+#include <atomic>
+#include <csignal>
+
+#include "comm/net/interface.h"
+#include "comm/rendezvous/client.h"
+#include "comm/start.h"
+#include "comm/world.h"
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "kvstore/server/server.h"
+
+namespace mx::kv {
+namespace {
+
+std::atomic<Server*> running_server{nullptr};
+
+void stop_running_server(int) {
+  Server* const server = running_server.load();
+  if (server != nullptr) server->stop();
+}
+
+/// Ends the server at SIGTERM while it lives.
+class StopAtTerm {
+ public:
+  explicit StopAtTerm(Server& server) {
+    running_server.store(&server);
+    struct sigaction action {};
+    action.sa_handler = stop_running_server;
+    ::sigaction(SIGTERM, &action, &before_);
+  }
+  ~StopAtTerm() {
+    ::sigaction(SIGTERM, &before_, nullptr);
+    running_server.store(nullptr);
+  }
+
+ private:
+  struct sigaction before_ {};
+};
+
+/// Returns the address to listen at: one that workers reach.
+std::string listen_address(const comm::Place& place) {
+  if (!place.interface.empty()) return comm::address_of_interface(place.interface);
+  return comm::address_towards(comm::parse_endpoint(place.rendezvous),
+                               comm::Deadline::after_ms(place.timeout_ms));
+}
+
+}  // namespace
+
+int run_server() {
+  const comm::Place& place = comm::place();
+  MX_CHECK(place.role == comm::Role::server, InvalidState,
+           "[run_server] expected a process with the role of a ", "server (MX_ROLE=server), got a worker");
+  MX_CHECK(!place.rendezvous.empty(), InvalidState,
+           "[run_server] expected a rendezvous (MX_RDZV), got none; ", "mxrun -s starts servers");
+  const std::shared_ptr<comm::Rendezvous> rendezvous = comm::rendezvous();
+  ServerOptions options;
+  options.number = place.rank;
+  options.identity.job = place.job.substr(0, comm::Identity::kLongestJob);
+  options.identity.secret = comm::secret_of_job();
+  options.identity.epoch = place.epoch;
+  options.address = listen_address(place);
+  MX_CHECK(!options.identity.secret.empty() || comm::is_loopback(options.address), InvalidArgument,
+           "[run_server] expected a secret, because the server listens at ", options.address, ", got none");
+  Server server(std::move(options));
+  bool ended = false, told = false;
+  {
+    const StopAtTerm stop(server);
+    rendezvous->put(comm::epoch_key(place.epoch, "server/" + std::to_string(place.rank)),
+                    server.address() + " " + comm::host_name());
+    const uint64_t watch = rendezvous->watch(
+        comm::lost_prefix(place.epoch), [&server](std::string_view key, std::string_view value) {
+          server.report_lost("[kvstore] expected all processes of the job to live, got a loss: " +
+                             to_string(comm::parse_lost(key, value)));
+        });
+    ended = server.run();
+    told = server.stopped();
+    rendezvous->unwatch(watch);
+  }
+  return ended || told ? 0 : 1;
+}
+
+}  // namespace mx::kv

@@ -1,0 +1,324 @@
+#include "kvstore/server/server.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <list>
+#include <map>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "comm/deadline.h"
+#include "comm/net/interface.h"
+#include "comm/net/socket.h"
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "kvstore/server/link.h"
+#include "kvstore/server/machine.h"
+#include "kvstore/server/shard.h"
+
+namespace mx::kv {
+namespace {
+
+constexpr size_t kPooledBytes = size_t{256} << 20;
+constexpr uint16_t kMostStores = 1024;
+
+}  // namespace
+
+struct Server::State {
+  /// A connection whose handshake is not done.
+  struct Stranger {
+    comm::Fd socket;
+    std::unique_ptr<comm::Handshake> handshake;
+    comm::Deadline deadline;
+    std::string unsent;
+    bool done = false;
+  };
+  struct Connection {
+    std::unique_ptr<Link> link;
+    int32_t worker = 0;
+    bool farewell = false;
+    std::string peer;
+  };
+
+  explicit State(ServerOptions o)
+      : options(std::move(o)), listener(comm::listen_at(options.address)), address(to_string(listener.at)) {
+    options.identity.rank = -1;
+    options.identity.purpose = kServerPurpose;
+  }
+
+  bool run();
+  void poll_once();
+  void accept_strangers();
+  bool serve(Stranger& stranger, short events);  // false: it is to be removed
+  void admit(Stranger& stranger);
+  bool serve(ConnectionId id, Connection& connection, short events);  // false: it is to be removed
+  Machine& machine(uint16_t store);
+  Bytes accept(const Connection& connection, const Header& header);
+  void take(ConnectionId id, Connection& connection, Message message);
+  void refuse(Connection& connection, const std::exception_ptr& error);
+  void deliver(Outbox& out);
+  void fail(const std::exception_ptr& error);
+  void lose(const std::string& text) { fail(std::make_exception_ptr(PeerLost(text))); }
+
+  ServerOptions options;
+  comm::Listener listener;
+  const std::string address;
+  WakeUp wake;
+  std::atomic<bool> stopped{false};
+  std::mutex reports_mutex;
+  std::vector<std::string> reports;  // guarded by reports_mutex
+
+  std::shared_ptr<BytePool> pool = std::make_shared<BytePool>(kPooledBytes);
+  std::map<uint16_t, std::unique_ptr<Machine>> machines;
+  std::list<Stranger> strangers;
+  std::map<ConnectionId, Connection> connections;
+  ConnectionId next_id = 1;
+  std::set<int32_t> departed;
+  std::exception_ptr failure;  // the first one
+};
+
+Server::Server(ServerOptions options) : state_(std::make_unique<State>(std::move(options))) {}
+Server::~Server() = default;
+const std::string& Server::address() const { return state_->address; }
+bool Server::run() { return state_->run(); }
+
+void Server::stop() {
+  state_->stopped.store(true);
+  state_->wake.signal();
+}
+
+bool Server::stopped() const { return state_->stopped.load(); }
+
+void Server::report_lost(const std::string& text) {
+  {
+    std::lock_guard lock(state_->reports_mutex);
+    state_->reports.push_back(text);
+  }
+  state_->wake.signal();
+}
+
+bool Server::State::run() {
+  for (;;) {
+    if (stopped.load()) return false;
+    if (options.workers > 0 && static_cast<int>(departed.size()) >= options.workers) {
+      // The last answers may still be on their way.
+      bool pending = false;
+      for (auto& [id, connection] : connections) pending = pending || connection.link->wants_to_write();
+      if (!pending) return true;
+    }
+    if (failure != nullptr && connections.empty()) return false;
+    poll_once();
+  }
+}
+
+void Server::State::poll_once() {
+  std::vector<pollfd> entries{{wake.fd(), POLLIN, 0}, {listener.socket.get(), POLLIN, 0}};
+  int64_t wait_ms = -1;
+  for (const Stranger& stranger : strangers) {
+    const short events = stranger.unsent.empty() ? POLLIN : POLLOUT;
+    entries.push_back({stranger.socket.get(), events, 0});
+    const int64_t left = stranger.deadline.left_ms();
+    wait_ms = wait_ms < 0 ? left : std::min(wait_ms, left);
+  }
+  std::vector<ConnectionId> ids;
+  for (const auto& [id, connection] : connections) {
+    const auto events = static_cast<short>(POLLIN | (connection.link->wants_to_write() ? POLLOUT : 0));
+    entries.push_back({connection.link->fd(), events, 0});
+    ids.push_back(id);
+  }
+  const int ready =
+      ::poll(entries.data(), entries.size(), static_cast<int>(std::min<int64_t>(wait_ms, 60000)));
+  MX_CHECK(ready >= 0 || errno == EINTR, CommunicationError, "[kvstore] expected to wait, got ",
+           std::strerror(errno));
+  if (ready < 0) return;
+  if (entries[0].revents != 0) {
+    wake.clear();
+    std::vector<std::string> texts;
+    {
+      std::lock_guard lock(reports_mutex);
+      texts.swap(reports);
+    }
+    for (const std::string& text : texts) lose(text);
+  }
+  size_t at = 2;
+  for (auto it = strangers.begin(); it != strangers.end(); ++at) {
+    const bool stay = serve(*it, entries[at].revents);
+    it = stay ? std::next(it) : strangers.erase(it);
+  }
+  for (size_t i = 0; i < ids.size(); ++i, ++at) {
+    const auto found = connections.find(ids[i]);
+    if (found != connections.end() && !serve(ids[i], found->second, entries[at].revents))
+      connections.erase(ids[i]);
+  }
+  if (entries[1].revents != 0) accept_strangers();
+}
+
+void Server::State::accept_strangers() {
+  for (;;) {
+    comm::Fd socket(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) return;
+    comm::prepare_socket(socket.get());
+    if (strangers.size() >= options.max_handshakes) strangers.pop_front();
+    Stranger& stranger = strangers.emplace_back(
+        Stranger{std::move(socket),
+                 std::make_unique<comm::Handshake>(comm::Handshake::Side::acceptor, options.identity,
+                                                   comm::random_nonce()),
+                 comm::Deadline::after_ms(options.handshake_timeout_ms),
+                 {},
+                 false});
+    stranger.handshake->start();  // an acceptor has nothing to send yet
+  }
+}
+
+bool Server::State::serve(Stranger& stranger, short events) {
+  if (stranger.deadline.passed()) return false;
+  if (events == 0) return true;
+  bool failed = false;
+  while (stranger.unsent.empty() && !stranger.done) {
+    std::byte buffer[comm::Handshake::kMessageBytes];
+    const size_t wanted = std::min(stranger.handshake->wanted(), sizeof buffer);
+    const ssize_t got = ::recv(stranger.socket.get(), buffer, wanted, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return true;
+    if (got <= 0) return false;
+    comm::Handshake::Actions actions = stranger.handshake->receive({buffer, static_cast<size_t>(got)});
+    stranger.unsent += actions.send;
+    stranger.done = actions.done;
+    if (actions.failure != nullptr) {
+      log(LogLevel::warning, "server ", options.number, " refused a connection from ",
+          comm::peer_of(stranger.socket), ": ", text_of(actions.failure));
+      failed = true;
+      break;
+    }
+    if (!actions.send.empty()) break;
+  }
+  if (!stranger.unsent.empty()) {
+    const ssize_t sent = ::send(stranger.socket.get(), stranger.unsent.data(), stranger.unsent.size(),
+                                MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) stranger.unsent.erase(0, static_cast<size_t>(sent));
+    if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return false;
+  }
+  if (failed) return false;
+  if (!stranger.done || !stranger.unsent.empty()) return true;
+  admit(stranger);
+  return false;
+}
+
+void Server::State::admit(Stranger& stranger) {
+  const int32_t worker = stranger.handshake->remote().rank;
+  if (worker < 0 || (options.workers > 0 && worker >= options.workers)) return;
+  const ConnectionId id = next_id++;
+  Connection& connection = connections[id];
+  connection.worker = worker;
+  connection.peer = comm::peer_of(stranger.socket);
+  connection.link = std::make_unique<Link>(
+      std::move(stranger.socket),
+      [this, &connection](const Header& header) { return accept(connection, header); });
+}
+
+Machine& Server::State::machine(uint16_t store) {
+  auto& found = machines[store];
+  if (found == nullptr) {
+    found = std::make_unique<Machine>(std::make_shared<Shard>(pool));
+    Outbox nothing;
+    if (failure != nullptr) found->fail(failure, nothing);
+  }
+  return *found;
+}
+
+/// Returns memory for a body after the header has been checked.
+Bytes Server::State::accept(const Connection& connection, const Header& header) {
+  MX_CHECK(static_cast<int64_t>(header.worker) == connection.worker, ProtocolError,
+           "[kvstore] expected messages of worker ", connection.worker, ", got one of worker ",
+           header.worker);
+  MX_CHECK(header.store < kMostStores, ProtocolError, "[kvstore] expected a store below ", kMostStores,
+           ", got ", header.store);
+  const uint64_t largest = machine(header.store).largest_body(header);
+  MX_CHECK(header.bytes <= largest, ProtocolError, "[kvstore] expected a body of at most ", largest,
+           " bytes in a ", to_string(header.kind), ", got ", header.bytes);
+  return header.bytes == 0 ? Bytes() : pool->make(header.bytes);
+}
+
+bool Server::State::serve(ConnectionId id, Connection& connection, short events) {
+  if (events == 0) return true;
+  try {
+    bool open = true;
+    if ((events & (POLLIN | POLLHUP | POLLERR)) != 0)
+      open = connection.link->read([&](Message message) { take(id, connection, std::move(message)); });
+    if (open) {
+      connection.link->write();
+      return true;
+    }
+    MX_CHECK(connection.farewell, PeerLost, "[kvstore] expected a farewell, got the end of the connection");
+  } catch (...) {
+    if (connection.farewell) return false;  // a worker that has said farewell need not wait for anything
+    const std::exception_ptr error = std::current_exception();
+    if (code_of(error) == ErrorCode::protocol) refuse(connection, error);
+    lose(mx::detail::concat("[kvstore] expected worker ", connection.worker, " at ", connection.peer,
+                            " to live, got a broken connection: ", text_of(error)));
+  }
+  return false;
+}
+
+/// Tells a worker why it is disconnected, if its socket takes the message at once.
+void Server::State::refuse(Connection& connection, const std::exception_ptr& error) {
+  try {
+    Message message;
+    message.header.kind = Kind::refusal;
+    message.header.flags = static_cast<uint8_t>(code_of(error));
+    message.body = Bytes::of(text_of(error));
+    connection.link->send(std::move(message), Link::kFirst);
+    connection.link->write();
+  } catch (const Error&) {  // it is being disconnected anyway
+  }
+}
+
+void Server::State::take(ConnectionId id, Connection& connection, Message message) {
+  Outbox out;
+  if (message.header.kind == Kind::farewell) {
+    connection.farewell = true;
+    departed.insert(connection.worker);
+    for (auto& [number, machine] : machines) {
+      machine->departed(static_cast<uint32_t>(connection.worker), out);
+      for (Outgoing& o : out) o.message.header.store = number;
+      deliver(out);
+    }
+    return;
+  }
+  if (message.header.kind == Kind::abort) {
+    connection.farewell = true;  // it closes the connection itself
+    fail(make_error(message.header.flags, std::string(message.body.text())));
+    return;
+  }
+  Machine& machine = this->machine(message.header.store);
+  machine.receive(id, std::move(message), out);
+  if (options.workers == 0) options.workers = static_cast<int>(machine.workers());
+  deliver(out);
+}
+
+void Server::State::deliver(Outbox& out) {
+  for (Outgoing& o : out) {
+    const auto found = connections.find(o.connection);
+    if (found != connections.end()) found->second.link->send(std::move(o.message));
+  }
+  out.clear();
+}
+
+/// Refuses all requests, present and later, with this error. The first one counts.
+void Server::State::fail(const std::exception_ptr& error) {
+  if (failure != nullptr) return;
+  failure = error;
+  log(LogLevel::warning, "server ", options.number, ": ", text_of(error));
+  for (auto& [number, machine] : machines) {
+    Outbox out;
+    machine->fail(error, out);
+    deliver(out);
+  }
+}
+
+}  // namespace mx::kv

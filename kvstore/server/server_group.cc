@@ -1,0 +1,398 @@
+#include "kvstore/server/server_group.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <tuple>
+
+#include "comm/net/interface.h"
+#include "comm/net/socket.h"
+#include "comm/rendezvous/client.h"
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "kvstore/server/link.h"
+#include "kvstore/server/server.h"
+
+namespace mx::kv {
+namespace {
+
+constexpr uint32_t kMissingKey = UINT32_MAX;  // the key of `missing` requests, whose answers are told by it
+constexpr int64_t kMissingMs = 1000;          // how long to wait for the names of missing workers
+constexpr uint64_t kLargestAnswer = uint64_t{1} << 30;
+
+using CallKey = std::tuple<uint16_t, uint32_t, uint64_t>;  // store, key, sequence
+
+CallKey key_of(const Header& header) { return {header.store, header.key, header.sequence}; }
+
+}  // namespace
+
+struct ServerGroup::State {
+  struct Pending {
+    Call call;
+    comm::Deadline deadline;
+  };
+  /// Used by the thread of the group only, except `fresh`.
+  struct Peer {
+    std::string address, host;
+    std::unique_ptr<Link> link;
+    std::map<CallKey, Pending> pending;
+    std::vector<Call> fresh;  // guarded by mutex
+  };
+  /// A deadline has passed: the group waits a moment for the names of the missing workers.
+  struct Expired {
+    std::string text;
+    int server;
+    comm::Deadline deadline;
+  };
+
+  void connect(comm::Deadline deadline);
+  void run();
+  void poll_once();
+  void take_fresh();
+  void expire();
+  Bytes accept(Peer& peer, const Header& header);
+  void take(int server, Message message);
+  void end_all(const std::exception_ptr& reason);
+  void send_abort(Peer& peer, const std::exception_ptr& reason);
+  std::string name_of(int server) const {
+    const Peer& peer = peers[static_cast<size_t>(server)];
+    return mx::detail::concat("server ", server, peer.host.empty() ? "" : " on host ", peer.host, " at ",
+                              peer.address);
+  }
+  std::exception_ptr current_failure() {
+    std::lock_guard lock(mutex);
+    return failure;
+  }
+
+  bool current_ending() {
+    std::lock_guard lock(mutex);
+    return ending;
+  }
+
+  ServerGroupOptions options;
+  std::vector<Peer> peers;
+  WakeUp wake;
+  std::optional<Expired> expired;
+  std::atomic<uint16_t> stores{0};
+  uint64_t watch = 0;
+
+  std::mutex mutex;
+  bool ending = false;         // guarded by mutex
+  std::exception_ptr failure;  // guarded by mutex
+  bool dead = false;           // all links are closed; thread of the group only
+  std::once_flag left;
+  std::thread thread;
+};
+
+ServerGroup::ServerGroup(ServerGroupOptions options) : state_(std::make_unique<State>()) {
+  state_->options = std::move(options);
+  state_->options.identity.purpose = kServerPurpose;
+  state_->peers.resize(state_->options.servers.size());
+  state_->connect(comm::Deadline::after_ms(state_->options.timeout_ms));
+  state_->thread = std::thread([state = state_.get()] { state->run(); });
+  if (state_->options.rendezvous != nullptr)
+    state_->watch = state_->options.rendezvous->watch(
+        comm::lost_prefix(state_->options.identity.epoch),
+        [this](std::string_view key, std::string_view value) {
+          fail(std::make_exception_ptr(
+              PeerLost(mx::detail::concat("[kvstore] expected all processes of the job to live, got a loss: ",
+                                          to_string(comm::parse_lost(key, value))))));
+        });
+}
+
+ServerGroup::~ServerGroup() { leave(); }
+
+void ServerGroup::leave() noexcept {
+  std::call_once(state_->left, [this] {
+    if (state_->options.rendezvous != nullptr) state_->options.rendezvous->unwatch(state_->watch);
+    {
+      std::lock_guard lock(state_->mutex);
+      state_->ending = true;
+    }
+    state_->wake.signal();
+    state_->thread.join();
+  });
+}
+
+int ServerGroup::servers() const { return static_cast<int>(state_->peers.size()); }
+const ServerGroupOptions& ServerGroup::options() const { return state_->options; }
+uint16_t ServerGroup::new_store() { return state_->stores.fetch_add(1); }
+std::exception_ptr ServerGroup::failure() const { return state_->current_failure(); }
+
+void ServerGroup::start(int server, Call call) {
+  std::exception_ptr failure;
+  {
+    std::lock_guard lock(state_->mutex);
+    failure = state_->failure;
+    if (failure == nullptr && state_->ending)
+      failure =
+          std::make_exception_ptr(InvalidState("[kvstore] expected a call before the end of the program"));
+    if (failure == nullptr) state_->peers[static_cast<size_t>(server)].fresh.push_back(std::move(call));
+  }
+  if (failure != nullptr) return call.done(Bytes(), failure);
+  if (std::this_thread::get_id() != state_->thread.get_id()) state_->wake.signal();
+}
+
+void ServerGroup::fail(std::exception_ptr reason) {
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->failure != nullptr) return;
+    state_->failure = std::move(reason);
+  }
+  state_->wake.signal();
+}
+
+void ServerGroup::State::connect(comm::Deadline deadline) {
+  for (size_t s = 0; s < peers.size(); ++s) {
+    Peer& peer = peers[s];
+    const std::string& text = options.servers[s];
+    const size_t space = text.find(' ');
+    peer.address = text.substr(0, space);
+    if (space != std::string::npos) peer.host = text.substr(space + 1);
+    comm::Fd socket = comm::connect_to(comm::parse_endpoint(peer.address), deadline);
+    comm::handshake_on(socket, comm::Handshake::Side::connector, options.identity, deadline,
+                       name_of(static_cast<int>(s)));
+    peer.link = std::make_unique<Link>(std::move(socket),
+                                       [this, &peer](const Header& header) { return accept(peer, header); });
+  }
+}
+
+void ServerGroup::State::run() {
+  for (;;) {
+    bool end;
+    std::exception_ptr reason;
+    {
+      std::lock_guard lock(mutex);
+      end = ending;
+      reason = failure;
+    }
+    if (reason != nullptr && !dead) end_all(reason);
+    if (end) break;
+    poll_once();
+  }
+  // The farewell is short, so it fits into the buffers of the sockets; if it does not, the connection is
+  // stuck, and its end tells the server so.
+  const comm::Deadline deadline = comm::Deadline::after_ms(2000);
+  if (!dead) {
+    take_fresh();
+    for (Peer& peer : peers) {
+      Message message;
+      message.header = {.kind = Kind::farewell,
+                        .worker = static_cast<uint32_t>(options.identity.rank),
+                        .incarnation = options.incarnation};
+      peer.link->send(std::move(message));
+      try {
+        for (peer.link->write(); peer.link->wants_to_write() && !deadline.passed(); peer.link->write()) {
+          pollfd entry{peer.link->fd(), POLLOUT, 0};
+          ::poll(&entry, 1, static_cast<int>(deadline.left_ms()));
+        }
+      } catch (const Error&) {  // the server is gone
+      }
+    }
+  }
+  end_all(std::make_exception_ptr(InvalidState("[kvstore] expected a call before the end of the program")));
+}
+
+void ServerGroup::State::poll_once() {
+  take_fresh();
+  std::vector<pollfd> entries{{wake.fd(), POLLIN, 0}};
+  comm::Deadline next = comm::Deadline::after_ms(comm::kLongestTimeoutMs);
+  if (expired) next = earlier(next, expired->deadline);
+  if (!dead)
+    for (Peer& peer : peers) {
+      const auto events = static_cast<short>(POLLIN | (peer.link->wants_to_write() ? POLLOUT : 0));
+      entries.push_back({peer.link->fd(), events, 0});
+      if (!expired)
+        for (const auto& [key, pending] : peer.pending) next = earlier(next, pending.deadline);
+    }
+  const int64_t wait_ms = std::min<int64_t>(next.left_ms(), 3600 * 1000);
+  if (::poll(entries.data(), entries.size(), static_cast<int>(wait_ms)) < 0) return;
+  if (entries[0].revents != 0) wake.clear();
+  for (size_t s = 0; !dead && s < peers.size(); ++s) {
+    if (entries[s + 1].revents == 0) continue;
+    Peer& peer = peers[s];
+    try {
+      if ((entries[s + 1].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
+        const bool open =
+            peer.link->read([&](Message message) { take(static_cast<int>(s), std::move(message)); });
+        MX_CHECK(open, PeerLost, "it closed the connection");
+      }
+      peer.link->write();
+    } catch (...) {
+      const std::exception_ptr error = std::current_exception();
+      if (code_of(error) == ErrorCode::timeout) {
+        end_all(error);
+        break;
+      }
+      const std::string what =
+          peer.pending.empty() ? "" : ", during the " + peer.pending.begin()->second.call.what;
+      const ErrorCode code =
+          code_of(error) == ErrorCode::protocol ? ErrorCode::protocol : ErrorCode::peer_lost;
+      end_all(
+          make_error(static_cast<uint8_t>(code),
+                     mx::detail::concat("[kvstore] expected ", name_of(static_cast<int>(s)),
+                                        " to live, got a broken connection", what, ": ", text_of(error))));
+    }
+  }
+  if (!dead) expire();
+}
+
+/// Moves new calls to their links.
+void ServerGroup::State::take_fresh() {
+  std::vector<std::pair<Peer*, std::vector<Call>>> taken;
+  {
+    std::lock_guard lock(mutex);
+    for (Peer& peer : peers)
+      if (!peer.fresh.empty()) taken.emplace_back(&peer, std::exchange(peer.fresh, {}));
+  }
+  for (auto& [peer, calls] : taken)
+    for (Call& call : calls) {
+      call.header.worker = static_cast<uint32_t>(options.identity.rank);
+      call.header.incarnation = options.incarnation;
+      const int64_t timeout_ms = call.timeout_ms > 0 ? call.timeout_ms : options.timeout_ms;
+      if (!dead) peer->link->send({call.header, call.body}, call.priority);
+      const CallKey key = key_of(call.header);
+      peer->pending.emplace(key, Pending{std::move(call), comm::Deadline::after_ms(timeout_ms)});
+    }
+}
+
+/// If a deadline has passed, asks the server for the workers that are missing, and then fails.
+void ServerGroup::State::expire() {
+  if (expired) {
+    if (expired->deadline.passed()) end_all(std::make_exception_ptr(Timeout(expired->text)));
+    return;
+  }
+  for (size_t s = 0; s < peers.size(); ++s)
+    for (const auto& [key, pending] : peers[s].pending) {
+      if (!pending.deadline.passed()) continue;
+      const Call& call = pending.call;
+      const int64_t timeout_ms = call.timeout_ms > 0 ? call.timeout_ms : options.timeout_ms;
+      expired =
+          Expired{mx::detail::concat("[kvstore] expected the ", call.what, " to end within ", timeout_ms,
+                                     " ms, got no answer of ", name_of(static_cast<int>(s))),
+                  static_cast<int>(s), comm::Deadline::after_ms(kMissingMs)};
+      Message message;
+      message.header = {.kind = Kind::missing,
+                        .store = call.header.store,
+                        .worker = static_cast<uint32_t>(options.identity.rank),
+                        .key = kMissingKey,
+                        .incarnation = options.incarnation,
+                        .number = call.header.key};
+      peers[s].link->send(std::move(message), Link::kFirst);
+      return;
+    }
+}
+
+Bytes ServerGroup::State::accept(Peer& peer, const Header& header) {
+  MX_CHECK(header.kind == Kind::answer || header.kind == Kind::refusal, ProtocolError,
+           "[kvstore] expected an answer, got a ", to_string(header.kind));
+  const auto found = peer.pending.find(key_of(header));
+  if (header.kind == Kind::answer && found != peer.pending.end() && found->second.call.into != nullptr) {
+    Call& call = found->second.call;
+    MX_CHECK(header.bytes == call.into_bytes, ProtocolError, "[kvstore] expected ", call.into_bytes,
+             " bytes as the answer to the ", call.what, ", got ", header.bytes);
+    return Bytes::borrowed(call.into, call.into_bytes);
+  }
+  const uint64_t largest = header.kind == Kind::refusal ? kLargestText : kLargestAnswer;
+  MX_CHECK(header.bytes <= largest, ProtocolError, "[kvstore] expected an answer of at most ", largest,
+           " bytes, got ", header.bytes);
+  return Bytes::of(std::string(header.bytes, '\0'));
+}
+
+void ServerGroup::State::take(int server, Message message) {
+  Peer& peer = peers[static_cast<size_t>(server)];
+  const Header& header = message.header;
+  if (header.key == kMissingKey && expired) {
+    if (!message.body.empty()) expired->text += "; " + std::string(message.body.text());
+    throw Timeout(expired->text);
+  }
+  const auto found = peer.pending.find(key_of(header));
+  if (found == peer.pending.end()) {
+    // The server refuses what it cannot assign to a request, and disconnects.
+    if (header.kind == Kind::refusal)
+      std::rethrow_exception(make_error(header.flags, std::string(message.body.text())));
+    return;
+  }
+  Call call = std::move(found->second.call);
+  peer.pending.erase(found);
+  if (header.kind == Kind::refusal) {
+    const std::exception_ptr error = make_error(header.flags, std::string(message.body.text()));
+    // The loss of a process concerns all calls.
+    if (code_of(error) == ErrorCode::peer_lost) {
+      std::lock_guard lock(mutex);
+      if (failure == nullptr) failure = error;
+    }
+    return call.done(Bytes(), error);
+  }
+  call.done(std::move(message.body), nullptr);
+}
+
+/// Tells a server why this worker fails, if the socket takes the message at once. So the other workers get
+/// the cause, and not only the loss of this worker.
+void ServerGroup::State::send_abort(Peer& peer, const std::exception_ptr& reason) {
+  if (current_ending()) return;
+  Message message;
+  message.header = {.kind = Kind::abort,
+                    .flags = static_cast<uint8_t>(code_of(reason)),
+                    .worker = static_cast<uint32_t>(options.identity.rank),
+                    .incarnation = options.incarnation};
+  message.body = Bytes::of(text_of(reason).substr(0, kLargestText));
+  try {
+    peer.link->send(std::move(message), Link::kFirst);
+    peer.link->write();
+  } catch (const Error&) {  // the server is gone
+  }
+}
+
+/// Closes all connections, so that nobody uses the buffers of calls any more, and then fails all calls.
+void ServerGroup::State::end_all(const std::exception_ptr& reason) {
+  dead = true;
+  std::exception_ptr first;
+  {
+    std::lock_guard lock(mutex);
+    if (failure == nullptr) failure = reason;
+    first = failure;
+  }
+  for (Peer& peer : peers) {
+    if (peer.link != nullptr) send_abort(peer, first);
+    peer.link.reset();
+  }
+  take_fresh();
+  for (Peer& peer : peers) {
+    const std::map<CallKey, Pending> failed = std::exchange(peer.pending, {});
+    for (const auto& [key, pending] : failed) pending.call.done(Bytes(), first);
+  }
+}
+
+std::function<void(std::exception_ptr)> after_all(size_t calls,
+                                                  std::function<void(std::exception_ptr)> then) {
+  struct Left {
+    std::mutex mutex;
+    size_t calls;
+    std::exception_ptr error;
+    std::function<void(std::exception_ptr)> then;
+  };
+  if (calls == 0) {
+    then(nullptr);
+    return [](std::exception_ptr) {};
+  }
+  auto left = std::make_shared<Left>();
+  left->calls = calls;
+  left->then = std::move(then);
+  return [left](std::exception_ptr error) {
+    {
+      std::lock_guard lock(left->mutex);
+      if (error != nullptr && left->error == nullptr) left->error = std::move(error);
+      if (--left->calls > 0) return;
+    }
+    left->then(left->error);
+  };
+}
+
+}  // namespace mx::kv

@@ -1,0 +1,82 @@
+// ServerGroup: the connections of a worker to all servers of its job. All its stores with servers share them.
+// Internal.
+//
+//   kv::ServerGroup group(options);
+//   group.start(0, {.header = {.kind = Kind::pull, .key = 3, .sequence = 7}, .into = buffer, .into_bytes =
+//   4096,
+//                   .done = [](Bytes, std::exception_ptr error) { ... }});
+//
+// A thread of the group sends requests, those of the highest priority first, and receives answers straight
+// into their buffers. Elements are not copied.
+//
+// Failures. A connection that breaks, a loss that the rendezvous reports, or a request that passes its
+// deadline fails all requests, present and later, with the same error: PeerLost or Timeout, which names the
+// server, its host and what was asked for. A refusal fails its request only.
+//
+// Thread-safety: any thread may call any function. `done` runs on the thread of the group, or within start();
+// it must not block, and may call start().
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/deadline.h"
+#include "comm/net/handshake.h"
+#include "comm/rendezvous.h"
+#include "kvstore/server/wire.h"
+
+namespace mx::kv {
+
+struct ServerGroupOptions {
+  comm::Identity identity;  ///< of this worker; its purpose is ignored
+  uint64_t incarnation = 0;
+  int workers = 1;
+  std::vector<std::string> servers;  ///< "host:port", or "host:port name of the host"
+  int64_t timeout_ms = 60000;
+  /// Reports lost processes; may be null.
+  std::shared_ptr<comm::Rendezvous> rendezvous;
+};
+
+struct Call {
+  Header header;  ///< without worker, incarnation and bytes
+  Bytes body;     ///< stays unchanged until `done`
+  int priority = 0;
+  int64_t timeout_ms = 0;  ///< 0: that of the group
+  std::string what;        ///< names the call in errors: "pull of 'fc1.weight'"
+  void* into = nullptr;    ///< where the answer's body belongs, which must then have `into_bytes` bytes
+  size_t into_bytes = 0;
+  std::function<void(Bytes answer, std::exception_ptr error)> done;
+};
+
+class ServerGroup {
+ public:
+  /// Connects to all servers. Throws Timeout, PeerLost or AuthenticationError.
+  explicit ServerGroup(ServerGroupOptions options);
+  ~ServerGroup();  // calls leave()
+  /// Sends a farewell to all servers, so that they know that this worker ends as it should. Requests that are
+  /// not complete, and later ones, fail.
+  void leave() noexcept;
+
+  int servers() const;
+  const ServerGroupOptions& options() const;
+  /// Returns the number of a new store. All workers must create their stores in the same order.
+  uint16_t new_store();
+  void start(int server, Call call);
+  /// Fails all requests, present and later. The first reason counts.
+  void fail(std::exception_ptr reason);
+  std::exception_ptr failure() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Returns a function to be called `calls` times, with errors or null pointers. The last call calls `then`
+/// with the first error. Calls `then` at once for 0 calls.
+std::function<void(std::exception_ptr)> after_all(size_t calls, std::function<void(std::exception_ptr)> then);
+
+}  // namespace mx::kv

@@ -1,0 +1,322 @@
+// The stores with servers: workers and servers as threads, over loopback connections.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/net/interface.h"
+#include "comm/net/socket.h"
+#include "engine/base/error.h"
+#include "kvstore/local_store.h"
+#include "operators/operators.h"
+#include "tests/kvstore/server_cluster.h"
+
+namespace mx {
+namespace {
+
+using test::ServerCluster;
+
+/// Values whose sums depend on the order of the additions.
+std::vector<float> values_of(int rank, int64_t count, int round) {
+  std::vector<float> values(static_cast<size_t>(count));
+  uint32_t state = 12345u + 977u * static_cast<uint32_t>(rank) + 7919u * static_cast<uint32_t>(round);
+  for (float& value : values) {
+    state = state * 1664525u + 1013904223u;
+    value = std::ldexp(static_cast<float>(state >> 8) - 8388608.0f, static_cast<int>(state % 13) - 30);
+  }
+  return values;
+}
+
+std::vector<float> serial_sum(int workers, int64_t count, int round) {
+  std::vector<float> sum = values_of(0, count, round);
+  for (int w = 1; w < workers; ++w) {
+    const std::vector<float> more = values_of(w, count, round);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+  }
+  return sum;
+}
+
+NDArray array_of(const std::vector<float>& values) { return array(values); }
+
+TEST(ServerStore, SumsAreTheSerialFoldsOverTheWorkers) {
+  for (int workers : {1, 2, 3})
+    for (int servers : {1, 2}) {
+      ServerCluster cluster(workers, servers);
+      cluster.run_or_throw("dist_sync",
+                           [&](KVStore& kv) {
+                             for (int64_t count : {int64_t{0}, int64_t{1}, int64_t{255}, int64_t{256},
+                                                   int64_t{257}, int64_t{5000}}) {
+                               kv.init(count, zeros({count}));
+                               for (int round = 0; round < 3; ++round) {
+                                 kv.push(count, array_of(values_of(kv.rank(), count, round)));
+                                 NDArray out = zeros({count});
+                                 kv.pull(count, out);
+                                 EXPECT_EQ(out.to_vector<float>(), serial_sum(workers, count, round));
+                               }
+                             }
+                           },
+                           {.cut_bytes = 1024});
+    }
+}
+
+TEST(ServerStore, AllreduceAndBroadcastFillTheArraysInPlace) {
+  for (const char* type : {"dist_sync", "dist_async"})
+    ServerCluster(3, 2).run_or_throw(
+        type,
+        [&](KVStore& kv) {
+          std::vector<KVKey> keys;
+          std::vector<KVStore::Values> values;
+          std::vector<NDArray> outs;
+          for (int64_t count : {int64_t{3}, int64_t{1000}, int64_t{0}}) {
+            keys.emplace_back("k" + std::to_string(count));
+            outs.push_back(array_of(values_of(kv.rank(), count, 1)));
+            values.emplace_back(outs.back());
+          }
+          kv.allreduce(keys, values, outs);
+          for (size_t i = 0; i < outs.size(); ++i)
+            EXPECT_EQ(outs[i].to_vector<float>(), serial_sum(3, outs[i].numel(), 1));
+          kv.allreduce(keys, values, outs, {.reduce = KVReduce::mean});  // equal values
+          std::vector<NDArray> copies;
+          for (int64_t count : {int64_t{5}, int64_t{700}})
+            copies.push_back(array_of(values_of(kv.rank(), count, 2)));
+          copies.push_back(full({3}, kv.rank(), i8));
+          copies.push_back(full({2}, kv.rank() == 0, bool_));
+          kv.broadcast_from_first({"a", "b", "c", "d"}, copies);
+          EXPECT_EQ(copies[0].to_vector<float>(), values_of(0, 5, 2));
+          EXPECT_EQ(copies[1].to_vector<float>(), values_of(0, 700, 2));
+          EXPECT_EQ(copies[2].to_vector<int>(), std::vector<int>(3, 0));
+          EXPECT_EQ(copies[3].to_vector<int>(), std::vector<int>(2, 1));
+        },
+        {.cut_bytes = 1024});
+}
+
+TEST(ServerStore, OptimiserOnTheServersGivesTheBitsOfTheLocalStore) {
+  ServerCluster cluster(2, 2);
+  const AttrMap options{{"lr", 0.1}, {"momentum", 0.9}, {"weight_decay", 0.01}};
+  const auto local = KVStore::create("local");
+  local->init("w", array_of(values_of(7, 3000, 0)));
+  local->set_optimizer("sgd", options);
+  std::vector<std::vector<float>> expected;
+  for (int round = 0; round < 4; ++round) {
+    if (round == 2) local->set_optimizer_option("lr", 0.05);
+    local->push("w", array_of(serial_sum(2, 3000, round)));
+    NDArray out = zeros({3000});
+    local->pull("w", out);
+    expected.push_back(out.to_vector<float>());
+  }
+  cluster.run_or_throw(
+      "dist_sync",
+      [&](KVStore& kv) {
+        kv.init("w", array_of(values_of(7 + kv.rank(), 3000, 0)));  // the value of worker 0 counts
+        kv.set_optimizer("sgd", options);
+        for (int round = 0; round < 4; ++round) {
+          if (round == 2) kv.set_optimizer_option("lr", 0.05);
+          NDArray out = zeros({3000});
+          kv.pushpull("w", array_of(values_of(kv.rank(), 3000, round)), out);
+          EXPECT_EQ(out.to_vector<float>(), expected[static_cast<size_t>(round)]) << round;
+        }
+      },
+      {.cut_bytes = 4096});
+}
+
+TEST(ServerStore, AStoreContinuesFromItsFileAsIfNothingHadHappened) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("server_store_" + std::to_string(::getpid()))).string();
+  const AttrMap options{{"lr", 0.01}};
+  std::vector<float> expected;
+  const auto train = [&](KVStore& kv, int first, int last) {
+    for (int round = first; round < last; ++round) kv.push("w", array_of(values_of(kv.rank(), 900, round)));
+  };
+  {
+    ServerCluster cluster(2, 2);
+    cluster.run_or_throw("dist_sync",
+                         [&](KVStore& kv) {
+                           kv.init("w", array_of(values_of(9, 900, 0)));
+                           kv.init("never pushed", ones({2, 2}));
+                           kv.set_optimizer("adam", options);
+                           train(kv, 0, 2);
+                           kv.save(path);
+                           train(kv, 2, 4);
+                           NDArray out = zeros({900});
+                           kv.pull("w", out);
+                           if (kv.rank() == 0) expected = out.to_vector<float>();
+                         },
+                         {.cut_bytes = 1024});
+  }
+  // Another number of servers, and other pieces.
+  ServerCluster(2, 1).run_or_throw("dist_sync", [&](KVStore& kv) {
+    kv.init("w", zeros({900}));
+    kv.init("never pushed", zeros({2, 2}));
+    kv.set_optimizer("adam", options);
+    kv.load(path);
+    train(kv, 2, 4);
+    NDArray out = zeros({900});
+    kv.pull("w", out);
+    EXPECT_EQ(out.to_vector<float>(), expected);
+  });
+  ServerCluster(2, 2).run_or_throw("dist_sync", [&](KVStore& kv) {
+    kv.init("w", zeros({901}));
+    kv.init("never pushed", zeros({2, 2}));
+    kv.set_optimizer("adam", options);
+    EXPECT_THROW(kv.load(path), InvalidArgument);
+    NDArray out = ones({901});
+    kv.pull("w", out);
+    EXPECT_EQ(out.to_vector<float>(), std::vector<float>(901, 0.0f));
+  });
+  std::filesystem::remove(path);
+}
+
+TEST(ServerStore, WorkersWithDifferentShapesAreNamed) {
+  ServerCluster cluster(2, 2);
+  std::atomic<int> named{0};
+  cluster.run("dist_sync", [&](KVStore& kv) {
+    kv.init("weight", zeros({kv.rank() == 0 ? 2 : 3, 4}));
+    NDArray out = zeros({kv.rank() == 0 ? 2 : 3, 4});
+    kv.pull("weight", out);
+    try {
+      out.wait();
+      ADD_FAILURE() << "a mismatch was not reported";
+    } catch (const ProtocolError& e) {
+      const std::string text = e.what();
+      if (text.find("(2, 4)") != std::string::npos && text.find("(3, 4)") != std::string::npos &&
+          text.find("worker 0") != std::string::npos && text.find("'weight'") != std::string::npos)
+        ++named;
+    }
+  });
+  EXPECT_EQ(named, 2);
+}
+
+TEST(ServerStore, ErrorsKeepTheirTypes) {
+  ServerCluster cluster(2, 1);
+  cluster.run_or_throw("dist_sync", [&](KVStore& kv) {
+    EXPECT_THROW(kv.set_optimizer("no such optimiser", {}), InvalidArgument);
+    EXPECT_THROW(kv.set_optimizer("sgd", {{"max_norm", 1.0}}), InvalidArgument);
+    EXPECT_THROW(kv.set_optimizer_option("lr", 1), InvalidState);
+    EXPECT_THROW(kv.set_updater([](const std::string&, const NDArray&, NDArray&) {}), InvalidState);
+    EXPECT_THROW(kv.push("unknown", ones({1})), InvalidArgument);
+    kv.init("n", zeros({2}, i64));
+    kv.set_optimizer("sgd", {});
+    kv.push("n", ones({2}, i64));
+    NDArray out = zeros({2}, i64);
+    kv.pull("n", out);
+    EXPECT_THROW(out.wait(), InvalidArgument);  // an optimiser needs floating point
+    kv.erase("n");
+    kv.init("n", zeros({2}));
+    kv.push("n", ones({2}));
+  });
+}
+
+TEST(ServerStore, AsynchronousPushesAreAllApplied) {
+  ServerCluster cluster(3, 2);
+  cluster.run_or_throw("dist_async",
+                       [&](KVStore& kv) {
+                         kv.init("w", zeros({100}));
+                         kv.set_optimizer("sgd", {{"lr", 1.0}});
+                         for (int i = 0; i < 20; ++i) kv.push("w", full({100}, -1.0));
+                         kv.barrier(0);
+                         NDArray out = zeros({100});
+                         kv.pull("w", out);
+                         EXPECT_EQ(out.to_vector<float>(), std::vector<float>(100, 60.0f));
+                       },
+                       {.staleness = 2});
+}
+
+TEST(ServerStore, AWorkerThatDoesNotComeIsNamed) {
+  ServerCluster cluster(3, 2);
+  std::atomic<int> named{0};
+  const auto errors = cluster.run("dist_sync", [&](KVStore& kv) {
+    kv.init("w", zeros({4}));
+    kv.barrier(0);
+    if (kv.rank() == 1) {
+      // Stays away until the others have given up.
+      while (named < 2) std::this_thread::yield();
+      return;
+    }
+    try {
+      kv.push("w", ones({4}), {.timeout_ms = 300});
+      NDArray out = zeros({4});
+      kv.pull("w", out);
+      out.wait();
+      ADD_FAILURE() << "a missing worker was not reported";
+    } catch (const Timeout& e) {
+      EXPECT_NE(std::string(e.what()).find("'w'"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("did not come: 1"), std::string::npos) << e.what();
+    } catch (const std::exception& e) {
+      ADD_FAILURE() << e.what();
+    }
+    ++named;
+    EXPECT_THROW(kv.barrier(0), Error);
+  });
+}
+
+TEST(ServerStore, ALostServerFailsAllPendingAndLaterCalls) {
+  auto cluster = std::make_unique<ServerCluster>(2, 2);
+  const auto group = cluster->connect(0), other = cluster->connect(1);
+  std::unique_ptr<KVStore> store, second;
+  std::thread opening(
+      [&] { second = std::make_unique<mx::detail::DistServerStore>("dist_sync", KVStoreOptions{}, other); });
+  store = std::make_unique<mx::detail::DistServerStore>("dist_sync", KVStoreOptions{}, group);
+  opening.join();
+  store->init("w", zeros({4}));
+  second->init("w", zeros({4}));
+  NDArray out = zeros({4});
+  store->pushpull("w", ones({4}), out);  // waits for the other worker
+  const std::string address = cluster->addresses()[0];
+  cluster.reset();
+  try {
+    out.wait();
+    ADD_FAILURE() << "a lost server was not reported";
+  } catch (const PeerLost& e) {
+    EXPECT_NE(std::string(e.what()).find("server"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("127.0.0.1:"), std::string::npos) << e.what();
+  }
+  EXPECT_THROW(store->barrier(0), PeerLost);
+}
+
+TEST(ServerStore, ALostWorkerIsNamedToTheOthers) {
+  ServerCluster cluster(2, 1);
+  const auto group = cluster.connect(0);
+  std::unique_ptr<KVStore> store;
+  {
+    // A worker that speaks the protocol and then ends without a farewell.
+    const comm::Deadline deadline = comm::Deadline::after_ms(60000);
+    comm::Fd socket = comm::connect_to(comm::parse_endpoint(cluster.addresses()[0]), deadline);
+    comm::Identity self = ServerCluster::identity(1);
+    self.purpose = kv::kServerPurpose;
+    comm::handshake_on(socket, comm::Handshake::Side::connector, self, deadline, "the server");
+    const std::string body = encode(kv::OpenBody{.workers = 2, .piece_bytes = 4 << 20});
+    std::byte header[kv::kHeaderBytes];
+    encode(kv::Header{.kind = kv::Kind::open, .worker = 1, .sequence = 1, .bytes = body.size()}, header);
+    comm::send_all(socket, header, deadline);
+    comm::send_all(socket, std::as_bytes(std::span(body)), deadline);
+    store = std::make_unique<mx::detail::DistServerStore>("dist_sync", KVStoreOptions{}, group);
+    store->init("w", zeros({4}));
+  }
+  NDArray out = zeros({4});
+  store->pull("w", out);
+  try {
+    out.wait();
+    ADD_FAILURE() << "a lost worker was not reported";
+  } catch (const PeerLost& e) {
+    EXPECT_NE(std::string(e.what()).find("worker 1"), std::string::npos) << e.what();
+  }
+}
+
+TEST(ServerStore, AStrangerIsRefused) {
+  ServerCluster cluster(1, 1);
+  const comm::Deadline deadline = comm::Deadline::after_ms(60000);
+  comm::Fd socket = comm::connect_to(comm::parse_endpoint(cluster.addresses()[0]), deadline);
+  comm::Identity self = ServerCluster::identity(0);
+  self.secret = "a wrong secret";
+  self.purpose = kv::kServerPurpose;
+  EXPECT_THROW(comm::handshake_on(socket, comm::Handshake::Side::connector, self, deadline, "the server"),
+               AuthenticationError);
+  cluster.run_or_throw("dist_sync", [](KVStore& kv) { kv.init("w", zeros({4})); });  // and the server lives
+}
+
+}  // namespace
+}  // namespace mx
