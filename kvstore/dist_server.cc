@@ -144,8 +144,7 @@ DistServerStore::DistServerStore(std::string type, const KVStoreOptions& options
   body.sync = type_ == "dist_sync";
   body.staleness = options.staleness;
   body.piece_bytes = piece_bytes(options);
-  push_control("open", kv::Kind::open, kv::Bytes::of(encode(body)), 0, true, 0, nullptr, 0);
-  wait_for_control();
+  run_control({.name = "open", .kind = kv::Kind::open, .body = kv::Bytes::of(encode(body))});
 }
 
 DistServerStore::~DistServerStore() = default;
@@ -377,40 +376,53 @@ void DistServerStore::sum_slices(const KVKey& key, const NDArray& flat, const KV
 
 // Calls of all workers together.
 
-/// Pushes an operation that all other operations of this store precede or follow.
-void DistServerStore::push_control(const char* name, kv::Kind kind, kv::Bytes body, uint64_t number,
-                                   bool all_servers, int64_t timeout_ms, const NDArray* token, int priority) {
+/// Pushes an operation that all other operations of this store precede or follow. If it fails, `result` gets
+/// the error. Without `result`, the error poisons all that follows.
+void DistServerStore::push_control(const Control& control, const NDArray* token, const Result& result) {
   std::vector<Var> updates;
   if (token != nullptr) updates.push_back(token->var());
   const std::vector<Var> writes{core_->order.get()};
   current_engine().push_async(
-      [core = core_, kind, body = std::move(body), number, all_servers, timeout_ms, name](
-          RunContext, Completion completion) {
+      [core = core_, control, result](RunContext, Completion completion) {
         auto end = std::make_shared<Completion>(std::move(completion));
-        const size_t servers = all_servers ? core->control_sequence.size() : 1;
-        const Done each = kv::after_all(servers, [end](std::exception_ptr error) {
-          if (error != nullptr) {
-            end->fail(std::move(error));
-          } else {
-            end->done();
-          }
+        const size_t servers = control.all_servers ? core->control_sequence.size() : 1;
+        const Done each = kv::after_all(servers, [end, result](std::exception_ptr error) {
+          if (error == nullptr) return end->done();
+          if (result == nullptr) return end->fail(std::move(error));
+          *result = std::move(error);
+          end->done();
         });
         for (size_t s = 0; s < servers; ++s) {
           kv::Call call;
-          call.header = {
-              .kind = kind, .store = core->store, .sequence = ++core->control_sequence[s], .number = number};
-          call.body = body;
-          call.timeout_ms = core->timeout_ms(timeout_ms);
-          call.what = name;
+          call.header = {.kind = control.kind,
+                         .store = core->store,
+                         .sequence = ++core->control_sequence[s],
+                         .number = control.number};
+          call.body = control.body;
+          call.priority = control.priority;
+          call.timeout_ms = core->timeout_ms(control.timeout_ms);
+          call.what = control.name;
           call.done = [each](const kv::Bytes&, std::exception_ptr error) { each(std::move(error)); };
           core->servers->start(static_cast<int>(s), std::move(call));
         }
       },
-      {.writes = writes, .updates = updates, .priority = priority, .name = name, .lane = StreamKind::comm});
+      {.writes = writes,
+       .updates = updates,
+       .priority = control.priority,
+       .name = control.name,
+       .lane = StreamKind::comm});
 }
 
-/// Waits for the last control, and throws its error.
-void DistServerStore::wait_for_control() { current_engine().wait(core_->order.get()); }
+/// Pushes a control, waits for it, and throws its error.
+void DistServerStore::run_control(const Control& control) {
+  const auto result = std::make_shared<std::exception_ptr>();
+  {
+    const std::lock_guard lock(mutex_);
+    push_control(control, nullptr, result);
+  }
+  current_engine().wait(core_->order.get());
+  if (*result != nullptr) std::rethrow_exception(*result);
+}
 
 void DistServerStore::set_updater(Updater) {
   throw InvalidState(concat("[set_updater] expected a store without servers, got \"", type_,
@@ -420,8 +432,10 @@ void DistServerStore::set_updater(Updater) {
 void DistServerStore::set_optimizer(const std::string& name, const AttrMap& options) {
   kv::Shard(nullptr).set_optimizer({name, options});  // throws for what servers refuse
   const std::lock_guard lock(mutex_);
-  push_control("set_optimizer", kv::Kind::set_optimizer,
-               kv::Bytes::of(encode(kv::OptionsBody{name, options})), 0, true, 0, nullptr, 0);
+  push_control({.name = "set_optimizer",
+                .kind = kv::Kind::set_optimizer,
+                .body = kv::Bytes::of(encode(kv::OptionsBody{name, options}))},
+               nullptr, nullptr);
   optimizer_ = name;
   optimizer_options_ = options;
 }
@@ -431,23 +445,25 @@ void DistServerStore::set_optimizer_option(const std::string& option, double val
   kv::Shard shard(nullptr);
   if (!optimizer_.empty()) shard.set_optimizer({optimizer_, optimizer_options_});
   shard.set_option(option, value);  // throws for what servers refuse
-  push_control("set_optimizer_option", kv::Kind::set_option,
-               kv::Bytes::of(encode(kv::OptionsBody{"", {{option, value}}})), 0, true, 0, nullptr, 0);
+  push_control({.name = "set_optimizer_option",
+                .kind = kv::Kind::set_option,
+                .body = kv::Bytes::of(encode(kv::OptionsBody{"", {{option, value}}}))},
+               nullptr, nullptr);
   optimizer_options_[option] = value;
 }
 
 void DistServerStore::barrier(int64_t timeout_ms) {
-  {
-    const std::lock_guard lock(mutex_);
-    push_control("barrier", kv::Kind::barrier, kv::Bytes(), 0, false, timeout_ms, nullptr, 0);
-  }
-  wait_for_control();
+  run_control({.name = "barrier", .kind = kv::Kind::barrier, .all_servers = false, .timeout_ms = timeout_ms});
 }
 
 void DistServerStore::push_barrier(const NDArray& token, const KVOptions& options) {
   const std::lock_guard lock(mutex_);
-  push_control("barrier", kv::Kind::barrier, kv::Bytes(), 0, false, options.timeout_ms, &token,
-               engine_priority(options.priority));
+  push_control({.name = "barrier",
+                .kind = kv::Kind::barrier,
+                .all_servers = false,
+                .timeout_ms = options.timeout_ms,
+                .priority = engine_priority(options.priority)},
+               &token, nullptr);
 }
 
 }  // namespace mx::detail

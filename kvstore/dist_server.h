@@ -80,13 +80,23 @@ class DistServerStore final : public KVStore {
   Key& find(const std::string& name, const char* op);
   KeyPtr sum_key(const std::string& name, const Shape& shape, DType type);
   void run(const KeyPtr& key, const char* name, Access access, int priority, Work work);
-  void push_control(const char* name, kv::Kind kind, kv::Bytes body, uint64_t number, bool all_servers,
-                    int64_t timeout_ms, const NDArray* token, int priority);
+  /// The error of a control that somebody waits for.
+  using Result = std::shared_ptr<std::exception_ptr>;
+  struct Control {
+    const char* name;
+    kv::Kind kind;
+    kv::Bytes body{};
+    uint64_t number = 0;
+    bool all_servers = true;
+    int64_t timeout_ms = 0;
+    int priority = 0;
+  };
+  void push_control(const Control& control, const NDArray* token, const Result& result);
+  void run_control(const Control& control);
   void exchange(const KeyPtr& key, kv::Kind kind, const char* name, const NDArray& value,
                 const std::vector<NDArray>& outs, uint64_t divisor, const KVOptions& options);
   NDArray local_sum(const Key& key, const std::vector<NDArray>& values, const KVOptions& options,
                     uint64_t& divisor) const;
-  void wait_for_control();
   void finish_together(const std::exception_ptr& error);
   void save_first(const std::string& path);
   void load_first(const std::string& path);

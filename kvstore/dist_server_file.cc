@@ -67,11 +67,13 @@ void DistServerStore::finish_together(const std::exception_ptr& error) {
     body = kv::Bytes::of(kv::text_of(error).substr(0, kv::kLargestText));
     code = static_cast<uint64_t>(kv::code_of(error));
   }
-  {
-    const std::lock_guard lock(mutex_);
-    push_control("barrier", kv::Kind::barrier, std::move(body), code, false, 0, nullptr, 0);
+  try {
+    run_control(
+        {.name = "barrier", .kind = kv::Kind::barrier, .body = body, .number = code, .all_servers = false});
+  } catch (const Error&) {
+    if (error != nullptr) std::rethrow_exception(error);  // with its own type
+    throw;
   }
-  wait_for_control();
 }
 
 /// Collects the state of the optimiser for a key from all of its pieces.

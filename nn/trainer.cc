@@ -256,6 +256,9 @@ void Trainer::synchronise() {
       }
     store_->broadcast_from_first(keys, values, {.priority = detail::parameter_priority(0, keys.size())});
     optimizer().sync_masters();
+    // Models that differ are an error here, on all processes, and not at some later wait.
+    store_->push_barrier(check_);
+    check_.wait();
   }
   for (size_t i = 0; !replicas_.empty() && i < replicas_[0].size(); ++i) copy_to_replicas(i);
 }

@@ -128,7 +128,7 @@ class Trainer {
   /// Trains several replicas: one list for each, with the same parameters in the same order. Throws
   /// InvalidArgument if the lists differ in number, shape or type, if two replicas share a parameter, if
   /// there are several replicas and no store, and if the optimiser has parameters that the first replica does
-  /// not have.
+  /// not have. With several processes, throws what synchronise() throws.
   Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice& optimizer,
           std::shared_ptr<KVStore> store, const TrainerOptions& options = {});
   Trainer(Trainer&&) noexcept = default;
@@ -151,8 +151,10 @@ class Trainer {
   void load_state_dict(const NamedArrays& state);
   size_t replicas() const { return replicas_.size(); }
   /// Copies the first replica's parameters to the others; before that, the parameters and buffers of process
-  /// 0 to all others. Call it after loading the first replica. Then load the optimiser's state, in all
-  /// processes: master copies of f16 and bf16 parameters are set to the parameters.
+  /// 0 to all others. With several processes it waits for them, and throws ProtocolError, naming the first
+  /// parameter that differs, if they have other models. Call it after loading the first replica. Then load
+  /// the optimiser's state, in all processes: master copies of f16 and bf16 parameters are set to the
+  /// parameters.
   void synchronise();
 
  private:

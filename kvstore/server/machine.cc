@@ -82,7 +82,8 @@ void Machine::receive(ConnectionId connection, Message message, Outbox& out) {
 Machine::Worker* Machine::known_worker(ConnectionId connection, const Message& message, Outbox& out) {
   const Header& header = message.header;
   try {
-    MX_CHECK(header.kind != Kind::answer && header.kind != Kind::refusal && header.kind != Kind::farewell,
+    MX_CHECK(header.kind != Kind::answer && header.kind != Kind::refusal && header.kind != Kind::farewell &&
+                 header.kind != Kind::abort,
              ProtocolError, "[kvstore] expected a request, got a ", to_string(header.kind));
     if (header.kind == Kind::open) open(message);
     MX_CHECK(config_, ProtocolError, "[kvstore] expected worker ", header.worker,
@@ -215,9 +216,9 @@ void Machine::run_control(Outbox& out) {
   }
 }
 
-void Machine::lost(const std::string& text, Outbox& out) {
+void Machine::fail(const std::exception_ptr& error, Outbox& out) {
   if (failure_ != nullptr) return;
-  failure_ = std::make_exception_ptr(PeerLost(text));
+  failure_ = error;
   const auto refuse_all = [&](std::vector<Line>& lines) {
     for (Line& line : lines)
       while (!line.requests.empty()) refuse(line, failure_, out);

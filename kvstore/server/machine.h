@@ -81,9 +81,9 @@ class Machine {
   /// number. Throws ProtocolError for a message that cannot be right.
   uint64_t largest_body(const Header& header) const;
   void receive(ConnectionId connection, Message message, Outbox& out);
-  /// A worker is lost: all requests, present and later, are refused with PeerLost and this text. The first
-  /// one counts.
-  void lost(const std::string& text, Outbox& out);
+  /// A worker is lost or fails: all requests, present and later, are refused with this error. The first one
+  /// counts.
+  void fail(const std::exception_ptr& error, Outbox& out);
   /// A worker's process will send nothing more. It no longer holds back workers of an asynchronous store.
   void departed(uint32_t worker, Outbox& out);
   /// The number of workers; 0 before the first one has opened the store.

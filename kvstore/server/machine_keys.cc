@@ -169,6 +169,8 @@ bool Machine::differs(Key& key, uint32_t worker, Outbox& out) {
 
 void Machine::apply(uint32_t number, Key& key, Bytes sum) {
   if (key.body().stored && updater_->has_optimizer()) {
+    MX_CHECK(key.has_value, ProtocolError, "[kvstore] expected a value of ", describe(key.body()),
+             " before the first push, got none");
     key.value = updater_->update(number, key.body(), key.value, sum);
   } else {
     key.value = std::move(sum);

@@ -63,7 +63,8 @@ struct Server::State {
   void take(ConnectionId id, Connection& connection, Message message);
   void refuse(Connection& connection, const std::exception_ptr& error);
   void deliver(Outbox& out);
-  void lose(const std::string& text);
+  void fail(const std::exception_ptr& error);
+  void lose(const std::string& text) { fail(std::make_exception_ptr(PeerLost(text))); }
 
   ServerOptions options;
   comm::Listener listener;
@@ -79,7 +80,7 @@ struct Server::State {
   std::map<ConnectionId, Connection> connections;
   ConnectionId next_id = 1;
   std::set<int32_t> departed;
-  std::string lost;  // the first loss
+  std::exception_ptr failure;  // the first one
 };
 
 Server::Server(ServerOptions options) : state_(std::make_unique<State>(std::move(options))) {}
@@ -111,7 +112,7 @@ bool Server::State::run() {
       for (auto& [id, connection] : connections) pending = pending || connection.link->wants_to_write();
       if (!pending) return true;
     }
-    if (!lost.empty() && connections.empty()) return false;
+    if (failure != nullptr && connections.empty()) return false;
     poll_once();
   }
 }
@@ -164,12 +165,14 @@ void Server::State::accept_strangers() {
     if (!socket) return;
     comm::prepare_socket(socket.get());
     if (strangers.size() >= options.max_handshakes) strangers.pop_front();
-    strangers.push_back({std::move(socket),
-                         std::make_unique<comm::Handshake>(comm::Handshake::Side::acceptor, options.identity,
-                                                           comm::random_nonce()),
-                         comm::Deadline::after_ms(options.handshake_timeout_ms),
-                         {},
-                         false});
+    Stranger& stranger = strangers.emplace_back(
+        Stranger{std::move(socket),
+                 std::make_unique<comm::Handshake>(comm::Handshake::Side::acceptor, options.identity,
+                                                   comm::random_nonce()),
+                 comm::Deadline::after_ms(options.handshake_timeout_ms),
+                 {},
+                 false});
+    stranger.handshake->start();  // an acceptor has nothing to send yet
   }
 }
 
@@ -223,7 +226,7 @@ Machine& Server::State::machine(uint16_t store) {
   if (found == nullptr) {
     found = std::make_unique<Machine>(std::make_shared<Shard>(pool));
     Outbox nothing;
-    if (!lost.empty()) found->lost(lost, nothing);
+    if (failure != nullptr) found->fail(failure, nothing);
   }
   return *found;
 }
@@ -287,6 +290,11 @@ void Server::State::take(ConnectionId id, Connection& connection, Message messag
     }
     return;
   }
+  if (message.header.kind == Kind::abort) {
+    connection.farewell = true;  // it closes the connection itself
+    fail(make_error(message.header.flags, std::string(message.body.text())));
+    return;
+  }
   Machine& machine = this->machine(message.header.store);
   machine.receive(id, std::move(message), out);
   if (options.workers == 0) options.workers = static_cast<int>(machine.workers());
@@ -301,13 +309,14 @@ void Server::State::deliver(Outbox& out) {
   out.clear();
 }
 
-void Server::State::lose(const std::string& text) {
-  if (!lost.empty()) return;
-  lost = text;
-  log(LogLevel::warning, "server ", options.number, ": ", text);
+/// Refuses all requests, present and later, with this error. The first one counts.
+void Server::State::fail(const std::exception_ptr& error) {
+  if (failure != nullptr) return;
+  failure = error;
+  log(LogLevel::warning, "server ", options.number, ": ", text_of(error));
   for (auto& [number, machine] : machines) {
     Outbox out;
-    machine->lost(text, out);
+    machine->fail(error, out);
     deliver(out);
   }
 }

@@ -59,6 +59,7 @@ struct ServerGroup::State {
   Bytes accept(Peer& peer, const Header& header);
   void take(int server, Message message);
   void end_all(const std::exception_ptr& reason);
+  void send_abort(Peer& peer, const std::exception_ptr& reason);
   std::string name_of(int server) const {
     const Peer& peer = peers[static_cast<size_t>(server)];
     return mx::detail::concat("server ", server, peer.host.empty() ? "" : " on host ", peer.host, " at ",
@@ -67,6 +68,11 @@ struct ServerGroup::State {
   std::exception_ptr current_failure() {
     std::lock_guard lock(mutex);
     return failure;
+  }
+
+  bool current_ending() {
+    std::lock_guard lock(mutex);
+    return ending;
   }
 
   ServerGroupOptions options;
@@ -327,6 +333,23 @@ void ServerGroup::State::take(int server, Message message) {
   call.done(std::move(message.body), nullptr);
 }
 
+/// Tells a server why this worker fails, if the socket takes the message at once. So the other workers get
+/// the cause, and not only the loss of this worker.
+void ServerGroup::State::send_abort(Peer& peer, const std::exception_ptr& reason) {
+  if (current_ending()) return;
+  Message message;
+  message.header = {.kind = Kind::abort,
+                    .flags = static_cast<uint8_t>(code_of(reason)),
+                    .worker = static_cast<uint32_t>(options.identity.rank),
+                    .incarnation = options.incarnation};
+  message.body = Bytes::of(text_of(reason).substr(0, kLargestText));
+  try {
+    peer.link->send(std::move(message), Link::kFirst);
+    peer.link->write();
+  } catch (const Error&) {  // the server is gone
+  }
+}
+
 /// Closes all connections, so that nobody uses the buffers of calls any more, and then fails all calls.
 void ServerGroup::State::end_all(const std::exception_ptr& reason) {
   dead = true;
@@ -336,7 +359,10 @@ void ServerGroup::State::end_all(const std::exception_ptr& reason) {
     if (failure == nullptr) failure = reason;
     first = failure;
   }
-  for (Peer& peer : peers) peer.link.reset();
+  for (Peer& peer : peers) {
+    if (peer.link != nullptr) send_abort(peer, first);
+    peer.link.reset();
+  }
   take_fresh();
   for (Peer& peer : peers) {
     const std::map<CallKey, Pending> failed = std::exchange(peer.pending, {});

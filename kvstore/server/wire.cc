@@ -164,7 +164,7 @@ const char* to_string(Kind kind) {
   constexpr const char* names[] = {"?",        "open",      "declare",   "init",          "push",
                                    "pull",     "pushpull",  "erase",     "set_optimizer", "set_option",
                                    "barrier",  "get_state", "set_state", "set_value",     "missing",
-                                   "farewell", "answer",    "refusal"};
+                                   "farewell", "abort",     "answer",    "refusal"};
   const auto index = static_cast<size_t>(kind);
   return index < std::size(names) ? names[index] : names[0];
 }

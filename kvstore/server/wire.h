@@ -62,6 +62,7 @@ enum class Kind : uint8_t {
   set_value,      ///< replaces a key's value; from worker 0 only; body: elements
   missing,        ///< asks who has not yet sent `number` for the key; answer's body: text
   farewell,       ///< the worker's process ends; no answer
+  abort,          ///< the worker fails; all workers get the error; flags: ErrorCode; body: text; no answer
   // Answers.
   answer,
   refusal,  ///< flags: ErrorCode; body: text

@@ -145,7 +145,7 @@ bool kvstore_machine(std::span<const std::byte> bytes) {
     machine.departed(0, out);
     look_at_answers();
     const bool good = whole && messages > 0 && !refused;
-    machine.lost("[fuzz] a worker is lost", out);
+    machine.fail(std::make_exception_ptr(PeerLost("[fuzz] a worker is lost")), out);
     look_at_answers();
     return good;
   });

@@ -46,8 +46,8 @@ TEST(KvstoreReplay, NothingBreaksWhenAStreamIsCutOrAnyByteIsChanged) {
   for_each_stream([&](const Target& target, const std::string& name, std::string bytes) {
     for (size_t length = 0; length < bytes.size(); ++length) {
       const bool accepted = runs(target, bytes.substr(0, length));
-      if (std::string(target.name) == "kvstore_message")
-        EXPECT_FALSE(accepted) << name << " cut to " << length;
+      // A cut stream of several messages may end behind a whole one.
+      EXPECT_TRUE(!accepted || std::string(target.name) == "kvstore_machine") << name << " cut to " << length;
     }
     for (char& byte : bytes) {
       const char kept = byte;

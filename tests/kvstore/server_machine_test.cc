@@ -386,7 +386,7 @@ TEST(ServerMachine, ALostWorkerFailsAllRequests) {
   bench.declare(1, 1, false);
   bench.ask(0, Kind::push, 1, bytes_of({1}));
   Outbox out;
-  bench.machine.lost("worker 1 on host h is lost", out);
+  bench.machine.fail(std::make_exception_ptr(PeerLost("worker 1 on host h is lost")), out);
   bench.collect(out);
   EXPECT_EQ(bench.error(0, 1), ErrorCode::peer_lost);
   bench.ask(0, Kind::barrier, 0);

@@ -5,8 +5,11 @@
 #include <cmath>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "comm/net/interface.h"
+#include "comm/net/socket.h"
 #include "engine/base/error.h"
 #include "kvstore/local_store.h"
 #include "operators/operators.h"
@@ -61,34 +64,34 @@ TEST(ServerStore, SumsAreTheSerialFoldsOverTheWorkers) {
 }
 
 TEST(ServerStore, AllreduceAndBroadcastFillTheArraysInPlace) {
-  ServerCluster cluster(3, 2);
   for (const char* type : {"dist_sync", "dist_async"})
-    cluster.run_or_throw(type,
-                         [&](KVStore& kv) {
-                           std::vector<KVKey> keys;
-                           std::vector<KVStore::Values> values;
-                           std::vector<NDArray> outs;
-                           for (int64_t count : {int64_t{3}, int64_t{1000}, int64_t{0}}) {
-                             keys.emplace_back("k" + std::to_string(count));
-                             outs.push_back(array_of(values_of(kv.rank(), count, 1)));
-                             values.emplace_back(outs.back());
-                           }
-                           kv.allreduce(keys, values, outs);
-                           for (size_t i = 0; i < outs.size(); ++i)
-                             EXPECT_EQ(outs[i].to_vector<float>(), serial_sum(3, outs[i].numel(), 1));
-                           kv.allreduce(keys, values, outs, {.reduce = KVReduce::mean});  // equal values
-                           std::vector<NDArray> copies;
-                           for (int64_t count : {int64_t{5}, int64_t{700}})
-                             copies.push_back(array_of(values_of(kv.rank(), count, 2)));
-                           copies.push_back(full({3}, kv.rank(), i8));
-                           copies.push_back(full({2}, kv.rank() == 0, bool_));
-                           kv.broadcast_from_first({"a", "b", "c", "d"}, copies);
-                           EXPECT_EQ(copies[0].to_vector<float>(), values_of(0, 5, 2));
-                           EXPECT_EQ(copies[1].to_vector<float>(), values_of(0, 700, 2));
-                           EXPECT_EQ(copies[2].to_vector<int>(), std::vector<int>(3, 0));
-                           EXPECT_EQ(copies[3].to_vector<int>(), std::vector<int>(2, 1));
-                         },
-                         {.cut_bytes = 1024});
+    ServerCluster(3, 2).run_or_throw(
+        type,
+        [&](KVStore& kv) {
+          std::vector<KVKey> keys;
+          std::vector<KVStore::Values> values;
+          std::vector<NDArray> outs;
+          for (int64_t count : {int64_t{3}, int64_t{1000}, int64_t{0}}) {
+            keys.emplace_back("k" + std::to_string(count));
+            outs.push_back(array_of(values_of(kv.rank(), count, 1)));
+            values.emplace_back(outs.back());
+          }
+          kv.allreduce(keys, values, outs);
+          for (size_t i = 0; i < outs.size(); ++i)
+            EXPECT_EQ(outs[i].to_vector<float>(), serial_sum(3, outs[i].numel(), 1));
+          kv.allreduce(keys, values, outs, {.reduce = KVReduce::mean});  // equal values
+          std::vector<NDArray> copies;
+          for (int64_t count : {int64_t{5}, int64_t{700}})
+            copies.push_back(array_of(values_of(kv.rank(), count, 2)));
+          copies.push_back(full({3}, kv.rank(), i8));
+          copies.push_back(full({2}, kv.rank() == 0, bool_));
+          kv.broadcast_from_first({"a", "b", "c", "d"}, copies);
+          EXPECT_EQ(copies[0].to_vector<float>(), values_of(0, 5, 2));
+          EXPECT_EQ(copies[1].to_vector<float>(), values_of(0, 700, 2));
+          EXPECT_EQ(copies[2].to_vector<int>(), std::vector<int>(3, 0));
+          EXPECT_EQ(copies[3].to_vector<int>(), std::vector<int>(2, 1));
+        },
+        {.cut_bytes = 1024});
 }
 
 TEST(ServerStore, OptimiserOnTheServersGivesTheBitsOfTheLocalStore) {
@@ -144,8 +147,8 @@ TEST(ServerStore, AStoreContinuesFromItsFileAsIfNothingHadHappened) {
                          },
                          {.cut_bytes = 1024});
   }
-  ServerCluster cluster(2, 1);  // another number of servers, other pieces
-  cluster.run_or_throw("dist_sync", [&](KVStore& kv) {
+  // Another number of servers, and other pieces.
+  ServerCluster(2, 1).run_or_throw("dist_sync", [&](KVStore& kv) {
     kv.init("w", zeros({900}));
     kv.init("never pushed", zeros({2, 2}));
     kv.set_optimizer("adam", options);
@@ -155,7 +158,7 @@ TEST(ServerStore, AStoreContinuesFromItsFileAsIfNothingHadHappened) {
     kv.pull("w", out);
     EXPECT_EQ(out.to_vector<float>(), expected);
   });
-  cluster.run_or_throw("dist_sync", [&](KVStore& kv) {
+  ServerCluster(2, 2).run_or_throw("dist_sync", [&](KVStore& kv) {
     kv.init("w", zeros({901}));
     kv.init("never pushed", zeros({2, 2}));
     kv.set_optimizer("adam", options);
@@ -253,7 +256,7 @@ TEST(ServerStore, AWorkerThatDoesNotComeIsNamed) {
 TEST(ServerStore, ALostServerFailsAllPendingAndLaterCalls) {
   auto cluster = std::make_unique<ServerCluster>(2, 2);
   const auto group = cluster->connect(0), other = cluster->connect(1);
-  std::unique_ptr<mx::detail::DistServerStore> store, second;
+  std::unique_ptr<KVStore> store, second;
   std::thread opening(
       [&] { second = std::make_unique<mx::detail::DistServerStore>("dist_sync", KVStoreOptions{}, other); });
   store = std::make_unique<mx::detail::DistServerStore>("dist_sync", KVStoreOptions{}, group);
@@ -277,7 +280,7 @@ TEST(ServerStore, ALostServerFailsAllPendingAndLaterCalls) {
 TEST(ServerStore, ALostWorkerIsNamedToTheOthers) {
   ServerCluster cluster(2, 1);
   const auto group = cluster.connect(0);
-  std::unique_ptr<mx::detail::DistServerStore> store;
+  std::unique_ptr<KVStore> store;
   {
     // A worker that speaks the protocol and then ends without a farewell.
     const comm::Deadline deadline = comm::Deadline::after_ms(60000);

@@ -2,9 +2,11 @@
 // the order of execution, not times.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "executor/autograd/autograd.h"
@@ -17,6 +19,38 @@
 
 namespace mx {
 namespace {
+
+/// A store that calls a function after each sum.
+class NotingStore final : public KVStore {
+ public:
+  using Note = std::function<void(const std::string& key, const NDArray& sum)>;
+  explicit NotingStore(Note note) : note_(std::move(note)) {}
+
+  void allreduce(const std::vector<KVKey>& keys, const std::vector<Values>& values,
+                 const std::vector<NDArray>& outs, const KVOptions& options) override {
+    KVStore::allreduce(keys, values, outs, options);
+    const PriorityScope priority(static_cast<int>(options.priority));
+    for (size_t i = 0; i < keys.size(); ++i) note_(keys[i].name(), outs[i]);
+  }
+  const std::string& type() const override { return type_; }
+  void init(const KVKey&, const NDArray&) override {}
+  void erase(const KVKey&) override {}
+  void push(const KVKey&, const Values&, const KVOptions&) override {}
+  void pull(const KVKey&, const Values&, const KVOptions&) override {}
+  void set_updater(Updater) override {}
+  void set_optimizer(const std::string&, const AttrMap&) override {}
+  void set_optimizer_option(const std::string&, double) override {}
+  void save(const std::string&) override {}
+  void load(const std::string&) override {}
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void barrier(int64_t) override {}
+  void push_barrier(const NDArray&, const KVOptions&) override {}
+
+ private:
+  const std::string type_ = "noting";
+  const Note note_;
+};
 
 /// An engine with one worker, and a log of the operations that ran on it.
 class TrainerOrder : public ::testing::Test {
@@ -34,15 +68,11 @@ class TrainerOrder : public ::testing::Test {
     std::lock_guard lock(mutex_);
     return ran_;
   }
-  /// Returns a store whose sums add the number of their parameter to the log.
-  std::shared_ptr<KVStore> noting_store(const std::string& type) {
-    std::shared_ptr<KVStore> store = KVStore::create(type);
-    store->set_updater([this](const std::string& key, const NDArray& sum, NDArray& stored) {
-      stored.copy_from(sum);
-      const std::string number = key.substr(key.find_last_of(' ') + 1);
-      push_note("sum " + number, {.reads = {stored.var()}, .priority = detail::launch_priority});
+  /// Returns a store whose sums add the name of their parameter to the log.
+  std::shared_ptr<KVStore> noting_store() {
+    return std::make_shared<NotingStore>([this](const std::string& key, const NDArray& sum) {
+      push_note("sum " + key, {.reads = {sum.var()}, .priority = detail::launch_priority});
     });
-    return store;
   }
 
   Engine engine_{test::threaded_case(1).options};
@@ -57,7 +87,7 @@ TEST_F(TrainerOrder, ALateLayersSumRunsBeforeBackwardOfAnEarlyLayer) {
   std::vector<Parameters> replicas;
   for (const Context device : {virt(0), virt(1)})
     replicas.push_back({ones({2}, f32, device).requires_grad_(), full({2}, 3, f32, device).requires_grad_()});
-  nn::Trainer trainer(replicas, optim::SGDOptions{.lr = 1}, noting_store("device"));
+  nn::Trainer trainer(replicas, optim::SGDOptions{.lr = 1}, noting_store());
   std::vector<test::Hold> holds(2);
   for (size_t r = 0; r < 2; ++r) {
     const NDArray held = ones({2}, f32, virt(static_cast<int>(r)));
@@ -91,7 +121,7 @@ TEST_F(TrainerOrder, SumsGoBeforeWhatElseIsReadyAndThoseOfEarlyLayersFirst) {
       replica.back().set_grad(gradient);
       held.push_back(gradient.var());
     }
-  nn::Trainer trainer(replicas, optim::SGDOptions{.lr = 1}, noting_store("local"));
+  nn::Trainer trainer(replicas, optim::SGDOptions{.lr = 1}, noting_store());
   engine_.wait_all();
   test::Hold hold;
   engine_.push_async(hold.operation(), {.updates = held, .name = "hold"});

@@ -22,6 +22,9 @@ namespace {
 using test::contains;
 using test::error_of;
 
+/// Types of stores that need nothing but this process.
+std::vector<std::string> store_types() { return {"local", "device", "dist_allreduce", "dist_device_sync"}; }
+
 nn::Sequential make_net() {
   manual_seed(7);
   return nn::Sequential{nn::Linear{6, 5}, nn::Tanh{}, nn::Linear{5, 3}};
@@ -66,7 +69,7 @@ std::vector<std::vector<float>> accumulated(const nn::OptimizerChoice& choice, s
 }
 
 TEST(Trainer, ReplicasGiveTheBitsOfOneDeviceThatAccumulates) {
-  for (const std::string& type : KVStore::types())
+  for (const std::string& type : store_types())
     for (const auto& devices : std::vector<std::vector<Context>>{
              {virt(0), virt(1)}, {cpu(), virt(0)}, {virt(1), virt(0), virt(2)}, {cpu()}}) {
       const nn::OptimizerChoice choice(optim::SGDOptions{.lr = 0.3, .momentum = 0.9});
@@ -119,7 +122,7 @@ TEST(Trainer, GroupsInAnotherOrderGetTheirOwnGradients) {
     return values_of(net);
   };
   const auto expected = run(head_first, nullptr);
-  for (const std::string& type : KVStore::types())
+  for (const std::string& type : store_types())
     EXPECT_EQ(expected, run(head_first, KVStore::create(type))) << type;
 }
 
@@ -203,7 +206,7 @@ TEST(Trainer, AModelMayBeConvertedAfterItsTrainerWasMade) {
     return values_of(net);
   };
   const auto expected = run(nullptr);
-  for (const std::string& type : KVStore::types()) EXPECT_EQ(expected, run(KVStore::create(type))) << type;
+  for (const std::string& type : store_types()) EXPECT_EQ(expected, run(KVStore::create(type))) << type;
 }
 
 TEST(Trainer, SumsOfShortTypesDoNotOverflow) {
@@ -256,15 +259,10 @@ TEST(Trainer, SeveralShareAStoreWithEachOtherAndWithTheProgram) {
   EXPECT_EQ(5, own.item<float>());
 }
 
-TEST(Trainer, OfOneReplicaGoesThroughTheStore) {
-  for (const std::string& type : KVStore::types()) {
+TEST(Trainer, OfOneReplicaGoesThroughTheStoreWhichKeepsNothing) {
+  for (const std::string& type : store_types()) {
     nn::Sequential net = make_net(), plain = make_net();
     const std::shared_ptr<KVStore> kv = KVStore::create(type);
-    int pushes = 0;
-    kv->set_updater([&](const std::string&, const NDArray& gradient, NDArray& stored) {
-      ++pushes;
-      stored.copy_from(gradient);
-    });
     nn::Trainer trainer(net.parameters(), optim::SGDOptions{.lr = 0.1}, kv);
     nn::Trainer reference(plain.parameters(), optim::SGDOptions{.lr = 0.1});
     for (const Batch& batch : batches(4)) {
@@ -274,8 +272,33 @@ TEST(Trainer, OfOneReplicaGoesThroughTheStore) {
         step->step();
       }
     }
-    EXPECT_EQ(6 * 4, pushes) << "4 parameters in each of 6 steps";
     EXPECT_EQ(values_of(plain), values_of(net)) << type;
+    for (const NamedParameter& parameter : net.parameters()) kv->init(parameter.name, parameter);
+  }
+}
+
+TEST(Trainer, PartsOfAStepGiveTheBitsOfOne) {
+  for (const nn::OptimizerChoice& choice :
+       {nn::OptimizerChoice(optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .max_norm = 0.5}),
+        nn::OptimizerChoice(optim::AdamWOptions{.lr = 0.1})}) {
+    nn::Sequential net = make_net(), plain = make_net();
+    nn::Trainer trainer(net.parameters(), choice, KVStore::create("local"), {.bucket_bytes = 64});
+    nn::Trainer reference(plain.parameters(), choice);
+    for (const Batch& batch : batches(4))
+      for (auto [each, step] : {std::pair{&net, &trainer}, {&plain, &reference}}) {
+        step->zero_grad();
+        loss_of(*each, batch.x, batch.t, 4).backward();
+        step->step();
+      }
+    EXPECT_EQ(values_of(plain), values_of(net));
+    const NamedArrays expected = reference.state_dict(), got = trainer.state_dict();
+    ASSERT_EQ(expected.size(), got.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(expected[i].first, got[i].first);
+      EXPECT_EQ(expected[i].second.to_vector<double>(), got[i].second.to_vector<double>()) << got[i].first;
+    }
+    error_of<InvalidArgument>([&] { trainer.optimizer().set_parts({{.parameters = {0, 0}}}); });
+    error_of<InvalidArgument>([&] { trainer.optimizer().set_parts({{.parameters = {4}}}); });
   }
 }
 

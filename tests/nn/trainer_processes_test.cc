@@ -1,0 +1,234 @@
+// The trainer with several processes, which are threads here: the bits of one process.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nn/nn.h"
+#include "nn/trainer.h"
+#include "operators/operators.h"
+#include "tests/kvstore/rank_threads.h"
+#include "tests/support/errors.h"
+#include "tests/support/numeric_gradient.h"
+
+namespace mx {
+namespace {
+
+using test::contains;
+using test::error_of;
+using test::on_ranks;
+using ParameterValues = std::vector<std::vector<float>>;
+
+constexpr int64_t kBatchRows = 12;
+
+/// A network with a buffer, whose values depend on the rank.
+struct Counted : nn::Module {
+  nn::Linear fc1, fc2;
+  Parameter count;
+  explicit Counted(int rank) : fc1{6, 33}, fc2{33, 3}, count(add_buffer("count", full({2}, rank + 4))) {
+    add("fc1", fc1);
+    add("fc2", fc2);
+    uint64_t seed = 1 + 100 * static_cast<uint64_t>(rank);
+    const NoGrad pause;
+    for (const NamedParameter& p : parameters()) p.copy_from(test::some(p.shape(), seed++).to(f32));
+  }
+  NDArray forward(const NDArray& x) { return fc2(tanh(fc1(x))); }
+};
+
+NDArray part_loss(Counted& net, int64_t step, int part, int parts) {
+  const uint64_t seed = 20 + static_cast<uint64_t>(step);
+  std::vector<int64_t> labels;
+  for (int64_t r = 0; r < kBatchRows; ++r) labels.push_back((r + step) % 3);
+  const std::vector<Context> here(static_cast<size_t>(parts), cpu());
+  const NDArray x =
+      nn::split_batch(test::some({kBatchRows, 6}, seed).to(f32), here)[static_cast<size_t>(part)];
+  const NDArray t = nn::split_batch(array(labels), here)[static_cast<size_t>(part)];
+  return nn::cross_entropy(net(x), t, {.reduction = "sum"}) / static_cast<float>(kBatchRows);
+}
+
+ParameterValues values_of(const NamedArrays& arrays) {
+  ParameterValues values;
+  for (const auto& [name, array] : arrays) values.push_back(array.to(f32).to_vector<float>());
+  return values;
+}
+
+struct Outcome {
+  ParameterValues parameters, state;
+};
+Outcome outcome_of(Counted& net, nn::Trainer& trainer) {
+  return {values_of(net.state_dict()), values_of(trainer.state_dict())};
+}
+
+/// One process that accumulates the parts of the batch in their order.
+Outcome one_process(const nn::OptimizerChoice& choice, int parts, DType type = f32) {
+  Counted net(0);
+  net.to(type);
+  nn::Trainer trainer(net, choice);
+  for (int64_t step = 0; step < 4; ++step) {
+    trainer.zero_grad();
+    for (int part = 0; part < parts; ++part) part_loss(net, step, part, parts).backward();
+    trainer.step();
+  }
+  return outcome_of(net, trainer);
+}
+
+const std::vector<nn::OptimizerChoice>& choices() {
+  static const std::vector<nn::OptimizerChoice> all = {
+      optim::SGDOptions{.lr = 0.3, .momentum = 0.9, .weight_decay = 0.01}, optim::AdamWOptions{.lr = 0.05}};
+  return all;
+}
+
+class TrainerProcesses : public ::testing::TestWithParam<std::tuple<int, bool>> {
+ protected:
+  const int ranks_ = std::get<0>(GetParam());
+  const bool sharded_ = std::get<1>(GetParam());
+};
+
+TEST_P(TrainerProcesses, GiveTheBitsOfOneThatAccumulates) {
+  for (const nn::OptimizerChoice& choice : choices())
+    for (const int64_t bucket_bytes : {0, 600, 1 << 20}) {
+      const Outcome expected = one_process(choice, ranks_);
+      const auto errors = on_ranks(ranks_, [&](KVStore& kv) {
+        const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+        Counted net(kv.rank());
+        nn::Trainer trainer(net, choice, store,
+                            {.bucket_bytes = bucket_bytes, .shard_optimizer = sharded_, .check_every = 2});
+        for (int64_t step = 0; step < 4; ++step) {
+          trainer.zero_grad();
+          part_loss(net, step, kv.rank(), ranks_).backward();
+          trainer.step();
+        }
+        const Outcome got = outcome_of(net, trainer);
+        EXPECT_EQ(expected.parameters, got.parameters) << "rank " << kv.rank();
+        EXPECT_EQ(expected.state, got.state) << "rank " << kv.rank();
+      });
+      for (const std::string& error : errors) EXPECT_EQ("", error);
+    }
+}
+
+TEST_P(TrainerProcesses, GoOnFromALoadedState) {
+  const nn::OptimizerChoice choice = choices()[1];
+  const Outcome expected = one_process(choice, ranks_);
+  const auto errors = on_ranks(ranks_, [&](KVStore& kv) {
+    const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+    Counted net(kv.rank());
+    NamedArrays model, state;
+    for (int64_t first : {0, 2}) {
+      // The second trainer starts from what the first one left; only rank 0 has the model.
+      Counted other(kv.rank() + 7);
+      if (first == 2 && kv.rank() == 0) other.load_state_dict(model);
+      Counted& used = first == 0 ? net : other;
+      nn::Trainer trainer(used, choice, store, {.bucket_bytes = 600, .shard_optimizer = sharded_});
+      if (first == 2) {
+        trainer.synchronise();
+        trainer.load_state_dict(state);
+      }
+      for (int64_t step = first; step < first + 2; ++step) {
+        trainer.zero_grad();
+        part_loss(used, step, kv.rank(), ranks_).backward();
+        trainer.step();
+      }
+      if (first == 2) {
+        const Outcome got = outcome_of(used, trainer);
+        EXPECT_EQ(expected.parameters, got.parameters);
+        EXPECT_EQ(expected.state, got.state);
+        continue;
+      }
+      for (const auto& [name, array] : used.state_dict()) model.emplace_back(name, array.clone());
+      for (const auto& [name, array] : trainer.state_dict()) state.emplace_back(name, array.clone());
+    }
+  });
+  for (const std::string& error : errors) EXPECT_EQ("", error);
+}
+
+TEST_P(TrainerProcesses, AParameterWithoutGradientInOneProcessCountsAsZeros) {
+  const auto errors = on_ranks(ranks_, [&](KVStore& kv) {
+    const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+    Parameters all;
+    for (const char* name : {"a", "b", "c"}) all.emplace_back(name, ones({3}).requires_grad_());
+    all.emplace_back("frozen", ones({3}));
+    nn::Trainer trainer(all, optim::SGDOptions{.lr = 1}, store, {.shard_optimizer = sharded_});
+    all[0].set_grad(ones({3}));
+    if (kv.rank() == 0) all[1].set_grad(ones({3}));
+    trainer.step();
+    const std::vector<float> expected[] = {
+        std::vector<float>(3, static_cast<float>(1 - ranks_)), {0, 0, 0}, {1, 1, 1}, {1, 1, 1}};
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(expected[i], all[i].detach().to_vector<float>()) << i;
+  });
+  for (const std::string& error : errors) EXPECT_EQ("", error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, TrainerProcesses,
+                         ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Bool()));
+
+TEST(TrainerProcess, ReplicasOnDevicesAreAddedFirst) {
+  const auto errors = on_ranks(2, [&](KVStore& kv) {
+    const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+    std::vector<Parameters> replicas;
+    for (const Context device : {virt(0), virt(1)})
+      replicas.push_back({NamedParameter("w", ones({2}, f16, device).requires_grad_())});
+    nn::Trainer trainer(replicas, optim::SGDOptions{.lr = 1.0 / 1024}, store);
+    for (const Parameters& replica : replicas)
+      replica[0].set_grad(full({2}, 60000, f16, replica[0].context()));
+    trainer.step();
+    for (const Parameters& replica : replicas)
+      EXPECT_EQ(full({2}, 1 - 240000.0 / 1024).to(f16).to_vector<float>(),
+                replica[0].detach().to(cpu()).to_vector<float>());
+    error_of<InvalidArgument>(
+        [&] { nn::Trainer(replicas, optim::SGDOptions{}, store, {.shard_optimizer = true}); });
+  });
+  for (const std::string& error : errors) EXPECT_EQ("", error);
+}
+
+TEST(TrainerProcess, AShardedOptimizerKeepsItsPart) {
+  const auto errors = on_ranks(2, [&](KVStore& kv) {
+    const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+    Counted net(0);
+    nn::Trainer whole(net, optim::AdamOptions{}, store),
+        sharded(net, optim::AdamOptions{}, store, {.shard_optimizer = true});
+    const auto bytes = [](nn::Trainer& trainer) {
+      size_t sum = 0;
+      for (const auto& [name, array] : trainer.optimizer().state_dict())
+        if (name.starts_with("state.") && !name.ends_with(".step")) sum += array.bytes();
+      return static_cast<double>(sum);
+    };
+    EXPECT_LE(bytes(sharded), 0.55 * bytes(whole));
+    error_of<InvalidArgument>(
+        [&] { nn::Trainer(net, optim::AdamOptions{.max_norm = 1}, store, {.shard_optimizer = true}); });
+  });
+  for (const std::string& error : errors) EXPECT_EQ("", error);
+}
+
+TEST(TrainerProcess, ModelsThatDifferAreNamed) {
+  const auto errors = on_ranks(2, [&](KVStore& kv) {
+    const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+    Parameters all{NamedParameter("first", ones({3}).requires_grad_()),
+                   NamedParameter("head", ones({kv.rank() + 3}).requires_grad_())};
+    nn::Trainer trainer(all, optim::SGDOptions{}, store);
+  });
+  for (const std::string& error : errors)
+    EXPECT_TRUE(contains(error, "\"head\" as f32 (3,) on rank 0") && contains(error, "(4,) on rank 1"))
+        << error;
+}
+
+TEST(TrainerProcess, ParametersThatHaveDivergedAreNamed) {
+  on_ranks(2, [&](KVStore& kv) {
+    const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+    Parameters all{NamedParameter("w", ones({3}).requires_grad_()),
+                   NamedParameter("v", ones({3}).requires_grad_())};
+    nn::Trainer trainer(all, optim::SGDOptions{.lr = 1}, store, {.check_every = 2});
+    const std::string message = error_of<ProtocolError>([&] {
+      for (int step = 0; step < 12; ++step) {
+        for (const NamedParameter& p : all) p.set_grad(ones({3}));
+        trainer.step();
+        const NoGrad pause;
+        if (step == 3 && kv.rank() == 1) all[1].fill_(7);
+      }
+    });
+    EXPECT_TRUE(contains(message, "\"v\"") && contains(message, "rank(s) 1 ")) << message;
+  });
+}
+
+}  // namespace
+}  // namespace mx
