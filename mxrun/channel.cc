@@ -1,10 +1,10 @@
 #include "mxrun/channel.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <memory>

@@ -8,6 +8,7 @@
 // A state machine: events and times in, a verdict out. Thread-safety: one thread at a time.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>

@@ -3,6 +3,7 @@
 // Thread-safety: any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "mxrun/process.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <sched.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <vector>

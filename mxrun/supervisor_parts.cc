@@ -1,10 +1,10 @@
 #include "mxrun/supervisor_parts.h"
 
-#include <errno.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <memory>
 #include <string>
 

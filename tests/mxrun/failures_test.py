@@ -26,8 +26,10 @@ class Failures(jobs.JobTest):
 
     def seconds(self, *arguments):
         begin = time.monotonic()
-        self.assertEqual(self.run_job(*arguments).code, 0)
-        return time.monotonic() - begin
+        job = self.start(*arguments).finish()
+        seconds = time.monotonic() - begin
+        self.assertEqual(job.code, 0, job.stderr)
+        return seconds
 
     def test_exit_code_of_the_first_failure(self):
         job = self.run_job("-n", "3", "sh", "-c", f'[ "$MX_RANK" = 1 ] || {WAIT}; echo reason >&2; exit 7')
