@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "comm/net/interface.h"
+#include "comm/transport_communicator.h"
+#include "comm/world.h"
 #include "engine/base/error.h"
 #include "mxrun/agent.h"
 #include "mxrun/completion.h"
@@ -53,6 +55,31 @@ int run_agent_mode(const Options& options) {
   agent.forward_stdin = true;
   agent.connect = [fd = options.agent_fd] { return socket_channel(fd); };
   return run_agent(agent);
+}
+
+/// One rank of --tune: measures with the others, and rank 0 prints.
+int run_tune_rank() {
+  const auto group = std::dynamic_pointer_cast<comm::TransportCommunicator>(comm::world());
+  if (group == nullptr) {
+    return complain(kExitConfiguration, "--tune: expected a transport with a cost model, such as tcp, got " +
+                                            comm::world()->type());
+  }
+  const std::string table = group->fit(500).describe();
+  if (group->rank() == 0) {
+    std::printf("cost model of %s with %d ranks\n%s", group->type().c_str(), group->size(), table.c_str());
+  }
+  return 0;
+}
+
+/// Makes --tune a job whose program is mxrun itself.
+void make_tune_job(Options* options) {
+  char path[4096];
+  const ssize_t size = readlink("/proc/self/exe", path, sizeof(path));
+  options->program = {std::string(path, size > 0 ? static_cast<size_t>(size) : 0), "--tune-rank"};
+  if (options->workers == 0 && options->per_node.empty()) options->workers = 2;
+  options->tag_output = 0;
+  // Shared memory has fixed algorithms; messages are what can be tuned.
+  if (std::getenv("MX_TRANSPORT") == nullptr) options->environment.emplace_back("MX_TRANSPORT", "tcp");
 }
 
 // The path that finds programs is the one that the ranks get.
@@ -152,6 +179,8 @@ int run(int argc, const char* const* argv) {
     return parsed.exit_code;
   }
   try {
+    if (parsed.options.tune_rank) return run_tune_rank();
+    if (parsed.options.tune) make_tune_job(&parsed.options);
     if (parsed.options.agent) return run_agent_mode(parsed.options);
     if (parsed.options.man || !parsed.options.completion.empty()) {
       const std::vector<OptionHelp> table = option_table();

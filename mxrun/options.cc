@@ -188,6 +188,7 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   app->set_config("--config", "", "read options from a file, NAME=VALUE per line")->type_name("FILE");
 
   const char* const hidden = "";
+  app->add_flag("--tune-rank", options->tune_rank)->group(hidden);
   app->add_flag("--man", options->man)->group(hidden);
   app->add_flag("--agent", options->agent)->group(hidden);
   app->add_option("--agent-node", texts->agent_node)->group(hidden);
@@ -266,7 +267,7 @@ Parsed parse_options(int argc, const char* const* argv) {
                "expected an option of mxrun, got ", parsed.options.program[0], "; see mxrun --help");
     }
     const Options& options = parsed.options;
-    MX_CHECK(!options.program.empty() || options.agent || options.tune || options.man ||
+    MX_CHECK(!options.program.empty() || options.agent || options.tune || options.tune_rank || options.man ||
                  !options.completion.empty(),
              InvalidArgument, "expected a program to run, got none; try: mxrun -n 2 ./program");
   } catch (const CLI::CallForHelp&) {

@@ -53,7 +53,8 @@ struct Options {
   std::string completion;  ///< bash, zsh or fish
   bool man = false;        ///< hidden: print the man page
 
-  bool agent = false;  ///< hidden: this process is the agent of a node
+  bool tune_rank = false;  ///< hidden: this process is a rank of --tune
+  bool agent = false;      ///< hidden: this process is the agent of a node
   int agent_node = -1;
   int agent_fd = -1;  ///< socket to the launcher; -1: through the rendezvous
   bool secret_stdin = false;

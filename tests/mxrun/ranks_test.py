@@ -64,6 +64,12 @@ class Ranks(jobs.JobTest):
         self.assertIn("first failure: rank 1", job.stderr)
         self.assertRegex(job.stdout, r"^\[0:1\] [0-9.]+ .*rank 0")
 
+    def test_tune_prints_the_cost_model(self):
+        job = self.run_job("-n", "2", "--tune")
+        self.assertEqual(job.code, 0, job.stderr)
+        self.assertTrue(job.stdout.startswith("cost model of tcp with 2 ranks\n"), job.stdout)
+        self.assertGreater(len(job.stdout.splitlines()), 3)
+
     def test_a_group_that_restarts_finds_each_other_again(self):
         job, pids = self.start_ranks("loop", 2, "--restart", "group")
         for rank in (0, 1):
