@@ -368,6 +368,9 @@ void Supervisor::lose_node(Node* node, const std::string& reason) {
   failure.host = node->host;
   failure.reason = reason;
   fail(std::move(failure));
+  if (!started_) {
+    for (Node& other : nodes_) other.ended = true;  // no process runs yet, so there is nothing to wait for
+  }
 }
 
 void Supervisor::check_carriers() {
