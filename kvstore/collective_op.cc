@@ -44,6 +44,18 @@ struct CollectiveInFlight {
   Completion completion;
 };
 
+/// Adds the key to an error that does not name it, such as that of a lost process. Keeps the type.
+std::exception_ptr with_key(const std::exception_ptr& error, const std::string& what) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    if (std::string(e.what()).find(what) != std::string::npos) return error;
+    return rewrite_current_exception([&](const std::string& text) { return text + ", in '" + what + "'"; });
+  } catch (...) {
+    return error;
+  }
+}
+
 }  // namespace
 
 void push_collective(CallSequence& sequence, CollectiveOp op) {
@@ -64,7 +76,8 @@ void push_collective(CallSequence& sequence, CollectiveOp op) {
                             .name = op.name,
                             .lane = StreamKind::comm};
   engine.push_async(
-      [ticket = std::move(ticket), call = std::move(op.call), reads_of = std::move(op.reads),
+      [ticket = std::move(ticket), call = std::move(op.call), what = std::move(op.what),
+       reads_of = std::move(op.reads),
        writes_of = std::move(op.writes)](RunContext, Completion completion) mutable {
         auto state = std::make_shared<CollectiveInFlight>();
         state->reads = std::move(reads_of);
@@ -72,12 +85,12 @@ void push_collective(CallSequence& sequence, CollectiveOp op) {
         state->completion = std::move(completion);
         CallSequence::Call started = call();
         call = nullptr;
-        started.done = [state](std::exception_ptr error) {
+        started.done = [state, what](std::exception_ptr error) {
           Completion end = std::move(state->completion);
           state->reads.clear();
           state->writes.clear();
           if (error) {
-            end.fail(std::move(error));
+            end.fail(with_key(error, what));
           } else {
             end.done();
           }
