@@ -141,8 +141,13 @@ void KVStore::broadcast_from_first(const std::vector<KVKey>& keys, const std::ve
   detail::check_lengths("broadcast_from_first", keys.size(), values.size(), "a value");
 }
 
-void KVStore::sum_slices(const KVKey&, const NDArray&, const KVOptions&) {}
-void KVStore::gather_slices(const KVKey&, const NDArray&, const KVOptions&) {}
+void KVStore::sum_slices(const KVKey&, const NDArray&, const KVOptions&) { check_slices("sum_slices"); }
+void KVStore::gather_slices(const KVKey&, const NDArray&, const KVOptions&) { check_slices("gather_slices"); }
+
+void KVStore::check_slices(const char* op) const {
+  MX_CHECK(size() == 1, InvalidState, "[", op, "] expected a store without servers (shard_optimizer), got \"",
+           type(), '"');
+}
 
 NDArray KVStore::buffer(int64_t elements, DType dtype) { return empty({elements}, dtype); }
 

@@ -143,7 +143,8 @@ class KVStore {
                                     const KVOptions& options = {});
 
   // Building blocks of nn::Trainer with a sharded optimiser. `flat` is contiguous, of rank 1; both calls
-  // change it in place. The defaults do nothing, for stores of one process.
+  // change it in place. The defaults do nothing with one process, and throw InvalidState with several, as in
+  // stores with servers.
 
   /// Returns the part of `elements` elements that belongs to this process: all parts together are the whole.
   virtual Slice slice_of(int64_t elements) const { return {0, elements}; }
@@ -204,6 +205,8 @@ class KVStore {
   KVStore() = default;
 
  private:
+  void check_slices(const char* op) const;
+
   std::atomic<int64_t> trainers_{0};
 };
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -36,7 +37,7 @@ using comm::Deadline;
 using nlohmann::json;
 
 constexpr int kSecretFd = 3;
-constexpr int kSweepMs = 10000;
+
 // What one stream may print before the others and the messages are looked at again.
 constexpr size_t kReadAtOnce = 256 << 10;
 
@@ -102,7 +103,6 @@ class Agent {
       for (const RankStream* stream : {process.out.get(), process.err.get()}) {
         if (stream != nullptr && stream->wants()) watched.push_back({stream->fd(), POLLIN, 0});
       }
-      if (process.running && process.pidfd >= 0) watched.push_back({process.pidfd, POLLIN, 0});
     }
     int64_t wait_ms = ending_ ? 0 : 10000;
     if (ending_ && (!out_.empty() || !err_.empty())) wait_ms = 10000;
@@ -239,6 +239,12 @@ class Agent {
     process->pid = spawned.pid;
     process->pidfd = spawned.pidfd;
     process->running = true;
+    if (process->pidfd >= 0) {
+      epoll_event event{};
+      event.events = EPOLLIN;
+      event.data.u64 = static_cast<uint64_t>(spawned.pid);
+      epoll_ctl(exits_fd_, EPOLL_CTL_ADD, process->pidfd, &event);
+    }
     json message = name;
     message.update({{"op", "started"}, {"pid", spawned.pid}});
     say(message);
@@ -275,6 +281,14 @@ class Agent {
 
   void reap() {
     int status = 0;
+    // waitpid(-1) returns children in the order of their start; epoll knows the order of their ends, which
+    // tells the first failure from its consequences.
+    epoll_event events[64];
+    const int count = epoll_wait(exits_fd_, events, 64, 0);
+    for (int i = 0; i < count; ++i) {
+      const auto pid = static_cast<pid_t>(events[i].data.u64);
+      if (waitpid(pid, &status, WNOHANG) == pid) reaped(pid, status);
+    }
     for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) reaped(pid, status);
   }
 
@@ -365,6 +379,7 @@ class Agent {
   const int guardian_fd_;
   Outlet out_, err_;
   int signal_fd_ = -1;
+  const int exits_fd_ = epoll_create1(EPOLL_CLOEXEC);  ///< the pidfds of the running processes
   std::unique_ptr<Channel> channel_;
   NodePlan plan_;
   std::vector<RankProcess> processes_;

@@ -13,6 +13,9 @@
 
 namespace mx::launch {
 
+/// How long agents and launcher wait for killed processes to be gone.
+inline constexpr int kSweepMs = 10000;
+
 /// Returns the ids of all processes below this one, without `except` and what is below those.
 std::vector<pid_t> descendants(const std::vector<pid_t>& except = {});
 

@@ -12,12 +12,6 @@
 #include "mxrun/descendants.h"
 
 namespace mx::launch {
-namespace {
-
-constexpr int kSweepMs = 10000;
-
-}  // namespace
-
 int guard(int close_here, const std::function<int(int guardian_fd)>& inner) {
   const pid_t launcher = getppid();
   const int launcher_fd = open_pidfd(launcher);

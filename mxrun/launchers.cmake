@@ -1,6 +1,6 @@
 # Hosts, placement, manifests and the processes of launchers: a library that only mxrun and the tests link.
 # These sources need the library above it, and so belong to that.
-set(mx_launcher_sources launchers/agent_side.cc launchers/check.cc launchers/select.cc)
+set(mx_launcher_sources completion.cc launchers/agent_side.cc launchers/check.cc launchers/select.cc)
 find_package(nlohmann_json 3 REQUIRED)
 add_library(mx_hosts STATIC
   ${CMAKE_CURRENT_LIST_DIR}/hosts/hosts.cc

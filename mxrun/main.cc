@@ -1,14 +1,18 @@
 // mxrun: starts the processes of a program and ends them together. See docs/mxrun.md.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "comm/net/interface.h"
 #include "engine/base/error.h"
 #include "mxrun/agent.h"
+#include "mxrun/completion.h"
 #include "mxrun/launcher.h"
 #include "mxrun/launchers/agent_side.h"
 #include "mxrun/launchers/select.h"
@@ -22,7 +26,9 @@ namespace mx::launch {
 namespace {
 
 int complain(int exit_code, const std::string& text) {
-  std::fprintf(stderr, "mxrun: %s\n", text.c_str());
+  constexpr std::string_view kPlace = "[mxrun] ";  // of errors; the line begins with the name anyway
+  const size_t from = text.starts_with(kPlace) ? kPlace.size() : 0;
+  std::fprintf(stderr, "mxrun: %s\n", text.c_str() + from);
   return exit_code;
 }
 
@@ -65,7 +71,6 @@ int print_manifests(const Options& options) {
   }
   ManifestOptions manifest;
   manifest.name = options.job;
-  for (const std::string& settings : options.kubernetes) read_kubernetes_settings(settings, manifest);
   manifest.argv = options.program;
   manifest.environment = options.environment;
   manifest.workers = std::max(1, options.workers);
@@ -74,7 +79,12 @@ int print_manifests(const Options& options) {
   manifest.heartbeat_ms = options.heartbeat_ms;
   manifest.dead_after_ms = options.dead_after_ms;
   manifest.grace_ms = options.grace_ms;
-  std::fputs(kubernetes_manifests(manifest).c_str(), stdout);
+  try {
+    for (const std::string& settings : options.kubernetes) read_kubernetes_settings(settings, manifest);
+    std::fputs(kubernetes_manifests(manifest).c_str(), stdout);
+  } catch (const InvalidArgument& error) {
+    return complain(kExitUsage, error.what());
+  }
   return 0;
 }
 
@@ -100,11 +110,15 @@ int start(Options options) {
   try {
     selection = select_launcher(options);
     job.nodes = plan_nodes(options, selection.hosts.empty() ? local_hosts(options) : selection.hosts);
+  } catch (const InvalidArgument& error) {
+    return complain(kExitUsage, error.what());
+  }
+  try {
     const ListenAt at = listen_address(options, selection);
     job.listen_address = at.address;
     job.listen_port = at.port;
   } catch (const InvalidArgument& error) {
-    return complain(kExitUsage, error.what());
+    return complain(kExitUsage, (options.rendezvous.empty() ? "" : "--rdzv: ") + std::string(error.what()));
   }
   if (options.dry_run) {
     std::fputs(describe(job.nodes).c_str(), stdout);
@@ -122,7 +136,6 @@ int start(Options options) {
   if (program.exit_code != 0) return complain(program.exit_code, program.problem);
   job.secret = options.secret_file.empty() ? new_secret() : secret_from_file(options.secret_file);
   job.options = std::move(options);
-  choose_listen_address(&job);
   if (job.options.check) {
     check_listen_address(job);
     std::printf("mxrun: %s can be started on %zu node(s)\n", program.path.c_str(), job.nodes.size());
@@ -140,6 +153,13 @@ int run(int argc, const char* const* argv) {
   }
   try {
     if (parsed.options.agent) return run_agent_mode(parsed.options);
+    if (parsed.options.man || !parsed.options.completion.empty()) {
+      const std::vector<OptionHelp> table = option_table();
+      const std::string text =
+          parsed.options.man ? man_page(table) : completion_script(parsed.options.completion, table);
+      std::fputs(text.c_str(), stdout);
+      return 0;
+    }
     return start(std::move(parsed.options));
   } catch (const BindFailed& error) {
     return complain(kExitBind, error.what());

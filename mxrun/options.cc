@@ -1,6 +1,7 @@
 #include "mxrun/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -123,6 +124,7 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
          "memory, gpus")
       ->type_name("KEY=VALUE,...")
       ->expected(1)
+      ->allow_extra_args(false)  // the next word is the program
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group("Placement");
   text("--bind", &texts->bind, "bind workers to cores of their own (default core)", "core|none")
@@ -131,8 +133,10 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   const auto rendezvous = [app](const char* names, std::string* value, const char* help, const char* kind) {
     return app->add_option(names, *value, help)->type_name(kind)->group("Rendezvous and time limits");
   };
-  rendezvous("--rdzv", &options->rendezvous, "where mxrun listens (default: loopback, any free port)",
-             "HOST:PORT");
+  rendezvous(
+      "--rdzv", &options->rendezvous,
+      "where mxrun listens: an address or interface of this machine (default: loopback, any free port)",
+      "HOST:PORT");
   rendezvous("--job-id", &options->job, "name of the job (default: made up)", "NAME");
   rendezvous("--secret-file", &options->secret_file,
              "file (0600) with the secret of the job (default: made up)", "FILE");
@@ -172,6 +176,7 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("-x", texts->variables, "set a variable for the program, or pass one on")
       ->type_name("NAME[=VALUE]")
       ->expected(1)
+      ->allow_extra_args(false)  // the next word is the program
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app->add_flag("--dry-run", options->dry_run, "print what would be started, and start nothing");
   app->add_flag("--check", options->check, "check program, nodes and ports, and start nothing");
@@ -183,6 +188,7 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   app->set_config("--config", "", "read options from a file, NAME=VALUE per line")->type_name("FILE");
 
   const char* const hidden = "";
+  app->add_flag("--man", options->man)->group(hidden);
   app->add_flag("--agent", options->agent)->group(hidden);
   app->add_option("--agent-node", texts->agent_node)->group(hidden);
   app->add_option("--agent-fd", options->agent_fd)->group(hidden);
@@ -205,6 +211,33 @@ std::vector<int> parse_rank_list(const std::string& text) {
     begin = end + 1;
   }
   return ranks;
+}
+
+std::vector<OptionHelp> option_table() {
+  Options options;
+  Texts texts;
+  CLI::App app("", "mxrun");
+  app.set_version_flag("--version", "");
+  add_options(&app, &options, &texts);
+  std::vector<OptionHelp> table;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
+    OptionHelp line;
+    for (const std::string& name : option->get_snames()) line.names.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) line.names.push_back("--" + name);
+    const bool is_flag = option->get_items_expected_max() == 0;
+    // CLI11 appends ":{...}", the values that a check admits.
+    if (!is_flag) line.kind = option->get_type_name().substr(0, option->get_type_name().find(":{"));
+    line.help = option->get_description();
+    line.group = option->get_group();
+    line.repeatable = option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
+    table.push_back(std::move(line));
+  }
+  // Options of a group are added together, but those without one are at the front and at the end.
+  std::stable_sort(table.begin(), table.end(), [](const OptionHelp& a, const OptionHelp& b) {
+    return (a.group == "Options") < (b.group == "Options");
+  });
+  return table;
 }
 
 Parsed parse_options(int argc, const char* const* argv) {
@@ -233,7 +266,8 @@ Parsed parse_options(int argc, const char* const* argv) {
                "expected an option of mxrun, got ", parsed.options.program[0], "; see mxrun --help");
     }
     const Options& options = parsed.options;
-    MX_CHECK(!options.program.empty() || options.agent || options.tune || !options.completion.empty(),
+    MX_CHECK(!options.program.empty() || options.agent || options.tune || options.man ||
+                 !options.completion.empty(),
              InvalidArgument, "expected a program to run, got none; try: mxrun -n 2 ./program");
   } catch (const CLI::CallForHelp&) {
     parsed.exit_code = 0;

@@ -51,6 +51,7 @@ struct Options {
   bool dry_run = false;
   bool check = false;
   std::string completion;  ///< bash, zsh or fish
+  bool man = false;        ///< hidden: print the man page
 
   bool agent = false;  ///< hidden: this process is the agent of a node
   int agent_node = -1;
@@ -65,6 +66,15 @@ struct Parsed {
   std::string text;    ///< what to print: to stdout if exit_code is 0, else to stderr
 };
 Parsed parse_options(int argc, const char* const* argv);
+
+/// One line of the table of options, without the hidden ones.
+struct OptionHelp {
+  std::vector<std::string> names;  ///< "-n", "--np"
+  std::string kind;                ///< "N", "FILE", "core|none"; empty for a flag
+  std::string help, group;
+  bool repeatable = false;
+};
+std::vector<OptionHelp> option_table();
 
 /// Parses "0,2-3". Throws InvalidArgument naming the part that is wrong.
 std::vector<int> parse_rank_list(const std::string& text);

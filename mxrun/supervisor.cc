@@ -1,11 +1,9 @@
 #include "mxrun/supervisor.h"
 
 #include <errno.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,15 +17,16 @@
 #include <vector>
 
 #include "comm/deadline.h"
-#include "comm/net/interface.h"
 #include "engine/base/check.h"
 #include "mxrun/descendants.h"
+#include "mxrun/first_cause.h"
 #include "mxrun/job_rendezvous.h"
 #include "mxrun/launchers/rendezvous_channel.h"
 #include "mxrun/launchers/select.h"
 #include "mxrun/planning.h"
 #include "mxrun/process.h"
 #include "mxrun/report.h"
+#include "mxrun/supervisor_parts.h"
 
 namespace mx::launch {
 namespace {
@@ -37,74 +36,10 @@ using nlohmann::json;
 
 // How long the survivors of a failure may report it themselves before they are told to end.
 constexpr int64_t kSurvivorsMs = 1000;
-// A process that the rendezvous calls lost may just have ended; its exit is then reported within this time.
-constexpr int64_t kExitNewsMs = 300;
+// After a carrier has ended: the last messages of its agents may still be on their way.
+constexpr int64_t kLastMessagesMs = 300;
 // Beyond the grace: for agents to clean up and to report it.
 constexpr int64_t kAgentMs = 10000;
-constexpr int kSweepMs = 10000;
-
-void print(const std::string& text) {
-  for (size_t at = 0; at < text.size();) {
-    const ssize_t done = write(STDERR_FILENO, text.data() + at, text.size() - at);
-    if (done < 0 && errno != EINTR) return;
-    if (done > 0) at += static_cast<size_t>(done);
-  }
-}
-
-// A port of the loopback interface that was free, for programs that listen at MASTER_PORT themselves.
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  int port = 0;
-  if (fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0) {
-    port = ntohs(address.sin_port);
-  }
-  if (fd >= 0) close(fd);
-  return port;
-}
-
-std::unique_ptr<JobRendezvous> open_rendezvous(const Job& job) {
-  JobRendezvous::Settings settings;
-  settings.job = job.options.job;
-  settings.secret = job.secret;
-  settings.address = job.listen_address;
-  settings.port = static_cast<uint16_t>(job.listen_port);
-  settings.heartbeat_ms = job.options.heartbeat_ms;
-  settings.dead_after_ms = job.options.dead_after_ms;
-  try {
-    return std::make_unique<JobRendezvous>(settings);
-  } catch (const CommunicationError& error) {
-    throw BindFailed(mx::detail::concat("--rdzv: cannot listen at ", job.listen_address, ":", job.listen_port,
-                                        ": ", error.what()));
-  }
-}
-
-struct Node {
-  NodePlan* plan = nullptr;
-  std::unique_ptr<Channel> channel;
-  bool ready = false;  ///< its agent has said hello
-  bool ended = false;  ///< none of its processes runs
-  bool gone = false;   ///< its agent is lost
-  std::string host;
-  pid_t agent = -1;
-  Deadline silent_at{Deadline::Clock::time_point::max()};
-  std::optional<Deadline> gone_at;  ///< its carrier has ended
-};
-
-struct CarrierState {
-  Carrier carrier;
-  bool ended = false;
-  int status = 0;
-};
-
-struct PendingLoss {
-  Deadline at;
-  LostRank lost;
-};
 
 class Supervisor {
  public:
@@ -136,7 +71,10 @@ class Supervisor {
   void handle(Node* node, const json& message);
   void handle_exit(Node* node, const json& message);
   void check_carriers();
-  void check_losses();
+  void check_cause();
+  void publish(const Failure& failure);
+  void note_also(Role role, int rank, int code);
+  bool lone_process() const { return processes_.size() == 1; }
   void check_times();
   void lose_node(Node* node, const std::string& reason);
   void fail(Failure failure);
@@ -163,7 +101,7 @@ class Supervisor {
   std::vector<Node> nodes_;
   std::vector<CarrierState> carriers_;
   std::vector<ProcessRecord> processes_, before_;  ///< of this epoch, of earlier ones
-  std::vector<PendingLoss> losses_;
+  FirstCause cause_;
   std::vector<std::string> also_failed_;
   std::optional<Failure> failure_;
   std::optional<Deadline> stop_at_, give_up_at_;
@@ -265,20 +203,30 @@ bool Supervisor::group_over() const {
   return std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.gone || node.ended; });
 }
 
-void Supervisor::fail(Failure failure) {
-  if (failure_.has_value() || interrupted_ != 0) return;
-  if (failure.rank >= 0) {
-    std::string reason = failure.reason;
-    if (reason.empty()) {
-      reason = failure.signal > 0 ? mx::detail::concat("killed by signal ", failure.signal)
-                                  : mx::detail::concat("exit code ", failure.code);
-    }
-    rendezvous_->put_lost(epoch_, failure.role, failure.rank, failure.host, reason);
-  } else {
+// Tells the survivors, through the rendezvous.
+void Supervisor::publish(const Failure& failure) {
+  if (failure.rank < 0) {
     for (const RankPlan& rank : nodes_[static_cast<size_t>(failure.node)].plan->ranks) {
       rendezvous_->put_lost(epoch_, rank.role, rank.rank, failure.host, failure.reason);
     }
+    return;
   }
+  std::string reason = failure.reason;
+  if (reason.empty()) {
+    reason = failure.signal > 0 ? mx::detail::concat("killed by signal ", failure.signal)
+                                : mx::detail::concat("exit code ", failure.code);
+  }
+  rendezvous_->put_lost(epoch_, failure.role, failure.rank, failure.host, reason);
+}
+
+void Supervisor::note_also(Role role, int rank, int code) {
+  also_failed_.push_back(process_name(role, rank) + " (" + std::to_string(code) + ")");
+}
+
+void Supervisor::fail(Failure failure) {
+  if (failure_.has_value() || interrupted_ != 0) return;
+  cause_.clear();
+  publish(failure);
   report_.failed(failure);
   failure_ = std::move(failure);
   stop_at_ = Deadline::after_ms(kSurvivorsMs);
@@ -307,6 +255,7 @@ void Supervisor::take_signals() {
       continue;
     }
     interrupted_ = number;
+    cause_.clear();
     if (started_) {
       stop_all(number == SIGINT ? SIGINT : SIGTERM);
     } else {
@@ -360,7 +309,7 @@ void Supervisor::handle(Node* node, const json& message) {
   } else if (op == "ended") {
     node->ended = true;
     if (message.at("left").get<bool>()) {
-      print("mxrun: processes on " + node->host + " hang in the kernel and could not be ended\n");
+      print_error("mxrun: processes on " + node->host + " hang in the kernel and could not be ended\n");
     }
   }
 }
@@ -383,8 +332,7 @@ void Supervisor::handle_exit(Node* node, const json& message) {
         failure_->signal = process->signal;
         failure_->tail = message.at("tail").get<std::vector<std::string>>();
       } else if (!give_up_at_.has_value()) {
-        also_failed_.push_back(process_name(process->role, process->rank) + " (" +
-                               std::to_string(process->code) + ")");
+        note_also(process->role, process->rank, process->code);
       }
       return;
     }
@@ -397,7 +345,8 @@ void Supervisor::handle_exit(Node* node, const json& message) {
     failure.code = process->code;
     failure.signal = process->signal;
     failure.tail = message.at("tail").get<std::vector<std::string>>();
-    fail(std::move(failure));
+    publish(failure);
+    if (interrupted_ == 0) cause_.exited(std::move(failure));
     return;
   }
   if (!failure_.has_value() && interrupted_ == 0 && !servers_told_ && workers_succeeded() &&
@@ -431,40 +380,27 @@ void Supervisor::check_carriers() {
       state.status = status;
       for (const int node : state.carrier.nodes) {
         // The agent's last messages may still be on their way.
-        nodes_[static_cast<size_t>(node)].gone_at = Deadline::after_ms(kExitNewsMs);
+        nodes_[static_cast<size_t>(node)].gone_at = Deadline::after_ms(kLastMessagesMs);
       }
     }
   }
 }
 
-void Supervisor::check_losses() {
+void Supervisor::check_cause() {
   for (const LostRank& lost : rendezvous_->take_lost()) {
-    if (lost.epoch == epoch_) losses_.push_back({Deadline::after_ms(kExitNewsMs), lost});
+    if (lost.epoch == epoch_ && !failure_.has_value()) cause_.lost(lost);
   }
-  for (size_t i = 0; i < losses_.size();) {
-    const LostRank& lost = losses_[i].lost;
-    ProcessRecord* process = find(lost.role, lost.rank);
-    const bool running = process != nullptr && process->running && process->epoch == lost.epoch;
-    if (running && !losses_[i].at.passed()) {
-      ++i;
-      continue;
-    }
-    if (running && !failure_.has_value()) {
-      Failure failure;
-      failure.role = lost.role;
-      failure.rank = lost.rank;
-      failure.node = process->node;
-      failure.host = nodes_[static_cast<size_t>(process->node)].host;
-      failure.pid = process->pid;
-      failure.code = 128 + SIGKILL;
-      failure.reason = lost.reason;
-      if (lost.step >= 0) failure.reason += mx::detail::concat(" (at step ", lost.step, ")");
-      fail(std::move(failure));
-      say(&nodes_[static_cast<size_t>(process->node)],
-          {{"op", "kill_process"}, {"role", static_cast<int>(lost.role)}, {"rank", lost.rank}});
-    }
-    losses_.erase(losses_.begin() + static_cast<ptrdiff_t>(i));
+  if (!cause_.decide_at().has_value() || (!cause_.decide_at()->passed() && !lone_process())) return;
+  auto verdict = cause_.decide([this](Role role, int rank) { return find(role, rank); });
+  if (!verdict.has_value()) return;
+  Failure& failure = verdict->failure;
+  Node& node = nodes_[static_cast<size_t>(failure.node)];
+  failure.host = node.host;
+  if (verdict->runs) {
+    say(&node, {{"op", "kill_process"}, {"role", static_cast<int>(failure.role)}, {"rank", failure.rank}});
   }
+  for (const Failure& also : verdict->also) note_also(also.role, also.rank, also.code);
+  fail(std::move(failure));
 }
 
 void Supervisor::check_times() {
@@ -474,9 +410,9 @@ void Supervisor::check_times() {
     for (const Node& node : nodes_) {
       if (!node.ready) missing += (missing.empty() ? "" : ", ") + node.plan->host;
     }
-    print(mx::detail::concat("mxrun: expected the agents of all nodes within ", start_timeout_ms(),
-                             " ms, got none from: ", missing,
-                             "; raise --start-timeout or check the nodes\n"));
+    print_error(mx::detail::concat("mxrun: expected the agents of all nodes within ", start_timeout_ms(),
+                                   " ms, got none from: ", missing,
+                                   "; raise --start-timeout or check the nodes\n"));
     kill_all();
     for (Node& node : nodes_) node.ended = true;
   }
@@ -513,12 +449,12 @@ void Supervisor::step() {
   for (const Node& node : nodes_) {
     if (node.gone_at.has_value() && !node.gone) next = earlier(next, *node.gone_at);
   }
-  for (const PendingLoss& loss : losses_) next = earlier(next, loss.at);
+  if (cause_.decide_at().has_value()) next = earlier(next, *cause_.decide_at());
   poll(watched.data(), watched.size(), static_cast<int>(std::min<int64_t>(next.left_ms(), 1000)));
   take_signals();
   check_carriers();
   for (Node& node : nodes_) take_messages(&node);
-  check_losses();
+  check_cause();
   check_times();
   if (!started_ && interrupted_ == 0 && !failure_.has_value() &&
       std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.ready; })) {
@@ -587,15 +523,15 @@ int Supervisor::finish() {
   } else if (interrupted_ != 0) {
     code = 128 + interrupted_;
     result = "interrupted";
-    print(mx::detail::concat("mxrun: ended by ",
-                             interrupted_ == SIGINT    ? "SIGINT"
-                             : interrupted_ == SIGTERM ? "SIGTERM"
-                                                       : "SIGHUP",
-                             "\n"));
+    print_error(mx::detail::concat("mxrun: ended by ",
+                                   interrupted_ == SIGINT    ? "SIGINT"
+                                   : interrupted_ == SIGTERM ? "SIGTERM"
+                                                             : "SIGHUP",
+                                   "\n"));
   } else if (failure_.has_value()) {
     code = failure_->code;
     result = "failed";
-    print(failure_block(*failure_, also_failed_));
+    print_error(failure_block(*failure_, also_failed_));
   }
   before_.insert(before_.end(), processes_.begin(), processes_.end());
   report_.job_ended(code, result, before_, restarts_);
@@ -606,20 +542,22 @@ int Supervisor::run() {
   set_up_signals();
   start_agents();
   for (;;) {
-    while (!(group_over() && (started_ || failure_.has_value() || interrupted_ != 0 || timed_out_))) step();
+    while (!(group_over() && !cause_.decide_at().has_value() &&
+             (started_ || failure_.has_value() || interrupted_ != 0 || timed_out_)))
+      step();
     const bool again = failure_.has_value() && interrupted_ == 0 && !timed_out_ &&
                        job_.options.restart == Restart::group && restarts_ < job_.options.max_restarts &&
                        std::none_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.gone; });
     if (!again) return finish();
     ++restarts_;
     ++epoch_;
-    print(failure_block(*failure_, also_failed_));
-    print(mx::detail::concat("mxrun: restart ", restarts_, " of ", job_.options.max_restarts,
-                             ": the whole group starts again\n"));
+    print_error(failure_block(*failure_, also_failed_));
+    print_error(mx::detail::concat("mxrun: restart ", restarts_, " of ", job_.options.max_restarts,
+                                   ": the whole group starts again\n"));
     report_.restarting(epoch_, restarts_);
     failure_.reset();
     also_failed_.clear();
-    losses_.clear();
+    cause_.clear();
     stop_at_.reset();
     give_up_at_.reset();
     servers_told_ = false;
@@ -631,30 +569,17 @@ int Supervisor::run() {
 
 }  // namespace
 
-void choose_listen_address(Job* job) {
-  if (job->options.rendezvous.empty()) return;
-  try {
-    const comm::Endpoint endpoint = comm::parse_endpoint(job->options.rendezvous, true);
-    job->listen_address = comm::address_of_interface(endpoint.host);
-    job->listen_port = endpoint.port;
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(std::string("--rdzv: ") + error.what());
-  }
-}
-
-void check_listen_address(const Job& job) { open_rendezvous(job); }
-
 int run_job(Job job, Launcher& launcher) {
   try {
     return Supervisor(std::move(job), launcher).run();
   } catch (const InvalidArgument& error) {
-    print(std::string("mxrun: ") + error.what() + "\n");
+    print_error(std::string("mxrun: ") + error.what() + "\n");
     return kExitConfiguration;
   } catch (const BindFailed& error) {
-    print(std::string("mxrun: ") + error.what() + "\n");
+    print_error(std::string("mxrun: ") + error.what() + "\n");
     return kExitBind;
   } catch (const CommunicationError& error) {
-    print(std::string("mxrun: ") + error.what() + "\n");
+    print_error(std::string("mxrun: ") + error.what() + "\n");
     return kExitRendezvous;
   }
 }

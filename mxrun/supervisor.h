@@ -29,9 +29,7 @@ struct Job {
   int listen_port = 0;
 };
 
-/// Fills in where the rendezvous of `job` listens, from --rdzv or loopback. Throws InvalidArgument.
-void choose_listen_address(Job* job);
-/// Tries whether the rendezvous can listen there. Throws BindFailed if not.
+/// Tries whether the rendezvous of a job can listen. Throws BindFailed if not.
 void check_listen_address(const Job& job);
 class BindFailed : public CommunicationError {
  public:

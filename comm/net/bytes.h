@@ -27,6 +27,6 @@ void store_little(uint8_t* bytes, T value) {
 
 /// Returns the text in quotes, its control characters replaced, so that a stranger cannot write lines into a
 /// log.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 }  // namespace mx::comm

@@ -170,7 +170,7 @@ Handshake::Actions Handshake::take() {
     return fail(handshake_error<ProtocolError>("expected one identity in all messages, got another"));
   if (message.kind != kHello && !mac_is_right())
     return fail(handshake_error<AuthenticationError>("expected a proof that rank ", message.rank,
-                                                     " knows the secret of job ", quoted(self_.job),
+                                                     " knows the secret of job ", in_quotes(self_.job),
                                                      ", got a wrong one; its secret is another"),
                 kWrongSecret);
   transcript_.append(reinterpret_cast<const char*>(in_.data()), kMessageBytes);
@@ -230,24 +230,24 @@ Handshake::Actions Handshake::fail(std::exception_ptr failure, uint8_t answer_re
 
 uint8_t Handshake::compare(const Message& message, std::exception_ptr& failure) const {
   if (message.job != self_.job) {
-    failure = handshake_error<AuthenticationError>("expected job ", quoted(self_.job), ", got job ",
-                                                   quoted(message.job), refusal_hint(kOtherJob));
+    failure = handshake_error<AuthenticationError>("expected job ", in_quotes(self_.job), ", got job ",
+                                                   in_quotes(message.job), refusal_hint(kOtherJob));
     return kOtherJob;
   }
   if (message.purpose != self_.purpose) {
-    failure = handshake_error<ProtocolError>("expected a connection for ", quoted(self_.purpose),
-                                             ", got one for ", quoted(message.purpose));
+    failure = handshake_error<ProtocolError>("expected a connection for ", in_quotes(self_.purpose),
+                                             ", got one for ", in_quotes(message.purpose));
     return kOtherPurpose;
   }
   if (message.epoch != self_.epoch && message.epoch != kAnyEpoch && self_.epoch != kAnyEpoch) {
     failure =
-        handshake_error<AuthenticationError>("expected epoch ", self_.epoch, " of job ", quoted(self_.job),
+        handshake_error<AuthenticationError>("expected epoch ", self_.epoch, " of job ", in_quotes(self_.job),
                                              ", got epoch ", message.epoch, refusal_hint(kOtherEpoch));
     return kOtherEpoch;
   }
   if (expected_rank_ && message.rank != *expected_rank_) {
     failure = handshake_error<AuthenticationError>("expected rank ", *expected_rank_, " of job ",
-                                                   quoted(self_.job), ", got rank ", message.rank);
+                                                   in_quotes(self_.job), ", got rank ", message.rank);
     return kOtherRank;
   }
   return kNoReason;
@@ -261,22 +261,22 @@ std::exception_ptr Handshake::refusal(const Message& m) const {
                                             refusal_hint(m.reason));
     case kOtherJob:
       return handshake_error<AuthenticationError>("the other side refused this one: it expected job ",
-                                                  quoted(m.job), ", got job ", quoted(self_.job),
+                                                  in_quotes(m.job), ", got job ", in_quotes(self_.job),
                                                   refusal_hint(m.reason));
     case kOtherEpoch:
       return handshake_error<AuthenticationError>("the other side refused this one: it expected epoch ",
-                                                  m.epoch, " of job ", quoted(m.job), ", got epoch ",
+                                                  m.epoch, " of job ", in_quotes(m.job), ", got epoch ",
                                                   self_.epoch, refusal_hint(m.reason));
     case kOtherPurpose:
       return handshake_error<ProtocolError>("the other side refused this one: it expected a connection for ",
-                                            quoted(m.purpose), ", got one for ", quoted(self_.purpose));
+                                            in_quotes(m.purpose), ", got one for ", in_quotes(self_.purpose));
     case kOtherRank:
       return handshake_error<AuthenticationError>(
-          "the other side refused this one: it expected another rank of job ", quoted(m.job), ", got rank ",
-          self_.rank);
+          "the other side refused this one: it expected another rank of job ", in_quotes(m.job),
+          ", got rank ", self_.rank);
     default:
       return handshake_error<AuthenticationError>(
-          "the other side refused this one: it expected a proof of the secret of job ", quoted(m.job),
+          "the other side refused this one: it expected a proof of the secret of job ", in_quotes(m.job),
           ", got a wrong one; the secrets differ");
   }
 }

@@ -81,14 +81,14 @@ bool is_wildcard(const std::string& address) {
 std::string address_of_interface(const std::string& name) {
   if (name.empty()) return "127.0.0.1";
   MX_CHECK(!is_wildcard(name) && name != "*", InvalidArgument,
-           "[interface] expected one network interface, got the wildcard address ", quoted(name),
+           "[interface] expected one network interface, got the wildcard address ", in_quotes(name),
            ", which would admit every network");
   if (const auto wanted = address_bytes(name)) {
     if (is_loopback(name)) return name;
     for (const InterfaceAddress& a : interface_addresses())
       if (address_bytes(a.address) == wanted) return name;
     throw InvalidArgument(
-        mx::detail::concat("[interface] expected an address of this host, got ", quoted(name)));
+        mx::detail::concat("[interface] expected an address of this host, got ", in_quotes(name)));
   }
   std::optional<std::string> ipv6;
   std::set<std::string> names;
@@ -102,13 +102,13 @@ std::string address_of_interface(const std::string& name) {
   std::string there;
   for (const std::string& n : names) there += (there.empty() ? "" : ", ") + n;
   throw InvalidArgument(mx::detail::concat("[interface] expected the name of an interface with an address (",
-                                           there, "), got ", quoted(name)));
+                                           there, "), got ", in_quotes(name)));
 }
 
 Endpoint parse_endpoint(const std::string& text, bool any_port) {
   const auto require = [&](bool good, const char* what) {
-    MX_CHECK(good, InvalidArgument, "[address] expected host:port or [IPv6]:port, got ", quoted(text), ": ",
-             what);
+    MX_CHECK(good, InvalidArgument, "[address] expected host:port or [IPv6]:port, got ", in_quotes(text),
+             ": ", what);
   };
   Endpoint endpoint;
   size_t colon;

@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -27,7 +29,7 @@ std::string secret_of_process() {
   const char* end = variable + std::strlen(variable);
   const auto [stop, error] = std::from_chars(variable, end, descriptor);
   MX_CHECK(error == std::errc() && stop == end && descriptor >= 0, InvalidArgument,
-           "[secret] expected MX_SECRET_FD to be the number of a descriptor, got ", quoted(variable));
+           "[secret] expected MX_SECRET_FD to be the number of a descriptor, got ", in_quotes(variable));
   std::string secret =
       read_secret(descriptor, mx::detail::concat("descriptor ", descriptor, " (MX_SECRET_FD)"));
   close(descriptor);
@@ -41,10 +43,14 @@ const std::string& job_secret() {
   return secret;
 }
 
-std::string read_secret(int descriptor, const std::string& name) {
+std::string read_secret(int descriptor, const std::string& name, Deadline deadline) {
   std::array<char, kLongestSecret + 3> buffer{};  // "\r\n" and one byte too many
   size_t filled = 0;
   while (filled < buffer.size()) {
+    pollfd entry{descriptor, POLLIN, 0};
+    const int ready = poll(&entry, 1, static_cast<int>(std::min<int64_t>(deadline.left_ms(), 1000 * 3600)));
+    if (ready < 0 && errno == EINTR) continue;
+    MX_CHECK(ready != 0, Timeout, "[secret] expected the end of ", name, " until the deadline, got none");
     const ssize_t n = read(descriptor, buffer.data() + filled, buffer.size() - filled);
     if (n < 0 && errno == EINTR) continue;
     MX_CHECK(n >= 0, InvalidArgument, "[secret] expected to read ", name, ", got ", std::strerror(errno));
@@ -66,17 +72,17 @@ std::string read_secret(int descriptor, const std::string& name) {
 std::string read_secret_file(const std::string& path) {
   // Non-blocking, so that a pipe in place of the file is refused and not waited for.
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  MX_CHECK(file, InvalidArgument, "[secret] expected a secret in file ", quoted(path), ", got ",
+  MX_CHECK(file, InvalidArgument, "[secret] expected a secret in file ", in_quotes(path), ", got ",
            std::strerror(errno));
   // The opened file is examined and not its path, which could mean another file by now.
   struct stat status {};
   MX_CHECK(fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode), InvalidArgument,
-           "[secret] expected a regular file, got ", quoted(path));
-  MX_CHECK((status.st_mode & 077) == 0, InvalidArgument, "[secret] expected file ", quoted(path),
+           "[secret] expected a regular file, got ", in_quotes(path));
+  MX_CHECK((status.st_mode & 077) == 0, InvalidArgument, "[secret] expected file ", in_quotes(path),
            " to be accessible to its owner only, got access for others; run chmod 600");
   MX_CHECK(status.st_uid == geteuid() || status.st_uid == 0, InvalidArgument, "[secret] expected file ",
-           quoted(path), " to belong to this user, got the one of user ", status.st_uid);
-  return read_secret(file.get(), mx::detail::concat("file ", quoted(path)));
+           in_quotes(path), " to belong to this user, got the one of user ", status.st_uid);
+  return read_secret(file.get(), mx::detail::concat("file ", in_quotes(path)));
 }
 
 std::string random_secret() {

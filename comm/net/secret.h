@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <string>
 
+#include "comm/deadline.h"
+
 namespace mx::comm {
 
 inline constexpr size_t kLongestSecret = 1024;
@@ -21,8 +23,10 @@ inline constexpr size_t kLongestSecret = 1024;
 const std::string& job_secret();
 
 /// Reads a secret from a descriptor up to its end: one line, with or without its end of line. Does not close
-/// the descriptor. Throws InvalidArgument if it is empty, longer than kLongestSecret or more than one line.
-std::string read_secret(int descriptor, const std::string& name);
+/// the descriptor. Throws InvalidArgument if it is empty, longer than kLongestSecret or more than one line,
+/// and Timeout if the end does not come, because somebody keeps the other end of a pipe open.
+std::string read_secret(int descriptor, const std::string& name,
+                        Deadline deadline = Deadline::after_ms(10000));
 
 /// Reads a secret from a file. Throws InvalidArgument also if the file is not a regular file or if its group
 /// or others may access it: chmod 600.

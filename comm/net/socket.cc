@@ -143,10 +143,10 @@ std::string peer_of(const Fd& socket) {
 Listener listen_at(const std::string& address, uint16_t port, int backlog) {
   const Endpoint wanted{address, port};
   MX_CHECK(!address.empty() && !is_wildcard(address), InvalidArgument,
-           "[listen] expected the address of one interface, got the wildcard address ", quoted(address));
+           "[listen] expected the address of one interface, got the wildcard address ", in_quotes(address));
   int error = 0;
   const AddressList list = resolve_endpoint(wanted, AI_NUMERICHOST | AI_PASSIVE, error);
-  MX_CHECK(list, InvalidArgument, "[listen] expected a numeric address, got ", quoted(address));
+  MX_CHECK(list, InvalidArgument, "[listen] expected a numeric address, got ", in_quotes(address));
   Fd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   MX_CHECK(socket, CommunicationError, "[listen] expected a socket, got ", std::strerror(errno));
   const int one = 1;
@@ -183,7 +183,7 @@ Fd connect_to(const Endpoint& endpoint, Deadline deadline) {
     if (!list) {
       last = gai_strerror(error);
       MX_CHECK(error == EAI_AGAIN || error == EAI_NONAME, CommunicationError,
-               "[connect] expected the address of ", quoted(endpoint.host), ", got: ", last);
+               "[connect] expected the address of ", in_quotes(endpoint.host), ", got: ", last);
     }
     for (const addrinfo* address = list.get(); address; address = address->ai_next) {
       Fd socket;

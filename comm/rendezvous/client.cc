@@ -28,9 +28,9 @@
 namespace mx::comm {
 namespace {
 
-constexpr int64_t kFarewellMs = 1000, kLastAnswerMs = 1000;
+constexpr int64_t kLastWordsMs = 1000, kCancelledMs = 1000;
 // If the thread runs so much later than planned, the process was stopped, and the silence was its own.
-constexpr int64_t kSuspendedMs = 1000;
+constexpr int64_t kClientLateMs = 1000;
 constexpr size_t kBacklogBytes = 1 << 20;  // heartbeats are not queued behind so much
 
 Identity rendezvous_identity(Identity self) {
@@ -159,7 +159,7 @@ std::string RendezvousClient::get(const std::string& key, Deadline deadline) {
   check_entry(key, {});
   std::optional<Frame> answer = state_->ask({FrameKind::get, 0, 0, key, {}}, deadline);
   MX_CHECK(answer && answer->kind == FrameKind::value, Timeout, "[rendezvous] expected an entry with key ",
-           quoted(key), " until the deadline, got none (rendezvous at ", state_->options.address, ")");
+           in_quotes(key), " until the deadline, got none (rendezvous at ", state_->options.address, ")");
   return std::move(answer->value);
 }
 
@@ -185,7 +185,7 @@ void RendezvousClient::set_step(int64_t step) { state_->step.store(step, std::me
 
 void RendezvousClient::farewell() noexcept {
   try {
-    state_->ask({FrameKind::farewell, 0, 0, {}, {}}, Deadline::after_ms(kFarewellMs));
+    state_->ask({FrameKind::farewell, 0, 0, {}, {}}, Deadline::after_ms(kLastWordsMs));
   } catch (const std::exception&) {
     // The connection is lost: there is nobody to part from.
   }
@@ -217,7 +217,7 @@ std::optional<Frame> RendezvousClient::State::end(Request request, std::optional
     // The rendezvous answers that the request has ended. If the entry exists, its value arrives before that,
     // even if the deadline had passed from the beginning.
     queue({FrameKind::cancel, request->first, 0, {}, {}});
-    answered.wait_for(lock, std::chrono::milliseconds(kLastAnswerMs), ready);
+    answered.wait_for(lock, std::chrono::milliseconds(kCancelledMs), ready);
   }
   std::optional<Frame> answer = std::move(request->second);
   requests.erase(request);
@@ -267,7 +267,7 @@ void RendezvousClient::State::turn() {
                        {wake.get(), POLLIN, 0}};
   const int n = poll(entries, 2, static_cast<int>(std::min<int64_t>(ms, 1000 * 3600)));
   now = Clock::now();
-  if (now > until + std::chrono::milliseconds(kSuspendedMs)) heard = now;
+  if (now > until + std::chrono::milliseconds(kClientLateMs)) heard = now;
   if (n < 0) {
     if (errno != EINTR && errno != EAGAIN) lose("cannot wait: ", std::strerror(errno));
     return;

@@ -16,7 +16,7 @@ void check_entry(std::string_view key, std::string_view value) {
            "[rendezvous] expected a key of 1 to ", Rendezvous::kLongestKey, " bytes, got ", key.size());
   MX_CHECK(value.size() <= Rendezvous::kLongestValue, InvalidArgument,
            "[rendezvous] expected a value of at most ", Rendezvous::kLongestValue, " bytes for key ",
-           quoted(key), ", got ", value.size());
+           in_quotes(key), ", got ", value.size());
 }
 
 }  // namespace mx::comm

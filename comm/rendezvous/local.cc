@@ -21,7 +21,7 @@ class LocalRendezvous final : public Rendezvous {
     check_entry(key, value);
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = table_.emplace(key, value);
-    MX_CHECK(added || entry->second == value, InvalidState, "[rendezvous] expected key ", quoted(key),
+    MX_CHECK(added || entry->second == value, InvalidState, "[rendezvous] expected key ", in_quotes(key),
              " to be written once, got another value for it");
     if (!added) return;
     watches_.post_matching(key, value);
@@ -32,7 +32,7 @@ class LocalRendezvous final : public Rendezvous {
     check_entry(key, {});
     std::unique_lock lock(mutex_);
     const bool found = written_.wait_until(lock, deadline.at(), [&] { return table_.contains(key); });
-    MX_CHECK(found, Timeout, "[rendezvous] expected an entry with key ", quoted(key),
+    MX_CHECK(found, Timeout, "[rendezvous] expected an entry with key ", in_quotes(key),
              " until the deadline, got none");
     return table_.at(key);
   }

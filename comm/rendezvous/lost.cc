@@ -31,8 +31,8 @@ std::string lost_value(const LostProcess& lost) {
 LostProcess parse_lost(std::string_view key, std::string_view value) {
   LostProcess lost;
   const auto require = [&](bool good) {
-    MX_CHECK(good, ProtocolError, "[rendezvous] expected the entry of a lost process, got key ", quoted(key),
-             " with value ", quoted(value));
+    MX_CHECK(good, ProtocolError, "[rendezvous] expected the entry of a lost process, got key ",
+             in_quotes(key), " with value ", in_quotes(value));
   };
   const size_t slash = key.find("/lost/");
   require(slash != std::string_view::npos && parse_whole(key.substr(0, slash), lost.epoch));

@@ -86,8 +86,8 @@ void RendezvousMachine::tick(int64_t now_ms) {
   }
 }
 
-void RendezvousMachine::excuse(int64_t ms) {
-  for (auto& [id, client] : clients_) client.heard_ms += ms;
+void RendezvousMachine::excuse(int64_t ms, int64_t now_ms) {
+  for (auto& [id, client] : clients_) client.heard_ms = std::min(client.heard_ms + ms, now_ms);
 }
 
 std::optional<int64_t> RendezvousMachine::next_tick_ms() const {
@@ -104,8 +104,8 @@ void RendezvousMachine::join(Connection id, Client& client, const Frame& frame) 
   if (client.joined) return break_off(id, ErrorCode::protocol, "expected one frame 'join', got another");
   if (!is_role(frame.key) || !is_host(frame.value))
     return break_off(id, ErrorCode::protocol,
-                     mx::detail::concat("expected a role and a host, got ", quoted(frame.key), " and ",
-                                        quoted(frame.value)));
+                     mx::detail::concat("expected a role and a host, got ", in_quotes(frame.key), " and ",
+                                        in_quotes(frame.value)));
   client.joined = true;
   client.role = frame.key;
   client.host = frame.value;
@@ -122,11 +122,11 @@ void RendezvousMachine::write(Connection id, Frame& frame) {
     if (table_bytes_ + bytes > options_.max_table_bytes)
       return answer_error(id, frame.request, ErrorCode::invalid_state,
                           mx::detail::concat("expected at most ", options_.max_table_bytes,
-                                             " bytes of entries, got more with key ", quoted(frame.key)));
+                                             " bytes of entries, got more with key ", in_quotes(frame.key)));
     put(frame.key, frame.value);
   } else if (found->second != frame.value) {
     return answer_error(id, frame.request, ErrorCode::invalid_state,
-                        mx::detail::concat("expected key ", quoted(frame.key),
+                        mx::detail::concat("expected key ", in_quotes(frame.key),
                                            " to be written once, got another value for it"));
   }
   send(id, FrameKind::done, frame.request);

@@ -53,7 +53,7 @@ class RendezvousMachine {
   /// Publishes the clients that have been silent for too long.
   void tick(int64_t now_ms);
   /// Silence of the last `ms` does not count, because the server itself did not listen.
-  void excuse(int64_t ms);
+  void excuse(int64_t ms, int64_t now_ms);
   /// When tick() has something to do, if no frames arrive; nothing without clients that have a rank.
   std::optional<int64_t> next_tick_ms() const;
   /// Losses of other epochs are no longer published.

@@ -39,7 +39,7 @@ using std::chrono::milliseconds;
 constexpr int64_t kDrainMs = 1000;        // how long the last message may take to reach a client
 constexpr int64_t kAcceptAgainMs = 100;   // after the process ran out of descriptors
 constexpr int64_t kLongestTickMs = 1000;  // between two looks at the clients
-constexpr int64_t kLateMs = 500;          // a tick that is so late means that this process was stopped
+constexpr int64_t kServerLateMs = 500;    // a tick that is so late means that this process was stopped
 
 int64_t steady_ms() {
   return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -358,7 +358,7 @@ void RendezvousServer::State::schedule_tick() {
     if (error) return;
     const int64_t then = steady_ms();
     // After a stop of this process, the heartbeats of that time are still unread.
-    if (then - at > kLateMs) machine.excuse(then - at);
+    if (then - at > kServerLateMs) machine.excuse(then - at, then);
     machine.tick(then);
     perform();
     schedule_tick();

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -20,7 +21,11 @@ namespace mx::comm::shm {
 namespace {
 
 constexpr size_t kTokenBytes = 32;
-constexpr size_t kMostPending = 64;  // connections that have not shown the token
+constexpr size_t kMostStrangers = 64;  // connections that have not shown the token
+constexpr size_t kLongestReason = 1000;
+constexpr int64_t kPollMs = 50;  // how often rank 0 looks whether another rank has given up
+
+std::string rejection_key(const std::string& key) { return key + "/shm-rejected/"; }
 
 struct Hello {
   char token[2 * kTokenBytes];
@@ -77,7 +82,7 @@ bool same_user(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
-int wait_ms(Deadline deadline) { return static_cast<int>(std::min<int64_t>(deadline.left_ms(), 1000)); }
+int wait_ms(Deadline deadline) { return static_cast<int>(std::min<int64_t>(deadline.left_ms(), kPollMs)); }
 
 void send_files(int socket, const SharedFiles& files) {
   int descriptors[2] = {files.region.get(), files.arena.get()};
@@ -122,7 +127,7 @@ SharedFiles receive_files(int socket) {
   }
   MX_CHECK(
       bytes == static_cast<ssize_t>(sizeof(answer)) && !received.empty() && received.size() == answer.files,
-      AuthenticationError,
+      CommunicationError,
       "[shm] expected the shared memory from rank 0, which closed the connection instead");
   SharedFiles files;
   files.window_bytes = answer.window_bytes;
@@ -157,9 +162,115 @@ std::string listen_anywhere(int socket) {
 
 }  // namespace
 
-void pass_failure(const std::string& reason, Rendezvous& rendezvous, const std::string& key) {
-  rendezvous.put(key + "/shm", "none " + reason.substr(0, 1000));
+void refuse_files(const std::string& reason, Rendezvous& rendezvous, const std::string& key) {
+  rendezvous.put(key + "/shm", "none " + reason.substr(0, kLongestReason));
 }
+
+void reject_files(int rank, const std::string& reason, Rendezvous& rendezvous, const std::string& key) {
+  rendezvous.put(rejection_key(key) + std::to_string(rank), reason.substr(0, kLongestReason));
+}
+
+namespace {
+
+// The ranks as rank 0 sees them.
+class FileServer {
+ public:
+  FileServer(const SharedFiles& files, int size, const std::string& token)
+      : files_(files), token_(token), ranks_(static_cast<size_t>(size)) {}
+
+  void add(Descriptor connection) { strangers_.push_back(std::move(connection)); }
+  bool full() const { return strangers_.size() >= kMostStrangers; }
+  bool complete() const {
+    return std::all_of(ranks_.begin() + 1, ranks_.end(), [](const Rank& rank) { return rank.confirmed; });
+  }
+
+  std::vector<pollfd> waits() const {
+    std::vector<pollfd> list;
+    for (const Descriptor& stranger : strangers_) list.push_back({stranger.get(), POLLIN, 0});
+    for (const Rank& rank : ranks_) list.push_back({rank.confirmed ? -1 : rank.connection.get(), POLLIN, 0});
+    return list;
+  }
+
+  // Handles what poll() has found in the list of waits().
+  void handle(const std::vector<pollfd>& list) {
+    const size_t strangers = strangers_.size();
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      if (list[strangers + r].revents == 0) continue;
+      char byte = 0;
+      if (recv(ranks_[r].connection.get(), &byte, 1, MSG_DONTWAIT) == 1) ranks_[r].confirmed = true;
+      // A closed connection: the rank has ended, or will say in the rendezvous why it gave up.
+      if (!ranks_[r].confirmed) ranks_[r].connection = Descriptor();
+    }
+    for (size_t i = strangers; i-- > 0;)
+      if (list[i].revents != 0) greet(i);
+  }
+
+  void release_all() {
+    for (const Rank& rank : ranks_)
+      if (rank.connection) ::send(rank.connection.get(), "y", 1, MSG_NOSIGNAL);
+  }
+
+  std::string missing() const {
+    std::string text;
+    for (size_t r = 1; r < ranks_.size(); ++r)
+      if (!ranks_[r].confirmed) text += (text.empty() ? "rank " : ", rank ") + std::to_string(r);
+    return text;
+  }
+
+ private:
+  struct Rank {
+    Descriptor connection;
+    bool confirmed = false;
+  };
+
+  void greet(size_t index) {
+    Descriptor connection = std::move(strangers_[index]);
+    strangers_.erase(strangers_.begin() + static_cast<ptrdiff_t>(index));
+    Hello hello{};
+    const ssize_t bytes = recv(connection.get(), &hello, sizeof(hello), MSG_DONTWAIT);
+    const bool valid = bytes == static_cast<ssize_t>(sizeof(hello)) && hello.rank > 0 &&
+                       static_cast<size_t>(hello.rank) < ranks_.size() &&
+                       equal_secrets(hello.token, token_.data(), sizeof(hello.token));
+    if (!valid) return;
+    Rank& rank = ranks_[static_cast<size_t>(hello.rank)];
+    if (rank.connection) return;
+    send_files(connection.get(), files_);
+    rank.connection = std::move(connection);
+  }
+
+  const SharedFiles& files_;
+  const std::string& token_;
+  std::vector<Rank> ranks_;            // the first one, rank 0 itself, is not used
+  std::vector<Descriptor> strangers_;  // connections that have not sent a message
+};
+
+// Learns of ranks that cannot use the files.
+class Rejections {
+ public:
+  Rejections(Rendezvous& rendezvous, const std::string& key) : rendezvous_(rendezvous) {
+    watch_ = rendezvous.watch(rejection_key(key), [this](std::string_view entry, std::string_view reason) {
+      std::lock_guard lock(mutex_);
+      text_ = mx::detail::concat("rank ", std::string(entry.substr(entry.rfind('/') + 1)), ": ",
+                                 std::string(reason));
+    });
+  }
+  ~Rejections() { rendezvous_.unwatch(watch_); }
+  Rejections(const Rejections&) = delete;
+  Rejections& operator=(const Rejections&) = delete;
+
+  std::string text() {
+    std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  Rendezvous& rendezvous_;
+  uint64_t watch_ = 0;
+  std::mutex mutex_;
+  std::string text_;  // guarded by the mutex
+};
+
+}  // namespace
 
 void pass_files(const SharedFiles& files, int size, Rendezvous& rendezvous, const std::string& key,
                 Deadline deadline) {
@@ -168,42 +279,43 @@ void pass_files(const SharedFiles& files, int size, Rendezvous& rendezvous, cons
   const std::string token = random_token();
   rendezvous.put(key + "/shm", "at " + to_hex(address) + " " + token);
 
-  std::vector<bool> came(static_cast<size_t>(size), false);
-  came[0] = true;
-  std::vector<Descriptor> pending;  // accepted, without a message so far
-  while (std::find(came.begin(), came.end(), false) != came.end()) {
-    if (deadline.passed()) {
-      std::string missing;
-      for (int r = 0; r < size; ++r)
-        if (!came[static_cast<size_t>(r)])
-          missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(r);
-      throw Timeout(
-          "[shm] expected all ranks of this host to join within the time limit, still waiting for " +
-          missing);
-    }
-    std::vector<pollfd> waits;
-    for (const Descriptor& connection : pending) waits.push_back({connection.get(), POLLIN, 0});
-    if (pending.size() < kMostPending) waits.push_back({listener.get(), POLLIN, 0});
+  Rejections rejections(rendezvous, key);
+  FileServer server(files, size, token);
+  while (!server.complete()) {
+    const std::string rejection = rejections.text();
+    MX_CHECK(rejection.empty(), CommunicationError,
+             "[shm] expected shared memory on all ranks, but it failed on ", rejection);
+    MX_CHECK(!deadline.passed(), Timeout,
+             "[shm] expected all ranks of this host to join within the time limit, ", "still waiting for ",
+             server.missing());
+    std::vector<pollfd> waits = server.waits();
+    const bool accepts = !server.full();
+    waits.push_back({accepts ? listener.get() : -1, POLLIN, 0});
     poll(waits.data(), waits.size(), wait_ms(deadline));
-    for (size_t i = pending.size(); i-- > 0;) {
-      if (waits[i].revents == 0) continue;
-      const Descriptor connection = std::move(pending[i]);
-      pending.erase(pending.begin() + static_cast<ptrdiff_t>(i));
-      Hello hello{};
-      const ssize_t bytes = recv(connection.get(), &hello, sizeof(hello), MSG_DONTWAIT);
-      const bool valid = bytes == static_cast<ssize_t>(sizeof(hello)) && hello.rank > 0 &&
-                         hello.rank < size && equal_secrets(hello.token, token.data(), sizeof(hello.token));
-      if (!valid || came[static_cast<size_t>(hello.rank)]) continue;
-      send_files(connection.get(), files);
-      came[static_cast<size_t>(hello.rank)] = true;
-    }
-    if (waits.back().fd != listener.get() || waits.back().revents == 0) continue;
+    server.handle(waits);
+    if (waits.back().revents == 0) continue;
     Descriptor connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (connection && same_user(connection.get())) pending.push_back(std::move(connection));
+    if (connection && same_user(connection.get())) server.add(std::move(connection));
   }
+  server.release_all();
 }
 
-SharedFiles take_files(int rank, Rendezvous& rendezvous, const std::string& key, Deadline deadline) {
+void confirm_files(const Descriptor& connection, Deadline deadline) {
+  bool ok = ::send(connection.get(), "m", 1, MSG_NOSIGNAL) == 1;
+  while (ok) {
+    pollfd wait{connection.get(), POLLIN, 0};
+    if (poll(&wait, 1, wait_ms(deadline)) > 0) {
+      char byte = 0;
+      ok = recv(connection.get(), &byte, 1, 0) == 1;
+      if (ok) return;
+    }
+    MX_CHECK(!deadline.passed(), Timeout,
+             "[shm] expected all ranks of this host to join within the time limit");
+  }
+  throw CommunicationError("[shm] expected shared memory on all ranks, but another rank has none or is lost");
+}
+
+TakenFiles take_files(int rank, Rendezvous& rendezvous, const std::string& key, Deadline deadline) {
   const std::string entry = rendezvous.get(key + "/shm", deadline);
   MX_CHECK(entry.rfind("none ", 0) != 0, CommunicationError,
            "[shm] no shared memory on rank 0: ", entry.substr(5));
@@ -223,7 +335,7 @@ SharedFiles take_files(int rank, Rendezvous& rendezvous, const std::string& key,
   std::memcpy(hello.token, entry.data() + space + 1, sizeof(hello.token));
   hello.rank = rank;
 
-  const Descriptor connection = new_socket(0);
+  Descriptor connection = new_socket(0);
   const int connected =
       connect(connection.get(), reinterpret_cast<const sockaddr*>(&server.name), server.length);
   MX_CHECK(connected == 0, CommunicationError,
@@ -236,7 +348,10 @@ SharedFiles take_files(int rank, Rendezvous& rendezvous, const std::string& key,
       CommunicationError, "[shm] expected to send to rank 0, got: ", std::strerror(errno));
   for (;;) {
     pollfd wait{connection.get(), POLLIN, 0};
-    if (poll(&wait, 1, wait_ms(deadline)) > 0) return receive_files(connection.get());
+    if (poll(&wait, 1, wait_ms(deadline)) > 0) {
+      SharedFiles files = receive_files(connection.get());
+      return {std::move(files), std::move(connection)};
+    }
     MX_CHECK(!deadline.passed(), Timeout,
              "[shm] expected the shared memory from rank 0 within the time limit");
   }

@@ -5,6 +5,11 @@
 // the descriptors. Both check that the other process belongs to the same user. Connections that do not know
 // the token are closed and otherwise ignored.
 //
+// All ranks come to the same result, because they may choose another transport together: a rank that has
+// mapped the memory confirms it over its connection, and rank 0 releases all ranks when all have confirmed. A
+// rank that cannot reach rank 0, or cannot map the memory, says so in the rendezvous; then all throw
+// CommunicationError.
+//
 // Thread-safety: functions without state.
 #pragma once
 
@@ -22,13 +27,24 @@ struct SharedFiles {
   uint64_t window_bytes = 0;  ///< of the arena, per rank
 };
 
-/// Rank 0: passes the files to all others. Throws Timeout naming the ranks that did not come.
+/// Rank 0: passes the files to all others and waits until they have mapped them. Throws Timeout naming the
+/// ranks that did not, and CommunicationError with the reason of a rank that cannot.
 void pass_files(const SharedFiles& files, int size, Rendezvous& rendezvous, const std::string& key,
                 Deadline deadline);
-/// Rank 0: tells the others that there is no shared memory, so that they do not wait.
-void pass_failure(const std::string& reason, Rendezvous& rendezvous, const std::string& key);
+/// Rank 0: tells the others that there is no shared memory.
+void refuse_files(const std::string& reason, Rendezvous& rendezvous, const std::string& key);
+
+/// The files, and the connection to rank 0.
+struct TakenFiles {
+  SharedFiles files;
+  Descriptor connection;
+};
 /// The other ranks. Throws CommunicationError with rank 0's reason if it has no shared memory, or if it
 /// cannot be reached, Timeout, and AuthenticationError.
-SharedFiles take_files(int rank, Rendezvous& rendezvous, const std::string& key, Deadline deadline);
+TakenFiles take_files(int rank, Rendezvous& rendezvous, const std::string& key, Deadline deadline);
+/// The other ranks: says that this one has mapped the files, and waits for all others.
+void confirm_files(const Descriptor& connection, Deadline deadline);
+/// The other ranks: says that this one cannot use the files.
+void reject_files(int rank, const std::string& reason, Rendezvous& rendezvous, const std::string& key);
 
 }  // namespace mx::comm::shm

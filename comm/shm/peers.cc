@@ -18,7 +18,7 @@ namespace {
 
 using Clock = Deadline::Clock;
 constexpr auto kPollTime = std::chrono::microseconds(30);
-constexpr auto kYieldTime = std::chrono::microseconds(300);
+constexpr auto kYieldTime = std::chrono::microseconds(100);
 constexpr int64_t kNapMs = 50;
 
 #ifndef SYS_pidfd_open
@@ -231,14 +231,14 @@ void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context
   const auto missing = [&](int rank) {
     return value(rank, counter, target).load(std::memory_order_acquire) < target;
   };
-  // First the processes that have ended, because they are the cause if others have failed.
+  // First the processes that have ended, because they are the cause if others have failed. A process that
+  // reported a failure before it ended is not: the report says more.
   for (int i = 0; i < region_.size(); ++i) {
     if (i == rank_ || (pair && i != peer) || !missing(i)) continue;
     // A rank that is about to join has not yet written all that ended() reads.
-    if (counter != Counter::joined && ended(i) && missing(i)) {
-      const bool left = region_.control(i).state.load() >= State::left;
-      lost(i, left ? "left the group and ended" : "ended");
-    }
+    if (counter == Counter::joined || !ended(i) || !missing(i)) continue;
+    const State state = region_.control(i).state.load(std::memory_order_acquire);
+    if (state != State::failed) lost(i, state == State::left ? "left the group and ended" : "ended");
   }
   for (int i = 0; i < region_.size(); ++i) {
     if (i == rank_ || (pair && i != peer) || !missing(i)) continue;

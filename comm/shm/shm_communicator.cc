@@ -79,26 +79,45 @@ void check_shm_group(int rank, int size) {
            rank);
 }
 
+// The files stay open: rank 0 still passes them on.
+std::shared_ptr<ShmCommunicator> map_shm_files(const shm::SharedFiles& files, int rank, int size,
+                                               const ShmOptions& options) {
+  shm::Descriptor arena;
+  if (files.arena) arena = shm::Descriptor(fcntl(files.arena.get(), F_DUPFD_CLOEXEC, 0));
+  return std::make_shared<ShmCommunicator>(files.region.get(), std::move(arena), files.window_bytes, rank,
+                                           size, options);
+}
+
 }  // namespace
 
 std::shared_ptr<Communicator> make_shm_communicator(int rank, int size, Rendezvous& rendezvous,
                                                     const std::string& key, const ShmOptions& options) {
   check_shm_group(rank, size);
   const Deadline deadline = Deadline::after_ms(options.join_timeout_ms);
-  shm::SharedFiles files;
+  std::shared_ptr<ShmCommunicator> made;
   if (rank == 0) {
+    shm::SharedFiles files;
     try {
       files = make_shm_files(size, options);
+      made = map_shm_files(files, rank, size, options);
     } catch (const Error& error) {
-      shm::pass_failure(error.what(), rendezvous, key);
+      shm::refuse_files(error.what(), rendezvous, key);
       throw;
     }
     shm::pass_files(files, size, rendezvous, key, deadline);
   } else {
-    files = shm::take_files(rank, rendezvous, key, deadline);
+    shm::TakenFiles taken;
+    try {
+      taken = shm::take_files(rank, rendezvous, key, deadline);
+      made = map_shm_files(taken.files, rank, size, options);
+    } catch (const Timeout&) {
+      throw;
+    } catch (const Error& error) {
+      shm::reject_files(rank, error.what(), rendezvous, key);
+      throw;
+    }
+    shm::confirm_files(taken.connection, deadline);
   }
-  auto made = std::make_shared<ShmCommunicator>(files.region.get(), std::move(files.arena),
-                                                files.window_bytes, rank, size, options);
   made->join(shm_host_name(options), deadline);
   return made;
 }
@@ -116,11 +135,7 @@ ShmGroup::~ShmGroup() = default;
 
 std::shared_ptr<Communicator> ShmGroup::join(int rank) const {
   check_shm_group(rank, memory_->size);
-  shm::Descriptor arena;
-  if (memory_->files.arena) arena = shm::Descriptor(fcntl(memory_->files.arena.get(), F_DUPFD_CLOEXEC, 0));
-  auto made =
-      std::make_shared<ShmCommunicator>(memory_->files.region.get(), std::move(arena),
-                                        memory_->files.window_bytes, rank, memory_->size, memory_->options);
+  auto made = map_shm_files(memory_->files, rank, memory_->size, memory_->options);
   made->join(shm_host_name(memory_->options), Deadline::after_ms(memory_->options.join_timeout_ms));
   return made;
 }

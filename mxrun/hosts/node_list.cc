@@ -12,8 +12,6 @@
 namespace mx::launch {
 namespace {
 
-using text::quoted;
-
 const std::string kNodeListPlace = "[mxrun] list of nodes: ";
 
 /// Appends the numbers of "3" or "08-11" to `numbers`.
@@ -23,9 +21,10 @@ void append_range(std::string_view range, std::string_view list, std::vector<std
   const std::string_view high = dash == std::string_view::npos ? low : range.substr(dash + 1);
   const std::optional<int> first = text::parse_number(low), last = text::parse_number(high);
   MX_CHECK(first && last && *first <= *last, InvalidArgument, kNodeListPlace,
-           "expected numbers or ranges as '1-3,07' in brackets, got ", quoted(range), " in ", quoted(list));
+           "expected numbers or ranges as '1-3,07' in brackets, got ", text::quoted(range), " in ",
+           text::quoted(list));
   MX_CHECK(*last - *first < kMostHosts - static_cast<int>(numbers.size()), InvalidArgument, kNodeListPlace,
-           "expected at most ", kMostHosts, " nodes, got more in ", quoted(list));
+           "expected at most ", kMostHosts, " nodes, got more in ", text::quoted(list));
   for (int i = *first; i <= *last; ++i) {
     std::string digits = std::to_string(i);
     if (digits.size() < low.size()) digits.insert(0, low.size() - digits.size(), '0');
@@ -52,14 +51,14 @@ std::vector<std::string> expand(std::string_view item, std::string_view list) {
     for (std::string& name : names) name += item.substr(at, open - at);
     // A name is short and there are few of them, so that the work is bounded by the length of the list.
     MX_CHECK(names[0].size() <= 253, InvalidArgument, kNodeListPlace, "expected names of at most 253 ",
-             "characters, got ", quoted(item));
+             "characters, got ", text::quoted(item));
     if (open == item.size()) break;
     const size_t close = item.find(']', open);
     MX_CHECK(close != std::string_view::npos, InvalidArgument, kNodeListPlace, "expected ']' after ",
-             quoted(item.substr(open)));
+             text::quoted(item.substr(open)));
     const std::vector<std::string> numbers = parse_bracket(item.substr(open + 1, close - open - 1), list);
     MX_CHECK(numbers.size() * names.size() <= kMostHosts, InvalidArgument, kNodeListPlace,
-             "expected at most ", kMostHosts, " nodes, got more in ", quoted(list));
+             "expected at most ", kMostHosts, " nodes, got more in ", text::quoted(list));
     std::vector<std::string> longer;
     longer.reserve(numbers.size() * names.size());
     for (const std::string& name : names)
@@ -90,10 +89,10 @@ std::vector<std::string> parse_node_list(std::string_view text) {
     const size_t end = end_of_item(text, at);
     const std::string_view item = text.substr(at, end - at);
     MX_CHECK(!item.empty(), InvalidArgument, kNodeListPlace, "expected names as 'n[1-3],x', got ",
-             quoted(text));
+             text::quoted(text));
     std::vector<std::string> names = expand(item, text);
     MX_CHECK(nodes.size() + names.size() <= kMostHosts, InvalidArgument, kNodeListPlace, "expected at most ",
-             kMostHosts, " nodes, got more in ", quoted(text));
+             kMostHosts, " nodes, got more in ", text::quoted(text));
     nodes.insert(nodes.end(), names.begin(), names.end());
     at = end + 1;
   }
@@ -113,9 +112,10 @@ std::vector<int> parse_repeated_counts(std::string_view text) {
     }
     const std::optional<int> count = text::parse_number(item);
     MX_CHECK(count && times, InvalidArgument, "[mxrun] counts of nodes: expected '4(x2),3', got ",
-             quoted(text));
+             text::quoted(text));
     MX_CHECK(*times <= kMostHosts - static_cast<int>(counts.size()), InvalidArgument,
-             "[mxrun] counts of nodes: expected at most ", kMostHosts, " nodes, got more in ", quoted(text));
+             "[mxrun] counts of nodes: expected at most ", kMostHosts, " nodes, got more in ",
+             text::quoted(text));
     counts.insert(counts.end(), static_cast<size_t>(*times), *count);
     at = end + 1;
   }

@@ -6,6 +6,7 @@
 // Thread-safety: one thread at a time, as any Channel. The rendezvous' threads call into it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>

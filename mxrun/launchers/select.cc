@@ -23,8 +23,6 @@
 namespace mx::launch {
 namespace {
 
-using text::quoted;
-
 /// A name that means this machine everywhere: "localhost" or a loopback address.
 bool is_loopback_name(const std::string& name) {
   return name == "localhost" || name == "::1" || (name.starts_with("127.") && comm::is_loopback(name));
@@ -65,7 +63,7 @@ std::vector<Host> allocated_hosts(const Lookup& lookup) {
     if (!counts) continue;
     const std::vector<int> slots = parse_repeated_counts(*counts);
     MX_CHECK(slots.size() == hosts.size(), InvalidArgument, "[mxrun] expected one count for each node in ",
-             variable, ", got ", quoted(*counts), " for ", quoted(*list));
+             variable, ", got ", text::quoted(*counts), " for ", text::quoted(*list));
     for (size_t i = 0; i < hosts.size(); ++i) hosts[i].slots = std::clamp(slots[i], 1, kMostSlots);
     break;
   }
@@ -78,7 +76,7 @@ void set_slots(const Options& options, const std::string& launcher, std::vector<
   const ProcessesPerNode asked = parse_processes_per_node(options.per_node);
   MX_CHECK(asked.kind == ProcessesPerNode::Kind::number, InvalidArgument,
            "[mxrun] --nproc-per-node: expected a number with the launcher ", launcher, ", got ",
-           quoted(options.per_node), "; only the nodes know how many they have");
+           text::quoted(options.per_node), "; only the nodes know how many they have");
   for (Host& host : hosts) host.slots = asked.number;
 }
 
@@ -152,7 +150,7 @@ class CarrierLauncher final : public Launcher {
 
 std::optional<std::string> own_variable(const std::string& name) {
   const char* value = std::getenv(name.c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);
 }
 
 Selection select_launcher(const Options& options, const Lookup& lookup) {
@@ -166,7 +164,7 @@ Selection select_launcher(const Options& options, const Lookup& lookup) {
   if (selection.launcher == "local") {
     for (const Host& host : selection.hosts)
       MX_CHECK(is_loopback_name(host.name) || host.name == this_host(), InvalidArgument,
-               "[mxrun] --launcher local: expected no other hosts, got ", quoted(host.name));
+               "[mxrun] --launcher local: expected no other hosts, got ", text::quoted(host.name));
     MX_CHECK(selection.hosts.size() <= 1, InvalidArgument,
              "[mxrun] --launcher local: expected one host, got ", selection.hosts.size());
     return selection;
@@ -226,8 +224,8 @@ ListenAt listen_address(const Options& options, const Selection& selection) {
       number == endpoint.host || if_nametoindex(endpoint.host.c_str()) != 0 ? endpoint.host : number);
   at.port = endpoint.port;
   MX_CHECK(!elsewhere || !comm::is_loopback(at.address), InvalidArgument,
-           "[mxrun] --rdzv: expected an address that other machines reach, got ", quoted(options.rendezvous),
-           ", which is ", at.address);
+           "[mxrun] --rdzv: expected an address that other machines reach, got ",
+           text::quoted(options.rendezvous), ", which is ", at.address);
   return at;
 }
 

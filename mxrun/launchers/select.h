@@ -18,7 +18,7 @@ namespace mx::launch {
 
 /// Looks up an environment variable.
 using Lookup = std::function<std::optional<std::string>(const std::string& name)>;
-/// That of this process.
+/// That of this process; an empty variable counts as none.
 std::optional<std::string> own_variable(const std::string& name);
 
 struct Selection {

@@ -15,7 +15,6 @@ namespace mx::launch {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using text::quoted;
 
 constexpr char kSecretFolder[] = "/etc/mxrun";
 constexpr char kSecretKey[] = "secret";
@@ -73,7 +72,7 @@ std::string unexpanded(const std::string& value) {
 void check_manifest_options(const ManifestOptions& o) {
   const auto require = [](bool good, const char* setting, const char* expected, std::string_view got) {
     MX_CHECK(good, InvalidArgument, "[mxrun] --k8s ", setting, ": expected ", expected, ", got ",
-             quoted(got));
+             text::quoted(got));
   };
   // A pod's host name is "<name>-workers-0-<index>", of at most 63 characters.
   require(is_dns_label(o.name) && o.name.size() <= 40, "name",
@@ -92,7 +91,7 @@ void check_manifest_options(const ManifestOptions& o) {
            "[mxrun] expected at least 1 process and 0 servers, got ", o.workers, " and ", o.servers);
   for (const auto& [name, value] : o.environment)
     MX_CHECK(is_variable_name(name), InvalidArgument, "[mxrun] -x: expected the name of a variable, got ",
-             quoted(name));
+             text::quoted(name));
 }
 
 bool is_jobset(const ManifestOptions& o) { return o.jobset || o.servers > 0; }
@@ -205,7 +204,7 @@ Json job_set(const ManifestOptions& o) {
 
 int number_setting(std::string_view key, std::string_view value) {
   const std::optional<int> number = text::parse_number(value);
-  MX_CHECK(number, InvalidArgument, "[mxrun] --k8s ", key, ": expected a number, got ", quoted(value));
+  MX_CHECK(number, InvalidArgument, "[mxrun] --k8s ", key, ": expected a number, got ", text::quoted(value));
   return *number;
 }
 
@@ -219,7 +218,7 @@ void read_kubernetes_settings(const std::string& settings, ManifestOptions& o) {
     at = end + 1;
     const size_t equal = item.find('=');
     MX_CHECK(equal != std::string_view::npos && equal > 0, InvalidArgument,
-             "[mxrun] --k8s: expected settings as 'image=NAME,cpu=2', got ", quoted(settings));
+             "[mxrun] --k8s: expected settings as 'image=NAME,cpu=2', got ", text::quoted(settings));
     const std::string_view key = item.substr(0, equal), value = item.substr(equal + 1);
     if (key == "image") {
       o.image = value;
@@ -241,14 +240,14 @@ void read_kubernetes_settings(const std::string& settings, ManifestOptions& o) {
       o.port = number_setting(key, value);
     } else if (key == "kind") {
       MX_CHECK(value == "job" || value == "jobset", InvalidArgument,
-               "[mxrun] --k8s kind: expected 'job' or 'jobset', got ", quoted(value));
+               "[mxrun] --k8s kind: expected 'job' or 'jobset', got ", text::quoted(value));
       o.jobset = value == "jobset";
     } else {
       throw InvalidArgument(
           mx::detail::concat("[mxrun] --k8s: expected image, namespace, name, kind, port, interface, secret, "
                              "cpu, memory or gpus, "
                              "got ",
-                             quoted(key)));
+                             text::quoted(key)));
     }
   }
 }

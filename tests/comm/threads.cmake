@@ -6,4 +6,4 @@ mx_add_test(comm_threads_test
     core/cost_model_test.cc
     threads/conformance_test.cc
     threads/transport_test.cc
-  DEPS mx::comm)
+  DEPS mx::comm OPTIMISED)

@@ -227,6 +227,18 @@ TEST(Secret, OfTheProcessIsReadOnceFromItsDescriptor) {
   unsetenv("MX_SECRET_FD");
 }
 
+TEST(Secret, APipeThatStaysOpenIsATimeout) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const Fd from(ends[0]), to(ends[1]);
+  ASSERT_EQ(write(to.get(), "word\n", 5), 5);
+  const std::string text =
+      error_text<Timeout>([&] { read_secret(from.get(), "pipe", Deadline::after_ms(20)); });
+  EXPECT_NE(text.find("pipe"), std::string::npos) << text;
+  EXPECT_EQ(text.find("word"), std::string::npos) << text;
+  EXPECT_THROW(read_secret(-1, "nothing"), Error);
+}
+
 TEST(Secret, IsUnpredictable) {
   EXPECT_EQ(random_secret().size(), 64u);
   EXPECT_NE(random_secret(), random_secret());

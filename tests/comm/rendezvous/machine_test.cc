@@ -199,11 +199,14 @@ TEST_F(MachineTest, LossesOfEarlierEpochsAreNotPublished) {
 TEST_F(MachineTest, AStopOfTheServerItselfIsNoSilenceOfTheClients) {
   connect(1, 0);
   now_ += 50000;
-  machine_.excuse(49900);
+  connect(2, 1);  // it was accepted after the stop, and gets no time in advance
+  machine_.excuse(49900, now_);
   tick(0);
   EXPECT_EQ(machine_.lost(), 0u);
   tick(900);
   EXPECT_EQ(machine_.lost(), 1u);
+  tick(100);
+  EXPECT_EQ(machine_.lost(), 2u);
 }
 
 TEST_F(MachineTest, ClientsThatBreakTheProtocolAreClosed) {

@@ -277,6 +277,21 @@ TEST(RendezvousServer, DoesNotListenAtWildcardsOrTakenPorts) {
   EXPECT_THROW(RendezvousServer{options}, CommunicationError);
 }
 
+TEST(RendezvousServer, WorksOverIpv6) {
+  RendezvousServerOptions options = server_options();
+  options.address = "::1";
+  std::unique_ptr<RendezvousServer> server;
+  try {
+    server = std::make_unique<RendezvousServer>(options);
+  } catch (const CommunicationError& e) {
+    GTEST_SKIP() << e.what();
+  }
+  EXPECT_EQ(server->address().rfind("[::1]:", 0), 0u);
+  const auto client = connect_client(*server, 0);
+  client->put("0/k", "v");
+  EXPECT_EQ(client->get("0/k", patience()), "v");
+}
+
 TEST(RendezvousClient, NamesTheRendezvousThatIsLost) {
   auto server = std::make_unique<RendezvousServer>(server_options());
   const std::string address = server->address();

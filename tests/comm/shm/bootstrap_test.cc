@@ -12,18 +12,21 @@
 #include <thread>
 #include <vector>
 
+#include "comm/shm/bootstrap.h"
 #include "comm/shm/shm_communicator.h"
 #include "engine/base/error.h"
 
 namespace mx::comm {
 namespace {
 
-// A table within this process.
+// A table within this process. Watches are called by the thread that writes.
 class TableRendezvous final : public Rendezvous {
  public:
   void put(const std::string& key, const std::string& value) override {
     std::lock_guard lock(mutex_);
     entries_[key] = value;
+    for (const auto& [id, watch] : watches_)
+      if (key.rfind(watch.first, 0) == 0) watch.second(key, value);
     changed_.notify_all();
   }
   std::string get(const std::string& key, Deadline deadline) override {
@@ -32,13 +35,24 @@ class TableRendezvous final : public Rendezvous {
       throw Timeout("[get] nothing at " + key);
     return entries_[key];
   }
-  uint64_t watch(const std::string&, Changed) override { return 0; }
-  void unwatch(uint64_t) override {}
+  uint64_t watch(const std::string& prefix, Changed changed) override {
+    std::lock_guard lock(mutex_);
+    for (const auto& [key, value] : entries_)
+      if (key.rfind(prefix, 0) == 0) changed(key, value);
+    watches_[++last_] = {prefix, std::move(changed)};
+    return last_;
+  }
+  void unwatch(uint64_t id) override {
+    std::lock_guard lock(mutex_);
+    watches_.erase(id);
+  }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> entries_;
+  std::map<uint64_t, std::pair<std::string, Changed>> watches_;
+  uint64_t last_ = 0;
 };
 
 void join_and_add(int rank, int size, Rendezvous& table) {
@@ -93,6 +107,34 @@ TEST(ShmBootstrap, TheMissingRankIsNamed) {
     EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos) << error.what();
   }
   EXPECT_THROW(make_shm_communicator(1, 2, table, "0/world", {.join_timeout_ms = 100}), CommunicationError);
+}
+
+// All ranks learn that one has no shared memory, so that they can choose another transport together.
+TEST(ShmBootstrap, IfOneRankCannotAllFailInTheSameWay) {
+  TableRendezvous table;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        if (rank == 2) {
+          shm::reject_files(2, "the test says so", table, "0/world");
+          return;
+        }
+        make_shm_communicator(rank, 3, table, "0/world");
+        ADD_FAILURE() << "rank " << rank;
+      } catch (const CommunicationError& error) {
+        EXPECT_EQ(typeid(error), typeid(CommunicationError)) << error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+
+  shm::refuse_files("no memory", table, "1/world");
+  try {
+    make_shm_communicator(1, 2, table, "1/world");
+    FAIL();
+  } catch (const CommunicationError& error) {
+    EXPECT_NE(std::string(error.what()).find("no memory"), std::string::npos) << error.what();
+  }
 }
 
 TEST(ShmBootstrap, ASecondProcessOfARankIsRefused) {

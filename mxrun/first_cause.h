@@ -1,0 +1,53 @@
+// FirstCause: finds which of several failing processes failed first.
+//
+// When a rank dies, the ranks that communicate with it fail within a millisecond, and the order in which
+// their exits are seen says little. The rendezvous sees more: the connection of a dead process breaks before
+// others can react, and a process without heartbeats does not exit at all. So the verdict waits a moment, and
+// then names the process that the rendezvous lost first; without such an entry, the first exit.
+//
+// A state machine: events and times in, a verdict out. Thread-safety: one thread at a time.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/deadline.h"
+#include "mxrun/job_rendezvous.h"
+#include "mxrun/report.h"
+
+namespace mx::launch {
+
+class FirstCause {
+ public:
+  /// After the first failing exit, for the entries and exits that belong to it.
+  static constexpr int64_t kExitMs = 100;
+  /// After an entry of the rendezvous, for the exit that explains it.
+  static constexpr int64_t kLostMs = 500;
+
+  void exited(Failure failure);
+  /// A process that the rendezvous has lost; in the order of its entries.
+  void lost(const LostRank& lost);
+  /// When to call decide(); nothing if no failure is known.
+  std::optional<comm::Deadline> decide_at() const { return decide_at_; }
+
+  struct Verdict {
+    Failure failure;
+    bool runs = false;  ///< the process is lost, but has not ended
+    std::vector<Failure> also;
+  };
+  /// Returns the first failure and forgets all. `process` looks up what is known of a process, null if
+  /// nothing. Returns nothing if the lost processes have ended without failure.
+  std::optional<Verdict> decide(const std::function<const ProcessRecord*(Role, int)>& process);
+  void clear();
+
+ private:
+  void decide_within(int64_t ms);
+
+  std::vector<Failure> exits_;
+  std::vector<LostRank> lost_;
+  std::optional<comm::Deadline> decide_at_;
+};
+
+}  // namespace mx::launch

@@ -1,0 +1,92 @@
+#include "mxrun/first_cause.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace mx::launch {
+namespace {
+
+/// Three processes; those that are not in `ended` run.
+struct Case {
+  FirstCause cause;
+  std::map<int, ProcessRecord> processes;
+
+  Case() {
+    for (int rank = 0; rank < 3; ++rank) {
+      processes[rank].rank = rank;
+      processes[rank].running = true;
+    }
+  }
+  void exits(int rank, int code) {
+    processes[rank].running = false;
+    if (code == 0) return;
+    Failure failure;
+    failure.rank = rank;
+    failure.code = code;
+    cause.exited(failure);
+  }
+  void loses(int rank) { cause.lost({0, Role::worker, rank, 7, "no heartbeat"}); }
+  std::optional<FirstCause::Verdict> decide() {
+    return cause.decide([this](Role, int rank) { return &processes.at(rank); });
+  }
+};
+
+TEST(FirstCauseTest, NothingIsDecidedWithoutFailure) {
+  Case test;
+  EXPECT_FALSE(test.cause.decide_at().has_value());
+  EXPECT_FALSE(test.decide().has_value());
+}
+
+TEST(FirstCauseTest, FirstExitIfTheRendezvousKnowsNothing) {
+  Case test;
+  test.exits(1, 5);
+  test.exits(0, 1);
+  EXPECT_TRUE(test.cause.decide_at().has_value());
+  const auto verdict = test.decide();
+  EXPECT_EQ(verdict->failure.rank, 1);
+  ASSERT_EQ(verdict->also.size(), 1u);
+  EXPECT_EQ(verdict->also[0].rank, 0);
+  EXPECT_FALSE(test.cause.decide_at().has_value());
+}
+
+TEST(FirstCauseTest, FirstLostEntryBeatsTheOrderOfExits) {
+  Case test;
+  test.exits(0, 1);
+  test.loses(1);
+  test.exits(1, 137);
+  test.loses(0);
+  const auto verdict = test.decide();
+  EXPECT_EQ(verdict->failure.rank, 1);
+  EXPECT_EQ(verdict->failure.code, 137);
+  EXPECT_FALSE(verdict->runs);
+}
+
+TEST(FirstCauseTest, AProcessWithoutHeartbeatsIsTheCauseOfTheOthersExits) {
+  Case test;
+  test.loses(2);
+  test.exits(0, 1);
+  test.loses(0);
+  test.exits(1, 1);
+  const auto verdict = test.decide();
+  EXPECT_EQ(verdict->failure.rank, 2);
+  EXPECT_TRUE(verdict->runs);
+  EXPECT_EQ(verdict->failure.reason, "no heartbeat (at step 7)");
+  EXPECT_EQ(verdict->also.size(), 2u);
+}
+
+TEST(FirstCauseTest, ALostProcessThatEndedWellIsNoFailure) {
+  Case test;
+  test.loses(0);
+  test.exits(0, 0);
+  EXPECT_FALSE(test.decide().has_value());
+  test.loses(0);
+  test.exits(1, 3);
+  EXPECT_EQ(test.decide()->failure.rank, 1);
+}
+
+}  // namespace
+}  // namespace mx::launch

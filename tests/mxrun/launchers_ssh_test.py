@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Agents on "other machines": an ssh stand-in runs its command here, so that loopback addresses are hosts."""
+
+import os
+import signal
+import subprocess
+import unittest
+
+import jobs
+
+# Notes the arguments that it got, drops the options, and gives the rest to a shell, as sshd does.
+STAND_IN = """#!/bin/sh
+printf '%s\\n' "$@" >> "$FOLDER/arguments"
+while :; do case "$1" in -o) shift 2;; -*) shift;; *) break;; esac; done
+case "$1" in 127.0.0.9) echo "ssh: connect to host $1: no route" >&2; exit 255;; esac
+MX_HOSTNAME="$1"; export MX_HOSTNAME; shift
+exec /bin/sh -c "$*"
+"""
+TWO = ("-H", "127.0.0.1:2,127.0.0.2:2")
+
+
+class Ssh(jobs.JobTest):
+    def setUp(self):
+        super().setUp()
+        self.environment = {"MX_SSH": self.write("ssh", STAND_IN), "FOLDER": self.folder}
+
+    def run_ssh(self, *arguments, **environment):
+        job = self.start(*arguments, **{**self.environment, **environment}).finish()
+        self.assert_nothing_left(job)
+        return job
+
+    def test_every_rank_runs_on_its_host(self):
+        job = self.run_ssh(*TWO, "sh", "-c", "echo $MX_RANK $MX_NODE_RANK $MX_LOCAL_RANK $MX_WORLD_SIZE $MX_HOSTNAME")
+        self.assertEqual(job.code, 0, job.stderr)
+        self.assertEqual(sorted(job.stdout.splitlines()), [
+            "[0:0] 0 0 0 4 127.0.0.1", "[0:1] 1 0 1 4 127.0.0.1", "[1:2] 2 1 0 4 127.0.0.2", "[1:3] 3 1 1 4 127.0.0.2"])
+
+    def test_a_hostfile_says_the_same(self):
+        hostfile = self.write("hosts", "127.0.0.1 slots=1 # first\n127.0.0.2:2\n")
+        job = self.run_ssh("--hostfile", hostfile, "sh", "-c", "echo $MX_RANK $MX_HOSTNAME")
+        self.assertEqual(job.code, 0, job.stderr)
+        self.assertEqual(sorted(job.stdout.splitlines()), ["[0:0] 0 127.0.0.1", "[1:1] 1 127.0.0.2", "[1:2] 2 127.0.0.2"])
+
+    def test_the_exit_code_is_that_of_the_rank(self):
+        job = self.run_ssh(*TWO, "sh", "-c", "[ $MX_RANK != 3 ] || exit 7; sleep 300")
+        self.assertEqual(job.code, 7, job.stderr)
+        self.assertIn("rank 3", job.stderr)
+        job = self.run_ssh(*TWO, "sh", "-c", "[ $MX_RANK != 2 ] || kill -9 $$; sleep 300")
+        self.assertEqual(job.code, 128 + 9, job.stderr)
+
+    def test_arguments_and_variables_arrive_unchanged(self):
+        program = self.write("show", "#!/bin/sh\nprintf '<%s>' \"$@\" \"$TRICKY\" > \"$FOLDER/shown.$MX_RANK\"\n")
+        words = ["two words", "it's", "$HOME", "`id`", "a;b", "", "\\", "*", "new\nline"]
+        job = self.run_ssh("-H", "127.0.0.1,127.0.0.2", "-x", "TRICKY=a b'c$d", program, *words)
+        self.assertEqual(job.code, 0, job.stderr)
+        for rank in range(2):
+            self.assertEqual(self.read(f"shown.{rank}"), "".join(f"<{word}>" for word in words + ["a b'c$d"]))
+
+    def test_the_secret_is_in_no_argument_and_no_variable(self):
+        secret = "a-secret-that-nobody-prints"
+        path = self.write("secret", secret + "\n", 0o600)
+        program = self.write("look", "#!/bin/sh\ncat /proc/*/cmdline > \"$FOLDER/lines.$MX_RANK\" 2>/dev/null\n"
+                                     "env > \"$FOLDER/env.$MX_RANK\"\ncat <&$MX_SECRET_FD\n")
+        job = self.run_ssh("-H", "127.0.0.1,127.0.0.2", "--secret-file", path, "--no-tag-output", program)
+        self.assertEqual(job.code, 0, job.stderr)
+        self.assertEqual(job.stdout.count(secret), 2)
+        digits = secret.encode().hex()
+        for name in ("arguments", "lines.0", "lines.1", "env.0", "env.1"):
+            with open(self.path(name), "rb") as file:
+                content = file.read()
+            self.assertNotIn(secret.encode(), content, name)
+            self.assertNotIn(digits.encode(), content, name)
+
+    def test_interrupting_ends_everything(self):
+        job = self.start(*TWO, "sh", "-c", "echo up; sleep 300", stdout=subprocess.PIPE, **self.environment)
+        for _ in range(4):
+            self.assertIn("up", job.process.stdout.readline())
+        job.process.send_signal(signal.SIGTERM)
+        job.finish()
+        self.assertEqual(job.code, 128 + signal.SIGTERM, job.stderr)
+        self.assert_nothing_left(job)
+
+    def test_nothing_survives_a_killed_launcher(self):
+        job = self.start(*TWO, "sh", "-c", "setsid sleep 300 & echo up; sleep 300", **self.environment)
+        for _ in range(4):
+            self.assertIn("up", job.process.stdout.readline())
+        job.process.kill()
+        job.finish()
+        self.assert_nothing_left(job)
+
+    def test_a_killed_agent_ends_the_job_and_its_host_is_named(self):
+        job = self.start(*TWO, "sh", "-c", "echo up; sleep 300", **self.environment)
+        for _ in range(4):
+            self.assertIn("up", job.process.stdout.readline())
+        agents = []
+        for pid, _ in job.left().items():
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")
+            if b"--agent" in words and b"exec" not in words and words[words.index(b"--agent-node") + 1] == b"1":
+                agents.append(pid)
+        self.assertTrue(agents)
+        for pid in agents:
+            os.kill(pid, signal.SIGKILL)
+        job.finish()
+        self.assertNotEqual(job.code, 0)
+        self.assertRegex(job.stderr, "node 1|127.0.0.2|rank [23]")
+        self.assert_nothing_left(job)
+
+    def test_a_host_that_cannot_be_reached_is_named(self):
+        job = self.run_ssh("-H", "127.0.0.1,127.0.0.9", "true")
+        self.assertNotEqual(job.code, 0)
+        self.assertIn("127.0.0.9", job.stderr)
+        self.assertIn("no route", job.stderr)
+
+    def test_a_missing_ssh_is_named(self):
+        job = self.run_ssh(*TWO, "true", MX_SSH="/no/such/ssh")
+        self.assertNotEqual(job.code, 0)
+        self.assertIn("/no/such/ssh", job.stderr)
+
+    def test_a_program_that_is_missing_there(self):
+        job = self.run_ssh(*TWO, "/no/such/program")
+        self.assertEqual(job.code, 127, job.stderr)
+        self.assertIn("/no/such/program", job.stderr)
+
+    def test_a_large_environment_travels_in_pieces(self):
+        value = "x" * 100000
+        job = self.run_ssh("-H", "127.0.0.1,127.0.0.2", "-x", "LARGE=" + value, "sh", "-c", "echo ${#LARGE}")
+        self.assertEqual(job.code, 0, job.stderr)
+        self.assertEqual(sorted(job.stdout.splitlines()), ["[0:0] 100000", "[1:1] 100000"])
+
+    def test_the_group_restarts(self):
+        job = self.run_ssh(*TWO, "--restart", "group", "--max-restarts", "1",
+                           "sh", "-c", "[ $MX_RESTART_COUNT = 1 ] || [ $MX_RANK != 3 ] || exit 5; echo $MX_EPOCH")
+        self.assertEqual(job.code, 0, job.stderr)
+        self.assertEqual(sum(line.endswith(" 1") for line in job.stdout.splitlines()), 4, job.stdout)
+
+    def test_check_asks_every_host(self):
+        job = self.run_ssh(*TWO, "--check", "sh")
+        self.assertEqual((job.code, job.stdout), (0, "127.0.0.1: ok\n127.0.0.2: ok\n"), job.stderr)
+        job = self.run_ssh(*TWO, "--check", "/no/such/program")
+        self.assertEqual(job.code, 127)
+        self.assertIn("127.0.0.2: no program /no/such/program", job.stdout)
+        job = self.run_ssh(*TWO, "--check", "sh", MX_MXRUN="/no/mxrun")
+        self.assertEqual(job.code, 78)
+        self.assertIn("127.0.0.1: no mxrun at /no/mxrun", job.stdout)
+        job = self.run_ssh("-H", "127.0.0.9", "--launcher", "ssh", "--check", "sh")
+        self.assertEqual(job.code, 78)
+        self.assertIn("127.0.0.9: ssh 127.0.0.9 ended with exit code 255", job.stdout)
+
+    def test_dry_run_prints_the_commands_and_starts_nothing(self):
+        job = self.run_ssh(*TWO, "--dry-run", "sh", "-c", "exit 3")
+        self.assertEqual(job.code, 0, job.stderr)
+        for part in ("ssh 127.0.0.1: ", "ssh 127.0.0.2: ", "BatchMode=yes", "--agent-node 1", "--secret-stdin"):
+            self.assertIn(part, job.stdout)
+        self.assertFalse(os.path.exists(self.path("arguments")))
+
+    def test_bad_input(self):
+        cases = [
+            (("-H", "127.0.0.1:2,127.0.0.2:x", "true"), "'x'"),
+            (("--hostfile", self.write("bad", "a slots=1\n\nb slots=zwei\n"), "true"), "line 3, 'b slots=zwei'"),
+            (("--hostfile", self.path("missing"), "true"), "No such file"),
+            (("-H", "127.0.0.1", "--hostfile", self.path("bad"), "true"), "got both"),
+            (("-n", "5", *TWO, "true"), "1 are missing"),
+            (("--nnodes", "3", *TWO, "true"), "at most 2 nodes"),
+            (("--nnodes", "1:2", *TWO, "true"), "fixed number"),
+            (("--launcher", "ssh", "true"), "-H or --hostfile"),
+            (("--launcher", "mpi", "true"), "-H or --hostfile"),
+            (("--launcher", "slurm", "true"), "allocation"),
+            (("--launcher", "local", "-H", "elsewhere", "true"), "'elsewhere'"),
+            (("--nproc-per-node", "auto", *TWO, "true"), "'auto'"),
+            (("-H", "elsewhere:2", "true"), "--rdzv"),
+            (("-H", "elsewhere:2", "--rdzv", "127.0.0.1:0", "true"), "other machines reach"),
+            ((*TWO, "--rdzv", "0.0.0.0:0", "true"), "wildcard"),
+            ((*TWO, "--rdzv", "nowhere", "true"), "nowhere"),
+        ]
+        for arguments, message in cases:
+            with self.subTest(arguments=arguments):
+                job = self.run_ssh(*arguments, SLURM_JOB_ID="", SLURM_JOB_NODELIST="")
+                self.assertEqual(job.code, 2, job.stderr)
+                self.assertIn(message, job.stderr)
+                self.assertEqual(len(job.stderr.splitlines()), 1, job.stderr)
+        job = self.run_ssh(*TWO, "true", OMPI_COMM_WORLD_SIZE="4")
+        self.assertEqual(job.code, 2)
+        self.assertIn("started once, got OMPI_COMM_WORLD_SIZE=4", job.stderr)
+
+    def test_the_number_of_processes_follows_the_hosts(self):
+        job = self.run_ssh("--nnodes", "1", "--nproc-per-node", "3", *TWO, "--dry-run", "--launcher", "ssh", "true")
+        self.assertEqual(job.code, 0, job.stderr)
+        self.assertIn("3 workers, 0 servers, 1 nodes", job.stdout)
+
+
+if __name__ == "__main__":
+    jobs.main()

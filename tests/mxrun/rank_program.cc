@@ -1,0 +1,45 @@
+// A rank for the tests of mxrun: rank_program MODE FOLDER
+//   sum    ten allreduces, prints the last sum
+//   loop   allreduces until an error, which it prints with the time, and exits with 1
+//   early  as loop, but rank 0 ends with 0 after ten rounds
+// After ten rounds every rank writes FOLDER/ready<rank>.
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <string>
+
+#include "comm/communicator.h"
+#include "comm/world.h"
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "", folder = argc > 2 ? argv[2] : ".";
+  try {
+    const auto group = mx::comm::world();
+    const int rank = mx::comm::place().rank;
+    for (int round = 0;; ++round) {
+      mx::comm::report_step(round);
+      const auto value = static_cast<float>(rank + 1);
+      float sum = 0;
+      group->allreduce(&value, &sum, 1, mx::comm::Type::f32);
+      if (round == 10) {
+        if (mode == "sum") {
+          std::printf("%g\n", static_cast<double>(sum));
+          return 0;
+        }
+        std::ofstream(folder + "/ready" + std::to_string(rank)) << getpid() << "\n";
+        if (mode == "early" && rank == 0) return 0;
+      }
+      usleep(1000);
+    }
+  } catch (const std::exception& error) {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    std::printf("%.6f %s\n", static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9,
+                error.what());
+    return 1;
+  }
+}

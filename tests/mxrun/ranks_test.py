@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Ranks that communicate find each other through mxrun, and learn of each other's end. Usage: ... MXRUN RANK_PROGRAM"""
+
+import os
+import signal
+import sys
+import time
+
+import jobs
+
+PROGRAM = ""
+
+
+class Ranks(jobs.JobTest):
+    def start_ranks(self, mode, count, *options):
+        job = self.start("-n", count, *options, PROGRAM, mode, self.folder)
+        def pids():
+            try:
+                found = [self.read(f"ready{rank}").strip() for rank in range(count)]
+            except OSError:
+                return None
+            return list(map(int, found)) if all(found) else None
+        return job, jobs.wait_for(pids, "the ranks")
+
+    def test_ranks_find_each_other(self):
+        for count in (1, 2, 4):
+            job = self.run_job("-n", count, "--no-tag-output", PROGRAM, "sum")
+            self.assertEqual(job.code, 0, job.stderr)
+            self.assertEqual(job.stdout, f"{count * (count + 1) // 2}\n" * count)
+
+    def test_survivors_name_a_killed_rank_at_once(self):
+        for round_number in range(3):
+            for rank in range(3):
+                if os.path.exists(self.path(f"ready{rank}")):
+                    os.remove(self.path(f"ready{rank}"))
+            job, pids = self.start_ranks("loop", 3)
+            killed_at = time.monotonic()
+            os.kill(pids[1], signal.SIGKILL)
+            job.finish()
+            self.assertEqual(job.code, 137, job.stderr)
+            self.assertIn("first failure: rank 1", job.stderr)
+            lines = dict(line.split(" ", 1) for line in job.stdout.splitlines())
+            self.assertEqual(set(lines), {"[0:0]", "[0:2]"}, job.stderr)
+            for line in lines.values():
+                at, text = line.split(" ", 1)
+                self.assertIn("rank 1", text)
+                print(f"after {(float(at) - killed_at) * 1e3:.1f} ms: {text}")
+                self.assertLess(float(at) - killed_at, 10)
+            self.assert_nothing_left(job)
+
+    def test_a_stopped_rank_is_found_by_its_heartbeats(self):
+        job, pids = self.start_ranks("loop", 3, "--heartbeat", "0.2", "--dead-after", "2")
+        os.kill(pids[2], signal.SIGSTOP)
+        job.finish()
+        self.assertEqual(job.code, 137, job.stderr)
+        self.assertRegex(job.stderr, "first failure: rank 2 on .*heartbeat.*at step [0-9]+.*SIGKILL")
+        self.assertEqual(job.stdout.count("rank 2"), 2, job.stdout)
+        self.assert_nothing_left(job)
+
+    def test_a_rank_that_ends_early_is_named(self):
+        job, _ = self.start_ranks("early", 2)
+        job.finish()
+        self.assertEqual(job.code, 1, job.stderr)
+        self.assertIn("first failure: rank 1", job.stderr)
+        self.assertRegex(job.stdout, r"^\[0:1\] [0-9.]+ .*rank 0")
+
+    def test_a_group_that_restarts_finds_each_other_again(self):
+        job, pids = self.start_ranks("loop", 2, "--restart", "group")
+        for rank in (0, 1):
+            os.remove(self.path(f"ready{rank}"))
+        os.kill(pids[0], signal.SIGKILL)
+        jobs.wait_for(lambda: all(os.path.exists(self.path(f"ready{rank}")) for rank in (0, 1)), "the second start")
+        os.kill(job.pid, signal.SIGTERM)
+        self.assertEqual(job.finish().code, 143, job.stderr)
+        self.assertIn("mxrun: restart 1 of 1", job.stderr)
+        self.assert_nothing_left(job)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(2))
+    jobs.main()
