@@ -102,13 +102,15 @@ Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice&
   MX_CHECK(options.bucket_bytes >= 0 && options.check_every >= 0, InvalidArgument,
            "[Trainer] expected bucket_bytes and check_every of at least 0, got ", options.bucket_bytes,
            " and ", options.check_every);
-  options_.shard_optimizer = options.shard_optimizer && several_processes();
+  MX_CHECK(!options.update_on_store || store_ != nullptr, InvalidArgument,
+           "[Trainer] expected a store with update_on_store, got none");
+  options_.shard_optimizer = options.shard_optimizer && several_processes() && !options.update_on_store;
   if (store_ != nullptr) {
     if (options_.check_every == 0) options_.check_every = store_->options().check_every;
     if (const int64_t number = store_->next_trainer(); number > 0)
       prefix_ = mx::detail::concat("trainer ", number, ": ");
   }
-  if (several_processes())
+  if (several_processes() && !options.update_on_store)
     buckets_ = std::make_shared<detail::GradientBuckets>(
         replicas_, store_,
         detail::GradientBuckets::Options{
@@ -118,6 +120,10 @@ Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice&
   MX_CHECK(optimizer_ != nullptr, InvalidArgument, "[Trainer] expected an optimiser, got an empty pointer");
   updated_ = places_in(trained, *optimizer_);
   if (store_ == nullptr) return;
+  if (options_.update_on_store) {
+    put_on_store();
+    return;
+  }
   if (options_.shard_optimizer) {
     check_sharded(*optimizer_);
     split_updates(std::vector<bool>(replicas_[0].size(), true));
@@ -159,6 +165,7 @@ void Trainer::step() {
   if (store_ == nullptr) return optimizer().step();
   optimizer();  // throws if this trainer was moved from
   const NoGrad pause;
+  if (options_.update_on_store) return step_on_store();
   if (several_processes()) {
     step_across_processes();
   } else {
@@ -242,6 +249,7 @@ void Trainer::check_parameters() {
 
 void Trainer::synchronise() {
   const NoGrad pause;
+  if (options_.update_on_store) return put_on_store();
   if (several_processes()) {
     std::vector<KVKey> keys;
     std::vector<NDArray> values;

@@ -106,6 +106,11 @@ struct TrainerOptions {
   /// Compares checksums of the parameters between all processes every so many steps; 0: as the store's
   /// option says. A later step() then throws ProtocolError, which names the parameter and the processes.
   int64_t check_every = 0;
+  /// The store keeps the parameters, and its optimiser updates them (KVStore::set_optimizer); step() pushes
+  /// gradients and pulls parameters. For "dist_async": the processes do not wait for each other. The
+  /// optimiser of the trainer only tells name, options and learning rate: it must have one group, and neither
+  /// max_norm nor a loss scale. synchronise() drops the state of the store's optimiser.
+  bool update_on_store = false;
   /// Returns the buffers of the model, which are copied from process 0 as the parameters are. Set by the
   /// constructor that takes a module.
   std::function<NamedArrays()> buffers{};
@@ -168,6 +173,9 @@ class Trainer {
   NDArray sum_gradients(size_t parameter);
   void step_in_process();
   void step_across_processes();
+  // With update_on_store, in trainer_on_store.cc.
+  void put_on_store();
+  void step_on_store();
   void split_updates(const std::vector<bool>& included);
   void check_parameters();
   void copy_to_replicas(size_t parameter);
@@ -181,6 +189,8 @@ class Trainer {
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::vector<size_t> updated_;  // entry k: index in a replica of the optimiser's parameter k
   std::vector<NDArray> sums_;    // sums of gradients, on the first replica's devices; created on first use
+  bool on_store_ = false;        // the store has the parameters
+  double store_rate_ = 0;        // learning rate of the store's optimiser
   int64_t steps_ = 0;
   NDArray check_;  // token of the last comparison of parameters
 };

@@ -121,7 +121,8 @@ class Training {
     Net net;
     nets_ = nn::replicate(net, devices_);
     trainer_.emplace(nn::parameters_of(nets_), optim::SGDOptions{.lr = options.rate, .momentum = 0.9}, store_,
-                     nn::TrainerOptions{.shard_optimizer = options.shard_optimizer});
+                     nn::TrainerOptions{.shard_optimizer = options.shard_optimizer,
+                                        .update_on_store = store_ && store_->type() == "dist_async"});
     const int64_t steps = options.epochs * loader_->batches();
     schedule_.emplace(trainer_->optimizer(), optim::CosineLROptions{.steps = steps, .warmup = steps / 20});
   }

@@ -173,6 +173,10 @@ void Machine::report_missing(const Header& header, ConnectionId connection, Outb
 }
 
 void Machine::advance_control(Outbox& out) {
+  // Asynchronous workers do not wait for each other to change an option. That of worker 0 counts.
+  for (uint32_t w = 0; !config_->sync && w < control_.size(); ++w)
+    while (!control_[w].requests.empty() && control_[w].requests.front().header.kind == Kind::set_option)
+      run_option(w, out);
   const auto has_request = [](const Line& line) { return !line.requests.empty(); };
   while (std::all_of(control_.begin(), control_.end(), has_request)) run_control(out);
 }
@@ -194,13 +198,7 @@ void Machine::run_control(Outbox& out) {
     if (kind == Kind::set_optimizer) {
       updater_->set_optimizer(decode_options(first.body.text()));
     } else if (kind == Kind::set_option) {
-      const OptionsBody body = decode_options(first.body.text());
-      for (const auto& [name, value] : body.options) {
-        const double* number = std::get_if<double>(&value);
-        MX_CHECK(number != nullptr, InvalidArgument, "[set_optimizer_option] expected a number for \"", name,
-                 "\", got ", mx::to_string(value));
-        updater_->set_option(name, *number);
-      }
+      set_options(first.body);
     } else if (kind == Kind::barrier) {
       for (const Line& line : control_) {
         const Request& request = line.requests.front();
@@ -213,6 +211,26 @@ void Machine::run_control(Outbox& out) {
   } catch (...) {
     const std::exception_ptr error = std::current_exception();
     for (Line& line : control_) refuse(line, error, out);
+  }
+}
+
+void Machine::set_options(const Bytes& bytes) {
+  const OptionsBody body = decode_options(bytes.text());
+  for (const auto& [name, value] : body.options) {
+    const double* number = std::get_if<double>(&value);
+    MX_CHECK(number != nullptr, InvalidArgument, "[set_optimizer_option] expected a number for \"", name,
+             "\", got ", mx::to_string(value));
+    updater_->set_option(name, *number);
+  }
+}
+
+void Machine::run_option(uint32_t worker, Outbox& out) {
+  Line& line = control_[worker];
+  try {
+    if (worker == 0) set_options(line.requests.front().body);
+    answer(line, Bytes(), out);
+  } catch (...) {
+    refuse(line, std::current_exception(), out);
   }
 }
 

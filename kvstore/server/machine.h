@@ -19,8 +19,8 @@
 // with it; then all are answered. Otherwise each push is applied as it comes, unless its worker would get
 // more than `staleness` (at least 1) pushes of the key ahead of the slowest worker; then it waits.
 //
-// Declaring a key, opening, barriers and options wait for all workers too. If the workers' requests differ,
-// all are refused with a ProtocolError that contains two different ones.
+// Declaring a key, opening, barriers and, with `sync`, options wait for all workers too. If the workers'
+// requests differ, all are refused with a ProtocolError that contains two different ones.
 //
 // Errors are answers. A request that fails changes nothing.
 //
@@ -121,6 +121,8 @@ class Machine {
   // Requests of all workers together: open, set_optimizer, set_option, barrier.
   void advance_control(Outbox& out);
   void run_control(Outbox& out);
+  void run_option(uint32_t worker, Outbox& out);
+  void set_options(const Bytes& bytes);
 
   // Requests for keys, in machine_keys.cc.
   void advance(uint32_t number, Outbox& out);

@@ -1,0 +1,70 @@
+// The trainer whose parameters are in the store, which updates them: TrainerOptions::update_on_store.
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "ndarray/grad_mode.h"
+#include "nn/detail/gradient_buckets.h"
+#include "nn/trainer.h"
+
+namespace mx::nn {
+
+/// Gives the parameters of process 0 to the store, and copies them to all replicas of all processes.
+void Trainer::put_on_store() {
+  const NoGrad pause;
+  const size_t count = replicas_[0].size();
+  if (!on_store_) {
+    MX_CHECK(optimizer_->groups() == 1, InvalidArgument,
+             "[Trainer] expected an optimiser with one group with update_on_store, got ",
+             optimizer_->groups());
+    const AttrMap options = optimizer_->option_map();
+    store_->set_optimizer(optimizer_->name(), options);
+    store_rate_ = std::get<double>(options.at("lr"));
+  }
+  std::vector<bool> updated(count, false);
+  for (const size_t i : updated_) updated[i] = true;
+  std::vector<KVKey> others;
+  std::vector<NDArray> values;
+  for (size_t i = 0; i < count; ++i) {
+    const NDArray parameter = replicas_[0][i].detach();
+    if (!updated[i]) {
+      others.emplace_back(key_of(i));
+      values.push_back(parameter);
+      continue;
+    }
+    if (on_store_) store_->erase(key_of(i));
+    store_->init(key_of(i), parameter);
+    store_->pull(key_of(i), parameter, {.priority = detail::parameter_priority(i, count)});
+  }
+  if (options_.buffers)
+    for (const auto& [name, buffer] : options_.buffers()) {
+      others.emplace_back(prefix_ + "buffer " + name);
+      values.push_back(buffer.detach());
+    }
+  store_->broadcast_from_first(others, values);
+  on_store_ = true;
+  for (size_t i = 0; i < count; ++i) copy_to_replicas(i);
+}
+
+void Trainer::step_on_store() {
+  const double rate = optimizer_->learning_rate();
+  if (rate != store_rate_) store_->set_optimizer_option("lr", rate);
+  store_rate_ = rate;
+  std::vector<size_t> order =
+      updated_;  // the last layers first: the backward pass computes their gradients first
+  std::sort(order.begin(), order.end(), std::greater<>());
+  for (const size_t i : order) {
+    std::vector<NDArray> gradients, outs;
+    for (const Parameters& replica : replicas_) {
+      if (const NDArray gradient = replica[i].grad(); gradient.defined())
+        gradients.push_back(gradient.detach());
+      outs.push_back(replica[i].detach());
+    }
+    if (gradients.empty() && !several_processes()) continue;
+    if (gradients.empty()) gradients.push_back(zeros_like(outs[0]));
+    store_->pushpull(key_of(i), gradients, outs,
+                     {.priority = detail::parameter_priority(i, replicas_[0].size())});
+  }
+  ++steps_;
+}
+
+}  // namespace mx::nn
