@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "ndarray/grad_mode.h"
 #include "nn/nn.h"
 #include "nn/trainer.h"
 #include "operators/operators.h"
