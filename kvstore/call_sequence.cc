@@ -1,5 +1,6 @@
 #include "kvstore/call_sequence.h"
 
+#include <algorithm>
 #include <future>
 #include <utility>
 

@@ -1,5 +1,6 @@
 #include "kvstore/dist_allreduce.h"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 

@@ -17,6 +17,8 @@
 // Thread-safety: as KVStore. The lock is held while a call takes its tickets and pushes its operations.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>

@@ -18,6 +18,9 @@
 // Thread-safety: see KVStore.
 #pragma once
 
+#include <cstdint>
+#include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>

@@ -1,6 +1,10 @@
 // Parts of DistServerStore that its source files share. Internal.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>

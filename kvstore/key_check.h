@@ -5,6 +5,7 @@
 // differs. All ranks see the same hashes, so all or none of them go on.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>

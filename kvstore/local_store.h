@@ -1,6 +1,7 @@
 // The stores of one process: "local" and "device". Internal; users call KVStore::create().
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>

@@ -8,6 +8,8 @@
 // that would double their time; MPI itself reports some differences as truncated messages.
 #pragma once
 
+#include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>

@@ -17,6 +17,8 @@
 #include <nccl.h>
 
 #include <atomic>
+#include <cstdint>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <utility>

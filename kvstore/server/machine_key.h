@@ -1,6 +1,8 @@
 // The state of one key in a Machine. Internal.
 #pragma once
 
+#include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <vector>

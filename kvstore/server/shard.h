@@ -7,9 +7,11 @@
 // Thread-safety: one thread at a time. It waits for operations, so it must not be used inside one.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kvstore/server/machine.h"
 #include "ndarray/ndarray.h"

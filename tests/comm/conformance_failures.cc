@@ -1,5 +1,6 @@
 // The conformance suite: many calls at once, mismatches, failures and ends.
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>

@@ -1,6 +1,8 @@
 // Ranks of a store as threads of one process, each with an engine of its own.
 #pragma once
 
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>

@@ -1,6 +1,7 @@
 // Servers and workers of parameter servers, as threads of one process, for tests.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>

@@ -1,5 +1,5 @@
-// A program for tests of whole jobs: "server_program dist_sync 5" adds up one array of each worker, five times.
-// In a process with the role of a server, create() does not return.
+// A program for tests of whole jobs: "server_program dist_sync 5" adds up one array of each worker, five
+// times. In a process with the role of a server, create() does not return.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

@@ -1,6 +1,7 @@
 // The messages between workers and servers: the format, its limits, and arbitrary bytes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
