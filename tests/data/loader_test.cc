@@ -79,9 +79,11 @@ TEST_P(LoaderModes, PartsTogetherAreTheBatchesOfOneLoader) {
 }
 
 TEST_P(LoaderModes, PartsThatCannotBeTakenAreRefused) {
-  EXPECT_TRUE(contains(error_of([] { Loader(numbered(8), {.batch_size = 4, .part = 2, .parts = 2}); }),
-                       "got 2 of 2"));
-  EXPECT_TRUE(contains(error_of([] { Loader(numbered(9), {.batch_size = 4, .parts = 2}); }), "drop_last"));
+  EXPECT_TRUE(contains(
+      error_of<InvalidArgument>([] { Loader(numbered(8), {.batch_size = 4, .part = 2, .parts = 2}); }),
+      "got 2 of 2"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([] { Loader(numbered(9), {.batch_size = 4, .parts = 2}); }),
+                       "drop_last"));
   EXPECT_NO_THROW(Loader(numbered(9), {.batch_size = 4, .drop_last = true, .parts = 2}));
 }
 
