@@ -13,7 +13,7 @@
 namespace mx::launch {
 namespace {
 
-constexpr uint32_t kLongestMessage = 64u << 20;
+constexpr uint32_t kLongestFrame = 64u << 20;
 
 class SocketChannel : public Channel {
  public:
@@ -60,7 +60,7 @@ class SocketChannel : public Channel {
     uint32_t size = 0;
     if (received_.size() < sizeof(size)) return false;
     std::memcpy(&size, received_.data(), sizeof(size));
-    if (size > kLongestMessage) {
+    if (size > kLongestFrame) {
       ended_ = true;
       return false;
     }

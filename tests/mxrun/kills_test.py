@@ -69,6 +69,13 @@ class Kills(jobs.JobTest):
         self.assert_nothing_left(job)
         jobs.wait_for(lambda: not self.unmarked(), "the end of the grandchildren without environment")
 
+    def kill_if_there(self, pids):
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it has already ended because of the first
+
     def kill_one_of_the_job(self, target):
         job = self.start_job()
         if target == "rank":
@@ -86,13 +93,11 @@ class Kills(jobs.JobTest):
             os.kill(job.named("mxrun-guard")[0], signal.SIGKILL)
             self.check(job, 137)
         elif target == "agent and guardian":
-            for pid in job.named("mxrun-guard") + job.named("mxrun-agent"):
-                os.kill(pid, signal.SIGKILL)
+            self.kill_if_there(job.named("mxrun-guard") + job.named("mxrun-agent"))
             self.check(job, 137)
         elif target == "launcher and agent":
             os.kill(job.pid, signal.SIGKILL)
-            for pid in job.named("mxrun-agent"):
-                os.kill(pid, signal.SIGKILL)
+            self.kill_if_there(job.named("mxrun-agent"))
             self.check(job, -9)
         elif target == "stopped agent, launcher":
             os.kill(job.named("mxrun-agent")[0], signal.SIGSTOP)
