@@ -4,6 +4,7 @@
 import json
 import os
 import signal
+import tempfile
 import time
 
 import jobs
@@ -90,16 +91,22 @@ class Failures(jobs.JobTest):
 
 
 class Servers(jobs.JobTest):
-    PROGRAM = '[ "$MX_ROLE" = worker ] && exit {code}; trap "echo saved; exit {end}" TERM; while true; do sleep 0.05; done'
+    # The workers end when the servers are ready for the signal that tells them to end.
+    PROGRAM = ('if [ "$MX_ROLE" = worker ]; then for i in $(seq 0 $((MX_NUM_SERVERS - 1))); do '
+               'while [ ! -e {folder}/ready$i ]; do sleep 0.05; done; done; exit {code}; fi; '
+               'trap "echo saved; exit {end}" TERM; touch {folder}/ready$MX_RANK; while true; do sleep 0.05; done')
+
+    def program(self, **values):
+        return self.PROGRAM.format(folder=tempfile.mkdtemp(dir=self.path(".")), **values)
 
     def test_servers_are_told_to_end_after_the_workers(self):
         for end in (0, 3):
-            job = self.run_job("-n", "2", "-s", "2", "sh", "-c", self.PROGRAM.format(code="0", end=end))
+            job = self.run_job("-n", "2", "-s", "2", "sh", "-c", self.program(code="0", end=end))
             self.assertEqual(job.code, 0, job.stderr)
             self.assertEqual(sorted(job.stdout.splitlines()), ["[0:server0] saved", "[0:server1] saved"])
 
     def test_a_worker_fails(self):
-        job = self.run_job("-n", "2", "-s", "1", "sh", "-c", self.PROGRAM.format(code="$((MX_RANK * 6))", end=0))
+        job = self.run_job("-n", "2", "-s", "1", "sh", "-c", self.program(code="$((MX_RANK * 6))", end=0))
         self.assertEqual(job.code, 6)
         self.assertIn("first failure: rank 1", job.stderr)
 

@@ -11,9 +11,15 @@ import time
 import jobs
 
 
+# A server is told to end as soon as the workers have ended. So the workers wait until it has said what it says.
+AFTER_THE_SERVER = ('if [ $MX_ROLE = server ]; then {say}; touch {file}; sleep 60; fi; '
+                    'while [ ! -e {file} ]; do sleep 0.05; done; {say}')
+
+
 class Output(jobs.JobTest):
     def test_lines_are_tagged_with_node_and_rank(self):
-        job = self.run_job("-n", "3", "-s", "1", "sh", "-c", "echo out $MX_RANK; echo err $MX_RANK >&2")
+        job = self.run_job("-n", "3", "-s", "1", "sh", "-c",
+                           AFTER_THE_SERVER.format(file=self.path("said"), say="echo out $MX_RANK; echo err $MX_RANK >&2"))
         self.assertEqual(job.code, 0, job.stderr)
         self.assertEqual(sorted(job.stdout.splitlines()),
                          ["[0:0] out 0", "[0:1] out 1", "[0:2] out 2", "[0:server0] out 0"])
@@ -57,7 +63,8 @@ class Output(jobs.JobTest):
 
     def test_logs(self):
         logs = self.path("deep/logs")
-        job = self.run_job("-n", "2", "-s", "1", "--log-dir", logs, "sh", "-c", "echo out $MX_RANK; echo err >&2")
+        job = self.run_job("-n", "2", "-s", "1", "--log-dir", logs, "sh", "-c",
+                           AFTER_THE_SERVER.format(file=self.path("said"), say="echo out $MX_RANK; echo err >&2"))
         self.assertEqual((job.code, job.stdout, job.stderr), (0, "", ""))
         self.assertEqual(self.read("deep/logs/rank0.out"), "out 0\n")
         self.assertEqual(self.read("deep/logs/rank1.out"), "out 1\n")
