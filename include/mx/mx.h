@@ -1,6 +1,7 @@
 // Everything that is public. Only includes.
 #pragma once
 
+#include "comm/world.h"
 #include "executor/autograd/autograd.h"
 #include "executor/autograd/functional.h"
 #include "kvstore/kvstore.h"
