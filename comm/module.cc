@@ -58,7 +58,30 @@ Module& open_module(const std::string& name) {
                                         ", or set MX_MODULE_PATH. Looked for:", tried));
 }
 
+struct Loaded {
+  std::mutex mutex;
+  std::map<std::string, Module*> modules;
+};
+Loaded& loaded() {
+  static Loaded& all = *new Loaded;  // never destroyed: used when the process ends
+  return all;
+}
+
+// Registered before main(), so it runs after the handler of the default engine, which is registered on the
+// engine's first use: operations that communicate have ended by then. After a failure the other processes may
+// not come, so nothing waits for them.
+[[maybe_unused]] const int finishes_at_exit = ::on_exit(
+    [](int status, void*) {
+      if (status == 0) finish_modules();
+    },
+    nullptr);
+
 }  // namespace
+
+void finish_modules() noexcept {
+  std::lock_guard lock(loaded().mutex);
+  for (auto& [name, module] : loaded().modules) module->finish();
+}
 
 std::vector<std::string> module_folders() {
   std::vector<std::string> folders;
@@ -80,12 +103,12 @@ std::vector<std::string> module_folders() {
 Module& load_module(const std::string& name) {
   MX_CHECK(name == "mpi" || name == "nccl", InvalidArgument, "[comm] expected the module mpi or nccl, got \"",
            name, '"');
-  static std::mutex mutex;
-  static std::map<std::string, Module*>& loaded = *new std::map<std::string, Module*>;
-  std::lock_guard lock(mutex);
-  Module*& module = loaded[name];
-  if (module == nullptr) module = &open_module(name);
-  return *module;
+  std::lock_guard lock(loaded().mutex);
+  const auto found = loaded().modules.find(name);
+  if (found != loaded().modules.end()) return *found->second;
+  Module& module = open_module(name);
+  loaded().modules.emplace(name, &module);
+  return module;
 }
 
 }  // namespace mx::comm

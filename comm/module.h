@@ -39,15 +39,20 @@ class Module {
   /// Returns the value of the first worker on every worker. A collective call, before there is a rendezvous.
   /// Throws InvalidState in modules without an exchange of their own.
   virtual std::string share_from_first(const Place& place, const std::string& value) = 0;
+  /// Called when the process ends with status 0, after the default engine has run its operations. May wait
+  /// for the other processes.
+  virtual void finish() noexcept {}
 };
 
-inline constexpr int kModuleInterface = 1;
+inline constexpr int kModuleInterface = 2;
 /// The function that each module exports; returns an object that lives as long as the process.
 inline constexpr const char* kModuleFunction = "mx_comm_module";
 
 /// Returns the module "mpi" or "nccl". Throws InvalidState if it cannot be loaded; the message lists the
 /// places and what was wrong at each.
 Module& load_module(const std::string& name);
+/// Calls finish() of every module that was loaded. Runs when the process ends.
+void finish_modules() noexcept;
 /// The folders in which load_module() looks, in this order.
 std::vector<std::string> module_folders();
 

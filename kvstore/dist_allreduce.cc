@@ -160,7 +160,7 @@ void DistAllreduce::allreduce(const std::vector<KVKey>& keys, const std::vector<
   check_lengths("allreduce", keys.size(), values.size(), "values");
   check_lengths("allreduce", keys.size(), outs.size(), "an array to fill");
   for (size_t i = 0; i < keys.size(); ++i)
-    check_values("allreduce", keys[i].name(), values[i].list(), outs[i].shape());
+    check_values("allreduce", keys[i].name(), values[i].list(), outs[i].shape(), options.reduce);
   const NoGrad pause;
   const PriorityScope priority(engine_priority(options.priority));
   const std::lock_guard lock(mutex_);
@@ -191,7 +191,7 @@ void DistAllreduce::pushpull(const std::vector<KVKey>& keys, const std::vector<V
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < keys.size(); ++i) {
     const Shape& shape = table_.at(keys[i].name(), "push").stored.shape();
-    check_values("push", keys[i].name(), values[i].list(), shape);
+    check_values("push", keys[i].name(), values[i].list(), shape, options.reduce);
     check_outs("pull", keys[i].name(), outs[i].list(), shape);
   }
   Exchange exchange{.op = "push", .keys = names_of(keys), .values = {}, .targets = {}, .options = options};

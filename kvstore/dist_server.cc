@@ -231,12 +231,9 @@ void DistServerStore::run_erase(const KeyPtr& key, bool heals) {
 /// Returns what this worker sends: the sum of its values. `divisor` is set to that of the whole sum.
 NDArray DistServerStore::local_sum(const Key& key, const std::vector<NDArray>& values,
                                    const KVOptions& options, uint64_t& divisor) const {
-  check_values("push", key.body.name, values, key.shape);
+  check_values("push", key.body.name, values, key.shape, options.reduce);
   divisor = 0;
   if (options.reduce == KVReduce::mean) {
-    MX_CHECK(is_floating(sum_type(values)), InvalidArgument,
-             "[KVStore] expected values in floating point for the mean of key \"", key.body.name,
-             "\", got integers");
     divisor = values.size() * static_cast<uint64_t>(type_ == "dist_sync" ? size() : 1);
   }
   const DType type = sum_type(values, options.accumulate_f32);
@@ -303,7 +300,7 @@ void DistServerStore::pushpull(const std::vector<KVKey>& keys, const std::vector
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < keys.size(); ++i) {  // all is checked before anything is sent
     const Key& found = find(keys[i].name(), "pushpull");
-    check_values("pushpull", keys[i].name(), values[i].list(), found.shape);
+    check_values("pushpull", keys[i].name(), values[i].list(), found.shape, options.reduce);
     check_outs("pushpull", keys[i].name(), outs[i].list(), found.shape);
   }
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -335,14 +332,11 @@ void DistServerStore::allreduce(const std::vector<KVKey>& keys, const std::vecto
   const PriorityScope priority(engine_priority(options.priority));
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < keys.size(); ++i)
-    check_values("allreduce", keys[i].name(), values[i].list(), outs[i].shape());
+    check_values("allreduce", keys[i].name(), values[i].list(), outs[i].shape(), options.reduce);
   for (size_t i = 0; i < keys.size(); ++i) {
     const std::vector<NDArray>& list = values[i].list();
     const DType type = sum_type(list, options.accumulate_f32);
     const bool mean = options.reduce == KVReduce::mean;
-    MX_CHECK(!mean || is_floating(type), InvalidArgument,
-             "[KVStore] expected values in floating point for the mean of key \"", keys[i].name(),
-             "\", got integers");
     const KeyPtr key = sum_key(keys[i].name(), outs[i].shape(), type);
     const NDArray sum = sum_values(list, cpu(), type).to_contiguous();
     const uint64_t divisor = mean ? list.size() * static_cast<uint64_t>(size()) : 0;

@@ -169,14 +169,18 @@ void DistServerStore::load_first(const std::string& path) {
   for (const auto& [name, key] : keys_)
     expected.emplace_back(stored_name(name), empty(key->shape, key->type));
   for (const auto& [name, key] : keys_) {
+    if (optimizer_.empty()) continue;
     const std::string prefix = state_name(name);
-    bool has_state = false;
-    for (const auto& entry : arrays) has_state = has_state || entry.first.starts_with(prefix);
-    if (!has_state) continue;
     const NDArray value = zeros(key->shape, key->type);
     const auto optimizer =
         optim::make_optimizer(optimizer_, optimizer_options_, Parameters{NamedParameter("value", value)});
-    for (const auto& [what, array] : optimizer->state_dict()) {
+    const NamedArrays state_of_one = optimizer->state_dict();
+    // Whole names are compared: the key "w:1" begins with the prefix of the key "w".
+    bool has_state = false;
+    for (const auto& [what, array] : state_of_one)
+      has_state = has_state || arrays.find(prefix + what) != nullptr;
+    if (!has_state) continue;
+    for (const auto& [what, array] : state_of_one) {
       expected.emplace_back(prefix + what, array);
       states[name].push_back(what);
     }

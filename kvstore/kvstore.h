@@ -124,7 +124,8 @@ class KVStore {
   /// Copies the stored array into each of `outs`, converting types.
   virtual void pull(const KVKey& key, const Values& outs, const KVOptions& options = {}) = 0;
   /// Like push() with `values[i]` and pull() with `outs[i]` for each key, in the order of the list. A store
-  /// may combine the keys to larger messages. Throws InvalidArgument if the lists differ in length.
+  /// may combine the keys to larger messages, so an array of `outs` must not be a value of another key.
+  /// Throws InvalidArgument if the lists differ in length.
   virtual void pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,
                         const std::vector<Values>& outs, const KVOptions& options = {});
   void pushpull(const KVKey& key, const Values& values, const Values& outs, const KVOptions& options = {});

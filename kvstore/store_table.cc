@@ -126,12 +126,16 @@ void StoreTable::load(const NamedArrays& arrays, const FileMetadata& metadata, c
   std::map<std::string, std::unique_ptr<optim::Optimizer>> made;
   for (const auto& [key, entry] : entries_) expected.emplace_back(array_name(key), entry.stored);
   for (const auto& [key, entry] : entries_) {
+    if (optimizer_.empty()) continue;
     const std::string prefix = state_prefix(key);
+    std::unique_ptr<optim::Optimizer> optimizer = make(key, entry.stored);
+    const NamedArrays state = optimizer->state_dict();
+    // Whole names are compared: the key "w:1" begins with the prefix of the key "w".
     bool has_state = false;
-    for (const auto& [name, array] : arrays) has_state = has_state || name.starts_with(prefix);
+    for (const auto& [name, array] : state) has_state = has_state || arrays.find(prefix + name) != nullptr;
     if (!has_state) continue;
-    auto& optimizer = made[key] = make(key, entry.stored);
-    for (const auto& [name, array] : optimizer->state_dict()) expected.emplace_back(prefix + name, array);
+    for (const auto& [name, array] : state) expected.emplace_back(prefix + name, array);
+    made[key] = std::move(optimizer);
   }
   const std::vector<NDArray> loaded = optim::detail::matched("load", expected, arrays, {});
   size_t at = 0;

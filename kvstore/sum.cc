@@ -43,12 +43,16 @@ NDArray mean_of(const NDArray& sum, int64_t values, const std::string& key) {
 }
 
 void check_values(const char* op, const std::string& key, const std::vector<NDArray>& values,
-                  const Shape& shape) {
+                  const Shape& shape, KVReduce reduce) {
   MX_CHECK(!values.empty(), InvalidArgument, "[", op, "] expected one value or more for key \"", key,
            "\", got none");
   for (size_t i = 0; i < values.size(); ++i)
     MX_CHECK(values[i].shape() == shape, InvalidArgument, "[", op, "] expected values of the shape ", shape,
              " of key \"", key, "\", got value ", i, " of shape ", values[i].shape());
+  bool real = reduce == KVReduce::sum;
+  for (const NDArray& value : values) real = real || is_floating(value.dtype());
+  MX_CHECK(real, InvalidArgument, "[", op, "] expected values in floating point for the mean of key \"", key,
+           "\", got ", values[0].dtype());
 }
 
 void check_outs(const char* op, const std::string& key, const std::vector<NDArray>& outs,

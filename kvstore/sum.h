@@ -28,9 +28,10 @@ NDArray sum_values(const std::vector<NDArray>& values, Context home, DType type)
 /// Returns the sum divided by the number of values. Throws InvalidArgument, naming the key, for integers.
 NDArray mean_of(const NDArray& sum, int64_t values, const std::string& key);
 
-/// Throws InvalidArgument, naming the key, if there is no value or one of another shape.
+/// Throws InvalidArgument, naming the key, if there is no value, one of another shape, or one of which no
+/// mean can be taken.
 void check_values(const char* op, const std::string& key, const std::vector<NDArray>& values,
-                  const Shape& shape);
+                  const Shape& shape, KVReduce reduce = KVReduce::sum);
 /// Throws InvalidArgument, naming the key, if an array that is to be filled has another shape.
 void check_outs(const char* op, const std::string& key, const std::vector<NDArray>& outs, const Shape& shape);
 /// Throws InvalidArgument if lists that belong together differ in length.

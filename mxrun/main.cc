@@ -1,9 +1,12 @@
 // mxrun: starts the processes of a program and ends them together. See docs/mxrun.md.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -199,7 +202,28 @@ int run(int argc, const char* const* argv) {
   }
 }
 
+/// Opens /dev/null for standard streams that are closed. Otherwise another file would get their number, and
+/// output would be written into it.
+void open_standard_streams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    // The lowest free number is taken, which is this one.
+    if (open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) < 0) return;
+  }
+}
+
+/// Writes what is left in the buffer of standard output. Returns the exit code: that of a failure if this was
+/// not possible.
+int finish_output(int exit_code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  return complain(exit_code != 0 ? exit_code : 1,
+                  std::string("cannot write to standard output: ") + std::strerror(errno));
+}
+
 }  // namespace
 }  // namespace mx::launch
 
-int main(int argc, char** argv) { return mx::launch::run(argc, argv); }
+int main(int argc, char** argv) {
+  mx::launch::open_standard_streams();
+  return mx::launch::finish_output(mx::launch::run(argc, argv));
+}

@@ -151,9 +151,11 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   const auto faults = [app](const char* names, std::string* value, const char* help, const char* kind) {
     return app->add_option(names, *value, help)->type_name(kind)->group("Failures");
   };
-  faults("--restart", &texts->restart, "what to start again after a failure (default none)", "none|group")
+  faults("--restart", &texts->restart,
+         "what to start again after a failure (default none; group with --max-restarts)", "none|group")
       ->check(CLI::IsMember({"none", "group"}));
-  faults("--max-restarts", &texts->max_restarts, "how often, in the whole job (default 0)", "N");
+  faults("--max-restarts", &texts->max_restarts,
+         "how often, in the whole job (default 1 with --restart group, else 0)", "N");
 
   const char* const output = "Output";
   app->add_option("--log-dir", options->log_dir, "write the output of each rank, and job.json, here")

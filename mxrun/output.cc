@@ -31,16 +31,18 @@ std::string time_now() {
   return result;
 }
 
-void write_all(int fd, const char* text, size_t size) {
+/// Returns false, with errno, if not all could be written.
+bool write_all(int fd, const char* text, size_t size) {
   while (size > 0) {
     const ssize_t done = write(fd, text, size);
     if (done < 0) {
       if (errno == EINTR) continue;
-      return;  // a full disk must not end the job
+      return false;
     }
     text += done;
     size -= static_cast<size_t>(done);
   }
+  return true;
 }
 
 }  // namespace
@@ -64,6 +66,9 @@ void Outlet::write_some() {
   if (done > 0) {
     written_ += static_cast<size_t>(done);
   } else if (done < 0 && errno != EINTR && errno != EAGAIN) {
+    // A reader that has ended, as in `mxrun ... | head`, is no surprise.
+    if (errno != EPIPE)
+      std::fprintf(stderr, "mxrun: cannot write the output of ranks: %s\n", strerror(errno));
     broken_ = true;
     written_ = queue_.size();
   }
@@ -113,7 +118,12 @@ bool RankStream::read_some(size_t limit) {
 }
 
 void RankStream::consume(const char* text, size_t size) {
-  if (log_ >= 0) write_all(log_, text, size);
+  if (log_ >= 0 && !log_lost_ && !write_all(log_, text, size)) {
+    // A full disk must not end the job.
+    log_lost_ = true;
+    std::fprintf(stderr, "mxrun: cannot write the log %s: %s; the rest of it is lost\n",
+                 settings_.log_path.c_str(), strerror(errno));
+  }
   if (raw_ && prints_) outlet_->add(text, size);
   if (raw_ && !settings_.keep_tail) return;
   const char* const end = text + size;

@@ -83,6 +83,7 @@ class RankStream {
   Settings settings_;
   bool prints_, raw_;  ///< raw_: bytes are passed on as they come, not by lines
   int log_ = -1;
+  bool log_lost_ = false;  // part of the log could not be written
   std::string partial_;
   std::deque<std::string> tail_;
 };

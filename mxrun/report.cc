@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -137,6 +138,11 @@ Report::~Report() {
 
 double Report::seconds() const { return static_cast<double>(now_ns() - begin_ns_) * 1e-9; }
 
+void Report::say_lost(const std::string& path) {
+  if (std::exchange(said_lost_, true)) return;
+  std::fprintf(stderr, "mxrun: cannot write %s: %s\n", path.c_str(), strerror(errno));
+}
+
 void Report::write_line(const Line& line) {
   if (events_ < 0) return;
   json value = line.value;
@@ -144,7 +150,9 @@ void Report::write_line(const Line& line) {
   value["seconds"] = seconds();
   const std::string text = text_of(value) + "\n";
   // One write per line, so that a reader sees whole lines. A full disk must not end the job.
-  if (write(events_, text.data(), text.size()) < 0) return;
+  if (write(events_, text.data(), text.size()) == static_cast<ssize_t>(text.size())) return;
+  say_lost(options_.events);
+  close(std::exchange(events_, -1));
 }
 
 void Report::job_started(const std::string& launcher, const std::string& rendezvous) {
@@ -231,10 +239,15 @@ void Report::write_job(const std::string& result, int exit_code, const std::vect
   {
     std::ofstream file(temporary);
     file << text_of(job, 2) << "\n";
-    if (!file) return;
+    if (!file.flush()) {
+      say_lost(path);
+      std::remove(temporary.c_str());
+      return;
+    }
   }
   std::error_code error;
   std::filesystem::rename(temporary, path, error);
+  if (error) say_lost(path);
 }
 
 }  // namespace mx::launch

@@ -64,6 +64,7 @@ class Report {
 
  private:
   struct Line;
+  void say_lost(const std::string& path);
   void write_line(const Line& line);
   void write_job(const std::string& result, int exit_code, const std::vector<ProcessRecord>& processes,
                  int64_t restarts);
@@ -71,6 +72,7 @@ class Report {
   const Options& options_;
   const std::vector<NodePlan>& nodes_;
   std::map<int, std::string> hosts_;  ///< by node, as the agents name them
+  bool said_lost_ = false;            // that a file could not be written, which is said once
   int events_ = -1;
   std::string launcher_, rendezvous_, begin_;
   int64_t begin_ns_ = 0;

@@ -30,11 +30,12 @@
 //
 // Several processes. If the store spans several processes, each trains its own replicas with its own part of
 // the batch. The parameters and buffers of process 0 are copied to all others when the trainer is created and
-// in synchronise(). step() sums the gradients over all processes, so all keep equal parameters, bit for bit
-// those of one process that accumulates the same parts in the order of the ranks. Gradients are summed in
-// buckets (TrainerOptions::bucket_bytes), the last layers first, while the backward pass goes on; the
-// optimiser updates bucket by bucket. The program must be the same in all processes: a parameter that has no
-// gradient in one of them contributes zeros. Parameters that require no gradient take no part.
+// in synchronise(). step() sums the gradients over all processes, so all keep equal parameters: for f32 and
+// f64 bit for bit those of one process that accumulates the same parts in the order of the ranks. (Gradients
+// of f16 and bf16 are summed in f32; one process that accumulates them rounds after each part.) Gradients are
+// summed in buckets (TrainerOptions::bucket_bytes), the last layers first, while the backward pass goes on;
+// the optimiser updates bucket by bucket. The program must be the same in all processes: a parameter that has
+// no gradient in one of them contributes zeros. Parameters that require no gradient take no part.
 //
 //   std::shared_ptr<KVStore> kv = KVStore::create("dist_allreduce");
 //   nn::Trainer trainer(net, optim::AdamOptions{}, kv, {.shard_optimizer = true});
@@ -102,7 +103,8 @@ struct TrainerOptions {
   int64_t bucket_bytes = 2 << 20;  ///< gradients that are summed and updated together; at least one parameter
   /// With several processes: each keeps the optimiser's state of its part of the parameters only. It sums the
   /// gradients of that part, updates it, and sends it to the others before the next forward pass. Results are
-  /// the same. Not with `max_norm` or a dynamic loss scale, and with one replica in each process.
+  /// the same. Not with `max_norm` or a dynamic loss scale, and with one replica in each process. A step
+  /// throws InvalidState if parameters were frozen, unfrozen, moved or converted after the trainer was made.
   bool shard_optimizer = false;
   /// Compares checksums of the parameters between all processes every so many steps; 0: as the store's
   /// option says. A later step() then throws ProtocolError, which names the parameter and the processes.

@@ -16,6 +16,10 @@ void Trainer::put_on_store() {
     MX_CHECK(optimizer_->groups() == 1, InvalidArgument,
              "[Trainer] expected an optimiser with one group with update_on_store, got ",
              optimizer_->groups());
+    MX_CHECK(
+        prefix_.empty(), InvalidState,
+        "[Trainer] expected the first trainer of its store with update_on_store, because a store has one "
+        "optimiser, got another one; create a store for each trainer");
     const AttrMap options = optimizer_->option_map();
     store_->set_optimizer(optimizer_->name(), options);
     store_rate_ = std::get<double>(options.at("lr"));
@@ -59,7 +63,8 @@ void Trainer::step_on_store() {
         gradients.push_back(gradient.detach());
       outs.push_back(replica[i].detach());
     }
-    if (gradients.empty() && !several_processes()) continue;
+    // A frozen parameter stays as it is; another one that has no gradient here may have one elsewhere.
+    if (gradients.empty() && !(several_processes() && replicas_[0][i].requires_grad())) continue;
     if (gradients.empty()) gradients.push_back(zeros_like(outs[0]));
     store_->pushpull(key_of(i), gradients, outs,
                      {.priority = detail::parameter_priority(i, replicas_[0].size())});

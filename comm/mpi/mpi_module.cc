@@ -39,12 +39,15 @@ class MpiModule final : public Module {
         Deadline::after_ms(place.timeout_ms), "the exchange of addresses");
     return result;
   }
+
+  void finish() noexcept override { MpiThread::get().finalise(); }
 };
 
 }  // namespace
 }  // namespace mx::comm
 
 extern "C" __attribute__((visibility("default"))) mx::comm::Module* mx_comm_module() {
-  static mx::comm::MpiModule module;
+  // Never destroyed: used when the process ends.
+  static mx::comm::MpiModule& module = *new mx::comm::MpiModule;
   return &module;
 }

@@ -35,7 +35,6 @@ MpiThread::MpiThread() {
   std::thread([this] { serve(); }).detach();
   std::thread([this] { watch(); }).detach();
   run([this] { initialise(); }, Deadline::after_ms(120000), "MPI_Init_thread");
-  if (own_) std::atexit(&MpiThread::finalise);
 }
 
 void MpiThread::initialise() {
@@ -106,24 +105,34 @@ void MpiThread::serve() {
     }
     current_ = std::move(jobs_.front());
     jobs_.pop_front();
-    const std::function<void()> function = std::move(current_.run);
     running_ = true;
     lock.unlock();
-    std::exception_ptr error;
+    run_current();
+    lock.lock();
+  }
+  closed_ = true;
+  changed_.notify_all();
+}
+
+// Runs current_. Its functions may hold the last reference to a communicator, whose destructor adds a job, so
+// they must be destroyed while the mutex is free.
+void MpiThread::run_current() {
+  std::exception_ptr error;
+  {
+    const std::function<void()> function = std::move(current_.run);  // only this thread uses `run`
     try {
       function();
     } catch (...) {
       error = std::current_exception();
     }
-    lock.lock();
-    running_ = false;
-    const auto done = std::exchange(current_.done, nullptr);
-    lock.unlock();
-    if (done) done(std::move(error));
-    lock.lock();
   }
-  closed_ = true;
-  changed_.notify_all();
+  std::function<void(std::exception_ptr)> done;
+  {
+    std::lock_guard lock(mutex_);
+    running_ = false;
+    done = std::exchange(current_.done, nullptr);
+  }
+  if (done) done(std::move(error));
 }
 
 // Fails the running job when it misses its deadline. Polls, so that jobs pay nothing for it.
@@ -168,13 +177,13 @@ std::exception_ptr MpiThread::failure() const {
   return failure_;
 }
 
-// Runs when the process ends. After a failure MPI is not finalised: that would wait for the other processes.
+// After a failure MPI is not finalised: that would wait for the other processes.
 void MpiThread::finalise() {
-  MpiThread& thread = get();
-  std::unique_lock lock(thread.mutex_);
-  thread.closing_ = true;
-  thread.changed_.notify_all();
-  thread.changed_.wait_for(lock, std::chrono::seconds(30), [&] { return thread.closed_ || thread.failure_; });
+  std::unique_lock lock(mutex_);
+  if (!own_) return;
+  closing_ = true;
+  changed_.notify_all();
+  changed_.wait_for(lock, std::chrono::seconds(30), [&] { return closed_ || failure_; });
 }
 
 }  // namespace mx::comm

@@ -35,6 +35,9 @@ class MpiThread {
   static MpiThread& get();
 
   void add(Job job);
+  /// Runs the jobs that are queued, finalises MPI if this thread initialised it, and ends the thread. Waits
+  /// for that, 30 s at most. Later jobs fail.
+  void finalise();
   /// Runs the function on the thread and waits for it. Throws its error.
   void run(std::function<void()> function, Deadline deadline, const std::string& what);
   /// Fails the running job and all others, now and later. The first reason counts.
@@ -45,8 +48,8 @@ class MpiThread {
   MpiThread();
   void initialise();
   void serve();
+  void run_current();
   void watch();
-  static void finalise();
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

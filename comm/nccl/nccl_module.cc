@@ -21,6 +21,7 @@ class NcclModule final : public Module {
 }  // namespace mx::comm
 
 extern "C" __attribute__((visibility("default"))) mx::comm::Module* mx_comm_module() {
-  static mx::comm::NcclModule module;
+  // Never destroyed: used when the process ends.
+  static mx::comm::NcclModule& module = *new mx::comm::NcclModule;
   return &module;
 }

@@ -47,6 +47,11 @@ bool GradientBuckets::follow(const std::vector<bool>& updated) {
     MX_CHECK(!moved, InvalidState,
              "[Trainer] expected the parameters that the trainer was made with, because their optimiser is "
              "sharded, got others; make a new trainer after moving or converting a model");
+    for (size_t i = 0; i < first.size(); ++i)
+      MX_CHECK(first[i].requires_grad() == in_bucket_[i], InvalidState, "[Trainer] expected '", first[i].name,
+               in_bucket_[i] ? "' to require a gradient" : "' to require no gradient",
+               " as when the trainer was made, because the optimiser is sharded; make a new trainer after "
+               "freezing or unfreezing parameters");
     return false;
   }
   std::vector<bool> included(first.size());

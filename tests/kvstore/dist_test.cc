@@ -210,6 +210,37 @@ TEST_P(DistStore, SavesAndLoads) {
   std::filesystem::remove(path);
 }
 
+// The state of the key "w:1" begins with the prefix of the key "w".
+TEST_P(DistStore, LoadsKeysOfWhichOneBeginsWithTheOther) {
+  const std::string path = testing::TempDir() + "dist_prefix_" + std::to_string(ranks_) + ".safetensors";
+  expect_no_errors(on_ranks(ranks_, [&](KVStore& kv) {
+    kv.init("w", ones({2}));
+    kv.init("w:1", ones({2}));
+    kv.set_optimizer("sgd", {{"lr", 0.5}, {"momentum", 0.9}});
+    kv.push("w:1", ones({2}));
+    kv.save(path);
+    EXPECT_NO_THROW(kv.load(path));
+    kv.barrier();
+  }));
+  std::filesystem::remove(path);
+}
+
+TEST_P(DistStore, AMeanOfIntegersIsRefusedBeforeAnythingChanges) {
+  expect_no_errors(on_ranks(ranks_, [&](KVStore& kv) {
+    kv.init("real", zeros({2}));
+    kv.init("whole", zeros({2}, i32));
+    const KVOptions mean{.reduce = KVReduce::mean};
+    NDArray real = ones({2}), whole = ones({2}, i32);
+    EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
+                           kv.pushpull({"real", "whole"}, {{real}, {whole}}, {{real}, {whole}}, mean);
+                         }),
+                         "whole"));
+    NDArray got = ones({2});
+    kv.pull("real", got);
+    EXPECT_EQ((std::vector<float>{0, 0}), got.to_vector<float>());
+  }));
+}
+
 TEST_P(DistStore, BarriersWaitForAll) {
   std::atomic<int> arrived{0};
   expect_no_errors(on_ranks(ranks_, [&](KVStore& kv) {

@@ -163,6 +163,23 @@ class Floods(jobs.JobTest):
             file.write("go on\n")
         self.assertEqual(job.finish().code, 0, job.stderr)
 
+    def test_standard_streams_may_be_closed(self):
+        for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+            done = subprocess.run(["sh", "-c", f'"{jobs.MXRUN}" -n 2 sh -c "echo out; exit 3" {closed}'],
+                                  capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 3, closed + done.stderr)
+
+    def test_what_cannot_be_written_is_said(self):
+        job = self.run_job("-n", "2", "--events", "/dev/full", "true")
+        self.assertEqual(job.code, 0)
+        self.assertRegex(job.stderr, "^mxrun: cannot write /dev/full: No space left on device\n$")
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            job = self.run_job("-n", "2", "echo", "a", stdout=full)
+            self.assertRegex(job.stderr, "^mxrun: cannot write the output of ranks: No space left on device\n$")
+            job = self.run_job("--help", stdout=full)
+        self.assertEqual(job.code, 1)
+        self.assertRegex(job.stderr, "^mxrun: cannot write to standard output: No space left on device\n$")
+
 
 if __name__ == "__main__":
     jobs.main()

@@ -202,6 +202,44 @@ TEST(TrainerProcess, AShardedOptimizerKeepsItsPart) {
   for (const std::string& error : errors) EXPECT_EQ("", error);
 }
 
+TEST(TrainerProcess, FreezingAfterwardsIsAnErrorWithAShardedOptimizer) {
+  for (const bool frozen_first : {false, true}) {
+    const auto errors = on_ranks(2, [&](KVStore& kv) {
+      const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+      Counted net(0);
+      NDArray(net.fc1.weight).requires_grad_(!frozen_first);
+      nn::Trainer trainer(net, optim::SGDOptions{.lr = 1}, store, {.shard_optimizer = true});
+      NDArray(net.fc1.weight).requires_grad_(frozen_first);
+      const std::string message = error_of<InvalidState>([&] { trainer.step(); });
+      EXPECT_TRUE(contains(message, "fc1.weight") && contains(message, "new trainer")) << message;
+    });
+    for (const std::string& error : errors) EXPECT_EQ("", error);
+  }
+}
+
+TEST(TrainerProcess, FrozenParametersStayWithUpdatesOnTheStore) {
+  const auto errors = on_ranks(2, [&](KVStore& kv) {
+    const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+    Parameters all{NamedParameter("w", ones({3}).requires_grad_()),
+                   NamedParameter("v", ones({3}).requires_grad_())};
+    nn::Trainer trainer(all, optim::SGDOptions{.lr = 1, .momentum = 0.9}, store, {.update_on_store = true});
+    for (const NamedParameter& p : all) p.set_grad(ones({3}));
+    trainer.step();
+    const auto before = all[1].array().to_vector<float>();
+    trainer.zero_grad();
+    NDArray(all[1].array()).requires_grad_(false);
+    all[0].set_grad(ones({3}));
+    trainer.step();
+    EXPECT_EQ(before, all[1].array().to_vector<float>());
+    EXPECT_NE(before, all[0].array().to_vector<float>());
+    // A store has one optimiser.
+    const std::string message = error_of<InvalidState>(
+        [&] { nn::Trainer(all, optim::SGDOptions{.lr = 1}, store, {.update_on_store = true}); });
+    EXPECT_TRUE(contains(message, "create a store for each trainer")) << message;
+  });
+  for (const std::string& error : errors) EXPECT_EQ("", error);
+}
+
 TEST(TrainerProcess, ModelsThatDifferAreNamed) {
   const auto errors = on_ranks(2, [&](KVStore& kv) {
     const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
