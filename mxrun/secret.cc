@@ -1,5 +1,4 @@
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,22 +6,13 @@
 #include <cstring>
 #include <string>
 
+#include "comm/net/secret.h"
 #include "engine/base/check.h"
 #include "mxrun/supervisor.h"
 
 namespace mx::launch {
 
-std::string new_secret() {
-  unsigned char bytes[32];
-  MX_CHECK(getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes), CommunicationError,
-           "[mxrun] the system has no random numbers: ", strerror(errno));
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
-  return text;
-}
+std::string new_secret() { return comm::random_secret(); }
 
 std::string secret_from_file(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
