@@ -2,5 +2,6 @@ list(APPEND mx_comm_sources
   net/bytes.cc
   net/handshake.cc
   net/interface.cc
+  net/resolve.cc
   net/secret.cc
   net/socket.cc)

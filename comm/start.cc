@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 
+#include "comm/net/resolve.h"
 #include "comm/net/secret.h"
 #include "comm/net/socket.h"
 #include "engine/base/check.h"
@@ -21,20 +22,13 @@ namespace mx::comm {
 
 namespace {
 
-using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-
-/// Returns null after the deadline.
-Addresses look_up(const Endpoint& endpoint, Deadline deadline, std::string& problem) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_DGRAM;
+/// Tries until the deadline; returns null after it.
+AddressList look_up_until(const Endpoint& endpoint, Deadline deadline, std::string& problem) {
   for (;;) {
-    addrinfo* found = nullptr;
-    const int error =
-        ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
-    if (error == 0 && found != nullptr) return {found, &::freeaddrinfo};
+    int error = 0;
+    if (AddressList found = look_up(endpoint, SOCK_DGRAM, 0, error)) return found;
     problem = ::gai_strerror(error);
-    if (deadline.passed()) return {nullptr, &::freeaddrinfo};
+    if (deadline.passed()) return {nullptr, nullptr};
     ::poll(nullptr, 0, 100);
   }
 }
@@ -46,9 +40,9 @@ std::string numeric(const sockaddr* address, socklen_t size) {
   return text;
 }
 
-Addresses must_look_up(const Endpoint& endpoint, Deadline deadline) {
+AddressList must_look_up(const Endpoint& endpoint, Deadline deadline) {
   std::string problem;
-  Addresses found = look_up(endpoint, deadline, problem);
+  AddressList found = look_up_until(endpoint, deadline, problem);
   MX_CHECK(found, InvalidArgument, "[place] expected the address of host '", endpoint.host, "', got ",
            problem, "; MX_RDZV=host:port names another one");
   return found;
@@ -110,12 +104,12 @@ Endpoint rendezvous_of_rank_zero(const Place& place, const Environment& environm
 }
 
 std::string resolve(const std::string& host, Deadline deadline) {
-  const Addresses found = must_look_up({host, 1}, deadline);
+  const AddressList found = must_look_up({host, 1}, deadline);
   return numeric(found->ai_addr, found->ai_addrlen);
 }
 
 std::string address_towards(const Endpoint& remote, Deadline deadline) {
-  const Addresses found = must_look_up(remote, deadline);
+  const AddressList found = must_look_up(remote, deadline);
   const Fd socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage own{};
   socklen_t size = sizeof own;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "comm/net/bytes.h"
+#include "comm/net/resolve.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 
@@ -23,22 +24,6 @@ namespace mx::comm {
 namespace {
 
 constexpr int64_t kConnectRetryMs = 20;  // between two attempts to connect
-
-using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
-
-/// Resolves a name; the addresses are null if that fails.
-AddressList resolve_endpoint(const Endpoint& endpoint, int flags, int& error) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags | AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  error = getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &list);
-  if (error != 0) list = nullptr;
-  return {list, [](addrinfo* l) {
-            if (l) freeaddrinfo(l);
-          }};
-}
 
 /// Waits for events; returns whether there are some before the deadline.
 bool wait_socket(int fd, short events, Deadline deadline) {
@@ -145,7 +130,7 @@ Listener listen_at(const std::string& address, uint16_t port, int backlog) {
   MX_CHECK(!address.empty() && !is_wildcard(address), InvalidArgument,
            "[listen] expected the address of one interface, got the wildcard address ", in_quotes(address));
   int error = 0;
-  const AddressList list = resolve_endpoint(wanted, AI_NUMERICHOST | AI_PASSIVE, error);
+  const AddressList list = look_up(wanted, SOCK_STREAM, AI_NUMERICHOST | AI_PASSIVE, error);
   MX_CHECK(list, InvalidArgument, "[listen] expected a numeric address, got ", in_quotes(address));
   Fd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   MX_CHECK(socket, CommunicationError, "[listen] expected a socket, got ", std::strerror(errno));
@@ -179,7 +164,7 @@ Fd connect_to(const Endpoint& endpoint, Deadline deadline) {
   std::string last = "no attempt";
   do {
     int error = 0;
-    const AddressList list = resolve_endpoint(endpoint, 0, error);
+    const AddressList list = look_up(endpoint, SOCK_STREAM, 0, error);
     if (!list) {
       last = gai_strerror(error);
       MX_CHECK(error == EAI_AGAIN || error == EAI_NONAME, CommunicationError,

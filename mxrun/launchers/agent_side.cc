@@ -22,6 +22,7 @@
 
 #include "comm/deadline.h"
 #include "comm/net/interface.h"
+#include "comm/net/resolve.h"
 #include "comm/net/socket.h"
 #include "comm/rendezvous/client.h"
 #include "engine/base/check.h"
@@ -159,11 +160,9 @@ std::unique_ptr<Channel> connect_agent(const Options& options, int node, const s
 
 std::string interface_towards(const std::string& endpoint) {
   const comm::Endpoint to = comm::parse_endpoint(endpoint);
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_DGRAM;
-  if (getaddrinfo(to.host.c_str(), std::to_string(to.port).c_str(), &hints, &found) != 0) return "";
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  int error = 0;
+  const comm::AddressList found = comm::look_up(to, SOCK_DGRAM, 0, error);
+  if (!found) return "";
   // Connecting a datagram socket sends nothing; the system chooses the address of this side.
   const comm::Fd probe(socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage own{};

@@ -2,6 +2,7 @@
 
 #include <net/if.h>
 #include <netdb.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "comm/net/interface.h"
+#include "comm/net/resolve.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "mxrun/hosts/node_list.h"
@@ -111,11 +113,9 @@ std::string choose_name(const Options& options, const std::vector<Host>& hosts, 
 }
 
 std::string resolved(const std::string& host) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return host;
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  int error = 0;
+  const comm::AddressList found = comm::look_up({host, 0}, SOCK_STREAM, 0, error);
+  if (!found) return host;
   char address[NI_MAXHOST] = "";
   if (getnameinfo(found->ai_addr, found->ai_addrlen, address, sizeof address, nullptr, 0, NI_NUMERICHOST) !=
       0)

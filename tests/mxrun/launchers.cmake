@@ -6,9 +6,12 @@ mx_add_test(mxrun_launchers_test SOURCES launchers_test.cc DEPS mx::hosts SERIAL
 mx_add_test(mxrun_select_test SOURCES select_test.cc DEPS mx::mxrun SERIAL)
 foreach(name ssh mpi slurm namespaces k8s completion)
   if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/launchers_${name}_test.py)
-    add_test(NAME Mxrun.launchers_${name} COMMAND_EXPAND_LISTS COMMAND ${Python3_EXECUTABLE}
-      ${CMAKE_CURRENT_LIST_DIR}/launchers_${name}_test.py $<TARGET_FILE:mxrun>
-      $<$<STREQUAL:${name},namespaces>:$<TARGET_FILE:mxrun_rank_program>>)
+    set(programs $<TARGET_FILE:mxrun>)
+    if(name STREQUAL "namespaces")
+      list(APPEND programs $<TARGET_FILE:mxrun_rank_program>)
+    endif()
+    add_test(NAME Mxrun.launchers_${name}
+      COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/launchers_${name}_test.py ${programs})
     set_tests_properties(Mxrun.launchers_${name} PROPERTIES LABELS mxrun TIMEOUT 600)
     if(MX_SANITIZE)
       set_tests_properties(Mxrun.launchers_${name} PROPERTIES ENVIRONMENT MX_TEST_SHORT=1)

@@ -8,8 +8,11 @@ set_target_properties(mxrun_rank_program PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${P
 mx_compile_fast(mxrun_rank_program)
 foreach(name usage environment output failures kills ranks)
   if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/${name}_test.py)
-    add_test(NAME Mxrun.${name} COMMAND_EXPAND_LISTS COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/${name}_test.py $<TARGET_FILE:mxrun>
-      $<$<STREQUAL:${name},ranks>:$<TARGET_FILE:mxrun_rank_program>>)
+    set(programs $<TARGET_FILE:mxrun>)
+    if(name STREQUAL "ranks")
+      list(APPEND programs $<TARGET_FILE:mxrun_rank_program>)
+    endif()
+    add_test(NAME Mxrun.${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/${name}_test.py ${programs})
     set_tests_properties(Mxrun.${name} PROPERTIES LABELS mxrun TIMEOUT 600)
     if(MX_SANITIZE)
       set_tests_properties(Mxrun.${name} PROPERTIES ENVIRONMENT MX_TEST_SHORT=1)

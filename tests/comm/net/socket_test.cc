@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "comm/net/resolve.h"
 #include "comm/net/secret.h"
 #include "engine/base/error.h"
 
@@ -105,6 +107,20 @@ TEST(Socket, APortThatIsTakenIsNamed) {
   const Listener listener = listen_at("127.0.0.1");
   const std::string text = error_text<CommunicationError>([&] { listen_at("127.0.0.1", listener.at.port); });
   EXPECT_NE(text.find(to_string(listener.at)), std::string::npos) << text;
+}
+
+TEST(Socket, LocalhostIsTheLoopbackAddressWithoutALookup) {
+  int error = -1;
+  const AddressList found = look_up({"localhost", 7}, SOCK_STREAM, 0, error);
+  ASSERT_TRUE(found) << gai_strerror(error);
+  ASSERT_EQ(found->ai_family, AF_INET);
+  const auto* address = reinterpret_cast<const sockaddr_in*>(found->ai_addr);
+  EXPECT_EQ(ntohl(address->sin_addr.s_addr), INADDR_LOOPBACK);
+  EXPECT_EQ(ntohs(address->sin_port), 7);
+  // AI_NUMERICHOST forbids lookups: only a name that needs none is accepted.
+  EXPECT_TRUE(look_up({"localhost", 7}, SOCK_STREAM, AI_NUMERICHOST, error));
+  EXPECT_FALSE(look_up({"another-name", 7}, SOCK_STREAM, AI_NUMERICHOST, error));
+  EXPECT_NE(error, 0);
 }
 
 TEST(Socket, DoesNotListenAtWildcards) {
