@@ -7,6 +7,10 @@
 namespace mx::comm {
 
 AddressList look_up(const Endpoint& endpoint, int socket_type, int flags, int& error) {
+  if (endpoint.host == "*") {  // the system would take it for the loopback address
+    error = EAI_NONAME;
+    return {nullptr, nullptr};
+  }
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = socket_type;

@@ -6,24 +6,31 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 import jobs
 
-# Prints what a rank sees, as JSON.
+# Prints what a rank sees, as JSON. A job ends with its workers, so they wait until every server has printed.
 LOOK = """
-import json, os, signal
+import json, os, signal, time
 print(json.dumps({
     "env": dict(os.environ), "cpus": sorted(os.sched_getaffinity(0)), "folder": os.getcwd(),
     "fds": sorted(int(fd) for fd in os.listdir("/proc/self/fd")),
     "blocked": [int(s) for s in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
     "int_ignored": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
-    "group_is_own": os.getpgid(0) == os.getpid()}))
+    "group_is_own": os.getpgid(0) == os.getpid()}), flush=True)
+done, servers = os.environ["LOOK_FOLDER"], int(os.environ["MX_NUM_SERVERS"])
+if os.environ["MX_ROLE"] == "server":
+    open(os.path.join(done, os.environ["MX_RANK"]), "w").close()
+while len(os.listdir(done)) < servers:
+    time.sleep(0.01)
 """
 
 
 class Environments(jobs.JobTest):
     def look(self, *options, processes=1, **job_options):
-        job = self.run_job(*options, "--no-tag-output", sys.executable, "-c", LOOK, **job_options)
+        with tempfile.TemporaryDirectory() as done:
+            job = self.run_job(*options, "--no-tag-output", sys.executable, "-c", LOOK, LOOK_FOLDER=done, **job_options)
         self.assertEqual(job.code, 0, job.stderr)
         seen = [json.loads(line) for line in job.stdout.splitlines()]
         self.assertEqual(len(seen), processes)
