@@ -17,6 +17,11 @@
 //
 // Slices. reduce_scatter() and allgather() cut `count` elements into one slice per rank: slice_of().
 //
+// Messages. A send may wait for its receiver: "threads", "shm" and "tcp" end it only after the receiver has
+// made the matching call, because the two compare their descriptions first. So two ranks that both send to
+// each other before they receive wait until their deadlines, whether they use send() or start(). One of them
+// must receive first; all_to_all() and the other collectives have no such order.
+//
 // Failures. Every call has a deadline. If it passes, or a rank is lost, the call fails with Timeout or
 // PeerLost, which name the rank, its host and the call's name; the communicator is then unusable: all later
 // calls fail with the same error.
@@ -46,7 +51,7 @@ enum class Collective : uint8_t {
   broadcast,       ///< in: count, on rank `root` only; out: count
   all_to_all,      ///< in and out: size() blocks of `count` elements, block r for or from rank r
   barrier,         ///< no buffers
-  send,            ///< in: count, to rank `peer`; matches the receive() of the peer
+  send,            ///< in: count, to rank `peer`; matches the receive() of the peer, and may wait for it
   receive,         ///< out: count, from rank `peer`
 };
 
