@@ -90,7 +90,10 @@ void check_request(const Request& request, int rank, int size) {
 
 std::shared_ptr<void> Communicator::allocate(size_t bytes) {
   constexpr std::align_val_t kAlignment{64};
-  void* const memory = ::operator new(bytes > 0 ? bytes : 1, kAlignment);
+  constexpr size_t kAddressSpace = size_t{1} << 47;
+  void* const memory =
+      bytes < kAddressSpace ? ::operator new(bytes > 0 ? bytes : 1, kAlignment, std::nothrow) : nullptr;
+  MX_CHECK(memory != nullptr, OutOfMemory, "[allocate] expected ", bytes, " bytes of memory, got none");
   return {memory, [](void* p) { ::operator delete(p, kAlignment); }};
 }
 

@@ -17,9 +17,16 @@
 //
 // Slices. reduce_scatter() and allgather() cut `count` elements into one slice per rank: slice_of().
 //
+// Messages. A send may wait for its receiver: "threads", "shm" and "tcp" end it only after the receiver has
+// made the matching call, because the two compare their descriptions first. So two ranks that both send to
+// each other before they receive wait until their deadlines, whether they use send() or start(). One of them
+// must receive first; all_to_all() and the other collectives have no such order.
+//
 // Failures. Every call has a deadline. If it passes, or a rank is lost, the call fails with Timeout or
 // PeerLost, which name the rank, its host and the call's name; the communicator is then unusable: all later
 // calls fail with the same error.
+//
+// Forks. A communicator belongs to the process that made it. A child that it forks may only destroy its copy.
 //
 // Thread-safety: any thread may call any function. Callbacks run on a thread of the communicator; they must
 // not block and must not make blocking calls of the same communicator.
@@ -46,7 +53,7 @@ enum class Collective : uint8_t {
   broadcast,       ///< in: count, on rank `root` only; out: count
   all_to_all,      ///< in and out: size() blocks of `count` elements, block r for or from rank r
   barrier,         ///< no buffers
-  send,            ///< in: count, to rank `peer`; matches the receive() of the peer
+  send,            ///< in: count, to rank `peer`; matches the receive() of the peer, and may wait for it
   receive,         ///< out: count, from rank `peer`
 };
 
@@ -80,7 +87,8 @@ struct Request {
   Type type = Type::f32;
   int peer = 0;  ///< root of a broadcast; other rank of send and receive
   CallOptions options;
-  std::function<void(std::exception_ptr)> done;  ///< called exactly once; null pointer: success
+  /// Called exactly once; null pointer: success. Must not throw.
+  std::function<void(std::exception_ptr)> done;
 };
 
 class Communicator {
@@ -103,14 +111,15 @@ class Communicator {
   virtual void start(Request request) = 0;
 
   /// Fails the running call and all later ones with `reason`, at once and on this rank only. The first reason
-  /// counts.
+  /// counts. Throws InvalidArgument without a reason.
   virtual void abort(std::exception_ptr reason) = 0;
   /// Returns the error that made the communicator unusable, or null.
   virtual std::exception_ptr failure() const = 0;
 
   /// Allocates memory, aligned to 64 bytes, that this communicator combines with the fewest copies: "shm"
   /// returns memory that all ranks of the host map. A collective call: all ranks allocate the same sizes in
-  /// the same order. The memory may outlive the communicator. The default is plain memory.
+  /// the same order. The memory may outlive the communicator. The default is plain memory. Throws
+  /// OutOfMemory.
   virtual std::shared_ptr<void> allocate(size_t bytes);
 
   // Blocking forms of start(). They throw the error of the call.

@@ -27,6 +27,9 @@ constexpr Algorithm kAllAlgorithms[] = {Algorithm::gather, Algorithm::direct, Al
 
 // Memory is read and added at about this speed while a call folds.
 constexpr double kFoldUsPerByte = 1e-4;
+// The most memory that gathering uses, for the data of all ranks. Beyond it, direct exchange is faster on
+// every network, because it moves fewer bytes and folds pieces while others arrive.
+constexpr size_t kMostGatheredBytes = size_t{1} << 20;
 
 }  // namespace
 
@@ -37,15 +40,27 @@ void CostModel::set_samples(std::vector<Sample> samples) {
   std::sort(samples.begin(), samples.end(),
             [](const Sample& a, const Sample& b) { return a.bytes < b.bytes; });
   samples_ = std::move(samples);
+  for (const Algorithm algorithm : kAllAlgorithms) repair(algorithm);
 }
 
-bool CostModel::is_usable(Algorithm algorithm) const {
+void CostModel::repair(Algorithm algorithm) {
+  const auto time_of = [&](size_t i) -> double& { return samples_[i].us[static_cast<size_t>(algorithm)]; };
+  if (samples_.empty() || time_of(0) < 0) return;
+  for (size_t i = 1; i < samples_.size(); ++i)
+    if (time_of(i) < 0)
+      time_of(i) = time_of(i - 1) * static_cast<double>(samples_[i].bytes) /
+                   static_cast<double>(samples_[i - 1].bytes);
+  for (size_t i = samples_.size() - 1; i-- > 0;) time_of(i) = std::min(time_of(i), time_of(i + 1));
+}
+
+bool CostModel::is_usable(Algorithm algorithm, size_t bytes) const {
   // With one rank per host, or one host, two levels are one.
-  return algorithm != Algorithm::two_level || (hosts_ > 1 && hosts_ < ranks_);
+  if (algorithm == Algorithm::two_level) return hosts_ > 1 && hosts_ < ranks_;
+  return algorithm != Algorithm::gather || bytes <= kMostGatheredBytes / static_cast<size_t>(ranks_);
 }
 
 double CostModel::predict_us(Algorithm algorithm, size_t bytes) const {
-  if (!is_usable(algorithm)) return std::numeric_limits<double>::infinity();
+  if (!is_usable(algorithm, bytes)) return std::numeric_limits<double>::infinity();
   const double size = static_cast<double>(bytes);
   if (samples_.empty()) {
     const double n = ranks_, others = n - 1, share = others / n;
@@ -85,7 +100,7 @@ double CostModel::predict_us(Algorithm algorithm, size_t bytes) const {
 }
 
 Algorithm CostModel::choose(size_t bytes, Order order) const {
-  Algorithm best = Algorithm::gather;
+  Algorithm best = Algorithm::direct;
   double best_us = std::numeric_limits<double>::infinity();
   for (const Algorithm algorithm : kAllAlgorithms) {
     if (order == Order::rank && !folds_by_rank(algorithm)) continue;

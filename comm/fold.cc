@@ -96,7 +96,7 @@ HWY_INLINE void store_row(D d, hn::Vec<D> value, T* to) {
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
     const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff)));
     const auto quiet = hn::Or(bits, hn::Set(du, 0x400000));
-    const auto chosen = hn::IfThenElse(hn::RebindMask(du, hn::Ne(value, value)), quiet, rounded);
+    const auto chosen = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), quiet, rounded);
     // Demoting saturates, so the upper halves are moved down with their sign: all values then fit.
     const hn::Rebind<int32_t, D> di;
     const hn::Rebind<int16_t, D> dh;
@@ -107,10 +107,19 @@ HWY_INLINE void store_row(D d, hn::Vec<D> value, T* to) {
   }
 }
 
-// Sums of floating point types, which gradients are: all inputs are read once, and four accumulators stay in
-// registers.
-template <class T>
-void sum_vectors(void* out, const void* const* inputs, size_t ranks, size_t count) {
+// The vector form of fold_one(). A comparison with a NaN is false, so the minimum or maximum with a NaN in
+// `b` is `b`.
+template <Reduction kReduction, class V>
+HWY_INLINE V fold_row(V a, V b) {
+  if constexpr (kReduction == Reduction::sum) return hn::Add(a, b);
+  const auto first = kReduction == Reduction::min ? hn::Lt(a, b) : hn::Gt(a, b);
+  return hn::IfThenElse(hn::Or(first, hn::IsNaN(a)), a, b);
+}
+
+// Floating point types, which gradients are: all inputs are read once, and four accumulators stay in
+// registers. Halves are converted by vector instructions, which compilers do not do with those of half.h.
+template <Reduction kReduction, class T>
+void fold_vectors(void* out, const void* const* inputs, size_t ranks, size_t count) {
   const hn::ScalableTag<Computing<T>> d;
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
@@ -120,10 +129,10 @@ void sum_vectors(void* out, const void* const* inputs, size_t ranks, size_t coun
     auto c = load_row(d, from + 2 * lanes), e = load_row(d, from + 3 * lanes);
     for (size_t rank = 1; rank < ranks; ++rank) {
       from = static_cast<const T*>(inputs[rank]) + i;
-      a = hn::Add(a, load_row(d, from));
-      b = hn::Add(b, load_row(d, from + lanes));
-      c = hn::Add(c, load_row(d, from + 2 * lanes));
-      e = hn::Add(e, load_row(d, from + 3 * lanes));
+      a = fold_row<kReduction>(a, load_row(d, from));
+      b = fold_row<kReduction>(b, load_row(d, from + lanes));
+      c = fold_row<kReduction>(c, load_row(d, from + 2 * lanes));
+      e = fold_row<kReduction>(e, load_row(d, from + 3 * lanes));
     }
     T* const to = static_cast<T*>(out) + i;
     store_row(d, a, to);
@@ -131,15 +140,14 @@ void sum_vectors(void* out, const void* const* inputs, size_t ranks, size_t coun
     store_row(d, c, to + 2 * lanes);
     store_row(d, e, to + 3 * lanes);
   }
-  if (i < count) fold_blocks<Reduction::sum, T>(out, inputs, ranks, i, count);
+  if (i < count) fold_blocks<kReduction, T>(out, inputs, ranks, i, count);
 }
 #endif
 
 template <Reduction kReduction, class T>
 void fold_rows(void* out, const void* const* inputs, size_t ranks, size_t count) {
 #if MX_FOLD_VECTORS
-  if constexpr (kReduction == Reduction::sum && !std::is_integral_v<T>)
-    return sum_vectors<T>(out, inputs, ranks, count);
+  if constexpr (!std::is_integral_v<T>) return fold_vectors<kReduction, T>(out, inputs, ranks, count);
 #endif
   fold_blocks<kReduction, T>(out, inputs, ranks, 0, count);
 }

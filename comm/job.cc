@@ -12,6 +12,7 @@
 #include "comm/net/interface.h"
 #include "comm/net/secret.h"
 #include "comm/start.h"
+#include "comm/transport_communicator.h"
 #include "engine/base/check.h"
 #include "engine/base/log.h"
 
@@ -212,7 +213,22 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
     failure = failure_;
   }
   if (failure) group->abort(failure);
+  // Only now, because the calls of the measurement must fail when a process is lost.
+  set_cost_model(*group);
   return group;
+}
+
+void Job::set_cost_model(Communicator& group) {
+  auto* const messages = dynamic_cast<TransportCommunicator*>(&group);
+  if (messages == nullptr || messages->size() == 1) return;
+  if (!cost_model_) {
+    CallOptions options;
+    options.what = "whether to fit the cost model";
+    int64_t fits = place_.fit_cost_model ? 1 : 0;
+    messages->broadcast(&fits, &fits, 1, Type::i64, 0, options);
+    cost_model_ = fits != 0 ? messages->fit() : messages->model();
+  }
+  messages->set_model(*cost_model_);
 }
 
 std::shared_ptr<Communicator> Job::world() {

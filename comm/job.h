@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/cost_model.h"
 #include "comm/deadline.h"
 #include "comm/place.h"
 #include "comm/rendezvous.h"
@@ -53,6 +54,8 @@ class Job {
   std::string share_rendezvous(Deadline deadline);
   std::string start_rendezvous(const std::string& host, uint16_t port, Deadline deadline);
   std::shared_ptr<Communicator> make_group(const std::string& transport, const std::string& key);
+  /// Gives a group with messages the cost model of the job, which the first such group measures.
+  void set_cost_model(Communicator& group);
   void on_lost(std::string_view key, std::string_view value);
   /// Makes `error` the reason of all groups, present and later.
   void fail(std::exception_ptr error);
@@ -73,6 +76,7 @@ class Job {
   std::shared_ptr<Communicator> world_;       ///< guarded by groups_making_
   std::exception_ptr world_failure_;          ///< guarded by groups_making_
   int next_group_ = 1;                        ///< guarded by groups_making_
+  std::optional<CostModel> cost_model_;       ///< guarded by groups_making_
   bool left_ = false;                         ///< written under both, read under one of them
 
   std::mutex mutex_;

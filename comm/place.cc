@@ -169,6 +169,10 @@ void read_options(const Variables& v, Place& place) {
   place.job = v.text("MX_JOB_ID").value_or(other_launchers_job(v, place.started_by));
   place.rendezvous = v.text("MX_RDZV").value_or("");
   place.interface = v.text("MX_INTERFACE").value_or("");
+  const std::string cost_model = v.text("MX_COST_MODEL").value_or("fit");
+  MX_CHECK(cost_model == "fit" || cost_model == "fixed", InvalidArgument,
+           "[place] expected MX_COST_MODEL to be 'fit' or 'fixed', got '", cost_model, "'");
+  place.fit_cost_model = cost_model == "fit";
   MX_CHECK(place.heartbeat_ms < place.dead_after_ms, InvalidArgument,
            "[place] expected MX_HEARTBEAT_MS to be shorter than MX_DEAD_AFTER_MS, got ", place.heartbeat_ms,
            " and ", place.dead_after_ms);

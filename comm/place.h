@@ -32,6 +32,9 @@ struct Place {
   int64_t timeout_ms = 60000;
   int64_t heartbeat_ms = 500;
   int64_t dead_after_ms = 5000;  ///< a process without heartbeats for so long is lost
+  /// MX_COST_MODEL: "fit" (true) measures the algorithms of allreduce when the first group with messages is
+  /// made, "fixed" uses the defaults. The setting of rank 0 counts for all.
+  bool fit_cost_model = true;
 };
 
 /// Looks up an environment variable.

@@ -47,6 +47,9 @@ QueuedCommunicator::QueuedCommunicator() : queue_(std::make_shared<Queue>()) {}
 QueuedCommunicator::~QueuedCommunicator() { finish_calls(); }
 
 void QueuedCommunicator::check_call(const Request& request) const {
+  MX_CHECK(process_.is_here(), InvalidState, "[", to_string(request.collective),
+           "] expected the process that made the communicator, got a child that it forked, for ",
+           describe(request));
   check_request(request, rank(), size());
   check(request);
 }
@@ -88,6 +91,7 @@ void QueuedCommunicator::run(Request request) {
 }
 
 void QueuedCommunicator::abort(std::exception_ptr reason) {
+  MX_CHECK(reason != nullptr, InvalidArgument, "[abort] expected a reason, got a null pointer");
   {
     std::lock_guard lock(queue_->mutex);
     if (queue_->failure) return;
@@ -151,6 +155,11 @@ void QueuedCommunicator::thread_main(QueuedCommunicator* communicator, std::shar
 
 void QueuedCommunicator::finish_calls() noexcept {
   Queue& queue = *queue_;
+  if (!process_.is_here()) {
+    // The thread exists only in the parent, and its lock may be held here for ever. So the queue stays.
+    static_cast<void>(new std::shared_ptr<Queue>(queue_));
+    return;
+  }
   std::unique_lock lock(queue.mutex);
   queue.stopped = true;
   if (!queue.thread.joinable()) return;

@@ -24,6 +24,9 @@
 // that are queued or started later fail with the same exception object. An InvalidArgument that start() or
 // run() throws for a wrong request is no such error.
 //
+// Forks. A child that the process forks has no thread for the calls, so calls there throw InvalidState, and
+// the child may destroy its copy of the communicator without harm to the parent.
+//
 // Thread-safety: any thread may call any public function. execute() is called by one thread at a time, not
 // always by the same one.
 #pragma once
@@ -35,6 +38,7 @@
 
 #include "comm/communicator.h"
 #include "comm/deadline.h"
+#include "comm/process_mark.h"
 
 namespace mx::comm {
 
@@ -76,6 +80,7 @@ class QueuedCommunicator : public Communicator {
   void run_queued(Queue& queue);
   static void thread_main(QueuedCommunicator* communicator, std::shared_ptr<Queue> queue);
 
+  const ProcessMark process_;
   // Shared with the thread, which may outlive the communicator by a moment if a callback destroys it.
   const std::shared_ptr<Queue> queue_;
 };

@@ -1,7 +1,7 @@
 #include "comm/transport_communicator.h"
 
-#include <algorithm>
 #include <chrono>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -46,50 +46,40 @@ void TransportCommunicator::set_model(const CostModel& model) {
   collectives_.set_model(model);
 }
 
-CostModel TransportCommunicator::fit(int64_t budget_ms) {
+CostModel TransportCommunicator::fit(int repeats) {
+  MX_CHECK(repeats > 0, InvalidArgument, "[fit] expected at least one repetition, got ", repeats);
   if (size() == 1) return model();
-  using Clock = std::chrono::steady_clock;
-  constexpr size_t kSizes[] = {1024, 16 * 1024, 128 * 1024, 1024 * 1024};
-  constexpr int64_t kMostRepeats = 20;
-  std::vector<float> values(kSizes[std::size(kSizes) - 1] / sizeof(float), 1.f);
+  // On loopback, gathering and direct exchange take equally long somewhere between the first and the last
+  // size; beyond it, every algorithm is bound by bytes, which the model extrapolates.
+  constexpr size_t kSizes[] = {2 * 1024, 32 * 1024, 256 * 1024};
+  std::vector<float> values(kSizes[std::size(kSizes) - 1] / sizeof(float));
   CallOptions options;
   options.order = Order::any;
   options.what = "measurement of the cost model";
-  std::vector<double> times;  // one per size and algorithm; negative: not usable
-  for (const size_t bytes : kSizes)
+  CostModel fitted = model();
+  std::vector<CostModel::Sample> samples;
+  for (const size_t bytes : kSizes) {
+    samples.push_back({bytes, {}});
+    samples.back().us.fill(CostModel::kNotMeasured);
     for (int a = 0; a < kAlgorithms; ++a) {
       const auto algorithm = static_cast<Algorithm>(a);
-      times.push_back(-1);
-      if (model().predict_us(algorithm, bytes) > 1e15) continue;  // equal on all ranks
+      if (!fitted.is_usable(algorithm, bytes)) continue;  // equal on all ranks
       set_algorithm(algorithm);
-      // Rank 0 decides how often, by the time of the second call: the first one also touches new memory. The
-      // fastest call counts, because other programs only make calls slower.
-      double best = 1e15;
-      int64_t repeats = 2;
-      for (int64_t i = 0; i <= repeats; ++i) {
-        std::fill(values.begin(), values.end(), 1.f);
-        const auto begin = Clock::now();
+      // The first call also touches new memory, so it does not count. Of the others the fastest counts,
+      // because other programs only make calls slower.
+      double& best = samples.back().us[static_cast<size_t>(a)];
+      for (int i = 0; i <= repeats; ++i) {
+        const auto begin = std::chrono::steady_clock::now();
         allreduce(values.data(), values.data(), bytes / sizeof(float), Type::f32, options);
-        const double us = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-        best = std::min(best, us);
-        if (i != 1) continue;
-        const double share = static_cast<double>(budget_ms) * 1000 / (std::size(kSizes) * kAlgorithms);
-        repeats = std::clamp<int64_t>(static_cast<int64_t>(share / std::max(us, 1.)), 3, kMostRepeats);
-        broadcast(&repeats, &repeats, 1, Type::i64, 0, options);
+        const std::chrono::duration<double, std::micro> us = std::chrono::steady_clock::now() - begin;
+        if (i == 1 || (i > 1 && us.count() < best)) best = us.count();
       }
-      times.back() = best;
     }
-  set_algorithm(std::nullopt);
-  // A call with less data takes no longer than one with more. This removes most disturbed measurements.
-  for (size_t i = times.size() - kAlgorithms; i-- > 0;) times[i] = std::min(times[i], times[i + kAlgorithms]);
-  broadcast(times.data(), times.data(), times.size(), Type::f64, 0, options);
-  std::vector<CostModel::Sample> samples;
-  for (size_t s = 0; s < std::size(kSizes); ++s) {
-    CostModel::Sample& sample = samples.emplace_back();
-    sample.bytes = kSizes[s];
-    std::copy_n(times.begin() + static_cast<ptrdiff_t>(s * kAlgorithms), kAlgorithms, sample.us.begin());
   }
-  CostModel fitted = model();
+  set_algorithm(std::nullopt);
+  static_assert(std::is_trivially_copyable_v<CostModel::Sample>);
+  const size_t bytes = samples.size() * sizeof(CostModel::Sample);
+  broadcast(samples.data(), samples.data(), bytes, Type::u8, 0, options);
   fitted.set_samples(std::move(samples));
   set_model(fitted);
   return fitted;

@@ -31,9 +31,11 @@ class TransportCommunicator final : public QueuedCommunicator {
   int64_t default_timeout_ms() const override { return timeout_ms_; }
 
   /// Measures the algorithms of allreduce with a few sizes and uses the result from then on. A collective
-  /// call; takes about `budget_ms`. Call it before any other thread starts calls. Returns the model, the same
-  /// on all ranks.
-  CostModel fit(int64_t budget_ms = 50);
+  /// call. Call it before any other thread starts calls. Returns the model, the same on all ranks: the times
+  /// of rank 0 count. Runs a fixed number of calls, `repeats` + 1 per size and algorithm, so the number of
+  /// messages does not depend on how long they take.
+  CostModel fit(int repeats = kFitRepeats);
+  static constexpr int kFitRepeats = 3;
   CostModel model() const;
   /// All ranks must set the same, and no call may be running. Without a value the model chooses.
   void set_algorithm(std::optional<Algorithm> algorithm);

@@ -56,9 +56,6 @@ MPI_Datatype mpi_type(Type type) {
   return MPI_DATATYPE_NULL;
 }
 
-char* at(void* base, size_t bytes) { return static_cast<char*>(base) + bytes; }
-const char* at(const void* base, size_t bytes) { return static_cast<const char*>(base) + bytes; }
-
 }  // namespace
 
 MpiGroup::MpiGroup() {
@@ -129,15 +126,15 @@ void MpiGroup::allreduce(const Request& request) {
     if (request.options.reduction == Reduction::max) op = MPI_MAX;
     for (size_t begin = 0; begin < bytes; begin += kPieceBytes) {
       const int count = static_cast<int>(std::min(kPieceBytes, bytes - begin) / width);
-      const void* in = request.in == request.out ? MPI_IN_PLACE : at(request.in, begin);
-      check_mpi(MPI_Allreduce(in, at(request.out, begin), count, type, op, comm_), "MPI_Allreduce");
+      const void* in = request.in == request.out ? MPI_IN_PLACE : offset_by(request.in, begin);
+      check_mpi(MPI_Allreduce(in, offset_by(request.out, begin), count, type, op, comm_), "MPI_Allreduce");
     }
   } else if (bytes <= kSmallBytes) {
     fold_small(request);
   } else {
     compare(request);
     // The own slice is folded into its place of `out` and gathered from there.
-    char* const mine = at(request.out, slice_of(request.count, size_, rank_).begin * width);
+    char* const mine = offset_by(request.out, slice_of(request.count, size_, rank_).begin * width);
     reduce_scatter(request, mine);
     allgather(request, mine);
   }
@@ -169,38 +166,18 @@ void MpiGroup::fold_small(const Request& request) {
 void MpiGroup::reduce_scatter(const Request& request, void* out) {
   const size_t width = size_of(request.type);
   const Slice mine = slice_of(request.count, size_, rank_);
-  const size_t bytes = mine.count * width;
-  char* const received = workspace(static_cast<size_t>(size_) * bytes);
-  std::vector<Part> parts;
-  std::vector<const void*> values(static_cast<size_t>(size_));
-  for (int r = 0; r < size_; ++r) {
-    const Slice theirs = slice_of(request.count, size_, r);
-    char* const place = received + static_cast<size_t>(r) * bytes;
-    if (r == rank_) {
-      values[static_cast<size_t>(r)] = at(request.in, mine.begin * width);
-    } else {
-      values[static_cast<size_t>(r)] = place;
-      parts.push_back({at(request.in, theirs.begin * width), place, theirs.count * width, bytes, r});
-    }
-  }
+  char* const received = workspace(static_cast<size_t>(size_) * mine.count * width);
+  std::vector<Part> parts = parts_of_slices(request, rank_, size_, request.in, received);
+  std::vector<const void*> values;
+  for (const Part& part : parts) values.push_back(part.peer == rank_ ? part.in : part.out);
+  // The own slice is folded from where it is.
+  std::erase_if(parts, [this](const Part& part) { return part.peer == rank_; });
   exchange(parts);
   fold_ranks(out, values.data(), size_, mine.count, request.type, request.options.reduction);
 }
 
 void MpiGroup::allgather(const Request& request, const void* in) {
-  const size_t width = size_of(request.type);
-  const Slice mine = slice_of(request.count, size_, rank_);
-  std::vector<Part> parts;
-  for (int r = 0; r < size_; ++r) {
-    const Slice theirs = slice_of(request.count, size_, r);
-    void* const place = at(request.out, theirs.begin * width);
-    if (r != rank_) {
-      parts.push_back({in, place, mine.count * width, theirs.count * width, r});
-    } else if (place != in && mine.count > 0) {
-      std::memmove(place, in, mine.count * width);
-    }
-  }
-  exchange(parts);
+  exchange(parts_of_gather(request, rank_, size_, in, request.out));
 }
 
 void MpiGroup::broadcast(const Request& request) {
@@ -209,7 +186,7 @@ void MpiGroup::broadcast(const Request& request) {
   if (rank_ == request.peer && request.in != request.out && bytes > 0)
     std::memcpy(request.out, request.in, bytes);
   for (size_t begin = 0; begin < bytes; begin += kPieceBytes)
-    check_mpi(MPI_Bcast(at(request.out, begin), static_cast<int>(std::min(kPieceBytes, bytes - begin)),
+    check_mpi(MPI_Bcast(offset_by(request.out, begin), static_cast<int>(std::min(kPieceBytes, bytes - begin)),
                         MPI_BYTE, request.peer, comm_),
               "MPI_Bcast");
 }
@@ -222,34 +199,30 @@ void MpiGroup::all_to_all(const Request& request) {
     if (all > 0) std::memcpy(workspace(all), request.in, all);
     in = workspace_.data();
   }
-  std::vector<Part> parts;
-  for (int r = 0; r < size_; ++r) {
-    const size_t begin = static_cast<size_t>(r) * bytes;
-    if (r != rank_) {
-      parts.push_back({at(in, begin), at(request.out, begin), bytes, bytes, r});
-    } else if (bytes > 0) {
-      std::memmove(at(request.out, begin), at(in, begin), bytes);
-    }
-  }
-  exchange(parts);
+  exchange(parts_of_all_to_all(request, size_, in, request.out));
 }
 
-// Sends and receives all parts at once, in pieces.
+// Sends and receives all parts at once, in pieces. Copies the part of this rank with itself.
 void MpiGroup::exchange(const std::vector<Part>& parts) {
   pending_.clear();
   for (const Part& part : parts) {
+    if (part.peer == rank_) {
+      if (part.in != part.out && part.in_bytes > 0) std::memmove(part.out, part.in, part.in_bytes);
+      continue;
+    }
     for (size_t begin = 0; begin < part.out_bytes; begin += kPieceBytes) {
       const int count = static_cast<int>(std::min(kPieceBytes, part.out_bytes - begin));
       pending_.emplace_back();
-      check_mpi(MPI_Irecv(at(part.out, begin), count, MPI_BYTE, part.peer, 0, comm_, &pending_.back()),
+      check_mpi(MPI_Irecv(offset_by(part.out, begin), count, MPI_BYTE, part.peer, 0, comm_, &pending_.back()),
                 "MPI_Irecv");
     }
   }
   for (const Part& part : parts) {
+    if (part.peer == rank_) continue;
     for (size_t begin = 0; begin < part.in_bytes; begin += kPieceBytes) {
       const int count = static_cast<int>(std::min(kPieceBytes, part.in_bytes - begin));
       pending_.emplace_back();
-      check_mpi(MPI_Isend(at(part.in, begin), count, MPI_BYTE, part.peer, 0, comm_, &pending_.back()),
+      check_mpi(MPI_Isend(offset_by(part.in, begin), count, MPI_BYTE, part.peer, 0, comm_, &pending_.back()),
                 "MPI_Isend");
     }
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/parts.h"
 
 namespace mx::comm {
 
@@ -28,14 +29,6 @@ class MpiGroup {
   void execute(const Request& request);
 
  private:
-  // One message of exchange().
-  struct Part {
-    const void* in = nullptr;
-    void* out = nullptr;
-    size_t in_bytes = 0, out_bytes = 0;
-    int peer = 0;
-  };
-
   void compare(const Request& request);
   void allreduce(const Request& request);
   void fold_small(const Request& request);

@@ -158,6 +158,7 @@ void MpiThread::watch() {
 }
 
 void MpiThread::abort(std::exception_ptr reason) {
+  MX_CHECK(reason != nullptr, InvalidArgument, "[abort] expected a reason, got a null pointer");
   std::deque<Job> jobs;
   std::function<void(std::exception_ptr)> done;
   {

@@ -72,9 +72,6 @@ void unhex(const std::string& text, char* data, size_t bytes) {
     data[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
 }
 
-char* at(void* base, size_t bytes) { return static_cast<char*>(base) + bytes; }
-const char* at(const void* base, size_t bytes) { return static_cast<const char*>(base) + bytes; }
-
 // The communicators of the process, which fail together.
 std::mutex all_mutex;
 std::set<NcclCommunicator*>& all() {
@@ -253,15 +250,10 @@ void NcclCommunicator::run_request(const Request& request) {
       return to_user(out, request.out, bytes);
     }
     case Collective::all_to_all: {
-      const auto* in = static_cast<const char*>(on_device(request.in, ranks * bytes, 0));
+      const void* const in = on_device(request.in, ranks * bytes, 0);
       void* const result = for_result(request.out, ranks * bytes, 1);
-      char* out = static_cast<char*>(in == result ? room(2, ranks * bytes) : result);
-      std::vector<Part> parts;
-      for (int r = 0; r < size_; ++r) {
-        const size_t begin = static_cast<size_t>(r) * bytes;
-        parts.push_back({in + begin, out + begin, bytes, bytes, r});
-      }
-      exchange(parts);
+      void* const out = in == result ? room(2, ranks * bytes) : result;
+      exchange(parts_of_all_to_all(request, size_, in, out));
       if (out != result)
         check_cuda(cudaMemcpyAsync(result, out, ranks * bytes, cudaMemcpyDeviceToDevice, stream_),
                    "cudaMemcpy");
@@ -307,13 +299,7 @@ void NcclCommunicator::fold_slice(const Request& request, const void* in, void* 
   const size_t width = size_of(request.type), ranks = static_cast<size_t>(size_);
   const size_t bytes = slice_of(request.count, size_, rank_).count * width;
   void* const received = room(2, ranks * bytes);
-  std::vector<Part> parts;
-  for (int r = 0; r < size_; ++r) {
-    const Slice theirs = slice_of(request.count, size_, r);
-    parts.push_back({at(in, theirs.begin * width), at(received, static_cast<size_t>(r) * bytes),
-                     theirs.count * width, bytes, r});
-  }
-  exchange(parts);
+  exchange(parts_of_slices(request, rank_, size_, in, received));
   std::vector<char> host(ranks * bytes);
   check_cuda(cudaMemcpyAsync(host.data(), received, host.size(), cudaMemcpyDeviceToHost, stream_),
              "cudaMemcpy");
@@ -326,14 +312,7 @@ void NcclCommunicator::fold_slice(const Request& request, const void* in, void* 
 }
 
 void NcclCommunicator::gather_slices(const Request& request, const void* in, void* out) {
-  const size_t width = size_of(request.type);
-  const Slice mine = slice_of(request.count, size_, rank_);
-  std::vector<Part> parts;
-  for (int r = 0; r < size_; ++r) {
-    const Slice theirs = slice_of(request.count, size_, r);
-    parts.push_back({in, at(out, theirs.begin * width), mine.count * width, theirs.count * width, r});
-  }
-  exchange(parts);
+  exchange(parts_of_gather(request, rank_, size_, in, out));
 }
 
 void NcclCommunicator::exchange(const std::vector<Part>& parts) {

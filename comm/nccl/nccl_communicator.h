@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "comm/module.h"
+#include "comm/parts.h"
 #include "comm/queued_communicator.h"
 
 namespace mx::comm {
@@ -45,19 +46,12 @@ class NcclCommunicator final : public QueuedCommunicator {
   void interrupt(std::exception_ptr reason) override;
 
  private:
-  // One message of exchange(), between buffers of the device.
-  struct Part {
-    const void* in = nullptr;
-    void* out = nullptr;
-    size_t in_bytes = 0, out_bytes = 0;
-    int peer = 0;
-  };
-
   void run_request(const Request& request);
   void allreduce_any(const Request& request);
   void allreduce_in_rank_order(const Request& request);
   void fold_slice(const Request& request, const void* in, void* out);
   void gather_slices(const Request& request, const void* in, void* out);
+  /// Sends and receives all parts, between buffers of the device.
   void exchange(const std::vector<Part>& parts);
   /// Returns the buffer itself if it is on the device, otherwise a copy in room `slot`.
   const void* on_device(const void* data, size_t bytes, size_t slot);

@@ -66,10 +66,7 @@ std::shared_ptr<void> Arena::allocate(size_t wanted) {
     free_.erase(block);
     if (rest > 0) free_.emplace(offset + bytes, rest);
   }
-  const bool reserved =
-      within_file_limit(offset + bytes) &&
-      fallocate(memory_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
-  if (!reserved) {
+  if (!within_file_limit(offset + bytes) || !reserve_pages(memory_.get(), offset, bytes)) {
     release(offset, bytes);
     return nullptr;
   }
@@ -78,6 +75,8 @@ std::shared_ptr<void> Arena::allocate(size_t wanted) {
 }
 
 void Arena::release(uint64_t offset, size_t bytes) {
+  // A forked child would take the pages of its parent.
+  if (!process_.is_here()) return;
   // Gives the pages back. The next allocation here reads zeros.
   fallocate(memory_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
             static_cast<off_t>(bytes));

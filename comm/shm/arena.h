@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 
+#include "comm/process_mark.h"
 #include "comm/shm/descriptor.h"
 
 namespace mx::comm::shm {
@@ -45,6 +46,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   Arena(Descriptor memory, char* base, size_t bytes, size_t first, size_t window_bytes);
   void release(uint64_t offset, size_t bytes);
 
+  const ProcessMark process_;
   const Descriptor memory_;
   char* const base_;
   const size_t bytes_;

@@ -290,24 +290,22 @@ void Group::all_to_all_staged(const Call& call) {
   char* const out = static_cast<char*>(q.out);
   const size_t block = q.count * call.element;
   const size_t each = chunk_elements(block, 1, kStageBytes / static_cast<size_t>(size_) / kLine * kLine);
+  // Where a chunk lies in the block for, or from, a rank; and where a rank stages it for another.
+  const auto place = [&](int peer, Slice chunk) { return static_cast<size_t>(peer) * block + chunk.begin; };
+  const auto staged = [&](int from, int to, size_t c) {
+    return region_.stage(from, c) + static_cast<size_t>(to) * each;
+  };
   pipeline(
       call, (block + each - 1) / each,
       [&](size_t c) {
         const Slice chunk = chunk_of(block, each, c);
-        for (int r = 0; r < size_; ++r) {
-          const size_t at = static_cast<size_t>(r) * block + chunk.begin;
-          if (r == rank_)
-            copy(out + at, in + at, chunk.count);
-          else
-            copy(region_.stage(rank_, c) + static_cast<size_t>(r) * each, in + at, chunk.count);
-        }
+        for (int r = 0; r < size_; ++r)
+          copy(r == rank_ ? out + place(r, chunk) : staged(rank_, r, c), in + place(r, chunk), chunk.count);
       },
       [&](size_t c) {
         const Slice chunk = chunk_of(block, each, c);
         for (int r = 0; r < size_; ++r)
-          if (r != rank_)
-            copy(out + static_cast<size_t>(r) * block + chunk.begin,
-                 region_.stage(r, c) + static_cast<size_t>(rank_) * each, chunk.count);
+          if (r != rank_) copy(out + place(r, chunk), staged(r, rank_, c), chunk.count);
       },
       nullptr);
 }

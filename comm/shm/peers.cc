@@ -199,7 +199,7 @@ void Peers::interrupt(std::exception_ptr reason) {
 }
 
 void Peers::leave(const std::string& reason, int lost) noexcept {
-  if (left_.exchange(true)) return;
+  if (!process_.is_here() || left_.exchange(true)) return;
   Control& own = region_.control(rank_);
   if (own.state.load() != State::present) return;  // it never joined
   own.lost_rank = lost;

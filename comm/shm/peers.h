@@ -19,6 +19,7 @@
 
 #include "comm/communicator.h"
 #include "comm/deadline.h"
+#include "comm/process_mark.h"
 #include "comm/shm/region.h"
 
 namespace mx::comm::shm {
@@ -96,6 +97,7 @@ class Peers {
   [[noreturn]] void throw_timeout(int peer, Counter counter, uint64_t target, const Context& context) const;
   bool ended(int peer) const;
 
+  const ProcessMark process_;  // a forked child must not leave the group in the name of its parent
   Region& region_;
   const int rank_;
   std::vector<Descriptor> processes_;  // pidfds; empty ones where the kernel has none

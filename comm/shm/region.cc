@@ -1,6 +1,7 @@
 #include "comm/shm/region.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -45,6 +46,19 @@ bool within_file_limit(uint64_t bytes) {
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 && (limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur);
 }
 
+// Older kernels give up, and free what they have reserved, when a signal arrives. With the timer of a profiler,
+// large reservations would never succeed, so the thread takes signals afterwards.
+bool reserve_pages(int fd, uint64_t offset, uint64_t bytes) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const bool reserved = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
+  const int error = errno;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return reserved;
+}
+
 Descriptor Region::create(int size) {
   const Layout layout = layout_of(size, kRankBytes);
   MX_CHECK(within_file_limit(layout.bytes), CommunicationError, "[shm] expected to use ", layout.bytes,
@@ -55,7 +69,7 @@ Descriptor Region::create(int size) {
            "[shm] expected shared memory, memfd_create failed: ", std::strerror(errno));
   // Reserved now: otherwise a rank that touches a page when memory is full would be killed by SIGBUS.
   const bool reserved = ftruncate(memory.get(), static_cast<off_t>(layout.bytes)) == 0 &&
-                        fallocate(memory.get(), 0, 0, static_cast<off_t>(layout.bytes)) == 0;
+                        reserve_pages(memory.get(), 0, layout.bytes);
   MX_CHECK(reserved, CommunicationError, "[shm] expected ", layout.bytes, " bytes of shared memory for ",
            size, " ranks, got: ", std::strerror(errno));
   void* const base = mmap(nullptr, layout.data, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);

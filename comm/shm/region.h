@@ -94,6 +94,9 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t
 /// refuse: it would send SIGXFSZ.
 bool within_file_limit(uint64_t bytes);
 
+/// Reserves pages of a file in memory. Returns whether the kernel has them; otherwise errno says why not.
+bool reserve_pages(int fd, uint64_t offset, uint64_t bytes);
+
 class Region {
  public:
   /// Makes the memory for a group. Throws CommunicationError if the kernel refuses.

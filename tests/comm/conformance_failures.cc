@@ -331,6 +331,22 @@ TEST_P(Conformance, AbortEndsTheRunningCallAndLaterOnes) {
   }
 }
 
+TEST_P(Conformance, AbortWithoutAReasonIsRefused) {
+  const auto group = GetParam().make(2);
+  EXPECT_THROW(group[0]->abort(nullptr), InvalidArgument);
+  expect_ranks(group, [](int, Communicator& member) { member.barrier(); });
+}
+
+TEST_P(Conformance, TooMuchMemoryIsAnErrorThatHarmsNothing) {
+  const auto group = GetParam().make(2);
+  expect_ranks(group, [](int, Communicator& member) {
+    for (const size_t bytes : {size_t{1} << 62, ~size_t{0}})
+      EXPECT_THROW(member.allocate(bytes), OutOfMemory);
+    EXPECT_NE(member.allocate(0), nullptr);
+    member.barrier();
+  });
+}
+
 TEST_P(Conformance, ARankThatIsGoneIsNamed) {
   auto group = GetParam().make(3);
   if (!GetParam().notices_peers) GTEST_SKIP() << "this communicator does not notice ranks that are gone";

@@ -15,6 +15,6 @@ if(TARGET mx_comm_mpi AND MX_MPIRUN AND NOT MX_SANITIZE)
     add_test(NAME Comm.mpi_with_${name}
       COMMAND ${MX_MPIRUN} --oversubscribe --allow-run-as-root -n ${ranks} $<TARGET_FILE:comm_mpi_program> ${words})
     set_tests_properties(Comm.mpi_with_${name} PROPERTIES TIMEOUT 300 LABELS comm PROCESSORS 2
-      PASS_REGULAR_EXPRESSION "rank 0 of ${ranks}: passed" FAIL_REGULAR_EXPRESSION "FAILED;failed:")
+      PASS_REGULAR_EXPRESSION "rank 0 of ${ranks}: passed" FAIL_REGULAR_EXPRESSION "FAILED;failed:;exited on signal;non-zero exit code")
   endforeach()
 endif()

@@ -4,6 +4,7 @@ mx_add_test(comm_threads_test
     conformance_failures.cc
     core/algorithms_test.cc
     core/cost_model_test.cc
+    core/parts_test.cc
     threads/conformance_test.cc
     threads/transport_test.cc
   DEPS mx::comm OPTIMISED)

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <mutex>
+#include <set>
+#include <utility>
 
 #include "comm/threads/thread_group.h"
 #include "comm/transport_communicator.h"
@@ -47,23 +49,110 @@ TEST(CostModel, InterpolatesBetweenMeasuredSizes) {
       << "time grows even if the measurement says it does not";
 }
 
-TEST(CostModel, IsMeasuredAlikeOnAllRanks) {
-  const auto group = make_thread_group(3);
+TEST(CostModel, DoesNotGatherMuchDataWhateverWasMeasured) {
+  CostModel model(4);
+  model.set_samples({{1024, {1, 9, 9, -1}}, {256 * 1024, {1, 900, 900, -1}}});
+  EXPECT_EQ(model.choose(64 * 1024, Order::rank), Algorithm::gather);
+  EXPECT_EQ(model.choose(16 << 20, Order::rank), Algorithm::direct) << "needs memory for all ranks' data";
+  EXPECT_TRUE(std::isinf(model.predict_us(Algorithm::gather, 16 << 20)));
+}
+
+TEST(CostModel, RepairsDisturbedAndMissingMeasurements) {
+  CostModel model(3);
+  model.set_samples({{1000, {50, 7, 1, -1}}, {2000, {20, 8, -1, -1}}, {4000, {40, 9, -1, -1}}});
+  EXPECT_DOUBLE_EQ(model.predict_us(Algorithm::gather, 1000), 20) << "not longer than with more data";
+  EXPECT_DOUBLE_EQ(model.predict_us(Algorithm::ring, 4000), 4) << "in proportion to the bytes";
+  EXPECT_TRUE(std::isinf(model.predict_us(Algorithm::two_level, 1000))) << "one host";
+}
+
+// Sizes on both sides of every size that is measured.
+constexpr size_t kFitTestCounts[] = {1, 100, 511, 513, 5'000, 8'193, 20'000, 65'537, 100'000};
+
+// Counts the messages of a rank.
+class CountingTransport final : public Transport {
+ public:
+  CountingTransport(std::unique_ptr<Transport> inner, int64_t& sent)
+      : inner_(std::move(inner)), sent_(sent) {}
+  const std::string& type() const override { return inner_->type(); }
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::string host(int rank) const override { return inner_->host(rank); }
+  void post_send(int peer, const void* data, size_t bytes) override {
+    ++sent_;
+    inner_->post_send(peer, data, bytes);
+  }
+  void post_receive(int peer, void* data, size_t bytes) override { inner_->post_receive(peer, data, bytes); }
+  void await_receive(int peer, Deadline deadline) override { inner_->await_receive(peer, deadline); }
+  void finish(Deadline deadline) override { inner_->finish(deadline); }
+  void abort(std::exception_ptr reason) override { inner_->abort(std::move(reason)); }
+
+ private:
+  const std::unique_ptr<Transport> inner_;
+  int64_t& sent_;
+};
+
+// Fits the model of a group, checks that all ranks come to the same choices and that sums in the order of the
+// ranks keep their bits. Returns the messages that each rank sent for the fit.
+std::vector<int64_t> fit_group(int ranks, const ThreadTransportOptions& options) {
+  std::vector<int64_t> sent(static_cast<size_t>(ranks)), fit_sent = sent;
+  std::vector<std::shared_ptr<Communicator>> group;
+  for (auto& transport : make_thread_transports(ranks, options)) {
+    int64_t& count = sent[static_cast<size_t>(transport->rank())];
+    group.push_back(std::make_shared<TransportCommunicator>(
+        std::make_unique<CountingTransport>(std::move(transport), count), 60'000));
+  }
   std::mutex mutex;
-  std::vector<std::string> tables;
-  expect_ranks(group, [&](int, Communicator& member) {
-    const CostModel model = dynamic_cast<TransportCommunicator&>(member).fit(20);
-    EXPECT_FALSE(model.samples().empty());
-    std::vector<float> values(50'000, 1.f);
-    member.allreduce(values.data(), values.data(), values.size(), Type::f32);
-    EXPECT_EQ(values, std::vector<float>(50'000, 3.f));
+  std::set<std::string> tables, choices;
+  expect_ranks(group, [&](int rank, Communicator& member) {
+    const CostModel model = dynamic_cast<TransportCommunicator&>(member).fit();
+    fit_sent[static_cast<size_t>(rank)] = sent[static_cast<size_t>(rank)];
+    std::string chosen;
+    for (const size_t count : kFitTestCounts) {
+      for (const Order order : {Order::rank, Order::any})
+        chosen += std::to_string(static_cast<int>(model.choose(count * sizeof(float), order)));
+      std::vector<std::vector<unsigned char>> rows;
+      for (int r = 0; r < ranks; ++r) rows.push_back(test_data(Type::f32, count, r, count));
+      std::vector<unsigned char> sum(rows[0].size());
+      member.allreduce(rows[static_cast<size_t>(rank)].data(), sum.data(), count, Type::f32);
+      EXPECT_EQ(sum, serial_fold(rows, Type::f32)) << count;
+      // All ranks get equal bits in any order too; a disagreement on the algorithm would throw.
+      CallOptions any;
+      any.order = Order::any;
+      member.allreduce(rows[static_cast<size_t>(rank)].data(), sum.data(), count, Type::f32, any);
+    }
     std::lock_guard lock(mutex);
-    tables.push_back(model.describe());
+    EXPECT_EQ(model.samples().size(), 3u);
+    tables.insert(model.describe());
+    choices.insert(chosen);
   });
-  ASSERT_EQ(tables.size(), 3u);
-  EXPECT_EQ(tables[0], tables[1]);
-  EXPECT_EQ(tables[0], tables[2]);
-  EXPECT_NE(tables[0].find("gather"), std::string::npos) << tables[0];
+  EXPECT_EQ(tables.size(), 1u) << *tables.begin();
+  EXPECT_EQ(choices.size(), 1u) << *choices.begin();
+  return fit_sent;
+}
+
+TEST(CostModel, IsFittedAlikeOnAllRanksHoweverTheirTimesDiffer) {
+  for (const int ranks : {2, 3, 5})
+    for (const uint64_t seed : {0, 1, 2, 3}) {
+      ThreadTransportOptions options;
+      options.delay_seed = seed;
+      fit_group(ranks, options);
+    }
+  ThreadTransportOptions two_hosts;
+  two_hosts.hosts = {"a", "a", "b", "b"};
+  fit_group(4, two_hosts);
+}
+
+TEST(CostModel, FittingTakesTheSameMessagesHoweverLongTheyTake) {
+  ThreadTransportOptions slow;
+  slow.delay_seed = 7;
+  for (const int ranks : {2, 4}) {
+    const std::vector<int64_t> messages = fit_group(ranks, {});
+    EXPECT_EQ(fit_group(ranks, slow), messages);
+    // Sizes x algorithms x calls. In each, a rank sends at most a header and two pieces to every other, or
+    // one piece in each of the ring's 2 (ranks - 1) steps; the factor leaves room for a broadcast.
+    const int64_t calls = 3 * 3 * (TransportCommunicator::kFitRepeats + 1);
+    for (const int64_t sent : messages) EXPECT_LE(sent, calls * (ranks - 1) * 4);
+  }
 }
 
 }  // namespace

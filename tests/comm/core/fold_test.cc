@@ -129,6 +129,27 @@ TYPED_TEST(FoldTest, SpecialValuesGoThroughVectorsAndRemaindersAlike) {
   }
 }
 
+// Every value of a half type, signalling NaNs and zeros of both signs among them, with special ones.
+template <class T>
+void expect_extremes_of_all_halves() {
+  const uint16_t specials[] = {0x0000, 0x8000, 0x0001, 0x8001, 0x3c00, 0xbc00, 0x7c00, 0xfc00,
+                               0x7f80, 0xff80, 0x7c01, 0xfc01, 0x7e00, 0xfe55, 0x7f81, 0x7fff};
+  std::vector<std::vector<T>> rows(3);
+  for (uint32_t bits = 0; bits < 0x10000; ++bits)
+    for (const uint16_t special : specials) {
+      rows[0].push_back(std::bit_cast<T>(static_cast<uint16_t>(bits)));
+      rows[1].push_back(std::bit_cast<T>(special));
+      rows[2].push_back(std::bit_cast<T>(static_cast<uint16_t>(bits * 40503u)));
+    }
+  for (const Reduction reduction : {Reduction::min, Reduction::max}) {
+    expect_fold(rows, reduction, false);
+    expect_fold<T>({rows[1], rows[0]}, reduction, true);
+  }
+}
+
+TEST(FoldHalves, ExtremesOfAllFloat16AreThoseOfScalars) { expect_extremes_of_all_halves<float16>(); }
+TEST(FoldHalves, ExtremesOfAllBfloat16AreThoseOfScalars) { expect_extremes_of_all_halves<bfloat16>(); }
+
 TEST(FoldRounding, HalvesAreRoundedOnce) {
   // In float16, 2048 + 1 is 2048; summed in float, the two ones count.
   const float16 inputs[] = {float16(2048.f), float16(1.f), float16(1.f)};

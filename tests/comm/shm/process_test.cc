@@ -2,10 +2,16 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <numeric>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
@@ -44,6 +50,60 @@ TEST(ShmProcesses, CombineBuffersOfAllSizes) {
     group.barrier();
   });
   for (int r = 0; r < 3; ++r) EXPECT_EQ(ranks.line(r), "end");
+}
+
+TEST(ShmProcesses, AForkedChildHarmsNoOtherProcess) {
+  const ShmGroup memory(2);
+  ForkedRanks ranks(2, {}, [&](Communicator& outer, const ForkedRanks::Say& say) {
+    std::shared_ptr<Communicator> group = memory.join(outer.rank());
+    constexpr size_t kCount = 10'000;
+    std::shared_ptr<void> buffer = group->allocate(kCount * sizeof(float));
+    float* const values = static_cast<float*>(buffer.get());
+    std::fill_n(values, kCount, 1.f);
+    std::promise<void> started;  // with a thread, which the child will not have
+    Request barrier;
+    barrier.done = [&](std::exception_ptr) { started.set_value(); };
+    group->start(std::move(barrier));
+    started.get_future().wait();
+    if (group->rank() == 0) {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(20);
+        try {
+          group->barrier();
+          _exit(1);
+        } catch (const InvalidState&) {
+        }
+        buffer = nullptr;
+        group = nullptr;
+        _exit(0);
+      }
+      int status = -1;
+      waitpid(child, &status, 0);
+      say("child " + std::to_string(status));
+    }
+    group->allreduce(values, values, kCount, Type::f32);
+    say(std::all_of(values, values + kCount, [](float v) { return v == 2.f; }) ? "sum" : "wrong sum");
+  });
+  EXPECT_EQ(ranks.line(0), "child 0");
+  for (int r = 0; r < 2; ++r) EXPECT_EQ(ranks.line(r), "sum");
+}
+
+TEST(ShmProcesses, SignalsDoNotKeepThemFromSharingMemory) {
+  ForkedRanks ranks(2, {}, [](Communicator& group, const ForkedRanks::Say& say) {
+    // As a profiler's timer does, also to system calls that are not restarted.
+    struct sigaction action {};
+    action.sa_handler = [](int) {};
+    sigaction(SIGALRM, &action, nullptr);
+    const itimerval timer{{0, 500}, {0, 500}};
+    setitimer(ITIMER_REAL, &timer, nullptr);
+    const std::shared_ptr<void> buffer = group.allocate(size_t{64} << 20);
+    for (const size_t count : {1, 5000, 1'000'003}) add_up(group, count, "w");
+    const itimerval none{};
+    setitimer(ITIMER_REAL, &none, nullptr);
+    say(is_arena(buffer.get()) ? "arena" : "plain memory");
+  });
+  for (int r = 0; r < 2; ++r) EXPECT_EQ(ranks.line(r), "arena");
 }
 
 TEST(ShmProcesses, AKilledRankIsNamedByTheSurvivors) {

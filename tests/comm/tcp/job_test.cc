@@ -12,6 +12,7 @@
 
 #include "comm/rendezvous/server.h"
 #include "comm/start.h"
+#include "comm/transport_communicator.h"
 #include "engine/base/error.h"
 #include "tests/support/errors.h"
 
@@ -79,6 +80,38 @@ TEST(Job, AProcessThatIsAloneNeedsNobody) {
   job.report_step(3);
   job.leave(true);
   test::expect_error<InvalidState>("process", [&] { job.new_group("auto"); });
+}
+
+CostModel model_of(Communicator& group) { return dynamic_cast<TransportCommunicator&>(group).model(); }
+
+TEST(Job, FitsTheCostModelOnceAndAlikeForAllGroups) {
+  const auto server = job_server();
+  std::vector<std::string> tables(3);
+  on_job_ranks(3, [&](int rank) {
+    Job job(job_place(rank, 3, server->address()));
+    const auto first = job.new_group("tcp"), second = job.new_group("tcp");
+    const CostModel model = model_of(*first);
+    EXPECT_FALSE(model.samples().empty());
+    EXPECT_EQ(model_of(*second).describe(), model.describe());
+    tables[static_cast<size_t>(rank)] = model.describe();
+    EXPECT_EQ(sum_over(*second, 1), 3);
+    job.leave(true);
+  });
+  EXPECT_EQ(tables[0], tables[1]);
+  EXPECT_EQ(tables[0], tables[2]);
+}
+
+TEST(Job, TheSettingOfRankZeroDecidesWhetherTheCostModelIsFitted) {
+  const auto server = job_server();
+  on_job_ranks(2, [&](int rank) {
+    Place place = job_place(rank, 2, server->address());
+    place.fit_cost_model = rank != 0;
+    Job job(place);
+    const auto group = job.new_group("tcp");
+    EXPECT_TRUE(model_of(*group).samples().empty());
+    EXPECT_EQ(sum_over(*group, 1), 2);
+    job.leave(true);
+  });
 }
 
 TEST(Job, ALostProcessEndsAllGroupsAndIsNamed) {

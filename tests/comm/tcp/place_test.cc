@@ -198,6 +198,10 @@ TEST(Place, RefusesMalformedNumbersByName) {
     for (const char* value : {"x", "1x", "-1", " 1", "1e3", "99999999999999999999"})
       expect_refused(with(kMxrun, {{name, value}}), {name, value});
   expect_refused(with(kMxrun, {{"MX_ROLE", "boss"}}), {"MX_ROLE", "boss"});
+  expect_refused(with(kMxrun, {{"MX_COST_MODEL", "guess"}}),
+                 {"MX_COST_MODEL", "'fit' or 'fixed'", "'guess'"});
+  EXPECT_FALSE(place_of(with(kMxrun, {{"MX_COST_MODEL", "fixed"}})).fit_cost_model);
+  EXPECT_TRUE(place_of(kMxrun).fit_cost_model);
   expect_refused(with(kMxrun, {{"MX_TIMEOUT_MS", "0"}}), {"MX_TIMEOUT_MS", "'0'"});
   expect_refused(with(kMxrun, {{"MX_HEARTBEAT_MS", "900"}}), {"MX_HEARTBEAT_MS", "MX_DEAD_AFTER_MS", "900"});
   expect_refused({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "a"}}, {"SLURM_PROCID", "'a'"});
