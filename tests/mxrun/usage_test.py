@@ -41,6 +41,24 @@ class WrongUsage(jobs.JobTest):
         self.wrong("-x: expected NAME", "-x", "=1", "true")
         self.wrong("--completion", "--completion", "tcsh")
 
+    def test_empty_values(self):
+        for flag in ("-n", "-s", "--nnodes", "--nproc-per-node", "--host", "--hostfile", "--launcher", "--k8s", "--bind", "--rdzv",
+                     "--job-id", "--secret-file", "--timeout", "--start-timeout", "--heartbeat", "--dead-after", "--grace",
+                     "--restart", "--max-restarts", "--log-dir", "--ranks", "--events", "--completion", "--config"):
+            self.wrong(f".*{flag}.*expected a value, got an empty one", flag, "", "true")
+            if flag.startswith("--"):
+                self.wrong(f"{flag}.*expected a value, got an empty one", f"{flag}=", "true")
+        self.wrong("-x: expected NAME=VALUE or NAME, got ''", "-x", "", "true")
+        # The value of a variable may be empty.
+        job = self.run_job("-x", "MX_TEST_A=", "sh", "-c", "echo ${MX_TEST_A-unset}.")
+        self.assertEqual((job.code, job.stdout), (0, ".\n"))
+
+    def test_variables_of_mxrun_itself(self):
+        for name in ("MX_RANK", "RANK", "MX_WORLD_SIZE", "LOCAL_RANK", "MX_RDZV", "MX_SECRET_FD", "MASTER_PORT", "DMLC_ROLE",
+                     "DMLC_WORKER_ID", "DMLC_SERVER_ID", "MX_TIMEOUT_MS"):
+            self.wrong(f"-x: expected a variable that mxrun does not set, got {name}", "-x", f"{name}=1", "true")
+            self.wrong(f"-x: expected a variable that mxrun does not set, got {name}", "-x", name, "true", **{name: "1"})
+
     def test_help_and_version(self):
         job = self.run_job("--help")
         self.assertEqual((job.code, job.stderr), (0, ""))
@@ -71,7 +89,23 @@ class WrongUsage(jobs.JobTest):
 
     def test_configuration(self):
         self.wrong("--config", "--config", self.path("missing"), "true", code=78)
-        self.wrong("--config", "--config", self.write("bad", "no_such_option=1\n"), "true", code=78)
+        for text, pattern in (("# fine\n\nno_such_option=1\n", "line 3, 'no_such_option=1': expected the name of an option"),
+                              ("np=2\nnp x\n", "line 2, 'np x': expected the name of an option"),
+                              ("np\n", "line 1, 'np': expected a value, as in np=N"),
+                              ("np=x\n", "line 1, 'np=x': -n: expected a whole number.*got x"),
+                              ("np=\n", "line 1, 'np=': .*--np.*expected a value, got an empty one"),
+                              ("grace=1\nbind=socket\n", "line 2, 'bind=socket': .*--bind.*socket"),
+                              ("tee=perhaps\n", "line 1, 'tee=perhaps': .*perhaps"),
+                              ("x=RANK=3\n", "line 1, 'x=RANK=3': -x: expected a variable"),
+                              ("n=1\nnp=2\n", "line 2, 'np=2': expected np once, got it in line 1"),
+                              ("[mxrun]\n", "line 1, '\\[mxrun\\]': expected NAME=VALUE"),
+                              ("=1\n", "line 1, '=1': expected NAME=VALUE"),
+                              ("--np=1\n", "line 1, '--np=1': expected the name of an option without dashes"),
+                              ("agent=true\n", "line 1, .*expected the name of an option"),
+                              ("config=other\n", "line 1, .*expected the name of an option"),
+                              ("help=true\n", "line 1, .*expected the name of an option")):
+            bad = self.write("bad", text)
+            self.wrong(f"--config {bad}: {pattern}", "--config", bad, "true", code=78)
         self.wrong("--events: cannot write", "--events", self.path("no/such/folder"), "true", code=78)
         self.write("file", "")
         self.wrong("--log-dir: cannot write", "--log-dir", self.path("file/below"), "true", code=78)
@@ -117,6 +151,11 @@ class DryRuns(jobs.JobTest):
         job = self.run_job("--config", config, "sh", "-c", "echo $WORLD_SIZE")
         self.assertEqual(job.code, 0, job.stderr)
         self.assertEqual(self.read("logs/rank2.out"), "3\n")
+        config = self.write("config", "; all forms\n x = A=1 2 \nx=B=2\nn=4\ntee\nranks=0,1\n"
+                            'no-tag-output = true\nlog-dir="%s"\n' % self.path("a folder"))
+        job = self.run_job("--config", config, "-n", "2", "sh", "-c", "echo $WORLD_SIZE$A$B")
+        self.assertEqual((job.code, job.stdout), (0, "21 22\n" * 2), job.stderr)
+        self.assertEqual(self.read("a folder/rank1.out"), "21 22\n")
 
 
 if __name__ == "__main__":
