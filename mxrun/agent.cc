@@ -25,6 +25,7 @@
 #include "mxrun/binding.h"
 #include "mxrun/descendants.h"
 #include "mxrun/environment.h"
+#include "mxrun/exit_codes.h"
 #include "mxrun/guardian.h"
 #include "mxrun/output.h"
 #include "mxrun/plan.h"
@@ -252,7 +253,7 @@ class Agent {
       process->out = std::make_unique<RankStream>(spawned.out_fd, &out_, settings(rank, false));
       process->err = std::make_unique<RankStream>(spawned.err_fd, &err_, settings(rank, true));
     } catch (const Error& error) {
-      message.update({{"op", "failed"}, {"code", 78}, {"problem", error.what()}});
+      message.update({{"op", "failed"}, {"code", kExitConfiguration}, {"problem", error.what()}});
       say(message);
       return false;
     }

@@ -18,6 +18,7 @@
 #include "engine/base/error.h"
 #include "mxrun/agent.h"
 #include "mxrun/completion.h"
+#include "mxrun/exit_codes.h"
 #include "mxrun/launcher.h"
 #include "mxrun/launchers/agent_side.h"
 #include "mxrun/launchers/select.h"
@@ -151,7 +152,8 @@ int start(Options options) {
     return complain(kExitUsage, (options.rendezvous.empty() ? "" : "--rdzv: ") + std::string(error.what()));
   }
   if (options.dry_run) {
-    std::fputs(describe(job.nodes).c_str(), stdout);
+    const ListenAt at{job.listen_address, job.listen_port};
+    std::fputs(describe(job.nodes, at, selection.launcher != "local").c_str(), stdout);
     print_commands(options, selection, job);
     return 0;
   }

@@ -16,6 +16,7 @@
 #include "engine/base/check.h"
 #include "mxrun/config_file.h"
 #include "mxrun/environment.h"
+#include "mxrun/exit_codes.h"
 
 namespace mx::launch {
 namespace {
@@ -379,16 +380,16 @@ Parsed parse_options(int argc, const char* const* argv) {
     parsed.exit_code = 0;
     parsed.text = std::string("mxrun ") + MX_VERSION + "\n";
   } catch (const CLI::FileError& error) {
-    parsed.exit_code = 78;
+    parsed.exit_code = kExitConfiguration;
     parsed.text = std::string("mxrun: --config: ") + error.what() + "\n";
   } catch (const CLI::ConfigError& error) {
-    parsed.exit_code = 78;
+    parsed.exit_code = kExitConfiguration;
     parsed.text = "mxrun: --config " + app.get_config_ptr()->results().back() + ": " + error.what() + "\n";
   } catch (const CLI::ParseError& error) {
-    parsed.exit_code = 2;
+    parsed.exit_code = kExitUsage;
     parsed.text = std::string("mxrun: ") + error.what() + "; see mxrun --help\n";
   } catch (const InvalidArgument& error) {
-    parsed.exit_code = 2;
+    parsed.exit_code = kExitUsage;
     parsed.text = std::string("mxrun: ") + error.what() + "\n";
   }
   return parsed;

@@ -26,8 +26,10 @@ struct Failure {
   std::vector<std::string> tail;
 };
 
-/// The lines for standard error, each ends with a newline. `also` names the processes that failed afterwards.
-std::string failure_block(const Failure& failure, const std::vector<std::string>& also);
+/// The lines for standard error, each ends with a newline. `early` names the workers that had ended
+/// with exit code 0 before the failure, `also` those that failed after the first.
+std::string failure_block(const Failure& failure, const std::vector<std::string>& early,
+                          const std::vector<std::string>& also);
 
 /// One process that ran, for job.json.
 struct ProcessRecord {

@@ -73,6 +73,16 @@ class Failures(jobs.JobTest):
         job = self.run_job("-n", "2", "sh", "-c", '[ "$MX_RANK" = 0 ] && exit 0; sleep 0.5; echo done')
         self.assertEqual((job.code, job.stdout), (0, "[0:1] done\n"))
 
+    def test_ranks_that_had_ended_before_the_failure_are_named(self):
+        # Rank 9 waits until the agent has seen the ends of ranks 0 to 8.
+        wait = (f'cd {self.folder}; for i in 0 1 2 3 4 5 6 7 8; do while [ ! -s ended$i ]; do sleep 0.05; done; '
+                'while [ -d /proc/$(cat ended$i) ]; do sleep 0.05; done; done')
+        job = self.run_job("-n", "11", "sh", "-c", f'if [ $MX_RANK -lt 9 ]; then echo $$ > {self.path("ended")}$MX_RANK; exit 0; fi; '
+                           f'[ $MX_RANK = 9 ] || {WAIT}; {wait}; exit 3')
+        self.assertEqual(job.code, 3)
+        # Rank 10 ends because of the failure.
+        self.assertRegex(job.stderr, rf"mxrun: ended before that, with exit code 0: (rank [0-8] on {HOST}, ){{7}}rank [0-8] on {HOST} and 1 more\n")
+
     def test_grandchildren_end_with_the_job(self):
         for code in (0, 4):
             job = self.run_job("-n", "2", "sh", "-c",

@@ -74,6 +74,28 @@ class Output(jobs.JobTest):
         self.assertEqual(job.stdout.splitlines().count("[0:0] again"), 1)
         self.assertEqual(self.read("deep/logs/rank0.out"), "again\n")
 
+    def test_logs_of_an_earlier_job_are_removed(self):
+        logs = self.path("logs")
+        def names():
+            return sorted(os.listdir(logs))
+        job = self.run_job("-n", "4", "-s", "1", "--max-restarts", "1", "--log-dir", logs, "sh", "-c",
+                           "[ $MX_ROLE = server ] && exec sleep 100; [ $MX_RESTART_COUNT = 1 ] || exit 7")
+        self.assertEqual(job.code, 0, job.stderr)
+        self.assertEqual(len(names()), 4 * 5 + 1)
+        foreign = ["rank9.out", "rank1.restart2.out", "rank1.txt", "server1.err", "rank.out", "ranks0.out", "rank2.outer"]
+        for name in foreign:
+            self.write(f"logs/{name}", "of somebody else\n")
+        os.mkdir(os.path.join(logs, "rank0.restart0.out"))
+        self.assertEqual(self.run_job("-n", "2", "--log-dir", logs, "true").code, 0)
+        self.assertEqual(names(), sorted(foreign + ["rank0.restart0.out", "job.json", "rank0.out", "rank0.err", "rank1.out",
+                                                    "rank1.err"]))
+        # Without a job.json of mxrun nothing is removed.
+        for text in ("", "[]", "{}", '{"workers": 2}', "not json"):
+            self.write("logs/job.json", text)
+            self.assertEqual(self.run_job("-n", "1", "--log-dir", logs, "true").code, 0)
+            self.assertTrue(os.path.exists(self.path("logs/rank1.out")))
+            self.write("logs/rank1.out", "")
+
     def test_job_json_and_events(self):
         job = self.run_job("-n", "2", "--job-id", "j", "--log-dir", self.path("logs"), "--events", self.path("events"),
                            "sh", "-c", 'echo oh dear >&2; [ "$MX_RANK" = 0 ] || exit 9')

@@ -137,14 +137,30 @@ class DryRuns(jobs.JobTest):
         self.assertIn("job j1", job.stdout)
         self.assertIn("server 0", job.stdout)
         self.assertRegex(job.stdout, "rank 1.*MX_WORLD_SIZE=2")
+        for variable in ("MX_RDZV=127.0.0.1:<chosen at start>", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=<chosen at start>",
+                         "DMLC_PS_ROOT_PORT=<chosen at start>", "MX_SECRET_FD=<chosen at start>",
+                         "MX_NUM_THREADS=<chosen at start>"):
+            self.assertEqual(job.stdout.count(f" {variable}"), 3, job.stdout)
+        self.assertNotIn("MX_INTERFACE", job.stdout)
         self.assertFalse(os.path.exists(self.path("touched")))
+
+    def test_dry_run_shows_what_is_known(self):
+        job = self.run_job("--dry-run", "--rdzv", "127.0.0.1:29999", "-x", "MX_INTERFACE=lo", "-x", "MX_NUM_THREADS=3", "true",
+                           OMP_NUM_THREADS="5")
+        for variable in ("MX_RDZV=127.0.0.1:29999", "MX_INTERFACE=lo", "MX_NUM_THREADS=3", "OMP_NUM_THREADS=5"):
+            self.assertEqual(job.stdout.count(f" {variable}"), 1, job.stdout)
+        job = self.run_job("--dry-run", "-H", "127.0.0.8,127.0.0.9", "--launcher", "ssh", "true")
+        self.assertEqual(job.stdout.count(" MX_INTERFACE=<chosen at start>"), 2, job.stdout)
 
     def test_check_starts_nothing(self):
         job = self.run_job("-n", "2", "--check", "touch", self.path("touched"))
         self.assertEqual(job.code, 0, job.stderr)
         self.assertIn("touch", job.stdout)
         self.assertFalse(os.path.exists(self.path("touched")))
+        # The exit code is the one with which starting the program would end.
         self.assertEqual(self.run_job("--check", "no_such_program").code, 127)
+        self.assertEqual(self.run_job("--check", "./no_such_program").code, 127)
+        self.assertEqual(self.run_job("--check", self.write("text", "hello\n", 0o644)).code, 126)
 
     def test_config_file(self):
         config = self.write("config", "np=3\nlog-dir=%s\n" % self.path("logs"))
