@@ -9,7 +9,6 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "comm/net/interface.h"
@@ -21,20 +20,20 @@
 #include "mxrun/exit_codes.h"
 #include "mxrun/launcher.h"
 #include "mxrun/launchers/agent_side.h"
+#include "mxrun/launchers/open_files.h"
 #include "mxrun/launchers/select.h"
 #include "mxrun/manifest/kubernetes.h"
 #include "mxrun/options.h"
 #include "mxrun/planning.h"
 #include "mxrun/process.h"
 #include "mxrun/supervisor.h"
+#include "mxrun/supervisor_parts.h"
 
 namespace mx::launch {
 namespace {
 
 int complain(int exit_code, const std::string& text) {
-  constexpr std::string_view kPlace = "[mxrun] ";  // of errors; the line begins with the name anyway
-  const size_t from = text.starts_with(kPlace) ? kPlace.size() : 0;
-  std::fprintf(stderr, "mxrun: %s\n", text.c_str() + from);
+  print_message(text);
   return exit_code;
 }
 
@@ -227,5 +226,6 @@ int finish_output(int exit_code) {
 
 int main(int argc, char** argv) {
   mx::launch::open_standard_streams();
+  mx::launch::raise_open_files();
   return mx::launch::finish_output(mx::launch::run(argc, argv));
 }

@@ -29,6 +29,14 @@ int count_gpus() {
   return count;
 }
 
+std::string current_folder() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::current_path(error);
+  MX_CHECK(!error, InvalidState, "the current folder cannot be used: ", error.message(),
+           "; it may have been deleted or moved: enter a folder that exists, such as: cd ~");
+  return path.string();
+}
+
 /// Returns the variables of a process for --dry-run, with kChosenAtStart for values that nobody knows yet.
 Variables shown_variables(const NodePlan& node, const RankPlan& rank, const ListenAt& listen_at,
                           bool remote) {
@@ -94,7 +102,7 @@ std::vector<NodePlan> plan_nodes(const Options& options, const std::vector<Host>
     plan.node = static_cast<int>(nodes.size());
     plan.host = host.host;
     plan.argv = options.program;
-    plan.folder = std::filesystem::current_path().string();
+    plan.folder = current_folder();
     plan.environment = options.environment;
     plan.workers = workers;
     plan.servers = options.servers;

@@ -23,6 +23,7 @@ struct Failure {
   int64_t pid = -1;
   int code = 0, signal = 0;  ///< code is 128 + signal if a signal ended the process
   std::string reason;        ///< if it is not the exit code: "could not be started: ..."
+  bool lasting = false;      ///< it would come again after a restart: the program cannot be executed
   std::vector<std::string> tail;
 };
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,9 +16,11 @@
 
 #include "comm/deadline.h"
 #include "engine/base/check.h"
+#include "mxrun/agent.h"
 #include "mxrun/descendants.h"
 #include "mxrun/exit_codes.h"
 #include "mxrun/job_rendezvous.h"
+#include "mxrun/launchers/open_files.h"
 #include "mxrun/launchers/rendezvous_channel.h"
 #include "mxrun/launchers/select.h"
 #include "mxrun/planning.h"
@@ -45,9 +48,13 @@ void Supervisor::set_up_signals() {
   }
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  MX_CHECK(signal_fd_ >= 0, OutOfMemory, "[mxrun] expected a descriptor for signals, got: ", strerror(errno));
 }
 
 void Supervisor::start_agents() {
+  // An agent on this machine has the same limit, and its message would be one of several.
+  if (!launcher_.remote())
+    check_open_files(files_of_agent(job_.nodes[0].ranks.size()), "the agent of this node");
   rendezvous_ = open_rendezvous(job_);
   const int master_port = free_port();
   for (NodePlan& plan : job_.nodes) {
@@ -241,7 +248,7 @@ int Supervisor::run() {
     while (!(group_over() && !cause_.decide_at().has_value() &&
              (started_ || failure_.has_value() || interrupted_ != 0 || timed_out_)))
       step();
-    const bool again = failure_.has_value() && interrupted_ == 0 && !timed_out_ &&
+    const bool again = failure_.has_value() && !failure_->lasting && interrupted_ == 0 && !timed_out_ &&
                        job_.options.restart == Restart::group && restarts_ < job_.options.max_restarts &&
                        std::none_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.gone; });
     if (!again) return finish();
@@ -267,13 +274,13 @@ int run_job(Job job, Launcher& launcher) {
   try {
     return Supervisor(std::move(job), launcher).run();
   } catch (const InvalidArgument& error) {
-    print_error(std::string("mxrun: ") + error.what() + "\n");
+    print_message(error.what());
     return kExitConfiguration;
   } catch (const BindFailed& error) {
-    print_error(std::string("mxrun: ") + error.what() + "\n");
+    print_message(error.what());
     return kExitBind;
   } catch (const CommunicationError& error) {
-    print_error(std::string("mxrun: ") + error.what() + "\n");
+    print_message(error.what());
     return kExitRendezvous;
   }
 }

@@ -129,6 +129,7 @@ void Supervisor::handle(Node* node, const json& message) {
     failure.host = node->host;
     failure.code = message.at("code");
     failure.reason = "could not be started: " + message.at("problem").get<std::string>();
+    failure.lasting = message.at("lasting");
     if (!failure_.has_value()) stop_at_.reset();
     fail(std::move(failure));
     if (stop_at_.has_value()) stop_all(SIGTERM);  // nothing has begun, so there is nothing to report

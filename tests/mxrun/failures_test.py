@@ -216,6 +216,23 @@ class Restarts(jobs.JobTest):
         self.assertEqual(job.code, 9)
         self.assertEqual(len(self.read("starts").splitlines()), 6)
 
+    def test_no_restart_of_a_program_that_cannot_be_executed(self):
+        for text, code, reason in (("no program\n", 126, "no program for this machine"),
+                                   ("#!/no/such/interpreter\n", 127, "was not found"),
+                                   ("#!/dev/null\n", 126, "cannot execute")):
+            job = self.run_job("-n", "2", "--restart", "group", "--max-restarts", "5", self.write("junk", text))
+            self.assertEqual(job.code, code, job.stderr)
+            self.assertRegex(job.stderr, f"could not be started: .*{reason}")
+            self.assertNotIn("restart ", job.stderr)
+
+    def test_a_program_that_becomes_not_executable(self):
+        program = self.write("program", f'#!/bin/sh\n[ $MX_RANK = 1 ] || {WAIT}\nchmod -x {self.path("program")}; exit 5\n')
+        job = self.run_job("-n", "2", "--restart", "group", "--max-restarts", "5", program)
+        self.assertEqual(job.code, 126, job.stderr)
+        self.assertIn("mxrun: restart 1 of 5", job.stderr)
+        self.assertNotIn("restart 2", job.stderr)
+        self.assertIn("is not executable", job.stderr)
+
     def test_no_restart_after_an_interrupt_or_without_the_option(self):
         job = self.run_job("-n", "2", "sh", "-c", "exit 3")
         self.assertEqual(job.code, 3)

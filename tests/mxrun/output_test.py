@@ -61,6 +61,32 @@ class Output(jobs.JobTest):
             self.assertEqual(sum(map(len, mine)), 1000000)
             self.assertGreater(len(mine), 1)
 
+    def test_lines_are_cut_at_256_kib(self):
+        longest = 256 * 1024
+        for size, pieces in ((longest - 1, [longest - 1]), (longest, [longest]), (longest + 1, [longest, 1]),
+                             (2 * longest, [longest, longest])):
+            job = self.run_job("--tag-output", "sh", "-c", f"head -c {size} /dev/zero | tr '\\0' x; echo; echo; echo end")
+            self.assertEqual([len(line) - 6 for line in job.stdout.splitlines()], pieces + [0, 3])
+
+    def test_pieces_of_long_lines_do_not_mix(self):
+        size = 3_000_000
+        program = f"head -c {size} /dev/zero | tr '\\0' $MX_RANK; [ $MX_RANK = 0 ] || exit 0; echo; echo end"
+        for redirection in ("", " >&2"):
+            # Ranks 1 and 2 write to the other stream, which is the same pipe.
+            command = f"if [ $MX_RANK = 0 ]; then {program}; else {{ {program}; }}{redirection}; fi"
+            job = self.start("-n", "3", "sh", "-c", command, stderr=jobs.subprocess.STDOUT).finish()
+            self.assertEqual(job.code, 0)
+            found = dict.fromkeys("012", 0)
+            for line in job.stdout.splitlines():
+                if line == "[0:0] end":
+                    continue
+                rank = line[3]
+                self.assertEqual(line[:6], f"[0:{rank}] ")
+                self.assertEqual(line[6:].strip(rank), "", "text of another rank in a line")
+                self.assertLessEqual(len(line), 6 + 256 * 1024)
+                found[rank] += len(line) - 6
+            self.assertEqual(found, dict.fromkeys("012", size))
+
     def test_logs(self):
         logs = self.path("deep/logs")
         job = self.run_job("-n", "2", "-s", "1", "--log-dir", logs, "sh", "-c",

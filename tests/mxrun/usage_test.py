@@ -2,6 +2,7 @@
 """Wrong usage of mxrun ends with its exit code and one clear line. Usage: ... MXRUN"""
 
 import os
+import resource
 import socket
 
 import jobs
@@ -119,6 +120,28 @@ class WrongUsage(jobs.JobTest):
             port = taken.getsockname()[1]
             self.wrong(f"--rdzv: cannot listen at 127.0.0.1:{port}", "--rdzv", f"127.0.0.1:{port}", "true", code=71)
             self.wrong("--rdzv: cannot listen", "--rdzv", f"127.0.0.1:{port}", "--check", "true", code=71)
+
+    def test_a_folder_that_is_gone(self):
+        os.mkdir(self.path("gone"))
+        def leave():
+            os.chdir(self.path("gone"))
+            os.rmdir(self.path("gone"))
+        job = self.run_job("-n", "2", "true", before=leave)
+        self.assert_one_line(job, 78, "the current folder cannot be used: .*deleted.*enter a folder that exists")
+
+    def test_too_few_open_files(self):
+        def limit(soft, hard):
+            return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        def wrong(pattern, *arguments, files):
+            job = self.run_job(*arguments, before=limit(files, files))
+            self.assert_one_line(job, 78, pattern)
+        for files in (12, 20):
+            wrong(rf"open files: expected a limit of at least \d+ for the agent of this node, got {files}; raise it: ulimit -n \d+\n", "-n", "2", "true", files=files)
+        wrong("open files: expected a limit of at least .* for mxrun, got 12", "--check", "true", files=12)
+        wrong("open files: .* for the agent of this node, got 60", "-n", "8", "true", files=60)
+        # mxrun takes what the hard limit allows; the program gets the soft one.
+        job = self.run_job("-n", "8", "--no-tag-output", "sh", "-c", "ulimit -n", before=limit(40, 100))
+        self.assertEqual((job.code, job.stdout), (0, "40\n" * 8), job.stderr)
 
     def test_secret_files(self):
         self.wrong("--secret-file: cannot read", "--secret-file", self.path("missing"), "true", code=77)
