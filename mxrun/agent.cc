@@ -1,6 +1,5 @@
 #include "mxrun/agent.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,8 +10,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,7 +25,9 @@
 #include "mxrun/binding.h"
 #include "mxrun/descendants.h"
 #include "mxrun/environment.h"
+#include "mxrun/exit_codes.h"
 #include "mxrun/guardian.h"
+#include "mxrun/launchers/open_files.h"
 #include "mxrun/output.h"
 #include "mxrun/plan.h"
 #include "mxrun/process.h"
@@ -74,6 +76,8 @@ class Agent {
     }
     sigprocmask(SIG_BLOCK, &signals, nullptr);
     signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    MX_CHECK(signal_fd_ >= 0 && exits_fd_ >= 0, OutOfMemory,
+             "[mxrun] expected descriptors for signals and events, got: ", strerror(errno));
     channel_ = options_.connect();
     say({{"op", "hello"}, {"host", host_name()}, {"pid", getpid()}});
     while (!finished_) step();
@@ -92,12 +96,18 @@ class Agent {
     channel_->send(message.dump(-1, ' ', false, json::error_handler_t::replace));
   }
 
+  // Where standard output and error are one file, a long line is not cut by the other one.
+  bool may_write(const Outlet& outlet) const {
+    const Outlet& other = &outlet == &out_ ? err_ : out_;
+    return !outlet.empty() && !(other.within_line() && other.shares_file_with(outlet));
+  }
+
   // Waits for something to happen, and handles everything that has.
   void step() {
     std::vector<pollfd> watched{
         {signal_fd_, POLLIN, 0}, {channel_->readable_fd(), POLLIN, 0}, {guardian_fd_, POLLIN, 0}};
     for (Outlet* outlet : {&out_, &err_}) {
-      if (!outlet->empty()) watched.push_back({outlet->fd(), POLLOUT, 0});
+      if (may_write(*outlet)) watched.push_back({outlet->fd(), POLLOUT, 0});
     }
     for (const RankProcess& process : processes_) {
       for (const RankStream* stream : {process.out.get(), process.err.get()}) {
@@ -112,8 +122,9 @@ class Agent {
     if (watched[2].revents != 0) abandon();  // the guardian has been killed
     for (const pollfd& entry : watched) {
       if (entry.revents == 0) continue;
-      if (entry.fd == out_.fd() && !out_.empty()) out_.write_some();
-      if (entry.fd == err_.fd() && !err_.empty()) err_.write_some();
+      for (Outlet* outlet : {&out_, &err_}) {
+        if (entry.fd == outlet->fd() && may_write(*outlet)) outlet->write_some();
+      }
     }
     for (RankProcess& process : processes_) {
       for (RankStream* stream : {process.out.get(), process.err.get()}) {
@@ -182,6 +193,7 @@ class Agent {
     due_.clear();
     ending_ = false;
     processes_.reserve(plan_.ranks.size());
+    check_open_files(files_of_agent(plan_.ranks.size()), "the agent of this node");
     if (!plan_.output.log_dir.empty()) mkdir(plan_.output.log_dir.c_str(), 0777);
     const int cpus = usable_cpus();
     // Sharing fewer processors than cores (a quota) is left to the kernel.
@@ -213,6 +225,7 @@ class Agent {
     Spawned spawned;
     spawned.exit_code = program.exit_code;
     spawned.problem = program.problem;
+    spawned.lasting = program.exit_code != 0;
     if (program.exit_code == 0) {
       SpawnRequest request;
       request.path = program.path;
@@ -232,7 +245,10 @@ class Agent {
     const json name{{"role", static_cast<int>(rank.role)}, {"rank", rank.rank}};
     if (spawned.pid < 0) {
       json message = name;
-      message.update({{"op", "failed"}, {"code", spawned.exit_code}, {"problem", spawned.problem}});
+      message.update({{"op", "failed"},
+                      {"code", spawned.exit_code},
+                      {"problem", spawned.problem},
+                      {"lasting", spawned.lasting}});
       say(message);
       return false;
     }
@@ -252,7 +268,8 @@ class Agent {
       process->out = std::make_unique<RankStream>(spawned.out_fd, &out_, settings(rank, false));
       process->err = std::make_unique<RankStream>(spawned.err_fd, &err_, settings(rank, true));
     } catch (const Error& error) {
-      message.update({{"op", "failed"}, {"code", 78}, {"problem", error.what()}});
+      message.update(
+          {{"op", "failed"}, {"code", kExitConfiguration}, {"problem", error.what()}, {"lasting", true}});
       say(message);
       return false;
     }

@@ -17,16 +17,17 @@
 //   ping                      asks for a pong
 //   bye                       ends the agent
 // Messages from the agent:
-//   hello {host, pid, cores}  once
+//   hello {host, pid}         once
 //   started {role, rank, pid}
 //   exited {role, rank, code, signal, tail}   signal is 0 unless the process was killed by one
-//   failed {role, rank, code, problem}        it could not be started
+//   failed {role, rank, code, problem, lasting}   it could not be started; lasting: nor another time
 //   ended {left}              every process of the plan has ended, with all that they started, and their
 //                             output is printed
 //   asked_to_end {signal}     somebody has sent SIGTERM or so to the agent; it stops its processes
 //   pong
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 
@@ -39,9 +40,12 @@ struct AgentOptions {
   std::function<std::unique_ptr<Channel>()> connect;
   /// The first rank of the node reads the standard input of the agent.
   bool forward_stdin = false;
-  /// A descriptor that becomes unreadable for the guardian's purposes; closed there. -1: none.
+  /// The descriptor of the channel, so that the guardian can close its copy. -1: none.
   int channel_fd = -1;
 };
+
+/// Returns how many descriptors an agent needs: its own, and for each rank two pipes, two logs and a pidfd.
+constexpr size_t files_of_agent(size_t ranks) { return 24 + 5 * ranks; }
 
 /// Runs an agent in this process, which becomes the guardian. Returns its exit code: 0 after "bye".
 /// Precondition: the process has one thread.

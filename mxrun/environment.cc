@@ -59,6 +59,19 @@ Variables rank_variables(const NodePlan& plan, const RankPlan& rank, int threads
   return variables;
 }
 
+bool is_set_by_mxrun(const std::string& name) {
+  NodePlan plan;
+  plan.rendezvous = "host:1";  // with a rendezvous and a secret all variables are there
+  for (const Role role : {Role::worker, Role::server}) {
+    RankPlan rank;
+    rank.role = role;
+    for (const auto& [set, value] : rank_variables(plan, rank, 0, 0)) {
+      if (set == name) return true;
+    }
+  }
+  return false;
+}
+
 std::vector<std::string> rank_environment(const NodePlan& plan, const RankPlan& rank, int threads,
                                           int secret_fd) {
   std::map<std::string, std::string> all;

@@ -8,6 +8,7 @@ add_library(mx_hosts STATIC
   ${CMAKE_CURRENT_LIST_DIR}/hosts/placement.cc
   ${CMAKE_CURRENT_LIST_DIR}/hosts/text.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/commands.cc
+  ${CMAKE_CURRENT_LIST_DIR}/launchers/open_files.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/rendezvous_channel.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/session.cc
   ${CMAKE_CURRENT_LIST_DIR}/manifest/kubernetes.cc

@@ -11,6 +11,7 @@
 
 #include "engine/base/check.h"
 #include "mxrun/launcher.h"
+#include "mxrun/launchers/open_files.h"
 
 namespace mx::launch {
 namespace {
@@ -57,6 +58,7 @@ class LocalLauncher : public Launcher {
       sigset_t none;
       sigemptyset(&none);
       sigprocmask(SIG_SETMASK, &none, nullptr);
+      restore_open_files();
       execv(command.program.c_str(), const_cast<char* const*>(argv));
       _exit(127);
     }

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "comm/net/interface.h"
@@ -18,22 +17,23 @@
 #include "engine/base/error.h"
 #include "mxrun/agent.h"
 #include "mxrun/completion.h"
+#include "mxrun/exit_codes.h"
 #include "mxrun/launcher.h"
 #include "mxrun/launchers/agent_side.h"
+#include "mxrun/launchers/open_files.h"
 #include "mxrun/launchers/select.h"
 #include "mxrun/manifest/kubernetes.h"
 #include "mxrun/options.h"
 #include "mxrun/planning.h"
 #include "mxrun/process.h"
 #include "mxrun/supervisor.h"
+#include "mxrun/supervisor_parts.h"
 
 namespace mx::launch {
 namespace {
 
 int complain(int exit_code, const std::string& text) {
-  constexpr std::string_view kPlace = "[mxrun] ";  // of errors; the line begins with the name anyway
-  const size_t from = text.starts_with(kPlace) ? kPlace.size() : 0;
-  std::fprintf(stderr, "mxrun: %s\n", text.c_str() + from);
+  print_message(text);
   return exit_code;
 }
 
@@ -151,7 +151,8 @@ int start(Options options) {
     return complain(kExitUsage, (options.rendezvous.empty() ? "" : "--rdzv: ") + std::string(error.what()));
   }
   if (options.dry_run) {
-    std::fputs(describe(job.nodes).c_str(), stdout);
+    const ListenAt at{job.listen_address, job.listen_port};
+    std::fputs(describe(job.nodes, at, selection.launcher != "local").c_str(), stdout);
     print_commands(options, selection, job);
     return 0;
   }
@@ -225,5 +226,6 @@ int finish_output(int exit_code) {
 
 int main(int argc, char** argv) {
   mx::launch::open_standard_streams();
+  mx::launch::raise_open_files();
   return mx::launch::finish_output(mx::launch::run(argc, argv));
 }

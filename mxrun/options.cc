@@ -5,16 +5,24 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <istream>
+#include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/deadline.h"
 #include "engine/base/check.h"
+#include "mxrun/config_file.h"
+#include "mxrun/environment.h"
+#include "mxrun/exit_codes.h"
 
 namespace mx::launch {
 namespace {
 
-constexpr int kMostProcesses = 1 << 20;
+constexpr char kEmptyValue[] = "expected a value, got an empty one";
+constexpr int kMostProcesses = 1 << 20, kMostRestarts = 1 << 20;
 
 int whole_number(const std::string& text, const std::string& flag, int least, int most) {
   int number = 0;
@@ -43,7 +51,9 @@ int64_t duration_ms(const std::string& text, const std::string& flag) {
 std::pair<std::string, std::string> variable(const std::string& text) {
   const size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
-  MX_CHECK(!name.empty(), InvalidArgument, "-x: expected NAME=VALUE or NAME, got ", text);
+  MX_CHECK(!name.empty(), InvalidArgument, "-x: expected NAME=VALUE or NAME, got '", text, "'");
+  MX_CHECK(!is_set_by_mxrun(name), InvalidArgument, "-x: expected a variable that mxrun does not set, got ",
+           name, ", which tells a process its place in the job");
   if (equals != std::string::npos) return {name, text.substr(equals + 1)};
   const char* value = std::getenv(name.c_str());
   MX_CHECK(value != nullptr, InvalidArgument, "-x: expected a variable that is set here, got ", name,
@@ -59,6 +69,7 @@ struct Texts {
 };
 
 // CLI11 describes; the numbers are parsed here, so that the messages name what was expected and what was got.
+// Looks at each option alone.
 void read_texts(const Texts& texts, Options* options) {
   if (!texts.workers.empty()) options->workers = whole_number(texts.workers, "-n", 1, kMostProcesses);
   if (!texts.servers.empty()) options->servers = whole_number(texts.servers, "-s", 0, kMostProcesses);
@@ -83,16 +94,8 @@ void read_texts(const Texts& texts, Options* options) {
   MX_CHECK(options->timeout_ms > 0, InvalidArgument, "--timeout: expected more than 0, got ", texts.timeout);
   MX_CHECK(options->heartbeat_ms > 0, InvalidArgument, "--heartbeat: expected more than 0, got ",
            texts.heartbeat);
-  MX_CHECK(options->dead_after_ms >= 2 * options->heartbeat_ms, InvalidArgument,
-           "--dead-after: expected at least two heartbeats (", 2 * options->heartbeat_ms, " ms), got ",
-           options->dead_after_ms, " ms");
   if (!texts.max_restarts.empty()) {
-    options->max_restarts = whole_number(texts.max_restarts, "--max-restarts", 0, 1 << 20);
-    MX_CHECK(options->restart != Restart::none || options->max_restarts == 0 || texts.restart.empty(),
-             InvalidArgument, "--max-restarts: expected --restart group with it, got --restart none");
-    if (texts.restart.empty() && options->max_restarts > 0) options->restart = Restart::group;
-  } else if (options->restart == Restart::group) {
-    options->max_restarts = 1;
+    options->max_restarts = whole_number(texts.max_restarts, "--max-restarts", 0, kMostRestarts);
   }
   for (const std::string& text : texts.variables) options->environment.push_back(variable(text));
   if (texts.tag) options->tag_output = 1;
@@ -101,6 +104,22 @@ void read_texts(const Texts& texts, Options* options) {
     options->agent_node = whole_number(texts.agent_node, "--agent-node", 0, kMostProcesses);
   }
   parse_rank_list(options->ranks);
+  if (texts.bind == "none") options->bind = false;
+  if (texts.restart == "group") options->restart = Restart::group;
+}
+
+// Looks at options that depend on each other.
+void check_together(const Texts& texts, Options* options) {
+  MX_CHECK(options->dead_after_ms >= 2 * options->heartbeat_ms, InvalidArgument,
+           "--dead-after: expected at least two heartbeats (", 2 * options->heartbeat_ms, " ms), got ",
+           options->dead_after_ms, " ms");
+  if (!texts.max_restarts.empty()) {
+    MX_CHECK(options->restart != Restart::none || options->max_restarts == 0 || texts.restart.empty(),
+             InvalidArgument, "--max-restarts: expected --restart group with it, got --restart none");
+    if (texts.restart.empty() && options->max_restarts > 0) options->restart = Restart::group;
+  } else if (options->restart == Restart::group) {
+    options->max_restarts = 1;
+  }
   MX_CHECK(!options->tee || !options->log_dir.empty(), InvalidArgument,
            "--tee: expected --log-dir with it, got none; without logs all output is printed anyway");
 }
@@ -196,6 +215,84 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--agent-node", texts->agent_node)->group(hidden);
   app->add_option("--agent-fd", options->agent_fd)->group(hidden);
   app->add_flag("--secret-stdin", options->secret_stdin)->group(hidden);
+
+  // An empty value, often of a shell variable that is not set, would otherwise count as "not given".
+  for (CLI::Option* option : app->get_options()) {
+    if (option->get_items_expected_max() == 0 || option->check_name("-x")) continue;
+    // As a transformation, because those run before the checks.
+    option->transform(CLI::Validator(
+        [](const std::string& value) { return std::string(value.empty() ? kEmptyValue : ""); }, ""));
+  }
+}
+
+/// Reads files for --config. Each line is parsed alone first, so that a message can name the line.
+class ConfigReader : public CLI::Config {
+ public:
+  std::string to_config(const CLI::App*, bool, bool, std::string) const override { return ""; }
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    try {
+      return items_of(input);
+    } catch (const InvalidArgument& error) {
+      throw CLI::ConfigError(error.what());
+    }
+  }
+
+ private:
+  static std::vector<CLI::ConfigItem> items_of(std::istream& input) {
+    std::map<std::string, CLI::ConfigItem> items;  // by the name of the option
+    std::map<std::string, int> seen;               // number of the line that set it
+    for (const ConfigLine& line : read_config(input)) {
+      Options options;
+      Texts texts;
+      CLI::App app;
+      add_options(&app, &options, &texts);
+      const bool letter = line.name.size() == 1;
+      const std::string flag = (letter ? "-" : "--") + line.name;
+      CLI::Option* const option = app.get_option_no_throw(flag);
+      MX_CHECK(option != nullptr && option->get_configurable() && !option->get_group().empty(),
+               InvalidArgument, place_of(line), "expected the name of an option, got ", line.name,
+               "; see mxrun --help");
+      const bool is_flag = option->get_items_expected_max() == 0;
+      MX_CHECK(is_flag || line.has_value, InvalidArgument, place_of(line), "expected a value, as in ",
+               line.name, "=", option->get_type_name());
+      const std::string value = line.has_value ? line.value : "true";
+      try {
+        option->add_result(is_flag ? option->get_flag_value(line.name, value) : value);
+        option->run_callback();
+        read_texts(texts, &options);
+      } catch (const CLI::Error& error) {
+        throw InvalidArgument(place_of(line) + error.what());
+      } catch (const InvalidArgument& error) {
+        throw InvalidArgument(place_of(line) + error.what());
+      }
+      const std::string name = option->get_name();
+      const bool repeatable = option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
+      const auto [before, is_first] = seen.emplace(name, line.number);
+      MX_CHECK(is_first || repeatable, InvalidArgument, place_of(line), "expected ", line.name,
+               " once, got it in line ", before->second, ", too");
+      items[name].name = line.name;
+      items[name].inputs.push_back(value);
+    }
+    std::vector<CLI::ConfigItem> result;
+    for (auto& [name, item] : items) result.push_back(std::move(item));
+    return result;
+  }
+};
+
+/// Refuses "--name=": CLI11 would take the next word, which is often the program, as the value.
+void refuse_cut_values(const CLI::App& app, int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.size() < 2 || word[0] != '-' || word == "--") return;  // the program
+    const size_t equals = word.starts_with("--") ? word.find('=') : std::min<size_t>(word.size(), 2);
+    const CLI::Option* const option = app.get_option_no_throw(word.substr(0, equals));
+    if (option == nullptr) return;  // the parser reports it
+    if (option->get_items_expected_max() == 0) continue;
+    MX_CHECK(!word.starts_with("--") || equals != word.size() - 1, InvalidArgument, word.substr(0, equals),
+             ": ", kEmptyValue);
+    if (equals >= word.size()) ++i;  // the next word is the value
+  }
 }
 
 }  // namespace
@@ -254,13 +351,14 @@ Parsed parse_options(int argc, const char* const* argv) {
       "71 port taken, 77 authentication, 78 configuration, 124 timeout, 126 cannot execute,\n"
       "127 not found, 130 and 143 interrupted.");
   add_options(&app, &parsed.options, &texts);
+  app.config_formatter(std::make_shared<ConfigReader>());
   // The first argument that is none of mxrun's is the program; everything after it belongs to the program.
   app.prefix_command();
   try {
+    refuse_cut_values(app, argc, argv);
     app.parse(argc, argv);
-    if (texts.bind == "none") parsed.options.bind = false;
-    if (texts.restart == "group") parsed.options.restart = Restart::group;
     read_texts(texts, &parsed.options);
+    check_together(texts, &parsed.options);
     parsed.options.program = app.remaining();
     if (!parsed.options.program.empty() && parsed.options.program[0] == "--") {
       parsed.options.program.erase(parsed.options.program.begin());
@@ -282,16 +380,16 @@ Parsed parse_options(int argc, const char* const* argv) {
     parsed.exit_code = 0;
     parsed.text = std::string("mxrun ") + MX_VERSION + "\n";
   } catch (const CLI::FileError& error) {
-    parsed.exit_code = 78;
+    parsed.exit_code = kExitConfiguration;
     parsed.text = std::string("mxrun: --config: ") + error.what() + "\n";
   } catch (const CLI::ConfigError& error) {
-    parsed.exit_code = 78;
-    parsed.text = std::string("mxrun: --config: ") + error.what() + "\n";
+    parsed.exit_code = kExitConfiguration;
+    parsed.text = "mxrun: --config " + app.get_config_ptr()->results().back() + ": " + error.what() + "\n";
   } catch (const CLI::ParseError& error) {
-    parsed.exit_code = 2;
+    parsed.exit_code = kExitUsage;
     parsed.text = std::string("mxrun: ") + error.what() + "; see mxrun --help\n";
   } catch (const InvalidArgument& error) {
-    parsed.exit_code = 2;
+    parsed.exit_code = kExitUsage;
     parsed.text = std::string("mxrun: ") + error.what() + "\n";
   }
   return parsed;

@@ -50,6 +50,8 @@ bool write_all(int fd, const char* text, size_t size) {
 Outlet::Outlet(int fd) : fd_(fd) {
   struct stat info {};
   file_ = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  device_ = info.st_dev;
+  file_number_ = info.st_ino;
 }
 
 void Outlet::add(const char* text, size_t size) {
@@ -65,6 +67,7 @@ void Outlet::write_some() {
   const ssize_t done = write(fd_, queue_.data() + written_, chunk);
   if (done > 0) {
     written_ += static_cast<size_t>(done);
+    within_line_ = queue_[written_ - 1] != '\n';
   } else if (done < 0 && errno != EINTR && errno != EAGAIN) {
     // A reader that has ended, as in `mxrun ... | head`, is no surprise.
     if (errno != EPIPE)
@@ -128,18 +131,25 @@ void RankStream::consume(const char* text, size_t size) {
   if (raw_ && !settings_.keep_tail) return;
   const char* const end = text + size;
   while (text < end) {
-    const auto* newline = static_cast<const char*>(std::memchr(text, '\n', static_cast<size_t>(end - text)));
-    const char* const stop = newline != nullptr ? newline : end;
+    // A full piece is printed only when the line goes on, so that its newline does not become a line of its
+    // own.
+    if (partial_.size() == kLongestLine && *text != '\n') {
+      line(partial_.data(), partial_.size());
+      partial_.clear();
+    }
+    const size_t left = static_cast<size_t>(end - text), room = kLongestLine - partial_.size();
+    const auto* newline = static_cast<const char*>(std::memchr(text, '\n', std::min(left, room + 1)));
+    const char* const stop = newline != nullptr ? newline : text + std::min(left, room);
     if (newline != nullptr && partial_.empty()) {
       line(text, static_cast<size_t>(stop - text));
     } else {
       partial_.append(text, stop);
-      if (newline != nullptr || partial_.size() >= kLongestLine) {
+      if (newline != nullptr) {
         line(partial_.data(), partial_.size());
         partial_.clear();
       }
     }
-    text = newline != nullptr ? newline + 1 : end;
+    text = newline != nullptr ? newline + 1 : stop;
   }
 }
 

@@ -32,6 +32,13 @@ class Outlet {
   /// True when the reader is gone. What is added is then thrown away.
   bool broken() const { return broken_; }
   int fd() const { return fd_; }
+  /// True if the rest of a line waits whose beginning has been written.
+  bool within_line() const { return within_line_ && !empty(); }
+  /// True if both write to the same file, pipe or terminal. Then neither should write while the other is
+  /// within a line.
+  bool shares_file_with(const Outlet& other) const {
+    return device_ == other.device_ && file_number_ == other.file_number_;
+  }
   /// Writes as much as does not block. Call it when poll() says that fd() is writable.
   void write_some();
 
@@ -39,6 +46,8 @@ class Outlet {
   int fd_;
   bool file_;  ///< a regular file, to which writes do not block
   bool broken_ = false;
+  bool within_line_ = false;  ///< the last byte that was written does not end a line
+  uint64_t device_ = 0, file_number_ = 0;
   std::string queue_;
   size_t written_ = 0;  ///< of queue_
 };
@@ -46,6 +55,7 @@ class Outlet {
 /// One stream (standard output or error) of one process.
 class RankStream {
  public:
+  /// A longer line is printed in pieces of this many bytes, each as a line with its own tag.
   static constexpr size_t kLongestLine = 256 << 10;
   static constexpr size_t kTailLines = 20, kLongestTailLine = 2000;
 

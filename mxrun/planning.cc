@@ -1,11 +1,13 @@
 #include "mxrun/planning.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <system_error>
 #include <vector>
 
+#include "comm/net/interface.h"
 #include "engine/base/check.h"
 #include "engine/base/cpus.h"
 #include "mxrun/environment.h"
@@ -13,6 +15,8 @@
 
 namespace mx::launch {
 namespace {
+
+constexpr char kChosenAtStart[] = "<chosen at start>";
 
 // Counts the GPUs that the driver shows. Asking CUDA would take a second and memory on each GPU.
 int count_gpus() {
@@ -23,6 +27,40 @@ int count_gpus() {
     ++count;
   }
   return count;
+}
+
+std::string current_folder() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::current_path(error);
+  MX_CHECK(!error, InvalidState, "the current folder cannot be used: ", error.message(),
+           "; it may have been deleted or moved: enter a folder that exists, such as: cd ~");
+  return path.string();
+}
+
+/// Returns the variables of a process for --dry-run, with kChosenAtStart for values that nobody knows yet.
+Variables shown_variables(const NodePlan& node, const RankPlan& rank, const ListenAt& listen_at,
+                          bool remote) {
+  const std::string port = listen_at.port > 0 ? std::to_string(listen_at.port) : kChosenAtStart;
+  NodePlan plan = node;
+  plan.rendezvous = comm::to_string(comm::Endpoint{listen_at.address, 0});
+  plan.rendezvous.replace(plan.rendezvous.rfind(':') + 1, std::string::npos, port);
+  Variables variables = rank_variables(plan, rank, 0, -1);
+  for (auto& [name, value] : variables) {
+    if (name == "MASTER_PORT") value = kChosenAtStart;
+  }
+  variables.emplace_back("MX_SECRET_FD", kChosenAtStart);
+  for (const char* name : {"MX_NUM_THREADS", "OMP_NUM_THREADS"}) {
+    const char* const own = remote ? nullptr : std::getenv(name);  // which the processes inherit
+    variables.emplace_back(name, own != nullptr ? own : kChosenAtStart);
+  }
+  // On this machine the processes listen at loopback.
+  if (remote) variables.emplace_back("MX_INTERFACE", kChosenAtStart);
+  for (const auto& [name, value] : node.environment) {
+    const auto same = [&name = name](const auto& variable) { return variable.first == name; };
+    variables.erase(std::remove_if(variables.begin(), variables.end(), same), variables.end());
+    variables.emplace_back(name, value);
+  }
+  return variables;
 }
 
 std::string absolute(const std::string& path) {
@@ -64,7 +102,7 @@ std::vector<NodePlan> plan_nodes(const Options& options, const std::vector<Host>
     plan.node = static_cast<int>(nodes.size());
     plan.host = host.host;
     plan.argv = options.program;
-    plan.folder = std::filesystem::current_path().string();
+    plan.folder = current_folder();
     plan.environment = options.environment;
     plan.workers = workers;
     plan.servers = options.servers;
@@ -97,7 +135,7 @@ void number_incarnations(std::vector<NodePlan>* nodes, int64_t* next) {
   }
 }
 
-std::string describe(const std::vector<NodePlan>& nodes) {
+std::string describe(const std::vector<NodePlan>& nodes, const ListenAt& listen_at, bool remote) {
   std::string text = "job " + nodes[0].job + ": " + std::to_string(nodes[0].workers) + " workers, " +
                      std::to_string(nodes[0].servers) + " servers, " + std::to_string(nodes.size()) +
                      " nodes\n";
@@ -108,7 +146,8 @@ std::string describe(const std::vector<NodePlan>& nodes) {
     text += "node " + std::to_string(node.node) + " (" + node.host + ")\n";
     for (const RankPlan& rank : node.ranks) {
       text += "  " + process_name(rank.role, rank.rank) + ":";
-      for (const auto& [name, value] : rank_variables(node, rank, 0, -1)) text += " " + name + "=" + value;
+      for (const auto& [name, value] : shown_variables(node, rank, listen_at, remote))
+        text += " " + name + "=" + value;
       text += "\n";
     }
   }

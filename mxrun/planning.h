@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mxrun/hosts/hosts.h"
+#include "mxrun/launchers/select.h"
 #include "mxrun/options.h"
 #include "mxrun/plan.h"
 
@@ -28,7 +29,8 @@ std::vector<NodePlan> plan_nodes(const Options& options, const std::vector<Host>
 /// Numbers the processes of all nodes for the next start of the group.
 void number_incarnations(std::vector<NodePlan>* nodes, int64_t* next);
 
-/// A table for --dry-run: command, nodes, ranks and the variables that each process gets.
-std::string describe(const std::vector<NodePlan>& nodes);
+/// A table for --dry-run: command, nodes, ranks and the variables that each process gets. `remote` says that
+/// nodes are other machines.
+std::string describe(const std::vector<NodePlan>& nodes, const ListenAt& listen_at, bool remote);
 
 }  // namespace mx::launch

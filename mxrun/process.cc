@@ -18,6 +18,8 @@
 
 #include "engine/base/check.h"
 #include "mxrun/descendants.h"
+#include "mxrun/exit_codes.h"
+#include "mxrun/launchers/open_files.h"
 
 namespace mx::launch {
 namespace {
@@ -64,6 +66,7 @@ struct ChildSteps {
     if (cpus != nullptr) sched_setaffinity(0, cpus_bytes, cpus);
     if (*folder != '\0' && chdir(folder) != 0) fail('d');
     if (!sigpipe_was_ignored) signal(SIGPIPE, SIG_DFL);
+    restore_open_files();
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -88,13 +91,21 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return result;
 }
 
+// Returns whether exec() or chdir() may succeed another time, because the system was short of something.
+bool may_pass(int number) {
+  return number == EAGAIN || number == ENOMEM || number == EMFILE || number == ENFILE || number == EIO ||
+         number == ETXTBSY;
+}
+
 // Explains why exec() or chdir() failed.
 void explain(const SpawnRequest& request, char step, int number, Spawned* result) {
-  result->exit_code = number == ENOENT || number == ENOTDIR ? 127 : 126;
+  result->lasting = !may_pass(number);
+  result->exit_code = number == ENOENT || number == ENOTDIR ? kExitNotFound : kExitCannotExecute;
   if (step == 'd') {
-    result->exit_code = 126;
+    result->exit_code = kExitCannotExecute;
     result->problem =
-        mx::detail::concat("cannot enter the working folder ", request.folder, ": ", strerror(number));
+        mx::detail::concat("cannot enter the working folder ", request.folder, ": ", strerror(number),
+                           "; start mxrun in a folder that exists on every node");
   } else if (number == ENOENT) {
     result->problem = mx::detail::concat(
         request.path, ": it, or the interpreter that it names, was not found; check the path");
@@ -131,9 +142,9 @@ FoundProgram find_program(const std::string& name, const char* path_variable, co
     struct stat info {};
     if (stat(full.c_str(), &info) != 0) return false;
     if (S_ISDIR(info.st_mode)) {
-      denied = {"", 126, full + " is a folder; name a program"};
+      denied = {"", kExitCannotExecute, full + " is a folder; name a program"};
     } else if (access(full.c_str(), X_OK) != 0) {
-      denied = {"", 126, full + " is not executable; try: chmod +x " + path};
+      denied = {"", kExitCannotExecute, full + " is not executable; try: chmod +x " + path};
     } else {
       return true;
     }
@@ -142,7 +153,7 @@ FoundProgram find_program(const std::string& name, const char* path_variable, co
   if (name.find('/') != std::string::npos) {
     if (look_at(name)) return {name, 0, ""};
     if (denied.exit_code != 0) return denied;
-    return {"", 127, name + " was not found; check the path"};
+    return {"", kExitNotFound, name + " was not found; check the path"};
   }
   const std::string path = path_variable != nullptr ? path_variable : "/usr/local/bin:/usr/bin:/bin";
   for (size_t begin = 0; begin <= path.size();) {
@@ -154,11 +165,11 @@ FoundProgram find_program(const std::string& name, const char* path_variable, co
   }
   struct stat here {};
   if (stat((folder.empty() ? name : folder + "/" + name).c_str(), &here) == 0 && S_ISREG(here.st_mode)) {
-    return {"", 127, name + " was not found in PATH; it is in this folder, so try: ./" + name};
+    return {"", kExitNotFound, name + " was not found in PATH; it is in this folder, so try: ./" + name};
   }
   // A folder of that name on the path is no program, and no reason to say so.
   if (denied.exit_code != 0 && denied.problem.find("is a folder") == std::string::npos) return denied;
-  return {"", 127, name + " was not found in PATH; check its name"};
+  return {"", kExitNotFound, name + " was not found in PATH; check its name"};
 }
 
 Spawned spawn(const SpawnRequest& request) {
@@ -203,7 +214,7 @@ Spawned spawn(const SpawnRequest& request) {
     close(out[0]);
     close(err[0]);
     close(failure[0]);
-    result.exit_code = 126;
+    result.exit_code = kExitCannotExecute;
     result.problem = mx::detail::concat("cannot start a process: ", strerror(fork_error));
     return result;
   }

@@ -36,6 +36,7 @@ struct Spawned {
   int out_fd = -1, err_fd = -1;  ///< non-blocking ends of its standard output and error
   int exit_code = 0;             ///< 126 or 127 if it could not be started
   std::string problem;           ///< why
+  bool lasting = false;          ///< another attempt would fail, too: the program itself cannot be executed
 };
 
 /// Starts a process in a process group of its own. The signals that this process blocks are not blocked

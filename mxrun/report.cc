@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "mxrun/old_logs.h"
 
 namespace mx::launch {
 namespace {
@@ -62,6 +63,15 @@ json json_of(const Failure& failure) {
   return result;
 }
 
+/// Returns the first names with commas between them, and how many there are more.
+std::string first_of(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 8;
+  std::string text;
+  for (size_t i = 0; i < names.size() && i < kMost; ++i) text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kMost) text += " and " + std::to_string(names.size() - kMost) + " more";
+  return text;
+}
+
 std::string signal_name(int number) {
   const char* name = sigabbrev_np(number);
   return name != nullptr ? std::string("SIG") + name : std::to_string(number);
@@ -83,7 +93,8 @@ json json_of(const ProcessRecord& process) {
 
 }  // namespace
 
-std::string failure_block(const Failure& failure, const std::vector<std::string>& also) {
+std::string failure_block(const Failure& failure, const std::vector<std::string>& early,
+                          const std::vector<std::string>& also) {
   std::string what;
   if (failure.rank >= 0) {
     what = process_name(failure.role, failure.rank) + " on " + failure.host;
@@ -103,13 +114,10 @@ std::string failure_block(const Failure& failure, const std::vector<std::string>
     text += "mxrun: the last lines of its standard error:\n";
     for (const std::string& line : failure.tail) text += "mxrun:   | " + line + "\n";
   }
-  if (!also.empty()) {
-    text += "mxrun: failed afterwards:";
-    const size_t most = 8;
-    for (size_t i = 0; i < also.size() && i < most; ++i) text += (i == 0 ? " " : ", ") + also[i];
-    if (also.size() > most) text += " and " + std::to_string(also.size() - most) + " more";
-    text += "\n";
+  if (!early.empty()) {
+    text += "mxrun: ended before that, with exit code 0: " + first_of(early) + "\n";
   }
+  if (!also.empty()) text += "mxrun: failed afterwards: " + first_of(also) + "\n";
   return text;
 }
 
@@ -158,6 +166,7 @@ void Report::write_line(const Line& line) {
 void Report::job_started(const std::string& launcher, const std::string& rendezvous) {
   launcher_ = launcher;
   rendezvous_ = rendezvous;
+  if (!options_.log_dir.empty()) remove_old_logs(options_.log_dir);
   write_line({{{"event", "job_started"},
                {"job", options_.job},
                {"argv", options_.program},
@@ -196,6 +205,8 @@ void Report::signalled(int number) { write_line({{{"event", "signal"}, {"signal"
 
 void Report::restarting(int64_t epoch, int64_t restarts) {
   write_line({{{"event", "restart"}, {"epoch", epoch}, {"restarts", restarts}}});
+  write_job("running", -1, {},
+            restarts);  // so that the next job knows of these logs even if this one is killed
 }
 
 void Report::job_ended(int exit_code, const std::string& result, const std::vector<ProcessRecord>& processes,

@@ -23,11 +23,14 @@ struct Failure {
   int64_t pid = -1;
   int code = 0, signal = 0;  ///< code is 128 + signal if a signal ended the process
   std::string reason;        ///< if it is not the exit code: "could not be started: ..."
+  bool lasting = false;      ///< it would come again after a restart: the program cannot be executed
   std::vector<std::string> tail;
 };
 
-/// The lines for standard error, each ends with a newline. `also` names the processes that failed afterwards.
-std::string failure_block(const Failure& failure, const std::vector<std::string>& also);
+/// The lines for standard error, each ends with a newline. `early` names the workers that had ended
+/// with exit code 0 before the failure, `also` those that failed after the first.
+std::string failure_block(const Failure& failure, const std::vector<std::string>& early,
+                          const std::vector<std::string>& also);
 
 /// One process that ran, for job.json.
 struct ProcessRecord {

@@ -17,10 +17,6 @@
 
 namespace mx::launch {
 
-inline constexpr int kExitUsage = 2, kExitRendezvous = 69, kExitBind = 71, kExitAuthentication = 77,
-                     kExitConfiguration = 78, kExitTimeout = 124, kExitCannotExecute = 126,
-                     kExitNotFound = 127;
-
 struct Job {
   Options options;
   std::vector<NodePlan> nodes;

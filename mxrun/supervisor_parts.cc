@@ -7,8 +7,11 @@
 #include <cerrno>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "comm/net/socket.h"
 #include "engine/base/check.h"
+#include "mxrun/launchers/open_files.h"
 
 namespace mx::launch {
 
@@ -18,6 +21,12 @@ void print_error(const std::string& text) {
     if (done < 0 && errno != EINTR) return;
     if (done > 0) at += static_cast<size_t>(done);
   }
+}
+
+void print_message(std::string_view message) {
+  constexpr std::string_view kPlace = "[mxrun] ";  // of errors; the line begins with the name anyway
+  if (message.starts_with(kPlace)) message.remove_prefix(kPlace.size());
+  print_error(mx::detail::concat("mxrun: ", message, "\n"));
 }
 
 int free_port() {
@@ -35,7 +44,31 @@ int free_port() {
   return port;
 }
 
+namespace {
+
+/// Returns how many descriptors mxrun needs: its own, a connection of the rendezvous for each process, and
+/// for each node the pipes of its carrier and the connection of its agent.
+size_t files_of_launcher(const Job& job) {
+  size_t files = 24 + 4 * job.nodes.size();
+  for (const NodePlan& node : job.nodes) files += node.ranks.size();
+  return files;
+}
+
+/// Throws BindFailed if the address of the rendezvous is what keeps it from starting.
+void check_that_one_can_listen(const Job& job) {
+  try {
+    comm::listen_at(job.listen_address, static_cast<uint16_t>(job.listen_port));
+  } catch (const CommunicationError& error) {
+    throw BindFailed(mx::detail::concat("--rdzv: cannot listen at ", job.listen_address, ":", job.listen_port,
+                                        ": ", error.what()));
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<JobRendezvous> open_rendezvous(const Job& job) {
+  // Checked ahead, because in the middle of a start a missing descriptor shows as another error.
+  check_open_files(files_of_launcher(job), "mxrun");
   JobRendezvous::Settings settings;
   settings.job = job.options.job;
   settings.secret = job.secret;
@@ -45,9 +78,10 @@ std::unique_ptr<JobRendezvous> open_rendezvous(const Job& job) {
   settings.dead_after_ms = job.options.dead_after_ms;
   try {
     return std::make_unique<JobRendezvous>(settings);
-  } catch (const CommunicationError& error) {
-    throw BindFailed(mx::detail::concat("--rdzv: cannot listen at ", job.listen_address, ":", job.listen_port,
-                                        ": ", error.what()));
+  } catch (const CommunicationError&) {
+    // Only if this fails, too, listening is what failed.
+    check_that_one_can_listen(job);
+    throw;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "comm/deadline.h"
 #include "mxrun/channel.h"
@@ -40,12 +41,15 @@ struct CarrierState {
 
 /// Writes to standard error.
 void print_error(const std::string& text);
+/// Writes "mxrun: " and the message of an error as a line to standard error.
+void print_message(std::string_view message);
 
 /// Returns a port of the loopback interface that was free a moment ago, for programs that listen at
 /// MASTER_PORT themselves; 0 if there is none.
 int free_port();
 
-/// Starts the rendezvous of a job. Throws BindFailed if it cannot listen.
+/// Starts the rendezvous of a job. Throws BindFailed if it cannot listen, InvalidArgument if the limit of
+/// open files is too low.
 std::unique_ptr<JobRendezvous> open_rendezvous(const Job& job);
 
 }  // namespace mx::launch

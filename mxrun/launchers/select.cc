@@ -9,10 +9,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "comm/net/interface.h"
 #include "comm/net/resolve.h"
@@ -50,6 +51,17 @@ int number_of(const Lookup& lookup, const char* name, int otherwise) {
   return text::parse_number(*value).value_or(otherwise);
 }
 
+/// The numbers of tasks on the nodes of Slurm's allocation; nothing if nobody has asked for a number.
+std::optional<std::vector<int>> asked_tasks(const Lookup& lookup) {
+  const std::optional<std::string> counts = lookup("SLURM_TASKS_PER_NODE");
+  if (!counts) return std::nullopt;
+  std::vector<int> tasks = parse_repeated_counts(*counts);
+  // Without a request Slurm says one task per node, which means nothing.
+  const bool asked = lookup("SLURM_NTASKS") || lookup("SLURM_NTASKS_PER_NODE") ||
+                     std::any_of(tasks.begin(), tasks.end(), [](int count) { return count > 1; });
+  return asked ? std::optional(std::move(tasks)) : std::nullopt;
+}
+
 /// The nodes of Slurm's allocation. A node has as many slots as tasks were asked for, or as processors.
 std::vector<Host> allocated_hosts(const Lookup& lookup) {
   std::optional<std::string> list = lookup("SLURM_JOB_NODELIST");
@@ -58,17 +70,16 @@ std::vector<Host> allocated_hosts(const Lookup& lookup) {
            "SLURM_JOB_NODELIST); start it with: salloc -N 2 mxrun ..., or from a batch script");
   std::vector<Host> hosts;
   for (std::string& name : parse_node_list(*list)) hosts.push_back({std::move(name), 1});
-  for (const char* variable : {"SLURM_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE"}) {
-    // Without --ntasks, the number of tasks is one per node and means nothing.
-    if (std::string_view(variable) == "SLURM_TASKS_PER_NODE" && !lookup("SLURM_NTASKS")) continue;
-    const std::optional<std::string> counts = lookup(variable);
-    if (!counts) continue;
-    const std::vector<int> slots = parse_repeated_counts(*counts);
-    MX_CHECK(slots.size() == hosts.size(), InvalidArgument, "[mxrun] expected one count for each node in ",
-             variable, ", got ", text::quoted(*counts), " for ", text::quoted(*list));
-    for (size_t i = 0; i < hosts.size(); ++i) hosts[i].slots = std::clamp(slots[i], 1, kMostSlots);
-    break;
+  const char* variable = "SLURM_TASKS_PER_NODE";
+  std::optional<std::vector<int>> slots = asked_tasks(lookup);
+  if (!slots) {
+    variable = "SLURM_JOB_CPUS_PER_NODE";
+    if (const std::optional<std::string> counts = lookup(variable)) slots = parse_repeated_counts(*counts);
   }
+  if (!slots) return hosts;
+  MX_CHECK(slots->size() == hosts.size(), InvalidArgument, "[mxrun] expected one count for each node in ",
+           variable, ", got ", text::quoted(*lookup(variable)), " for ", text::quoted(*list));
+  for (size_t i = 0; i < hosts.size(); ++i) hosts[i].slots = std::clamp((*slots)[i], 1, kMostSlots);
   return hosts;
 }
 
@@ -167,6 +178,14 @@ Selection select_launcher(const Options& options, const Lookup& lookup) {
                "[mxrun] --launcher local: expected no other hosts, got ", text::quoted(host.name));
     MX_CHECK(selection.hosts.size() <= 1, InvalidArgument,
              "[mxrun] --launcher local: expected one host, got ", selection.hosts.size());
+    // On the only node of an allocation the tasks that were asked for are the slots.
+    const bool has_number = !selection.hosts.empty() || options.workers > 0 || !options.per_node.empty();
+    if (!has_number && lookup("SLURM_JOB_ID") && number_of(lookup, "SLURM_JOB_NUM_NODES", 2) == 1) {
+      const std::optional<std::vector<int>> tasks = asked_tasks(lookup);
+      if (tasks && tasks->size() == 1) {
+        selection.hosts.push_back({"localhost", std::clamp((*tasks)[0], 1, kMostSlots)});
+      }
+    }
     return selection;
   }
   if (selection.launcher == "ssh") {

@@ -23,7 +23,7 @@ std::optional<std::string> own_variable(const std::string& name);
 
 struct Selection {
   std::string launcher;     ///< "local", "ssh", "slurm" or "mpi"
-  std::vector<Host> hosts;  ///< empty for "local"
+  std::vector<Host> hosts;  ///< empty for "local" without a number of slots
   std::string program;      ///< the carrier with its first arguments: MX_SSH, MX_SRUN or MX_MPIRUN
 };
 

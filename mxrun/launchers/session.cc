@@ -16,6 +16,7 @@
 #include "engine/base/error.h"
 #include "mxrun/channel.h"
 #include "mxrun/launchers/carriers.h"
+#include "mxrun/launchers/open_files.h"
 
 namespace mx::launch {
 namespace {
@@ -58,6 +59,7 @@ std::pair<OwnedFd, OwnedFd> carrier_pipe() {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_DFL);
+  restore_open_files();
   dup2(input, STDIN_FILENO);
   execvp(argv[0], argv);
   const int error = errno;

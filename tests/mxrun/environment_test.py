@@ -105,6 +105,14 @@ class Environments(jobs.JobTest):
         self.assertIn("3 workers", job.stdout)
         self.assertIn("1 workers", self.run_job("--dry-run", "true").stdout)
 
+    def test_tasks_of_slurm_are_the_default(self):
+        allocation = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n0", "SLURM_JOB_NUM_NODES": "1", "SLURMD_NODENAME": "n0",
+                      "SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "4"}
+        self.assertIn(": 4 workers, 0 servers, 1 nodes", self.run_job("--dry-run", "true", **allocation).stdout)
+        self.assertIn(": 3 workers, 1 servers, 1 nodes", self.run_job("--dry-run", "-s", "1", "true", **allocation).stdout)
+        self.assertIn(": 6 workers, 0 servers, 1 nodes", self.run_job("--dry-run", "-n", "6", "true", **allocation).stdout)
+        self.assertEqual(self.run_job("--no-tag-output", "sh", "-c", "echo $WORLD_SIZE", **allocation).stdout, "4\n" * 4)
+
     def test_rank_0_reads_standard_input(self):
         read, write = os.pipe()
         os.write(write, b"hello\n")

@@ -73,6 +73,16 @@ class Failures(jobs.JobTest):
         job = self.run_job("-n", "2", "sh", "-c", '[ "$MX_RANK" = 0 ] && exit 0; sleep 0.5; echo done')
         self.assertEqual((job.code, job.stdout), (0, "[0:1] done\n"))
 
+    def test_ranks_that_had_ended_before_the_failure_are_named(self):
+        # Rank 9 waits until the agent has seen the ends of ranks 0 to 8.
+        wait = (f'cd {self.folder}; for i in 0 1 2 3 4 5 6 7 8; do while [ ! -s ended$i ]; do sleep 0.05; done; '
+                'while [ -d /proc/$(cat ended$i) ]; do sleep 0.05; done; done')
+        job = self.run_job("-n", "11", "sh", "-c", f'if [ $MX_RANK -lt 9 ]; then echo $$ > {self.path("ended")}$MX_RANK; exit 0; fi; '
+                           f'[ $MX_RANK = 9 ] || {WAIT}; {wait}; exit 3')
+        self.assertEqual(job.code, 3)
+        # Rank 10 ends because of the failure.
+        self.assertRegex(job.stderr, rf"mxrun: ended before that, with exit code 0: (rank [0-8] on {HOST}, ){{7}}rank [0-8] on {HOST} and 1 more\n")
+
     def test_grandchildren_end_with_the_job(self):
         for code in (0, 4):
             job = self.run_job("-n", "2", "sh", "-c",
@@ -205,6 +215,23 @@ class Restarts(jobs.JobTest):
         job = self.run_job("-n", "2", "--max-restarts", "2", "sh", "-c", show + "exit $((7 + MX_RESTART_COUNT))")
         self.assertEqual(job.code, 9)
         self.assertEqual(len(self.read("starts").splitlines()), 6)
+
+    def test_no_restart_of_a_program_that_cannot_be_executed(self):
+        for text, code, reason in (("no program\n", 126, "no program for this machine"),
+                                   ("#!/no/such/interpreter\n", 127, "was not found"),
+                                   ("#!/dev/null\n", 126, "cannot execute")):
+            job = self.run_job("-n", "2", "--restart", "group", "--max-restarts", "5", self.write("junk", text))
+            self.assertEqual(job.code, code, job.stderr)
+            self.assertRegex(job.stderr, f"could not be started: .*{reason}")
+            self.assertNotIn("restart ", job.stderr)
+
+    def test_a_program_that_becomes_not_executable(self):
+        program = self.write("program", f'#!/bin/sh\n[ $MX_RANK = 1 ] || {WAIT}\nchmod -x {self.path("program")}; exit 5\n')
+        job = self.run_job("-n", "2", "--restart", "group", "--max-restarts", "5", program)
+        self.assertEqual(job.code, 126, job.stderr)
+        self.assertIn("mxrun: restart 1 of 5", job.stderr)
+        self.assertNotIn("restart 2", job.stderr)
+        self.assertIn("is not executable", job.stderr)
 
     def test_no_restart_after_an_interrupt_or_without_the_option(self):
         job = self.run_job("-n", "2", "sh", "-c", "exit 3")

@@ -16,6 +16,7 @@ import unittest
 import jobs
 
 NEEDED = ("srun", "scontrol", "slurmctld", "slurmd", "munged", "ip", "unshare")
+NAMESPACES = ("--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 ADDRESS = "10.93.0.1"
 CONFIGURATION = """ClusterName=mx
@@ -53,7 +54,7 @@ def missing():
     absent = [name for name in NEEDED if not shutil.which(name, path=PATH)]
     if absent:
         return "not installed: " + ", ".join(absent)
-    if subprocess.run(["unshare", "--net", "--uts", "--mount", "true"], capture_output=True, check=False).returncode:
+    if subprocess.run(["unshare", *NAMESPACES, "true"], capture_output=True, check=False).returncode:
         return "no namespaces here"
     return ""
 
@@ -152,7 +153,9 @@ def main():
     if "--inside" not in sys.argv:
         inside = ("ip link set lo up && ip addr add " + ADDRESS + "/32 dev lo && "
                   "exec \"$@\"")
-        os.execvpe("unshare", ["unshare", "--net", "--uts", "--mount", "sh", "-c", inside, "sh", sys.executable,
+        # The processes below form a PID namespace that ends with this process, so no daemon outlives the test, not even
+        # one that has detached itself and when the test is killed.
+        os.execvpe("unshare", ["unshare", *NAMESPACES, "sh", "-c", inside, "sh", sys.executable,
                                os.path.abspath(__file__), *sys.argv[1:], "--inside"], {**os.environ, "PATH": PATH})
     sys.argv.remove("--inside")
     socket.sethostname("mxnode")

@@ -61,6 +61,32 @@ class Output(jobs.JobTest):
             self.assertEqual(sum(map(len, mine)), 1000000)
             self.assertGreater(len(mine), 1)
 
+    def test_lines_are_cut_at_256_kib(self):
+        longest = 256 * 1024
+        for size, pieces in ((longest - 1, [longest - 1]), (longest, [longest]), (longest + 1, [longest, 1]),
+                             (2 * longest, [longest, longest])):
+            job = self.run_job("--tag-output", "sh", "-c", f"head -c {size} /dev/zero | tr '\\0' x; echo; echo; echo end")
+            self.assertEqual([len(line) - 6 for line in job.stdout.splitlines()], pieces + [0, 3])
+
+    def test_pieces_of_long_lines_do_not_mix(self):
+        size = 3_000_000
+        program = f"head -c {size} /dev/zero | tr '\\0' $MX_RANK; [ $MX_RANK = 0 ] || exit 0; echo; echo end"
+        for redirection in ("", " >&2"):
+            # Ranks 1 and 2 write to the other stream, which is the same pipe.
+            command = f"if [ $MX_RANK = 0 ]; then {program}; else {{ {program}; }}{redirection}; fi"
+            job = self.start("-n", "3", "sh", "-c", command, stderr=jobs.subprocess.STDOUT).finish()
+            self.assertEqual(job.code, 0)
+            found = dict.fromkeys("012", 0)
+            for line in job.stdout.splitlines():
+                if line == "[0:0] end":
+                    continue
+                rank = line[3]
+                self.assertEqual(line[:6], f"[0:{rank}] ")
+                self.assertEqual(line[6:].strip(rank), "", "text of another rank in a line")
+                self.assertLessEqual(len(line), 6 + 256 * 1024)
+                found[rank] += len(line) - 6
+            self.assertEqual(found, dict.fromkeys("012", size))
+
     def test_logs(self):
         logs = self.path("deep/logs")
         job = self.run_job("-n", "2", "-s", "1", "--log-dir", logs, "sh", "-c",
@@ -73,6 +99,28 @@ class Output(jobs.JobTest):
         job = self.run_job("-n", "2", "--log-dir", logs, "--tee", "sh", "-c", "echo again")
         self.assertEqual(job.stdout.splitlines().count("[0:0] again"), 1)
         self.assertEqual(self.read("deep/logs/rank0.out"), "again\n")
+
+    def test_logs_of_an_earlier_job_are_removed(self):
+        logs = self.path("logs")
+        def names():
+            return sorted(os.listdir(logs))
+        job = self.run_job("-n", "4", "-s", "1", "--max-restarts", "1", "--log-dir", logs, "sh", "-c",
+                           "[ $MX_ROLE = server ] && exec sleep 100; [ $MX_RESTART_COUNT = 1 ] || exit 7")
+        self.assertEqual(job.code, 0, job.stderr)
+        self.assertEqual(len(names()), 4 * 5 + 1)
+        foreign = ["rank9.out", "rank1.restart2.out", "rank1.txt", "server1.err", "rank.out", "ranks0.out", "rank2.outer"]
+        for name in foreign:
+            self.write(f"logs/{name}", "of somebody else\n")
+        os.mkdir(os.path.join(logs, "rank0.restart0.out"))
+        self.assertEqual(self.run_job("-n", "2", "--log-dir", logs, "true").code, 0)
+        self.assertEqual(names(), sorted(foreign + ["rank0.restart0.out", "job.json", "rank0.out", "rank0.err", "rank1.out",
+                                                    "rank1.err"]))
+        # Without a job.json of mxrun nothing is removed.
+        for text in ("", "[]", "{}", '{"workers": 2}', "not json"):
+            self.write("logs/job.json", text)
+            self.assertEqual(self.run_job("-n", "1", "--log-dir", logs, "true").code, 0)
+            self.assertTrue(os.path.exists(self.path("logs/rank1.out")))
+            self.write("logs/rank1.out", "")
 
     def test_job_json_and_events(self):
         job = self.run_job("-n", "2", "--job-id", "j", "--log-dir", self.path("logs"), "--events", self.path("events"),

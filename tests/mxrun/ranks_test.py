@@ -9,6 +9,7 @@ import time
 import jobs
 
 PROGRAM = ""
+HOST = os.uname().nodename
 
 
 class Ranks(jobs.JobTest):
@@ -63,6 +64,8 @@ class Ranks(jobs.JobTest):
         self.assertEqual(job.code, 1, job.stderr)
         self.assertIn("first failure: rank 1", job.stderr)
         self.assertRegex(job.stdout, r"^\[0:1\] [0-9.]+ .*rank 0")
+        # mxrun itself names the rank whose end the failure follows from.
+        self.assertIn(f"mxrun: ended before that, with exit code 0: rank 0 on {HOST}\n", job.stderr)
 
     def test_tune_prints_the_cost_model(self):
         job = self.run_job("-n", "2", "--tune")

@@ -70,6 +70,28 @@ TEST(SelectLauncher, AnAllocationHasTasksOrProcessorsAsSlots) {
             std::string::npos);
 }
 
+TEST(SelectLauncher, TasksPerNodeAreSlotsHoweverTheyWereAskedFor) {
+  Variables tasks = kAllocation;
+  tasks["SLURM_TASKS_PER_NODE"] = "3(x2),1";  // as from a request that exports nothing else
+  EXPECT_EQ(to_string(select_launcher({}, lookup_in(tasks)).hosts), "n0:3,n1:3,n2:1");
+  tasks["SLURM_TASKS_PER_NODE"] = "1(x3)";
+  tasks["SLURM_NTASKS_PER_NODE"] = "1";
+  EXPECT_EQ(to_string(select_launcher({}, lookup_in(tasks)).hosts), "n0:1,n1:1,n2:1");
+}
+
+TEST(SelectLauncher, TheTasksOfTheOnlyNodeAreTheSlotsOfThisMachine) {
+  Variables one_node{
+      {"SLURM_JOB_ID", "7"},     {"SLURM_JOB_NODELIST", "n0"},     {"SLURM_JOB_NUM_NODES", "1"},
+      {"SLURMD_NODENAME", "n0"}, {"SLURM_JOB_CPUS_PER_NODE", "8"}, {"SLURM_TASKS_PER_NODE", "4"}};
+  EXPECT_EQ(select_launcher({}, lookup_in(one_node)).launcher, "local");
+  EXPECT_EQ(to_string(select_launcher({}, lookup_in(one_node)).hosts), "localhost:4");
+  Options two;
+  two.workers = 2;
+  EXPECT_TRUE(select_launcher(two, lookup_in(one_node)).hosts.empty());
+  one_node["SLURM_TASKS_PER_NODE"] = "1";
+  EXPECT_TRUE(select_launcher({}, lookup_in(one_node)).hosts.empty());
+}
+
 TEST(SelectLauncher, NodesAndProcessesPerNode) {
   Options options;
   options.nodes_given = true;

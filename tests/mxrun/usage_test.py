@@ -2,6 +2,7 @@
 """Wrong usage of mxrun ends with its exit code and one clear line. Usage: ... MXRUN"""
 
 import os
+import resource
 import socket
 
 import jobs
@@ -41,6 +42,24 @@ class WrongUsage(jobs.JobTest):
         self.wrong("-x: expected NAME", "-x", "=1", "true")
         self.wrong("--completion", "--completion", "tcsh")
 
+    def test_empty_values(self):
+        for flag in ("-n", "-s", "--nnodes", "--nproc-per-node", "--host", "--hostfile", "--launcher", "--k8s", "--bind", "--rdzv",
+                     "--job-id", "--secret-file", "--timeout", "--start-timeout", "--heartbeat", "--dead-after", "--grace",
+                     "--restart", "--max-restarts", "--log-dir", "--ranks", "--events", "--completion", "--config"):
+            self.wrong(f".*{flag}.*expected a value, got an empty one", flag, "", "true")
+            if flag.startswith("--"):
+                self.wrong(f"{flag}.*expected a value, got an empty one", f"{flag}=", "true")
+        self.wrong("-x: expected NAME=VALUE or NAME, got ''", "-x", "", "true")
+        # The value of a variable may be empty.
+        job = self.run_job("-x", "MX_TEST_A=", "sh", "-c", "echo ${MX_TEST_A-unset}.")
+        self.assertEqual((job.code, job.stdout), (0, ".\n"))
+
+    def test_variables_of_mxrun_itself(self):
+        for name in ("MX_RANK", "RANK", "MX_WORLD_SIZE", "LOCAL_RANK", "MX_RDZV", "MX_SECRET_FD", "MASTER_PORT", "DMLC_ROLE",
+                     "DMLC_WORKER_ID", "DMLC_SERVER_ID", "MX_TIMEOUT_MS"):
+            self.wrong(f"-x: expected a variable that mxrun does not set, got {name}", "-x", f"{name}=1", "true")
+            self.wrong(f"-x: expected a variable that mxrun does not set, got {name}", "-x", name, "true", **{name: "1"})
+
     def test_help_and_version(self):
         job = self.run_job("--help")
         self.assertEqual((job.code, job.stderr), (0, ""))
@@ -71,7 +90,23 @@ class WrongUsage(jobs.JobTest):
 
     def test_configuration(self):
         self.wrong("--config", "--config", self.path("missing"), "true", code=78)
-        self.wrong("--config", "--config", self.write("bad", "no_such_option=1\n"), "true", code=78)
+        for text, pattern in (("# fine\n\nno_such_option=1\n", "line 3, 'no_such_option=1': expected the name of an option"),
+                              ("np=2\nnp x\n", "line 2, 'np x': expected the name of an option"),
+                              ("np\n", "line 1, 'np': expected a value, as in np=N"),
+                              ("np=x\n", "line 1, 'np=x': -n: expected a whole number.*got x"),
+                              ("np=\n", "line 1, 'np=': .*--np.*expected a value, got an empty one"),
+                              ("grace=1\nbind=socket\n", "line 2, 'bind=socket': .*--bind.*socket"),
+                              ("tee=perhaps\n", "line 1, 'tee=perhaps': .*perhaps"),
+                              ("x=RANK=3\n", "line 1, 'x=RANK=3': -x: expected a variable"),
+                              ("n=1\nnp=2\n", "line 2, 'np=2': expected np once, got it in line 1"),
+                              ("[mxrun]\n", "line 1, '\\[mxrun\\]': expected NAME=VALUE"),
+                              ("=1\n", "line 1, '=1': expected NAME=VALUE"),
+                              ("--np=1\n", "line 1, '--np=1': expected the name of an option without dashes"),
+                              ("agent=true\n", "line 1, .*expected the name of an option"),
+                              ("config=other\n", "line 1, .*expected the name of an option"),
+                              ("help=true\n", "line 1, .*expected the name of an option")):
+            bad = self.write("bad", text)
+            self.wrong(f"--config {bad}: {pattern}", "--config", bad, "true", code=78)
         self.wrong("--events: cannot write", "--events", self.path("no/such/folder"), "true", code=78)
         self.write("file", "")
         self.wrong("--log-dir: cannot write", "--log-dir", self.path("file/below"), "true", code=78)
@@ -85,6 +120,28 @@ class WrongUsage(jobs.JobTest):
             port = taken.getsockname()[1]
             self.wrong(f"--rdzv: cannot listen at 127.0.0.1:{port}", "--rdzv", f"127.0.0.1:{port}", "true", code=71)
             self.wrong("--rdzv: cannot listen", "--rdzv", f"127.0.0.1:{port}", "--check", "true", code=71)
+
+    def test_a_folder_that_is_gone(self):
+        os.mkdir(self.path("gone"))
+        def leave():
+            os.chdir(self.path("gone"))
+            os.rmdir(self.path("gone"))
+        job = self.run_job("-n", "2", "true", before=leave)
+        self.assert_one_line(job, 78, "the current folder cannot be used: .*deleted.*enter a folder that exists")
+
+    def test_too_few_open_files(self):
+        def limit(soft, hard):
+            return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        def wrong(pattern, *arguments, files):
+            job = self.run_job(*arguments, before=limit(files, files))
+            self.assert_one_line(job, 78, pattern)
+        for files in (12, 20):
+            wrong(rf"open files: expected a limit of at least \d+ for the agent of this node, got {files}; raise it: ulimit -n \d+\n", "-n", "2", "true", files=files)
+        wrong("open files: expected a limit of at least .* for mxrun, got 12", "--check", "true", files=12)
+        wrong("open files: .* for the agent of this node, got 60", "-n", "8", "true", files=60)
+        # mxrun takes what the hard limit allows; the program gets the soft one.
+        job = self.run_job("-n", "8", "--no-tag-output", "sh", "-c", "ulimit -n", before=limit(40, 100))
+        self.assertEqual((job.code, job.stdout), (0, "40\n" * 8), job.stderr)
 
     def test_secret_files(self):
         self.wrong("--secret-file: cannot read", "--secret-file", self.path("missing"), "true", code=77)
@@ -103,20 +160,41 @@ class DryRuns(jobs.JobTest):
         self.assertIn("job j1", job.stdout)
         self.assertIn("server 0", job.stdout)
         self.assertRegex(job.stdout, "rank 1.*MX_WORLD_SIZE=2")
+        for variable in ("MX_RDZV=127.0.0.1:<chosen at start>", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=<chosen at start>",
+                         "DMLC_PS_ROOT_PORT=<chosen at start>", "MX_SECRET_FD=<chosen at start>",
+                         "MX_NUM_THREADS=<chosen at start>"):
+            self.assertEqual(job.stdout.count(f" {variable}"), 3, job.stdout)
+        self.assertNotIn("MX_INTERFACE", job.stdout)
         self.assertFalse(os.path.exists(self.path("touched")))
+
+    def test_dry_run_shows_what_is_known(self):
+        job = self.run_job("--dry-run", "--rdzv", "127.0.0.1:29999", "-x", "MX_INTERFACE=lo", "-x", "MX_NUM_THREADS=3", "true",
+                           OMP_NUM_THREADS="5")
+        for variable in ("MX_RDZV=127.0.0.1:29999", "MX_INTERFACE=lo", "MX_NUM_THREADS=3", "OMP_NUM_THREADS=5"):
+            self.assertEqual(job.stdout.count(f" {variable}"), 1, job.stdout)
+        job = self.run_job("--dry-run", "-H", "127.0.0.8,127.0.0.9", "--launcher", "ssh", "true")
+        self.assertEqual(job.stdout.count(" MX_INTERFACE=<chosen at start>"), 2, job.stdout)
 
     def test_check_starts_nothing(self):
         job = self.run_job("-n", "2", "--check", "touch", self.path("touched"))
         self.assertEqual(job.code, 0, job.stderr)
         self.assertIn("touch", job.stdout)
         self.assertFalse(os.path.exists(self.path("touched")))
+        # The exit code is the one with which starting the program would end.
         self.assertEqual(self.run_job("--check", "no_such_program").code, 127)
+        self.assertEqual(self.run_job("--check", "./no_such_program").code, 127)
+        self.assertEqual(self.run_job("--check", self.write("text", "hello\n", 0o644)).code, 126)
 
     def test_config_file(self):
         config = self.write("config", "np=3\nlog-dir=%s\n" % self.path("logs"))
         job = self.run_job("--config", config, "sh", "-c", "echo $WORLD_SIZE")
         self.assertEqual(job.code, 0, job.stderr)
         self.assertEqual(self.read("logs/rank2.out"), "3\n")
+        config = self.write("config", "; all forms\n x = A=1 2 \nx=B=2\nn=4\ntee\nranks=0,1\n"
+                            'no-tag-output = true\nlog-dir="%s"\n' % self.path("a folder"))
+        job = self.run_job("--config", config, "-n", "2", "sh", "-c", "echo $WORLD_SIZE$A$B")
+        self.assertEqual((job.code, job.stdout), (0, "21 22\n" * 2), job.stderr)
+        self.assertEqual(self.read("a folder/rank1.out"), "21 22\n")
 
 
 if __name__ == "__main__":
