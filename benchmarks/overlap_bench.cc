@@ -4,20 +4,27 @@
 //   MX_NUM_THREADS=1 mxrun -n 2 overlap_bench
 //
 // JSON lines of rank 0 with bench "overlap"; `threads` is the number of ranks, `system` the transport. Every
-// rank has a batch of its own. Cases, in milliseconds per step:
+// rank has a batch of its own, whose size follows the case: "step_on/128". Cases, in milliseconds per step:
 //   step_alone     rank 0 trains without a store while the other ranks wait
 //   step_compute   each rank trains alone, all at the same time
 //   step_comm      allreduces of as many bytes as the parameters have, and nothing else
+//   step_wire      two ranks: bare sockets that carry the bytes of these allreduces
 //   step_off       the backward pass ends before the sums begin, and these end before the next forward pass
 //   step_on        sums and updates run beside the backward pass: what a Trainer does
 //   step_sharded   the same with shard_optimizer
 // All modes run in turn, round after round; a round of a mode is a group of steps with one wait at its end.
-// Ratios are medians over the rounds of the ratio within a round:
+// cpu_alone, cpu_compute, ... are the processor time of rank 0 per step, which includes polling. Ratios are
+// medians over the rounds of the ratio within a round:
 //   on_to_bound    step_on / max(step_compute, step_comm)
+//   on_to_wire     step_on / max(step_compute, step_wire)
 //   off_to_on, sharded_to_on
 //   speedup        samples per second of all ranks in step_on, to those of step_alone
 //   sharded_memory the bytes that Adam allocates on rank 0 beyond plain SGD, sharded to not sharded
+#include <poll.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -26,7 +33,11 @@
 #include <vector>
 
 #include "benchmarks/support/clock.h"
+#include "benchmarks/support/process.h"
 #include "benchmarks/support/report.h"
+#include "comm/net/interface.h"
+#include "comm/net/socket.h"
+#include "comm/start.h"
 #include "comm/world.h"
 #include "engine/device/registry.h"
 #include "examples/support/command_line.h"
@@ -42,6 +53,7 @@ using namespace mx;
 struct OverlapOptions {
   int64_t rounds = 7, steps = 10, batch = 128, layers = 10, units = 512;
   std::string store = "dist_allreduce";
+  std::vector<std::string> modes;
 };
 
 struct DeepMlp : nn::Module {
@@ -82,12 +94,55 @@ class Training {
   const NDArray x_;
 };
 
+size_t parameter_bytes(const OverlapOptions& options) {
+  return static_cast<size_t>(options.layers * options.units * (options.units + 1)) * sizeof(float);
+}
+
+/// Two ranks: a connection that carries the bytes of the sums of a step, and does nothing else.
+class Wire {
+ public:
+  Wire(const OverlapOptions& options, const comm::Place& place)
+      : out_(parameter_bytes(options)), in_(out_.size()) {
+    const comm::Deadline deadline = comm::Deadline::after_ms(30000);
+    if (place.rank == 0) {
+      const std::string here = comm::address_towards(comm::parse_endpoint(place.rendezvous), deadline);
+      const comm::Listener listener = comm::listen_at(here);
+      comm::rendezvous()->put("overlap_bench", comm::to_string(listener.at));
+      socket_ = comm::accept_one(listener.socket, deadline);
+    } else {
+      socket_ = comm::connect_to(comm::parse_endpoint(comm::rendezvous()->get("overlap_bench", deadline)),
+                                 deadline);
+    }
+  }
+
+  /// An allreduce of two ranks sends half of the bytes twice, and receives as many.
+  void step() {
+    for (size_t sent = 0, received = 0; sent < out_.size() || received < in_.size();) {
+      pollfd entry{socket_.get(), static_cast<short>(POLLIN | (sent < out_.size() ? POLLOUT : 0)), 0};
+      if (::poll(&entry, 1, -1) < 0) continue;
+      if ((entry.revents & POLLOUT) != 0) {
+        const ssize_t put =
+            ::send(socket_.get(), out_.data() + sent, out_.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (put > 0) sent += static_cast<size_t>(put);
+      }
+      if ((entry.revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
+        const ssize_t got = ::recv(socket_.get(), in_.data() + received, in_.size() - received, MSG_DONTWAIT);
+        if (got == 0) throw CommunicationError("[overlap_bench] the connection of step_wire ended");
+        if (got > 0) received += static_cast<size_t>(got);
+      }
+    }
+  }
+
+ private:
+  std::vector<std::byte> out_, in_;
+  comm::Fd socket_;
+};
+
 /// The traffic of a step without its computation.
 class Traffic {
  public:
   explicit Traffic(const OverlapOptions& options) : group_(comm::world()) {
-    const auto bytes =
-        static_cast<size_t>(options.layers * options.units * (options.units + 1)) * sizeof(float);
+    const size_t bytes = parameter_bytes(options);
     const auto piece = static_cast<size_t>(nn::TrainerOptions{}.bucket_bytes);
     for (size_t done = 0; done < bytes; done += piece) {
       counts_.push_back(std::min(piece, bytes - done) / sizeof(float));
@@ -115,7 +170,9 @@ class OverlapRun {
         alone_(options, kMomentum, nullptr, false),
         off_(options, kMomentum, store_, false),
         on_(options, kMomentum, store_, false),
-        sharded_(options, kMomentum, store_, true) {}
+        sharded_(options, kMomentum, store_, true) {
+    if (store_->size() == 2) wire_ = std::make_unique<Wire>(options, comm::place());
+  }
 
   void run() {
     for (int64_t round = 0; round < options_.rounds; ++round) {
@@ -123,6 +180,7 @@ class OverlapRun {
           "alone", [this] { step(alone_); }, store_->rank() == 0);
       measure("compute", [this] { step(alone_); });
       measure("comm", [this] { traffic_.step(); });
+      if (wire_) measure("wire", [this] { wire_->step(); });
       measure("off", [this] {
         off_.backward();
         wait_all();
@@ -132,21 +190,8 @@ class OverlapRun {
       measure("on", [this] { step(on_); });
       measure("sharded", [this] { step(sharded_); });
     }
-    const double plain = trained_bytes(false, optim::SGDOptions{.lr = 1e-4}),
-                 adam = trained_bytes(false, optim::AdamOptions{.lr = 1e-4}),
-                 plain_sharded = trained_bytes(true, optim::SGDOptions{.lr = 1e-4}),
-                 adam_sharded = trained_bytes(true, optim::AdamOptions{.lr = 1e-4});
-    if (store_->rank() != 0) return;
-    for (const auto& [mode, ms] : ms_) print("step_" + mode, "ms", ms);
-    std::vector<double> bound;
-    for (size_t i = 0; i < ms_["on"].size(); ++i)
-      bound.push_back(std::max(ms_["compute"][i], ms_["comm"][i]));
-    print("on_to_bound", "x", ratios(ms_["on"], bound));
-    print("off_to_on", "x", ratios(ms_["off"], ms_["on"]));
-    print("sharded_to_on", "x", ratios(ms_["sharded"], ms_["on"]));
-    print("speedup", "x", ratios(ms_["alone"], ms_["on"], store_->size()));
-    print("optimizer_bytes", "bytes", {adam - plain});
-    print("sharded_memory", "x", {(adam_sharded - plain_sharded) / (adam - plain)});
+    if (options_.modes.empty()) compare_memory();
+    if (store_->rank() == 0) report();
   }
 
  private:
@@ -157,6 +202,9 @@ class OverlapRun {
 
   /// Takes one group of steps of a mode. Ranks that take no part wait in the barrier.
   void measure(const std::string& mode, const std::function<void()>& step, bool takes_part = true) {
+    if (!options_.modes.empty() &&
+        std::find(options_.modes.begin(), options_.modes.end(), mode) == options_.modes.end())
+      return;
     store_->barrier();
     if (takes_part) {
       for (int i = 0; i < 2; ++i) step();
@@ -164,9 +212,11 @@ class OverlapRun {
     }
     if (mode != "alone") store_->barrier();
     if (takes_part) {
+      const double cpu = bench::process_cpu_s();
       const int64_t begin = bench::now_ns();
       for (int64_t i = 0; i < options_.steps; ++i) step();
       wait_all();
+      cpu_ms_[mode].push_back((bench::process_cpu_s() - cpu) * 1e3 / static_cast<double>(options_.steps));
       ms_[mode].push_back(static_cast<double>(bench::now_ns() - begin) / 1e6 /
                           static_cast<double>(options_.steps));
     }
@@ -184,6 +234,38 @@ class OverlapRun {
     return in_use() - before;
   }
 
+  void compare_memory() {
+    const double plain = trained_bytes(false, optim::SGDOptions{.lr = 1e-4}),
+                 adam = trained_bytes(false, optim::AdamOptions{.lr = 1e-4}),
+                 plain_sharded = trained_bytes(true, optim::SGDOptions{.lr = 1e-4}),
+                 adam_sharded = trained_bytes(true, optim::AdamOptions{.lr = 1e-4});
+    if (store_->rank() != 0) return;
+    print("optimizer_bytes", "bytes", {adam - plain});
+    print("sharded_memory", "x", {(adam_sharded - plain_sharded) / (adam - plain)});
+  }
+
+  void report() {
+    for (const auto& [mode, ms] : ms_) print("step_" + mode, "ms", ms);
+    for (const auto& [mode, ms] : cpu_ms_) print("cpu_" + mode, "ms", ms);
+    print_ratio("on_to_bound", ms_["on"], larger(ms_["compute"], ms_["comm"]));
+    print_ratio("on_to_wire", ms_["on"], larger(ms_["compute"], ms_["wire"]));
+    print_ratio("off_to_on", ms_["off"], ms_["on"]);
+    print_ratio("sharded_to_on", ms_["sharded"], ms_["on"]);
+    print_ratio("speedup", ms_["alone"], ms_["on"], store_->size());
+  }
+
+  static std::vector<double> larger(std::vector<double> a, const std::vector<double>& b) {
+    if (a.size() != b.size()) return {};
+    for (size_t i = 0; i < a.size(); ++i) a[i] = std::max(a[i], b[i]);
+    return a;
+  }
+
+  /// Prints nothing if a mode was not measured.
+  void print_ratio(const std::string& name, const std::vector<double>& a, const std::vector<double>& b,
+                   double factor = 1) {
+    if (!a.empty() && a.size() == b.size()) print(name, "x", ratios(a, b, factor));
+  }
+
   static std::vector<double> ratios(const std::vector<double>& a, const std::vector<double>& b,
                                     double factor = 1) {
     std::vector<double> result;
@@ -193,7 +275,7 @@ class OverlapRun {
 
   void print(const std::string& name, const std::string& unit, std::vector<double> values) {
     bench::print({.bench = "overlap",
-                  .case_name = name,
+                  .case_name = name + '/' + std::to_string(options_.batch),
                   .system = "mx_" + traffic_.transport(),
                   .threads = store_->size(),
                   .unit = unit,
@@ -203,8 +285,9 @@ class OverlapRun {
   const OverlapOptions options_;
   const std::shared_ptr<KVStore> store_;
   Traffic traffic_;
+  std::unique_ptr<Wire> wire_;
   Training alone_, off_, on_, sharded_;
-  std::map<std::string, std::vector<double>> ms_;  // per step, of each round
+  std::map<std::string, std::vector<double>> ms_, cpu_ms_;  // per step, of each round
 };
 
 }  // namespace
@@ -218,6 +301,7 @@ int main(int argc, char** argv) {
   line.option("--batch", &options.batch, "samples of each process in a step").within(1, 100000);
   line.option("--layers", &options.layers, "number of layers").within(1, 1000);
   line.option("--units", &options.units, "units of each layer").within(1, 100000);
+  line.option("--modes", &options.modes, "alone, compute, ...; default: all").called("NAME,...");
   line.option("--store", &options.store, "type of store");
   if (const auto status = line.parse(argc, argv)) return *status;
   return mx::examples::run_program("overlap_bench",
