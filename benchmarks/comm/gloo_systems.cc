@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "benchmarks/comm/allreduce.h"
