@@ -36,6 +36,8 @@ struct AllreduceSystem {
 std::vector<AllreduceSystem> allreduce_systems();
 /// Those over TCP connections of the loopback interface.
 std::vector<AllreduceSystem> tcp_systems();
+/// Those of Gloo, if it is built in.
+std::vector<AllreduceSystem> gloo_systems();
 /// A rank of a communicator. `arena`: its buffers come from Communicator::allocate().
 std::unique_ptr<AllreduceRank> communicator_rank(std::shared_ptr<comm::Communicator> group, bool arena);
 

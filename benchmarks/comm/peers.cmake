@@ -1,6 +1,15 @@
-# allreduce_bench, and its ranks in Open MPI where it is installed.
+# allreduce_bench, with Gloo and with ranks in Open MPI where they are installed.
 add_executable(allreduce_bench comm/allreduce_bench.cc comm/measure.cc comm/systems.cc comm/tcp_systems.cc)
 target_link_libraries(allreduce_bench PRIVATE mx_bench_support mx::comm mx_command_line mx_flags)
+
+find_path(MX_GLOO_INCLUDE gloo/allreduce.h)
+find_library(MX_GLOO_LIBRARY gloo)
+if(MX_GLOO_INCLUDE AND MX_GLOO_LIBRARY AND NOT MX_SANITIZE)
+  target_sources(allreduce_bench PRIVATE comm/gloo_systems.cc)
+  target_include_directories(allreduce_bench SYSTEM PRIVATE ${MX_GLOO_INCLUDE})
+  target_link_libraries(allreduce_bench PRIVATE ${MX_GLOO_LIBRARY})
+  target_compile_definitions(allreduce_bench PRIVATE MX_BENCH_GLOO)
+endif()
 
 set(MPI_CXX_SKIP_MPICXX TRUE)
 find_package(MPI QUIET COMPONENTS CXX)
@@ -9,4 +18,10 @@ if(MPI_CXX_FOUND AND MPIEXEC_EXECUTABLE AND NOT MX_SANITIZE)
   target_link_libraries(allreduce_bench_mpi PRIVATE mx_bench_support MPI::MPI_CXX mx_flags)
   target_compile_definitions(allreduce_bench PRIVATE MX_BENCH_MPIRUN="${MPIEXEC_EXECUTABLE}")
   add_dependencies(allreduce_bench allreduce_bench_mpi)
+  if(TARGET mx_comm_mpi)
+    # What the communicator "mpi" adds to MPI.
+    add_executable(mpi_bench comm/mpi_bench.cc comm/measure.cc)
+    target_link_libraries(mpi_bench PRIVATE mx_bench_support mx::comm MPI::MPI_CXX mx_flags)
+    add_dependencies(mpi_bench mx_comm_mpi)
+  endif()
 endif()

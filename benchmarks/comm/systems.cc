@@ -181,6 +181,9 @@ std::vector<AllreduceSystem> allreduce_systems() {
                                           shared_system<BareRank>("bare", true),
                                           shared_system<CopyRank>("memory", false)};
   for (AllreduceSystem& system : tcp_systems()) systems.push_back(std::move(system));
+#ifdef MX_BENCH_GLOO
+  for (AllreduceSystem& system : gloo_systems()) systems.push_back(std::move(system));
+#endif
   return systems;
 }
 
