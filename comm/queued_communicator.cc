@@ -1,6 +1,7 @@
 #include "comm/queued_communicator.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <mutex>
@@ -23,6 +24,7 @@ struct QueuedCommunicator::Queue {
   bool stopped = false;  // no more calls are taken
   std::exception_ptr failure;
   std::thread thread;
+  const pid_t process = ::getpid();
 
   bool empty() const { return first == calls.size(); }
   void push(Request request) {
@@ -151,6 +153,9 @@ void QueuedCommunicator::thread_main(QueuedCommunicator* communicator, std::shar
 
 void QueuedCommunicator::finish_calls() noexcept {
   Queue& queue = *queue_;
+  // A forked child has no thread to join, and the lock may be held for ever. The closure of the thread keeps
+  // the queue alive there.
+  if (queue.process != ::getpid()) return;
   std::unique_lock lock(queue.mutex);
   queue.stopped = true;
   if (!queue.thread.joinable()) return;

@@ -3,6 +3,7 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <climits>
@@ -74,8 +75,11 @@ std::string text_of(const char* from, size_t room) { return {from, strnlen(from,
 
 }  // namespace
 
-Peers::Peers(Region& region, int rank)
-    : region_(region), rank_(rank), processes_(static_cast<size_t>(region.size())) {}
+Peers::Peers(Region& region, int rank, std::function<void(int rank)> noticed_loss)
+    : region_(region),
+      rank_(rank),
+      noticed_loss_(std::move(noticed_loss)),
+      processes_(static_cast<size_t>(region.size())) {}
 
 Peers::~Peers() { leave("", -1); }
 
@@ -201,6 +205,8 @@ void Peers::interrupt(std::exception_ptr reason) {
 void Peers::leave(const std::string& reason, int lost) noexcept {
   if (left_.exchange(true)) return;
   Control& own = region_.control(rank_);
+  // A forked child is not this rank, though it maps the same memory.
+  if (own.process != getpid()) return;
   if (own.state.load() != State::present) return;  // it never joined
   own.lost_rank = lost;
   copy_text(own.reason, sizeof(own.reason), reason);
@@ -225,6 +231,7 @@ void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context
                                                         : std::string(" during ") + context.op;
   const auto lost = [&](int rank, const std::string& how) {
     lost_rank_.store(rank);
+    if (noticed_loss_) noticed_loss_(rank);
     throw PeerLost(mx::detail::concat("[", context.op, "] ", name(rank), " ", how, during));
   };
   // A rank may have reached the target before it ended, so the counter is read after the state.
