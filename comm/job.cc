@@ -160,10 +160,25 @@ void Job::fail(std::exception_ptr error) {
   for (const auto& group : groups) group->abort(error);
 }
 
-std::string Job::explain_loss(int) {
-  std::unique_lock lock(mutex_);
-  lost_.wait_for(lock, kExplainWait, [this] { return failure_ != nullptr; });
-  return loss_.value_or("");
+std::string Job::explain_loss(int rank) {
+  std::string text;
+  {
+    std::unique_lock lock(mutex_);
+    lost_.wait_for(lock, kExplainWait, [this] { return failure_ != nullptr; });
+    text = loss_.value_or("");
+  }
+  if (text.empty()) report_cause(rank);
+  return text;
+}
+
+void Job::report_cause(int rank) noexcept {
+  std::shared_ptr<RendezvousClient> client;
+  {
+    std::lock_guard lock(mutex_);
+    client = client_;
+  }
+  if (client == nullptr) return;
+  report_consequence(*client, {place_.epoch, {"worker", place_.rank}, {"worker", rank}});
 }
 
 void Job::check() {
@@ -194,6 +209,7 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
     request.self = identity();
     request.timeout_ms = place_.timeout_ms;
     request.explain_loss = [this](int rank) { return explain_loss(rank); };
+    request.noticed_loss = [this](int rank) { report_cause(rank); };
     request.check = [this] { check(); };
     try {
       group = make(request);

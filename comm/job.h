@@ -60,6 +60,8 @@ class Job {
   /// Makes `error` the reason of all groups, present and later.
   void fail(std::exception_ptr error);
   std::string explain_loss(int rank);
+  /// Tells the rendezvous that this process fails because a worker is lost.
+  void report_cause(int rank) noexcept;
   void check();
 
   const Place place_;

@@ -26,6 +26,8 @@ struct GroupRequest {
   int64_t timeout_ms = 60000;  ///< for making the group, and the default of its calls
   /// Returns why a rank was lost, for its PeerLost, or "". May wait a moment until the cause is known.
   std::function<std::string(int rank)> explain_loss;
+  /// Called before the first PeerLost of the group, unless explain_loss() was: the rank is lost.
+  std::function<void(int rank)> noticed_loss;
   /// Throws PeerLost if a process of the job is known to be lost. Makers call it while they wait.
   std::function<void()> check;
 };

@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/skip_cause.h"
 
 namespace mx::detail {
 
@@ -43,18 +44,26 @@ void CallSequence::ready(uint64_t number, Call call) {
 }
 
 void CallSequence::skip(uint64_t number, const std::string& what) {
+  const std::exception_ptr cause = skip_cause();
+  std::string text = "the operation was cancelled";
+  try {
+    if (cause != nullptr) std::rethrow_exception(cause);
+  } catch (...) {
+    text = current_exception_text();
+  }
   const auto error = std::make_exception_ptr(
       CommunicationError(concat("[KVStore] expected rank ", group_->rank(), " to take part in '", what,
-                                "', but its value has failed, so its calls cannot go on")));
-  bool first = false;
-  {
-    const std::lock_guard lock(mutex_);
-    first = failure_ == nullptr;
-    if (first) failure_ = error;
-  }
-  if (first) group_->abort(error);
-  ready(number,
-        {.start = [error](comm::Communicator&, const Done& done) { done(error); }, .done = [](auto) {}});
+                                "', but its value has failed, so its calls cannot go on: ", text)));
+  const auto start = [error, name = concat("no value of '", what, "': ", text)](comm::Communicator& group,
+                                                                                Done done) {
+    comm::Request request{.collective = comm::Collective::barrier, .options = {.what = name}, .done = {}};
+    request.done = [&group, error, done = std::move(done)](const std::exception_ptr&) {
+      group.abort(error);
+      done(error);
+    };
+    group.start(std::move(request));
+  };
+  ready(number, {.start = start, .done = [](auto) {}});
 }
 
 // One thread at a time starts calls. A thread that comes meanwhile only leaves its call in ready_: the first

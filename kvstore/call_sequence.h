@@ -15,8 +15,9 @@
 //
 // Errors. The first error of a call fails all later ones, because this rank and the others may no longer
 // agree on what comes next. A call whose operation was skipped, because its value has failed, counts as an
-// error: this rank cannot take part, so the communicator is aborted and the other ranks are not left waiting
-// for it.
+// error. When its turn comes, this rank starts a barrier in its place, whose name contains the error. Ranks
+// compare their calls before data moves, so the others do not wait: they get a ProtocolError that contains
+// this rank, its host, the key and the error.
 //
 // Thread-safety: any thread may call any function. Callbacks run on a thread of the communicator or on the
 // thread that made a call ready.

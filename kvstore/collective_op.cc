@@ -97,7 +97,7 @@ void push_collective(CallSequence& sequence, CollectiveOp op) {
         };
         ticket.start(std::move(started));
       },
-      options);
+      options, op.where);
 }
 
 std::vector<comm::Request> cut_request(const comm::Request& request, int64_t cut_bytes) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct CollectiveOp {
   std::vector<NDArray> reads{};
   std::vector<NDArray> writes{};  ///< those that cover their whole memory are healed; others are updated
   int priority = 0;
+  std::source_location where{};  ///< the line of the program, for errors
   /// Called when the operation runs: returns the call, without `done`.
   std::function<CallSequence::Call()> call;
 };

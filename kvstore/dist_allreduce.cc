@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "kvstore/call_check.h"
 #include "kvstore/collective_op.h"
 #include "kvstore/key_check.h"
 #include "kvstore/sum.h"
 #include "ndarray/grad_mode.h"
-#include "ndarray/priority.h"
 
 namespace mx::detail {
 namespace {
@@ -105,7 +105,9 @@ void DistAllreduce::compare_new_keys(const char* op, const std::vector<std::stri
 NDArray DistAllreduce::local_sum(const Values& values, const KVOptions& options) const {
   const std::vector<NDArray>& list = values.list();
   const Context home = place_ == SumPlace::host ? cpu() : list[0].context();
-  return sum_values(list, home, sum_type(list, options.accumulate_f32)).to(cpu()).to_contiguous();
+  return sum_values(list, home, sum_type(list, options.accumulate_f32), options.where)
+      .to(cpu(), options.where)
+      .to_contiguous(options.where);
 }
 
 NDArray DistAllreduce::sum_message(const Exchange& exchange, const std::string& what, const NDArray& value,
@@ -117,6 +119,7 @@ NDArray DistAllreduce::sum_message(const Exchange& exchange, const std::string& 
        .reads = {value},
        .writes = {out},
        .priority = engine_priority(exchange.options.priority),
+       .where = exchange.options.where,
        .call = [value, out, options = call_options(what, exchange.options), cut = options_.cut_bytes] {
          const comm::Request whole{.collective = comm::Collective::allreduce,
                                    .in = host_memory(value),
@@ -148,7 +151,8 @@ std::vector<NDArray> DistAllreduce::sum_over_ranks(Exchange& exchange) {
     }
     const NDArray buffer = empty({elements_of(exchange.values, range)}, type);
     std::vector<NDArray> parts = parts_of(buffer, exchange.values, range);
-    for (size_t i = range.begin; i < range.end; ++i) parts[i - range.begin].copy_from(exchange.values[i]);
+    for (size_t i = range.begin; i < range.end; ++i)
+      parts[i - range.begin].copy_from(exchange.values[i], exchange.options.where);
     sum_message(exchange, what, buffer, buffer);
     for (size_t i = range.begin; i < range.end; ++i) sums[i] = parts[i - range.begin];
   }
@@ -157,12 +161,8 @@ std::vector<NDArray> DistAllreduce::sum_over_ranks(Exchange& exchange) {
 
 void DistAllreduce::allreduce(const std::vector<KVKey>& keys, const std::vector<Values>& values,
                               const std::vector<NDArray>& outs, const KVOptions& options) {
-  check_lengths("allreduce", keys.size(), values.size(), "values");
-  check_lengths("allreduce", keys.size(), outs.size(), "an array to fill");
-  for (size_t i = 0; i < keys.size(); ++i)
-    check_values("allreduce", keys[i].name(), values[i].list(), outs[i].shape(), options.reduce);
-  const NoGrad pause;
-  const PriorityScope priority(engine_priority(options.priority));
+  check_allreduce(keys, values, outs, options);
+  const CallScope scope(options);
   const std::lock_guard lock(mutex_);
   Exchange exchange{
       .op = "allreduce", .keys = names_of(keys), .values = {}, .targets = {}, .options = options};
@@ -173,8 +173,9 @@ void DistAllreduce::allreduce(const std::vector<KVKey>& keys, const std::vector<
   for (size_t i = 0; i < keys.size(); ++i) {
     NDArray out = outs[i], sum = sums[i];
     if (options.reduce == KVReduce::mean)
-      sum = mean_of(sum, static_cast<int64_t>(values[i].list().size()) * size(), keys[i].name());
-    if (&sum.impl() != &out.impl()) out.copy_from(sum);
+      sum =
+          mean_of(sum, static_cast<int64_t>(values[i].list().size()) * size(), keys[i].name(), options.where);
+    if (&sum.impl() != &out.impl()) out.copy_from(sum, options.where);
   }
 }
 
@@ -184,16 +185,10 @@ void DistAllreduce::push(const KVKey& key, const Values& values, const KVOptions
 
 void DistAllreduce::pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,
                              const std::vector<Values>& outs, const KVOptions& options) {
-  check_lengths("pushpull", keys.size(), values.size(), "values");
-  check_lengths("pushpull", keys.size(), outs.size(), "arrays to fill");
-  const NoGrad pause;
-  const PriorityScope priority(engine_priority(options.priority));
+  const CallScope scope(options);
   const std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const Shape& shape = table_.at(keys[i].name(), "push").stored.shape();
-    check_values("push", keys[i].name(), values[i].list(), shape, options.reduce);
-    check_outs("pull", keys[i].name(), outs[i].list(), shape);
-  }
+  check_pushpull(keys, values, outs, options,
+                 [&](const std::string& key) { return table_.at(key, "push").stored.shape(); });
   Exchange exchange{.op = "push", .keys = names_of(keys), .values = {}, .targets = {}, .options = options};
   for (const Values& list : values) exchange.values.push_back(local_sum(list, options));
   compare_new_keys("push", exchange.keys, exchange.values, options);
@@ -202,17 +197,16 @@ void DistAllreduce::pushpull(const std::vector<KVKey>& keys, const std::vector<V
     NDArray sum = sums[i];
     const std::string& key = keys[i].name();
     if (options.reduce == KVReduce::mean)
-      sum = mean_of(sum, static_cast<int64_t>(values[i].list().size()) * size(), key);
-    table_.apply(key, table_.at(key, "push"), sum.to(sum_type(sum.dtype())));
-    if (!outs[i].list().empty()) table_.pull(key, outs[i]);
+      sum = mean_of(sum, static_cast<int64_t>(values[i].list().size()) * size(), key, options.where);
+    table_.apply(key, table_.at(key, "push"), sum.to(sum_type(sum.dtype()), options.where), options.where);
+    if (!outs[i].list().empty()) table_.pull(key, outs[i], options.where);
   }
 }
 
 void DistAllreduce::pull(const KVKey& key, const Values& outs, const KVOptions& options) {
-  const NoGrad pause;
-  const PriorityScope priority(engine_priority(options.priority));
+  const CallScope scope(options);
   const std::lock_guard lock(mutex_);
-  table_.pull(key.name(), outs);
+  table_.pull(key.name(), outs, options.where);
 }
 
 void DistAllreduce::broadcast_message(const std::string& what, const NDArray& buffer,
@@ -220,6 +214,7 @@ void DistAllreduce::broadcast_message(const std::string& what, const NDArray& bu
   CollectiveOp op{.name = "broadcast",
                   .what = what,
                   .priority = engine_priority(options.priority),
+                  .where = options.where,
                   .call = [buffer, call = call_options(what, options), cut = options_.cut_bytes] {
                     void* const memory = host_memory(buffer);
                     const comm::Request whole{.collective = comm::Collective::broadcast,
@@ -243,24 +238,25 @@ void DistAllreduce::broadcast_all(const char* op, const std::vector<std::string>
     const NDArray buffer = empty({elements_of(arrays, range)}, arrays[range.begin].dtype());
     std::vector<NDArray> parts = parts_of(buffer, arrays, range);
     if (rank() == 0)
-      for (size_t i = range.begin; i < range.end; ++i) parts[i - range.begin].copy_from(arrays[i]);
+      for (size_t i = range.begin; i < range.end; ++i)
+        parts[i - range.begin].copy_from(arrays[i], options.where);
     broadcast_message(name_of(keys, range), buffer, options);
     if (rank() == 0) continue;
-    for (size_t i = range.begin; i < range.end; ++i) NDArray(arrays[i]).copy_from(parts[i - range.begin]);
+    for (size_t i = range.begin; i < range.end; ++i)
+      NDArray(arrays[i]).copy_from(parts[i - range.begin], options.where);
   }
 }
 
 void DistAllreduce::broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                                          const KVOptions& options) {
   check_lengths("broadcast_from_first", keys.size(), values.size(), "a value");
-  const NoGrad pause;
-  const PriorityScope priority(engine_priority(options.priority));
+  const CallScope scope(options);
   const std::lock_guard lock(mutex_);
   broadcast_all("broadcast_from_first", names_of(keys), values, options);
 }
 
 void DistAllreduce::init_all(const char* op, const std::vector<std::string>& keys,
-                             const std::vector<NDArray>& values) {
+                             const std::vector<NDArray>& values, std::source_location where) {
   std::vector<NDArray> stored;
   for (size_t i = 0; i < keys.size(); ++i) {
     table_.check_new(keys[i]);
@@ -270,32 +266,28 @@ void DistAllreduce::init_all(const char* op, const std::vector<std::string>& key
   }
   for (const NDArray& value : values) {
     stored.push_back(empty(value.shape(), sum_type(value.dtype())));
-    stored.back().copy_from(value);
+    stored.back().copy_from(value, where);
   }
-  broadcast_all(op, keys, stored, {});
+  broadcast_all(op, keys, stored, {.where = where});
   for (size_t i = 0; i < keys.size(); ++i) table_.add(keys[i], stored[i]);
 }
 
-void DistAllreduce::init(const KVKey& key, const NDArray& value) {
+void DistAllreduce::init(const KVKey& key, const NDArray& value, std::source_location where) {
   const NoGrad pause;
   const std::lock_guard lock(mutex_);
-  init_all("init", {key.name()}, {value});
+  init_all("init", {key.name()}, {value}, where);
 }
 
 void DistAllreduce::broadcast(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                               const std::vector<Values>& outs, const KVOptions& options) {
-  check_lengths("broadcast", keys.size(), values.size(), "a value");
-  check_lengths("broadcast", keys.size(), outs.size(), "arrays to fill");
-  const NoGrad pause;
-  const PriorityScope priority(engine_priority(options.priority));
+  const CallScope scope(options);
   const std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < keys.size(); ++i)
-    check_outs("broadcast", keys[i].name(), outs[i].list(), values[i].shape());
-  init_all("broadcast", names_of(keys), values);
-  for (size_t i = 0; i < keys.size(); ++i) table_.pull(keys[i].name(), outs[i]);
+  check_broadcast(keys, values, outs);
+  init_all("broadcast", names_of(keys), values, options.where);
+  for (size_t i = 0; i < keys.size(); ++i) table_.pull(keys[i].name(), outs[i], options.where);
 }
 
-void DistAllreduce::erase(const KVKey& key) {
+void DistAllreduce::erase(const KVKey& key, std::source_location) {
   const std::lock_guard lock(mutex_);
   table_.at(key.name(), "erase");
   table_.erase(key.name());
@@ -306,12 +298,12 @@ void DistAllreduce::set_updater(Updater updater) {
   table_.set_updater(std::move(updater));
 }
 
-void DistAllreduce::set_optimizer(const std::string& name, const AttrMap& options) {
+void DistAllreduce::set_optimizer(const std::string& name, const AttrMap& options, std::source_location) {
   const std::lock_guard lock(mutex_);
   table_.set_optimizer(name, options);
 }
 
-void DistAllreduce::set_optimizer_option(const std::string& option, double value) {
+void DistAllreduce::set_optimizer_option(const std::string& option, double value, std::source_location) {
   const std::lock_guard lock(mutex_);
   table_.set_optimizer_option(option, value);
 }

@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <source_location>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,8 +46,8 @@ class DistAllreduce final : public KVStore {
   using KVStore::pushpull;
 
   const std::string& type() const override { return type_; }
-  void init(const KVKey& key, const NDArray& value) override;
-  void erase(const KVKey& key) override;
+  void init(const KVKey& key, const NDArray& value, std::source_location where) override;
+  void erase(const KVKey& key, std::source_location where) override;
   void push(const KVKey& key, const Values& values, const KVOptions& options) override;
   void pull(const KVKey& key, const Values& outs, const KVOptions& options) override;
   void pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,
@@ -66,8 +67,8 @@ class DistAllreduce final : public KVStore {
                    const KVOptions& options) override;
 
   void set_updater(Updater updater) override;
-  void set_optimizer(const std::string& name, const AttrMap& options) override;
-  void set_optimizer_option(const std::string& option, double value) override;
+  void set_optimizer(const std::string& name, const AttrMap& options, std::source_location where) override;
+  void set_optimizer_option(const std::string& option, double value, std::source_location where) override;
   void save(const std::string& path) override;
   void load(const std::string& path) override;
 
@@ -99,7 +100,8 @@ class DistAllreduce final : public KVStore {
   void broadcast_message(const std::string& what, const NDArray& buffer, const KVOptions& options);
   void broadcast_all(const char* op, const std::vector<std::string>& keys, const std::vector<NDArray>& arrays,
                      const KVOptions& options);
-  void init_all(const char* op, const std::vector<std::string>& keys, const std::vector<NDArray>& values);
+  void init_all(const char* op, const std::vector<std::string>& keys, const std::vector<NDArray>& values,
+                std::source_location where);
   void in_slices(const char* op, comm::Collective collective, const KVKey& key, const NDArray& flat,
                  const KVOptions& options);
   /// Broadcasts bytes of rank 0 to all; blocks.

@@ -151,6 +151,7 @@ void DistAllreduce::push_barrier(const NDArray& token, const KVOptions& options)
                                .reads = {token},
                                .writes = {token},
                                .priority = engine_priority(options.priority),
+                               .where = options.where,
                                .call = [call = call_options("barrier", options)] {
                                  comm::Request request{
                                      .collective = comm::Collective::barrier, .options = call, .done = {}};

@@ -5,12 +5,10 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "kvstore/call_check.h"
 #include "kvstore/collective_op.h"
 #include "kvstore/dist_allreduce.h"
 #include "kvstore/key_check.h"
-#include "kvstore/sum.h"
-#include "ndarray/grad_mode.h"
-#include "ndarray/priority.h"
 
 namespace mx::detail {
 
@@ -23,17 +21,17 @@ void DistAllreduce::in_slices(const char* op, comm::Collective collective, const
                               const NDArray& flat, const KVOptions& options) {
   MX_CHECK(flat.rank() == 1 && flat.contiguous(), InvalidArgument, "[", op,
            "] expected a contiguous array of rank 1 for key \"", key.name(), "\", got shape ", flat.shape());
-  const NoGrad pause;
-  const PriorityScope priority(engine_priority(options.priority));
+  const CallScope scope(options);
   const std::lock_guard lock(mutex_);
   compare_new_keys(op, {key.name()}, {&flat, 1}, options);
   if (size() == 1) return;
-  NDArray host = flat.to(cpu());
+  NDArray host = flat.to(cpu(), options.where);
   push_collective(*sequence_, {.name = op,
                                .what = key.name(),
                                .reads = {host},
                                .writes = {host},
                                .priority = engine_priority(options.priority),
+                               .where = options.where,
                                .call = [this_rank = rank(), ranks = size(), host, collective,
                                         call = call_options(key.name(), options)] {
                                  comm::Request request{.collective = collective,
@@ -53,7 +51,7 @@ void DistAllreduce::in_slices(const char* op, comm::Collective collective, const
                                  }
                                  return CallSequence::Call{.requests = {request}, .bytes = host.bytes()};
                                }});
-  if (&host.impl() != &flat.impl()) NDArray(flat).copy_from(host);
+  if (&host.impl() != &flat.impl()) NDArray(flat).copy_from(host, options.where);
 }
 
 void DistAllreduce::sum_slices(const KVKey& key, const NDArray& flat, const KVOptions& options) {
@@ -107,15 +105,16 @@ void DistAllreduce::check_equal(const std::vector<KVKey>& keys, const std::vecto
                                 const NDArray& token, const KVOptions& options) {
   check_lengths("check_equal", keys.size(), values.size(), "a value");
   if (size() == 1 || keys.empty()) return;
-  const NoGrad pause;
-  const PriorityScope priority(engine_priority(options.priority));
+  const CallScope scope(options);
   const std::lock_guard lock(mutex_);
   auto table = std::make_shared<ChecksumTable>();
   for (const KVKey& key : keys) table->keys.push_back(key.name());
   // Copies, because operations that the engine runs for this call must not hand out the parameters'
   // variables (NDArray::var()).
   for (const NDArray& value : values)
-    table->values.push_back(value.context().is_cpu() ? value.clone() : value.to(cpu()).to_contiguous());
+    table->values.push_back(value.context().is_cpu()
+                                ? value.clone(options.where)
+                                : value.to(cpu(), options.where).to_contiguous(options.where));
   table->sums.resize(keys.size() * static_cast<size_t>(size()));
   push_collective(
       *sequence_,
@@ -124,6 +123,7 @@ void DistAllreduce::check_equal(const std::vector<KVKey>& keys, const std::vecto
        .reads = table->values,
        .writes = {token},
        .priority = engine_priority(options.priority),
+       .where = options.where,
        .call = [table, this_rank = rank(), ranks = size(), call = call_options("checksums", options)] {
          uint64_t* const own = table->sums.data() + table->keys.size() * static_cast<size_t>(this_rank);
          for (size_t k = 0; k < table->keys.size(); ++k)

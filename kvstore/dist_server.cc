@@ -6,11 +6,12 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/skip_cause.h"
+#include "kvstore/call_check.h"
 #include "kvstore/dist_server_key.h"
 #include "kvstore/server/shard.h"
 #include "kvstore/sum.h"
 #include "ndarray/grad_mode.h"
-#include "ndarray/priority.h"
 #include "optim/optimizers.h"
 
 namespace mx::detail {
@@ -32,64 +33,30 @@ bool same_elements(const NDArray& a, const NDArray& b) {
   return a.shares_memory(b) && a.impl().offset == b.impl().offset && a.bytes() == b.bytes();
 }
 
-std::string call_name(kv::Kind kind, const std::string& key) {
-  return concat(to_string(kind), " of '", key, "'");
-}
+/// The type of the elements of messages; bool is sent as u8.
+comm::Type message_type(DType type) { return type == bool_ ? comm::Type::u8 : kv::to_comm_type(type); }
 
 }  // namespace
 
-// Keys.
-
-void DistServerStore::Key::send_piece(Piece& piece, const Request& request, kv::Bytes content,
-                                      std::function<void(kv::Bytes, std::exception_ptr)> done) {
-  kv::Call call;
-  call.header = {.kind = request.kind,
-                 .store = core->store,
-                 .key = piece.number,
-                 .sequence = ++piece.sequence,
-                 .number = request.number};
-  call.body = std::move(content);
-  call.priority = request.priority;
-  call.timeout_ms = core->timeout_ms(request.timeout_ms);
-  call.what = call_name(request.kind, body.name);
-  if (request.into != nullptr) {
-    const size_t size = comm::size_of(body.type);
-    call.into = request.into + piece.begin * size;
-    call.into_bytes = piece.count * size;
+/// The part of an operation that other workers wait for. If the engine skips the operation, because what it
+/// reads has failed, the destructor tells the servers.
+class DistServerStore::OwedValue {
+ public:
+  explicit OwedValue(KeyPtr key) : key_(std::move(key)) {}
+  OwedValue(OwedValue&& other) noexcept = default;
+  ~OwedValue() {
+    if (key_ == nullptr) return;
+    try {
+      key_->report_failed(skip_cause());
+    } catch (const std::exception&) {
+      // Without memory for the report, the others wait for their deadline.
+    }
   }
-  call.done = std::move(done);
-  core->servers->start(piece.server, std::move(call));
-}
+  void paid() { key_ = nullptr; }
 
-void DistServerStore::Key::send(const Request& request, const Done& done) {
-  const Done each = kv::after_all(pieces.size(), done);
-  const size_t size = comm::size_of(body.type);
-  for (Piece& piece : pieces) {
-    kv::Bytes content;
-    if (request.elements != nullptr)
-      content = kv::Bytes::borrowed(request.elements + piece.begin * size, piece.count * size);
-    send_piece(piece, request, std::move(content),
-               [each](const kv::Bytes&, std::exception_ptr error) { each(std::move(error)); });
-  }
-}
-
-void DistServerStore::Key::declare(int priority, int64_t timeout_ms, const Done& done,
-                                   std::function<void()> next) {
-  if (std::exchange(declared, true)) return next();
-  const Done each =
-      kv::after_all(pieces.size(), [done, next = std::move(next)](const std::exception_ptr& error) {
-        if (error != nullptr) return done(error);
-        next();
-      });
-  for (Piece& piece : pieces) {
-    kv::KeyBody part = body;
-    part.begin = piece.begin;
-    part.count = piece.count;
-    send_piece(piece, {.kind = kv::Kind::declare, .priority = priority, .timeout_ms = timeout_ms},
-               kv::Bytes::of(encode(part)),
-               [each](const kv::Bytes&, std::exception_ptr error) { each(std::move(error)); });
-  }
-}
+ private:
+  KeyPtr key_;  // null when nothing is owed
+};
 
 /// Makes a key and chooses the servers of its pieces.
 DistServerStore::KeyPtr DistServerStore::add_key(const std::string& name, const Shape& shape, DType type,
@@ -145,6 +112,7 @@ DistServerStore::DistServerStore(std::string type, const KVStoreOptions& options
   body.staleness = options.staleness;
   body.piece_bytes = piece_bytes(options);
   run_control({.name = "open", .kind = kv::Kind::open, .body = kv::Bytes::of(encode(body))});
+  core_->open = true;
 }
 
 DistServerStore::~DistServerStore() = default;
@@ -155,7 +123,8 @@ KVStoreOptions DistServerStore::options() const { return core_->options; }
 int64_t DistServerStore::epoch() const { return core_->servers->options().identity.epoch; }
 
 /// Pushes an operation of a key.
-void DistServerStore::run(const KeyPtr& key, const char* name, Access access, int priority, Work work) {
+void DistServerStore::run(const KeyPtr& key, const char* name, Access access, int priority,
+                          std::source_location where, Work work) {
   std::vector<Var> reads{core_->order.get()}, writes, updates;
   for (const NDArray& array : access.reads) reads.push_back(array.var());
   for (const NDArray& array : access.fills)
@@ -173,27 +142,33 @@ void DistServerStore::run(const KeyPtr& key, const char* name, Access access, in
       only_reads.push_back(var);
     }
   }
+  OwedValue owed(access.sends ? key : nullptr);
   current_engine().push_async(
       // The access keeps the arrays alive until the operation has ended.
-      [key, access = std::move(access), work = std::move(work)](RunContext, Completion completion) {
+      [key, owed = std::move(owed), access = std::move(access), work = std::move(work)](
+          RunContext, Completion completion) mutable {
+        owed.paid();
         auto end = std::make_shared<Completion>(std::move(completion));
-        work([end, access](std::exception_ptr error) {
+        const Done done = [key, end, access](std::exception_ptr error) {
           if (error != nullptr) {
+            key->failed.store(true);
             end->fail(std::move(error));
           } else {
             end->done();
           }
-        });
+        };
+        key->after_report([work, done] { work(done); });
       },
       {.reads = only_reads,
        .writes = writes,
        .updates = updates,
        .priority = priority,
        .name = name,
-       .lane = StreamKind::comm});
+       .lane = StreamKind::comm},
+      where);
 }
 
-void DistServerStore::init(const KVKey& key, const NDArray& value) {
+void DistServerStore::init(const KVKey& key, const NDArray& value, std::source_location where) {
   const NoGrad pause;
   const std::lock_guard lock(mutex_);
   MX_CHECK(!keys_.contains(key.name()), InvalidArgument, "[init] expected a new key, got \"", key.name(),
@@ -203,48 +178,51 @@ void DistServerStore::init(const KVKey& key, const NDArray& value) {
   NDArray first;
   Access access;
   if (rank() == 0) {
-    first = value.to(cpu()).to(type).to_contiguous();
+    first = value.to(cpu(), where).to(type, where).to_contiguous(where);
     access.reads = {first};
+    access.sends = true;
   }
-  run(made, "kvstore init", std::move(access), 0, [made, first](const Done& done) {
+  run(made, "kvstore init", std::move(access), 0, where, [made, first](const Done& done) {
     made->declare(0, 0, done, [made, first, done] {
       if (!first.defined()) return done(nullptr);
-      made->send({.kind = kv::Kind::init, .elements = elements_of(first)}, done);
+      made->send({.kind = kv::Kind::init, .elements = elements_of(first), .type = made->body.type}, done);
     });
   });
   keys_.emplace(key.name(), made);
 }
 
-void DistServerStore::erase(const KVKey& key) {
+void DistServerStore::erase(const KVKey& key, std::source_location where) {
   const std::lock_guard lock(mutex_);
   find(key.name(), "erase");
-  run_erase(keys_.at(key.name()), true);
+  run_erase(keys_.at(key.name()), true, where);
   keys_.erase(key.name());
 }
 
-void DistServerStore::run_erase(const KeyPtr& key, bool heals) {
-  run(key, "kvstore erase", {.heals = heals}, 0,
+void DistServerStore::run_erase(const KeyPtr& key, bool heals, std::source_location where) {
+  run(key, "kvstore erase", {.heals = heals}, 0, where,
       [key](const Done& done) { key->send({.kind = kv::Kind::erase}, done); });
   remove_places(*key);
 }
 
 /// Returns what this worker sends: the sum of its values. `divisor` is set to that of the whole sum.
-NDArray DistServerStore::local_sum(const Key& key, const std::vector<NDArray>& values,
-                                   const KVOptions& options, uint64_t& divisor) const {
-  check_values("push", key.body.name, values, key.shape, options.reduce);
+NDArray DistServerStore::local_sum(const std::vector<NDArray>& values, const KVOptions& options,
+                                   uint64_t& divisor) const {
   divisor = 0;
   if (options.reduce == KVReduce::mean) {
     divisor = values.size() * static_cast<uint64_t>(type_ == "dist_sync" ? size() : 1);
   }
   const DType type = sum_type(values, options.accumulate_f32);
-  return sum_values(values, cpu(), type).to(key.type).to_contiguous();
+  return sum_values(values, cpu(), type, options.where).to_contiguous(options.where);
 }
 
 /// Pushes `value` if it is defined, and pulls into `outs` if there are some.
 void DistServerStore::exchange(const KeyPtr& key, kv::Kind kind, const char* name, const NDArray& value,
                                const std::vector<NDArray>& outs, uint64_t divisor, const KVOptions& options) {
   Access access;
-  if (value.defined()) access.reads = {value};
+  if (value.defined()) {
+    access.reads = {value};
+    access.sends = true;
+  }
   NDArray result;
   if (!outs.empty()) {
     for (const NDArray& out : outs)
@@ -255,11 +233,12 @@ void DistServerStore::exchange(const KeyPtr& key, kv::Kind kind, const char* nam
     access.fills = {result};
   }
   const int priority = engine_priority(options.priority);
-  run(key, name, std::move(access), priority,
+  run(key, name, std::move(access), priority, options.where,
       [key, kind, value, result, divisor, priority, timeout_ms = options.timeout_ms](const Done& done) {
         key->declare(priority, timeout_ms, done, [=] {
           key->send({.kind = kind,
                      .elements = value.defined() ? elements_of(value) : nullptr,
+                     .type = value.defined() ? message_type(value.dtype()) : key->body.type,
                      .into = result.defined() ? elements_of(result) : nullptr,
                      .number = divisor,
                      .priority = priority,
@@ -268,22 +247,21 @@ void DistServerStore::exchange(const KeyPtr& key, kv::Kind kind, const char* nam
         });
       });
   for (NDArray out : outs)
-    if (&out.impl() != &result.impl()) out.copy_from(result);
+    if (&out.impl() != &result.impl()) out.copy_from(result, options.where);
 }
 
 void DistServerStore::push(const KVKey& key, const Values& values, const KVOptions& options) {
-  const NoGrad pause;
-  const PriorityScope priority(engine_priority(options.priority));
+  const CallScope scope(options);
   const std::lock_guard lock(mutex_);
   const Key& found = find(key.name(), "push");
+  check_values("push", key.name(), values.list(), found.shape, options.reduce);
   uint64_t divisor = 0;
-  const NDArray sum = local_sum(found, values.list(), options, divisor);
+  const NDArray sum = local_sum(values.list(), options, divisor);
   exchange(keys_.at(key.name()), kv::Kind::push, "kvstore push", sum, {}, divisor, options);
 }
 
 void DistServerStore::pull(const KVKey& key, const Values& outs, const KVOptions& options) {
-  const NoGrad pause;
-  const PriorityScope priority(engine_priority(options.priority));
+  const CallScope scope(options);
   const std::lock_guard lock(mutex_);
   const Key& found = find(key.name(), "pull");
   check_outs("pull", key.name(), outs.list(), found.shape);
@@ -293,31 +271,26 @@ void DistServerStore::pull(const KVKey& key, const Values& outs, const KVOptions
 
 void DistServerStore::pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,
                                const std::vector<Values>& outs, const KVOptions& options) {
-  check_lengths("pushpull", keys.size(), values.size(), "values");
-  check_lengths("pushpull", keys.size(), outs.size(), "arrays to fill");
-  const NoGrad pause;
-  const PriorityScope priority(engine_priority(options.priority));
+  const CallScope scope(options);
   const std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < keys.size(); ++i) {  // all is checked before anything is sent
-    const Key& found = find(keys[i].name(), "pushpull");
-    check_values("pushpull", keys[i].name(), values[i].list(), found.shape, options.reduce);
-    check_outs("pushpull", keys[i].name(), outs[i].list(), found.shape);
-  }
+  check_pushpull(keys, values, outs, options,
+                 [&](const std::string& key) { return find(key, "push").shape; });
   for (size_t i = 0; i < keys.size(); ++i) {
     const KeyPtr key = keys_.at(keys[i].name());
     uint64_t divisor = 0;
-    const NDArray sum = local_sum(*key, values[i].list(), options, divisor);
+    const NDArray sum = local_sum(values[i].list(), options, divisor);
     const kv::Kind kind = outs[i].list().empty() ? kv::Kind::push : kv::Kind::pushpull;
     exchange(key, kind, "kvstore pushpull", sum, outs[i].list(), divisor, options);
   }
 }
 
 /// Returns the key of allreduce() with this name. Another shape or type than the last time makes another key.
-DistServerStore::KeyPtr DistServerStore::sum_key(const std::string& name, const Shape& shape, DType type) {
+DistServerStore::KeyPtr DistServerStore::sum_key(const std::string& name, const Shape& shape, DType type,
+                                                 std::source_location where) {
   KeyPtr& key = sums_[name];
   if (key != nullptr && key->shape == shape && key->type == type) return key;
   const KeyPtr old = key;
-  if (old != nullptr) run_erase(old, false);
+  if (old != nullptr) run_erase(old, false, where);
   key = add_key(name, shape, type, {.type = kv::to_comm_type(type), .stored = false});
   // If the other workers do not change the shape, erasing fails, and the new key with it.
   if (old != nullptr) key->order = old->order;
@@ -326,19 +299,15 @@ DistServerStore::KeyPtr DistServerStore::sum_key(const std::string& name, const 
 
 void DistServerStore::allreduce(const std::vector<KVKey>& keys, const std::vector<Values>& values,
                                 const std::vector<NDArray>& outs, const KVOptions& options) {
-  check_lengths("allreduce", keys.size(), values.size(), "values");
-  check_lengths("allreduce", keys.size(), outs.size(), "an array to fill");
-  const NoGrad pause;
-  const PriorityScope priority(engine_priority(options.priority));
+  const CallScope scope(options);
   const std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < keys.size(); ++i)
-    check_values("allreduce", keys[i].name(), values[i].list(), outs[i].shape(), options.reduce);
+  check_allreduce(keys, values, outs, options);
   for (size_t i = 0; i < keys.size(); ++i) {
     const std::vector<NDArray>& list = values[i].list();
     const DType type = sum_type(list, options.accumulate_f32);
     const bool mean = options.reduce == KVReduce::mean;
-    const KeyPtr key = sum_key(keys[i].name(), outs[i].shape(), type);
-    const NDArray sum = sum_values(list, cpu(), type).to_contiguous();
+    const KeyPtr key = sum_key(keys[i].name(), outs[i].shape(), type, options.where);
+    const NDArray sum = sum_values(list, cpu(), type, options.where).to_contiguous(options.where);
     const uint64_t divisor = mean ? list.size() * static_cast<uint64_t>(size()) : 0;
     exchange(key, kv::Kind::pushpull, "kvstore allreduce", sum, {outs[i]}, divisor, options);
   }
@@ -347,20 +316,19 @@ void DistServerStore::allreduce(const std::vector<KVKey>& keys, const std::vecto
 void DistServerStore::broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                                            const KVOptions& options) {
   check_lengths("broadcast_from_first", keys.size(), values.size(), "a value");
-  const NoGrad pause;
-  const PriorityScope priority(engine_priority(options.priority));
+  const CallScope scope(options);
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < keys.size(); ++i) {
     const DType type = values[i].dtype();
-    const comm::Type sent = type == bool_ ? comm::Type::u8 : kv::to_comm_type(type);
-    const KeyPtr key = add_key(keys[i].name(), values[i].shape(), type, {.type = sent, .stored = false});
+    const KeyPtr key =
+        add_key(keys[i].name(), values[i].shape(), type, {.type = message_type(type), .stored = false});
     if (rank() == 0) {
-      const NDArray value = values[i].to(cpu()).to_contiguous();
+      const NDArray value = values[i].to(cpu(), options.where).to_contiguous(options.where);
       exchange(key, kv::Kind::set_value, "kvstore broadcast", value, {}, 0, options);
     } else {
       exchange(key, kv::Kind::pull, "kvstore broadcast", {}, {values[i]}, 0, options);
     }
-    run_erase(key, true);
+    run_erase(key, true, options.where);
   }
 }
 
@@ -404,7 +372,8 @@ void DistServerStore::push_control(const Control& control, const NDArray* token,
        .updates = updates,
        .priority = control.priority,
        .name = control.name,
-       .lane = StreamKind::comm});
+       .lane = StreamKind::comm},
+      control.where);
 }
 
 /// Pushes a control, waits for it, and throws its error.
@@ -423,25 +392,29 @@ void DistServerStore::set_updater(Updater) {
                             "\": servers run no code of workers; call set_optimizer()"));
 }
 
-void DistServerStore::set_optimizer(const std::string& name, const AttrMap& options) {
+void DistServerStore::set_optimizer(const std::string& name, const AttrMap& options,
+                                    std::source_location where) {
   kv::Shard(nullptr).set_optimizer({name, options});  // throws for what servers refuse
   const std::lock_guard lock(mutex_);
   push_control({.name = "set_optimizer",
                 .kind = kv::Kind::set_optimizer,
-                .body = kv::Bytes::of(encode(kv::OptionsBody{name, options}))},
+                .body = kv::Bytes::of(encode(kv::OptionsBody{name, options})),
+                .where = where},
                nullptr, nullptr);
   optimizer_ = name;
   optimizer_options_ = options;
 }
 
-void DistServerStore::set_optimizer_option(const std::string& option, double value) {
+void DistServerStore::set_optimizer_option(const std::string& option, double value,
+                                           std::source_location where) {
   const std::lock_guard lock(mutex_);
   kv::Shard shard(nullptr);
   if (!optimizer_.empty()) shard.set_optimizer({optimizer_, optimizer_options_});
   shard.set_option(option, value);  // throws for what servers refuse
   push_control({.name = "set_optimizer_option",
                 .kind = kv::Kind::set_option,
-                .body = kv::Bytes::of(encode(kv::OptionsBody{"", {{option, value}}}))},
+                .body = kv::Bytes::of(encode(kv::OptionsBody{"", {{option, value}}})),
+                .where = where},
                nullptr, nullptr);
   optimizer_options_[option] = value;
 }
@@ -456,7 +429,8 @@ void DistServerStore::push_barrier(const NDArray& token, const KVOptions& option
                 .kind = kv::Kind::barrier,
                 .all_servers = false,
                 .timeout_ms = options.timeout_ms,
-                .priority = engine_priority(options.priority)},
+                .priority = engine_priority(options.priority),
+                .where = options.where},
                &token, nullptr);
 }
 

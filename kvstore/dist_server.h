@@ -10,7 +10,8 @@
 // their requests are sent in the order of their priorities.
 //
 // A push ends when its round is complete, so an error of the optimiser poisons the key: waiting for an array
-// that was pulled from it throws the error.
+// that was pulled from it throws the error. If a pushed value has failed, the push tells the servers so, and
+// the other workers get the error in place of the sum. Either way the key can only be erased then.
 //
 // dist_async: set_optimizer() decides how servers apply pushes. Without an optimiser, each push replaces the
 // value. allreduce() and broadcast_from_first() are synchronous there as well.
@@ -24,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -41,8 +43,8 @@ class DistServerStore final : public KVStore {
   ~DistServerStore() override;
 
   const std::string& type() const override { return type_; }
-  void init(const KVKey& key, const NDArray& value) override;
-  void erase(const KVKey& key) override;
+  void init(const KVKey& key, const NDArray& value, std::source_location where) override;
+  void erase(const KVKey& key, std::source_location where) override;
   void push(const KVKey& key, const Values& values, const KVOptions& options) override;
   void pull(const KVKey& key, const Values& outs, const KVOptions& options) override;
   void pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,
@@ -54,8 +56,8 @@ class DistServerStore final : public KVStore {
   /// Each worker gets the whole sum, so its slice is everything: the default of slice_of().
   void sum_slices(const KVKey& key, const NDArray& flat, const KVOptions& options) override;
   void set_updater(Updater updater) override;
-  void set_optimizer(const std::string& name, const AttrMap& options) override;
-  void set_optimizer_option(const std::string& option, double value) override;
+  void set_optimizer(const std::string& name, const AttrMap& options, std::source_location where) override;
+  void set_optimizer_option(const std::string& option, double value, std::source_location where) override;
   void save(const std::string& path) override;
   void load(const std::string& path) override;
   int rank() const override;
@@ -75,14 +77,17 @@ class DistServerStore final : public KVStore {
   struct Access {
     std::vector<NDArray> reads{}, fills{};  ///< `fills` are overwritten
     bool heals = false;                     ///< runs even if the key is poisoned
+    bool sends = false;                     ///< other workers wait for what is read
   };
+  class OwedValue;
 
   KeyPtr add_key(const std::string& name, const Shape& shape, DType type, kv::KeyBody body);
-  void run_erase(const KeyPtr& key, bool heals);
+  void run_erase(const KeyPtr& key, bool heals, std::source_location where);
   void remove_places(const Key& key);
   Key& find(const std::string& name, const char* op);
-  KeyPtr sum_key(const std::string& name, const Shape& shape, DType type);
-  void run(const KeyPtr& key, const char* name, Access access, int priority, Work work);
+  KeyPtr sum_key(const std::string& name, const Shape& shape, DType type, std::source_location where);
+  void run(const KeyPtr& key, const char* name, Access access, int priority, std::source_location where,
+           Work work);
   /// The error of a control that somebody waits for.
   using Result = std::shared_ptr<std::exception_ptr>;
   struct Control {
@@ -93,13 +98,13 @@ class DistServerStore final : public KVStore {
     bool all_servers = true;
     int64_t timeout_ms = 0;
     int priority = 0;
+    std::source_location where = std::source_location::current();
   };
   void push_control(const Control& control, const NDArray* token, const Result& result);
   void run_control(const Control& control);
   void exchange(const KeyPtr& key, kv::Kind kind, const char* name, const NDArray& value,
                 const std::vector<NDArray>& outs, uint64_t divisor, const KVOptions& options);
-  NDArray local_sum(const Key& key, const std::vector<NDArray>& values, const KVOptions& options,
-                    uint64_t& divisor) const;
+  NDArray local_sum(const std::vector<NDArray>& values, const KVOptions& options, uint64_t& divisor) const;
   void finish_together(const std::exception_ptr& error);
   void save_first(const std::string& path);
   void load_first(const std::string& path);

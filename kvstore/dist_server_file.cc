@@ -1,5 +1,5 @@
-// Saving and loading of stores with servers. The format is that of the stores of one process
-// (StoreTable::state()), so files may be exchanged between the types of stores.
+// Saving and loading of stores with servers. The format is that of the other stores (StoreTable::state()), so
+// files may be exchanged between the types of stores.
 #include <cstring>
 
 #include "engine/base/check.h"
@@ -7,17 +7,13 @@
 #include "kvstore/dist_server.h"
 #include "kvstore/dist_server_key.h"
 #include "kvstore/server/shard.h"
+#include "kvstore/store_table.h"
 #include "ndarray/grad_mode.h"
 #include "optim/detail/dictionary.h"
 #include "optim/optimizers.h"
 
 namespace mx::detail {
 namespace {
-
-constexpr const char* kStoreFormat = "mxrun.kvstore.1";
-
-std::string stored_name(const std::string& key) { return "array:" + key; }
-std::string state_name(const std::string& key) { return "state:" + key + ":"; }
 
 /// Returns the elements of an array, from `begin` on. Waits for them.
 std::string elements_text(const NDArray& array, size_t begin, size_t count) {
@@ -79,7 +75,7 @@ void DistServerStore::finish_together(const std::exception_ptr& error) {
 /// Collects the state of the optimiser for a key from all of its pieces.
 NamedArrays DistServerStore::state_of(const KeyPtr& key) {
   auto answers = std::make_shared<std::vector<kv::Bytes>>(key->pieces.size());
-  run(key, "kvstore save", {}, 0, [key, answers](const Done& done) {
+  run(key, "kvstore save", {}, 0, std::source_location::current(), [key, answers](const Done& done) {
     const Done each = kv::after_all(key->pieces.size(), done);
     for (size_t i = 0; i < key->pieces.size(); ++i)
       key->send_piece(key->pieces[i], {.kind = kv::Kind::get_state}, kv::Bytes(),
@@ -124,7 +120,7 @@ void DistServerStore::save_first(const std::string& path) {
     arrays.emplace_back(stored_name(name), value);
   }
   for (const auto& [name, key] : keys_)
-    for (const auto& [what, array] : state_of(key)) arrays.emplace_back(state_name(name) + what, array);
+    for (const auto& [what, array] : state_of(key)) arrays.emplace_back(state_prefix(name) + what, array);
   save_safetensors(path, arrays, {{"format", kStoreFormat}, {"optimizer", optimizer_}});
 }
 
@@ -143,7 +139,7 @@ void DistServerStore::set_state_of(const KeyPtr& key, const NDArray& value, cons
     }
     bodies.push_back(kv::Bytes::of(encode(part)));
   }
-  run(key, "kvstore load", {}, 0, [key, bodies](const Done& done) {
+  run(key, "kvstore load", {}, 0, std::source_location::current(), [key, bodies](const Done& done) {
     const Done each = kv::after_all(key->pieces.size(), done);
     for (size_t i = 0; i < key->pieces.size(); ++i)
       key->send_piece(key->pieces[i], {.kind = kv::Kind::set_state}, bodies[i],
@@ -170,7 +166,7 @@ void DistServerStore::load_first(const std::string& path) {
     expected.emplace_back(stored_name(name), empty(key->shape, key->type));
   for (const auto& [name, key] : keys_) {
     if (optimizer_.empty()) continue;
-    const std::string prefix = state_name(name);
+    const std::string prefix = state_prefix(name);
     const NDArray value = zeros(key->shape, key->type);
     const auto optimizer =
         optim::make_optimizer(optimizer_, optimizer_options_, Parameters{NamedParameter("value", value)});

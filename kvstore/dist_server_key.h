@@ -1,11 +1,13 @@
 // Parts of DistServerStore that its source files share. Internal.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -32,8 +34,15 @@ class OrderVar {
 
 /// What operations in flight use of the store.
 struct DistServerStore::Core {
+  Core() = default;
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+  /// Tells the servers that this worker leaves the store. All of its operations have ended.
+  ~Core();
+
   std::shared_ptr<kv::ServerGroup> servers;
   uint16_t store = 0;
+  bool open = false;  // the servers know the store
   KVStoreOptions options;
   OrderVar order;                          // controls update it, and all other operations read it
   std::vector<uint64_t> control_sequence;  // by server; used by controls, one after the other
@@ -48,7 +57,7 @@ struct DistServerStore::Core {
 };
 
 /// A key that servers hold. Its sequences are used by its operations, one after the other.
-struct DistServerStore::Key {
+struct DistServerStore::Key : std::enable_shared_from_this<DistServerStore::Key> {
   struct Piece {
     int server;
     uint32_t number;
@@ -62,6 +71,8 @@ struct DistServerStore::Key {
   DType type;
   std::vector<Piece> pieces;
   bool declared = false;
+  /// A request of the key has failed, or the servers know that a value has: they refuse what follows.
+  std::atomic<bool> failed{false};
   /// All operations of the key update it. A key that takes the place of another one continues its order.
   std::shared_ptr<OrderVar> order = std::make_shared<OrderVar>();
 
@@ -70,10 +81,12 @@ struct DistServerStore::Key {
   struct Request {
     kv::Kind kind;
     const std::byte* elements = nullptr;  ///< of the whole key, to be sent
+    comm::Type type = comm::Type::f32;    ///< of `elements`
     std::byte* into = nullptr;            ///< for the answer's elements
     uint64_t number = 0;
     int priority = 0;
     int64_t timeout_ms = 0;
+    uint8_t flags = 0;  ///< of the messages, if there are no elements
   };
   /// Sends a request for each piece, and calls `done` when all are answered.
   void send(const Request& request, const Done& done);
@@ -82,6 +95,15 @@ struct DistServerStore::Key {
                   std::function<void(kv::Bytes, std::exception_ptr)> done);
   /// Declares the key if that was not done, then calls `next`, or `done` with an error.
   void declare(int priority, int64_t timeout_ms, const Done& done, std::function<void()> next);
+  /// Tells the servers that a value of this worker has failed, so that no other worker waits for it.
+  /// Operations that begin meanwhile wait in after_report(), because they use the same sequences.
+  void report_failed(const std::exception_ptr& error);
+  void after_report(std::function<void()> work);
+
+ private:
+  std::mutex report_mutex_;
+  bool reporting_ = false;                      // guarded by report_mutex_
+  std::vector<std::function<void()>> waiting_;  // guarded by report_mutex_
 };
 
 /// Returns the first element of a contiguous array of the CPU, inside of an operation that has declared it.

@@ -1,16 +1,17 @@
 #include "kvstore/kvstore.h"
 
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
 #include "comm/world.h"
 #include "engine/base/check.h"
+#include "kvstore/call_check.h"
 #include "kvstore/dist_allreduce.h"
 #include "kvstore/dist_server.h"
 #include "kvstore/local_store.h"
+#include "kvstore/server/server.h"
 #include "kvstore/sum.h"
-#include "ndarray/grad_mode.h"
-#include "ndarray/priority.h"
 
 namespace mx {
 namespace {
@@ -41,6 +42,8 @@ struct TypeRegistry {
   // Each store has a group of its own, because all calls of a group are in one order.
   void add_dist(const char* type, const char* transport, detail::SumPlace place) {
     types.emplace_back(type, [type, transport, place](const KVStoreOptions& options) {
+      // The group has workers only.
+      if (comm::place().role == comm::Role::server) std::exit(kv::run_server());
       return std::make_shared<detail::DistAllreduce>(type, comm::new_group(transport), place, options,
                                                      comm::place().epoch);
     });
@@ -105,10 +108,9 @@ void KVStore::pushpull(const KVKey& key, const Values& values, const Values& out
 
 void KVStore::broadcast(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                         const std::vector<Values>& outs, const KVOptions& options) {
-  detail::check_lengths("broadcast", keys.size(), values.size(), "a value");
-  detail::check_lengths("broadcast", keys.size(), outs.size(), "arrays to fill");
+  detail::check_broadcast(keys, values, outs);
   for (size_t i = 0; i < keys.size(); ++i) {
-    init(keys[i], values[i]);
+    init(keys[i], values[i], options.where);
     pull(keys[i], outs[i], options);
   }
 }
@@ -120,19 +122,16 @@ void KVStore::broadcast(const KVKey& key, const NDArray& value, const Values& ou
 
 void KVStore::allreduce(const std::vector<KVKey>& keys, const std::vector<Values>& values,
                         const std::vector<NDArray>& outs, const KVOptions& options) {
-  detail::check_lengths("allreduce", keys.size(), values.size(), "values");
-  detail::check_lengths("allreduce", keys.size(), outs.size(), "an array to fill");
-  const NoGrad pause;
-  const PriorityScope priority(detail::engine_priority(options.priority));
-  for (size_t i = 0; i < keys.size(); ++i)
-    detail::check_values("allreduce", keys[i].name(), values[i].list(), outs[i].shape());
+  const detail::CallScope scope(options);
+  detail::check_allreduce(keys, values, outs, options);
   for (size_t i = 0; i < keys.size(); ++i) {
     const std::vector<NDArray>& list = values[i].list();
     NDArray out = outs[i];
-    NDArray sum = detail::sum_values(list, out.context(), detail::sum_type(list, options.accumulate_f32));
+    NDArray sum = detail::sum_values(list, out.context(), detail::sum_type(list, options.accumulate_f32),
+                                     options.where);
     if (options.reduce == KVReduce::mean)
-      sum = detail::mean_of(sum, static_cast<int64_t>(list.size()), keys[i].name());
-    if (&sum.impl() != &out.impl()) out.copy_from(sum);
+      sum = detail::mean_of(sum, static_cast<int64_t>(list.size()), keys[i].name(), options.where);
+    if (&sum.impl() != &out.impl()) out.copy_from(sum, options.where);
   }
 }
 

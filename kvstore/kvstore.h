@@ -30,7 +30,10 @@
 // names the ranks and the key.
 //
 // A call throws for a wrong use, such as an unknown key or another shape. Errors of values are thrown by
-// waiting for the pulled arrays.
+// waiting for the pulled arrays; they name the line of the program that made the call. In stores of several
+// processes, a process whose value has failed tells the others: each waits for no sum, and gets an error that
+// names the process, its host, the key and the original error. The same holds for a process that leaves
+// before a round is complete.
 //
 // Thread-safety: any thread may call any function; calls for one key take effect in the order of the calls.
 #pragma once
@@ -39,6 +42,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -56,6 +60,7 @@ struct KVOptions {
   int64_t timeout_ms = 0;  ///< of communication between processes; 0: that of the store
   KVReduce reduce = KVReduce::sum;
   bool accumulate_f32 = true;  ///< false: f16 and bf16 are added in their own type
+  std::source_location where = std::source_location::current();  ///< the line that errors name
 };
 
 /// Options of a store; those that do not concern its type are ignored.
@@ -114,10 +119,11 @@ class KVStore {
   virtual const std::string& type() const = 0;
   /// Stores a copy of `value` under a new key; in stores of several processes that of rank 0, copied to all.
   /// Throws InvalidArgument for a key that exists.
-  virtual void init(const KVKey& key, const NDArray& value) = 0;
+  virtual void init(const KVKey& key, const NDArray& value,
+                    std::source_location where = std::source_location::current()) = 0;
   /// Removes a key; earlier calls for it still complete. init() may add it again. Throws InvalidArgument for
   /// a key that does not exist.
-  virtual void erase(const KVKey& key) = 0;
+  virtual void erase(const KVKey& key, std::source_location where = std::source_location::current()) = 0;
   /// Adds the values. Replaces the stored array by the sum; if there is an updater or an optimiser, that
   /// changes the stored array instead.
   virtual void push(const KVKey& key, const Values& values, const KVOptions& options = {}) = 0;
@@ -170,9 +176,11 @@ class KVStore {
   /// Sets an updater that is an optimiser: push() applies the sum as a gradient to the stored array. `name`
   /// and `options` are those of optim::make_optimizer(). Throws InvalidArgument for unknown ones. Replaces
   /// the updater. With servers, they keep the state of the optimiser.
-  virtual void set_optimizer(const std::string& name, const AttrMap& options) = 0;
+  virtual void set_optimizer(const std::string& name, const AttrMap& options,
+                             std::source_location where = std::source_location::current()) = 0;
   /// Changes an option of the optimiser, such as "lr". Takes effect after all earlier pushes.
-  virtual void set_optimizer_option(const std::string& option, double value) = 0;
+  virtual void set_optimizer_option(const std::string& option, double value,
+                                    std::source_location where = std::source_location::current()) = 0;
   /// Sets how values are compressed before they are sent: "none", the default. Throws InvalidArgument for
   /// another name; the message lists them.
   virtual void set_compression(const std::string& name, const AttrMap& options = {});

@@ -1,23 +1,23 @@
 #include "kvstore/local_store.h"
 
 #include "engine/base/check.h"
+#include "kvstore/call_check.h"
 #include "kvstore/sum.h"
 #include "ndarray/grad_mode.h"
-#include "ndarray/priority.h"
 
 namespace mx::detail {
 
-void LocalStore::init(const KVKey& key, const NDArray& value) {
+void LocalStore::init(const KVKey& key, const NDArray& value, std::source_location where) {
   const NoGrad pause;
   const std::lock_guard lock(mutex_);
   table_.check_new(key.name());
   NDArray stored =
       empty(value.shape(), sum_type(value.dtype()), place_ == SumPlace::host ? cpu() : value.context());
-  stored.copy_from(value);
+  stored.copy_from(value, where);
   table_.add(key.name(), std::move(stored));
 }
 
-void LocalStore::erase(const KVKey& key) {
+void LocalStore::erase(const KVKey& key, std::source_location) {
   const std::lock_guard lock(mutex_);
   const StoreTable::Entry& old = table_.at(key.name(), "erase");
   if (old.placed) bytes_at_[concat(old.stored.context())] -= old.stored.bytes();
@@ -38,24 +38,32 @@ void LocalStore::place(StoreTable::Entry& entry, const std::vector<NDArray>& val
 }
 
 void LocalStore::push(const KVKey& key, const Values& values, const KVOptions& options) {
-  const NoGrad pause;
-  const PriorityScope priority(engine_priority(options.priority));
+  const CallScope scope(options);
   const std::lock_guard lock(mutex_);
   StoreTable::Entry& entry = table_.at(key.name(), "push");
-  check_values("push", key.name(), values.list(), entry.stored.shape());
+  check_values("push", key.name(), values.list(), entry.stored.shape(), options.reduce);
   place(entry, values.list());
-  NDArray sum =
-      sum_values(values.list(), entry.stored.context(), sum_type(values.list(), options.accumulate_f32));
+  NDArray sum = sum_values(values.list(), entry.stored.context(),
+                           sum_type(values.list(), options.accumulate_f32), options.where);
   if (options.reduce == KVReduce::mean)
-    sum = mean_of(sum, static_cast<int64_t>(values.list().size()), key.name());
-  table_.apply(key.name(), entry, sum.to(sum_type(sum.dtype())));
+    sum = mean_of(sum, static_cast<int64_t>(values.list().size()), key.name(), options.where);
+  table_.apply(key.name(), entry, sum.to(sum_type(sum.dtype()), options.where), options.where);
 }
 
 void LocalStore::pull(const KVKey& key, const Values& outs, const KVOptions& options) {
-  const NoGrad pause;
-  const PriorityScope priority(engine_priority(options.priority));
+  const CallScope scope(options);
   const std::lock_guard lock(mutex_);
-  table_.pull(key.name(), outs);
+  table_.pull(key.name(), outs, options.where);
+}
+
+void LocalStore::pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,
+                          const std::vector<Values>& outs, const KVOptions& options) {
+  {
+    const std::lock_guard lock(mutex_);
+    check_pushpull(keys, values, outs, options,
+                   [&](const std::string& key) { return table_.at(key, "push").stored.shape(); });
+  }
+  KVStore::pushpull(keys, values, outs, options);
 }
 
 void LocalStore::set_updater(Updater updater) {
@@ -63,12 +71,12 @@ void LocalStore::set_updater(Updater updater) {
   table_.set_updater(std::move(updater));
 }
 
-void LocalStore::set_optimizer(const std::string& name, const AttrMap& options) {
+void LocalStore::set_optimizer(const std::string& name, const AttrMap& options, std::source_location) {
   const std::lock_guard lock(mutex_);
   table_.set_optimizer(name, options);
 }
 
-void LocalStore::set_optimizer_option(const std::string& option, double value) {
+void LocalStore::set_optimizer_option(const std::string& option, double value, std::source_location) {
   const std::lock_guard lock(mutex_);
   table_.set_optimizer_option(option, value);
 }
@@ -96,7 +104,8 @@ void LocalStore::barrier(int64_t timeout_ms) {
 
 void LocalStore::push_barrier(const NDArray& token, const KVOptions& options) {
   current_engine().push(
-      [] {}, {.updates = {token.var()}, .priority = engine_priority(options.priority), .name = "barrier"});
+      [] {}, {.updates = {token.var()}, .priority = engine_priority(options.priority), .name = "barrier"},
+      options.where);
 }
 
 }  // namespace mx::detail

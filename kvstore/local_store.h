@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -24,13 +25,15 @@ class LocalStore final : public KVStore {
   using KVStore::pushpull;
 
   const std::string& type() const override { return type_; }
-  void init(const KVKey& key, const NDArray& value) override;
-  void erase(const KVKey& key) override;
+  void init(const KVKey& key, const NDArray& value, std::source_location where) override;
+  void erase(const KVKey& key, std::source_location where) override;
   void push(const KVKey& key, const Values& values, const KVOptions& options) override;
   void pull(const KVKey& key, const Values& outs, const KVOptions& options) override;
+  void pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,
+                const std::vector<Values>& outs, const KVOptions& options) override;
   void set_updater(Updater updater) override;
-  void set_optimizer(const std::string& name, const AttrMap& options) override;
-  void set_optimizer_option(const std::string& option, double value) override;
+  void set_optimizer(const std::string& name, const AttrMap& options, std::source_location where) override;
+  void set_optimizer_option(const std::string& option, double value, std::source_location where) override;
   void save(const std::string& path) override;
   void load(const std::string& path) override;
   int rank() const override { return 0; }

@@ -1,19 +1,11 @@
 #include "kvstore/store_table.h"
 
 #include "engine/base/check.h"
-#include "kvstore/sum.h"
+#include "kvstore/call_check.h"
 #include "ndarray/grad_mode.h"
 #include "optim/detail/dictionary.h"
 
 namespace mx::detail {
-namespace {
-
-constexpr const char* kFormat = "mxrun.kvstore.1";
-
-std::string array_name(const std::string& key) { return "array:" + key; }
-std::string state_prefix(const std::string& key) { return "state:" + key + ":"; }
-
-}  // namespace
 
 void StoreTable::check_new(const std::string& key) const {
   const auto found = entries_.find(key);
@@ -41,21 +33,21 @@ std::unique_ptr<optim::Optimizer> StoreTable::make(const std::string& key, const
   return optim::make_optimizer(optimizer_, options_, Parameters{NamedParameter("value", stored)});
 }
 
-void StoreTable::apply(const std::string& key, Entry& entry, const NDArray& sum) {
+void StoreTable::apply(const std::string& key, Entry& entry, const NDArray& sum, std::source_location where) {
   if (updater_) {
     updater_(key, sum, entry.stored);
   } else if (!optimizer_.empty()) {
     if (entry.optimizer == nullptr) entry.optimizer = make(key, entry.stored);
-    entry.optimizer->step(std::vector<NDArray>{sum});
+    entry.optimizer->step(std::vector<NDArray>{sum}, where);
   } else {
-    entry.stored.copy_from(sum);
+    entry.stored.copy_from(sum, where);
   }
 }
 
-void StoreTable::pull(const std::string& key, const KVStore::Values& outs) {
+void StoreTable::pull(const std::string& key, const KVStore::Values& outs, std::source_location where) {
   const Entry& entry = at(key, "pull");
   check_outs("pull", key, outs.list(), entry.stored.shape());
-  for (NDArray out : outs.list()) out.copy_from(entry.stored);
+  for (NDArray out : outs.list()) out.copy_from(entry.stored, where);
 }
 
 void StoreTable::set_updater(KVStore::Updater updater) {
@@ -101,9 +93,9 @@ void StoreTable::set_optimizer_option(const std::string& option, double value) {
 }
 
 NamedArrays StoreTable::state(FileMetadata& metadata) {
-  metadata = {{"format", kFormat}, {"optimizer", optimizer_}};
+  metadata = {{"format", kStoreFormat}, {"optimizer", optimizer_}};
   NamedArrays arrays;
-  for (const auto& [key, entry] : entries_) arrays.emplace_back(array_name(key), entry.stored);
+  for (const auto& [key, entry] : entries_) arrays.emplace_back(stored_name(key), entry.stored);
   for (const auto& [key, entry] : entries_)
     if (entry.optimizer != nullptr)
       for (const auto& [name, array] : entry.optimizer->state_dict())
@@ -117,14 +109,15 @@ void StoreTable::load(const NamedArrays& arrays, const FileMetadata& metadata, c
     const auto found = metadata.find(name);
     return found == metadata.end() ? std::string() : found->second;
   };
-  MX_CHECK(text("format") == kFormat, InvalidArgument, "[load] expected a file that KVStore::save() wrote, ",
-           kFormat, ", got \"", text("format"), "\" in '", path, "'");
+  MX_CHECK(text("format") == kStoreFormat, InvalidArgument,
+           "[load] expected a file that KVStore::save() wrote, ", kStoreFormat, ", got \"", text("format"),
+           "\" in '", path, "'");
   MX_CHECK(text("optimizer") == optimizer_, InvalidArgument, "[load] expected the optimiser of the store, '",
            optimizer_, "', got '", text("optimizer"), "' in '", path, "'");
   // Optimisers are made for keys whose state the file has, and for no others, as when the file was written.
   NamedArrays expected;
   std::map<std::string, std::unique_ptr<optim::Optimizer>> made;
-  for (const auto& [key, entry] : entries_) expected.emplace_back(array_name(key), entry.stored);
+  for (const auto& [key, entry] : entries_) expected.emplace_back(stored_name(key), entry.stored);
   for (const auto& [key, entry] : entries_) {
     if (optimizer_.empty()) continue;
     const std::string prefix = state_prefix(key);

@@ -10,6 +10,7 @@
 
 #include <map>
 #include <memory>
+#include <source_location>
 #include <string>
 
 #include "kvstore/kvstore.h"
@@ -17,6 +18,13 @@
 #include "optim/optimizers.h"
 
 namespace mx::detail {
+
+/// The format of saved stores: a value of the metadata, and the names of arrays. The same for all types of
+/// stores, so that one can load what another has saved.
+inline constexpr const char* kStoreFormat = "mxrun.kvstore.1";
+inline std::string stored_name(const std::string& key) { return "array:" + key; }
+/// The names of the arrays of the optimiser's state begin with it.
+inline std::string state_prefix(const std::string& key) { return "state:" + key + ":"; }
 
 class StoreTable {
  public:
@@ -38,9 +46,9 @@ class StoreTable {
   Entry& at(const std::string& key, const char* op);
 
   /// Replaces the stored array, or calls the updater or the optimiser with the sum as the gradient.
-  void apply(const std::string& key, Entry& entry, const NDArray& sum);
+  void apply(const std::string& key, Entry& entry, const NDArray& sum, std::source_location where);
   /// Copies the stored array into each of `outs`.
-  void pull(const std::string& key, const KVStore::Values& outs);
+  void pull(const std::string& key, const KVStore::Values& outs, std::source_location where);
 
   void set_updater(KVStore::Updater updater);
   void set_optimizer(const std::string& name, const AttrMap& options);

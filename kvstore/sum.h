@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -23,18 +24,9 @@ DType sum_type(const std::vector<NDArray>& values, bool accumulate_f32 = true);
 /// Returns ((v0 + v1) + v2) + ..., computed on the device `home` in `type`. The result is the only value
 /// itself if that needs no conversion. Values are copied to the device in their own type and converted there,
 /// so that fewer bytes are transferred.
-NDArray sum_values(const std::vector<NDArray>& values, Context home, DType type);
+NDArray sum_values(const std::vector<NDArray>& values, Context home, DType type, std::source_location where);
 
 /// Returns the sum divided by the number of values. Throws InvalidArgument, naming the key, for integers.
-NDArray mean_of(const NDArray& sum, int64_t values, const std::string& key);
-
-/// Throws InvalidArgument, naming the key, if there is no value, one of another shape, or one of which no
-/// mean can be taken.
-void check_values(const char* op, const std::string& key, const std::vector<NDArray>& values,
-                  const Shape& shape, KVReduce reduce = KVReduce::sum);
-/// Throws InvalidArgument, naming the key, if an array that is to be filled has another shape.
-void check_outs(const char* op, const std::string& key, const std::vector<NDArray>& outs, const Shape& shape);
-/// Throws InvalidArgument if lists that belong together differ in length.
-void check_lengths(const char* op, size_t keys, size_t values, const char* what);
+NDArray mean_of(const NDArray& sum, int64_t values, const std::string& key, std::source_location where);
 
 }  // namespace mx::detail

@@ -5,13 +5,19 @@
 // others can react, and a process without heartbeats does not exit at all. So the verdict waits a moment, and
 // then names the process that the rendezvous lost first; without such an entry, the first exit.
 //
+// A process that notices by itself that another one failed tells the rendezvous so before its program learns
+// of the error. So from the process that was found in this way, the verdict goes on to the one because of
+// which it failed, and from there to the next. If that one has not ended, the verdict waits for its end.
+//
 // A state machine: events and times in, a verdict out. Thread-safety: one thread at a time.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/deadline.h"
@@ -26,10 +32,15 @@ class FirstCause {
   static constexpr int64_t kExitMs = 100;
   /// After an entry of the rendezvous, for the exit that explains it.
   static constexpr int64_t kLostMs = 500;
+  /// For the end of a process because of which others have failed.
+  static constexpr int64_t kCauseMs = 2000;
 
   void exited(Failure failure);
   /// A process that the rendezvous has lost; in the order of its entries.
   void lost(const LostRank& lost);
+  /// What a process says about its failure, present or to come. Ignored if it leads in a circle with what
+  /// others have said before: then they failed first.
+  void because(const FailsBecause& link);
   /// When to call decide(); nothing if no failure is known.
   std::optional<comm::Deadline> decide_at() const { return decide_at_; }
 
@@ -39,15 +50,24 @@ class FirstCause {
     std::vector<Failure> also;
   };
   /// Returns the first failure and forgets all. `process` looks up what is known of a process, null if
-  /// nothing. Returns nothing if the lost processes have ended without failure.
+  /// nothing. Returns nothing if the lost processes have ended without failure, or to wait for the end of
+  /// one; then decide_at() has a time again.
   std::optional<Verdict> decide(const std::function<const ProcessRecord*(Role, int)>& process);
   void clear();
 
  private:
+  using Name = std::pair<Role, int>;
+  using Lookup = std::function<const ProcessRecord*(Role, int)>;
+
   void decide_within(int64_t ms);
+  const Failure* exit_of(const Name& name) const;
+  const LostRank* running_loss(const Name& name, const Lookup& process) const;
+  std::optional<Name> first(const Lookup& process) const;
 
   std::vector<Failure> exits_;
   std::vector<LostRank> lost_;
+  std::map<Name, Name> causes_;  // of processes that fail because of others
+  bool waited_ = false;          // for the end of the cause
   std::optional<comm::Deadline> decide_at_;
 };
 

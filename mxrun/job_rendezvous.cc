@@ -5,13 +5,13 @@
 
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "comm/rendezvous/client.h"
+#include "comm/rendezvous/lost.h"
 #include "comm/rendezvous/server.h"
 #include "engine/base/error.h"
 
@@ -50,25 +50,42 @@ struct JobRendezvous::State {
       : server(server_options(settings)),
         client(client_options(settings, server.address()), comm::Deadline::after_ms(10000)) {}
   ~State() {
-    if (watch.has_value()) client.unwatch(*watch);
+    unwatch();
     close(event);
   }
 
+  static comm::Role role_of(const std::string& name) {
+    return name == "server" ? comm::Role::server : comm::Role::worker;
+  }
+  void notify() const {
+    const uint64_t one = 1;
+    if (write(event, &one, sizeof(one)) < 0) return;  // the counter is full, so it is readable
+  }
   void lost(std::string_view key, std::string_view value) {
     const comm::LostProcess process = comm::parse_lost(key, value);
     const std::lock_guard lock(mutex);
-    found.push_back({process.epoch, process.role == "server" ? comm::Role::server : comm::Role::worker,
-                     process.rank, process.step, process.reason});
-    const uint64_t one = 1;
-    if (write(event, &one, sizeof(one)) < 0) return;  // the counter is full, so it is readable
+    found.push_back({process.epoch, role_of(process.role), process.rank, process.step, process.reason});
+    notify();
+  }
+  void because(std::string_view key, std::string_view value) {
+    const comm::Consequence read = comm::parse_consequence(key, value);
+    const std::lock_guard lock(mutex);
+    causes.push_back({read.epoch, role_of(read.process.role), read.process.rank, role_of(read.cause.role),
+                      read.cause.rank});
+    notify();
+  }
+  void unwatch() {
+    for (const uint64_t watch : watches) client.unwatch(watch);
+    watches.clear();
   }
 
   const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   std::mutex mutex;
-  std::vector<LostRank> found;
+  std::vector<LostRank> found;       // guarded by mutex
+  std::vector<FailsBecause> causes;  // guarded by mutex
   comm::RendezvousServer server;
   comm::RendezvousClient client;
-  std::optional<uint64_t> watch;
+  std::vector<uint64_t> watches;
 };
 
 JobRendezvous::JobRendezvous(const Settings& settings) : state_(std::make_unique<State>(settings)) {
@@ -83,10 +100,13 @@ comm::Rendezvous* JobRendezvous::table() { return &state_->client; }
 
 void JobRendezvous::set_epoch(int64_t epoch) {
   state_->server.set_epoch(epoch);
-  if (state_->watch.has_value()) state_->client.unwatch(*state_->watch);
-  state_->watch = state_->client.watch(
+  state_->unwatch();
+  state_->watches.push_back(state_->client.watch(
+      comm::consequence_prefix(epoch),
+      [state = state_.get()](std::string_view key, std::string_view value) { state->because(key, value); }));
+  state_->watches.push_back(state_->client.watch(
       comm::lost_prefix(epoch),
-      [state = state_.get()](std::string_view key, std::string_view value) { state->lost(key, value); });
+      [state = state_.get()](std::string_view key, std::string_view value) { state->lost(key, value); }));
 }
 
 void JobRendezvous::put_lost(int64_t epoch, comm::Role role, int rank, const std::string& host,
@@ -103,10 +123,15 @@ void JobRendezvous::put_lost(int64_t epoch, comm::Role role, int rank, const std
 int JobRendezvous::lost_fd() const { return state_->event; }
 
 std::vector<LostRank> JobRendezvous::take_lost() {
-  uint64_t count = 0;
-  if (read(state_->event, &count, sizeof(count)) < 0) return {};
   const std::lock_guard lock(state_->mutex);
+  uint64_t count = 0;
+  if (read(state_->event, &count, sizeof(count)) < 0 && state_->found.empty()) return {};
   return std::exchange(state_->found, {});
+}
+
+std::vector<FailsBecause> JobRendezvous::take_causes() {
+  const std::lock_guard lock(state_->mutex);
+  return std::exchange(state_->causes, {});
 }
 
 }  // namespace mx::launch

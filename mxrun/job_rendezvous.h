@@ -25,6 +25,15 @@ struct LostRank {
   std::string reason;
 };
 
+/// A process fails because another one failed before; it says so itself.
+struct FailsBecause {
+  int64_t epoch = 0;
+  comm::Role role = comm::Role::worker;
+  int rank = 0;
+  comm::Role cause_role = comm::Role::worker;
+  int cause_rank = 0;
+};
+
 class JobRendezvous {
  public:
   struct Settings {
@@ -48,9 +57,10 @@ class JobRendezvous {
   /// Tells all processes of the epoch that one is lost, with what mxrun knows about its end.
   void put_lost(int64_t epoch, comm::Role role, int rank, const std::string& host, const std::string& reason);
 
-  /// Readable when take_lost() has something new.
+  /// Readable when take_lost() or take_causes() has something new.
   int lost_fd() const;
   std::vector<LostRank> take_lost();
+  std::vector<FailsBecause> take_causes();
 
  private:
   struct State;

@@ -222,6 +222,9 @@ void Supervisor::check_carriers() {
 }
 
 void Supervisor::check_cause() {
+  for (const FailsBecause& link : rendezvous_->take_causes()) {
+    if (link.epoch == epoch_) cause_.because(link);
+  }
   for (const LostRank& lost : rendezvous_->take_lost()) {
     if (lost.epoch == epoch_ && !failure_.has_value()) cause_.lost(lost);
   }

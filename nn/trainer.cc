@@ -36,8 +36,8 @@ OptimizerChoice::OptimizerChoice(Make make) : make_(std::move(make)) {
 }
 
 Trainer::Trainer(const Parameters& parameters, const OptimizerChoice& optimizer,
-                 std::shared_ptr<KVStore> store, const TrainerOptions& options)
-    : Trainer(std::vector<Parameters>{parameters}, optimizer, std::move(store), options) {}
+                 std::shared_ptr<KVStore> store, const TrainerOptions& options, std::source_location where)
+    : Trainer(std::vector<Parameters>{parameters}, optimizer, std::move(store), options, where) {}
 
 namespace {
 
@@ -96,7 +96,7 @@ void check_sharded(const optim::Optimizer& optimizer) {
 }  // namespace
 
 Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice& optimizer,
-                 std::shared_ptr<KVStore> store, const TrainerOptions& options)
+                 std::shared_ptr<KVStore> store, const TrainerOptions& options, std::source_location where)
     : replicas_(replicas), store_(std::move(store)), options_(options) {
   check_replicas(replicas_, store_ != nullptr);
   MX_CHECK(options.bucket_bytes >= 0 && options.check_every >= 0, InvalidArgument,
@@ -121,7 +121,7 @@ Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice&
   updated_ = places_in(trained, *optimizer_);
   if (store_ == nullptr) return;
   if (options_.update_on_store) {
-    put_on_store();
+    put_on_store(where);
     return;
   }
   if (options_.shard_optimizer) {
@@ -130,7 +130,7 @@ Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice&
   }
   sums_.resize(updated_.size());
   if (several_processes()) check_ = zeros({});
-  synchronise();
+  synchronise(where);
 }
 
 optim::Optimizer& Trainer::optimizer() {
@@ -145,7 +145,7 @@ std::string Trainer::key_of(size_t i) const {
 
 /// Returns the sum of the replicas' gradients of the optimiser's parameter k, or an empty handle if no
 /// replica has a gradient. With one process.
-NDArray Trainer::sum_gradients(size_t k) {
+NDArray Trainer::sum_gradients(size_t k, std::source_location where) {
   const size_t i = updated_[k];
   std::vector<NDArray> parts;
   for (const Parameters& replica : replicas_)
@@ -157,48 +157,48 @@ NDArray Trainer::sum_gradients(size_t k) {
   if (!sum.defined() || sum.context() != parameter.context() || sum.dtype() != type)
     sum = empty(parameter.shape(), type, parameter.context());
   store_->allreduce({key_of(i)}, {parts}, {sum},
-                    {.priority = detail::parameter_priority(i, replicas_[0].size())});
+                    {.priority = detail::parameter_priority(i, replicas_[0].size()), .where = where});
   return sum;
 }
 
-void Trainer::step() {
-  if (store_ == nullptr) return optimizer().step();
+void Trainer::step(std::source_location where) {
+  if (store_ == nullptr) return optimizer().step(where);
   optimizer();  // throws if this trainer was moved from
   const NoGrad pause;
-  if (options_.update_on_store) return step_on_store();
+  if (options_.update_on_store) return step_on_store(where);
   if (several_processes()) {
-    step_across_processes();
+    step_across_processes(where);
   } else {
-    step_in_process();
+    step_in_process(where);
   }
   ++steps_;
   if (several_processes()) comm::report_step(steps_);
   std::vector<size_t> places = updated_;
   std::sort(places.begin(), places.end());
-  for (const size_t i : places) copy_to_replicas(i);
-  check_parameters();
+  for (const size_t i : places) copy_to_replicas(i, where);
+  check_parameters(where);
 }
 
-void Trainer::step_in_process() {
+void Trainer::step_in_process(std::source_location where) {
   if (steps_ == 0) split_updates(std::vector<bool>(replicas_[0].size(), true));
   std::vector<NDArray> gradients(updated_.size());
   // The backward pass computes the gradients of the last layers first, so their sums are pushed first.
   std::vector<size_t> order(updated_.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return updated_[a] > updated_[b]; });
-  for (const size_t k : order) gradients[k] = sum_gradients(k);
-  optimizer().step(gradients);
+  for (const size_t k : order) gradients[k] = sum_gradients(k, where);
+  optimizer().step(gradients, where);
 }
 
-void Trainer::step_across_processes() {
+void Trainer::step_across_processes(std::source_location where) {
   std::vector<bool> updated(replicas_[0].size(), false);
   for (const size_t i : updated_) updated[i] = true;
   if (buckets_->follow(updated)) split_updates(updated);
-  const std::vector<NDArray> sums = buckets_->sum_gradients();
+  const std::vector<NDArray> sums = buckets_->sum_gradients(where);
   std::vector<NDArray> gradients;
   for (const size_t i : updated_) gradients.push_back(sums[i]);
-  optimizer().step(gradients);
-  if (options_.shard_optimizer) buckets_->gather_parameters();
+  optimizer().step(gradients, where);
+  if (options_.shard_optimizer) buckets_->gather_parameters(where);
 }
 
 /// Makes the optimiser update one bucket after the other. With one process, the parameters are put into
@@ -233,7 +233,7 @@ void Trainer::split_updates(const std::vector<bool>& included) {
 }
 
 /// Throws the error of an earlier comparison, and pushes the next one if it is due.
-void Trainer::check_parameters() {
+void Trainer::check_parameters(std::source_location where) {
   if (options_.check_every == 0 || !several_processes()) return;
   check_.wait(0);  // throws if the comparison has ended with an error
   if (steps_ % options_.check_every != 0) return;
@@ -244,12 +244,12 @@ void Trainer::check_parameters() {
     keys.emplace_back(key_of(i));
     values.push_back(replicas_[0][i].detach());
   }
-  store_->check_equal(keys, values, check_);
+  store_->check_equal(keys, values, check_, {.where = where});
 }
 
-void Trainer::synchronise() {
+void Trainer::synchronise(std::source_location where) {
   const NoGrad pause;
-  if (options_.update_on_store) return put_on_store();
+  if (options_.update_on_store) return put_on_store(where);
   if (several_processes()) {
     std::vector<KVKey> keys;
     std::vector<NDArray> values;
@@ -262,18 +262,19 @@ void Trainer::synchronise() {
         keys.emplace_back(prefix_ + "buffer " + name);
         values.push_back(buffer.detach());
       }
-    store_->broadcast_from_first(keys, values, {.priority = detail::parameter_priority(0, keys.size())});
+    store_->broadcast_from_first(keys, values,
+                                 {.priority = detail::parameter_priority(0, keys.size()), .where = where});
     optimizer().sync_masters();
     // Models that differ are an error here, on all processes, and not at some later wait.
-    store_->push_barrier(check_);
+    store_->push_barrier(check_, {.where = where});
     check_.wait();
   }
-  for (size_t i = 0; !replicas_.empty() && i < replicas_[0].size(); ++i) copy_to_replicas(i);
+  for (size_t i = 0; !replicas_.empty() && i < replicas_[0].size(); ++i) copy_to_replicas(i, where);
 }
 
-void Trainer::copy_to_replicas(size_t i) {
+void Trainer::copy_to_replicas(size_t i, std::source_location where) {
   const PriorityScope priority(detail::parameter_priority(i, replicas_[0].size()));
-  for (size_t r = 1; r < replicas_.size(); ++r) NDArray(replicas_[r][i]).copy_from(replicas_[0][i]);
+  for (size_t r = 1; r < replicas_.size(); ++r) NDArray(replicas_[r][i]).copy_from(replicas_[0][i], where);
 }
 
 void Trainer::zero_grad() {

@@ -45,8 +45,8 @@
 // "trainer 1: ", and so on. If several processes share the store, all must create their trainers in the same
 // order.
 //
-// Failures. If the gradient of a parameter fails and there is a store, the parameters of its bucket stay
-// unchanged, with the error; other buckets may have been updated.
+// Failures. Errors name the line that called the trainer. If the gradient of a parameter fails and there is a
+// store, the parameters of its bucket stay unchanged, with the error; other buckets may have been updated.
 //
 // Thread-safety: one thread at a time.
 #pragma once
@@ -127,25 +127,29 @@ class Trainer {
  public:
   /// Trains one replica. If there is a store, the gradients go through it, as with several replicas.
   Trainer(const Parameters& parameters, const OptimizerChoice& optimizer,
-          std::shared_ptr<KVStore> store = nullptr, const TrainerOptions& options = {});
+          std::shared_ptr<KVStore> store = nullptr, const TrainerOptions& options = {},
+          std::source_location where = std::source_location::current());
   /// The same for the parameters of a module, and its buffers.
   template <class M>
   requires kIsModule<M> Trainer(const M& module, const OptimizerChoice& optimizer,
-                                std::shared_ptr<KVStore> store = nullptr, TrainerOptions options = {})
-      : Trainer(module.parameters(), optimizer, std::move(store), with_buffers(module, std::move(options))) {}
+                                std::shared_ptr<KVStore> store = nullptr, TrainerOptions options = {},
+                                std::source_location where = std::source_location::current())
+      : Trainer(module.parameters(), optimizer, std::move(store), with_buffers(module, std::move(options)),
+                where) {}
   /// Trains several replicas: one list for each, with the same parameters in the same order. Throws
   /// InvalidArgument if the lists differ in number, shape or type, if two replicas share a parameter, if
   /// there are several replicas and no store, and if the optimiser has parameters that the first replica does
   /// not have. With several processes, throws what synchronise() throws.
   Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice& optimizer,
-          std::shared_ptr<KVStore> store, const TrainerOptions& options = {});
+          std::shared_ptr<KVStore> store, const TrainerOptions& options = {},
+          std::source_location where = std::source_location::current());
   Trainer(Trainer&&) noexcept = default;
   Trainer& operator=(Trainer&&) noexcept = default;
 
   /// Sums the gradients, updates the first replica and copies its parameters to the others. Returns at once.
   /// With one process, a parameter for which no replica has a gradient stays unchanged. Throws InvalidState
   /// for a trainer that was moved from, and ProtocolError if parameters have diverged between processes.
-  void step();
+  void step(std::source_location where = std::source_location::current());
   /// Removes the gradients of all replicas.
   void zero_grad();
 
@@ -163,7 +167,7 @@ class Trainer {
   /// parameter that differs, if they have other models. Call it after loading the first replica. Then load
   /// the optimiser's state, in all processes: master copies of f16 and bf16 parameters are set to the
   /// parameters.
-  void synchronise();
+  void synchronise(std::source_location where = std::source_location::current());
 
  private:
   template <class M>
@@ -173,15 +177,15 @@ class Trainer {
   }
 
   bool several_processes() const { return store_ != nullptr && store_->size() > 1; }
-  NDArray sum_gradients(size_t parameter);
-  void step_in_process();
-  void step_across_processes();
+  NDArray sum_gradients(size_t parameter, std::source_location where);
+  void step_in_process(std::source_location where);
+  void step_across_processes(std::source_location where);
   // With update_on_store, in trainer_on_store.cc.
-  void put_on_store();
-  void step_on_store();
+  void put_on_store(std::source_location where);
+  void step_on_store(std::source_location where);
   void split_updates(const std::vector<bool>& included);
-  void check_parameters();
-  void copy_to_replicas(size_t parameter);
+  void check_parameters(std::source_location where);
+  void copy_to_replicas(size_t parameter, std::source_location where);
   std::string key_of(size_t parameter) const;
 
   std::vector<Parameters> replicas_;

@@ -9,7 +9,7 @@
 namespace mx::nn {
 
 /// Gives the parameters of process 0 to the store, and copies them to all replicas of all processes.
-void Trainer::put_on_store() {
+void Trainer::put_on_store(std::source_location where) {
   const NoGrad pause;
   const size_t count = replicas_[0].size();
   if (!on_store_) {
@@ -21,7 +21,7 @@ void Trainer::put_on_store() {
         "[Trainer] expected the first trainer of its store with update_on_store, because a store has one "
         "optimiser, got another one; create a store for each trainer");
     const AttrMap options = optimizer_->option_map();
-    store_->set_optimizer(optimizer_->name(), options);
+    store_->set_optimizer(optimizer_->name(), options, where);
     store_rate_ = std::get<double>(options.at("lr"));
   }
   std::vector<bool> updated(count, false);
@@ -35,23 +35,23 @@ void Trainer::put_on_store() {
       values.push_back(parameter);
       continue;
     }
-    if (on_store_) store_->erase(key_of(i));
-    store_->init(key_of(i), parameter);
-    store_->pull(key_of(i), parameter, {.priority = detail::parameter_priority(i, count)});
+    if (on_store_) store_->erase(key_of(i), where);
+    store_->init(key_of(i), parameter, where);
+    store_->pull(key_of(i), parameter, {.priority = detail::parameter_priority(i, count), .where = where});
   }
   if (options_.buffers)
     for (const auto& [name, buffer] : options_.buffers()) {
       others.emplace_back(prefix_ + "buffer " + name);
       values.push_back(buffer.detach());
     }
-  store_->broadcast_from_first(others, values);
+  store_->broadcast_from_first(others, values, {.where = where});
   on_store_ = true;
-  for (size_t i = 0; i < count; ++i) copy_to_replicas(i);
+  for (size_t i = 0; i < count; ++i) copy_to_replicas(i, where);
 }
 
-void Trainer::step_on_store() {
+void Trainer::step_on_store(std::source_location where) {
   const double rate = optimizer_->learning_rate();
-  if (rate != store_rate_) store_->set_optimizer_option("lr", rate);
+  if (rate != store_rate_) store_->set_optimizer_option("lr", rate, where);
   store_rate_ = rate;
   std::vector<size_t> order =
       updated_;  // the last layers first: the backward pass computes their gradients first
@@ -67,7 +67,7 @@ void Trainer::step_on_store() {
     if (gradients.empty() && !(several_processes() && replicas_[0][i].requires_grad())) continue;
     if (gradients.empty()) gradients.push_back(zeros_like(outs[0]));
     store_->pushpull(key_of(i), gradients, outs,
-                     {.priority = detail::parameter_priority(i, replicas_[0].size())});
+                     {.priority = detail::parameter_priority(i, replicas_[0].size()), .where = where});
   }
   ++steps_;
 }

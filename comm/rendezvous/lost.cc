@@ -16,6 +16,15 @@ bool parse_whole(std::string_view text, T& out) {
   return error == std::errc() && stop == text.data() + text.size() && !text.empty();
 }
 
+/// "worker3"
+bool parse_name(std::string_view text, ProcessName& out) {
+  const size_t digit = text.find_first_of("0123456789");
+  if (digit == std::string_view::npos || digit == 0 || !parse_whole(text.substr(digit), out.rank))
+    return false;
+  out.role = text.substr(0, digit);
+  return true;
+}
+
 }  // namespace
 
 std::string lost_prefix(int64_t epoch) { return epoch_key(epoch, "lost/"); }
@@ -35,11 +44,11 @@ LostProcess parse_lost(std::string_view key, std::string_view value) {
              in_quotes(key), " with value ", in_quotes(value));
   };
   const size_t slash = key.find("/lost/");
-  require(slash != std::string_view::npos && parse_whole(key.substr(0, slash), lost.epoch));
-  const std::string_view name = key.substr(slash + 6);
-  const size_t digit = name.find_first_of("0123456789");
-  require(digit != std::string_view::npos && digit > 0 && parse_whole(name.substr(digit), lost.rank));
-  lost.role = name.substr(0, digit);
+  ProcessName name;
+  require(slash != std::string_view::npos && parse_whole(key.substr(0, slash), lost.epoch) &&
+          parse_name(key.substr(slash + 6), name));
+  lost.role = name.role;
+  lost.rank = name.rank;
   const size_t first = value.find('\n');
   const size_t second = first == std::string_view::npos ? first : value.find('\n', first + 1);
   require(second != std::string_view::npos &&
@@ -50,8 +59,32 @@ LostProcess parse_lost(std::string_view key, std::string_view value) {
 }
 
 std::string to_string(const LostProcess& lost) {
-  return mx::detail::concat(lost.role, " rank ", lost.rank, " on host ", lost.host, " at step ", lost.step,
-                            ": ", lost.reason);
+  return mx::detail::concat(lost.role, " rank ", lost.rank, " on host ", lost.host,
+                            lost.step >= 0 ? " at step " + std::to_string(lost.step) : "", ": ", lost.reason);
+}
+
+std::string consequence_prefix(int64_t epoch) { return epoch_key(epoch, "because/"); }
+
+Consequence parse_consequence(std::string_view key, std::string_view value) {
+  constexpr std::string_view kMiddle = "/because/";
+  Consequence found;
+  const size_t at = key.find(kMiddle);
+  const bool good = at != std::string_view::npos && parse_whole(key.substr(0, at), found.epoch) &&
+                    parse_name(key.substr(at + kMiddle.size()), found.process) &&
+                    parse_name(value, found.cause);
+  MX_CHECK(good, ProtocolError, "[rendezvous] expected the cause of a failure, got key ", in_quotes(key),
+           " with value ", in_quotes(value));
+  return found;
+}
+
+void report_consequence(Rendezvous& rendezvous, const Consequence& consequence) noexcept {
+  const auto text = [](const ProcessName& name) { return name.role + std::to_string(name.rank); };
+  try {
+    rendezvous.put(consequence_prefix(consequence.epoch) + text(consequence.process),
+                   text(consequence.cause));
+  } catch (const std::exception&) {
+    // An earlier cause is known, or the rendezvous is lost.
+  }
 }
 
 }  // namespace mx::comm

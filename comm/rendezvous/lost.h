@@ -1,4 +1,4 @@
-// What a rendezvous publishes about a process that is lost.
+// What a rendezvous publishes about a process that is lost, and about one that fails because of it.
 //
 // Thread-safety: functions without shared state.
 #pragma once
@@ -9,12 +9,14 @@
 
 namespace mx::comm {
 
+class Rendezvous;
+
 struct LostProcess {
   int64_t epoch = 0;
   std::string role;
   int32_t rank = 0;
   std::string host;
-  int64_t step = 0;  ///< of its last heartbeat
+  int64_t step = 0;  ///< of its last heartbeat; -1: not known
   std::string reason;
 };
 
@@ -27,5 +29,30 @@ std::string lost_value(const LostProcess& lost);
 LostProcess parse_lost(std::string_view key, std::string_view value);
 /// "worker rank 3 on host n1 at step 17: no heartbeat for 5000 ms", for messages.
 std::string to_string(const LostProcess& lost);
+
+struct ProcessName {
+  std::string role;  ///< "worker", "server"
+  int32_t rank = 0;
+  bool operator==(const ProcessName&) const = default;
+  auto operator<=>(const ProcessName&) const = default;
+};
+
+/// A process has noticed by itself that another one failed or is lost, and will probably fail for that
+/// reason. It says so before its program learns of the error. So whoever looks for the first failure is not
+/// misled when the process ends earlier than the one that failed first.
+struct Consequence {
+  int64_t epoch = 0;
+  ProcessName process;  ///< that will fail
+  ProcessName cause;    ///< that failed before
+};
+
+/// "<epoch>/because/": the prefix of the entries. The key of one is "<epoch>/because/<role><rank>" of the
+/// process, its value "<role><rank>" of the cause.
+std::string consequence_prefix(int64_t epoch);
+/// Throws ProtocolError if the entry is malformed.
+Consequence parse_consequence(std::string_view key, std::string_view value);
+/// Writes the entry and waits until it is written. Only the first one of a process counts. Ignores errors:
+/// without a rendezvous, nobody looks for the first failure.
+void report_consequence(Rendezvous& rendezvous, const Consequence& consequence) noexcept;
 
 }  // namespace mx::comm

@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,7 +38,8 @@ namespace mx::comm::shm {
 class Group {
  public:
   /// `arena` may be null. The ranks need not have the same answer to that.
-  Group(int region, std::shared_ptr<Arena> arena, int rank, int size);
+  Group(int region, std::shared_ptr<Arena> arena, int rank, int size,
+        std::function<void(int rank)> noticed_loss = {});
   ~Group();
 
   void join(const std::string& host, Deadline deadline) { peers_.join(host, deadline); }

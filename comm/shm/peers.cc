@@ -3,6 +3,7 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <climits>
@@ -74,8 +75,11 @@ std::string text_of(const char* from, size_t room) { return {from, strnlen(from,
 
 }  // namespace
 
-Peers::Peers(Region& region, int rank)
-    : region_(region), rank_(rank), processes_(static_cast<size_t>(region.size())) {}
+Peers::Peers(Region& region, int rank, std::function<void(int rank)> noticed_loss)
+    : region_(region),
+      rank_(rank),
+      noticed_loss_(std::move(noticed_loss)),
+      processes_(static_cast<size_t>(region.size())) {}
 
 Peers::~Peers() { leave("", -1); }
 
@@ -225,6 +229,7 @@ void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context
                                                         : std::string(" during ") + context.op;
   const auto lost = [&](int rank, const std::string& how) {
     lost_rank_.store(rank);
+    if (noticed_loss_) noticed_loss_(rank);
     throw PeerLost(mx::detail::concat("[", context.op, "] ", name(rank), " ", how, during));
   };
   // A rank may have reached the target before it ended, so the counter is read after the state.

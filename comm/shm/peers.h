@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -47,7 +48,8 @@ struct Context {
 class Peers {
  public:
   /// Neither the region nor the ranks are accessed before join().
-  Peers(Region& region, int rank);
+  /// `noticed_loss` is called before PeerLost is thrown; it may be empty.
+  Peers(Region& region, int rank, std::function<void(int rank)> noticed_loss = {});
   ~Peers();
 
   /// Announces this rank and waits for all others. Throws Timeout, which names the ranks that have not come.
@@ -100,6 +102,7 @@ class Peers {
   const ProcessMark process_;  // a forked child must not leave the group in the name of its parent
   Region& region_;
   const int rank_;
+  const std::function<void(int)> noticed_loss_;
   std::vector<Descriptor> processes_;  // pidfds; empty ones where the kernel has none
   bool crowded_ = true;
   std::atomic<bool> interrupted_{false}, left_{false};

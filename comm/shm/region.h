@@ -34,7 +34,9 @@ inline constexpr size_t kArenaSlotBytes = 1024;
 inline constexpr size_t kStageBytes = 128 * 1024;
 /// Bytes of one buffer of a channel between two ranks.
 inline constexpr size_t kChannelBytes = 128 * 1024;
-inline constexpr size_t kWhatBytes = 64;
+/// Shown bytes of a call's name, which may contain the error of a value.
+inline constexpr size_t kWhatBytes = 192;
+inline constexpr size_t kHostBytes = 64;
 inline constexpr uint64_t kNowhere = ~uint64_t{0};
 
 /// What a rank announces when it begins a call. The first line is all that the others read if they agree.
@@ -75,7 +77,7 @@ struct alignas(2 * kLine) Control {
   alignas(kLine) std::atomic<uint64_t> joined{0};
   int64_t process = 0, started = 0;  ///< process id and its start time, in ticks since the start of the host
   cpu_set_t cpus = {};
-  char host[kWhatBytes] = {};
+  char host[kHostBytes] = {};
   alignas(kLine) std::atomic<State> state{State::absent};
   int32_t lost_rank = -1;  ///< the lost rank because of which this one failed; -1 if there was none
   char reason[240] = {};   ///< why it failed; valid from State::failed on

@@ -21,7 +21,8 @@ class ShmCommunicator final : public QueuedCommunicator {
       : rank_(rank),
         size_(size),
         timeout_ms_(options.timeout_ms),
-        group_(region, shm::Arena::map(std::move(arena), rank, size, window_bytes), rank, size) {}
+        group_(region, shm::Arena::map(std::move(arena), rank, size, window_bytes), rank, size,
+               options.noticed_loss) {}
   ~ShmCommunicator() override { finish_calls(); }
 
   void join(const std::string& host, Deadline deadline) { group_.join(host, deadline); }

@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -35,6 +36,9 @@ struct ShmOptions {
   std::string host = {};            ///< name of this host for errors; empty: gethostname()
   size_t arena_window_bytes =
       0;  ///< what each rank can allocate; 0: its share of the host's memory. Rank 0 decides
+  /// Called with the rank that is lost before a call throws PeerLost, on the thread of the call. May be
+  /// empty.
+  std::function<void(int rank)> noticed_loss = {};
 };
 
 /// Makes the communicator of one rank. Collective: returns when all ranks have come. `key` is a prefix of

@@ -73,9 +73,6 @@ Bytes RankSum::take(uint64_t divisor) {
   if (is_short_float(type_) && values_.size() > 1) fold_short(type_, values_);
   Bytes sum = std::move(values_[0]);
   if (divisor > 1) divide(type_, sum, divisor);
-  values_.assign(values_.size(), Bytes());
-  present_.assign(present_.size(), false);
-  count_ = folded_ = 0;
   return sum;
 }
 

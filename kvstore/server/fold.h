@@ -16,12 +16,13 @@ class RankSum {
  public:
   RankSum(comm::Type type, size_t values) : type_(type), values_(values), present_(values, false) {}
 
+  comm::Type type() const { return type_; }
   bool has(size_t i) const { return present_[i]; }
   bool complete() const { return count_ == values_.size(); }
   /// Precondition: value i has not been added. All values have the same size.
   void add(size_t i, Bytes value);
-  /// Returns the sum, divided by `divisor` unless that is 0 or 1, and starts again without values.
-  /// Precondition: complete().
+  /// Returns the sum, divided by `divisor` unless that is 0 or 1. Precondition: complete(). The object must
+  /// not be used afterwards.
   Bytes take(uint64_t divisor);
 
  private:

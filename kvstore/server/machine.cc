@@ -13,8 +13,11 @@ constexpr size_t kMostKeys = size_t{1} << 22;
 
 bool is_control(Kind kind) {
   return kind == Kind::open || kind == Kind::set_optimizer || kind == Kind::set_option ||
-         kind == Kind::barrier;
+         kind == Kind::barrier || kind == Kind::close;
 }
+
+/// Requests of controls that a worker makes for itself.
+bool is_alone(Kind kind, bool sync) { return kind == Kind::close || (!sync && kind == Kind::set_option); }
 
 bool has_elements(Kind kind) {
   return kind == Kind::push || kind == Kind::pushpull || kind == Kind::init || kind == Kind::set_value;
@@ -26,7 +29,8 @@ bool only_from_first(Kind kind) {
 
 }  // namespace
 
-Machine::Machine(std::shared_ptr<Updater> updater) : updater_(std::move(updater)) {}
+Machine::Machine(std::shared_ptr<Updater> updater, NameOf name_of)
+    : updater_(std::move(updater)), name_of_(std::move(name_of)) {}
 Machine::~Machine() = default;
 
 uint64_t Machine::version(uint32_t key) const {
@@ -41,10 +45,15 @@ uint64_t Machine::largest_body(const Header& header) const {
   if (found != keys_.end() && header.worker < workers_.size() && found->second->declared[header.worker])
     body = &*found->second->declared[header.worker];
   // A failed store refuses every request. Bodies that are on their way must still be read.
-  if (body == nullptr && failure_ != nullptr && config_) return config_->piece_bytes;
+  if (body == nullptr && failure_.error != nullptr && config_) return config_->piece_bytes;
   MX_CHECK(body != nullptr, ProtocolError, "[kvstore] expected worker ", header.worker, " to declare key ",
            header.key, " before a ", to_string(header.kind), " of ", header.bytes, " bytes");
-  const uint64_t bytes = Key::bytes_of(*body);
+  uint64_t bytes = Key::bytes_of(*body);
+  if (header.kind == Kind::push || header.kind == Kind::pushpull) {
+    MX_CHECK(header.flags < comm::kTypes, ProtocolError, "[kvstore] expected a type below ", comm::kTypes,
+             " in a ", to_string(header.kind), ", got ", int{header.flags});
+    bytes = body->count * comm::size_of(static_cast<comm::Type>(header.flags));
+  }
   if (header.kind == Kind::set_state) return 4 * bytes + kLargestText;
   MX_CHECK(header.bytes == bytes, ProtocolError, "[kvstore] expected a ", to_string(header.kind), " of ",
            bytes, " bytes for ", describe(*body), " from worker ", header.worker, ", got ", header.bytes);
@@ -64,9 +73,9 @@ void Machine::receive(ConnectionId connection, Message message, Outbox& out) {
   }
   auto found = keys_.find(header.key);
   if (found == keys_.end()) {
-    if (failure_ != nullptr || header.kind != Kind::declare || keys_.size() >= kMostKeys) {
-      const std::exception_ptr error = failure_ != nullptr
-                                           ? failure_
+    if (failure_.error != nullptr || header.kind != Kind::declare || keys_.size() >= kMostKeys) {
+      const std::exception_ptr error = failure_.error != nullptr
+                                           ? failure_.error
                                            : std::make_exception_ptr(InvalidArgument(mx::detail::concat(
                                                  "[kvstore] expected a declared key, got key ", header.key)));
       send(header, Kind::refusal, static_cast<uint8_t>(code_of(error)), Bytes::of(text_of(error)), out);
@@ -83,7 +92,7 @@ Machine::Worker* Machine::known_worker(ConnectionId connection, const Message& m
   const Header& header = message.header;
   try {
     MX_CHECK(header.kind != Kind::answer && header.kind != Kind::refusal && header.kind != Kind::farewell &&
-                 header.kind != Kind::abort,
+                 header.kind != Kind::hello && header.kind != Kind::abort,
              ProtocolError, "[kvstore] expected a request, got a ", to_string(header.kind));
     if (header.kind == Kind::open) open(message);
     MX_CHECK(config_, ProtocolError, "[kvstore] expected worker ", header.worker,
@@ -130,7 +139,7 @@ void Machine::accept(Line& line, Message message, Outbox& out) {
   }
   ++line.accepted;
   line.requests.push_back({header, std::move(message.body)});
-  if (failure_ != nullptr) refuse(line, failure_, out);
+  if (failure_.error != nullptr) refuse(line, failure_, out);
 }
 
 /// Answers a repeated request. One that is not completed is answered later. Older ones than the last have
@@ -153,7 +162,7 @@ void Machine::repeat(const Line& line, const Header& header, Outbox& out) {
 std::string Machine::missing_workers(const std::vector<Line>& lines, const char* what) const {
   std::string text;
   for (size_t w = 0; w < lines.size(); ++w)
-    if (lines[w].requests.empty()) text += (text.empty() ? "" : ", ") + std::to_string(w);
+    if (lines[w].requests.empty()) text += (text.empty() ? "" : ", ") + name(static_cast<uint32_t>(w));
   return text.empty() ? text : what + text;
 }
 
@@ -161,9 +170,9 @@ std::string Machine::missing_workers(const std::vector<Line>& lines, const char*
 void Machine::report_missing(const Header& header, ConnectionId connection, Outbox& out) {
   std::string text;
   if (header.number == 0) {
-    text = missing_workers(control_, "workers that did not come: ");
+    text = missing_workers(control_, "these did not come: ");
   } else if (const auto found = keys_.find(static_cast<uint32_t>(header.number)); found != keys_.end()) {
-    text = missing_workers(found->second->lines, "workers that did not come: ");
+    text = missing_workers(found->second->lines, "these did not come: ");
   }
   Header answer = header;
   answer.kind = Kind::answer;
@@ -172,13 +181,41 @@ void Machine::report_missing(const Header& header, ConnectionId connection, Outb
   out.push_back({connection, {answer, std::move(body)}});
 }
 
+std::string Machine::name(uint32_t worker) const {
+  return name_of_ ? name_of_(worker) : mx::detail::concat("worker ", worker);
+}
+
+/// Returns the error for requests that wait for a worker that has left; no error if there is none.
+Machine::Cause Machine::absence(const std::vector<Line>& lines, const std::string& what) const {
+  for (size_t w = 0; w < lines.size(); ++w) {
+    if (!lines[w].requests.empty() || !has_left(w)) continue;
+    return {std::make_exception_ptr(WorkerLeft(
+                mx::detail::concat("[kvstore] expected ", name(static_cast<uint32_t>(w)), " to take part in ",
+                                   what, ", got its end: it has left the store"))),
+            static_cast<int>(w)};
+  }
+  return {};
+}
+
 void Machine::advance_control(Outbox& out) {
-  // Asynchronous workers do not wait for each other to change an option. That of worker 0 counts.
-  for (uint32_t w = 0; !config_->sync && w < control_.size(); ++w)
-    while (!control_[w].requests.empty() && control_[w].requests.front().header.kind == Kind::set_option)
-      run_option(w, out);
   const auto has_request = [](const Line& line) { return !line.requests.empty(); };
-  while (std::all_of(control_.begin(), control_.end(), has_request)) run_control(out);
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (uint32_t w = 0; w < control_.size(); ++w) progress = run_alone(w, out) || progress;
+    if (!std::all_of(control_.begin(), control_.end(), has_request)) continue;
+    run_control(out);
+    progress = true;
+  }
+  refuse_controls(out);
+}
+
+/// Refuses the controls that wait for a worker that has left.
+void Machine::refuse_controls(Outbox& out) {
+  for (Line& line : control_) {
+    if (line.requests.empty()) continue;
+    const Cause cause = absence(control_, to_string(line.requests.front().header.kind));
+    if (cause.error != nullptr) refuse(line, cause, out);
+  }
 }
 
 /// Runs the request that all workers have sent. Requests with the same content are the same; for barriers the
@@ -210,7 +247,7 @@ void Machine::run_control(Outbox& out) {
     for (Line& line : control_) answer(line, Bytes(), out);
   } catch (...) {
     const std::exception_ptr error = std::current_exception();
-    for (Line& line : control_) refuse(line, error, out);
+    for (Line& line : control_) refuse(line, {error}, out);
   }
 }
 
@@ -224,19 +261,25 @@ void Machine::set_options(const Bytes& bytes) {
   }
 }
 
-void Machine::run_option(uint32_t worker, Outbox& out) {
+/// Runs the first control of a worker if no other worker takes part in it: asynchronous workers do not wait
+/// for each other to change an option, and that of worker 0 counts. Returns false if there is none.
+bool Machine::run_alone(uint32_t worker, Outbox& out) {
   Line& line = control_[worker];
+  if (line.requests.empty() || !is_alone(line.requests.front().header.kind, config_->sync)) return false;
+  const bool closes = line.requests.front().header.kind == Kind::close;
   try {
-    if (worker == 0) set_options(line.requests.front().body);
+    if (!closes && worker == 0) set_options(line.requests.front().body);
     answer(line, Bytes(), out);
   } catch (...) {
-    refuse(line, std::current_exception(), out);
+    refuse(line, {std::current_exception()}, out);
   }
+  if (closes) departed(worker, out);
+  return true;
 }
 
-void Machine::fail(const std::exception_ptr& error, Outbox& out) {
-  if (failure_ != nullptr) return;
-  failure_ = error;
+void Machine::fail(const std::exception_ptr& error, int worker, Outbox& out) {
+  if (failure_.error != nullptr) return;
+  failure_ = {error, worker};
   const auto refuse_all = [&](std::vector<Line>& lines) {
     for (Line& line : lines)
       while (!line.requests.empty()) refuse(line, failure_, out);
@@ -246,11 +289,14 @@ void Machine::fail(const std::exception_ptr& error, Outbox& out) {
 }
 
 void Machine::departed(uint32_t worker, Outbox& out) {
-  if (worker >= workers_.size()) return;
-  workers_[worker].departed = true;
+  if (!left_.insert(worker).second || !config_) return;
+  refuse_controls(out);
   std::vector<uint32_t> numbers;
   for (const auto& [number, key] : keys_) numbers.push_back(number);
-  for (uint32_t number : numbers) advance(number, out);
+  for (uint32_t number : numbers) {
+    advance(number, out);
+    if (const auto found = keys_.find(number); found != keys_.end()) fail_without_absent(*found->second, out);
+  }
 }
 
 void Machine::answer(Line& line, Bytes body, Outbox& out) {
@@ -261,12 +307,13 @@ void Machine::answer(Line& line, Bytes body, Outbox& out) {
   send(header, Kind::answer, 0, std::move(body), out);
 }
 
-void Machine::refuse(Line& line, const std::exception_ptr& error, Outbox& out) {
-  const Header header = line.requests.front().header;
+void Machine::refuse(Line& line, const Cause& cause, Outbox& out) {
+  Header header = line.requests.front().header;
   line.requests.pop_front();
   line.completed = header.sequence;
-  line.last_error = text_of(error);
-  line.last.flags = static_cast<uint8_t>(code_of(error));
+  line.last_error = text_of(cause.error);
+  line.last.flags = static_cast<uint8_t>(code_of(cause.error));
+  header.number = static_cast<uint64_t>(cause.worker + 1);
   send(header, Kind::refusal, line.last.flags, Bytes::of(line.last_error), out);
 }
 

@@ -14,6 +14,9 @@
 // request once. A repeated request gets its answer again. A request of another incarnation than the first one
 // of the worker is refused.
 //
+// Types. The elements of a push may have another type than the key. They are added in their own type, and the
+// sum is converted, as stores without servers do it.
+//
 // Rounds. With `sync`, a push waits until all workers 0..W-1 have pushed the key. The sum is the left fold
 // over the workers in the order of their numbers. It replaces the value, or the optimiser changes the value
 // with it; then all are answered. Otherwise each push is applied as it comes, unless its worker would get
@@ -21,6 +24,12 @@
 //
 // Declaring a key, opening, barriers and, with `sync`, options wait for all workers too. If the workers'
 // requests differ, all are refused with a ProtocolError that contains two different ones.
+//
+// Failed values. A worker whose value has failed sends `failed` instead of the push. Its error fails the key:
+// all requests for it, present and later, are refused with the error, until all workers have erased the key.
+//
+// Workers that leave. A request that waits for a worker that has left the store is refused with PeerLost,
+// which names the worker and the key.
 //
 // Errors are answers. A request that fails changes nothing.
 //
@@ -30,9 +39,11 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +62,8 @@ class Updater {
   virtual bool has_optimizer() const = 0;
   /// Throws InvalidState without an optimiser.
   virtual void set_option(const std::string& name, double value) = 0;
+  /// Returns the elements in another type.
+  virtual Bytes convert(const Bytes& elements, comm::Type from, comm::Type to) = 0;
   /// Returns the new value of a key. `value` is the one that the last update() of the key returned, unless
   /// forget_value() was called since.
   virtual Bytes update(uint32_t key, const KeyBody& description, const Bytes& value,
@@ -74,7 +87,9 @@ using Outbox = std::vector<Outgoing>;
 
 class Machine {
  public:
-  explicit Machine(std::shared_ptr<Updater> updater);
+  /// Returns how errors name a worker: "worker 3 on host a".
+  using NameOf = std::function<std::string(uint32_t worker)>;
+  explicit Machine(std::shared_ptr<Updater> updater, NameOf name_of = {});
   ~Machine();
 
   /// Returns how many bytes the body of a message with this header may have. For elements it is the exact
@@ -82,9 +97,10 @@ class Machine {
   uint64_t largest_body(const Header& header) const;
   void receive(ConnectionId connection, Message message, Outbox& out);
   /// A worker is lost or fails: all requests, present and later, are refused with this error. The first one
-  /// counts.
-  void fail(const std::exception_ptr& error, Outbox& out);
-  /// A worker's process will send nothing more. It no longer holds back workers of an asynchronous store.
+  /// counts. `worker` is the one that caused it, -1 if it is not known.
+  void fail(const std::exception_ptr& error, int worker, Outbox& out);
+  /// A worker's process will send nothing more. It no longer holds back workers of an asynchronous store;
+  /// requests that wait for it fail.
   void departed(uint32_t worker, Outbox& out);
   /// The number of workers; 0 before the first one has opened the store.
   uint32_t workers() const { return config_ ? config_->workers : 0; }
@@ -107,7 +123,11 @@ class Machine {
   struct Worker {
     std::optional<uint64_t> incarnation;
     ConnectionId connection = 0;
-    bool departed = false;
+  };
+  /// Why requests are refused. `worker` caused it; -1 if none did.
+  struct Cause {
+    std::exception_ptr error;
+    int worker = -1;
   };
   struct Key;
 
@@ -117,11 +137,15 @@ class Machine {
   void repeat(const Line& line, const Header& header, Outbox& out);
   void report_missing(const Header& header, ConnectionId connection, Outbox& out);
   std::string missing_workers(const std::vector<Line>& lines, const char* what) const;
+  std::string name(uint32_t worker) const;
+  bool has_left(size_t worker) const { return left_.contains(static_cast<uint32_t>(worker)); }
+  Cause absence(const std::vector<Line>& lines, const std::string& what) const;
 
   // Requests of all workers together: open, set_optimizer, set_option, barrier.
   void advance_control(Outbox& out);
   void run_control(Outbox& out);
-  void run_option(uint32_t worker, Outbox& out);
+  bool run_alone(uint32_t worker, Outbox& out);
+  void refuse_controls(Outbox& out);
   void set_options(const Bytes& bytes);
 
   // Requests for keys, in machine_keys.cc.
@@ -130,22 +154,27 @@ class Machine {
   bool step_round(uint32_t number, Key& key, uint32_t worker, Outbox& out);
   bool step_declare(Key& key, uint32_t worker, Outbox& out);
   bool step_push(uint32_t number, Key& key, uint32_t worker, Outbox& out);
+  bool step_failed(Key& key, uint32_t worker, Outbox& out);
+  bool step_in_failed(uint32_t number, Key& key, uint32_t worker, Outbox& out);
+  bool fail_without_absent(Key& key, Outbox& out);
   bool differs(Key& key, uint32_t worker, Outbox& out);
-  void apply(uint32_t number, Key& key, Bytes sum);
+  void apply(uint32_t number, Key& key, Bytes sum, comm::Type type);
   bool too_far_ahead(const Key& key, uint32_t worker) const;
-  void fail_key(Key& key, const std::exception_ptr& error, Outbox& out);
+  void fail_key(Key& key, const Cause& cause, Outbox& out);
 
   // Answers to the first request of a line, which then is completed.
   void answer(Line& line, Bytes body, Outbox& out);
-  void refuse(Line& line, const std::exception_ptr& error, Outbox& out);
+  void refuse(Line& line, const Cause& cause, Outbox& out);
   void send(const Header& request, Kind kind, uint8_t flags, Bytes body, Outbox& out);
 
   const std::shared_ptr<Updater> updater_;
+  const NameOf name_of_;
   std::optional<OpenBody> config_;
   std::vector<Worker> workers_;
   std::vector<Line> control_;
   std::map<uint32_t, std::unique_ptr<Key>> keys_;
-  std::exception_ptr failure_;
+  std::set<uint32_t> left_;  // workers that have left the store, or whose process has ended
+  Cause failure_;
 };
 
 }  // namespace mx::kv

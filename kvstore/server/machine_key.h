@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "kvstore/server/machine.h"
@@ -19,11 +20,12 @@ struct Machine::Key {
 
   std::vector<std::optional<KeyBody>> declared;  // by worker
   bool agreed = false;                           // all have declared the same
-  std::exception_ptr failure;                    // all requests are refused with it
+  Cause failure;                                 // if it has an error, all requests are refused with it
+  std::set<uint32_t> erased;                     // workers that have erased the failed key
   Bytes value;
   bool has_value = false;
   uint64_t version = 0;
-  std::optional<RankSum> sum;    // of the current round; set when the workers have agreed
+  std::optional<RankSum> sum;    // of the current round; set by its first push
   uint64_t divisor = 0;          // of the current round
   std::vector<uint64_t> pushes;  // by worker, without `sync`
   std::vector<Line> lines;       // by worker

@@ -26,10 +26,7 @@ void Machine::advance(uint32_t number, Outbox& out) {
 bool Machine::step(uint32_t number, Key& key, uint32_t worker, Outbox& out) {
   Line& line = key.lines[worker];
   Request& request = line.requests.front();
-  if (key.failure != nullptr) {
-    refuse(line, key.failure, out);
-    return true;
-  }
+  if (key.failure.error != nullptr) return step_in_failed(number, key, worker, out);
   if (request.waiting) return false;
   try {
     const Kind kind = request.header.kind;
@@ -40,8 +37,10 @@ bool Machine::step(uint32_t number, Key& key, uint32_t worker, Outbox& out) {
       case Kind::push:
       case Kind::pushpull:
         return step_push(number, key, worker, out);
+      case Kind::failed:
+        return step_failed(key, worker, out);
       case Kind::pull:
-        if (!key.has_value) return false;
+        if (!key.has_value) return fail_without_absent(key, out);
         answer(line, key.value, out);
         return true;
       case Kind::init:
@@ -68,7 +67,7 @@ bool Machine::step(uint32_t number, Key& key, uint32_t worker, Outbox& out) {
             mx::detail::concat("[kvstore] expected a request for a key, got a ", to_string(kind)));
     }
   } catch (...) {
-    refuse(line, std::current_exception(), out);
+    refuse(line, {std::current_exception()}, out);
     return true;
   }
 }
@@ -89,16 +88,15 @@ bool Machine::step_declare(Key& key, uint32_t worker, Outbox& out) {
     const bool same = encode(mine) == encode(other);
     if (same) continue;
     fail_key(key,
-             std::make_exception_ptr(ProtocolError(mx::detail::concat(
+             {std::make_exception_ptr(ProtocolError(mx::detail::concat(
                  "[kvstore] expected the same array from all workers, got ", describe(mine), " from worker ",
-                 worker, " and ", describe(other), " from worker ", w))),
+                 worker, " and ", describe(other), " from worker ", w)))},
              out);
     return true;
   }
   for (const auto& declared : key.declared)
-    if (!declared) return false;
+    if (!declared) return fail_without_absent(key, out);
   key.agreed = true;
-  key.sum.emplace(key.body().type, workers_.size());
   for (Line& each : key.lines) answer(each, Bytes(), out);
   return true;
 }
@@ -107,9 +105,13 @@ bool Machine::step_declare(Key& key, uint32_t worker, Outbox& out) {
 bool Machine::step_round(uint32_t number, Key& key, uint32_t worker, Outbox& out) {
   key.lines[worker].requests.front().waiting = true;
   if (differs(key, worker, out)) return true;
-  for (const Line& line : key.lines)
-    if (line.requests.empty() || line.requests.front().header.kind != Kind::erase) return false;
-  for (Line& line : key.lines) answer(line, Bytes(), out);
+  // Workers that have left erase no more.
+  for (size_t w = 0; w < key.lines.size(); ++w) {
+    const Line& line = key.lines[w];
+    if (line.requests.empty() ? !has_left(w) : line.requests.front().header.kind != Kind::erase) return false;
+  }
+  for (Line& line : key.lines)
+    if (!line.requests.empty()) answer(line, Bytes(), out);
   updater_->erase(number);
   keys_.erase(number);
   return true;
@@ -119,19 +121,32 @@ bool Machine::step_push(uint32_t number, Key& key, uint32_t worker, Outbox& out)
   Line& line = key.lines[worker];
   Request& request = line.requests.front();
   const bool wants_value = request.header.kind == Kind::pushpull;
+  const auto type = static_cast<comm::Type>(request.header.flags);  // largest_body() has checked it
   if (config_->sync || !key.body().stored) {
-    MX_CHECK(key.sum->has(worker) == false, ProtocolError, "[kvstore] expected one push of worker ", worker,
+    if (!key.sum) key.sum.emplace(type, workers_.size());
+    if (key.sum->type() != type) {
+      fail_key(key,
+               {std::make_exception_ptr(ProtocolError(mx::detail::concat(
+                   "[kvstore] expected values of one type from all workers for ", describe(key.body()),
+                   ", got ", comm::to_string(type), " from ", name(worker), " and ",
+                   comm::to_string(key.sum->type()), " from others")))},
+               out);
+      return true;
+    }
+    MX_CHECK(!key.sum->has(worker), ProtocolError, "[kvstore] expected one push of worker ", worker,
              " in a round of ", describe(key.body()));
     request.waiting = true;
     key.divisor = std::max(key.divisor, request.header.number);
     if (differs(key, worker, out)) return true;
     key.sum->add(worker, std::move(request.body));
-    if (!key.sum->complete()) return false;
+    if (!key.sum->complete()) return fail_without_absent(key, out);
     try {
-      apply(number, key, key.sum->take(std::exchange(key.divisor, 0)));
+      RankSum sum = std::move(*key.sum);
+      key.sum.reset();
+      apply(number, key, sum.take(std::exchange(key.divisor, 0)), type);
     } catch (...) {
       const std::exception_ptr error = std::current_exception();
-      for (Line& each : key.lines) refuse(each, error, out);
+      for (Line& each : key.lines) refuse(each, {error}, out);
       return true;
     }
     for (Line& each : key.lines) {
@@ -140,11 +155,12 @@ bool Machine::step_push(uint32_t number, Key& key, uint32_t worker, Outbox& out)
     }
     return true;
   }
-  if (!key.has_value || too_far_ahead(key, worker)) return false;
-  RankSum one(key.body().type, 1);
+  if (!key.has_value) return fail_without_absent(key, out);
+  if (too_far_ahead(key, worker)) return false;
+  RankSum one(type, 1);
   one.add(0, std::move(request.body));
   ++key.pushes[worker];
-  apply(number, key, one.take(request.header.number));
+  apply(number, key, one.take(request.header.number), type);
   answer(line, wants_value ? key.value : Bytes(), out);
   return true;
 }
@@ -157,17 +173,18 @@ bool Machine::differs(Key& key, uint32_t worker, Outbox& out) {
     const Kind other = key.lines[w].requests.front().header.kind;
     if ((other == Kind::erase) == erases) continue;
     fail_key(key,
-             std::make_exception_ptr(ProtocolError(mx::detail::concat(
+             {std::make_exception_ptr(ProtocolError(mx::detail::concat(
                  "[kvstore] expected the same call from all workers for ", describe(key.body()), ", got ",
                  to_string(key.lines[worker].requests.front().header.kind), " from worker ", worker, " and ",
-                 to_string(other), " from worker ", w))),
+                 to_string(other), " from worker ", w)))},
              out);
     return true;
   }
   return false;
 }
 
-void Machine::apply(uint32_t number, Key& key, Bytes sum) {
+void Machine::apply(uint32_t number, Key& key, Bytes sum, comm::Type type) {
+  if (type != key.body().type) sum = updater_->convert(sum, type, key.body().type);
   if (key.body().stored && updater_->has_optimizer()) {
     MX_CHECK(key.has_value, ProtocolError, "[kvstore] expected a value of ", describe(key.body()),
              " before the first push, got none");
@@ -185,14 +202,65 @@ bool Machine::too_far_ahead(const Key& key, uint32_t worker) const {
   const auto bound = static_cast<uint64_t>(std::max<int64_t>(config_->staleness, 1));
   uint64_t slowest = key.pushes[worker];
   for (size_t w = 0; w < workers_.size(); ++w)
-    if (!workers_[w].departed) slowest = std::min(slowest, key.pushes[w]);
+    if (!has_left(w)) slowest = std::min(slowest, key.pushes[w]);
   return key.pushes[worker] + 1 > slowest + bound;
 }
 
-void Machine::fail_key(Key& key, const std::exception_ptr& error, Outbox& out) {
-  key.failure = error;
+/// A worker's value has failed. In rounds, no sum can be made; asynchronous workers go on without it.
+bool Machine::step_failed(Key& key, uint32_t worker, Outbox& out) {
+  Line& line = key.lines[worker];
+  const Request& request = line.requests.front();
+  if (!config_->sync && key.body().stored && key.has_value) {
+    answer(line, Bytes(), out);
+    return true;
+  }
+  const std::string text =
+      mx::detail::concat("[kvstore] expected a value of ", describe(key.body()), " from ", name(worker),
+                         ", got its error: ", request.body.text());
+  fail_key(key, {make_error(request.header.flags, text), static_cast<int>(worker)}, out);
+  return true;
+}
+
+/// Answers a request for a key that has failed. The key goes when all workers have erased it.
+bool Machine::step_in_failed(uint32_t number, Key& key, uint32_t worker, Outbox& out) {
+  Line& line = key.lines[worker];
+  if (line.requests.front().header.kind != Kind::erase) {
+    refuse(line, key.failure, out);
+    return true;
+  }
+  answer(line, Bytes(), out);
+  key.erased.insert(worker);
+  for (uint32_t w = 0; w < workers_.size(); ++w)
+    if (!key.erased.contains(w) && !has_left(w)) return true;
+  updater_->erase(number);
+  keys_.erase(number);
+  return true;
+}
+
+/// Fails the key, and returns true, if a request waits for a worker that has left.
+bool Machine::fail_without_absent(Key& key, Outbox& out) {
+  if (left_.empty()) return false;
+  const bool waits_for_value = !key.has_value && has_left(0) && key.lines[0].requests.empty();
+  for (uint32_t w = 0; w < key.lines.size(); ++w) {
+    const Line& line = key.lines[w];
+    if (line.requests.empty()) continue;
+    const Kind kind = line.requests.front().header.kind;
+    if (kind == Kind::erase || (!line.requests.front().waiting && !waits_for_value)) continue;
+    const KeyBody& body = *key.declared[w];
+    const Cause cause =
+        absence(key.lines, mx::detail::concat(kind == Kind::declare ? "the first use" : to_string(kind),
+                                              " of ", describe(body)));
+    if (cause.error == nullptr) return false;
+    fail_key(key, cause, out);
+    return true;
+  }
+  return false;
+}
+
+void Machine::fail_key(Key& key, const Cause& cause, Outbox& out) {
+  key.failure = cause;
   for (Line& line : key.lines)
-    while (!line.requests.empty()) refuse(line, error, out);
+    while (!line.requests.empty()) refuse(line, cause, out);
 }
 
 }  // namespace mx::kv

@@ -3,7 +3,7 @@
 #include <csignal>
 
 #include "comm/net/interface.h"
-#include "comm/rendezvous/client.h"
+#include "comm/rendezvous/lost.h"
 #include "comm/start.h"
 #include "comm/world.h"
 #include "engine/base/check.h"
@@ -63,6 +63,9 @@ int run_server() {
   options.address = listen_address(place);
   MX_CHECK(!options.identity.secret.empty() || comm::is_loopback(options.address), InvalidArgument,
            "[run_server] expected a secret, because the server listens at ", options.address, ", got none");
+  options.noticed_loss = [rendezvous, &place](int worker) {
+    comm::report_consequence(*rendezvous, {place.epoch, {"server", place.rank}, {"worker", worker}});
+  };
   Server server(std::move(options));
   bool ended = false, told = false;
   {

@@ -27,6 +27,7 @@ namespace {
 
 constexpr size_t kPooledBytes = size_t{256} << 20;
 constexpr uint16_t kMostStores = 1024;
+constexpr uint64_t kLongestHost = 256;
 
 }  // namespace
 
@@ -43,7 +44,7 @@ struct Server::State {
     std::unique_ptr<Link> link;
     int32_t worker = 0;
     bool farewell = false;
-    std::string peer;
+    std::string peer;  // the address of the worker
   };
 
   explicit State(ServerOptions o)
@@ -63,8 +64,8 @@ struct Server::State {
   void take(ConnectionId id, Connection& connection, Message message);
   void refuse(Connection& connection, const std::exception_ptr& error);
   void deliver(Outbox& out);
-  void fail(const std::exception_ptr& error);
-  void lose(const std::string& text) { fail(std::make_exception_ptr(PeerLost(text))); }
+  std::string name_of(uint32_t worker) const;
+  void fail(const std::exception_ptr& error, int32_t worker);
 
   ServerOptions options;
   comm::Listener listener;
@@ -80,7 +81,9 @@ struct Server::State {
   std::map<ConnectionId, Connection> connections;
   ConnectionId next_id = 1;
   std::set<int32_t> departed;
-  std::exception_ptr failure;  // the first one
+  std::map<int32_t, std::string> hosts;  // of the workers, by their numbers
+  std::exception_ptr failure;            // the first one
+  int32_t failed_worker = -1;            // that caused it; -1 if it is not known
 };
 
 Server::Server(ServerOptions options) : state_(std::make_unique<State>(std::move(options))) {}
@@ -144,7 +147,7 @@ void Server::State::poll_once() {
       std::lock_guard lock(reports_mutex);
       texts.swap(reports);
     }
-    for (const std::string& text : texts) lose(text);
+    for (const std::string& text : texts) fail(std::make_exception_ptr(PeerLost(text)), -1);
   }
   size_t at = 2;
   for (auto it = strangers.begin(); it != strangers.end(); ++at) {
@@ -224,9 +227,11 @@ void Server::State::admit(Stranger& stranger) {
 Machine& Server::State::machine(uint16_t store) {
   auto& found = machines[store];
   if (found == nullptr) {
-    found = std::make_unique<Machine>(std::make_shared<Shard>(pool));
+    found = std::make_unique<Machine>(std::make_shared<Shard>(pool),
+                                      [this](uint32_t worker) { return name_of(worker); });
     Outbox nothing;
-    if (failure != nullptr) found->fail(failure, nothing);
+    for (const int32_t worker : departed) found->departed(static_cast<uint32_t>(worker), nothing);
+    if (failure != nullptr) found->fail(failure, failed_worker, nothing);
   }
   return *found;
 }
@@ -238,7 +243,8 @@ Bytes Server::State::accept(const Connection& connection, const Header& header) 
            header.worker);
   MX_CHECK(header.store < kMostStores, ProtocolError, "[kvstore] expected a store below ", kMostStores,
            ", got ", header.store);
-  const uint64_t largest = machine(header.store).largest_body(header);
+  const uint64_t largest =
+      header.kind == Kind::hello ? kLongestHost : machine(header.store).largest_body(header);
   MX_CHECK(header.bytes <= largest, ProtocolError, "[kvstore] expected a body of at most ", largest,
            " bytes in a ", to_string(header.kind), ", got ", header.bytes);
   return header.bytes == 0 ? Bytes() : pool->make(header.bytes);
@@ -259,8 +265,10 @@ bool Server::State::serve(ConnectionId id, Connection& connection, short events)
     if (connection.farewell) return false;  // a worker that has said farewell need not wait for anything
     const std::exception_ptr error = std::current_exception();
     if (code_of(error) == ErrorCode::protocol) refuse(connection, error);
-    lose(mx::detail::concat("[kvstore] expected worker ", connection.worker, " at ", connection.peer,
-                            " to live, got a broken connection: ", text_of(error)));
+    const std::string text =
+        mx::detail::concat("[kvstore] expected ", name_of(static_cast<uint32_t>(connection.worker)), " at ",
+                           connection.peer, " to live, got a broken connection: ", text_of(error));
+    fail(std::make_exception_ptr(PeerLost(text)), connection.worker);
   }
   return false;
 }
@@ -280,6 +288,10 @@ void Server::State::refuse(Connection& connection, const std::exception_ptr& err
 
 void Server::State::take(ConnectionId id, Connection& connection, Message message) {
   Outbox out;
+  if (message.header.kind == Kind::hello) {
+    hosts[connection.worker] = message.body.text();
+    return;
+  }
   if (message.header.kind == Kind::farewell) {
     connection.farewell = true;
     departed.insert(connection.worker);
@@ -292,7 +304,7 @@ void Server::State::take(ConnectionId id, Connection& connection, Message messag
   }
   if (message.header.kind == Kind::abort) {
     connection.farewell = true;  // it closes the connection itself
-    fail(make_error(message.header.flags, std::string(message.body.text())));
+    fail(make_error(message.header.flags, std::string(message.body.text())), connection.worker);
     return;
   }
   Machine& machine = this->machine(message.header.store);
@@ -309,14 +321,24 @@ void Server::State::deliver(Outbox& out) {
   out.clear();
 }
 
-/// Refuses all requests, present and later, with this error. The first one counts.
-void Server::State::fail(const std::exception_ptr& error) {
+/// "worker 3 on host a"
+std::string Server::State::name_of(uint32_t worker) const {
+  const auto host = hosts.find(static_cast<int32_t>(worker));
+  return mx::detail::concat("worker ", worker, host == hosts.end() ? "" : " on host ",
+                            host == hosts.end() ? "" : host->second);
+}
+
+/// Refuses all requests, present and later, with this error, which `worker` caused (-1: not known). The first
+/// one counts.
+void Server::State::fail(const std::exception_ptr& error, int32_t worker) {
   if (failure != nullptr) return;
   failure = error;
+  failed_worker = worker;
   log(LogLevel::warning, "server ", options.number, ": ", text_of(error));
+  if (worker >= 0 && options.noticed_loss) options.noticed_loss(worker);
   for (auto& [number, machine] : machines) {
     Outbox out;
-    machine->fail(error, out);
+    machine->fail(error, worker, out);
     deliver(out);
   }
 }

@@ -3,6 +3,7 @@ list(APPEND mx_kvstore_sources
   dist_server.cc
   dist_server_file.cc
   dist_server_job.cc
+  dist_server_key.cc
   server/bytes.cc
   server/fold.cc
   server/link.cc

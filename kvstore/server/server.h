@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -30,6 +31,8 @@ struct ServerOptions {
   int workers = 0;                    ///< of the job; 0: the first worker tells their number
   int64_t handshake_timeout_ms = 5000;
   size_t max_handshakes = 256;  ///< at a time; a further one ends the oldest
+  /// Called when a worker fails or its connection breaks, before the others are told. May be empty.
+  std::function<void(int worker)> noticed_loss = {};
 };
 
 class Server {

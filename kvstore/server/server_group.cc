@@ -1,6 +1,7 @@
 #include "kvstore/server/server_group.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,7 +14,8 @@
 
 #include "comm/net/interface.h"
 #include "comm/net/socket.h"
-#include "comm/rendezvous/client.h"
+#include "comm/rendezvous/lost.h"
+#include "comm/start.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "kvstore/server/link.h"
@@ -65,6 +67,7 @@ struct ServerGroup::State {
     return mx::detail::concat("server ", server, peer.host.empty() ? "" : " on host ", peer.host, " at ",
                               peer.address);
   }
+  void note_cause(const char* role, int rank);
   std::exception_ptr current_failure() {
     std::lock_guard lock(mutex);
     return failure;
@@ -86,6 +89,8 @@ struct ServerGroup::State {
   bool ending = false;         // guarded by mutex
   std::exception_ptr failure;  // guarded by mutex
   bool dead = false;           // all links are closed; thread of the group only
+  bool noted = false;          // note_cause() was called; thread of the group only
+  const pid_t process = ::getpid();
   std::once_flag left;
   std::thread thread;
 };
@@ -106,9 +111,14 @@ ServerGroup::ServerGroup(ServerGroupOptions options) : state_(std::make_unique<S
         });
 }
 
-ServerGroup::~ServerGroup() { leave(); }
+ServerGroup::~ServerGroup() {
+  leave();
+  // A forked child has no thread to join, so its copy of the thread's handle must not be destroyed.
+  if (state_->process != ::getpid()) static_cast<void>(state_.release());
+}
 
 void ServerGroup::leave() noexcept {
+  if (state_->process != ::getpid()) return;
   std::call_once(state_->left, [this] {
     if (state_->options.rendezvous != nullptr) state_->options.rendezvous->unwatch(state_->watch);
     {
@@ -127,6 +137,10 @@ std::exception_ptr ServerGroup::failure() const { return state_->current_failure
 
 void ServerGroup::start(int server, Call call) {
   std::exception_ptr failure;
+  if (state_->process != ::getpid())
+    return call.done(Bytes(), std::make_exception_ptr(InvalidState(
+                                  "[kvstore] expected a call in the process that opened the store, got one "
+                                  "in a forked child")));
   {
     std::lock_guard lock(state_->mutex);
     failure = state_->failure;
@@ -160,6 +174,12 @@ void ServerGroup::State::connect(comm::Deadline deadline) {
                        name_of(static_cast<int>(s)));
     peer.link = std::make_unique<Link>(std::move(socket),
                                        [this, &peer](const Header& header) { return accept(peer, header); });
+    Message hello;
+    hello.header = {.kind = Kind::hello,
+                    .worker = static_cast<uint32_t>(options.identity.rank),
+                    .incarnation = options.incarnation};
+    hello.body = Bytes::of(comm::host_name());
+    peer.link->send(std::move(hello), Link::kFirst);
   }
 }
 
@@ -232,6 +252,7 @@ void ServerGroup::State::poll_once() {
       }
       const std::string what =
           peer.pending.empty() ? "" : ", during the " + peer.pending.begin()->second.call.what;
+      note_cause("server", static_cast<int>(s));
       const ErrorCode code =
           code_of(error) == ErrorCode::protocol ? ErrorCode::protocol : ErrorCode::peer_lost;
       end_all(
@@ -323,6 +344,8 @@ void ServerGroup::State::take(int server, Message message) {
   peer.pending.erase(found);
   if (header.kind == Kind::refusal) {
     const std::exception_ptr error = make_error(header.flags, std::string(message.body.text()));
+    if (header.number > 0 && header.number != static_cast<uint64_t>(options.identity.rank) + 1)
+      note_cause("worker", static_cast<int>(header.number - 1));
     // The loss of a process concerns all calls.
     if (code_of(error) == ErrorCode::peer_lost) {
       std::lock_guard lock(mutex);
@@ -331,6 +354,13 @@ void ServerGroup::State::take(int server, Message message) {
     return call.done(Bytes(), error);
   }
   call.done(std::move(message.body), nullptr);
+}
+
+/// Tells the rendezvous because of which process this one fails.
+void ServerGroup::State::note_cause(const char* role, int rank) {
+  if (options.rendezvous == nullptr || std::exchange(noted, true)) return;
+  comm::report_consequence(*options.rendezvous,
+                           {options.identity.epoch, {"worker", options.identity.rank}, {role, rank}});
 }
 
 /// Tells a server why this worker fails, if the socket takes the message at once. So the other workers get

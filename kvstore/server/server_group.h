@@ -13,6 +13,8 @@
 // deadline fails all requests, present and later, with the same error: PeerLost or Timeout, which names the
 // server, its host and what was asked for. A refusal fails its request only.
 //
+// A forked child has no part in the job: its copy of the group tells nobody anything, and calls fail.
+//
 // Thread-safety: any thread may call any function. `done` runs on the thread of the group, or within start();
 // it must not block, and may call start().
 #pragma once

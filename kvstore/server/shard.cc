@@ -112,6 +112,15 @@ void Shard::forget_value(uint32_t key) {
   if (found != entries_.end()) found->second.current = false;
 }
 
+Bytes Shard::convert(const Bytes& elements, comm::Type from, comm::Type to) {
+  const NoGrad pause;
+  Bytes result = pool_->make(elements.size / comm::size_of(from) * comm::size_of(to));
+  with_content(array_over(elements, from).to(to_dtype(to)), [&](const void* data, size_t bytes) {
+    if (bytes > 0) std::memcpy(result.data, data, bytes);
+  });
+  return result;
+}
+
 Bytes Shard::update(uint32_t key, const KeyBody& description, const Bytes& value, const Bytes& gradient) {
   const NoGrad pause;
   Entry& entry = this->entry(key, description, value);

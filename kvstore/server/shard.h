@@ -30,6 +30,7 @@ class Shard final : public Updater {
   void set_optimizer(const OptionsBody& optimizer) override;
   bool has_optimizer() const override { return !name_.empty(); }
   void set_option(const std::string& name, double value) override;
+  Bytes convert(const Bytes& elements, comm::Type from, comm::Type to) override;
   Bytes update(uint32_t key, const KeyBody& description, const Bytes& value, const Bytes& gradient) override;
   void forget_value(uint32_t key) override;
   void erase(uint32_t key) override { entries_.erase(key); }

@@ -161,10 +161,11 @@ AttrValue get_option(BodyReader& reader) {
 }  // namespace
 
 const char* to_string(Kind kind) {
-  constexpr const char* names[] = {"?",        "open",      "declare",   "init",          "push",
-                                   "pull",     "pushpull",  "erase",     "set_optimizer", "set_option",
-                                   "barrier",  "get_state", "set_state", "set_value",     "missing",
-                                   "farewell", "abort",     "answer",    "refusal"};
+  constexpr const char* names[] = {"?",       "open",      "declare",   "init",          "push",
+                                   "pull",    "pushpull",  "erase",     "set_optimizer", "set_option",
+                                   "barrier", "get_state", "set_state", "set_value",     "missing",
+                                   "failed",  "close",     "hello",     "farewell",      "abort",
+                                   "answer",  "refusal"};
   const auto index = static_cast<size_t>(kind);
   return index < std::size(names) ? names[index] : names[0];
 }
@@ -221,6 +222,8 @@ ErrorCode code_of(const std::exception_ptr& error) {
     return ErrorCode::cancelled;
   } catch (const OperationError&) {
     return ErrorCode::operation;
+  } catch (const WorkerLeft&) {
+    return ErrorCode::worker_left;
   } catch (const PeerLost&) {
     return ErrorCode::peer_lost;
   } catch (const ProtocolError&) {
@@ -268,6 +271,8 @@ std::exception_ptr make_error(uint8_t code, const std::string& text) {
       return std::make_exception_ptr(AuthenticationError(text));
     case ErrorCode::numeric:
       return std::make_exception_ptr(NumericError(text));
+    case ErrorCode::worker_left:
+      return std::make_exception_ptr(WorkerLeft(text));
     case ErrorCode::error:
       break;
   }

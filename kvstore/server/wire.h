@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "comm/type.h"
+#include "engine/base/error.h"
 #include "kvstore/server/bytes.h"
 #include "ndarray/attrs.h"
 
@@ -39,7 +40,7 @@ namespace mx::kv {
 
 inline constexpr size_t kHeaderBytes = 48;
 inline constexpr uint32_t kMagic = 0x564b584d;  // "MXKV"
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 /// Larger bodies are refused, whatever a key's size is.
 inline constexpr uint64_t kLargestBody = uint64_t{1} << 30;
 /// Largest body of messages without elements: names, options, errors.
@@ -61,11 +62,14 @@ enum class Kind : uint8_t {
   set_state,      ///< body: state of the optimiser for a key; from worker 0 only
   set_value,      ///< replaces a key's value; from worker 0 only; body: elements
   missing,        ///< asks who has not yet sent `number` for the key; answer's body: text
+  failed,         ///< instead of a push: the worker's value has failed; flags: ErrorCode; body: text
+  close,          ///< the worker leaves the store
+  hello,          ///< first message of a connection; body: name of the worker's host; no answer
   farewell,       ///< the worker's process ends; no answer
   abort,          ///< the worker fails; all workers get the error; flags: ErrorCode; body: text; no answer
   // Answers.
   answer,
-  refusal,  ///< flags: ErrorCode; body: text
+  refusal,  ///< flags: ErrorCode; body: text; number: 1 + the worker that caused it, 0 for none
 };
 inline constexpr uint8_t kLastKind = static_cast<uint8_t>(Kind::refusal);
 
@@ -106,6 +110,12 @@ enum class ErrorCode : uint8_t {
   protocol,
   authentication,
   numeric,
+  worker_left,
+};
+/// A worker has left a store. Unlike other losses, it concerns this store only.
+class WorkerLeft : public PeerLost {
+ public:
+  using PeerLost::PeerLost;
 };
 /// Returns the code of an error; ErrorCode::error for foreign types.
 ErrorCode code_of(const std::exception_ptr& error);

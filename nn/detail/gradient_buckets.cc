@@ -115,7 +115,7 @@ void GradientBuckets::close(GradientBucket bucket) {
   buckets_.push_back(std::move(bucket));
 }
 
-std::vector<NDArray> GradientBuckets::sum_gradients() {
+std::vector<NDArray> GradientBuckets::sum_gradients(std::source_location where) {
   std::vector<NDArray> sums(replicas_[0].size());
   for (GradientBucket& bucket : buckets_) {
     const PriorityScope priority(bucket.priority);
@@ -123,12 +123,12 @@ std::vector<NDArray> GradientBuckets::sum_gradients() {
       for (size_t m = 0; m < bucket.members.size(); ++m) {
         const NDArray gradient = replicas_[r][bucket.members[m]].grad();
         if (gradient.defined()) {
-          bucket.views[r][m].copy_from(gradient.detach());
+          bucket.views[r][m].copy_from(gradient.detach(), where);
         } else {
           bucket.views[r][m].fill_(0);
         }
       }
-    const KVOptions options{.priority = bucket.priority};
+    const KVOptions options{.priority = bucket.priority, .where = where};
     if (options_.sharded) {
       store_->sum_slices(bucket.key, bucket.flats[0], options);
     } else {
@@ -168,7 +168,7 @@ NDArray GradientBuckets::portion_of(size_t i, const NDArray& whole) const {
   return whole.detach().reshape({-1}).slice(0, ranges_[i].slice());
 }
 
-void GradientBuckets::gather_parameters() {
+void GradientBuckets::gather_parameters(std::source_location where) {
   const Parameters& first = replicas_[0];
   for (size_t b = buckets_.size(); b-- > 0;) {
     GradientBucket& bucket = buckets_[b];
@@ -181,12 +181,12 @@ void GradientBuckets::gather_parameters() {
     for (size_t m = 0; m < bucket.members.size(); ++m) {
       const ElementRange& range = ranges_[bucket.members[m]];
       if (range.empty()) continue;
-      flat.slice(0, range.slice(bucket.begins[m])).copy_from(portions_[bucket.members[m]]);
+      flat.slice(0, range.slice(bucket.begins[m])).copy_from(portions_[bucket.members[m]], where);
     }
-    store_->gather_slices(bucket.key + ", values", flat, {.priority = bucket.priority});
+    store_->gather_slices(bucket.key + ", values", flat, {.priority = bucket.priority, .where = where});
     for (size_t m = 0; m < bucket.members.size(); ++m) {
       const NamedParameter& parameter = first[bucket.members[m]];
-      parameter.copy_from(part_of(flat, bucket.begins[m], parameter));
+      parameter.copy_from(part_of(flat, bucket.begins[m], parameter), where);
     }
   }
 }

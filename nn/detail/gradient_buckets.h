@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -74,7 +75,7 @@ class GradientBuckets {
   /// Pushes the sums of all buckets. Returns the sum of each parameter's gradient (sharded: of each portion),
   /// or an empty handle for parameters in no bucket. A parameter without a gradient counts as zeros, because
   /// another process may have one.
-  std::vector<NDArray> sum_gradients();
+  std::vector<NDArray> sum_gradients(std::source_location where);
 
   // Sharded only.
 
@@ -82,7 +83,7 @@ class GradientBuckets {
   /// are whole, in their own shape.
   const Parameters& portions() const { return portions_; }
   /// Copies the portions of all processes into all parameters, those of the first layers first.
-  void gather_parameters();
+  void gather_parameters(std::source_location where);
   /// Returns whole arrays from one array for each parameter in the shape of its portion: empty handles stay
   /// empty. Collective.
   std::vector<NDArray> gather(const std::string& what, const std::vector<NDArray>& portions);

@@ -1,10 +1,14 @@
 // Errors: the effect of a failing operation on the variables it touched, on its dependants and on waiters.
 #include <gtest/gtest.h>
 
+#include <exception>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "engine/engine.h"
+#include "engine/skip_cause.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
 #include "tests/support/held.h"
@@ -99,6 +103,35 @@ TEST_P(Errors, DependantsAreSkippedWithTheRootCause) {
   EXPECT_EQ(1u, stats.failed);
   EXPECT_EQ(4u, stats.skipped);
   error_of<OperationError>([&] { e_.wait_all(); });
+}
+
+TEST_P(Errors, TheFunctionOfASkippedOperationLearnsWhyWhenItIsDestroyed) {
+  struct Noting {
+    explicit Noting(std::string* text) : text_(text) {}
+    Noting(Noting&& other) noexcept : text_(std::exchange(other.text_, nullptr)) {}
+    ~Noting() {
+      if (text_ == nullptr) return;
+      try {
+        if (const std::exception_ptr cause = skip_cause()) std::rethrow_exception(cause);
+        *text_ = "not skipped";
+      } catch (const std::exception& e) {
+        *text_ = e.what();
+      }
+    }
+    void operator()() const {}
+    void operator()(RunContext, Completion completion) const { completion.done(); }
+    std::string* text_;
+  };
+  std::string ran, sync, async;
+  Var v = e_.new_var(), w = e_.new_var();
+  e_.push(Noting(&ran), {.updates = {v}});
+  e_.push(fail, {.updates = {v}, .name = "culprit"});
+  e_.push_async(Noting(&async), {.reads = {v}, .updates = {w}});
+  e_.push([noting = Noting(&sync)] {}, {.updates = {w}});
+  error_of<OperationError>([&] { e_.wait_all(); });
+  EXPECT_EQ("not skipped", ran);
+  EXPECT_TRUE(contains(sync, "[culprit] the cause")) << sync;
+  EXPECT_EQ(sync, async);
 }
 
 TEST_P(Errors, WhatFailedOnlyToReadStaysGood) {

@@ -29,6 +29,9 @@ class AddingUpdater final : public kv::Updater {
   void set_optimizer(const kv::OptionsBody& optimizer) override { on_ = !optimizer.name.empty(); }
   bool has_optimizer() const override { return on_; }
   void set_option(const std::string&, double) override {}
+  kv::Bytes convert(const kv::Bytes& elements, comm::Type from, comm::Type to) override {
+    return kv::Bytes::of(std::string(elements.size / comm::size_of(from) * comm::size_of(to), '\0'));
+  }
   kv::Bytes update(uint32_t, const kv::KeyBody& key, const kv::Bytes& value,
                    const kv::Bytes& gradient) override {
     promise(value.size == key.count * comm::size_of(key.type), "a value has the declared size");
@@ -145,7 +148,7 @@ bool kvstore_machine(std::span<const std::byte> bytes) {
     machine.departed(0, out);
     look_at_answers();
     const bool good = whole && messages > 0 && !refused;
-    machine.fail(std::make_exception_ptr(PeerLost("[fuzz] a worker is lost")), out);
+    machine.fail(std::make_exception_ptr(PeerLost("[fuzz] a worker is lost")), 0, out);
     look_at_answers();
     return good;
   });

@@ -38,6 +38,7 @@ class PlainUpdater final : public Updater {
   }
   bool has_optimizer() const override { return on_; }
   void set_option(const std::string&, double value) override { rate_ = static_cast<float>(value); }
+  Bytes convert(const Bytes& elements, comm::Type, comm::Type) override { return elements; }
   Bytes update(uint32_t, const KeyBody&, const Bytes& value, const Bytes& gradient) override {
     std::vector<float> result = floats_of(value);
     const std::vector<float> g = floats_of(gradient);
@@ -277,6 +278,45 @@ TEST(ServerMachine, AWorkerThatHasLeftHoldsNobodyBack) {
   EXPECT_TRUE(bench.answered(0, 1));
 }
 
+TEST(ServerMachine, RoundsThatWaitForAWorkerThatHasLeftAreRefused) {
+  Bench bench(3, true);
+  bench.declare(1, 1);
+  bench.declare(2, 1);
+  bench.ask(0, Kind::init, 1, bytes_of({0}));
+  bench.ask(0, Kind::push, 1, bytes_of({1}));
+  bench.ask(1, Kind::push, 2, bytes_of({1}));  // the last request of worker 1 counts
+  bench.ask(0, Kind::barrier, 0);
+  bench.ask(1, Kind::close, 0);
+  EXPECT_TRUE(bench.answered(1, 0));
+  EXPECT_EQ(bench.error(0, 1), ErrorCode::worker_left);
+  EXPECT_EQ(bench.answer(0, 1).header.number, 2u) << "1 + the worker that has left";
+  EXPECT_EQ(bench.error(0, 0), ErrorCode::worker_left);
+  bench.ask(2, Kind::push, 1, bytes_of({1}));  // that comes later
+  EXPECT_EQ(bench.error(2, 1), ErrorCode::worker_left);
+  bench.ask(2, Kind::barrier, 0);
+  EXPECT_EQ(bench.error(2, 0), ErrorCode::worker_left);
+  for (const uint32_t w : {0u, 2u}) bench.ask(w, Kind::pushpull, 2, bytes_of({1}));
+  EXPECT_EQ(floats_of(bench.answer(2, 2).body), std::vector<float>{3});
+  for (const uint32_t w : {0u, 2u}) bench.ask(w, Kind::erase, 2);
+  EXPECT_TRUE(bench.answered(0, 2)) << "a worker that has left erases nothing";
+}
+
+TEST(ServerMachine, AFailedValueFailsTheKeyUntilAllHaveErasedIt) {
+  Bench bench(2, true);
+  bench.declare(1, 1);
+  bench.ask(0, Kind::push, 1, bytes_of({1}));
+  bench.ask(1, Kind::failed, 1, Bytes::of("lost batch"));
+  for (uint32_t w = 0; w < 2; ++w)
+    EXPECT_NE(std::string(bench.answer(w, 1).body.text()).find("lost batch"), std::string::npos);
+  bench.ask(0, Kind::pull, 1);
+  EXPECT_EQ(bench.answer(0, 1).header.kind, Kind::refusal);
+  for (uint32_t w = 0; w < 2; ++w) {
+    bench.ask(w, Kind::erase, 1);
+    EXPECT_EQ(bench.answer(w, 1).header.kind, Kind::answer);
+  }
+  EXPECT_EQ(bench.machine.version(1), 0u) << "the key is gone";
+}
+
 TEST(ServerMachine, OptionsTakeEffectAfterEarlierPushes) {
   Bench bench(2, true);
   for (uint32_t w = 0; w < 2; ++w)
@@ -377,10 +417,10 @@ TEST(ServerMachine, MissingWorkersAreListed) {
   bench.declare(1, 1, false);
   bench.ask(2, Kind::push, 1, bytes_of({1}));
   bench.send(2, {{.kind = Kind::missing, .worker = 2, .key = 77, .incarnation = 102, .number = 1}, {}});
-  EXPECT_EQ(bench.answer(2, 77).body.text(), "workers that did not come: 0, 1, 3");
+  EXPECT_EQ(bench.answer(2, 77).body.text(), "these did not come: worker 0, worker 1, worker 3");
   bench.ask(3, Kind::barrier, 0);
   bench.send(2, {{.kind = Kind::missing, .worker = 2, .key = 77, .incarnation = 102, .number = 0}, {}});
-  EXPECT_EQ(bench.answer(2, 77).body.text(), "workers that did not come: 0, 1, 2");
+  EXPECT_EQ(bench.answer(2, 77).body.text(), "these did not come: worker 0, worker 1, worker 2");
 }
 
 TEST(ServerMachine, ALostWorkerFailsAllRequests) {
@@ -388,7 +428,7 @@ TEST(ServerMachine, ALostWorkerFailsAllRequests) {
   bench.declare(1, 1, false);
   bench.ask(0, Kind::push, 1, bytes_of({1}));
   Outbox out;
-  bench.machine.fail(std::make_exception_ptr(PeerLost("worker 1 on host h is lost")), out);
+  bench.machine.fail(std::make_exception_ptr(PeerLost("worker 1 on host h is lost")), 1, out);
   bench.collect(out);
   EXPECT_EQ(bench.error(0, 1), ErrorCode::peer_lost);
   bench.ask(0, Kind::barrier, 0);

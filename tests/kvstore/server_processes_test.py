@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import sys
 import unittest
 
@@ -10,6 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import jobs  # noqa: E402
 
 PROGRAM = ""
+HOST = socket.gethostname()
 
 
 def role_of(pid):
@@ -52,6 +54,42 @@ class Servers(unittest.TestCase):
         self.assertEqual(job.code, 3)
         self.assertIn("mxrun -n 4 -s 2", job.stderr)
 
+    def test_stores_without_servers_have_workers_only_in_any_order(self):
+        for types in ("dist_sync+dist_allreduce", "dist_allreduce+dist_sync"):
+            job = self.run_job("-n", 2, "-s", 2, PROGRAM, types, 2)
+            self.assertEqual(job.code, 0, job.stderr)
+            self.assertEqual(len(re.findall(r"ends with -3\b", job.stdout)), 2, job.stdout)
+
+    def test_the_worker_that_fails_is_the_first_failure(self):
+        for i in range(jobs.rounds(24)):
+            how = ("throws", "aborts")[i % 2]
+            worker, servers = i % 3, 1 + i // 2 % 2
+            store = "dist_allreduce" if i % 6 == 5 else "dist_sync"
+            job = self.run_job("-n", 3, "-s", servers, PROGRAM, store, 1000, how, worker)
+            self.assertEqual(job.code, 3 if how == "throws" else 134, job.stderr)
+            self.assertRegex(job.stderr, f"first failure: rank {worker} on ")
+
+    def test_a_worker_that_ends_early_ends_the_rounds_of_the_others(self):
+        for servers in (1, 2):
+            job = self.run_job("-n", 2, "-s", servers, PROGRAM, "dist_sync", 1000, "ends", 1)
+            self.assertEqual(job.code, 3, job.stderr)
+            self.assertRegex(job.stderr, rf"error: .*worker 1 on host {HOST} .*'1'.* has left")
+
+    def test_a_failed_value_is_told_to_the_others(self):
+        job = self.run_job("-n", 2, "-s", 1, PROGRAM, "dist_sync", 1000, "spoils", 1)
+        self.assertEqual(job.code, 3, job.stderr)
+        self.assertRegex(job.stderr, rf"\[0:0\] error: .*'1' from worker 1 on host {HOST}.*the batch is spoilt")
+        self.assertRegex(job.stderr, "first failure: rank 1 on ")
+        job = self.run_job("-n", 2, PROGRAM, "dist_allreduce", 1000, "spoils", 1)
+        self.assertEqual(job.code, 3, job.stderr)
+        self.assertRegex(job.stderr, rf"\[0:0\] error: .*'1'.*the batch is spoilt.* on rank 1 on host {HOST}")
+
+    def test_a_forked_child_tells_nobody_anything(self):
+        for store in ("dist_sync", "dist_allreduce"):
+            job = self.run_job("-n", 2, "-s", 1, PROGRAM, store, 5, "forks", 1)
+            self.assertEqual(job.code, 0, job.stderr)
+            self.assertEqual(len(re.findall(r"ends with -3\b", job.stdout)), 2, job.stdout)
+
     def kill_one(self, role, rank):
         job = jobs.Job("-n", 2, "-s", 2, PROGRAM, "dist_sync", 1000000)
         self.addCleanup(job.kill_all)
@@ -70,11 +108,12 @@ class Servers(unittest.TestCase):
 
     def test_a_killed_server_is_named(self):
         stderr = self.kill_one(b"server", 1)
-        self.assertRegex(stderr, r"error: .*server.* 1\b")
+        self.assertRegex(stderr, rf"error: .*server.* 1 on host {HOST}\b")
+        self.assertNotIn("at step -1", stderr)
 
     def test_a_killed_worker_is_named(self):
         stderr = self.kill_one(b"worker", 1)
-        self.assertRegex(stderr, r"error: .*(worker|rank) 1\b")
+        self.assertRegex(stderr, rf"error: .*(worker|rank) 1 on host {HOST}\b")
 
 
 if __name__ == "__main__":

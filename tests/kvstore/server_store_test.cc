@@ -10,6 +10,7 @@
 
 #include "comm/net/interface.h"
 #include "comm/net/socket.h"
+#include "comm/start.h"
 #include "engine/base/error.h"
 #include "kvstore/local_store.h"
 #include "operators/operators.h"
@@ -183,7 +184,8 @@ TEST(ServerStore, WorkersWithDifferentShapesAreNamed) {
     } catch (const ProtocolError& e) {
       const std::string text = e.what();
       if (text.find("(2, 4)") != std::string::npos && text.find("(3, 4)") != std::string::npos &&
-          text.find("worker 0") != std::string::npos && text.find("'weight'") != std::string::npos)
+          text.find("worker 0") != std::string::npos && text.find("'weight'") != std::string::npos &&
+          text.find("server_store_test.cc") != std::string::npos)
         ++named;
     }
   });
@@ -244,13 +246,120 @@ TEST(ServerStore, AWorkerThatDoesNotComeIsNamed) {
       ADD_FAILURE() << "a missing worker was not reported";
     } catch (const Timeout& e) {
       EXPECT_NE(std::string(e.what()).find("'w'"), std::string::npos) << e.what();
-      EXPECT_NE(std::string(e.what()).find("did not come: 1"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("did not come: worker 1 on host " + comm::host_name()),
+                std::string::npos)
+          << e.what();
     } catch (const std::exception& e) {
       ADD_FAILURE() << e.what();
     }
     ++named;
     EXPECT_THROW(kv.barrier(0), Error);
   });
+}
+
+bool has_all(const std::string& text, const std::vector<std::string>& parts) {
+  bool all = true;
+  for (const std::string& part : parts) all = all && text.find(part) != std::string::npos;
+  return all;
+}
+
+// The store is closed, or the process has ended, while others wait for its push.
+TEST(ServerStore, AWorkerThatLeavesEndsTheRoundsOfTheOthers) {
+  for (const int servers : {1, 2}) {
+    const auto errors = ServerCluster(3, servers).run("dist_sync", [&](KVStore& kv) {
+      kv.init("w", zeros({4}));
+      kv.push("w", ones({4}));
+      NDArray out = zeros({4});
+      kv.pull("w", out);
+      out.wait();
+      if (kv.rank() == 1) throw Error("has had enough");
+      kv.push("w", ones({4}));
+      kv.pull("w", out);
+      out.wait();
+    });
+    for (const size_t w : {size_t{0}, size_t{2}}) {
+      ASSERT_NE(errors[w], nullptr);
+      EXPECT_THROW(std::rethrow_exception(errors[w]), PeerLost);
+      const std::string text = kv::text_of(errors[w]);
+      EXPECT_TRUE(has_all(text, {"worker 1 on host " + comm::host_name(), "'w'", "has left the store"}))
+          << text;
+    }
+  }
+}
+
+TEST(ServerStore, AWorkerThatLeavesFailsNoOtherStore) {
+  ServerCluster cluster(2, 1);
+  std::vector<std::thread> threads;
+  for (int w = 0; w < 2; ++w)
+    threads.emplace_back([&, w] {
+      const auto group = cluster.connect(w);
+      auto first = std::make_unique<mx::detail::DistServerStore>("dist_sync", KVStoreOptions{}, group);
+      mx::detail::DistServerStore second("dist_sync", {}, group);
+      KVStore& kv = *first;
+      kv.init("w", zeros({4}));
+      kv.barrier();
+      if (w == 1) first.reset();
+      NDArray out = zeros({4}), sum = zeros({4});
+      if (w == 0) {
+        kv.push("w", ones({4}));
+        kv.pull("w", out);
+        EXPECT_THROW(out.wait(), PeerLost);
+        EXPECT_THROW(kv.barrier(), PeerLost);
+      }
+      KVStore& other = second;
+      other.allreduce({"sum"}, {ones({4})}, {sum});
+      EXPECT_EQ(sum.to_vector<float>(), std::vector<float>(4, 2.0f));
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ServerStore, AValueThatHasFailedIsToldToTheOthers) {
+  const auto spoil = [](NDArray& value) {
+    current_engine().push([] { throw InvalidArgument("lost batch"); },
+                          {.updates = {value.var()}, .name = "bad"});
+  };
+  const auto expect_told = [](KVStore& kv, const NDArray& out, int by) {
+    try {
+      out.wait();
+      ADD_FAILURE() << "a failed value was not reported";
+    } catch (const InvalidArgument& e) {
+      EXPECT_TRUE(has_all(e.what(), {"lost batch", "server_store_test.cc"})) << e.what();
+      const std::string worker = "worker " + std::to_string(by) + " on host " + comm::host_name();
+      EXPECT_TRUE(kv.rank() == by || has_all(e.what(), {worker, "'w'"})) << e.what();
+    } catch (const std::exception& e) {
+      ADD_FAILURE() << e.what();
+    }
+  };
+  for (const char* how : {"push", "pushpull", "allreduce", "init", "broadcast_from_first"}) {
+    SCOPED_TRACE(how);
+    const std::string call = how;
+    const int by = call == "init" || call == "broadcast_from_first" ? 0 : 1;
+    ServerCluster(3, 2).run_or_throw("dist_sync",
+                                     [&](KVStore& kv) {
+                                       NDArray value = ones({2000}), out = zeros({2000});
+                                       if (kv.rank() == by) spoil(value);
+                                       if (call == "allreduce") {
+                                         kv.allreduce({"w"}, {value}, {out});
+                                       } else if (call == "broadcast_from_first") {
+                                         kv.broadcast_from_first({"w"}, {kv.rank() == by ? value : out});
+                                         if (kv.rank() == by) out = value;
+                                       } else {
+                                         kv.init("w", call == "init" ? value : zeros({2000}));
+                                         if (call == "push") kv.push("w", value);
+                                         if (call == "pushpull") kv.pushpull("w", value, out);
+                                         if (call != "pushpull") kv.pull("w", out);
+                                       }
+                                       expect_told(kv, out, by);
+                                       // An erased key may be given again.
+                                       if (call != "allreduce" && call != "broadcast_from_first")
+                                         kv.erase("w");
+                                       kv.init("w", full({3}, 5));
+                                       NDArray again = zeros({3});
+                                       kv.pushpull("w", ones({3}), again);
+                                       EXPECT_EQ(again.to_vector<float>(), std::vector<float>(3, 3.0f));
+                                     },
+                                     {.cut_bytes = 1024});
+  }
 }
 
 TEST(ServerStore, ALostServerFailsAllPendingAndLaterCalls) {

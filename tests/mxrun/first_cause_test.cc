@@ -88,5 +88,55 @@ TEST(FirstCauseTest, ALostProcessThatEndedWellIsNoFailure) {
   EXPECT_EQ(test.decide()->failure.rank, 1);
 }
 
+FailsBecause because(int rank, int cause) { return {0, Role::worker, rank, Role::worker, cause}; }
+
+TEST(FirstCauseTest, AProcessThatFailsBecauseOfAnotherIsNotTheFirst) {
+  Case test;
+  test.cause.because(because(0, 2));
+  test.cause.because(because(2, 1));
+  test.exits(0, 3);
+  test.loses(0);
+  test.exits(1, 5);
+  test.exits(2, 3);
+  const auto verdict = test.decide();
+  EXPECT_EQ(verdict->failure.rank, 1);
+  EXPECT_EQ(verdict->failure.code, 5);
+  EXPECT_EQ(verdict->also.size(), 2u);
+}
+
+TEST(FirstCauseTest, TheProcessThatWasBlamedFirstIsNotExcusedByTheOthers) {
+  Case test;
+  test.cause.because(because(0, 1));
+  test.cause.because(because(1, 0));  // it has seen that rank 0 reacted
+  test.exits(0, 3);
+  test.exits(1, 3);
+  EXPECT_EQ(test.decide()->failure.rank, 1);
+}
+
+TEST(FirstCauseTest, TheVerdictWaitsForTheEndOfTheCause) {
+  Case test;
+  test.cause.because(because(0, 1));
+  test.exits(0, 3);
+  EXPECT_FALSE(test.decide().has_value());
+  ASSERT_TRUE(test.cause.decide_at().has_value());
+  test.exits(1, 7);
+  EXPECT_EQ(test.decide()->failure.rank, 1);
+
+  test.cause.because(because(2, 0));  // rank 0 has ended, without failure
+  test.processes[0].ended = true;
+  test.processes[0].running = false;
+  test.exits(2, 4);
+  EXPECT_EQ(test.decide()->failure.rank, 2) << "nobody else has failed";
+}
+
+TEST(FirstCauseTest, TheVerdictDoesNotWaitForEver) {
+  Case test;
+  test.cause.because(because(0, 1));
+  test.exits(0, 3);
+  EXPECT_FALSE(test.decide().has_value());
+  EXPECT_EQ(test.decide()->failure.rank, 0) << "rank 1 goes on";
+  EXPECT_FALSE(test.cause.decide_at().has_value());
+}
+
 }  // namespace
 }  // namespace mx::launch

@@ -33,13 +33,13 @@ class NotingStore final : public KVStore {
     for (size_t i = 0; i < keys.size(); ++i) note_(keys[i].name(), outs[i]);
   }
   const std::string& type() const override { return type_; }
-  void init(const KVKey&, const NDArray&) override {}
-  void erase(const KVKey&) override {}
+  void init(const KVKey&, const NDArray&, std::source_location) override {}
+  void erase(const KVKey&, std::source_location) override {}
   void push(const KVKey&, const Values&, const KVOptions&) override {}
   void pull(const KVKey&, const Values&, const KVOptions&) override {}
   void set_updater(Updater) override {}
-  void set_optimizer(const std::string&, const AttrMap&) override {}
-  void set_optimizer_option(const std::string&, double) override {}
+  void set_optimizer(const std::string&, const AttrMap&, std::source_location) override {}
+  void set_optimizer_option(const std::string&, double, std::source_location) override {}
   void save(const std::string&) override {}
   void load(const std::string&) override {}
   int rank() const override { return 0; }

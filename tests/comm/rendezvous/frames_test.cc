@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/deadline.h"
+#include "comm/rendezvous/local.h"
 #include "comm/rendezvous/lost.h"
 #include "comm/rendezvous/protocol.h"
 #include "engine/base/error.h"
@@ -84,7 +86,7 @@ TEST(Lost, EntriesComeBack) {
   EXPECT_EQ(lost_key(lost).rfind(lost_prefix(3), 0), 0u);
   const LostProcess again = parse_lost(lost_key(lost), lost_value(lost));
   EXPECT_EQ(to_string(again), to_string(lost));
-  EXPECT_EQ(to_string(again), "server rank 12 on host n1 at step -1: two\nlines");
+  EXPECT_EQ(to_string(again), "server rank 12 on host n1: two\nlines") << "the step is not known";
 }
 
 TEST(Lost, MalformedEntriesAreRefused) {
@@ -93,6 +95,20 @@ TEST(Lost, MalformedEntriesAreRefused) {
     EXPECT_THROW(parse_lost(key, "n1\n0\nreason"), ProtocolError) << key;
   for (const char* value : {"", "n1", "n1\n0", "n1\nx\nreason", "n1\n\nreason", "\n"})
     EXPECT_THROW(parse_lost("3/lost/worker1", value), ProtocolError) << value;
+}
+
+TEST(Lost, AProcessSaysOnceBecauseOfWhichItFails) {
+  const auto table = make_local_rendezvous();
+  report_consequence(*table, {3, {"server", 0}, {"worker", 12}});
+  report_consequence(*table, {3, {"server", 0}, {"worker", 13}});  // the first one counts
+  const std::string key = consequence_prefix(3) + "server0";
+  const Consequence got = parse_consequence(key, table->get(key, Deadline::after_ms(1000)));
+  EXPECT_EQ(got.epoch, 3);
+  EXPECT_EQ(got.process, (ProcessName{"server", 0}));
+  EXPECT_EQ(got.cause, (ProcessName{"worker", 12}));
+  for (const char* bad : {"", "3/because/", "3/because/worker", "x/because/worker1", "3/lost/worker1"})
+    EXPECT_THROW(parse_consequence(bad, "worker1"), ProtocolError) << bad;
+  EXPECT_THROW(parse_consequence(key, "worker"), ProtocolError);
 }
 
 }  // namespace

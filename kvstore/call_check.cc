@@ -1,0 +1,61 @@
+#include "kvstore/call_check.h"
+
+#include "engine/base/check.h"
+
+namespace mx::detail {
+
+void check_values(const char* op, const std::string& key, const std::vector<NDArray>& values,
+                  const Shape& shape, KVReduce reduce) {
+  MX_CHECK(!values.empty(), InvalidArgument, "[", op, "] expected one value or more for key \"", key,
+           "\", got none");
+  for (size_t i = 0; i < values.size(); ++i)
+    MX_CHECK(values[i].shape() == shape, InvalidArgument, "[", op, "] expected values of the shape ", shape,
+             " of key \"", key, "\", got value ", i, " of shape ", values[i].shape());
+  bool real = reduce == KVReduce::sum;
+  for (const NDArray& value : values) real = real || is_floating(value.dtype());
+  MX_CHECK(real, InvalidArgument, "[", op, "] expected values in floating point for the mean of key \"", key,
+           "\", got ", values[0].dtype());
+}
+
+void check_outs(const char* op, const std::string& key, const std::vector<NDArray>& outs,
+                const Shape& shape) {
+  for (size_t i = 0; i < outs.size(); ++i)
+    MX_CHECK(outs[i].shape() == shape, InvalidArgument, "[", op, "] expected arrays of the shape ", shape,
+             " of key \"", key, "\", got array ", i, " of shape ", outs[i].shape());
+}
+
+void check_lengths(const char* op, size_t keys, size_t values, const char* what) {
+  MX_CHECK(keys == values, InvalidArgument, "[", op, "] expected ", what, " for each of ", keys,
+           " keys, got ", values);
+}
+
+void check_pushpull(const std::vector<KVKey>& keys, const std::vector<KVStore::Values>& values,
+                    const std::vector<KVStore::Values>& outs, const KVOptions& options,
+                    const ShapeOfKey& shape_of) {
+  check_lengths("pushpull", keys.size(), values.size(), "values");
+  check_lengths("pushpull", keys.size(), outs.size(), "arrays to fill");
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const std::string& key = keys[i].name();
+    const Shape shape = shape_of(key);
+    check_values("push", key, values[i].list(), shape, options.reduce);
+    check_outs("pull", key, outs[i].list(), shape);
+  }
+}
+
+void check_broadcast(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
+                     const std::vector<KVStore::Values>& outs) {
+  check_lengths("broadcast", keys.size(), values.size(), "a value");
+  check_lengths("broadcast", keys.size(), outs.size(), "arrays to fill");
+  for (size_t i = 0; i < keys.size(); ++i)
+    check_outs("broadcast", keys[i].name(), outs[i].list(), values[i].shape());
+}
+
+void check_allreduce(const std::vector<KVKey>& keys, const std::vector<KVStore::Values>& values,
+                     const std::vector<NDArray>& outs, const KVOptions& options) {
+  check_lengths("allreduce", keys.size(), values.size(), "values");
+  check_lengths("allreduce", keys.size(), outs.size(), "an array to fill");
+  for (size_t i = 0; i < keys.size(); ++i)
+    check_values("allreduce", keys[i].name(), values[i].list(), outs[i].shape(), options.reduce);
+}
+
+}  // namespace mx::detail

@@ -1,0 +1,51 @@
+// What all stores do at the start of a call: they check its arguments, and set the state of the thread.
+// Internal.
+//
+// The checks throw InvalidArgument. Stores check all keys of a list before they push anything.
+//
+// Thread-safety: any thread.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kvstore/kvstore.h"
+#include "kvstore/sum.h"
+#include "ndarray/grad_mode.h"
+#include "ndarray/priority.h"
+
+namespace mx::detail {
+
+/// During a call, operations on arrays have the priority of the call, and no gradients are recorded.
+class CallScope {
+ public:
+  explicit CallScope(const KVOptions& options) : priority_(engine_priority(options.priority)) {}
+
+ private:
+  const NoGrad pause_;
+  const PriorityScope priority_;
+};
+
+/// Throws, naming the key, if there is no value, one of another shape, or one of which no mean can be taken.
+void check_values(const char* op, const std::string& key, const std::vector<NDArray>& values,
+                  const Shape& shape, KVReduce reduce);
+/// Throws, naming the key, if an array that is to be filled has another shape.
+void check_outs(const char* op, const std::string& key, const std::vector<NDArray>& outs, const Shape& shape);
+/// Throws if lists that belong together differ in length.
+void check_lengths(const char* op, size_t keys, size_t values, const char* what);
+
+// The arguments of the calls with lists of keys.
+
+using ShapeOfKey = std::function<Shape(const std::string& key)>;
+/// `shape_of` returns the shape of a stored key, and throws for an unknown one.
+void check_pushpull(const std::vector<KVKey>& keys, const std::vector<KVStore::Values>& values,
+                    const std::vector<KVStore::Values>& outs, const KVOptions& options,
+                    const ShapeOfKey& shape_of);
+void check_broadcast(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
+                     const std::vector<KVStore::Values>& outs);
+void check_allreduce(const std::vector<KVKey>& keys, const std::vector<KVStore::Values>& values,
+                     const std::vector<NDArray>& outs, const KVOptions& options);
+
+}  // namespace mx::detail
