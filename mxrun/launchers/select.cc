@@ -94,7 +94,7 @@ void set_slots(const Options& options, const std::string& launcher, std::vector<
 }
 
 void keep_first_nodes(const Options& options, std::vector<Host>& hosts) {
-  if (!options.nodes_given) return;
+  if (!options.nodes_given || hosts.empty()) return;
   const auto asked = static_cast<size_t>(options.min_nodes);
   MX_CHECK(hosts.size() >= asked, InvalidArgument, "[mxrun] --nnodes: expected at most ", hosts.size(),
            " nodes, the hosts that there are, got ", asked);
@@ -178,6 +178,9 @@ Selection select_launcher(const Options& options, const Lookup& lookup) {
                "[mxrun] --launcher local: expected no other hosts, got ", text::quoted(host.name));
     MX_CHECK(selection.hosts.size() <= 1, InvalidArgument,
              "[mxrun] --launcher local: expected one host, got ", selection.hosts.size());
+    keep_first_nodes(options, selection.hosts);
+    // Without hosts the number is looked at where it can also be "cpu" or "gpu".
+    if (!options.per_node.empty()) selection.hosts.clear();
     // On the only node of an allocation the tasks that were asked for are the slots.
     const bool has_number = !selection.hosts.empty() || options.workers > 0 || !options.per_node.empty();
     if (!has_number && lookup("SLURM_JOB_ID") && number_of(lookup, "SLURM_JOB_NUM_NODES", 2) == 1) {

@@ -101,6 +101,8 @@ class Environments(jobs.JobTest):
 
     def test_processes_per_node(self):
         self.assertEqual(len(self.look("--nproc-per-node", "2", processes=2)), 2)
+        self.assertEqual(len(self.look("-H", "localhost:4", "--nproc-per-node", "2", processes=2)), 2)
+        self.assertEqual(len(self.look("-H", "localhost:4", processes=4)), 4)
         job = self.run_job("--nproc-per-node", "cpu", "--dry-run", "true", MX_NUM_THREADS="3")
         self.assertIn("3 workers", job.stdout)
         self.assertIn("1 workers", self.run_job("--dry-run", "true").stdout)

@@ -41,6 +41,14 @@ class WrongUsage(jobs.JobTest):
         self.wrong("-x: expected a variable that is set here, got MX_TEST_UNSET", "-x", "MX_TEST_UNSET", "true")
         self.wrong("-x: expected NAME", "-x", "=1", "true")
         self.wrong("--completion", "--completion", "tcsh")
+        self.wrong("--tune: expected no program.*got ./program", "--tune", "./program")
+        self.wrong("--nnodes: expected a fixed number of nodes, got 1:2", "--nnodes", "1:2", "true")
+        self.wrong("--nnodes: expected at most 1 nodes", "-H", "localhost:4", "--nnodes", "2", "true")
+        self.wrong("--k8s: expected --launcher k8s", "--k8s", "image=x", "true")
+        for option in (["-H", "a"], ["--hostfile", "a"], ["--nnodes", "2"], ["--nproc-per-node", "2"], ["--bind", "none"],
+                       ["--rdzv", "lo:0"], ["--secret-file", "a"], ["--max-restarts", "1"], ["--log-dir", "a"],
+                       ["--no-tag-output"], ["--timestamp-output"], ["--ranks", "0"], ["--events", "a"], ["--check"]):
+            self.wrong("--[a-z].*: expected another launcher than k8s", "--launcher", "k8s", "--dry-run", "--k8s", "image=x", *option, "true")
 
     def test_empty_values(self):
         for flag in ("-n", "-s", "--nnodes", "--nproc-per-node", "--host", "--hostfile", "--launcher", "--k8s", "--bind", "--rdzv",
