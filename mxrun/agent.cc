@@ -42,6 +42,10 @@ constexpr int kSecretFd = 3;
 
 // What one stream may print before the others and the messages are looked at again.
 constexpr size_t kReadAtOnce = 256 << 10;
+// Bytes that a pipe holds at most.
+constexpr size_t kLongestPipe = 1 << 20;
+// How long the agent waits for events when no signal is due.
+constexpr int64_t kIdleMs = 10000;
 
 struct RankProcess {
   RankPlan plan;
@@ -114,8 +118,7 @@ class Agent {
         if (stream != nullptr && stream->wants()) watched.push_back({stream->fd(), POLLIN, 0});
       }
     }
-    int64_t wait_ms = ending_ ? 0 : 10000;
-    if (ending_ && (!out_.empty() || !err_.empty())) wait_ms = 10000;
+    int64_t wait_ms = ending_ && out_.empty() && err_.empty() ? 0 : kIdleMs;
     for (const DueSignal& due : due_) wait_ms = std::min(wait_ms, due.at.left_ms());
     poll(watched.data(), watched.size(), static_cast<int>(wait_ms));
 
@@ -314,13 +317,14 @@ class Agent {
       if (process.pid != pid || !process.running) continue;
       process.running = false;
       if (process.pidfd >= 0) close(std::exchange(process.pidfd, -1));
-      // What the process wrote before its end; a pipe holds at most 1 MiB.
-      if (process.err != nullptr) process.err->read_some(1 << 20);
-      if (process.out != nullptr) process.out->read_some(1 << 20);
+      // What the process wrote before its end.
+      for (RankStream* stream : {process.err.get(), process.out.get()}) {
+        if (stream != nullptr) stream->read_some(kLongestPipe);
+      }
       say({{"op", "exited"},
            {"role", static_cast<int>(process.plan.role)},
            {"rank", process.plan.rank},
-           {"code", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)},
+           {"code", exit_code_of(status)},
            {"signal", WIFSIGNALED(status) ? WTERMSIG(status) : 0},
            {"tail", process.err != nullptr ? process.err->tail() : std::vector<std::string>{}}});
     }
@@ -418,7 +422,7 @@ int run_agent(const AgentOptions& options) {
       const std::string text = std::string("mxrun: the agent of this node ends: ") + error.what() + "\n";
       if (write(STDERR_FILENO, text.data(), text.size()) < 0) return 1;
       kill_descendants(kSweepMs, [](pid_t, int) {});
-      return 69;
+      return kExitRendezvous;
     }
   });
 }

@@ -17,6 +17,8 @@
 #include "mxrun/config_file.h"
 #include "mxrun/environment.h"
 #include "mxrun/exit_codes.h"
+#include "mxrun/hosts/placement.h"
+#include "mxrun/hosts/text.h"
 
 namespace mx::launch {
 namespace {
@@ -75,16 +77,7 @@ struct Texts {
 void read_texts(const Texts& texts, Options* options) {
   if (!texts.workers.empty()) options->workers = whole_number(texts.workers, "-n", 1, kMostProcesses);
   if (!texts.servers.empty()) options->servers = whole_number(texts.servers, "-s", 0, kMostProcesses);
-  if (!texts.nodes.empty()) {
-    const size_t colon = texts.nodes.find(':');
-    options->nodes_given = true;
-    options->min_nodes = whole_number(texts.nodes.substr(0, colon), "--nnodes", 1, kMostProcesses);
-    options->max_nodes = options->min_nodes;
-    if (colon != std::string::npos) {
-      options->max_nodes =
-          whole_number(texts.nodes.substr(colon + 1), "--nnodes", options->min_nodes, kMostProcesses);
-    }
-  }
+  if (!texts.nodes.empty()) options->nodes = parse_node_count(texts.nodes);
   const auto duration = [](const std::string& text, const char* flag, int64_t* value) {
     if (!text.empty()) *value = duration_ms(text, flag);
   };
@@ -115,7 +108,7 @@ void check_kubernetes(const Options& options) {
   const std::pair<bool, const char*> without_meaning[] = {
       {!options.hosts.empty(), "--host"},
       {!options.hostfile.empty(), "--hostfile"},
-      {options.nodes_given, "--nnodes"},
+      {options.nodes > 0, "--nnodes"},
       {!options.per_node.empty(), "--nproc-per-node"},
       {!options.bind, "--bind"},
       {!options.rendezvous.empty(), "--rdzv"},
@@ -304,7 +297,7 @@ class ConfigReader : public CLI::Config {
       } catch (const CLI::Error& error) {
         throw InvalidArgument(place_of(line) + error.what());
       } catch (const InvalidArgument& error) {
-        throw InvalidArgument(place_of(line) + error.what());
+        throw InvalidArgument(mx::detail::concat(place_of(line), text::without_place(error.what())));
       }
       const std::string name = option->get_name();
       const bool repeatable = option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
@@ -431,7 +424,7 @@ Parsed parse_options(int argc, const char* const* argv) {
     parsed.text = std::string("mxrun: ") + error.what() + "; see mxrun --help\n";
   } catch (const InvalidArgument& error) {
     parsed.exit_code = kExitUsage;
-    parsed.text = std::string("mxrun: ") + error.what() + "\n";
+    parsed.text = mx::detail::concat("mxrun: ", text::without_place(error.what()), "\n");
   }
   return parsed;
 }

@@ -15,10 +15,9 @@ enum class Restart { none, group };
 struct Options {
   std::vector<std::string> program;  ///< the program and its arguments
 
-  int workers = 0;                   ///< -n; 0: as many as the nodes have slots, or 1
-  int servers = 0;                   ///< -s
-  int min_nodes = 1, max_nodes = 1;  ///< --nnodes MIN[:MAX]
-  bool nodes_given = false;
+  int workers = 0;       ///< -n; 0: as many as the nodes have slots, or 1
+  int servers = 0;       ///< -s
+  int nodes = 0;         ///< --nnodes; 0: not given
   std::string per_node;  ///< --nproc-per-node: a number, "auto", "gpu" or "cpu"; empty: not given
   std::string hosts;     ///< -H host:slots,...
   std::string hostfile;

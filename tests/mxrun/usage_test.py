@@ -21,7 +21,7 @@ class WrongUsage(jobs.JobTest):
         self.wrong("-n: .*got 2.5", "--np", "2.5", "true")
         self.wrong("-s: .*got -1", "-s", "-1", "true")
         self.wrong("expected an option of mxrun, got --nope", "--nope", "true")
-        self.wrong("--nnodes: .*got 0", "--nnodes", "0", "true")
+        self.wrong("--nnodes: .*got '0'", "--nnodes", "0", "true")
         self.wrong("--nnodes: .*got 2", "--nnodes", "2", "--launcher", "local", "true")
         self.wrong(".*--?nproc-per-node.*got '?many", "--nproc-per-node", "many", "true")
         self.wrong("-n and --nproc-per-node disagree", "-n", "3", "--nproc-per-node", "2", "true")
@@ -42,7 +42,7 @@ class WrongUsage(jobs.JobTest):
         self.wrong("-x: expected NAME", "-x", "=1", "true")
         self.wrong("--completion", "--completion", "tcsh")
         self.wrong("--tune: expected no program.*got ./program", "--tune", "./program")
-        self.wrong("--nnodes: expected a fixed number of nodes, got 1:2", "--nnodes", "1:2", "true")
+        self.wrong("--nnodes: expected a fixed number of nodes, got '1:2'", "--nnodes", "1:2", "true")
         self.wrong("--nnodes: expected at most 1 nodes", "-H", "localhost:4", "--nnodes", "2", "true")
         self.wrong("--k8s: expected --launcher k8s", "--k8s", "image=x", "true")
         for option in (["-H", "a"], ["--hostfile", "a"], ["--nnodes", "2"], ["--nproc-per-node", "2"], ["--bind", "none"],
