@@ -106,6 +106,22 @@ class Agent {
     return !outlet.empty() && !(other.within_line() && other.shares_file_with(outlet));
   }
 
+  // Writes to standard output and error if they have room. Where both are one pipe, a write to one may take
+  // the room of the other, and this thread must not wait for a reader; so they take turns.
+  void write_output(const std::vector<pollfd>& watched) {
+    Outlet* const first = turn_of_err_ ? &err_ : &out_;
+    Outlet* const second = turn_of_err_ ? &out_ : &err_;
+    for (Outlet* outlet : {first, second}) {
+      const bool has_room = std::any_of(watched.begin(), watched.end(), [outlet](const pollfd& entry) {
+        return entry.fd == outlet->fd() && entry.revents != 0;
+      });
+      if (!has_room || !may_write(*outlet)) continue;
+      outlet->write_some();
+      turn_of_err_ = outlet == &out_;
+      if (out_.shares_file_with(err_)) return;
+    }
+  }
+
   // Waits for something to happen, and handles everything that has.
   void step() {
     std::vector<pollfd> watched{
@@ -123,12 +139,7 @@ class Agent {
     poll(watched.data(), watched.size(), static_cast<int>(wait_ms));
 
     if (watched[2].revents != 0) abandon();  // the guardian has been killed
-    for (const pollfd& entry : watched) {
-      if (entry.revents == 0) continue;
-      for (Outlet* outlet : {&out_, &err_}) {
-        if (entry.fd == outlet->fd() && may_write(*outlet)) outlet->write_some();
-      }
-    }
+    write_output(watched);
     for (RankProcess& process : processes_) {
       for (RankStream* stream : {process.out.get(), process.err.get()}) {
         if (stream != nullptr && stream->wants()) stream->read_some(kReadAtOnce);
@@ -399,6 +410,7 @@ class Agent {
   const AgentOptions& options_;
   const int guardian_fd_;
   Outlet out_, err_;
+  bool turn_of_err_ = false;  ///< err_ may write first
   int signal_fd_ = -1;
   const int exits_fd_ = epoll_create1(EPOLL_CLOEXEC);  ///< the pidfds of the running processes
   std::unique_ptr<Channel> channel_;
