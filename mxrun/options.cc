@@ -30,7 +30,8 @@ int whole_number(const std::string& text, const std::string& flag, int least, in
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   MX_CHECK(error == std::errc() && end == text.data() + text.size() && number >= least && number <= most,
-           InvalidArgument, flag, ": expected a whole number from ", least, " to ", most, ", got ", text);
+           InvalidArgument, flag, ": expected a whole number from ", least, " to ", most, ", got ",
+           text.empty() ? "nothing" : text);
   return number;
 }
 
@@ -332,7 +333,8 @@ void refuse_cut_values(const CLI::App& app, int argc, const char* const* argv) {
 
 std::vector<int> parse_rank_list(const std::string& text) {
   std::vector<int> ranks;
-  for (size_t begin = 0; begin < text.size();) {
+  if (text.empty()) return ranks;
+  for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string part = text.substr(begin, end - begin);
     const size_t dash = part.find('-');
@@ -419,6 +421,15 @@ Parsed parse_options(int argc, const char* const* argv) {
   } catch (const CLI::ConfigError& error) {
     parsed.exit_code = kExitConfiguration;
     parsed.text = "mxrun: --config " + app.get_config_ptr()->results().back() + ": " + error.what() + "\n";
+  } catch (const CLI::ArgumentMismatch& error) {
+    // CLI11 says "At Most 1 required but received 2", or that the value is missing.
+    const std::string message = error.what();
+    const size_t twice = message.find(" At Most 1 required");
+    parsed.exit_code = kExitUsage;
+    parsed.text = mx::detail::concat(
+        "mxrun: ",
+        twice == std::string::npos ? message : message.substr(0, twice) + " expected once, got it again",
+        "; see mxrun --help\n");
   } catch (const CLI::ParseError& error) {
     parsed.exit_code = kExitUsage;
     parsed.text = std::string("mxrun: ") + error.what() + "; see mxrun --help\n";

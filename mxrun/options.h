@@ -76,7 +76,7 @@ struct OptionHelp {
 };
 std::vector<OptionHelp> option_table();
 
-/// Parses "0,2-3". Throws InvalidArgument naming the part that is wrong.
+/// Parses "0,2-3"; an empty text is an empty list. Throws InvalidArgument naming the part that is wrong.
 std::vector<int> parse_rank_list(const std::string& text);
 
 }  // namespace mx::launch

@@ -35,6 +35,11 @@ class WrongUsage(jobs.JobTest):
         self.wrong("--timeout: expected more than 0", "--timeout", "0", "true")
         self.wrong("--dead-after: expected at least two heartbeats", "--dead-after", "0.5", "true")
         self.wrong("--ranks: .*got x", "--ranks", "x", "true")
+        for text in (",", "0,", ",0", "0-", "0,,1"):
+            self.wrong("--ranks: .*got nothing", "-n", "2", "--ranks", text, "true")
+        self.wrong("--np: expected once, got it again", "-n", "2", "--np", "3", "true")
+        self.wrong("--log-dir: expected once", "--log-dir", "a", "--log-dir", "b", "true")
+        self.wrong("--np: .*missing", "-n")
         self.wrong("--ranks: expected ranks below 2, got 2", "-n", "2", "--ranks", "0-2", "true")
         self.wrong("--tee: expected --log-dir", "--tee", "true")
         self.wrong("--?.*tag-output", "--tag-output", "--no-tag-output", "true")
