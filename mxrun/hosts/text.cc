@@ -1,8 +1,11 @@
 #include "mxrun/hosts/text.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <cstdio>
 
 namespace mx::launch::text {
 namespace {
@@ -46,6 +49,20 @@ std::optional<std::string> from_hexadecimal(std::string_view digits) {
     bytes += static_cast<char>(high * 16 + low);
   }
   return bytes;
+}
+
+std::string time_now(Zone zone) {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm parts{};
+  if (zone == Zone::utc)
+    gmtime_r(&now.tv_sec, &parts);
+  else
+    localtime_r(&now.tv_sec, &parts);
+  char text[40], result[48];
+  strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(result, sizeof(result), "%s.%03d", text, static_cast<int>(now.tv_nsec / 1000000));
+  return result;
 }
 
 std::string_view trimmed(std::string_view text) {

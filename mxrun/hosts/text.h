@@ -1,4 +1,6 @@
-// Small helpers of the parsers in this folder.
+// Small helpers for texts: of the parsers in this folder, and of the rest of mxrun.
+//
+// Thread-safety: any thread.
 #pragma once
 
 #include <optional>
@@ -20,6 +22,9 @@ std::string_view without_place(std::string_view message);
 std::string hexadecimal(std::string_view bytes);
 /// Returns the bytes of hexadecimal() again; nothing if the text is anything else.
 std::optional<std::string> from_hexadecimal(std::string_view digits);
+enum class Zone { local, utc };
+/// Returns the time as "2026-11-25T17:04:05.123".
+std::string time_now(Zone zone);
 /// Returns the words between spaces and tabs.
 std::vector<std::string_view> words(std::string_view line);
 
