@@ -42,6 +42,10 @@ constexpr int kSecretFd = 3;
 
 // What one stream may print before the others and the messages are looked at again.
 constexpr size_t kReadAtOnce = 256 << 10;
+// Bytes that a pipe holds at most.
+constexpr size_t kLongestPipe = 1 << 20;
+// How long the agent waits for events when no signal is due.
+constexpr int64_t kIdleMs = 10000;
 
 struct RankProcess {
   RankPlan plan;
@@ -102,6 +106,22 @@ class Agent {
     return !outlet.empty() && !(other.within_line() && other.shares_file_with(outlet));
   }
 
+  // Writes to standard output and error if they have room. Where both are one pipe, a write to one may take
+  // the room of the other, and this thread must not wait for a reader; so they take turns.
+  void write_output(const std::vector<pollfd>& watched) {
+    Outlet* const first = turn_of_err_ ? &err_ : &out_;
+    Outlet* const second = turn_of_err_ ? &out_ : &err_;
+    for (Outlet* outlet : {first, second}) {
+      const bool has_room = std::any_of(watched.begin(), watched.end(), [outlet](const pollfd& entry) {
+        return entry.fd == outlet->fd() && entry.revents != 0;
+      });
+      if (!has_room || !may_write(*outlet)) continue;
+      outlet->write_some();
+      turn_of_err_ = outlet == &out_;
+      if (out_.shares_file_with(err_)) return;
+    }
+  }
+
   // Waits for something to happen, and handles everything that has.
   void step() {
     std::vector<pollfd> watched{
@@ -114,18 +134,12 @@ class Agent {
         if (stream != nullptr && stream->wants()) watched.push_back({stream->fd(), POLLIN, 0});
       }
     }
-    int64_t wait_ms = ending_ ? 0 : 10000;
-    if (ending_ && (!out_.empty() || !err_.empty())) wait_ms = 10000;
+    int64_t wait_ms = ending_ && out_.empty() && err_.empty() ? 0 : kIdleMs;
     for (const DueSignal& due : due_) wait_ms = std::min(wait_ms, due.at.left_ms());
     poll(watched.data(), watched.size(), static_cast<int>(wait_ms));
 
     if (watched[2].revents != 0) abandon();  // the guardian has been killed
-    for (const pollfd& entry : watched) {
-      if (entry.revents == 0) continue;
-      for (Outlet* outlet : {&out_, &err_}) {
-        if (entry.fd == outlet->fd() && may_write(*outlet)) outlet->write_some();
-      }
-    }
+    write_output(watched);
     for (RankProcess& process : processes_) {
       for (RankStream* stream : {process.out.get(), process.err.get()}) {
         if (stream != nullptr && stream->wants()) stream->read_some(kReadAtOnce);
@@ -314,13 +328,14 @@ class Agent {
       if (process.pid != pid || !process.running) continue;
       process.running = false;
       if (process.pidfd >= 0) close(std::exchange(process.pidfd, -1));
-      // What the process wrote before its end; a pipe holds at most 1 MiB.
-      if (process.err != nullptr) process.err->read_some(1 << 20);
-      if (process.out != nullptr) process.out->read_some(1 << 20);
+      // What the process wrote before its end.
+      for (RankStream* stream : {process.err.get(), process.out.get()}) {
+        if (stream != nullptr) stream->read_some(kLongestPipe);
+      }
       say({{"op", "exited"},
            {"role", static_cast<int>(process.plan.role)},
            {"rank", process.plan.rank},
-           {"code", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)},
+           {"code", exit_code_of(status)},
            {"signal", WIFSIGNALED(status) ? WTERMSIG(status) : 0},
            {"tail", process.err != nullptr ? process.err->tail() : std::vector<std::string>{}}});
     }
@@ -395,6 +410,7 @@ class Agent {
   const AgentOptions& options_;
   const int guardian_fd_;
   Outlet out_, err_;
+  bool turn_of_err_ = false;  ///< err_ may write first
   int signal_fd_ = -1;
   const int exits_fd_ = epoll_create1(EPOLL_CLOEXEC);  ///< the pidfds of the running processes
   std::unique_ptr<Channel> channel_;
@@ -418,7 +434,7 @@ int run_agent(const AgentOptions& options) {
       const std::string text = std::string("mxrun: the agent of this node ends: ") + error.what() + "\n";
       if (write(STDERR_FILENO, text.data(), text.size()) < 0) return 1;
       kill_descendants(kSweepMs, [](pid_t, int) {});
-      return 69;
+      return kExitRendezvous;
     }
   });
 }

@@ -11,12 +11,13 @@
 namespace mx::launch {
 
 std::vector<Core> usable_cores() {
-  // 16384 processors; the kernel refuses a mask that is shorter than its own.
-  std::vector<cpu_set_t> mask(16384 / CPU_SETSIZE);
+  // The kernel refuses a mask that is shorter than its own.
+  constexpr int kMostCpus = 16384;
+  std::vector<cpu_set_t> mask(kMostCpus / CPU_SETSIZE);
   const size_t bytes = mask.size() * sizeof(cpu_set_t);
   if (sched_getaffinity(0, bytes, mask.data()) != 0) return {};
   std::map<std::string, Core> by_siblings;
-  for (int cpu = 0; cpu < 16384; ++cpu) {
+  for (int cpu = 0; cpu < kMostCpus; ++cpu) {
     if (!CPU_ISSET_S(cpu, bytes, mask.data())) continue;
     const std::string number = std::to_string(cpu);
     std::ifstream file("/sys/devices/system/cpu/cpu" + number + "/topology/thread_siblings_list");

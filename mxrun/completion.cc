@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "mxrun/environment.h"
 
 namespace mx::launch {
 namespace {
@@ -220,9 +221,21 @@ the agents did not come in time
 126, 127
 the program cannot be executed, or was not found
 .TP
-130, 143
-mxrun was interrupted by SIGINT or SIGTERM
+129, 130, 143
+mxrun was ended by SIGHUP, SIGINT or SIGTERM
+.TP
+137
+a process was killed by SIGKILL (128 + 9), by mxrun if it sent no heartbeats, or an agent is lost
 .SH ENVIRONMENT
+mxrun sets these variables for each process, and
+.B \-x
+refuses them:
+.PP
+)";
+
+constexpr char kManEnd[] = R"(
+.PP
+mxrun itself reads these:
 .TP
 MX_SSH, MX_SRUN, MX_MPIRUN
 the commands of the launchers, with their first arguments; default ssh, srun and mpirun
@@ -262,7 +275,7 @@ std::string man_page(const std::vector<OptionHelp>& options) {
     if (!option.kind.empty()) names += mx::detail::concat(" \\fI", man_text(option.kind), "\\fR");
     out += ".TP\n" + names + "\n" + man_text(option.help) + "\n";
   }
-  return out + kManAfter;
+  return out + kManAfter + man_text(joined(variables_of_mxrun(), " ")) + kManEnd;
 }
 
 }  // namespace mx::launch

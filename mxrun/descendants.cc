@@ -9,7 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -42,9 +41,8 @@ pid_t parent_of(const char* pid) {
   return parent;
 }
 
-}  // namespace
-
-std::vector<pid_t> descendants(const std::vector<pid_t>& except) {
+// Returns the ids of all processes below this one.
+std::vector<pid_t> descendants() {
   std::multimap<pid_t, pid_t> children;
   DIR* folder = opendir("/proc");
   if (folder == nullptr) return {};
@@ -60,7 +58,6 @@ std::vector<pid_t> descendants(const std::vector<pid_t>& except) {
     open.pop_back();
     const auto [begin, end] = children.equal_range(parent);
     for (auto child = begin; child != end; ++child) {
-      if (std::find(except.begin(), except.end(), child->second) != except.end()) continue;
       found.push_back(child->second);
       open.push_back(child->second);
     }
@@ -68,8 +65,9 @@ std::vector<pid_t> descendants(const std::vector<pid_t>& except) {
   return found;
 }
 
-bool kill_descendants(int limit_ms, const std::function<void(pid_t, int)>& reaped,
-                      const std::vector<pid_t>& except) {
+}  // namespace
+
+bool kill_descendants(int limit_ms, const std::function<void(pid_t, int)>& reaped) {
   const comm::Deadline deadline = comm::Deadline::after_ms(limit_ms);
   for (;;) {
     int status = 0;
@@ -77,7 +75,7 @@ bool kill_descendants(int limit_ms, const std::function<void(pid_t, int)>& reape
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) reaped(pid, status);
     // Without children there are no descendants: orphans from below become children of a subreaper.
     if (pid < 0 && errno == ECHILD) return true;
-    const std::vector<pid_t> left = descendants(except);
+    const std::vector<pid_t> left = descendants();
     if (left.empty()) return true;
     // A process that forks while the list is read can have a child that is missing in it; the next round
     // finds that child.

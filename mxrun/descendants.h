@@ -9,21 +9,16 @@
 #include <sys/types.h>
 
 #include <functional>
-#include <vector>
 
 namespace mx::launch {
 
 /// How long agents and launcher wait for killed processes to be gone.
 inline constexpr int kSweepMs = 10000;
 
-/// Returns the ids of all processes below this one, without `except` and what is below those.
-std::vector<pid_t> descendants(const std::vector<pid_t>& except = {});
-
 /// Sends SIGKILL to all processes below this one and waits until they are gone, at most `limit_ms`; processes
-/// that hang in the kernel can take long. Calls `reaped(pid, status)` for each child that ended. Leaves
-/// `except` and what is below it alone. Returns false if processes are left.
-bool kill_descendants(int limit_ms, const std::function<void(pid_t, int)>& reaped,
-                      const std::vector<pid_t>& except = {});
+/// that hang in the kernel can take long. Calls `reaped(pid, status)` for each child that ended. Returns
+/// false if processes are left.
+bool kill_descendants(int limit_ms, const std::function<void(pid_t, int)>& reaped);
 
 /// Makes this process the one that inherits orphans from below it.
 void become_subreaper();

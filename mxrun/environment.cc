@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
@@ -59,17 +60,18 @@ Variables rank_variables(const NodePlan& plan, const RankPlan& rank, int threads
   return variables;
 }
 
-bool is_set_by_mxrun(const std::string& name) {
+std::vector<std::string> variables_of_mxrun() {
   NodePlan plan;
   plan.rendezvous = "host:1";  // with a rendezvous and a secret all variables are there
+  std::vector<std::string> names;
   for (const Role role : {Role::worker, Role::server}) {
     RankPlan rank;
     rank.role = role;
-    for (const auto& [set, value] : rank_variables(plan, rank, 0, 0)) {
-      if (set == name) return true;
+    for (const auto& [name, value] : rank_variables(plan, rank, 0, 0)) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     }
   }
-  return false;
+  return names;
 }
 
 std::vector<std::string> rank_environment(const NodePlan& plan, const RankPlan& rank, int threads,

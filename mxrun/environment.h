@@ -17,9 +17,9 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 /// DMLC_*. `threads` > 0 sets MX_NUM_THREADS and OMP_NUM_THREADS; `secret_fd` >= 0 sets MX_SECRET_FD.
 Variables rank_variables(const NodePlan& plan, const RankPlan& rank, int threads, int secret_fd);
 
-/// Returns whether rank_variables() sets this variable whatever the user has set. Thread counts are not among
-/// them: those that the user sets stay.
-bool is_set_by_mxrun(const std::string& name);
+/// Returns the names of the variables that rank_variables() sets whatever the user has set. Thread counts are
+/// not among them: those that the user sets stay.
+std::vector<std::string> variables_of_mxrun();
 
 /// Returns the environment of a process, "NAME=VALUE": that of this process, changed by the plan's `-x`, then
 /// by rank_variables(). Thread counts that the user has set stay.

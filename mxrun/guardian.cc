@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "mxrun/descendants.h"
+#include "mxrun/exit_codes.h"
 
 namespace mx::launch {
 int guard(int close_here, const std::function<int(int guardian_fd)>& inner) {
@@ -39,7 +40,7 @@ int guard(int close_here, const std::function<int(int guardian_fd)>& inner) {
   const auto reaped = [&](pid_t pid, int status) {
     if (pid != child) return;
     ended = true;
-    result = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    result = exit_code_of(status);
   };
   while (!ended) {
     pollfd watched[2] = {{child_fd, POLLIN, 0}, {launcher_fd, POLLIN, 0}};

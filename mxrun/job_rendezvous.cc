@@ -18,6 +18,9 @@
 namespace mx::launch {
 namespace {
 
+// For the connection of mxrun to its own rendezvous.
+constexpr int64_t kConnectMs = 10000;
+
 comm::RendezvousServerOptions server_options(const JobRendezvous::Settings& settings) {
   comm::RendezvousServerOptions options;
   options.self.job = settings.job;
@@ -48,7 +51,7 @@ comm::RendezvousClientOptions client_options(const JobRendezvous::Settings& sett
 struct JobRendezvous::State {
   explicit State(const Settings& settings)
       : server(server_options(settings)),
-        client(client_options(settings, server.address()), comm::Deadline::after_ms(10000)) {}
+        client(client_options(settings, server.address()), comm::Deadline::after_ms(kConnectMs)) {}
   ~State() {
     unwatch();
     close(event);

@@ -17,6 +17,8 @@
 #include "mxrun/config_file.h"
 #include "mxrun/environment.h"
 #include "mxrun/exit_codes.h"
+#include "mxrun/hosts/placement.h"
+#include "mxrun/hosts/text.h"
 
 namespace mx::launch {
 namespace {
@@ -28,7 +30,8 @@ int whole_number(const std::string& text, const std::string& flag, int least, in
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   MX_CHECK(error == std::errc() && end == text.data() + text.size() && number >= least && number <= most,
-           InvalidArgument, flag, ": expected a whole number from ", least, " to ", most, ", got ", text);
+           InvalidArgument, flag, ": expected a whole number from ", least, " to ", most, ", got ",
+           text.empty() ? "nothing" : text);
   return number;
 }
 
@@ -52,8 +55,10 @@ std::pair<std::string, std::string> variable(const std::string& text) {
   const size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
   MX_CHECK(!name.empty(), InvalidArgument, "-x: expected NAME=VALUE or NAME, got '", text, "'");
-  MX_CHECK(!is_set_by_mxrun(name), InvalidArgument, "-x: expected a variable that mxrun does not set, got ",
-           name, ", which tells a process its place in the job");
+  const std::vector<std::string> own = variables_of_mxrun();
+  MX_CHECK(std::find(own.begin(), own.end(), name) == own.end(), InvalidArgument,
+           "-x: expected a variable that mxrun does not set, got ", name,
+           ", which tells a process its place in the job");
   if (equals != std::string::npos) return {name, text.substr(equals + 1)};
   const char* value = std::getenv(name.c_str());
   MX_CHECK(value != nullptr, InvalidArgument, "-x: expected a variable that is set here, got ", name,
@@ -73,16 +78,7 @@ struct Texts {
 void read_texts(const Texts& texts, Options* options) {
   if (!texts.workers.empty()) options->workers = whole_number(texts.workers, "-n", 1, kMostProcesses);
   if (!texts.servers.empty()) options->servers = whole_number(texts.servers, "-s", 0, kMostProcesses);
-  if (!texts.nodes.empty()) {
-    const size_t colon = texts.nodes.find(':');
-    options->nodes_given = true;
-    options->min_nodes = whole_number(texts.nodes.substr(0, colon), "--nnodes", 1, kMostProcesses);
-    options->max_nodes = options->min_nodes;
-    if (colon != std::string::npos) {
-      options->max_nodes =
-          whole_number(texts.nodes.substr(colon + 1), "--nnodes", options->min_nodes, kMostProcesses);
-    }
-  }
+  if (!texts.nodes.empty()) options->nodes = parse_node_count(texts.nodes);
   const auto duration = [](const std::string& text, const char* flag, int64_t* value) {
     if (!text.empty()) *value = duration_ms(text, flag);
   };
@@ -108,6 +104,30 @@ void read_texts(const Texts& texts, Options* options) {
   if (texts.restart == "group") options->restart = Restart::group;
 }
 
+// Manifests describe pods, which these options say nothing about.
+void check_kubernetes(const Options& options) {
+  const std::pair<bool, const char*> without_meaning[] = {
+      {!options.hosts.empty(), "--host"},
+      {!options.hostfile.empty(), "--hostfile"},
+      {options.nodes > 0, "--nnodes"},
+      {!options.per_node.empty(), "--nproc-per-node"},
+      {!options.bind, "--bind"},
+      {!options.rendezvous.empty(), "--rdzv"},
+      {!options.secret_file.empty(), "--secret-file"},
+      {options.restart != Restart::none, "--restart"},
+      {!options.log_dir.empty(), "--log-dir"},
+      {options.tag_output >= 0, "--tag-output and --no-tag-output"},
+      {options.timestamp_output, "--timestamp-output"},
+      {!options.ranks.empty(), "--ranks"},
+      {!options.events.empty(), "--events"},
+      {options.check, "--check"},
+  };
+  for (const auto& [given, name] : without_meaning) {
+    MX_CHECK(!given, InvalidArgument, name,
+             ": expected another launcher than k8s, whose manifests cannot express it");
+  }
+}
+
 // Looks at options that depend on each other.
 void check_together(const Texts& texts, Options* options) {
   MX_CHECK(options->dead_after_ms >= 2 * options->heartbeat_ms, InvalidArgument,
@@ -120,8 +140,16 @@ void check_together(const Texts& texts, Options* options) {
   } else if (options->restart == Restart::group) {
     options->max_restarts = 1;
   }
+  MX_CHECK(options->kubernetes.empty() || options->launcher == "k8s", InvalidArgument,
+           "--k8s: expected --launcher k8s with it, got --launcher ", options->launcher);
+  if (options->launcher == "k8s") check_kubernetes(*options);
   MX_CHECK(!options->tee || !options->log_dir.empty(), InvalidArgument,
            "--tee: expected --log-dir with it, got none; without logs all output is printed anyway");
+}
+
+/// The names of the type list the values already, so the description of the check would repeat them.
+CLI::Validator one_of(const std::vector<std::string>& values) {
+  return CLI::IsMember(values).description("");
 }
 
 void add_options(CLI::App* app, Options* options, Texts* texts) {
@@ -130,13 +158,14 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   };
   text("-n,--np", &texts->workers, "number of worker processes (default: one per slot, or 1)", "N");
   text("-s,--servers", &texts->servers, "number of parameter servers (default 0: allreduce)", "S");
-  text("--nnodes", &texts->nodes, "number of nodes, or the least and the most", "MIN[:MAX]");
+  text("--nnodes", &texts->nodes, "number of nodes: the first N hosts; a range N:M is refused", "N");
   text("--nproc-per-node", &options->per_node, "workers on each node: a number, auto, gpu or cpu", "N");
   text("-H,--host", &options->hosts, "hosts with their slots", "HOST[:SLOTS],...");
-  text("--hostfile", &options->hostfile, "file of hosts, one per line: HOST slots=N", "FILE");
+  text("--hostfile", &options->hostfile,
+       "file of hosts, one per line: HOST slots=N; max_slots=N is only checked", "FILE");
   text("--launcher", &options->launcher, "what starts the agents (default auto)",
        "auto|local|ssh|slurm|mpi|k8s")
-      ->check(CLI::IsMember({"auto", "local", "ssh", "slurm", "mpi", "k8s"}));
+      ->check(one_of({"auto", "local", "ssh", "slurm", "mpi", "k8s"}));
   app->add_option(
          "--k8s", options->kubernetes,
          "for manifests: image, namespace, name, kind (job or jobset), port, interface, secret, cpu, "
@@ -147,7 +176,7 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group("Placement");
   text("--bind", &texts->bind, "bind workers to cores of their own (default core)", "core|none")
-      ->check(CLI::IsMember({"core", "none"}));
+      ->check(one_of({"core", "none"}));
 
   const auto rendezvous = [app](const char* names, std::string* value, const char* help, const char* kind) {
     return app->add_option(names, *value, help)->type_name(kind)->group("Rendezvous and time limits");
@@ -172,12 +201,13 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   };
   faults("--restart", &texts->restart,
          "what to start again after a failure (default none; group with --max-restarts)", "none|group")
-      ->check(CLI::IsMember({"none", "group"}));
+      ->check(one_of({"none", "group"}));
   faults("--max-restarts", &texts->max_restarts,
          "how often, in the whole job (default 1 with --restart group, else 0)", "N");
 
   const char* const output = "Output";
-  app->add_option("--log-dir", options->log_dir, "write the output of each rank, and job.json, here")
+  app->add_option("--log-dir", options->log_dir,
+                  "write the output of each rank, and job.json, here; logs of the job before are removed")
       ->type_name("FOLDER")
       ->group(output);
   app->add_flag("--tee", options->tee, "with --log-dir: print the output, too")->group(output);
@@ -194,19 +224,23 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
       ->type_name("FILE")
       ->group(output);
 
-  app->add_option("-x", texts->variables, "set a variable for the program, or pass one on")
+  app->add_option("-x", texts->variables,
+                  "set a variable for the program, or pass one on; not those of mxrun itself")
       ->type_name("NAME[=VALUE]")
       ->expected(1)
       ->allow_extra_args(false)  // the next word is the program
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app->add_flag("--dry-run", options->dry_run, "print what would be started, and start nothing");
   app->add_flag("--check", options->check, "check program, nodes and ports, and start nothing");
-  app->add_flag("--tune", options->tune, "measure the collectives and print the cost model");
+  app->add_flag("--tune", options->tune,
+                "measure the collectives with -n processes and print the cost model");
   app->add_option("--completion", options->completion, "print the completion script of a shell")
       ->type_name("bash|zsh|fish")
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+      ->check(one_of({"bash", "zsh", "fish"}));
   app->allow_config_extras(CLI::config_extras_mode::error);
-  app->set_config("--config", "", "read options from a file, NAME=VALUE per line")->type_name("FILE");
+  app->set_config("--config", "",
+                  "read options from a file, NAME=VALUE per line; the command line overrides it")
+      ->type_name("FILE");
 
   const char* const hidden = "";
   app->add_flag("--tune-rank", options->tune_rank)->group(hidden);
@@ -264,7 +298,7 @@ class ConfigReader : public CLI::Config {
       } catch (const CLI::Error& error) {
         throw InvalidArgument(place_of(line) + error.what());
       } catch (const InvalidArgument& error) {
-        throw InvalidArgument(place_of(line) + error.what());
+        throw InvalidArgument(mx::detail::concat(place_of(line), text::without_place(error.what())));
       }
       const std::string name = option->get_name();
       const bool repeatable = option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
@@ -299,7 +333,8 @@ void refuse_cut_values(const CLI::App& app, int argc, const char* const* argv) {
 
 std::vector<int> parse_rank_list(const std::string& text) {
   std::vector<int> ranks;
-  for (size_t begin = 0; begin < text.size();) {
+  if (text.empty()) return ranks;
+  for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string part = text.substr(begin, end - begin);
     const size_t dash = part.find('-');
@@ -326,8 +361,7 @@ std::vector<OptionHelp> option_table() {
     for (const std::string& name : option->get_snames()) line.names.push_back("-" + name);
     for (const std::string& name : option->get_lnames()) line.names.push_back("--" + name);
     const bool is_flag = option->get_items_expected_max() == 0;
-    // CLI11 appends ":{...}", the values that a check admits.
-    if (!is_flag) line.kind = option->get_type_name().substr(0, option->get_type_name().find(":{"));
+    if (!is_flag) line.kind = option->get_type_name();
     line.help = option->get_description();
     line.group = option->get_group();
     line.repeatable = option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
@@ -349,7 +383,7 @@ Parsed parse_options(int argc, const char* const* argv) {
   app.footer(
       "Exit code: that of the first process that failed, or 128 + its signal; 2 usage, 69 rendezvous,\n"
       "71 port taken, 77 authentication, 78 configuration, 124 timeout, 126 cannot execute,\n"
-      "127 not found, 130 and 143 interrupted.");
+      "127 not found, 129, 130 and 143 ended by SIGHUP, SIGINT or SIGTERM.");
   add_options(&app, &parsed.options, &texts);
   app.config_formatter(std::make_shared<ConfigReader>());
   // The first argument that is none of mxrun's is the program; everything after it belongs to the program.
@@ -367,6 +401,8 @@ Parsed parse_options(int argc, const char* const* argv) {
                "expected an option of mxrun, got ", parsed.options.program[0], "; see mxrun --help");
     }
     const Options& options = parsed.options;
+    MX_CHECK(options.program.empty() || !options.tune, InvalidArgument,
+             "--tune: expected no program, because mxrun measures by itself, got ", options.program[0]);
     MX_CHECK(!options.program.empty() || options.agent || options.tune || options.tune_rank || options.man ||
                  !options.completion.empty(),
              InvalidArgument, "expected a program to run, got none; try: mxrun -n 2 ./program");
@@ -385,12 +421,21 @@ Parsed parse_options(int argc, const char* const* argv) {
   } catch (const CLI::ConfigError& error) {
     parsed.exit_code = kExitConfiguration;
     parsed.text = "mxrun: --config " + app.get_config_ptr()->results().back() + ": " + error.what() + "\n";
+  } catch (const CLI::ArgumentMismatch& error) {
+    // CLI11 says "At Most 1 required but received 2", or that the value is missing.
+    const std::string message = error.what();
+    const size_t twice = message.find(" At Most 1 required");
+    parsed.exit_code = kExitUsage;
+    parsed.text = mx::detail::concat(
+        "mxrun: ",
+        twice == std::string::npos ? message : message.substr(0, twice) + " expected once, got it again",
+        "; see mxrun --help\n");
   } catch (const CLI::ParseError& error) {
     parsed.exit_code = kExitUsage;
     parsed.text = std::string("mxrun: ") + error.what() + "; see mxrun --help\n";
   } catch (const InvalidArgument& error) {
     parsed.exit_code = kExitUsage;
-    parsed.text = std::string("mxrun: ") + error.what() + "\n";
+    parsed.text = mx::detail::concat("mxrun: ", text::without_place(error.what()), "\n");
   }
   return parsed;
 }

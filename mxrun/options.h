@@ -15,10 +15,9 @@ enum class Restart { none, group };
 struct Options {
   std::vector<std::string> program;  ///< the program and its arguments
 
-  int workers = 0;                   ///< -n; 0: as many as the nodes have slots, or 1
-  int servers = 0;                   ///< -s
-  int min_nodes = 1, max_nodes = 1;  ///< --nnodes MIN[:MAX]
-  bool nodes_given = false;
+  int workers = 0;       ///< -n; 0: as many as the nodes have slots, or 1
+  int servers = 0;       ///< -s
+  int nodes = 0;         ///< --nnodes; 0: not given
   std::string per_node;  ///< --nproc-per-node: a number, "auto", "gpu" or "cpu"; empty: not given
   std::string hosts;     ///< -H host:slots,...
   std::string hostfile;
@@ -77,7 +76,7 @@ struct OptionHelp {
 };
 std::vector<OptionHelp> option_table();
 
-/// Parses "0,2-3". Throws InvalidArgument naming the part that is wrong.
+/// Parses "0,2-3"; an empty text is an empty list. Throws InvalidArgument naming the part that is wrong.
 std::vector<int> parse_rank_list(const std::string& text);
 
 }  // namespace mx::launch

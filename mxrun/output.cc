@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,21 +14,10 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "mxrun/hosts/text.h"
 
 namespace mx::launch {
 namespace {
-
-// "2026-11-25T17:04:05.123 "
-std::string time_now() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  tm parts{};
-  localtime_r(&now.tv_sec, &parts);
-  char text[40], result[48];
-  strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
-  std::snprintf(result, sizeof(result), "%s.%03d ", text, static_cast<int>(now.tv_nsec / 1000000));
-  return result;
-}
 
 /// Returns false, with errno, if not all could be written.
 bool write_all(int fd, const char* text, size_t size) {
@@ -160,7 +148,7 @@ void RankStream::line(const char* text, size_t size) {
   }
   if (raw_ || !prints_) return;
   std::string head;
-  if (settings_.timestamp) head = time_now();
+  if (settings_.timestamp) head = text::time_now(text::Zone::local) + " ";
   if (settings_.tag) head += "[" + settings_.label + "] ";
   outlet_->add(head.data(), head.size());
   outlet_->add(text, size);

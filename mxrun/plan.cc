@@ -1,31 +1,25 @@
 #include "mxrun/plan.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "engine/base/check.h"
+#include "mxrun/hosts/text.h"
 
 namespace mx::launch {
 namespace {
 
 using nlohmann::json;
 
-// Bytes as hexadecimal digits, because JSON strings must be UTF-8.
-std::string hex_text(const std::string& bytes) {
-  constexpr char digits[] = "0123456789abcdef";
-  std::string text;
-  for (const char c : bytes) {
-    text += digits[static_cast<unsigned char>(c) >> 4];
-    text += digits[static_cast<unsigned char>(c) & 15];
-  }
-  return text;
-}
+// JSON strings must be UTF-8, which arguments, paths and variables need not be.
+std::string hex_text(const std::string& bytes) { return text::hexadecimal(bytes); }
 
-std::string hex_bytes(const std::string& text) {
-  std::string bytes;
-  for (size_t i = 0; i + 1 < text.size(); i += 2) {
-    bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
-  }
-  return bytes;
+std::string hex_bytes(const std::string& digits) {
+  std::optional<std::string> bytes = text::from_hexadecimal(digits);
+  MX_CHECK(bytes, ProtocolError, "expected hexadecimal digits");
+  return *std::move(bytes);
 }
 
 }  // namespace
@@ -39,7 +33,6 @@ std::string to_json(const NodePlan& plan) {
   for (const RankPlan& rank : plan.ranks) {
     ranks.push_back({static_cast<int>(rank.role), rank.rank, rank.local_rank, rank.incarnation});
   }
-  // Strings are encoded as hexadecimal digits where the system does not promise UTF-8.
   json argv = json::array(), environment = json::array();
   for (const std::string& argument : plan.argv) argv.push_back(hex_text(argument));
   for (const auto& [name, value] : plan.environment) {

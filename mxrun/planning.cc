@@ -74,8 +74,8 @@ int workers_per_node(const std::string& text) {
 }
 
 std::vector<Host> local_hosts(const Options& options) {
-  MX_CHECK(options.min_nodes <= 1, InvalidArgument, "--nnodes: expected 1 with the launcher local, got ",
-           options.min_nodes, "; name the other nodes with -H or --hostfile");
+  MX_CHECK(options.nodes <= 1, InvalidArgument, "--nnodes: expected 1 with the launcher local, got ",
+           options.nodes, "; name the other nodes with -H or --hostfile");
   int workers = options.workers;
   if (!options.per_node.empty()) {
     const int per_node = workers_per_node(options.per_node);

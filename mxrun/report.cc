@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "mxrun/hosts/text.h"
 #include "mxrun/old_logs.h"
 
 namespace mx::launch {
@@ -30,17 +30,7 @@ int64_t now_ns() {
       .count();
 }
 
-// "2026-11-25T17:04:05.123Z"
-std::string utc_now() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  tm parts{};
-  gmtime_r(&now.tv_sec, &parts);
-  char text[40], result[48];
-  strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
-  std::snprintf(result, sizeof(result), "%s.%03dZ", text, static_cast<int>(now.tv_nsec / 1000000));
-  return result;
-}
+std::string utc_now() { return text::time_now(text::Zone::utc) + "Z"; }
 
 std::string text_of(const json& value, int indent = -1) {
   return value.dump(indent, ' ', false, json::error_handler_t::replace);

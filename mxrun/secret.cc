@@ -11,6 +11,11 @@
 #include "mxrun/supervisor.h"
 
 namespace mx::launch {
+namespace {
+
+constexpr size_t kLongestSecret = 1024;
+
+}  // namespace
 
 std::string new_secret() { return comm::random_secret(); }
 
@@ -18,7 +23,7 @@ std::string secret_from_file(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   MX_CHECK(fd >= 0, AuthenticationError, "--secret-file: cannot read ", path, ": ", strerror(errno));
   struct stat info {};
-  char text[1025];
+  char text[kLongestSecret + 1];
   const bool known = fstat(fd, &info) == 0;
   const ssize_t size = read(fd, text, sizeof(text));
   close(fd);
@@ -27,9 +32,9 @@ std::string secret_from_file(const std::string& path) {
            path);
   std::string secret(text, size > 0 ? static_cast<size_t>(size) : 0);
   if (!secret.empty() && secret.back() == '\n') secret.pop_back();
-  MX_CHECK(!secret.empty() && secret.size() <= 1024 && secret.find('\n') == std::string::npos,
-           AuthenticationError, "--secret-file: expected one line of 1 to 1024 bytes, got ", size,
-           " bytes in ", path);
+  MX_CHECK(!secret.empty() && secret.size() <= kLongestSecret && secret.find('\n') == std::string::npos,
+           AuthenticationError, "--secret-file: expected one line of 1 to ", kLongestSecret, " bytes, got ",
+           size, " bytes in ", path);
   return secret;
 }
 

@@ -33,6 +33,13 @@ namespace mx::launch {
 
 using comm::Deadline;
 
+namespace {
+
+// How long the agents may take to end after a timeout or an interrupt, before they are killed.
+constexpr int64_t kHurriedMs = 500;
+
+}  // namespace
+
 void Supervisor::set_up_signals() {
   // A shell that ends with `exec mxrun` leaves its children to this process; they are no part of the job.
   sweep_ = waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD;
@@ -166,7 +173,7 @@ void Supervisor::step() {
 
 void Supervisor::end_agents() {
   say_all({{"op", "bye"}});
-  const Deadline deadline = Deadline::after_ms(timed_out_ || interrupted_ != 0 ? 500 : kAgentMs);
+  const Deadline deadline = Deadline::after_ms(timed_out_ || interrupted_ != 0 ? kHurriedMs : kAgentMs);
   const auto running = [this] {
     return std::any_of(carriers_.begin(), carriers_.end(), [this](const CarrierState& state) {
       // The carrier of a lost agent may never end by itself.
@@ -213,7 +220,7 @@ int Supervisor::finish() {
     for (const CarrierState& state : carriers_) {
       const auto& on = state.carrier.nodes;
       if (!state.ended || std::find(on.begin(), on.end(), failure_->node) == on.end()) continue;
-      const int code = WIFEXITED(state.status) ? WEXITSTATUS(state.status) : 128 + WTERMSIG(state.status);
+      const int code = exit_code_of(state.status);
       if (code != 0) failure_->code = code;
       failure_->reason += mx::detail::concat(" (", state.carrier.name, ": exit code ", code, ")");
     }

@@ -27,6 +27,8 @@ namespace {
 
 // How long the survivors of a failure may report it themselves before they are told to end.
 constexpr int64_t kSurvivorsMs = 1000;
+// For agents to kill what runs and to report it.
+constexpr int64_t kKilledMs = 2000;
 // After a carrier has ended: the last messages of its agents may still be on their way.
 constexpr int64_t kLastMessagesMs = 300;
 
@@ -72,7 +74,7 @@ void Supervisor::stop_all(int first) {
 
 void Supervisor::kill_all() {
   say_all({{"op", "kill"}});
-  give_up_at_ = Deadline::after_ms(2000);
+  give_up_at_ = Deadline::after_ms(kKilledMs);
 }
 
 void Supervisor::take_signals() {

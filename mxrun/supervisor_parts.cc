@@ -11,6 +11,7 @@
 
 #include "comm/net/socket.h"
 #include "engine/base/check.h"
+#include "mxrun/hosts/text.h"
 #include "mxrun/launchers/open_files.h"
 
 namespace mx::launch {
@@ -24,9 +25,7 @@ void print_error(const std::string& text) {
 }
 
 void print_message(std::string_view message) {
-  constexpr std::string_view kPlace = "[mxrun] ";  // of errors; the line begins with the name anyway
-  if (message.starts_with(kPlace)) message.remove_prefix(kPlace.size());
-  print_error(mx::detail::concat("mxrun: ", message, "\n"));
+  print_error(mx::detail::concat("mxrun: ", text::without_place(message), "\n"));
 }
 
 int free_port() {

@@ -1,10 +1,18 @@
 #include "mxrun/hosts/text.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <cstdio>
 
 namespace mx::launch::text {
+namespace {
+
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+
+}  // namespace
 
 std::optional<int> parse_number(std::string_view digits) {
   if (digits.empty() || digits.size() > 9) return std::nullopt;
@@ -13,6 +21,48 @@ std::optional<int> parse_number(std::string_view digits) {
   int value = 0;
   std::from_chars(digits.data(), digits.data() + digits.size(), value);
   return value;
+}
+
+std::string_view without_place(std::string_view message) {
+  constexpr std::string_view kPlace = "[mxrun] ";
+  if (message.starts_with(kPlace)) message.remove_prefix(kPlace.size());
+  return message;
+}
+
+std::string hexadecimal(std::string_view bytes) {
+  std::string digits;
+  digits.reserve(2 * bytes.size());
+  for (const char c : bytes) {
+    digits += kHexDigits[static_cast<unsigned char>(c) >> 4];
+    digits += kHexDigits[static_cast<unsigned char>(c) & 15];
+  }
+  return digits;
+}
+
+std::optional<std::string> from_hexadecimal(std::string_view digits) {
+  if (digits.size() % 2 != 0) return std::nullopt;
+  std::string bytes;
+  bytes.reserve(digits.size() / 2);
+  for (size_t i = 0; i < digits.size(); i += 2) {
+    const size_t high = kHexDigits.find(digits[i]), low = kHexDigits.find(digits[i + 1]);
+    if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
+    bytes += static_cast<char>(high * 16 + low);
+  }
+  return bytes;
+}
+
+std::string time_now(Zone zone) {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm parts{};
+  if (zone == Zone::utc)
+    gmtime_r(&now.tv_sec, &parts);
+  else
+    localtime_r(&now.tv_sec, &parts);
+  char text[40], result[48];
+  strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(result, sizeof(result), "%s.%03d", text, static_cast<int>(now.tv_nsec / 1000000));
+  return result;
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -24,14 +74,13 @@ std::string_view trimmed(std::string_view text) {
 
 std::string quoted(std::string_view text) {
   constexpr size_t kLongest = 80;
-  constexpr char kHex[] = "0123456789abcdef";
   std::string out = "'";
   for (char c : text.substr(0, kLongest)) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte >= 0x20 && byte < 0x7f)
       out += c;
     else
-      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+      out += {'\\', 'x', kHexDigits[byte >> 4], kHexDigits[byte & 15]};
   }
   if (text.size() > kLongest) out += "...";
   return out + "'";

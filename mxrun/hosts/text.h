@@ -1,4 +1,6 @@
-// Small helpers of the parsers in this folder.
+// Small helpers for texts: of the parsers in this folder, and of the rest of mxrun.
+//
+// Thread-safety: any thread.
 #pragma once
 
 #include <optional>
@@ -14,6 +16,15 @@ std::optional<int> parse_number(std::string_view digits);
 std::string_view trimmed(std::string_view text);
 /// Returns the text in quotes for a message: unprintable characters escaped, and cut after 80 characters.
 std::string quoted(std::string_view text);
+/// Returns the message of an error without "[mxrun] ", for lines that begin with the name of mxrun anyway.
+std::string_view without_place(std::string_view message);
+/// Returns two hexadecimal digits for each byte.
+std::string hexadecimal(std::string_view bytes);
+/// Returns the bytes of hexadecimal() again; nothing if the text is anything else.
+std::optional<std::string> from_hexadecimal(std::string_view digits);
+enum class Zone { local, utc };
+/// Returns the time as "2026-11-25T17:04:05.123".
+std::string time_now(Zone zone);
 /// Returns the words between spaces and tabs.
 std::vector<std::string_view> words(std::string_view line);
 

@@ -68,12 +68,6 @@ class ConnectionLoss {
   std::function<void()> close_;
 };
 
-int digit_of(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return -1;
-}
-
 bool same_address(const sockaddr* a, const sockaddr* b) {
   if (a == nullptr || a->sa_family != b->sa_family) return false;
   if (a->sa_family == AF_INET)
@@ -129,14 +123,10 @@ std::string read_hexadecimal_secret(int descriptor) {
   MX_CHECK(!digits.empty() && digits.size() <= kLongest && digits.size() % 2 == 0, InvalidArgument,
            "[mxrun] agent: expected the secret as a line of hexadecimal digits on standard input, got ",
            digits.size(), " characters");
-  std::string secret;
-  for (size_t i = 0; i < digits.size(); i += 2) {
-    const int high = digit_of(digits[i]), low = digit_of(digits[i + 1]);
-    MX_CHECK(high >= 0 && low >= 0, InvalidArgument,
-             "[mxrun] agent: expected the secret as hexadecimal digits, got other characters");
-    secret += static_cast<char>(high * 16 + low);
-  }
-  return secret;
+  std::optional<std::string> secret = text::from_hexadecimal(digits);
+  MX_CHECK(secret, InvalidArgument,
+           "[mxrun] agent: expected the secret as hexadecimal digits, got other characters");
+  return *std::move(secret);
 }
 
 std::unique_ptr<Channel> connect_agent(const Options& options, int node, const std::string& secret) {

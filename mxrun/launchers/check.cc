@@ -61,7 +61,7 @@ int check_nodes(const Options& options, const Selection& selection, const std::v
       result = kExitTimeout;
       continue;
     }
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    const int code = exit_code_of(status);
     std::printf("%s: %s\n", where.c_str(), code == 0 ? "ok" : meaning_of(code, command, node, mxrun).c_str());
     if (code == 0 || result != 0) continue;
     // A program that is missing has the exit code that starting it would have.

@@ -94,8 +94,8 @@ void set_slots(const Options& options, const std::string& launcher, std::vector<
 }
 
 void keep_first_nodes(const Options& options, std::vector<Host>& hosts) {
-  if (!options.nodes_given) return;
-  const auto asked = static_cast<size_t>(options.min_nodes);
+  if (options.nodes == 0 || hosts.empty()) return;
+  const auto asked = static_cast<size_t>(options.nodes);
   MX_CHECK(hosts.size() >= asked, InvalidArgument, "[mxrun] --nnodes: expected at most ", hosts.size(),
            " nodes, the hosts that there are, got ", asked);
   hosts.resize(asked);
@@ -141,19 +141,11 @@ class CarrierLauncher final : public Launcher {
   bool remote() const override { return true; }
   std::unique_ptr<Session> start(const std::vector<NodePlan>& nodes, const AgentCommand& command) override {
     const auto line = [&](int node) { return command.line(node, true); };
-    return start_carriers(carrier_commands(selection_, nodes, line), hexadecimal(command.secret) + "\n");
+    return start_carriers(carrier_commands(selection_, nodes, line),
+                          text::hexadecimal(command.secret) + "\n");
   }
 
  private:
-  static std::string hexadecimal(const std::string& bytes) {
-    std::string text;
-    for (const char c : bytes) {
-      text += "0123456789abcdef"[static_cast<unsigned char>(c) >> 4];
-      text += "0123456789abcdef"[static_cast<unsigned char>(c) & 15];
-    }
-    return text;
-  }
-
   const Selection selection_;
 };
 
@@ -166,9 +158,6 @@ std::optional<std::string> own_variable(const std::string& name) {
 
 Selection select_launcher(const Options& options, const Lookup& lookup) {
   check_not_one_of_many(lookup);
-  MX_CHECK(options.min_nodes == options.max_nodes, InvalidArgument,
-           "[mxrun] --nnodes: expected a fixed number of nodes, got ", options.min_nodes, ":",
-           options.max_nodes, "; a job cannot grow or shrink yet");
   Selection selection;
   selection.hosts = given_hosts(options);
   selection.launcher = choose_name(options, selection.hosts, lookup);
@@ -178,6 +167,9 @@ Selection select_launcher(const Options& options, const Lookup& lookup) {
                "[mxrun] --launcher local: expected no other hosts, got ", text::quoted(host.name));
     MX_CHECK(selection.hosts.size() <= 1, InvalidArgument,
              "[mxrun] --launcher local: expected one host, got ", selection.hosts.size());
+    keep_first_nodes(options, selection.hosts);
+    // Without hosts the number is looked at where it can also be "cpu" or "gpu".
+    if (!options.per_node.empty()) selection.hosts.clear();
     // On the only node of an allocation the tasks that were asked for are the slots.
     const bool has_number = !selection.hosts.empty() || options.workers > 0 || !options.per_node.empty();
     if (!has_number && lookup("SLURM_JOB_ID") && number_of(lookup, "SLURM_JOB_NUM_NODES", 2) == 1) {

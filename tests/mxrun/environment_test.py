@@ -101,6 +101,8 @@ class Environments(jobs.JobTest):
 
     def test_processes_per_node(self):
         self.assertEqual(len(self.look("--nproc-per-node", "2", processes=2)), 2)
+        self.assertEqual(len(self.look("-H", "localhost:4", "--nproc-per-node", "2", processes=2)), 2)
+        self.assertEqual(len(self.look("-H", "localhost:4", processes=4)), 4)
         job = self.run_job("--nproc-per-node", "cpu", "--dry-run", "true", MX_NUM_THREADS="3")
         self.assertIn("3 workers", job.stdout)
         self.assertIn("1 workers", self.run_job("--dry-run", "true").stdout)
@@ -127,10 +129,18 @@ class Environments(jobs.JobTest):
         self.assertFalse(self.look()[0]["int_ignored"])
 
     def test_a_variable_of_a_job_around_this_one_is_replaced(self):
-        job = self.run_job("-n", "1", jobs.MXRUN, "-n", "2", "--no-tag-output", "sh", "-c", "echo $MX_RDZV")
+        inner = ("-n", "2", "--no-tag-output", "sh", "-c", "echo $MX_RDZV $MX_JOB_ID $MX_RANK$MX_WORLD_SIZE$RANK$WORLD_SIZE")
+        job = self.run_job("-n", "3", "--job-id", "outer", "--no-tag-output", "sh", "-c",
+                           'echo $MX_RDZV outer; [ $MX_RANK != 2 ] || exec "$@"', "sh", jobs.MXRUN, *inner)
         self.assertEqual(job.code, 0, job.stderr)
-        inner = job.stdout.split()
-        self.assertEqual(inner[0], inner[1])
+        lines = [line.split() for line in job.stdout.splitlines()]
+        outside = [line for line in lines if len(line) == 2]
+        inside = sorted(line for line in lines if len(line) == 3)
+        self.assertEqual((len(outside), len(inside)), (3, 2))
+        self.assertEqual([line[2] for line in inside], ["0202", "1212"])
+        self.assertEqual(len({line[0] for line in inside}), 1)
+        self.assertNotEqual(inside[0][0], outside[0][0])
+        self.assertNotIn("outer", (inside[0][1], inside[1][1]))
 
 
 if __name__ == "__main__":

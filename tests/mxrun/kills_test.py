@@ -132,6 +132,17 @@ class Kills(jobs.JobTest):
             self.check(job, 137)
         self.note_time(target, begin)
 
+    def test_ranks_end_even_if_all_of_mxrun_is_killed_at_once(self):
+        """Nobody is left who could end the descendants that have a session of their own; docs/mxrun.md says so."""
+        job = self.start_job()
+        for pid in [job.pid, *job.named("mxrun-guard"), *job.named("mxrun-agent")]:
+            os.kill(pid, signal.SIGSTOP)  # so that none reacts to the end of another
+        for pid in [job.pid, *job.named("mxrun-guard"), *job.named("mxrun-agent")]:
+            os.kill(pid, signal.SIGKILL)
+        job.finish()
+        jobs.wait_for(lambda: not self.ranks(job), "the end of the ranks")
+        self.addCleanup(lambda: self.kill_if_there(self.unmarked()))
+
     def test_nothing_is_left(self):
         targets = ["rank", "launcher", "agent", "guardian", "agent and guardian", "launcher and agent",
                    "stopped agent, launcher", "stopped rank", "stopped launcher", "stopped agent"]

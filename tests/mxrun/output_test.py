@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The output of ranks is tagged, logged and bounded; events and job.json say what happened. Usage: ... MXRUN"""
 
+import fcntl
 import json
 import os
 import resource
@@ -10,6 +11,7 @@ import time
 
 import jobs
 
+F_SETPIPE_SZ = 1031
 
 # A server is told to end as soon as the workers have ended. So the workers wait until it has said what it says.
 AFTER_THE_SERVER = ('if [ $MX_ROLE = server ]; then {say}; touch {file}; sleep 60; fi; '
@@ -169,6 +171,23 @@ class Floods(jobs.JobTest):
         self.assertLess(self.memory_kb(agent), 400_000 if jobs.SLOW > 1 else 30_000)
         # It still supervises: an end from outside comes through although the pipe is full.
         os.kill(job.pid, jobs.signal.SIGTERM)
+        job.finish()
+        self.assertEqual(job.code, 143)
+        self.assert_nothing_left(job)
+
+    def test_a_full_pipe_of_both_streams_does_not_stop_the_agent(self):
+        read, write = os.pipe()
+        fcntl.fcntl(write, F_SETPIPE_SZ, 4096)  # a write to one stream takes the room of the other
+        job = self.start("-n", "2", "--grace", "1000", "--dead-after", "1000", "sh", "-c", "yes out & exec yes err >&2",
+                         stdout=write, stderr=write)
+        os.close(write)
+        agent = jobs.wait_for(lambda: job.named("mxrun-agent"), "the agent")[0]
+        jobs.wait_for(lambda: self.memory_kb(agent) > 0 and self.is_idle(agent), "the agent at rest")
+        os.kill(job.pid, jobs.signal.SIGTERM)
+        # Nobody reads yet, so the agent must see the request although its writes make no progress.
+        jobs.wait_for(lambda: not job.named("yes"), "the end of the ranks")
+        with os.fdopen(read, "rb") as file:
+            file.read()
         job.finish()
         self.assertEqual(job.code, 143)
         self.assert_nothing_left(job)

@@ -94,8 +94,7 @@ TEST(SelectLauncher, TheTasksOfTheOnlyNodeAreTheSlotsOfThisMachine) {
 
 TEST(SelectLauncher, NodesAndProcessesPerNode) {
   Options options;
-  options.nodes_given = true;
-  options.min_nodes = options.max_nodes = 2;
+  options.nodes = 2;
   options.per_node = "3";
   EXPECT_EQ(to_string(select_launcher(options, lookup_in(kAllocation)).hosts), "n0:3,n1:3");
 }

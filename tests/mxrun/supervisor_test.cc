@@ -15,6 +15,7 @@
 
 #include "engine/base/error.h"
 #include "mxrun/channel.h"
+#include "mxrun/exit_codes.h"
 #include "mxrun/launcher.h"
 #include "mxrun/planning.h"
 

@@ -21,7 +21,7 @@ class WrongUsage(jobs.JobTest):
         self.wrong("-n: .*got 2.5", "--np", "2.5", "true")
         self.wrong("-s: .*got -1", "-s", "-1", "true")
         self.wrong("expected an option of mxrun, got --nope", "--nope", "true")
-        self.wrong("--nnodes: .*got 0", "--nnodes", "0", "true")
+        self.wrong("--nnodes: .*got '0'", "--nnodes", "0", "true")
         self.wrong("--nnodes: .*got 2", "--nnodes", "2", "--launcher", "local", "true")
         self.wrong(".*--?nproc-per-node.*got '?many", "--nproc-per-node", "many", "true")
         self.wrong("-n and --nproc-per-node disagree", "-n", "3", "--nproc-per-node", "2", "true")
@@ -35,12 +35,25 @@ class WrongUsage(jobs.JobTest):
         self.wrong("--timeout: expected more than 0", "--timeout", "0", "true")
         self.wrong("--dead-after: expected at least two heartbeats", "--dead-after", "0.5", "true")
         self.wrong("--ranks: .*got x", "--ranks", "x", "true")
+        for text in (",", "0,", ",0", "0-", "0,,1"):
+            self.wrong("--ranks: .*got nothing", "-n", "2", "--ranks", text, "true")
+        self.wrong("--np: expected once, got it again", "-n", "2", "--np", "3", "true")
+        self.wrong("--log-dir: expected once", "--log-dir", "a", "--log-dir", "b", "true")
+        self.wrong("--np: .*missing", "-n")
         self.wrong("--ranks: expected ranks below 2, got 2", "-n", "2", "--ranks", "0-2", "true")
         self.wrong("--tee: expected --log-dir", "--tee", "true")
         self.wrong("--?.*tag-output", "--tag-output", "--no-tag-output", "true")
         self.wrong("-x: expected a variable that is set here, got MX_TEST_UNSET", "-x", "MX_TEST_UNSET", "true")
         self.wrong("-x: expected NAME", "-x", "=1", "true")
         self.wrong("--completion", "--completion", "tcsh")
+        self.wrong("--tune: expected no program.*got ./program", "--tune", "./program")
+        self.wrong("--nnodes: expected a fixed number of nodes, got '1:2'", "--nnodes", "1:2", "true")
+        self.wrong("--nnodes: expected at most 1 nodes", "-H", "localhost:4", "--nnodes", "2", "true")
+        self.wrong("--k8s: expected --launcher k8s", "--k8s", "image=x", "true")
+        for option in (["-H", "a"], ["--hostfile", "a"], ["--nnodes", "2"], ["--nproc-per-node", "2"], ["--bind", "none"],
+                       ["--rdzv", "lo:0"], ["--secret-file", "a"], ["--max-restarts", "1"], ["--log-dir", "a"],
+                       ["--no-tag-output"], ["--timestamp-output"], ["--ranks", "0"], ["--events", "a"], ["--check"]):
+            self.wrong("--[a-z].*: expected another launcher than k8s", "--launcher", "k8s", "--dry-run", "--k8s", "image=x", *option, "true")
 
     def test_empty_values(self):
         for flag in ("-n", "-s", "--nnodes", "--nproc-per-node", "--host", "--hostfile", "--launcher", "--k8s", "--bind", "--rdzv",
