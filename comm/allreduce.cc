@@ -25,6 +25,9 @@ size_t pieces_of(size_t bytes) {
   return std::clamp<size_t>((bytes + kPieceBytes - 1) / kPieceBytes, 1, 1 << 20);
 }
 
+// The distance between buffers in the workspace, so that each begins at a cache line.
+size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 bool overlaps(const unsigned char* a, size_t a_bytes, const unsigned char* b, size_t b_bytes) {
   return a < b + b_bytes && b < a + a_bytes;
 }
@@ -63,7 +66,6 @@ class DirectExchange {
   }
 
  private:
-  static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
   Slice slice(size_t member) const {
     return slice_of(call_.request().count, static_cast<int>(ranks_.size()), static_cast<int>(member));
   }
@@ -147,7 +149,7 @@ unsigned char* exchange_joined(Call& call, size_t send_stride, size_t receive_by
 
 void allreduce_gather(Call& call) {
   const size_t bytes = call.bytes(call.request().count);
-  const size_t stride = (bytes + 63) / 64 * 64;
+  const size_t stride = aligned(bytes);
   unsigned char* const scratch = exchange_joined(
       call, stride, bytes, [&](int) { return std::pair<const void*, size_t>(call.in(), bytes); });
   auto& inputs = call.workspace().inputs;
@@ -173,7 +175,7 @@ void reduce_scatter_direct(Call& call) {
   const size_t bytes = call.bytes(mine.count);
   const size_t largest = call.bytes(call.slice(0).count);
   if (largest <= kJoinedBytes) {
-    const size_t stride = (largest + 63) / 64 * 64;
+    const size_t stride = aligned(largest);
     unsigned char* const scratch = exchange_joined(call, stride, bytes, [&](int rank) {
       const Slice theirs = call.slice(rank);
       return std::pair<const void*, size_t>(call.in(theirs.begin), call.bytes(theirs.count));
@@ -209,7 +211,7 @@ void allreduce_ring(Call& call) {
   const size_t largest = call.bytes(call.slice(0).count), pieces = pieces_of(largest);
   if (bytes > 0 && call.out() != call.in()) std::memcpy(call.out(), call.in(), bytes);
   // Two slices: while the pieces of one are folded, those of the next arrive.
-  const size_t stride = (largest + 63) / 64 * 64;
+  const size_t stride = aligned(largest);
   unsigned char* const scratch = call.workspace().scratch(2 * stride);
   std::vector<Call::Ticket> tickets(2 * pieces);
   const auto slice_at = [&](int step) { return call.slice(((me - step) % n + n) % n); };  // sent in this step
@@ -274,7 +276,7 @@ void allreduce_two_level(Call& call) {
     call.finish();
     return;
   }
-  const size_t piece_bytes = (call.bytes(piece_at(0).count) + 63) / 64 * 64;
+  const size_t piece_bytes = aligned(call.bytes(piece_at(0).count));
   const size_t exchange = DirectExchange::scratch_bytes(call, leaders.size());
   unsigned char* const scratch = call.workspace().scratch(std::max(2 * mine.size() * piece_bytes, exchange));
   const auto arrived = [&](size_t member, size_t p) {

@@ -3,16 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/hash.h"
+
 namespace mx::comm {
 
 namespace {
-
-// FNV-1a.
-uint64_t hash_text(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
 
 void set_text(CallHeader& header, std::string_view text) {
   header.text_bytes = static_cast<uint16_t>(std::min(text.size(), CallHeader::kLongestText));

@@ -30,6 +30,11 @@ class Deadline {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()).count();
     return std::max<int64_t>(left, 0);
   }
+  /// Returns the time that is left as the limit of a poll(), which counts in int: at most an hour.
+  int poll_ms() const {
+    constexpr int64_t kHourMs = 3600 * 1000;
+    return static_cast<int>(std::min(left_ms(), kHourMs));
+  }
   /// Returns the earlier of two deadlines.
   friend Deadline earlier(Deadline a, Deadline b) { return a.at_ < b.at_ ? a : b; }
 

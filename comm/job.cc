@@ -8,6 +8,7 @@
 #include <typeinfo>
 #include <utility>
 
+#include "comm/host_name.h"
 #include "comm/module.h"
 #include "comm/net/interface.h"
 #include "comm/net/secret.h"

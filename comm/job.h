@@ -24,6 +24,7 @@
 #include "comm/cost_model.h"
 #include "comm/deadline.h"
 #include "comm/place.h"
+#include "comm/process_mark.h"
 #include "comm/rendezvous.h"
 #include "comm/rendezvous/client.h"
 #include "comm/rendezvous/server.h"
@@ -39,6 +40,7 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   const Place& place() const { return place_; }
+  const ProcessMark& process() const { return process_; }
   std::shared_ptr<Rendezvous> rendezvous();
   std::shared_ptr<Communicator> world();
   std::shared_ptr<Communicator> new_group(const std::string& transport);
@@ -64,6 +66,7 @@ class Job {
   void report_cause(int rank) noexcept;
   void check();
 
+  const ProcessMark process_;
   const Place place_;
   const std::string host_;
 

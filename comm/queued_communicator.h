@@ -55,7 +55,7 @@ class QueuedCommunicator : public Communicator {
   QueuedCommunicator();
 
   /// Does one call, which has been checked with check_request(). Throws if it fails. After that no buffer of
-  /// the request may be touched, not even by other ranks.
+  /// the request may be touched, not even by other ranks, except an output in memory of allocate().
   virtual void execute(const Request& request, Deadline deadline) = 0;
   /// Called once, by abort(). Makes the running execute(), and a later one, throw `reason` soon. Any
   /// thread, while execute() may run. Must not block for long.

@@ -5,14 +5,13 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/types.h>
-#include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 
+#include "comm/hash.h"
 #include "comm/net/resolve.h"
 #include "comm/net/secret.h"
 #include "comm/net/socket.h"
@@ -58,12 +57,6 @@ std::string secret_of_job() {
   return read_secret_file(path);
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "unknown";
-  return name.data();
-}
-
 std::string first_node(const std::string& list) {
   const auto malformed = [&](bool fine) {
     MX_CHECK(fine, InvalidArgument, "[place] expected a list of nodes such as 'n[0-3,7]', got '", list, "'");
@@ -86,9 +79,7 @@ std::string first_node(const std::string& list) {
 }
 
 uint16_t port_of_job(const std::string& job) {
-  uint32_t hash = 2166136261u;
-  for (const char c : job) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
-  return static_cast<uint16_t>(15000 + hash % 17000);
+  return static_cast<uint16_t>(kFirstJobPort + hash_text(job) % (kLastJobPort - kFirstJobPort + 1));
 }
 
 Endpoint rendezvous_of_rank_zero(const Place& place, const Environment& environment) {

@@ -16,14 +16,13 @@ namespace mx::comm {
 /// Returns the secret of the job: from MX_SECRET_FD, otherwise from the file MX_SECRET_FILE, otherwise "".
 std::string secret_of_job();
 
-/// Returns the name of this host.
-std::string host_name();
-
 /// Returns the first name in Slurm's list of nodes: "n[07-9,12],m1" gives "n07". Throws InvalidArgument if it
 /// is malformed.
 std::string first_node(const std::string& list);
 
-/// Returns a port between 15000 and 31999, below those that the system hands out, from the name of the job.
+/// The ports for jobs: below those that the system hands out, and above most of those of services.
+inline constexpr uint16_t kFirstJobPort = 15000, kLastJobPort = 31999;
+/// Returns a port for the rendezvous, which follows from the name of the job.
 uint16_t port_of_job(const std::string& job);
 
 /// Returns where rank 0 runs the rendezvous: MX_RDZV, and without it (under srun) the first node and the port

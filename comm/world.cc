@@ -1,34 +1,38 @@
 #include "comm/world.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdlib>
 
 #include "comm/job.h"
+#include "engine/base/check.h"
 
 namespace mx::comm {
 
 namespace {
 
 std::atomic<Job*> the_job{nullptr};
-pid_t job_process = 0;  // written before the_job
 
 Job& job() {
   // Never destroyed: see comm/job.h.
   static Job* const created = [] {
     Job* const made = new Job(find_place());
-    job_process = ::getpid();
     the_job.store(made);
     return made;
   }();
   return *created;
 }
 
+// A forked child has the job of its parent, but not its threads and connections.
+Job& job_of_this_process(const char* function) {
+  Job& found = job();
+  MX_CHECK(found.process().is_here(), InvalidState, "[", function,
+           "] expected a process of the job, got a child that it forked");
+  return found;
+}
+
 void leave_job(int status) {
   Job* const left = the_job.load();
-  // A forked child is no process of the job.
-  if (left != nullptr && job_process == ::getpid()) left->leave(status == 0);
+  if (left != nullptr && left->process().is_here()) left->leave(status == 0);
 }
 
 // Handlers run in the opposite order of their registration. That of the default engine, which drains it, is
@@ -40,9 +44,11 @@ void leave_job(int status) {
 }  // namespace
 
 const Place& place() { return job().place(); }
-std::shared_ptr<Communicator> world() { return job().world(); }
-std::shared_ptr<Communicator> new_group(const std::string& transport) { return job().new_group(transport); }
-std::shared_ptr<Rendezvous> rendezvous() { return job().rendezvous(); }
-void report_step(int64_t step) { job().report_step(step); }
+std::shared_ptr<Communicator> world() { return job_of_this_process("world").world(); }
+std::shared_ptr<Communicator> new_group(const std::string& transport) {
+  return job_of_this_process("new_group").new_group(transport);
+}
+std::shared_ptr<Rendezvous> rendezvous() { return job_of_this_process("rendezvous").rendezvous(); }
+void report_step(int64_t step) { job_of_this_process("report_step").report_step(step); }
 
 }  // namespace mx::comm

@@ -1,5 +1,8 @@
 // The group of all workers of the job, and the job's rendezvous.
 //
+// Forks. A child that a process of the job forks is no process of the job: the functions except place() throw
+// InvalidState there.
+//
 // Thread-safety: any thread.
 #pragma once
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/threads.h"
 
 namespace mx::comm {
 
@@ -32,8 +33,8 @@ MpiThread& MpiThread::get() {
 }
 
 MpiThread::MpiThread() {
-  std::thread([this] { serve(); }).detach();
-  std::thread([this] { watch(); }).detach();
+  start_thread("MPI", [this] { serve(); }).detach();
+  start_thread("MPI", [this] { watch(); }).detach();
   run([this] { initialise(); }, Deadline::after_ms(120000), "MPI_Init_thread");
 }
 

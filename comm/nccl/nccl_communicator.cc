@@ -1,13 +1,14 @@
 #include "comm/nccl/nccl_communicator.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <thread>
 
 #include "comm/fold.h"
+#include "comm/host_name.h"
+#include "comm/net/bytes.h"
 #include "engine/base/check.h"
 
 namespace mx::comm {
@@ -55,23 +56,6 @@ ncclRedOp_t nccl_op(Reduction reduction) {
   return reduction == Reduction::max ? ncclMax : ncclSum;
 }
 
-std::string hex(const char* data, size_t bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (size_t i = 0; i < bytes; ++i) {
-    const auto byte = static_cast<unsigned char>(data[i]);
-    text += {kDigits[byte >> 4], kDigits[byte & 15]};
-  }
-  return text;
-}
-
-void unhex(const std::string& text, char* data, size_t bytes) {
-  MX_CHECK(text.size() == 2 * bytes, ProtocolError, "[nccl] expected an id of ", 2 * bytes, " digits, got ",
-           text.size());
-  for (size_t i = 0; i < bytes; ++i)
-    data[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
-}
-
 // The communicators of the process, which fail together.
 std::mutex all_mutex;
 std::set<NcclCommunicator*>& all() {
@@ -97,18 +81,19 @@ NcclCommunicator::NcclCommunicator(const ModuleRequest& request)
   check_cuda(cudaSetDevice(device_), "cudaSetDevice");
   check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
   Rendezvous& rendezvous = *request.rendezvous;
-  rendezvous.put(request.key + "/host/" + std::to_string(rank_), name);
+  rendezvous.put(request.key + "/host/" + std::to_string(rank_), host_name());
   for (int r = 0; r < size_; ++r)
     hosts_.push_back(rendezvous.get(request.key + "/host/" + std::to_string(r), deadline_));
   ncclUniqueId id{};
   if (rank_ == 0) {
     check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
-    rendezvous.put(request.key + "/id", hex(id.internal, sizeof id.internal));
+    rendezvous.put(request.key + "/id", to_hex({id.internal, sizeof id.internal}));
   } else {
-    unhex(rendezvous.get(request.key + "/id", deadline_), id.internal, sizeof id.internal);
+    const std::optional<std::string> bytes = from_hex(rendezvous.get(request.key + "/id", deadline_));
+    MX_CHECK(bytes && bytes->size() == sizeof id.internal, ProtocolError, "[nccl] expected an id of ",
+             sizeof id.internal, " bytes as hexadecimal digits from rank 0, got something else");
+    std::memcpy(id.internal, bytes->data(), sizeof id.internal);
   }
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;

@@ -1,10 +1,12 @@
-// Little-endian numbers in byte buffers, and printable texts of what strangers send.
+// Little-endian numbers in byte buffers, bytes as hexadecimal digits, and printable texts of what strangers
+// send.
 //
 // Thread-safety: functions without shared state.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -24,6 +26,11 @@ void store_little(uint8_t* bytes, T value) {
   auto rest = static_cast<uint64_t>(static_cast<std::make_unsigned_t<T>>(value));
   for (size_t i = 0; i < sizeof(T); ++i, rest >>= 8) bytes[i] = static_cast<uint8_t>(rest);
 }
+
+/// Returns two lower-case hexadecimal digits per byte.
+std::string to_hex(std::string_view bytes);
+/// Returns the bytes; nothing if the text is not what to_hex() returns.
+std::optional<std::string> from_hex(std::string_view text);
 
 /// Returns the text in quotes, its control characters replaced, so that a stranger cannot write lines into a
 /// log.

@@ -48,7 +48,7 @@ std::string read_secret(int descriptor, const std::string& name, Deadline deadli
   size_t filled = 0;
   while (filled < buffer.size()) {
     pollfd entry{descriptor, POLLIN, 0};
-    const int ready = poll(&entry, 1, static_cast<int>(std::min<int64_t>(deadline.left_ms(), 1000 * 3600)));
+    const int ready = poll(&entry, 1, deadline.poll_ms());
     if (ready < 0 && errno == EINTR) continue;
     MX_CHECK(ready != 0, Timeout, "[secret] expected the end of ", name, " until the deadline, got none");
     const ssize_t n = read(descriptor, buffer.data() + filled, buffer.size() - filled);
@@ -89,11 +89,7 @@ std::string random_secret() {
   std::array<uint8_t, 32> bytes{};
   MX_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1, CommunicationError,
            "[secret] expected random bytes, got an error of OpenSSL");
-  std::string text;
-  for (const uint8_t byte : bytes) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
+  std::string text = to_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   OPENSSL_cleanse(bytes.data(), bytes.size());
   return text;
 }

@@ -29,8 +29,7 @@ constexpr int64_t kConnectRetryMs = 20;  // between two attempts to connect
 bool wait_socket(int fd, short events, Deadline deadline) {
   for (;;) {
     pollfd entry{fd, events, 0};
-    const int ms = static_cast<int>(std::min<int64_t>(deadline.left_ms(), 1000 * 3600));
-    const int n = poll(&entry, 1, ms);
+    const int n = poll(&entry, 1, deadline.poll_ms());
     if (n > 0) return true;
     if (n < 0)
       MX_CHECK(errno == EINTR || errno == EAGAIN, CommunicationError, "[socket] expected to wait, got ",

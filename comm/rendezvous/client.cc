@@ -24,10 +24,12 @@
 #include "comm/rendezvous/watches.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/base/threads.h"
 
 namespace mx::comm {
 namespace {
 
+constexpr int kConnectAgainMs = 50;
 constexpr int64_t kLastWordsMs = 1000, kCancelledMs = 1000;
 // If the thread runs so much later than planned, the process was stopped, and the silence was its own.
 constexpr int64_t kClientLateMs = 1000;
@@ -49,8 +51,9 @@ Fd connect_rendezvous(const RendezvousClientOptions& options, Deadline start) {
                    "rendezvous at " + options.address);
       return socket;
     } catch (const PeerLost&) {
-      MX_CHECK(start.left_ms() > 100, Timeout, current_exception_text(), " until the deadline");
-      poll(nullptr, 0, 50);
+      MX_CHECK(start.left_ms() > 2 * kConnectAgainMs, Timeout, current_exception_text(),
+               " until the deadline");
+      poll(nullptr, 0, kConnectAgainMs);
     }
   }
 }
@@ -138,7 +141,7 @@ RendezvousClient::RendezvousClient(RendezvousClientOptions options, Deadline sta
   state_ = std::make_unique<State>(std::move(options), start);
   // Queued before the thread starts, so that no heartbeat is sent before it.
   const auto join = state_->begin({FrameKind::join, 0, 0, state_->options.role, state_->options.host});
-  state_->thread = std::thread([state = state_.get()] { state->run(); });
+  state_->thread = start_thread("rendezvous", [state = state_.get()] { state->run(); });
   try {
     MX_CHECK(state_->end(join, start), Timeout, "[rendezvous] expected the rendezvous at ",
              state_->options.address, " to answer until the deadline, got no answer");
@@ -261,11 +264,10 @@ void RendezvousClient::State::turn() {
   }
   auto until = next_beat;
   if (silence_ms > 0) until = std::min(until, heard + std::chrono::milliseconds(silence_ms));
-  const int64_t ms = Deadline(until).left_ms();
   const bool more = sent < sending.size();
   pollfd entries[2] = {{socket.get(), static_cast<short>(more ? POLLIN | POLLOUT : POLLIN), 0},
                        {wake.get(), POLLIN, 0}};
-  const int n = poll(entries, 2, static_cast<int>(std::min<int64_t>(ms, 1000 * 3600)));
+  const int n = poll(entries, 2, Deadline(until).poll_ms());
   now = Clock::now();
   if (now > until + std::chrono::milliseconds(kClientLateMs)) heard = now;
   if (n < 0) {

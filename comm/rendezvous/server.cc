@@ -27,6 +27,7 @@
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/threads.h"
 
 namespace mx::comm {
 namespace {
@@ -125,7 +126,7 @@ RendezvousServer::RendezvousServer(RendezvousServerOptions options) {
            "[rendezvous] expected positive times, got dead_after ", options.dead_after_ms,
            " ms and handshake ", options.handshake_timeout_ms, " ms");
   state_ = std::make_unique<State>(std::move(options));
-  state_->thread = std::thread([state = state_.get()] { state->io.run(); });
+  state_->thread = start_thread("rendezvous", [state = state_.get()] { state->io.run(); });
 }
 
 RendezvousServer::~RendezvousServer() {

@@ -1,6 +1,7 @@
 #include "comm/rendezvous/watches.h"
 
 #include "engine/base/log.h"
+#include "engine/base/threads.h"
 
 namespace mx::comm {
 
@@ -42,7 +43,7 @@ void Watches::post(std::function<void()> function) {
 void Watches::queue(uint64_t id, std::function<void()> function) {
   if (stopped_) return;
   calls_.push_back({id, std::move(function)});
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  if (!thread_.joinable()) thread_ = start_thread("rendezvous", [this] { run(); });
   changed_.notify_all();
 }
 

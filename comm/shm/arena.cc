@@ -11,10 +11,7 @@
 namespace mx::comm::shm {
 namespace {
 
-constexpr size_t kArenaPage = 4096;
 constexpr size_t kSmallestWindow = size_t{64} << 20;
-
-size_t whole_pages(size_t bytes) { return (bytes + kArenaPage - 1) / kArenaPage * kArenaPage; }
 
 }  // namespace
 

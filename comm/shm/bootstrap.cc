@@ -1,7 +1,7 @@
 #include "comm/shm/bootstrap.h"
 
+#include <openssl/crypto.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -15,12 +15,14 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/net/bytes.h"
+#include "comm/net/secret.h"
 #include "engine/base/check.h"
 
 namespace mx::comm::shm {
 namespace {
 
-constexpr size_t kTokenBytes = 32;
+constexpr size_t kTokenBytes = 64;     // of random_secret()
 constexpr size_t kMostStrangers = 64;  // connections that have not shown the token
 constexpr size_t kLongestReason = 1000;
 constexpr int64_t kPollMs = 50;  // how often rank 0 looks whether another rank has given up
@@ -28,7 +30,7 @@ constexpr int64_t kPollMs = 50;  // how often rank 0 looks whether another rank 
 std::string rejection_key(const std::string& key) { return key + "/shm-rejected/"; }
 
 struct Hello {
-  char token[2 * kTokenBytes];
+  char token[kTokenBytes];
   int32_t rank;
 };
 
@@ -36,45 +38,6 @@ struct Answer {
   uint64_t window_bytes;
   uint32_t files;  // number of descriptors that come with the message
 };
-
-std::string to_hex(std::string_view bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const char c : bytes) {
-    text += kDigits[static_cast<uint8_t>(c) >> 4];
-    text += kDigits[static_cast<uint8_t>(c) & 15];
-  }
-  return text;
-}
-
-std::optional<std::string> from_hex(std::string_view text) {
-  const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-  };
-  if (text.size() % 2 != 0) return std::nullopt;
-  std::string bytes;
-  for (size_t i = 0; i < text.size(); i += 2) {
-    const int high = digit(text[i]), low = digit(text[i + 1]);
-    if (high < 0 || low < 0) return std::nullopt;
-    bytes += static_cast<char>(high * 16 + low);
-  }
-  return bytes;
-}
-
-std::string random_token() {
-  char bytes[kTokenBytes];
-  MX_CHECK(getrandom(bytes, sizeof(bytes), 0) == static_cast<ssize_t>(sizeof(bytes)), CommunicationError,
-           "[shm] expected random bytes, got: ", std::strerror(errno));
-  return to_hex({bytes, sizeof(bytes)});
-}
-
-// Takes the same time wherever the texts differ.
-bool equal_secrets(const char* a, const char* b, size_t bytes) {
-  unsigned difference = 0;
-  for (size_t i = 0; i < bytes; ++i)
-    difference |= static_cast<unsigned>(static_cast<uint8_t>(a[i]) ^ static_cast<uint8_t>(b[i]));
-  return difference == 0;
-}
 
 bool same_user(int socket) {
   ucred peer{};
@@ -230,7 +193,7 @@ class FileServer {
     const ssize_t bytes = recv(connection.get(), &hello, sizeof(hello), MSG_DONTWAIT);
     const bool valid = bytes == static_cast<ssize_t>(sizeof(hello)) && hello.rank > 0 &&
                        static_cast<size_t>(hello.rank) < ranks_.size() &&
-                       equal_secrets(hello.token, token_.data(), sizeof(hello.token));
+                       CRYPTO_memcmp(hello.token, token_.data(), sizeof(hello.token)) == 0;
     if (!valid) return;
     Rank& rank = ranks_[static_cast<size_t>(hello.rank)];
     if (rank.connection) return;
@@ -276,7 +239,7 @@ void pass_files(const SharedFiles& files, int size, Rendezvous& rendezvous, cons
                 Deadline deadline) {
   const Descriptor listener = new_socket(SOCK_NONBLOCK);
   const std::string address = listen_anywhere(listener.get());
-  const std::string token = random_token();
+  const std::string token = random_secret();
   rendezvous.put(key + "/shm", "at " + to_hex(address) + " " + token);
 
   Rejections rejections(rendezvous, key);

@@ -23,11 +23,13 @@ Slice part_of(size_t count, size_t element, int size, int rank) {
   return {begin, std::min((lines.begin + lines.count) * line, count) - begin};
 }
 
+// Copies page by page: for long copies the C library may use stores that bypass the caches, from which
+// another rank is about to read.
 void copy(void* to, const void* from, size_t bytes) {
   if (to == from) return;
-  for (size_t done = 0; done < bytes; done += 4096)
+  for (size_t done = 0; done < bytes; done += kPage)
     std::memcpy(static_cast<char*>(to) + done, static_cast<const char*>(from) + done,
-                std::min<size_t>(4096, bytes - done));
+                std::min(kPage, bytes - done));
 }
 
 // Chunk `index` of `count` elements, each chunk but the last of `each`.

@@ -3,20 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <string_view>
 
+#include "comm/hash.h"
 #include "engine/base/check.h"
 #include "engine/base/log.h"
 
 namespace mx::comm::shm {
 namespace {
-
-// FNV-1a: the same on all ranks, which std::hash does not promise.
-uint64_t hash_of(std::string_view text) {
-  uint64_t hash = 0xcbf2'9ce4'8422'2325;
-  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100'0000'01b3;
-  return hash;
-}
 
 // The place of each buffer that the caller may use for `in` within `out`, or the other way round, is the one
 // that only this rank accesses: that of its slice. At any other place, other ranks would write what is still
@@ -173,7 +166,7 @@ void Group::announce(Entry& entry, const Request& request, uint64_t number) {
   const std::string& what = request.options.what;
   const bool barrier = request.collective == Collective::barrier;
   entry.count = barrier ? 0 : request.count;
-  entry.what_hash = hash_of(what);
+  entry.what_hash = hash_text(what);
   entry.what_bytes = static_cast<uint32_t>(what.size());
   std::memcpy(entry.what, what.data(), std::min(what.size(), kWhatBytes));
   entry.collective = static_cast<uint8_t>(request.collective);

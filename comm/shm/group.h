@@ -5,17 +5,15 @@
 // all ranks choose the same one:
 //
 //   slots   Small calls. Each rank copies its input into its slot before it announces itself. After the
-//   entry,
-//           every rank computes its own output from all slots. There are two slots, used in turn. A rank
-//           fills a slot again two calls later. It can do so only after the entry of the call in between, by
-//           which all ranks had read the slot. So one exchange of cache lines is all that such a call costs.
-//   direct  The buffers that others need lie in the arena. Each rank works on its part of everybody's
-//   buffers,
-//           and all wait for each other at the end, because only then may the caller touch the buffers.
-//   staged  All others. The data goes through buffers that stay in the processor's cache, in chunks. In step
-//   t, a
-//           rank stages chunk t, combines chunk t - 1 and gathers chunk t - 2, so that one wait per step
-//           suffices.
+//           entry, every rank computes its own output from all slots. There are two slots, used in turn. A
+//           rank fills a slot again two calls later. It can do so only after the entry of the call in
+//           between, by which all ranks had read the slot. So one exchange of cache lines is all that such a
+//           call costs.
+//   direct  The buffers that others need lie in the arena. Each rank works on its part of the buffers of all
+//           ranks. All wait for each other at the end, because only then may the caller touch the buffers.
+//   staged  All others. The data goes through buffers that stay in the processor's cache, in chunks. In
+//           step t, a rank stages chunk t, combines chunk t - 1 and gathers chunk t - 2, so that one wait per
+//           step suffices.
 //
 // Thread-safety: one thread at a time for execute(), one for allocate(); the functions of Peers as it says.
 #pragma once

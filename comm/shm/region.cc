@@ -16,7 +16,6 @@ namespace mx::comm::shm {
 namespace {
 
 constexpr uint64_t kMagic = 0x6d78'5348'4d30'3031;  // "mxSHM001"; changes with the layout
-constexpr size_t kPage = 4096;
 
 struct Header {
   std::atomic<uint64_t> magic{0};
@@ -30,11 +29,10 @@ struct Layout {
 
 Layout layout_of(int size, size_t rank_bytes) {
   const size_t ranks = static_cast<size_t>(size);
-  const auto up = [](size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; };
   Layout layout{};
-  layout.controls = up(sizeof(Header));
-  layout.channels = layout.controls + up(ranks * sizeof(Control));
-  layout.data = layout.channels + up(ranks * ranks * sizeof(Channel));
+  layout.controls = whole_pages(sizeof(Header));
+  layout.channels = layout.controls + whole_pages(ranks * sizeof(Control));
+  layout.data = layout.channels + whole_pages(ranks * ranks * sizeof(Channel));
   layout.bytes = layout.data + ranks * rank_bytes;
   return layout;
 }
@@ -46,8 +44,8 @@ bool within_file_limit(uint64_t bytes) {
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 && (limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur);
 }
 
-// Older kernels give up, and free what they have reserved, when a signal arrives. With the timer of a profiler,
-// large reservations would never succeed, so the thread takes signals afterwards.
+// Older kernels give up, and free what they have reserved, when a signal arrives. With the timer of a
+// profiler, large reservations would never succeed, so the thread takes signals afterwards.
 bool reserve_pages(int fd, uint64_t offset, uint64_t bytes) {
   sigset_t all, before;
   sigfillset(&all);

@@ -25,6 +25,8 @@
 namespace mx::comm::shm {
 
 inline constexpr size_t kLine = 64;
+inline constexpr size_t kPage = 4096;
+constexpr size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 /// Calls whose input has at most so many bytes put it into a slot before they announce themselves.
 inline constexpr size_t kSlotBytes = 16 * 1024;
 /// Of buffers in the arena, an allreduce of more bytes does not use slots: a slot is copied to all ranks,

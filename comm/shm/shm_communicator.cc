@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "comm/host_name.h"
 #include "comm/queued_communicator.h"
 #include "comm/shm/bootstrap.h"
 #include "comm/shm/group.h"
@@ -57,15 +58,12 @@ class ShmCommunicator final : public QueuedCommunicator {
 };
 
 std::string shm_host_name(const ShmOptions& options) {
-  if (!options.host.empty()) return options.host;
-  char name[256] = {};
-  gethostname(name, sizeof(name) - 1);
-  return name;
+  return options.host.empty() ? host_name() : options.host;
 }
 
 shm::SharedFiles make_shm_files(int size, const ShmOptions& options) {
   shm::SharedFiles files;
-  files.window_bytes = options.arena_window_bytes > 0 ? (options.arena_window_bytes + 4095) / 4096 * 4096
+  files.window_bytes = options.arena_window_bytes > 0 ? shm::whole_pages(options.arena_window_bytes)
                                                       : shm::Arena::default_window(size);
   files.region = shm::Region::create(size);
   files.arena = shm::Arena::create(size, files.window_bytes);

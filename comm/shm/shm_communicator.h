@@ -33,7 +33,7 @@ namespace mx::comm {
 struct ShmOptions {
   int64_t timeout_ms = 60000;       ///< default time limit of calls
   int64_t join_timeout_ms = 60000;  ///< how long the ranks wait for each other at the start
-  std::string host = {};            ///< name of this host for errors; empty: gethostname()
+  std::string host = {};            ///< name of this host for errors; empty: that of this machine
   size_t arena_window_bytes =
       0;  ///< what each rank can allocate; 0: its share of the host's memory. Rank 0 decides
   /// Called with the rank that is lost before a call throws PeerLost, on the thread of the call. May be

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/base/threads.h"
 
 namespace mx::comm {
 
@@ -54,7 +55,7 @@ TcpAcceptor::TcpAcceptor(Listener listener, Identity self, int first, int last, 
       check_(std::move(check)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   MX_CHECK(wake_, CommunicationError, "[tcp] expected a new eventfd, got ", std::strerror(errno));
-  if (first <= last) thread_ = std::thread([this] { thread_main(); });
+  if (first <= last) thread_ = start_thread("comm", [this] { thread_main(); });
 }
 
 TcpAcceptor::~TcpAcceptor() {
@@ -136,8 +137,7 @@ void TcpAcceptor::thread_main() try {
       polled.push_back({guest.socket.get(), POLLIN, 0});
       next = earlier(next, guest.deadline);
     }
-    const int ready =
-        ::poll(polled.data(), polled.size(), static_cast<int>(std::min<int64_t>(next.left_ms(), 1 << 30)));
+    const int ready = ::poll(polled.data(), polled.size(), next.poll_ms());
     MX_CHECK(ready >= 0 || errno == EINTR, CommunicationError, "[tcp] expected poll() to wait, got ",
              std::strerror(errno));
     if (deadline_.passed() || (ready > 0 && polled[0].revents != 0)) return;

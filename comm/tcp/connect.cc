@@ -1,5 +1,7 @@
 #include "comm/tcp/connect.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -12,6 +14,9 @@
 namespace mx::comm {
 
 namespace {
+
+// Between two connections to a rank that closes them.
+constexpr int kConnectAgainMs = 20;
 
 struct TcpAddress {
   Endpoint at;
@@ -57,6 +62,8 @@ Fd connect_to_rank(const TcpGroup& group, const Identity& self, int rank, const 
       // The rank may have had too many strangers at once. If it is really gone, the deadline ends this loop,
       // or the rendezvous reports the loss.
       if (deadline.passed()) throw;
+      if (group.check) group.check();
+      ::poll(nullptr, 0, kConnectAgainMs);
     } catch (const Timeout&) {
       if (deadline.passed())
         throw Timeout(mx::detail::concat("[tcp] expected ", name, " (", to_string(to.at),

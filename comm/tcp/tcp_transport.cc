@@ -198,10 +198,9 @@ void TcpTransport::sleep(Deadline deadline) {
     if (events != 0) polled_.push_back({peer.fd, static_cast<short>(events), 0});
   }
   for (;;) {
-    const int64_t left_ms = deadline.left_ms();
+    const int left_ms = deadline.poll_ms();
     if (left_ms == 0) time_out();
-    const int ready =
-        ::poll(polled_.data(), polled_.size(), static_cast<int>(std::min<int64_t>(left_ms, 1 << 30)));
+    const int ready = ::poll(polled_.data(), polled_.size(), left_ms);
     if (ready > 0) return;
     MX_CHECK(ready == 0 || errno == EINTR, CommunicationError, "[tcp] expected poll() to wait, got ",
              tcp_error_text(errno));

@@ -1,7 +1,5 @@
 #include "comm/threads/thread_transport.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -12,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/host_name.h"
 #include "engine/base/check.h"
 #include "engine/base/cpus.h"
 #include "engine/base/futex.h"
@@ -78,11 +77,7 @@ struct Hub {
         bells(static_cast<size_t>(ranks)),
         gone(static_cast<size_t>(ranks)),
         hosts(options.hosts) {
-    char name[256] = "localhost";
-    if (hosts.empty()) {
-      if (::gethostname(name, sizeof name - 1) != 0) std::strcpy(name, "localhost");
-      hosts.assign(static_cast<size_t>(ranks), name);
-    }
+    if (hosts.empty()) hosts.assign(static_cast<size_t>(ranks), host_name());
   }
   Channel& channel(int from, int to) {
     return channels[static_cast<size_t>(from) * static_cast<size_t>(size) + static_cast<size_t>(to)];

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <csignal>
 
+#include "comm/host_name.h"
 #include "comm/net/interface.h"
 #include "comm/rendezvous/lost.h"
 #include "comm/start.h"

@@ -1,7 +1,6 @@
 // The conformance suite of communicators: what every implementation must do, whatever carries its bytes.
 //
-// Each rank is a thread. A test program adds conformance.cc and conformance_failures.cc to its sources and
-// names its groups:
+// Each rank is a thread. A test program adds the files conformance*.cc to its sources and names its groups:
 //
 //   namespace mx::comm {
 //   std::vector<std::shared_ptr<Communicator>> make_shm_group(int ranks) { ... }
@@ -9,8 +8,9 @@
 //                            conformance_name);
 //   }
 //
-//   mx_add_test(comm_shm_test SOURCES conformance.cc conformance_failures.cc shm/conformance_test.cc DEPS
-//   mx::comm)
+//   mx_add_test(comm_shm_test
+//     SOURCES conformance.cc conformance_ends.cc conformance_failures.cc shm/conformance_test.cc
+//     DEPS mx::comm)
 //
 // The name of the variable parts is the test's: "Shm/Conformance.AllreduceIsTheSerialFold/shm".
 #pragma once

@@ -1,6 +1,7 @@
 mx_add_test(comm_shm_test
   SOURCES
     conformance.cc
+    conformance_ends.cc
     conformance_failures.cc
     shm/bootstrap_test.cc
     shm/conformance_test.cc

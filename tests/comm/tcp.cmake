@@ -2,6 +2,7 @@ mx_add_test(comm_tcp_test SOURCES tcp/place_test.cc tcp/connect_test.cc tcp/job_
 mx_add_test(comm_tcp_conformance_test
   SOURCES
     conformance.cc
+    conformance_ends.cc
     conformance_failures.cc
     tcp/conformance_test.cc
   DEPS mx::comm)

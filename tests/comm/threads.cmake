@@ -1,6 +1,7 @@
 mx_add_test(comm_threads_test
   SOURCES
     conformance.cc
+    conformance_ends.cc
     conformance_failures.cc
     core/algorithms_test.cc
     core/cost_model_test.cc

@@ -11,9 +11,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 
+#include "comm/net/bytes.h"
 #include "comm/net/resolve.h"
 #include "comm/net/secret.h"
 #include "engine/base/error.h"
@@ -253,6 +255,16 @@ TEST(Secret, APipeThatStaysOpenIsATimeout) {
   EXPECT_NE(text.find("pipe"), std::string::npos) << text;
   EXPECT_EQ(text.find("word"), std::string::npos) << text;
   EXPECT_THROW(read_secret(-1, "nothing"), Error);
+}
+
+TEST(Hex, GivesTheBytesBackAndRefusesOtherTexts) {
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
+  EXPECT_EQ(to_hex({"\0\x7f\xff", 3}), "007fff");
+  EXPECT_EQ(from_hex(to_hex(all)), all);
+  EXPECT_EQ(from_hex(""), "");
+  for (const char* wrong : {"0", "0g", "AB", "0x", " 0", "012"})
+    EXPECT_EQ(from_hex(wrong), std::nullopt) << wrong;
 }
 
 TEST(Secret, IsUnpredictable) {

@@ -159,5 +159,32 @@ TEST(TcpConnect, RefusesToListenAtAWildcardAddress) {
                                       [&] { connect_tcp(group, *rendezvous, Deadline::after_ms(1000)); });
 }
 
+TEST(ConnectTcp, DoesNotHammerAPortThatClosesEveryConnection) {
+  // The address of a rank that has ended may belong to another program by now.
+  const auto rendezvous = make_local_rendezvous();
+  Listener other = listen_at("127.0.0.1", 0);
+  rendezvous->put(epoch_key(3, "tcp/world/0"), to_string(other.at) + "\nn0");
+  std::atomic<bool> over{false};
+  int connections = 0;
+  std::thread program([&] {
+    while (!over) {
+      try {
+        accept_one(other.socket, Deadline::after_ms(20));
+        ++connections;
+      } catch (const Timeout&) {
+      }
+    }
+  });
+  TcpGroup group = tcp_group_of(1, 2);
+  std::atomic<int> checks{0};
+  group.check = [&] { ++checks; };
+  EXPECT_THROW(connect_tcp(group, *rendezvous, Deadline::after_ms(1000)), Error);  // late or lost
+  over = true;
+  program.join();
+  EXPECT_GE(connections, 1);
+  EXPECT_LE(connections, 100);
+  EXPECT_GE(checks.load(), 1);
+}
+
 }  // namespace
 }  // namespace mx::comm

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/host_name.h"
 #include "comm/rendezvous/server.h"
 #include "comm/start.h"
 #include "comm/transport_communicator.h"

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -121,6 +122,30 @@ TEST(WorldRank, DISABLED_Sums) {
   std::exit(sum == static_cast<float>(place().size) ? 0 : 1);
 }
 
+TEST(WorldRank, DISABLED_SumsBesideAForkedChild) {
+  const std::shared_ptr<Communicator> group = world();
+  const float first = world_sum();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    int refused = 0;
+    const std::function<void()> calls[] = {[] { world(); }, [] { new_group("tcp"); }, [] { rendezvous(); },
+                                           [] { report_step(1); }, [&] { group->barrier(); }};
+    for (const auto& call : calls) {
+      try {
+        call();
+      } catch (const InvalidState&) {
+        ++refused;
+      }
+    }
+    std::exit(place().size > 1 && refused == 5 ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  say("child " + std::to_string(status) + "\n");
+  std::exit(first == world_sum() ? 0 : 1);
+}
+
 TEST(WorldRank, DISABLED_SumsForEver) {
   try {
     for (int64_t step = 1;; ++step) {
@@ -147,6 +172,15 @@ TEST_P(WorldProcess, RanksFindEachOtherAndEndWithoutALoss) {
     }
     EXPECT_EQ(server_->counts().lost, 0u);
   }
+}
+
+TEST_P(WorldProcess, AForkedChildIsNoProcessOfTheJob) {
+  for (const RankProcess& rank : start("SumsBesideAForkedChild", 2)) {
+    const RankEnd ended = rank.end();
+    EXPECT_TRUE(contains(ended.output, "child 0\n")) << ended.output;
+    EXPECT_EQ(ended.status, 0);
+  }
+  EXPECT_EQ(server_->counts().lost, 0u);
 }
 
 TEST_P(WorldProcess, AKilledRankIsNamedByAllOthers) {

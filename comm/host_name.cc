@@ -1,0 +1,15 @@
+#include "comm/host_name.h"
+
+#include <unistd.h>
+
+#include <array>
+
+namespace mx::comm {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "unknown";
+  return name.data();
+}
+
+}  // namespace mx::comm
