@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures distributed training beside its peers, and sets the figures beside their bars (benchmarks/bars.json, "distributed").
+"""Measures distributed training beside its peers, and sets the figures beside the bars "distributed" of bars.json.
 
     distributed_bench.py build/release                   everything: about ten minutes on a quiet machine
     distributed_bench.py build/release --only overlap    one part; --list prints the parts
@@ -413,7 +413,8 @@ def main():
             signal.signal(name, lambda number, frame: sys.exit(128 + number))
         path = args.save or os.path.join(args.build, "distributed.jsonl")
         try:
-            with tempfile.TemporaryDirectory() as folder, open(path, "w", encoding="utf-8") as save:
+            with (tempfile.TemporaryDirectory(prefix="bench-", dir=args.build) as folder,
+                  open(path, "w", encoding="utf-8") as save):
                 records, failed = measure(Bench(args.build, args.quick, folder), parts, save)
         finally:
             kill_all()
