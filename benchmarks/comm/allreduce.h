@@ -30,6 +30,8 @@ struct AllreduceSystem {
   std::function<std::function<std::unique_ptr<AllreduceRank>(int rank)>(int ranks)> prepare;
   /// False for limits of the machine, which add nothing up.
   bool adds = true;
+  /// Divides the number of calls per measurement, for systems that are so slow that all others would wait.
+  int fewer_calls = 1;
 };
 
 /// The systems that run in forked processes. Append new ones here.
@@ -42,7 +44,8 @@ std::vector<AllreduceSystem> gloo_systems();
 std::unique_ptr<AllreduceRank> communicator_rank(std::shared_ptr<comm::Communicator> group, bool arena);
 
 /// Samples of one size on one rank: microseconds per call. Throws if a sum is wrong.
-std::vector<double> measure_allreduce(AllreduceRank& rank, int ranks, size_t bytes, bool adds, int rounds);
+std::vector<double> measure_allreduce(AllreduceRank& rank, int ranks, size_t bytes, bool adds, int rounds,
+                                      int fewer_calls = 1);
 
 /// 4 KB, 256 KB, 4 MB, 64 MB
 inline constexpr size_t kAllreduceBytes[] = {4096, 262'144, 4'194'304, 67'108'864};

@@ -42,7 +42,8 @@ int cpu_of(int rank) {
     const std::unique_ptr<AllreduceRank> self = join(rank);
     for (const size_t bytes : kAllreduceBytes) {
       if (bytes > most_bytes) continue;
-      const std::vector<double> samples = measure_allreduce(*self, ranks, bytes, system.adds, rounds);
+      const std::vector<double> samples =
+          measure_allreduce(*self, ranks, bytes, system.adds, rounds, system.fewer_calls);
       if (rank != 0) continue;
       for (const double sample : samples) dprintf(out, "%zu %.4f\n", bytes, sample);
     }

@@ -92,11 +92,14 @@ std::shared_ptr<std::string> make_folder() {
 
 template <class Rank>
 AllreduceSystem gloo_system(const std::string& name) {
-  return {name, [](int ranks) {
-            return [folder = make_folder(), ranks](int rank) -> std::unique_ptr<AllreduceRank> {
-              return std::make_unique<Rank>(*folder, rank, ranks);
-            };
-          }};
+  return {.name = name,
+          .prepare =
+              [](int ranks) {
+                return [folder = make_folder(), ranks](int rank) -> std::unique_ptr<AllreduceRank> {
+                  return std::make_unique<Rank>(*folder, rank, ranks);
+                };
+              },
+          .fewer_calls = 10};
 }
 
 }  // namespace

@@ -148,6 +148,7 @@ int run(int rounds) {
                 std::to_string(100 * bench::median(ours) / bench::median(theirs)) + "% of the transport");
     for (const KVKey& key : keys) store->erase(key);
   }
+  wait_all();  // for the erasing
   group->leave();
   for (const pid_t child : children) kill(child, SIGKILL);
   for (const pid_t child : children) waitpid(child, nullptr, 0);

@@ -90,6 +90,20 @@ class DistributedBench(unittest.TestCase):
         err = self.run_bench("none", "--only", "overlap,nothing", status=2)[1]
         self.assertRegex(err, "expected some of .*overlap.*, got nothing")
 
+    def test_programs_that_are_not_built_are_named_and_left_out(self):
+        save = os.path.join(self.folder, "records.jsonl")
+        out, err = self.run_bench(self.folder, "--only", "start,kvstore", "--save", save)
+        self.assertIn("start: skipped: mxrun is not built", err)
+        self.assertIn("kvstore: skipped: benchmarks/kvstore_bench is not built", err)
+        self.assertIn("0 bars met, 0 missed", out)
+
+    def test_a_part_that_fails_is_named_and_the_others_run(self):
+        os.chmod(self.write("mxrun", "#!/bin/sh\necho broken >&2\nexit 3\n"), 0o755)
+        save = os.path.join(self.folder, "records.jsonl")
+        err = self.run_bench(self.folder, "--only", "start,kvstore", "--save", save, status=1)[1]
+        self.assertRegex(err, "start: FAILED: .*mxrun -n 4 true ended with 3: broken")
+        self.assertIn("kvstore: skipped", err)
+
     @unittest.skipUnless(len(sys.argv) > 2, "no build folder")
     def test_every_part_measures_something(self):
         save = os.path.join(self.folder, "records.jsonl")
