@@ -35,6 +35,15 @@ def processes_with(marker):
     return found
 
 
+def kill_if_there(pids):
+    """Kills processes, of which some may end because of the first kill."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
 def wait_for(condition, what, seconds=60):
     """Polls until condition() is true and returns its value."""
     end = time.monotonic() + seconds
@@ -72,11 +81,7 @@ class Job:
         return [pid for pid, found in self.left().items() if found == name]
 
     def kill_all(self):
-        for pid in self.left():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass
+        kill_if_there(self.left())
 
 
 class JobTest(unittest.TestCase):

@@ -82,13 +82,6 @@ class Kills(jobs.JobTest):
         for kind, (count, longest) in self.times.items():
             print(f"{kind}: {count} jobs, the longest end took {longest:.2f} s")
 
-    def kill_if_there(self, pids):
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # it has already ended because of the first
-
     def kill_one_of_the_job(self, target):
         job = self.start_job()
         begin = time.monotonic()
@@ -107,11 +100,11 @@ class Kills(jobs.JobTest):
             os.kill(job.named("mxrun-guard")[0], signal.SIGKILL)
             self.check(job, 137)
         elif target == "agent and guardian":
-            self.kill_if_there(job.named("mxrun-guard") + job.named("mxrun-agent"))
+            jobs.kill_if_there(job.named("mxrun-guard") + job.named("mxrun-agent"))
             self.check(job, 137)
         elif target == "launcher and agent":
             os.kill(job.pid, signal.SIGKILL)
-            self.kill_if_there(job.named("mxrun-agent"))
+            jobs.kill_if_there(job.named("mxrun-agent"))
             self.check(job, -9)
         elif target == "stopped agent, launcher":
             os.kill(job.named("mxrun-agent")[0], signal.SIGSTOP)
@@ -141,7 +134,7 @@ class Kills(jobs.JobTest):
             os.kill(pid, signal.SIGKILL)
         job.finish()
         jobs.wait_for(lambda: not self.ranks(job), "the end of the ranks")
-        self.addCleanup(lambda: self.kill_if_there(self.unmarked()))
+        self.addCleanup(lambda: jobs.kill_if_there(self.unmarked()))
 
     def test_nothing_is_left(self):
         targets = ["rank", "launcher", "agent", "guardian", "agent and guardian", "launcher and agent",
@@ -163,7 +156,7 @@ class Kills(jobs.JobTest):
             victim = random.choice(victims)
             with self.subTest(round=number, wanted=wanted, victim=job.left().get(victim)):
                 begin = time.monotonic()
-                self.kill_if_there([victim])
+                jobs.kill_if_there([victim])
                 # A grandchild that is killed concerns nobody.
                 jobs.wait_for(lambda: job.process.poll() is not None or len(job.left()) >= 6, "the end or the whole job")
                 if job.process.poll() is None:

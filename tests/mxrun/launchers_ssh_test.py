@@ -99,8 +99,7 @@ class Ssh(jobs.JobTest):
             if b"--agent" in words and b"exec" not in words and words[words.index(b"--agent-node") + 1] == b"1":
                 agents.append(pid)
         self.assertTrue(agents)
-        for pid in agents:
-            os.kill(pid, signal.SIGKILL)
+        jobs.kill_if_there(agents)
         job.finish()
         self.assertNotEqual(job.code, 0)
         self.assertRegex(job.stderr, "node 1|127.0.0.2|rank [23]")
