@@ -29,7 +29,7 @@
 namespace mx::comm {
 namespace {
 
-constexpr int kConnectAgainMs = 50;
+constexpr int64_t kConnectAgainMs = 50;
 constexpr int64_t kLastWordsMs = 1000, kCancelledMs = 1000;
 // If the thread runs so much later than planned, the process was stopped, and the silence was its own.
 constexpr int64_t kClientLateMs = 1000;
@@ -53,7 +53,7 @@ Fd connect_rendezvous(const RendezvousClientOptions& options, Deadline start) {
     } catch (const PeerLost&) {
       MX_CHECK(start.left_ms() > 2 * kConnectAgainMs, Timeout, current_exception_text(),
                " until the deadline");
-      poll(nullptr, 0, kConnectAgainMs);
+      std::this_thread::sleep_for(std::chrono::milliseconds(kConnectAgainMs));
     }
   }
 }

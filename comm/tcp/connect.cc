@@ -1,9 +1,9 @@
 #include "comm/tcp/connect.h"
 
-#include <poll.h>
-
 #include <algorithm>
+#include <chrono>
 #include <map>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,7 +16,7 @@ namespace mx::comm {
 namespace {
 
 // Between two connections to a rank that closes them.
-constexpr int kConnectAgainMs = 20;
+constexpr std::chrono::milliseconds kConnectAgain{20};
 
 struct TcpAddress {
   Endpoint at;
@@ -63,7 +63,7 @@ Fd connect_to_rank(const TcpGroup& group, const Identity& self, int rank, const 
       // or the rendezvous reports the loss.
       if (deadline.passed()) throw;
       if (group.check) group.check();
-      ::poll(nullptr, 0, kConnectAgainMs);
+      std::this_thread::sleep_for(kConnectAgain);
     } catch (const Timeout&) {
       if (deadline.passed())
         throw Timeout(mx::detail::concat("[tcp] expected ", name, " (", to_string(to.at),
