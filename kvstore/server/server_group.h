@@ -11,7 +11,8 @@
 //
 // Failures. A connection that breaks, a loss that the rendezvous reports, or a request that passes its
 // deadline fails all requests, present and later, with the same error: PeerLost or Timeout, which names the
-// server, its host and what was asked for. A refusal fails its request only.
+// server, its host and what was asked for. A refusal fails its request only. Before a call gets an error that
+// another process has caused, the group tells the rendezvous which one (comm::report_consequence()).
 //
 // A forked child has no part in the job: its copy of the group tells nobody anything, and calls fail.
 //

@@ -290,15 +290,18 @@ INSTANTIATE_TEST_SUITE_P(Stores, StoreConformance, ::testing::ValuesIn(test::sto
                          [](const auto& c) { return c.param.name(); });
 
 /// What a store has after one push of each type of values, with all options: bytes, by a description.
-std::map<std::string, std::string> pushed_values(const test::StoreCase& c) {
+std::map<std::string, std::string> pushed_values(const test::StoreCase& c,
+                                                 const std::string& optimizer = "") {
   std::map<std::string, std::string> results;
   std::mutex mutex;
   const auto errors = test::on_stores(c, [&](KVStore& kv) {
+    if (!optimizer.empty()) kv.set_optimizer(optimizer, {{"lr", 0.1}});
     for (const DType stored : {f16, f32, f64, i64})
       for (const DType type : {f16, bf16, f32, f64, i8, u8, i32, i64, bool_})
         for (const bool accumulate : {true, false})
           for (const KVReduce reduce : {KVReduce::sum, KVReduce::mean}) {
-            if (reduce == KVReduce::mean && !is_floating(type)) continue;
+            const bool floats = is_floating(type) && (optimizer.empty() || is_floating(stored));
+            if ((reduce == KVReduce::mean || !optimizer.empty()) && !floats) continue;
             const std::string name = to_string(stored) + std::string(" of ") + to_string(type) +
                                      (accumulate ? " in f32" : "") +
                                      (reduce == KVReduce::mean ? ", mean" : "");
@@ -338,6 +341,7 @@ TEST(StoreBits, ServersGiveTheBitsOfAllreduceForAllTypes) {
     for (const auto& [name, bytes] : expected) EXPECT_TRUE(got.at(name) == bytes) << name;
   }
   EXPECT_EQ(pushed_values({"local"}), pushed_values({"dist_async", 1, 2}));
+  EXPECT_EQ(pushed_values({"dist_allreduce", 2}, "adam"), pushed_values({"dist_sync", 2, 2}, "adam"));
 }
 
 }  // namespace

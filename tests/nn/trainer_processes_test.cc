@@ -248,7 +248,8 @@ TEST(TrainerProcess, ModelsThatDifferAreNamed) {
     nn::Trainer trainer(all, optim::SGDOptions{}, store);
   });
   for (const std::string& error : errors)
-    EXPECT_TRUE(contains(error, "\"head\" as f32 (3,) on rank 0") && contains(error, "(4,) on rank 1"))
+    EXPECT_TRUE(contains(error, "\"head\" as f32 (3,) on rank 0") && contains(error, "(4,) on rank 1") &&
+                contains(error, "trainer_processes_test.cc"))
         << error;
 }
 
@@ -267,6 +268,7 @@ TEST(TrainerProcess, ParametersThatHaveDivergedAreNamed) {
       }
     });
     EXPECT_TRUE(contains(message, "\"v\"") && contains(message, "rank(s) 1 ")) << message;
+    EXPECT_TRUE(contains(message, "trainer_processes_test.cc")) << message;
   });
 }
 
