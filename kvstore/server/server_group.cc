@@ -12,6 +12,7 @@
 #include <thread>
 #include <tuple>
 
+#include "comm/host_name.h"
 #include "comm/net/interface.h"
 #include "comm/net/socket.h"
 #include "comm/rendezvous/lost.h"

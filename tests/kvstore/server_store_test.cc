@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/host_name.h"
 #include "comm/net/interface.h"
 #include "comm/net/socket.h"
 #include "comm/start.h"
