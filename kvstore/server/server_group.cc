@@ -96,12 +96,12 @@ struct ServerGroup::State {
   std::thread thread;
 };
 
-ServerGroup::ServerGroup(ServerGroupOptions options) : state_(std::make_unique<State>()) {
+ServerGroup::ServerGroup(ServerGroupOptions options) : state_(std::make_shared<State>()) {
   state_->options = std::move(options);
   state_->options.identity.purpose = kServerPurpose;
   state_->peers.resize(state_->options.servers.size());
   state_->connect(comm::Deadline::after_ms(state_->options.timeout_ms));
-  state_->thread = std::thread([state = state_.get()] { state->run(); });
+  state_->thread = std::thread([state = state_] { state->run(); });
   if (state_->options.rendezvous != nullptr)
     state_->watch = state_->options.rendezvous->watch(
         comm::lost_prefix(state_->options.identity.epoch),
@@ -112,13 +112,10 @@ ServerGroup::ServerGroup(ServerGroupOptions options) : state_(std::make_unique<S
         });
 }
 
-ServerGroup::~ServerGroup() {
-  leave();
-  // A forked child has no thread to join, so its copy of the thread's handle must not be destroyed.
-  if (state_->process != ::getpid()) static_cast<void>(state_.release());
-}
+ServerGroup::~ServerGroup() { leave(); }
 
 void ServerGroup::leave() noexcept {
+  // A forked child has no thread to join. There, the closure of the thread keeps the state for ever.
   if (state_->process != ::getpid()) return;
   std::call_once(state_->left, [this] {
     if (state_->options.rendezvous != nullptr) state_->options.rendezvous->unwatch(state_->watch);
@@ -127,7 +124,13 @@ void ServerGroup::leave() noexcept {
       state_->ending = true;
     }
     state_->wake.signal();
-    state_->thread.join();
+    // If the last call of a store ends after its owner has gone, its `done` destroys the group on the group's
+    // own thread. The thread then says farewell when `done` has returned.
+    if (std::this_thread::get_id() == state_->thread.get_id()) {
+      state_->thread.detach();
+    } else {
+      state_->thread.join();
+    }
   });
 }
 

@@ -17,7 +17,7 @@
 // A forked child has no part in the job: its copy of the group tells nobody anything, and calls fail.
 //
 // Thread-safety: any thread may call any function. `done` runs on the thread of the group, or within start();
-// it must not block, and may call start().
+// it must not block, may call start(), and may destroy the group.
 #pragma once
 
 #include <cstdint>
@@ -75,7 +75,7 @@ class ServerGroup {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  const std::shared_ptr<State> state_;  // the thread is an owner, too
 };
 
 /// Returns a function to be called `calls` times, with errors or null pointers. The last call calls `then`

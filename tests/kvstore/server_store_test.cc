@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -361,6 +363,26 @@ TEST(ServerStore, AValueThatHasFailedIsToldToTheOthers) {
                                      },
                                      {.cut_bytes = 1024});
   }
+}
+
+// The owner of a store may go before the `done` of the store's last call has returned.
+TEST(ServerStore, TheGroupMayBeDestroyedByTheEndOfACall) {
+  ServerCluster cluster(1, 1);
+  std::promise<void> given, destroyed;
+  std::shared_ptr<kv::ServerGroup> last;
+  kv::Call call;
+  call.header = {.kind = kv::Kind::open, .sequence = 1};
+  call.body = kv::Bytes::of(encode(kv::OpenBody{.workers = 1, .piece_bytes = 4 << 20}));
+  call.done = [&](const kv::Bytes&, const std::exception_ptr& error) {
+    EXPECT_EQ(error, nullptr);
+    given.get_future().wait();
+    last.reset();
+    destroyed.set_value();
+  };
+  last = cluster.connect(0);
+  last->start(0, std::move(call));
+  given.set_value();
+  destroyed.get_future().wait();
 }
 
 TEST(ServerStore, ALostServerFailsAllPendingAndLaterCalls) {
