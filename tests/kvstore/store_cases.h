@@ -33,8 +33,16 @@ inline std::vector<std::string> on_stores(const StoreCase& c, const std::functio
                                           const KVStoreOptions& options = {}, int64_t timeout_ms = 60000) {
   if (c.type == "dist_allreduce") return on_ranks(c.ranks, body, options, timeout_ms);
   std::vector<std::exception_ptr> errors;
+  const auto end_all = [] {
+    try {
+      wait_all();
+    } catch (const Error&) {  // of values, which the body has looked at
+    }
+  };
   if (c.servers > 0) {
-    errors = ServerCluster(c.ranks, c.servers, timeout_ms).run(c.type, body, options);
+    const ServerCluster cluster(c.ranks, c.servers, timeout_ms);
+    errors = cluster.run(c.type, body, options);
+    end_all();
   } else {
     errors.resize(1);
     try {
@@ -42,6 +50,7 @@ inline std::vector<std::string> on_stores(const StoreCase& c, const std::functio
     } catch (...) {
       errors[0] = std::current_exception();
     }
+    end_all();
   }
   std::vector<std::string> texts;
   for (const std::exception_ptr& error : errors) texts.push_back(error == nullptr ? "" : kv::text_of(error));
