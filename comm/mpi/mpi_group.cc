@@ -65,7 +65,9 @@ MpiGroup::MpiGroup() {
   check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
 }
 
-void MpiGroup::free() { MPI_Comm_free(&comm_); }
+void MpiGroup::free() {
+  if (!mpi_finalised()) MPI_Comm_free(&comm_);
+}
 
 std::vector<std::string> MpiGroup::hosts() {
   char mine[MPI_MAX_PROCESSOR_NAME] = {};
@@ -85,6 +87,8 @@ char* MpiGroup::workspace(size_t bytes) {
 }
 
 void MpiGroup::execute(const Request& request) {
+  MX_CHECK(!mpi_finalised(), InvalidState,
+           "[mpi] expected MPI to be usable, but the program has finalised it, for ", describe(request));
   switch (request.collective) {
     case Collective::allreduce:
       return allreduce(request);

@@ -26,6 +26,12 @@ void check_mpi(int code, const char* call) {
   throw CommunicationError(message);
 }
 
+bool mpi_finalised() {
+  int finalised = 0;
+  MPI_Finalized(&finalised);
+  return finalised != 0;
+}
+
 MpiThread& MpiThread::get() {
   // Never destroyed: the thread may be blocked in MPI when the process ends.
   static MpiThread& thread = *new MpiThread;
@@ -39,9 +45,8 @@ MpiThread::MpiThread() {
 }
 
 void MpiThread::initialise() {
-  int there = 0, finalised = 0;
-  MPI_Finalized(&finalised);
-  MX_CHECK(!finalised, InvalidState, "[mpi] expected MPI to be usable, but it has been finalised");
+  int there = 0;
+  MX_CHECK(!mpi_finalised(), InvalidState, "[mpi] expected MPI to be usable, but it has been finalised");
   MPI_Initialized(&there);
   int level = MPI_THREAD_SINGLE;
   if (there) {
@@ -100,7 +105,7 @@ void MpiThread::serve() {
     if (failure_) break;
     if (jobs_.empty()) {  // closing
       lock.unlock();
-      MPI_Finalize();
+      if (!mpi_finalised()) MPI_Finalize();
       lock.lock();
       break;
     }

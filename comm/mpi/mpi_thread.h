@@ -62,6 +62,10 @@ class MpiThread {
   bool own_ = false;      // this thread initialised MPI
 };
 
+/// Returns whether MPI has been finalised, by the program itself perhaps. Any call of MPI would then end the
+/// process.
+bool mpi_finalised();
+
 /// Throws CommunicationError with MPI's text if `code` is not MPI_SUCCESS, and ProtocolError if a message was
 /// longer than expected, which happens when processes make different calls.
 void check_mpi(int code, const char* call);

@@ -1,9 +1,11 @@
 // Runs every collective of the module for MPI in each process of `mpirun`, and compares with the serial fold.
 //
-// Usage: mpirun -n N comm_mpi_program [mismatch | timeout]
+// Usage: mpirun -n N comm_mpi_program [mismatch | timeout | own]
 //   mismatch: rank 1 calls with another count; every rank must get a ProtocolError
 //   timeout:  rank 1 makes no call; the others must get a Timeout
+//   own:      the program initialises and finalises MPI itself
 // Prints "rank R of N: passed" and exits 0 if everything holds.
+#include <mpi.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -157,14 +159,30 @@ void check_ends(const Place& place) {
   }
 }
 
+// A program may initialise and finalise MPI itself, even while a group lives.
+int use_own_mpi() {
+  int level = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
+  const Place place = place_of_mpirun();
+  const auto group = load_module("mpi").make({place, nullptr, "own", 60000});
+  float value = 1;
+  group->allreduce(&value, &value, 1, Type::f32);
+  expect(value == static_cast<float>(place.size), "the sum before MPI_Finalize");
+  MPI_Finalize();
+  expect_error<mx::InvalidState>(*group, 1, "finalised");
+  std::printf("rank %d of %d: %s\n", place.rank, place.size, failures == 0 ? "passed" : "FAILED");
+  return failures == 0 ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  if (mode == "own") return use_own_mpi();
   const Place place = place_of_mpirun();
   const auto group = load_module("mpi").make({place, nullptr, "test", 60000});
   const std::string shared = load_module("mpi").share_from_first(place, place.rank == 0 ? "address" : "");
   expect(shared == "address", "share_from_first");
-  const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "mismatch") {
     expect_error<mx::ProtocolError>(*group, place.rank == 1 ? 200001 : 200000, "fc1.weight");
   } else if (mode == "timeout") {
