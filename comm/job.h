@@ -89,7 +89,7 @@ class Job {
   std::optional<std::string> loss_;                  ///< text of the first loss; guarded by mutex_
   std::exception_ptr failure_;                       ///< guarded by mutex_
   std::vector<std::weak_ptr<Communicator>> groups_;  ///< guarded by mutex_
-  int64_t step_ = 0;                                 ///< guarded by mutex_
+  int64_t step_ = -1;                                ///< guarded by mutex_; -1: none was reported
 };
 
 }  // namespace mx::comm

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "comm/deadline.h"
+#include "comm/host_name.h"
 #include "engine/base/check.h"
 #include "engine/base/cpus.h"
 #include "mxrun/binding.h"
@@ -83,19 +84,13 @@ class Agent {
     MX_CHECK(signal_fd_ >= 0 && exits_fd_ >= 0, OutOfMemory,
              "[mxrun] expected descriptors for signals and events, got: ", strerror(errno));
     channel_ = options_.connect();
-    say({{"op", "hello"}, {"host", host_name()}, {"pid", getpid()}});
+    say({{"op", "hello"}, {"host", comm::host_name()}, {"pid", getpid()}});
     while (!finished_) step();
     channel_.reset();
     return 0;
   }
 
  private:
-  static std::string host_name() {
-    char name[256] = "";
-    gethostname(name, sizeof(name) - 1);
-    return name;
-  }
-
   void say(const json& message) {
     channel_->send(message.dump(-1, ' ', false, json::error_handler_t::replace));
   }

@@ -13,14 +13,17 @@ void FirstCause::decide_within(int64_t ms) {
   decide_at_ = decide_at_.has_value() ? earlier(*decide_at_, at) : at;
 }
 
+// The ends of other survivors must not shorten the wait for the process because of which they fail.
+bool FirstCause::concerns_wait(const Name& name) const { return !awaited_.has_value() || *awaited_ == name; }
+
 void FirstCause::exited(Failure failure) {
+  if (concerns_wait({failure.role, failure.rank})) decide_within(kExitMs);
   exits_.push_back(std::move(failure));
-  decide_within(kExitMs);
 }
 
 void FirstCause::lost(const LostRank& lost) {
   lost_.push_back(lost);
-  decide_within(kLostMs);
+  if (concerns_wait({lost.role, lost.rank})) decide_within(kLostMs);
 }
 
 void FirstCause::because(const FailsBecause& link) {
@@ -32,6 +35,10 @@ void FirstCause::because(const FailsBecause& link) {
     at = next->second;
   }
   causes_.emplace(process, cause);
+}
+
+void FirstCause::ended_well(Role role, int rank) {
+  if (awaited_ == Name{role, rank}) decide_within(0);
 }
 
 const Failure* FirstCause::exit_of(const Name& name) const {
@@ -65,21 +72,28 @@ std::optional<FirstCause::Verdict> FirstCause::decide(const Lookup& process) {
     clear();
     return std::nullopt;
   }
+  Verdict verdict;
+  // The last process of the chain, if it has not ended although others say that it failed.
+  std::optional<Name> ends_soon;
   // because() admits no circles, so this ends.
-  bool ends_soon = false;  // the last process of the chain has not ended, but others say that it failed
   for (auto link = causes_.find(*chosen); link != causes_.end(); link = causes_.find(link->second)) {
     const Name& cause = link->second;
     const ProcessRecord* const record = process(cause.first, cause.second);
     const bool failed = exit_of(cause) != nullptr || running_loss(cause, process) != nullptr;
     if (failed) chosen = cause;
-    ends_soon = !failed && record != nullptr && record->running;
+    ends_soon.reset();
+    verdict.ended_well.reset();
+    if (failed || record == nullptr) continue;
+    if (record->running)
+      ends_soon = cause;
+    else if (record->ended)
+      verdict.ended_well = cause;
   }
-  if (ends_soon && !waited_) {
-    waited_ = true;
+  if (ends_soon.has_value() && ends_soon != awaited_) {
+    awaited_ = ends_soon;
     decide_at_ = comm::Deadline::after_ms(kCauseMs);
     return std::nullopt;
   }
-  Verdict verdict;
   if (const Failure* const failure = exit_of(*chosen)) {
     verdict.failure = *failure;
   } else {
@@ -104,7 +118,7 @@ void FirstCause::clear() {
   exits_.clear();
   lost_.clear();
   causes_.clear();
-  waited_ = false;
+  awaited_.reset();
   decide_at_.reset();
 }
 

@@ -41,6 +41,8 @@ class FirstCause {
   /// What a process says about its failure, present or to come. Ignored if it leads in a circle with what
   /// others have said before: then they failed first.
   void because(const FailsBecause& link);
+  /// A process has ended without failure. If the verdict waits for it, it waits no longer.
+  void ended_well(Role role, int rank);
   /// When to call decide(); nothing if no failure is known.
   std::optional<comm::Deadline> decide_at() const { return decide_at_; }
 
@@ -48,6 +50,8 @@ class FirstCause {
     Failure failure;
     bool runs = false;  ///< the process is lost, but has not ended
     std::vector<Failure> also;
+    /// The process because of which `failure` came, if it has ended without failure itself.
+    std::optional<std::pair<Role, int>> ended_well;
   };
   /// Returns the first failure and forgets all. `process` looks up what is known of a process, null if
   /// nothing. Returns nothing if the lost processes have ended without failure, or to wait for the end of
@@ -60,6 +64,7 @@ class FirstCause {
   using Lookup = std::function<const ProcessRecord*(Role, int)>;
 
   void decide_within(int64_t ms);
+  bool concerns_wait(const Name& name) const;
   const Failure* exit_of(const Name& name) const;
   const LostRank* running_loss(const Name& name, const Lookup& process) const;
   std::optional<Name> first(const Lookup& process) const;
@@ -67,7 +72,7 @@ class FirstCause {
   std::vector<Failure> exits_;
   std::vector<LostRank> lost_;
   std::map<Name, Name> causes_;  // of processes that fail because of others
-  bool waited_ = false;          // for the end of the cause
+  std::optional<Name> awaited_;  // the process for whose end the verdict waits or has waited
   std::optional<comm::Deadline> decide_at_;
 };
 

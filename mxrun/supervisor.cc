@@ -135,7 +135,7 @@ std::vector<std::string> Supervisor::early_ends() const {
   std::vector<std::string> names;
   for (const ProcessRecord& process : processes_) {
     if (process.role != Role::worker || !process.ended || process.code != 0) continue;
-    if (process.finished > failed_at_) continue;
+    if (process.finished > failed_at_ && ended_well_ != std::pair{process.role, process.rank}) continue;
     names.push_back(process_name(process.role, process.rank) + " on " +
                     nodes_[static_cast<size_t>(process.node)].host);
   }
@@ -266,6 +266,7 @@ int Supervisor::run() {
                                    ": the whole group starts again\n"));
     report_.restarting(epoch_, restarts_);
     failure_.reset();
+    ended_well_.reset();
     also_failed_.clear();
     cause_.clear();
     stop_at_.reset();

@@ -89,6 +89,8 @@ class Supervisor {
   FirstCause cause_;
   std::vector<std::string> also_failed_;
   double failed_at_ = 0;  ///< seconds since the start; what ended later may be a consequence of the failure
+  std::optional<std::pair<Role, int>>
+      ended_well_;  ///< the process because of which failure_ came, if it had no failure
   std::optional<Failure> failure_;
   std::optional<comm::Deadline> stop_at_, give_up_at_;
   comm::Deadline ping_at_ = comm::Deadline::after_ms(0);

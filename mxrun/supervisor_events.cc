@@ -183,6 +183,7 @@ void Supervisor::handle_exit(Node* node, const json& message) {
     if (interrupted_ == 0) cause_.exited(std::move(failure));
     return;
   }
+  cause_.ended_well(process->role, process->rank);
   if (!failure_.has_value() && interrupted_ == 0 && !servers_told_ && workers_succeeded() &&
       job_.options.servers > 0) {
     servers_told_ = true;
@@ -240,6 +241,7 @@ void Supervisor::check_cause() {
     say(&node, {{"op", "kill_process"}, {"role", static_cast<int>(failure.role)}, {"rank", failure.rank}});
   }
   for (const Failure& also : verdict->also) note_also(also.role, also.rank, also.code);
+  ended_well_ = verdict->ended_well;
   fail(std::move(failure));
 }
 

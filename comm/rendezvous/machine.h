@@ -71,7 +71,7 @@ class RendezvousMachine {
     RemoteIdentity remote;
     bool joined = false, farewell = false;
     std::string role, host;
-    int64_t heard_ms = 0, step = 0;
+    int64_t heard_ms = 0, step = -1;
     std::map<uint64_t, std::string> gets, watches;  // request -> key or prefix
   };
 

@@ -129,6 +129,34 @@ TEST(FirstCauseTest, TheVerdictWaitsForTheEndOfTheCause) {
   EXPECT_EQ(test.decide()->failure.rank, 2) << "nobody else has failed";
 }
 
+TEST(FirstCauseTest, TheEndOfAnotherProcessDoesNotShortenTheWait) {
+  Case test;
+  test.cause.because(because(0, 1));
+  test.cause.because(because(2, 1));
+  test.exits(0, 3);
+  EXPECT_FALSE(test.decide().has_value());
+  const auto before = test.cause.decide_at();
+  test.exits(2, 3);
+  EXPECT_EQ(test.cause.decide_at()->at(), before->at());
+  test.exits(1, 7);
+  EXPECT_LT(test.cause.decide_at()->at(), before->at());
+  EXPECT_EQ(test.decide()->failure.rank, 1);
+}
+
+TEST(FirstCauseTest, ACauseThatEndsWithoutFailureIsNamedBeside) {
+  Case test;
+  test.cause.because(because(0, 1));
+  test.exits(0, 3);
+  EXPECT_FALSE(test.decide().has_value());
+  test.processes[1].ended = true;
+  test.processes[1].running = false;
+  test.cause.ended_well(Role::worker, 1);
+  EXPECT_TRUE(test.cause.decide_at()->passed());
+  const auto verdict = test.decide();
+  EXPECT_EQ(verdict->failure.rank, 0);
+  EXPECT_EQ(verdict->ended_well, (std::pair{Role::worker, 1}));
+}
+
 TEST(FirstCauseTest, TheVerdictDoesNotWaitForEver) {
   Case test;
   test.cause.because(because(0, 1));

@@ -51,6 +51,7 @@ class Ranks(jobs.JobTest):
 
     def test_a_stopped_rank_is_found_by_its_heartbeats(self):
         job, pids = self.start_ranks("loop", 3, "--heartbeat", "0.2", "--dead-after", "2")
+        time.sleep(1)  # for a heartbeat that carries a step
         os.kill(pids[2], signal.SIGSTOP)
         job.finish()
         self.assertEqual(job.code, 137, job.stderr)

@@ -167,6 +167,15 @@ TEST(RendezvousServer, HeartbeatsCarryTheStep) {
   EXPECT_EQ(parse_lost("0/lost/worker1", good->get("0/lost/worker1", patience())).step, 123);
 }
 
+TEST(RendezvousServer, AProcessThatReportedNoStepIsLostAtNone) {
+  const RendezvousServer server(server_options());
+  const auto good = connect_client(server, 0);
+  connect_client(server, 1).reset();
+  const LostProcess lost = parse_lost("0/lost/worker1", good->get("0/lost/worker1", patience()));
+  EXPECT_EQ(lost.step, -1);
+  EXPECT_EQ(to_string(lost).find("at step"), std::string::npos);
+}
+
 TEST(RendezvousServer, BadClientsDoNotDisturbGoodOnes) {
   RendezvousServerOptions options = server_options();
   options.handshake_timeout_ms = 2000;
