@@ -140,7 +140,8 @@ RendezvousClient::RendezvousClient(RendezvousClientOptions options, Deadline sta
            "[rendezvous] expected a positive time between heartbeats, got ", options.heartbeat_ms, " ms");
   state_ = std::make_unique<State>(std::move(options), start);
   // Queued before the thread starts, so that no heartbeat is sent before it.
-  const auto join = state_->begin({FrameKind::join, 0, state_->step.load(), state_->options.role, state_->options.host});
+  const auto join =
+      state_->begin({FrameKind::join, 0, state_->step.load(), state_->options.role, state_->options.host});
   state_->thread = start_thread("rendezvous", [state = state_.get()] { state->run(); });
   try {
     MX_CHECK(state_->end(join, start), Timeout, "[rendezvous] expected the rendezvous at ",
