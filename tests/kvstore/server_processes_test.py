@@ -85,8 +85,10 @@ class Servers(unittest.TestCase):
         self.assertRegex(job.stderr, rf"\[0:0\] error: .*'1'.*the batch is spoilt.* on rank 1 on host {HOST}")
 
     def test_a_forked_child_tells_nobody_anything(self):
+        # A child has none of the other threads, so the memory that only their stacks point to looks leaked there.
+        sanitizer = ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), "detect_leaks=0"]))
         for store in ("dist_sync", "dist_allreduce"):
-            job = self.run_job("-n", 2, "-s", 1, PROGRAM, store, 5, "forks", 1)
+            job = self.run_job("-n", 2, "-s", 1, PROGRAM, store, 5, "forks", 1, ASAN_OPTIONS=sanitizer)
             self.assertEqual(job.code, 0, job.stderr)
             self.assertEqual(len(re.findall(r"ends with -3\b", job.stdout)), 2, job.stdout)
 
