@@ -32,8 +32,8 @@ def processes_of(job, role, rank):
 
 
 class Servers(unittest.TestCase):
-    def run_job(self, *arguments):
-        job = jobs.Job(*arguments)
+    def run_job(self, *arguments, **environment):
+        job = jobs.Job(*arguments, **environment)
         self.addCleanup(job.kill_all)
         return job.finish()
 
