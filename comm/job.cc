@@ -274,6 +274,25 @@ void Job::report_step(int64_t step) {
   if (client_) client_->set_step(step);
 }
 
+void Job::abort_at_exit() noexcept try {
+  std::unique_lock one_by_one(groups_making_, std::try_to_lock);
+  std::unique_lock making(making_, std::try_to_lock);
+  if (!one_by_one || !making || left_) return;
+  left_ = true;
+  if (world_)
+    world_->abort(
+        std::make_exception_ptr(InvalidState("[world] expected a running process, got one that ends")));
+  world_.reset();
+  std::shared_ptr<RendezvousClient> client;
+  {
+    std::lock_guard lock(mutex_);
+    client = client_;
+  }
+  if (client) client->unwatch(watch_);
+} catch (...) {
+  // At the end of the process nobody is left to report to.
+}
+
 void Job::leave(bool success) noexcept try {
   // Another thread may be connecting, which takes as long as its deadline. The end of the process does not
   // wait for it.

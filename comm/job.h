@@ -24,11 +24,11 @@
 #include "comm/cost_model.h"
 #include "comm/deadline.h"
 #include "comm/place.h"
-#include "comm/process_mark.h"
 #include "comm/rendezvous.h"
 #include "comm/rendezvous/client.h"
 #include "comm/rendezvous/server.h"
 #include "comm/transports.h"
+#include "engine/base/process_mark.h"
 
 namespace mx::comm {
 
@@ -48,6 +48,10 @@ class Job {
   /// Ends the groups that nobody else holds. Then says farewell if `success`. A process that runs the
   /// rendezvous waits, at most the job's time limit, until all others have left. Later calls throw.
   void leave(bool success) noexcept;
+  /// For the end of a process that has failed: the group gets an error, but the connection to the rendezvous
+  /// stays open until the kernel closes it. Otherwise the process would be lost while it still runs its
+  /// handlers at exit, and mxrun would kill it before its exit status is known.
+  void abort_at_exit() noexcept;
 
  private:
   Identity identity() const;

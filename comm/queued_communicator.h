@@ -38,7 +38,7 @@
 
 #include "comm/communicator.h"
 #include "comm/deadline.h"
-#include "comm/process_mark.h"
+#include "engine/base/process_mark.h"
 
 namespace mx::comm {
 

@@ -32,7 +32,11 @@ Job& job_of_this_process(const char* function) {
 
 void leave_job(int status) {
   Job* const left = the_job.load();
-  if (left != nullptr && left->process().is_here()) left->leave(status == 0);
+  if (left == nullptr || !left->process().is_here()) return;
+  if (status == 0)
+    left->leave(true);
+  else
+    left->abort_at_exit();
 }
 
 // Handlers run in the opposite order of their registration. That of the default engine, which drains it, is

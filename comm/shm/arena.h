@@ -14,8 +14,8 @@
 #include <memory>
 #include <mutex>
 
-#include "comm/process_mark.h"
 #include "comm/shm/descriptor.h"
+#include "engine/base/process_mark.h"
 
 namespace mx::comm::shm {
 

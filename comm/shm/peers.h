@@ -20,8 +20,8 @@
 
 #include "comm/communicator.h"
 #include "comm/deadline.h"
-#include "comm/process_mark.h"
 #include "comm/shm/region.h"
+#include "engine/base/process_mark.h"
 
 namespace mx::comm::shm {
 

@@ -40,11 +40,12 @@ EngineTable& engine_table() {
 }
 
 // Returns the cached operations of a thread that ends. Accessed only when the cache is refilled, so that the
-// hot path reads a thread_local without a constructor.
+// hot path reads a thread_local without a constructor. A forked child returns nothing: another thread of the
+// parent may have held the mutexes at the fork.
 struct CacheJanitor {
   bool armed = false;
   ~CacheJanitor() {
-    if (tls.cache != nullptr) EngineImpl::return_cache(tls.cache_engine, tls.cache);
+    if (tls.cache != nullptr && !EngineImpl::forked()) EngineImpl::return_cache(tls.cache_engine, tls.cache);
     tls.cache = nullptr;
     tls.cache_engine = 0;
   }

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <new>
 
+#include "engine/base/process_mark.h"
+
 namespace mx::detail {
 
 thread_local constinit Magazine magazines[kBlockKinds]{};
@@ -36,10 +38,14 @@ void give(BlockKind kind, void** blocks, int n) {
 enum class Life { unused, in_use, over };
 thread_local constinit Life life = Life::unused;
 
-// Moves the blocks of an ending thread to the shared list.
+// Moves the blocks of an ending thread to the shared list. A forked child leaves them where they are: another
+// thread of the parent may have held the mutex of the list at the fork.
 struct Janitor {
+  const ProcessMark process;
+
   ~Janitor() {
     life = Life::over;
+    if (!process.is_here()) return;
     for (int kind = 0; kind < kBlockKinds; ++kind) {
       Magazine& magazine = magazines[kind];
       give(static_cast<BlockKind>(kind), magazine.blocks, magazine.size);

@@ -1,10 +1,10 @@
-#include "comm/process_mark.h"
+#include "engine/base/process_mark.h"
 
 #include <pthread.h>
 
 #include <atomic>
 
-namespace mx::comm {
+namespace mx {
 
 namespace {
 
@@ -18,4 +18,4 @@ uint64_t ProcessMark::forks() {
   return forks_before.load(std::memory_order_relaxed);
 }
 
-}  // namespace mx::comm
+}  // namespace mx

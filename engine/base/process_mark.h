@@ -1,16 +1,17 @@
 // ProcessMark: tells whether the code runs in the process that made an object, or in a child that it forked.
 // Internal.
 //
-// A forked child has a copy of every communicator of its parent, but not their threads, and it shares their
-// memory and connections. If it used or ended them, it would disturb the parent. So such objects have a mark,
-// and do nothing to what they share when it is not theirs.
+// A forked child has a copy of every object of its parent, but not the parent's threads. Two things can go
+// wrong there. An object that shares memory or connections with the parent, as a communicator does, would
+// disturb the parent. And a mutex that another thread held at the fork stays locked in the child for ever. So
+// such objects have a mark, and their destructors do nothing in a child.
 //
 // Thread-safety: any thread. is_here() is one load, so it may be asked in every call.
 #pragma once
 
 #include <cstdint>
 
-namespace mx::comm {
+namespace mx {
 
 class ProcessMark {
  public:
@@ -25,4 +26,4 @@ class ProcessMark {
   uint64_t forks_;
 };
 
-}  // namespace mx::comm
+}  // namespace mx
