@@ -1,7 +1,9 @@
 // The stores with servers of the job to which this process belongs.
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <mutex>
 
 #include "comm/start.h"
 #include "comm/world.h"
@@ -18,7 +20,7 @@ namespace {
 struct JobServers {
   std::mutex mutex;
   std::shared_ptr<kv::ServerGroup> group;  // guarded by mutex
-  pid_t process = 0;                       // guarded by mutex
+  std::atomic<pid_t> process = 0;          // that made the group
 };
 
 JobServers& job_servers() {
@@ -31,10 +33,12 @@ JobServers& job_servers() {
 [[maybe_unused]] const int says_farewell = ::on_exit(
     [](int status, void*) {
       JobServers& servers = job_servers();
+      // A forked child must not take the mutex, which another thread may have held at the fork.
+      if (status != 0 || servers.process != ::getpid()) return;
       std::shared_ptr<kv::ServerGroup> group;
       {
         const std::lock_guard lock(servers.mutex);
-        if (status == 0 && servers.process == ::getpid()) group = servers.group;
+        group = servers.group;
       }
       if (group != nullptr) group->leave();
     },

@@ -429,7 +429,8 @@ int run_agent(const AgentOptions& options) {
       const std::string text = std::string("mxrun: the agent of this node ends: ") + error.what() + "\n";
       if (write(STDERR_FILENO, text.data(), text.size()) < 0) return 1;
       kill_descendants(kSweepMs, [](pid_t, int) {});
-      return kExitRendezvous;
+      return dynamic_cast<const AuthenticationError*>(&error) != nullptr ? kExitAuthentication
+                                                                         : kExitRendezvous;
     }
   });
 }

@@ -32,8 +32,9 @@ class FirstCause {
   static constexpr int64_t kExitMs = 100;
   /// After an entry of the rendezvous, for the exit that explains it.
   static constexpr int64_t kLostMs = 500;
-  /// For the end of a process because of which others have failed.
-  static constexpr int64_t kCauseMs = 2000;
+  /// For the end of a process because of which others have failed. On a busy machine a process takes seconds
+  /// to end. Normally this time is not used up, because the verdict follows the end of the process.
+  static constexpr int64_t kCauseMs = 10000;
 
   void exited(Failure failure);
   /// A process that the rendezvous has lost; in the order of its entries.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/deadline.h"
+#include "comm/net/handshake.h"
 #include "engine/base/check.h"
 #include "mxrun/config_file.h"
 #include "mxrun/environment.h"
@@ -148,6 +149,16 @@ void check_together(const Texts& texts, Options* options) {
 }
 
 /// The names of the type list the values already, so the description of the check would repeat them.
+CLI::Validator job_name() {
+  const auto check = [](const std::string& name) {
+    constexpr size_t kLongest = comm::Identity::kLongestJob;  // of the handshake
+    return name.size() <= kLongest
+               ? std::string()
+               : mx::detail::concat("expected at most ", kLongest, " bytes, got ", name.size());
+  };
+  return CLI::Validator(check, "", "");
+}
+
 CLI::Validator one_of(const std::vector<std::string>& values) {
   return CLI::IsMember(values).description("");
 }
@@ -185,7 +196,8 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
       "--rdzv", &options->rendezvous,
       "where mxrun listens: an address or interface of this machine (default: loopback, any free port)",
       "HOST:PORT");
-  rendezvous("--job-id", &options->job, "name of the job (default: made up)", "NAME");
+  rendezvous("--job-id", &options->job, "name of the job, at most 64 bytes (default: made up)", "NAME")
+      ->check(job_name());
   rendezvous("--secret-file", &options->secret_file,
              "file (0600) with the secret of the job (default: made up)", "FILE");
   rendezvous("--timeout", &texts->timeout, "longest time that any call waits (default 60)", "SECONDS");

@@ -31,7 +31,9 @@ std::string secret_from_file(const std::string& path) {
            "--secret-file: expected a file that only its owner can read, got ", path, "; try: chmod 600 ",
            path);
   std::string secret(text, size > 0 ? static_cast<size_t>(size) : 0);
-  if (!secret.empty() && secret.back() == '\n') secret.pop_back();
+  // Processes that read the same file take off both, too: comm::read_secret_file().
+  if (secret.ends_with('\n')) secret.pop_back();
+  if (secret.ends_with('\r')) secret.pop_back();
   MX_CHECK(!secret.empty() && secret.size() <= kLongestSecret && secret.find('\n') == std::string::npos,
            AuthenticationError, "--secret-file: expected one line of 1 to ", kLongestSecret, " bytes, got ",
            size, " bytes in ", path);

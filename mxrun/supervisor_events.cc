@@ -225,10 +225,13 @@ void Supervisor::check_carriers() {
 }
 
 void Supervisor::check_cause() {
+  // The losses are taken first: a cause is published before the loss of the process that it explains, so the
+  // causes that are taken afterwards contain those of all these losses.
+  const std::vector<LostRank> losses = rendezvous_->take_lost();
   for (const FailsBecause& link : rendezvous_->take_causes()) {
     if (link.epoch == epoch_) cause_.because(link);
   }
-  for (const LostRank& lost : rendezvous_->take_lost()) {
+  for (const LostRank& lost : losses) {
     if (lost.epoch == epoch_ && !failure_.has_value()) cause_.lost(lost);
   }
   if (!cause_.decide_at().has_value() || (!cause_.decide_at()->passed() && !lone_process())) return;

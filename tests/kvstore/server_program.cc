@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "kvstore/kvstore.h"
 #include "ndarray/ndarray.h"
+#include "tests/support/forking.h"
 
 namespace {
 
@@ -34,7 +35,7 @@ mx::NDArray value_of(int worker, const std::string& wrong) {
     mx::current_engine().push([] { throw mx::Error("the batch is spoilt"); },
                               {.updates = {value.var()}, .name = "spoil"});
   if (wrong == "forks") {
-    const pid_t child = ::fork();
+    const pid_t child = mx::test::fork_at_rest();
     if (child == 0) std::exit(0);
     int status = 1;
     if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0)
@@ -49,7 +50,7 @@ int run(const std::string& types, int rounds, const Failing& failing) {
   const std::string type = types.substr(0, plus);
   global_store = KVStore::create(type);
   if (plus != std::string::npos) second_store = KVStore::create(types.substr(plus + 1));
-  const std::shared_ptr<KVStore> kv = global_store;
+  KVStore* const kv = global_store.get();  // no second owner: exit() of a child destroys the store
   std::vector<NDArray> outs;
   for (int key = 0; key < 3; ++key) kv->init(key, zeros({300'000}));
   if (type == "dist_async") kv->set_optimizer("sgd", {{"lr", 1.0}});

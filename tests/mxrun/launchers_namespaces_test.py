@@ -112,7 +112,7 @@ if __name__ == "__main__":
         WHY = missing()
         if WHY:
             print("skipped:", WHY)
-            sys.exit(0)
+            sys.exit(77)
         os.execvpe("unshare", ["unshare", "--net", "--uts", "--mount", "sh", "-c", SET_UP, "sh", sys.executable,
                                os.path.abspath(__file__), *sys.argv[1:], "--inside"], {**os.environ, "PATH": PATH})
     sys.argv.remove("--inside")

@@ -149,7 +149,7 @@ def main():
     why = missing()
     if why:
         print("skipped:", why)
-        return
+        sys.exit(77)  # skipped
     if "--inside" not in sys.argv:
         inside = ("ip link set lo up && ip addr add " + ADDRESS + "/32 dev lo && "
                   "exec \"$@\"")

@@ -40,6 +40,7 @@ class WrongUsage(jobs.JobTest):
         self.wrong("--np: expected once, got it again", "-n", "2", "--np", "3", "true")
         self.wrong("--log-dir: expected once", "--log-dir", "a", "--log-dir", "b", "true")
         self.wrong("--np: .*missing", "-n")
+        self.wrong("--job-id: expected at most 64 bytes, got 65", "--job-id", "j" * 65, "true")
         self.wrong("--ranks: expected ranks below 2, got 2", "-n", "2", "--ranks", "0-2", "true")
         self.wrong("--tee: expected --log-dir", "--tee", "true")
         self.wrong("--?.*tag-output", "--tag-output", "--no-tag-output", "true")
@@ -161,9 +162,10 @@ class WrongUsage(jobs.JobTest):
         open_to_all = self.write("open", "secret\n", 0o644)
         self.wrong("--secret-file: expected a file that only its owner", "--secret-file", open_to_all, "true", code=77)
         self.wrong("--secret-file: expected one line", "--secret-file", self.write("empty", "", 0o600), "true", code=77)
-        good = self.write("good", "the secret\n", 0o600)
-        job = self.run_job("--secret-file", good, "sh", "-c", 'cat <&"$MX_SECRET_FD"')
-        self.assertEqual((job.code, job.stdout.strip()), (0, "the secret"))
+        for end in ("", "\n", "\r\n"):
+            good = self.write("good", "the secret" + end, 0o600)
+            job = self.run_job("--secret-file", good, "sh", "-c", 'cat <&"$MX_SECRET_FD"')
+            self.assertEqual((job.code, job.stdout), (0, "the secret"))
 
 
 class DryRuns(jobs.JobTest):
