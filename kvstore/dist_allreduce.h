@@ -71,6 +71,8 @@ class DistAllreduce final : public KVStore {
   void set_optimizer_option(const std::string& option, double value, std::source_location where) override;
   void save(const std::string& path) override;
   void load(const std::string& path) override;
+  NamedArrays state_dict() override;
+  void load_state_dict(const NamedArrays& state) override;
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }

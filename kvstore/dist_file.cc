@@ -130,6 +130,16 @@ void DistAllreduce::load(const std::string& path) {
   table_.load(arrays, content.metadata, path);
 }
 
+NamedArrays DistAllreduce::state_dict() {
+  const std::lock_guard lock(mutex_);
+  return table_.copy_state();
+}
+
+void DistAllreduce::load_state_dict(const NamedArrays& state) {
+  const std::lock_guard lock(mutex_);
+  table_.load_copy(state);
+}
+
 void DistAllreduce::barrier(int64_t timeout_ms) {
   std::exception_ptr error;
   try {

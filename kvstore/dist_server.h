@@ -60,6 +60,8 @@ class DistServerStore final : public KVStore {
   void set_optimizer_option(const std::string& option, double value, std::source_location where) override;
   void save(const std::string& path) override;
   void load(const std::string& path) override;
+  NamedArrays state_dict() override;
+  void load_state_dict(const NamedArrays& state) override;
   int rank() const override;
   int size() const override;
   KVStoreOptions options() const override;
@@ -106,8 +108,9 @@ class DistServerStore final : public KVStore {
                 const std::vector<NDArray>& outs, uint64_t divisor, const KVOptions& options);
   NDArray local_sum(const std::vector<NDArray>& values, const KVOptions& options, uint64_t& divisor) const;
   void finish_together(const std::exception_ptr& error);
-  void save_first(const std::string& path);
-  void load_first(const std::string& path);
+  void together(const std::function<void()>& work);
+  NamedArrays collect();
+  void spread(const NamedArrays& arrays);
   NamedArrays state_of(const KeyPtr& key);
   void set_state_of(const KeyPtr& key, const NDArray& value, const NamedArrays& state);
 

@@ -30,24 +30,48 @@ std::string elements_text(const NDArray& array, size_t begin, size_t count) {
 }  // namespace
 
 void DistServerStore::save(const std::string& path) {
-  barrier(0);
-  std::exception_ptr error;
-  if (rank() == 0) {
-    try {
-      save_first(path);
-    } catch (...) {
-      error = std::current_exception();
-    }
-  }
-  finish_together(error);
+  together([&] {
+    const NamedArrays arrays = collect();
+    const std::lock_guard lock(mutex_);
+    save_safetensors(path, arrays, {{"format", kStoreFormat}, {"optimizer", optimizer_}});
+  });
 }
 
 void DistServerStore::load(const std::string& path) {
+  together([&] {
+    FileMetadata metadata;
+    const NamedArrays arrays = load_safetensors(path, &metadata, LoadMode::read);
+    const std::lock_guard lock(mutex_);
+    MX_CHECK(metadata["format"] == kStoreFormat, InvalidArgument,
+             "[load] expected a file that KVStore::save() wrote, ", kStoreFormat, ", got \"",
+             metadata["format"], "\" in '", path, "'");
+    MX_CHECK(metadata["optimizer"] == optimizer_, InvalidArgument,
+             "[load] expected the optimiser of the store, '", optimizer_, "', got '", metadata["optimizer"],
+             "' in '", path, "'");
+    spread(arrays);
+  });
+}
+
+NamedArrays DistServerStore::state_dict() {
+  NamedArrays arrays;
+  together([&] { arrays = collect(); });
+  return arrays;
+}
+
+void DistServerStore::load_state_dict(const NamedArrays& state) {
+  together([&] {
+    const std::lock_guard lock(mutex_);
+    spread(state);
+  });
+}
+
+/// Runs `work` on worker 0 while the others wait. All throw its error.
+void DistServerStore::together(const std::function<void()>& work) {
   barrier(0);
   std::exception_ptr error;
   if (rank() == 0) {
     try {
-      load_first(path);
+      work();
     } catch (...) {
       error = std::current_exception();
     }
@@ -110,7 +134,8 @@ NamedArrays DistServerStore::state_of(const KeyPtr& key) {
   return arrays;
 }
 
-void DistServerStore::save_first(const std::string& path) {
+/// Returns the values and the state of the optimiser of all keys. Waits.
+NamedArrays DistServerStore::collect() {
   const NoGrad pause;
   const std::lock_guard lock(mutex_);
   NamedArrays arrays;
@@ -121,7 +146,7 @@ void DistServerStore::save_first(const std::string& path) {
   }
   for (const auto& [name, key] : keys_)
     for (const auto& [what, array] : state_of(key)) arrays.emplace_back(state_prefix(name) + what, array);
-  save_safetensors(path, arrays, {{"format", kStoreFormat}, {"optimizer", optimizer_}});
+  return arrays;
 }
 
 /// Replaces the value and the state of a key on its servers. Waits.
@@ -148,17 +173,9 @@ void DistServerStore::set_state_of(const KeyPtr& key, const NDArray& value, cons
   current_engine().wait(key->order->get());
 }
 
-void DistServerStore::load_first(const std::string& path) {
+/// Replaces the values and the state of all keys by what collect() returned. Waits. The caller holds mutex_.
+void DistServerStore::spread(const NamedArrays& arrays) {
   const NoGrad pause;
-  FileMetadata metadata;
-  const NamedArrays arrays = load_safetensors(path, &metadata, LoadMode::read);
-  const std::lock_guard lock(mutex_);
-  MX_CHECK(metadata["format"] == kStoreFormat, InvalidArgument,
-           "[load] expected a file that KVStore::save() wrote, ", kStoreFormat, ", got \"",
-           metadata["format"], "\" in '", path, "'");
-  MX_CHECK(metadata["optimizer"] == optimizer_, InvalidArgument,
-           "[load] expected the optimiser of the store, '", optimizer_, "', got '", metadata["optimizer"],
-           "' in '", path, "'");
   // All is compared with what the store expects before anything is sent.
   NamedArrays expected;
   std::map<std::string, std::vector<std::string>> states;  // names, by key

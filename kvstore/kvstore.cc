@@ -155,6 +155,16 @@ void KVStore::check_equal(const std::vector<KVKey>& keys, const std::vector<NDAr
   detail::check_lengths("check_equal", keys.size(), values.size(), "a value");
 }
 
+NamedArrays KVStore::state_dict() {
+  throw InvalidState(mx::detail::concat(
+      "[state_dict] expected a store that returns its state, got the type '", type(), "'"));
+}
+
+void KVStore::load_state_dict(const NamedArrays&) {
+  throw InvalidState(mx::detail::concat(
+      "[load_state_dict] expected a store that loads its state, got the type '", type(), "'"));
+}
+
 void KVStore::set_compression(const std::string& name, const AttrMap&) {
   MX_CHECK(name == "none", InvalidArgument, "[set_compression] expected a compression among none, got \"",
            name, '"');

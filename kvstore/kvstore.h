@@ -49,6 +49,7 @@
 
 #include "ndarray/attrs.h"
 #include "ndarray/ndarray.h"
+#include "ndarray/save.h"
 
 namespace mx {
 
@@ -190,6 +191,12 @@ class KVStore {
   /// Reads what save() wrote; process 0 reads. Throws InvalidArgument, before anything has changed, if keys,
   /// shapes or types differ. Blocks.
   virtual void load(const std::string& path) = 0;
+  /// Returns copies of what save() writes: arrays "array:<key>" and "state:<key>:<name>", the latter of the
+  /// optimiser. All processes call it; process 0 gets the arrays, and others may get an empty list. Blocks.
+  /// The default throws InvalidState, for types of stores that programs have added.
+  virtual NamedArrays state_dict();
+  /// Loads what state_dict() returned. All processes call it with the same list. Throws what load() throws.
+  virtual void load_state_dict(const NamedArrays& state);
 
   /// The number of this process among those that share the store, and the number of these processes.
   virtual int rank() const = 0;

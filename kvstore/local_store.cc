@@ -95,6 +95,16 @@ void LocalStore::load(const std::string& path) {
   table_.load(arrays, metadata, path);
 }
 
+NamedArrays LocalStore::state_dict() {
+  const std::lock_guard lock(mutex_);
+  return table_.copy_state();
+}
+
+void LocalStore::load_state_dict(const NamedArrays& state) {
+  const std::lock_guard lock(mutex_);
+  table_.load_copy(state);
+}
+
 void LocalStore::barrier(int64_t timeout_ms) {
   if (timeout_ms == 0) timeout_ms = options_.timeout_ms;
   if (timeout_ms <= 0) return wait_all();

@@ -36,6 +36,8 @@ class LocalStore final : public KVStore {
   void set_optimizer_option(const std::string& option, double value, std::source_location where) override;
   void save(const std::string& path) override;
   void load(const std::string& path) override;
+  NamedArrays state_dict() override;
+  void load_state_dict(const NamedArrays& state) override;
   int rank() const override { return 0; }
   int size() const override { return 1; }
   KVStoreOptions options() const override { return options_; }

@@ -103,6 +103,18 @@ NamedArrays StoreTable::state(FileMetadata& metadata) {
   return arrays;
 }
 
+NamedArrays StoreTable::copy_state() {
+  const NoGrad pause;
+  FileMetadata metadata;
+  NamedArrays copies;
+  for (const auto& [name, array] : state(metadata)) copies.emplace_back(name, array.clone());
+  return copies;
+}
+
+void StoreTable::load_copy(const NamedArrays& arrays) {
+  load(arrays, {{"format", kStoreFormat}, {"optimizer", optimizer_}}, "the given state");
+}
+
 void StoreTable::load(const NamedArrays& arrays, const FileMetadata& metadata, const std::string& path) {
   const NoGrad pause;
   const auto text = [&](const char* name) {

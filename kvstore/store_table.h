@@ -57,6 +57,10 @@ class StoreTable {
   /// The content of a file: arrays "array:<key>" and "state:<key>:<what>". `metadata` gets the optimiser's
   /// name.
   NamedArrays state(FileMetadata& metadata);
+  /// Returns copies of the arrays of state().
+  NamedArrays copy_state();
+  /// Loads what copy_state() returned, as load().
+  void load_copy(const NamedArrays& arrays);
   /// Loads what state() returned. Throws InvalidArgument, naming all differences, before anything changes.
   void load(const NamedArrays& arrays, const FileMetadata& metadata, const std::string& path);
 

@@ -82,14 +82,20 @@ std::vector<size_t> places_in(const Parameters& replica, const optim::Optimizer&
   return result;
 }
 
-/// Throws InvalidArgument for options that need all gradients in one place.
-void check_sharded(const optim::Optimizer& optimizer) {
+/// Throws InvalidArgument for options that need all gradients in one place. The store does not know the loss
+/// scale, so it cannot divide gradients by it.
+void check_local_update(const optim::Optimizer& optimizer, bool on_store) {
+  const char* const option = on_store ? "update_on_store" : "shard_optimizer";
+  const std::optional<optim::LossScale>& scale = optimizer.loss_scale();
+  MX_CHECK(!scale.has_value() || (!scale->dynamic() && !on_store), InvalidArgument,
+           "[Trainer] expected an optimiser without a ", on_store ? "" : "dynamic ", "loss scale with ",
+           option, ", got one with it");
   for (size_t g = 0; g < optimizer.groups(); ++g) {
     const AttrMap options = optimizer.option_map(g);
     const auto found = options.find("max_norm");
     const double* const limit = found == options.end() ? nullptr : std::get_if<double>(&found->second);
     MX_CHECK(limit == nullptr || *limit == 0, InvalidArgument,
-             "[Trainer] expected an optimiser without max_norm with shard_optimizer, got ", *limit);
+             "[Trainer] expected an optimiser without max_norm with ", option, ", got ", *limit);
   }
 }
 
@@ -125,7 +131,7 @@ Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice&
     return;
   }
   if (options_.shard_optimizer) {
-    check_sharded(*optimizer_);
+    check_local_update(*optimizer_, false);
     split_updates(std::vector<bool>(replicas_[0].size(), true));
   }
   sums_.resize(updated_.size());
@@ -165,6 +171,9 @@ void Trainer::step(std::source_location where) {
   if (store_ == nullptr) return optimizer().step(where);
   optimizer();  // throws if this trainer was moved from
   const NoGrad pause;
+  // Options of the optimiser may have changed since the last step.
+  if (options_.update_on_store || options_.shard_optimizer)
+    check_local_update(*optimizer_, options_.update_on_store);
   if (options_.update_on_store) return step_on_store(where);
   if (several_processes()) {
     step_across_processes(where);

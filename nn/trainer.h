@@ -156,11 +156,13 @@ class Trainer {
   /// Returns the optimiser of the first replica's parameters, for schedules and checkpoints. With
   /// shard_optimizer, it has the parts of this process only; use state_dict() for checkpoints.
   optim::Optimizer& optimizer();
-  /// The state of the optimiser as of one process: Optimizer::state_dict(). With shard_optimizer, both are
-  /// called by all processes; state_dict() returns copies of the parts of all, and load_state_dict() takes
-  /// the whole state.
-  NamedArrays state_dict();
-  void load_state_dict(const NamedArrays& state);
+  /// The state of the optimiser as of one process: Optimizer::state_dict(). With shard_optimizer and with
+  /// update_on_store, both are called by all processes, and load_state_dict() takes the whole state.
+  /// With shard_optimizer, state_dict() returns copies of the parts of all. With update_on_store, it returns
+  /// KVStore::state_dict(), which contains the parameters too, and which only process 0 may get.
+  NamedArrays state_dict(std::source_location where = std::source_location::current());
+  void load_state_dict(const NamedArrays& state,
+                       std::source_location where = std::source_location::current());
   size_t replicas() const { return replicas_.size(); }
   /// Copies the first replica's parameters to the others; before that, the parameters and buffers of process
   /// 0 to all others. With several processes it waits for them, and throws ProtocolError, naming the first
@@ -183,6 +185,7 @@ class Trainer {
   // With update_on_store, in trainer_on_store.cc.
   void put_on_store(std::source_location where);
   void step_on_store(std::source_location where);
+  void load_on_store(const NamedArrays& state, std::source_location where);
   void split_updates(const std::vector<bool>& included);
   void check_parameters(std::source_location where);
   void copy_to_replicas(size_t parameter, std::source_location where);

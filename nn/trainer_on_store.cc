@@ -1,6 +1,7 @@
 // The trainer whose parameters are in the store, which updates them: TrainerOptions::update_on_store.
 #include <algorithm>
 
+#include "comm/world.h"
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "nn/detail/gradient_buckets.h"
@@ -49,6 +50,19 @@ void Trainer::put_on_store(std::source_location where) {
   for (size_t i = 0; i < count; ++i) copy_to_replicas(i, where);
 }
 
+/// Loads the parameters and the state of the optimiser into the store, and pulls the parameters.
+void Trainer::load_on_store(const NamedArrays& state, std::source_location where) {
+  optimizer();  // throws if this trainer was moved from
+  const NoGrad pause;
+  store_->load_state_dict(state);
+  const size_t count = replicas_[0].size();
+  for (const size_t i : updated_) {
+    store_->pull(key_of(i), replicas_[0][i].detach(),
+                 {.priority = detail::parameter_priority(i, count), .where = where});
+    copy_to_replicas(i, where);
+  }
+}
+
 void Trainer::step_on_store(std::source_location where) {
   const double rate = optimizer_->learning_rate();
   if (rate != store_rate_) store_->set_optimizer_option("lr", rate, where);
@@ -70,6 +84,7 @@ void Trainer::step_on_store(std::source_location where) {
                      {.priority = detail::parameter_priority(i, replicas_[0].size()), .where = where});
   }
   ++steps_;
+  if (several_processes()) comm::report_step(steps_);
 }
 
 }  // namespace mx::nn

@@ -38,7 +38,11 @@ std::map<std::string, size_t> places_by_name(const optim::Optimizer& optimizer,
 
 }  // namespace
 
-NamedArrays Trainer::state_dict() {
+NamedArrays Trainer::state_dict(std::source_location where) {
+  if (options_.update_on_store) {
+    optimizer();  // throws if this trainer was moved from
+    return store_->state_dict();
+  }
   NamedArrays state = optimizer().state_dict();
   if (!options_.shard_optimizer) return state;
   const NoGrad pause;
@@ -52,7 +56,7 @@ NamedArrays Trainer::state_dict() {
     list[entry.place] = array;
   }
   std::map<std::string, std::vector<NDArray>> wholes;
-  for (const auto& [what, list] : portions) wholes[what] = buckets_->gather(what, list);
+  for (const auto& [what, list] : portions) wholes[what] = buckets_->gather(what, list, where);
   for (auto& [name, array] : state) {
     const StateEntry entry = entry_of(name, places);
     if (entry.place != SIZE_MAX && buckets_->in_bucket(entry.place)) array = wholes[entry.what][entry.place];
@@ -60,8 +64,9 @@ NamedArrays Trainer::state_dict() {
   return state;
 }
 
-void Trainer::load_state_dict(const NamedArrays& state) {
-  if (!options_.shard_optimizer) return optimizer().load_state_dict(state);
+void Trainer::load_state_dict(const NamedArrays& state, std::source_location where) {
+  if (options_.update_on_store) return load_on_store(state, where);
+  if (!options_.shard_optimizer) return optimizer().load_state_dict(state, where);
   const NoGrad pause;
   const auto places = places_by_name(optimizer(), updated_);
   NamedArrays own = state;
@@ -73,7 +78,7 @@ void Trainer::load_state_dict(const NamedArrays& state) {
              shape, ", got ", array.shape());
     array = buckets_->portion_of(entry.place, array.to_contiguous());
   }
-  optimizer().load_state_dict(own);
+  optimizer().load_state_dict(own, where);
 }
 
 }  // namespace mx::nn

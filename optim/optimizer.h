@@ -106,6 +106,7 @@ class Optimizer {
   /// Sets the scale of the loss from which gradients are computed. step() divides gradients by the scale
   /// before it clips them. Without a value, gradients are those of the loss itself.
   void set_loss_scale(std::optional<LossScale> scale) { loss_scale_ = std::move(scale); }
+  const std::optional<LossScale>& loss_scale() const { return loss_scale_; }
   /// Returns the 2-norm of all gradients together in the last step, before clipping; rank 0. Returns an empty
   /// handle if neither `max_norm` nor a dynamic loss scale needed it.
   const NDArray& gradient_norm() const { return norm_; }

@@ -191,7 +191,8 @@ void GradientBuckets::gather_parameters(std::source_location where) {
   }
 }
 
-std::vector<NDArray> GradientBuckets::gather(const std::string& what, const std::vector<NDArray>& portions) {
+std::vector<NDArray> GradientBuckets::gather(const std::string& what, const std::vector<NDArray>& portions,
+                                             std::source_location where) {
   const Parameters& first = replicas_[0];
   std::vector<NDArray> wholes(first.size());
   for (const GradientBucket& bucket : buckets_) {
@@ -210,12 +211,12 @@ std::vector<NDArray> GradientBuckets::gather(const std::string& what, const std:
       if (range.empty()) continue;
       NDArray part = flat.slice(0, range.slice(bucket.begins[m]));
       if (portions[i].defined()) {
-        part.copy_from(portions[i]);
+        part.copy_from(portions[i], where);
       } else {
         part.fill_(0);
       }
     }
-    store_->gather_slices(bucket.key + ", " + what, flat);
+    store_->gather_slices(bucket.key + ", " + what, flat, {.where = where});
     for (size_t m = 0; m < bucket.members.size(); ++m) {
       const size_t i = bucket.members[m];
       if (portions[i].defined()) wholes[i] = part_of(flat, bucket.begins[m], first[i]);

@@ -86,7 +86,8 @@ class GradientBuckets {
   void gather_parameters(std::source_location where);
   /// Returns whole arrays from one array for each parameter in the shape of its portion: empty handles stay
   /// empty. Collective.
-  std::vector<NDArray> gather(const std::string& what, const std::vector<NDArray>& portions);
+  std::vector<NDArray> gather(const std::string& what, const std::vector<NDArray>& portions,
+                              std::source_location where);
   /// Returns the portion of an array in the shape of parameter i.
   NDArray portion_of(size_t i, const NDArray& whole) const;
   bool in_bucket(size_t i) const { return in_bucket_[i]; }

@@ -203,6 +203,36 @@ TEST_P(StoreConformance, SavesAndLoads) {
   std::filesystem::remove(path);
 }
 
+TEST_P(StoreConformance, ContinuesFromItsState) {
+  expect_no_errors(on_ranks([&](KVStore& kv) {
+    kv.init("w", ones({6}));
+    kv.init("v", full({2}, 3));
+    kv.set_optimizer("sgd", {{"lr", 0.5}, {"momentum", 0.9}});
+    kv.push("w", rank_value(kv.rank(), 6));
+    NamedArrays state = kv.state_dict();
+    const auto names = [](const NamedArrays& arrays) {
+      std::vector<std::string> list;
+      for (const auto& [name, array] : arrays) list.push_back(name);
+      return list;
+    };
+    if (kv.rank() == 0) {
+      EXPECT_EQ(names(state)[0], "array:v");
+      EXPECT_GT(state.size(), 2u) << "the state of the optimiser is missing";
+    }
+    kv.push("w", rank_value(kv.rank(), 6));
+    NDArray expected = zeros({6}), got = zeros({6});
+    kv.pull("w", expected);
+    kv.load_state_dict(state);
+    kv.push("w", rank_value(kv.rank(), 6));
+    kv.pull("w", got);
+    EXPECT_EQ(expected.to_vector<float>(), got.to_vector<float>());
+    // What does not fit changes nothing.
+    state.emplace_back("array:unknown", ones({1}));
+    EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { kv.load_state_dict(state); }), "unknown"));
+    kv.barrier();
+  }));
+}
+
 // The state of the key "w:1" begins with the prefix of the key "w".
 TEST_P(StoreConformance, LoadsKeysOfWhichOneBeginsWithTheOther) {
   const std::string path = testing::TempDir() + "dist_prefix_" + GetParam().name() + ".safetensors";

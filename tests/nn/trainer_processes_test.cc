@@ -202,6 +202,22 @@ TEST(TrainerProcess, AShardedOptimizerKeepsItsPart) {
   for (const std::string& error : errors) EXPECT_EQ("", error);
 }
 
+// Each process would skip and scale the steps of its own part only.
+TEST(TrainerProcess, ALossScaleThatOnlyOnePartWouldKnowIsAnError) {
+  const auto errors = on_ranks(2, [&](KVStore& kv) {
+    const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+    Counted net(0);
+    nn::Trainer trainer(net, optim::SGDOptions{.lr = 1}, store, {.shard_optimizer = true});
+    for (const NamedParameter& p : net.parameters()) p.set_grad(ones(p.array().shape()));
+    trainer.optimizer().set_loss_scale(optim::LossScale({.interval = 0}));
+    trainer.step();
+    trainer.optimizer().set_loss_scale(optim::LossScale({.interval = 10}));
+    const std::string message = error_of<InvalidArgument>([&] { trainer.step(); });
+    EXPECT_TRUE(contains(message, "loss scale") && contains(message, "shard_optimizer")) << message;
+  });
+  for (const std::string& error : errors) EXPECT_EQ("", error);
+}
+
 TEST(TrainerProcess, FreezingAfterwardsIsAnErrorWithAShardedOptimizer) {
   for (const bool frozen_first : {false, true}) {
     const auto errors = on_ranks(2, [&](KVStore& kv) {
@@ -214,6 +230,38 @@ TEST(TrainerProcess, FreezingAfterwardsIsAnErrorWithAShardedOptimizer) {
       EXPECT_TRUE(contains(message, "fc1.weight") && contains(message, "new trainer")) << message;
     });
     for (const std::string& error : errors) EXPECT_EQ("", error);
+  }
+}
+
+// The store has the state of the optimiser. That of the trainer's own optimiser is never used.
+TEST(TrainerProcess, GoesOnFromALoadedStateWithUpdatesOnTheStore) {
+  for (const nn::OptimizerChoice& choice : choices()) {
+    const auto train = [&](KVStore& kv) {
+      const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+      Counted net(kv.rank());
+      nn::Trainer trainer(net, choice, store, {.update_on_store = true});
+      const auto steps = [&](int64_t from) {
+        for (int64_t step = from; step < from + 2; ++step) {
+          trainer.zero_grad();
+          part_loss(net, step, kv.rank(), kv.size()).backward();
+          trainer.step();
+        }
+      };
+      steps(0);
+      NamedArrays model, state = trainer.state_dict();
+      for (const auto& [name, array] : net.state_dict()) model.emplace_back(name, array.clone());
+      steps(2);
+      const ParameterValues expected = values_of(net.state_dict());
+      net.load_state_dict(model);
+      trainer.synchronise();
+      trainer.load_state_dict(state);
+      EXPECT_EQ(values_of(model), values_of(net.state_dict()));
+      steps(2);
+      EXPECT_EQ(expected, values_of(net.state_dict()));
+    };
+    const auto local = KVStore::create("local");
+    train(*local);
+    for (const std::string& error : on_ranks(2, train)) EXPECT_EQ("", error);
   }
 }
 
@@ -232,6 +280,9 @@ TEST(TrainerProcess, FrozenParametersStayWithUpdatesOnTheStore) {
     trainer.step();
     EXPECT_EQ(before, all[1].array().to_vector<float>());
     EXPECT_NE(before, all[0].array().to_vector<float>());
+    // The store cannot divide gradients by a scale.
+    trainer.optimizer().set_loss_scale(optim::LossScale({.interval = 0}));
+    EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { trainer.step(); }), "loss scale"));
     // A store has one optimiser.
     const std::string message = error_of<InvalidState>(
         [&] { nn::Trainer(all, optim::SGDOptions{.lr = 1}, store, {.update_on_store = true}); });
