@@ -288,6 +288,11 @@ void Machine::fail(const std::exception_ptr& error, int worker, Outbox& out) {
   for (auto& [number, key] : keys_) refuse_all(key->lines);
 }
 
+std::exception_ptr Machine::failed_because_of(int worker) const {
+  const auto found = causes_.find(worker);
+  return found == causes_.end() ? nullptr : found->second;
+}
+
 void Machine::departed(uint32_t worker, Outbox& out) {
   if (!left_.insert(worker).second || !config_) return;
   refuse_controls(out);

@@ -102,6 +102,8 @@ class Machine {
   /// A worker's process will send nothing more. It no longer holds back workers of an asynchronous store;
   /// requests that wait for it fail.
   void departed(uint32_t worker, Outbox& out);
+  /// The error of the first key that this worker has made fail; null if it has made none fail.
+  std::exception_ptr failed_because_of(int worker) const;
   /// The number of workers; 0 before the first one has opened the store.
   uint32_t workers() const { return config_ ? config_->workers : 0; }
   /// The number of updates of a key; 0 for an unknown one. For tests.
@@ -175,6 +177,7 @@ class Machine {
   std::map<uint32_t, std::unique_ptr<Key>> keys_;
   std::set<uint32_t> left_;  // workers that have left the store, or whose process has ended
   Cause failure_;
+  std::map<int, std::exception_ptr> causes_;  // by worker: the error of the first key that it has made fail
 };
 
 }  // namespace mx::kv

@@ -258,6 +258,7 @@ bool Machine::fail_without_absent(Key& key, Outbox& out) {
 }
 
 void Machine::fail_key(Key& key, const Cause& cause, Outbox& out) {
+  if (cause.worker >= 0) causes_.try_emplace(cause.worker, cause.error);
   key.failure = cause;
   for (Line& line : key.lines)
     while (!line.requests.empty()) refuse(line, cause, out);

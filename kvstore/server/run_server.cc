@@ -75,8 +75,10 @@ int run_server() {
                     server.address() + " " + comm::host_name());
     const uint64_t watch = rendezvous->watch(
         comm::lost_prefix(place.epoch), [&server](std::string_view key, std::string_view value) {
-          server.report_lost("[kvstore] expected all processes of the job to live, got a loss: " +
-                             to_string(comm::parse_lost(key, value)));
+          const comm::LostProcess lost = comm::parse_lost(key, value);
+          server.report_lost(
+              "[kvstore] expected all processes of the job to live, got a loss: " + to_string(lost),
+              lost.role == "worker" ? lost.rank : -1);
         });
     ended = server.run();
     told = server.stopped();

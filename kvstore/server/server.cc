@@ -56,6 +56,7 @@ struct Server::State {
   bool run();
   void poll_once();
   void accept_strangers();
+  void take_reports();
   bool serve(Stranger& stranger, short events);  // false: it is to be removed
   void admit(Stranger& stranger);
   bool serve(ConnectionId id, Connection& connection, short events);  // false: it is to be removed
@@ -65,7 +66,7 @@ struct Server::State {
   void refuse(Connection& connection, const std::exception_ptr& error);
   void deliver(Outbox& out);
   std::string name_of(uint32_t worker) const;
-  void fail(const std::exception_ptr& error, int32_t worker);
+  void fail(std::exception_ptr error, int32_t worker);
 
   ServerOptions options;
   comm::Listener listener;
@@ -73,7 +74,7 @@ struct Server::State {
   WakeUp wake;
   std::atomic<bool> stopped{false};
   std::mutex reports_mutex;
-  std::vector<std::string> reports;  // guarded by reports_mutex
+  std::vector<std::pair<std::string, int32_t>> reports;  // texts and workers; guarded by reports_mutex
 
   std::shared_ptr<BytePool> pool = std::make_shared<BytePool>(kPooledBytes);
   std::map<uint16_t, std::unique_ptr<Machine>> machines;
@@ -98,10 +99,10 @@ void Server::stop() {
 
 bool Server::stopped() const { return state_->stopped.load(); }
 
-void Server::report_lost(const std::string& text) {
+void Server::report_lost(const std::string& text, int32_t worker) {
   {
     std::lock_guard lock(state_->reports_mutex);
-    state_->reports.push_back(text);
+    state_->reports.emplace_back(text, worker);
   }
   state_->wake.signal();
 }
@@ -140,15 +141,6 @@ void Server::State::poll_once() {
   MX_CHECK(ready >= 0 || errno == EINTR, CommunicationError, "[kvstore] expected to wait, got ",
            std::strerror(errno));
   if (ready < 0) return;
-  if (entries[0].revents != 0) {
-    wake.clear();
-    std::vector<std::string> texts;
-    {
-      std::lock_guard lock(reports_mutex);
-      texts.swap(reports);
-    }
-    for (const std::string& text : texts) fail(std::make_exception_ptr(PeerLost(text)), -1);
-  }
   size_t at = 2;
   for (auto it = strangers.begin(); it != strangers.end(); ++at) {
     const bool stay = serve(*it, entries[at].revents);
@@ -160,6 +152,19 @@ void Server::State::poll_once() {
       connections.erase(ids[i]);
   }
   if (entries[1].revents != 0) accept_strangers();
+  if (entries[0].revents != 0) take_reports();
+}
+
+/// Takes the losses that the rendezvous has reported. The connections come first, because a worker's last
+/// messages say more than its loss does.
+void Server::State::take_reports() {
+  wake.clear();
+  std::vector<std::pair<std::string, int32_t>> taken;
+  {
+    std::lock_guard lock(reports_mutex);
+    taken.swap(reports);
+  }
+  for (const auto& [text, worker] : taken) fail(std::make_exception_ptr(PeerLost(text)), worker);
 }
 
 void Server::State::accept_strangers() {
@@ -329,9 +334,17 @@ std::string Server::State::name_of(uint32_t worker) const {
 }
 
 /// Refuses all requests, present and later, with this error, which `worker` caused (-1: not known). The first
-/// one counts.
-void Server::State::fail(const std::exception_ptr& error, int32_t worker) {
+/// one counts. If the worker has made a key fail before, the error says so, because that is why the worker
+/// ends.
+void Server::State::fail(std::exception_ptr error, int32_t worker) {
   if (failure != nullptr) return;
+  for (const auto& [number, machine] : machines) {
+    const std::exception_ptr before = machine->failed_because_of(worker);
+    if (before == nullptr) continue;
+    error = make_error(static_cast<uint8_t>(code_of(error)),
+                       mx::detail::concat(text_of(error), "; before that: ", text_of(before)));
+    break;
+  }
   failure = error;
   failed_worker = worker;
   log(LogLevel::warning, "server ", options.number, ": ", text_of(error));

@@ -50,8 +50,9 @@ class Server {
   void stop();
   /// Returns whether stop() was called.
   bool stopped() const;
-  /// A worker is lost, says the rendezvous. `text` names it.
-  void report_lost(const std::string& text);
+  /// A process is lost, says the rendezvous. `text` names it. `worker`: its number if it is a worker, else
+  /// -1.
+  void report_lost(const std::string& text, int32_t worker);
 
  private:
   struct State;

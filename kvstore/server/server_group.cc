@@ -27,6 +27,7 @@ namespace {
 
 constexpr uint32_t kMissingKey = UINT32_MAX;  // the key of `missing` requests, whose answers are told by it
 constexpr int64_t kMissingMs = 1000;          // how long to wait for the names of missing workers
+constexpr int64_t kLossMs = 500;              // how long after a loss to wait for answers of the servers
 constexpr uint64_t kLargestAnswer = uint64_t{1} << 30;
 
 using CallKey = std::tuple<uint16_t, uint32_t, uint64_t>;  // store, key, sequence
@@ -53,6 +54,11 @@ struct ServerGroup::State {
     int server;
     comm::Deadline deadline;
   };
+  /// A worker is lost. What the servers still answer says more than the loss does, so the group waits for it.
+  struct Loss {
+    std::exception_ptr error;
+    comm::Deadline deadline;
+  };
 
   void connect(comm::Deadline deadline);
   void run();
@@ -67,6 +73,12 @@ struct ServerGroup::State {
     const Peer& peer = peers[static_cast<size_t>(server)];
     return mx::detail::concat("server ", server, peer.host.empty() ? "" : " on host ", peer.host, " at ",
                               peer.address);
+  }
+  void lose(std::exception_ptr error);
+  void settle_loss();
+  std::optional<Loss> current_loss() {
+    std::lock_guard lock(mutex);
+    return loss;
   }
   void note_cause(const char* role, int rank);
   std::exception_ptr current_failure() {
@@ -89,6 +101,7 @@ struct ServerGroup::State {
   std::mutex mutex;
   bool ending = false;         // guarded by mutex
   std::exception_ptr failure;  // guarded by mutex
+  std::optional<Loss> loss;    // the first one; guarded by mutex
   bool dead = false;           // all links are closed; thread of the group only
   bool noted = false;          // note_cause() was called; thread of the group only
   const pid_t process = ::getpid();
@@ -106,9 +119,14 @@ ServerGroup::ServerGroup(ServerGroupOptions options) : state_(std::make_shared<S
     state_->watch = state_->options.rendezvous->watch(
         comm::lost_prefix(state_->options.identity.epoch),
         [this](std::string_view key, std::string_view value) {
-          fail(std::make_exception_ptr(
-              PeerLost(mx::detail::concat("[kvstore] expected all processes of the job to live, got a loss: ",
-                                          to_string(comm::parse_lost(key, value))))));
+          const comm::LostProcess lost = comm::parse_lost(key, value);
+          auto error = std::make_exception_ptr(PeerLost(mx::detail::concat(
+              "[kvstore] expected all processes of the job to live, got a loss: ", to_string(lost))));
+          if (lost.role == "worker") {
+            state_->lose(std::move(error));
+          } else {
+            fail(std::move(error));
+          }
         });
 }
 
@@ -229,6 +247,8 @@ void ServerGroup::State::poll_once() {
   comm::Deadline next = comm::Deadline::after_ms(comm::kLongestTimeoutMs);
   if (expired) next = earlier(next, expired->deadline);
   if (!dead)
+    if (const auto found = current_loss()) next = earlier(next, found->deadline);
+  if (!dead)
     for (Peer& peer : peers) {
       const auto events = static_cast<short>(POLLIN | (peer.link->wants_to_write() ? POLLOUT : 0));
       entries.push_back({peer.link->fd(), events, 0});
@@ -254,6 +274,10 @@ void ServerGroup::State::poll_once() {
         end_all(error);
         break;
       }
+      if (const auto found = current_loss()) {  // because of it, the server has ended
+        end_all(found->error);
+        break;
+      }
       const std::string what =
           peer.pending.empty() ? "" : ", during the " + peer.pending.begin()->second.call.what;
       note_cause("server", static_cast<int>(s));
@@ -265,7 +289,26 @@ void ServerGroup::State::poll_once() {
                                         " to live, got a broken connection", what, ": ", text_of(error))));
     }
   }
+  if (!dead) settle_loss();
   if (!dead) expire();
+}
+
+/// Fails all calls, present and later, when the servers have answered those on their way, or after a moment.
+void ServerGroup::State::lose(std::exception_ptr error) {
+  {
+    std::lock_guard lock(mutex);
+    if (!loss) loss = Loss{std::move(error), comm::Deadline::after_ms(kLossMs)};
+  }
+  wake.signal();
+}
+
+void ServerGroup::State::settle_loss() {
+  take_fresh();
+  const std::optional<Loss> found = current_loss();
+  if (!found) return;
+  const bool answered =
+      std::all_of(peers.begin(), peers.end(), [](const Peer& peer) { return peer.pending.empty(); });
+  if (answered || found->deadline.passed()) end_all(found->error);
 }
 
 /// Moves new calls to their links.
@@ -351,10 +394,7 @@ void ServerGroup::State::take(int server, Message message) {
     if (header.number > 0 && header.number != static_cast<uint64_t>(options.identity.rank) + 1)
       note_cause("worker", static_cast<int>(header.number - 1));
     // The loss of a process concerns all calls.
-    if (code_of(error) == ErrorCode::peer_lost) {
-      std::lock_guard lock(mutex);
-      if (failure == nullptr) failure = error;
-    }
+    if (code_of(error) == ErrorCode::peer_lost) lose(error);
     return call.done(Bytes(), error);
   }
   call.done(std::move(message.body), nullptr);

@@ -11,8 +11,10 @@
 //
 // Failures. A connection that breaks, a loss that the rendezvous reports, or a request that passes its
 // deadline fails all requests, present and later, with the same error: PeerLost or Timeout, which names the
-// server, its host and what was asked for. A refusal fails its request only. Before a call gets an error that
-// another process has caused, the group tells the rendezvous which one (comm::report_consequence()).
+// server, its host and what was asked for. After the loss of a worker, requests on their way get what the
+// servers answer within half a second; the others get the loss. A refusal fails its request only. Before a
+// call gets an error that another process has caused, the group tells the rendezvous which one
+// (comm::report_consequence()).
 //
 // A forked child has no part in the job: its copy of the group tells nobody anything, and calls fail.
 //
