@@ -172,14 +172,14 @@ std::string Job::explain_loss(int rank) {
   return text;
 }
 
-void Job::report_cause(int rank) noexcept {
+void Job::report_cause(int rank, bool late) noexcept {
   std::shared_ptr<RendezvousClient> client;
   {
     std::lock_guard lock(mutex_);
     client = client_;
   }
   if (client == nullptr) return;
-  report_consequence(*client, {place_.epoch, {"worker", place_.rank}, {"worker", rank}});
+  report_consequence(*client, {place_.epoch, {"worker", place_.rank}, {"worker", rank}, late});
 }
 
 void Job::check() {
@@ -211,6 +211,7 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
     request.timeout_ms = place_.timeout_ms;
     request.explain_loss = [this](int rank) { return explain_loss(rank); };
     request.noticed_loss = [this](int rank) { report_cause(rank); };
+    request.noticed_timeout = [this](int rank) { report_cause(rank, true); };
     request.check = [this] { check(); };
     try {
       group = make(request);

@@ -66,8 +66,8 @@ class Job {
   /// Makes `error` the reason of all groups, present and later.
   void fail(std::exception_ptr error);
   std::string explain_loss(int rank);
-  /// Tells the rendezvous that this process fails because a worker is lost.
-  void report_cause(int rank) noexcept;
+  /// Tells the rendezvous that this process fails because a worker is lost or comes too late.
+  void report_cause(int rank, bool late = false) noexcept;
   void check();
 
   const ProcessMark process_;

@@ -21,6 +21,7 @@ std::shared_ptr<Communicator> make_shm_group(const GroupRequest& request) {
   options.timeout_ms = options.join_timeout_ms = request.timeout_ms;
   options.host = request.host;
   options.noticed_loss = request.noticed_loss;
+  options.noticed_timeout = request.noticed_timeout;
   return make_shm_communicator(request.place.rank, request.place.size, *request.rendezvous,
                                epoch_key(request.place.epoch, "shm/" + request.key), options);
 }

@@ -28,6 +28,8 @@ struct GroupRequest {
   std::function<std::string(int rank)> explain_loss;
   /// Called before the first PeerLost of the group, unless explain_loss() was: the rank is lost.
   std::function<void(int rank)> noticed_loss;
+  /// Called before a call throws Timeout: it waited for this rank.
+  std::function<void(int rank)> noticed_timeout;
   /// Throws PeerLost if a process of the job is known to be lost. Makers call it while they wait.
   std::function<void()> check;
 };

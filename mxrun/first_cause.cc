@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,7 +17,15 @@ void FirstCause::decide_within(int64_t ms) {
 // The ends of other survivors must not shorten the wait for the process because of which they fail.
 bool FirstCause::concerns_wait(const Name& name) const { return !awaited_.has_value() || *awaited_ == name; }
 
+void FirstCause::forget_old_link(const Name& name) {
+  const auto link = causes_.find(name);
+  if (link == causes_.end() || !link->second.late) return;
+  if (comm::Deadline::Clock::now() - link->second.said_at > std::chrono::milliseconds(kLateLinkMs))
+    causes_.erase(link);
+}
+
 void FirstCause::exited(Failure failure) {
+  forget_old_link({failure.role, failure.rank});
   if (concerns_wait({failure.role, failure.rank})) decide_within(kExitMs);
   exits_.push_back(std::move(failure));
 }
@@ -26,15 +35,15 @@ void FirstCause::lost(const LostRank& lost) {
   if (concerns_wait({lost.role, lost.rank})) decide_within(kLostMs);
 }
 
-void FirstCause::because(const FailsBecause& link) {
+void FirstCause::because(const FailsBecause& link, comm::Deadline::Clock::time_point now) {
   const Name process{link.role, link.rank}, cause{link.cause_role, link.cause_rank};
   for (Name at = cause;;) {
     if (at == process) return;
     const auto next = causes_.find(at);
     if (next == causes_.end()) break;
-    at = next->second;
+    at = next->second.name;
   }
-  causes_.emplace(process, cause);
+  causes_.emplace(process, Cause{cause, link.late, now});
 }
 
 void FirstCause::ended_well(Role role, int rank) {
@@ -66,6 +75,19 @@ std::optional<FirstCause::Name> FirstCause::first(const Lookup& process) const {
   return Name{exits_[0].role, exits_[0].rank};
 }
 
+/// The verdict on a process that has not ended.
+FirstCause::Verdict FirstCause::running(const ProcessRecord& process, std::string reason) const {
+  Verdict verdict;
+  verdict.runs = true;
+  verdict.failure.role = process.role;
+  verdict.failure.rank = process.rank;
+  verdict.failure.node = process.node;
+  verdict.failure.pid = process.pid;
+  verdict.failure.code = 128 + SIGKILL;
+  verdict.failure.reason = std::move(reason);
+  return verdict;
+}
+
 std::optional<FirstCause::Verdict> FirstCause::decide(const Lookup& process) {
   std::optional<Name> chosen = first(process);
   if (!chosen.has_value()) {
@@ -75,13 +97,15 @@ std::optional<FirstCause::Verdict> FirstCause::decide(const Lookup& process) {
   Verdict verdict;
   // The last process of the chain, if it has not ended although others say that it failed.
   std::optional<Name> ends_soon;
+  bool late = false;  // the process before it waited for it until a time limit
   // because() admits no circles, so this ends.
-  for (auto link = causes_.find(*chosen); link != causes_.end(); link = causes_.find(link->second)) {
-    const Name& cause = link->second;
+  for (auto link = causes_.find(*chosen); link != causes_.end(); link = causes_.find(link->second.name)) {
+    const Name& cause = link->second.name;
     const ProcessRecord* const record = process(cause.first, cause.second);
     const bool failed = exit_of(cause) != nullptr || running_loss(cause, process) != nullptr;
     if (failed) chosen = cause;
     ends_soon.reset();
+    late = link->second.late;
     verdict.ended_well.reset();
     if (failed || record == nullptr) continue;
     if (record->running)
@@ -91,21 +115,19 @@ std::optional<FirstCause::Verdict> FirstCause::decide(const Lookup& process) {
   }
   if (ends_soon.has_value() && ends_soon != awaited_) {
     awaited_ = ends_soon;
-    decide_at_ = comm::Deadline::after_ms(kCauseMs);
+    decide_at_ = comm::Deadline::after_ms(late ? kLateMs : kCauseMs);
     return std::nullopt;
   }
-  if (const Failure* const failure = exit_of(*chosen)) {
+  if (ends_soon.has_value() && late) {
+    chosen = ends_soon;
+    verdict = running(*process(chosen->first, chosen->second),
+                      "does not go on: others waited for it until their time limit");
+    verdict.late = true;
+  } else if (const Failure* const failure = exit_of(*chosen)) {
     verdict.failure = *failure;
   } else {
     const LostRank& lost = *running_loss(*chosen, process);
-    const ProcessRecord& record = *process(lost.role, lost.rank);
-    verdict.runs = true;
-    verdict.failure.role = lost.role;
-    verdict.failure.rank = lost.rank;
-    verdict.failure.node = record.node;
-    verdict.failure.pid = record.pid;
-    verdict.failure.code = 128 + SIGKILL;
-    verdict.failure.reason = lost.reason;
+    verdict = running(*process(lost.role, lost.rank), lost.reason);
     if (lost.step >= 0) verdict.failure.reason += " (at step " + std::to_string(lost.step) + ")";
   }
   for (const Failure& failure : exits_)

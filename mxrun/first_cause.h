@@ -7,7 +7,8 @@
 //
 // A process that notices by itself that another one failed tells the rendezvous so before its program learns
 // of the error. So from the process that was found in this way, the verdict goes on to the one because of
-// which it failed, and from there to the next. If that one has not ended, the verdict waits for its end.
+// which it failed, and from there to the next. If that one has not ended, the verdict waits for its end. If it
+// does not end, although others waited for it until their time limit, it is stuck, and the verdict names it.
 //
 // A state machine: events and times in, a verdict out. Thread-safety: one thread at a time.
 #pragma once
@@ -35,13 +36,18 @@ class FirstCause {
   /// For the end of a process because of which others have failed. On a busy machine a process takes seconds
   /// to end. Normally this time is not used up, because the verdict follows the end of the process.
   static constexpr int64_t kCauseMs = 10000;
+  /// For the end of a process that was late, because it may itself have waited for another one until a time
+  /// limit that is a moment later.
+  static constexpr int64_t kLateMs = 2000;
+  /// If a process fails so long after it has said that another one was late, it fails for another reason.
+  static constexpr int64_t kLateLinkMs = 10000;
 
   void exited(Failure failure);
   /// A process that the rendezvous has lost; in the order of its entries.
   void lost(const LostRank& lost);
   /// What a process says about its failure, present or to come. Ignored if it leads in a circle with what
   /// others have said before: then they failed first.
-  void because(const FailsBecause& link);
+  void because(const FailsBecause& link, comm::Deadline::Clock::time_point now = comm::Deadline::Clock::now());
   /// A process has ended without failure. If the verdict waits for it, it waits no longer.
   void ended_well(Role role, int rank);
   /// When to call decide(); nothing if no failure is known.
@@ -49,7 +55,8 @@ class FirstCause {
 
   struct Verdict {
     Failure failure;
-    bool runs = false;  ///< the process is lost, but has not ended
+    bool runs = false;  ///< the process is lost or stuck, but has not ended
+    bool late = false;  ///< it is stuck
     std::vector<Failure> also;
     /// The process because of which `failure` came, if it has ended without failure itself.
     std::optional<std::pair<Role, int>> ended_well;
@@ -72,7 +79,15 @@ class FirstCause {
 
   std::vector<Failure> exits_;
   std::vector<LostRank> lost_;
-  std::map<Name, Name> causes_;  // of processes that fail because of others
+  struct Cause {
+    Name name;
+    bool late = false;
+    comm::Deadline::Clock::time_point said_at;
+  };
+  void forget_old_link(const Name& name);
+  Verdict running(const ProcessRecord& process, std::string reason) const;
+
+  std::map<Name, Cause> causes_;  // of processes that fail because of others
   std::optional<Name> awaited_;  // the process for whose end the verdict waits or has waited
   std::optional<comm::Deadline> decide_at_;
 };

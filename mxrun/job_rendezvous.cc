@@ -57,6 +57,7 @@ struct JobRendezvous::State {
     close(event);
   }
 
+  static const char* name_of(comm::Role role) { return role == comm::Role::server ? "server" : "worker"; }
   static comm::Role role_of(const std::string& name) {
     return name == "server" ? comm::Role::server : comm::Role::worker;
   }
@@ -74,7 +75,7 @@ struct JobRendezvous::State {
     const comm::Consequence read = comm::parse_consequence(key, value);
     const std::lock_guard lock(mutex);
     causes.push_back({read.epoch, role_of(read.process.role), read.process.rank, role_of(read.cause.role),
-                      read.cause.rank});
+                      read.cause.rank, read.late});
     notify();
   }
   void unwatch() {
@@ -114,13 +115,16 @@ void JobRendezvous::set_epoch(int64_t epoch) {
 
 void JobRendezvous::put_lost(int64_t epoch, comm::Role role, int rank, const std::string& host,
                              const std::string& reason) {
-  const comm::LostProcess lost{epoch, role == comm::Role::server ? "server" : "worker", rank, host, -1,
-                               reason};
+  const comm::LostProcess lost{epoch, State::name_of(role), rank, host, -1, reason};
   try {
     state_->client.put(comm::lost_key(lost), comm::lost_value(lost));
   } catch (const Error&) {
     // The rendezvous itself has seen the connection of the process break, and was faster.
   }
+}
+
+int64_t JobRendezvous::step_of(int64_t epoch, comm::Role role, int rank) const {
+  return state_->server.step_of(epoch, {State::name_of(role), rank});
 }
 
 int JobRendezvous::lost_fd() const { return state_->event; }

@@ -32,6 +32,7 @@ struct FailsBecause {
   int rank = 0;
   comm::Role cause_role = comm::Role::worker;
   int cause_rank = 0;
+  bool late = false;  ///< it waited for the other process until a time limit
 };
 
 class JobRendezvous {
@@ -56,6 +57,9 @@ class JobRendezvous {
   void set_epoch(int64_t epoch);
   /// Tells all processes of the epoch that one is lost, with what mxrun knows about its end.
   void put_lost(int64_t epoch, comm::Role role, int rank, const std::string& host, const std::string& reason);
+
+  /// The step of a worker's last heartbeat; -1: not known.
+  int64_t step_of(int64_t epoch, comm::Role role, int rank) const;
 
   /// Readable when take_lost() or take_causes() has something new.
   int lost_fd() const;

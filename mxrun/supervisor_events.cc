@@ -240,6 +240,10 @@ void Supervisor::check_cause() {
   Failure& failure = verdict->failure;
   Node& node = nodes_[static_cast<size_t>(failure.node)];
   failure.host = node.host;
+  if (verdict->late) {
+    if (const int64_t step = rendezvous_->step_of(epoch_, failure.role, failure.rank); step >= 0)
+      failure.reason += mx::detail::concat(" (at step ", step, ")");
+  }
   if (verdict->runs) {
     say(&node, {{"op", "kill_process"}, {"role", static_cast<int>(failure.role)}, {"rank", failure.rank}});
   }

@@ -17,9 +17,7 @@ case "${1-}" in
 esac
 
 install_packages test
-# MX_CMAKE_OPTIONS: more options for the configure step, separated by spaces.
-read -r -a more <<<"${MX_CMAKE_OPTIONS-}"
-configure "$preset" -DMX_TESTS=ON -DMX_BENCHMARKS=ON -DMX_EXAMPLES=ON "${more[@]}"
+configure "$preset" -DMX_TESTS=ON -DMX_BENCHMARKS=ON -DMX_EXAMPLES=ON
 build "$preset"
 say "testing build/$preset"
 ctest --preset "$preset" --parallel "$(nproc)" "$@"

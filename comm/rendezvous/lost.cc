@@ -10,6 +10,8 @@
 namespace mx::comm {
 namespace {
 
+constexpr std::string_view kLate = "\nlate";
+
 template <class T>
 bool parse_whole(std::string_view text, T& out) {
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), out);
@@ -69,9 +71,12 @@ Consequence parse_consequence(std::string_view key, std::string_view value) {
   constexpr std::string_view kMiddle = "/because/";
   Consequence found;
   const size_t at = key.find(kMiddle);
+  std::string_view cause = value;
+  found.late = cause.ends_with(kLate);
+  if (found.late) cause.remove_suffix(kLate.size());
   const bool good = at != std::string_view::npos && parse_whole(key.substr(0, at), found.epoch) &&
                     parse_name(key.substr(at + kMiddle.size()), found.process) &&
-                    parse_name(value, found.cause);
+                    parse_name(cause, found.cause);
   MX_CHECK(good, ProtocolError, "[rendezvous] expected the cause of a failure, got key ", in_quotes(key),
            " with value ", in_quotes(value));
   return found;
@@ -81,7 +86,7 @@ void report_consequence(Rendezvous& rendezvous, const Consequence& consequence) 
   const auto text = [](const ProcessName& name) { return name.role + std::to_string(name.rank); };
   try {
     rendezvous.put(consequence_prefix(consequence.epoch) + text(consequence.process),
-                   text(consequence.cause));
+                   text(consequence.cause) + std::string(consequence.late ? kLate : ""));
   } catch (const std::exception&) {
     // An earlier cause is known, or the rendezvous is lost.
   }

@@ -37,17 +37,19 @@ struct ProcessName {
   auto operator<=>(const ProcessName&) const = default;
 };
 
-/// A process has noticed by itself that another one failed or is lost, and will probably fail for that
-/// reason. It says so before its program learns of the error. So whoever looks for the first failure is not
-/// misled when the process ends earlier than the one that failed first.
+/// A process has noticed by itself that another one failed, is lost or did not come in time, and will
+/// probably fail for that reason. It says so before its program learns of the error. So whoever looks for the
+/// first failure is not misled when the process ends earlier than the one that failed first, or when the other
+/// one never ends.
 struct Consequence {
   int64_t epoch = 0;
   ProcessName process;  ///< that will fail
   ProcessName cause;    ///< that failed before
+  bool late = false;    ///< the cause may be alive: the process waited for it until a time limit
 };
 
 /// "<epoch>/because/": the prefix of the entries. The key of one is "<epoch>/because/<role><rank>" of the
-/// process, its value "<role><rank>" of the cause.
+/// process, its value "<role><rank>" of the cause, followed by "\nlate" if the cause came too late.
 std::string consequence_prefix(int64_t epoch);
 /// Throws ProtocolError if the entry is malformed.
 Consequence parse_consequence(std::string_view key, std::string_view value);

@@ -100,6 +100,13 @@ std::optional<int64_t> RendezvousMachine::next_tick_ms() const {
   return next;
 }
 
+int64_t RendezvousMachine::step_of(int64_t epoch, const ProcessName& process) const {
+  for (const auto& [id, client] : clients_)
+    if (client.remote.epoch == epoch && client.remote.rank == process.rank && client.role == process.role)
+      return client.step;
+  return -1;
+}
+
 void RendezvousMachine::join(Connection id, Client& client, const Frame& frame) {
   if (client.joined) return break_off(id, ErrorCode::protocol, "expected one frame 'join', got another");
   if (!is_role(frame.key) || !is_host(frame.value))

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "comm/net/handshake.h"
+#include "comm/rendezvous/lost.h"
 #include "comm/rendezvous/protocol.h"
 
 namespace mx::comm {
@@ -62,6 +63,9 @@ class RendezvousMachine {
 
   /// Returns what is to be done since the last call.
   Actions take() { return std::exchange(actions_, {}); }
+
+  /// The step of the last heartbeat of a client; -1: not known.
+  int64_t step_of(int64_t epoch, const ProcessName& process) const;
 
   size_t clients() const { return clients_.size(); }
   uint64_t lost() const { return lost_; }

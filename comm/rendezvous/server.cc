@@ -147,6 +147,12 @@ void RendezvousServer::set_epoch(int64_t epoch) {
   done.get_future().wait();
 }
 
+int64_t RendezvousServer::step_of(int64_t epoch, const ProcessName& process) const {
+  std::promise<int64_t> step;
+  asio::post(state_->io, [&] { step.set_value(state_->machine.step_of(epoch, process)); });
+  return step.get_future().get();
+}
+
 RendezvousServer::Counts RendezvousServer::counts() const {
   return {state_->connections, state_->open_handshakes, state_->refused, state_->broken_protocol,
           state_->lost};

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "comm/net/handshake.h"
+#include "comm/rendezvous/lost.h"
 
 namespace mx::comm {
 
@@ -46,6 +47,9 @@ class RendezvousServer {
   /// Later clients need this epoch. Connections of earlier epochs stay, but the ends of their processes are
   /// no longer published.
   void set_epoch(int64_t epoch);
+
+  /// The step of the last heartbeat of a process that is connected; -1: not known.
+  int64_t step_of(int64_t epoch, const ProcessName& process) const;
 
   /// Numbers for tests and reports.
   struct Counts {

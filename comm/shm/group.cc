@@ -59,12 +59,12 @@ std::string describe_entry(const Entry& entry) {
 }  // namespace
 
 Group::Group(int region, std::shared_ptr<Arena> arena, int rank, int size,
-             std::function<void(int rank)> noticed_loss)
+             Notices notices)
     : rank_(rank),
       size_(size),
       region_(region, size),
       arena_(std::move(arena)),
-      peers_(region_, rank, std::move(noticed_loss)),
+      peers_(region_, rank, std::move(notices)),
       sent_(static_cast<size_t>(size)),
       received_(static_cast<size_t>(size)),
       parts_sent_(static_cast<size_t>(size)),

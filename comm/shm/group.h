@@ -37,7 +37,7 @@ class Group {
  public:
   /// `arena` may be null. The ranks need not have the same answer to that.
   Group(int region, std::shared_ptr<Arena> arena, int rank, int size,
-        std::function<void(int rank)> noticed_loss = {});
+        Notices notices = {});
   ~Group();
 
   void join(const std::string& host, Deadline deadline) { peers_.join(host, deadline); }

@@ -75,10 +75,10 @@ std::string text_of(const char* from, size_t room) { return {from, strnlen(from,
 
 }  // namespace
 
-Peers::Peers(Region& region, int rank, std::function<void(int rank)> noticed_loss)
+Peers::Peers(Region& region, int rank, Notices notices)
     : region_(region),
       rank_(rank),
-      noticed_loss_(std::move(noticed_loss)),
+      notices_(std::move(notices)),
       processes_(static_cast<size_t>(region.size())) {}
 
 Peers::~Peers() { leave("", -1); }
@@ -229,7 +229,7 @@ void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context
                                                         : std::string(" during ") + context.op;
   const auto lost = [&](int rank, const std::string& how) {
     lost_rank_.store(rank);
-    if (noticed_loss_) noticed_loss_(rank);
+    if (notices_.loss) notices_.loss(rank);
     throw PeerLost(mx::detail::concat("[", context.op, "] ", name(rank), " ", how, during));
   };
   // A rank may have reached the target before it ended, so the counter is read after the state.
@@ -259,6 +259,21 @@ void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context
   }
 }
 
+int Peers::most_behind(int peer, Counter counter, uint64_t target) const {
+  const auto calls = [&](int rank) {
+    const Control& control = region_.control(rank);
+    return std::max(control.entries[0].number.load(), control.entries[1].number.load());
+  };
+  const bool pair = counter >= Counter::sending;
+  int found = -1;
+  for (int i = 0; i < region_.size(); ++i) {
+    if (i == rank_ || (pair && i != peer)) continue;
+    if (value(i, counter, target).load(std::memory_order_acquire) >= target) continue;
+    if (found < 0 || calls(i) < calls(found)) found = i;
+  }
+  return found;
+}
+
 void Peers::throw_timeout(int peer, Counter counter, uint64_t target, const Context& context) const {
   std::string missing;
   const bool pair = counter >= Counter::sending;
@@ -267,6 +282,9 @@ void Peers::throw_timeout(int peer, Counter counter, uint64_t target, const Cont
     if (value(i, counter, target).load(std::memory_order_acquire) >= target) continue;
     missing += (missing.empty() ? "" : ", ") + name(i);
   }
+  // The other ranks that are missing may themselves wait for this one.
+  const int behind = most_behind(peer, counter, target);
+  if (notices_.timeout && behind >= 0) notices_.timeout(behind);
   if (missing.empty()) missing = name(peer) + ", which came too late";
   throw Timeout(mx::detail::concat(
       "[", context.op, "] expected all ranks within the time limit, still waiting for ", missing,

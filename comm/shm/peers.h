@@ -45,11 +45,16 @@ struct Context {
   int bed = 0;  ///< 0: calls, 1: allocations
 };
 
+/// Functions that are called with the rank that an error will name, before it is thrown; may be empty.
+struct Notices {
+  std::function<void(int rank)> loss = {};     ///< before PeerLost
+  std::function<void(int rank)> timeout = {};  ///< before Timeout
+};
+
 class Peers {
  public:
   /// Neither the region nor the ranks are accessed before join().
-  /// `noticed_loss` is called before PeerLost is thrown; it may be empty.
-  Peers(Region& region, int rank, std::function<void(int rank)> noticed_loss = {});
+  Peers(Region& region, int rank, Notices notices = {});
   ~Peers();
 
   /// Announces this rank and waits for all others. Throws Timeout, which names the ranks that have not come.
@@ -98,11 +103,13 @@ class Peers {
   void check_lost(int peer, Counter counter, uint64_t target, const Context& context);
   [[noreturn]] void throw_timeout(int peer, Counter counter, uint64_t target, const Context& context) const;
   bool ended(int peer) const;
+  // Of the ranks that have not reached the target, the one that has begun the fewest calls, or -1.
+  int most_behind(int peer, Counter counter, uint64_t target) const;
 
   const ProcessMark process_;  // a forked child must not leave the group in the name of its parent
   Region& region_;
   const int rank_;
-  const std::function<void(int)> noticed_loss_;
+  const Notices notices_;
   std::vector<Descriptor> processes_;  // pidfds; empty ones where the kernel has none
   bool crowded_ = true;
   std::atomic<bool> interrupted_{false}, left_{false};

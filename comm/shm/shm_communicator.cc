@@ -23,7 +23,7 @@ class ShmCommunicator final : public QueuedCommunicator {
         size_(size),
         timeout_ms_(options.timeout_ms),
         group_(region, shm::Arena::map(std::move(arena), rank, size, window_bytes), rank, size,
-               options.noticed_loss) {}
+               {options.noticed_loss, options.noticed_timeout}) {}
   ~ShmCommunicator() override { finish_calls(); }
 
   void join(const std::string& host, Deadline deadline) { group_.join(host, deadline); }

@@ -39,6 +39,8 @@ struct ShmOptions {
   /// Called with the rank that is lost before a call throws PeerLost, on the thread of the call. May be
   /// empty.
   std::function<void(int rank)> noticed_loss = {};
+  /// The same before a call throws Timeout, with a rank that it waited for.
+  std::function<void(int rank)> noticed_timeout = {};
 };
 
 /// Makes the communicator of one rank. Collective: returns when all ranks have come. `key` is a prefix of

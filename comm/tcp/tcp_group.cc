@@ -20,6 +20,7 @@ std::shared_ptr<Communicator> make_tcp_group(const GroupRequest& request) {
   group.check = request.check;
   TcpOptions options;
   options.explain_loss = request.explain_loss;
+  options.noticed_timeout = request.noticed_timeout;
   auto transport =
       connect_tcp(group, *request.rendezvous, Deadline::after_ms(request.timeout_ms), std::move(options));
   return std::make_shared<TransportCommunicator>(std::move(transport), request.timeout_ms);

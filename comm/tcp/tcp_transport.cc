@@ -256,6 +256,17 @@ std::string TcpTransport::others_closed(int except) const {
   return text;
 }
 
+int TcpTransport::silent_rank() const {
+  int found = -1;
+  for (int i = 0; i < size(); ++i) {
+    const MessageQueue& receives = peers_[static_cast<size_t>(i)].receives;
+    if (receives.empty()) continue;
+    if (receives.front_done() == 0) return i;
+    if (found < 0) found = i;
+  }
+  return found;
+}
+
 void TcpTransport::time_out() {
   std::string missing;
   for (int i = 0; i < size(); ++i) {
@@ -267,6 +278,8 @@ void TcpTransport::time_out() {
       missing += mx::detail::concat(missing.empty() ? "" : ", ", "rank ", i, " on ", peer.host, " (",
                                     transferred_bytes(peer.sends), " of a message to it sent)");
   }
+  const int silent = silent_rank();
+  if (options_.noticed_timeout && silent >= 0) options_.noticed_timeout(silent);
   fail(Timeout(mx::detail::concat("[tcp] expected messages before the deadline, got none in time on rank ",
                                   rank_, " from ", missing)));
 }

@@ -38,6 +38,8 @@ struct TcpPeer {
 struct TcpOptions {
   /// Returns why a rank was lost, as a whole sentence for the error, or "" if nothing is known.
   std::function<std::string(int rank)> explain_loss;
+  /// Called before Timeout is thrown, with a rank whose message did not come. May be empty.
+  std::function<void(int rank)> noticed_timeout = {};
   /// How long a call that waits polls before it sleeps. Between two looks at the sockets it yields the
   /// processor: the rank it waits for, or a computation, may need the same core. If that takes long, the
   /// next waits sleep at once.
@@ -79,6 +81,8 @@ class TcpTransport final : public Transport {
   template <class Error>
   [[noreturn]] void fail(const Error& error);
   [[noreturn]] void lose(int peer, const std::string& why);
+  /// Of the ranks whose messages have not come: the first that has sent nothing, otherwise the first; or -1.
+  int silent_rank() const;
   [[noreturn]] void time_out();
   /// Transfers what can be transferred now. Returns whether anything was.
   bool progress();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
@@ -155,6 +156,52 @@ TEST(FirstCauseTest, ACauseThatEndsWithoutFailureIsNamedBeside) {
   const auto verdict = test.decide();
   EXPECT_EQ(verdict->failure.rank, 0);
   EXPECT_EQ(verdict->ended_well, (std::pair{Role::worker, 1}));
+}
+
+FailsBecause late(int rank, int cause) { return {0, Role::worker, rank, Role::worker, cause, true}; }
+
+TEST(FirstCauseTest, AProcessForWhichOthersWaitedInVainIsNamed) {
+  Case test;
+  test.cause.because(late(0, 2));
+  test.cause.because(late(1, 0));  // rank 0 waits, too
+  test.exits(1, 3);
+  test.exits(0, 3);
+  EXPECT_FALSE(test.decide().has_value()) << "rank 2 may end soon";
+  const auto verdict = test.decide();
+  EXPECT_EQ(verdict->failure.rank, 2);
+  EXPECT_TRUE(verdict->runs);
+  EXPECT_TRUE(verdict->late);
+  EXPECT_EQ(verdict->also.size(), 2u);
+  EXPECT_FALSE(test.cause.decide_at().has_value());
+}
+
+TEST(FirstCauseTest, ALateProcessThatFailsIsNamedWithItsFailure) {
+  Case test;
+  test.cause.because(late(0, 1));
+  test.exits(0, 3);
+  EXPECT_FALSE(test.decide().has_value());
+  test.exits(1, 7);
+  const auto verdict = test.decide();
+  EXPECT_EQ(verdict->failure.code, 7);
+  EXPECT_FALSE(verdict->runs);
+}
+
+TEST(FirstCauseTest, ALateProcessThatWaitsItselfLeadsToTheNext) {
+  Case test;
+  test.cause.because(late(0, 1));
+  test.exits(0, 3);
+  EXPECT_FALSE(test.decide().has_value());
+  test.cause.because(late(1, 2));
+  test.exits(1, 3);
+  EXPECT_FALSE(test.decide().has_value()) << "now rank 2 may end soon";
+  EXPECT_EQ(test.decide()->failure.rank, 2);
+}
+
+TEST(FirstCauseTest, AnOldTimeoutThatTheProgramSurvivedIsNoCause) {
+  Case test;
+  test.cause.because(late(0, 1), comm::Deadline::Clock::now() - std::chrono::seconds(60));
+  test.exits(0, 3);
+  EXPECT_EQ(test.decide()->failure.rank, 0);
 }
 
 TEST(FirstCauseTest, TheVerdictDoesNotWaitForEver) {

@@ -1,7 +1,9 @@
 // A rank for the tests of mxrun: rank_program MODE FOLDER
 //   sum    ten allreduces, prints the last sum
+//   long   a thousand allreduces with a pause after each, prints the last sum
 //   loop   allreduces until an error, which it prints with the time, and exits with 1
 //   early  as loop, but rank 0 ends with 0 after ten rounds
+//   stuck  as loop, but rank 1 sleeps for ever after ten rounds
 // After ten rounds every rank writes FOLDER/ready<rank>.
 #include <time.h>
 #include <unistd.h>
@@ -32,6 +34,12 @@ int main(int argc, char** argv) {
         }
         std::ofstream(folder + "/ready" + std::to_string(rank)) << getpid() << "\n";
         if (mode == "early" && rank == 0) return 0;
+        // pause() returns after a signal that has a handler.
+        while (mode == "stuck" && rank == 1) pause();
+      }
+      if (mode == "long" && round == 1000) {
+        std::printf("%g\n", static_cast<double>(sum));
+        return 0;
       }
       usleep(1000);
     }

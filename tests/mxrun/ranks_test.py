@@ -2,6 +2,7 @@
 """Ranks that communicate find each other through mxrun, and learn of each other's end. Usage: ... MXRUN RANK_PROGRAM"""
 
 import os
+import random
 import signal
 import sys
 import time
@@ -13,8 +14,11 @@ HOST = os.uname().nodename
 
 
 class Ranks(jobs.JobTest):
-    def start_ranks(self, mode, count, *options):
-        job = self.start("-n", count, *options, PROGRAM, mode, self.folder)
+    def start_ranks(self, mode, count, *options, transport="auto"):
+        for rank in range(count):
+            if os.path.exists(self.path(f"ready{rank}")):
+                os.remove(self.path(f"ready{rank}"))
+        job = self.start("-n", count, *options, PROGRAM, mode, self.folder, MX_TRANSPORT=transport)
         def pids():
             try:
                 found = [self.read(f"ready{rank}").strip() for rank in range(count)]
@@ -30,11 +34,8 @@ class Ranks(jobs.JobTest):
             self.assertEqual(job.stdout, f"{count * (count + 1) // 2}\n" * count)
 
     def test_survivors_name_a_killed_rank_at_once(self):
-        for round_number in range(3):
-            for rank in range(3):
-                if os.path.exists(self.path(f"ready{rank}")):
-                    os.remove(self.path(f"ready{rank}"))
-            job, pids = self.start_ranks("loop", 3)
+        for transport in ("shm", "tcp", "shm"):
+            job, pids = self.start_ranks("loop", 3, transport=transport)
             killed_at = time.monotonic()
             os.kill(pids[1], signal.SIGKILL)
             job.finish()
@@ -58,6 +59,43 @@ class Ranks(jobs.JobTest):
         self.assertRegex(job.stderr, "first failure: rank 2 on .*heartbeat.*at step [0-9]+.*SIGKILL")
         self.assertEqual(job.stdout.count("rank 2"), 2, job.stdout)
         self.assert_nothing_left(job)
+
+    def test_a_rank_killed_at_any_moment_is_named(self):
+        random.seed(4)
+        for number in range(jobs.rounds(50 if jobs.SLOW == 1 else 10)):
+            transport = ("shm", "tcp")[number % 2]
+            job, pids = self.start_ranks("loop", 3, transport=transport)
+            victim = random.randrange(3)
+            time.sleep(random.random() * 0.03)
+            os.kill(pids[victim], signal.SIGKILL)
+            job.finish()
+            self.assertEqual(job.code, 137, job.stderr)
+            self.assertIn(f"first failure: rank {victim} on {HOST}", job.stderr, transport)
+            self.assertEqual(job.stdout.count(f"rank {victim}"), 2, job.stdout)
+            self.assert_nothing_left(job)
+
+    def test_a_rank_that_is_stuck_is_named(self):
+        # Its heartbeats come, and it never ends: only the time limit of the others finds it.
+        for transport in ("shm", "tcp"):
+            job, _ = self.start_ranks("stuck", 3, "--timeout", "2", transport=transport)
+            job.finish()
+            self.assertEqual(job.code, 137, job.stderr)
+            self.assertRegex(job.stderr, rf"first failure: rank 1 on {HOST} \(.*\): does not go on: others waited for it "
+                             r"until their time limit \(at step 10\)")
+            self.assertRegex(job.stderr, r"failed afterwards: rank [02] \(1\), rank [02] \(1\)\n")
+            self.assertEqual(job.stdout.count("rank 1 on"), 2, job.stdout)
+            self.assert_nothing_left(job)
+
+    def test_a_rank_that_continues_in_time_is_no_failure(self):
+        for transport in ("shm", "tcp"):
+            job, pids = self.start_ranks("long", 3, "--dead-after", "20", transport=transport)
+            for rank in (1, 0, 2):
+                os.kill(pids[rank], signal.SIGSTOP)
+                time.sleep(0.3)
+                os.kill(pids[rank], signal.SIGCONT)
+            job.finish()
+            self.assertEqual((job.code, job.stderr), (0, ""), transport)
+            self.assertEqual(sorted(job.stdout.splitlines()), [f"[0:{rank}] 6" for rank in range(3)])
 
     def test_a_rank_that_ends_early_is_named(self):
         job, _ = self.start_ranks("early", 2)

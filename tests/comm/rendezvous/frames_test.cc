@@ -106,6 +106,12 @@ TEST(Lost, AProcessSaysOnceBecauseOfWhichItFails) {
   EXPECT_EQ(got.epoch, 3);
   EXPECT_EQ(got.process, (ProcessName{"server", 0}));
   EXPECT_EQ(got.cause, (ProcessName{"worker", 12}));
+  EXPECT_FALSE(got.late);
+  report_consequence(*table, {3, {"worker", 1}, {"worker", 2}, true});
+  const std::string late = consequence_prefix(3) + "worker1";
+  const Consequence waited = parse_consequence(late, table->get(late, Deadline::after_ms(1000)));
+  EXPECT_EQ(waited.cause, (ProcessName{"worker", 2}));
+  EXPECT_TRUE(waited.late);
   for (const char* bad : {"", "3/because/", "3/because/worker", "x/because/worker1", "3/lost/worker1"})
     EXPECT_THROW(parse_consequence(bad, "worker1"), ProtocolError) << bad;
   EXPECT_THROW(parse_consequence(key, "worker"), ProtocolError);
