@@ -87,14 +87,16 @@ function(mx_discover_suites name label alone)
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${include})
 endfunction()
 
-# mx_add_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds] [OPTIMISED] [SERIAL] [ALONE suite ...])
+# mx_add_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds] [OPTIMISED] [SERIAL] [VALUES]
+#   [ALONE suite ...])
 # ALONE: suites whose tests each need their own process, because they count everything that the process has created.
 # OPTIMISED: see mx_compile_fast. SERIAL: neither the tests nor the code they call starts a thread, so ThreadSanitizer
-# cannot find anything, and the program is not built for it.
+# cannot find anything, and the program is not built for it. VALUES: the same, because the tests compare values of functions
+# that other programs call on several threads.
 # Adds a GoogleTest executable in <build>/tests; each TEST (under sanitizers each suite) becomes one ctest entry. Its label
 # begins with the name of its folder, which is the layer's, and ends with the given labels: ctest -L '^engine' -LE model.
 function(mx_add_test name)
-  cmake_parse_arguments(ARG "OPTIMISED;SERIAL" "TIMEOUT" "SOURCES;DEPS;LABELS;ALONE" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISED;SERIAL;VALUES" "TIMEOUT" "SOURCES;DEPS;LABELS;ALONE" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -109,7 +111,7 @@ function(mx_add_test name)
     mx_test_headers_once(${name} ${ARG_DEPS})
   endif()
   mx_unite(${name} ${ARG_SOURCES})
-  if(ARG_SERIAL AND MX_SANITIZE MATCHES "thread")
+  if((ARG_SERIAL OR ARG_VALUES) AND MX_SANITIZE MATCHES "thread")
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
     return()
   endif()
