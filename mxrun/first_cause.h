@@ -7,8 +7,9 @@
 //
 // A process that notices by itself that another one failed tells the rendezvous so before its program learns
 // of the error. So from the process that was found in this way, the verdict goes on to the one because of
-// which it failed, and from there to the next. If that one has not ended, the verdict waits for its end. If it
-// does not end, although others waited for it until their time limit, it is stuck, and the verdict names it.
+// which it failed, and from there to the next. If that one has not ended, the verdict waits for its end. If
+// it does not end, although others waited for it until their time limit, it is stuck, and the verdict names
+// it.
 //
 // A state machine: events and times in, a verdict out. Thread-safety: one thread at a time.
 #pragma once
@@ -47,7 +48,8 @@ class FirstCause {
   void lost(const LostRank& lost);
   /// What a process says about its failure, present or to come. Ignored if it leads in a circle with what
   /// others have said before: then they failed first.
-  void because(const FailsBecause& link, comm::Deadline::Clock::time_point now = comm::Deadline::Clock::now());
+  void because(const FailsBecause& link,
+               comm::Deadline::Clock::time_point now = comm::Deadline::Clock::now());
   /// A process has ended without failure. If the verdict waits for it, it waits no longer.
   void ended_well(Role role, int rank);
   /// When to call decide(); nothing if no failure is known.
@@ -70,25 +72,24 @@ class FirstCause {
  private:
   using Name = std::pair<Role, int>;
   using Lookup = std::function<const ProcessRecord*(Role, int)>;
+  struct Cause {
+    Name name;
+    bool late = false;
+    comm::Deadline::Clock::time_point said_at;
+  };
 
   void decide_within(int64_t ms);
   bool concerns_wait(const Name& name) const;
   const Failure* exit_of(const Name& name) const;
   const LostRank* running_loss(const Name& name, const Lookup& process) const;
   std::optional<Name> first(const Lookup& process) const;
-
-  std::vector<Failure> exits_;
-  std::vector<LostRank> lost_;
-  struct Cause {
-    Name name;
-    bool late = false;
-    comm::Deadline::Clock::time_point said_at;
-  };
   void forget_old_link(const Name& name);
   Verdict running(const ProcessRecord& process, std::string reason) const;
 
+  std::vector<Failure> exits_;
+  std::vector<LostRank> lost_;
   std::map<Name, Cause> causes_;  // of processes that fail because of others
-  std::optional<Name> awaited_;  // the process for whose end the verdict waits or has waited
+  std::optional<Name> awaited_;   // the process for whose end the verdict waits or has waited
   std::optional<comm::Deadline> decide_at_;
 };
 

@@ -39,8 +39,8 @@ struct ProcessName {
 
 /// A process has noticed by itself that another one failed, is lost or did not come in time, and will
 /// probably fail for that reason. It says so before its program learns of the error. So whoever looks for the
-/// first failure is not misled when the process ends earlier than the one that failed first, or when the other
-/// one never ends.
+/// first failure is not misled when the process ends earlier than the one that failed first, or when the
+/// other one never ends.
 struct Consequence {
   int64_t epoch = 0;
   ProcessName process;  ///< that will fail

@@ -58,8 +58,7 @@ std::string describe_entry(const Entry& entry) {
 
 }  // namespace
 
-Group::Group(int region, std::shared_ptr<Arena> arena, int rank, int size,
-             Notices notices)
+Group::Group(int region, std::shared_ptr<Arena> arena, int rank, int size, Notices notices)
     : rank_(rank),
       size_(size),
       region_(region, size),

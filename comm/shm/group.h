@@ -36,8 +36,7 @@ namespace mx::comm::shm {
 class Group {
  public:
   /// `arena` may be null. The ranks need not have the same answer to that.
-  Group(int region, std::shared_ptr<Arena> arena, int rank, int size,
-        Notices notices = {});
+  Group(int region, std::shared_ptr<Arena> arena, int rank, int size, Notices notices = {});
   ~Group();
 
   void join(const std::string& host, Deadline deadline) { peers_.join(host, deadline); }
