@@ -113,8 +113,22 @@ class Ssh(jobs.JobTest):
 
     def test_a_missing_ssh_is_named(self):
         job = self.run_ssh(*TWO, "true", MX_SSH="/no/such/ssh")
-        self.assertNotEqual(job.code, 0)
+        self.assertEqual(job.code, 69, job.stderr)
         self.assertIn("/no/such/ssh", job.stderr)
+
+    def test_agents_that_do_not_come_end_the_start(self):
+        slow = self.write("slow", "#!/bin/sh\nexec sleep 1000\n")
+        job = self.run_ssh(*TWO, "--start-timeout", "0.3", "true", MX_SSH=slow)
+        self.assertEqual(job.code, 124, job.stderr)
+        self.assertIn("expected the agents of all nodes within 300 ms, got none from: 127.0.0.1, 127.0.0.2", job.stderr)
+
+    def test_an_agent_with_another_secret_is_refused(self):
+        # Like the stand-in, but it exchanges the hexadecimal digits of the secret that ssh carries to the agent.
+        other = STAND_IN.replace('exec /bin/sh -c "$*"', 'read -r secret; printf "%s\\n" "$secret" | tr 0-9a-f 1-9a-f0 | /bin/sh -c "$*"')
+        job = self.run_ssh(*TWO, "true", MX_SSH=self.write("ssh", other))
+        self.assertEqual(job.code, 77, job.stderr)
+        self.assertIn("knows the secret of job", job.stderr)
+        self.assertRegex(job.stderr, r"first failure: node [01] \(127.0.0.[12]\)")
 
     def test_a_program_that_is_missing_there(self):
         job = self.run_ssh(*TWO, "/no/such/program")
