@@ -3,11 +3,15 @@
 //   long   a thousand allreduces with a pause after each, prints the last sum
 //   loop   allreduces until an error, which it prints with the time, and exits with 1
 //   early  as loop, but rank 0 ends with 0 after ten rounds
+//   count, type, call
+//          as loop, but in round 20 rank 1 makes a call with another number of elements, another type, or
+//          another call
 //   stuck  as loop, but rank 1 sleeps for ever after ten rounds
 // After ten rounds every rank writes FOLDER/ready<rank>.
 #include <time.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -26,6 +30,18 @@ int main(int argc, char** argv) {
       mx::comm::report_step(round);
       const auto value = static_cast<float>(rank + 1);
       float sum = 0;
+      const bool differs = rank == 1 && round == 20;
+      if (differs && mode == "count") {
+        const float two[2] = {1, 2};
+        float sums[2];
+        group->allreduce(two, sums, 2, mx::comm::Type::f32);
+      } else if (differs && mode == "type") {
+        const int32_t one = 1;
+        int32_t all = 0;
+        group->allreduce(&one, &all, 1, mx::comm::Type::i32);
+      } else if (differs && mode == "call") {
+        group->broadcast(&value, &sum, 1, mx::comm::Type::f32, 1);
+      }
       group->allreduce(&value, &sum, 1, mx::comm::Type::f32);
       if (round == 10) {
         if (mode == "sum") {

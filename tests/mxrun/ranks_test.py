@@ -86,6 +86,22 @@ class Ranks(jobs.JobTest):
             self.assertEqual(job.stdout.count("rank 1 on"), 2, job.stdout)
             self.assert_nothing_left(job)
 
+    def test_calls_that_differ_are_an_error_of_every_rank(self):
+        parts = {"count": ("2", "1"), "type": ("i32", "f32"), "call": ("broadcast", "allreduce")}
+        for transport in ("shm", "tcp"):
+            for mode, words in parts.items():
+                with self.subTest(mode=mode, transport=transport):
+                    job = self.start("-n", 3, "--timeout", "20", PROGRAM, mode, self.folder, MX_TRANSPORT=transport).finish()
+                    self.assertEqual(job.code, 1, job.stderr)
+                    lines = job.stdout.splitlines()
+                    self.assertEqual({line.split(" ")[0] for line in lines}, {f"[0:{rank}]" for rank in range(3)}, job.stdout)
+                    for word in words:
+                        self.assertTrue(any(word in line for line in lines), job.stdout)
+                    for line in lines:
+                        self.assertIn("rank", line.split(" ", 2)[2])
+                    self.assertNotIn("time limit", job.stdout + job.stderr)
+                    self.assert_nothing_left(job)
+
     def test_a_rank_that_continues_in_time_is_no_failure(self):
         for transport in ("shm", "tcp"):
             job, pids = self.start_ranks("long", 3, "--dead-after", "20", transport=transport)
