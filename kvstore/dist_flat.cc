@@ -6,9 +6,9 @@
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "kvstore/call_check.h"
+#include "kvstore/checksums.h"
 #include "kvstore/collective_op.h"
 #include "kvstore/dist_allreduce.h"
-#include "kvstore/key_check.h"
 
 namespace mx::detail {
 
@@ -73,77 +73,37 @@ NDArray DistAllreduce::buffer(int64_t elements, DType dtype) {
                        [memory = std::move(memory)]() mutable { memory = nullptr; });
 }
 
-namespace {
-
-/// The checksums of all ranks: those of rank r begin at r * keys.
-struct ChecksumTable {
-  std::vector<std::string> keys;
-  std::vector<NDArray> values;
-  std::vector<uint64_t> sums;
-};
-
-/// Returns the error for the first key whose checksums differ, or null.
-std::exception_ptr checksum_error(const ChecksumTable& table, int ranks) {
-  const size_t keys = table.keys.size();
-  for (size_t k = 0; k < keys; ++k) {
-    std::string same, other;
-    for (size_t r = 0; r < static_cast<size_t>(ranks); ++r) {
-      std::string& list = table.sums[r * keys + k] == table.sums[k] ? same : other;
-      list += (list.empty() ? "" : ", ") + std::to_string(r);
-    }
-    if (other.empty()) continue;
-    return std::make_exception_ptr(ProtocolError(
-        concat("[check_equal] expected equal values of \"", table.keys[k],
-               "\" on all ranks, got other values on rank(s) ", other, " than on rank(s) ", same)));
-  }
-  return nullptr;
-}
-
-}  // namespace
-
 void DistAllreduce::check_equal(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                                 const NDArray& token, const KVOptions& options) {
   check_lengths("check_equal", keys.size(), values.size(), "a value");
   if (size() == 1 || keys.empty()) return;
   const CallScope scope(options);
   const std::lock_guard lock(mutex_);
-  auto table = std::make_shared<ChecksumTable>();
-  for (const KVKey& key : keys) table->keys.push_back(key.name());
-  // Copies, because operations that the engine runs for this call must not hand out the parameters'
-  // variables (NDArray::var()).
-  for (const NDArray& value : values)
-    table->values.push_back(value.context().is_cpu()
-                                ? value.clone(options.where)
-                                : value.to(cpu(), options.where).to_contiguous(options.where));
-  table->sums.resize(keys.size() * static_cast<size_t>(size()));
-  push_collective(
-      *sequence_,
-      {.name = "check_equal",
-       .what = "checksums",
-       .reads = table->values,
-       .writes = {token},
-       .priority = engine_priority(options.priority),
-       .where = options.where,
-       .call = [table, this_rank = rank(), ranks = size(), call = call_options("checksums", options)] {
-         uint64_t* const own = table->sums.data() + table->keys.size() * static_cast<size_t>(this_rank);
-         for (size_t k = 0; k < table->keys.size(); ++k)
-           own[k] = hash_bytes(host_memory(table->values[k]), table->values[k].bytes());
-         table->values.clear();
-         return CallSequence::Call{
-             .start = [table, ranks, call, own](comm::Communicator& group, CallSequence::Done done) {
-               comm::Request request{.collective = comm::Collective::allgather,
-                                     .in = own,
-                                     .out = table->sums.data(),
-                                     .count = table->sums.size(),
-                                     .type = comm::Type::i64,
-                                     .options = call,
-                                     .done = {}};
-               request.done = [table, ranks, done = std::move(done)](std::exception_ptr error) {
-                 done(error ? std::move(error) : checksum_error(*table, ranks));
-               };
-               group.start(std::move(request));
-             }};
-       }});
+  const auto table = std::make_shared<ChecksumTable>(keys, values, size(), options.where);
+  push_collective(*sequence_,
+                  {.name = "check_equal",
+                   .what = "checksums",
+                   .reads = table->values,
+                   .writes = {token},
+                   .priority = engine_priority(options.priority),
+                   .where = options.where,
+                   .call = [table, this_rank = rank(), call = call_options("checksums", options)] {
+                     uint64_t* const own = table->add(this_rank);
+                     return CallSequence::Call{
+                         .start = [table, call, own](comm::Communicator& group, CallSequence::Done done) {
+                           comm::Request request{.collective = comm::Collective::allgather,
+                                                 .in = own,
+                                                 .out = table->sums.data(),
+                                                 .count = table->sums.size(),
+                                                 .type = comm::Type::i64,
+                                                 .options = call,
+                                                 .done = {}};
+                           request.done = [table, done = std::move(done)](std::exception_ptr error) {
+                             done(error ? std::move(error) : table->error());
+                           };
+                           group.start(std::move(request));
+                         }};
+                   }});
 }
 
 }  // namespace mx::detail

@@ -53,6 +53,8 @@ class DistServerStore final : public KVStore {
                  const std::vector<NDArray>& outs, const KVOptions& options) override;
   void broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                             const KVOptions& options) override;
+  void check_equal(const std::vector<KVKey>& keys, const std::vector<NDArray>& values, const NDArray& token,
+                   const KVOptions& options) override;
   /// Each worker gets the whole sum, so its slice is everything: the default of slice_of().
   void sum_slices(const KVKey& key, const NDArray& flat, const KVOptions& options) override;
   void set_updater(Updater updater) override;

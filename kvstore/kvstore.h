@@ -164,7 +164,8 @@ class KVStore {
   /// call it with the same arguments, in the same order. May block.
   virtual NDArray buffer(int64_t elements, DType dtype);
   /// Compares checksums of the values between all processes. Returns at once; an operation that updates
-  /// `token` fails with ProtocolError, which names the processes and the key of the first difference.
+  /// `token` fails with ProtocolError, which names the processes and the key of the first difference. Throws
+  /// InvalidState in "dist_async", whose processes have different values.
   virtual void check_equal(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                            const NDArray& token, const KVOptions& options = {});
 

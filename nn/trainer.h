@@ -108,6 +108,7 @@ struct TrainerOptions {
   bool shard_optimizer = false;
   /// Compares checksums of the parameters between all processes every so many steps; 0: as the store's
   /// option says. A later step() then throws ProtocolError, which names the parameter and the processes.
+  /// Throws InvalidState with the store "dist_async".
   int64_t check_every = 0;
   /// The store keeps the parameters, and its optimiser updates them (KVStore::set_optimizer); step() pushes
   /// gradients and pulls parameters. For "dist_async": the processes do not wait for each other. The

@@ -1,6 +1,7 @@
 # The servers, and the stores that use them.
 list(APPEND mx_kvstore_sources
   dist_server.cc
+  dist_server_check.cc
   dist_server_file.cc
   dist_server_job.cc
   dist_server_key.cc

@@ -67,6 +67,36 @@ TEST(ServerStore, SumsAreTheSerialFoldsOverTheWorkers) {
     }
 }
 
+TEST(ServerStore, ValuesThatHaveDivergedAreNamed) {
+  ServerCluster cluster(3, 2);
+  cluster.run_or_throw("dist_sync", [](KVStore& kv) {
+    NDArray token = zeros({1}), a = ones({4}), b = ones({5}), c = zeros({0});
+    for (int round = 0; round < 3; ++round) {
+      kv.check_equal({"a", "b", "c"}, {a, b, c}, token);
+      kv.check_equal({"a"}, {a}, token);
+      token.wait();
+    }
+    if (kv.rank() == 1) b[2] = 2;
+    kv.check_equal({"a", "b", "c"}, {a, b, c}, token);
+    try {
+      token.wait();
+      ADD_FAILURE() << "expected an error";
+    } catch (const ProtocolError& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("\"b\""), std::string::npos) << text;
+      EXPECT_NE(text.find("rank(s) 1 than on rank(s) 0, 2"), std::string::npos) << text;
+    }
+    token = zeros({1});
+    kv.check_equal({"a"}, {a}, token);  // the store still works
+    token.wait();
+  });
+  ServerCluster alone(2, 1);
+  alone.run_or_throw("dist_async", [](KVStore& kv) {
+    NDArray token = zeros({1}), a = ones({4});
+    EXPECT_THROW(kv.check_equal({"a"}, {a}, token), InvalidState);
+  });
+}
+
 TEST(ServerStore, AllreduceAndBroadcastFillTheArraysInPlace) {
   for (const char* type : {"dist_sync", "dist_async"})
     ServerCluster(3, 2).run_or_throw(
