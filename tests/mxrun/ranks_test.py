@@ -71,7 +71,9 @@ class Ranks(jobs.JobTest):
             job.finish()
             self.assertEqual(job.code, 137, job.stderr)
             self.assertIn(f"first failure: rank {victim} on {HOST}", job.stderr, transport)
-            self.assertEqual(job.stdout.count(f"rank {victim}"), 2, job.stdout)
+            self.assertEqual(len(job.stdout.splitlines()), 2, job.stdout)
+            for line in job.stdout.splitlines():
+                self.assertIn(f"rank {victim}", line)
             self.assert_nothing_left(job)
 
     def test_a_rank_that_is_stuck_is_named(self):
@@ -83,7 +85,9 @@ class Ranks(jobs.JobTest):
             self.assertRegex(job.stderr, rf"first failure: rank 1 on {HOST} \(.*\): does not go on: others waited for it "
                              r"until their time limit \(at step 10\)")
             self.assertRegex(job.stderr, r"failed afterwards: rank [02] \(1\), rank [02] \(1\)\n")
-            self.assertEqual(job.stdout.count("rank 1 on"), 2, job.stdout)
+            # On a busy machine, one of them may learn of the end of the other before its own time limit.
+            self.assertEqual(len(job.stdout.splitlines()), 2, job.stdout)
+            self.assertIn("rank 1 on", job.stdout)
             self.assert_nothing_left(job)
 
     def test_calls_that_differ_are_an_error_of_every_rank(self):
