@@ -50,6 +50,13 @@ struct TypeRegistry {
   }
 };
 
+/// The defaults of calls that connect processes are for stores of one. A registered type of store that has
+/// several must not get local results in silence.
+void check_alone(const KVStore& store, const char* op) {
+  MX_CHECK(store.size() == 1, InvalidState, "[", op, "] expected a type of store with its own ", op,
+           "() for its ", store.size(), " processes, got \"", store.type(), "\", which has only the default");
+}
+
 TypeRegistry& type_registry() {
   static TypeRegistry& instance = *new TypeRegistry;  // never destroyed: static destructors may create stores
   return instance;
@@ -124,6 +131,7 @@ void KVStore::allreduce(const std::vector<KVKey>& keys, const std::vector<Values
                         const std::vector<NDArray>& outs, const KVOptions& options) {
   const detail::CallScope scope(options);
   detail::check_allreduce(keys, values, outs, options);
+  check_alone(*this, "allreduce");
   for (size_t i = 0; i < keys.size(); ++i) {
     const std::vector<NDArray>& list = values[i].list();
     NDArray out = outs[i];
@@ -138,6 +146,7 @@ void KVStore::allreduce(const std::vector<KVKey>& keys, const std::vector<Values
 void KVStore::broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                                    const KVOptions&) {
   detail::check_lengths("broadcast_from_first", keys.size(), values.size(), "a value");
+  check_alone(*this, "broadcast_from_first");
 }
 
 void KVStore::sum_slices(const KVKey&, const NDArray&, const KVOptions&) { check_slices("sum_slices"); }
@@ -153,6 +162,7 @@ NDArray KVStore::buffer(int64_t elements, DType dtype) { return empty({elements}
 void KVStore::check_equal(const std::vector<KVKey>& keys, const std::vector<NDArray>& values, const NDArray&,
                           const KVOptions&) {
   detail::check_lengths("check_equal", keys.size(), values.size(), "a value");
+  check_alone(*this, "check_equal");
 }
 
 NamedArrays KVStore::state_dict() {

@@ -142,11 +142,11 @@ class KVStore {
   void broadcast(const KVKey& key, const NDArray& value, const Values& outs, const KVOptions& options = {});
   /// Sums over all processes (and each list) into `outs`; stores nothing, and needs no init(). The keys name
   /// the values in errors and pair them between the processes. The building block of nn::Trainer. The default
-  /// adds up the lists, for stores of one process.
+  /// adds up the lists; it throws InvalidState in a store of several processes.
   virtual void allreduce(const std::vector<KVKey>& keys, const std::vector<Values>& values,
                          const std::vector<NDArray>& outs, const KVOptions& options = {});
   /// Copies the values of process 0 into those of all others, in place; stores nothing. The default does
-  /// nothing, for stores of one process.
+  /// nothing; it throws InvalidState in a store of several processes.
   virtual void broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                                     const KVOptions& options = {});
 

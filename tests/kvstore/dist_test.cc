@@ -112,5 +112,14 @@ TEST(DistStoreErrors, ValuesThatHaveDivergedAreNamed) {
   }));
 }
 
+TEST(DistStoreErrors, ABarrierNamesTheProcessThatDoesNotCome) {
+  expect_no_errors(on_ranks(3, [&](KVStore& kv) {
+    kv.barrier(20000);
+    if (kv.rank() == 2) return;
+    const std::string message = error_of<Error>([&] { kv.barrier(300); });
+    EXPECT_TRUE(contains(message, "rank 2")) << message;
+  }));
+}
+
 }  // namespace
 }  // namespace mx

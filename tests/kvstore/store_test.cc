@@ -258,5 +258,83 @@ TEST(StoreTypes, AnUnknownOneIsToldTheOthers) {
   EXPECT_TRUE(contains(message, "magic") && contains(message, "local, device")) << message;
 }
 
+/// A type of store that a program adds: all calls go to a local store, but it claims `processes`.
+class AddedStore final : public KVStore {
+ public:
+  explicit AddedStore(int processes) : processes_(processes) {}
+  const std::string& type() const override {
+    static const std::string name = "added";
+    return name;
+  }
+  void init(const KVKey& key, const NDArray& value, std::source_location where) override {
+    local_->init(key, value, where);
+  }
+  void erase(const KVKey& key, std::source_location where) override { local_->erase(key, where); }
+  void push(const KVKey& key, const Values& values, const KVOptions& options) override {
+    local_->push(key, values, options);
+  }
+  void pull(const KVKey& key, const Values& outs, const KVOptions& options) override {
+    local_->pull(key, outs, options);
+  }
+  void set_updater(Updater updater) override { local_->set_updater(std::move(updater)); }
+  void set_optimizer(const std::string& name, const AttrMap& options, std::source_location where) override {
+    local_->set_optimizer(name, options, where);
+  }
+  void set_optimizer_option(const std::string& option, double value, std::source_location where) override {
+    local_->set_optimizer_option(option, value, where);
+  }
+  void save(const std::string& path) override { local_->save(path); }
+  void load(const std::string& path) override { local_->load(path); }
+  int rank() const override { return 0; }
+  int size() const override { return processes_; }
+  void barrier(int64_t timeout_ms) override { local_->barrier(timeout_ms); }
+  void push_barrier(const NDArray& token, const KVOptions& options) override {
+    local_->push_barrier(token, options);
+  }
+
+ private:
+  const int processes_;
+  const std::shared_ptr<KVStore> local_ = KVStore::create("local");
+};
+
+TEST(StoreTypes, AProgramAddsItsOwn) {
+  KVStore::register_type("added", [](const KVStoreOptions& options) {
+    return std::make_shared<AddedStore>(options.staleness == 7 ? 3 : 1);
+  });
+  EXPECT_EQ(KVStore::types().back(), "added");
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([] { KVStore::create("other"); }), "added"));
+  EXPECT_TRUE(contains(
+      error_of<InvalidArgument>([] { KVStore::register_type("added", [](auto&) { return nullptr; }); }),
+      "got \"added\""));
+  EXPECT_THROW(KVStore::register_type("", [](auto&) { return nullptr; }), InvalidArgument);
+  EXPECT_THROW(KVStore::register_type("empty", nullptr), InvalidArgument);
+
+  const auto kv = KVStore::create("added");
+  NDArray a = ones({3}), token = zeros({1});
+  kv->init("w", a);
+  kv->push("w", a + 1);
+  kv->pull("w", a);
+  kv->allreduce({"g"}, {a}, {a});
+  kv->broadcast_from_first({"w"}, {a});
+  kv->check_equal({"w"}, {a}, token);
+  kv->barrier();
+  EXPECT_EQ(a.to_vector<float>(), (std::vector<float>{2, 2, 2}));
+  EXPECT_THROW(kv->state_dict(), InvalidState);
+
+  // Without functions of its own for several processes, nothing pretends to have reached them.
+  const auto several = KVStore::create("added", {.staleness = 7});
+  EXPECT_TRUE(contains(error_of<InvalidState>([&] { several->allreduce({"g"}, {a}, {a}); }), "3 processes"));
+  EXPECT_THROW(several->broadcast_from_first({"w"}, {a}), InvalidState);
+  EXPECT_THROW(several->check_equal({"w"}, {a}, token), InvalidState);
+  EXPECT_THROW(several->sum_slices("g", a), InvalidState);
+  EXPECT_THROW(several->gather_slices("g", a), InvalidState);
+}
+
+TEST_P(Store, TheEpochIsToldAtOnce) {
+  std::vector<int64_t> told;
+  kv_->on_epoch([&](int64_t epoch) { told.push_back(epoch); });
+  EXPECT_EQ(told, std::vector<int64_t>{kv_->epoch()});
+}
+
 }  // namespace
 }  // namespace mx
