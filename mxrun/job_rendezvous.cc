@@ -14,6 +14,7 @@
 #include "comm/rendezvous/lost.h"
 #include "comm/rendezvous/server.h"
 #include "engine/base/error.h"
+#include "mxrun/report.h"
 
 namespace mx::launch {
 namespace {
@@ -57,7 +58,6 @@ struct JobRendezvous::State {
     close(event);
   }
 
-  static const char* name_of(comm::Role role) { return role == comm::Role::server ? "server" : "worker"; }
   static comm::Role role_of(const std::string& name) {
     return name == "server" ? comm::Role::server : comm::Role::worker;
   }
@@ -115,7 +115,7 @@ void JobRendezvous::set_epoch(int64_t epoch) {
 
 void JobRendezvous::put_lost(int64_t epoch, comm::Role role, int rank, const std::string& host,
                              const std::string& reason) {
-  const comm::LostProcess lost{epoch, State::name_of(role), rank, host, -1, reason};
+  const comm::LostProcess lost{epoch, role_name(role), rank, host, -1, reason};
   try {
     state_->client.put(comm::lost_key(lost), comm::lost_value(lost));
   } catch (const Error&) {
@@ -124,7 +124,7 @@ void JobRendezvous::put_lost(int64_t epoch, comm::Role role, int rank, const std
 }
 
 int64_t JobRendezvous::step_of(int64_t epoch, comm::Role role, int rank) const {
-  return state_->server.step_of(epoch, {State::name_of(role), rank});
+  return state_->server.step_of(epoch, {role_name(role), rank});
 }
 
 int JobRendezvous::lost_fd() const { return state_->event; }

@@ -36,8 +36,6 @@ std::string text_of(const json& value, int indent = -1) {
   return value.dump(indent, ' ', false, json::error_handler_t::replace);
 }
 
-const char* role_name(Role role) { return role == Role::server ? "server" : "worker"; }
-
 json json_of(const Failure& failure) {
   json result{{"node", failure.node},
               {"host", failure.host},
@@ -82,6 +80,8 @@ json json_of(const ProcessRecord& process) {
 }
 
 }  // namespace
+
+const char* role_name(Role role) { return role == Role::server ? "server" : "worker"; }
 
 std::string failure_block(const Failure& failure, const std::vector<std::string>& early,
                           const std::vector<std::string>& also) {

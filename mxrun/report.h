@@ -14,6 +14,9 @@
 
 namespace mx::launch {
 
+/// "worker" or "server", as in job.json and in the rendezvous.
+const char* role_name(Role role);
+
 /// Why the job failed: the first process that failed, or a node.
 struct Failure {
   Role role = Role::worker;

@@ -259,31 +259,22 @@ void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context
   }
 }
 
-int Peers::most_behind(int peer, Counter counter, uint64_t target) const {
-  const auto calls = [&](int rank) {
-    const Control& control = region_.control(rank);
-    return std::max(control.entries[0].number.load(), control.entries[1].number.load());
-  };
-  const bool pair = counter >= Counter::sending;
-  int found = -1;
-  for (int i = 0; i < region_.size(); ++i) {
-    if (i == rank_ || (pair && i != peer)) continue;
-    if (value(i, counter, target).load(std::memory_order_acquire) >= target) continue;
-    if (found < 0 || calls(i) < calls(found)) found = i;
-  }
-  return found;
-}
-
 void Peers::throw_timeout(int peer, Counter counter, uint64_t target, const Context& context) const {
   std::string missing;
+  // The rank that has begun the fewest calls; other ranks that are missing may themselves wait for it.
+  int behind = -1;
+  uint64_t fewest = 0;
   const bool pair = counter >= Counter::sending;
   for (int i = 0; i < region_.size(); ++i) {
     if (i == rank_ || (pair && i != peer)) continue;
     if (value(i, counter, target).load(std::memory_order_acquire) >= target) continue;
     missing += (missing.empty() ? "" : ", ") + name(i);
+    const Control& control = region_.control(i);
+    const uint64_t calls = std::max(control.entries[0].number.load(), control.entries[1].number.load());
+    if (behind >= 0 && calls >= fewest) continue;
+    behind = i;
+    fewest = calls;
   }
-  // The other ranks that are missing may themselves wait for this one.
-  const int behind = most_behind(peer, counter, target);
   if (notices_.timeout && behind >= 0) notices_.timeout(behind);
   if (missing.empty()) missing = name(peer) + ", which came too late";
   throw Timeout(mx::detail::concat(

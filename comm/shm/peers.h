@@ -103,8 +103,6 @@ class Peers {
   void check_lost(int peer, Counter counter, uint64_t target, const Context& context);
   [[noreturn]] void throw_timeout(int peer, Counter counter, uint64_t target, const Context& context) const;
   bool ended(int peer) const;
-  // Of the ranks that have not reached the target, the one that has begun the fewest calls, or -1.
-  int most_behind(int peer, Counter counter, uint64_t target) const;
 
   const ProcessMark process_;  // a forked child must not leave the group in the name of its parent
   Region& region_;
