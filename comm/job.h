@@ -45,6 +45,8 @@ class Job {
   std::shared_ptr<Communicator> world();
   std::shared_ptr<Communicator> new_group(const std::string& transport);
   void report_step(int64_t step);
+  /// Throws PeerLost if a process of the job is known to be lost.
+  void check();
   /// Ends the groups that nobody else holds. Then says farewell if `success`. A process that runs the
   /// rendezvous waits, at most the job's time limit, until all others have left. Later calls throw.
   void leave(bool success) noexcept;
@@ -68,7 +70,6 @@ class Job {
   std::string explain_loss(int rank);
   /// Tells the rendezvous that this process fails because a worker is lost or comes too late.
   void report_cause(int rank, bool late = false) noexcept;
-  void check();
 
   const ProcessMark process_;
   const Place place_;

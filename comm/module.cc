@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "engine/base/check.h"
+#include "engine/base/process_mark.h"
 
 namespace mx::comm {
 namespace {
@@ -59,6 +60,7 @@ Module& open_module(const std::string& name) {
 }
 
 struct Loaded {
+  const ProcessMark process;
   std::mutex mutex;
   std::map<std::string, Module*> modules;
 };
@@ -79,6 +81,7 @@ Loaded& loaded() {
 }  // namespace
 
 void finish_modules() noexcept {
+  if (!loaded().process.is_here()) return;  // a forked child has none of the modules' threads
   std::lock_guard lock(loaded().mutex);
   for (auto& [name, module] : loaded().modules) module->finish();
 }

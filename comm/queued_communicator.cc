@@ -140,6 +140,8 @@ void QueuedCommunicator::run_queued(Queue& queue) {
 
 void QueuedCommunicator::thread_main(QueuedCommunicator* communicator, std::shared_ptr<Queue> queue) {
   pthread_setname_np(pthread_self(), "mx-comm");
+  // The other ranks wait for this one, and here threads compute.
+  prefer_quick_wakeup();
   std::unique_lock lock(queue->mutex);
   for (;;) {
     queue->changed.wait(lock, [&] { return !queue->busy && (!queue->empty() || queue->stopped); });

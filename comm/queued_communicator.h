@@ -64,6 +64,9 @@ class QueuedCommunicator : public Communicator {
   /// it throws is thrown to the caller.
   virtual void check(const Request&) const {}
 
+  /// False in a child that the process has forked since the communicator was made.
+  bool in_own_process() const { return process_.is_here(); }
+
   /// Waits until all queued calls have run, each until its deadline at most, and ends the thread. To end
   /// them early, call abort() before. The destructor of every final class calls it first, because afterwards
   /// execute() cannot run any more. Later calls throw InvalidState. May be called twice, and by a callback.

@@ -1,5 +1,5 @@
-// Where the rendezvous of a job is if no mxrun has started it: under srun, in an Indexed Job, under mpirun.
-// Internal.
+// What the start of other parts of a process needs of the job: its secret, its losses, and where its
+// rendezvous is if no mxrun has started it: under srun, in an Indexed Job, under mpirun. Internal.
 //
 // Thread-safety: any thread.
 #pragma once
@@ -15,6 +15,9 @@ namespace mx::comm {
 
 /// Returns the secret of the job: from MX_SECRET_FD, otherwise from the file MX_SECRET_FILE, otherwise "".
 std::string secret_of_job();
+
+/// Throws PeerLost if a process of the job is known to be lost.
+void check_processes();
 
 /// Returns the first name in Slurm's list of nodes: "n[07-9,12],m1" gives "n07". Throws InvalidArgument if it
 /// is malformed.

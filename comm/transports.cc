@@ -22,6 +22,8 @@ std::shared_ptr<Communicator> make_shm_group(const GroupRequest& request) {
   options.host = request.host;
   options.noticed_loss = request.noticed_loss;
   options.noticed_timeout = request.noticed_timeout;
+  options.explain_loss = request.explain_loss;
+  options.check = request.check;
   return make_shm_communicator(request.place.rank, request.place.size, *request.rendezvous,
                                epoch_key(request.place.epoch, "shm/" + request.key), options);
 }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "comm/job.h"
+#include "comm/start.h"
 #include "engine/base/check.h"
 
 namespace mx::comm {
@@ -53,6 +54,7 @@ std::shared_ptr<Communicator> new_group(const std::string& transport) {
   return job_of_this_process("new_group").new_group(transport);
 }
 std::shared_ptr<Rendezvous> rendezvous() { return job_of_this_process("rendezvous").rendezvous(); }
+void check_processes() { job_of_this_process("check_processes").check(); }
 void report_step(int64_t step) { job_of_this_process("report_step").report_step(step); }
 
 }  // namespace mx::comm

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "comm/in_steps.h"
+#include "comm/rendezvous/lost.h"
 #include "comm/start.h"
 #include "comm/world.h"
 #include "engine/base/check.h"
@@ -44,6 +46,20 @@ JobServers& job_servers() {
     },
     nullptr);
 
+/// Returns where a server listens, and its host. Waits until the server has started.
+std::string find_server(int server, const kv::ServerGroupOptions& group, comm::Deadline deadline) {
+  const std::string key = comm::epoch_key(group.identity.epoch, "server/" + std::to_string(server));
+  try {
+    return comm::in_steps(group.check, deadline,
+                          [&](comm::Deadline moment) { return group.rendezvous->get(key, moment); });
+  } catch (const Timeout&) {
+    comm::report_consequence(
+        *group.rendezvous, {group.identity.epoch, {"worker", group.identity.rank}, {"server", server}, true});
+    throw Timeout(concat("[KVStore] expected server ", server, " to start within ", group.timeout_ms,
+                         " ms, got no sign of it; does its program make the same store?"));
+  }
+}
+
 std::shared_ptr<kv::ServerGroup> connect_to_servers(const KVStoreOptions& options) {
   const comm::Place& place = comm::place();
   const std::shared_ptr<comm::Rendezvous> rendezvous = comm::rendezvous();
@@ -62,10 +78,9 @@ std::shared_ptr<kv::ServerGroup> connect_to_servers(const KVStoreOptions& option
   group.incarnation = static_cast<uint64_t>(place.incarnation);
   group.workers = place.size;
   group.rendezvous = rendezvous;
+  group.check = comm::check_processes;
   const comm::Deadline deadline = comm::Deadline::after_ms(group.timeout_ms);
-  for (int s = 0; s < place.servers; ++s)
-    group.servers.push_back(
-        rendezvous->get(comm::epoch_key(place.epoch, "server/" + std::to_string(s)), deadline));
+  for (int s = 0; s < place.servers; ++s) group.servers.push_back(find_server(s, group, deadline));
   servers.group = std::make_shared<kv::ServerGroup>(std::move(group));
   servers.process = ::getpid();
   return servers.group;

@@ -7,12 +7,20 @@
 namespace mx::comm {
 
 MpiCommunicator::MpiCommunicator(int64_t timeout_ms) : thread_(MpiThread::get()), timeout_ms_(timeout_ms) {
+  struct Made {
+    std::shared_ptr<MpiGroup> group;
+    std::vector<std::string> hosts;
+  };
+  // Shared, because the job goes on after its deadline, and this object does not exist then.
+  const auto made = std::make_shared<Made>();
   thread_.run(
-      [this] {
-        group_ = std::make_shared<MpiGroup>();
-        hosts_ = group_->hosts();
+      [made] {
+        made->group = std::make_shared<MpiGroup>();
+        made->hosts = made->group->hosts();
       },
       Deadline::after_ms(timeout_ms), "the making of a group");
+  group_ = std::move(made->group);
+  hosts_ = std::move(made->hosts);
 }
 
 MpiCommunicator::~MpiCommunicator() {
@@ -35,12 +43,12 @@ void MpiCommunicator::start(Request request) {
   auto done = std::exchange(request.done, nullptr);
   if (!done) done = [](std::exception_ptr) {};
   std::string what = describe(request);
-  thread_.add({[this, group = group_, request = std::move(request)] {
+  thread_.add({[&thread = thread_, group = group_, request = std::move(request)] {
                  try {
                    group->execute(request);
                  } catch (...) {
                    // Messages of the failed call may be left in the group, so no other call may follow.
-                   thread_.abort(std::current_exception());
+                   thread.abort(std::current_exception());
                    throw;
                  }
                },

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "comm/module.h"
 #include "comm/mpi/mpi_communicator.h"
@@ -27,17 +28,17 @@ class MpiModule final : public Module {
   }
 
   std::string share_from_first(const Place& place, const std::string& value) override {
-    std::string result = value;
+    const auto result = std::make_shared<std::string>(value);  // the job goes on after its deadline
     MpiThread::get().run(
-        [&result] {
-          uint64_t bytes = result.size();
+        [result] {
+          uint64_t bytes = result->size();
           check_mpi(MPI_Bcast(&bytes, sizeof bytes, MPI_BYTE, 0, MPI_COMM_WORLD), "MPI_Bcast");
-          result.resize(bytes);
-          check_mpi(MPI_Bcast(result.data(), static_cast<int>(bytes), MPI_BYTE, 0, MPI_COMM_WORLD),
+          result->resize(bytes);
+          check_mpi(MPI_Bcast(result->data(), static_cast<int>(bytes), MPI_BYTE, 0, MPI_COMM_WORLD),
                     "MPI_Bcast");
         },
         Deadline::after_ms(place.timeout_ms), "the exchange of addresses");
-    return result;
+    return *result;
   }
 
   void finish() noexcept override { MpiThread::get().finalise(); }

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -35,13 +36,16 @@ bool mpi_finalised() {
 MpiThread& MpiThread::get() {
   // Never destroyed: the thread may be blocked in MPI when the process ends.
   static MpiThread& thread = *new MpiThread;
+  // Not in the constructor: if it fails, the threads still use the object.
+  static std::once_flag once;
+  std::call_once(
+      once, [] { thread.run([] { thread.initialise(); }, Deadline::after_ms(120000), "MPI_Init_thread"); });
   return thread;
 }
 
 MpiThread::MpiThread() {
   start_thread("MPI", [this] { serve(); }).detach();
   start_thread("MPI", [this] { watch(); }).detach();
-  run([this] { initialise(); }, Deadline::after_ms(120000), "MPI_Init_thread");
 }
 
 void MpiThread::initialise() {
@@ -99,6 +103,7 @@ void MpiThread::run(std::function<void()> function, Deadline deadline, const std
 }
 
 void MpiThread::serve() {
+  prefer_quick_wakeup();
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return !jobs_.empty() || closing_ || failure_; });

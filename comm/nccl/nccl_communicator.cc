@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
@@ -10,6 +11,7 @@
 #include "comm/host_name.h"
 #include "comm/net/bytes.h"
 #include "engine/base/check.h"
+#include "engine/base/error.h"
 
 namespace mx::comm {
 namespace {
@@ -105,6 +107,8 @@ NcclCommunicator::NcclCommunicator(const ModuleRequest& request)
 
 NcclCommunicator::~NcclCommunicator() {
   finish_calls();
+  // In a forked child, neither CUDA nor NCCL may be used.
+  if (!in_own_process()) return;
   {
     std::lock_guard lock(all_mutex);
     all().erase(this);
@@ -114,8 +118,16 @@ NcclCommunicator::~NcclCommunicator() {
     return;
   }
   cudaSetDevice(device_);
-  ncclCommFinalize(comm_);
-  ncclCommDestroy(comm_);
+  try {
+    // Finalising waits for the other processes, so it has a deadline as well.
+    deadline_ = Deadline::after_ms(timeout_ms_);
+    running_ = "the end of a group";
+    check_nccl(ncclCommFinalize(comm_), "ncclCommFinalize");
+    ncclCommDestroy(comm_);
+  } catch (const Error&) {
+    abandon();
+    return;
+  }
   for (auto& [memory, bytes] : rooms_) cudaFree(memory);
   cudaEventDestroy(event_);
   cudaStreamDestroy(stream_);

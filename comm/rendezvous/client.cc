@@ -142,7 +142,10 @@ RendezvousClient::RendezvousClient(RendezvousClientOptions options, Deadline sta
   // Queued before the thread starts, so that no heartbeat is sent before it.
   const auto join =
       state_->begin({FrameKind::join, 0, state_->step.load(), state_->options.role, state_->options.host});
-  state_->thread = start_thread("rendezvous", [state = state_.get()] { state->run(); });
+  state_->thread = start_thread("rendezvous", [state = state_.get()] {
+    prefer_quick_wakeup();  // a late heartbeat looks like a lost process
+    state->run();
+  });
   try {
     MX_CHECK(state_->end(join, start), Timeout, "[rendezvous] expected the rendezvous at ",
              state_->options.address, " to answer until the deadline, got no answer");
@@ -157,6 +160,11 @@ RendezvousClient::~RendezvousClient() { state_->stop(); }
 void RendezvousClient::put(const std::string& key, const std::string& value) {
   check_entry(key, value);
   state_->ask({FrameKind::put, 0, 0, key, value}, std::nullopt);
+}
+
+void RendezvousClient::tell(const std::string& key, const std::string& value) {
+  check_entry(key, value);
+  state_->ask({FrameKind::tell, 0, 0, key, value}, std::nullopt);
 }
 
 std::string RendezvousClient::get(const std::string& key, Deadline deadline) {

@@ -49,6 +49,7 @@ class RendezvousClient final : public Rendezvous {
   ~RendezvousClient() override;
 
   void put(const std::string& key, const std::string& value) override;
+  void tell(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, Deadline deadline) override;
   uint64_t watch(const std::string& prefix, Changed changed) override;
   void unwatch(uint64_t id) override;

@@ -2,12 +2,12 @@
 
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <utility>
 
 #include "comm/net/bytes.h"
 #include "comm/rendezvous/limits.h"
+#include "comm/rendezvous/table.h"
 #include "comm/rendezvous/watches.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -20,30 +20,35 @@ class LocalRendezvous final : public Rendezvous {
   void put(const std::string& key, const std::string& value) override {
     check_entry(key, value);
     const std::lock_guard lock(mutex_);
-    const auto [entry, added] = table_.emplace(key, value);
-    MX_CHECK(added || entry->second == value, InvalidState, "[rendezvous] expected key ", in_quotes(key),
+    const bool added = table_.add(key, value);
+    MX_CHECK(added || *table_.find(key) == value, InvalidState, "[rendezvous] expected key ", in_quotes(key),
              " to be written once, got another value for it");
     if (!added) return;
     watches_.post_matching(key, value);
     written_.notify_all();
   }
 
+  void tell(const std::string& key, const std::string& value) override {
+    check_entry(key, value);
+    const std::lock_guard lock(mutex_);
+    watches_.post_matching(key, value);
+  }
+
   std::string get(const std::string& key, Deadline deadline) override {
     check_entry(key, {});
     std::unique_lock lock(mutex_);
-    const bool found = written_.wait_until(lock, deadline.at(), [&] { return table_.contains(key); });
+    const bool found = written_.wait_until(lock, deadline.at(), [&] { return table_.find(key) != nullptr; });
     MX_CHECK(found, Timeout, "[rendezvous] expected an entry with key ", in_quotes(key),
              " until the deadline, got none");
-    return table_.at(key);
+    return *table_.find(key);
   }
 
   uint64_t watch(const std::string& prefix, Changed changed) override {
     const std::lock_guard lock(mutex_);
     const uint64_t id = ++last_watch_;
     watches_.add(id, prefix, std::move(changed));
-    for (auto entry = table_.lower_bound(prefix); entry != table_.end() && entry->first.starts_with(prefix);
-         ++entry)
-      watches_.post(id, entry->first, entry->second);
+    table_.each(prefix,
+                [&](const std::string& key, const std::string& value) { watches_.post(id, key, value); });
     return id;
   }
 
@@ -52,7 +57,7 @@ class LocalRendezvous final : public Rendezvous {
  private:
   std::mutex mutex_;
   std::condition_variable written_;
-  std::map<std::string, std::string> table_;
+  Table table_;
   uint64_t last_watch_ = 0;
   Watches watches_;
 };

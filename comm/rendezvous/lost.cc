@@ -61,8 +61,9 @@ LostProcess parse_lost(std::string_view key, std::string_view value) {
 }
 
 std::string to_string(const LostProcess& lost) {
-  return mx::detail::concat(lost.role, " rank ", lost.rank, " on host ", lost.host,
-                            lost.step >= 0 ? " at step " + std::to_string(lost.step) : "", ": ", lost.reason);
+  return mx::detail::concat(lost.role == "worker" ? "rank" : lost.role, " ", lost.rank, " on host ",
+                            lost.host, lost.step >= 0 ? " at step " + std::to_string(lost.step) : "", ": ",
+                            lost.reason);
 }
 
 std::string consequence_prefix(int64_t epoch) { return epoch_key(epoch, "because/"); }

@@ -27,7 +27,7 @@ std::string lost_key(const LostProcess& lost);
 std::string lost_value(const LostProcess& lost);
 /// Throws ProtocolError if the entry is malformed.
 LostProcess parse_lost(std::string_view key, std::string_view value);
-/// "worker rank 3 on host n1 at step 17: no heartbeat for 5000 ms", for messages.
+/// "rank 3 on host n1 at step 17: no heartbeat for 5000 ms", for messages.
 std::string to_string(const LostProcess& lost);
 
 struct ProcessName {

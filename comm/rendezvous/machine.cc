@@ -46,6 +46,8 @@ void RendezvousMachine::receive(Connection id, Frame frame, int64_t now_ms) {
       return join(id, client, frame);
     case FrameKind::put:
       return write(id, frame);
+    case FrameKind::tell:
+      return tell(id, frame);
     case FrameKind::get:
       return open_get(id, client, frame);
     case FrameKind::cancel:
@@ -120,18 +122,22 @@ void RendezvousMachine::join(Connection id, Client& client, const Frame& frame) 
   send(id, FrameKind::done, frame.request);
 }
 
+void RendezvousMachine::tell(Connection id, const Frame& frame) {
+  if (frame.key.empty()) return answer_empty_key(id, frame.request);
+  send_to_watches(frame.key, frame.value);
+  send(id, FrameKind::done, frame.request);
+}
+
 void RendezvousMachine::write(Connection id, Frame& frame) {
-  if (frame.key.empty())
-    return answer_error(id, frame.request, ErrorCode::invalid_argument, "expected a key, got an empty one");
-  const auto found = table_.find(frame.key);
-  if (found == table_.end()) {
-    const size_t bytes = frame.key.size() + frame.value.size();
-    if (table_bytes_ + bytes > options_.max_table_bytes)
+  if (frame.key.empty()) return answer_empty_key(id, frame.request);
+  const std::string* const present = table_.find(frame.key);
+  if (present == nullptr) {
+    if (table_.bytes() + frame.key.size() + frame.value.size() > options_.max_table_bytes)
       return answer_error(id, frame.request, ErrorCode::invalid_state,
                           mx::detail::concat("expected at most ", options_.max_table_bytes,
                                              " bytes of entries, got more with key ", in_quotes(frame.key)));
     put(frame.key, frame.value);
-  } else if (found->second != frame.value) {
+  } else if (*present != frame.value) {
     return answer_error(id, frame.request, ErrorCode::invalid_state,
                         mx::detail::concat("expected key ", in_quotes(frame.key),
                                            " to be written once, got another value for it"));
@@ -140,8 +146,8 @@ void RendezvousMachine::write(Connection id, Frame& frame) {
 }
 
 void RendezvousMachine::open_get(Connection id, Client& client, Frame& frame) {
-  if (const auto found = table_.find(frame.key); found != table_.end())
-    return send(id, FrameKind::value, frame.request, {}, found->second);
+  if (const std::string* const value = table_.find(frame.key); value != nullptr)
+    return send(id, FrameKind::value, frame.request, {}, *value);
   if (client.gets.size() + client.watches.size() >= options_.max_requests)
     return answer_error(
         id, frame.request, ErrorCode::invalid_state,
@@ -154,15 +160,14 @@ void RendezvousMachine::open_watch(Connection id, Client& client, Frame& frame) 
     return answer_error(
         id, frame.request, ErrorCode::invalid_state,
         mx::detail::concat("expected at most ", options_.max_requests, " open requests, got more"));
-  for (auto entry = table_.lower_bound(frame.key);
-       entry != table_.end() && entry->first.starts_with(frame.key); ++entry)
-    send(id, FrameKind::changed, frame.request, entry->first, entry->second);
+  table_.each(frame.key, [&](const std::string& key, const std::string& value) {
+    send(id, FrameKind::changed, frame.request, key, value);
+  });
   client.watches[frame.request] = std::move(frame.key);
 }
 
 void RendezvousMachine::put(const std::string& key, const std::string& value) {
-  table_.emplace(key, value);
-  table_bytes_ += key.size() + value.size();
+  table_.add(key, value);
   for (auto& [id, client] : clients_) {
     for (auto wait = client.gets.begin(); wait != client.gets.end();) {
       if (wait->second != key) {
@@ -172,9 +177,14 @@ void RendezvousMachine::put(const std::string& key, const std::string& value) {
       send(id, FrameKind::value, wait->first, {}, value);
       wait = client.gets.erase(wait);
     }
+  }
+  send_to_watches(key, value);
+}
+
+void RendezvousMachine::send_to_watches(const std::string& key, const std::string& value) {
+  for (const auto& [id, client] : clients_)
     for (const auto& [request, prefix] : client.watches)
       if (key.starts_with(prefix)) send(id, FrameKind::changed, request, key, value);
-  }
 }
 
 void RendezvousMachine::publish_loss(const Client& client, const std::string& reason) {
@@ -185,12 +195,16 @@ void RendezvousMachine::publish_loss(const Client& client, const std::string& re
   ++lost_;
   // An agent that saw the process die may have published it already, and then knows more.
   const std::string key = lost_key(lost);
-  if (!table_.contains(key)) put(key, lost_value(lost));
+  if (table_.find(key) == nullptr) put(key, lost_value(lost));
 }
 
 void RendezvousMachine::answer_error(Connection id, uint64_t request, ErrorCode code, std::string message) {
   message.resize(std::min(message.size(), Rendezvous::kLongestValue));
   send(id, FrameKind::error, request, {}, std::move(message), static_cast<int64_t>(code));
+}
+
+void RendezvousMachine::answer_empty_key(Connection id, uint64_t request) {
+  answer_error(id, request, ErrorCode::invalid_argument, "expected a key, got an empty one");
 }
 
 void RendezvousMachine::break_off(Connection id, ErrorCode code, std::string message) {

@@ -16,7 +16,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,6 +26,7 @@
 #include "comm/net/handshake.h"
 #include "comm/rendezvous/lost.h"
 #include "comm/rendezvous/protocol.h"
+#include "comm/rendezvous/table.h"
 
 namespace mx::comm {
 
@@ -80,12 +80,15 @@ class RendezvousMachine {
   };
 
   void put(const std::string& key, const std::string& value);
+  void send_to_watches(const std::string& key, const std::string& value);
   void answer_error(Connection id, uint64_t request, ErrorCode code, std::string message);
+  void answer_empty_key(Connection id, uint64_t request);
   void break_off(Connection id, ErrorCode code, std::string message);
   void join(Connection id, Client& client, const Frame& frame);
   void open_get(Connection id, Client& client, Frame& frame);
   void open_watch(Connection id, Client& client, Frame& frame);
   void write(Connection id, Frame& frame);
+  void tell(Connection id, const Frame& frame);
   /// Publishes the loss of a client that is already removed from clients_.
   void publish_loss(const Client& client, const std::string& reason);
   void send(Connection to, FrameKind kind, uint64_t request, std::string key = {}, std::string value = {},
@@ -93,8 +96,7 @@ class RendezvousMachine {
 
   const Options options_;
   std::map<Connection, Client> clients_;
-  std::map<std::string, std::string, std::less<>> table_;
-  size_t table_bytes_ = 0;
+  Table table_;
   std::optional<int64_t> epoch_;
   uint64_t lost_ = 0;
   Actions actions_;

@@ -16,9 +16,9 @@ constexpr size_t kFrameSizeBytes = 4;
 }  // namespace
 
 const char* to_string(FrameKind kind) {
-  static constexpr const char* kNames[kFrameKinds] = {"join",  "put",     "get",       "cancel",
-                                                      "watch", "unwatch", "heartbeat", "farewell",
-                                                      "done",  "value",   "changed",   "error"};
+  static constexpr const char* kNames[kFrameKinds] = {"join",    "put",       "get",      "cancel", "watch",
+                                                      "unwatch", "heartbeat", "farewell", "done",   "value",
+                                                      "changed", "error",     "tell"};
   const auto index = static_cast<size_t>(kind) - 1;
   return index < kFrameKinds ? kNames[index] : "unknown";
 }

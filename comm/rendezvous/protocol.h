@@ -36,8 +36,10 @@ enum class FrameKind : uint8_t {
   value,    ///< of a get
   changed,  ///< key, value; request: of the watch
   error,    ///< value: message, number: ErrorCode; request 0: the server ends the connection
+  // From a client.
+  tell,  ///< key, value -> done or error
 };
-inline constexpr uint8_t kFrameKinds = 12;
+inline constexpr uint8_t kFrameKinds = 13;
 
 enum class ErrorCode : int64_t { invalid_argument = 1, invalid_state = 2, protocol = 3, lost = 4 };
 

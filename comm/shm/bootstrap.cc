@@ -12,12 +12,15 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
+#include "comm/in_steps.h"
 #include "comm/net/bytes.h"
 #include "comm/net/secret.h"
 #include "engine/base/check.h"
+#include "engine/base/error.h"
 
 namespace mx::comm::shm {
 namespace {
@@ -25,9 +28,12 @@ namespace {
 constexpr size_t kTokenBytes = 64;     // of random_secret()
 constexpr size_t kMostStrangers = 64;  // connections that have not shown the token
 constexpr size_t kLongestReason = 1000;
-constexpr int64_t kPollMs = 50;  // how often rank 0 looks whether another rank has given up
+constexpr int64_t kPollMs = 50;      // how often rank 0 looks whether another rank has given up
+constexpr int64_t kExplainMs = 500;  // how long a rank waits for rank 0 to say why it gave up
 
 std::string rejection_key(const std::string& key) { return key + "/shm-rejected/"; }
+// Where rank 0 says whom it has waited for in vain.
+std::string missing_key(const std::string& key) { return key + "/shm-missing"; }
 
 struct Hello {
   char token[kTokenBytes];
@@ -69,7 +75,30 @@ void send_files(int socket, const SharedFiles& files) {
            "[shm] expected to pass the shared memory to another rank, got: ", std::strerror(errno));
 }
 
-SharedFiles receive_files(int socket) {
+[[noreturn]] void fail_without(const std::vector<int>& missing, const Joining& joining) {
+  std::string text;
+  for (const int rank : missing) text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank);
+  if (joining.noticed_timeout && !missing.empty()) joining.noticed_timeout(missing[0]);
+  throw Timeout("[shm] expected all ranks of this host to join within the time limit, still waiting for " +
+                text);
+}
+
+// Rank 0 has closed the connection. Throws what it said about that, or what the job knows of it. Returns if
+// there is nothing.
+void look_for_cause(const Joining& joining) {
+  std::vector<int> missing;
+  try {
+    std::istringstream text(in_steps(joining.check, Deadline::after_ms(kExplainMs), [&](Deadline moment) {
+      return joining.rendezvous.get(missing_key(joining.key), moment);
+    }));
+    for (int rank = 0; text >> rank;) missing.push_back(rank);
+  } catch (const Timeout&) {
+  }
+  if (joining.check) joining.check();
+  if (!missing.empty()) fail_without(missing, joining);
+}
+
+SharedFiles receive_files(int socket, const Joining& joining) {
   Answer answer{};
   iovec part{&answer, sizeof(answer)};
   alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
@@ -88,10 +117,11 @@ SharedFiles receive_files(int socket) {
       received.emplace_back(fd);
     }
   }
-  MX_CHECK(
-      bytes == static_cast<ssize_t>(sizeof(answer)) && !received.empty() && received.size() == answer.files,
-      CommunicationError,
-      "[shm] expected the shared memory from rank 0, which closed the connection instead");
+  const bool whole =
+      bytes == static_cast<ssize_t>(sizeof(answer)) && !received.empty() && received.size() == answer.files;
+  if (!whole) look_for_cause(joining);
+  MX_CHECK(whole, CommunicationError,
+           "[shm] expected the shared memory from rank 0, which closed the connection instead");
   SharedFiles files;
   files.window_bytes = answer.window_bytes;
   files.region = std::move(received[0]);
@@ -125,12 +155,12 @@ std::string listen_anywhere(int socket) {
 
 }  // namespace
 
-void refuse_files(const std::string& reason, Rendezvous& rendezvous, const std::string& key) {
-  rendezvous.put(key + "/shm", "none " + reason.substr(0, kLongestReason));
+void refuse_files(const std::string& reason, const Joining& joining) {
+  joining.rendezvous.put(joining.key + "/shm", "none " + reason.substr(0, kLongestReason));
 }
 
-void reject_files(int rank, const std::string& reason, Rendezvous& rendezvous, const std::string& key) {
-  rendezvous.put(rejection_key(key) + std::to_string(rank), reason.substr(0, kLongestReason));
+void reject_files(int rank, const std::string& reason, const Joining& joining) {
+  joining.rendezvous.put(rejection_key(joining.key) + std::to_string(rank), reason.substr(0, kLongestReason));
 }
 
 namespace {
@@ -173,11 +203,11 @@ class FileServer {
       if (rank.connection) ::send(rank.connection.get(), "y", 1, MSG_NOSIGNAL);
   }
 
-  std::string missing() const {
-    std::string text;
+  std::vector<int> missing() const {
+    std::vector<int> found;
     for (size_t r = 1; r < ranks_.size(); ++r)
-      if (!ranks_[r].confirmed) text += (text.empty() ? "rank " : ", rank ") + std::to_string(r);
-    return text;
+      if (!ranks_[r].confirmed) found.push_back(static_cast<int>(r));
+    return found;
   }
 
  private:
@@ -235,26 +265,30 @@ class Rejections {
 
 }  // namespace
 
-void pass_files(const SharedFiles& files, int size, Rendezvous& rendezvous, const std::string& key,
-                Deadline deadline) {
+void pass_files(const SharedFiles& files, int size, const Joining& joining) {
   const Descriptor listener = new_socket(SOCK_NONBLOCK);
   const std::string address = listen_anywhere(listener.get());
   const std::string token = random_secret();
-  rendezvous.put(key + "/shm", "at " + to_hex(address) + " " + token);
+  joining.rendezvous.put(joining.key + "/shm", "at " + to_hex(address) + " " + token);
 
-  Rejections rejections(rendezvous, key);
+  Rejections rejections(joining.rendezvous, joining.key);
   FileServer server(files, size, token);
   while (!server.complete()) {
     const std::string rejection = rejections.text();
     MX_CHECK(rejection.empty(), CommunicationError,
              "[shm] expected shared memory on all ranks, but it failed on ", rejection);
-    MX_CHECK(!deadline.passed(), Timeout,
-             "[shm] expected all ranks of this host to join within the time limit, ", "still waiting for ",
-             server.missing());
+    if (joining.check) joining.check();
+    if (joining.deadline.passed()) {
+      const std::vector<int> missing = server.missing();
+      std::string text;
+      for (const int rank : missing) text += std::to_string(rank) + ' ';
+      joining.rendezvous.put(missing_key(joining.key), text);
+      fail_without(missing, joining);
+    }
     std::vector<pollfd> waits = server.waits();
     const bool accepts = !server.full();
     waits.push_back({accepts ? listener.get() : -1, POLLIN, 0});
-    poll(waits.data(), waits.size(), wait_ms(deadline));
+    poll(waits.data(), waits.size(), wait_ms(joining.deadline));
     server.handle(waits);
     if (waits.back().revents == 0) continue;
     Descriptor connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -263,23 +297,29 @@ void pass_files(const SharedFiles& files, int size, Rendezvous& rendezvous, cons
   server.release_all();
 }
 
-void confirm_files(const Descriptor& connection, Deadline deadline) {
+void confirm_files(const Descriptor& connection, const Joining& joining) {
   bool ok = ::send(connection.get(), "m", 1, MSG_NOSIGNAL) == 1;
   while (ok) {
     pollfd wait{connection.get(), POLLIN, 0};
-    if (poll(&wait, 1, wait_ms(deadline)) > 0) {
+    if (poll(&wait, 1, wait_ms(joining.deadline)) > 0) {
       char byte = 0;
       ok = recv(connection.get(), &byte, 1, 0) == 1;
       if (ok) return;
     }
-    MX_CHECK(!deadline.passed(), Timeout,
-             "[shm] expected all ranks of this host to join within the time limit");
+    if (joining.check) joining.check();
+    // The time of rank 0 began earlier, so it is about to say who is missing.
+    if (joining.deadline.passed()) break;
   }
+  look_for_cause(joining);
+  MX_CHECK(!joining.deadline.passed(), Timeout,
+           "[shm] expected all ranks of this host to join within the time limit");
   throw CommunicationError("[shm] expected shared memory on all ranks, but another rank has none or is lost");
 }
 
-TakenFiles take_files(int rank, Rendezvous& rendezvous, const std::string& key, Deadline deadline) {
-  const std::string entry = rendezvous.get(key + "/shm", deadline);
+TakenFiles take_files(int rank, const Joining& joining) {
+  const std::string entry = in_steps(joining.check, joining.deadline, [&](Deadline moment) {
+    return joining.rendezvous.get(joining.key + "/shm", moment);
+  });
   MX_CHECK(entry.rfind("none ", 0) != 0, CommunicationError,
            "[shm] no shared memory on rank 0: ", entry.substr(5));
   const size_t space = entry.find(' ', 3);
@@ -301,21 +341,27 @@ TakenFiles take_files(int rank, Rendezvous& rendezvous, const std::string& key, 
   Descriptor connection = new_socket(0);
   const int connected =
       connect(connection.get(), reinterpret_cast<const sockaddr*>(&server.name), server.length);
+  const int problem = errno;
+  if (connected != 0) look_for_cause(joining);
   MX_CHECK(connected == 0, CommunicationError,
            "[shm] expected to reach rank 0 through an AF_UNIX socket of this ",
-           "host, got: ", std::strerror(errno));
+           "host, got: ", std::strerror(problem));
   MX_CHECK(same_user(connection.get()), AuthenticationError,
            "[shm] expected rank 0 to run as the same user, got another one");
-  MX_CHECK(
-      ::send(connection.get(), &hello, sizeof(hello), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(hello)),
-      CommunicationError, "[shm] expected to send to rank 0, got: ", std::strerror(errno));
+  if (::send(connection.get(), &hello, sizeof(hello), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(hello))) {
+    const int error = errno;
+    look_for_cause(joining);
+    throw CommunicationError(
+        mx::detail::concat("[shm] expected to send to rank 0, got: ", std::strerror(error)));
+  }
   for (;;) {
     pollfd wait{connection.get(), POLLIN, 0};
-    if (poll(&wait, 1, wait_ms(deadline)) > 0) {
-      SharedFiles files = receive_files(connection.get());
+    if (poll(&wait, 1, wait_ms(joining.deadline)) > 0) {
+      SharedFiles files = receive_files(connection.get(), joining);
       return {std::move(files), std::move(connection)};
     }
-    MX_CHECK(!deadline.passed(), Timeout,
+    if (joining.check) joining.check();
+    MX_CHECK(!joining.deadline.passed(), Timeout,
              "[shm] expected the shared memory from rank 0 within the time limit");
   }
 }

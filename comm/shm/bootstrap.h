@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "comm/deadline.h"
@@ -27,12 +28,21 @@ struct SharedFiles {
   uint64_t window_bytes = 0;  ///< of the arena, per rank
 };
 
+/// What the ranks have in common while they wait for each other.
+struct Joining {
+  Rendezvous& rendezvous;
+  std::string key;  ///< prefix of the group's entries in the rendezvous
+  Deadline deadline;
+  std::function<void()> check = {};  ///< called now and then; what it throws ends the wait; may be empty
+  std::function<void(int rank)> noticed_timeout =
+      {};  ///< called before a Timeout that names the rank; may be empty
+};
+
 /// Rank 0: passes the files to all others and waits until they have mapped them. Throws Timeout naming the
 /// ranks that did not, and CommunicationError with the reason of a rank that cannot.
-void pass_files(const SharedFiles& files, int size, Rendezvous& rendezvous, const std::string& key,
-                Deadline deadline);
+void pass_files(const SharedFiles& files, int size, const Joining& joining);
 /// Rank 0: tells the others that there is no shared memory.
-void refuse_files(const std::string& reason, Rendezvous& rendezvous, const std::string& key);
+void refuse_files(const std::string& reason, const Joining& joining);
 
 /// The files, and the connection to rank 0.
 struct TakenFiles {
@@ -41,10 +51,11 @@ struct TakenFiles {
 };
 /// The other ranks. Throws CommunicationError with rank 0's reason if it has no shared memory, or if it
 /// cannot be reached, Timeout, and AuthenticationError.
-TakenFiles take_files(int rank, Rendezvous& rendezvous, const std::string& key, Deadline deadline);
-/// The other ranks: says that this one has mapped the files, and waits for all others.
-void confirm_files(const Descriptor& connection, Deadline deadline);
+TakenFiles take_files(int rank, const Joining& joining);
+/// The other ranks: says that this one has mapped the files, and waits for all others. If they do not come,
+/// throws what rank 0 has found out.
+void confirm_files(const Descriptor& connection, const Joining& joining);
 /// The other ranks: says that this one cannot use the files.
-void reject_files(int rank, const std::string& reason, Rendezvous& rendezvous, const std::string& key);
+void reject_files(int rank, const std::string& reason, const Joining& joining);
 
 }  // namespace mx::comm::shm

@@ -154,6 +154,7 @@ void Peers::wait_long(int peer, Counter counter, uint64_t target, const Context&
     check_lost(peer, counter, target, context);
     if (reached()) return;
     check_interrupt();
+    if (counter == Counter::joined && notices_.check) notices_.check();
     if (context.deadline.passed()) throw_timeout(peer, counter, target, context);
     sleep(peer, counter, target, context);
     if (reached()) return;
@@ -232,6 +233,12 @@ void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context
     if (notices_.loss) notices_.loss(rank);
     throw PeerLost(mx::detail::concat("[", context.op, "] ", name(rank), " ", how, during));
   };
+  const auto gone = [&](int rank, const std::string& how) {
+    const std::string cause = notices_.explain ? notices_.explain(rank) : std::string();
+    check_interrupt();  // while the cause was looked for, somebody may have found it
+    if (!cause.empty()) throw PeerLost(mx::detail::concat("[", context.op, "] ", cause, during));
+    lost(rank, how);
+  };
   // A rank may have reached the target before it ended, so the counter is read after the state.
   const auto missing = [&](int rank) {
     return value(rank, counter, target).load(std::memory_order_acquire) < target;
@@ -243,14 +250,15 @@ void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context
     // A rank that is about to join has not yet written all that ended() reads.
     if (counter == Counter::joined || !ended(i) || !missing(i)) continue;
     const State state = region_.control(i).state.load(std::memory_order_acquire);
-    if (state != State::failed) lost(i, state == State::left ? "left the group and ended" : "ended");
+    if (state == State::left) gone(i, "left the group and ended");
+    if (state != State::failed) lost(i, "ended");
   }
   for (int i = 0; i < region_.size(); ++i) {
     if (i == rank_ || (pair && i != peer) || !missing(i)) continue;
     const Control& control = region_.control(i);
     const State state = control.state.load(std::memory_order_acquire);
     if (state < State::left || !missing(i)) continue;
-    if (state == State::left) lost(i, "left the group");
+    if (state == State::left) gone(i, "left the group");
     const std::string reason = text_of(control.reason, sizeof(control.reason));
     const int cause = control.lost_rank;
     if (cause >= 0 && cause < region_.size() && cause != rank_)

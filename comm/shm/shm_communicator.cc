@@ -23,7 +23,7 @@ class ShmCommunicator final : public QueuedCommunicator {
         size_(size),
         timeout_ms_(options.timeout_ms),
         group_(region, shm::Arena::map(std::move(arena), rank, size, window_bytes), rank, size,
-               {options.noticed_loss, options.noticed_timeout}) {}
+               {options.noticed_loss, options.noticed_timeout, options.explain_loss, options.check}) {}
   ~ShmCommunicator() override { finish_calls(); }
 
   void join(const std::string& host, Deadline deadline) { group_.join(host, deadline); }
@@ -92,7 +92,8 @@ std::shared_ptr<ShmCommunicator> map_shm_files(const shm::SharedFiles& files, in
 std::shared_ptr<Communicator> make_shm_communicator(int rank, int size, Rendezvous& rendezvous,
                                                     const std::string& key, const ShmOptions& options) {
   check_shm_group(rank, size);
-  const Deadline deadline = Deadline::after_ms(options.join_timeout_ms);
+  const shm::Joining joining{rendezvous, key, Deadline::after_ms(options.join_timeout_ms), options.check,
+                             options.noticed_timeout};
   std::shared_ptr<ShmCommunicator> made;
   if (rank == 0) {
     shm::SharedFiles files;
@@ -100,24 +101,26 @@ std::shared_ptr<Communicator> make_shm_communicator(int rank, int size, Rendezvo
       files = make_shm_files(size, options);
       made = map_shm_files(files, rank, size, options);
     } catch (const Error& error) {
-      shm::refuse_files(error.what(), rendezvous, key);
+      shm::refuse_files(error.what(), joining);
       throw;
     }
-    shm::pass_files(files, size, rendezvous, key, deadline);
+    shm::pass_files(files, size, joining);
   } else {
     shm::TakenFiles taken;
     try {
-      taken = shm::take_files(rank, rendezvous, key, deadline);
+      taken = shm::take_files(rank, joining);
       made = map_shm_files(taken.files, rank, size, options);
     } catch (const Timeout&) {
       throw;
+    } catch (const PeerLost&) {
+      throw;
     } catch (const Error& error) {
-      shm::reject_files(rank, error.what(), rendezvous, key);
+      shm::reject_files(rank, error.what(), joining);
       throw;
     }
-    shm::confirm_files(taken.connection, deadline);
+    shm::confirm_files(taken.connection, joining);
   }
-  made->join(shm_host_name(options), deadline);
+  made->join(shm_host_name(options), joining.deadline);
   return made;
 }
 

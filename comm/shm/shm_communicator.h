@@ -41,6 +41,12 @@ struct ShmOptions {
   std::function<void(int rank)> noticed_loss = {};
   /// The same before a call throws Timeout, with a rank that it waited for.
   std::function<void(int rank)> noticed_timeout = {};
+  /// Called instead of noticed_loss if the rank has left the group without an error, perhaps because another
+  /// one is lost. Returns the text that explains it, or an empty one. May be empty.
+  std::function<std::string(int rank)> explain_loss = {};
+  /// Called now and then while the ranks wait for each other at the start. What it throws ends the wait. May
+  /// be empty.
+  std::function<void()> check = {};
 };
 
 /// Makes the communicator of one rank. Collective: returns when all ranks have come. `key` is a prefix of

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/in_steps.h"
 #include "comm/net/socket.h"
 #include "comm/tcp/acceptor.h"
 #include "engine/base/check.h"
@@ -27,23 +28,10 @@ std::string tcp_address_key(const TcpGroup& group, int rank) {
   return epoch_key(group.self.epoch, "tcp/" + group.key + "/" + std::to_string(rank));
 }
 
-/// Calls f with deadlines of a moment until it throws no Timeout, and group.check() in between.
-template <class F>
-auto in_steps(const TcpGroup& group, Deadline deadline, const F& f) {
-  for (;;) {
-    const Deadline moment = group.check ? earlier(deadline, Deadline::after_ms(200)) : deadline;
-    try {
-      return f(moment);
-    } catch (const Timeout&) {
-      if (deadline.passed()) throw;
-    }
-    group.check();
-  }
-}
-
 TcpAddress find_rank(const TcpGroup& group, int rank, Rendezvous& rendezvous, Deadline deadline) {
-  const std::string text = in_steps(
-      group, deadline, [&](Deadline moment) { return rendezvous.get(tcp_address_key(group, rank), moment); });
+  const std::string text = in_steps(group.check, deadline, [&](Deadline moment) {
+    return rendezvous.get(tcp_address_key(group, rank), moment);
+  });
   const size_t cut = text.find('\n');
   MX_CHECK(cut != std::string::npos, ProtocolError, "[tcp] expected an address and a host of rank ", rank,
            ", got '", text, "'");
@@ -54,7 +42,7 @@ Fd connect_to_rank(const TcpGroup& group, const Identity& self, int rank, const 
                    Deadline deadline) {
   const std::string name = "rank " + std::to_string(rank) + " on " + to.host;
   for (;;) {
-    Fd socket = in_steps(group, deadline, [&](Deadline moment) { return connect_to(to.at, moment); });
+    Fd socket = in_steps(group.check, deadline, [&](Deadline moment) { return connect_to(to.at, moment); });
     try {
       handshake_on(socket, Handshake::Side::connector, self, deadline, name, rank);
       return socket;
@@ -69,6 +57,8 @@ Fd connect_to_rank(const TcpGroup& group, const Identity& self, int rank, const 
         throw Timeout(mx::detail::concat("[tcp] expected ", name, " (", to_string(to.at),
                                          ") to answer the handshake of rank ", group.rank,
                                          " in time, got nothing"));
+      // It may be lost without its connection having ended, as when its machine is.
+      if (group.check) group.check();
     }
   }
 }
@@ -86,6 +76,9 @@ std::unique_ptr<TcpTransport> connect_tcp(const TcpGroup& group, Rendezvous& ren
                        group.size - 1, deadline, group.check);
   rendezvous.put(tcp_address_key(group, group.rank), to_string(acceptor.at()) + "\n" + group.host);
 
+  const auto late = [&](int rank) {
+    if (options.noticed_timeout) options.noticed_timeout(rank);
+  };
   std::vector<Fd> sockets(static_cast<size_t>(group.size));
   std::vector<TcpPeer> peers(static_cast<size_t>(group.size));
   peers[static_cast<size_t>(group.rank)].host = group.host;
@@ -94,19 +87,29 @@ std::unique_ptr<TcpTransport> connect_tcp(const TcpGroup& group, Rendezvous& ren
     try {
       to = find_rank(group, rank, rendezvous, deadline);
     } catch (const Timeout&) {
+      late(rank);
       throw Timeout(mx::detail::concat("[tcp] expected ", group.size, " ranks in group '", group.key,
                                        "', got no address of rank ", rank, " in time on rank ", group.rank));
     }
     peers[static_cast<size_t>(rank)].host = to.host;
-    sockets[static_cast<size_t>(rank)] = connect_to_rank(group, self, rank, to, deadline);
+    try {
+      sockets[static_cast<size_t>(rank)] = connect_to_rank(group, self, rank, to, deadline);
+    } catch (const Timeout&) {
+      late(rank);
+      throw;
+    }
   }
   acceptor.wait();
   std::string missing;
+  int first_missing = -1;
   for (auto& [rank, socket] : acceptor.take()) sockets[static_cast<size_t>(rank)] = std::move(socket);
   for (int rank = group.rank + 1; rank < group.size; ++rank) {
-    if (!sockets[static_cast<size_t>(rank)]) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    if (sockets[static_cast<size_t>(rank)]) continue;
+    if (first_missing < 0) first_missing = rank;
+    missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(rank);
   }
   if (!missing.empty()) {
+    late(first_missing);
     const std::string refusal = acceptor.last_refusal();
     throw Timeout(mx::detail::concat("[tcp] expected ", group.size, " ranks in group '", group.key,
                                      "', got no connection in time on rank ", group.rank, " from ", missing,

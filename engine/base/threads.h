@@ -19,4 +19,10 @@ int startable_threads(int wanted);
 /// the part of the library that needs the thread.
 std::thread start_thread(const char* who, std::function<void()> f);
 
+/// Asks the system to run the calling thread soon after it wakes, even if threads that compute have its core.
+/// In return, others may take the core from it sooner. For threads that mostly wait, such as those that talk
+/// to other processes. Linux does this since 6.12, for threads with the usual policy; otherwise nothing
+/// changes.
+void prefer_quick_wakeup() noexcept;
+
 }  // namespace mx

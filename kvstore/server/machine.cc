@@ -168,15 +168,22 @@ std::string Machine::missing_workers(const std::vector<Line>& lines, const char*
 
 /// Answers with the workers for which the requests of a key wait.
 void Machine::report_missing(const Header& header, ConnectionId connection, Outbox& out) {
-  std::string text;
+  const std::vector<Line>* lines = nullptr;
   if (header.number == 0) {
-    text = missing_workers(control_, "these did not come: ");
+    lines = &control_;
   } else if (const auto found = keys_.find(static_cast<uint32_t>(header.number)); found != keys_.end()) {
-    text = missing_workers(found->second->lines, "these did not come: ");
+    lines = &found->second->lines;
   }
   Header answer = header;
   answer.kind = Kind::answer;
-  Bytes body = Bytes::of(std::move(text));
+  answer.number = 0;
+  Bytes body;
+  if (lines != nullptr) {
+    body = Bytes::of(missing_workers(*lines, "these did not come: "));
+    const auto first =
+        std::find_if(lines->begin(), lines->end(), [](const Line& line) { return line.requests.empty(); });
+    if (first != lines->end()) answer.number = static_cast<uint64_t>(first - lines->begin()) + 1;
+  }
   answer.bytes = body.size;
   out.push_back({connection, {answer, std::move(body)}});
 }

@@ -1,6 +1,11 @@
 // The server of this process: found by its place, ended by SIGTERM.
 #include <atomic>
 #include <csignal>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "comm/host_name.h"
 #include "comm/net/interface.h"
@@ -40,6 +45,27 @@ class StopAtTerm {
   struct sigaction before_ {};
 };
 
+/// Tells the server of lost processes while it lives.
+class LossWatch {
+ public:
+  LossWatch(Server& server, std::shared_ptr<comm::Rendezvous> rendezvous, int64_t epoch)
+      : rendezvous_(std::move(rendezvous)),
+        watch_(rendezvous_->watch(
+            comm::lost_prefix(epoch), [&server](std::string_view key, std::string_view value) {
+              const comm::LostProcess lost = comm::parse_lost(key, value);
+              server.report_lost(
+                  "[kvstore] expected all processes of the job to live, got a loss: " + to_string(lost),
+                  lost.role == "worker" ? lost.rank : -1);
+            })) {}
+  ~LossWatch() { rendezvous_->unwatch(watch_); }
+  LossWatch(const LossWatch&) = delete;
+  LossWatch& operator=(const LossWatch&) = delete;
+
+ private:
+  const std::shared_ptr<comm::Rendezvous> rendezvous_;
+  const uint64_t watch_;
+};
+
 /// Returns the address to listen at: one that workers reach.
 std::string listen_address(const comm::Place& place) {
   if (!place.interface.empty()) return comm::address_of_interface(place.interface);
@@ -73,16 +99,9 @@ int run_server() {
     const StopAtTerm stop(server);
     rendezvous->put(comm::epoch_key(place.epoch, "server/" + std::to_string(place.rank)),
                     server.address() + " " + comm::host_name());
-    const uint64_t watch = rendezvous->watch(
-        comm::lost_prefix(place.epoch), [&server](std::string_view key, std::string_view value) {
-          const comm::LostProcess lost = comm::parse_lost(key, value);
-          server.report_lost(
-              "[kvstore] expected all processes of the job to live, got a loss: " + to_string(lost),
-              lost.role == "worker" ? lost.rank : -1);
-        });
+    const LossWatch watch(server, rendezvous, place.epoch);
     ended = server.run();
     told = server.stopped();
-    rendezvous->unwatch(watch);
   }
   return ended || told ? 0 : 1;
 }

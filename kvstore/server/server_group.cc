@@ -13,12 +13,14 @@
 #include <tuple>
 
 #include "comm/host_name.h"
+#include "comm/in_steps.h"
 #include "comm/net/interface.h"
 #include "comm/net/socket.h"
 #include "comm/rendezvous/lost.h"
 #include "comm/start.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/base/threads.h"
 #include "kvstore/server/link.h"
 #include "kvstore/server/server.h"
 
@@ -27,6 +29,7 @@ namespace {
 
 constexpr uint32_t kMissingKey = UINT32_MAX;  // the key of `missing` requests, whose answers are told by it
 constexpr int64_t kMissingMs = 1000;          // how long to wait for the names of missing workers
+constexpr int kConnectAgainMs = 20;           // between two connections to a server that closes them
 constexpr int64_t kLossMs = 500;              // how long after a loss to wait for answers of the servers
 constexpr uint64_t kLargestAnswer = uint64_t{1} << 30;
 
@@ -80,7 +83,8 @@ struct ServerGroup::State {
     std::lock_guard lock(mutex);
     return loss;
   }
-  void note_cause(const char* role, int rank);
+  void note_cause(const char* role, int rank, bool late = false);
+  comm::Fd connect_to_server(int server, comm::Deadline deadline);
   std::exception_ptr current_failure() {
     std::lock_guard lock(mutex);
     return failure;
@@ -114,7 +118,10 @@ ServerGroup::ServerGroup(ServerGroupOptions options) : state_(std::make_shared<S
   state_->options.identity.purpose = kServerPurpose;
   state_->peers.resize(state_->options.servers.size());
   state_->connect(comm::Deadline::after_ms(state_->options.timeout_ms));
-  state_->thread = std::thread([state = state_] { state->run(); });
+  state_->thread = start_thread("kvstore", [state = state_] {
+    prefer_quick_wakeup();
+    state->run();
+  });
   if (state_->options.rendezvous != nullptr)
     state_->watch = state_->options.rendezvous->watch(
         comm::lost_prefix(state_->options.identity.epoch),
@@ -184,6 +191,31 @@ void ServerGroup::fail(std::exception_ptr reason) {
   state_->wake.signal();
 }
 
+comm::Fd ServerGroup::State::connect_to_server(int server, comm::Deadline deadline) {
+  const comm::Endpoint at = comm::parse_endpoint(peers[static_cast<size_t>(server)].address);
+  for (;;) {
+    try {
+      comm::Fd socket = comm::in_steps(options.check, deadline,
+                                       [&](comm::Deadline moment) { return comm::connect_to(at, moment); });
+      comm::handshake_on(socket, comm::Handshake::Side::connector, options.identity, deadline,
+                         name_of(server));
+      return socket;
+    } catch (const PeerLost&) {
+      // The server may have had too many strangers at once, or it ends because a process is lost.
+      if (deadline.passed()) throw;
+    } catch (const Timeout&) {
+      if (deadline.passed()) {
+        note_cause("server", server, true);
+        throw Timeout(mx::detail::concat("[kvstore] expected ", name_of(server),
+                                         " to take a connection within ", options.timeout_ms,
+                                         " ms, got no answer"));
+      }
+    }
+    if (options.check) options.check();
+    ::poll(nullptr, 0, kConnectAgainMs);
+  }
+}
+
 void ServerGroup::State::connect(comm::Deadline deadline) {
   for (size_t s = 0; s < peers.size(); ++s) {
     Peer& peer = peers[s];
@@ -191,9 +223,7 @@ void ServerGroup::State::connect(comm::Deadline deadline) {
     const size_t space = text.find(' ');
     peer.address = text.substr(0, space);
     if (space != std::string::npos) peer.host = text.substr(space + 1);
-    comm::Fd socket = comm::connect_to(comm::parse_endpoint(peer.address), deadline);
-    comm::handshake_on(socket, comm::Handshake::Side::connector, options.identity, deadline,
-                       name_of(static_cast<int>(s)));
+    comm::Fd socket = connect_to_server(static_cast<int>(s), deadline);
     peer.link = std::make_unique<Link>(std::move(socket),
                                        [this, &peer](const Header& header) { return accept(peer, header); });
     Message hello;
@@ -333,8 +363,9 @@ void ServerGroup::State::take_fresh() {
 /// If a deadline has passed, asks the server for the workers that are missing, and then fails.
 void ServerGroup::State::expire() {
   if (expired) {
-    if (expired->deadline.passed()) end_all(std::make_exception_ptr(Timeout(expired->text)));
-    return;
+    if (!expired->deadline.passed()) return;
+    note_cause("server", expired->server, true);
+    return end_all(std::make_exception_ptr(Timeout(expired->text)));
   }
   for (size_t s = 0; s < peers.size(); ++s)
     for (const auto& [key, pending] : peers[s].pending) {
@@ -378,6 +409,7 @@ void ServerGroup::State::take(int server, Message message) {
   const Header& header = message.header;
   if (header.key == kMissingKey && expired) {
     if (!message.body.empty()) expired->text += "; " + std::string(message.body.text());
+    if (header.number > 0) note_cause("worker", static_cast<int>(header.number - 1), true);
     throw Timeout(expired->text);
   }
   const auto found = peer.pending.find(key_of(header));
@@ -400,11 +432,11 @@ void ServerGroup::State::take(int server, Message message) {
   call.done(std::move(message.body), nullptr);
 }
 
-/// Tells the rendezvous because of which process this one fails.
-void ServerGroup::State::note_cause(const char* role, int rank) {
+/// Tells the rendezvous because of which process this one fails: it is lost, or it did not come in time.
+void ServerGroup::State::note_cause(const char* role, int rank, bool late) {
   if (options.rendezvous == nullptr || std::exchange(noted, true)) return;
   comm::report_consequence(*options.rendezvous,
-                           {options.identity.epoch, {"worker", options.identity.rank}, {role, rank}});
+                           {options.identity.epoch, {"worker", options.identity.rank}, {role, rank}, late});
 }
 
 /// Tells a server why this worker fails, if the socket takes the message at once. So the other workers get

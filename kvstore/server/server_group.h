@@ -44,6 +44,8 @@ struct ServerGroupOptions {
   int64_t timeout_ms = 60000;
   /// Reports lost processes; may be null.
   std::shared_ptr<comm::Rendezvous> rendezvous;
+  /// Called now and then while the group connects. What it throws ends that. May be empty.
+  std::function<void()> check = {};
 };
 
 struct Call {
@@ -59,7 +61,7 @@ struct Call {
 
 class ServerGroup {
  public:
-  /// Connects to all servers. Throws Timeout, PeerLost or AuthenticationError.
+  /// Connects to all servers. Throws Timeout, which names the server, PeerLost or AuthenticationError.
   explicit ServerGroup(ServerGroupOptions options);
   ~ServerGroup();  // calls leave()
   /// Sends a farewell to all servers, so that they know that this worker ends as it should. Requests that are

@@ -45,7 +45,14 @@ struct RendezvousChannel::Inbox {
     if (error != std::errc() || end != number.data() + number.size()) return;
     const std::lock_guard lock(mutex);
     pieces.emplace(sequence, value);
+    other_watches = true;
     wake();
+  }
+
+  /// True if the other side reads what is told: its watch is older than the first message that it sent.
+  bool other_is_watching() {
+    const std::lock_guard lock(mutex);
+    return other_watches;
   }
 
   void close_other_side() {
@@ -86,7 +93,7 @@ struct RendezvousChannel::Inbox {
   std::map<uint64_t, std::string> pieces;  // by number, as the order of arrival is not promised
   uint64_t next = 0;
   std::string partial;
-  bool other_is_gone = false;
+  bool other_is_gone = false, other_watches = false;
 };
 
 ChannelPrefixes channel_prefixes(int node) {
@@ -117,7 +124,12 @@ void RendezvousChannel::send(const std::string& message) {
       const size_t bytes = std::min(kLongestPiece, message.size() - at);
       std::string piece(1, at + bytes < message.size() ? kMore : kLast);
       piece.append(message, at, bytes);
-      table_->put(writes_ + std::to_string(sent_), piece);
+      const std::string key = writes_ + std::to_string(sent_);
+      // The table keeps entries to its end, and a job of days has a great many pings.
+      if (inbox_->other_is_watching())
+        table_->tell(key, piece);
+      else
+        table_->put(key, piece);
       ++sent_;
       at += bytes;
     } while (at < message.size());

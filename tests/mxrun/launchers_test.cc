@@ -127,6 +127,10 @@ class MemoryTable : public comm::Rendezvous {
     if (broken) throw PeerLost("gone");
     if (value.size() > kLongestValue || key.size() > kLongestKey) throw InvalidArgument("too long");
     entries[key] = value;
+    tell(key, value);
+  }
+  void tell(const std::string& key, const std::string& value) override {
+    if (broken) throw PeerLost("gone");
     for (const auto& [id, watch] : watches)
       if (key.starts_with(watch.first)) watch.second(key, value);
   }
@@ -177,6 +181,29 @@ TEST(RendezvousChannels, CarryMessagesOfAnySizeInOrderBothWays) {
   ASSERT_TRUE(launcher.receive(&got));
   EXPECT_EQ(got, "hello");
   EXPECT_FALSE(launcher.closed());
+}
+
+TEST(RendezvousChannels, KeepNothingInTheTableOnceBothSidesListen) {
+  auto table = std::make_shared<MemoryTable>();
+  const ChannelPrefixes prefixes = channel_prefixes(0);
+  RendezvousChannel launcher(table, prefixes.to_agent, prefixes.from_agent);
+  launcher.send("run");
+  RendezvousChannel agent(table, prefixes.from_agent, prefixes.to_agent);
+  std::string got;
+  ASSERT_TRUE(agent.receive(&got));
+  agent.send("hello");
+  const size_t entries = table->entries.size();
+  for (int i = 0; i < 1000; ++i) {
+    launcher.send("ping " + std::to_string(i));
+    ASSERT_TRUE(agent.receive(&got));
+    EXPECT_EQ(got, "ping " + std::to_string(i));
+    agent.send("pong");
+  }
+  EXPECT_EQ(table->entries.size(), entries);
+  for (const char* expected : {"hello", "pong"}) {
+    ASSERT_TRUE(launcher.receive(&got));
+    EXPECT_EQ(got, expected);
+  }
 }
 
 TEST(RendezvousChannels, CloseAfterTheLastMessage) {

@@ -86,7 +86,7 @@ TEST(Lost, EntriesComeBack) {
   EXPECT_EQ(lost_key(lost).rfind(lost_prefix(3), 0), 0u);
   const LostProcess again = parse_lost(lost_key(lost), lost_value(lost));
   EXPECT_EQ(to_string(again), to_string(lost));
-  EXPECT_EQ(to_string(again), "server rank 12 on host n1: two\nlines") << "the step is not known";
+  EXPECT_EQ(to_string(again), "server 12 on host n1: two\nlines") << "the step is not known";
 }
 
 TEST(Lost, MalformedEntriesAreRefused) {

@@ -126,6 +126,51 @@ TEST_P(RendezvousConformance, AKeyIsWrittenOnce) {
   EXPECT_EQ(a->get("key", Deadline::after_ms(60000)), "1");
 }
 
+TEST_P(RendezvousConformance, ALateWatchGetsTheEntriesInTheOrderOfWriting) {
+  const auto a = connect_(), b = connect_();
+  std::vector<std::string> written;
+  for (const int number : {5, 1, 9, 3, 12, 2}) {
+    written.push_back("lost/" + std::to_string(number));
+    a->put(written.back(), "");
+  }
+  std::mutex mutex;
+  std::vector<std::string> seen;
+  b->watch("lost/", [&](std::string_view key, std::string_view) {
+    const std::lock_guard lock(mutex);
+    seen.emplace_back(key);
+  });
+  Collected last;
+  b->watch("last", last.changed());
+  b->put("last", "");
+  ASSERT_TRUE(last.wait_for_count(1));
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(seen, written);
+}
+
+TEST_P(RendezvousConformance, WhatIsToldReachesTheWatchesOfThatTimeAndIsNotKept) {
+  const auto a = connect_(), b = connect_();
+  Collected of_a, of_b, later;
+  a->watch("talk/", of_a.changed());
+  b->watch("talk/", of_b.changed());
+  // The watches exist when an entry has come through them.
+  a->put("talk/begin", "");
+  ASSERT_TRUE(of_a.wait_for_count(1) && of_b.wait_for_count(1));
+  for (const char* word : {"one", "two", "two"}) a->tell("talk/word", word);
+  a->tell("other", "not for them");
+  ASSERT_TRUE(of_a.wait_for_count(4) && of_b.wait_for_count(4));
+  const std::vector<std::string> words{"one", "two", "two"};
+  EXPECT_EQ(of_a.calls().at("talk/word"), words);
+  EXPECT_EQ(of_b.calls().at("talk/word"), words);
+  EXPECT_EQ(of_b.calls().size(), 2u);
+
+  EXPECT_THROW(b->get("talk/word", Deadline::after_ms(20)), Timeout);
+  b->watch("talk/", later.changed());
+  b->put("talk/word", "written");  // nothing that was told takes the key
+  ASSERT_TRUE(later.wait_for_count(2));
+  EXPECT_EQ(later.calls().at("talk/word"), std::vector<std::string>{"written"});
+  EXPECT_THROW(b->tell("", "no key"), InvalidArgument);
+}
+
 TEST_P(RendezvousConformance, OfManyWritersOfAKeyOneWins) {
   std::vector<std::shared_ptr<Rendezvous>> tables;
   for (int i = 0; i < 6; ++i) tables.push_back(connect_());

@@ -4,6 +4,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstring>
@@ -25,9 +26,12 @@ class TableRendezvous final : public Rendezvous {
   void put(const std::string& key, const std::string& value) override {
     std::lock_guard lock(mutex_);
     entries_[key] = value;
-    for (const auto& [id, watch] : watches_)
-      if (key.rfind(watch.first, 0) == 0) watch.second(key, value);
+    call_watches(key, value);
     changed_.notify_all();
+  }
+  void tell(const std::string& key, const std::string& value) override {
+    std::lock_guard lock(mutex_);
+    call_watches(key, value);
   }
   std::string get(const std::string& key, Deadline deadline) override {
     std::unique_lock lock(mutex_);
@@ -48,6 +52,11 @@ class TableRendezvous final : public Rendezvous {
   }
 
  private:
+  void call_watches(const std::string& key, const std::string& value) {
+    for (const auto& [id, watch] : watches_)
+      if (key.rfind(watch.first, 0) == 0) watch.second(key, value);
+  }
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> entries_;
@@ -106,7 +115,42 @@ TEST(ShmBootstrap, TheMissingRankIsNamed) {
   } catch (const Timeout& error) {
     EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos) << error.what();
   }
-  EXPECT_THROW(make_shm_communicator(1, 2, table, "0/world", {.join_timeout_ms = 100}), CommunicationError);
+  EXPECT_THROW(make_shm_communicator(1, 2, table, "0/world", {.join_timeout_ms = 100}), Timeout);
+}
+
+TEST(ShmBootstrap, EveryRankLearnsWhoIsMissing) {
+  TableRendezvous table;
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 1, 3})
+    threads.emplace_back([&, rank] {
+      try {
+        make_shm_communicator(rank, 4, table, "0/world", {.join_timeout_ms = 300});
+        ADD_FAILURE() << "rank " << rank;
+      } catch (const Timeout& error) {
+        EXPECT_NE(std::string(error.what()).find("still waiting for rank 2"), std::string::npos)
+            << "rank " << rank << ": " << error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ShmBootstrap, ALossEndsTheWaitOfEveryRank) {
+  TableRendezvous table;
+  std::atomic<bool> lost{false};
+  ShmOptions options;
+  options.check = [&] {
+    if (lost) throw PeerLost("rank 2 is lost");
+  };
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 1})
+    threads.emplace_back(
+        [&, rank] { EXPECT_THROW(make_shm_communicator(rank, 3, table, "0/world", options), PeerLost); });
+  // The ranks 1 of these groups wait for rank 0 to come at all.
+  for (const char* key : {"1/world", "2/world"})
+    threads.emplace_back(
+        [&, key] { EXPECT_THROW(make_shm_communicator(1, 3, table, key, options), PeerLost); });
+  lost = true;
+  for (std::thread& thread : threads) thread.join();
 }
 
 // All ranks learn that one has no shared memory, so that they can choose another transport together.
@@ -117,7 +161,7 @@ TEST(ShmBootstrap, IfOneRankCannotAllFailInTheSameWay) {
     threads.emplace_back([&, rank] {
       try {
         if (rank == 2) {
-          shm::reject_files(2, "the test says so", table, "0/world");
+          shm::reject_files(2, "the test says so", {table, "0/world", Deadline::after_ms(60'000)});
           return;
         }
         make_shm_communicator(rank, 3, table, "0/world");
@@ -128,7 +172,7 @@ TEST(ShmBootstrap, IfOneRankCannotAllFailInTheSameWay) {
     });
   for (std::thread& thread : threads) thread.join();
 
-  shm::refuse_files("no memory", table, "1/world");
+  shm::refuse_files("no memory", {table, "1/world", Deadline::after_ms(60'000)});
   try {
     make_shm_communicator(1, 2, table, "1/world");
     FAIL();

@@ -97,7 +97,7 @@ TEST(TcpConnect, NamesTheRanksThatDidNotCome) {
   // Ranks 1 and 3 of 4 are missing.
   const auto outcomes = connect_all({tcp_group_of(0, 4), tcp_group_of(2, 4)}, *rendezvous, 300);
   const std::string first = text_of<Timeout>(outcomes[0].error);
-  EXPECT_TRUE(test::contains(first, "on rank 0 from 1, 3")) << first;
+  EXPECT_TRUE(test::contains(first, "on rank 0 from rank 1, rank 3")) << first;
   const std::string second = text_of<Timeout>(outcomes[1].error);
   EXPECT_TRUE(test::contains(second, "no address of rank 1")) << second;
 }

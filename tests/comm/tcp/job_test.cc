@@ -149,7 +149,7 @@ TEST(Job, NamesTheWorkersThatDidNotCome) {
   Job job(place);
   test::expect_error<Timeout>("rank 1, rank 2", [&] { job.world(); });
   test::expect_error<Timeout>("rank 1, rank 2", [&] { job.world(); });  // the same again, at once
-  test::expect_error<Timeout>("from 1, 2", [&] { job.new_group("tcp"); });
+  test::expect_error<Timeout>("from rank 1, rank 2", [&] { job.new_group("tcp"); });
 }
 
 TEST(Job, AMissingRendezvousIsAnError) {

@@ -1,0 +1,123 @@
+"""A process of a job is killed, stopped, or stopped and continued while a rank is at each named step.
+Usage: ... MXRUN STEPS_PROGRAM"""
+
+import os
+import random
+import re
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "mxrun"))
+import jobs  # noqa: E402
+
+PROGRAM = ""
+HOST = os.uname().nodename
+CALLS = ("start", "joined", "between", "allreduce", "large_allreduce", "broadcast", "all_to_all", "receive", "barrier", "end")
+STORE = ("start", "created", "push", "pushed", "barrier", "end")
+
+
+def process_of(job, role, rank):
+    for pid in job.left():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                variables = file.read().split(b"\0")
+        except OSError:
+            continue
+        if b"MX_ROLE=" + role.encode() in variables and b"MX_RANK=%d" % rank in variables:
+            return pid
+    raise AssertionError(f"there is no {role} {rank}")
+
+
+class Steps(jobs.JobTest):
+    def start_at(self, kind, step, transport="auto", options=()):
+        """Starts a job and waits until rank 1 is at the step."""
+        for name in ("at", "go"):
+            if os.path.exists(self.path(name)):
+                os.remove(self.path(name))
+        servers = 1 if kind == "dist_sync" else 0
+        job = self.start("-n", 3, "-s", servers, *options, PROGRAM, kind, step, self.folder, MX_TRANSPORT=transport)
+        jobs.wait_for(lambda: os.path.exists(self.path("at")), f"rank 1 at {step}")
+        return job
+
+    def go(self):
+        with open(self.path("go"), "w", encoding="utf-8"):
+            pass
+
+    def check_named(self, job, name, step):
+        self.assertEqual(job.code, 137, job.stderr)
+        self.assertRegex(job.stderr, f"first failure: {name} on {HOST}")
+        errors = re.findall("error: .*", job.stdout)
+        # Ranks that were through before it happened have no error: nobody waits for a rank that is in a barrier.
+        if step not in ("start", "barrier", "end"):
+            self.assertEqual(len(errors), 3 if name.startswith("server") else 2, job.stdout)
+        for error in errors:
+            self.assertRegex(error, name.replace("rank", "(rank|worker)") + " on ")
+        self.assert_nothing_left(job)
+
+    def each(self, cases, do):
+        """Calls do() with every case, or under a sanitizer with a few."""
+        random.seed(17)
+        if jobs.SLOW > 1:
+            cases = random.sample(cases, max(2, len(cases) // 4))
+        for _ in range(jobs.rounds(1)):
+            for case in cases:
+                with self.subTest(case=case):
+                    do(*case)
+
+    def kill(self, kind, transport, step, role, rank):
+        job = self.start_at(kind, step, transport)
+        os.kill(process_of(job, role, rank), signal.SIGKILL)
+        self.go()
+        self.check_named(job.finish(), f"{'rank' if role == 'worker' else role} {rank}", step)
+
+    def stop(self, kind, transport, step, role, rank):
+        job = self.start_at(kind, step, transport, ("--heartbeat", 0.2, "--dead-after", 1.5))
+        os.kill(process_of(job, role, rank), signal.SIGSTOP)
+        self.go()
+        self.check_named(job.finish(), f"{'rank' if role == 'worker' else role} {rank}", step)
+
+    def pause(self, kind, transport, step, role, rank):
+        job = self.start_at(kind, step, transport, ("--dead-after", 60))
+        victim = process_of(job, role, rank)
+        os.kill(victim, signal.SIGSTOP)
+        self.go()
+        time.sleep(0.2)
+        os.kill(victim, signal.SIGCONT)
+        job.finish()
+        self.assertEqual((job.code, job.stderr), (0, ""), job.stdout)
+        self.assertEqual(job.stdout.count("has ended"), 3)
+
+    def cases(self):
+        found = [("comm", transport, step, "worker", 1) for transport in ("shm", "tcp") for step in CALLS]
+        found += [("dist_allreduce", "shm", step, "worker", 1) for step in STORE]
+        found += [("dist_sync", "tcp", step, role, rank) for step in STORE for role, rank in (("worker", 1), ("server", 0))]
+        return found
+
+    def test_kill(self):
+        self.each(self.cases(), self.kill)
+
+    def test_stop(self):
+        # Before it has joined, a process sends no heartbeats: test_stop_before_joining. A server that is stopped when
+        # all workers have ended is no failure.
+        self.each([case for case in self.cases() if case[2] != "start" and case[2:4] != ("end", "server")], self.stop)
+
+    def test_stop_before_joining(self):
+        for kind, transport in (("comm", "shm"), ("comm", "tcp"), ("dist_sync", "tcp")):
+            with self.subTest(kind=kind, transport=transport):
+                job = self.start_at(kind, "start", transport, ("--timeout", 2))
+                os.kill(process_of(job, "worker", 1), signal.SIGSTOP)
+                job.finish()
+                self.assertEqual(job.code, 137, job.stderr)
+                self.assertRegex(job.stdout, "error: .*(rank|worker) 1")
+                self.assertRegex(job.stderr, f"first failure: rank 1 on {HOST} .*: does not go on")
+                self.assert_nothing_left(job)
+
+    def test_stop_and_continue(self):
+        # A server that is stopped when all workers have ended is killed, so it cannot be continued.
+        self.each([case for case in self.cases() if case[2:4] != ("end", "server")], self.pause)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(2))
+    jobs.main()
