@@ -18,15 +18,17 @@ STORE = ("start", "created", "push", "pushed", "barrier", "end")
 
 
 def process_of(job, role, rank):
-    for pid in job.left():
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                variables = file.read().split(b"\0")
-        except OSError:
-            continue
-        if b"MX_ROLE=" + role.encode() in variables and b"MX_RANK=%d" % rank in variables:
-            return pid
-    raise AssertionError(f"there is no {role} {rank}")
+    def find():
+        for pid in job.left():
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    variables = file.read().split(b"\0")
+            except OSError:
+                continue
+            if b"MX_ROLE=" + role.encode() in variables and b"MX_RANK=%d" % rank in variables:
+                return pid
+        return None
+    return jobs.wait_for(find, f"{role} {rank}")
 
 
 class Steps(jobs.JobTest):

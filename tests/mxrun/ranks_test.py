@@ -3,6 +3,7 @@
 
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -125,6 +126,15 @@ class Ranks(jobs.JobTest):
         self.assertRegex(job.stdout, r"^\[0:1\] [0-9.]+ .*rank 0")
         # mxrun itself names the rank whose end the failure follows from.
         self.assertIn(f"mxrun: ended before that, with exit code 0: rank 0 on {HOST}\n", job.stderr)
+
+    def test_ranks_without_shared_memory_use_tcp_and_say_so(self):
+        def no_files():
+            # As on a host whose memory for files is full. Standard streams are pipes, which have no such limit.
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        job = self.start("-n", 3, "--no-tag-output", PROGRAM, "sum", before=no_files).finish()
+        self.assertEqual((job.code, job.stdout), (0, "6\n" * 3), job.stderr)
+        self.assertRegex(job.stderr, r"warning: \[world\] no shared memory, so TCP is used: .*(limit|large|File)")
+        self.assert_nothing_left(job)
 
     def test_tune_prints_the_cost_model(self):
         job = self.run_job("-n", "2", "--tune")
