@@ -214,8 +214,12 @@ Place find_place(const Environment& environment) {
   std::optional<Claim> claim;
   if (!by_mxrun) {
     claim = mpirun_claim(v);
-    if (!claim) claim = srun_claim(v);
-    if (!claim) claim = kubernetes_claim(v);
+    if (!claim) {
+      claim = srun_claim(v);
+      const std::optional<Claim> pod = kubernetes_claim(v);
+      if (claim && pod) check_equal(claim->rank, pod->rank);
+      if (!claim) claim = pod;
+    }
   }
   if (claim) {
     check_equal(mx.rank, claim->rank);

@@ -98,6 +98,7 @@ void CallSequence::start_one(Call call) {
     std::exception_ptr error;
     size_t bytes;
     bool alone;
+    std::function<std::exception_ptr()> verdict;
     Done done;
 
     void end(std::exception_ptr e) {
@@ -107,7 +108,7 @@ void CallSequence::start_one(Call call) {
         if (--left > 0) return;
       }
       const Done report = std::move(done);
-      report(error);
+      report(!error && verdict ? verdict() : error);
       sequence->ended(bytes, alone, error);
     }
   };
@@ -116,6 +117,7 @@ void CallSequence::start_one(Call call) {
   parts->left = std::max<size_t>(call.requests.size(), 1);
   parts->bytes = call.bytes;
   parts->alone = call.start != nullptr;
+  parts->verdict = std::move(call.verdict);
   parts->done = std::move(call.done);
   std::exception_ptr failure;
   {

@@ -48,6 +48,9 @@ class CallSequence : public std::enable_shared_from_this<CallSequence> {
     /// No other call runs meanwhile.
     std::function<void(comm::Communicator&, Done done)> start{};
     size_t bytes = 0;
+    /// Called after a call that has succeeded. Returns an error of this operation alone: the calls that
+    /// follow go on.
+    std::function<std::exception_ptr()> verdict{};
     Done done{};
   };
 

@@ -68,6 +68,7 @@ void push_collective(CallSequence& sequence, CollectiveOp op) {
     const bool whole = array.bytes() == array.impl().storage->bytes();
     (whole ? writes : updates).push_back(array.var());
   }
+  const std::vector<NDArray> written = op.writes;
   CallSequence::Ticket ticket = sequence.take(op.what);
   const PushOptions options{.reads = reads,
                             .writes = writes,
@@ -98,6 +99,8 @@ void push_collective(CallSequence& sequence, CollectiveOp op) {
         ticket.start(std::move(started));
       },
       options, op.where);
+  // The call writes memory itself, so no operator does this for it.
+  for (const NDArray& array : written) array.impl().storage->bump_version();
 }
 
 std::vector<comm::Request> cut_request(const comm::Request& request, int64_t cut_bytes) {

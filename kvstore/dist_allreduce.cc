@@ -51,6 +51,23 @@ std::string name_of(const std::vector<std::string>& keys, MessageRange range) {
   return concat(keys[range.begin], " to ", keys[range.end - 1], " (", range.end - range.begin, " keys)");
 }
 
+/// Describes what follows from the options and the lists of a call, and must be the same on all ranks: of how
+/// many values of each rank a mean is taken. Empty for sums.
+std::string means_of(const std::vector<KVStore::Values>& values, MessageRange range,
+                     const KVOptions& options) {
+  if (options.reduce != KVReduce::mean) return {};
+  std::string text;
+  for (size_t i = range.begin; i < range.end; ++i) {
+    const std::string count = std::to_string(values[i].list().size());
+    if (i == range.begin) {
+      text = ", mean of " + count;
+    } else if (values[i].list().size() != values[i - 1].list().size()) {
+      text += ", " + count;
+    }
+  }
+  return text + " of each rank";
+}
+
 /// Parts of a flat buffer, each with the shape of one array.
 std::vector<NDArray> parts_of(const NDArray& buffer, const std::vector<NDArray>& like, MessageRange range) {
   std::vector<NDArray> parts;
@@ -90,14 +107,18 @@ void DistAllreduce::compare_new_keys(const char* op, const std::vector<std::stri
                                      std::span<const NDArray> values, const KVOptions& options) {
   if (size() == 1) return;
   std::vector<std::string> lines;
+  std::string changed;  // the first key that was known in another form
   for (size_t i = 0; i < keys.size(); ++i) {
     const std::string line =
         describe_key(keys[i], concat(values[i].dtype()).c_str(), concat(values[i].shape()));
     std::string& known = known_[keys[i]];
-    if (known != line) lines.push_back(known = line);
+    if (known == line) continue;
+    if (!known.empty() && changed.empty()) changed = ", of which this one has changed: " + line;
+    lines.push_back(known = line);
   }
   if (lines.empty()) return;
-  CallSequence::Call call = compare_lines(op, std::move(lines), call_options("", options).timeout_ms);
+  CallSequence::Call call =
+      compare_lines(op, std::move(lines), call_options("comparison of keys" + changed, options));
   call.done = [](const std::exception_ptr&) {};  // an error fails the calls that follow
   sequence_->take("comparison of keys").start(std::move(call));
 }
@@ -137,7 +158,8 @@ std::vector<NDArray> DistAllreduce::sum_over_ranks(Exchange& exchange) {
   if (size() == 1) return exchange.values;
   std::vector<NDArray> sums(exchange.keys.size());
   for (const MessageRange range : messages_of(exchange.values, options_.fuse_bytes)) {
-    const std::string what = name_of(exchange.keys, range);
+    const std::string what =
+        name_of(exchange.keys, range) + means_of(exchange.lists, range, exchange.options);
     const DType type = exchange.values[range.begin].dtype();
     if (range.end == range.begin + 1) {
       const NDArray& value = exchange.values[range.begin];
@@ -164,8 +186,12 @@ void DistAllreduce::allreduce(const std::vector<KVKey>& keys, const std::vector<
   check_allreduce(keys, values, outs, options);
   const CallScope scope(options);
   const std::lock_guard lock(mutex_);
-  Exchange exchange{
-      .op = "allreduce", .keys = names_of(keys), .values = {}, .targets = {}, .options = options};
+  Exchange exchange{.op = "allreduce",
+                    .keys = names_of(keys),
+                    .lists = values,
+                    .values = {},
+                    .targets = {},
+                    .options = options};
   for (const Values& list : values) exchange.values.push_back(local_sum(list, options));
   if (options.reduce == KVReduce::sum) exchange.targets = outs;
   compare_new_keys("allreduce", exchange.keys, exchange.values, options);
@@ -189,7 +215,8 @@ void DistAllreduce::pushpull(const std::vector<KVKey>& keys, const std::vector<V
   const std::lock_guard lock(mutex_);
   check_pushpull(keys, values, outs, options,
                  [&](const std::string& key) { return table_.at(key, "push").stored.shape(); });
-  Exchange exchange{.op = "push", .keys = names_of(keys), .values = {}, .targets = {}, .options = options};
+  Exchange exchange{
+      .op = "push", .keys = names_of(keys), .lists = values, .values = {}, .targets = {}, .options = options};
   for (const Values& list : values) exchange.values.push_back(local_sum(list, options));
   compare_new_keys("push", exchange.keys, exchange.values, options);
   const std::vector<NDArray> sums = sum_over_ranks(exchange);
@@ -298,14 +325,16 @@ void DistAllreduce::set_updater(Updater updater) {
   table_.set_updater(std::move(updater));
 }
 
-void DistAllreduce::set_optimizer(const std::string& name, const AttrMap& options, std::source_location) {
+void DistAllreduce::set_optimizer(const std::string& name, const AttrMap& options,
+                                  std::source_location where) {
   const std::lock_guard lock(mutex_);
-  table_.set_optimizer(name, options);
+  table_.set_optimizer(name, options, where);
 }
 
-void DistAllreduce::set_optimizer_option(const std::string& option, double value, std::source_location) {
+void DistAllreduce::set_optimizer_option(const std::string& option, double value,
+                                         std::source_location where) {
   const std::lock_guard lock(mutex_);
-  table_.set_optimizer_option(option, value);
+  table_.set_optimizer_option(option, value, where);
 }
 
 }  // namespace mx::detail

@@ -86,6 +86,7 @@ class DistAllreduce final : public KVStore {
   struct Exchange {
     const char* op;
     std::vector<std::string> keys;
+    const std::vector<Values>& lists;  // the caller's values of each key
     std::vector<NDArray> values;
     std::vector<NDArray> targets;  // empty, or for each key an array that may receive the sum, or none
     KVOptions options;

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "comm/deadline.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "kvstore/collective_op.h"
@@ -141,15 +142,26 @@ void DistAllreduce::load_state_dict(const NamedArrays& state) {
 }
 
 void DistAllreduce::barrier(int64_t timeout_ms) {
+  comm::CallOptions options = call_options("barrier", {.timeout_ms = timeout_ms});
+  if (options.timeout_ms <= 0) options.timeout_ms = group_->default_timeout_ms();
+  const comm::Deadline deadline = comm::Deadline::after_ms(options.timeout_ms);
   std::exception_ptr error;
+  bool ended = true;
   try {
-    wait_all();
+    ended = current_engine().wait_all(options.timeout_ms);
   } catch (...) {
     error = std::current_exception();  // the others still wait for this rank
   }
-  comm::Request request{.collective = comm::Collective::barrier,
-                        .options = call_options("barrier", {.timeout_ms = timeout_ms}),
-                        .done = {}};
+  if (!ended) {
+    error = std::make_exception_ptr(
+        Timeout(concat("[barrier] expected all operations to end within ", options.timeout_ms, " ms, got ",
+                       current_engine().stats().in_flight, " in flight")));
+    // This rank misses a barrier that the others make, so its calls no longer belong to theirs.
+    group_->abort(error);
+    std::rethrow_exception(error);
+  }
+  options.timeout_ms = std::max<int64_t>(deadline.left_ms(), 1);
+  comm::Request request{.collective = comm::Collective::barrier, .options = options, .done = {}};
   sequence_->run("barrier", {.requests = {std::move(request)}});
   if (error) std::rethrow_exception(error);
 }

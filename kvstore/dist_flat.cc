@@ -41,6 +41,8 @@ void DistAllreduce::in_slices(const char* op, comm::Collective collective, const
                                                        .type = comm_type(host.dtype()),
                                                        .options = call,
                                                        .done = {}};
+                                 // A sum of true values is true: as bytes, they would add up to 2.
+                                 if (host.dtype() == bool_) request.options.reduction = comm::Reduction::max;
                                  const size_t begin = comm::slice_of(request.count, ranks, this_rank).begin;
                                  char* const own =
                                      static_cast<char*>(request.out) + begin * comm::size_of(request.type);
@@ -90,19 +92,19 @@ void DistAllreduce::check_equal(const std::vector<KVKey>& keys, const std::vecto
                    .call = [table, this_rank = rank(), call = call_options("checksums", options)] {
                      uint64_t* const own = table->add(this_rank);
                      return CallSequence::Call{
-                         .start = [table, call, own](comm::Communicator& group, CallSequence::Done done) {
-                           comm::Request request{.collective = comm::Collective::allgather,
-                                                 .in = own,
-                                                 .out = table->sums.data(),
-                                                 .count = table->sums.size(),
-                                                 .type = comm::Type::i64,
-                                                 .options = call,
-                                                 .done = {}};
-                           request.done = [table, done = std::move(done)](std::exception_ptr error) {
-                             done(error ? std::move(error) : table->error());
-                           };
-                           group.start(std::move(request));
-                         }};
+                         .start =
+                             [table, call, own](comm::Communicator& group, CallSequence::Done done) {
+                               comm::Request request{.collective = comm::Collective::allgather,
+                                                     .in = own,
+                                                     .out = table->sums.data(),
+                                                     .count = table->sums.size(),
+                                                     .type = comm::Type::i64,
+                                                     .options = call,
+                                                     .done = {}};
+                               request.done = std::move(done);
+                               group.start(std::move(request));
+                             },
+                         .verdict = [table] { return table->error(); }};
                    }});
 }
 

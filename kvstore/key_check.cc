@@ -117,12 +117,12 @@ std::string describe_key(const std::string& key, const char* type, const std::st
   return line;
 }
 
-CallSequence::Call compare_lines(const std::string& op, std::vector<std::string> lines, int64_t timeout_ms) {
+CallSequence::Call compare_lines(const std::string& op, std::vector<std::string> lines,
+                                 comm::CallOptions options) {
   auto state = std::make_shared<Comparison>();
   state->op = op;
   for (const std::string& line : lines) state->text += line + "\n";
-  state->options.timeout_ms = timeout_ms;
-  state->options.what = "comparison of keys";
+  state->options = std::move(options);
   return {.start = [state](comm::Communicator& group, CallSequence::Done done) {
     state->done = std::move(done);
     const auto rank = static_cast<size_t>(group.rank());

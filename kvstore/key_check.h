@@ -22,6 +22,7 @@ std::string describe_key(const std::string& key, const char* type, const std::st
 
 /// Returns the call that compares the lines. It fails with ProtocolError, on all ranks, if they differ.
 /// `op` begins the message.
-CallSequence::Call compare_lines(const std::string& op, std::vector<std::string> lines, int64_t timeout_ms);
+CallSequence::Call compare_lines(const std::string& op, std::vector<std::string> lines,
+                                 comm::CallOptions options);
 
 }  // namespace mx::detail

@@ -71,14 +71,14 @@ void LocalStore::set_updater(Updater updater) {
   table_.set_updater(std::move(updater));
 }
 
-void LocalStore::set_optimizer(const std::string& name, const AttrMap& options, std::source_location) {
+void LocalStore::set_optimizer(const std::string& name, const AttrMap& options, std::source_location where) {
   const std::lock_guard lock(mutex_);
-  table_.set_optimizer(name, options);
+  table_.set_optimizer(name, options, where);
 }
 
-void LocalStore::set_optimizer_option(const std::string& option, double value, std::source_location) {
+void LocalStore::set_optimizer_option(const std::string& option, double value, std::source_location where) {
   const std::lock_guard lock(mutex_);
-  table_.set_optimizer_option(option, value);
+  table_.set_optimizer_option(option, value, where);
 }
 
 void LocalStore::save(const std::string& path) {

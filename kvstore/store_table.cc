@@ -30,12 +30,14 @@ std::unique_ptr<optim::Optimizer> StoreTable::make(const std::string& key, const
   MX_CHECK(is_floating(stored.dtype()), InvalidArgument, "[push] expected key \"", key,
            "\" in floating point, because the store has the optimiser '", optimizer_, "', got ",
            stored.dtype());
-  return optim::make_optimizer(optimizer_, options_, Parameters{NamedParameter("value", stored)});
+  return optim::make_optimizer(optimizer_, options_, Parameters{NamedParameter("value", stored)}, chosen_at_);
 }
 
 void StoreTable::apply(const std::string& key, Entry& entry, const NDArray& sum, std::source_location where) {
   if (updater_) {
     updater_(key, sum, entry.stored);
+    // After `stored = sum`, the store would share the memory of the caller's value.
+    if (entry.stored.shares_memory(sum)) entry.stored = entry.stored.clone(where);
   } else if (!optimizer_.empty()) {
     if (entry.optimizer == nullptr) entry.optimizer = make(key, entry.stored);
     entry.optimizer->step(std::vector<NDArray>{sum}, where);
@@ -57,20 +59,22 @@ void StoreTable::set_updater(KVStore::Updater updater) {
   for (auto& [key, entry] : entries_) entry.optimizer = nullptr;
 }
 
-void StoreTable::set_optimizer(const std::string& name, const AttrMap& options) {
-  optim::make_optimizer(name, options, Parameters{});  // throws for a name or an option that is unknown
+void StoreTable::set_optimizer(const std::string& name, const AttrMap& options, std::source_location where) {
+  optim::make_optimizer(name, options, Parameters{},
+                        where);  // throws for a name or an option that is unknown
   set_updater(nullptr);
   optimizer_ = name;
   options_ = options;
+  chosen_at_ = where;
 }
 
-void StoreTable::set_optimizer_option(const std::string& option, double value) {
+void StoreTable::set_optimizer_option(const std::string& option, double value, std::source_location where) {
   MX_CHECK(!optimizer_.empty(), InvalidState,
            "[set_optimizer_option] expected a store with an optimiser (set_optimizer()), got '", option,
            "' for a store without one");
   AttrMap changed = options_;
   changed[option] = value;
-  optim::make_optimizer(optimizer_, changed, Parameters{});
+  optim::make_optimizer(optimizer_, changed, Parameters{}, where);
   std::swap(options_, changed);
   if (option == "lr") {
     for (auto& [key, entry] : entries_)

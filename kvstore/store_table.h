@@ -51,8 +51,8 @@ class StoreTable {
   void pull(const std::string& key, const KVStore::Values& outs, std::source_location where);
 
   void set_updater(KVStore::Updater updater);
-  void set_optimizer(const std::string& name, const AttrMap& options);
-  void set_optimizer_option(const std::string& option, double value);
+  void set_optimizer(const std::string& name, const AttrMap& options, std::source_location where);
+  void set_optimizer_option(const std::string& option, double value, std::source_location where);
 
   /// The content of a file: arrays "array:<key>" and "state:<key>:<what>". `metadata` gets the optimiser's
   /// name.
@@ -69,7 +69,8 @@ class StoreTable {
 
   std::map<std::string, Entry> entries_;
   KVStore::Updater updater_;
-  std::string optimizer_;  // its name; empty: none
+  std::string optimizer_;             // its name; empty: none
+  std::source_location chosen_at_{};  // the line of the program that chose it
   AttrMap options_;
 };
 

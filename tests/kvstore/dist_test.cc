@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -118,6 +120,100 @@ TEST(DistStoreErrors, ABarrierNamesTheProcessThatDoesNotCome) {
     if (kv.rank() == 2) return;
     const std::string message = error_of<Error>([&] { kv.barrier(300); });
     EXPECT_TRUE(contains(message, "rank 2")) << message;
+  }));
+}
+
+TEST(DistStoreErrors, DivergedValuesDoNotEndTheStore) {
+  expect_no_errors(on_ranks(3, [&](KVStore& kv) {
+    NDArray token = zeros({1}), a = full({4}, kv.rank() == 1 ? 2.0 : 1.0), b = full({5}, kv.rank());
+    kv.check_equal({"a"}, {a}, token);
+    EXPECT_TRUE(contains(error_of<ProtocolError>([&] { token.wait(); }), "\"a\""));
+    NDArray second = zeros({1});
+    kv.check_equal({"b"}, {b}, second);
+    EXPECT_TRUE(contains(error_of<ProtocolError>([&] { second.wait(); }), "\"b\""));
+    kv.broadcast_from_first({"b"}, {b});  // the way back
+    kv.check_equal({"b"}, {b}, second);
+    second.wait();
+    kv.allreduce({"a"}, {a}, {a});
+    EXPECT_EQ(a.to_vector<float>(), std::vector<float>(4, 4.f));
+  }));
+}
+
+TEST(DistStore, ABarrierKeepsItsTimeLimitWhileOperationsRun) {
+  test::Hold held;
+  std::atomic<int> in_time{0};
+  on_ranks(2, [&](KVStore& kv) {
+    NDArray slow = zeros({1});
+    if (kv.rank() == 0)
+      current_engine().push_async(held.operation(), {.updates = {slow.var()}, .name = "slow"});
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string message = error_of<Error>([&] { kv.barrier(200); });
+    in_time += std::chrono::steady_clock::now() - begin < std::chrono::seconds(20);
+    if (kv.rank() == 0) {
+      EXPECT_TRUE(contains(message, "in flight")) << message;
+      held.release();
+    }
+  });
+  EXPECT_EQ(2, in_time.load());
+}
+
+TEST(DistStoreErrors, MeansOfOtherNumbersOfValuesAreNamed) {
+  std::atomic<int> named{0};
+  on_ranks(2, [&](KVStore& kv) {
+    NDArray a = ones({2}), b = ones({2}), out = zeros({2});
+    std::vector<NDArray> values{a};
+    if (kv.rank() == 1) values.push_back(b);
+    kv.allreduce({"w"}, {values}, {out}, {.reduce = KVReduce::mean});
+    const std::string message = error_of<ProtocolError>([&] { out.wait(); });
+    named += contains(message, "mean of 1") && contains(message, "mean of 2");
+  });
+  EXPECT_EQ(2, named.load());
+  on_ranks(2, [&](KVStore& kv) {
+    NDArray a = ones({2});
+    kv.allreduce({"w"}, {a}, {a}, {.reduce = kv.rank() == 0 ? KVReduce::sum : KVReduce::mean});
+    named += contains(error_of<ProtocolError>([&] { a.wait(); }), "mean of 1");
+  });
+  EXPECT_EQ(4, named.load());
+}
+
+TEST(DistStoreErrors, AKeyWhoseTypeChangesOnOneRankIsNamed) {
+  std::atomic<int> named{0};
+  on_ranks(2, [&](KVStore& kv) {
+    NDArray a = ones({2});
+    kv.allreduce({"w"}, {a}, {a});
+    NDArray next = kv.rank() == 0 ? ones({2}) : ones({2}, f64);
+    kv.allreduce({"w"}, {next}, {next});
+    const std::string message = error_of<ProtocolError>([&] { next.wait(); });
+    named += contains(message, "\"w\" as f64");
+  });
+  EXPECT_EQ(2, named.load());
+}
+
+TEST(DistStore, WhatItWritesCountsAsAChange) {
+  expect_no_errors(on_ranks(2, [&](KVStore& kv) {
+    const auto version = [](const NDArray& array) { return array.impl().storage->version(); };
+    const auto changes = [&](NDArray& array, const std::function<void()>& call) {
+      const auto before = version(array);
+      call();
+      EXPECT_GT(version(array), before);
+      array.wait();
+    };
+    NDArray value = ones({8}), out = zeros({8}), token = zeros({1});
+    changes(out, [&] { kv.allreduce({"a"}, {value}, {out}); });
+    changes(value, [&] { kv.sum_slices("b", value); });
+    changes(value, [&] { kv.gather_slices("c", value); });
+    if (kv.rank() == 1) changes(value, [&] { kv.broadcast_from_first({"d"}, {value}); });
+    if (kv.rank() == 0) kv.broadcast_from_first({"d"}, {value});
+    value.wait();
+  }));
+}
+
+TEST(DistStore, ASumOfTruthValuesIsATruthValue) {
+  expect_no_errors(on_ranks(3, [&](KVStore& kv) {
+    NDArray flat = ones({9}, bool_);
+    kv.sum_slices("mask", flat);
+    kv.gather_slices("mask", flat);
+    for (const double value : flat.to(f64).to_vector<double>()) EXPECT_EQ(value, 1.0);
   }));
 }
 

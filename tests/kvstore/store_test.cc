@@ -1,6 +1,7 @@
 // Properties of every store, each with one process.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -46,6 +47,34 @@ class Store : public ::testing::TestWithParam<std::string> {
 };
 
 using Floats = std::vector<float>;
+
+TEST_P(Store, AnUpdaterThatAssignsTheSumKeepsNoMemoryOfTheCaller) {
+  if (has_servers()) GTEST_SKIP() << "updaters run in this process";
+  kv_->init("w", zeros({2}));
+  kv_->set_updater([](const std::string&, const NDArray& sum, NDArray& stored) { stored = sum; });
+  NDArray grad = ones({2}), out = zeros({2});
+  kv_->push("w", grad);
+  grad.fill_(7);
+  kv_->pull("w", out);
+  EXPECT_EQ(out.to_vector<float>(), (Floats{1, 1}));
+  out.fill_(3);
+  kv_->push("w", grad);
+  EXPECT_EQ(grad.to_vector<float>(), (Floats{7, 7}));
+}
+
+TEST_P(Store, ErrorsOfOptimizersNameTheLineOfTheProgram) {
+  if (has_servers()) GTEST_SKIP() << "see server_store_test.cc";
+  for (const auto& call : std::vector<std::function<void()>>{[&] {
+                                                               kv_->set_optimizer("sgd", {{"foo", 1.0}});
+                                                             },
+                                                             [&] {
+                                                               kv_->set_optimizer("sgd", {{"lr", 0.5}});
+                                                               kv_->set_optimizer_option("lr", -1);
+                                                             }}) {
+    const std::string message = error_of<Error>(call);
+    EXPECT_TRUE(contains(message, "store_test.cc")) << message;
+  }
+}
 
 TEST_P(Store, PullsWhatWasInitialised) {
   const NDArray w = array({1.f, 2.f});

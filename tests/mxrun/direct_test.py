@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Programs that no mxrun has started: their processes get the variables of srun, or of the pods of an Indexed Job, and must
+find each other. Usage: ... MXRUN RANK_PROGRAM"""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jobs
+
+PROGRAM = ""
+HOST = os.uname().nodename
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def srun(rank, size, job):
+    return {"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": "0", "SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": str(size),
+            "SLURM_LOCALID": str(rank), "SLURM_NODEID": "0", "SLURM_STEP_TASKS_PER_NODE": str(size),
+            "SLURM_STEP_NODELIST": HOST}
+
+
+def pod(rank, size, port):
+    return {"JOB_COMPLETION_INDEX": str(rank), "MX_WORLD_SIZE": str(size), "MX_RDZV": f"127.0.0.1:{port}",
+            "MX_INTERFACE": "lo"}
+
+
+class Direct(jobs.JobTest):
+    def setUp(self):
+        super().setUp()
+        # Pods are hosts of their own, so they need a secret.
+        self.secret = self.write("secret", "0123456789abcdef" * 4 + "\n", 0o600)
+
+    def launch(self, variables, *arguments):
+        clean = {name: value for name, value in os.environ.items()
+                 if not name.startswith(("MX_R", "MX_W", "SLURM_", "PMIX_", "OMPI_", "JOB_"))}
+        process = subprocess.Popen([PROGRAM, *arguments], env={**clean, "MX_SECRET_FILE": self.secret, **variables}, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(jobs.kill_if_there, [process.pid])
+        for stream in (process.stdout, process.stderr):
+            self.addCleanup(stream.close)
+        return process
+
+    def launch_all(self, kind, size, *arguments, **more):
+        # The job's number decides the port.
+        number = os.getpid() * 100 + int(time.monotonic() * 1000) % 100 if kind is srun else free_port()
+        return [self.launch({**kind(rank, size, number), **more}, *arguments) for rank in range(size)]
+
+    def test_processes_find_each_other(self):
+        for kind in (srun, pod):
+            for size in (1, 2, 4):
+                with self.subTest(kind=kind.__name__, size=size):
+                    for process in self.launch_all(kind, size, "sum"):
+                        out, err = process.communicate(timeout=60)
+                        self.assertEqual((process.returncode, out, err), (0, f"{size * (size + 1) // 2}\n", ""))
+
+    def test_survivors_name_a_killed_process(self):
+        for kind in (srun, pod):
+            # Rank 0 runs the rendezvous; its end is noticed by the end of the connections.
+            for victim in (2, 0):
+                with self.subTest(kind=kind.__name__, victim=victim):
+                    for rank in range(3):
+                        if os.path.exists(self.path(f"ready{rank}")):
+                            os.remove(self.path(f"ready{rank}"))
+                    processes = self.launch_all(kind, 3, "loop", self.folder)
+                    jobs.wait_for(lambda: all(os.path.exists(self.path(f"ready{rank}")) for rank in range(3)), "the ranks")
+                    os.kill(processes[victim].pid, signal.SIGKILL)
+                    for rank, process in enumerate(processes):
+                        out, err = process.communicate(timeout=60)
+                        self.assertEqual(process.returncode, -9 if rank == victim else 1, err)
+                        if rank != victim:
+                            self.assertRegex(out, rf"(rank {victim}\b|rendezvous)" if victim == 0 else rf"rank {victim}\b")
+
+    def test_a_process_that_does_not_come_is_named(self):
+        for kind in (srun, pod):
+            with self.subTest(kind=kind.__name__):
+                number = os.getpid() * 100 + 77 if kind is srun else free_port()
+                processes = [self.launch({**kind(rank, 3, number), "MX_TIMEOUT_MS": "1500"}, "sum") for rank in (0, 2)]
+                outs = [process.communicate(timeout=60)[0] for process in processes]
+                self.assertEqual([process.returncode for process in processes], [1, 1], outs)
+                # Rank 0 runs the rendezvous and may give up first.
+                self.assertTrue(any("rank 1" in out for out in outs), outs)
+                self.assertRegex(outs[1], "rank 1|lost the rendezvous")
+
+    def test_variables_that_disagree_are_an_error(self):
+        both = {**srun(1, 2, 5), **pod(0, 2, free_port())}
+        process = self.launch(both, "sum")
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1)
+        self.assertRegex(out, "SLURM_PROCID.*JOB_COMPLETION_INDEX|JOB_COMPLETION_INDEX.*SLURM_PROCID")
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(2))
+    jobs.main()
