@@ -29,6 +29,7 @@
 #include "mxrun/exit_codes.h"
 #include "mxrun/guardian.h"
 #include "mxrun/launchers/open_files.h"
+#include "mxrun/launchers/write_signals.h"
 #include "mxrun/output.h"
 #include "mxrun/plan.h"
 #include "mxrun/process.h"
@@ -71,7 +72,7 @@ class Agent {
   int run() {
     setpgid(0, 0);
     become_subreaper();
-    ignore_sigpipe();
+    ignore_write_signals();
     signal(SIGCHLD, SIG_DFL);  // ignored, children would vanish without a status
     sigset_t signals;
     sigemptyset(&signals);

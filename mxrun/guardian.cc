@@ -28,7 +28,7 @@ int guard(int close_here, const std::function<int(int guardian_fd)>& inner) {
     _exit(inner(guardian_fd));
   }
   prctl(PR_SET_NAME, "mxrun-guard", 0, 0, 0);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGPIPE, SIGUSR1, SIGUSR2}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGPIPE, SIGXFSZ, SIGUSR1, SIGUSR2}) {
     signal(number, SIG_IGN);
   }
   if (guardian_fd >= 0) close(guardian_fd);

@@ -29,8 +29,6 @@ struct AgentCommand {
   std::string secret_file;  ///< a file with the secret that exists on every node; empty: standard input
   std::string interface;    ///< name of the network interface of the nodes; empty: the agent's choice
 
-  bool sigpipe_ignored = false;  ///< SIGPIPE was ignored when mxrun started, so it stays so in the ranks
-
   /// Returns the command line of the agent of a node. For node -1 the agent finds its number itself, in the
   /// variables of srun (SLURM_NODEID), mpirun (OMPI_COMM_WORLD_RANK) or an Indexed Job
   /// (JOB_COMPLETION_INDEX). With `secret_from_input` the agent reads the secret, as a line of hexadecimal

@@ -11,6 +11,7 @@ add_library(mx_hosts STATIC
   ${CMAKE_CURRENT_LIST_DIR}/launchers/open_files.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/rendezvous_channel.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/session.cc
+  ${CMAKE_CURRENT_LIST_DIR}/launchers/write_signals.cc
   ${CMAKE_CURRENT_LIST_DIR}/manifest/kubernetes.cc
   ${CMAKE_CURRENT_LIST_DIR}/manifest/yaml.cc)
 add_library(mx::hosts ALIAS mx_hosts)

@@ -12,6 +12,7 @@
 #include "engine/base/check.h"
 #include "mxrun/launcher.h"
 #include "mxrun/launchers/open_files.h"
+#include "mxrun/launchers/write_signals.h"
 
 namespace mx::launch {
 namespace {
@@ -45,7 +46,6 @@ class LocalLauncher : public Launcher {
     const std::string fd = std::to_string(kAgentFd);
     const char* const argv[] = {"mxrun",      "--agent",  "--job-id", command.job.c_str(),
                                 "--agent-fd", fd.c_str(), nullptr};
-    const bool sigpipe_ignored = command.sigpipe_ignored;
     const pid_t pid = fork();
     if (pid == 0) {
       // Only calls that are safe in signal handlers: the rendezvous has threads.
@@ -54,7 +54,7 @@ class LocalLauncher : public Launcher {
       } else {
         dup2(ends[1], kAgentFd);
       }
-      if (!sigpipe_ignored) signal(SIGPIPE, SIG_DFL);
+      restore_write_signals();
       sigset_t none;
       sigemptyset(&none);
       sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -152,9 +152,12 @@ void check_together(const Texts& texts, Options* options) {
 CLI::Validator job_name() {
   const auto check = [](const std::string& name) {
     constexpr size_t kLongest = comm::Identity::kLongestJob;  // of the handshake
-    return name.size() <= kLongest
-               ? std::string()
-               : mx::detail::concat("expected at most ", kLongest, " bytes, got ", name.size());
+    if (name.size() > kLongest)
+      return mx::detail::concat("expected at most ", kLongest, " bytes, got ", name.size());
+    // The name is a part of JSON files and of messages.
+    const bool printable = std::all_of(name.begin(), name.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+    return printable ? std::string()
+                     : "expected printable ASCII characters without spaces, got " + text::quoted(name);
   };
   return CLI::Validator(check, "", "");
 }
@@ -351,9 +354,10 @@ std::vector<int> parse_rank_list(const std::string& text) {
     const std::string part = text.substr(begin, end - begin);
     const size_t dash = part.find('-');
     const int first = whole_number(part.substr(0, dash), "--ranks", 0, kMostProcesses);
-    const int last = dash == std::string::npos
-                         ? first
-                         : whole_number(part.substr(dash + 1), "--ranks", first, kMostProcesses);
+    const int last =
+        dash == std::string::npos ? first : whole_number(part.substr(dash + 1), "--ranks", 0, kMostProcesses);
+    MX_CHECK(first <= last, InvalidArgument, "--ranks: expected the smaller rank of a range first, got ",
+             part);
     for (int rank = first; rank <= last; ++rank) ranks.push_back(rank);
     begin = end + 1;
   }

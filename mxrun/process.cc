@@ -20,11 +20,10 @@
 #include "mxrun/descendants.h"
 #include "mxrun/exit_codes.h"
 #include "mxrun/launchers/open_files.h"
+#include "mxrun/launchers/write_signals.h"
 
 namespace mx::launch {
 namespace {
-
-bool sigpipe_was_ignored = false;
 
 // What the child does between fork() and exec(). Other threads may have held locks at the fork, so the child
 // allocates nothing and calls only functions that are safe in signal handlers.
@@ -65,7 +64,7 @@ struct ChildSteps {
     }
     if (cpus != nullptr) sched_setaffinity(0, cpus_bytes, cpus);
     if (*folder != '\0' && chdir(folder) != 0) fail('d');
-    if (!sigpipe_was_ignored) signal(SIGPIPE, SIG_DFL);
+    restore_write_signals();
     restore_open_files();
     sigset_t none;
     sigemptyset(&none);
@@ -118,17 +117,6 @@ void explain(const SpawnRequest& request, char step, int number, Spawned* result
 }
 
 }  // namespace
-
-bool is_ignored(int signal_number) {
-  struct sigaction action {};
-  sigaction(signal_number, nullptr, &action);
-  return action.sa_handler == SIG_IGN;
-}
-
-void ignore_sigpipe() {
-  sigpipe_was_ignored = is_ignored(SIGPIPE);
-  signal(SIGPIPE, SIG_IGN);
-}
 
 void make_pipe(int ends[2]) {
   MX_CHECK(pipe2(ends, O_CLOEXEC) == 0, OutOfMemory, "[mxrun] expected a pipe, got: ", strerror(errno),

@@ -44,14 +44,6 @@ struct Spawned {
 /// No file descriptors but 0, 1, 2 and the secret reach it. Returns after exec() succeeded or failed.
 Spawned spawn(const SpawnRequest& request);
 
-/// Returns whether this process ignores a signal, as under nohup. Such a signal stays ignored in the ranks.
-/// It must not be blocked: the kernel keeps blocked signals even if they are ignored.
-bool is_ignored(int signal_number);
-
-/// Remembers whether SIGPIPE was ignored, and ignores it: a reader of the output that ends must not end
-/// mxrun.
-void ignore_sigpipe();
-
 /// Creates a pipe with both ends close-on-exec. Throws OutOfMemory if the system has none left.
 void make_pipe(int ends[2]);
 

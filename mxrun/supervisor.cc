@@ -23,6 +23,7 @@
 #include "mxrun/launchers/open_files.h"
 #include "mxrun/launchers/rendezvous_channel.h"
 #include "mxrun/launchers/select.h"
+#include "mxrun/launchers/write_signals.h"
 #include "mxrun/planning.h"
 #include "mxrun/process.h"
 #include "mxrun/report.h"
@@ -44,13 +45,12 @@ void Supervisor::set_up_signals() {
   // A shell that ends with `exec mxrun` leaves its children to this process; they are no part of the job.
   sweep_ = waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD;
   become_subreaper();
-  sigpipe_ignored_ = is_ignored(SIGPIPE);
-  ignore_sigpipe();
+  ignore_write_signals();
   signal(SIGCHLD, SIG_DFL);
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGCHLD);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGTSTP}) {
     if (!is_ignored(number)) sigaddset(&signals, number);
   }
   sigprocmask(SIG_BLOCK, &signals, nullptr);
@@ -75,7 +75,6 @@ void Supervisor::start_agents() {
   command.job = job_.options.job;
   command.secret = job_.secret;
   command.secret_file = job_.options.secret_file;
-  command.sigpipe_ignored = sigpipe_ignored_;
   report_.job_started(launcher_.name(), rendezvous_->address());
   session_ = launcher_.start(job_.nodes, command);
   for (const Carrier& carrier : session_->carriers()) carriers_.push_back({carrier, false, 0});

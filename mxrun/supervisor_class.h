@@ -96,7 +96,6 @@ class Supervisor {
   comm::Deadline ping_at_ = comm::Deadline::after_ms(0);
   int signal_fd_ = -1;
   bool sweep_ = true;  ///< false if this process had children before
-  bool sigpipe_ignored_ = false;
   bool started_ = false, servers_told_ = false, timed_out_ = false;
   int interrupted_ = 0;
   int64_t epoch_ = 0, restarts_ = 0, next_incarnation_ = 0;

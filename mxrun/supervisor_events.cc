@@ -82,6 +82,10 @@ void Supervisor::take_signals() {
   while (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
     const auto number = static_cast<int>(info.ssi_signo);
     if (number == SIGCHLD) continue;
+    if (number == SIGTSTP) {
+      print_message("Ctrl-Z does not stop a job: its processes would take a stopped mxrun for a lost one");
+      continue;
+    }
     report_.signalled(number);
     if (interrupted_ != 0) {
       kill_all();

@@ -17,6 +17,7 @@
 #include "mxrun/channel.h"
 #include "mxrun/launchers/carriers.h"
 #include "mxrun/launchers/open_files.h"
+#include "mxrun/launchers/write_signals.h"
 
 namespace mx::launch {
 namespace {
@@ -58,7 +59,7 @@ std::pair<OwnedFd, OwnedFd> carrier_pipe() {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  signal(SIGPIPE, SIG_DFL);
+  restore_write_signals();
   restore_open_files();
   dup2(input, STDIN_FILENO);
   execvp(argv[0], argv);

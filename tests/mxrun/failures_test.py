@@ -157,6 +157,17 @@ class Signals(jobs.JobTest):
         self.assertEqual(sorted(job.stdout.splitlines()), ["[0:0] INT", "[0:1] INT"])
         self.assertEqual(job.stderr, "mxrun: ended by SIGINT\n")
 
+    def test_stopping_the_launcher_is_refused(self):
+        job = self.start("-n", "2", "--heartbeat", "0.1", "--dead-after", "0.5", "sh", "-c",
+                         f"touch {self.path('ready')}$MX_RANK; until [ -e {self.path('go')} ]; do sleep 0.05; done; echo done")
+        self.wait_for_ready(job)
+        os.kill(job.pid, signal.SIGTSTP)
+        time.sleep(1)
+        self.write("go", "")
+        job.finish()
+        self.assertEqual((job.code, job.stdout.count("done")), (0, 2), job.stderr)
+        self.assertRegex(job.stderr, "^mxrun: Ctrl-Z does not stop a job: .*\n$")
+
     def test_interrupt_then_term_then_kill(self):
         job = self.interrupted(signal.SIGINT, 'trap "" INT; ' + self.trap("TERM", "echo TERM"), "--grace", "1")
         self.assertEqual(job.code, 130)

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -246,6 +247,22 @@ class Floods(jobs.JobTest):
             job = self.run_job("--help", stdout=full)
         self.assertEqual(job.code, 1)
         self.assertRegex(job.stderr, "^mxrun: cannot write to standard output: No space left on device\n$")
+
+    def test_a_limit_of_file_sizes_ends_no_job(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        program = ("sh", "-c", "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i + 1)); done; echo error >&2; exit 5")
+        job = self.run_job("-n", "2", "--log-dir", self.path("logs"), *program, before=limit)
+        self.assertEqual(job.code, 5, job.stderr)
+        self.assertIn("File too large", job.stderr)
+        with open(self.path("out"), "w", encoding="utf-8") as out:
+            job = self.run_job("-n", "2", *program, before=limit, stdout=out)
+        # As with a full disk, what cannot be printed is a closed pipe for the program.
+        self.assertEqual(job.code, 128 + signal.SIGPIPE, job.stderr)
+        self.assertIn("File too large", job.stderr)
+        # Programs find the signal as it was.
+        job = self.run_job("sh", "-c", "exec head -c 9999 /dev/zero >" + self.path("big"), before=limit)
+        self.assertEqual(job.code, 128 + signal.SIGXFSZ, job.stderr)
 
 
 if __name__ == "__main__":
