@@ -7,7 +7,7 @@ mx_add_test(mxrun_select_test SOURCES select_test.cc DEPS mx::mxrun SERIAL)
 foreach(name ssh mpi slurm namespaces k8s completion)
   if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/launchers_${name}_test.py)
     set(programs $<TARGET_FILE:mxrun>)
-    if(name STREQUAL "namespaces")
+    if(name MATCHES "namespaces|slurm")
       list(APPEND programs $<TARGET_FILE:mxrun_rank_program>)
     endif()
     add_test(NAME Mxrun.launchers_${name}

@@ -2,7 +2,7 @@
 """Agents started by srun, on a Slurm cluster of two nodes that is made for this test.
 
 One slurmctld and two slurmd run on this machine, in a network namespace of their own. That needs root and the packages
-slurm-wlm and munge; without them the test is skipped.
+slurm-wlm and munge; without them the test is skipped. Usage: ... MXRUN RANK_PROGRAM
 """
 
 import os
@@ -15,6 +15,7 @@ import unittest
 
 import jobs
 
+PROGRAM = ""
 NEEDED = ("srun", "scontrol", "slurmctld", "slurmd", "munged", "ip", "unshare")
 NAMESPACES = ("--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
@@ -138,6 +139,29 @@ class Slurm(jobs.JobTest):
         job = self.salloc("--check", "-n", "4", "sh")
         self.assertEqual((job.returncode, job.stdout), (0, "srun: ok\n"), job.stderr)
 
+    def srun(self, *arguments, **variables):
+        return subprocess.run(["srun", *arguments], env={**self.environment, **variables}, capture_output=True, text=True,
+                              check=False, timeout=90, stdin=subprocess.DEVNULL, cwd=self.folder)
+
+    def test_processes_of_srun_find_each_other_without_mxrun(self):
+        # On one node they need nothing: the port follows from the number of the job and the step.
+        job = self.srun("-N", "1", "-n", "2", PROGRAM, "sum")
+        self.assertEqual((job.returncode, job.stdout), (0, "3\n" * 2), job.stderr)
+        # On several they need a secret, and a name of the first node that leads to it.
+        secret = self.write("secret", "0123456789abcdef" * 4 + "\n", 0o600)
+        job = self.srun("-N", "2", "-n", "4", PROGRAM, "sum", MX_SECRET_FILE=secret, MX_RDZV=ADDRESS + ":15555")
+        self.assertEqual((job.returncode, job.stdout), (0, "10\n" * 4), job.stderr)
+        job = self.srun("-N", "2", "-n", "4", PROGRAM, "sum", MX_RDZV=ADDRESS + ":15555")
+        self.assertEqual(job.returncode, 1)
+        self.assertIn("MX_SECRET_FILE", job.stdout)
+
+    def test_processes_of_srun_with_pmix_find_each_other(self):
+        kinds = self.srun("--mpi=list")
+        if "pmix" not in kinds.stdout + kinds.stderr:
+            self.skipTest("this Slurm has no PMIx")
+        job = self.srun("--mpi=pmix", "-N", "1", "-n", "2", PROGRAM, "sum")
+        self.assertEqual((job.returncode, job.stdout), (0, "3\n" * 2), job.stderr)
+
     def test_mxrun_below_srun_is_refused(self):
         job = subprocess.run(["srun", "-N", "2", jobs.MXRUN, "true"], env=self.environment, capture_output=True,
                              text=True, check=False, timeout=60, stdin=subprocess.DEVNULL, cwd=self.folder)
@@ -158,6 +182,8 @@ def main():
         os.execvpe("unshare", ["unshare", *NAMESPACES, "sh", "-c", inside, "sh", sys.executable,
                                os.path.abspath(__file__), *sys.argv[1:], "--inside"], {**os.environ, "PATH": PATH})
     sys.argv.remove("--inside")
+    global PROGRAM
+    PROGRAM = os.path.abspath(sys.argv.pop(2))
     socket.sethostname("mxnode")
     jobs.main()
 
