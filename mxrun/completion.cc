@@ -180,6 +180,12 @@ mxrun \- start the processes of a program on one or many machines, and end them 
 .RI [ options ]
 .I program
 .RI [ arguments ]
+.br
+.B mxrun top
+.RI [ job ]
+.RB [ \-\-once ]
+.RB [ \-\-interval
+.IR seconds ]
 .SH DESCRIPTION
 mxrun starts
 .B \-n
@@ -191,6 +197,11 @@ With
 or
 .B \-\-hostfile
 the agents are started by ssh, within an allocation of Slurm by srun, and otherwise on this machine.
+.PP
+.B mxrun top
+shows the processes of a job that runs on this machine, again and again until it ends: their states and steps, and
+what those of this machine use. A program of that name is started by
+.BR "mxrun \-\- top" .
 .SH OPTIONS
 )";
 

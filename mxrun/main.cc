@@ -28,6 +28,7 @@
 #include "mxrun/process.h"
 #include "mxrun/supervisor.h"
 #include "mxrun/supervisor_parts.h"
+#include "mxrun/top.h"
 
 namespace mx::launch {
 namespace {
@@ -177,6 +178,8 @@ int start(Options options) {
 }
 
 int run(int argc, const char* const* argv) {
+  // A program of this name is started by `mxrun -- top`.
+  if (argc > 1 && std::strcmp(argv[1], "top") == 0) return run_top(argc - 1, argv + 1);
   Parsed parsed = parse_options(argc, argv);
   if (parsed.exit_code >= 0) {
     std::fputs(parsed.text.c_str(), parsed.exit_code == 0 ? stdout : stderr);

@@ -397,6 +397,7 @@ Parsed parse_options(int argc, const char* const* argv) {
   app.get_formatter()->column_width(34);
   app.set_version_flag("--version", "mxrun " MX_VERSION);
   app.footer(
+      "mxrun top [JOB] shows the processes of a running job; see mxrun top --help.\n"
       "Exit code: that of the first process that failed, or 128 + its signal; 2 usage, 69 rendezvous,\n"
       "71 port taken, 77 authentication, 78 configuration, 124 timeout, 126 cannot execute,\n"
       "127 not found, 129, 130 and 143 ended by SIGHUP, SIGINT or SIGTERM.");

@@ -146,7 +146,8 @@ bool Supervisor::group_over() const {
 }
 
 void Supervisor::step() {
-  std::vector<pollfd> watched{{signal_fd_, POLLIN, 0}, {rendezvous_->lost_fd(), POLLIN, 0}};
+  std::vector<pollfd> watched{
+      {signal_fd_, POLLIN, 0}, {rendezvous_->lost_fd(), POLLIN, 0}, {status_socket_.fd(), POLLIN, 0}};
   for (const Node& node : nodes_) {
     if (node.channel != nullptr && !node.gone) watched.push_back({node.channel->readable_fd(), POLLIN, 0});
   }
@@ -159,6 +160,7 @@ void Supervisor::step() {
   }
   if (cause_.decide_at().has_value()) next = earlier(next, *cause_.decide_at());
   poll(watched.data(), watched.size(), static_cast<int>(std::min<int64_t>(next.left_ms(), 1000)));
+  if (watched[2].revents != 0) status_socket_.answer([this] { return status(); });
   take_signals();
   check_carriers();
   for (Node& node : nodes_) take_messages(&node);

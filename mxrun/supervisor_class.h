@@ -17,6 +17,7 @@
 #include "mxrun/first_cause.h"
 #include "mxrun/job_rendezvous.h"
 #include "mxrun/report.h"
+#include "mxrun/status_socket.h"
 #include "mxrun/supervisor.h"
 #include "mxrun/supervisor_parts.h"
 
@@ -31,7 +32,8 @@ class Supervisor {
       : job_(std::move(job)),
         launcher_(launcher),
         report_(job_.options, job_.nodes),
-        start_deadline_(comm::Deadline::after_ms(start_timeout_ms())) {}
+        start_deadline_(comm::Deadline::after_ms(start_timeout_ms())),
+        status_socket_(job_.options.job) {}
 
   int run();
 
@@ -76,11 +78,14 @@ class Supervisor {
   bool group_over() const;
   void end_agents();
   int finish();
+  /// What `mxrun top` gets: a line of JSON.
+  std::string status() const;
 
   Job job_;
   Launcher& launcher_;
   Report report_;
   comm::Deadline start_deadline_;
+  StatusSocket status_socket_;
   std::unique_ptr<JobRendezvous> rendezvous_;
   std::unique_ptr<Session> session_;
   std::vector<Node> nodes_;

@@ -290,4 +290,29 @@ void Supervisor::check_times() {
   }
 }
 
+std::string Supervisor::status() const {
+  nlohmann::json processes = nlohmann::json::array();
+  for (const ProcessRecord& process : processes_) {
+    const bool started = process.running || process.ended;
+    const char* state = !started            ? "starting"
+                        : process.running   ? "running"
+                        : process.code == 0 ? "ended"
+                                            : "failed";
+    processes.push_back(
+        {{"role", role_name(process.role)},
+         {"rank", process.rank},
+         {"node", process.node},
+         {"host", nodes_[static_cast<size_t>(process.node)].host},
+         {"pid", process.pid},
+         {"state", state},
+         {"code", process.code},
+         {"step", process.running ? rendezvous_->step_of(epoch_, process.role, process.rank) : -1}});
+  }
+  return nlohmann::json{{"job", job_.options.job},
+                        {"elapsed", report_.seconds()},
+                        {"restarts", restarts_},
+                        {"processes", std::move(processes)}}
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace mx::launch

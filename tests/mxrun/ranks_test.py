@@ -136,6 +136,28 @@ class Ranks(jobs.JobTest):
         self.assertRegex(job.stderr, r"warning: \[world\] no shared memory, so TCP is used: .*(limit|large|File)")
         self.assert_nothing_left(job)
 
+    def test_top_shows_the_steps_of_a_running_job(self):
+        name = f"top-{os.getpid()}"
+        job, pids = self.start_ranks("loop", 3, "--job-id", name)
+        table = self.run_job("top", name, "--once")
+        self.assertEqual((table.code, table.stderr), (0, ""))
+        lines = table.stdout.splitlines()
+        self.assertRegex(lines[0], f"^{name}: [0-9]+ s$")
+        self.assertEqual(lines[1].split()[:7], ["ROLE", "RANK", "NODE", "HOST", "PID", "STATE", "STEP"])
+        for rank, line in enumerate(lines[2:]):
+            self.assertEqual(line.split()[:6], ["worker", str(rank), "0", HOST, str(pids[rank]), "running"])
+        # It ends with the job. Rates come with the second table.
+        tables = self.start("top", name, "--interval", "0.6")
+        time.sleep(1.5)
+        os.kill(pids[1], signal.SIGKILL)
+        job.finish()
+        tables.finish()
+        self.assertEqual((tables.code, tables.stderr), (0, ""))
+        self.assertRegex(tables.stdout, r"worker +0 +0 .* running +[0-9]+ +[0-9.]+ +[0-9]+ +[0-9.]+\n")
+        self.assertGreater(tables.stdout.count(name), 1)
+        gone = self.run_job("top", name)
+        self.assert_one_line(gone, 2, f"top: expected a running job, got '{name}'")
+
     def test_tune_prints_the_cost_model(self):
         job = self.run_job("-n", "2", "--tune")
         self.assertEqual(job.code, 0, job.stderr)

@@ -59,6 +59,15 @@ class WrongUsage(jobs.JobTest):
                        ["--no-tag-output"], ["--timestamp-output"], ["--ranks", "0"], ["--events", "a"], ["--check"]):
             self.wrong("--[a-z].*: expected another launcher than k8s", "--launcher", "k8s", "--dry-run", "--k8s", "image=x", *option, "true")
 
+    def test_top_that_is_wrong(self):
+        self.wrong("top: expected a running job, got 'none'", "top", "none")
+        self.wrong("top: .*--nope", "top", "--nope")
+        self.wrong("top: .*--interval", "top", "none", "--interval", "0")
+        # A program of this name is started after --.
+        self.write("top", "#!/bin/sh\necho a program\n")
+        job = self.run_job("--", "top", PATH=self.folder + ":" + os.environ["PATH"])
+        self.assertEqual((job.code, job.stdout), (0, "a program\n"), job.stderr)
+
     def test_empty_values(self):
         for flag in ("-n", "-s", "--nnodes", "--nproc-per-node", "--host", "--hostfile", "--launcher", "--k8s", "--bind", "--rdzv",
                      "--job-id", "--secret-file", "--timeout", "--start-timeout", "--heartbeat", "--dead-after", "--grace",
