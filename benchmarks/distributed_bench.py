@@ -217,27 +217,32 @@ class Bench:
         return ""
 
     def mnist(self):
-        """Training of digits by two processes of one thread beside one process."""
+        """Training of digits by two processes of one thread beside one process: with the same batch for each process, as
+        people count who add processes, and with half of it."""
         program, mxrun = self.program("examples/train_mnist"), self.mxrun()
         data = os.path.join(os.path.dirname(HERE), "examples", "data", "mnist")
         if not os.path.isdir(data):
             raise Skipped("no examples/data/mnist")
+        each = 500 if self.quick else 64
         rest = [program, "--data", data, "--epochs", 1 if self.quick else 3, "--save", f"{self.folder}/mnist.safetensors",
-                "--curve", f"{self.folder}/mnist.svg"]
-        if self.quick:
-            rest += ["--batch", 500]
+                "--curve", f"{self.folder}/mnist.svg", "--batch"]
+        two = [mxrun, "-n", 2, "--no-tag-output"]
         # The processor that mxrun gives to its first rank.
-        commands = {1: ["taskset", "-c", self.cpus[0], *rest], 2: [mxrun, "-n", 2, "--no-tag-output", *rest]}
-        samples = {1: [], 2: []}
+        commands = {"one": ["taskset", "-c", self.cpus[0], *rest, each], "two": [*two, *rest, 2 * each],
+                    "two_half": [*two, *rest, each]}
+        samples = {name: [] for name in commands}
         for _ in range(1 if self.quick else 5):
-            for ranks, command in commands.items():
+            for name, command in commands.items():
                 err = run(command, MX_NUM_THREADS="1")[1]
                 rates = [float(rate) for rate in re.findall(r"(\d+) images/s", err)]
                 # The first epoch loads the data.
-                samples[ranks].append(statistics.median(rates[1:] or rates))
-        ratios = [two / one for one, two in zip(samples[1], samples[2])]
-        return [record("mnist", "train_mnist", "mx_shm", n, "samples/s", samples[n]) for n in (1, 2)] + [
-            record("mnist", "speedup", "mx_shm", 2, "x", ratios)]
+                samples[name].append(statistics.median(rates[1:] or rates))
+        def ratios(name):
+            return [more / one for one, more in zip(samples["one"], samples[name])]
+        return [record("mnist", "train_mnist", "mx_shm", 1, "samples/s", samples["one"]),
+                record("mnist", "train_mnist", "mx_shm", 2, "samples/s", samples["two"]),
+                record("mnist", "speedup", "mx_shm", 2, "x", ratios("two")),
+                record("mnist", "speedup_same_batch", "mx_shm", 2, "x", ratios("two_half"))]
 
     def start(self):
         """The start and end of four processes that do nothing."""
