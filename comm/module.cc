@@ -30,11 +30,14 @@ const char* advice(const std::string& name) {
 
 Module& open_module(const std::string& name) {
   const std::string file = "libmx_comm_" + name + ".so";
+  std::vector<std::string> paths;
+  for (const std::string& folder : module_folders()) paths.push_back(folder + "/" + file);
+  paths.push_back(file);
   std::string tried;
-  for (const std::string& folder : module_folders()) {
-    const std::string path = folder + "/" + file;
-    tried += "\n  " + path + ": ";
-    if (access(path.c_str(), R_OK) != 0) {
+  for (const std::string& path : paths) {
+    const bool searched = path == file;  // by the dynamic linker
+    tried += "\n  " + path + (searched ? " in the run path of the program: " : ": ");
+    if (!searched && access(path.c_str(), R_OK) != 0) {
       tried += "not there";
       continue;
     }

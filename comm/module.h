@@ -4,8 +4,9 @@
 // without them. load_module() opens the library on first use, and says what is missing if it cannot.
 //
 // Modules are looked for in the folders of the environment variable MX_MODULE_PATH (separated by colons),
-// then in `../modules` and `../lib/mx` beside the program, and then in the folder into which mx was
-// installed.
+// then in `../modules` and `../lib/mx` beside the program, in the folder for which mx was configured, and at
+// last where the dynamic linker looks on behalf of the program. The package mx of CMake adds the folder of its
+// modules to the run path of programs that are linked with it, so the installed tree may lie anywhere.
 //
 // Thread-safety: any thread.
 #pragma once
@@ -53,7 +54,7 @@ inline constexpr const char* kModuleFunction = "mx_comm_module";
 Module& load_module(const std::string& name);
 /// Calls finish() of every module that was loaded. Runs when the process ends.
 void finish_modules() noexcept;
-/// The folders in which load_module() looks, in this order.
+/// The folders in which load_module() looks itself, in this order.
 std::vector<std::string> module_folders();
 
 }  // namespace mx::comm

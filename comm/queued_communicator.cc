@@ -46,6 +46,11 @@ QueuedCommunicator::QueuedCommunicator() : queue_(std::make_shared<Queue>()) {}
 
 QueuedCommunicator::~QueuedCommunicator() { finish_calls(); }
 
+void QueuedCommunicator::check_process(const char* op) const {
+  MX_CHECK(process_.is_here(), InvalidState, "[", op,
+           "] expected the process that made the communicator, got a child that it forked");
+}
+
 void QueuedCommunicator::check_call(const Request& request) const {
   MX_CHECK(process_.is_here(), InvalidState, "[", to_string(request.collective),
            "] expected the process that made the communicator, got a child that it forked, for ",
@@ -92,6 +97,7 @@ void QueuedCommunicator::run(Request request) {
 
 void QueuedCommunicator::abort(std::exception_ptr reason) {
   MX_CHECK(reason != nullptr, InvalidArgument, "[abort] expected a reason, got a null pointer");
+  check_process("abort");  // it would end the parent's calls, where the ranks share memory
   {
     std::lock_guard lock(queue_->mutex);
     if (queue_->failure) return;
@@ -100,7 +106,18 @@ void QueuedCommunicator::abort(std::exception_ptr reason) {
   interrupt(std::move(reason));
 }
 
+// The ranks that share memory count their allocations there, so a child would take the place of its parent.
+std::shared_ptr<void> QueuedCommunicator::allocate(size_t bytes) {
+  check_process("allocate");
+  return allocate_here(bytes);
+}
+
 std::exception_ptr QueuedCommunicator::failure() const {
+  try {
+    check_process("failure");  // another thread may have held the mutex at the fork
+  } catch (...) {
+    return std::current_exception();
+  }
   std::lock_guard lock(queue_->mutex);
   return queue_->failure;
 }

@@ -24,7 +24,8 @@
 // that are queued or started later fail with the same exception object. An InvalidArgument that start() or
 // run() throws for a wrong request is no such error.
 //
-// Forks. A child that the process forks has no thread for the calls, so calls there throw InvalidState, and
+// Forks. A child that the process forks has no thread for the calls, and it shares memory and connections
+// with the parent. So calls, abort() and allocate() throw InvalidState there, which failure() returns, and
 // the child may destroy its copy of the communicator without harm to the parent.
 //
 // Thread-safety: any thread may call any public function. execute() is called by one thread at a time, not
@@ -50,6 +51,7 @@ class QueuedCommunicator : public Communicator {
   void run(Request request) final;
   void abort(std::exception_ptr reason) final;
   std::exception_ptr failure() const final;
+  std::shared_ptr<void> allocate(size_t bytes) final;
 
  protected:
   QueuedCommunicator();
@@ -60,6 +62,8 @@ class QueuedCommunicator : public Communicator {
   /// Called once, by abort(). Makes the running execute(), and a later one, throw `reason` soon. Any
   /// thread, while execute() may run. Must not block for long.
   virtual void interrupt(std::exception_ptr reason) = 0;
+  /// Does one allocate(), in the process that made the communicator. The default is plain memory.
+  virtual std::shared_ptr<void> allocate_here(size_t bytes) { return Communicator::allocate(bytes); }
   /// Checks that belong to one kind of communicator. Called by start() and run() after check_request(); what
   /// it throws is thrown to the caller.
   virtual void check(const Request&) const {}
@@ -75,6 +79,7 @@ class QueuedCommunicator : public Communicator {
  private:
   struct Queue;
 
+  void check_process(const char* op) const;
   void check_call(const Request& request) const;
   // Executes a call and returns its error, which is that of the communicator.
   std::exception_ptr execute_call(const Request& request);

@@ -3,30 +3,33 @@
 #include <utility>
 
 #include "comm/mpi/mpi_group.h"
+#include "engine/base/check.h"
+#include "engine/base/error.h"
 
 namespace mx::comm {
 
 MpiCommunicator::MpiCommunicator(int64_t timeout_ms) : thread_(MpiThread::get()), timeout_ms_(timeout_ms) {
-  struct Made {
-    std::shared_ptr<MpiGroup> group;
-    std::vector<std::string> hosts;
-  };
   // Shared, because the job goes on after its deadline, and this object does not exist then.
-  const auto made = std::make_shared<Made>();
+  const auto made = std::make_shared<std::shared_ptr<MpiGroup>>();
   thread_.run(
-      [made] {
-        made->group = std::make_shared<MpiGroup>();
-        made->hosts = made->group->hosts();
+      [made, &thread = thread_] {
+        *made = MpiGroup::make();
+        thread.on_failure(MpiGroup::fail);
       },
       Deadline::after_ms(timeout_ms), "the making of a group");
-  group_ = std::move(made->group);
-  hosts_ = std::move(made->hosts);
+  group_ = std::move(*made);
 }
 
 MpiCommunicator::~MpiCommunicator() {
+  if (!process_.is_here()) return;  // the thread is in the parent, and so is the group
   // Runs after the calls that are queued. All processes destroy their groups in the same order.
-  thread_.add({[group = group_] { group->free(); }, [](std::exception_ptr) {},
+  thread_.add({[group = group_] { group->leave(); }, [](std::exception_ptr) {},
                Deadline::after_ms(timeout_ms_), "the end of a group"});
+}
+
+void MpiCommunicator::check_process(const char* op) const {
+  MX_CHECK(process_.is_here(), InvalidState, "[", op,
+           "] expected the process that made the communicator, got a child that it forked");
 }
 
 const std::string& MpiCommunicator::type() const {
@@ -37,7 +40,33 @@ const std::string& MpiCommunicator::type() const {
 int MpiCommunicator::rank() const { return group_->rank(); }
 int MpiCommunicator::size() const { return group_->size(); }
 
+std::string MpiCommunicator::host(int rank) const {
+  MX_CHECK(rank >= 0 && rank < size(), InvalidArgument, "[host] expected a rank among 0..", size() - 1,
+           ", got ", rank);
+  return group_->hosts()[static_cast<size_t>(rank)];
+}
+
+void MpiCommunicator::abort(std::exception_ptr reason) {
+  check_process("abort");
+  thread_.abort(std::move(reason));
+}
+
+std::exception_ptr MpiCommunicator::failure() const {
+  try {
+    check_process("failure");  // another thread may have held the mutex of the thread at the fork
+  } catch (...) {
+    return std::current_exception();
+  }
+  return thread_.failure();
+}
+
+std::shared_ptr<void> MpiCommunicator::allocate(size_t bytes) {
+  check_process("allocate");
+  return Communicator::allocate(bytes);
+}
+
 void MpiCommunicator::start(Request request) {
+  check_process(to_string(request.collective));
   check_request(request, rank(), size());
   const int64_t limit = request.options.timeout_ms > 0 ? request.options.timeout_ms : timeout_ms_;
   auto done = std::exchange(request.done, nullptr);
@@ -47,8 +76,11 @@ void MpiCommunicator::start(Request request) {
                  try {
                    group->execute(request);
                  } catch (...) {
-                   // Messages of the failed call may be left in the group, so no other call may follow.
-                   thread.abort(std::current_exception());
+                   // Messages of the failed call may be left in the group, so no other call may follow. The
+                   // others are told first, because this process may end when it learns of the error.
+                   const std::exception_ptr error = std::current_exception();
+                   MpiGroup::fail(current_exception_text());
+                   thread.abort(error);
                    throw;
                  }
                },

@@ -1,11 +1,12 @@
 // Communicator over MPI. Internal to the module.
 //
-// Order::rank: small values are gathered from all ranks (MPI_Allgather) and folded on each; large ones are
-// exchanged in slices (MPI_Alltoallv), folded, and gathered (MPI_Allgatherv). Order::any: MPI_Allreduce.
+// Small values go to all ranks, and each folds them. Large ones are exchanged in slices, folded, and
+// gathered; with Order::any, MPI_Allreduce adds them.
 //
-// Before a call moves data, the ranks compare descriptions of it. In small calls of Order::rank the
-// description travels with the data. Calls of Order::any below kUnchecked bytes are not compared, because
-// that would double their time; MPI itself reports some differences as truncated messages.
+// Before a call moves data, the ranks compare descriptions of it. In small calls the description travels with
+// the data.
+//
+// Forks. As of QueuedCommunicator: in a child, all but the destructor throws InvalidState.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 
 #include "comm/communicator.h"
 #include "comm/mpi/mpi_thread.h"
+#include "engine/base/process_mark.h"
 
 namespace mx::comm {
 
@@ -30,17 +32,20 @@ class MpiCommunicator final : public Communicator {
   const std::string& type() const override;
   int rank() const override;
   int size() const override;
-  std::string host(int rank) const override { return hosts_.at(static_cast<size_t>(rank)); }
+  std::string host(int rank) const override;
   int64_t default_timeout_ms() const override { return timeout_ms_; }
   void start(Request request) override;
-  void abort(std::exception_ptr reason) override { thread_.abort(std::move(reason)); }
-  std::exception_ptr failure() const override { return thread_.failure(); }
+  void abort(std::exception_ptr reason) override;
+  std::exception_ptr failure() const override;
+  std::shared_ptr<void> allocate(size_t bytes) override;
 
  private:
+  void check_process(const char* op) const;
+
+  const ProcessMark process_;
   MpiThread& thread_;
   const int64_t timeout_ms_;
   std::shared_ptr<MpiGroup> group_;  // shared with jobs, which may outlive the communicator
-  std::vector<std::string> hosts_;
 };
 
 }  // namespace mx::comm

@@ -1,39 +1,55 @@
 #include "comm/mpi/mpi_group.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <map>
 
+#include "comm/deadline.h"
 #include "comm/fold.h"
 #include "comm/mpi/mpi_thread.h"
 #include "engine/base/check.h"
+#include "engine/base/error.h"
 
 namespace mx::comm {
 namespace {
 
 // Messages are cut to pieces of this size, because MPI counts in int.
 constexpr size_t kPieceBytes = size_t{1} << 30;
-// Up to this size, values are gathered whole from all ranks.
+// Up to this size, values travel behind the head of a call, to all ranks.
 constexpr size_t kSmallBytes = 16 * 1024;
-// Calls of Order::any below this size are not compared.
-constexpr size_t kUnchecked = 64 * 1024;
+// The same of the values of all ranks together, in calls that MPI can do by itself.
+constexpr size_t kSmallTotalBytes = 64 * 1024;
+// A waiting rank looks for notices after so many tests of its messages, and then once in so many.
+constexpr unsigned kQuickTests = 256, kLookEvery = 16;
+// How long the answer to a rank that makes another call may take.
+constexpr int64_t kAnswerMs = 1000;
 
-// The text that the ranks compare, with zeros at its end.
-struct Description {
-  explicit Description(const Request& request) {
-    const std::string full = describe(request);
-    std::memcpy(text, full.data(), std::min(full.size(), sizeof text - 1));
-  }
-  char text[160] = {};
+enum Tag { kDataTag, kHeadTag, kPairTag };
+
+// What precedes the description of a call and its values.
+struct HeadSizes {
+  uint64_t header = 0, values = 0;
 };
+constexpr size_t aligned(size_t bytes) { return (bytes + 15) / 16 * 16; }
+constexpr size_t kMostHeadBytes = sizeof(HeadSizes) + sizeof(CallHeader) + kSmallBytes;
+static_assert(kMostHeadBytes % 16 == 0);
 
-void check_equal(const char* mine, const char* others, int rank, int size) {
-  for (int r = 0; r < size; ++r) {
-    const char* other = others + static_cast<size_t>(r) * sizeof(Description);
-    if (std::memcmp(mine, other, sizeof(Description)) != 0)
-      throw ProtocolError(mx::detail::concat("[mpi] expected equal calls on all ranks, got ", mine,
-                                             " on rank ", rank, " and ", other, " on rank ", r));
-  }
+HeadSizes sizes_at(const char* head) {
+  HeadSizes sizes;
+  std::memcpy(&sizes, head, sizeof sizes);
+  return sizes;
 }
+size_t values_offset(const HeadSizes& sizes) { return sizeof sizes + aligned(sizes.header); }
+size_t head_bytes(const HeadSizes& sizes) { return values_offset(sizes) + aligned(sizes.values); }
+
+// All groups that have not been left, by number. Their memory stays after a failure, because MPI may still
+// write to it.
+std::map<uint64_t, std::shared_ptr<MpiGroup>>& living_groups() {
+  static auto& groups = *new std::map<uint64_t, std::shared_ptr<MpiGroup>>;
+  return groups;
+}
+uint64_t groups_made = 0;  // equal in all processes, because they make groups in the same order
 
 // Returns the MPI type; MPI_DATATYPE_NULL for types that MPI cannot add as this library does. MPI has no half
 // types, and the vector code of Open MPI 4.1 saturates sums of 8 bits, where they must wrap.
@@ -58,33 +74,233 @@ MPI_Datatype mpi_type(Type type) {
 
 }  // namespace
 
-MpiGroup::MpiGroup() {
+// --- the group ---
+
+MpiGroup::MpiGroup() : number_(++groups_made) {
+  MpiNotices::get();  // collective
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
   check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-}
+  const auto ranks = static_cast<size_t>(size_);
+  pairs_.resize(ranks);
+  met_pairs_.resize(ranks);
+  notices_.resize(ranks);
+  most_heads_bytes_ = std::max<size_t>(ranks, 2) * kMostHeadBytes;
+  heads_.reset(new char[most_heads_bytes_]);
 
-void MpiGroup::free() {
-  if (!mpi_finalised()) MPI_Comm_free(&comm_);
-}
-
-std::vector<std::string> MpiGroup::hosts() {
   char mine[MPI_MAX_PROCESSOR_NAME] = {};
   int length = 0;
   check_mpi(MPI_Get_processor_name(mine, &length), "MPI_Get_processor_name");
-  std::vector<char> all(static_cast<size_t>(size_) * sizeof mine);
+  std::vector<char> all(ranks * sizeof mine);
   check_mpi(MPI_Allgather(mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, comm_),
             "MPI_Allgather");
-  std::vector<std::string> hosts;
-  for (int r = 0; r < size_; ++r) hosts.emplace_back(all.data() + static_cast<size_t>(r) * sizeof mine);
-  return hosts;
+  for (size_t r = 0; r < ranks; ++r) hosts_.emplace_back(all.data() + r * sizeof mine);
 }
 
-char* MpiGroup::workspace(size_t bytes) {
-  if (workspace_.size() < bytes) workspace_.resize(bytes);
-  return workspace_.data();
+std::shared_ptr<MpiGroup> MpiGroup::make() {
+  const std::shared_ptr<MpiGroup> group(new MpiGroup);
+  living_groups().emplace(group->number_, group);
+  return group;
 }
+
+void MpiGroup::leave() {
+  if (mpi_finalised()) return;
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_) MpiNotices::get().send(r, {number_, met_, met_pairs_[static_cast<size_t>(r)], false, ""});
+  MpiNotices::get().flush();
+  living_groups().erase(number_);
+  MPI_Comm_free(&comm_);
+}
+
+void MpiGroup::fail(const std::string& reason) noexcept try {
+  static bool failed = false;
+  if (failed || living_groups().empty() || mpi_finalised()) return;
+  failed = true;
+  for (const auto& [number, group] : living_groups())
+    for (int r = 0; r < group->size_; ++r)
+      if (r != group->rank_)
+        MpiNotices::get().send(
+            r, {number, group->met_, group->met_pairs_[static_cast<size_t>(r)], true, reason});
+  MpiNotices::get().flush();
+} catch (...) {  // the reason comes first
+}
+
+// --- heads ---
+
+void MpiGroup::begin_heads(const Request& request, uint64_t number, size_t value_bytes) {
+  const CallHeader mine = CallHeader::of(request, number, 0);
+  const HeadSizes sizes{offsetof(CallHeader, text) + mine.text_bytes, value_bytes};
+  std::memcpy(heads_.get(), &sizes, sizeof sizes);
+  std::memcpy(heads_.get() + sizeof sizes, &mine, sizes.header);
+  if (value_bytes > 0) std::memcpy(heads_.get() + values_offset(sizes), request.in, value_bytes);
+  heads_bytes_ = 0;
+  places_.clear();
+  take_heads(1, head_bytes(sizes));
+}
+
+void MpiGroup::take_heads(size_t count, size_t bytes) {
+  const size_t end = heads_bytes_ + bytes;
+  for (size_t i = 0; i < count; ++i) {
+    HeadSizes sizes;
+    if (heads_bytes_ + sizeof sizes <= end) sizes = sizes_at(heads_.get() + heads_bytes_);
+    MX_CHECK(sizes.header >= offsetof(CallHeader, text) && sizes.header <= sizeof(CallHeader) &&
+                 sizes.values <= kSmallBytes && head_bytes(sizes) <= end - heads_bytes_,
+             ProtocolError, "[mpi] expected the descriptions of ", count, " calls, got ", bytes,
+             " other bytes");
+    places_.push_back(heads_bytes_);
+    heads_bytes_ += head_bytes(sizes);
+  }
+}
+
+CallHeader MpiGroup::header(size_t place) const {
+  const char* const head = heads_.get() + places_[place];
+  CallHeader header;
+  std::memcpy(&header, head + sizeof(HeadSizes), sizes_at(head).header);
+  return header;
+}
+
+const char* MpiGroup::values_at(size_t place) const {
+  const char* const head = heads_.get() + places_[place];
+  return head + values_offset(sizes_at(head));
+}
+
+std::vector<const void*> MpiGroup::values() const {
+  std::vector<const void*> values;
+  const auto ranks = static_cast<size_t>(size_), first = ranks - static_cast<size_t>(rank_);
+  for (size_t r = 0; r < ranks; ++r) values.push_back(values_at((first + r) % ranks));
+  return values;
+}
+
+// In each step, every rank doubles the number of ranks whose heads it knows: its own and those behind it.
+void MpiGroup::meet(const Request& request, size_t value_bytes) {
+  begin_heads(request, ++collectives_, value_bytes);
+  for (int known = 1; known < size_; known *= 2) {
+    const int more = std::min(known, size_ - known);
+    pending_.clear();
+    post_receive(heads_.get() + heads_bytes_, most_heads_bytes_ - heads_bytes_, (rank_ + known) % size_,
+                 kHeadTag);
+    const auto sent = static_cast<size_t>(more);
+    post_send(heads_.get(), sent < places_.size() ? places_[sent] : heads_bytes_,
+              (rank_ + size_ - known) % size_, kHeadTag);
+    wait({request, -1});
+    int bytes = 0;
+    check_mpi(MPI_Get_count(&statuses_[0], MPI_BYTE, &bytes), "MPI_Get_count");
+    take_heads(sent, static_cast<size_t>(bytes));
+  }
+  met_ = collectives_;
+  for (size_t place = 1; place < places_.size(); ++place)
+    compare(request, header(place), (rank_ + static_cast<int>(place)) % size_);
+}
+
+void MpiGroup::meet_pair(const Request& request, size_t value_bytes) {
+  const auto peer = static_cast<size_t>(request.peer);
+  begin_heads(request, ++pairs_[peer], value_bytes);
+  pending_.clear();
+  post_receive(heads_.get() + heads_bytes_, most_heads_bytes_ - heads_bytes_, request.peer, kPairTag);
+  post_send(heads_.get(), heads_bytes_, request.peer, kPairTag);
+  wait({request, request.peer});
+  int bytes = 0;
+  check_mpi(MPI_Get_count(&statuses_[0], MPI_BYTE, &bytes), "MPI_Get_count");
+  take_heads(1, static_cast<size_t>(bytes));
+  met_pairs_[peer] = pairs_[peer];
+  compare(request, header(1), request.peer);
+}
+
+void MpiGroup::compare(const Request& request, const CallHeader& other, int rank) const {
+  const CallHeader mine = header(0);
+  if (mine.matches(other)) [[likely]]
+    return;
+  const std::string a = mine.describe(), b = other.describe();
+  throw ProtocolError(mx::detail::concat(
+      "[", to_string(request.collective), "] expected the same call on all ranks, got ", a, " on ",
+      name(rank_), " and ", b, " on ", name(rank), a != b ? "" : "; their names differ further behind"));
+}
+
+std::string MpiGroup::name(int rank) const {
+  return mx::detail::concat("rank ", rank, " on host ", hosts_[static_cast<size_t>(rank)]);
+}
+
+// --- waiting ---
+
+void MpiGroup::post_send(const void* data, size_t bytes, int peer, int tag) {
+  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, tag, comm_, &pending_.emplace_back()),
+            "MPI_Isend");
+}
+
+void MpiGroup::post_receive(void* data, size_t bytes, int peer, int tag) {
+  check_mpi(MPI_Irecv(data, static_cast<int>(std::min(bytes, kPieceBytes)), MPI_BYTE, peer, tag, comm_,
+                      &pending_.emplace_back()),
+            "MPI_Irecv");
+}
+
+void MpiGroup::wait(const Wait& what) {
+  statuses_.resize(pending_.size());
+  for (unsigned tests = 1;; ++tests) {
+    int ended = 0;
+    check_mpi(MPI_Testall(static_cast<int>(pending_.size()), pending_.data(), &ended, statuses_.data()),
+              "MPI_Testall");
+    if (ended != 0) return;
+    if (tests > kQuickTests && tests % kLookEvery == 0) look_around(what);
+  }
+}
+
+void MpiGroup::look_around(const Wait& what) {
+  MpiThread::get().check_failure();
+  if (what.moves) return;  // all ranks are in the call
+  read_notices();
+  check_left(what);
+  if (what.peer < 0) check_pairs(what.request);
+}
+
+void MpiGroup::read_notices() {
+  MpiNotices::get().read([](int from, const MpiNotice& notice) {
+    const auto found = living_groups().find(notice.group);
+    if (found != living_groups().end()) found->second->notices_[static_cast<size_t>(from)] = notice;
+  });
+}
+
+// A rank that has met the others in this call may leave before they have noticed that.
+void MpiGroup::check_left(const Wait& what) const {
+  for (int r = 0; r < size_; ++r) {
+    const auto& notice = notices_[static_cast<size_t>(r)];
+    if (!notice || (what.peer >= 0 && r != what.peer)) continue;
+    if (what.peer >= 0 ? notice->pairs >= pairs_[static_cast<size_t>(r)]
+                       : notice->collectives >= collectives_)
+      continue;
+    throw PeerLost(mx::detail::concat("[", to_string(what.request.collective), "] ", name(r),
+                                      notice->failed ? " failed: " + notice->text + "," : " left the group",
+                                      " during ", describe(what.request)));
+  }
+}
+
+// A rank that has sent the head of a message waits for the answer of this one, which waits for that rank in a
+// collective. So neither would end.
+void MpiGroup::check_pairs(const Request& request) {
+  int there = 0;
+  MPI_Status status;
+  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, kPairTag, comm_, &there, &status), "MPI_Iprobe");
+  if (there == 0) return;
+  const int peer = status.MPI_SOURCE;
+  std::vector<char> bytes(kMostHeadBytes);
+  check_mpi(MPI_Recv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, peer, kPairTag, comm_,
+                     MPI_STATUS_IGNORE),
+            "MPI_Recv");
+  CallHeader theirs;
+  std::memcpy(&theirs, bytes.data() + sizeof(HeadSizes),
+              std::min<size_t>(sizes_at(bytes.data()).header, sizeof theirs));
+  MPI_Request answer = MPI_REQUEST_NULL;
+  const HeadSizes mine = sizes_at(heads_.get());
+  check_mpi(
+      MPI_Isend(heads_.get(), static_cast<int>(head_bytes(mine)), MPI_BYTE, peer, kPairTag, comm_, &answer),
+      "MPI_Isend");
+  const Deadline deadline = Deadline::after_ms(kAnswerMs);
+  for (int sent = 0; sent == 0 && !deadline.passed();)
+    check_mpi(MPI_Test(&answer, &sent, MPI_STATUS_IGNORE), "MPI_Test");
+  compare(request, theirs, peer);
+}
+
+// --- calls ---
 
 void MpiGroup::execute(const Request& request) {
   MX_CHECK(!mpi_finalised(), InvalidState,
@@ -93,38 +309,46 @@ void MpiGroup::execute(const Request& request) {
     case Collective::allreduce:
       return allreduce(request);
     case Collective::reduce_scatter:
-      compare(request);
+      meet_for_data(request);
       return reduce_scatter(request, request.out);
     case Collective::allgather:
-      compare(request);
-      return allgather(request, request.in);
+      return allgather(request);
     case Collective::broadcast:
       return broadcast(request);
     case Collective::all_to_all:
-      compare(request);
+      meet_for_data(request);
       return all_to_all(request);
     case Collective::barrier:
-      return check_mpi(MPI_Barrier(comm_), "MPI_Barrier");
+      return meet(request, 0);
     case Collective::send:
-      return exchange({{request.in, nullptr, request.count * size_of(request.type), 0, request.peer}});
     case Collective::receive:
-      return exchange({{nullptr, request.out, 0, request.count * size_of(request.type), request.peer}});
+      return message(request);
   }
 }
 
-void MpiGroup::compare(const Request& request) {
-  const Description mine(request);
-  std::vector<char> all(static_cast<size_t>(size_) * sizeof mine);
-  check_mpi(MPI_Allgather(mine.text, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, comm_),
-            "MPI_Allgather");
-  check_equal(mine.text, all.data(), rank_, size_);
+// Data moves in calls of MPI that cannot be interrupted, so ranks that will not come are looked for once
+// more.
+void MpiGroup::meet_for_data(const Request& request) {
+  meet(request, 0);
+  read_notices();
+  check_left({request, -1});
 }
 
 void MpiGroup::allreduce(const Request& request) {
   const size_t width = size_of(request.type), bytes = request.count * width;
-  const MPI_Datatype type = mpi_type(request.type);
-  if (request.options.order == Order::any && type != MPI_DATATYPE_NULL) {
-    if (bytes >= kUnchecked) compare(request);
+  const bool sum = request.options.reduction == Reduction::sum;
+  const bool real = request.type == Type::f32 || request.type == Type::f64;
+  // MPI leaves it open what the minimum of a NaN and a number is.
+  const MPI_Datatype type =
+      request.options.order == Order::any && (sum || !real) ? mpi_type(request.type) : MPI_DATATYPE_NULL;
+  if (bytes <= kSmallBytes &&
+      (type == MPI_DATATYPE_NULL || bytes * static_cast<size_t>(size_) <= kSmallTotalBytes)) {
+    meet(request, bytes);
+    fold_ranks(request.out, values().data(), size_, request.count, request.type, request.options.reduction);
+    return;
+  }
+  meet_for_data(request);
+  if (type != MPI_DATATYPE_NULL) {
     MPI_Op op = MPI_SUM;
     if (request.options.reduction == Reduction::min) op = MPI_MIN;
     if (request.options.reduction == Reduction::max) op = MPI_MAX;
@@ -133,37 +357,12 @@ void MpiGroup::allreduce(const Request& request) {
       const void* in = request.in == request.out ? MPI_IN_PLACE : offset_by(request.in, begin);
       check_mpi(MPI_Allreduce(in, offset_by(request.out, begin), count, type, op, comm_), "MPI_Allreduce");
     }
-  } else if (bytes <= kSmallBytes) {
-    fold_small(request);
-  } else {
-    compare(request);
-    // The own slice is folded into its place of `out` and gathered from there.
-    char* const mine = offset_by(request.out, slice_of(request.count, size_, rank_).begin * width);
-    reduce_scatter(request, mine);
-    allgather(request, mine);
+    return;
   }
-}
-
-// Gathers description and values of all ranks in one message, then folds them.
-void MpiGroup::fold_small(const Request& request) {
-  const size_t bytes = request.count * size_of(request.type), each = sizeof(Description) + bytes;
-  const size_t ranks = static_cast<size_t>(size_);
-  char* const mine = workspace((ranks + 1) * each + ranks * sizeof(Description));
-  char* const all = mine + each;
-  const Description description(request);
-  std::memcpy(mine, description.text, sizeof description);
-  if (bytes > 0) std::memcpy(mine + sizeof description, request.in, bytes);
-  check_mpi(
-      MPI_Allgather(mine, static_cast<int>(each), MPI_BYTE, all, static_cast<int>(each), MPI_BYTE, comm_),
-      "MPI_Allgather");
-  char* const texts = all + ranks * each;
-  std::vector<const void*> values;
-  for (size_t r = 0; r < ranks; ++r) {
-    std::memcpy(texts + r * sizeof description, all + r * each, sizeof description);
-    values.push_back(all + r * each + sizeof description);
-  }
-  check_equal(description.text, texts, rank_, size_);
-  fold_ranks(request.out, values.data(), size_, request.count, request.type, request.options.reduction);
+  // The own slice is folded into its place of `out` and gathered from there.
+  char* const mine = offset_by(request.out, slice_of(request.count, size_, rank_).begin * width);
+  reduce_scatter(request, mine);
+  gather(request, mine);
 }
 
 // Receives the own slice from every rank and folds it.
@@ -176,23 +375,55 @@ void MpiGroup::reduce_scatter(const Request& request, void* out) {
   for (const Part& part : parts) values.push_back(part.peer == rank_ ? part.in : part.out);
   // The own slice is folded from where it is.
   std::erase_if(parts, [this](const Part& part) { return part.peer == rank_; });
-  exchange(parts);
+  exchange(request, parts);
   fold_ranks(out, values.data(), size_, mine.count, request.type, request.options.reduction);
 }
 
-void MpiGroup::allgather(const Request& request, const void* in) {
-  exchange(parts_of_gather(request, rank_, size_, in, request.out));
+void MpiGroup::gather(const Request& request, const void* in) {
+  exchange(request, parts_of_gather(request, rank_, size_, in, request.out));
+}
+
+void MpiGroup::allgather(const Request& request) {
+  const size_t width = size_of(request.type);
+  if (request.count * width > kSmallBytes) {
+    meet_for_data(request);
+    return gather(request, request.in);
+  }
+  meet(request, slice_of(request.count, size_, rank_).count * width);
+  const std::vector<const void*> slices = values();
+  for (int r = 0; r < size_; ++r) {
+    const Slice slice = slice_of(request.count, size_, r);
+    if (slice.count > 0)
+      std::memcpy(offset_by(request.out, slice.begin * width), slices[static_cast<size_t>(r)],
+                  slice.count * width);
+  }
 }
 
 void MpiGroup::broadcast(const Request& request) {
-  compare(request);
   const size_t bytes = request.count * size_of(request.type);
-  if (rank_ == request.peer && request.in != request.out && bytes > 0)
-    std::memcpy(request.out, request.in, bytes);
+  if (bytes <= kSmallBytes) {
+    meet(request, rank_ == request.peer ? bytes : 0);
+    if (bytes > 0) std::memcpy(request.out, values()[static_cast<size_t>(request.peer)], bytes);
+    return;
+  }
+  meet_for_data(request);
+  if (rank_ == request.peer && request.in != request.out) std::memcpy(request.out, request.in, bytes);
   for (size_t begin = 0; begin < bytes; begin += kPieceBytes)
     check_mpi(MPI_Bcast(offset_by(request.out, begin), static_cast<int>(std::min(kPieceBytes, bytes - begin)),
                         MPI_BYTE, request.peer, comm_),
               "MPI_Bcast");
+}
+
+// The sender waits for the receiver, because both must learn of a mismatch.
+void MpiGroup::message(const Request& request) {
+  const size_t bytes = request.count * size_of(request.type);
+  const bool sends = request.collective == Collective::send, small = bytes <= kSmallBytes;
+  meet_pair(request, sends && small ? bytes : 0);
+  if (!small)
+    exchange(request, {sends ? Part{request.in, nullptr, bytes, 0, request.peer}
+                             : Part{nullptr, request.out, 0, bytes, request.peer}});
+  else if (!sends && bytes > 0)
+    std::memcpy(request.out, values_at(1), bytes);
 }
 
 void MpiGroup::all_to_all(const Request& request) {
@@ -203,35 +434,32 @@ void MpiGroup::all_to_all(const Request& request) {
     if (all > 0) std::memcpy(workspace(all), request.in, all);
     in = workspace_.data();
   }
-  exchange(parts_of_all_to_all(request, size_, in, request.out));
+  exchange(request, parts_of_all_to_all(request, size_, in, request.out));
 }
 
 // Sends and receives all parts at once, in pieces. Copies the part of this rank with itself.
-void MpiGroup::exchange(const std::vector<Part>& parts) {
+void MpiGroup::exchange(const Request& request, const std::vector<Part>& parts) {
   pending_.clear();
   for (const Part& part : parts) {
     if (part.peer == rank_) {
       if (part.in != part.out && part.in_bytes > 0) std::memmove(part.out, part.in, part.in_bytes);
       continue;
     }
-    for (size_t begin = 0; begin < part.out_bytes; begin += kPieceBytes) {
-      const int count = static_cast<int>(std::min(kPieceBytes, part.out_bytes - begin));
-      pending_.emplace_back();
-      check_mpi(MPI_Irecv(offset_by(part.out, begin), count, MPI_BYTE, part.peer, 0, comm_, &pending_.back()),
-                "MPI_Irecv");
-    }
+    for (size_t begin = 0; begin < part.out_bytes; begin += kPieceBytes)
+      post_receive(offset_by(part.out, begin), std::min(kPieceBytes, part.out_bytes - begin), part.peer,
+                   kDataTag);
   }
   for (const Part& part : parts) {
     if (part.peer == rank_) continue;
-    for (size_t begin = 0; begin < part.in_bytes; begin += kPieceBytes) {
-      const int count = static_cast<int>(std::min(kPieceBytes, part.in_bytes - begin));
-      pending_.emplace_back();
-      check_mpi(MPI_Isend(offset_by(part.in, begin), count, MPI_BYTE, part.peer, 0, comm_, &pending_.back()),
-                "MPI_Isend");
-    }
+    for (size_t begin = 0; begin < part.in_bytes; begin += kPieceBytes)
+      post_send(offset_by(part.in, begin), std::min(kPieceBytes, part.in_bytes - begin), part.peer, kDataTag);
   }
-  const int code = MPI_Waitall(static_cast<int>(pending_.size()), pending_.data(), MPI_STATUSES_IGNORE);
-  check_mpi(code, "MPI_Waitall");
+  wait({request, -1, true});
+}
+
+char* MpiGroup::workspace(size_t bytes) {
+  if (workspace_.size() < bytes) workspace_.resize(bytes);
+  return workspace_.data();
 }
 
 }  // namespace mx::comm

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/error.h"
 #include "engine/base/threads.h"
 
 namespace mx::comm {
@@ -38,6 +39,8 @@ MpiThread& MpiThread::get() {
   static MpiThread& thread = *new MpiThread;
   // Not in the constructor: if it fails, the threads still use the object.
   static std::once_flag once;
+  MX_CHECK(thread.process_.is_here(), InvalidState,
+           "[mpi] expected the process that uses MPI, got a child that it forked");
   std::call_once(
       once, [] { thread.run([] { thread.initialise(); }, Deadline::after_ms(120000), "MPI_Init_thread"); });
   return thread;
@@ -107,7 +110,13 @@ void MpiThread::serve() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return !jobs_.empty() || closing_ || failure_; });
-    if (failure_) break;
+    if (failure_) {
+      const std::exception_ptr reason = failure_;
+      lock.unlock();
+      tell_failure(reason);
+      lock.lock();
+      break;
+    }
     if (jobs_.empty()) {  // closing
       lock.unlock();
       if (!mpi_finalised()) MPI_Finalize();
@@ -123,6 +132,25 @@ void MpiThread::serve() {
   }
   closed_ = true;
   changed_.notify_all();
+}
+
+void MpiThread::on_failure(std::function<void(const std::string& reason)> function) {
+  std::lock_guard lock(mutex_);
+  on_failure_ = std::move(function);
+}
+
+void MpiThread::tell_failure(const std::exception_ptr& reason) {
+  std::function<void(const std::string&)> tell;
+  {
+    std::lock_guard lock(mutex_);
+    tell = std::exchange(on_failure_, nullptr);
+  }
+  if (!tell) return;
+  try {
+    std::rethrow_exception(reason);
+  } catch (...) {
+    tell(current_exception_text());
+  }
 }
 
 // Runs current_. Its functions may hold the last reference to a communicator, whose destructor adds a job, so
@@ -176,6 +204,7 @@ void MpiThread::abort(std::exception_ptr reason) {
     std::lock_guard lock(mutex_);
     if (failure_) return;
     failure_ = reason;
+    failed_ = true;
     jobs.swap(jobs_);
     done = std::exchange(current_.done, nullptr);
     changed_.notify_all();
@@ -189,13 +218,15 @@ std::exception_ptr MpiThread::failure() const {
   return failure_;
 }
 
-// After a failure MPI is not finalised: that would wait for the other processes.
+// After a failure MPI is not finalised: that would wait for the other processes. But the thread has a moment
+// to tell them.
 void MpiThread::finalise() {
   std::unique_lock lock(mutex_);
   if (!own_) return;
   closing_ = true;
   changed_.notify_all();
   changed_.wait_for(lock, std::chrono::seconds(30), [&] { return closed_ || failure_; });
+  changed_.wait_for(lock, std::chrono::seconds(1), [&] { return closed_; });
 }
 
 }  // namespace mx::comm

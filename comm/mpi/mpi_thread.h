@@ -3,13 +3,16 @@
 // MPI is initialised, used and finalised by this thread alone, so every thread level of MPI is enough. The
 // calls of all groups run here one after the other.
 //
-// A blocking MPI call cannot be interrupted. When a call misses its deadline, or a group is aborted, the call
-// is reported as failed at once, and the thread stays behind in it: from then on every call of every group
-// fails, and the process ends without finalising MPI.
+// When a call misses its deadline, or a group is aborted, the call is reported as failed at once. From then
+// on every call of every group fails, and the process ends without finalising MPI. A job that waits should
+// call check_failure() now and then, so that it ends, too. A blocking call of MPI cannot be interrupted, so a
+// job in one stays behind.
 //
-// Thread-safety: any thread may call any function.
+// Thread-safety: any thread may call any function. In a child that the process forks, which lacks the thread,
+// only failure() may be called; get() and run() throw InvalidState there.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -18,6 +21,7 @@
 #include <string>
 
 #include "comm/deadline.h"
+#include "engine/base/process_mark.h"
 
 namespace mx::comm {
 
@@ -43,6 +47,13 @@ class MpiThread {
   /// Fails the running job and all others, now and later. The first reason counts.
   void abort(std::exception_ptr reason);
   std::exception_ptr failure() const;
+  /// Throws the reason of abort().
+  void check_failure() const {
+    if (failed_.load(std::memory_order_relaxed)) std::rethrow_exception(failure());
+  }
+  /// Sets a function that the thread calls with the text of the reason, once after abort(). Before that, the
+  /// running job ends.
+  void on_failure(std::function<void(const std::string& reason)> function);
 
  private:
   MpiThread();
@@ -50,13 +61,17 @@ class MpiThread {
   void serve();
   void run_current();
   void watch();
+  void tell_failure(const std::exception_ptr& reason);
 
+  const ProcessMark process_;
+  std::atomic<bool> failed_{false};  // failure_ is set
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;
   bool running_ = false;  // the thread is in current_.run
   Job current_;           // its `done` is empty once it has been called
   std::exception_ptr failure_;
+  std::function<void(const std::string&)> on_failure_;
   bool closing_ = false;  // the process is ending: no more jobs
   bool closed_ = false;   // the thread has ended
   bool own_ = false;      // this thread initialised MPI

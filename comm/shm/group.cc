@@ -63,7 +63,10 @@ Group::Group(int region, std::shared_ptr<Arena> arena, int rank, int size, Notic
       size_(size),
       region_(region, size),
       arena_(std::move(arena)),
-      peers_(region_, rank, std::move(notices)),
+      peers_(region_, rank, std::move(notices),
+             [this](int peer, Counter counter, const Context& context) {
+               check_other_call(peer, counter, context);
+             }),
       sent_(static_cast<size_t>(size)),
       received_(static_cast<size_t>(size)),
       parts_sent_(static_cast<size_t>(size)),
@@ -196,6 +199,29 @@ void Group::disagree(const Entry& a, int rank_a, const Entry& b, int rank_b, con
   throw ProtocolError(mx::detail::concat("[", op, "] expected all ranks to make the same call, got ",
                                          describe_entry(a), " on ", peers_.name(rank_a), ", and ",
                                          describe_entry(b), " on ", peers_.name(rank_b)));
+}
+
+void Group::check_other_call(int peer, Counter counter, const Context& context) const {
+  const auto announced = [](const Entry& e) { return e.number.load(std::memory_order_acquire); };
+  if (counter == Counter::entry) {
+    const Entry& mine = entry(rank_);
+    for (int other = 0; other < size_; ++other) {
+      if (other == rank_) continue;
+      const Channel& from = region_.channel(other, rank_);
+      const Channel& to = region_.channel(rank_, other);
+      if (announced(from.sending) > announced(from.receiving))
+        disagree(mine, rank_, from.sending, other, context.op);
+      if (announced(to.receiving) > announced(to.sending))
+        disagree(mine, rank_, to.receiving, other, context.op);
+    }
+  } else if (counter == Counter::sending || counter == Counter::receiving) {
+    const Control& other = region_.control(peer);
+    const uint64_t latest = std::max(announced(other.entries[0]), announced(other.entries[1]));
+    if (latest > number_)
+      disagree(counter == Counter::sending ? region_.channel(peer, rank_).receiving
+                                           : region_.channel(rank_, peer).sending,
+               rank_, other.entries[latest & 1], peer, context.op);
+  }
 }
 
 void Group::meet(const Call& call) {

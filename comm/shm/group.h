@@ -69,6 +69,10 @@ class Group {
   // Throws ProtocolError unless both ranks are in the same call.
   void compare(const Entry& a, int rank_a, const Entry& b, int rank_b, const char* op) const;
   [[noreturn]] void disagree(const Entry& a, int rank_a, const Entry& b, int rank_b, const char* op) const;
+  // Throws ProtocolError if this rank waits in a collective while another rank waits in a send or receive for
+  // this one, or the other way round: neither call would end. It looks before Peers looks for lost ranks, so
+  // that both ranks learn of the two calls, although one of them is the first to fail.
+  void check_other_call(int peer, Counter counter, const Context& context) const;
   // Ends a step: all ranks wait for each other.
   void meet(const Call& call);
 

@@ -75,10 +75,11 @@ std::string text_of(const char* from, size_t room) { return {from, strnlen(from,
 
 }  // namespace
 
-Peers::Peers(Region& region, int rank, Notices notices)
+Peers::Peers(Region& region, int rank, Notices notices, LongWait long_wait)
     : region_(region),
       rank_(rank),
       notices_(std::move(notices)),
+      long_wait_(std::move(long_wait)),
       processes_(static_cast<size_t>(region.size())) {}
 
 Peers::~Peers() { leave("", -1); }
@@ -151,6 +152,7 @@ void Peers::wait_long(int peer, Counter counter, uint64_t target, const Context&
     check_interrupt();
   } while (Clock::now() - start < kYieldTime);
   for (;;) {
+    if (long_wait_) long_wait_(peer, counter, context);
     check_lost(peer, counter, target, context);
     if (reached()) return;
     check_interrupt();

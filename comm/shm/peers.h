@@ -58,8 +58,11 @@ struct Notices {
 
 class Peers {
  public:
+  /// Called when a wait takes long, and then 20 times a second. What it throws ends the wait.
+  using LongWait = std::function<void(int peer, Counter counter, const Context& context)>;
+
   /// Neither the region nor the ranks are accessed before join().
-  Peers(Region& region, int rank, Notices notices = {});
+  Peers(Region& region, int rank, Notices notices = {}, LongWait long_wait = {});
   ~Peers();
 
   /// Announces this rank and waits for all others. Throws Timeout, which names the ranks that have not come.
@@ -113,6 +116,7 @@ class Peers {
   Region& region_;
   const int rank_;
   const Notices notices_;
+  const LongWait long_wait_;
   std::vector<Descriptor> processes_;  // pidfds; empty ones where the kernel has none
   bool crowded_ = true;
   std::atomic<bool> interrupted_{false}, left_{false};

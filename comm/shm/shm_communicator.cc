@@ -41,13 +41,12 @@ class ShmCommunicator final : public QueuedCommunicator {
   }
   int64_t default_timeout_ms() const override { return timeout_ms_; }
 
-  std::shared_ptr<void> allocate(size_t bytes) override {
+ protected:
+  std::shared_ptr<void> allocate_here(size_t bytes) override {
     if (const std::exception_ptr error = failure()) std::rethrow_exception(error);
     std::shared_ptr<void> memory = group_.allocate(bytes, Deadline::after_ms(timeout_ms_));
     return memory != nullptr ? memory : Communicator::allocate(bytes);
   }
-
- protected:
   void execute(const Request& request, Deadline deadline) override { group_.execute(request, deadline); }
   void interrupt(std::exception_ptr reason) override { group_.interrupt(std::move(reason)); }
 

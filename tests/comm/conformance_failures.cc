@@ -1,4 +1,7 @@
 // The conformance suite: many calls at once, mismatches, failures and ends.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -8,6 +11,7 @@
 
 #include "engine/base/error.h"
 #include "tests/comm/conformance.h"
+#include "tests/support/forking.h"
 
 namespace mx::comm {
 
@@ -264,6 +268,44 @@ TEST_P(Conformance, MismatchedSendAndReceiveAreFound) {
                     });
 }
 
+TEST_P(Conformance, AMessageAndACollectiveAreAMismatch) {
+  for (const bool message_first : {false, true}) {
+    const auto wait_if = [](bool second) {
+      if (second) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    };
+    expect_mismatch(GetParam(), 2, "send of 10", "barrier", [&](Communicator& member, bool other) {
+      std::vector<float> values(10);
+      wait_if(other == message_first);
+      if (other)
+        member.barrier();
+      else
+        member.send(values.data(), 10, Type::f32, 1);
+    });
+    expect_mismatch(GetParam(), 2, "receive of 10", "allreduce of 5", [&](Communicator& member, bool other) {
+      std::vector<float> values(10);
+      wait_if(other == message_first);
+      if (other)
+        member.allreduce(values.data(), values.data(), 5, Type::f32);
+      else
+        member.receive(values.data(), 10, Type::f32, 1);
+    });
+  }
+}
+
+TEST_P(Conformance, AMismatchOfTwoRanksEndsTheCallsOfTheOthers) {
+  if (!GetParam().compares_calls || !GetParam().notices_peers) GTEST_SKIP();
+  const auto group = GetParam().make(3);
+  const auto errors = run_ranks(group, [](int rank, Communicator& member) {
+    std::vector<float> values(10);
+    if (rank == 0)
+      member.send(values.data(), 10, Type::f32, 1);
+    else
+      member.barrier();
+  });
+  for (const auto& error : errors)
+    EXPECT_TRUE(is_error<ProtocolError>(error) || is_error<PeerLost>(error)) << error_text(error);
+}
+
 TEST_P(Conformance, DeadlineNamesTheMissingRanksAndTheCall) {
   for (const size_t count : {size_t{4}, size_t{100'000}}) {
     const auto group = GetParam().make(3);
@@ -335,6 +377,42 @@ TEST_P(Conformance, AbortWithoutAReasonIsRefused) {
   const auto group = GetParam().make(2);
   EXPECT_THROW(group[0]->abort(nullptr), InvalidArgument);
   expect_ranks(group, [](int, Communicator& member) { member.barrier(); });
+}
+
+TEST_P(Conformance, AForkedChildCanOnlyDestroyItsCopy) {
+  auto group = GetParam().make(2);
+  Callbacks callbacks;  // each rank has a thread, which the child lacks
+  std::vector<float> values(2, 1.f);
+  for (size_t r = 0; r < 2; ++r)
+    group[r]->start(allreduce_request(&values[r], &values[r], 1, callbacks.expect()));
+  for (const auto& error : callbacks.wait()) EXPECT_EQ(error, nullptr) << error_text(error);
+  const pid_t child = test::fork_at_rest();
+  if (child == 0) {
+    alarm(20);
+    int wrong = 0;
+    const std::function<void(Communicator&)> calls[] = {
+        [](Communicator& member) { member.barrier(named("child", kShortTimeoutMs)); },
+        [](Communicator& member) { member.start(allreduce_request(nullptr, nullptr, 0, [](auto) {})); },
+        [](Communicator& member) { member.allocate(1000); },
+        [](Communicator& member) { member.abort(std::make_exception_ptr(Cancelled("child"))); },
+        [](Communicator& member) { std::rethrow_exception(member.failure()); },
+    };
+    for (size_t i = 0; i < std::size(calls); ++i)
+      for (const auto& member : group)
+        if (!is_error<InvalidState>(call_error([&] { calls[i](*member); }))) wrong |= 1 << i;
+    group.clear();
+    _exit(wrong);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "signal " << WTERMSIG(status) << ", wrong calls " << WEXITSTATUS(status);
+  expect_ranks(group, [](int, Communicator& member) {
+    const std::shared_ptr<void> memory = member.allocate(1000 * sizeof(float));
+    float* const mine = static_cast<float*>(memory.get());
+    std::fill_n(mine, 1000, 1.f);
+    member.allreduce(mine, mine, 1000, Type::f32);
+    EXPECT_EQ(std::vector<float>(mine, mine + 1000), std::vector<float>(1000, 2.f));
+  });
 }
 
 TEST_P(Conformance, TooMuchMemoryIsAnErrorThatHarmsNothing) {

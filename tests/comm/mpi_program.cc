@@ -1,17 +1,31 @@
 // Runs every collective of the module for MPI in each process of `mpirun`, and compares with the serial fold.
 //
-// Usage: mpirun -n N comm_mpi_program [mismatch | timeout | own]
+// Usage: mpirun -n N comm_mpi_program [MODE]
 //   mismatch: rank 1 calls with another count; every rank must get a ProtocolError
+//   names:    the name of rank 1's call differs from the others' behind its first 300 characters
+//   barrier:  rank 1 makes a barrier where the others add values; with "barrier any", in any order
+//   message:  rank 0 sends another number of elements than rank 1 receives
+//   pair:     rank 0 sends to rank 1, which is in a barrier with rank 2
+//   answer:   the same, but rank 1 comes to its barrier first
+//   leaves:   rank 1 destroys its group; the others must get a PeerLost at once
+//   aborts:   rank 1 aborts its group; the same
 //   timeout:  rank 1 makes no call; the others must get a Timeout
+//   fork:     a child of rank 0 may only destroy its copy of the group
 //   own:      the program initialises and finalises MPI itself
 // Prints "rank R of N: passed" and exits 0 if everything holds.
 #include <mpi.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/fold.h"
@@ -128,19 +142,143 @@ void check_moves(Communicator& group, Type type, size_t count) {
   group.barrier();
 }
 
+// MPI's own minimum of a NaN and a number depends on their order.
+void check_nan(Communicator& group) {
+  for (const size_t count : {size_t{3}, size_t{100'003}})
+    for (const Reduction reduction : {Reduction::min, Reduction::max})
+      for (const int rank : {0, group.size() - 1}) {
+        std::vector<float> values(count, group.rank() == rank ? std::nanf("") : 1.f);
+        CallOptions options;
+        options.order = Order::any;
+        options.reduction = reduction;
+        group.allreduce(values.data(), values.data(), count, Type::f32, options);
+        bool all = true;
+        for (const float value : values) all = all && std::isnan(value);
+        expect(all, "a NaN of rank " + std::to_string(rank) + " in any order");
+      }
+}
+
+// Expects an error whose text has all parts, long before the deadline of the call.
+template <class E>
+void expect_error_of(Communicator& group, const std::vector<std::string>& parts,
+                     const std::function<void()>& call) {
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    call();
+    expect(false, "expected an error");
+  } catch (const E& e) {
+    for (const std::string& part : parts)
+      expect(std::string(e.what()).find(part) != std::string::npos,
+             "expected " + part + " in the message: " + e.what());
+  } catch (const std::exception& e) {
+    expect(false, std::string("expected another error than: ") + e.what());
+  }
+  expect(std::chrono::steady_clock::now() - start < std::chrono::seconds(20), "the error comes at once");
+  expect(group.failure() != nullptr, "the group remembers its failure");
+}
+
+CallOptions named(const std::string& what) {
+  CallOptions options;
+  options.what = what;
+  return options;
+}
+
 template <class E>
 void expect_error(Communicator& group, size_t count, const std::string& part) {
   std::vector<float> values(count, 1.f);
-  CallOptions options;
+  CallOptions options = named("fc1.weight");
   options.timeout_ms = 1500;
-  options.what = "fc1.weight";
-  try {
-    group.allreduce(values.data(), values.data(), count, Type::f32, options);
-    expect(false, "expected an error");
-  } catch (const E& e) {
-    expect(std::string(e.what()).find(part) != std::string::npos, std::string("message: ") + e.what());
+  expect_error_of<E>(group, {part},
+                     [&] { group.allreduce(values.data(), values.data(), count, Type::f32, options); });
+}
+
+void check_mismatches(const std::shared_ptr<Communicator>& group, const std::string& mode) {
+  const int rank = group->rank();
+  std::vector<float> values(16, 1.f);
+  const auto add = [&](const CallOptions& options) {
+    group->allreduce(values.data(), values.data(), 10, Type::f32, options);
+  };
+  if (mode == "names") {
+    const std::string start(300, 'x');
+    expect_error_of<mx::ProtocolError>(*group, {"xxx", "differ further behind"},
+                                       [&] { add(named(start + (rank == 1 ? "b" : "a"))); });
+  } else if (mode == "barrier" || mode == "barrier any") {
+    CallOptions options = named("fc1.weight");
+    if (mode == "barrier any") options.order = Order::any;
+    expect_error_of<mx::ProtocolError>(*group, {"10 x f32", "barrier 'no value'"}, [&] {
+      if (rank == 1)
+        group->barrier(named("no value"));
+      else
+        add(options);
+    });
+  } else if (mode == "message") {
+    expect_error_of<mx::ProtocolError>(*group, {"send of 10", "receive of 11"}, [&] {
+      if (rank == 0)
+        group->send(values.data(), 10, Type::f32, 1);
+      else
+        group->receive(values.data(), 11, Type::f32, 0);
+    });
+  } else {  // pair, answer
+    if ((rank == 0) == (mode == "answer")) usleep(300'000);
+    const auto call = [&] {
+      if (rank == 0)
+        group->send(values.data(), 10, Type::f32, 1);
+      else
+        group->barrier();
+    };
+    if (rank < 2) expect_error_of<mx::ProtocolError>(*group, {"send of 10", "barrier"}, call);
+    if (rank == 2) expect_error_of<mx::PeerLost>(*group, {"send of 10", "barrier"}, call);
   }
-  expect(group.failure() != nullptr, "the group remembers its failure");
+}
+
+void check_departures(std::shared_ptr<Communicator> group, const std::string& mode) {
+  const int rank = group->rank();
+  std::vector<float> values(16, 1.f);
+  const auto add = [&] {
+    group->allreduce(values.data(), values.data(), 10, Type::f32, named("fc1.weight"));
+  };
+  add();
+  if (rank == 1) {
+    if (mode == "aborts") group->abort(std::make_exception_ptr(mx::Cancelled("by rank 1")));
+    group = nullptr;
+  } else if (mode == "aborts") {
+    expect_error_of<mx::PeerLost>(*group, {"rank 1 on host", "by rank 1", "fc1.weight"}, add);
+  } else {
+    expect_error_of<mx::PeerLost>(*group, {"rank 1 on host", "left the group", "fc1.weight"}, add);
+  }
+}
+
+void check_fork(std::shared_ptr<Communicator> group) {
+  if (group->rank() == 0) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      const std::function<void()> calls[] = {
+          [&] { group->barrier(); },
+          [&] { static_cast<void>(group->allocate(100)); },
+          [&] { group->abort(std::make_exception_ptr(mx::Cancelled("child"))); },
+          [&] { std::rethrow_exception(group->failure()); },
+          [&] {
+            load_module("mpi").make({place_of_mpirun(), nullptr, "child", 60000});
+          },
+      };
+      for (const auto& call : calls) {
+        try {
+          call();
+          _exit(1);
+        } catch (const mx::InvalidState&) {
+        }
+      }
+      group = nullptr;
+      std::exit(0);  // with the handlers of MPI and of the modules
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    expect(status == 0, "status " + std::to_string(status) + " of the child");
+  }
+  float value = 1;
+  group->allreduce(&value, &value, 1, Type::f32);
+  expect(value == static_cast<float>(group->size()), "the sum after the fork");
 }
 
 // A callback may hold the last reference to its group, and a call may be running when the process ends.
@@ -177,10 +315,10 @@ int use_own_mpi() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string mode = argc > 1 ? argv[1] : "";
+  const std::string mode = argc > 2 ? std::string(argv[1]) + " " + argv[2] : argc > 1 ? argv[1] : "";
   if (mode == "own") return use_own_mpi();
   const Place place = place_of_mpirun();
-  const auto group = load_module("mpi").make({place, nullptr, "test", 60000});
+  auto group = load_module("mpi").make({place, nullptr, "test", 60000});
   const std::string shared = load_module("mpi").share_from_first(place, place.rank == 0 ? "address" : "");
   expect(shared == "address", "share_from_first");
   if (mode == "mismatch") {
@@ -189,7 +327,14 @@ int main(int argc, char** argv) {
     if (place.rank != 1) expect_error<mx::Timeout>(*group, 200000, "fc1.weight");
     // Rank 1 stays until the others have missed it, because mpirun ends the job when a process leaves.
     if (place.rank == 1) sleep(4);
+  } else if (mode == "fork") {
+    check_fork(std::move(group));
+  } else if (mode == "leaves" || mode == "aborts") {
+    check_departures(std::move(group), mode);
+  } else if (!mode.empty()) {
+    check_mismatches(group, mode);
   } else {
+    check_nan(*group);
     for (const Type type : kAllTypes)
       for (const size_t count : {0, 1, 2, 7, 1000, 4097, 100003}) {
         check_reductions(*group, type, count);
@@ -199,7 +344,11 @@ int main(int argc, char** argv) {
   if (mode.empty()) check_ends(place);
   std::printf("rank %d of %d: %s\n", place.rank, place.size, failures == 0 ? "passed" : "FAILED");
   std::fflush(stdout);
-  // After a failure other processes may wait in MPI for ever; leave without its clean-up.
-  if (!mode.empty()) _exit(failures == 0 ? 0 : 1);
+  // After a failure other processes may wait in MPI for ever; leave without its clean-up. When one leaves so,
+  // mpirun ends the others, which may not have looked at their errors yet.
+  if (!mode.empty() && mode != "fork") {
+    usleep(300'000);
+    _exit(failures == 0 ? 0 : 1);
+  }
   return failures == 0 ? 0 : 1;
 }
