@@ -4,6 +4,7 @@
 #include <future>
 #include <utility>
 
+#include "comm/host_name.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/skip_cause.h"
@@ -17,9 +18,10 @@
 namespace mx::detail {
 namespace {
 
-/// Returns the smallest size of pieces that servers accept.
+/// Returns the size of the pieces of keys. The largest is such that the state of an optimiser for a piece,
+/// several times its values, fits into a message.
 uint64_t piece_bytes(const KVStoreOptions& options) {
-  return static_cast<uint64_t>(std::clamp<int64_t>(options.cut_bytes, 1024, int64_t{1} << 29));
+  return static_cast<uint64_t>(std::clamp<int64_t>(options.cut_bytes, 1024, int64_t{1} << 26));
 }
 
 /// Returns whether answers can be received straight into the array.
@@ -31,6 +33,12 @@ bool receives(const NDArray& array, DType type) {
 /// Returns whether two contiguous arrays are the same elements.
 bool same_elements(const NDArray& a, const NDArray& b) {
   return a.shares_memory(b) && a.impl().offset == b.impl().offset && a.bytes() == b.bytes();
+}
+
+/// A replay would make calls that the other workers do not make.
+void check_not_recording(const char* op) {
+  MX_CHECK(!current_engine().recording(), InvalidState, "[", op,
+           "] expected a call outside of a recorded program, got one while recording");
 }
 
 /// The type of the elements of messages; bool is sent as u8.
@@ -61,6 +69,8 @@ class DistServerStore::OwedValue {
 /// Makes a key and chooses the servers of its pieces.
 DistServerStore::KeyPtr DistServerStore::add_key(const std::string& name, const Shape& shape, DType type,
                                                  kv::KeyBody body) {
+  MX_CHECK(name.size() <= kv::kLongestName, InvalidArgument, "[KVStore] expected a key of at most ",
+           kv::kLongestName, " bytes in a store with servers, got ", name.size());
   auto key = std::make_shared<Key>();
   key->core = core_;
   body.name = name;
@@ -100,6 +110,8 @@ DistServerStore::Key& DistServerStore::find(const std::string& name, const char*
 DistServerStore::DistServerStore(std::string type, const KVStoreOptions& options,
                                  std::shared_ptr<kv::ServerGroup> servers)
     : type_(std::move(type)), core_(std::make_shared<Core>()) {
+  MX_CHECK(options.staleness == -1 || options.staleness >= 1, InvalidArgument,
+           "[KVStore] expected a staleness of 1 or more, or -1 for any, got ", options.staleness);
   core_->servers = std::move(servers);
   core_->store = core_->servers->new_store();
   core_->options = options;
@@ -125,6 +137,8 @@ int64_t DistServerStore::epoch() const { return core_->servers->options().identi
 /// Pushes an operation of a key.
 void DistServerStore::run(const KeyPtr& key, const char* name, Access access, int priority,
                           std::source_location where, Work work) {
+  check_not_recording(name);
+  const std::vector<NDArray> fills = access.fills;
   std::vector<Var> reads{core_->order.get()}, writes, updates;
   for (const NDArray& array : access.reads) reads.push_back(array.var());
   for (const NDArray& array : access.fills)
@@ -166,6 +180,8 @@ void DistServerStore::run(const KeyPtr& key, const char* name, Access access, in
        .name = name,
        .lane = StreamKind::comm},
       where);
+  // Answers are received into the memory itself, so no operator does this for them.
+  for (const NDArray& array : fills) array.impl().storage->bump_version();
 }
 
 void DistServerStore::init(const KVKey& key, const NDArray& value, std::source_location where) {
@@ -250,11 +266,20 @@ void DistServerStore::exchange(const KeyPtr& key, kv::Kind kind, const char* nam
     if (&out.impl() != &result.impl()) out.copy_from(result, options.where);
 }
 
+/// Optimisers take gradients in floating point. The servers convert what they get, so they would not notice.
+void DistServerStore::check_gradients(const std::string& key, const std::vector<NDArray>& values) const {
+  for (const NDArray& value : values)
+    MX_CHECK(optimizer_.empty() || is_floating(value.dtype()), InvalidArgument,
+             "[push] expected a gradient in floating point for key \"", key,
+             "\", because the store has the optimiser '", optimizer_, "', got ", value.dtype());
+}
+
 void DistServerStore::push(const KVKey& key, const Values& values, const KVOptions& options) {
   const CallScope scope(options);
   const std::lock_guard lock(mutex_);
   const Key& found = find(key.name(), "push");
   check_values("push", key.name(), values.list(), found.shape, options.reduce);
+  check_gradients(key.name(), values.list());
   uint64_t divisor = 0;
   const NDArray sum = local_sum(values.list(), options, divisor);
   exchange(keys_.at(key.name()), kv::Kind::push, "kvstore push", sum, {}, divisor, options);
@@ -275,6 +300,7 @@ void DistServerStore::pushpull(const std::vector<KVKey>& keys, const std::vector
   const std::lock_guard lock(mutex_);
   check_pushpull(keys, values, outs, options,
                  [&](const std::string& key) { return find(key, "push").shape; });
+  for (size_t i = 0; i < keys.size(); ++i) check_gradients(keys[i].name(), values[i].list());
   for (size_t i = 0; i < keys.size(); ++i) {
     const KeyPtr key = keys_.at(keys[i].name());
     uint64_t divisor = 0;
@@ -338,14 +364,52 @@ void DistServerStore::sum_slices(const KVKey& key, const NDArray& flat, const KV
 
 // Calls of all workers together.
 
+/// The barrier that a skipped operation would have made: its token has failed. The destructor makes it with
+/// the error, which all workers get. Otherwise a later barrier of this worker would meet this one of the
+/// others.
+class DistServerStore::OwedBarrier {
+ public:
+  explicit OwedBarrier(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+  OwedBarrier(OwedBarrier&& other) noexcept = default;
+  ~OwedBarrier() {
+    if (core_ == nullptr) return;
+    try {
+      const std::exception_ptr cause = skip_cause();
+      const std::string why = cause == nullptr ? "the operation was cancelled" : kv::text_of(cause);
+      const std::string text = concat("[barrier] expected worker ", core_->rank(), " on host ",
+                                      comm::host_name(), " to come, got the error of its token: ", why);
+      const kv::ErrorCode code = cause == nullptr ? kv::ErrorCode::cancelled : kv::code_of(cause);
+      kv::Call call;
+      call.header = {.kind = kv::Kind::barrier,
+                     .store = core_->store,
+                     .sequence = ++core_->control_sequence[0],
+                     .number = static_cast<uint64_t>(code)};
+      call.body = kv::Bytes::of(text.substr(0, kv::kLargestText));
+      call.timeout_ms = core_->timeout_ms(0);
+      call.what = "barrier";
+      call.done = [](const kv::Bytes&, const std::exception_ptr&) {};  // the token has the error already
+      core_->servers->start(0, std::move(call));
+    } catch (const std::exception&) {
+      // Without memory for the message, the others wait for their deadline.
+    }
+  }
+  void paid() { core_ = nullptr; }
+
+ private:
+  std::shared_ptr<Core> core_;  // null when nothing is owed
+};
+
 /// Pushes an operation that all other operations of this store precede or follow. If it fails, `result` gets
 /// the error. Without `result`, the error poisons all that follows.
 void DistServerStore::push_control(const Control& control, const NDArray* token, const Result& result) {
   std::vector<Var> updates;
   if (token != nullptr) updates.push_back(token->var());
+  check_not_recording(control.name);
   const std::vector<Var> writes{core_->order.get()};
   current_engine().push_async(
-      [core = core_, control, result](RunContext, Completion completion) {
+      [core = core_, control, result, owed = OwedBarrier(token != nullptr ? core_ : nullptr)](
+          RunContext, Completion completion) mutable {
+        owed.paid();
         auto end = std::make_shared<Completion>(std::move(completion));
         const size_t servers = control.all_servers ? core->control_sequence.size() : 1;
         const Done each = kv::after_all(servers, [end, result](std::exception_ptr error) {
@@ -383,7 +447,18 @@ void DistServerStore::run_control(const Control& control) {
     const std::lock_guard lock(mutex_);
     push_control(control, nullptr, result);
   }
-  current_engine().wait(core_->order.get());
+  // The call has a limit of its own once it runs, and a moment beyond it in which the late workers are named.
+  // Before that it waits for earlier operations.
+  constexpr int64_t kNamingMs = 2000;
+  const int64_t limit_ms = core_->timeout_ms(control.timeout_ms);
+  if (!current_engine().wait(core_->order.get(), limit_ms + kNamingMs)) {
+    const auto error = std::make_exception_ptr(
+        Timeout(concat("[", control.name, "] expected all operations of the store to end within ", limit_ms,
+                       " ms, got some in flight")));
+    // The call would still be made, later than the others expect.
+    core_->servers->fail(error);
+    std::rethrow_exception(error);
+  }
   if (*result != nullptr) std::rethrow_exception(*result);
 }
 
@@ -394,7 +469,7 @@ void DistServerStore::set_updater(Updater) {
 
 void DistServerStore::set_optimizer(const std::string& name, const AttrMap& options,
                                     std::source_location where) {
-  kv::Shard(nullptr).set_optimizer({name, options});  // throws for what servers refuse
+  kv::Shard(nullptr).set_optimizer({name, options}, where);  // throws for what servers refuse
   const std::lock_guard lock(mutex_);
   push_control({.name = "set_optimizer",
                 .kind = kv::Kind::set_optimizer,
@@ -409,8 +484,8 @@ void DistServerStore::set_optimizer_option(const std::string& option, double val
                                            std::source_location where) {
   const std::lock_guard lock(mutex_);
   kv::Shard shard(nullptr);
-  if (!optimizer_.empty()) shard.set_optimizer({optimizer_, optimizer_options_});
-  shard.set_option(option, value);  // throws for what servers refuse
+  if (!optimizer_.empty()) shard.set_optimizer({optimizer_, optimizer_options_}, where);
+  shard.set_option(option, value, where);  // throws for what servers refuse
   push_control({.name = "set_optimizer_option",
                 .kind = kv::Kind::set_option,
                 .body = kv::Bytes::of(encode(kv::OptionsBody{"", {{option, value}}})),

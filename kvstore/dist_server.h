@@ -25,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <source_location>
 #include <string>
 #include <vector>
@@ -84,6 +85,7 @@ class DistServerStore final : public KVStore {
     bool sends = false;                     ///< other workers wait for what is read
   };
   class OwedValue;
+  class OwedBarrier;
 
   KeyPtr add_key(const std::string& name, const Shape& shape, DType type, kv::KeyBody body);
   void run_erase(const KeyPtr& key, bool heals, std::source_location where);
@@ -108,13 +110,15 @@ class DistServerStore final : public KVStore {
   void run_control(const Control& control);
   void exchange(const KeyPtr& key, kv::Kind kind, const char* name, const NDArray& value,
                 const std::vector<NDArray>& outs, uint64_t divisor, const KVOptions& options);
+  void check_gradients(const std::string& key, const std::vector<NDArray>& values) const;
   NDArray local_sum(const std::vector<NDArray>& values, const KVOptions& options, uint64_t& divisor) const;
   void finish_together(const std::exception_ptr& error);
   void together(const std::function<void()>& work);
   NamedArrays collect();
   void spread(const NamedArrays& arrays);
   NamedArrays state_of(const KeyPtr& key);
-  void set_state_of(const KeyPtr& key, const NDArray& value, const NamedArrays& state);
+  void set_state_of(const KeyPtr& key, const NDArray& value, const NamedArrays& state,
+                    const std::set<std::string>& scalars);
 
   const std::string type_;
   const std::shared_ptr<Core> core_;

@@ -1,6 +1,8 @@
 // Saving and loading of stores with servers. The format is that of the other stores (StoreTable::state()), so
 // files may be exchanged between the types of stores.
 #include <cstring>
+#include <set>
+#include <string>
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -87,9 +89,16 @@ void DistServerStore::finish_together(const std::exception_ptr& error) {
     body = kv::Bytes::of(kv::text_of(error).substr(0, kv::kLargestText));
     code = static_cast<uint64_t>(kv::code_of(error));
   }
+  // Worker 0 may take long to write or to read a file. If it is lost meanwhile, the others learn of it.
+  constexpr int64_t kPatience = 60;
+  const int64_t limit_ms = core_->timeout_ms(0) * (rank() == 0 ? 1 : kPatience);
   try {
-    run_control(
-        {.name = "barrier", .kind = kv::Kind::barrier, .body = body, .number = code, .all_servers = false});
+    run_control({.name = "barrier",
+                 .kind = kv::Kind::barrier,
+                 .body = body,
+                 .number = code,
+                 .all_servers = false,
+                 .timeout_ms = limit_ms});
   } catch (const Error&) {
     if (error != nullptr) std::rethrow_exception(error);  // with its own type
     throw;
@@ -149,8 +158,10 @@ NamedArrays DistServerStore::collect() {
   return arrays;
 }
 
-/// Replaces the value and the state of a key on its servers. Waits.
-void DistServerStore::set_state_of(const KeyPtr& key, const NDArray& value, const NamedArrays& state) {
+/// Replaces the value and the state of a key on its servers. `scalars` are the names of the states that a key
+/// has once, not for each element.
+void DistServerStore::set_state_of(const KeyPtr& key, const NDArray& value, const NamedArrays& state,
+                                   const std::set<std::string>& scalars) {
   exchange(key, kv::Kind::set_value, "kvstore load", value.to_contiguous(), {}, 0, {});
   std::vector<kv::Bytes> bodies;
   for (const Key::Piece& piece : key->pieces) {
@@ -159,7 +170,8 @@ void DistServerStore::set_state_of(const KeyPtr& key, const NDArray& value, cons
       kv::StateArray& out = part.emplace_back();
       out.name = name;
       out.type = kv::to_comm_type(array.dtype());
-      out.scalar = array.rank() == 0;
+      // Not by the shape: the state of a key of shape () has that shape, too, and is one element of it.
+      out.scalar = scalars.contains(name);
       out.elements = out.scalar ? elements_text(array, 0, 1) : elements_text(array, piece.begin, piece.count);
     }
     bodies.push_back(kv::Bytes::of(encode(part)));
@@ -170,7 +182,6 @@ void DistServerStore::set_state_of(const KeyPtr& key, const NDArray& value, cons
       key->send_piece(key->pieces[i], {.kind = kv::Kind::set_state}, bodies[i],
                       [each](const kv::Bytes&, std::exception_ptr error) { each(std::move(error)); });
   });
-  current_engine().wait(key->order->get());
 }
 
 /// Replaces the values and the state of all keys by what collect() returned. Waits. The caller holds mutex_.
@@ -199,12 +210,20 @@ void DistServerStore::spread(const NamedArrays& arrays) {
     }
   }
   const std::vector<NDArray> loaded = optim::detail::matched("load", expected, arrays, {});
+  std::set<std::string> scalars;
+  if (!optimizer_.empty()) {
+    const auto optimizer = optim::make_optimizer(optimizer_, optimizer_options_,
+                                                 Parameters{NamedParameter("value", zeros({1}))});
+    for (const auto& [name, array] : optimizer->state_dict())
+      if (array.rank() == 0) scalars.insert(name);
+  }
   size_t value = 0, state = keys_.size();
   for (const auto& [name, key] : keys_) {
     NamedArrays of_key;
     for (const std::string& what : states[name]) of_key.emplace_back(what, loaded[state++]);
-    set_state_of(key, loaded[value++], of_key);
+    set_state_of(key, loaded[value++], of_key, scalars);
   }
+  for (const auto& [name, key] : keys_) current_engine().wait(key->order->get());
 }
 
 }  // namespace mx::detail

@@ -60,7 +60,7 @@ std::string find_server(int server, const kv::ServerGroupOptions& group, comm::D
   }
 }
 
-std::shared_ptr<kv::ServerGroup> connect_to_servers(const KVStoreOptions& options) {
+std::shared_ptr<kv::ServerGroup> connect_to_servers() {
   const comm::Place& place = comm::place();
   const std::shared_ptr<comm::Rendezvous> rendezvous = comm::rendezvous();
   MX_CHECK(place.servers > 0 && rendezvous != nullptr, InvalidArgument,
@@ -70,7 +70,7 @@ std::shared_ptr<kv::ServerGroup> connect_to_servers(const KVStoreOptions& option
   const std::lock_guard lock(servers.mutex);
   if (servers.group != nullptr) return servers.group;
   kv::ServerGroupOptions group;
-  group.timeout_ms = options.timeout_ms > 0 ? options.timeout_ms : place.timeout_ms;
+  group.timeout_ms = place.timeout_ms;  // that of a store belongs to its calls
   group.identity.job = place.job.substr(0, comm::Identity::kLongestJob);
   group.identity.secret = comm::secret_of_job();
   group.identity.epoch = place.epoch;
@@ -91,7 +91,7 @@ std::shared_ptr<kv::ServerGroup> connect_to_servers(const KVStoreOptions& option
 std::shared_ptr<KVStore> make_dist_server_store(const std::string& type, const KVStoreOptions& options) {
   if (comm::place().role == comm::Role::server) std::exit(kv::run_server());
   Engine::get();  // registers its handler at exit after that of this file
-  return std::make_shared<DistServerStore>(type, options, connect_to_servers(options));
+  return std::make_shared<DistServerStore>(type, options, connect_to_servers());
 }
 
 }  // namespace mx::detail

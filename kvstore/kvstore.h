@@ -72,7 +72,7 @@ struct KVStoreOptions {
   int64_t bytes_in_flight = 16 << 20;  ///< bound of the bytes that wait to be sent
   bool any_order = false;              ///< true: sums in another order than that of the ranks, if faster
   int64_t check_every = 0;  ///< compares checksums of the parameters between processes every so many steps
-  int64_t staleness = -1;   ///< dist_async: a worker may be at most so many pushes ahead; -1: unbounded
+  int64_t staleness = -1;   ///< dist_async: so many pushes (1 or more) a worker may be ahead; -1: any
 };
 
 /// A name or a number.

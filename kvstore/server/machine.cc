@@ -54,7 +54,8 @@ uint64_t Machine::largest_body(const Header& header) const {
              " in a ", to_string(header.kind), ", got ", int{header.flags});
     bytes = body->count * comm::size_of(static_cast<comm::Type>(header.flags));
   }
-  if (header.kind == Kind::set_state) return 4 * bytes + kLargestText;
+  // Two or three values of 4 bytes for each element, which itself may have 2.
+  if (header.kind == Kind::set_state) return 16 * bytes + kLargestText;
   MX_CHECK(header.bytes == bytes, ProtocolError, "[kvstore] expected a ", to_string(header.kind), " of ",
            bytes, " bytes for ", describe(*body), " from worker ", header.worker, ", got ", header.bytes);
   return bytes;
@@ -78,7 +79,9 @@ void Machine::receive(ConnectionId connection, Message message, Outbox& out) {
                                            ? failure_.error
                                            : std::make_exception_ptr(InvalidArgument(mx::detail::concat(
                                                  "[kvstore] expected a declared key, got key ", header.key)));
-      send(header, Kind::refusal, static_cast<uint8_t>(code_of(error)), Bytes::of(text_of(error)), out);
+      Header refused = header;
+      refused.number = static_cast<uint64_t>(failure_.worker + 1);
+      send(refused, Kind::refusal, static_cast<uint8_t>(code_of(error)), Bytes::of(text_of(error)), out);
       return;
     }
     found = keys_.emplace(header.key, std::make_unique<Key>(workers_.size())).first;

@@ -104,6 +104,8 @@ class Machine {
   void departed(uint32_t worker, Outbox& out);
   /// The error of the first key that this worker has made fail; null if it has made none fail.
   std::exception_ptr failed_because_of(int worker) const;
+  /// Returns whether all workers have left the store, so that nobody will send anything for it.
+  bool finished() const { return config_ && left_.size() >= workers_.size(); }
   /// The number of workers; 0 before the first one has opened the store.
   uint32_t workers() const { return config_ ? config_->workers : 0; }
   /// The number of updates of a key; 0 for an unknown one. For tests.

@@ -26,7 +26,8 @@ struct Machine::Key {
   bool has_value = false;
   uint64_t version = 0;
   std::optional<RankSum> sum;    // of the current round; set by its first push
-  uint64_t divisor = 0;          // of the current round
+  uint64_t divisor = 0;          // of the current round, set by its first push
+  uint32_t first = 0;            // the worker of that push
   std::vector<uint64_t> pushes;  // by worker, without `sync`
   std::vector<Line> lines;       // by worker
 

@@ -123,7 +123,23 @@ bool Machine::step_push(uint32_t number, Key& key, uint32_t worker, Outbox& out)
   const bool wants_value = request.header.kind == Kind::pushpull;
   const auto type = static_cast<comm::Type>(request.header.flags);  // largest_body() has checked it
   if (config_->sync || !key.body().stored) {
-    if (!key.sum) key.sum.emplace(type, workers_.size());
+    if (!key.sum) {
+      key.sum.emplace(type, workers_.size());
+      key.divisor = request.header.number;
+      key.first = worker;
+    }
+    if (key.divisor != request.header.number) {
+      const auto kind = [](uint64_t divisor) {
+        return divisor == 0 ? std::string("a sum") : mx::detail::concat("a mean of ", divisor);
+      };
+      fail_key(key,
+               {std::make_exception_ptr(ProtocolError(mx::detail::concat(
+                   "[kvstore] expected the same call from all workers for ", describe(key.body()), ", got ",
+                   kind(request.header.number), " values from ", name(worker), " and ", kind(key.divisor),
+                   " from ", name(key.first))))},
+               out);
+      return true;
+    }
     if (key.sum->type() != type) {
       fail_key(key,
                {std::make_exception_ptr(ProtocolError(mx::detail::concat(
@@ -136,7 +152,6 @@ bool Machine::step_push(uint32_t number, Key& key, uint32_t worker, Outbox& out)
     MX_CHECK(!key.sum->has(worker), ProtocolError, "[kvstore] expected one push of worker ", worker,
              " in a round of ", describe(key.body()));
     request.waiting = true;
-    key.divisor = std::max(key.divisor, request.header.number);
     if (differs(key, worker, out)) return true;
     key.sum->add(worker, std::move(request.body));
     if (!key.sum->complete()) return fail_without_absent(key, out);
@@ -246,10 +261,10 @@ bool Machine::fail_without_absent(Key& key, Outbox& out) {
     if (line.requests.empty()) continue;
     const Kind kind = line.requests.front().header.kind;
     if (kind == Kind::erase || (!line.requests.front().waiting && !waits_for_value)) continue;
-    const KeyBody& body = *key.declared[w];
+    const std::string what = key.declared[w] ? describe(*key.declared[w]) : "a key";
     const Cause cause =
-        absence(key.lines, mx::detail::concat(kind == Kind::declare ? "the first use" : to_string(kind),
-                                              " of ", describe(body)));
+        absence(key.lines,
+                mx::detail::concat(kind == Kind::declare ? "the first use" : to_string(kind), " of ", what));
     if (cause.error == nullptr) return false;
     fail_key(key, cause, out);
     return true;

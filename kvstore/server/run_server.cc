@@ -84,6 +84,7 @@ int run_server() {
   const std::shared_ptr<comm::Rendezvous> rendezvous = comm::rendezvous();
   ServerOptions options;
   options.number = place.rank;
+  options.workers = place.workers;
   options.identity.job = place.job.substr(0, comm::Identity::kLongestJob);
   options.identity.secret = comm::secret_of_job();
   options.identity.epoch = place.epoch;

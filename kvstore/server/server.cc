@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <list>
 #include <map>
 #include <mutex>
@@ -26,7 +27,7 @@ namespace mx::kv {
 namespace {
 
 constexpr size_t kPooledBytes = size_t{256} << 20;
-constexpr uint16_t kMostStores = 1024;
+constexpr size_t kMostStores = 1024;
 constexpr uint64_t kLongestHost = 256;
 
 }  // namespace
@@ -61,6 +62,8 @@ struct Server::State {
   void admit(Stranger& stranger);
   bool serve(ConnectionId id, Connection& connection, short events);  // false: it is to be removed
   Machine& machine(uint16_t store);
+  bool has_closed_all(int32_t worker) const;
+  void depart(int32_t worker);
   Bytes accept(const Connection& connection, const Header& header);
   void take(ConnectionId id, Connection& connection, Message message);
   void refuse(Connection& connection, const std::exception_ptr& error);
@@ -82,9 +85,10 @@ struct Server::State {
   std::map<ConnectionId, Connection> connections;
   ConnectionId next_id = 1;
   std::set<int32_t> departed;
-  std::map<int32_t, std::string> hosts;  // of the workers, by their numbers
-  std::exception_ptr failure;            // the first one
-  int32_t failed_worker = -1;            // that caused it; -1 if it is not known
+  std::map<int32_t, std::string> hosts;          // of the workers, by their numbers
+  std::map<int32_t, std::set<uint16_t>> stores;  // that each worker has opened and not closed
+  std::exception_ptr failure;                    // the first one
+  int32_t failed_worker = -1;                    // that caused it; -1 if it is not known
 };
 
 Server::Server(ServerOptions options) : state_(std::make_unique<State>(std::move(options))) {}
@@ -164,7 +168,9 @@ void Server::State::take_reports() {
     std::lock_guard lock(reports_mutex);
     taken.swap(reports);
   }
-  for (const auto& [text, worker] : taken) fail(std::make_exception_ptr(PeerLost(text)), worker);
+  for (const auto& [text, worker] : taken)
+    if (!departed.contains(worker) && !has_closed_all(worker))
+      fail(std::make_exception_ptr(PeerLost(text)), worker);
 }
 
 void Server::State::accept_strangers() {
@@ -246,10 +252,11 @@ Bytes Server::State::accept(const Connection& connection, const Header& header) 
   MX_CHECK(static_cast<int64_t>(header.worker) == connection.worker, ProtocolError,
            "[kvstore] expected messages of worker ", connection.worker, ", got one of worker ",
            header.worker);
-  MX_CHECK(header.store < kMostStores, ProtocolError, "[kvstore] expected a store below ", kMostStores,
-           ", got ", header.store);
-  const uint64_t largest =
-      header.kind == Kind::hello ? kLongestHost : machine(header.store).largest_body(header);
+  uint64_t largest = kLargestText;
+  if (header.kind == Kind::hello) largest = kLongestHost;
+  // A store is not made before it is opened.
+  else if (const auto found = machines.find(header.store); found != machines.end())
+    largest = found->second->largest_body(header);
   MX_CHECK(header.bytes <= largest, ProtocolError, "[kvstore] expected a body of at most ", largest,
            " bytes in a ", to_string(header.kind), ", got ", header.bytes);
   return header.bytes == 0 ? Bytes() : pool->make(header.bytes);
@@ -264,6 +271,11 @@ bool Server::State::serve(ConnectionId id, Connection& connection, short events)
     if (open) {
       connection.link->write();
       return true;
+    }
+    if (has_closed_all(connection.worker)) {
+      // Nobody waits for it, as after _exit(0) at the end of a program.
+      depart(connection.worker);
+      return false;
     }
     MX_CHECK(connection.farewell, PeerLost, "[kvstore] expected a farewell, got the end of the connection");
   } catch (...) {
@@ -299,23 +311,57 @@ void Server::State::take(ConnectionId id, Connection& connection, Message messag
   }
   if (message.header.kind == Kind::farewell) {
     connection.farewell = true;
-    departed.insert(connection.worker);
-    for (auto& [number, machine] : machines) {
-      machine->departed(static_cast<uint32_t>(connection.worker), out);
-      for (Outgoing& o : out) o.message.header.store = number;
-      deliver(out);
-    }
-    return;
+    return depart(connection.worker);
   }
   if (message.header.kind == Kind::abort) {
     connection.farewell = true;  // it closes the connection itself
     fail(make_error(message.header.flags, std::string(message.body.text())), connection.worker);
     return;
   }
-  Machine& machine = this->machine(message.header.store);
+  const Header header = message.header;
+  if (header.kind == Kind::open) {
+    const uint32_t workers = decode_open(message.body.text()).workers;
+    MX_CHECK(options.workers == 0 || workers == static_cast<uint32_t>(options.workers), ProtocolError,
+             "[kvstore] expected a store of ", options.workers, " workers, got one of ", workers);
+    if (!machines.contains(header.store) && machines.size() >= kMostStores) {
+      Message answer{header, Bytes::of(mx::detail::concat("[KVStore] expected at most ", kMostStores,
+                                                          " stores with servers at a time, got one more"))};
+      answer.header.kind = Kind::refusal;
+      answer.header.flags = static_cast<uint8_t>(ErrorCode::invalid_state);
+      answer.header.number = 0;
+      answer.header.bytes = answer.body.size;
+      return connection.link->send(std::move(answer));
+    }
+    stores[connection.worker].insert(header.store);
+  }
+  Machine& machine = this->machine(header.store);
   machine.receive(id, std::move(message), out);
   if (options.workers == 0) options.workers = static_cast<int>(machine.workers());
   deliver(out);
+  if (header.kind == Kind::close) {
+    stores[connection.worker].erase(header.store);
+    if (machine.finished()) machines.erase(header.store);
+  } else if (machine.workers() == 0) {
+    machines.erase(header.store);  // a late message for a store that all have left
+  }
+}
+
+/// Returns whether a worker has used stores and has closed all of them.
+bool Server::State::has_closed_all(int32_t worker) const {
+  const auto found = stores.find(worker);
+  return found != stores.end() && found->second.empty();
+}
+
+/// A worker's process will send nothing more.
+void Server::State::depart(int32_t worker) {
+  Outbox out;
+  departed.insert(worker);
+  for (auto it = machines.begin(); it != machines.end();) {
+    it->second->departed(static_cast<uint32_t>(worker), out);
+    for (Outgoing& o : out) o.message.header.store = it->first;
+    deliver(out);
+    it = it->second->finished() ? machines.erase(it) : std::next(it);
+  }
 }
 
 void Server::State::deliver(Outbox& out) {

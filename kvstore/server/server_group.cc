@@ -122,19 +122,24 @@ ServerGroup::ServerGroup(ServerGroupOptions options) : state_(std::make_shared<S
     prefer_quick_wakeup();
     state->run();
   });
-  if (state_->options.rendezvous != nullptr)
-    state_->watch = state_->options.rendezvous->watch(
-        comm::lost_prefix(state_->options.identity.epoch),
-        [this](std::string_view key, std::string_view value) {
-          const comm::LostProcess lost = comm::parse_lost(key, value);
-          auto error = std::make_exception_ptr(PeerLost(mx::detail::concat(
-              "[kvstore] expected all processes of the job to live, got a loss: ", to_string(lost))));
-          if (lost.role == "worker") {
-            state_->lose(std::move(error));
-          } else {
-            fail(std::move(error));
-          }
-        });
+  if (state_->options.rendezvous == nullptr) return;
+  const auto learn = [this](std::string_view key, std::string_view value) {
+    const comm::LostProcess lost = comm::parse_lost(key, value);
+    auto error = std::make_exception_ptr(PeerLost(mx::detail::concat(
+        "[kvstore] expected all processes of the job to live, got a loss: ", to_string(lost))));
+    if (lost.role == "worker") {
+      state_->lose(std::move(error));
+    } else {
+      fail(std::move(error));
+    }
+  };
+  try {
+    state_->watch =
+        state_->options.rendezvous->watch(comm::lost_prefix(state_->options.identity.epoch), learn);
+  } catch (...) {
+    leave();  // ends the thread
+    throw;
+  }
 }
 
 ServerGroup::~ServerGroup() { leave(); }

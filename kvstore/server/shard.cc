@@ -63,9 +63,10 @@ Shard::Entry& Shard::entry(uint32_t key, const KeyBody& description, const Bytes
   return entry;
 }
 
-void Shard::set_optimizer(const OptionsBody& optimizer) {
+void Shard::set_optimizer(const OptionsBody& optimizer, std::source_location where) {
   if (!optimizer.name.empty()) {
-    optim::make_optimizer(optimizer.name, optimizer.options, Parameters{});  // throws for what is unknown
+    optim::make_optimizer(optimizer.name, optimizer.options, Parameters{},
+                          where);  // throws for what is unknown
     const auto norm = optimizer.options.find("max_norm");
     const bool limits = norm != optimizer.options.end() && norm->second != AttrValue(0.0) &&
                         norm->second != AttrValue(int64_t{0});
@@ -77,14 +78,14 @@ void Shard::set_optimizer(const OptionsBody& optimizer) {
   options_ = optimizer.options;
 }
 
-void Shard::set_option(const std::string& name, double value) {
+void Shard::set_option(const std::string& name, double value, std::source_location where) {
   const NoGrad pause;
   MX_CHECK(has_optimizer(), InvalidState,
            "[set_optimizer_option] expected a store with an optimiser (set_optimizer()), got '", name,
            "' for a store without one");
   AttrMap changed = options_;
   changed[name] = value;
-  optim::make_optimizer(name_, changed, Parameters{});
+  optim::make_optimizer(name_, changed, Parameters{}, where);
   MX_CHECK(name != "max_norm" || value == 0, InvalidArgument,
            "[set_optimizer_option] expected no limit of the norm with servers, got max_norm = ", value);
   std::swap(options_, changed);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,16 @@ class Shard final : public Updater {
  public:
   explicit Shard(std::shared_ptr<BytePool> pool) : pool_(std::move(pool)) {}
 
-  void set_optimizer(const OptionsBody& optimizer) override;
+  void set_optimizer(const OptionsBody& optimizer) override {
+    set_optimizer(optimizer, std::source_location::current());
+  }
+  /// `where` is the line of the program that errors name.
+  void set_optimizer(const OptionsBody& optimizer, std::source_location where);
   bool has_optimizer() const override { return !name_.empty(); }
-  void set_option(const std::string& name, double value) override;
+  void set_option(const std::string& name, double value) override {
+    set_option(name, value, std::source_location::current());
+  }
+  void set_option(const std::string& name, double value, std::source_location where);
   Bytes convert(const Bytes& elements, comm::Type from, comm::Type to) override;
   Bytes update(uint32_t key, const KeyBody& description, const Bytes& value, const Bytes& gradient) override;
   void forget_value(uint32_t key) override;

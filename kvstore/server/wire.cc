@@ -25,7 +25,6 @@ T get_at(const std::byte* at) {
   return static_cast<T>(value);
 }
 
-constexpr size_t kLongestName = 4096;
 constexpr size_t kMostOptions = 256;
 constexpr size_t kMostDimensions = 64;
 constexpr size_t kMostStateArrays = 64;

@@ -87,6 +87,9 @@ struct Header {
   uint64_t bytes = 0;
 };
 
+/// Of keys and of options. Longer ones are a ProtocolError.
+inline constexpr size_t kLongestName = 4096;
+
 struct Message {
   Header header;
   Bytes body;

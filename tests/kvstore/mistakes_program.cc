@@ -26,8 +26,7 @@ void run(const std::string& type, const std::string& mistake) {
   const DType dtype = makes("dtype") ? DType::f64 : DType::f32;
   std::vector<std::string> keys{"a", makes("name") ? "c" : "b"};
   if (makes("order")) std::swap(keys[0], keys[1]);
-  for (const std::string& key : keys)
-    kv->init(key, key == "a" ? zeros({5}) : zeros(shape, dtype));
+  for (const std::string& key : keys) kv->init(key, key == "a" ? zeros({5}) : zeros(shape, dtype));
   const int rounds = makes("steps") ? 3 : 5;
   for (int round = 0; round < rounds; ++round) {
     for (const std::string& key : keys) {

@@ -75,6 +75,12 @@ class Servers(unittest.TestCase):
             self.assertEqual(job.code, 3, job.stderr)
             self.assertRegex(job.stderr, rf"error: .*worker 1 on host {HOST} .*'1'.* has left")
 
+    def test_workers_that_leave_without_handlers_at_exit_are_no_failure(self):
+        for store in ("dist_sync", "dist_async", "dist_allreduce"):
+            job = self.run_job("-n", 2, "-s", 2, PROGRAM, store, 3, "leaves")
+            self.assertEqual(job.code, 0, job.stderr)
+            self.assertEqual(len(re.findall("ends with", job.stdout)), 2, job.stdout)
+
     def test_a_failed_value_is_told_to_the_others(self):
         job = self.run_job("-n", 2, "-s", 1, PROGRAM, "dist_sync", 1000, "spoils", 1)
         self.assertEqual(job.code, 3, job.stderr)

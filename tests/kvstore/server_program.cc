@@ -1,9 +1,9 @@
 // A program for tests of whole jobs: "server_program dist_sync 5" adds up one array of each worker, five
 // times. "dist_sync+dist_allreduce" makes a second store after the first one, which is used at the end. With
 // "dist_sync 5 throws 1", worker 1 throws in the third round. Instead of "throws", "aborts" lets nobody catch
-// the error, "ends" ends the process with exit code 0, "spoils" lets the operation fail that computes a
-// value, and "forks" forks a child that calls exit(0) before the worker goes on. In a process with the role
-// of a server, create() does not return.
+// the error, "ends" ends the process with exit code 0, "leaves" destroys its stores at the end and calls
+// _exit(0), "spoils" lets the operation fail that computes a value, and "forks" forks a child that calls
+// exit(0) before the worker goes on. In a process with the role of a server, create() does not return.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -79,6 +79,15 @@ int run(const std::string& types, int rounds, const Failing& failing) {
   for (const float value : values)
     if (value != values[0]) throw Error("elements differ");
   std::printf("worker %d ends with %g\n", kv->rank(), static_cast<double>(values[0]));
+  if (failing.how == "leaves") {
+    last = NDArray();
+    outs.clear();
+    wait_all();
+    second_store.reset();
+    global_store.reset();
+    std::fflush(stdout);
+    _exit(0);
+  }
   return 0;
 }
 
