@@ -49,8 +49,15 @@ std::exception_ptr with_key(const std::exception_ptr& error, const std::string& 
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& e) {
-    if (std::string(e.what()).find(what) != std::string::npos) return error;
-    return rewrite_current_exception([&](const std::string& text) { return text + ", in '" + what + "'"; });
+    const std::string said = e.what();
+    const bool named = said.find(what) != std::string::npos;
+    // A rank whose value has failed makes another call, which says so: see CallSequence::skip().
+    const bool failed = said.find("'no value of '") != std::string::npos;
+    if (named && !failed) return error;
+    return rewrite_current_exception([&](const std::string& text) {
+      return (failed ? "a value of another rank has failed, so there is no sum: " : "") + text +
+             (named ? "" : ", in '" + what + "'");
+    });
   } catch (...) {
     return error;
   }

@@ -123,6 +123,14 @@ void DistAllreduce::compare_new_keys(const char* op, const std::vector<std::stri
   sequence_->take("comparison of keys").start(std::move(call));
 }
 
+/// Compares what a call sets between all ranks. They update their copies alone, and must do the same.
+void DistAllreduce::compare_settings(const char* op, const std::string& line) {
+  if (size() == 1) return;
+  CallSequence::Call call = compare_lines(op, {line}, call_options(op, {}));
+  call.done = [](const std::exception_ptr&) {};  // an error fails the calls that follow
+  sequence_->take(op).start(std::move(call));
+}
+
 NDArray DistAllreduce::local_sum(const Values& values, const KVOptions& options) const {
   const std::vector<NDArray>& list = values.list();
   const Context home = place_ == SumPlace::host ? cpu() : list[0].context();
@@ -329,12 +337,16 @@ void DistAllreduce::set_optimizer(const std::string& name, const AttrMap& option
                                   std::source_location where) {
   const std::lock_guard lock(mutex_);
   table_.set_optimizer(name, options, where);
+  std::string line = concat("the optimiser '", name, "' with");
+  for (const auto& [option, value] : options) line += concat(' ', option, " = ", mx::to_string(value));
+  compare_settings("set_optimizer", line);
 }
 
 void DistAllreduce::set_optimizer_option(const std::string& option, double value,
                                          std::source_location where) {
   const std::lock_guard lock(mutex_);
   table_.set_optimizer_option(option, value, where);
+  compare_settings("set_optimizer_option", concat(option, " = ", value));
 }
 
 }  // namespace mx::detail

@@ -96,6 +96,7 @@ class DistAllreduce final : public KVStore {
   /// Compares the keys that are new, or whose description has changed, between all ranks.
   void compare_new_keys(const char* op, const std::vector<std::string>& keys, std::span<const NDArray> values,
                         const KVOptions& options);
+  void compare_settings(const char* op, const std::string& line);
   NDArray local_sum(const Values& values, const KVOptions& options) const;
   /// Sums over all processes. Returns the sums, in the type of the values.
   std::vector<NDArray> sum_over_ranks(Exchange& exchange);

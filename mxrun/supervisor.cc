@@ -212,17 +212,25 @@ void Supervisor::end_agents() {
   }
 }
 
+/// Returns whether an exit code says why an agent could not begin. 126 and 127 also come from a shell that
+/// does not find mxrun.
+static bool is_own_code(int code) {
+  return code == kExitBind || code == kExitAuthentication || code == kExitConfiguration || code == 126 ||
+         code == 127;
+}
+
 int Supervisor::finish() {
   const std::vector<std::string> early = early_ends();
   end_agents();
   if (failure_.has_value() && failure_->rank < 0 && failure_->code == 0) {
-    // The exit code of what carried the agent says more than nothing.
-    failure_->code = 128 + SIGKILL;
+    // An agent that could not begin says why with a code of mxrun. Other codes are those of ssh, srun or
+    // mpirun.
+    failure_->code = started_ ? 128 + SIGKILL : kExitRendezvous;
     for (const CarrierState& state : carriers_) {
       const auto& on = state.carrier.nodes;
       if (!state.ended || std::find(on.begin(), on.end(), failure_->node) == on.end()) continue;
       const int code = exit_code_of(state.status);
-      if (code != 0) failure_->code = code;
+      if (!started_ && is_own_code(code)) failure_->code = code;
       failure_->reason += mx::detail::concat(" (", state.carrier.name, ": exit code ", code, ")");
     }
   }

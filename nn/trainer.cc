@@ -113,6 +113,10 @@ Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice&
   options_.shard_optimizer = options.shard_optimizer && several_processes() && !options.update_on_store;
   if (store_ != nullptr) {
     if (options_.check_every == 0) options_.check_every = store_->options().check_every;
+    MX_CHECK(options_.check_every == 0 || store_->type() != "dist_async", InvalidState,
+             "[Trainer] expected no check_every with the store \"dist_async\", whose workers have other "
+             "values at other times, got ",
+             options_.check_every);
     if (const int64_t number = store_->next_trainer(); number > 0)
       prefix_ = mx::detail::concat("trainer ", number, ": ");
   }
@@ -277,6 +281,7 @@ void Trainer::synchronise(std::source_location where) {
     // Models that differ are an error here, on all processes, and not at some later wait.
     store_->push_barrier(check_, {.where = where});
     check_.wait();
+    for (NDArray& value : values) value.wait();  // with servers, an array has its error alone
   }
   for (size_t i = 0; !replicas_.empty() && i < replicas_[0].size(); ++i) copy_to_replicas(i, where);
 }

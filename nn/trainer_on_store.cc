@@ -47,6 +47,9 @@ void Trainer::put_on_store(std::source_location where) {
     }
   store_->broadcast_from_first(others, values, {.where = where});
   on_store_ = true;
+  // Models that differ are an error here, on all processes, and not at some later wait.
+  if (several_processes())
+    for (const NamedParameter& parameter : replicas_[0]) parameter.array().detach().wait();
   for (size_t i = 0; i < count; ++i) copy_to_replicas(i, where);
 }
 

@@ -100,11 +100,6 @@ bool may_pass_later(int error) {
 
 }  // namespace
 
-void Fd::reset(int fd) {
-  if (fd_ >= 0) close(fd_);
-  fd_ = fd;
-}
-
 void prepare_socket(int fd) {
   const int one = 1, idle = 30, interval = 10, probes = 3;
   // Not all of them exist for sockets of the AF_UNIX family; a failure only makes such a socket slower.
@@ -141,6 +136,10 @@ Listener listen_at(const std::string& address, uint16_t port, int backlog) {
            std::strerror(errno));
   const Endpoint bound = local_endpoint(socket.get());
   return {std::move(socket), {address, bound.port}};
+}
+
+bool out_of_descriptors(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
 Fd accept_one(const Fd& listener, Deadline deadline) {

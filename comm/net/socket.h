@@ -14,35 +14,11 @@
 #include <string>
 
 #include "comm/deadline.h"
+#include "comm/net/fd.h"
 #include "comm/net/handshake.h"
 #include "comm/net/interface.h"
 
 namespace mx::comm {
-
-/// Owns a file descriptor.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(other.release()) {}
-  Fd& operator=(Fd&& other) noexcept {
-    reset(other.release());
-    return *this;
-  }
-  ~Fd() { reset(); }
-
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  int release() {
-    const int fd = fd_;
-    fd_ = -1;
-    return fd;
-  }
-  void reset(int fd = -1);
-
- private:
-  int fd_ = -1;
-};
 
 struct Listener {
   Fd socket;
@@ -55,6 +31,12 @@ inline constexpr int64_t kHandshakeTimeoutMs = 5000;
 /// Listens at a numeric address. Port 0: one that the system chooses. Throws InvalidArgument for a wildcard
 /// address, CommunicationError naming the address if the port is taken.
 Listener listen_at(const std::string& address, uint16_t port = 0, int backlog = 128);
+
+/// How long to wait before the next accept if out_of_descriptors().
+inline constexpr int64_t kAcceptAgainMs = 20;
+/// Returns whether accept() has failed because the process or the system has no descriptor or memory left.
+/// The connection then stays in the backlog, so poll() reports it at once again.
+bool out_of_descriptors(int error);
 
 /// Accepts one connection.
 Fd accept_one(const Fd& listener, Deadline deadline);

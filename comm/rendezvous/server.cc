@@ -38,7 +38,7 @@ using tcp = asio::ip::tcp;
 using std::chrono::milliseconds;
 
 constexpr int64_t kDrainMs = 1000;        // how long the last message may take to reach a client
-constexpr int64_t kAcceptAgainMs = 100;   // after the process ran out of descriptors
+constexpr int64_t kRecoverMs = 100;       // after the process ran out of descriptors or memory
 constexpr int64_t kLongestTickMs = 1000;  // between two looks at the clients
 constexpr int64_t kServerLateMs = 500;    // a tick that is so late means that this process was stopped
 
@@ -71,6 +71,13 @@ struct RendezvousServer::State {
 
   explicit State(RendezvousServerOptions o);
 
+  /// The server's thread. An error, such as a lack of memory, must not end the process, because all processes
+  /// of a job depend on it.
+  void run() noexcept;
+  /// Does something for one connection. An error ends that connection only.
+  template <class F>
+  void guard(const SessionPtr& session, F&& f) noexcept;
+  void note_error() noexcept;
   void accept_next();
   void accept_all();
   void admit(Fd socket);
@@ -126,7 +133,7 @@ RendezvousServer::RendezvousServer(RendezvousServerOptions options) {
            "[rendezvous] expected positive times, got dead_after ", options.dead_after_ms,
            " ms and handshake ", options.handshake_timeout_ms, " ms");
   state_ = std::make_unique<State>(std::move(options));
-  state_->thread = start_thread("rendezvous", [state = state_.get()] { state->io.run(); });
+  state_->thread = start_thread("rendezvous", [state = state_.get()] { state->run(); });
 }
 
 RendezvousServer::~RendezvousServer() {
@@ -140,22 +147,77 @@ void RendezvousServer::set_epoch(int64_t epoch) {
   // Waits, so that a process that is started after this call meets the new epoch.
   std::promise<void> done;
   asio::post(state_->io, [&] {
-    state_->self.epoch = epoch;
-    if (epoch != kAnyEpoch) state_->machine.set_epoch(epoch);
-    done.set_value();
+    try {
+      state_->self.epoch = epoch;
+      if (epoch != kAnyEpoch) state_->machine.set_epoch(epoch);
+      done.set_value();
+    } catch (...) {
+      done.set_exception(std::current_exception());
+    }
   });
-  done.get_future().wait();
+  done.get_future().get();
 }
 
 int64_t RendezvousServer::step_of(int64_t epoch, const ProcessName& process) const {
   std::promise<int64_t> step;
-  asio::post(state_->io, [&] { step.set_value(state_->machine.step_of(epoch, process)); });
+  asio::post(state_->io, [&] {
+    try {
+      step.set_value(state_->machine.step_of(epoch, process));
+    } catch (...) {
+      step.set_exception(std::current_exception());
+    }
+  });
   return step.get_future().get();
 }
 
 RendezvousServer::Counts RendezvousServer::counts() const {
   return {state_->connections, state_->open_handshakes, state_->refused, state_->broken_protocol,
           state_->lost};
+}
+
+// --- errors of the server itself ---
+
+void RendezvousServer::State::run() noexcept {
+  for (bool failed = false; !io.stopped();) {
+    try {
+      if (failed) {
+        // The error may have ended the waits that go on for ever.
+        std::this_thread::sleep_for(milliseconds(kRecoverMs));
+        acceptor.cancel();
+        accept_timer.cancel();
+        accept_next();
+        schedule_tick();
+      }
+      failed = false;
+      io.run();
+      return;
+    } catch (...) {
+      note_error();
+      failed = true;
+    }
+  }
+}
+
+template <class F>
+void RendezvousServer::State::guard(const SessionPtr& session, F&& f) noexcept {
+  try {
+    return f();
+  } catch (...) {
+    note_error();
+  }
+  try {
+    ended(session, "the rendezvous failed while it served this process");
+  } catch (...) {
+    note_error();
+  }
+}
+
+void RendezvousServer::State::note_error() noexcept {
+  try {
+    log(LogLevel::error, mx::detail::concat("[rendezvous] an error of the server at ", address, ": ",
+                                            current_exception_text()));
+  } catch (...) {  // there is not even memory for the message
+  }
 }
 
 // --- accepting ---
@@ -172,8 +234,12 @@ void RendezvousServer::State::accept_all() {
     // the connection open.
     Fd socket(accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket) {
-      prepare_socket(socket.get());
-      admit(std::move(socket));
+      try {
+        prepare_socket(socket.get());
+        admit(std::move(socket));
+      } catch (...) {
+        note_error();  // the connection is closed
+      }
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO) continue;
@@ -181,7 +247,7 @@ void RendezvousServer::State::accept_all() {
     // No descriptor or memory is left. The connection waits in the backlog until others have ended.
     log(LogLevel::warning,
         mx::detail::concat("[rendezvous] cannot accept at ", address, ": ", std::strerror(errno)));
-    accept_timer.expires_after(milliseconds(kAcceptAgainMs));
+    accept_timer.expires_after(milliseconds(kRecoverMs));
     accept_timer.async_wait([this](error_code error) {
       if (!error) accept_next();
     });
@@ -204,14 +270,16 @@ void RendezvousServer::State::admit(Fd socket) {
   sessions[session->id] = session;
   handshakes.insert(session->id);
   open_handshakes = handshakes.size();
-  session->handshake.start();
-  session->timer.expires_after(milliseconds(options.handshake_timeout_ms));
-  session->timer.async_wait([this, session](error_code e) {
-    if (e || session->phase != Phase::handshake) return;
-    ++refused;
-    drop(session);
+  guard(session, [&] {
+    session->handshake.start();
+    session->timer.expires_after(milliseconds(options.handshake_timeout_ms));
+    session->timer.async_wait([this, session](error_code e) {
+      if (e || session->phase != Phase::handshake) return;
+      ++refused;
+      drop(session);
+    });
+    read(session);
   });
-  read(session);
 }
 
 // --- one connection ---
@@ -223,11 +291,13 @@ void RendezvousServer::State::read(const SessionPtr& session) {
   session->socket.async_read_some(
       asio::buffer(session->in.data(), most), [this, session](error_code error, size_t bytes) {
         if (!sessions.contains(session->id)) return;
-        if (error)
-          return ended(session, error == asio::error::eof ? "its connection ended without a farewell"
-                                                          : "its connection broke: " + error.message());
-        take(session, std::span(session->in).first(bytes));
-        if (sessions.contains(session->id)) read(session);
+        guard(session, [&] {
+          if (error)
+            return ended(session, error == asio::error::eof ? "its connection ended without a farewell"
+                                                            : "its connection broke: " + error.message());
+          take(session, std::span(session->in).first(bytes));
+          if (sessions.contains(session->id)) read(session);
+        });
       });
 }
 
@@ -292,7 +362,7 @@ void RendezvousServer::State::write(const SessionPtr& session) {
                       session->writing = false;
                       // A broken connection is also noticed by the reading, which may still find the client's
                       // last words.
-                      if (!error && sessions.contains(session->id)) write(session);
+                      if (!error && sessions.contains(session->id)) guard(session, [&] { write(session); });
                     });
 }
 
@@ -334,8 +404,16 @@ void RendezvousServer::State::perform() {
     for (const auto& [to, frame] : actions.send) {
       const auto found = sessions.find(to);
       if (found == sessions.end()) continue;
-      encode(frame, found->second->next);
-      written.insert(to);
+      const SessionPtr session = found->second;
+      try {
+        encode(frame, session->next);
+        written.insert(to);
+      } catch (...) {
+        // What the others are to hear is sent. This client must not miss a part.
+        note_error();
+        drop(session);
+        machine.disconnect(to, "the rendezvous had no memory for what this process was to hear");
+      }
     }
     for (const uint64_t id : written) {
       const auto found = sessions.find(id);

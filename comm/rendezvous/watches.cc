@@ -15,7 +15,7 @@ void Watches::add(uint64_t id, std::string prefix, Rendezvous::Changed changed) 
 void Watches::remove(uint64_t id) {
   std::unique_lock lock(mutex_);
   watches_.erase(id);
-  if (std::this_thread::get_id() == thread_.get_id()) return;
+  if (std::this_thread::get_id() == caller_) return;
   changed_.wait(lock, [&] { return running_ != id; });
 }
 
@@ -61,6 +61,7 @@ void Watches::stop() {
 
 void Watches::run() {
   std::unique_lock lock(mutex_);
+  caller_ = std::this_thread::get_id();
   for (;;) {
     changed_.wait(lock, [&] { return stopped_ || !calls_.empty(); });
     if (stopped_) return;

@@ -56,7 +56,8 @@ class Watches {
   std::deque<Call> calls_;
   uint64_t running_ = 0;  // id of the watch whose callback runs
   bool stopped_ = false;
-  std::thread thread_;  // started by the first call
+  std::thread thread_;      // started by the first call; stop() takes it away
+  std::thread::id caller_;  // of the thread; set by it
 };
 
 }  // namespace mx::comm

@@ -21,15 +21,15 @@ size_t Arena::default_window(int size) {
   return whole_pages(std::max(memory / static_cast<size_t>(size), kSmallestWindow));
 }
 
-Descriptor Arena::create(int size, size_t window_bytes) {
+Fd Arena::create(int size, size_t window_bytes) {
   const uint64_t bytes = uint64_t{window_bytes} * static_cast<uint64_t>(size);
   if (!within_file_limit(bytes)) return {};
-  Descriptor memory(memfd_create("mx-shm-arena", MFD_CLOEXEC));
+  Fd memory(memfd_create("mx-shm-arena", MFD_CLOEXEC));
   if (!memory || ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0) return {};
   return memory;
 }
 
-std::shared_ptr<Arena> Arena::map(Descriptor memory, int rank, int size, size_t window_bytes) {
+std::shared_ptr<Arena> Arena::map(Fd memory, int rank, int size, size_t window_bytes) {
   if (!memory) return nullptr;
   const size_t bytes = window_bytes * static_cast<size_t>(size);
   void* const base =
@@ -42,7 +42,7 @@ std::shared_ptr<Arena> Arena::map(Descriptor memory, int rank, int size, size_t 
                                           window_bytes * static_cast<size_t>(rank), window_bytes));
 }
 
-Arena::Arena(Descriptor memory, char* base, size_t bytes, size_t first, size_t window_bytes)
+Arena::Arena(Fd memory, char* base, size_t bytes, size_t first, size_t window_bytes)
     : memory_(std::move(memory)), base_(base), bytes_(bytes) {
   free_.emplace(first, window_bytes);
 }

@@ -14,7 +14,7 @@
 #include <memory>
 #include <mutex>
 
-#include "comm/shm/descriptor.h"
+#include "comm/net/fd.h"
 #include "engine/base/process_mark.h"
 
 namespace mx::comm::shm {
@@ -24,9 +24,9 @@ class Arena : public std::enable_shared_from_this<Arena> {
   /// The bytes of the window of each rank by default: together as many as the host has memory.
   static size_t default_window(int size);
   /// Makes the file. Returns an empty descriptor if the kernel refuses.
-  static Descriptor create(int size, size_t window_bytes);
+  static Fd create(int size, size_t window_bytes);
   /// Maps the file. Returns null if the kernel refuses: then this rank has no arena.
-  static std::shared_ptr<Arena> map(Descriptor memory, int rank, int size, size_t window_bytes);
+  static std::shared_ptr<Arena> map(Fd memory, int rank, int size, size_t window_bytes);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -43,11 +43,11 @@ class Arena : public std::enable_shared_from_this<Arena> {
   bool contains(uint64_t offset, size_t bytes) const { return offset <= bytes_ && bytes <= bytes_ - offset; }
 
  private:
-  Arena(Descriptor memory, char* base, size_t bytes, size_t first, size_t window_bytes);
+  Arena(Fd memory, char* base, size_t bytes, size_t first, size_t window_bytes);
   void release(uint64_t offset, size_t bytes);
 
   const ProcessMark process_;
-  const Descriptor memory_;
+  const Fd memory_;
   char* const base_;
   const size_t bytes_;
   std::mutex mutex_;

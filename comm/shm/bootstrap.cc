@@ -8,17 +8,20 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <mutex>
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "comm/in_steps.h"
 #include "comm/net/bytes.h"
 #include "comm/net/secret.h"
+#include "comm/net/socket.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 
@@ -108,7 +111,7 @@ SharedFiles receive_files(int socket, const Joining& joining) {
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
   const ssize_t bytes = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  std::vector<Descriptor> received;
+  std::vector<Fd> received;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     for (size_t at = 0; CMSG_LEN(at + sizeof(int)) <= header->cmsg_len; at += sizeof(int)) {
@@ -129,8 +132,8 @@ SharedFiles receive_files(int socket, const Joining& joining) {
   return files;
 }
 
-Descriptor new_socket(int flags) {
-  Descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+Fd new_socket(int flags) {
+  Fd made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
   MX_CHECK(made, CommunicationError, "[shm] expected an AF_UNIX socket, got: ", std::strerror(errno));
   return made;
 }
@@ -171,7 +174,7 @@ class FileServer {
   FileServer(const SharedFiles& files, int size, const std::string& token)
       : files_(files), token_(token), ranks_(static_cast<size_t>(size)) {}
 
-  void add(Descriptor connection) { strangers_.push_back(std::move(connection)); }
+  void add(Fd connection) { strangers_.push_back(std::move(connection)); }
   bool full() const { return strangers_.size() >= kMostStrangers; }
   bool complete() const {
     return std::all_of(ranks_.begin() + 1, ranks_.end(), [](const Rank& rank) { return rank.confirmed; });
@@ -179,7 +182,7 @@ class FileServer {
 
   std::vector<pollfd> waits() const {
     std::vector<pollfd> list;
-    for (const Descriptor& stranger : strangers_) list.push_back({stranger.get(), POLLIN, 0});
+    for (const Fd& stranger : strangers_) list.push_back({stranger.get(), POLLIN, 0});
     for (const Rank& rank : ranks_) list.push_back({rank.confirmed ? -1 : rank.connection.get(), POLLIN, 0});
     return list;
   }
@@ -192,7 +195,7 @@ class FileServer {
       char byte = 0;
       if (recv(ranks_[r].connection.get(), &byte, 1, MSG_DONTWAIT) == 1) ranks_[r].confirmed = true;
       // A closed connection: the rank has ended, or will say in the rendezvous why it gave up.
-      if (!ranks_[r].confirmed) ranks_[r].connection = Descriptor();
+      if (!ranks_[r].confirmed) ranks_[r].connection = Fd();
     }
     for (size_t i = strangers; i-- > 0;)
       if (list[i].revents != 0) greet(i);
@@ -212,12 +215,12 @@ class FileServer {
 
  private:
   struct Rank {
-    Descriptor connection;
+    Fd connection;
     bool confirmed = false;
   };
 
   void greet(size_t index) {
-    Descriptor connection = std::move(strangers_[index]);
+    Fd connection = std::move(strangers_[index]);
     strangers_.erase(strangers_.begin() + static_cast<ptrdiff_t>(index));
     Hello hello{};
     const ssize_t bytes = recv(connection.get(), &hello, sizeof(hello), MSG_DONTWAIT);
@@ -233,8 +236,8 @@ class FileServer {
 
   const SharedFiles& files_;
   const std::string& token_;
-  std::vector<Rank> ranks_;            // the first one, rank 0 itself, is not used
-  std::vector<Descriptor> strangers_;  // connections that have not sent a message
+  std::vector<Rank> ranks_;    // the first one, rank 0 itself, is not used
+  std::vector<Fd> strangers_;  // connections that have not sent a message
 };
 
 // Learns of ranks that cannot use the files.
@@ -266,7 +269,7 @@ class Rejections {
 }  // namespace
 
 void pass_files(const SharedFiles& files, int size, const Joining& joining) {
-  const Descriptor listener = new_socket(SOCK_NONBLOCK);
+  const Fd listener = new_socket(SOCK_NONBLOCK);
   const std::string address = listen_anywhere(listener.get());
   const std::string token = random_secret();
   joining.rendezvous.put(joining.key + "/shm", "at " + to_hex(address) + " " + token);
@@ -291,13 +294,16 @@ void pass_files(const SharedFiles& files, int size, const Joining& joining) {
     poll(waits.data(), waits.size(), wait_ms(joining.deadline));
     server.handle(waits);
     if (waits.back().revents == 0) continue;
-    Descriptor connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    Fd connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    // The connection stays in the backlog, and poll() would report it at once again.
+    if (!connection && out_of_descriptors(errno))
+      std::this_thread::sleep_for(std::chrono::milliseconds(kAcceptAgainMs));
     if (connection && same_user(connection.get())) server.add(std::move(connection));
   }
   server.release_all();
 }
 
-void confirm_files(const Descriptor& connection, const Joining& joining) {
+void confirm_files(const Fd& connection, const Joining& joining) {
   bool ok = ::send(connection.get(), "m", 1, MSG_NOSIGNAL) == 1;
   while (ok) {
     pollfd wait{connection.get(), POLLIN, 0};
@@ -317,9 +323,13 @@ void confirm_files(const Descriptor& connection, const Joining& joining) {
 }
 
 TakenFiles take_files(int rank, const Joining& joining) {
-  const std::string entry = in_steps(joining.check, joining.deadline, [&](Deadline moment) {
-    return joining.rendezvous.get(joining.key + "/shm", moment);
-  });
+  std::string entry;
+  try {
+    entry = in_steps(joining.check, joining.deadline,
+                     [&](Deadline moment) { return joining.rendezvous.get(joining.key + "/shm", moment); });
+  } catch (const Timeout&) {
+    fail_without({0}, joining);
+  }
   MX_CHECK(entry.rfind("none ", 0) != 0, CommunicationError,
            "[shm] no shared memory on rank 0: ", entry.substr(5));
   const size_t space = entry.find(' ', 3);
@@ -338,7 +348,7 @@ TakenFiles take_files(int rank, const Joining& joining) {
   std::memcpy(hello.token, entry.data() + space + 1, sizeof(hello.token));
   hello.rank = rank;
 
-  Descriptor connection = new_socket(0);
+  Fd connection = new_socket(0);
   const int connected =
       connect(connection.get(), reinterpret_cast<const sockaddr*>(&server.name), server.length);
   const int problem = errno;

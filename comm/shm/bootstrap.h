@@ -18,13 +18,13 @@
 #include <string>
 
 #include "comm/deadline.h"
+#include "comm/net/fd.h"
 #include "comm/rendezvous.h"
-#include "comm/shm/descriptor.h"
 
 namespace mx::comm::shm {
 
 struct SharedFiles {
-  Descriptor region, arena;   ///< `arena` is empty if the kernel refused it
+  Fd region, arena;           ///< `arena` is empty if the kernel refused it
   uint64_t window_bytes = 0;  ///< of the arena, per rank
 };
 
@@ -47,14 +47,14 @@ void refuse_files(const std::string& reason, const Joining& joining);
 /// The files, and the connection to rank 0.
 struct TakenFiles {
   SharedFiles files;
-  Descriptor connection;
+  Fd connection;
 };
 /// The other ranks. Throws CommunicationError with rank 0's reason if it has no shared memory, or if it
 /// cannot be reached, Timeout, and AuthenticationError.
 TakenFiles take_files(int rank, const Joining& joining);
 /// The other ranks: says that this one has mapped the files, and waits for all others. If they do not come,
 /// throws what rank 0 has found out.
-void confirm_files(const Descriptor& connection, const Joining& joining);
+void confirm_files(const Fd& connection, const Joining& joining);
 /// The other ranks: says that this one cannot use the files.
 void reject_files(int rank, const std::string& reason, const Joining& joining);
 

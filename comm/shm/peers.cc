@@ -102,7 +102,7 @@ void Peers::join(const std::string& host, Deadline deadline) {
     const Control& other = region_.control(peer);
     CPU_OR(&cpus, &cpus, &other.cpus);
     if (other.process == own.process) continue;
-    Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(other.process), 0)));
+    Fd process(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(other.process), 0)));
     // The number could already belong to another process, which is then younger.
     if (process_status(other.process).started == other.started)
       processes_[static_cast<size_t>(peer)] = std::move(process);
@@ -218,7 +218,7 @@ void Peers::leave(const std::string& reason, int lost) noexcept {
 bool Peers::ended(int peer) const {
   const Control& control = region_.control(peer);
   if (control.process == 0 || control.process == getpid()) return false;
-  if (const Descriptor& process = processes_[static_cast<size_t>(peer)]) {
+  if (const Fd& process = processes_[static_cast<size_t>(peer)]) {
     pollfd readable{process.get(), POLLIN, 0};
     return poll(&readable, 1, 0) == 1;
   }

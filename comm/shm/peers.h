@@ -54,6 +54,8 @@ struct Notices {
   std::function<std::string(int rank)> explain = {};
   /// Now and then while the ranks wait for each other in join(). What it throws ends the wait.
   std::function<void()> check = {};
+  /// Before each step of a call, for tests: ranks then meet in ever different orders.
+  std::function<void()> pause = {};
 };
 
 class Peers {
@@ -70,6 +72,8 @@ class Peers {
 
   /// Stores a counter of this rank and wakes the threads that wait for this rank.
   void publish(std::atomic<uint64_t>& counter, uint64_t value) {
+    if (notices_.pause) [[unlikely]]
+      notices_.pause();
     // Sequentially consistent, like the announcement of a sleeper: either this thread sees the sleeper, or
     // the sleeper sees the value.
     counter.store(value, std::memory_order_seq_cst);
@@ -79,6 +83,8 @@ class Peers {
   /// Waits until a counter of rank `peer` is at least `target`. Throws PeerLost, Timeout or the reason of
   /// interrupt().
   void wait(int peer, Counter counter, uint64_t target, const Context& context) {
+    if (notices_.pause) [[unlikely]]
+      notices_.pause();
     if (value(peer, counter, target).load(std::memory_order_acquire) < target)
       wait_long(peer, counter, target, context);
   }
@@ -117,7 +123,7 @@ class Peers {
   const int rank_;
   const Notices notices_;
   const LongWait long_wait_;
-  std::vector<Descriptor> processes_;  // pidfds; empty ones where the kernel has none
+  std::vector<Fd> processes_;  // pidfds; empty ones where the kernel has none
   bool crowded_ = true;
   std::atomic<bool> interrupted_{false}, left_{false};
   std::atomic<int> lost_rank_{-1};

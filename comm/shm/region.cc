@@ -57,12 +57,12 @@ bool reserve_pages(int fd, uint64_t offset, uint64_t bytes) {
   return reserved;
 }
 
-Descriptor Region::create(int size) {
+Fd Region::create(int size) {
   const Layout layout = layout_of(size, kRankBytes);
   MX_CHECK(within_file_limit(layout.bytes), CommunicationError, "[shm] expected to use ", layout.bytes,
            " bytes of shared memory for ", size,
            " ranks, got a lower limit of the size of files (ulimit -f)");
-  Descriptor memory(memfd_create("mx-shm", MFD_CLOEXEC));
+  Fd memory(memfd_create("mx-shm", MFD_CLOEXEC));
   MX_CHECK(memory, CommunicationError,
            "[shm] expected shared memory, memfd_create failed: ", std::strerror(errno));
   // Reserved now: otherwise a rank that touches a page when memory is full would be killed by SIGBUS.

@@ -20,7 +20,7 @@
 #include <memory>
 #include <string>
 
-#include "comm/shm/descriptor.h"
+#include "comm/net/fd.h"
 
 namespace mx::comm::shm {
 
@@ -104,7 +104,7 @@ bool reserve_pages(int fd, uint64_t offset, uint64_t bytes);
 class Region {
  public:
   /// Makes the memory for a group. Throws CommunicationError if the kernel refuses.
-  static Descriptor create(int size);
+  static Fd create(int size);
   /// Maps the memory that create() has made. Throws ProtocolError if it was made for another group, and
   /// CommunicationError if the kernel refuses.
   Region(int fd, int size);

@@ -3,27 +3,46 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <thread>
 
 #include "comm/host_name.h"
 #include "comm/queued_communicator.h"
 #include "comm/shm/bootstrap.h"
 #include "comm/shm/group.h"
 #include "engine/base/check.h"
+#include "engine/base/cpus.h"
 
 namespace mx::comm {
 namespace {
 
+// Up to some ten microseconds of work, now and then; the same pauses for the same seed.
+std::function<void()> pauses(uint64_t seed, int rank) {
+  if (seed == 0) return {};
+  // Calls and allocations come from several threads.
+  const auto steps = std::make_shared<std::atomic<uint64_t>>(seed * 1000 + static_cast<uint64_t>(rank));
+  return [steps] {
+    uint64_t bits = steps->fetch_add(1000'003, std::memory_order_relaxed) * 0x9e3779b97f4a7c15;
+    bits ^= bits >> 29;
+    if (bits % 4 != 0) return;
+    for (uint64_t n = bits / 4 % 10'000; n > 0; --n) cpu_relax();
+    if (bits / 4 % 64 == 0) std::this_thread::yield();
+  };
+}
+
 class ShmCommunicator final : public QueuedCommunicator {
  public:
-  ShmCommunicator(int region, shm::Descriptor arena, size_t window_bytes, int rank, int size,
-                  const ShmOptions& options)
+  ShmCommunicator(int region, Fd arena, size_t window_bytes, int rank, int size, const ShmOptions& options)
       : rank_(rank),
         size_(size),
         timeout_ms_(options.timeout_ms),
         group_(region, shm::Arena::map(std::move(arena), rank, size, window_bytes), rank, size,
-               {options.noticed_loss, options.noticed_timeout, options.explain_loss, options.check}) {}
+               {options.noticed_loss, options.noticed_timeout, options.explain_loss, options.check,
+                pauses(options.delay_seed, rank)}) {}
   ~ShmCommunicator() override { finish_calls(); }
 
   void join(const std::string& host, Deadline deadline) { group_.join(host, deadline); }
@@ -80,8 +99,8 @@ void check_shm_group(int rank, int size) {
 // The files stay open: rank 0 still passes them on.
 std::shared_ptr<ShmCommunicator> map_shm_files(const shm::SharedFiles& files, int rank, int size,
                                                const ShmOptions& options) {
-  shm::Descriptor arena;
-  if (files.arena) arena = shm::Descriptor(fcntl(files.arena.get(), F_DUPFD_CLOEXEC, 0));
+  Fd arena;
+  if (files.arena) arena = Fd(fcntl(files.arena.get(), F_DUPFD_CLOEXEC, 0));
   return std::make_shared<ShmCommunicator>(files.region.get(), std::move(arena), files.window_bytes, rank,
                                            size, options);
 }

@@ -47,6 +47,7 @@ struct ShmOptions {
   /// Called now and then while the ranks wait for each other at the start. What it throws ends the wait. May
   /// be empty.
   std::function<void()> check = {};
+  uint64_t delay_seed = 0;  ///< for tests: with another number, pauses come before the steps of calls
 };
 
 /// Makes the communicator of one rank. Collective: returns when all ranks have come. `key` is a prefix of

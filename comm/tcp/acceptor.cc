@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <list>
@@ -153,9 +154,14 @@ void TcpAcceptor::thread_main() try {
     guests.remove_if([](const Guest& guest) { return guest.over; });
     if (ready > 0 && polled[1].revents != 0) {
       const int fd = ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-      // An error belongs to the connection, which is gone. Without descriptors, the guests' deadlines free
-      // some; until then the loop would spin, therefore the oldest guest leaves.
-      if (fd < 0 && (errno == EMFILE || errno == ENFILE) && !guests.empty()) guests.pop_front();
+      // An error belongs to the connection, which is gone. Without descriptors the connection stays, so the
+      // loop would spin: the oldest guest leaves, or else the thread waits a little.
+      if (fd < 0 && out_of_descriptors(errno)) {
+        if (guests.empty())
+          std::this_thread::sleep_for(std::chrono::milliseconds(kAcceptAgainMs));
+        else
+          guests.pop_front();
+      }
       if (fd >= 0) {
         Fd socket(fd);
         prepare_socket(fd);

@@ -1,4 +1,4 @@
-mx_add_test(comm_tcp_test SOURCES tcp/place_test.cc tcp/connect_test.cc tcp/job_test.cc tcp/tcp_transport_test.cc tcp/world_process_test.cc DEPS mx::comm)
+mx_add_test(comm_tcp_test SOURCES tcp/acceptor_test.cc tcp/place_test.cc tcp/connect_test.cc tcp/job_test.cc tcp/tcp_transport_test.cc tcp/world_process_test.cc DEPS mx::comm)
 mx_add_test(comm_tcp_conformance_test
   SOURCES
     conformance.cc

@@ -176,6 +176,35 @@ TEST(DistStoreErrors, MeansOfOtherNumbersOfValuesAreNamed) {
   EXPECT_EQ(4, named.load());
 }
 
+TEST(DistStoreErrors, OptimizersThatDifferAreNamed) {
+  std::atomic<int> named{0};
+  const auto step = [](KVStore& kv) {
+    NDArray grad = ones({2}), out = zeros({2});
+    kv.push("w", grad);
+    kv.pull("w", out);
+    return error_of<ProtocolError>([&] { out.wait(); });
+  };
+  on_ranks(2, [&](KVStore& kv) {
+    kv.init("w", zeros({2}));
+    kv.set_optimizer("sgd", {{"lr", kv.rank() == 0 ? 0.5 : 0.25}});
+    const std::string message = step(kv);
+    named += contains(message, "lr = 0.5") && contains(message, "lr = 0.25");
+  });
+  on_ranks(2, [&](KVStore& kv) {
+    kv.init("w", zeros({2}));
+    kv.set_optimizer("sgd", {{"lr", 0.5}});
+    kv.set_optimizer_option("lr", kv.rank() == 0 ? 1 : 2);
+    const std::string message = step(kv);
+    named += contains(message, "lr = 1") && contains(message, "lr = 2");
+  });
+  on_ranks(2, [&](KVStore& kv) {
+    kv.init("w", zeros({2}));
+    if (kv.rank() == 0) kv.set_optimizer("sgd", {{"lr", 0.5}});
+    named += contains(step(kv), "set_optimizer");
+  });
+  EXPECT_EQ(6, named.load());
+}
+
 TEST(DistStoreErrors, AKeyWhoseTypeChangesOnOneRankIsNamed) {
   std::atomic<int> named{0};
   on_ranks(2, [&](KVStore& kv) {

@@ -2,13 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,13 +19,10 @@
 #include "operators/operators.h"
 #include "tests/kvstore/server_cluster.h"
 #include "tests/support/errors.h"
-#include "tests/support/held.h"
 
 namespace mx {
 namespace {
 
-using test::contains;
-using test::error_of;
 using test::ServerCluster;
 
 /// Values whose sums depend on the order of the additions.
@@ -254,172 +248,6 @@ TEST(ServerStore, ErrorsKeepTheirTypes) {
     kv.push("n", ones({2}));
     EXPECT_THROW(kv.init(std::string(5000, 'n'), zeros({2})), InvalidArgument);
   });
-}
-
-TEST(ServerStore, WhatItWritesCountsAsAChange) {
-  ServerCluster cluster(2, 1);
-  cluster.run_or_throw("dist_sync", [&](KVStore& kv) {
-    const auto changes = [](NDArray& array, const std::function<void()>& call) {
-      const auto before = array.impl().storage->version();
-      call();
-      EXPECT_GT(array.impl().storage->version(), before);
-      array.wait();
-    };
-    NDArray value = ones({8}), out = zeros({8});
-    kv.init("w", zeros({8}));
-    changes(out, [&] { kv.pull("w", out); });
-    changes(out, [&] { kv.pushpull("w", value, out); });
-    changes(out, [&] { kv.allreduce({"a"}, {value}, {out}); });
-    changes(value, [&] { kv.sum_slices("b", value); });
-    if (kv.rank() == 1) changes(value, [&] { kv.broadcast_from_first({"c"}, {value}); });
-    if (kv.rank() == 0) kv.broadcast_from_first({"c"}, {value});
-    value.wait();
-  });
-}
-
-TEST(ServerStore, StatesOfKeysOfAnyShapeAreLoaded) {
-  const std::string path = ::testing::TempDir() + "server_states.safetensors";
-  std::mutex mutex;
-  std::vector<std::vector<float>> results;
-  const std::vector<Shape> shapes{{}, {1}, {3, 2}, {0, 4}};
-  for (const bool loads : {false, true})
-    ServerCluster(2, 2).run_or_throw("dist_sync",
-                                     [&](KVStore& kv) {
-                                       for (size_t k = 0; k < shapes.size(); ++k)
-                                         kv.init(std::to_string(k), ones(shapes[k]));
-                                       kv.set_optimizer("adam", {{"lr", 0.1}});
-                                       const auto step = [&] {
-                                         for (size_t k = 0; k < shapes.size(); ++k)
-                                           kv.push(std::to_string(k), full(shapes[k], 0.5));
-                                       };
-                                       if (loads) {
-                                         kv.load(path);
-                                       } else {
-                                         step();
-                                         kv.save(path);
-                                       }
-                                       step();
-                                       std::vector<float> all;
-                                       for (size_t k = 0; k < shapes.size(); ++k) {
-                                         NDArray out = zeros(shapes[k]);
-                                         kv.pull(std::to_string(k), out);
-                                         for (const float x : out.to_vector<float>()) all.push_back(x);
-                                       }
-                                       const std::lock_guard lock(mutex);
-                                       results.push_back(all);
-                                     },
-                                     {.cut_bytes = 1024});
-  ASSERT_EQ(results.size(), 4u);
-  EXPECT_EQ(results[0].size(), 8u);
-  for (const auto& result : results) EXPECT_EQ(result, results[0]);
-}
-
-TEST(ServerStore, MeansOfOtherNumbersOfValuesAreNamed) {
-  ServerCluster cluster(2, 1);
-  std::atomic<int> named{0};
-  cluster.run("dist_sync", [&](KVStore& kv) {
-    kv.init("w", zeros({2}));
-    std::vector<NDArray> values(kv.rank() == 1 ? 2 : 1, ones({2}));
-    kv.push("w", values, {.reduce = KVReduce::mean});
-    NDArray out = zeros({2});
-    kv.pull("w", out);
-    const std::string message = error_of<ProtocolError>([&] { out.wait(); });
-    named += contains(message, "a mean of 2") && contains(message, "a mean of 4") &&
-             contains(message, "from worker 0") && contains(message, "from worker 1");
-  });
-  EXPECT_EQ(2, named.load());
-}
-
-TEST(ServerStore, ABarrierWhoseTokenHasFailedIsAnErrorOfAll) {
-  ServerCluster cluster(3, 2);
-  std::atomic<int> named{0};
-  const auto errors = cluster.run("dist_sync", [&](KVStore& kv) {
-    NDArray token = zeros({1});
-    if (kv.rank() == 1)
-      current_engine().push([] { throw Error("the step has failed"); },
-                            {.updates = {token.var()}, .name = "spoil"});
-    kv.push_barrier(token);
-    const std::string message = error_of<Error>([&] { token.wait(); });
-    named += contains(message, "the step has failed") && (kv.rank() == 1 || contains(message, "worker 1"));
-    // The next barrier is again that of all.
-    kv.barrier(20000);
-  });
-  for (const auto& error : errors) EXPECT_EQ(error, nullptr);
-  EXPECT_EQ(3, named.load());
-}
-
-TEST(ServerStore, ABarrierKeepsItsTimeLimitWhileOperationsRun) {
-  ServerCluster cluster(1, 1);
-  cluster.run("dist_sync", [&](KVStore& kv) {
-    test::Hold held;
-    kv.init("w", zeros({2}));
-    NDArray value = ones({2});
-    current_engine().push_async(held.operation(), {.updates = {value.var()}, .name = "slow"});
-    kv.push("w", value);
-    const auto begin = std::chrono::steady_clock::now();
-    const std::string message = error_of<Timeout>([&] { kv.barrier(200); });
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
-    EXPECT_TRUE(contains(message, "in flight")) << message;
-    held.release();
-  });
-}
-
-TEST(ServerStore, RecordingIsRefused) {
-  ServerCluster cluster(1, 1);
-  cluster.run_or_throw("dist_sync", [&](KVStore& kv) {
-    kv.init("w", zeros({2}));
-    NDArray value = ones({2}), out = zeros({2});
-    EXPECT_THROW(current_engine().record([&] { kv.push("w", value); }), InvalidState);
-    EXPECT_THROW(current_engine().record([&] { kv.pull("w", out); }), InvalidState);
-    EXPECT_THROW(current_engine().record([&] { kv.push_barrier(out); }), InvalidState);
-    kv.push("w", value);
-    kv.pull("w", out);
-    EXPECT_EQ(out.to_vector<float>(), (std::vector<float>{1, 1}));
-  });
-}
-
-// The servers forget a store that all workers have closed.
-TEST(ServerStore, StoresMayComeAndGo) {
-  ServerCluster cluster(2, 1);
-  std::vector<std::thread> threads;
-  for (int w = 0; w < 2; ++w)
-    threads.emplace_back([&, w] {
-      const auto group = cluster.connect(w);
-      for (int i = 0; i < 1500; ++i) {
-        mx::detail::DistServerStore made("dist_sync", {}, group);
-        if (i % 100 != 0) continue;
-        KVStore& store = made;
-        store.init("w", zeros({4}));
-        store.push("w", ones({4}));
-        NDArray out = zeros({4});
-        store.pull("w", out);
-        EXPECT_EQ(out.to_vector<float>(), std::vector<float>(4, 2.f));
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-}
-
-TEST(ServerStore, TooManyStoresAreRefused) {
-  ServerCluster cluster(1, 1);
-  const auto group = cluster.connect(0);
-  std::vector<std::unique_ptr<mx::detail::DistServerStore>> stores;
-  for (int i = 0; i < 1024; ++i)
-    stores.push_back(std::make_unique<mx::detail::DistServerStore>("dist_sync", KVStoreOptions{}, group));
-  const std::string message =
-      error_of<InvalidState>([&] { mx::detail::DistServerStore one_more("dist_sync", {}, group); });
-  EXPECT_TRUE(contains(message, "at most 1024 stores")) << message;
-  stores.pop_back();
-  stores.push_back(std::make_unique<mx::detail::DistServerStore>("dist_sync", KVStoreOptions{}, group));
-  KVStore& last = *stores.back();
-  last.init("w", zeros({1}));
-  last.barrier(0);
-}
-
-TEST(ServerStore, AStalenessOfZeroIsRefused) {
-  ServerCluster cluster(1, 1);
-  const auto group = cluster.connect(0);
-  for (const int64_t wrong : {int64_t{0}, int64_t{-2}})
-    EXPECT_THROW(mx::detail::DistServerStore("dist_async", {.staleness = wrong}, group), InvalidArgument);
 }
 
 TEST(ServerStore, AsynchronousPushesAreAllApplied) {

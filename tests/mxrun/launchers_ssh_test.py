@@ -107,7 +107,7 @@ class Ssh(jobs.JobTest):
 
     def test_a_host_that_cannot_be_reached_is_named(self):
         job = self.run_ssh("-H", "127.0.0.1,127.0.0.9", "true")
-        self.assertNotEqual(job.code, 0)
+        self.assertEqual(job.code, 69, job.stderr)
         self.assertIn("127.0.0.9", job.stderr)
         self.assertIn("no route", job.stderr)
 

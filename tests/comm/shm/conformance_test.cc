@@ -9,8 +9,8 @@
 namespace mx::comm {
 namespace {
 
-std::vector<std::shared_ptr<Communicator>> make_shm_group(int ranks) {
-  const ShmGroup memory(ranks);
+std::vector<std::shared_ptr<Communicator>> shm_group(int ranks, const ShmOptions& options) {
+  const ShmGroup memory(ranks, options);
   std::vector<std::shared_ptr<Communicator>> group(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
@@ -20,14 +20,26 @@ std::vector<std::shared_ptr<Communicator>> make_shm_group(int ranks) {
 }
 
 ConformanceCase shm_case() {
-  ConformanceCase c{"shm", make_shm_group};
+  ConformanceCase c{"shm", [](int ranks) { return shm_group(ranks, {}); }};
 #ifdef MX_TSAN
   c.most_ranks = 5;  // nine take a minute under ThreadSanitizer on two processors
 #endif
   return c;
 }
 
-INSTANTIATE_TEST_SUITE_P(Shm, Conformance, ::testing::Values(shm_case()), conformance_name);
+ConformanceCase shm_with_delays(uint64_t seed) {
+  ConformanceCase c{"delays" + std::to_string(seed), [seed](int ranks) {
+                      ShmOptions options;
+                      options.delay_seed = seed;
+                      return shm_group(ranks, options);
+                    }};
+  c.most_ranks = 4;
+  return c;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shm, Conformance,
+                         ::testing::Values(shm_case(), shm_with_delays(1), shm_with_delays(2)),
+                         conformance_name);
 
 }  // namespace
 }  // namespace mx::comm

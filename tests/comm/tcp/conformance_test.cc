@@ -82,5 +82,53 @@ INSTANTIATE_TEST_SUITE_P(Tcp, Conformance,
                          ::testing::Values(ConformanceCase{"tcp", make_tcp}, kCut, kDelayed),
                          conformance_name);
 
+/// Each algorithm of allreduce over real connections, cut into parts of few bytes.
+class TcpAlgorithm : public ::testing::TestWithParam<Algorithm> {};
+
+TEST_P(TcpAlgorithm, AddsLikeTheSerialFold) {
+  for (const int ranks : {2, 3, 4}) {
+    TcpOptions options;
+    options.most_bytes_per_call = ranks == 3 ? 1021 : options.most_bytes_per_call;
+    std::vector<std::shared_ptr<Communicator>> group;
+    int rank = 0;
+    for (auto& peers : test::tcp_peers(ranks)) {
+      // Two ranks on each host, for the algorithm with two levels.
+      for (size_t peer = 0; peer < peers.size(); ++peer) peers[peer].host = "host" + std::to_string(peer / 2);
+      const auto member = std::make_shared<TransportCommunicator>(
+          std::make_unique<TcpTransport>(rank++, std::move(peers), options), 60000);
+      member->set_algorithm(GetParam());
+      group.push_back(member);
+    }
+    for (const Type type : {Type::f32, Type::bf16, Type::i32})
+      for (const size_t count : {size_t{0}, size_t{1}, size_t{1001}, size_t{40'003}}) {
+        std::vector<std::vector<unsigned char>> rows;
+        for (int r = 0; r < ranks; ++r) rows.push_back(test_data(type, count, r, count + 9));
+        const auto expected = serial_fold(rows, type);
+        std::vector<std::vector<unsigned char>> any(static_cast<size_t>(ranks));
+        expect_ranks(group, [&](int r, Communicator& member) {
+          auto& out = any[static_cast<size_t>(r)];
+          for (const Order order : {Order::any, Order::rank}) {
+            std::vector<unsigned char> sum(rows[0].size());
+            CallOptions call;
+            call.order = order;
+            member.allreduce(rows[static_cast<size_t>(r)].data(), sum.data(), count, type, call);
+            // In another order, sums of floating-point numbers have other bits.
+            if (order == Order::rank || type == Type::i32 || folds_by_rank(GetParam())) {
+              EXPECT_EQ(sum, expected) << to_string(order) << ' ' << count << " x " << to_string(type)
+                                       << " on rank " << r << " of " << ranks;
+            }
+            if (order == Order::any) out = sum;
+          }
+        });
+        for (const auto& sum : any) EXPECT_EQ(sum, any[0]) << "all ranks get equal results";
+      }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tcp, TcpAlgorithm,
+                         ::testing::Values(Algorithm::gather, Algorithm::direct, Algorithm::ring,
+                                           Algorithm::two_level),
+                         [](const auto& parameter) { return std::string(to_string(parameter.param)); });
+
 }  // namespace
 }  // namespace mx::comm
