@@ -21,6 +21,8 @@ using Clock = Deadline::Clock;
 constexpr auto kPollTime = std::chrono::microseconds(30);
 constexpr auto kYieldTime = std::chrono::microseconds(100);
 constexpr int64_t kNapMs = 50;
+// In place of a lost rank: the group of this rank was aborted, perhaps because its job knows of a loss.
+constexpr int32_t kAborted = -2;
 
 #ifndef SYS_pidfd_open
 #  define SYS_pidfd_open 434
@@ -82,7 +84,7 @@ Peers::Peers(Region& region, int rank, Notices notices, LongWait long_wait)
       long_wait_(std::move(long_wait)),
       processes_(static_cast<size_t>(region.size())) {}
 
-Peers::~Peers() { leave("", -1); }
+Peers::~Peers() { leave("", interrupted() ? kAborted : -1); }
 
 void Peers::join(const std::string& host, Deadline deadline) {
   Control& own = region_.control(rank_);
@@ -235,8 +237,10 @@ void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context
     if (notices_.loss) notices_.loss(rank);
     throw PeerLost(mx::detail::concat("[", context.op, "] ", name(rank), " ", how, during));
   };
-  const auto gone = [&](int rank, const std::string& how) {
-    const std::string cause = notices_.explain ? notices_.explain(rank) : std::string();
+  const auto left = [&](int rank, const std::string& how) {
+    // A rank that has left by itself, too early, needs no explanation.
+    const bool aborted = region_.control(rank).lost_rank == kAborted;
+    const std::string cause = aborted && notices_.explain ? notices_.explain(rank) : std::string();
     check_interrupt();  // while the cause was looked for, somebody may have found it
     if (!cause.empty()) throw PeerLost(mx::detail::concat("[", context.op, "] ", cause, during));
     lost(rank, how);
@@ -252,7 +256,7 @@ void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context
     // A rank that is about to join has not yet written all that ended() reads.
     if (counter == Counter::joined || !ended(i) || !missing(i)) continue;
     const State state = region_.control(i).state.load(std::memory_order_acquire);
-    if (state == State::left) gone(i, "left the group and ended");
+    if (state == State::left) left(i, "left the group and ended");
     if (state != State::failed) lost(i, "ended");
   }
   for (int i = 0; i < region_.size(); ++i) {
@@ -260,7 +264,7 @@ void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context
     const Control& control = region_.control(i);
     const State state = control.state.load(std::memory_order_acquire);
     if (state < State::left || !missing(i)) continue;
-    if (state == State::left) gone(i, "left the group");
+    if (state == State::left) left(i, "left the group");
     const std::string reason = text_of(control.reason, sizeof(control.reason));
     const int cause = control.lost_rank;
     if (cause >= 0 && cause < region_.size() && cause != rank_)

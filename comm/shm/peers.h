@@ -49,8 +49,8 @@ struct Context {
 struct Notices {
   std::function<void(int rank)> loss = {};     ///< before PeerLost
   std::function<void(int rank)> timeout = {};  ///< before Timeout
-  /// Instead of `loss`, if the rank has left the group: perhaps because another one is lost. Returns what is
-  /// known of that; empty: nothing.
+  /// Instead of `loss`, if the rank has left the group after an abort: perhaps because another one is lost.
+  /// Returns what is known of that; empty: nothing.
   std::function<std::string(int rank)> explain = {};
   /// Now and then while the ranks wait for each other in join(). What it throws ends the wait.
   std::function<void()> check = {};

@@ -81,7 +81,7 @@ struct alignas(2 * kLine) Control {
   cpu_set_t cpus = {};
   char host[kHostBytes] = {};
   alignas(kLine) std::atomic<State> state{State::absent};
-  int32_t lost_rank = -1;  ///< the lost rank because of which this one failed; -1 if there was none
+  int32_t lost_rank = -1;  ///< the lost rank because of which this one failed; negative if there was none
   char reason[240] = {};   ///< why it failed; valid from State::failed on
 };
 

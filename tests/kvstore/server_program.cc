@@ -86,6 +86,7 @@ int run(const std::string& types, int rounds, const Failing& failing) {
     second_store.reset();
     global_store.reset();
     std::fflush(stdout);
+    usleep(300'000);  // the farewell of the store is on its way; _exit() waits for nothing
     _exit(0);
   }
   return 0;
