@@ -329,11 +329,20 @@ class ConfigReader : public CLI::Config {
   }
 };
 
+/// Returns what to do about an option that mxrun does not have. Those of torchrun have underscores.
+std::string advice_on(const CLI::App& app, std::string word) {
+  word = word.substr(0, word.find('='));
+  std::replace(word.begin(), word.end(), '_', '-');
+  if (app.get_option_no_throw(word) != nullptr) return "did you mean " + word + "?";
+  return "see mxrun --help";
+}
+
 /// Refuses "--name=": CLI11 would take the next word, which is often the program, as the value.
 void refuse_cut_values(const CLI::App& app, int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word.size() < 2 || word[0] != '-' || word == "--") return;  // the program
+    if (word.size() < 2 || word[0] != '-' || word == "--") return;                 // the program
+    MX_CHECK(word != "-np", InvalidArgument, "expected -n N or --np N, got -np");  // of mpirun
     const size_t equals = word.starts_with("--") ? word.find('=') : std::min<size_t>(word.size(), 2);
     const CLI::Option* const option = app.get_option_no_throw(word.substr(0, equals));
     if (option == nullptr) return;  // the parser reports it
@@ -415,7 +424,8 @@ Parsed parse_options(int argc, const char* const* argv) {
       parsed.options.program.erase(parsed.options.program.begin());
     } else if (!parsed.options.program.empty()) {
       MX_CHECK(parsed.options.program[0].substr(0, 1) != "-", InvalidArgument,
-               "expected an option of mxrun, got ", parsed.options.program[0], "; see mxrun --help");
+               "expected an option of mxrun, got ", parsed.options.program[0], "; ",
+               advice_on(app, parsed.options.program[0]));
     }
     const Options& options = parsed.options;
     MX_CHECK(options.program.empty() || !options.tune, InvalidArgument,

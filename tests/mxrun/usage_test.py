@@ -21,6 +21,8 @@ class WrongUsage(jobs.JobTest):
         self.wrong("-n: .*got 2.5", "--np", "2.5", "true")
         self.wrong("-s: .*got -1", "-s", "-1", "true")
         self.wrong("expected an option of mxrun, got --nope", "--nope", "true")
+        self.wrong("expected an option.*got --nproc_per_node; did you mean --nproc-per-node", "--nproc_per_node", "2", "true")
+        self.wrong("expected -n N or --np N, got -np", "-np", "2", "true")
         self.wrong("--nnodes: .*got '0'", "--nnodes", "0", "true")
         self.wrong("--nnodes: .*got 2", "--nnodes", "2", "--launcher", "local", "true")
         self.wrong(".*--?nproc-per-node.*got '?many", "--nproc-per-node", "many", "true")
