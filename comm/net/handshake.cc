@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "comm/net/bytes.h"
+#include "comm/net/openssl.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 
@@ -294,12 +295,14 @@ std::array<uint8_t, Handshake::kMacBytes> Handshake::mac(std::span<const uint8_t
 
 Handshake::Nonce random_nonce() {
   Handshake::Nonce nonce;
+  prepare_openssl();
   MX_CHECK(RAND_bytes(nonce.data(), static_cast<int>(nonce.size())) == 1, CommunicationError,
            "[handshake] expected random bytes, got an error of OpenSSL");
   return nonce;
 }
 
 std::array<uint8_t, 32> hmac_sha256(std::string_view key, std::string_view data) {
+  prepare_openssl();
   std::array<uint8_t, 32> out{};
   EVP_MAC* algorithm = EVP_MAC_fetch(nullptr, "HMAC", nullptr);
   EVP_MAC_CTX* context = algorithm ? EVP_MAC_CTX_new(algorithm) : nullptr;

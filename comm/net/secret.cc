@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "comm/net/bytes.h"
+#include "comm/net/openssl.h"
 #include "comm/net/socket.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -87,6 +88,7 @@ std::string read_secret_file(const std::string& path) {
 
 std::string random_secret() {
   std::array<uint8_t, 32> bytes{};
+  prepare_openssl();
   MX_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1, CommunicationError,
            "[secret] expected random bytes, got an error of OpenSSL");
   std::string text = to_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
