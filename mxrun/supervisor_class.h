@@ -42,7 +42,7 @@ class Supervisor {
     return job_.options.start_timeout_ms > 0 ? job_.options.start_timeout_ms : job_.options.timeout_ms;
   }
 
-  /// Agents on other machines are asked less often: the rendezvous keeps every message.
+  /// Pings to other machines cost a round trip through the rendezvous, so they are sent less often.
   int64_t ping_interval_ms() const {
     const int64_t heartbeat_ms = job_.options.heartbeat_ms;
     return launcher_.remote() ? std::max(heartbeat_ms, job_.options.dead_after_ms / 2) : heartbeat_ms;

@@ -14,6 +14,8 @@ import jobs
 
 PROGRAM = ""
 HOST = os.uname().nodename
+# A process that fails keeps the thread of its heartbeats to the end. ThreadSanitizer would call it leaked.
+THREADS = ":".join(filter(None, [os.environ.get("TSAN_OPTIONS"), "report_thread_leaks=0"]))
 
 
 def free_port():
@@ -42,7 +44,7 @@ class Direct(jobs.JobTest):
     def launch(self, variables, *arguments):
         clean = {name: value for name, value in os.environ.items()
                  if not name.startswith(("MX_R", "MX_W", "SLURM_", "PMIX_", "OMPI_", "JOB_"))}
-        process = subprocess.Popen([PROGRAM, *arguments], env={**clean, "MX_SECRET_FILE": self.secret, **variables}, stdout=subprocess.PIPE,
+        process = subprocess.Popen([PROGRAM, *arguments], env={**clean, "MX_SECRET_FILE": self.secret, "TSAN_OPTIONS": THREADS, **variables}, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
         self.addCleanup(process.wait)
         self.addCleanup(jobs.kill_if_there, [process.pid])

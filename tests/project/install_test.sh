@@ -26,7 +26,7 @@ cmake --build "$work/outside"
 "$work/outside/outside_all"
 (cd "$work/outside" && ./outside_custom)
 # The module for MPI, if it was built, is found without any variable, although the program lies elsewhere.
-# AddressSanitizer takes the place of dlopen(), so that the run path of the program does not count there.
-if [ -n "$(find "$work/prefix" -name libmx_comm_mpi.so)" ] && ! grep -q 'fsanitize=address' <<<"$*"; then
+# Sanitizers take the place of dlopen(), so that the run path of the program does not count there.
+if [ -n "$(find "$work/prefix" -name libmx_comm_mpi.so)" ] && ! grep -q 'fsanitize=' <<<"$*"; then
   env -u MX_MODULE_PATH "$work/outside/outside_modules" mpi
 fi

@@ -135,14 +135,15 @@ TEST_P(RendezvousConformance, ALateWatchGetsTheEntriesInTheOrderOfWriting) {
   }
   std::mutex mutex;
   std::vector<std::string> seen;
-  b->watch("lost/", [&](std::string_view key, std::string_view) {
+  const uint64_t of_seen = b->watch("lost/", [&](std::string_view key, std::string_view) {
     const std::lock_guard lock(mutex);
     seen.emplace_back(key);
   });
   Collected last;
-  b->watch("last", last.changed());
+  const uint64_t of_last = b->watch("last", last.changed());
   b->put("last", "");
   ASSERT_TRUE(last.wait_for_count(1));
+  for (const uint64_t id : {of_seen, of_last}) b->unwatch(id);
   const std::lock_guard lock(mutex);
   EXPECT_EQ(seen, written);
 }
@@ -150,8 +151,8 @@ TEST_P(RendezvousConformance, ALateWatchGetsTheEntriesInTheOrderOfWriting) {
 TEST_P(RendezvousConformance, WhatIsToldReachesTheWatchesOfThatTimeAndIsNotKept) {
   const auto a = connect_(), b = connect_();
   Collected of_a, of_b, later;
-  a->watch("talk/", of_a.changed());
-  b->watch("talk/", of_b.changed());
+  const uint64_t watch_a = a->watch("talk/", of_a.changed());
+  const uint64_t watch_b = b->watch("talk/", of_b.changed());
   // The watches exist when an entry has come through them.
   a->put("talk/begin", "");
   ASSERT_TRUE(of_a.wait_for_count(1) && of_b.wait_for_count(1));
@@ -164,11 +165,13 @@ TEST_P(RendezvousConformance, WhatIsToldReachesTheWatchesOfThatTimeAndIsNotKept)
   EXPECT_EQ(of_b.calls().size(), 2u);
 
   EXPECT_THROW(b->get("talk/word", Deadline::after_ms(20)), Timeout);
-  b->watch("talk/", later.changed());
+  const uint64_t watch_later = b->watch("talk/", later.changed());
   b->put("talk/word", "written");  // nothing that was told takes the key
   ASSERT_TRUE(later.wait_for_count(2));
   EXPECT_EQ(later.calls().at("talk/word"), std::vector<std::string>{"written"});
   EXPECT_THROW(b->tell("", "no key"), InvalidArgument);
+  a->unwatch(watch_a);
+  for (const uint64_t id : {watch_b, watch_later}) b->unwatch(id);
 }
 
 TEST_P(RendezvousConformance, OfManyWritersOfAKeyOneWins) {
