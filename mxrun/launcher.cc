@@ -8,7 +8,8 @@ namespace mx::launch {
 std::vector<std::string> AgentCommand::line(int node, bool secret_from_input) const {
   std::vector<std::string> line{program, "--agent", "--job-id", job, "--rdzv", rendezvous};
   line.insert(line.end(), {"--agent-node", node < 0 ? "auto" : std::to_string(node)});
-  if (!interface.empty()) line.insert(line.end(), {"--interface", interface});
+  line.insert(line.end(), {"--heartbeat", std::to_string(heartbeat_ms) + "ms", "--dead-after",
+                           std::to_string(dead_after_ms) + "ms"});
   if (secret_from_input) {
     line.push_back("--secret-stdin");
   } else if (!secret_file.empty()) {

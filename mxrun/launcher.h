@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,7 +28,7 @@ struct AgentCommand {
   std::string job;
   std::string secret;       ///< bytes; sent through the standard input of the carrier, never as an argument
   std::string secret_file;  ///< a file with the secret that exists on every node; empty: standard input
-  std::string interface;    ///< name of the network interface of the nodes; empty: the agent's choice
+  int64_t heartbeat_ms = 500, dead_after_ms = 5000;  ///< of the job: the agent is as patient as mxrun
 
   /// Returns the command line of the agent of a node. For node -1 the agent finds its number itself, in the
   /// variables of srun (SLURM_NODEID), mpirun (OMPI_COMM_WORLD_RANK) or an Indexed Job

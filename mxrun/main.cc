@@ -124,6 +124,8 @@ void print_commands(const Options& options, const Selection& selection, const Jo
   AgentCommand agent;
   agent.program = program_on_nodes();
   agent.job = options.job;
+  agent.heartbeat_ms = options.heartbeat_ms;
+  agent.dead_after_ms = options.dead_after_ms;
   agent.rendezvous =
       comm::to_string(comm::Endpoint{job.listen_address, static_cast<uint16_t>(job.listen_port)});
   for (const CarrierCommand& command :

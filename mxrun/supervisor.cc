@@ -70,6 +70,8 @@ void Supervisor::start_agents() {
     plan.secret = job_.secret;
   }
   AgentCommand command;
+  command.heartbeat_ms = job_.options.heartbeat_ms;
+  command.dead_after_ms = job_.options.dead_after_ms;
   command.program = launcher_.remote() ? program_on_nodes() : "/proc/self/exe";
   command.rendezvous = rendezvous_->address();
   command.job = job_.options.job;

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -180,7 +182,7 @@ int run_top(int argc, const char* const* argv) {
       std::fflush(stdout);
     }
     if (once) return 0;
-    usleep(static_cast<useconds_t>(interval * 1e6));
+    std::this_thread::sleep_for(std::chrono::duration<double>(interval));
   }
 }
 

@@ -1,5 +1,8 @@
 #include "kvstore/server/fold.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "comm/fold.h"
@@ -41,13 +44,24 @@ void fold_short(comm::Type type, const std::vector<Bytes>& values) {
                    values[0].size / comm::size_of(type), type, comm::Reduction::sum);
 }
 
+/// A divisor from the network need not fit into the type of the elements.
+template <class T>
+T divided(T value, uint64_t divisor) {
+  if constexpr (std::is_integral_v<T>) {
+    const auto by = static_cast<int64_t>(std::min<uint64_t>(divisor, std::numeric_limits<int64_t>::max()));
+    return static_cast<T>(static_cast<int64_t>(value) / by);
+  } else {
+    return value / static_cast<T>(divisor);
+  }
+}
+
 void divide(comm::Type type, const Bytes& sum, uint64_t divisor) {
   const size_t count = sum.size / comm::size_of(type);
   with_elements(type, sum.data, [&]<class T>(T* out) {
     if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) {
       for (size_t i = 0; i < count; ++i) out[i] = T(static_cast<float>(out[i]) / static_cast<float>(divisor));
     } else {
-      for (size_t i = 0; i < count; ++i) out[i] = static_cast<T>(out[i] / static_cast<T>(divisor));
+      for (size_t i = 0; i < count; ++i) out[i] = divided(out[i], divisor);
     }
   });
 }
