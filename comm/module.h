@@ -5,8 +5,8 @@
 //
 // Modules are looked for in the folders of the environment variable MX_MODULE_PATH (separated by colons),
 // then in `../modules` and `../lib/mx` beside the program, in the folder for which mx was configured, and at
-// last where the dynamic linker looks on behalf of the program. The package mx of CMake adds the folder of its
-// modules to the run path of programs that are linked with it, so the installed tree may lie anywhere.
+// last where the dynamic linker looks on behalf of the program. The package mx of CMake adds the folder of
+// its modules to the run path of programs that are linked with it, so the installed tree may lie anywhere.
 //
 // Thread-safety: any thread.
 #pragma once

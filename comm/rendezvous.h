@@ -32,8 +32,8 @@ class Rendezvous {
   /// Returns the value; waits for it until the deadline, then throws Timeout naming the key.
   virtual std::string get(const std::string& key, Deadline deadline) = 0;
   /// Calls `changed(key, value)` for every entry, present or later, whose key starts with `prefix`, each
-  /// once, in the order in which they were written, and for what is told. It runs on a thread of the rendezvous and must not call the rendezvous.
-  /// Returns a number for unwatch().
+  /// once, in the order in which they were written, and for what is told. It runs on a thread of the
+  /// rendezvous and must not call the rendezvous. Returns a number for unwatch().
   using Changed = std::function<void(std::string_view key, std::string_view value)>;
   virtual uint64_t watch(const std::string& prefix, Changed changed) = 0;
   /// Ends a watch. When it returns, `changed` is not running and will not be called again.
