@@ -5,7 +5,14 @@
 //   NAME_waits     number of event waits, divided by the smallest possible number.
 //   enqueue_chain, enqueue_indep   host time per operation from the first push until the last of many empty
 //                  operations is on its stream; system "bare" submits the same tasks directly to one stream.
+//   launch_chain, launch_indep     the same with operations that launch an empty kernel; system "cuda"
+//   launches the
+//                  kernels with bare CUDA on one stream.
+//   replay_chain, replay_indep     time per operation of a recorded segment of 1,000 such operations, from
+//   its replay
+//                  until it has ended; system "cuda" launches a captured graph of 1,000 kernels in a row.
 #include <algorithm>
+#include <functional>
 #include <latch>
 #include <map>
 #include <string>
@@ -64,15 +71,22 @@ Measured run_graph(Engine& engine, Context device, const TaskGraph& graph, int64
   return measured;
 }
 
-double enqueue_ns(Engine& engine, Context device, size_t count, bool chain) {
-  std::vector<Var> vars(chain ? 1 : 1000);
+std::vector<Var> make_vars(Engine& engine, size_t count) {
+  std::vector<Var> vars(count);
   for (Var& var : vars) var = engine.new_var();
+  return vars;
+}
+
+/// Host time for each of `count` operations that call `enqueue`, in a chain or independent.
+double enqueue_ns(Engine& engine, Context device, size_t count, bool chain,
+                  const std::function<void(Stream&)>& enqueue) {
+  const std::vector<Var> vars = make_vars(engine, chain ? 1 : 1000);
   std::latch enqueued(static_cast<std::ptrdiff_t>(count));
   const int64_t begin = now_ns();
   for (size_t i = 0; i < count; ++i) {
     engine.push(
-        [&enqueued](RunContext run) {
-          run.stream()->submit([](KernelContext&) {});
+        [&](RunContext run) {
+          enqueue(*run.stream());
           enqueued.count_down();
         },
         {.writes = {vars[i % vars.size()]}, .context = device, .name = "empty"});
@@ -80,6 +94,24 @@ double enqueue_ns(Engine& engine, Context device, size_t count, bool chain) {
   enqueued.wait();
   const double each = static_cast<double>(now_ns() - begin) / static_cast<double>(count);
   engine.wait_all();
+  for (const Var& var : vars) engine.delete_var(var);
+  return each;
+}
+
+double replay_ns(Engine& engine, Context device, bool chain, const std::function<void(Stream&)>& enqueue) {
+  constexpr size_t kOperations = 1000;
+  const std::vector<Var> vars = make_vars(engine, chain ? 1 : kOperations);
+  Segment segment = engine.record([&] {
+    for (size_t i = 0; i < kOperations; ++i)
+      engine.push([&](RunContext run) { enqueue(*run.stream()); },
+                  {.writes = {vars[i % vars.size()]}, .context = device, .name = "empty"});
+  });
+  for (int i = 0; i < 2; ++i) segment.replay();  // captures and uploads
+  engine.wait_all();
+  const int64_t begin = now_ns();
+  segment.replay();
+  engine.wait_all();
+  const double each = static_cast<double>(now_ns() - begin) / kOperations;
   for (const Var& var : vars) engine.delete_var(var);
   return each;
 }
@@ -138,8 +170,18 @@ int main(int argc, char** argv) {
         note(graph.name + "_waits", "mx", "x fewest", measured.waits);
       }
       note("enqueue_chain", "bare", "ns/op", bare_enqueue_ns(device, ops));
-      note("enqueue_chain", "mx", "ns/op", enqueue_ns(engine, device, ops, true));
-      note("enqueue_indep", "mx", "ns/op", enqueue_ns(engine, device, ops, false));
+      const std::unique_ptr<Work> work = make_work(device, 1);
+      const auto nothing = [](Stream& stream) { stream.submit([](KernelContext&) {}); };
+      const auto kernel = [&work](Stream& stream) { work->enqueue_empty(stream); };
+      for (const bool chain : {true, false}) {
+        const std::string kind = chain ? "chain" : "indep";
+        note("enqueue_" + kind, "mx", "ns/op", enqueue_ns(engine, device, ops, chain, nothing));
+        note("launch_" + kind, "mx", "ns/op", enqueue_ns(engine, device, ops, chain, kernel));
+        note("replay_" + kind, "mx", "ns/op", replay_ns(engine, device, chain, kernel));
+        if (device.kind != DeviceKind::gpu) continue;
+        note("launch_" + kind, "cuda", "ns/op", bare_launch_ns(number, ops, false));
+        note("replay_" + kind, "cuda", "ns/op", bare_launch_ns(number, 1000, true));
+      }
     }
     for (const auto& [key, values] : samples) {
       print({"stream", key.first, key.second, usable_cpus(), units[key.first], summarize(values)});

@@ -197,7 +197,8 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
   if (choose) name = several_hosts(place_) ? "tcp" : "shm";
   const GroupMaker make = find_transport(name);
   std::shared_ptr<Communicator> group;
-  if (place_.size == 1) {
+  // A group over NCCL takes memory of GPUs, also if it has one rank.
+  if (place_.size == 1 && name != "nccl") {
     group = make_group_of_one(host_, place_.timeout_ms);
   } else {
     GroupRequest request;

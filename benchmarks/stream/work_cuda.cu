@@ -4,6 +4,7 @@
 #include <string>
 
 #include "benchmarks/stream/work.h"
+#include "benchmarks/support/clock.h"
 #include "engine/base/error.h"
 
 namespace mx::bench {
@@ -28,6 +29,8 @@ __global__ void wait_kernel(Span* span, long long duration_ns) {
   span->end_ns = timer_ns();
 }
 
+__global__ void empty_kernel() {}
+
 class TimerWork final : public Work {
  public:
   explicit TimerWork(size_t count) {
@@ -43,6 +46,11 @@ class TimerWork final : public Work {
       check(cudaGetLastError(), "wait_kernel");
     });
   }
+  void enqueue_empty(Stream& stream) override {
+    stream.submit([](KernelContext& context) {
+      empty_kernel<<<1, 1, 0, static_cast<cudaStream_t>(context.native_stream())>>>();
+    });
+  }
   Span span(size_t index) const override { return spans_[index]; }
 
  private:
@@ -50,6 +58,41 @@ class TimerWork final : public Work {
 };
 
 }  // namespace
+
+double bare_launch_ns(int gpu, size_t count, bool graph) {
+  check(cudaSetDevice(gpu), "bare_launch");
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "bare_launch");
+  const auto launch_all = [&] {
+    for (size_t i = 0; i < count; ++i) empty_kernel<<<1, 1, 0, stream>>>();
+    check(cudaGetLastError(), "empty_kernel");
+  };
+  cudaGraphExec_t exec = nullptr;
+  if (graph) {
+    cudaGraph_t captured = nullptr;
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "bare_launch");
+    launch_all();
+    check(cudaStreamEndCapture(stream, &captured), "bare_launch");
+    check(cudaGraphInstantiate(&exec, captured, 0), "bare_launch");
+    check(cudaGraphDestroy(captured), "bare_launch");
+    check(cudaGraphLaunch(exec, stream), "bare_launch");  // the first one uploads the graph
+  } else {
+    empty_kernel<<<1, 1, 0, stream>>>();  // loads the kernel
+  }
+  check(cudaStreamSynchronize(stream), "bare_launch");
+  const int64_t begin = now_ns();
+  if (graph) {
+    check(cudaGraphLaunch(exec, stream), "bare_launch");
+    check(cudaStreamSynchronize(stream), "bare_launch");
+  } else {
+    launch_all();
+  }
+  const double each = static_cast<double>(now_ns() - begin) / static_cast<double>(count);
+  check(cudaStreamSynchronize(stream), "bare_launch");
+  if (exec != nullptr) check(cudaGraphExecDestroy(exec), "bare_launch");
+  check(cudaStreamDestroy(stream), "bare_launch");
+  return each;
+}
 
 std::unique_ptr<Work> make_cuda_work(size_t count) { return std::make_unique<TimerWork>(count); }
 

@@ -73,7 +73,7 @@ NcclCommunicator::NcclCommunicator(const ModuleRequest& request)
       timeout_ms_(request.timeout_ms),
       deadline_(Deadline::after_ms(request.timeout_ms)),
       running_("the making of a group") {
-  MX_CHECK(request.rendezvous != nullptr, InvalidState,
+  MX_CHECK(request.rendezvous != nullptr || size_ == 1, InvalidState,
            "[nccl] expected a rendezvous, through which processes exchange NCCL's id, got none; start the "
            "program with mxrun");
   int devices = 0;
@@ -83,13 +83,28 @@ NcclCommunicator::NcclCommunicator(const ModuleRequest& request)
   check_cuda(cudaSetDevice(device_), "cudaSetDevice");
   check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+  const ncclUniqueId id = exchange_id(request);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  check_nccl(ncclCommInitRankConfig(&comm_, size_, id, rank_, &config), "ncclCommInitRankConfig");
+  wait_for_nccl();
+  std::lock_guard lock(all_mutex);
+  all().insert(this);
+}
+
+// Tells the others this host, and returns the id that rank 0 has made.
+ncclUniqueId NcclCommunicator::exchange_id(const ModuleRequest& request) {
+  ncclUniqueId id{};
+  if (rank_ == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  if (size_ == 1) {
+    hosts_.push_back(host_name());
+    return id;
+  }
   Rendezvous& rendezvous = *request.rendezvous;
   rendezvous.put(request.key + "/host/" + std::to_string(rank_), host_name());
   for (int r = 0; r < size_; ++r)
     hosts_.push_back(rendezvous.get(request.key + "/host/" + std::to_string(r), deadline_));
-  ncclUniqueId id{};
   if (rank_ == 0) {
-    check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
     rendezvous.put(request.key + "/id", to_hex({id.internal, sizeof id.internal}));
   } else {
     const std::optional<std::string> bytes = from_hex(rendezvous.get(request.key + "/id", deadline_));
@@ -97,12 +112,7 @@ NcclCommunicator::NcclCommunicator(const ModuleRequest& request)
              sizeof id.internal, " bytes as hexadecimal digits from rank 0, got something else");
     std::memcpy(id.internal, bytes->data(), sizeof id.internal);
   }
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  check_nccl(ncclCommInitRankConfig(&comm_, size_, id, rank_, &config), "ncclCommInitRankConfig");
-  wait_for_nccl();
-  std::lock_guard lock(all_mutex);
-  all().insert(this);
+  return id;
 }
 
 NcclCommunicator::~NcclCommunicator() {
@@ -298,8 +308,7 @@ void NcclCommunicator::fold_slice(const Request& request, const void* in, void* 
   void* const received = room(2, ranks * bytes);
   exchange(parts_of_slices(request, rank_, size_, in, received));
   std::vector<char> host(ranks * bytes);
-  check_cuda(cudaMemcpyAsync(host.data(), received, host.size(), cudaMemcpyDeviceToHost, stream_),
-             "cudaMemcpy");
+  to_user(received, host.data(), host.size());
   wait_for_stream();
   std::vector<const void*> values;
   for (size_t r = 0; r < ranks; ++r) values.push_back(host.data() + r * bytes);
@@ -346,9 +355,13 @@ void* NcclCommunicator::for_result(void* data, size_t bytes, size_t slot) {
   return bytes == 0 || is_on_device(data) ? data : room(slot, bytes);
 }
 
+// A copy to host memory that is not page-locked blocks the caller until the work before it has ended, which
+// would be beyond the deadline if another process is lost. So the copy starts when the stream has nothing
+// else to do.
 void NcclCommunicator::to_user(const void* from, void* to, size_t bytes) {
-  if (from != to && bytes > 0)
-    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpy");
+  if (from == to || bytes == 0) return;
+  wait_for_stream();
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpy");
 }
 
 }  // namespace mx::comm

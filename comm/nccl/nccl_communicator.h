@@ -46,6 +46,7 @@ class NcclCommunicator final : public QueuedCommunicator {
   void interrupt(std::exception_ptr reason) override;
 
  private:
+  ncclUniqueId exchange_id(const ModuleRequest& request);
   void run_request(const Request& request);
   void allreduce_any(const Request& request);
   void allreduce_in_rank_order(const Request& request);

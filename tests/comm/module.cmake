@@ -4,7 +4,7 @@ mx_add_test(comm_module_test SOURCES module_test.cc DEPS mx::comm SERIAL)
 find_program(MX_MPIRUN mpirun)
 find_package(MPI QUIET COMPONENTS CXX)
 if(TARGET mx_comm_mpi AND MX_MPIRUN AND NOT MX_SANITIZE)
-  add_executable(comm_mpi_program mpi_program.cc)
+  add_executable(comm_mpi_program mpi_program.cc collective_checks.cc)
   set_target_properties(comm_mpi_program PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(comm_mpi_program PRIVATE mx::comm MPI::MPI_CXX mx_flags)
   add_dependencies(comm_mpi_program mx_comm_mpi)
@@ -18,5 +18,23 @@ if(TARGET mx_comm_mpi AND MX_MPIRUN AND NOT MX_SANITIZE)
       COMMAND ${MX_MPIRUN} --oversubscribe --allow-run-as-root -n ${ranks} $<TARGET_FILE:comm_mpi_program> ${words})
     set_tests_properties(Comm.mpi_with_${name} PROPERTIES TIMEOUT 300 LABELS comm PROCESSORS 2
       PASS_REGULAR_EXPRESSION "rank 0 of ${ranks}: passed" FAIL_REGULAR_EXPRESSION "FAILED;failed:;exited on signal;non-zero exit code")
+  endforeach()
+endif()
+
+# Several ranks share the GPU if there is only one. Without a GPU, the program says so and the tests are skipped.
+if(TARGET mx_comm_nccl AND MX_MXRUN)
+  add_executable(comm_nccl_program nccl_program.cc collective_checks.cc)
+  set_target_properties(comm_nccl_program PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_link_libraries(comm_nccl_program PRIVATE mx::comm CUDA::cudart_static mx_flags)
+  add_dependencies(comm_nccl_program mx_comm_nccl mxrun)
+  foreach(case "1" "2" "3" "2 leaves" "2 aborts" "2 timeout" "2 fork")
+    separate_arguments(words UNIX_COMMAND "${case}")
+    string(REPLACE " " "_" name "${case}")
+    list(POP_FRONT words ranks)
+    add_test(NAME Comm.nccl_with_${name}
+      COMMAND $<TARGET_FILE:mxrun> -n ${ranks} --bind none $<TARGET_FILE:comm_nccl_program> ${words})
+    set_tests_properties(Comm.nccl_with_${name} PROPERTIES TIMEOUT 300 LABELS comm PROCESSORS 2
+      PASS_REGULAR_EXPRESSION "rank 0 of ${ranks}: passed" SKIP_REGULAR_EXPRESSION "no GPU here"
+      FAIL_REGULAR_EXPRESSION "FAILED;failed:")
   endforeach()
 endif()

@@ -34,10 +34,12 @@ TEST(Module, AMissingModuleSaysWhatIsMissing) {
   }
 }
 
-// A group over NCCL needs a GPU and a rendezvous; without them the error says so.
+// A group of several ranks over NCCL needs a GPU and a rendezvous; without them the error says so.
 TEST(Module, NcclSaysWhatItNeeds) {
+  ModuleRequest request;
+  request.place.size = 2;
   try {
-    load_module("nccl").make({});
+    load_module("nccl").make(request);
     FAIL() << "expected an error";
   } catch (const InvalidState& e) {
     EXPECT_NE(nullptr, e.what());

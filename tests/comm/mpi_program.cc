@@ -28,21 +28,13 @@
 #include <utility>
 #include <vector>
 
-#include "comm/fold.h"
 #include "comm/module.h"
 #include "engine/base/error.h"
+#include "tests/comm/collective_checks.h"
 
 namespace {
 
 using namespace mx::comm;
-
-int failures = 0;
-
-void expect(bool condition, const std::string& what) {
-  if (condition) return;
-  ++failures;
-  std::fprintf(stderr, "failed: %s\n", what.c_str());
-}
 
 Place place_of_mpirun() {
   Place place;
@@ -50,96 +42,6 @@ Place place_of_mpirun() {
   place.rank = std::atoi(std::getenv("OMPI_COMM_WORLD_RANK"));
   place.size = std::atoi(std::getenv("OMPI_COMM_WORLD_SIZE"));
   return place;
-}
-
-// The values of a rank: small numbers whose f32 sum depends on the order.
-std::vector<char> values_of(Type type, size_t count, int rank, int seed) {
-  std::vector<char> bytes(count * size_of(type));
-  for (size_t i = 0; i < count; ++i) {
-    const auto number =
-        static_cast<int64_t>((i * 2654435761u + static_cast<size_t>(rank * 40503 + seed * 977)) % 2003);
-    const float real = static_cast<float>(number - 1000) * 0.37f;
-    char* const at = bytes.data() + i * size_of(type);
-    if (type == Type::f32) {
-      std::memcpy(at, &real, sizeof real);
-    } else if (type == Type::f64) {
-      const double wide = static_cast<double>(real) * 1.1;
-      std::memcpy(at, &wide, sizeof wide);
-    } else if (type == Type::f16 || type == Type::bf16) {
-      const auto bits = static_cast<uint16_t>(0x3c00 + number % 64);
-      std::memcpy(at, &bits, sizeof bits);
-    } else {
-      std::memcpy(at, &number, size_of(type));
-    }
-  }
-  return bytes;
-}
-
-std::vector<char> folded(const std::vector<std::vector<char>>& all, Type type, size_t count,
-                         Reduction reduction) {
-  std::vector<const void*> inputs;
-  for (const auto& values : all) inputs.push_back(values.data());
-  std::vector<char> result(count * size_of(type));
-  fold_ranks(result.data(), inputs.data(), static_cast<int>(all.size()), count, type, reduction);
-  return result;
-}
-
-void check_reductions(Communicator& group, Type type, size_t count) {
-  const size_t width = size_of(type), ranks = static_cast<size_t>(group.size());
-  const std::string name = std::to_string(count) + " x " + to_string(type);
-  for (const Reduction reduction : {Reduction::sum, Reduction::min, Reduction::max}) {
-    std::vector<std::vector<char>> all;
-    for (size_t r = 0; r < ranks; ++r) all.push_back(values_of(type, count, static_cast<int>(r), 1));
-    const std::vector<char> expected = folded(all, type, count, reduction);
-    std::vector<char> mine = all[static_cast<size_t>(group.rank())], out(mine.size());
-    CallOptions options;
-    options.reduction = reduction;
-    options.what = "key";
-    group.allreduce(mine.data(), out.data(), count, type, options);
-    expect(out == expected, "allreduce of " + name);
-    std::vector<char> same = mine;
-    group.allreduce(same.data(), same.data(), count, type, options);
-    expect(same == expected, "allreduce in place of " + name);
-    const Slice slice = slice_of(count, group.size(), group.rank());
-    std::vector<char> part(slice.count * width);
-    group.reduce_scatter(mine.data(), part.data(), count, type, options);
-    expect(std::memcmp(part.data(), expected.data() + slice.begin * width, part.size()) == 0,
-           "reduce_scatter of " + name);
-    group.allgather(part.data(), out.data(), count, type);
-    expect(out == expected, "allgather of " + name);
-    options.order = Order::any;
-    group.allreduce(mine.data(), out.data(), count, type, options);
-    if (type != Type::f32 && type != Type::f64) expect(out == expected, "allreduce in any order of " + name);
-  }
-}
-
-void check_moves(Communicator& group, Type type, size_t count) {
-  const size_t width = size_of(type), ranks = static_cast<size_t>(group.size());
-  const std::string name = std::to_string(count) + " x " + to_string(type);
-  const int last = group.size() - 1;
-  std::vector<char> out(count * width);
-  const std::vector<char> root = values_of(type, count, last, 2);
-  group.broadcast(group.rank() == last ? root.data() : nullptr, out.data(), count, type, last);
-  expect(out == root, "broadcast of " + name);
-  std::vector<char> send, received(ranks * count * width), expected;
-  for (size_t r = 0; r < ranks; ++r) {
-    const auto to = values_of(type, count, group.rank(), static_cast<int>(10 + r));
-    send.insert(send.end(), to.begin(), to.end());
-    const auto from = values_of(type, count, static_cast<int>(r), 10 + group.rank());
-    expected.insert(expected.end(), from.begin(), from.end());
-  }
-  group.all_to_all(send.data(), received.data(), count, type);
-  expect(received == expected, "all_to_all of " + name);
-  group.all_to_all(send.data(), send.data(), count, type);
-  expect(send == expected, "all_to_all in place of " + name);
-  if (last == 0) return;
-  if (group.rank() == 0) group.send(root.data(), count, type, last);
-  if (group.rank() == last) {
-    std::vector<char> message(count * width);
-    group.receive(message.data(), count, type, 0);
-    expect(message == root, "message of " + name);
-  }
-  group.barrier();
 }
 
 // MPI's own minimum of a NaN and a number depends on their order.
@@ -308,8 +210,7 @@ int use_own_mpi() {
   expect(value == static_cast<float>(place.size), "the sum before MPI_Finalize");
   MPI_Finalize();
   expect_error<mx::InvalidState>(*group, 1, "finalised");
-  std::printf("rank %d of %d: %s\n", place.rank, place.size, failures == 0 ? "passed" : "FAILED");
-  return failures == 0 ? 0 : 1;
+  return report_checks(place.rank, place.size);
 }
 
 }  // namespace
@@ -336,20 +237,15 @@ int main(int argc, char** argv) {
     check_mismatches(group, mode);
   } else {
     check_nan(*group);
-    for (const Type type : kAllTypes)
-      for (const size_t count : {0, 1, 2, 7, 1000, 4097, 100003}) {
-        check_reductions(*group, type, count);
-        check_moves(*group, type, count);
-      }
+    check_collectives(*group, kHostMemory);
   }
   if (mode.empty()) check_ends(place);
-  std::printf("rank %d of %d: %s\n", place.rank, place.size, failures == 0 ? "passed" : "FAILED");
-  std::fflush(stdout);
+  const int status = report_checks(place.rank, place.size);
   // After a failure other processes may wait in MPI for ever; leave without its clean-up. When one leaves so,
   // mpirun ends the others, which may not have looked at their errors yet.
   if (!mode.empty() && mode != "fork") {
     usleep(300'000);
-    _exit(failures == 0 ? 0 : 1);
+    _exit(status);
   }
-  return failures == 0 ? 0 : 1;
+  return status;
 }

@@ -7,6 +7,7 @@
 #include "engine/device/cuda/cuda_graph.h"
 #include "engine/device/cuda/cuda_stream.h"
 #include "engine/device/event.h"
+#include "engine/device/registry.h"
 
 namespace mx {
 
@@ -37,32 +38,66 @@ void enable_peers(int a, int b) {
     int possible = 0;
     const CudaGuard guard(from);
     const CaptureExempt exempt;
-    if (cudaDeviceCanAccessPeer(&possible, from, to) != cudaSuccess || possible == 0 ||
-        cudaDeviceEnablePeerAccess(to, 0) != cudaSuccess) {
-      (void)cudaGetLastError();  // already enabled by other code, or not possible: neither is an error
+    if (cudaDeviceCanAccessPeer(&possible, from, to) != cudaSuccess || possible == 0) {
+      (void)cudaGetLastError();
+      continue;
     }
+    if (cudaDeviceEnablePeerAccess(to, 0) != cudaSuccess) (void)cudaGetLastError();  // enabled by other code
+    dynamic_cast<CudaDevice&>(get_device(gpu(to))).memory().share_with(from);
   }
 }
 
 }  // namespace
 
+// Never destroyed: like its device, the source lives until the process ends.
+CudaMemory::CudaMemory(int id, size_t limit_bytes) : id_(id), limit_(limit_bytes) {
+  const CudaGuard guard(id_);
+  const CaptureExempt exempt;
+  int has_pools = 0;
+  MX_CUDA(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, id_));
+  if (has_pools == 0) return;
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location = {cudaMemLocationTypeDevice, id_};
+  MX_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  MX_CUDA(cudaMemPoolCreate(&pool_, &properties));
+}
+
 void* CudaMemory::reserve(size_t bytes) {
   const CudaGuard guard(id_);
   const CaptureExempt exempt;
   void* segment = nullptr;
-  const cudaError_t code = cudaMalloc(&segment, bytes);
+  cudaError_t code = pool_ != nullptr ? cudaMallocFromPoolAsync(&segment, bytes, pool_, stream_)
+                                      : cudaMalloc(&segment, bytes);
   if (code == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
     return nullptr;
   }
   MX_CUDA(code);
+  if (pool_ != nullptr) MX_CUDA(cudaStreamSynchronize(stream_));
   return segment;
 }
 
 void CudaMemory::release(void* segment, size_t) noexcept {
   const CudaGuard guard(id_);
   const CaptureExempt exempt;
-  if (cudaFree(segment) != cudaSuccess) (void)cudaGetLastError();  // lost, or the process is ending
+  cudaError_t code = cudaSuccess;
+  if (pool_ == nullptr) {
+    code = cudaFree(segment);
+  } else {
+    code = cudaFreeAsync(segment, stream_);
+    if (code == cudaSuccess) code = cudaStreamSynchronize(stream_);
+    if (code == cudaSuccess) code = cudaMemPoolTrimTo(pool_, 0);  // gives the memory to other processes
+  }
+  if (code != cudaSuccess) (void)cudaGetLastError();  // lost, or the process is ending
+}
+
+void CudaMemory::share_with(int other) noexcept {
+  if (pool_ == nullptr) return;
+  cudaMemAccessDesc access{};
+  access.location = {cudaMemLocationTypeDevice, other};
+  access.flags = cudaMemAccessFlagsProtReadWrite;
+  if (cudaMemPoolSetAccess(pool_, &access, 1) != cudaSuccess) (void)cudaGetLastError();
 }
 
 CudaDevice::CudaDevice(int id)

@@ -19,18 +19,27 @@
 
 namespace mx {
 
-/// Device memory in segments. reserve() may take milliseconds; release() waits for the device.
+/// Device memory in segments. Both calls may take milliseconds.
+///
+/// cudaFree() waits until all work of the device has ended. That work may itself wait for the host: for an
+/// operation of the thread that calls cudaFree(), for example. So segments come from a memory pool of CUDA,
+/// on a stream with no other work, where neither call waits for other streams. On devices without such pools,
+/// segments come from cudaMalloc().
 class CudaMemory final : public MemorySource {
  public:
-  CudaMemory(int id, size_t limit_bytes) : id_(id), limit_(limit_bytes) {}
+  CudaMemory(int id, size_t limit_bytes);
   void* reserve(size_t bytes) override;
   void release(void* segment, size_t bytes) noexcept override;
   size_t limit_bytes() const noexcept override { return limit_; }
-  bool release_may_wait() const noexcept override { return true; }  // cudaFree waits for the device
+  bool release_may_wait() const noexcept override { return pool_ == nullptr; }
+  /// Lets another device access the segments, also those that exist already. The hardware must support it.
+  void share_with(int other) noexcept;
 
  private:
   const int id_;
   const size_t limit_;
+  cudaMemPool_t pool_ = nullptr;
+  cudaStream_t stream_ = nullptr;
 };
 
 class CudaDevice final : public Device {
@@ -55,6 +64,7 @@ class CudaDevice final : public Device {
   void set_memory_watermark(size_t bytes) override { pool_.set_watermark(bytes); }
 
   int id() const { return id_; }
+  CudaMemory& memory() { return memory_; }
 
   /// The error as an exception; marks the device lost if it is sticky.
   std::exception_ptr failed(cudaError_t code, const char* call, const char* file, int line) noexcept;
