@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/base/clock.h"
 #include "engine/base/current_task.h"
 #include "engine/base/futex.h"
 #include "engine/detail/batch.h"
@@ -369,6 +370,9 @@ class EngineImpl final : public StreamOrder::Listener {
   bool plan(Op* op, const Lane& lane, StreamOrder::Issue& issue, Failure*& failure);
   void issue(Worker& worker, Op*& slot);
   void poll_devices();
+  bool poll_is_due(uint64_t every_ticks) const {
+    return ticks() - last_poll_.load(std::memory_order_relaxed) >= every_ticks;
+  }
 
   // wait.cc
   struct Failures {
@@ -414,6 +418,9 @@ class EngineImpl final : public StreamOrder::Listener {
   const bool monitored_;        // there is a monitor thread
   const bool single_;           // the process has one processor, so no thread spins
   const uint64_t stuck_ticks_;  // an operation that runs for longer counts as long
+  // A query of a device takes a lock of its driver, which launches need as well. So threads that have
+  // operations to issue, and threads that search for work, ask only so often.
+  const uint64_t issuing_poll_ticks_, searching_poll_ticks_;
 
   std::atomic<bool> refusing_{false};   // pushes throw, except inside operations
   std::atomic<bool> shut_down_{false};  // shutdown() has begun
@@ -431,6 +438,7 @@ class EngineImpl final : public StreamOrder::Listener {
   // Read by every thread at every push or search; rarely written.
   alignas(64) std::atomic<bool> paused_hint_{false};
   std::atomic<bool> streams_outstanding_{false};
+  std::atomic<uint64_t> last_poll_{0};     // in ticks, when the devices were last asked
   std::atomic<bool> direct_{false};        // see Engine::direct()
   std::atomic<bool> instrumented_{false};  // the profiler or the watchdog looks at every operation
 

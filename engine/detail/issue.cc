@@ -33,6 +33,7 @@ void EngineImpl::poll_devices() {
       lock_.lock();
     } while (streams_->continue_poll());
   }
+  last_poll_.store(ticks(), std::memory_order_relaxed);
   streams_busy_ = streams_->outstanding();
   streams_outstanding_.store(streams_busy_, std::memory_order_relaxed);
 }

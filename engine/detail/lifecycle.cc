@@ -90,6 +90,8 @@ EngineImpl::EngineImpl(const EngineOptions& options)
       monitored_(!inline_mode_ || fuzz_ || options.watchdog_ms > 0),
       single_(processors() == 1),
       stuck_ticks_(static_cast<uint64_t>(10 * ticks_per_us())),
+      issuing_poll_ticks_(static_cast<uint64_t>(10 * ticks_per_us())),
+      searching_poll_ticks_(static_cast<uint64_t>(ticks_per_us())),
       profiler_(static_cast<size_t>(std::max(0, options.history))),
       ring_(kRingCapacity),
       policy_(threads_, static_cast<int64_t>(4 * ticks_per_us())),

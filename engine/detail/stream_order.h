@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -175,6 +176,7 @@ class StreamOrder {
   struct Query;
   void retire(StreamRecord* record, Failure* own_failure);
   void gather_queries();
+  static void query_stream(std::span<Query> queries);
   void retry_postponed();
   void for_each_parked(void (*f)(Op*, void*), void* argument);
 

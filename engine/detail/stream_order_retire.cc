@@ -6,6 +6,7 @@
 // events fail at once while the work of other devices that they were ordered after goes on.
 #include <algorithm>
 #include <new>
+#include <span>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -219,20 +220,30 @@ void StreamOrder::gather_queries() {
 void StreamOrder::query() {
   assert_no_engine_lock();
   State& state = *state_;
-  const StreamState* pending = nullptr;
-  for (size_t i = 0; i < state.query_count; ++i) {
-    Query& query = state.queries[i];
+  const std::span<Query> all(state.queries, state.query_count);
+  for (size_t begin = 0; begin < all.size();) {
+    size_t end = begin;
+    while (end < all.size() && all[end].record->stream == all[begin].record->stream) ++end;
+    query_stream(all.subspan(begin, end - begin));
+    begin = end;
+  }
+}
+
+// Asks about operations of one stream, in their order, until one is pending.
+void StreamOrder::query_stream(std::span<Query> queries) {
+  for (Query& query : queries) {
     StreamRecord& record = *query.record;
-    if (record.stream == pending) continue;
     // If the event was never recorded, end() was not called. That is reported as an error, because otherwise
     // the operation would never end.
     query.status = record.event != nullptr ? record.event->query() : EventStatus::failed;
-    if (query.status == EventStatus::pending) {
-      pending = record.stream;
-    } else if (query.status != EventStatus::complete && record.end_failure == nullptr) {
+    if (query.status == EventStatus::pending) return;
+    if (query.status != EventStatus::complete && record.end_failure == nullptr) {
       const std::exception_ptr error = record.event != nullptr ? record.event->error() : nullptr;
       query.failure = failure_of(error, record.name, record.where);
     }
+    // Often all have ended. A backend that knows of the last one need not ask its driver about those between.
+    const Event* const last = queries.back().record->event;
+    if (&query == &queries.front() && queries.size() > 2 && last != nullptr) (void)last->query();
   }
 }
 

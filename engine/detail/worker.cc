@@ -192,9 +192,11 @@ bool EngineImpl::search() {
     if ((turn & 15) != 15) continue;
     sched_yield();
     if (refusing_.load(std::memory_order_relaxed)) break;  // the engine was shut down: nothing will come
-    if (streams_outstanding_.load(std::memory_order_relaxed) && lock_.try_lock()) {
-      poll_devices();
-      unlock();
+    if (streams_outstanding_.load(std::memory_order_relaxed)) {
+      if (poll_is_due(searching_poll_ticks_) && lock_.try_lock()) {
+        poll_devices();
+        unlock();
+      }
       continue;  // stay: devices have work in flight, and its end may make operations ready
     }
     const uint64_t now = ticks();
@@ -297,7 +299,7 @@ size_t EngineImpl::take_special(Worker& worker) {
     drain(kDrainLimit);
     return 0;
   }
-  if (streams_busy_) {
+  if (streams_busy_ && (inline_mode_ || !lanes_.can_issue() || poll_is_due(issuing_poll_ticks_))) {
     poll_devices();  // releases the lock meanwhile
     if (paused_ > 0) return 0;
   }

@@ -120,7 +120,7 @@ struct Widened {
   using D = hn::Rebind<float, Wide>;
   static HWY_INLINE hn::Vec<D> of(D d, hn::Vec<D> a, hn::Vec<D> b) {
     const Wide wide;
-    return hn::DemoteTo(d, F::of(wide, hn::PromoteTo(wide, a), hn::PromoteTo(wide, b)));
+    return rounded(d, wide, F::of(wide, hn::PromoteTo(wide, a), hn::PromoteTo(wide, b)));
   }
 };
 

@@ -35,6 +35,22 @@ HWY_INLINE hn::Mask<D> within(D d, V x, double limit) {
   return hn::Le(hn::Abs(x), hn::Set(d, limit));
 }
 
+/// Rounds doubles to float. What is beyond the range of float becomes infinity. DemoteTo() of Highway's emulated
+/// instruction set returns the largest number instead.
+template <class D, class Wide, class V>
+HWY_INLINE hn::Vec<D> rounded(D d, Wide wide, V x) {
+#  if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+  HWY_ALIGN double from[hn::MaxLanes(wide)];
+  HWY_ALIGN float to[hn::MaxLanes(d)];
+  hn::Store(x, wide, from);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) to[i] = static_cast<float>(from[i]);
+  return hn::Load(d, to);
+#  else
+  (void)wide;
+  return hn::DemoteTo(d, x);
+#  endif
+}
+
 /// Evaluates the polynomial with these coefficients, highest power first.
 template <class D, class V, size_t N>
 HWY_INLINE V horner(D d, V x, const double (&c)[N]) {

@@ -26,7 +26,7 @@ struct Doubled {
   using D = hn::Rebind<float, Wide>;
   static HWY_INLINE hn::Vec<D> of(D d, hn::Vec<D> x) {
     const Wide wide;
-    return hn::DemoteTo(d, patched<F>(wide, hn::PromoteTo(wide, x)));
+    return rounded(d, wide, patched<F>(wide, hn::PromoteTo(wide, x)));
   }
 };
 

@@ -200,7 +200,7 @@ bool is_exact(UnaryOp op) {
 }
 
 /// Returns the instruction set that is used if a test does not choose one.
-int64_t best_target() { return hwy::SupportedTargets() & -hwy::SupportedTargets(); }
+int64_t best_target() { return test::instruction_sets() & -test::instruction_sets(); }
 
 /// Returns the error limit that the header promises, in units in the last place of float32.
 double float32_limit(UnaryOp op, int64_t target = best_target()) {

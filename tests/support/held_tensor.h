@@ -187,7 +187,8 @@ inline bool untouched_between(const Held& held) {
 }
 
 /// Returns the distance in units in the last place of T (of a normal or subnormal result); 0 for equal
-/// infinities, for two NaNs and for zeros of one sign.
+/// infinities, for two NaNs and for zeros of one sign. If the exact value is infinite or far beyond the range of T, the
+/// largest number of T is wrong.
 template <class T>
 double ulps(T value, long double exact) {
   if (exact != exact || value != value) return exact != exact && value != value ? 0 : 1e30;
@@ -197,7 +198,8 @@ double ulps(T value, long double exact) {
     // One unit in the last place beyond the largest value.
     const T limit = std::numeric_limits<T>::max();
     const bool beside =
-        std::fabs(std::isinf(value) ? rounded : value) == limit && (value < 0) == (rounded < 0);
+        std::fabs(std::isinf(value) ? rounded : value) == limit && (value < 0) == (rounded < 0) &&
+        std::fabs(exact) <= limit * (1 + 2 * static_cast<long double>(std::numeric_limits<T>::epsilon()));
     return beside ? 1 : 1e30;
   }
   int exponent;

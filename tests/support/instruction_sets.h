@@ -9,16 +9,19 @@
 
 namespace mx::test {
 
-/// Calls f(target) for each supported instruction set: the best one first, the others from the baseline up.
-/// If one is not compiled, run-time dispatch selects the baseline instead. Afterwards dispatch selects the
-/// best one again.
+/// Returns the instruction sets that the processor supports and the kernels are compiled for, as Highway's bits. The
+/// lowest bit is the best one.
+inline int64_t instruction_sets() { return hwy::SupportedTargets() & HWY_TARGETS; }
+
+/// Calls f(target) for each of instruction_sets(): the best one first, the others from the baseline up.
+/// Afterwards dispatch selects the best one again.
 ///
 /// A function that keeps the functions it has looked up in a static table does not notice the change. The
 /// best instruction set comes first so that such a table does not hold slower or less accurate functions for
 /// the tests that follow in the same process.
 template <class F>
 void with_every_instruction_set(const F& f) {
-  const int64_t supported = hwy::SupportedTargets(), best = supported & -supported;
+  const int64_t supported = instruction_sets(), best = supported & -supported;
   {
     SCOPED_TRACE("the best instruction set");
     f(best);

@@ -36,27 +36,36 @@ __global__ void matmul_kernel(const double* a, const double* b, double* out, siz
   }
 }
 
-// Lives in page-locked host memory that every device sees. The host and the devices have separate counters,
-// because an atomic operation of one need not be atomic for the other.
+constexpr int kMostAttendees = 256;
+
+// Lives in page-locked host memory that every device sees. Each attendee has a counter of its own, because
+// not every machine can change host memory atomically from a device.
 struct MeetingState {
   int expected;
-  int arrived;
-  int host_arrived;
+  int attendees;  // host only: counters that are in use
   int gave_up;
+  int host_arrived;
+  int arrived[kMostAttendees];
 };
 
 // Runs in one thread. The time limit, in nanoseconds of the device's timer, keeps a failing test from
-// hanging.
-__global__ void attend_kernel(MeetingState* state) {
+// hanging. A graph may run the kernel again, but never twice at a time.
+__global__ void attend_kernel(MeetingState* state, int attendee) {
   constexpr unsigned long long kLimit = 10'000'000'000ull;
   unsigned long long begin = 0, now = 0;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
-  atomicAdd_system(&state->arrived, 1);
   volatile MeetingState* seen = state;
-  while (seen->arrived + seen->host_arrived < seen->expected) {
+  seen->arrived[attendee] = seen->arrived[attendee] + 1;
+  __threadfence_system();
+  const auto all_arrived = [seen] {
+    int arrived = seen->host_arrived;
+    for (int i = 0; i < kMostAttendees && arrived < seen->expected; ++i) arrived += seen->arrived[i];
+    return arrived >= seen->expected;
+  };
+  while (!all_arrived()) {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     if (now - begin > kLimit) {
-      atomicExch_system(&state->gave_up, 1);
+      seen->gave_up = 1;
       return;
     }
   }
@@ -74,18 +83,25 @@ class CudaMeeting final : public Meeting {
     void* memory = nullptr;
     check(cudaHostAlloc(&memory, sizeof(MeetingState), cudaHostAllocPortable | cudaHostAllocMapped),
           "new_meeting");
-    state_ = new (memory) MeetingState{expected, 0, 0, 0};
+    state_ = new (memory) MeetingState{};
+    state_->expected = expected;
   }
   ~CudaMeeting() override { cudaFreeHost(state_); }
 
   void attend(Stream& stream) override {
-    stream.submit([state = state_](KernelContext& context) {
-      attend_kernel<<<1, 1, 0, native(context)>>>(state);
+    const int attendee = std::atomic_ref<int>(state_->attendees).fetch_add(1);
+    if (attendee >= kMostAttendees) throw InvalidState("[attend] too many attendees");
+    stream.submit([state = state_, attendee](KernelContext& context) {
+      attend_kernel<<<1, 1, 0, native(context)>>>(state, attendee);
       check(cudaGetLastError(), "attend");
     });
   }
   void host_attends() override { std::atomic_ref<int>(state_->host_arrived).fetch_add(1); }
-  int arrived() const override { return load(state_->arrived) + load(state_->host_arrived); }
+  int arrived() const override {
+    int sum = load(state_->host_arrived);
+    for (int& arrived : state_->arrived) sum += load(arrived);
+    return sum;
+  }
   bool all_met() const override { return load(state_->gave_up) == 0; }
 
  private:

@@ -36,8 +36,15 @@ PFN_cuStreamWaitValue32_v11070 stream_wait_value() {
 EventStatus CudaPoint::query() const noexcept {
   const EventStatus known = status_.load(std::memory_order_acquire);
   if (known != EventStatus::pending) return known;
-  const cudaError_t code = query_event(event_);
+  const bool passed = progress_->reached.load(std::memory_order_acquire) >= number_;
+  const cudaError_t code = passed ? cudaSuccess : query_event(event_);
   if (code == cudaErrorNotReady) return EventStatus::pending;
+  if (code == cudaSuccess && !passed) {
+    uint64_t reached = progress_->reached.load(std::memory_order_relaxed);
+    while (reached < number_ &&
+           !progress_->reached.compare_exchange_weak(reached, number_, std::memory_order_acq_rel)) {
+    }
+  }
   EventStatus now = carried_ != nullptr ? EventStatus::failed : EventStatus::complete;
   if (code != cudaSuccess) {
     // Any error code counts as failed: an event that cannot be queried can never be seen to complete.
@@ -116,6 +123,9 @@ void CudaStream::begin_append(int tasks) {
 std::shared_ptr<EventPoint> CudaStream::point_here(std::exception_ptr carried) {
   if (std::exception_ptr error = device_.lost()) return HostPoint::reached(carried ? carried : error);
   const CudaGuard guard(device_.id());
+  // Taken before the event is recorded: an event with a larger number then has all of this point's work
+  // before it.
+  const uint64_t number = progress_->taken.fetch_add(1, std::memory_order_acq_rel) + 1;
   cudaEvent_t event = nullptr;
   try {
     event = device_.take_event();
@@ -123,7 +133,7 @@ std::shared_ptr<EventPoint> CudaStream::point_here(std::exception_ptr carried) {
     return HostPoint::reached(device_.failed(
         e.code(), "cudaEventCreateWithFlags(&event, cudaEventDisableTiming)", __FILE__, __LINE__));
   }
-  auto point = std::make_shared<CudaPoint>(device_, id(), event, std::move(carried));
+  auto point = std::make_shared<CudaPoint>(device_, id(), progress_, number, event, std::move(carried));
   if (const cudaError_t code = cudaEventRecord(event, stream_); code != cudaSuccess) {
     return HostPoint::reached(device_.failed(code, "cudaEventRecord(event, stream)", __FILE__, __LINE__));
   }

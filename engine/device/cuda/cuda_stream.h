@@ -16,12 +16,26 @@
 
 namespace mx {
 
+/// How far a stream is known to have come. If one of its points is reached, all points with smaller numbers
+/// are too, so CUDA need not be asked about those.
+struct CudaProgress {
+  std::atomic<uint64_t> taken{0};    ///< the number of the latest point
+  std::atomic<uint64_t> reached{0};  ///< the largest number of a point that is known to be reached
+};
+
 /// A recorded CUDA event. Safe from any thread.
 class CudaPoint final : public EventPoint, public std::enable_shared_from_this<CudaPoint> {
  public:
-  /// `error` is the failure of the work before the point, if that work failed at submission.
-  CudaPoint(CudaDevice& device, uint64_t stream, cudaEvent_t event, std::exception_ptr error)
-      : device_(device), stream_(stream), event_(event), carried_(std::move(error)) {}
+  /// `number` was taken from `progress` before the event was recorded. `error` is the failure of the work
+  /// before the point, if that work failed at submission.
+  CudaPoint(CudaDevice& device, uint64_t stream, std::shared_ptr<CudaProgress> progress, uint64_t number,
+            cudaEvent_t event, std::exception_ptr error)
+      : device_(device),
+        stream_(stream),
+        progress_(std::move(progress)),
+        number_(number),
+        event_(event),
+        carried_(std::move(error)) {}
   ~CudaPoint() override { device_.give_event(event_); }
 
   EventStatus query() const noexcept override;
@@ -34,6 +48,8 @@ class CudaPoint final : public EventPoint, public std::enable_shared_from_this<C
  private:
   CudaDevice& device_;
   const uint64_t stream_;
+  const std::shared_ptr<CudaProgress> progress_;
+  const uint64_t number_;
   const cudaEvent_t event_;
   const std::exception_ptr carried_;
   mutable std::atomic<EventStatus> status_{EventStatus::pending};  // final once it is not pending
@@ -62,6 +78,7 @@ class CudaStream final : public Stream {
   CudaDevice& device_;
   const StreamKind kind_;
   cudaStream_t stream_ = nullptr;
+  const std::shared_ptr<CudaProgress> progress_ = std::make_shared<CudaProgress>();
 
   std::mutex mutex_;  // guards the members below: any thread may call mark()
   int in_task_ = 0;   // running tasks. A running task may append work at any time, so marks cannot be shared.

@@ -235,12 +235,12 @@ TEST_F(Capture, MemsetsAndHostFunctionsMayBeCaptured) {
   EXPECT_EQ(0xffffffffu, words[1]);
 }
 
-TEST_F(Capture, AFailedLaunchInACaptureLeavesTheCaptureValid) {
+TEST_F(Capture, AFailedLaunchInvalidatesTheCapture) {
   StreamHandle stream;
   begin(stream);
   launch_too_large(stream);
-  EXPECT_CODE(cudaErrorInvalidConfiguration, cudaGetLastError());
-  EXPECT_SUCCESS(end(stream));
+  EXPECT_CODE(cudaErrorInvalidValue, cudaGetLastError());
+  EXPECT_CODE(cudaErrorStreamCaptureInvalidated, end(stream));
 }
 
 }  // namespace

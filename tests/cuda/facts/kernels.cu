@@ -21,6 +21,7 @@ __global__ void gate(const volatile uint32_t* opened) {
 __global__ void write(uint32_t* target, uint32_t value) { *target = value; }
 __global__ void first_in_capture(uint32_t* target) { *target = 1; }
 __global__ void first_while_busy(uint32_t* target) { *target = 1; }
+__global__ void loaded_while_busy(uint32_t* target) { *target = 1; }
 __global__ void known_while_busy(uint32_t* target) { *target = 1; }
 
 __global__ void crowd(uint32_t* inside, uint32_t* most) {
@@ -52,6 +53,9 @@ void launch_first_in_capture(uint32_t* target, cudaStream_t stream) {
 void launch_first_while_busy(uint32_t* target, cudaStream_t stream) {
   first_while_busy<<<1, 1, 0, stream>>>(target);
 }
+void launch_loaded_while_busy(uint32_t* target, cudaStream_t stream) {
+  loaded_while_busy<<<1, 1, 0, stream>>>(target);
+}
 void launch_known_while_busy(uint32_t* target, cudaStream_t stream) {
   known_while_busy<<<1, 1, 0, stream>>>(target);
 }
@@ -62,6 +66,7 @@ void launch_misaligned_write(uint32_t* target, cudaStream_t stream) {
   misaligned_write<<<1, 1, 0, stream>>>(target);
 }
 void launch_too_large(cudaStream_t stream) { write<<<1, 4096, 0, stream>>>(nullptr, 1); }
+const void* loaded_while_busy_function() { return reinterpret_cast<const void*>(&loaded_while_busy); }
 const void* write_function() { return reinterpret_cast<const void*>(&write); }
 
 }  // namespace mx::facts

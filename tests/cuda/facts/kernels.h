@@ -16,6 +16,7 @@ void launch_crowd(uint32_t* inside, uint32_t* most, cudaStream_t stream);
 /// Kernels that are launched at one place only, so that their first launch loads them if loading is lazy.
 void launch_first_in_capture(uint32_t* target, cudaStream_t stream);
 void launch_first_while_busy(uint32_t* target, cudaStream_t stream);
+void launch_loaded_while_busy(uint32_t* target, cudaStream_t stream);
 void launch_known_while_busy(uint32_t* target, cudaStream_t stream);
 /// Faults of a kernel.
 void launch_write_to_null(cudaStream_t stream);
@@ -24,6 +25,8 @@ void launch_failed_assertion(cudaStream_t stream);
 void launch_misaligned_write(uint32_t* target, cudaStream_t stream);
 /// Asks for more threads per block than exist.
 void launch_too_large(cudaStream_t stream);
+/// The function that launch_loaded_while_busy() starts.
+const void* loaded_while_busy_function();
 /// The function that launch_write() starts, for cudaFuncGetAttributes.
 const void* write_function();
 

@@ -4,6 +4,9 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
+#include <cstdlib>
+#include <cstring>
+#include <string>
 #include <vector>
 
 #include "tests/cuda/facts/facts.h"
@@ -150,42 +153,24 @@ TEST_F(Streams, WhichCallsWaitForABusyDevice) {
   })) << "a small copy to pageable memory on the busy stream";
 }
 
-// The device frees memory of cudaMalloc() only when it is idle. A thread that waits for that must not hold up
-// the others, on which the device may depend.
-TEST_F(Streams, OtherThreadsGoOnWhileOneWaitsInCudaFree) {
+// cudaFree() waits until the device is idle, and the other threads of the process wait with it, whatever they
+// call. So a program that calls it while the device waits for the host hangs.
+TEST_F(Streams, OtherThreadsWaitWhileOneWaitsInCudaFree) {
   Memory memory;
   Words word;
   StreamHandle stream;
-  EventHandle event;
   launch_write(word.get(), 1, stream);
   EXPECT_SUCCESS(cudaStreamSynchronize(stream));
   BusyStream busy;
   auto freeing =
       std::async(std::launch::async, [&] { return cudaFree(std::exchange(memory.other, nullptr)); });
   EXPECT_EQ(std::future_status::timeout, freeing.wait_for(std::chrono::milliseconds(200)));
-  auto launching = std::async(std::launch::async, [&] {
-    launch_write(word.get(), 2, stream);
-    EXPECT_SUCCESS(cudaEventRecord(event, stream));
-    EXPECT_SUCCESS(cudaStreamSynchronize(stream));
-    EXPECT_SUCCESS(cudaEventQuery(event));
-  });
-  EXPECT_EQ(std::future_status::ready, launching.wait_for(std::chrono::milliseconds(500))) << "a launch";
-  auto copying = std::async(std::launch::async, [&] {
-    EXPECT_SUCCESS(
-        cudaMemcpyAsync(memory.device, memory.pinned, 4096, cudaMemcpyHostToDevice, memory.stream));
-    EXPECT_SUCCESS(cudaStreamSynchronize(memory.stream));
-  });
-  EXPECT_EQ(std::future_status::ready, copying.wait_for(std::chrono::milliseconds(500))) << "a copy";
-  void* made = nullptr;
-  auto allocating = std::async(std::launch::async, [&] { return cudaMalloc(&made, 1 << 20); });
-  EXPECT_EQ(std::future_status::ready, allocating.wait_for(std::chrono::milliseconds(500)))
-      << "an allocation";
+  auto launching = std::async(std::launch::async, [&] { launch_write(word.get(), 2, stream); });
+  EXPECT_EQ(std::future_status::timeout, launching.wait_for(std::chrono::milliseconds(200)));
   busy.open();
   EXPECT_SUCCESS(freeing.get());
   launching.get();
-  copying.get();
-  EXPECT_SUCCESS(allocating.get());
-  EXPECT_SUCCESS(cudaFree(made));
+  EXPECT_SUCCESS(cudaStreamSynchronize(stream));
 }
 
 // Memory of a pool on a stream of its own: neither call waits for other streams, and the memory goes back to
@@ -218,8 +203,43 @@ TEST_F(Streams, MemoryOfAPoolIsMadeAndReleasedWhileTheDeviceIsBusy) {
   EXPECT_SUCCESS(cudaMemPoolDestroy(pool));
 }
 
-// Lazy loading would otherwise dead-lock kernels that wait for each other.
-TEST_F(Streams, AKernelThatIsLaunchedForTheFirstTimeNeedNotWaitForOtherStreams) {
+// The same for page-locked memory of the host: cudaFreeHost() waits for the device, a pool on the host does
+// not.
+TEST_F(Streams, PageLockedMemoryOfAPoolIsMadeAndReleasedWhileTheDeviceIsBusy) {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location = {cudaMemLocationTypeHost, 0};
+  cudaMemPool_t pool = nullptr;
+  ASSERT_EQ(cudaSuccess, cudaMemPoolCreate(&pool, &properties));
+  cudaMemAccessDesc access{};
+  access.location = {cudaMemLocationTypeDevice, 0};
+  access.flags = cudaMemAccessFlagsProtReadWrite;
+  EXPECT_SUCCESS(cudaMemPoolSetAccess(pool, &access, 1));
+  StreamHandle stream;
+  constexpr size_t kBytes = size_t{64} << 20;
+  EXPECT_TRUE(ends_while_busy([&](BusyStream&) {
+    void* memory = nullptr;
+    EXPECT_SUCCESS(cudaMallocFromPoolAsync(&memory, kBytes, pool, stream));
+    EXPECT_SUCCESS(cudaStreamSynchronize(stream));
+    std::memset(memory, 1, kBytes);
+    launch_write(static_cast<uint32_t*>(memory), 5, stream);
+    EXPECT_SUCCESS(cudaStreamSynchronize(stream));
+    EXPECT_EQ(5u, *static_cast<uint32_t*>(memory));
+    cudaPointerAttributes attributes{};
+    EXPECT_SUCCESS(cudaPointerGetAttributes(&attributes, memory));
+    EXPECT_EQ(cudaMemoryTypeHost, attributes.type);
+    EXPECT_SUCCESS(cudaFreeAsync(memory, stream));
+    EXPECT_SUCCESS(cudaStreamSynchronize(stream));
+    EXPECT_SUCCESS(cudaMemPoolTrimTo(pool, 0));
+  }));
+  EXPECT_SUCCESS(cudaMemPoolDestroy(pool));
+}
+
+// With lazy loading, which is the default, the first launch of a kernel loads it, and that waits until the
+// device is idle. cudaFuncGetAttributes() loads it before.
+TEST_F(Streams, TheFirstLaunchOfAKernelWaitsForABusyDeviceIfItIsLoadedLazily) {
+  const char* const loading = std::getenv("CUDA_MODULE_LOADING");
+  const bool eager = loading != nullptr && std::string(loading) == "EAGER";
   Words words(2);
   StreamHandle stream;
   launch_known_while_busy(words.get() + 1, stream);
@@ -228,10 +248,17 @@ TEST_F(Streams, AKernelThatIsLaunchedForTheFirstTimeNeedNotWaitForOtherStreams) 
     launch_known_while_busy(words.get() + 1, stream);
     EXPECT_SUCCESS(cudaStreamSynchronize(stream));
   })) << "a kernel that was launched before";
+  cudaFuncAttributes attributes{};
+  EXPECT_SUCCESS(cudaFuncGetAttributes(&attributes, loaded_while_busy_function()));
   EXPECT_TRUE(ends_while_busy([&](BusyStream&) {
-    launch_first_while_busy(words.get(), stream);
+    launch_loaded_while_busy(words.get(), stream);
     EXPECT_SUCCESS(cudaStreamSynchronize(stream));
-  })) << "the first launch of a kernel";
+  })) << "the first launch of a kernel that is loaded";
+  EXPECT_EQ(eager, ends_while_busy([&](BusyStream&) {
+              launch_first_while_busy(words.get(), stream);
+              EXPECT_SUCCESS(cudaStreamSynchronize(stream));
+            }))
+      << "the first launch of a kernel that is not loaded";
   EXPECT_EQ(1u, words[0]);
 }
 
@@ -292,7 +319,7 @@ TEST_F(Streams, ASuccessfulCallKeepsTheLastErrorOfALaunch) {
   EXPECT_SUCCESS(cudaSuccess);  // clears the last error
   launch_too_large(stream);
   EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(stream));
-  EXPECT_EQ(cudaErrorInvalidConfiguration, cudaGetLastError());
+  EXPECT_EQ(cudaErrorInvalidValue, cudaGetLastError());
   EXPECT_EQ(cudaSuccess, cudaGetLastError());
 }
 
