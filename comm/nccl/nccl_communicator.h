@@ -1,4 +1,4 @@
-// Communicator over NCCL. Internal to the module. Has never run on a GPU: see docs/gpu-status.md.
+// Communicator over NCCL. Internal to the module. docs/gpu-status.md says what has run.
 //
 // Buffers may be memory of the device or of the host; host memory is copied through buffers on the device.
 // NCCL chooses the order of sums, so calls of Order::any use ncclAllReduce. Calls of Order::rank exchange
