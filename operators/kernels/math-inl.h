@@ -35,8 +35,8 @@ HWY_INLINE hn::Mask<D> within(D d, V x, double limit) {
   return hn::Le(hn::Abs(x), hn::Set(d, limit));
 }
 
-/// Rounds doubles to float. What is beyond the range of float becomes infinity. DemoteTo() of Highway's emulated
-/// instruction set returns the largest number instead.
+/// Rounds doubles to float. What is beyond the range of float becomes infinity. DemoteTo() of Highway's
+/// emulated instruction set returns the largest number instead.
 template <class D, class Wide, class V>
 HWY_INLINE hn::Vec<D> rounded(D d, Wide wide, V x) {
 #  if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR

@@ -23,7 +23,7 @@ endif()
 
 # Several ranks share the GPU if there is only one. Without a GPU, the program says so and the tests are skipped.
 if(TARGET mx_comm_nccl AND MX_MXRUN)
-  add_executable(comm_nccl_program nccl_program.cc collective_checks.cc)
+  add_executable(comm_nccl_program nccl/program.cc collective_checks.cc)
   set_target_properties(comm_nccl_program PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(comm_nccl_program PRIVATE mx::comm CUDA::cudart_static mx_flags)
   add_dependencies(comm_nccl_program mx_comm_nccl mxrun)

@@ -187,8 +187,8 @@ inline bool untouched_between(const Held& held) {
 }
 
 /// Returns the distance in units in the last place of T (of a normal or subnormal result); 0 for equal
-/// infinities, for two NaNs and for zeros of one sign. If the exact value is infinite or far beyond the range of T, the
-/// largest number of T is wrong.
+/// infinities, for two NaNs and for zeros of one sign. If the exact value is infinite or far beyond the range
+/// of T, the largest number of T is wrong.
 template <class T>
 double ulps(T value, long double exact) {
   if (exact != exact || value != value) return exact != exact && value != value ? 0 : 1e30;

@@ -9,8 +9,8 @@
 
 namespace mx::test {
 
-/// Returns the instruction sets that the processor supports and the kernels are compiled for, as Highway's bits. The
-/// lowest bit is the best one.
+/// Returns the instruction sets that the processor supports and the kernels are compiled for, as Highway's
+/// bits. The lowest bit is the best one.
 inline int64_t instruction_sets() { return hwy::SupportedTargets() & HWY_TARGETS; }
 
 /// Calls f(target) for each of instruction_sets(): the best one first, the others from the baseline up.
