@@ -164,6 +164,9 @@ void read_options(const Variables& v, Place& place) {
   set(place.incarnation, "MX_INCARNATION", 0, INT64_MAX);
   set(place.restarts, "MX_RESTART_COUNT", 0, kMost);
   set(place.timeout_ms, "MX_TIMEOUT_MS", 1, kMost);
+  const TimeLimits derived = limits_from(place.timeout_ms);
+  place.heartbeat_ms = derived.heartbeat_ms;
+  place.dead_after_ms = derived.dead_after_ms;
   set(place.heartbeat_ms, "MX_HEARTBEAT_MS", 1, kMost);
   set(place.dead_after_ms, "MX_DEAD_AFTER_MS", 1, kMost);
   place.job = v.text("MX_JOB_ID").value_or(other_launchers_job(v, place.started_by));

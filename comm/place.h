@@ -6,6 +6,7 @@
 // Thread-safety: any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -14,6 +15,20 @@
 namespace mx::comm {
 
 enum class Role : uint8_t { worker, server };
+
+/// The time limits of a job, in ms, that are not set by themselves.
+struct TimeLimits {
+  int64_t heartbeat_ms;   ///< between two heartbeats
+  int64_t dead_after_ms;  ///< silence after which a process is lost
+  int64_t grace_ms;       ///< between SIGTERM and SIGKILL
+};
+
+/// Derives them from the longest time that a call may wait: a twelfth of it for silence (2 to 5 s), a tenth
+/// of that for heartbeats, a sixth for the grace (2 to 10 s). With the default of 60 s: 500 ms, 5 s, 10 s.
+constexpr TimeLimits limits_from(int64_t timeout_ms) {
+  const int64_t dead_after_ms = std::clamp<int64_t>(timeout_ms / 12, 2000, 5000);
+  return {dead_after_ms / 10, dead_after_ms, std::clamp<int64_t>(timeout_ms / 6, 2000, 10000)};
+}
 
 struct Place {
   std::string started_by = "nothing";  ///< "mxrun", "mpirun", "srun", "kubernetes" or "nothing"
@@ -30,8 +45,9 @@ struct Place {
   std::string rendezvous;  ///< "host:port"; empty if there is none
   std::string interface;   ///< name of the network interface to listen at; empty: loopback
   int64_t timeout_ms = 60000;
-  int64_t heartbeat_ms = 500;
-  int64_t dead_after_ms = 5000;  ///< a process without heartbeats for so long is lost
+  int64_t heartbeat_ms = limits_from(60000).heartbeat_ms;
+  int64_t dead_after_ms =
+      limits_from(60000).dead_after_ms;  ///< a process without heartbeats for so long is lost
   /// MX_COST_MODEL: "fit" (true) measures the algorithms of allreduce when the first group with messages is
   /// made, "fixed" uses the defaults. The setting of rank 0 counts for all.
   bool fit_cost_model = true;

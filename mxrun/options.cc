@@ -14,6 +14,7 @@
 
 #include "comm/deadline.h"
 #include "comm/net/handshake.h"
+#include "comm/place.h"
 #include "engine/base/check.h"
 #include "mxrun/config_file.h"
 #include "mxrun/environment.h"
@@ -85,6 +86,10 @@ void read_texts(const Texts& texts, Options* options) {
   };
   duration(texts.timeout, "--timeout", &options->timeout_ms);
   duration(texts.start_timeout, "--start-timeout", &options->start_timeout_ms);
+  const comm::TimeLimits derived = comm::limits_from(options->timeout_ms);
+  options->heartbeat_ms = derived.heartbeat_ms;
+  options->dead_after_ms = derived.dead_after_ms;
+  options->grace_ms = derived.grace_ms;
   duration(texts.heartbeat, "--heartbeat", &options->heartbeat_ms);
   duration(texts.dead_after, "--dead-after", &options->dead_after_ms);
   duration(texts.grace, "--grace", &options->grace_ms);
@@ -206,10 +211,14 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   rendezvous("--timeout", &texts->timeout, "longest time that any call waits (default 60)", "SECONDS");
   rendezvous("--start-timeout", &texts->start_timeout, "time for the agents to come (default: --timeout)",
              "SECONDS");
-  rendezvous("--heartbeat", &texts->heartbeat, "time between heartbeats (default 0.5)", "SECONDS");
-  rendezvous("--dead-after", &texts->dead_after, "silence after which a process is lost (default 5)",
+  rendezvous("--heartbeat", &texts->heartbeat,
+             "time between heartbeats (default 0.5, less with a shorter --timeout)", "SECONDS");
+  rendezvous("--dead-after", &texts->dead_after,
+             "silence after which a process is lost (default 5, or a twelfth of --timeout, but at least 2)",
              "SECONDS");
-  rendezvous("--grace", &texts->grace, "time between SIGTERM and SIGKILL (default 10)", "SECONDS");
+  rendezvous("--grace", &texts->grace,
+             "time between SIGTERM and SIGKILL (default 10, or a sixth of --timeout, but at least 2)",
+             "SECONDS");
 
   const auto faults = [app](const char* names, std::string* value, const char* help, const char* kind) {
     return app->add_option(names, *value, help)->type_name(kind)->group("Failures");

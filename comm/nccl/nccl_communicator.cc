@@ -205,23 +205,22 @@ void NcclCommunicator::execute(const Request& request, Deadline deadline) {
     run_request(request);
     wait_for_stream();
   } catch (...) {
-    const std::exception_ptr reason = std::current_exception();
-    // All groups are marked before the first one is aborted.
-    std::vector<NcclCommunicator*> others;
-    {
-      std::lock_guard lock(all_mutex);
-      others.assign(all().begin(), all().end());
-      for (NcclCommunicator* other : others)
-        if (other != this) other->interrupt(reason);
-    }
+    interrupt(std::current_exception());
     abandon();
     throw;
   }
 }
 
+// Marks all groups of the process, before the first one is aborted.
 void NcclCommunicator::interrupt(std::exception_ptr reason) {
+  mark_as_failed(reason);
+  std::lock_guard lock(all_mutex);
+  for (NcclCommunicator* other : all()) other->mark_as_failed(reason);
+}
+
+void NcclCommunicator::mark_as_failed(const std::exception_ptr& reason) {
   std::lock_guard lock(mutex_);
-  if (reason_ == nullptr) reason_ = std::move(reason);
+  if (reason_ == nullptr) reason_ = reason;
   interrupted_.store(true, std::memory_order_release);
 }
 

@@ -63,6 +63,7 @@ class NcclCommunicator final : public QueuedCommunicator {
   void wait_for_stream();
   void wait_for_nccl();
   void check_alive() const;
+  void mark_as_failed(const std::exception_ptr& reason);
   void check_nccl(ncclResult_t result, const char* call);
   void abandon();
 

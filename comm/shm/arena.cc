@@ -24,7 +24,7 @@ size_t Arena::default_window(int size) {
 Fd Arena::create(int size, size_t window_bytes) {
   const uint64_t bytes = uint64_t{window_bytes} * static_cast<uint64_t>(size);
   if (!within_file_limit(bytes)) return {};
-  Fd memory(memfd_create("mx-shm-arena", MFD_CLOEXEC));
+  Fd memory = new_shared_memory("mx-shm-arena");
   if (!memory || ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0) return {};
   return memory;
 }

@@ -57,14 +57,19 @@ bool reserve_pages(int fd, uint64_t offset, uint64_t bytes) {
   return reserved;
 }
 
+Fd new_shared_memory(const char* label) {
+  Fd memory(memfd_create(label, MFD_CLOEXEC));
+  if (memory && fchmod(memory.get(), S_IRUSR | S_IWUSR) != 0) return {};
+  return memory;
+}
+
 Fd Region::create(int size) {
   const Layout layout = layout_of(size, kRankBytes);
   MX_CHECK(within_file_limit(layout.bytes), CommunicationError, "[shm] expected to use ", layout.bytes,
            " bytes of shared memory for ", size,
            " ranks, got a lower limit of the size of files (ulimit -f)");
-  Fd memory(memfd_create("mx-shm", MFD_CLOEXEC));
-  MX_CHECK(memory, CommunicationError,
-           "[shm] expected shared memory, memfd_create failed: ", std::strerror(errno));
+  Fd memory = new_shared_memory("mx-shm");
+  MX_CHECK(memory, CommunicationError, "[shm] expected shared memory, got: ", std::strerror(errno));
   // Reserved now: otherwise a rank that touches a page when memory is full would be killed by SIGBUS.
   const bool reserved = ftruncate(memory.get(), static_cast<off_t>(layout.bytes)) == 0 &&
                         reserve_pages(memory.get(), 0, layout.bytes);

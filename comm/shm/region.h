@@ -97,6 +97,9 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t
 /// Returns whether this process may make files of so many bytes. Beyond its limit the kernel would not only
 /// refuse: it would send SIGXFSZ.
 bool within_file_limit(uint64_t bytes);
+/// Makes shared memory without a name that only this user may open (mode 0600); empty with errno if that
+/// fails. Without the mode, whoever may look into /proc/PID/fd could open it.
+Fd new_shared_memory(const char* label);
 
 /// Reserves pages of a file in memory. Returns whether the kernel has them; otherwise errno says why not.
 bool reserve_pages(int fd, uint64_t offset, uint64_t bytes);

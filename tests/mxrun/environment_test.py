@@ -36,6 +36,11 @@ class Environments(jobs.JobTest):
         self.assertEqual(len(seen), processes)
         return sorted(seen, key=lambda one: (one["env"]["MX_ROLE"], int(one["env"]["MX_RANK"])))
 
+    def test_time_limits_follow_from_the_timeout(self):
+        for timeout, heartbeat, dead_after in (("60", 500, 5000), ("1000", 500, 5000), ("36", 300, 3000), ("3", 200, 2000)):
+            env = self.look("-n", "1", "--timeout", timeout)[0]["env"]
+            self.assertEqual((env["MX_HEARTBEAT_MS"], env["MX_DEAD_AFTER_MS"]), (str(heartbeat), str(dead_after)))
+
     def test_variables(self):
         seen = self.look("-n", "3", "-s", "2", "--job-id", "job7", "--timeout", "7", "--heartbeat", "0.25",
                          "--dead-after", "3s", processes=5)

@@ -1,6 +1,7 @@
 // How ranks get their shared memory from rank 0.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "comm/shm/bootstrap.h"
+#include "comm/shm/region.h"
 #include "comm/shm/shm_communicator.h"
 #include "engine/base/error.h"
 
@@ -75,6 +77,13 @@ void join_and_add(int rank, int size, Rendezvous& table) {
   } catch (const std::exception& error) {
     ADD_FAILURE() << "rank " << rank << ": " << error.what();
   }
+}
+
+TEST(ShmBootstrap, OnlyTheUserMayOpenTheMemory) {
+  const Fd memory = new_shared_memory("test");
+  struct stat about {};
+  ASSERT_EQ(0, fstat(memory.get(), &about));
+  EXPECT_EQ(0600u, about.st_mode & 07777);
 }
 
 TEST(ShmBootstrap, RanksFindEachOther) {

@@ -43,6 +43,17 @@ Set with(Set set, const Set& more) {
   return set;
 }
 
+TEST(Place, TimeLimitsFollowFromTheTimeout) {
+  EXPECT_EQ(5000, place_of({}).dead_after_ms);
+  const Place place = place_of({{"MX_TIMEOUT_MS", "36000"}});
+  EXPECT_EQ(3000, place.dead_after_ms);
+  EXPECT_EQ(300, place.heartbeat_ms);
+  const Place given = place_of({{"MX_TIMEOUT_MS", "36000"}, {"MX_DEAD_AFTER_MS", "700"}});
+  EXPECT_EQ(700, given.dead_after_ms);
+  EXPECT_EQ(2000, limits_from(1).dead_after_ms);
+  EXPECT_EQ(10000, limits_from(INT64_MAX).grace_ms);
+}
+
 TEST(Place, WithoutVariablesAProcessIsAlone) {
   const Place place = place_of({});
   EXPECT_EQ(place.started_by, "nothing");

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# What to do first when a machine with a GPU is at hand: packs the programs here, runs them there, and brings back a few
+# small files.
+#
+#   scripts/gpu_first.sh pack [FILE]        packs what build/release has into FILE (default build/gpu_first.tar.xz, about
+#                                           15 MB). NVIDIA's libraries stay out if the other machine has them: --without-nvidia
+#   scripts/gpu_first.sh run FILE [OUT]     on the other machine, in any folder: unpacks and runs (at most ten minutes);
+#                                           logs and summary.txt go to OUT (default ./gpu_first). What has ended there is
+#                                           not run again, so an interrupted run can be continued.
+#
+# There, python3 with PyTorch is of use but not needed: its NVIDIA libraries are found if the bundle has none.
+set -euo pipefail
+
+pack() {
+  # shellcheck source=scripts/lib/common.sh
+  . "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
+  local out=build/gpu_first.tar.xz nvidia=1 folder=build/gpu_first program
+  local programs=()
+  for word in "$@"; do
+    if [ "$word" = --without-nvidia ]; then nvidia=0; else out=$word; fi
+  done
+  for program in mxrun tests/{cuda_facts_test,device_test,stream_suite_test,comm_nccl_program} \
+    benchmarks/{stream_bench,cuda_calls_bench,engine_bench}; do
+    [ -x "build/release/$program" ] || die "build/release/$program is missing; scripts/test.sh builds it"
+    programs+=(--program "build/release/$program")
+  done
+  scripts/gpu_bundle.sh --out "$folder" "${programs[@]}"
+  if [ -e build/release/modules/libmx_comm_nccl.so ]; then
+    mkdir -p "$folder/modules"
+    cp build/release/modules/libmx_comm_nccl.so "$folder/modules/"
+    strip --strip-unneeded "$folder/modules/libmx_comm_nccl.so"
+    # shellcheck disable=SC2016  # $ORIGIN is for the loader
+    patchelf --force-rpath --set-rpath '$ORIGIN/../lib' "$folder/modules/libmx_comm_nccl.so"
+    # What only the module needs; libnccl is large.
+    while read -r soname path; do
+      case "$soname" in
+        libnccl* | libcudart*) [ "$nvidia" = 1 ] || continue ;;
+        libhwy*) ;;
+        *) continue ;;
+      esac
+      [ -e "$folder/lib/$soname" ] || cp -L -- "$path" "$folder/lib/$soname"
+    done < <(ldd build/release/modules/libmx_comm_nccl.so | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }')
+  fi
+  if [ "$nvidia" = 0 ]; then rm -f "$folder"/lib/lib{cublas,cudnn,nvrtc,nccl,cudart}*; fi
+  XZ_OPT=-1 tar -C "$(dirname "$folder")" -cJf "$out" "$(basename "$folder")"
+  say "$(du -h "$out" | cut -f1) in $out"
+}
+
+# step NAME SECONDS COMMAND...: runs a command with a time limit, unless it has ended before.
+step() {
+  local name=$1 limit=$2 status=0 started=$SECONDS log=$out/$1.log
+  shift 2
+  if [ -e "$out/$name.ended" ]; then return 0; fi
+  timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null || status=$?
+  printf '%-16s status %3d after %3d s: %d passed, %d failed, %d skipped\n' "$name" "$status" $((SECONDS - started)) \
+    "$(grep -cE '^\[       OK' "$log" || true)" "$(grep -cE '^\[  FAILED  \].*ms\)$' "$log" || true)" \
+    "$(grep -cE '^\[  SKIPPED \].*ms\)$' "$log" || true)" | tee -a "$out/summary.txt"
+  if ! grep -hE '^\[  FAILED  \].*ms\)$|failed:|ERROR SUMMARY|passed$|FAILED$' "$log" | head -n 12 | sed 's/^/    /' |
+    tee -a "$out/summary.txt"; then :; fi
+  touch "$out/$name.ended"
+}
+
+run() {
+  local archive=$1 nvidia case
+  out=$(mkdir -p "${2-gpu_first}" && cd "${2-gpu_first}" && pwd)
+  here=$(mktemp -d)
+  trap 'rm -rf -- "$here"' EXIT
+  tar -C "$here" -xJf "$archive"
+  cd "$here"/*/
+  if nvidia=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2>/dev/null); then
+    for case in "$nvidia"/nvidia/*/lib; do export LD_LIBRARY_PATH=${LD_LIBRARY_PATH-}${LD_LIBRARY_PATH:+:}$case; done
+  fi
+  export MX_MODULE_PATH=$PWD/modules
+  {
+    nvidia-smi
+    lscpu
+    uname -r
+  } >"$out/machine.log" 2>&1 || true
+  CUDA_MODULE_LOADING=EAGER step facts_eager 60 bin/cuda_facts_test --gtest_color=no
+  CUDA_MODULE_LOADING=LAZY step facts_lazy 60 bin/cuda_facts_test --gtest_color=no
+  step device 60 bin/device_test --gtest_color=no --gtest_filter='gpu*'
+  step streams 60 bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
+  CUDA_MODULE_LOADING=EAGER step streams_eager 60 bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
+  for case in 1 2 3 "2 fork" "2 leaves" "2 aborts" "2 timeout"; do
+    # shellcheck disable=SC2086  # the second word is an argument
+    step "nccl_${case/ /_}" 40 bin/mxrun -n ${case%% *} --bind none bin/comm_nccl_program ${case#"${case%% *}"}
+  done
+  if command -v compute-sanitizer >/dev/null; then
+    step memcheck 60 compute-sanitizer --tool memcheck bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
+  fi
+  step calls 30 bin/cuda_calls_bench
+  step stream_bench 60 bin/stream_bench --device gpu:0
+  step scaling 150 bin/engine_bench --scaling --rounds 1 --ops 100000 --systems mx mx_replay tbb omp
+  awk '/^\{/' "$out"/{calls,stream_bench,scaling}.log >"$out/benchmarks.jsonl"
+  echo "logs and summary.txt are in $out"
+}
+
+case "${1-}" in
+  pack) shift && pack "$@" ;;
+  run) [ $# -ge 2 ] || { echo "error: run needs the file that pack has made" >&2 && exit 2; } && shift && run "$@" ;;
+  *) sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && [ "${1-}" = -h ] || [ "${1-}" = --help ] || exit 2 ;;
+esac
