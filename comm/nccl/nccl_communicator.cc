@@ -1,7 +1,10 @@
 #include "comm/nccl/nccl_communicator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <future>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -17,9 +20,10 @@ namespace mx::comm {
 namespace {
 
 void check_cuda(cudaError_t error, const char* call) {
-  if (error != cudaSuccess)
-    throw DeviceError(
-        mx::detail::concat("[nccl] expected ", call, " to succeed, got: ", cudaGetErrorString(error)));
+  if (error == cudaSuccess) return;
+  (void)cudaGetLastError();  // the exception replaces it; other code on this thread is not to blame
+  throw DeviceError(
+      mx::detail::concat("[nccl] expected ", call, " to succeed, got: ", cudaGetErrorString(error)));
 }
 
 bool is_on_device(const void* data) {
@@ -58,6 +62,8 @@ ncclRedOp_t nccl_op(Reduction reduction) {
   return reduction == Reduction::max ? ncclMax : ncclSum;
 }
 
+constexpr int64_t kAbortMs = 2000;  // how long a failed call waits for the end of its kernels
+
 // The communicators of the process, which fail together.
 std::mutex all_mutex;
 std::set<NcclCommunicator*>& all() {
@@ -80,6 +86,19 @@ NcclCommunicator::NcclCommunicator(const ModuleRequest& request)
   if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
   MX_CHECK(devices > 0, InvalidState, "[nccl] expected a GPU, got none on this host");
   device_ = request.place.local_rank % devices;
+  try {
+    connect(request);
+  } catch (...) {
+    // The destructor does not run.
+    abandon();
+    release();
+    throw;
+  }
+  std::lock_guard lock(all_mutex);
+  all().insert(this);
+}
+
+void NcclCommunicator::connect(const ModuleRequest& request) {
   check_cuda(cudaSetDevice(device_), "cudaSetDevice");
   check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
@@ -88,8 +107,6 @@ NcclCommunicator::NcclCommunicator(const ModuleRequest& request)
   config.blocking = 0;
   check_nccl(ncclCommInitRankConfig(&comm_, size_, id, rank_, &config), "ncclCommInitRankConfig");
   wait_for_nccl();
-  std::lock_guard lock(all_mutex);
-  all().insert(this);
 }
 
 // Tells the others this host, and returns the id that rank 0 has made.
@@ -123,7 +140,7 @@ NcclCommunicator::~NcclCommunicator() {
     std::lock_guard lock(all_mutex);
     all().erase(this);
   }
-  if (failure() != nullptr) {
+  if (failure() != nullptr || interrupted_.load(std::memory_order_acquire)) {
     abandon();
     return;
   }
@@ -134,13 +151,22 @@ NcclCommunicator::~NcclCommunicator() {
     running_ = "the end of a group";
     check_nccl(ncclCommFinalize(comm_), "ncclCommFinalize");
     ncclCommDestroy(comm_);
-  } catch (const Error&) {
+  } catch (...) {  // also the reason of another group's abort, which may be anything
     abandon();
     return;
   }
-  for (auto& [memory, bytes] : rooms_) cudaFree(memory);
-  cudaEventDestroy(event_);
-  cudaStreamDestroy(stream_);
+  release();
+}
+
+// Gives memory and stream back. Not cudaFree(), which waits until the device is idle, and every thread with
+// it.
+void NcclCommunicator::release() noexcept {
+  for (auto& [memory, bytes] : rooms_)
+    if (memory != nullptr) (void)cudaFreeAsync(memory, stream_);
+  rooms_.clear();
+  if (event_ != nullptr) (void)cudaEventDestroy(std::exchange(event_, nullptr));
+  if (stream_ != nullptr) (void)cudaStreamDestroy(std::exchange(stream_, nullptr));
+  (void)cudaGetLastError();
 }
 
 const std::string& NcclCommunicator::type() const {
@@ -199,9 +225,9 @@ void NcclCommunicator::wait_for_stream() {
 void NcclCommunicator::execute(const Request& request, Deadline deadline) {
   deadline_ = deadline;
   running_ = describe(request);
-  check_alive();
-  check_cuda(cudaSetDevice(device_), "cudaSetDevice");
   try {
+    check_alive();
+    check_cuda(cudaSetDevice(device_), "cudaSetDevice");
     run_request(request);
     wait_for_stream();
   } catch (...) {
@@ -224,10 +250,22 @@ void NcclCommunicator::mark_as_failed(const std::exception_ptr& reason) {
   interrupted_.store(true, std::memory_order_release);
 }
 
-// Aborts NCCL's communicator on a thread of its own, because the call may wait for other processes.
+// Aborts NCCL's communicator on a thread of its own, because the call may wait for other processes. Waits a
+// moment for it and for the stream: as long as a kernel of NCCL runs, it may write into the buffers of the
+// call.
 void NcclCommunicator::abandon() {
-  if (const ncclComm_t comm = std::exchange(comm_, nullptr); comm != nullptr)
-    std::thread([comm] { ncclCommAbort(comm); }).detach();
+  const ncclComm_t comm = std::exchange(comm_, nullptr);
+  if (comm == nullptr) return;
+  const auto aborted = std::make_shared<std::promise<void>>();
+  std::thread([comm, aborted] {
+    ncclCommAbort(comm);
+    aborted->set_value();
+  }).detach();
+  const Deadline deadline = Deadline::after_ms(kAbortMs);
+  (void)aborted->get_future().wait_for(std::chrono::milliseconds(kAbortMs));
+  while (stream_ != nullptr && cudaStreamQuery(stream_) == cudaErrorNotReady && !deadline.passed())
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  (void)cudaGetLastError();
 }
 
 void NcclCommunicator::run_request(const Request& request) {
@@ -322,22 +360,28 @@ void NcclCommunicator::gather_slices(const Request& request, const void* in, voi
 
 void NcclCommunicator::exchange(const std::vector<Part>& parts) {
   check_nccl(ncclGroupStart(), "ncclGroupStart");
+  // The group is ended in any case. Otherwise later calls of this thread would belong to it and never start.
+  ncclResult_t result = ncclSuccess;
+  const auto note = [&result](ncclResult_t code) {
+    if (result == ncclSuccess && code != ncclInProgress) result = code;
+  };
   for (const Part& part : parts) {
-    if (part.in_bytes > 0)
-      check_nccl(ncclSend(part.in, part.in_bytes, ncclUint8, part.peer, comm_, stream_), "ncclSend");
-    if (part.out_bytes > 0)
-      check_nccl(ncclRecv(part.out, part.out_bytes, ncclUint8, part.peer, comm_, stream_), "ncclRecv");
+    if (part.in_bytes > 0) note(ncclSend(part.in, part.in_bytes, ncclUint8, part.peer, comm_, stream_));
+    if (part.out_bytes > 0) note(ncclRecv(part.out, part.out_bytes, ncclUint8, part.peer, comm_, stream_));
   }
-  check_nccl(ncclGroupEnd(), "ncclGroupEnd");
+  const ncclResult_t ended = ncclGroupEnd();
+  check_nccl(result, "ncclSend and ncclRecv");
+  check_nccl(ended, "ncclGroupEnd");
 }
 
 void* NcclCommunicator::room(size_t slot, size_t bytes) {
   if (rooms_.size() <= slot) rooms_.resize(slot + 1);
   auto& [memory, size] = rooms_[slot];
   if (size < bytes || memory == nullptr) {
-    if (memory != nullptr) check_cuda(cudaFree(memory), "cudaFree");
-    memory = nullptr;
-    check_cuda(cudaMalloc(&memory, std::max(bytes, size_t{256})), "cudaMalloc");
+    // In the order of the stream: cudaFree() would wait until the device is idle, perhaps for another rank.
+    if (memory != nullptr)
+      check_cuda(cudaFreeAsync(std::exchange(memory, nullptr), stream_), "cudaFreeAsync");
+    check_cuda(cudaMallocAsync(&memory, std::max(bytes, size_t{256}), stream_), "cudaMallocAsync");
     size = bytes;
   }
   return memory;

@@ -46,6 +46,8 @@ class NcclCommunicator final : public QueuedCommunicator {
   void interrupt(std::exception_ptr reason) override;
 
  private:
+  void connect(const ModuleRequest& request);
+  void release() noexcept;
   ncclUniqueId exchange_id(const ModuleRequest& request);
   void run_request(const Request& request);
   void allreduce_any(const Request& request);

@@ -438,9 +438,10 @@ class EngineImpl final : public StreamOrder::Listener {
   // Read by every thread at every push or search; rarely written.
   alignas(64) std::atomic<bool> paused_hint_{false};
   std::atomic<bool> streams_outstanding_{false};
-  std::atomic<uint64_t> last_poll_{0};     // in ticks, when the devices were last asked
   std::atomic<bool> direct_{false};        // see Engine::direct()
   std::atomic<bool> instrumented_{false};  // the profiler or the watchdog looks at every operation
+
+  alignas(64) std::atomic<uint64_t> last_poll_{0};  // in ticks, when the devices were last asked
 
   // Written at many unlocks.
   alignas(64) std::atomic<uint32_t> ready_hint_{0};  // ready operations, as of the last unlock

@@ -66,7 +66,8 @@ bool EngineImpl::plan(Op* op, const Lane& lane, StreamOrder::Issue& issue, Failu
     }
     if (planned) {
       streams_busy_ = special_ = true;
-      streams_outstanding_.store(true, std::memory_order_relaxed);
+      if (!streams_outstanding_.load(std::memory_order_relaxed))
+        streams_outstanding_.store(true, std::memory_order_relaxed);
       if (op->type->async || node) {
         // retired() counts an end on the device that has not been added yet. An asynchronous operation ends a
         // second time, by its token; a node of a replay was not added when its replay was pushed.
@@ -107,8 +108,10 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
     } else {
       current_task.operation = op;
       current_task.engine = this;
-      worker.running_since.store(now_ns(), std::memory_order_relaxed);
-      worker.running.store(op, std::memory_order_release);
+      if (instrumented_.load(std::memory_order_relaxed)) {
+        worker.running_since.store(now_ns(), std::memory_order_relaxed);
+        worker.running.store(op, std::memory_order_release);
+      }
       const int64_t begin_ns = profiler_.tracing() ? now_ns() : 0;
       RunContext context;
       context.op_ = op;
@@ -170,16 +173,14 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
   if (inline_mode_ && planned) {
     // A random schedule is repeatable only if it does not depend on the speed of the devices. So wait until
     // their work has ended.
-    if (issue.stream != nullptr) {
-      lock_.lock();
-      while (streams_->outstanding()) {
-        poll_devices();
-        unlock();
-        sched_yield();
-        lock_.lock();
-      }
+    lock_.lock();
+    while (streams_->outstanding()) {
+      poll_devices();
       unlock();
+      sched_yield();
+      lock_.lock();
     }
+    unlock();
   }
 }
 

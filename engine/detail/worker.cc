@@ -299,7 +299,8 @@ size_t EngineImpl::take_special(Worker& worker) {
     drain(kDrainLimit);
     return 0;
   }
-  if (streams_busy_ && (inline_mode_ || !lanes_.can_issue() || poll_is_due(issuing_poll_ticks_))) {
+  if (streams_busy_ && (inline_mode_ || single_ ||
+                        poll_is_due(lanes_.ready() > 0 ? issuing_poll_ticks_ : searching_poll_ticks_))) {
     poll_devices();  // releases the lock meanwhile
     if (paused_ > 0) return 0;
   }

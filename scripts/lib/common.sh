@@ -67,6 +67,7 @@ mmdebstrap|mmdebstrap|makes bare systems to build in
 iproute2|ip|makes the network namespaces that stand for hosts
 slurm-wlm|slurmctld,srun|the cluster of a test
 munge|munged|who is who on that cluster
+libpmix2|@|how processes of srun --mpi=pmix find each other
 LIST
 }
 

@@ -76,6 +76,31 @@ TEST_P(VirtualStreams, AnInjectedKernelErrorHitsOneOperation) {
   EXPECT_THROW(engine.wait_all(), DeviceError);
 }
 
+// In the modes that run operations inside their push, the push of an operation that needs a device's result
+// waits for the device. Nobody else would run it: these modes have no workers.
+TEST_P(VirtualStreams, InlineModesRunAnOperationThatNeedsADeviceInsideItsPush) {
+  virtual_device(0).set_delay(3, 1000, 2000);
+  for (const EngineMode mode : {EngineMode::naive, EngineMode::fuzz}) {
+    EngineOptions options;
+    options.mode = mode;
+    Engine engine(options);
+    Var a = engine.new_var(), b = engine.new_var();
+    bool ran = false;
+    engine.push([](RunContext run) { run.stream()->submit([](KernelContext&) {}); },
+                {.writes = {a}, .context = device(0), .name = "on the device"});
+    engine.push([&ran](RunContext) { ran = true; }, {.reads = {a}, .writes = {b}, .name = "on the host"});
+    if (mode == EngineMode::naive) {
+      EXPECT_TRUE(ran) << "without any wait";
+    } else {
+      engine.wait(b);
+      EXPECT_TRUE(ran);
+    }
+    engine.delete_var(a);
+    engine.delete_var(b);
+  }
+  virtual_device(0).set_delay(0, 0, 0);
+}
+
 // An operation that runs out of memory holds its earlier allocations while it asks for more. Other operations
 // use the device meanwhile.
 TEST_P(VirtualStreams, AnOperationThatFindsNoMemoryFailsAndTheOthersGoOn) {

@@ -160,6 +160,8 @@ class Slurm(jobs.JobTest):
         if "pmix" not in kinds.stdout + kinds.stderr:
             self.skipTest("this Slurm has no PMIx")
         job = self.srun("--mpi=pmix", "-N", "1", "-n", "2", PROGRAM, "sum")
+        if "can not load PMIx library" in job.stderr:
+            self.skipTest("Slurm's plugin finds no PMIx library (libpmix2)")
         self.assertEqual((job.returncode, job.stdout), (0, "3\n" * 2), job.stderr)
 
     def test_mxrun_below_srun_is_refused(self):

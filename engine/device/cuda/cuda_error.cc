@@ -58,15 +58,31 @@ CaptureExempt::~CaptureExempt() {
   if (exchanged_) (void)cudaThreadExchangeStreamCaptureMode(&mode_);
 }
 
+bool is_capture_error(cudaError_t code) noexcept {
+  return code >= cudaErrorStreamCaptureUnsupported && code <= cudaErrorStreamCaptureWrongThread;
+}
+
 cudaError_t query_event(cudaEvent_t event) noexcept {
-  const CaptureExempt exempt;
+  // Also on threads that do not capture: a capture in global mode by other code would refuse the query and
+  // become invalid.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  const bool exchanged = cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
   const cudaError_t before = cudaPeekAtLastError();
   const cudaError_t code = cudaEventQuery(event);
+  if (exchanged) (void)cudaThreadExchangeStreamCaptureMode(&mode);
   if (code != cudaSuccess && before == cudaSuccess) (void)cudaGetLastError();
   return code;
 }
 
 CudaGuard::CudaGuard(int id) noexcept {
+  // With one GPU there is nothing to choose.
+  static const bool single = [] {
+    int count = 0;
+    const bool known = cudaGetDeviceCount(&count) == cudaSuccess;
+    if (!known) (void)cudaGetLastError();
+    return known && count == 1;
+  }();
+  if (single) return;
   int current = -1;
   if (cudaGetDevice(&current) != cudaSuccess || current == id) return;
   if (cudaSetDevice(id) == cudaSuccess) before_ = current;

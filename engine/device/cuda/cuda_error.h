@@ -32,8 +32,12 @@ class CudaError final : public DeviceError {
 /// the device again.
 bool is_sticky(cudaError_t code) noexcept;
 
-/// Returns whether an event has been reached. Neither leaves "not ready" as the thread's last error nor
-/// clears an earlier one.
+/// Returns true for the errors 900 to 908, which CUDA gives for calls that a graph capture does not allow.
+/// Also a capture of other code in global mode, which restricts every thread.
+bool is_capture_error(cudaError_t code) noexcept;
+
+/// Returns whether an event has been reached. May be called while any thread captures. Neither leaves "not
+/// ready" as the thread's last error nor clears an earlier one.
 cudaError_t query_event(cudaEvent_t event) noexcept;
 
 /// Scope in which the calling thread captures a graph in thread-local mode.

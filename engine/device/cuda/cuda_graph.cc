@@ -9,24 +9,6 @@ namespace mx {
 
 namespace {
 
-// Recognises the errors that CUDA leaves after a call that a graph cannot contain.
-bool is_refusal(cudaError_t code) {
-  switch (code) {
-    case cudaErrorStreamCaptureUnsupported:
-    case cudaErrorStreamCaptureInvalidated:
-    case cudaErrorStreamCaptureMerge:
-    case cudaErrorStreamCaptureUnmatched:
-    case cudaErrorStreamCaptureUnjoined:
-    case cudaErrorStreamCaptureIsolation:
-    case cudaErrorStreamCaptureImplicit:
-    case cudaErrorCapturedEvent:
-    case cudaErrorStreamCaptureWrongThread:
-      return true;
-    default:
-      return false;
-  }
-}
-
 [[noreturn]] void throw_refused(const char* what, cudaError_t code, std::exception_ptr because) {
   std::string text;
   if (because != nullptr) {
@@ -125,12 +107,12 @@ void CudaGraphBuilder::add_node(std::span<const NodeId> after, const std::functi
                  __LINE__);
     throw;
   }
-  if (is_refusal(code)) throw_refused("add", code, error);
+  if (is_capture_error(code)) throw_refused("add", code, error);
   if (error != nullptr) {
     try {
       std::rethrow_exception(error);
     } catch (const CudaError& e) {
-      if (is_refusal(e.code())) throw_refused("add", e.code(), nullptr);
+      if (is_capture_error(e.code())) throw_refused("add", e.code(), nullptr);
       if (is_sticky(e.code())) cuda_.failed(e.code(), "a task of a graph", __FILE__, __LINE__);
       throw;
     }

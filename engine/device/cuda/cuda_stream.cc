@@ -25,6 +25,7 @@ PFN_cuStreamWaitValue32_v11070 stream_wait_value() {
     const cudaError_t code =
         cudaGetDriverEntryPoint("cuStreamWaitValue32", &pointer, cudaEnableDefault, &found);
 #endif
+    if (code != cudaSuccess) (void)cudaGetLastError();
     if (code != cudaSuccess || found != cudaDriverEntryPointSuccess) pointer = nullptr;
     return reinterpret_cast<PFN_cuStreamWaitValue32_v11070>(pointer);
   }();
@@ -38,7 +39,7 @@ EventStatus CudaPoint::query() const noexcept {
   if (known != EventStatus::pending) return known;
   const bool passed = progress_->reached.load(std::memory_order_acquire) >= number_;
   const cudaError_t code = passed ? cudaSuccess : query_event(event_);
-  if (code == cudaErrorNotReady) return EventStatus::pending;
+  if (code == cudaErrorNotReady || is_capture_error(code)) return EventStatus::pending;
   if (code == cudaSuccess && !passed) {
     uint64_t reached = progress_->reached.load(std::memory_order_relaxed);
     while (reached < number_ &&
@@ -47,7 +48,7 @@ EventStatus CudaPoint::query() const noexcept {
   }
   EventStatus now = carried_ != nullptr ? EventStatus::failed : EventStatus::complete;
   if (code != cudaSuccess) {
-    // Any error code counts as failed: an event that cannot be queried can never be seen to complete.
+    // Any other error code counts as failed: an event that cannot be queried can never be seen to complete.
     device_.failed(is_sticky(code) ? code : cudaErrorUnknown, "cudaEventQuery(event)", __FILE__, __LINE__);
     now = EventStatus::failed;
   }
@@ -99,6 +100,7 @@ void CudaStream::submit(Task task) {
   const CudaStream* outer = std::exchange(current_stream, this);
   begin_append(+1);
   try {
+    (void)cudaGetLastError();  // left by other code on this thread; the task is not to blame for it
     KernelContext context(device_, stream_, 0);
     task(context);
     MX_CUDA(cudaGetLastError());  // of kernel launches, which return nothing
@@ -119,7 +121,8 @@ void CudaStream::begin_append(int tasks) {
   last_mark_ = nullptr;
 }
 
-// Returns a point after everything submitted so far; a failed point if the event cannot be recorded.
+// Returns a point after everything submitted so far; a failed point if the device is lost. If CUDA has no
+// memory for an event, waits for the stream.
 std::shared_ptr<EventPoint> CudaStream::point_here(std::exception_ptr carried) {
   if (std::exception_ptr error = device_.lost()) return HostPoint::reached(carried ? carried : error);
   const CudaGuard guard(device_.id());
@@ -130,14 +133,24 @@ std::shared_ptr<EventPoint> CudaStream::point_here(std::exception_ptr carried) {
   try {
     event = device_.take_event();
   } catch (const CudaError& e) {
-    return HostPoint::reached(device_.failed(
-        e.code(), "cudaEventCreateWithFlags(&event, cudaEventDisableTiming)", __FILE__, __LINE__));
+    return point_after_waiting(e.code(), "cudaEventCreateWithFlags(&event, cudaEventDisableTiming)", carried);
   }
-  auto point = std::make_shared<CudaPoint>(device_, id(), progress_, number, event, std::move(carried));
-  if (const cudaError_t code = cudaEventRecord(event, stream_); code != cudaSuccess) {
-    return HostPoint::reached(device_.failed(code, "cudaEventRecord(event, stream)", __FILE__, __LINE__));
-  }
+  auto point = std::make_shared<CudaPoint>(device_, id(), progress_, number, event, carried);
+  if (const cudaError_t code = cudaEventRecord(event, stream_); code != cudaSuccess)
+    return point_after_waiting(code, "cudaEventRecord(event, stream)", carried);
   return point;
+}
+
+// Called if no event could be recorded. Work in flight must not count as ended, so the stream is waited for.
+std::shared_ptr<EventPoint> CudaStream::point_after_waiting(cudaError_t code, const char* call,
+                                                            const std::exception_ptr& carried) {
+  std::exception_ptr error = device_.failed(code, call, __FILE__, __LINE__);
+  if (device_.lost() != nullptr) return HostPoint::reached(carried != nullptr ? carried : error);
+  if (const cudaError_t waited = cudaStreamSynchronize(stream_); waited != cudaSuccess) {
+    error = device_.failed(waited, "cudaStreamSynchronize(stream)", __FILE__, __LINE__);
+    return HostPoint::reached(carried != nullptr ? carried : error);
+  }
+  return HostPoint::reached(carried);
 }
 
 void CudaStream::record(Event& event) {
@@ -166,7 +179,18 @@ void CudaStream::wait_point(std::shared_ptr<EventPoint> point) {
   MX_CHECK(point != nullptr, InvalidArgument,
            "[wait_point] expected a point of a stream, got a null pointer");
   if (point->query() != EventStatus::pending || device_.lost() != nullptr) return;
-  begin_append(0);
+  // A mark that another thread makes before the wait is enqueued must not be reused after it.
+  begin_append(+1);
+  try {
+    enqueue_wait(std::move(point));
+  } catch (...) {
+    begin_append(-1);
+    throw;
+  }
+  begin_append(-1);
+}
+
+void CudaStream::enqueue_wait(std::shared_ptr<EventPoint> point) {
   const auto* mine = dynamic_cast<const CudaPoint*>(point.get());
   if (mine == nullptr) {
     wait_for_host(std::move(point));
@@ -193,7 +217,10 @@ void CudaStream::wait_for_host(std::shared_ptr<EventPoint> point) {
   const CudaGuard guard(device_.id());
   uint32_t* flag = device_.take_flag();
   void* address = nullptr;
-  MX_CUDA(cudaHostGetDevicePointer(&address, flag, 0));
+  if (const cudaError_t code = cudaHostGetDevicePointer(&address, flag, 0); code != cudaSuccess) {
+    device_.give_flag(flag);
+    throw_cuda_error(code, "cudaHostGetDevicePointer(&address, flag, 0)", __FILE__, __LINE__);
+  }
   const CUresult result =
       wait_value(stream_, reinterpret_cast<CUdeviceptr>(address), 1, CU_STREAM_WAIT_VALUE_GEQ);
   if (result != CUDA_SUCCESS) {
@@ -202,7 +229,13 @@ void CudaStream::wait_for_host(std::shared_ptr<EventPoint> point) {
     throw DeviceError(detail::concat("[wait] expected success of cuStreamWaitValue32, got error ",
                                      static_cast<int>(result)));
   }
-  point->when_reached([flag] { std::atomic_ref(*flag).store(1, std::memory_order_release); });
+  const auto let_go = [flag] { std::atomic_ref(*flag).store(1, std::memory_order_release); };
+  try {
+    point->when_reached(let_go);
+  } catch (...) {
+    let_go();  // otherwise the stream would never go on
+    throw;
+  }
   // The flag is reused once the stream is past the wait. If that cannot be observed, the flag is never
   // reused.
   const std::shared_ptr<EventPoint> passed = point_here(nullptr);

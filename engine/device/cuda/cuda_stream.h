@@ -71,6 +71,9 @@ class CudaStream final : public Stream {
 
  private:
   std::shared_ptr<EventPoint> point_here(std::exception_ptr carried);
+  std::shared_ptr<EventPoint> point_after_waiting(cudaError_t code, const char* call,
+                                                  const std::exception_ptr& carried);
+  void enqueue_wait(std::shared_ptr<EventPoint> point);
   void wait_for_host(std::shared_ptr<EventPoint> point);
   void note_error(std::exception_ptr error);
   void begin_append(int tasks);
