@@ -346,7 +346,7 @@ void DistAllreduce::set_optimizer_option(const std::string& option, double value
                                          std::source_location where) {
   const std::lock_guard lock(mutex_);
   table_.set_optimizer_option(option, value, where);
-  compare_settings("set_optimizer_option", concat(option, " = ", value));
+  compare_settings("set_optimizer_option", concat(option, " = ", mx::to_string(AttrValue(value))));
 }
 
 }  // namespace mx::detail

@@ -108,8 +108,9 @@ class DistAllreduce final : public KVStore {
                 std::source_location where);
   void in_slices(const char* op, comm::Collective collective, const KVKey& key, const NDArray& flat,
                  const KVOptions& options);
-  /// Broadcasts bytes of rank 0 to all; blocks.
-  void share_bytes(const std::string& what, std::string& bytes);
+  /// Broadcasts bytes of rank 0 to all; blocks. The other ranks wait for rank 0 for `patience` times the time
+  /// limit.
+  void share_bytes(const std::string& what, std::string& bytes, int64_t patience = 1);
   /// Runs `work` on rank 0 and waits for it. Its error is thrown on all ranks.
   void on_first(const std::string& what, const std::function<void()>& work);
 

@@ -73,20 +73,23 @@ std::string pack_error(const std::exception_ptr& error) {
 
 }  // namespace
 
-void DistAllreduce::share_bytes(const std::string& what, std::string& bytes) {
-  const auto broadcast = [&](void* data, size_t count) {
+void DistAllreduce::share_bytes(const std::string& what, std::string& bytes, int64_t patience) {
+  const auto broadcast = [&](void* data, size_t count, int64_t times) {
+    comm::CallOptions options = call_options(what, {});
+    if (options.timeout_ms <= 0) options.timeout_ms = group_->default_timeout_ms();
+    options.timeout_ms *= times;
     sequence_->run(what, {.requests = {{.collective = comm::Collective::broadcast,
                                         .in = data,
                                         .out = data,
                                         .count = count,
                                         .type = comm::Type::u8,
-                                        .options = call_options(what, {}),
+                                        .options = options,
                                         .done = {}}}});
   };
   uint64_t count = bytes.size();
-  broadcast(&count, sizeof count);
+  broadcast(&count, sizeof count, rank() == 0 ? 1 : patience);
   bytes.resize(count);
-  if (count > 0) broadcast(bytes.data(), count);
+  if (count > 0) broadcast(bytes.data(), count, 1);
 }
 
 void DistAllreduce::on_first(const std::string& what, const std::function<void()>& work) {
@@ -99,7 +102,9 @@ void DistAllreduce::on_first(const std::string& what, const std::function<void()
     }
   }
   std::string packed = pack_error(error);
-  share_bytes(what, packed);
+  // Rank 0 may take long to write or to read a file. If it is lost meanwhile, the others learn of it.
+  constexpr int64_t kPatience = 60;
+  share_bytes(what, packed, kPatience);
   if (error) std::rethrow_exception(error);
   if (!packed.empty()) throw_packed(packed);
 }

@@ -400,7 +400,10 @@ class DistServerStore::OwedBarrier {
 };
 
 /// Pushes an operation that all other operations of this store precede or follow. If it fails, `result` gets
-/// the error. Without `result`, the error poisons all that follows.
+/// the error. Without `result`, the error poisons what follows until the next control.
+///
+/// After the servers have refused an optimiser or an option, controls still make their calls, so that no
+/// other worker waits for them. They end with the error of the refusal, which poisons all that follows.
 void DistServerStore::push_control(const Control& control, const NDArray* token, const Result& result) {
   std::vector<Var> updates;
   if (token != nullptr) updates.push_back(token->var());
@@ -412,7 +415,13 @@ void DistServerStore::push_control(const Control& control, const NDArray* token,
         owed.paid();
         auto end = std::make_shared<Completion>(std::move(completion));
         const size_t servers = control.all_servers ? core->control_sequence.size() : 1;
-        const Done each = kv::after_all(servers, [end, result](std::exception_ptr error) {
+        const bool sets = control.kind == kv::Kind::set_optimizer || control.kind == kv::Kind::set_option;
+        const Done each = kv::after_all(servers, [core, sets, end, result](std::exception_ptr error) {
+          if (sets && error != nullptr && core->refused == nullptr) core->refused = error;
+          if (core->refused != nullptr) {
+            if (result != nullptr) *result = core->refused;
+            return end->fail(core->refused);
+          }
           if (error == nullptr) return end->done();
           if (result == nullptr) return end->fail(std::move(error));
           *result = std::move(error);
@@ -425,6 +434,11 @@ void DistServerStore::push_control(const Control& control, const NDArray* token,
                          .sequence = ++core->control_sequence[s],
                          .number = control.number};
           call.body = control.body;
+          if (control.kind == kv::Kind::barrier && core->refused != nullptr && call.body.empty()) {
+            // The others may not know of the error: asynchronous workers change options alone.
+            call.body = kv::Bytes::of(kv::text_of(core->refused).substr(0, kv::kLargestText));
+            call.header.number = static_cast<uint64_t>(kv::code_of(core->refused));
+          }
           call.priority = control.priority;
           call.timeout_ms = core->timeout_ms(control.timeout_ms);
           call.what = control.name;
@@ -451,7 +465,13 @@ void DistServerStore::run_control(const Control& control) {
   // Before that it waits for earlier operations.
   constexpr int64_t kNamingMs = 2000;
   const int64_t limit_ms = core_->timeout_ms(control.timeout_ms);
-  if (!current_engine().wait(core_->order.get(), limit_ms + kNamingMs)) {
+  bool ended = true;
+  try {
+    ended = current_engine().wait(core_->order.get(), limit_ms + kNamingMs);
+  } catch (const std::exception&) {
+    if (*result == nullptr) throw;  // the error of another thread's control
+  }
+  if (!ended) {
     const auto error = std::make_exception_ptr(
         Timeout(concat("[", control.name, "] expected all operations of the store to end within ", limit_ms,
                        " ms, got some in flight")));

@@ -13,6 +13,9 @@
 // that was pulled from it throws the error. If a pushed value has failed, the push tells the servers so, and
 // the other workers get the error in place of the sum. Either way the key can only be erased then.
 //
+// If the servers refuse an optimiser or an option, because the workers have given different ones, all later
+// calls of the store end with that error.
+//
 // dist_async: set_optimizer() decides how servers apply pushes. Without an optimiser, each push replaces the
 // value. allreduce() and broadcast_from_first() are synchronous there as well.
 //

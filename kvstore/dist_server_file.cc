@@ -193,7 +193,7 @@ void DistServerStore::spread(const NamedArrays& arrays) {
   for (const auto& [name, key] : keys_)
     expected.emplace_back(stored_name(name), empty(key->shape, key->type));
   for (const auto& [name, key] : keys_) {
-    if (optimizer_.empty()) continue;
+    if (optimizer_.empty() || !is_floating(key->type)) continue;  // integers have no optimiser
     const std::string prefix = state_prefix(name);
     const NDArray value = zeros(key->shape, key->type);
     const auto optimizer =

@@ -46,6 +46,9 @@ struct DistServerStore::Core {
   KVStoreOptions options;
   OrderVar order;                          // controls update it, and all other operations read it
   std::vector<uint64_t> control_sequence;  // by server; used by controls, one after the other
+  /// The error of the first optimiser or option that the servers have refused. Used by controls. From then on
+  /// a push could replace a value by a gradient, so all later calls of the store end with this error.
+  std::exception_ptr refused;
 
   int rank() const { return servers->options().identity.rank; }
   int workers() const { return servers->options().workers; }

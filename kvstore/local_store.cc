@@ -25,15 +25,17 @@ void LocalStore::erase(const KVKey& key, std::source_location) {
 }
 
 // Called by push(). The first push of a key chooses its home: the device of the values that has the fewest
-// stored bytes so far.
+// stored bytes so far. A key that was loaded with an optimiser stays where it is, because its optimiser holds
+// the stored array.
 void LocalStore::place(StoreTable::Entry& entry, const std::vector<NDArray>& values) {
   if (place_ == SumPlace::host || entry.placed) return;
-  const NDArray* best = nullptr;
-  for (const NDArray& value : values)
-    if (best == nullptr || bytes_at_[concat(value.context())] < bytes_at_[concat(best->context())])
-      best = &value;
+  const NDArray* best = entry.optimizer != nullptr ? &entry.stored : nullptr;
+  if (best == nullptr)
+    for (const NDArray& value : values)
+      if (best == nullptr || bytes_at_[concat(value.context())] < bytes_at_[concat(best->context())])
+        best = &value;
   bytes_at_[concat(best->context())] += entry.stored.bytes();
-  entry.stored = entry.stored.to(best->context());
+  if (best != &entry.stored) entry.stored = entry.stored.to(best->context());
   entry.placed = true;
 }
 

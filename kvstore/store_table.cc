@@ -135,7 +135,7 @@ void StoreTable::load(const NamedArrays& arrays, const FileMetadata& metadata, c
   std::map<std::string, std::unique_ptr<optim::Optimizer>> made;
   for (const auto& [key, entry] : entries_) expected.emplace_back(stored_name(key), entry.stored);
   for (const auto& [key, entry] : entries_) {
-    if (optimizer_.empty()) continue;
+    if (optimizer_.empty() || !is_floating(entry.stored.dtype())) continue;  // integers have no optimiser
     const std::string prefix = state_prefix(key);
     std::unique_ptr<optim::Optimizer> optimizer = make(key, entry.stored);
     const NamedArrays state = optimizer->state_dict();

@@ -30,7 +30,7 @@ OptimizerChoice::OptimizerChoice(const std::string& name, const AttrMap& options
     : make_([name, options, where](const Parameters& p) {
         return optim::make_optimizer(name, options, p, where);
       }) {}
-OptimizerChoice::OptimizerChoice(Make make) : make_(std::move(make)) {
+OptimizerChoice::OptimizerChoice(Make make) : make_(std::move(make)), is_function_(true) {
   MX_CHECK(make_ != nullptr, InvalidArgument,
            "[Trainer] expected a function that makes an optimiser, got an empty one");
 }
@@ -82,6 +82,73 @@ std::vector<size_t> places_in(const Parameters& replica, const optim::Optimizer&
   return result;
 }
 
+/// Throws InvalidArgument for an optimiser without parameters, which would train nothing.
+void check_not_empty(const optim::Optimizer& optimizer, const Parameters& replica) {
+  const bool trains = std::any_of(replica.begin(), replica.end(),
+                                  [](const NamedParameter& parameter) { return parameter.requires_grad(); });
+  MX_CHECK(!trains || !optimizer.parameters().empty(), InvalidArgument,
+           "[Trainer] expected an optimiser with parameters, because the model has parameters that require "
+           "gradients, got one without any");
+}
+
+/// What a function has made an optimiser of.
+struct Choice {
+  std::vector<std::string> groups;  // by group: the rule and its options, as text
+  struct Member {
+    size_t place;  // of the parameter in the replica
+    size_t group;
+    std::string name;
+    bool operator==(const Member&) const = default;
+  };
+  std::vector<Member> members;
+};
+
+/// Throws InvalidArgument for an empty pointer, and what places_in() throws.
+Choice choice_of(const Parameters& replica, const std::unique_ptr<optim::Optimizer>& optimizer) {
+  MX_CHECK(optimizer != nullptr, InvalidArgument, "[Trainer] expected an optimiser, got an empty pointer");
+  Choice choice;
+  for (size_t g = 0; g < optimizer->groups(); ++g) {
+    std::string text = optimizer->name();
+    for (const auto& [name, value] : optimizer->option_map(g))
+      text += mx::detail::concat(", ", name, " = ", mx::to_string(value));
+    const optim::Multipliers& factors = optimizer->multipliers(g);
+    for (const double number : {optimizer->learning_rate(g), factors.lr, factors.weight_decay})
+      text += ", " + mx::to_string(AttrValue(number));
+    choice.groups.push_back(std::move(text));
+  }
+  const std::vector<size_t> places = places_in(replica, *optimizer);
+  for (size_t k = 0; k < places.size(); ++k)
+    choice.members.push_back({places[k], optimizer->group_of(k), optimizer->parameters()[k].name});
+  return choice;
+}
+
+/// Throws InvalidArgument if the program's function has made another optimiser from the portions than from
+/// the whole parameters. It sees that portions are flat and of other sizes.
+void check_same_choice(const Choice& whole, const Choice& portions) {
+  constexpr const char* kExpected =
+      "[Trainer] expected a function that chooses the same of the portions of parameters as of the "
+      "parameters, "
+      "because the optimiser is sharded, got ";
+  constexpr const char* kAdvice =
+      "; choose parameters by name, because the portions are flat and have other sizes in each process";
+  const auto text = [](const Choice& choice, size_t k) {
+    if (k >= choice.members.size()) return std::string("no parameter");
+    return mx::detail::concat("'", choice.members[k].name, "' in group ", choice.members[k].group);
+  };
+  const size_t count = std::max(whole.members.size(), portions.members.size());
+  for (size_t k = 0; k < count; ++k) {
+    const bool same =
+        k < whole.members.size() && k < portions.members.size() && whole.members[k] == portions.members[k];
+    MX_CHECK(same, InvalidArgument, kExpected, text(portions, k), " of the portions and ", text(whole, k),
+             " of the parameters as number ", k, kAdvice);
+  }
+  MX_CHECK(whole.groups.size() == portions.groups.size(), InvalidArgument, kExpected, portions.groups.size(),
+           " groups of portions and ", whole.groups.size(), " groups of parameters", kAdvice);
+  for (size_t g = 0; g < whole.groups.size(); ++g)
+    MX_CHECK(whole.groups[g] == portions.groups[g], InvalidArgument, kExpected, "group ", g, " as ",
+             portions.groups[g], " of the portions and as ", whole.groups[g], " of the parameters", kAdvice);
+}
+
 /// Throws InvalidArgument for options that need all gradients in one place. The store does not know the loss
 /// scale, so it cannot divide gradients by it.
 void check_local_update(const optim::Optimizer& optimizer, bool on_store) {
@@ -126,9 +193,15 @@ Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice&
         detail::GradientBuckets::Options{
             .prefix = prefix_, .bucket_bytes = options_.bucket_bytes, .sharded = options_.shard_optimizer});
   const Parameters& trained = options_.shard_optimizer ? buckets_->portions() : replicas_[0];
+  Choice whole;
+  // Other choices depend on no parameter, so they need no second optimiser.
+  const bool compared = options_.shard_optimizer && optimizer.is_function();
+  if (compared) whole = choice_of(replicas_[0], optimizer(replicas_[0]));
   optimizer_ = optimizer(trained);
-  MX_CHECK(optimizer_ != nullptr, InvalidArgument, "[Trainer] expected an optimiser, got an empty pointer");
-  updated_ = places_in(trained, *optimizer_);
+  const Choice chosen = choice_of(trained, optimizer_);
+  if (compared) check_same_choice(whole, chosen);
+  check_not_empty(*optimizer_, replicas_[0]);
+  for (const Choice::Member& member : chosen.members) updated_.push_back(member.place);
   if (store_ == nullptr) return;
   if (options_.update_on_store) {
     put_on_store(where);
@@ -139,7 +212,6 @@ Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice&
     split_updates(std::vector<bool>(replicas_[0].size(), true));
   }
   sums_.resize(updated_.size());
-  if (several_processes()) check_ = zeros({});
   synchronise(where);
 }
 
@@ -247,9 +319,9 @@ void Trainer::split_updates(const std::vector<bool>& included) {
 
 /// Throws the error of an earlier comparison, and pushes the next one if it is due.
 void Trainer::check_parameters(std::source_location where) {
-  if (options_.check_every == 0 || !several_processes()) return;
-  check_.wait(0);  // throws if the comparison has ended with an error
-  if (steps_ % options_.check_every != 0) return;
+  if (options_.check_every == 0 || !several_processes() || steps_ % options_.check_every != 0) return;
+  // All processes look at the same step. If one looked earlier and threw, the others would wait for it in
+  // their next sum.
   check_.wait();
   std::vector<KVKey> keys;
   std::vector<NDArray> values;
@@ -264,6 +336,7 @@ void Trainer::synchronise(std::source_location where) {
   const NoGrad pause;
   if (options_.update_on_store) return put_on_store(where);
   if (several_processes()) {
+    check_ = zeros({});  // a comparison that has failed is over
     std::vector<KVKey> keys;
     std::vector<NDArray> values;
     for (size_t i = 0; i < replicas_[0].size(); ++i) {
@@ -277,13 +350,14 @@ void Trainer::synchronise(std::source_location where) {
       }
     store_->broadcast_from_first(keys, values,
                                  {.priority = detail::parameter_priority(0, keys.size()), .where = where});
-    optimizer().sync_masters();
     // Models that differ are an error here, on all processes, and not at some later wait.
     store_->push_barrier(check_, {.where = where});
     check_.wait();
     for (NDArray& value : values) value.wait();  // with servers, an array has its error alone
   }
-  for (size_t i = 0; !replicas_.empty() && i < replicas_[0].size(); ++i) copy_to_replicas(i, where);
+  if (optimizer_ == nullptr) return;  // this trainer was moved from
+  optimizer_->sync_masters();
+  for (size_t i = 0; i < replicas_[0].size(); ++i) copy_to_replicas(i, where);
 }
 
 void Trainer::copy_to_replicas(size_t i, std::source_location where) {

@@ -84,6 +84,11 @@ class OptimizerChoice {
                   std::source_location where = std::source_location::current());
   /// Chooses a function that creates the optimiser from the parameters of the first replica. Parameters that
   /// the function leaves out are not updated. Throws InvalidArgument for an empty function.
+  ///
+  /// With TrainerOptions::shard_optimizer the function is called twice: with the parameters, and then with
+  /// the flat portions of them that this process updates. It must choose the same parameters, groups and
+  /// options both times, so it chooses by name (or requires_grad()), and not by shape. The first optimiser,
+  /// which has the state of all parameters, is dropped at once.
   OptimizerChoice(Make make);
   template <class F>
   requires(!std::is_base_of_v<OptimizerChoice, F> &&
@@ -94,9 +99,12 @@ class OptimizerChoice {
   std::unique_ptr<optim::Optimizer> operator()(const Parameters& parameters) const {
     return make_(parameters);
   }
+  /// Returns whether the program's own function makes the optimiser.
+  bool is_function() const { return is_function_; }
 
  private:
   Make make_;
+  bool is_function_ = false;
 };
 
 struct TrainerOptions {
@@ -107,8 +115,8 @@ struct TrainerOptions {
   /// throws InvalidState if parameters were frozen, unfrozen, moved or converted after the trainer was made.
   bool shard_optimizer = false;
   /// Compares checksums of the parameters between all processes every so many steps; 0: as the store's
-  /// option says. A later step() then throws ProtocolError, which names the parameter and the processes.
-  /// Throws InvalidState with the store "dist_async".
+  /// option says. A later step() then throws ProtocolError, which names the parameter and the processes;
+  /// synchronise() makes them equal again. Throws InvalidState with the store "dist_async".
   int64_t check_every = 0;
   /// The store keeps the parameters, and its optimiser updates them (KVStore::set_optimizer); step() pushes
   /// gradients and pulls parameters. For "dist_async": the processes do not wait for each other. The
@@ -139,8 +147,11 @@ class Trainer {
                 where) {}
   /// Trains several replicas: one list for each, with the same parameters in the same order. Throws
   /// InvalidArgument if the lists differ in number, shape or type, if two replicas share a parameter, if
-  /// there are several replicas and no store, and if the optimiser has parameters that the first replica does
-  /// not have. With several processes, throws what synchronise() throws.
+  /// there are several replicas and no store, if the optimiser has parameters that the first replica does not
+  /// have, and if it has none although some of them require gradients. With shard_optimizer, throws
+  /// InvalidArgument also for a parameter that is not contiguous, and for a function that chooses otherwise
+  /// for the portions of parameters than for the parameters. With several processes, throws what
+  /// synchronise() throws.
   Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice& optimizer,
           std::shared_ptr<KVStore> store, const TrainerOptions& options = {},
           std::source_location where = std::source_location::current());

@@ -1,5 +1,6 @@
 // The trainer whose parameters are in the store, which updates them: TrainerOptions::update_on_store.
 #include <algorithm>
+#include <limits>
 
 #include "comm/world.h"
 #include "engine/base/check.h"
@@ -11,7 +12,9 @@ namespace mx::nn {
 
 /// Gives the parameters of process 0 to the store, and copies them to all replicas of all processes.
 void Trainer::put_on_store(std::source_location where) {
+  optimizer();  // throws if this trainer was moved from
   const NoGrad pause;
+  check_ = zeros({});  // a comparison that has failed is over
   const size_t count = replicas_[0].size();
   if (!on_store_) {
     MX_CHECK(optimizer_->groups() == 1, InvalidArgument,
@@ -58,6 +61,18 @@ void Trainer::load_on_store(const NamedArrays& state, std::source_location where
   optimizer();  // throws if this trainer was moved from
   const NoGrad pause;
   store_->load_state_dict(state);
+  // The optimisers of all keys have one learning rate, so any of them tells it. Process 0 has the state.
+  NDArray rate = full({1}, optimizer_->learning_rate(), f64);
+  for (const size_t i : updated_) {
+    const NDArray* const saved = state.find("state:" + key_of(i) + ":group.0.learning_rate");
+    if (saved == nullptr) continue;
+    rate.fill_(saved->item<double>());
+    break;
+  }
+  store_->broadcast_from_first({prefix_ + "learning rate"}, {rate}, {.where = where});
+  optimizer_->set_learning_rate(rate.item<double>());
+  // The next step sends the rate to all keys, also to those whose optimiser is made later.
+  store_rate_ = std::numeric_limits<double>::quiet_NaN();
   const size_t count = replicas_[0].size();
   for (const size_t i : updated_) {
     store_->pull(key_of(i), replicas_[0][i].detach(),
@@ -88,6 +103,7 @@ void Trainer::step_on_store(std::source_location where) {
   }
   ++steps_;
   if (several_processes()) comm::report_step(steps_);
+  check_parameters(where);
 }
 
 }  // namespace mx::nn

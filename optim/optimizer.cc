@@ -123,6 +123,14 @@ const Optimizer::Group& Optimizer::group(size_t i) const {
   return groups_[i];
 }
 
+size_t Optimizer::group_of(size_t parameter) const {
+  MX_CHECK(parameter < parameters_.size(), InvalidArgument, "[", name_,
+           "] expected the index of a parameter below ", parameters_.size(), ", got ", parameter);
+  // The last group that begins at or before the parameter. Empty groups begin where the next one does.
+  const auto after = std::upper_bound(begins_.begin(), begins_.end(), parameter);
+  return static_cast<size_t>(after - begins_.begin()) - 1;
+}
+
 // Layout.
 
 const NDArray& Optimizer::weight(size_t parameter) const {

@@ -72,6 +72,11 @@ class Optimizer {
   /// dictionaries and messages use. The name of a parameter without one is its number: "0", "1". If two have
   /// the same name ("weight" of two modules), the number of the later one is appended: "weight@3".
   const Parameters& parameters() const { return parameters_; }
+  /// Returns the group of a parameter, which is given by its index in parameters(). Throws InvalidArgument if
+  /// there is no such parameter.
+  size_t group_of(size_t parameter) const;
+  /// Returns a group's factors.
+  const Multipliers& multipliers(size_t group = 0) const { return this->group(group).multipliers; }
 
   /// Updates all parameters that have a gradient. Records nothing (NoGrad). Throws InvalidArgument, listing
   /// all gradients that do not fit, before anything is changed, and InvalidState if no parameter requires a

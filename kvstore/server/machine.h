@@ -20,7 +20,8 @@
 // Rounds. With `sync`, a push waits until all workers 0..W-1 have pushed the key. The sum is the left fold
 // over the workers in the order of their numbers. It replaces the value, or the optimiser changes the value
 // with it; then all are answered. Otherwise each push is applied as it comes, unless its worker would get
-// more than `staleness` (at least 1) pushes of the key ahead of the slowest worker; then it waits.
+// more than `staleness` (at least 1) pushes of the key ahead of the slowest worker; then it waits. Workers
+// whose value has failed, or that have left, do not count.
 //
 // Declaring a key, opening, barriers and, with `sync`, options wait for all workers too. If the workers'
 // requests differ, all are refused with a ProtocolError that contains two different ones.

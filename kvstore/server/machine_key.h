@@ -12,6 +12,9 @@
 
 namespace mx::kv {
 
+/// The number of pushes of a worker that pushes a key no more.
+inline constexpr uint64_t kPushesNoMore = UINT64_MAX;
+
 struct Machine::Key {
   explicit Key(size_t workers) : declared(workers), pushes(workers, 0), lines(workers) {}
 
@@ -28,7 +31,7 @@ struct Machine::Key {
   std::optional<RankSum> sum;    // of the current round; set by its first push
   uint64_t divisor = 0;          // of the current round, set by its first push
   uint32_t first = 0;            // the worker of that push
-  std::vector<uint64_t> pushes;  // by worker, without `sync`
+  std::vector<uint64_t> pushes;  // by worker, without `sync`; kPushesNoMore: its value has failed
   std::vector<Line> lines;       // by worker
 
   const KeyBody& body() const { return *declared[0]; }  // once agreed

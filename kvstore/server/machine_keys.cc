@@ -27,7 +27,8 @@ bool Machine::step(uint32_t number, Key& key, uint32_t worker, Outbox& out) {
   Line& line = key.lines[worker];
   Request& request = line.requests.front();
   if (key.failure.error != nullptr) return step_in_failed(number, key, worker, out);
-  if (request.waiting) return false;
+  // An erase may wait for a worker that has left since.
+  if (request.waiting && request.header.kind != Kind::erase) return false;
   try {
     const Kind kind = request.header.kind;
     if (kind == Kind::declare) return step_declare(key, worker, out);
@@ -174,7 +175,7 @@ bool Machine::step_push(uint32_t number, Key& key, uint32_t worker, Outbox& out)
   if (too_far_ahead(key, worker)) return false;
   RankSum one(type, 1);
   one.add(0, std::move(request.body));
-  ++key.pushes[worker];
+  if (key.pushes[worker] != kPushesNoMore) ++key.pushes[worker];
   apply(number, key, one.take(request.header.number), type);
   answer(line, wants_value ? key.value : Bytes(), out);
   return true;
@@ -213,7 +214,7 @@ void Machine::apply(uint32_t number, Key& key, Bytes sum, comm::Type type) {
 }
 
 bool Machine::too_far_ahead(const Key& key, uint32_t worker) const {
-  if (config_->staleness < 0) return false;
+  if (config_->staleness < 0 || key.pushes[worker] == kPushesNoMore) return false;
   const auto bound = static_cast<uint64_t>(std::max<int64_t>(config_->staleness, 1));
   uint64_t slowest = key.pushes[worker];
   for (size_t w = 0; w < workers_.size(); ++w)
@@ -226,6 +227,7 @@ bool Machine::step_failed(Key& key, uint32_t worker, Outbox& out) {
   Line& line = key.lines[worker];
   const Request& request = line.requests.front();
   if (!config_->sync && key.body().stored && key.has_value) {
+    key.pushes[worker] = kPushesNoMore;  // its store sends nothing more for the key but an erase
     answer(line, Bytes(), out);
     return true;
   }

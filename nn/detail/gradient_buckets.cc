@@ -34,7 +34,14 @@ GradientBuckets::GradientBuckets(const std::vector<Parameters>& replicas, std::s
   MX_CHECK(replicas_.size() == 1, InvalidArgument,
            "[Trainer] expected one replica in each process with shard_optimizer, got ", replicas_.size());
   std::vector<bool> included;
-  for (const NamedParameter& parameter : replicas_[0]) included.push_back(parameter.requires_grad());
+  for (size_t i = 0; i < replicas_[0].size(); ++i) {
+    const NamedParameter& parameter = replicas_[0][i];
+    included.push_back(parameter.requires_grad());
+    // A portion of another one would be a part of a copy.
+    MX_CHECK(!included[i] || parameter->contiguous(), InvalidArgument, "[Trainer] expected parameter '",
+             parameter.name.empty() ? std::to_string(i) : parameter.name,
+             "' to be contiguous with shard_optimizer, got one that is not");
+  }
   make(included);
   make_portions();
 }
@@ -158,7 +165,8 @@ void GradientBuckets::make_portions() {
     for (size_t m = 0; m < bucket.members.size(); ++m) {
       const size_t i = bucket.members[m];
       ranges_[i] = overlap(bucket.own, bucket.begins[m], first[i].numel());
-      portions[i] = portion_of(i, first[i]);
+      // Functions that choose parameters by requires_grad() choose portions of the same ones.
+      portions[i] = portion_of(i, first[i]).detach().requires_grad_();
     }
   for (size_t i = 0; i < first.size(); ++i)
     portions_.emplace_back(first[i].name, in_bucket_[i] ? portions[i] : first[i].detach());

@@ -63,7 +63,7 @@ class GradientBuckets {
     bool sharded = false;
   };
   /// Sharded: makes the buckets at once, because the optimiser is made of portions(). Throws InvalidArgument
-  /// for several replicas then.
+  /// for several replicas then, and for a parameter that is not contiguous.
   GradientBuckets(const std::vector<Parameters>& replicas, std::shared_ptr<KVStore> store, Options options);
 
   /// Makes new buckets if parameters have been moved or frozen since. Returns true if it did. `updated[i]` is
@@ -79,8 +79,8 @@ class GradientBuckets {
 
   // Sharded only.
 
-  /// Returns the portion of each parameter, flat, over the memory of the parameter. Parameters in no bucket
-  /// are whole, in their own shape.
+  /// Returns the portion of each parameter, flat, over the memory of the parameter. A portion requires a
+  /// gradient as its parameter does. Parameters in no bucket are whole, in their own shape.
   const Parameters& portions() const { return portions_; }
   /// Copies the portions of all processes into all parameters, those of the first layers first.
   void gather_parameters(std::source_location where);

@@ -117,6 +117,33 @@ TEST(ServerStoreContract, ABarrierWhoseTokenHasFailedIsAnErrorOfAll) {
   EXPECT_EQ(3, named.load());
 }
 
+// Otherwise a later push would replace the weights by a gradient.
+TEST(ServerStoreContract, AfterARefusedOptimizerNothingGoesOn) {
+  for (const bool option : {false, true}) {
+    ServerCluster cluster(2, 2);
+    const auto errors = cluster.run("dist_sync", [&](KVStore& kv) {
+      kv.init("w", ones({2}));
+      const double rate = kv.rank() == 0 ? 0.5 : 0.25;
+      if (option) kv.set_optimizer("sgd", {{"lr", 1.0}});
+      if (option) kv.set_optimizer_option("lr", rate);
+      if (!option) kv.set_optimizer("sgd", {{"lr", rate}});
+      const char* const expected = "with other arguments";
+      for (int i = 0; i < 2; ++i) {
+        const std::string message = error_of<ProtocolError>([&] { kv.barrier(20000); });
+        EXPECT_TRUE(contains(message, expected)) << message;
+      }
+      NDArray token = zeros({1}), out = zeros({2});
+      kv.push_barrier(token);
+      EXPECT_TRUE(contains(error_of<Error>([&] { token.wait(); }), expected));
+      kv.set_optimizer("sgd", {{"lr", 1.0}});
+      kv.push("w", ones({2}));
+      kv.pull("w", out);
+      EXPECT_TRUE(contains(error_of<Error>([&] { out.wait(); }), expected));
+    });
+    for (const auto& error : errors) EXPECT_NE(error, nullptr) << "of the last barrier";
+  }
+}
+
 TEST(ServerStoreContract, ABarrierKeepsItsTimeLimitWhileOperationsRun) {
   ServerCluster cluster(1, 1);
   cluster.run("dist_sync", [&](KVStore& kv) {

@@ -301,6 +301,38 @@ TEST(ServerMachine, RoundsThatWaitForAWorkerThatHasLeftAreRefused) {
   EXPECT_TRUE(bench.answered(0, 2)) << "a worker that has left erases nothing";
 }
 
+TEST(ServerMachine, AnEraseThatWaitsEndsWhenTheLastOtherWorkerLeaves) {
+  Bench bench(3, true);
+  bench.declare(1, 1);
+  bench.ask(0, Kind::init, 1, bytes_of({0}));
+  for (const uint32_t w : {0u, 1u}) bench.ask(w, Kind::erase, 1);
+  EXPECT_FALSE(bench.answered(0, 1));
+  bench.ask(2, Kind::close, 0);
+  for (const uint32_t w : {0u, 1u}) {
+    ASSERT_TRUE(bench.answered(w, 1));
+    EXPECT_EQ(bench.answer(w, 1).header.kind, Kind::answer);
+    EXPECT_EQ(bench.times_answered(w, 1), 1);
+  }
+}
+
+// An asynchronous worker whose value has failed sends nothing more for the key.
+TEST(ServerMachine, AWorkerWhoseValueHasFailedHoldsNobodyBack) {
+  Bench bench(3, false, 1);
+  bench.declare(1, 1);
+  bench.ask(0, Kind::init, 1, bytes_of({0}));
+  bench.ask(0, Kind::push, 1, bytes_of({1}));
+  bench.ask(1, Kind::push, 1, bytes_of({1}));
+  bench.ask(0, Kind::push, 1, bytes_of({2}));
+  EXPECT_FALSE(bench.answered(0, 1)) << "worker 2 is behind";
+  bench.ask(2, Kind::failed, 1, Bytes::of("lost batch"));
+  EXPECT_EQ(bench.answer(2, 1).header.kind, Kind::answer);
+  EXPECT_TRUE(bench.answered(0, 1));
+  bench.ask(0, Kind::push, 1, bytes_of({3}));
+  EXPECT_FALSE(bench.answered(0, 1)) << "worker 1 still counts";
+  bench.ask(1, Kind::push, 1, bytes_of({4}));
+  EXPECT_TRUE(bench.answered(0, 1));
+}
+
 TEST(ServerMachine, AFailedValueFailsTheKeyUntilAllHaveErasedIt) {
   Bench bench(2, true);
   bench.declare(1, 1);

@@ -248,6 +248,25 @@ TEST_P(StoreConformance, LoadsKeysOfWhichOneBeginsWithTheOther) {
   std::filesystem::remove(path);
 }
 
+TEST_P(StoreConformance, AKeyOfIntegersIsLoadedWithoutAnOptimizer) {
+  const std::string path = testing::TempDir() + "dist_integers_" + GetParam().name() + ".safetensors";
+  expect_no_errors(on_ranks([&](KVStore& kv) {
+    kv.init("count", full({2}, 7, i64));
+    kv.init("w", ones({2}));
+    kv.set_optimizer("sgd", {{"lr", 0.5}, {"momentum", 0.9}});
+    kv.push("w", ones({2}));
+    kv.save(path);
+    EXPECT_NO_THROW(kv.load(path));
+    const NamedArrays state = kv.state_dict();
+    EXPECT_NO_THROW(kv.load_state_dict(state));
+    NDArray count = zeros({2}, i64);
+    kv.pull("count", count);
+    EXPECT_EQ(std::vector<int64_t>(2, 7), count.to_vector<int64_t>());
+    kv.barrier();
+  }));
+  std::filesystem::remove(path);
+}
+
 TEST_P(StoreConformance, AMeanOfIntegersIsRefusedBeforeAnythingChanges) {
   expect_no_errors(on_ranks([&](KVStore& kv) {
     kv.init("real", zeros({2}));

@@ -282,6 +282,25 @@ INSTANTIATE_TEST_SUITE_P(Types, Store,
                                            "dist_sync", "dist_async"),
                          [](const auto& type) { return type.param; });
 
+TEST(DeviceStore, GoesOnFromAStateThatWasLoadedBeforeTheFirstPush) {
+  const auto make = [] {
+    std::shared_ptr<KVStore> kv = KVStore::create("device");
+    kv->init("w", ones({2}));
+    kv->set_optimizer("sgd", {{"lr", 0.5}, {"momentum", 0.5}});
+    return kv;
+  };
+  const auto push = [](KVStore& kv) {
+    NDArray out = zeros({2});
+    kv.push("w", {ones({2}, f32, virt(0)), ones({2}, f32, virt(1))});
+    kv.pull("w", out);
+    return out.to_vector<float>();
+  };
+  const auto kv = make(), other = make();
+  push(*kv);
+  other->load_state_dict(kv->state_dict());
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(push(*kv), push(*other));
+}
+
 TEST(StoreTypes, AnUnknownOneIsToldTheOthers) {
   const std::string message = error_of<InvalidArgument>([] { KVStore::create("magic"); });
   EXPECT_TRUE(contains(message, "magic") && contains(message, "local, device")) << message;

@@ -1,6 +1,8 @@
 // The trainer with several processes, which are threads here: the bits of one process.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -202,6 +204,55 @@ TEST(TrainerProcess, AShardedOptimizerKeepsItsPart) {
   for (const std::string& error : errors) EXPECT_EQ("", error);
 }
 
+// Portions are flat, and have other sizes in each process. They still require gradients as their parameters.
+TEST(TrainerProcess, AFunctionChoosesTheSameOfPortionsAsOfParameters) {
+  const auto errors = on_ranks(2, [&](KVStore& kv) {
+    const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+    Parameters all{NamedParameter("w", ones({4, 3}).requires_grad_()), NamedParameter("frozen", ones({2})),
+                   NamedParameter("v", ones({5}).requires_grad_())};
+    const nn::TrainerOptions sharded{.shard_optimizer = true};
+    const auto trainable = [](const Parameters& given) {
+      return std::make_unique<optim::SGD>(
+          given.where([](const NamedParameter& p) { return p.requires_grad(); }), optim::SGDOptions{.lr = 1});
+    };
+    nn::Trainer trainer(all, trainable, store, sharded);
+    EXPECT_EQ(2u, trainer.optimizer().parameters().size());
+    for (const size_t i : {0, 2}) all[i].set_grad(ones(all[i].shape()));
+    trainer.step();
+    for (const size_t i : {0, 2})
+      for (const float value : all[i].detach().to_vector<float>()) EXPECT_EQ(-1, value) << i;
+
+    const auto by_rank = [](const Parameters& given) {
+      const auto is_matrix = [](const NamedParameter& p) { return p.rank() > 1; };
+      auto optimizer =
+          std::make_unique<optim::SGD>(given.where(is_matrix), optim::SGDOptions{.weight_decay = 0.1});
+      optimizer->add_group(given.where(std::not_fn(is_matrix)), {});
+      return optimizer;
+    };
+    const std::string message = error_of<InvalidArgument>([&] { nn::Trainer(all, by_rank, store, sharded); });
+    EXPECT_TRUE(contains(message, "'w' in group 0 of the parameters") && contains(message, "by name"))
+        << message;
+    const auto by_shape = [](const Parameters& given) {
+      const double rate = given[0].rank() > 1 ? 1 : 2;
+      return std::make_unique<optim::SGD>(given, optim::SGDOptions{.lr = rate});
+    };
+    EXPECT_TRUE(
+        contains(error_of<InvalidArgument>([&] { nn::Trainer(all, by_shape, store, sharded); }), "lr = 2"));
+  });
+  for (const std::string& error : errors) EXPECT_EQ("", error);
+}
+
+TEST(TrainerProcess, AParameterThatIsNotContiguousHasNoPortion) {
+  const auto errors = on_ranks(2, [&](KVStore& kv) {
+    const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+    Parameters all{NamedParameter("turned", ones({4, 3}).transpose().detach().requires_grad_())};
+    const std::string message = error_of<InvalidArgument>(
+        [&] { nn::Trainer(all, optim::SGDOptions{}, store, {.shard_optimizer = true}); });
+    EXPECT_TRUE(contains(message, "'turned' to be contiguous with shard_optimizer")) << message;
+  });
+  for (const std::string& error : errors) EXPECT_EQ("", error);
+}
+
 // Each process would skip and scale the steps of its own part only.
 TEST(TrainerProcess, ALossScaleThatOnlyOnePartWouldKnowIsAnError) {
   const auto errors = on_ranks(2, [&](KVStore& kv) {
@@ -265,6 +316,34 @@ TEST(TrainerProcess, GoesOnFromALoadedStateWithUpdatesOnTheStore) {
   }
 }
 
+TEST(TrainerProcess, LoadsTheLearningRateWithUpdatesOnTheStore) {
+  const auto train = [](KVStore& kv) {
+    const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+    Parameters all{NamedParameter("w", ones({2}).requires_grad_()),
+                   NamedParameter("late", ones({2}).requires_grad_())};
+    nn::Trainer trainer(all, optim::SGDOptions{.lr = 1}, store, {.update_on_store = true});
+    const auto step = [&] {
+      all[0].set_grad(ones({2}));
+      trainer.step();
+    };
+    trainer.optimizer().set_learning_rate(0.25);
+    step();
+    const NamedArrays state = trainer.state_dict();
+    trainer.optimizer().set_learning_rate(1);
+    step();
+    trainer.load_state_dict(state);
+    EXPECT_EQ(0.25, trainer.optimizer().learning_rate());
+    all[1].set_grad(ones({2}));  // its first gradient
+    step();
+    const auto count = static_cast<float>(kv.size());
+    EXPECT_EQ(std::vector<float>(2, 1 - 0.5f * count), all[0].detach().to_vector<float>());
+    EXPECT_EQ(std::vector<float>(2, 1 - 0.25f * count), all[1].detach().to_vector<float>());
+  };
+  const auto local = KVStore::create("local");
+  train(*local);
+  for (const std::string& error : on_ranks(2, train)) EXPECT_EQ("", error);
+}
+
 TEST(TrainerProcess, FrozenParametersStayWithUpdatesOnTheStore) {
   const auto errors = on_ranks(2, [&](KVStore& kv) {
     const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
@@ -321,6 +400,46 @@ TEST(TrainerProcess, ParametersThatHaveDivergedAreNamed) {
     EXPECT_TRUE(contains(message, "\"v\"") && contains(message, "rank(s) 1 ")) << message;
     EXPECT_TRUE(contains(message, "trainer_processes_test.cc")) << message;
   });
+}
+
+// Parameters that take part in a step are pulled from the store. Only a frozen one can diverge.
+TEST(TrainerProcess, ParametersThatHaveDivergedAreNamedWithUpdatesOnTheStore) {
+  on_ranks(2, [&](KVStore& kv) {
+    const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+    Parameters all{NamedParameter("w", ones({3}).requires_grad_()), NamedParameter("frozen", ones({3}))};
+    nn::Trainer trainer(all, optim::SGDOptions{.lr = 1}, store, {.check_every = 2, .update_on_store = true});
+    const std::string message = error_of<ProtocolError>([&] {
+      for (int step = 0; step < 12; ++step) {
+        all[0].set_grad(ones({3}));
+        trainer.step();
+        if (step == 3 && kv.rank() == 1) all[1].fill_(7);
+      }
+    });
+    EXPECT_TRUE(contains(message, "\"frozen\"") && contains(message, "rank(s) 1 ")) << message;
+  });
+}
+
+TEST(TrainerProcess, SynchroniseMakesDivergedParametersEqual) {
+  const auto errors = on_ranks(2, [&](KVStore& kv) {
+    const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+    Parameters all{NamedParameter("w", ones({3}).requires_grad_())};
+    nn::Trainer trainer(all, optim::SGDOptions{.lr = 1}, store, {.check_every = 1});
+    const auto step = [&] {
+      all[0].set_grad(ones({3}));
+      trainer.step();
+    };
+    step();
+    if (kv.rank() == 1) {
+      const NoGrad pause;
+      all[0].fill_(7);
+    }
+    step();  // begins the comparison that fails
+    error_of<ProtocolError>(step);
+    trainer.synchronise();
+    for (int i = 0; i < 3; ++i) step();
+    EXPECT_EQ(std::vector<float>(3, 1 - 2 * 6), all[0].detach().to_vector<float>());
+  });
+  for (const std::string& error : errors) EXPECT_EQ("", error);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ndarray/grad_mode.h"
 #include "nn/nn.h"
 #include "operators/operators.h"
 #include "optim/schedule.h"
@@ -366,6 +367,15 @@ TEST(Trainer, AnOptimizerOfOthersIsRefused) {
                        "an empty one"));
 }
 
+TEST(Trainer, AnOptimizerWithoutParametersIsRefused) {
+  nn::Sequential net = make_net();
+  const auto of_none = [](const Parameters&) { return std::make_unique<optim::SGD>(Parameters{}); };
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { nn::Trainer(net.parameters(), of_none); }),
+                       "got one without any"));
+  nn::Trainer frozen(Parameters{NamedParameter("w", ones({2}))}, of_none);
+  EXPECT_EQ(0u, frozen.optimizer().parameters().size());
+}
+
 TEST(Trainer, ErrorsOfOptionsNameTheLineThatChoseThem) {
   nn::Sequential net = make_net();
   EXPECT_TRUE(
@@ -386,6 +396,27 @@ TEST(Trainer, OneThatWasMovedFromSaysSo) {
   trainer.synchronise();
   trainer.zero_grad();
   EXPECT_STREQ("sgd", other.optimizer().name());
+
+  nn::Trainer on_store(net.parameters(), optim::SGDOptions{}, KVStore::create(), {.update_on_store = true});
+  nn::Trainer moved = std::move(on_store);
+  error_of<InvalidState>([&] { on_store.synchronise(); });
+  moved.synchronise();
+}
+
+TEST(Trainer, SynchroniseSetsMasterCopies) {
+  for (const bool store : {false, true}) {
+    Parameters all{NamedParameter("w", ones({2}, f16).requires_grad_())};
+    nn::Trainer trainer(all, optim::SGDOptions{.lr = 1}, store ? KVStore::create() : nullptr);
+    all[0].set_grad(ones({2}, f16));
+    trainer.step();
+    {
+      const NoGrad pause;
+      all[0].fill_(4);  // as if it were loaded
+    }
+    trainer.synchronise();
+    trainer.step();
+    EXPECT_EQ(std::vector<float>(2, 3), all[0].detach().to(f32).to_vector<float>()) << store;
+  }
 }
 
 TEST(SplitBatch, PartsOfAboutTheSameSizeInTheirOrder) {
