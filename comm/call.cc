@@ -115,8 +115,9 @@ void Call::give_up(const std::exception_ptr& error, bool tell) noexcept {
       for (int peer = 0; peer < size_; ++peer)
         if (peer != rank_ && !workspace_.peers[static_cast<size_t>(peer)].header_sent)
           send(peer, &workspace_.failure, sizeof(CallHeader));
-      // The deadline passes if receives are posted that nobody answers; the headers are on their way then.
-      transport_.finish(Deadline::after_ms(kFarewellMs));
+      // Not finish(): it would wait for the receives of this call, which nobody may answer, and then blame a
+      // rank that has done nothing wrong.
+      transport_.flush(Deadline::after_ms(kFarewellMs));
     }
   } catch (...) {  // the error that is known already comes first
   }

@@ -120,7 +120,7 @@ class Communicator {
   /// Allocates memory, aligned to 64 bytes, that this communicator combines with the fewest copies: "shm"
   /// returns memory that all ranks of the host map. A collective call: all ranks allocate the same sizes in
   /// the same order. The memory may outlive the communicator. The default is plain memory. Throws
-  /// OutOfMemory.
+  /// OutOfMemory, which concerns this rank only. Any other error makes the communicator unusable.
   virtual std::shared_ptr<void> allocate(size_t bytes);
 
   // Blocking forms of start(). They throw the error of the call.

@@ -109,7 +109,13 @@ void QueuedCommunicator::abort(std::exception_ptr reason) {
 // The ranks that share memory count their allocations there, so a child would take the place of its parent.
 std::shared_ptr<void> QueuedCommunicator::allocate(size_t bytes) {
   check_process("allocate");
-  return allocate_here(bytes);
+  try {
+    return allocate_here(bytes);
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (...) {
+    std::rethrow_exception(fail(std::current_exception()));
+  }
 }
 
 std::exception_ptr QueuedCommunicator::failure() const {

@@ -22,7 +22,8 @@
 //
 // Errors. The first error of a call, or the first reason of abort(), makes the communicator unusable: calls
 // that are queued or started later fail with the same exception object. An InvalidArgument that start() or
-// run() throws for a wrong request is no such error.
+// run() throws for a wrong request is no such error. An error of allocate() is one, because the ranks make
+// allocations together, except OutOfMemory, which concerns this rank only.
 //
 // Forks. A child that the process forks has no thread for the calls, and it shares memory and connections
 // with the parent. So calls, abort() and allocate() throw InvalidState there, which failure() returns, and
@@ -62,7 +63,8 @@ class QueuedCommunicator : public Communicator {
   /// Called once, by abort(). Makes the running execute(), and a later one, throw `reason` soon. Any
   /// thread, while execute() may run. Must not block for long.
   virtual void interrupt(std::exception_ptr reason) = 0;
-  /// Does one allocate(), in the process that made the communicator. The default is plain memory.
+  /// Does one allocate(), in the process that made the communicator. The default is plain memory. After it
+  /// has thrown something else than OutOfMemory, the communicator is unusable.
   virtual std::shared_ptr<void> allocate_here(size_t bytes) { return Communicator::allocate(bytes); }
   /// Checks that belong to one kind of communicator. Called by start() and run() after check_request(); what
   /// it throws is thrown to the caller.

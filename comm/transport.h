@@ -45,6 +45,9 @@ class Transport {
   virtual void await_receive(int peer, Deadline deadline) = 0;
   /// Blocks until everything posted has ended. Throws like await_receive().
   virtual void finish(Deadline deadline) = 0;
+  /// The last words after an error: blocks until everything posted for sending has left, at most until the
+  /// deadline. Waits for no message of another rank, and reports neither a time limit nor a lost rank.
+  virtual void flush(Deadline deadline) noexcept = 0;
   /// Makes the running and every later call throw `reason`. Safe from any thread; the first reason counts.
   virtual void abort(std::exception_ptr reason) = 0;
 };

@@ -15,7 +15,9 @@
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,11 +25,13 @@
 #include "comm/host_name.h"
 #include "engine/base/check.h"
 #include "engine/base/cpus.h"
+#include "engine/base/error.h"
 #include "mxrun/binding.h"
 #include "mxrun/descendants.h"
 #include "mxrun/environment.h"
 #include "mxrun/exit_codes.h"
 #include "mxrun/guardian.h"
+#include "mxrun/hosts/text.h"
 #include "mxrun/launchers/open_files.h"
 #include "mxrun/launchers/write_signals.h"
 #include "mxrun/output.h"
@@ -46,6 +50,8 @@ constexpr int kSecretFd = 3;
 constexpr size_t kReadAtOnce = 256 << 10;
 // Bytes that a pipe holds at most.
 constexpr size_t kLongestPipe = 1 << 20;
+// How long a sweep may keep the agent from its messages.
+constexpr int kSweepSliceMs = 50;
 // How long the agent waits for events when no signal is due.
 constexpr int64_t kIdleMs = 10000;
 
@@ -84,6 +90,7 @@ class Agent {
     signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     MX_CHECK(signal_fd_ >= 0 && exits_fd_ >= 0, OutOfMemory,
              "[mxrun] expected descriptors for signals and events, got: ", strerror(errno));
+    own_cpus_ = cpus_of_this_process();
     channel_ = options_.connect();
     say({{"op", "hello"}, {"host", comm::host_name()}, {"pid", getpid()}});
     while (!finished_) step();
@@ -130,7 +137,8 @@ class Agent {
         if (stream != nullptr && stream->wants()) watched.push_back({stream->fd(), POLLIN, 0});
       }
     }
-    int64_t wait_ms = ending_ && out_.empty() && err_.empty() ? 0 : kIdleMs;
+    const bool at_work = sweep_until_.has_value() || (ending_ && out_.empty() && err_.empty());
+    int64_t wait_ms = at_work ? 0 : kIdleMs;
     for (const DueSignal& due : due_) wait_ms = std::min(wait_ms, due.at.left_ms());
     poll(watched.data(), watched.size(), static_cast<int>(wait_ms));
 
@@ -145,6 +153,7 @@ class Agent {
     reap();
     take_messages();
     send_due_signals();
+    if (sweep_until_.has_value() && !ending_) sweep();
     if (ending_) finish_group();
   }
 
@@ -168,7 +177,13 @@ class Agent {
       const json message = json::parse(text);
       const std::string op = message.at("op");
       if (op == "run") {
-        start_group(plan_from_json(message.at("plan")));
+        try {
+          start_group(plan_from_json(message.at("plan")));
+        } catch (const ProtocolError&) {
+          throw;
+        } catch (const Error& error) {
+          refuse_group(error);
+        }
       } else if (op == "signal") {
         signal_groups(message.at("number"), false);
       } else if (op == "stop") {
@@ -199,16 +214,18 @@ class Agent {
 
   void start_group(NodePlan plan) {
     plan_ = std::move(plan);
+    if (plan_.secret.empty()) plan_.secret = options_.secret;
     processes_.clear();
     due_.clear();
-    ending_ = false;
+    ending_ = swept_ = false;
+    sweep_until_.reset();
     processes_.reserve(plan_.ranks.size());
     check_open_files(files_of_agent(plan_.ranks.size()), "the agent of this node");
     if (!plan_.output.log_dir.empty()) mkdir(plan_.output.log_dir.c_str(), 0777);
     const int cpus = usable_cpus();
     // Sharing fewer processors than cores (a quota) is left to the kernel.
     std::vector<std::vector<int>> shares;
-    if (plan_.bind && plan_.local_workers > 1 && cpus >= plan_.local_workers) {
+    if (plan_.bind && plan_.local_workers > 1 && own_cpus_ >= plan_.local_workers) {
       shares = share_cores(usable_cores(), plan_.local_workers);
     }
     const char* path_variable = getenv("PATH");
@@ -220,6 +237,22 @@ class Agent {
       processes_.push_back(RankProcess{rank, -1, -1, false, nullptr, nullptr});
       if (!start(&processes_.back(), program, shares, cpus)) break;
     }
+    active_ = true;
+    ending_ = none_runs();
+  }
+
+  // What this node lacks is said as the failure of the process that was to be started: an agent that ended
+  // would look like a lost node.
+  void refuse_group(const Error& error) {
+    RankPlan rank;
+    rank.rank = -1;  // the node as a whole
+    if (!processes_.empty()) {
+      rank = processes_.back().plan;
+    } else if (!plan_.ranks.empty()) {
+      rank = plan_.ranks[0];
+    }
+    const bool lasting = dynamic_cast<const InvalidArgument*>(&error) != nullptr;
+    say_failed(rank, kExitConfiguration, error.what(), lasting);
     active_ = true;
     ending_ = none_runs();
   }
@@ -247,21 +280,25 @@ class Agent {
         request.cpus = shares.at(static_cast<size_t>(rank.local_rank));
         threads = static_cast<int>(request.cpus.size());
       }
+      // Before the process runs, because without a place for its output it must not.
+      try {
+        process->out = std::make_unique<RankStream>(-1, &out_, settings(rank, false));
+        process->err = std::make_unique<RankStream>(-1, &err_, settings(rank, true));
+      } catch (const InvalidArgument& error) {
+        say_failed(rank, kExitConfiguration, error.what(), true);
+        return false;
+      }
       request.secret = plan_.secret;
       request.secret_fd = plan_.secret.empty() ? -1 : kSecretFd;
       request.environment = rank_environment(plan_, rank, threads, request.secret_fd);
       spawned = spawn(request);
     }
-    const json name{{"role", static_cast<int>(rank.role)}, {"rank", rank.rank}};
     if (spawned.pid < 0) {
-      json message = name;
-      message.update({{"op", "failed"},
-                      {"code", spawned.exit_code},
-                      {"problem", spawned.problem},
-                      {"lasting", spawned.lasting}});
-      say(message);
+      say_failed(rank, spawned.exit_code, spawned.problem, spawned.lasting);
       return false;
     }
+    process->out->attach(spawned.out_fd);
+    process->err->attach(spawned.err_fd);
     process->pid = spawned.pid;
     process->pidfd = spawned.pidfd;
     process->running = true;
@@ -271,19 +308,20 @@ class Agent {
       event.data.u64 = static_cast<uint64_t>(spawned.pid);
       epoll_ctl(exits_fd_, EPOLL_CTL_ADD, process->pidfd, &event);
     }
-    json message = name;
-    message.update({{"op", "started"}, {"pid", spawned.pid}});
-    say(message);
-    try {
-      process->out = std::make_unique<RankStream>(spawned.out_fd, &out_, settings(rank, false));
-      process->err = std::make_unique<RankStream>(spawned.err_fd, &err_, settings(rank, true));
-    } catch (const Error& error) {
-      message.update(
-          {{"op", "failed"}, {"code", kExitConfiguration}, {"problem", error.what()}, {"lasting", true}});
-      say(message);
-      return false;
-    }
+    say({{"op", "started"},
+         {"role", static_cast<int>(rank.role)},
+         {"rank", rank.rank},
+         {"pid", spawned.pid}});
     return true;
+  }
+
+  void say_failed(const RankPlan& rank, int code, std::string_view problem, bool lasting) {
+    say({{"op", "failed"},
+         {"role", static_cast<int>(rank.role)},
+         {"rank", rank.rank},
+         {"code", code},
+         {"problem", text::without_place(problem)},
+         {"lasting", lasting}});
   }
 
   RankStream::Settings settings(const RankPlan& rank, bool is_stderr) const {
@@ -343,10 +381,8 @@ class Agent {
     for (const RankProcess& process : processes_) {
       if (process.running) return;
     }
-    if (!swept_) {
-      left_ = !kill_descendants(kSweepMs, [](pid_t, int) {});
-      swept_ = true;
-    }
+    if (!swept_) swept_ = sweep();
+    if (!swept_) return;
     bool open = false;
     for (RankProcess& process : processes_) {
       for (RankStream* stream : {process.out.get(), process.err.get()}) {
@@ -399,8 +435,17 @@ class Agent {
     }
   }
 
-  void kill_everything() {
-    kill_descendants(kSweepMs, [this](pid_t pid, int status) { reaped(pid, status); });
+  void kill_everything() { sweep(); }
+
+  // Kills everything below this process. Processes can take long to be gone, and the launcher would take an
+  // agent that does not answer for lost. So a call takes kSweepSliceMs at most, and step() makes the next
+  // one. Returns true when the sweep is over: nothing is left, or its time has passed.
+  bool sweep() {
+    if (!sweep_until_.has_value()) sweep_until_ = Deadline::after_ms(kSweepMs);
+    left_ = !kill_descendants(kSweepSliceMs, [this](pid_t pid, int status) { reaped(pid, status); });
+    if (left_ && !sweep_until_->passed()) return false;
+    sweep_until_.reset();
+    return true;
   }
 
   const AgentOptions& options_;
@@ -410,12 +455,15 @@ class Agent {
   int signal_fd_ = -1;
   const int exits_fd_ = epoll_create1(EPOLL_CLOEXEC);  ///< the pidfds of the running processes
   std::unique_ptr<Channel> channel_;
+  int own_cpus_ = 1;  ///< regardless of MX_NUM_THREADS, which says nothing about binding
   NodePlan plan_;
   std::vector<RankProcess> processes_;
   std::vector<DueSignal> due_;
-  bool active_ = false;  ///< between "run" and "ended"
-  bool ending_ = false;  ///< the last process has ended
-  bool swept_ = false, left_ = false;
+  bool active_ = false;                  ///< between "run" and "ended"
+  bool ending_ = false;                  ///< the last process has ended
+  std::optional<Deadline> sweep_until_;  ///< a sweep is going on, until then at most
+  bool swept_ = false;  ///< nothing runs after the last process any more, except what is left_
+  bool left_ = false;   ///< the last sweep has not ended everything
   bool asked_to_end_ = false;
   bool finished_ = false;
 };

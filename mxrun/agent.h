@@ -20,7 +20,8 @@
 //   hello {host, pid}         once
 //   started {role, rank, pid}
 //   exited {role, rank, code, signal, tail}   signal is 0 unless the process was killed by one
-//   failed {role, rank, code, problem, lasting}   it could not be started; lasting: nor another time
+//   failed {role, rank, code, problem, lasting}   it could not be started; lasting: nor another time;
+//                             rank -1: the node as a whole
 //   ended {left}              every process of the plan has ended, with all that they started, and their
 //                             output is printed
 //   asked_to_end {signal}     somebody has sent SIGTERM or so to the agent; it stops its processes
@@ -30,6 +31,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "mxrun/channel.h"
 
@@ -40,6 +42,8 @@ struct AgentOptions {
   std::function<std::unique_ptr<Channel>()> connect;
   /// The first rank of the node reads the standard input of the agent.
   bool forward_stdin = false;
+  /// The secret of the job, if the agent has got it before it connects. Then the plan does not contain it.
+  std::string secret;
   /// The descriptor of the channel, so that the guardian can close its copy. -1: none.
   int channel_fd = -1;
 };

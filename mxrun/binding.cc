@@ -3,10 +3,13 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <string>
 #include <vector>
+
+#include "engine/base/cpus.h"
 
 namespace mx::launch {
 
@@ -30,6 +33,17 @@ std::vector<Core> usable_cores() {
   for (auto& [siblings, core] : by_siblings) cores.push_back(std::move(core));
   std::sort(cores.begin(), cores.end());
   return cores;
+}
+
+int cpus_of_this_process() {
+  constexpr char kName[] = "MX_NUM_THREADS";
+  const char* const value = std::getenv(kName);
+  if (value == nullptr) return usable_cpus();
+  const std::string kept = value;
+  unsetenv(kName);
+  const int cpus = usable_cpus();
+  setenv(kName, kept.c_str(), 1);
+  return cpus;
 }
 
 std::vector<std::vector<int>> share_cores(const std::vector<Core>& cores, int workers) {

@@ -19,6 +19,7 @@ int guard(int close_here, const std::function<int(int guardian_fd)>& inner) {
   // Fails if this process leads a process group already; then the carrier has made a group for it.
   setsid();
   become_subreaper();
+  signal(SIGCHLD, SIG_DFL);  // ignored, children would vanish without a status
   const pid_t guardian = getpid();
   const int guardian_fd = open_pidfd(guardian);
   const pid_t child = fork();

@@ -48,6 +48,7 @@ int run_remote_agent(const Options& options) {
   if (!interface.empty()) setenv("MX_INTERFACE", interface.c_str(), 0);
   forget_task_variables();
   AgentOptions agent;
+  agent.secret = secret;
   agent.connect = [&] { return connect_agent(options, node, secret); };
   return run_agent(agent);
 }
@@ -88,10 +89,11 @@ void make_tune_job(Options* options) {
 
 // The path that finds programs is the one that the ranks get.
 const char* path_variable(const Options& options) {
+  const char* path = std::getenv("PATH");
   for (const auto& [name, value] : options.environment) {
-    if (name == "PATH") return value.c_str();
+    if (name == "PATH") path = value.c_str();  // the last one counts
   }
-  return std::getenv("PATH");
+  return path;
 }
 
 int print_manifests(const Options& options) {

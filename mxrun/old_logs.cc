@@ -36,11 +36,13 @@ std::optional<OldJob> read_old_job(const std::string& path) {
   return is_ours ? std::optional<OldJob>(old) : std::nullopt;
 }
 
-/// Removes `prefix` from the front of `name` and the digits after it; returns their number.
+/// Removes `prefix` from the front of `name` and the digits after it; returns their number. Nothing if mxrun
+/// would write the number in another way.
 std::optional<int> take_number(std::string_view* name, std::string_view prefix) {
   if (!name->starts_with(prefix)) return std::nullopt;
   const std::string_view rest = name->substr(prefix.size());
   const size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+  if (digits > 1 && rest[0] == '0') return std::nullopt;
   const std::optional<int> number = text::parse_number(rest.substr(0, digits));
   if (number.has_value()) *name = rest.substr(digits);
   return number;
@@ -56,7 +58,8 @@ bool is_log_of(const OldJob& job, std::string_view name) {
   }
   if (!number.has_value() || *number >= limit) return false;
   const std::optional<int> restart = take_number(&name, ".restart");
-  return (!restart.has_value() || *restart <= job.restarts) && (name == ".out" || name == ".err");
+  if (restart.has_value() && (*restart < 1 || *restart > job.restarts)) return false;
+  return name == ".out" || name == ".err";
 }
 
 }  // namespace

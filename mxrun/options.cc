@@ -72,6 +72,7 @@ struct Texts {
   std::string workers, servers, nodes, timeout, start_timeout, heartbeat, dead_after, grace, bind, restart,
       max_restarts, agent_node;
   std::vector<std::string> variables;
+  std::vector<std::string> file_variables, file_kubernetes;  // -x and --k8s of --config, ahead of the others
   bool tag = false, no_tag = false;
 };
 
@@ -99,7 +100,10 @@ void read_texts(const Texts& texts, Options* options) {
   if (!texts.max_restarts.empty()) {
     options->max_restarts = whole_number(texts.max_restarts, "--max-restarts", 0, kMostRestarts);
   }
+  for (const std::string& text : texts.file_variables) options->environment.push_back(variable(text));
   for (const std::string& text : texts.variables) options->environment.push_back(variable(text));
+  options->kubernetes.insert(options->kubernetes.begin(), texts.file_kubernetes.begin(),
+                             texts.file_kubernetes.end());
   if (texts.tag) options->tag_output = 1;
   if (texts.no_tag) options->tag_output = 0;
   if (!texts.agent_node.empty() && texts.agent_node != "auto") {
@@ -286,6 +290,9 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
 /// Reads files for --config. Each line is parsed alone first, so that a message can name the line.
 class ConfigReader : public CLI::Config {
  public:
+  /// `app` has parsed the command line when it asks for the file.
+  ConfigReader(const CLI::App* app, Texts* texts) : app_(app), texts_(texts) {}
+
   std::string to_config(const CLI::App*, bool, bool, std::string) const override { return ""; }
 
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
@@ -297,9 +304,26 @@ class ConfigReader : public CLI::Config {
   }
 
  private:
-  static std::vector<CLI::ConfigItem> items_of(std::istream& input) {
-    std::map<std::string, CLI::ConfigItem> items;  // by the name of the option
-    std::map<std::string, int> seen;               // number of the line that set it
+  /// Returns whether the command line has an option that does not go together with this one of the file.
+  /// CLI11 itself drops only lines whose own option is on the command line.
+  bool is_overridden(const std::string& name) const {
+    const auto given = [this](const char* option) { return app_->get_option(option)->count() > 0; };
+    const auto value = [&](const char* option) {
+      return given(option) ? app_->get_option(option)->results().back() : std::string();
+    };
+    if (name == "--tag-output") return given("--no-tag-output");
+    if (name == "--no-tag-output") return given("--tag-output");
+    if (name == "--host") return given("--hostfile");
+    if (name == "--hostfile") return given("--host");
+    if (name == "--restart") return given("--max-restarts");
+    if (name == "--max-restarts") return value("--restart") == "none";
+    if (name == "--k8s") return given("--launcher") && value("--launcher") != "k8s";
+    return false;
+  }
+
+  std::vector<CLI::ConfigItem> items_of(std::istream& input) const {
+    std::map<std::string, CLI::ConfigItem> by_name;  // by the name of the option
+    std::map<std::string, int> seen;                 // number of the line that set it
     for (const ConfigLine& line : read_config(input)) {
       Options options;
       Texts texts;
@@ -329,13 +353,26 @@ class ConfigReader : public CLI::Config {
       const auto [before, is_first] = seen.emplace(name, line.number);
       MX_CHECK(is_first || repeatable, InvalidArgument, place_of(line), "expected ", line.name,
                " once, got it in line ", before->second, ", too");
-      items[name].name = line.name;
-      items[name].inputs.push_back(value);
+      by_name[name].name = line.name;
+      by_name[name].inputs.push_back(value);
     }
     std::vector<CLI::ConfigItem> result;
-    for (auto& [name, item] : items) result.push_back(std::move(item));
+    for (auto& [name, item] : by_name) {
+      if (is_overridden(name)) continue;
+      // Of these the last one with a name counts, so those of the command line come after those of the file.
+      if (name == "-x") {
+        texts_->file_variables = std::move(item.inputs);
+      } else if (name == "--k8s") {
+        texts_->file_kubernetes = std::move(item.inputs);
+      } else {
+        result.push_back(std::move(item));
+      }
+    }
     return result;
   }
+
+  const CLI::App* app_;
+  Texts* texts_;
 };
 
 /// Returns what to do about an option that mxrun does not have. Those of torchrun have underscores.
@@ -420,7 +457,7 @@ Parsed parse_options(int argc, const char* const* argv) {
       "71 port taken, 77 authentication, 78 configuration, 124 timeout, 126 cannot execute,\n"
       "127 not found, 129, 130 and 143 ended by SIGHUP, SIGINT or SIGTERM.");
   add_options(&app, &parsed.options, &texts);
-  app.config_formatter(std::make_shared<ConfigReader>());
+  app.config_formatter(std::make_shared<ConfigReader>(&app, &texts));
   // The first argument that is none of mxrun's is the program; everything after it belongs to the program.
   app.prefix_command();
   try {

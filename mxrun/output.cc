@@ -66,6 +66,7 @@ void Outlet::write_some() {
   if (written_ == queue_.size()) {
     queue_.clear();
     written_ = 0;
+    within_line_ = false;
   } else if (written_ > kLongestQueue / 2) {
     queue_.erase(0, written_);
     written_ = 0;
@@ -77,8 +78,10 @@ RankStream::RankStream(int fd, Outlet* outlet, Settings settings)
   prints_ = settings_.shown && (settings_.tee || settings_.log_path.empty());
   raw_ = settings_.alone && !settings_.tag && !settings_.timestamp;
   if (!settings_.log_path.empty()) {
-    log_ = ::open(settings_.log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    MX_CHECK(log_ >= 0, InvalidArgument, "cannot write the log ", settings_.log_path, ": ", strerror(errno));
+    // In a folder that others can write to, a link would lead to any file of this user.
+    log_ = ::open(settings_.log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    MX_CHECK(log_ >= 0, InvalidArgument, "cannot write the log ", settings_.log_path, ": ",
+             errno == ELOOP ? "expected a file or none, got a symbolic link" : strerror(errno));
   }
 }
 

@@ -32,8 +32,9 @@ class Outlet {
   /// True when the reader is gone. What is added is then thrown away.
   bool broken() const { return broken_; }
   int fd() const { return fd_; }
-  /// True if the rest of a line waits whose beginning has been written.
-  bool within_line() const { return within_line_ && !empty(); }
+  /// True if this class has cut a line: its beginning has been written and its rest waits. A line that the
+  /// rank itself has left unfinished does not count, because its rest may never come.
+  bool within_line() const { return within_line_; }
   /// True if both write to the same file, pipe or terminal. Then neither should write while the other is
   /// within a line.
   bool shares_file_with(const Outlet& other) const {
@@ -46,7 +47,7 @@ class Outlet {
   int fd_;
   bool file_;  ///< a regular file, to which writes do not block
   bool broken_ = false;
-  bool within_line_ = false;  ///< the last byte that was written does not end a line
+  bool within_line_ = false;  ///< the rest of the line whose beginning was written last waits in queue_
   uint64_t device_ = 0, file_number_ = 0;
   std::string queue_;
   size_t written_ = 0;  ///< of queue_
@@ -67,12 +68,15 @@ class RankStream {
     std::string log_path;    ///< empty: no log
   };
 
-  /// Owns `fd`, which must be non-blocking. Throws InvalidArgument if the log cannot be written.
+  /// Owns `fd`, which must be non-blocking; -1 until attach(). Throws InvalidArgument if the log cannot be
+  /// written.
   RankStream(int fd, Outlet* outlet, Settings settings);
   ~RankStream();
   RankStream(const RankStream&) = delete;
   RankStream& operator=(const RankStream&) = delete;
 
+  /// Takes the descriptor of a stream that was made without one.
+  void attach(int fd) { fd_ = fd; }
   int fd() const { return fd_; }
   bool open() const { return fd_ >= 0; }
   /// True if the stream should be read when there is something to read.

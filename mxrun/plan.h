@@ -52,7 +52,7 @@ struct NodePlan {
   int64_t epoch = 0, restarts = 0;
   std::string rendezvous;  ///< "host:port"; empty if there is none
   int master_port = 0;     ///< MASTER_PORT for programs of other libraries: a port that was free
-  std::string secret;      ///< bytes that every process of the job knows; may be empty
+  std::string secret;      ///< bytes that every process of the job knows; empty if the agent has them already
   int64_t timeout_ms = 60000, heartbeat_ms = 500, dead_after_ms = 5000, grace_ms = 10000;
   OutputPlan output;
 };

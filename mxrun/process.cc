@@ -13,7 +13,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -81,6 +83,26 @@ struct ChildSteps {
     if (write(failure, message, sizeof(message)) < 0) _exit(126);
     _exit(127);
   }
+};
+
+// A pipe whose ends are closed with it, also when the next pipe cannot be made.
+class Pipe {
+ public:
+  Pipe() { make_pipe(ends_); }
+  ~Pipe() {
+    close_end(0);
+    close_end(1);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  int operator[](int end) const { return ends_[end]; }
+  void close_end(int end) {
+    if (ends_[end] >= 0) close(std::exchange(ends_[end], -1));
+  }
+  int release(int end) { return std::exchange(ends_[end], -1); }
+
+ private:
+  int ends_[2];
 };
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
@@ -162,15 +184,13 @@ FoundProgram find_program(const std::string& name, const char* path_variable, co
 
 Spawned spawn(const SpawnRequest& request) {
   Spawned result;
-  int out[2], err[2], failure[2], secret[2] = {-1, -1};
-  make_pipe(out);
-  make_pipe(err);
-  make_pipe(failure);
+  Pipe out, err, failure;
+  std::optional<Pipe> secret;
   if (request.secret_fd >= 0) {
-    make_pipe(secret);
+    secret.emplace();
     // A secret is much shorter than a pipe's buffer, so the write does not block.
-    if (write(secret[1], request.secret.data(), request.secret.size()) < 0) result.problem = "no secret";
-    close(secret[1]);
+    if (write((*secret)[1], request.secret.data(), request.secret.size()) < 0) result.problem = "no secret";
+    secret->close_end(1);
   }
   const std::vector<char*> argv = pointers(request.argv), environment = pointers(request.environment);
   cpu_set_t cpus;
@@ -188,20 +208,15 @@ Spawned spawn(const SpawnRequest& request) {
                          sizeof(cpus),
                          out[1],
                          err[1],
-                         secret[0],
+                         secret.has_value() ? (*secret)[0] : -1,
                          request.secret_fd,
                          failure[1]};
   const pid_t pid = fork();
   if (pid == 0) steps.run();
   const int fork_error = errno;
-  close(out[1]);
-  close(err[1]);
-  close(failure[1]);
-  if (secret[0] >= 0) close(secret[0]);
+  for (Pipe* pipe : {&out, &err, &failure}) pipe->close_end(1);
+  secret.reset();
   if (pid < 0) {
-    close(out[0]);
-    close(err[0]);
-    close(failure[0]);
     result.exit_code = kExitCannotExecute;
     result.problem = mx::detail::concat("cannot start a process: ", strerror(fork_error));
     return result;
@@ -212,22 +227,19 @@ Spawned spawn(const SpawnRequest& request) {
   do {
     got = read(failure[0], message, sizeof(message));
   } while (got < 0 && errno == EINTR);
-  close(failure[0]);
   if (got == sizeof(message)) {
     int number = 0;
     std::memcpy(&number, message + 1, sizeof(number));
     explain(request, message[0], number, &result);
     waitpid(pid, nullptr, 0);
-    close(out[0]);
-    close(err[0]);
     return result;
   }
   result.pid = pid;
   result.pidfd = open_pidfd(pid);
   fcntl(out[0], F_SETFL, O_NONBLOCK);
   fcntl(err[0], F_SETFL, O_NONBLOCK);
-  result.out_fd = out[0];
-  result.err_fd = err[0];
+  result.out_fd = out.release(0);
+  result.err_fd = err.release(0);
   return result;
 }
 

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
@@ -58,6 +57,24 @@ std::string first_of(const std::vector<std::string>& names) {
   for (size_t i = 0; i < names.size() && i < kMost; ++i) text += (i == 0 ? "" : ", ") + names[i];
   if (names.size() > kMost) text += " and " + std::to_string(names.size() - kMost) + " more";
   return text;
+}
+
+/// Replaces whatever has this name by a new file, and follows no link. Returns false, with errno, if that
+/// fails.
+bool write_new_file(const std::string& path, const std::string& text) {
+  unlink(path.c_str());
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd < 0) return false;
+  bool good = true;
+  for (size_t at = 0; good && at < text.size();) {
+    const ssize_t done = write(fd, text.data() + at, text.size() - at);
+    if (done > 0) at += static_cast<size_t>(done);
+    good = done > 0 || (done < 0 && errno == EINTR);
+  }
+  const int error = errno;
+  if (close(fd) != 0) return false;  // some file systems tell only here that the disk is full
+  errno = error;
+  return good;
 }
 
 std::string signal_name(int number) {
@@ -237,18 +254,10 @@ void Report::write_job(const std::string& result, int exit_code, const std::vect
   if (!failure_json_.empty()) job["first_failure"] = json::parse(failure_json_);
   // Renamed into place, so that a reader never sees half a file.
   const std::string path = options_.log_dir + "/job.json", temporary = path + ".new";
-  {
-    std::ofstream file(temporary);
-    file << text_of(job, 2) << "\n";
-    if (!file.flush()) {
-      say_lost(path);
-      std::remove(temporary.c_str());
-      return;
-    }
+  if (!write_new_file(temporary, text_of(job, 2) + "\n") || rename(temporary.c_str(), path.c_str()) != 0) {
+    say_lost(path);
+    unlink(temporary.c_str());
   }
-  std::error_code error;
-  std::filesystem::rename(temporary, path, error);
-  if (error) say_lost(path);
 }
 
 }  // namespace mx::launch

@@ -67,7 +67,8 @@ void Supervisor::start_agents() {
   for (NodePlan& plan : job_.nodes) {
     plan.rendezvous = rendezvous_->address();
     plan.master_port = master_port;
-    plan.secret = job_.secret;
+    // Plans go to other machines in clear text. Agents there have the secret from their standard input.
+    if (!launcher_.remote()) plan.secret = job_.secret;
   }
   AgentCommand command;
   command.heartbeat_ms = job_.options.heartbeat_ms;
@@ -249,6 +250,8 @@ int Supervisor::finish() {
                                    : interrupted_ == SIGTERM ? "SIGTERM"
                                                              : "SIGHUP",
                                    "\n"));
+    // The signal may have come because of the failure, of which the user would otherwise learn nothing.
+    if (failure_.has_value()) print_error(failure_block(*failure_, early, also_failed_));
   } else if (failure_.has_value()) {
     code = failure_->code;
     result = "failed";

@@ -53,6 +53,8 @@ class Supervisor {
   void start_group();
   void step();
   void take_signals();
+  /// Ends the job because of a signal to mxrun or to an agent. The processes get `first` if they run.
+  void interrupt(int number, int first);
   void take_messages(Node* node);
   void handle(Node* node, const nlohmann::json& message);
   void handle_exit(Node* node, const nlohmann::json& message);

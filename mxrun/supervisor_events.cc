@@ -91,14 +91,18 @@ void Supervisor::take_signals() {
       kill_all();
       continue;
     }
-    interrupted_ = number;
-    cause_.clear();
-    if (started_) {
-      stop_all(number == SIGINT ? SIGINT : SIGTERM);
-    } else {
-      kill_all();
-      for (Node& node : nodes_) node.ended = true;
-    }
+    interrupt(number, number == SIGINT ? SIGINT : SIGTERM);
+  }
+}
+
+void Supervisor::interrupt(int number, int first) {
+  interrupted_ = number;
+  cause_.clear();
+  if (started_) {
+    stop_all(first);
+  } else {
+    kill_all();
+    for (Node& node : nodes_) node.ended = true;  // no process runs yet, so there is nothing to wait for
   }
 }
 
@@ -140,10 +144,7 @@ void Supervisor::handle(Node* node, const json& message) {
     fail(std::move(failure));
     if (stop_at_.has_value()) stop_all(SIGTERM);  // nothing has begun, so there is nothing to report
   } else if (op == "asked_to_end") {
-    if (interrupted_ == 0 && !failure_.has_value()) {
-      interrupted_ = message.at("signal");
-      stop_all(SIGTERM);
-    }
+    if (interrupted_ == 0 && !failure_.has_value()) interrupt(message.at("signal"), SIGTERM);
   } else if (op == "ended") {
     node->ended = true;
     if (message.at("left").get<bool>()) {
@@ -166,6 +167,7 @@ void Supervisor::handle_exit(Node* node, const json& message) {
   if (process->code != 0) {
     if (failure_.has_value()) {
       if (failure_->role == process->role && failure_->rank == process->rank) {
+        if (failure_->lasting) return;   // why it could not be started says more than how it was ended
         failure_->code = process->code;  // of a process without heartbeats, which was killed
         failure_->signal = process->signal;
         failure_->tail = message.at("tail").get<std::vector<std::string>>();

@@ -16,15 +16,15 @@ MpiCommunicator::MpiCommunicator(int64_t timeout_ms) : thread_(MpiThread::get())
         *made = MpiGroup::make();
         thread.on_failure(MpiGroup::fail);
       },
-      Deadline::after_ms(timeout_ms), "the making of a group");
+      timeout_ms, "the making of a group");
   group_ = std::move(*made);
 }
 
 MpiCommunicator::~MpiCommunicator() {
   if (!process_.is_here()) return;  // the thread is in the parent, and so is the group
   // Runs after the calls that are queued. All processes destroy their groups in the same order.
-  thread_.add({[group = group_] { group->leave(); }, [](std::exception_ptr) {},
-               Deadline::after_ms(timeout_ms_), "the end of a group"});
+  thread_.add(
+      {[group = group_] { group->leave(); }, [](std::exception_ptr) {}, timeout_ms_, "the end of a group"});
 }
 
 void MpiCommunicator::check_process(const char* op) const {
@@ -84,7 +84,7 @@ void MpiCommunicator::start(Request request) {
                    throw;
                  }
                },
-               std::move(done), Deadline::after_ms(limit), std::move(what)});
+               std::move(done), limit, std::move(what)});
 }
 
 }  // namespace mx::comm

@@ -22,7 +22,7 @@ constexpr size_t kSmallBytes = 16 * 1024;
 constexpr size_t kSmallTotalBytes = 64 * 1024;
 // A waiting rank looks for notices after so many tests of its messages, and then once in so many.
 constexpr unsigned kQuickTests = 256, kLookEvery = 16;
-// How long the answer to a rank that makes another call may take.
+// How long the answer to a rank that makes another call may take, and messages that cannot be cancelled.
 constexpr int64_t kAnswerMs = 100;
 
 enum Tag { kDataTag, kHeadTag, kPairTag };
@@ -234,7 +234,34 @@ void MpiGroup::post_receive(void* data, size_t bytes, int peer, int tag) {
             "MPI_Irecv");
 }
 
+// The buffers of a call belong to its caller again when it fails, so no message may use them after that.
+// Heads lie in the group, which stays: those of this rank may still tell the others which call it has made.
 void MpiGroup::wait(const Wait& what) {
+  try {
+    wait_for_pending(what);
+  } catch (...) {
+    drop_pending(what.moves);
+    throw;
+  }
+}
+
+void MpiGroup::drop_pending(bool cancel) noexcept {
+  if (cancel) {
+    for (MPI_Request& request : pending_)
+      if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
+    // MPI cannot cancel a message that is on its way, so it gets a moment to arrive.
+    const Deadline deadline = Deadline::after_ms(kAnswerMs);
+    for (int ended = 0; ended == 0 && !deadline.passed();)
+      if (MPI_Testall(static_cast<int>(pending_.size()), pending_.data(), &ended, MPI_STATUSES_IGNORE) !=
+          MPI_SUCCESS)
+        break;
+  }
+  for (MPI_Request& request : pending_)
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  pending_.clear();
+}
+
+void MpiGroup::wait_for_pending(const Wait& what) {
   statuses_.resize(pending_.size());
   for (unsigned tests = 1;; ++tests) {
     int ended = 0;

@@ -75,8 +75,11 @@ class MpiGroup {
   std::vector<const void*> values() const;
   std::string name(int rank) const;
 
-  // Waits for pending_.
+  // Waits for pending_. If it throws, pending_ is empty.
   void wait(const Wait& what);
+  void wait_for_pending(const Wait& what);
+  // Ends the messages of a call that has failed.
+  void drop_pending(bool cancel) noexcept;
   void look_around(const Wait& what);
   void read_notices();
   void check_left(const Wait& what) const;

@@ -37,7 +37,7 @@ class MpiModule final : public Module {
           check_mpi(MPI_Bcast(result->data(), static_cast<int>(bytes), MPI_BYTE, 0, MPI_COMM_WORLD),
                     "MPI_Bcast");
         },
-        Deadline::after_ms(place.timeout_ms), "the exchange of addresses");
+        place.timeout_ms, "the exchange of addresses");
     return *result;
   }
 

@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,13 @@
 #include "engine/base/threads.h"
 
 namespace mx::comm {
+
+namespace {
+
+// How long a job that looks for failures may take to end after one.
+constexpr int64_t kEndsWithinMs = 1000;
+
+}  // namespace
 
 void check_mpi(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
@@ -41,8 +49,7 @@ MpiThread& MpiThread::get() {
   static std::once_flag once;
   MX_CHECK(thread.process_.is_here(), InvalidState,
            "[mpi] expected the process that uses MPI, got a child that it forked");
-  std::call_once(
-      once, [] { thread.run([] { thread.initialise(); }, Deadline::after_ms(120000), "MPI_Init_thread"); });
+  std::call_once(once, [] { thread.run([] { thread.initialise(); }, 120000, "MPI_Init_thread"); });
   return thread;
 }
 
@@ -83,7 +90,7 @@ void MpiThread::add(Job job) {
   job.done(error);
 }
 
-void MpiThread::run(std::function<void()> function, Deadline deadline, const std::string& what) {
+void MpiThread::run(std::function<void()> function, int64_t limit_ms, const std::string& what) {
   struct Result {
     std::mutex mutex;
     std::condition_variable ended;
@@ -99,7 +106,7 @@ void MpiThread::run(std::function<void()> function, Deadline deadline, const std
          result->over = true;
          result->ended.notify_one();
        },
-       deadline, what});
+       limit_ms, what});
   std::unique_lock lock(result->mutex);
   result->ended.wait(lock, [&] { return result->over; });
   if (result->error) std::rethrow_exception(result->error);
@@ -125,6 +132,7 @@ void MpiThread::serve() {
     }
     current_ = std::move(jobs_.front());
     jobs_.pop_front();
+    current_.deadline = Deadline::after_ms(current_.limit_ms);
     running_ = true;
     lock.unlock();
     run_current();
@@ -170,46 +178,55 @@ void MpiThread::run_current() {
     std::lock_guard lock(mutex_);
     running_ = false;
     done = std::exchange(current_.done, nullptr);
+    if (failure_) error = failure_;
   }
   if (done) done(std::move(error));
 }
 
-// Fails the running job when it misses its deadline. Polls, so that jobs pay nothing for it.
+// Fails the running job when it misses its deadline. After a failure, reports it if it does not end. Polls,
+// so that jobs pay nothing for it.
 void MpiThread::watch() {
   std::unique_lock lock(mutex_);
-  while (!closed_ && !failure_) {
-    if (!running_ && jobs_.empty()) {
+  while (!closed_) {
+    if (failure_ && !running_) return;  // no other job begins
+    if (failure_ && ends_until_.passed()) {
+      const auto done = std::exchange(current_.done, nullptr);
+      const std::exception_ptr reason = failure_;
+      lock.unlock();
+      if (done) done(reason);
+      return;
+    }
+    if (!failure_ && !running_ && jobs_.empty()) {
       changed_.wait(lock);
-    } else if (running_ && current_.done && current_.deadline.passed()) {
+      continue;
+    }
+    if (!failure_ && running_ && current_.deadline.passed()) {
       auto reason =
           std::make_exception_ptr(Timeout(mx::detail::concat("[mpi] ", current_.what,
                                                              " did not end in time; another process is "
                                                              "lost, stuck, or makes other calls")));
       lock.unlock();
       abort(std::move(reason));
-      return;
     } else {
       lock.unlock();
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      lock.lock();
     }
+    lock.lock();
   }
 }
 
 void MpiThread::abort(std::exception_ptr reason) {
   MX_CHECK(reason != nullptr, InvalidArgument, "[abort] expected a reason, got a null pointer");
   std::deque<Job> jobs;
-  std::function<void(std::exception_ptr)> done;
   {
     std::lock_guard lock(mutex_);
     if (failure_) return;
     failure_ = reason;
     failed_ = true;
+    ends_until_ = Deadline::after_ms(kEndsWithinMs);
     jobs.swap(jobs_);
-    done = std::exchange(current_.done, nullptr);
     changed_.notify_all();
   }
-  if (done) done(reason);
   for (Job& job : jobs) job.done(reason);
 }
 

@@ -3,10 +3,13 @@
 // MPI is initialised, used and finalised by this thread alone, so every thread level of MPI is enough. The
 // calls of all groups run here one after the other.
 //
-// When a call misses its deadline, or a group is aborted, the call is reported as failed at once. From then
-// on every call of every group fails, and the process ends without finalising MPI. A job that waits should
-// call check_failure() now and then, so that it ends, too. A blocking call of MPI cannot be interrupted, so a
-// job in one stays behind.
+// The time of a job begins when the thread begins with it, not when it is queued.
+//
+// When a job misses its deadline, or a group is aborted, the queued jobs are reported as failed at once. From
+// then on every call of every group fails, and the process ends without finalising MPI. A job that waits
+// calls check_failure() now and then, so that it ends. It is reported as failed when it has ended, because
+// until then it uses the buffers of its caller. A blocking call of MPI cannot be interrupted: a job that is
+// still in one after a second is reported as failed, too, and stays behind.
 //
 // Thread-safety: any thread may call any function. In a child that the process forks, which lacks the thread,
 // only failure() may be called; get() and run() throw InvalidState there.
@@ -14,6 +17,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -30,8 +34,9 @@ class MpiThread {
   struct Job {
     std::function<void()> run;                     ///< called on the thread; may throw
     std::function<void(std::exception_ptr)> done;  ///< called exactly once, on some thread
-    Deadline deadline = Deadline::after_ms(0);
-    std::string what;  ///< names the job in the message of a missed deadline
+    int64_t limit_ms = 0;                          ///< counted from the moment at which it begins
+    std::string what;                              ///< names the job in the message of a missed deadline
+    Deadline deadline = Deadline::after_ms(0);     ///< set when the job begins
   };
 
   /// Returns the thread of the process. The first call starts it and initialises MPI, unless the program has
@@ -43,8 +48,8 @@ class MpiThread {
   /// for that, 30 s at most. Later jobs fail.
   void finalise();
   /// Runs the function on the thread and waits for it. Throws its error.
-  void run(std::function<void()> function, Deadline deadline, const std::string& what);
-  /// Fails the running job and all others, now and later. The first reason counts.
+  void run(std::function<void()> function, int64_t limit_ms, const std::string& what);
+  /// Fails the running job and all others, now and later. The first reason counts. Does not wait.
   void abort(std::exception_ptr reason);
   std::exception_ptr failure() const;
   /// Throws the reason of abort().
@@ -71,6 +76,7 @@ class MpiThread {
   bool running_ = false;  // the thread is in current_.run
   Job current_;           // its `done` is empty once it has been called
   std::exception_ptr failure_;
+  Deadline ends_until_ = Deadline::after_ms(0);  // after a failure: how long the running job has to end
   std::function<void(const std::string&)> on_failure_;
   bool closing_ = false;  // the process is ending: no more jobs
   bool closed_ = false;   // the thread has ended

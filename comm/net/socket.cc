@@ -23,18 +23,22 @@
 namespace mx::comm {
 namespace {
 
-constexpr int64_t kConnectRetryMs = 20;  // between two attempts to connect
+constexpr int64_t kConnectRetryMs = 20;    // between two attempts to connect
+constexpr int64_t kLeastAttemptMs = 1000;  // of an attempt, if other addresses remain
+constexpr int64_t kConnectCheckMs = 200;   // between two checks
 
 /// Waits for events; returns whether there are some before the deadline.
-bool wait_socket(int fd, short events, Deadline deadline) {
+bool wait_socket(int fd, short events, Deadline deadline, const std::function<void()>& check = {}) {
   for (;;) {
+    const Deadline step = check ? earlier(deadline, Deadline::after_ms(kConnectCheckMs)) : deadline;
     pollfd entry{fd, events, 0};
-    const int n = poll(&entry, 1, deadline.poll_ms());
+    const int n = poll(&entry, 1, step.poll_ms());
     if (n > 0) return true;
     if (n < 0)
       MX_CHECK(errno == EINTR || errno == EAGAIN, CommunicationError, "[socket] expected to wait, got ",
                std::strerror(errno));
     if (n == 0 && deadline.passed()) return false;
+    if (check) check();
   }
 }
 
@@ -61,13 +65,13 @@ Endpoint remote_endpoint(int fd) {
 }
 
 /// One attempt. Returns the error, or 0.
-int connect_once(const addrinfo& address, Deadline deadline, Fd& out) {
+int connect_once(const addrinfo& address, Deadline deadline, const std::function<void()>& check, Fd& out) {
   Fd socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return errno;
   prepare_socket(socket.get());
   if (connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) return errno;
-    if (!wait_socket(socket.get(), POLLOUT, deadline)) return ETIMEDOUT;
+    if (!wait_socket(socket.get(), POLLOUT, deadline, check)) return ETIMEDOUT;
     int error = 0;
     socklen_t bytes = sizeof error;
     if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) return errno;
@@ -158,7 +162,25 @@ Fd accept_one(const Fd& listener, Deadline deadline) {
   }
 }
 
-Fd connect_to(const Endpoint& endpoint, Deadline deadline) {
+int connect_in_turn(const addrinfo* list, Deadline deadline, const std::function<void()>& check, Fd& out) {
+  int64_t remaining = 0;
+  for (const addrinfo* address = list; address != nullptr; address = address->ai_next) ++remaining;
+  const bool several = remaining > 1;
+  int error = 0;
+  for (const addrinfo* address = list; address != nullptr; address = address->ai_next, --remaining) {
+    Deadline limit = deadline;
+    if (several) {
+      // The last one leaves time for another attempt at the first ones, too: they may only have been early.
+      const int64_t share_ms = deadline.left_ms() / std::max<int64_t>(remaining, 2);
+      limit = earlier(deadline, Deadline::after_ms(std::max(kLeastAttemptMs, share_ms)));
+    }
+    error = connect_once(*address, limit, check, out);
+    if (error == 0 || !may_pass_later(error)) return error;
+  }
+  return error;
+}
+
+Fd connect_to(const Endpoint& endpoint, Deadline deadline, const std::function<void()>& check) {
   std::string last = "no attempt";
   do {
     int error = 0;
@@ -168,14 +190,15 @@ Fd connect_to(const Endpoint& endpoint, Deadline deadline) {
       MX_CHECK(error == EAI_AGAIN || error == EAI_NONAME, CommunicationError,
                "[connect] expected the address of ", in_quotes(endpoint.host), ", got: ", last);
     }
-    for (const addrinfo* address = list.get(); address; address = address->ai_next) {
+    if (list) {
       Fd socket;
-      error = connect_once(*address, deadline, socket);
+      error = connect_in_turn(list.get(), deadline, check, socket);
       if (error == 0) return socket;
       last = std::strerror(error);
       MX_CHECK(may_pass_later(error), CommunicationError, "[connect] expected a connection to ",
                to_string(endpoint), ", got: ", last);
     }
+    if (check) check();
     poll(nullptr, 0, static_cast<int>(std::min(kConnectRetryMs, deadline.left_ms())));
   } while (!deadline.passed());
   throw Timeout(mx::detail::concat("[connect] expected a connection to ", to_string(endpoint),

@@ -7,8 +7,11 @@
 // Thread-safety: any thread; one thread at a time sends on a socket, and one receives.
 #pragma once
 
+#include <netdb.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,8 +44,13 @@ bool out_of_descriptors(int error);
 /// Accepts one connection.
 Fd accept_one(const Fd& listener, Deadline deadline);
 
-/// Connects. Nobody listens yet, or the host is not reachable: tries again until the deadline.
-Fd connect_to(const Endpoint& endpoint, Deadline deadline);
+/// Connects. Nobody listens yet, or the host is not reachable: tries again until the deadline. Meanwhile it
+/// calls `check` at least five times a second; what that throws ends the wait.
+Fd connect_to(const Endpoint& endpoint, Deadline deadline, const std::function<void()>& check = {});
+/// Tries every address of a list once, in turn, and sets `out` to the first connection. Of several addresses,
+/// none gets all the time, because packets to it may be dropped without an answer. Returns 0, or the error of
+/// the last attempt. Internal to connect_to(), for tests.
+int connect_in_turn(const addrinfo* list, Deadline deadline, const std::function<void()>& check, Fd& out);
 
 void send_all(const Fd& socket, std::span<const std::byte> bytes, Deadline deadline);
 void receive_exactly(const Fd& socket, std::span<std::byte> bytes, Deadline deadline);

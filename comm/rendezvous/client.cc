@@ -41,7 +41,8 @@ Identity rendezvous_identity(Identity self) {
 }
 
 /// Connects and authenticates. A server that is just starting or ending may close a connection without a
-/// word; then it tries again.
+/// word, and one whose machine is busy may not answer within the time limit of a handshake. Then it tries
+/// again.
 Fd connect_rendezvous(const RendezvousClientOptions& options, Deadline start) {
   const Endpoint endpoint = parse_endpoint(options.address);
   for (;;) {
@@ -53,8 +54,10 @@ Fd connect_rendezvous(const RendezvousClientOptions& options, Deadline start) {
     } catch (const PeerLost&) {
       MX_CHECK(start.left_ms() > 2 * kConnectAgainMs, Timeout, current_exception_text(),
                " until the deadline");
-      std::this_thread::sleep_for(std::chrono::milliseconds(kConnectAgainMs));
+    } catch (const Timeout&) {
+      if (start.left_ms() <= 2 * kConnectAgainMs) throw;
     }
+    std::this_thread::sleep_for(std::chrono::milliseconds(kConnectAgainMs));
   }
 }
 

@@ -122,7 +122,8 @@ RendezvousServer::State::State(RendezvousServerOptions o)
   self.rank = -1;
   if (self.epoch != kAnyEpoch) machine.set_epoch(self.epoch);
   acceptor.assign(listener.at.host.find(':') == std::string::npos ? tcp::v4() : tcp::v6(),
-                  listener.socket.release());
+                  listener.socket.get());
+  static_cast<void>(listener.socket.release());  // only now: assign() takes nothing if it throws
   acceptor.native_non_blocking(true);
   accept_next();
   schedule_tick();
@@ -265,8 +266,9 @@ void RendezvousServer::State::admit(Fd socket) {
   const auto session = std::make_shared<Session>(io, ++last_session, self);
   error_code error;
   session->socket.assign(listener.at.host.find(':') == std::string::npos ? tcp::v4() : tcp::v6(),
-                         socket.release(), error);
-  if (error) return;
+                         socket.get(), error);
+  if (error) return;  // the descriptor is still that of `socket`, which closes it
+  static_cast<void>(socket.release());
   sessions[session->id] = session;
   handshakes.insert(session->id);
   open_handshakes = handshakes.size();

@@ -1,5 +1,6 @@
 #include "comm/rendezvous/watches.h"
 
+#include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/threads.h"
 
@@ -13,8 +14,13 @@ void Watches::add(uint64_t id, std::string prefix, Rendezvous::Changed changed) 
 }
 
 void Watches::remove(uint64_t id) {
+  decltype(watches_)::node_type watch;  // destroyed after the lock has been released, like `calls`
+  std::deque<Call> calls;
   std::unique_lock lock(mutex_);
-  watches_.erase(id);
+  watch = watches_.extract(id);
+  for (Call& call : calls_)
+    if (call.id == id) calls.push_back(std::move(call));
+  std::erase_if(calls_, [id](const Call& call) { return call.id == id; });
   if (std::this_thread::get_id() == caller_) return;
   changed_.wait(lock, [&] { return running_ != id; });
 }
@@ -40,7 +46,7 @@ void Watches::post(std::function<void()> function) {
   queue(0, std::move(function));
 }
 
-void Watches::queue(uint64_t id, std::function<void()> function) {
+void Watches::queue(uint64_t id, std::function<void()>&& function) {
   if (stopped_) return;
   calls_.push_back({id, std::move(function)});
   if (!thread_.joinable()) thread_ = start_thread("rendezvous", [this] { run(); });
@@ -49,10 +55,11 @@ void Watches::queue(uint64_t id, std::function<void()> function) {
 
 void Watches::stop() {
   std::thread thread;
+  std::deque<Call> calls;
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
-    calls_.clear();
+    calls.swap(calls_);
     thread = std::move(thread_);
     changed_.notify_all();
   }
@@ -67,13 +74,12 @@ void Watches::run() {
     if (stopped_) return;
     Call call = std::move(calls_.front());
     calls_.pop_front();
-    if (call.id != 0 && !watches_.contains(call.id)) continue;  // removed meanwhile
     running_ = call.id;
     lock.unlock();
     try {
       call.function();
-    } catch (const std::exception& e) {
-      log(LogLevel::error, std::string("[rendezvous] a callback of a watch threw: ") + e.what());
+    } catch (...) {
+      log(LogLevel::error, "[rendezvous] a callback of a watch threw: " + current_exception_text());
     }
     call.function = nullptr;  // what it holds is released before remove() returns
     lock.lock();

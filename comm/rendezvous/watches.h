@@ -1,6 +1,9 @@
 // The watches of one rendezvous, and the thread that calls them, so that a slow callback delays neither the
 // one who writes an entry nor a heartbeat. Internal.
 //
+// What callbacks have captured is destroyed while no mutex is held, because its destructor may call this
+// object, too.
+//
 // Thread-safety: any thread may call any function.
 #pragma once
 
@@ -26,8 +29,8 @@ class Watches {
   ~Watches();
 
   void add(uint64_t id, std::string prefix, Rendezvous::Changed changed);
-  /// When it returns, the callback is not running and will not be called again. Within a callback it does not
-  /// wait.
+  /// When it returns, the callback is not running, will not be called again, and is destroyed. Within a
+  /// callback it does not wait.
   void remove(uint64_t id);
   /// Queues a call of one watch.
   void post(uint64_t id, std::string key, std::string value);
@@ -47,7 +50,8 @@ class Watches {
     uint64_t id;
     std::function<void()> function;
   };
-  void queue(uint64_t id, std::function<void()> function);  // with mutex_ held
+  // With mutex_ held. Leaves the function with the caller after stop().
+  void queue(uint64_t id, std::function<void()>&& function);
   void run();
 
   std::mutex mutex_;

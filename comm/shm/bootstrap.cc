@@ -1,5 +1,6 @@
 #include "comm/shm/bootstrap.h"
 
+#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -143,6 +144,29 @@ struct Address {
   socklen_t length = 0;
 };
 
+// Connects without waiting in connect(), which knows no deadline: it waits while the backlog of rank 0 is
+// full.
+Fd connect_to_first(const Address& server, const Joining& joining) {
+  constexpr int kConnectAgainMs = 10;
+  Fd connection = new_socket(SOCK_NONBLOCK);
+  while (connect(connection.get(), reinterpret_cast<const sockaddr*>(&server.name), server.length) != 0) {
+    const int problem = errno;
+    if (problem != EAGAIN && problem != EINTR) {
+      look_for_cause(joining);
+      throw CommunicationError(
+          mx::detail::concat("[shm] expected to reach rank 0 through an AF_UNIX socket of this host, got: ",
+                             std::strerror(problem)));
+    }
+    if (joining.check) joining.check();
+    if (joining.deadline.passed()) fail_without({0}, joining);
+    poll(nullptr, 0, kConnectAgainMs);
+  }
+  const int flags = fcntl(connection.get(), F_GETFL);
+  MX_CHECK(flags >= 0 && fcntl(connection.get(), F_SETFL, flags & ~O_NONBLOCK) == 0, CommunicationError,
+           "[shm] expected a socket that waits, got: ", std::strerror(errno));
+  return connection;
+}
+
 // Binds to an abstract address that the kernel chooses. It vanishes with the socket.
 std::string listen_anywhere(int socket) {
   Address address;
@@ -174,8 +198,11 @@ class FileServer {
   FileServer(const SharedFiles& files, int size, const std::string& token)
       : files_(files), token_(token), ranks_(static_cast<size_t>(size)) {}
 
-  void add(Fd connection) { strangers_.push_back(std::move(connection)); }
-  bool full() const { return strangers_.size() >= kMostStrangers; }
+  // Ranks send their token at once, so the oldest stranger is the least likely to be one.
+  void add(Fd connection) {
+    if (strangers_.size() >= kMostStrangers) strangers_.erase(strangers_.begin());
+    strangers_.push_back(std::move(connection));
+  }
   bool complete() const {
     return std::all_of(ranks_.begin() + 1, ranks_.end(), [](const Rank& rank) { return rank.confirmed; });
   }
@@ -289,8 +316,7 @@ void pass_files(const SharedFiles& files, int size, const Joining& joining) {
       fail_without(missing, joining);
     }
     std::vector<pollfd> waits = server.waits();
-    const bool accepts = !server.full();
-    waits.push_back({accepts ? listener.get() : -1, POLLIN, 0});
+    waits.push_back({listener.get(), POLLIN, 0});
     poll(waits.data(), waits.size(), wait_ms(joining.deadline));
     server.handle(waits);
     if (waits.back().revents == 0) continue;
@@ -348,14 +374,7 @@ TakenFiles take_files(int rank, const Joining& joining) {
   std::memcpy(hello.token, entry.data() + space + 1, sizeof(hello.token));
   hello.rank = rank;
 
-  Fd connection = new_socket(0);
-  const int connected =
-      connect(connection.get(), reinterpret_cast<const sockaddr*>(&server.name), server.length);
-  const int problem = errno;
-  if (connected != 0) look_for_cause(joining);
-  MX_CHECK(connected == 0, CommunicationError,
-           "[shm] expected to reach rank 0 through an AF_UNIX socket of this ",
-           "host, got: ", std::strerror(problem));
+  Fd connection = connect_to_first(server, joining);
   MX_CHECK(same_user(connection.get()), AuthenticationError,
            "[shm] expected rank 0 to run as the same user, got another one");
   if (::send(connection.get(), &hello, sizeof(hello), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(hello))) {

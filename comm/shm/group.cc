@@ -85,13 +85,21 @@ void Group::interrupt(std::exception_ptr reason) { peers_.interrupt(std::move(re
 void Group::execute(const Request& request, Deadline deadline) {
   try {
     dispatch(request, deadline);
-  } catch (const PeerLost& error) {
-    if (!peers_.interrupted()) peers_.leave(error.what(), peers_.lost_rank());
-    throw;
   } catch (...) {
-    // An abort concerns this rank only; the others learn of it when its communicator or its process ends.
-    if (!peers_.interrupted()) peers_.leave(current_exception_text(), -1);
+    leave_after_error();
     throw;
+  }
+}
+
+void Group::leave_after_error() {
+  // An abort concerns this rank only; the others learn of it when its communicator or its process ends.
+  if (peers_.interrupted()) return;
+  try {
+    throw;
+  } catch (const PeerLost& error) {
+    peers_.leave(error.what(), peers_.lost_rank());
+  } catch (...) {
+    peers_.leave(current_exception_text(), -1);
   }
 }
 
@@ -262,6 +270,15 @@ void Group::alone(const Request& request) {
 std::shared_ptr<void> Group::allocate(size_t bytes, Deadline deadline) {
   std::lock_guard lock(allocate_mutex_);
   if (size_ == 1) return arena_ != nullptr ? arena_->allocate(bytes) : nullptr;
+  try {
+    return allocate_together(bytes, deadline);
+  } catch (...) {
+    leave_after_error();
+    throw;
+  }
+}
+
+std::shared_ptr<void> Group::allocate_together(size_t bytes, Deadline deadline) {
   const Context context{"allocate", nullptr, deadline, 1};
   Control& own = region_.control(rank_);
   // The numbers of the two steps are even and odd, so that they use the two places in turn.

@@ -44,6 +44,7 @@ class Group {
   /// gone.
   void execute(const Request& request, Deadline deadline);
   void interrupt(std::exception_ptr reason);
+  /// Returns memory in the arena, or null on all ranks. After an error, as execute().
   std::shared_ptr<void> allocate(size_t bytes, Deadline deadline);
   std::string host(int rank) const;
 
@@ -57,6 +58,9 @@ class Group {
   };
 
   void dispatch(const Request& request, Deadline deadline);
+  std::shared_ptr<void> allocate_together(size_t bytes, Deadline deadline);
+  // Tells the other ranks that this one is gone because of the current exception.
+  void leave_after_error();
   // The bytes that a call may put into a slot: the same on all ranks.
   size_t slot_bytes(const Request& request) const;
   // Whether this rank uses its slot. Another rank may come to another answer; then none reads the slots.

@@ -1,13 +1,15 @@
 #include "comm/shm/peers.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -39,31 +41,44 @@ void shared_futex_wake(std::atomic<uint32_t>& word) {
 }
 
 struct ProcessStatus {
+  bool known = false;   // the other members are right
   char state = 0;       // 0: there is no such process
-  int64_t started = 0;  // ticks since the start of the host
+  int64_t started = 0;  // ticks since the start of the host; 0: unknown
 };
+
+// Only these errors say that a process does not exist. Others, such as a lack of descriptors, say nothing.
+bool means_gone(int error) { return error == ENOENT || error == ESRCH; }
 
 // Reads fields 3 and 22 of /proc/<process>/stat. The second field is a name in parentheses, which may itself
 // contain any character.
 ProcessStatus process_status(int64_t process) {
   const std::string path = "/proc/" + std::to_string(process) + "/stat";
-  std::FILE* const file = std::fopen(path.c_str(), "re");
-  if (file == nullptr) return {};
+  ProcessStatus status;
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   char text[1024];
-  const size_t length = std::fread(text, 1, sizeof(text) - 1, file);
-  std::fclose(file);
+  const ssize_t length = file ? read(file.get(), text, sizeof(text) - 1) : -1;
+  if (length < 0) {
+    status.known = means_gone(errno);
+    return status;
+  }
   text[length] = 0;
   const char* at = std::strrchr(text, ')');
-  if (at == nullptr || at[1] != ' ') return {};
+  if (at == nullptr || at[1] != ' ') return status;
   at += 2;
-  ProcessStatus status;
   status.state = *at;
   for (int field = 3; field < 22 && at != nullptr; ++field) {
     at = std::strchr(at, ' ');
     if (at != nullptr) ++at;
   }
+  status.known = at != nullptr;
   if (at != nullptr) status.started = std::strtoll(at, nullptr, 10);
   return status;
+}
+
+// The inode identifies the namespace in which the process ids of this process are valid; 0: unknown.
+uint64_t own_pid_namespace() {
+  struct stat about {};
+  return stat("/proc/self/ns/pid", &about) == 0 ? static_cast<uint64_t>(about.st_ino) : 0;
 }
 
 void copy_text(char* to, size_t room, const std::string& from) {
@@ -92,6 +107,7 @@ void Peers::join(const std::string& host, Deadline deadline) {
            ", got a second one");
   own.process = getpid();
   own.started = process_status(own.process).started;
+  own.pid_namespace = own_pid_namespace();
   copy_text(own.host, sizeof(own.host), host);
   sched_getaffinity(0, sizeof(own.cpus), &own.cpus);
   own.state.store(State::present);
@@ -103,10 +119,11 @@ void Peers::join(const std::string& host, Deadline deadline) {
   for (int peer = 0; peer < region_.size(); ++peer) {
     const Control& other = region_.control(peer);
     CPU_OR(&cpus, &cpus, &other.cpus);
-    if (other.process == own.process) continue;
+    if (other.process == own.process || !shares_process_ids(peer)) continue;
     Fd process(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(other.process), 0)));
     // The number could already belong to another process, which is then younger.
-    if (process_status(other.process).started == other.started)
+    const ProcessStatus status = process_status(other.process);
+    if (!status.known || other.started == 0 || status.started == other.started)
       processes_[static_cast<size_t>(peer)] = std::move(process);
   }
   crowded_ = region_.size() > CPU_COUNT(&cpus);
@@ -217,14 +234,21 @@ void Peers::leave(const std::string& reason, int lost) noexcept {
   if (region_.sleepers().load(std::memory_order_seq_cst) != 0) wake();
 }
 
+bool Peers::shares_process_ids(int peer) const {
+  return region_.control(peer).pid_namespace == region_.control(rank_).pid_namespace;
+}
+
 bool Peers::ended(int peer) const {
   const Control& control = region_.control(peer);
-  if (control.process == 0 || control.process == getpid()) return false;
+  if (control.process == 0 || control.process == getpid() || !shares_process_ids(peer)) return false;
   if (const Fd& process = processes_[static_cast<size_t>(peer)]) {
     pollfd readable{process.get(), POLLIN, 0};
     return poll(&readable, 1, 0) == 1;
   }
+  // Without its own start time, this process cannot read /proc, so a missing file means nothing.
+  if (control.started == 0 || region_.control(rank_).started == 0) return false;
   const ProcessStatus status = process_status(control.process);
+  if (!status.known) return false;
   return status.state == 0 || status.state == 'Z' || status.state == 'X' || status.started != control.started;
 }
 

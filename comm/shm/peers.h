@@ -4,7 +4,9 @@
 // A waiting thread polls for some microseconds, then yields its processor between polls, and at last sleeps.
 // If the ranks outnumber the processors that they may use, it yields at once. A sleeping thread wakes 20
 // times a second to see whether a process that it waits for has ended; that costs well below 1% of a
-// processor.
+// processor. A rank counts as ended only if that is certain: a process that cannot find out, for instance
+// because it has no descriptor left, goes on waiting. Ranks in other PID namespaces cannot be watched at all;
+// their losses come through the rendezvous, which calls interrupt().
 //
 // Thread-safety: one thread for calls and one for allocations (see `bed`), except interrupt() and leave(),
 // which any thread may call.
@@ -116,7 +118,10 @@ class Peers {
   // Throws PeerLost if a rank that has not reached the target has ended or left.
   void check_lost(int peer, Counter counter, uint64_t target, const Context& context);
   [[noreturn]] void throw_timeout(int peer, Counter counter, uint64_t target, const Context& context) const;
+  // Whether the process of a rank has certainly ended.
   bool ended(int peer) const;
+  // Whether process ids mean the same to this process and to that of the rank.
+  bool shares_process_ids(int peer) const;
 
   const ProcessMark process_;  // a forked child must not leave the group in the name of its parent
   Region& region_;

@@ -15,7 +15,7 @@
 namespace mx::comm::shm {
 namespace {
 
-constexpr uint64_t kMagic = 0x6d78'5348'4d30'3031;  // "mxSHM001"; changes with the layout
+constexpr uint64_t kMagic = 0x6d78'5348'4d30'3032;  // "mxSHM002"; changes with the layout
 
 struct Header {
   std::atomic<uint64_t> magic{0};

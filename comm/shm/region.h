@@ -77,7 +77,9 @@ struct alignas(2 * kLine) Control {
   Bed beds[kBeds];
   Allocation allocations[2];
   alignas(kLine) std::atomic<uint64_t> joined{0};
-  int64_t process = 0, started = 0;  ///< process id and its start time, in ticks since the start of the host
+  int64_t process = 0;  ///< process id, in its own namespace
+  int64_t started = 0;  ///< start time of the process, in ticks since the start of the host; 0: unknown
+  uint64_t pid_namespace = 0;  ///< inode of the namespace of the process id; 0: unknown
   cpu_set_t cpus = {};
   char host[kHostBytes] = {};
   alignas(kLine) std::atomic<State> state{State::absent};

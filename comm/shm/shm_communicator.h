@@ -13,9 +13,11 @@
 //
 // Failures. A process that ends is noticed within 0.1 s by the ranks that wait for it: PeerLost names its
 // rank, host and process. A rank that destroys its communicator, or whose call failed, is reported in the
-// same way. After abort(), the others learn of it when the communicator is destroyed. A process that is
-// stopped shows as Timeout. After a call has failed, the contents of its buffers in the arena are undefined,
-// because a slow rank may still be working on them.
+// same way. So is one whose allocate() failed, except for lack of memory. Processes in different PID
+// namespaces cannot watch each other: they learn of an end through the rendezvous, or at the time limit.
+// After abort(), the others learn of it when the communicator is destroyed. A process that is stopped shows
+// as Timeout. After a call has failed, the contents of its buffers in the arena are undefined, because a slow
+// rank may still be working on them.
 //
 // Thread-safety: as of Communicator.
 #pragma once

@@ -122,15 +122,26 @@ void TcpAcceptor::serve(Guest& guest) {
   }
 }
 
+// A rank whose handshake took too long has closed the connection and makes another one. If it sent something
+// before it closed, it had finished the handshake, and what it sent still counts.
+bool TcpAcceptor::complete() {
+  const size_t expected = static_cast<size_t>(last_ - first_ + 1);
+  std::lock_guard lock(mutex_);
+  if (ranks_.size() < expected) return false;
+  std::erase_if(ranks_, [](const auto& rank) {
+    char byte = 0;
+    const ssize_t got = ::recv(rank.second.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+  });
+  return ranks_.size() == expected;
+}
+
 void TcpAcceptor::thread_main() try {
   const size_t expected = static_cast<size_t>(last_ - first_ + 1);
   std::list<Guest> guests;
   std::vector<pollfd> polled;
   for (;;) {
-    {
-      std::lock_guard lock(mutex_);
-      if (ranks_.size() == expected) return;
-    }
+    if (complete()) return;
     if (check_) check_();
     Deadline next = check_ ? earlier(deadline_, Deadline::after_ms(kCheckEveryMs)) : deadline_;
     polled.assign({{wake_.get(), POLLIN, 0}, {listener_.socket.get(), POLLIN, 0}});

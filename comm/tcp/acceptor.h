@@ -22,7 +22,8 @@ namespace mx::comm {
 class TcpAcceptor {
  public:
   /// Accepts the ranks first..last, each once. Of two connections of one rank, the later counts: the rank
-  /// has given up the earlier one. The thread calls `check` now and then; an error of it ends the thread.
+  /// has given up the earlier one. One that its rank has closed without a word counts no more. The thread
+  /// calls `check` now and then; an error of it ends the thread.
   TcpAcceptor(Listener listener, Identity self, int first, int last, Deadline deadline,
               std::function<void()> check = {});
   ~TcpAcceptor();
@@ -43,6 +44,8 @@ class TcpAcceptor {
   void thread_main();
   void serve(Guest& guest);
   void refuse(const Guest& guest, const std::string& why);
+  /// Returns whether all ranks are here. Forgets connections that have been closed.
+  bool complete();
 
   Listener listener_;
   const Identity self_;

@@ -42,7 +42,7 @@ Fd connect_to_rank(const TcpGroup& group, const Identity& self, int rank, const 
                    Deadline deadline) {
   const std::string name = "rank " + std::to_string(rank) + " on " + to.host;
   for (;;) {
-    Fd socket = in_steps(group.check, deadline, [&](Deadline moment) { return connect_to(to.at, moment); });
+    Fd socket = connect_to(to.at, deadline, group.check);
     try {
       handshake_on(socket, Handshake::Side::connector, self, deadline, name, rank);
       return socket;

@@ -119,6 +119,19 @@ void TcpTransport::finish(Deadline deadline) {
   for (Peer& peer : peers_) peer.awaited = peer.receives.completed();
 }
 
+// Whoever cannot be reached is left out: this rank has an error of its own to report.
+void TcpTransport::flush(Deadline deadline) noexcept {
+  while (!aborted_.load(std::memory_order_acquire)) {
+    polled_.clear();  // it has room for all
+    polled_.push_back({wake_, POLLIN, 0});
+    for (Peer& peer : peers_)
+      if (!peer.sends.empty() && try_send(peer) >= 0 && !peer.sends.empty())
+        polled_.push_back({peer.fd, POLLOUT, 0});
+    if (polled_.size() == 1 || deadline.passed()) return;
+    if (::poll(polled_.data(), polled_.size(), deadline.poll_ms()) < 0 && errno != EINTR) return;
+  }
+}
+
 template <class Done>
 void TcpTransport::run_until(Done done, Deadline deadline) {
   progress();
@@ -156,7 +169,7 @@ bool TcpTransport::progress() {
   return any;
 }
 
-bool TcpTransport::send_some(int rank, Peer& peer) {
+ssize_t TcpTransport::try_send(Peer& peer) noexcept {
   iovec parts[kGatheredMessages];
   size_t total = 0;
   msghdr message{};
@@ -165,11 +178,17 @@ bool TcpTransport::send_some(int rank, Peer& peer) {
       static_cast<size_t>(peer.sends.gather(parts, kGatheredMessages, options_.most_bytes_per_call, total));
   const ssize_t sent = ::sendmsg(peer.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent < 0) {
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOBUFS) return false;
-    lose(rank, tcp_error_text(errno));
+    const bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOBUFS;
+    return later ? 0 : -1;
   }
   peer.sends.advance(static_cast<size_t>(sent));
-  return true;
+  return sent;
+}
+
+bool TcpTransport::send_some(int rank, Peer& peer) {
+  const ssize_t sent = try_send(peer);
+  if (sent < 0) lose(rank, tcp_error_text(errno));
+  return sent > 0;
 }
 
 bool TcpTransport::receive_some(int rank, Peer& peer) {

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <poll.h>
+#include <sys/types.h>
 
 #include <atomic>
 #include <cstdint>
@@ -64,6 +65,7 @@ class TcpTransport final : public Transport {
   void post_receive(int peer, void* data, size_t bytes) override;
   void await_receive(int peer, Deadline deadline) override;
   void finish(Deadline deadline) override;
+  void flush(Deadline deadline) noexcept override;
   void abort(std::exception_ptr reason) override;
 
  private:
@@ -87,6 +89,8 @@ class TcpTransport final : public Transport {
   /// Transfers what can be transferred now. Returns whether anything was.
   bool progress();
   bool send_some(int rank, Peer& peer);
+  /// Sends what the socket takes now. Returns its bytes; 0: it takes nothing now; -1: an error, in errno.
+  ssize_t try_send(Peer& peer) noexcept;
   bool receive_some(int rank, Peer& peer);
   /// Blocks until a socket is ready for something that is posted, or abort(). Throws Timeout.
   void sleep(Deadline deadline);

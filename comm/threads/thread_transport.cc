@@ -14,6 +14,7 @@
 #include "engine/base/check.h"
 #include "engine/base/cpus.h"
 #include "engine/base/futex.h"
+#include "engine/base/process_mark.h"
 
 namespace mx::comm {
 
@@ -101,6 +102,7 @@ class ThreadTransport final : public Transport {
         random_(delay_seed * 31 + static_cast<uint64_t>(rank)) {}
 
   ~ThreadTransport() override {
+    if (!process_.is_here()) return;  // another thread may have held a mutex at the fork
     withdraw();
     hub_->gone[static_cast<size_t>(rank_)].store(true, std::memory_order_release);
     for (int peer = 0; peer < hub_->size; ++peer) hub_->bell(peer).ring();
@@ -182,6 +184,19 @@ class ThreadTransport final : public Transport {
     for (Posted& posted : posted_) posted.awaited = posted.receives;
   }
 
+  // Short messages have left when they are posted. Long ones wait here for their receivers.
+  void flush(Deadline deadline) noexcept override {
+    try {
+      wait_until(deadline, [&] {
+        for (int peer = 0; peer < hub_->size; ++peer)
+          if (!hub_->gone[static_cast<size_t>(peer)].load(std::memory_order_acquire) && !all_sent(peer))
+            return false;
+        return true;
+      });
+    } catch (...) {  // abort()
+    }
+  }
+
   void abort(std::exception_ptr reason) override {
     {
       std::lock_guard lock(mutex_);
@@ -218,37 +233,47 @@ class ThreadTransport final : public Transport {
   bool is_done(int peer) {
     const Posted& posted = posted_[static_cast<size_t>(peer)];
     if (posted.receives > posted.awaited && !received(peer, posted.receives)) return false;
-    Channel& channel = hub_->channel(rank_, peer);
-    const auto sent = [&] { return channel.sent.load(std::memory_order_acquire) >= posted.sends; };
-    if (sent()) return true;
-    check_alive(peer, sent);
-    return sent();
+    if (all_sent(peer)) return true;
+    check_alive(peer, [&] { return all_sent(peer); });
+    return all_sent(peer);
   }
 
-  // Blocks until condition() holds.
+  bool all_sent(int peer) {
+    return hub_->channel(rank_, peer).sent.load(std::memory_order_acquire) >=
+           posted_[static_cast<size_t>(peer)].sends;
+  }
+
+  // Blocks until condition() holds, and returns true, or until the deadline, and returns false.
+  template <class F>
+  bool wait_until(Deadline deadline, F condition) {
+    Doorbell& bell = hub_->bell(rank_);
+    struct Awake {
+      Doorbell& bell;
+      ~Awake() { bell.sleeping.store(false); }
+    };
+    for (int round = 0;; ++round) {
+      if (failed_.load(std::memory_order_acquire)) throw_failure();
+      if (condition()) return true;
+      if (round < kPolls) {
+        cpu_relax();
+        continue;
+      }
+      bell.sleeping.store(true);
+      const Awake awake{bell};
+      const uint32_t rings = bell.rings.load();
+      if (failed_.load(std::memory_order_acquire) || condition()) continue;
+      const int64_t left_ms = deadline.left_ms();
+      if (left_ms == 0) return false;
+      futex_wait(bell.rings, rings, left_ms * 1'000'000);
+    }
+  }
+
+  // The same; throws after the deadline.
   template <class F>
   void wait(Deadline deadline, F condition) {
     try {
-      Doorbell& bell = hub_->bell(rank_);
-      for (int round = 0;; ++round) {
-        if (failed_.load(std::memory_order_acquire)) throw_failure();
-        if (condition()) return;
-        if (round < kPolls) {
-          cpu_relax();
-          continue;
-        }
-        bell.sleeping.store(true);
-        const uint32_t rings = bell.rings.load();
-        const bool ready = failed_.load(std::memory_order_acquire) || condition();
-        if (!ready) {
-          const int64_t left_ms = deadline.left_ms();
-          if (left_ms == 0) throw_timeout();
-          futex_wait(bell.rings, rings, left_ms * 1'000'000);
-        }
-        bell.sleeping.store(false);
-      }
+      if (!wait_until(deadline, condition)) throw_timeout();
     } catch (...) {
-      hub_->bell(rank_).sleeping.store(false);
       abort(std::current_exception());
       withdraw();
       throw;
@@ -306,6 +331,7 @@ class ThreadTransport final : public Transport {
 
   static constexpr int kPolls = 400;
 
+  const ProcessMark process_;
   const std::shared_ptr<Hub> hub_;
   const int rank_;
   std::vector<Posted> posted_;

@@ -13,7 +13,6 @@
 #include <tuple>
 
 #include "comm/host_name.h"
-#include "comm/in_steps.h"
 #include "comm/net/interface.h"
 #include "comm/net/socket.h"
 #include "comm/rendezvous/lost.h"
@@ -200,8 +199,7 @@ comm::Fd ServerGroup::State::connect_to_server(int server, comm::Deadline deadli
   const comm::Endpoint at = comm::parse_endpoint(peers[static_cast<size_t>(server)].address);
   for (;;) {
     try {
-      comm::Fd socket = comm::in_steps(options.check, deadline,
-                                       [&](comm::Deadline moment) { return comm::connect_to(at, moment); });
+      comm::Fd socket = comm::connect_to(at, deadline, options.check);
       comm::handshake_on(socket, comm::Handshake::Side::connector, options.identity, deadline,
                          name_of(server));
       return socket;

@@ -1,9 +1,11 @@
 // --check on other machines.
 #include <poll.h>
+#include <signal.h>
 #include <sys/wait.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,7 @@ std::string meaning_of(int code, const CarrierCommand& command, const NodePlan& 
 
 int check_nodes(const Options& options, const Selection& selection, const std::vector<NodePlan>& nodes,
                 const std::string& mxrun) {
+  signal(SIGCHLD, SIG_DFL);  // ignored, children would vanish without a status
   const auto line = [&](int) {
     return std::vector<std::string>{
         "/bin/sh", "-c", kCheckScript, "mxrun-check", mxrun, nodes[0].folder, nodes[0].argv[0]};
@@ -59,6 +62,12 @@ int check_nodes(const Options& options, const Selection& selection, const std::v
     if (ended == 0) {
       std::printf("%s: no answer in time\n", where.c_str());
       result = kExitTimeout;
+      continue;
+    }
+    if (ended < 0) {
+      std::printf("%s: expected the exit code of %s, got: %s\n", where.c_str(), command.name.c_str(),
+                  std::strerror(errno));
+      if (result == 0) result = kExitConfiguration;
       continue;
     }
     const int code = exit_code_of(status);

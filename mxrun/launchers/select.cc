@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,10 +63,31 @@ std::optional<std::vector<int>> asked_tasks(const Lookup& lookup) {
   return asked ? std::optional(std::move(tasks)) : std::nullopt;
 }
 
+std::optional<std::string> allocated_list(const Lookup& lookup) {
+  std::optional<std::string> list = lookup("SLURM_JOB_NODELIST");
+  return list ? list : lookup("SLURM_NODELIST");
+}
+
+/// Gives hosts that the user has named the order of Slurm's allocation. srun numbers the nodes in that order,
+/// whatever the order of --nodelist, and an agent learns from this number which node's plan is its own.
+void order_as_allocated(const Lookup& lookup, std::vector<Host>& hosts) {
+  const std::optional<std::string> list = allocated_list(lookup);
+  if (!list) return;  // srun asks for an allocation itself
+  const std::vector<std::string> names = parse_node_list(*list);
+  std::map<std::string, size_t> places;
+  for (size_t i = 0; i < names.size(); ++i) places.emplace(names[i], i);
+  for (const Host& host : hosts) {
+    MX_CHECK(places.count(host.name) > 0, InvalidArgument,
+             "[mxrun] --launcher slurm: expected hosts of the allocation, ", text::quoted(*list), ", got ",
+             text::quoted(host.name));
+  }
+  std::stable_sort(hosts.begin(), hosts.end(),
+                   [&](const Host& a, const Host& b) { return places.at(a.name) < places.at(b.name); });
+}
+
 /// The nodes of Slurm's allocation. A node has as many slots as tasks were asked for, or as processors.
 std::vector<Host> allocated_hosts(const Lookup& lookup) {
-  std::optional<std::string> list = lookup("SLURM_JOB_NODELIST");
-  if (!list) list = lookup("SLURM_NODELIST");
+  const std::optional<std::string> list = allocated_list(lookup);
   MX_CHECK(list, InvalidArgument, "[mxrun] --launcher slurm: expected an allocation, got none (no ",
            "SLURM_JOB_NODELIST); start it with: salloc -N 2 mxrun ..., or from a batch script");
   std::vector<Host> hosts;
@@ -194,6 +216,7 @@ Selection select_launcher(const Options& options, const Lookup& lookup) {
     selection.program = lookup("MX_MPIRUN").value_or("mpirun");
   }
   keep_first_nodes(options, selection.hosts);
+  if (selection.launcher == "slurm") order_as_allocated(lookup, selection.hosts);
   set_slots(options, selection.launcher, selection.hosts);
   return selection;
 }

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -111,21 +115,33 @@ Json metadata(const ManifestOptions& o, const std::string& name) {
 }
 
 Json container_environment(const ManifestOptions& o, const std::string& role) {
+  const std::vector<std::pair<std::string, std::string>> own = {
+      {"MX_ROLE", role},
+      {"MX_WORLD_SIZE", std::to_string(o.workers)},
+      {"MX_NUM_SERVERS", std::to_string(o.servers)},
+      {"MX_JOB_ID", o.name},
+      {"MX_RDZV", rendezvous_of(o)},
+      {"MX_INTERFACE", o.interface},
+      {"MX_SECRET_FILE", mx::detail::concat(kSecretFolder, "/", kSecretKey)},
+      {"MX_TIMEOUT_MS", std::to_string(o.timeout_ms)},
+      {"MX_HEARTBEAT_MS", std::to_string(o.heartbeat_ms)},
+      {"MX_DEAD_AFTER_MS", std::to_string(o.dead_after_ms)}};
+  // Of two entries with one name Kubernetes takes the last. So each name has one entry here.
+  std::map<std::string, std::string> given;
+  for (const auto& [name, value] : o.environment) given[name] = value;
   Json list = Json::array();
   const auto add = [&](const std::string& name, const std::string& value) {
     list.push_back({{"name", name}, {"value", unexpanded(value)}});
   };
-  for (const auto& [name, value] : o.environment) add(name, value);
-  add("MX_ROLE", role);
-  add("MX_WORLD_SIZE", std::to_string(o.workers));
-  add("MX_NUM_SERVERS", std::to_string(o.servers));
-  add("MX_JOB_ID", o.name);
-  add("MX_RDZV", rendezvous_of(o));
-  add("MX_INTERFACE", o.interface);
-  add("MX_SECRET_FILE", mx::detail::concat(kSecretFolder, "/", kSecretKey));
-  add("MX_TIMEOUT_MS", std::to_string(o.timeout_ms));
-  add("MX_HEARTBEAT_MS", std::to_string(o.heartbeat_ms));
-  add("MX_DEAD_AFTER_MS", std::to_string(o.dead_after_ms));
+  for (const auto& [name, value] : given) add(name, value);
+  for (const auto& [name, value] : own) {
+    if (given.count(name) == 0) {
+      add(name, value);
+      continue;
+    }
+    MX_CHECK(name == "MX_INTERFACE", InvalidArgument,
+             "[mxrun] -x: expected a variable that the manifests do not set, got ", name);
+  }
   return list;
 }
 

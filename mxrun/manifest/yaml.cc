@@ -4,6 +4,8 @@
 #include <array>
 #include <cctype>
 #include <cstddef>
+#include <cstdio>
+#include <string>
 #include <string_view>
 
 #include "engine/base/error.h"
@@ -28,11 +30,44 @@ bool is_plain(const std::string& text) {
   return std::find(kOther.begin(), kOther.end(), lower) == kOther.end();
 }
 
+/// Escapes the characters that JSON allows in a string as they are, but YAML does not: U+007F to U+009F,
+/// U+2028, U+2029, U+FEFF, U+FFFE and U+FFFF. Others stay as they are: JSON's escapes of characters beyond
+/// U+FFFF are pairs, which YAML does not know.
+std::string escaped_for_yaml(const std::string& json) {
+  std::string out;
+  for (size_t at = 0; at < json.size();) {
+    const std::string_view rest = std::string_view(json).substr(at);
+    const auto byte = [rest](size_t i) { return static_cast<unsigned char>(rest[i]); };
+    size_t size = 0;
+    unsigned code = 0;
+    if (byte(0) == 0x7f) {
+      size = 1;
+      code = 0x7f;
+    } else if (rest.size() >= 2 && byte(0) == 0xc2 && byte(1) <= 0x9f) {
+      size = 2;
+      code = byte(1);
+    } else if (rest.starts_with("\u2028") || rest.starts_with("\u2029") || rest.starts_with("\ufeff") ||
+               rest.starts_with("\ufffe") || rest.starts_with("\uffff")) {
+      size = 3;
+      code = (byte(0) & 0xfu) << 12 | (byte(1) & 0x3fu) << 6 | (byte(2) & 0x3fu);
+    }
+    if (size == 0) {
+      out += json[at++];
+      continue;
+    }
+    char escape[8];
+    std::snprintf(escape, sizeof escape, "\\u%04x", code & 0xffffu);
+    out += escape;
+    at += size;
+  }
+  return out;
+}
+
 std::string scalar(const Json& value) {
   if (value.is_string() && is_plain(value.get_ref<const std::string&>()))
     return value.get_ref<const std::string&>();
   try {
-    return value.dump();
+    return escaped_for_yaml(value.dump());
   } catch (const Json::exception&) {
     throw InvalidArgument("[mxrun] expected text in UTF-8 for a manifest, got other bytes");
   }

@@ -10,6 +10,7 @@
 //   leaves:   rank 1 destroys its group; the others must get a PeerLost at once
 //   aborts:   rank 1 aborts its group; the same
 //   timeout:  rank 1 makes no call; the others must get a Timeout
+//   queue:    a call that is queued behind a slow one still has all its time
 //   fork:     a child of rank 0 may only destroy its copy of the group
 //   own:      the program initialises and finalises MPI itself
 // Prints "rank R of N: passed" and exits 0 if everything holds.
@@ -17,12 +18,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -150,6 +153,24 @@ void check_departures(std::shared_ptr<Communicator> group, const std::string& mo
   }
 }
 
+// The second call of rank 0 waits in the queue for longer than its time limit, and then half a second for
+// rank 1.
+void check_queue(Communicator& group) {
+  std::array<float, 2> values{1, 1};
+  std::array<std::promise<std::exception_ptr>, 2> ended;
+  for (size_t i = 0; i < 2; ++i) {
+    if (group.rank() == 1) usleep(i == 0 ? 2'500'000 : 500'000);
+    Request request{Collective::allreduce, &values[i], &values[i], 1, Type::f32, 0, {}, {}};
+    if (i == 1) request.options.timeout_ms = 2000;
+    request.done = [&ended, i](std::exception_ptr error) { ended[i].set_value(std::move(error)); };
+    group.start(std::move(request));
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    expect(ended[i].get_future().get() == nullptr, "call " + std::to_string(i) + " of a queue");
+    expect(values[i] == static_cast<float>(group.size()), "sum " + std::to_string(i) + " of a queue");
+  }
+}
+
 void check_fork(std::shared_ptr<Communicator> group) {
   if (group->rank() == 0) {
     const pid_t child = fork();
@@ -229,6 +250,8 @@ int main(int argc, char** argv) {
     if (place.rank != 1) expect_error<mx::Error>(*group, 200000, "did not end in time");
     // Rank 1 stays until the others have missed it, because mpirun ends the job when a process leaves.
     if (place.rank == 1) sleep(4);
+  } else if (mode == "queue") {
+    check_queue(*group);
   } else if (mode == "fork") {
     check_fork(std::move(group));
   } else if (mode == "leaves" || mode == "aborts") {
@@ -243,7 +266,7 @@ int main(int argc, char** argv) {
   const int status = report_checks(place.rank, place.size);
   // After a failure other processes may wait in MPI for ever; leave without its clean-up. When one leaves so,
   // mpirun ends the others, which may not have looked at their errors yet.
-  if (!mode.empty() && mode != "fork") {
+  if (!mode.empty() && mode != "fork" && mode != "queue") {
     usleep(300'000);
     _exit(status);
   }

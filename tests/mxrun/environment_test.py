@@ -96,6 +96,12 @@ class Environments(jobs.JobTest):
         self.assertEqual(len(everywhere[0]["cpus"]), cores)
         self.assertGreaterEqual(int(everywhere[0]["env"]["MX_NUM_THREADS"]), 1)
 
+    def test_a_number_of_threads_does_not_turn_binding_off(self):
+        expected = self.look("-n", "2", processes=2)
+        seen = self.look("-n", "2", processes=2, MX_NUM_THREADS="1")
+        self.assertEqual([one["cpus"] for one in seen], [one["cpus"] for one in expected])
+        self.assertEqual(seen[0]["env"]["MX_NUM_THREADS"], "1")
+
     def test_more_workers_than_cores_are_not_bound(self):
         cores = len(os.sched_getaffinity(0))
         if cores > 8:

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The first failure ends the job, is named, and decides the exit code; groups restart. Usage: ... MXRUN"""
 
+import ctypes
 import json
 import os
 import signal
@@ -100,6 +101,74 @@ class Failures(jobs.JobTest):
         self.assert_nothing_left(job)
 
 
+class SlowEnds(jobs.JobTest):
+    """Killed processes that take long to be gone. Here a tracer, this test, keeps them; elsewhere it is the kernel."""
+    SEIZE, ALL = 0x4206, 0x40000000  # PTRACE_SEIZE, __WALL
+    OPTIONS = ("--heartbeat", "0.1", "--dead-after", "1", "--grace", "0.2")
+
+    def hold(self, pid):
+        if ctypes.CDLL(None, use_errno=True).ptrace(self.SEIZE, pid, None, None) != 0:
+            self.skipTest("processes cannot be traced here: " + os.strerror(ctypes.get_errno()))
+
+    def let_go(self, pid):
+        jobs.wait_for(lambda: self.state(pid) == "Z", "the kill")
+        time.sleep(3)  # much longer than --dead-after
+        os.waitpid(pid, self.ALL)
+
+    def state(self, pid):
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+
+    def test_of_what_a_rank_has_left_behind(self):
+        job = self.start("-n", "1", *self.OPTIONS, "sh", "-c",
+                         f'setsid sh -c "echo \\$\\$ > {self.path("pid")}; exec sleep 1000" & until [ -e {self.path("go")} ]; do sleep 0.05; done')
+        pid = int(self.wait_for_lines("pid", 1)[0])
+        self.hold(pid)
+        self.write("go", "")
+        self.let_go(pid)
+        job.finish()
+        self.assertEqual((job.code, job.stderr), (0, ""))
+        self.assert_nothing_left(job)
+
+    def test_of_a_rank(self):
+        job = self.start("-n", "2", *self.OPTIONS, "--log-dir", self.path("logs"), "sh", "-c",
+                         f'trap "" TERM; echo $$ > {self.path("pid")}$MX_RANK; until [ -e {self.path("go")} ]; do sleep 0.05; done; '
+                         f'[ $MX_RANK = 0 ] || exit 3; {WAIT}')
+        pid = int(self.wait_for_lines("pid0", 1)[0])
+        self.hold(pid)
+        self.write("go", "")
+        self.let_go(pid)
+        job.finish()
+        self.assertEqual(job.code, 3, job.stderr)
+        described = json.loads(self.read("logs/job.json"))
+        self.assertEqual([(p["rank"], p.get("code")) for p in described["processes"]], [(0, 137), (1, 3)])
+        self.assert_nothing_left(job)
+
+
+class Configurations(jobs.JobTest):
+    """What the agent finds wrong after the start of the job."""
+
+    def refused(self, pattern, **environment):
+        job = self.run_job("-n", "2", "--max-restarts", "3", "--log-dir", self.path("logs"), "sh", "-c", WAIT, **environment)
+        self.assertEqual(job.code, 78, job.stderr)
+        self.assertRegex(job.stderr, f"^mxrun: first failure: {pattern}\n$")
+
+    def test_a_log_that_cannot_be_written(self):
+        os.makedirs(self.path("logs/rank1.out"))
+        self.refused(rf"rank 1 on {HOST}: could not be started: cannot write the log .*/rank1.out: Is a directory")
+
+    def test_a_log_that_is_a_link(self):
+        self.write("precious", "kept\n")
+        os.makedirs(self.path("logs"))
+        os.symlink(self.path("precious"), self.path("logs/rank0.err"))
+        self.refused(rf"rank 0 on {HOST}: could not be started: cannot write the log .*/rank0.err: expected a file or none, got a symbolic link")
+        self.assertEqual(self.read("precious"), "kept\n")
+
+    def test_a_number_of_threads_that_is_none(self):
+        self.refused(r"rank 0 on .*: could not be started: \[MX_NUM_THREADS\] expected a number from 1 to 4096, got 'abc'",
+                     MX_NUM_THREADS="abc")
+
+
 class Servers(jobs.JobTest):
     # The workers end when the servers are ready for the signal that tells them to end.
     PROGRAM = ('if [ "$MX_ROLE" = worker ]; then for i in $(seq 0 $((MX_NUM_SERVERS - 1))); do '
@@ -167,6 +236,16 @@ class Signals(jobs.JobTest):
         job.finish()
         self.assertEqual((job.code, job.stdout.count("done")), (0, 2), job.stderr)
         self.assertRegex(job.stderr, "^mxrun: Ctrl-Z does not stop a job: .*\n$")
+
+    def test_an_interrupt_after_a_failure_does_not_hide_it(self):
+        job = self.start("-n", "2", "--grace", "5", "--events", self.path("events"), "sh", "-c",
+                         '[ $MX_RANK = 1 ] && { echo reason >&2; exit 7; }; trap "" TERM; trap "exit 0" INT; while true; do sleep 0.05; done')
+        jobs.wait_for(lambda: os.path.exists(self.path("events")) and '"failed"' in self.read("events"), "the failure")
+        os.kill(job.pid, signal.SIGINT)
+        job.finish()
+        self.assertEqual(job.code, 130)
+        self.assertRegex(job.stderr, r"mxrun: ended by SIGINT\nmxrun: first failure: rank 1 on .*: exit code 7\n")
+        self.assertIn("mxrun:   | reason\n", job.stderr)
 
     def test_interrupt_then_term_then_kill(self):
         job = self.interrupted(signal.SIGINT, 'trap "" INT; ' + self.trap("TERM", "echo TERM"), "--grace", "1")

@@ -4,7 +4,7 @@
 import os
 import signal
 import subprocess
-import unittest
+import time
 
 import jobs
 
@@ -162,6 +162,19 @@ class Ssh(jobs.JobTest):
         job = self.run_ssh("-H", "127.0.0.9", "--launcher", "ssh", "--check", "sh")
         self.assertEqual(job.code, 78)
         self.assertIn("127.0.0.9: ssh 127.0.0.9 ended with exit code 255", job.stdout)
+
+    def test_an_ignored_signal_of_children_changes_nothing(self):
+        def ignore():
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        job = self.run_ssh(*TWO, "--check", "/no/such/program", before=ignore)
+        self.assertEqual(job.code, 127, job.stdout)
+        self.assertIn("127.0.0.2: no program /no/such/program", job.stdout)
+        # The agents begin with it, too, and their guardians must see how they end. A shell would undo it.
+        other = STAND_IN.replace('exec /bin/sh -c "$*"', 'eval "set -- ${*#exec }"; exec env --ignore-signal=CHLD "$@"')
+        begin = time.monotonic()
+        job = self.run_ssh(*TWO, "sh", "-c", "exit 3", MX_SSH=self.write("ssh", other))
+        self.assertEqual(job.code, 3, job.stderr)
+        self.assertLess(time.monotonic() - begin, 8 * jobs.SLOW)
 
     def test_dry_run_prints_the_commands_and_starts_nothing(self):
         job = self.run_ssh(*TWO, "--dry-run", "sh", "-c", "exit 3")

@@ -62,6 +62,15 @@ TEST(Yaml, BlockStyleWithQuotesWhereNeeded) {
   EXPECT_THROW(to_yaml(Json("\xff")), InvalidArgument);
 }
 
+TEST(Yaml, CharactersThatItDoesNotAllowAreEscaped) {
+  EXPECT_EQ(to_yaml(Json("a\x7f\u0080\u0085\u009f\u2028\u2029\ufeff\ufffe\uffff")),
+            "\"a\\u007f\\u0080\\u0085\\u009f\\u2028\\u2029\\ufeff\\ufffe\\uffff\"\n");
+  EXPECT_EQ(to_yaml(Json{{"\u2028", 1}}), "\"\\u2028\": 1\n");
+  // Their neighbours, and a character that JSON would escape as a pair.
+  EXPECT_EQ(to_yaml(Json("~\u00a0\u2027\u202a\ufefe\ufffd\U0001f600\\u")),
+            "\"~\u00a0\u2027\u202a\ufefe\ufffd\U0001f600\\\\u\"\n");
+}
+
 TEST(Manifest, AnIndexedJobBehindAHeadlessService) {
   const std::string text = kubernetes_manifests(small_job());
   for (const char* part :
@@ -101,6 +110,22 @@ TEST(Manifest, NothingIsExpandedByKubernetes) {
   const std::string text = kubernetes_manifests(o);
   EXPECT_TRUE(has(text, "\"echo $$(HOME) $$$$\"")) << text;
   EXPECT_TRUE(has(text, "value: \"$$5\"")) << text;
+}
+
+TEST(Manifest, TheInterfaceOfTheUserReplacesTheDefault) {
+  ManifestOptions o = small_job();
+  o.environment = {{"A", "1"}, {"MX_INTERFACE", "ib0"}, {"A", "2"}};
+  const std::string text = kubernetes_manifests(o);
+  EXPECT_TRUE(has(text, "- name: MX_INTERFACE\n              value: ib0\n")) << text;
+  EXPECT_FALSE(has(text, "eth0")) << text;
+  EXPECT_EQ(text.find("name: MX_INTERFACE"), text.rfind("name: MX_INTERFACE"));
+  EXPECT_TRUE(has(text, "- name: A\n              value: \"2\"\n")) << text;
+  EXPECT_EQ(text.find("name: A\n"), text.rfind("name: A\n"));
+  for (const char* name : {"MX_ROLE", "MX_SECRET_FILE", "MX_RDZV", "MX_TIMEOUT_MS"}) {
+    o.environment = {{name, "x"}};
+    EXPECT_TRUE(has(manifest_refusal([&] { kubernetes_manifests(o); }),
+                    std::string("-x: expected a variable that the manifests do not set, got ") + name));
+  }
 }
 
 TEST(Manifest, SettingsAreRead) {

@@ -90,6 +90,17 @@ class Output(jobs.JobTest):
                 found[rank] += len(line) - 6
             self.assertEqual(found, dict.fromkeys("012", size))
 
+    def test_unfinished_lines_of_both_streams_do_not_wait_for_each_other(self):
+        # The rank leaves a line of standard output unfinished, and goes on with it while one of standard error is cut.
+        done = self.path("done")
+        job = self.start("sh", "-c", f"printf a; sleep 0.5; (yes abcdef | head -c 300000 >&2) & sleep 1; printf b; touch {done}; wait",
+                         stderr=jobs.subprocess.STDOUT)
+        jobs.wait_for(lambda: os.path.exists(done), "the whole output")
+        time.sleep(0.5)  # nobody has read yet, so the pipe is full
+        job.finish(30)
+        self.assertEqual(job.code, 0)
+        self.assertEqual((len(job.stdout), job.stdout[0], job.stdout.count("b")), (300002, "a", 42858))
+
     def test_logs(self):
         logs = self.path("deep/logs")
         job = self.run_job("-n", "2", "-s", "1", "--log-dir", logs, "sh", "-c",
@@ -111,7 +122,8 @@ class Output(jobs.JobTest):
                            "[ $MX_ROLE = server ] && exec sleep 100; [ $MX_RESTART_COUNT = 1 ] || exit 7")
         self.assertEqual(job.code, 0, job.stderr)
         self.assertEqual(len(names()), 4 * 5 + 1)
-        foreign = ["rank9.out", "rank1.restart2.out", "rank1.txt", "server1.err", "rank.out", "ranks0.out", "rank2.outer"]
+        foreign = ["rank9.out", "rank1.restart2.out", "rank1.txt", "server1.err", "rank.out", "ranks0.out", "rank2.outer",
+                   "rank01.out", "rank1.restart0.out", "rank1.restart01.err", "server00.out"]
         for name in foreign:
             self.write(f"logs/{name}", "of somebody else\n")
         os.mkdir(os.path.join(logs, "rank0.restart0.out"))
@@ -124,6 +136,17 @@ class Output(jobs.JobTest):
             self.assertEqual(self.run_job("-n", "1", "--log-dir", logs, "true").code, 0)
             self.assertTrue(os.path.exists(self.path("logs/rank1.out")))
             self.write("logs/rank1.out", "")
+
+    def test_job_json_is_not_written_through_a_link(self):
+        self.write("precious", "kept\n")
+        os.mkdir(self.path("logs"))
+        for name in ("job.json.new", "job.json"):
+            os.symlink(self.path("precious"), self.path(f"logs/{name}"))
+        job = self.run_job("-n", "2", "--log-dir", self.path("logs"), "true")
+        self.assertEqual((job.code, job.stderr), (0, ""))
+        self.assertEqual(self.read("precious"), "kept\n")
+        self.assertEqual(json.loads(self.read("logs/job.json"))["result"], "succeeded")
+        self.assertEqual(sorted(os.listdir(self.path("logs"))), ["job.json", "rank0.err", "rank0.out", "rank1.err", "rank1.out"])
 
     def test_job_json_and_events(self):
         job = self.run_job("-n", "2", "--job-id", "j", "--log-dir", self.path("logs"), "--events", self.path("events"),

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -203,6 +204,25 @@ TEST(OutputTest, AFullQueueStopsReading) {
   EXPECT_TRUE(stream.wants());
 }
 
+TEST(OutputTest, OnlyALineThatTheOutletHasCutKeepsTheOtherOneWaiting) {
+  Pipes pipes;
+  Outlet outlet(pipes.out[1]);
+  // The rank has not finished its line, and whatever it says next may come late or never.
+  outlet.add("a", 1);
+  EXPECT_FALSE(outlet.within_line());
+  EXPECT_EQ(pipes.printed(&outlet), "a");
+  EXPECT_FALSE(outlet.within_line());
+  outlet.add("b", 1);
+  EXPECT_FALSE(outlet.within_line());
+  // A pipe takes a part of a long line.
+  const std::string line(100'000, 'x');
+  outlet.add(line.data(), line.size());
+  outlet.write_some();
+  EXPECT_TRUE(outlet.within_line());
+  EXPECT_EQ(pipes.printed(&outlet).size(), 1 + line.size());
+  EXPECT_FALSE(outlet.within_line());
+}
+
 TEST(OutputTest, WhatIsNotShownIsReadAllTheSame) {
   Pipes pipes;
   Outlet outlet(pipes.out[1]);
@@ -222,6 +242,32 @@ TEST(ProgramTest, IsFoundAsAShellFindsIt) {
   EXPECT_EQ(find_program("sh", "/nowhere", "").exit_code, 127);
   EXPECT_EQ(find_program("/bin", nullptr, "").exit_code, 126);
   EXPECT_EQ(find_program("./sh", nullptr, "/bin").path, "./sh");
+}
+
+TEST(ProgramTest, AStartThatFailsLeavesNoDescriptorsOpen) {
+  const auto next_fd = [] {
+    const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    close(fd);
+    return fd;
+  };
+  SpawnRequest request;
+  request.path = "/bin/true";
+  request.argv = {"true"};
+  request.secret = "secret";
+  request.secret_fd = 3;
+  const int first = next_fd();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  for (int room = 0; room < 8; ++room) {
+    const rlimit low{static_cast<rlim_t>(first + room), before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+    EXPECT_THROW(spawn(request), OutOfMemory) << room;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    ASSERT_EQ(next_fd(), first) << room;
+  }
+  request.path = "/no/such/program";
+  EXPECT_EQ(spawn(request).exit_code, 127);
+  EXPECT_EQ(next_fd(), first);
 }
 
 TEST(RankListTest, IsParsed) {

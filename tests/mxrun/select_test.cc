@@ -99,6 +99,26 @@ TEST(SelectLauncher, NodesAndProcessesPerNode) {
   EXPECT_EQ(to_string(select_launcher(options, lookup_in(kAllocation)).hosts), "n0:3,n1:3");
 }
 
+TEST(SelectLauncher, HostsForSlurmHaveTheOrderOfTheAllocation) {
+  Options options = with_hosts("n2:1,n0:3");
+  options.launcher = "slurm";
+  EXPECT_EQ(to_string(select_launcher(options, lookup_in(kAllocation)).hosts), "n0:3,n2:1");
+  options.hosts = "n0,n3";
+  EXPECT_NE(selection_refusal([&] {
+              select_launcher(options, lookup_in(kAllocation));
+            }).find("--launcher slurm: expected hosts of the allocation, 'n[0-2]', got 'n3'"),
+            std::string::npos);
+  options.hosts = "n2,n3,n0";
+  options.nodes = 1;  // the first host that the user has named
+  EXPECT_EQ(to_string(select_launcher(options, lookup_in(kAllocation)).hosts), "n2:1");
+  // Without an allocation srun asks for one itself.
+  options.nodes = 0;
+  EXPECT_EQ(to_string(select_launcher(options, lookup_in({})).hosts), "n2:1,n3:1,n0:1");
+  // Other launchers know the nodes by their names.
+  options.launcher = "ssh";
+  EXPECT_EQ(to_string(select_launcher(options, lookup_in(kAllocation)).hosts), "n2:1,n3:1,n0:1");
+}
+
 TEST(SelectLauncher, CommandsComeFromTheEnvironment) {
   EXPECT_EQ(select_launcher(with_hosts("a,b"), lookup_in({{"MX_SSH", "ssh -p 1"}})).program, "ssh -p 1");
   EXPECT_EQ(select_launcher({}, lookup_in(kAllocation)).program, "srun");

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,10 +26,11 @@ namespace {
 /// A launcher whose agent is a function that runs in a child process and gets the socket.
 class FakeLauncher : public Launcher {
  public:
-  explicit FakeLauncher(std::function<void(int fd)> agent) : agent_(std::move(agent)) {}
+  explicit FakeLauncher(std::function<void(int fd)> agent, bool remote = false)
+      : agent_(std::move(agent)), remote_(remote) {}
 
   std::string name() const override { return "fake"; }
-  bool remote() const override { return false; }
+  bool remote() const override { return remote_; }
 
   std::unique_ptr<Session> start(const std::vector<NodePlan>&, const AgentCommand&) override {
     int ends[2];
@@ -56,6 +58,7 @@ class FakeLauncher : public Launcher {
   };
 
   std::function<void(int)> agent_;
+  const bool remote_;
 };
 
 struct Outcome {
@@ -64,7 +67,8 @@ struct Outcome {
 };
 
 /// Runs a job in a process of its own, because the supervisor waits for all children.
-Outcome run_with(const std::function<void(int fd)>& agent, int64_t start_timeout_ms = 60000) {
+Outcome run_with(const std::function<void(int fd)>& agent, int64_t start_timeout_ms = 60000,
+                 bool remote = false) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
   const pid_t pid = fork();
@@ -78,7 +82,7 @@ Outcome run_with(const std::function<void(int fd)>& agent, int64_t start_timeout
     job.options.start_timeout_ms = start_timeout_ms;
     job.secret = "secret";
     job.nodes = plan_nodes(job.options, {{"localhost", 1}});
-    FakeLauncher launcher(agent);
+    FakeLauncher launcher(agent, remote);
     _exit(run_job(std::move(job), launcher));
   }
   close(ends[1]);
@@ -127,6 +131,34 @@ TEST(SupervisorTest, AgentThatEndsInTheMiddleIsALostNode) {
   });
   EXPECT_EQ(outcome.code, 137);
   EXPECT_NE(outcome.text.find("first failure: node 0 (n0)"), std::string::npos) << outcome.text;
+}
+
+TEST(SupervisorTest, ThePlanForAnotherMachineDoesNotContainTheSecret) {
+  const auto print_plan = [](int fd) {
+    send_text(fd, R"({"op":"hello","host":"n0","pid":1})");
+    const std::unique_ptr<Channel> channel = socket_channel(fd);
+    for (std::string message; message.find("\"run\"") == std::string::npos && !channel->closed();) {
+      if (!channel->receive(&message)) continue;
+      if (write(STDERR_FILENO, message.data(), message.size()) < 0) return;
+    }
+  };
+  const std::string digits = "736563726574";  // of "secret"
+  const Outcome local = run_with(print_plan), remote = run_with(print_plan, 60000, true);
+  EXPECT_NE(local.text.find(digits), std::string::npos) << local.text;
+  EXPECT_NE(remote.text.find("argv"), std::string::npos) << remote.text;
+  EXPECT_EQ(remote.text.find(digits), std::string::npos) << remote.text;
+}
+
+TEST(SupervisorTest, AnAgentThatIsAskedToEndBeforeTheStartEndsTheJobAtOnce) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome outcome = run_with([](int fd) {
+    send_text(fd, R"({"op":"asked_to_end","signal":15})");
+    char byte = 0;
+    while (read(fd, &byte, 1) > 0) {
+    }
+  });
+  EXPECT_EQ(outcome.code, 143) << outcome.text;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
 }
 
 TEST(SupervisorTest, LauncherThatCannotStartIsReported) {

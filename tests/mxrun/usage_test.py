@@ -225,6 +225,31 @@ class DryRuns(jobs.JobTest):
         self.assertEqual((job.code, job.stdout), (0, "21 22\n" * 2), job.stderr)
         self.assertEqual(self.read("a folder/rank1.out"), "21 22\n")
 
+    def test_the_command_line_overrides_what_does_not_go_together(self):
+        def run(text, *arguments):
+            job = self.run_job("--config", self.write("config", text), *arguments)
+            self.assertEqual(job.code, 0, job.stderr)
+            return job.stdout
+        self.assertEqual(run("tag-output\n", "--no-tag-output", "echo", "a"), "a\n")
+        self.assertEqual(run("no-tag-output\n", "--tag-output", "echo", "a"), "[0:0] a\n")
+        for text, option in (("hostfile=/no/such/file\n", ("-H", "localhost:2")), ("host=a,b\n", ("--hostfile", self.write("hosts", "localhost:2\n")))):
+            self.assertIn(" 2 workers", run(text, *option, "--dry-run", "true"))
+        self.assertEqual(run("max-restarts=3\n", "--restart", "none", "true"), "")
+        self.assertEqual(run("k8s=image=x\n", "--launcher", "local", "true"), "")
+        again = ("sh", "-c", "[ $MX_RESTART_COUNT = 2 ] && echo $MX_RESTART_COUNT")
+        self.assertEqual(run("restart=none\n", "--max-restarts", "2", *again), "2\n")
+        self.assertEqual(run("max-restarts=2\n", "--restart", "group", *again), "2\n")
+
+    def test_variables_of_the_file_and_of_the_command_line(self):
+        config = self.write("config", "x=A=1\nx=B=2\nx=PATH=/nowhere\n")
+        job = self.run_job("--config", config, "-x", "B=3", "-x", "C=4", "-x", "PATH", "sh", "-c", "echo $A$B$C")
+        self.assertEqual((job.code, job.stdout), (0, "134\n"), job.stderr)
+        config = self.write("config", "launcher=k8s\nk8s=image=i:1,cpu=2\n")
+        job = self.run_job("--config", config, "--k8s", "image=i:2", "--job-id", "j", "--dry-run", "true")
+        self.assertEqual(job.code, 0, job.stderr)
+        self.assertIn('image: "i:2"', job.stdout)
+        self.assertIn('cpu: "2"', job.stdout)
+
 
 if __name__ == "__main__":
     jobs.main()

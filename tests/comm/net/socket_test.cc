@@ -8,12 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "comm/net/bytes.h"
 #include "comm/net/resolve.h"
@@ -103,6 +105,44 @@ TEST(Socket, ConnectingWaitsForAListener) {
     }
   connector.join();
   EXPECT_TRUE(socket);
+}
+
+/// A listener that answers no attempt to connect, because its backlog is full.
+struct SilentListener {
+  SilentListener() : listener(listen_at("127.0.0.1", 0, 0)) {
+    try {
+      while (waiting.size() < 10) waiting.push_back(connect_to(listener.at, Deadline::after_ms(200)));
+    } catch (const Timeout&) {
+    }
+  }
+  Listener listener;
+  std::vector<Fd> waiting;
+};
+
+TEST(Socket, AnAddressThatDoesNotAnswerLeavesTimeForTheOthers) {
+  const SilentListener silent;
+  const Listener good = listen_at("127.0.0.1");
+  int error = 0;
+  const AddressList a = look_up(silent.listener.at, SOCK_STREAM, 0, error);
+  const AddressList b = look_up(good.at, SOCK_STREAM, 0, error);
+  ASSERT_TRUE(a && b) << gai_strerror(error);
+  addrinfo first = *a, second = *b;
+  first.ai_next = &second;
+  second.ai_next = nullptr;
+  Fd socket;
+  EXPECT_EQ(connect_in_turn(&first, Deadline::after_ms(3000), {}, socket), 0);
+  EXPECT_TRUE(socket);
+}
+
+TEST(Socket, ConnectingChecksWhileItWaits) {
+  const SilentListener silent;
+  int checks = 0;
+  const auto check = [&] {
+    if (++checks == 2) throw PeerLost("it is lost");
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THROW(connect_to(silent.listener.at, socket_soon(), check), PeerLost);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
 TEST(Socket, APortThatIsTakenIsNamed) {

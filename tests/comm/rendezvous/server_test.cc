@@ -44,6 +44,16 @@ std::unique_ptr<RendezvousClient> connect_client(const RendezvousServer& server,
   return std::make_unique<RendezvousClient>(client_options(server, rank, epoch), patience());
 }
 
+TEST(RendezvousClient, TriesAgainIfTheServerDoesNotAnswerAHandshakeInTime) {
+  const Listener silent = listen_at("127.0.0.1");
+  RendezvousClientOptions options;
+  options.address = to_string(silent.at);
+  options.self = server_identity(0);
+  EXPECT_THROW(RendezvousClient(options, Deadline::after_ms(kHandshakeTimeoutMs + 1000)), Timeout);
+  // Both attempts wait in the backlog.
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(accept_one(silent.socket, Deadline::after_ms(1000)));
+}
+
 /// A connection whose bytes the test chooses.
 class RawClient {
  public:

@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "comm/net/bytes.h"
+#include "comm/net/fd.h"
 #include "comm/shm/bootstrap.h"
 #include "comm/shm/region.h"
 #include "comm/shm/shm_communicator.h"
@@ -80,7 +82,7 @@ void join_and_add(int rank, int size, Rendezvous& table) {
 }
 
 TEST(ShmBootstrap, OnlyTheUserMayOpenTheMemory) {
-  const Fd memory = new_shared_memory("test");
+  const Fd memory = shm::new_shared_memory("test");
   struct stat about {};
   ASSERT_EQ(0, fstat(memory.get(), &about));
   EXPECT_EQ(0600u, about.st_mode & 07777);
@@ -93,24 +95,61 @@ TEST(ShmBootstrap, RanksFindEachOther) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(ShmBootstrap, StrangersGetNothing) {
-  TableRendezvous table;
-  std::thread first([&] { join_and_add(0, 2, table); });
-  const std::string entry = table.get("0/world/shm", Deadline::after_ms(60'000));
+// Connects to rank 0, which has published its address in this entry.
+Fd connect_stranger(const std::string& entry) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   size_t length = 0;
   for (size_t at = 3; entry[at] != ' '; at += 2)
     address.sun_path[length++] = static_cast<char>(std::stoi(entry.substr(at, 2), nullptr, 16));
+  Fd stranger(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(stranger.get(), reinterpret_cast<const sockaddr*>(&address),
+                    static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length)),
+            0);
+  return stranger;
+}
+
+TEST(ShmBootstrap, SilentStrangersKeepNoRankOut) {
+  TableRendezvous table;
+  std::thread first([&] { join_and_add(0, 2, table); });
+  const std::string entry = table.get("0/world/shm", Deadline::after_ms(60'000));
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 100; ++i) strangers.push_back(connect_stranger(entry));
+  join_and_add(1, 2, table);
+  first.join();
+}
+
+// As when rank 0 is stopped: connect() would wait for ever.
+TEST(ShmBootstrap, ConnectingToRankZeroHasADeadlineAndChecks) {
+  TableRendezvous table;
+  const Fd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  auto* const name = reinterpret_cast<sockaddr*>(&address);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(bind(listener.get(), name, sizeof(sa_family_t)), 0);
+  ASSERT_EQ(listen(listener.get(), 0), 0);
+  ASSERT_EQ(getsockname(listener.get(), name, &length), 0);
+  std::vector<Fd> waiting;
+  do {
+    waiting.emplace_back(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  } while (waiting.size() < 100 && connect(waiting.back().get(), name, length) == 0);
+  const std::string bytes(address.sun_path, length - offsetof(sockaddr_un, sun_path));
+  table.put("0/world/shm", "at " + to_hex(bytes) + " " + std::string(64, 't'));
+  EXPECT_THROW(shm::take_files(1, {table, "0/world", Deadline::after_ms(100)}), Timeout);
+  const auto check = [] { throw PeerLost("rank 0 is lost"); };
+  EXPECT_THROW(shm::take_files(1, {table, "0/world", Deadline::after_ms(60'000), check}), PeerLost);
+}
+
+TEST(ShmBootstrap, StrangersGetNothing) {
+  TableRendezvous table;
+  std::thread first([&] { join_and_add(0, 2, table); });
+  const std::string entry = table.get("0/world/shm", Deadline::after_ms(60'000));
   for (const std::string& message : {std::string("hello"), std::string(68, '\1')}) {
-    const int stranger = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    ASSERT_EQ(connect(stranger, reinterpret_cast<const sockaddr*>(&address),
-                      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length)),
-              0);
-    EXPECT_GT(send(stranger, message.data(), message.size(), MSG_NOSIGNAL), 0);
+    const Fd stranger = connect_stranger(entry);
+    EXPECT_GT(send(stranger.get(), message.data(), message.size(), MSG_NOSIGNAL), 0);
     char byte = 0;
-    EXPECT_LE(recv(stranger, &byte, 1, 0), 0);  // closed without an answer
-    close(stranger);
+    EXPECT_LE(recv(stranger.get(), &byte, 1, 0), 0);  // closed without an answer
   }
   join_and_add(1, 2, table);
   first.join();

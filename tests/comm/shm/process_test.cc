@@ -155,6 +155,28 @@ TEST(ShmProcesses, AStoppedRankShowsAsTimeout) {
   for (const std::string& line : {a, b}) EXPECT_EQ(contains(line, "rank 1 on host "), "");
 }
 
+// A rank that cannot look whether another one lives must not take it for lost.
+TEST(ShmProcesses, ARankWithoutDescriptorsGoesOnWaiting) {
+  const ShmGroup memory(2);
+  ForkedRanks ranks(2, {}, [&](Communicator& outer, const ForkedRanks::Say& say) {
+    const int rank = outer.rank();
+    if (rank == 0) {
+      rlimit limit{};
+      getrlimit(RLIMIT_NOFILE, &limit);
+      limit.rlim_cur = 1;  // those that are open stay
+      setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    const std::shared_ptr<Communicator> group = memory.join(rank);
+    add_up(*group, 100, "first");
+    for (const int late : {0, 1}) {
+      if (rank == late) usleep(300'000);
+      add_up(*group, 100, "later");
+    }
+    say("added");
+  });
+  for (int r = 0; r < 2; ++r) EXPECT_EQ(ranks.line(r), "added");
+}
+
 TEST(ShmProcesses, ARankThatLeavesIsNamed) {
   ForkedRanks ranks(2, {}, [](Communicator& group, const ForkedRanks::Say&) {
     add_up(group, 100, "first");

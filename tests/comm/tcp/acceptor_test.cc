@@ -3,10 +3,12 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <chrono>
+#include <map>
 #include <thread>
 
 namespace mx::comm {
@@ -44,6 +46,40 @@ TEST(TcpAcceptor, WaitsWithoutWorkForADescriptor) {
 
   prepare_socket(client.get());
   handshake_on(client, Handshake::Side::connector, acceptor_identity(1), Deadline::after_ms(60000), "rank 0");
+  acceptor.wait();
+  EXPECT_EQ(acceptor.take().size(), 1u);
+}
+
+TEST(TcpAcceptor, AConnectionThatItsRankHasGivenUpDoesNotCount) {
+  const Deadline deadline = Deadline::after_ms(60000);
+  TcpAcceptor acceptor(listen_at("127.0.0.1"), acceptor_identity(0), 1, 2, deadline);
+  const auto connect_as = [&](int32_t rank) {
+    Fd socket = connect_to(acceptor.at(), deadline);
+    handshake_on(socket, Handshake::Side::connector, acceptor_identity(rank), deadline, "rank 0");
+    return socket;
+  };
+  connect_as(1).reset();
+  const Fd second = connect_as(2);
+  const Fd first = connect_as(1);  // would wait for an answer in vain if the acceptor had ended
+  acceptor.wait();
+  const std::map<int, Fd> ranks = acceptor.take();
+  ASSERT_EQ(ranks.size(), 2u);
+  const char sent = 'x';
+  char got = 0;
+  EXPECT_EQ(::send(first.get(), &sent, 1, MSG_NOSIGNAL), 1);
+  pollfd arrives{ranks.at(1).get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&arrives, 1, 60000), 1);
+  EXPECT_EQ(::recv(ranks.at(1).get(), &got, 1, MSG_DONTWAIT), 1);
+  EXPECT_EQ(got, sent);
+}
+
+TEST(TcpAcceptor, WhatARankSentBeforeItsEndStillArrives) {
+  const Deadline deadline = Deadline::after_ms(60000);
+  TcpAcceptor acceptor(listen_at("127.0.0.1"), acceptor_identity(0), 1, 1, deadline);
+  Fd socket = connect_to(acceptor.at(), deadline);
+  handshake_on(socket, Handshake::Side::connector, acceptor_identity(1), deadline, "rank 0");
+  EXPECT_EQ(::send(socket.get(), "x", 1, MSG_NOSIGNAL), 1);
+  socket.reset();
   acceptor.wait();
   EXPECT_EQ(acceptor.take().size(), 1u);
 }

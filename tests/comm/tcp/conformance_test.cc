@@ -1,5 +1,6 @@
 // The conformance suite over TCP: threads as ranks, over the loopback interface.
 
+#include <atomic>
 #include <memory>
 #include <random>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "comm/tcp/tcp_transport.h"
 #include "comm/transport_communicator.h"
+#include "engine/base/error.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/tcp/tcp_pairs.h"
 
@@ -54,6 +56,7 @@ class DelayingTransport final : public Transport {
     delay();
     below_->finish(deadline);
   }
+  void flush(Deadline deadline) noexcept override { below_->flush(deadline); }
   void abort(std::exception_ptr reason) override { below_->abort(std::move(reason)); }
 
  private:
@@ -77,6 +80,29 @@ std::vector<std::shared_ptr<Communicator>> make_delayed_tcp(int ranks) {
 
 const ConformanceCase kDelayed{.name = "tcp_delayed", .make = make_delayed_tcp, .size_scale = 0.1};
 const ConformanceCase kCut{.name = "tcp_cut", .make = make_cut_tcp, .most_ranks = 4, .size_scale = 0.05};
+
+/// After a mismatch of two ranks, the third one, which is busy, must not be reported as late.
+TEST(TcpCommunicator, AMismatchBlamesNoRankThatIsBusy) {
+  std::atomic<int> late{-1};
+  TcpOptions options;
+  options.noticed_timeout = [&late](int rank) { late = rank; };
+  const auto group = tcp_communicators(3, options);
+  std::vector<std::vector<float>> values(3, std::vector<float>(20));
+  const auto add = [&](int rank, Communicator& member) {
+    float* const data = values[static_cast<size_t>(rank)].data();
+    member.allreduce(data, data, rank == 0 ? 10 : 20, Type::f32);
+  };
+  const auto errors = run_ranks(group, [&](int rank, Communicator& member) {
+    if (rank < 2) add(rank, member);
+  });
+  EXPECT_TRUE(is_error<ProtocolError>(errors[0])) << error_text(errors[0]);
+  EXPECT_TRUE(is_error<ProtocolError>(errors[1])) << error_text(errors[1]);
+  EXPECT_EQ(late.load(), -1);
+  const auto later = run_ranks(group, [&](int rank, Communicator& member) {
+    if (rank == 2) add(rank, member);
+  });
+  EXPECT_TRUE(is_error<ProtocolError>(later[2])) << error_text(later[2]);
+}
 
 INSTANTIATE_TEST_SUITE_P(Tcp, Conformance,
                          ::testing::Values(ConformanceCase{"tcp", make_tcp}, kCut, kDelayed),

@@ -145,6 +145,32 @@ TEST(TcpTransport, TheDeadlineNamesTheRanksThatAreMissing) {
   test::expect_error<Timeout>("rank 1", [&] { group[0]->finish(tcp_soon()); });
 }
 
+TEST(TcpTransport, FlushSendsAndExpectsNothing) {
+  int notices = 0;
+  TcpOptions options;
+  options.noticed_timeout = [&](int) { ++notices; };
+  auto group = tcp_group(3, options);
+  const int sent = 7;
+  int got = 0, never = 0;
+  group[0]->post_receive(2, &never, sizeof never);
+  group[0]->post_send(1, &sent, sizeof sent);
+  const auto begin = std::chrono::steady_clock::now();
+  group[0]->flush(tcp_soon());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30)) << "it waited for a message";
+  group[1]->post_receive(0, &got, sizeof got);
+  group[1]->finish(tcp_soon());
+  EXPECT_EQ(got, sent);
+  // Neither a rank that takes nothing nor one that is gone is an error.
+  const auto large = tcp_pattern(32 << 20, 1);
+  group[0]->post_send(2, large.data(), large.size());
+  group[0]->flush(Deadline::after_ms(50));
+  group[1].reset();
+  group[0]->post_send(1, large.data(), large.size());
+  group[0]->flush(Deadline::after_ms(50));
+  EXPECT_EQ(notices, 0);
+  EXPECT_EQ(never, 0);
+}
+
 TEST(TcpTransport, APeerThatTakesNothingIsATimeout) {
   auto group = tcp_group(2);
   const auto large = tcp_pattern(32 << 20, 1);

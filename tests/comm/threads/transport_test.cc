@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <numeric>
 #include <thread>
 
 #include "comm/threads/thread_transport.h"
 #include "engine/base/error.h"
+#include "tests/support/forking.h"
 
 namespace mx::comm {
 namespace {
@@ -58,6 +61,48 @@ TEST(ThreadTransport, TakesBackItsBuffersWhenItFails) {
   transports[0]->finish(soon());
   EXPECT_EQ(got, 0) << "a buffer was written after finish() had thrown";
   EXPECT_THROW(transports[1]->finish(soon()), Timeout) << "later calls fail as the first did";
+}
+
+TEST(ThreadTransport, FlushSendsAndExpectsNothing) {
+  auto transports = make_thread_transports(3);
+  const std::vector<unsigned char> large(kEagerBytes + 1, 3);
+  std::vector<unsigned char> got(large.size());
+  int never = 0;
+  transports[0]->post_receive(2, &never, sizeof never);
+  transports[0]->post_send(1, large.data(), large.size());
+  transports[0]->flush(Deadline::after_ms(10));  // nobody receives, which is no error
+  std::thread receiver([&] {
+    transports[1]->post_receive(0, got.data(), got.size());
+    transports[1]->finish(soon());
+  });
+  transports[0]->flush(soon());
+  receiver.join();
+  EXPECT_EQ(got, large);
+  transports[1].reset();
+  transports[0]->post_send(1, large.data(), large.size());
+  transports[0]->flush(soon());  // nor is a rank that is gone
+}
+
+// Another thread may have held a mutex of the transport at the fork, so the child must not lock it.
+TEST(ThreadTransport, AForkedChildDestroysItsCopyWithoutTouchingIt) {
+  auto transports = make_thread_transports(2);
+  const pid_t child = test::fork_at_rest();
+  if (child == 0) {
+    alarm(20);
+    int got = 0, status = 1;
+    transports[0].reset();
+    try {
+      transports[1]->post_receive(0, &got, sizeof got);
+      transports[1]->finish(Deadline::after_ms(10));
+    } catch (const Timeout&) {
+      status = 0;  // rank 0 is not marked as gone
+    } catch (...) {
+    }
+    _exit(status);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(ThreadTransport, MessagesOfDifferentSizesAreAnError) {

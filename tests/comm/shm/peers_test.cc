@@ -1,0 +1,75 @@
+// What a rank concludes from the process of another one.
+#include "comm/shm/peers.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "comm/shm/region.h"
+#include "engine/base/error.h"
+#include "tests/support/forking.h"
+
+namespace mx::comm::shm {
+namespace {
+
+// Two ranks that are threads, of which rank 1 then announces the process that a test chooses.
+class ShmPeers : public ::testing::Test {
+ protected:
+  ShmPeers()
+      : memory_(Region::create(2)), region_(memory_.get(), 2), first_(region_, 0), second_(region_, 1) {
+    std::thread other([this] { second_.join("b", Deadline::after_ms(60'000)); });
+    first_.join("a", Deadline::after_ms(60'000));
+    other.join();
+  }
+
+  // Returns the id of a process that has ended.
+  static int64_t ended_process() {
+    const pid_t child = test::fork_at_rest();
+    if (child == 0) _exit(0);
+    waitpid(child, nullptr, 0);
+    return child;
+  }
+
+  // Returns whether rank 0, which waits for a call of rank 1, takes it for lost.
+  bool takes_for_lost() {
+    try {
+      first_.wait(1, Counter::entry, 1, {"allreduce", nullptr, Deadline::after_ms(200), 0});
+      ADD_FAILURE() << "rank 1 makes no call";
+    } catch (const PeerLost&) {
+      return true;
+    } catch (const Timeout&) {
+    }
+    return false;
+  }
+
+  const Fd memory_;
+  Region region_;
+  Peers first_, second_;
+};
+
+TEST_F(ShmPeers, AProcessThatHasEndedIsLost) {
+  region_.control(1).process = ended_process();
+  EXPECT_TRUE(takes_for_lost());
+}
+
+TEST_F(ShmPeers, AProcessThatHasTheNumberOfAnEndedOneIsNotTakenForIt) {
+  region_.control(1).process = 1;
+  EXPECT_TRUE(takes_for_lost()) << "process 1 has another start time";
+}
+
+TEST_F(ShmPeers, ARankWithAnUnknownStartTimeIsNotLost) {
+  region_.control(1).process = 1;
+  region_.control(1).started = 0;
+  EXPECT_FALSE(takes_for_lost());
+}
+
+TEST_F(ShmPeers, ARankInAnotherPidNamespaceIsNotLost) {
+  region_.control(1).process = ended_process();
+  ++region_.control(1).pid_namespace;
+  EXPECT_FALSE(takes_for_lost());
+}
+
+}  // namespace
+}  // namespace mx::comm::shm
