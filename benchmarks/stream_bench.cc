@@ -8,6 +8,9 @@
 //   launch_chain, launch_indep     the same with operations that launch an empty kernel; system "cuda"
 //   launches the
 //                  kernels with bare CUDA on one stream.
+//   issue_chain, issue_indep       the same with operations that keep the issuing thread busy for 4 us, as
+//   launches of a
+//                  GPU do; 4,000 is the bound. Shows on any machine what the engine adds to launches.
 //   replay_chain, replay_indep     time per operation of a recorded segment of 1,000 such operations, from
 //   its replay
 //                  until it has ended; system "cuda" launches a captured graph of 1,000 kernels in a row.
@@ -31,6 +34,8 @@ namespace {
 
 using namespace mx;
 using namespace mx::bench;
+
+constexpr int64_t kLaunchNs = 4000;
 
 struct Measured {
   double makespan = 0, waits = 0;
@@ -177,6 +182,11 @@ int main(int argc, char** argv) {
         const std::string kind = chain ? "chain" : "indep";
         note("enqueue_" + kind, "mx", "ns/op", enqueue_ns(engine, device, ops, chain, nothing));
         note("launch_" + kind, "mx", "ns/op", enqueue_ns(engine, device, ops, chain, kernel));
+        const auto slow = [](Stream& stream) {
+          busy_wait_ns(kLaunchNs);
+          stream.submit([](KernelContext&) {});
+        };
+        note("issue_" + kind, "mx", "ns/op", enqueue_ns(engine, device, ops, chain, slow));
         note("replay_" + kind, "mx", "ns/op", replay_ns(engine, device, chain, kernel));
         if (device.kind != DeviceKind::gpu) continue;
         note("launch_" + kind, "cuda", "ns/op", bare_launch_ns(number, ops, false));

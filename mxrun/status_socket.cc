@@ -77,7 +77,7 @@ void StatusSocket::answer(const std::function<std::string()>& text) const {
 std::vector<std::string> running_jobs() {
   std::vector<std::string> jobs;
   std::ifstream sockets("/proc/net/unix");
-  const std::string start = "@" + status_prefix();
+  const std::string start = std::string("@").append(status_prefix());
   for (std::string line; std::getline(sockets, line);) {
     const size_t at = line.find(start);
     if (at != std::string::npos) jobs.push_back(line.substr(at + start.size()));

@@ -61,6 +61,7 @@ Lane* DeviceLanes::begin_issue() {
   ++turn_;
   --ready_;
   issuing_[issuer_of(*best)] = 1;
+  attended_[issuer_of(*best)].store(true, std::memory_order_seq_cst);
   return best;
 }
 

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -48,6 +49,11 @@ class DeviceLanes {
   /// Throws InvalidArgument if there are too many lanes, and bad_alloc.
   uint8_t find_or_add(Context context, StreamKind kind, EngineLock& engine_lock);
   const Lane& operator[](size_t index) const { return *lanes_[index]; }
+  /// Returns whether a worker issues an operation of the lane's device now. That worker looks for the next
+  /// one afterwards.
+  bool is_attended(const Lane& lane) const {
+    return lane.accelerator && attended_[issuer_of(lane)].load(std::memory_order_seq_cst);
+  }
 
   // ---- under the engine's lock ----
   /// Adds a ready operation of an accelerator to its lane.
@@ -57,6 +63,14 @@ class DeviceLanes {
   }
   /// The number of ready operations in all lanes.
   size_t ready() const { return ready_; }
+  /// The number of those whose device nobody issues for.
+  size_t issuable() const {
+    if (ready_ == 0) return 0;
+    size_t sum = 0;
+    for (const auto& lane : lanes_)
+      if (lane->accelerator && !issuing_[issuer_of(*lane)]) sum += lane->ready.size();
+    return sum;
+  }
   /// Returns true if a worker could issue one of them now.
   bool can_issue() const {
     return ready_ > 0 && std::any_of(lanes_.begin(), lanes_.end(), [this](const auto& lane) {
@@ -66,7 +80,10 @@ class DeviceLanes {
   /// Returns the lane that issues next, or null. The caller must take one operation out of Lane::ready, and
   /// is the only issuer of that device until end_issue().
   Lane* begin_issue();
-  void end_issue(const Lane& lane) { issuing_[issuer_of(lane)] = 0; }
+  void end_issue(const Lane& lane) {
+    issuing_[issuer_of(lane)] = 0;
+    attended_[issuer_of(lane)].store(false, std::memory_order_seq_cst);
+  }
   /// Puts an operation that has not begun back to the front of its lane. Called instead of end_issue().
   void give_back(Lane& lane, Op* op) {
     lane.ready.push_front(op);
@@ -84,6 +101,8 @@ class DeviceLanes {
   std::mutex mutex_;                          // held to add a lane
   std::vector<std::unique_ptr<Lane>> lanes_;  // reserved for the most lanes possible, so it never reallocates
   std::atomic<size_t> count_{1};              // the number of lanes that any thread may read without a lock
+  std::array<std::atomic<bool>, kInternalLane + 1>
+      attended_{};  // as issuing_; written under the engine's lock
   // ---- under the engine's lock ----
   std::vector<char> issuing_;  // per issuer: 1 while a worker issues; reserved like lanes_
   size_t ready_ = 0;           // the sum of the sizes of Lane::ready

@@ -352,7 +352,11 @@ inline void EngineImpl::submit(Op* op) {
     hurried_.fetch_add(1, std::memory_order_relaxed);
     attention_.fetch_add(1, std::memory_order_relaxed);
   }
-  if (enter_ring(op, internal, has_bytes) && other_lane) call_beyond_limit();
+  const Lane* const lane = other_lane ? &lanes_[op->device] : nullptr;
+  // The worker that issues for the device drains the ring when it comes back, so another one would only
+  // contend with it.
+  if (enter_ring(op, internal, has_bytes) && lane != nullptr && !lanes_.is_attended(*lane))
+    call_beyond_limit();
 }
 
 void EngineImpl::end_push(Op* op) {

@@ -246,7 +246,8 @@ void EngineImpl::unpin_locked(const std::vector<Link>& vars) {
 // the one flag `special_`, so that the common path pays for a single branch. Cleared here as soon as none
 // applies.
 void EngineImpl::publish_special() {
-  size_t hint = lanes_.ready();
+  // A device that is being issued for has its worker already.
+  size_t hint = lanes_.issuable();
   if (computing() < threads_) {
     hint += ready_.size();
     for (const SegmentRun* run = shared_runs_; run != nullptr; run = run->next_shared_)
