@@ -71,7 +71,8 @@ libpmix2|@|how processes of srun --mpi=pmix find each other
 LIST
 }
 
-knows_package() { apt-cache show --no-all-versions "$1" 2>/dev/null | grep -q '^Package:'; }
+# grep reads all: with -q it would end early, and apt-cache, cut off, would make the pipe fail.
+knows_package() { apt-cache show --no-all-versions "$1" 2>/dev/null | grep '^Package:' >/dev/null; }
 
 is_there() {
   local package=$1 test=$2 command commands name names
