@@ -56,7 +56,7 @@ fi
 host_mirror() {
   if ! command -v apt-get >/dev/null 2>&1; then return; fi
   apt-get indextargets --format '$(CODENAME)|$(SUITE)|$(ORIGIN)|$(COMPONENT)|$(REPO_URI)|$(RELEASE)' 'Created-By: Packages' 2>/dev/null |
-    awk -F '|' '$4 == "main" && ($3 == "Debian" || $3 == "") && $6 ~ /^(bullseye|bookworm|trixie|forky|sid|(old|un)?stable|testing)$/ { print $5; exit }'
+    awk -F '|' '$4 == "main" && ($3 == "Debian" || $3 == "") && $6 ~ /^(bullseye|bookworm|trixie|forky|sid|(old|un)?stable|testing)$/ && !found++ { print $5 }'
 }
 
 # Prints the apt options with which this machine reaches that source: proxies, and how far its dates are
