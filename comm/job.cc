@@ -128,16 +128,53 @@ std::shared_ptr<Rendezvous> Job::rendezvous() {
     client_ = client;
     client_->set_step(step_);
   }
+  // First this one, so that the cause of a loss is known when the loss is told: processes report it before
+  // they fail.
+  causes_watch_ =
+      client->watch(consequence_prefix(place_.epoch),
+                    [this](std::string_view key, std::string_view value) { on_consequence(key, value); });
   watch_ = client->watch(lost_prefix(place_.epoch),
                          [this](std::string_view key, std::string_view value) { on_lost(key, value); });
   return client_;
+}
+
+void Job::on_consequence(std::string_view key, std::string_view value) try {
+  const Consequence consequence = parse_consequence(key, value);
+  std::lock_guard lock(mutex_);
+  causes_.emplace(consequence.process, consequence.cause);  // only the first one of a process counts
+} catch (const Error&) {
+  // It would only have made a message clearer.
+}
+
+/// Names the process because of which a lost one has failed: " because of rank 1 on host n0", or nothing.
+std::string Job::cause_of(const LostProcess& lost) {
+  const ProcessName first{lost.role, lost.rank};
+  ProcessName cause = first;
+  std::vector<std::shared_ptr<Communicator>> groups;  // released without the lock
+  {
+    std::lock_guard lock(mutex_);
+    for (size_t steps = 0; steps <= causes_.size(); ++steps) {  // a circle ends, too
+      const auto next = causes_.find(cause);
+      if (next == causes_.end()) break;
+      cause = next->second;
+    }
+    for (const auto& held : groups_)
+      if (auto group = held.lock()) groups.push_back(std::move(group));
+  }
+  if (cause == first) return "";
+  std::string host;
+  for (const auto& group : groups)
+    if (cause.role == "worker" && cause.rank < group->size()) host = " on host " + group->host(cause.rank);
+  return mx::detail::concat("; it failed because of ", cause.role == "worker" ? "rank" : cause.role, " ",
+                            cause.rank, host);
 }
 
 void Job::on_lost(std::string_view key, std::string_view value) {
   std::string text;
   try {
     const LostProcess lost = parse_lost(key, value);
-    text = mx::detail::concat("[job] expected every process to stay, got a lost process: ", to_string(lost));
+    text = mx::detail::concat("[job] expected every process to stay, got a lost process: ", to_string(lost),
+                              cause_of(lost));
   } catch (const Error& error) {
     text = mx::detail::concat("[job] expected every process to stay, got a loss that is malformed: ",
                               error.what());
@@ -290,7 +327,10 @@ void Job::abort_at_exit() noexcept try {
     std::lock_guard lock(mutex_);
     client = client_;
   }
-  if (client) client->unwatch(watch_);
+  if (client) {
+    client->unwatch(watch_);
+    client->unwatch(causes_watch_);
+  }
 } catch (...) {
   // At the end of the process nobody is left to report to.
 }
@@ -313,6 +353,7 @@ void Job::leave(bool success) noexcept try {
   }
   if (client) {
     client->unwatch(watch_);
+    client->unwatch(causes_watch_);
     if (success) client->farewell();
     client.reset();
   }

@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,6 +27,7 @@
 #include "comm/place.h"
 #include "comm/rendezvous.h"
 #include "comm/rendezvous/client.h"
+#include "comm/rendezvous/lost.h"
 #include "comm/rendezvous/server.h"
 #include "comm/transports.h"
 #include "engine/base/process_mark.h"
@@ -64,6 +66,8 @@ class Job {
   std::shared_ptr<Communicator> make_group(const std::string& transport, const std::string& key);
   /// Gives a group with messages the cost model of the job, which the first such group measures.
   void set_cost_model(Communicator& group);
+  void on_consequence(std::string_view key, std::string_view value);
+  std::string cause_of(const LostProcess& lost);
   void on_lost(std::string_view key, std::string_view value);
   /// Makes `error` the reason of all groups, present and later.
   void fail(std::exception_ptr error);
@@ -82,7 +86,7 @@ class Job {
   std::shared_ptr<RendezvousClient> client_;  ///< guarded by making_ and mutex_
   std::unique_ptr<RendezvousServer> server_;  ///< guarded by making_
   std::string secret_;                        ///< that MPI passed on, or empty; guarded by making_
-  uint64_t watch_ = 0;                        ///< guarded by making_
+  uint64_t watch_ = 0, causes_watch_ = 0;     ///< guarded by making_
   std::shared_ptr<Communicator> world_;       ///< guarded by groups_making_
   std::exception_ptr world_failure_;          ///< guarded by groups_making_
   int next_group_ = 1;                        ///< guarded by groups_making_
@@ -92,6 +96,7 @@ class Job {
   std::mutex mutex_;
   std::condition_variable lost_;
   std::optional<std::string> loss_;                  ///< text of the first loss; guarded by mutex_
+  std::map<ProcessName, ProcessName> causes_;        ///< of processes that fail; guarded by mutex_
   std::exception_ptr failure_;                       ///< guarded by mutex_
   std::vector<std::weak_ptr<Communicator>> groups_;  ///< guarded by mutex_
   int64_t step_ = -1;                                ///< guarded by mutex_; -1: none was reported
