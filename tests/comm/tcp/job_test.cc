@@ -2,15 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "comm/host_name.h"
+#include "comm/rendezvous/lost.h"
 #include "comm/rendezvous/server.h"
 #include "comm/start.h"
 #include "comm/transport_communicator.h"
@@ -139,6 +142,38 @@ TEST(Job, ALostProcessEndsAllGroupsAndIsNamed) {
     // A group that is made afterwards fails at once, too.
     EXPECT_THROW(job->new_group("tcp"), PeerLost);
     job->leave(false);
+  });
+}
+
+// A process that fails because of another one ends, too. Whoever learns only of that end is told of the first
+// cause.
+TEST(Job, TheLossOfAProcessThatFailedBecauseOfAnotherNamesThatOne) {
+  const auto server = job_server();
+  std::latch done(1);
+  on_job_ranks(3, [&](int rank) {
+    auto job = std::make_unique<Job>(job_place(rank, 3, server->address()));
+    const auto world = job->world();
+    EXPECT_EQ(sum_over(*world, 1), 3);
+    if (rank == 2) {
+      report_consequence(*job->rendezvous(), {0, {"worker", 2}, {"worker", 1}});
+      job.reset();  // ends without farewell
+    } else if (rank == 1) {
+      done.wait();
+    } else {
+      std::string message;
+      for (int i = 0; i < 20000 && message.empty(); ++i) {
+        try {
+          job->check();
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        } catch (const PeerLost& error) {
+          message = error.what();
+        }
+      }
+      EXPECT_TRUE(contains(message, "rank 2 on")) << message;
+      EXPECT_TRUE(contains(message, "because of rank 1 on host " + host_name())) << message;
+      done.count_down();
+    }
+    if (job) job->leave(false);
   });
 }
 
