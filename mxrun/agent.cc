@@ -241,8 +241,8 @@ class Agent {
     ending_ = none_runs();
   }
 
-  // What this node lacks is said as the failure of the process that was to be started: an agent that ended
-  // would look like a lost node.
+  // Reports an error of this node as the failure of the process that was to be started. If the agent ended
+  // instead, mxrun would take the node for lost.
   void refuse_group(const Error& error) {
     RankPlan rank;
     rank.rank = -1;  // the node as a whole

@@ -15,25 +15,9 @@
 
 #include "engine/base/check.h"
 #include "mxrun/hosts/text.h"
+#include "mxrun/write_all.h"
 
 namespace mx::launch {
-namespace {
-
-/// Returns false, with errno, if not all could be written.
-bool write_all(int fd, const char* text, size_t size) {
-  while (size > 0) {
-    const ssize_t done = write(fd, text, size);
-    if (done < 0) {
-      if (errno == EINTR) continue;
-      return false;
-    }
-    text += done;
-    size -= static_cast<size_t>(done);
-  }
-  return true;
-}
-
-}  // namespace
 
 Outlet::Outlet(int fd) : fd_(fd) {
   struct stat info {};

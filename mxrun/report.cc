@@ -17,6 +17,7 @@
 #include "engine/base/check.h"
 #include "mxrun/hosts/text.h"
 #include "mxrun/old_logs.h"
+#include "mxrun/write_all.h"
 
 namespace mx::launch {
 namespace {
@@ -65,12 +66,7 @@ bool write_new_file(const std::string& path, const std::string& text) {
   unlink(path.c_str());
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0) return false;
-  bool good = true;
-  for (size_t at = 0; good && at < text.size();) {
-    const ssize_t done = write(fd, text.data() + at, text.size() - at);
-    if (done > 0) at += static_cast<size_t>(done);
-    good = done > 0 || (done < 0 && errno == EINTR);
-  }
+  const bool good = write_all(fd, text.data(), text.size());
   const int error = errno;
   if (close(fd) != 0) return false;  // some file systems tell only here that the disk is full
   errno = error;

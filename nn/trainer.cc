@@ -91,7 +91,7 @@ void check_not_empty(const optim::Optimizer& optimizer, const Parameters& replic
            "gradients, got one without any");
 }
 
-/// What a function has made an optimiser of.
+/// The parameters and groups of an optimiser, for a comparison with another one.
 struct Choice {
   std::vector<std::string> groups;  // by group: the rule and its options, as text
   struct Member {

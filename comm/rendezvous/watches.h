@@ -1,8 +1,8 @@
 // The watches of one rendezvous, and the thread that calls them, so that a slow callback delays neither the
 // one who writes an entry nor a heartbeat. Internal.
 //
-// What callbacks have captured is destroyed while no mutex is held, because its destructor may call this
-// object, too.
+// Callbacks, and with them the objects that they have captured, are destroyed while no mutex is held: the
+// destructor of such an object may call this class, too.
 //
 // Thread-safety: any thread may call any function.
 #pragma once

@@ -119,7 +119,8 @@ void TcpTransport::finish(Deadline deadline) {
   for (Peer& peer : peers_) peer.awaited = peer.receives.completed();
 }
 
-// Whoever cannot be reached is left out: this rank has an error of its own to report.
+// Skips peers whose connection is broken: the call has failed already, and its own error is the one to
+// report.
 void TcpTransport::flush(Deadline deadline) noexcept {
   while (!aborted_.load(std::memory_order_acquire)) {
     polled_.clear();  // it has room for all

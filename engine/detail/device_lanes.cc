@@ -5,7 +5,6 @@
 namespace mx::detail {
 
 DeviceLanes::DeviceLanes() {
-  issuing_.reserve(kInternalLane + 1);
   lanes_.reserve(kInternalLane + 1);
   lanes_.push_back(std::make_unique<Lane>());
 }
@@ -35,8 +34,7 @@ uint8_t DeviceLanes::find_or_add(Context context, StreamKind kind, EngineLock& e
   }
   engine_lock.lock();
   if (lane->accelerator && lane->issuer < 0) {
-    lane->issuer = static_cast<int>(issuing_.size());
-    issuing_.push_back(0);
+    lane->issuer = issuers_++;
   }
   lanes_.push_back(std::move(lane));
   count_.store(lanes_.size(), std::memory_order_release);
@@ -51,7 +49,7 @@ Lane* DeviceLanes::begin_issue() {
   Lane* best = nullptr;
   for (size_t i = 0; i < lanes; ++i) {
     Lane& lane = *lanes_[(turn_ + i) % lanes];
-    if (!lane.accelerator || lane.ready.empty() || issuing_[issuer_of(lane)]) continue;
+    if (!lane.accelerator || lane.ready.empty() || is_attended(lane)) continue;
     if (best == nullptr || (lane.ready.urgent() && !best->ready.urgent()) ||
         (lane.kind == StreamKind::comm && best->kind != StreamKind::comm && !best->ready.urgent())) {
       best = &lane;
@@ -60,8 +58,7 @@ Lane* DeviceLanes::begin_issue() {
   if (best == nullptr) return nullptr;
   ++turn_;
   --ready_;
-  issuing_[issuer_of(*best)] = 1;
-  attended_[issuer_of(*best)].store(true, std::memory_order_seq_cst);
+  issuing_[issuer_of(*best)].store(true, std::memory_order_seq_cst);
   return best;
 }
 

@@ -52,7 +52,7 @@ class DeviceLanes {
   /// Returns whether a worker issues an operation of the lane's device now. That worker looks for the next
   /// one afterwards.
   bool is_attended(const Lane& lane) const {
-    return lane.accelerator && attended_[issuer_of(lane)].load(std::memory_order_seq_cst);
+    return lane.accelerator && issuing_[issuer_of(lane)].load(std::memory_order_seq_cst);
   }
 
   // ---- under the engine's lock ----
@@ -68,22 +68,19 @@ class DeviceLanes {
     if (ready_ == 0) return 0;
     size_t sum = 0;
     for (const auto& lane : lanes_)
-      if (lane->accelerator && !issuing_[issuer_of(*lane)]) sum += lane->ready.size();
+      if (lane->accelerator && !is_attended(*lane)) sum += lane->ready.size();
     return sum;
   }
   /// Returns true if a worker could issue one of them now.
   bool can_issue() const {
     return ready_ > 0 && std::any_of(lanes_.begin(), lanes_.end(), [this](const auto& lane) {
-             return lane->accelerator && !lane->ready.empty() && !issuing_[issuer_of(*lane)];
+             return lane->accelerator && !lane->ready.empty() && !is_attended(*lane);
            });
   }
   /// Returns the lane that issues next, or null. The caller must take one operation out of Lane::ready, and
   /// is the only issuer of that device until end_issue().
   Lane* begin_issue();
-  void end_issue(const Lane& lane) {
-    issuing_[issuer_of(lane)] = 0;
-    attended_[issuer_of(lane)].store(false, std::memory_order_seq_cst);
-  }
+  void end_issue(const Lane& lane) { issuing_[issuer_of(lane)].store(false, std::memory_order_seq_cst); }
   /// Puts an operation that has not begun back to the front of its lane. Called instead of end_issue().
   void give_back(Lane& lane, Op* op) {
     lane.ready.push_front(op);
@@ -101,12 +98,12 @@ class DeviceLanes {
   std::mutex mutex_;                          // held to add a lane
   std::vector<std::unique_ptr<Lane>> lanes_;  // reserved for the most lanes possible, so it never reallocates
   std::atomic<size_t> count_{1};              // the number of lanes that any thread may read without a lock
-  std::array<std::atomic<bool>, kInternalLane + 1>
-      attended_{};  // as issuing_; written under the engine's lock
+  // Per issuer: true while a worker issues. Written under the engine's lock.
+  std::array<std::atomic<bool>, kInternalLane + 1> issuing_{};
   // ---- under the engine's lock ----
-  std::vector<char> issuing_;  // per issuer: 1 while a worker issues; reserved like lanes_
-  size_t ready_ = 0;           // the sum of the sizes of Lane::ready
-  size_t turn_ = 0;            // where begin_issue() begins its search, so that lanes take turns
+  int issuers_ = 0;   // entries of issuing_ that are in use
+  size_t ready_ = 0;  // the sum of the sizes of Lane::ready
+  size_t turn_ = 0;   // where begin_issue() begins its search, so that lanes take turns
 };
 
 }  // namespace mx::detail

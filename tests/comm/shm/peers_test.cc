@@ -1,4 +1,4 @@
-// What a rank concludes from the process of another one.
+// Peers::ended(): when a rank counts the process of another rank as ended.
 #include "comm/shm/peers.h"
 
 #include <gtest/gtest.h>

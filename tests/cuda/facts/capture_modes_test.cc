@@ -1,7 +1,7 @@
-// What a thread may do while a stream captures, by the mode of the capture. Source: CUDA Runtime API,
-// cudaStreamBeginCapture and cudaThreadExchangeStreamCaptureMode; CUDA Programming Guide, "Prohibited and
-// Unhandled Operations". The documentation names the potentially unsafe calls only by example, so the table
-// is what a GPU did.
+// The calls that a thread may make while a stream captures, by the mode of the capture. Source: CUDA Runtime
+// API, cudaStreamBeginCapture and cudaThreadExchangeStreamCaptureMode; CUDA Programming Guide, "Prohibited
+// and Unhandled Operations". The documentation names the potentially unsafe calls only by example, so the
+// table is what a GPU did.
 #include <string>
 #include <vector>
 

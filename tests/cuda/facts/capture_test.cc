@@ -1,5 +1,5 @@
-// What a capture may contain, and which errors it ends with. Source: CUDA Programming Guide, "Creating a
-// Graph Using Stream Capture"; CUDA Runtime API, error codes 900 to 908.
+// The work that a capture may contain, and the errors with which it ends. Source: CUDA Programming Guide,
+// "Creating a Graph Using Stream Capture"; CUDA Runtime API, error codes 900 to 908.
 #include <algorithm>
 #include <vector>
 

@@ -173,14 +173,20 @@ TEST_F(Streams, OtherThreadsWaitWhileOneWaitsInCudaFree) {
   EXPECT_SUCCESS(cudaStreamSynchronize(stream));
 }
 
+cudaMemPool_t make_pool(cudaMemLocationType place) {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location = {place, 0};
+  cudaMemPool_t pool = nullptr;
+  EXPECT_SUCCESS(cudaMemPoolCreate(&pool, &properties));
+  return pool;
+}
+
 // Memory of a pool on a stream of its own: neither call waits for other streams, and the memory goes back to
 // the device.
 TEST_F(Streams, MemoryOfAPoolIsMadeAndReleasedWhileTheDeviceIsBusy) {
-  cudaMemPoolProps properties{};
-  properties.allocType = cudaMemAllocationTypePinned;
-  properties.location = {cudaMemLocationTypeDevice, 0};
-  cudaMemPool_t pool = nullptr;
-  ASSERT_EQ(cudaSuccess, cudaMemPoolCreate(&pool, &properties));
+  const cudaMemPool_t pool = make_pool(cudaMemLocationTypeDevice);
+  ASSERT_NE(nullptr, pool);
   StreamHandle stream;
   constexpr size_t kBytes = size_t{1} << 30;
   size_t before = 0, with = 0, after = 0, total = 0;
@@ -206,11 +212,8 @@ TEST_F(Streams, MemoryOfAPoolIsMadeAndReleasedWhileTheDeviceIsBusy) {
 // The same for page-locked memory of the host: cudaFreeHost() waits for the device, a pool on the host does
 // not.
 TEST_F(Streams, PageLockedMemoryOfAPoolIsMadeAndReleasedWhileTheDeviceIsBusy) {
-  cudaMemPoolProps properties{};
-  properties.allocType = cudaMemAllocationTypePinned;
-  properties.location = {cudaMemLocationTypeHost, 0};
-  cudaMemPool_t pool = nullptr;
-  ASSERT_EQ(cudaSuccess, cudaMemPoolCreate(&pool, &properties));
+  const cudaMemPool_t pool = make_pool(cudaMemLocationTypeHost);
+  ASSERT_NE(nullptr, pool);
   cudaMemAccessDesc access{};
   access.location = {cudaMemLocationTypeDevice, 0};
   access.flags = cudaMemAccessFlagsProtReadWrite;
