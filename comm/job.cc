@@ -139,34 +139,31 @@ std::shared_ptr<Rendezvous> Job::rendezvous() {
 }
 
 void Job::on_consequence(std::string_view key, std::string_view value) try {
-  const Consequence consequence = parse_consequence(key, value);
+  Consequence consequence = parse_consequence(key, value);
   std::lock_guard lock(mutex_);
-  causes_.emplace(consequence.process, consequence.cause);  // only the first one of a process counts
+  const ProcessName process = consequence.process;
+  causes_.emplace(process, std::move(consequence));  // only the first one of a process counts
 } catch (const Error&) {
   // It would only have made a message clearer.
 }
 
-/// Names the process because of which a lost one has failed: " because of rank 1 on host n0", or nothing.
 std::string Job::cause_of(const LostProcess& lost) {
   const ProcessName first{lost.role, lost.rank};
   ProcessName cause = first;
-  std::vector<std::shared_ptr<Communicator>> groups;  // released without the lock
+  std::string host;
   {
     std::lock_guard lock(mutex_);
     for (size_t steps = 0; steps <= causes_.size(); ++steps) {  // a circle ends, too
       const auto next = causes_.find(cause);
       if (next == causes_.end()) break;
-      cause = next->second;
+      cause = next->second.cause;
+      host = next->second.host;
     }
-    for (const auto& held : groups_)
-      if (auto group = held.lock()) groups.push_back(std::move(group));
   }
   if (cause == first) return "";
-  std::string host;
-  for (const auto& group : groups)
-    if (cause.role == "worker" && cause.rank < group->size()) host = " on host " + group->host(cause.rank);
+  if (host.empty() && cause.role == "worker") host = host_of(cause.rank);
   return mx::detail::concat("; it failed because of ", cause.role == "worker" ? "rank" : cause.role, " ",
-                            cause.rank, host);
+                            cause.rank, host.empty() ? "" : " on host " + host);
 }
 
 void Job::on_lost(std::string_view key, std::string_view value) {
@@ -216,7 +213,20 @@ void Job::report_cause(int rank, bool late) noexcept {
     client = client_;
   }
   if (client == nullptr) return;
-  report_consequence(*client, {place_.epoch, {"worker", place_.rank}, {"worker", rank}, late});
+  report_consequence(*client, {place_.epoch, {"worker", place_.rank}, {"worker", rank}, late, host_of(rank)});
+}
+
+/// The name of the host of a worker; empty if no group knows it yet.
+std::string Job::host_of(int rank) {
+  std::vector<std::shared_ptr<Communicator>> groups;  // released without the lock
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& held : groups_)
+      if (auto group = held.lock()) groups.push_back(std::move(group));
+  }
+  for (const auto& group : groups)
+    if (rank < group->size()) return group->host(rank);
+  return "";
 }
 
 void Job::check() {

@@ -49,6 +49,9 @@ class Job {
   void report_step(int64_t step);
   /// Throws PeerLost if a process of the job is known to be lost.
   void check();
+  /// Names the process because of which a lost one has failed: "; it failed because of rank 1 on host n0".
+  /// Returns "" if the process was lost by itself, as far as the rendezvous knows.
+  std::string cause_of(const LostProcess& lost);
   /// Ends the groups that nobody else holds. Then says farewell if `success`. A process that runs the
   /// rendezvous waits, at most the job's time limit, until all others have left. Later calls throw.
   void leave(bool success) noexcept;
@@ -67,11 +70,11 @@ class Job {
   /// Gives a group with messages the cost model of the job, which the first such group measures.
   void set_cost_model(Communicator& group);
   void on_consequence(std::string_view key, std::string_view value);
-  std::string cause_of(const LostProcess& lost);
   void on_lost(std::string_view key, std::string_view value);
   /// Makes `error` the reason of all groups, present and later.
   void fail(std::exception_ptr error);
   std::string explain_loss(int rank);
+  std::string host_of(int rank);
   /// Tells the rendezvous that this process fails because a worker is lost or comes too late.
   void report_cause(int rank, bool late = false) noexcept;
 
@@ -96,7 +99,7 @@ class Job {
   std::mutex mutex_;
   std::condition_variable lost_;
   std::optional<std::string> loss_;                  ///< text of the first loss; guarded by mutex_
-  std::map<ProcessName, ProcessName> causes_;        ///< of processes that fail; guarded by mutex_
+  std::map<ProcessName, Consequence> causes_;        ///< of processes that fail; guarded by mutex_
   std::exception_ptr failure_;                       ///< guarded by mutex_
   std::vector<std::weak_ptr<Communicator>> groups_;  ///< guarded by mutex_
   int64_t step_ = -1;                                ///< guarded by mutex_; -1: none was reported

@@ -10,6 +10,7 @@
 #include "comm/deadline.h"
 #include "comm/net/interface.h"
 #include "comm/place.h"
+#include "comm/rendezvous/lost.h"
 
 namespace mx::comm {
 
@@ -18,6 +19,9 @@ std::string secret_of_job();
 
 /// Throws PeerLost if a process of the job is known to be lost.
 void check_processes();
+/// Names the process because of which a lost one has failed: "; it failed because of server 1 on host n0".
+/// Returns "" if the process was lost by itself, as far as the rendezvous knows.
+std::string cause_of_loss(const LostProcess& lost);
 
 /// Returns the first name in Slurm's list of nodes: "n[07-9,12],m1" gives "n07". Throws InvalidArgument if it
 /// is malformed.

@@ -55,6 +55,9 @@ std::shared_ptr<Communicator> new_group(const std::string& transport) {
 }
 std::shared_ptr<Rendezvous> rendezvous() { return job_of_this_process("rendezvous").rendezvous(); }
 void check_processes() { job_of_this_process("check_processes").check(); }
+std::string cause_of_loss(const LostProcess& lost) {
+  return job_of_this_process("cause_of_loss").cause_of(lost);
+}
 void report_step(int64_t step) { job_of_this_process("report_step").report_step(step); }
 
 }  // namespace mx::comm

@@ -79,6 +79,7 @@ std::shared_ptr<kv::ServerGroup> connect_to_servers() {
   group.workers = place.size;
   group.rendezvous = rendezvous;
   group.check = comm::check_processes;
+  group.cause_of_loss = comm::cause_of_loss;
   const comm::Deadline deadline = comm::Deadline::after_ms(group.timeout_ms);
   for (int s = 0; s < place.servers; ++s) group.servers.push_back(find_server(s, group, deadline));
   servers.group = std::make_shared<kv::ServerGroup>(std::move(group));

@@ -11,6 +11,7 @@ namespace mx::comm {
 namespace {
 
 constexpr std::string_view kLate = "\nlate";
+constexpr std::string_view kHost = "\nhost=";
 
 template <class T>
 bool parse_whole(std::string_view text, T& out) {
@@ -73,6 +74,10 @@ Consequence parse_consequence(std::string_view key, std::string_view value) {
   Consequence found;
   const size_t at = key.find(kMiddle);
   std::string_view cause = value;
+  if (const size_t host = cause.find(kHost); host != std::string_view::npos) {
+    found.host = cause.substr(host + kHost.size());
+    cause = cause.substr(0, host);
+  }
   found.late = cause.ends_with(kLate);
   if (found.late) cause.remove_suffix(kLate.size());
   const bool good = at != std::string_view::npos && parse_whole(key.substr(0, at), found.epoch) &&
@@ -87,7 +92,8 @@ void report_consequence(Rendezvous& rendezvous, const Consequence& consequence) 
   const auto text = [](const ProcessName& name) { return name.role + std::to_string(name.rank); };
   try {
     rendezvous.put(consequence_prefix(consequence.epoch) + text(consequence.process),
-                   text(consequence.cause) + std::string(consequence.late ? kLate : ""));
+                   text(consequence.cause) + std::string(consequence.late ? kLate : "") +
+                       (consequence.host.empty() ? "" : std::string(kHost) + consequence.host));
   } catch (const std::exception&) {
     // An earlier cause is known, or the rendezvous is lost.
   }

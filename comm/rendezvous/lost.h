@@ -46,10 +46,12 @@ struct Consequence {
   ProcessName process;  ///< that will fail
   ProcessName cause;    ///< that failed before
   bool late = false;    ///< the cause may be alive: the process waited for it until a time limit
+  std::string host{};   ///< of the cause; empty if not known
 };
 
 /// "<epoch>/because/": the prefix of the entries. The key of one is "<epoch>/because/<role><rank>" of the
-/// process, its value "<role><rank>" of the cause, followed by "\nlate" if the cause came too late.
+/// process, its value "<role><rank>" of the cause, followed by "\nlate" if the cause came too late, and by
+/// "\nhost=<name>" if its host is known.
 std::string consequence_prefix(int64_t epoch);
 /// Throws ProtocolError if the entry is malformed.
 Consequence parse_consequence(std::string_view key, std::string_view value);

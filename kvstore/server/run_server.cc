@@ -53,9 +53,9 @@ class LossWatch {
         watch_(rendezvous_->watch(
             comm::lost_prefix(epoch), [&server](std::string_view key, std::string_view value) {
               const comm::LostProcess lost = comm::parse_lost(key, value);
-              server.report_lost(
-                  "[kvstore] expected all processes of the job to live, got a loss: " + to_string(lost),
-                  lost.role == "worker" ? lost.rank : -1);
+              server.report_lost("[kvstore] expected all processes of the job to live, got a loss: " +
+                                     to_string(lost) + comm::cause_of_loss(lost),
+                                 lost.role == "worker" ? lost.rank : -1);
             })) {}
   ~LossWatch() { rendezvous_->unwatch(watch_); }
   LossWatch(const LossWatch&) = delete;

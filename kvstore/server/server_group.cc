@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <tuple>
 
@@ -125,7 +126,8 @@ ServerGroup::ServerGroup(ServerGroupOptions options) : state_(std::make_shared<S
   const auto learn = [this](std::string_view key, std::string_view value) {
     const comm::LostProcess lost = comm::parse_lost(key, value);
     auto error = std::make_exception_ptr(PeerLost(mx::detail::concat(
-        "[kvstore] expected all processes of the job to live, got a loss: ", to_string(lost))));
+        "[kvstore] expected all processes of the job to live, got a loss: ", to_string(lost),
+        state_->options.cause_of_loss ? state_->options.cause_of_loss(lost) : "")));
     if (lost.role == "worker") {
       state_->lose(std::move(error));
     } else {
@@ -438,8 +440,11 @@ void ServerGroup::State::take(int server, Message message) {
 /// Tells the rendezvous because of which process this one fails: it is lost, or it did not come in time.
 void ServerGroup::State::note_cause(const char* role, int rank, bool late) {
   if (options.rendezvous == nullptr || std::exchange(noted, true)) return;
-  comm::report_consequence(*options.rendezvous,
-                           {options.identity.epoch, {"worker", options.identity.rank}, {role, rank}, late});
+  std::string host;  // known of servers only
+  if (std::string_view(role) == "server") host = peers[static_cast<size_t>(rank)].host;
+  comm::report_consequence(
+      *options.rendezvous,
+      {options.identity.epoch, {"worker", options.identity.rank}, {role, rank}, late, host});
 }
 
 /// Tells a server why this worker fails, if the socket takes the message at once. So the other workers get

@@ -32,6 +32,7 @@
 #include "comm/deadline.h"
 #include "comm/net/handshake.h"
 #include "comm/rendezvous.h"
+#include "comm/rendezvous/lost.h"
 #include "kvstore/server/wire.h"
 
 namespace mx::kv {
@@ -46,6 +47,8 @@ struct ServerGroupOptions {
   std::shared_ptr<comm::Rendezvous> rendezvous;
   /// Called now and then while the group connects. What it throws ends that. May be empty.
   std::function<void()> check = {};
+  /// Names the process because of which a lost one has failed, as comm::cause_of_loss() does. May be empty.
+  std::function<std::string(const comm::LostProcess&)> cause_of_loss = {};
 };
 
 struct Call {

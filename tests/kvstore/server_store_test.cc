@@ -13,6 +13,8 @@
 #include "comm/host_name.h"
 #include "comm/net/interface.h"
 #include "comm/net/socket.h"
+#include "comm/rendezvous/local.h"
+#include "comm/rendezvous/lost.h"
 #include "comm/start.h"
 #include "engine/base/error.h"
 #include "kvstore/local_store.h"
@@ -471,6 +473,28 @@ TEST(ServerStore, ALostWorkerIsNamedToTheOthers) {
   } catch (const PeerLost& e) {
     EXPECT_NE(std::string(e.what()).find("worker 1"), std::string::npos) << e.what();
   }
+}
+
+// A server ends, so a worker fails and ends too. A third process may learn of the worker's end first.
+TEST(ServerStore, TheLossOfAWorkerThatFailedBecauseOfAServerNamesThatServer) {
+  ServerCluster cluster(2, 1);
+  const auto table = comm::make_local_rendezvous();
+  kv::ServerGroupOptions options;
+  options.identity = ServerCluster::identity(0);
+  options.workers = 2;
+  options.servers = cluster.addresses();
+  options.rendezvous = table;
+  options.cause_of_loss = [](const comm::LostProcess& lost) {
+    return "; it failed because of server " + std::to_string(lost.rank + 6) + " on host n0";
+  };
+  const auto group = std::make_shared<kv::ServerGroup>(std::move(options));
+  const comm::LostProcess lost{
+      .role = "worker", .rank = 1, .host = "n1", .step = -1, .reason = "its connection ended"};
+  table->put(comm::lost_key(lost), comm::lost_value(lost));
+  while (group->failure() == nullptr) std::this_thread::yield();
+  const std::string text = test::error_of<PeerLost>([&] { std::rethrow_exception(group->failure()); });
+  EXPECT_NE(text.find("rank 1 on host n1"), std::string::npos) << text;
+  EXPECT_NE(text.find("because of server 7 on host n0"), std::string::npos) << text;
 }
 
 TEST(ServerStore, AStrangerIsRefused) {

@@ -112,6 +112,13 @@ TEST(Lost, AProcessSaysOnceBecauseOfWhichItFails) {
   const Consequence waited = parse_consequence(late, table->get(late, Deadline::after_ms(1000)));
   EXPECT_EQ(waited.cause, (ProcessName{"worker", 2}));
   EXPECT_TRUE(waited.late);
+  EXPECT_EQ(waited.host, "");
+  report_consequence(*table, {3, {"worker", 4}, {"server", 1}, true, "n0"});
+  const std::string placed = consequence_prefix(3) + "worker4";
+  const Consequence on_host = parse_consequence(placed, table->get(placed, Deadline::after_ms(1000)));
+  EXPECT_EQ(on_host.cause, (ProcessName{"server", 1}));
+  EXPECT_TRUE(on_host.late);
+  EXPECT_EQ(on_host.host, "n0");
   for (const char* bad : {"", "3/because/", "3/because/worker", "x/because/worker1", "3/lost/worker1"})
     EXPECT_THROW(parse_consequence(bad, "worker1"), ProtocolError) << bad;
   EXPECT_THROW(parse_consequence(key, "worker"), ProtocolError);
