@@ -1,10 +1,31 @@
 #include "nn/containers.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "engine/base/check.h"
 #include "nn/detail/call_site.h"
 #include "operators/elementwise_binary.h"
 
 namespace mx::nn {
+
+namespace {
+
+const AnyModule& module_at(const std::vector<NamedModule>& modules, int64_t i, const char* container) {
+  const auto size = static_cast<int64_t>(modules.size());
+  const int64_t at = i < 0 ? i + size : i;
+  MX_CHECK(at >= 0 && at < size, InvalidArgument, "[", container,
+           "] expected an index below the number of modules, ", size, ", got ", i);
+  return modules[static_cast<size_t>(at)].module;
+}
+
+}  // namespace
+
+void detail::throw_other_type(const char* container, const std::string& which, const Module& got,
+                              const std::type_info& expected) {
+  throw InvalidArgument(mx::detail::concat("[", container, "] expected module ", which, " to be a ",
+                                           short_name(expected), ", got a ", got.type_name()));
+}
 
 Sequential::Sequential(std::initializer_list<NamedModule> modules) {
   for (const NamedModule& entry : modules) push_back(entry.name, entry.module);
@@ -30,12 +51,7 @@ Sequential& Sequential::push_back(const std::string& name, const AnyModule& modu
   return *this;
 }
 
-const AnyModule& Sequential::operator[](IntArg i) const {
-  const int64_t at = i < 0 ? i + size() : int64_t{i};
-  MX_CHECK(at >= 0 && at < size(), InvalidArgument,
-           "[Sequential] expected an index below the number of modules, ", size(), ", got ", i);
-  return children()[static_cast<size_t>(at)].module;
-}
+const AnyModule& Sequential::operator[](IntArg i) const { return module_at(children(), i, "Sequential"); }
 
 Sequential Sequential::slice(IntArg first, IntArg last) const {
   MX_CHECK(first >= 0 && first <= last && last <= size(), InvalidArgument,
@@ -46,11 +62,6 @@ Sequential Sequential::slice(IntArg first, IntArg last) const {
     part.push_back(entry.name, entry.module);
   }
   return part;
-}
-
-void Sequential::throw_other_type(int64_t i, const Module& got, const std::type_info& expected) {
-  throw InvalidArgument(mx::detail::concat("[Sequential] expected module ", i, " to be a ",
-                                           detail::short_name(expected), ", got a ", got.type_name()));
 }
 
 Residual::Residual(const AnyModule& body) : body_(body) { add("body", body); }
@@ -65,5 +76,42 @@ NDArray Residual::forward(const NDArray& x) {
   const NDArray y = body_(x, where);
   return mx::add({shortcut_ ? (*shortcut_)(x, where) : x, where}, y);
 }
+
+ModuleList& ModuleList::push_back(const AnyModule& module) {
+  add(std::to_string(size()), module);
+  return *this;
+}
+
+ModuleList& ModuleList::extend(const std::vector<AnyModule>& modules) {
+  for (const AnyModule& module : modules) push_back(module);
+  return *this;
+}
+
+const AnyModule& ModuleList::operator[](IntArg i) const { return module_at(children(), i, "ModuleList"); }
+
+ModuleDict::ModuleDict(std::initializer_list<NamedModule> modules) {
+  for (const NamedModule& entry : modules) insert(entry.name, entry.module);
+}
+
+ModuleDict& ModuleDict::insert(const std::string& name, const AnyModule& module) {
+  add(name, module);
+  return *this;
+}
+
+bool ModuleDict::contains(const std::string& name) const {
+  return std::any_of(begin(), end(), [&](const NamedModule& entry) { return entry.name == name; });
+}
+
+std::vector<std::string> ModuleDict::keys() const {
+  std::vector<std::string> names;
+  for (const NamedModule& entry : *this) names.push_back(entry.name);
+  return names;
+}
+
+Lambda::Lambda(std::function<NDArray(const NDArray&)> f) : f_(std::move(f)) {
+  MX_CHECK(f_ != nullptr, InvalidArgument, "[Lambda] expected a function, got an empty one");
+}
+
+NDArray Lambda::forward(const NDArray& x) { return f_(x); }
 
 }  // namespace mx::nn

@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "executor/autograd/autograd.h"  // links it: parameters require gradients
+#include "nn/detail/backward_tap.h"
 #include "nn/detail/call_site.h"
 #include "nn/detail/module_state.h"
 
@@ -83,7 +84,7 @@ auto named(const Module& module, const CallSite& site, const F& f) {
     if (!is_plain(e)) throw;
     std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
       const std::string line = text + "\n  in " + detail::title(module);
-      if (site.passed_on()) return line;
+      if (site.passed_on() || site.where().line() == 0) return line;
       return mx::detail::concat(line, ", called at ", site.where().file_name(), ':', site.where().line());
     }));
   }
@@ -150,7 +151,7 @@ NDArray Module::forward(const NDArray&) {
 NDArray Module::operator()(const NDArray& x, std::source_location where) const {
   // A module is a handle, so const does not apply to the shared state. forward() is not const.
   Module& self = const_cast<Module&>(*this);
-  if (!state_->hooked.load(std::memory_order_acquire) && !CallWatch::active()) [[likely]] {
+  if (!observed()) [[likely]] {
     const CallSite site(where);
     return named(*this, site, [&] { return self.forward(x); });
   }
@@ -167,6 +168,19 @@ NDArray Module::operator()(const NDArray& x, std::source_location where) const {
   return outputs[0];
 }
 
+bool Module::observed() const {
+  return state_->hooked.load(std::memory_order_acquire) || CallWatch::active();
+}
+
+void Module::enter(const std::function<void()>& body, std::source_location where) const {
+  const CallSite site(where);
+  named(*this, site, [&] { body(); });
+}
+
+void detail::throw_other_count(const std::string& module, const char* what, size_t expected, size_t got) {
+  throw InvalidArgument(mx::detail::concat("[", module, "] expected ", expected, ' ', what, ", got ", got));
+}
+
 std::vector<NDArray> Module::run(std::vector<NDArray> inputs,
                                  const std::function<std::vector<NDArray>(std::span<const NDArray>)>& body,
                                  std::source_location where) const {
@@ -176,7 +190,14 @@ std::vector<NDArray> Module::run(std::vector<NDArray> inputs,
     if (state_->hooked.load(std::memory_order_acquire)) hooks = state_->current_hooks();
     if (hooks != nullptr)
       for (const auto& entry : hooks->before) entry.second(*this, inputs);
-    std::vector<NDArray> outputs = body(inputs);
+    std::vector<NDArray> outputs;
+    if (hooks != nullptr && hooks->backward() && grad_enabled()) {
+      detail::BackwardTap tap(*this, hooks);
+      inputs = tap.inputs(inputs);
+      outputs = tap.outputs(body(inputs));
+    } else {
+      outputs = body(inputs);
+    }
     if (hooks != nullptr)
       for (const auto& entry : hooks->after) entry.second(*this, inputs, outputs);
     CallWatch::saw(*this, outputs);
@@ -190,6 +211,15 @@ HookHandle Module::register_forward_pre_hook(ForwardPreHook hook) {
 
 HookHandle Module::register_forward_hook(ForwardHook hook) {
   return add_hook(state_, &ModuleState::Hooks::after, std::move(hook), "register_forward_hook");
+}
+
+HookHandle Module::register_backward_pre_hook(BackwardPreHook hook) {
+  return add_hook(state_, &ModuleState::Hooks::before_backward, std::move(hook),
+                  "register_backward_pre_hook");
+}
+
+HookHandle Module::register_backward_hook(BackwardHook hook) {
+  return add_hook(state_, &ModuleState::Hooks::after_backward, std::move(hook), "register_backward_hook");
 }
 
 // Modes.

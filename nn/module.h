@@ -32,9 +32,11 @@
 #include <functional>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <source_location>
 #include <span>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
@@ -42,6 +44,7 @@
 
 #include "ndarray/ndarray.h"
 #include "ndarray/save.h"
+#include "nn/detail/call_arrays.h"
 #include "operators/clone_scope.h"
 #include "operators/parameter.h"
 
@@ -73,6 +76,15 @@ using ForwardPreHook = std::function<void(const Module&, std::vector<NDArray>& i
 using ForwardHook =
     std::function<void(const Module&, std::span<const NDArray> inputs, std::vector<NDArray>& outputs)>;
 
+/// Receives the gradients of a call's outputs in the backward pass, before the gradients in the module are
+/// computed, and may replace them. An empty handle stands for an array without gradient.
+using BackwardPreHook = std::function<void(const Module&, std::vector<NDArray>& output_gradients)>;
+/// Receives the gradients of a call's inputs, which it may replace, and of its outputs. An empty handle
+/// stands for an array without gradient. If no input needs a gradient, it is called as soon as the gradients
+/// of the outputs are there, and `input_gradients` has empty handles only.
+using BackwardHook = std::function<void(const Module&, std::vector<NDArray>& input_gradients,
+                                        std::span<const NDArray> output_gradients)>;
+
 using mx::HookHandle;
 
 struct LoadOptions {
@@ -92,8 +104,8 @@ class Module {
   /// enclosing module appends a line to the message, with its name and the line of the program that called it
   /// (`where`). Errors of library layers that appear later, when an operation runs, name that line too.
   NDArray operator()(const NDArray& x, std::source_location where = std::source_location::current()) const;
-  /// Computes the module's output; derived types override it. A module with other inputs or outputs defines
-  /// its own operator(), which calls run().
+  /// Computes the module's output; derived types override it. A module with other inputs or outputs derives
+  /// from ModuleOf, whose operator() takes what its forward() takes.
   virtual NDArray forward(const NDArray& x);
 
   // Arrays. A parameter with several names is listed under the first one only, but state_dict() lists all
@@ -159,6 +171,11 @@ class Module {
   /// them. Throws InvalidArgument for an empty function.
   HookHandle register_forward_pre_hook(ForwardPreHook hook);
   HookHandle register_forward_hook(ForwardHook hook);
+  /// Hooks of the backward pass. They run for calls that were recorded after the registration; within the
+  /// hook, arrays are recorded only if gradients of gradients are requested. A backward pass may run on
+  /// another thread than the call.
+  HookHandle register_backward_pre_hook(BackwardPreHook hook);
+  HookHandle register_backward_hook(BackwardHook hook);
 
   /// Returns a table with every module's path and type, the shape of its output for this input, and the
   /// number of elements of its own parameters. Runs the module without recording and in predict mode.
@@ -201,8 +218,12 @@ class Module {
   /// Returns the mode of the thread's TrainMode or PredictMode scope if there is one, otherwise training().
   bool train_mode() const;
 
-  /// Runs the pre-hooks, `body` and the hooks: for an operator() with another signature. `where`: the line
-  /// that called that operator(), for errors.
+  /// True if the next call must show its arrays: to hooks, or to summary().
+  bool observed() const;
+  /// Calls body(). Errors of the library get a line with this module's name. `where`: the line that called
+  /// operator(); line 0 if it is not known.
+  void enter(const std::function<void()>& body, std::source_location where) const;
+  /// Runs the pre-hooks, `body` and the hooks. `where` as for enter().
   std::vector<NDArray> run(std::vector<NDArray> inputs,
                            const std::function<std::vector<NDArray>(std::span<const NDArray>)>& body,
                            std::source_location where = std::source_location::current()) const;
@@ -298,10 +319,41 @@ requires kIsModule<M> M Module::add(const std::string& name, const M& module) {
   return module;
 }
 
-/// A base class for modules of type Self: functions that return the module return it as a Self.
+/// A base class for modules of type Self: functions that return the module return it as a Self, and forward()
+/// may have any arguments and any result:
+///
+///   struct Attend : nn::ModuleOf<Attend> {
+///     std::pair<NDArray, NDArray> forward(const NDArray& q, const NDArray& k, const Mask& mask = {});
+///   };
+///   auto [y, weights] = attend(q, k);
+///
+/// Hooks see the arrays among the arguments and among the results (nn/detail/call_arrays.h says where they
+/// are looked for). A braced list has no type of its own, so write `attend(q, k, Mask{...})`.
 template <class Self>
 class ModuleOf : public Module {
  public:
+  /// Calls forward(x), as Module::operator() does.
+  template <class S = Self>
+  auto operator()(const NDArray& x, std::source_location where = std::source_location::current()) const {
+    if constexpr (kForwardIsVirtual<S>) {
+      return Module::operator()(x, where);
+    } else {
+      return call(where, static_cast<const NDArray&>(x));
+    }
+  }
+  /// Calls forward(first, rest...).
+  template <class... Rest>
+  requires(sizeof...(Rest) > 0 && !(std::is_same_v<std::decay_t<Rest>, std::source_location> || ...)) auto
+  operator()(const Arg& first, Rest&&... rest) const {
+    return call(first.where, first.array, std::forward<Rest>(rest)...);
+  }
+  /// Calls forward() whose first argument is no array. Errors do not name the line of this call.
+  template <class First, class... Rest>
+  requires(!std::is_convertible_v<First, Arg> && !std::is_convertible_v<First, NDArray>) auto operator()(
+      First&& first, Rest&&... rest) const {
+    return call({}, std::forward<First>(first), std::forward<Rest>(rest)...);
+  }
+
   Self clone() const { return nn::clone(static_cast<const Self&>(*this)); }
   Self& to(Context context) { return self(Module::to(context)); }
   Self& to(DType dtype) { return self(Module::to(dtype)); }
@@ -312,6 +364,38 @@ class ModuleOf : public Module {
 
  private:
   static Self& self(Module& module) { return static_cast<Self&>(module); }
+
+  /// True if Module::operator() reaches forward(): it overrides the virtual function, or cannot be called
+  /// from here.
+  template <class S>
+  static constexpr bool kForwardIsVirtual = requires {
+    static_cast<NDArray (S::*)(const NDArray&)>(&S::forward);
+  }
+  || !requires(S & s, const NDArray& x) { s.forward(x); };
+
+  /// Calls forward() with the hooks around it.
+  template <class... Args>
+  auto call(std::source_location where, Args&&... args) const {
+    // A module is a handle, so const does not apply to the shared state.
+    Self& me = static_cast<Self&>(const_cast<ModuleOf&>(*this));
+    using Result = std::decay_t<decltype(me.forward(std::forward<Args>(args)...))>;
+    std::optional<Result> result;
+    if (!observed()) {
+      enter([&] { result.emplace(me.forward(std::forward<Args>(args)...)); }, where);
+      return std::move(*result);
+    }
+    std::tuple<detail::Kept<Args>...> kept(std::forward<Args>(args)...);
+    const std::vector<NDArray> outputs = run(
+        detail::arrays_of(kept),
+        [&](std::span<const NDArray> inputs) {
+          detail::set_arrays(kept, inputs, type_name(), "inputs after the pre-hooks");
+          std::apply([&](auto&... values) { result.emplace(me.forward(values...)); }, kept);
+          return detail::arrays_of(*result);
+        },
+        where);
+    detail::set_arrays(*result, outputs, type_name(), "outputs after the hooks");
+    return std::move(*result);
+  }
 };
 
 /// Returns the tree of modules, each with its extra(), as text.

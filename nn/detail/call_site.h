@@ -21,7 +21,11 @@ namespace mx::nn::detail {
 /// A scope: one call of a module on this thread.
 class CallSite {
  public:
-  explicit CallSite(const std::source_location& where) : where_(where), outer_(current) { current = this; }
+  /// Line 0 means that the line is not known; then the line of the enclosing call is taken.
+  explicit CallSite(const std::source_location& where)
+      : where_(where.line() != 0 || current == nullptr ? where : current->where_), outer_(current) {
+    current = this;
+  }
   ~CallSite() { current = outer_; }
   CallSite(const CallSite&) = delete;
   CallSite& operator=(const CallSite&) = delete;
@@ -32,9 +36,10 @@ class CallSite {
     return outer_ != nullptr && outer_->where_.line() == where_.line() &&
            outer_->where_.column() == where_.column() && outer_->where_.file_name() == where_.file_name();
   }
-  /// The site of the innermost call on this thread; `otherwise` if the thread is in no call.
+  /// The site of the innermost call on this thread; `otherwise` if the thread is in no call, or if the line
+  /// of the call is not known.
   static std::source_location innermost(std::source_location otherwise) {
-    return current != nullptr ? current->where_ : otherwise;
+    return current != nullptr && current->where_.line() != 0 ? current->where_ : otherwise;
   }
 
  private:

@@ -25,6 +25,11 @@ struct ModuleState {
   struct Hooks {
     std::vector<std::pair<uint64_t, ForwardPreHook>> before;
     std::vector<std::pair<uint64_t, ForwardHook>> after;
+    std::vector<std::pair<uint64_t, BackwardPreHook>> before_backward;
+    std::vector<std::pair<uint64_t, BackwardHook>> after_backward;
+
+    bool backward() const { return !before_backward.empty() || !after_backward.empty(); }
+    bool any() const { return !before.empty() || !after.empty() || backward(); }
   };
 
   std::vector<Array> arrays;  // in the order of registration, parameters and buffers mixed
@@ -53,7 +58,7 @@ struct ModuleState {
     std::lock_guard lock(mutex);
     auto changed = hooks == nullptr ? std::make_shared<Hooks>() : std::make_shared<Hooks>(*hooks);
     change(*changed);
-    hooked.store(!changed->before.empty() || !changed->after.empty(), std::memory_order_release);
+    hooked.store(changed->any(), std::memory_order_release);
     old = std::exchange(hooks, std::move(changed));
   }
 };

@@ -2,7 +2,8 @@
 """Checks that the tests over all layers cover every layer. Usage: every_layer_test.py SOURCE_DIR
 
 Every class in nn/*.h that ModuleOf, or a template over it, is told about (`class X : public ...<X`) must be named
-in tests/nn/layers.h or, if it is a loss, in tests/nn/loss_test.cc.
+in tests/nn/layers.h, or if it is a loss, in tests/nn/loss_test.cc, or if it is not called with one array, in a test
+whose name begins with call_arguments.
 """
 
 import glob
@@ -18,7 +19,9 @@ def read(path):
 
 def main():
     root = sys.argv[1]
-    cases = read(os.path.join(root, "tests/nn/layers.h")), read(os.path.join(root, "tests/nn/loss_test.cc"))
+    files = ["layers.h", "loss_test.cc"]
+    files += [os.path.basename(path) for path in glob.glob(os.path.join(root, "tests/nn/call_arguments*_test.cc"))]
+    cases = [read(os.path.join(root, "tests/nn", name)) for name in files]
     found, missing = 0, []
     for header in sorted(glob.glob(os.path.join(root, "nn", "*.h"))):
         for name in re.findall(r"^class (\w+) : public \w+<\1\b", read(header), re.MULTILINE):
