@@ -99,7 +99,17 @@ Peers::Peers(Region& region, int rank, Notices notices, LongWait long_wait)
       long_wait_(std::move(long_wait)),
       processes_(static_cast<size_t>(region.size())) {}
 
-Peers::~Peers() { leave("", interrupted() ? kAborted : -1); }
+Peers::~Peers() {
+  if (!interrupted()) {
+    leave("", -1);
+    return;
+  }
+  try {
+    check_interrupt();
+  } catch (...) {
+    leave(current_exception_text(), kAborted);
+  }
+}
 
 void Peers::join(const std::string& host, Deadline deadline) {
   Control& own = region_.control(rank_);
@@ -230,7 +240,8 @@ void Peers::leave(const std::string& reason, int lost) noexcept {
   if (own.state.load() != State::present) return;  // it never joined
   own.lost_rank = lost;
   copy_text(own.reason, sizeof(own.reason), reason);
-  own.state.store(reason.empty() ? State::left : State::failed, std::memory_order_seq_cst);
+  const bool by_itself = reason.empty() || lost == kAborted;
+  own.state.store(by_itself ? State::left : State::failed, std::memory_order_seq_cst);
   if (region_.sleepers().load(std::memory_order_seq_cst) != 0) wake();
 }
 
@@ -263,11 +274,14 @@ void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context
   };
   const auto left = [&](int rank, const std::string& how) {
     // A rank that has left by itself, too early, needs no explanation.
-    const bool aborted = region_.control(rank).lost_rank == kAborted;
+    const Control& control = region_.control(rank);
+    const bool aborted = control.lost_rank == kAborted;
     const std::string cause = aborted && notices_.explain ? notices_.explain(rank) : std::string();
     check_interrupt();  // while the cause was looked for, somebody may have found it
     if (!cause.empty()) throw PeerLost(mx::detail::concat("[", context.op, "] ", cause, during));
-    lost(rank, how);
+    if (!aborted) lost(rank, how);
+    lost(rank,
+         mx::detail::concat(how, " because of: ", text_of(control.reason, sizeof(control.reason)), ","));
   };
   // A rank may have reached the target before it ended, so the counter is read after the state.
   const auto missing = [&](int rank) {

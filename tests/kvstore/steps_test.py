@@ -52,7 +52,9 @@ class Steps(jobs.JobTest):
         errors = re.findall("error: .*", job.stdout)
         # Ranks that were through before it happened have no error: nobody waits for a rank that is in a barrier.
         if step not in ("start", "barrier", "end"):
-            self.assertEqual(len(errors), 3 if name.startswith("server") else 2, job.stdout)
+            # On a busy machine mxrun may end a rank (143) before it has said anything.
+            self.assertEqual(len(errors) + job.stderr.count("(143)"), 3 if name.startswith("server") else 2,
+                             job.stdout + job.stderr)
         for error in errors:
             self.assertRegex(error, name.replace("rank", "(rank|worker)") + " on ")
         self.assert_nothing_left(job)
@@ -71,6 +73,12 @@ class Steps(jobs.JobTest):
         job = self.start_at(kind, step, transport)
         os.kill(process_of(job, role, rank), signal.SIGKILL)
         self.go()
+        if step == "end" and role == "server":
+            # The last worker may end while the server still dies. Then nothing is missing.
+            job.finish()
+            if job.code == 0:
+                return self.assert_nothing_left(job)
+            return self.check_named(job, f"server {rank}", step)
         self.check_named(job.finish(), f"{'rank' if role == 'worker' else role} {rank}", step)
 
     def stop(self, kind, transport, step, role, rank):

@@ -5,10 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <memory>
+#include <string>
 #include <thread>
 
 #include "comm/shm/region.h"
 #include "engine/base/error.h"
+#include "tests/support/errors.h"
 #include "tests/support/forking.h"
 
 namespace mx::comm::shm {
@@ -18,8 +21,11 @@ namespace {
 class ShmPeers : public ::testing::Test {
  protected:
   ShmPeers()
-      : memory_(Region::create(2)), region_(memory_.get(), 2), first_(region_, 0), second_(region_, 1) {
-    std::thread other([this] { second_.join("b", Deadline::after_ms(60'000)); });
+      : memory_(Region::create(2)),
+        region_(memory_.get(), 2),
+        first_(region_, 0),
+        second_(std::make_unique<Peers>(region_, 1)) {
+    std::thread other([this] { second_->join("b", Deadline::after_ms(60'000)); });
     first_.join("a", Deadline::after_ms(60'000));
     other.join();
   }
@@ -46,7 +52,8 @@ class ShmPeers : public ::testing::Test {
 
   const Fd memory_;
   Region region_;
-  Peers first_, second_;
+  Peers first_;
+  std::unique_ptr<Peers> second_;
 };
 
 TEST_F(ShmPeers, AProcessThatHasEndedIsLost) {
@@ -69,6 +76,18 @@ TEST_F(ShmPeers, ARankInAnotherPidNamespaceIsNotLost) {
   region_.control(1).process = ended_process();
   ++region_.control(1).pid_namespace;
   EXPECT_FALSE(takes_for_lost());
+}
+
+// It may have learned of the loss of a third one, of which this rank knows nothing yet.
+TEST_F(ShmPeers, ARankThatWasAbortedAndLeftIsNamedWithItsReason) {
+  second_->interrupt(std::make_exception_ptr(PeerLost("got a lost process: rank 7 on host c")));
+  second_.reset();
+  const std::string text = test::error_of<PeerLost>([&] {
+    first_.wait(1, Counter::entry, 1, {"allreduce", nullptr, Deadline::after_ms(60'000), 0});
+  });
+  EXPECT_NE(text.find("rank 1 on host b"), std::string::npos) << text;
+  EXPECT_NE(text.find("left the group because of: got a lost process: rank 7 on host c"), std::string::npos)
+      << text;
 }
 
 }  // namespace
