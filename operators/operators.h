@@ -2,6 +2,7 @@
 #pragma once
 
 #include "operators/arrange.h"
+#include "operators/attention.h"
 #include "operators/cast.h"
 #include "operators/compare.h"
 #include "operators/custom.h"

@@ -10,6 +10,7 @@ const detail::SampleTable& sample_table() {
   static const detail::SampleTable table = [] {
     detail::SampleTable all;
     detail::add_advanced_indexing_samples(all);
+    detail::add_attention_samples(all);
     detail::add_cast_samples(all);
     detail::add_distance_samples(all);
     detail::add_elementwise_binary_samples(all);

@@ -14,6 +14,7 @@ namespace mx::detail {
 using SampleTable = std::map<std::string, std::function<std::vector<Sample>()>>;
 
 void add_advanced_indexing_samples(SampleTable& table);
+void add_attention_samples(SampleTable& table);
 void add_cast_samples(SampleTable& table);
 void add_distance_samples(SampleTable& table);
 void add_elementwise_binary_samples(SampleTable& table);

@@ -1,0 +1,40 @@
+// Scaled dot-product attention: softmax(scale * q k' + mask) v, without a matrix of all scores in memory.
+//
+// Shapes: q (B, H, L, E), k (B, G, S, E) and v (B, G, S, F) give y (B, H, L, F); q (B, L, E), k (B, S, E) and
+// v (B, S, F), with one head, give (B, L, F). G divides H: with fewer heads of keys and values than of
+// queries, consecutive heads of q share one of them (grouped queries).
+//
+// Types: f32, f64, f16, bf16, the same for q, k and v. f16 and bf16 are computed in f32 and rounded once.
+// Memory: grows with L + S, not with L * S. It does so in the backward pass too, unless second derivatives or
+// the gradient of a mask are wanted: then the scores are stored.
+//
+// A row whose keys are all masked gives zeros.
+#pragma once
+
+#include <cstdint>
+
+#include "operators/operator.h"
+
+namespace mx {
+
+struct AttentionAttrs {
+  double scale = 0;
+  bool causal = false;
+  int64_t causal_offset = 0;
+  template <class V>
+  static void fields(V&& v) {
+    v("scale", &AttentionAttrs::scale, "the factor of the scores; 0: 1 / sqrt(E)");
+    v("causal", &AttentionAttrs::causal, "query i takes part in keys 0 to i + causal_offset only");
+    v("causal_offset", &AttentionAttrs::causal_offset,
+      "the number of keys before those of the first query, such as the length of a cache");
+  }
+};
+using AttentionOptions = AttentionAttrs;
+
+/// Returns the attention of q to v. `mask` is empty, or broadcasts to (B, H, L, S) (for q of rank 3: to
+/// (B, L, S)): bool, true where a key takes part, or floating point, which is added to the scores. Throws
+/// InvalidArgument for shapes and types that do not fit.
+NDArray scaled_dot_product_attention(const Arg& q, const NDArray& k, const NDArray& v,
+                                     const NDArray& mask = {}, const AttentionOptions& options = {});
+
+}  // namespace mx

@@ -1,0 +1,315 @@
+#include "operators/kernels/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "ndarray/kernels/convert_rows.h"
+#include "ndarray/kernels/parallel.h"
+#include "operators/kernels/attention_rows.h"
+#include "operators/kernels/gemm.h"
+#include "operators/scratch.h"
+
+namespace mx::kernels {
+namespace {
+
+constexpr int64_t kRows = 64;   // of q, in a block
+constexpr int64_t kKeys = 128;  // in a block
+// A backward pass of fewer batches and groups cuts the keys into chunks, so that several threads have work.
+constexpr int64_t kFewTasks = 16;
+constexpr int64_t kLeastChunk = 4 * kKeys;
+
+struct Sizes {
+  int64_t batch, heads, groups, rows, keys, width, value_width;
+  int64_t heads_of_group() const { return heads / groups; }
+};
+
+Sizes sizes_of(const Tensor& q, const Tensor& k, const Tensor& v) {
+  return {q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3]};
+}
+
+/// Consecutive rows of one head.
+struct Rows {
+  void* data;
+  int64_t row_stride, col_stride, count, width;
+  DType dtype;
+};
+
+Rows rows_of(const Tensor& t, int64_t b, int64_t h, int64_t first, int64_t count) {
+  return {element_at(t.data, t.dtype, b * t.strides[0] + h * t.strides[1] + first * t.strides[2]),
+          t.strides[2],
+          t.strides[3],
+          count,
+          t.shape[3],
+          t.dtype};
+}
+
+/// Gives `rows` as elements of type C: where they are, or converted in `buffer`.
+template <class C>
+Matrix as_matrix(const Rows& rows, C* buffer) {
+  constexpr DType type = dtype_of<C>;
+  if (rows.dtype == type) return {rows.data, rows.row_stride, rows.col_stride};
+  const ConvertRow convert = convert_row(type, rows.dtype);
+  for (int64_t r = 0; r < rows.count; ++r)
+    convert(buffer + r * rows.width, 1, element_at(rows.data, rows.dtype, r * rows.row_stride),
+            rows.col_stride, rows.width);
+  return {buffer, rows.width, 1};
+}
+
+/// Writes rows of type C, which lie one after the other.
+template <class C>
+void store_rows(const C* from, const Rows& to) {
+  const ConvertRow convert = convert_row(to.dtype, dtype_of<C>);
+  for (int64_t r = 0; r < to.count; ++r)
+    convert(element_at(to.data, to.dtype, r * to.row_stride), to.col_stride, from + r * to.width, 1,
+            to.width);
+}
+
+Matrix transposed(const Matrix& m) { return {m.data, m.col_stride, m.row_stride}; }
+
+/// Which scores count, and what is added to them.
+struct Mask {
+  Mask(const Tensor* given, const Sizes& n, const AttentionOptions& o) : options(o), keys(n.keys) {
+    if (given != nullptr) mask = given->broadcast({n.batch, n.heads, n.rows, n.keys});
+  }
+
+  /// The number of keys in which row i of q may take part.
+  int64_t limit(int64_t i) const {
+    return options.causal ? std::clamp<int64_t>(i + options.causal_offset + 1, 0, keys) : keys;
+  }
+
+  /// Applies it to scores of rows from i on and keys from j on.
+  template <class C>
+  void apply(C* scores, int64_t b, int64_t h, int64_t i, int64_t rows, int64_t j, int64_t count) const {
+    constexpr C kOut = -std::numeric_limits<C>::infinity();
+    for (int64_t r = 0; r < rows; ++r) {
+      C* const row = scores + r * count;
+      const int64_t in = std::clamp<int64_t>(limit(i + r) - j, 0, count);
+      std::fill(row + in, row + count, kOut);
+      if (mask.data == nullptr) continue;
+      const int64_t at =
+          b * mask.strides[0] + h * mask.strides[1] + (i + r) * mask.strides[2] + j * mask.strides[3];
+      const int64_t step = mask.strides[3];
+      if (mask.dtype == bool_) {
+        const bool* const takes_part = static_cast<const bool*>(element_at(mask.data, mask.dtype, at));
+        for (int64_t c = 0; c < in; ++c)
+          if (!takes_part[c * step]) row[c] = kOut;
+      } else {
+        alignas(64) C added[kKeys];
+        convert_row(dtype_of<C>, mask.dtype)(added, 1, element_at(mask.data, mask.dtype, at), step, in);
+        for (int64_t c = 0; c < in; ++c) row[c] += added[c];
+      }
+    }
+  }
+
+  const AttentionOptions options;
+  const int64_t keys;
+  Tensor mask;
+};
+
+template <class C>
+C* part(char*& at, int64_t elements) {
+  C* const begin = reinterpret_cast<C*>(at);
+  at += (elements * static_cast<int64_t>(sizeof(C)) + 63) / 64 * 64;
+  return begin;
+}
+
+template <class C>
+struct Forward {
+  const KernelArgs& args;
+  const Tensor &y, &sums, &q, &k, &v;
+  const Sizes n;
+  const Mask mask;
+
+  void block(int64_t b, int64_t h, int64_t i, int64_t rows) const {
+    const bool half = q.dtype != dtype_of<C>;
+    const int64_t g = h / n.heads_of_group();
+    const int64_t converted = half ? kRows * n.width + kKeys * (n.width + n.value_width) + 3 * 64 : 0;
+    const Scratch memory(
+        args, sizeof(C) * static_cast<size_t>(kRows * (kKeys + n.value_width) + 2 * 64 + converted));
+    char* at = memory.as<char>();
+    C* const scores = part<C>(at, kRows * kKeys);
+    C* const total = part<C>(at, kRows * n.value_width);
+    C *q_buffer = nullptr, *k_buffer = nullptr, *v_buffer = nullptr;
+    if (half) {
+      q_buffer = part<C>(at, kRows * n.width);
+      k_buffer = part<C>(at, kKeys * n.width);
+      v_buffer = part<C>(at, kKeys * n.value_width);
+    }
+    RunningSoftmax<C> softmax[kRows];
+    std::fill_n(softmax, rows, RunningSoftmax<C>{-std::numeric_limits<C>::infinity(), C{0}});
+    std::fill_n(total, rows * n.value_width, C{0});
+    const Matrix queries = as_matrix(rows_of(q, b, h, i, rows), q_buffer);
+    const int64_t end = mask.limit(i + rows - 1);
+    for (int64_t j = 0; j < end; j += kKeys) {
+      const int64_t count = std::min(kKeys, end - j);
+      const Matrix keys = as_matrix(rows_of(k, b, g, j, count), k_buffer);
+      gemm(dtype_of<C>, rows, count, n.width, queries, transposed(keys), scores, count, 1,
+           {.alpha = mask.options.scale});
+      mask.apply(scores, b, h, i, rows, j, count);
+      for (int64_t r = 0; r < rows; ++r) {
+        const C factor = next_piece(scores + r * count, count, softmax[r]);
+        if (factor != C{1}) scale_row(total + r * n.value_width, n.value_width, factor);
+      }
+      const Matrix values = as_matrix(rows_of(v, b, g, j, count), v_buffer);
+      gemm(dtype_of<C>, rows, n.value_width, count, {scores, count, 1}, values, total, n.value_width, 1,
+           {.beta = 1});
+    }
+    const Rows out = rows_of(y, b, h, i, rows);
+    for (int64_t r = 0; r < rows; ++r) {
+      const RunningSoftmax<C>& row = softmax[r];
+      C* const sum = sums.as<C>() + b * sums.strides[0] + h * sums.strides[1] + (i + r) * sums.strides[2];
+      if (row.sum == C{0} && row.top == -std::numeric_limits<C>::infinity()) {
+        std::fill_n(total + r * n.value_width, n.value_width, C{0});
+        *sum = row.top;
+      } else {
+        scale_row(total + r * n.value_width, n.value_width, C{1} / row.sum);
+        *sum = row.top + std::log(row.sum);
+      }
+    }
+    store_rows(total, out);
+  }
+
+  void run() const {
+    const int64_t blocks = (n.rows + kRows - 1) / kRows;
+    parallel_for(n.batch * n.heads * blocks, 1, [&](int64_t begin, int64_t last) {
+      for (int64_t task = begin; task < last; ++task) {
+        const int64_t head = task / blocks, i = task % blocks * kRows;
+        block(head / n.heads, head % n.heads, i, std::min(kRows, n.rows - i));
+      }
+    });
+  }
+};
+
+template <class C>
+struct Backward {
+  const KernelArgs& args;
+  const Tensor &dq, &dk, &dv, &dy, &q, &k, &v, &sums, &delta;
+  const Sizes n;
+  const Mask mask;
+
+  C value(const Tensor& t, int64_t b, int64_t h, int64_t i) const {
+    const int64_t at = b * t.strides[0] + h * t.strides[1] + i * t.strides[2];
+    if (t.dtype == dtype_of<C>) return t.as<C>()[at];
+    C converted{};
+    convert_row(dtype_of<C>, t.dtype)(&converted, 1, element_at(t.data, t.dtype, at), 1, 1);
+    return converted;
+  }
+
+  /// The gradients of keys [first, last) of one group, and what these keys add to dq of its heads.
+  void chunk(int64_t b, int64_t g, int64_t first, int64_t last, C* dq_total) const {
+    const bool half = q.dtype != dtype_of<C>;
+    const int64_t widths = n.width + n.value_width;
+    const int64_t converted = half ? (kRows + kKeys) * widths : 0;
+    const Scratch memory(
+        args, sizeof(C) * static_cast<size_t>(2 * kRows * kKeys + kKeys * widths + converted + 8 * 64));
+    char* at = memory.as<char>();
+    C* const weights = part<C>(at, kRows * kKeys);
+    C* const gradients = part<C>(at, kRows * kKeys);
+    C* const dk_total = part<C>(at, kKeys * n.width);
+    C* const dv_total = part<C>(at, kKeys * n.value_width);
+    C *q_buffer = nullptr, *dy_buffer = nullptr, *k_buffer = nullptr, *v_buffer = nullptr;
+    if (half) {
+      q_buffer = part<C>(at, kRows * n.width);
+      dy_buffer = part<C>(at, kRows * n.value_width);
+      k_buffer = part<C>(at, kKeys * n.width);
+      v_buffer = part<C>(at, kKeys * n.value_width);
+    }
+    constexpr DType type = dtype_of<C>;
+    const int64_t heads = n.heads_of_group();
+    for (int64_t j = first; j < last; j += kKeys) {
+      const int64_t count = std::min(kKeys, last - j);
+      const Matrix keys = as_matrix(rows_of(k, b, g, j, count), k_buffer);
+      const Matrix values = as_matrix(rows_of(v, b, g, j, count), v_buffer);
+      std::fill_n(dk_total, count * n.width, C{0});
+      std::fill_n(dv_total, count * n.value_width, C{0});
+      for (int64_t inner = 0; inner < heads; ++inner) {
+        const int64_t h = g * heads + inner;
+        for (int64_t i = 0; i < n.rows; i += kRows) {
+          const int64_t rows = std::min(kRows, n.rows - i);
+          if (mask.limit(i + rows - 1) <= j) continue;
+          const Matrix queries = as_matrix(rows_of(q, b, h, i, rows), q_buffer);
+          const Matrix heads_gradient = as_matrix(rows_of(dy, b, h, i, rows), dy_buffer);
+          gemm(type, rows, count, n.width, queries, transposed(keys), weights, count, 1,
+               {.alpha = mask.options.scale});
+          mask.apply(weights, b, h, i, rows, j, count);
+          for (int64_t r = 0; r < rows; ++r)
+            weights_of_row(weights + r * count, count, value(sums, b, h, i + r));
+          const Matrix w{weights, count, 1}, ds{gradients, count, 1};
+          gemm(type, count, n.value_width, rows, transposed(w), heads_gradient, dv_total, n.value_width, 1,
+               {.beta = 1});
+          gemm(type, rows, count, n.value_width, heads_gradient, transposed(values), gradients, count, 1);
+          for (int64_t r = 0; r < rows; ++r)
+            score_gradients_of_row(weights + r * count, gradients + r * count, count,
+                                   value(delta, b, h, i + r), static_cast<C>(mask.options.scale));
+          gemm(type, count, n.width, rows, transposed(ds), queries, dk_total, n.width, 1, {.beta = 1});
+          gemm(type, rows, n.width, count, ds, keys, dq_total + (inner * n.rows + i) * n.width, n.width, 1,
+               {.beta = 1});
+        }
+      }
+      store_rows(dk_total, rows_of(dk, b, g, j, count));
+      store_rows(dv_total, rows_of(dv, b, g, j, count));
+    }
+  }
+
+  void run() const {
+    const int64_t groups = n.batch * n.groups;
+    if (groups == 0) return;
+    int64_t chunks = 1;
+    if (groups < kFewTasks)
+      chunks = std::clamp<int64_t>(n.keys / kLeastChunk, 1, (kFewTasks + groups - 1) / groups);
+    const int64_t chunk_keys = ((n.keys + chunks - 1) / chunks + kKeys - 1) / kKeys * kKeys;
+    const int64_t of_group = n.heads_of_group() * n.rows * n.width;
+    const Scratch memory(args, sizeof(C) * static_cast<size_t>(groups * chunks * of_group));
+    C* const totals = memory.as<C>();
+    parallel_for(groups * chunks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t group = task / chunks, first = task % chunks * chunk_keys;
+        C* const mine = totals + task * of_group;
+        std::fill_n(mine, of_group, C{0});
+        chunk(group / n.groups, group % n.groups, std::min(first, n.keys),
+              std::min(first + chunk_keys, n.keys), mine);
+      }
+    });
+    parallel_for(n.batch * n.heads, 1, [&](int64_t begin, int64_t end) {
+      const int64_t of_head = n.rows * n.width;
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t b = task / n.heads, h = task % n.heads;
+        const int64_t group = b * n.groups + h / n.heads_of_group(), inner = h % n.heads_of_group();
+        C* const first = totals + group * chunks * of_group + inner * of_head;
+        for (int64_t c = 1; c < chunks; ++c) {
+          const C* const more = first + c * of_group;
+          for (int64_t e = 0; e < of_head; ++e) first[e] += more[e];
+        }
+        store_rows(first, rows_of(dq, b, h, 0, n.rows));
+      }
+    });
+  }
+};
+
+}  // namespace
+
+void attention(const KernelArgs& args, const Tensor& y, const Tensor& sums, const Tensor& q, const Tensor& k,
+               const Tensor& v, const Tensor* mask, const AttentionOptions& options) {
+  const Sizes n = sizes_of(q, k, v);
+  if (q.dtype == f64) {
+    Forward<double>{args, y, sums, q, k, v, n, Mask(mask, n, options)}.run();
+  } else {
+    Forward<float>{args, y, sums, q, k, v, n, Mask(mask, n, options)}.run();
+  }
+}
+
+void attention_backward(const KernelArgs& args, const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                        const Tensor& dy, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const Tensor& sums, const Tensor& delta, const Tensor* mask,
+                        const AttentionOptions& options) {
+  const Sizes n = sizes_of(q, k, v);
+  if (q.dtype == f64) {
+    Backward<double>{args, dq, dk, dv, dy, q, k, v, sums, delta, n, Mask(mask, n, options)}.run();
+  } else {
+    Backward<float>{args, dq, dk, dv, dy, q, k, v, sums, delta, n, Mask(mask, n, options)}.run();
+  }
+}
+
+}  // namespace mx::kernels
