@@ -32,6 +32,7 @@ namespace {
 constexpr size_t kTokenBytes = 64;     // of random_secret()
 constexpr size_t kMostStrangers = 64;  // connections that have not shown the token
 constexpr size_t kLongestReason = 1000;
+constexpr size_t kMostFiles = 250;   // in one message; the kernel takes 253
 constexpr int64_t kPollMs = 50;      // how often rank 0 looks whether another rank has given up
 constexpr int64_t kExplainMs = 500;  // how long a rank waits for rank 0 to say why it gave up
 
@@ -46,7 +47,8 @@ struct Hello {
 
 struct Answer {
   uint64_t window_bytes;
-  uint32_t files;  // number of descriptors that come with the message
+  // Numbers of descriptors that come with the message: the region, perhaps the arena, and the bells.
+  uint32_t files, bells;
 };
 
 bool same_user(int socket) {
@@ -55,15 +57,28 @@ bool same_user(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
+int number_of(int rank, const Joining& joining) {
+  return joining.numbers.empty() ? rank : joining.numbers[static_cast<size_t>(rank)];
+}
+// "rank 2", by its number in the whole job.
+std::string name_of(int rank, const Joining& joining) {
+  return "rank " + std::to_string(number_of(rank, joining));
+}
+
 int wait_ms(Deadline deadline) { return static_cast<int>(std::min<int64_t>(deadline.left_ms(), kPollMs)); }
 
 void send_files(int socket, const SharedFiles& files) {
-  int descriptors[2] = {files.region.get(), files.arena.get()};
+  std::vector<int> descriptors = {files.region.get()};
+  if (files.arena) descriptors.push_back(files.arena.get());
+  for (const Fd& bell : files.bells) descriptors.push_back(bell.get());
+  MX_CHECK(descriptors.size() <= kMostFiles, CommunicationError, "[shm] expected to pass at most ",
+           kMostFiles, " descriptors to another rank, got ", descriptors.size());
   Answer answer{};
   answer.window_bytes = files.window_bytes;
-  answer.files = files.arena ? 2 : 1;
+  answer.files = static_cast<uint32_t>(descriptors.size());
+  answer.bells = static_cast<uint32_t>(files.bells.size());
   iovec part{&answer, sizeof(answer)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(descriptors))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -73,7 +88,7 @@ void send_files(int socket, const SharedFiles& files) {
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(answer.files * sizeof(int));
-  std::memcpy(CMSG_DATA(header), descriptors, answer.files * sizeof(int));
+  std::memcpy(CMSG_DATA(header), descriptors.data(), answer.files * sizeof(int));
   MX_CHECK(sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(answer)),
            CommunicationError,
            "[shm] expected to pass the shared memory to another rank, got: ", std::strerror(errno));
@@ -81,8 +96,8 @@ void send_files(int socket, const SharedFiles& files) {
 
 [[noreturn]] void fail_without(const std::vector<int>& missing, const Joining& joining) {
   std::string text;
-  for (const int rank : missing) text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank);
-  if (joining.noticed_timeout && !missing.empty()) joining.noticed_timeout(missing[0]);
+  for (const int rank : missing) text += (text.empty() ? "" : ", ") + name_of(rank, joining);
+  if (joining.noticed_timeout && !missing.empty()) joining.noticed_timeout(number_of(missing[0], joining));
   throw Timeout("[shm] expected all ranks of this host to join within the time limit, still waiting for " +
                 text);
 }
@@ -105,7 +120,7 @@ void look_for_cause(const Joining& joining) {
 SharedFiles receive_files(int socket, const Joining& joining) {
   Answer answer{};
   iovec part{&answer, sizeof(answer)};
-  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -121,15 +136,17 @@ SharedFiles receive_files(int socket, const Joining& joining) {
       received.emplace_back(fd);
     }
   }
-  const bool whole =
-      bytes == static_cast<ssize_t>(sizeof(answer)) && !received.empty() && received.size() == answer.files;
+  const bool whole = bytes == static_cast<ssize_t>(sizeof(answer)) && received.size() == answer.files &&
+                     answer.bells < answer.files && answer.files - answer.bells <= 2;
   if (!whole) look_for_cause(joining);
-  MX_CHECK(whole, CommunicationError,
-           "[shm] expected the shared memory from rank 0, which closed the connection instead");
+  MX_CHECK(whole, CommunicationError, "[shm] expected the shared memory from ", name_of(0, joining),
+           ", which closed the connection instead");
   SharedFiles files;
   files.window_bytes = answer.window_bytes;
+  const size_t others = received.size() - answer.bells;
   files.region = std::move(received[0]);
-  if (received.size() > 1) files.arena = std::move(received[1]);
+  if (others > 1) files.arena = std::move(received[1]);
+  for (size_t bell = others; bell < received.size(); ++bell) files.bells.push_back(std::move(received[bell]));
   return files;
 }
 
@@ -154,8 +171,8 @@ Fd connect_to_first(const Address& server, const Joining& joining) {
     if (problem != EAGAIN && problem != EINTR) {
       look_for_cause(joining);
       throw CommunicationError(
-          mx::detail::concat("[shm] expected to reach rank 0 through an AF_UNIX socket of this host, got: ",
-                             std::strerror(problem)));
+          mx::detail::concat("[shm] expected to reach ", name_of(0, joining),
+                             " through an AF_UNIX socket of this host, got: ", std::strerror(problem)));
     }
     if (joining.check) joining.check();
     if (joining.deadline.passed()) fail_without({0}, joining);
@@ -187,7 +204,8 @@ void refuse_files(const std::string& reason, const Joining& joining) {
 }
 
 void reject_files(int rank, const std::string& reason, const Joining& joining) {
-  joining.rendezvous.put(rejection_key(joining.key) + std::to_string(rank), reason.substr(0, kLongestReason));
+  joining.rendezvous.put(rejection_key(joining.key) + std::to_string(number_of(rank, joining)),
+                         reason.substr(0, kLongestReason));
 }
 
 namespace {
@@ -270,12 +288,13 @@ class FileServer {
 // Learns of ranks that cannot use the files.
 class Rejections {
  public:
-  Rejections(Rendezvous& rendezvous, const std::string& key) : rendezvous_(rendezvous) {
-    watch_ = rendezvous.watch(rejection_key(key), [this](std::string_view entry, std::string_view reason) {
+  explicit Rejections(const Joining& joining) : rendezvous_(joining.rendezvous) {
+    const auto rejected = [this](std::string_view entry, std::string_view reason) {
       std::lock_guard lock(mutex_);
       text_ = mx::detail::concat("rank ", std::string(entry.substr(entry.rfind('/') + 1)), ": ",
                                  std::string(reason));
-    });
+    };
+    watch_ = rendezvous_.watch(rejection_key(joining.key), rejected);
   }
   ~Rejections() { rendezvous_.unwatch(watch_); }
   Rejections(const Rejections&) = delete;
@@ -301,7 +320,7 @@ void pass_files(const SharedFiles& files, int size, const Joining& joining) {
   const std::string token = random_secret();
   joining.rendezvous.put(joining.key + "/shm", "at " + to_hex(address) + " " + token);
 
-  Rejections rejections(joining.rendezvous, joining.key);
+  Rejections rejections(joining);
   FileServer server(files, size, token);
   while (!server.complete()) {
     const std::string rejection = rejections.text();
@@ -356,8 +375,8 @@ TakenFiles take_files(int rank, const Joining& joining) {
   } catch (const Timeout&) {
     fail_without({0}, joining);
   }
-  MX_CHECK(entry.rfind("none ", 0) != 0, CommunicationError,
-           "[shm] no shared memory on rank 0: ", entry.substr(5));
+  MX_CHECK(entry.rfind("none ", 0) != 0, CommunicationError, "[shm] no shared memory on ",
+           name_of(0, joining), ": ", entry.substr(5));
   const size_t space = entry.find(' ', 3);
   const auto address = entry.rfind("at ", 0) == 0 && space != std::string::npos
                            ? from_hex(std::string_view(entry).substr(3, space - 3))
@@ -366,8 +385,8 @@ TakenFiles take_files(int rank, const Joining& joining) {
   Hello hello{};
   const bool valid = address && !address->empty() && address->size() <= sizeof(server.name.sun_path) &&
                      entry.size() - space - 1 == sizeof(hello.token);
-  MX_CHECK(valid, ProtocolError, "[shm] expected an address and a token from rank 0, got ", entry.size(),
-           " bytes");
+  MX_CHECK(valid, ProtocolError, "[shm] expected an address and a token from ", name_of(0, joining), ", got ",
+           entry.size(), " bytes");
   server.name.sun_family = AF_UNIX;
   std::memcpy(server.name.sun_path, address->data(), address->size());
   server.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address->size());
@@ -375,13 +394,13 @@ TakenFiles take_files(int rank, const Joining& joining) {
   hello.rank = rank;
 
   Fd connection = connect_to_first(server, joining);
-  MX_CHECK(same_user(connection.get()), AuthenticationError,
-           "[shm] expected rank 0 to run as the same user, got another one");
+  MX_CHECK(same_user(connection.get()), AuthenticationError, "[shm] expected ", name_of(0, joining),
+           " to run as the same user, got another one");
   if (::send(connection.get(), &hello, sizeof(hello), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(hello))) {
     const int error = errno;
     look_for_cause(joining);
-    throw CommunicationError(
-        mx::detail::concat("[shm] expected to send to rank 0, got: ", std::strerror(error)));
+    throw CommunicationError(mx::detail::concat("[shm] expected to send to ", name_of(0, joining),
+                                                ", got: ", std::strerror(error)));
   }
   for (;;) {
     pollfd wait{connection.get(), POLLIN, 0};
@@ -390,9 +409,38 @@ TakenFiles take_files(int rank, const Joining& joining) {
       return {std::move(files), std::move(connection)};
     }
     if (joining.check) joining.check();
-    MX_CHECK(!joining.deadline.passed(), Timeout,
-             "[shm] expected the shared memory from rank 0 within the time limit");
+    MX_CHECK(!joining.deadline.passed(), Timeout, "[shm] expected the shared memory from ",
+             name_of(0, joining), " within the time limit");
   }
+}
+
+void share_files(int rank, int size, const Joining& joining, const std::function<SharedFiles()>& make,
+                 const std::function<void(const SharedFiles&)>& map) {
+  if (rank == 0) {
+    SharedFiles files;
+    try {
+      files = make();
+      map(files);
+    } catch (const Error& error) {
+      refuse_files(error.what(), joining);
+      throw;
+    }
+    pass_files(files, size, joining);
+    return;
+  }
+  TakenFiles taken;
+  try {
+    taken = take_files(rank, joining);
+    map(taken.files);
+  } catch (const Timeout&) {
+    throw;
+  } catch (const PeerLost&) {
+    throw;
+  } catch (const Error& error) {
+    reject_files(rank, error.what(), joining);
+    throw;
+  }
+  confirm_files(taken.connection, joining);
 }
 
 }  // namespace mx::comm::shm

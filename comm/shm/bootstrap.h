@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "comm/deadline.h"
 #include "comm/net/fd.h"
@@ -24,8 +25,9 @@
 namespace mx::comm::shm {
 
 struct SharedFiles {
-  Fd region, arena;           ///< `arena` is empty if the kernel refused it
+  Fd region, arena;           ///< `arena` is empty if there is none, or the kernel refused it
   uint64_t window_bytes = 0;  ///< of the arena, per rank
+  std::vector<Fd> bells;      ///< an eventfd for each rank; may be empty
 };
 
 /// What the ranks have in common while they wait for each other.
@@ -36,6 +38,9 @@ struct Joining {
   std::function<void()> check = {};  ///< called now and then; what it throws ends the wait; may be empty
   std::function<void(int rank)> noticed_timeout =
       {};  ///< called before a Timeout that names the rank; may be empty
+  /// The numbers of the ranks in the whole job, for errors and noticed_timeout, if they are others than here;
+  /// otherwise empty.
+  std::vector<int> numbers = {};
 };
 
 /// Rank 0: passes the files to all others and waits until they have mapped them. Throws Timeout naming the
@@ -57,5 +62,10 @@ TakenFiles take_files(int rank, const Joining& joining);
 void confirm_files(const Fd& connection, const Joining& joining);
 /// The other ranks: says that this one cannot use the files.
 void reject_files(int rank, const std::string& reason, const Joining& joining);
+
+/// The whole exchange. Rank 0 makes the files with make(). Every rank maps them with map(), which copies the
+/// descriptors that it keeps. What one of them throws becomes a CommunicationError on the other ranks.
+void share_files(int rank, int size, const Joining& joining, const std::function<SharedFiles()>& make,
+                 const std::function<void(const SharedFiles&)>& map);
 
 }  // namespace mx::comm::shm

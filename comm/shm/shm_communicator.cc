@@ -110,34 +110,13 @@ std::shared_ptr<ShmCommunicator> map_shm_files(const shm::SharedFiles& files, in
 std::shared_ptr<Communicator> make_shm_communicator(int rank, int size, Rendezvous& rendezvous,
                                                     const std::string& key, const ShmOptions& options) {
   check_shm_group(rank, size);
-  const shm::Joining joining{rendezvous, key, Deadline::after_ms(options.join_timeout_ms), options.check,
-                             options.noticed_timeout};
+  const shm::Joining joining{
+      rendezvous, key, Deadline::after_ms(options.join_timeout_ms), options.check, options.noticed_timeout,
+      {}};
   std::shared_ptr<ShmCommunicator> made;
-  if (rank == 0) {
-    shm::SharedFiles files;
-    try {
-      files = make_shm_files(size, options);
-      made = map_shm_files(files, rank, size, options);
-    } catch (const Error& error) {
-      shm::refuse_files(error.what(), joining);
-      throw;
-    }
-    shm::pass_files(files, size, joining);
-  } else {
-    shm::TakenFiles taken;
-    try {
-      taken = shm::take_files(rank, joining);
-      made = map_shm_files(taken.files, rank, size, options);
-    } catch (const Timeout&) {
-      throw;
-    } catch (const PeerLost&) {
-      throw;
-    } catch (const Error& error) {
-      shm::reject_files(rank, error.what(), joining);
-      throw;
-    }
-    shm::confirm_files(taken.connection, joining);
-  }
+  shm::share_files(
+      rank, size, joining, [&] { return make_shm_files(size, options); },
+      [&](const shm::SharedFiles& files) { made = map_shm_files(files, rank, size, options); });
   made->join(shm_host_name(options), joining.deadline);
   return made;
 }
