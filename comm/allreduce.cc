@@ -254,13 +254,13 @@ void allreduce_two_level(Call& call) {
   call.exchange_headers();
   const int n = call.size();
   const size_t count = call.request().count, bytes = call.bytes(count);
-  std::vector<int> leaders, mine;  // the first rank of each host, and the ranks of this host
-  std::vector<std::string> hosts;
+  std::vector<int> leaders, mine;  // the first rank of each machine, and the ranks of this one
+  std::vector<std::string> machines;
   for (int rank = 0; rank < n; ++rank) {
-    std::string host = call.transport().host(rank);
-    if (host == call.transport().host(call.rank())) mine.push_back(rank);
-    if (std::find(hosts.begin(), hosts.end(), host) != hosts.end()) continue;
-    hosts.push_back(std::move(host));
+    std::string machine = call.transport().machine(rank);
+    if (machine == call.transport().machine(call.rank())) mine.push_back(rank);
+    if (std::find(machines.begin(), machines.end(), machine) != machines.end()) continue;
+    machines.push_back(std::move(machine));
     leaders.push_back(rank);
   }
   const size_t pieces = pieces_of(bytes);

@@ -11,11 +11,11 @@ namespace mx::comm {
 
 namespace {
 
-int count_hosts(const Transport& transport) {
-  std::vector<std::string> hosts;
-  for (int rank = 0; rank < transport.size(); ++rank) hosts.push_back(transport.host(rank));
-  std::sort(hosts.begin(), hosts.end());
-  return static_cast<int>(std::unique(hosts.begin(), hosts.end()) - hosts.begin());
+int count_machines(const Transport& transport) {
+  std::vector<std::string> machines;
+  for (int rank = 0; rank < transport.size(); ++rank) machines.push_back(transport.machine(rank));
+  std::sort(machines.begin(), machines.end());
+  return static_cast<int>(std::unique(machines.begin(), machines.end()) - machines.begin());
 }
 
 }  // namespace
@@ -23,7 +23,7 @@ int count_hosts(const Transport& transport) {
 Collectives::Collectives(Transport& transport)
     : transport_(transport),
       workspace_(transport.size()),
-      model_(transport.size(), count_hosts(transport)),
+      model_(transport.size(), count_machines(transport)),
       point_calls_(static_cast<size_t>(transport.size())) {}
 
 Algorithm Collectives::algorithm_of(const Request& request) const {

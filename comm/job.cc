@@ -241,7 +241,7 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
   const char* const chosen = std::getenv("MX_TRANSPORT");
   if (name == "auto" && chosen != nullptr && *chosen != '\0') name = chosen;
   const bool choose = name == "auto";
-  if (choose) name = several_hosts(place_) ? "tcp" : "shm";
+  if (choose) name = several_hosts(place_) ? "shm+tcp" : "shm";
   const GroupMaker make = find_transport(name);
   std::shared_ptr<Communicator> group;
   // A group over NCCL takes memory of GPUs, also if it has one rank.
@@ -287,14 +287,15 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
 void Job::set_cost_model(Communicator& group) {
   auto* const messages = dynamic_cast<TransportCommunicator*>(&group);
   if (messages == nullptr || messages->size() == 1) return;
-  if (!cost_model_) {
+  std::optional<CostModel>& model = cost_models_[messages->type()];  // equal on all ranks
+  if (!model) {
     CallOptions options;
     options.what = "whether to fit the cost model";
     int64_t fits = place_.fit_cost_model ? 1 : 0;
     messages->broadcast(&fits, &fits, 1, Type::i64, 0, options);
-    cost_model_ = fits != 0 ? messages->fit() : messages->model();
+    model = fits != 0 ? messages->fit() : messages->model();
   }
-  messages->set_model(*cost_model_);
+  messages->set_model(*model);
 }
 
 std::shared_ptr<Communicator> Job::world() {

@@ -67,7 +67,7 @@ class Job {
   std::string share_rendezvous(Deadline deadline);
   std::string start_rendezvous(const std::string& host, uint16_t port, Deadline deadline);
   std::shared_ptr<Communicator> make_group(const std::string& transport, const std::string& key);
-  /// Gives a group with messages the cost model of the job, which the first such group measures.
+  /// Gives a group with messages the cost model of its type, which the first such group measures.
   void set_cost_model(Communicator& group);
   void on_consequence(std::string_view key, std::string_view value);
   void on_lost(std::string_view key, std::string_view value);
@@ -93,8 +93,8 @@ class Job {
   std::shared_ptr<Communicator> world_;       ///< guarded by groups_making_
   std::exception_ptr world_failure_;          ///< guarded by groups_making_
   int next_group_ = 1;                        ///< guarded by groups_making_
-  std::optional<CostModel> cost_model_;       ///< guarded by groups_making_
-  bool left_ = false;                         ///< written under both, read under one of them
+  std::map<std::string, std::optional<CostModel>> cost_models_;  ///< by type; guarded by groups_making_
+  bool left_ = false;  ///< written under both, read under one of them
 
   std::mutex mutex_;
   std::condition_variable lost_;

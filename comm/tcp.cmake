@@ -5,7 +5,6 @@ list(APPEND mx_comm_sources
   start.cc
   tcp/acceptor.cc
   tcp/connect.cc
-  tcp/tcp_group.cc
   tcp/tcp_transport.cc
   transports.cc
   world.cc)

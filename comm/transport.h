@@ -35,6 +35,9 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::string host(int rank) const = 0;
+  /// Returns a text that is equal for two ranks if they run on one machine and can share memory there, as far
+  /// as can be known before they try. Algorithms group ranks by it. By default the name of the host.
+  virtual std::string machine(int rank) const { return host(rank); }
 
   /// Queues a message. Never blocks. `peer` is another rank.
   virtual void post_send(int peer, const void* data, size_t bytes) = 0;

@@ -40,6 +40,7 @@ std::shared_ptr<Communicator> make_module_group(const char* module, const GroupR
 constexpr NamedTransport kTransports[] = {
     {"shm", make_shm_group},
     {"tcp", make_tcp_group},
+    {"shm+tcp", make_hosts_group},
     {"mpi", [](const GroupRequest& request) { return make_module_group("mpi", request); }},
     {"nccl", [](const GroupRequest& request) { return make_module_group("nccl", request); }},
 };

@@ -42,6 +42,8 @@ GroupMaker find_transport(const std::string& name);
 
 // The makers. A new transport adds its function here and a line to the list in transports.cc.
 std::shared_ptr<Communicator> make_tcp_group(const GroupRequest& request);
+/// Shared memory within a machine, TCP between machines; "tcp" if no machine has several ranks.
+std::shared_ptr<Communicator> make_hosts_group(const GroupRequest& request);
 /// A group of one rank.
 std::shared_ptr<Communicator> make_group_of_one(const std::string& host, int64_t timeout_ms);
 

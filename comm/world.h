@@ -21,8 +21,8 @@ const Place& place();
 
 /// Returns the group of all workers of the job. The first call connects them and so is collective; it throws
 /// Timeout naming the ranks that did not come. A process that is alone gets a group of one. The transport is
-/// that of `MX_TRANSPORT` ("auto", "shm", "tcp", "mpi", "nccl"): by default shared memory if all workers are
-/// on one host, and TCP otherwise.
+/// that of `MX_TRANSPORT` ("auto", "shm", "tcp", "shm+tcp", "mpi", "nccl"): by default shared memory within a
+/// host, and TCP between hosts.
 std::shared_ptr<Communicator> world();
 /// Makes another group of the same workers. All must call it in the same order.
 std::shared_ptr<Communicator> new_group(const std::string& transport = "auto");

@@ -41,7 +41,8 @@ std::vector<AllreduceSystem> tcp_systems();
 /// Those of Gloo, if it is built in.
 std::vector<AllreduceSystem> gloo_systems();
 /// A rank of a communicator. `arena`: its buffers come from Communicator::allocate().
-std::unique_ptr<AllreduceRank> communicator_rank(std::shared_ptr<comm::Communicator> group, bool arena);
+std::unique_ptr<AllreduceRank> communicator_rank(std::shared_ptr<comm::Communicator> group, bool arena,
+                                                 comm::Order order = comm::Order::rank);
 
 /// Samples of one size on one rank: microseconds per call. Throws if a sum is wrong.
 std::vector<double> measure_allreduce(AllreduceRank& rank, int ranks, size_t bytes, bool adds, int rounds,

@@ -6,7 +6,9 @@
 // Systems: mx_shm_arena and mx_shm (shared memory, with buffers from allocate() and others), bare (a loop
 // without any check: the limit), memory (a copy of as many bytes), openmpi (a program of its own, if MPI was
 // found), mx_tcp, openmpi_tcp, gloo_ring and gloo_hd (over the loopback interface), loopback (bare sockets
-// that carry the bytes of an allreduce: the limit of TCP). All systems run in turn, round after round, so
+// that carry the bytes of an allreduce: the limit of TCP), mx_tcp_2hosts and mx_shm_tcp_2hosts (two simulated
+// hosts with half of the ranks each, without and with shared memory within a host; with _any: sums in any
+// order). All systems run in turn, round after round, so
 // that a machine that slows down slows all of them.
 #include <sys/wait.h>
 #include <unistd.h>

@@ -17,8 +17,10 @@ namespace {
 
 class CommunicatorRank final : public AllreduceRank {
  public:
-  CommunicatorRank(std::shared_ptr<comm::Communicator> group, bool arena)
-      : group_(std::move(group)), arena_(arena) {}
+  CommunicatorRank(std::shared_ptr<comm::Communicator> group, bool arena, comm::Order order)
+      : group_(std::move(group)), arena_(arena) {
+    options_.order = order;
+  }
   float* allocate(size_t count) override {
     if (arena_) {
       buffers_.push_back(group_->allocate(count * sizeof(float)));
@@ -28,13 +30,14 @@ class CommunicatorRank final : public AllreduceRank {
     return static_cast<float*>(buffers_.back().get());
   }
   void allreduce(float* values, size_t count) override {
-    group_->allreduce(values, values, count, comm::Type::f32);
+    group_->allreduce(values, values, count, comm::Type::f32, options_);
   }
   void barrier() override { group_->barrier(); }
 
  private:
   const std::shared_ptr<comm::Communicator> group_;
   const bool arena_;
+  comm::CallOptions options_;
   std::vector<std::shared_ptr<void>> buffers_;
 };
 
@@ -172,8 +175,9 @@ AllreduceSystem shared_system(const std::string& name, bool adds) {
 
 }  // namespace
 
-std::unique_ptr<AllreduceRank> communicator_rank(std::shared_ptr<comm::Communicator> group, bool arena) {
-  return std::make_unique<CommunicatorRank>(std::move(group), arena);
+std::unique_ptr<AllreduceRank> communicator_rank(std::shared_ptr<comm::Communicator> group, bool arena,
+                                                 comm::Order order) {
+  return std::make_unique<CommunicatorRank>(std::move(group), arena, order);
 }
 
 std::vector<AllreduceSystem> allreduce_systems() {

@@ -8,6 +8,7 @@
 
 #include "benchmarks/comm/allreduce.h"
 #include "comm/net/socket.h"
+#include "comm/shm/rings.h"
 #include "comm/tcp/tcp_transport.h"
 #include "comm/transport_communicator.h"
 
@@ -42,6 +43,40 @@ AllreduceSystem mx_tcp() {
                   std::make_shared<comm::TransportCommunicator>(
                       std::make_unique<comm::TcpTransport>(rank, std::move(peers)), 60000),
                   false);
+            };
+          }};
+}
+
+/// Two hosts, simulated: the first half of the ranks and the others. `memory`: the ranks of a host share
+/// memory. The cost model is measured first, as in a job.
+AllreduceSystem mx_hosts(const std::string& name, bool memory, comm::Order order) {
+  return {name, [memory, order](int ranks) {
+            auto all = connect_all(ranks);
+            struct Host {
+              std::vector<int> members;
+              comm::shm::SharedFiles files;
+            };
+            auto hosts = std::make_shared<std::vector<Host>>(2);
+            for (int rank = 0; rank < ranks; ++rank)
+              (*hosts)[rank < (ranks + 1) / 2 ? 0 : 1].members.push_back(rank);
+            for (Host& host : *hosts)
+              if (host.members.size() > 1)
+                host.files = comm::shm::Rings::create(static_cast<int>(host.members.size()));
+            return [=](int rank) {
+              std::vector<comm::TcpPeer> peers;
+              for (comm::Fd& socket : (*all)[static_cast<size_t>(rank)])
+                peers.push_back({socket.release(), peers.size() < (*hosts)[0].members.size() ? "a" : "b"});
+              auto transport = std::make_unique<comm::TcpTransport>(rank, std::move(peers));
+              const Host& host = (*hosts)[rank < (ranks + 1) / 2 ? 0 : 1];
+              const int size = static_cast<int>(host.members.size());
+              if (memory)
+                transport->share_memory(
+                    size < 2 ? nullptr
+                             : std::make_unique<comm::shm::Rings>(host.files, rank - host.members[0], size),
+                    host.members);
+              auto group = std::make_shared<comm::TransportCommunicator>(std::move(transport), 60000);
+              group->fit();
+              return communicator_rank(std::move(group), false, order);
             };
           }};
 }
@@ -110,6 +145,14 @@ AllreduceSystem loopback() {
 
 }  // namespace
 
-std::vector<AllreduceSystem> tcp_systems() { return {mx_tcp(), loopback()}; }
+std::vector<AllreduceSystem> tcp_systems() {
+  using comm::Order;
+  return {mx_tcp(),
+          loopback(),
+          mx_hosts("mx_tcp_2hosts", false, Order::rank),
+          mx_hosts("mx_shm_tcp_2hosts", true, Order::rank),
+          mx_hosts("mx_tcp_2hosts_any", false, Order::any),
+          mx_hosts("mx_shm_tcp_2hosts_any", true, Order::any)};
+}
 
 }  // namespace mx::bench

@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds kConnectAgain{20};
 
 struct TcpAddress {
   Endpoint at;
-  std::string host;
+  std::string host, machine;
 };
 
 std::string tcp_address_key(const TcpGroup& group, int rank) {
@@ -33,9 +33,10 @@ TcpAddress find_rank(const TcpGroup& group, int rank, Rendezvous& rendezvous, De
     return rendezvous.get(tcp_address_key(group, rank), moment);
   });
   const size_t cut = text.find('\n');
-  MX_CHECK(cut != std::string::npos, ProtocolError, "[tcp] expected an address and a host of rank ", rank,
-           ", got '", text, "'");
-  return {parse_endpoint(text.substr(0, cut)), text.substr(cut + 1)};
+  const size_t next = cut == std::string::npos ? cut : text.find('\n', cut + 1);
+  MX_CHECK(next != std::string::npos, ProtocolError,
+           "[tcp] expected an address, a host and a machine of rank ", rank, ", got '", text, "'");
+  return {parse_endpoint(text.substr(0, cut)), text.substr(cut + 1, next - cut - 1), text.substr(next + 1)};
 }
 
 Fd connect_to_rank(const TcpGroup& group, const Identity& self, int rank, const TcpAddress& to,
@@ -74,14 +75,19 @@ std::unique_ptr<TcpTransport> connect_tcp(const TcpGroup& group, Rendezvous& ren
   self.purpose = "tcp " + group.key;
   TcpAcceptor acceptor(listen_at(group.address, 0, std::max(128, group.size)), self, group.rank + 1,
                        group.size - 1, deadline, group.check);
-  rendezvous.put(tcp_address_key(group, group.rank), to_string(acceptor.at()) + "\n" + group.host);
+  rendezvous.put(tcp_address_key(group, group.rank),
+                 to_string(acceptor.at()) + "\n" + group.host + "\n" + group.machine);
 
   const auto late = [&](int rank) {
     if (options.noticed_timeout) options.noticed_timeout(rank);
   };
   std::vector<Fd> sockets(static_cast<size_t>(group.size));
   std::vector<TcpPeer> peers(static_cast<size_t>(group.size));
-  peers[static_cast<size_t>(group.rank)].host = group.host;
+  const auto note = [&](int rank, const std::string& host, const std::string& machine) {
+    peers[static_cast<size_t>(rank)].host = host;
+    peers[static_cast<size_t>(rank)].machine = machine;
+  };
+  note(group.rank, group.host, group.machine);
   for (int rank = 0; rank < group.rank; ++rank) {
     TcpAddress to;
     try {
@@ -91,7 +97,7 @@ std::unique_ptr<TcpTransport> connect_tcp(const TcpGroup& group, Rendezvous& ren
       throw Timeout(mx::detail::concat("[tcp] expected ", group.size, " ranks in group '", group.key,
                                        "', got no address of rank ", rank, " in time on rank ", group.rank));
     }
-    peers[static_cast<size_t>(rank)].host = to.host;
+    note(rank, to.host, to.machine);
     try {
       sockets[static_cast<size_t>(rank)] = connect_to_rank(group, self, rank, to, deadline);
     } catch (const Timeout&) {
@@ -115,8 +121,10 @@ std::unique_ptr<TcpTransport> connect_tcp(const TcpGroup& group, Rendezvous& ren
                                      "', got no connection in time on rank ", group.rank, " from ", missing,
                                      refusal.empty() ? "" : "; last refused ", refusal));
   }
-  for (int rank = group.rank + 1; rank < group.size; ++rank)
-    peers[static_cast<size_t>(rank)].host = find_rank(group, rank, rendezvous, deadline).host;
+  for (int rank = group.rank + 1; rank < group.size; ++rank) {
+    const TcpAddress from = find_rank(group, rank, rendezvous, deadline);
+    note(rank, from.host, from.machine);
+  }
   for (size_t rank = 0; rank < peers.size(); ++rank) peers[rank].fd = sockets[rank].release();
   return std::make_unique<TcpTransport>(group.rank, std::move(peers), std::move(options));
 }

@@ -25,6 +25,7 @@ struct TcpGroup {
   std::string key;                    ///< unique name of the group among the entries of the epoch
   std::string address = "127.0.0.1";  ///< numeric, to listen at
   std::string host;                   ///< name of this host in the errors of others
+  std::string machine = {};           ///< see Transport::machine(); empty: the host's name
   Identity self;                      ///< job, secret and epoch; rank and purpose are set here
   /// Called a few times a second while ranks are missing, by two threads. Throws to give up, for example
   /// because a rank is known to be lost.

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/cpus.h"
 
 namespace mx::comm {
 
@@ -25,6 +26,8 @@ constexpr int kGatheredMessages = 16;
 // poll() gets the processor when its message arrives; whoever yields gets it when all others have had a turn.
 constexpr std::chrono::microseconds kLongYield{300};
 constexpr int kCrowdedWaits = 256;
+// Looks at the rings between two looks at the sockets, which cost system calls.
+constexpr int kLooksAtRings = 50;
 
 std::string tcp_error_text(int error) { return std::strerror(error); }
 
@@ -40,6 +43,7 @@ TcpTransport::TcpTransport(int rank, std::vector<TcpPeer> peers, TcpOptions opti
   for (size_t i = 0; i < peers.size(); ++i) {
     peers_[i].fd = peers[i].fd;
     peers_[i].host = std::move(peers[i].host);
+    peers_[i].machine = std::move(peers[i].machine);
   }
   try {
     MX_CHECK(rank >= 0 && rank < size(), InvalidArgument, "[tcp] expected a rank among 0..", size() - 1,
@@ -58,7 +62,7 @@ TcpTransport::TcpTransport(int rank, std::vector<TcpPeer> peers, TcpOptions opti
     }
     wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     MX_CHECK(wake_ >= 0, CommunicationError, "[tcp] expected a new eventfd, got ", tcp_error_text(errno));
-    polled_.reserve(peers_.size() + 1);
+    polled_.reserve(peers_.size() + 2);
   } catch (...) {
     close_all();
     throw;
@@ -73,9 +77,19 @@ void TcpTransport::close_all() {
   if (wake_ >= 0) ::close(std::exchange(wake_, -1));
 }
 
-const std::string& TcpTransport::type() const {
-  static const std::string name = "tcp";
-  return name;
+void TcpTransport::share_memory(std::unique_ptr<shm::Rings> rings, const std::vector<int>& members) {
+  type_ = "shm+tcp";
+  rings_ = std::move(rings);
+  if (rings_ == nullptr) return;
+  for (int member = 0; member < rings_->size(); ++member)
+    if (member != rings_->rank())
+      peers_[static_cast<size_t>(members[static_cast<size_t>(member)])].member = member;
+  looks_at_rings_ = !rings_->crowded();
+}
+
+std::string TcpTransport::machine(int rank) const {
+  const Peer& peer = peers_[static_cast<size_t>(rank)];
+  return peer.machine.empty() ? peer.host : peer.machine;
 }
 
 std::string TcpTransport::host(int rank) const {
@@ -125,11 +139,18 @@ void TcpTransport::flush(Deadline deadline) noexcept {
   while (!aborted_.load(std::memory_order_acquire)) {
     polled_.clear();  // it has room for all
     polled_.push_back({wake_, POLLIN, 0});
-    for (Peer& peer : peers_)
-      if (!peer.sends.empty() && try_send(peer) >= 0 && !peer.sends.empty())
-        polled_.push_back({peer.fd, POLLOUT, 0});
-    if (polled_.size() == 1 || deadline.passed()) return;
-    if (::poll(polled_.data(), polled_.size(), deadline.poll_ms()) < 0 && errno != EINTR) return;
+    bool waits = true, complete = true;
+    for (Peer& peer : peers_) {
+      if (peer.sends.empty() || try_send(peer) < 0 || peer.sends.empty()) continue;
+      complete = false;
+      waits &= watch(peer, true, false);
+    }
+    if (rings_) polled_.push_back({rings_->bell(), POLLIN, 0});
+    const bool over = complete || deadline.passed();
+    const int ready = over || !waits ? 0 : ::poll(polled_.data(), polled_.size(), deadline.poll_ms());
+    if (ready > 0) note_ended();
+    if (rings_) rings_->awake();
+    if (over || (ready < 0 && errno != EINTR)) return;
   }
 }
 
@@ -151,6 +172,8 @@ void TcpTransport::run_until(Done done, Deadline deadline) {
       sleep_at = Clock::now() + spin;
       // A long transfer may progress for ever without sleeping, so its deadline is checked here, too.
       if (deadline.passed()) time_out();
+    } else if (looks_at_rings_ && spin.count() > 0 && look_at_rings()) {
+      continue;
     } else if (const auto now = Clock::now(); now >= sleep_at) {
       sleep(deadline);
     } else {
@@ -175,8 +198,15 @@ ssize_t TcpTransport::try_send(Peer& peer) noexcept {
   size_t total = 0;
   msghdr message{};
   message.msg_iov = parts;
-  message.msg_iovlen =
-      static_cast<size_t>(peer.sends.gather(parts, kGatheredMessages, options_.most_bytes_per_call, total));
+  const int count = peer.sends.gather(parts, kGatheredMessages, options_.most_bytes_per_call, total);
+  if (peer.member >= 0) {
+    const size_t written = rings_->write(peer.member, parts, count);
+    peer.sends.advance(written);
+    if (written > 0 || !peer.ended) return static_cast<ssize_t>(written);
+    errno = EPIPE;
+    return -1;
+  }
+  message.msg_iovlen = static_cast<size_t>(count);
   const ssize_t sent = ::sendmsg(peer.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent < 0) {
     const bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOBUFS;
@@ -187,12 +217,30 @@ ssize_t TcpTransport::try_send(Peer& peer) noexcept {
 }
 
 bool TcpTransport::send_some(int rank, Peer& peer) {
+  // What a rank wrote before it ended still counts, so its ring is emptied first.
+  if (peer.ended && !peer.receives.empty()) return false;
   const ssize_t sent = try_send(peer);
   if (sent < 0) lose(rank, tcp_error_text(errno));
   return sent > 0;
 }
 
+bool TcpTransport::read_ring(int rank, Peer& peer) {
+  const bool ended = peer.ended;  // read before the ring: then the ring has all that the rank wrote
+  iovec parts[kGatheredMessages];
+  size_t total = 0, received = 0;
+  const int count = peer.receives.gather(parts, kGatheredMessages, options_.most_bytes_per_call, total);
+  try {
+    received = rings_->read(peer.member, parts, count);
+  } catch (const ProtocolError& error) {
+    fail(error);
+  }
+  if (received == 0 && ended) lose(rank, "it closed the connection");
+  peer.receives.advance(received);
+  return received > 0;
+}
+
 bool TcpTransport::receive_some(int rank, Peer& peer) {
+  if (peer.member >= 0) return read_ring(rank, peer);
   iovec parts[kGatheredMessages];
   size_t total = 0;
   msghdr message{};
@@ -209,22 +257,61 @@ bool TcpTransport::receive_some(int rank, Peer& peer) {
   return true;
 }
 
+bool TcpTransport::look_at_rings() const {
+  for (int look = 0; look < kLooksAtRings; ++look) {
+    for (const Peer& peer : peers_) {
+      if (peer.member < 0) continue;
+      if (!peer.receives.empty() && rings_->is_readable(peer.member)) return true;
+      if (!peer.sends.empty() && rings_->is_writable(peer.member)) return true;
+    }
+    cpu_relax();
+  }
+  return false;
+}
+
+bool TcpTransport::watch(Peer& peer, bool sends, bool receives) {
+  // A connection without anything posted is left out: poll() would report its end again and again.
+  if (!sends && !receives) return true;
+  if (peer.member < 0) {
+    polled_.push_back({peer.fd, static_cast<short>((sends ? POLLOUT : 0) | (receives ? POLLIN : 0)), 0});
+    return true;
+  }
+  polled_.push_back({peer.fd, POLLIN, 0});  // its end
+  bool waits = true;
+  if (receives) waits &= rings_->sleep_until_readable(peer.member);
+  if (sends) waits &= rings_->sleep_until_writable(peer.member);
+  return waits;
+}
+
+// The connections of members carry nothing, so all that poll() can find is their end.
+void TcpTransport::note_ended() {
+  for (const pollfd& found : polled_) {
+    if (found.revents == 0) continue;
+    for (Peer& peer : peers_)
+      if (peer.member >= 0 && peer.fd == found.fd) peer.ended = true;
+  }
+}
+
 void TcpTransport::sleep(Deadline deadline) {
   polled_.clear();
   polled_.push_back({wake_, POLLIN, 0});
-  for (const Peer& peer : peers_) {
-    const int events = (peer.sends.empty() ? 0 : POLLOUT) | (peer.receives.empty() ? 0 : POLLIN);
-    // A connection without anything posted is left out: poll() would report its end again and again.
-    if (events != 0) polled_.push_back({peer.fd, static_cast<short>(events), 0});
-  }
-  for (;;) {
+  bool waits = true;
+  for (Peer& peer : peers_) waits &= watch(peer, !peer.sends.empty(), !peer.receives.empty());
+  if (rings_) polled_.push_back({rings_->bell(), POLLIN, 0});
+  int ready = waits ? 0 : 1, error = 0;
+  while (ready == 0) {
     const int left_ms = deadline.poll_ms();
-    if (left_ms == 0) time_out();
-    const int ready = ::poll(polled_.data(), polled_.size(), left_ms);
-    if (ready > 0) return;
-    MX_CHECK(ready == 0 || errno == EINTR, CommunicationError, "[tcp] expected poll() to wait, got ",
-             tcp_error_text(errno));
+    if (left_ms == 0) break;
+    ready = ::poll(polled_.data(), polled_.size(), left_ms);
+    error = errno;
+    if (ready < 0 && error == EINTR) ready = 0;
   }
+  if (rings_) {
+    if (waits && ready > 0) note_ended();
+    rings_->awake();
+  }
+  if (ready == 0) time_out();
+  MX_CHECK(ready > 0, CommunicationError, "[tcp] expected poll() to wait, got ", tcp_error_text(error));
 }
 
 void TcpTransport::abort(std::exception_ptr reason) {
@@ -260,7 +347,7 @@ void TcpTransport::lose(int peer, const std::string& why) {
   const std::string cause = options_.explain_loss ? options_.explain_loss(peer) : std::string();
   throw_if_aborted();  // while the cause was looked for, somebody may have found it
   if (!cause.empty()) fail(PeerLost(cause));
-  fail(PeerLost(mx::detail::concat("[tcp] expected rank ", peer, " on ", host(peer),
+  fail(PeerLost(mx::detail::concat("[", type_, "] expected rank ", peer, " on ", host(peer),
                                    " to stay connected to rank ", rank_, ", got a lost connection: ", why,
                                    others_closed(peer))));
 }
@@ -300,8 +387,9 @@ void TcpTransport::time_out() {
   }
   const int silent = silent_rank();
   if (options_.noticed_timeout && silent >= 0) options_.noticed_timeout(silent);
-  fail(Timeout(mx::detail::concat("[tcp] expected messages before the deadline, got none in time on rank ",
-                                  rank_, " from ", missing)));
+  fail(Timeout(mx::detail::concat("[", type_,
+                                  "] expected messages before the deadline, got none in time on rank ", rank_,
+                                  " from ", missing)));
 }
 
 }  // namespace mx::comm

@@ -8,6 +8,11 @@
 //
 // A message of 0 bytes sends nothing: its receive completes with the one before it.
 //
+// Shared memory. After share_memory(), the messages between ranks of one host go through rings in shared
+// memory (comm/shm/rings.h) and not through their connection, which then only tells when a rank has ended. A
+// call that waits looks at rings and sockets in turn, and sleeps in one poll(2) for both: a rank that writes
+// into a ring rings the bell of the reader, which is a descriptor. The type of such a group is "shm+tcp".
+//
 // If a connection breaks, the call throws PeerLost with the rank and its host. First it asks
 // `explain_loss`, which may know the cause (another rank may have died first) and may wait a moment for it.
 //
@@ -26,6 +31,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/shm/rings.h"
 #include "comm/tcp/message_queue.h"
 #include "comm/transport.h"
 
@@ -34,6 +40,7 @@ namespace mx::comm {
 struct TcpPeer {
   int fd = -1;  ///< a connected stream socket, owned by the transport from now on; -1 for this rank itself
   std::string host;
+  std::string machine = {};  ///< see Transport::machine(); empty: the host's name
 };
 
 struct TcpOptions {
@@ -56,10 +63,18 @@ class TcpTransport final : public Transport {
   TcpTransport(int rank, std::vector<TcpPeer> peers, TcpOptions options = {});
   ~TcpTransport() override;
 
-  const std::string& type() const override;
+  /// Uses shared memory with the ranks `members`, ascending, of which this one is number rings->rank(). All
+  /// of them do so. The ranks of other hosts call it too, and so does one whose host has no shared memory:
+  /// then `rings` is null and the connections carry everything. Call it before the first message.
+  void share_memory(std::unique_ptr<shm::Rings> rings, const std::vector<int>& members);
+  /// Returns whether messages to and from a rank go through shared memory.
+  bool shares_memory(int rank) const { return peers_[static_cast<size_t>(rank)].member >= 0; }
+
+  const std::string& type() const override { return type_; }
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(peers_.size()); }
   std::string host(int rank) const override;
+  std::string machine(int rank) const override;
 
   void post_send(int peer, const void* data, size_t bytes) override;
   void post_receive(int peer, void* data, size_t bytes) override;
@@ -71,9 +86,11 @@ class TcpTransport final : public Transport {
  private:
   struct Peer {
     int fd = -1;
-    std::string host;
+    std::string host, machine;
     MessageQueue sends, receives;
     uint64_t awaited = 0;  ///< receives that await_receive() or finish() has returned for
+    int member = -1;       ///< number within rings_; -1: the socket carries the messages
+    bool ended = false;    ///< of a member: its connection is closed, so its ring gets no more bytes
   };
 
   void close_all();
@@ -89,9 +106,19 @@ class TcpTransport final : public Transport {
   /// Transfers what can be transferred now. Returns whether anything was.
   bool progress();
   bool send_some(int rank, Peer& peer);
-  /// Sends what the socket takes now. Returns its bytes; 0: it takes nothing now; -1: an error, in errno.
+  /// Sends what the socket or the ring takes now. Returns its bytes; 0: it takes nothing now; -1: an error,
+  /// in errno.
   ssize_t try_send(Peer& peer) noexcept;
   bool receive_some(int rank, Peer& peer);
+  bool read_ring(int rank, Peer& peer);
+  /// Looks at the rings for a few microseconds, without entering the kernel. Returns whether one has progress
+  /// to make.
+  bool look_at_rings() const;
+  /// Adds what poll() has to watch for the messages of a peer. Returns false if its ring can make progress
+  /// now.
+  bool watch(Peer& peer, bool sends, bool receives);
+  /// Notes the members whose connections poll() has found closed.
+  void note_ended();
   /// Blocks until a socket is ready for something that is posted, or abort(). Throws Timeout.
   void sleep(Deadline deadline);
   template <class Done>
@@ -99,9 +126,12 @@ class TcpTransport final : public Transport {
   std::string others_closed(int except) const;
 
   const int rank_;
+  std::string type_ = "tcp";
   std::vector<Peer> peers_;
   const TcpOptions options_;
-  int wake_ = -1;  ///< eventfd, readable after abort()
+  std::unique_ptr<shm::Rings> rings_;
+  bool looks_at_rings_ = false;  ///< the ranks of the host do not outnumber their processors
+  int wake_ = -1;                ///< eventfd, readable after abort()
   std::vector<pollfd> polled_;
   int crowded_waits_ = 0;  ///< waits to come that do not poll, because a yield took long
 

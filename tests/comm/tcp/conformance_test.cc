@@ -11,6 +11,7 @@
 #include "comm/transport_communicator.h"
 #include "engine/base/error.h"
 #include "tests/comm/conformance.h"
+#include "tests/comm/forwarding_transport.h"
 #include "tests/comm/tcp/tcp_pairs.h"
 
 namespace mx::comm {
@@ -35,19 +36,14 @@ std::vector<std::shared_ptr<Communicator>> make_cut_tcp(int ranks) {
 
 /// Delays every step of a transport by a random time, always the same ones for the same seed: the ranks
 /// arrive in ever different orders.
-class DelayingTransport final : public Transport {
+class DelayingTransport final : public testing::ForwardingTransport {
  public:
   DelayingTransport(std::unique_ptr<Transport> below, unsigned seed)
-      : below_(std::move(below)), random_(seed) {}
-  const std::string& type() const override { return below_->type(); }
-  int rank() const override { return below_->rank(); }
-  int size() const override { return below_->size(); }
-  std::string host(int rank) const override { return below_->host(rank); }
+      : ForwardingTransport(std::move(below)), random_(seed) {}
   void post_send(int peer, const void* data, size_t bytes) override {
     delay();
     below_->post_send(peer, data, bytes);
   }
-  void post_receive(int peer, void* data, size_t bytes) override { below_->post_receive(peer, data, bytes); }
   void await_receive(int peer, Deadline deadline) override {
     delay();
     below_->await_receive(peer, deadline);
@@ -56,8 +52,6 @@ class DelayingTransport final : public Transport {
     delay();
     below_->finish(deadline);
   }
-  void flush(Deadline deadline) noexcept override { below_->flush(deadline); }
-  void abort(std::exception_ptr reason) override { below_->abort(std::move(reason)); }
 
  private:
   void delay() {
@@ -65,7 +59,6 @@ class DelayingTransport final : public Transport {
     for (unsigned n = random_() % 4 == 0 ? random_() % 20000 : 0; n > 0; --n) asm volatile("" ::: "memory");
   }
 
-  const std::unique_ptr<Transport> below_;
   std::minstd_rand random_;
 };
 

@@ -163,7 +163,7 @@ TEST(ConnectTcp, DoesNotHammerAPortThatClosesEveryConnection) {
   // The address of a rank that has ended may belong to another program by now.
   const auto rendezvous = make_local_rendezvous();
   Listener other = listen_at("127.0.0.1", 0);
-  rendezvous->put(epoch_key(3, "tcp/world/0"), to_string(other.at) + "\nn0");
+  rendezvous->put(epoch_key(3, "tcp/world/0"), to_string(other.at) + "\nn0\n");
   std::atomic<bool> over{false};
   int connections = 0;
   std::thread program([&] {

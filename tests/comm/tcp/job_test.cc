@@ -105,6 +105,19 @@ TEST(Job, FitsTheCostModelOnceAndAlikeForAllGroups) {
   EXPECT_EQ(tables[0], tables[2]);
 }
 
+TEST(Job, EachTypeOfGroupHasItsOwnCostModel) {
+  const auto server = job_server();
+  on_job_ranks(3, [&](int rank) {
+    Job job(job_place(rank, 3, server->address()));
+    const auto sockets = job.new_group("tcp"), memory = job.new_group("shm+tcp");
+    EXPECT_EQ(memory->type(), "shm+tcp");
+    EXPECT_FALSE(model_of(*memory).samples().empty());
+    EXPECT_NE(model_of(*sockets).describe(), model_of(*memory).describe());
+    EXPECT_EQ(sum_over(*memory, static_cast<float>(rank + 1)), 6);
+    job.leave(true);
+  });
+}
+
 TEST(Job, TheSettingOfRankZeroDecidesWhetherTheCostModelIsFitted) {
   const auto server = job_server();
   on_job_ranks(2, [&](int rank) {

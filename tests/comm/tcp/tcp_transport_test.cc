@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "tests/comm/hosts/shared_pairs.h"
 #include "tests/comm/tcp/tcp_pairs.h"
 #include "tests/support/errors.h"
 #include "tests/support/forking.h"
@@ -23,7 +25,6 @@ namespace mx::comm {
 namespace {
 
 using test::contains;
-using test::tcp_group;
 
 Deadline tcp_soon() { return Deadline::after_ms(60000); }
 
@@ -40,7 +41,37 @@ void on_ranks(int size, const std::function<void(int)>& f) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(TcpTransport, DeliversMessagesOfAllSizesInOrder) {
+/// What carries the messages of a group: sockets, shared memory, or shared memory between the ranks of two
+/// hosts that alternate.
+enum class Links { sockets, rings, both };
+
+test::Hosts hosts_of(Links links, int size) {
+  test::Hosts hosts(static_cast<size_t>(size), 'a');
+  for (size_t rank = 1; links == Links::both && rank < hosts.size(); rank += 2) hosts[rank] = 'b';
+  return hosts;
+}
+
+class TransportOver : public ::testing::TestWithParam<Links> {
+ protected:
+  static std::vector<std::unique_ptr<TcpTransport>> tcp_group(int size, const TcpOptions& options = {}) {
+    auto group = test::tcp_group(size, options);
+    if (GetParam() == Links::sockets) return group;
+    const test::Hosts hosts = hosts_of(GetParam(), size);
+    const std::map<char, test::HostMemory> memories = test::host_memories(hosts);
+    for (size_t rank = 0; rank < group.size(); ++rank)
+      test::share_memory(*group[rank], memories.at(hosts[rank]));
+    return group;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Tcp, TransportOver, ::testing::Values(Links::sockets, Links::rings, Links::both),
+                         [](const auto& parameter) {
+                           return std::string(parameter.param == Links::sockets ? "sockets"
+                                              : parameter.param == Links::rings ? "rings"
+                                                                                : "both");
+                         });
+
+TEST_P(TransportOver, DeliversMessagesOfAllSizesInOrder) {
   const std::vector<size_t> sizes = {1, 3, 0, 4096, 100000, 0, 0, 65537, 5, 3000000};
   // Few bytes per system call cut messages in every place; the huge ones would then take too long.
   for (const size_t most : {size_t{1} << 20, size_t{7}}) {
@@ -75,7 +106,7 @@ TEST(TcpTransport, DeliversMessagesOfAllSizesInOrder) {
   }
 }
 
-TEST(TcpTransport, AwaitReturnsAsSoonAsTheOldestMessageIsComplete) {
+TEST_P(TransportOver, AwaitReturnsAsSoonAsTheOldestMessageIsComplete) {
   auto group = tcp_group(2);
   int first = 0, second = 0;
   group[1]->post_receive(0, &first, sizeof first);
@@ -92,7 +123,7 @@ TEST(TcpTransport, AwaitReturnsAsSoonAsTheOldestMessageIsComplete) {
   test::expect_error<InvalidState>("rank 0", [&] { group[1]->await_receive(0, tcp_soon()); });
 }
 
-TEST(TcpTransport, AMessageThatNobodyReceivesYetDelaysNoOther) {
+TEST_P(TransportOver, AMessageThatNobodyReceivesYetDelaysNoOther) {
   // Rank 0 sends far more to rank 1 than fits into the kernel's buffers; rank 1 first serves rank 2.
   auto group = tcp_group(3);
   const auto large = tcp_pattern(24 << 20, 1), small = tcp_pattern(1000, 2);
@@ -114,7 +145,7 @@ TEST(TcpTransport, AMessageThatNobodyReceivesYetDelaysNoOther) {
   });
 }
 
-TEST(TcpTransport, LargeMessagesInBothDirectionsCannotBlockEachOther) {
+TEST_P(TransportOver, LargeMessagesInBothDirectionsCannotBlockEachOther) {
   auto group = tcp_group(2);
   const size_t bytes = 32 << 20;
   on_ranks(2, [&](int rank) {
@@ -129,7 +160,7 @@ TEST(TcpTransport, LargeMessagesInBothDirectionsCannotBlockEachOther) {
   });
 }
 
-TEST(TcpTransport, TheDeadlineNamesTheRanksThatAreMissing) {
+TEST_P(TransportOver, TheDeadlineNamesTheRanksThatAreMissing) {
   auto group = tcp_group(3);
   char byte = 0;
   group[0]->post_receive(1, &byte, 1);
@@ -145,7 +176,7 @@ TEST(TcpTransport, TheDeadlineNamesTheRanksThatAreMissing) {
   test::expect_error<Timeout>("rank 1", [&] { group[0]->finish(tcp_soon()); });
 }
 
-TEST(TcpTransport, FlushSendsAndExpectsNothing) {
+TEST_P(TransportOver, FlushSendsAndExpectsNothing) {
   int notices = 0;
   TcpOptions options;
   options.noticed_timeout = [&](int) { ++notices; };
@@ -171,14 +202,14 @@ TEST(TcpTransport, FlushSendsAndExpectsNothing) {
   EXPECT_EQ(never, 0);
 }
 
-TEST(TcpTransport, APeerThatTakesNothingIsATimeout) {
+TEST_P(TransportOver, APeerThatTakesNothingIsATimeout) {
   auto group = tcp_group(2);
   const auto large = tcp_pattern(32 << 20, 1);
   group[0]->post_send(1, large.data(), large.size());
   test::expect_error<Timeout>("rank 1 on host1", [&] { group[0]->finish(Deadline::after_ms(50)); });
 }
 
-TEST(TcpTransport, AClosedConnectionIsALostPeer) {
+TEST_P(TransportOver, AClosedConnectionIsALostPeer) {
   auto group = tcp_group(3);
   group[2].reset();
   char bytes[2] = {};
@@ -192,7 +223,7 @@ TEST(TcpTransport, AClosedConnectionIsALostPeer) {
   test::expect_error<PeerLost>("closed, too: rank 2 on host2", [&] { group[1]->finish(tcp_soon()); });
 }
 
-TEST(TcpTransport, WhatArrivedBeforeTheEndIsStillDelivered) {
+TEST_P(TransportOver, WhatArrivedBeforeTheEndIsStillDelivered) {
   auto group = tcp_group(2);
   const auto out = tcp_pattern(50000, 3);
   std::vector<uint8_t> in(out.size());
@@ -204,7 +235,7 @@ TEST(TcpTransport, WhatArrivedBeforeTheEndIsStillDelivered) {
   EXPECT_EQ(in, out);
 }
 
-TEST(TcpTransport, TheExplanationOfALossReplacesItsSymptom) {
+TEST_P(TransportOver, TheExplanationOfALossReplacesItsSymptom) {
   TcpOptions options;
   options.explain_loss = [](int rank) { return "rank 7 died first, then " + std::to_string(rank); };
   auto group = tcp_group(2, options);
@@ -214,7 +245,7 @@ TEST(TcpTransport, TheExplanationOfALossReplacesItsSymptom) {
   test::expect_error<PeerLost>("rank 7 died first, then 1", [&] { group[0]->finish(tcp_soon()); });
 }
 
-TEST(TcpTransport, AbortEndsARunningWait) {
+TEST_P(TransportOver, AbortEndsARunningWait) {
   auto group = tcp_group(2);
   char byte = 0;
   group[0]->post_receive(1, &byte, 1);
@@ -227,17 +258,18 @@ TEST(TcpTransport, AbortEndsARunningWait) {
   test::expect_error<PeerLost>("rank 5 is gone", [&] { group[0]->post_receive(1, &byte, 1); });
 }
 
-TEST(TcpTransport, RefusesARankThatIsNoPeer) {
+TEST_P(TransportOver, RefusesARankThatIsNoPeer) {
   auto group = tcp_group(2);
   for (const int peer : {-1, 0, 2})
     test::expect_error<InvalidArgument>(std::to_string(peer), [&] { group[0]->post_send(peer, nullptr, 0); });
-  EXPECT_EQ(group[0]->type(), "tcp");
+  EXPECT_EQ(group[0]->type(), GetParam() == Links::sockets ? "tcp" : "shm+tcp");
+  EXPECT_EQ(group[0]->shares_memory(1), GetParam() == Links::rings);
   EXPECT_EQ(group[1]->rank(), 1);
   EXPECT_EQ(group[1]->size(), 2);
   EXPECT_EQ(group[1]->host(0), "host0");
 }
 
-TEST(TcpTransport, SeededDelaysChangeNothing) {
+TEST_P(TransportOver, SeededDelaysChangeNothing) {
   for (unsigned seed = 0; seed < 6; ++seed) {
     const int size = 2 + static_cast<int>(seed % 3);
     TcpOptions options;
@@ -270,58 +302,70 @@ TEST(TcpTransport, SeededDelaysChangeNothing) {
   }
 }
 
-/// Forks a process that runs rank 1 of two ranks; its transport is passed to f. Returns its id.
-pid_t fork_rank_one(std::vector<std::vector<TcpPeer>>& peers, const std::function<void(Transport&)>& f) {
-  const pid_t child = test::fork_at_rest();
-  if (child == 0) {
-    ::close(peers[0][1].fd);
-    TcpTransport self(1, std::move(peers[1]));
-    try {
-      f(self);
-    } catch (...) {
-      ::_exit(1);
+/// Rank 0 of two; rank 1 is a forked process that runs f.
+struct WithForkedRank {
+  WithForkedRank(Links links, const std::function<void(Transport&)>& f) {
+    auto peers = test::tcp_peers(2);
+    const test::Hosts hosts = hosts_of(links, 2);
+    const auto memories =
+        links == Links::sockets ? std::map<char, test::HostMemory>() : test::host_memories(hosts);
+    const auto join = [&](int rank) {
+      auto made = std::make_unique<TcpTransport>(rank, std::move(peers[static_cast<size_t>(rank)]));
+      if (links != Links::sockets) test::share_memory(*made, memories.at(hosts[static_cast<size_t>(rank)]));
+      return made;
+    };
+    child = test::fork_at_rest();
+    if (child == 0) {
+      ::close(peers[0][1].fd);
+      try {
+        f(*join(1));
+      } catch (...) {
+        ::_exit(1);
+      }
+      ::_exit(0);
     }
-    ::_exit(0);
+    ::close(peers[1][0].fd);
+    self = join(0);
   }
-  ::close(peers[1][0].fd);
-  return child;
-}
+  ~WithForkedRank() {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
 
-TEST(TcpTransport, AKilledProcessIsNamedAtOnce) {
-  auto peers = test::tcp_peers(2);
-  const pid_t child = fork_rank_one(peers, [](Transport& self) {
+  pid_t child = -1;
+  std::unique_ptr<TcpTransport> self;
+};
+
+TEST_P(TransportOver, AKilledProcessIsNamedAtOnce) {
+  const WithForkedRank ranks(GetParam(), [](Transport& self) {
     char byte = 1;
     self.post_send(0, &byte, 1);
     self.post_receive(0, &byte, 1);
     self.finish(tcp_soon());
   });
-  TcpTransport self(0, std::move(peers[0]));
+  TcpTransport& self = *ranks.self;
   char bytes[2] = {};
   self.post_receive(1, bytes, 1);
   self.post_receive(1, bytes + 1, 1);
   self.await_receive(1, tcp_soon());  // the other process runs and waits
-  ::kill(child, SIGKILL);
+  ::kill(ranks.child, SIGKILL);
   test::expect_error<PeerLost>("rank 1 on host1", [&] { self.finish(tcp_soon()); });
-  ::waitpid(child, nullptr, 0);
 }
 
-TEST(TcpTransport, AStoppedProcessIsATimeout) {
-  auto peers = test::tcp_peers(2);
-  const pid_t child = fork_rank_one(peers, [](Transport& self) {
+TEST_P(TransportOver, AStoppedProcessIsATimeout) {
+  const WithForkedRank ranks(GetParam(), [](Transport& self) {
     char byte = 1;
     self.post_send(0, &byte, 1);
     self.post_receive(0, &byte, 1);
     self.finish(tcp_soon());
   });
-  TcpTransport self(0, std::move(peers[0]));
+  TcpTransport& self = *ranks.self;
   char bytes[2] = {};
   self.post_receive(1, bytes, 1);
   self.post_receive(1, bytes + 1, 1);
   self.await_receive(1, tcp_soon());
-  ::kill(child, SIGSTOP);
+  ::kill(ranks.child, SIGSTOP);
   test::expect_error<Timeout>("rank 1 on host1", [&] { self.finish(Deadline::after_ms(100)); });
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
 }
 
 }  // namespace

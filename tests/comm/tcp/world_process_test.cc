@@ -209,8 +209,12 @@ TEST_P(WorldProcess, AStoppedRankIsATimeout) {
   ranks[1].end();
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, WorldProcess, ::testing::Values("tcp", "shm"),
-                         [](const auto& param) { return std::string(param.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, WorldProcess, ::testing::Values("tcp", "shm", "shm+tcp"),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           std::replace(name.begin(), name.end(), '+', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace mx::comm

@@ -1,0 +1,1 @@
+list(APPEND mx_comm_sources hosts/connect.cc hosts/groups.cc hosts/machine.cc)
