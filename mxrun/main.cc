@@ -64,12 +64,17 @@ int run_agent_mode(const Options& options) {
 
 /// One rank of --tune: measures with the others, and rank 0 prints.
 int run_tune_rank() {
-  const auto group = std::dynamic_pointer_cast<comm::TransportCommunicator>(comm::world());
+  // Shared memory, which the ranks of a single host would use, has fixed algorithms; messages are what can be
+  // tuned.
+  const bool one_host = comm::place().local_size == comm::place().size;
+  const auto made =
+      one_host && std::getenv("MX_TRANSPORT") == nullptr ? comm::new_group("tcp") : comm::world();
+  const auto group = std::dynamic_pointer_cast<comm::TransportCommunicator>(made);
   if (group == nullptr) {
-    return complain(kExitConfiguration, "--tune: expected a transport with a cost model, such as tcp, got " +
-                                            comm::world()->type());
+    return complain(kExitConfiguration,
+                    "--tune: expected a transport with a cost model, such as tcp, got " + made->type());
   }
-  const std::string table = group->model().describe();  // world() has measured it
+  const std::string table = group->model().describe();  // measured when the group was made
   if (group->rank() == 0) {
     std::printf("cost model of %s with %d ranks\n%s", group->type().c_str(), group->size(), table.c_str());
   }
@@ -81,10 +86,10 @@ void make_tune_job(Options* options) {
   char path[4096];
   const ssize_t size = readlink("/proc/self/exe", path, sizeof(path));
   options->program = {std::string(path, size > 0 ? static_cast<size_t>(size) : 0), "--tune-rank"};
-  if (options->workers == 0 && options->per_node.empty()) options->workers = 2;
+  const bool says_how_many = options->workers != 0 || !options->per_node.empty() || !options->hosts.empty() ||
+                             !options->hostfile.empty();
+  if (!says_how_many) options->workers = 2;
   options->tag_output = 0;
-  // Shared memory has fixed algorithms; messages are what can be tuned.
-  if (std::getenv("MX_TRANSPORT") == nullptr) options->environment.emplace_back("MX_TRANSPORT", "tcp");
 }
 
 // The path that finds programs is the one that the ranks get.
