@@ -99,7 +99,7 @@ class Steps(jobs.JobTest):
         self.assertEqual(job.stdout.count("has ended"), 3)
 
     def cases(self):
-        found = [("comm", transport, step, "worker", 1) for transport in ("shm", "tcp") for step in CALLS]
+        found = [("comm", transport, step, "worker", 1) for transport in ("shm", "tcp", "shm+tcp") for step in CALLS]
         found += [("dist_allreduce", "shm", step, "worker", 1) for step in STORE]
         found += [("dist_sync", "tcp", step, role, rank) for step in STORE for role, rank in (("worker", 1), ("server", 0))]
         return found
@@ -115,7 +115,7 @@ class Steps(jobs.JobTest):
         self.each(cases if "MX_TEST_ROUNDS" in os.environ else cases[::2], self.stop)
 
     def test_stop_before_joining(self):
-        for kind, transport in (("comm", "shm"), ("comm", "tcp"), ("dist_sync", "tcp")):
+        for kind, transport in (("comm", "shm"), ("comm", "tcp"), ("comm", "shm+tcp"), ("dist_sync", "tcp")):
             with self.subTest(kind=kind, transport=transport):
                 job = self.start_at(kind, "start", transport, ("--timeout", 2))
                 os.kill(process_of(job, "worker", 1), signal.SIGSTOP)

@@ -73,6 +73,44 @@ class Namespaces(jobs.JobTest):
         self.assertEqual((job.code, job.stdout), (0, "10\n" * 4), job.stderr)
         self.assert_nothing_left(job)
 
+    @staticmethod
+    def loopback_bytes():
+        """What the processes of a host have sent to each other through sockets, by host."""
+        sent = {}
+        for host in ("n0", "n1"):
+            text = subprocess.run(["ip", "netns", "exec", host, "cat", "/proc/net/dev"], capture_output=True, text=True,
+                                  check=True).stdout
+            sent[host] = int(next(line for line in text.splitlines() if line.strip().startswith("lo:")).split()[1])
+        return sent
+
+    @unittest.skipUnless(HAS_PROGRAM, "no program")
+    def test_ranks_of_a_host_share_memory(self):
+        # Each rank exchanges 5 x 2 x 2 MB with each other one.
+        least = 10_000_000
+        for transport, name in (("auto", "shm+tcp"), ("tcp", "tcp")):
+            before = self.loopback_bytes()
+            job = self.start_hosts("--rdzv", "cable0:0", "--no-tag-output", "-x", "MX_TRANSPORT=" + transport,
+                                   PROGRAM, "large").finish()
+            self.assertEqual((job.code, job.stdout), (0, f"{name} 10\n" * 4), job.stderr)
+            after = self.loopback_bytes()
+            for host in before:
+                through_sockets = after[host] - before[host]
+                if name == "tcp":
+                    self.assertGreater(through_sockets, least)
+                else:
+                    self.assertLess(through_sockets, least / 10)
+            self.assertNotIn("share no memory", job.stderr)
+            self.assert_nothing_left(job)
+
+    @unittest.skipUnless(HAS_PROGRAM, "no program")
+    def test_ranks_of_a_host_that_cannot_share_memory_use_tcp(self):
+        job = self.start_hosts("--rdzv", "cable0:0", "--no-tag-output",
+                               "sh", "-c", f"[ $MX_RANK -gt 1 ] || ulimit -f 8; exec {PROGRAM} large").finish()
+        self.assertEqual((job.code, job.stdout), (0, "shm+tcp 10\n" * 4), job.stderr)
+        self.assertEqual(job.stderr.count("share no memory"), 1, job.stderr)
+        self.assertIn("the ranks 0, 1 on n0 share no memory", job.stderr)
+        self.assert_nothing_left(job)
+
     @unittest.skipUnless(HAS_PROGRAM, "no program")
     def test_survivors_on_other_hosts_name_a_killed_rank(self):
         job = self.start_hosts("--rdzv", "cable0:0", PROGRAM, "loop", self.folder)

@@ -1,5 +1,6 @@
 // A rank for the tests of mxrun: rank_program MODE FOLDER
 //   sum    ten allreduces, prints the last sum
+//   large  allreduces of 8 MB, prints the type of the group and the last sum
 //   long   a thousand allreduces with a pause after each, prints the last sum
 //   loop   allreduces until an error, which it prints with the time, and exits with 1
 //   early  as loop, but rank 0 ends with 0 after ten rounds
@@ -17,6 +18,7 @@
 #include <exception>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/world.h"
@@ -26,6 +28,14 @@ int main(int argc, char** argv) {
   try {
     const auto group = mx::comm::world();
     const int rank = mx::comm::place().rank;
+    if (mode == "large") {
+      std::vector<float> values(2'000'000), sums(values.size());
+      for (float& value : values) value = static_cast<float>(rank + 1);
+      for (int round = 0; round < 5; ++round)
+        group->allreduce(values.data(), sums.data(), sums.size(), mx::comm::Type::f32);
+      std::printf("%s %g\n", group->type().c_str(), static_cast<double>(sums.back()));
+      return 0;
+    }
     for (int round = 0;; ++round) {
       mx::comm::report_step(round);
       const auto value = static_cast<float>(rank + 1);

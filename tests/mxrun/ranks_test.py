@@ -35,7 +35,7 @@ class Ranks(jobs.JobTest):
             self.assertEqual(job.stdout, f"{count * (count + 1) // 2}\n" * count)
 
     def test_survivors_name_a_killed_rank_at_once(self):
-        for transport in ("shm", "tcp", "shm"):
+        for transport in ("shm", "tcp", "shm+tcp"):
             job, pids = self.start_ranks("loop", 3, transport=transport)
             killed_at = time.monotonic()
             os.kill(pids[1], signal.SIGKILL)
@@ -64,7 +64,7 @@ class Ranks(jobs.JobTest):
     def test_a_rank_killed_at_any_moment_is_named(self):
         random.seed(4)
         for number in range(jobs.rounds(50 if jobs.SLOW == 1 else 10)):
-            transport = ("shm", "tcp")[number % 2]
+            transport = ("shm", "tcp", "shm+tcp")[number % 3]
             job, pids = self.start_ranks("loop", 3, transport=transport)
             victim = random.randrange(3)
             time.sleep(random.random() * 0.03)
@@ -79,7 +79,7 @@ class Ranks(jobs.JobTest):
 
     def test_a_rank_that_is_stuck_is_named(self):
         # Its heartbeats come, and it never ends: only the time limit of the others finds it.
-        for transport in ("shm", "tcp"):
+        for transport in ("shm", "tcp", "shm+tcp"):
             job, _ = self.start_ranks("stuck", 3, "--timeout", "2", transport=transport)
             job.finish()
             self.assertEqual(job.code, 137, job.stderr)
@@ -93,7 +93,7 @@ class Ranks(jobs.JobTest):
 
     def test_calls_that_differ_are_an_error_of_every_rank(self):
         parts = {"count": ("2", "1"), "type": ("i32", "f32"), "call": ("broadcast", "allreduce")}
-        for transport in ("shm", "tcp"):
+        for transport in ("shm", "tcp", "shm+tcp"):
             for mode, words in parts.items():
                 with self.subTest(mode=mode, transport=transport):
                     job = self.start("-n", 3, "--timeout", "20", PROGRAM, mode, self.folder, MX_TRANSPORT=transport).finish()
@@ -108,7 +108,7 @@ class Ranks(jobs.JobTest):
                     self.assert_nothing_left(job)
 
     def test_a_rank_that_continues_in_time_is_no_failure(self):
-        for transport in ("shm", "tcp"):
+        for transport in ("shm", "tcp", "shm+tcp"):
             job, pids = self.start_ranks("long", 3, "--dead-after", "20", transport=transport)
             for rank in (1, 0, 2):
                 os.kill(pids[rank], signal.SIGSTOP)

@@ -62,7 +62,7 @@ class Processes(TrainMnistTest):
 
     def test_every_transport_gives_the_same_file(self):
         one = self.file_of([], "--parts", "3")
-        for transport in ["shm", "tcp"]:
+        for transport in ["shm", "tcp", "shm+tcp"]:
             got = self.file_of(self.mxrun("-n", "3", "-x", f"MX_TRANSPORT={transport}"))
             self.check_same(one, got, transport)
 
