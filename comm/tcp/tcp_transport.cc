@@ -148,9 +148,10 @@ void TcpTransport::flush(Deadline deadline) noexcept {
     if (rings_) polled_.push_back({rings_->bell(), POLLIN, 0});
     const bool over = complete || deadline.passed();
     const int ready = over || !waits ? 0 : ::poll(polled_.data(), polled_.size(), deadline.poll_ms());
+    const bool failed = ready < 0 && errno != EINTR;
     if (ready > 0) note_ended();
     if (rings_) rings_->awake();
-    if (over || (ready < 0 && errno != EINTR)) return;
+    if (over || failed) return;
   }
 }
 

@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/resource.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/shm/region.h"
 #include "engine/base/error.h"
 #include "tests/support/errors.h"
 
@@ -143,6 +145,24 @@ TEST(ShmRings, RefuseMemoryOfAnotherGroup) {
   EXPECT_THROW(Rings(files, 0, 2), ProtocolError);
   files.bells.pop_back();
   EXPECT_THROW(Rings(files, 0, 3), ProtocolError);
+}
+
+TEST(ShmRings, ImpossibleCountersAreAnError) {
+  const SharedFiles files = Rings::create(2);
+  Rings writer(files, 0, 2), reader(files, 1, 2);
+  // Everything behind the header, so all counters, becomes different large numbers.
+  constexpr size_t kHeaderWords = kPage / sizeof(uint64_t);
+  struct stat status {};
+  ASSERT_EQ(fstat(files.region.get(), &status), 0);
+  const auto bytes = static_cast<size_t>(status.st_size);
+  void* const base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, files.region.get(), 0);
+  ASSERT_NE(base, MAP_FAILED);
+  auto* const words = static_cast<uint64_t*>(base);
+  for (size_t i = kHeaderWords; i < bytes / sizeof(uint64_t); ++i) words[i] = static_cast<uint64_t>(i) << 32;
+  munmap(base, bytes);
+  std::vector<uint8_t> in(100);
+  test::expect_error<ProtocolError>("between two ranks", [&] { read_bytes(reader, 0, in, 0, in.size()); });
+  write_bytes(writer, 1, in, 0, in.size());  // stays within the ring
 }
 
 TEST(ShmRings, TooManyRanksAreAnError) {

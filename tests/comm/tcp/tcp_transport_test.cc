@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -243,6 +244,21 @@ TEST_P(TransportOver, TheExplanationOfALossReplacesItsSymptom) {
   char byte = 0;
   group[0]->post_receive(1, &byte, 1);
   test::expect_error<PeerLost>("rank 7 died first, then 1", [&] { group[0]->finish(tcp_soon()); });
+}
+
+TEST_P(TransportOver, AWaitingRankSleeps) {
+  const auto cpu_ms = [] {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
+  };
+  auto group = tcp_group(3);
+  char bytes[2] = {};
+  group[0]->post_receive(1, bytes, 1);
+  group[0]->post_receive(2, bytes + 1, 1);
+  const auto before = cpu_ms();
+  test::expect_error<Timeout>("rank 1", [&] { group[0]->finish(Deadline::after_ms(500)); });
+  EXPECT_LT(cpu_ms() - before, 250);
 }
 
 TEST_P(TransportOver, AbortEndsARunningWait) {
