@@ -1,7 +1,9 @@
 // The algorithms of allreduce and reduce_scatter.
 #include <algorithm>
 #include <cstring>
-#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "comm/algorithms.h"
 #include "comm/fold.h"
@@ -47,7 +49,8 @@ class DirectExchange {
         share_(share),
         pieces_(pieces_of(call.bytes(slice(0).count))),
         piece_bytes_(aligned(call.bytes(piece_of(slice(0), pieces_, 0).count))),
-        scratch_(scratch) {}
+        scratch_(scratch),
+        tickets_(call.workspace().tickets) {}
 
   /// Bytes of scratch memory that an exchange of `count` elements needs.
   static size_t scratch_bytes(const Call& call, size_t ranks) {
@@ -115,13 +118,24 @@ class DirectExchange {
   const bool share_;
   const size_t pieces_, piece_bytes_;
   unsigned char* const scratch_;
-  std::vector<Call::Ticket> tickets_;
+  std::vector<Call::Ticket>& tickets_;
 };
 
-std::vector<int> all_ranks(const Call& call) {
-  std::vector<int> ranks(static_cast<size_t>(call.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
+// Finds out which ranks share a machine. That does not change, so once is enough.
+void find_machines(Call& call) {
+  Workspace& workspace = call.workspace();
+  if (!workspace.mine.empty()) return;
+  std::vector<std::string> machines;
+  std::vector<int> leaders, mine;
+  for (int rank = 0; rank < call.size(); ++rank) {
+    std::string machine = call.transport().machine(rank);
+    if (machine == call.transport().machine(call.rank())) mine.push_back(rank);
+    if (std::find(machines.begin(), machines.end(), machine) != machines.end()) continue;
+    machines.push_back(std::move(machine));
+    leaders.push_back(rank);
+  }
+  workspace.leaders = std::move(leaders);
+  workspace.mine = std::move(mine);
 }
 
 // Posts the header and, behind it, `bytes` bytes for each rank, receives as many from each into the workspace
@@ -161,7 +175,7 @@ void allreduce_gather(Call& call) {
 
 void allreduce_direct(Call& call) {
   call.exchange_headers();
-  const std::vector<int> ranks = all_ranks(call);
+  const std::vector<int>& ranks = call.workspace().all;
   const size_t me = static_cast<size_t>(call.rank());
   unsigned char* const scratch =
       call.workspace().scratch(DirectExchange::scratch_bytes(call, static_cast<size_t>(call.size())));
@@ -191,7 +205,7 @@ void reduce_scatter_direct(Call& call) {
     return;
   }
   call.exchange_headers();
-  const std::vector<int> ranks = all_ranks(call);
+  const std::vector<int>& ranks = call.workspace().all;
   const size_t needed = DirectExchange::scratch_bytes(call, ranks.size());
   // An output within the input, other than in the place of this rank's slice, would overwrite what is yet to
   // be sent.
@@ -213,7 +227,8 @@ void allreduce_ring(Call& call) {
   // Two slices: while the pieces of one are folded, those of the next arrive.
   const size_t stride = aligned(largest);
   unsigned char* const scratch = call.workspace().scratch(2 * stride);
-  std::vector<Call::Ticket> tickets(2 * pieces);
+  auto& tickets = call.workspace().tickets;
+  tickets.assign(2 * pieces, 0);
   const auto slice_at = [&](int step) { return call.slice(((me - step) % n + n) % n); };  // sent in this step
   const auto place = [&](int step, size_t p) {
     return scratch + static_cast<size_t>(step % 2) * stride +
@@ -252,17 +267,9 @@ void allreduce_ring(Call& call) {
 
 void allreduce_two_level(Call& call) {
   call.exchange_headers();
-  const int n = call.size();
   const size_t count = call.request().count, bytes = call.bytes(count);
-  std::vector<int> leaders, mine;  // the first rank of each machine, and the ranks of this one
-  std::vector<std::string> machines;
-  for (int rank = 0; rank < n; ++rank) {
-    std::string machine = call.transport().machine(rank);
-    if (machine == call.transport().machine(call.rank())) mine.push_back(rank);
-    if (std::find(machines.begin(), machines.end(), machine) != machines.end()) continue;
-    machines.push_back(std::move(machine));
-    leaders.push_back(rank);
-  }
+  find_machines(call);
+  const std::vector<int>&leaders = call.workspace().leaders, &mine = call.workspace().mine;
   const size_t pieces = pieces_of(bytes);
   const auto piece_at = [&](size_t p) { return piece_of({0, count}, pieces, p); };
   const int leader = mine.front();
@@ -282,7 +289,8 @@ void allreduce_two_level(Call& call) {
   const auto arrived = [&](size_t member, size_t p) {
     return scratch + (p % 2 * mine.size() + member) * piece_bytes;
   };
-  std::vector<Call::Ticket> tickets(2 * mine.size());
+  auto& tickets = call.workspace().tickets;
+  tickets.assign(2 * mine.size(), 0);
   const auto post = [&](size_t p) {
     for (size_t member = 1; member < mine.size(); ++member)
       tickets[p % 2 * mine.size() + member] =

@@ -1,5 +1,7 @@
 #include "comm/call.h"
 
+#include <numeric>
+
 #include "engine/base/check.h"
 
 namespace mx::comm {
@@ -19,6 +21,12 @@ unsigned char* Workspace::scratch(size_t bytes) {
     scratch_bytes_ = bytes;
   }
   return scratch_;
+}
+
+std::vector<int> Workspace::numbers_below(int count) {
+  std::vector<int> numbers(static_cast<size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
 }
 
 void Workspace::release() {

@@ -30,7 +30,8 @@ namespace mx::comm {
 /// Memory that calls use one after the other and that only grows.
 class Workspace {
  public:
-  explicit Workspace(int ranks) : size_(static_cast<size_t>(ranks)), headers(size_), peers(size_) {}
+  explicit Workspace(int ranks)
+      : size_(static_cast<size_t>(ranks)), headers(size_), peers(size_), all(numbers_below(ranks)) {}
   ~Workspace() { release(); }
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
@@ -44,6 +45,7 @@ class Workspace {
   };
 
  private:
+  static std::vector<int> numbers_below(int count);
   void release();
 
   const size_t size_;
@@ -55,6 +57,13 @@ class Workspace {
   std::vector<CallHeader> headers;  // from the others
   std::vector<Peer> peers;
   std::vector<const void*> inputs;  // of folds
+  std::vector<uint64_t> tickets;    // of receives that are awaited one by one
+  std::vector<int> children;        // in the tree of a broadcast
+
+  // Ranks, in their order.
+  const std::vector<int> all;  // every rank
+  std::vector<int> leaders,
+      mine;  // the first rank of each machine, and the ranks of this machine; empty: not known
 };
 
 class Call {

@@ -92,7 +92,8 @@ void broadcast_tree(Call& call) {
   // below.
   int low = 1;
   while (low < n && (place & low) == 0) low <<= 1;
-  std::vector<int> children;  // farthest first: their trees are the deepest
+  auto& children = call.workspace().children;  // farthest first: their trees are the deepest
+  children.clear();
   for (int bit = low >> 1; bit > 0; bit >>= 1)
     if (place + bit < n) children.push_back(rank_at(place + bit));
   const int parent = rank_at(place & ~low);
@@ -103,9 +104,10 @@ void broadcast_tree(Call& call) {
     return std::min(bytes - piece_begin(p), joined ? bytes : kPieceBytes);
   };
 
-  std::vector<Call::Ticket> confirmed(children.size());
+  auto& tickets = call.workspace().tickets;
   unsigned char* data = call.out();
   if (joined) {
+    tickets.assign(children.size(), 0);  // of the headers of the children
     data = call.workspace().scratch(bytes);
     if (place == 0 && bytes > 0) std::memcpy(data, call.in(), bytes);
     if (place != 0) {
@@ -120,21 +122,21 @@ void broadcast_tree(Call& call) {
     for (size_t c = 0; c < children.size(); ++c) {
       call.send_header(children[c]);
       call.send(children[c], data, bytes);
-      confirmed[c] = call.receive_header(children[c]);
+      tickets[c] = call.receive_header(children[c]);
     }
-    for (size_t c = 0; c < children.size(); ++c) call.check_header(children[c], confirmed[c]);
+    for (size_t c = 0; c < children.size(); ++c) call.check_header(children[c], tickets[c]);
     call.finish();
     if (bytes > 0 && !(place == 0 && call.in() == call.out())) std::memcpy(call.out(), data, bytes);
     return;
   }
   call.exchange_headers();
   if (place == 0 && call.in() != call.out()) std::memcpy(call.out(), call.in(), bytes);
-  std::vector<Call::Ticket> arrived(pieces);
+  tickets.assign(pieces, 0);
   if (place != 0)
     for (size_t p = 0; p < pieces; ++p)
-      arrived[p] = call.receive(parent, data + piece_begin(p), piece_bytes(p));
+      tickets[p] = call.receive(parent, data + piece_begin(p), piece_bytes(p));
   for (size_t p = 0; p < pieces; ++p) {
-    if (place != 0) call.await(parent, arrived[p]);
+    if (place != 0) call.await(parent, tickets[p]);
     for (const int child : children) call.send(child, data + piece_begin(p), piece_bytes(p));
   }
   call.finish();

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -52,9 +53,10 @@ bool means_gone(int error) { return error == ENOENT || error == ESRCH; }
 // Reads fields 3 and 22 of /proc/<process>/stat. The second field is a name in parentheses, which may itself
 // contain any character.
 ProcessStatus process_status(int64_t process) {
-  const std::string path = "/proc/" + std::to_string(process) + "/stat";
+  char path[40];
+  std::snprintf(path, sizeof path, "/proc/%lld/stat", static_cast<long long>(process));
   ProcessStatus status;
-  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd file(open(path, O_RDONLY | O_CLOEXEC));
   char text[1024];
   const ssize_t length = file ? read(file.get(), text, sizeof(text) - 1) : -1;
   if (length < 0) {
@@ -265,12 +267,14 @@ bool Peers::ended(int peer) const {
 
 void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context& context) {
   const bool pair = counter >= Counter::sending;
-  const std::string during = context.request != nullptr ? " during " + describe(*context.request)
-                                                        : std::string(" during ") + context.op;
+  // Only for messages: this function is called again and again in a long wait, which allocates nothing.
+  const auto during = [&] {
+    return " during " + (context.request != nullptr ? describe(*context.request) : std::string(context.op));
+  };
   const auto lost = [&](int rank, const std::string& how) {
     lost_rank_.store(rank);
     if (notices_.loss) notices_.loss(rank);
-    throw PeerLost(mx::detail::concat("[", context.op, "] ", name(rank), " ", how, during));
+    throw PeerLost(mx::detail::concat("[", context.op, "] ", name(rank), " ", how, during()));
   };
   const auto left = [&](int rank, const std::string& how) {
     // A rank that has left by itself, too early, needs no explanation.
@@ -278,7 +282,7 @@ void Peers::check_lost(int peer, Counter counter, uint64_t target, const Context
     const bool aborted = control.lost_rank == kAborted;
     const std::string cause = aborted && notices_.explain ? notices_.explain(rank) : std::string();
     check_interrupt();  // while the cause was looked for, somebody may have found it
-    if (!cause.empty()) throw PeerLost(mx::detail::concat("[", context.op, "] ", cause, during));
+    if (!cause.empty()) throw PeerLost(mx::detail::concat("[", context.op, "] ", cause, during()));
     if (!aborted) lost(rank, how);
     lost(rank,
          mx::detail::concat(how, " because of: ", text_of(control.reason, sizeof(control.reason)), ","));

@@ -4,13 +4,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <deque>
 #include <mutex>
 #include <random>
 #include <thread>
 #include <utility>
 
 #include "comm/host_name.h"
+#include "comm/ring.h"
 #include "engine/base/check.h"
 #include "engine/base/cpus.h"
 #include "engine/base/futex.h"
@@ -48,10 +48,9 @@ struct alignas(64) Channel {
 
   std::mutex mutex;
   // Guarded by the mutex.
-  std::deque<Send> sends;
-  std::deque<Receive> receives;
-  std::vector<std::vector<unsigned char>> spare;  // buffers of former copies
-  size_t wrong_sent = 0, wrong_expected = 0;      // sizes of the first message whose sizes differ
+  Ring<Send> sends;  // a slot keeps the memory of its copy
+  Ring<Receive> receives;
+  size_t wrong_sent = 0, wrong_expected = 0;  // sizes of the first message whose sizes differ
 
   // Numbers of messages that have ended for the sender and for the receiver, written under the mutex. The
   // receiver's includes no message behind one of which the sizes differ.
@@ -125,19 +124,18 @@ class ThreadTransport final : public Transport {
       std::lock_guard lock(channel.mutex);
       if (!channel.receives.empty()) {
         channel.deliver(from, bytes, channel.receives.front());
-        channel.receives.pop_front();
+        channel.receives.pop();
         channel.sent.fetch_add(1, std::memory_order_relaxed);
       } else if (bytes <= kEagerBytes) {
-        Channel::Send& send = channel.sends.emplace_back();
-        if (!channel.spare.empty()) {
-          send.copy = std::move(channel.spare.back());
-          channel.spare.pop_back();
-        }
-        send.copy.assign(from, from + bytes);
+        Channel::Send& send = channel.sends.push();
+        send.data = nullptr;
         send.bytes = bytes;
+        send.copy.assign(from, from + bytes);
         channel.sent.fetch_add(1, std::memory_order_relaxed);
       } else {
-        channel.sends.push_back({from, bytes, {}});
+        Channel::Send& send = channel.sends.push();
+        send.data = from;
+        send.bytes = bytes;
       }
     }
     ++posted_[static_cast<size_t>(peer)].sends;
@@ -153,16 +151,13 @@ class ThreadTransport final : public Transport {
     {
       std::lock_guard lock(channel.mutex);
       if (channel.sends.empty()) {
-        channel.receives.push_back(receive);
+        channel.receives.push() = receive;
       } else {
         Channel::Send& send = channel.sends.front();
         freed = send.data != nullptr;
         channel.deliver(freed ? send.data : send.copy.data(), send.bytes, receive);
-        if (freed)
-          channel.sent.fetch_add(1, std::memory_order_release);
-        else
-          channel.spare.push_back(std::move(send.copy));
-        channel.sends.pop_front();
+        if (freed) channel.sent.fetch_add(1, std::memory_order_release);
+        channel.sends.pop();
       }
     }
     ++posted_[static_cast<size_t>(peer)].receives;
@@ -312,13 +307,13 @@ class ThreadTransport final : public Transport {
       {
         std::lock_guard lock(to.mutex);
         // Copies that were posted before the first withdrawn message still reach the receiver.
-        const auto first = std::find_if(to.sends.begin(), to.sends.end(),
-                                        [](const auto& send) { return send.data != nullptr; });
-        to.sends.erase(first, to.sends.end());
+        size_t kept = 0;
+        while (kept < to.sends.size() && to.sends[kept].data == nullptr) ++kept;
+        to.sends.truncate(kept);
       }
       Channel& from = hub_->channel(peer, rank_);
       std::lock_guard lock(from.mutex);
-      from.receives.clear();
+      from.receives.truncate(0);
     }
   }
 

@@ -6,3 +6,5 @@ mx_add_test(comm_tcp_conformance_test
     conformance_failures.cc
     tcp/conformance_test.cc
   DEPS mx::comm)
+
+mx_add_test(comm_call_alloc_test SOURCES tcp/call_alloc_test.cc DEPS mx::comm)
