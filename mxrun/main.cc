@@ -149,7 +149,8 @@ int start(Options options) {
   Selection selection;
   try {
     selection = select_launcher(options);
-    job.nodes = plan_nodes(options, selection.hosts.empty() ? local_hosts(options) : selection.hosts);
+    const std::vector<Host> hosts = selection.hosts.empty() ? local_hosts(&options) : selection.hosts;
+    job.nodes = plan_nodes(options, hosts);
   } catch (const InvalidArgument& error) {
     return complain(kExitUsage, error.what());
   }

@@ -15,11 +15,13 @@ enum class Restart { none, group };
 struct Options {
   std::vector<std::string> program;  ///< the program and its arguments
 
-  int workers = 0;       ///< -n; 0: as many as the nodes have slots, or 1
-  int servers = 0;       ///< -s
-  int nodes = 0;         ///< --nnodes; 0: not given
-  std::string per_node;  ///< --nproc-per-node: a number, "auto", "gpu" or "cpu"; empty: not given
-  std::string hosts;     ///< -H host:slots,...
+  int workers = 0;                ///< -n; 0: as many as the nodes have slots, or 1
+  int servers = 0;                ///< -s
+  int nodes = 0;                  ///< --nnodes; 0: not given
+  std::string per_node;           ///< --nproc-per-node: a number, "auto", "gpu" or "cpu"; empty: not given
+  bool workers_in_file = false;   ///< -n stands in the file of --config, not in the command line
+  bool per_node_in_file = false;  ///< the same of --nproc-per-node
+  std::string hosts;              ///< -H host:slots,...
   std::string hostfile;
   std::string launcher = "auto";
   std::vector<std::string> kubernetes;  ///< --k8s KEY=VALUE,... for manifests

@@ -73,18 +73,21 @@ int workers_per_node(const std::string& text) {
   return processes_on_node(parse_processes_per_node(text), usable_cpus(), count_gpus());
 }
 
-std::vector<Host> local_hosts(const Options& options) {
-  MX_CHECK(options.nodes <= 1, InvalidArgument, "--nnodes: expected 1 with the launcher local, got ",
-           options.nodes, "; name the other nodes with -H or --hostfile");
-  int workers = options.workers;
-  if (!options.per_node.empty()) {
-    const int per_node = workers_per_node(options.per_node);
-    MX_CHECK(workers == 0 || workers == per_node, InvalidArgument,
+std::vector<Host> local_hosts(Options* options) {
+  MX_CHECK(options->nodes <= 1, InvalidArgument, "--nnodes: expected 1 with the launcher local, got ",
+           options->nodes, "; name the other nodes with -H or --hostfile");
+  int& workers = options->workers;
+  // If one of the two stands in the command line and the other in the file, that of the command line counts.
+  const bool workers_count = workers > 0 && !options->workers_in_file && options->per_node_in_file;
+  const bool per_node_counts = options->workers_in_file && !options->per_node_in_file;
+  if (!options->per_node.empty() && !workers_count) {
+    const int per_node = workers_per_node(options->per_node);
+    MX_CHECK(workers == 0 || workers == per_node || per_node_counts, InvalidArgument,
              "-n and --nproc-per-node disagree: expected ", per_node, " processes on one node, got -n ",
              workers);
     workers = per_node;
   }
-  return {{"localhost", std::max(1, workers) + options.servers}};
+  return {{"localhost", std::max(1, workers) + options->servers}};
 }
 
 std::vector<NodePlan> plan_nodes(const Options& options, const std::vector<Host>& hosts) {

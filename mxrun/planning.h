@@ -18,9 +18,9 @@ namespace mx::launch {
 /// process may use), "gpu", or "auto" (GPUs if there are any, else cores). Throws InvalidArgument.
 int workers_per_node(const std::string& text);
 
-/// Returns the one node of the local launcher, with all workers. Throws InvalidArgument if the options
-/// contradict each other.
-std::vector<Host> local_hosts(const Options& options);
+/// Returns the one node of the local launcher, with all workers, whose number it writes into the options if
+/// --nproc-per-node tells it. Throws InvalidArgument if the options contradict each other.
+std::vector<Host> local_hosts(Options* options);
 
 /// Makes the plans of the nodes that get a process: see place_on_hosts(). The plans lack rendezvous and
 /// secret. Throws InvalidArgument if there are fewer slots than processes.

@@ -63,6 +63,11 @@ std::optional<std::vector<int>> asked_tasks(const Lookup& lookup) {
   return asked ? std::optional(std::move(tasks)) : std::nullopt;
 }
 
+constexpr char kNoAllocation[] =
+    "[mxrun] --launcher slurm: expected an allocation, got none (no SLURM_JOB_NODELIST); start it with: "
+    "salloc "
+    "-N 2 mxrun ..., or from a batch script; --launcher ssh needs no allocation";
+
 std::optional<std::string> allocated_list(const Lookup& lookup) {
   std::optional<std::string> list = lookup("SLURM_JOB_NODELIST");
   return list ? list : lookup("SLURM_NODELIST");
@@ -72,7 +77,8 @@ std::optional<std::string> allocated_list(const Lookup& lookup) {
 /// whatever the order of --nodelist, and an agent learns from this number which node's plan is its own.
 void order_as_allocated(const Lookup& lookup, std::vector<Host>& hosts) {
   const std::optional<std::string> list = allocated_list(lookup);
-  if (!list) return;  // srun asks for an allocation itself
+  // srun would ask for an allocation itself, whose order of the nodes nobody knows before.
+  MX_CHECK(list, InvalidArgument, kNoAllocation);
   const std::vector<std::string> names = parse_node_list(*list);
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < names.size(); ++i) places.emplace(names[i], i);
@@ -88,8 +94,7 @@ void order_as_allocated(const Lookup& lookup, std::vector<Host>& hosts) {
 /// The nodes of Slurm's allocation. A node has as many slots as tasks were asked for, or as processors.
 std::vector<Host> allocated_hosts(const Lookup& lookup) {
   const std::optional<std::string> list = allocated_list(lookup);
-  MX_CHECK(list, InvalidArgument, "[mxrun] --launcher slurm: expected an allocation, got none (no ",
-           "SLURM_JOB_NODELIST); start it with: salloc -N 2 mxrun ..., or from a batch script");
+  MX_CHECK(list, InvalidArgument, kNoAllocation);
   std::vector<Host> hosts;
   for (std::string& name : parse_node_list(*list)) hosts.push_back({std::move(name), 1});
   const char* variable = "SLURM_TASKS_PER_NODE";

@@ -111,9 +111,12 @@ TEST(SelectLauncher, HostsForSlurmHaveTheOrderOfTheAllocation) {
   options.hosts = "n2,n3,n0";
   options.nodes = 1;  // the first host that the user has named
   EXPECT_EQ(to_string(select_launcher(options, lookup_in(kAllocation)).hosts), "n2:1");
-  // Without an allocation srun asks for one itself.
+  // Without an allocation nobody knows the order of the nodes.
   options.nodes = 0;
-  EXPECT_EQ(to_string(select_launcher(options, lookup_in({})).hosts), "n2:1,n3:1,n0:1");
+  EXPECT_NE(selection_refusal([&] {
+              select_launcher(options, lookup_in({}));
+            }).find("expected an allocation, got none"),
+            std::string::npos);
   // Other launchers know the nodes by their names.
   options.launcher = "ssh";
   EXPECT_EQ(to_string(select_launcher(options, lookup_in(kAllocation)).hosts), "n2:1,n3:1,n0:1");
