@@ -34,6 +34,7 @@
 #include "mxrun/hosts/text.h"
 #include "mxrun/launchers/open_files.h"
 #include "mxrun/launchers/write_signals.h"
+#include "mxrun/messages.h"
 #include "mxrun/output.h"
 #include "mxrun/plan.h"
 #include "mxrun/process.h"
@@ -173,37 +174,38 @@ class Agent {
   }
 
   void take_messages() {
-    for (std::string text; channel_->receive(&text);) {
-      const json message = json::parse(text);
-      const std::string op = message.at("op");
-      if (op == "run") {
+    for (std::string text; !finished_ && channel_->receive(&text);) handle(message_to_agent(text));
+    if (!finished_ && channel_->closed()) abandon();
+  }
+
+  void handle(ToAgent message) {
+    using Op = ToAgent::Op;
+    switch (message.op) {
+      case Op::run:
         try {
-          start_group(plan_from_json(message.at("plan")));
-        } catch (const ProtocolError&) {
-          throw;
+          start_group(std::move(message.plan));
         } catch (const Error& error) {
           refuse_group(error);
         }
-      } else if (op == "signal") {
-        signal_groups(message.at("number"), false);
-      } else if (op == "stop") {
-        stop(message.at("first"), message.at("grace_ms"), message.at("servers"));
-      } else if (op == "kill_process") {
+        return;
+      case Op::signal:
+        return signal_groups(message.signal, false);
+      case Op::stop:
+        return stop(message.signal, message.grace_ms, message.servers_only);
+      case Op::kill:
+        return kill_everything();
+      case Op::kill_process:
         for (const RankProcess& process : processes_) {
-          const bool meant = static_cast<int>(process.plan.role) == message.at("role").get<int>() &&
-                             process.plan.rank == message.at("rank").get<int>();
+          const bool meant = process.plan.role == message.role && process.plan.rank == message.rank;
           if (meant && process.running) kill(-process.pid, SIGKILL);
         }
-      } else if (op == "kill") {
-        kill_everything();
-      } else if (op == "ping") {
-        say({{"op", "pong"}});
-      } else if (op == "bye") {
+        return;
+      case Op::ping:
+        return say({{"op", "pong"}});
+      case Op::bye:
         finished_ = true;
         return;
-      }
     }
-    if (channel_->closed()) abandon();
   }
 
   // The launcher or the guardian is gone, so the job is over: nobody would learn how it goes on.

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,12 +22,13 @@
 #include "mxrun/exit_codes.h"
 #include "mxrun/hosts/placement.h"
 #include "mxrun/hosts/text.h"
+#include "mxrun/plan.h"
 
 namespace mx::launch {
 namespace {
 
 constexpr char kEmptyValue[] = "expected a value, got an empty one";
-constexpr int kMostProcesses = 1 << 20, kMostRestarts = 1 << 20;
+constexpr int kMostRestarts = 1 << 20;
 
 int whole_number(const std::string& text, const std::string& flag, int least, int most) {
   int number = 0;
@@ -291,7 +293,8 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
 class ConfigReader : public CLI::Config {
  public:
   /// `app` has parsed the command line when it asks for the file.
-  ConfigReader(const CLI::App* app, Texts* texts) : app_(app), texts_(texts) {}
+  ConfigReader(const CLI::App* app, Options* options, Texts* texts)
+      : app_(app), options_(options), texts_(texts) {}
 
   std::string to_config(const CLI::App*, bool, bool, std::string) const override { return ""; }
 
@@ -307,7 +310,6 @@ class ConfigReader : public CLI::Config {
   /// Returns whether the command line has an option that does not go together with this one of the file.
   /// CLI11 itself drops only lines whose own option is on the command line.
   bool is_overridden(const std::string& name) const {
-    const auto given = [this](const char* option) { return app_->get_option(option)->count() > 0; };
     const auto value = [&](const char* option) {
       return given(option) ? app_->get_option(option)->results().back() : std::string();
     };
@@ -320,6 +322,8 @@ class ConfigReader : public CLI::Config {
     if (name == "--k8s") return given("--launcher") && value("--launcher") != "k8s";
     return false;
   }
+
+  bool given(const std::string& option) const { return app_->get_option(option)->count() > 0; }
 
   std::vector<CLI::ConfigItem> items_of(std::istream& input) const {
     std::map<std::string, CLI::ConfigItem> by_name;  // by the name of the option
@@ -359,6 +363,9 @@ class ConfigReader : public CLI::Config {
     std::vector<CLI::ConfigItem> result;
     for (auto& [name, item] : by_name) {
       if (is_overridden(name)) continue;
+      // Only the number of nodes, which is not known here, tells whether these two go together.
+      if (name == "--np" && !given(name)) options_->workers_in_file = true;
+      if (name == "--nproc-per-node" && !given(name)) options_->per_node_in_file = true;
       // Of these the last one with a name counts, so those of the command line come after those of the file.
       if (name == "-x") {
         texts_->file_variables = std::move(item.inputs);
@@ -372,6 +379,7 @@ class ConfigReader : public CLI::Config {
   }
 
   const CLI::App* app_;
+  Options* options_;
   Texts* texts_;
 };
 
@@ -457,7 +465,7 @@ Parsed parse_options(int argc, const char* const* argv) {
       "71 port taken, 77 authentication, 78 configuration, 124 timeout, 126 cannot execute,\n"
       "127 not found, 129, 130 and 143 ended by SIGHUP, SIGINT or SIGTERM.");
   add_options(&app, &parsed.options, &texts);
-  app.config_formatter(std::make_shared<ConfigReader>(&app, &texts));
+  app.config_formatter(std::make_shared<ConfigReader>(&app, &parsed.options, &texts));
   // The first argument that is none of mxrun's is the program; everything after it belongs to the program.
   app.prefix_command();
   try {
@@ -509,6 +517,11 @@ Parsed parse_options(int argc, const char* const* argv) {
   } catch (const InvalidArgument& error) {
     parsed.exit_code = kExitUsage;
     parsed.text = mx::detail::concat("mxrun: ", text::without_place(error.what()), "\n");
+  }
+  // The values in a message are those of the user, or of a file.
+  if (parsed.exit_code > 0) {
+    const std::string_view message(parsed.text.data(), parsed.text.size() - 1);  // without its end of line
+    parsed.text = text::in_one_line(message) + "\n";
   }
   return parsed;
 }

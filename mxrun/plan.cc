@@ -1,12 +1,16 @@
 #include "mxrun/plan.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "comm/deadline.h"
+#include "comm/net/handshake.h"
 #include "engine/base/check.h"
 #include "mxrun/hosts/text.h"
+#include "mxrun/json_values.h"
 
 namespace mx::launch {
 namespace {
@@ -16,10 +20,83 @@ using nlohmann::json;
 // JSON strings must be UTF-8, which arguments, paths and variables need not be.
 std::string hex_text(const std::string& bytes) { return text::hexadecimal(bytes); }
 
-std::string hex_bytes(const std::string& digits) {
-  std::optional<std::string> bytes = text::from_hexadecimal(digits);
-  MX_CHECK(bytes, ProtocolError, "expected hexadecimal digits");
+std::string bytes_value(const json& value, const char* name) {
+  std::optional<std::string> bytes = text::from_hexadecimal(text_value(value, name));
+  MX_CHECK(bytes, ProtocolError, "'", name, "': expected hexadecimal digits");
   return *std::move(bytes);
+}
+
+// Arguments, paths and variables are passed to the system, for which a zero byte ends them.
+std::string system_value(const json& value, const char* name) {
+  std::string text = bytes_value(value, name);
+  MX_CHECK(text.find('\0') == std::string::npos, ProtocolError, "'", name, "': expected no zero bytes");
+  return text;
+}
+
+RankPlan read_rank(const json& values, const NodePlan& plan) {
+  tuple(values, 4, "ranks");
+  RankPlan rank;
+  rank.role = static_cast<Role>(whole_number(values[0], "role", 0, 1));
+  const bool server = rank.role == Role::server;
+  rank.rank =
+      static_cast<int>(whole_number(values[1], "rank", 0, (server ? plan.servers : plan.workers) - 1));
+  rank.local_rank = static_cast<int>(
+      whole_number(values[2], "local rank", 0, (server ? plan.local_servers : plan.local_workers) - 1));
+  rank.incarnation = whole_number(values[3], "incarnation", 0, std::numeric_limits<int64_t>::max());
+  return rank;
+}
+
+void read_output(const json& from, OutputPlan& output) {
+  output.tag = flag_of(from, "tag");
+  output.timestamp = flag_of(from, "timestamp");
+  output.log_dir = system_value(member(from, "log_dir"), "log_dir");
+  output.tee = flag_of(from, "tee");
+  for (const json& rank : list_of(from, "shown"))
+    output.shown.push_back(static_cast<int>(whole_number(rank, "shown", 0, kMostProcesses)));
+}
+
+void read_limits(const json& from, NodePlan& plan) {
+  const auto ms = [&](const char* name, int64_t least) {
+    return number_of<int64_t>(from, name, least, comm::kLongestTimeoutMs);
+  };
+  plan.timeout_ms = ms("timeout_ms", 1);
+  plan.heartbeat_ms = ms("heartbeat_ms", 1);
+  plan.dead_after_ms = ms("dead_after_ms", 0);
+  plan.grace_ms = ms("grace_ms", 0);
+}
+
+NodePlan read_plan(const json& from) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr size_t kLongestHost = 255, kLongestAddress = 300;
+  NodePlan plan;
+  plan.job = name_of(from, "job", comm::Identity::kLongestJob);
+  plan.nodes = number_of(from, "nodes", 1, kMostProcesses);
+  plan.node = number_of(from, "node", 0, plan.nodes - 1);
+  plan.host = name_of(from, "host", kLongestHost);
+  for (const json& argument : list_of(from, "argv")) plan.argv.push_back(system_value(argument, "argv"));
+  MX_CHECK(!plan.argv.empty(), ProtocolError, "'argv': expected a program");
+  plan.folder = system_value(member(from, "folder"), "folder");
+  for (const json& variable : list_of(from, "environment")) {
+    tuple(variable, 2, "environment");
+    std::string name = system_value(variable[0], "environment");
+    MX_CHECK(!name.empty() && name.find('=') == std::string::npos, ProtocolError,
+             "'environment': expected names of variables");
+    plan.environment.emplace_back(std::move(name), system_value(variable[1], "environment"));
+  }
+  plan.workers = number_of(from, "workers", 1, kMostProcesses);
+  plan.servers = number_of(from, "servers", 0, kMostProcesses);
+  plan.local_workers = number_of(from, "local_workers", 0, plan.workers);
+  plan.local_servers = number_of(from, "local_servers", 0, plan.servers);
+  for (const json& rank : list_of(from, "ranks")) plan.ranks.push_back(read_rank(rank, plan));
+  plan.bind = flag_of(from, "bind");
+  plan.epoch = number_of<int64_t>(from, "epoch", 0, kMost);
+  plan.restarts = number_of<int64_t>(from, "restarts", 0, kMost);
+  plan.rendezvous = name_of(from, "rendezvous", kLongestAddress);
+  plan.master_port = number_of(from, "master_port", 0, 65535);
+  plan.secret = bytes_value(member(from, "secret"), "secret");
+  read_limits(from, plan);
+  read_output(from, plan.output);
+  return plan;
 }
 
 }  // namespace
@@ -71,47 +148,6 @@ std::string to_json(const NodePlan& plan) {
       .dump();
 }
 
-NodePlan plan_from_json(const std::string& text) {
-  try {
-    const json from = json::parse(text);
-    NodePlan plan;
-    from.at("job").get_to(plan.job);
-    from.at("node").get_to(plan.node);
-    from.at("nodes").get_to(plan.nodes);
-    from.at("host").get_to(plan.host);
-    for (const json& argument : from.at("argv")) plan.argv.push_back(hex_bytes(argument));
-    plan.folder = hex_bytes(from.at("folder"));
-    for (const json& variable : from.at("environment")) {
-      plan.environment.emplace_back(hex_bytes(variable.at(0)), hex_bytes(variable.at(1)));
-    }
-    for (const json& rank : from.at("ranks")) {
-      plan.ranks.push_back({static_cast<Role>(rank.at(0).get<int>()), rank.at(1).get<int>(),
-                            rank.at(2).get<int>(), rank.at(3).get<int64_t>()});
-    }
-    from.at("workers").get_to(plan.workers);
-    from.at("servers").get_to(plan.servers);
-    from.at("local_workers").get_to(plan.local_workers);
-    from.at("local_servers").get_to(plan.local_servers);
-    from.at("bind").get_to(plan.bind);
-    from.at("epoch").get_to(plan.epoch);
-    from.at("restarts").get_to(plan.restarts);
-    from.at("rendezvous").get_to(plan.rendezvous);
-    from.at("master_port").get_to(plan.master_port);
-    plan.secret = hex_bytes(from.at("secret"));
-    from.at("timeout_ms").get_to(plan.timeout_ms);
-    from.at("heartbeat_ms").get_to(plan.heartbeat_ms);
-    from.at("dead_after_ms").get_to(plan.dead_after_ms);
-    from.at("grace_ms").get_to(plan.grace_ms);
-    from.at("tag").get_to(plan.output.tag);
-    from.at("timestamp").get_to(plan.output.timestamp);
-    plan.output.log_dir = hex_bytes(from.at("log_dir"));
-    from.at("tee").get_to(plan.output.tee);
-    from.at("shown").get_to(plan.output.shown);
-    return plan;
-  } catch (const std::exception& error) {
-    throw ProtocolError(mx::detail::concat("[mxrun] expected the plan of a node, got ", text.substr(0, 80),
-                                           " (", error.what(), ")"));
-  }
-}
+NodePlan plan_from_json(const std::string& text) { return read_json(text, "the plan of a node", read_plan); }
 
 }  // namespace mx::launch

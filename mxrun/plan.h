@@ -17,6 +17,9 @@ namespace mx::launch {
 
 using comm::Role;
 
+/// Ranks and numbers of processes are not larger.
+inline constexpr int kMostProcesses = 1 << 20;
+
 /// "rank 3" or "server 0": the name of a process in messages.
 std::string process_name(Role role, int rank);
 
@@ -58,7 +61,8 @@ struct NodePlan {
 };
 
 std::string to_json(const NodePlan& plan);
-/// Throws ProtocolError if the text is not a plan.
+/// Checks every member, so that the plan can be used as it is. Throws ProtocolError if the text is not a
+/// plan.
 NodePlan plan_from_json(const std::string& text);
 
 }  // namespace mx::launch

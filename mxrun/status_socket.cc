@@ -17,7 +17,8 @@ namespace mx::launch {
 namespace {
 
 constexpr int kAnswerMs = 5000;
-constexpr int kSendBytes = 1 << 20;  // the answer of the largest job fits into the buffer of a socket
+constexpr int kSendBytes = 1 << 20;  // the answer of a job of thousands of processes fits into the buffer
+constexpr size_t kLongestAnswer = size_t{64} << 20;
 
 struct StatusAddress {
   sockaddr_un name{};
@@ -80,7 +81,11 @@ std::vector<std::string> running_jobs() {
   const std::string start = std::string("@").append(status_prefix());
   for (std::string line; std::getline(sockets, line);) {
     const size_t at = line.find(start);
-    if (at != std::string::npos) jobs.push_back(line.substr(at + start.size()));
+    if (at == std::string::npos) continue;
+    // Another user can take such a name for a socket, too. mxrun itself accepts only printable names.
+    const std::string name = line.substr(at + start.size());
+    const auto is_printable = [](char c) { return c > 0x20 && c < 0x7f; };
+    if (std::all_of(name.begin(), name.end(), is_printable)) jobs.push_back(name);
   }
   std::sort(jobs.begin(), jobs.end());
   jobs.erase(std::unique(jobs.begin(), jobs.end()), jobs.end());  // a line for each connection, too
@@ -97,7 +102,7 @@ std::optional<std::string> ask_status(const std::string& job) {
     answer.emplace();
     const comm::Deadline deadline = comm::Deadline::after_ms(kAnswerMs);
     char block[4096];
-    for (;;) {
+    while (answer->size() < kLongestAnswer) {
       pollfd readable{peer, POLLIN, 0};
       if (poll(&readable, 1, deadline.poll_ms()) <= 0) break;
       const ssize_t got = read(peer, block, sizeof(block));

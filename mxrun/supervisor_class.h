@@ -16,6 +16,7 @@
 #include "comm/deadline.h"
 #include "mxrun/first_cause.h"
 #include "mxrun/job_rendezvous.h"
+#include "mxrun/messages.h"
 #include "mxrun/report.h"
 #include "mxrun/status_socket.h"
 #include "mxrun/supervisor.h"
@@ -56,8 +57,8 @@ class Supervisor {
   /// Ends the job because of a signal to mxrun or to an agent. The processes get `first` if they run.
   void interrupt(int number, int first);
   void take_messages(Node* node);
-  void handle(Node* node, const nlohmann::json& message);
-  void handle_exit(Node* node, const nlohmann::json& message);
+  void handle(Node* node, const FromAgent& message);
+  void handle_exit(Node* node, const FromAgent& message);
   void check_carriers();
   void check_cause();
   void publish(const Failure& failure);

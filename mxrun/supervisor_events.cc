@@ -13,7 +13,9 @@
 #include "comm/deadline.h"
 #include "engine/base/check.h"
 #include "mxrun/first_cause.h"
+#include "mxrun/hosts/text.h"
 #include "mxrun/job_rendezvous.h"
+#include "mxrun/messages.h"
 #include "mxrun/report.h"
 #include "mxrun/supervisor_class.h"
 #include "mxrun/supervisor_parts.h"
@@ -21,8 +23,6 @@
 namespace mx::launch {
 
 using comm::Deadline;
-using nlohmann::json;
-
 namespace {
 
 // How long the survivors of a failure may report it themselves before they are told to end.
@@ -108,58 +108,71 @@ void Supervisor::interrupt(int number, int first) {
 
 void Supervisor::take_messages(Node* node) {
   if (node->channel == nullptr || node->gone) return;
-  for (std::string text; node->channel->receive(&text);) {
-    node->silent_at = Deadline::after_ms(job_.options.dead_after_ms + ping_interval_ms());
-    handle(node, json::parse(text));
+  try {
+    for (std::string text; node->channel->receive(&text);) {
+      node->silent_at = Deadline::after_ms(job_.options.dead_after_ms + ping_interval_ms());
+      handle(node, message_from_agent(text));
+    }
+  } catch (const ProtocolError& error) {
+    lose_node(node, mx::detail::concat("its agent broke the protocol: ", text::without_place(error.what())));
+    return;
   }
   if (node->channel->closed()) lose_node(node, "its agent ended");
 }
 
-void Supervisor::handle(Node* node, const json& message) {
-  const std::string op = message.at("op");
-  if (op == "hello") {
-    node->ready = true;
-    node->host = message.at("host");
-    node->agent = message.at("pid");
-    report_.agent_ready(node->plan->node, node->host, node->agent);
-  } else if (op == "started") {
-    ProcessRecord* process = find(static_cast<Role>(message.at("role").get<int>()), message.at("rank"));
-    if (process == nullptr) return;
-    process->pid = message.at("pid");
-    process->running = true;
-    process->started = report_.seconds();
-    report_.started(*process);
-  } else if (op == "exited") {
-    handle_exit(node, message);
-  } else if (op == "failed") {
-    Failure failure;
-    failure.role = static_cast<Role>(message.at("role").get<int>());
-    failure.rank = message.at("rank");
-    failure.node = node->plan->node;
-    failure.host = node->host;
-    failure.code = message.at("code");
-    failure.reason = "could not be started: " + message.at("problem").get<std::string>();
-    failure.lasting = message.at("lasting");
-    if (!failure_.has_value()) stop_at_.reset();
-    fail(std::move(failure));
-    if (stop_at_.has_value()) stop_all(SIGTERM);  // nothing has begun, so there is nothing to report
-  } else if (op == "asked_to_end") {
-    if (interrupted_ == 0 && !failure_.has_value()) interrupt(message.at("signal"), SIGTERM);
-  } else if (op == "ended") {
-    node->ended = true;
-    if (message.at("left").get<bool>()) {
-      print_error("mxrun: processes on " + node->host + " hang in the kernel and could not be ended\n");
+void Supervisor::handle(Node* node, const FromAgent& message) {
+  using Op = FromAgent::Op;
+  switch (message.op) {
+    case Op::hello:
+      node->ready = true;
+      node->host = message.host;
+      node->agent = message.pid;
+      report_.agent_ready(node->plan->node, node->host, node->agent);
+      return;
+    case Op::started:
+      if (ProcessRecord* process = find(message.role, message.rank); process != nullptr) {
+        process->pid = message.pid;
+        process->running = true;
+        process->started = report_.seconds();
+        report_.started(*process);
+      }
+      return;
+    case Op::exited:
+      return handle_exit(node, message);
+    case Op::failed: {
+      Failure failure;
+      failure.role = message.role;
+      failure.rank = message.rank;
+      failure.node = node->plan->node;
+      failure.host = node->host;
+      failure.code = message.code;
+      failure.reason = "could not be started: " + message.problem;
+      failure.lasting = message.lasting;
+      if (!failure_.has_value()) stop_at_.reset();
+      fail(std::move(failure));
+      if (stop_at_.has_value()) stop_all(SIGTERM);  // nothing has begun, so there is nothing to report
+      return;
     }
+    case Op::asked_to_end:
+      if (interrupted_ == 0 && !failure_.has_value()) interrupt(message.signal, SIGTERM);
+      return;
+    case Op::ended:
+      node->ended = true;
+      if (message.left)
+        print_error("mxrun: processes on " + node->host + " hang in the kernel and could not be ended\n");
+      return;
+    case Op::pong:
+      return;
   }
 }
 
-void Supervisor::handle_exit(Node* node, const json& message) {
-  ProcessRecord* process = find(static_cast<Role>(message.at("role").get<int>()), message.at("rank"));
+void Supervisor::handle_exit(Node* node, const FromAgent& message) {
+  ProcessRecord* process = find(message.role, message.rank);
   if (process == nullptr) return;
   process->ended = true;
   process->running = false;
-  process->code = message.at("code");
-  process->signal = message.at("signal");
+  process->code = message.code;
+  process->signal = message.signal;
   process->finished = report_.seconds();
   report_.exited(*process);
   // Servers end when they are told to, with whatever code.
@@ -170,7 +183,7 @@ void Supervisor::handle_exit(Node* node, const json& message) {
         if (failure_->lasting) return;   // why it could not be started says more than how it was ended
         failure_->code = process->code;  // of a process without heartbeats, which was killed
         failure_->signal = process->signal;
-        failure_->tail = message.at("tail").get<std::vector<std::string>>();
+        failure_->tail = message.tail;
       } else if (!give_up_at_.has_value()) {
         note_also(process->role, process->rank, process->code);
       }
@@ -184,7 +197,7 @@ void Supervisor::handle_exit(Node* node, const json& message) {
     failure.pid = process->pid;
     failure.code = process->code;
     failure.signal = process->signal;
-    failure.tail = message.at("tail").get<std::vector<std::string>>();
+    failure.tail = message.tail;
     publish(failure);
     if (interrupted_ == 0) cause_.exited(std::move(failure));
     return;

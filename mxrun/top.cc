@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -19,14 +18,17 @@
 #include <vector>
 
 #include "comm/host_name.h"
+#include "engine/base/check.h"
+#include "engine/base/error.h"
 #include "mxrun/exit_codes.h"
+#include "mxrun/hosts/text.h"
+#include "mxrun/messages.h"
+#include "mxrun/report.h"
 #include "mxrun/status_socket.h"
 #include "mxrun/supervisor_parts.h"
 
 namespace mx::launch {
 namespace {
-
-using nlohmann::json;
 
 /// What a process of this machine has used.
 struct Usage {
@@ -61,15 +63,14 @@ std::string decimal(double value, int digits) {
 /// Makes tables, one after the other. Rates are those since the table before.
 class TopTable {
  public:
-  std::string next(const json& status) {
-    const double now = status.at("elapsed");
-    std::string text = status.at("job").get<std::string>() + ": " + decimal(now, 0) + " s";
-    if (const int64_t restarts = status.at("restarts"); restarts > 0)
-      text.append(", ").append(std::to_string(restarts)).append(" restarts");
+  std::string next(const JobStatus& status) {
+    const double now = status.elapsed_s;
+    std::string text = status.job + ": " + decimal(now, 0) + " s";
+    if (status.restarts > 0) text.append(", ").append(std::to_string(status.restarts)).append(" restarts");
     std::vector<Row> rows{
         {"ROLE", "RANK", "NODE", "HOST", "PID", "STATE", "STEP", "STEPS/S", "CPU %", "MEMORY MB"}};
-    std::map<std::pair<std::string, int64_t>, Sample> samples;
-    for (const json& process : status.at("processes")) rows.push_back(row(process, now, samples));
+    Samples samples;
+    for (const JobStatus::Process& process : status.processes) rows.push_back(row(process, now, samples));
     before_ = std::move(samples);
     return text + "\n" + lines_of(rows);
   }
@@ -79,26 +80,27 @@ class TopTable {
   using Row = std::array<std::string, kColumns>;
   struct Sample {
     double at = 0;
-    int64_t pid = -1, step = -1;
+    int pid = -1;
+    int64_t step = -1;
     std::optional<Usage> usage;
   };
+  using Samples = std::map<std::pair<Role, int>, Sample>;
 
-  Row row(const json& process, double now, std::map<std::pair<std::string, int64_t>, Sample>& samples) {
-    const std::string role = process.at("role"), host = process.at("host");
-    Sample sample{now, process.at("pid"), process.at("step"), {}};
-    const bool running = process.at("state") == "running";
-    if (running && host == comm::host_name()) sample.usage = usage_of(sample.pid);
-    Row row{role,
-            std::to_string(process.at("rank").get<int64_t>()),
-            std::to_string(process.at("node").get<int64_t>()),
-            host,
+  Row row(const JobStatus::Process& process, double now, Samples& samples) {
+    Sample sample{now, process.pid, process.step, {}};
+    const bool running = process.state == "running";
+    if (running && process.host == comm::host_name()) sample.usage = usage_of(sample.pid);
+    Row row{role_name(process.role),
+            std::to_string(process.rank),
+            std::to_string(process.node),
+            process.host,
             sample.pid < 0 ? "" : std::to_string(sample.pid),
-            process.at("state"),
+            process.state,
             sample.step < 0 ? "" : std::to_string(sample.step),
             "",
             "",
             sample.usage ? decimal(static_cast<double>(sample.usage->memory_bytes) * 1e-6, 1) : ""};
-    const auto key = std::make_pair(role, process.at("rank").get<int64_t>());
+    const auto key = std::make_pair(process.role, process.rank);
     const auto before = before_.find(key);
     if (running && before != before_.end() && before->second.pid == sample.pid && now > before->second.at) {
       const double seconds = now - before->second.at;
@@ -129,7 +131,7 @@ class TopTable {
     return text;
   }
 
-  std::map<std::pair<std::string, int64_t>, Sample> before_;
+  Samples before_;
 };
 
 std::string list_of(const std::vector<std::string>& jobs) {
@@ -174,13 +176,19 @@ int run_top(int argc, const char* const* argv) {
       if (first) return complain_top("top: expected a running job, got '" + job + "'; " + list_of(jobs));
       return 0;  // it has ended
     }
-    const json status = json::parse(*answer, nullptr, false);
-    if (!status.is_discarded()) {
-      const std::string text = table.next(status);
-      // Clears the screen; in a file, an empty line separates the tables.
-      std::printf("%s%s", terminal ? "\033[H\033[2J" : first ? "" : "\n", text.c_str());
-      std::fflush(stdout);
+    std::string text;
+    try {
+      text = table.next(job_status(*answer));
+    } catch (const ProtocolError& error) {
+      // Later answers may be cut, because the job ends.
+      if (first || once) {
+        print_message(mx::detail::concat("top: ", text::without_place(error.what())));
+        return kExitRendezvous;
+      }
     }
+    // Clears the screen; in a file, an empty line separates the tables.
+    if (!text.empty()) std::printf("%s%s", terminal ? "\033[H\033[2J" : first ? "" : "\n", text.c_str());
+    std::fflush(stdout);
     if (once) return 0;
     std::this_thread::sleep_for(std::chrono::duration<double>(interval));
   }

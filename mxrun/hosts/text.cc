@@ -12,6 +12,14 @@ namespace {
 
 constexpr std::string_view kHexDigits = "0123456789abcdef";
 
+/// Appends the byte, or its number if it is not to be printed.
+void append_escaped(std::string& out, unsigned char byte, bool escape) {
+  if (escape)
+    out += {'\\', 'x', kHexDigits[byte >> 4], kHexDigits[byte & 15]};
+  else
+    out += static_cast<char>(byte);
+}
+
 }  // namespace
 
 std::optional<int> parse_number(std::string_view digits) {
@@ -75,15 +83,23 @@ std::string_view trimmed(std::string_view text) {
 std::string quoted(std::string_view text) {
   constexpr size_t kLongest = 80;
   std::string out = "'";
-  for (char c : text.substr(0, kLongest)) {
+  for (const char c : text.substr(0, kLongest)) {
     const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7f)
-      out += c;
-    else
-      out += {'\\', 'x', kHexDigits[byte >> 4], kHexDigits[byte & 15]};
+    append_escaped(out, byte, byte < 0x20 || byte >= 0x7f);
   }
   if (text.size() > kLongest) out += "...";
   return out + "'";
+}
+
+std::string in_one_line(std::string_view message) {
+  constexpr size_t kLongest = 2000;
+  std::string out;
+  for (const char c : message.substr(0, kLongest)) {
+    const auto byte = static_cast<unsigned char>(c);
+    append_escaped(out, byte, byte < 0x20 || byte == 0x7f);
+  }
+  if (message.size() > kLongest) out += "...";
+  return out;
 }
 
 std::vector<std::string_view> words(std::string_view line) {

@@ -16,6 +16,9 @@ std::optional<int> parse_number(std::string_view digits);
 std::string_view trimmed(std::string_view text);
 /// Returns the text in quotes for a message: unprintable characters escaped, and cut after 80 characters.
 std::string quoted(std::string_view text);
+/// Returns a message that quotes what others have written as one line: control characters escaped, and cut
+/// after 2000 characters.
+std::string in_one_line(std::string_view message);
 /// Returns the message of an error without "[mxrun] ", for lines that begin with the name of mxrun anyway.
 std::string_view without_place(std::string_view message);
 /// Returns two hexadecimal digits for each byte.

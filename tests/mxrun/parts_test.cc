@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -95,8 +96,42 @@ TEST(PlanTest, OtherTextsAreRefused) {
   for (const char* text : {"", "{", "[]", "{}", R"({"job":1})"}) {
     EXPECT_THROW(plan_from_json(text), ProtocolError) << text;
   }
-  std::string whole = to_json(NodePlan{});
+  NodePlan plan;
+  plan.argv = {"./program"};
+  const std::string whole = to_json(plan);
+  EXPECT_EQ(plan_from_json(whole).argv, plan.argv);
   EXPECT_THROW(plan_from_json(whole.substr(0, whole.size() / 2)), ProtocolError);
+}
+
+// An agent uses the members of a plan as they are.
+TEST(PlanTest, MembersOutOfTheirRangeAreNamed) {
+  const auto refusal = [](const std::function<void(NodePlan&)>& change) {
+    NodePlan plan;
+    plan.argv = {"./program"};
+    plan.ranks = {{Role::worker, 0, 0, 0}};
+    change(plan);
+    try {
+      plan_from_json(to_json(plan));
+    } catch (const ProtocolError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refusal([](NodePlan&) {}), "accepted");
+  EXPECT_NE(refusal([](NodePlan& p) { p.argv.clear(); }).find("'argv': expected a program"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal([](NodePlan& p) { p.ranks[0].rank = 1; }).find("'rank': expected a whole number from 0 to 0"),
+      std::string::npos);
+  EXPECT_NE(refusal([](NodePlan& p) { p.ranks[0].role = static_cast<Role>(2); }).find("'role'"),
+            std::string::npos);
+  EXPECT_NE(refusal([](NodePlan& p) { p.ranks[0].local_rank = -1; }).find("'local rank'"), std::string::npos);
+  EXPECT_NE(refusal([](NodePlan& p) { p.heartbeat_ms = 0; }).find("'heartbeat_ms'"), std::string::npos);
+  EXPECT_NE(refusal([](NodePlan& p) {
+              p.environment = {{"A=B", ""}};
+            }).find("'environment'"),
+            std::string::npos);
+  EXPECT_NE(refusal([](NodePlan& p) { p.node = 1; }).find("'node'"), std::string::npos);
 }
 
 TEST(ChannelTest, MessagesArriveWholeAndInOrder) {

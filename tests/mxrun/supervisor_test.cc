@@ -161,6 +161,26 @@ TEST(SupervisorTest, AnAgentThatIsAskedToEndBeforeTheStartEndsTheJobAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
 }
 
+TEST(SupervisorTest, AnAgentThatBreaksTheProtocolIsALostNodeAndIsNamed) {
+  for (const std::string& nonsense :
+       {std::string("nonsense"), std::string("[]"), std::string(R"({"op":"exec"})"),
+        std::string(R"({"op":"exited","role":0,"rank":0,"code":true,"signal":0,"tail":[]})"),
+        std::string(R"({"op":"hello","host":"\u001b[2J","pid":1})")}) {
+    const Outcome outcome = run_with([&nonsense](int fd) {
+      send_text(fd, nonsense);
+      char byte = 0;
+      while (read(fd, &byte, 1) > 0) {
+      }
+    });
+    EXPECT_EQ(outcome.code, kExitRendezvous) << nonsense << "\n" << outcome.text;
+    EXPECT_NE(outcome.text.find("first failure: node 0 (localhost): its agent broke the protocol: expected a "
+                                "message of an agent, got '"),
+              std::string::npos)
+        << outcome.text;
+    EXPECT_EQ(outcome.text.find('\x1b'), std::string::npos);
+  }
+}
+
 TEST(SupervisorTest, LauncherThatCannotStartIsReported) {
   class Unable : public FakeLauncher {
    public:

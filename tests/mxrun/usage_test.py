@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Wrong usage of mxrun ends with its exit code and one clear line. Usage: ... MXRUN"""
 
+import contextlib
+import io
 import os
 import resource
 import socket
+import unittest
 
 import jobs
 
@@ -61,6 +64,15 @@ class WrongUsage(jobs.JobTest):
                        ["--no-tag-output"], ["--timestamp-output"], ["--ranks", "0"], ["--events", "a"], ["--check"]):
             self.wrong("--[a-z].*: expected another launcher than k8s", "--launcher", "k8s", "--dry-run", "--k8s", "image=x", *option, "true")
 
+    def test_two_options_of_one_file_that_disagree(self):
+        config = self.write("both", "np=3\nnproc-per-node=2\n")
+        self.wrong("-n and --nproc-per-node disagree: expected 2 .*got -n 3", "--config", config, "true")
+
+    def test_slurm_without_an_allocation(self):
+        for arguments in (("true",), ("-H", "n0,n1", "true"), ("-H", "n0,n1", "--dry-run", "true")):
+            self.wrong("--launcher slurm: expected an allocation, got none .*salloc -N 2 mxrun", "--launcher", "slurm", "--rdzv", "lo:0",
+                       *arguments)
+
     def test_top_that_is_wrong(self):
         self.wrong("top: expected a running job, got 'none'", "top", "none")
         self.wrong("top: .*--nope", "top", "--nope")
@@ -69,6 +81,25 @@ class WrongUsage(jobs.JobTest):
         self.write("top", "#!/bin/sh\necho a program\n")
         job = self.run_job("--", "top", PATH=self.folder + ":" + os.environ["PATH"])
         self.assertEqual((job.code, job.stdout), (0, "a program\n"), job.stderr)
+
+    def test_top_refuses_what_is_no_status(self):
+        for number, answer in enumerate((b"", b"[]", b"{}", b'{"job":"j","elapsed":1,"restarts":0,"processes":[1]}', b'{"job":"\x1b[2J"')):
+            name = f"impostor-{os.getpid()}-{number}"
+            with socket.socket(socket.AF_UNIX) as server:
+                server.bind(f"\0mxrun/{os.geteuid()}/{name}")
+                server.listen()
+                job = self.start("top", name, "--once")
+                with server.accept()[0] as asked:
+                    asked.sendall(answer)
+                self.assert_one_line(job.finish(), 69, "top: expected the status of a job, got '")
+                self.assertNotIn("\x1b", job.stderr)
+
+    def test_values_with_control_characters(self):
+        job = self.run_job("-n", "\x1b[2J\n2", "true")
+        self.assert_one_line(job, 2, r"-n: expected a whole number.*got \\x1b\[2J\\x0a2\n")
+        job = self.run_job("-n", "x" * 100000, "true")
+        self.assert_one_line(job, 2, "-n: expected a whole number.*\\.\\.\\.\n")
+        self.assertLess(len(job.stderr), 3000)
 
     def test_empty_values(self):
         for flag in ("-n", "-s", "--nnodes", "--nproc-per-node", "--host", "--hostfile", "--launcher", "--k8s", "--bind", "--rdzv",
@@ -182,6 +213,24 @@ class WrongUsage(jobs.JobTest):
             self.assertEqual((job.code, job.stdout), (0, "the secret"))
 
 
+class Rounds(jobs.JobTest):
+    def test_a_round_that_fails_says_what_was_expected_and_how_to_repeat_it(self):
+        class Three(jobs.JobTest):
+            def runTest(self):
+                for number in (6, 7, 8):
+                    with self.round(number, victim="rank 1"):
+                        job = self.run_job("sh", "-c", "echo out; echo err >&2; exit 3")
+                        self.assertEqual(job.code, 4 if number == 7 else 3)
+        result, printed = unittest.TestResult(), io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            Three().run(result)
+        self.assertEqual((len(result.failures), result.errors), (1, []))
+        self.assertIn("(round=7, victim='rank 1')", str(result.failures[0][0]))
+        for part in ("round 7 of ", "'victim': 'rank 1'", "3 != 4", "exit code 3", "\nout\n", "\nerr\n", "MX_TEST_ROUNDS=1 MX_TEST_FIRST_ROUND=7\n"):
+            self.assertIn(part, printed.getvalue())
+        self.assertNotIn("round 6", printed.getvalue())
+
+
 class DryRuns(jobs.JobTest):
     def test_dry_run_starts_nothing(self):
         job = self.run_job("-n", "2", "-s", "1", "--job-id", "j1", "--dry-run", "touch", self.path("touched"))
@@ -234,6 +283,11 @@ class DryRuns(jobs.JobTest):
         self.assertEqual(run("no-tag-output\n", "--tag-output", "echo", "a"), "[0:0] a\n")
         for text, option in (("hostfile=/no/such/file\n", ("-H", "localhost:2")), ("host=a,b\n", ("--hostfile", self.write("hosts", "localhost:2\n")))):
             self.assertIn(" 2 workers", run(text, *option, "--dry-run", "true"))
+        for text, option in (("np=3\n", ("--nproc-per-node", "2")), ("np=1\n", ("--nproc-per-node", "2")),
+                             ("nproc-per-node=3\n", ("-n", "2")), ("nproc-per-node=gpu\n", ("-n", "2"))):
+            self.assertIn(" 2 workers", run(text, *option, "--dry-run", "true"))
+        # On several nodes the two go together.
+        self.assertIn(" 3 workers", run("np=3\nlauncher=ssh\n", "--nproc-per-node", "2", "-H", "127.0.0.8,127.0.0.9", "--dry-run", "true"))
         self.assertEqual(run("max-restarts=3\n", "--restart", "none", "true"), "")
         self.assertEqual(run("k8s=image=x\n", "--launcher", "local", "true"), "")
         again = ("sh", "-c", "[ $MX_RESTART_COUNT = 2 ] && echo $MX_RESTART_COUNT")
