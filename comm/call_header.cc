@@ -56,7 +56,9 @@ bool CallHeader::matches(const CallHeader& other) const {
 std::string CallHeader::describe() const {
   const std::string shown(text, std::min<size_t>(text_bytes, kLongestText));
   if (failed != 0) return shown;
-  if (magic != kMagic || collective > static_cast<uint8_t>(Collective::receive) || type >= kTypes)
+  if (magic != kMagic || collective > static_cast<uint8_t>(Collective::receive) || type >= kTypes ||
+      reduction > static_cast<uint8_t>(Reduction::max) || order > static_cast<uint8_t>(Order::any) ||
+      text_bytes > kLongestText)
     return "bytes that describe no call";
   Request request;
   request.collective = static_cast<Collective>(collective);

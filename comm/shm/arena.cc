@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <iterator>
 
 #include "comm/shm/region.h"
+#include "engine/base/check.h"
+#include "engine/base/error.h"
 
 namespace mx::comm::shm {
 namespace {
@@ -31,7 +34,15 @@ Fd Arena::create(int size, size_t window_bytes) {
 
 std::shared_ptr<Arena> Arena::map(Fd memory, int rank, int size, size_t window_bytes) {
   if (!memory) return nullptr;
-  const size_t bytes = window_bytes * static_cast<size_t>(size);
+  // The size of a window is what another process says.
+  const size_t ranks = static_cast<size_t>(size);
+  struct stat status {};
+  MX_CHECK(fstat(memory.get(), &status) == 0 && window_bytes > 0 &&
+               static_cast<size_t>(status.st_size) / window_bytes == ranks &&
+               static_cast<size_t>(status.st_size) % window_bytes == 0,
+           ProtocolError, "[shm] expected memory for ", size, " windows of ", window_bytes, " bytes, got ",
+           status.st_size, " bytes");
+  const size_t bytes = window_bytes * ranks;
   void* const base =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory.get(), 0);
   if (base == MAP_FAILED) return nullptr;

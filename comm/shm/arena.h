@@ -25,7 +25,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   static size_t default_window(int size);
   /// Makes the file. Returns an empty descriptor if the kernel refuses.
   static Fd create(int size, size_t window_bytes);
-  /// Maps the file. Returns null if the kernel refuses: then this rank has no arena.
+  /// Maps the file. Returns null if the kernel refuses: then this rank has no arena. Throws ProtocolError if
+  /// the file does not have the size of the windows.
   static std::shared_ptr<Arena> map(Fd memory, int rank, int size, size_t window_bytes);
   ~Arena();
   Arena(const Arena&) = delete;

@@ -199,6 +199,22 @@ std::string listen_anywhere(int socket) {
 
 }  // namespace
 
+std::string to_text(const Offer& offer) { return "at " + to_hex(offer.address) + " " + offer.token; }
+
+Offer parse_offer(const std::string& text, const std::string& from) {
+  MX_CHECK(!text.starts_with("none "), CommunicationError,
+           "[shm] no shared memory on ", from, ": ", text.substr(std::min<size_t>(5, text.size())));
+  const std::string_view parts = text;
+  const size_t space = parts.starts_with("at ") ? parts.find(' ', 3) : std::string_view::npos;
+  std::optional<std::string> address;
+  if (space != std::string_view::npos) address = from_hex(parts.substr(3, space - 3));
+  const bool valid = address && !address->empty() && address->size() <= sizeof(sockaddr_un::sun_path) &&
+                     parts.size() - space - 1 == kTokenBytes;
+  MX_CHECK(valid, ProtocolError, "[shm] expected an address and a token from ", from, ", got ", text.size(),
+           " bytes");
+  return {*std::move(address), text.substr(space + 1)};
+}
+
 void refuse_files(const std::string& reason, const Joining& joining) {
   joining.rendezvous.put(joining.key + "/shm", "none " + reason.substr(0, kLongestReason));
 }
@@ -318,7 +334,7 @@ void pass_files(const SharedFiles& files, int size, const Joining& joining) {
   const Fd listener = new_socket(SOCK_NONBLOCK);
   const std::string address = listen_anywhere(listener.get());
   const std::string token = random_secret();
-  joining.rendezvous.put(joining.key + "/shm", "at " + to_hex(address) + " " + token);
+  joining.rendezvous.put(joining.key + "/shm", to_text({address, token}));
 
   Rejections rejections(joining);
   FileServer server(files, size, token);
@@ -375,22 +391,13 @@ TakenFiles take_files(int rank, const Joining& joining) {
   } catch (const Timeout&) {
     fail_without({0}, joining);
   }
-  MX_CHECK(entry.rfind("none ", 0) != 0, CommunicationError, "[shm] no shared memory on ",
-           name_of(0, joining), ": ", entry.substr(5));
-  const size_t space = entry.find(' ', 3);
-  const auto address = entry.rfind("at ", 0) == 0 && space != std::string::npos
-                           ? from_hex(std::string_view(entry).substr(3, space - 3))
-                           : std::nullopt;
+  const Offer offer = parse_offer(entry, name_of(0, joining));
   Address server;
-  Hello hello{};
-  const bool valid = address && !address->empty() && address->size() <= sizeof(server.name.sun_path) &&
-                     entry.size() - space - 1 == sizeof(hello.token);
-  MX_CHECK(valid, ProtocolError, "[shm] expected an address and a token from ", name_of(0, joining), ", got ",
-           entry.size(), " bytes");
   server.name.sun_family = AF_UNIX;
-  std::memcpy(server.name.sun_path, address->data(), address->size());
-  server.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address->size());
-  std::memcpy(hello.token, entry.data() + space + 1, sizeof(hello.token));
+  std::memcpy(server.name.sun_path, offer.address.data(), offer.address.size());
+  server.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + offer.address.size());
+  Hello hello{};
+  std::memcpy(hello.token, offer.token.data(), sizeof(hello.token));
   hello.rank = rank;
 
   Fd connection = connect_to_first(server, joining);

@@ -30,6 +30,15 @@ struct SharedFiles {
   std::vector<Fd> bells;      ///< an eventfd for each rank; may be empty
 };
 
+/// What rank 0 publishes: the abstract address at which it listens, and the token that the others must know.
+struct Offer {
+  std::string address, token;
+};
+std::string to_text(const Offer& offer);
+/// Throws CommunicationError with the reason of `from`, such as "rank 0", if it has no shared memory, and
+/// ProtocolError if the text is anything else.
+Offer parse_offer(const std::string& text, const std::string& from);
+
 /// What the ranks have in common while they wait for each other.
 struct Joining {
   Rendezvous& rendezvous;

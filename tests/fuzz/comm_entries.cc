@@ -1,11 +1,15 @@
-// Entry points for what a stranger may send to a process of a job: handshakes and frames of the rendezvous.
+// Entry points for what others may send to a process of a job: handshakes and frames of the rendezvous, which
+// may come from strangers, and descriptions of calls, which other ranks send.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <span>
 #include <string>
 
+#include "comm/call_header.h"
+#include "comm/communicator.h"
 #include "comm/net/handshake.h"
 #include "comm/rendezvous/machine.h"
 #include "comm/rendezvous/protocol.h"
@@ -102,6 +106,34 @@ bool rendezvous(CommBytes file) {
                "frames have one form");
   machine.disconnect(1, "end");
   return !malformed && parted && !more && decoder.partial_bytes() == 0;
+}
+
+// A valid file is the description of a call that its reader can name.
+bool call_header(CommBytes file) {
+  comm::CallHeader header;
+  if (file.size() != sizeof header) return false;
+  std::memcpy(&header, file.data(), sizeof header);
+  const std::string words = header.describe();
+  comm_require(!words.empty() || header.failed != 0, "a call has a description");
+  comm_require(words.size() < 2 * sizeof header, "a description is short");
+  const bool named = header.failed == 0 && words != "bytes that describe no call";
+  const bool point = header.collective == static_cast<uint8_t>(comm::Collective::send) ||
+                     header.collective == static_cast<uint8_t>(comm::Collective::receive);
+  // A send matches a receive, and no other call is the same for both ranks if it is not for one of them.
+  comm_require(header.matches(header) == (header.failed == 0 && !point), "a call matches itself");
+  comm::CallHeader other = header;
+  const int send = static_cast<int>(comm::Collective::send),
+            receive = static_cast<int>(comm::Collective::receive);
+  if (point) other.collective = static_cast<uint8_t>(send + receive - header.collective);
+  comm_require(header.matches(other) == (header.failed == 0), "a send matches a receive");
+  other.count ^= 1;
+  comm_require(!header.matches(other) && !other.matches(header), "calls of other sizes do not match");
+  comm::Request request;
+  request.collective = comm::Collective::allreduce;
+  comm_require(comm::CallHeader::of(request, 7, 0).matches(header) ==
+                   header.matches(comm::CallHeader::of(request, 7, 0)),
+               "both ranks come to the same result");
+  return named;
 }
 
 }  // namespace mx::fuzz

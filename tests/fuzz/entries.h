@@ -18,13 +18,19 @@ bool mxnet_params(std::span<const std::byte> file);
 bool idx(std::span<const std::byte> file);
 bool handshake(std::span<const std::byte> file);
 bool rendezvous(std::span<const std::byte> file);
+bool call_header(std::span<const std::byte> file);
 
 struct Target {
   const char* name;  ///< the folder of its corpus
   Entry entry;
 };
-inline constexpr Target kTargets[] = {{"safetensors", safetensors},   {"npy", npy}, {"npz", npz},
-                                      {"mxnet_params", mxnet_params}, {"idx", idx}, {"handshake", handshake},
-                                      {"rendezvous", rendezvous}};
+inline constexpr Target kTargets[] = {{"safetensors", safetensors},
+                                      {"npy", npy},
+                                      {"npz", npz},
+                                      {"mxnet_params", mxnet_params},
+                                      {"idx", idx},
+                                      {"handshake", handshake},
+                                      {"rendezvous", rendezvous},
+                                      {"call_header", call_header}};
 
 }  // namespace mx::fuzz

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/fold.h"
+#include "comm/shm/arena.h"
 #include "comm/shm/shm_communicator.h"
 
 namespace mx::comm {
@@ -139,6 +140,14 @@ INSTANTIATE_TEST_SUITE_P(All, ShmPaths, ::testing::ValuesIn(cases()), [](const a
   return "Ranks" + std::to_string(tested.param.size) + (tested.param.arena ? "Arena" : "Plain") +
          (tested.param.in_place ? "InPlace" : "");
 });
+
+// The size of a window comes from another process. With a wrong one, ranks would write beyond the file.
+TEST(ShmArena, AFileOfAnotherSizeThanItsWindowsIsRefused) {
+  constexpr size_t kWindow = 1 << 16;
+  for (const size_t window : {kWindow / 2, kWindow + 4096, 3 * kWindow, size_t{0}, SIZE_MAX / 2 + 1})
+    EXPECT_THROW(shm::Arena::map(shm::Arena::create(2, kWindow), 0, 2, window), ProtocolError) << window;
+  EXPECT_NE(shm::Arena::map(shm::Arena::create(2, kWindow), 0, 2, kWindow), nullptr);
+}
 
 TEST(ShmArena, MixedBuffersAreStaged) {
   on_threads(3, [](Communicator& group) {
