@@ -64,9 +64,9 @@ class Steps(jobs.JobTest):
         random.seed(17)
         if jobs.SLOW > 1:
             cases = random.sample(cases, max(2, len(cases) // 4))
-        for _ in range(jobs.rounds(1)):
+        for number in jobs.round_numbers(1):
             for case in cases:
-                with self.subTest(case=case):
+                with self.round(number, case=case):
                     do(*case)
 
     def kill(self, kind, transport, step, role, rank):

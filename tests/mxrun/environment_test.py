@@ -117,6 +117,14 @@ class Environments(jobs.JobTest):
         job = self.run_job("--nproc-per-node", "cpu", "--dry-run", "true", MX_NUM_THREADS="3")
         self.assertIn("3 workers", job.stdout)
         self.assertIn("1 workers", self.run_job("--dry-run", "true").stdout)
+        gpus = len(os.listdir("/proc/driver/nvidia/gpus")) if os.path.isdir("/proc/driver/nvidia/gpus") else 0
+        job = self.run_job("--nproc-per-node", "auto", "--dry-run", "true", MX_NUM_THREADS="3")
+        self.assertIn(f" {gpus or 3} workers", job.stdout)
+        job = self.run_job("--nproc-per-node", "gpu", "--dry-run", "true")
+        if gpus:
+            self.assertIn(f" {gpus} workers", job.stdout)
+        else:
+            self.assert_one_line(job, 2, "--nproc-per-node gpu: this node has no GPU")
 
     def test_tasks_of_slurm_are_the_default(self):
         allocation = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n0", "SLURM_JOB_NUM_NODES": "1", "SLURMD_NODENAME": "n0",

@@ -1,5 +1,6 @@
 """What the tests of mxrun share: starting jobs, and finding the processes that belong to them."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,6 +16,12 @@ SLOW = 5 if os.environ.get("MX_TEST_SHORT") else 1  # under sanitizers
 
 def rounds(default):
     return int(os.environ.get("MX_TEST_ROUNDS", default))
+
+
+def round_numbers(default):
+    """The numbers of the rounds of a test: MX_TEST_ROUNDS many, from MX_TEST_FIRST_ROUND."""
+    first = int(os.environ.get("MX_TEST_FIRST_ROUND", 0))
+    return range(first, first + rounds(default))
 
 
 def processes_with(marker):
@@ -68,6 +75,7 @@ class Job:
             env={**os.environ, **environment, "MX_TEST_MARKER": self.marker},
         )
         self.pid = self.process.pid
+        self.code, self.stdout, self.stderr = None, "", ""
 
     def finish(self, seconds=120):
         self.stdout, self.stderr = self.process.communicate(timeout=seconds)
@@ -86,6 +94,7 @@ class Job:
 
 class JobTest(unittest.TestCase):
     maxDiff = None
+    last_job = None
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -106,13 +115,36 @@ class JobTest(unittest.TestCase):
             return file.read()
 
     def start(self, *arguments, **options):
-        job = Job(*arguments, **options)
+        job = self.last_job = Job(*arguments, **options)
         self.addCleanup(job.process.wait)
         self.addCleanup(job.kill_all)
         for stream in (job.process.stdout, job.process.stderr):
             if stream:
                 self.addCleanup(stream.close)
         return job
+
+    @contextlib.contextmanager
+    def round(self, number, **case):
+        """A round of a test with many. A failure does not end the test, and is printed at once, because the report of the
+        test comes after the last round: the round, the case, what was expected, and what the last job of the round said."""
+        with self.subTest(round=number, **case):
+            self.last_job = None
+            try:
+                yield
+            except unittest.SkipTest:
+                raise
+            except Exception as error:
+                job, said = self.last_job, "no job was started"
+                if job:
+                    said = (f"exit code {job.code}" if job.code is not None else f"runs: {job.left()}") + \
+                        f"\n--- standard output\n{job.stdout[-4000:]}\n--- standard error\n{job.stderr[-4000:]}\n---"
+                print(f"round {number} of {self.id()} failed, {case}: {type(error).__name__}: {error}\n"
+                      f"the last job: {said}\n"
+                      f"to repeat the round: MX_TEST_ROUNDS=1 MX_TEST_FIRST_ROUND={number}", flush=True)
+                raise
+            finally:
+                if self.last_job and self.last_job.code is None:
+                    self.last_job.kill_all()  # the next rounds must not be disturbed
 
     def run_job(self, *arguments, **options):
         job = self.start(*arguments, **options).finish()

@@ -139,22 +139,21 @@ class Kills(jobs.JobTest):
     def test_nothing_is_left(self):
         targets = ["rank", "launcher", "agent", "guardian", "agent and guardian", "launcher and agent",
                    "stopped agent, launcher", "stopped rank", "stopped launcher", "stopped agent"]
-        count = jobs.rounds(50 if jobs.SLOW == 1 else 20)
-        for number in range(count):
+        for number in jobs.round_numbers(50 if jobs.SLOW == 1 else 20):
             target = targets[number % len(targets)]
-            with self.subTest(round=number, target=target):
+            with self.round(number, target=target):
                 self.kill_one_of_the_job(target)
 
     def test_kills_while_the_job_starts(self):
-        random.seed(1)
-        for number in range(jobs.rounds(20)):
-            job = self.start("-n", "2", "--grace", "0.5", "sh", "-c", "setsid sleep 1000 & exec sleep 1000")
+        for number in jobs.round_numbers(20):
+            chance = random.Random(number)
             # At some moment of the start: after so many processes are there.
-            wanted = random.randrange(1, 7)
-            jobs.wait_for(lambda: len(job.left()) >= wanted, f"{wanted} processes")
-            victims = list(job.left())
-            victim = random.choice(victims)
-            with self.subTest(round=number, wanted=wanted, victim=job.left().get(victim)):
+            wanted, which = chance.randrange(1, 7), chance.random()
+            with self.round(number, wanted=f"{wanted} processes", which=f"{which:.3f} of them"):
+                job = self.start("-n", "2", "--grace", "0.5", "sh", "-c", "setsid sleep 1000 & exec sleep 1000")
+                jobs.wait_for(lambda: len(job.left()) >= wanted, f"{wanted} processes")
+                victims = sorted(job.left())
+                victim = victims[int(which * len(victims))]
                 begin = time.monotonic()
                 jobs.kill_if_there([victim])
                 # A grandchild that is killed concerns nobody.

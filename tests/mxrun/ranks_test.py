@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Ranks that communicate find each other through mxrun, and learn of each other's end. Usage: ... MXRUN RANK_PROGRAM"""
 
+import ctypes
 import os
 import random
 import resource
@@ -62,20 +63,21 @@ class Ranks(jobs.JobTest):
         self.assert_nothing_left(job)
 
     def test_a_rank_killed_at_any_moment_is_named(self):
-        random.seed(4)
-        for number in range(jobs.rounds(50 if jobs.SLOW == 1 else 10)):
-            transport = ("shm", "tcp", "shm+tcp")[number % 3]
-            job, pids = self.start_ranks("loop", 3, transport=transport)
-            victim = random.randrange(3)
-            time.sleep(random.random() * 0.03)
-            os.kill(pids[victim], signal.SIGKILL)
-            job.finish()
-            self.assertEqual(job.code, 137, job.stderr)
-            self.assertIn(f"first failure: rank {victim} on {HOST}", job.stderr, transport)
-            self.assertEqual(len(job.stdout.splitlines()), 2, job.stdout)
-            for line in job.stdout.splitlines():
-                self.assertIn(f"rank {victim}", line)
-            self.assert_nothing_left(job)
+        for number in jobs.round_numbers(50 if jobs.SLOW == 1 else 10):
+            chance = random.Random(number)
+            transport, victim = ("shm", "tcp", "shm+tcp")[number % 3], chance.randrange(3)
+            pause = chance.random() * 0.03
+            with self.round(number, transport=transport, victim=f"rank {victim}", pause=f"{pause:.4f} s"):
+                job, pids = self.start_ranks("loop", 3, transport=transport)
+                time.sleep(pause)
+                os.kill(pids[victim], signal.SIGKILL)
+                job.finish()
+                self.assertEqual(job.code, 137, job.stderr)
+                self.assertIn(f"first failure: rank {victim} on {HOST}", job.stderr)
+                self.assertEqual(len(job.stdout.splitlines()), 2, job.stdout)
+                for line in job.stdout.splitlines():
+                    self.assertIn(f"rank {victim}", line)
+                self.assert_nothing_left(job)
 
     def test_a_rank_that_is_stuck_is_named(self):
         # Its heartbeats come, and it never ends: only the time limit of the others finds it.
@@ -134,6 +136,22 @@ class Ranks(jobs.JobTest):
         job = self.start("-n", 3, "--no-tag-output", PROGRAM, "sum", before=no_files).finish()
         self.assertEqual((job.code, job.stdout), (0, "6\n" * 3), job.stderr)
         self.assertRegex(job.stderr, r"warning: \[world\] no shared memory, so TCP is used: .*(limit|large|File)")
+        self.assert_nothing_left(job)
+
+    def test_a_full_dev_shm_changes_nothing(self):
+        def fill():
+            # A mount of its own, which only this job sees.
+            call = ctypes.CDLL(None, use_errno=True)
+            new_mounts, private, recursive = 0x20000, 1 << 18, 1 << 14
+            if call.unshare(new_mounts) != 0 or call.mount(b"none", b"/", None, private | recursive, None) != 0 or \
+                    call.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=4k") != 0:
+                os._exit(99)
+            with open("/dev/shm/full", "wb") as file:
+                file.write(b"x" * 4096)
+        job = self.start("-n", 3, "--no-tag-output", PROGRAM, "sum", before=fill).finish()
+        if job.code == 99 or job.code == 255:
+            self.skipTest("mounts are not allowed here")
+        self.assertEqual((job.code, job.stdout, job.stderr), (0, "6\n" * 3, ""))
         self.assert_nothing_left(job)
 
     def test_top_shows_the_steps_of_a_running_job(self):
