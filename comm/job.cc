@@ -12,6 +12,7 @@
 #include "comm/module.h"
 #include "comm/net/interface.h"
 #include "comm/net/secret.h"
+#include "comm/net/tls.h"
 #include "comm/start.h"
 #include "comm/transport_communicator.h"
 #include "engine/base/check.h"
@@ -38,6 +39,7 @@ Identity Job::identity() const {
   self.secret = secret_.empty() ? secret_of_job() : secret_;
   self.epoch = place_.epoch;
   self.rank = place_.rank;
+  self.tls = tls_of_process();
   MX_CHECK(!several_hosts(place_) || !self.secret.empty(), InvalidArgument,
            "[job] expected a secret, because the ", place_.size, " processes run on several hosts (",
            place_.local_size,
@@ -85,14 +87,19 @@ std::string Job::start_rendezvous(const std::string& host, uint16_t port, Deadli
 /// secret if there is none. The first character is '+', or '-' before the error of rank 0.
 std::string Job::share_rendezvous(Deadline deadline) {
   Module& mpi = load_module("mpi");
+  // What MPI passes on can be read on the network.
+  const bool secret_is_kept = tls_of_process() != nullptr && several_hosts(place_);
   std::string text;
   std::exception_ptr failure;
   if (place_.rank == 0) try {
       secret_ = secret_of_job();
+      MX_CHECK(!secret_is_kept || !secret_.empty(), InvalidArgument,
+               "[job] expected MX_SECRET_FILE to name a file with the secret, because with TLS (MX_TLS) MPI ",
+               "does not pass it on, got none");
       if (secret_.empty()) secret_ = random_secret();
       const std::string address =
           start_rendezvous(several_hosts(place_) ? host_ : std::string("127.0.0.1"), 0, deadline);
-      text = "+" + address + "\n" + secret_;
+      text = "+" + address + "\n" + (secret_is_kept ? "" : secret_);
     } catch (const std::exception& error) {
       failure = std::current_exception();
       text = std::string("-") + error.what();
@@ -242,6 +249,11 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
   if (name == "auto" && chosen != nullptr && *chosen != '\0') name = chosen;
   const bool choose = name == "auto";
   if (choose) name = several_hosts(place_) ? "shm+tcp" : "shm";
+  if (tls_of_process() != nullptr && place_.rank == 0 && (name == "mpi" || name == "nccl"))
+    log(LogLevel::warning,
+        mx::detail::concat("[world] TLS encrypts the rendezvous and the connections to servers, but not the "
+                           "traffic of transport ",
+                           name, "; tcp encrypts that, too"));
   const GroupMaker make = find_transport(name);
   std::shared_ptr<Communicator> group;
   // A group over NCCL takes memory of GPUs, also if it has one rank.

@@ -5,4 +5,7 @@ list(APPEND mx_comm_sources
   net/openssl.cc
   net/resolve.cc
   net/secret.cc
-  net/socket.cc)
+  net/socket.cc
+  net/stream.cc
+  net/tls.cc
+  net/tls_session.cc)

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "comm/in_steps.h"
+#include "comm/net/tls.h"
 #include "comm/rendezvous/lost.h"
 #include "comm/start.h"
 #include "comm/world.h"
@@ -73,6 +74,7 @@ std::shared_ptr<kv::ServerGroup> connect_to_servers() {
   group.timeout_ms = place.timeout_ms;  // that of a store belongs to its calls
   group.identity.job = place.job.substr(0, comm::Identity::kLongestJob);
   group.identity.secret = comm::secret_of_job();
+  group.identity.tls = comm::tls_of_process();
   group.identity.epoch = place.epoch;
   group.identity.rank = place.rank;
   group.incarnation = static_cast<uint64_t>(place.incarnation);

@@ -38,7 +38,7 @@ AllreduceSystem mx_tcp() {
             return [all](int rank) {
               std::vector<comm::TcpPeer> peers;
               for (comm::Fd& socket : (*all)[static_cast<size_t>(rank)])
-                peers.push_back({socket.release(), "n"});
+                peers.push_back({std::move(socket), "n"});
               return communicator_rank(
                   std::make_shared<comm::TransportCommunicator>(
                       std::make_unique<comm::TcpTransport>(rank, std::move(peers)), 60000),

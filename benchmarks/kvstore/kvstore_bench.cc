@@ -49,7 +49,7 @@ const comm::Deadline kDeadline = comm::Deadline::after_ms(600'000);
 /// Sends back all that it receives, piece by piece.
 [[noreturn]] void echo(const comm::Fd& listener) {
   try {
-    const comm::Fd socket = comm::accept_one(listener, kDeadline);
+    comm::Stream socket = comm::accept_one(listener, kDeadline);
     std::vector<std::byte> piece(kPiece);
     for (;;) {
       uint64_t bytes = 0;
@@ -67,20 +67,20 @@ const comm::Deadline kDeadline = comm::Deadline::after_ms(600'000);
 }
 
 /// Sends an array and receives as much, both at once.
-void exchange(const comm::Fd& socket, std::vector<std::byte>& data) {
+void exchange(comm::Stream& socket, std::vector<std::byte>& data) {
   const uint64_t bytes = data.size();
   comm::send_all(socket, std::as_bytes(std::span(&bytes, 1)), kDeadline);
   size_t sent = 0, received = 0;
   while (received < data.size()) {
-    pollfd entry{socket.get(), static_cast<short>(POLLIN | (sent < data.size() ? POLLOUT : 0)), 0};
+    pollfd entry{socket.fd(), static_cast<short>(POLLIN | (sent < data.size() ? POLLOUT : 0)), 0};
     if (::poll(&entry, 1, -1) < 0) continue;
     if ((entry.revents & POLLIN) != 0) {
-      const ssize_t got = ::recv(socket.get(), data.data() + received, sent - received, MSG_DONTWAIT);
+      const ssize_t got = ::recv(socket.fd(), data.data() + received, sent - received, MSG_DONTWAIT);
       if (got > 0) received += static_cast<size_t>(got);
     }
     if ((entry.revents & POLLOUT) != 0) {
       const ssize_t put =
-          ::send(socket.get(), data.data() + sent, data.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+          ::send(socket.fd(), data.data() + sent, data.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (put > 0) sent += static_cast<size_t>(put);
     }
   }
@@ -108,7 +108,7 @@ int run(int rounds) {
   children.push_back(fork());
   if (children.back() == 0) echo(listener.socket);
 
-  const comm::Fd bare = comm::connect_to(listener.at, kDeadline);
+  comm::Stream bare = comm::connect_to(listener.at, kDeadline);
   kv::ServerGroupOptions options;
   options.identity = identity_of(0);
   options.servers = {server.address()};

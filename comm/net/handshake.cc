@@ -36,6 +36,7 @@ enum HandshakeReason : uint8_t {
   kOtherPurpose,
   kOtherRank,
   kWrongSecret,
+  kOtherSecurity,
   kReasons
 };
 
@@ -43,6 +44,15 @@ template <class E, class... Parts>
 std::exception_ptr handshake_error(const Parts&... parts) {
   return std::make_exception_ptr(E(mx::detail::concat("[handshake] ", parts...)));
 }
+
+/// First byte of a connection with TLS.
+constexpr uint8_t kTlsHandshakeRecord = 0x16;
+constexpr char kTlsIsMissing[] =
+    "expected TLS, got clear text; give this process and all others of the job the same --tls options "
+    "(MX_TLS)",
+               kTlsIsUnexpected[] =
+                   "expected clear text, got TLS; give this process and all others of the job the same --tls "
+                   "options (MX_TLS)";
 
 const char* refusal_hint(uint8_t reason) {
   switch (reason) {
@@ -119,12 +129,15 @@ size_t Handshake::wanted() const {
   return ended ? 0 : kMessageBytes - filled_;
 }
 
-Handshake::Actions Handshake::receive(std::span<const std::byte> bytes) {
+Handshake::Actions Handshake::receive(std::span<const std::byte> bytes, std::string_view binding) {
   MX_CHECK(bytes.size() <= wanted(), InvalidState, "[handshake] expected at most ", wanted(), " bytes, got ",
            bytes.size());
   if (bytes.empty()) return {};
+  binding_ = binding;
   std::memcpy(in_.data() + filled_, bytes.data(), bytes.size());
   filled_ += bytes.size();
+  if (self_.tls == nullptr && state_ == State::hello && in_[0] == kTlsHandshakeRecord)
+    return fail(handshake_error<AuthenticationError>(kTlsIsUnexpected), kOtherSecurity);
   // A stranger that speaks another protocol is refused by its first bytes, not only after the deadline.
   if (std::memcmp(in_.data(), kHandshakeMagic, std::min(filled_, sizeof kHandshakeMagic)) != 0)
     return fail(handshake_error<ProtocolError>(
@@ -162,6 +175,8 @@ Handshake::Actions Handshake::take() {
       return fail(handshake_error<ProtocolError>("expected a greeting, got a refusal"));
     return fail(refusal(message));
   }
+  if (self_.tls != nullptr && binding_.empty())
+    return fail(handshake_error<AuthenticationError>(kTlsIsMissing), kOtherSecurity);
   std::exception_ptr failure;
   if (const uint8_t reason = compare(message, failure); reason != kNoReason) return fail(failure, reason);
 
@@ -275,6 +290,9 @@ std::exception_ptr Handshake::refusal(const Message& m) const {
       return handshake_error<AuthenticationError>(
           "the other side refused this one: it expected another rank of job ", in_quotes(m.job),
           ", got rank ", self_.rank);
+    case kOtherSecurity:
+      return handshake_error<AuthenticationError>("the other side refused this one: it ",
+                                                  self_.tls == nullptr ? kTlsIsMissing : kTlsIsUnexpected);
     default:
       return handshake_error<AuthenticationError>(
           "the other side refused this one: it expected a proof of the secret of job ", in_quotes(m.job),
@@ -288,7 +306,7 @@ bool Handshake::mac_is_right() const {
 }
 
 std::array<uint8_t, Handshake::kMacBytes> Handshake::mac(std::span<const uint8_t> message) const {
-  std::string all = transcript_;
+  std::string all = binding_ + transcript_;
   all.append(reinterpret_cast<const char*>(message.data()), message.size());
   return hmac_sha256(self_.secret, all);
 }

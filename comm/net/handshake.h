@@ -14,6 +14,9 @@
 // sent back, is refused. A side that refuses answers with its own identity and the reason, and both report
 // it. Garbage is refused without an answer.
 //
+// On an encrypted connection (comm/net/tls.h) a MAC also covers the connection's binding, so a proof of one
+// connection is worth nothing on another. If only one side encrypts, both are told so.
+//
 // Job, epoch, rank and purpose are not secret: they travel as plain text. Without a secret (a job on one
 // host, at loopback addresses) the handshake only protects against mistakes.
 //
@@ -26,12 +29,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 namespace mx::comm {
+
+class TlsContext;
 
 /// Two identities with this epoch on one side match in any epoch.
 inline constexpr int64_t kAnyEpoch = -1;
@@ -44,6 +50,8 @@ struct Identity {
   int64_t epoch = 0;    ///< equal on both sides, or kAnyEpoch on one
   int32_t rank = -1;    ///< of the process that has this identity; negative: not a rank
   std::string purpose;  ///< of the connection, such as "rendezvous"; equal on both sides
+  /// The keys with which connections are encrypted; null: clear text. Null on both sides, or on none.
+  std::shared_ptr<const TlsContext> tls = nullptr;
 };
 
 /// What an authenticated remote said about itself.
@@ -82,8 +90,9 @@ class Handshake {
   /// Returns how many bytes of the remote the handshake still takes before it acts; 0 after its end. A driver
   /// that reads no more leaves the bytes behind the handshake to the protocol above.
   size_t wanted() const;
-  /// Takes at most wanted() bytes. Precondition: bytes.size() <= wanted().
-  Actions receive(std::span<const std::byte> bytes);
+  /// Takes at most wanted() bytes. `binding` identifies the encrypted connection (Stream::binding()) and is
+  /// empty in clear text. Precondition: bytes.size() <= wanted().
+  Actions receive(std::span<const std::byte> bytes, std::string_view binding = {});
   /// The connection ended. Returns the failure.
   Actions closed();
 
@@ -113,6 +122,7 @@ class Handshake {
   size_t filled_ = 0;                        // bytes of in_
   std::string transcript_;                   // all messages so far
   std::optional<std::string> claimed_;       // the identity part of the remote's first message
+  std::string binding_;                      // of the connection
   RemoteIdentity remote_;
 };
 

@@ -118,8 +118,8 @@ void prepare_socket(int fd) {
   fcntl(fd, F_SETFD, fcntl(fd, F_GETFD) | FD_CLOEXEC);
 }
 
-std::string peer_of(const Fd& socket) {
-  const Endpoint endpoint = remote_endpoint(socket.get());
+std::string peer_of(int fd) {
+  const Endpoint endpoint = remote_endpoint(fd);
   return endpoint.port == 0 ? "unknown" : to_string(endpoint);
 }
 
@@ -205,50 +205,53 @@ Fd connect_to(const Endpoint& endpoint, Deadline deadline, const std::function<v
                                    " until the deadline, got: ", last));
 }
 
-void send_all(const Fd& socket, std::span<const std::byte> bytes, Deadline deadline) {
+void send_all(Stream& stream, std::span<const std::byte> bytes, Deadline deadline) {
   while (!bytes.empty()) {
-    const ssize_t n = send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const ssize_t n = stream.send(bytes.data(), bytes.size());
     if (n > 0) {
       bytes = bytes.subspan(static_cast<size_t>(n));
       continue;
     }
     if (n < 0 && errno == EINTR) continue;
+    if (errno == EPROTO && stream.failure()) std::rethrow_exception(stream.failure());
     MX_CHECK(n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK), PeerLost, "[send] expected to send ",
-             bytes.size(), " bytes to ", peer_of(socket), ", got: ", std::strerror(errno));
-    MX_CHECK(wait_socket(socket.get(), POLLOUT, deadline), Timeout, "[send] expected ", peer_of(socket),
-             " to take ", bytes.size(), " bytes until the deadline, got none taken");
+             bytes.size(), " bytes to ", peer_of(stream.fd()), ", got: ", std::strerror(errno));
+    MX_CHECK(wait_socket(stream.fd(), stream.events(POLLOUT), deadline), Timeout, "[send] expected ",
+             peer_of(stream.fd()), " to take ", bytes.size(), " bytes until the deadline, got none taken");
   }
 }
 
-void receive_exactly(const Fd& socket, std::span<std::byte> bytes, Deadline deadline) {
+void receive_exactly(Stream& stream, std::span<std::byte> bytes, Deadline deadline) {
   while (!bytes.empty()) {
-    const ssize_t n = recv(socket.get(), bytes.data(), bytes.size(), 0);
+    const ssize_t n = stream.receive(bytes.data(), bytes.size());
     if (n > 0) {
       bytes = bytes.subspan(static_cast<size_t>(n));
       continue;
     }
     if (n < 0 && errno == EINTR) continue;
-    MX_CHECK(n != 0, PeerLost, "[receive] expected ", bytes.size(), " bytes from ", peer_of(socket),
+    MX_CHECK(n != 0, PeerLost, "[receive] expected ", bytes.size(), " bytes from ", peer_of(stream.fd()),
              ", got the end of the connection");
+    if (errno == EPROTO && stream.failure()) std::rethrow_exception(stream.failure());
     MX_CHECK(errno == EAGAIN || errno == EWOULDBLOCK, PeerLost, "[receive] expected ", bytes.size(),
-             " bytes from ", peer_of(socket), ", got: ", std::strerror(errno));
-    MX_CHECK(wait_socket(socket.get(), POLLIN, deadline), Timeout, "[receive] expected ", bytes.size(),
-             " bytes from ", peer_of(socket), " until the deadline, got none");
+             " bytes from ", peer_of(stream.fd()), ", got: ", std::strerror(errno));
+    MX_CHECK(wait_socket(stream.fd(), stream.events(POLLIN), deadline), Timeout, "[receive] expected ",
+             bytes.size(), " bytes from ", peer_of(stream.fd()), " until the deadline, got none");
   }
 }
 
-RemoteIdentity handshake_on(const Fd& socket, Handshake::Side side, const Identity& self, Deadline deadline,
+RemoteIdentity handshake_on(Stream& stream, Handshake::Side side, const Identity& self, Deadline deadline,
                             const std::string& peer, std::optional<int32_t> expected_rank) {
   const Deadline until = earlier(deadline, Deadline::after_ms(kHandshakeTimeoutMs));
   Handshake handshake(side, self, random_nonce(), expected_rank);
   std::array<std::byte, Handshake::kMessageBytes> buffer;
   try {
+    stream.secure(side, self);
     Handshake::Actions actions = handshake.start();
     for (;;) {
       // A remote that refuses at once may have closed its side already; its reason is still to be read.
       const bool must_send = !actions.failure;
       try {
-        send_all(socket, std::as_bytes(std::span(actions.send)), until);
+        send_all(stream, std::as_bytes(std::span(actions.send)), until);
       } catch (const PeerLost&) {
         if (must_send && handshake.done()) throw;
       }
@@ -257,8 +260,8 @@ RemoteIdentity handshake_on(const Fd& socket, Handshake::Side side, const Identi
       // Part by part, because garbage and other versions are recognised by their first bytes.
       const size_t wanted = std::min<size_t>(handshake.wanted(), buffer.size());
       const size_t part = wanted == Handshake::kMessageBytes ? 8 : wanted;
-      receive_exactly(socket, std::span(buffer).first(part), until);
-      actions = handshake.receive(std::span(buffer).first(part));
+      receive_exactly(stream, std::span(buffer).first(part), until);
+      actions = handshake.receive(std::span(buffer).first(part), stream.binding());
     }
   } catch (const Error&) {
     std::rethrow_exception(

@@ -20,6 +20,7 @@
 #include "comm/net/fd.h"
 #include "comm/net/handshake.h"
 #include "comm/net/interface.h"
+#include "comm/net/stream.h"
 
 namespace mx::comm {
 
@@ -52,17 +53,18 @@ Fd connect_to(const Endpoint& endpoint, Deadline deadline, const std::function<v
 /// the last attempt. Internal to connect_to(), for tests.
 int connect_in_turn(const addrinfo* list, Deadline deadline, const std::function<void()>& check, Fd& out);
 
-void send_all(const Fd& socket, std::span<const std::byte> bytes, Deadline deadline);
-void receive_exactly(const Fd& socket, std::span<std::byte> bytes, Deadline deadline);
+void send_all(Stream& stream, std::span<const std::byte> bytes, Deadline deadline);
+void receive_exactly(Stream& stream, std::span<std::byte> bytes, Deadline deadline);
 
-/// Runs the handshake, within the deadline and kHandshakeTimeoutMs. `peer` names the other side in messages.
-/// Throws its failure, PeerLost if the connection ends, or Timeout.
-RemoteIdentity handshake_on(const Fd& socket, Handshake::Side side, const Identity& self, Deadline deadline,
+/// Encrypts the connection if `self` has a TlsContext, and runs the handshake, within the deadline and
+/// kHandshakeTimeoutMs. `peer` names the other side in messages. Throws its failure, AuthenticationError if
+/// TLS fails, PeerLost if the connection ends, or Timeout.
+RemoteIdentity handshake_on(Stream& stream, Handshake::Side side, const Identity& self, Deadline deadline,
                             const std::string& peer, std::optional<int32_t> expected_rank = std::nullopt);
 
 /// Sets TCP_NODELAY, keep-alive, non-blocking and close-on-exec.
 void prepare_socket(int fd);
 /// Returns the address of the other side, or "unknown".
-std::string peer_of(const Fd& socket);
+std::string peer_of(int fd);
 
 }  // namespace mx::comm

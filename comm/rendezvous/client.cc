@@ -43,14 +43,14 @@ Identity rendezvous_identity(Identity self) {
 /// Connects and authenticates. A server that is just starting or ending may close a connection without a
 /// word, and one whose machine is busy may not answer within the time limit of a handshake. Then it tries
 /// again.
-Fd connect_rendezvous(const RendezvousClientOptions& options, Deadline start) {
+Stream connect_rendezvous(const RendezvousClientOptions& options, Deadline start) {
   const Endpoint endpoint = parse_endpoint(options.address);
   for (;;) {
-    Fd socket = connect_to(endpoint, start);
+    Stream stream = connect_to(endpoint, start);
     try {
-      handshake_on(socket, Handshake::Side::connector, rendezvous_identity(options.self), start,
+      handshake_on(stream, Handshake::Side::connector, rendezvous_identity(options.self), start,
                    "rendezvous at " + options.address);
-      return socket;
+      return stream;
     } catch (const PeerLost&) {
       MX_CHECK(start.left_ms() > 2 * kConnectAgainMs, Timeout, current_exception_text(),
                " until the deadline");
@@ -80,7 +80,7 @@ struct RendezvousClient::State {
 
   State(RendezvousClientOptions o, Deadline start)
       : options(std::move(o)),
-        socket(connect_rendezvous(options, start)),
+        stream(connect_rendezvous(options, start)),
         wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     MX_CHECK(wake, CommunicationError, "[rendezvous] expected a descriptor for events, got ",
              std::strerror(errno));
@@ -118,7 +118,8 @@ struct RendezvousClient::State {
 
   const RendezvousClientOptions options;
   int64_t silence_ms = 0;
-  const Fd socket, wake;
+  Stream stream;  // of the thread, once it runs
+  const Fd wake;
   std::atomic<int64_t> step{-1};
   Watches watches;
 
@@ -277,8 +278,8 @@ void RendezvousClient::State::turn() {
   auto until = next_beat;
   if (silence_ms > 0) until = std::min(until, heard + std::chrono::milliseconds(silence_ms));
   const bool more = sent < sending.size();
-  pollfd entries[2] = {{socket.get(), static_cast<short>(more ? POLLIN | POLLOUT : POLLIN), 0},
-                       {wake.get(), POLLIN, 0}};
+  const short events = stream.events(static_cast<short>(more ? POLLIN | POLLOUT : POLLIN));
+  pollfd entries[2] = {{stream.fd(), events, 0}, {wake.get(), POLLIN, 0}};
   const int n = poll(entries, 2, Deadline(until).poll_ms());
   now = Clock::now();
   if (now > until + std::chrono::milliseconds(kClientLateMs)) heard = now;
@@ -290,19 +291,19 @@ void RendezvousClient::State::turn() {
     uint64_t count;
     [[maybe_unused]] const ssize_t got = read(wake.get(), &count, sizeof count);
   }
-  if ((entries[0].revents & POLLOUT) != 0) send_some();
+  if (more && (entries[0].revents & stream.events(POLLOUT)) != 0) send_some();
   if ((entries[0].revents & (POLLIN | POLLERR | POLLHUP)) != 0) receive();
   if (silence_ms > 0 && now - heard >= std::chrono::milliseconds(silence_ms))
     lose("no answer to heartbeats for ", silence_ms, " ms");
 }
 
 void RendezvousClient::State::send_some() {
-  const ssize_t n = send(socket.get(), sending.data() + sent, sending.size() - sent, MSG_NOSIGNAL);
+  const ssize_t n = stream.send(sending.data() + sent, sending.size() - sent);
   if (n < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return;
     // What the server said before it closed tells more than the error, so receive() reports the end.
     if (errno == EPIPE || errno == ECONNRESET) return receive();
-    lose(std::strerror(errno));
+    lose(stream.text_of(errno));
   }
   sent += static_cast<size_t>(n);
   if (sent == sending.size()) {
@@ -313,13 +314,15 @@ void RendezvousClient::State::send_some() {
 
 void RendezvousClient::State::receive() {
   std::array<std::byte, 16 * 1024> buffer;
-  const ssize_t n = recv(socket.get(), buffer.data(), buffer.size(), 0);
-  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
-  if (n < 0) lose(std::strerror(errno));
-  if (n == 0) lose("it closed the connection");
-  heard = Clock::now();
-  decoder.receive(std::span(buffer).first(static_cast<size_t>(n)));
-  while (std::optional<Frame> frame = decoder.next()) take(std::move(*frame));
+  do {
+    const ssize_t n = stream.receive(buffer.data(), buffer.size());
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+    if (n < 0) lose(stream.text_of(errno));
+    if (n == 0) lose("it closed the connection");
+    heard = Clock::now();
+    decoder.receive(std::span(buffer).first(static_cast<size_t>(n)));
+    while (std::optional<Frame> frame = decoder.next()) take(std::move(*frame));
+  } while (stream.pending() > 0);
 }
 
 void RendezvousClient::State::take(Frame frame) {

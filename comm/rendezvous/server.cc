@@ -1,6 +1,8 @@
 #include "comm/rendezvous/server.h"
 
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
@@ -22,6 +24,7 @@
 
 #include "comm/net/bytes.h"
 #include "comm/net/socket.h"
+#include "comm/net/tls_session.h"
 #include "comm/rendezvous/client.h"
 #include "comm/rendezvous/machine.h"
 #include "engine/base/check.h"
@@ -59,12 +62,14 @@ struct RendezvousServer::State {
 
     const uint64_t id;
     tcp::socket socket;
-    asio::steady_timer timer;  // the end of the handshake, or of draining
+    std::unique_ptr<TlsSession> tls;  // of the socket; null in clear text
+    asio::steady_timer timer;         // the end of the handshake, or of draining
     Phase phase = Phase::handshake;
     Handshake handshake;
     FrameDecoder decoder;
     std::array<std::byte, 8 * 1024> in;
     std::string sending, next;  // being written, and to be written then
+    size_t sent = 0;            // bytes of `sending`, with TLS
     bool writing = false;
   };
   using SessionPtr = std::shared_ptr<Session>;
@@ -82,6 +87,10 @@ struct RendezvousServer::State {
   void accept_all();
   void admit(Fd socket);
   void read(const SessionPtr& session);
+  /// Waits until the socket is ready for what TLS needs next, of POLLIN and POLLOUT, and then calls `next`.
+  void wait_tls(const SessionPtr& session, short events, void (State::*next)(const SessionPtr&));
+  void read_tls(const SessionPtr& session);
+  void write_tls(const SessionPtr& session);
   void take(const SessionPtr& session, std::span<const std::byte> bytes);
   void take_handshake(const SessionPtr& session, std::span<const std::byte> bytes);
   void write(const SessionPtr& session);
@@ -273,6 +282,9 @@ void RendezvousServer::State::admit(Fd socket) {
   handshakes.insert(session->id);
   open_handshakes = handshakes.size();
   guard(session, [&] {
+    if (self.tls)
+      session->tls =
+          std::make_unique<TlsSession>(session->socket.native_handle(), Handshake::Side::acceptor, self);
     session->handshake.start();
     session->timer.expires_after(milliseconds(options.handshake_timeout_ms));
     session->timer.async_wait([this, session](error_code e) {
@@ -287,6 +299,7 @@ void RendezvousServer::State::admit(Fd socket) {
 // --- one connection ---
 
 void RendezvousServer::State::read(const SessionPtr& session) {
+  if (session->tls) return wait_tls(session, session->tls->events(POLLIN), &State::read_tls);
   const size_t most = session->phase == Phase::handshake
                           ? std::min(session->handshake.wanted(), session->in.size())
                           : session->in.size();
@@ -301,6 +314,35 @@ void RendezvousServer::State::read(const SessionPtr& session) {
           if (sessions.contains(session->id)) read(session);
         });
       });
+}
+
+void RendezvousServer::State::wait_tls(const SessionPtr& session, short events,
+                                       void (State::*next)(const SessionPtr&)) {
+  session->socket.async_wait((events & POLLOUT) != 0 ? tcp::socket::wait_write : tcp::socket::wait_read,
+                             [this, session, next](error_code error) {
+                               // An error is also one of the next call, which knows more.
+                               if (error == asio::error::operation_aborted) return;
+                               if (sessions.contains(session->id))
+                                 guard(session, [&] { (this->*next)(session); });
+                             });
+}
+
+void RendezvousServer::State::read_tls(const SessionPtr& session) {
+  do {
+    iovec part{session->in.data(), session->phase == Phase::handshake
+                                       ? std::min(session->handshake.wanted(), session->in.size())
+                                       : session->in.size()};
+    const ssize_t got = session->tls->receive(&part, 1);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) break;
+    if (got == 0) return ended(session, "its connection ended without a farewell");
+    if (got < 0)
+      return ended(session, mx::detail::concat("its connection broke: ", session->tls->failure()
+                                                                             ? session->tls->failure_text()
+                                                                             : std::strerror(errno)));
+    take(session, std::span(session->in).first(static_cast<size_t>(got)));
+    if (!sessions.contains(session->id)) return;
+  } while (session->tls->pending() > 0);
+  read(session);
 }
 
 void RendezvousServer::State::take(const SessionPtr& session, std::span<const std::byte> bytes) {
@@ -321,7 +363,8 @@ void RendezvousServer::State::take(const SessionPtr& session, std::span<const st
 }
 
 void RendezvousServer::State::take_handshake(const SessionPtr& session, std::span<const std::byte> bytes) {
-  const Handshake::Actions actions = session->handshake.receive(bytes);
+  const Handshake::Actions actions =
+      session->handshake.receive(bytes, session->tls ? session->tls->binding() : std::string_view());
   session->next += actions.send;
   if (actions.failure) {
     ++refused;
@@ -354,11 +397,13 @@ void RendezvousServer::State::write(const SessionPtr& session) {
     if (session->phase != Phase::draining) return;
     // The reading goes on: closing a socket with unread bytes would destroy what was sent last.
     error_code ignored;
+    if (session->tls) session->tls->close_notify();
     session->socket.shutdown(tcp::socket::shutdown_send, ignored);
     return;
   }
   session->sending = std::exchange(session->next, {});
   session->writing = true;
+  if (session->tls) return write_tls(session);
   asio::async_write(session->socket, asio::buffer(session->sending),
                     [this, session](error_code error, size_t) {
                       session->writing = false;
@@ -366,6 +411,22 @@ void RendezvousServer::State::write(const SessionPtr& session) {
                       // last words.
                       if (!error && sessions.contains(session->id)) guard(session, [&] { write(session); });
                     });
+}
+
+void RendezvousServer::State::write_tls(const SessionPtr& session) {
+  while (session->sent < session->sending.size()) {
+    iovec part{session->sending.data() + session->sent, session->sending.size() - session->sent};
+    const ssize_t sent = session->tls->send(&part, 1);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+      return wait_tls(session, session->tls->events(POLLOUT), &State::write_tls);
+    if (sent < 0) break;  // as in write()
+    session->sent += static_cast<size_t>(sent);
+  }
+  const bool broken = session->sent < session->sending.size();
+  session->sent = 0;
+  session->writing = false;
+  if (!broken) write(session);
 }
 
 void RendezvousServer::State::drain(const SessionPtr& session) {
@@ -388,6 +449,7 @@ void RendezvousServer::State::drop(const SessionPtr& session) {
   open_handshakes = handshakes.size();
   session->timer.cancel();
   error_code ignored;
+  session->tls.reset();
   session->socket.close(ignored);
 }
 

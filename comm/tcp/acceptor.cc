@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <list>
 #include <span>
 #include <utility>
@@ -32,14 +33,15 @@ constexpr int64_t kCheckEveryMs = 100;
 /// A connection whose handshake is running.
 struct TcpAcceptor::Guest {
   Guest(Fd fd, const Identity& self, Deadline until)
-      : socket(std::move(fd)),
+      : stream(std::move(fd)),
         handshake(Handshake::Side::acceptor, self, random_nonce()),
         deadline(until),
-        from(peer_of(socket)) {
+        from(peer_of(stream.fd())) {
+    stream.secure(Handshake::Side::acceptor, self);
     handshake.start();
   }
 
-  Fd socket;
+  Stream stream;
   Handshake handshake;
   Deadline deadline;
   std::string from;
@@ -71,7 +73,7 @@ void TcpAcceptor::wait() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-std::map<int, Fd> TcpAcceptor::take() {
+std::map<int, Stream> TcpAcceptor::take() {
   std::lock_guard lock(mutex_);
   return std::move(ranks_);
 }
@@ -90,17 +92,18 @@ void TcpAcceptor::serve(Guest& guest) {
   std::array<std::byte, Handshake::kMessageBytes> bytes;
   while (!guest.over) {
     const size_t wanted = std::min(guest.handshake.wanted(), bytes.size());
-    const ssize_t got = ::recv(guest.socket.get(), bytes.data(), wanted, MSG_DONTWAIT);
+    const ssize_t got = guest.stream.receive(bytes.data(), wanted);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
-    const Handshake::Actions next =
-        got > 0 ? guest.handshake.receive(std::span(bytes.data(), static_cast<size_t>(got)))
-                : guest.handshake.closed();
+    Handshake::Actions next = got > 0
+                                  ? guest.handshake.receive(std::span(bytes.data(), static_cast<size_t>(got)),
+                                                            guest.stream.binding())
+                                  : guest.handshake.closed();
+    if (got < 0 && guest.stream.failure()) next.failure = guest.stream.failure();
     // The messages of a handshake always fit into an empty socket buffer. A connection that takes less is
     // treated like a broken one.
     bool sent = true;
     if (!next.send.empty())
-      sent = ::send(guest.socket.get(), next.send.data(), next.send.size(), MSG_DONTWAIT | MSG_NOSIGNAL) ==
-             static_cast<ssize_t>(next.send.size());
+      sent = guest.stream.send(next.send.data(), next.send.size()) == static_cast<ssize_t>(next.send.size());
     if (next.failure || !sent) {
       guest.over = true;
       try {
@@ -117,7 +120,7 @@ void TcpAcceptor::serve(Guest& guest) {
         continue;
       }
       std::lock_guard lock(mutex_);
-      ranks_[rank] = std::move(guest.socket);
+      ranks_[rank] = std::move(guest.stream);
     }
   }
 }
@@ -128,11 +131,8 @@ bool TcpAcceptor::complete() {
   const size_t expected = static_cast<size_t>(last_ - first_ + 1);
   std::lock_guard lock(mutex_);
   if (ranks_.size() < expected) return false;
-  std::erase_if(ranks_, [](const auto& rank) {
-    char byte = 0;
-    const ssize_t got = ::recv(rank.second.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-  });
+  for (auto rank = ranks_.begin(); rank != ranks_.end();)
+    rank = rank->second.ended() ? ranks_.erase(rank) : std::next(rank);
   return ranks_.size() == expected;
 }
 
@@ -146,7 +146,7 @@ void TcpAcceptor::thread_main() try {
     Deadline next = check_ ? earlier(deadline_, Deadline::after_ms(kCheckEveryMs)) : deadline_;
     polled.assign({{wake_.get(), POLLIN, 0}, {listener_.socket.get(), POLLIN, 0}});
     for (const Guest& guest : guests) {
-      polled.push_back({guest.socket.get(), POLLIN, 0});
+      polled.push_back({guest.stream.fd(), guest.stream.events(POLLIN), 0});
       next = earlier(next, guest.deadline);
     }
     const int ready = ::poll(polled.data(), polled.size(), next.poll_ms());

@@ -16,6 +16,7 @@
 #include "comm/deadline.h"
 #include "comm/net/handshake.h"
 #include "comm/net/socket.h"
+#include "comm/net/stream.h"
 
 namespace mx::comm {
 
@@ -34,7 +35,7 @@ class TcpAcceptor {
   /// Waits until all ranks have come, at most until the deadline. Throws the error of `check`.
   void wait();
   /// Returns the connections so far, by rank. Precondition: after wait().
-  std::map<int, Fd> take();
+  std::map<int, Stream> take();
   /// Why the last refused connection was refused, or "".
   std::string last_refusal() const;
 
@@ -55,9 +56,9 @@ class TcpAcceptor {
   Fd wake_;  ///< eventfd, readable when the thread must end
 
   mutable std::mutex mutex_;
-  std::map<int, Fd> ranks_;     ///< guarded by mutex_
-  std::string refusal_;         ///< guarded by mutex_
-  std::exception_ptr failure_;  ///< of the thread, guarded by mutex_
+  std::map<int, Stream> ranks_;  ///< guarded by mutex_
+  std::string refusal_;          ///< guarded by mutex_
+  std::exception_ptr failure_;   ///< of the thread, guarded by mutex_
   std::thread thread_;
 };
 

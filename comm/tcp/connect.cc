@@ -39,14 +39,14 @@ TcpAddress find_rank(const TcpGroup& group, int rank, Rendezvous& rendezvous, De
   return {parse_endpoint(text.substr(0, cut)), text.substr(cut + 1, next - cut - 1), text.substr(next + 1)};
 }
 
-Fd connect_to_rank(const TcpGroup& group, const Identity& self, int rank, const TcpAddress& to,
-                   Deadline deadline) {
+Stream connect_to_rank(const TcpGroup& group, const Identity& self, int rank, const TcpAddress& to,
+                       Deadline deadline) {
   const std::string name = "rank " + std::to_string(rank) + " on " + to.host;
   for (;;) {
-    Fd socket = connect_to(to.at, deadline, group.check);
+    Stream stream = connect_to(to.at, deadline, group.check);
     try {
-      handshake_on(socket, Handshake::Side::connector, self, deadline, name, rank);
-      return socket;
+      handshake_on(stream, Handshake::Side::connector, self, deadline, name, rank);
+      return stream;
     } catch (const PeerLost& error) {
       // The rank may have had too many strangers at once. If it is really gone, the deadline ends this loop,
       // or the rendezvous reports the loss.
@@ -81,7 +81,7 @@ std::unique_ptr<TcpTransport> connect_tcp(const TcpGroup& group, Rendezvous& ren
   const auto late = [&](int rank) {
     if (options.noticed_timeout) options.noticed_timeout(rank);
   };
-  std::vector<Fd> sockets(static_cast<size_t>(group.size));
+  std::vector<Stream> streams(static_cast<size_t>(group.size));
   std::vector<TcpPeer> peers(static_cast<size_t>(group.size));
   const auto note = [&](int rank, const std::string& host, const std::string& machine) {
     peers[static_cast<size_t>(rank)].host = host;
@@ -99,7 +99,7 @@ std::unique_ptr<TcpTransport> connect_tcp(const TcpGroup& group, Rendezvous& ren
     }
     note(rank, to.host, to.machine);
     try {
-      sockets[static_cast<size_t>(rank)] = connect_to_rank(group, self, rank, to, deadline);
+      streams[static_cast<size_t>(rank)] = connect_to_rank(group, self, rank, to, deadline);
     } catch (const Timeout&) {
       late(rank);
       throw;
@@ -108,9 +108,9 @@ std::unique_ptr<TcpTransport> connect_tcp(const TcpGroup& group, Rendezvous& ren
   acceptor.wait();
   std::string missing;
   int first_missing = -1;
-  for (auto& [rank, socket] : acceptor.take()) sockets[static_cast<size_t>(rank)] = std::move(socket);
+  for (auto& [rank, stream] : acceptor.take()) streams[static_cast<size_t>(rank)] = std::move(stream);
   for (int rank = group.rank + 1; rank < group.size; ++rank) {
-    if (sockets[static_cast<size_t>(rank)]) continue;
+    if (streams[static_cast<size_t>(rank)]) continue;
     if (first_missing < 0) first_missing = rank;
     missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(rank);
   }
@@ -125,7 +125,7 @@ std::unique_ptr<TcpTransport> connect_tcp(const TcpGroup& group, Rendezvous& ren
     const TcpAddress from = find_rank(group, rank, rendezvous, deadline);
     note(rank, from.host, from.machine);
   }
-  for (size_t rank = 0; rank < peers.size(); ++rank) peers[rank].fd = sockets[rank].release();
+  for (size_t rank = 0; rank < peers.size(); ++rank) peers[rank].stream = std::move(streams[rank]);
   return std::make_unique<TcpTransport>(group.rank, std::move(peers), std::move(options));
 }
 

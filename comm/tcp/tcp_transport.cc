@@ -41,40 +41,27 @@ TcpTransport::TcpTransport(int rank, std::vector<TcpPeer> peers, TcpOptions opti
     : rank_(rank), options_(std::move(options)) {
   peers_.resize(peers.size());
   for (size_t i = 0; i < peers.size(); ++i) {
-    peers_[i].fd = peers[i].fd;
+    peers_[i].stream = std::move(peers[i].stream);
     peers_[i].host = std::move(peers[i].host);
     peers_[i].machine = std::move(peers[i].machine);
   }
-  try {
-    MX_CHECK(rank >= 0 && rank < size(), InvalidArgument, "[tcp] expected a rank among 0..", size() - 1,
-             ", got ", rank);
-    for (int i = 0; i < size(); ++i) {
-      if (i == rank) continue;
-      const int fd = peers_[i].fd;
-      MX_CHECK(fd >= 0, InvalidArgument, "[tcp] expected a connection to rank ", i, ", got none");
-      const int flags = ::fcntl(fd, F_GETFL);
-      MX_CHECK(flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0, CommunicationError,
-               "[tcp] expected a socket to rank ", i, ", got ", tcp_error_text(errno));
-      // Without this, the kernel holds a small message back until the one before it has been acknowledged.
-      // Not every stream socket has the option (tests use socket pairs), therefore a failure is ignored.
-      const int on = 1;
-      ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    }
-    wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    MX_CHECK(wake_ >= 0, CommunicationError, "[tcp] expected a new eventfd, got ", tcp_error_text(errno));
-    polled_.reserve(peers_.size() + 2);
-  } catch (...) {
-    close_all();
-    throw;
+  MX_CHECK(rank >= 0 && rank < size(), InvalidArgument, "[tcp] expected a rank among 0..", size() - 1,
+           ", got ", rank);
+  for (int i = 0; i < size(); ++i) {
+    if (i == rank) continue;
+    const int fd = peers_[static_cast<size_t>(i)].stream.fd();
+    MX_CHECK(fd >= 0, InvalidArgument, "[tcp] expected a connection to rank ", i, ", got none");
+    const int flags = ::fcntl(fd, F_GETFL);
+    MX_CHECK(flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0, CommunicationError,
+             "[tcp] expected a socket to rank ", i, ", got ", tcp_error_text(errno));
+    // Without this, the kernel holds a small message back until the one before it has been acknowledged.
+    // Not every stream socket has the option (tests use socket pairs), therefore a failure is ignored.
+    const int on = 1;
+    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   }
-}
-
-TcpTransport::~TcpTransport() { close_all(); }
-
-void TcpTransport::close_all() {
-  for (Peer& peer : peers_)
-    if (peer.fd >= 0) ::close(std::exchange(peer.fd, -1));
-  if (wake_ >= 0) ::close(std::exchange(wake_, -1));
+  wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  MX_CHECK(wake_, CommunicationError, "[tcp] expected a new eventfd, got ", tcp_error_text(errno));
+  polled_.reserve(peers_.size() + 2);
 }
 
 void TcpTransport::share_memory(std::unique_ptr<shm::Rings> rings, const std::vector<int>& members) {
@@ -138,7 +125,7 @@ void TcpTransport::finish(Deadline deadline) {
 void TcpTransport::flush(Deadline deadline) noexcept {
   while (!aborted_.load(std::memory_order_acquire)) {
     polled_.clear();  // it has room for all
-    polled_.push_back({wake_, POLLIN, 0});
+    polled_.push_back({wake_.get(), POLLIN, 0});
     bool waits = true, complete = true;
     for (Peer& peer : peers_) {
       if (peer.sends.empty() || try_send(peer) < 0 || peer.sends.empty()) continue;
@@ -197,8 +184,6 @@ bool TcpTransport::progress() {
 ssize_t TcpTransport::try_send(Peer& peer) noexcept {
   iovec parts[kGatheredMessages];
   size_t total = 0;
-  msghdr message{};
-  message.msg_iov = parts;
   const int count = peer.sends.gather(parts, kGatheredMessages, options_.most_bytes_per_call, total);
   if (peer.member >= 0) {
     const size_t written = rings_->write(peer.member, parts, count);
@@ -207,8 +192,7 @@ ssize_t TcpTransport::try_send(Peer& peer) noexcept {
     errno = EPIPE;
     return -1;
   }
-  message.msg_iovlen = static_cast<size_t>(count);
-  const ssize_t sent = ::sendmsg(peer.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t sent = peer.stream.send(parts, static_cast<size_t>(count));
   if (sent < 0) {
     const bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOBUFS;
     return later ? 0 : -1;
@@ -221,7 +205,7 @@ bool TcpTransport::send_some(int rank, Peer& peer) {
   // What a rank wrote before it ended still counts, so its ring is emptied first.
   if (peer.ended && !peer.receives.empty()) return false;
   const ssize_t sent = try_send(peer);
-  if (sent < 0) lose(rank, tcp_error_text(errno));
+  if (sent < 0) lose(rank, peer.stream.text_of(errno));
   return sent > 0;
 }
 
@@ -244,15 +228,13 @@ bool TcpTransport::receive_some(int rank, Peer& peer) {
   if (peer.member >= 0) return read_ring(rank, peer);
   iovec parts[kGatheredMessages];
   size_t total = 0;
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = static_cast<size_t>(
+  const auto count = static_cast<size_t>(
       peer.receives.gather(parts, kGatheredMessages, options_.most_bytes_per_call, total));
-  const ssize_t received = ::recvmsg(peer.fd, &message, MSG_DONTWAIT);
+  const ssize_t received = peer.stream.receive(parts, count);
   if (received == 0) lose(rank, "it closed the connection");
   if (received < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
-    lose(rank, tcp_error_text(errno));
+    lose(rank, peer.stream.text_of(errno));
   }
   peer.receives.advance(static_cast<size_t>(received));
   return true;
@@ -274,10 +256,11 @@ bool TcpTransport::watch(Peer& peer, bool sends, bool receives) {
   // A connection without anything posted is left out: poll() would report its end again and again.
   if (!sends && !receives) return true;
   if (peer.member < 0) {
-    polled_.push_back({peer.fd, static_cast<short>((sends ? POLLOUT : 0) | (receives ? POLLIN : 0)), 0});
+    const auto wanted = static_cast<short>((sends ? POLLOUT : 0) | (receives ? POLLIN : 0));
+    polled_.push_back({peer.stream.fd(), peer.stream.events(wanted), 0});
     return true;
   }
-  polled_.push_back({peer.fd, POLLIN, 0});  // its end
+  polled_.push_back({peer.stream.fd(), POLLIN, 0});  // its end
   bool waits = true;
   if (receives) waits &= rings_->sleep_until_readable(peer.member);
   if (sends) waits &= rings_->sleep_until_writable(peer.member);
@@ -289,13 +272,13 @@ void TcpTransport::note_ended() {
   for (const pollfd& found : polled_) {
     if (found.revents == 0) continue;
     for (Peer& peer : peers_)
-      if (peer.member >= 0 && peer.fd == found.fd) peer.ended = true;
+      if (peer.member >= 0 && peer.stream.fd() == found.fd) peer.ended = true;
   }
 }
 
 void TcpTransport::sleep(Deadline deadline) {
   polled_.clear();
-  polled_.push_back({wake_, POLLIN, 0});
+  polled_.push_back({wake_.get(), POLLIN, 0});
   bool waits = true;
   for (Peer& peer : peers_) waits &= watch(peer, !peer.sends.empty(), !peer.receives.empty());
   if (rings_) polled_.push_back({rings_->bell(), POLLIN, 0});
@@ -323,7 +306,7 @@ void TcpTransport::abort(std::exception_ptr reason) {
     aborted_.store(true, std::memory_order_release);
   }
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
 }
 
 void TcpTransport::throw_if_aborted() const {
@@ -357,7 +340,7 @@ std::string TcpTransport::others_closed(int except) const {
   std::string text;
   for (int i = 0; i < size(); ++i) {
     if (i == except || i == rank_) continue;
-    pollfd look{peers_[static_cast<size_t>(i)].fd, POLLRDHUP, 0};
+    pollfd look{peers_[static_cast<size_t>(i)].stream.fd(), POLLRDHUP, 0};
     if (::poll(&look, 1, 0) <= 0) continue;
     text += mx::detail::concat(text.empty() ? "; closed, too: rank " : ", rank ", i, " on ", host(i));
   }

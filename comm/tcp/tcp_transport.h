@@ -4,7 +4,8 @@
 // only queue. await_receive() and finish() write several messages with one system call, read straight into
 // the posted buffers, and poll the sockets: first with reads that do not block, then asleep in poll(2). While
 // a call waits, it serves all connections in both directions. So two ranks that send large messages to each
-// other cannot block each other. Bytes for which no receive has been posted stay in the kernel.
+// other cannot block each other. Bytes for which no receive has been posted stay in the kernel; with TLS, at
+// most one record of them is in the Stream.
 //
 // A message of 0 bytes sends nothing: its receive completes with the one before it.
 //
@@ -31,6 +32,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/net/fd.h"
+#include "comm/net/stream.h"
 #include "comm/shm/rings.h"
 #include "comm/tcp/message_queue.h"
 #include "comm/transport.h"
@@ -38,7 +41,7 @@
 namespace mx::comm {
 
 struct TcpPeer {
-  int fd = -1;  ///< a connected stream socket, owned by the transport from now on; -1 for this rank itself
+  Stream stream;  ///< connected; none for this rank itself
   std::string host;
   std::string machine = {};  ///< see Transport::machine(); empty: the host's name
 };
@@ -61,7 +64,6 @@ class TcpTransport final : public Transport {
   /// `peers` has one entry per rank. Takes the sockets in every case, also if it throws. Throws
   /// CommunicationError if the system refuses.
   TcpTransport(int rank, std::vector<TcpPeer> peers, TcpOptions options = {});
-  ~TcpTransport() override;
 
   /// Uses shared memory with the ranks `members`, ascending, of which this one is number rings->rank(). All
   /// of them do so. The ranks of other hosts call it too, and so does one whose host has no shared memory:
@@ -85,7 +87,7 @@ class TcpTransport final : public Transport {
 
  private:
   struct Peer {
-    int fd = -1;
+    Stream stream;
     std::string host, machine;
     MessageQueue sends, receives;
     uint64_t awaited = 0;  ///< receives that await_receive() or finish() has returned for
@@ -93,7 +95,6 @@ class TcpTransport final : public Transport {
     bool ended = false;    ///< of a member: its connection is closed, so its ring gets no more bytes
   };
 
-  void close_all();
   Peer& other(int peer, const char* call);
   void throw_if_aborted() const;
   /// Throws what `error` says, and makes all later calls throw it.
@@ -131,7 +132,7 @@ class TcpTransport final : public Transport {
   const TcpOptions options_;
   std::unique_ptr<shm::Rings> rings_;
   bool looks_at_rings_ = false;  ///< the ranks of the host do not outnumber their processors
-  int wake_ = -1;                ///< eventfd, readable after abort()
+  Fd wake_;                      ///< eventfd, readable after abort()
   std::vector<pollfd> polled_;
   int crowded_waits_ = 0;  ///< waits to come that do not poll, because a yield took long
 

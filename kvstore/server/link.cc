@@ -20,16 +20,17 @@ constexpr size_t kBatchBytes = 1 << 20;  // a batch with so many bytes is not ex
 constexpr size_t kBatchMessages = 64;
 constexpr size_t kBytesPerRead = 16 << 20;  // then other links have their turn
 
-[[noreturn]] void throw_broken(const char* what, int error) {
-  const std::string text = mx::detail::concat("[kvstore] expected to ", what, ", got ", std::strerror(error));
-  if (error == ECONNRESET || error == EPIPE || error == ETIMEDOUT) throw PeerLost(text);
+}  // namespace
+
+void Link::throw_broken(const char* what, int error) const {
+  const std::string text =
+      mx::detail::concat("[kvstore] expected to ", what, ", got ", stream_.text_of(error));
+  if (error == ECONNRESET || error == EPIPE || error == ETIMEDOUT || error == EPROTO) throw PeerLost(text);
   throw CommunicationError(text);
 }
 
-}  // namespace
-
-Link::Link(comm::Fd socket, Decoder::Accept accept)
-    : socket_(std::move(socket)), decoder_(std::move(accept)), spare_(kSpareBytes) {}
+Link::Link(comm::Stream stream, Decoder::Accept accept)
+    : stream_(std::move(stream)), decoder_(std::move(accept)), spare_(kSpareBytes) {}
 
 void Link::send(Message message, int priority) {
   message.header.bytes = message.body.size;
@@ -67,10 +68,7 @@ void Link::write() {
       add(part.header.data(), kHeaderBytes);
       add(part.body.data, part.body.size);
     }
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = count;
-    const ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = stream_.send(parts, count);
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
@@ -91,10 +89,14 @@ bool Link::consume(size_t bytes, const std::function<void(Message)>& take) {
 }
 
 bool Link::read(const std::function<void(Message)>& take) {
-  for (size_t total = 0; total < kBytesPerRead;) {
-    const std::span<std::byte> space = decoder_.space();
+  for (size_t total = 0, left = kBytesPerRead; left > 0;
+       left = std::max(kBytesPerRead - std::min(total, kBytesPerRead), stream_.pending())) {
+    std::span<std::byte> space = decoder_.space();
+    // What poll() does not know of must be taken, but no more than that.
+    const bool only_pending = total >= kBytesPerRead;
+    if (only_pending) space = space.first(std::min(space.size(), left));
     iovec parts[2] = {{space.data(), space.size()}, {spare_.data(), spare_.size()}};
-    const ssize_t got = ::readv(socket_.get(), parts, 2);
+    const ssize_t got = stream_.receive(parts, only_pending ? 1 : 2);
     if (got < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
@@ -116,7 +118,7 @@ bool Link::read(const std::function<void(Message)>& take) {
       at += part;
       consume(part, take);
     }
-    if (bytes < space.size()) return true;  // the socket is empty
+    if (bytes < space.size() && stream_.pending() == 0) return true;  // the socket is empty
   }
   return true;
 }

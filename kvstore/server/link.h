@@ -16,7 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/net/socket.h"
+#include "comm/net/fd.h"
+#include "comm/net/stream.h"
 #include "kvstore/server/wire.h"
 
 namespace mx::kv {
@@ -26,9 +27,9 @@ class Link {
   /// Messages of higher priority are sent first; those of one priority in the order of send().
   static constexpr int kFirst = INT32_MAX;
 
-  Link(comm::Fd socket, Decoder::Accept accept);
+  Link(comm::Stream stream, Decoder::Accept accept);
 
-  int fd() const { return socket_.get(); }
+  int fd() const { return stream_.fd(); }
   void send(Message message, int priority = 0);
   bool wants_to_write() const { return !waiting_.empty() || !batch_.empty(); }
   /// Throws PeerLost if the connection has ended, CommunicationError for other errors.
@@ -45,9 +46,10 @@ class Link {
   };
 
   void fill_batch();
+  [[noreturn]] void throw_broken(const char* what, int error) const;
   bool consume(size_t bytes, const std::function<void(Message)>& take);
 
-  comm::Fd socket_;
+  comm::Stream stream_;
   Decoder decoder_;
   std::map<int, std::deque<Message>, std::greater<>> waiting_;  // by priority
   std::deque<Part> batch_;                                      // being written

@@ -9,6 +9,7 @@
 
 #include "comm/host_name.h"
 #include "comm/net/interface.h"
+#include "comm/net/tls.h"
 #include "comm/rendezvous/lost.h"
 #include "comm/start.h"
 #include "comm/world.h"
@@ -87,6 +88,7 @@ int run_server() {
   options.workers = place.workers;
   options.identity.job = place.job.substr(0, comm::Identity::kLongestJob);
   options.identity.secret = comm::secret_of_job();
+  options.identity.tls = comm::tls_of_process();
   options.identity.epoch = place.epoch;
   options.address = listen_address(place);
   MX_CHECK(!options.identity.secret.empty() || comm::is_loopback(options.address), InvalidArgument,

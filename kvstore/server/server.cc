@@ -16,6 +16,7 @@
 #include "comm/deadline.h"
 #include "comm/net/interface.h"
 #include "comm/net/socket.h"
+#include "comm/net/stream.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/log.h"
@@ -35,7 +36,7 @@ constexpr uint64_t kLongestHost = 256;
 struct Server::State {
   /// A connection whose handshake is not done.
   struct Stranger {
-    comm::Fd socket;
+    comm::Stream stream;
     std::unique_ptr<comm::Handshake> handshake;
     comm::Deadline deadline;
     std::string unsent;
@@ -59,6 +60,7 @@ struct Server::State {
   void accept_strangers();
   void take_reports();
   bool serve(Stranger& stranger, short events);  // false: it is to be removed
+  void note_refusal(const Stranger& stranger, const std::exception_ptr& error) const;
   void admit(Stranger& stranger);
   bool serve(ConnectionId id, Connection& connection, short events);  // false: it is to be removed
   Machine& machine(uint16_t store);
@@ -129,8 +131,8 @@ void Server::State::poll_once() {
   std::vector<pollfd> entries{{wake.fd(), POLLIN, 0}, {listener.socket.get(), POLLIN, 0}};
   int64_t wait_ms = -1;
   for (const Stranger& stranger : strangers) {
-    const short events = stranger.unsent.empty() ? POLLIN : POLLOUT;
-    entries.push_back({stranger.socket.get(), events, 0});
+    const short events = stranger.stream.events(stranger.unsent.empty() ? POLLIN : POLLOUT);
+    entries.push_back({stranger.stream.fd(), events, 0});
     const int64_t left = stranger.deadline.left_ms();
     wait_ms = wait_ms < 0 ? left : std::min(wait_ms, left);
   }
@@ -186,8 +188,14 @@ void Server::State::accept_strangers() {
                  comm::Deadline::after_ms(options.handshake_timeout_ms),
                  {},
                  false});
+    stranger.stream.secure(comm::Handshake::Side::acceptor, options.identity);
     stranger.handshake->start();  // an acceptor has nothing to send yet
   }
+}
+
+void Server::State::note_refusal(const Stranger& stranger, const std::exception_ptr& error) const {
+  log(LogLevel::warning, "server ", options.number, " refused a connection from ",
+      comm::peer_of(stranger.stream.fd()), ": ", text_of(error));
 }
 
 bool Server::State::serve(Stranger& stranger, short events) {
@@ -197,23 +205,23 @@ bool Server::State::serve(Stranger& stranger, short events) {
   while (stranger.unsent.empty() && !stranger.done) {
     std::byte buffer[comm::Handshake::kMessageBytes];
     const size_t wanted = std::min(stranger.handshake->wanted(), sizeof buffer);
-    const ssize_t got = ::recv(stranger.socket.get(), buffer, wanted, MSG_DONTWAIT);
+    const ssize_t got = stranger.stream.receive(buffer, wanted);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return true;
+    if (got < 0 && stranger.stream.failure()) note_refusal(stranger, stranger.stream.failure());
     if (got <= 0) return false;
-    comm::Handshake::Actions actions = stranger.handshake->receive({buffer, static_cast<size_t>(got)});
+    comm::Handshake::Actions actions =
+        stranger.handshake->receive({buffer, static_cast<size_t>(got)}, stranger.stream.binding());
     stranger.unsent += actions.send;
     stranger.done = actions.done;
     if (actions.failure != nullptr) {
-      log(LogLevel::warning, "server ", options.number, " refused a connection from ",
-          comm::peer_of(stranger.socket), ": ", text_of(actions.failure));
+      note_refusal(stranger, actions.failure);
       failed = true;
       break;
     }
     if (!actions.send.empty()) break;
   }
   if (!stranger.unsent.empty()) {
-    const ssize_t sent = ::send(stranger.socket.get(), stranger.unsent.data(), stranger.unsent.size(),
-                                MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = stranger.stream.send(stranger.unsent.data(), stranger.unsent.size());
     if (sent > 0) stranger.unsent.erase(0, static_cast<size_t>(sent));
     if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return false;
   }
@@ -229,9 +237,9 @@ void Server::State::admit(Stranger& stranger) {
   const ConnectionId id = next_id++;
   Connection& connection = connections[id];
   connection.worker = worker;
-  connection.peer = comm::peer_of(stranger.socket);
+  connection.peer = comm::peer_of(stranger.stream.fd());
   connection.link = std::make_unique<Link>(
-      std::move(stranger.socket),
+      std::move(stranger.stream),
       [this, &connection](const Header& header) { return accept(connection, header); });
 }
 

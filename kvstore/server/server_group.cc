@@ -84,7 +84,7 @@ struct ServerGroup::State {
     return loss;
   }
   void note_cause(const char* role, int rank, bool late = false);
-  comm::Fd connect_to_server(int server, comm::Deadline deadline);
+  comm::Stream connect_to_server(int server, comm::Deadline deadline);
   std::exception_ptr current_failure() {
     std::lock_guard lock(mutex);
     return failure;
@@ -197,14 +197,14 @@ void ServerGroup::fail(std::exception_ptr reason) {
   state_->wake.signal();
 }
 
-comm::Fd ServerGroup::State::connect_to_server(int server, comm::Deadline deadline) {
+comm::Stream ServerGroup::State::connect_to_server(int server, comm::Deadline deadline) {
   const comm::Endpoint at = comm::parse_endpoint(peers[static_cast<size_t>(server)].address);
   for (;;) {
     try {
-      comm::Fd socket = comm::connect_to(at, deadline, options.check);
-      comm::handshake_on(socket, comm::Handshake::Side::connector, options.identity, deadline,
+      comm::Stream stream = comm::connect_to(at, deadline, options.check);
+      comm::handshake_on(stream, comm::Handshake::Side::connector, options.identity, deadline,
                          name_of(server));
-      return socket;
+      return stream;
     } catch (const PeerLost&) {
       // The server may have had too many strangers at once, or it ends because a process is lost.
       if (deadline.passed()) throw;
@@ -228,8 +228,8 @@ void ServerGroup::State::connect(comm::Deadline deadline) {
     const size_t space = text.find(' ');
     peer.address = text.substr(0, space);
     if (space != std::string::npos) peer.host = text.substr(space + 1);
-    comm::Fd socket = connect_to_server(static_cast<int>(s), deadline);
-    peer.link = std::make_unique<Link>(std::move(socket),
+    comm::Stream stream = connect_to_server(static_cast<int>(s), deadline);
+    peer.link = std::make_unique<Link>(std::move(stream),
                                        [this, &peer](const Header& header) { return accept(peer, header); });
     Message hello;
     hello.header = {.kind = Kind::hello,

@@ -453,7 +453,7 @@ TEST(ServerStore, ALostWorkerIsNamedToTheOthers) {
   {
     // A worker that speaks the protocol and then ends without a farewell.
     const comm::Deadline deadline = comm::Deadline::after_ms(60000);
-    comm::Fd socket = comm::connect_to(comm::parse_endpoint(cluster.addresses()[0]), deadline);
+    comm::Stream socket = comm::connect_to(comm::parse_endpoint(cluster.addresses()[0]), deadline);
     comm::Identity self = ServerCluster::identity(1);
     self.purpose = kv::kServerPurpose;
     comm::handshake_on(socket, comm::Handshake::Side::connector, self, deadline, "the server");
@@ -500,7 +500,7 @@ TEST(ServerStore, TheLossOfAWorkerThatFailedBecauseOfAServerNamesThatServer) {
 TEST(ServerStore, AStrangerIsRefused) {
   ServerCluster cluster(1, 1);
   const comm::Deadline deadline = comm::Deadline::after_ms(60000);
-  comm::Fd socket = comm::connect_to(comm::parse_endpoint(cluster.addresses()[0]), deadline);
+  comm::Stream socket = comm::connect_to(comm::parse_endpoint(cluster.addresses()[0]), deadline);
   comm::Identity self = ServerCluster::identity(0);
   self.secret = "a wrong secret";
   self.purpose = kv::kServerPurpose;

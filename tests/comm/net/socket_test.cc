@@ -31,7 +31,7 @@ Identity socket_identity(int32_t rank, const std::string& secret = "s") {
 Deadline socket_soon() { return Deadline::after_ms(30000); }
 
 struct SocketPair {
-  Fd connector, acceptor;
+  Stream connector, acceptor;
 };
 SocketPair socket_pair() {
   const Listener listener = listen_at("127.0.0.1");
@@ -53,7 +53,7 @@ std::string error_text(F&& f) {
 }
 
 TEST(Socket, BytesArriveInOrder) {
-  const SocketPair pair = socket_pair();
+  SocketPair pair = socket_pair();
   std::string sent(1 << 20, '\0'), received(sent.size(), '\0');
   for (size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<char>(i * 2654435761u >> 13);
   std::thread sender([&] { send_all(pair.connector, std::as_bytes(std::span(sent)), socket_soon()); });
@@ -72,7 +72,7 @@ TEST(Socket, IsClosedOnExecAndNonBlocking) {
 }
 
 TEST(Socket, EveryWaitHasADeadline) {
-  const SocketPair pair = socket_pair();
+  SocketPair pair = socket_pair();
   std::byte byte{};
   EXPECT_THROW(receive_exactly(pair.acceptor, {&byte, 1}, Deadline::after_ms(10)), Timeout);
   const std::string much(64 << 20, 'x');
@@ -171,7 +171,7 @@ TEST(Socket, DoesNotListenAtWildcards) {
 }
 
 TEST(Socket, HandshakeTellsBothSidesWhoTheOtherIs) {
-  const SocketPair pair = socket_pair();
+  SocketPair pair = socket_pair();
   RemoteIdentity remote;
   std::thread acceptor([&] {
     remote = handshake_on(pair.acceptor, Handshake::Side::acceptor, socket_identity(1), socket_soon(), "a");
@@ -202,7 +202,7 @@ TEST(Socket, BothSidesReportAWrongSecret) {
 }
 
 TEST(Socket, ASilentStrangerDoesNotHoldTheHandshake) {
-  const SocketPair pair = socket_pair();
+  SocketPair pair = socket_pair();
   EXPECT_THROW(
       handshake_on(pair.acceptor, Handshake::Side::acceptor, socket_identity(1), Deadline::after_ms(20), "x"),
       Timeout);

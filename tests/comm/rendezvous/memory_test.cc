@@ -60,8 +60,8 @@ std::unique_ptr<RendezvousClient> connect_frugal(const RendezvousServer& server,
 }
 
 // Joins as rank 7, and then sends these bytes, whatever the server does.
-Fd join_and_say(const RendezvousServer& server, const std::string& bytes) {
-  Fd socket = connect_to(parse_endpoint(server.address()), memory_patience());
+Stream join_and_say(const RendezvousServer& server, const std::string& bytes) {
+  Stream socket = connect_to(parse_endpoint(server.address()), memory_patience());
   handshake_on(socket, Handshake::Side::connector, memory_identity(7), memory_patience(), "server");
   const std::string all = encode({FrameKind::join, 1, 0, "worker", "raw"}) + bytes;
   try {
@@ -80,7 +80,7 @@ TEST(RendezvousMemory, AClientWhoseMessageHasNoRoomIsLost) {
   const RendezvousServer server({.self = memory_identity(-1)});
   const auto good = connect_frugal(server, 0);
   const NoMemory none(50'000);
-  const Fd socket = join_and_say(
+  Stream socket = join_and_say(
       server, encode({FrameKind::put, 2, 0, "0/large", std::string(Rendezvous::kLongestValue, 'v')}));
   const std::string lost = good->get("0/lost/worker7", memory_patience());
   EXPECT_NE(lost.find("the rendezvous failed"), std::string::npos) << lost;
@@ -94,7 +94,7 @@ TEST(RendezvousMemory, AClientWhoseAnswersHaveNoRoomIsLost) {
   std::string requests;
   for (uint64_t i = 0; i < 1000; ++i) encode({FrameKind::get, 10 + i, 0, "0/large", ""}, requests);
   const NoMemory none(2 << 20);
-  const Fd socket = join_and_say(server, requests);
+  Stream socket = join_and_say(server, requests);
   const std::string lost = good->get("0/lost/worker7", memory_patience());
   EXPECT_NE(lost.find("no memory"), std::string::npos) << lost;
   expect_to_serve(server, *good, 2);

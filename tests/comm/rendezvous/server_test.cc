@@ -100,7 +100,7 @@ class RawClient {
   void close() { socket_.reset(); }
 
  private:
-  Fd socket_;
+  Stream socket_;
   FrameDecoder decoder_;
 };
 
@@ -202,7 +202,8 @@ TEST(RendezvousServer, BadClientsDoNotDisturbGoodOnes) {
     const Endpoint at = parse_endpoint(server.address());
     const auto refused = [&](Identity self, const char* part) {
       const std::string text = server_error_text<AuthenticationError>([&] {
-        handshake_on(connect_to(at, patience()), Handshake::Side::connector, self, patience(), "server");
+        Stream stream = connect_to(at, patience());
+        handshake_on(stream, Handshake::Side::connector, self, patience(), "server");
       });
       EXPECT_NE(text.find(part), std::string::npos) << text;
     };
@@ -340,7 +341,7 @@ TEST(RendezvousClient, NamesTheRendezvousThatIsLost) {
 TEST(RendezvousClient, NoticesARendezvousThatIsSilent) {
   const Listener listener = listen_at("127.0.0.1");
   std::thread mute([&] {
-    const Fd socket = accept_one(listener.socket, patience());
+    Stream socket = accept_one(listener.socket, patience());
     handshake_on(socket, Handshake::Side::acceptor, server_identity(), patience(), "client");
     const std::string done = encode({FrameKind::done, 1, 0, "", ""});
     send_all(socket, std::as_bytes(std::span(done)), patience());

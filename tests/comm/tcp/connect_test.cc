@@ -126,8 +126,8 @@ TEST(TcpConnect, StrangersDisturbNobody) {
   const Endpoint at = parse_endpoint(text.substr(0, text.find('\n')));
   const Deadline deadline = Deadline::after_ms(60000);
   // Silent ones, one that sends garbage, one that leaves, and one with a rank that does not exist.
-  std::vector<Fd> strangers;
-  for (int i = 0; i < 5; ++i) strangers.push_back(connect_to(at, deadline));
+  std::vector<Stream> strangers;
+  for (int i = 0; i < 5; ++i) strangers.emplace_back(connect_to(at, deadline));
   const std::string garbage(300, 'x');
   send_all(strangers[0], std::as_bytes(std::span(garbage)), deadline);
   strangers[1].reset();

@@ -42,14 +42,15 @@ inline std::array<int, 2> loopback_connection() {
 /// Sockets between all pairs of `size` ranks: [rank][peer].
 inline std::vector<std::vector<comm::TcpPeer>> tcp_peers(int size) {
   const size_t n = static_cast<size_t>(size);
-  std::vector<std::vector<comm::TcpPeer>> all(n, std::vector<comm::TcpPeer>(n));
+  std::vector<std::vector<comm::TcpPeer>> all(n);
+  for (auto& row : all) row.resize(n);
   for (size_t a = 0; a < n; ++a)
     for (size_t b = 0; b < n; ++b) all[a][b].host = "host" + std::to_string(b);
   for (size_t a = 0; a < n; ++a)
     for (size_t b = 0; b < a; ++b) {
       const std::array<int, 2> ends = loopback_connection();
-      all[a][b].fd = ends[0];
-      all[b][a].fd = ends[1];
+      all[a][b].stream = comm::Fd(ends[0]);
+      all[b][a].stream = comm::Fd(ends[1]);
     }
   return all;
 }

@@ -332,7 +332,7 @@ struct WithForkedRank {
     };
     child = test::fork_at_rest();
     if (child == 0) {
-      ::close(peers[0][1].fd);
+      peers[0][1].stream.reset();
       try {
         f(*join(1));
       } catch (...) {
@@ -340,7 +340,7 @@ struct WithForkedRank {
       }
       ::_exit(0);
     }
-    ::close(peers[1][0].fd);
+    peers[1][0].stream.reset();
     self = join(0);
   }
   ~WithForkedRank() {
