@@ -33,6 +33,7 @@ Variables rank_variables(const NodePlan& plan, const RankPlan& rank, int threads
       {"MX_TIMEOUT_MS", text(plan.timeout_ms)},
       {"MX_HEARTBEAT_MS", text(plan.heartbeat_ms)},
       {"MX_DEAD_AFTER_MS", text(plan.dead_after_ms)},
+      {"MX_TLS", comm::to_string(plan.tls.keys)},
       // The names that PyTorch's programs read.
       {"RANK", text(rank.rank)},
       {"WORLD_SIZE", text(size)},
@@ -52,6 +53,11 @@ Variables rank_variables(const NodePlan& plan, const RankPlan& rank, int threads
     variables.emplace_back("DMLC_PS_ROOT_URI", host);
     variables.emplace_back("DMLC_PS_ROOT_PORT", port);
   }
+  if (plan.tls.keys == comm::TlsKeys::certificates) {
+    variables.emplace_back("MX_TLS_CERT", plan.tls.certificate);
+    variables.emplace_back("MX_TLS_KEY", plan.tls.key);
+    variables.emplace_back("MX_TLS_CA", plan.tls.authority);
+  }
   if (secret_fd >= 0) variables.emplace_back("MX_SECRET_FD", text(secret_fd));
   if (threads > 0) {
     variables.emplace_back("MX_NUM_THREADS", text(threads));
@@ -62,7 +68,8 @@ Variables rank_variables(const NodePlan& plan, const RankPlan& rank, int threads
 
 std::vector<std::string> variables_of_mxrun() {
   NodePlan plan;
-  plan.rendezvous = "host:1";  // with a rendezvous and a secret all variables are there
+  plan.rendezvous = "host:1";  // with a rendezvous, a secret and certificates all variables are there
+  plan.tls.keys = comm::TlsKeys::certificates;
   std::vector<std::string> names;
   for (const Role role : {Role::worker, Role::server}) {
     RankPlan rank;
@@ -81,9 +88,10 @@ std::vector<std::string> rank_environment(const NodePlan& plan, const RankPlan& 
     const char* const equals = std::strchr(*variable, '=');
     if (equals != nullptr) all[std::string(*variable, static_cast<size_t>(equals - *variable))] = equals + 1;
   }
-  // Variables of a job around this one would name a descriptor or a rendezvous that is not this job's.
-  all.erase("MX_SECRET_FD");
-  all.erase("MX_RDZV");
+  // Variables of a job around this one would name a descriptor, a rendezvous or files that are not this
+  // job's.
+  for (const char* name : {"MX_SECRET_FD", "MX_RDZV", "MX_TLS_CERT", "MX_TLS_KEY", "MX_TLS_CA"})
+    all.erase(name);
   for (const auto& [name, value] : plan.environment) all[name] = value;
   for (const auto& [name, value] : rank_variables(plan, rank, threads, secret_fd)) {
     const bool thread_count = name == "MX_NUM_THREADS" || name == "OMP_NUM_THREADS";

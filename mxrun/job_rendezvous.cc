@@ -26,6 +26,7 @@ comm::RendezvousServerOptions server_options(const JobRendezvous::Settings& sett
   comm::RendezvousServerOptions options;
   options.self.job = settings.job;
   options.self.secret = settings.secret;
+  options.self.tls = settings.tls;
   options.self.epoch = 0;
   options.address = settings.address;
   options.port = settings.port;
@@ -39,6 +40,7 @@ comm::RendezvousClientOptions client_options(const JobRendezvous::Settings& sett
   options.address = address;
   options.self.job = settings.job;
   options.self.secret = settings.secret;
+  options.self.tls = settings.tls;
   options.self.epoch = comm::kAnyEpoch;
   options.host = "mxrun";
   options.role = "launcher";

@@ -12,7 +12,8 @@
 
 namespace mx::comm {
 class Rendezvous;
-}
+class TlsContext;
+}  // namespace mx::comm
 
 namespace mx::launch {
 
@@ -40,8 +41,9 @@ class JobRendezvous {
   struct Settings {
     std::string job;
     std::string secret;
-    std::string address = "127.0.0.1";  ///< to listen at; numeric, never a wildcard
-    uint16_t port = 0;                  ///< 0: any free one
+    std::shared_ptr<const comm::TlsContext> tls;  ///< null: connections are in clear text
+    std::string address = "127.0.0.1";            ///< to listen at; numeric, never a wildcard
+    uint16_t port = 0;                            ///< 0: any free one
     int64_t heartbeat_ms = 500, dead_after_ms = 5000;
   };
 

@@ -28,6 +28,7 @@ struct AgentCommand {
   std::string job;
   std::string secret;       ///< bytes; sent through the standard input of the carrier, never as an argument
   std::string secret_file;  ///< a file with the secret that exists on every node; empty: standard input
+  comm::TlsSettings tls;
   int64_t heartbeat_ms = 500, dead_after_ms = 5000;  ///< of the job: the agent is as patient as mxrun
 
   /// Returns the command line of the agent of a node. For node -1 the agent finds its number itself, in the

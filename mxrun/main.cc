@@ -117,6 +117,7 @@ int print_manifests(const Options& options) {
   manifest.heartbeat_ms = options.heartbeat_ms;
   manifest.dead_after_ms = options.dead_after_ms;
   manifest.grace_ms = options.grace_ms;
+  manifest.tls = options.tls;
   try {
     for (const std::string& settings : options.kubernetes) read_kubernetes_settings(settings, manifest);
     std::fputs(kubernetes_manifests(manifest).c_str(), stdout);
@@ -126,6 +127,15 @@ int print_manifests(const Options& options) {
   return 0;
 }
 
+/// Returns the keys of mxrun itself. Checks them, so that there is one message and not one per process.
+std::shared_ptr<const comm::TlsContext> make_tls(const Options& options) {
+  const comm::TlsSettings settings = tls_settings(options);
+  if (settings.keys == comm::TlsKeys::none) return nullptr;
+  auto context = std::make_shared<const comm::TlsContext>(settings);
+  context->check_own_certificate();
+  return context;
+}
+
 /// Prints the commands that a launcher would run, for --dry-run.
 void print_commands(const Options& options, const Selection& selection, const Job& job) {
   AgentCommand agent;
@@ -133,6 +143,7 @@ void print_commands(const Options& options, const Selection& selection, const Jo
   agent.job = options.job;
   agent.heartbeat_ms = options.heartbeat_ms;
   agent.dead_after_ms = options.dead_after_ms;
+  agent.tls = tls_settings(options);
   agent.rendezvous =
       comm::to_string(comm::Endpoint{job.listen_address, static_cast<uint16_t>(job.listen_port)});
   for (const CarrierCommand& command :
@@ -167,6 +178,7 @@ int start(Options options) {
     print_commands(options, selection, job);
     return 0;
   }
+  job.tls = make_tls(options);
   if (selection.launcher != "local") {
     if (options.check) return check_nodes(options, selection, job.nodes, program_on_nodes());
     job.secret = options.secret_file.empty() ? new_secret() : secret_from_file(options.secret_file);

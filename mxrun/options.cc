@@ -126,6 +126,7 @@ void check_kubernetes(const Options& options) {
       {!options.bind, "--bind"},
       {!options.rendezvous.empty(), "--rdzv"},
       {!options.secret_file.empty(), "--secret-file"},
+      {!options.tls_certificate.empty(), "--tls-cert"},
       {options.restart != Restart::none, "--restart"},
       {!options.log_dir.empty(), "--log-dir"},
       {options.tag_output >= 0, "--tag-output and --no-tag-output"},
@@ -154,6 +155,14 @@ void check_together(const Texts& texts, Options* options) {
   }
   MX_CHECK(options->kubernetes.empty() || options->launcher == "k8s", InvalidArgument,
            "--k8s: expected --launcher k8s with it, got --launcher ", options->launcher);
+  const std::pair<const std::string&, const char*> tls_files[] = {{options->tls_certificate, "--tls-cert"},
+                                                                  {options->tls_key, "--tls-key"},
+                                                                  {options->tls_authority, "--tls-ca"}};
+  for (const auto& [file, name] : tls_files)
+    for (const auto& [other, other_name] : tls_files)
+      MX_CHECK(file.empty() || !other.empty(), InvalidArgument, name, ": expected ", other_name,
+               " with it, got none");
+  if (!options->tls_certificate.empty()) options->tls = true;
   if (options->launcher == "k8s") check_kubernetes(*options);
   MX_CHECK(!options->tee || !options->log_dir.empty(), InvalidArgument,
            "--tee: expected --log-dir with it, got none; without logs all output is printed anyway");
@@ -214,6 +223,16 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
       ->check(job_name());
   rendezvous("--secret-file", &options->secret_file,
              "file (0600) with the secret of the job (default: made up)", "FILE");
+  app->add_flag("--tls", options->tls,
+                "encrypt the connections of the job with TLS 1.3, with keys made from its secret")
+      ->group("Rendezvous and time limits");
+  rendezvous("--tls-cert", &options->tls_certificate,
+             "encrypt with certificates instead: that of each node, at this path there; needs --tls-key and "
+             "--tls-ca",
+             "FILE");
+  rendezvous("--tls-key", &options->tls_key, "file (0600) with the key of the certificate", "FILE");
+  rendezvous("--tls-ca", &options->tls_authority, "file with the authority that has signed all certificates",
+             "FILE");
   rendezvous("--timeout", &texts->timeout, "longest time that any call waits (default 60)", "SECONDS");
   rendezvous("--start-timeout", &texts->start_timeout, "time for the agents to come (default: --timeout)",
              "SECONDS");

@@ -29,6 +29,8 @@ struct Options {
   std::string rendezvous;  ///< --rdzv host:port at which mxrun listens; empty: loopback, any free port
   std::string job;         ///< --job-id; empty: made up
   std::string secret_file;
+  bool tls = false;  ///< --tls, or implied by the files
+  std::string tls_certificate, tls_key, tls_authority;
   int64_t timeout_ms = 60000;
   int64_t start_timeout_ms = 0;  ///< 0: timeout_ms
   int64_t heartbeat_ms = 500;

@@ -55,6 +55,15 @@ void read_output(const json& from, OutputPlan& output) {
     output.shown.push_back(static_cast<int>(whole_number(rank, "shown", 0, kMostProcesses)));
 }
 
+void read_tls(const json& from, comm::TlsSettings& tls) {
+  constexpr auto kMostKeys = static_cast<int>(comm::TlsKeys::certificates);
+  tls.keys = static_cast<comm::TlsKeys>(number_of(from, "tls", 0, kMostKeys));
+  const json& files = tuple(member(from, "tls_files"), 3, "tls_files");
+  tls.certificate = system_value(files[0], "tls_files");
+  tls.key = system_value(files[1], "tls_files");
+  tls.authority = system_value(files[2], "tls_files");
+}
+
 void read_limits(const json& from, NodePlan& plan) {
   const auto ms = [&](const char* name, int64_t least) {
     return number_of<int64_t>(from, name, least, comm::kLongestTimeoutMs);
@@ -94,6 +103,7 @@ NodePlan read_plan(const json& from) {
   plan.rendezvous = name_of(from, "rendezvous", kLongestAddress);
   plan.master_port = number_of(from, "master_port", 0, 65535);
   plan.secret = bytes_value(member(from, "secret"), "secret");
+  read_tls(from, plan.tls);
   read_limits(from, plan);
   read_output(from, plan.output);
   return plan;
@@ -135,6 +145,8 @@ std::string to_json(const NodePlan& plan) {
       {"rendezvous", plan.rendezvous},
       {"master_port", plan.master_port},
       {"secret", hex_text(plan.secret)},
+      {"tls", static_cast<int>(plan.tls.keys)},
+      {"tls_files", {hex_text(plan.tls.certificate), hex_text(plan.tls.key), hex_text(plan.tls.authority)}},
       {"timeout_ms", plan.timeout_ms},
       {"heartbeat_ms", plan.heartbeat_ms},
       {"dead_after_ms", plan.dead_after_ms},

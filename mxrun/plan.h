@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/net/tls.h"
 #include "comm/place.h"
 
 namespace mx::launch {
@@ -56,6 +57,7 @@ struct NodePlan {
   std::string rendezvous;  ///< "host:port"; empty if there is none
   int master_port = 0;     ///< MASTER_PORT for programs of other libraries: a port that was free
   std::string secret;      ///< bytes that every process of the job knows; empty if the agent has them already
+  comm::TlsSettings tls;   ///< with which its processes encrypt their connections
   int64_t timeout_ms = 60000, heartbeat_ms = 500, dead_after_ms = 5000, grace_ms = 10000;
   OutputPlan output;
 };

@@ -90,6 +90,16 @@ std::vector<Host> local_hosts(Options* options) {
   return {{"localhost", std::max(1, workers) + options->servers}};
 }
 
+comm::TlsSettings tls_settings(const Options& options) {
+  comm::TlsSettings settings;
+  if (!options.tls) return settings;
+  settings.keys = options.tls_certificate.empty() ? comm::TlsKeys::secret : comm::TlsKeys::certificates;
+  settings.certificate = absolute(options.tls_certificate);
+  settings.key = absolute(options.tls_key);
+  settings.authority = absolute(options.tls_authority);
+  return settings;
+}
+
 std::vector<NodePlan> plan_nodes(const Options& options, const std::vector<Host>& hosts) {
   int slots = 0;
   for (const Host& host : hosts) slots += host.slots;
@@ -117,6 +127,7 @@ std::vector<NodePlan> plan_nodes(const Options& options, const std::vector<Host>
     for (const int server : host.servers)
       plan.ranks.push_back({Role::server, server, plan.local_servers++, 0});
     plan.bind = options.bind;
+    plan.tls = tls_settings(options);
     plan.timeout_ms = options.timeout_ms;
     plan.heartbeat_ms = options.heartbeat_ms;
     plan.dead_after_ms = options.dead_after_ms;

@@ -22,6 +22,9 @@ int workers_per_node(const std::string& text);
 /// --nproc-per-node tells it. Throws InvalidArgument if the options contradict each other.
 std::vector<Host> local_hosts(Options* options);
 
+/// Returns what --tls and --tls-cert, --tls-key and --tls-ca say, with absolute paths.
+comm::TlsSettings tls_settings(const Options& options);
+
 /// Makes the plans of the nodes that get a process: see place_on_hosts(). The plans lack rendezvous and
 /// secret. Throws InvalidArgument if there are fewer slots than processes.
 std::vector<NodePlan> plan_nodes(const Options& options, const std::vector<Host>& hosts);

@@ -67,7 +67,7 @@ void Supervisor::start_agents() {
   for (NodePlan& plan : job_.nodes) {
     plan.rendezvous = rendezvous_->address();
     plan.master_port = master_port;
-    // Plans go to other machines in clear text. Agents there have the secret from their standard input.
+    // Plans may go to other machines in clear text. Agents there have the secret from their standard input.
     if (!launcher_.remote()) plan.secret = job_.secret;
   }
   AgentCommand command;
@@ -78,6 +78,7 @@ void Supervisor::start_agents() {
   command.job = job_.options.job;
   command.secret = job_.secret;
   command.secret_file = job_.options.secret_file;
+  command.tls = job_.nodes[0].tls;
   report_.job_started(launcher_.name(), rendezvous_->address());
   session_ = launcher_.start(job_.nodes, command);
   for (const Carrier& carrier : session_->carriers()) carriers_.push_back({carrier, false, 0});

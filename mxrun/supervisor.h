@@ -21,7 +21,8 @@ struct Job {
   Options options;
   std::vector<NodePlan> nodes;
   std::string secret;
-  std::string listen_address = "127.0.0.1";  ///< numeric; where the rendezvous listens
+  std::shared_ptr<const comm::TlsContext> tls;  ///< of mxrun itself; null: connections are in clear text
+  std::string listen_address = "127.0.0.1";     ///< numeric; where the rendezvous listens
   int listen_port = 0;
 };
 

@@ -71,6 +71,7 @@ std::unique_ptr<JobRendezvous> open_rendezvous(const Job& job) {
   JobRendezvous::Settings settings;
   settings.job = job.options.job;
   settings.secret = job.secret;
+  settings.tls = job.tls;
   settings.address = job.listen_address;
   settings.port = static_cast<uint16_t>(job.listen_port);
   settings.heartbeat_ms = job.options.heartbeat_ms;

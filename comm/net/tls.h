@@ -30,7 +30,7 @@ struct TlsSettings {
   TlsKeys keys = TlsKeys::none;
   /// Files in PEM format; empty unless the keys are certificates. The first one has the certificate of this
   /// process, and behind it those between it and the certificate authority.
-  std::string certificate, key, authority;
+  std::string certificate{}, key{}, authority{};
   /// After so many records a side changes the key with which it encrypts: AES-GCM stays safe for 2^24.5
   /// (RFC 8446, section 5.5). Tests choose few.
   uint64_t records_per_key = uint64_t{1} << 22;

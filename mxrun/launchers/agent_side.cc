@@ -24,11 +24,13 @@
 #include "comm/net/interface.h"
 #include "comm/net/resolve.h"
 #include "comm/net/socket.h"
+#include "comm/net/tls.h"
 #include "comm/rendezvous/client.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "mxrun/hosts/text.h"
 #include "mxrun/launchers/rendezvous_channel.h"
+#include "mxrun/planning.h"
 
 namespace mx::launch {
 namespace {
@@ -136,6 +138,7 @@ std::unique_ptr<Channel> connect_agent(const Options& options, int node, const s
   connection.address = options.rendezvous;
   connection.self.job = options.job;
   connection.self.secret = secret;
+  if (options.tls) connection.self.tls = std::make_shared<const comm::TlsContext>(tls_settings(options));
   connection.self.epoch = comm::kAnyEpoch;
   connection.self.rank = -1;
   connection.role = "agent";

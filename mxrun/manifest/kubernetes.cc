@@ -115,7 +115,7 @@ Json metadata(const ManifestOptions& o, const std::string& name) {
 }
 
 Json container_environment(const ManifestOptions& o, const std::string& role) {
-  const std::vector<std::pair<std::string, std::string>> own = {
+  std::vector<std::pair<std::string, std::string>> own = {
       {"MX_ROLE", role},
       {"MX_WORLD_SIZE", std::to_string(o.workers)},
       {"MX_NUM_SERVERS", std::to_string(o.servers)},
@@ -126,6 +126,7 @@ Json container_environment(const ManifestOptions& o, const std::string& role) {
       {"MX_TIMEOUT_MS", std::to_string(o.timeout_ms)},
       {"MX_HEARTBEAT_MS", std::to_string(o.heartbeat_ms)},
       {"MX_DEAD_AFTER_MS", std::to_string(o.dead_after_ms)}};
+  if (o.tls) own.emplace_back("MX_TLS", "psk");
   // Of two entries with one name Kubernetes takes the last. So each name has one entry here.
   std::map<std::string, std::string> given;
   for (const auto& [name, value] : o.environment) given[name] = value;

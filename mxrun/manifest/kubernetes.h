@@ -28,6 +28,7 @@ struct ManifestOptions {
   std::string secret;                     ///< name of the Secret; empty: "<name>-secret"
   std::string cpu = "1", memory = "1Gi";  ///< quantities of Kubernetes, for each pod
   int gpus = 0;                           ///< for each pod
+  bool tls = false;                       ///< the pods encrypt their connections, with keys from the secret
   int64_t timeout_ms = 60000, heartbeat_ms = 500, dead_after_ms = 5000, grace_ms = 10000;
 };
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/net/tls.h"
 #include "kvstore/dist_server.h"
 #include "kvstore/server/server.h"
 #include "kvstore/server/server_group.h"
@@ -17,11 +18,15 @@ namespace mx::test {
 
 class ServerCluster {
  public:
-  ServerCluster(int workers, int servers, int64_t timeout_ms = 60000)
-      : workers_(workers), timeout_ms_(timeout_ms) {
+  /// `tls`: encrypts the connections; null: does not.
+  ServerCluster(int workers, int servers, int64_t timeout_ms = 60000,
+                std::shared_ptr<const comm::TlsContext> tls = nullptr)
+      : workers_(workers), timeout_ms_(timeout_ms), tls_(std::move(tls)) {
     for (int s = 0; s < servers; ++s) {
+      comm::Identity self = identity(-1);
+      self.tls = tls_;
       servers_.push_back(std::make_unique<kv::Server>(
-          kv::ServerOptions{.number = s, .identity = identity(-1), .workers = workers}));
+          kv::ServerOptions{.number = s, .identity = std::move(self), .workers = workers}));
       threads_.emplace_back([server = servers_.back().get()] { server->run(); });
     }
   }
@@ -49,6 +54,7 @@ class ServerCluster {
   std::shared_ptr<kv::ServerGroup> connect(int rank, uint64_t incarnation = 0) const {
     kv::ServerGroupOptions options;
     options.identity = identity(rank);
+    options.identity.tls = tls_;
     options.incarnation = incarnation;
     options.workers = workers_;
     options.servers = addresses();
@@ -85,6 +91,7 @@ class ServerCluster {
  private:
   const int workers_;
   const int64_t timeout_ms_;
+  const std::shared_ptr<const comm::TlsContext> tls_;
   std::vector<std::unique_ptr<kv::Server>> servers_;
   std::vector<std::thread> threads_;
 };

@@ -13,6 +13,7 @@
 #include "comm/host_name.h"
 #include "comm/net/interface.h"
 #include "comm/net/socket.h"
+#include "comm/net/tls.h"
 #include "comm/rendezvous/local.h"
 #include "comm/rendezvous/lost.h"
 #include "comm/start.h"
@@ -68,6 +69,38 @@ TEST(ServerStore, SumsAreTheSerialFoldsOverTheWorkers) {
                            },
                            {.cut_bytes = 1024});
     }
+}
+
+TEST(ServerStore, SumsOverEncryptedConnectionsAreTheSame) {
+  const auto tls = std::make_shared<const comm::TlsContext>(
+      comm::TlsSettings{.keys = comm::TlsKeys::secret, .records_per_key = 100});
+  ServerCluster cluster(2, 2, 60000, tls);
+  cluster.run_or_throw("dist_sync", [&](KVStore& kv) {
+    // The last one is longer than what a server reads of one worker before it turns to the next.
+    for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{5000}, int64_t{10'000'001}}) {
+      kv.init(count, zeros({count}));
+      for (int round = 0; round < 2; ++round) {
+        kv.push(count, array_of(values_of(kv.rank(), count, round)));
+        NDArray out = zeros({count});
+        kv.pull(count, out);
+        EXPECT_TRUE(out.to_vector<float>() == serial_sum(2, count, round)) << count;
+      }
+    }
+  });
+}
+
+TEST(ServerStore, AWorkerInClearTextIsToldWhatToDo) {
+  const auto tls = std::make_shared<const comm::TlsContext>(comm::TlsSettings{.keys = comm::TlsKeys::secret});
+  for (const bool servers_encrypt : {false, true}) {
+    ServerCluster cluster(1, 1, 60000, servers_encrypt ? tls : nullptr);
+    kv::ServerGroupOptions options;
+    options.identity = ServerCluster::identity(0);
+    options.identity.tls = servers_encrypt ? nullptr : tls;
+    options.workers = 1;
+    options.servers = cluster.addresses();
+    test::expect_error<AuthenticationError>("the same --tls options (MX_TLS)",
+                                            [&] { kv::ServerGroup group(options); });
+  }
 }
 
 TEST(ServerStore, ValuesThatHaveDivergedAreNamed) {

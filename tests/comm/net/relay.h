@@ -6,6 +6,8 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <string>

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/net/tls.h"
 #include "comm/rendezvous.h"
 #include "comm/rendezvous/client.h"
 #include "comm/rendezvous/local.h"
@@ -30,8 +31,8 @@ std::function<std::shared_ptr<Rendezvous>()> local_table() {
   return [table = make_local_rendezvous()] { return table; };
 }
 
-std::function<std::shared_ptr<Rendezvous>()> embedded_table() {
-  const Identity self{"job", "secret", 0, -1, ""};
+std::function<std::shared_ptr<Rendezvous>()> embedded_table(std::shared_ptr<const TlsContext> tls) {
+  const Identity self{"job", "secret", 0, -1, "", std::move(tls)};
   auto server = std::make_shared<RendezvousServer>(RendezvousServerOptions{.self = self});
   return [server, self] {
     RendezvousClientOptions options;
@@ -256,10 +257,16 @@ TEST_P(RendezvousConformance, TwoWatchesOfOnePrefixBothReport) {
 
 TEST(EpochKey, BeginsWithTheEpoch) { EXPECT_EQ(epoch_key(3, "address/1"), "3/address/1"); }
 
-INSTANTIATE_TEST_SUITE_P(All, RendezvousConformance,
-                         ::testing::Values(RendezvousFactory{"local", local_table},
-                                           RendezvousFactory{"embedded", embedded_table}),
-                         [](const auto& table) { return table.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    All, RendezvousConformance,
+    ::testing::Values(RendezvousFactory{"local", local_table},
+                      RendezvousFactory{"embedded", [] { return embedded_table(nullptr); }},
+                      RendezvousFactory{"embedded_tls",
+                                        [] {
+                                          return embedded_table(std::make_shared<const TlsContext>(
+                                              TlsSettings{.keys = TlsKeys::secret, .records_per_key = 3}));
+                                        }}),
+    [](const auto& table) { return table.param.name; });
 
 }  // namespace
 }  // namespace mx::comm

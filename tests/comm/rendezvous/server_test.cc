@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/net/socket.h"
+#include "comm/net/tls.h"
 #include "comm/rendezvous/client.h"
 #include "comm/rendezvous/protocol.h"
 #include "engine/base/error.h"
@@ -336,6 +337,68 @@ TEST(RendezvousClient, NamesTheRendezvousThatIsLost) {
   EXPECT_TRUE(
       changed.wait_for(lock, std::chrono::milliseconds(kPatienceMs), [&] { return broken != nullptr; }));
   EXPECT_TRUE(client.failure());
+}
+
+std::shared_ptr<const TlsContext> server_tls() {
+  return std::make_shared<const TlsContext>(TlsSettings{.keys = TlsKeys::secret});
+}
+
+TEST(RendezvousServer, OnlyOneSideWithTlsIsToldWhatToDo) {
+  for (const bool server_encrypts : {false, true}) {
+    RendezvousServerOptions options = server_options();
+    if (server_encrypts) options.self.tls = server_tls();
+    const RendezvousServer server(options);
+    RendezvousClientOptions client = client_options(server, 0);
+    if (!server_encrypts) client.self.tls = server_tls();
+    const std::string text =
+        server_error_text<AuthenticationError>([&] { RendezvousClient(client, patience()); });
+    EXPECT_NE(text.find("the other side refused this one"), std::string::npos) << text;
+    EXPECT_NE(text.find("the same --tls options (MX_TLS)"), std::string::npos) << text;
+    EXPECT_EQ(server.counts().refused, 1u);
+  }
+}
+
+TEST(RendezvousServer, StrangersDisturbNoClientWithTls) {
+  RendezvousServerOptions options = server_options();
+  options.self.tls = server_tls();
+  options.handshake_timeout_ms = 300;
+  const RendezvousServer server(options);
+  RendezvousClientOptions of_client = client_options(server, 0);
+  of_client.self.tls = options.self.tls;
+  RendezvousClient client(of_client, patience());
+  // One that says nothing, one that begins a handshake and stops, one that sends nonsense in its place, and
+  // one that guesses.
+  RawClient silent(server), slow(server);
+  slow.say(std::string("\x16\x03\x01\x01\x00\x01", 6));
+  RawClient(server).say("\x16 and no handshake of TLS").is_ended();
+  RendezvousClientOptions guess = client_options(server, 1);
+  guess.self.tls = options.self.tls;
+  guess.self.secret = "guess";
+  server_error_text<AuthenticationError>([&] { RendezvousClient(guess, patience()); });
+  EXPECT_TRUE(slow.is_ended());
+  EXPECT_TRUE(silent.is_ended());
+  EXPECT_EQ(server.counts().refused, 4u);
+  const std::string value(60'000, 'v');  // several records
+  client.put("0/k", value);
+  EXPECT_EQ(client.get("0/k", patience()), value);
+}
+
+TEST(RendezvousServer, PublishesAClientWithTlsThatEndsWithoutAFarewell) {
+  RendezvousServerOptions options = server_options();
+  options.self.tls = server_tls();
+  const RendezvousServer server(options);
+  const auto connect = [&](int32_t rank) {
+    RendezvousClientOptions client = client_options(server, rank);
+    client.self.tls = options.self.tls;
+    return std::make_unique<RendezvousClient>(client, patience());
+  };
+  const auto good = connect(0);
+  auto parted = connect(1), gone = connect(2);
+  parted->farewell();
+  parted.reset();
+  gone.reset();
+  parse_lost("0/lost/worker2", good->get("0/lost/worker2", patience()));
+  EXPECT_THROW(good->get("0/lost/worker1", Deadline::after_ms(0)), Timeout);
 }
 
 TEST(RendezvousClient, NoticesARendezvousThatIsSilent) {

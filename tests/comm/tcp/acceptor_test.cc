@@ -50,39 +50,56 @@ TEST(TcpAcceptor, WaitsWithoutWorkForADescriptor) {
   EXPECT_EQ(acceptor.take().size(), 1u);
 }
 
-TEST(TcpAcceptor, AConnectionThatItsRankHasGivenUpDoesNotCount) {
-  const Deadline deadline = Deadline::after_ms(60000);
-  TcpAcceptor acceptor(listen_at("127.0.0.1"), acceptor_identity(0), 1, 2, deadline);
-  const auto connect_as = [&](int32_t rank) {
-    Stream socket = connect_to(acceptor.at(), deadline);
-    handshake_on(socket, Handshake::Side::connector, acceptor_identity(rank), deadline, "rank 0");
-    return socket;
-  };
-  connect_as(1).reset();
-  const Stream second = connect_as(2);
-  const Stream first = connect_as(1);  // would wait for an answer in vain if the acceptor had ended
+/// In clear text, and with TLS, whose farewell is bytes on the wire but no word of the rank.
+class TcpAcceptorEnds : public ::testing::TestWithParam<TlsKeys> {
+ protected:
+  Identity identity(int32_t rank) const {
+    Identity self = acceptor_identity(rank);
+    self.secret = "a secret";
+    self.tls = tls_;
+    return self;
+  }
+  Stream connect_as(const TcpAcceptor& acceptor, int32_t rank) const {
+    Stream stream = connect_to(acceptor.at(), deadline_);
+    handshake_on(stream, Handshake::Side::connector, identity(rank), deadline_, "rank 0");
+    return stream;
+  }
+
+  const Deadline deadline_ = Deadline::after_ms(60000);
+  const std::shared_ptr<const TlsContext> tls_ =
+      GetParam() == TlsKeys::none ? nullptr
+                                  : std::make_shared<const TlsContext>(TlsSettings{.keys = GetParam()});
+};
+
+TEST_P(TcpAcceptorEnds, AConnectionThatItsRankHasGivenUpDoesNotCount) {
+  TcpAcceptor acceptor(listen_at("127.0.0.1"), identity(0), 1, 2, deadline_);
+  connect_as(acceptor, 1).reset();
+  const Stream second = connect_as(acceptor, 2);
+  Stream first = connect_as(acceptor, 1);  // would wait for an answer in vain if the acceptor had ended
   acceptor.wait();
-  const std::map<int, Stream> ranks = acceptor.take();
+  std::map<int, Stream> ranks = acceptor.take();
   ASSERT_EQ(ranks.size(), 2u);
-  const char sent = 'x';
-  char got = 0;
-  EXPECT_EQ(::send(first.fd(), &sent, 1, MSG_NOSIGNAL), 1);
-  pollfd arrives{ranks.at(1).fd(), POLLIN, 0};
-  EXPECT_EQ(::poll(&arrives, 1, 60000), 1);
-  EXPECT_EQ(::recv(ranks.at(1).fd(), &got, 1, MSG_DONTWAIT), 1);
+  std::byte sent{'x'}, got{};
+  send_all(first, {&sent, 1}, deadline_);
+  receive_exactly(ranks.at(1), {&got, 1}, deadline_);
   EXPECT_EQ(got, sent);
 }
 
-TEST(TcpAcceptor, WhatARankSentBeforeItsEndStillArrives) {
-  const Deadline deadline = Deadline::after_ms(60000);
-  TcpAcceptor acceptor(listen_at("127.0.0.1"), acceptor_identity(0), 1, 1, deadline);
-  Stream socket = connect_to(acceptor.at(), deadline);
-  handshake_on(socket, Handshake::Side::connector, acceptor_identity(1), deadline, "rank 0");
-  EXPECT_EQ(::send(socket.fd(), "x", 1, MSG_NOSIGNAL), 1);
-  socket.reset();
+TEST_P(TcpAcceptorEnds, WhatARankSentBeforeItsEndStillArrives) {
+  TcpAcceptor acceptor(listen_at("127.0.0.1"), identity(0), 1, 1, deadline_);
+  Stream stream = connect_as(acceptor, 1);
+  std::byte sent{'x'}, got{};
+  send_all(stream, {&sent, 1}, deadline_);
+  stream.reset();
   acceptor.wait();
-  EXPECT_EQ(acceptor.take().size(), 1u);
+  std::map<int, Stream> ranks = acceptor.take();
+  ASSERT_EQ(ranks.size(), 1u);
+  receive_exactly(ranks.at(1), {&got, 1}, deadline_);
+  EXPECT_EQ(got, sent);
 }
+
+INSTANTIATE_TEST_SUITE_P(Keys, TcpAcceptorEnds, ::testing::Values(TlsKeys::none, TlsKeys::secret),
+                         [](const auto& keys) { return std::string(to_string(keys.param)); });
 
 }  // namespace
 }  // namespace mx::comm

@@ -71,6 +71,26 @@ std::vector<std::shared_ptr<Communicator>> make_delayed_tcp(int ranks) {
   return group;
 }
 
+std::vector<std::shared_ptr<Communicator>> make_tls(int ranks) {
+  std::vector<std::shared_ptr<Communicator>> group;
+  for (auto& transport : test::tls_group(ranks))
+    group.push_back(std::make_shared<TransportCommunicator>(std::move(transport), 60000));
+  return group;
+}
+
+/// As make_cut_tcp(): parts of messages are shorter than records, and records shorter than messages.
+std::vector<std::shared_ptr<Communicator>> make_cut_tls(int ranks) {
+  TcpOptions options;
+  options.most_bytes_per_call = 1021;
+  options.spin_us = 0;
+  std::vector<std::shared_ptr<Communicator>> group;
+  for (auto& transport : test::tls_group(ranks, options))
+    group.push_back(std::make_shared<TransportCommunicator>(std::move(transport), 60000));
+  return group;
+}
+
+const ConformanceCase kTls{.name = "tls", .make = make_tls, .most_ranks = 4};
+const ConformanceCase kCutTls{.name = "tls_cut", .make = make_cut_tls, .most_ranks = 3, .size_scale = 0.05};
 const ConformanceCase kDelayed{.name = "tcp_delayed", .make = make_delayed_tcp, .size_scale = 0.1};
 const ConformanceCase kCut{.name = "tcp_cut", .make = make_cut_tcp, .most_ranks = 4, .size_scale = 0.05};
 
@@ -98,7 +118,7 @@ TEST(TcpCommunicator, AMismatchBlamesNoRankThatIsBusy) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, Conformance,
-                         ::testing::Values(ConformanceCase{"tcp", make_tcp}, kCut, kDelayed),
+                         ::testing::Values(ConformanceCase{"tcp", make_tcp}, kCut, kDelayed, kTls, kCutTls),
                          conformance_name);
 
 /// Each algorithm of allreduce over real connections, cut into parts of few bytes.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/net/socket.h"
+#include "comm/net/tls.h"
 #include "comm/rendezvous/local.h"
 #include "engine/base/error.h"
 #include "tests/support/errors.h"
@@ -89,6 +90,37 @@ TEST(TcpConnect, ConnectsAllPairs) {
     for (int rank = 0; rank < size; ++rank) groups.push_back(tcp_group_of(rank, size));
     auto outcomes = connect_all(groups, *rendezvous);
     expect_connected(outcomes);
+  }
+}
+
+std::shared_ptr<const TlsContext> tls_of_tests() {
+  return std::make_shared<const TlsContext>(TlsSettings{.keys = TlsKeys::secret});
+}
+
+TEST(TcpConnect, ConnectsAllPairsWithTls) {
+  for (const int size : {2, 5}) {
+    const auto rendezvous = make_local_rendezvous();
+    std::vector<TcpGroup> groups;
+    for (int rank = 0; rank < size; ++rank) {
+      groups.push_back(tcp_group_of(rank, size));
+      groups.back().self.tls = tls_of_tests();
+    }
+    auto outcomes = connect_all(groups, *rendezvous);
+    expect_connected(outcomes);
+  }
+}
+
+TEST(TcpConnect, ARankInClearTextIsToldWhatToDo) {
+  for (const int encrypted : {0, 1}) {
+    const auto rendezvous = make_local_rendezvous();
+    std::vector<TcpGroup> groups{tcp_group_of(0, 2), tcp_group_of(1, 2)};
+    groups[static_cast<size_t>(encrypted)].self.tls = tls_of_tests();
+    const auto outcomes = connect_all(groups, *rendezvous, 2000);
+    const std::string refused = text_of<AuthenticationError>(outcomes[1].error);
+    EXPECT_TRUE(test::contains(refused, "the same --tls options (MX_TLS)")) << refused;
+    // The other rank goes on waiting, as for any stranger.
+    const std::string waited = text_of<Timeout>(outcomes[0].error);
+    EXPECT_TRUE(test::contains(waited, "the same --tls options (MX_TLS)")) << waited;
   }
 }
 

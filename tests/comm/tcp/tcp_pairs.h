@@ -11,9 +11,14 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "comm/deadline.h"
+#include "comm/net/handshake.h"
+#include "comm/net/socket.h"
+#include "comm/net/tls.h"
 #include "comm/tcp/tcp_transport.h"
 
 namespace mx::test {
@@ -53,6 +58,34 @@ inline std::vector<std::vector<comm::TcpPeer>> tcp_peers(int size) {
       all[b][a].stream = comm::Fd(ends[1]);
     }
   return all;
+}
+
+/// Encrypts the connections of a group: runs all their handshakes.
+inline void encrypt(std::vector<std::vector<comm::TcpPeer>>& all, const comm::TlsSettings& settings) {
+  comm::Identity self;
+  self.secret = "a secret of tests";
+  self.tls = std::make_shared<const comm::TlsContext>(settings);
+  const comm::Deadline deadline = comm::Deadline::after_ms(60000);
+  for (size_t a = 0; a < all.size(); ++a)
+    for (size_t b = 0; b < a; ++b) {
+      for (const auto* end : {&all[a][b], &all[b][a]}) comm::prepare_socket(end->stream.fd());
+      std::thread other([&] {
+        comm::handshake_on(all[b][a].stream, comm::Handshake::Side::acceptor, self, deadline, "a");
+      });
+      comm::handshake_on(all[a][b].stream, comm::Handshake::Side::connector, self, deadline, "b");
+      other.join();
+    }
+}
+
+inline std::vector<std::unique_ptr<comm::TcpTransport>> tls_group(int size, comm::TcpOptions options = {}) {
+  auto all = tcp_peers(size);
+  // Keys change often, so that this happens in the middle of calls.
+  encrypt(all, {.keys = comm::TlsKeys::secret, .records_per_key = 7});
+  std::vector<std::unique_ptr<comm::TcpTransport>> group;
+  int rank = 0;
+  for (auto& peers : all)
+    group.push_back(std::make_unique<comm::TcpTransport>(rank++, std::move(peers), options));
+  return group;
 }
 
 inline std::vector<std::unique_ptr<comm::TcpTransport>> tcp_group(int size, comm::TcpOptions options = {}) {
