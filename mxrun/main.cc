@@ -7,8 +7,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/net/interface.h"
@@ -131,9 +133,16 @@ int print_manifests(const Options& options) {
 std::shared_ptr<const comm::TlsContext> make_tls(const Options& options) {
   const comm::TlsSettings settings = tls_settings(options);
   if (settings.keys == comm::TlsKeys::none) return nullptr;
-  auto context = std::make_shared<const comm::TlsContext>(settings);
-  context->check_own_certificate();
-  return context;
+  try {
+    auto context = std::make_shared<const comm::TlsContext>(settings);
+    context->check_own_certificate();
+    return context;
+  } catch (const Error&) {
+    std::rethrow_exception(rewrite_current_exception([](const std::string& text) {
+      constexpr std::string_view kPlace = "[tls] ";
+      return "--tls-cert: " + (text.starts_with(kPlace) ? text.substr(kPlace.size()) : text);
+    }));
+  }
 }
 
 /// Prints the commands that a launcher would run, for --dry-run.
