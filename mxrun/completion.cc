@@ -221,7 +221,7 @@ the rendezvous failed
 a port is taken
 .TP
 77
-wrong or unsafe secret
+a wrong secret or certificate, connections that only one side encrypts, or a secret or key that others can read
 .TP
 78
 wrong configuration

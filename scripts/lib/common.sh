@@ -54,6 +54,7 @@ libgtest-dev|@|GoogleTest, the test framework
 libgmock-dev|@|GoogleTest's matchers
 python3|python3|checks the layers
 python3-numpy|@|reads and writes the files that interchange tests exchange
+openssl|openssl|makes certificates for tests
 patchelf|patchelf|makes bundled programs relocatable
 binutils|readelf|reads what a program links to
 LIST

@@ -44,6 +44,12 @@ class Servers(unittest.TestCase):
             self.assertEqual(len(re.findall(r"ends with -6\b", job.stdout)), 3, job.stdout)
             self.assertEqual(job.left(), {})
 
+    def test_rounds_over_encrypted_connections_are_the_sums_of_all_workers(self):
+        job = self.run_job("-n", 3, "-s", 2, "--tls", PROGRAM, "dist_sync", 4)
+        self.assertEqual(job.code, 0, job.stderr)
+        self.assertEqual(len(re.findall(r"ends with -6\b", job.stdout)), 3, job.stdout)
+        self.assertEqual(job.left(), {})
+
     def test_asynchronous_pushes_are_all_applied(self):
         job = self.run_job("-n", 2, "-s", 2, PROGRAM, "dist_async", 5)
         self.assertEqual(job.code, 0, job.stderr)

@@ -65,6 +65,18 @@ class Direct(jobs.JobTest):
                         out, err = process.communicate(timeout=60)
                         self.assertEqual((process.returncode, out, err), (0, f"{size * (size + 1) // 2}\n", ""))
 
+    def test_processes_find_each_other_with_tls(self):
+        for kind in (srun, pod):
+            with self.subTest(kind=kind.__name__):
+                for process in self.launch_all(kind, 3, "sum", MX_TLS="psk", MX_TRANSPORT="tcp"):
+                    out, err = process.communicate(timeout=60)
+                    self.assertEqual((process.returncode, out, err), (0, "6\n", ""))
+        # Without a secret there is nothing that keys could be made of.
+        process = self.launch_all(srun, 2, "sum", MX_TLS="psk", MX_SECRET_FILE="")[1]
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("expected a secret, because MX_TLS is psk", out)
+
     def test_survivors_name_a_killed_process(self):
         for kind in (srun, pod):
             # Rank 0 runs the rendezvous; its end is noticed by the end of the connections.

@@ -50,6 +50,9 @@ class WrongUsage(jobs.JobTest):
         self.wrong("--job-id: expected printable ASCII characters without spaces, got", "--job-id", os.fsdecode(b"\xff"), "true")
         self.wrong("--ranks: expected the smaller rank of a range first, got 1-0", "-n", "2", "--ranks", "1-0", "true")
         self.wrong("--ranks: expected ranks below 2, got 2", "-n", "2", "--ranks", "0-2", "true")
+        for one, other in (("--tls-cert", "--tls-key"), ("--tls-key", "--tls-cert"), ("--tls-ca", "--tls-cert")):
+            self.wrong(f"{one}: expected {other} with it, got none", "--tls", one, "a.pem", "true")
+        self.wrong("--tls-cert: expected --tls-ca", "--tls-cert", "a", "--tls-key", "b", "true")
         self.wrong("--tee: expected --log-dir", "--tee", "true")
         self.wrong("--?.*tag-output", "--tag-output", "--no-tag-output", "true")
         self.wrong("-x: expected a variable that is set here, got MX_TEST_UNSET", "-x", "MX_TEST_UNSET", "true")
@@ -60,7 +63,7 @@ class WrongUsage(jobs.JobTest):
         self.wrong("--nnodes: expected at most 1 nodes", "-H", "localhost:4", "--nnodes", "2", "true")
         self.wrong("--k8s: expected --launcher k8s", "--k8s", "image=x", "true")
         for option in (["-H", "a"], ["--hostfile", "a"], ["--nnodes", "2"], ["--nproc-per-node", "2"], ["--bind", "none"],
-                       ["--rdzv", "lo:0"], ["--secret-file", "a"], ["--max-restarts", "1"], ["--log-dir", "a"],
+                       ["--rdzv", "lo:0"], ["--secret-file", "a"], ["--tls-cert", "a", "--tls-key", "a", "--tls-ca", "a"], ["--max-restarts", "1"], ["--log-dir", "a"],
                        ["--no-tag-output"], ["--timestamp-output"], ["--ranks", "0"], ["--events", "a"], ["--check"]):
             self.wrong("--[a-z].*: expected another launcher than k8s", "--launcher", "k8s", "--dry-run", "--k8s", "image=x", *option, "true")
 
@@ -103,7 +106,7 @@ class WrongUsage(jobs.JobTest):
 
     def test_empty_values(self):
         for flag in ("-n", "-s", "--nnodes", "--nproc-per-node", "--host", "--hostfile", "--launcher", "--k8s", "--bind", "--rdzv",
-                     "--job-id", "--secret-file", "--timeout", "--start-timeout", "--heartbeat", "--dead-after", "--grace",
+                     "--job-id", "--secret-file", "--tls-cert", "--tls-key", "--tls-ca", "--timeout", "--start-timeout", "--heartbeat", "--dead-after", "--grace",
                      "--restart", "--max-restarts", "--log-dir", "--ranks", "--events", "--completion", "--config"):
             self.wrong(f".*{flag}.*expected a value, got an empty one", flag, "", "true")
             if flag.startswith("--"):
@@ -115,7 +118,7 @@ class WrongUsage(jobs.JobTest):
 
     def test_variables_of_mxrun_itself(self):
         for name in ("MX_RANK", "RANK", "MX_WORLD_SIZE", "LOCAL_RANK", "MX_RDZV", "MX_SECRET_FD", "MASTER_PORT", "DMLC_ROLE",
-                     "DMLC_WORKER_ID", "DMLC_SERVER_ID", "MX_TIMEOUT_MS"):
+                     "DMLC_WORKER_ID", "DMLC_SERVER_ID", "MX_TIMEOUT_MS", "MX_TLS", "MX_TLS_CERT"):
             self.wrong(f"-x: expected a variable that mxrun does not set, got {name}", "-x", f"{name}=1", "true")
             self.wrong(f"-x: expected a variable that mxrun does not set, got {name}", "-x", name, "true", **{name: "1"})
 
@@ -127,7 +130,7 @@ class WrongUsage(jobs.JobTest):
                      "--job-id", "--start-timeout", "--timeout", "--bind", "--tune", "--max-restarts", "--restart",
                      "--heartbeat", "--dead-after", "--grace", "--log-dir", "--tee", "--tag-output", "--no-tag-output",
                      "--timestamp-output", "--ranks", "--events", "-x", "--config", "--dry-run", "--check",
-                     "--completion", "--secret-file"):
+                     "--completion", "--secret-file", "--tls", "--tls-cert", "--tls-key", "--tls-ca"):
             self.assertIn(flag, job.stdout)
         self.assertNotIn("--agent", job.stdout)
         self.assertRegex(self.run_job("--version").stdout, r"^mxrun \d+\.\d+\.\d+\n$")

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "comm/net/tls.h"
 #include "engine/base/error.h"
 
 namespace mx::comm {
@@ -55,8 +57,13 @@ using Attacker = std::function<std::string(size_t message, std::string bytes)>;
 
 /// Lets two sides talk until nobody says anything. `attacker` may change each message; `part` is the number
 /// of bytes that arrive at a time.
+/// The bindings of the two ends are equal unless the connection has a third party in the middle.
+struct Bindings {
+  std::string connector, acceptor;
+};
+
 Conversation converse(Handshake& connector, Handshake& acceptor, const Attacker& attacker = {},
-                      size_t part = 1000) {
+                      size_t part = 1000, const Bindings& bindings = {}) {
   Conversation talk;
   std::string to_acceptor, to_connector;
   const auto act = [&](Handshake::Actions actions, bool is_connector) {
@@ -73,7 +80,8 @@ Conversation converse(Handshake& connector, Handshake& acceptor, const Attacker&
     if (take == 0) return false;
     const std::string now = bytes.substr(0, take);
     bytes.erase(0, take);
-    act(to.receive(std::as_bytes(std::span(now))), is_connector);
+    act(to.receive(std::as_bytes(std::span(now)), is_connector ? bindings.connector : bindings.acceptor),
+        is_connector);
     return true;
   };
   act(acceptor.start(), false);
@@ -315,6 +323,26 @@ TEST(Handshake, AStrangersTextCannotWriteLinesIntoALog) {
 }
 
 TEST(Handshake, NoncesDiffer) { EXPECT_NE(random_nonce(), random_nonce()); }
+
+TEST(Handshake, AProofIsWorthNothingOnAnotherEncryptedConnection) {
+  Identity connector = identity_of_rank(0), acceptor = identity_of_rank(1);
+  connector.tls = acceptor.tls = std::make_shared<const TlsContext>(TlsSettings{.keys = TlsKeys::secret});
+  const auto meet = [&](const Bindings& bindings) {
+    Handshake a(Side::connector, connector, test_nonce(1)), b(Side::acceptor, acceptor, test_nonce(2));
+    return converse(a, b, {}, 1000, bindings);
+  };
+  const Conversation good = meet({"one connection", "one connection"});
+  EXPECT_TRUE(good.connector_done && good.acceptor_done);
+  // A third party encrypts with both and passes on what they say.
+  expect_both_refuse(meet({"one connection", "another one"}), {"secret"});
+  // It decrypts for one of them, or for both.
+  expect_both_refuse(meet({"one connection", ""}), {"expected TLS, got clear text"});
+  expect_both_refuse(meet({"", ""}), {"expected TLS, got clear text"});
+  // Such a connector gets no proof from an acceptor in clear text, either.
+  const Conversation downgraded = meet({"", "one connection"});
+  EXPECT_TRUE(is_error<AuthenticationError>(downgraded.connector_failure));
+  EXPECT_FALSE(downgraded.connector_done || downgraded.acceptor_done);
+}
 
 }  // namespace
 }  // namespace mx::comm
