@@ -44,6 +44,10 @@ Identity Job::identity() const {
            "[job] expected a secret, because the ", place_.size, " processes run on several hosts (",
            place_.local_size,
            " on this one), got none; mxrun makes one, otherwise MX_SECRET_FILE names a file with one");
+  MX_CHECK(
+      self.tls == nullptr || self.tls->has_certificates() || !self.secret.empty(), InvalidArgument,
+      "[job] expected a secret, because MX_TLS is psk, got none; mxrun makes one, otherwise MX_SECRET_FILE "
+      "names a file with one");
   return self;
 }
 

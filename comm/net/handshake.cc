@@ -36,7 +36,8 @@ enum HandshakeReason : uint8_t {
   kOtherPurpose,
   kOtherRank,
   kWrongSecret,
-  kOtherSecurity,
+  kWantsTls,
+  kWantsClearText,
   kReasons
 };
 
@@ -137,7 +138,7 @@ Handshake::Actions Handshake::receive(std::span<const std::byte> bytes, std::str
   std::memcpy(in_.data() + filled_, bytes.data(), bytes.size());
   filled_ += bytes.size();
   if (self_.tls == nullptr && state_ == State::hello && in_[0] == kTlsHandshakeRecord)
-    return fail(handshake_error<AuthenticationError>(kTlsIsUnexpected), kOtherSecurity);
+    return fail(handshake_error<AuthenticationError>(kTlsIsUnexpected), kWantsClearText);
   // A stranger that speaks another protocol is refused by its first bytes, not only after the deadline.
   if (std::memcmp(in_.data(), kHandshakeMagic, std::min(filled_, sizeof kHandshakeMagic)) != 0)
     return fail(handshake_error<ProtocolError>(
@@ -176,7 +177,7 @@ Handshake::Actions Handshake::take() {
     return fail(refusal(message));
   }
   if (self_.tls != nullptr && binding_.empty())
-    return fail(handshake_error<AuthenticationError>(kTlsIsMissing), kOtherSecurity);
+    return fail(handshake_error<AuthenticationError>(kTlsIsMissing), kWantsTls);
   std::exception_ptr failure;
   if (const uint8_t reason = compare(message, failure); reason != kNoReason) return fail(failure, reason);
 
@@ -290,9 +291,10 @@ std::exception_ptr Handshake::refusal(const Message& m) const {
       return handshake_error<AuthenticationError>(
           "the other side refused this one: it expected another rank of job ", in_quotes(m.job),
           ", got rank ", self_.rank);
-    case kOtherSecurity:
+    case kWantsTls:
+    case kWantsClearText:
       return handshake_error<AuthenticationError>("the other side refused this one: it ",
-                                                  self_.tls == nullptr ? kTlsIsMissing : kTlsIsUnexpected);
+                                                  m.reason == kWantsTls ? kTlsIsMissing : kTlsIsUnexpected);
     default:
       return handshake_error<AuthenticationError>(
           "the other side refused this one: it expected a proof of the secret of job ", in_quotes(m.job),
