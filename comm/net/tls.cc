@@ -213,12 +213,14 @@ TlsSettings tls_settings_of_process() {
 }
 
 std::shared_ptr<const TlsContext> tls_of_process() {
-  static const std::shared_ptr<const TlsContext> context = []() -> std::shared_ptr<const TlsContext> {
+  // Never destroyed, because operations may still use the job while the process ends.
+  static const auto* const context = [] {
     TlsSettings settings = tls_settings_of_process();
-    if (settings.keys == TlsKeys::none) return nullptr;
-    return std::make_shared<const TlsContext>(std::move(settings));
+    return settings.keys == TlsKeys::none ? new std::shared_ptr<const TlsContext>()
+                                          : new std::shared_ptr<const TlsContext>(
+                                                std::make_shared<const TlsContext>(std::move(settings)));
   }();
-  return context;
+  return *context;
 }
 
 }  // namespace mx::comm

@@ -15,6 +15,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "comm/net/bytes.h"
@@ -29,6 +30,7 @@ constexpr uint8_t kAlertRecord = 0x15, kHandshakeRecord = 0x16;  // first bytes 
 constexpr uint8_t kAes128GcmSha256[2] = {0x13, 0x01};
 constexpr std::string_view kKeyIdentityPrefix = "mxrun ";
 constexpr size_t kLongestKeyIdentity = 128;
+constexpr size_t kUnsentBytes = 256;  // more than a message that announces another key, encrypted
 constexpr char kSameOptions[] =
     "; all processes of a job need the same --tls options (MX_TLS), and the same secret or certificates of "
     "the same authority";
@@ -60,18 +62,21 @@ bool derive_shared_key(std::string secret, std::string identity, std::array<uint
   return good;
 }
 
-/// A session that stands for the pre-shared key; null if OpenSSL refuses.
-SSL_SESSION* session_of_key(SSL* ssl, const std::string& secret, const std::string& identity) {
+/// A session that stands for the pre-shared key; null if OpenSSL refuses or there is no memory.
+SSL_SESSION* session_of_key(SSL* ssl, std::string_view secret, std::string_view identity) noexcept try {
   std::array<uint8_t, kSharedKeyBytes> key{};
   SSL_SESSION* session = SSL_SESSION_new();
   const SSL_CIPHER* const cipher = SSL_CIPHER_find(ssl, kAes128GcmSha256);
-  const bool good = session != nullptr && cipher != nullptr && derive_shared_key(secret, identity, key) &&
+  const bool good = session != nullptr && cipher != nullptr &&
+                    derive_shared_key(std::string(secret), std::string(identity), key) &&
                     SSL_SESSION_set1_master_key(session, key.data(), key.size()) == 1 &&
                     SSL_SESSION_set_cipher(session, cipher) == 1 &&
                     SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) == 1;
   OPENSSL_cleanse(key.data(), key.size());
   if (good) return session;
   SSL_SESSION_free(session);
+  return nullptr;
+} catch (const std::bad_alloc&) {  // an error must not pass through OpenSSL
   return nullptr;
 }
 
@@ -136,6 +141,7 @@ struct TlsSession::Callbacks {
                        : -1;
     if (sent < 0) self.socket_error_ = errno;
     if (self.changing_key_ && (sent >= 0 || later(self.socket_error_))) {
+      // Has room, because only change_key() writes here, and unsent_ was empty before.
       // A read must not have to wait until the other side reads: both could wait for each other.
       const size_t done = static_cast<size_t>(std::max<ssize_t>(sent, 0));
       self.unsent_.append(data + done, static_cast<size_t>(bytes) - done);
@@ -188,7 +194,7 @@ struct TlsSession::Callbacks {
   /// Derives the key that the connector names. That its job and epoch are right is what the handshake above
   /// checks, which can tell the connector why it is refused.
   static int find_key(SSL* ssl, const uint8_t* identity, size_t bytes, SSL_SESSION** session) {
-    const std::string name(reinterpret_cast<const char*>(identity), std::min(bytes, kLongestKeyIdentity + 1));
+    const std::string_view name(reinterpret_cast<const char*>(identity), bytes);
     *session = nullptr;
     if (!is_key_identity(name)) return 1;
     *session = session_of_key(ssl, of(ssl).secret_, name);
@@ -216,6 +222,7 @@ TlsSession::TlsSession(int socket, Handshake::Side side, const Identity& self)
              "mxrun makes one, otherwise MX_SECRET_FILE names a file with one");
     secret_ = self.secret;
   }
+  unsent_.reserve(kUnsentBytes);
   ERR_clear_error();
   ssl_.reset(SSL_new(context_->get()));
   BIO* const bio = ssl_ && Callbacks::methods() != nullptr ? BIO_new(Callbacks::methods()) : nullptr;

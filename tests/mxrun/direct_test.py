@@ -4,11 +4,13 @@ find each other. Usage: ... MXRUN RANK_PROGRAM"""
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import unittest
 
 import jobs
 
@@ -76,6 +78,18 @@ class Direct(jobs.JobTest):
         out, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 1)
         self.assertIn("expected a secret, because MX_TLS is psk", out)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "no mpirun")
+    def test_traffic_that_is_not_encrypted_is_named(self):
+        if not os.path.exists(os.path.join(os.path.dirname(jobs.MXRUN), "modules", "libmx_comm_mpi.so")):
+            self.skipTest("no module for MPI")
+        variables = {"MX_SECRET_FILE": self.secret, "MX_TLS": "psk", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "TSAN_OPTIONS": THREADS}
+        for transport, lines in (("mpi", 1), ("tcp", 0)):
+            job = subprocess.run(["mpirun", "--oversubscribe", "-n", "2", PROGRAM, "sum"], timeout=60, text=True, check=False,
+                                 capture_output=True, env={**os.environ, **variables, "MX_TRANSPORT": transport})
+            self.assertEqual((job.returncode, job.stdout), (0, "3\n3\n"), job.stderr)
+            self.assertEqual(job.stderr.count("not the traffic of transport mpi"), lines, job.stderr)
 
     def test_survivors_name_a_killed_process(self):
         for kind in (srun, pod):
