@@ -80,6 +80,7 @@ class Direct(jobs.JobTest):
         self.assertIn("expected a secret, because MX_TLS is psk", out)
 
     @unittest.skipUnless(shutil.which("mpirun"), "no mpirun")
+    @unittest.skipIf(jobs.SLOW > 1, "Open MPI keeps memory until the process ends, and sanitizers report that")
     def test_traffic_that_is_not_encrypted_is_named(self):
         if not os.path.exists(os.path.join(os.path.dirname(jobs.MXRUN), "modules", "libmx_comm_mpi.so")):
             self.skipTest("no module for MPI")
