@@ -12,7 +12,10 @@ endfunction()
 
 set(MX_MPI "AUTO" CACHE STRING "Build the module for MPI: AUTO, ON or OFF")
 set_property(CACHE MX_MPI PROPERTY STRINGS AUTO ON OFF)
-if(NOT MX_MPI STREQUAL "OFF")
+# MPI is not compiled with the sanitizers, which then report races and leaks of its own: AUTO leaves the module out.
+if(MX_MPI STREQUAL "AUTO" AND MX_SANITIZE)
+  message(STATUS "mx: without the module for MPI, because of MX_SANITIZE")
+elseif(NOT MX_MPI STREQUAL "OFF")
   set(MPI_CXX_SKIP_MPICXX TRUE)
   find_package(MPI QUIET COMPONENTS CXX)
   if(MPI_CXX_FOUND)

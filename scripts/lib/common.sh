@@ -65,6 +65,8 @@ clang-format-14|clang-format-14|checks the formatting
 clang-16|clang++-16|compiles once more, with other warnings
 lld|ld.lld|links programs with sanitizers in a quarter of the time
 mmdebstrap|mmdebstrap|makes bare systems to build in
+libopenmpi-dev|@|the module for MPI is built
+openmpi-bin|mpirun|starts the tests of MPI and of the launcher mpi
 iproute2|ip|makes the network namespaces that stand for hosts
 slurm-wlm|slurmctld,srun|the cluster of a test
 munge|munged|who is who on that cluster
