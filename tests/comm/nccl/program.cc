@@ -10,7 +10,6 @@
 // NCCL refuses two ranks on one GPU of one host. If there are fewer GPUs than ranks, each process names a
 // host of its own to NCCL, whose traffic then takes the way between hosts.
 #include <cuda_runtime_api.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -24,6 +23,7 @@
 #include "comm/world.h"
 #include "engine/base/error.h"
 #include "tests/comm/collective_checks.h"
+#include "tests/support/forking.h"
 
 namespace {
 
@@ -75,20 +75,13 @@ void check_missing_rank(std::shared_ptr<Communicator> group, const std::string& 
 
 void check_fork(std::shared_ptr<Communicator> group) {
   if (group->rank() == 0) {
-    const pid_t child = fork();
-    if (child == 0) {
-      alarm(20);
-      try {
-        group->barrier();
-        _exit(1);
-      } catch (const mx::InvalidState&) {
-      }
+    const auto child = [&] {
+      const bool refused = mx::test::is_refused([&] { group->barrier(); });
       group = nullptr;
-      _exit(0);
-    }
-    int status = -1;
-    waitpid(child, &status, 0);
-    expect(status == 0, "status " + std::to_string(status) + " of the child");
+      return refused ? 0 : 1;
+    };
+    const std::string end = mx::test::run_in_child(child, fork);
+    expect(end == "exit code 0", "the end of the child: " + end);
   }
   float value = 1;
   group->allreduce(&value, &value, 1, Type::f32);

@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/time.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "tests/comm/shm/forked_ranks.h"
+#include "tests/support/forking.h"
 
 namespace mx::comm::testing {
 namespace {
@@ -65,27 +65,17 @@ TEST(ShmProcesses, AForkedChildHarmsNoOtherProcess) {
     barrier.done = [&](std::exception_ptr) { started.set_value(); };
     group->start(std::move(barrier));
     started.get_future().wait();
-    if (group->rank() == 0) {
-      const pid_t child = fork();
-      if (child == 0) {
-        alarm(20);
-        try {
-          group->barrier();
-          _exit(1);
-        } catch (const InvalidState&) {
-        }
+    if (group->rank() == 0)
+      say(test::run_in_child([&] {
+        const bool refused = test::is_refused([&] { group->barrier(); });
         buffer = nullptr;
         group = nullptr;
-        _exit(0);
-      }
-      int status = -1;
-      waitpid(child, &status, 0);
-      say("child " + std::to_string(status));
-    }
+        return refused ? 0 : 1;
+      }));
     group->allreduce(values, values, kCount, Type::f32);
     say(std::all_of(values, values + kCount, [](float v) { return v == 2.f; }) ? "sum" : "wrong sum");
   });
-  EXPECT_EQ(ranks.line(0), "child 0");
+  EXPECT_EQ(ranks.line(0), "exit code 0");
   for (int r = 0; r < 2; ++r) EXPECT_EQ(ranks.line(r), "sum");
 }
 

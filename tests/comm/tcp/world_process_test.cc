@@ -20,6 +20,7 @@
 #include "comm/world.h"
 #include "engine/base/error.h"
 #include "tests/support/errors.h"
+#include "tests/support/forking.h"
 
 namespace mx::comm {
 namespace {
@@ -125,24 +126,14 @@ TEST(WorldRank, DISABLED_Sums) {
 TEST(WorldRank, DISABLED_SumsBesideAForkedChild) {
   const std::shared_ptr<Communicator> group = world();
   const float first = world_sum();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(20);
+  const auto child = [&]() -> int {
     int refused = 0;
     const std::function<void()> calls[] = {[] { world(); }, [] { new_group("tcp"); }, [] { rendezvous(); },
                                            [] { report_step(1); }, [&] { group->barrier(); }};
-    for (const auto& call : calls) {
-      try {
-        call();
-      } catch (const InvalidState&) {
-        ++refused;
-      }
-    }
+    for (const auto& call : calls) refused += test::is_refused(call);
     std::exit(place().size > 1 && refused == 5 ? 0 : 1);
-  }
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  say("child " + std::to_string(status) + "\n");
+  };
+  say("child: " + test::run_in_child(child) + "\n");
   std::exit(first == world_sum() ? 0 : 1);
 }
 
@@ -177,7 +168,7 @@ TEST_P(WorldProcess, RanksFindEachOtherAndEndWithoutALoss) {
 TEST_P(WorldProcess, AForkedChildIsNoProcessOfTheJob) {
   for (const RankProcess& rank : start("SumsBesideAForkedChild", 2)) {
     const RankEnd ended = rank.end();
-    EXPECT_TRUE(contains(ended.output, "child 0\n")) << ended.output;
+    EXPECT_TRUE(contains(ended.output, "child: exit code 0\n")) << ended.output;
     EXPECT_EQ(ended.status, 0);
   }
   EXPECT_EQ(server_->counts().lost, 0u);

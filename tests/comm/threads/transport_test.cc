@@ -1,6 +1,4 @@
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <numeric>
 #include <thread>
@@ -86,23 +84,18 @@ TEST(ThreadTransport, FlushSendsAndExpectsNothing) {
 // Another thread may have held a mutex of the transport at the fork, so the child must not lock it.
 TEST(ThreadTransport, AForkedChildDestroysItsCopyWithoutTouchingIt) {
   auto transports = make_thread_transports(2);
-  const pid_t child = test::fork_at_rest();
-  if (child == 0) {
-    alarm(20);
-    int got = 0, status = 1;
+  const std::string end = test::run_in_child([&] {
+    int got = 0;
     transports[0].reset();
     try {
       transports[1]->post_receive(0, &got, sizeof got);
       transports[1]->finish(Deadline::after_ms(10));
     } catch (const Timeout&) {
-      status = 0;  // rank 0 is not marked as gone
-    } catch (...) {
+      return 0;  // rank 0 is not marked as gone
     }
-    _exit(status);
-  }
-  int status = -1;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
+    return 1;
+  });
+  EXPECT_EQ(end, "exit code 0");
 }
 
 TEST(ThreadTransport, MessagesOfDifferentSizesAreAnError) {
