@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "comm/deadline.h"
 #include "comm/fold.h"
@@ -28,20 +29,21 @@ constexpr int64_t kAnswerMs = 100;
 enum Tag { kDataTag, kHeadTag, kPairTag };
 
 // What precedes the description of a call and its values.
-struct HeadSizes {
-  uint64_t header = 0, values = 0;
+struct HeadStart {
+  uint32_t header = 0, values = 0;  // bytes
+  uint64_t met = 0;                 // collectives in which the rank has met the others, before this call
 };
 constexpr size_t aligned(size_t bytes) { return (bytes + 15) / 16 * 16; }
-constexpr size_t kMostHeadBytes = sizeof(HeadSizes) + sizeof(CallHeader) + kSmallBytes;
+constexpr size_t kMostHeadBytes = sizeof(HeadStart) + sizeof(CallHeader) + kSmallBytes;
 static_assert(kMostHeadBytes % 16 == 0);
 
-HeadSizes sizes_at(const char* head) {
-  HeadSizes sizes;
-  std::memcpy(&sizes, head, sizeof sizes);
-  return sizes;
+HeadStart start_of(const char* head) {
+  HeadStart start;
+  std::memcpy(&start, head, sizeof start);
+  return start;
 }
-size_t values_offset(const HeadSizes& sizes) { return sizeof sizes + aligned(sizes.header); }
-size_t head_bytes(const HeadSizes& sizes) { return values_offset(sizes) + aligned(sizes.values); }
+size_t values_offset(const HeadStart& start) { return sizeof start + aligned(start.header); }
+size_t head_bytes(const HeadStart& start) { return values_offset(start) + aligned(start.values); }
 
 // All groups that have not been left, by number. Their memory stays after a failure, because MPI may still
 // write to it.
@@ -130,39 +132,40 @@ void MpiGroup::fail(const std::string& reason) noexcept try {
 
 void MpiGroup::begin_heads(const Request& request, uint64_t number, size_t value_bytes) {
   const CallHeader mine = CallHeader::of(request, number, 0);
-  const HeadSizes sizes{offsetof(CallHeader, text) + mine.text_bytes, value_bytes};
-  std::memcpy(heads_.get(), &sizes, sizeof sizes);
-  std::memcpy(heads_.get() + sizeof sizes, &mine, sizes.header);
-  if (value_bytes > 0) std::memcpy(heads_.get() + values_offset(sizes), request.in, value_bytes);
+  const HeadStart start{static_cast<uint32_t>(offsetof(CallHeader, text) + mine.text_bytes),
+                        static_cast<uint32_t>(value_bytes), met_};
+  std::memcpy(heads_.get(), &start, sizeof start);
+  std::memcpy(heads_.get() + sizeof start, &mine, start.header);
+  if (value_bytes > 0) std::memcpy(heads_.get() + values_offset(start), request.in, value_bytes);
   heads_bytes_ = 0;
   places_.clear();
-  take_heads(1, head_bytes(sizes));
+  take_heads(1, head_bytes(start));
 }
 
 void MpiGroup::take_heads(size_t count, size_t bytes) {
   const size_t end = heads_bytes_ + bytes;
   for (size_t i = 0; i < count; ++i) {
-    HeadSizes sizes;
-    if (heads_bytes_ + sizeof sizes <= end) sizes = sizes_at(heads_.get() + heads_bytes_);
-    MX_CHECK(sizes.header >= offsetof(CallHeader, text) && sizes.header <= sizeof(CallHeader) &&
-                 sizes.values <= kSmallBytes && head_bytes(sizes) <= end - heads_bytes_,
+    HeadStart start;
+    if (heads_bytes_ + sizeof start <= end) start = start_of(heads_.get() + heads_bytes_);
+    MX_CHECK(start.header >= offsetof(CallHeader, text) && start.header <= sizeof(CallHeader) &&
+                 start.values <= kSmallBytes && head_bytes(start) <= end - heads_bytes_,
              ProtocolError, "[mpi] expected the descriptions of ", count, " calls, got ", bytes,
              " other bytes");
     places_.push_back(heads_bytes_);
-    heads_bytes_ += head_bytes(sizes);
+    heads_bytes_ += head_bytes(start);
   }
 }
 
 CallHeader MpiGroup::header(size_t place) const {
   const char* const head = heads_.get() + places_[place];
   CallHeader header;
-  std::memcpy(&header, head + sizeof(HeadSizes), sizes_at(head).header);
+  std::memcpy(&header, head + sizeof(HeadStart), start_of(head).header);
   return header;
 }
 
 const char* MpiGroup::values_at(size_t place) const {
   const char* const head = heads_.get() + places_[place];
-  return head + values_offset(sizes_at(head));
+  return head + values_offset(start_of(head));
 }
 
 std::vector<const void*> MpiGroup::values() const {
@@ -196,12 +199,19 @@ void MpiGroup::meet(const Request& request, size_t value_bytes) {
 void MpiGroup::meet_pair(const Request& request, size_t value_bytes) {
   const auto peer = static_cast<size_t>(request.peer);
   begin_heads(request, ++pairs_[peer], value_bytes);
+  const auto early = early_heads_.extract(request.peer);
   pending_.clear();
-  post_receive(heads_.get() + heads_bytes_, most_heads_bytes_ - heads_bytes_, request.peer, kPairTag);
+  if (early.empty())
+    post_receive(heads_.get() + heads_bytes_, most_heads_bytes_ - heads_bytes_, request.peer, kPairTag);
   post_send(heads_.get(), heads_bytes_, request.peer, kPairTag);
   wait({request, request.peer});
   int bytes = 0;
-  check_mpi(MPI_Get_count(&statuses_[0], MPI_BYTE, &bytes), "MPI_Get_count");
+  if (early.empty()) {
+    check_mpi(MPI_Get_count(&statuses_[0], MPI_BYTE, &bytes), "MPI_Get_count");
+  } else {
+    bytes = static_cast<int>(early.mapped().size());
+    std::memcpy(heads_.get() + heads_bytes_, early.mapped().data(), early.mapped().size());
+  }
   take_heads(1, static_cast<size_t>(bytes));
   met_pairs_[peer] = pairs_[peer];
   compare(request, header(1), request.peer);
@@ -301,8 +311,10 @@ void MpiGroup::check_left(const Wait& what) const {
   }
 }
 
-// A rank that has sent the head of a message waits for the answer of this one, which waits for that rank in a
-// collective. So neither would end.
+// A rank that has sent the head of a message waits for the answer of this one. If that rank has not come to
+// the collective in which this one waits, neither would end. If it has met all others there, it is ahead:
+// this rank still waits for a head that a third one passes on. Then the message belongs to a later call of
+// this rank.
 void MpiGroup::check_pairs(const Request& request) {
   int there = 0;
   MPI_Status status;
@@ -310,14 +322,20 @@ void MpiGroup::check_pairs(const Request& request) {
   if (there == 0) return;
   const int peer = status.MPI_SOURCE;
   std::vector<char> bytes(kMostHeadBytes);
-  check_mpi(MPI_Recv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, peer, kPairTag, comm_,
-                     MPI_STATUS_IGNORE),
+  check_mpi(MPI_Recv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, peer, kPairTag, comm_, &status),
             "MPI_Recv");
+  if (start_of(bytes.data()).met >= collectives_) {
+    int got = 0;
+    check_mpi(MPI_Get_count(&status, MPI_BYTE, &got), "MPI_Get_count");
+    bytes.resize(static_cast<size_t>(got));
+    early_heads_[peer] = std::move(bytes);
+    return;
+  }
   CallHeader theirs;
-  std::memcpy(&theirs, bytes.data() + sizeof(HeadSizes),
-              std::min<size_t>(sizes_at(bytes.data()).header, sizeof theirs));
+  std::memcpy(&theirs, bytes.data() + sizeof(HeadStart),
+              std::min<size_t>(start_of(bytes.data()).header, sizeof theirs));
   MPI_Request answer = MPI_REQUEST_NULL;
-  const HeadSizes mine = sizes_at(heads_.get());
+  const HeadStart mine = start_of(heads_.get());
   check_mpi(
       MPI_Isend(heads_.get(), static_cast<int>(head_bytes(mine)), MPI_BYTE, peer, kPairTag, comm_, &answer),
       "MPI_Isend");

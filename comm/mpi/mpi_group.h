@@ -18,6 +18,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -83,7 +84,8 @@ class MpiGroup {
   void look_around(const Wait& what);
   void read_notices();
   void check_left(const Wait& what) const;
-  // Answers ranks that wait for a send or receive of this one.
+  // Answers ranks that wait for a send or receive of this one before they take part in the running
+  // collective.
   void check_pairs(const Request& request);
   void post_send(const void* data, size_t bytes, int peer, int tag);
   void post_receive(void* data, size_t bytes, int peer, int tag);
@@ -106,6 +108,7 @@ class MpiGroup {
   uint64_t met_ = 0;             // of which all heads have come
   std::vector<uint64_t> pairs_;  // the same of messages, by rank
   std::vector<uint64_t> met_pairs_;
+  std::map<int, std::vector<char>> early_heads_;   // of messages from a rank that is ahead of this one
   std::vector<std::optional<MpiNotice>> notices_;  // by rank
   std::unique_ptr<char[]> heads_;                  // the own one, then those of the next ranks
   size_t heads_bytes_ = 0, most_heads_bytes_ = 0;
