@@ -66,6 +66,24 @@ class Workspace {
       mine;  // the first rank of each machine, and the ranks of this machine; empty: not known
 };
 
+/// Returns whether a call concerns two ranks only: send and receive.
+inline bool is_between_two(const Request& request) {
+  return request.collective == Collective::send || request.collective == Collective::receive;
+}
+
+/// Numbers the calls of a rank: those of all ranks together, and those with each other rank.
+class CallNumbers {
+ public:
+  explicit CallNumbers(int ranks) : pairs_(static_cast<size_t>(ranks)) {}
+  uint64_t next(const Request& request) {
+    return is_between_two(request) ? ++pairs_[static_cast<size_t>(request.peer)] : ++collectives_;
+  }
+
+ private:
+  uint64_t collectives_ = 0;
+  std::vector<uint64_t> pairs_;
+};
+
 class Call {
  public:
   Call(Transport& transport, Workspace& workspace, const Request& request, uint64_t number, uint8_t algorithm,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "comm/algorithms.h"
 #include "engine/base/error.h"
@@ -24,7 +25,7 @@ Collectives::Collectives(Transport& transport)
     : transport_(transport),
       workspace_(transport.size()),
       model_(transport.size(), count_machines(transport)),
-      point_calls_(static_cast<size_t>(transport.size())) {}
+      numbers_(transport.size()) {}
 
 Algorithm Collectives::algorithm_of(const Request& request) const {
   if (request.collective != Collective::allreduce) return Algorithm::gather;
@@ -34,10 +35,9 @@ Algorithm Collectives::algorithm_of(const Request& request) const {
 
 void Collectives::run(const Request& request, Deadline deadline) {
   if (transport_.size() == 1) return run_alone(request);
-  const bool point = request.collective == Collective::send || request.collective == Collective::receive;
-  const uint64_t number = point ? ++point_calls_[static_cast<size_t>(request.peer)] : ++calls_;
   const Algorithm algorithm = algorithm_of(request);
-  Call call(transport_, workspace_, request, number, static_cast<uint8_t>(algorithm), deadline);
+  Call call(transport_, workspace_, request, numbers_.next(request), static_cast<uint8_t>(algorithm),
+            deadline);
   try {
     run_together(call, algorithm);
   } catch (const ProtocolError&) {

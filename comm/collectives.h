@@ -4,9 +4,8 @@
 // Thread-safety: one thread at a time.
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <vector>
+#include <utility>
 
 #include "comm/call.h"
 #include "comm/cost_model.h"
@@ -38,8 +37,7 @@ class Collectives {
   Workspace workspace_;
   CostModel model_;
   std::optional<Algorithm> algorithm_;
-  uint64_t calls_ = 0;                 // of all ranks together
-  std::vector<uint64_t> point_calls_;  // sends and receives with each rank
+  CallNumbers numbers_;
 };
 
 }  // namespace mx::comm

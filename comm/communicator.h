@@ -17,9 +17,9 @@
 //
 // Slices. reduce_scatter() and allgather() cut `count` elements into one slice per rank: slice_of().
 //
-// Messages. A send may wait for its receiver: "threads", "shm", "tcp", "shm+tcp" and "mpi" end it only after
-// the receiver has made the matching call, because the two compare their descriptions first. So two ranks
-// that both send to each other before they receive wait until their deadlines ("mpi" sees a ProtocolError),
+// Messages. A send may wait for its receiver: all communicators of this library end it only after the
+// receiver has made the matching call, because the two compare their descriptions first. So two ranks that
+// both send to each other before they receive wait until their deadlines ("mpi" sees a ProtocolError),
 // whether they use send() or start(). One of them must receive first; all_to_all() and the other collectives
 // have no such order.
 //

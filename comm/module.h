@@ -19,6 +19,7 @@
 #include "comm/communicator.h"
 #include "comm/place.h"
 #include "comm/rendezvous.h"
+#include "comm/transport.h"
 
 namespace mx::comm {
 
@@ -28,6 +29,9 @@ struct ModuleRequest {
   Rendezvous* rendezvous = nullptr;  ///< may be null for "mpi", which has an exchange of its own
   std::string key;                   ///< unique name of the group among the entries of the rendezvous
   int64_t timeout_ms = 60000;        ///< default time limit of calls, and of making the group
+  /// Connects the ranks of a group of several. "nccl" compares calls over it; null for "mpi", which needs
+  /// none.
+  std::shared_ptr<Transport> messages{};
 };
 
 class Module {
@@ -45,7 +49,7 @@ class Module {
   virtual void finish() noexcept {}
 };
 
-inline constexpr int kModuleInterface = 2;
+inline constexpr int kModuleInterface = 3;
 /// The function that each module exports; returns an object that lives as long as the process.
 inline constexpr const char* kModuleFunction = "mx_comm_module";
 

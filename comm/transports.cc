@@ -28,13 +28,16 @@ std::shared_ptr<Communicator> make_shm_group(const GroupRequest& request) {
                                epoch_key(request.place.epoch, "shm/" + request.key), options);
 }
 
-std::shared_ptr<Communicator> make_module_group(const char* module, const GroupRequest& request) {
+std::shared_ptr<Communicator> make_module_group(const std::string& module, const GroupRequest& request) {
   ModuleRequest made;
   made.place = request.place;
   made.rendezvous = request.rendezvous.get();
-  made.key = epoch_key(request.place.epoch, std::string(module) + "/" + request.key);
+  made.key = epoch_key(request.place.epoch, module + "/" + request.key);
   made.timeout_ms = request.timeout_ms;
-  return load_module(module).make(made);
+  Module& loaded = load_module(module);
+  if (module == "nccl" && request.place.size > 1)
+    made.messages = connect_group(request, "calls/" + request.key);
+  return loaded.make(made);
 }
 
 constexpr NamedTransport kTransports[] = {

@@ -12,6 +12,7 @@
 #include "comm/net/handshake.h"
 #include "comm/place.h"
 #include "comm/rendezvous.h"
+#include "comm/transport.h"
 
 namespace mx::comm {
 
@@ -39,6 +40,9 @@ using GroupMaker = std::shared_ptr<Communicator> (*)(const GroupRequest& request
 /// Returns the maker of "tcp", "shm", ... Throws InvalidArgument for an unknown name; the message lists the
 /// known ones.
 GroupMaker find_transport(const std::string& name);
+
+/// Connects the ranks over TCP. `key` names the connections among the entries of the rendezvous.
+std::unique_ptr<Transport> connect_group(const GroupRequest& request, const std::string& key);
 
 // The makers. A new transport adds its function here and a line to the list in transports.cc.
 std::shared_ptr<Communicator> make_tcp_group(const GroupRequest& request);

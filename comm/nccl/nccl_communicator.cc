@@ -82,6 +82,9 @@ NcclCommunicator::NcclCommunicator(const ModuleRequest& request)
   MX_CHECK(request.rendezvous != nullptr || size_ == 1, InvalidState,
            "[nccl] expected a rendezvous, through which processes exchange NCCL's id, got none; start the "
            "program with mxrun");
+  MX_CHECK(request.messages != nullptr || size_ == 1, InvalidState,
+           "[nccl] expected a transport over which calls are compared, got none");
+  if (size_ > 1) comparison_.emplace(request.messages);
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
   MX_CHECK(devices > 0, InvalidState, "[nccl] expected a GPU, got none on this host");
@@ -228,9 +231,12 @@ void NcclCommunicator::execute(const Request& request, Deadline deadline) {
   try {
     check_alive();
     check_cuda(cudaSetDevice(device_), "cudaSetDevice");
+    if (comparison_) comparison_->compare(request, deadline);
     run_request(request);
     wait_for_stream();
   } catch (...) {
+    // Before interrupt(), after which this rank sends nothing any more.
+    if (comparison_) comparison_->fail(request, std::current_exception());
     interrupt(std::current_exception());
     abandon();
     throw;
@@ -245,9 +251,12 @@ void NcclCommunicator::interrupt(std::exception_ptr reason) {
 }
 
 void NcclCommunicator::mark_as_failed(const std::exception_ptr& reason) {
-  std::lock_guard lock(mutex_);
-  if (reason_ == nullptr) reason_ = reason;
-  interrupted_.store(true, std::memory_order_release);
+  {
+    std::lock_guard lock(mutex_);
+    if (reason_ == nullptr) reason_ = reason;
+    interrupted_.store(true, std::memory_order_release);
+  }
+  if (comparison_) comparison_->abort(reason);
 }
 
 // Aborts NCCL's communicator on a thread of its own, because the call may wait for other processes. Waits a

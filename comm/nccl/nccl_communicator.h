@@ -10,6 +10,9 @@
 // thread that nobody waits for. Otherwise the abort of one could wait for another process that is aborting a
 // different one.
 //
+// NCCL compares nothing, so the ranks compare each call over TCP before they start it (call_comparison.h).
+// Because of that, a rank that is gone is also noticed at once, unless the others are within a call of NCCL.
+//
 // Thread-safety: like Communicator.
 #pragma once
 
@@ -20,10 +23,12 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "comm/call_comparison.h"
 #include "comm/module.h"
 #include "comm/parts.h"
 #include "comm/queued_communicator.h"
@@ -74,6 +79,7 @@ class NcclCommunicator final : public QueuedCommunicator {
   Deadline deadline_;    // of the running call
   std::string running_;  // describes the running call
   std::vector<std::string> hosts_;
+  std::optional<CallComparison> comparison_;  // in groups of several ranks
   ncclComm_t comm_ = nullptr;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t event_ = nullptr;

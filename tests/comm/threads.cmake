@@ -6,6 +6,8 @@ mx_add_test(comm_threads_test
     core/algorithms_test.cc
     core/cost_model_test.cc
     core/parts_test.cc
+    threads/call_comparison_test.cc
     threads/conformance_test.cc
+    threads/library_group.cc
     threads/transport_test.cc
   DEPS mx::comm OPTIMISED)

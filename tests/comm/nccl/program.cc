@@ -4,6 +4,8 @@
 //   leaves:  rank 1 destroys its group; the others must get an error within their time limit
 //   aborts:  rank 1 aborts its group; the same
 //   timeout: rank 1 makes no call; the others must get a Timeout
+//   count, type, name, barrier, message: rank 1 makes another call than the others, which differs in that;
+//            every rank must get a ProtocolError that describes both, and no data moves
 //   fork:    a child of rank 0 may only destroy its copy of the group
 // Prints "rank R of N: passed" and exits 0 if everything holds, "no GPU here" where there is none.
 //
@@ -15,6 +17,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -67,10 +70,59 @@ void check_missing_rank(std::shared_ptr<Communicator> group, const std::string& 
   } catch (const mx::Error& e) {
     const std::string text = e.what();
     expect(text.find("fc1.weight") != std::string::npos, "the error names the call: " + text);
+    const bool right = mode == "timeout" ? dynamic_cast<const mx::Timeout*>(&e) != nullptr
+                                         : dynamic_cast<const mx::PeerLost*>(&e) != nullptr;
+    expect(right, "the type of the error: " + text);
     std::fprintf(stderr, "rank %d: %s\n", rank, text.c_str());
   }
   expect(std::chrono::steady_clock::now() - start < std::chrono::seconds(10), "the error comes in time");
   expect(group->failure() != nullptr, "the group remembers its failure");
+}
+
+// What the calls of rank 1 and of the others are in messages.
+struct Calls {
+  const char *wrong, *right;
+};
+
+// Rank 1 makes another call than the others, with buffers on the GPU.
+void check_mismatch(Communicator& group, const std::string& mode) {
+  const bool wrong = group.rank() == 1;
+  constexpr size_t kCount = 1000;
+  const std::vector<float> before(kCount, -7.f);
+  const auto buffer = [&] {
+    void* const memory = kDeviceMemory.make(kCount * sizeof(float));
+    kDeviceMemory.copy(memory, before.data(), kCount * sizeof(float));
+    return memory;
+  };
+  void *const in = buffer(), *const out = buffer();
+  const std::map<std::string, Calls> calls{{"count", {"of 999 x f32", "of 1000 x f32"}},
+                                           {"type", {"x i32", "x f32"}},
+                                           {"name", {"'fc1.bias'", "'fc1.weight'"}},
+                                           {"barrier", {"barrier", "allreduce of 1000"}},
+                                           {"message", {"receive of 5 x f32", "allreduce of 1000"}}};
+  CallOptions options = named(wrong && mode == "name" ? "fc1.bias" : "fc1.weight");
+  options.order = Order::any;
+  for (int i = 0; i < 3; ++i) group.barrier();
+  try {
+    if (wrong && mode == "barrier")
+      group.barrier();
+    else if (wrong && mode == "message")
+      group.receive(out, 5, Type::f32, 0);
+    else
+      group.allreduce(in, out, wrong && mode == "count" ? kCount - 1 : kCount,
+                      wrong && mode == "type" ? Type::i32 : Type::f32, options);
+    expect(false, "expected an error of the call");
+  } catch (const mx::ProtocolError& e) {
+    const std::string text = e.what();
+    for (const char* part : {calls.at(mode).wrong, calls.at(mode).right})
+      expect(text.find(part) != std::string::npos, std::string(part) + " is in the message: " + text);
+  } catch (const std::exception& e) {
+    expect(false, std::string("expected a ProtocolError instead of: ") + e.what());
+  }
+  std::vector<float> after(kCount);
+  kDeviceMemory.copy(after.data(), out, kCount * sizeof(float));
+  expect(after == before, "no data moves");
+  expect(group.failure() != nullptr, "the group remembers its failure");
 }
 
 void check_fork(std::shared_ptr<Communicator> group) {
@@ -107,6 +159,8 @@ int main(int argc, char** argv) {
   std::shared_ptr<Communicator> group = world();
   if (mode == "fork") {
     check_fork(group);
+  } else if (mode == "count" || mode == "type" || mode == "name" || mode == "barrier" || mode == "message") {
+    check_mismatch(*group, mode);
   } else if (!mode.empty()) {
     group = nullptr;
     check_missing_rank(new_group("nccl"), mode);
