@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/priority.h"
+#include "nn/detail/choice.h"
 #include "nn/detail/gradient_buckets.h"
 
 namespace mx::nn {
@@ -66,89 +67,6 @@ void check_replicas(const std::vector<Parameters>& replicas, bool store) {
   }
 }
 
-/// Returns, for each parameter of the optimiser, its index in the replica.
-std::vector<size_t> places_in(const Parameters& replica, const optim::Optimizer& optimizer) {
-  std::map<const void*, size_t> places;
-  for (size_t i = 0; i < replica.size(); ++i) places.emplace(&replica[i].array().impl(), i);
-  std::vector<size_t> result;
-  for (const NamedParameter& parameter : optimizer.parameters()) {
-    const auto found = places.find(&parameter.array().impl());
-    MX_CHECK(
-        found != places.end(), InvalidArgument,
-        "[Trainer] expected an optimiser that holds only the replica's parameters, got one that also holds '",
-        parameter.name, "'");
-    result.push_back(found->second);
-  }
-  return result;
-}
-
-/// Throws InvalidArgument for an optimiser without parameters, which would train nothing.
-void check_not_empty(const optim::Optimizer& optimizer, const Parameters& replica) {
-  const bool trains = std::any_of(replica.begin(), replica.end(),
-                                  [](const NamedParameter& parameter) { return parameter.requires_grad(); });
-  MX_CHECK(!trains || !optimizer.parameters().empty(), InvalidArgument,
-           "[Trainer] expected an optimiser with parameters, because the model has parameters that require "
-           "gradients, got one without any");
-}
-
-/// The parameters and groups of an optimiser, for a comparison with another one.
-struct Choice {
-  std::vector<std::string> groups;  // by group: the rule and its options, as text
-  struct Member {
-    size_t place;  // of the parameter in the replica
-    size_t group;
-    std::string name;
-    bool operator==(const Member&) const = default;
-  };
-  std::vector<Member> members;
-};
-
-/// Throws InvalidArgument for an empty pointer, and what places_in() throws.
-Choice choice_of(const Parameters& replica, const std::unique_ptr<optim::Optimizer>& optimizer) {
-  MX_CHECK(optimizer != nullptr, InvalidArgument, "[Trainer] expected an optimiser, got an empty pointer");
-  Choice choice;
-  for (size_t g = 0; g < optimizer->groups(); ++g) {
-    std::string text = optimizer->name();
-    for (const auto& [name, value] : optimizer->option_map(g))
-      text += mx::detail::concat(", ", name, " = ", mx::to_string(value));
-    const optim::Multipliers& factors = optimizer->multipliers(g);
-    for (const double number : {optimizer->learning_rate(g), factors.lr, factors.weight_decay})
-      text += ", " + mx::to_string(AttrValue(number));
-    choice.groups.push_back(std::move(text));
-  }
-  const std::vector<size_t> places = places_in(replica, *optimizer);
-  for (size_t k = 0; k < places.size(); ++k)
-    choice.members.push_back({places[k], optimizer->group_of(k), optimizer->parameters()[k].name});
-  return choice;
-}
-
-/// Throws InvalidArgument if the program's function has made another optimiser from the portions than from
-/// the whole parameters. It sees that portions are flat and of other sizes.
-void check_same_choice(const Choice& whole, const Choice& portions) {
-  constexpr const char* kExpected =
-      "[Trainer] expected a function that chooses the same of the portions of parameters as of the "
-      "parameters, "
-      "because the optimiser is sharded, got ";
-  constexpr const char* kAdvice =
-      "; choose parameters by name, because the portions are flat and have other sizes in each process";
-  const auto text = [](const Choice& choice, size_t k) {
-    if (k >= choice.members.size()) return std::string("no parameter");
-    return mx::detail::concat("'", choice.members[k].name, "' in group ", choice.members[k].group);
-  };
-  const size_t count = std::max(whole.members.size(), portions.members.size());
-  for (size_t k = 0; k < count; ++k) {
-    const bool same =
-        k < whole.members.size() && k < portions.members.size() && whole.members[k] == portions.members[k];
-    MX_CHECK(same, InvalidArgument, kExpected, text(portions, k), " of the portions and ", text(whole, k),
-             " of the parameters as number ", k, kAdvice);
-  }
-  MX_CHECK(whole.groups.size() == portions.groups.size(), InvalidArgument, kExpected, portions.groups.size(),
-           " groups of portions and ", whole.groups.size(), " groups of parameters", kAdvice);
-  for (size_t g = 0; g < whole.groups.size(); ++g)
-    MX_CHECK(whole.groups[g] == portions.groups[g], InvalidArgument, kExpected, "group ", g, " as ",
-             portions.groups[g], " of the portions and as ", whole.groups[g], " of the parameters", kAdvice);
-}
-
 /// Throws InvalidArgument for options that need all gradients in one place. The store does not know the loss
 /// scale, so it cannot divide gradients by it.
 void check_local_update(const optim::Optimizer& optimizer, bool on_store) {
@@ -192,16 +110,8 @@ Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice&
         replicas_, store_,
         detail::GradientBuckets::Options{
             .prefix = prefix_, .bucket_bytes = options_.bucket_bytes, .sharded = options_.shard_optimizer});
-  const Parameters& trained = options_.shard_optimizer ? buckets_->portions() : replicas_[0];
-  Choice whole;
-  // Other choices depend on no parameter, so they need no second optimiser.
-  const bool compared = options_.shard_optimizer && optimizer.is_function();
-  if (compared) whole = choice_of(replicas_[0], optimizer(replicas_[0]));
-  optimizer_ = optimizer(trained);
-  const Choice chosen = choice_of(trained, optimizer_);
-  if (compared) check_same_choice(whole, chosen);
-  check_not_empty(*optimizer_, replicas_[0]);
-  for (const Choice::Member& member : chosen.members) updated_.push_back(member.place);
+  const detail::Choice chosen = choose(optimizer, where);
+  for (const detail::Choice::Member& member : chosen.members) updated_.push_back(member.place);
   if (store_ == nullptr) return;
   if (options_.update_on_store) {
     put_on_store(where);
@@ -213,6 +123,36 @@ Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice&
   }
   sums_.resize(updated_.size());
   synchronise(where);
+}
+
+/// Makes the optimiser. A function of the program may fail, or choose otherwise, in one process only. The
+/// others would wait for it, or train something else, so all processes compare what they have.
+detail::Choice Trainer::choose(const OptimizerChoice& make, std::source_location where) {
+  const Parameters& trained = options_.shard_optimizer ? buckets_->portions() : replicas_[0];
+  std::optional<detail::Choice> chosen;
+  std::exception_ptr error;
+  try {
+    std::optional<detail::Choice> whole;
+    // Other choices depend on no parameter, so they need no second optimiser.
+    if (options_.shard_optimizer && make.is_function())
+      whole = detail::choice_of(replicas_[0], make(replicas_[0]).get());
+    optimizer_ = make(trained);
+    chosen = detail::choice_of(trained, optimizer_.get());
+    if (whole) detail::check_same_choice(*whole, *chosen);
+    detail::check_not_empty(*optimizer_, replicas_[0]);
+  } catch (...) {
+    chosen.reset();
+    error = std::current_exception();
+  }
+  try {
+    const NoGrad pause;
+    if (several_processes())
+      detail::compare_choices(*store_, prefix_, chosen ? &*chosen : nullptr, replicas_[0], where);
+  } catch (...) {
+    if (!error) throw;  // the first error is the one to report
+  }
+  if (error) std::rethrow_exception(error);
+  return *chosen;
 }
 
 optim::Optimizer& Trainer::optimizer() {

@@ -130,7 +130,8 @@ struct TrainerOptions {
 
 namespace detail {
 class GradientBuckets;
-}
+struct Choice;
+}  // namespace detail
 
 class Trainer {
  public:
@@ -151,7 +152,9 @@ class Trainer {
   /// have, and if it has none although some of them require gradients. With shard_optimizer, throws
   /// InvalidArgument also for a parameter that is not contiguous, and for a function that chooses otherwise
   /// for the portions of parameters than for the parameters. With several processes, throws what
-  /// synchronise() throws.
+  /// synchronise() throws, and ProtocolError, on all of them, if the function has failed in one process, or
+  /// has chosen other parameters, groups or options there; the message names the processes and the first
+  /// parameter.
   Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice& optimizer,
           std::shared_ptr<KVStore> store, const TrainerOptions& options = {},
           std::source_location where = std::source_location::current());
@@ -191,6 +194,7 @@ class Trainer {
   }
 
   bool several_processes() const { return store_ != nullptr && store_->size() > 1; }
+  detail::Choice choose(const OptimizerChoice& make, std::source_location where);
   NDArray sum_gradients(size_t parameter, std::source_location where);
   void step_in_process(std::source_location where);
   void step_across_processes(std::source_location where);

@@ -242,6 +242,72 @@ TEST(TrainerProcess, AFunctionChoosesTheSameOfPortionsAsOfParameters) {
   for (const std::string& error : errors) EXPECT_EQ("", error);
 }
 
+// What one process does otherwise when it makes its optimiser.
+struct WrongChoice {
+  std::string name, message;  // of the processes that do it right
+  nn::TrainerOptions options{};
+  std::function<std::unique_ptr<optim::Optimizer>(const Parameters& given, bool wrong)> make;
+};
+
+std::vector<WrongChoice> wrong_choices() {
+  const auto sgd = [](const Parameters& of, double rate) {
+    return std::make_unique<optim::SGD>(of, optim::SGDOptions{.lr = rate});
+  };
+  const auto but = [](const Parameters& all, std::string left_out) {
+    return all.where([left_out](const NamedParameter& p) { return p.name != left_out; });
+  };
+  return {
+      {"leaves a parameter out",
+       "parameter 1 'b' on rank(s) 1 than on rank(s) 0, 2",
+       {},
+       [=](const Parameters& all, bool wrong) { return sgd(wrong ? but(all, "b") : all, 1); }},
+      // The same number of parameters and of elements: the sums would go through.
+      {"takes another parameter",
+       "parameter 1 'b' on rank(s) 1 than on rank(s) 0, 2",
+       {},
+       [=](const Parameters& all, bool wrong) { return sgd(but(all, wrong ? "b" : "c"), 1); }},
+      {"has another learning rate",
+       "lr = 1",
+       {},
+       [=](const Parameters& all, bool wrong) { return sgd(all, wrong ? 2 : 1); }},
+      {"has another learning rate, sharded",
+       "parameter 0 'a' on rank(s) 1",
+       {.shard_optimizer = true},
+       [=](const Parameters& all, bool wrong) { return sgd(all, wrong ? 2 : 1); }},
+      {"fails",
+       "an error where it is made on rank(s) 1",
+       {},
+       [=](const Parameters& all, bool wrong) {
+         if (wrong) throw Error("out of luck");
+         return sgd(all, 1);
+       }},
+      // In the other processes, a portion has the same number of elements.
+      {"chooses by size, sharded",
+       "an error where it is made on rank(s) 1",
+       {.shard_optimizer = true},
+       [=](const Parameters& all, bool wrong) {
+         return sgd(wrong ? all.where([](const NamedParameter& p) { return p.numel() == 4; }) : all, 1);
+       }},
+  };
+}
+
+TEST(TrainerProcess, AnOptimizerThatOneProcessChoosesOtherwiseIsNamed) {
+  for (const WrongChoice& c : wrong_choices()) {
+    const auto errors = on_ranks(3, [&](KVStore& kv) {
+      const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+      Parameters all;
+      for (const char* name : {"a", "b", "c", "d"}) all.emplace_back(name, ones({4}).requires_grad_());
+      nn::Trainer(
+          all, [&](const Parameters& given) { return c.make(given, kv.rank() == 1); }, store, c.options);
+    });
+    for (const size_t r : {0, 2}) EXPECT_TRUE(contains(errors[r], c.message)) << c.name << ": " << errors[r];
+    EXPECT_NE("", errors[1]) << c.name;
+    if (c.name == "fails") {
+      EXPECT_EQ("out of luck", errors[1]);
+    }
+  }
+}
+
 TEST(TrainerProcess, AParameterThatIsNotContiguousHasNoPortion) {
   const auto errors = on_ranks(2, [&](KVStore& kv) {
     const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
