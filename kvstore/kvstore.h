@@ -16,8 +16,11 @@
 //
 // Every call returns at once: it pushes operations with the given priority. The engine orders them by the
 // arrays that they read and write. So the sum of one layer's gradients runs while those of the next are being
-// computed. Values are added in the order of the list, and then in the order of the ranks, so results are
-// reproducible bit for bit, however the values are spread over devices and processes.
+// computed. Values are added in the order of the list, and then the sums of the processes in the order of the
+// ranks, so results are reproducible bit for bit, whatever arrives first. With several values in each
+// process, such as those of two devices, that is (a0 + a1) + (b0 + b1), while one process with the four
+// values computes
+// ((a0 + a1) + b0) + b1.
 //
 // Sums are computed and stored in f32 for values of f16 and bf16, in i64 for integers and bool, and otherwise
 // in the type of the values. So a short type neither overflows nor is rounded after each addition. pull()

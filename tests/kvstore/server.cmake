@@ -8,13 +8,13 @@ mx_add_test(kvstore_server_test
   DEPS mx::kvstore)
 
 # Whole jobs.
-foreach(name server steps mistakes)
+foreach(name server steps mistakes devices)
   add_executable(kvstore_${name}_program ${name}_program.cc)
   set_target_properties(kvstore_${name}_program PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/programs)
   target_link_libraries(kvstore_${name}_program PRIVATE mx::kvstore mx_flags)
 endforeach()
 if(Python3_EXECUTABLE AND MX_MXRUN)
-  foreach(test server_processes/server steps/steps mistakes/mistakes)
+  foreach(test server_processes/server steps/steps mistakes/mistakes devices/devices)
     string(REGEX MATCH "(.*)/(.*)" whole ${test})
     set(name ${CMAKE_MATCH_1})
     set(program kvstore_${CMAKE_MATCH_2}_program)
