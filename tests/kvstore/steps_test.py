@@ -71,7 +71,10 @@ class Steps(jobs.JobTest):
 
     def kill(self, kind, transport, step, role, rank):
         job = self.start_at(kind, step, transport)
-        os.kill(process_of(job, role, rank), signal.SIGKILL)
+        victim = process_of(job, role, rank)
+        os.kill(victim, signal.SIGKILL)
+        # Its parent knows by then. Otherwise all workers might end first, and then nobody needs a server any more.
+        jobs.wait_for(lambda: not os.path.exists(f"/proc/{victim}"), f"the end of {role} {rank}")
         self.go()
         if step == "end" and role == "server":
             # The last worker may end while the server still dies. Then nothing is missing.
