@@ -9,6 +9,7 @@
 
 namespace mx {
 
+using detail::EmbeddingAttrs;
 using detail::EmbeddingGradientAttrs;
 using detail::GatherAttrs;
 using detail::OneHotAttrs;
@@ -139,6 +140,10 @@ void infer_embedding(InferContext& c) {
   MX_CHECK(c.shape(0).rank() == 2, InvalidArgument, "[", c.name(), "] expected a table of rank 2, got shape ",
            c.shape(0));
   detail::check_index_type(c, 1);
+  const int64_t padding = c.attr<EmbeddingAttrs>().padding;
+  MX_CHECK(padding >= -1 && padding < std::max<int64_t>(1, c.shape(0)[0]), InvalidArgument, "[", c.name(),
+           "] expected a padding row of the table (or -1), which has ", c.shape(0)[0], " rows, got ",
+           padding);
   c.output(kernels::take_shape(c.shape(0), c.shape(1), 0), c.dtype(0));
 }
 
@@ -221,6 +226,7 @@ constexpr Operator kEmbedding = {.kernel = {"embedding", run_embedding, nullptr,
                                  .doc = "Rows of a table (rows, width) at `indices`: shape (.., width).",
                                  .family = "indexing",
                                  .inputs = {"table", "indices"},
+                                 .attrs = &kAttrType<EmbeddingAttrs>,
                                  .infer = infer_embedding,
                                  .gradient = detail::gradient_embedding,
                                  .gradient_uses = {.inputs = 2},
@@ -365,8 +371,9 @@ NDArray one_hot(const Arg& indices, IntArg classes, DType dtype) {
   return call(kOneHot, OneHotAttrs{classes, dtype}, {converted, indices.where});
 }
 
-NDArray embedding(const Arg& table, const NDArray& indices) {
-  return call(kEmbedding, {}, table, detail::as_indices(indices, "embedding", table.where));
+NDArray embedding(const Arg& table, const NDArray& indices, IntArg padding) {
+  return call(kEmbedding, EmbeddingAttrs{padding}, table,
+              detail::as_indices(indices, "embedding", table.where));
 }
 
 NDArray embedding_gradient(const Arg& indices, const NDArray& head, IntArg rows, IntArg skip_row) {

@@ -56,8 +56,8 @@ NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates,
 /// Returns an array (.., classes) that is 1 where the last index equals indices[..], and 0 elsewhere. Indices
 /// must not be negative.
 NDArray one_hot(const Arg& indices, IntArg classes, DType dtype = f32);
-/// Returns table[indices[..], :] for a table (rows, width).
-NDArray embedding(const Arg& table, const NDArray& indices);
+/// Returns table[indices[..], :] for a table (rows, width). The gradient of row `padding` (-1: none) is 0.
+NDArray embedding(const Arg& table, const NDArray& indices, IntArg padding = -1);
 /// Returns the gradient of embedding with respect to a table of `rows` rows: each row is the sum of `head`
 /// over the positions where that row was taken. Row `skip_row` (padding; -1: none) gets 0.
 NDArray embedding_gradient(const Arg& indices, const NDArray& head, IntArg rows, IntArg skip_row = -1);

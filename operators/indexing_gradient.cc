@@ -174,7 +174,7 @@ void gradient_gather_nd(GradientContext& g) {
 }
 
 void gradient_embedding(GradientContext& g) {
-  g.set(0, embedding_gradient(g.input(1), g.head(), g.input_shape(0)[0]));
+  g.set(0, embedding_gradient(g.input(1), g.head(), g.input_shape(0)[0], g.attr<EmbeddingAttrs>().padding));
 }
 
 void gradient_embedding_gradient(GradientContext& g) {

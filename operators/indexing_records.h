@@ -51,6 +51,14 @@ struct OneHotAttrs {
   }
 };
 
+struct EmbeddingAttrs {
+  int64_t padding = -1;
+  template <class V>
+  static void fields(V&& v) {
+    v("padding", &EmbeddingAttrs::padding, "the row that stands for padding, whose gradient is 0; -1: none");
+  }
+};
+
 struct EmbeddingGradientAttrs {
   int64_t rows = 0;
   int64_t skip_row = -1;

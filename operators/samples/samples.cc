@@ -12,6 +12,7 @@ const detail::SampleTable& sample_table() {
     detail::add_advanced_indexing_samples(all);
     detail::add_attention_samples(all);
     detail::add_cast_samples(all);
+    detail::add_ctc_samples(all);
     detail::add_distance_samples(all);
     detail::add_elementwise_binary_samples(all);
     detail::add_elementwise_unary_samples(all);
@@ -20,6 +21,7 @@ const detail::SampleTable& sample_table() {
     detail::add_loss_samples(all);
     detail::add_loss_elementwise_samples(all);
     detail::add_matmul_samples(all);
+    detail::add_norm_samples(all);
     detail::add_polygamma_samples(all);
     detail::add_random_samples(all);
     detail::add_reduce_samples(all);

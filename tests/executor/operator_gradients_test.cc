@@ -55,6 +55,7 @@ Arrays recorded_gradients(const Operator& op, const Attrs& attrs, const Arrays& 
 TEST(OperatorGradients, OfGradientsAgreeWithFiniteDifferences) {
   int samples = 0;
   test::for_each_differentiable([&](const Operator& op, const Sample& sample) {
+    if (std::string(op.name()) == "ctc_loss") return;  // its gradient has none
     const Sample wide = test::with_floats(sample, f64);
     const Arrays heads = test::heads_for(call(op, wide.attrs, wide.inputs));
     // Inputs, then heads.

@@ -136,6 +136,20 @@ TEST(Embedding, IsRowsAndItsGradientTheirSums) {
   });
 }
 
+TEST(Embedding, TheRowOfPaddingHasNoGradient) {
+  const Operator& op = *find_operator("embedding");
+  const Attrs attrs = Attrs::from_map(op.attrs, {{"padding", int64_t{1}}}, op.name());
+  const NDArray table = ones({3, 2}, f64), indices = array<int64_t>({1, 2, -2, 2});
+  std::vector<NDArray> results(2);
+  const std::vector<NDArray> inputs = {table, indices}, outputs = call(op, attrs, inputs),
+                             heads = {ones({4, 2}, f64)};
+  const std::vector<uint8_t> wanted = {1, 0};
+  GradientContext context(op, attrs, inputs, outputs, heads, wanted, results);
+  op.gradient(context);
+  EXPECT_EQ((std::vector<double>{0, 0, 0, 0, 2, 2}), results[0].to_vector<double>());
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { embedding(table, indices, 3); }), "3 rows, got 3"));
+}
+
 /// Returns the position in x of the element at position `at` of x[indices].
 Shape advanced_place(const OracleCase& c, size_t first, const Shape& at) {
   const Shape& x = c.in[0].shape;
