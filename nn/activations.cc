@@ -65,6 +65,32 @@ NDArray scaled_softplus(const Arg& x, double beta) {
   return beta == 1 ? softplus(x) : softplus(x.array * beta) / beta;
 }
 
+NDArray tanhshrink(const Arg& x) { return x.array - tanh(x); }
+
+NDArray softshrink(const Arg& x, double limit) {
+  MX_CHECK(limit >= 0, InvalidArgument, "[softshrink] expected a limit of 0 or more, got ", limit);
+  return x.array - clamp(x, -limit, limit);
+}
+
+NDArray hardshrink(const Arg& x, double limit) {
+  MX_CHECK(limit >= 0, InvalidArgument, "[hardshrink] expected a limit of 0 or more, got ", limit);
+  return where({abs(x) <= limit, x.where}, 0, x.array);
+}
+
+NDArray threshold(const Arg& x, double limit, double value) {
+  return where({less_equal({x.array, x.where}, limit), x.where}, value, x.array);
+}
+
+NDArray softmin(const Arg& x, IntArg axis) { return softmax({-x.array, x.where}, axis); }
+
+NDArray rrelu(const Arg& x, double low, double high, bool train, Generator* generator) {
+  MX_CHECK(low <= high, InvalidArgument, "[rrelu] expected low <= high, got ", low, " and ", high);
+  if (!train) return leaky_relu(x, (low + high) / 2);
+  Generator& numbers = generator_or_default(generator, x.array.context());
+  const NDArray slope = numbers.uniform(low, high, x.array.shape(), x.array.dtype(), x.where);
+  return where({positive(x), x.where}, x.array, x.array * slope);
+}
+
 NDArray glu(const Arg& x, IntArg axis) {
   const int d = normalize_axis(axis, x.array.rank(), "glu");
   const int64_t size = x.array.shape()[d];
@@ -89,6 +115,23 @@ Hardtanh::Hardtanh(double low, double high) : low_(low), high_(high) {
   MX_CHECK(low < high, InvalidArgument, "[Hardtanh] expected low < high, got ", low, " and ", high);
 }
 std::string Hardtanh::extra() const { return mx::detail::concat("low=", low_, ", high=", high_); }
+
+NDArray Softmax2d::forward(const NDArray& x) {
+  MX_CHECK(x.rank() == 3 || x.rank() == 4, InvalidArgument,
+           "[Softmax2d] expected an array (N, C, H, W) or (C, H, W), got shape ", x.shape());
+  return softmax(detail::at_call(x), -3);
+}
+
+std::string Threshold::extra() const { return mx::detail::concat("limit=", limit_, ", value=", value_); }
+
+RReLU::RReLU(double low, double high, std::optional<Generator> generator)
+    : low_(low), high_(high), generator_(std::move(generator)) {
+  MX_CHECK(low <= high, InvalidArgument, "[RReLU] expected low <= high, got ", low, " and ", high);
+}
+NDArray RReLU::forward(const NDArray& x) {
+  return rrelu(detail::at_call(x), low_, high_, train_mode(), generator_ ? &*generator_ : nullptr);
+}
+std::string RReLU::extra() const { return mx::detail::concat("low=", low_, ", high=", high_); }
 
 PReLU::PReLU(IntArg count, double initial) : weight(add_parameter("weight", full({count}, initial))) {}
 std::string PReLU::extra() const { return mx::detail::concat("count=", weight.numel()); }

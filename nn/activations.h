@@ -7,11 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "nn/detail/call_site.h"
 #include "nn/module.h"
 #include "operators/elementwise_unary.h"
+#include "operators/random.h"
 #include "operators/softmax.h"
 
 namespace mx::nn {
@@ -40,6 +42,20 @@ NDArray log_sigmoid(const Arg& x);
 NDArray softsign(const Arg& x);
 /// log(1 + exp(beta x)) / beta.
 NDArray scaled_softplus(const Arg& x, double beta);
+/// x - tanh(x).
+NDArray tanhshrink(const Arg& x);
+/// 0 where |x| <= limit; elsewhere softshrink moves x towards 0 by `limit`, and hardshrink returns x. Throw
+/// InvalidArgument for a negative limit.
+NDArray softshrink(const Arg& x, double limit = 0.5);
+NDArray hardshrink(const Arg& x, double limit = 0.5);
+/// x if x > limit, otherwise `value`.
+NDArray threshold(const Arg& x, double limit, double value);
+/// softmax(-x).
+NDArray softmin(const Arg& x, IntArg axis = -1);
+/// leaky_relu with slopes drawn uniformly from [low, high), one for each element; without `train`, with the
+/// slope (low + high) / 2. Throws InvalidArgument unless low <= high.
+NDArray rrelu(const Arg& x, double low = 1. / 8, double high = 1. / 3, bool train = false,
+              Generator* generator = nullptr);
 /// The first half of dimension `axis` times the sigmoid of the second half. Throws InvalidArgument if the
 /// size of the dimension is odd.
 NDArray glu(const Arg& x, IntArg axis = -1);
@@ -62,6 +78,7 @@ class Hardsigmoid : public FunctionModule<Hardsigmoid, hardsigmoid> {};
 class Hardswish : public FunctionModule<Hardswish, hardswish> {};
 class Tanh : public FunctionModule<Tanh, mx::tanh> {};
 class Softsign : public FunctionModule<Softsign, softsign> {};
+class Tanhshrink : public FunctionModule<Tanhshrink, tanhshrink> {};
 
 /// A module that applies a function of an array and one number.
 template <class Self, NDArray (*kFunction)(const Arg&, double)>
@@ -89,6 +106,14 @@ class CELU : public ScaledModule<CELU, celu> {
  public:
   explicit CELU(double alpha = 1) : ScaledModule(alpha) {}
 };
+class Softshrink : public ScaledModule<Softshrink, softshrink> {
+ public:
+  explicit Softshrink(double limit = 0.5) : ScaledModule(limit) {}
+};
+class Hardshrink : public ScaledModule<Hardshrink, hardshrink> {
+ public:
+  explicit Hardshrink(double limit = 0.5) : ScaledModule(limit) {}
+};
 class Softplus : public ScaledModule<Softplus, scaled_softplus> {
  public:
   explicit Softplus(double beta = 1) : ScaledModule(beta) {}
@@ -111,6 +136,10 @@ class AxisModule : public ModuleOf<Self> {
 class Softmax : public AxisModule<Softmax, mx::softmax> {
  public:
   explicit Softmax(IntArg axis = -1) : AxisModule(axis) {}
+};
+class Softmin : public AxisModule<Softmin, softmin> {
+ public:
+  explicit Softmin(IntArg axis = -1) : AxisModule(axis) {}
 };
 class LogSoftmax : public AxisModule<LogSoftmax, mx::log_softmax> {
  public:
@@ -141,6 +170,35 @@ class Hardtanh : public ModuleOf<Hardtanh> {
 
  private:
   double low_, high_;
+};
+
+/// Softmax over the channels of (N, C, H, W) or (C, H, W).
+class Softmax2d : public ModuleOf<Softmax2d> {
+ public:
+  NDArray forward(const NDArray& x) override;
+};
+
+class Threshold : public ModuleOf<Threshold> {
+ public:
+  Threshold(double limit, double value) : limit_(limit), value_(value) {}
+  NDArray forward(const NDArray& x) override { return threshold(detail::at_call(x), limit_, value_); }
+  std::string extra() const override;
+
+ private:
+  double limit_, value_;
+};
+
+/// rrelu(), with random slopes in training mode. The mode and the random numbers are those of Dropout.
+class RReLU : public ModuleOf<RReLU> {
+ public:
+  /// Throws InvalidArgument unless low <= high.
+  explicit RReLU(double low = 1. / 8, double high = 1. / 3, std::optional<Generator> generator = {});
+  NDArray forward(const NDArray& x) override;
+  std::string extra() const override;
+
+ private:
+  double low_, high_;
+  std::optional<Generator> generator_;
 };
 
 /// Parameter: weight (count,), the slopes; each is initialised to `initial`.

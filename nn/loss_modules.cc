@@ -1,8 +1,11 @@
 #include "engine/base/check.h"
-#include "nn/detail/call_site.h"
+#include "nn/detail/loss_parts.h"
 #include "nn/losses.h"
 
 namespace mx::nn {
+
+using detail::not_empty;
+
 namespace {
 
 /// Returns the options without the weight: the module keeps that as a buffer.
@@ -14,16 +17,6 @@ ClassLossOptions without_weight(ClassLossOptions options) {
 ClassLossOptions with_weight(ClassLossOptions options, const Parameter& weight) {
   if (weight.defined()) options.weight = weight;
   return options;
-}
-
-// Returns x, as the argument of a loss that is called on behalf of the module's caller. Throws
-// InvalidArgument if x is empty and the reduction is a mean: the mean would be NaN, and an optimiser would
-// write NaN into every weight.
-Arg not_empty(const char* module, const NDArray& x, const std::string& reduction) {
-  const bool mean = reduction == "mean" || reduction == "batchmean";
-  MX_CHECK(!mean || x.numel() > 0, InvalidArgument, "[", module,
-           "] expected a batch with at least one element, of which to take the mean, got shape ", x.shape());
-  return detail::at_call(x);
 }
 
 }  // namespace

@@ -2,31 +2,16 @@
 #include "nn/losses.h"
 
 #include "engine/base/check.h"
+#include "nn/detail/loss_parts.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/reduce.h"
 #include "operators/select.h"
 
 namespace mx::nn {
-namespace {
-
-void check_shapes(const char* op, const Arg& a, const NDArray& b, const char* names) {
-  MX_CHECK(a.array.shape() == b.shape(), InvalidArgument, "[", op, "] expected ", names,
-           " of the same shape, got ", a.array.shape(), " and ", b.shape(), " (called at ",
-           a.where.file_name(), ':', a.where.line(), ')');
-}
-
-void check_reduction(const char* op, const std::string& reduction) {
-  MX_CHECK(reduction == "mean" || reduction == "sum" || reduction == "none", InvalidArgument, "[", op,
-           "] expected \"none\", \"mean\" or \"sum\" for the reduction, got \"", reduction, '"');
-}
-
-NDArray reduce(const NDArray& losses, const std::string& reduction) {
-  if (reduction == "none") return losses;
-  return reduction == "mean" ? mean(losses) : sum(losses);
-}
-
-}  // namespace
+using detail::check_loss_reduction;
+using detail::check_loss_shapes;
+using detail::reduce_losses;
 
 NDArray pairwise_distance(const Arg& a, const NDArray& b, double p, double eps) {
   return norm(sub({a.array, a.where}, b) + eps, p, -1);
@@ -39,22 +24,22 @@ NDArray cosine_similarity(const Arg& a, const NDArray& b, IntArg axis, double ep
 
 NDArray triplet_margin_loss(const Arg& anchor, const NDArray& positive, const NDArray& negative,
                             const TripletOptions& options) {
-  check_shapes("triplet_margin_loss", anchor, positive, "anchor and positive");
-  check_shapes("triplet_margin_loss", anchor, negative, "anchor and negative");
-  check_reduction("triplet_margin_loss", options.reduction);
+  check_loss_shapes("triplet_margin_loss", anchor, positive, "anchor and positive");
+  check_loss_shapes("triplet_margin_loss", anchor, negative, "anchor and negative");
+  check_loss_reduction("triplet_margin_loss", options.reduction);
   const auto distance = [&](const NDArray& a, const NDArray& b) {
     return pairwise_distance({a, anchor.where}, b, options.p, options.eps);
   };
   NDArray apart = distance(anchor.array, negative);
   if (options.swap) apart = minimum(apart, distance(positive, negative));
-  return reduce(relu(distance(anchor.array, positive) - apart + options.margin), options.reduction);
+  return reduce_losses(relu(distance(anchor.array, positive) - apart + options.margin), options.reduction);
 }
 
 NDArray cosine_embedding_loss(const Arg& a, const NDArray& b, const NDArray& target, double margin,
                               const std::string& reduction) {
   constexpr double kTiny = 1e-12;
-  check_shapes("cosine_embedding_loss", a, b, "two inputs");
-  check_reduction("cosine_embedding_loss", reduction);
+  check_loss_shapes("cosine_embedding_loss", a, b, "two inputs");
+  check_loss_reduction("cosine_embedding_loss", reduction);
   const int rank = a.array.rank();
   const bool fits = (rank == 1 && target.rank() == 0) ||
                     (rank == 2 && target.rank() == 1 && target.shape()[0] == a.array.shape()[0]);
@@ -64,15 +49,16 @@ NDArray cosine_embedding_loss(const Arg& a, const NDArray& b, const NDArray& tar
            a.array.shape(), " and ", target.shape());
   const NDArray squares = (sum(square(a), -1) + kTiny) * (sum(square(b), -1) + kTiny);
   const NDArray cosine = sum(mul({a.array, a.where}, b), -1) / sqrt(squares);
-  return reduce(where(target == 1, 1 - cosine, 0) + where(target == -1, relu(cosine - margin), 0), reduction);
+  return reduce_losses(where(target == 1, 1 - cosine, 0) + where(target == -1, relu(cosine - margin), 0),
+                       reduction);
 }
 
 NDArray margin_ranking_loss(const Arg& a, const NDArray& b, const NDArray& target, double margin,
                             const std::string& reduction) {
-  check_shapes("margin_ranking_loss", a, b, "two inputs");
-  check_shapes("margin_ranking_loss", a, target, "inputs and target");
-  check_reduction("margin_ranking_loss", reduction);
-  return reduce(relu(margin - target * sub({a.array, a.where}, b)), reduction);
+  check_loss_shapes("margin_ranking_loss", a, b, "two inputs");
+  check_loss_shapes("margin_ranking_loss", a, target, "inputs and target");
+  check_loss_reduction("margin_ranking_loss", reduction);
+  return reduce_losses(relu(margin - target * sub({a.array, a.where}, b)), reduction);
 }
 
 }  // namespace mx::nn

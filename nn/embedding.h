@@ -1,0 +1,97 @@
+// Embedding, EmbeddingBag and Bilinear.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <source_location>
+#include <string>
+
+#include "nn/module.h"
+#include "operators/random.h"
+
+namespace mx::nn {
+
+struct EmbeddingOptions {
+  /// A row that starts as zeros and gets no gradient. Negative numbers count from the end.
+  std::optional<int64_t> padding_idx{};
+  /// Before each call, rows that it takes and whose norm is larger are scaled down to this norm, in place.
+  std::optional<double> max_norm{};
+  double norm_type = 2;  ///< the p of that norm
+  Context context = cpu();
+  DType dtype = f32;
+};
+
+/// Maps integers (..) to rows (.., width) of a table. Parameter: weight (rows, width), initialised from the
+/// standard normal distribution; the numbers come from the CPU's default generator on every device. Gradients
+/// are dense. An index out of range is found when the operation runs.
+class Embedding : public ModuleOf<Embedding> {
+ public:
+  /// Throws InvalidArgument for a negative size, a padding_idx that is no row, a negative max_norm, and a
+  /// type that is not floating point.
+  Embedding(IntArg rows, IntArg width, const EmbeddingOptions& options = {});
+  /// As Embedding::from_pretrained of PyTorch: the table is `weight`, which is not trained if `freeze` is
+  /// set.
+  static Embedding from_pretrained(const NDArray& weight, bool freeze = true, EmbeddingOptions options = {});
+  NDArray forward(const NDArray& indices) override;
+  void reset_parameters(Generator* generator = nullptr);
+  std::string extra() const override;
+
+  Parameter weight;
+
+ private:
+  int64_t padding_ = -1;
+  std::optional<double> max_norm_;
+  double norm_type_;
+};
+
+struct EmbeddingBagOptions {
+  std::string mode = "mean";             ///< "sum", "mean" or "max" over the rows of a bag
+  std::optional<int64_t> padding_idx{};  ///< indices with this value do not belong to the bag
+  Context context = cpu();
+  DType dtype = f32;
+};
+
+/// Sums, means or largest elements of the rows of bags: maps integers (bags, size) to (bags, width). A bag
+/// without rows gives zeros. Parameter: weight (rows, width), as in Embedding.
+class EmbeddingBag : public ModuleOf<EmbeddingBag> {
+ public:
+  /// Throws InvalidArgument for what Embedding refuses, and for another mode.
+  EmbeddingBag(IntArg rows, IntArg width, const EmbeddingBagOptions& options = {});
+  NDArray forward(const NDArray& indices) override;
+  using ModuleOf<EmbeddingBag>::operator();
+  /// Bags of different sizes: bag b has indices[offsets[b] .. offsets[b + 1]), the last one those up to the
+  /// end. Both are of rank 1, and offsets ascend from 0. Throws InvalidArgument for the mode "max".
+  NDArray operator()(const NDArray& indices, const NDArray& offsets,
+                     std::source_location where = std::source_location::current()) const;
+  std::string extra() const override;
+
+  Parameter weight;
+
+ private:
+  NDArray reduce_bags(const NDArray& indices, const NDArray& offsets) const;
+
+  std::string mode_;
+  int64_t padding_ = -1;
+};
+
+struct BilinearOptions {
+  bool bias = true;
+  Context context = cpu();
+  DType dtype = f32;
+};
+
+/// y[.., k] = a weight[k] b' + bias[k] for a (.., in1) and b (.., in2). Parameters: weight (out, in1, in2)
+/// and bias (out,), both initialised uniformly in [-c, c) with c = 1 / sqrt(in1), as in torch.nn.Bilinear.
+class Bilinear : public ModuleOf<Bilinear> {
+ public:
+  /// Throws InvalidArgument for a negative size and for a type that is not floating point.
+  Bilinear(IntArg in1, IntArg in2, IntArg out, const BilinearOptions& options = {});
+  NDArray operator()(const NDArray& a, const NDArray& b,
+                     std::source_location where = std::source_location::current()) const;
+  void reset_parameters(Generator* generator = nullptr);
+  std::string extra() const override;
+
+  Parameter weight, bias;
+};
+
+}  // namespace mx::nn
