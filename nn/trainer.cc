@@ -12,6 +12,7 @@
 #include "ndarray/priority.h"
 #include "nn/detail/choice.h"
 #include "nn/detail/gradient_buckets.h"
+#include "operators/shape_ops.h"
 
 namespace mx::nn {
 
@@ -201,6 +202,7 @@ void Trainer::step(std::source_location where) {
   std::vector<size_t> places = updated_;
   std::sort(places.begin(), places.end());
   for (const size_t i : places) copy_to_replicas(i, where);
+  broadcast_buffers(where);
   check_parameters(where);
 }
 
@@ -298,6 +300,46 @@ void Trainer::synchronise(std::source_location where) {
   if (optimizer_ == nullptr) return;  // this trainer was moved from
   optimizer_->sync_masters();
   for (size_t i = 0; i < replicas_[0].size(); ++i) copy_to_replicas(i, where);
+  copy_buffers_to_replicas(where);
+}
+
+/// Copies the buffers of the first replica of process 0 to all others, after a step. Between processes, all
+/// buffers of a type travel in one message.
+void Trainer::broadcast_buffers(std::source_location where) {
+  if (!options_.broadcast_buffers || !options_.buffers) return;
+  if (several_processes() && store_->type() != "dist_async") {
+    std::map<std::string, std::vector<NDArray>> groups;
+    for (const auto& [name, buffer] : options_.buffers())
+      if (buffer.numel() > 0)
+        groups[mx::detail::concat(prefix_, "buffers of ", buffer.dtype(), " on ", buffer.context())]
+            .push_back(buffer.detach());
+    for (const auto& [key, members] : groups) {
+      std::vector<NDArray> parts;
+      for (const NDArray& member : members) parts.push_back(member.reshape({-1}));
+      const NDArray flat = parts.size() == 1 ? parts[0].clone(where) : concat(parts, 0);
+      store_->broadcast_from_first(
+          {key}, {flat}, {.priority = detail::parameter_priority(0, replicas_[0].size()), .where = where});
+      int64_t begin = 0;
+      for (NDArray member : members) {
+        const int64_t end = begin + member.numel();
+        member.copy_from(flat.slice(0, Slice{begin, end}).reshape(member.shape()), where);
+        begin = end;
+      }
+    }
+  }
+  copy_buffers_to_replicas(where);
+}
+
+void Trainer::copy_buffers_to_replicas(std::source_location where) {
+  if (!options_.broadcast_buffers || !options_.buffers || !options_.other_buffers) return;
+  const NamedArrays first = options_.buffers();
+  const PriorityScope priority(detail::parameter_priority(0, replicas_[0].size()));
+  for (const NamedArrays& other : options_.other_buffers()) {
+    MX_CHECK(other.size() == first.size(), InvalidState,
+             "[Trainer] expected replicas with the same buffers, got ", first.size(), " and ", other.size());
+    for (size_t i = 0; i < first.size(); ++i)
+      NDArray(other[i].second).detach().copy_from(first[i].second, where);
+  }
 }
 
 void Trainer::copy_to_replicas(size_t i, std::source_location where) {

@@ -13,7 +13,7 @@
 // so that the sum of the gradients is the gradient of the whole batch.
 //
 //   std::vector<Net> nets = nn::replicate(net, {gpu(0), gpu(1)});
-//   nn::Trainer trainer(nn::parameters_of(nets), optim::SGDOptions{.lr = 0.1}, KVStore::create("device"));
+//   nn::Trainer trainer(nets, optim::SGDOptions{.lr = 0.1}, KVStore::create("device"));
 //   const std::vector<NDArray> parts = nn::split_batch(images, {gpu(0), gpu(1)});
 //
 // Parameters can be grouped by their names, each group with its own options; the order does not matter:
@@ -123,15 +123,28 @@ struct TrainerOptions {
   /// optimiser of the trainer only tells name, options and learning rate: it must have one group, and neither
   /// max_norm nor a loss scale. synchronise() drops the state of the store's optimiser.
   bool update_on_store = false;
-  /// Returns the buffers of the model, which are copied from process 0 as the parameters are. Set by the
-  /// constructor that takes a module.
+  /// Each step copies the buffers of the first replica of process 0, such as running statistics, to all other
+  /// replicas and processes, as PyTorch's DistributedDataParallel does. false: each replica keeps its own.
+  /// With "dist_async", whose processes do not wait for each other, each process keeps its own.
+  bool broadcast_buffers = true;
+  /// Returns the buffers of the first replica. Set by the constructors that take modules.
   std::function<NamedArrays()> buffers{};
+  /// Returns the buffers of the replicas after the first one. Set by the constructor that takes several
+  /// modules.
+  std::function<std::vector<NamedArrays>()> other_buffers{};
 };
 
 namespace detail {
 class GradientBuckets;
 struct Choice;
 }  // namespace detail
+
+template <class M>
+std::vector<Parameters> parameters_of(const std::vector<M>& models) {
+  std::vector<Parameters> all;
+  for (const M& model : models) all.push_back(model.parameters());
+  return all;
+}
 
 class Trainer {
  public:
@@ -158,6 +171,14 @@ class Trainer {
   Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice& optimizer,
           std::shared_ptr<KVStore> store, const TrainerOptions& options = {},
           std::source_location where = std::source_location::current());
+  /// The same for modules, such as nn::replicate() returns, with their buffers. Throws InvalidArgument also
+  /// if there is none.
+  template <class M>
+  requires kIsModule<M> Trainer(const std::vector<M>& models, const OptimizerChoice& optimizer,
+                                std::shared_ptr<KVStore> store, TrainerOptions options = {},
+                                std::source_location where = std::source_location::current())
+      : Trainer(parameters_of(models), optimizer, std::move(store), with_buffers(models, std::move(options)),
+                where) {}
   Trainer(Trainer&&) noexcept = default;
   Trainer& operator=(Trainer&&) noexcept = default;
 
@@ -179,17 +200,29 @@ class Trainer {
   void load_state_dict(const NamedArrays& state,
                        std::source_location where = std::source_location::current());
   size_t replicas() const { return replicas_.size(); }
-  /// Copies the first replica's parameters to the others; before that, the parameters and buffers of process
-  /// 0 to all others. With several processes it waits for them, and throws ProtocolError, naming the first
-  /// parameter that differs, if they have other models. Call it after loading the first replica. Then load
-  /// the optimiser's state, in all processes: master copies of f16 and bf16 parameters are set to the
-  /// parameters.
+  /// Copies the first replica's parameters and buffers to the others; before that, the parameters and buffers
+  /// of process 0 to all others. With several processes it waits for them, and throws ProtocolError, naming
+  /// the first parameter that differs, if they have other models. Call it after loading the first replica.
+  /// Then load the optimiser's state, in all processes: master copies of f16 and bf16 parameters are set to
+  /// the parameters.
   void synchronise(std::source_location where = std::source_location::current());
 
  private:
   template <class M>
   static TrainerOptions with_buffers(const M& module, TrainerOptions options) {
     if (!options.buffers) options.buffers = [module] { return module.named_buffers(); };
+    return options;
+  }
+
+  template <class M>
+  static TrainerOptions with_buffers(const std::vector<M>& models, TrainerOptions options) {
+    if (options.buffers || models.empty()) return options;
+    options.buffers = [first = models[0]] { return first.named_buffers(); };
+    options.other_buffers = [others = std::vector<M>(models.begin() + 1, models.end())] {
+      std::vector<NamedArrays> all;
+      for (const M& model : others) all.push_back(model.named_buffers());
+      return all;
+    };
     return options;
   }
 
@@ -205,6 +238,8 @@ class Trainer {
   void split_updates(const std::vector<bool>& included);
   void check_parameters(std::source_location where);
   void copy_to_replicas(size_t parameter, std::source_location where);
+  void broadcast_buffers(std::source_location where);
+  void copy_buffers_to_replicas(std::source_location where);
   std::string key_of(size_t parameter) const;
 
   std::vector<Parameters> replicas_;
@@ -234,13 +269,6 @@ std::vector<M> replicate(M& model, const std::vector<Context>& devices) {
   for (size_t i = 1; i < devices.size(); ++i) replicas.push_back(clone(model));
   for (size_t i = 0; i < devices.size(); ++i) replicas[i].to(devices[i]);
   return replicas;
-}
-
-template <class M>
-std::vector<Parameters> parameters_of(const std::vector<M>& models) {
-  std::vector<Parameters> all;
-  for (const M& model : models) all.push_back(model.parameters());
-  return all;
 }
 
 }  // namespace mx::nn

@@ -54,6 +54,7 @@ void Trainer::put_on_store(std::source_location where) {
   if (several_processes())
     for (const NamedParameter& parameter : replicas_[0]) parameter.array().detach().wait();
   for (size_t i = 0; i < count; ++i) copy_to_replicas(i, where);
+  copy_buffers_to_replicas(where);
 }
 
 /// Loads the parameters and the state of the optimiser into the store, and pulls the parameters.
@@ -103,6 +104,7 @@ void Trainer::step_on_store(std::source_location where) {
   }
   ++steps_;
   if (several_processes()) comm::report_step(steps_);
+  broadcast_buffers(where);
   check_parameters(where);
 }
 

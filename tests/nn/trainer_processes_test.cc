@@ -166,6 +166,33 @@ TEST_P(TrainerProcesses, AParameterWithoutGradientInOneProcessCountsAsZeros) {
 INSTANTIATE_TEST_SUITE_P(Ranks, TrainerProcesses,
                          ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Bool()));
 
+// As in PyTorch's DistributedDataParallel, the running statistics of rank 0 are those of all.
+TEST(TrainerProcess, AllHaveTheRunningStatisticsOfTheFirst) {
+  for (const bool broadcast : {true, false})
+    for (const bool on_store : {false, true}) {
+      const auto errors = on_ranks(3, [&](KVStore& kv) {
+        const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+        nn::Sequential first{nn::BatchNorm1d{6}, nn::Linear{6, 3}};
+        nn::BatchNorm1d alone(6);
+        nn::Trainer trainer(first, optim::SGDOptions{.lr = 0.1}, store,
+                            {.update_on_store = on_store, .broadcast_buffers = broadcast});
+        for (uint64_t step = 0; step < 3; ++step) {
+          const auto part = [&](int rank) {
+            return test::some({5, 6}, 1 + step + 10 * static_cast<uint64_t>(rank)).to(f32);
+          };
+          trainer.zero_grad();
+          sum(square(first(part(kv.rank())))).backward();
+          trainer.step();
+          alone(part(0));
+        }
+        EXPECT_EQ(broadcast || kv.rank() == 0,
+                  values_of(first.named_buffers()) == values_of(alone.named_buffers()))
+            << "rank " << kv.rank();
+      });
+      for (const std::string& error : errors) EXPECT_EQ("", error);
+    }
+}
+
 TEST(TrainerProcess, ReplicasOnDevicesAreAddedFirst) {
   const auto errors = on_ranks(2, [&](KVStore& kv) {
     const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});

@@ -172,6 +172,38 @@ TEST(Replicate, RefusesAnEmptyListOfDevices) {
   error_of<InvalidArgument>([&] { nn::replicate(layer, {}); });
 }
 
+// Each replica sees its own part of the batch. Those of the first one are kept, as if it had trained alone.
+TEST(Trainer, ReplicasShareTheRunningStatisticsOfTheFirst) {
+  for (const std::string& type : store_types())
+    for (const bool broadcast : {true, false}) {
+      manual_seed(7);
+      nn::Sequential net{nn::Linear{6, 5}, nn::BatchNorm1d{5}, nn::Linear{5, 3}};
+      nn::Sequential alone = net.clone();
+      const std::vector<Context> devices = {virt(0), virt(1)};
+      std::vector<nn::Sequential> nets = nn::replicate(net, devices);
+      nn::Trainer trainer(nets, optim::SGDOptions{.lr = 0}, KVStore::create(type),
+                          {.broadcast_buffers = broadcast});
+      for (const Batch& batch : batches(8)) {
+        const auto x = nn::split_batch(batch.x, devices), t = nn::split_batch(batch.t, devices);
+        trainer.zero_grad();
+        for (size_t k = 0; k < 2; ++k) loss_of(nets[k], x[k], t[k], 8).backward();
+        trainer.step();
+        alone(x[0].to(cpu()));
+      }
+      const auto buffers = [](const nn::Module& model) {
+        std::vector<std::vector<double>> all;
+        for (const NDArray& b : model.buffers()) all.push_back(b.to(cpu()).to_vector<double>());
+        return all;
+      };
+      EXPECT_EQ(buffers(alone), buffers(nets[0])) << type;
+      EXPECT_EQ(broadcast, buffers(nets[0]) == buffers(nets[1])) << type;
+      EXPECT_EQ(6, nets[1].buffers()[2].item<int64_t>());
+      nets[0].buffers()[0].fill_(4);
+      trainer.synchronise();
+      EXPECT_EQ(broadcast, buffers(nets[0]) == buffers(nets[1])) << type;
+    }
+}
+
 TEST(Trainer, AModelMayMoveAfterItsTrainerWasMade) {
   const auto run = [](bool store, bool moves) {
     nn::Sequential net = make_net();
