@@ -66,8 +66,34 @@ OpCall adam(const OpCase& c) {
   };
 }
 
+// These operators have several outputs, so each call makes new arrays, of memory that is reused.
+OpCall normalisation(const OpCase& c) {
+  const bool batch = c.op.starts_with("batch_norm"), rms = c.op.starts_with("rms_norm");
+  const int64_t parameters = batch ? kOpChannels : kOpColumns;
+  const auto shaped = [&](uint32_t seed) {
+    return batch ? input(c, seed).reshape({kOpBatch, kOpChannels, c.elements / kOpBatch / kOpChannels})
+                 : rows(c, seed);
+  };
+  const NDArray x = shaped(1), weight = mx::ones({parameters});
+  const bool backward = c.op.ends_with("_backward");
+  const mx::Operator* op = mx::find_operator(c.op.substr(0, c.op.find("_backward")));
+  std::vector<NDArray> inputs = {x, weight};
+  if (!rms) inputs.push_back(mx::zeros({parameters}));
+  mx::Attrs attrs = mx::Attrs::from_map(op->attrs, {}, op->name());
+  if (backward) {
+    const std::vector<NDArray> results = mx::call(*op, attrs, inputs);
+    inputs = {shaped(2), x};
+    inputs.insert(inputs.end(), results.begin() + 1, results.end());
+    inputs.push_back(weight);
+    op = mx::find_operator(c.op);
+    attrs = mx::Attrs::from_map(op->attrs, {}, op->name());
+  }
+  return [=] { mx::call(*op, attrs, inputs).at(0).wait(); };
+}
+
 OpCall prepare(const OpCase& c, int) {
   if (c.op == "adam") return adam(c);
+  if (c.op.find("_norm") != std::string::npos) return normalisation(c);
   if (c.op == "transpose") {
     const NDArray from = input(c, 1).reshape({c.side, c.side}).transpose();
     NDArray to = mx::empty({c.side, c.side});

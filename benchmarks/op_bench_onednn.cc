@@ -72,6 +72,35 @@ OpCall softmax(int64_t n) {
   return executes(Softmax(p), {{DNNL_ARG_SRC, filled(d, 1)}, {DNNL_ARG_DST, zeroed(d)}});
 }
 
+const auto kAffine = dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
+
+OpCall normalisation(const dnnl::primitive& primitive, const memory::desc& d, const memory::desc& statistics,
+                     int64_t parameters) {
+  const memory::desc p = vector_of(parameters);
+  return executes(primitive, {{DNNL_ARG_SRC, filled(d, 1)},
+                              {DNNL_ARG_DST, zeroed(d)},
+                              {DNNL_ARG_MEAN, zeroed(statistics)},
+                              {DNNL_ARG_VARIANCE, zeroed(statistics)},
+                              {DNNL_ARG_SCALE, filled(p, 2)},
+                              {DNNL_ARG_SHIFT, filled(p, 3)}});
+}
+
+OpCall layer_norm(int64_t n) {
+  const memory::desc d({n / kOpColumns, kOpColumns}, memory::data_type::f32, memory::format_tag::ab);
+  const memory::desc statistics = vector_of(n / kOpColumns);
+  const dnnl::layer_normalization_forward::primitive_desc p(
+      {dnnl::prop_kind::forward_training, d, statistics, 1e-5f, kAffine}, cpu_engine());
+  return normalisation(dnnl::layer_normalization_forward(p), d, statistics, kOpColumns);
+}
+
+OpCall batch_norm(int64_t n) {
+  const memory::desc d({kOpBatch, kOpChannels, n / kOpBatch / kOpChannels}, memory::data_type::f32,
+                       memory::format_tag::abc);
+  const dnnl::batch_normalization_forward::primitive_desc p(
+      {dnnl::prop_kind::forward_training, d, 1e-5f, kAffine}, cpu_engine());
+  return normalisation(dnnl::batch_normalization_forward(p), d, vector_of(kOpChannels), kOpChannels);
+}
+
 OpCall reorder(const memory::desc& from, const memory::desc& to) {
   const dnnl::reorder::primitive_desc p(cpu_engine(), from, cpu_engine(), to);
   return executes(dnnl::reorder(p), {{DNNL_ARG_FROM, filled(from, 1)}, {DNNL_ARG_TO, zeroed(to)}});
@@ -101,6 +130,8 @@ OpCall make_call(const OpCase& c) {
   if (c.op == "max") return reduction(algorithm::reduction_max, n);
   if (c.op == "softmax") return softmax<dnnl::softmax_forward>(n);
   if (c.op == "log_softmax") return softmax<dnnl::logsoftmax_forward>(n);
+  if (c.op == "layer_norm") return layer_norm(n);
+  if (c.op == "batch_norm") return batch_norm(n);
   if (c.op == "transpose") {
     const memory::dims dims{c.side, c.side};
     return reorder({dims, memory::data_type::f32, memory::format_tag::ab},

@@ -97,6 +97,30 @@ OpCall rows(const OpCase& c) {
   return nullptr;
 }
 
+OpCall normalisation(const OpCase& c) {
+  const bool batch = c.op.starts_with("batch_norm");
+  if (!batch && !c.op.starts_with("layer_norm")) return nullptr;
+  const int64_t parameters = batch ? kOpChannels : kOpColumns;
+  const auto shaped = [&](uint32_t seed) {
+    const Tensor t = filled({c.elements}, seed);
+    return batch ? t.view({kOpBatch, kOpChannels, -1}) : t.view({-1, kOpColumns});
+  };
+  const Tensor x = shaped(1), dy = shaped(2), weight = at::ones({parameters}), bias = at::zeros({parameters});
+  const std::vector<int64_t> shape = {kOpColumns};
+  if (c.op == "layer_norm") return [=] { at::native_layer_norm(x, shape, weight, bias, 1e-5); };
+  if (c.op == "batch_norm") return [=] { at::native_batch_norm(x, weight, bias, {}, {}, true, 0.1, 1e-5); };
+  if (batch) {
+    const auto [y, mean, rstd] = at::native_batch_norm(x, weight, bias, {}, {}, true, 0.1, 1e-5);
+    return [=, m = mean, r = rstd] {
+      at::native_batch_norm_backward(dy, x, weight, {}, {}, m, r, true, 1e-5, {true, true, true});
+    };
+  }
+  const auto [y, mean, rstd] = at::native_layer_norm(x, shape, weight, bias, 1e-5);
+  return [=, m = mean, r = rstd] {
+    at::native_layer_norm_backward(dy, x, shape, m, r, weight, bias, {true, true, true});
+  };
+}
+
 OpCall matrix(const OpCase& c) {
   const Tensor a = filled({c.side, c.side}, 1), b = filled({c.side, c.side}, 2);
   Tensor out = result_like(a);
@@ -124,7 +148,7 @@ OpCall adam(const OpCase& c) {
 
 OpCall prepare(const OpCase& c, int) {
   if (c.op == "adam") return adam(c);
-  for (const auto& make : {elementwise, reduction_or_scan, loss, rows, matrix}) {
+  for (const auto& make : {elementwise, reduction_or_scan, loss, rows, normalisation, matrix}) {
     const OpCall call = make(c);
     if (!call) continue;
     return [call] {

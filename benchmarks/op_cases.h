@@ -10,8 +10,9 @@
 //   relu exp tanh sigmoid
 //   sum max argmax     of the whole operand
 //   softmax log_softmax    over rows of 128
-//   transpose          a square matrix into a contiguous one
-//   cast_f16           float32 to float16
+//   layer_norm rms_norm    over rows of 128, with weight (and bias); _backward: dx, dweight (and dbias)
+//   batch_norm         of (n, 16 channels, m) in training, with weight and bias; _backward: dx, dweight,
+//   dbias transpose          a square matrix into a contiguous one cast_f16           float32 to float16
 //   cumsum sort        of the operand as one row; sort counts only the values, even if it returns indices too
 //   where              by a mask of bools
 //   take               c[i] = a[index[i]], int64 indices in random order
@@ -30,7 +31,9 @@
 
 namespace mx::bench {
 
-constexpr int64_t kOpColumns = 128;  ///< of softmax, log_softmax, cross_entropy
+constexpr int64_t kOpColumns = 128;  ///< of softmax, log_softmax, cross_entropy, layer_norm, rms_norm
+constexpr int64_t kOpChannels = 16;  ///< of batch_norm
+constexpr int64_t kOpBatch = 8;      ///< of batch_norm
 
 struct OpCase {
   std::string name;      ///< "add/256KiB", "sgemm_64"
@@ -48,13 +51,33 @@ inline std::vector<OpCase> op_cases() {
     double bytes_per_element;
   };
   // Bytes of operands read and results written, per element.
-  const Op ops[] = {{"add", 12},     {"mul", 12},        {"relu", 8},
-                    {"exp", 8},      {"tanh", 8},        {"sigmoid", 8},
-                    {"sum", 4},      {"max", 4},         {"argmax", 4},
-                    {"softmax", 8},  {"log_softmax", 8}, {"transpose", 8},
-                    {"cast_f16", 6}, {"cumsum", 8},      {"sort", 8},
-                    {"where", 13},   {"take", 16},       {"cross_entropy", 4 + 8.0 / kOpColumns},
-                    {"mse_loss", 8}, {"huber_loss", 8},  {"bce_with_logits", 8},
+  const Op ops[] = {{"add", 12},
+                    {"mul", 12},
+                    {"relu", 8},
+                    {"exp", 8},
+                    {"tanh", 8},
+                    {"sigmoid", 8},
+                    {"sum", 4},
+                    {"max", 4},
+                    {"argmax", 4},
+                    {"softmax", 8},
+                    {"log_softmax", 8},
+                    {"transpose", 8},
+                    {"layer_norm", 8},
+                    {"layer_norm_backward", 12},
+                    {"rms_norm", 8},
+                    {"rms_norm_backward", 12},
+                    {"batch_norm", 8},
+                    {"batch_norm_backward", 12},
+                    {"cast_f16", 6},
+                    {"cumsum", 8},
+                    {"sort", 8},
+                    {"where", 13},
+                    {"take", 16},
+                    {"cross_entropy", 4 + 8.0 / kOpColumns},
+                    {"mse_loss", 8},
+                    {"huber_loss", 8},
+                    {"bce_with_logits", 8},
                     {"adam", 28}};
   struct Size {
     const char* name;

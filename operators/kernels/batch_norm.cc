@@ -112,7 +112,10 @@ template <class A>
 class ByColumns {
  public:
   explicit ByColumns(const ChannelShape& shape)
-      : shape_(shape), columns_(shape.channels * shape.run), parts_((shape.batches + kRows - 1) / kRows) {}
+      : shape_(shape),
+        columns_(shape.channels * shape.run),
+        repeats_(std::max<int64_t>(1, kRepeated / std::max<int64_t>(1, columns_))),
+        parts_((shape.batches + kRows - 1) / kRows) {}
 
   void forward(const NormForward& args) {
     const NormRows<A>& rows = norm_rows<A>();
@@ -126,8 +129,8 @@ class ByColumns {
                           at(part, 1) + column, at(part, 2) + column);
     });
     const A *const weight = detail::data_of<A>(args.weight), *const bias = detail::data_of<A>(args.bias);
-    const auto numbers = allocate(3);
-    A *const shift = numbers.get(), *const scale = shift + columns_, *const offset = scale + columns_;
+    const auto memory = numbers(3);
+    A *const shift = memory.get(), *const scale = shift + width(), *const offset = scale + width();
     each_channel([&](int64_t c) {
       Moments moments;
       for (int64_t part = 0; part < parts_; ++part) {
@@ -150,12 +153,11 @@ class ByColumns {
 
   void backward(const NormBackward& args) {
     const NormRows<A>& rows = norm_rows<A>();
-    const auto partial = allocate(2 * parts_), numbers = allocate(4);
+    const auto partial = allocate(2 * parts_), memory = numbers(4);
     const auto at = [&](int64_t part, int64_t which) {
       return partial.get() + (2 * part + which) * columns_;
     };
-    A *const shift = numbers.get(), *const p = shift + columns_, *const q = p + columns_,
-             *const r = q + columns_;
+    A *const shift = memory.get(), *const p = shift + width(), *const q = p + width(), *const r = q + width();
     each_channel([&](int64_t c) { set(shift, c, args.mean.template as<A>()[c]); });
     each_block([&](int64_t part, int64_t first_row, int64_t count, int64_t column, int64_t n) {
       NormInput<A> dy(args.dy), x(args.x);
@@ -193,27 +195,34 @@ class ByColumns {
 
   void inference(const Tensor& y, const Tensor& x, const std::vector<A>& shift, const std::vector<A>& scale,
                  const std::vector<A>& offset) {
-    const auto numbers = allocate(3);
-    A* const n = numbers.get();
+    const auto memory = numbers(3);
+    A* const n = memory.get();
     each_channel([&](int64_t c) {
       const auto i = static_cast<size_t>(c);
       set(n, c, shift[i]);
-      set(n + columns_, c, scale[i]);
-      set(n + 2 * columns_, c, offset[i]);
+      set(n + width(), c, scale[i]);
+      set(n + 2 * width(), c, offset[i]);
     });
-    apply(y, x, n, n + columns_, n + 2 * columns_);
+    apply(y, x, n, n + width(), n + 2 * width());
   }
 
  private:
   // Rows of a part. With kWidth columns, a block of a part fills a chunk.
   static constexpr int64_t kRows = 128, kWidth = kNormChunk / kRows;
+  static constexpr int64_t kRepeated = 512;  // elements of short rows that are computed together
 
   std::unique_ptr<A[]> allocate(int64_t rows) const {
     return std::make_unique<A[]>(static_cast<size_t>(std::max<int64_t>(1, rows * columns_)));
   }
   int64_t rows_of(int64_t part) const { return std::min(kRows, shape_.batches - part * kRows); }
+  /// Memory for `count` numbers of each column. Vector k begins at k * width().
+  std::unique_ptr<A[]> numbers(int64_t count) const {
+    return std::make_unique<A[]>(static_cast<size_t>(std::max<int64_t>(1, count * width())));
+  }
+  int64_t width() const { return columns_ * repeats_; }
   void set(A* columns, int64_t channel, A value) const {
-    std::fill_n(columns + channel * shape_.run, shape_.run, value);
+    for (int64_t k = 0; k < repeats_; ++k)
+      std::fill_n(columns + k * columns_ + channel * shape_.run, shape_.run, value);
   }
   template <class F>
   void each_channel(const F& f) const {
@@ -230,12 +239,16 @@ class ByColumns {
       }
     });
   }
-  /// Calls f(first_element, first_column, columns) for parts of rows of at most kNormChunk elements.
+  /// Calls f(first_element, place in numbers(), n) for parts of at most kNormChunk elements.
   template <class F>
   void each_row_part(const F& f) const {
-    parallel_for(shape_.batches, grain_of(columns_), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row)
-        detail::each_norm_chunk(columns_, [&](int64_t i, int64_t n) { f(row * columns_ + i, i, n); });
+    const int64_t bands = (shape_.batches + repeats_ - 1) / repeats_, total = shape_.batches * columns_;
+    parallel_for(bands, grain_of(width()), [&](int64_t begin, int64_t end) {
+      for (int64_t band = begin; band < end; ++band) {
+        const int64_t first = band * width();
+        detail::each_norm_chunk(std::min(width(), total - first),
+                                [&](int64_t i, int64_t n) { f(first + i, i, n); });
+      }
     });
   }
   void apply(const Tensor& to, const Tensor& from, const A* shift, const A* scale, const A* offset) const {
@@ -249,7 +262,9 @@ class ByColumns {
   }
 
   const ChannelShape shape_;
-  const int64_t columns_, parts_;
+  const int64_t columns_;
+  const int64_t repeats_;  // of the columns in numbers(): several short rows are computed as one
+  const int64_t parts_;
 };
 
 template <class A>

@@ -59,10 +59,43 @@ Moments moments_of_row(NormInput<A>& x, int64_t first, int64_t n, bool centred) 
   return moments;
 }
 
+/// Longer rows gain nothing from being computed together.
+constexpr int64_t kShortRow = 512;
+
+/// Short rows whose elements have their own weights, several at a time.
+template <class A>
+void forward_short_rows(const GroupShape& shape, const NormForward& args) {
+  constexpr int64_t kMost = 8;
+  const int64_t n = shape.row(), together = shape.groups == 1 ? kMost : 1;
+  const ElementWeights<A> weights(args.weight, shape), biases(args.bias, shape);
+  const NormRows<A>& rows = norm_rows<A>();
+  each_row_range(shape, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; r += together) {
+      const int64_t count = std::min(together, end - r), element = r % shape.groups * n;
+      const Runs<A> x{args.x.as<A>() + r * n, count, n, n};
+      Moments moments[kMost];
+      A shift[kMost], scale[kMost], offset[kMost];
+      rows.moments_of_each(x, args.centred, moments);
+      for (int64_t k = 0; k < count; ++k) {
+        const NormScale<A> s(moments[k], args.eps);
+        shift[k] = s.shift;
+        scale[k] = s.scale;
+        offset[k] = s.offset;
+        if (args.centred) args.mean.as<A>()[r + k] = s.shift;
+        args.rstd.as<A>()[r + k] = s.scale;
+      }
+      rows.weighted_rows(x, args.y.as<A>() + r * n, shift, scale, offset, weights.at(element),
+                         biases.at(element));
+    }
+  });
+}
+
 template <class A>
 void forward(const GroupShape& shape, const NormForward& args) {
   const int64_t n = shape.row();
   const bool by_element = args.weight != nullptr && shape.run < kNormRun;
+  if (by_element && n <= kShortRow && args.x.dtype == dtype_of<A> && args.y.dtype == dtype_of<A>)
+    return forward_short_rows<A>(shape, args);
   const ElementWeights<A> weights(by_element ? args.weight : nullptr, shape),
       biases(by_element ? args.bias : nullptr, shape);
   const A *const weight = detail::data_of<A>(args.weight), *const bias = detail::data_of<A>(args.bias);

@@ -75,7 +75,6 @@ template <class A>
 struct NormScale {
   double mean, rstd;
   A shift, scale, offset;
-
   NormScale(const Moments& moments, double eps)
       : mean(moments.count == 0 ? std::nan("") : moments.mean),
         rstd(1 / std::sqrt(moments.squares / moments.count + eps)),

@@ -75,21 +75,30 @@ Moments moments_of_runs(const Runs<T>& x) {
   const hn::ScalableTag<T> d;
   const double count = static_cast<double>(x.count * x.n);
   if (count == 0) return {};
+  const double share = 1 / count;  // known before the sums, so that no division waits for them
   const double total = fold_runs(x, T{0}, [](auto v, auto& a, auto&) HWY_ATTR { a = hn::Add(a, v); }).first;
-  const T near = static_cast<T>(total / count);
+  const T near = static_cast<T>(total * share);
   const auto shift = hn::Set(d, near);
   const auto [rest, squares] = fold_runs(x, near, [&](auto v, auto& a, auto& b) HWY_ATTR {
     const auto difference = hn::Sub(v, shift);
     a = hn::Add(a, difference);
     b = hn::MulAdd(difference, difference, b);
   });
-  return {count, near + rest / count, squares - rest * (rest / count)};
+  return {count, near + rest * share, squares - rest * (rest * share)};
 }
 
 template <class T>
 Moments square_moments_of_runs(const Runs<T>& x) {
   const auto sums = fold_runs(x, T{0}, [](auto v, auto& a, auto&) HWY_ATTR { a = hn::MulAdd(v, v, a); });
   return {static_cast<double>(x.count * x.n), 0, sums.first};
+}
+
+template <class T>
+void moments_of_each_run(const Runs<T>& x, bool centred, Moments* results) {
+  for (int64_t r = 0; r < x.count; ++r) {
+    const Runs<T> row{x.data + r * x.pitch, 1, x.n, x.n};
+    results[r] = centred ? moments_of_runs(row) : square_moments_of_runs(row);
+  }
 }
 
 template <class T>
@@ -116,6 +125,28 @@ void norm_row_by(const T* x, T* y, int64_t n, T shift, T scale, T offset, const 
   } else {
     row([&](auto v, int64_t i, int64_t here)
             HWY_ATTR { return hn::MulAdd(v, load_some(d, weight + i, here), load_some(d, bias + i, here)); });
+  }
+}
+
+template <class T>
+void norm_rows_by(const Runs<T>& x, T* y, const T* shift, const T* scale, const T* offset, const T* weight,
+                  const T* bias) {
+  const hn::ScalableTag<T> d;
+  const auto all = [&](const auto& finish) HWY_ATTR {
+    each_vector(d, x.n, [&](int64_t i, int64_t here) HWY_ATTR {
+      const auto w = load_some(d, weight + i, here);
+      const auto b = bias == nullptr ? hn::Zero(d) : load_some(d, bias + i, here);
+      for (int64_t r = 0; r < x.count; ++r) {
+        const auto v = hn::Sub(load_some(d, x.data + r * x.pitch + i, here), hn::Set(d, shift[r]));
+        const auto normal = hn::MulAdd(v, hn::Set(d, scale[r]), hn::Set(d, offset[r]));
+        store_some(d, finish(normal, w, b), y + r * x.pitch + i, here);
+      }
+    });
+  };
+  if (bias == nullptr) {
+    all([](auto v, auto w, auto) HWY_ATTR { return hn::Mul(v, w); });
+  } else {
+    all([](auto v, auto w, auto b) HWY_ATTR { return hn::MulAdd(v, w, b); });
   }
 }
 
@@ -244,10 +275,20 @@ void backward_columns_of(const T* dy, const T* x, T* dx, int64_t n, const T* shi
 }
 
 template <class T>
-constexpr NormRows<T> kNormRows = {moments_of_runs<T>, square_moments_of_runs<T>, norm_row_of<T>,
-                                   norm_row_by<T>,     dots_of_runs<T>,           dots_of_row_by<T>,
-                                   backward_row_of<T>, add_products_of<T>,        column_moments_of<T>,
-                                   norm_columns_of<T>, column_dots_of<T>,         backward_columns_of<T>};
+constexpr NormRows<T> kNormRows = {.moments = moments_of_runs<T>,
+                                   .square_moments = square_moments_of_runs<T>,
+                                   .moments_of_each = moments_of_each_run<T>,
+                                   .row = norm_row_of<T>,
+                                   .weighted_row = norm_row_by<T>,
+                                   .weighted_rows = norm_rows_by<T>,
+                                   .dots = dots_of_runs<T>,
+                                   .weighted_dots = dots_of_row_by<T>,
+                                   .backward_row = backward_row_of<T>,
+                                   .add_products = add_products_of<T>,
+                                   .column_moments = column_moments_of<T>,
+                                   .columns = norm_columns_of<T>,
+                                   .column_dots = column_dots_of<T>,
+                                   .backward_columns = backward_columns_of<T>};
 
 const NormRows<float>* norm_rows_f32() { return &kNormRows<float>; }
 const NormRows<double>* norm_rows_f64() { return &kNormRows<double>; }

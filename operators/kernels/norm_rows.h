@@ -16,6 +16,10 @@ struct Moments {
   /// algorithm for computing sample variances", 1979.
   void add(const Moments& other) {
     if (other.count == 0) return;
+    if (count == 0) {  // the usual case of short rows, without divisions
+      *this = other;
+      return;
+    }
     const double total = count + other.count, delta = other.mean - mean;
     squares += other.squares + delta * delta * (count * other.count / total);
     mean += delta * (other.count / total);
@@ -42,11 +46,17 @@ struct NormRows {
   Moments (*moments)(const Runs<T>& x);
   /// Moments about 0: `squares` is the sum of x * x.
   Moments (*square_moments)(const Runs<T>& x);
+  /// moments() or square_moments() of each run; with several runs in one call, the processor works on one
+  /// while the lanes of another are being added.
+  void (*moments_of_each)(const Runs<T>& x, bool centred, Moments* results);
   /// y = (x - shift) * scale + offset.
   void (*row)(const T* x, T* y, int64_t n, T shift, T scale, T offset);
   /// y = ((x - shift) * scale + offset) * weight[i] + bias[i]; bias may be null.
   void (*weighted_row)(const T* x, T* y, int64_t n, T shift, T scale, T offset, const T* weight,
                        const T* bias);
+  /// The same for several rows of x and y, `pitch` apart, with their own shift, scale and offset.
+  void (*weighted_rows)(const Runs<T>& x, T* y, const T* shift, const T* scale, const T* offset,
+                        const T* weight, const T* bias);
   Dots (*dots)(const Runs<T>& dy, const Runs<T>& x, T shift);
   /// The same with dy * weight[i] in place of dy, for one run.
   Dots (*weighted_dots)(const T* dy, const T* x, int64_t n, T shift, const T* weight);
