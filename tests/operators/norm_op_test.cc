@@ -8,6 +8,7 @@
 #include "tests/operators/registry_support.h"
 #include "tests/operators/values.h"
 #include "tests/support/errors.h"
+#include "tests/support/instruction_sets.h"
 #include "tests/support/thread_limit.h"
 
 namespace mx {
@@ -194,7 +195,7 @@ std::vector<NormCase> norm_cases() {
   return cases;
 }
 
-TEST(NormOp, EveryPathAgreesWithAPlainLoop) {
+void expect_every_path() {
   for (const NormCase& c : norm_cases()) {
     const Operator &op = *find_operator(c.name), &back = *find_operator(c.name + std::string("_backward"));
     const auto parameters = static_cast<int64_t>(c.oracle.parameters);
@@ -218,6 +219,10 @@ TEST(NormOp, EveryPathAgreesWithAPlainLoop) {
       }
     }
   }
+}
+
+TEST(NormOp, EveryPathAgreesWithAPlainLoopInEveryInstructionSet) {
+  test::with_every_instruction_set([](int64_t) { expect_every_path(); });
 }
 
 TEST(NormOp, TheNumberOfThreadsDoesNotChangeABit) {
