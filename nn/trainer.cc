@@ -16,18 +16,6 @@
 
 namespace mx::nn {
 
-OptimizerChoice::OptimizerChoice(const optim::SGDOptions& options, std::source_location where)
-    : make_([options, where](const Parameters& p) {
-        return std::make_unique<optim::SGD>(p, options, where);
-      }) {}
-OptimizerChoice::OptimizerChoice(const optim::AdamOptions& options, std::source_location where)
-    : make_([options, where](const Parameters& p) {
-        return std::make_unique<optim::Adam>(p, options, where);
-      }) {}
-OptimizerChoice::OptimizerChoice(const optim::AdamWOptions& options, std::source_location where)
-    : make_([options, where](const Parameters& p) {
-        return std::make_unique<optim::AdamW>(p, options, where);
-      }) {}
 OptimizerChoice::OptimizerChoice(const std::string& name, const AttrMap& options, std::source_location where)
     : make_([name, options, where](const Parameters& p) {
         return optim::make_optimizer(name, options, p, where);
@@ -76,6 +64,10 @@ void check_local_update(const optim::Optimizer& optimizer, bool on_store) {
   MX_CHECK(!scale.has_value() || (!scale->dynamic() && !on_store), InvalidArgument,
            "[Trainer] expected an optimiser without a ", on_store ? "" : "dynamic ", "loss scale with ",
            option, ", got one with it");
+  MX_CHECK(
+      on_store || optimizer.elementwise(), InvalidArgument,
+      "[Trainer] expected an optimiser that can update a parameter in portions with shard_optimizer, got '",
+      optimizer.name(), "', which needs the norms of whole parameters");
   for (size_t g = 0; g < optimizer.groups(); ++g) {
     const AttrMap options = optimizer.option_map(g);
     const auto found = options.find("max_norm");

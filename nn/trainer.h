@@ -73,12 +73,13 @@ namespace mx::nn {
 class OptimizerChoice {
  public:
   using Make = std::function<std::unique_ptr<optim::Optimizer>(const Parameters&)>;
-  OptimizerChoice(const optim::SGDOptions& options,
-                  std::source_location where = std::source_location::current());
-  OptimizerChoice(const optim::AdamOptions& options,
-                  std::source_location where = std::source_location::current());
-  OptimizerChoice(const optim::AdamWOptions& options,
-                  std::source_location where = std::source_location::current());
+  /// Chooses the optimiser of the options, e.g. optim::SGDOptions.
+  template <class Options>
+  requires requires { typename Options::Rule; }
+  OptimizerChoice(const Options& options, std::source_location where = std::source_location::current())
+      : make_([options, where](const Parameters& parameters) {
+          return std::make_unique<optim::RuleOptimizer<typename Options::Rule>>(parameters, options, where);
+        }) {}
   /// Chooses an optimiser by its name; see optim::make_optimizer().
   OptimizerChoice(const std::string& name, const AttrMap& options,
                   std::source_location where = std::source_location::current());
@@ -111,7 +112,8 @@ struct TrainerOptions {
   int64_t bucket_bytes = 2 << 20;  ///< gradients that are summed and updated together; at least one parameter
   /// With several processes: each keeps the optimiser's state of its part of the parameters only. It sums the
   /// gradients of that part, updates it, and sends it to the others before the next forward pass. Results are
-  /// the same. Not with `max_norm` or a dynamic loss scale, and with one replica in each process. A step
+  /// the same. Not with `max_norm`, a dynamic loss scale, or an optimiser that needs whole parameters (LARS,
+  /// LAMB), and with one replica in each process. A step
   /// throws InvalidState if parameters were frozen, unfrozen, moved or converted after the trainer was made.
   bool shard_optimizer = false;
   /// Compares checksums of the parameters between all processes every so many steps; 0: as the store's

@@ -171,7 +171,7 @@ void Optimizer::lay_out(Layout& layout, size_t number, const Group& group, const
     if (half) shard.arrays.copies.push_back(p);
     for (size_t k = 0; k < shard.state.size(); ++k)
       shard.state[k].push_back(own.state.empty()
-                                   ? zeros_like(changed)
+                                   ? full_like(changed, group.initial.empty() ? 0 : group.initial[k])
                                    : own.state[k].to(changed.dtype(), where).to(changed.context(), where));
   }
   if (!group.counts) return;

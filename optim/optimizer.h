@@ -67,6 +67,10 @@ class Optimizer {
   /// Returns a group's options in the form that make_optimizer() takes; `lr` is the initial rate.
   virtual AttrMap option_map(size_t group = 0) const = 0;
 
+  /// Returns false if the update of an element depends on others of its parameter (LARS, LAMB). Then a
+  /// parameter cannot be updated in portions, as servers and sharded optimisers do it.
+  virtual bool elementwise() const { return true; }
+
   size_t groups() const { return groups_.size(); }
   /// Returns the parameters of all groups, in the order in which they were added, each with a name that state
   /// dictionaries and messages use. The name of a parameter without one is its number: "0", "1". If two have
@@ -120,6 +124,14 @@ class Optimizer {
   /// by anything but this optimiser. Otherwise the next step overwrites that change.
   void sync_masters();
 
+  /// Undoes the damage of steps that were skipped because a gradient had failed (a bad batch): parameters,
+  /// copies, state and counts that are poisoned only by skipped steps hold their last good values again. What
+  /// was poisoned in another way stays poisoned. Does not wait. Gradients keep their errors: call zero_grad()
+  /// or compute new ones.
+  ///
+  ///   try { loss.item<float>(); } catch (const Error&) { opt.zero_grad(); opt.recover(); continue; }
+  void recover(std::source_location where = std::source_location::current());
+
   /// Returns all state that the next steps depend on, besides parameters, options and the loss scale:
   /// "group.<i>.learning_rate", and "state.<parameter>.<what>" with the names of torch ("momentum_buffer",
   /// "exp_avg", "exp_avg_sq", "step") and "master". The arrays are those in use: a step changes them. Use
@@ -137,8 +149,9 @@ class Optimizer {
     double lr = 0;
     Multipliers multipliers{};
     double max_norm = 0;               ///< limit of the norm over all groups; 0: that of the other groups
-    std::vector<std::string> state{};  ///< names of the state arrays of each parameter, initially zero
+    std::vector<std::string> state{};  ///< names of the state arrays of each parameter
     bool counts = false;               ///< the rule needs the number of each parameter's step
+    std::vector<double> initial{};     ///< first value of each state; empty: all are zero
   };
 
   /// `name` must outlive the optimiser.
@@ -171,7 +184,7 @@ class Optimizer {
     std::vector<Shard> shards;
     std::vector<Place> places;  // one for each parameter
   };
-  /// The state of one parameter, to be moved to a new layout. Empty handles mean zeros.
+  /// The state of one parameter, to be moved to a new layout. Empty handles mean first values.
   struct Kept {
     std::vector<NDArray> state;
     NDArray count, master;

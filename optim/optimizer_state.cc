@@ -57,4 +57,17 @@ void Optimizer::load_state_dict(const NamedArrays& state, std::source_location w
     if (counts[s].defined()) shards[s].numbers.counts.copy_from(counts[s]);
 }
 
+void Optimizer::recover(std::source_location where) {
+  Engine& engine = current_engine();
+  const auto heal = [&](const NDArray& array) { engine.recover(array.var(), where); };
+  for (const Shard& shard : layout_.shards) {
+    for (const NDArray& array : shard.arrays.parameters) heal(array);
+    for (const NDArray& array : shard.arrays.copies) heal(array);
+    for (const auto& list : shard.state)
+      for (const NDArray& array : list) heal(array);
+    if (shard.numbers.counts.defined()) heal(shard.numbers.counts);
+  }
+  if (loss_scale_.has_value()) heal(loss_scale_->state());
+}
+
 }  // namespace mx::optim

@@ -7,31 +7,16 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "optim/adaptive.h"
+#include "optim/detail/option_checks.h"
+#include "optim/direct.h"
 
 namespace mx::optim {
 
-using detail::at_least_0;
+using detail::check_common;
+using detail::expect_at_least_0;
+using detail::expect_fraction;
 using detail::Problems;
-
-namespace {
-
-// Returns true if 0 <= value < 1; false for NaN.
-bool is_fraction(double value) { return value >= 0 && value < 1; }
-
-void expect_at_least_0(Problems& problems, const char* name, double value) {
-  if (!at_least_0(value)) problems.add("expected ", name, " of at least 0, got ", value);
-}
-
-/// Checks the options that all rules have.
-template <class Options>
-void check_common(Problems& problems, const Options& options) {
-  expect_at_least_0(problems, "lr", options.lr);
-  expect_at_least_0(problems, "weight_decay", options.weight_decay);
-  expect_at_least_0(problems, "clip", options.clip);
-  expect_at_least_0(problems, "max_norm", options.max_norm);
-}
-
-}  // namespace
 
 void SGDMethod::check(Problems& problems, const Options& options) {
   check_common(problems, options);
@@ -66,13 +51,14 @@ void SGDMethod::update(const UpdateArrays& arrays, const UpdateState& state, con
 template <bool kDecoupled>
 void AdamMethod<kDecoupled>::check(Problems& problems, const Options& options) {
   check_common(problems, options);
-  if (!is_fraction(options.beta1)) problems.add("expected beta1 from 0 to below 1, got ", options.beta1);
-  if (!is_fraction(options.beta2)) problems.add("expected beta2 from 0 to below 1, got ", options.beta2);
+  expect_fraction(problems, "beta1", options.beta1);
+  expect_fraction(problems, "beta2", options.beta2);
   expect_at_least_0(problems, "eps", options.eps);
 }
 
 template <bool kDecoupled>
-RuleState AdamMethod<kDecoupled>::state(const Options&) {
+RuleState AdamMethod<kDecoupled>::state(const Options& options) {
+  if (options.amsgrad) return {{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, true};
   return {{"exp_avg", "exp_avg_sq"}, true};
 }
 
@@ -88,7 +74,8 @@ void AdamMethod<kDecoupled>::update(const UpdateArrays& arrays, const UpdateStat
                .maximize = options.maximize,
                .decoupled = kDecoupled,
                .bias_correction = options.bias_correction,
-               .clip = options.clip},
+               .clip = options.clip,
+               .amsgrad = options.amsgrad},
               where);
 }
 
@@ -133,6 +120,18 @@ struct Registry {
     add<SGDMethod>();
     add<AdamMethod<false>>();
     add<AdamMethod<true>>();
+    add<AdagradMethod>();
+    add<AdadeltaMethod>();
+    add<RMSpropMethod>();
+    add<AdamaxMethod>();
+    add<NAdamMethod>();
+    add<RAdamMethod>();
+    add<FtrlMethod>();
+    add<SignumMethod>();
+    add<RpropMethod>();
+    add<ASGDMethod>();
+    add<LARSMethod>();
+    add<LAMBMethod>();
   }
   template <class Rule>
   void add() {

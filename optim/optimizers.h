@@ -1,4 +1,6 @@
-// The optimisers: SGD, Adam and AdamW, and how to make one by its name.
+// The optimisers SGD, Adam and AdamW, what all optimisers have in common, and how to make one by its name.
+// Others are in adaptive.h (Adagrad, Adadelta, RMSprop, Adamax, NAdam, RAdam, Ftrl), in direct.h (Signum,
+// Rprop, ASGD, LARS, LAMB) and in lbfgs.h.
 //
 //   optim::AdamW opt(decayed, {.lr = 3e-4, .max_norm = 1});
 //   opt.add_group(biases, {.lr = 3e-4, .weight_decay = 0});
@@ -26,8 +28,9 @@ namespace mx::optim {
 
 /// The state that a rule keeps for each parameter.
 struct RuleState {
-  std::vector<std::string> names;  ///< names of arrays of the parameter's shape, initially zero
-  bool counts = false;             ///< whether the number of the parameter's step is counted
+  std::vector<std::string> names;    ///< names of arrays of the parameter's shape
+  bool counts = false;               ///< whether the number of the parameter's step is counted
+  std::vector<double> initial = {};  ///< their first values; empty: all are zero
 };
 
 /// The optimiser of a rule. A Rule has only these members:
@@ -38,6 +41,9 @@ struct RuleState {
 ///   static RuleState state(const Options&);                // the state that it keeps for each parameter
 ///   static void update(const UpdateArrays&, const UpdateState&, const UpdateNumbers&, const Options&,
 ///                      double weight_decay, std::source_location);  // with the group's weight decay
+///
+/// and, if elements depend on each other (Optimizer::elementwise()), `static constexpr bool kWholeParameters
+/// = true`. Options must have `lr`, `clip` and `max_norm`; `weight_decay` is optional.
 template <class Rule>
 class RuleOptimizer final : public Optimizer {
  public:
@@ -61,7 +67,8 @@ class RuleOptimizer final : public Optimizer {
          .multipliers = multipliers,
          .max_norm = options.max_norm,
          .state = std::move(state.names),
-         .counts = state.counts},
+         .counts = state.counts,
+         .initial = std::move(state.initial)},
         where);
     options_.push_back(options);
   }
@@ -72,18 +79,32 @@ class RuleOptimizer final : public Optimizer {
     return options_[group];
   }
   AttrMap option_map(size_t group = 0) const override { return Attrs(options(group)).to_map(); }
+  bool elementwise() const override {
+    if constexpr (requires { Rule::kWholeParameters; }) {
+      return !Rule::kWholeParameters;
+    } else {
+      return true;
+    }
+  }
 
  private:
   void update(size_t i, const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
               std::source_location where) const override {
     const Options& o = options_[i];
-    Rule::update(arrays, state, numbers, o, o.weight_decay * group(i).multipliers.weight_decay, where);
+    double decay = 0;
+    if constexpr (requires { o.weight_decay; }) decay = o.weight_decay * group(i).multipliers.weight_decay;
+    Rule::update(arrays, state, numbers, o, decay, where);
   }
 
   std::vector<Options> options_;
 };
 
+struct SGDMethod;
+template <bool kDecoupled>
+struct AdamMethod;
+
 struct SGDOptions {
+  using Rule = SGDMethod;
   double lr = 1e-3;
   double momentum = 0;
   double dampening = 0;
@@ -125,11 +146,13 @@ using SGD = RuleOptimizer<SGDMethod>;
 /// to the moments.
 template <bool kDecoupled>
 struct AdamOptionsOf {
+  using Rule = AdamMethod<kDecoupled>;
   double lr = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = kDecoupled ? 1e-2 : 0;
+  bool amsgrad = false;
   bool maximize = false;
   bool bias_correction = true;
   double clip = 0;      ///< limit of each element of a gradient; 0: none
@@ -144,6 +167,7 @@ struct AdamOptionsOf {
     v("weight_decay", &AdamOptionsOf::weight_decay,
       kDecoupled ? "decoupled weight decay: the parameter shrinks by lr times this factor"
                  : "L2 penalty: this factor times the parameter is added to its gradient");
+    v("amsgrad", &AdamOptionsOf::amsgrad, "use the largest second moment so far");
     v("maximize", &AdamOptionsOf::maximize, "maximise the loss instead of minimising it");
     v("bias_correction", &AdamOptionsOf::bias_correction, "correct the bias of moments that start at zero");
     v("clip", &AdamOptionsOf::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
@@ -153,7 +177,7 @@ struct AdamOptionsOf {
 using AdamOptions = AdamOptionsOf<false>;
 using AdamWOptions = AdamOptionsOf<true>;
 
-/// State: "exp_avg", "exp_avg_sq", "step".
+/// State: "exp_avg", "exp_avg_sq", with amsgrad "max_exp_avg_sq", and "step".
 template <bool kDecoupled>
 struct AdamMethod {
   using Options = AdamOptionsOf<kDecoupled>;
@@ -168,10 +192,11 @@ extern template struct AdamMethod<true>;
 using Adam = RuleOptimizer<AdamMethod<false>>;
 using AdamW = RuleOptimizer<AdamMethod<true>>;
 
-/// Makes an optimiser by its registered name: "sgd", "adam", "adamw". Options that are not given have their
-/// defaults; an integer is accepted for a number. Throws InvalidArgument for a name that is not registered;
-/// also, listing all of them, for options that are unknown, of another type or out of range. Any thread may
-/// call.
+/// Makes an optimiser by its registered name: "sgd", "adam", "adamw", "adagrad", "adadelta", "rmsprop",
+/// "adamax", "nadam", "radam", "ftrl", "signum", "rprop", "asgd", "lars", "lamb". Options that are not given
+/// have their defaults; an integer is accepted for a number. Throws InvalidArgument for a name that is not
+/// registered; also, listing all of them, for options that are unknown, of another type or out of range. Any
+/// thread may call.
 std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const AttrMap& options,
                                           const Parameters& parameters,
                                           std::source_location where = std::source_location::current());

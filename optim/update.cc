@@ -4,6 +4,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
 
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
@@ -82,9 +83,28 @@ void run_adam(const KernelArgs& args) {
   const Call call = unpack<AdamRule>(args);
   kernels::adam_update(
       call.lists, call.states[0], call.states[1], call.common,
-      {rule.beta1, rule.beta2, rule.eps, rule.decoupled, rule.bias_correction, call.step, rule.maximize});
+      {rule.beta1, rule.beta2, rule.eps, rule.decoupled, rule.bias_correction, call.step, rule.maximize},
+      rule.amsgrad ? call.states[2] : std::span<const Tensor>());
 }
 const Kernel kAdam = {"adam_update", run_adam, nullptr, kDirectElements};
+
+struct OtherRule {
+  UpdateRule rule;
+  double weight_decay, clip;
+  bool maximize;
+};
+
+void run_other(const KernelArgs& args) {
+  const OtherRule& rule = args.attr<UpdateAttrs<OtherRule>>().rule;
+  const Call call = unpack<OtherRule>(args);
+  kernels::rule_update(call.lists, call.states, call.common, rule.rule, {rule.maximize, call.step});
+}
+/// Each rule has its own kernel, so that a trace shows the rule's name.
+template <class Rule>
+const Kernel& kernel_of(const Rule&) {
+  static constexpr Kernel kernel = {Rule::kName, run_other, nullptr, kDirectElements};
+  return kernel;
+}
 
 bool same_place(const NDArray& a, const NDArray& b) { return a.context() == b.context(); }
 
@@ -290,8 +310,19 @@ void sgd_update(const UpdateArrays& arrays, const UpdateState& state, const Upda
 
 void adam_update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
                  const AdamRule& rule, std::source_location where) {
-  check("adam_update", arrays, state, 2, numbers, true, where);
+  check("adam_update", arrays, state, rule.amsgrad ? 3 : 2, numbers, true, where);
   update(kAdam, arrays, state, numbers, rule, where);
+}
+
+void rule_update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
+                 const UpdateRule& rule, const GradientRule& gradient, std::source_location where) {
+  std::visit(
+      [&](const auto& own) {
+        check(own.kName, arrays, state, own.states(), numbers, own.kNeedsStep, where);
+        update(kernel_of(own), arrays, state, numbers,
+               OtherRule{own, gradient.weight_decay, gradient.clip, gradient.maximize}, where);
+      },
+      rule);
 }
 
 NDArray global_norm(const std::vector<NDArray>& arrays, std::source_location where) {

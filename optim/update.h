@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ndarray/ndarray.h"
+#include "operators/kernels/update_rules.h"
 
 namespace mx::optim {
 
@@ -75,11 +76,41 @@ struct AdamRule {
   bool decoupled = false;  ///< AdamW: w shrinks by learning_rate * weight_decay; the gradient is not changed
   bool bias_correction = true;
   double clip = 0;
+  bool amsgrad = false;  ///< the largest v so far takes the place of v
 };
 
-/// Adam or AdamW. State: {m, v}. The step or counts are required.
+/// Adam or AdamW. State: {m, v}; with amsgrad {m, v, largest v}. The step or counts are required.
 void adam_update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
                  const AdamRule& rule = {}, std::source_location where = std::source_location::current());
+
+// The other rules: operators/kernels/update_rules.h has their formulas and the order of their state.
+using kernels::AdadeltaRule;
+using kernels::AdagradRule;
+using kernels::AdamaxRule;
+using kernels::AsgdRule;
+using kernels::FtrlRule;
+using kernels::LambRule;
+using kernels::LarsRule;
+using kernels::NadamRule;
+using kernels::RadamRule;
+using kernels::RmspropRule;
+using kernels::RpropRule;
+using kernels::SignumRule;
+using kernels::UpdateRule;
+
+/// What precedes every rule: g = -g with maximize, then clip, then g += weight_decay * w. (Ftrl, LAMB and
+/// rules with decoupled weight decay use the weight decay elsewhere.)
+struct GradientRule {
+  double weight_decay = 0;
+  bool maximize = false;
+  double clip = 0;  ///< limit of each element of a gradient; 0: none
+};
+
+/// One step of a rule. State: as many lists as rule.states(). The step or counts are required if the rule
+/// needs the number of the step.
+void rule_update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
+                 const UpdateRule& rule, const GradientRule& gradient = {},
+                 std::source_location where = std::source_location::current());
 
 /// Returns the 2-norm of all elements of all arrays together, accumulated in f64: an array of rank 0 on the
 /// first one's device, f64 if one of the arrays is f64, otherwise f32. Empty handles count as zero. If all

@@ -65,8 +65,13 @@ Shard::Entry& Shard::entry(uint32_t key, const KeyBody& description, const Bytes
 
 void Shard::set_optimizer(const OptionsBody& optimizer, std::source_location where) {
   if (!optimizer.name.empty()) {
-    optim::make_optimizer(optimizer.name, optimizer.options, Parameters{},
-                          where);  // throws for what is unknown
+    const auto made = optim::make_optimizer(optimizer.name, optimizer.options, Parameters{},
+                                            where);  // throws for what is unknown
+    MX_CHECK(
+        made->elementwise(), InvalidArgument,
+        "[set_optimizer] expected an optimiser that can update a parameter in portions with servers, each "
+        "of which may have only a part of it, got '",
+        optimizer.name, "', which needs the norms of whole parameters");
     const auto norm = optimizer.options.find("max_norm");
     const bool limits = norm != optimizer.options.end() && norm->second != AttrValue(0.0) &&
                         norm->second != AttrValue(int64_t{0});

@@ -69,8 +69,10 @@ struct AdamOptions {
 
 /// m = beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g * g,
 /// w -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps), where t is the number of the step, from 1.
+/// With `largest` (AMSGrad), largest = max(largest, v) takes the place of v in the last line.
 void adam_update(const UpdateLists& lists, std::span<const Tensor> m, std::span<const Tensor> v,
-                 const UpdateCommon& common, const AdamOptions& options = {});
+                 const UpdateCommon& common, const AdamOptions& options = {},
+                 std::span<const Tensor> largest = {});
 
 /// norm = the 2-norm of all elements of all tensors together, accumulated in f64. `norm` has rank 0 and a
 /// floating-point type. It is NaN or infinite if one of the elements is.

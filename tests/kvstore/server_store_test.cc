@@ -266,6 +266,7 @@ TEST(ServerStore, ErrorsKeepTheirTypes) {
   cluster.run_or_throw("dist_sync", [&](KVStore& kv) {
     EXPECT_THROW(kv.set_optimizer("no such optimiser", {}), InvalidArgument);
     EXPECT_THROW(kv.set_optimizer("sgd", {{"max_norm", 1.0}}), InvalidArgument);
+    EXPECT_THROW(kv.set_optimizer("lamb", {}), InvalidArgument);  // needs the norms of whole parameters
     EXPECT_THROW(kv.set_optimizer_option("lr", 1), InvalidState);
     EXPECT_THROW(kv.set_updater([](const std::string&, const NDArray&, NDArray&) {}), InvalidState);
     EXPECT_THROW(kv.push("unknown", ones({1})), InvalidArgument);

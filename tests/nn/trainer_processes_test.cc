@@ -12,6 +12,7 @@
 #include "nn/nn.h"
 #include "nn/trainer.h"
 #include "operators/operators.h"
+#include "optim/direct.h"
 #include "tests/kvstore/rank_threads.h"
 #include "tests/support/errors.h"
 #include "tests/support/numeric_gradient.h"
@@ -227,6 +228,8 @@ TEST(TrainerProcess, AShardedOptimizerKeepsItsPart) {
     EXPECT_LE(bytes(sharded), 0.55 * bytes(whole));
     error_of<InvalidArgument>(
         [&] { nn::Trainer(net, optim::AdamOptions{.max_norm = 1}, store, {.shard_optimizer = true}); });
+    error_of<InvalidArgument>(
+        [&] { nn::Trainer(net, optim::LAMBOptions{}, store, {.shard_optimizer = true}); });
   });
   for (const std::string& error : errors) EXPECT_EQ("", error);
 }

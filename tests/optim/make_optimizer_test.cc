@@ -2,6 +2,8 @@
 // the struct.
 #include <gtest/gtest.h>
 
+#include "optim/adaptive.h"
+#include "optim/direct.h"
 #include "optim/optimizers.h"
 #include "tests/optim/plain_rules.h"
 #include "tests/support/errors.h"
@@ -24,8 +26,11 @@ TEST(MakeOptimizer, OptionsTravelByName) {
   SGD sgd({start()}, {.lr = 0.1, .momentum = 0.5, .weight_decay = 0.1, .nesterov = true, .clip = 1});
   Adam adam({start()}, {.lr = 0.1, .beta1 = 0.5, .eps = 1e-3, .bias_correction = false, .max_norm = 1});
   AdamW adamw({start()}, {.beta2 = 0.9, .weight_decay = 0.5, .maximize = true});
-  for (Optimizer* opt :
-       {static_cast<Optimizer*>(&sgd), static_cast<Optimizer*>(&adam), static_cast<Optimizer*>(&adamw)}) {
+  RMSprop rmsprop({start()}, {.eps = 0.1, .momentum = 0.5, .centered = true});
+  Rprop rprop({start()}, {.lr = 0.3, .eta_plus = 2, .step_max = 1});
+  LAMB lamb({start()}, {.weight_decay = 0.1, .upper_bound = 2, .maximize = true});
+  const std::vector<Optimizer*> all = {&sgd, &adam, &adamw, &rmsprop, &rprop, &lamb};
+  for (Optimizer* opt : all) {
     const auto made = make_optimizer(opt->name(), opt->option_map(), {start()});
     EXPECT_STREQ(opt->name(), made->name());
     EXPECT_EQ(opt->option_map(), made->option_map());
@@ -52,7 +57,7 @@ TEST(MakeOptimizer, AllThatIsWrongIsListed) {
         "of type bool for 'nesterov'", "got 'speed', 'up'", "weight_decay", "make_optimizer_test.cc"})
     EXPECT_TRUE(contains(message, part)) << part << " in " << message;
   message = error_of<InvalidArgument>([] { make_optimizer("sdg", {}, {start()}); });
-  EXPECT_TRUE(contains(message, "adam, adamw, sgd")) << message;
+  for (const std::string& name : optimizer_names()) EXPECT_TRUE(contains(message, name)) << message;
   EXPECT_TRUE(contains(message, "got 'sdg'")) << message;
 }
 
@@ -65,7 +70,10 @@ TEST(MakeOptimizer, ProgramsAddTheirOwn) {
                        return make_optimizer("sgd", half, parameters, where);
                      });
   EXPECT_EQ(0.5, make_optimizer("half_sgd", {}, {start()})->learning_rate());
-  EXPECT_EQ((std::vector<std::string>{"adam", "adamw", "half_sgd", "sgd"}), optimizer_names());
+  EXPECT_EQ(
+      (std::vector<std::string>{"adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "ftrl", "half_sgd",
+                                "lamb", "lars", "nadam", "radam", "rmsprop", "rprop", "sgd", "signum"}),
+      optimizer_names());
   error_of<InvalidArgument>([] { register_optimizer("sgd", [](auto&&...) { return nullptr; }); });
   error_of<InvalidArgument>([] { register_optimizer("nothing", nullptr); });
   error_of<InvalidArgument>([] { register_optimizer("", [](auto&&...) { return nullptr; }); });

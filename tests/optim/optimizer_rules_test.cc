@@ -5,7 +5,10 @@
 #include <functional>
 #include <string>
 
+#include "optim/adaptive.h"
+#include "optim/direct.h"
 #include "optim/optimizers.h"
+#include "tests/optim/plain_other_rules.h"
 #include "tests/optim/plain_rules.h"
 
 namespace mx::optim {
@@ -114,6 +117,41 @@ std::vector<Case> cases() {
       make_case<AdamW>("adamw_with_all",
                        {.lr = 0.01, .beta1 = 0, .weight_decay = 0, .maximize = true, .max_norm = 2},
                        {.lr = 0.02, .eps = 1e-3, .bias_correction = false, .clip = 0.3}),
+      make_case<Adam>("amsgrad", {.lr = 0.01, .amsgrad = true}, {.lr = 0.02, .weight_decay = 0.02}),
+      make_case<AdamW>("amsgrad_decoupled", {.lr = 0.01},
+                       {.lr = 0.02, .weight_decay = 0.3, .amsgrad = true, .bias_correction = false}),
+      make_case<Adagrad>("adagrad", {.lr = 0.1}, {.lr = 0.1, .lr_decay = 0.01, .weight_decay = 0.1}),
+      make_case<Adagrad>("adagrad_with_all",
+                         {.lr = 0.1, .initial_accumulator_value = 2, .maximize = true, .max_norm = 1},
+                         {.lr = 0.1, .eps = 0.1, .clip = 0.3}),
+      make_case<Adadelta>("adadelta", {}, {.lr = 0.5, .rho = 0.95, .eps = 1e-3, .weight_decay = 0.1}),
+      make_case<RMSprop>("rmsprop", {.lr = 0.01}, {.lr = 0.02, .alpha = 0.9, .weight_decay = 0.1}),
+      make_case<RMSprop>("rmsprop_momentum", {.lr = 1e-3, .momentum = 0.9},
+                         {.lr = 1e-3, .eps = 0.1, .momentum = 0.5, .maximize = true}),
+      make_case<RMSprop>("rmsprop_centered", {.lr = 0.01, .eps = 1e-2, .centered = true},
+                         {.lr = 0.01, .eps = 1e-2, .momentum = 0.5, .centered = true, .clip = 0.5}),
+      make_case<Adamax>("adamax", {.lr = 0.01}, {.lr = 0.01, .beta2 = 0.9, .weight_decay = 0.1}),
+      make_case<NAdam>("nadam", {.lr = 0.01}, {.lr = 0.01, .weight_decay = 0.1, .momentum_decay = 0.1}),
+      make_case<NAdam>("nadam_decoupled", {.lr = 0.01, .max_norm = 1},
+                       {.lr = 0.01, .weight_decay = 0.1, .decoupled_weight_decay = true, .maximize = true}),
+      make_case<RAdam>("radam", {.lr = 0.01}, {.lr = 0.01, .beta2 = 0.9, .weight_decay = 0.1}),
+      make_case<RAdam>("radam_decoupled",
+                       {.lr = 0.01, .weight_decay = 0.1, .decoupled_weight_decay = true, .maximize = true},
+                       {.lr = 0.01, .clip = 0.3}),
+      make_case<Ftrl>("ftrl", {}, {.lr = 0.3, .lambda1 = 2, .beta = 0.5, .weight_decay = 0.1}),
+      make_case<Ftrl>("ftrl_with_all", {.lambda1 = 0, .maximize = true, .max_norm = 2}, {.clip = 0.3}),
+      make_case<Signum>("signum", {.lr = 1e-3}, {.lr = 1e-3, .momentum = 0, .weight_decay = 0.1}),
+      make_case<Signum>("signum_decoupled", {.lr = 1e-3, .wd_lh = 0.5},
+                        {.lr = 1e-3, .weight_decay = 0.01, .maximize = true}),
+      make_case<Rprop>("rprop", {}, {.lr = 0.1, .eta_minus = 0.3, .eta_plus = 1.5, .step_max = 0.2}),
+      make_case<ASGD>("asgd", {.lr = 0.05, .t0 = 100}, {.lr = 0.1, .lambd = 0.01, .weight_decay = 0.1}),
+      make_case<LARS>("lars", {.lr = 1}, {.lr = 1, .momentum = 0.9, .weight_decay = 0.1, .eta = 0.01}),
+      make_case<LARS>("lars_with_all", {.lr = 0.01, .adapt = false},
+                      {.momentum = 0.5, .eps = 0.1, .maximize = true, .clip = 0.5}),
+      make_case<LAMB>("lamb", {.lr = 0.01}, {.lr = 0.01, .weight_decay = 0.1, .lower_bound = 3}),
+      make_case<LAMB>("lamb_with_all",
+                      {.lr = 0.01, .upper_bound = 0.5, .bias_correction = false, .max_norm = 1},
+                      {.lr = 0.01, .eps = 1e-2, .maximize = true}),
   };
 }
 

@@ -120,6 +120,11 @@ TEST(OptimizerState, ARunThatIsResumedHasTheSameBits) {
       return opt;
     });
     check_resume(type, [](const std::vector<NDArray>& p) { return std::make_unique<Adam>(p); });
+    for (const std::string& name : optimizer_names())
+      check_resume(type, [&](const std::vector<NDArray>& p) {
+        SCOPED_TRACE(name);
+        return make_optimizer(name, {}, Parameters({p[0], p[1], p[6], p[2], p[3], p[4], p[5], p[7], p[8]}));
+      });
   }
 }
 
@@ -141,6 +146,32 @@ TEST(OptimizerState, HasTheNamesOfTorch) {
   EXPECT_EQ((Names{"group.0.learning_rate", "group.1.learning_rate", "state.0.step", "state.0.exp_avg",
                    "state.0.exp_avg_sq", "state.1.step", "state.1.exp_avg", "state.1.exp_avg_sq"}),
             names_of(adam.state_dict()));
+}
+
+TEST(OptimizerState, OfEveryRuleHasTheNamesOfTorch) {
+  const std::map<std::string, std::pair<AttrMap, std::vector<std::string>>> expected = {
+      {"adam", {{{"amsgrad", true}}, {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}}},
+      {"adagrad", {{}, {"step", "sum"}}},
+      {"adadelta", {{}, {"step", "square_avg", "acc_delta"}}},
+      {"rmsprop",
+       {{{"momentum", 0.5}, {"centered", true}}, {"step", "square_avg", "momentum_buffer", "grad_avg"}}},
+      {"adamax", {{}, {"step", "exp_avg", "exp_inf"}}},
+      {"nadam", {{}, {"step", "exp_avg", "exp_avg_sq"}}},
+      {"radam", {{}, {"step", "exp_avg", "exp_avg_sq"}}},
+      {"rprop", {{}, {"step", "prev", "step_size"}}},
+      {"asgd", {{}, {"step", "ax"}}},
+      {"ftrl", {{}, {"z", "n"}}},
+      {"signum", {{}, {"momentum_buffer"}}},
+      {"lars", {{{"momentum", 0.9}}, {"momentum_buffer"}}},
+      {"lamb", {{}, {"step", "exp_avg", "exp_avg_sq"}}}};
+  for (const auto& [name, entry] : expected) {
+    std::vector<std::string> names = {"group.0.learning_rate"};
+    for (const std::string& what : entry.second) names.push_back("state.w." + what);
+    const auto opt = make_optimizer(name, entry.first, {{"w", ones({2})}});
+    EXPECT_EQ(names, names_of(opt->state_dict())) << name;
+  }
+  Adagrad first({{"w", ones({2})}}, {.initial_accumulator_value = 3});
+  EXPECT_EQ(3, first.state_dict().at("state.w.sum")[1].item<float>());
 }
 
 TEST(OptimizerState, IsWhatIsInUse) {

@@ -315,6 +315,52 @@ TEST(Optimizer, AFailedGradientLeavesItsGroupWhereItWas) {
   error_of<InvalidArgument>([] { wait_all(); });
 }
 
+TEST(Optimizer, RecoverUndoesABadBatch) {
+  for (const DType type : {f32, f16}) {
+    const NDArray a = ones({3}, type), b = ones({3}, type), bad = ones({3}, type);
+    AdamW opt({{"a", a}, {"b", b}}, {.lr = 0.5, .weight_decay = 0, .max_norm = 100});
+    opt.set_loss_scale(LossScale({.scale = 1}));
+    opt.step({ones({3}, type), ones({3}, type)});
+    std::vector<NDArray> before = {a.clone(), b.clone()};
+    for (const auto& entry : opt.state_dict()) before.push_back(entry.second.clone());
+    current_engine().push([] { throw InvalidArgument("no gradient today"); }, {.updates = {bad.var()}});
+    opt.step({bad, ones({3}, type)});
+    opt.step({ones({3}, type), ones({3}, type)});  // cannot help: the parameters are poisoned
+    error_of<InvalidArgument>([&] { b.wait(); });
+
+    opt.recover();
+    std::vector<NDArray> after = {a, b};
+    for (const auto& entry : opt.state_dict()) after.push_back(entry.second);
+    EXPECT_EQ(values_of(before), values_of(after));
+    opt.step({ones({3}, type), ones({3}, type)});
+    EXPECT_NEAR(0, a[0].to(f32).item<float>(), 1e-3);
+    error_of<InvalidArgument>([] { wait_all(); });
+
+    // A parameter whose own operation failed stays poisoned: nobody knows its value.
+    current_engine().push([] { throw InvalidArgument("no weight today"); }, {.updates = {a.var()}});
+    opt.recover();
+    error_of<InvalidArgument>([&] { a.wait(); });
+    error_of<InvalidArgument>([] { wait_all(); });
+  }
+}
+
+TEST(Optimizer, RulesWithNormsNeedWholeParameters) {
+  for (const std::string& name : optimizer_names())
+    EXPECT_EQ(name != "lars" && name != "lamb", make_optimizer(name, {}, {ones({2})})->elementwise()) << name;
+}
+
+// A warm-up may begin with a rate of 0. Ftrl divides by the rate.
+TEST(Optimizer, ARateOfZeroKeepsTheParameters) {
+  for (const std::string& name : optimizer_names()) {
+    if (name == "rprop") continue;  // its rate is only the first step size
+    const NDArray w = ones({3});
+    const auto opt = make_optimizer(name, {{"lr", 0.0}}, {w});
+    if (opt->learning_rate() != 0) continue;  // an optimiser of another test
+    for (int i = 0; i < 3; ++i) opt->step({ones({3})});
+    EXPECT_EQ((Floats{1, 1, 1}), w.to_vector<float>()) << name;
+  }
+}
+
 TEST(Optimizer, ParametersThatCannotBeAreListed) {
   const NDArray w = ones({4, 4}), e;
   std::string message = error_of<InvalidArgument>([&] {

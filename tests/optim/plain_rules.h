@@ -13,10 +13,11 @@ namespace mx::test {
 
 /// A parameter and its state.
 struct PlainParameter {
-  std::vector<double> w, s0, s1;
+  std::vector<double> w, s0, s1, s2;
   int64_t steps = 0;
 
-  explicit PlainParameter(std::vector<double> start = {}) : w(std::move(start)), s0(w.size()), s1(w.size()) {}
+  explicit PlainParameter(std::vector<double> start = {})
+      : w(std::move(start)), s0(w.size()), s1(w.size()), s2(w.size()) {}
 };
 
 /// Returns the gradient that a rule starts with.
@@ -53,7 +54,9 @@ void plain_adam(PlainParameter& p, const Options& o, const std::vector<double>& 
     p.s0[i] = o.beta1 * p.s0[i] + (1 - o.beta1) * g;
     p.s1[i] = o.beta2 * p.s1[i] + (1 - o.beta2) * g * g;
     const double m = o.bias_correction ? p.s0[i] / (1 - std::pow(o.beta1, t)) : p.s0[i];
-    const double v = o.bias_correction ? p.s1[i] / (1 - std::pow(o.beta2, t)) : p.s1[i];
+    p.s2[i] = std::max(p.s2[i], p.s1[i]);
+    const double square = o.amsgrad ? p.s2[i] : p.s1[i];
+    const double v = o.bias_correction ? square / (1 - std::pow(o.beta2, t)) : square;
     p.w[i] -= rate * m / (std::sqrt(v) + o.eps);
   }
 }
