@@ -79,9 +79,13 @@ double Schedule::rate_at(int64_t step, size_t group) const {
   problems.expect(step >= 0, "expected a step of at least 0, got ", step);
   problems.expect(group < base_rates_.size(), "expected a group below ", base_rates_.size(), ", got ", group);
   problems.raise(std::source_location::current());
-  const double base = base_rates_[group];
-  if (step < warmup_) return base * detail::warmup_factor(step, warmup_, warmup_start_);
-  return rate(base, step - warmup_);
+  return rate_of(*this, base_rates_[group], step);
+}
+
+double Schedule::rate_of(const Schedule& schedule, double base, int64_t step) {
+  if (step < schedule.warmup_)
+    return base * detail::warmup_factor(step, schedule.warmup_, schedule.warmup_start_);
+  return schedule.rate(base, step - schedule.warmup_);
 }
 
 void Schedule::join() {

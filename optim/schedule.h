@@ -1,4 +1,4 @@
-// Schedules: set learning rates as functions of the step number.
+// Schedules: set learning rates as functions of the step number. Further ones are in cycles.h and plateau.h.
 //
 //   optim::CosineLR schedule(opt, {.steps = 1000, .warmup = 50});
 //   for (...) {
@@ -61,6 +61,8 @@ class Schedule {
   Schedule(const char* name, Optimizer& optimizer, int64_t warmup, double warmup_start);
   /// Returns the rate of a step, which counts from the end of the warm-up.
   virtual double rate(double base, int64_t step) const = 0;
+  /// Returns the rate of a step of any schedule, with its warm-up, for a group with this base rate.
+  static double rate_of(const Schedule& schedule, double base, int64_t step);
   /// Sets the rates of the current step. Each constructor of a derived class must end with it.
   void apply();
 

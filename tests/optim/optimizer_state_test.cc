@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "optim/adaptive.h"
 #include "optim/optimizers.h"
 #include "optim/plateau.h"
 #include "optim/schedule.h"
